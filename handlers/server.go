@@ -62,8 +62,9 @@ type Options struct {
 	Open, Local bool
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For names the client.
 	TrustedProxies []netip.Prefix
-	// Requests limits the concurrent requests, and RequestMemory the total bytes of their bodies; 0 means the default.
-	// Requests that follow a stream or wait for a run do not count.
+	// Requests limits the concurrent requests, and RequestMemory the total bytes of their bodies, and of the payloads that
+	// they read; 0 means the default. The requests that follow a stream or wait for a run do not count, but the payloads
+	// that they read do.
 	Requests, RequestMemory int64
 	// Readers limits the requests of a project that follow something or wait for a run; 0 means the default.
 	Readers int
@@ -142,9 +143,9 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	if o.Function != nil {
 		o.Function.register(e, a.Require(auth.Invoke), o.Keys)
 	}
-	admit := newAdmission(o.Requests, o.RequestMemory, o.Log.Now, func(c echo.Context) string {
-		return string(auth.Project(c))
-	}).middleware
+	project := func(c echo.Context) string { return string(auth.Project(c)) }
+	admit := newAdmission(o.Requests, o.RequestMemory, o.Log.Now, project).middleware
+	count := newPayloads(o.RequestMemory, project).middleware
 	readers := newReaders(o.Readers).middleware
 	(&wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
@@ -152,7 +153,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 			p := problemOf(err)
 			return p.status, p.code, p.message
 		},
-	}).Register(a.Group(e, sdkPath, admit, readers))
+	}).Register(a.Group(e, sdkPath, admit, readers, count))
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
@@ -160,7 +161,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
 		Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
-	}).Register(a.Group(e, nativePath, admit, readers))
+	}).Register(a.Group(e, nativePath, admit, readers, count))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: pg.NewPool(o.Pool),
 		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,

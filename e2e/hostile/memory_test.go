@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
@@ -103,4 +106,48 @@ func TestLargeAnswersTakeBoundedMemory(t *testing.T) {
 	f.wantServed(t)
 	f.victimMedian(t)
 	f.wantMemory(t, 300)
+}
+
+// TestUnreadPayloadsTakeBoundedMemory asks for a large payload many times at once, and reads only the beginning
+// of the answers.
+func TestUnreadPayloadsTakeBoundedMemory(t *testing.T) {
+	f := newFixture(t, "STEPWELL_REQUEST_MEMORY=128")
+	payload := func(n tenant, input string) string {
+		r := n.send(t, http.MethodPost, "/v1/runs", map[string]string{
+			"workflow": "three", "deployment": "f", "delay": "1h", "input": input,
+		})
+		return "/v1/runs/" + decode[struct{ ID string }](t, r.want(t, http.StatusCreated)).ID + "/events/1/payload"
+	}
+	large := strings.Repeat("x", 40<<20)
+	path, small := payload(f.attacker, large), payload(f.victim, largeInput)
+	before := f.largestMemory(t) // for the start of the run
+	slow := f.newSlowSender(t)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	answers := map[string]int{}
+	for range 12 {
+		c := slow.open(t, "GET "+path+" HTTP/1.1\r\nHost: stepwell\r\nAuthorization: Bearer "+f.attacker.admin+"\r\n\r\n")
+		all.Go(func() {
+			_ = c.SetReadDeadline(time.Now().Add(harness.Timeout))
+			begin := make([]byte, len("HTTP/1.1 200"))
+			_, _ = io.ReadFull(c, begin)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[string(begin)]++
+		})
+	}
+	all.Wait()
+	want := map[string]int{"HTTP/1.1 200": 1, "HTTP/1.1 503": 11}
+	if diff := cmp.Diff(want, answers); diff != "" {
+		t.Errorf("the answers differ (-want +got):\n%s", diff)
+	}
+	f.wantServed(t)
+	f.victim.send(t, http.MethodGet, small, nil).want(t, http.StatusOK)
+	f.wantMemory(t, before+3*40)
+
+	slow.close()
+	harness.Eventually(t, "the payload can be read again", func() bool {
+		r := f.attacker.send(t, http.MethodGet, path, nil)
+		return r.status == http.StatusOK && len(r.body) == len(large)+len(`""`)
+	})
 }

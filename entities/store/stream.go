@@ -66,19 +66,36 @@ func ListStreams(
 // Chunks reads at most limit chunks of a stream, beginning at index from. It stops early after the chunk that brings
 // their total size to maxBytes.
 func Chunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) ([]Chunk, error) {
-	// The sum does not include the chunk itself, so the first chunk is always returned, however large.
 	chunks, err := pg.CollectAll[Chunk](q.Query(ctx, `
-		SELECT idx, data FROM (
-			SELECT idx, data, sum(octet_length(data)) OVER (ORDER BY idx) - octet_length(data) AS before
-			FROM stream_chunks WHERE stream_id = $1 AND idx >= $2 AND idx < $2 + $3
-		) sized
-		WHERE before < $4
-		ORDER BY idx`, streamID, from, limit, maxBytes))
+		SELECT idx, data FROM `+chunkPage+` ORDER BY idx`, streamID, from, limit, maxBytes))
 	if err != nil {
 		return nil, fmt.Errorf("read chunks: %w", err)
 	}
 	return chunks, nil
 }
+
+// SizeOfChunks returns the total size of what [Chunks] would read, in bytes.
+func SizeOfChunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) (int64, error) {
+	rows, err := q.Query(ctx, `SELECT coalesce(sum(octet_length(data)), 0)::bigint FROM `+chunkPage,
+		streamID, from, limit, maxBytes)
+	if err != nil {
+		return 0, fmt.Errorf("measure chunks: %w", err)
+	}
+	size, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+	if err != nil {
+		return 0, fmt.Errorf("measure chunks: %w", err)
+	}
+	return size, nil
+}
+
+// chunkPage has at most $3 chunks of the stream $1, starting at the index $2. It ends once they have $4 bytes. The sum
+// does not include the chunk itself, so the first chunk is always there, however large.
+const chunkPage = `(
+	SELECT idx, data FROM (
+		SELECT idx, data, sum(octet_length(data)) OVER (ORDER BY idx) - octet_length(data) AS before
+		FROM stream_chunks WHERE stream_id = $1 AND idx >= $2 AND idx < $2 + $3
+	) sized
+	WHERE before < $4) page`
 
 // AppendChunks queues the append of chunks, and the creation of the stream if it does not exist. To a closed stream it
 // appends nothing.

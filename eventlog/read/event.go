@@ -88,20 +88,24 @@ func (l *Log) Step(
 func (l *Log) Event(
 	ctx context.Context, project entities.Project, runID entities.RunID, seq int64,
 ) (entities.Event, error) {
-	rows, err := l.pool.Query(ctx, `
-		SELECT `+WithPayloads.columns()+` FROM events
-		WHERE run_id = (SELECT id FROM runs WHERE `+store.OfRun+`) AND seq = $3`, runID, project, seq)
-	if err != nil {
-		return entities.Event{}, fmt.Errorf("read event: %w", err)
-	}
-	event, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[entities.Event])
+	var event sizedEvent
+	err := loadCounted(ctx, func(limit int64) (int64, error) {
+		rows, err := l.pool.Query(ctx, `
+			SELECT `+sizedColumns(`$4`)+` FROM events
+			WHERE run_id = (SELECT id FROM runs WHERE `+store.OfRun+`) AND seq = $3`, runID, project, seq, limit)
+		if err != nil {
+			return 0, err
+		}
+		event, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[sizedEvent])
+		return event.Size, err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = entities.ErrEventNotFound
 	}
 	if err != nil {
 		return entities.Event{}, fmt.Errorf("read event %d of %s: %w", seq, runID, err)
 	}
-	return event, nil
+	return event.Event, nil
 }
 
 // Fit returns how many of the groups of events, from the first on, fit into [MaxPageBytes] together, but at least one.
@@ -144,19 +148,30 @@ func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[P
 	for i, p := range at {
 		runIDs[i], seqs[i] = string(p.RunID), p.Seq
 	}
-	rows, err := l.pool.Query(ctx, `
-		SELECT `+with.columns()+`
-		FROM unnest($1::text[], $2::bigint[]) AS wanted (run, position), `+lookUpEach, runIDs, seqs)
+	found := make(map[Position]entities.Event, len(at))
+	load := func(columns string, args ...any) (size int64, err error) {
+		rows, err := l.pool.Query(ctx, `
+			SELECT `+columns+`
+			FROM unnest($1::text[], $2::bigint[]) AS wanted (run, position), `+lookUpEach,
+			append([]any{runIDs, seqs}, args...)...)
+		if err != nil {
+			return 0, err
+		}
+		events, err := pgx.CollectRows(rows, pgx.RowToStructByName[sizedEvent])
+		for _, e := range events {
+			found[Position{e.RunID, e.Seq}] = e.Event
+			size += e.Size
+		}
+		return size, err
+	}
+	var err error
+	if with == WithPayloads {
+		err = loadCounted(ctx, func(limit int64) (int64, error) { return load(sizedColumns(`$3`), limit) })
+	} else {
+		_, err = load(unsizedColumns)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
-	}
-	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
-	if err != nil {
-		return nil, fmt.Errorf("read events: %w", err)
-	}
-	found := make(map[Position]entities.Event, len(events))
-	for _, e := range events {
-		found[Position{e.RunID, e.Seq}] = e
 	}
 	return found, nil
 }

@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,9 +75,9 @@ func (l *Log) EventsByCorrelation(
 // eventsWhere reads a page of the events of one run that match the condition.
 func (l *Log) eventsWhere(
 	ctx context.Context, p pg.Page, with Payloads, where string, args ...any,
-) (EventPage, error) {
+) (page EventPage, err error) {
 	q := pageQuery{Page: p, args: args}
-	order, after := q.direction()
+	_, after := q.direction()
 	if p.Cursor != "" {
 		from, err := ParseEventCursor(p.Cursor)
 		if err != nil {
@@ -84,23 +85,50 @@ func (l *Log) eventsWhere(
 		}
 		where += ` AND seq ` + after + ` ` + q.arg(from)
 	}
-	columns := with.columns()
-	if with == WithPayloads {
-		columns = EventColumns + `, CASE WHEN ` + fits(`octet_length(payload)`, `seq `+order, MaxPageBytes) +
-			` THEN payload END AS payload`
+	if with == WithoutPayloads {
+		page, _, err = l.eventPage(ctx, q, unsizedColumns, where)
+		return page, err
 	}
+	args = q.args
+	err = loadCounted(ctx, func(limit int64) (size int64, err error) {
+		q := pageQuery{Page: p, args: slices.Clone(args)}
+		page, size, err = l.eventPage(ctx, q, q.payloadColumns(limit), where)
+		return size, err
+	})
+	return page, err
+}
+
+// payloadColumns returns the columns of a [sizedEvent] in a page. Payloads after the end of the page are left out, and
+// those beyond a number of bytes in total.
+func (q *pageQuery) payloadColumns(limit int64) string {
+	const size = `octet_length(payload)`
+	order, _ := q.direction()
+	return EventColumns + `, coalesce(` + size + `, 0) AS size, CASE WHEN ` + fits(size, `seq `+order, MaxPageBytes) +
+		` AND ` + withinLimit(size, `seq `+order, q.arg(limit)) + ` THEN payload END AS payload`
+}
+
+// eventPage executes a query of one page. It also returns the size of the page in bytes.
+func (l *Log) eventPage(ctx context.Context, q pageQuery, columns, where string) (EventPage, int64, error) {
+	order, _ := q.direction()
 	sql := `SELECT ` + columns + ` FROM events WHERE ` + where + ` ORDER BY seq ` + order + q.limit()
 	rows, err := l.pool.Query(ctx, sql, q.args...)
 	if err != nil {
-		return EventPage{}, fmt.Errorf("list events: %w", err)
+		return EventPage{}, 0, fmt.Errorf("list events: %w", err)
 	}
-	events, more, err := collectPage(rows, p.Limit, MaxPageBytes, func(e entities.Event) int {
-		return len(e.Payload) + len(e.Extra)
+	total := int64(0)
+	sized, more, err := collectPage(rows, q.Limit, MaxPageBytes, func(e sizedEvent) int {
+		size := int(e.Size) + len(e.Extra)
+		total += int64(size)
+		return size
 	})
 	if err != nil {
-		return EventPage{}, fmt.Errorf("list events: %w", err)
+		return EventPage{}, 0, fmt.Errorf("list events: %w", err)
 	}
-	return EventPage{events, more}, nil
+	events := make([]entities.Event, len(sized))
+	for i, e := range sized {
+		events[i] = e.Event
+	}
+	return EventPage{events, more}, total, nil
 }
 
 // Prefix reads a page of a run's log up to the position, inclusive, with payloads. It does not ask which project has

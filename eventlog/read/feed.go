@@ -151,7 +151,7 @@ func (l *Log) RunEvents(
 			return Listing{}, err
 		}
 	}
-	listing, err := s.readRun(ctx, l.pool, runID)
+	listing, err := s.loadPage(ctx, func(s search) (Listing, error) { return s.readRun(ctx, l.pool, runID) })
 	if err != nil {
 		return Listing{}, fmt.Errorf("list events of %s: %w", runID, err)
 	}
@@ -186,7 +186,10 @@ func (l *Log) ProjectEvents(
 			return Listing{}, err
 		}
 	}
-	listing, _, err := s.readFeed(ctx, l.pool)
+	listing, err := s.loadPage(ctx, func(s search) (Listing, error) {
+		page, _, err := s.readFeed(ctx, l.pool)
+		return page, err
+	})
 	if listing.More {
 		listing.Cursor = FeedCursorOf(listing.Entries[len(listing.Entries)-1]).String()
 	}

@@ -23,6 +23,8 @@ type search struct {
 	with    Payloads
 	// maxBytes ends a page early: once its payloads have as many bytes together, no further event is added.
 	maxBytes int
+	// loaded is how many bytes of payloads are loaded; the others are left out.
+	loaded int64
 	// from is the parsed cursor. For the events of a run it has a position only.
 	from FeedCursor
 }
@@ -34,6 +36,7 @@ func newSearch(project entities.Project, q EventQuery, p pg.Page, with Payloads)
 	}
 	return &search{
 		EventQuery: q, pageQuery: pageQuery{Page: p}, project: project, with: with, maxBytes: MaxPageBytes,
+		loaded: unlimited,
 	}, nil
 }
 
@@ -146,8 +149,10 @@ func (s *search) payloads(query, order string) string {
 		return `SELECT ` + EventColumns + `, xid, size, NULL::bytea AS payload FROM (` + query + `) listed ORDER BY ` + order
 	}
 	listed := strconv.Itoa(MaxListedPayload)
-	return `SELECT ` + EventColumns + `, xid, size, CASE WHEN size <= ` + listed +
-		` AND ` + fits(`least(size, `+listed+`)`, order, s.maxBytes) + ` THEN payload END AS payload
+	inPage := fits(`least(size, `+listed+`)`, order, s.maxBytes)
+	loaded := withinLimit(`CASE WHEN size <= `+listed+` THEN size END`, order, s.arg(s.loaded))
+	return `SELECT ` + EventColumns + `, xid, size, CASE WHEN size <= ` + listed + ` AND ` + inPage + ` AND ` + loaded +
+		` THEN payload END AS payload
 		FROM (` + query + `) listed ORDER BY ` + order
 }
 
@@ -159,6 +164,27 @@ func (s *search) readRun(ctx context.Context, q pg.Querier, runID entities.RunID
 		return Listing{}, err
 	}
 	return s.collect(rows)
+}
+
+// size returns the size in bytes of the payloads in a page, without those that are too large for a list.
+func (s *search) size(page Listing) (total int64) {
+	for _, e := range page.Entries {
+		if s.with == WithPayloads && e.Size <= MaxListedPayload {
+			total += e.Size
+		}
+	}
+	return total
+}
+
+// loadPage reads a page, and takes memory for its payloads.
+func (s *search) loadPage(ctx context.Context, read func(s search) (Listing, error)) (page Listing, err error) {
+	err = loadCounted(ctx, func(limit int64) (int64, error) {
+		attempt := *s
+		attempt.loaded = limit
+		page, err = read(attempt)
+		return s.size(page), err
+	})
+	return page, err
 }
 
 // collect reads the entries of a page.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
@@ -29,6 +30,24 @@ func (p Payloads) columns() string {
 		return EventColumns + `, payload`
 	}
 	return EventColumns + `, NULL::bytea AS payload`
+}
+
+// sizedEvent is an event with the size of its payload in bytes, which is known even if the payload was not loaded.
+type sizedEvent struct {
+	entities.Event
+
+	Size int64
+}
+
+// unsizedColumns are the columns of a [sizedEvent] in a query without payloads.
+const unsizedColumns = EventColumns + `, 0 AS size, NULL::bytea AS payload`
+
+// sizedColumns returns the columns of a [sizedEvent]. Payloads beyond a number of bytes in total are left out; the
+// argument with that number has the given placeholder.
+func sizedColumns(limit string) string {
+	return EventColumns + `, coalesce(octet_length(payload), 0) AS size,
+		CASE WHEN sum(octet_length(payload)) OVER (ROWS UNBOUNDED PRECEDING) <= ` + limit + `::bigint
+			THEN payload END AS payload`
 }
 
 // pageQuery builds the query of one page of a list. The lists differ in their conditions and in their cursors.
@@ -60,6 +79,13 @@ func (q *pageQuery) limit() string { return ` LIMIT ` + strconv.Itoa(q.Limit+1) 
 func fits(size, order string, maxBytes int) string {
 	return fmt.Sprintf(`coalesce(sum(%s) OVER (ORDER BY %s ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < %d`,
 		size, order, maxBytes)
+}
+
+// withinLimit returns the condition that this row and those before it, in the order, have at most a number of bytes in
+// total. The argument with that number has the given placeholder.
+func withinLimit(size, order, limit string) string {
+	const total = `coalesce(sum(%s) OVER (ORDER BY %s ROWS UNBOUNDED PRECEDING), 0)`
+	return fmt.Sprintf(total+` <= %s::bigint`, size, order, limit)
 }
 
 // collectPage reads rows until there are limit of them, or their sizes reach maxBytes. Either way it tries to read one

@@ -117,7 +117,15 @@ func (s *Streams) Chunks(
 	if err != nil || from >= stream.Chunks {
 		return nil, stream, err
 	}
-	chunks, err := store.Chunks(ctx, s.pool, stream.ID, max(0, from), limit, MaxPageBytes)
+	from = max(0, from)
+	size, err := store.SizeOfChunks(ctx, s.pool, stream.ID, from, limit, MaxPageBytes)
+	if err != nil {
+		return nil, stream, err
+	}
+	if err := TakeMemory(ctx, size); err != nil {
+		return nil, stream, err
+	}
+	chunks, err := store.Chunks(ctx, s.pool, stream.ID, from, limit, MaxPageBytes)
 	return chunks, stream, err
 }
 

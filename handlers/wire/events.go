@@ -304,6 +304,7 @@ func (s *Server) sendLog(c echo.Context, p pg.Page, with read.Payloads, list eve
 			return s.cutOff(c, w.WriteEnd(nextCursor(c, got), false))
 		}
 		p.Cursor = read.EventCursor(got.Events[len(got.Events)-1])
+		read.ReuseMemory(ctx)
 		if got, err = list(ctx, p, with); err != nil {
 			return s.cutOff(c, err)
 		}
