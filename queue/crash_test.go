@@ -79,6 +79,10 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 			crash := func(t *testing.T, n int, crash gate.Crash) (statements []string, err error) {
 				t.Helper()
 				test.setup(home, t)
+				// The limits of the project are read once in a while, which would be a further statement.
+				if err := broken.log.CheckMessage(t.Context(), project, "wrun_none"); err != nil {
+					t.Fatal(err)
+				}
 				statements = session.Run(t, n, crash, func() { _, err = test.do(t.Context(), home.with(broken)) })
 				return statements, err
 			}

@@ -14,7 +14,8 @@ import (
 // limit sets the limits of project home.
 func (f *fixture) limit(t *testing.T, l admin.Limits) {
 	t.Helper()
-	if _, err := access.NewProjects(f.pool, f.clock.now).Put(t.Context(), home, func(admin.Limits) admin.Limits { return l }); err != nil {
+	projects := access.NewProjects(f.pool, f.clock.now)
+	if _, err := projects.Put(t.Context(), home, func(admin.Limits) admin.Limits { return l }); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,11 +14,12 @@ import (
 // limit sets the daily starts of the default project.
 func (s *server) limit(t *testing.T, starts int64) {
 	t.Helper()
-	_, err := access.NewProjects(s.pool, s.clock).Put(t.Context(), entities.DefaultProject, func(l admin.Limits) admin.Limits {
+	change := func(l admin.Limits) admin.Limits {
 		l.DailyStarts = &starts
 		return l
-	})
-	if err != nil {
+	}
+	projects := access.NewProjects(s.pool, s.clock)
+	if _, err := projects.Put(t.Context(), entities.DefaultProject, change); err != nil {
 		t.Fatal(err)
 	}
 }
