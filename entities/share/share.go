@@ -88,7 +88,10 @@ func (p *Pool) Room(key string, factor int64) int64 {
 func (p *Pool) Try(key string, units, factor int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := p.account(key)
+	return p.try(p.account(key), units, factor)
+}
+
+func (p *Pool) try(a *account, units, factor int64) bool {
 	if len(a.claims) > 0 || !p.fits(a, units, factor) {
 		return false
 	}
@@ -99,10 +102,10 @@ func (p *Pool) Try(key string, units, factor int64) bool {
 // Take waits until the key can have the units. It fails with the context's error. Claims of one key are granted in
 // order; they do not delay those of other keys. Keys that wait get units in turn.
 func (p *Pool) Take(ctx context.Context, key string, units, factor int64) error {
-	if p.Try(key, units, factor) {
+	a, c := p.begin(key, units, factor)
+	if c == nil {
 		return nil
 	}
-	a, c := p.wait(key, units, factor)
 	select {
 	case <-c.granted:
 		return nil
@@ -111,15 +114,18 @@ func (p *Pool) Take(ctx context.Context, key string, units, factor int64) error 
 	}
 }
 
-// wait adds a claim, which may be granted at once: units may have become free since an attempt without waiting.
-func (p *Pool) wait(key string, units, factor int64) (*account, *claim) {
+// begin takes units, or returns a claim for them. The attempt and the claim are one: no release comes in between.
+func (p *Pool) begin(key string, units, factor int64) (*account, *claim) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a, c := p.account(key), &claim{units, factor, make(chan struct{})}
+	a := p.account(key)
+	if p.try(a, units, factor) {
+		return a, nil
+	}
+	c := &claim{units, factor, make(chan struct{})}
 	p.accounts[key] = a
 	if a.claims = append(a.claims, c); len(a.claims) == 1 {
 		p.waiting = append(p.waiting, a)
-		p.serve()
 	}
 	return a, c
 }
