@@ -162,12 +162,16 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	}
 	defer release()
 	d, ok, err := l.appendOptimistic(ctx, c)
+	whenDurable := l.whenDurable
+	if ok && len(d.events) == 0 { // confirmUnchanged has waited
+		whenDurable = func(_ context.Context, outcome error) error { return outcome }
+	}
 	if err == nil && !ok {
 		d, err = l.appendLocked(ctx, c)
 	}
 	if err != nil && !errors.Is(err, errUnwritten) {
 		l.cache.evict(c.runID) // the commit may have succeeded nevertheless
-		return decision{}, l.whenDurable(ctx, err)
+		return decision{}, whenDurable(ctx, err)
 	}
 	l.cache.store(d, c.now)
 	for i, o := range d.outcomes {
@@ -176,7 +180,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 		}
 	}
 	if err != nil {
-		return d, l.whenDurable(ctx, nil)
+		return d, whenDurable(ctx, nil)
 	}
 	c.announceStreams(l.hub)
 	if len(d.events) > 0 {
@@ -238,7 +242,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 }
 
 // confirmUnchanged checks that the run's log is as long as it is in the cache, which a decision to write nothing relies
-// on.
+// on, and waits until that log is durable.
 func (l *Log) confirmUnchanged(ctx context.Context, c call, d decision) (decision, bool, error) {
 	unchanged, err := store.IsUnchanged(ctx, pg.NewPool(l.pool), d.before.Run)
 	if err != nil || !unchanged {

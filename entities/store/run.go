@@ -49,13 +49,17 @@ func RunByID(ctx context.Context, q pg.Querier, project entities.Project, id ent
 	return run, nil
 }
 
-// IsUnchanged reports whether the run is still as it was read: its log is as long as it was.
+// IsUnchanged reports whether the run is still as it was read: its log is as long as it was. It waits until what it
+// reports is durable; see [pg.Durable].
 func IsUnchanged(ctx context.Context, q pg.Querier, was *entities.Run) (bool, error) {
-	rows, err := q.Query(ctx, `SELECT EXISTS (SELECT FROM runs WHERE id = $1 AND last_seq = $2)`, was.ID, was.LastSeq)
+	rows, err := q.Query(ctx, `SELECT EXISTS (SELECT FROM runs WHERE id = $1 AND last_seq = $2), `+pg.Durable,
+		was.ID, was.LastSeq)
 	if err != nil {
 		return false, fmt.Errorf("look at run %s: %w", was.ID, err)
 	}
-	same, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+	same, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (same bool, err error) {
+		return same, row.Scan(&same, nil)
+	})
 	if err != nil {
 		return false, fmt.Errorf("look at run %s: %w", was.ID, err)
 	}
