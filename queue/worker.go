@@ -108,7 +108,8 @@ func (w *Worker) poll(ctx context.Context) time.Duration {
 }
 
 // Stop starts no more deliveries and waits for those in progress until the grace period or the context ends; work that
-// stores its progress ends at once. Then it cancels the calls but leaves the functions their leases, so that a function that is still working can finish.
+// stores its progress ends at once. Then it cancels the calls but leaves the functions their leases, so that a function
+// that is still working can finish.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.queue.local.CompareAndSwap(w.dispatcher, nil)
 	w.stop()
