@@ -41,7 +41,7 @@ func (p *payloads) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		policy := policyOf(r.Method, c.Path())
 		defer func() {
 			if held > 0 {
-				p.memory.Give(project, held)
+				p.memory.Release(project, held)
 			}
 		}()
 		ctx := read.WithMemory(r.Context(), func(ctx context.Context, bytes int64) error {

@@ -125,7 +125,8 @@ func (q *Queue) Receive(
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			seen_seq = `+logLength+`
-		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+` AND ticket > 0
+		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+`
+			AND (ticket > 0 OR due_at <= now())
 		RETURNING id, content_type, body, created_at, expires_at, lease, delivery_count`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)
 	if err != nil {

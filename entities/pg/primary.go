@@ -65,7 +65,7 @@ type nodeConn struct {
 	net.Conn
 
 	primary *Primary
-	// system and timeline describe the node. They are set when the connection is accepted, under the Primary's mutex.
+	// system and timeline describe the node. They are set when the node has described itself, under the Primary's mutex.
 	system   string
 	timeline timeline
 	closed   bool // under the Primary's mutex
@@ -148,15 +148,14 @@ func (p *Primary) validate(ctx context.Context, conn *pgconn.PgConn) error {
 	if n.readOnly {
 		return p.refuse(ctx, conn, "read-only")
 	}
-	newest := p.learn(n)
-	if n.timeline < newest {
+	if tracked := trackedConn(conn.Conn()); tracked != nil { // before the comparison, so that a newer primary closes it
+		p.mu.Lock()
+		tracked.system, tracked.timeline = n.system, n.timeline
+		p.mu.Unlock()
+	}
+	if newest := p.learn(n); n.timeline < newest {
 		return p.refuse(ctx, conn, fmt.Sprintf("a former primary: its timeline is %d, that of the newest primary %d",
 			n.timeline, newest))
-	}
-	if tracked := trackedConn(conn.Conn()); tracked != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		tracked.system, tracked.timeline = n.system, n.timeline
 	}
 	return nil
 }

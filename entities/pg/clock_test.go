@@ -1,0 +1,46 @@
+package pg
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// TestSlowAnswersDoNotMoveTheClock: the clock is corrected by the difference to the database's. A comparison that
+// waited long for a connection is inexact and does not change that; one that shows another difference does.
+func TestSlowAnswersDoNotMoveTheClock(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), testdb.New(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var behind, waited time.Duration
+	c := NewClock(func() time.Time {
+		now := time.Now().Add(-behind - waited)
+		waited = 0 // only the first reading of a comparison is from before the wait
+		return now
+	})
+	const most = 2 * time.Second // the machine may be busy
+	for _, step := range []struct {
+		what           string
+		behind, waited time.Duration
+	}{
+		{"equal clocks", 0, 0},
+		{"equal clocks, slow answer", 0, 20 * time.Second},
+		{"a clock that is behind", time.Minute, 0},
+		{"the same clock, slow answer", time.Minute, 20 * time.Second},
+		{"a correct clock again", 0, 0},
+	} {
+		behind, waited = step.behind, step.waited
+		if err := c.Compare(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		if off := time.Since(c.Now()); off.Abs() > most {
+			t.Errorf("%s: the time is off by %s", step.what, off)
+		}
+	}
+}
