@@ -61,7 +61,7 @@ func TestEveryResponseHasARequestID(t *testing.T) {
 			t.Errorf("a line has no ID: %s", line)
 		}
 	}
-	if lines != 7 { // the panic, and the two failures, each twice; the first request without a key
+	if lines != 7 { // the panic and the two failures, each twice; the first request without a key
 		t.Errorf("%d lines are logged: %s", lines, logged)
 	}
 }

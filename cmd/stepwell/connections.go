@@ -26,19 +26,20 @@ const (
 )
 
 // connections limits the connections of an HTTP server. Beyond the limit, a new connection replaces the one that has
-// been without a request for longest: it is idle, or its client does not finish the header of a request.
+// been quiet for longest: it is idle, or its client does not finish the header of a request, or does not read an answer.
 type connections struct {
 	limit int
 
 	mu  sync.Mutex
 	all map[net.Conn]*connection
-	// quiet has the connections without a request, as *connection, the longest first.
+	// quiet has the connections whose clients the server waits for, as *connection, the longest first.
 	quiet *list.List
 }
 
 type connection struct {
+	of       *connections
 	conn     net.Conn
-	requests int           // in progress; HTTP/2 has several
+	requests int           // in progress, without those that are writing
 	quiet    *list.Element // nil during requests
 }
 
@@ -61,7 +62,7 @@ type connectionKey struct{}
 
 // opened adds a connection. If there are too many, it closes one.
 func (s *connections) opened(ctx context.Context, conn net.Conn) context.Context {
-	c := &connection{conn: conn}
+	c := &connection{of: s, conn: conn}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.all) >= s.limit {
@@ -127,7 +128,8 @@ func (s *connections) count(c *connection, change int) {
 // not need.
 func limitStalls(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		writer := stallingWriter{w, http.NewResponseController(w), timeout}
+		c, _ := r.Context().Value(connectionKey{}).(*connection)
+		writer := stallingWriter{w, http.NewResponseController(w), timeout, c}
 		next.ServeHTTP(writer, r)
 		writer.renew() // the rest of the answer is still in a buffer
 		if r.ContentLength != 0 {
@@ -143,6 +145,7 @@ type stallingWriter struct {
 
 	conn    *http.ResponseController
 	timeout time.Duration // of each piece
+	on      *connection   // nil if it is not tracked
 }
 
 // Unwrap is for [http.ResponseController].
@@ -164,14 +167,24 @@ func (w stallingWriter) Write(p []byte) (written int, err error) {
 		piece := p[:min(len(p), writePiece)]
 		w.renew()
 		var n int
-		n, err = w.ResponseWriter.Write(piece)
+		w.waits(func() { n, err = w.ResponseWriter.Write(piece) })
 		written, p = written+n, p[n:]
 	}
 	return written, err
 }
 
 // FlushError is for [http.ResponseController].
-func (w stallingWriter) FlushError() error {
+func (w stallingWriter) FlushError() (err error) {
 	w.renew()
-	return w.conn.Flush()
+	w.waits(func() { err = w.conn.Flush() })
+	return err
+}
+
+// waits calls a function that waits for the client to read. Meanwhile the connection is quiet.
+func (w stallingWriter) waits(write func()) {
+	if w.on != nil {
+		w.on.of.count(w.on, -1)
+		defer w.on.of.count(w.on, 1)
+	}
+	write()
 }

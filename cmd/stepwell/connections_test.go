@@ -97,3 +97,34 @@ func TestNewConnectionsReplaceQuietOnes(t *testing.T) {
 		}
 	}
 }
+
+// TestNewConnectionsReplaceThoseThatDoNotRead checks that a client gets a connection although all are held by clients
+// that do not read their answers.
+func TestNewConnectionsReplaceThoseThatDoNotRead(t *testing.T) {
+	t.Parallel()
+	const limit = 3
+	failed := make(chan error, limit)
+	s := httptest.NewUnstartedServer(limitStalls(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/large" {
+			_, err := w.Write(make([]byte, 32<<20)) // more than the buffers of a connection
+			failed <- err
+		}
+	}), time.Minute))
+	newConnections(limit).install(s.Config)
+	s.Start()
+	t.Cleanup(s.Close)
+	for range limit {
+		c := dial(t, s, "GET /large HTTP/1.1\r\nHost: stepwell\r\n\r\n")
+		if _, err := c.Read(make([]byte, 1)); err != nil { // the answer has begun
+			t.Fatal(err)
+		}
+	}
+	c := dial(t, s, get)
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Errorf("the new connection has no answer: %v", err)
+	}
+	if err := <-failed; err == nil {
+		t.Error("all answers were written, want that one connection gave way")
+	}
+}

@@ -13,7 +13,7 @@ import (
 
 const (
 	// commitPause is the time between two commits of the probe.
-	commitPause = 2 * time.Second
+	commitPause = 5 * time.Second
 	// commitTimeout is how long one commit of the probe may take before it tries another connection.
 	commitTimeout = 10 * time.Second
 	// maxCommitAge is how long no commit may succeed before the process is not ready. It is longer than the stalls of a

@@ -43,7 +43,7 @@ func (s *Server) look(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return ErrNotFound
 		}
-		from, now := newSender(project, token, c.Request().RemoteAddr), s.Log.Now()
+		from, now := newSender(project, token, c.RealIP()), s.Log.Now()
 		known, err := s.limiter.before(from, now)
 		if err != nil {
 			return err

@@ -75,8 +75,9 @@ type sender struct {
 	from netip.Prefix
 }
 
-func newSender(project entities.Project, token, remoteAddress string) sender {
-	return sender{project, sha256.Sum256([]byte(string(project) + "/" + token)), publicAddress(remoteAddress)}
+// newSender returns the sender of a request that came from an IP address.
+func newSender(project entities.Project, token, address string) sender {
+	return sender{project, sha256.Sum256([]byte(string(project) + "/" + token)), publicAddress(address)}
 }
 
 // before fails with a *[TooManyError] if the request is not to be looked up. It reports whether the webhook was found
@@ -148,14 +149,14 @@ func (b buckets[K]) of(k K) *rate.Limiter {
 	return full
 }
 
-// publicAddress returns the address of a connection's other end, or for IPv6 its network, which one sender has for
-// itself. It returns the zero value for addresses that are not public: behind them are proxies with many senders.
-func publicAddress(remote string) netip.Prefix {
-	at, err := netip.ParseAddrPort(remote)
+// publicAddress returns an IP address, or for IPv6 its network, which one sender has for itself. It returns the zero
+// value for addresses that are not public: behind them are proxies with many senders.
+func publicAddress(address string) netip.Prefix {
+	a, err := netip.ParseAddr(address)
 	if err != nil {
 		return netip.Prefix{}
 	}
-	a := at.Addr().Unmap().WithZone("")
+	a = a.Unmap().WithZone("")
 	if !a.IsGlobalUnicast() || a.IsPrivate() || sharedAddresses.Contains(a) {
 		return netip.Prefix{}
 	}

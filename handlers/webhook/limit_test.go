@@ -38,7 +38,7 @@ func TestRateLimits(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	l := newLimiter(Rates{Token: 2, Project: 5, Address: 3})
 	admitted := func(project entities.Project, token, address string, found bool) int {
-		return l.tries(t, newSender(project, token, address+":1"), found, now, 100)
+		return l.tries(t, newSender(project, token, address), found, now, 100)
 	}
 	want := func(what string, got, want int) {
 		t.Helper()
@@ -54,9 +54,9 @@ func TestRateLimits(t *testing.T) {
 	want("unknown tokens of the same address", admitted("r", "y", "203.0.113.1", false), 0)
 	want("a webhook that was not found yet", admitted("r", "z", "203.0.113.1", true), 0)
 	want("another address", admitted("r", "z", "203.0.113.2", true), 2)
-	want("a known webhook, one second later", l.tries(t, newSender("r", "z", "203.0.113.1:1"), true,
+	want("a known webhook, one second later", l.tries(t, newSender("r", "z", "203.0.113.1"), true,
 		now.Add(burst*time.Second), 100), 2)
-	want("an IPv6 network", admitted("r", "x", "[2001:db8::1]", false)+admitted("r", "x", "[2001:db8::2]", false), 3)
+	want("an IPv6 network", admitted("r", "x", "2001:db8::1", false)+admitted("r", "x", "2001:db8::2", false), 3)
 	if got := admitted("r", "x", "10.0.0.1", false); got != 100 {
 		t.Errorf("a proxy may try %d unknown tokens, want all 100", got)
 	}
@@ -74,7 +74,7 @@ func TestLimiterForgetsUnusedTokens(t *testing.T) {
 	used := newSender("p", "used", "")
 	l.tries(t, used, true, now, burst)
 	for i := range 3 * remembered {
-		l.tries(t, newSender("p", fmt.Sprint(i), fmt.Sprintf("203.%d.%d.%d:1", i>>16, i>>8&255, i&255)), i%2 == 0, now, 1)
+		l.tries(t, newSender("p", fmt.Sprint(i), fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&255, i&255)), i%2 == 0, now, 1)
 		if i%(remembered/2) == 0 && l.tries(t, used, true, now, 1) > 0 {
 			t.Fatalf("the used token was forgotten after %d others", i)
 		}
@@ -87,10 +87,10 @@ func TestLimiterForgetsUnusedTokens(t *testing.T) {
 func TestPublicAddress(t *testing.T) {
 	t.Parallel()
 	for remote, want := range map[string]string{
-		"203.0.113.9:80": "203.0.113.9/32", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64",
-		"[::ffff:203.0.113.9]:80": "203.0.113.9/32",
-		"127.0.0.1:80":            "", "10.1.2.3:80": "", "[::1]:80": "", "[fd00::1]:80": "", "[fe80::1%eth0]:80": "",
-		"100.64.1.1:80": "", "@": "", "": "",
+		"203.0.113.9": "203.0.113.9/32", "2001:db8:1:2:3::4": "2001:db8:1:2::/64",
+		"::ffff:203.0.113.9": "203.0.113.9/32",
+		"127.0.0.1":          "", "10.1.2.3": "", "::1": "", "fd00::1": "", "fe80::1%eth0": "",
+		"100.64.1.1": "", "@": "", "": "",
 	} {
 		got := publicAddress(remote)
 		if text := got.String(); got.IsValid() && text != want || !got.IsValid() && want != "" {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -337,4 +338,29 @@ func TestRequestRatesAreLimited(t *testing.T) {
 	}
 	wantRejected(t, d.call("POST", "/hooks/more", ""), http.StatusTooManyRequests, "too_many_requests")
 	d.wantReceived(t, id, 2)
+}
+
+// TestStrangersBehindATrustedProxyAreToldApart: one who tries tokens does not use up the rate of the others.
+func TestStrangersBehindATrustedProxyAreToldApart(t *testing.T) {
+	t.Parallel()
+	d := newTestServer(t, func(o *handlers.Options) {
+		o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+		o.HookRates.Address = 1
+	})
+	try := func(client string) int {
+		r := httptest.NewRequest(http.MethodPost, "/hooks/none", nil)
+		r.RemoteAddr = "198.51.100.1:4444"
+		r.Header.Set("X-Forwarded-For", "192.0.2.9, "+client) // the client may write what is on the left
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, r)
+		return w.Code
+	}
+	for try("203.0.113.1") == http.StatusNotFound {
+	}
+	if got := try("203.0.113.1"); got != http.StatusTooManyRequests {
+		t.Errorf("the stranger got %d, want 429", got)
+	}
+	if got := try("203.0.113.2"); got != http.StatusNotFound {
+		t.Errorf("another one got %d, want 404", got)
+	}
 }
