@@ -52,8 +52,8 @@ var mayImport = map[string][]string{
 	"queue/continuation": {"entities", "entities/codec", "entities/message"},
 	"queue/contract":     {"entities", "entities/strictjson", "entities/webhook", "eventlog"},
 	"queue/egress":       {},
-	"queue/engine": and(data, "entities/message", "entities/webhook", "eventlog", "eventlog/read", "eventlog/view",
-		"queue", "queue/condition", "queue/contract", "queue/egress"),
+	"queue/engine": and(data, "entities/message", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
+		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress"),
 	"queue/signing": {},
 	"queue/tickets": {"entities", "entities/pg"},
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/payload"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -33,21 +34,47 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	return e.applyAnswer(ctx, d, run, a)
 }
 
+// The payloads of a call are counted as they are sent, which may be more than what they are stored as.
+const (
+	// freeGrowth is how many bytes the payloads of a call may have more than the log has without counting.
+	freeGrowth = 64 << 10
+	// callBytes ends the events of a call early: once their payloads have as many bytes, no further event is added. The
+	// function reads the others itself. largestCall is what the payloads have at most.
+	callBytes   = read.MaxPageBytes
+	largestCall = callBytes + payload.MaxDecoded
+)
+
 // callRun calls the function of a run. The call carries a log of the given size in bytes, for which memory is reserved
 // until the answer.
 func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run entities.Run, size int64) (answer, error) {
-	free, err := d.ReserveMemory(ctx, size)
+	call, free, err := e.reserveCall(ctx, d, run, size, size+freeGrowth)
+	if errors.Is(err, errCallGrows) {
+		call, free, err = e.reserveCall(ctx, d, run, largestCall, largestCall)
+	}
 	if err != nil {
 		return answer{}, err
 	}
 	defer free()
-	call, err := e.newCall(ctx, d, run)
-	if err != nil {
-		return answer{}, err
-	}
 	// A tenth of the lease remains for applying the answer.
 	return e.ask(ctx, d, call, d.LeaseTime()-d.LeaseTime()/10)
 }
+
+// reserveCall reserves memory, which free releases, and builds the call of a run's function. It fails with
+// [errCallGrows], and releases the memory, if the payloads have more than the most bytes.
+func (e *Engine) reserveCall(
+	ctx context.Context, d queue.Delivery, run entities.Run, size, most int64,
+) (call contract.Call, free func(), err error) {
+	if free, err = d.ReserveMemory(ctx, size); err != nil {
+		return contract.Call{}, nil, err
+	}
+	if call, err = e.newCall(ctx, d, run, most); err != nil {
+		free()
+	}
+	return call, free, err
+}
+
+// errCallGrows reports that the payloads of a call need more memory than was reserved for the log.
+var errCallGrows = errors.New("the decoded payloads are larger than the log")
 
 // applyAnswer applies the answer. It persists while the server shuts down or the database is away for a while, so that
 // the function need not be called again.
@@ -81,24 +108,33 @@ func retryLater(d queue.Delivery, err error, notBefore time.Duration) error {
 	return &f
 }
 
-// newCall builds the call of a run's function.
-func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run) (contract.Call, error) {
+// newCall builds the call of a run's function. It fails with [errCallGrows] if the payloads have more than the most
+// bytes.
+func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run, most int64) (contract.Call, error) {
 	page, err := e.firstEvents(ctx, d, run)
 	if err != nil {
 		return contract.Call{}, err
 	}
-	c := contract.Call{
-		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(run),
-		Events: make([]json.RawMessage, len(page.Events)),
-	}
-	for i, e := range page.Events {
-		if c.Events[i], err = json.Marshal(view.Of(e)); err != nil {
+	c := contract.Call{Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(run)}
+	total := int64(0)
+	for _, e := range page.Events {
+		if total >= callBytes {
+			page.More = true
+			break
+		}
+		shown := view.Of(e)
+		if total += int64(len(shown.Payload)); total > most {
+			return contract.Call{}, errCallGrows
+		}
+		text, err := json.Marshal(shown)
+		if err != nil {
 			return contract.Call{}, fmt.Errorf("encode event %d: %w", e.Seq, err)
 		}
+		c.Events = append(c.Events, text)
 	}
 	c.Run.Input = page.Events[0].Payload
 	if page.More {
-		c.After = &page.Events[len(page.Events)-1].Seq
+		c.After = &page.Events[len(c.Events)-1].Seq
 	}
 	return c, nil
 }
