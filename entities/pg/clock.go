@@ -11,7 +11,7 @@ import (
 
 const (
 	// clockInterval is how often [Clock.Run] compares the clocks.
-	clockInterval = 10 * time.Second
+	clockInterval = 30 * time.Second
 	// clockNoise is the difference up to which the clocks count as equal.
 	clockNoise = 100 * time.Millisecond
 )
