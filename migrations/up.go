@@ -29,6 +29,9 @@ const (
 	defaultMaxWait     = 5 * time.Minute
 )
 
+// lockPoll is the pause between two attempts to get the lock.
+const lockPoll = 100 * time.Millisecond
+
 // lockID is the advisory lock that a server holds while it migrates a database.
 const lockID = 0x5354_4550_5745_4c4c // "STEPWELL"
 
@@ -70,7 +73,6 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 	// The lock belongs to a session of its own: each migration runs in its own transaction on a connection of the pool,
 	// which may have only one. Disconnecting releases the lock.
 	config := pool.Config().ConnConfig
-	config.RuntimeParams["lock_timeout"] = "0" // another process may migrate for long
 	config.RuntimeParams["application_name"] = migrating + " (lock)"
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -91,16 +93,24 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 	})
 }
 
-// lock waits until no other process migrates.
+// lock waits until no other process migrates. It asks again and again instead of waiting in the database: a statement
+// that waits has a snapshot, for whose end CREATE INDEX CONCURRENTLY in the other process would wait in turn.
 func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
-	var free bool
-	err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, lockID).Scan(&free)
-	if err != nil || free {
-		return err
+	for first := true; ; first = false {
+		var free bool
+		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, lockID).Scan(&free)
+		if err != nil || free {
+			return err
+		}
+		if first {
+			m.logger().InfoContext(ctx, "waiting for another process that migrates the database")
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(lockPoll):
+		}
 	}
-	m.logger().InfoContext(ctx, "waiting for another process that migrates the database")
-	_, err = conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, lockID)
-	return err
 }
 
 func (m Migrator) logger() *slog.Logger { return cmp.Or(m.Logger, slog.New(slog.DiscardHandler)) }
