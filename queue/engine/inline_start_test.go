@@ -257,6 +257,10 @@ func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, cached bool) {
 		do = tt.prepare(t, s, by)
 		broken.Attach(s.worker)
 		untouched = s.state(t)
+		// The limits of the project are read once in a while, which would be a further statement.
+		if err := broken.log.CheckMessage(t.Context(), project, s.run); err != nil {
+			t.Fatal(err)
+		}
 		statements = session.Run(t, n, crash, func() { err = do(t, s, broken) })
 		return do, untouched, statements, err
 	}
