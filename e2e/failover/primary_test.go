@@ -41,9 +41,8 @@ func TestServerStartsOnTheWritableNode(t *testing.T) {
 	for _, parameters := range []string{"", "&target_session_attrs=read-write", "&target_session_attrs=primary"} {
 		s := startServer(t, databaseURL(t, parameters, b, a))
 		s.mustStartRun("run"+parameters, time.Second)
-		if n := b.sessions(); n > 0 {
-			t.Errorf("the server has %d sessions on the standby", n)
-		}
+		// A session that finds out that the node is a standby ends at once, but may just have begun.
+		eventually(t, "the server has no session on the standby", func() bool { return b.sessions() == 0 })
 		s.Stop(t)
 	}
 }
