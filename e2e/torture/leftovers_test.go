@@ -96,7 +96,7 @@ func (v *report) sessions(t *testing.T) int {
 // wantIdleConnections checks that all sessions are idle, and that there are no more than the pools allow.
 func (v *report) wantIdleConnections(t *testing.T) {
 	t.Helper()
-	const each = 20 + 3 // the pool, and the connections for LISTEN and heartbeats
+	const each = 20 + 4 // the pool, two connections for LISTEN (River's is one), heartbeats, and the probe of commits
 	harness.Eventually(t, "the servers' sessions are idle", func() bool {
 		busy, err := v.postgres.count(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name <> 'torture' AND state <> 'idle'`)
