@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -61,7 +62,11 @@ func TestDeathsOfTheAppDoNotDelayRetries(t *testing.T) {
 	const deaths = 9
 	var calls atomic.Int32
 	a := newApp(t, func(w http.ResponseWriter, req *http.Request, c call) {
-		if calls.Add(1) <= deaths {
+		n := calls.Add(1)
+		if want := strconv.Itoa(max(1, int(n)-hiddenCutOffs)); c.count() != want {
+			t.Errorf("delivery %d says that it is number %s, want %s", n, c.count(), want)
+		}
+		if n <= deaths {
 			die(w, req, c)
 		}
 		w.WriteHeader(http.StatusInternalServerError)

@@ -425,7 +425,7 @@ func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 		"Ce-Vqsconsumergroup":      "default",
 		"Ce-Vqsmessageid":          d.ID,
 		"Ce-Vqsreceipthandle":      d.Lease,
-		"Ce-Vqsdeliverycount":      strconv.Itoa(d.DeliveryCount),
+		"Ce-Vqsdeliverycount":      strconv.Itoa(d.shownCount()),
 		"Ce-Vqscreatedat":          timestamp(d.CreatedAt),
 		"Ce-Vqsexpiresat":          timestamp(d.ExpiresAt),
 		"Ce-Vqsvisibilitydeadline": timestamp(d.shownDeadline()),
@@ -435,6 +435,11 @@ func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 	}
 	return req, nil
 }
+
+// shownCount is the delivery count that the function is told. When a message fails, clients wait twice as long for each
+// delivery before it, up to minutes, so that the first deaths of their app must not count as deliveries. Later ones do,
+// so that clients give up on a message that kills its app every time.
+func (d Delivery) shownCount() int { return d.DeliveryCount - min(d.CutOff, hiddenCutOffs) }
 
 // shownDeadline is the end of the lease that the function is told. It is earlier than the real one, so that a function
 // that works for long soon shows that it is alive: its lease then outlives the server that called it.
