@@ -112,14 +112,13 @@ func postgresBehind(t *testing.T) string {
 	return server.DSN("postgres")
 }
 
-// movedPrograms writes programs that run those of Postgres with a moved clock, and returns their folder. It skips the
-// test if libfaketime or Postgres is missing.
+// movedPrograms writes programs that run those of Postgres with a moved clock, and returns their folder.
 func movedPrograms(t *testing.T, dir string) string {
 	t.Helper()
 	libraries, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
 	programs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	if len(libraries) == 0 || len(programs) == 0 {
-		t.Skip("needs libfaketime and Postgres: scripts/need postgres faketime")
+		t.Fatal("libfaketime or Postgres is missing: scripts/need postgres faketime installs them on Debian")
 	}
 	bin := filepath.Join(dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil { //nolint:gosec // another user runs the programs

@@ -13,11 +13,7 @@ import (
 // TestReadinessFollowsCommits stops the only synchronous standby. Reads and heartbeats succeed, but no commit does.
 func TestReadinessFollowsCommits(t *testing.T) {
 	t.Parallel()
-	a := newNode(t, map[string]string{"synchronous_standby_names": "b"})
-	b := a.newStandby("b")
-	a.awaitStandby("sync")
-	s := startServer(t, databaseURL(t, "", a, b))
-	a.awaitWorker()
+	_, b, s := newSynchronous(t)
 	s.awaitReadiness(http.StatusOK)
 
 	b.stop()

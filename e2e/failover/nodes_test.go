@@ -46,6 +46,17 @@ func newNode(t *testing.T, settings map[string]string) *node {
 	return n
 }
 
+// newSynchronous starts a primary with a synchronous standby, and a server that delivers by them.
+func newSynchronous(t *testing.T) (primary, standby *node, s *server) {
+	t.Helper()
+	primary = newNode(t, map[string]string{"synchronous_standby_names": "b"})
+	standby = primary.newStandby("b")
+	primary.awaitStandby("sync")
+	s = startServer(t, databaseURL(t, "", primary, standby))
+	primary.awaitWorker()
+	return primary, standby, s
+}
+
 // newStandby copies a primary, which restarts for that, and starts the copy as its standby.
 func (n *node) newStandby(name string) *node {
 	n.t.Helper()

@@ -14,11 +14,7 @@ import (
 // cut off by their own timeouts try again. What they were told was accepted must exist after the promotion.
 func TestAcceptedRunsSurvivePromotion(t *testing.T) {
 	t.Parallel()
-	a := newNode(t, map[string]string{"synchronous_standby_names": "b"})
-	b := a.newStandby("b")
-	a.awaitStandby("sync")
-	s := startServer(t, databaseURL(t, "", a, b))
-	a.awaitWorker()
+	a, b, s := newSynchronous(t)
 
 	b.stop() // from now on no commit of a is durable by the configured standard
 	const clients = 16
@@ -63,11 +59,7 @@ func TestAcceptedRunsSurvivePromotion(t *testing.T) {
 // Their answers write nothing, but report commits, so they come when commits succeed.
 func TestRepeatedRequestsWaitForTheStandby(t *testing.T) {
 	t.Parallel()
-	a := newNode(t, map[string]string{"synchronous_standby_names": "b"})
-	b := a.newStandby("b")
-	a.awaitStandby("sync")
-	s := startServer(t, databaseURL(t, "", a, b))
-	a.awaitWorker()
+	_, b, s := newSynchronous(t)
 	first := s.mustStartRun("first", timeout)
 	keyed := map[string]any{"workflow": "w", "deployment": "f", "delay": "1h", "key": "k"}
 	joining := map[string]any{"workflow": "w", "deployment": "f", "delay": "1h", "key": "k", "onConflict": "join"}

@@ -3,7 +3,6 @@ package hostile
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,9 +82,7 @@ func TestConditionsLeaveRoomForOthers(t *testing.T) {
 			}
 		}
 	})
-	if peak := f.peakMemory(t); peak > 400<<20 {
-		t.Errorf("the server took %d MiB", peak>>20)
-	}
+	f.wantMemory(t, 400)
 	start := time.Now()
 	f.Stop(t)
 	if took := time.Since(start); took > 5*time.Second {
@@ -107,20 +104,4 @@ func (f *fixture) plantConditions(t *testing.T, run string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// peakMemory returns the most memory that the server had, in bytes.
-func (f *fixture) peakMemory(t *testing.T) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.PID()))
-	if err != nil {
-		t.Skip(err) // no Linux
-	}
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	kB, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("the server took at most %d MiB", kB>>10)
-	return kB << 10
 }

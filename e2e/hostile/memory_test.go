@@ -23,7 +23,7 @@ func (f *fixture) largestMemory(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.PID()))
 	if err != nil {
-		t.Skip(err) // not on this system
+		t.Fatalf("this test needs Linux: %v", err)
 	}
 	for line := range strings.Lines(string(status)) {
 		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {

@@ -26,8 +26,8 @@ const (
 	// matchStepsPerUnit is how many steps of matching a pattern make up one unit: instructions of the pattern times
 	// bytes of the text.
 	matchStepsPerUnit = 10
-	// zoneCost is the cost of a call with the name of a time zone: the zone is looked up in the file system each time.
-	zoneCost = 100
+	// zoneCost is the cost of a call with the name of a time zone: the zone is looked up in several folders each time.
+	zoneCost = 1000
 )
 
 // charged is a call that is charged before it runs.

@@ -6,19 +6,28 @@ import (
 	"time"
 )
 
-// TestAttacksTakeMilliseconds measures the time that each attack takes of a processor, which does not depend on what
-// else runs. The worst takes 10 ms; without the charge for matches one took 400 ms.
-func TestAttacksTakeMilliseconds(t *testing.T) {
+// TestAttacksTakeSimilarTime compares the time that the attacks take of a processor, which does not depend on what else
+// runs. All are stopped at the same cost, so none may take much longer than a plain loop. Without the charge for matches
+// one took seventy times as long.
+func TestAttacksTakeSimilarTime(t *testing.T) {
+	took := map[string]time.Duration{}
 	for _, attack := range attacks {
 		c := New(time.Now)
 		if err := c.Check(t.Context(), "attacker", attack.text); err != nil {
 			t.Fatal(err)
 		}
 		v := variables(t, attack.data)
-		start := processorTime(t)
-		_, _ = c.Matches(t.Context(), attack.text, v)
-		if took := processorTime(t) - start; took > 200*time.Millisecond {
-			t.Errorf("%s: took %s", attack.name, took)
+		took[attack.name] = time.Hour
+		for range 3 {
+			start := processorTime(t)
+			_, _ = c.Matches(t.Context(), attack.text, v)
+			took[attack.name] = min(took[attack.name], processorTime(t)-start)
+		}
+	}
+	t.Log(took)
+	for name, d := range took {
+		if limit := 20 * took["loops"]; d > limit {
+			t.Errorf("%s: took %s, a loop %s", name, d, took["loops"])
 		}
 	}
 }
