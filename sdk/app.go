@@ -24,6 +24,9 @@ type AppOption func(*App)
 // Logger sets the logger; [slog.Default] by default.
 func Logger(l *slog.Logger) AppOption { return func(a *App) { a.logger = l } }
 
+// Clock sets the clock that tells when inline steps ended; [time.Now] by default. It is for tests.
+func Clock(now func() time.Time) AppOption { return func(a *App) { a.now = now } }
+
 // NewApp returns an app without workflows.
 func NewApp(name string, options ...AppOption) *App {
 	a := &App{
