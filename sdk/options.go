@@ -11,6 +11,8 @@ type stepOptions struct {
 	timeout        time.Duration
 	attemptTimeout time.Duration
 	retry          retry
+	// undo adds a compensation of the step to the handle's saga.
+	undo func(w *W, in, future any)
 }
 
 // retry is the policy of retries, as the contract describes it.

@@ -70,7 +70,14 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 	}
 	op := w.ask(&engine.Operation{Kind: engine.KindStep, ID: id, Name: s.name, Input: input})
 	op.Command = newRunStep(op, o)
-	return resultOf[O](op)
+	f := resultOf[O](op)
+	if o.undo != nil {
+		if w.saga == nil {
+			panic(fmt.Sprintf("%s: step %s has an Undo, but the workflow has no Saga", op.Place, s.name))
+		}
+		o.undo(w, in, f)
+	}
+	return f
 }
 
 // runStep is the command that starts a step.

@@ -68,7 +68,8 @@ type W struct {
 	turn *turn
 	co   *engine.Coroutine
 
-	random *rand.Rand // of this coroutine; made when it is needed
+	random *rand.Rand // of this scope; made when it is needed
+	saga   *Saga      // the innermost one; nil if there is none
 }
 
 // turn is what the coroutines of one invocation share.
@@ -90,7 +91,7 @@ type RunInfo struct {
 func (w *W) Info() RunInfo { return w.turn.info }
 
 // with returns the handle of another coroutine.
-func (w *W) with(co *engine.Coroutine) *W { return &W{turn: w.turn, co: co} }
+func (w *W) with(co *engine.Coroutine) *W { return &W{turn: w.turn, co: co, saga: w.saga} }
 
 // ask asks for an operation.
 func (w *W) ask(op *engine.Operation) *engine.Operation {

@@ -18,6 +18,7 @@ type Coroutine struct {
 	// Place is where the coroutine was started, as file:line.
 	Place string
 
+	of        *Coroutine // the coroutine, of a view of it; see In
 	goroutine uint64
 	resume    chan bool   // true: continue; false: end
 	until     func() bool // what it waits for; nil if it has not started
@@ -114,12 +115,12 @@ func (c *Coroutine) Await(until func() bool) {
 	if until() {
 		return
 	}
-	c.until = until
+	self := c.self()
+	self.until = until
 	c.s.rested <- struct{}{}
 	if !<-c.resume {
 		runtime.Goexit()
 	}
-	c.s.current = c
 }
 
 // Go starts a coroutine with a scope of its own.
@@ -128,15 +129,30 @@ func (c *Coroutine) Go(name, place string, fn func(*Coroutine)) *Coroutine {
 	return c.s.start(c.Scope.Child(name), place, fn)
 }
 
+// In returns a view of the coroutine with a scope of its own.
+func (c *Coroutine) In(name string) *Coroutine {
+	view := *c
+	view.of, view.Scope = c.self(), c.Scope.Child(name)
+	return &view
+}
+
+// self returns the coroutine itself, of a view of it.
+func (c *Coroutine) self() *Coroutine {
+	if c.of != nil {
+		return c.of
+	}
+	return c
+}
+
 // Check panics with a [*MisuseError] unless the caller runs as this coroutine. While the coroutine is being ended it ends the
 // calling deferred function.
 func (c *Coroutine) Check() {
 	if c.s.ending {
 		runtime.Goexit()
 	}
-	switch running := c.s.current; {
-	case running == c && goroutineID() == c.goroutine:
-	case running == c || running == nil:
+	switch self, running := c.self(), c.s.current; {
+	case running == self && goroutineID() == self.goroutine:
+	case running == self || running == nil:
 		panic(&MisuseError{Used: Caller(), Started: c.Place, Foreign: true})
 	default:
 		panic(&MisuseError{Used: Caller(), Started: c.Place, Inner: running.Place})

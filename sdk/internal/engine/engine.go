@@ -77,6 +77,18 @@ func (e *Engine) Now() time.Time { return e.now }
 // Live reports whether everything in the log has been delivered, so that the code runs for the first time.
 func (e *Engine) Live() bool { return e.order.empty() && len(e.history.unclaimed) == 0 }
 
+// Known reports whether the log has an operation that was not asked for yet.
+func (e *Engine) Known(kind Kind, id string) bool {
+	return e.history.created[key{kind.space(), id}] != nil
+}
+
+// AtEnd reports whether nothing in the log comes after what the code has done.
+func (e *Engine) AtEnd() bool {
+	return e.order.empty() && !slices.ContainsFunc(e.history.unclaimed, func(u *Event) bool {
+		return e.ops[key{creates[u.Type], u.ID}] == nil
+	})
+}
+
 // Ask asks for an operation. What comes of it is delivered at later rests. A second operation with the same ID is an
 // error of the workflow.
 func (e *Engine) Ask(c *Coroutine, op *Operation) {

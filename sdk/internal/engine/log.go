@@ -46,6 +46,7 @@ type Kind string
 const (
 	KindStep      Kind = "step" // executed by a call of its own
 	KindInline    Kind = "inline step"
+	KindMark      Kind = "mark" // an inline step that is recorded without being executed
 	KindChild     Kind = "child run"
 	KindWait      Kind = "wait"
 	KindHook      Kind = "hook"
@@ -71,7 +72,7 @@ var settled = map[string]string{"hook_disposed": "close", "attr_set": "attribute
 // space returns the space of IDs of a kind.
 func (k Kind) space() string {
 	switch k {
-	case KindStep, KindInline, KindChild:
+	case KindStep, KindInline, KindMark, KindChild:
 		return "step"
 	case KindCloseHook:
 		return "close"
