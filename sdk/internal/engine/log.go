@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Event is an event of the run's log, as the function contract describes it.
+type Event struct {
+	Seq     int64           `json:"seq"`
+	Type    string          `json:"type"`
+	ID      string          `json:"correlationId"`
+	At      time.Time       `json:"createdAt"`
+	Data    Data            `json:"data"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// Data is the part of an event's data that the engine reads.
+type Data struct {
+	StepName  string `json:"stepName"`
+	ErrorCode string `json:"errorCode"`
+	// Place is the line of code that asked for what the event created, as file:line.
+	Place string `json:"at"`
+	// Recorded is set in results that the function recorded by itself.
+	Recorded *Recorded `json:"recorded"`
+	// Open lists the inline operations that were in progress when the event was written.
+	Open []string `json:"open"`
+	// ConflictingRunID is the run that has the token of a hook.
+	ConflictingRunID string `json:"conflictingRunId"`
+	// Token is the token of a hook.
+	Token string `json:"token"`
+}
+
+// Recorded describes the result of an inline operation.
+type Recorded struct {
+	// Seen is the position of the last world event that was delivered before the result.
+	Seen int64 `json:"seen"`
+	// EndedAt is when the operation ended.
+	EndedAt time.Time `json:"endedAt"`
+}
+
+// Kind is a kind of operation.
+type Kind string
+
+// The kinds of operations. Each has its own space of IDs, except that inline operations and children are steps.
+const (
+	KindStep      Kind = "step" // executed by a call of its own
+	KindInline    Kind = "inline step"
+	KindMark      Kind = "mark" // an inline step that is recorded without being executed
+	KindChild     Kind = "child run"
+	KindWait      Kind = "wait"
+	KindHook      Kind = "hook"
+	KindCloseHook Kind = "closing of a hook"
+	KindAttribute Kind = "attributes"
+)
+
+// creates maps the types of events that create an operation to their space of IDs.
+var creates = map[string]string{
+	"step_created": "step", "wait_created": "wait", "hook_created": "hook", "hook_conflict": "hook",
+}
+
+// results maps the types of events that are delivered to the space of their operation.
+var results = map[string]string{
+	"step_completed": "step", "step_failed": "step", "wait_completed": "wait", "hook_received": "hook",
+	"hook_conflict": "hook",
+}
+
+// settled maps the types of events that show that an idempotent command was carried out to the space of its operation.
+// Such a command may also leave no event, because it changed nothing.
+var settled = map[string]string{"hook_disposed": "close", "attr_set": "attribute"}
+
+// space returns the space of IDs of a kind.
+func (k Kind) space() string {
+	switch k {
+	case KindStep, KindInline, KindMark, KindChild:
+		return "step"
+	case KindCloseHook:
+		return "close"
+	case KindAttribute:
+		return "attribute"
+	default:
+		return string(k)
+	}
+}
+
+// idempotent reports whether operations of this kind may leave no event.
+func (k Kind) idempotent() bool { return k == KindCloseHook || k == KindAttribute }
+
+// key identifies an operation of a run.
+type key struct{ space, id string }

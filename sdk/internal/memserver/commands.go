@@ -1,0 +1,242 @@
+package memserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// command is a command of an answer.
+type command struct {
+	Type           string          `json:"type"`
+	ID             string          `json:"id"`
+	Name           string          `json:"name"`
+	Input          json.RawMessage `json:"input"`
+	Output         json.RawMessage `json:"output"`
+	Error          json.RawMessage `json:"error"`
+	Seen           int64           `json:"seen"`
+	EndedAt        time.Time       `json:"endedAt"`
+	At             string          `json:"at"`
+	For, Until     string
+	Token          string            `json:"token"`
+	Workflow       string            `json:"workflow"`
+	Attributes     map[string]string `json:"attributes"`
+	AttemptTimeout string            `json:"attemptTimeout"`
+	Timeout        string            `json:"timeout"`
+	Retry          struct {
+		MaxAttempts int     `json:"maxAttempts"`
+		Backoff     string  `json:"backoff"`
+		Factor      float64 `json:"factor"`
+		MaxBackoff  string  `json:"maxBackoff"`
+	} `json:"retry"`
+}
+
+// apply carries out the commands of an answer: all of them, or none if one is refused.
+func (s *Server) apply(r *Run, body []byte) error {
+	var answer struct {
+		Commands []command
+		Open     []string
+	}
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &answer); err != nil {
+			return fmt.Errorf("read the answer: %w", err)
+		}
+	}
+	for i, c := range answer.Commands {
+		if err := r.check(c, i == len(answer.Commands)-1); err != nil {
+			return fmt.Errorf("command %d (%s %s): %w", i, c.Type, c.ID, err)
+		}
+	}
+	before := len(r.Log)
+	for _, c := range answer.Commands {
+		s.carryOut(r, c)
+	}
+	if len(answer.Open) > 0 && len(r.Log) > before {
+		r.Log[before].Data["open"] = answer.Open
+	}
+	if r.Status == "running" && !r.wanted && len(r.steps)+len(r.waits) == 0 && !r.hasOpenHook() {
+		return errors.New("the run has nothing to wait for")
+	}
+	return nil
+}
+
+func (r *Run) hasOpenHook() bool {
+	return slices.ContainsFunc(r.hooks, func(h *hook) bool { return !h.closed })
+}
+
+// check refuses commands that the server would refuse.
+func (r *Run) check(c command, last bool) error {
+	for _, e := range r.Log {
+		if e.Type == "step_created" && e.ID == c.ID && (c.Type == "runStep" || c.Type == "recordStep") &&
+			e.Data["stepName"] != c.name() {
+			return fmt.Errorf("the log has it as %q: the code has changed", e.Data["stepName"])
+		}
+	}
+	if (c.Type == "complete" || c.Type == "fail") && !last {
+		return errors.New("it is not the last one")
+	}
+	return nil
+}
+
+func (c command) name() string {
+	if c.Name == "" {
+		return c.ID
+	}
+	return c.Name
+}
+
+func (s *Server) carryOut(r *Run, c command) {
+	data := map[string]any{}
+	if c.At != "" {
+		data["at"] = c.At
+	}
+	switch c.Type {
+	case "runStep", "startChild", "recordStep":
+		if !r.has("step_created", c.ID) {
+			s.createStep(r, c, data)
+		}
+	case "wait":
+		if !r.has("wait_created", c.ID) {
+			due := s.now.Add(duration(c.For, 0))
+			if c.Until != "" {
+				due, _ = time.Parse(time.RFC3339Nano, c.Until) // the zero time is over
+			}
+			s.append(r, "wait_created", c.ID, data, nil)
+			r.waits = append(r.waits, &wait{c.ID, due})
+		}
+	case "openHook":
+		s.openHook(r, c, data)
+	case "closeHook":
+		for _, h := range r.hooks {
+			if h.id == c.ID && !h.closed {
+				h.closed = true
+				s.append(r, "hook_disposed", c.ID, data, nil)
+			}
+		}
+	case "complete":
+		s.end(r, "completed", c.Output)
+	case "fail":
+		s.end(r, "failed", c.Error)
+	}
+}
+
+func (s *Server) createStep(r *Run, c command, data map[string]any) {
+	data["stepName"] = c.name()
+	if c.Type == "startChild" {
+		data["stepName"] = c.Workflow
+	}
+	s.append(r, "step_created", c.ID, data, c.Input)
+	switch c.Type {
+	case "recordStep":
+		recorded := map[string]any{"recorded": map[string]any{"seen": c.Seen, "endedAt": c.EndedAt}}
+		if c.Error != nil {
+			s.append(r, "step_failed", c.ID, recorded, c.Error)
+		} else {
+			s.append(r, "step_completed", c.ID, recorded, c.Output)
+		}
+	case "startChild":
+		r.steps = append(r.steps, &step{command: c, child: s.start(c.Workflow, c.Input, r, c.ID)})
+	default:
+		r.steps = append(r.steps, &step{command: c, due: s.now})
+	}
+}
+
+func (s *Server) openHook(r *Run, c command, data map[string]any) {
+	if r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) {
+		return
+	}
+	data["token"] = c.Token
+	for _, other := range s.running() {
+		for _, h := range other.hooks {
+			if c.Token != "" && h.token == c.Token && !h.closed {
+				data["conflictingRunId"] = other.ID
+				s.append(r, "hook_conflict", c.ID, data, nil)
+				return
+			}
+		}
+	}
+	if c.Token == "" {
+		c.Token = r.ID + "/" + c.ID
+		data["token"] = c.Token
+	}
+	s.append(r, "hook_created", c.ID, data, nil)
+	r.hooks = append(r.hooks, &hook{id: c.ID, token: c.Token})
+}
+
+// end ends a run, and tells its parent.
+func (s *Server) end(r *Run, status string, output json.RawMessage) {
+	r.Status, r.Output = status, output
+	s.append(r, "run_"+status, "", nil, output)
+	if r.parent == nil || r.parent.Status != "running" {
+		return
+	}
+	r.parent.steps = slices.DeleteFunc(r.parent.steps, func(st *step) bool { return st.child == r })
+	if status == "completed" {
+		s.append(r.parent, "step_completed", r.childOf, nil, output)
+		return
+	}
+	s.append(r.parent, "step_failed", r.childOf, map[string]any{"errorCode": "child_failed"}, output)
+}
+
+// callStep makes one attempt of a step.
+func (s *Server) callStep(r *Run, st *step) {
+	st.attempt++
+	if st.attempt == 1 {
+		s.append(r, "step_started", st.command.ID, nil, nil)
+	}
+	got, err := s.call(map[string]any{
+		"type": "step", "attempt": st.attempt, "run": r.describe(),
+		"step": map[string]any{"id": st.command.ID, "name": st.command.name(), "input": st.command.Input},
+	})
+	switch {
+	case err == nil && got.Code/100 == 2:
+		r.endStep(st)
+		s.append(r, "step_completed", st.command.ID, nil, slices.Clone(got.Body.Bytes()))
+		return
+	case err != nil:
+		r.endStep(st)
+		s.append(r, "step_failed", st.command.ID, nil, message(err.Error()))
+		return
+	}
+	var failure struct{ Error json.RawMessage }
+	if json.Unmarshal(got.Body.Bytes(), &failure) != nil || failure.Error == nil {
+		failure.Error = message(got.Body.String())
+	}
+	attempts := st.command.Retry.MaxAttempts
+	if attempts == 0 {
+		attempts = 5
+	}
+	if got.Code/100 == 4 && got.Code != 408 && got.Code != 425 && got.Code != 429 || st.attempt >= attempts {
+		r.endStep(st)
+		s.append(r, "step_failed", st.command.ID, nil, failure.Error)
+		return
+	}
+	policy := st.command.Retry
+	factor := policy.Factor
+	if factor == 0 {
+		factor = 2
+	}
+	pause := backoff(st.attempt, duration(policy.Backoff, time.Second), factor, duration(policy.MaxBackoff, 5*time.Minute))
+	pause = max(pause, duration(got.Header().Get("Retry-After")+"s", 0))
+	st.due = s.now.Add(pause)
+	s.append(r, "step_retrying", st.command.ID, nil, failure.Error)
+}
+
+func (r *Run) endStep(st *step) {
+	r.steps = slices.DeleteFunc(r.steps, func(other *step) bool { return other == st })
+}
+
+func message(text string) json.RawMessage {
+	data, _ := json.Marshal(map[string]string{"message": text}) // texts always encode
+	return data
+}
+
+// duration parses a duration; what is none is the default.
+func duration(text string, or time.Duration) time.Duration {
+	if d, err := time.ParseDuration(text); err == nil {
+		return d
+	}
+	return or
+}

@@ -1,0 +1,277 @@
+// Package memserver is the function contract's server in memory and in virtual time: it keeps logs, calls functions and
+// carries out their commands, as docs/function-contract.md describes. It is for tests of workflows.
+package memserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Server has runs and one function that executes them.
+type Server struct {
+	// Function is called with each call.
+	Function http.Handler
+	// Doubled makes every call of a workflow twice. Both answers must be equal, and the second one counts. Inline steps
+	// happen twice then, as they may when an answer is lost, so answers that record some are not compared.
+	Doubled bool
+
+	now  time.Time
+	runs []*Run
+}
+
+// New returns a server whose clock stands at the given time.
+func New(now time.Time) *Server { return &Server{now: now} }
+
+// Now returns the virtual time.
+func (s *Server) Now() time.Time { return s.now }
+
+// givenUp is after how many failed invocations in a row a run is called no more until something happens to it. The real
+// server never stops, but a test has to end.
+const givenUp = 3
+
+// Event is an event of a run's log.
+type Event struct {
+	RunID   string          `json:"runId"`
+	Seq     int64           `json:"seq"`
+	Type    string          `json:"type"`
+	ID      string          `json:"correlationId,omitempty"`
+	At      time.Time       `json:"createdAt"`
+	Data    map[string]any  `json:"data"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+// Run is a run.
+type Run struct {
+	ID, Workflow string
+	Input        json.RawMessage
+	// Status is running, completed or failed, and Output the output or error of a run that has ended.
+	Status string
+	Output json.RawMessage
+	Log    []Event
+	// LastError is why the last call of the workflow failed; empty if it did not.
+	LastError string
+	// Invocations counts the calls of the workflow.
+	Invocations int
+
+	parent  *Run
+	childOf string // the step of the parent
+	due     time.Time
+	wanted  bool // something has happened since the last invocation
+	failed  int  // failed invocations in a row
+	steps   []*step
+	waits   []*wait
+	hooks   []*hook
+}
+
+type step struct {
+	command command
+	child   *Run
+	attempt int
+	due     time.Time
+}
+
+type wait struct {
+	id  string
+	due time.Time
+}
+
+type hook struct {
+	id, token string
+	closed    bool
+}
+
+// Start starts a run.
+func (s *Server) Start(workflow string, input json.RawMessage) *Run {
+	return s.start(workflow, input, nil, "")
+}
+
+func (s *Server) start(workflow string, input json.RawMessage, parent *Run, stepID string) *Run {
+	r := &Run{
+		ID: fmt.Sprintf("wrun_%026d", len(s.runs)+1), Workflow: workflow, Input: input, Status: "running",
+		parent: parent, childOf: stepID, due: s.now, wanted: true,
+	}
+	s.runs = append(s.runs, r)
+	s.append(r, "run_created", "", nil, input)
+	s.append(r, "run_started", "", nil, nil)
+	return r
+}
+
+// append appends an event, and wakes the run if the event is news.
+func (s *Server) append(r *Run, eventType, id string, data map[string]any, payload json.RawMessage) {
+	if data == nil {
+		data = map[string]any{}
+	}
+	r.Log = append(r.Log, Event{r.ID, int64(len(r.Log)) + 1, eventType, id, s.now, data, payload})
+	switch eventType {
+	case "step_completed", "step_failed", "wait_completed", "hook_received", "hook_conflict":
+		r.wanted, r.failed = true, 0
+	}
+}
+
+func (r *Run) has(eventType, id string) bool {
+	return slices.ContainsFunc(r.Log, func(e Event) bool { return e.Type == eventType && e.ID == id })
+}
+
+// Resume sends a payload to the hook with the token.
+func (s *Server) Resume(token string, payload json.RawMessage) error {
+	for _, r := range s.runs {
+		for _, h := range r.hooks {
+			if h.token == token && !h.closed && r.Status == "running" {
+				s.append(r, "hook_received", h.id, nil, payload)
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("no open hook has the token %q", token)
+}
+
+// RunUntilIdle does everything that can be done now.
+func (s *Server) RunUntilIdle() {
+	for s.act() {
+	}
+}
+
+// RunUntilDone does everything, and lets the time pass until nothing is left that would happen by itself.
+func (s *Server) RunUntilDone() {
+	for {
+		s.RunUntilIdle()
+		next, ok := s.next()
+		if !ok {
+			return
+		}
+		s.now = next
+	}
+}
+
+// Advance lets the time pass.
+func (s *Server) Advance(d time.Duration) {
+	end := s.now.Add(d)
+	for {
+		s.RunUntilIdle()
+		next, ok := s.next()
+		if !ok || next.After(end) {
+			break
+		}
+		s.now = next
+	}
+	s.now = end
+	s.RunUntilIdle()
+}
+
+// next returns when something happens by itself.
+func (s *Server) next() (at time.Time, ok bool) {
+	consider := func(t time.Time) {
+		if !ok || t.Before(at) {
+			at, ok = t, true
+		}
+	}
+	for _, r := range s.running() {
+		if r.wanted && r.failed < givenUp {
+			consider(r.due)
+		}
+		for _, w := range r.waits {
+			consider(w.due)
+		}
+		for _, st := range r.steps {
+			if st.child == nil {
+				consider(st.due)
+			}
+		}
+	}
+	return at, ok
+}
+
+func (s *Server) running() []*Run {
+	return slices.DeleteFunc(slices.Clone(s.runs), func(r *Run) bool { return r.Status != "running" })
+}
+
+// act does one thing that is due, and reports whether there was one.
+func (s *Server) act() bool {
+	for _, r := range s.running() {
+		for i, w := range r.waits {
+			if !w.due.After(s.now) {
+				r.waits = slices.Delete(r.waits, i, i+1)
+				s.append(r, "wait_completed", w.id, nil, nil)
+				return true
+			}
+		}
+		for _, st := range r.steps {
+			if st.child == nil && !st.due.After(s.now) {
+				s.callStep(r, st)
+				return true
+			}
+		}
+		if r.wanted && r.failed < givenUp && !r.due.After(s.now) {
+			s.invoke(r)
+			return true
+		}
+	}
+	return false
+}
+
+// call calls the function, twice if calls are doubled.
+func (s *Server) call(body map[string]any) (*httptest.ResponseRecorder, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	first := s.post(data)
+	if !s.Doubled || body["type"] == "step" {
+		return first, nil
+	}
+	second := s.post(data)
+	inline := bytes.Contains(first.Body.Bytes(), []byte(`"type":"recordStep"`))
+	if !inline && (first.Code != second.Code || !bytes.Equal(first.Body.Bytes(), second.Body.Bytes())) {
+		return nil, fmt.Errorf("two calls with the same log had different answers:\n%d %s\n%d %s",
+			first.Code, first.Body, second.Code, second.Body)
+	}
+	return second, nil
+}
+
+func (s *Server) post(data []byte) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	s.Function.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(data)))
+	return w
+}
+
+func (r *Run) describe() map[string]any {
+	return map[string]any{
+		"id": r.ID, "workflow": r.Workflow, "deployment": "test", "input": r.Input, "createdAt": r.Log[0].At,
+	}
+}
+
+func (s *Server) invoke(r *Run) {
+	r.wanted = false
+	r.Invocations++
+	got, err := s.call(map[string]any{
+		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + 1,
+		"run": r.describe(), "events": r.Log,
+	})
+	if err == nil && got.Code/100 != 2 {
+		err = fmt.Errorf("the workflow's call was answered %d: %s", got.Code, got.Body)
+	}
+	if err == nil {
+		err = s.apply(r, got.Body.Bytes())
+	}
+	if err != nil {
+		r.LastError, r.wanted = err.Error(), true
+		r.failed++
+		r.due = s.now.Add(backoff(r.failed, time.Second, 2, 15*time.Minute))
+		return
+	}
+	r.LastError, r.failed = "", 0
+}
+
+func backoff(n int, first time.Duration, factor float64, longest time.Duration) time.Duration {
+	d := float64(first)
+	for range n - 1 {
+		d = min(d*factor, float64(longest))
+	}
+	return time.Duration(d)
+}
