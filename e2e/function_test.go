@@ -25,7 +25,7 @@ var examples = []example{
 	{"Python", func() ([]string, error) { return []string{"python3", "../examples/function-python/order.py"}, nil }},
 	{"Go", sync.OnceValues(func() ([]string, error) {
 		path := filepath.Join(harness.WorkDir(), "function-go")
-		out, err := exec.Command("go", "build", "-o", path, "../examples/function-go").CombinedOutput()
+		out, err := exec.Command("go", "build", "-C", "../examples/function-go", "-o", path, ".").CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("build: %w\n%s", err, out)
 		}
