@@ -20,6 +20,9 @@ func Do[T any](w *W, name string, fn func(context.Context) (T, error), options .
 
 // DoGo is [Do] that does not wait.
 func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) *Future[T] {
+	if w.scope.err != nil {
+		return failed[T](w.scope.err)
+	}
 	o := collect(options)
 	id := o.id
 	if id == "" {
@@ -27,9 +30,11 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 	}
 	info, now := w.turn.info, w.turn.app.now
 	op := &engine.Operation{Kind: engine.KindInline, ID: id, Name: name}
+	known := w.turn.snapshot()
 	op.Execute = func(ctx context.Context) engine.Result {
-		output, err := attempt(withStep(ctx, info.ID, id), o, fn)
-		r := engine.Result{EndedAt: now()}
+		ctx, store := withStore(withStep(ctx, info.ID, id), known)
+		output, err := attempt(ctx, o, fn)
+		r := engine.Result{EndedAt: now(), Stored: store.writes()}
 		if err != nil {
 			r.Error, _ = json.Marshal(encodeError(err)) // a failure always encodes
 			return r
@@ -43,8 +48,9 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 			Seen: seen.Seen, EndedAt: seen.EndedAt, At: op.Place,
 		}
 	}
+	op.Store = func(values map[string]json.RawMessage) any { return setStore{"setStore", id, values} }
 	w.ask(op)
-	return resultOf[T](op)
+	return resultOf[T](w.turn, op)
 }
 
 // Exec is [Do] without an output.

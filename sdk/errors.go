@@ -7,6 +7,12 @@ import (
 	"time"
 )
 
+// The codes of errors that the SDK and the server make.
+const (
+	codeTimeout     = "timeout"
+	codeUndecodable = "undecodable"
+)
+
 // failure is an error as the function contract describes it. It is how errors of steps and runs are kept in the log.
 type failure struct {
 	Message string          `json:"message"`
@@ -16,10 +22,52 @@ type failure struct {
 
 // Error implements error.
 func (f *failure) Error() string {
-	if f.Code == "" {
+	if f.Code == "" || f.Code == f.Message {
 		return f.Message
 	}
 	return f.Code + ": " + f.Message
+}
+
+// Is reports whether the target is an [ErrorKind] with the failure's code.
+func (f *failure) Is(target error) bool {
+	k, ok := target.(interface{ kind() string }) //nolint:errorlint // the target itself is a kind, not what it wraps
+	return ok && k.kind() == f.Code
+}
+
+// As finds the failure if the target wants its code.
+func (f *failure) As(target any) bool {
+	w, ok := target.(**wanted)
+	if ok = ok && (*w).code == f.Code; ok {
+		(*w).found = f
+	}
+	return ok
+}
+
+// wanted is a target for errors.As: a failure with a code.
+type wanted struct {
+	code  string
+	found *failure
+}
+
+// Error implements error.
+func (w *wanted) Error() string { return w.code }
+
+// decodeFailure decodes an error of the log. What is not in the form of the contract is a message.
+func decodeFailure(data json.RawMessage) failure {
+	f, err := decode[failure](data)
+	if err != nil {
+		f = failure{Message: string(data)}
+	}
+	return f
+}
+
+// encodeFailure encodes an error for the log. Details that are no JSON are left out.
+func encodeFailure(f failure) json.RawMessage {
+	data, err := json.Marshal(f)
+	if err != nil {
+		data, _ = json.Marshal(failure{Message: f.Message, Code: f.Code}) // texts always encode
+	}
+	return data
 }
 
 // StepError is the error of a step that failed for good.
@@ -44,9 +92,19 @@ func (e *StepError) Error() string {
 	return fmt.Sprintf("step %s: %s: %s", e.ID, e.Code, e.Message)
 }
 
-// Is reports whether the server failed the step for lack of time, if the target is [ErrTimeout].
+// Is reports whether the server failed the step for lack of time, if the target is [ErrTimeout], or because it was
+// cancelled, if the target is [ErrCancelled].
 func (e *StepError) Is(target error) bool {
-	return errors.Is(target, ErrTimeout) && e.server && e.Code == "timeout"
+	return e.server && (e.Code == codeTimeout && errors.Is(target, ErrTimeout) ||
+		e.Code == codeCancelled && errors.Is(target, ErrCancelled))
+}
+
+// Unwrap returns the error that the step returned, so that an [ErrorKind] finds its details; nil if the server made it.
+func (e *StepError) Unwrap() error {
+	if e.server {
+		return nil
+	}
+	return &failure{Message: e.Message, Code: e.Code, Details: e.Details}
 }
 
 var (
@@ -116,7 +174,7 @@ func (e *heldError) Unwrap() error { return e.err }
 
 // HasCode reports whether an error has a code, whether it was made here or came from a step or a run.
 func HasCode(err error, code string) bool {
-	if f := (*failure)(nil); errors.As(err, &f) && f.Code == code {
+	if w := (&wanted{code: code}); errors.As(err, &w) {
 		return true
 	}
 	if s := (*StepError)(nil); errors.As(err, &s) && s.Code == code {
@@ -125,16 +183,19 @@ func HasCode(err error, code string) bool {
 	return false
 }
 
-// ErrorKind is a kind of errors that carry details of one type through the log. It is itself an error, so that
-// errors.Is(err, kind) reports whether err is of the kind.
+// ErrorKind is a kind of errors that carry details of one type through the log: from a step to its workflow, from a child
+// to its parent, and from a run to those who wait for it. It is itself an error, so that errors.Is(err, kind) reports
+// whether err is of the kind.
 type ErrorKind[T any] struct{ code string }
 
-// NewErrorKind returns the kind of errors with this code. The codes of the server begin with a lower-case word without
-// a dot, such as timeout; a kind is never mistaken for them.
+// NewErrorKind returns the kind of errors with this code. An error that the server makes, such as that of a step whose
+// time is over, is never of a kind.
 func NewErrorKind[T any](code string) *ErrorKind[T] { return &ErrorKind[T]{code} }
 
 // Error implements error.
 func (k *ErrorKind[T]) Error() string { return k.code }
+
+func (k *ErrorKind[T]) kind() string { return k.code }
 
 // New returns an error of the kind. It is permanent.
 func (k *ErrorKind[T]) New(details T) error {
@@ -142,53 +203,35 @@ func (k *ErrorKind[T]) New(details T) error {
 	if err != nil {
 		return Permanent(fmt.Errorf("encode the details of error %s: %w", k.code, err))
 	}
-	return &permanentError{err: &kindError{failure{Message: k.code, Code: k.code, Details: data}, k}}
-}
-
-// kindError is an error of a kind that was made in this process.
-type kindError struct {
-	failure
-
-	kind error
-}
-
-// Is reports whether the target is the error's kind.
-func (e *kindError) Is(target error) bool { return target == e.kind } //nolint:errorlint // kinds are compared
-
-// As gives the error as the log keeps it.
-func (e *kindError) As(target any) bool {
-	f, ok := target.(**failure)
-	if ok {
-		*f = &e.failure
-	}
-	return ok
+	return &permanentError{err: &failure{Message: k.code, Code: k.code, Details: data}}
 }
 
 // Find returns the details of the error of this kind in err's tree, if there is one.
 func (k *ErrorKind[T]) Find(err error) (details T, ok bool) {
-	var data json.RawMessage
-	if f := (*failure)(nil); errors.As(err, &f) && f.Code == k.code {
-		data, ok = f.Details, true
-	} else if s := (*StepError)(nil); errors.As(err, &s) && s.Code == k.code && !s.server {
-		data, ok = s.Details, true
+	w := &wanted{code: k.code}
+	if !errors.As(err, &w) {
+		return details, false
 	}
-	if !ok || json.Unmarshal(data, &details) != nil {
+	if details, err = decode[T](w.found.Details); err != nil {
 		return *new(T), false
 	}
 	return details, true
 }
 
-// encodeError returns an error as the log keeps it.
+// encodeError returns an error as the log keeps it: its whole text, with the code and the details of the failure in it.
 func encodeError(err error) failure {
+	if f, ok := err.(*failure); ok { //nolint:errorlint // only the outermost one
+		return *f
+	}
+	coded := failure{Message: err.Error()}
 	if f := (*failure)(nil); errors.As(err, &f) {
-		g := *f
-		if _, bare := err.(*failure); !bare { //nolint:errorlint // only the outermost one
-			g.Message = err.Error()
-		}
-		return g
+		coded.Code, coded.Details = f.Code, f.Details
+	} else if s := (*StepError)(nil); errors.As(err, &s) {
+		coded.Code, coded.Details = s.Code, s.Details
+	} else if errors.Is(err, ErrCancelled) {
+		coded.Code = codeCancelled
+	} else if errors.Is(err, ErrTimeout) {
+		coded.Code = codeTimeout
 	}
-	if s := (*StepError)(nil); errors.As(err, &s) {
-		return failure{Message: err.Error(), Code: s.Code, Details: s.Details}
-	}
-	return failure{Message: err.Error()}
+	return coded
 }

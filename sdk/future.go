@@ -3,40 +3,69 @@ package stepwell
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// Awaitable is something that a workflow can wait for: a [Future] or a [Timer].
-type Awaitable interface{ ready() bool }
+// Awaitable is something that a workflow can wait for: a [Future], [Timer], [Hook], [Webhook] or [Cancellation].
+type Awaitable interface {
+	ready() bool
+	// abandon ends what nobody waits for any more.
+	abandon(reason string)
+}
 
 // Future is the result of something that has begun.
 type Future[T any] struct {
-	done func() bool
-	get  func() (T, error)
+	done  func() bool
+	get   func() (T, error)
+	stop  func(reason string) // nil if there is nothing to stop
+	op    *engine.Operation   // that it is the result of; nil if it is none
+	scope *cancelScope        // of the coroutine that it is the result of; nil if it is none
 }
 
 func (f *Future[T]) ready() bool { return f.done() }
 
-// failed returns a future that has failed already.
-func failed[T any](err error) *Future[T] {
-	return &Future[T]{func() bool { return true }, func() (T, error) { return *new(T), err }}
+func (f *Future[T]) abandon(reason string) {
+	if f.stop != nil && !f.done() {
+		f.stop(reason)
+	}
 }
 
-// Await waits for the result.
+// failed returns a future that has failed already.
+func failed[T any](err error) *Future[T] {
+	return &Future[T]{done: func() bool { return true }, get: func() (T, error) { return *new(T), err }}
+}
+
+// Await waits for the result. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled]; but a
+// coroutine that is cancelled too is waited for, since it may have something to clean up.
 func (f *Future[T]) Await(w *W) (T, error) {
-	w.co.Await(f.done)
+	w.co.Await(func() bool {
+		return f.done() || w.scope.err != nil && (f.scope == nil || f.scope.err == nil)
+	})
+	if !f.done() {
+		return *new(T), w.scope.err
+	}
 	return f.get()
 }
 
-// AwaitWithin waits for the result, but not longer than d. Then the error is [ErrTimeout]; what has begun goes on.
+// AwaitWithin waits for the result, but not longer than d. Then the error is [ErrTimeout], and what has begun is
+// cancelled.
 func (f *Future[T]) AwaitWithin(w *W, d time.Duration) (T, error) {
-	if First(w, f, w.Timer(d)) == Awaitable(f) {
-		return f.get()
+	v, err := takeWithin(w, f, d)
+	if err == ErrTimeout && f.scope != nil { //nolint:errorlint // it is returned as it is
+		w.co.Await(f.done)
 	}
-	return *new(T), ErrTimeout
+	return v, err
+}
+
+// Cancel cancels what has begun, if it has not ended. The result is then an error that is [ErrCancelled], except that of
+// a coroutine: its waits return that error, and its result is what it returns.
+func (f *Future[T]) Cancel(w *W, reason string) {
+	w.co.Check()
+	f.abandon(reason)
 }
 
 // Go runs fn in a coroutine. The name is part of the IDs of what it asks for.
@@ -46,11 +75,16 @@ func Go[T any](w *W, name string, fn func(*W) (T, error)) *Future[T] {
 		err  error
 		done bool
 	)
+	scope := w.scope.within()
 	w.co.Go(name, engine.Caller(), func(co *engine.Coroutine) {
-		v, err = fn(w.with(co))
-		done = true
+		inner := w.with(co)
+		inner.scope = scope
+		v, err = fn(inner)
+		done, scope.over = true, true
 	})
-	return &Future[T]{func() bool { return done }, func() (T, error) { return v, err }}
+	return &Future[T]{
+		done: func() bool { return done }, get: func() (T, error) { return v, err }, stop: scope.cancel, scope: scope,
+	}
 }
 
 // All waits for all futures. Its error joins theirs.
@@ -70,24 +104,58 @@ func Both[A, B any](w *W, a *Future[A], b *Future[B]) (A, B, error) {
 }
 
 // First waits until one of several is there, and returns the one that the log has first. If some are there already, it
-// is the first of them in the list.
+// is the first of them in the list. The others are cancelled, except hooks and those of [Keep]. First returns nil if the
+// handle's part of the workflow is cancelled first.
 func First(w *W, of ...Awaitable) Awaitable {
-	var first Awaitable
-	w.co.Await(func() bool {
-		for _, a := range of {
-			if a.ready() {
-				first = a
-				return true
-			}
+	i := w.first(of)
+	if i < 0 {
+		return nil
+	}
+	if k, ok := of[i].(kept); ok {
+		return k.Awaitable
+	}
+	return of[i]
+}
+
+// first waits for the first of several, cancels the others, and returns its index; -1 if the handle's part of the
+// workflow is cancelled first.
+func (w *W) first(of []Awaitable) int {
+	index := func() int { return slices.IndexFunc(of, Awaitable.ready) }
+	err := w.await(func() bool { return index() >= 0 })
+	first := -1
+	if err == nil {
+		first = index()
+	}
+	for i, a := range of {
+		if i != first {
+			a.abandon("something else came first")
 		}
-		return false
-	})
+	}
 	return first
 }
 
+// Keep keeps what it returns from being cancelled when [First] returns something else.
+func Keep(a Awaitable) Awaitable { return kept{a} }
+
+type kept struct{ Awaitable }
+
+func (kept) abandon(string) {}
+
+// takeWithin waits for a source, but not longer than d.
+func takeWithin[T any](w *W, source Source[T], d time.Duration) (T, error) {
+	switch w.first([]Awaitable{source, w.Timer(d)}) {
+	case 0:
+		return source.take(w)
+	case 1:
+		return *new(T), ErrTimeout
+	default:
+		return *new(T), w.scope.err
+	}
+}
+
 // Until waits until the condition is true. It is evaluated whenever something was delivered, so it must depend only on
-// variables of the workflow.
-func (w *W) Until(condition func() bool) { w.co.Await(condition) }
+// variables of the workflow. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
+func (w *W) Until(condition func() bool) error { return w.await(condition) }
 
 // MapOption configures [Map] and [MapBy].
 type MapOption func(*mapOptions)
@@ -104,7 +172,8 @@ func Limit(n int) MapOption { return func(o *mapOptions) { o.limit = n } }
 func CollectErrors() MapOption { return func(o *mapOptions) { o.collect = true } }
 
 // Map runs fn for each item, in parallel, and returns the results in the order of the items. At the first error it
-// begins no more items and returns that error. IDs of what fn asks for contain the item's index.
+// cancels the others, waits until their functions have returned, and returns that error. IDs of what fn asks for contain
+// the item's index.
 func Map[T, R any](w *W, items []T, fn func(*W, T) (R, error), options ...MapOption) ([]R, error) {
 	index := make([]string, len(items))
 	for i := range items {
@@ -143,6 +212,7 @@ func mapNamed[T, R any](
 	var next, active int
 	var first error
 	scope := w.co.Scope.Child("map")
+	group := w.scope.within()
 	for range min(o.limit, len(items)) {
 		active++
 		w.co.Go("", engine.Caller(), func(co *engine.Coroutine) {
@@ -150,15 +220,22 @@ func mapNamed[T, R any](
 				i := next
 				next++
 				co.Scope = scope.Child(names[i])
-				results[i], errs[i] = fn(w.with(co), items[i])
-				if errs[i] != nil && first == nil {
-					first = errs[i]
+				inner := w.with(co)
+				inner.scope = group
+				results[i], errs[i] = fn(inner, items[i])
+				if errs[i] == nil || first != nil {
+					continue
+				}
+				first = errs[i]
+				if !o.collect {
+					group.cancel("another item failed: " + first.Error())
 				}
 			}
 			active--
 		})
 	}
-	w.co.Await(func() bool { return active == 0 || first != nil && !o.collect })
+	w.co.Await(func() bool { return active == 0 })
+	group.over = true
 	if o.collect {
 		return results, errors.Join(errs...)
 	}

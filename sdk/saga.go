@@ -14,7 +14,7 @@ import (
 //	defer saga.OnError(&err)
 //	paid, err := Charge.Run(w, order, Charge.Undo(refund))
 //
-// Compensations run in reverse order, one at a time, each under a scope of its own.
+// Compensations run in reverse order, one at a time, each under a scope of its own. Cancellation does not touch them.
 type Saga struct {
 	w       *W
 	entries []compensation
@@ -22,10 +22,21 @@ type Saga struct {
 
 type compensation struct {
 	name string
-	// settle waits until it is known whether there is something to undo, and reports it.
+	// stop cancels what is to be undone, if it is in progress; nil if it has been done.
+	stop func(reason string)
+	// settle waits until it is known whether there is something to undo, and reports it; nil if there is.
 	settle func(*W) bool
 	undo   func(*W) error
 }
+
+// CompensationError says which compensations have failed.
+type CompensationError struct{ Errors []error }
+
+// Error implements error.
+func (e *CompensationError) Error() string { return "compensate: " + errors.Join(e.Errors...).Error() }
+
+// Unwrap returns the errors of the compensations.
+func (e *CompensationError) Unwrap() []error { return e.Errors }
 
 // Saga returns a new saga. Steps that are started with the handle, or with one of a coroutine in it, and have an
 // [Step.Undo], belong to it.
@@ -37,36 +48,71 @@ func (w *W) Saga() *Saga {
 
 // Add adds a compensation for something that has been done.
 func (s *Saga) Add(name string, undo func(*W) error) {
-	s.entries = append(s.entries, compensation{name, func(*W) bool { return true }, undo})
+	s.entries = append(s.entries, compensation{name: name, undo: undo})
 }
 
 // Forget forgets all compensations, when what was done is to stay.
 func (s *Saga) Forget() { s.entries = nil }
 
-// OnError runs the compensations if *err is not nil, and joins their errors to it. It is to be deferred with the address
-// of the workflow's named error. While the workflow only waits, it does nothing.
+// OnError runs the compensations if *err is not nil, and joins their errors to it as a [*CompensationError]. It is to be
+// deferred itself, with the address of the workflow's named error. While the workflow only waits, it does nothing, nor
+// after a panic or an error of [Hold], since the run has not failed then.
 func (s *Saga) OnError(err *error) {
-	if s.w.co.Ending() || *err == nil || isHeld(*err) {
+	if s.w.co.Ending() {
 		return
 	}
-	*err = errors.Join(*err, s.Compensate())
+	if p := recover(); p != nil {
+		panic(p)
+	}
+	if *err == nil || isHeld(*err) {
+		return
+	}
+	if failed := s.Compensate(); failed != nil {
+		*err = errors.Join(*err, failed)
+	}
 }
 
-// Compensate runs the compensations now. What is still in progress is waited for, and undone if it succeeds. A
-// compensation that fails does not keep the others from running.
+// Compensate runs the compensations now. What is still in progress is cancelled and waited for, and undone if it has
+// succeeded all the same. A compensation that fails does not keep the others from running. The error is a
+// [*CompensationError].
 func (s *Saga) Compensate() error {
 	var errs []error
-	entries := s.entries
+	w, entries := s.w.Detached(), s.entries
 	s.entries = nil
+	for _, c := range entries {
+		if c.stop != nil {
+			c.stop("the workflow compensates")
+		}
+	}
 	for _, c := range slices.Backward(entries) {
-		if !c.settle(s.w) {
+		if c.settle != nil && !c.settle(w) {
 			continue
 		}
-		if err := c.undo(s.w.with(s.w.co.In("undo." + c.name))); err != nil {
+		if err := c.undo(w.with(w.co.In("undo." + c.name))); err != nil {
 			errs = append(errs, fmt.Errorf("undo %s: %w", c.name, err))
 		}
 	}
-	return errors.Join(errs...)
+	if errs == nil {
+		return nil
+	}
+	return &CompensationError{errs}
+}
+
+// OnEnd calls fn when the workflow's function has returned, with its error, before the run ends. Functions are called in
+// reverse order. Unlike deferred functions, they are not called when the workflow only waits.
+func (w *W) OnEnd(fn func(w *W, err error)) {
+	w.co.Check()
+	w.turn.onEnd = append(w.turn.onEnd, fn)
+}
+
+// end calls the functions of [W.OnEnd].
+func (w *W) end(err error) {
+	if isHeld(err) {
+		return
+	}
+	for _, fn := range slices.Backward(w.turn.onEnd) {
+		fn(w.Detached(), err)
+	}
 }
 
 // Undo is an option for a run of the step: the compensation, which gets the step's input and output.
@@ -75,11 +121,9 @@ func (s *Step[I, O]) Undo(fn func(w *W, in I, out O) error) StepOption {
 		o.undo = func(w *W, in, future any) {
 			f := future.(*Future[O])
 			w.saga.entries = append(w.saga.entries, compensation{
-				name: s.name,
-				settle: func(w *W) bool {
-					_, err := f.Await(w)
-					return err == nil
-				},
+				name:   s.name,
+				stop:   f.abandon,
+				settle: func(w *W) bool { return f.succeeded(w) },
 				undo: func(w *W) error {
 					out, err := f.get()
 					if err != nil {
@@ -90,6 +134,18 @@ func (s *Step[I, O]) Undo(fn func(w *W, in I, out O) error) StepOption {
 			})
 		}
 	}
+}
+
+// succeeded waits for the real end of a step, even if it was cancelled, and reports whether it has succeeded.
+func (f *Future[T]) succeeded(w *W) bool {
+	if f.op != nil {
+		if f.op.Cancelled && len(f.op.Received) == 0 && f.op.Kind != engine.KindInline {
+			w.ask(markOperation(w.co.Scope.ID("cancelled:" + f.op.ID))) // the end of what was cancelled does not wake the run
+		}
+		w.co.Await(func() bool { return len(f.op.Received) > 0 })
+	}
+	_, err := f.get()
+	return err == nil
 }
 
 func isHeld(err error) bool {

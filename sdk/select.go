@@ -7,18 +7,23 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// Source is something that gives a value when it is ready: a [Future] or a [Hook].
+// Source is something that gives a value when it is ready: a [Future], [Hook], [Webhook] or [Cancellation].
 type Source[T any] interface {
 	Awaitable
-	take() (T, error)
+	take(w *W) (T, error)
 }
 
-func (f *Future[T]) take() (T, error) { return f.get() }
+func (f *Future[T]) take(*W) (T, error) { return f.get() }
 
 // Case is one case of a [Select].
 type Case[R any] struct {
 	of  func(*W) Awaitable
 	run func(*W) (R, error)
+}
+
+// Keep keeps what the case waits for from being cancelled when another case comes first.
+func (c Case[R]) Keep() Case[R] {
+	return Case[R]{of: func(w *W) Awaitable { return Keep(c.of(w)) }, run: c.run}
 }
 
 // On is the case that the source is ready. An error of the source is the error of the select.
@@ -36,7 +41,7 @@ func OnResult[T, R any](source Source[T], fn func(*W, T, error) (R, error)) Case
 	return Case[R]{
 		of: func(*W) Awaitable { return source },
 		run: func(w *W) (R, error) {
-			v, err := source.take()
+			v, err := source.take(w)
 			return fn(w, v, err)
 		},
 	}
@@ -54,29 +59,25 @@ func When[R any](condition func() bool, fn func(*W) (R, error)) Case[R] {
 
 type conditionMet func() bool
 
-func (c conditionMet) ready() bool { return c() }
+func (c conditionMet) ready() bool  { return c() }
+func (conditionMet) abandon(string) {}
 
-// Select waits for the first case, as the log has it, and returns what its function returns.
+// Select waits for the first case, as the log has it, and returns what its function returns. What the other cases wait
+// for is cancelled, except hooks and cases with [Case.Keep].
 func Select[R any](w *W, cases ...Case[R]) (R, error) {
 	of := make([]Awaitable, len(cases))
 	for i, c := range cases {
 		of[i] = c.of(w)
 	}
-	first := -1
-	w.co.Await(func() bool {
-		for i, a := range of {
-			if a.ready() {
-				first = i
-				return true
-			}
-		}
-		return false
-	})
+	first := w.first(of)
+	if first < 0 {
+		return *new(R), w.scope.err
+	}
 	return cases[first].run(w)
 }
 
-// Within runs fn in a coroutine for at most d. If it takes longer, the error is [ErrTimeout], and fn is waited for no
-// more.
+// Within runs fn in a coroutine for at most d. If it takes longer, everything begun in it is cancelled, and its waits
+// return [ErrCancelled]. Within waits until fn has returned, and then returns [ErrTimeout].
 func Within[T any](w *W, d time.Duration, fn func(*W) (T, error)) (T, error) {
 	return Go(w, "within", fn).AwaitWithin(w, d)
 }
@@ -91,7 +92,7 @@ func (w *W) Scope(name string) *W {
 // Value returns what fn made when the workflow came here for the first time, such as a secret token. It is recorded, and
 // on disk before the next step begins. Fn must not fail, and does no I/O.
 func Value[T any](w *W, name string, fn func() T) T {
-	v, err := Do(w, name, func(context.Context) (T, error) { return fn(), nil })
+	v, err := Do(w.Detached(), name, func(context.Context) (T, error) { return fn(), nil })
 	if err != nil {
 		panic(err)
 	}

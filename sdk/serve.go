@@ -33,10 +33,16 @@ type call struct {
 		Key        string          `json:"key"`
 		ParentID   string          `json:"parentId"`
 		Input      json.RawMessage `json:"input"`
+		// Store has the values of the run's store.
+		Store map[string]json.RawMessage `json:"store"`
 	} `json:"run"`
-	Events []engine.Event `json:"events"`
-	After  int64          `json:"after"`
-	Step   struct {
+	Server struct {
+		Features []string `json:"features"`
+	} `json:"server"`
+	HooksURL string         `json:"hooksUrl"`
+	Events   []engine.Event `json:"events"`
+	After    int64          `json:"after"`
+	Step     struct {
 		ID       string          `json:"id"`
 		Name     string          `json:"name"`
 		Input    json.RawMessage `json:"input"`
@@ -130,14 +136,13 @@ func (a *App) invoke(ctx context.Context, c call) (answer, error) {
 	if c.After > 0 {
 		return answer{}, errors.New("the log is longer than the call")
 	}
-	t := &turn{engine: engine.New(c.Events, nil), app: a, info: RunInfo{
-		c.Run.ID, c.Run.Workflow, c.Run.Deployment, c.Run.Key, c.Run.ParentID,
-	}}
+	t := newTurn(engine.New(c.Events, nil), a, c)
 	var output json.RawMessage
 	var failed error
 	got, done, err := t.engine.Run(ctx, d.name, func(co *engine.Coroutine) {
-		root := &W{turn: t, co: co}
+		root := &W{turn: t, co: co, scope: t.root}
 		output, failed = d.workflow(root, c.Run.Input)
+		root.end(failed)
 	})
 	if err != nil {
 		return answer{}, err
@@ -147,13 +152,16 @@ func (a *App) invoke(ctx context.Context, c call) (answer, error) {
 		if h := (*heldError)(nil); errors.As(failed, &h) {
 			return answer{}, failed
 		}
-		commands = append(commands, ending(output, failed))
+		commands = append(commands, t.ending(output, failed))
 	}
 	return answer{commands, got.Open}, nil
 }
 
 // ending returns the command that ends the run.
-func ending(output json.RawMessage, err error) any {
+func (t *turn) ending(output json.RawMessage, err error) any {
+	if t.endsCancelled(err) {
+		return map[string]any{"type": "cancelled"}
+	}
 	if err != nil {
 		return map[string]any{"type": "fail", "error": encodeError(err)}
 	}
@@ -168,7 +176,7 @@ func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
 		})
 		return
 	}
-	ctx := withStep(r.Context(), c.Run.ID, c.Step.ID)
+	ctx, store := withStore(withStep(r.Context(), c.Run.ID, c.Step.ID), c.Run.Store)
 	if !c.Step.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, c.Step.Deadline)
@@ -178,7 +186,7 @@ func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
 		return d.step.execute(ctx, c.Step.Input)
 	})
 	if err == nil {
-		writeJSON(w, http.StatusOK, output)
+		writeOutput(w, output, store)
 		return
 	}
 	if again := (*retryError)(nil); errors.As(err, &again) {
@@ -189,6 +197,25 @@ func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
 		status = http.StatusUnprocessableEntity
 	}
 	writeError(w, status, encodeError(err))
+}
+
+// stepOutput is the content type of a step's answer that has writes to the store beside the output.
+const stepOutput = "application/vnd.stepwell.step+json"
+
+// writeOutput answers the call of a step that has completed.
+func writeOutput(w http.ResponseWriter, output json.RawMessage, store *stepStore) {
+	writes := store.writes()
+	if len(writes) == 0 {
+		writeJSON(w, http.StatusOK, output)
+		return
+	}
+	data, err := json.Marshal(map[string]any{"output": output, "store": writes})
+	if err != nil {
+		writeError(w, http.StatusUnprocessableEntity, failure{Message: "encode the output: " + err.Error()})
+		return
+	}
+	w.Header().Set("Content-Type", stepOutput)
+	_, _ = w.Write(data) // the server calls again if the answer is lost
 }
 
 func writeError(w http.ResponseWriter, status int, f failure) {

@@ -12,13 +12,22 @@ import (
 type Step[I, O any] struct {
 	name    string
 	options []StepOption
+	fn      func(context.Context, I) (O, error) // of NewStep; nil otherwise
 }
 
 // DeclareStep returns the definition of a step. [Step.Bind] gives it a function; a step that another deployment executes
 // needs none.
 func DeclareStep[I, O any](name string, options ...StepOption) *Step[I, O] {
-	return &Step[I, O]{name, options}
+	return &Step[I, O]{name: name, options: options}
 }
+
+// NewStep returns the definition of a step with its function, for small programs.
+func NewStep[I, O any](name string, fn func(context.Context, I) (O, error), options ...StepOption) *Step[I, O] {
+	return &Step[I, O]{name: name, options: options, fn: fn}
+}
+
+// Definition returns a step of [NewStep] for [App.Register].
+func (s *Step[I, O]) Definition() Definition { return s.Bind(s.fn) }
 
 // Name returns the name of the step.
 func (s *Step[I, O]) Name() string { return s.name }
@@ -59,6 +68,9 @@ func (s *Step[I, O]) Run(w *W, in I, options ...StepOption) (O, error) {
 
 // Go starts the step and returns its future.
 func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
+	if w.scope.err != nil {
+		return failed[O](w.scope.err)
+	}
 	o := collect(s.options, options)
 	input, err := json.Marshal(in)
 	if err != nil {
@@ -70,7 +82,7 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 	}
 	op := w.ask(&engine.Operation{Kind: engine.KindStep, ID: id, Name: s.name, Input: input})
 	op.Command = newRunStep(op, o)
-	f := resultOf[O](op)
+	f := resultOf[O](w.turn, op)
 	if o.undo != nil {
 		if w.saga == nil {
 			panic(fmt.Sprintf("%s: step %s has an Undo, but the workflow has no Saga", op.Place, s.name))
@@ -107,17 +119,25 @@ func newRunStep(op *engine.Operation, o stepOptions) runStep {
 }
 
 // resultOf returns the future of an operation that ends with step_completed or step_failed.
-func resultOf[T any](op *engine.Operation) *Future[T] {
+func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
 	return &Future[T]{
-		done: func() bool { return len(op.Received) > 0 },
+		op:   op,
+		stop: func(reason string) { t.cancel(op, reason, "") },
+		done: func() bool { return len(op.Received) > 0 || op.Cancelled },
 		get: func() (T, error) {
+			if len(op.Received) == 0 {
+				return *new(T), ErrCancelled
+			}
 			e := op.Received[0]
 			if e.Type == "step_completed" {
 				v, err := decode[T](e.Payload)
 				if err != nil {
-					err = Fail("undecodable", fmt.Sprintf("decode the output of step %s: %v", op.ID, err))
+					err = Fail(codeUndecodable, fmt.Sprintf("decode the output of step %s: %v", op.ID, err))
 				}
 				return v, err
+			}
+			if op.Kind == engine.KindChild {
+				return *new(T), childError(t, op, e)
 			}
 			return *new(T), stepError(op, e)
 		},
@@ -126,10 +146,7 @@ func resultOf[T any](op *engine.Operation) *Future[T] {
 
 // stepError returns the error of a step that failed.
 func stepError(op *engine.Operation, e engine.Event) error {
-	f, err := decode[failure](e.Payload)
-	if err != nil {
-		f.Message = string(e.Payload)
-	}
+	f := decodeFailure(e.Payload)
 	return &StepError{
 		Step: op.Name, ID: op.ID, Code: f.Code, Message: f.Message, Details: f.Details,
 		server: e.Data.ErrorCode != "" && e.Data.Recorded == nil,

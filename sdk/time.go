@@ -2,6 +2,7 @@ package stepwell
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -11,9 +12,19 @@ import (
 )
 
 // Timer ends at a time.
-type Timer struct{ op *engine.Operation }
+type Timer struct {
+	turn *turn
+	op   *engine.Operation
+}
 
-func (t *Timer) ready() bool { return len(t.op.Received) > 0 }
+func (t *Timer) ready() bool           { return len(t.op.Received) > 0 }
+func (t *Timer) abandon(reason string) { t.turn.cancel(t.op, reason, "") }
+
+// Cancel cancels the timer: it never ends.
+func (t *Timer) Cancel(w *W) {
+	w.co.Check()
+	t.abandon("")
+}
 
 // waitCommand is the command that starts a timer.
 type waitCommand struct {
@@ -21,6 +32,7 @@ type waitCommand struct {
 	ID    string `json:"id"`
 	For   string `json:"for,omitempty"`
 	Until string `json:"until,omitempty"`
+	At    string `json:"at,omitempty"`
 }
 
 // Timer starts a timer. Timers are durable: they may last for up to ten years.
@@ -34,15 +46,20 @@ func (w *W) TimerAt(t time.Time) *Timer {
 }
 
 func (w *W) timer(c waitCommand) *Timer {
-	c.Type, c.ID = "wait", w.co.Scope.ID("wait")
-	return &Timer{w.ask(&engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c})}
+	w.co.Check()
+	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), engine.Caller()
+	t := &Timer{w.turn, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}}
+	if w.scope.err == nil {
+		w.ask(t.op)
+	}
+	return t
 }
 
-// Sleep waits for d.
-func (w *W) Sleep(d time.Duration) { First(w, w.Timer(d)) }
+// Sleep waits for d. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
+func (w *W) Sleep(d time.Duration) error { return w.await(w.Timer(d).ready) }
 
-// SleepUntil waits until the time.
-func (w *W) SleepUntil(t time.Time) { First(w, w.TimerAt(t)) }
+// SleepUntil waits until the time, as [W.Sleep] does.
+func (w *W) SleepUntil(t time.Time) error { return w.await(w.TimerAt(t).ready) }
 
 // Now returns the time of the last event that the workflow has seen. It is the same in each replay, and never goes back.
 func (w *W) Now() time.Time {
@@ -51,13 +68,16 @@ func (w *W) Now() time.Time {
 }
 
 // Rand returns random numbers that are the same in each replay. They can be guessed from the run's ID: for secrets, use
-// [Value] and crypto/rand. Each coroutine has its own sequence.
+// [Value] and crypto/rand. Each scope has its own sequence: each coroutine, each item of a [Map], and each [W.Scope].
 func (w *W) Rand() *rand.Rand {
 	w.co.Check()
-	if w.random == nil {
-		w.random = rand.New(rand.NewChaCha8(sha256.Sum256([]byte(w.turn.info.ID + "/" + w.co.Scope.Path()))))
+	random := w.turn.randoms[w.co.Scope]
+	if random == nil {
+		seed := sha256.Sum256([]byte(w.turn.info.ID + "/" + w.co.Scope.Path()))
+		random = rand.New(rand.NewChaCha8(seed)) //nolint:gosec // its numbers are to be the same in each replay
+		w.turn.randoms[w.co.Scope] = random
 	}
-	return w.random
+	return random
 }
 
 // UUID returns a random UUID (version 4) that is the same in each replay. Like those of [W.Rand], it can be guessed.
@@ -77,4 +97,43 @@ func (w *W) Log() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return w.turn.app.logger.With("run", w.turn.info.ID, "workflow", w.turn.info.Workflow, "scope", w.co.Scope.Path())
+}
+
+// setAttributes is the command that sets attributes.
+type setAttributes struct {
+	Type       string             `json:"type"`
+	ID         string             `json:"id"`
+	Attributes map[string]*string `json:"attributes"`
+	At         string             `json:"at,omitempty"`
+}
+
+// Attribute returns an attribute of the run, as far as the workflow has seen changes; false if it is not set.
+func (w *W) Attribute(key string) (string, bool) {
+	w.co.Check()
+	data, ok := w.turn.attributes.get(key)
+	if !ok {
+		return "", false
+	}
+	value, err := decode[string](data)
+	return value, err == nil
+}
+
+// SetAttribute sets an attribute of the run, by which runs can be found. A run has at most 64, with keys of up to 256
+// characters and values of up to 256 bytes.
+func (w *W) SetAttribute(key, value string) { w.setAttribute(key, &value) }
+
+// RemoveAttribute removes an attribute of the run.
+func (w *W) RemoveAttribute(key string) { w.setAttribute(key, nil) }
+
+func (w *W) setAttribute(key string, value *string) {
+	old, known := w.Attribute(key)
+	if value == nil && !known || value != nil && known && old == *value {
+		return
+	}
+	data, _ := json.Marshal(value) // texts always encode
+	id, t := w.co.Scope.ID("set:"+key), w.turn
+	w.ask(&engine.Operation{Kind: engine.KindAttribute, ID: id, Command: setAttributes{
+		"setAttributes", id, map[string]*string{key: value}, engine.Caller(),
+	}})
+	t.attributes[key] = entry{data, func() int64 { return t.engine.Written(engine.KindAttribute, id) }}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
@@ -13,10 +14,47 @@ type None struct{}
 
 // Workflow is the definition of a workflow with input I and output O. Those who start runs and those who execute them use
 // the same definition.
-type Workflow[I, O any] struct{ name string }
+type Workflow[I, O any] struct {
+	name    string
+	options workflowOptions
+	fn      func(*W, I) (O, error) // of NewWorkflow; nil otherwise
+}
+
+// WorkflowOption configures a workflow where it is declared.
+type WorkflowOption func(*workflowOptions)
+
+type workflowOptions struct {
+	// inboxes are opened with each run.
+	inboxes []string
+}
+
+// WithInbox declares that runs of the workflow have an inbox, which is opened with them.
+func WithInbox(inbox interface{ inboxName() string }) WorkflowOption {
+	return func(o *workflowOptions) { o.inboxes = append(o.inboxes, inbox.inboxName()) }
+}
 
 // DeclareWorkflow returns the definition of a workflow. [Workflow.Bind] gives it a function.
-func DeclareWorkflow[I, O any](name string) *Workflow[I, O] { return &Workflow[I, O]{name} }
+func DeclareWorkflow[I, O any](name string, options ...WorkflowOption) *Workflow[I, O] {
+	d := &Workflow[I, O]{name: name}
+	for _, set := range options {
+		set(&d.options)
+	}
+	return d
+}
+
+// NewWorkflow returns the definition of a workflow with its function, for small programs. A function that mentions the
+// variable of its own definition needs [DeclareWorkflow].
+func NewWorkflow[I, O any](name string, fn func(*W, I) (O, error), options ...WorkflowOption) *Workflow[I, O] {
+	d := DeclareWorkflow[I, O](name, options...)
+	d.fn = fn
+	return d
+}
+
+// Definition returns a workflow of [NewWorkflow] for [App.Register].
+func (d *Workflow[I, O]) Definition() Definition { return d.Bind(d.fn) }
+
+// Inboxes returns the names of the inboxes that runs of the workflow have.
+func (d *Workflow[I, O]) Inboxes() []string { return slices.Clone(d.options.inboxes) }
 
 // Name returns the name of the workflow.
 func (d *Workflow[I, O]) Name() string { return d.name }
@@ -68,8 +106,8 @@ type W struct {
 	turn *turn
 	co   *engine.Coroutine
 
-	random *rand.Rand // of this scope; made when it is needed
-	saga   *Saga      // the innermost one; nil if there is none
+	saga  *Saga // the innermost one; nil if there is none
+	scope *cancelScope
 }
 
 // turn is what the coroutines of one invocation share.
@@ -78,6 +116,39 @@ type turn struct {
 	info   RunInfo
 	app    *App
 	onEnd  []func(*W, error)
+
+	features  []string // of the server
+	hooksURL  string   // what the URLs of webhooks begin with; empty if the server does not know
+	root      *cancelScope
+	cancelled *engine.Event // the request to cancel the run; nil if there is none
+
+	store, attributes values
+	inboxes           map[string]bool // that the code has opened
+	randoms           map[*engine.Scope]*rand.Rand
+}
+
+// newTurn returns the state of an invocation, and the handle of the workflow's function.
+func newTurn(e *engine.Engine, a *App, c call) *turn {
+	t := &turn{
+		engine: e, app: a,
+		info:     RunInfo{c.Run.ID, c.Run.Workflow, c.Run.Deployment, c.Run.Key, c.Run.ParentID},
+		features: c.Server.Features, hooksURL: c.HooksURL,
+		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: map[*engine.Scope]*rand.Rand{},
+	}
+	t.root = &cancelScope{turn: t, run: true}
+	for key, value := range e.Attributes() {
+		data, _ := json.Marshal(value) // texts always encode
+		t.attributes[key] = entry{data, func() int64 { return 0 }}
+	}
+	e.Observe = t.observe
+	return t
+}
+
+// need panics, which holds the run, if the server does not have a feature.
+func (t *turn) need(feature string) {
+	if !t.offers(feature) {
+		panic(fmt.Sprintf("%s: the server does not offer %q: upgrade the server", engine.Caller(), feature))
+	}
 }
 
 // RunInfo describes a run.
@@ -91,11 +162,17 @@ type RunInfo struct {
 func (w *W) Info() RunInfo { return w.turn.info }
 
 // with returns the handle of another coroutine.
-func (w *W) with(co *engine.Coroutine) *W { return &W{turn: w.turn, co: co, saga: w.saga} }
+func (w *W) with(co *engine.Coroutine) *W {
+	return &W{turn: w.turn, co: co, saga: w.saga, scope: w.scope}
+}
 
 // ask asks for an operation.
 func (w *W) ask(op *engine.Operation) *engine.Operation {
 	op.Place = engine.Caller()
+	if op.Execute != nil {
+		stoppable(op)
+	}
 	w.turn.engine.Ask(w.co, op)
+	w.scope.add(op)
 	return op
 }

@@ -2,9 +2,12 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,13 +30,17 @@ type Answer struct {
 type Engine struct {
 	*scheduler
 
-	history *history
-	order   order
-	ops     map[key]*Operation
-	asked   []*Operation // since the last rest
-	main    *Coroutine
-	last    int64 // position of the last event that is known
-	now     time.Time
+	history    *history
+	order      order
+	ops        map[key]*Operation
+	asked      []*Operation // since the last rest
+	main       *Coroutine
+	last       int64             // position of the last event that is known
+	attributes map[string]string // at the beginning
+	now        time.Time
+
+	// Observe is called with each event that is delivered; nil if nobody is interested.
+	Observe func(Event)
 
 	host    Host // nil: everything is written with the answer
 	fresh   []*Operation
@@ -58,7 +65,7 @@ func New(log []Event, host Host) *Engine {
 		e.add(event)
 	}
 	if len(log) > 0 {
-		e.now = log[0].At
+		e.now, e.attributes = log[0].At, log[0].Data.Attributes
 	}
 	return e
 }
@@ -93,6 +100,11 @@ func (e *Engine) AtEnd() bool {
 // error of the workflow.
 func (e *Engine) Ask(c *Coroutine, op *Operation) {
 	c.Check()
+	e.Request(op)
+}
+
+// Request is [Engine.Ask] for commands that no coroutine asks for, since they follow from an event.
+func (e *Engine) Request(op *Operation) {
 	if other := e.ops[op.key()]; other != nil {
 		panic(fmt.Sprintf("%s: the %s %q has the ID of the %s at %s; give it another name or ID",
 			op.Place, op.Kind, op.ID, other.Kind, other.Place))
@@ -139,7 +151,7 @@ func (e *Engine) Run(ctx context.Context, place string, main func(*Coroutine)) (
 // match matches what was asked for since the last rest. New commands wait to be written, and new inline operations to
 // begin.
 func (e *Engine) match() error {
-	fresh, err := e.history.match(e.asked, e.order.empty())
+	fresh, err := e.history.match(e.asked, len(e.order.recorded) > 0)
 	if err != nil {
 		return err
 	}
@@ -165,10 +177,24 @@ func (e *Engine) complete() error {
 // deliver delivers an event.
 func (e *Engine) deliver(event Event) error {
 	op := e.ops[key{results[event.Type], event.ID}]
-	if op == nil {
+	switch {
+	case op != nil:
+	case strings.HasPrefix(event.ID, inbox):
+		op = e.Inbox(strings.TrimPrefix(event.ID, inbox))
+	case results[event.Type] == noSpace:
+		op = &Operation{}
+	default:
 		return &Divergence{Agreed: e.history.agreed, Log: &event}
 	}
+	if stored := e.history.stored[event.ID]; stored != nil && event.Type == "step_completed" {
+		if err := json.Unmarshal(stored.Payload, &event.Stored); err != nil {
+			return fmt.Errorf("decode what step %s has stored: %w", event.ID, err)
+		}
+	}
 	op.Received = append(op.Received, event)
+	if e.Observe != nil {
+		e.Observe(event)
+	}
 	at := event.At
 	if r := event.Data.Recorded; r != nil {
 		at = r.EndedAt
@@ -178,6 +204,35 @@ func (e *Engine) deliver(event Event) error {
 	}
 	return nil
 }
+
+// Inbox returns the inbox with the name, which a run has from its beginning.
+func (e *Engine) Inbox(name string) *Operation {
+	k := key{KindHook.space(), inbox + name}
+	if e.ops[k] == nil {
+		e.ops[k] = &Operation{Kind: KindHook, ID: k.id}
+	}
+	return e.ops[k]
+}
+
+// HasInbox reports whether the log has the inbox with the name.
+func (e *Engine) HasInbox(name string) bool {
+	return e.history.created[key{KindHook.space(), inbox + name}] != nil
+}
+
+// Written returns the position of the event that carried out the idempotent command of the kind with the ID. For a
+// command that has not been written yet it is the greatest position.
+func (e *Engine) Written(kind Kind, id string) int64 {
+	if at := e.history.settled[key{kind.space(), id}]; at > 0 {
+		return at
+	}
+	return math.MaxInt64
+}
+
+// Attributes returns the attributes with which the run began.
+func (e *Engine) Attributes() map[string]string { return e.attributes }
+
+// ChildOf returns the ID of the run that an operation has started; empty if the log does not have it.
+func (e *Engine) ChildOf(op *Operation) string { return e.history.children[op.ID] }
 
 // proceed begins inline operations and delivers the next result of one. It reports false if the workflow has to wait for
 // something else.
@@ -217,6 +272,7 @@ func (e *Engine) write(ctx context.Context) error {
 	e.pending = nil
 	for _, event := range events {
 		e.last = max(e.last, event.Seq)
+		e.history.note(event)
 		if _, ok := results[event.Type]; ok && event.Data.Recorded == nil {
 			e.order.add(event)
 		}
@@ -244,6 +300,10 @@ func (e *Engine) record(f finished) error {
 	r := Recorded{Seen: e.order.seen, EndedAt: f.EndedAt}
 	e.pending = append(e.pending, f.op.Record(f.Result, r))
 	event := Event{Type: "step_completed", ID: f.op.ID, Payload: f.Output, Data: Data{Recorded: &r}}
+	if len(f.Stored) > 0 && f.Error == nil {
+		e.pending = append(e.pending, f.op.Store(f.Stored))
+		event.Stored = f.Stored
+	}
 	if f.Error != nil {
 		event.Type, event.Payload = "step_failed", f.Error
 	}

@@ -15,6 +15,8 @@ type Operation struct {
 	ID, Name string
 	// Place is the line of code that asked for it, as file:line.
 	Place string
+	// Token is the token of a hook.
+	Token string
 	// Input is its input as JSON; nil if it has none.
 	Input json.RawMessage
 	// Command creates the operation; nil for inline operations.
@@ -23,8 +25,17 @@ type Operation struct {
 	Execute func(context.Context) Result
 	Record  func(Result, Recorded) any
 
-	// Received has the events that were delivered for it, in their order.
+	// Store returns the command that writes to the run's store with its result.
+	Store func(values map[string]json.RawMessage) any
+	// Stop ends the execution of an inline operation; nil for others.
+	Stop func(cause error)
+	// Cancelled is set when the workflow has cancelled it.
+	Cancelled bool
+
+	// Received has the events that were delivered for it, in their order, and Taken says how many of them the code has
+	// taken.
 	Received []Event
+	Taken    int
 	created  *Event // the event that created it; nil if it is new
 }
 
@@ -33,6 +44,8 @@ type Result struct {
 	Output  json.RawMessage
 	Error   json.RawMessage // nil if it succeeded
 	EndedAt time.Time
+	// Stored is what it wrote to the run's store, by key.
+	Stored map[string]json.RawMessage
 }
 
 func (o *Operation) key() key { return key{o.Kind.space(), o.ID} }
@@ -71,8 +84,10 @@ func (d *Divergence) Error() string {
 
 // history is what the log has created, and how much of it the code has asked for.
 type history struct {
-	created map[key]*Event
-	settled map[key]bool
+	created  map[key]*Event
+	settled  map[key]int64     // position of the event
+	stored   map[string]*Event // writes to the store, by their step
+	children map[string]string // IDs of runs, by their step
 	// unclaimed has the events whose operation the code has not asked for yet, in the order of the log.
 	unclaimed []*Event
 	open      map[string]bool // inline operations that were in progress at some write
@@ -80,7 +95,10 @@ type history struct {
 }
 
 func newHistory() *history {
-	return &history{created: map[key]*Event{}, settled: map[key]bool{}, open: map[string]bool{}}
+	return &history{
+		created: map[key]*Event{}, settled: map[key]int64{}, stored: map[string]*Event{},
+		children: map[string]string{}, open: map[string]bool{},
+	}
 }
 
 // add adds an event of the log.
@@ -88,19 +106,34 @@ func (h *history) add(e Event) {
 	for _, id := range e.Data.Open {
 		h.open[id] = true
 	}
-	if space, ok := settled[e.Type]; ok {
-		h.settled[key{space, e.ID}] = true
-	}
+	h.note(e)
 	space, ok := creates[e.Type]
 	if k := (key{space, e.ID}); ok && h.created[k] == nil {
 		h.created[k] = &e
-		h.unclaimed = append(h.unclaimed, &e)
+		if !strings.HasPrefix(e.ID, inbox) {
+			h.unclaimed = append(h.unclaimed, &e)
+		}
 	}
 }
 
-// match compares what the code asked for at one rest with the log, and returns what is new. It returns a *Divergence if
-// they disagree.
-func (h *history) match(asked []*Operation, live bool) (fresh []*Operation, err error) {
+// note notes what an event says about commands that have been carried out.
+func (h *history) note(e Event) {
+	for _, space := range settled[e.Type] {
+		if k := (key{space, strings.TrimPrefix(e.ID, attribute)}); h.settled[k] == 0 {
+			h.settled[k] = e.Seq
+		}
+	}
+	if e.Type == "store_set" {
+		h.stored[e.ID] = &e
+	}
+	if child := e.Data.Step.ChildID; child != "" {
+		h.children[e.ID] = child
+	}
+}
+
+// match compares what the code asked for at one rest with the log, and returns what is new. Later reports whether the log
+// has results of inline operations that were recorded later. Match returns a *Divergence if code and log disagree.
+func (h *history) match(asked []*Operation, later bool) (fresh []*Operation, err error) {
 	known := 0
 	for _, op := range asked {
 		e := h.created[op.key()]
@@ -115,9 +148,11 @@ func (h *history) match(asked []*Operation, live bool) (fresh []*Operation, err 
 		h.unclaimed = slices.DeleteFunc(h.unclaimed, func(u *Event) bool { return u == e })
 		known++
 	}
-	replayed := known > 0 || !live
+	// What was asked for at one rest is written at once. So idempotent commands were written if anything is in the log
+	// that was asked for at this rest or later.
+	written := known > 0 || later || len(h.unclaimed) > 0
 	fresh = slices.DeleteFunc(fresh, func(op *Operation) bool {
-		return op.Kind.idempotent() && (replayed || h.settled[op.key()])
+		return op.Kind.idempotent() && (written || h.settled[op.key()] > 0)
 	})
 	for _, op := range fresh {
 		if len(h.unclaimed) > 0 && !(op.Kind == KindInline && h.open[op.ID]) {
