@@ -92,7 +92,7 @@ func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
 	}
 	c.turn.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{"cancelStep", c.op.ID, reason, grace.String()})
 	c.op.Cancelled = true
-	c.Future.done = func() bool { return len(c.op.Received) > 0 }
+	c.Future.done = c.op.Done
 }
 
 // ChildError is the error of a child run that did not complete.

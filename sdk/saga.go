@@ -142,7 +142,7 @@ func (f *Future[T]) succeeded(w *W) bool {
 		if f.op.Cancelled && len(f.op.Received) == 0 && f.op.Kind != engine.KindInline {
 			w.ask(markOperation(w.co.Scope.ID("cancelled:" + f.op.ID))) // the end of what was cancelled does not wake the run
 		}
-		w.co.Await(func() bool { return len(f.op.Received) > 0 })
+		w.co.Await(f.op.Done)
 	}
 	_, err := f.get()
 	return err == nil

@@ -123,7 +123,7 @@ func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
 	return &Future[T]{
 		op:   op,
 		stop: func(reason string) { t.cancel(op, reason, "") },
-		done: func() bool { return len(op.Received) > 0 || op.Cancelled },
+		done: func() bool { return op.Done() || op.Cancelled },
 		get: func() (T, error) {
 			if len(op.Received) == 0 {
 				return *new(T), ErrCancelled

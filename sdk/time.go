@@ -17,7 +17,7 @@ type Timer struct {
 	op   *engine.Operation
 }
 
-func (t *Timer) ready() bool           { return len(t.op.Received) > 0 }
+func (t *Timer) ready() bool           { return t.op.Done() }
 func (t *Timer) abandon(reason string) { t.turn.cancel(t.op, reason, "") }
 
 // Cancel cancels the timer: it never ends.

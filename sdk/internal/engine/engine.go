@@ -2,12 +2,9 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -30,15 +27,15 @@ type Answer struct {
 type Engine struct {
 	*scheduler
 
-	history    *history
-	order      order
-	ops        map[key]*Operation
-	asked      []*Operation // since the last rest
-	main       *Coroutine
-	last       int64             // position of the last event that is known
-	attributes map[string]string // at the beginning
-	now        time.Time
+	history *history
+	order   order
+	ops     map[key]*Operation
+	asked   []*Operation // since the last rest
+	main    *Coroutine
+	last    int64 // position of the last event that is known
+	now     time.Time
 
+	attributes map[string]string // at the beginning
 	// Observe is called with each event that is delivered; nil if nobody is interested.
 	Observe func(Event)
 
@@ -176,24 +173,13 @@ func (e *Engine) complete() error {
 
 // deliver delivers an event.
 func (e *Engine) deliver(event Event) error {
-	op := e.ops[key{results[event.Type], event.ID}]
-	switch {
-	case op != nil:
-	case strings.HasPrefix(event.ID, inbox):
-		op = e.Inbox(strings.TrimPrefix(event.ID, inbox))
-	case results[event.Type] == noSpace:
-		op = &Operation{}
-	default:
+	op := e.receiver(event)
+	if op == nil {
 		return &Divergence{Agreed: e.history.agreed, Log: &event}
 	}
-	if stored := e.history.stored[event.ID]; stored != nil && event.Type == "step_completed" {
-		if err := json.Unmarshal(stored.Payload, &event.Stored); err != nil {
-			return fmt.Errorf("decode what step %s has stored: %w", event.ID, err)
-		}
-	}
 	op.Received = append(op.Received, event)
-	if e.Observe != nil {
-		e.Observe(event)
+	if err := e.observe(event); err != nil {
+		return err
 	}
 	at := event.At
 	if r := event.Data.Recorded; r != nil {
@@ -204,35 +190,6 @@ func (e *Engine) deliver(event Event) error {
 	}
 	return nil
 }
-
-// Inbox returns the inbox with the name, which a run has from its beginning.
-func (e *Engine) Inbox(name string) *Operation {
-	k := key{KindHook.space(), inbox + name}
-	if e.ops[k] == nil {
-		e.ops[k] = &Operation{Kind: KindHook, ID: k.id}
-	}
-	return e.ops[k]
-}
-
-// HasInbox reports whether the log has the inbox with the name.
-func (e *Engine) HasInbox(name string) bool {
-	return e.history.created[key{KindHook.space(), inbox + name}] != nil
-}
-
-// Written returns the position of the event that carried out the idempotent command of the kind with the ID. For a
-// command that has not been written yet it is the greatest position.
-func (e *Engine) Written(kind Kind, id string) int64 {
-	if at := e.history.settled[key{kind.space(), id}]; at > 0 {
-		return at
-	}
-	return math.MaxInt64
-}
-
-// Attributes returns the attributes with which the run began.
-func (e *Engine) Attributes() map[string]string { return e.attributes }
-
-// ChildOf returns the ID of the run that an operation has started; empty if the log does not have it.
-func (e *Engine) ChildOf(op *Operation) string { return e.history.children[op.ID] }
 
 // proceed begins inline operations and delivers the next result of one. It reports false if the workflow has to wait for
 // something else.

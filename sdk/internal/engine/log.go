@@ -132,12 +132,5 @@ func (k Kind) idempotent() bool {
 	}
 }
 
-// inbox is what the IDs of inboxes begin with. They are hooks that are opened with the run, so that code need not ask for
-// them.
-const inbox = "inbox:"
-
-// attribute is what the IDs of attr_set begin with, before those of their commands.
-const attribute = "attr_"
-
 // key identifies an operation of a run.
 type key struct{ space, id string }

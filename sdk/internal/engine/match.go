@@ -48,6 +48,9 @@ type Result struct {
 	Stored map[string]json.RawMessage
 }
 
+// Done reports whether something was delivered for the operation.
+func (o *Operation) Done() bool { return len(o.Received) > 0 }
+
 func (o *Operation) key() key { return key{o.Kind.space(), o.ID} }
 
 // Divergence says that the code of a workflow does not fit the log of the run: the code has changed since the log was
@@ -84,14 +87,15 @@ func (d *Divergence) Error() string {
 
 // history is what the log has created, and how much of it the code has asked for.
 type history struct {
-	created  map[key]*Event
-	settled  map[key]int64     // position of the event
-	stored   map[string]*Event // writes to the store, by their step
-	children map[string]string // IDs of runs, by their step
+	created map[key]*Event
+	settled map[key]int64 // position of the event
 	// unclaimed has the events whose operation the code has not asked for yet, in the order of the log.
 	unclaimed []*Event
 	open      map[string]bool // inline operations that were in progress at some write
 	agreed    *Event
+
+	stored   map[string]*Event // writes to the store, by their step
+	children map[string]string // IDs of runs, by their step
 }
 
 func newHistory() *history {
@@ -113,21 +117,6 @@ func (h *history) add(e Event) {
 		if !strings.HasPrefix(e.ID, inbox) {
 			h.unclaimed = append(h.unclaimed, &e)
 		}
-	}
-}
-
-// note notes what an event says about commands that have been carried out.
-func (h *history) note(e Event) {
-	for _, space := range settled[e.Type] {
-		if k := (key{space, strings.TrimPrefix(e.ID, attribute)}); h.settled[k] == 0 {
-			h.settled[k] = e.Seq
-		}
-	}
-	if e.Type == "store_set" {
-		h.stored[e.ID] = &e
-	}
-	if child := e.Data.Step.ChildID; child != "" {
-		h.children[e.ID] = child
 	}
 }
 
