@@ -10,21 +10,22 @@ import (
 
 // command is a command of an answer.
 type command struct {
-	Type           string          `json:"type"`
-	ID             string          `json:"id"`
-	Name           string          `json:"name"`
-	Input          json.RawMessage `json:"input"`
-	Output         json.RawMessage `json:"output"`
+	Type   string          `json:"type"`
+	ID     string          `json:"id"`
+	Name   string          `json:"name"`
+	Input  json.RawMessage `json:"input"`
+	Output json.RawMessage `json:"output"`
+	more
 	Error          json.RawMessage `json:"error"`
 	Seen           int64           `json:"seen"`
 	EndedAt        time.Time       `json:"endedAt"`
 	At             string          `json:"at"`
 	For, Until     string
-	Token          string            `json:"token"`
-	Workflow       string            `json:"workflow"`
-	Attributes     map[string]string `json:"attributes"`
-	AttemptTimeout string            `json:"attemptTimeout"`
-	Timeout        string            `json:"timeout"`
+	Token          string             `json:"token"`
+	Workflow       string             `json:"workflow"`
+	Attributes     map[string]*string `json:"attributes"`
+	AttemptTimeout string             `json:"attemptTimeout"`
+	Timeout        string             `json:"timeout"`
 	Retry          struct {
 		MaxAttempts int     `json:"maxAttempts"`
 		Backoff     string  `json:"backoff"`
@@ -38,6 +39,7 @@ func (s *Server) apply(r *Run, body []byte) error {
 	var answer struct {
 		Commands []command
 		Open     []string
+		Await    *await
 	}
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, &answer); err != nil {
@@ -50,13 +52,17 @@ func (s *Server) apply(r *Run, body []byte) error {
 		}
 	}
 	before := len(r.Log)
+	r.await = answer.Await
 	for _, c := range answer.Commands {
 		s.carryOut(r, c)
 	}
 	if len(answer.Open) > 0 && len(r.Log) > before {
 		r.Log[before].Data["open"] = answer.Open
 	}
-	if r.Status == "running" && !r.wanted && len(r.steps)+len(r.waits) == 0 && !r.hasOpenHook() {
+	if r.await != nil && r.await.holds(r) {
+		r.wanted = true
+	}
+	if r.Status == "running" && !r.wanted && len(r.pausing) == 0 && len(r.steps)+len(r.waits) == 0 && !r.hasOpenHook() {
 		return errors.New("the run has nothing to wait for")
 	}
 	return nil
@@ -74,8 +80,11 @@ func (r *Run) check(c command, last bool) error {
 			return fmt.Errorf("the log has it as %q: the code has changed", e.Data["stepName"])
 		}
 	}
-	if (c.Type == "complete" || c.Type == "fail") && !last {
+	if (c.Type == "complete" || c.Type == "fail" || c.Type == "cancelled") && !last {
 		return errors.New("it is not the last one")
+	}
+	if c.Type == "cancelled" && r.forcedAt.IsZero() {
+		return errors.New("nobody has asked to cancel the run")
 	}
 	return nil
 }
@@ -93,10 +102,12 @@ func (s *Server) carryOut(r *Run, c command) {
 		data["at"] = c.At
 	}
 	switch c.Type {
-	case "runStep", "startChild", "recordStep":
+	case "runStep", "startChild":
 		if !r.has("step_created", c.ID) {
 			s.createStep(r, c, data)
 		}
+	case "recordStep":
+		s.recordStep(r, c, data)
 	case "wait":
 		if !r.has("wait_created", c.ID) {
 			due := s.now.Add(duration(c.For, 0))
@@ -119,6 +130,8 @@ func (s *Server) carryOut(r *Run, c command) {
 		s.end(r, "completed", c.Output)
 	case "fail":
 		s.end(r, "failed", c.Error)
+	default:
+		s.carryOutMore(r, c, data)
 	}
 }
 
@@ -129,17 +142,16 @@ func (s *Server) createStep(r *Run, c command, data map[string]any) {
 	}
 	s.append(r, "step_created", c.ID, data, c.Input)
 	switch c.Type {
-	case "recordStep":
-		recorded := map[string]any{"recorded": map[string]any{"seen": c.Seen, "endedAt": c.EndedAt}}
-		if c.Error != nil {
-			s.append(r, "step_failed", c.ID, recorded, c.Error)
-		} else {
-			s.append(r, "step_completed", c.ID, recorded, c.Output)
-		}
 	case "startChild":
-		r.steps = append(r.steps, &step{command: c, child: s.start(c.Workflow, c.Input, r, c.ID)})
+		s.startChild(r, c)
 	default:
-		r.steps = append(r.steps, &step{command: c, due: s.now})
+		st := &step{command: c, due: s.now}
+		r.steps = append(r.steps, st)
+		if c.FirstAttempt != nil {
+			s.append(r, "step_started", c.ID, nil, nil)
+			st.attempt = 1
+			s.retry(r, st, c.FirstAttempt.Error, duration(c.FirstAttempt.RetryAfter, 0))
+		}
 	}
 }
 
@@ -161,14 +173,22 @@ func (s *Server) openHook(r *Run, c command, data map[string]any) {
 		c.Token = r.ID + "/" + c.ID
 		data["token"] = c.Token
 	}
-	s.append(r, "hook_created", c.ID, data, nil)
-	r.hooks = append(r.hooks, &hook{id: c.ID, token: c.Token})
+	s.append(r, "hook_created", c.ID, data, c.Metadata)
+	h := &hook{id: c.ID, token: c.Token, signal: c.Signal, webhook: c.Webhook}
+	r.hooks = append(r.hooks, h)
+	s.lookBack(r, h)
 }
 
 // end ends a run, and tells its parent.
 func (s *Server) end(r *Run, status string, output json.RawMessage) {
 	r.Status, r.Output = status, output
 	s.append(r, "run_"+status, "", nil, output)
+	for _, st := range r.steps {
+		if st.child != nil && st.command.OnParentEnd != "leave" {
+			st.child.parent = nil // nobody is to be told
+			s.Cancel(st.child, "", 0)
+		}
+	}
 	if r.parent == nil || r.parent.Status != "running" {
 		return
 	}
@@ -177,13 +197,15 @@ func (s *Server) end(r *Run, status string, output json.RawMessage) {
 		s.append(r.parent, "step_completed", r.childOf, nil, output)
 		return
 	}
-	s.append(r.parent, "step_failed", r.childOf, map[string]any{"errorCode": "child_failed"}, output)
+	s.append(r.parent, "step_failed", r.childOf, map[string]any{"errorCode": map[string]string{
+		"failed": "child_failed", "cancelled": "child_cancelled",
+	}[status]}, output)
 }
 
 // callStep makes one attempt of a step.
 func (s *Server) callStep(r *Run, st *step) {
 	st.attempt++
-	if st.attempt == 1 {
+	if st.attempt == 1 && !r.has("step_started", st.command.ID) {
 		s.append(r, "step_started", st.command.ID, nil, nil)
 	}
 	got, err := s.call(map[string]any{
@@ -191,44 +213,56 @@ func (s *Server) callStep(r *Run, st *step) {
 		"step": map[string]any{"id": st.command.ID, "name": st.command.name(), "input": st.command.Input},
 	})
 	switch {
+	case err == nil && got.Code == StatusLost:
+		st.attempt--
+		return
 	case err == nil && got.Code/100 == 2:
 		r.endStep(st)
-		s.append(r, "step_completed", st.command.ID, nil, slices.Clone(got.Body.Bytes()))
+		s.complete(r, st, got)
 		return
 	case err != nil:
 		r.endStep(st)
-		s.append(r, "step_failed", st.command.ID, nil, message(err.Error()))
+		s.append(r, "step_failed", st.command.ID, nil, errorOf(err.Error()))
 		return
 	}
 	var failure struct{ Error json.RawMessage }
 	if json.Unmarshal(got.Body.Bytes(), &failure) != nil || failure.Error == nil {
-		failure.Error = message(got.Body.String())
+		failure.Error = errorOf(got.Body.String())
 	}
-	attempts := st.command.Retry.MaxAttempts
-	if attempts == 0 {
-		attempts = 5
-	}
-	if got.Code/100 == 4 && got.Code != 408 && got.Code != 425 && got.Code != 429 || st.attempt >= attempts {
+	if got.Code/100 == 4 && got.Code != 408 && got.Code != 425 && got.Code != 429 {
 		r.endStep(st)
 		s.append(r, "step_failed", st.command.ID, nil, failure.Error)
 		return
 	}
+	s.retry(r, st, failure.Error, duration(got.Header().Get("Retry-After")+"s", 0))
+}
+
+// retry makes another attempt of a step later, or fails it if there is none.
+func (s *Server) retry(r *Run, st *step, failure json.RawMessage, after time.Duration) {
 	policy := st.command.Retry
+	attempts := policy.MaxAttempts
+	if attempts == 0 {
+		attempts = 5
+	}
+	if st.attempt >= attempts {
+		r.endStep(st)
+		s.append(r, "step_failed", st.command.ID, nil, failure)
+		return
+	}
 	factor := policy.Factor
 	if factor == 0 {
 		factor = 2
 	}
 	pause := backoff(st.attempt, duration(policy.Backoff, time.Second), factor, duration(policy.MaxBackoff, 5*time.Minute))
-	pause = max(pause, duration(got.Header().Get("Retry-After")+"s", 0))
-	st.due = s.now.Add(pause)
-	s.append(r, "step_retrying", st.command.ID, nil, failure.Error)
+	st.due = s.now.Add(max(pause, after))
+	s.append(r, "step_retrying", st.command.ID, map[string]any{"retryAfter": st.due}, failure)
 }
 
 func (r *Run) endStep(st *step) {
 	r.steps = slices.DeleteFunc(r.steps, func(other *step) bool { return other == st })
 }
 
-func message(text string) json.RawMessage {
+func errorOf(text string) json.RawMessage {
 	data, _ := json.Marshal(map[string]string{"message": text}) // texts always encode
 	return data
 }
