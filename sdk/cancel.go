@@ -145,6 +145,7 @@ type Cancellation struct{ t *turn }
 
 func (c *Cancellation) ready() bool             { return c.t.cancelled != nil }
 func (c *Cancellation) abandon(string)          {}
+func (c *Cancellation) wasCancelled() bool      { return false }
 func (c *Cancellation) take(*W) (string, error) { return c.Reason(), nil }
 
 // Reason returns why the run is to be cancelled; it is "timeout" if its time is over. It is empty if nobody has asked.

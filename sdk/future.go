@@ -15,6 +15,8 @@ type Awaitable interface {
 	ready() bool
 	// abandon ends what nobody waits for any more.
 	abandon(reason string)
+	// wasCancelled reports whether it is ready only because it was cancelled.
+	wasCancelled() bool
 }
 
 // Future is the result of something that has begun.
@@ -33,6 +35,8 @@ func (f *Future[T]) abandon(reason string) {
 		f.stop(reason)
 	}
 }
+
+func (f *Future[T]) wasCancelled() bool { return f.op != nil && f.op.Cancelled && !f.op.Done() }
 
 // failed returns a future that has failed already.
 func failed[T any](err error) *Future[T] {
@@ -121,10 +125,10 @@ func First(w *W, of ...Awaitable) Awaitable {
 // workflow is cancelled first.
 func (w *W) first(of []Awaitable) int {
 	index := func() int { return slices.IndexFunc(of, Awaitable.ready) }
-	err := w.await(func() bool { return index() >= 0 })
-	first := -1
-	if err == nil {
-		first = index()
+	w.co.Await(func() bool { return w.scope.err != nil || index() >= 0 })
+	first := index()
+	if w.scope.err != nil { // what was cancelled with it is ready too, but did not come first
+		first = slices.IndexFunc(of, func(a Awaitable) bool { return a.ready() && !a.wasCancelled() })
 	}
 	for i, a := range of {
 		if i != first {

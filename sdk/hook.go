@@ -86,7 +86,8 @@ func (h *Hook[T]) Token() string { return h.op.Token }
 func (h *Hook[T]) ready() bool { return len(h.op.Received) > h.op.Taken }
 
 // abandon leaves the hook open.
-func (h *Hook[T]) abandon(string) {}
+func (h *Hook[T]) abandon(string)     {}
+func (h *Hook[T]) wasCancelled() bool { return false }
 
 // Receive waits for the next payload. The n-th call gets the n-th payload. If the hook's token is taken, the error is a
 // [*TokenTakenError]. If the payload does not decode, the error has the code undecodable, and the payload is consumed.

@@ -86,6 +86,7 @@ func (k *SignalKind[T]) Wait(w *W, options ...SignalOption) *Future[Received[T]]
 			return v, err
 		},
 		stop: func(reason string) { turn.cancel(h.op, reason, "") },
+		op:   h.op,
 	}
 }
 

@@ -59,8 +59,9 @@ func When[R any](condition func() bool, fn func(*W) (R, error)) Case[R] {
 
 type conditionMet func() bool
 
-func (c conditionMet) ready() bool  { return c() }
-func (conditionMet) abandon(string) {}
+func (c conditionMet) ready() bool      { return c() }
+func (conditionMet) abandon(string)     {}
+func (conditionMet) wasCancelled() bool { return false }
 
 // Select waits for the first case, as the log has it, and returns what its function returns. What the other cases wait
 // for is cancelled, except hooks and cases with [Case.Keep].

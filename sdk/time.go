@@ -19,6 +19,7 @@ type Timer struct {
 
 func (t *Timer) ready() bool           { return t.op.Done() }
 func (t *Timer) abandon(reason string) { t.turn.cancel(t.op, reason, "") }
+func (t *Timer) wasCancelled() bool    { return false }
 
 // Cancel cancels the timer: it never ends.
 func (t *Timer) Cancel(w *W) {

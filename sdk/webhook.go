@@ -102,8 +102,9 @@ func (h *Webhook) NextWithin(w *W, d time.Duration) (*Request, error) { return t
 // Close closes the webhook. Later requests are refused.
 func (h *Webhook) Close(w *W) { h.hook.Close(w) }
 
-func (h *Webhook) ready() bool    { return h.hook.ready() }
-func (h *Webhook) abandon(string) {}
+func (h *Webhook) ready() bool        { return h.hook.ready() }
+func (h *Webhook) abandon(string)     {}
+func (h *Webhook) wasCancelled() bool { return false }
 
 func (h *Webhook) take(*W) (*Request, error) {
 	r, e, err := h.hook.takeEvent()
