@@ -74,7 +74,7 @@ type handlerOptions struct{ keys, unsigned string }
 // Handler returns the HTTP handler that the server calls. It fails if definitions cannot work, and if it has neither
 // signing keys nor a reason to do without.
 func (a *App) Handler(options ...HandlerOption) (http.Handler, error) {
-	var o handlerOptions
+	o := handlerOptions{keys: a.signingKeys}
 	for _, set := range options {
 		set(&o)
 	}
@@ -86,13 +86,13 @@ func (a *App) Handler(options ...HandlerOption) (http.Handler, error) {
 			` or accept calls from everybody with Unsigned("reason")`)
 	}
 	if o.keys == "" {
-		return http.HandlerFunc(a.serve), nil
+		return a.guard(http.HandlerFunc(a.serve)), nil
 	}
 	keys, err := signature.ParseKeys(o.keys)
 	if err != nil {
 		return nil, fmt.Errorf("parse the signing keys: %w", err)
 	}
-	return signature.Handler{Next: http.HandlerFunc(a.serve), Keys: keys, Now: a.now}, nil
+	return signature.Handler{Next: a.guard(http.HandlerFunc(a.serve)), Keys: keys, Now: a.now}, nil
 }
 
 func (a *App) serve(w http.ResponseWriter, r *http.Request) {

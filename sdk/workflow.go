@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -64,6 +65,7 @@ func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
 	return Definition{
 		name: d.name, kind: "workflow",
 		problems: roundTrips[I, O](d.name),
+		input:    reflect.TypeFor[I](), output: reflect.TypeFor[O](),
 		workflow: func(w *W, input json.RawMessage) (json.RawMessage, error) {
 			in, err := decode[I](input)
 			if err != nil {
@@ -84,10 +86,11 @@ func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
 
 // Definition is a workflow or step with its function.
 type Definition struct {
-	name, kind string
-	problems   []string
-	workflow   func(*W, json.RawMessage) (json.RawMessage, error)
-	step       *boundStep
+	name, kind    string
+	problems      []string
+	input, output reflect.Type // of a workflow
+	workflow      func(*W, json.RawMessage) (json.RawMessage, error)
+	step          *boundStep
 }
 
 // decode decodes JSON; nothing at all is the zero value.

@@ -1,0 +1,185 @@
+package stepwell
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// command is a subcommand of [App.Main].
+type command struct {
+	help string
+	run  func(ctx context.Context, args []string) error
+}
+
+// Command adds a subcommand to [App.Main]. It gets the arguments after its name.
+func (a *App) Command(name, help string, run func(ctx context.Context, args []string) error) {
+	if a.commands == nil {
+		a.commands = map[string]command{}
+	}
+	a.commands[name] = command{help, run}
+}
+
+// Main is the program of an app. It carries out one of the commands serve, schema and version, and those that
+// [App.Command] adds:
+//
+//	serve [-listen ADDRESS] [-announce URL] [-unsigned REASON]
+//
+// Serve serves the app until ctx ends, usually with a signal, and then shuts down within 25 seconds. It listens on
+// ADDRESS; by default on all addresses at the port PORT of the environment, and without PORT on 127.0.0.1:3000. Calls
+// must be signed with a key of STEPWELL_SIGNING_KEYS unless there is a reason why not. With -announce it registers itself at
+// the URL, with the server of STEPWELL_URL and the key STEPWELL_API_KEY; see [App.Announce].
+//
+// Schema prints the workflows with the JSON Schemas of their inputs and outputs, and version the build.
+func (a *App) Main(ctx context.Context, args []string) error {
+	commands := map[string]command{
+		"serve":   {"serve the app", a.mainServe},
+		"schema":  {"print the workflows with the schemas of their inputs and outputs", a.mainSchema},
+		"version": {"print the build", a.mainVersion},
+	}
+	maps.Copy(commands, a.commands)
+	if len(args) > 0 {
+		if c, ok := commands[args[0]]; ok {
+			return c.run(ctx, args[1:])
+		}
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(commands)) {
+		fmt.Fprintf(&b, "\n  %-10s %s", name, commands[name].help)
+	}
+	return fmt.Errorf("%s needs one of these commands:%s", a.name, b.String())
+}
+
+// flags returns the flags of a command, which are parsed by [parse].
+func (a *App) flags(name string) *flag.FlagSet {
+	f := flag.NewFlagSet(a.name+" "+name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	return f
+}
+
+// parse parses the arguments of a command that has only flags. The error explains how to use it.
+func parse(f *flag.FlagSet, args []string) error {
+	err := f.Parse(args)
+	if err == nil && f.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if err == nil {
+		return nil
+	}
+	var b strings.Builder
+	f.SetOutput(&b)
+	f.PrintDefaults()
+	return fmt.Errorf("%s: %w\n%s", f.Name(), err, b.String())
+}
+
+const (
+	// attemptsFinish is how long a program that shuts down lets its calls finish before it ends their contexts.
+	attemptsFinish = 20 * time.Second
+	// headerTime limits how long a request's header may take.
+	headerTime = 10 * time.Second
+)
+
+func (a *App) mainServe(ctx context.Context, args []string) error {
+	address := "127.0.0.1:3000"
+	if port := os.Getenv("PORT"); port != "" {
+		address = ":" + port
+	}
+	f := a.flags("serve")
+	listen := f.String("listen", address, "the `ADDRESS` to listen on")
+	announce := f.String("announce", "", "the `URL` at which the server reaches the app; registers it there")
+	unsigned := f.String("unsigned", "", "accept calls from everybody, for this `REASON`")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	h, err := a.mainHandler(*unsigned)
+	if err != nil {
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *listen)
+	if err != nil {
+		return err
+	}
+	a.logger.InfoContext(ctx, "listening", "app", a.name, "address", l.Addr().String())
+	s := &http.Server{Handler: h, ReadHeaderTimeout: headerTime}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	if *announce != "" {
+		err = a.announceFromEnv(ctx, *announce)
+	}
+	if err == nil {
+		select {
+		case err = <-ended:
+		case <-ctx.Done():
+		}
+	}
+	return errors.Join(err, a.stop(ctx, s))
+}
+
+func (a *App) mainHandler(unsigned string) (http.Handler, error) {
+	keys := cmp.Or(a.signingKeys, os.Getenv("STEPWELL_SIGNING_KEYS"))
+	switch {
+	case unsigned != "":
+		return a.Handler(SigningKeys(""), Unsigned(unsigned))
+	case keys == "":
+		return nil, errors.New("there are no signing keys: set STEPWELL_SIGNING_KEYS to one that stepwell signing-keys create " +
+			"prints, or accept calls from everybody with -unsigned REASON")
+	default:
+		return a.Handler(SigningKeys(keys))
+	}
+}
+
+func (a *App) announceFromEnv(ctx context.Context, url string) error {
+	c, err := Connect(ClientFromEnv())
+	if err != nil {
+		return err
+	}
+	return a.Announce(ctx, c, url)
+}
+
+// stop closes the listener at once, so that the server finds another process, and waits for calls as [App.Shutdown] does.
+func (a *App) stop(ctx context.Context, s *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptsFinish+lastAnswers)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- s.Shutdown(ctx) }()
+	patience, enough := context.WithTimeout(ctx, attemptsFinish)
+	defer enough()
+	if err := a.Shutdown(patience); err != nil {
+		a.logger.WarnContext(ctx, "calls were cut short", "error", err)
+	}
+	if err := <-closed; err != nil {
+		return fmt.Errorf("shut down: %w", err)
+	}
+	return nil
+}
+
+func (a *App) mainSchema(_ context.Context, args []string) error {
+	if err := parse(a.flags("schema"), args); err != nil {
+		return err
+	}
+	if err := a.check(); err != nil {
+		return err
+	}
+	e := json.NewEncoder(os.Stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(a.describe())
+}
+
+func (a *App) mainVersion(_ context.Context, args []string) error {
+	if err := parse(a.flags("version"), args); err != nil {
+		return err
+	}
+	_, err := fmt.Println(a.name, cmp.Or(a.describe().Build, "unknown"))
+	return err
+}
