@@ -56,6 +56,15 @@ func (a *App) Register(definitions ...Definition) {
 	}
 }
 
+// Override registers definitions in place of those of the same name. It is for tests.
+func (a *App) Override(definitions ...Definition) {
+	for _, d := range definitions {
+		delete(a.workflows, d.name)
+		delete(a.steps, d.name)
+	}
+	a.Register(definitions...)
+}
+
 // check returns all problems of the definitions.
 func (a *App) check() error { return errors.Join(a.problems...) }
 

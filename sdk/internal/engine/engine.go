@@ -35,7 +35,8 @@ type Engine struct {
 	last    int64 // position of the last event that is known
 	now     time.Time
 
-	host    Host // nil: everything is written with the answer
+	host    Host   // nil: everything is written with the answer
+	inline  Inline // nil: inline operations run at the same time
 	fresh   []*Operation
 	pending []any // commands that are not written yet
 	running []*Operation
@@ -105,8 +106,9 @@ func (e *Engine) Ask(c *Coroutine, op *Operation) {
 // still to be written, and whether main has returned. The error is a [*Divergence], a [*Panic], one of the host's, or
 // the context's cause; then nothing more may be written.
 func (e *Engine) Run(ctx context.Context, place string, main func(*Coroutine)) (a Answer, done bool, err error) {
+	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
 	ctx, cancel := context.WithCancel(ctx)
-	defer e.wait()
+	defer e.wait(ctx)
 	defer cancel()
 	defer e.end()
 	e.main = e.start(NewScope(), place, main)
@@ -197,6 +199,9 @@ func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
 	if len(e.running) == 0 {
 		return false, nil
 	}
+	if e.inline != nil {
+		return e.executeNext(ctx)
+	}
 	select {
 	case f := <-e.ended:
 		return true, e.record(f)
@@ -235,6 +240,9 @@ func (e *Engine) answer() Answer {
 // begin executes an inline operation.
 func (e *Engine) begin(ctx context.Context, op *Operation) {
 	e.running = append(e.running, op)
+	if e.inline != nil {
+		return
+	}
 	go func() { e.ended <- finished{op, op.Execute(ctx)} }()
 }
 
@@ -251,9 +259,13 @@ func (e *Engine) record(f finished) error {
 }
 
 // wait waits for the inline operations in progress, whose context has ended.
-func (e *Engine) wait() {
-	for range e.running {
-		<-e.ended
+func (e *Engine) wait(ctx context.Context) {
+	for _, op := range e.running {
+		if e.inline != nil {
+			_, _ = e.inline.Execute(ctx, op) // nobody gets the result
+		} else {
+			<-e.ended
+		}
 	}
 	e.running = nil
 }

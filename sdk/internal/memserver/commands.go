@@ -183,7 +183,7 @@ func (s *Server) end(r *Run, status string, output json.RawMessage) {
 // callStep makes one attempt of a step.
 func (s *Server) callStep(r *Run, st *step) {
 	st.attempt++
-	if st.attempt == 1 {
+	if st.attempt == 1 && !r.has("step_started", st.command.ID) {
 		s.append(r, "step_started", st.command.ID, nil, nil)
 	}
 	got, err := s.call(map[string]any{
@@ -191,18 +191,21 @@ func (s *Server) callStep(r *Run, st *step) {
 		"step": map[string]any{"id": st.command.ID, "name": st.command.name(), "input": st.command.Input},
 	})
 	switch {
+	case err == nil && got.Code == StatusLost:
+		st.attempt--
+		return
 	case err == nil && got.Code/100 == 2:
 		r.endStep(st)
 		s.append(r, "step_completed", st.command.ID, nil, slices.Clone(got.Body.Bytes()))
 		return
 	case err != nil:
 		r.endStep(st)
-		s.append(r, "step_failed", st.command.ID, nil, message(err.Error()))
+		s.append(r, "step_failed", st.command.ID, nil, errorOf(err.Error()))
 		return
 	}
 	var failure struct{ Error json.RawMessage }
 	if json.Unmarshal(got.Body.Bytes(), &failure) != nil || failure.Error == nil {
-		failure.Error = message(got.Body.String())
+		failure.Error = errorOf(got.Body.String())
 	}
 	attempts := st.command.Retry.MaxAttempts
 	if attempts == 0 {
@@ -228,7 +231,7 @@ func (r *Run) endStep(st *step) {
 	r.steps = slices.DeleteFunc(r.steps, func(other *step) bool { return other == st })
 }
 
-func message(text string) json.RawMessage {
+func errorOf(text string) json.RawMessage {
 	data, _ := json.Marshal(map[string]string{"message": text}) // texts always encode
 	return data
 }
