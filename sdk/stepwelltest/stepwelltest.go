@@ -129,6 +129,23 @@ func (r *Run[O]) Invocations() int { return r.run.Invocations }
 // ID returns the ID of the run.
 func (r *Run[O]) ID() string { return r.run.ID }
 
+// Log returns the run with its log, which [stepwell.App.Replay] replays with other code.
+func (r *Run[O]) Log() stepwell.RunLog {
+	run, err := json.Marshal(map[string]any{"id": r.run.ID, "workflow": r.run.Workflow, "status": r.run.Status})
+	if err != nil {
+		panic(err) // texts always encode
+	}
+	l := stepwell.RunLog{Run: run}
+	for _, e := range r.run.Log {
+		data, err := json.Marshal(e)
+		if err != nil {
+			panic(err) // it was made from JSON
+		}
+		l.Events = append(l.Events, data)
+	}
+	return l
+}
+
 // runError is the error of a run that ended without an output.
 type runError struct {
 	status string
