@@ -90,7 +90,9 @@ var mayImport = map[string][]string{
 		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress", "queue/engine",
 	},
 	"cmd/stepwell/completion": {},
-	"cmd/stepwell/remote":     {},
+	"cmd/stepwell/remote":     {"cmd/stepwell/remote/redact"},
+
+	"cmd/stepwell/remote/redact": {},
 
 	"e2e":              {},
 	"e2e/failover":     {},

@@ -32,6 +32,7 @@ var apiCommands = []string{
 	"runs events " + anyRun,
 	"runs events " + anyRun + " --payloads --after 3 --type run_created,step_failed --about charge --from 2h --to 1h --order desc",
 	"runs payload " + anyRun + " 7",
+	"runs export " + anyRun,
 	"runs wait " + anyRun + " --timeout 1m",
 	"runs cancel " + anyRun + " --reason twice",
 	"runs cancel --workflow order --status running --key k --parent " + anyRun + " --attr a=b --created-after 2h --created-before 1h --dry-run --limit 5 --reason twice",

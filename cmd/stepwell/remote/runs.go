@@ -18,6 +18,7 @@ type runsCmd struct {
 	Show       showRunCmd       `cmd:"" help:"Show a run with its steps, hooks and waits."`
 	Events     runEventsCmd     `cmd:"" help:"Print the log of a run."`
 	Payload    payloadCmd       `cmd:"" help:"Print the payload of an event, byte for byte."`
+	Export     exportRunsCmd    `cmd:"" help:"Print runs with their logs, one per line, to replay them in tests."`
 	Wait       waitRunCmd       `cmd:"" help:"Wait until a run has ended."`
 	Cancel     cancelRunsCmd    `cmd:"" help:"Cancel runs by ID, or all that match a filter."`
 	Rerun      rerunCmd         `cmd:"" help:"Start a copy of a run, and print its ID."`
