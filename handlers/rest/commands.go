@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -18,10 +19,7 @@ import (
 func (s *Server) commandRun(c echo.Context) error {
 	r := s.request(c)
 	id := r.runID()
-	invocation := c.Request().Header.Get(contract.HeaderInvocation)
-	if invocation == "" {
-		r.fail(entities.Invalid("the header %s is missing: send the name of the invocation", contract.HeaderInvocation))
-	}
+	invocation := r.invocation()
 	body := r.rawBody()
 	if len(body) > contract.MaxAnswer {
 		r.fail(entities.Invalid("the commands are %d bytes; the limit is %d", len(body), contract.MaxAnswer))
@@ -41,6 +39,21 @@ func (s *Server) commandRun(c echo.Context) error {
 		return err
 	}
 	return s.answerExchange(r, id, after, results)
+}
+
+// invocation returns the invocation that sends the request: that of the token, or of the header.
+func (r *request) invocation() string {
+	header := r.Request().Header.Get(contract.HeaderInvocation)
+	call := auth.IdentityOf(r).Call
+	switch {
+	case call != nil && header != "" && header != call.Invocation:
+		r.fail(entities.Invalid("the header %s names another invocation than the token is for", contract.HeaderInvocation))
+	case call != nil:
+		return call.Invocation
+	case header == "":
+		r.fail(entities.Invalid("the header %s is missing: send the name of the invocation", contract.HeaderInvocation))
+	}
+	return header
 }
 
 // exchange is the answer to commands of a function that follows the log.

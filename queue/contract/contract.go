@@ -43,7 +43,9 @@ type Call struct {
 	// Attempt counts the calls for the same events, starting at 1.
 	Attempt int    `json:"attempt"`
 	Server  Server `json:"server"`
-	Run     Run    `json:"run"`
+	// Token lets the function send commands for its run, and read the run's log, until the invocation ends.
+	Token string `json:"token"`
+	Run   Run    `json:"run"`
 	// Step is the step to execute; only for TypeStep.
 	Step *Step `json:"step,omitempty"`
 	// Events is the run's log from its first event, as much as fits; only for TypeWorkflow.

@@ -114,8 +114,12 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run
 	if err != nil {
 		return contract.Call{}, err
 	}
+	token, err := e.tokenOf(ctx, d)
+	if err != nil {
+		return contract.Call{}, err
+	}
 	c := contract.Call{
-		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(),
+		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(), Token: token,
 		Run: contract.About(run),
 	}
 	total := int64(0)
