@@ -145,6 +145,18 @@ type EventData struct {
 	ErrorCode string `json:"errorCode,omitempty"`
 	// Changes are set on attr_set.
 	Changes []AttributeChange `json:"changes,omitempty"`
+	// The fields from here to Open are for replaying a function's code, and set on events that its commands made.
+	//
+	// At is the place in the code that sent the command. Seen is set on the result of a step that the function executed
+	// itself: the position of the last event that the code had seen when it got the result. StartedAt and EndedAt are the
+	// times of that execution by the function's clock.
+	At        string     `json:"at,omitempty"`
+	Seen      int64      `json:"seen,omitempty"`
+	StartedAt *time.Time `json:"startedAt,omitempty"`
+	EndedAt   *time.Time `json:"endedAt,omitempty"`
+	// Open is set on the first event of an answer: the steps that the function was executing itself when it wrote the
+	// answer.
+	Open []StepID `json:"open,omitempty"`
 	// AllowReserved permits keys that begin with "$" in Changes and Attributes.
 	AllowReserved bool `json:"allowReservedAttributes,omitempty"`
 }

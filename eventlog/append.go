@@ -218,8 +218,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	if !ok {
 		return decision{}, false, nil
 	}
-	d := decideAll(f, c.requests, c.now)
-	d.source = c.source
+	d := c.decide(f)
 	switch {
 	case len(d.events) == 0 && len(c.requests) == 1 && !c.hasOptions() && l.cache.knowsEntity(c.requests[0]):
 		return l.confirmUnchanged(ctx, c, d)
@@ -271,8 +270,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if err := check(); err != nil {
 				return nil, err
 			}
-			d = decideAll(*f, c.requests, c.now)
-			d.source = c.source
+			d = c.decide(*f)
 			if err := c.accept(d); err != nil {
 				return nil, err
 			}

@@ -76,7 +76,7 @@ func (f facts) orConflict(e entities.Event) entities.Event {
 		return e
 	}
 	e.Type, e.Extra, e.Payload = entities.EventHookConflict, nil, nil
-	e.Data = entities.EventData{Token: e.Data.Token, ConflictingRunID: holder.RunID}
+	e.Data = entities.EventData{Token: e.Data.Token, ConflictingRunID: holder.RunID, At: e.Data.At}
 	return e
 }
 

@@ -37,6 +37,8 @@ type AppendOptions struct {
 	Optimistic func(*pg.Conditional, Outlook) bool
 	// Streams are written and closed, before Finish is called. A stream that is already closed stays as it is.
 	Streams []WholeStream
+	// Open is stored as data of the first event of the requests that is appended: see [entities.EventData].
+	Open []entities.StepID
 }
 
 // Outlook is what an append knows about how its run goes on.
@@ -99,6 +101,16 @@ func (c call) validate() error {
 		}
 	}
 	return nil
+}
+
+// decide decides on the requests. It is pure.
+func (c call) decide(f facts) decision {
+	d := decideAll(f, c.requests, c.now)
+	d.source = c.source
+	if len(d.events) > 0 && len(c.Open) > 0 {
+		d.events[0].Data.Open = c.Open
+	}
+	return d
 }
 
 // hasOptions reports whether the call adds anything to its requests.

@@ -50,6 +50,7 @@ func (r Request) truncated() Request {
 	r.OccurredAt, r.Data.ResumeAt = truncate(r.OccurredAt), truncate(r.Data.ResumeAt)
 	r.Data.RetryAfter, r.Data.TokenRetentionUntil = truncate(r.Data.RetryAfter), truncate(r.Data.TokenRetentionUntil)
 	r.Data.Deadline, r.Data.StartAt = truncate(r.Data.Deadline), truncate(r.Data.StartAt)
+	r.Data.StartedAt, r.Data.EndedAt = truncate(r.Data.StartedAt), truncate(r.Data.EndedAt)
 	if r.Child != nil {
 		child := r.Child.truncated()
 		r.Child = &child
@@ -176,6 +177,7 @@ func (r Request) checkStorable() error {
 		{"step of the parent", string(r.Data.ParentStep)},
 		{"reason", r.Data.Reason},
 		{"signal", r.Data.Signal},
+		{"at", r.Data.At},
 	} {
 		if text.value == "" {
 			continue
@@ -186,6 +188,7 @@ func (r Request) checkStorable() error {
 	}
 	for _, t := range [...]*time.Time{
 		r.OccurredAt, r.Data.ResumeAt, r.Data.RetryAfter, r.Data.TokenRetentionUntil, r.Data.Deadline, r.Data.StartAt,
+		r.Data.StartedAt, r.Data.EndedAt,
 	} {
 		if t != nil && (t.Year() < 1 || t.Year() > 9999) {
 			return entities.Invalid("a time is not in the years 1 to 9999")

@@ -25,7 +25,7 @@ const (
 // them if necessary. If a kick is lost, the messages wait for the scheduler's next drain.
 type Kicker struct {
 	url     string
-	key     selfKey // nil if the server is open
+	key     selfKey // empty if the server is open
 	longest time.Duration
 	client  *http.Client
 	logger  *slog.Logger
@@ -109,7 +109,7 @@ func (k *Kicker) post(ctx context.Context) (*http.Response, error) {
 		return nil, err
 	}
 	req.Header.Set("User-Agent", "stepwell")
-	if k.key != nil {
+	if len(k.key.Key) > 0 {
 		req.Header.Set("Authorization", "Bearer "+k.key.token(k.now()))
 	}
 	return k.client.Do(req)

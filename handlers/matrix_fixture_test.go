@@ -279,7 +279,9 @@ func encode(t *testing.T, body string) []byte {
 }
 
 // globalTables have no rows that belong to a project.
-var globalTables = map[string]bool{"processes": true, "sweeper": true, "projects": true, "run_wakes": true}
+var globalTables = map[string]bool{
+	"processes": true, "sweeper": true, "projects": true, "run_wakes": true, "server_keys": true,
+}
 
 // snapshot returns a digest of a project's rows in every table.
 func (h *matrixServer) snapshot(t *testing.T, project entities.Project) map[string]string {

@@ -81,6 +81,10 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 	t.Parallel()
 	h := newMatrixServer(t)
 	permissions := h.auth.Permissions()
+	documented, forCalls := documentedPermissions(t)
+	if diff := cmp.Diff(forCalls, h.auth.ForCalls()); diff != "" {
+		t.Errorf("routes for calls (-openapi.yaml +routes.go):\n%s", diff)
+	}
 	native, registered, tried := map[string]auth.Permission{}, map[string]bool{}, map[string]bool{}
 	for route, p := range permissions {
 		if strings.Contains(route, " /v1/") {
@@ -90,7 +94,7 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 			t.Errorf("%s requires the unknown permission %q", route, p)
 		}
 	}
-	if diff := cmp.Diff(documentedPermissions(t), native); diff != "" {
+	if diff := cmp.Diff(documented, native); diff != "" {
 		t.Errorf("permissions (-openapi.yaml +routes.go):\n%s", diff)
 	}
 	for _, r := range h.echo.Routes() {
@@ -111,8 +115,8 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 	}
 }
 
-// documentedPermissions returns the permissions in openapi.yaml by route.
-func documentedPermissions(t *testing.T) map[string]auth.Permission {
+// documentedPermissions returns the permissions in openapi.yaml by route, and the routes that accept tokens of calls.
+func documentedPermissions(t *testing.T) (permissions map[string]auth.Permission, forCalls []string) {
 	t.Helper()
 	data, err := os.ReadFile("rest/openapi.yaml")
 	if err != nil {
@@ -124,11 +128,12 @@ func documentedPermissions(t *testing.T) map[string]auth.Permission {
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		t.Fatal(err)
 	}
-	permissions := map[string]auth.Permission{}
+	permissions = map[string]auth.Permission{}
 	for path, item := range doc.Paths {
 		for method, node := range item {
 			var op struct {
 				Role     auth.Permission `yaml:"x-stepwell-role"`
+				Call     bool            `yaml:"x-stepwell-call"`
 				Security *[]any          `yaml:"security"`
 			}
 			if method == "parameters" {
@@ -140,10 +145,15 @@ func documentedPermissions(t *testing.T) map[string]auth.Permission {
 			if op.Security != nil && len(*op.Security) == 0 {
 				continue // public
 			}
-			permissions[strings.ToUpper(method)+" "+strings.NewReplacer("{", ":", "}", "").Replace(path)] = op.Role
+			route := strings.ToUpper(method) + " " + strings.NewReplacer("{", ":", "}", "").Replace(path)
+			permissions[route] = op.Role
+			if op.Call {
+				forCalls = append(forCalls, route)
+			}
 		}
 	}
-	return permissions
+	slices.Sort(forCalls)
+	return permissions, forCalls
 }
 
 // projects are the projects of a test server, each with the other one.

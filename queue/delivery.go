@@ -81,6 +81,12 @@ func (d Delivery) Logger() *slog.Logger { return d.by.logger }
 // LeaseTime returns how long a lease lasts unless it is extended.
 func (d Delivery) LeaseTime() time.Duration { return d.by.lease }
 
+// WatchLease calls over when no more than the reserve is left of the lease, unless the context ends first. The lease may
+// be extended meanwhile, through any server.
+func (d Delivery) WatchLease(ctx context.Context, reserve time.Duration, over func()) {
+	d.by.watchLease(ctx, d.Lease, reserve, over)
+}
+
 // Call sends a signed request to the deployment's function. Reading the answer takes memory, which the delivery holds
 // until its end.
 func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {
@@ -136,6 +142,9 @@ func (d Delivery) EndIf(c *pg.Conditional, condition string) {
 func (d Delivery) ExtendIn(b *pgx.Batch, call time.Duration) {
 	b.Queue(extendSQL, d.Lease, call+persistTimeout)
 }
+
+// KeepIn restarts the lease as part of the batch. With again, the work is done once more after this delivery.
+func (d Delivery) KeepIn(b *pgx.Batch, again bool) { b.Queue(keepSQL, d.Lease, leaseTime, again) }
 
 // NackIn releases the message after a failure as part of the batch.
 func (d Delivery) NackIn(b *pgx.Batch, f Failure) { b.Queue(nackSQL, f.nackArgs(d.Lease)...) }

@@ -436,6 +436,9 @@ func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.
 // extendSQL sets the time that the lease $1 lasts from now.
 const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 
+// keepSQL restarts the lease $1 for the time $2. $3 says whether the work must be done again after this delivery.
+const keepSQL = `UPDATE messages SET due_at = now() + $2, again = again OR $3 WHERE ` + OfLease
+
 func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pg.NewPool(pool).Exec(ctx, extendSQL, handle, d)
 	return wrap("extend lease", err)

@@ -30,6 +30,9 @@ func (a *Authenticator) routes(group *echo.Group, prefix string) Routes {
 func (a *Authenticator) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		return a.authenticate(c, next, func(identity Identity) error {
+			if identity.Call != nil {
+				return a.authorizeCall(c, *identity.Call)
+			}
 			route := c.Request().Method + " " + c.Path()
 			permission, ok := a.permissions[route]
 			if !ok && !a.unrouted[c.Path()] {

@@ -194,6 +194,9 @@ func (w *writer) operation(path, method string, item, op node) {
 	if role := op.text("x-stepwell-role"); role != "" {
 		w.f("\nRole: %s.\n", roles[role])
 	}
+	if op.text("x-stepwell-call") != "" {
+		w.f("\nA function may send the token of its call instead of a key, for its own run.\n")
+	}
 	w.parameters(append(item.at("parameters").items(), op.at("parameters").items()...))
 	if body := w.follow(op.at("requestBody")); body.Node != nil {
 		optional := ""

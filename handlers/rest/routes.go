@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"net/http"
 	"runtime"
 
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -28,6 +29,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.POST("/runs/cancel", auth.Write, s.cancelRuns)
 	g.POST("/runs/:id/rerun", auth.Write, s.rerunRun)
 	g.POST("/runs/:id/commands", auth.Write, s.commandRun)
+	g.ForCall(http.MethodPost, "/runs/:id/commands")
 
 	// Parts of runs.
 	g.GET("/runs/:id/steps", auth.Metadata, s.listSteps)
@@ -44,9 +46,11 @@ func (s *Server) Register(g auth.Routes) {
 
 	// Events.
 	g.GET("/runs/:id/events", auth.Metadata, s.listRunEvents)
+	g.ForCall(http.MethodGet, "/runs/:id/events")
 	g.GET("/runs/:id/events/stream", auth.Metadata, s.followRun)
 	g.GET("/runs/:id/events/:seq", auth.Metadata, s.getEvent)
 	g.GET("/runs/:id/events/:seq/payload", auth.Read, s.getPayload)
+	g.ForCall(http.MethodGet, "/runs/:id/events/:seq/payload")
 	g.GET("/events", auth.Metadata, s.listEvents)
 	g.GET("/events/stream", auth.Metadata, s.followEvents)
 

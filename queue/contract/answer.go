@@ -32,6 +32,8 @@ type Plan struct {
 	Requests []eventlog.Request
 	// Responses are the streams with responses to webhook requests.
 	Responses []eventlog.WholeStream
+	// Open are the steps that the function is executing itself.
+	Open []entities.StepID
 
 	// commands holds for each request the index of its command.
 	commands []int
@@ -48,7 +50,7 @@ func (p Plan) Explain(err error) error {
 	return fmt.Errorf("command %d: %w", p.commands[refused.Index], refused)
 }
 
-// Plan translates the commands of an answer, {"commands": […]}; an empty answer has no commands. Errors match
+// Plan translates the commands of an answer, {"commands": […], "open": […]}; an empty answer has no commands. Errors match
 // [entities.ErrInvalid] and name the index of the invalid command.
 func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var p Plan
@@ -57,6 +59,7 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	}
 	var body struct {
 		Commands []json.RawMessage `json:"commands"`
+		Open     []entities.StepID `json:"open"`
 	}
 	if err := strictjson.DecodeLenient(answer, &body); err != nil {
 		return p, fmt.Errorf(`%w; want {"commands": […]}`, err)
@@ -64,6 +67,10 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	if n := len(body.Commands); n > MaxCommands {
 		return p, entities.Invalid("%d commands; the limit is %d", n, MaxCommands)
 	}
+	if err := checkOpen(body.Open); err != nil {
+		return p, err
+	}
+	p.Open = body.Open
 	for i, text := range body.Commands {
 		if err := planner.command(text, &p); err != nil {
 			return Plan{}, fmt.Errorf("command %d: %w", i, err)
@@ -73,6 +80,19 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// checkOpen validates the IDs of the steps that a function is executing itself.
+func checkOpen(open []entities.StepID) error {
+	if n := len(open); n > MaxCommands {
+		return entities.Invalid("open: %d steps; the limit is %d", n, MaxCommands)
+	}
+	for _, id := range open {
+		if err := entities.ValidateID("open: id", string(id)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // command is implemented by every type of command.

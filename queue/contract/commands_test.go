@@ -70,6 +70,14 @@ func TestCommandsBecomeRequests(t *testing.T) {
 				`step_failed a {"stepName":"a","errorCode":"c"} {"message":"m","code":"c","details":[1]}`,
 			},
 		},
+		"recordStep with its execution": {
+			`{"type":"recordStep","id":"a","output":1,"seen":7,"at":"order.go:41","startedAt":"2026-11-21T10:00:00Z",` +
+				`"endedAt":"2026-11-21T10:00:00.25Z"}`, []string{
+				`step_created a {"stepName":"a","at":"order.go:41"} `,
+				`step_completed a {"stepName":"a","seen":7,"startedAt":"2026-11-21T10:00:00Z",` +
+					`"endedAt":"2026-11-21T10:00:00.25Z"} 1`,
+			},
+		},
 		"wait for": {`{"type":"wait","id":"w","for":"1.5s"}`, []string{
 			`wait_created w {"resumeAt":"2026-11-21T10:00:01.5Z"} `,
 		}},
@@ -90,6 +98,15 @@ func TestCommandsBecomeRequests(t *testing.T) {
 		}},
 		"setAttributes once": {`{"type":"setAttributes","id":"x","attributes":{"a":"1"}}`, []string{
 			`attr_set attr_x {"changes":[{"key":"a","value":"1"}]} `,
+		}},
+		"at, of a wait": {`{"type":"wait","id":"w","for":"1s","at":"f:1"}`, []string{
+			`wait_created w {"resumeAt":"2026-11-21T10:00:01Z","at":"f:1"} `,
+		}},
+		"at, of a hook": {`{"type":"openHook","id":"h","token":"t","at":"f:1"}`, []string{
+			`hook_created h {"token":"t","isWebhook":false,"at":"f:1"} `,
+		}},
+		"at, of attributes": {`{"type":"setAttributes","attributes":{"a":"1"},"at":"f:1"}`, []string{
+			`attr_set  {"changes":[{"key":"a","value":"1"}],"at":"f:1"} `,
 		}},
 		"complete":                {`{"type":"complete","output":{"a": 1}}`, []string{`run_completed  {} {"a": 1}`}},
 		"complete without output": {`{"type":"complete"}`, []string{`run_completed  {} null`}},
@@ -171,6 +188,9 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 		`{"type":"runStep","id":"a","retry":{"factor":0.5}}`:                 "factor between 1 and 100",
 		`{"type":"runStep","id":"a","retry":{"tries":1}}`:                    "retry.tries: unknown field",
 		`{"type":"recordStep","id":"a","output":1,"error":{}}`:               "not both",
+		`{"type":"recordStep","id":"a","seen":-1}`:                           "seen -1 is not",
+		`{"type":"recordStep","id":"a","startedAt":"today"}`:                 "startedAt",
+		`{"type":"wait","id":"a","for":"1s","at":"` + long + `"}`:            "the limit is 256",
 		`{"type":"wait","id":"a"}`:                                           `either "for" or "until"`,
 		`{"type":"wait","id":"a","for":"1s","until":"` + soon + `"}`:         `either "for" or "until"`,
 		`{"type":"wait","id":"a","until":"2037-01-01T00:00:00Z"}`:            "more than ten years ahead",
@@ -193,6 +213,8 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 	}
 }
 
+var long = strings.Repeat("é", maxPlace+1)
+
 const soon = "2026-11-22T00:00:00Z"
 
 func TestPlanReadsAnswers(t *testing.T) {
@@ -202,13 +224,17 @@ func TestPlanReadsAnswers(t *testing.T) {
 		requests int
 		wrong    string
 	}{
-		"":                     {},
-		" \n":                  {},
-		`{}`:                   {},
-		`{"commands":null}`:    {},
-		`{"commands":[]}`:      {},
-		`{"command":[]}`:       {wrong: "command: unknown field"},
-		`{"commands":[]} {}`:   {wrong: "not JSON"},
+		"":                   {},
+		" \n":                {},
+		`{}`:                 {},
+		`{"commands":null}`:  {},
+		`{"commands":[]}`:    {},
+		`{"command":[]}`:     {wrong: "command: unknown field"},
+		`{"commands":[]} {}`: {wrong: "not JSON"},
+		`{"open":["a","b"]}`: {},
+		`{"open":["a b"]}`:   {wrong: `open: id "a b" has`},
+		`{"open":"a"}`:       {wrong: "open: want a list"},
+		`{"open":[` + strings.Repeat(`"a",`, MaxCommands) + `"a"]}`: {wrong: "open: 1001 steps; the limit is 1000"},
 		`[]`:                   {wrong: `want {"commands": […]}`},
 		`<p>`:                  {wrong: `want {"commands": […]}`},
 		`{"commands":[7, {}]}`: {wrong: "command 0: "},

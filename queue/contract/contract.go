@@ -41,8 +41,11 @@ type Call struct {
 	// Invocation identifies this call. It is invalid once the call has ended.
 	Invocation string `json:"invocation"`
 	// Attempt counts the calls for the same events, starting at 1.
-	Attempt int `json:"attempt"`
-	Run     Run `json:"run"`
+	Attempt int    `json:"attempt"`
+	Server  Server `json:"server"`
+	// Token lets the function send commands for its run, and read the run's log, until the invocation ends.
+	Token string `json:"token"`
+	Run   Run    `json:"run"`
 	// Step is the step to execute; only for TypeStep.
 	Step *Step `json:"step,omitempty"`
 	// Events is the run's log from its first event, as much as fits; only for TypeWorkflow.

@@ -29,14 +29,36 @@ func (a answer) ok() bool { return a.status/100 == 2 }
 // errAnswerTooLarge refuses an answer that is larger than the contract allows.
 var errAnswerTooLarge = queue.PublicError(fmt.Sprintf("the answer is larger than %d bytes", contract.MaxAnswer))
 
-// ask calls a function and returns its answer. It fails when the timeout expires or the run ends, and then closes the
+// noAnswer is the error of a function that took longer than it may.
+func noAnswer(timeout time.Duration) error {
+	return queue.PublicError(fmt.Sprintf("no answer within %s", timeout))
+}
+
+// askInTime is [Engine.ask] with a time limit.
+func (e *Engine) askInTime(
+	ctx context.Context, d queue.Delivery, c contract.Call, timeout time.Duration,
+) (answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, noAnswer(timeout))
+	defer cancel()
+	return e.ask(ctx, d, c)
+}
+
+// askOnLease is [Engine.ask] until only a tenth of the lease is left, for applying the answer. Commands that the
+// function sends meanwhile extend the lease.
+func (e *Engine) askOnLease(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	reserve := d.LeaseTime() / 10
+	go d.WatchLease(ctx, reserve, func() { stop(noAnswer(d.LeaseTime() - reserve)) })
+	return e.ask(ctx, d, c)
+}
+
+// ask calls a function and returns its answer. It fails when the context or the run ends, and then closes the
 // connection, which tells the function to stop.
-func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call, timeout time.Duration) (answer, error) {
+func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
 	if d.URL == "" {
 		return answer{}, d.Unregistered()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, queue.PublicError(fmt.Sprintf("no answer within %s", timeout)))
-	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {

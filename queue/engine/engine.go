@@ -12,7 +12,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
-	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/condition"
@@ -26,12 +25,15 @@ type Engine struct {
 	queue      *queue.Queue
 	log        *eventlog.Log
 	conditions *condition.Conditions
+	callKey    *callKey
 }
 
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	now := func() time.Time { return log.Now() }
-	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(now)}
+	return &Engine{
+		pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), callKey: newCallKey(pg.NewPool(q.Pool()), now),
+	}
 }
 
 // Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
@@ -48,32 +50,6 @@ func (e *Engine) Handlers() map[message.Work]queue.Handler {
 	}
 }
 
-// Command applies commands of an invocation under way, all or none, and returns their events. The handle is the
-// invocation's lease. Package contract defines the body.
-//
-// It fails with [entities.ErrInvalid] if a command is invalid, with [message.ErrStale] if the invocation has ended,
-// with [entities.ErrRunEnded] if the run has, and as [eventlog.Log.AppendAll] does.
-func (e *Engine) Command(
-	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
-) ([]eventlog.Result, error) {
-	run, err := store.RunByID(ctx, pg.NewPool(e.pool), project, runID)
-	if err != nil {
-		return nil, err
-	}
-	if run.Status.Ended() {
-		return nil, fmt.Errorf("run %s is %s: %w", runID, run.Status, entities.ErrRunEnded)
-	}
-	plan, err := e.planner(ctx, run).Plan(body)
-	if err != nil {
-		return nil, err
-	}
-	invocation := queue.Delivery{Project: project, RunID: runID, Work: message.WorkRun, Lease: handle}
-	results, err := e.log.AppendAll(ctx, project, runID, plan.Requests, eventlog.AppendOptions{
-		Guard: checkLease(invocation), Streams: plan.Responses,
-	})
-	return results, plan.Explain(err)
-}
-
 // answer applies the commands that end an invocation, and starts or schedules the next one.
 func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run, body []byte) error {
 	plan, err := e.planner(ctx, run).Plan(body)
@@ -83,7 +59,7 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 	end := &invocationEnd{Delivery: d, reservation: e.queue.Reserve(d.Project)}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
 		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
-		Optimistic: end.tryOptimistic,
+		Optimistic: end.tryOptimistic, Open: plan.Open,
 	})
 	if errors.Is(err, ErrNothingLeft) {
 		err = ErrNothingLeft // drop what wraps it: the answer is at fault, not the database

@@ -55,8 +55,7 @@ func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run entities.Run
 		return answer{}, err
 	}
 	defer free()
-	// A tenth of the lease remains for applying the answer.
-	return e.ask(ctx, d, call, d.LeaseTime()-d.LeaseTime()/10)
+	return e.askOnLease(ctx, d, call)
 }
 
 // reserveCall reserves memory, which free releases, and builds the call of a run's function. It fails with
@@ -115,7 +114,14 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run
 	if err != nil {
 		return contract.Call{}, err
 	}
-	c := contract.Call{Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(run)}
+	token, err := e.tokenOf(ctx, d)
+	if err != nil {
+		return contract.Call{}, err
+	}
+	c := contract.Call{
+		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(), Token: token,
+		Run: contract.About(run),
+	}
 	total := int64(0)
 	for _, e := range page.Events {
 		if total >= callBytes {

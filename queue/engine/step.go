@@ -36,7 +36,11 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	if !ok || err != nil {
 		return err
 	}
-	a, err := e.ask(ctx, d, s.call(d), s.spec.AttemptTimeout(e.log.Now()))
+	token, err := e.tokenOf(ctx, d)
+	if err != nil {
+		return err
+	}
+	a, err := e.askInTime(ctx, d, s.call(d, token), s.spec.AttemptTimeout(e.log.Now()))
 	now := e.log.Now()
 	if err != nil {
 		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
@@ -135,9 +139,10 @@ func (s stepWork) request(t entities.EventType) eventlog.Request {
 }
 
 // call builds the call of the function that executes the step.
-func (s stepWork) call(d queue.Delivery) contract.Call {
+func (s stepWork) call(d queue.Delivery, token string) contract.Call {
 	return contract.Call{
-		Type: contract.TypeStep, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(s.run),
+		Type: contract.TypeStep, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(), Token: token,
+		Run:  contract.About(s.run),
 		Step: &contract.Step{ID: s.ID, Name: s.Name, Input: s.input, Deadline: s.spec.Deadline},
 	}
 }

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// Command applies commands of an invocation under way, all or none, extends its lease, and returns their events. The
+// handle is the invocation's lease. Package contract defines the body; an empty one only extends the lease. If a
+// command calls for an invocation, another one follows this one.
+//
+// It fails with [entities.ErrInvalid] if a command is invalid, with [message.ErrStale] if the invocation has ended,
+// with [entities.ErrRunEnded] if the run has, and as [eventlog.Log.AppendAll] does.
+func (e *Engine) Command(
+	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
+) ([]eventlog.Result, error) {
+	return e.command(ctx, newCommanding(project, runID, handle), body)
+}
+
+// Exchange is [Engine.Command] for a function that reads the events of its commands from the response. So they are not
+// new to it, and no invocation follows for their sake.
+func (e *Engine) Exchange(
+	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
+) ([]eventlog.Result, error) {
+	c := newCommanding(project, runID, handle)
+	c.follows = true
+	return e.command(ctx, c, body)
+}
+
+func (e *Engine) command(ctx context.Context, c *commanding, body []byte) ([]eventlog.Result, error) {
+	run, err := store.RunByID(ctx, pg.NewPool(e.pool), c.Project, c.RunID)
+	if err != nil {
+		return nil, err
+	}
+	if run.Status.Ended() {
+		return nil, fmt.Errorf("run %s is %s: %w", c.RunID, run.Status, entities.ErrRunEnded)
+	}
+	plan, err := e.planner(ctx, run).Plan(body)
+	if err != nil {
+		return nil, err
+	}
+	results, err := e.log.AppendAll(ctx, c.Project, c.RunID, plan.Requests, eventlog.AppendOptions{
+		Guard: checkLease(c.Delivery), StartNext: c.startNext, Finish: c.finish, Streams: plan.Responses, Open: plan.Open,
+	})
+	return results, plan.Explain(err)
+}
+
+// commanding is an invocation that sends commands before its answer.
+type commanding struct {
+	queue.Delivery
+
+	// follows is set if the function learns of the events of its commands by itself.
+	follows bool
+	// again is set if another invocation must follow this one.
+	again bool
+}
+
+func newCommanding(project entities.Project, runID entities.RunID, handle string) *commanding {
+	return &commanding{Delivery: queue.Delivery{
+		Project: project, RunID: runID, Work: message.WorkRun, Lease: handle,
+	}}
+}
+
+// startNext notes whether the commands call for another invocation. It starts none: this one is under way.
+func (c *commanding) startNext(_ *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
+	c.again = newEvents && !c.follows
+	return nil
+}
+
+// finish extends the lease in the transaction of the commands.
+func (c *commanding) finish(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
+	c.KeepIn(last, c.again)
+	return nil
+}
