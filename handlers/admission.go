@@ -97,8 +97,8 @@ const (
 
 // admission limits the number of concurrent requests and the memory of their bodies, and divides both between projects.
 //
-// A request is received before it runs: whoever sends a body slowly holds a place among the requests that arrive, and
-// memory for the bytes that have arrived, but no place among those that run.
+// A request is received before it runs. A client that sends a body slowly holds a place among the requests that arrive,
+// and memory for the bytes that have arrived, but no place among those that run.
 type admission struct {
 	arriving, running *share.Pool
 	memory            *share.Pool

@@ -123,7 +123,7 @@ type tail[P, T any] struct {
 	due     bool             // there may be news that no notification will tell
 	blocked time.Duration    // how long to wait for blocked items; 0 if there are none
 	paused  <-chan time.Time // receives an item when the next read is allowed; nil if it is
-	// nextPoll receives an item when the list is to be read without a notification, whoever has the lead then.
+	// nextPoll receives an item when it is time to read the list without a notification. It outlives a change of leader.
 	nextPoll <-chan time.Time
 
 	mu      sync.Mutex
