@@ -51,8 +51,8 @@ func TakeMemory(ctx context.Context, bytes int64) error {
 }
 
 // loadCounted loads payloads and takes memory for them. Load reads the rows, but leaves out payloads beyond a number of
-// bytes in total. It returns the size of all payloads, including those left out. If that is small, as it mostly is, load
-// is called once. Otherwise it is called again when there is memory for all of them.
+// bytes in total. It returns the size of all payloads, including those left out. If that is small, as it mostly is,
+// load is called once. Otherwise it is called again when there is memory for all of them.
 func loadCounted(ctx context.Context, load func(limit int64) (size int64, err error)) error {
 	if ctx.Value(memoryKey{}) == nil {
 		_, err := load(unlimited)

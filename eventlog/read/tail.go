@@ -195,21 +195,15 @@ func (r *tailReader[P, T]) next(ctx, deadline context.Context) ([]T, error) {
 			stuck = true // unless the reader is at the tail now, the list has become shorter
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-changed:
+		limit := deadline
+		if once {
+			limit = ctx
+		}
+		if !r.awaitLead(ctx, limit, changed) {
+			if ctx.Err() != nil || limit.Err() != nil {
+				return nil, ctx.Err()
+			}
 			continue
-		case r.tail.lead <- struct{}{}:
-		case <-deadline.Done():
-			if !once {
-				return nil, ctx.Err()
-			}
-			select {
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			case r.tail.lead <- struct{}{}:
-			}
 		}
 		err := r.tail.update(ctx, deadline, once)
 		<-r.tail.lead
@@ -221,6 +215,18 @@ func (r *tailReader[P, T]) next(ctx, deadline context.Context) ([]T, error) {
 			return items, ctx.Err()
 		}
 	}
+}
+
+// awaitLead waits until the reader has the lead, and returns true, or until the tail has changed or a context ends.
+func (r *tailReader[P, T]) awaitLead(ctx, limit context.Context, changed <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+	case <-limit.Done():
+	case <-changed:
+	case r.tail.lead <- struct{}{}:
+		return true
+	}
+	return false
 }
 
 // take returns the items after the reader's position that the tail has, and a channel that is closed when it has

@@ -115,7 +115,9 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run
 	if err != nil {
 		return contract.Call{}, err
 	}
-	c := contract.Call{Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(run)}
+	c := contract.Call{
+		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(run),
+	}
 	total := int64(0)
 	for _, e := range page.Events {
 		if total >= callBytes {
