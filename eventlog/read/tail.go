@@ -181,12 +181,12 @@ func (r *tailReader[P, T]) next(ctx, deadline context.Context) ([]T, error) {
 	once, stuck := deadline.Err() != nil, false
 	for {
 		items, changed, behind := r.take()
-		if len(items) > 0 || r.ended {
+		if r.answers(items) {
 			return items, nil
 		}
 		if behind {
 			items, err := r.readBehind(ctx)
-			if err != nil || len(items) > 0 || r.ended || once {
+			if err != nil || once || r.answers(items) {
 				return items, err
 			}
 			if stuck && waitForNotification(deadline, changed, r.tail.pollEvery) != nil {
@@ -216,6 +216,9 @@ func (r *tailReader[P, T]) next(ctx, deadline context.Context) ([]T, error) {
 		}
 	}
 }
+
+// answers reports whether the items need not be waited for any more: there are some, or no more will come.
+func (r *tailReader[P, T]) answers(items []T) bool { return len(items) > 0 || r.ended }
 
 // awaitLead waits until the reader has the lead, and returns true, or until the tail has changed or a context ends.
 func (r *tailReader[P, T]) awaitLead(ctx, limit context.Context, changed <-chan struct{}) bool {
