@@ -57,8 +57,8 @@ func (r Result) Page(p pg.Page) (read.EventPage, bool) {
 // transaction.
 //
 // It fails with [entities.ErrInvalid] if the request can never succeed, with the not-found error of a missing entity,
-// with [entities.ErrConflict] or [entities.ErrRunEnded] if the transition tables refuse it, with [entities.ErrNotYet] if
-// the step is not due, and with a *[admin.QuotaError] if the event would create a run beyond a limit of the project.
+// with [entities.ErrConflict] or [entities.ErrRunEnded] if the transition tables refuse it, with [entities.ErrNotYet]
+// if the step is not due, and with a *[admin.QuotaError] if the event would create a run beyond a limit of the project.
 // When it fails with one of these, nothing was written.
 func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (Result, error) {
 	outcomes, err := l.append(ctx, call{project: project, runID: r.RunID, requests: []Request{r}})

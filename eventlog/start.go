@@ -18,9 +18,10 @@ import (
 // run: a run that was started earlier with the same idempotency key and digest is returned as it is now. If the request
 // names a parent, that must not have ended.
 //
-// It fails as [Log.Append] does, but never with a *[admin.QuotaError] if the request names a parent; with [entities.ErrKeyReused] if the idempotency key was used with another digest; with
-// a *[entities.KeyTakenError] if a live run of the workflow has the unique key; and with [entities.ErrRunNotFound] and
-// [entities.ErrRunEnded] about the parent.
+// It fails as [Log.Append] does, but never with a *[admin.QuotaError] if the request names a parent; with
+// [entities.ErrKeyReused] if the idempotency key was used with another digest; with a *[entities.KeyTakenError] if a
+// live run of the workflow has the unique key; and with [entities.ErrRunNotFound] and [entities.ErrRunEnded] about the
+// parent.
 func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
 	fail := func(err error) (entities.Run, bool, error) {
 		return entities.Run{}, false, fmt.Errorf("start run: %w", err)

@@ -80,8 +80,8 @@ func isLongPoll(route string) bool {
 // The factors of [share.Pool] by which projects share the capacity for requests. A project that is alone gets three
 // quarters of the requests. Bodies take memory as they arrive as long as their project has less than half of it.
 //
-// Bodies that hold memory must not wait for one another's. So a body takes memory for all of its announced length before
-// it holds much; and of the bodies of unknown length, only one of each project grows large.
+// Bodies that hold memory must not wait for one another's. So a body takes memory for all of its announced length
+// before it holds much; and of the bodies of unknown length, only one of each project grows large.
 const (
 	requestFactor = 3
 	bodyFactor    = 1
@@ -97,8 +97,8 @@ const (
 
 // admission limits the number of concurrent requests and the memory of their bodies, and divides both between projects.
 //
-// A request is received before it runs: whoever sends a body slowly holds a place among the requests that arrive, and
-// memory for the bytes that have arrived, but no place among those that run.
+// A request is received before it runs. A client that sends a body slowly holds a place among the requests that arrive,
+// and memory for the bytes that have arrived, but no place among those that run.
 type admission struct {
 	arriving, running *share.Pool
 	memory            *share.Pool
@@ -201,8 +201,8 @@ func (v *visit) reserve(ctx context.Context, size, length int64) error {
 	return nil
 }
 
-// missing returns the memory that a body of the given size needs in addition; its first bytes need none. A body needs at
-// most what one project can have, so that a body above the limit is admitted when it is alone.
+// missing returns the memory that a body of the given size needs in addition; its first bytes need none. A body needs
+// at most what one project can have, so that a body above the limit is admitted when it is alone.
 func (v *visit) missing(size int64) int64 {
 	return min((size-smallBody)*bodyWeight, v.memory.Most(growingFactor)) - v.reserved
 }

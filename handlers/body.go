@@ -126,7 +126,7 @@ func (r *pacedReader) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
 	r.timer.Stop()
 	r.pace.Received(r.now().Sub(start), n)
-	r.ended = err == io.EOF //nolint:errorlint // readers return it as it is
+	r.ended = err == io.EOF
 	if err != nil && !r.ended {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 //
 //	drain_EXPIRY_MAC
 //
-// EXPIRY is in seconds since 1970. MAC is an HMAC-SHA-256 of it. Whoever gets hold of a token can start drains with
+// EXPIRY is in seconds since 1970. MAC is an HMAC-SHA-256 of it. With a token one can start drains with
 // the default budget until it expires, and nothing else: the API key does not leave the process.
 const selfPrefix = "drain_"
 

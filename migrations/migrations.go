@@ -43,17 +43,15 @@ var files embed.FS
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-// createSchema creates the schema unless it exists. Its owner may lack the right to create schemas in the database, which
-// IF NOT EXISTS requires nevertheless.
+// createSchema creates the schema unless it exists. Its owner may lack the right to create schemas in the database,
+// which IF NOT EXISTS requires nevertheless.
 func createSchema(ctx context.Context, conn *pgx.Conn, schema string) error {
 	var exists bool
-	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`, schema).Scan(&exists); err != nil {
+	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`, schema).Scan(&exists)
+	if err != nil || exists {
 		return err
 	}
-	if exists {
-		return nil
-	}
-	_, err := conn.Exec(ctx, `CREATE SCHEMA `+pgx.Identifier{schema}.Sanitize())
+	_, err = conn.Exec(ctx, `CREATE SCHEMA `+pgx.Identifier{schema}.Sanitize())
 	return err
 }
 

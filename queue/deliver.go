@@ -167,9 +167,9 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 }
 
 // turn waits until the project may start another delivery. A turn lasts until the call of the function has taken
-// callTurn, or the delivery ends, waits or has taken longestTurn. So a project that starts thousands of deliveries at once does not make the
-// statements of others wait behind all of its own: while others are active, it has as many turns as there are processors.
-// Alone, it has as many as it has places: statements that run at once share commits.
+// callTurn, or the delivery ends, waits or has taken longestTurn. So a project that starts thousands of deliveries at
+// once does not make the statements of others wait behind all of its own: while others are active, it has as many turns
+// as there are processors. Alone, it has as many as it has places: statements that run at once share commits.
 func (w *deliverer) turn(ctx context.Context, p entities.Project) (end func(), err error) {
 	if err := w.turns.Take(ctx, string(p), 1, shareFactor); err != nil {
 		return nil, err

@@ -27,10 +27,10 @@
 //
 // # Fairness
 //
-// Projects share the places for deliveries, the memory for bodies, and the turns to start a delivery
-// (entities/share). A project may hold four times as much as is free, so that one alone gets nearly everything and a
-// newcomer always finds something. Deliveries of messages without a ticket, and of those with one, have half of the places each: a stream of
-// new messages cannot starve the old ones.
+// Projects share the places for deliveries, the memory for bodies, and the turns to start a delivery (entities/share).
+// A project may hold four times as much as is free, so that one alone gets nearly everything and a newcomer always
+// finds something. Deliveries of messages without a ticket, and of those with one, have half of the places each: a
+// stream of new messages cannot starve the old ones.
 //
 // The loop issues tickets project by project, for as many messages as there are places in its process, and at most 100
 // that wait to be used (issue.go). So a project with a large backlog has few tickets ahead of another's. A process that

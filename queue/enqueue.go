@@ -226,6 +226,7 @@ func (q *Queue) EnqueueOptimistic(
 			store.RequireNoOpenChild(c, m.RunID)
 			c.Add(pg.Write{SQL: dropAllWork, Args: []any{m.RunID}})
 			continue
+		default:
 		}
 		s := all.add(q, m)
 		c.Add(upsertWork(m, s))

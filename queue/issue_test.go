@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -121,6 +124,29 @@ func TestBacklogOfOneProjectDelaysNoOther(t *testing.T) {
 	r.issue(t)
 	if got := r.tickets(t, "greedy"); got != before {
 		t.Errorf("the greedy project has %d tickets after another round, want %d", got, before)
+	}
+}
+
+// TestTicketsAreIssuedInTurns: projects take turns, and the messages of one get tickets in the order in which they are
+// due, whatever the order in which they were stored.
+func TestTicketsAreIssuedInTurns(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	due := func(p entities.Project, minutes int) string {
+		id := r.send(t, func(m *message.Message) { m.Project = p })
+		r.exec(t, `UPDATE messages SET due_at = now() - make_interval(mins => $2) WHERE id = $1`, id, minutes)
+		return id
+	}
+	third, first, second := due("a", 1), due("a", 3), due("a", 2)
+	other := due("b", 0)
+	r.issue(t)
+	rows, err := r.pool.Query(t.Context(), `SELECT args->>'message' FROM river_job ORDER BY id`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if want := []string{first, other, second, third}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got tickets for %v (%v), want %v", got, err, want)
 	}
 }
 

@@ -117,7 +117,8 @@ func (l *loop) every(interval time.Duration, do func(context.Context)) {
 	}
 }
 
-// run calls poll whenever messages may be due, until the loop halts. Poll returns the time after which to call it again.
+// run calls poll whenever messages may be due, until the loop halts. Poll returns the time after which to call it
+// again.
 func (l *loop) run(poll func(context.Context) time.Duration) {
 	sooner, cancel := l.queue.hub.Subscribe(timerTopic)
 	defer cancel()

@@ -58,8 +58,8 @@ func keyHolder(ctx context.Context, q pg.Querier, m message.Message) (string, er
 	return id, wrap("read idempotency key", err)
 }
 
-// ticketOf returns the number of the ticket that a new message gets next: until the first delay is over, a client cannot
-// receive the message.
+// ticketOf returns the number of the ticket that a new message gets next: until the first delay is over, a client
+// cannot receive the message.
 func ticketOf(m message.Message) int {
 	if m.Delay > 0 {
 		return 0
@@ -271,7 +271,8 @@ type parking struct {
 }
 
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
-// tickets to issue. Steps are never parked: each has its own limit of attempts.
+// tickets to issue: the projects take turns, and the messages of one come in the order in which they are due. Steps are
+// never parked: each has its own limit of attempts.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
 // waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as
@@ -285,10 +286,10 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 	}
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
-			SELECT d.id FROM unnest($1::text[], $6::integer[]) AS ration (project, most),
+			SELECT d.id, d.due_at FROM unnest($1::text[], $6::integer[]) AS ration (project, most),
 				(SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS quick,
 				LATERAL (
-					SELECT id FROM messages m
+					SELECT id, due_at FROM messages m
 					WHERE m.project = ration.project AND m.parked_at IS NULL AND m.due_at <= now()
 					ORDER BY m.due_at LIMIT ration.most
 					FOR UPDATE SKIP LOCKED) AS d
@@ -306,7 +307,9 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- the plan of a join might read all messages for each
 			RETURNING id, project, ticket, octet_length(body) AS size, parked_at
 		)
-		SELECT id AS message_id, project, ticket AS number, size, now() AS issued_at FROM moved WHERE parked_at IS NULL`,
+		SELECT id AS message_id, project, ticket AS number, size, now() AS issued_at
+		FROM moved JOIN due USING (id) WHERE parked_at IS NULL
+		ORDER BY row_number() OVER (PARTITION BY project ORDER BY due.due_at), due.due_at`,
 		projects, ticketTime, limit.deliveries, notAcknowledged, limit.window, most)
 	if err != nil {
 		return nil, wrap("take due messages", err)
@@ -317,8 +320,8 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 
 // makeDueNow makes messages due now that wait for a deployment because they did not reach it or were cut off, or, if it
 // has moved, because they failed. A message that was cut off more than [promptCutOffs] times keeps its backoff, since
-// it may be what kills the app. After a long outage there are many, so it updates them in batches, in the order in which
-// they are due, and skips locked rows.
+// it may be what kills the app. After a long outage there are many, so it updates them in batches, in the order in
+// which they are due, and skips locked rows.
 func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
 		err := pg.NewPool(pool).QueryRow(ctx, `

@@ -26,7 +26,8 @@ const (
 )
 
 // connections limits the connections of an HTTP server. Beyond the limit, a new connection replaces the one that has
-// been quiet for longest: it is idle, or its client does not finish the header of a request, or does not read an answer.
+// been quiet for longest: it is idle, or its client does not finish the header of a request, or does not read an
+// answer.
 type connections struct {
 	limit int
 

@@ -33,7 +33,7 @@ func (s *server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Fun
 		return f, nil
 	}
 	if s.config.APIKey == "" && !s.config.Open {
-		return nil, errors.New("STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY, from which the server derives its own credential")
+		return nil, errors.New("STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY: the server derives its own credential from it")
 	}
 	longest := s.config.DrainBudget + s.config.Grace
 	f.Kick, err = handlers.NewKicker(s.config.PublicURL, s.config.APIKey, longest, time.Now, s.logger)

@@ -49,7 +49,7 @@ func (i *instance) kill(t *testing.T) {
 const drainKey = "sk_drain_0123456789abcdef"
 
 // newPlatform starts frozen servers, each with a pool of one connection.
-func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platform {
+func newPlatform(t *testing.T, dsn string, instances int) *platform {
 	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -72,10 +72,9 @@ func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platfo
 	query.Set("pool_max_conns", "1")
 	u.RawQuery = query.Encode()
 	for range instances {
-		c := serveInChild(t, u.String(), append([]string{
-			"STEPWELL_ROLE=function", "STEPWELL_PUBLIC_URL=" + p.URL, "STEPWELL_API_KEY=" + drainKey, "STEPWELL_OPEN=false",
-			"STEPWELL_SHUTDOWN_GRACE=10s", "STEPWELL_ALLOW_ADDRESSES=loopback",
-		}, env...)...)
+		c := serveInChild(t, u.String(),
+			"STEPWELL_ROLE=function", "STEPWELL_PUBLIC_URL="+p.URL, "STEPWELL_API_KEY="+drainKey, "STEPWELL_OPEN=false",
+			"STEPWELL_SHUTDOWN_GRACE=10s", "STEPWELL_ALLOW_ADDRESSES=loopback")
 		base, err := url.Parse(strings.TrimSuffix(c.base, "/sdk"))
 		if err != nil {
 			t.Fatal(err)

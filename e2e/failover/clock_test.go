@@ -121,13 +121,13 @@ func movedPrograms(t *testing.T, dir string) string {
 		t.Fatal("libfaketime or Postgres is missing: scripts/need postgres faketime installs them on Debian")
 	}
 	bin := filepath.Join(dir, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil { //nolint:gosec // another user runs the programs
+	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"initdb", "postgres"} {
 		script := fmt.Sprintf("#!/bin/sh\nLD_PRELOAD=%s FAKETIME=-%ds FAKETIME_DONT_FAKE_MONOTONIC=1 exec %s \"$@\"\n",
 			libraries[0], int(clockAhead.Seconds()), filepath.Join(filepath.Dir(programs[len(programs)-1]), name))
-		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755); err != nil { //nolint:gosec // as above
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -50,16 +50,17 @@ func newNode(t *testing.T, settings map[string]string) *node {
 func newSynchronous(t *testing.T) (primary, standby *node, s *server) {
 	t.Helper()
 	primary = newNode(t, map[string]string{"synchronous_standby_names": "b"})
-	standby = primary.newStandby("b")
+	standby = primary.newStandby()
 	primary.awaitStandby("sync")
 	s = startServer(t, databaseURL(t, "", primary, standby))
 	primary.awaitWorker()
 	return primary, standby, s
 }
 
-// newStandby copies a primary, which restarts for that, and starts the copy as its standby.
-func (n *node) newStandby(name string) *node {
+// newStandby copies a primary, which restarts for that, and starts the copy as its standby b.
+func (n *node) newStandby() *node {
 	n.t.Helper()
+	const name = "b"
 	s := &node{t: n.t, name: name, dir: filepath.Join(filepath.Dir(n.dir), name), port: freePort(n.t)}
 	s.settings = map[string]string{"primary_conninfo": n.server.DSN("postgres") + "&application_name=" + name}
 	n.stop()

@@ -13,7 +13,7 @@ import (
 func TestReadOnlyNodeIsLeft(t *testing.T) {
 	t.Parallel()
 	a := newNode(t, nil)
-	b := a.newStandby("b")
+	b := a.newStandby()
 	a.awaitStandby("async")
 	s := startServer(t, databaseURL(t, "", a, b))
 	a.awaitWorker()
@@ -37,7 +37,7 @@ func TestReadOnlyNodeIsLeft(t *testing.T) {
 func TestServerStartsOnTheWritableNode(t *testing.T) {
 	t.Parallel()
 	a := newNode(t, nil)
-	b := a.newStandby("b")
+	b := a.newStandby()
 	for _, parameters := range []string{"", "&target_session_attrs=read-write", "&target_session_attrs=primary"} {
 		s := startServer(t, databaseURL(t, parameters, b, a))
 		s.mustStartRun("run"+parameters, time.Second)
@@ -52,7 +52,7 @@ func TestServerStartsOnTheWritableNode(t *testing.T) {
 func TestStalePrimaryIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newNode(t, nil)
-	b := a.newStandby("b")
+	b := a.newStandby()
 	a.awaitStandby("async")
 	address := databaseURL(t, "", a, b)
 	s := startServer(t, address)

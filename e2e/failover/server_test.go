@@ -41,15 +41,15 @@ type server struct {
 }
 
 // startServer starts a server on the database, and registers the deployment f.
-func startServer(t *testing.T, databaseURL string, env ...string) *server {
+func startServer(t *testing.T, databaseURL string) *server {
 	t.Helper()
 	program, err := harness.FastServerProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "serve")
-	cmd.Env = append(harness.CleanEnv("DATABASE_URL="+databaseURL, "STEPWELL_LISTEN=127.0.0.1:0",
-		"STEPWELL_API_KEY="+adminKey, "STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json"), env...)
+	cmd.Env = harness.CleanEnv("DATABASE_URL="+databaseURL, "STEPWELL_LISTEN=127.0.0.1:0",
+		"STEPWELL_API_KEY="+adminKey, "STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json")
 	p, addr := harness.Start(t, "server", cmd, harness.ServerReady)
 	s := &server{Process: p, t: t, url: "http://" + addr}
 	got := s.send(t.Context(), http.MethodPut, "/v1/deployments/f", map[string]string{"url": "http://127.0.0.1:9"})

@@ -10,8 +10,10 @@ import (
 const (
 	// victimRuns is the number of runs whose times make a median.
 	victimRuns = 40
-	// worstSlowdown is how much longer a run of the victim may take during an attack.
+	// worstSlowdown is how much longer a run of the victim may take during an attack. Runs that take less than shortRun
+	// are always good enough: other processes of the machine alone can triple the shortest times.
 	worstSlowdown = 3
+	shortRun      = 40 * time.Millisecond
 	// measurements is how often the victim is measured during an attack. The best one counts: other processes of the
 	// machine can only make it slower.
 	measurements = 3
@@ -47,7 +49,7 @@ func (f *fixture) wantUnharmed(t *testing.T, attack func() (end func())) {
 	for range measurements {
 		attacked = f.victimMedian(t)
 		t.Logf("the victim's median is %s, and %s during the attack", quiet, attacked)
-		if attacked <= worstSlowdown*quiet {
+		if attacked <= max(worstSlowdown*quiet, shortRun) {
 			return
 		}
 	}

@@ -104,8 +104,8 @@ func InsertAction(
 	WriteAction(pg.Batch{Batch: b}, SourceOf(ctx), Action{Project: project, Action: kind, Subject: subject}, detail)
 }
 
-// WriteAction adds the insertion of an action from the source. Of a, it takes the project, the kind and the subject. The
-// SELECT has a WHERE clause because a conditional statement appends its condition.
+// WriteAction adds the insertion of an action from the source. Of a, it takes the project, the kind and the subject.
+// The SELECT has a WHERE clause because a conditional statement appends its condition.
 func WriteAction(w pg.Writer, s Source, a Action, detail map[string]any) {
 	if detail == nil {
 		detail = map[string]any{}

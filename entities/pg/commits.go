@@ -23,9 +23,9 @@ const (
 	maxHidden = 24 * 60 * 60 / 4
 )
 
-// CommitProbe commits a tiny transaction every 4 s, to know whether commits succeed and how far followers of a project's
-// events are behind. Reads can succeed for long while no commit does, as when the last synchronous standby is gone. The
-// probe has a connection of its own, so that a busy pool does not look like a broken database.
+// CommitProbe commits a tiny transaction every 4 s, to know whether commits succeed and how far followers of a
+// project's events are behind. Reads can succeed for long while no commit does, as when the last synchronous standby is
+// gone. The probe has a connection of its own, so that a busy pool does not look like a broken database.
 type CommitProbe struct {
 	config  *pgx.ConnConfig
 	primary *Primary

@@ -210,7 +210,7 @@ func (p *Primary) dropAll(reason string) {
 	}
 }
 
-// drop closes the selected connections, under whoever uses them. Select is called with the mutex held.
+// drop closes the selected connections, even those in use. Select is called with the mutex held.
 func (p *Primary) drop(reason string, selected func(*nodeConn) bool) {
 	var old []*nodeConn
 	p.mu.Lock()

@@ -20,7 +20,7 @@ type memory struct {
 type memoryKey struct{}
 
 // WithMemory returns a context in which reads take memory before they load payloads. Take waits until the request may
-// use so many more bytes, or fails; whoever grants them gets them back when the request ends. Reads in other contexts
+// use that many more bytes, or fails. The caller takes the memory back when the request ends. Reads in other contexts
 // take no memory, and neither do followers and tails, which load little at a time.
 func WithMemory(ctx context.Context, take func(ctx context.Context, bytes int64) error) context.Context {
 	return context.WithValue(ctx, memoryKey{}, &memory{take: take})
@@ -51,8 +51,8 @@ func TakeMemory(ctx context.Context, bytes int64) error {
 }
 
 // loadCounted loads payloads and takes memory for them. Load reads the rows, but leaves out payloads beyond a number of
-// bytes in total. It returns the size of all payloads, including those left out. If that is small, as it mostly is, load
-// is called once. Otherwise it is called again when there is memory for all of them.
+// bytes in total. It returns the size of all payloads, including those left out. If that is small, as it mostly is,
+// load is called once. Otherwise it is called again when there is memory for all of them.
 func loadCounted(ctx context.Context, load func(limit int64) (size int64, err error)) error {
 	if ctx.Value(memoryKey{}) == nil {
 		_, err := load(unlimited)

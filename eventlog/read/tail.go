@@ -123,7 +123,7 @@ type tail[P, T any] struct {
 	due     bool             // there may be news that no notification will tell
 	blocked time.Duration    // how long to wait for blocked items; 0 if there are none
 	paused  <-chan time.Time // receives an item when the next read is allowed; nil if it is
-	// nextPoll receives an item when the list is to be read without a notification, whoever has the lead then.
+	// nextPoll receives an item when it is time to read the list without a notification. It outlives a change of leader.
 	nextPoll <-chan time.Time
 
 	mu      sync.Mutex
@@ -181,12 +181,12 @@ func (r *tailReader[P, T]) next(ctx, deadline context.Context) ([]T, error) {
 	once, stuck := deadline.Err() != nil, false
 	for {
 		items, changed, behind := r.take()
-		if len(items) > 0 || r.ended {
+		if r.answers(items) {
 			return items, nil
 		}
 		if behind {
 			items, err := r.readBehind(ctx)
-			if err != nil || len(items) > 0 || r.ended || once {
+			if err != nil || once || r.answers(items) {
 				return items, err
 			}
 			if stuck && waitForNotification(deadline, changed, r.tail.pollEvery) != nil {
@@ -195,21 +195,15 @@ func (r *tailReader[P, T]) next(ctx, deadline context.Context) ([]T, error) {
 			stuck = true // unless the reader is at the tail now, the list has become shorter
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-changed:
+		limit := deadline
+		if once {
+			limit = ctx
+		}
+		if !r.awaitLead(ctx, limit, changed) {
+			if ctx.Err() != nil || limit.Err() != nil {
+				return nil, ctx.Err()
+			}
 			continue
-		case r.tail.lead <- struct{}{}:
-		case <-deadline.Done():
-			if !once {
-				return nil, ctx.Err()
-			}
-			select {
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			case r.tail.lead <- struct{}{}:
-			}
 		}
 		err := r.tail.update(ctx, deadline, once)
 		<-r.tail.lead
@@ -221,6 +215,21 @@ func (r *tailReader[P, T]) next(ctx, deadline context.Context) ([]T, error) {
 			return items, ctx.Err()
 		}
 	}
+}
+
+// answers reports whether the items need not be waited for any more: there are some, or no more will come.
+func (r *tailReader[P, T]) answers(items []T) bool { return len(items) > 0 || r.ended }
+
+// awaitLead waits until the reader has the lead, and returns true, or until the tail has changed or a context ends.
+func (r *tailReader[P, T]) awaitLead(ctx, limit context.Context, changed <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+	case <-limit.Done():
+	case <-changed:
+	case r.tail.lead <- struct{}{}:
+		return true
+	}
+	return false
 }
 
 // take returns the items after the reader's position that the tail has, and a channel that is closed when it has

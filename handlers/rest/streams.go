@@ -108,20 +108,22 @@ func (s *Server) tailStream(c echo.Context) error {
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
 
-	w, mediaType, encode := incoming.NewLiveWriter(ctx, c), echo.MIMEOctetStream, chunkBytes
+	w, mediaType := incoming.NewLiveWriter(ctx, c), echo.MIMEOctetStream
 	defer w.Close()
+	send := func(ch store.Chunk) error { return w.Send(ch.Data) }
 	if strings.Contains(c.Request().Header.Get(echo.HeaderAccept), mimeEvents) {
-		mediaType, encode = mimeEvents, chunkEvent
+		mediaType = mimeEvents
+		send = func(ch store.Chunk) error {
+			data, err := chunkEvent(ch)
+			if err != nil {
+				return err
+			}
+			return w.Send(data)
+		}
 	}
 	beginStream(w.Response, mediaType)
 	w.Flush()
-	err := s.Streams.Tail(ctx, r.project(), name, from, func(ch store.Chunk) error {
-		data, err := encode(ch)
-		if err != nil {
-			return err
-		}
-		return w.Send(data)
-	})
+	err := s.Streams.Tail(ctx, r.project(), name, from, send)
 	if err == nil && mediaType == mimeEvents {
 		err = w.Send([]byte(endEvent))
 	}
@@ -151,8 +153,6 @@ func (r *request) firstChunk() int64 {
 	}
 	return n
 }
-
-func chunkBytes(ch store.Chunk) ([]byte, error) { return ch.Data, nil }
 
 func chunkEvent(ch store.Chunk) ([]byte, error) {
 	data, err := json.Marshal(newChunkJSON(ch))

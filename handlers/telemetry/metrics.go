@@ -92,8 +92,8 @@ func newBuildInfo(version string) prometheus.Collector {
 	return g
 }
 
-// newPlaces returns the gauge of the places for deliveries. When about as many deliveries are in progress for long, their
-// functions hang.
+// newPlaces returns the gauge of the places for deliveries. When about as many deliveries are in progress for long,
+// their functions hang.
 func newPlaces(n int) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "stepwell_delivery_places", Help: "Deliveries that may be in progress at once.",

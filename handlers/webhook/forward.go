@@ -124,8 +124,8 @@ func rewrite(p *httputil.ProxyRequest, target *url.URL) {
 	}
 }
 
-// answerOf returns what is done with the app's response before it is copied to own, the headers that the server has set.
-// They are put back, because an informational response (1xx) of the app clears them.
+// answerOf returns what is done with the app's response before it is copied to own, the headers that the server has
+// set. They are put back, because an informational response (1xx) of the app clears them.
 func answerOf(own http.Header) func(*http.Response) error {
 	set := own.Clone()
 	return func(response *http.Response) error {

@@ -59,8 +59,8 @@ func (c *charged) Eval(vars interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(vars, c.Exec)
 }
 
-// Function and OverloadID hide what is called: CEL would replace calls that it knows by others, which it does not charge
-// before they run.
+// Function and OverloadID hide what is called: CEL would replace calls that it knows by others, which it does not
+// charge before they run.
 func (*charged) Function() string   { return work{}.Function() }
 func (*charged) OverloadID() string { return work{}.OverloadID() }
 

@@ -226,7 +226,7 @@ func (c *openHook) requests(planner Planner) ([]eventlog.Request, error) {
 	}
 	if c.Signal != nil {
 		if isWebhook && data.Webhook.Verify != "" {
-			return nil, entities.Invalid("a hook with webhook.verify cannot wait for signals, which nobody signs: open two hooks")
+			return nil, entities.Invalid("a hook with webhook.verify cannot wait for signals, which are not signed: open two")
 		}
 		if err := entities.ValidateName("signal.name", c.Signal.Name); err != nil {
 			return nil, err

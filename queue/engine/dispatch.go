@@ -127,7 +127,8 @@ func (h signalDispatch) match(
 		return 0, nil, fmt.Errorf("signal %s: %w", s.ID, err)
 	}
 	var problems problems
-	for end := h.log.Now().Add(pageTime); evaluated < len(hooks) && (evaluated == 0 || h.log.Now().Before(end)); evaluated++ {
+	end := h.log.Now().Add(pageTime)
+	for ; evaluated < len(hooks) && (evaluated == 0 || h.log.Now().Before(end)); evaluated++ {
 		hook := hooks[evaluated]
 		matches, err := h.conditions.Matches(ctx, hook.Condition, condition.Variables{
 			Data: value, SignalName: s.Name, SignalID: s.ID, RunID: hook.RunID, Attributes: hook.Attributes,

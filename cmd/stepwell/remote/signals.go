@@ -12,11 +12,10 @@ type signalsCmd struct {
 }
 
 type sendSignalCmd struct {
-	Name string   `arg:"" help:"The signal's name, as hooks wait for it."`
-	Data jsonFlag `short:"d" placeholder:"JSON" help:"The signal's data: ${json}."`
-	//nolint:lll // a tag cannot be broken
-	ID      string `name:"id" placeholder:"ID" help:"The sender's ID for the signal, which makes the command idempotent."`
-	KeepFor string `placeholder:"TIME" help:"How long hooks created later still receive the signal, such as 1h."`
+	Name    string   `arg:"" help:"The signal's name, as hooks wait for it."`
+	Data    jsonFlag `short:"d" placeholder:"JSON" help:"The signal's data: ${json}."`
+	ID      string   `name:"id" placeholder:"ID" help:"The sender's ID for the signal. It makes the command idempotent."`
+	KeepFor string   `placeholder:"TIME" help:"How long hooks created later still receive the signal, such as 1h."`
 }
 
 // Run sends the signal.
