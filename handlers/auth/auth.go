@@ -84,6 +84,8 @@ type Identity struct {
 	KeyID admin.KeyID
 	// Actor is the client's name in the audit log.
 	Actor admin.Actor
+
+	key admin.Key // zero for the environment key and for requests without a key
 }
 
 // Operator reports whether the client administers the whole installation, and not only its project.
@@ -137,7 +139,7 @@ func (a *Authenticator) identifyKey(ctx context.Context, text string) (Identity,
 	case key.Expired(a.options.Now()):
 		return Identity{}, fmt.Errorf("API key %s has expired: %w", key.ID, ErrUnauthorized)
 	}
-	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: admin.Actor(key.ID)}, nil
+	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: admin.Actor(key.ID), key: key}, nil
 }
 
 const identityKey = "stepwell.identity"

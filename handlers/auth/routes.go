@@ -32,13 +32,14 @@ func (a *Authenticator) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 		return a.authenticate(c, next, func(identity Identity) error {
 			route := c.Request().Method + " " + c.Path()
 			permission, ok := a.permissions[route]
-			if !ok && !a.unrouted[c.Path()] {
+			switch {
+			case ok:
+				return permission.check(identity)
+			case a.unrouted[c.Path()]:
+				return nil
+			default:
 				return fmt.Errorf("%w: route %s has no permission configured", ErrForbidden, route)
 			}
-			if !ok {
-				permission = Any
-			}
-			return permission.check(identity)
 		})
 	}
 }
