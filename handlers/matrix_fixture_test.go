@@ -96,7 +96,11 @@ func newMatrixServer(t *testing.T) *matrixServer {
 
 func (h *matrixServer) mint(t *testing.T, project entities.Project, role admin.Role) (admin.KeyID, string) {
 	t.Helper()
-	k, text, err := h.keys.Mint(t.Context(), admin.Key{Project: project, Name: "k", Role: role})
+	k := admin.Key{Project: project, Name: "k", Role: role}
+	if role == admin.RoleWorker {
+		k.Deployments = "app-*" // those of fixtures
+	}
+	k, text, err := h.keys.Mint(t.Context(), k)
 	if err != nil {
 		t.Fatal(err)
 	}

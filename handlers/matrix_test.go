@@ -71,7 +71,9 @@ func (h *matrixServer) send(t *testing.T, tr testRequest, s fixture, key string)
 func rolesOf(p auth.Permission) []admin.Role {
 	return map[auth.Permission][]admin.Role{
 		"admin": {"admin"}, "write": {"admin", "write"}, "read": {"admin", "write", "read"},
-		"metadata": {"admin", "write", "read", "metadata"}, "invoke": {"admin", "write", "invoke"}, "any": admin.Roles(),
+		"metadata": {"admin", "write", "read", "metadata"}, "invoke": {"admin", "write", "invoke"},
+		"any":      {"admin", "write", "read", "metadata", "invoke"},
+		"register": {"admin", "worker"}, "registered": {"admin", "write", "read", "metadata", "worker"},
 	}[p]
 }
 

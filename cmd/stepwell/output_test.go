@@ -64,6 +64,7 @@ var apiCommands = []string{
 	"messages retry msg_01JD5A8R8D0000000000000000 msg_2",
 	"messages discard msg_01JD5A8R8D0000000000000000",
 	"keys create ci --role write --project shop --expires-at 2027-01-01T00:00:00Z",
+	"keys create orders --role worker --deployments orders@*",
 	"keys list --order asc --limit 1",
 	"keys show key_1 --project shop",
 	"keys revoke key_1 key_2",

@@ -91,6 +91,8 @@ type Identity struct {
 	Actor admin.Actor
 	// Call is set if the client is a function that sent the token of its call. It has no role.
 	Call *token.Call
+
+	key admin.Key // zero for the environment key and for requests without a key
 }
 
 // Operator reports whether the client administers the whole installation, and not only its project.
@@ -147,7 +149,7 @@ func (a *Authenticator) identifyKey(ctx context.Context, text string) (Identity,
 	case key.Expired(a.options.Now()):
 		return Identity{}, fmt.Errorf("API key %s has expired: %w", key.ID, ErrUnauthorized)
 	}
-	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: admin.Actor(key.ID)}, nil
+	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: admin.Actor(key.ID), key: key}, nil
 }
 
 const identityKey = "stepwell.identity"

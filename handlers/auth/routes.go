@@ -35,13 +35,14 @@ func (a *Authenticator) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 			route := c.Request().Method + " " + c.Path()
 			permission, ok := a.permissions[route]
-			if !ok && !a.unrouted[c.Path()] {
+			switch {
+			case ok:
+				return permission.check(identity)
+			case a.unrouted[c.Path()]:
+				return nil
+			default:
 				return fmt.Errorf("%w: route %s has no permission configured", ErrForbidden, route)
 			}
-			if !ok {
-				permission = Any
-			}
-			return permission.check(identity)
 		})
 	}
 }

@@ -156,8 +156,9 @@ func (w *writer) page() {
 // roles describes the roles that suffice for each permission.
 var roles = map[string]string{
 	"admin": "`admin`", "write": "`admin` or `write`", "read": "`admin`, `write` or `read`",
-	"metadata": "any except `invoke`; `metadata` without payloads", "invoke": "`admin`, `write` or `invoke`",
-	"any": "any; `metadata` and `invoke` without payloads",
+	"metadata": "`admin`, `write`, `read`, or `metadata` without payloads", "invoke": "`admin`, `write` or `invoke`",
+	"any":      "`admin`, `write`, `read`, or `metadata` and `invoke` without payloads",
+	"register": "`admin`, or `worker` for its deployments", "registered": "`admin`, `write`, `read`, `metadata`, or `worker` for its deployments",
 }
 
 func title(method, path string) string { return strings.ToUpper(method) + " " + path }

@@ -60,8 +60,8 @@ func (s *Server) Register(g auth.Routes) {
 
 	// Deployments.
 	g.GET("/deployments", auth.Metadata, s.listDeployments)
-	g.GET("/deployments/:id", auth.Metadata, s.getDeployment)
-	g.PUT("/deployments/:id", auth.Admin, s.putDeployment)
+	g.GET("/deployments/:id", auth.Registered, s.getDeployment)
+	g.PUT("/deployments/:id", auth.Register, s.putDeployment)
 	g.DELETE("/deployments/:id", auth.Admin, s.removeDeployment)
 
 	// Secrets.

@@ -98,8 +98,9 @@ type signal struct {
 }
 
 type deployment struct {
-	ID, URL              string
+	ID, URL, Build       string
 	Workflows            []string
+	OpenRuns             int64
 	CreatedAt, UpdatedAt time.Time
 }
 
