@@ -64,7 +64,7 @@ func (d *Workflow[I, O]) Name() string { return d.name }
 func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
 	return Definition{
 		name: d.name, kind: "workflow",
-		problems: roundTrips[I, O](d.name),
+		problems: append(unbound(fn == nil), roundTrips[I, O](d.name)...),
 		input:    reflect.TypeFor[I](), output: reflect.TypeFor[O](),
 		workflow: func(w *W, input json.RawMessage) (json.RawMessage, error) {
 			in, err := decode[I](input)
@@ -82,6 +82,14 @@ func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
 			return data, nil
 		},
 	}
+}
+
+// unbound returns the problem of a definition without a function.
+func unbound(missing bool) []string {
+	if missing {
+		return []string{"it has no function: use Bind"}
+	}
+	return nil
 }
 
 // Definition is a workflow or step with its function.

@@ -89,9 +89,10 @@ func (s *Server) recordStep(r *Run, c command, data map[string]any) {
 		s.write(r, "step_created", c.ID, data, c.Input)
 	}
 	delete(r.pausing, c.ID)
-	recorded := map[string]any{
-		"seen": c.Seen, "startedAt": c.StartedAt, "endedAt": c.EndedAt,
-		"recorded": map[string]any{"seen": c.Seen, "endedAt": c.EndedAt},
+	recorded := map[string]any{}
+	if !c.EndedAt.IsZero() {
+		recorded["seen"], recorded["startedAt"], recorded["endedAt"] = c.Seen, c.StartedAt, c.EndedAt
+		recorded["recorded"] = map[string]any{"seen": c.Seen, "endedAt": c.EndedAt}
 	}
 	switch {
 	case c.Error == nil:
