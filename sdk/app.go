@@ -16,6 +16,7 @@ type App struct {
 	workflows map[string]Definition
 	steps     map[string]Definition
 	problems  []error
+	serving   serving
 }
 
 // AppOption configures an app.
@@ -25,13 +26,16 @@ type AppOption func(*App)
 func Logger(l *slog.Logger) AppOption { return func(a *App) { a.logger = l } }
 
 // Clock sets the clock that tells when inline steps ended; [time.Now] by default. It is for tests.
-func Clock(now func() time.Time) AppOption { return func(a *App) { a.now = now } }
+// Inline steps then make no pauses between attempts: the server makes them.
+func Clock(now func() time.Time) AppOption {
+	return func(a *App) { a.now, a.serving.pauses = now, 0 }
+}
 
 // NewApp returns an app without workflows.
 func NewApp(name string, options ...AppOption) *App {
 	a := &App{
 		name: name, logger: slog.Default(), now: time.Now,
-		workflows: map[string]Definition{}, steps: map[string]Definition{},
+		workflows: map[string]Definition{}, steps: map[string]Definition{}, serving: newServing(),
 	}
 	for _, set := range options {
 		set(a)

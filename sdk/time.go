@@ -13,7 +13,7 @@ import (
 // Timer ends at a time.
 type Timer struct{ op *engine.Operation }
 
-func (t *Timer) ready() bool { return len(t.op.Received) > 0 }
+func (t *Timer) ready() bool { return t.op.Done() }
 
 // waitCommand is the command that starts a timer.
 type waitCommand struct {

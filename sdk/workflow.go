@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
@@ -13,10 +15,19 @@ type None struct{}
 
 // Workflow is the definition of a workflow with input I and output O. Those who start runs and those who execute them use
 // the same definition.
-type Workflow[I, O any] struct{ name string }
+type Workflow[I, O any] struct {
+	name    string
+	options workflowOptions
+}
 
 // DeclareWorkflow returns the definition of a workflow. [Workflow.Bind] gives it a function.
-func DeclareWorkflow[I, O any](name string) *Workflow[I, O] { return &Workflow[I, O]{name} }
+func DeclareWorkflow[I, O any](name string, options ...WorkflowOption) *Workflow[I, O] {
+	d := &Workflow[I, O]{name: name}
+	for _, set := range options {
+		set(&d.options)
+	}
+	return d
+}
 
 // Name returns the name of the workflow.
 func (d *Workflow[I, O]) Name() string { return d.name }
@@ -24,7 +35,7 @@ func (d *Workflow[I, O]) Name() string { return d.name }
 // Bind returns the workflow with its function, for [App.Register].
 func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
 	return Definition{
-		name: d.name, kind: "workflow",
+		name: d.name, kind: "workflow", options: d.options,
 		problems: roundTrips[I, O](d.name),
 		workflow: func(w *W, input json.RawMessage) (json.RawMessage, error) {
 			in, err := decode[I](input)
@@ -47,6 +58,7 @@ func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
 // Definition is a workflow or step with its function.
 type Definition struct {
 	name, kind string
+	options    workflowOptions
 	problems   []string
 	workflow   func(*W, json.RawMessage) (json.RawMessage, error)
 	step       *boundStep
@@ -78,7 +90,23 @@ type turn struct {
 	info   RunInfo
 	app    *App
 	onEnd  []func(*W, error)
+
+	features []string  // of the server
+	attempt  int       // number of the call for the same events
+	deadline time.Time // of the call
 }
+
+// newTurn returns the state of an execution.
+func newTurn(e *engine.Engine, a *App, c call) *turn {
+	return &turn{engine: e, app: a, info: infoOf(c), features: c.Server.Features}
+}
+
+func infoOf(c call) RunInfo {
+	return RunInfo{c.Run.ID, c.Run.Workflow, c.Run.Deployment, c.Run.Key, c.Run.ParentID}
+}
+
+// offers reports whether the server has a feature.
+func (t *turn) offers(feature string) bool { return slices.Contains(t.features, feature) }
 
 // RunInfo describes a run.
 type RunInfo struct {

@@ -63,8 +63,8 @@ func TestCompensationsRunBackwardsOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "it is bad") || !strings.Contains(err.Error(), "it stays") {
 		t.Errorf("got error %v, want those of the step and of the compensation", err)
 	}
-	// The call is doubled, so all of it happens twice.
-	if got := strings.Join(undone, " "); got != "third second first third second first" {
+	// Each call is doubled, so all of it happens twice.
+	if got := strings.Join(undone, " "); got != "third third second second first first" {
 		t.Errorf("undid %s", got)
 	}
 }

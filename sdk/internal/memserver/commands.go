@@ -17,6 +17,7 @@ type command struct {
 	Output         json.RawMessage `json:"output"`
 	Error          json.RawMessage `json:"error"`
 	Seen           int64           `json:"seen"`
+	StartedAt      time.Time       `json:"startedAt"`
 	EndedAt        time.Time       `json:"endedAt"`
 	At             string          `json:"at"`
 	For, Until     string
@@ -130,7 +131,10 @@ func (s *Server) createStep(r *Run, c command, data map[string]any) {
 	s.append(r, "step_created", c.ID, data, c.Input)
 	switch c.Type {
 	case "recordStep":
-		recorded := map[string]any{"recorded": map[string]any{"seen": c.Seen, "endedAt": c.EndedAt}}
+		recorded := map[string]any{}
+		if !c.EndedAt.IsZero() {
+			recorded = map[string]any{"seen": c.Seen, "startedAt": c.StartedAt, "endedAt": c.EndedAt}
+		}
 		if c.Error != nil {
 			s.append(r, "step_failed", c.ID, recorded, c.Error)
 		} else {

@@ -251,7 +251,8 @@ func (s *Server) invoke(r *Run) {
 	r.Invocations++
 	got, err := s.call(map[string]any{
 		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + 1,
-		"run": r.describe(), "events": r.Log,
+		"server": map[string]any{"contract": 2, "features": []string{"seen", "at"}},
+		"run":    r.describe(), "events": r.Log,
 	})
 	if err == nil && got.Code/100 != 2 {
 		err = fmt.Errorf("the workflow's call was answered %d: %s", got.Code, got.Body)
