@@ -26,6 +26,7 @@ type serving struct {
 	// process names this process in hints to the server.
 	process string
 	kept    keptRuns
+	underWay *callsUnderWay
 	// pauses is how long attempts of an inline step may be apart in one call, all in all.
 	pauses      time.Duration
 	aroundSteps []func(context.Context, StepInfo, func(context.Context) error) error
@@ -35,6 +36,7 @@ type serving struct {
 func newServing() serving {
 	return serving{
 		server: os.Getenv("STEPWELL_URL"), http: http.DefaultClient, process: rand.Text(), pauses: time.Second,
+		underWay: &callsUnderWay{by: map[callID]*sharedCall{}},
 		kept: keptRuns{
 			runs: 1000, bytes: 64 << 20, age: time.Minute, now: time.Now, //nolint:forbidigo // the age is real time
 			byRun: map[string]*list.Element{}, order: list.New(),

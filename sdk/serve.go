@@ -144,7 +144,9 @@ func (a *App) serveWorkflow(w http.ResponseWriter, r *http.Request, c call) {
 	defer closed()
 	ctx, cancel := context.WithTimeout(ctx, invocationTime)
 	defer cancel()
-	got, err := a.invoke(ctx, c)
+	got, err := a.serving.underWay.share(ctx, callID{c.Invocation, c.Attempt}, func() (answer, error) {
+		return a.invoke(ctx, c)
+	})
 	switch {
 	case err == nil:
 		writeJSON(w, http.StatusOK, got)

@@ -25,8 +25,8 @@ type pending struct {
 	results  bool // some of them record results of inline operations
 	durable  bool // some must be on disk before the next operation begins, in batches as well
 	starts   bool // some start something at the server
-	// created and recorded have the operations whose creation and result are visible in the log when it is written.
-	created, recorded []*Operation
+	// created has the operations whose creation is visible in the log when it is written.
+	created []*Operation
 }
 
 // command adds the command that creates an operation.
@@ -169,7 +169,6 @@ func (e *Engine) record(f finished) error {
 	e.pending.commands = append(e.pending.commands, op.Record(f.Result, r))
 	e.pending.results = true
 	e.pending.durable = e.pending.durable || op.Durable
-	e.pending.recorded = append(e.pending.recorded, op)
 	event := Event{Type: "step_completed", ID: op.ID, Payload: f.Output, Data: Data{Recorded: r}}
 	if len(f.Stored) > 0 && f.Error == nil {
 		e.pending.commands = append(e.pending.commands, op.Store(f.Stored))
@@ -178,6 +177,7 @@ func (e *Engine) record(f finished) error {
 	if f.Error != nil {
 		event.Type, event.Payload = "step_failed", f.Error
 	}
+	e.recorded = append(e.recorded, event)
 	return e.deliver(event)
 }
 

@@ -65,6 +65,7 @@ type Engine struct {
 	ended    chan finished
 	pending  pending
 	sent     pending // what the last answer had
+	recorded []Event // results that the log does not show yet
 	speaking bool    // the code does something for the first time
 	stopping bool    // nothing begins any more: the next invocation goes on
 }

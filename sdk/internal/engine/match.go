@@ -42,10 +42,9 @@ type Operation struct {
 	Received []Event
 	Taken    int
 
-	s        *scheduler
-	created  *Event // the event that created it; nil if it is new
-	marked   bool
-	recorded bool // its result was seen in the log
+	s       *scheduler
+	created *Event // the event that created it; nil if it is new
+	marked  bool
 }
 
 // Result is what came of an inline operation: an output, or an error as the function contract describes it. If it has

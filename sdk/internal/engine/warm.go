@@ -35,19 +35,25 @@ func (e *Engine) learn(event Event) error {
 		e.order.add(event)
 		return nil
 	}
-	op := e.ops[key{results[event.Type], event.ID}]
-	if op == nil || !op.isDone() {
+	if len(e.recorded) == 0 || !e.recorded[0].sameResult(event) {
 		return ErrStale
 	}
-	op.recorded = true
+	e.recorded = e.recorded[1:]
 	return nil
+}
+
+// sameResult reports whether two events are the same recorded result. Another invocation with the same call may have
+// recorded a different one.
+func (e Event) sameResult(other Event) bool {
+	return e.ID == other.ID && e.Type == other.Type && e.Data.Seen == other.Data.Seen &&
+		e.Data.EndedAt.Equal(other.Data.EndedAt) && equalJSON(e.Payload, other.Payload)
 }
 
 // CanResume reports whether the next invocation can go on from here: whether its events will show that the answer of
 // this one was not lost.
 func (e *Engine) CanResume() bool {
 	return !e.main.ended && e.panic == nil &&
-		(len(e.sent.commands) == 0 || len(e.sent.created)+len(e.sent.recorded) > 0)
+		(len(e.sent.commands) == 0 || len(e.sent.created)+len(e.recorded) > 0)
 }
 
 // Resume goes on with the events that the log has got since the last invocation. It returns [ErrStale] if the engine
@@ -58,9 +64,8 @@ func (e *Engine) Resume(events []Event) error {
 			return err
 		}
 	}
-	lost := slices.ContainsFunc(e.sent.created, func(op *Operation) bool { return op.created == nil }) ||
-		slices.ContainsFunc(e.sent.recorded, func(op *Operation) bool { return !op.recorded })
-	if lost {
+	lost := func(op *Operation) bool { return op.created == nil }
+	if len(e.recorded) > 0 || slices.ContainsFunc(e.sent.created, lost) {
 		return ErrStale
 	}
 	return nil
