@@ -24,8 +24,8 @@ type serving struct {
 	signed bool // calls are verified
 	strict bool
 	// process names this process in hints to the server.
-	process string
-	kept    keptRuns
+	process  string
+	kept     keptRuns
 	underWay *callsUnderWay
 	// pauses is how long attempts of an inline step may be apart in one call, all in all.
 	pauses      time.Duration
