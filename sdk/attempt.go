@@ -120,8 +120,9 @@ func (s *inlineStep) execute(ctx context.Context, fn func(context.Context) (json
 // codeCrashed is the code of an inline step whose attempts have ended the process.
 const codeCrashed = "crashed"
 
-// clockError is by how much the clocks of the server and of this process may differ; signed calls allow no more.
-const clockError = time.Minute
+// clockError is by how much the clocks of the server and of this process may differ. The server's call when the time of a
+// step has come would otherwise seem to be too early.
+const clockError = 15 * time.Second
 
 // ready says whether an inline operation can begin. If an earlier call has failed, perhaps because this operation has
 // ended the process, an attempt is on record before it begins.

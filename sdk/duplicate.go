@@ -19,6 +19,7 @@ type callID struct {
 
 type sharedCall struct {
 	done chan struct{}
+	more int // copies that wait
 	got  answer
 	err  error
 }
@@ -27,6 +28,7 @@ type sharedCall struct {
 func (u *callsUnderWay) share(ctx context.Context, id callID, fn func() (answer, error)) (answer, error) {
 	u.mu.Lock()
 	if s, ok := u.by[id]; ok && id.invocation != "" {
+		s.more++
 		u.mu.Unlock()
 		select {
 		case <-s.done:

@@ -27,6 +27,7 @@ type serving struct {
 	process  string
 	kept     keptRuns
 	underWay *callsUnderWay
+	slow     func(stack string) // is told of slow workflows; nil for nobody
 	// pauses is how long attempts of an inline step may be apart in one call, all in all.
 	pauses      time.Duration
 	aroundSteps []func(context.Context, StepInfo, func(context.Context) error) error
@@ -148,6 +149,9 @@ func (a *App) newExecution(d Definition, c call) *execution {
 		Slow: func(place string, stack []byte) {
 			logger.Warn("the workflow has run for a second without waiting: put work into steps", "started", place,
 				"stack", string(stack))
+			if a.serving.slow != nil {
+				a.serving.slow(string(stack))
+			}
 		},
 	})
 	x.turn = newTurn(e, a, c)

@@ -76,6 +76,9 @@ func (e *Engine) ready() (ready []*Operation, ended *finished) {
 		if e.stopping {
 			return nil, nil
 		}
+		if op.resting { // it has failed in this invocation
+			continue
+		}
 		var r Readiness
 		if op.Ready != nil {
 			r = op.Ready(e.history.failed[op.ID])
@@ -157,7 +160,7 @@ func (e *Engine) record(f finished) error {
 	}
 	if f.Output == nil && f.Error == nil { // it is tried again
 		if op.Kind == KindInline {
-			e.pending.results = true
+			e.pending.results, op.resting = true, true
 			e.idle = append(e.idle, op)
 			return nil
 		}

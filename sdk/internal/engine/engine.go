@@ -177,6 +177,9 @@ func (e *Engine) Close() { e.end() }
 func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
 	e.stopping = false
+	for _, op := range e.idle {
+		op.resting, op.marked = false, false
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer e.wait(ctx)
 	defer func() { cancel(err) }()

@@ -45,6 +45,7 @@ type Operation struct {
 	s       *scheduler
 	created *Event // the event that created it; nil if it is new
 	marked  bool
+	resting bool // it is not tried again in this invocation
 }
 
 // Result is what came of an inline operation: an output, or an error as the function contract describes it. If it has
