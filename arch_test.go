@@ -326,6 +326,7 @@ func TestModulesNeedLittle(t *testing.T) {
 	for folder, needed := range map[string]string{
 		"sdk":                  "",
 		"examples/function-go": "require " + module + "/sdk v0.0.0",
+		"examples/sdk-go":      "require " + module + "/sdk v0.0.0",
 	} {
 		text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
 		if err != nil {

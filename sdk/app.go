@@ -26,6 +26,7 @@ type App struct {
 	steps       map[string]Definition
 	problems    []error
 	calls       *calls
+	serving     serving
 	commands    map[string]command // of App.Main
 }
 
@@ -36,7 +37,10 @@ type AppOption func(*App)
 func Logger(l *slog.Logger) AppOption { return func(a *App) { a.logger = l } }
 
 // Clock sets the clock that tells when inline steps ended; [time.Now] by default. It is for tests.
-func Clock(now func() time.Time) AppOption { return func(a *App) { a.now = now } }
+// Inline steps then make no pauses between attempts: the server makes them.
+func Clock(now func() time.Time) AppOption {
+	return func(a *App) { a.now, a.serving.pauses = now, 0 }
+}
 
 // FromEnv takes the signing keys from the environment: STEPWELL_SIGNING_KEYS, with one key or two, separated by a comma.
 func FromEnv() AppOption {
@@ -51,7 +55,7 @@ func Build(id string) AppOption { return func(a *App) { a.build = id } }
 func NewApp(name string, options ...AppOption) *App {
 	a := &App{
 		name: name, logger: slog.Default(), now: time.Now,
-		workflows: map[string]Definition{}, steps: map[string]Definition{}, calls: newCalls(),
+		workflows: map[string]Definition{}, steps: map[string]Definition{}, calls: newCalls(), serving: newServing(),
 	}
 	for _, set := range options {
 		set(a)

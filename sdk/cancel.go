@@ -81,12 +81,14 @@ func (t *turn) cancel(op *engine.Operation, reason, grace string) {
 		return
 	}
 	op.Cancelled = true
+	if op.Stop != nil {
+		op.Stop(&failure{Message: reason, Code: codeCancelled})
+	}
 	switch op.Kind {
-	case engine.KindInline:
-		if op.Stop != nil {
-			op.Stop(&failure{Message: reason, Code: codeCancelled})
-		}
 	case engine.KindStep, engine.KindChild:
+		if !op.IsRemote() {
+			return
+		}
 		t.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{"cancelStep", op.ID, reason, grace})
 	case engine.KindWait:
 		t.request(engine.KindCancelWait, op, "cancelWait", cancelCommand{Type: "cancelWait", ID: op.ID})
@@ -101,9 +103,6 @@ func (t *turn) request(kind engine.Kind, about *engine.Operation, feature string
 		t.engine.Request(&engine.Operation{Kind: kind, ID: about.ID, Place: about.Place, Command: command})
 	}
 }
-
-// offers reports whether the server has a feature.
-func (t *turn) offers(feature string) bool { return slices.Contains(t.features, feature) }
 
 // stoppable makes the execution of an inline operation end when it is cancelled.
 func stoppable(op *engine.Operation) {

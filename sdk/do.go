@@ -10,10 +10,12 @@ import (
 )
 
 // Do executes fn as a step of its own, right here, and returns its output. The result is recorded: when the workflow
-// runs again, fn is not called. A failed attempt is repeated at once, up to the number of [Attempts], and then the error
-// is recorded.
+// runs again, fn is not called. A failed attempt is repeated, up to the number of [Attempts] with the pauses of
+// [Backoff]: in this call as long as the pauses are no longer than a second all in all, then in later ones. If the last
+// attempt fails, its error is recorded.
 //
-// Fn is called again if the process dies before the result is on disk.
+// Fn is called again if the process dies before the result is on disk. If it seems to be fn that ends the process, the
+// step fails with the code crashed when all attempts are used up.
 func Do[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) (T, error) {
 	return DoGo(w, name, fn, options...).Await(w)
 }
@@ -28,27 +30,33 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 	if id == "" {
 		id = w.co.Scope.ID(name)
 	}
-	info, now := w.turn.info, w.turn.app.now
-	op := &engine.Operation{Kind: engine.KindInline, ID: id, Name: name}
-	known := w.turn.snapshot()
+	s := &inlineStep{
+		turn: w.turn, options: o, known: w.turn.snapshot(),
+		info: StepInfo{Run: w.turn.info, ID: id, Name: name, Inline: true},
+	}
+	op := &engine.Operation{Kind: engine.KindInline, ID: id, Name: name, Durable: o.durable}
 	op.Execute = func(ctx context.Context) engine.Result {
-		ctx, store := withStore(withStep(ctx, info.ID, id), known)
-		output, err := attempt(ctx, o, fn)
-		r := engine.Result{EndedAt: now(), Stored: store.writes()}
-		if err != nil {
-			r.Error, _ = json.Marshal(encodeError(err)) // a failure always encodes
-			return r
-		}
-		r.Output = output
-		return r
+		return s.execute(ctx, func(ctx context.Context) (json.RawMessage, error) {
+			v, err := fn(ctx)
+			if err != nil {
+				return nil, err
+			}
+			data, err := json.Marshal(v)
+			if err != nil {
+				return nil, Fail("unencodable", fmt.Sprintf("encode the output: %v", err))
+			}
+			return data, nil
+		})
 	}
-	op.Record = func(r engine.Result, seen engine.Recorded) any {
+	op.Ready = func(failed []engine.Event) engine.Readiness { return s.ready(op, failed) }
+	op.Record = recording(op)
+	op.Retry = func(a engine.Attempt) any {
 		return recordStep{
-			Type: "recordStep", ID: id, Name: name, Output: r.Output, Error: r.Error,
-			Seen: seen.Seen, EndedAt: seen.EndedAt, At: op.Place,
+			Type: "recordStep", ID: id, Name: name, Error: a.Error, At: op.Place, RetryAfter: a.Pause.String(),
+			StartedAt: a.StartedAt, EndedAt: a.EndedAt,
 		}
 	}
-	op.Store = func(values map[string]json.RawMessage) any { return setStore{"setStore", id, values} }
+	op.Store = storing(op)
 	w.ask(op)
 	return resultOf[T](w.turn, op)
 }
@@ -59,47 +67,27 @@ func Exec(w *W, name string, fn func(context.Context) error, options ...StepOpti
 	return err
 }
 
-// recordStep is the command that records the result of an inline step.
+// recordStep is the command that records the result of an inline step, or an attempt that is not the last.
 type recordStep struct {
-	Type    string          `json:"type"`
-	ID      string          `json:"id"`
-	Name    string          `json:"name"`
-	Output  json.RawMessage `json:"output,omitempty"`
-	Error   json.RawMessage `json:"error,omitempty"`
-	Seen    int64           `json:"seen"`
-	EndedAt time.Time       `json:"endedAt"`
-	At      string          `json:"at,omitempty"`
+	Type       string          `json:"type"`
+	ID         string          `json:"id"`
+	Name       string          `json:"name"`
+	Input      json.RawMessage `json:"input,omitempty"`
+	Output     json.RawMessage `json:"output,omitempty"`
+	Error      json.RawMessage `json:"error,omitempty"`
+	Seen       int64           `json:"seen,omitempty"`
+	StartedAt  time.Time       `json:"startedAt"`
+	EndedAt    time.Time       `json:"endedAt"`
+	RetryAfter string          `json:"retryAfter,omitempty"`
+	At         string          `json:"at,omitempty"`
 }
 
-// attempt calls fn up to the number of attempts, and returns its output as JSON. A panic is an error.
-func attempt[T any](ctx context.Context, o stepOptions, fn func(context.Context) (T, error)) (json.RawMessage, error) {
-	var err error
-	for range max(o.retry.MaxAttempts, 1) {
-		var v T
-		if v, err = once(ctx, o.attemptTimeout, fn); err == nil {
-			data, err := json.Marshal(v)
-			if err != nil {
-				return nil, Fail("unencodable", fmt.Sprintf("encode the output: %v", err))
-			}
-			return data, nil
-		}
-		if isPermanent(err) || ctx.Err() != nil {
-			break
+// recording returns what makes the command that records the result of an operation.
+func recording(op *engine.Operation) func(engine.Result, engine.Recorded) any {
+	return func(r engine.Result, how engine.Recorded) any {
+		return recordStep{
+			Type: "recordStep", ID: op.ID, Name: op.Name, Input: op.Input, Output: r.Output, Error: r.Error,
+			Seen: how.Seen, StartedAt: how.StartedAt, EndedAt: how.EndedAt, At: op.Place,
 		}
 	}
-	return nil, err
-}
-
-func once[T any](ctx context.Context, limit time.Duration, fn func(context.Context) (T, error)) (v T, err error) {
-	if limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
-		defer cancel()
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = newPanicError(p)
-		}
-	}()
-	return fn(ctx)
 }

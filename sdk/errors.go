@@ -110,8 +110,6 @@ func (e *StepError) Unwrap() error {
 var (
 	// ErrTimeout is the error of what did not happen in time.
 	ErrTimeout = errors.New("the time is over")
-	// errDoInside is the cause of a panic: inline operations cannot be nested.
-	errDoInside = errors.New("an inline step was asked for inside another one")
 )
 
 // Fail returns a permanent error with a code and a message. A step that returns it is not retried, and a workflow that

@@ -128,6 +128,7 @@ func (r *replay) prefixes() (lengths []int) {
 func (r *replay) invoke(ctx context.Context, n int) error {
 	body, err := json.Marshal(map[string]any{
 		"type": "workflow", "invocation": "replay", "attempt": 1, "run": r.fields, "events": r.log.Events[:n],
+		"server": map[string][]string{"features": features},
 	})
 	if err != nil {
 		return err
@@ -174,9 +175,6 @@ func (r *replay) compareEnd(w *answerWriter, effects *noEffects) error {
 	}
 	return nil
 }
-
-// codeDiverged is the code of errors of code that does not fit a log.
-const codeDiverged = "diverged"
 
 func equalJSON(a, b json.RawMessage) bool {
 	x, errX := decode[any](a)

@@ -93,7 +93,7 @@ func (w *W) Scope(name string) *W {
 // Value returns what fn made when the workflow came here for the first time, such as a secret token. It is recorded, and
 // on disk before the next step begins. Fn must not fail, and does no I/O.
 func Value[T any](w *W, name string, fn func() T) T {
-	v, err := Do(w.Detached(), name, func(context.Context) (T, error) { return fn(), nil })
+	v, err := Do(w.Detached(), name, func(context.Context) (T, error) { return fn(), nil }, durable)
 	if err != nil {
 		panic(err)
 	}

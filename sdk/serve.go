@@ -39,10 +39,17 @@ type call struct {
 	Server struct {
 		Features []string `json:"features"`
 	} `json:"server"`
+	// Token is the credential of the call.
+	Token    string         `json:"token"`
 	HooksURL string         `json:"hooksUrl"`
 	Events   []engine.Event `json:"events"`
 	After    int64          `json:"after"`
-	Step     struct {
+	// Heard is the length of the log at the last call that was answered, and Since is set if Events has only what follows
+	// that position, because the process Keep has kept the run.
+	Heard int64  `json:"heard"`
+	Since int64  `json:"since"`
+	Keep  string `json:"keep"`
+	Step  struct {
 		ID       string          `json:"id"`
 		Name     string          `json:"name"`
 		Input    json.RawMessage `json:"input"`
@@ -54,6 +61,9 @@ type call struct {
 type answer struct {
 	Commands []any    `json:"commands"`
 	Open     []string `json:"open,omitempty"`
+
+	Await *engine.Await `json:"await,omitempty"`
+	Keep  *keepHint     `json:"keep,omitempty"`
 }
 
 // Unsigned is an option for [App.Handler] that accepts calls without a signature. Everybody who reaches the handler can
@@ -85,6 +95,7 @@ func (a *App) Handler(options ...HandlerOption) (http.Handler, error) {
 		return nil, errors.New("the app has no signing keys: create one with POST /v1/signing-keys and pass SigningKeys," +
 			` or accept calls from everybody with Unsigned("reason")`)
 	}
+	a.serving.signed = o.keys != ""
 	if o.keys == "" {
 		return a.guard(http.HandlerFunc(a.serve)), nil
 	}
@@ -115,57 +126,40 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// untilClosed returns the request's context, which ends with the given cause when the server closes the connection.
+func untilClosed(r *http.Request, cause error) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	detach := context.AfterFunc(r.Context(), func() {
+		if why := context.Cause(r.Context()); why != context.Canceled { //nolint:errorlint // the bare one says nothing
+			cause = why
+		}
+		cancel(cause)
+	})
+	return ctx, func() {
+		detach()
+		cancel(nil)
+	}
+}
+
 func (a *App) serveWorkflow(w http.ResponseWriter, r *http.Request, c call) {
-	ctx, cancel := context.WithTimeout(r.Context(), invocationTime)
+	ctx, closed := untilClosed(r, ErrRunEnded)
+	defer closed()
+	ctx, cancel := context.WithTimeout(ctx, invocationTime)
 	defer cancel()
-	got, err := a.invoke(ctx, c)
-	if err != nil {
+	got, err := a.serving.underWay.share(ctx, callID{c.Invocation, c.Attempt}, func() (answer, error) {
+		return a.invoke(ctx, c)
+	})
+	switch {
+	case err == nil:
+		writeJSON(w, http.StatusOK, got)
+	case errors.Is(err, errNotKept):
+		w.WriteHeader(http.StatusPreconditionFailed)
+	case errors.Is(err, errStale), errors.Is(err, ErrRunEnded):
+		writeError(w, http.StatusConflict, failure{Message: err.Error(), Code: "stale_invocation"}) // nobody reads it
+	default:
 		a.logger.ErrorContext(ctx, "the workflow is held", "run", c.Run.ID, "workflow", c.Run.Workflow, "error", err)
 		writeError(w, http.StatusInternalServerError, encodeError(err))
-		return
 	}
-	writeJSON(w, http.StatusOK, got)
-}
-
-// invoke runs the workflow as far as it goes. An error means that the run is held: nothing is recorded.
-func (a *App) invoke(ctx context.Context, c call) (answer, error) {
-	d, ok := a.workflows[c.Run.Workflow]
-	if !ok {
-		return answer{}, &failure{Message: fmt.Sprintf("app %s has no workflow %q", a.name, c.Run.Workflow), Code: "unknown_workflow"}
-	}
-	if c.After > 0 {
-		return answer{}, errors.New("the log is longer than the call")
-	}
-	t := newTurn(engine.New(c.Events, nil), a, c)
-	var output json.RawMessage
-	var failed error
-	got, done, err := t.engine.Run(ctx, d.name, func(co *engine.Coroutine) {
-		root := &W{turn: t, co: co, scope: t.root}
-		output, failed = d.workflow(root, c.Run.Input)
-		root.end(failed)
-	})
-	if err != nil {
-		return answer{}, err
-	}
-	commands := got.Commands
-	if done {
-		if h := (*heldError)(nil); errors.As(failed, &h) {
-			return answer{}, failed
-		}
-		commands = append(commands, t.ending(output, failed))
-	}
-	return answer{commands, got.Open}, nil
-}
-
-// ending returns the command that ends the run.
-func (t *turn) ending(output json.RawMessage, err error) any {
-	if t.endsCancelled(err) {
-		return map[string]any{"type": "cancelled"}
-	}
-	if err != nil {
-		return map[string]any{"type": "fail", "error": encodeError(err)}
-	}
-	return map[string]any{"type": "complete", "output": output}
 }
 
 func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
@@ -176,13 +170,16 @@ func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
 		})
 		return
 	}
-	ctx, store := withStore(withStep(r.Context(), c.Run.ID, c.Step.ID), c.Run.Store)
+	ctx, closed := untilClosed(r, ErrStepCancelled)
+	defer closed()
+	ctx, store := withStore(ctx, c.Run.Store)
 	if !c.Step.Deadline.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, c.Step.Deadline)
+		ctx, cancel = context.WithDeadlineCause(ctx, c.Step.Deadline, ErrAttemptTimeout)
 		defer cancel()
 	}
-	output, err := once(ctx, 0, func(ctx context.Context) (json.RawMessage, error) {
+	info := StepInfo{Run: infoOf(c), ID: c.Step.ID, Name: c.Step.Name, Attempt: max(c.Attempt, 1)}
+	output, err := attempt(ctx, stepContext{info, a}, 0, func(ctx context.Context) (json.RawMessage, error) {
 		return d.step.execute(ctx, c.Step.Input)
 	})
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
@@ -80,8 +81,12 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 	if id == "" {
 		id = w.co.Scope.ID(s.name)
 	}
-	op := w.ask(&engine.Operation{Kind: engine.KindStep, ID: id, Name: s.name, Input: input})
+	op := &engine.Operation{Kind: engine.KindStep, ID: id, Name: s.name, Input: input, Place: engine.Caller()}
 	op.Command = newRunStep(op, o)
+	if bound := w.turn.app.steps[s.name].step; bound != nil && w.turn.inlineFirst(o) {
+		firstInline(w.turn, op, o, bound)
+	}
+	w.ask(op)
 	f := resultOf[O](w.turn, op)
 	if o.undo != nil {
 		if w.saga == nil {
@@ -90,6 +95,32 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 		o.undo(w, in, f)
 	}
 	return f
+}
+
+// inlineFirst reports whether the first attempt of a step is made in this call. A step that may have ended the process in
+// an earlier call is not made again here, but counted by the server.
+func (t *turn) inlineFirst(o stepOptions) bool {
+	return !o.remote && o.deployment == "" && t.attempt <= 1 && t.offers("firstAttempt") && t.left() >= o.inlineTime()
+}
+
+// firstInline lets the first attempt of a step be made in this call, and the others by the server.
+func firstInline(t *turn, op *engine.Operation, o stepOptions, bound *boundStep) {
+	s := &inlineStep{turn: t, options: o, known: t.snapshot(), info: StepInfo{
+		Run: t.info, ID: op.ID, Name: op.Name, Attempt: 1, Inline: true,
+	}}
+	op.Execute = func(ctx context.Context) engine.Result {
+		r, _ := s.once(ctx, func(ctx context.Context) (json.RawMessage, error) { return bound.execute(ctx, op.Input) })
+		return r
+	}
+	op.Record, op.Store = recording(op), storing(op)
+	op.Retry = func(a engine.Attempt) any {
+		c := newRunStep(op, o)
+		c.FirstAttempt = &firstAttempt{a.Error, a.StartedAt, a.EndedAt, ""}
+		if a.Pause > o.pause(1) {
+			c.FirstAttempt.RetryAfter = a.Pause.String()
+		}
+		return c
+	}
 }
 
 // runStep is the command that starts a step.
@@ -102,10 +133,20 @@ type runStep struct {
 	Timeout        string          `json:"timeout,omitempty"`
 	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 	Retry          *retry          `json:"retry,omitempty"`
+	FirstAttempt   *firstAttempt   `json:"firstAttempt,omitempty"`
+	At             string          `json:"at,omitempty"`
+}
+
+// firstAttempt is the attempt that was made inline, and failed.
+type firstAttempt struct {
+	Error      json.RawMessage `json:"error"`
+	StartedAt  time.Time       `json:"startedAt"`
+	EndedAt    time.Time       `json:"endedAt"`
+	RetryAfter string          `json:"retryAfter,omitempty"`
 }
 
 func newRunStep(op *engine.Operation, o stepOptions) runStep {
-	c := runStep{Type: "runStep", ID: op.ID, Name: op.Name, Input: op.Input, Deployment: o.deployment}
+	c := runStep{Type: "runStep", ID: op.ID, Name: op.Name, Input: op.Input, Deployment: o.deployment, At: op.Place}
 	if o.timeout > 0 {
 		c.Timeout = o.timeout.String()
 	}
@@ -149,6 +190,6 @@ func stepError(op *engine.Operation, e engine.Event) error {
 	f := decodeFailure(e.Payload)
 	return &StepError{
 		Step: op.Name, ID: op.ID, Code: f.Code, Message: f.Message, Details: f.Details,
-		server: e.Data.ErrorCode != "" && e.Data.Recorded == nil,
+		server: e.Data.ErrorCode != "" && !e.Data.IsRecorded(),
 	}
 }

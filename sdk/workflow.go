@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
@@ -25,6 +26,7 @@ type Workflow[I, O any] struct {
 type WorkflowOption func(*workflowOptions)
 
 type workflowOptions struct {
+	batch, failRuns bool
 	// inboxes are opened with each run.
 	inboxes []string
 }
@@ -63,7 +65,7 @@ func (d *Workflow[I, O]) Name() string { return d.name }
 // Bind returns the workflow with its function, for [App.Register].
 func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
 	return Definition{
-		name: d.name, kind: "workflow",
+		name: d.name, kind: "workflow", options: d.options,
 		problems: append(unbound(fn == nil), roundTrips[I, O](d.name)...),
 		input:    reflect.TypeFor[I](), output: reflect.TypeFor[O](),
 		workflow: func(w *W, input json.RawMessage) (json.RawMessage, error) {
@@ -95,6 +97,7 @@ func unbound(missing bool) []string {
 // Definition is a workflow or step with its function.
 type Definition struct {
 	name, kind    string
+	options       workflowOptions // of a workflow
 	problems      []string
 	input, output reflect.Type // of a workflow
 	workflow      func(*W, json.RawMessage) (json.RawMessage, error)
@@ -128,8 +131,11 @@ type turn struct {
 	app    *App
 	onEnd  []func(*W, error)
 
-	features  []string // of the server
-	hooksURL  string   // what the URLs of webhooks begin with; empty if the server does not know
+	features []string  // of the server
+	attempt  int       // number of the call for the same events
+	deadline time.Time // of the call
+
+	hooksURL  string // what the URLs of webhooks begin with; empty if the server does not know
 	root      *cancelScope
 	cancelled *engine.Event // the request to cancel the run; nil if there is none
 
@@ -138,12 +144,10 @@ type turn struct {
 	randoms           map[*engine.Scope]*rand.Rand
 }
 
-// newTurn returns the state of an invocation, and the handle of the workflow's function.
+// newTurn returns the state of an execution.
 func newTurn(e *engine.Engine, a *App, c call) *turn {
 	t := &turn{
-		engine: e, app: a,
-		info:     RunInfo{c.Run.ID, c.Run.Workflow, c.Run.Deployment, c.Run.Key, c.Run.ParentID},
-		features: c.Server.Features, hooksURL: c.HooksURL,
+		engine: e, app: a, info: infoOf(c), features: c.Server.Features, hooksURL: c.HooksURL,
 		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: map[*engine.Scope]*rand.Rand{},
 	}
 	t.root = &cancelScope{turn: t, run: true}
@@ -161,6 +165,13 @@ func (t *turn) need(feature string) {
 		panic(fmt.Sprintf("%s: the server does not offer %q: upgrade the server", engine.Caller(), feature))
 	}
 }
+
+func infoOf(c call) RunInfo {
+	return RunInfo{c.Run.ID, c.Run.Workflow, c.Run.Deployment, c.Run.Key, c.Run.ParentID}
+}
+
+// offers reports whether the server has a feature.
+func (t *turn) offers(feature string) bool { return slices.Contains(t.features, feature) }
 
 // RunInfo describes a run.
 type RunInfo struct {

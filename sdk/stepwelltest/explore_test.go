@@ -381,7 +381,7 @@ func TestEveryOrderFindsAPlantedRace(t *testing.T) {
 						return stepwell.None{}, fn(w)
 					})
 				}
-				step := func(w *stepwell.W) error { _, err := reserve.Run(w, "tea"); return err }
+				step := func(w *stepwell.W) error { _, err := reserve.Run(w, "tea", stepwell.Remote()); return err }
 				inline := func(w *stepwell.W) error {
 					return stepwell.Exec(w, "inline", func(context.Context) error { return nil })
 				}

@@ -7,6 +7,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // Coroutine is a goroutine of a workflow. Of all coroutines of a run, exactly one runs at a time, so code may share
@@ -19,9 +22,10 @@ type Coroutine struct {
 	Place string
 
 	of        *Coroutine // the coroutine, of a view of it; see In
-	goroutine uint64
-	resume    chan bool   // true: continue; false: end
-	until     func() bool // what it waits for; nil if it has not started
+	goroutine atomic.Uint64
+	resume    chan bool     // true: continue; false: end
+	until     func() bool   // what it waits for; nil if it has not started
+	all       []func() bool // the conditions of until, if it waits for all of them
 	ended     bool
 }
 
@@ -34,6 +38,12 @@ type Panic struct {
 // Error implements error.
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
+// Unwrap returns the value if it is an error.
+func (p *Panic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
 // scheduler passes control between the engine and its coroutines. Passing it over a channel orders all memory accesses
 // of the workflow.
 type scheduler struct {
@@ -42,9 +52,16 @@ type scheduler struct {
 	rested  chan struct{}
 	ending  bool
 	panic   *Panic
+	slow    func(place string, stack []byte)
+	// inline has the places of inline operations by the goroutine that executes them.
+	inline sync.Map
+	// tracked, if it is not nil, gets the operations that conditions ask for.
+	tracked func(*Operation)
 }
 
-func newScheduler() *scheduler { return &scheduler{rested: make(chan struct{})} }
+func newScheduler(slow func(string, []byte)) *scheduler {
+	return &scheduler{rested: make(chan struct{}), slow: slow}
+}
 
 // start creates a coroutine. It runs at the next rest.
 func (s *scheduler) start(scope *Scope, place string, fn func(*Coroutine)) *Coroutine {
@@ -60,7 +77,7 @@ func (c *Coroutine) run(fn func(*Coroutine)) {
 	if !<-c.resume {
 		return
 	}
-	c.goroutine = goroutineID()
+	c.goroutine.Store(goroutineID())
 	defer func() {
 		if v := recover(); v != nil && c.s.panic == nil {
 			c.s.panic = &Panic{v, debug.Stack()}
@@ -87,11 +104,17 @@ func (c *Coroutine) ready() bool { return !c.ended && (c.until == nil || c.until
 
 // pass lets the coroutine run until it rests or ends.
 func (s *scheduler) pass(c *Coroutine, on bool) {
+	if s.slow != nil && on {
+		defer time.AfterFunc(slowTurn, func() { s.slow(c.Place, stackOf(c.goroutine.Load())) }).Stop()
+	}
 	s.current = c
 	c.resume <- on
 	<-s.rested
 	s.current = nil
 }
+
+// slowTurn is how long a coroutine may run without resting before that is reported.
+const slowTurn = time.Second
 
 // end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more with
 // the workflow.
@@ -123,6 +146,17 @@ func (c *Coroutine) Await(until func() bool) {
 	}
 }
 
+// AwaitAll rests until all conditions are true. The workflow is then invoked when the last of them comes true, not for
+// each.
+func (c *Coroutine) AwaitAll(conditions []func() bool) {
+	self := c.self()
+	self.all = conditions
+	c.Await(func() bool {
+		return !slices.ContainsFunc(conditions, func(done func() bool) bool { return !done() })
+	})
+	self.all = nil
+}
+
 // Go starts a coroutine with a scope of its own.
 func (c *Coroutine) Go(name, place string, fn func(*Coroutine)) *Coroutine {
 	c.Check()
@@ -131,9 +165,7 @@ func (c *Coroutine) Go(name, place string, fn func(*Coroutine)) *Coroutine {
 
 // In returns a view of the coroutine with a scope of its own.
 func (c *Coroutine) In(name string) *Coroutine {
-	view := *c
-	view.of, view.Scope = c.self(), c.Scope.Child(name)
-	return &view
+	return &Coroutine{s: c.s, of: c.self(), Scope: c.Scope.Child(name), Place: c.Place, resume: c.resume}
 }
 
 // self returns the coroutine itself, of a view of it.
@@ -147,11 +179,15 @@ func (c *Coroutine) self() *Coroutine {
 // Check panics with a [*MisuseError] unless the caller runs as this coroutine. While the coroutine is being ended it ends the
 // calling deferred function.
 func (c *Coroutine) Check() {
+	caller, self := goroutineID(), c.self()
+	if place, ok := c.s.inline.Load(caller); ok {
+		panic(&MisuseError{Used: Caller(), Started: c.Place, Inner: place.(string), Inline: true})
+	}
 	if c.s.ending {
 		runtime.Goexit()
 	}
-	switch self, running := c.self(), c.s.current; {
-	case running == self && goroutineID() == self.goroutine:
+	switch running := c.s.current; {
+	case running == self && caller == self.goroutine.Load():
 	case running == self || running == nil:
 		panic(&MisuseError{Used: Caller(), Started: c.Place, Foreign: true})
 	default:
@@ -169,4 +205,16 @@ func goroutineID() uint64 {
 		panic("engine: cannot read the goroutine's number from " + string(line))
 	}
 	return id
+}
+
+// stackOf returns the stack of a goroutine; empty if it has ended.
+func stackOf(goroutine uint64) []byte {
+	all := make([]byte, 1<<20)
+	all = all[:runtime.Stack(all, true)]
+	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
+		if bytes.HasPrefix(stack, fmt.Appendf(nil, "goroutine %d ", goroutine)) {
+			return stack
+		}
+	}
+	return nil
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,9 +9,25 @@ import (
 
 // Host writes to the log during an invocation.
 type Host interface {
-	// Commit writes the commands, and returns the events that the log has after the given position, without those of the
-	// commands' own results.
+	// Commit writes the commands, and returns the events that the log has after the given position.
 	Commit(ctx context.Context, a Answer, after int64) ([]Event, error)
+}
+
+// Config is how an engine executes a workflow.
+type Config struct {
+	// Host writes during invocations. If it is nil, an invocation ends where something must be on disk, and the next one
+	// goes on.
+	Host Host
+	// Batch writes the results of inline operations with the next thing that has to be written anyway. By default each
+	// result is on disk before the next operation begins.
+	Batch bool
+	// Strict makes it a divergence if the code asks for an operation with another input than the log has.
+	Strict bool
+	// Differs is called for such operations unless Strict is set; it may be nil.
+	Differs func(op *Operation, logged Event)
+	// Slow is called when a coroutine has run for a second without resting; it may be nil. It is called from another
+	// goroutine.
+	Slow func(place string, stack []byte)
 }
 
 // Answer is what an invocation writes.
@@ -21,11 +36,14 @@ type Answer struct {
 	// Open lists the inline operations that were asked for and have no recorded result. A later invocation that finds
 	// things in the log that came after them executes them again.
 	Open []string
+	// Await is what the workflow waits for; nil if it is to be invoked for everything.
+	Await *Await
 }
 
-// Engine runs one invocation of a workflow.
+// Engine runs a workflow against the log of its run, one invocation after the other.
 type Engine struct {
 	*scheduler
+	Config
 
 	history *history
 	order   order
@@ -33,18 +51,23 @@ type Engine struct {
 	asked   []*Operation // since the last rest
 	main    *Coroutine
 	last    int64 // position of the last event that is known
+	heard   int64 // position up to which earlier invocations have repeated the code
 	now     time.Time
+	bytes   int
 
 	attributes map[string]string // at the beginning
 	// Observe is called with each event that is delivered; nil if nobody is interested.
 	Observe func(Event)
 
-	host    Host   // nil: everything is written with the answer
-	inline  Inline // nil: inline operations run at the same time
-	fresh   []*Operation
-	pending []any // commands that are not written yet
-	running []*Operation
-	ended   chan finished
+	inline   Inline       // nil: inline operations run at the same time
+	idle     []*Operation // inline operations that were asked for and are neither running nor ended
+	running  []*Operation
+	ended    chan finished
+	pending  pending
+	sent     pending // what the last answer had
+	recorded []Event // results that the log does not show yet
+	speaking bool    // the code does something for the first time
+	stopping bool    // nothing begins any more: the next invocation goes on
 }
 
 // finished is the end of an inline operation.
@@ -53,11 +76,11 @@ type finished struct {
 	Result
 }
 
-// New returns an engine for a run with the given log. If the host is not nil, the result of an inline operation is on
-// disk before the next one begins.
-func New(log []Event, host Host) *Engine {
+// New returns an engine for a run with the given log.
+func New(log []Event, c Config) *Engine {
 	e := &Engine{
-		scheduler: newScheduler(), history: newHistory(), ops: map[key]*Operation{}, host: host, ended: make(chan finished),
+		scheduler: newScheduler(c.Slow), Config: c, history: newHistory(), ops: map[key]*Operation{},
+		ended: make(chan finished), speaking: true,
 	}
 	for _, event := range log {
 		e.add(event)
@@ -70,17 +93,35 @@ func New(log []Event, host Host) *Engine {
 
 func (e *Engine) add(event Event) {
 	e.last = max(e.last, event.Seq)
+	e.bytes += len(event.Payload) + eventBytes
 	e.history.add(event)
 	if _, ok := results[event.Type]; ok {
 		e.order.add(event)
 	}
 }
 
+// eventBytes is about how much memory an event takes besides its payload.
+const eventBytes = 300
+
+// Bytes returns about how much memory the engine takes.
+func (e *Engine) Bytes() int { return e.bytes }
+
+// Last returns the position of the last event that the engine knows.
+func (e *Engine) Last() int64 { return e.last }
+
+// SetHeard says up to which position earlier invocations have repeated the code. It must be called before the first
+// invocation.
+func (e *Engine) SetHeard(position int64) {
+	e.heard = position
+	e.speaking = position == 0
+}
+
 // Now returns the time of the last delivery. It never goes back.
 func (e *Engine) Now() time.Time { return e.now }
 
-// Live reports whether everything in the log has been delivered, so that the code runs for the first time.
-func (e *Engine) Live() bool { return e.order.empty() && len(e.history.unclaimed) == 0 }
+// Live reports whether the code does something for the first time. It does not while it repeats what an earlier
+// invocation has done.
+func (e *Engine) Live() bool { return e.speaking }
 
 // Known reports whether the log has an operation that was not asked for yet.
 func (e *Engine) Known(kind Kind, id string) bool {
@@ -107,20 +148,41 @@ func (e *Engine) Request(op *Operation) {
 		panic(fmt.Sprintf("%s: the %s %q has the ID of the %s at %s; give it another name or ID",
 			op.Place, op.Kind, op.ID, other.Kind, other.Place))
 	}
+	op.s = e.scheduler
+	if op.Execute != nil {
+		e.guard(op)
+	}
 	e.ops[op.key()] = op
 	e.asked = append(e.asked, op)
 }
 
-// Run runs the workflow's main function as far as the log and its inline operations go. It returns the answer that is
-// still to be written, and whether main has returned. The error is a [*Divergence], a [*Panic], one of the host's, or
-// the context's cause; then nothing more may be written.
+// Run runs one invocation of a workflow whose main function has not begun, and ends its coroutines.
 func (e *Engine) Run(ctx context.Context, place string, main func(*Coroutine)) (a Answer, done bool, err error) {
-	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
-	ctx, cancel := context.WithCancel(ctx)
-	defer e.wait(ctx)
-	defer cancel()
-	defer e.end()
+	defer e.Close()
+	e.Begin(place, main)
+	return e.Advance(ctx)
+}
+
+// Begin makes the workflow's main function the one that the first invocation begins.
+func (e *Engine) Begin(place string, main func(*Coroutine)) {
 	e.main = e.start(NewScope(), place, main)
+}
+
+// Close ends all coroutines. Their deferred functions run.
+func (e *Engine) Close() { e.end() }
+
+// Advance runs one invocation: as far as the log and the inline operations go. It returns the answer that is still to be
+// written, and whether the main function has returned. The error is a [*Divergence], a [*Panic], one of the host's, or
+// the context's cause; then nothing more may be written, and the engine must be closed.
+func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
+	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
+	e.stopping = false
+	for _, op := range e.idle {
+		op.resting, op.marked = false, false
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer e.wait(ctx)
+	defer func() { cancel(err) }()
 	for {
 		e.rest()
 		if e.panic != nil {
@@ -150,17 +212,34 @@ func (e *Engine) Run(ctx context.Context, place string, main func(*Coroutine)) (
 // match matches what was asked for since the last rest. New commands wait to be written, and new inline operations to
 // begin.
 func (e *Engine) match() error {
-	fresh, err := e.history.match(e.asked, len(e.order.recorded) > 0)
+	fresh, err := e.history.match(e.asked, len(e.order.recorded) > 0, e.compare)
 	if err != nil {
 		return err
 	}
+	for _, op := range e.asked {
+		if op.created != nil && op.Kind == KindInline { // if it has no result, it is tried again
+			e.idle = append(e.idle, op)
+		}
+	}
 	e.asked = nil
 	for _, op := range fresh {
-		if op.Kind == KindInline {
-			e.fresh = append(e.fresh, op)
+		if op.Execute != nil {
+			e.idle = append(e.idle, op)
 		} else {
-			e.pending = append(e.pending, op.Command)
+			e.pending.command(op)
 		}
+	}
+	return nil
+}
+
+// compare compares the input of an operation with the log's.
+func (e *Engine) compare(op *Operation, logged *Event) error {
+	switch {
+	case op.Input == nil || logged.Payload == nil || equalJSON(op.Input, logged.Payload):
+	case e.Strict:
+		return &Divergence{Agreed: e.history.agreed, Log: logged, Code: op}
+	case e.Differs != nil:
+		e.Differs(op, *logged)
 	}
 	return nil
 }
@@ -179,100 +258,41 @@ func (e *Engine) deliver(event Event) error {
 	if op == nil {
 		return &Divergence{Agreed: e.history.agreed, Log: &event}
 	}
+	e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
 	op.Received = append(op.Received, event)
 	if err := e.observe(event); err != nil {
 		return err
 	}
 	at := event.At
-	if r := event.Data.Recorded; r != nil {
-		at = r.EndedAt
+	if event.Data.IsRecorded() {
+		at = event.Data.EndedAt
 	}
 	if at.After(e.now) {
 		e.now = at
 	}
+	e.speaking = e.speaking || event.Seq == 0 || event.Seq > e.heard
 	return nil
 }
 
-// proceed begins inline operations and delivers the next result of one. It reports false if the workflow has to wait for
-// something else.
-func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
-	if len(e.history.unclaimed) > 0 && len(e.fresh) == 0 && len(e.running) == 0 {
-		return false, &Divergence{Agreed: e.history.agreed, Log: e.history.unclaimed[0]}
-	}
-	if len(e.fresh) > 0 {
-		if err := e.write(ctx); err != nil || !e.order.empty() {
-			return true, err
-		}
-		for _, op := range e.fresh {
-			e.begin(ctx, op)
-		}
-		e.fresh = nil
-	}
-	if len(e.running) == 0 {
-		return false, nil
-	}
-	if e.inline != nil {
-		return e.executeNext(ctx)
-	}
-	select {
-	case f := <-e.ended:
-		return true, e.record(f)
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	}
-}
-
-// write writes the pending commands before the next effects begin, and adds what the log has got meanwhile.
-func (e *Engine) write(ctx context.Context) error {
-	if e.host == nil || len(e.pending) == 0 {
-		return nil
-	}
-	events, err := e.host.Commit(ctx, e.answer(), e.last)
-	if err != nil {
-		return err
-	}
-	e.pending = nil
-	for _, event := range events {
-		e.last = max(e.last, event.Seq)
-		e.history.note(event)
-		if _, ok := results[event.Type]; ok && event.Data.Recorded == nil {
-			e.order.add(event)
-		}
-	}
-	return nil
-}
-
+// answer returns what the invocation has not written yet, and what the workflow waits for.
 func (e *Engine) answer() Answer {
-	a := Answer{Commands: e.pending}
-	for _, op := range slices.Concat(e.running, e.fresh) {
-		a.Open = append(a.Open, op.ID)
+	a := e.write()
+	if !e.stopping {
+		a.Await = e.await()
 	}
 	return a
 }
 
-// begin executes an inline operation.
-func (e *Engine) begin(ctx context.Context, op *Operation) {
-	e.running = append(e.running, op)
-	if e.inline != nil {
-		return
+// write returns what is not written yet.
+func (e *Engine) write() Answer {
+	a := Answer{Commands: e.pending.commands}
+	for _, op := range slices.Concat(e.running, e.idle) {
+		if op.created == nil {
+			a.Open = append(a.Open, op.ID)
+		}
 	}
-	go func() { e.ended <- finished{op, op.Execute(ctx)} }()
-}
-
-// record delivers the result of an inline operation, and makes the command that records it.
-func (e *Engine) record(f finished) error {
-	e.running = slices.DeleteFunc(e.running, func(op *Operation) bool { return op == f.op })
-	r := Recorded{Seen: e.order.seen, EndedAt: f.EndedAt}
-	e.pending = append(e.pending, f.op.Record(f.Result, r))
-	event := Event{Type: "step_completed", ID: f.op.ID, Payload: f.Output, Data: Data{Recorded: &r}}
-	if len(f.Stored) > 0 && f.Error == nil {
-		e.pending = append(e.pending, f.op.Store(f.Stored))
-		event.Stored = f.Stored
-	}
-	if f.Error != nil {
-		event.Type, event.Payload = "step_failed", f.Error
-	}
-	return e.deliver(event)
+	e.sent, e.pending = e.pending, pending{}
+	return a
 }
 
 // wait waits for the inline operations in progress, whose context has ended.
@@ -286,6 +306,3 @@ func (e *Engine) wait(ctx context.Context) {
 	}
 	e.running = nil
 }
-
-// ErrSuspended is the cause of the end of a coroutine that waits for a later invocation.
-var ErrSuspended = errors.New("the workflow waits for a later invocation")

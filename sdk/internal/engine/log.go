@@ -24,8 +24,9 @@ type Data struct {
 	ErrorCode string `json:"errorCode"`
 	// Place is the line of code that asked for what the event created, as file:line.
 	Place string `json:"at"`
-	// Recorded is set in results that the function recorded by itself.
-	Recorded *Recorded `json:"recorded"`
+	Recorded
+	// RetryAfter is when a step that failed is to be executed again.
+	RetryAfter time.Time `json:"retryAfter"`
 	// Open lists the inline operations that were in progress when the event was written.
 	Open []string `json:"open"`
 	// ConflictingRunID is the run that has the token of a hook.
@@ -53,13 +54,17 @@ type Change struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// Recorded describes the result of an inline operation.
+// Recorded describes the execution of an inline operation.
 type Recorded struct {
 	// Seen is the position of the last world event that was delivered before the result.
 	Seen int64 `json:"seen"`
-	// EndedAt is when the operation ended.
-	EndedAt time.Time `json:"endedAt"`
+	// StartedAt and EndedAt are the times of the execution. Only results that the function recorded by itself have them.
+	StartedAt time.Time `json:"startedAt"`
+	EndedAt   time.Time `json:"endedAt"`
 }
+
+// IsRecorded reports whether the function recorded the result by itself.
+func (r Recorded) IsRecorded() bool { return !r.EndedAt.IsZero() }
 
 // Kind is a kind of operation.
 type Kind string

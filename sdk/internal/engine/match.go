@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -19,12 +18,18 @@ type Operation struct {
 	Token string
 	// Input is its input as JSON; nil if it has none.
 	Input json.RawMessage
-	// Command creates the operation; nil for inline operations.
+	// Command creates the operation at the server; nil for those that are only executed inline.
 	Command any
-	// Execute executes an inline operation, and Record returns the command that records its result.
+	// Execute executes the operation inline; nil if only the server can. Record returns the command that records its
+	// result, and Retry the command that records an attempt after which it is tried again: inline operations by a later
+	// invocation, others by the server.
 	Execute func(context.Context) Result
 	Record  func(Result, Recorded) any
-
+	Retry   func(Attempt) any
+	// Ready says whether it can begin, given its failed attempts; nil: always.
+	Ready func(failed []Event) Readiness
+	// Durable is set if its result must be on disk before the next operation begins, in batches as well.
+	Durable bool
 	// Store returns the command that writes to the run's store with its result.
 	Store func(values map[string]json.RawMessage) any
 	// Stop ends the execution of an inline operation; nil for others.
@@ -33,57 +38,57 @@ type Operation struct {
 	Cancelled bool
 
 	// Received has the events that were delivered for it, in their order, and Taken says how many of them the code has
-	// taken.
+	// taken. Conditions of coroutines that depend on steps and waits use Done instead.
 	Received []Event
 	Taken    int
-	created  *Event // the event that created it; nil if it is new
+
+	s       *scheduler
+	created *Event // the event that created it; nil if it is new
+	remote  bool   // the server executes it after an attempt here
+	marked  bool
+	resting bool // it is not tried again in this invocation
 }
 
-// Result is the result of an inline operation: an output, or an error as the function contract describes it.
+// Result is what came of an inline operation: an output, or an error as the function contract describes it. If it has
+// neither, the operation is tried again.
 type Result struct {
-	Output  json.RawMessage
-	Error   json.RawMessage // nil if it succeeded
-	EndedAt time.Time
+	Output json.RawMessage
+	Error  json.RawMessage // nil if it succeeded
+	// Failed has the attempts that were not the last.
+	Failed             []Attempt
+	StartedAt, EndedAt time.Time
 	// Stored is what it wrote to the run's store, by key.
 	Stored map[string]json.RawMessage
+	// Err ends the invocation; nothing is recorded.
+	Err error
 }
 
-// Done reports whether something was delivered for the operation.
-func (o *Operation) Done() bool { return len(o.Received) > 0 }
+// Attempt is a failed attempt that was not the last.
+type Attempt struct {
+	Error              json.RawMessage
+	StartedAt, EndedAt time.Time
+	// Pause is how long after its end the next attempt may begin.
+	Pause time.Duration
+}
+
+// inMilliseconds returns the time as the log keeps it.
+func inMilliseconds(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 func (o *Operation) key() key { return key{o.Kind.space(), o.ID} }
 
-// Divergence says that the code of a workflow does not fit the log of the run: the code has changed since the log was
-// written. Nothing that the code asked for afterwards was written or begun.
-type Divergence struct {
-	// Agreed is the last event in the log that the code asked for; nil if there is none.
-	Agreed *Event
-	// Log is what the log has and the code did not ask for; nil if Code is of an existing operation.
-	Log *Event
-	// Code is what the code asks for; nil if it asks for nothing more.
-	Code *Operation
+// Done reports whether something was delivered for the operation. Conditions of coroutines that depend on steps and
+// waits must use it, so that it is known what the workflow waits for.
+func (o *Operation) Done() bool {
+	if o.s != nil && o.s.tracked != nil {
+		o.s.tracked(o)
+	}
+	return o.isDone()
 }
 
-// Error returns a text that names both lines of code.
-func (d *Divergence) Error() string {
-	var b strings.Builder
-	b.WriteString("the workflow no longer fits the log of the run; nothing was written\n")
-	line := func(what string, e *Event) {
-		fmt.Fprintf(&b, "\n  %-14s #%d  %s  %s  %s", what, e.Seq, e.Type, e.ID, e.Data.Place)
-	}
-	if d.Agreed != nil {
-		line("agreed up to", d.Agreed)
-	}
-	if d.Log != nil {
-		line("the log has", d.Log)
-	}
-	if d.Code != nil {
-		fmt.Fprintf(&b, "\n  %-14s %s  %s  %s", "the code asks", d.Code.Kind, d.Code.ID, d.Code.Place)
-	} else {
-		fmt.Fprintf(&b, "\n  %-14s nothing more", "the code asks")
-	}
-	return b.String()
-}
+// IsRemote reports whether the server executes the operation, so that the server has to be asked to cancel it.
+func (o *Operation) IsRemote() bool { return o.Execute == nil || o.remote || o.created != nil }
+
+func (o *Operation) isDone() bool { return len(o.Received) > 0 }
 
 // history is what the log has created, and how much of it the code has asked for.
 type history struct {
@@ -91,7 +96,8 @@ type history struct {
 	settled map[key]int64 // position of the event
 	// unclaimed has the events whose operation the code has not asked for yet, in the order of the log.
 	unclaimed []*Event
-	open      map[string]bool // inline operations that were in progress at some write
+	open      map[string]bool    // inline operations that were in progress at some write
+	failed    map[string][]Event // failed attempts of steps that are tried again
 	agreed    *Event
 
 	stored   map[string]*Event // writes to the store, by their step
@@ -100,8 +106,8 @@ type history struct {
 
 func newHistory() *history {
 	return &history{
-		created: map[key]*Event{}, settled: map[key]int64{}, stored: map[string]*Event{},
-		children: map[string]string{}, open: map[string]bool{},
+		created: map[key]*Event{}, settled: map[key]int64{}, open: map[string]bool{}, failed: map[string][]Event{},
+		stored: map[string]*Event{}, children: map[string]string{},
 	}
 }
 
@@ -111,6 +117,9 @@ func (h *history) add(e Event) {
 		h.open[id] = true
 	}
 	h.note(e)
+	if e.Type == "step_retrying" {
+		h.failed[e.ID] = append(h.failed[e.ID], e)
+	}
 	space, ok := creates[e.Type]
 	if k := (key{space, e.ID}); ok && h.created[k] == nil {
 		h.created[k] = &e
@@ -122,7 +131,10 @@ func (h *history) add(e Event) {
 
 // match compares what the code asked for at one rest with the log, and returns what is new. Later reports whether the log
 // has results of inline operations that were recorded later. Match returns a *Divergence if code and log disagree.
-func (h *history) match(asked []*Operation, later bool) (fresh []*Operation, err error) {
+// Compare compares the inputs.
+func (h *history) match(
+	asked []*Operation, later bool, compare func(*Operation, *Event) error,
+) (fresh []*Operation, err error) {
 	known := 0
 	for _, op := range asked {
 		e := h.created[op.key()]
@@ -133,8 +145,11 @@ func (h *history) match(asked []*Operation, later bool) (fresh []*Operation, err
 		if !fits(op, e) {
 			return nil, &Divergence{Agreed: h.agreed, Log: e, Code: op}
 		}
+		if err := compare(op, e); err != nil {
+			return nil, err
+		}
 		op.created, h.agreed = e, e
-		h.unclaimed = slices.DeleteFunc(h.unclaimed, func(u *Event) bool { return u == e })
+		h.claim(e)
 		known++
 	}
 	// What was asked for at one rest is written at once. So idempotent commands were written if anything is in the log
@@ -144,11 +159,20 @@ func (h *history) match(asked []*Operation, later bool) (fresh []*Operation, err
 		return op.Kind.idempotent() && (written || h.settled[op.key()] > 0)
 	})
 	for _, op := range fresh {
-		if len(h.unclaimed) > 0 && !(op.Kind == KindInline && h.open[op.ID]) {
+		if len(h.unclaimed) > 0 && !(op.Kind.space() == "step" && h.open[op.ID]) {
 			return nil, &Divergence{Agreed: h.agreed, Log: h.unclaimed[0], Code: op}
 		}
 	}
 	return fresh, nil
+}
+
+// claim removes an event from those that nobody has asked for. It is usually the first of them.
+func (h *history) claim(e *Event) {
+	if i := slices.Index(h.unclaimed, e); i == 0 {
+		h.unclaimed = h.unclaimed[1:]
+	} else if i > 0 {
+		h.unclaimed = slices.Delete(h.unclaimed, i, i+1)
+	}
 }
 
 // fits reports whether an operation is the one that the event created.

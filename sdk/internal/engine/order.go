@@ -9,7 +9,7 @@ type order struct {
 
 // add appends events of the log that are delivered.
 func (o *order) add(e Event) {
-	if e.Data.Recorded != nil {
+	if e.Data.IsRecorded() {
 		o.recorded = append(o.recorded, e)
 	} else {
 		o.world = append(o.world, e)
@@ -19,7 +19,7 @@ func (o *order) add(e Event) {
 // next returns the next event to deliver, or false if all have been delivered.
 func (o *order) next() (e Event, ok bool) {
 	switch {
-	case len(o.recorded) > 0 && (len(o.world) == 0 || o.world[0].Seq > o.recorded[0].Data.Recorded.Seen):
+	case len(o.recorded) > 0 && (len(o.world) == 0 || o.world[0].Seq > o.recorded[0].Data.Seen):
 		e, o.recorded = o.recorded[0], o.recorded[1:]
 	case len(o.world) > 0:
 		e, o.world = o.world[0], o.world[1:]

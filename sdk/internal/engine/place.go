@@ -12,12 +12,17 @@ type MisuseError struct {
 	// Used is where it was used, Started where its coroutine was started, and Inner where the coroutine was started that
 	// used it; each as file:line.
 	Used, Started, Inner string
-	// Foreign is set if the user is no coroutine of the workflow.
-	Foreign bool
+	// Foreign is set if the user is no coroutine of the workflow, and Inline if it is an inline step, which was asked for at
+	// Inner.
+	Foreign, Inline bool
 }
 
 // Error implements error.
 func (e *MisuseError) Error() string {
+	if e.Inline {
+		return fmt.Sprintf("%s: the W of the function started at %s was used inside the inline step at %s;"+
+			" a step cannot ask for anything: let it return, and ask for the rest in the workflow", e.Used, e.Started, e.Inner)
+	}
 	if e.Foreign {
 		return fmt.Sprintf("%s: the W of the function started at %s was used in another goroutine;"+
 			" start a coroutine with stepwell.Go, or use the step's context", e.Used, e.Started)

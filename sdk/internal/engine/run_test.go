@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -21,16 +23,28 @@ type (
 		result   Result
 		recorded Recorded
 	}
+	// retry records a failed attempt. If it is inline, a later invocation makes the next one, otherwise the server.
+	retry struct {
+		id, name string
+		inline   bool
+	}
 )
 
 // run is a run with a log, and what a server does with it.
 type run struct {
 	log  []Event
-	open []key // steps, waits and hooks that may get a result
+	open []key // steps, waits and hooks that may get a result, and inline operations that are tried again later
+
+	// told is the position up to which the last acknowledged invocation knew the log, and await what it waits for.
+	told    int64
+	await   *Await
+	fired   bool            // the time of a failed inline operation has come since
+	pausing map[string]bool // failed inline operations whose time has not come
+	attempt int
 }
 
 func newRun() *run {
-	r := &run{}
+	r := &run{pausing: map[string]bool{}, attempt: 1, fired: true}
 	r.append(Event{Type: "run_created"})
 	return r
 }
@@ -44,27 +58,83 @@ func (r *run) append(e Event) Event {
 
 // apply writes an answer. Commands of existing operations change nothing.
 func (r *run) apply(a Answer) {
-	for i, command := range a.Commands {
-		var open []string
-		if i == 0 {
-			open = a.Open
-		}
+	before := len(r.log)
+	for _, command := range a.Commands {
 		switch c := command.(type) {
 		case runStep:
-			r.create("step", Event{Type: "step_created", ID: c.id, Data: Data{StepName: c.name, Open: open}})
+			r.create("step", Event{Type: "step_created", ID: c.id, Data: Data{StepName: c.name}})
 		case wait:
-			r.create("wait", Event{Type: "wait_created", ID: c.id, Data: Data{Open: open}})
+			r.create("wait", Event{Type: "wait_created", ID: c.id})
 		case hook:
-			r.create("hook", Event{Type: "hook_created", ID: c.id, Data: Data{Open: open}})
+			r.create("hook", Event{Type: "hook_created", ID: c.id})
 		case record:
-			if !r.has("step_created", c.id) {
-				r.append(Event{Type: "step_created", ID: c.id, Data: Data{StepName: c.name, Open: open}})
-				r.append(Event{Type: "step_completed", ID: c.id, Payload: c.result.Output, Data: Data{Recorded: &c.recorded}})
-			}
+			r.record(c)
+		case retry:
+			r.retry(c)
 		default:
 			panic(fmt.Sprintf("unknown command %T", c))
 		}
 	}
+	if len(r.log) > before {
+		r.log[before].Data.Open = a.Open
+	}
+}
+
+func (r *run) record(c record) {
+	if r.ended(c.id) {
+		return
+	}
+	if !r.has("step_created", c.id) {
+		r.append(Event{Type: "step_created", ID: c.id, Data: Data{StepName: c.name}})
+	}
+	delete(r.pausing, c.id)
+	r.open = slices.DeleteFunc(r.open, func(k key) bool { return k == key{"retry", c.id} })
+	r.append(Event{Type: "step_completed", ID: c.id, Payload: c.result.Output, Data: Data{Recorded: c.recorded}})
+}
+
+func (r *run) retry(c retry) {
+	if r.ended(c.id) || !c.inline && r.has("step_created", c.id) {
+		return
+	}
+	if !c.inline {
+		r.create("step", Event{Type: "step_created", ID: c.id, Data: Data{StepName: c.name}})
+	} else if !r.has("step_created", c.id) {
+		r.append(Event{Type: "step_created", ID: c.id, Data: Data{StepName: c.name}})
+	}
+	r.append(Event{Type: "step_retrying", ID: c.id})
+	if c.inline && !slices.Contains(r.open, key{"retry", c.id}) {
+		r.pausing[c.id] = true
+		r.open = append(r.open, key{"retry", c.id})
+	}
+}
+
+func (r *run) ended(step string) bool { return r.has("step_completed", step) }
+
+// acknowledge ends an invocation that knew the log up to a position.
+func (r *run) acknowledge(a Answer, told int64) {
+	r.apply(a)
+	r.told, r.await, r.attempt = told, a.Await, 1
+}
+
+// isWanted reports whether the server invokes the run.
+func (r *run) isWanted() bool {
+	if r.fired || r.attempt > 1 {
+		return true
+	}
+	ended := func(ref string) bool {
+		space, id, _ := strings.Cut(ref, ":")
+		return !slices.Contains(r.open, key{space, id})
+	}
+	if r.await != nil && (slices.ContainsFunc(r.await.Any, ended) ||
+		slices.ContainsFunc(r.await.All, func(all []string) bool {
+			return !slices.ContainsFunc(all, func(ref string) bool { return !ended(ref) })
+		})) {
+		return true
+	}
+	return slices.ContainsFunc(r.log[r.told:], func(e Event) bool {
+		_, news := results[e.Type]
+		return e.Type == "hook_received" || news && r.await == nil
+	})
 }
 
 func (r *run) create(space string, e Event) {
@@ -85,6 +155,12 @@ func (r *run) happen(random *rand.Rand) bool {
 	}
 	i := random.IntN(len(r.open))
 	k := r.open[i]
+	if k.space == "retry" {
+		r.open = slices.Delete(r.open, i, i+1)
+		delete(r.pausing, k.id)
+		r.fired = true
+		return true
+	}
 	e := Event{ID: k.id, Payload: json.RawMessage(strconv.Itoa(random.IntN(100)))}
 	e.Type = map[string]string{"step": "step_completed", "wait": "wait_completed", "hook": "hook_received"}[k.space]
 	r.append(e)
@@ -107,14 +183,14 @@ func (r *run) count(eventType, id string) (n int) {
 type program []instruction
 
 type instruction struct {
-	do      string // inline, step, wait, hook, race, spawn, peek
+	do      string // inline, step, wait, hook, race, both, spawn, peek
 	name    string
 	program program // of a spawned coroutine, or of the branch that is taken if the first racer wins
 }
 
 // randomProgram returns a program of up to n instructions on each level.
 func randomProgram(random *rand.Rand, n, depth int) (p program) {
-	kinds := []string{"inline", "inline", "step", "wait", "hook", "peek"}
+	kinds := []string{"inline", "inline", "step", "step", "wait", "hook", "peek", "both"}
 	if depth > 0 {
 		kinds = append(kinds, "spawn", "spawn", "race")
 	}
@@ -128,11 +204,14 @@ func randomProgram(random *rand.Rand, n, depth int) (p program) {
 	return p
 }
 
-// execution is one invocation of a program. The trace is everything that its code has observed, in order.
+// execution is a workflow that executes a program, in one invocation or several. The trace is everything that its code has
+// observed, in order.
 type execution struct {
 	e     *Engine
+	r     *run
 	trace []string
-	tick  func() // called when an inline operation executes
+	// executed counts the executions of inline operations, of all executions of a run.
+	executed *atomic.Int64
 }
 
 func (x *execution) saw(format string, args ...any) {
@@ -148,16 +227,20 @@ func (x *execution) run(c *Coroutine, p program) {
 			c.Go(i.name, "test", func(c *Coroutine) { x.run(c, i.program) })
 		case "race":
 			a, b := x.ask(c, "step", i.name), x.ask(c, "inline", i.name)
-			c.Await(func() bool { return len(a.Received)+len(b.Received) > 0 })
-			if len(a.Received) > 0 {
+			c.Await(func() bool { return a.Done() || b.Done() })
+			if a.Done() {
 				x.saw("%s: %s won", c.Scope.Path(), a.ID)
 				x.run(c, i.program)
 			} else {
 				x.saw("%s: %s won", c.Scope.Path(), b.ID)
 			}
+		case "both":
+			a, b := x.ask(c, "step", i.name), x.ask(c, "wait", i.name)
+			c.AwaitAll([]func() bool{a.Done, b.Done})
+			x.saw("%s: %s and %s ended", c.Scope.Path(), a.ID, b.ID)
 		default:
 			op := x.ask(c, i.do, i.name)
-			c.Await(func() bool { return len(op.Received) > 0 })
+			c.Await(op.Done)
 			x.saw("%s: %s is %s", c.Scope.Path(), op.ID, op.Received[0].Payload)
 		}
 	}
@@ -168,14 +251,20 @@ func (x *execution) ask(c *Coroutine, kind, name string) *Operation {
 	op := &Operation{ID: id, Name: name, Place: "test"}
 	switch kind {
 	case "inline":
-		op.Kind = KindInline
-		op.Execute = func(context.Context) Result {
-			x.tick()
-			return Result{Output: json.RawMessage(strconv.Quote(id))}
+		op.Kind, op.Durable = KindInline, name == "a"
+		op.Ready = func([]Event) Readiness {
+			ready := Readiness{Later: x.r.pausing[id], NextInvocation: name == "b"}
+			if x.r.attempt > 1 {
+				ready.Mark = retry{id, name, true}
+			}
+			return ready
 		}
-		op.Record = func(r Result, seen Recorded) any { return record{id, name, r, seen} }
+		x.inline(op)
 	case "step":
 		op.Kind, op.Command = KindStep, runStep{id, name}
+		if x.r.attempt == 1 && name != "c" {
+			x.inline(op)
+		}
 	case "wait":
 		op.Kind, op.Command = KindWait, wait{id}
 	case "hook":
@@ -185,12 +274,28 @@ func (x *execution) ask(c *Coroutine, kind, name string) *Operation {
 	return op
 }
 
+// inline makes an operation one that is executed inline. One of four attempts fails.
+func (x *execution) inline(op *Operation) {
+	op.Execute = func(context.Context) Result {
+		n := x.executed.Add(1)
+		at := time.Unix(n, 0)
+		if n%4 == 0 {
+			return Result{Failed: []Attempt{{StartedAt: at, EndedAt: at}}}
+		}
+		return Result{Output: json.RawMessage(strconv.FormatInt(n, 10)), StartedAt: at, EndedAt: at}
+	}
+	op.Record = func(r Result, seen Recorded) any { return record{op.ID, op.Name, r, seen} }
+	op.Retry = func(Attempt) any { return retry{op.ID, op.Name, op.Kind == KindInline} }
+}
+
 // committer is a host that writes to a run, while other things happen to it.
 type committer struct {
 	r      *run
 	random *rand.Rand
 	// dieAfter is the number of commits after which the process dies; negative: never.
 	dieAfter int
+	// committed is called after each commit.
+	committed func()
 }
 
 var errDied = fmt.Errorf("the process has died")
@@ -204,48 +309,133 @@ func (h *committer) Commit(_ context.Context, a Answer, after int64) ([]Event, e
 		h.r.happen(h.random)
 	}
 	h.r.apply(a)
+	h.committed()
 	return slices.Clone(h.r.log[after:]), nil
 }
 
-// TestReplayIsAFunctionOfTheLog runs random programs with random histories, divided into invocations at random. Calls
-// are doubled, answers get lost, processes die between commits, and things happen during the calls. Each invocation must
-// observe what the one before has observed and written, in the same order, and the run must end.
+// history plays the run of a program with random faults.
+type player struct {
+	t       *testing.T
+	random  *rand.Rand
+	program program
+	r       *run
+	counter atomic.Int64
+	written []string // what was observed by code whose effects are in the log
+	kept    *execution
+	warm    int
+}
+
+// TestReplayIsAFunctionOfTheLog runs random programs with random histories, divided into invocations at random. They are
+// cold or warm, and write each result or batches. Calls are doubled, answers get lost, processes die between commits,
+// and things happen during the calls. Attempts of inline operations fail. Each invocation must observe what the one
+// before has observed and written, in the same order, and the run must end, though it is invoked only for what it says
+// that it waits for.
 func TestReplayIsAFunctionOfTheLog(t *testing.T) {
 	t.Parallel()
+	warm := 0
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		p := randomProgram(random, 4, 2)
-		r := newRun()
-		var written []string // observed by an invocation whose answer is in the log
-		for n := 0; ; n++ {
-			if n > 300 {
-				t.Fatalf("seed %d: the run does not end", seed)
+		p := &player{t: t, random: random, program: randomProgram(random, 4, 2), r: newRun()}
+		for n := 0; !p.invoke(seed); n++ {
+			if n > 400 {
+				t.Fatalf("seed %d: the run does not end\nprogram %v\nlog %v", seed, p.program, p.r.log)
 			}
-			h := &committer{r: r, random: random, dieAfter: random.IntN(4) - 1}
-			var host Host = h
-			if random.IntN(2) == 0 {
-				host = nil
+			for p.r.happen(random) && (random.IntN(2) == 0 || !p.r.isWanted()) {
 			}
-			x := &execution{e: New(slices.Clone(r.log), host), tick: func() {}}
-			a, done, err := x.e.Run(t.Context(), "test", func(c *Coroutine) { x.run(c, p) })
-			if err != nil && err != errDied { //nolint:errorlint // it is returned as it is
-				t.Fatalf("seed %d, invocation %d: %v\nprogram %v\nlog %v", seed, n, err, p, r.log)
+			if !p.r.isWanted() {
+				t.Fatalf("seed %d: nothing wakes the run\nprogram %v\nawait %v\nlog %v", seed, p.program, p.r.await, p.r.log)
 			}
-			if short := min(len(written), len(x.trace)); !slices.Equal(written[:short], x.trace[:short]) ||
-				err == nil && len(x.trace) < len(written) {
-				t.Fatalf("seed %d, invocation %d observed\n%q\nafter\n%q\nlog %v", seed, n, x.trace, written, r.log)
-			}
-			if err == nil && random.IntN(3) > 0 { // otherwise the answer is lost
-				if random.IntN(2) == 0 {
-					r.happen(random) // during the call
-				}
-				r.apply(a)
-				written = x.trace
-				if done {
-					break
-				}
-			}
-			r.happen(random)
 		}
+		warm += p.warm
+	}
+	if warm < 1000 {
+		t.Errorf("only %d invocations were warm", warm)
+	}
+}
+
+// invoke invokes the run, and reports whether it has ended.
+func (p *player) invoke(seed uint64) bool {
+	x := p.execution()
+	p.r.fired = false
+	var err error
+	h := &committer{r: p.r, random: p.random, dieAfter: p.random.IntN(4) - 1}
+	h.committed = func() { p.written = slices.Clone(x.trace) }
+	x.e.Host, x.e.Batch = h, p.random.IntN(2) == 0
+	if p.random.IntN(3) == 0 {
+		x.e.Host = nil
+	}
+	if p.random.IntN(4) == 0 { // the call is doubled, and the other answer is lost
+		twin := p.cold()
+		defer twin.e.Close()
+		_, _, err = twin.e.Advance(p.t.Context())
+		p.check(seed, twin, err)
+	}
+	a, done, err := x.e.Advance(p.t.Context())
+	p.check(seed, x, err)
+	told := x.e.Last()
+	if err != nil || p.random.IntN(3) == 0 { // the answer is lost
+		p.r.attempt++
+		if err != nil || p.random.IntN(2) == 0 {
+			x.e.Close()
+		} else {
+			p.keep(x) // what it has in memory is stale now
+		}
+		return false
+	}
+	if p.random.IntN(2) == 0 {
+		p.r.happen(p.random) // during the call
+	}
+	p.r.acknowledge(a, told)
+	p.written = slices.Clone(x.trace)
+	if done {
+		x.e.Close()
+		p.keep(nil)
+		return true
+	}
+	p.keep(x)
+	return false
+}
+
+// keep keeps an execution in memory.
+func (p *player) keep(x *execution) {
+	if p.kept != nil && p.kept != x {
+		p.kept.e.Close()
+	}
+	if p.kept = x; x != nil && !x.e.CanResume() {
+		x.e.Close()
+		p.kept = nil
+	}
+}
+
+// execution returns the execution that the next invocation goes on with: the one in memory, if it can, or a new one.
+func (p *player) execution() *execution {
+	x := p.kept
+	if x == nil || p.random.IntN(3) == 0 {
+		return p.cold()
+	}
+	p.kept = nil
+	if err := x.e.Resume(slices.Clone(p.r.log[x.e.Last():])); err != nil {
+		x.e.Close()
+		return p.cold()
+	}
+	p.warm++
+	return x
+}
+
+func (p *player) cold() *execution {
+	x := &execution{e: New(slices.Clone(p.r.log), Config{}), r: p.r, executed: &p.counter}
+	x.e.Begin("test", func(c *Coroutine) { x.run(c, p.program) })
+	return x
+}
+
+// check checks that an execution has observed what is in the log.
+func (p *player) check(seed uint64, x *execution, err error) {
+	p.t.Helper()
+	if err != nil && err != errDied { //nolint:errorlint // it is returned as it is
+		p.t.Fatalf("seed %d: %v\nprogram %v\nlog %v", seed, err, p.program, p.r.log)
+	}
+	if short := min(len(p.written), len(x.trace)); !slices.Equal(p.written[:short], x.trace[:short]) ||
+		err == nil && len(x.trace) < len(p.written) {
+		p.t.Fatalf("seed %d observed\n%q\nafter\n%q\nlog %v", seed, x.trace, p.written, p.r.log)
 	}
 }

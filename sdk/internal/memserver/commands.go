@@ -18,6 +18,7 @@ type command struct {
 	more
 	Error          json.RawMessage `json:"error"`
 	Seen           int64           `json:"seen"`
+	StartedAt      time.Time       `json:"startedAt"`
 	EndedAt        time.Time       `json:"endedAt"`
 	At             string          `json:"at"`
 	For, Until     string

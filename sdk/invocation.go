@@ -1,0 +1,253 @@
+package stepwell
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+)
+
+// serving is how an app serves calls.
+type serving struct {
+	server string
+	http   *http.Client
+	signed bool // calls are verified
+	strict bool
+	// process names this process in hints to the server.
+	process  string
+	kept     keptRuns
+	underWay *callsUnderWay
+	slow     func(stack string) // is told of slow workflows; nil for nobody
+	// pauses is how long attempts of an inline step may be apart in one call, all in all.
+	pauses      time.Duration
+	aroundSteps []func(context.Context, StepInfo, func(context.Context) error) error
+	aroundTurns []func(context.Context, TurnInfo, func(context.Context) error) error
+}
+
+func newServing() serving {
+	return serving{
+		server: os.Getenv("STEPWELL_URL"), http: http.DefaultClient, process: rand.Text(), pauses: time.Second,
+		underWay: &callsUnderWay{by: map[callID]*sharedCall{}},
+		kept: keptRuns{
+			runs: 1000, bytes: 64 << 20, age: time.Minute, now: time.Now, //nolint:forbidigo // the age is real time
+			byRun: map[string]*list.Element{}, order: list.New(),
+		},
+	}
+}
+
+// StrictInputs makes it an error if a workflow asks for a step with another input than its log has. It is for tests and
+// checks of replays; in production the difference is only logged.
+func StrictInputs() AppOption { return func(a *App) { a.serving.strict = true } }
+
+// execution is a workflow of a run, in one call or several.
+type execution struct {
+	definition Definition
+	turn       *turn
+	output     json.RawMessage
+	failed     error
+	warm       bool
+}
+
+// errNotKept asks the server for the whole log.
+var errNotKept = errors.New("the run is not kept")
+
+// codes of errors that hold a run.
+const (
+	codePanic       = "panic"
+	codeMisuse      = "misuse"
+	codeDiverged    = "diverged"
+	codeUnsupported = "unsupported"
+	codeHeld        = "held"
+)
+
+// required are the features that a server must have.
+var required = []string{"seen", "at"}
+
+// features are those that the SDK uses, except those that matter only during a call.
+var features = []string{
+	"seen", "at", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox",
+}
+
+// invoke runs the workflow as far as it goes. An error means that the run is held: nothing is recorded.
+func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
+	d, ok := a.workflows[c.Run.Workflow]
+	if !ok {
+		return answer{}, &failure{Message: fmt.Sprintf("app %s has no workflow %q", a.name, c.Run.Workflow), Code: "unknown_workflow"}
+	}
+	missing := slices.DeleteFunc(slices.Clone(required), func(f string) bool { return slices.Contains(c.Server.Features, f) })
+	if len(missing) > 0 {
+		return answer{}, &failure{Code: codeUnsupported, Message: fmt.Sprintf(
+			"the server does not offer %s, which this SDK needs: upgrade the server", strings.Join(missing, ", "))}
+	}
+	ctx, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	host := a.newHost(c, lost)
+	if c.After > 0 {
+		if host == nil {
+			return answer{}, &failure{Code: codeUnsupported, Message: "the log is longer than the call: set STEPWELL_URL, " +
+				"so that the rest can be read"}
+		}
+		rest, err := host.read(ctx, c.After)
+		if err != nil {
+			return answer{}, fmt.Errorf("read the log: %w", err)
+		}
+		c.Events = append(c.Events, rest...)
+	}
+	x, err := a.execution(d, c)
+	if err != nil {
+		return answer{}, err
+	}
+	x.begin(ctx, c, host)
+	info := TurnInfo{x.turn.info, c.Attempt, len(c.Events), x.warm}
+	err = around(ctx, info, a.serving.aroundTurns, func(ctx context.Context) (err error) {
+		got, err = x.advance(ctx, c)
+		return err
+	})
+	if err != nil || got.Keep == nil {
+		x.turn.engine.Close()
+	} else {
+		a.serving.kept.put(c.Run.ID, x)
+	}
+	return got, err
+}
+
+// execution returns the execution that a call goes on with: one that is kept, or a new one.
+func (a *App) execution(d Definition, c call) (*execution, error) {
+	kept := a.serving.kept.take(c.Run.ID)
+	if c.Since == 0 {
+		if kept != nil {
+			kept.turn.engine.Close()
+		}
+		return a.newExecution(d, c), nil
+	}
+	if kept == nil {
+		return nil, errNotKept
+	}
+	e := kept.turn.engine
+	if c.Keep != a.serving.process || c.Since != e.Last() || e.Resume(c.Events) != nil {
+		e.Close()
+		return nil, errNotKept
+	}
+	kept.warm = true
+	return kept, nil
+}
+
+func (a *App) newExecution(d Definition, c call) *execution {
+	x := &execution{definition: d}
+	logger := a.logger.With("run", c.Run.ID, "workflow", c.Run.Workflow)
+	e := engine.New(c.Events, engine.Config{
+		Batch: d.options.batch, Strict: a.serving.strict,
+		Differs: func(op *engine.Operation, logged engine.Event) {
+			logger.Warn("the input of a step is not the one in the log: make it from the workflow's input and results only",
+				"step", op.ID, "place", op.Place, "log", string(logged.Payload), "code", string(op.Input))
+		},
+		Slow: func(place string, stack []byte) {
+			logger.Warn("the workflow has run for a second without waiting: put work into steps", "started", place,
+				"stack", string(stack))
+			if a.serving.slow != nil {
+				a.serving.slow(string(stack))
+			}
+		},
+	})
+	x.turn = newTurn(e, a, c)
+	if x.turn.offers("heard") {
+		e.SetHeard(c.Heard)
+	}
+	e.Begin(d.name, func(co *engine.Coroutine) {
+		root := &W{turn: x.turn, co: co, scope: x.turn.root}
+		x.output, x.failed = d.workflow(root, c.Run.Input)
+		root.end(x.failed)
+	})
+	return x
+}
+
+// begin prepares an execution for a call.
+func (x *execution) begin(ctx context.Context, c call, host *callHost) {
+	t := x.turn
+	t.attempt, t.features, t.hooksURL = c.Attempt, c.Server.Features, c.HooksURL
+	t.deadline, _ = ctx.Deadline()
+	t.engine.Host = nil
+	if host != nil && t.offers("commands") {
+		t.engine.Host = host
+	}
+}
+
+// advance executes the workflow as far as it goes.
+func (x *execution) advance(ctx context.Context, c call) (answer, error) {
+	t := x.turn
+	got, done, err := t.engine.Advance(ctx)
+	if err != nil {
+		return x.stopped(c, err)
+	}
+	out := answer{Commands: orEmpty(got.Commands), Open: got.Open}
+	if done {
+		if h := (*heldError)(nil); errors.As(x.failed, &h) {
+			f := encodeError(x.failed)
+			f.Code = cmp.Or(f.Code, codeHeld)
+			return answer{}, &f
+		}
+		out.Commands = append(out.Commands, t.ending(x.output, x.failed))
+		return out, nil
+	}
+	if t.offers("await") {
+		out.Await = got.Await
+	}
+	if k := &t.app.serving.kept; t.offers("keep") && k.runs > 0 && t.engine.CanResume() {
+		out.Keep = &keepHint{t.engine.Last(), t.app.serving.process, min(k.age, longestKeep).String()}
+	}
+	return out, nil
+}
+
+// stopped returns what a call is answered that could not go on.
+func (x *execution) stopped(c call, err error) (answer, error) {
+	if d := (*engine.Divergence)(nil); errors.As(err, &d) {
+		d.Run, d.Deployment = c.Run.ID, c.Run.Deployment
+		return answer{}, &failure{Message: d.Error(), Code: codeDiverged}
+	}
+	if m := (*engine.MisuseError)(nil); errors.As(err, &m) {
+		return answer{}, &failure{Message: m.Error(), Code: codeMisuse}
+	}
+	if errors.Is(err, engine.ErrStale) {
+		return answer{}, errStale
+	}
+	p := (*engine.Panic)(nil)
+	if !errors.As(err, &p) {
+		return answer{}, err
+	}
+	f := panicFailure(p.Value, p.Stack)
+	if x.definition.options.failRuns {
+		return answer{Commands: []any{x.turn.ending(nil, &f)}}, nil
+	}
+	return answer{}, &f
+}
+
+// keepHint tells the server that this process can go on with the events after a position.
+type keepHint struct {
+	Seq int64  `json:"seq"`
+	By  string `json:"by"`
+	For string `json:"for"`
+}
+
+// longestKeep is the longest time that the server takes as a hint.
+const longestKeep = 5 * time.Minute
+
+// ending returns the command that ends the run.
+func (t *turn) ending(output json.RawMessage, err error) any {
+	if t.endsCancelled(err) {
+		return map[string]any{"type": "cancelled"}
+	}
+	if err != nil {
+		return map[string]any{"type": "fail", "error": encodeError(err)}
+	}
+	return map[string]any{"type": "complete", "output": output}
+}
