@@ -134,13 +134,16 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, cut_off, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version`
+	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version,
+	CASE work WHEN 'run' THEN coalesce((SELECT w.seen_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
+		AS heard`
 
 // columns are the destinations of [deliveryColumns].
 func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
 		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL, &d.SpecVersion,
+		&d.Heard,
 	}
 }
 
@@ -442,6 +445,13 @@ const keepSQL = `UPDATE messages SET due_at = now() + $2, again = again OR $3 WH
 func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pg.NewPool(pool).Exec(ctx, extendSQL, handle, d)
 	return wrap("extend lease", err)
+}
+
+// noteHeard notes that the function of run $1 knows the log up to the position $2.
+func noteHeard(runID entities.RunID, seq int64) pg.Write {
+	return pg.Write{What: "note what the function knows", SQL: `
+		INSERT INTO run_wakes AS w (run_id, seen_seq) SELECT $1::text, $2::bigint WHERE true`, Rest: `
+		ON CONFLICT (run_id) DO UPDATE SET seen_seq = greatest(w.seen_seq, excluded.seen_seq)`, Args: []any{runID, seq}}
 }
 
 // endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the

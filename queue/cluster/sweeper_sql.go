@@ -185,7 +185,10 @@ func clearStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stran
 		ids[i] = string(s.ID)
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE run_wakes SET stranded_at = NULL, reason = '' WHERE run_id = ANY($1) AND NOT run_id = ANY($2)`, known, ids)
+		UPDATE run_wakes SET stranded_at = NULL, reason = '' WHERE run_id = ANY (ARRAY(
+			SELECT run_id FROM run_wakes WHERE run_id = ANY($1) AND NOT run_id = ANY($2)
+			ORDER BY run_id FOR UPDATE -- in the order of those who commit several runs together
+		))`, known, ids)
 	return wrap("clear stranded runs", err)
 }
 

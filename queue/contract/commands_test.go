@@ -232,6 +232,8 @@ func TestPlanReadsAnswers(t *testing.T) {
 		`{"command":[]}`:     {wrong: "command: unknown field"},
 		`{"commands":[]} {}`: {wrong: "not JSON"},
 		`{"open":["a","b"]}`: {},
+		`{"seen":7}`:         {},
+		`{"seen":-7}`:        {wrong: "seen -7 is not the position"},
 		`{"open":["a b"]}`:   {wrong: `open: id "a b" has`},
 		`{"open":"a"}`:       {wrong: "open: want a list"},
 		`{"open":[` + strings.Repeat(`"a",`, MaxCommands) + `"a"]}`: {wrong: "open: 1001 steps; the limit is 1000"},
