@@ -2,7 +2,7 @@
 // the server sends, and the commands in the function's answer. docs/function-contract.md describes them for authors of
 // functions.
 //
-// It imports packages entities, entities/strictjson and eventlog.
+// It imports packages of entities, and eventlog.
 package contract
 
 import (
