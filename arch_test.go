@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	},
 	"queue/condition":    {"entities", "entities/share", "entities/store"},
 	"queue/continuation": {"entities", "entities/codec", "entities/message"},
-	"queue/contract":     {"entities", "entities/strictjson", "entities/webhook", "eventlog"},
+	"queue/contract":     {"entities", "entities/message", "entities/strictjson", "entities/webhook", "eventlog"},
 	"queue/egress":       {},
 	"queue/engine": and(data, "entities/admin", "entities/message", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress"),

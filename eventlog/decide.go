@@ -22,6 +22,9 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if r.Once && f.isRecorded(r) {
 		return nil, f.checkRepeat(r)
 	}
+	if r.Inline && r.Type == entities.EventStepRetrying && f.awaitsRetry(r, at) {
+		return nil, errRepeated
+	}
 	if r.createsStep() {
 		return f.createAndStartStep(r, at)
 	}
@@ -38,6 +41,15 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 // depends on more than statuses.
 func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error) {
 	e := f.newEvent(r, at)
+	if r.First != nil {
+		return withFirstAttempt(e, *r.First), nil
+	}
+	if r.Inline && f.lacksStart(r) {
+		started := f.newEvent(r, at)
+		started.Type, started.Payload, started.Data = entities.EventStepStarted, nil, entities.EventData{StepName: r.Data.StepName}
+		e.Seq++
+		return []entities.Event{started, e}, nil
+	}
 	switch r.Type {
 	case entities.EventRunStarted:
 		return []entities.Event{startedEvent(r, e.Seq, at)}, nil
@@ -59,6 +71,32 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 	default: // the tables are enough
 	}
 	return []entities.Event{e}, nil
+}
+
+// withFirstAttempt returns a step_created and the events of the attempt that the function has made.
+func withFirstAttempt(created entities.Event, first FirstAttempt) []entities.Event {
+	started, ended := created, created
+	started.Type, started.Seq, started.Payload = entities.EventStepStarted, created.Seq+1, nil
+	started.Data = entities.EventData{StepName: created.Data.StepName}
+	ended.Type, ended.Seq, ended.Payload, ended.Data = entities.EventStepRetrying, created.Seq+2, first.Payload, first.Data
+	ended.Data.StepName = created.Data.StepName
+	if first.Data.RetryAfter == nil {
+		ended.Type = entities.EventStepFailed
+	}
+	return []entities.Event{created, started, ended}
+}
+
+// awaitsRetry reports whether the step of the request has to wait for its next attempt.
+func (f facts) awaitsRetry(r Request, at time.Time) bool {
+	step := f.Steps[entities.StepID(r.CorrelationID)]
+	return step.Status == entities.StepPending && step.RetryAfter != nil && step.RetryAfter.After(at)
+}
+
+// lacksStart reports whether the log lacks the start of the attempt whose result the request has. Steps that succeed at
+// once have none.
+func (f facts) lacksStart(r Request) bool {
+	step := f.Steps[entities.StepID(r.CorrelationID)]
+	return step.Status == entities.StepPending && (r.Type == entities.EventStepRetrying || step.Attempt > 0)
 }
 
 // createAndStartRun returns the events of a run_started that also creates its run, because the run_created got lost.
@@ -119,7 +157,7 @@ func (f facts) isRecorded(r Request) bool {
 	case entities.EventStepCreated:
 		_, ok := f.Steps[entities.StepID(r.CorrelationID)]
 		return ok
-	case entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed:
+	case entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventStepRetrying:
 		return f.Steps[entities.StepID(r.CorrelationID)].CompletedAt != nil
 	case entities.EventWaitCreated:
 		_, ok := f.Waits[entities.WaitID(r.CorrelationID)]

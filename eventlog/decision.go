@@ -64,7 +64,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	for _, e := range events {
 		d.after.Apply(e)
 		f.releaseToken(e)
-		d.messages = append(d.messages, nextWork(d.after.Run, e)...)
+		d.messages = append(d.messages, r.nextWork(d.after.Run, e)...)
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
 	if r.Child != nil {

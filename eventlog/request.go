@@ -28,8 +28,38 @@ type Request struct {
 	// Child is for a step_created that starts a child run: it is the run_created of that run, appended in the same
 	// transaction.
 	Child *Request
+	// First is for a step_created of a step that its function has tried to execute itself before.
+	First *FirstAttempt
+	// Inline marks the result of an attempt that a function made itself. The start of the attempt is appended before it,
+	// unless the log has it, or the step never needed a second attempt. A step_retrying before the time of the next
+	// attempt repeats the last one.
+	Inline bool
 	// Messages are sent in the same transaction: if the event is appended, and only then.
 	Messages []message.Message
+}
+
+// FirstAttempt is a failed attempt at a step that is created with it. The server makes the next one.
+type FirstAttempt struct {
+	// Data has the error code and, unless the step has failed with it, RetryAfter. Payload is the error.
+	Data    entities.EventData
+	Payload []byte
+}
+
+// nextWork returns the messages to enqueue after an event of the request. The server waits for its attempt at a step that
+// the function has tried first.
+func (r Request) nextWork(run *entities.Run, e entities.Event) []message.Message {
+	messages := nextWork(run, e)
+	if e.Type != entities.EventStepCreated || r.First == nil {
+		return messages
+	}
+	retry := r.First.Data.RetryAfter
+	if retry == nil {
+		return nil // it has failed
+	}
+	for i := range messages {
+		messages[i].Delay, messages[i].Deliveries = max(0, retry.Sub(e.CreatedAt)), 1
+	}
+	return messages
 }
 
 // createsRun reports whether a run_started carries the data of a run_created, so that it can make up for one that got
@@ -54,6 +84,11 @@ func (r Request) truncated() Request {
 	if r.Child != nil {
 		child := r.Child.truncated()
 		r.Child = &child
+	}
+	if r.First != nil {
+		first := *r.First
+		first.Data = Request{Data: first.Data}.truncated().Data
+		r.First = &first
 	}
 	return r
 }
@@ -85,6 +120,11 @@ func (r Request) validate(now time.Time) error {
 	}
 	for _, check := range required {
 		if err := check(r, now); err != nil {
+			return err
+		}
+	}
+	if r.First != nil {
+		if err := (Request{Data: r.First.Data}).checkStorable(); err != nil {
 			return err
 		}
 	}

@@ -32,18 +32,27 @@ type Kicker struct {
 	now     func() time.Time
 }
 
+// ParseBaseURL parses the public address of a server.
+func ParseBaseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, errors.New("not an absolute http or https URL")
+	}
+	if u.User != nil || strings.ContainsAny(text, "?#") {
+		return nil, errors.New("the URL has a query, a fragment or credentials; want a base URL") // logs show the URL
+	}
+	return u, nil
+}
+
 // NewKicker returns a kicker for the server at a base URL. Drains take at most longest. The requests are signed with a
 // key derived from the API key, which is empty for an open server; they never contain the API key. An http URL must be
 // that of a loopback or private address.
 func NewKicker(
 	baseURL, apiKey string, longest time.Duration, now func() time.Time, logger *slog.Logger,
 ) (*Kicker, error) {
-	u, err := url.Parse(baseURL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, errors.New("not an absolute http or https URL")
-	}
-	if u.User != nil || strings.ContainsAny(baseURL, "?#") {
-		return nil, errors.New("the URL has a query, a fragment or credentials; want a base URL") // logs show the URL
+	u, err := ParseBaseURL(baseURL)
+	if err != nil {
+		return nil, err
 	}
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,

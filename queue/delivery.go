@@ -45,6 +45,9 @@ type Delivery struct {
 	URL string
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
+	// Heard is the position up to which the function knew the log of the run when it last answered; 0 if it never did.
+	// Only for [message.WorkRun].
+	Heard int64
 
 	// Inline has the start of the work if the transaction that leased it may record the start in the log (inline
 	// start).
@@ -145,6 +148,10 @@ func (d Delivery) ExtendIn(b *pgx.Batch, call time.Duration) {
 
 // KeepIn restarts the lease as part of the batch. With again, the work is done once more after this delivery.
 func (d Delivery) KeepIn(b *pgx.Batch, again bool) { b.Queue(keepSQL, d.Lease, leaseTime, again) }
+
+// NoteHeard notes, as part of a transaction that holds the lock on the run, up to which position of the log the function
+// knows the run. See [Delivery.Heard].
+func (d Delivery) NoteHeard(w pg.Writer, seq int64) { w.Add(noteHeard(d.RunID, seq)) }
 
 // NackIn releases the message after a failure as part of the batch.
 func (d Delivery) NackIn(b *pgx.Batch, f Failure) { b.Queue(nackSQL, f.nackArgs(d.Lease)...) }

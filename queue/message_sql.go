@@ -134,13 +134,16 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, cut_off, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version`
+	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version,
+	CASE work WHEN 'run' THEN coalesce((SELECT w.seen_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
+		AS heard`
 
 // columns are the destinations of [deliveryColumns].
 func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
 		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL, &d.SpecVersion,
+		&d.Heard,
 	}
 }
 
@@ -403,7 +406,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 			expires_at, ticket, due_at, lease, holder, delivery_count)
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
 			now() + CASE WHEN taken THEN $13 ELSE $8::interval END,
-			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, taken::integer
+			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
 		FROM (SELECT ` + isRegistered("$12") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
@@ -419,7 +422,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
 		Args: []any{
 			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
-			maxRetention, s.handle, s.holder, s.lease,
+			maxRetention, s.handle, s.holder, s.lease, m.Deliveries,
 		},
 		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
 		Into:      append(s.columns(), &s.Body, &s.Taken),
@@ -445,6 +448,13 @@ const keepSQL = `UPDATE messages SET due_at = now() + $2, again = again OR $3 WH
 func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pg.NewPool(pool).Exec(ctx, extendSQL, handle, d)
 	return wrap("extend lease", err)
+}
+
+// noteHeard notes that the function of run $1 knows the log up to the position $2.
+func noteHeard(runID entities.RunID, seq int64) pg.Write {
+	return pg.Write{What: "note what the function knows", SQL: `
+		INSERT INTO run_wakes AS w (run_id, seen_seq) SELECT $1::text, $2::bigint WHERE true`, Rest: `
+		ON CONFLICT (run_id) DO UPDATE SET seen_seq = greatest(w.seen_seq, excluded.seen_seq)`, Args: []any{runID, seq}}
 }
 
 // endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the

@@ -58,6 +58,8 @@ type Message struct {
 	Subject string
 	// Delay is the time before the first delivery, which never comes earlier.
 	Delay time.Duration
+	// Deliveries is how many deliveries a task counts from its start, because somebody else has made them.
+	Deliveries int
 	// Lasts is how long the work may take; 0 if that is unknown.
 	Lasts time.Duration
 	// Retention is how long the key is remembered after the end of the delay.

@@ -87,7 +87,7 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 
 // For a run that the server continues, every piece of work must exist, because it is written in the transaction of its
 // event: the invocation if the run waits for time, the work of each open step, and the deadline's. The step of a child
-// run has no work while the child is open.
+// run has no work while the child is open, nor has a step that the function executes itself while the run is invoked.
 //
 // A run that its client continues has an instant from which it needs a message: a step's retry_after or last change, a
 // wait's resume_at, and now for news. A message moves it if it is due, or if it ever had a ticket: then it is leased,
@@ -105,7 +105,9 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 const findStrandedSQL = `
 	WITH mute AS MATERIALIZED (
 		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline,
-			r.driver = '' OR (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run' LIMIT 1) IS NULL AS idle
+			r.driver = '' OR (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run' LIMIT 1) IS NULL AS idle,
+			coalesce((SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run'
+				AND (m.lease <> '' OR m.last_error <> '' OR m.due_at <= now()) LIMIT 1), false) AS invoked
 		FROM runs r
 		WHERE r.id = ANY($1) AND r.completed_at IS NULL AND r.updated_at <= now() - $2::interval
 			AND (r.driver <> '' OR (SELECT true FROM messages m
@@ -121,7 +123,9 @@ const findStrandedSQL = `
 					AND (r.driver = '' OR (SELECT true FROM runs c WHERE c.parent_id = r.id AND c.parent_id <> ''
 						AND c.parent_step = s.id AND c.completed_at IS NULL LIMIT 1) IS NULL
 						AND (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work IN ('step', 'report')
-							AND m.subject = s.id LIMIT 1) IS NULL)
+							AND m.subject = s.id LIMIT 1) IS NULL
+						AND NOT (r.invoked AND (SELECT e.data -> 'step' IS NULL FROM events e
+							WHERE e.run_id = r.id AND e.seq = s.created_seq)))
 				LIMIT 1) AS step,
 			(SELECT 'wait ' || v.id || ' is over, but no message that resumes the run is due' FROM waits v
 				WHERE v.run_id = r.id AND v.status = 'waiting'
@@ -185,7 +189,10 @@ func clearStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stran
 		ids[i] = string(s.ID)
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE run_wakes SET stranded_at = NULL, reason = '' WHERE run_id = ANY($1) AND NOT run_id = ANY($2)`, known, ids)
+		UPDATE run_wakes SET stranded_at = NULL, reason = '' WHERE run_id = ANY (ARRAY(
+			SELECT run_id FROM run_wakes WHERE run_id = ANY($1) AND NOT run_id = ANY($2)
+			ORDER BY run_id FOR UPDATE -- in the order of those who commit several runs together
+		))`, known, ids)
 	return wrap("clear stranded runs", err)
 }
 

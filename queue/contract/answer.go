@@ -34,6 +34,8 @@ type Plan struct {
 	Responses []eventlog.WholeStream
 	// Open are the steps that the function is executing itself.
 	Open []entities.StepID
+	// Seen is the position up to which the function knows the log; 0 means as far as the call has it.
+	Seen int64
 
 	// commands holds for each request the index of its command.
 	commands []int
@@ -50,7 +52,7 @@ func (p Plan) Explain(err error) error {
 	return fmt.Errorf("command %d: %w", p.commands[refused.Index], refused)
 }
 
-// Plan translates the commands of an answer, {"commands": […], "open": […]}; an empty answer has no commands. Errors match
+// Plan translates the commands of an answer, {"commands": […], "open": […], "seen": 7}; an empty answer has none. Errors match
 // [entities.ErrInvalid] and name the index of the invalid command.
 func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var p Plan
@@ -60,6 +62,7 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var body struct {
 		Commands []json.RawMessage `json:"commands"`
 		Open     []entities.StepID `json:"open"`
+		Seen     int64             `json:"seen"`
 	}
 	if err := strictjson.DecodeLenient(answer, &body); err != nil {
 		return p, fmt.Errorf(`%w; want {"commands": […]}`, err)
@@ -70,7 +73,10 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	if err := checkOpen(body.Open); err != nil {
 		return p, err
 	}
-	p.Open = body.Open
+	if body.Seen < 0 {
+		return p, entities.Invalid("seen %d is not the position of an event", body.Seen)
+	}
+	p.Open, p.Seen = body.Open, body.Seen
 	for i, text := range body.Commands {
 		if err := planner.command(text, &p); err != nil {
 			return Plan{}, fmt.Errorf("command %d: %w", i, err)

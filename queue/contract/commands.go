@@ -61,6 +61,7 @@ type runStep struct {
 	Timeout        *duration       `json:"timeout"`
 	AttemptTimeout *duration       `json:"attemptTimeout"`
 	Retry          retry           `json:"retry"`
+	FirstAttempt   *firstAttempt   `json:"firstAttempt"`
 	At             place           `json:"at"`
 }
 
@@ -89,10 +90,16 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 	if c.Timeout != nil {
 		spec.Deadline = planner.after(*c.Timeout)
 	}
-	return []eventlog.Request{{
+	r := eventlog.Request{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
 		Data: entities.EventData{StepName: cmp.Or(c.Name, c.ID), Step: &spec, At: string(c.At)},
-	}}, nil
+	}
+	if c.FirstAttempt != nil {
+		if r.First, err = c.FirstAttempt.attempt(planner.Now, spec); err != nil {
+			return nil, err
+		}
+	}
+	return []eventlog.Request{r}, nil
 }
 
 func (r retry) spec() (entities.StepSpec, error) {
@@ -111,49 +118,6 @@ func (r retry) spec() (entities.StepSpec, error) {
 		return spec, entities.Invalid("retry: maxAttempts must be at least 1, and factor between 1 and 100")
 	}
 	return spec, nil
-}
-
-// recordStep records a step that the function executed itself.
-type recordStep struct {
-	head
-
-	ID     string          `json:"id"`
-	Name   string          `json:"name"`
-	Input  json.RawMessage `json:"input"`
-	Output json.RawMessage `json:"output"`
-	Error  *Failure        `json:"error"`
-	At     place           `json:"at"`
-	execution
-}
-
-// execution describes an attempt at a step that the function made itself.
-type execution struct {
-	// Seen is the position of the last event that the code had seen when it got the result.
-	Seen      int64      `json:"seen"`
-	StartedAt *time.Time `json:"startedAt"`
-	EndedAt   *time.Time `json:"endedAt"`
-}
-
-func (c *recordStep) requests(Planner) ([]eventlog.Request, error) {
-	if c.Output != nil && c.Error != nil {
-		return nil, entities.Invalid("a step has either an output or an error, not both")
-	}
-	if c.Seen < 0 {
-		return nil, entities.Invalid("seen %d is not the position of an event", c.Seen)
-	}
-	name := cmp.Or(c.Name, c.ID)
-	created := eventlog.Request{
-		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
-		Data: entities.EventData{StepName: name, At: string(c.At)},
-	}
-	ended := eventlog.Request{
-		Type: entities.EventStepCompleted, CorrelationID: c.ID, Payload: orNull(c.Output),
-		Data: entities.EventData{StepName: name, Seen: c.Seen, StartedAt: c.StartedAt, EndedAt: c.EndedAt},
-	}
-	if c.Error != nil {
-		ended.Type, ended.Payload, ended.Data.ErrorCode = entities.EventStepFailed, c.Error.Text(), c.Error.Code
-	}
-	return []eventlog.Request{created, ended}, nil
 }
 
 // wait suspends the run for a duration or until a time.

@@ -78,6 +78,12 @@ func TestCommandsBecomeRequests(t *testing.T) {
 					`"endedAt":"2026-11-21T10:00:00.25Z"} 1`,
 			},
 		},
+		"recordStep to be repeated": {
+			`{"type":"recordStep","id":"a","error":{"message":"m"},"retryAfter":"30s"}`, []string{
+				`step_created a {"stepName":"a"} `,
+				`step_retrying a {"stepName":"a","retryAfter":"2026-11-21T10:00:30Z"} {"message":"m"}`,
+			},
+		},
 		"wait for": {`{"type":"wait","id":"w","for":"1.5s"}`, []string{
 			`wait_created w {"resumeAt":"2026-11-21T10:00:01.5Z"} `,
 		}},
@@ -189,6 +195,9 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 		`{"type":"runStep","id":"a","retry":{"tries":1}}`:                    "retry.tries: unknown field",
 		`{"type":"recordStep","id":"a","output":1,"error":{}}`:               "not both",
 		`{"type":"recordStep","id":"a","seen":-1}`:                           "seen -1 is not",
+		`{"type":"recordStep","id":"a","output":1,"retryAfter":"1s"}`:       "retryAfter is for a step with an error",
+		`{"type":"runStep","id":"a","firstAttempt":{}}`:                      "firstAttempt: want",
+		`{"type":"runStep","id":"a","firstAttempt":{"error":{"code":"c"}}}`:  "firstAttempt: want",
 		`{"type":"recordStep","id":"a","startedAt":"today"}`:                 "startedAt",
 		`{"type":"wait","id":"a","for":"1s","at":"` + long + `"}`:            "the limit is 256",
 		`{"type":"wait","id":"a"}`:                                           `either "for" or "until"`,
@@ -232,6 +241,8 @@ func TestPlanReadsAnswers(t *testing.T) {
 		`{"command":[]}`:     {wrong: "command: unknown field"},
 		`{"commands":[]} {}`: {wrong: "not JSON"},
 		`{"open":["a","b"]}`: {},
+		`{"seen":7}`:         {},
+		`{"seen":-7}`:        {wrong: "seen -7 is not the position"},
 		`{"open":["a b"]}`:   {wrong: `open: id "a b" has`},
 		`{"open":"a"}`:       {wrong: "open: want a list"},
 		`{"open":[` + strings.Repeat(`"a",`, MaxCommands) + `"a"]}`: {wrong: "open: 1001 steps; the limit is 1000"},

@@ -2,7 +2,7 @@
 // the server sends, and the commands in the function's answer. docs/function-contract.md describes them for authors of
 // functions.
 //
-// It imports packages entities, entities/strictjson and eventlog.
+// It imports packages of entities, and eventlog.
 package contract
 
 import (
@@ -48,6 +48,13 @@ type Call struct {
 	Run   Run    `json:"run"`
 	// Step is the step to execute; only for TypeStep.
 	Step *Step `json:"step,omitempty"`
+	// Heard is the position up to which the function knew the log when the run's last invocation was answered; nil for
+	// TypeStep.
+	Heard *int64 `json:"heard,omitempty"`
+	// HooksURL is the beginning of the URL of every webhook, which a token completes.
+	HooksURL string `json:"hooksUrl,omitempty"`
+	// LogBytes is the size of the payloads of Events, in bytes.
+	LogBytes int64 `json:"logBytes,omitempty"`
 	// Events is the run's log from its first event, as much as fits; only for TypeWorkflow.
 	Events []json.RawMessage `json:"events,omitempty"`
 	// After is the position after which the function must read the rest of the log; nil if Events is complete.

@@ -6,7 +6,7 @@ const Version = 2
 // features are the names of what this server can do beyond version 1 of the contract. Answers are read strictly, so a
 // function may use a field or a command only if the call offers its feature.
 var features = []string{
-	"seen", "commands", "at",
+	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter",
 }
 
 // Server tells the function in each call what the server can do.

@@ -30,6 +30,10 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 	}{
 		"all commands": {`{"commands":[` + ask + `]}`, 7, 3, false},                    // of the run, the step and the child
 		"complete":     {`{"commands":[` + ask + `,{"type":"complete"}]}`, 8, 2, true}, // of the child, and to cancel it
+		"attempts of the function": {
+			`{"commands":[{"type":"runStep","id":"f","firstAttempt":{"error":{"message":"m"}}},` +
+				`{"type":"recordStep","id":"g","error":{"message":"m"},"retryAfter":"1h"}]}`, 6, 2, false,
+		},
 		"no new event": {`{"commands":[{"type":"openHook","id":"old","token":"U"}]}`, 0, 0, true},
 	}
 	for name, tt := range tests {

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +28,8 @@ type Engine struct {
 	log        *eventlog.Log
 	conditions *condition.Conditions
 	callKey    *callKey
+	// hooksURL is the beginning of the URL of every webhook; empty if the server does not know its public address.
+	hooksURL string
 }
 
 // New makes an engine for the queue and the log of one database.
@@ -34,6 +38,18 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	return &Engine{
 		pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), callKey: newCallKey(pg.NewPool(q.Pool()), now),
 	}
+}
+
+// hooksPath is the path of webhooks on the server.
+const hooksPath = "/hooks/"
+
+// WithPublicURL tells the engine the address at which the internet reaches the server; empty if it is unknown.
+func (e *Engine) WithPublicURL(address string) *Engine {
+	known := *e
+	if known.hooksURL = ""; address != "" {
+		known.hooksURL = strings.TrimSuffix(address, "/") + hooksPath
+	}
+	return &known
 }
 
 // Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
@@ -50,13 +66,16 @@ func (e *Engine) Handlers() map[message.Work]queue.Handler {
 	}
 }
 
-// answer applies the commands that end an invocation, and starts or schedules the next one.
+// answer applies the commands that end an invocation, and starts or schedules the next one. The run is as the function
+// got to know it.
 func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run, body []byte) error {
 	plan, err := e.planner(ctx, run).Plan(body)
 	if err != nil {
 		return err
 	}
-	end := &invocationEnd{Delivery: d, reservation: e.queue.Reserve(d.Project)}
+	end := &invocationEnd{
+		Delivery: d, reservation: e.queue.Reserve(d.Project), heard: max(d.Heard, cmp.Or(plan.Seen, run.LastSeq)),
+	}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
 		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
 		Optimistic: end.tryOptimistic, Open: plan.Open,

@@ -21,7 +21,9 @@ type invocationEnd struct {
 
 	// reservation is the place in this process for the next invocation.
 	reservation queue.Reservation
-	guard       *queue.LeaseGuard
+	// heard is the position up to which the function knows the log.
+	heard int64
+	guard *queue.LeaseGuard
 	// runOpen is set if the answer does not end the run, newEvents if the run must be invoked again at once.
 	runOpen, newEvents bool
 	// next is the next invocation, if the answer's transaction starts it.
@@ -32,7 +34,7 @@ type invocationEnd struct {
 
 // check checks the lease. It resets the state first, since the transaction may be retried.
 func (e *invocationEnd) check(b *pgx.Batch) func() error {
-	*e = invocationEnd{Delivery: e.Delivery, reservation: e.reservation, guard: e.Guard(b)}
+	*e = invocationEnd{Delivery: e.Delivery, reservation: e.reservation, heard: e.heard, guard: e.Guard(b)}
 	return e.guard.Check
 }
 
@@ -48,8 +50,12 @@ func (e *invocationEnd) startNext(b *pgx.Batch, newEvents bool) func() *eventlog
 	return e.next.InlineStart
 }
 
-// release ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again.
+// release ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again. If
+// the run goes on, it notes what the function knows.
 func (e *invocationEnd) release(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
+	if e.runOpen {
+		e.NoteHeard(pg.Batch{Batch: last}, e.heard)
+	}
 	if e.runOpen && e.next == nil {
 		suspend(last, e.Lease, e.newEvents, &e.timerSet)
 	}
@@ -65,6 +71,7 @@ func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) boo
 		e.RequireLease(c, "")
 	case o.Open: // a step or hook is open, and its event enqueues new work
 		e.EndIf(c, ` AND NOT again`)
+		e.NoteHeard(c, e.heard)
 		store.RequireNoWait(c, e.RunID)
 	default:
 		return false
@@ -76,6 +83,7 @@ func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) boo
 // transaction failed, it releases the next invocation's lease instead, since the commit may have happened all the same.
 func (e *invocationEnd) afterCommit(q *queue.Queue, err error) {
 	if e.next != nil {
+		e.next.Heard = e.heard // the start was read before the note was written
 		e.reservation.Start(*e.next, err)
 	}
 	if e.timerSet {

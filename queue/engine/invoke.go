@@ -24,7 +24,7 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	if err != nil {
 		return err
 	}
-	a, err := e.callRun(ctx, d, run, size)
+	a, err := e.callRun(ctx, d, &run, size)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ const (
 )
 
 // callRun calls the function of a run. The call carries a log of the given size in bytes, for which memory is reserved
-// until the answer.
-func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run entities.Run, size int64) (answer, error) {
+// until the answer. It may have events that came after the start of the invocation: the run is then as they leave it.
+func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run *entities.Run, size int64) (answer, error) {
 	call, free, err := e.reserveCall(ctx, d, run, size, size+freeGrowth)
 	if errors.Is(err, errCallGrows) {
 		call, free, err = e.reserveCall(ctx, d, run, largestCall, largestCall)
@@ -55,13 +55,16 @@ func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run entities.Run
 		return answer{}, err
 	}
 	defer free()
+	if call.Token, err = e.tokenOf(ctx, d); err != nil {
+		return answer{}, err
+	}
 	return e.askOnLease(ctx, d, call)
 }
 
 // reserveCall reserves memory, which free releases, and builds the call of a run's function. It fails with
 // [errCallGrows], and releases the memory, if the payloads have more than the most bytes.
 func (e *Engine) reserveCall(
-	ctx context.Context, d queue.Delivery, run entities.Run, size, most int64,
+	ctx context.Context, d queue.Delivery, run *entities.Run, size, most int64,
 ) (call contract.Call, free func(), err error) {
 	if free, err = d.ReserveMemory(ctx, size); err != nil {
 		return contract.Call{}, nil, err
@@ -107,20 +110,16 @@ func retryLater(d queue.Delivery, err error, notBefore time.Duration) error {
 	return &f
 }
 
-// newCall builds the call of a run's function. It fails with [errCallGrows] if the payloads have more than the most
-// bytes.
-func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run, most int64) (contract.Call, error) {
-	page, err := e.firstEvents(ctx, d, run)
-	if err != nil {
-		return contract.Call{}, err
-	}
-	token, err := e.tokenOf(ctx, d)
+// newCall builds the call of a run's function, and sets the length of the run's log to that in the call if this has later
+// events. It fails with [errCallGrows] if the payloads have more than the most bytes.
+func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Run, most int64) (contract.Call, error) {
+	page, err := e.firstEvents(ctx, d, *run)
 	if err != nil {
 		return contract.Call{}, err
 	}
 	c := contract.Call{
-		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(), Token: token,
-		Run: contract.About(run),
+		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(),
+		Run: contract.About(*run), Heard: &d.Heard, HooksURL: e.hooksURL,
 	}
 	total := int64(0)
 	for _, e := range page.Events {
@@ -138,9 +137,11 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run
 		}
 		c.Events = append(c.Events, text)
 	}
+	last := page.Events[len(c.Events)-1].Seq
+	c.LogBytes, run.LastSeq = total, max(run.LastSeq, last)
 	c.Run.Input = page.Events[0].Payload
 	if page.More {
-		c.After = &page.Events[len(c.Events)-1].Seq
+		c.After = &last
 	}
 	return c, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -67,11 +68,33 @@ func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	if err != nil {
 		return s, false, err
 	}
+	if s.spec.DeploymentID == "" {
+		return s, false, e.resumeStep(ctx, d, s)
+	}
 	if s.spec.Late(e.log.Now()) {
 		return s, false, e.record(ctx, d, s, s.timeout())
 	}
 	err = e.startAttempt(ctx, d, &s)
 	return s, err == nil, err
+}
+
+// resumeStep records that the next attempt at a step begins that the function of its run executes itself, and has the run
+// invoked for it.
+func (e *Engine) resumeStep(ctx context.Context, d queue.Delivery, s stepWork) error {
+	r := s.request(entities.EventStepStarted)
+	r.Messages = []message.Message{{
+		Project: d.Project, DeploymentID: s.run.DeploymentID, RunID: d.RunID, Topic: s.run.WorkflowName, Work: message.WorkRun,
+	}}
+	err := e.finish(ctx, d, r)
+	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
+		return notYet(early)
+	}
+	return err
+}
+
+// notYet returns the failure of an attempt that comes before its time.
+func notYet(early *entities.NotYetError) *queue.Failure {
+	return &queue.Failure{Reason: early.Error(), Public: early.Error(), After: early.RetryAfter}
 }
 
 // unreachedFailure returns the failure of a call that did not reach the function, and nil if the call reached it.
@@ -123,7 +146,7 @@ func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork
 		},
 	})
 	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
-		return &queue.Failure{Reason: early.Error(), Public: early.Error(), After: early.RetryAfter}
+		return notYet(early)
 	}
 	if err == nil && len(results) > 0 && results[0].Step != nil {
 		s.Step = *results[0].Step
