@@ -41,6 +41,15 @@ func (s *memoryRun) facts(r Request) facts {
 			break
 		}
 	}
+	if r.AsAsked {
+		f.earlier = nil
+		for _, e := range slices.Backward(s.log) {
+			if e.Type == entities.EventCancelRequested {
+				f.earlier = &e
+				break
+			}
+		}
+	}
 	if r.Type == entities.EventHookReceived {
 		f.schemes = map[string]string{}
 		for _, e := range s.log {
