@@ -91,6 +91,17 @@ func TestCommandsBecomeRequests(t *testing.T) {
 		"setAttributes once": {`{"type":"setAttributes","id":"x","attributes":{"a":"1"}}`, []string{
 			`attr_set attr_x {"changes":[{"key":"a","value":"1"}]} `,
 		}},
+		"cancelStep": {`{"type":"cancelStep","id":"a","reason":"late"}`, []string{
+			`step_failed a {"reason":"late","cancelled":true,"errorCode":"cancelled"} {"message":"late","code":"cancelled"}`,
+		}},
+		"cancelStep without reason": {`{"type":"cancelStep","id":"a"}`, []string{
+			`step_failed a {"reason":"cancelled by the workflow","cancelled":true,"errorCode":"cancelled"} ` +
+				`{"message":"cancelled by the workflow","code":"cancelled"}`,
+		}},
+		"cancelWait": {`{"type":"cancelWait","id":"a"}`, []string{`wait_cancelled a {} `}},
+		"cancelled": {`{"type":"cancelled"}`, []string{
+			`run_cancelled  {} {"message":"the run did not end in time","code":"timeout"}`,
+		}},
 		"complete":                {`{"type":"complete","output":{"a": 1}}`, []string{`run_completed  {} {"a": 1}`}},
 		"complete without output": {`{"type":"complete"}`, []string{`run_completed  {} null`}},
 		"fail": {`{"type":"fail","error":{"message":"m","code":"c"}}`, []string{
