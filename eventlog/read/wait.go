@@ -55,7 +55,10 @@ func (l *Log) WaitForEnd(
 // does not cancel a read that is under way, which would cost the connection. An end before the call, or with a lost
 // notification, is noticed after 5 s.
 func (l *Log) WatchEnd(ctx context.Context, project entities.Project, runID entities.RunID) error {
-	return l.watch(ctx, project, runID, func(ctx context.Context) bool { return l.hasEnded(ctx, project, runID) })
+	return l.watch(ctx, project, runID, func(ctx context.Context) bool {
+		run, err := store.RunByID(ctx, l.pool, project, runID)
+		return errors.Is(err, entities.ErrRunNotFound) || err == nil && run.Status.Ended()
+	})
 }
 
 // WatchStep returns nil once an open step has a result, or its run has ended, as [Log.WatchEnd] does for a run. It is
@@ -64,16 +67,9 @@ func (l *Log) WatchStep(
 	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID,
 ) error {
 	return l.watch(ctx, project, runID, func(ctx context.Context) bool {
-		step, err := store.StepByID(ctx, l.pool, project, runID, id)
-		return errors.Is(err, entities.ErrStepNotFound) || err == nil && step.CompletedAt != nil ||
-			l.hasEnded(ctx, project, runID)
+		open, err := store.StepIsOpen(ctx, l.pool, project, runID, id)
+		return err == nil && !open
 	})
-}
-
-// hasEnded reports whether a run has ended or was deleted.
-func (l *Log) hasEnded(ctx context.Context, project entities.Project, runID entities.RunID) bool {
-	run, err := store.RunByID(ctx, l.pool, project, runID)
-	return errors.Is(err, entities.ErrRunNotFound) || err == nil && run.Status.Ended()
 }
 
 // watch evaluates the condition after each notification about the end of the run, and now and then, until it holds.
