@@ -12,31 +12,35 @@ type EventType string
 
 // The event types.
 const (
-	EventRunCreated    EventType = "run_created"
-	EventRunStarted    EventType = "run_started"
-	EventRunCompleted  EventType = "run_completed"
-	EventRunFailed     EventType = "run_failed"
-	EventRunCancelled  EventType = "run_cancelled"
-	EventAttrSet       EventType = "attr_set"
-	EventStepCreated   EventType = "step_created"
-	EventStepStarted   EventType = "step_started"
-	EventStepCompleted EventType = "step_completed"
-	EventStepFailed    EventType = "step_failed"
-	EventStepRetrying  EventType = "step_retrying"
-	EventHookCreated   EventType = "hook_created"
-	EventHookReceived  EventType = "hook_received"
-	EventHookDisposed  EventType = "hook_disposed"
-	EventHookConflict  EventType = "hook_conflict"
-	EventWaitCreated   EventType = "wait_created"
-	EventWaitCompleted EventType = "wait_completed"
+	EventRunCreated   EventType = "run_created"
+	EventRunStarted   EventType = "run_started"
+	EventRunCompleted EventType = "run_completed"
+	EventRunFailed    EventType = "run_failed"
+	EventRunCancelled EventType = "run_cancelled"
+	// EventCancelRequested asks the run to end by itself within a grace.
+	EventCancelRequested EventType = "cancel_requested"
+	EventAttrSet         EventType = "attr_set"
+	EventStepCreated     EventType = "step_created"
+	EventStepStarted     EventType = "step_started"
+	EventStepCompleted   EventType = "step_completed"
+	EventStepFailed      EventType = "step_failed"
+	EventStepRetrying    EventType = "step_retrying"
+	EventHookCreated     EventType = "hook_created"
+	EventHookReceived    EventType = "hook_received"
+	EventHookDisposed    EventType = "hook_disposed"
+	EventHookConflict    EventType = "hook_conflict"
+	EventWaitCreated     EventType = "wait_created"
+	EventWaitCompleted   EventType = "wait_completed"
+	EventWaitCancelled   EventType = "wait_cancelled"
 )
 
 // EventTypes lists all event types.
 var EventTypes = []EventType{
-	EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventAttrSet,
+	EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled,
+	EventCancelRequested, EventAttrSet,
 	EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,
 	EventHookCreated, EventHookReceived, EventHookDisposed, EventHookConflict,
-	EventWaitCreated, EventWaitCompleted,
+	EventWaitCreated, EventWaitCompleted, EventWaitCancelled,
 }
 
 // Kind returns the kind of entity that events of the type are about: one of the Kind constants. Unknown types are about
@@ -103,8 +107,15 @@ type EventData struct {
 	// RequestDigest is the digest of the request that started the run. A repetition with the same idempotency key must
 	// have the same digest.
 	RequestDigest string `json:"requestDigest,omitempty"`
-	// Reason is set on run_cancelled: the reason given by the caller.
+	// TimeoutGraceMS is how many milliseconds the run may take to end by itself after its deadline; 0 for none.
+	TimeoutGraceMS int64 `json:"timeoutGraceMs,omitempty"`
+	// Reason is set on cancel_requested and run_cancelled: the reason given by the caller.
 	Reason string `json:"reason,omitempty"`
+	// ForcedAt is set on cancel_requested: the time at which the run ends if it has not ended by itself. It is also set
+	// on the event that ended a run in that way.
+	ForcedAt *time.Time `json:"forcedAt,omitempty"`
+	// Cancelled is set on step_failed if the run's function cancelled the step.
+	Cancelled bool `json:"cancelled,omitempty"`
 	// Step is set on step_created if the server executes the step.
 	Step *StepSpec `json:"step,omitempty"`
 	// StepName is set on step_created and, by most clients, on the step's other events.

@@ -29,6 +29,8 @@ type Run struct {
 	Detached bool
 	// Deadline is the time at which the run fails if it has not ended; nil for none.
 	Deadline *time.Time
+	// ForcedAt is set once the run was asked to cancel: the time at which it ends if it has not ended by itself.
+	ForcedAt *time.Time
 	// ErrorCode is set on failed runs if the client sent one.
 	ErrorCode string
 	// LastSeq is the position of the newest event.

@@ -185,7 +185,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	}
 	c.announceStreams(l.hub)
 	if len(d.events) > 0 {
-		l.Announce(c.project, c.runID, d.endsRun())
+		l.Announce(c.project, c.runID, d.closesCalls())
 	}
 	return d, nil
 }

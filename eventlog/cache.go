@@ -121,12 +121,15 @@ func (c *cachedRun) addFacts(r Request, f *facts) bool {
 		f.earlier = c.first(entities.EventRunStarted)
 		return c.Run.StartedAt == nil || f.earlier != nil
 	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
-		return true
+		return !r.AsAsked
 	case entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed,
 		entities.EventStepRetrying:
+		if r.Data.Cancelled {
+			return false // the log knows whether the step is a child run
+		}
 		known := copyValue(c.Steps, f.Steps, entities.StepID(r.CorrelationID))
 		return known || r.Type == entities.EventStepCreated || r.createsStep()
-	case entities.EventWaitCreated, entities.EventWaitCompleted:
+	case entities.EventWaitCreated, entities.EventWaitCompleted, entities.EventWaitCancelled:
 		known := copyValue(c.Waits, f.Waits, entities.WaitID(r.CorrelationID))
 		return known || r.Type == entities.EventWaitCreated
 	default: // needs more than the rows of the run, its steps and waits

@@ -19,6 +19,10 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if f.Run == nil && r.createsRun() {
 		return createAndStartRun(r, at)
 	}
+	r, err := f.resolveCancel(r, at)
+	if err != nil {
+		return nil, err
+	}
 	if r.Once && f.isRecorded(r) {
 		return nil, f.checkRepeat(r)
 	}
@@ -162,7 +166,7 @@ func (f facts) isRecorded(r Request) bool {
 	case entities.EventWaitCreated:
 		_, ok := f.Waits[entities.WaitID(r.CorrelationID)]
 		return ok
-	case entities.EventWaitCompleted:
+	case entities.EventWaitCompleted, entities.EventWaitCancelled:
 		return f.Waits[entities.WaitID(r.CorrelationID)].CompletedAt != nil
 	case entities.EventHookCreated:
 		return f.claimed[r.CorrelationID]

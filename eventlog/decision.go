@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -54,6 +55,10 @@ func decideAll(f facts, requests []Request, now time.Time) decision {
 
 // add decides on one request and applies the events that follow from it.
 func (d *decision) add(f facts, r Request, now time.Time) Outcome {
+	if child, ok := f.openChild(r); ok {
+		d.messages = append(d.messages, cancelChild(d.after.Run, child, r))
+		return Outcome{Result: resultOf(d.after, now, nil, r, Result{Repeated: true})}
+	}
 	events, err := decide(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
 		return Outcome{Result: resultOf(d.after, now, f.earlier, r, Result{Repeated: true})}
@@ -64,6 +69,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	for _, e := range events {
 		d.after.Apply(e)
 		f.releaseToken(e)
+		f.noteChild(e)
 		d.messages = append(d.messages, r.nextWork(d.after.Run, e)...)
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
@@ -84,6 +90,13 @@ func (f facts) releaseToken(e entities.Event) {
 		if holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID {
 			delete(f.holders, token)
 		}
+	}
+}
+
+// noteChild notes the child run that a new step stands for, in case a later request cancels the step.
+func (f facts) noteChild(e entities.Event) {
+	if e.Type == entities.EventStepCreated && e.Data.Step != nil && e.Data.Step.ChildID != "" && f.children != nil {
+		f.children[e.CorrelationID] = e.Data.Step.ChildID
 	}
 }
 
@@ -124,6 +137,11 @@ func copyOf[K comparable, V any](m map[K]V, key K) *V {
 // endsRun reports whether the decision ends the run.
 func (d decision) endsRun() bool {
 	return d.after.Run.Status.Ended() && (d.before.Run == nil || !d.before.Run.Status.Ended())
+}
+
+// closesCalls reports whether calls that are under way for the run must be closed: the run ends, or a step is cancelled.
+func (d decision) closesCalls() bool {
+	return d.endsRun() || slices.ContainsFunc(d.events, func(e entities.Event) bool { return e.Data.Cancelled })
 }
 
 // serverDriven reports whether the server continues the run after the decision.

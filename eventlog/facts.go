@@ -19,17 +19,20 @@ type facts struct {
 	// holders maps the tokens that the requests ask for to the hooks that have them, including expired hooks.
 	holders map[string]*entities.Hook
 	// earlier is the event that the request may repeat: the run's run_started, or the hook_received with the same
-	// resume ID. It is nil if the log has none.
+	// resume ID, or the last cancel_requested if the request ends the run as it was asked to. It is nil if the log has
+	// none.
 	earlier *entities.Event
 	// schemes maps the hooks that receive payloads to the signature schemes that they require; empty for none.
 	schemes map[string]string
+	// children maps the steps that requests cancel to the child runs that they stand for.
+	children map[string]entities.RunID
 }
 
 // lockAndRead queues the lock on the run and the reads of all facts that the requests need.
 func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
-		schemes: map[string]string{},
+		schemes: map[string]string{}, children: map[string]entities.RunID{},
 	}
 	var (
 		steps []entities.StepID
@@ -70,6 +73,9 @@ func byToken(requests []Request) []Request {
 
 // loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
+	if r.AsAsked {
+		loadCancel(b, r.RunID, &f.earlier)
+	}
 	switch r.Type {
 	case entities.EventHookCreated:
 		store.LockToken(b, project, r.Data.Token, f.holders)
@@ -79,6 +85,10 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	case entities.EventHookDisposed:
 		if r.Once {
 			loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+		}
+	case entities.EventStepFailed:
+		if r.Data.Cancelled {
+			loadChild(b, r.RunID, r.CorrelationID, f.children)
 		}
 	case entities.EventRunStarted:
 		loadStart(b, r.RunID, &f.earlier)

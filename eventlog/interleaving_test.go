@@ -31,6 +31,8 @@ type clientPair struct {
 	one, two []Request
 	// late is how far the clients' clocks are ahead.
 	late [2]time.Duration
+	// driven means that the server continues the runs.
+	driven bool
 }
 
 // contestedToken stands for the token that both runs claim; each scenario has its own.
@@ -57,7 +59,9 @@ func clientPairs() map[string]clientPair {
 		on(theRun, "step_created", "step_2"), on(theRun, "step_started", "step_2"), step("step_completed"),
 		sleep("wait_created"),
 	}
-	is := func(r ...Request) []Request { return r }
+	is := func(r ...Request) []Request { return append([]Request{}, r...) }
+	shorter := asked
+	shorter.Grace = time.Second
 	return map[string]clientPair{
 		"step_started × step_completed":      {before: running, one: is(step("step_started")), two: is(step("step_completed"))},
 		"step_started × step_failed":         {before: withStep, one: is(step("step_started")), two: is(step("step_failed"))},
@@ -92,6 +96,18 @@ func clientPairs() map[string]clientPair {
 		"batch × the same batch":             {before: running, one: batch, two: batch},
 		"batch × complete":                   {before: running, one: batch, two: is(completed)},
 		"attr_set × attr_set":                {before: is(started), one: is(on(theRun, "attr_set", "")), two: is(setAttribute())},
+
+		// Cancellation.
+		"ask × complete":                  {driven: true, before: full, one: is(asked), two: is(completed)},
+		"ask × cancel":                    {driven: true, before: full, one: is(asked), two: is(cancelled)},
+		"ask × a shorter grace":           {driven: true, before: full, one: is(asked), two: is(shorter)},
+		"ask × end as asked":              {driven: true, before: is(started, asked), one: is(shorter), two: is(asAsked)},
+		"end as asked × the same":         {driven: true, before: is(started, asked), one: is(asAsked), two: is(asAsked)},
+		"end as asked × complete":         {driven: true, before: is(started, asked), one: is(asAsked), two: is(completed)},
+		"run_started × ask":               {driven: true, before: is(), one: is(started), two: is(asked)},
+		"cancelled step × step_completed": {driven: true, before: running, one: is(dropped), two: is(step("step_completed"))},
+		"cancelled step × complete":       {driven: true, before: running, one: is(dropped), two: is(completed)},
+		"wait_cancelled × wait_completed": {driven: true, before: full, one: is(sleep("wait_cancelled")), two: is(sleep("wait_completed"))},
 
 		// Two runs and one token.
 		"hook_created × hook_created, one token": {before: is(started), other: is(started), one: is(claims), two: is(claims)},
@@ -235,7 +251,11 @@ func (p clientPair) newScenario(t *testing.T, st *scenarioRunner) *scenario {
 		if before == nil {
 			continue
 		}
-		s.must(t, runCreated(s.ids[i]))
+		creation := runCreated(s.ids[i])
+		if p.driven {
+			creation.Data.Driver = entities.DriverServer
+		}
+		s.must(t, creation)
 		for _, r := range before {
 			s.must(t, s.requestOf(r, i))
 		}

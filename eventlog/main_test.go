@@ -146,7 +146,7 @@ func runRepaired(id entities.RunID) Request {
 }
 
 func onRun(id entities.RunID, event entities.EventType) Request {
-	return Request{RunID: id, Type: event, SpecVersion: 3}
+	return on(id, event, "")
 }
 
 func on(id entities.RunID, event entities.EventType, correlationID string) Request {
@@ -160,6 +160,8 @@ func on(id entities.RunID, event entities.EventType, correlationID string) Reque
 		r.Data.ResumeAt = ptr(day.Add(time.Hour))
 	case entities.EventAttrSet:
 		r.Data.Changes = []entities.AttributeChange{{Key: "k", Value: ptr("v")}}
+	case entities.EventCancelRequested:
+		r.Grace = time.Minute
 	default: // the others need no data
 	}
 	return r

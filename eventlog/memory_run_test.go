@@ -41,6 +41,15 @@ func (s *memoryRun) facts(r Request) facts {
 			break
 		}
 	}
+	if r.AsAsked {
+		f.earlier = nil
+		for _, e := range slices.Backward(s.log) {
+			if e.Type == entities.EventCancelRequested {
+				f.earlier = &e
+				break
+			}
+		}
+	}
 	if r.Type == entities.EventHookReceived {
 		f.schemes = map[string]string{}
 		for _, e := range s.log {
@@ -100,6 +109,14 @@ var (
 	completed = onRun(theRun, entities.EventRunCompleted)
 	failed    = onRun(theRun, entities.EventRunFailed)
 	cancelled = onRun(theRun, entities.EventRunCancelled)
+	// asked asks the run to cancel, and asAsked ends it then.
+	asked   = onRun(theRun, entities.EventCancelRequested)
+	asAsked = Request{RunID: theRun, Type: entities.EventRunCancelled, SpecVersion: 3, AsAsked: true}
+	// dropped cancels a step.
+	dropped = Request{
+		RunID: theRun, Type: entities.EventStepFailed, CorrelationID: "step_1", SpecVersion: 3,
+		Data: entities.EventData{Cancelled: true},
+	}
 )
 
 func step(event entities.EventType) Request  { return on(theRun, event, "step_1") }

@@ -25,6 +25,12 @@ type Request struct {
 	Unverified bool
 	// Once makes the request succeed without writing anything if the log already records what it asks for.
 	Once bool
+	// Grace is how long a run that is asked to cancel may take to end by itself; of a step_failed that cancels a child
+	// run, how long the child may.
+	Grace time.Duration
+	// AsAsked makes a run_cancelled end the run for the reason of the last cancel_requested. If a timeout asked, the run
+	// fails, with the request's payload as its error.
+	AsAsked bool
 	// Child is for a step_created that starts a child run: it is the run_created of that run, appended in the same
 	// transaction.
 	Child *Request
@@ -81,6 +87,7 @@ func (r Request) truncated() Request {
 	r.Data.RetryAfter, r.Data.TokenRetentionUntil = truncate(r.Data.RetryAfter), truncate(r.Data.TokenRetentionUntil)
 	r.Data.Deadline, r.Data.StartAt = truncate(r.Data.Deadline), truncate(r.Data.StartAt)
 	r.Data.StartedAt, r.Data.EndedAt = truncate(r.Data.StartedAt), truncate(r.Data.EndedAt)
+	r.Data.ForcedAt = truncate(r.Data.ForcedAt)
 	if r.Child != nil {
 		child := r.Child.truncated()
 		r.Child = &child
@@ -137,22 +144,24 @@ func (r Request) validate(now time.Time) error {
 // checks has the checks for each type of event. A type without an entry cannot be requested: hook_conflict, which only
 // the server writes, and unknown ones.
 var checks = map[entities.EventType][]func(Request, time.Time) error{
-	entities.EventRunCreated:    {checkCreation},
-	entities.EventRunStarted:    {},
-	entities.EventRunCompleted:  {},
-	entities.EventRunFailed:     {},
-	entities.EventRunCancelled:  {},
-	entities.EventAttrSet:       {checkChanges},
-	entities.EventStepCreated:   {checkStepName},
-	entities.EventStepStarted:   {},
-	entities.EventStepCompleted: {},
-	entities.EventStepFailed:    {},
-	entities.EventStepRetrying:  {},
-	entities.EventHookCreated:   {checkToken, checkRetention},
-	entities.EventHookReceived:  {},
-	entities.EventHookDisposed:  {},
-	entities.EventWaitCreated:   {checkResumeAt},
-	entities.EventWaitCompleted: {},
+	entities.EventRunCreated:      {checkCreation},
+	entities.EventRunStarted:      {},
+	entities.EventRunCompleted:    {},
+	entities.EventRunFailed:       {},
+	entities.EventRunCancelled:    {},
+	entities.EventCancelRequested: {checkGrace},
+	entities.EventAttrSet:         {checkChanges},
+	entities.EventStepCreated:     {checkStepName},
+	entities.EventStepStarted:     {},
+	entities.EventStepCompleted:   {},
+	entities.EventStepFailed:      {},
+	entities.EventStepRetrying:    {},
+	entities.EventHookCreated:     {checkToken, checkRetention},
+	entities.EventHookReceived:    {},
+	entities.EventHookDisposed:    {},
+	entities.EventWaitCreated:     {checkResumeAt},
+	entities.EventWaitCompleted:   {},
+	entities.EventWaitCancelled:   {},
 }
 
 func checkCreation(r Request, now time.Time) error {
@@ -181,6 +190,13 @@ func checkRetention(r Request, now time.Time) error {
 	if until := r.Data.TokenRetentionUntil; until != nil && until.After(now.Add(maxTokenRetention)) {
 		return entities.Invalid("tokenRetentionUntil %s is more than %d days ahead",
 			until.Format(time.RFC3339), maxTokenRetention/(24*time.Hour))
+	}
+	return nil
+}
+
+func checkGrace(r Request, _ time.Time) error {
+	if r.Grace < time.Millisecond {
+		return entities.Invalid("a grace of %s is less than 1ms", r.Grace)
 	}
 	return nil
 }

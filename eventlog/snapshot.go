@@ -94,6 +94,8 @@ func (s *Snapshot) applyToRun(e entities.Event) {
 		s.end(entities.RunFailed, e)
 	case entities.EventRunCancelled:
 		s.end(entities.RunCancelled, e)
+	case entities.EventCancelRequested:
+		run.ForcedAt = e.Data.ForcedAt
 	case entities.EventAttrSet:
 		// The merge was checked when the event was decided.
 		run.Attributes, _ = entities.MergeAttributes(run.Attributes, e.Data.Changes, true)
@@ -176,6 +178,8 @@ func (s *Snapshot) applyToWait(e entities.Event) {
 		}
 	case entities.EventWaitCompleted:
 		wait.Status, wait.CompletedAt = entities.WaitCompleted, &e.CreatedAt
+	case entities.EventWaitCancelled:
+		wait.Status, wait.CompletedAt = entities.WaitCancelled, &e.CreatedAt
 	default: // not about waits
 	}
 	s.Waits[id] = wait

@@ -19,10 +19,14 @@ func nextWork(run *entities.Run, e entities.Event) []message.Message {
 	case entities.EventStepCreated:
 		return stepWork(run, e)
 	case entities.EventStepCompleted, entities.EventStepFailed, entities.EventHookReceived, entities.EventHookConflict:
-		if run.Status.Ended() {
+		if run.Status.Ended() || e.Data.Cancelled { // the function knows what it has cancelled
 			return nil
 		}
 		return []message.Message{invocation(run, 0)}
+	case entities.EventCancelRequested:
+		end := work(run, message.WorkCancel, "")
+		end.Delay = e.Data.ForcedAt.Sub(e.CreatedAt)
+		return []message.Message{invocation(run, 0), end}
 	case entities.EventWaitCreated:
 		return []message.Message{invocation(run, max(0, e.Data.ResumeAt.Sub(e.CreatedAt)))}
 	case entities.EventHookCreated:

@@ -52,9 +52,10 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	}
 }
 
-// audit adds the audit entry of a client's cancellation.
+// audit adds the audit entry of a client's cancellation, or request to cancel.
 func (d decision) audit(s *pg.Conditional, e entities.Event) {
-	if e.Type == entities.EventRunCancelled && d.source.Actor != "" && d.source.Actor != admin.ActorServer {
+	cancels := e.Type == entities.EventRunCancelled || e.Type == entities.EventCancelRequested
+	if cancels && d.source.Actor != "" && d.source.Actor != admin.ActorServer {
 		admin.WriteAction(s, d.source, admin.Action{
 			Project: d.after.Run.Project, Action: admin.ActionRunCancel, Subject: string(e.RunID),
 		}, nil)

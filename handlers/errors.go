@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -72,6 +73,7 @@ var statuses = []struct {
 	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
 	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
 	{message.ErrStale, http.StatusConflict, "stale_invocation"},
+	{eventlog.ErrGraceUnsupported, http.StatusConflict, "grace_unsupported"},
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
@@ -101,6 +102,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{webhook.ErrUnreachable, 502, "app_unreachable"},
 		{webhook.ErrUnverifiable, 503, "unverifiable"},
 		{message.ErrStale, 409, "stale_invocation"},
+		{eventlog.ErrGraceUnsupported, 409, "grace_unsupported"},
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
 		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},

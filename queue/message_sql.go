@@ -404,7 +404,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 	return pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
 			expires_at, ticket, due_at, lease, holder, delivery_count)
-		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
+		SELECT $1, $2, $3, $4, $5, $6, $7, '', coalesce($15::bytea, ''), now() + $8 + $10, $9::integer,
 			now() + CASE WHEN taken THEN $13 ELSE $8::interval END,
 			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
 		FROM (SELECT ` + isRegistered("$12") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
@@ -422,7 +422,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
 		Args: []any{
 			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
-			maxRetention, s.handle, s.holder, s.lease, m.Deliveries,
+			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body,
 		},
 		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
 		Into:      append(s.columns(), &s.Body, &s.Taken),

@@ -23,6 +23,9 @@ const (
 	WorkStep Work = "step"
 	// WorkDeadline fails the run if it has not ended.
 	WorkDeadline Work = "deadline"
+	// WorkCancel asks the run to cancel, with the grace that is its subject. Without a subject, it ends a run that was
+	// asked and has not ended in its grace.
+	WorkCancel Work = "cancel"
 	// WorkReport gives the run the result of a child. Its subject is the step that waits for it.
 	WorkReport Work = "report"
 	// WorkEnd cleans up after the end of a run: it deletes the run's other work and ends its children.

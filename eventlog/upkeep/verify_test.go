@@ -243,6 +243,7 @@ func TestVerifyFindsIllegalEvents(t *testing.T) {
 		{"received after the end (I7)", event(18, "hook_received", "h1", "{}"), true,
 			`event 18: hook_received is not legal: hook h1 not found`},
 		{"a wait over twice", event(16, "wait_completed", "w2", "{}"), false, `event 16: wait_completed is not legal: `},
+		{"a wait cancelled after its end", event(16, "wait_cancelled", "w2", "{}"), false, `event 16: wait_cancelled is not legal: `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -42,6 +42,7 @@ type runJSON struct {
 	StartedAt    *timestamp         `json:"startedAt,omitempty"`
 	CompletedAt  *timestamp         `json:"completedAt,omitempty"`
 	Deadline     *timestamp         `json:"deadline,omitempty"`
+	ForcedAt     *timestamp         `json:"forcedAt,omitempty"`
 	LastSeq      int64              `json:"lastSeq"`
 	Error        *failureJSON       `json:"error,omitempty"`
 	CancelReason string             `json:"cancelReason,omitempty"`
@@ -64,7 +65,7 @@ func newRunJSON(r entities.Run) runJSON {
 		ID: r.ID, Workflow: r.WorkflowName, Deployment: r.DeploymentID, Driver: driverNames[r.Driver], Status: r.Status,
 		Attributes: r.Attributes, Key: r.UniqueKey, ParentID: r.ParentID, CreatedAt: timestamp(r.CreatedAt),
 		StartedAt: optionalTime(r.StartedAt), CompletedAt: optionalTime(r.CompletedAt),
-		Deadline: optionalTime(r.Deadline), LastSeq: r.LastSeq,
+		Deadline: optionalTime(r.Deadline), ForcedAt: optionalTime(r.ForcedAt), LastSeq: r.LastSeq,
 	}
 	if v.Attributes == nil {
 		v.Attributes = map[string]string{}

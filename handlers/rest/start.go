@@ -42,6 +42,8 @@ type startRequest struct {
 	StartAt        instant           `json:"startAt"`
 	Timeout        string            `json:"timeout"`
 	Parent         entities.RunID    `json:"parent"`
+	// TimeoutGrace is omitted if it is empty, so that requests without it keep the digest that they had before.
+	TimeoutGrace string `json:"timeoutGrace,omitempty"`
 }
 
 // event returns the event that starts the run, without its deployment.
@@ -63,7 +65,10 @@ func (b startRequest) event(now time.Time) (eventlog.Request, error) {
 	if e.Data.StartAt, err = b.startAt(now); err != nil {
 		return e, err
 	}
-	e.Data.Deadline, err = b.deadline(now, e.Data.StartAt)
+	if e.Data.Deadline, err = b.deadline(now, e.Data.StartAt); err != nil {
+		return e, err
+	}
+	e.Data.TimeoutGraceMS, err = b.timeoutGrace()
 	return e, err
 }
 
@@ -133,6 +138,21 @@ func (b startRequest) deadline(now time.Time, startAt *time.Time) (*time.Time, e
 	}
 	at := now.Add(timeout)
 	return &at, nil
+}
+
+// timeoutGrace returns how many milliseconds the run may take to end by itself after its timeout.
+func (b startRequest) timeoutGrace() (int64, error) {
+	if b.TimeoutGrace == "" {
+		return 0, nil
+	}
+	if b.Timeout == "" {
+		return 0, badField("timeoutGrace", "there is no timeout: give both")
+	}
+	grace, err := parseDuration(b.TimeoutGrace, maxSpan)
+	if err != nil {
+		return 0, badField("timeoutGrace", "%v", err)
+	}
+	return grace.Milliseconds(), nil
 }
 
 // startRun starts a run that the server drives.
@@ -264,7 +284,7 @@ func (s *Server) rerunEvent(r *request, original entities.Run, body rerunRequest
 			start = *first.Data.StartAt
 		}
 		deadline := now.Add(original.Deadline.Sub(start))
-		event.Data.Deadline = &deadline
+		event.Data.Deadline, event.Data.TimeoutGraceMS = &deadline, first.Data.TimeoutGraceMS
 	}
 	return event, nil
 }

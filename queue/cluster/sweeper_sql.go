@@ -86,8 +86,9 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 }
 
 // For a run that the server continues, every piece of work must exist, because it is written in the transaction of its
-// event: the invocation if the run waits for time, the work of each open step, and the deadline's. The step of a child
-// run has no work while the child is open, nor has a step that the function executes itself while the run is invoked.
+// event: the invocation if the run waits for time, the work of each open step, the deadline's, and that which ends it
+// after the grace of a cancellation; with that, the deadline may have passed. The step of a child run has no work while
+// the child is open, nor has a step that the function executes itself while the run is invoked.
 //
 // A run that its client continues has an instant from which it needs a message: a step's retry_after or last change, a
 // wait's resume_at, and now for news. A message moves it if it is due, or if it ever had a ticket: then it is leased,
@@ -104,7 +105,7 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 // eventlog: one statement for the whole batch is what makes a sweep cheap.
 const findStrandedSQL = `
 	WITH mute AS MATERIALIZED (
-		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline,
+		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline, r.forced_at,
 			r.driver = '' OR (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run' LIMIT 1) IS NULL AS idle,
 			coalesce((SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run'
 				AND (m.lease <> '' OR m.last_error <> '' OR m.due_at <= now()) LIMIT 1), false) AS invoked
@@ -116,7 +117,9 @@ const findStrandedSQL = `
 	), asked AS MATERIALIZED (
 		SELECT id, status, last_seq, driver, idle,
 			deadline IS NOT NULL AND (SELECT true FROM messages m
-				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL AS endless,
+				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL AND (forced_at IS NULL OR deadline > now()) AS endless,
+			forced_at IS NOT NULL AND (SELECT true FROM messages m
+				WHERE m.run_id = r.id AND m.work = 'cancel' AND m.subject = '' LIMIT 1) IS NULL AS unforced,
 			(SELECT 'step ' || s.id || ' is ' || s.status || ', but no message about it is due' FROM steps s
 				WHERE s.run_id = r.id AND s.completed_at IS NULL
 					AND coalesce(s.retry_after, s.updated_at) <= now() - $2::interval
@@ -146,6 +149,7 @@ const findStrandedSQL = `
 	), why AS MATERIALIZED (
 		SELECT id, last_seq, CASE
 			WHEN driver <> '' AND endless THEN 'no message ends it at its deadline'
+			WHEN unforced THEN 'it was asked to cancel, but no message ends it after its grace'
 			WHEN status = 'pending' AND idle THEN 'it was created, but no message starts it'
 			WHEN step IS NOT NULL THEN step
 			WHEN wait IS NOT NULL THEN wait
@@ -238,8 +242,12 @@ func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]message.Messag
 				WHERE m.run_id = s.run_id AND m.work IN ('step', 'report') AND m.subject = s.id)
 		UNION ALL
 		SELECT '', workflow_name, 'deadline', deployment_id, deadline - now() FROM runs r
-		WHERE r.id = $1 AND deadline IS NOT NULL
+		WHERE r.id = $1 AND deadline IS NOT NULL AND (forced_at IS NULL OR deadline > now())
 			AND NOT EXISTS (SELECT FROM messages m WHERE m.run_id = r.id AND m.work = 'deadline')
+		UNION ALL
+		SELECT '', workflow_name, 'cancel', deployment_id, forced_at - now() FROM runs r
+		WHERE r.id = $1 AND forced_at IS NOT NULL
+			AND NOT EXISTS (SELECT FROM messages m WHERE m.run_id = r.id AND m.work = 'cancel' AND m.subject = '')
 		LIMIT $3`, run.ID, run.DeploymentID, eventlog.MaxBatch)
 	if err != nil {
 		return nil, wrap("find missing work", err)

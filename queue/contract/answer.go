@@ -121,6 +121,9 @@ var commands = map[string]func() command{
 	"setAttributes": func() command { return &setAttributes{} },
 	"startChild":    func() command { return &startChild{} },
 	"respond":       func() command { return &respond{} },
+	"cancelStep":    func() command { return &cancelStep{} },
+	"cancelWait":    func() command { return &cancelWait{} },
+	"cancelled":     func() command { return &cancelled{} },
 	"complete":      func() command { return &complete{} },
 	"fail":          func() command { return &fail{} },
 }
@@ -156,7 +159,7 @@ func (planner Planner) command(text json.RawMessage, p *Plan) error {
 	}
 	p.Requests = append(p.Requests, requests...)
 	switch c.(type) {
-	case *complete, *fail:
+	case *complete, *fail, *cancelled:
 		p.ends = true
 	}
 	if r, ok := c.(response); ok {
@@ -174,7 +177,7 @@ func (planner Planner) command(text json.RawMessage, p *Plan) error {
 func checkID(r eventlog.Request) error {
 	id := strings.TrimPrefix(r.CorrelationID, attributesID)
 	switch r.Type {
-	case entities.EventRunCompleted, entities.EventRunFailed:
+	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
 		return nil
 	case entities.EventAttrSet:
 		if id == "" {

@@ -264,6 +264,8 @@ type startChild struct {
 	Timeout     *duration         `json:"timeout"`
 	OnParentEnd string            `json:"onParentEnd"`
 	At          place             `json:"at"`
+	// TimeoutGrace is how long the child may take to end by itself after its timeout.
+	TimeoutGrace *duration `json:"timeoutGrace"`
 }
 
 // The values of onParentEnd: what happens to a child that is still running when its parent ends.
@@ -291,8 +293,11 @@ func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 			ParentID: planner.Run.ID, ParentStep: entities.StepID(c.ID), Detached: c.OnParentEnd == onEndLeave,
 		},
 	}
+	if c.TimeoutGrace != nil && c.Timeout == nil {
+		return nil, entities.Invalid("timeoutGrace needs a timeout")
+	}
 	if c.Timeout != nil {
-		child.Data.Deadline = planner.after(*c.Timeout)
+		child.Data.Deadline, child.Data.TimeoutGraceMS = planner.after(*c.Timeout), or(c.TimeoutGrace, 0).Milliseconds()
 	}
 	return []eventlog.Request{{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input, Child: &child,

@@ -114,6 +114,17 @@ func TestCommandsBecomeRequests(t *testing.T) {
 		"at, of attributes": {`{"type":"setAttributes","attributes":{"a":"1"},"at":"f:1"}`, []string{
 			`attr_set  {"changes":[{"key":"a","value":"1"}],"at":"f:1"} `,
 		}},
+		"cancelStep": {`{"type":"cancelStep","id":"a","reason":"late"}`, []string{
+			`step_failed a {"reason":"late","cancelled":true,"errorCode":"cancelled"} {"message":"late","code":"cancelled"}`,
+		}},
+		"cancelStep without reason": {`{"type":"cancelStep","id":"a"}`, []string{
+			`step_failed a {"reason":"cancelled by the workflow","cancelled":true,"errorCode":"cancelled"} ` +
+				`{"message":"cancelled by the workflow","code":"cancelled"}`,
+		}},
+		"cancelWait": {`{"type":"cancelWait","id":"a"}`, []string{`wait_cancelled a {} `}},
+		"cancelled": {`{"type":"cancelled"}`, []string{
+			`run_cancelled  {} {"message":"the run did not end in time","code":"timeout"}`,
+		}},
 		"complete":                {`{"type":"complete","output":{"a": 1}}`, []string{`run_completed  {} {"a": 1}`}},
 		"complete without output": {`{"type":"complete"}`, []string{`run_completed  {} null`}},
 		"fail": {`{"type":"fail","error":{"message":"m","code":"c"}}`, []string{
@@ -195,7 +206,7 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 		`{"type":"runStep","id":"a","retry":{"tries":1}}`:                    "retry.tries: unknown field",
 		`{"type":"recordStep","id":"a","output":1,"error":{}}`:               "not both",
 		`{"type":"recordStep","id":"a","seen":-1}`:                           "seen -1 is not",
-		`{"type":"recordStep","id":"a","output":1,"retryAfter":"1s"}`:       "retryAfter is for a step with an error",
+		`{"type":"recordStep","id":"a","output":1,"retryAfter":"1s"}`:        "retryAfter is for a step with an error",
 		`{"type":"runStep","id":"a","firstAttempt":{}}`:                      "firstAttempt: want",
 		`{"type":"runStep","id":"a","firstAttempt":{"error":{"code":"c"}}}`:  "firstAttempt: want",
 		`{"type":"recordStep","id":"a","startedAt":"today"}`:                 "startedAt",

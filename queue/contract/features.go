@@ -7,6 +7,7 @@ const Version = 2
 // function may use a field or a command only if the call offers its feature.
 var features = []string{
 	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter",
+	"cancelStep", "cancelWait", "cancel",
 }
 
 // Server tells the function in each call what the server can do.

@@ -34,6 +34,9 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 			`{"commands":[{"type":"runStep","id":"f","firstAttempt":{"error":{"message":"m"}}},` +
 				`{"type":"recordStep","id":"g","error":{"message":"m"},"retryAfter":"1h"}]}`, 6, 2, false,
 		},
+		"cancellations": {`{"commands":[{"type":"runStep","id":"s"},{"type":"cancelStep","id":"s"},` +
+			`{"type":"wait","id":"w","for":"1h"},{"type":"cancelWait","id":"w"},{"type":"startChild","id":"c","workflow":"child"},` +
+			`{"type":"cancelStep","id":"c","grace":"1m"}]}`, 5, 3, false}, // of the child, to cancel it, and of the step
 		"no new event": {`{"commands":[{"type":"openHook","id":"old","token":"U"}]}`, 0, 0, true},
 	}
 	for name, tt := range tests {

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -61,16 +63,23 @@ func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (an
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go func() {
-		if e.log.WatchEnd(ctx, d.Project, d.RunID) == nil {
-			stop(entities.ErrRunEnded)
-		}
-	}()
+	go func() { stop(e.watch(ctx, d)) }()
 	a, err := e.postCall(ctx, d, c)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return answer{}, cause
 	}
 	return a, err
+}
+
+// errStepOver ends the call of a step that was cancelled.
+var errStepOver = errors.New("the step was cancelled")
+
+// watch waits until the answer to a call does not matter any more, and returns the reason.
+func (e *Engine) watch(ctx context.Context, d queue.Delivery) error {
+	if d.Work != message.WorkStep {
+		return cmp.Or(e.log.WatchEnd(ctx, d.Project, d.RunID), entities.ErrRunEnded)
+	}
+	return cmp.Or(e.log.WatchStep(ctx, d.Project, d.RunID, entities.StepID(d.Subject)), errStepOver)
 }
 
 // postCall sends the call. The idempotency key names the run, or the step, so that a function can recognize repeated

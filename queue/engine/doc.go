@@ -11,7 +11,8 @@
 //	work              subject        handler
 //	run               -              calls the run's function: there are new events, or a wait is over
 //	step              step           calls the function that executes the step
-//	deadline          -              fails the run if it has not ended
+//	deadline          -              fails the run if it has not ended, or asks it to cancel
+//	cancel            grace          asks the run to cancel; without a subject: ends it, since its grace is over
 //	report            step           gives the result of a child run to the parent's step
 //	end               -              cancels the children of an ended run
 //	signal, lookback  signal, hook   gives a signal to waiting hooks, or earlier signals to a new hook

@@ -59,6 +59,7 @@ func (e *Engine) Handlers() map[message.Work]queue.Handler {
 		message.WorkRun:      e.invoke,
 		message.WorkStep:     e.executeStep,
 		message.WorkDeadline: e.enforceDeadline,
+		message.WorkCancel:   e.cancel,
 		message.WorkReport:   e.report,
 		message.WorkEnd:      e.endChildren,
 		message.WorkSignal:   signals.dispatch,

@@ -24,8 +24,6 @@ import (
 
 // The error codes of failures that the server itself reports.
 const (
-	// CodeTimeout means that a step or run had no result before its deadline.
-	CodeTimeout = "timeout"
 	// CodeChildFailed and CodeChildCancelled mean that a child run failed or was cancelled.
 	CodeChildFailed    = "child_failed"
 	CodeChildCancelled = "child_cancelled"
@@ -43,6 +41,9 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	}
 	a, err := e.askInTime(ctx, d, s.call(d, token), s.spec.AttemptTimeout(e.log.Now()))
 	now := e.log.Now()
+	if errors.Is(err, errStepOver) {
+		return queue.Persist(ctx, d.End)
+	}
 	if err != nil {
 		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
 			return err
@@ -182,8 +183,8 @@ type decision struct {
 // timeout fails a step whose deadline has passed.
 func (s stepWork) timeout() decision {
 	return decision{
-		event: entities.EventStepFailed, code: CodeTimeout,
-		payload: contract.Payload("there was no result before "+s.spec.Deadline.Format(time.RFC3339), CodeTimeout),
+		event: entities.EventStepFailed, code: contract.CodeTimeout,
+		payload: contract.Payload("there was no result before "+s.spec.Deadline.Format(time.RFC3339), contract.CodeTimeout),
 	}
 }
 

@@ -167,6 +167,7 @@ func (s *Session) printRun(r run) error {
 		{"ended", r.CompletedAt},
 		{"took", elapsed(r.StartedAt, r.CompletedAt)},
 		{"deadline", r.Deadline},
+		{"forced at", r.ForcedAt},
 		{"reason", r.CancelReason},
 		{"input", payloadText(r.Input, r.InputEncoding)},
 		{"output", payloadText(r.Output, r.OutputEncoding)},

@@ -87,6 +87,7 @@ type startRunCmd struct {
 	Delay          string            `placeholder:"TIME" help:"Start the run after this delay, such as 30s."`
 	StartAt        string            `placeholder:"TIME" help:"Start the run at this time, in RFC 3339."`
 	Timeout        string            `placeholder:"TIME" help:"Fail the run after this time, such as 24h."`
+	TimeoutGrace   string            `placeholder:"TIME" help:"After the timeout, let the run end by itself for this long."`
 	Parent         string            `placeholder:"ID" help:"The parent run; when it ends, the run is cancelled."`
 	waitFlags
 }
@@ -100,7 +101,8 @@ func (c startRunCmd) Run(ctx context.Context, s *Session) error {
 	body := jsonBody{"workflow": c.Workflow}.
 		text("deployment", c.Deployment).json("input", input).
 		text("key", c.Key).text("onConflict", c.OnConflict).text("idempotencyKey", c.IdempotencyKey).
-		text("delay", c.Delay).text("startAt", c.StartAt).text("timeout", c.Timeout).text("parent", c.Parent)
+		text("delay", c.Delay).text("startAt", c.StartAt).text("timeout", c.Timeout).
+		text("timeoutGrace", c.TimeoutGrace).text("parent", c.Parent)
 	if len(c.Attr) > 0 {
 		body["attributes"] = c.Attr
 	}

@@ -36,13 +36,13 @@ func (f *failure) details() multiline {
 type run struct {
 	ID, Workflow, Deployment, Driver, Status, Key, ParentID string
 
-	Attributes                                           map[string]string
-	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline time.Time
-	LastSeq                                              int64
-	Error                                                *failure
-	CancelReason                                         string
-	Input, Output                                        json.RawMessage
-	InputEncoding, OutputEncoding                        string
+	Attributes                                                     map[string]string
+	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline, ForcedAt time.Time
+	LastSeq                                                        int64
+	Error                                                          *failure
+	CancelReason                                                   string
+	Input, Output                                                  json.RawMessage
+	InputEncoding, OutputEncoding                                  string
 }
 
 type step struct {
