@@ -195,7 +195,7 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 		`{"type":"runStep","id":"a","retry":{"tries":1}}`:                    "retry.tries: unknown field",
 		`{"type":"recordStep","id":"a","output":1,"error":{}}`:               "not both",
 		`{"type":"recordStep","id":"a","seen":-1}`:                           "seen -1 is not",
-		`{"type":"recordStep","id":"a","output":1,"retryAfter":"1s"}`:       "retryAfter is for a step with an error",
+		`{"type":"recordStep","id":"a","output":1,"retryAfter":"1s"}`:        "retryAfter is for a step with an error",
 		`{"type":"runStep","id":"a","firstAttempt":{}}`:                      "firstAttempt: want",
 		`{"type":"runStep","id":"a","firstAttempt":{"error":{"code":"c"}}}`:  "firstAttempt: want",
 		`{"type":"recordStep","id":"a","startedAt":"today"}`:                 "startedAt",
