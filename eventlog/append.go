@@ -203,9 +203,10 @@ func (l *Log) whenDurable(ctx context.Context, outcome error) error {
 	return outcome
 }
 
-// maxOptimistic is the most requests that one conditional statement writes. The text of the statement depends on the
-// requests, so that a longer one would rarely find a prepared plan.
-const maxOptimistic = 4
+// maxOptimistic is the most requests that one conditional statement writes; those that create a step and those about its
+// first attempt count once. The text of the statement depends on the requests, so that a longer one would rarely find a
+// prepared plan.
+const maxOptimistic = 16
 
 // appendOptimistic decides from the cache and writes the decision with one statement, which applies only if the run's
 // log is as long as it is in the cache. It reports false, having written nothing, if the cache is stale or lacks a

@@ -92,7 +92,7 @@ func (c *runCache) acquire(ctx context.Context, id entities.RunID) (release func
 // facts returns all facts that a decision on requests about one run needs. It reports false if one is not cached.
 func (c *runCache) facts(project entities.Project, requests []Request, now time.Time) (facts, bool) {
 	f := facts{Snapshot: NewSnapshot(project)}
-	if n := len(requests); n == 0 || n > maxOptimistic {
+	if n := countSteps(requests); n == 0 || n > maxOptimistic {
 		return facts{}, false
 	}
 	if len(requests) == 1 && requests[0].Type == entities.EventRunCreated {
@@ -105,12 +105,33 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 	f.Run = run.Run
 	var last Request
 	for _, r := range requests {
-		if !r.startsStepOf(last) && !run.addFacts(r, &f) {
+		if !r.continuesStepOf(last) && !run.addFacts(r, &f) {
 			return facts{}, false
 		}
 		last = r
 	}
 	return f, true
+}
+
+// countSteps counts the requests. One about the first attempt at a step, which follows the creation of the step, does not
+// count.
+func countSteps(requests []Request) int {
+	n := len(requests)
+	for i := 1; i < len(requests); i++ {
+		if requests[i].continuesStepOf(requests[i-1]) {
+			n--
+		}
+	}
+	return n
+}
+
+// run returns a run of the project as of the last append of this process, if it is cached.
+func (c *runCache) run(project entities.Project, id entities.RunID, now time.Time) (entities.Run, bool) {
+	run, ok := c.runs.Get(id)
+	if !ok || run.shared || run.Project != project || now.Sub(run.at) > cacheTTL {
+		return entities.Run{}, false
+	}
+	return *run.Run, true
 }
 
 // addFacts adds the facts that the decision on a request needs besides the run's row. It reports whether all are

@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
@@ -54,6 +55,21 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 		o(l)
 	}
 	return l
+}
+
+// RecentRun returns a run as it was a moment ago: after the last append of this process, if that is no longer ago than a
+// few seconds, or else as it is now. It fails with [entities.ErrRunNotFound].
+func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entities.RunID) (entities.Run, error) {
+	release, err := l.cache.acquire(ctx, id)
+	if err != nil {
+		return entities.Run{}, err
+	}
+	run, ok := l.cache.run(project, id, l.Now())
+	release()
+	if ok {
+		return run, nil
+	}
+	return store.RunByID(ctx, pg.NewPool(l.pool), project, id)
 }
 
 // Option configures a [Log].

@@ -47,6 +47,9 @@ type Outlook struct {
 	Ended bool
 	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked.
 	Open bool
+	// News is set if an event of the append calls for an invocation at once, and Next if one does at once or later. Both
+	// are only set for an append that decides on the next invocation with StartNext.
+	News, Next bool
 }
 
 // WholeStream is a stream that is written and closed in one go.
@@ -107,6 +110,9 @@ func (c call) validate() error {
 func (c call) decide(f facts) decision {
 	d := decideAll(f, c.requests, c.now)
 	d.source = c.source
+	if d.after.Run != nil && d.endsRun() {
+		d.messages = withoutWork(d.after.Run.ID, d.messages)
+	}
 	if len(d.events) > 0 && len(c.Open) > 0 {
 		d.events[0].Data.Open = c.Open
 	}
@@ -160,19 +166,27 @@ func withoutInvocation(runID entities.RunID, messages []message.Message) []messa
 	})
 }
 
+// withoutWork returns the messages without work about a run that has ended, which there would be nothing left to do for.
+func withoutWork(runID entities.RunID, messages []message.Message) []message.Message {
+	return slices.DeleteFunc(messages, func(m message.Message) bool {
+		return m.RunID == runID && m.Work != message.WorkNone && m.Work != message.WorkEnd
+	})
+}
+
 // addTo adds to a conditional statement what the options ask for, and returns the messages that are left to send. It
-// reports false if that needs the lock, as it does if StartNext has to decide on an invocation.
+// reports false if that needs the lock. If the caller decides on the next invocation, Optimistic stands in for that.
 func (c call) addTo(s *pg.Conditional, d decision) ([]message.Message, bool) {
 	switch {
 	case !c.hasOptions():
 		return d.messages, true
 	case c.Optimistic == nil || len(c.Streams) > 0:
 		return nil, false
-	case c.StartNext != nil && len(withoutInvocation(c.runID, d.messages)) < len(d.messages):
-		return nil, false
-	default:
+	case c.StartNext == nil:
 		return d.messages, c.Optimistic(s, d.outlook())
 	}
+	rest, o := withoutInvocation(c.runID, d.messages), d.outlook()
+	o.News, o.Next = wantsInvocation(c.runID, d.messages), len(rest) < len(d.messages)
+	return rest, c.Optimistic(s, o)
 }
 
 // finish writes the call's streams, then calls the caller's Finish.

@@ -149,6 +149,12 @@ func (d Delivery) ExtendIn(b *pgx.Batch, call time.Duration) {
 // KeepIn restarts the lease as part of the batch. With again, the work is done once more after this delivery.
 func (d Delivery) KeepIn(b *pgx.Batch, again bool) { b.Queue(keepSQL, d.Lease, leaseTime, again) }
 
+// KeepIf is [Delivery.KeepIn] as part of a conditional statement, which it makes depend on the live lease.
+func (d Delivery) KeepIf(c *pg.Conditional, again bool) {
+	d.RequireLease(c, "")
+	c.Add(pg.Write{SQL: keepSQL, Args: []any{d.Lease, leaseTime, again}})
+}
+
 // NoteHeard notes, as part of a transaction that holds the lock on the run, up to which position of the log the function
 // knows the run. See [Delivery.Heard].
 func (d Delivery) NoteHeard(w pg.Writer, seq int64) { w.Add(noteHeard(d.RunID, seq)) }

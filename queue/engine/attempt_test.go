@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -144,5 +145,49 @@ func TestRepeatedAttemptsAreRecordedOnce(t *testing.T) {
 	want = append(want, "step_started g", "step_completed g")
 	if got := d.events(t, id); !slices.Equal(got, want) {
 		t.Errorf("after the result: got %q, want %q", got, want)
+	}
+}
+
+// TestSweeperKnowsStepsOfTheFunction: a step that the function repeats itself needs work until its next attempt begins,
+// and the invocation from then on.
+func TestSweeperKnowsStepsOfTheFunction(t *testing.T) {
+	t.Parallel()
+	const toStep, toRun = `DELETE FROM messages WHERE work = 'step'`, `DELETE FROM messages WHERE work = 'run'`
+	for name, tt := range map[string]struct {
+		begun bool // the next attempt has begun, and so an invocation
+		lost  string
+		want  string
+	}{
+		"waits":                 {lost: toRun},
+		"waits, work is lost":   {lost: toStep + ` OR work = 'run'`, want: "step g is pending"},
+		"begun":                 {begun: true, lost: toStep},
+		"begun, answer is lost": {begun: true, lost: toRun, want: "step g is running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newServer(t, testdb.New(t))
+			id := d.startRun(t, `null`)
+			work := d.claim(t, message.WorkRun, "")
+			if _, _, err := d.runs.recordStart(t.Context(), work); err != nil {
+				t.Fatal(err)
+			}
+			const retry = `{"commands":[{"type":"recordStep","id":"g","error":{"message":"m"},"retryAfter":"0s"}]}`
+			if _, err := d.runs.Command(t.Context(), project, id, work.Lease, []byte(retry)); err != nil {
+				t.Fatal(err)
+			}
+			if tt.begun {
+				if err := d.runs.executeStep(t.Context(), d.claimFrom(t, d, message.WorkStep, "g")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.exec(t, tt.lost)
+			woken := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 })
+			if got := len(woken) == 1; got != (tt.want != "") || got && !strings.Contains(woken[0].Reason, tt.want) {
+				t.Errorf("woke %+v, want the run for %q", woken, tt.want)
+			}
+			if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work IN ('run', 'step')`, id); n == 0 {
+				t.Error("the run has no work")
+			}
+		})
 	}
 }

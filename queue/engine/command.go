@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -37,21 +38,38 @@ func (e *Engine) Exchange(
 }
 
 func (e *Engine) command(ctx context.Context, c *commanding, body []byte) ([]eventlog.Result, error) {
-	run, err := store.RunByID(ctx, pg.NewPool(e.pool), c.Project, c.RunID)
+	run, err := e.log.RecentRun(ctx, c.Project, c.RunID)
 	if err != nil {
 		return nil, err
 	}
 	if run.Status.Ended() {
-		return nil, fmt.Errorf("run %s is %s: %w", c.RunID, run.Status, entities.ErrRunEnded)
+		return nil, endedError(run)
 	}
 	plan, err := e.planner(ctx, run).Plan(body)
 	if err != nil {
 		return nil, err
 	}
 	results, err := e.log.AppendAll(ctx, c.Project, c.RunID, plan.Requests, eventlog.AppendOptions{
-		Guard: checkLease(c.Delivery), StartNext: c.startNext, Finish: c.finish, Streams: plan.Responses, Open: plan.Open,
+		Guard: checkLease(c.Delivery), StartNext: c.startNext, Finish: c.finish, Optimistic: c.tryOptimistic,
+		Streams: plan.Responses, Open: plan.Open,
 	})
+	if errors.Is(err, message.ErrStale) {
+		err = e.whyStale(ctx, c, err)
+	}
 	return results, plan.Explain(err)
+}
+
+// whyStale returns the reason why an invocation has ended: the end of the run deletes its work.
+func (e *Engine) whyStale(ctx context.Context, c *commanding, stale error) error {
+	run, err := store.RunByID(ctx, pg.NewPool(e.pool), c.Project, c.RunID)
+	if err == nil && run.Status.Ended() {
+		return endedError(run)
+	}
+	return stale
+}
+
+func endedError(run entities.Run) error {
+	return fmt.Errorf("run %s is %s: %w", run.ID, run.Status, entities.ErrRunEnded)
 }
 
 // commanding is an invocation that sends commands before its answer.
@@ -80,4 +98,14 @@ func (c *commanding) startNext(_ *pgx.Batch, newEvents bool) func() *eventlog.In
 func (c *commanding) finish(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
 	c.KeepIn(last, c.again)
 	return nil
+}
+
+// tryOptimistic does in an optimistic append what startNext and finish do. The end of the run deletes its work.
+func (c *commanding) tryOptimistic(s *pg.Conditional, o eventlog.Outlook) bool {
+	if o.Ended {
+		c.RequireLease(s, "")
+	} else {
+		c.KeepIf(s, o.News && !c.follows)
+	}
+	return true
 }

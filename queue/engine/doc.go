@@ -33,6 +33,9 @@
 //     valid, so that a late answer is refused as a whole. Commands are applied once per ID, so repeating an answer
 //     changes nothing. An answer after which the run would have nothing to wait for is refused (I5).
 //
+// During the call, the function may send commands in requests of its own. Their transaction extends the lease. In a
+// process that handles the whole run it is one statement, which requires what is said below.
+//
 // # Inline starts
 //
 // The next work nearly always starts in the process that made it necessary. The transaction then leases the work to

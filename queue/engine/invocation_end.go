@@ -64,9 +64,11 @@ func (e *invocationEnd) release(_ context.Context, _ pgx.Tx, last *pgx.Batch) er
 
 // tryOptimistic ends the invocation in an optimistic append. The work of a run that has ended is deleted with the run.
 // The work of a run without new events, which waits for something other than time, is deleted here. It returns false in
-// all other cases, which need the locked append.
+// all other cases, which need the locked append, as does an answer that calls for an invocation itself.
 func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) bool {
 	switch {
+	case o.Next:
+		return false
 	case o.Ended:
 		e.RequireLease(c, "")
 	case o.Open: // a step or hook is open, and its event enqueues new work

@@ -272,6 +272,8 @@ func pairings() map[string]pairing {
 	resumes := appendEvent(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
 	ends := answerWith(`{"type":"complete","output":"1"}`)
 	asks, waits := answerWith(`{"type":"runStep","id":"x"}`), sendCommand(`{"type":"wait","id":"w","for":"1h"}`)
+	records := sendCommand(`{"type":"recordStep","id":"r","output":1},{"type":"runStep","id":"f",` +
+		`"firstAttempt":{"error":{"message":"m"},"retryAfter":"2h"}}`)
 	return map[string]pairing{
 		"answer × result":              {prepare: now, one: asks, two: completeStep("a", "1")},
 		"answer × cancel":              {prepare: now, one: asks, two: cancels},
@@ -285,6 +287,21 @@ func pairings() map[string]pairing {
 		"answer × takeover":            {prepare: now, one: asks, two: takeOver},
 		"answer × longer lease":        {prepare: now, one: asks, two: extendLease},
 		"answer × nack":                {prepare: now, one: asks, two: nackWork("")},
+
+		"command × answer":          {prepare: now, one: records, two: asks},
+		"command × the same":        {prepare: now, one: records, two: records},
+		"command × result":          {prepare: now, one: records, two: completeStep("a", "1")},
+		"command × cancel":          {prepare: now, one: records, two: cancels},
+		"command × hook received":   {prepare: now, one: records, two: resumes},
+		"command × sweeper":         {prepare: now, one: records, two: enqueueInvocation},
+		"command × takeover":        {prepare: now, one: records, two: takeOver},
+		"command × longer lease":    {prepare: now, one: records, two: extendLease},
+		"command × nack":            {prepare: now, one: records, two: nackWork("")},
+		"last command × result":     {prepare: now, one: sendCommand(`{"type":"complete"}`), two: completeStep("a", "1")},
+		"command to wait × sweeper": {prepare: now, one: waits, two: enqueueInvocation},
+		"command after expiry × longer lease": {
+			prepare: after(now, expireLease), one: records, two: extendLease, needsLock: true,
+		},
 
 		"result × result, invoked":  {prepare: now, one: completeStep("a", "1"), two: completeStep("b", "2")},
 		"result × answer":           {prepare: now, one: completeStep("a", "1"), two: asks},
@@ -371,4 +388,43 @@ func (e pairing) checkSerial(t *testing.T) {
 		schedule.Run(t, func() { ask(0) }, func() { ask(1) })
 		return m.state(t, errs)
 	})
+}
+
+// TestEachStepIsOneStatement: a function that records each step before the next costs one statement for each, and its
+// last answer one, however many steps the answer has. Their events need no read.
+func TestEachStepIsOneStatement(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	home := idleServer(t, dsn)
+	session := gate.Open(t, dsn, home.pool, nil)
+	b := cachingServerOn(t, session, home)
+	m := b.prepareInvoked(t, home)
+	b.Attach(b.worker)
+	record := func(id string) string { return `{"type":"recordStep","id":"` + id + `","output":1}` }
+	want := func(n int, what string, do func() error) {
+		t.Helper()
+		var err error
+		if statements := session.Run(t, -1, gate.None, func() { err = do() }); len(statements) != n || err != nil {
+			t.Errorf("%s: got error %v and %d statements, want %d: %.100q", what, err, len(statements), n, statements)
+		}
+	}
+	for _, id := range []string{"x", "y"} {
+		want(2, id, func() error { // the statement and its commit
+			results, err := b.runs.Exchange(t.Context(), project, m.run.ID, m.invocation.Lease, []byte(`{"commands":[`+record(id)+`]}`))
+			if err == nil && results[1].Log == nil {
+				t.Error("the result has no log")
+			}
+			return err
+		})
+	}
+	answer := record("0")
+	for i := 1; i < 15; i++ {
+		answer += "," + record(fmt.Sprint(i))
+	}
+	want(3, "the answer", func() error { // and the lock, as the end of the run must see all children
+		return answerWith(answer+`,{"type":"complete"}`)(t.Context(), b, m)
+	})
+	if n := home.count(t, `SELECT count(*) FROM runs WHERE status = 'completed'`); n != 1 {
+		t.Errorf("got %d completed runs, want 1", n)
+	}
 }
