@@ -269,6 +269,8 @@ type pairing struct {
 func pairings() map[string]pairing {
 	var now, later preparation = (*cachingServer).prepareInvoked, (*cachingServer).prepareAnswered
 	cancels := appendEvent(eventlog.Request{Type: entities.EventRunCancelled})
+	asked := appendEvent(eventlog.Request{Type: entities.EventCancelRequested, Grace: 2 * time.Hour})
+	drops := sendCommand(`{"type":"cancelStep","id":"a"}`)
 	resumes := appendEvent(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
 	ends := answerWith(`{"type":"complete","output":"1"}`)
 	asks, waits := answerWith(`{"type":"runStep","id":"x"}`), sendCommand(`{"type":"wait","id":"w","for":"1h"}`)
@@ -285,6 +287,15 @@ func pairings() map[string]pairing {
 		"answer × takeover":            {prepare: now, one: asks, two: takeOver},
 		"answer × longer lease":        {prepare: now, one: asks, two: extendLease},
 		"answer × nack":                {prepare: now, one: asks, two: nackWork("")},
+
+		"answer × ask to cancel":  {prepare: now, one: asks, two: asked},
+		"answer × cancelled step": {prepare: now, one: asks, two: drops},
+		"result × ask to cancel":  {prepare: later, one: completeStep("a", "1"), two: asked},
+		"result × cancelled step": {prepare: now, one: completeStep("a", "1"), two: drops},
+		"end × ask to cancel":     {prepare: now, one: ends, two: asked},
+		"end as asked × result": {
+			prepare: after(now, asked), one: answerWith(`{"type":"cancelled"}`), two: completeStep("a", "1"), needsLock: true,
+		},
 
 		"result × result, invoked":  {prepare: now, one: completeStep("a", "1"), two: completeStep("b", "2")},
 		"result × answer":           {prepare: now, one: completeStep("a", "1"), two: asks},
