@@ -223,26 +223,32 @@ func (r *Run) HookTable() Table[HookStatus] {
 // because that is the only refusal that clients tolerate there (protocol §3.8).
 var waits = Table[WaitStatus]{
 	EventWaitCreated: {
-		WaitNone: {To: WaitWaiting}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}, WaitCancelled: {No: Conflict},
+		WaitNone: {To: WaitWaiting}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
 	},
 	EventWaitCompleted: {
-		WaitNone: {No: Conflict}, WaitWaiting: {To: WaitCompleted}, WaitCompleted: {No: Conflict}, WaitCancelled: {No: Conflict},
+		WaitNone: {No: Conflict}, WaitWaiting: {To: WaitCompleted}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
 	},
 	EventWaitCancelled: {
-		WaitNone: {No: missing}, WaitWaiting: {To: WaitCancelled}, WaitCompleted: {No: Conflict}, WaitCancelled: {No: Conflict},
+		WaitNone: {No: missing}, WaitWaiting: {To: WaitCancelled}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
 	},
 }
 
 // waitsAfterEnd is the transition table of waits after the end of their run, which deletes them.
 var waitsAfterEnd = Table[WaitStatus]{
 	EventWaitCreated: {
-		WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}, WaitCancelled: {No: Conflict},
+		WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
 	},
 	EventWaitCompleted: {
-		WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}, WaitCancelled: {No: Conflict},
+		WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
 	},
 	EventWaitCancelled: {
-		WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}, WaitCancelled: {No: Conflict},
+		WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
 	},
 }
 

@@ -139,7 +139,7 @@ func (d decision) endsRun() bool {
 	return d.after.Run.Status.Ended() && (d.before.Run == nil || !d.before.Run.Status.Ended())
 }
 
-// closesCalls reports whether calls that are under way for the run must be closed: the run ends, or a step is cancelled.
+// closesCalls reports whether calls under way for the run must be closed: the run ends, or a step is cancelled.
 func (d decision) closesCalls() bool {
 	return d.endsRun() || slices.ContainsFunc(d.events, func(e entities.Event) bool { return e.Data.Cancelled })
 }

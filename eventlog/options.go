@@ -145,7 +145,8 @@ func (c call) accept(d decision) error {
 			return entities.ErrRunNotFound
 		}
 	}
-	if len(d.events) == 0 && len(d.messages) == 0 && (c.mode == independent || c.StartNext == nil && c.Finish == nil && len(c.Streams) == 0) {
+	nothing := len(d.events) == 0 && len(d.messages) == 0
+	if nothing && (c.mode == independent || c.StartNext == nil && c.Finish == nil && len(c.Streams) == 0) {
 		return errUnwritten
 	}
 	return nil

@@ -11,8 +11,8 @@ import (
 )
 
 const runColumns = `id, project, deployment_id, workflow_name, status, spec_version, attributes,
-	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, forced_at, error_code, last_seq, end_seq,
-	created_at, updated_at, started_at, completed_at`
+	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, forced_at, error_code,
+	last_seq, end_seq, created_at, updated_at, started_at, completed_at`
 
 // OfRun is the condition for run $1 of project $2. IS NOT DISTINCT FROM, which no index supports, keeps Postgres from
 // using an index that begins with the project. In a plan made while the table was small, such an index costs as little

@@ -117,7 +117,8 @@ const findStrandedSQL = `
 	), asked AS MATERIALIZED (
 		SELECT id, status, last_seq, driver, idle,
 			deadline IS NOT NULL AND (SELECT true FROM messages m
-				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL AND (forced_at IS NULL OR deadline > now()) AS endless,
+				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL
+				AND (forced_at IS NULL OR deadline > now()) AS endless,
 			forced_at IS NOT NULL AND (SELECT true FROM messages m
 				WHERE m.run_id = r.id AND m.work = 'cancel' AND m.subject = '' LIMIT 1) IS NULL AS unforced,
 			(SELECT 'step ' || s.id || ' is ' || s.status || ', but no message about it is due' FROM steps s

@@ -67,7 +67,8 @@ func EndAsAsked() eventlog.Request {
 
 // Late returns the request that fails a run whose deadline has passed or, if its timeout has a grace, asks it to cancel.
 func Late(grace time.Duration) eventlog.Request {
-	r := eventlog.Request{Type: entities.EventRunFailed, Payload: lateRun, Data: entities.EventData{ErrorCode: CodeTimeout}}
+	r := eventlog.Request{Type: entities.EventRunFailed, Payload: lateRun}
+	r.Data.ErrorCode = CodeTimeout
 	if grace > 0 {
 		r.Type, r.Grace, r.Data.Reason = entities.EventCancelRequested, grace, CodeTimeout
 	}

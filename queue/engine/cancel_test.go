@@ -433,3 +433,21 @@ func TestRunsOfTheSDKAreNotAsked(t *testing.T) {
 		t.Error("it was asked nevertheless")
 	}
 }
+
+// TestChildIsCancelledDuringACall: the command writes no event, and its work is stored nevertheless.
+func TestChildIsCancelledDuringACall(t *testing.T) {
+	t.Parallel()
+	d := idleServer(t, testdb.New(t))
+	work, run := d.startInvocation(t)
+	for _, command := range []string{
+		`{"type":"startChild","id":"kid","workflow":"child"}`, `{"type":"cancelStep","id":"kid","grace":"1m"}`,
+	} {
+		if _, err := d.runs.Command(t.Context(), project, run.ID, work.Lease, []byte(`{"commands":[`+command+`]}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const kid = `SELECT count(*) FROM messages m JOIN runs r ON r.id = m.run_id WHERE r.parent_id = $1 AND work = 'cancel' AND subject = '1m0s'`
+	if n := d.count(t, kid, run.ID); n != 1 {
+		t.Errorf("%d messages cancel the child, want 1", n)
+	}
+}

@@ -269,6 +269,8 @@ type pairing struct {
 func pairings() map[string]pairing {
 	var now, later preparation = (*cachingServer).prepareInvoked, (*cachingServer).prepareAnswered
 	cancels := appendEvent(eventlog.Request{Type: entities.EventRunCancelled})
+	asked := appendEvent(eventlog.Request{Type: entities.EventCancelRequested, Grace: 2 * time.Hour})
+	drops := sendCommand(`{"type":"cancelStep","id":"a"}`)
 	resumes := appendEvent(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
 	ends := answerWith(`{"type":"complete","output":"1"}`)
 	asks, waits := answerWith(`{"type":"runStep","id":"x"}`), sendCommand(`{"type":"wait","id":"w","for":"1h"}`)
@@ -301,6 +303,14 @@ func pairings() map[string]pairing {
 		"command to wait × sweeper": {prepare: now, one: waits, two: enqueueInvocation},
 		"command after expiry × longer lease": {
 			prepare: after(now, expireLease), one: records, two: extendLease, needsLock: true,
+		},
+		"answer × ask to cancel":  {prepare: now, one: asks, two: asked},
+		"answer × cancelled step": {prepare: now, one: asks, two: drops},
+		"result × ask to cancel":  {prepare: later, one: completeStep("a", "1"), two: asked},
+		"result × cancelled step": {prepare: now, one: completeStep("a", "1"), two: drops},
+		"end × ask to cancel":     {prepare: now, one: ends, two: asked},
+		"end as asked × result": {
+			prepare: after(now, asked), one: answerWith(`{"type":"cancelled"}`), two: completeStep("a", "1"), needsLock: true,
 		},
 
 		"result × result, invoked":  {prepare: now, one: completeStep("a", "1"), two: completeStep("b", "2")},

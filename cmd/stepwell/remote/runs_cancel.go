@@ -12,7 +12,7 @@ type cancelRunsCmd struct {
 	Limit  int    `placeholder:"N" help:"Cancel at most this many runs; up to 1000."`
 	DryRun bool   `help:"Only print the runs that would be cancelled."`
 	Reason string `placeholder:"TEXT" help:"The reason, stored with the runs."`
-	Grace  string `placeholder:"TIME" help:"Ask the runs to end by themselves within this time, such as 1m; only with IDs."`
+	Grace  string `placeholder:"TIME" help:"Let the runs end by themselves within this time, such as 1m."`
 }
 
 // Run cancels the runs with the IDs, or those that the flags select.

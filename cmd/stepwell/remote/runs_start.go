@@ -87,7 +87,7 @@ type startRunCmd struct {
 	Delay          string            `placeholder:"TIME" help:"Start the run after this delay, such as 30s."`
 	StartAt        string            `placeholder:"TIME" help:"Start the run at this time, in RFC 3339."`
 	Timeout        string            `placeholder:"TIME" help:"Fail the run after this time, such as 24h."`
-	TimeoutGrace   string            `placeholder:"TIME" help:"After the timeout, let the run end by itself for this long."`
+	TimeoutGrace   string            `placeholder:"TIME" help:"Let the run end by itself for this long after it."`
 	Parent         string            `placeholder:"ID" help:"The parent run; when it ends, the run is cancelled."`
 	waitFlags
 }
