@@ -18,6 +18,7 @@ const (
 	EventRunFailed     EventType = "run_failed"
 	EventRunCancelled  EventType = "run_cancelled"
 	EventAttrSet       EventType = "attr_set"
+	EventStoreSet      EventType = "store_set"
 	EventStepCreated   EventType = "step_created"
 	EventStepStarted   EventType = "step_started"
 	EventStepCompleted EventType = "step_completed"
@@ -33,7 +34,7 @@ const (
 
 // EventTypes lists all event types.
 var EventTypes = []EventType{
-	EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventAttrSet,
+	EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventAttrSet, EventStoreSet,
 	EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,
 	EventHookCreated, EventHookReceived, EventHookDisposed, EventHookConflict,
 	EventWaitCreated, EventWaitCompleted,
@@ -135,6 +136,8 @@ type EventData struct {
 	// ResumeDigest is the sender's digest of its payload.
 	ResumeID     string `json:"resumeId,omitempty"`
 	ResumeDigest string `json:"resumePayloadDigest,omitempty"`
+	// MessageID is set on the hook_received of a message to an inbox: the sender's ID, which counts once in the inbox.
+	MessageID string `json:"messageId,omitempty"`
 	// Via is set on hook_received: the way in which the payload came, one of the Via constants of package webhook. Events
 	// of earlier versions have none. Verified is the scheme by which the sender's signature was verified; empty for none.
 	Via      string `json:"via,omitempty"`

@@ -22,6 +22,7 @@ var (
 
 	runEvents = []EventType{
 		EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventAttrSet,
+		EventStoreSet,
 	}
 	stepEvents = []EventType{
 		EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,

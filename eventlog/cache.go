@@ -9,6 +9,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 )
 
 const (
@@ -129,9 +130,23 @@ func (c *cachedRun) addFacts(r Request, f *facts) bool {
 	case entities.EventWaitCreated, entities.EventWaitCompleted:
 		known := copyValue(c.Waits, f.Waits, entities.WaitID(r.CorrelationID))
 		return known || r.Type == entities.EventWaitCreated
+	case entities.EventStoreSet:
+		f.Store = c.Store
+		return (c.Run.StoreSeq == 0 || c.Store != nil) && (!r.isStoreCommand() || c.addStored(r.CorrelationID, f))
 	default: // needs more than the rows of the run, its steps and waits
 		return false
 	}
+}
+
+// addStored adds the fact whether a command has written to the store with the ID. It reports whether that is cached.
+func (c *cachedRun) addStored(id string, f *facts) bool {
+	if f.stored == nil {
+		f.stored = map[string]bool{}
+	}
+	f.stored[id] = slices.ContainsFunc(c.log, func(e entities.Event) bool {
+		return e.Type == entities.EventStoreSet && e.CorrelationID == id && e.Data.StepName == ""
+	})
+	return c.log != nil
 }
 
 // knowsEntity reports whether the entity that a request is about is cached, or is known not to exist. Without that, the
@@ -197,6 +212,9 @@ func (c *runCache) store(d decision, now time.Time) {
 	run.Run, run.at = d.after.Run, now
 	if d.endsRun() {
 		clear(run.Waits)
+	}
+	if d.after.Store != nil {
+		run.Store = kv.WithoutJSON(d.after.Store)
 	}
 	addUpToLimit(run.Steps, d.after.Steps)
 	addUpToLimit(run.Waits, d.after.Waits)

@@ -52,6 +52,12 @@ func crashTests() map[string]crashTest {
 		"run_cancelled":          {clientPair: clientPair{before: full, one: is(cancelled)}, grows: types{"run_cancelled"}},
 		"attr_set":               {clientPair: clientPair{before: is(started), one: is(on(theRun, "attr_set", ""))}, grows: types{"attr_set"}},
 		"attr_set with an ID":    {clientPair: clientPair{before: is(started), one: is(on(theRun, "attr_set", "attr_1"))}, again: conflict},
+		"store_set":              {clientPair: clientPair{driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`))}, again: conflict},
+		"store_set that removes": {clientPair: clientPair{driver: driven, before: is(started, storeSet("s", `{"k":1}`)), one: is(storeSet("t", `{"k":null}`))}, again: conflict},
+		"step_completed with a store_set": {
+			clientPair: clientPair{driver: driven, atomic: true, before: withStep, one: is(writtenBy("step_1", `{"k":1}`), step("step_completed"))},
+			again:      conflict,
+		},
 		"step_created":           {clientPair: clientPair{before: is(started), one: is(step("step_created"))}, again: conflict},
 		"step_started":           {clientPair: clientPair{before: withStep, one: is(step("step_started"))}, grows: types{"step_started"}},
 		"lazy start":             {clientPair: clientPair{before: is(started), one: is(lazy)}, again: conflict},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
@@ -54,6 +55,10 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 		}
 	case entities.EventAttrSet:
 		if err := f.checkAttributes(r); err != nil {
+			return nil, err
+		}
+	case entities.EventStoreSet:
+		if err := f.checkStore(r); err != nil {
 			return nil, err
 		}
 	default: // the tables are enough
@@ -130,6 +135,8 @@ func (f facts) isRecorded(r Request) bool {
 		return f.claimed[r.CorrelationID]
 	case entities.EventAttrSet:
 		return f.claimed[r.CorrelationID] || f.hasAttributes(r)
+	case entities.EventStoreSet:
+		return f.stored[r.CorrelationID]
 	case entities.EventHookDisposed:
 		_, ok := f.Hooks[entities.HookID(r.CorrelationID)]
 		return !ok && f.claimed[r.CorrelationID]
@@ -147,6 +154,21 @@ func (f facts) checkAttributes(r Request) error {
 		}
 	}
 	_, err := entities.MergeAttributes(f.Run.Attributes, r.Data.Changes, r.Data.AllowReserved)
+	return err
+}
+
+// checkStore checks a store_set against the limits of the run's store, and that its ID was not used before.
+func (f facts) checkStore(r Request) error {
+	if f.Run.Driver != entities.DriverServer {
+		return entities.Invalid("run %s has no store: its client continues it", r.RunID)
+	}
+	if f.stored[r.CorrelationID] {
+		return &entities.TransitionError{
+			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: r.Type,
+			Refusal: entities.Conflict,
+		}
+	}
+	_, err := kv.Apply(f.Store, r.Payload, f.Run.LastSeq+1)
 	return err
 }
 

@@ -64,6 +64,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	for _, e := range events {
 		d.after.Apply(e)
 		f.releaseToken(e)
+		f.claimStored(r)
 		d.messages = append(d.messages, nextWork(d.after.Run, e)...)
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
@@ -84,6 +85,14 @@ func (f facts) releaseToken(e entities.Event) {
 		if holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID {
 			delete(f.holders, token)
 		}
+	}
+}
+
+// claimStored notes that a command has written to the store, so that a later command of the same call with the same ID
+// does not.
+func (f facts) claimStored(r Request) {
+	if r.isStoreCommand() && f.stored != nil {
+		f.stored[r.CorrelationID] = true
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
@@ -16,6 +17,8 @@ type facts struct {
 	*Snapshot
 	// claimed has the correlation IDs that a hook_created, hook_conflict or attr_set in the log has used up.
 	claimed map[string]bool
+	// stored has the IDs with which commands in the log have written to the run's store.
+	stored map[string]bool
 	// holders maps the tokens that the requests ask for to the hooks that have them, including expired hooks.
 	holders map[string]*entities.Hook
 	// earlier is the event that the request may repeat: the run's run_started, or the hook_received with the same
@@ -29,7 +32,7 @@ type facts struct {
 func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
-		schemes: map[string]string{},
+		schemes: map[string]string{}, stored: map[string]bool{},
 	}
 	var (
 		steps []entities.StepID
@@ -44,6 +47,10 @@ func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, r
 			waits = append(waits, entities.WaitID(r.CorrelationID))
 		case entities.KindHook:
 			store.LoadHook(b, runID, entities.HookID(r.CorrelationID), f.Hooks)
+		}
+		if r.Type == entities.EventStoreSet && f.Store == nil {
+			f.Store = map[string]kv.Value{}
+			store.LoadSizes(b, runID, f.Store)
 		}
 	}
 	if len(steps) > 0 {
@@ -76,6 +83,10 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
 	case entities.EventAttrSet:
 		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+	case entities.EventStoreSet:
+		if r.isStoreCommand() {
+			loadStored(b, r.RunID, r.CorrelationID, f.stored)
+		}
 	case entities.EventHookDisposed:
 		if r.Once {
 			loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
@@ -101,6 +112,26 @@ func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into 
 		var claimed bool
 		err := row.Scan(&claimed)
 		into[correlationID] = claimed
+		return err
+	})
+}
+
+// isStoreCommand reports whether the request is a command that writes to the store. A step that writes with its result
+// is named; its own status tells whether it has one.
+func (r Request) isStoreCommand() bool {
+	return r.Type == entities.EventStoreSet && r.Data.StepName == ""
+}
+
+// loadStored queues a check whether a command in the log has written to the store with the ID.
+func loadStored(b *pgx.Batch, runID entities.RunID, id string, into map[string]bool) {
+	b.Queue(`
+		SELECT EXISTS (
+			SELECT FROM events WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1
+				AND type = 'store_set' AND data ->> 'stepName' IS NULL)`,
+		runID, id).QueryRow(func(row pgx.Row) error {
+		var stored bool
+		err := row.Scan(&stored)
+		into[id] = stored
 		return err
 	})
 }

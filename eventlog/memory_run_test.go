@@ -49,6 +49,12 @@ func (s *memoryRun) facts(r Request) facts {
 			}
 		}
 	}
+	if r.Type == entities.EventStoreSet {
+		f.stored = map[string]bool{r.CorrelationID: r.Data.StepName == "" &&
+			slices.ContainsFunc(s.log, func(e entities.Event) bool {
+				return e.Type == r.Type && e.CorrelationID == r.CorrelationID && e.Data.StepName == ""
+			})}
+	}
 	if r.Type != entities.EventHookCreated && r.Type != entities.EventAttrSet {
 		return f
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
@@ -102,6 +103,7 @@ var checks = map[entities.EventType][]func(Request, time.Time) error{
 	entities.EventRunFailed:     {},
 	entities.EventRunCancelled:  {},
 	entities.EventAttrSet:       {checkChanges},
+	entities.EventStoreSet:      {checkValues},
 	entities.EventStepCreated:   {checkStepName},
 	entities.EventStepStarted:   {},
 	entities.EventStepCompleted: {},
@@ -158,6 +160,11 @@ func checkChanges(r Request, _ time.Time) error {
 	return nil
 }
 
+func checkValues(r Request, _ time.Time) error {
+	_, err := kv.Decode(r.Payload)
+	return err
+}
+
 // checkStorable checks that Postgres can store all texts and times that a client can send.
 func (r Request) checkStorable() error {
 	for _, text := range [...]struct{ what, value string }{
@@ -169,6 +176,7 @@ func (r Request) checkStorable() error {
 		{"errorCode", r.Data.ErrorCode},
 		{"resumeId", r.Data.ResumeID},
 		{"resumePayloadDigest", r.Data.ResumeDigest},
+		{"messageId", r.Data.MessageID},
 		{"key", r.Data.UniqueKey},
 		{"idempotencyKey", r.Data.IdempotencyKey},
 		{"requestDigest", r.Data.RequestDigest},

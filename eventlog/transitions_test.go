@@ -96,12 +96,15 @@ func tryCell(t *testing.T, f *fixture, history []Request, event entities.EventTy
 	t.Helper()
 	id := newRunID()
 	for _, r := range history {
+		if r.Type == entities.EventRunCreated && event == entities.EventStoreSet {
+			r.Data.Driver = entities.DriverServer // other runs have no store
+		}
 		f.must(t, forRun(r, id))
 	}
 	ask := onRun(id, event)
 	if event == entities.EventRunCreated {
 		ask = runCreated(id)
-	} else if kind := event.Kind(); kind != entities.KindRun || event == entities.EventAttrSet {
+	} else if kind := event.Kind(); kind != entities.KindRun || event == entities.EventAttrSet || event == entities.EventStoreSet {
 		ask = on(id, event, map[string]string{
 			entities.KindStep: "step_1", entities.KindHook: "hook_1", entities.KindWait: "wait_1", entities.KindRun: "attr_1",
 		}[kind])

@@ -25,6 +25,7 @@ const validRows = `
 	VALUES ('run', 'wait', 'waiting', 3, now(), now());
 	INSERT INTO run_attributes (run_id, key, value, project, workflow_name, created_at)
 	VALUES ('run', 'k', 'v', 'p', 'w', now());
+	INSERT INTO run_store (run_id, key, value, seq) VALUES ('run', 'k', '1', 1);
 	INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ('p', 'strm', 'none', 0, now());
 	INSERT INTO stream_chunks (stream_id, idx, data) SELECT id, 0, '' FROM streams;
 	INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, lease)
@@ -141,7 +142,7 @@ func TestDeletingRunDeletesItsRows(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), validRows+`; DELETE FROM runs`); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"events", "steps", "hooks", "waits", "run_attributes"} {
+	for _, table := range []string{"events", "steps", "hooks", "waits", "run_attributes", "run_store"} {
 		if n := queryOne[int](t, pool, `SELECT count(*) FROM `+table); n != 0 {
 			t.Errorf("%s still has %d rows", table, n)
 		}
