@@ -96,7 +96,8 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 	if n := len(requests); n == 0 || n > maxOptimistic {
 		return facts{}, false
 	}
-	if len(requests) == 1 && requests[0].Type == entities.EventRunCreated {
+	if startsAlone(requests) {
+		f.received = map[string]*receipt{}
 		return f, true // most likely the run does not exist yet; the statement checks that
 	}
 	run, ok := c.runs.Get(requests[0].RunID)
@@ -112,6 +113,17 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 		last = r
 	}
 	return f, true
+}
+
+// startsAlone reports whether the requests create a run and need no facts but that it does not exist: it starts with
+// inboxes and their first messages at most.
+func startsAlone(requests []Request) bool {
+	for _, r := range requests[1:] {
+		if r.Type != entities.EventHookReceived && !r.FreshToken {
+			return false
+		}
+	}
+	return requests[0].Type == entities.EventRunCreated
 }
 
 // addFacts adds the facts that the decision on a request needs besides the run's row. It reports whether all are

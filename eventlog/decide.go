@@ -26,7 +26,7 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if r.createsStep() {
 		return f.createAndStartStep(r, at)
 	}
-	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlier != nil {
+	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlierOf(r) != nil {
 		return nil, f.checkResumption(r)
 	}
 	if err := f.checkTransition(r, at); err != nil {
@@ -189,7 +189,8 @@ func (f facts) createAndStartStep(r Request, at time.Time) ([]entities.Event, er
 // checkResumption returns errRepeated for a resumption that the log already has, or a conflict if that had another hook
 // or payload.
 func (f facts) checkResumption(r Request) error {
-	if f.earlier.CorrelationID == r.CorrelationID && f.earlier.Data.ResumeDigest == r.Data.ResumeDigest {
+	earlier := f.earlierOf(r)
+	if earlier.CorrelationID == r.CorrelationID && earlier.Data.ResumeDigest == r.Data.ResumeDigest {
 		return errRepeated
 	}
 	return &entities.TransitionError{

@@ -56,7 +56,7 @@ func decideAll(f facts, requests []Request, now time.Time) decision {
 func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	events, err := decide(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
-		return Outcome{Result: resultOf(d.after, now, f.earlier, r, Result{Repeated: true})}
+		return Outcome{Result: resultOf(d.after, now, f.earlierOf(r), r, Result{Repeated: true})}
 	}
 	if err != nil {
 		return Outcome{Err: err}
@@ -64,7 +64,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	for _, e := range events {
 		d.after.Apply(e)
 		f.releaseToken(e)
-		f.claimStored(r)
+		f.claimIDs(r, e)
 		d.messages = append(d.messages, nextWork(d.after.Run, e)...)
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
@@ -88,11 +88,15 @@ func (f facts) releaseToken(e entities.Event) {
 	}
 }
 
-// claimStored notes that a command has written to the store, so that a later command of the same call with the same ID
-// does not.
-func (f facts) claimStored(r Request) {
+// claimIDs notes the IDs that count once in the log: those of commands that write to the store, and resume IDs. Later
+// requests of the same call with the same ID write nothing.
+func (f facts) claimIDs(r Request, e entities.Event) {
 	if r.isStoreCommand() && f.stored != nil {
 		f.stored[r.CorrelationID] = true
+	}
+	if e.Data.ResumeID != "" && f.received != nil {
+		e.Payload = nil
+		f.received[e.Data.ResumeID] = &receipt{&e}
 	}
 }
 

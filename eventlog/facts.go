@@ -21,18 +21,33 @@ type facts struct {
 	stored map[string]bool
 	// holders maps the tokens that the requests ask for to the hooks that have them, including expired hooks.
 	holders map[string]*entities.Hook
-	// earlier is the event that the request may repeat: the run's run_started, or the hook_received with the same
-	// resume ID. It is nil if the log has none.
+	// earlier is the run's run_started; nil if the log has none, or if no request asks for one.
 	earlier *entities.Event
+	// received has the hook_received in the log with the resume IDs of the requests.
+	received map[string]*receipt
 	// schemes maps the hooks that receive payloads to the signature schemes that they require; empty for none.
 	schemes map[string]string
+}
+
+// receipt is a hook_received with a resume ID; its event is nil if the log has none.
+type receipt struct{ event *entities.Event }
+
+// earlierOf returns the event that the request may repeat, or nil.
+func (f facts) earlierOf(r Request) *entities.Event {
+	if r.Type != entities.EventHookReceived {
+		return f.earlier
+	}
+	if found := f.received[r.Data.ResumeID]; found != nil {
+		return found.event
+	}
+	return nil
 }
 
 // lockAndRead queues the lock on the run and the reads of all facts that the requests need.
 func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
-		schemes: map[string]string{}, stored: map[string]bool{},
+		schemes: map[string]string{}, stored: map[string]bool{}, received: map[string]*receipt{},
 	}
 	var (
 		steps []entities.StepID
@@ -79,7 +94,9 @@ func byToken(requests []Request) []Request {
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	switch r.Type {
 	case entities.EventHookCreated:
-		store.LockToken(b, project, r.Data.Token, f.holders)
+		if !r.FreshToken {
+			store.LockToken(b, project, r.Data.Token, f.holders)
+		}
 		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
 	case entities.EventAttrSet:
 		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
@@ -96,7 +113,7 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	case entities.EventHookReceived:
 		loadScheme(b, r.RunID, r.CorrelationID, f.schemes)
 		if r.Data.ResumeID != "" {
-			loadResumption(b, r.RunID, r.Data.ResumeID, &f.earlier)
+			f.received[r.Data.ResumeID] = loadResumption(b, r.RunID, r.Data.ResumeID)
 		}
 	default: // the run's rows are enough
 	}
@@ -156,6 +173,8 @@ func loadStart(b *pgx.Batch, runID entities.RunID, into **entities.Event) {
 }
 
 // loadResumption queues a read of the hook_received with the resume ID.
-func loadResumption(b *pgx.Batch, runID entities.RunID, resumeID string, into **entities.Event) {
-	read.LoadEvent(b, into, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`, runID, resumeID)
+func loadResumption(b *pgx.Batch, runID entities.RunID, resumeID string) *receipt {
+	var found receipt
+	read.LoadEvent(b, &found.event, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`, runID, resumeID)
+	return &found
 }

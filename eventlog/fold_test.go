@@ -150,7 +150,7 @@ func (m *model) compareLog(t *rapid.T, got *Result) {
 func (m *model) outcome(r Request, events []entities.Event, err error) Outcome {
 	switch {
 	case errors.Is(err, errRepeated):
-		return Outcome{Result: resultOf(m.snapshot, m.at, m.facts(r).earlier, r, Result{Repeated: true})}
+		return Outcome{Result: resultOf(m.snapshot, m.at, m.facts(r).earlierOf(r), r, Result{Repeated: true})}
 	case err != nil:
 		return Outcome{Err: err}
 	}

@@ -37,7 +37,7 @@ func (s *memoryRun) facts(r Request) facts {
 	for _, e := range s.log {
 		if e.Type == r.Type && (r.Type == entities.EventRunStarted ||
 			r.Type == entities.EventHookReceived && r.Data.ResumeID != "" && e.Data.ResumeID == r.Data.ResumeID) {
-			f.earlier = &e
+			f.earlier, f.received = &e, map[string]*receipt{r.Data.ResumeID: {&e}}
 			break
 		}
 	}

@@ -22,6 +22,8 @@ type Request struct {
 	// Extra and Payload are stored unchanged: see [entities.Event].
 	Extra   []byte
 	Payload []byte
+	// FreshToken says that the token of a hook_created is random, so that no other hook has it.
+	FreshToken bool
 	// Unverified makes a hook accept the payload of a hook_received although it requires signed requests.
 	Unverified bool
 	// Once makes the request succeed without writing anything if the log already records what it asks for.

@@ -212,6 +212,8 @@ func (h *matrixServer) createRuns(t *testing.T, project entities.Project, s fixt
 		add(id, entities.EventRunStarted, "", "", entities.EventData{})
 		add(id, typ, "", string(reason), entities.EventData{})
 	}
+	add(s["driven"], entities.EventHookCreated, "inbox:notes", "", entities.EventData{Token: "inbox of " + s["driven"]})
+	add(s["driven"], entities.EventStoreSet, "set", `{"secret":"`+classified+`"}`, entities.EventData{})
 	h.exec(t, `UPDATE messages SET lease = $2, due_at = now() + '1 minute' WHERE run_id = $1 AND work = 'run'`,
 		s["driven"], s["lease"])
 }

@@ -25,7 +25,6 @@ const validRows = `
 	VALUES ('run', 'wait', 'waiting', 3, now(), now());
 	INSERT INTO run_attributes (run_id, key, value, project, workflow_name, created_at)
 	VALUES ('run', 'k', 'v', 'p', 'w', now());
-	INSERT INTO run_store (run_id, key, value, seq) VALUES ('run', 'k', '1', 1);
 	INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ('p', 'strm', 'none', 0, now());
 	INSERT INTO stream_chunks (stream_id, idx, data) SELECT id, 0, '' FROM streams;
 	INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, lease)
@@ -139,7 +138,9 @@ func TestConstraintsAcceptCompleteEndings(t *testing.T) {
 func TestDeletingRunDeletesItsRows(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
-	if _, err := pool.Exec(t.Context(), validRows+`; DELETE FROM runs`); err != nil {
+	if _, err := pool.Exec(t.Context(), validRows+`;
+		INSERT INTO run_store (run_id, key, value, seq) VALUES ('run', 'k', '1', 1);
+		DELETE FROM runs`); err != nil {
 		t.Fatal(err)
 	}
 	for _, table := range []string{"events", "steps", "hooks", "waits", "run_attributes", "run_store"} {

@@ -96,6 +96,19 @@ func Values(ctx context.Context, q pg.Querier, runID entities.RunID, most int) (
 	return values, nil
 }
 
+// SizeOfValues returns how many bytes the values of a run's store have together.
+func SizeOfValues(ctx context.Context, q pg.Querier, runID entities.RunID) (int64, error) {
+	rows, err := q.Query(ctx, `SELECT coalesce(sum(octet_length(value)), 0)::bigint FROM run_store WHERE run_id = $1`, runID)
+	if err != nil {
+		return 0, fmt.Errorf("measure store of %s: %w", runID, err)
+	}
+	size, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+	if err != nil {
+		return 0, fmt.Errorf("measure store of %s: %w", runID, err)
+	}
+	return size, nil
+}
+
 // ValueOf reads the value of a key in the store of a run. It fails with [kv.ErrKeyNotFound].
 func ValueOf(ctx context.Context, q pg.Querier, runID entities.RunID, key string) (RunValue, error) {
 	rows, err := q.Query(ctx, `SELECT `+valueColumns+` FROM run_store WHERE run_id = $1 AND key = $2`, runID, key)
