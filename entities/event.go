@@ -80,7 +80,7 @@ type Event struct {
 }
 
 // ID returns the event's public ID.
-func (e Event) ID() EventID { return EventIDAt(e.Seq) }
+func (e Event) ID() EventID { return eventIDAt(e.Seq) }
 
 // EventData holds the fields of an event that the server reads. It is stored as a JSON object without the empty fields,
 // so that the log can be queried in SQL.
@@ -158,16 +158,16 @@ type EventID string
 
 const eventIDPrefix = "evnt_"
 
-// EventIDAt returns the ID of the event at position seq, which is the same in each run.
-func EventIDAt(seq int64) EventID {
+// eventIDAt returns the ID of the event at position seq, which is the same in each run.
+func eventIDAt(seq int64) EventID {
 	return EventID(fmt.Sprintf("%s%026d", eventIDPrefix, seq))
 }
 
-// Seq returns the event's position. It fails with [ErrInvalid] on any text that [EventIDAt] does not return.
+// Seq returns the event's position. It fails with [ErrInvalid] on any text that eventIDAt does not return.
 func (id EventID) Seq() (int64, error) {
 	digits, ok := strings.CutPrefix(string(id), eventIDPrefix)
 	seq, err := strconv.ParseInt(digits, 10, 64)
-	if !ok || err != nil || seq < 1 || EventIDAt(seq) != id {
+	if !ok || err != nil || seq < 1 || eventIDAt(seq) != id {
 		return 0, Invalid("event ID %q is not %s and 26 digits", id, eventIDPrefix)
 	}
 	return seq, nil

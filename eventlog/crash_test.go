@@ -58,6 +58,13 @@ func crashTests() map[string]crashTest {
 			clientPair: clientPair{driver: driven, atomic: true, before: withStep, one: is(writtenBy("step_1", `{"k":1}`), step("step_completed"))},
 			again:      conflict,
 		},
+		"start with an inbox": {
+			clientPair: clientPair{driver: driven, atomic: true, one: is(startedDriven(), opened, sent("m1"), sent("m2"))},
+			again:      conflict,
+		},
+		"messages to an inbox": {
+			clientPair: clientPair{driver: driven, atomic: true, before: is(opened), one: is(sent("m1"), sent("m2"))},
+		},
 		"step_created":           {clientPair: clientPair{before: is(started), one: is(step("step_created"))}, again: conflict},
 		"step_started":           {clientPair: clientPair{before: withStep, one: is(step("step_started"))}, grows: types{"step_started"}},
 		"lazy start":             {clientPair: clientPair{before: is(started), one: is(lazy)}, again: conflict},
@@ -78,6 +85,27 @@ func crashTests() map[string]crashTest {
 			again:      conflict,
 		},
 	}
+}
+
+// opened opens an inbox.
+var opened = func() Request {
+	r := on(theRun, entities.EventHookCreated, "inbox:notes")
+	r.FreshToken = true
+	return r
+}()
+
+// startedDriven creates a run that the server continues.
+func startedDriven() Request {
+	r := created
+	r.Data.Driver = driven
+	return r
+}
+
+// sent sends a message to the inbox.
+func sent(id string) Request {
+	r := on(theRun, entities.EventHookReceived, "inbox:notes")
+	r.Data.MessageID, r.Data.ResumeID, r.Data.ResumeDigest = id, "inbox:notes "+id, "digest"
+	return r
 }
 
 // TestCrashAtAnyStatementOfAppend interrupts every write at each of its statements: by terminating the server's session

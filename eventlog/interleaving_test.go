@@ -98,6 +98,11 @@ func clientPairs() map[string]clientPair {
 		"store_set × the same ID":            {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(storeSet("s", `{"k":2}`))},
 		"store_set × another ID":             {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(storeSet("t", `{"k":null,"l":2}`))},
 		"store_set × complete":               {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(completed)},
+		"messages × the same": {
+			driver: driven, atomic: true, before: is(opened), one: is(sent("m1"), sent("m2")),
+			two: is(sent("m2"), sent("m3")),
+		},
+		"messages × complete": {driver: driven, atomic: true, before: is(opened, started), one: is(sent("m1"), sent("m2")), two: is(completed)},
 		"two steps write one key": {
 			driver: driven, atomic: true, before: is(started, step("step_created"), on(theRun, "step_created", "step_2")),
 			one: is(writtenBy("step_1", `{"k":1}`), step("step_completed")),

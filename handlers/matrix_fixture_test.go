@@ -125,7 +125,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"spareSecret": id("spare-secret"), "parked": id("msg_parked"), "message": id("msg_waiting"),
 		"receipt": id("rh_sdk"), "lease": id("rh_run"), "topic": id("__wkf_step_order"), "idem": id("idem"),
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
-		"event": string(entities.EventIDAt(1)), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
+		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 	}
 }
 

@@ -178,6 +178,7 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 		`{"type":"runStep","id":"a","retry":{"factor":0.5}}`:                 "factor between 1 and 100",
 		`{"type":"runStep","id":"a","retry":{"tries":1}}`:                    "retry.tries: unknown field",
 		`{"type":"recordStep","id":"a","output":1,"error":{}}`:               "not both",
+		`{"type":"complete"},{"type":"setStore","id":"a","values":{"k":1}}`:  "command 1: setStore: nothing may follow",
 		`{"type":"setStore","id":"a"}`:                                       `want {"values"`,
 		`{"type":"setStore","id":"a","values":{}}`:                           `want {"values"`,
 		`{"type":"setStore","values":{"k":1}}`:                               "id is missing",

@@ -73,11 +73,12 @@ func TestStoreIsWrittenByWorkflowsAndSteps(t *testing.T) {
 			c.reply(set, object{"type": "runStep", "id": "pay"})
 			return
 		}
-		c.reply(set, object{"type": "complete", "output": c.log["store_set pay"]})
+		last := object{"type": "setStore", "id": "last", "values": object{"done": true}}
+		c.reply(set, last, object{"type": "complete", "output": c.log["store_set pay"]})
 	}))
 	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `{"balance":[75],"hold":null}`)
-	d.wantStore(t, id, map[string]string{"balance": `[ 75 ]`, "call": `1`})
+	d.wantStore(t, id, map[string]string{"balance": `[ 75 ]`, "call": `1`, "done": `true`})
 	for _, want := range []string{
 		`workflow null`, `step {"call":1,"hold":true}`, `workflow {"balance":[75],"call":1}`,
 	} {
@@ -87,7 +88,7 @@ func TestStoreIsWrittenByWorkflowsAndSteps(t *testing.T) {
 	}
 	want := []string{
 		"run_created", "run_started", "store_set pay", "step_created pay", "step_started pay", "store_set pay",
-		"step_completed pay", "run_completed",
+		"step_completed pay", "store_set last", "run_completed",
 	}
 	if diff := cmp.Diff(want, d.events(t, id)); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
