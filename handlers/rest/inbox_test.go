@@ -139,13 +139,14 @@ func TestJoiningSendsToTheRunUnderWay(t *testing.T) {
 		return `{"workflow":"order","key":"k","onConflict":"join","inbox":["notes","new"],"send":[` + send + `]}`
 	}
 	id := a.startedID(t, `{"workflow":"order","key":"k","inbox":["notes"]}`, http.StatusCreated)
+	a.event(t, id, entities.EventRunStarted)
 	const two = `{"inbox":"notes","id":"m1","payload":1},{"inbox":"notes","id":"m2","payload":2}`
 	for range 2 {
 		if joined := a.startedID(t, body(two), http.StatusOK); joined != id {
 			t.Fatalf("joined %s, want %s", joined, id)
 		}
 	}
-	opened := []string{"run_created", "hook_created inbox:notes"}
+	opened := []string{"run_created", "hook_created inbox:notes", "run_started"}
 	want := append(opened, "hook_received inbox:notes m1 1", "hook_received inbox:notes m2 2")
 	a.wantLog(t, id, want...)
 	a.wantRejected(t, http.MethodPost, "/v1/runs", body(`{"inbox":"notes","payload":3},{"inbox":"new","payload":4}`),

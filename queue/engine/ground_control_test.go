@@ -138,6 +138,7 @@ func TestMessageBeforeTheFirstInvocationIsSeenByIt(t *testing.T) {
 	t.Parallel()
 	d := idleServer(t, testdb.New(t))
 	id := d.startRun(t, `null`)
+	work := d.claim(t, message.WorkRun, "")
 	for _, r := range []eventlog.Request{
 		{Type: entities.EventHookCreated, CorrelationID: "inbox:notes", Data: entities.EventData{Token: "T"}},
 		{Type: entities.EventHookReceived, CorrelationID: "inbox:notes", Payload: []byte(`1`)},
@@ -147,7 +148,6 @@ func TestMessageBeforeTheFirstInvocationIsSeenByIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	work := d.claim(t, message.WorkRun, "")
 	run, _, err := d.runs.recordStart(t.Context(), work)
 	if err != nil {
 		t.Fatal(err)
