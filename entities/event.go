@@ -20,6 +20,7 @@ const (
 	// EventCancelRequested asks the run to end by itself within a grace.
 	EventCancelRequested EventType = "cancel_requested"
 	EventAttrSet         EventType = "attr_set"
+	EventStoreSet        EventType = "store_set"
 	EventStepCreated     EventType = "step_created"
 	EventStepStarted     EventType = "step_started"
 	EventStepCompleted   EventType = "step_completed"
@@ -37,7 +38,7 @@ const (
 // EventTypes lists all event types.
 var EventTypes = []EventType{
 	EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled,
-	EventCancelRequested, EventAttrSet,
+	EventCancelRequested, EventAttrSet, EventStoreSet,
 	EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,
 	EventHookCreated, EventHookReceived, EventHookDisposed, EventHookConflict,
 	EventWaitCreated, EventWaitCompleted, EventWaitCancelled,
@@ -83,7 +84,7 @@ type Event struct {
 }
 
 // ID returns the event's public ID.
-func (e Event) ID() EventID { return EventIDAt(e.Seq) }
+func (e Event) ID() EventID { return eventIDAt(e.Seq) }
 
 // EventData holds the fields of an event that the server reads. It is stored as a JSON object without the empty fields,
 // so that the log can be queried in SQL.
@@ -146,6 +147,8 @@ type EventData struct {
 	// ResumeDigest is the sender's digest of its payload.
 	ResumeID     string `json:"resumeId,omitempty"`
 	ResumeDigest string `json:"resumePayloadDigest,omitempty"`
+	// MessageID is set on the hook_received of a message to an inbox: the sender's ID, which counts once in the inbox.
+	MessageID string `json:"messageId,omitempty"`
 	// Via is set on hook_received: the way in which the payload came, one of the Via constants of package webhook. Events
 	// of earlier versions have none. Verified is the scheme by which the sender's signature was verified; empty for none.
 	Via      string `json:"via,omitempty"`
@@ -178,16 +181,16 @@ type EventID string
 
 const eventIDPrefix = "evnt_"
 
-// EventIDAt returns the ID of the event at position seq, which is the same in each run.
-func EventIDAt(seq int64) EventID {
+// eventIDAt returns the ID of the event at position seq, which is the same in each run.
+func eventIDAt(seq int64) EventID {
 	return EventID(fmt.Sprintf("%s%026d", eventIDPrefix, seq))
 }
 
-// Seq returns the event's position. It fails with [ErrInvalid] on any text that [EventIDAt] does not return.
+// Seq returns the event's position. It fails with [ErrInvalid] on any text that eventIDAt does not return.
 func (id EventID) Seq() (int64, error) {
 	digits, ok := strings.CutPrefix(string(id), eventIDPrefix)
 	seq, err := strconv.ParseInt(digits, 10, 64)
-	if !ok || err != nil || seq < 1 || EventIDAt(seq) != id {
+	if !ok || err != nil || seq < 1 || eventIDAt(seq) != id {
 		return 0, Invalid("event ID %q is not %s and 26 digits", id, eventIDPrefix)
 	}
 	return seq, nil

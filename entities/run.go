@@ -33,6 +33,8 @@ type Run struct {
 	ForcedAt *time.Time
 	// ErrorCode is set on failed runs if the client sent one.
 	ErrorCode string
+	// StoreSeq is the position of the last event that wrote to the run's store; 0 if none has.
+	StoreSeq int64
 	// LastSeq is the position of the newest event.
 	LastSeq int64
 	// EndSeq is the position of the event that ended the run; 0 before the end.

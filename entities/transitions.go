@@ -121,6 +121,10 @@ var Runs = Table[RunStatus]{
 		RunNone: {No: missing}, RunPending: {To: RunPending}, RunRunning: {To: RunRunning},
 		RunCompleted: {No: Conflict}, RunFailed: {No: Conflict}, RunCancelled: {No: Conflict},
 	},
+	EventStoreSet: {
+		RunNone: {No: missing}, RunPending: {To: RunPending}, RunRunning: {To: RunRunning},
+		RunCompleted: {No: Ended}, RunFailed: {No: Ended}, RunCancelled: {No: Ended},
+	},
 }
 
 // steps is the transition table of steps while their run is live. A running step can start again: that is a redelivery

@@ -22,7 +22,7 @@ var (
 
 	runEvents = []EventType{
 		EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventCancelRequested,
-		EventAttrSet,
+		EventAttrSet, EventStoreSet,
 	}
 	stepEvents = []EventType{
 		EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,

@@ -9,6 +9,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 )
 
 const (
@@ -95,7 +96,8 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 	if n := countSteps(requests); n == 0 || n > maxOptimistic {
 		return facts{}, false
 	}
-	if len(requests) == 1 && requests[0].Type == entities.EventRunCreated {
+	if startsAlone(requests) {
+		f.received = map[string]*receipt{}
 		return f, true // most likely the run does not exist yet; the statement checks that
 	}
 	run, ok := c.runs.Get(requests[0].RunID)
@@ -134,6 +136,17 @@ func (c *runCache) run(project entities.Project, id entities.RunID, now time.Tim
 	return *run.Run, true
 }
 
+// startsAlone reports whether the requests create a run and need no facts but that it does not exist: it starts with
+// inboxes and their first messages at most.
+func startsAlone(requests []Request) bool {
+	for _, r := range requests[1:] {
+		if r.Type != entities.EventHookReceived && !r.FreshToken {
+			return false
+		}
+	}
+	return requests[0].Type == entities.EventRunCreated
+}
+
 // addFacts adds the facts that the decision on a request needs besides the run's row. It reports whether all are
 // cached.
 func (c *cachedRun) addFacts(r Request, f *facts) bool {
@@ -153,9 +166,23 @@ func (c *cachedRun) addFacts(r Request, f *facts) bool {
 	case entities.EventWaitCreated, entities.EventWaitCompleted, entities.EventWaitCancelled:
 		known := copyValue(c.Waits, f.Waits, entities.WaitID(r.CorrelationID))
 		return known || r.Type == entities.EventWaitCreated
+	case entities.EventStoreSet:
+		f.Store = c.Store
+		return (c.Run.StoreSeq == 0 || c.Store != nil) && (!r.isStoreCommand() || c.addStored(r.CorrelationID, f))
 	default: // needs more than the rows of the run, its steps and waits
 		return false
 	}
+}
+
+// addStored adds the fact whether a command has written to the store with the ID. It reports whether that is cached.
+func (c *cachedRun) addStored(id string, f *facts) bool {
+	if f.stored == nil {
+		f.stored = map[string]bool{}
+	}
+	f.stored[id] = slices.ContainsFunc(c.log, func(e entities.Event) bool {
+		return e.Type == entities.EventStoreSet && e.CorrelationID == id && e.Data.StepName == ""
+	})
+	return c.log != nil
 }
 
 // knowsEntity reports whether the entity that a request is about is cached, or is known not to exist. Without that, the
@@ -221,6 +248,9 @@ func (c *runCache) store(d decision, now time.Time) {
 	run.Run, run.at = d.after.Run, now
 	if d.endsRun() {
 		clear(run.Waits)
+	}
+	if d.after.Store != nil {
+		run.Store = kv.WithoutJSON(d.after.Store)
 	}
 	addUpToLimit(run.Steps, d.after.Steps)
 	addUpToLimit(run.Waits, d.after.Waits)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
@@ -32,7 +33,7 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if r.createsStep() {
 		return f.createAndStartStep(r, at)
 	}
-	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlier != nil {
+	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlierOf(r) != nil {
 		return nil, f.checkResumption(r)
 	}
 	if err := f.checkTransition(r, at); err != nil {
@@ -70,6 +71,10 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 		}
 	case entities.EventAttrSet:
 		if err := f.checkAttributes(r); err != nil {
+			return nil, err
+		}
+	case entities.EventStoreSet:
+		if err := f.checkStore(r); err != nil {
 			return nil, err
 		}
 	default: // the tables are enough
@@ -172,6 +177,8 @@ func (f facts) isRecorded(r Request) bool {
 		return f.claimed[r.CorrelationID]
 	case entities.EventAttrSet:
 		return f.claimed[r.CorrelationID] || f.hasAttributes(r)
+	case entities.EventStoreSet:
+		return f.stored[r.CorrelationID]
 	case entities.EventHookDisposed:
 		_, ok := f.Hooks[entities.HookID(r.CorrelationID)]
 		return !ok && f.claimed[r.CorrelationID]
@@ -192,6 +199,21 @@ func (f facts) checkAttributes(r Request) error {
 	return err
 }
 
+// checkStore checks a store_set against the limits of the run's store, and that its ID was not used before.
+func (f facts) checkStore(r Request) error {
+	if f.Run.Driver != entities.DriverServer {
+		return entities.Invalid("run %s has no store: its client continues it", r.RunID)
+	}
+	if f.stored[r.CorrelationID] {
+		return &entities.TransitionError{
+			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: r.Type,
+			Refusal: entities.Conflict,
+		}
+	}
+	_, err := kv.Apply(f.Store, r.Payload, f.Run.LastSeq+1)
+	return err
+}
+
 // createAndStartStep returns the events of a step_started that also creates its step. It is a claim to be the only one
 // to execute the step, so the step must not exist in any status (protocol §3.7).
 func (f facts) createAndStartStep(r Request, at time.Time) ([]entities.Event, error) {
@@ -209,7 +231,8 @@ func (f facts) createAndStartStep(r Request, at time.Time) ([]entities.Event, er
 // checkResumption returns errRepeated for a resumption that the log already has, or a conflict if that had another hook
 // or payload.
 func (f facts) checkResumption(r Request) error {
-	if f.earlier.CorrelationID == r.CorrelationID && f.earlier.Data.ResumeDigest == r.Data.ResumeDigest {
+	earlier := f.earlierOf(r)
+	if earlier.CorrelationID == r.CorrelationID && earlier.Data.ResumeDigest == r.Data.ResumeDigest {
 		return errRepeated
 	}
 	return &entities.TransitionError{

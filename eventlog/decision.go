@@ -61,7 +61,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	}
 	events, err := decide(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
-		return Outcome{Result: resultOf(d.after, now, f.earlier, r, Result{Repeated: true})}
+		return Outcome{Result: resultOf(d.after, now, f.earlierOf(r), r, Result{Repeated: true})}
 	}
 	if err != nil {
 		return Outcome{Err: err}
@@ -70,6 +70,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		d.after.Apply(e)
 		f.releaseToken(e)
 		f.noteChild(e)
+		f.claimIDs(r, e)
 		d.messages = append(d.messages, r.nextWork(d.after.Run, e)...)
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
@@ -97,6 +98,18 @@ func (f facts) releaseToken(e entities.Event) {
 func (f facts) noteChild(e entities.Event) {
 	if e.Type == entities.EventStepCreated && e.Data.Step != nil && e.Data.Step.ChildID != "" && f.children != nil {
 		f.children[e.CorrelationID] = e.Data.Step.ChildID
+	}
+}
+
+// claimIDs notes the IDs that count once in the log: those of commands that write to the store, and resume IDs. Later
+// requests of the same call with the same ID write nothing.
+func (f facts) claimIDs(r Request, e entities.Event) {
+	if r.isStoreCommand() && f.stored != nil {
+		f.stored[r.CorrelationID] = true
+	}
+	if e.Data.ResumeID != "" && f.received != nil {
+		e.Payload = nil
+		f.received[e.Data.ResumeID] = &receipt{&e}
 	}
 }
 

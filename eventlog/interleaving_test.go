@@ -27,8 +27,11 @@ type clientPair struct {
 	other []Request
 	// holder are earlier requests to a third run, to which no client appends; nil: there is no third run.
 	holder []Request
-	// one and two are the clients' requests. Several requests are a batch.
+	// one and two are the clients' requests. Several requests are a batch, or appended all or none if atomic is set.
 	one, two []Request
+	atomic   bool
+	// driver is the driver of the runs.
+	driver entities.Driver
 	// late is how far the clients' clocks are ahead.
 	late [2]time.Duration
 	// driven means that the server continues the runs.
@@ -96,6 +99,24 @@ func clientPairs() map[string]clientPair {
 		"batch × the same batch":             {before: running, one: batch, two: batch},
 		"batch × complete":                   {before: running, one: batch, two: is(completed)},
 		"attr_set × attr_set":                {before: is(started), one: is(on(theRun, "attr_set", "")), two: is(setAttribute())},
+		"store_set × the same ID":            {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(storeSet("s", `{"k":2}`))},
+		"store_set × another ID":             {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(storeSet("t", `{"k":null,"l":2}`))},
+		"store_set × complete":               {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(completed)},
+		"messages × the same": {
+			driver: driven, atomic: true, before: is(opened), one: is(sent("m1"), sent("m2")),
+			two: is(sent("m2"), sent("m3")),
+		},
+		"messages × complete": {driver: driven, atomic: true, before: is(opened, started), one: is(sent("m1"), sent("m2")), two: is(completed)},
+		"two steps write one key": {
+			driver: driven, atomic: true, before: is(started, step("step_created"), on(theRun, "step_created", "step_2")),
+			one: is(writtenBy("step_1", `{"k":1}`), step("step_completed")),
+			two: is(writtenBy("step_2", `{"k":2}`), on(theRun, "step_completed", "step_2")),
+		},
+		"a step's write × the same": {
+			driver: driven, atomic: true, before: is(started, step("step_created")),
+			one: is(writtenBy("step_1", `{"k":1}`), step("step_completed")),
+			two: is(writtenBy("step_1", `{"k":1}`), step("step_completed")),
+		},
 
 		// Cancellation.
 		"ask × complete":                  {driven: true, before: full, one: is(asked), two: is(completed)},
@@ -124,6 +145,23 @@ func clientPairs() map[string]clientPair {
 			late: [2]time.Duration{2 * time.Hour, 2 * time.Hour}, one: is(claims), two: is(claims),
 		},
 	}
+}
+
+// driven is the driver of runs with a store.
+const driven = entities.DriverServer
+
+// storeSet returns a command's write to the store.
+func storeSet(id, values string) Request {
+	r := on(theRun, entities.EventStoreSet, id)
+	r.Payload = []byte(values)
+	return r
+}
+
+// writtenBy returns a step's write to the store.
+func writtenBy(id, values string) Request {
+	r := storeSet(id, values)
+	r.Data.StepName = "charge"
+	return r
 }
 
 // setAttribute returns an attr_set with another value than the others.
@@ -251,11 +289,11 @@ func (p clientPair) newScenario(t *testing.T, st *scenarioRunner) *scenario {
 		if before == nil {
 			continue
 		}
-		creation := runCreated(s.ids[i])
-		if p.driven {
-			creation.Data.Driver = entities.DriverServer
+		first := runCreated(s.ids[i])
+		if first.Data.Driver = p.driver; p.driven {
+			first.Data.Driver = entities.DriverServer
 		}
-		s.must(t, creation)
+		s.must(t, first)
 		for _, r := range before {
 			s.must(t, s.requestOf(r, i))
 		}
@@ -289,6 +327,11 @@ func (s *scenario) askOf(t *testing.T, client int, log *Log) {
 	var requests []Request
 	for _, r := range [][]Request{s.one, s.two}[client] {
 		requests = append(requests, s.requestOf(r, client))
+	}
+	if s.atomic {
+		results, err := log.AppendAll(t.Context(), home, s.ids[client], requests, AppendOptions{})
+		s.errs[client], s.answers[client] = err, []any{results, fmt.Sprint(err)}
+		return
 	}
 	if len(requests) == 1 {
 		result, err := log.Append(t.Context(), home, requests[0])

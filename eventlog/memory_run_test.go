@@ -37,7 +37,7 @@ func (s *memoryRun) facts(r Request) facts {
 	for _, e := range s.log {
 		if e.Type == r.Type && (r.Type == entities.EventRunStarted ||
 			r.Type == entities.EventHookReceived && r.Data.ResumeID != "" && e.Data.ResumeID == r.Data.ResumeID) {
-			f.earlier = &e
+			f.earlier, f.received = &e, map[string]*receipt{r.Data.ResumeID: {&e}}
 			break
 		}
 	}
@@ -57,6 +57,12 @@ func (s *memoryRun) facts(r Request) facts {
 				f.schemes[e.CorrelationID] = e.Data.Webhook.Verify
 			}
 		}
+	}
+	if r.Type == entities.EventStoreSet {
+		f.stored = map[string]bool{r.CorrelationID: r.Data.StepName == "" &&
+			slices.ContainsFunc(s.log, func(e entities.Event) bool {
+				return e.Type == r.Type && e.CorrelationID == r.CorrelationID && e.Data.StepName == ""
+			})}
 	}
 	if r.Type != entities.EventHookCreated && r.Type != entities.EventAttrSet {
 		return f

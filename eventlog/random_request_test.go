@@ -111,6 +111,11 @@ func drawEvent(t *rapid.T, m, other *model, event entities.EventType) Request {
 		if rapid.Bool().Draw(t, "remove") {
 			r.Data.Changes[0].Value = nil
 		}
+	case entities.EventStoreSet:
+		r.Payload = []byte(rapid.SampledFrom([]string{
+			`{"x":1}`, `{"y":"<\u0000>"}`, `{"x":null,"y":[ 1, 2 ]}`, `{"x":{"a":1},"z":2}`, `{}`, `x`,
+		}).Draw(t, "values"))
+		r.Data.StepName = rapid.SampledFrom([]string{"", "charge"}).Draw(t, "by a step")
 	default: // the others need no data
 	}
 	return r

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
@@ -21,6 +22,8 @@ type Request struct {
 	// Extra and Payload are stored unchanged: see [entities.Event].
 	Extra   []byte
 	Payload []byte
+	// FreshToken says that the token of a hook_created is random, so that no other hook has it.
+	FreshToken bool
 	// Unverified makes a hook accept the payload of a hook_received although it requires signed requests.
 	Unverified bool
 	// Once makes the request succeed without writing anything if the log already records what it asks for.
@@ -151,6 +154,7 @@ var checks = map[entities.EventType][]func(Request, time.Time) error{
 	entities.EventRunCancelled:    {},
 	entities.EventCancelRequested: {checkGrace},
 	entities.EventAttrSet:         {checkChanges},
+	entities.EventStoreSet:        {checkValues},
 	entities.EventStepCreated:     {checkStepName},
 	entities.EventStepStarted:     {},
 	entities.EventStepCompleted:   {},
@@ -215,6 +219,11 @@ func checkChanges(r Request, _ time.Time) error {
 	return nil
 }
 
+func checkValues(r Request, _ time.Time) error {
+	_, err := kv.Decode(r.Payload)
+	return err
+}
+
 // checkStorable checks that Postgres can store all texts and times that a client can send.
 func (r Request) checkStorable() error {
 	for _, text := range [...]struct{ what, value string }{
@@ -226,6 +235,7 @@ func (r Request) checkStorable() error {
 		{"errorCode", r.Data.ErrorCode},
 		{"resumeId", r.Data.ResumeID},
 		{"resumePayloadDigest", r.Data.ResumeDigest},
+		{"messageId", r.Data.MessageID},
 		{"key", r.Data.UniqueKey},
 		{"idempotencyKey", r.Data.IdempotencyKey},
 		{"requestDigest", r.Data.RequestDigest},

@@ -100,15 +100,15 @@ func tryCell(t *testing.T, f *fixture, history []Request, event entities.EventTy
 	t.Helper()
 	id := newRunID()
 	for _, r := range history {
-		if event == entities.EventCancelRequested && r.Type == entities.EventRunCreated {
-			r.Data.Driver = entities.DriverServer // other runs cannot be asked
+		if (event == entities.EventCancelRequested || event == entities.EventStoreSet) && r.Type == entities.EventRunCreated {
+			r.Data.Driver = entities.DriverServer // other runs cannot be asked to cancel, and have no store
 		}
 		f.must(t, forRun(r, id))
 	}
 	ask := onRun(id, event)
 	if event == entities.EventRunCreated {
 		ask = runCreated(id)
-	} else if kind := event.Kind(); kind != entities.KindRun || event == entities.EventAttrSet {
+	} else if kind := event.Kind(); kind != entities.KindRun || event == entities.EventAttrSet || event == entities.EventStoreSet {
 		ask = on(id, event, map[string]string{
 			entities.KindStep: "step_1", entities.KindHook: "hook_1", entities.KindWait: "wait_1", entities.KindRun: "attr_1",
 		}[kind])

@@ -19,7 +19,9 @@ func nextWork(run *entities.Run, e entities.Event) []message.Message {
 	case entities.EventStepCreated:
 		return stepWork(run, e)
 	case entities.EventStepCompleted, entities.EventStepFailed, entities.EventHookReceived, entities.EventHookConflict:
-		if run.Status.Ended() || e.Data.Cancelled { // the function knows what it has cancelled
+		// The function knows what it has cancelled. The first invocation of a pending run is still to come, perhaps at a
+		// later time that its start chose. It sees the messages that were sent to the run's inboxes before.
+		if run.Status.Ended() || e.Data.Cancelled || run.Status == entities.RunPending {
 			return nil
 		}
 		return []message.Message{invocation(run, 0)}

@@ -42,6 +42,7 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 		insertEvent(s, xid, d.after.Run.Project, e)
 		d.audit(s, e)
 	}
+	store.WriteValues(s, d.after.Run.ID, d.before.Store, d.after.Store)
 	writeSteps(s, d.before, d.after)
 	writeHooks(s, f, d.after)
 	if d.endsRun() {

@@ -129,7 +129,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"spareSecret": id("spare-secret"), "parked": id("msg_parked"), "message": id("msg_waiting"),
 		"receipt": id("rh_sdk"), "lease": id("rh_run"), "topic": id("__wkf_step_order"), "idem": id("idem"),
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
-		"event": string(entities.EventIDAt(1)), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
+		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 	}
 }
 
@@ -216,6 +216,8 @@ func (h *matrixServer) createRuns(t *testing.T, project entities.Project, s fixt
 		add(id, entities.EventRunStarted, "", "", entities.EventData{})
 		add(id, typ, "", string(reason), entities.EventData{})
 	}
+	add(s["driven"], entities.EventHookCreated, "inbox:notes", "", entities.EventData{Token: "inbox of " + s["driven"]})
+	add(s["driven"], entities.EventStoreSet, "set", `{"secret":"`+classified+`"}`, entities.EventData{})
 	h.exec(t, `UPDATE messages SET lease = $2, due_at = now() + '1 minute' WHERE run_id = $1 AND work = 'run'`,
 		s["driven"], s["lease"])
 }

@@ -259,6 +259,9 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 	if r.Type == entities.EventHookReceived {
 		r.Data.Via = webhook.ViaSDK
 	}
+	if r.Type == entities.EventStoreSet { // only the functions that the server calls have a store
+		return r, m, entities.Invalid("clients cannot write events of type %q", r.Type)
+	}
 	if r.Type == entities.EventAttrSet {
 		if err := setWriter(rest); err != nil {
 			return r, m, err

@@ -119,6 +119,7 @@ var commands = map[string]func() command{
 	"openHook":      func() command { return &openHook{} },
 	"closeHook":     func() command { return &closeHook{} },
 	"setAttributes": func() command { return &setAttributes{} },
+	"setStore":      func() command { return &setStore{} },
 	"startChild":    func() command { return &startChild{} },
 	"respond":       func() command { return &respond{} },
 	"cancelStep":    func() command { return &cancelStep{} },

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -125,6 +126,9 @@ func TestCommandsBecomeRequests(t *testing.T) {
 		"cancelled": {`{"type":"cancelled"}`, []string{
 			`run_cancelled  {} {"message":"the run did not end in time","code":"timeout"}`,
 		}},
+		"setStore": {`{"type":"setStore","id":"s","values":{"b":null,"a":{"x": "<"}}}`, []string{
+			`store_set s {} {"a":{"x": "<"},"b":null}`,
+		}},
 		"complete":                {`{"type":"complete","output":{"a": 1}}`, []string{`run_completed  {} {"a": 1}`}},
 		"complete without output": {`{"type":"complete"}`, []string{`run_completed  {} null`}},
 		"fail": {`{"type":"fail","error":{"message":"m","code":"c"}}`, []string{
@@ -185,6 +189,9 @@ func TestDefaultTokensAreRandom(t *testing.T) {
 	}
 }
 
+// longKey is one character too long for a key of a store, and largeText too large for a value.
+var longKey, largeText = strings.Repeat("k", kv.MaxKey+1), strings.Repeat("v", kv.MaxValue+1)
+
 func TestPlanRejectsInvalidCommands(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
@@ -211,6 +218,14 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 		`{"type":"runStep","id":"a","firstAttempt":{"error":{"code":"c"}}}`:  "firstAttempt: want",
 		`{"type":"recordStep","id":"a","startedAt":"today"}`:                 "startedAt",
 		`{"type":"wait","id":"a","for":"1s","at":"` + long + `"}`:            "the limit is 256",
+		`{"type":"complete"},{"type":"setStore","id":"a","values":{"k":1}}`:  "command 1: setStore: nothing may follow",
+		`{"type":"setStore","id":"a"}`:                                       `want {"values"`,
+		`{"type":"setStore","id":"a","values":{}}`:                           `want {"values"`,
+		`{"type":"setStore","values":{"k":1}}`:                               "id is missing",
+		`{"type":"setStore","id":"a","values":{"":1}}`:                       "key of the store is missing",
+		`{"type":"setStore","id":"a","values":{"k":1,"k":2}}`:                "duplicate field",
+		`{"type":"setStore","id":"a","values":{"` + longKey + `":1}}`:        "has 257 characters; the limit is 256",
+		`{"type":"setStore","id":"a","values":{"k":"` + largeText + `"}}`:    `the value of "k" has 1048579 bytes; the limit is 1048576`,
 		`{"type":"wait","id":"a"}`:                                           `either "for" or "until"`,
 		`{"type":"wait","id":"a","for":"1s","until":"` + soon + `"}`:         `either "for" or "until"`,
 		`{"type":"wait","id":"a","until":"2037-01-01T00:00:00Z"}`:            "more than ten years ahead",

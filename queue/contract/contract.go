@@ -72,6 +72,9 @@ type Run struct {
 	CreatedAt  time.Time         `json:"createdAt"`
 	Deadline   *time.Time        `json:"deadline,omitempty"`
 	Input      json.RawMessage   `json:"input,omitempty"`
+	// Store has the values of the run's store when the call was made. It is missing if there are none, or if they have
+	// more than [kv.MaxInCall] bytes together.
+	Store map[string]json.RawMessage `json:"store,omitempty"`
 }
 
 // About describes a run, without its input.

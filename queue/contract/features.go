@@ -8,6 +8,7 @@ const Version = 2
 var features = []string{
 	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter",
 	"cancelStep", "cancelWait", "cancel",
+	"store", "inbox",
 }
 
 // Server tells the function in each call what the server can do.

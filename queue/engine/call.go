@@ -24,6 +24,8 @@ type answer struct {
 	status     int
 	retryAfter time.Duration // from the Retry-After header; 0 without one
 	body       []byte
+	// isStepAnswer says that the body is a [contract.StepAnswer].
+	isStepAnswer bool
 }
 
 func (a answer) ok() bool { return a.status/100 == 2 }
@@ -108,7 +110,10 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	a := answer{status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), e.log.Now())}
+	a := answer{
+		status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), e.log.Now()),
+		isStepAnswer: contract.IsStepAnswer(resp.Header.Get("Content-Type")),
+	}
 	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, contract.MaxAnswer+1)); err != nil {
 		return answer{}, fmt.Errorf("read answer: %w", err)
 	}

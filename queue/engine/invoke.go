@@ -143,7 +143,8 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Ru
 	if page.More {
 		c.After = &last
 	}
-	return c, nil
+	c.Run.Store, err = e.loadStore(ctx, *run)
+	return c, err
 }
 
 // firstEvents returns the first page of the run's log. An inline start may have it at hand, as it was when the

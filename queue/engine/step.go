@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -27,6 +28,8 @@ const (
 	// CodeChildFailed and CodeChildCancelled mean that a child run failed or was cancelled.
 	CodeChildFailed    = "child_failed"
 	CodeChildCancelled = "child_cancelled"
+	// CodeStoreLimit means that a step's writes to the run's store exceeded a limit.
+	CodeStoreLimit = "store_limit"
 )
 
 // executeStep calls the function that executes a step, and records the result.
@@ -39,7 +42,11 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	if err != nil {
 		return err
 	}
-	a, err := e.askInTime(ctx, d, s.call(d, token), s.spec.AttemptTimeout(e.log.Now()))
+	call := s.call(d, token)
+	if call.Run.Store, err = e.loadStore(ctx, s.run); err != nil {
+		return err
+	}
+	a, err := e.askInTime(ctx, d, call, s.spec.AttemptTimeout(e.log.Now()))
 	now := e.log.Now()
 	if errors.Is(err, errStepOver) {
 		return queue.Persist(ctx, d.End)
@@ -176,6 +183,8 @@ type decision struct {
 	event   entities.EventType
 	payload []byte
 	code    string
+	// store is the payload of the event that writes to the run's store with the result; nil for none.
+	store []byte
 	// after is the pause before the next attempt, if the event is step_retrying.
 	after time.Duration
 }
@@ -192,10 +201,10 @@ func (s stepWork) timeout() decision {
 // function.
 func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decision {
 	if err == nil && a.ok() {
-		if output, ok := parseOutput(a.body); ok {
-			return decision{event: entities.EventStepCompleted, payload: output}
+		var v decision
+		if v, err = completion(a); err == nil {
+			return v
 		}
-		err = fmt.Errorf("the answer is not JSON: %.100q", a.body)
 	}
 	f, retryable := parseFailure(a, err)
 	switch {
@@ -208,6 +217,33 @@ func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decis
 	default:
 		after := s.spec.Within(max(s.backoff(attempts), a.retryAfter), now)
 		return decision{event: entities.EventStepRetrying, payload: f.Text(), code: f.Code, after: after}
+	}
+}
+
+// completion returns the decision to complete a step with its answer, or to fail it if it writes more to the run's store
+// than that may have. It fails if the answer cannot be parsed.
+func completion(a answer) (decision, error) {
+	if !a.isStepAnswer {
+		output, ok := parseOutput(a.body)
+		if !ok {
+			return decision{}, fmt.Errorf("the answer is not JSON: %.100q", a.body)
+		}
+		return decision{event: entities.EventStepCompleted, payload: output}, nil
+	}
+	parsed, err := contract.ParseStepAnswer(a.body)
+	if errors.Is(err, kv.ErrLimit) {
+		return storeLimit(err), nil
+	}
+	if err != nil {
+		return decision{}, fmt.Errorf("the answer is not of the type %s: %w", contract.StepAnswerType, err)
+	}
+	return decision{event: entities.EventStepCompleted, payload: parsed.Output, store: parsed.Store}, nil
+}
+
+// storeLimit fails a step that writes more to the run's store than that may have. Another attempt would do so again.
+func storeLimit(err error) decision {
+	return decision{
+		event: entities.EventStepFailed, code: CodeStoreLimit, payload: contract.Payload(err.Error(), CodeStoreLimit),
 	}
 }
 
@@ -259,22 +295,14 @@ func (s stepWork) backoff(attempts int) time.Duration {
 // record appends the decision about a step, and ends the work or schedules its retry, in one transaction. It persists
 // while the server shuts down or the database is away, since the function has done its work.
 func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v decision) error {
-	r := s.request(v.event)
-	r.Payload, r.Data.ErrorCode = v.payload, v.code
-	if entities.ValidateName("code", v.code) != nil {
-		r.Data.ErrorCode = "" // the log would refuse it, and the step would be retried forever; the payload still has it
-	}
-	if v.event == entities.EventStepRetrying {
-		at := e.log.Now().Add(v.after)
-		r.Data.RetryAfter = &at
-	}
+	requests := s.results(v, e.log.Now())
 	var final error
 	err := queue.Persist(ctx, func(ctx context.Context) error {
 		options := endWith(d)
 		if v.event == entities.EventStepRetrying {
 			options = retryWith(d, queue.Failure{Reason: string(v.payload), After: v.after, Reached: true})
 		}
-		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, options)
+		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, requests, options)
 		if refused := (*eventlog.RefusedError)(nil); final == nil || queue.IsOver(final) || errors.As(final, &refused) {
 			return nil
 		}
@@ -286,10 +314,32 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	if err != nil {
 		return err
 	}
+	if limit, ok := errors.AsType[*kv.LimitError](final); ok {
+		return e.record(ctx, d, s, storeLimit(limit))
+	}
 	if errors.Is(final, entities.ErrConflict) {
 		return queue.Persist(ctx, d.End) // the step has a result already
 	}
 	return final
+}
+
+// results returns the requests for the events of a decision.
+func (s stepWork) results(v decision, now time.Time) []eventlog.Request {
+	r := s.request(v.event)
+	r.Payload, r.Data.ErrorCode = v.payload, v.code
+	if entities.ValidateName("code", v.code) != nil {
+		r.Data.ErrorCode = "" // the log would refuse it, and the step would be retried forever; the payload still has it
+	}
+	if v.event == entities.EventStepRetrying {
+		at := now.Add(v.after)
+		r.Data.RetryAfter = &at
+	}
+	if v.store == nil {
+		return []eventlog.Request{r}
+	}
+	write := s.request(entities.EventStoreSet)
+	write.Payload = v.store
+	return []eventlog.Request{write, r}
 }
 
 // retryWith returns options that schedule the retry of failed work in the append's transaction.

@@ -24,6 +24,8 @@ type runsCmd struct {
 	Rerun      rerunCmd         `cmd:"" help:"Start a copy of a run, and print its ID."`
 	Children   childrenCmd      `cmd:"" help:"List the children of a run."`
 	Attributes runAttributesCmd `cmd:"" help:"Show or change the attributes of a run."`
+	Store      runStoreCmd      `cmd:"" help:"Show the store of a run, or one of its values."`
+	Send       sendMessageCmd   `cmd:"" help:"Send a message to an inbox of a run."`
 }
 
 var runColumns = []column[run]{
@@ -206,6 +208,35 @@ func (c runAttributesCmd) Run(ctx context.Context, s *Session) error {
 	var list []field
 	for _, key := range slices.Sorted(maps.Keys(r.Attributes)) {
 		list = append(list, field{escape(key), r.Attributes[key]})
+	}
+	return s.printFields(list)
+}
+
+type runStoreCmd struct {
+	ID  string `arg:"" help:"The run's ID."`
+	Key string `arg:"" optional:"" help:"Show the value of this key only."`
+}
+
+// Run prints the store by key, or the JSON of one value.
+func (c runStoreCmd) Run(ctx context.Context, s *Session) error {
+	if c.Key != "" {
+		var value struct{ Value json.RawMessage }
+		raw, err := s.client.call(ctx, http.MethodGet, path("runs", c.ID, "store", c.Key), nil, &value)
+		if err != nil {
+			return err
+		}
+		return s.printResult(raw, "%s", value.Value)
+	}
+	var values struct {
+		Data map[string]struct{ Value json.RawMessage }
+	}
+	raw, err := s.client.call(ctx, http.MethodGet, path("runs", c.ID, "store"), nil, &values)
+	if err != nil || s.json {
+		return errors.Join(err, s.printJSON(raw))
+	}
+	var list []field
+	for _, key := range slices.Sorted(maps.Keys(values.Data)) {
+		list = append(list, field{escape(key), string(values.Data[key].Value)})
 	}
 	return s.printFields(list)
 }

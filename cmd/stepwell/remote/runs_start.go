@@ -84,6 +84,7 @@ type startRunCmd struct {
 	OnConflict     string            `enum:"${conflicts}" default:"" placeholder:"HOW" help:"${conflict}"`
 	IdempotencyKey string            `placeholder:"KEY" help:"Makes the command idempotent: repeats return the same run."`
 	Attr           map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"An attribute; may be repeated."`
+	Inbox          []string          `sep:"none" placeholder:"NAME" help:"Open this inbox with the run; may be repeated."`
 	Delay          string            `placeholder:"TIME" help:"Start the run after this delay, such as 30s."`
 	StartAt        string            `placeholder:"TIME" help:"Start the run at this time, in RFC 3339."`
 	Timeout        string            `placeholder:"TIME" help:"Fail the run after this time, such as 24h."`
@@ -105,6 +106,9 @@ func (c startRunCmd) Run(ctx context.Context, s *Session) error {
 		text("timeoutGrace", c.TimeoutGrace).text("parent", c.Parent)
 	if len(c.Attr) > 0 {
 		body["attributes"] = c.Attr
+	}
+	if len(c.Inbox) > 0 {
+		body["inbox"] = c.Inbox
 	}
 	return c.start(ctx, s, path("runs"), body)
 }
