@@ -25,9 +25,10 @@ var data = []string{"entities", "entities/pg", "entities/store"}
 // mayImport lists the packages of this module that each package may import. Tests may also import those of
 // testsMayImport.
 var mayImport = map[string][]string{
-	"entities":            {},
+	"entities":            {"entities/await"},
 	"entities/access":     {"entities", "entities/admin", "entities/pg"},
 	"entities/admin":      {"entities", "entities/pg"},
+	"entities/await":      {},
 	"entities/codec":      {},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
@@ -36,7 +37,7 @@ var mayImport = map[string][]string{
 	"entities/strictjson": {"entities"},
 	"entities/webhook":    {"entities"},
 
-	"eventlog":                and(data, "entities/admin", "entities/message", "entities/webhook", "eventlog/read"),
+	"eventlog":                and(data, "entities/admin", "entities/await", "entities/message", "entities/webhook", "eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},
@@ -51,7 +52,7 @@ var mayImport = map[string][]string{
 	},
 	"queue/condition":    {"entities", "entities/share", "entities/store"},
 	"queue/continuation": {"entities", "entities/codec", "entities/message"},
-	"queue/contract":     {"entities", "entities/strictjson", "entities/webhook", "eventlog"},
+	"queue/contract":     {"entities", "entities/await", "entities/strictjson", "entities/webhook", "eventlog"},
 	"queue/egress":       {},
 	"queue/engine": and(data, "entities/message", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress"),

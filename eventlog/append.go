@@ -215,11 +215,10 @@ const maxOptimistic = 4
 // several requests, or that creates children, always takes the lock.
 func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, error) {
 	f, ok := l.cache.facts(c.project, c.requests, c.now)
-	if !ok {
+	if !ok || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
-	d := decideAll(f, c.requests, c.now)
-	d.source = c.source
+	d := c.decide(f)
 	switch {
 	case len(d.events) == 0 && len(c.requests) == 1 && !c.hasOptions() && l.cache.knowsEntity(c.requests[0]):
 		return l.confirmUnchanged(ctx, c, d)
@@ -264,15 +263,14 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 	var check func() error
 	err := pg.Pipelined{
 		First: func(b *pgx.Batch) {
-			f = lockAndRead(b, c.project, c.runID, c.requests)
+			f = lockAndRead(b, c)
 			check = c.guard(b)
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
 			if err := check(); err != nil {
 				return nil, err
 			}
-			d = decideAll(*f, c.requests, c.now)
-			d.source = c.source
+			d = c.decide(*f)
 			if err := c.accept(d); err != nil {
 				return nil, err
 			}

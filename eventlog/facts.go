@@ -23,10 +23,13 @@ type facts struct {
 	earlier *entities.Event
 	// schemes maps the hooks that receive payloads to the signature schemes that they require; empty for none.
 	schemes map[string]string
+	// unheard is set if the answer's function must hear of an event that arrived during its invocation.
+	unheard bool
 }
 
-// lockAndRead queues the lock on the run and the reads of all facts that the requests need.
-func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
+// lockAndRead queues the lock on the run and the reads of all facts that the call needs.
+func lockAndRead(b *pgx.Batch, c call) *facts {
+	project, runID, requests := c.project, c.runID, c.requests
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
 		schemes: map[string]string{},
@@ -46,6 +49,12 @@ func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, r
 			store.LoadHook(b, runID, entities.HookID(r.CorrelationID), f.Hooks)
 		}
 	}
+	c.Await.each(func(id entities.StepID) {
+		steps = append(steps, id)
+	}, func(id entities.WaitID) {
+		waits = append(waits, id)
+	})
+	c.Await.loadUnheard(b, runID, &f.unheard)
 	if len(steps) > 0 {
 		store.LoadSteps(b, runID, steps, f.Steps)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/await"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -35,6 +36,9 @@ type AppendOptions struct {
 	// Optimistic adds to a conditional statement what Guard, StartNext and Finish would do, or reports false if that
 	// needs the lock. Without it, an append with one of these always takes the lock.
 	Optimistic func(*pg.Conditional, Outlook) bool
+	// Await is what the answer of the run's own invocation says about the next one; nil if all news has the run invoked. It
+	// counts only together with StartNext. What the answer itself records is then no news.
+	Await *Awaiting
 	// Streams are written and closed, before Finish is called. A stream that is already closed stays as it is.
 	Streams []WholeStream
 }
@@ -43,8 +47,11 @@ type AppendOptions struct {
 type Outlook struct {
 	// Ended is set if the run has ended.
 	Ended bool
-	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked.
+	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked, or is
+	// nearer to that.
 	Open bool
+	// Await is what the run awaits; nil if all news has it invoked.
+	Await *await.Set
 }
 
 // WholeStream is a stream that is written and closed in one go.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/await"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
@@ -32,6 +33,8 @@ type Plan struct {
 	Requests []eventlog.Request
 	// Responses are the streams with responses to webhook requests.
 	Responses []eventlog.WholeStream
+	// Await is what the run awaits after the answer; nil if all news has it invoked.
+	Await *await.Terms
 
 	// commands holds for each request the index of its command.
 	commands []int
@@ -48,7 +51,7 @@ func (p Plan) Explain(err error) error {
 	return fmt.Errorf("command %d: %w", p.commands[refused.Index], refused)
 }
 
-// Plan translates the commands of an answer, {"commands": […]}; an empty answer has no commands. Errors match
+// Plan translates an answer, {"commands": […], "await": {…}}; an empty answer has no commands. Errors match
 // [entities.ErrInvalid] and name the index of the invalid command.
 func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var p Plan
@@ -57,9 +60,14 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	}
 	var body struct {
 		Commands []json.RawMessage `json:"commands"`
+		Await    *awaited          `json:"await"`
 	}
-	if err := strictjson.DecodeLenient(answer, &body); err != nil {
+	err := strictjson.DecodeLenient(answer, &body)
+	if err != nil {
 		return p, fmt.Errorf(`%w; want {"commands": […]}`, err)
+	}
+	if p.Await, err = body.Await.terms(); err != nil {
+		return p, err
 	}
 	if n := len(body.Commands); n > MaxCommands {
 		return p, entities.Invalid("%d commands; the limit is %d", n, MaxCommands)

@@ -30,6 +30,10 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 	}{
 		"all commands": {`{"commands":[` + ask + `]}`, 7, 3, false},                    // of the run, the step and the child
 		"complete":     {`{"commands":[` + ask + `,{"type":"complete"}]}`, 8, 2, true}, // of the child, and to cancel it
+		"await":        {`{"commands":[` + ask + `],"await":{"any":["wait:w"],"all":[["step:s","step:r"]]}}`, 7, 3, false},
+		"await, no new event": {
+			`{"commands":[{"type":"openHook","id":"old","token":"U"}],"await":{"any":[]}}`, 0, 0, true,
+		},
 		"no new event": {`{"commands":[{"type":"openHook","id":"old","token":"U"}]}`, 0, 0, true},
 	}
 	for name, tt := range tests {

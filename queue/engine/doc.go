@@ -32,6 +32,9 @@
 //     valid, so that a late answer is refused as a whole. Commands are applied once per ID, so repeating an answer
 //     changes nothing. An answer after which the run would have nothing to wait for is refused (I5).
 //
+// An answer may say what the run awaits. Package eventlog then decides with each event whether the run is invoked; see
+// its file await.go.
+//
 // # Inline starts
 //
 // The next work nearly always starts in the process that made it necessary. The transaction then leases the work to

@@ -64,6 +64,9 @@ func (e *Engine) Command(
 		return nil, fmt.Errorf("run %s is %s: %w", runID, run.Status, entities.ErrRunEnded)
 	}
 	plan, err := e.planner(ctx, run).Plan(body)
+	if err == nil && plan.Await != nil {
+		err = entities.Invalid("await is not for commands during a call: it belongs in the answer")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -74,16 +77,20 @@ func (e *Engine) Command(
 	return results, plan.Explain(err)
 }
 
-// answer applies the commands that end an invocation, and starts or schedules the next one.
+// answer applies the commands that end an invocation, and starts or schedules the next one. The run is as it was when
+// the invocation started.
 func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run, body []byte) error {
 	plan, err := e.planner(ctx, run).Plan(body)
 	if err != nil {
 		return err
 	}
 	end := &invocationEnd{Delivery: d, reservation: e.queue.Reserve(d.Project)}
+	if plan.Await != nil {
+		end.awaiting = &eventlog.Awaiting{Terms: *plan.Await, Heard: run.LastSeq}
+	}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
 		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
-		Optimistic: end.tryOptimistic,
+		Optimistic: end.tryOptimistic, Await: end.awaiting,
 	})
 	if errors.Is(err, ErrNothingLeft) {
 		err = ErrNothingLeft // drop what wraps it: the answer is at fault, not the database
