@@ -40,6 +40,8 @@ type Log struct {
 	group    *pg.GroupCommit
 
 	durability *pg.Durability
+	// after is set by MeasureAfter.
+	after func(entities.RunID) int64
 }
 
 // New returns a log on the database behind pool. The hub notifies readers of new events and of the ends of runs. Now is
@@ -49,12 +51,18 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 		Log: read.New(pool, hub, now), pool: pool, hub: hub, enqueuer: enqueuer,
 		observer: unobserved{}, cache: newRunCache(), quotas: newQuotas(pool), group: pg.NewGroupCommit(pool),
 		durability: pg.NewDurability(pool, now),
+		after:      func(entities.RunID) int64 { return 0 },
 	}
 	for _, o := range options {
 		o(l)
 	}
 	return l
 }
+
+// MeasureAfter sets the function that returns after which position of a run's log an invocation's call will begin: 0 for
+// a call with the whole log. The size of an [InlineStart] is measured from there. It must be called before the log is
+// used.
+func (l *Log) MeasureAfter(position func(entities.RunID) int64) { l.after = position }
 
 // Option configures a [Log].
 type Option func(*Log)

@@ -35,6 +35,8 @@ type Plan struct {
 	Responses []eventlog.WholeStream
 	// Await is what the run awaits after the answer; nil if all news has it invoked.
 	Await *await.Terms
+	// Keep says which process keeps the run's state; nil if none does.
+	Keep *Keep
 
 	// commands holds for each request the index of its command.
 	commands []int
@@ -51,7 +53,7 @@ func (p Plan) Explain(err error) error {
 	return fmt.Errorf("command %d: %w", p.commands[refused.Index], refused)
 }
 
-// Plan translates an answer, {"commands": […], "await": {…}}; an empty answer has no commands. Errors match
+// Plan translates an answer, {"commands": […], "await": {…}, "keep": {…}}; an empty answer has no commands. Errors match
 // [entities.ErrInvalid] and name the index of the invalid command.
 func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var p Plan
@@ -61,6 +63,7 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var body struct {
 		Commands []json.RawMessage `json:"commands"`
 		Await    *awaited          `json:"await"`
+		Keep     *Keep             `json:"keep"`
 	}
 	err := strictjson.DecodeLenient(answer, &body)
 	if err != nil {
@@ -68,6 +71,9 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	}
 	if p.Await, err = body.Await.terms(); err != nil {
 		return p, err
+	}
+	if p.Keep = body.Keep; p.Keep.validate() != nil {
+		return p, p.Keep.validate()
 	}
 	if n := len(body.Commands); n > MaxCommands {
 		return p, entities.Invalid("%d commands; the limit is %d", n, MaxCommands)

@@ -26,12 +26,15 @@ type Engine struct {
 	queue      *queue.Queue
 	log        *eventlog.Log
 	conditions *condition.Conditions
+	kept       keptRuns
 }
 
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	now := func() time.Time { return log.Now() }
-	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(now)}
+	e := &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), kept: newKeptRuns()}
+	log.MeasureAfter(e.kept.seq)
+	return e
 }
 
 // Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
@@ -64,8 +67,8 @@ func (e *Engine) Command(
 		return nil, fmt.Errorf("run %s is %s: %w", runID, run.Status, entities.ErrRunEnded)
 	}
 	plan, err := e.planner(ctx, run).Plan(body)
-	if err == nil && plan.Await != nil {
-		err = entities.Invalid("await is not for commands during a call: it belongs in the answer")
+	if err == nil && (plan.Await != nil || plan.Keep != nil) {
+		err = entities.Invalid("await and keep are not for commands during a call: they belong in the answer")
 	}
 	if err != nil {
 		return nil, err
@@ -96,6 +99,9 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 		err = ErrNothingLeft // drop what wraps it: the answer is at fault, not the database
 	}
 	end.afterCommit(e.queue, err)
+	if err == nil {
+		e.kept.replace(d.RunID, d.URL, plan.Keep, e.log.Now())
+	}
 	return plan.Explain(err)
 }
 

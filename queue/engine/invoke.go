@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -25,6 +28,9 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 		return err
 	}
 	a, err := e.callRun(ctx, d, run, size)
+	if err != nil || !a.ok() {
+		e.kept.forget(d.RunID) // what the process keeps may be the cause
+	}
 	if err != nil {
 		return err
 	}
@@ -44,19 +50,39 @@ const (
 	largestCall = callBytes + payload.MaxDecoded
 )
 
-// callRun calls the function of a run. The call carries a log of the given size in bytes, for which memory is reserved
-// until the answer.
+// callRun calls the function of a run: with the events that the process which keeps the run does not know, and if the
+// function answers that it has not kept the run, with the whole log. The size is that of the log in the first call.
 func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run entities.Run, size int64) (answer, error) {
+	a, warm, err := e.callOnce(ctx, d, run, size)
+	if !warm || err != nil || a.status != http.StatusPreconditionFailed {
+		return a, err
+	}
+	e.kept.forget(run.ID)
+	var b pgx.Batch
+	read.Measure(&b, run.ID, 0, contract.InlineEvents, &size)
+	if err := e.pool.SendBatch(ctx, &b).Close(); err != nil {
+		return answer{}, err
+	}
+	a, _, err = e.callOnce(ctx, d, run, size)
+	return a, err
+}
+
+// callOnce makes one call, which carries a log of the given size in bytes, for which memory is reserved until the answer.
+// It reports whether the call relied on a process that keeps the run.
+func (e *Engine) callOnce(
+	ctx context.Context, d queue.Delivery, run entities.Run, size int64,
+) (a answer, warm bool, err error) {
 	call, free, err := e.reserveCall(ctx, d, run, size, size+freeGrowth)
 	if errors.Is(err, errCallGrows) {
 		call, free, err = e.reserveCall(ctx, d, run, largestCall, largestCall)
 	}
 	if err != nil {
-		return answer{}, err
+		return answer{}, false, err
 	}
 	defer free()
 	// A tenth of the lease remains for applying the answer.
-	return e.ask(ctx, d, call, d.LeaseTime()-d.LeaseTime()/10)
+	a, err = e.ask(ctx, d, call, d.LeaseTime()-d.LeaseTime()/10)
+	return a, call.Since > 0, err
 }
 
 // reserveCall reserves memory, which free releases, and builds the call of a run's function. It fails with
@@ -111,11 +137,15 @@ func retryLater(d queue.Delivery, err error, notBefore time.Duration) error {
 // newCall builds the call of a run's function. It fails with [errCallGrows] if the payloads have more than the most
 // bytes.
 func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run, most int64) (contract.Call, error) {
-	page, err := e.firstEvents(ctx, d, run)
+	kept := e.kept.find(run, d.URL, e.log.Now())
+	page, err := e.eventsAfter(ctx, d, run, kept.seq)
 	if err != nil {
 		return contract.Call{}, err
 	}
-	c := contract.Call{Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(run)}
+	c := contract.Call{
+		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(run),
+		Since: kept.seq, Keep: kept.by,
+	}
 	total := int64(0)
 	for _, e := range page.Events {
 		if total >= callBytes {
@@ -132,18 +162,26 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run
 		}
 		c.Events = append(c.Events, text)
 	}
-	c.Run.Input = page.Events[0].Payload
+	if c.Since == 0 {
+		c.Run.Input = page.Events[0].Payload
+	}
 	if page.More {
 		c.After = &page.Events[len(c.Events)-1].Seq
 	}
 	return c, nil
 }
 
-// firstEvents returns the first page of the run's log. An inline start may have it at hand, as it was when the
-// invocation started. Events that came later have the run invoked again.
-func (e *Engine) firstEvents(ctx context.Context, d queue.Delivery, run entities.Run) (read.EventPage, error) {
-	if d.HasStarted() && d.Inline.Log != nil && len(d.Inline.Log) <= contract.InlineEvents {
-		return read.EventPage{Events: d.Inline.Log}, nil
+// eventsAfter returns the first page of the run's log after a position. An inline start may have it at hand, as it was
+// when the invocation started. Events that came later have the run invoked again.
+func (e *Engine) eventsAfter(
+	ctx context.Context, d queue.Delivery, run entities.Run, seq int64,
+) (read.EventPage, error) {
+	if d.HasStarted() && int64(len(d.Inline.Log)) >= max(seq, 1) && len(d.Inline.Log) <= contract.InlineEvents {
+		return read.EventPage{Events: d.Inline.Log[seq:]}, nil
 	}
-	return e.log.Events(ctx, d.Project, run.ID, pg.Page{Limit: contract.InlineEvents}, read.WithPayloads)
+	page := pg.Page{Limit: contract.InlineEvents}
+	if seq > 0 {
+		page.Cursor = read.EventCursorAt(seq)
+	}
+	return e.log.Events(ctx, d.Project, run.ID, page, read.WithPayloads)
 }
