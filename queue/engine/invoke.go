@@ -35,9 +35,27 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 		return err
 	}
 	if !a.ok() {
-		return retryLater(d, d.Refused(a.status, a.body), a.retryAfter)
+		return e.hold(d, a)
 	}
 	return e.applyAnswer(ctx, d, run, a)
+}
+
+// longestDiverged is the longest pause between the calls of a run that has diverged. It does not grow, because the run goes
+// on as soon as the right code is deployed.
+const longestDiverged = time.Minute
+
+// hold returns the failure of an invocation that the function has refused. If the answer has a code, the run is held
+// until a call succeeds.
+func (e *Engine) hold(d queue.Delivery, a answer) error {
+	f := d.Failure(d.Refused(a.status, a.body))
+	f.After = max(f.After, a.retryAfter)
+	if text, _ := parseFailure(a, nil); entities.ValidateName("code", text.Code) == nil {
+		f.Held = &message.Held{Code: text.Code, Message: text.Message}
+		if text.Code == message.CodeDiverged {
+			f.After = min(f.After, longestDiverged)
+		}
+	}
+	return &f
 }
 
 // The payloads of a call are counted as they are sent, which may be more than what they are stored as.
