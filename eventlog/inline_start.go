@@ -79,7 +79,7 @@ func (l *Log) enqueueLocked(
 	d.queueLocked(last, f)
 	for _, s := range starts {
 		if d := d.forRun(s.RunID); s.invokes() && !l.attachLog(s, d) {
-			read.Measure(last, s.RunID, l.after(s.RunID), s.Events, &s.Size)
+			read.Measure(last, s.RunID, (*l.after.Load())(s.RunID), s.Events, &s.Size)
 		}
 	}
 	return ended, nil

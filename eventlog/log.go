@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +42,7 @@ type Log struct {
 
 	durability *pg.Durability
 	// after is set by MeasureAfter.
-	after func(entities.RunID) int64
+	after atomic.Pointer[func(entities.RunID) int64]
 }
 
 // New returns a log on the database behind pool. The hub notifies readers of new events and of the ends of runs. Now is
@@ -51,8 +52,8 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 		Log: read.New(pool, hub, now), pool: pool, hub: hub, enqueuer: enqueuer,
 		observer: unobserved{}, cache: newRunCache(), quotas: newQuotas(pool), group: pg.NewGroupCommit(pool),
 		durability: pg.NewDurability(pool, now),
-		after:      func(entities.RunID) int64 { return 0 },
 	}
+	l.MeasureAfter(func(entities.RunID) int64 { return 0 })
 	for _, o := range options {
 		o(l)
 	}
@@ -60,9 +61,8 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 }
 
 // MeasureAfter sets the function that returns after which position of a run's log an invocation's call will begin: 0 for
-// a call with the whole log. The size of an [InlineStart] is measured from there. It must be called before the log is
-// used.
-func (l *Log) MeasureAfter(position func(entities.RunID) int64) { l.after = position }
+// a call with the whole log. The size of an [InlineStart] is measured from there.
+func (l *Log) MeasureAfter(position func(entities.RunID) int64) { l.after.Store(&position) }
 
 // Option configures a [Log].
 type Option func(*Log)

@@ -37,9 +37,9 @@ const maxWorkflows = 1000
 var ErrNotRescheduled = errors.New("waiting messages keep their backoff")
 
 // PutDeployment registers a deployment or moves it to another URL. It then makes messages due now that could not be
-// delivered to it: those that did not reach it, invocations of runs that are held, and, if it has moved, all that failed.
-// Workflows are the names of its workflows. It fails with [entities.ErrInvalid] when the URL is not an absolute http or https URL or a workflow name
-// is invalid, and with [ErrNotRescheduled] when only the registration succeeded.
+// delivered to it: those that did not reach it, invocations of runs that are held, and, if it has moved, all that
+// failed. Workflows are the names of its workflows. It fails with [entities.ErrInvalid] when the URL is not an absolute
+// http or https URL or a workflow name is invalid, and with [ErrNotRescheduled] when only the registration succeeded.
 func (q *Queue) PutDeployment(
 	ctx context.Context, project entities.Project, id, baseURL string, workflows ...string,
 ) (Deployment, error) {

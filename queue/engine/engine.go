@@ -32,13 +32,13 @@ type Engine struct {
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	now := func() time.Time { return log.Now() }
-	e := &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), kept: newKeptRuns()}
-	log.MeasureAfter(e.kept.seq)
-	return e
+	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), kept: newKeptRuns()}
 }
 
-// Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
+// Handlers returns the handler for each kind of work, for [queue.WorkerOptions]. Only one engine of a log may have
+// handlers.
 func (e *Engine) Handlers() map[message.Work]queue.Handler {
+	e.log.MeasureAfter(e.kept.seq)
 	signals := newSignalDispatch(e)
 	return map[message.Work]queue.Handler{
 		message.WorkRun:      e.invoke,
