@@ -117,6 +117,8 @@ type EventData struct {
 	ForcedAt *time.Time `json:"forcedAt,omitempty"`
 	// Cancelled is set on step_failed if the run's function cancelled the step.
 	Cancelled bool `json:"cancelled,omitempty"`
+	// Resumed is set on step_started if the run's function makes the attempt itself, and is invoked for that.
+	Resumed bool `json:"resumed,omitempty"`
 	// Step is set on step_created if the server executes the step.
 	Step *StepSpec `json:"step,omitempty"`
 	// StepName is set on step_created and, by most clients, on the step's other events.

@@ -216,7 +216,7 @@ const maxOptimistic = 16
 // several requests, or that creates children, always takes the lock.
 func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, error) {
 	f, ok := l.cache.facts(c.project, c.requests, c.now)
-	if !ok {
+	if !ok || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)
@@ -264,7 +264,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 	var check func() error
 	err := pg.Pipelined{
 		First: func(b *pgx.Batch) {
-			f = lockAndRead(b, c.project, c.runID, c.requests)
+			f = lockAndRead(b, c)
 			check = c.guard(b)
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {

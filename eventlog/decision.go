@@ -39,7 +39,16 @@ type decision struct {
 
 // decideAll decides on requests in their order, each as if the previous ones had been written. It is pure.
 func decideAll(f facts, requests []Request, now time.Time) decision {
-	d := decision{before: f.Snapshot, after: f.clone()}
+	d := newDecision(f)
+	d.addAll(f, requests, now)
+	return d
+}
+
+// newDecision returns a decision that changes nothing yet.
+func newDecision(f facts) decision { return decision{before: f.Snapshot, after: f.clone()} }
+
+// addAll is [decideAll], on top of what has been decided before.
+func (d *decision) addAll(f facts, requests []Request, now time.Time) {
 	f.Snapshot = d.after
 	var before Request
 	var last Outcome
@@ -50,7 +59,6 @@ func decideAll(f facts, requests []Request, now time.Time) decision {
 		d.outcomes = append(d.outcomes, last)
 		before = r
 	}
-	return d
 }
 
 // add decides on one request and applies the events that follow from it.
@@ -71,7 +79,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		f.releaseToken(e)
 		f.noteChild(e)
 		f.claimIDs(r, e)
-		d.messages = append(d.messages, r.nextWork(d.after.Run, e)...)
+		d.messages = append(d.messages, d.after.awaited(e, r.nextWork(d.after.Run, e))...)
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
 	if r.Child != nil {
@@ -162,13 +170,22 @@ func (d decision) serverDriven() bool {
 	return d.after.Run != nil && d.after.Run.Driver == entities.DriverServer && !d.after.Run.Status.Ended()
 }
 
+// changes reports whether the decision changes the run's row: by events, or by what the run awaits.
+func (d decision) changes() bool {
+	return len(d.events) > 0 || d.before.Run != nil && d.before.Run.Await != d.after.Run.Await
+}
+
 // outlook returns what the decision's facts tell about how the run goes on.
 func (d decision) outlook() Outlook {
-	open := len(d.after.Hooks) > 0
-	for _, s := range d.after.Steps {
-		open = open || s.CompletedAt == nil
+	o := Outlook{Ended: d.after.Run.Status.Ended(), Open: len(d.after.Hooks) > 0, Await: d.after.Run.Await}
+	if o.Await != nil {
+		o.Open = o.Open || o.Await.HasSteps()
+		return o
 	}
-	return Outlook{Ended: d.after.Run.Status.Ended(), Open: open}
+	for _, s := range d.after.Steps {
+		o.Open = o.Open || s.CompletedAt == nil
+	}
+	return o
 }
 
 // appended returns what the observer gets once the decision is committed.

@@ -30,6 +30,8 @@ type facts struct {
 	schemes map[string]string
 	// children maps the steps that requests cancel to the child runs that they stand for.
 	children map[string]entities.RunID
+	// unheard is set if the answer's function must hear of an event that arrived during its invocation.
+	unheard bool
 }
 
 // receipt is a hook_received with a resume ID; its event is nil if the log has none.
@@ -46,8 +48,9 @@ func (f facts) earlierOf(r Request) *entities.Event {
 	return nil
 }
 
-// lockAndRead queues the lock on the run and the reads of all facts that the requests need.
-func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
+// lockAndRead queues the lock on the run and the reads of all facts that the call needs.
+func lockAndRead(b *pgx.Batch, c call) *facts {
+	project, runID, requests := c.project, c.runID, c.requests
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
 		schemes: map[string]string{}, children: map[string]entities.RunID{}, stored: map[string]bool{},
@@ -72,6 +75,12 @@ func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, r
 			store.LoadSizes(b, runID, f.Store)
 		}
 	}
+	c.Await.each(func(id entities.StepID) {
+		steps = append(steps, id)
+	}, func(id entities.WaitID) {
+		waits = append(waits, id)
+	})
+	c.Await.loadUnheard(b, runID, &f.unheard)
 	if len(steps) > 0 {
 		store.LoadSteps(b, runID, steps, f.Steps)
 	}

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,6 +42,8 @@ type Log struct {
 	group    *pg.GroupCommit
 
 	durability *pg.Durability
+	// after is set by MeasureAfter.
+	after atomic.Pointer[func(entities.RunID) int64]
 }
 
 // New returns a log on the database behind pool. The hub notifies readers of new events and of the ends of runs. Now is
@@ -51,6 +54,7 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 		observer: unobserved{}, cache: newRunCache(), quotas: newQuotas(pool), group: pg.NewGroupCommit(pool),
 		durability: pg.NewDurability(pool, now),
 	}
+	l.MeasureAfter(func(entities.RunID) int64 { return 0 })
 	for _, o := range options {
 		o(l)
 	}
@@ -71,6 +75,10 @@ func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entiti
 	}
 	return store.RunByID(ctx, pg.NewPool(l.pool), project, id)
 }
+
+// MeasureAfter sets the function that returns after which position of a run's log an invocation's call will begin: 0 for
+// a call with the whole log. The size of an [InlineStart] is measured from there.
+func (l *Log) MeasureAfter(position func(entities.RunID) int64) { l.after.Store(&position) }
 
 // Option configures a [Log].
 type Option func(*Log)

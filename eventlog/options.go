@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/await"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -35,6 +36,9 @@ type AppendOptions struct {
 	// Optimistic adds to a conditional statement what Guard, StartNext and Finish would do, or reports false if that
 	// needs the lock. Without it, an append with one of these always takes the lock.
 	Optimistic func(*pg.Conditional, Outlook) bool
+	// Await is what the answer of the run's own invocation says about the next one; nil if all news has the run invoked. It
+	// counts only together with StartNext. What the answer itself records is then no news.
+	Await *Awaiting
 	// Streams are written and closed, before Finish is called. A stream that is already closed stays as it is.
 	Streams []WholeStream
 	// Open is stored as data of the first event of the requests that is appended: see [entities.EventData].
@@ -45,11 +49,14 @@ type AppendOptions struct {
 type Outlook struct {
 	// Ended is set if the run has ended.
 	Ended bool
-	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked.
+	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked, or is
+	// nearer to that.
 	Open bool
 	// News is set if an event of the append calls for an invocation at once, and Next if one does at once or later. Both
 	// are only set for an append that decides on the next invocation with StartNext.
 	News, Next bool
+	// Await is what the run awaits; nil if all news has it invoked.
+	Await *await.Set
 }
 
 // WholeStream is a stream that is written and closed in one go.
@@ -106,9 +113,9 @@ func (c call) validate() error {
 	return nil
 }
 
-// decide decides on the requests. It is pure.
+// decide decides on the requests. It is pure, except that it sets [Awaiting.Left].
 func (c call) decide(f facts) decision {
-	d := decideAll(f, c.requests, c.now)
+	d := c.decideNext(f)
 	d.source = c.source
 	if d.after.Run != nil && d.endsRun() {
 		d.messages = withoutWork(d.after.Run.ID, d.messages)

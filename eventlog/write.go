@@ -23,7 +23,7 @@ const (
 // queueLocked queues the decision's writes one by one, and those of the children that it creates. The transaction must
 // hold the lock on the run.
 func (d decision) queueLocked(b *pgx.Batch, f facts) {
-	if len(d.events) > 0 {
+	if d.changes() {
 		var s pg.Conditional
 		d.addTo(&s, f, xidInOrder)
 		s.QueueLocked(b)

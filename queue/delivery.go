@@ -186,7 +186,7 @@ func (d Delivery) RestartIn(b *pgx.Batch, r Reservation, next *Delivery) {
 	b.Queue(`
 		UPDATE messages m
 		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0, cut_off = 0,
-			first_failed_at = NULL, last_error = ''
+			first_failed_at = NULL, last_error = '', held = NULL
 		WHERE `+OfLease+`
 		RETURNING `+deliveryColumns+`, body`, d.Lease, r.handle, r.holder, r.lease,
 	).Query(func(rows pgx.Rows) (err error) {

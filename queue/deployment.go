@@ -66,8 +66,8 @@ func (q *Queue) PutDeployment(
 	return q.Register(ctx, project, Deployment{ID: id, URL: baseURL, Workflows: workflows})
 }
 
-// Register registers a deployment or replaces it. It then makes messages due now that could not be
-// delivered to it: those that did not reach it and, if it has moved, all that failed. It fails with
+// Register registers a deployment or replaces it. It then makes messages due now that could not be delivered to it:
+// those that did not reach it, invocations of runs that are held, and, if it has moved, all that failed. It fails with
 // [entities.ErrInvalid] when a field is invalid, such as a URL that is not an absolute http or https URL, and with
 // [ErrNotRescheduled] when only the registration succeeded.
 func (q *Queue) Register(ctx context.Context, project entities.Project, d Deployment) (Deployment, error) {
@@ -79,7 +79,11 @@ func (q *Queue) Register(ctx context.Context, project entities.Project, d Deploy
 		return Deployment{}, fmt.Errorf("put deployment %s: %w", d.ID, err)
 	}
 	defer q.announceDue(nil)
-	if err := makeDueNow(ctx, q.pool, project, d, moved); err != nil {
+	waiting := unreachedHeld
+	if moved {
+		waiting = unreachedAll
+	}
+	if err := makeDueNow(ctx, q.pool, project, d, waiting); err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", d.ID, ErrNotRescheduled, err)
 	}
 	return d, nil

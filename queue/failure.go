@@ -95,6 +95,8 @@ type Failure struct {
 	Reached bool
 	// CutOff is set if the app died before it answered. The delivery counts as one that reached the function.
 	CutOff bool
+	// Held is set if the function said with a code why the run does not go on.
+	Held *message.Held
 }
 
 // Error implements error.
@@ -248,7 +250,7 @@ func (w *deliverer) endOutage(ctx context.Context, d Delivery) error {
 	w.logger.InfoContext(ctx, "an app that was away answers again", "deployment", d.DeploymentID)
 	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
 	defer cancel()
-	err := makeDueNow(ctx, w.queue.pool, d.Project, Deployment{ID: d.DeploymentID, UpdatedAt: d.ClaimedAt}, false)
+	err := makeDueNow(ctx, w.queue.pool, d.Project, Deployment{ID: d.DeploymentID, UpdatedAt: d.ClaimedAt}, unreachedOnly)
 	w.queue.WakeTimer(nil)
 	return err
 }

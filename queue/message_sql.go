@@ -194,11 +194,12 @@ const nackSQL = `
 		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
 		unreached = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached + 1 END,
 		cut_off = cut_off + $5::boolean::integer,
-		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END
+		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END,
+		held = CASE WHEN $4 THEN $6 ELSE held END
 	WHERE ` + OfLease
 
 func (f Failure) nackArgs(handle string) []any {
-	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff}
+	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held}
 }
 
 // shortenLease leaves the function its lease when the process that called it has its answer: for d, the function may
@@ -275,7 +276,8 @@ type parking struct {
 
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
 // tickets to issue: the projects take turns, and the messages of one come in the order in which they are due. Steps are
-// never parked: each has its own limit of attempts.
+// never parked: each has its own limit of attempts. Nor are runs that have diverged: they wait for the right code, and go
+// on when it is deployed.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
 // waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as
@@ -302,6 +304,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 			UPDATE messages
 			SET lease = '', holder = '', ticket = greatest(ticket, 1),
 				parked_at = CASE WHEN work <> 'step' AND delivery_count >= $3
+					AND coalesce(held->>'code', '') <> '`+message.CodeDiverged+`'
 					AND coalesce(first_failed_at <= now() - $5::interval, false) THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
@@ -321,17 +324,25 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 	return list, wrap("take due messages", err)
 }
 
-// makeDueNow makes messages due now that wait for a deployment because they did not reach it or were cut off, or, if it
-// has moved, because they failed. A message that was cut off more than [promptCutOffs] times keeps its backoff, since
-// it may be what kills the app. After a long outage there are many, so it updates them in batches, in the order in
-// which they are due, and skips locked rows.
-func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
+// The messages that wait for a deployment, as conditions for [makeDueNow]. A message that was cut off more than
+// [promptCutOffs] times keeps its backoff, since it may be what kills the app.
+const (
+	unreachedOnly = `unreached > 0 AND cut_off <= $3`             // did not reach it, or were cut off
+	unreachedHeld = `(` + unreachedOnly + `) OR held IS NOT NULL` // and invocations of runs that are held
+	unreachedAll  = `(` + unreachedOnly + `) OR last_error <> ''` // and all others that failed
+)
+
+// makeDueNow makes the messages due now that wait for a deployment and meet the condition. After a long outage there are
+// many, so it updates them in batches, in the order in which they are due, and skips locked rows.
+func makeDueNow(
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, condition string,
+) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
 		err := pg.NewPool(pool).QueryRow(ctx, `
 			WITH next AS (
 				SELECT id, due_at FROM messages
 				WHERE project = $1 AND deployment_id = $2 AND lease = '' AND parked_at IS NULL
-					AND (unreached > 0 AND cut_off <= $7 OR $3 AND last_error <> '')
+					AND (`+condition+`)
 					AND due_at >= $4 AND (due_at, id) > ($4, $5)
 				ORDER BY due_at, id LIMIT $6
 				FOR UPDATE SKIP LOCKED
@@ -341,7 +352,7 @@ func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Projec
 			SELECT coalesce(max(due_at), $4),
 				coalesce(max(id) FILTER (WHERE due_at = (SELECT max(due_at) FROM next)), ''), count(*)
 			FROM next`,
-			project, d.ID, moved, at, last, dueBatch, promptCutOffs).Scan(&at, &last, &n)
+			project, d.ID, promptCutOffs, at, last, dueBatch).Scan(&at, &last, &n)
 		if err != nil {
 			return wrap("make messages due", err)
 		}

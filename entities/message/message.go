@@ -69,6 +69,18 @@ type Message struct {
 	Retention time.Duration
 }
 
+// Held says why a run does not go on: its function answers invocations with a failure that has a code.
+type Held struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	// Since is the time of the first failure since the last invocation that succeeded, and Attempts the number of failures.
+	Since    time.Time `json:"-"`
+	Attempts int       `json:"-"`
+}
+
+// CodeDiverged is the code of a run whose log does not match the code of its workflow.
+const CodeDiverged = "diverged"
+
 // ErrStale means that the invocation is over: it can no longer change anything.
 var ErrStale = errors.New("stale invocation")
 

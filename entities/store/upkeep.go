@@ -56,13 +56,14 @@ func runOfAny(ctx context.Context, q pg.Querier, id entities.RunID, lock string)
 	return run, nil
 }
 
-// RewriteRun queues the update of all columns of a run that follow from its log: all but its ID and its project.
+// RewriteRun queues the update of all columns of a run that follow from its log: all but its ID and its project. All
+// news has the run invoked then, since the log does not say what it awaits.
 func RewriteRun(b *pgx.Batch, r *entities.Run) {
 	pg.QueueOne(b, "rewrite run", `
 		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4::text, spec_version = $5, attributes = $6,
 			error_code = $7, last_seq = $8, end_seq = $9, created_at = $10, updated_at = $11, started_at = $12,
 			completed_at = $13, driver = $14::text, unique_key = $15, idempotency_key = $16, parent_id = $17,
-			parent_step = $18, detached = $19, deadline = $20, forced_at = $21, store_seq = $22
+			parent_step = $18, detached = $19, deadline = $20, forced_at = $21, store_seq = $22, await = NULL
 		WHERE id = $1`,
 		r.ID, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
 		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,

@@ -97,7 +97,7 @@ func (f *fixture) columns(t *testing.T, table string) []column {
 		SELECT attname, (CASE typtype WHEN 'd' THEN typbasetype ELSE atttypid END)::regtype::text
 		FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
 		WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'run_id'
-			AND NOT ($1::text = 'runs' AND attname IN ('id', 'project'))`, table)
+			AND NOT ($1::text = 'runs' AND attname IN ('id', 'project', 'await'))`, table)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,11 +46,40 @@ type runJSON struct {
 	LastSeq      int64              `json:"lastSeq"`
 	Error        *failureJSON       `json:"error,omitempty"`
 	CancelReason string             `json:"cancelReason,omitempty"`
+	Held         *heldJSON          `json:"held,omitempty"`
 
 	Input          json.RawMessage `json:"input,omitempty"`
 	InputEncoding  string          `json:"inputEncoding,omitempty"`
 	Output         json.RawMessage `json:"output,omitempty"`
 	OutputEncoding string          `json:"outputEncoding,omitempty"`
+}
+
+// heldJSON says why a run does not go on: the failure with which its function answers.
+type heldJSON struct {
+	Code     string    `json:"code"`
+	Message  string    `json:"message"`
+	Since    timestamp `json:"since"`
+	Attempts int       `json:"attempts"`
+}
+
+// addHeld adds why runs of the project are held. Only runs that the server drives and that have not ended can be.
+func (s *Server) addHeld(ctx context.Context, project entities.Project, runs []runJSON) error {
+	var open []entities.RunID
+	for _, r := range runs {
+		if r.Driver == driverNames[entities.DriverServer] && !r.Status.Ended() {
+			open = append(open, r.ID)
+		}
+	}
+	held, err := s.Queue.Held(ctx, project, open)
+	if err != nil {
+		return err
+	}
+	for i, r := range runs {
+		if h, ok := held[r.ID]; ok {
+			runs[i].Held = &heldJSON{h.Code, h.Message, timestamp(h.Since), h.Attempts}
+		}
+	}
+	return nil
 }
 
 // driverNames are the API's names of the drivers.
@@ -163,6 +192,9 @@ func (s *Server) answerRuns(r *request, f store.RunFilter) error {
 		return err
 	}
 	summaries, err := s.runSummaries(r.ctx(), runs)
+	if err == nil {
+		err = s.addHeld(r.ctx(), r.project(), summaries)
+	}
 	if err != nil {
 		return err
 	}
@@ -217,7 +249,11 @@ func (s *Server) answerRun(r *request, status int, run entities.Run) error {
 	if err != nil {
 		return err
 	}
-	return r.JSON(status, detail)
+	one := []runJSON{detail}
+	if err := s.addHeld(r.ctx(), run.Project, one); err != nil {
+		return err
+	}
+	return r.JSON(status, one[0])
 }
 
 // awaitRun answers when the run has ended. On timeout, it answers with the unfinished run.

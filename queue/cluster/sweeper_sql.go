@@ -88,7 +88,8 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 // For a run that the server continues, every piece of work must exist, because it is written in the transaction of its
 // event: the invocation if the run waits for time, the work of each open step, the deadline's, and that which ends it
 // after the grace of a cancellation; with that, the deadline may have passed. The step of a child run has no work while
-// the child is open, nor has a step that the function executes itself while the run is invoked.
+// the child is open, nor has a step that the function executes itself while the run is invoked. If the run awaits
+// something (entities/await) and has no invocation, the steps that it awaits must be open, and it must not await a time.
 //
 // A run that its client continues has an instant from which it needs a message: a step's retry_after or last change, a
 // wait's resume_at, and now for news. A message moves it if it is due, or if it ever had a ticket: then it is leased,
@@ -106,6 +107,7 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 const findStrandedSQL = `
 	WITH mute AS MATERIALIZED (
 		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline, r.forced_at,
+			CASE WHEN (r.await->>'seq')::bigint = r.last_seq THEN r.await END AS await,
 			r.driver = '' OR (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run' LIMIT 1) IS NULL AS idle,
 			coalesce((SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run'
 				AND (m.lease <> '' OR m.last_error <> '' OR m.due_at <= now()) LIMIT 1), false) AS invoked
@@ -115,7 +117,7 @@ const findStrandedSQL = `
 				WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
 					AND (m.ticket > 0 OR m.due_at <= now() OR r.status = 'pending') LIMIT 1) IS NULL)
 	), asked AS MATERIALIZED (
-		SELECT id, status, last_seq, driver, idle,
+		SELECT id, status, last_seq, driver, idle, await,
 			deadline IS NOT NULL AND (SELECT true FROM messages m
 				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL
 				AND (forced_at IS NULL OR deadline > now()) AS endless,
@@ -134,6 +136,12 @@ const findStrandedSQL = `
 			(SELECT 'wait ' || v.id || ' is over, but no message that resumes the run is due' FROM waits v
 				WHERE v.run_id = r.id AND v.status = 'waiting'
 					AND CASE r.driver WHEN '' THEN v.resume_at <= now() - $2::interval ELSE r.idle END LIMIT 1) AS wait,
+			(SELECT 'it awaits step ' || of_set.id || ', which is not open' FROM (
+					SELECT jsonb_array_elements_text(r.await->'any') AS id
+					UNION ALL SELECT jsonb_path_query(r.await, '$.all[*].steps[*]') #>> '{}') AS of_set
+				WHERE r.idle AND (SELECT true FROM steps s
+					WHERE s.run_id = r.id AND s.id = of_set.id AND s.completed_at IS NULL LIMIT 1) IS NULL
+				LIMIT 1) AS unopened,
 			(SELECT 'no delivery has seen event ' || e.seq || ', ' || e.type FROM events e
 				WHERE e.run_id = r.id
 					AND e.seq > coalesce((SELECT seen_seq FROM run_wakes w WHERE w.run_id = r.id), 0)
@@ -153,6 +161,10 @@ const findStrandedSQL = `
 			WHEN unforced THEN 'it was asked to cancel, but no message ends it after its grace'
 			WHEN status = 'pending' AND idle THEN 'it was created, but no message starts it'
 			WHEN step IS NOT NULL THEN step
+			WHEN await IS NOT NULL AND idle THEN CASE
+				WHEN await ? 'at' THEN 'no message invokes it at ' || (await->>'at')
+				WHEN unopened IS NULL AND NOT await ?| '{any,all}' AND hook IS NULL THEN 'it waits for nothing'
+				ELSE unopened END
 			WHEN wait IS NOT NULL THEN wait
 			WHEN hook THEN CASE driver WHEN '' THEN news END
 			WHEN retry OR sleep OR NOT idle THEN NULL

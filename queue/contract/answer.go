@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/await"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
@@ -36,6 +37,10 @@ type Plan struct {
 	Open []entities.StepID
 	// Seen is the position up to which the function knows the log; 0 means as far as the call has it.
 	Seen int64
+	// Await is what the run awaits after the answer; nil if all news has it invoked.
+	Await *await.Terms
+	// Keep says which process keeps the run's state; nil if none does.
+	Keep *Keep
 
 	// commands holds for each request the index of its command.
 	commands []int
@@ -52,7 +57,8 @@ func (p Plan) Explain(err error) error {
 	return fmt.Errorf("command %d: %w", p.commands[refused.Index], refused)
 }
 
-// Plan translates the commands of an answer, {"commands": […], "open": […], "seen": 7}; an empty answer has none. Errors match
+// Plan translates an answer, {"commands": […], "open": […], "seen": 7, "await": {…}, "keep": {…}}; an empty answer has no
+// commands. Errors match
 // [entities.ErrInvalid] and name the index of the invalid command.
 func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var p Plan
@@ -63,9 +69,18 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 		Commands []json.RawMessage `json:"commands"`
 		Open     []entities.StepID `json:"open"`
 		Seen     int64             `json:"seen"`
+		Await    *awaited          `json:"await"`
+		Keep     *Keep             `json:"keep"`
 	}
-	if err := strictjson.DecodeLenient(answer, &body); err != nil {
+	err := strictjson.DecodeLenient(answer, &body)
+	if err != nil {
 		return p, fmt.Errorf(`%w; want {"commands": […]}`, err)
+	}
+	if p.Await, err = body.Await.terms(); err != nil {
+		return p, err
+	}
+	if p.Keep = body.Keep; p.Keep.validate() != nil {
+		return p, p.Keep.validate()
 	}
 	if n := len(body.Commands); n > MaxCommands {
 		return p, entities.Invalid("%d commands; the limit is %d", n, MaxCommands)

@@ -55,7 +55,11 @@ type Call struct {
 	HooksURL string `json:"hooksUrl,omitempty"`
 	// LogBytes is the size of the payloads of Events, in bytes.
 	LogBytes int64 `json:"logBytes,omitempty"`
-	// Events is the run's log from its first event, as much as fits; only for TypeWorkflow.
+	// Keep is the process that keeps the state of the run, and Since the position up to which it knows the log; empty and
+	// 0 if none does.
+	Keep  string `json:"keep,omitempty"`
+	Since int64  `json:"since,omitempty"`
+	// Events is the run's log after Since, as much as fits; only for TypeWorkflow.
 	Events []json.RawMessage `json:"events,omitempty"`
 	// After is the position after which the function must read the rest of the log; nil if Events is complete.
 	After *int64 `json:"after,omitempty"`

@@ -8,6 +8,7 @@ const Version = 2
 var features = []string{
 	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter",
 	"cancelStep", "cancelWait", "cancel",
+	"await", "keep", "held",
 	"store", "inbox",
 }
 

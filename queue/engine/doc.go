@@ -36,6 +36,9 @@
 // During the call, the function may send commands in requests of its own. Their transaction extends the lease. In a
 // process that handles the whole run it is one statement, which requires what is said below.
 //
+// An answer may say what the run awaits. Package eventlog then decides with each event whether the run is invoked; see
+// its file await.go.
+//
 // # Inline starts
 //
 // The next work nearly always starts in the process that made it necessary. The transaction then leases the work to

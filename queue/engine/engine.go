@@ -30,6 +30,7 @@ type Engine struct {
 	callKey    *callKey
 	// hooksURL is the beginning of the URL of every webhook; empty if the server does not know its public address.
 	hooksURL string
+	kept     keptRuns
 }
 
 // New makes an engine for the queue and the log of one database.
@@ -37,6 +38,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	now := func() time.Time { return log.Now() }
 	return &Engine{
 		pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), callKey: newCallKey(pg.NewPool(q.Pool()), now),
+		kept: newKeptRuns(),
 	}
 }
 
@@ -52,8 +54,10 @@ func (e *Engine) WithPublicURL(address string) *Engine {
 	return &known
 }
 
-// Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
+// Handlers returns the handler for each kind of work, for [queue.WorkerOptions]. Only one engine of a log may have
+// handlers.
 func (e *Engine) Handlers() map[message.Work]queue.Handler {
+	e.log.MeasureAfter(e.kept.seq)
 	signals := newSignalDispatch(e)
 	return map[message.Work]queue.Handler{
 		message.WorkRun:      e.invoke,
@@ -77,14 +81,20 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 	end := &invocationEnd{
 		Delivery: d, reservation: e.queue.Reserve(d.Project), heard: max(d.Heard, cmp.Or(plan.Seen, run.LastSeq)),
 	}
+	if plan.Await != nil {
+		end.awaiting = &eventlog.Awaiting{Terms: *plan.Await, Heard: end.heard}
+	}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
 		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
-		Optimistic: end.tryOptimistic, Open: plan.Open,
+		Optimistic: end.tryOptimistic, Open: plan.Open, Await: end.awaiting,
 	})
 	if errors.Is(err, ErrNothingLeft) {
 		err = ErrNothingLeft // drop what wraps it: the answer is at fault, not the database
 	}
 	end.afterCommit(e.queue, err)
+	if err == nil {
+		e.kept.replace(d.RunID, d.URL, plan.Keep, e.log.Now())
+	}
 	return plan.Explain(err)
 }
 

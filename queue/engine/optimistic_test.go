@@ -144,9 +144,12 @@ type preparation func(*cachingServer, *testing.T, *server) *runUnderWay
 // serverAction is an operation of a server on a run.
 type serverAction func(ctx context.Context, b *cachingServer, m *runUnderWay) error
 
-func answerWith(answer string) serverAction {
+func answerWith(answer string) serverAction { return answerAwaiting(answer, `null`) }
+
+// answerAwaiting is an answer with commands and with what the run awaits.
+func answerAwaiting(answer, await string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
-		return b.runs.answer(ctx, m.invocation, m.run, []byte(`{"commands":[`+answer+`]}`))
+		return b.runs.answer(ctx, m.invocation, m.run, []byte(`{"commands":[`+answer+`],"await":`+await+`}`))
 	}
 }
 
@@ -246,7 +249,7 @@ func (m *runUnderWay) state(t *testing.T, errs [2]error) string {
 	var text string
 	m.home.scan(t, `
 		SELECT concat_ws(E'\n',
-			(SELECT string_agg(concat_ws(' ', workflow_name, status, last_seq, end_seq, parent_id), ', ' ORDER BY workflow_name) FROM runs),
+			(SELECT string_agg(concat_ws(' ', workflow_name, status, last_seq, end_seq, parent_id, await), ', ' ORDER BY workflow_name) FROM runs),
 			(SELECT string_agg(concat_ws(' ', seq, type, correlation_id, convert_from(payload, 'UTF8')), ', ' ORDER BY seq)
 				FROM events WHERE run_id = $1),
 			(SELECT string_agg(concat_ws(' ', id, status, attempt, result_seq), ', ' ORDER BY id) FROM steps),
@@ -276,7 +279,20 @@ func pairings() map[string]pairing {
 	asks, waits := answerWith(`{"type":"runStep","id":"x"}`), sendCommand(`{"type":"wait","id":"w","for":"1h"}`)
 	records := sendCommand(`{"type":"recordStep","id":"r","output":1},{"type":"runStep","id":"f",` +
 		`"firstAttempt":{"error":{"message":"m"},"retryAfter":"2h"}}`)
+	const both = `{"all":[["step:a","step:b"]]}`
+	awaiting, awaited := answerAwaiting(`{"type":"runStep","id":"x"}`, both), after(now, answerAwaiting(``, both))
 	return map[string]pairing{
+		"awaiting answer × result":         {prepare: now, one: awaiting, two: completeStep("a", "1")},
+		"awaiting answer × hook received":  {prepare: now, one: awaiting, two: resumes},
+		"awaiting answer × sweeper":        {prepare: now, one: awaiting, two: enqueueInvocation},
+		"result × awaiting answer":         {prepare: now, one: completeStep("a", "1"), two: answerAwaiting(``, both)},
+		"awaited result × awaited result":  {prepare: awaited, one: completeStep("a", "1"), two: completeStep("b", "1")},
+		"awaited result × the same result": {prepare: awaited, one: completeStep("a", "1"), two: completeStep("a", "1")},
+		"awaited result × hook received":   {prepare: awaited, one: completeStep("a", "1"), two: resumes},
+		"last awaited result × hook received": {
+			prepare: after(awaited, completeStep("b", "1")), one: completeStep("a", "1"), two: resumes,
+		},
+
 		"answer × result":              {prepare: now, one: asks, two: completeStep("a", "1")},
 		"answer × cancel":              {prepare: now, one: asks, two: cancels},
 		"answer × hook received":       {prepare: now, one: asks, two: resumes},

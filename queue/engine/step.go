@@ -90,6 +90,7 @@ func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 // invoked for it.
 func (e *Engine) resumeStep(ctx context.Context, d queue.Delivery, s stepWork) error {
 	r := s.request(entities.EventStepStarted)
+	r.Data.Resumed = true
 	r.Messages = []message.Message{{
 		Project: d.Project, DeploymentID: s.run.DeploymentID, RunID: d.RunID, Topic: s.run.WorkflowName, Work: message.WorkRun,
 	}}
