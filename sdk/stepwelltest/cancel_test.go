@@ -389,3 +389,25 @@ func TestStepThatIsCancelledTooLateIsUndone(t *testing.T) {
 		t.Errorf("got %v, and undid %q", err, undone) // both were cancelled before they began
 	}
 }
+
+func TestCoroutinesCleanUpBeforeTheRunEnds(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error){
+		"Go":     func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) { return stepwell.Go(w, "go", fn).Await(w) },
+		"Within": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) { return stepwell.Within(w, time.Hour, fn) },
+		"Map": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+			_, err := stepwell.Map(w, []int{1}, func(w *stepwell.W, _ int) (string, error) { return fn(w) })
+			return "", err
+		},
+	} {
+		var undone []string
+		env, run := start(t, func(w *stepwell.W) (string, error) { return wait(w, reserving(&undone, false)) })
+		env.Advance(time.Minute)
+		env.Cancel(run.ID(), "enough", time.Hour)
+		env.RunUntilDone()
+		if env.Status(run.ID()) != "cancelled" || strings.Join(undone, " ") != "room" {
+			_, err := run.Result()
+			t.Errorf("%s: the run is %s (%v), and undid %q", name, env.Status(run.ID()), err, undone)
+		}
+	}
+}
