@@ -72,7 +72,7 @@ func openedHook[T any](w *W, c openHook) *Hook[T] {
 	if c.Token == "" && c.Signal == nil && w.scope.err == nil {
 		c.Token = Value(w, c.ID+".token", rand.Text)
 	}
-	c.At = engine.Caller()
+	c.At = w.turn.at()
 	op := &engine.Operation{Kind: engine.KindHook, ID: c.ID, Command: c, Token: c.Token}
 	if w.scope.err == nil {
 		w.ask(op)

@@ -393,8 +393,12 @@ func TestStepThatIsCancelledTooLateIsUndone(t *testing.T) {
 func TestCoroutinesCleanUpBeforeTheRunEnds(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error){
-		"Go":     func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) { return stepwell.Go(w, "go", fn).Await(w) },
-		"Within": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) { return stepwell.Within(w, time.Hour, fn) },
+		"Go": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+			return stepwell.Go(w, "go", fn).Await(w)
+		},
+		"Within": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+			return stepwell.Within(w, time.Hour, fn)
+		},
 		"Map": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
 			_, err := stepwell.Map(w, []int{1}, func(w *stepwell.W, _ int) (string, error) { return fn(w) })
 			return "", err
@@ -409,5 +413,25 @@ func TestCoroutinesCleanUpBeforeTheRunEnds(t *testing.T) {
 			_, err := run.Result()
 			t.Errorf("%s: the run is %s (%v), and undid %q", name, env.Status(run.ID()), err, undone)
 		}
+	}
+}
+
+func TestWhatIsCancelledBeforeItBeginsIsNotExecuted(t *testing.T) {
+	t.Parallel()
+	executed := false
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		f := stepwell.DoGo(w, "late", func(context.Context) (string, error) {
+			executed = true
+			return "", nil
+		})
+		f.Cancel(w, strings.Repeat("two\nlines ", 100))
+		if _, err := f.Await(w); !errors.Is(err, stepwell.ErrCancelled) {
+			return "", errors.New("not cancelled")
+		}
+		return "fine", w.Sleep(time.Hour)
+	})
+	env.RunUntilDone()
+	if got, err := run.Result(); got != "fine" || err != nil || executed {
+		t.Errorf("got %q, %v, executed: %v", got, err, executed)
 	}
 }

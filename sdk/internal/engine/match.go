@@ -41,9 +41,10 @@ type Operation struct {
 
 // Result is the result of an inline operation: an output, or an error as the function contract describes it.
 type Result struct {
-	Output  json.RawMessage
-	Error   json.RawMessage // nil if it succeeded
-	EndedAt time.Time
+	Output json.RawMessage
+	Error  json.RawMessage // nil if it succeeded
+	// StartedAt and EndedAt are the times of the execution.
+	StartedAt, EndedAt time.Time
 	// Stored is what it wrote to the run's store, by key.
 	Stored map[string]json.RawMessage
 }

@@ -82,5 +82,8 @@ func (e *Engine) Written(kind Kind, id string) int64 {
 // Attributes returns the attributes with which the run began.
 func (e *Engine) Attributes() map[string]string { return e.attributes }
 
+// AtServer reports whether the server has an operation. One that is executed inline first may not be there yet.
+func (e *Engine) AtServer(op *Operation) bool { return op.Execute == nil || op.created != nil }
+
 // ChildOf returns the ID of the run that an operation has started; empty if the log does not have it.
 func (e *Engine) ChildOf(op *Operation) string { return e.history.children[op.ID] }
