@@ -149,7 +149,7 @@ func TestLosersAreCancelled(t *testing.T) {
 	}
 }
 
-func TestTimerThatLostWakesNobody(t *testing.T) {
+func TestATimerThatLostWakesNobody(t *testing.T) {
 	t.Parallel()
 	env, run := start(t, func(w *stepwell.W) (string, error) {
 		stepwell.First(w, echo.Go(w, "fast"), w.Timer(time.Hour))
@@ -231,7 +231,7 @@ func reserving(undone *[]string, detached bool) func(w *stepwell.W) (string, err
 	}
 }
 
-func TestSagaIsDetachedFromCancellation(t *testing.T) {
+func TestASagaIsDetachedFromCancellation(t *testing.T) {
 	t.Parallel()
 	var undone []string
 	env, run := start(t, reserving(&undone, false))
@@ -257,7 +257,7 @@ func TestGraceIsEnforced(t *testing.T) {
 	}
 }
 
-func TestTimeoutCompensates(t *testing.T) {
+func TestATimeoutCompensates(t *testing.T) {
 	t.Parallel()
 	var undone []string
 	env, run := start(t, reserving(&undone, false))

@@ -30,7 +30,7 @@ func depositing() stepwell.Definition {
 	})
 }
 
-func TestStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
+func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 	t.Parallel()
 	env, run := start(t, func(w *stepwell.W) (string, error) {
 		if n, ok := balance.Get(w); ok {
