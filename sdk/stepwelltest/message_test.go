@@ -107,7 +107,7 @@ func TestATokenIsOnDiskBeforeItIsMailed(t *testing.T) {
 		t.Fatalf("mailed %q, and the open hooks have %q", mailed, tokens)
 	}
 	if log := logged(run); strings.Join(log[2:6], ", ") !=
-		"step_created reply%2Etoken, step_completed reply%2Etoken, hook_created reply, step_created mail" {
+		"step_created reply-token, step_completed reply-token, hook_created reply, step_created mail" {
 		t.Errorf("the log is %q", log)
 	}
 	env.Resume(mailed, "hello")
