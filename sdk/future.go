@@ -59,7 +59,7 @@ func (f *Future[T]) Await(w *W) (T, error) {
 // cancelled.
 func (f *Future[T]) AwaitWithin(w *W, d time.Duration) (T, error) {
 	v, err := takeWithin(w, f, d)
-	if err == ErrTimeout && f.scope != nil { //nolint:errorlint // it is returned as it is
+	if f.scope != nil && f.scope.err != nil { // it may have something to clean up
 		w.co.Await(f.done)
 	}
 	return v, err
@@ -126,10 +126,10 @@ func First(w *W, of ...Awaitable) Awaitable {
 func (w *W) first(of []Awaitable) int {
 	index := func() int { return slices.IndexFunc(of, Awaitable.ready) }
 	w.co.Await(func() bool { return w.scope.err != nil || index() >= 0 })
-	first := index()
 	if w.scope.err != nil { // what was cancelled with it is ready too, but did not come first
-		first = slices.IndexFunc(of, func(a Awaitable) bool { return a.ready() && !a.wasCancelled() })
+		return slices.IndexFunc(of, func(a Awaitable) bool { return a.ready() && !a.wasCancelled() })
 	}
+	first := index()
 	for i, a := range of {
 		if i != first {
 			a.abandon("something else came first")
