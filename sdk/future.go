@@ -46,13 +46,18 @@ func failed[T any](err error) *Future[T] {
 // Await waits for the result. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled]; but a
 // coroutine that is cancelled too is waited for, since it may have something to clean up.
 func (f *Future[T]) Await(w *W) (T, error) {
-	w.co.Await(func() bool {
-		return f.done() || w.scope.err != nil && (f.scope == nil || f.scope.err == nil)
-	})
+	w.co.Await(f.awaited(w))
 	if !f.done() {
 		return *new(T), w.scope.err
 	}
 	return f.get()
+}
+
+// awaited returns whether nobody has to wait any longer.
+func (f *Future[T]) awaited(w *W) func() bool {
+	return func() bool {
+		return f.done() || w.scope.err != nil && (f.scope == nil || f.scope.err == nil)
+	}
 }
 
 // AwaitWithin waits for the result, but not longer than d. Then the error is [ErrTimeout], and what has begun is
@@ -94,6 +99,11 @@ func Go[T any](w *W, name string, fn func(*W) (T, error)) *Future[T] {
 // All waits for all futures. Its error joins theirs.
 func All[T any](w *W, futures ...*Future[T]) ([]T, error) {
 	results, errs := make([]T, len(futures)), make([]error, len(futures))
+	all := make([]func() bool, len(futures))
+	for i, f := range futures {
+		all[i] = f.awaited(w)
+	}
+	w.co.AwaitAll(all)
 	for i, f := range futures {
 		results[i], errs[i] = f.Await(w)
 	}
@@ -102,6 +112,7 @@ func All[T any](w *W, futures ...*Future[T]) ([]T, error) {
 
 // Both waits for two futures. Its error joins theirs.
 func Both[A, B any](w *W, a *Future[A], b *Future[B]) (A, B, error) {
+	w.co.AwaitAll([]func() bool{a.awaited(w), b.awaited(w)})
 	x, errA := a.Await(w)
 	y, errB := b.Await(w)
 	return x, y, errors.Join(errA, errB)

@@ -435,3 +435,23 @@ func TestWhatIsCancelledBeforeItBeginsIsNotExecuted(t *testing.T) {
 		t.Errorf("got %q, %v, executed: %v", got, err, executed)
 	}
 }
+
+func TestWorkflowIsCalledOnceForAllOfSeveralSteps(t *testing.T) {
+	t.Parallel()
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		var all []*stepwell.Future[string]
+		for range 50 {
+			all = append(all, echo.Go(w, "x", stepwell.Remote()))
+		}
+		out, err := stepwell.All(w, all...)
+		if err != nil {
+			return "", err
+		}
+		a, b, err := stepwell.Both(w, echo.Go(w, "a", stepwell.Remote()), echo.Go(w, "b", stepwell.Remote()))
+		return strings.Join(out, "") + a + b, err
+	})
+	env.RunUntilDone()
+	if got, err := run.Result(); got != strings.Repeat("x", 50)+"ab" || err != nil || run.Invocations() != 3 {
+		t.Errorf("got %q, %v in %d calls", got, err, run.Invocations())
+	}
+}
