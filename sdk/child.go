@@ -72,9 +72,12 @@ func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 	if err != nil {
 		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err)), w.turn}
 	}
-	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: engine.Caller()}
+	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.turn.at()}
 	for _, set := range options {
 		set(&c)
+	}
+	if c.TimeoutGrace != "" {
+		w.turn.need("cancel")
 	}
 	if c.ID == "" {
 		c.ID = w.co.Scope.ID(d.name)
@@ -90,7 +93,9 @@ func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
 	if c.op == nil || c.done() {
 		return
 	}
-	c.turn.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{"cancelStep", c.op.ID, reason, grace.String()})
+	c.turn.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{
+		"cancelStep", c.op.ID, oneLine(reason), max(grace, 0).String(),
+	})
 	c.op.Cancelled = true
 	c.Future.done = c.op.Done
 }

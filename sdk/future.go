@@ -46,20 +46,25 @@ func failed[T any](err error) *Future[T] {
 // Await waits for the result. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled]; but a
 // coroutine that is cancelled too is waited for, since it may have something to clean up.
 func (f *Future[T]) Await(w *W) (T, error) {
-	w.co.Await(func() bool {
-		return f.done() || w.scope.err != nil && (f.scope == nil || f.scope.err == nil)
-	})
+	w.co.Await(f.awaited(w))
 	if !f.done() {
 		return *new(T), w.scope.err
 	}
 	return f.get()
 }
 
+// awaited returns whether nobody has to wait any longer.
+func (f *Future[T]) awaited(w *W) func() bool {
+	return func() bool {
+		return f.done() || w.scope.err != nil && (f.scope == nil || f.scope.err == nil)
+	}
+}
+
 // AwaitWithin waits for the result, but not longer than d. Then the error is [ErrTimeout], and what has begun is
 // cancelled.
 func (f *Future[T]) AwaitWithin(w *W, d time.Duration) (T, error) {
 	v, err := takeWithin(w, f, d)
-	if err == ErrTimeout && f.scope != nil { //nolint:errorlint // it is returned as it is
+	if f.scope != nil && f.scope.err != nil { // it may have something to clean up
 		w.co.Await(f.done)
 	}
 	return v, err
@@ -94,6 +99,11 @@ func Go[T any](w *W, name string, fn func(*W) (T, error)) *Future[T] {
 // All waits for all futures. Its error joins theirs.
 func All[T any](w *W, futures ...*Future[T]) ([]T, error) {
 	results, errs := make([]T, len(futures)), make([]error, len(futures))
+	all := make([]func() bool, len(futures))
+	for i, f := range futures {
+		all[i] = f.awaited(w)
+	}
+	w.co.AwaitAll(all)
 	for i, f := range futures {
 		results[i], errs[i] = f.Await(w)
 	}
@@ -102,6 +112,7 @@ func All[T any](w *W, futures ...*Future[T]) ([]T, error) {
 
 // Both waits for two futures. Its error joins theirs.
 func Both[A, B any](w *W, a *Future[A], b *Future[B]) (A, B, error) {
+	w.co.AwaitAll([]func() bool{a.awaited(w), b.awaited(w)})
 	x, errA := a.Await(w)
 	y, errB := b.Await(w)
 	return x, y, errors.Join(errA, errB)
@@ -126,10 +137,10 @@ func First(w *W, of ...Awaitable) Awaitable {
 func (w *W) first(of []Awaitable) int {
 	index := func() int { return slices.IndexFunc(of, Awaitable.ready) }
 	w.co.Await(func() bool { return w.scope.err != nil || index() >= 0 })
-	first := index()
 	if w.scope.err != nil { // what was cancelled with it is ready too, but did not come first
-		first = slices.IndexFunc(of, func(a Awaitable) bool { return a.ready() && !a.wasCancelled() })
+		return slices.IndexFunc(of, func(a Awaitable) bool { return a.ready() && !a.wasCancelled() })
 	}
+	first := index()
 	for i, a := range of {
 		if i != first {
 			a.abandon("something else came first")

@@ -63,16 +63,16 @@ func (k *HookKind[T]) Open(w *W, options ...HookOption) *Hook[T] {
 	for _, set := range options {
 		set(&c)
 	}
-	return openedHook[T](w, c)
+	return openedHook[T](w, k.name, c)
 }
 
 // openedHook opens a hook. A token that is missing is made and recorded, so that it stays the same.
-func openedHook[T any](w *W, c openHook) *Hook[T] {
+func openedHook[T any](w *W, name string, c openHook) *Hook[T] {
 	c.Type = "openHook"
 	if c.Token == "" && c.Signal == nil && w.scope.err == nil {
-		c.Token = Value(w, c.ID+".token", rand.Text)
+		c.Token = Value(w, name+"-token", rand.Text)
 	}
-	c.At = engine.Caller()
+	c.At = w.turn.at()
 	op := &engine.Operation{Kind: engine.KindHook, ID: c.ID, Command: c, Token: c.Token}
 	if w.scope.err == nil {
 		w.ask(op)

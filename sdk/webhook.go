@@ -71,7 +71,7 @@ func OpenWebhook(w *W, name string, options ...WebhookOption) *Webhook {
 	for _, set := range options {
 		set(&c)
 	}
-	return &Webhook{openedHook[Request](w, c)}
+	return &Webhook{openedHook[Request](w, name, c)}
 }
 
 // Token returns the token in the URL of the webhook.

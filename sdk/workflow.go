@@ -192,7 +192,7 @@ func (w *W) with(co *engine.Coroutine) *W {
 func (w *W) ask(op *engine.Operation) *engine.Operation {
 	op.Place = engine.Caller()
 	if op.Execute != nil {
-		stoppable(op)
+		w.turn.stoppable(op)
 	}
 	w.turn.engine.Ask(w.co, op)
 	w.scope.add(op)

@@ -52,6 +52,9 @@ func (s *Server) apply(r *Run, body []byte) error {
 			return fmt.Errorf("command %d (%s %s): %w", i, c.Type, c.ID, err)
 		}
 	}
+	if err := r.checkCancellations(answer.Commands); err != nil {
+		return err
+	}
 	before := len(r.Log)
 	r.await = answer.Await
 	for _, c := range answer.Commands {
