@@ -256,6 +256,9 @@ func (e *Engine) complete() error {
 func (e *Engine) deliver(event Event) error {
 	op := e.receiver(event)
 	if op == nil {
+		if created := e.history.created[key{results[event.Type], event.ID}]; created != nil {
+			event.Data.Place = created.Data.Place
+		}
 		return &Divergence{Agreed: e.history.agreed, Log: &event}
 	}
 	e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
