@@ -485,3 +485,34 @@ func compareGolden(t *testing.T, name, got string) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// TestManyCommandsAreWrittenInParts asks for more than the server takes at once.
+func TestManyCommandsAreWrittenInParts(t *testing.T) {
+	t.Parallel()
+	step := DeclareStep[int, int]("step")
+	for name, test := range map[string]struct {
+		fn     func(w *W)
+		writes int
+	}{
+		"at one rest": {func(w *W) {
+			for i := range 2500 {
+				step.Go(w, i)
+			}
+			w.Sleep(time.Hour)
+		}, 3},
+		"one by one": {func(w *W) {
+			for range 1100 {
+				_, _ = do(w, "step", func(context.Context) (string, error) { return "x", nil })
+			}
+		}, 2},
+	} {
+		app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+			test.fn(w)
+			return "", nil
+		}, Checkpoint(Batch)))
+		f := newFake(t, app)
+		if got := f.invoke(nil); len(got.Commands) > 1000 || f.writes != test.writes {
+			t.Errorf("%s: %d commands in the answer, %d writes", name, len(got.Commands), f.writes)
+		}
+	}
+}

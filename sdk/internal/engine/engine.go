@@ -192,7 +192,11 @@ func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 			return Answer{}, false, err
 		}
 		if e.main.ended {
-			return e.answer(), true, e.complete()
+			if err := e.complete(); err != nil {
+				return Answer{}, false, err
+			}
+			_, err := e.fit(ctx)
+			return e.answer(), true, err
 		}
 		if event, ok := e.order.next(); ok {
 			if err := e.deliver(event); err != nil {
