@@ -183,6 +183,9 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 		return x.stopped(c, err)
 	}
 	out := answer{Commands: orEmpty(got.Commands), Open: got.Open}
+	if t.offers("heard") {
+		out.Seen = t.engine.Last()
+	}
 	if done {
 		if h := (*heldError)(nil); errors.As(x.failed, &h) {
 			f := encodeError(x.failed)

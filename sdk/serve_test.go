@@ -256,6 +256,7 @@ func waiting(ended *int) Definition {
 		if err != nil {
 			return "", err
 		}
+		w.Log().Info("between")
 		w.Sleep(time.Hour)
 		w.Log().Info("after")
 		return out, nil
@@ -292,6 +293,7 @@ func TestWarmCallGoesOn(t *testing.T) {
 			second = f.call(t.Context(), map[string]any{"heard": first.Keep.Seq})
 		}
 		if second.types() != "complete" || strings.Count(lines.String(), "before") != 1 ||
+			strings.Count(lines.String(), "between") != 1 ||
 			strings.Count(lines.String(), "after") != 1 {
 			t.Errorf("%s: got %s, logged\n%s", test.name, second.types(), lines)
 		}

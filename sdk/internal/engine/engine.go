@@ -51,7 +51,7 @@ type Engine struct {
 	asked   []*Operation // since the last rest
 	main    *Coroutine
 	last    int64 // position of the last event that is known
-	heard   int64 // position up to which earlier invocations have repeated the code
+	heard   int64 // position of the log up to which earlier invocations have executed the code
 	now     time.Time
 	bytes   int
 
@@ -109,8 +109,8 @@ func (e *Engine) Bytes() int { return e.bytes }
 // Last returns the position of the last event that the engine knows.
 func (e *Engine) Last() int64 { return e.last }
 
-// SetHeard says up to which position earlier invocations have repeated the code. It must be called before the first
-// invocation.
+// SetHeard says up to which position of the log earlier invocations have executed the code. It must be called before the
+// first invocation.
 func (e *Engine) SetHeard(position int64) {
 	e.heard = position
 	e.speaking = position == 0
@@ -270,14 +270,14 @@ func (e *Engine) deliver(event Event) error {
 	if err := e.observe(event); err != nil {
 		return err
 	}
-	at := event.At
-	if event.Data.IsRecorded() {
-		at = event.Data.EndedAt
+	at, isNew := event.At, event.Seq > e.heard
+	if event.Data.IsRecorded() { // it is new only when it comes live
+		at, isNew = event.Data.EndedAt, event.Seq == 0
 	}
 	if at.After(e.now) {
 		e.now = at
 	}
-	e.speaking = e.speaking || event.Seq == 0 || event.Seq > e.heard
+	e.speaking = e.speaking || isNew
 	return nil
 }
 
