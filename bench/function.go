@@ -61,7 +61,7 @@ func serveFunction(ctx context.Context, out io.Writer) error {
 	mux.HandleFunc("POST /.well-known/workflow/v1/step", answering(f.step))
 	mux.HandleFunc("POST "+contractPath, answering(f.contract))
 	g := &goFunction{tracker: f.tracker}
-	for path, options := range map[string][]stepwell.AppOption{goPath: nil, coldGoPath: {stepwell.Keep(0, 0, 0)}} {
+	for path, options := range map[string][]stepwell.AppOption{goPath: nil, coldGoPath: {stepwell.KeepRuns(0, 0, 0)}} {
 		handler, err := g.handler(options...)
 		if err != nil {
 			return fmt.Errorf("serve the app: %w", err)

@@ -305,7 +305,7 @@ func TestNothingIsLeftAfterEviction(t *testing.T) {
 	before := runtime.NumGoroutine()
 	ended := 0
 	app, _ := newTestApp(waiting(&ended))
-	Keep(50, 64<<20, time.Minute)(app)
+	KeepRuns(50, 64<<20, time.Minute)(app)
 	f := newFake(t, app)
 	app.serving.server = ""
 	f.invoke(nil)
@@ -333,7 +333,7 @@ func TestLongLogIsRead(t *testing.T) {
 	t.Parallel()
 	hook := NewHook[string]("hook")
 	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
-		h := hook.Open(w)
+		h := hook.Open(w, Token("t"))
 		var all []string
 		for range 3 {
 			v, err := h.Receive(w)
