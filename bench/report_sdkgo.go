@@ -4,7 +4,8 @@ import "strconv"
 
 func reportSDKGo(rows []row) string {
 	merged := merge(rows)
-	t := newTable(2, "", "", "in flight", "runs /s", "p50", "p99", "server CPU", "Postgres CPU", "function CPU", "statements")
+	t := newTable(2, "", "", "in flight", "runs /s", "p50", "p99", "server CPU", "Postgres CPU", "function CPU",
+		"statements")
 	calls := newTable(2, "", "", "events", "p50", "p99")
 	for _, r := range merged {
 		if r.Case == callOnALog {
@@ -15,10 +16,10 @@ func reportSDKGo(rows []row) string {
 			number(r.per(r.ServerCPU*1e3)), number(r.per(r.PostgresCPU*1e3)), number(r.per(r.FunctionCPU*1e3)),
 			number(r.per(float64(r.Statements))))
 	}
-	return "## Go SDK\n\nRuns of the Go SDK, whose steps do nothing and are executed where the workflow runs, against the same " +
-		"by the function contract with remote steps. *Each step*: each result is on disk before the next step begins. The " +
-		"floor is four inserts of a row, one after the other, without server and HTTP. Times are in ms, CPU time in ms per run." +
-		"\n\n" + t.String() +
+	return "## Go SDK\n\nRuns of the Go SDK, whose steps do nothing and are executed where the workflow runs, against " +
+		"the same by the function contract with remote steps. *Each step*: each result is on disk before the next step " +
+		"begins. The floor is four inserts of a row, one after the other, without server and HTTP. Times are in ms, CPU " +
+		"time in ms per run.\n\n" + t.String() +
 		"A payload arrives at a hook of a run: time until its call has been dealt with, by a process that keeps the run " +
 		"(warm), and by one that repeats the workflow from its beginning (cold).\n\n" + calls.String()
 }
