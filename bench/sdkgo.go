@@ -100,8 +100,8 @@ func (b *bench) goRow(
 // mostFloorClients is how many connections the floor has at most.
 const mostFloorClients = 32
 
-// floorOfRuns measures four commits of a row, one after the other, which is what a run of three steps that are on disk one
-// by one needs at least.
+// floorOfRuns measures four commits of a row, one after the other, which is what a run of three steps that are on disk
+// one by one needs at least.
 func (b *bench) floorOfRuns(ctx context.Context, s *testbed, clients int) (row, error) {
 	r := row{Case: threeSteps, Variant: floorEach, Clients: clients}
 	conns := make([]*pgx.Conn, clients)
@@ -113,14 +113,16 @@ func (b *bench) floorOfRuns(ctx context.Context, s *testbed, clients int) (row, 
 		defer func() { _ = conn.Close(ctx) }()
 		conns[i] = conn
 	}
-	_, err := conns[0].Exec(ctx, `CREATE TABLE IF NOT EXISTS floor_of_runs (id bigserial PRIMARY KEY, run text, data jsonb)`)
+	_, err := conns[0].Exec(ctx, `
+		CREATE TABLE IF NOT EXISTS floor_of_runs (id bigserial PRIMARY KEY, run text, data jsonb)`)
 	if err != nil {
 		return r, fmt.Errorf("create the table of the floor: %w", err)
 	}
 	once := func(ctx context.Context, client int, _ time.Time) (time.Time, error) {
 		run := newRunID()
 		for range 4 {
-			if _, err := conns[client].Exec(ctx, `INSERT INTO floor_of_runs (run, data) VALUES ($1, '{"n": 1}')`, run); err != nil {
+			_, err := conns[client].Exec(ctx, `INSERT INTO floor_of_runs (run, data) VALUES ($1, '{"n": 1}')`, run)
+			if err != nil {
 				return time.Time{}, err
 			}
 		}
