@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// KeepRuns limits what stays in memory between the calls of runs: the number of runs, their size in bytes together, and
-// for how long a run is kept after a call. A call of a run that is kept brings only new events, and does not repeat the
+// KeepRuns limits what stays in memory between the calls of runs: the number of runs, their size in bytes together, and for
+// how long a run is kept after a call. A call of a run that is kept brings only new events, and does not repeat the
 // workflow from its beginning. By default, 1,000 runs of 64 MiB are kept for a minute; no runs keep nothing.
 func KeepRuns(runs, bytes int, age time.Duration) AppOption {
 	return func(a *App) { a.serving.kept.runs, a.serving.kept.bytes, a.serving.kept.age = runs, bytes, age }
