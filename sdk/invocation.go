@@ -82,9 +82,13 @@ var features = []string{
 func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 	d, ok := a.workflows[c.Run.Workflow]
 	if !ok {
-		return answer{}, &failure{Message: fmt.Sprintf("app %s has no workflow %q", a.name, c.Run.Workflow), Code: "unknown_workflow"}
+		return answer{}, &failure{
+			Message: fmt.Sprintf("app %s has no workflow %q", a.name, c.Run.Workflow), Code: "unknown_workflow",
+		}
 	}
-	missing := slices.DeleteFunc(slices.Clone(required), func(f string) bool { return slices.Contains(c.Server.Features, f) })
+	missing := slices.DeleteFunc(slices.Clone(required), func(feature string) bool {
+		return slices.Contains(c.Server.Features, feature)
+	})
 	if len(missing) > 0 {
 		return answer{}, &failure{Code: codeUnsupported, Message: fmt.Sprintf(
 			"the server does not offer %s, which this SDK needs: upgrade the server", strings.Join(missing, ", "))}
@@ -190,6 +194,9 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 		return x.stopped(c, err)
 	}
 	out := answer{Commands: orEmpty(got.Commands), Open: got.Open}
+	if t.offers("heard") {
+		out.Seen = t.engine.Last()
+	}
 	if done {
 		if h := (*heldError)(nil); errors.As(x.failed, &h) {
 			f := encodeError(x.failed)

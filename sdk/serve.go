@@ -62,6 +62,8 @@ type answer struct {
 	Commands []any    `json:"commands"`
 	Open     []string `json:"open,omitempty"`
 
+	// Seen is the position of the last event that the function knows.
+	Seen  int64         `json:"seen,omitempty"`
 	Await *engine.Await `json:"await,omitempty"`
 	Keep  *keepHint     `json:"keep,omitempty"`
 }

@@ -111,7 +111,9 @@ func reserveItem(ctx context.Context, p Purchase) (Reservation, error) {
 
 func refundCard(context.Context, Payment) (stepwell.None, error) { return stepwell.None{}, nil }
 
-func shipItem(_ context.Context, item string) (string, error) { return "a parcel with one " + item, nil }
+func shipItem(_ context.Context, item string) (string, error) {
+	return "a parcel with one " + item, nil
+}
 
 func main() {
 	app := stepwell.NewApp("orders", stepwell.InterceptSteps(
