@@ -235,6 +235,9 @@ func texts(events []event) string {
 				fmt.Fprintf(&b, " %s=%v", name, v)
 			}
 		}
+		if e.Type == "run_cancelled" { // functions never see it
+			e.Payload = nil
+		}
 		fmt.Fprintf(&b, " %s\n", canonical(e.Payload))
 	}
 	return b.String()
