@@ -43,8 +43,9 @@ type pending struct {
 
 // function is the function of the real server. Its calls wait until the script comes to them.
 type function struct {
-	calls    chan pending
-	features []string
+	deployment string
+	calls      chan pending
+	features   []string
 }
 
 func newFunction(t *testing.T) *function {
@@ -54,12 +55,9 @@ func newFunction(t *testing.T) *function {
 	t.Cleanup(s.Close)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if status, err := request(ctx, http.MethodPut, "/v1/deployments/differential", map[string]any{"url": s.URL}, nil); err != nil || status/100 != 2 {
-		t.Fatal(status, err)
-	}
-	if status, err := request(ctx, http.MethodPost, "/v1/runs", map[string]any{"workflow": "probe", "deployment": "differential"}, nil); err != nil || status/100 != 2 {
-		t.Fatal(status, err)
-	}
+	f.deployment = "d-" + strings.ToLower(rand.Text()[:10])
+	send(t, http.MethodPut, "/v1/deployments/"+f.deployment, map[string]any{"url": s.URL}, nil)
+	send(t, http.MethodPost, "/v1/runs", map[string]any{"workflow": "probe", "deployment": f.deployment}, nil)
 	select {
 	case p := <-f.calls:
 		f.features = p.call.Server.Features
@@ -119,7 +117,7 @@ func (p *player) failures() (text string) {
 func (p *player) play(ctx context.Context, a *author) {
 	var run struct{ ID string }
 	status, err := request(ctx, http.MethodPost, "/v1/runs", map[string]any{
-		"workflow": a.prefix, "deployment": "differential", "input": map[string]any{"of": "root"},
+		"workflow": a.prefix, "deployment": p.f.deployment, "input": map[string]any{"of": "root"},
 	}, &run)
 	if err != nil || status/100 != 2 {
 		p.t.Fatal(status, err)

@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// realURL is the address of the real server, which all tests share.
-var realURL string
+// realURL is the address of the real server, which all tests share, and program its binary.
+var realURL, program string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -50,7 +50,7 @@ func withServer(run func() int) (code int, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // for the user of Postgres, if this one is root
 		return 0, err
 	}
-	program := filepath.Join(dir, "stepwell")
+	program = filepath.Join(dir, "stepwell")
 	build := exec.Command("go", "build", "-o", program, "./cmd/stepwell")
 	build.Dir = filepath.Join("..", "..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
