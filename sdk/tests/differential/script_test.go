@@ -171,7 +171,7 @@ func (a *author) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *author) stepAnswer() (int, []byte) {
-	switch rapid.IntRange(0, 5).Draw(a.t, "outcome") {
+	switch rapid.IntRange(0, 4).Draw(a.t, "outcome") {
 	case 0:
 		return http.StatusInternalServerError, []byte(`{"error":{"message":"it is busy","code":"busy"}}`)
 	case 1:
@@ -189,13 +189,13 @@ func (a *author) answer(c call) []byte {
 	a.calls[c.Run.Workflow]++
 	state := stateOf(c.Events)
 	var commands []map[string]any
-	if a.calls[c.Run.Workflow] > most || rapid.IntRange(0, 7).Draw(a.t, "end") == 0 {
+	if a.calls[c.Run.Workflow] > most || rapid.IntRange(0, 7).Draw(a.t, "end") == 7 {
 		commands = append(commands, a.end())
 	} else if c.Run.Workflow == a.prefix && state.idle() && rapid.Bool().Draw(a.t, "short wait") {
 		commands = append(commands, map[string]any{"type": "wait", "id": fmt.Sprint("short", len(c.Events)), "for": "1ms"})
 	} else {
 		used := map[any]bool{} // an ID occurs once in an answer
-		for range rapid.IntRange(0, 3).Draw(a.t, "commands") {
+		for range rapid.IntRange(1, 4).Draw(a.t, "commands") {
 			if command := a.command(c); !used[command["id"]] {
 				used[command["id"]] = true
 				commands = append(commands, command)
@@ -221,7 +221,7 @@ func (a *author) end() map[string]any {
 
 // kinds are the commands that each server knows, and optional those of features.
 var (
-	kinds    = []string{"runStep", "runStep", "runStep", "recordStep", "openHook", "openHook", "closeHook", "startChild"}
+	kinds    = []string{"runStep", "runStep", "runStep", "runStep", "runStep", "recordStep", "openHook", "openHook", "closeHook", "startChild"}
 	optional = map[string]string{"cancelStep": "cancelStep", "cancelWait": "cancelWait", "store": "setStore"}
 )
 
