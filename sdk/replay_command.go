@@ -27,7 +27,12 @@ type replaySource struct {
 	sample           int
 }
 
-// replayRuns is the command replay of [App.Main]: it replays runs of a server with the app's code, prints a table by
+// mainReplay is the command replay of App.Main.
+func (a *App) mainReplay(ctx context.Context, args []string) error {
+	return a.replayRuns(ctx, args, os.Stdout)
+}
+
+// replayRuns replays runs of a server with the app's code, prints a table by
 // workflow, and fails if one of them does not replay. Nothing is executed or written. The arguments are its flags.
 func (a *App) replayRuns(ctx context.Context, args []string, out io.Writer) error {
 	var s replaySource

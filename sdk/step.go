@@ -190,6 +190,9 @@ func stepError(op *engine.Operation, e engine.Event) error {
 	f := decodeFailure(e.Payload)
 	return &StepError{
 		Step: op.Name, ID: op.ID, Code: f.Code, Message: f.Message, Details: f.Details,
-		server: e.Data.ErrorCode != "" && !e.Data.IsRecorded(),
+		server: !e.Data.IsRecorded() && isServerCode(e.Data.ErrorCode),
 	}
 }
+
+// isServerCode reports whether the server sets the code by itself. Any other one in a result comes from the step.
+func isServerCode(code string) bool { return code == "timeout" || code == "cancelled" }
