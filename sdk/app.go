@@ -38,7 +38,7 @@ func Logger(l *slog.Logger) AppOption { return func(a *App) { a.logger = l } }
 // Clock sets the clock that tells when inline steps ended; [time.Now] by default. It is for tests.
 func Clock(now func() time.Time) AppOption { return func(a *App) { a.now = now } }
 
-// FromEnv takes the signing keys from the environment: STEPWELL_SIGNING_KEYS, with one key or two, separated by a comma.
+// FromEnv takes the signing keys from the environment: STEPWELL_SIGNING_KEYS has one key, or two separated by a comma.
 func FromEnv() AppOption {
 	return func(a *App) { a.signingKeys = os.Getenv("STEPWELL_SIGNING_KEYS") }
 }

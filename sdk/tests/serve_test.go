@@ -20,7 +20,8 @@ func TestAnAppRegistersItself(t *testing.T) { //nolint:paralleltest // it sets t
 	t.Setenv("STEPWELL_SIGNING_KEYS", s.signingKey(t))
 	address := freeAddress(t)
 	registered := &signal{text: "registered", seen: make(chan struct{})}
-	app := stepwell.NewApp("orders", stepwell.Build("3f20b23"), stepwell.Logger(slog.New(slog.NewTextHandler(registered, nil))))
+	logger := slog.New(slog.NewTextHandler(registered, nil))
+	app := stepwell.NewApp("orders", stepwell.Build("3f20b23"), stepwell.Logger(logger))
 	app.Register(approve.Bind(approveOrder))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
