@@ -67,8 +67,9 @@ type workflowSchemas struct {
 }
 
 // Announce registers the app at its URL, with its workflows and the schemas of their inputs and outputs. The ID of the
-// deployment is the app's name and its build: orders@3f20b23. New runs of the workflows go to it, and runs that have begun
-// stay on the deployment they have. The client's key needs the role admin, or worker with a pattern such as orders@*.
+// deployment is the app's name and its build: orders@3f20b23. New runs of the workflows go to it, and runs that have
+// begun stay on the deployment they have. The client's key needs the role admin, or worker with a pattern such as
+// orders@*.
 func (a *App) Announce(ctx context.Context, c *Client, url string) error {
 	if err := a.check(); err != nil {
 		return err

@@ -42,7 +42,7 @@ func Clock(now func() time.Time) AppOption {
 	return func(a *App) { a.now, a.serving.pauses = now, 0 }
 }
 
-// FromEnv takes the signing keys from the environment: STEPWELL_SIGNING_KEYS, with one key or two, separated by a comma.
+// FromEnv takes the signing keys from the environment: STEPWELL_SIGNING_KEYS has one key, or two separated by a comma.
 func FromEnv() AppOption {
 	return func(a *App) { a.signingKeys = os.Getenv("STEPWELL_SIGNING_KEYS") }
 }

@@ -173,8 +173,8 @@ func timeOrEmpty(t time.Time) string {
 	return t.Format(time.RFC3339Nano)
 }
 
-// Runs yields runs, newest first, without their inputs and outputs. It reads page by page, as the loop goes on. An error
-// is the last element.
+// Runs yields runs, newest first, without their inputs and outputs. It reads page by page, as the loop goes on. An
+// error is the last element.
 func (c *Client) Runs(ctx context.Context, f Filter) iter.Seq2[RunDetails, error] {
 	return pages[RunDetails](ctx, c, api.Path("runs"), f.query())
 }

@@ -85,14 +85,12 @@ func (c *Client) sendSignal(ctx context.Context, name string, data any, options 
 // storeValue reads a value of a run's store; false if it has none. The error of a run that does not exist is an
 // [*APIError] with the code run_not_found.
 func (c *Client) storeValue(ctx context.Context, runID, key string) (json.RawMessage, bool, error) {
-	var all struct {
-		Data map[string]struct{ Value json.RawMessage }
+	var v struct{ Value json.RawMessage }
+	err := c.get(ctx, api.Path("runs", runID, "store", key), nil, &v)
+	if e := (*APIError)(nil); errors.As(err, &e) && e.Code == "store_key_not_found" {
+		return nil, false, nil
 	}
-	if err := c.get(ctx, api.Path("runs", runID, "store"), nil, &all); err != nil {
-		return nil, false, err
-	}
-	v, ok := all.Data[key]
-	return v.Value, ok, nil
+	return v.Value, err == nil, err
 }
 
 // putDeployment registers a deployment.

@@ -41,8 +41,8 @@ type StartOption func(*startBody)
 // with other contents is refused with the code idempotency_mismatch. By default a key is made for each call of Start.
 func Once(key string) StartOption { return func(b *startBody) { b.IdempotencyKey = key } }
 
-// RunKey gives the run a key. No two runs of a workflow that have not ended have the same key: the start is refused with
-// the code key_taken, unless it says [Join].
+// RunKey gives the run a key. No two runs of a workflow that have not ended have the same key: the start is refused
+// with the code key_taken, unless it says [Join].
 func RunKey(key string) StartOption { return func(b *startBody) { b.Key = key } }
 
 // Join makes Start return the run that has the [RunKey] already, if there is one.
@@ -78,8 +78,8 @@ func withInbox(name string) StartOption {
 	return func(b *startBody) { b.Inbox = append(b.Inbox, name) }
 }
 
-// withMessage sends a message to an inbox of the run, in the transaction that starts it. With [Join], it reaches the run
-// that has the key.
+// withMessage sends a message to an inbox of the run, in the transaction that starts it. With [Join], it reaches the
+// run that has the key.
 func withMessage(inbox string, payload any, options ...SendOption) StartOption {
 	return func(b *startBody) {
 		o, err := sendOptions(options)
@@ -98,8 +98,8 @@ func withMessage(inbox string, payload any, options ...SendOption) StartOption {
 	}
 }
 
-// Start starts a run of the workflow and returns its handle. It is safe to repeat: an answer that is lost does not start
-// a second run.
+// Start starts a run of the workflow and returns its handle. It is safe to repeat: an answer that is lost does not
+// start a second run.
 func (d *Workflow[I, O]) Start(ctx context.Context, c *Client, in I, options ...StartOption) (*Run[O], error) {
 	input, err := json.Marshal(in)
 	if err != nil {

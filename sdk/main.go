@@ -38,8 +38,8 @@ func (a *App) Command(name, help string, run func(ctx context.Context, args []st
 //
 // Serve serves the app until ctx ends, usually with a signal, and then shuts down within 25 seconds. It listens on
 // ADDRESS; by default on all addresses at the port PORT of the environment, and without PORT on 127.0.0.1:3000. Calls
-// must be signed with a key of STEPWELL_SIGNING_KEYS unless there is a reason why not. With -announce it registers itself at
-// the URL, with the server of STEPWELL_URL and the key STEPWELL_API_KEY; see [App.Announce].
+// must be signed with a key of STEPWELL_SIGNING_KEYS unless there is a reason why not. With -announce it registers
+// itself at the URL, with the server of STEPWELL_URL and the key STEPWELL_API_KEY; see [App.Announce].
 //
 // Schema prints the workflows with the JSON Schemas of their inputs and outputs, and version the build.
 func (a *App) Main(ctx context.Context, args []string) error {
@@ -132,8 +132,8 @@ func (a *App) mainHandler(unsigned string) (http.Handler, error) {
 	case unsigned != "":
 		return a.Handler(SigningKeys(""), Unsigned(unsigned))
 	case keys == "":
-		return nil, errors.New("there are no signing keys: set STEPWELL_SIGNING_KEYS to one that stepwell signing-keys create " +
-			"prints, or accept calls from everybody with -unsigned REASON")
+		return nil, errors.New("there are no signing keys: set STEPWELL_SIGNING_KEYS to one that stepwell signing-keys " +
+			"create prints, or accept calls from everybody with -unsigned REASON")
 	default:
 		return a.Handler(SigningKeys(keys))
 	}
@@ -147,7 +147,7 @@ func (a *App) announceFromEnv(ctx context.Context, url string) error {
 	return a.Announce(ctx, c, url)
 }
 
-// stop closes the listener at once, so that the server finds another process, and waits for calls as [App.Shutdown] does.
+// stop closes the listener at once, so that the server finds another process. It waits for calls as [App.Shutdown] does.
 func (a *App) stop(ctx context.Context, s *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptsFinish+lastAnswers)
 	defer cancel()

@@ -195,4 +195,4 @@ func stepError(op *engine.Operation, e engine.Event) error {
 }
 
 // isServerCode reports whether the server sets the code by itself. Any other one in a result comes from the step.
-func isServerCode(code string) bool { return code == "timeout" || code == "cancelled" }
+func isServerCode(code string) bool { return code == codeTimeout || code == codeCancelled }

@@ -270,7 +270,8 @@ func TestErrorsAreTyped(t *testing.T) {
 
 	run := start(t, c, "order-1", stepwell.RunKey("one"))
 	_, err := approve.Start(t.Context(), c, "order-2", stepwell.RunKey("one"))
-	if e := (*stepwell.APIError)(nil); !errors.As(err, &e) || e.Code != "key_taken" || e.Status != 409 || e.RequestID == "" {
+	taken := (*stepwell.APIError)(nil)
+	if !errors.As(err, &taken) || taken.Code != "key_taken" || taken.Status != 409 || taken.RequestID == "" {
 		t.Errorf("a taken key: %v", err)
 	}
 	if joined := start(t, c, "order-2", stepwell.RunKey("one"), stepwell.Join()); joined.ID() != run.ID() {
