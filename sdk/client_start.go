@@ -73,11 +73,6 @@ func Attr(key, value string) StartOption {
 // StartOn starts the run on a deployment. By default it is the newest one that has the workflow.
 func StartOn(deployment string) StartOption { return func(b *startBody) { b.Deployment = deployment } }
 
-// withInbox opens an inbox with the run.
-func withInbox(name string) StartOption {
-	return func(b *startBody) { b.Inbox = append(b.Inbox, name) }
-}
-
 // withMessage sends a message to an inbox of the run, in the transaction that starts it. With [Join], it reaches the
 // run that has the key.
 func withMessage(inbox string, payload any, options ...SendOption) StartOption {
@@ -105,7 +100,7 @@ func (d *Workflow[I, O]) Start(ctx context.Context, c *Client, in I, options ...
 	if err != nil {
 		return nil, fmt.Errorf("encode the input of workflow %s: %w", d.name, err)
 	}
-	b := startBody{Workflow: d.name, Input: input, IdempotencyKey: requestID()}
+	b := startBody{Workflow: d.name, Input: input, IdempotencyKey: requestID(), Inbox: d.Inboxes()}
 	for _, set := range options {
 		set(&b)
 	}

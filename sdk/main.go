@@ -31,7 +31,7 @@ func (a *App) Command(name, help string, run func(ctx context.Context, args []st
 	a.commands[name] = command{help, run}
 }
 
-// Main is the program of an app. It carries out one of the commands serve, schema and version, and those that
+// Main is the program of an app. It carries out one of the commands serve, replay, schema and version, and those that
 // [App.Command] adds:
 //
 //	serve [-listen ADDRESS] [-announce URL] [-unsigned REASON]
@@ -41,10 +41,13 @@ func (a *App) Command(name, help string, run func(ctx context.Context, args []st
 // must be signed with a key of STEPWELL_SIGNING_KEYS unless there is a reason why not. With -announce it registers
 // itself at the URL, with the server of STEPWELL_URL and the key STEPWELL_API_KEY; see [App.Announce].
 //
+// Replay replays runs of a server with this code, and fails if one differs. It executes and writes nothing.
+//
 // Schema prints the workflows with the JSON Schemas of their inputs and outputs, and version the build.
 func (a *App) Main(ctx context.Context, args []string) error {
 	commands := map[string]command{
 		"serve":   {"serve the app", a.mainServe},
+		"replay":  {"replay runs of a server with this code", a.mainReplay},
 		"schema":  {"print the workflows with the schemas of their inputs and outputs", a.mainSchema},
 		"version": {"print the build", a.mainVersion},
 	}

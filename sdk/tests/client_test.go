@@ -55,11 +55,20 @@ func resume(t *testing.T, c *stepwell.Client, run *stepwell.Run[string], token s
 // awaitEvent waits for an event of a type.
 func awaitEvent[O any](t *testing.T, run *stepwell.Run[O], kind string) {
 	t.Helper()
+	awaitEvents(t, run, kind, 1)
+}
+
+// awaitEvents waits for n events of a type.
+func awaitEvents[O any](t *testing.T, run *stepwell.Run[O], kind string, n int) {
+	t.Helper()
 	for e, err := range run.Events(t.Context(), stepwell.Follow()) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if e.Type == kind {
+			n--
+		}
+		if n == 0 {
 			return
 		}
 	}
