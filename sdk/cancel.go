@@ -1,6 +1,7 @@
 package stepwell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ func (t *turn) cancel(op *engine.Operation, reason, grace string) {
 	}
 	op.Cancelled = true
 	if op.Stop != nil {
-		op.Stop(&failure{Message: reason, Code: codeCancelled})
+		op.Stop(fmt.Errorf("%w: %w", ErrStepCancelled, &failure{Message: reason, Code: codeCancelled}))
 	}
 	switch op.Kind {
 	case engine.KindStep, engine.KindChild:
@@ -140,10 +141,12 @@ func (t *turn) stoppable(op *engine.Operation) {
 	op.Execute = func(ctx context.Context) engine.Result {
 		var r engine.Result
 		if alive.Err() == nil {
-			ctx, cancel := context.WithCancelCause(ctx)
+			own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 			defer cancel(nil)
-			defer context.AfterFunc(alive, func() { cancel(context.Cause(alive)) })()
-			r = execute(ctx)
+			end := func() { cancel(cmp.Or(context.Cause(alive), context.Cause(ctx))) } // the workflow's cause counts first
+			defer context.AfterFunc(alive, end)()
+			defer context.AfterFunc(ctx, end)()
+			r = execute(own)
 		} else {
 			r.StartedAt, r.EndedAt = t.app.now(), t.app.now()
 		}

@@ -11,8 +11,8 @@ var (
 	// ErrRunEnded means that the result of an inline step is not wanted any more: its run has ended, or the server has
 	// given up the call.
 	ErrRunEnded = errors.New("the run has ended")
-	// ErrStepCancelled means that the server has closed the call of a step: the step or its run was cancelled, or has
-	// ended otherwise.
+	// ErrStepCancelled means that the workflow has cancelled an inline step, or that the server has closed the call of a
+	// step: the step or its run was cancelled, or has ended otherwise.
 	ErrStepCancelled = errors.New("the step was cancelled")
 	// ErrAttemptTimeout means that the time of an attempt is over; see [AttemptTimeout].
 	ErrAttemptTimeout = errors.New("the time of the attempt is over")

@@ -247,6 +247,33 @@ func TestCausesOfContexts(t *testing.T) {
 	}
 }
 
+func TestACancelledInlineStepIsTold(t *testing.T) {
+	t.Parallel()
+	began, cause := make(chan struct{}), error(nil)
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		loser := DoGo(w, "loser", func(ctx context.Context) (string, error) {
+			close(began)
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return "", cause
+		})
+		winner := DoGo(w, "winner", func(context.Context) (string, error) {
+			<-began
+			return "x", nil
+		})
+		First(w, loser, winner)
+		return winner.Await(w)
+	}))
+	f := newFake(t, app)
+	got := f.invoke(nil)
+	if !errors.Is(cause, ErrStepCancelled) || !strings.Contains(cause.Error(), "something else came first") {
+		t.Errorf("the step's context ended with %v", cause)
+	}
+	if !strings.Contains(got.types(), "complete") {
+		t.Errorf("got %s", got.body)
+	}
+}
+
 // waiting is a workflow that logs, waits for a timer, and logs again.
 func waiting(ended *int) Definition {
 	return workflowOf(func(w *W) (string, error) {
