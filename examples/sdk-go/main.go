@@ -80,7 +80,9 @@ func approve(w *stepwell.W, p Purchase, reserve *stepwell.Future[Reservation]) (
 		}
 		return failed.ID + ": " + failed.Message, nil
 	}
-	w.Sleep(time.Second) // may be days as well
+	if err := w.Sleep(time.Second); err != nil { // may be days as well
+		return "", err
+	}
 	decision, err := Approval.Open(w, stepwell.Token("approve-"+p.ID)).Receive(w)
 	if err != nil || decision.Approved {
 		return "", err
