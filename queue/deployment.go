@@ -218,8 +218,8 @@ func (q *Queue) Deployment(ctx context.Context, project entities.Project, id str
 	return q.oneDeployment(ctx, "", `id = $2`, project, id)
 }
 
-// DeploymentDetails reads a deployment with its schemas and the number of its open runs, which a start does not need. It
-// fails with [message.ErrDeploymentNotFound].
+// DeploymentDetails reads a deployment with its schemas and the number of its open runs, which a start does not need.
+// It fails with [message.ErrDeploymentNotFound].
 func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project, id string) (Deployment, error) {
 	return q.oneDeployment(ctx, `, nullif(schemas, '{}') AS schemas, `+openRuns, `id = $2`, project, id)
 }

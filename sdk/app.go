@@ -2,17 +2,25 @@ package stepwell
 
 import (
 	"cmp"
+	"context"
 	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/http"
 	"os"
 	"reflect"
+	"runtime/debug"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/schema"
 )
 
 // App has the workflows and steps of a program, and serves them.
@@ -42,7 +50,7 @@ func Clock(now func() time.Time) AppOption {
 	return func(a *App) { a.now, a.serving.pauses = now, 0 }
 }
 
-// FromEnv takes the signing keys from the environment: STEPWELL_SIGNING_KEYS, with one key or two, separated by a comma.
+// FromEnv takes the signing keys from the environment: STEPWELL_SIGNING_KEYS has one key, or two separated by a comma.
 func FromEnv() AppOption {
 	return func(a *App) { a.signingKeys = os.Getenv("STEPWELL_SIGNING_KEYS") }
 }
@@ -190,4 +198,177 @@ func lossyStruct(t reflect.Type, seen map[reflect.Type]bool) string {
 		return t.String() + " has no exported field"
 	}
 	return ""
+}
+
+// description is what an app says about itself.
+type description struct {
+	Name      string                `json:"name"`
+	Build     string                `json:"build,omitempty"`
+	Workflows []workflowDescription `json:"workflows"`
+}
+
+type workflowDescription struct {
+	Name   string        `json:"name"`
+	Input  schema.Schema `json:"input"`
+	Output schema.Schema `json:"output"`
+}
+
+func (a *App) describe() description {
+	d := description{a.name, a.build, []workflowDescription{}}
+	if d.Build == "" {
+		d.Build = revision()
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.workflows)) {
+		w := a.workflows[name]
+		d.Workflows = append(d.Workflows, workflowDescription{name, schema.Of(w.input), schema.Of(w.output)})
+	}
+	return d
+}
+
+// revision returns the revision that the program was built from; empty if go build did not store one.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	r := settings["vcs.revision"]
+	if r = r[:min(len(r), 12)]; r != "" && settings["vcs.modified"] == "true" {
+		r += "-modified"
+	}
+	return r
+}
+
+// deployment is how the API registers a deployment.
+type deployment struct {
+	URL       string                     `json:"url"`
+	Build     string                     `json:"build"`
+	Workflows []string                   `json:"workflows"`
+	Schemas   map[string]workflowSchemas `json:"schemas"`
+}
+
+type workflowSchemas struct {
+	Input  schema.Schema `json:"input"`
+	Output schema.Schema `json:"output"`
+}
+
+// Announce registers the app at its URL, with its workflows and the schemas of their inputs and outputs. The ID of the
+// deployment is the app's name and its build: orders@3f20b23. New runs of the workflows go to it, and runs that have
+// begun stay on the deployment they have. The client's key needs the role admin, or worker with a pattern such as
+// orders@*.
+func (a *App) Announce(ctx context.Context, c *Client, url string) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	about := a.describe()
+	if about.Build == "" {
+		return errors.New("the program does not know its revision: build it in its repository, or set Build")
+	}
+	d := deployment{url, about.Build, []string{}, map[string]workflowSchemas{}}
+	for _, w := range about.Workflows {
+		d.Workflows = append(d.Workflows, w.Name)
+		d.Schemas[w.Name] = workflowSchemas{w.Input, w.Output}
+	}
+	id := a.name + "@" + about.Build
+	if err := c.putDeployment(ctx, id, d); err != nil {
+		return fmt.Errorf("register deployment %s: %w", id, err)
+	}
+	a.logger.InfoContext(ctx, "registered", "deployment", id, "url", url)
+	return nil
+}
+
+// ErrShutdown is the cause with which [App.Shutdown] ends the contexts of steps.
+var ErrShutdown = errors.New("the program shuts down")
+
+// lastAnswers is how long the calls that a shutdown cuts short have for their answers.
+const lastAnswers = 5 * time.Second
+
+// calls counts the calls under way.
+type calls struct {
+	stopped context.Context //nolint:containedctx // ends with the shutdown, and so do the contexts of calls
+	stop    context.CancelCauseFunc
+
+	mu      sync.Mutex
+	active  int
+	closing bool
+	idle    chan struct{} // closed when a shutdown has begun and no call is under way
+}
+
+func newCalls() *calls {
+	c := &calls{idle: make(chan struct{})}
+	c.stopped, c.stop = context.WithCancelCause(context.Background())
+	return c
+}
+
+// begin counts a call, unless a shutdown has begun. The function ends it.
+func (c *calls) begin(ctx context.Context) (_ context.Context, end func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil, nil, false
+	}
+	c.active++
+	ctx, cancel := context.WithCancelCause(ctx)
+	detach := context.AfterFunc(c.stopped, func() { cancel(context.Cause(c.stopped)) })
+	return ctx, func() {
+		detach()
+		cancel(nil)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.active--; c.active == 0 && c.closing {
+			close(c.idle)
+		}
+	}, true
+}
+
+// close refuses new calls.
+func (c *calls) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closing && c.active == 0 {
+		close(c.idle)
+	}
+	c.closing = true
+}
+
+// guard counts the calls that pass, describes the app to those who GET it, and refuses calls during a shutdown, so that
+// the server calls another process.
+func (a *App) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, end, ok := a.calls.begin(r.Context())
+		if !ok {
+			w.Header().Set("Retry-After", "0")
+			w.Header().Set("Connection", "close")
+			writeError(w, http.StatusServiceUnavailable, failure{Message: ErrShutdown.Error(), Code: "shutdown"})
+			return
+		}
+		defer end()
+		if r.Method == http.MethodGet {
+			writeJSON(w, http.StatusOK, a.describe())
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// Shutdown refuses new calls and waits for those under way. When ctx ends, it ends their contexts with [ErrShutdown],
+// waits at most five seconds more for their answers, and returns the error of ctx.
+func (a *App) Shutdown(ctx context.Context) error {
+	a.calls.close()
+	select {
+	case <-a.calls.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	a.calls.stop(ErrShutdown)
+	last := time.NewTimer(lastAnswers)
+	defer last.Stop()
+	select {
+	case <-a.calls.idle:
+	case <-last.C:
+	}
+	return context.Cause(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -154,4 +155,103 @@ func (s *inlineStep) ready(op *engine.Operation, failed []engine.Event) (r engin
 	r.Failed = engine.Attempt{Error: text, StartedAt: now, EndedAt: now, Pause: time.Second}
 	r.Mark = op.Retry(r.Failed)
 	return r
+}
+
+// The causes with which contexts of steps end, besides [ErrShutdown]; see [context.Cause].
+var (
+	// ErrRunEnded means that the result of an inline step is not wanted any more: its run has ended, or the server has
+	// given up the call.
+	ErrRunEnded = errors.New("the run has ended")
+	// ErrStepCancelled means that the workflow has cancelled an inline step, or that the server has closed the call of a
+	// step: the step or its run was cancelled, or has ended otherwise.
+	ErrStepCancelled = errors.New("the step was cancelled")
+	// ErrAttemptTimeout means that the time of an attempt is over; see [AttemptTimeout].
+	ErrAttemptTimeout = errors.New("the time of the attempt is over")
+)
+
+type stepKey struct{}
+
+// stepContext is what a step's context has about its call.
+type stepContext struct {
+	StepInfo
+
+	app *App
+}
+
+func withStep(ctx context.Context, s stepContext) context.Context {
+	return context.WithValue(ctx, stepKey{}, s)
+}
+
+func stepOf(ctx context.Context) (stepContext, bool) {
+	s, ok := ctx.Value(stepKey{}).(stepContext)
+	return s, ok
+}
+
+// IdempotencyKey returns the key of the step that the context belongs to: the same for all its attempts, and for no
+// other step. It is empty outside a step. Pass it on to services that support such keys, so that they act once.
+func IdempotencyKey(ctx context.Context) string {
+	if s, ok := stepOf(ctx); ok {
+		return s.Run.ID + "/" + s.ID
+	}
+	return ""
+}
+
+// Info describes the attempt that the context belongs to. It is empty outside a step.
+func Info(ctx context.Context) StepInfo {
+	s, _ := stepOf(ctx)
+	return s.StepInfo
+}
+
+// Log returns the app's logger, with the run and the step that the context belongs to. Outside a step, it is
+// [slog.Default].
+func Log(ctx context.Context) *slog.Logger {
+	s, ok := stepOf(ctx)
+	if !ok {
+		return slog.Default()
+	}
+	return s.app.logger.With("run", s.Run.ID, "workflow", s.Run.Workflow, "step", s.ID, "attempt", s.Attempt)
+}
+
+// StepInfo describes an attempt of a step.
+type StepInfo struct {
+	Run RunInfo
+	// ID is the ID of the step in the run, and Name its name.
+	ID, Name string
+	// Attempt is the number of the attempt, from 1.
+	Attempt int
+	// Inline is set if the step is executed where its workflow runs.
+	Inline bool
+}
+
+// TurnInfo describes a call of a workflow.
+type TurnInfo struct {
+	Run RunInfo
+	// Attempt is the number of the call for the same events, from 1.
+	Attempt int
+	// Events is the number of events in the call, and Warm is set if they continue those that the process already has.
+	Events int
+	Warm   bool
+}
+
+// InterceptSteps wraps each attempt of a step. The function must call next once, and return its error or another one; it
+// can add to the context. The first of several is the outermost.
+func InterceptSteps(fn func(ctx context.Context, s StepInfo, next func(context.Context) error) error) AppOption {
+	return func(a *App) { a.serving.aroundSteps = append(a.serving.aroundSteps, fn) }
+}
+
+// InterceptTurns wraps each call of a workflow, as [InterceptSteps] does with steps. An error holds the run. What it adds
+// to the context, the workflow does not see, but its inline steps do.
+func InterceptTurns(fn func(ctx context.Context, t TurnInfo, next func(context.Context) error) error) AppOption {
+	return func(a *App) { a.serving.aroundTurns = append(a.serving.aroundTurns, fn) }
+}
+
+// around calls fn inside all interceptors.
+func around[I any](
+	ctx context.Context, info I, all []func(context.Context, I, func(context.Context) error) error,
+	fn func(context.Context) error,
+) error {
+	if len(all) == 0 {
+		return fn(ctx)
+	}
+	return all[0](ctx, info, func(ctx context.Context) error { return around(ctx, info, all[1:], fn) })
 }

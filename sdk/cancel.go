@@ -1,10 +1,13 @@
 package stepwell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
@@ -82,19 +85,36 @@ func (t *turn) cancel(op *engine.Operation, reason, grace string) {
 	}
 	op.Cancelled = true
 	if op.Stop != nil {
-		op.Stop(&failure{Message: reason, Code: codeCancelled})
+		op.Stop(fmt.Errorf("%w: %w", ErrStepCancelled, &failure{Message: reason, Code: codeCancelled}))
 	}
 	switch op.Kind {
 	case engine.KindStep, engine.KindChild:
 		if !op.IsRemote() {
 			return
 		}
-		t.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{"cancelStep", op.ID, reason, grace})
+		t.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{"cancelStep", op.ID, oneLine(reason), grace})
 	case engine.KindWait:
 		t.request(engine.KindCancelWait, op, "cancelWait", cancelCommand{Type: "cancelWait", ID: op.ID})
 	case engine.KindHook:
 		t.request(engine.KindCloseHook, op, "", map[string]string{"type": "closeHook", "id": op.ID})
 	}
+}
+
+// longestReason limits the reason of a cancellation, in bytes. The server allows 1,024.
+const longestReason = 256
+
+// oneLine returns a reason as the contract allows it: without control characters, and not too long.
+func oneLine(reason string) string {
+	text := strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(reason, "?"))
+	if len(text) > longestReason {
+		text = strings.ToValidUTF8(text[:longestReason], "")
+	}
+	return text
 }
 
 // request asks for an idempotent command about an operation, if the server has the feature.
@@ -104,18 +124,34 @@ func (t *turn) request(kind engine.Kind, about *engine.Operation, feature string
 	}
 }
 
-// stoppable makes the execution of an inline operation end when it is cancelled.
-func stoppable(op *engine.Operation) {
+// at returns the line of code that asks for something, if the server keeps it.
+func (t *turn) at() string {
+	if !t.offers("at") {
+		return ""
+	}
+	return engine.Caller()
+}
+
+// stoppable makes the execution of an inline operation end when it is cancelled. What was cancelled before it began is
+// not executed.
+func (t *turn) stoppable(op *engine.Operation) {
 	alive, stop := context.WithCancelCause(context.Background())
 	execute := op.Execute
 	op.Stop = stop
 	op.Execute = func(ctx context.Context) engine.Result {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer context.AfterFunc(alive, func() { cancel(context.Cause(alive)) })()
-		r := execute(ctx)
-		if f := (*failure)(nil); r.Error != nil && errors.As(context.Cause(alive), &f) {
-			r.Error = encodeFailure(*f)
+		var r engine.Result
+		if alive.Err() == nil {
+			own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+			defer cancel(nil)
+			end := func() { cancel(cmp.Or(context.Cause(alive), context.Cause(ctx))) } // the workflow's cause counts first
+			defer context.AfterFunc(alive, end)()
+			defer context.AfterFunc(ctx, end)()
+			r = execute(own)
+		} else {
+			r.StartedAt, r.EndedAt = t.app.now(), t.app.now()
+		}
+		if f := (*failure)(nil); r.Output == nil && errors.As(context.Cause(alive), &f) {
+			r = engine.Result{Error: encodeFailure(*f), StartedAt: r.StartedAt, EndedAt: r.EndedAt}
 		}
 		return r
 	}

@@ -23,6 +23,8 @@
 //   - Use the W that the innermost function gets. Start no goroutines; use [Go] and [Map].
 //   - Take the time from [W.Now], random numbers from [W.Rand], and IDs from [W.UUID]; log with [W.Log].
 //   - Deferred functions run whenever the workflow waits, since the function then ends. Use [W.OnEnd].
+//   - Cancellation is a request: each wait then returns [ErrCancelled]. Return it, and clean up with a [Saga] or with a
+//     handle of [W.Detached].
 //   - Do not range over a map to ask for steps: its order is random.
 //
 // A step runs at least once, and its result is recorded once. Pass [IdempotencyKey] on to what it calls.

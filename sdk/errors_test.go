@@ -43,7 +43,7 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
-func TestUsersTimeoutIsNotTheServers(t *testing.T) {
+func TestAUsersTimeoutIsNotOurs(t *testing.T) {
 	t.Parallel()
 	kind := NewErrorKind[None]("timeout")
 	users, servers := &StepError{Code: "timeout"}, &StepError{Code: "timeout", server: true}

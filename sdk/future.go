@@ -1,6 +1,7 @@
 package stepwell
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,20 +47,25 @@ func failed[T any](err error) *Future[T] {
 // Await waits for the result. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled]; but a
 // coroutine that is cancelled too is waited for, since it may have something to clean up.
 func (f *Future[T]) Await(w *W) (T, error) {
-	w.co.Await(func() bool {
-		return f.done() || w.scope.err != nil && (f.scope == nil || f.scope.err == nil)
-	})
+	w.co.Await(f.awaited(w))
 	if !f.done() {
 		return *new(T), w.scope.err
 	}
 	return f.get()
 }
 
+// awaited returns whether nobody has to wait any longer.
+func (f *Future[T]) awaited(w *W) func() bool {
+	return func() bool {
+		return f.done() || w.scope.err != nil && (f.scope == nil || f.scope.err == nil)
+	}
+}
+
 // AwaitWithin waits for the result, but not longer than d. Then the error is [ErrTimeout], and what has begun is
 // cancelled.
 func (f *Future[T]) AwaitWithin(w *W, d time.Duration) (T, error) {
 	v, err := takeWithin(w, f, d)
-	if err == ErrTimeout && f.scope != nil { //nolint:errorlint // it is returned as it is
+	if f.scope != nil && f.scope.err != nil { // it may have something to clean up
 		w.co.Await(f.done)
 	}
 	return v, err
@@ -94,6 +100,11 @@ func Go[T any](w *W, name string, fn func(*W) (T, error)) *Future[T] {
 // All waits for all futures. Its error joins theirs.
 func All[T any](w *W, futures ...*Future[T]) ([]T, error) {
 	results, errs := make([]T, len(futures)), make([]error, len(futures))
+	all := make([]func() bool, len(futures))
+	for i, f := range futures {
+		all[i] = f.awaited(w)
+	}
+	w.co.AwaitAll(all)
 	for i, f := range futures {
 		results[i], errs[i] = f.Await(w)
 	}
@@ -102,6 +113,7 @@ func All[T any](w *W, futures ...*Future[T]) ([]T, error) {
 
 // Both waits for two futures. Its error joins theirs.
 func Both[A, B any](w *W, a *Future[A], b *Future[B]) (A, B, error) {
+	w.co.AwaitAll([]func() bool{a.awaited(w), b.awaited(w)})
 	x, errA := a.Await(w)
 	y, errB := b.Await(w)
 	return x, y, errors.Join(errA, errB)
@@ -126,10 +138,10 @@ func First(w *W, of ...Awaitable) Awaitable {
 func (w *W) first(of []Awaitable) int {
 	index := func() int { return slices.IndexFunc(of, Awaitable.ready) }
 	w.co.Await(func() bool { return w.scope.err != nil || index() >= 0 })
-	first := index()
 	if w.scope.err != nil { // what was cancelled with it is ready too, but did not come first
-		first = slices.IndexFunc(of, func(a Awaitable) bool { return a.ready() && !a.wasCancelled() })
+		return slices.IndexFunc(of, func(a Awaitable) bool { return a.ready() && !a.wasCancelled() })
 	}
+	first := index()
 	for i, a := range of {
 		if i != first {
 			a.abandon("something else came first")
@@ -247,4 +259,110 @@ func mapNamed[T, R any](
 		return nil, first
 	}
 	return results, nil
+}
+
+// Source is something that gives a value when it is ready: a [Future], [Hook], [Webhook] or [Cancellation].
+type Source[T any] interface {
+	Awaitable
+	take(w *W) (T, error)
+}
+
+func (f *Future[T]) take(*W) (T, error) { return f.get() }
+
+// Case is one case of a [Select].
+type Case[R any] struct {
+	of  func(*W) Awaitable
+	run func(*W) (R, error)
+}
+
+// Keep keeps what the case waits for from being cancelled when another case comes first.
+func (c Case[R]) Keep() Case[R] {
+	return Case[R]{of: func(w *W) Awaitable { return Keep(c.of(w)) }, run: c.run}
+}
+
+// On is the case that the source is ready. An error of the source is the error of the select.
+func On[T, R any](source Source[T], fn func(*W, T) (R, error)) Case[R] {
+	return OnResult(source, func(w *W, v T, err error) (R, error) {
+		if err != nil {
+			return *new(R), err
+		}
+		return fn(w, v)
+	})
+}
+
+// OnResult is [On] whose function also gets the error of the source.
+func OnResult[T, R any](source Source[T], fn func(*W, T, error) (R, error)) Case[R] {
+	return Case[R]{
+		of: func(*W) Awaitable { return source },
+		run: func(w *W) (R, error) {
+			v, err := source.take(w)
+			return fn(w, v, err)
+		},
+	}
+}
+
+// After is the case that d is over.
+func After[R any](d time.Duration, fn func(*W) (R, error)) Case[R] {
+	return Case[R]{of: func(w *W) Awaitable { return w.Timer(d) }, run: fn}
+}
+
+// When is the case that the condition is true; see [W.Until].
+func When[R any](condition func() bool, fn func(*W) (R, error)) Case[R] {
+	return Case[R]{of: func(*W) Awaitable { return conditionMet(condition) }, run: fn}
+}
+
+type conditionMet func() bool
+
+func (c conditionMet) ready() bool      { return c() }
+func (conditionMet) abandon(string)     {}
+func (conditionMet) wasCancelled() bool { return false }
+
+// Select waits for the first case, as the log has it, and returns what its function returns. What the other cases wait
+// for is cancelled, except hooks and cases with [Case.Keep].
+func Select[R any](w *W, cases ...Case[R]) (R, error) {
+	of := make([]Awaitable, len(cases))
+	for i, c := range cases {
+		of[i] = c.of(w)
+	}
+	first := w.first(of)
+	if first < 0 {
+		return *new(R), w.scope.err
+	}
+	return cases[first].run(w)
+}
+
+// Within runs fn in a coroutine for at most d. If it takes longer, everything begun in it is cancelled, and its waits
+// return [ErrCancelled]. Within waits until fn has returned, and then returns [ErrTimeout].
+func Within[T any](w *W, d time.Duration, fn func(*W) (T, error)) (T, error) {
+	return Go(w, "within", fn).AwaitWithin(w, d)
+}
+
+// Scope returns a handle whose IDs contain the name, for loops: an iteration that is named by its key keeps its IDs when
+// others are inserted before it.
+func (w *W) Scope(name string) *W {
+	w.co.Check()
+	return w.with(w.co.In(name))
+}
+
+// Value returns what fn made when the workflow came here for the first time, such as a secret token. It is recorded, and
+// on disk before the next step begins. Fn must not fail, and does no I/O.
+func Value[T any](w *W, name string, fn func() T) T {
+	v, err := Do(w.Detached(), name, func(context.Context) (T, error) { return fn(), nil }, durable)
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Patched reports whether new code is to be used here: true if the workflow comes here for the first time, and when it
+// repeats what it did after that; false if this run has passed here before the patch existed. Each scope decides anew, so
+// that a long loop takes new code at its next iteration.
+func (w *W) Patched(id string) bool {
+	w.co.Check()
+	id = w.co.Scope.ID("patch:" + id)
+	if !w.turn.engine.Known(engine.KindMark, id) && !w.turn.engine.AtEnd() {
+		return false
+	}
+	w.ask(markOperation(id))
+	return true
 }

@@ -69,7 +69,7 @@ func (k *SignalKind[T]) Subscribe(w *W, options ...SignalOption) *Hook[Received[
 	for _, set := range options {
 		set(spec)
 	}
-	return openedHook[Received[T]](w, openHook{ID: w.co.Scope.ID(k.name), Signal: spec})
+	return openedHook[Received[T]](w, k.name, openHook{ID: w.co.Scope.ID(k.name), Signal: spec})
 }
 
 // Wait begins to wait for one signal.

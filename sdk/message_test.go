@@ -23,7 +23,7 @@ func condition(format string, args ...any) (text string) {
 	return s.Condition
 }
 
-func TestWhere(t *testing.T) {
+func TestWhereQuotes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		format string

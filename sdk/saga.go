@@ -88,7 +88,7 @@ func (s *Saga) Compensate() error {
 		if c.settle != nil && !c.settle(w) {
 			continue
 		}
-		if err := c.undo(w.with(w.co.In("undo." + c.name))); err != nil {
+		if err := c.undo(w.with(w.co.In("undo:" + c.name))); err != nil {
 			errs = append(errs, fmt.Errorf("undo %s: %w", c.name, err))
 		}
 	}

@@ -247,6 +247,33 @@ func TestCausesOfContexts(t *testing.T) {
 	}
 }
 
+func TestACancelledInlineStepIsTold(t *testing.T) {
+	t.Parallel()
+	began, cause := make(chan struct{}), error(nil)
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		loser := DoGo(w, "loser", func(ctx context.Context) (string, error) {
+			close(began)
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return "", cause
+		})
+		winner := DoGo(w, "winner", func(context.Context) (string, error) {
+			<-began
+			return "x", nil
+		})
+		First(w, loser, winner)
+		return winner.Await(w)
+	}))
+	f := newFake(t, app)
+	got := f.invoke(nil)
+	if !errors.Is(cause, ErrStepCancelled) || !strings.Contains(cause.Error(), "something else came first") {
+		t.Errorf("the step's context ended with %v", cause)
+	}
+	if !strings.Contains(got.types(), "complete") {
+		t.Errorf("got %s", got.body)
+	}
+}
+
 // waiting is a workflow that logs, waits for a timer, and logs again.
 func waiting(ended *int) Definition {
 	return workflowOf(func(w *W) (string, error) {
@@ -256,6 +283,7 @@ func waiting(ended *int) Definition {
 		if err != nil {
 			return "", err
 		}
+		w.Log().Info("between")
 		w.Sleep(time.Hour)
 		w.Log().Info("after")
 		return out, nil
@@ -292,6 +320,7 @@ func TestWarmCallGoesOn(t *testing.T) {
 			second = f.call(t.Context(), map[string]any{"heard": first.Keep.Seq})
 		}
 		if second.types() != "complete" || strings.Count(lines.String(), "before") != 1 ||
+			strings.Count(lines.String(), "between") != 1 ||
 			strings.Count(lines.String(), "after") != 1 {
 			t.Errorf("%s: got %s, logged\n%s", test.name, second.types(), lines)
 		}
@@ -331,7 +360,7 @@ func TestLongLogIsRead(t *testing.T) {
 	t.Parallel()
 	hook := NewHook[string]("hook")
 	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
-		h := hook.Open(w)
+		h := hook.Open(w, Token("t"))
 		var all []string
 		for range 3 {
 			v, err := h.Receive(w)
@@ -484,5 +513,36 @@ func compareGolden(t *testing.T, name, got string) {
 	}
 	if got != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestManyCommandsAreWrittenInParts asks for more than the server takes at once.
+func TestManyCommandsAreWrittenInParts(t *testing.T) {
+	t.Parallel()
+	step := DeclareStep[int, int]("step")
+	for name, test := range map[string]struct {
+		fn     func(w *W)
+		writes int
+	}{
+		"at one rest": {func(w *W) {
+			for i := range 2500 {
+				step.Go(w, i)
+			}
+			w.Sleep(time.Hour)
+		}, 3},
+		"one by one": {func(w *W) {
+			for range 1100 {
+				_, _ = do(w, "step", func(context.Context) (string, error) { return "x", nil })
+			}
+		}, 2},
+	} {
+		app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+			test.fn(w)
+			return "", nil
+		}, Checkpoint(Batch)))
+		f := newFake(t, app)
+		if got := f.invoke(nil); len(got.Commands) > 1000 || f.writes != test.writes {
+			t.Errorf("%s: %d commands in the answer, %d writes", name, len(got.Commands), f.writes)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package stepwell
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -190,6 +191,186 @@ func stepError(op *engine.Operation, e engine.Event) error {
 	f := decodeFailure(e.Payload)
 	return &StepError{
 		Step: op.Name, ID: op.ID, Code: f.Code, Message: f.Message, Details: f.Details,
-		server: e.Data.ErrorCode != "" && !e.Data.IsRecorded(),
+		server: !e.Data.IsRecorded() && isServerCode(e.Data.ErrorCode),
+	}
+}
+
+// isServerCode reports whether the server sets the code by itself. Any other one in a result comes from the step.
+func isServerCode(code string) bool { return code == codeTimeout || code == codeCancelled }
+
+// StepOption configures a step, where it is declared or where it is run.
+type StepOption func(*stepOptions)
+
+type stepOptions struct {
+	id             string
+	deployment     string
+	timeout        time.Duration
+	attemptTimeout time.Duration
+	retry          retry
+	first, longest time.Duration // pauses between attempts; 0: the default
+	remote         bool
+	durable        bool
+	// undo adds a compensation of the step to the handle's saga.
+	undo func(w *W, in, future any)
+}
+
+// retry is the policy of retries, as the contract describes it.
+type retry struct {
+	MaxAttempts int     `json:"maxAttempts,omitempty"`
+	Backoff     string  `json:"backoff,omitempty"`
+	Factor      float64 `json:"factor,omitempty"`
+	MaxBackoff  string  `json:"maxBackoff,omitempty"`
+}
+
+// ID sets the ID of a step in its run. By default it is made from the place: the name, and the names of the enclosing
+// coroutines and items.
+func ID(id string) StepOption { return func(o *stepOptions) { o.id = id } }
+
+// Attempts sets how often a step is tried; 5 by default.
+func Attempts(n int) StepOption { return func(o *stepOptions) { o.retry.MaxAttempts = n } }
+
+// Backoff sets the pause after the first failed attempt, which doubles with each further one up to the longest. By default
+// they are a second and five minutes.
+func Backoff(first, longest time.Duration) StepOption {
+	return func(o *stepOptions) {
+		o.first, o.longest = first, longest
+		o.retry.Backoff, o.retry.MaxBackoff = first.String(), longest.String()
+	}
+}
+
+// AttemptTimeout limits one attempt, from a second to 12 hours; 5 minutes by default.
+func AttemptTimeout(d time.Duration) StepOption {
+	return func(o *stepOptions) { o.attemptTimeout = d }
+}
+
+// Timeout limits the whole step, including its time in the queue and between attempts. The step then fails with
+// [ErrTimeout].
+func Timeout(d time.Duration) StepOption { return func(o *stepOptions) { o.timeout = d } }
+
+// OnDeployment runs the step by another deployment than the run's.
+func OnDeployment(id string) StepOption { return func(o *stepOptions) { o.deployment = id } }
+
+// Remote makes all attempts of the step calls of its own. By default the first attempt is made where the workflow runs,
+// unless there is too little time left, or an earlier call has failed, perhaps because of this step.
+func Remote() StepOption { return func(o *stepOptions) { o.remote = true } }
+
+// durable puts the result on disk before the next step begins, in batches as well.
+func durable(o *stepOptions) { o.durable = true }
+
+// The policy of retries if nothing is set, as the contract has it.
+const (
+	defaultAttempts = 5
+	defaultFirst    = time.Second
+	defaultLongest  = 5 * time.Minute
+	// leastInline is how much time must be left for an inline attempt without a limit of its own.
+	leastInline = time.Minute
+)
+
+func (o stepOptions) attempts() int { return max(cmp.Or(o.retry.MaxAttempts, defaultAttempts), 1) }
+
+// inlineTime is how much time must be left for an inline attempt.
+func (o stepOptions) inlineTime() time.Duration { return cmp.Or(o.attemptTimeout, leastInline) }
+
+// pause returns the pause after a number of failed attempts.
+func (o stepOptions) pause(failed int) time.Duration {
+	pause, longest := cmp.Or(o.first, defaultFirst), cmp.Or(o.longest, defaultLongest)
+	for range failed - 1 {
+		if pause >= longest {
+			break
+		}
+		pause *= 2
+	}
+	return min(pause, longest)
+}
+
+func collect(options ...[]StepOption) (o stepOptions) {
+	for _, list := range options {
+		for _, set := range list {
+			set(&o)
+		}
+	}
+	return o
+}
+
+// Do executes fn as a step of its own, right here, and returns its output. The result is recorded: when the workflow
+// runs again, fn is not called. A failed attempt is repeated, up to the number of [Attempts] with the pauses of
+// [Backoff]: in this call as long as the pauses are no longer than a second all in all, then in later ones. If the last
+// attempt fails, its error is recorded.
+//
+// Fn is called again if the process dies before the result is on disk. If it seems to be fn that ends the process, the
+// step fails with the code crashed when all attempts are used up.
+func Do[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) (T, error) {
+	return DoGo(w, name, fn, options...).Await(w)
+}
+
+// DoGo is [Do] that does not wait.
+func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) *Future[T] {
+	if w.scope.err != nil {
+		return failed[T](w.scope.err)
+	}
+	o := collect(options)
+	id := o.id
+	if id == "" {
+		id = w.co.Scope.ID(name)
+	}
+	s := &inlineStep{
+		turn: w.turn, options: o, known: w.turn.snapshot(),
+		info: StepInfo{Run: w.turn.info, ID: id, Name: name, Inline: true},
+	}
+	op := &engine.Operation{Kind: engine.KindInline, ID: id, Name: name, Durable: o.durable}
+	op.Execute = func(ctx context.Context) engine.Result {
+		return s.execute(ctx, func(ctx context.Context) (json.RawMessage, error) {
+			v, err := fn(ctx)
+			if err != nil {
+				return nil, err
+			}
+			data, err := json.Marshal(v)
+			if err != nil {
+				return nil, Fail("unencodable", fmt.Sprintf("encode the output: %v", err))
+			}
+			return data, nil
+		})
+	}
+	op.Ready = func(failed []engine.Event) engine.Readiness { return s.ready(op, failed) }
+	op.Record = recording(op)
+	op.Retry = func(a engine.Attempt) any {
+		return recordStep{
+			Type: "recordStep", ID: id, Name: name, Error: a.Error, At: op.Place, RetryAfter: a.Pause.String(),
+			StartedAt: a.StartedAt, EndedAt: a.EndedAt,
+		}
+	}
+	op.Store = storing(op)
+	w.ask(op)
+	return resultOf[T](w.turn, op)
+}
+
+// Exec is [Do] without an output.
+func Exec(w *W, name string, fn func(context.Context) error, options ...StepOption) error {
+	_, err := Do(w, name, func(ctx context.Context) (None, error) { return None{}, fn(ctx) }, options...)
+	return err
+}
+
+// recordStep is the command that records the result of an inline step, or an attempt that is not the last.
+type recordStep struct {
+	Type       string          `json:"type"`
+	ID         string          `json:"id"`
+	Name       string          `json:"name"`
+	Input      json.RawMessage `json:"input,omitempty"`
+	Output     json.RawMessage `json:"output,omitempty"`
+	Error      json.RawMessage `json:"error,omitempty"`
+	Seen       int64           `json:"seen,omitempty"`
+	StartedAt  time.Time       `json:"startedAt"`
+	EndedAt    time.Time       `json:"endedAt"`
+	RetryAfter string          `json:"retryAfter,omitempty"`
+	At         string          `json:"at,omitempty"`
+}
+
+// recording returns what makes the command that records the result of an operation.
+func recording(op *engine.Operation) func(engine.Result, engine.Recorded) any {
+	return func(r engine.Result, how engine.Recorded) any {
+		return recordStep{
+			Type: "recordStep", ID: op.ID, Name: op.Name, Input: op.Input, Output: r.Output, Error: r.Error,
+			Seen: how.Seen, StartedAt: how.StartedAt, EndedAt: how.EndedAt, At: op.Place,
+		}
 	}
 }

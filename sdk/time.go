@@ -48,7 +48,7 @@ func (w *W) TimerAt(t time.Time) *Timer {
 
 func (w *W) timer(c waitCommand) *Timer {
 	w.co.Check()
-	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), engine.Caller()
+	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), w.turn.at()
 	t := &Timer{w.turn, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}}
 	if w.scope.err == nil {
 		w.ask(t.op)
@@ -134,7 +134,7 @@ func (w *W) setAttribute(key string, value *string) {
 	data, _ := json.Marshal(value) // texts always encode
 	id, t := w.co.Scope.ID("set:"+key), w.turn
 	w.ask(&engine.Operation{Kind: engine.KindAttribute, ID: id, Command: setAttributes{
-		"setAttributes", id, map[string]*string{key: value}, engine.Caller(),
+		"setAttributes", id, map[string]*string{key: value}, t.at(),
 	}})
 	t.attributes[key] = entry{data, func() int64 { return t.engine.Written(engine.KindAttribute, id) }}
 }

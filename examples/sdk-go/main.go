@@ -80,7 +80,9 @@ func approve(w *stepwell.W, p Purchase, reserve *stepwell.Future[Reservation]) (
 		}
 		return failed.ID + ": " + failed.Message, nil
 	}
-	w.Sleep(time.Second) // may be days as well
+	if err := w.Sleep(time.Second); err != nil { // may be days as well
+		return "", err
+	}
 	decision, err := Approval.Open(w, stepwell.Token("approve-"+p.ID)).Receive(w)
 	if err != nil || decision.Approved {
 		return "", err
@@ -111,7 +113,9 @@ func reserveItem(ctx context.Context, p Purchase) (Reservation, error) {
 
 func refundCard(context.Context, Payment) (stepwell.None, error) { return stepwell.None{}, nil }
 
-func shipItem(_ context.Context, item string) (string, error) { return "a parcel with one " + item, nil }
+func shipItem(_ context.Context, item string) (string, error) {
+	return "a parcel with one " + item, nil
+}
 
 func main() {
 	app := stepwell.NewApp("orders", stepwell.InterceptSteps(

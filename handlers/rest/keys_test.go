@@ -109,7 +109,8 @@ func TestWorkerKeysRegisterOnlyTheirDeployments(t *testing.T) {
 		}
 		for _, id := range cases.yes {
 			for _, method := range []string{http.MethodPut, http.MethodGet} {
-				if status, got := a.as(t, made["key"].(string), method, "/v1/deployments/"+id, deploymentBody(method)); status != http.StatusOK {
+				status, got := a.as(t, made["key"].(string), method, "/v1/deployments/"+id, deploymentBody(method))
+				if status != http.StatusOK {
 					t.Errorf("%s: %s %s: %d %v", pattern, method, id, status, got)
 				}
 			}

@@ -177,7 +177,8 @@ func TestDeploymentsDescribeTheirWorkflows(t *testing.T) {
 		t.Errorf("the list has %v", listed)
 	}
 	a.put(t, "orders@3f20b23", `{"url":"http://x"}`)
-	if got := a.get(t, "/v1/deployments/orders@3f20b23"); got["schemas"] != nil || got["build"] != nil || got["openRuns"] != 2.0 {
+	got = a.get(t, "/v1/deployments/orders@3f20b23")
+	if got["schemas"] != nil || got["build"] != nil || got["openRuns"] != 2.0 {
 		t.Errorf("after a registration that says nothing: %v", got)
 	}
 	for _, bad := range []string{

@@ -149,7 +149,7 @@ func TestLosersAreCancelled(t *testing.T) {
 	}
 }
 
-func TestTimerThatLostWakesNobody(t *testing.T) {
+func TestATimerThatLostWakesNobody(t *testing.T) {
 	t.Parallel()
 	env, run := start(t, func(w *stepwell.W) (string, error) {
 		stepwell.First(w, echo.Go(w, "fast"), w.Timer(time.Hour))
@@ -231,7 +231,7 @@ func reserving(undone *[]string, detached bool) func(w *stepwell.W) (string, err
 	}
 }
 
-func TestSagaIsDetachedFromCancellation(t *testing.T) {
+func TestASagaIsDetachedFromCancellation(t *testing.T) {
 	t.Parallel()
 	var undone []string
 	env, run := start(t, reserving(&undone, false))
@@ -257,7 +257,7 @@ func TestGraceIsEnforced(t *testing.T) {
 	}
 }
 
-func TestTimeoutCompensates(t *testing.T) {
+func TestATimeoutCompensates(t *testing.T) {
 	t.Parallel()
 	var undone []string
 	env, run := start(t, reserving(&undone, false))
@@ -387,5 +387,71 @@ func TestStepThatIsCancelledTooLateIsUndone(t *testing.T) {
 	env.RunUntilDone()
 	if _, err := run.Result(); err == nil || !strings.Contains(err.Error(), "a mistake") || len(undone) != 0 {
 		t.Errorf("got %v, and undid %q", err, undone) // both were cancelled before they began
+	}
+}
+
+func TestCoroutinesCleanUpBeforeTheRunEnds(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error){
+		"Go": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+			return stepwell.Go(w, "go", fn).Await(w)
+		},
+		"Within": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+			return stepwell.Within(w, time.Hour, fn)
+		},
+		"Map": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+			_, err := stepwell.Map(w, []int{1}, func(w *stepwell.W, _ int) (string, error) { return fn(w) })
+			return "", err
+		},
+	} {
+		var undone []string
+		env, run := start(t, func(w *stepwell.W) (string, error) { return wait(w, reserving(&undone, false)) })
+		env.Advance(time.Minute)
+		env.Cancel(run.ID(), "enough", time.Hour)
+		env.RunUntilDone()
+		if env.Status(run.ID()) != "cancelled" || strings.Join(undone, " ") != "room" {
+			_, err := run.Result()
+			t.Errorf("%s: the run is %s (%v), and undid %q", name, env.Status(run.ID()), err, undone)
+		}
+	}
+}
+
+func TestWhatIsCancelledBeforeItBeginsIsNotExecuted(t *testing.T) {
+	t.Parallel()
+	executed := false
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		f := stepwell.DoGo(w, "late", func(context.Context) (string, error) {
+			executed = true
+			return "", nil
+		})
+		f.Cancel(w, strings.Repeat("two\nlines ", 100))
+		if _, err := f.Await(w); !errors.Is(err, stepwell.ErrCancelled) {
+			return "", errors.New("not cancelled")
+		}
+		return "fine", w.Sleep(time.Hour)
+	})
+	env.RunUntilDone()
+	if got, err := run.Result(); got != "fine" || err != nil || executed {
+		t.Errorf("got %q, %v, executed: %v", got, err, executed)
+	}
+}
+
+func TestWorkflowIsCalledOnceForAllOfSeveralSteps(t *testing.T) {
+	t.Parallel()
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		var all []*stepwell.Future[string]
+		for range 50 {
+			all = append(all, echo.Go(w, "x", stepwell.Remote()))
+		}
+		out, err := stepwell.All(w, all...)
+		if err != nil {
+			return "", err
+		}
+		a, b, err := stepwell.Both(w, echo.Go(w, "a", stepwell.Remote()), echo.Go(w, "b", stepwell.Remote()))
+		return strings.Join(out, "") + a + b, err
+	})
+	env.RunUntilDone()
+	if got, err := run.Result(); got != strings.Repeat("x", 50)+"ab" || err != nil || run.Invocations() != 3 {
+		t.Errorf("got %q, %v in %d calls", got, err, run.Invocations())
 	}
 }

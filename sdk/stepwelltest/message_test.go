@@ -86,7 +86,7 @@ func TestTokenThatIsTaken(t *testing.T) {
 	}
 }
 
-func TestTokenIsOnDiskBeforeItIsMailed(t *testing.T) {
+func TestATokenIsOnDiskBeforeItIsMailed(t *testing.T) {
 	t.Parallel()
 	reply := stepwell.NewHook[string]("reply")
 	mailed := ""
@@ -107,7 +107,7 @@ func TestTokenIsOnDiskBeforeItIsMailed(t *testing.T) {
 		t.Fatalf("mailed %q, and the open hooks have %q", mailed, tokens)
 	}
 	if log := logged(run); strings.Join(log[2:6], ", ") !=
-		"step_created reply%2Etoken, step_completed reply%2Etoken, hook_created reply, step_created mail" {
+		"step_created reply-token, step_completed reply-token, hook_created reply, step_created mail" {
 		t.Errorf("the log is %q", log)
 	}
 	env.Resume(mailed, "hello")
@@ -166,7 +166,7 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
-func TestWebhookIsAnsweredByTheWorkflow(t *testing.T) {
+func TestAWebhookIsAnsweredByTheWorkflow(t *testing.T) {
 	t.Parallel()
 	env, run := start(t, func(w *stepwell.W) (string, error) {
 		hook := stepwell.OpenWebhook(w, "pay", stepwell.Verify(stepwell.Stripe, "stripe"), stepwell.RespondWithin(10*time.Second))
@@ -310,7 +310,7 @@ func TestOneMessageAtATime(t *testing.T) {
 	}
 }
 
-func TestMessageIDCountsOnce(t *testing.T) {
+func TestAMessageIDCountsOnce(t *testing.T) {
 	t.Parallel()
 	env, run := withNotes(t, collect)
 	for _, id := range []string{"m1", "m2", "m1"} {

@@ -45,7 +45,7 @@ func TestSagaUndoesEachStepOnceInEveryCrash(t *testing.T) {
 		if _, err := run.Result(); err == nil || !strings.Contains(err.Error(), "it is bad") {
 			t.Errorf("got %v", err)
 		}
-		want := []string{"step_created undo%2Enote.note", "step_created undo%2Eecho.give", "step_created undo%2Eecho#2.give"}
+		want := []string{"step_created undo:note.note", "step_created undo:echo.give", "step_created undo:echo#2.give"}
 		got := slices.DeleteFunc(logged(run), func(e string) bool { return !strings.HasPrefix(e, "step_created undo") })
 		if !slices.Equal(got, want) {
 			t.Errorf("undid %q, want %q", got, want)
@@ -138,7 +138,7 @@ func TestStepInProgressIsUndoneIfItSucceeds(t *testing.T) {
 		env.RunUntilDone()
 		_, err := run.Result()
 		log := logged(run)
-		undone, succeeded := slices.Contains(log, "step_completed undo%2Eecho.give"), slices.Contains(log, "step_completed echo#2")
+		undone, succeeded := slices.Contains(log, "step_completed undo:echo.give"), slices.Contains(log, "step_completed echo#2")
 		if !stepwell.HasCode(err, "expected") || undone != succeeded {
 			t.Errorf("got %v; succeeded: %v, undone: %v, in %q", err, succeeded, undone, log)
 		}

@@ -55,11 +55,20 @@ func resume(t *testing.T, c *stepwell.Client, run *stepwell.Run[string], token s
 // awaitEvent waits for an event of a type.
 func awaitEvent[O any](t *testing.T, run *stepwell.Run[O], kind string) {
 	t.Helper()
+	awaitEvents(t, run, kind, 1)
+}
+
+// awaitEvents waits for n events of a type.
+func awaitEvents[O any](t *testing.T, run *stepwell.Run[O], kind string, n int) {
+	t.Helper()
 	for e, err := range run.Events(t.Context(), stepwell.Follow()) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if e.Type == kind {
+			n--
+		}
+		if n == 0 {
 			return
 		}
 	}
@@ -270,7 +279,8 @@ func TestErrorsAreTyped(t *testing.T) {
 
 	run := start(t, c, "order-1", stepwell.RunKey("one"))
 	_, err := approve.Start(t.Context(), c, "order-2", stepwell.RunKey("one"))
-	if e := (*stepwell.APIError)(nil); !errors.As(err, &e) || e.Code != "key_taken" || e.Status != 409 || e.RequestID == "" {
+	taken := (*stepwell.APIError)(nil)
+	if !errors.As(err, &taken) || taken.Code != "key_taken" || taken.Status != 409 || taken.RequestID == "" {
 		t.Errorf("a taken key: %v", err)
 	}
 	if joined := start(t, c, "order-2", stepwell.RunKey("one"), stepwell.Join()); joined.ID() != run.ID() {

@@ -72,6 +72,7 @@ func startProcess(cmd *exec.Cmd, ready *regexp.Regexp, env ...string) (p *proces
 	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"), "STEPWELL_LOG=json")
 	p = &process{cmd, &output{ready: ready, found: make(chan string, 1)}, make(chan error, 1)}
 	cmd.Stdout, cmd.Stderr = p.out, p.out
+	dieWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, "", err
 	}

@@ -30,7 +30,7 @@ func (s scope) results(n ast.Node) {
 // dropped reports the results that are dropped and must not be.
 func (s scope) dropped(call *ast.CallExpr, isDropped func(i int) bool) {
 	signature, ok := s.c.TypesInfo.TypeOf(call.Fun).(*types.Signature)
-	if !ok {
+	if !ok || s.c.isSDK(call, "Sleep", "SleepUntil", "Until") { // they only tell of a cancellation, as the next wait does
 		return
 	}
 	for i := range signature.Results().Len() {

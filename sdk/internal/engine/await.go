@@ -1,5 +1,7 @@
 package engine
 
+import "slices"
+
 // Await is what a workflow waits for, besides payloads of hooks: any of the things in Any, or all of one list in All.
 type Await struct {
 	Any []string   `json:"any"`
@@ -29,8 +31,20 @@ func (e *Engine) await() *Await {
 		}
 		c.until()
 	}
+	slices.Sort(a.Any)
+	a.Any = slices.Compact(a.Any)
+	total := len(a.Any)
+	for _, all := range a.All {
+		total += len(all)
+	}
+	if total > mostAwaited {
+		return nil
+	}
 	return a
 }
+
+// mostAwaited is how many references the server takes.
+const mostAwaited = 1000
 
 // together returns what a coroutine waits for that needs all of several things; false if that is not several operations.
 func (e *Engine) together(conditions []func() bool) (refs []string, ok bool) {

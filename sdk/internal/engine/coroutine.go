@@ -176,8 +176,8 @@ func (c *Coroutine) self() *Coroutine {
 	return c
 }
 
-// Check panics with a [*MisuseError] unless the caller runs as this coroutine. While the coroutine is being ended it ends the
-// calling deferred function.
+// Check panics with a [*MisuseError] unless the caller runs as this coroutine. While the coroutine is being ended it ends
+// the calling deferred function.
 func (c *Coroutine) Check() {
 	caller, self := goroutineID(), c.self()
 	if place, ok := c.s.inline.Load(caller); ok {

@@ -59,7 +59,7 @@ func (d *Divergence) advice() string {
 		return fmt.Sprintf("  The code has not asked for %q here: it was removed, or moved behind something else.\n"+
 			"  Put it back where it was for runs like this one:  if !w.Patched(\"new order\") { … }", logged.ID)
 	case code.ID == logged.ID && (creates[logged.Type] != code.Kind.space() || !fits(code, logged)):
-		return fmt.Sprintf("  The ID %q is that of %s. Give what is new another name or ID.", code.ID, describe(logged))
+		return fmt.Sprintf("  In the log %q is the ID of %s. Give what is new another name or ID.", code.ID, describe(logged))
 	case code.ID == logged.ID:
 		return fmt.Sprintf("  The input of %q was another one:\n%s"+
 			"  Make it from the workflow's input and results only: no clock, no random numbers, no map order.",
@@ -75,7 +75,7 @@ func (d *Divergence) advice() string {
 // describe says what an event has created.
 func describe(e *Event) string {
 	if e.Data.StepName != "" {
-		return fmt.Sprintf("the step or child run %q", e.Data.StepName)
+		return fmt.Sprintf("step %q", e.Data.StepName)
 	}
 	return "a " + creates[e.Type]
 }

@@ -10,7 +10,8 @@
 //  1. All coroutines run, in the order of their creation, until all of them rest.
 //  2. What they asked for since the last rest is matched with the log (match.go). If they disagree, the code has changed
 //     in a way that does not fit the run, and nothing is written or begun.
-//  3. What is not in the log yet becomes commands, and inline operations begin.
+//  3. What is not in the log yet becomes commands, and inline operations begin. What must be on disk before is written
+//     (effects.go).
 //  4. The next event or inline result is delivered (order.go).
 //
 // # The order of deliveries
@@ -23,4 +24,13 @@
 //
 // Live and replayed, the sequence of deliveries is the same function of the log. The same sequence makes the same code
 // ask for the same things, however the run was divided into invocations.
+//
+// # Invocations
+//
+// An invocation ends when all coroutines wait for world events. Its answer says for which (await.go). Then either all
+// coroutines are ended, and the next invocation begins from the log, or they stay as they are and the next invocation
+// goes on with the new events, if these show that the answer was not lost (warm.go).
+//
+// An inline operation whose attempt fails is tried again: a step by the server, anything else by later invocations. Its
+// failed attempts are in the log and change nothing for the code.
 package engine

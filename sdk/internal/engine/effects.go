@@ -60,7 +60,7 @@ func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
 		}
 	}
 	if len(e.running) == 0 {
-		return false, nil
+		return e.fit(ctx)
 	}
 	if e.inline != nil {
 		return e.executeNext(ctx)
@@ -110,7 +110,7 @@ func (e *Engine) ready() (ready []*Operation, ended *finished) {
 
 // flush writes what is pending if it must be on disk now, or if something at the server is to begin meanwhile.
 func (e *Engine) flush(ctx context.Context, beginning bool) error {
-	must := beginning && (e.pending.durable || e.pending.results && !e.Batch)
+	must := beginning && (e.pending.durable || e.pending.results && (!e.Batch || len(e.pending.commands) >= mostCommands/2))
 	may := e.pending.starts && (beginning || len(e.running) > 0)
 	switch {
 	case e.stopping || !must && !may:
@@ -119,16 +119,35 @@ func (e *Engine) flush(ctx context.Context, beginning bool) error {
 		e.stopping = must
 		return nil
 	}
-	events, err := e.Host.Commit(ctx, e.write(), e.last)
-	if err != nil {
-		return err
-	}
-	for _, event := range events {
-		if err := e.learn(event); err != nil {
+	return e.commit(ctx, e.write())
+}
+
+// mostCommands is how many commands the server takes at once.
+const mostCommands = 1000
+
+// commit writes during the invocation, and learns what the log has got since.
+func (e *Engine) commit(ctx context.Context, a Answer) error {
+	for part := range slices.Chunk(a.Commands, mostCommands) {
+		events, err := e.Host.Commit(ctx, Answer{Commands: part, Open: a.Open}, e.last)
+		if err != nil {
 			return err
+		}
+		for _, event := range events {
+			if err := e.learn(event); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// fit writes what does not fit into the answer, and reports whether the log has got something new to deliver.
+func (e *Engine) fit(ctx context.Context) (more bool, err error) {
+	if e.Host == nil || len(e.pending.commands) < mostCommands {
+		return false, nil
+	}
+	err = e.commit(ctx, e.write())
+	return !e.order.empty(), err
 }
 
 // begin executes an inline operation.

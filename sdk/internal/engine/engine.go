@@ -51,7 +51,7 @@ type Engine struct {
 	asked   []*Operation // since the last rest
 	main    *Coroutine
 	last    int64 // position of the last event that is known
-	heard   int64 // position up to which earlier invocations have repeated the code
+	heard   int64 // position of the log up to which earlier invocations have executed the code
 	now     time.Time
 	bytes   int
 
@@ -109,8 +109,8 @@ func (e *Engine) Bytes() int { return e.bytes }
 // Last returns the position of the last event that the engine knows.
 func (e *Engine) Last() int64 { return e.last }
 
-// SetHeard says up to which position earlier invocations have repeated the code. It must be called before the first
-// invocation.
+// SetHeard says up to which position of the log earlier invocations have executed the code. It must be called before the
+// first invocation.
 func (e *Engine) SetHeard(position int64) {
 	e.heard = position
 	e.speaking = position == 0
@@ -192,7 +192,11 @@ func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 			return Answer{}, false, err
 		}
 		if e.main.ended {
-			return e.answer(), true, e.complete()
+			if err := e.complete(); err != nil {
+				return Answer{}, false, err
+			}
+			_, err := e.fit(ctx)
+			return e.answer(), true, err
 		}
 		if event, ok := e.order.next(); ok {
 			if err := e.deliver(event); err != nil {
@@ -256,6 +260,9 @@ func (e *Engine) complete() error {
 func (e *Engine) deliver(event Event) error {
 	op := e.receiver(event)
 	if op == nil {
+		if created := e.history.created[key{results[event.Type], event.ID}]; created != nil {
+			event.Data.Place = created.Data.Place
+		}
 		return &Divergence{Agreed: e.history.agreed, Log: &event}
 	}
 	e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
@@ -263,14 +270,14 @@ func (e *Engine) deliver(event Event) error {
 	if err := e.observe(event); err != nil {
 		return err
 	}
-	at := event.At
-	if event.Data.IsRecorded() {
-		at = event.Data.EndedAt
+	at, isNew := event.At, event.Seq > e.heard
+	if event.Data.IsRecorded() { // it is new only when it comes live
+		at, isNew = event.Data.EndedAt, event.Seq == 0
 	}
 	if at.After(e.now) {
 		e.now = at
 	}
-	e.speaking = e.speaking || event.Seq == 0 || event.Seq > e.heard
+	e.speaking = e.speaking || isNew
 	return nil
 }
 

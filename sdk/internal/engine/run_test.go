@@ -313,7 +313,7 @@ func (h *committer) Commit(_ context.Context, a Answer, after int64) ([]Event, e
 	return slices.Clone(h.r.log[after:]), nil
 }
 
-// history plays the run of a program with random faults.
+// player plays the run of a program with random faults.
 type player struct {
 	t       *testing.T
 	random  *rand.Rand

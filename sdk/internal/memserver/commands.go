@@ -48,9 +48,16 @@ func (s *Server) apply(r *Run, body []byte) error {
 		}
 	}
 	for i, c := range answer.Commands {
-		if err := r.check(c, i == len(answer.Commands)-1); err != nil {
+		err := r.check(c, i == len(answer.Commands)-1)
+		if err == nil {
+			err = r.checkHook(c, answer.Commands[:i])
+		}
+		if err != nil {
 			return fmt.Errorf("command %d (%s %s): %w", i, c.Type, c.ID, err)
 		}
+	}
+	if err := r.checkCancellations(answer.Commands); err != nil {
+		return err
 	}
 	before := len(r.Log)
 	r.await = answer.Await
@@ -88,6 +95,15 @@ func (r *Run) check(c command, last bool) error {
 		return errors.New("nobody has asked to cancel the run")
 	}
 	return nil
+}
+
+// checkHook refuses to close a hook that there is not. The earlier commands are of the same answer.
+func (r *Run) checkHook(c command, earlier []command) error {
+	if c.Type != "closeHook" || r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) ||
+		slices.ContainsFunc(earlier, func(other command) bool { return other.Type == "openHook" && other.ID == c.ID }) {
+		return nil
+	}
+	return fmt.Errorf("hook %s not found", c.ID)
 }
 
 func (c command) name() string {

@@ -146,7 +146,20 @@ func (s *Server) write(r *Run, eventType, id string, data map[string]any, payloa
 	if data == nil {
 		data = map[string]any{}
 	}
+	if code := codeOf(eventType, payload); code != "" && data["errorCode"] == nil {
+		data["errorCode"] = code
+	}
 	r.Log = append(r.Log, Event{r.ID, int64(len(r.Log)) + 1, eventType, id, s.now, data, payload})
+}
+
+// codeOf returns the code of the error of an event; empty if it has none.
+func codeOf(eventType string, payload json.RawMessage) string {
+	var failure struct{ Code string }
+	switch eventType {
+	case "step_failed", "step_retrying", "run_failed":
+		_ = json.Unmarshal(payload, &failure) // other payloads have none
+	}
+	return failure.Code
 }
 
 func (r *Run) has(eventType, id string) bool {

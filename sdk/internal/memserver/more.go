@@ -2,10 +2,12 @@ package memserver
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // features are those of the contract that the server has.
@@ -106,6 +108,28 @@ func (s *Server) recordStep(r *Run, c command, data map[string]any) {
 		r.pausing[c.ID] = s.now.Add(duration(c.RetryAfter, 0))
 		s.write(r, "step_retrying", c.ID, map[string]any{"retryAfter": r.pausing[c.ID]}, c.Error)
 	}
+}
+
+// checkCancellations refuses cancellations of what was never created, and reasons that the server refuses.
+func (r *Run) checkCancellations(commands []command) error {
+	created := map[string]bool{}
+	for _, c := range commands {
+		switch c.Type {
+		case "runStep", "recordStep", "startChild":
+			created["step_created "+c.ID] = true
+		case "wait":
+			created["wait_created "+c.ID] = true
+		case "cancelStep", "cancelWait":
+			event := map[string]string{"cancelStep": "step_created", "cancelWait": "wait_created"}[c.Type]
+			if !created[event+" "+c.ID] && !r.has(event, c.ID) {
+				return fmt.Errorf("%s %s: there is no such thing", c.Type, c.ID)
+			}
+			if len(c.Reason) > 1024 || strings.ContainsFunc(c.Reason, unicode.IsControl) {
+				return fmt.Errorf("%s %s: the reason %q is not a short line", c.Type, c.ID, c.Reason)
+			}
+		}
+	}
+	return nil
 }
 
 // cancelStep cancels a step that has not ended. A child that gets a grace ends by itself.

@@ -59,8 +59,8 @@ type RunHeld struct {
 	Attempts      int
 }
 
-// RunFailedError is the error of a run that failed. [ErrorKind.Find] and errors.Is find the workflow's kind of errors in
-// it.
+// RunFailedError is the error of a run that failed. [ErrorKind.Find] and errors.Is find the workflow's kind of errors
+// in it.
 type RunFailedError struct {
 	RunID string
 	// Code and Message are those of the workflow's error. The code timeout means that the run's time was over.
@@ -114,9 +114,9 @@ func (r *Run[O]) path(more ...string) string {
 // poll is how long the server waits for the end of a run before it answers.
 const poll = 30 * time.Second
 
-// Wait waits for the end of the run and returns its output. If the run fails, the error is a [*RunFailedError]; if it is
-// cancelled, a [*RunCancelledError]. Wait outlives restarts of the server: it ends with the run, with the context, or
-// with a request that is refused for good.
+// Wait waits for the end of the run and returns its output. If the run fails, the error is a [*RunFailedError]; if it
+// is cancelled, a [*RunCancelledError]. Wait outlives restarts of the server: it ends with the run, with the context,
+// or with a request that is refused for good.
 func (r *Run[O]) Wait(ctx context.Context) (output O, err error) {
 	for failures := 0; ; {
 		var info RunDetails
