@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -63,7 +62,14 @@ func TestDeathsOfTheAppDoNotDelayRetries(t *testing.T) {
 	var calls atomic.Int32
 	a := newApp(t, func(w http.ResponseWriter, req *http.Request, c call) {
 		n := calls.Add(1)
-		if want := strconv.Itoa(max(1, int(n)-hiddenCutOffs)); c.count() != want {
+		want := "2" // so that clients know that there was a delivery before
+		switch n {
+		case 1:
+			want = "1"
+		case deaths + 2:
+			want = "3" // one death is not hidden, and the code has failed once
+		}
+		if c.count() != want {
 			t.Errorf("delivery %d says that it is number %s, want %s", n, c.count(), want)
 		}
 		if n <= deaths {

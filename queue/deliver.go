@@ -438,8 +438,11 @@ func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 
 // shownCount is the delivery count that the function is told. When a message fails, clients wait twice as long for each
 // delivery before it, up to minutes, so that the first deaths of their app must not count as deliveries. Later ones do,
-// so that clients give up on a message that kills its app every time.
-func (d Delivery) shownCount() int { return d.DeliveryCount - min(d.CutOff, hiddenCutOffs) }
+// so that clients give up on a message that kills its app every time. A repeated delivery is never the first one: clients
+// recover what a crashed delivery had begun only if they know that there was one.
+func (d Delivery) shownCount() int {
+	return max(d.DeliveryCount-min(d.CutOff, hiddenCutOffs), min(d.DeliveryCount, 2))
+}
 
 // shownDeadline is the end of the lease that the function is told. It is earlier than the real one, so that a function
 // that works for long soon shows that it is alive: its lease then outlives the server that called it.

@@ -13,17 +13,17 @@ import (
 
 const (
 	// commitPause is the time between two commits of the probe.
-	commitPause = 4 * time.Second
+	commitPause = 5 * time.Second
 	// commitTimeout is how long one commit of the probe may take before it tries another connection.
 	commitTimeout = 10 * time.Second
 	// maxCommitAge is how long no commit may succeed before the process is not ready. It is longer than the stalls of a
 	// busy disk.
-	maxCommitAge = 12 * time.Second
+	maxCommitAge = 15 * time.Second
 	// maxHidden bounds the commits that are remembered while followers cannot see them: those of a day.
-	maxHidden = 24 * 60 * 60 / 4
+	maxHidden = 24 * 60 * 60 / 5
 )
 
-// CommitProbe commits a tiny transaction every 4 s, to know whether commits succeed and how far followers of a
+// CommitProbe commits a tiny transaction every 5 s, to know whether commits succeed and how far followers of a
 // project's events are behind. Reads can succeed for long while no commit does, as when the last synchronous standby is
 // gone. The probe has a connection of its own, so that a busy pool does not look like a broken database.
 type CommitProbe struct {

@@ -160,7 +160,7 @@ type commitCollector struct{ probe CommitProbe }
 
 var (
 	commitAgeDesc = prometheus.NewDesc("stepwell_commit_age_seconds",
-		"Time since a commit of this process last succeeded; it commits every 2 s.", nil, nil)
+		"Time since a commit of this process last succeeded; it commits every 5 s.", nil, nil)
 	feedLagDesc = prometheus.NewDesc("stepwell_feed_lag_seconds",
 		"How far followers of a project's events are behind, because a transaction is open.", nil, nil)
 )
