@@ -425,7 +425,7 @@ func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 		"Ce-Vqsconsumergroup":      "default",
 		"Ce-Vqsmessageid":          d.ID,
 		"Ce-Vqsreceipthandle":      d.Lease,
-		"Ce-Vqsdeliverycount":      strconv.Itoa(d.shownCount()),
+		"Ce-Vqsdeliverycount":      strconv.Itoa(d.DeliveryCount),
 		"Ce-Vqscreatedat":          timestamp(d.CreatedAt),
 		"Ce-Vqsexpiresat":          timestamp(d.ExpiresAt),
 		"Ce-Vqsvisibilitydeadline": timestamp(d.shownDeadline()),
@@ -434,14 +434,6 @@ func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 		req.Header.Set(name, value)
 	}
 	return req, nil
-}
-
-// shownCount is the delivery count that the function is told. When a message fails, clients wait twice as long for each
-// delivery before it, up to minutes, so that the first deaths of their app must not count as deliveries. Later ones do,
-// so that clients give up on a message that kills its app every time. A repeated delivery is never the first one: clients
-// recover what a crashed delivery had begun only if they know that there was one.
-func (d Delivery) shownCount() int {
-	return max(d.DeliveryCount-min(d.CutOff, hiddenCutOffs), min(d.DeliveryCount, 2))
 }
 
 // shownDeadline is the end of the lease that the function is told. It is earlier than the real one, so that a function

@@ -171,8 +171,6 @@ func (e *cutOffError) Unwrap() error { return e.error }
 const (
 	// promptCutOffs is how often a message that was cut off is made due as soon as its app answers again.
 	promptCutOffs = 3
-	// hiddenCutOffs is how many deliveries that were cut off the function is not told of.
-	hiddenCutOffs = 8
 	// shortCutOffs is how often a message may be cut off before its backoff exceeds longestCutOff.
 	shortCutOffs  = 16
 	longestCutOff = 30 * time.Second

@@ -7,8 +7,8 @@ import (
 )
 
 // TestAttacksTakeSimilarTime compares the time that the attacks take of a processor, which does not depend on what else
-// runs. All are stopped at the same cost, so none may take much longer than a plain loop. Without the charge for matches
-// one took seventy times as long.
+// runs. All are stopped at the same cost, so none may take much longer than a plain loop. Without the charge for matches,
+// one took seventy times as long as with it.
 func TestAttacksTakeSimilarTime(t *testing.T) {
 	took := map[string]time.Duration{}
 	for _, attack := range attacks {
