@@ -340,9 +340,7 @@ func (a *App) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, end, ok := a.calls.begin(r.Context())
 		if !ok {
-			w.Header().Set("Retry-After", "0")
-			w.Header().Set("Connection", "close")
-			writeError(w, http.StatusServiceUnavailable, failure{Message: ErrShutdown.Error(), Code: "shutdown"})
+			writeShutdown(w)
 			return
 		}
 		defer end()
@@ -352,6 +350,13 @@ func (a *App) guard(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// writeShutdown lets the server call another process. Nothing counts as an attempt.
+func writeShutdown(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "0")
+	w.Header().Set("Connection", "close")
+	writeError(w, http.StatusServiceUnavailable, failure{Message: ErrShutdown.Error(), Code: "shutdown"})
 }
 
 // Shutdown refuses new calls and waits for those under way. When ctx ends, it ends their contexts with [ErrShutdown],

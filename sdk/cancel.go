@@ -150,8 +150,13 @@ func (t *turn) stoppable(op *engine.Operation) {
 		} else {
 			r.StartedAt, r.EndedAt = t.app.now(), t.app.now()
 		}
-		if f := (*failure)(nil); r.Output == nil && errors.As(context.Cause(alive), &f) {
+		f := (*failure)(nil)
+		switch {
+		case r.Output != nil:
+		case errors.As(context.Cause(alive), &f):
 			r = engine.Result{Error: encodeFailure(*f), StartedAt: r.StartedAt, EndedAt: r.EndedAt}
+		case ctx.Err() != nil: // the call was cut short, which is no failure of the step
+			r = engine.Result{Err: context.Cause(ctx)}
 		}
 		return r
 	}

@@ -157,6 +157,8 @@ func (a *App) serveWorkflow(w http.ResponseWriter, r *http.Request, c call) {
 		writeJSON(w, http.StatusOK, got)
 	case errors.Is(err, errNotKept):
 		w.WriteHeader(http.StatusPreconditionFailed)
+	case errors.Is(err, ErrShutdown):
+		writeShutdown(w)
 	case errors.Is(err, errStale), errors.Is(err, ErrRunEnded):
 		writeError(w, http.StatusConflict, failure{Message: err.Error(), Code: "stale_invocation"}) // nobody reads it
 	default:

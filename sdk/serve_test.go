@@ -546,3 +546,36 @@ func TestManyCommandsAreWrittenInParts(t *testing.T) {
 		}
 	}
 }
+
+// TestAShutdownFailsNoStep cuts an inline step short while the workflow is busy, several times: afterwards its end and
+// that of the call are seen in either order. The run goes on in another process, so the step must not have failed.
+func TestAShutdownFailsNoStep(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		ended := make(chan struct{})
+		var app *App
+		app, _ = newTestApp(workflowOf(func(w *W) (string, error) {
+			slow := DoGo(w, "slow", func(ctx context.Context) (string, error) {
+				<-ctx.Done()
+				close(ended)
+				return "", context.Cause(ctx)
+			}, Attempts(1))
+			_, _ = do(w, "quick", func(context.Context) (string, error) { return "", nil })
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			go func() { _ = app.Shutdown(ctx) }()
+			<-ended
+			for range 100 { // until its result is there, most of the time
+				runtime.Gosched()
+			}
+			return slow.Await(w)
+		}))
+		f := newFake(t, app)
+		if got := f.call(t.Context(), nil); got.status != http.StatusServiceUnavailable || got.Error.Code != "shutdown" {
+			t.Fatalf("the call was answered %d %s", got.status, got.body)
+		}
+		if f.has("step_failed") {
+			t.Fatalf("the log has %s", f.types())
+		}
+	}
+}

@@ -120,7 +120,22 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 	if len(a.body) > contract.MaxAnswer {
 		return answer{}, errAnswerTooLarge
 	}
+	if a.shutsDown() {
+		return answer{}, d.ShutsDown()
+	}
 	return a, nil
+}
+
+// codeShutdown is the code with which a process that shuts down answers a call that it has not carried out.
+const codeShutdown = "shutdown"
+
+// shutsDown reports whether another process is to be called instead, as if this one had not been reached.
+func (a answer) shutsDown() bool {
+	if a.status != http.StatusServiceUnavailable {
+		return false
+	}
+	f, _ := parseFailure(a, nil)
+	return f.Code == codeShutdown
 }
 
 // retryAfter parses the Retry-After header, which has seconds or a date. It returns 0 for anything else.
