@@ -227,8 +227,12 @@ func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project,
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
 // one that lists no workflows. It fails with [message.ErrDeploymentNotFound].
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
-	return q.oneDeployment(ctx, "", `($2 = ANY (workflows) OR workflows = '{}')
+	d, err := q.oneDeployment(ctx, "", `($2 = ANY (workflows) OR workflows = '{}')
 		ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
+	if errors.Is(err, message.ErrDeploymentNotFound) {
+		err = fmt.Errorf("no app with workflow %q is registered: %w", workflow, message.ErrDeploymentNotFound)
+	}
+	return d, err
 }
 
 // oneDeployment reads the deployment that the condition selects, with more columns than the usual ones. The condition

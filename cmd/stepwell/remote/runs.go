@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,7 +37,7 @@ var runColumns = []column[run]{
 	{"CREATED", func(r run) any { return r.CreatedAt }},
 	{"TOOK", func(r run) any { return elapsed(r.StartedAt, r.CompletedAt) }},
 	{"ATTRIBUTES", func(r run) any { return keyValues(r.Attributes) }},
-	{"ERROR", func(r run) any { return r.Error.String() }},
+	{"ERROR", func(r run) any { return cmp.Or(r.Error.String(), r.Held.code()) }},
 }
 
 // runFilter are the flags that select runs.
@@ -171,6 +172,7 @@ func (s *Session) printRun(r run) error {
 		{"deadline", r.Deadline},
 		{"forced at", r.ForcedAt},
 		{"reason", r.CancelReason},
+		{"held", r.Held.text()},
 		{"input", payloadText(r.Input, r.InputEncoding)},
 		{"output", payloadText(r.Output, r.OutputEncoding)},
 		{"error", r.Error.String()},

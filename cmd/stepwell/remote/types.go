@@ -2,6 +2,8 @@ package remote
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -40,9 +42,38 @@ type run struct {
 	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline, ForcedAt time.Time
 	LastSeq                                                        int64
 	Error                                                          *failure
+	Held                                                           *held
 	CancelReason                                                   string
 	Input, Output                                                  json.RawMessage
 	InputEncoding, OutputEncoding                                  string
+}
+
+// held says why a run does not go on.
+type held struct {
+	failure
+
+	Since    time.Time
+	Attempts int
+}
+
+// code returns "held: code", or "" for nil.
+func (h *held) code() string {
+	if h == nil {
+		return ""
+	}
+	return "held: " + h.Code
+}
+
+// text returns the whole reason, or "" for nil.
+func (h *held) text() multiline {
+	if h == nil {
+		return ""
+	}
+	lines := strings.Split(fmt.Sprintf("since %s, %d attempts: %s", timestamp(h.Since), h.Attempts, h), "\n")
+	for i, line := range lines {
+		lines[i] = escape(line)
+	}
+	return multiline(strings.Join(lines, "\n"))
 }
 
 type step struct {
