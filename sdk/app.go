@@ -265,7 +265,7 @@ func (a *App) Announce(ctx context.Context, c *Client, url string) error {
 	}
 	about := a.describe()
 	if about.Build == "" {
-		return errors.New("the program does not know its revision: build it in its repository, or set Build")
+		return errors.New("the program does not know its revision: build it in its repository, or give NewApp the option Build")
 	}
 	d := deployment{url, about.Build, []string{}, map[string]workflowSchemas{}}
 	for _, w := range about.Workflows {

@@ -34,7 +34,7 @@ func bound[I, O any](name string) stepwell.Definition {
 
 func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	app := stepwell.NewApp("the shop")
+	app := stepwell.NewApp("the shop", stepwell.Server("shop:8788"))
 	app.Register(
 		bound[string, time.Time]("fine"),
 		bound[map[asText]int, *asText]("fine-too"),
@@ -62,13 +62,14 @@ func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 		`step "one-way": the output stepwell_test.encodesOnly cannot be kept in the log: stepwell_test.encodesOnly has`,
 		`step "lost": the input map[struct { A int }]int cannot be kept in the log: it contains a map whose keys`,
 		`step "lost": the output struct { hidden int } cannot be kept in the log: struct { hidden int } has no exported`,
+		`option Server or STEPWELL_URL: "shop:8788" is not the address of a server`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("it is not refused that\n%s", want)
 		}
 	}
-	if n := strings.Count(err.Error(), "\n") + 1; n != 10 {
-		t.Errorf("%d problems instead of 10:\n%v", n, err)
+	if n := strings.Count(err.Error(), "\n") + 1; n != 11 {
+		t.Errorf("%d problems instead of 11:\n%v", n, err)
 	}
 }
 
@@ -202,6 +203,7 @@ func TestMainCommands(t *testing.T) { //nolint:paralleltest // it replaces the s
 		"version now":        `shop version: unexpected argument "now"`,
 		"serve -x":           "flag provided but not defined: -x",
 		"serve":              "there are no signing keys: set STEPWELL_SIGNING_KEYS",
+		"serve -unsigned test -listen 127.0.0.1:-1": "choose another address with -listen",
 	} {
 		err := app.Main(t.Context(), strings.Fields(args))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -210,6 +212,10 @@ func TestMainCommands(t *testing.T) { //nolint:paralleltest // it replaces the s
 	}
 	if got := printed(t, func() error { return app.Main(t.Context(), []string{"version"}) }); got != "shop 3f20b23\n" {
 		t.Errorf("version prints %q", got)
+	}
+	help := func() error { return app.Main(t.Context(), []string{"serve", "-h"}) }
+	if got := printed(t, help); !strings.Contains(got, "-announce URL") {
+		t.Errorf("serve -h prints %q", got)
 	}
 	var schema struct{ Name string }
 	got := printed(t, func() error { return app.Main(t.Context(), []string{"schema"}) })

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -29,8 +30,9 @@ type ClientConfig struct {
 	URL string
 	// APIKey is a key of the project; its role decides what the client can do. Servers without keys need none.
 	APIKey string
-	// HTTP sends the requests; [http.DefaultClient] by default. It must not limit the time of a request to less than a
-	// minute, which is how long an answer may take when a run is waited for.
+	// HTTP sends the requests. By default it is a client like [http.DefaultClient] that keeps more connections open. It
+	// must not limit the time of a request to less than a minute, which is how long an answer may take when a run is
+	// waited for.
 	HTTP *http.Client
 }
 
@@ -45,7 +47,7 @@ func ClientFromEnv() ClientConfig {
 
 // Connect returns a client. It sends nothing yet.
 func Connect(config ClientConfig) (*Client, error) {
-	c, err := api.New(config.URL, config.APIKey, cmp.Or(config.HTTP, http.DefaultClient))
+	c, err := api.New(config.URL, config.APIKey, cmp.Or(config.HTTP, defaultClient()))
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +103,7 @@ func (c *Client) post(ctx context.Context, path string, body, into any) error {
 // pages yields the entries of a list, page by page.
 func pages[T any](ctx context.Context, c *Client, path string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		query := maps.Clone(query) // each loop begins with the first page
 		for {
 			var page struct {
 				Data   []T

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -21,8 +22,21 @@ import (
 // each step that is executed inline, and the server calls again.
 func Server(address string) AppOption { return func(a *App) { a.serving.server = address } }
 
-// HTTPClient sets the client for requests to the server; [http.DefaultClient] by default.
+// HTTPClient sets the client for requests to the server. By default it is one like [http.DefaultClient] that keeps more
+// connections open.
 func HTTPClient(c *http.Client) AppOption { return func(a *App) { a.serving.http = c } }
+
+// defaultClient keeps up to 256 connections to a server open. [http.DefaultClient] closes all but two, and many runs that
+// write at the same time would open a connection for each request.
+var defaultClient = sync.OnceValue(func() *http.Client {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok { // the program has replaced it
+		return http.DefaultClient
+	}
+	t = t.Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 256
+	return &http.Client{Transport: t}
+})
 
 // errStale ends a call whose answer the server would refuse: it has called another function instead.
 var errStale = errors.New("the call is over")

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 )
 
 // command is a subcommand of [App.Main].
@@ -58,14 +60,23 @@ func (a *App) Main(ctx context.Context, args []string) error {
 	maps.Copy(commands, a.commands)
 	if len(args) > 0 {
 		if c, ok := commands[args[0]]; ok {
-			return c.run(ctx, args[1:])
+			err := c.run(ctx, args[1:])
+			if err == flag.ErrHelp { //nolint:errorlint // the bare one has been printed by parse
+				return nil
+			}
+			return err
 		}
 	}
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		fmt.Fprintf(&b, "\n  %-10s %s", name, commands[name].help)
 	}
-	return fmt.Errorf("%s needs one of these commands:%s", a.name, b.String())
+	usage := fmt.Sprintf("%s needs one of these commands:%s", a.name, b.String())
+	if len(args) > 0 && slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
+		_, err := fmt.Println(usage)
+		return err
+	}
+	return errors.New(usage)
 }
 
 // flags returns the flags of a command, which are parsed by [parse].
@@ -75,9 +86,16 @@ func (a *App) flags(name string) *flag.FlagSet {
 	return f
 }
 
-// parse parses the arguments of a command that has only flags. The error explains how to use it.
+// parse parses the arguments of a command that has only flags. The error explains how to use it; for those who ask with
+// -h, it is printed and the error is [flag.ErrHelp].
 func parse(f *flag.FlagSet, args []string) error {
 	err := f.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Printf("flags of %s:\n", f.Name())
+		f.SetOutput(os.Stdout)
+		f.PrintDefaults()
+		return flag.ErrHelp
+	}
 	if err == nil && f.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
@@ -115,7 +133,7 @@ func (a *App) mainServe(ctx context.Context, args []string) error {
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: choose another address with -listen, or another port with PORT", err)
 	}
 	a.logger.InfoContext(ctx, "listening", "app", a.name, "address", l.Addr().String())
 	s := &http.Server{Handler: h, ReadHeaderTimeout: headerTime}
@@ -193,7 +211,7 @@ func (a *App) mainVersion(_ context.Context, args []string) error {
 
 // replaySource selects runs of a server.
 type replaySource struct {
-	server, key      string
+	client           *Client
 	status, workflow string
 	since            time.Duration
 	sample           int
@@ -204,22 +222,25 @@ func (a *App) mainReplay(ctx context.Context, args []string) error {
 	return a.replayRuns(ctx, args, os.Stdout)
 }
 
-// replayRuns replays runs of a server with the app's code, prints a table by
-// workflow, and fails if one of them does not replay. Nothing is executed or written. The arguments are its flags.
+// replayRuns replays runs of a server with the app's code, prints a table by workflow, and fails if one of them does not
+// replay. Nothing is executed or written. The arguments are its flags.
 func (a *App) replayRuns(ctx context.Context, args []string, out io.Writer) error {
 	var s replaySource
-	flags := flag.NewFlagSet("replay", flag.ContinueOnError)
-	flags.SetOutput(out)
-	flags.StringVar(&s.server, "server", cmp.Or(os.Getenv("STEPWELL_URL"), "http://127.0.0.1:8788"), "address of the server")
-	flags.DurationVar(&s.since, "since", 7*24*time.Hour, "replay runs that were created since then")
-	flags.StringVar(&s.status, "status", "running", "replay runs of this status; empty: of any")
-	flags.StringVar(&s.workflow, "workflow", "", "replay runs of this workflow; empty: of all that the app has")
-	flags.IntVar(&s.sample, "sample", 500, "replay this many runs of each workflow at most, the newest first")
-	if err := flags.Parse(args); err != nil {
-		return err
+	config := ClientFromEnv() // with a key of role read; it is no flag, since all users of a machine see flags
+	f := a.flags("replay")
+	f.StringVar(&config.URL, "server", config.URL, "the server's `ADDRESS`")
+	f.DurationVar(&s.since, "since", 7*24*time.Hour, "replay runs that were created since then")
+	f.StringVar(&s.status, "status", "running", "replay runs of this status; empty: of any")
+	f.StringVar(&s.workflow, "workflow", "", "replay runs of this workflow; empty: of all that the app has")
+	f.IntVar(&s.sample, "sample", 500, "replay this many runs of each workflow at most, the newest first")
+	err := parse(f, args)
+	if err == nil {
+		err = a.check()
 	}
-	s.key = os.Getenv("STEPWELL_API_KEY") // of role read; not a flag, since all users of a machine see flags
-	if err := a.check(); err != nil {
+	if err == nil {
+		s.client, err = Connect(config)
+	}
+	if err != nil {
 		return err
 	}
 	a.logger = slog.New(slog.DiscardHandler)
@@ -253,15 +274,15 @@ type replayed struct {
 }
 
 func (a *App) replayWorkflow(ctx context.Context, s replaySource, workflow string) (r replayed, err error) {
-	query := url.Values{
-		"workflow": {workflow}, "createdAfter": {time.Now().Add(-s.since).UTC().Format(time.RFC3339)},
-	}
-	if s.status != "" {
-		query.Set("status", s.status)
-	}
-	for run, err := range s.list(ctx, "/v1/runs", query, s.sample) {
+	f := Filter{Workflow: workflow, Status: RunStatus(s.status), CreatedAfter: time.Now().Add(-s.since).UTC()}
+	query := f.query()
+	query.Set("limit", strconv.Itoa(min(max(s.sample, 1), 100)))
+	for run, err := range pages[json.RawMessage](ctx, s.client, api.Path("runs"), query) {
 		if err != nil {
 			return r, err
+		}
+		if r.runs >= s.sample {
+			break
 		}
 		log, err := s.log(ctx, run)
 		if err != nil {
@@ -286,9 +307,9 @@ func (s replaySource) log(ctx context.Context, run json.RawMessage) (RunLog, err
 	if err := json.Unmarshal(run, &r); err != nil {
 		return RunLog{}, err
 	}
-	path := "/v1/runs/" + url.PathEscape(r.ID) + "/events"
+	path := api.Path("runs", r.ID, "events")
 	l := RunLog{Run: run}
-	for event, err := range s.list(ctx, path, url.Values{"payloads": {"true"}}, 1<<30) {
+	for event, err := range pages[json.RawMessage](ctx, s.client, path, url.Values{"payloads": {"true"}}) {
 		if err == nil {
 			event, err = s.whole(ctx, path, event)
 		}
@@ -309,8 +330,8 @@ func (s replaySource) whole(ctx context.Context, path string, event json.RawMess
 	if err := json.Unmarshal(event, &e); err != nil || !e.Truncated {
 		return event, err
 	}
-	payload, err := s.get(ctx, path+"/"+strconv.FormatInt(e.Seq, 10)+"/payload", nil)
-	if err != nil {
+	var payload json.RawMessage
+	if err := s.client.get(ctx, path+"/"+strconv.FormatInt(e.Seq, 10)+"/payload", nil, &payload); err != nil {
 		return nil, err
 	}
 	var fields map[string]json.RawMessage
@@ -319,56 +340,4 @@ func (s replaySource) whole(ctx context.Context, path string, event json.RawMess
 	}
 	fields["payload"] = payload
 	return json.Marshal(fields)
-}
-
-// list yields up to n entries of a list.
-func (s replaySource) list(
-	ctx context.Context, path string, query url.Values, n int,
-) func(yield func(json.RawMessage, error) bool) {
-	return func(yield func(json.RawMessage, error) bool) {
-		for {
-			query.Set("limit", strconv.Itoa(min(n, 100)))
-			var page struct {
-				Data   []json.RawMessage
-				Cursor string
-			}
-			data, err := s.get(ctx, path, query)
-			if err == nil {
-				err = json.Unmarshal(data, &page)
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, entry := range page.Data {
-				if !yield(entry, nil) {
-					return
-				}
-			}
-			if n -= len(page.Data); page.Cursor == "" || n <= 0 {
-				return
-			}
-			query.Set("cursor", page.Cursor)
-		}
-	}
-}
-
-func (s replaySource) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server+path+"?"+query.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	if s.key != "" {
-		req.Header.Set("Authorization", "Bearer "+s.key)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("GET %s: %d %s", path, resp.StatusCode, data)
-	}
-	return data, err
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
@@ -91,12 +92,12 @@ func (a *App) Handler(options ...HandlerOption) (http.Handler, error) {
 	for _, set := range options {
 		set(&o)
 	}
-	if err := a.check(); err != nil {
+	if err := errors.Join(a.check(), a.checkServer()); err != nil {
 		return nil, err
 	}
 	if o.keys == "" && o.unsigned == "" {
-		return nil, errors.New("the app has no signing keys: create one with POST /v1/signing-keys and pass SigningKeys," +
-			` or accept calls from everybody with Unsigned("reason")`)
+		return nil, errors.New("the app has no signing keys: create one with stepwell signing-keys create, and pass it with" +
+			` FromEnv or SigningKeys; or accept calls from everybody with Unsigned("reason")`)
 	}
 	a.serving.signed = o.keys != ""
 	if o.keys == "" {
@@ -107,6 +108,17 @@ func (a *App) Handler(options ...HandlerOption) (http.Handler, error) {
 		return nil, fmt.Errorf("parse the signing keys: %w", err)
 	}
 	return signature.Handler{Next: a.guard(http.HandlerFunc(a.serve)), Keys: keys, Now: a.now}, nil
+}
+
+// checkServer returns why the server's address cannot be one.
+func (a *App) checkServer() error {
+	if a.serving.server == "" {
+		return nil
+	}
+	if _, err := api.New(a.serving.server, "", a.serving.http); err != nil {
+		return fmt.Errorf("option Server or STEPWELL_URL: %w", err)
+	}
+	return nil
 }
 
 func (a *App) serve(w http.ResponseWriter, r *http.Request) {

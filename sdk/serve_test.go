@@ -5,11 +5,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -544,6 +549,44 @@ func TestManyCommandsAreWrittenInParts(t *testing.T) {
 		if got := f.invoke(nil); len(got.Commands) > 1000 || f.writes != test.writes {
 			t.Errorf("%s: %d commands in the answer, %d writes", name, len(got.Commands), f.writes)
 		}
+	}
+}
+
+// TestConnectionsAreKept sends as many requests at once twice. The second time, few of them open a connection.
+func TestConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	const requests = 20
+	var opened atomic.Int32
+	var all sync.WaitGroup // of the requests that are in progress together
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		all.Done()
+		all.Wait()
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	for range 2 {
+		all.Add(requests)
+		var sent sync.WaitGroup
+		for range requests {
+			sent.Go(func() {
+				resp, err := defaultClient().Get(s.URL)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			})
+		}
+		sent.Wait()
+	}
+	if n := opened.Load(); n > requests+requests/2 {
+		t.Errorf("%d connections were opened for twice %d requests", n, requests)
 	}
 }
 

@@ -27,6 +27,8 @@ const (
 	longestRetryAfter = 30 * time.Second
 	// attemptTimeout limits an attempt. A long poll adds the time for which it asks the server to wait.
 	attemptTimeout = 30 * time.Second
+	// longestAnswer is the size limit of an answer in bytes: a run has an input and an output of 16 MiB each.
+	longestAnswer = 64 << 20
 )
 
 // Client calls the API of one server.
@@ -91,11 +93,11 @@ func (c *Client) Do(ctx context.Context, r Request, into any) error {
 	uncertain := false
 	for failures := 0; ; {
 		err := c.once(ctx, r, body, into)
-		if refused := (*Error)(nil); errors.As(err, &refused) {
+		refused := (*Error)(nil)
+		if errors.As(err, &refused) {
 			refused.Uncertain = uncertain
-		} else {
-			uncertain = true
 		}
+		uncertain = uncertain || refused == nil || refused.mayHaveActed()
 		if failures++; err == nil || failures == attempts || !Transient(err) {
 			return err
 		}
@@ -125,9 +127,12 @@ func (c *Client) once(ctx context.Context, r Request, body []byte, into any) err
 		return orEnded(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, longestAnswer+1))
 	if err != nil {
 		return orEnded(ctx, c.lost(err))
+	}
+	if len(answer) > longestAnswer {
+		return fmt.Errorf("the answer of %s is larger than %d bytes", c.base.Redacted(), longestAnswer)
 	}
 	if into == nil {
 		return nil

@@ -48,6 +48,16 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %d %s", e.request, e.Status, text)
 }
 
+// mayHaveActed reports whether the request may have had its effect all the same: the server failed, or something in
+// front of it did not get its answer.
+func (e *Error) mayHaveActed() bool {
+	switch e.Status {
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
 // longestError is the size limit in bytes of an error's body.
 const longestError = 1 << 20
 
