@@ -122,7 +122,7 @@ func notInID(r rune) bool {
 }
 
 // roundTrips returns why the types of an input and output do not survive the log, if they do not.
-func roundTrips[I, O any](string) (problems []string) {
+func roundTrips[I, O any]() (problems []string) {
 	for _, v := range []struct {
 		what string
 		t    reflect.Type

@@ -46,6 +46,8 @@ func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 		bound[chan int, func()]("no-data"),
 		bound[struct{ Err error }, encodesOnly]("one-way"),
 		bound[map[struct{ A int }]int, struct{ hidden int }]("lost"),
+		stepwell.DeclareWorkflow[string, string]("inbox", stepwell.WithInbox(stepwell.NewInbox[chan int]("in"))).Bind(
+			func(*stepwell.W, string) (string, error) { return "", nil }),
 	)
 	_, err := app.Handler(stepwell.Unsigned("a test"))
 	if err == nil {
@@ -62,14 +64,15 @@ func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 		`step "one-way": the output stepwell_test.encodesOnly cannot be kept in the log: stepwell_test.encodesOnly has`,
 		`step "lost": the input map[struct { A int }]int cannot be kept in the log: it contains a map whose keys`,
 		`step "lost": the output struct { hidden int } cannot be kept in the log: struct { hidden int } has no exported`,
+		`workflow "inbox": the messages chan int of inbox "in" cannot be kept in the log: it contains a chan`,
 		`option Server or STEPWELL_URL: "shop:8788" is not the address of a server`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("it is not refused that\n%s", want)
 		}
 	}
-	if n := strings.Count(err.Error(), "\n") + 1; n != 11 {
-		t.Errorf("%d problems instead of 11:\n%v", n, err)
+	if n := strings.Count(err.Error(), "\n") + 1; n != 12 {
+		t.Errorf("%d problems instead of 12:\n%v", n, err)
 	}
 }
 

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
+	"path/filepath"
 	"reflect"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -26,10 +29,15 @@ type failure struct {
 
 // Error implements error.
 func (f *failure) Error() string {
-	if f.Code == "" || f.Code == f.Message {
-		return f.Message
+	return withCode(f.Code, f.Message)
+}
+
+// withCode returns a message that begins with the code, if there is one.
+func withCode(code, message string) string {
+	if code == "" || code == message || strings.HasPrefix(message, code+": ") {
+		return message
 	}
-	return f.Code + ": " + f.Message
+	return code + ": " + message
 }
 
 // Is reports whether the target is an [ErrorKind] with the failure's code.
@@ -90,10 +98,7 @@ type StepError struct {
 
 // Error implements error.
 func (e *StepError) Error() string {
-	if e.Code == "" {
-		return fmt.Sprintf("step %s: %s", e.ID, e.Message)
-	}
-	return fmt.Sprintf("step %s: %s: %s", e.ID, e.Code, e.Message)
+	return "step " + e.ID + ": " + withCode(e.Code, e.Message)
 }
 
 // Is reports whether the server failed the step for lack of time, if the target is [ErrTimeout], or because it was
@@ -255,7 +260,25 @@ func newPanicError(value any) error {
 
 func panicFailure(value any, stack []byte) failure {
 	details, _ := json.Marshal(map[string]string{"stack": string(stack[:min(len(stack), longestStack)])}) // a text
-	return failure{Message: fmt.Sprintf("panic: %v", value), Code: codePanic, Details: details}
+	return failure{Message: fmt.Sprintf("panic: %v%s", value, panicPlace(string(stack))), Code: codePanic, Details: details}
+}
+
+// panicPlace returns the line of code that panicked, in brackets; empty if the stack does not show it.
+func panicPlace(stack string) string {
+	_, callers, _ := strings.Cut(stack, "\npanic(")
+	for {
+		_, rest, _ := strings.Cut(callers, "\n") // each caller has two lines: the function and the place
+		_, rest, ok := strings.Cut(rest, "\n")
+		if !ok {
+			return ""
+		}
+		function, place, _ := strings.Cut(rest, "\n")
+		if !strings.HasPrefix(function, "runtime.") {
+			place, _, _ = strings.Cut(strings.TrimSpace(place), " ")
+			return " (" + path.Base(filepath.ToSlash(place)) + ")"
+		}
+		callers = rest
+	}
 }
 
 func isPermanent(err error) bool {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -55,5 +56,26 @@ func TestAUsersTimeoutIsNotOurs(t *testing.T) {
 	}
 	if err := (&StepError{Code: "cancelled", server: true}); !errors.Is(err, ErrCancelled) {
 		t.Error("a step that was cancelled has another error")
+	}
+}
+
+// TestPanicsNameTheLine of the user's code, also if the runtime panics there.
+func TestPanicsNameTheLine(t *testing.T) {
+	t.Parallel()
+	for want, fn := range map[string]func(){
+		"panic: ouch (errors_test.go:": func() { panic("ouch") },
+		"panic: assignment to entry in nil map (errors_test.go:": func() {
+			var m map[string]int
+			m["x"] = 1
+		},
+	} {
+		err := func() (err error) {
+			defer func() { err = newPanicError(recover()) }()
+			fn()
+			return nil
+		}()
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }

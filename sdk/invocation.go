@@ -84,7 +84,7 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 	d, ok := a.workflows[c.Run.Workflow]
 	if !ok {
 		return answer{}, &failure{
-			Message: fmt.Sprintf("app %s has no workflow %q", a.name, c.Run.Workflow), Code: "unknown_workflow",
+			Message: fmt.Sprintf("app %s has no workflow %q: register it with Bind", a.name, c.Run.Workflow), Code: "unknown_workflow",
 		}
 	}
 	missing := slices.DeleteFunc(slices.Clone(required), func(feature string) bool {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -238,6 +239,15 @@ func NewInbox[T any](name string) *InboxKind[T] { return &InboxKind[T]{name} }
 func (k *InboxKind[T]) Name() string { return k.name }
 
 func (k *InboxKind[T]) inboxName() string { return k.name }
+
+// lossy returns why messages cannot be kept in the log, if they cannot.
+func (k *InboxKind[T]) lossy() []string {
+	t := reflect.TypeFor[T]()
+	if p := lossy(t, map[reflect.Type]bool{}); p != "" {
+		return []string{fmt.Sprintf("the messages %s of inbox %q cannot be kept in the log: %s", t, k.name, p)}
+	}
+	return nil
+}
 
 // Next waits for the next message. If the message does not decode, the error has the code undecodable; the message is
 // then consumed.

@@ -71,10 +71,7 @@ type RunFailedError struct {
 
 // Error implements error.
 func (e *RunFailedError) Error() string {
-	if e.Code == "" {
-		return fmt.Sprintf("run %s failed: %s", e.RunID, e.Message)
-	}
-	return fmt.Sprintf("run %s failed: %s: %s", e.RunID, e.Code, e.Message)
+	return fmt.Sprintf("run %s failed: %s", e.RunID, withCode(e.Code, e.Message))
 }
 
 // Unwrap returns the error as the workflow's code made it.

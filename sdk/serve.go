@@ -182,9 +182,10 @@ func (a *App) serveWorkflow(w http.ResponseWriter, r *http.Request, c call) {
 func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
 	d, ok := a.steps[c.Step.Name]
 	if !ok {
-		writeError(w, http.StatusInternalServerError, failure{
-			Message: fmt.Sprintf("app %s has no step %q", a.name, c.Step.Name), Code: "unknown_step",
-		})
+		f := failure{Code: "unknown_step", Message: fmt.Sprintf(
+			"app %s has no step %q: register it with Bind, or declare it with OnDeployment", a.name, c.Step.Name)}
+		a.logger.ErrorContext(r.Context(), f.Message, "run", c.Run.ID)
+		writeError(w, http.StatusInternalServerError, f)
 		return
 	}
 	ctx, closed := untilClosed(r, ErrStepCancelled)

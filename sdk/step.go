@@ -44,7 +44,7 @@ type boundStep struct {
 func (s *Step[I, O]) Bind(fn func(context.Context, I) (O, error)) Definition {
 	return Definition{
 		name: s.name, kind: "step",
-		problems: append(unbound(fn == nil), roundTrips[I, O](s.name)...),
+		problems: append(unbound(fn == nil), roundTrips[I, O]()...),
 		step: &boundStep{func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 			in, err := decode[I](input)
 			if err != nil {

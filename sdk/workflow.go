@@ -30,11 +30,18 @@ type workflowOptions struct {
 	batch, failRuns bool
 	// inboxes are opened with each run.
 	inboxes []string
+	// problems are why inboxes cannot work.
+	problems []string
 }
 
 // WithInbox declares that runs of the workflow have an inbox, which is opened with them.
-func WithInbox(inbox interface{ inboxName() string }) WorkflowOption {
-	return func(o *workflowOptions) { o.inboxes = append(o.inboxes, inbox.inboxName()) }
+func WithInbox(inbox interface {
+	inboxName() string
+	lossy() []string
+}) WorkflowOption {
+	return func(o *workflowOptions) {
+		o.inboxes, o.problems = append(o.inboxes, inbox.inboxName()), append(o.problems, inbox.lossy()...)
+	}
 }
 
 // DeclareWorkflow returns the definition of a workflow. [Workflow.Bind] gives it a function.
@@ -67,7 +74,7 @@ func (d *Workflow[I, O]) Name() string { return d.name }
 func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
 	return Definition{
 		name: d.name, kind: "workflow", options: d.options,
-		problems: append(unbound(fn == nil), roundTrips[I, O](d.name)...),
+		problems: slices.Concat(unbound(fn == nil), roundTrips[I, O](), d.options.problems),
 		input:    reflect.TypeFor[I](), output: reflect.TypeFor[O](),
 		workflow: func(w *W, input json.RawMessage) (json.RawMessage, error) {
 			in, err := decode[I](input)

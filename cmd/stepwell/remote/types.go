@@ -20,6 +20,8 @@ func (f *failure) String() string {
 	switch {
 	case f == nil:
 		return ""
+	case strings.HasPrefix(f.Message, f.Code+": "):
+		return f.Message
 	case f.Code != "" && f.Message != "":
 		return f.Code + ": " + f.Message
 	default:
