@@ -62,7 +62,7 @@ func Build(id string) AppOption { return func(a *App) { a.build = id } }
 // NewApp returns an app without workflows.
 func NewApp(name string, options ...AppOption) *App {
 	a := &App{
-		name: name, logger: slog.Default(), now: time.Now,
+		name: name, logger: slog.Default(), now: time.Now, //nolint:forbidigo // unless the option Clock says otherwise
 		workflows: map[string]Definition{}, steps: map[string]Definition{}, calls: newCalls(), serving: newServing(),
 	}
 	for _, set := range options {
@@ -169,8 +169,9 @@ func lossy(t reflect.Type, seen map[reflect.Type]bool) string {
 		return cmp.Or(lossyKey(t.Key()), lossy(t.Elem(), seen))
 	case reflect.Struct:
 		return lossyStruct(t, seen)
+	default:
+		return ""
 	}
-	return ""
 }
 
 // lossyKey returns why a type cannot be the key of a map; empty if it can.
@@ -265,7 +266,8 @@ func (a *App) Announce(ctx context.Context, c *Client, url string) error {
 	}
 	about := a.describe()
 	if about.Build == "" {
-		return errors.New("the program does not know its revision: build it in its repository, or give NewApp the option Build")
+		return errors.New("the program does not know its revision: build it in its repository, or give NewApp the option " +
+			"Build")
 	}
 	d := deployment{url, about.Build, []string{}, map[string]workflowSchemas{}}
 	for _, w := range about.Workflows {

@@ -123,8 +123,8 @@ func (s *inlineStep) execute(ctx context.Context, fn func(context.Context) (json
 // codeCrashed is the code of an inline step whose attempts have ended the process.
 const codeCrashed = "crashed"
 
-// clockError is by how much the clocks of the server and of this process may differ. The server's call when the time of a
-// step has come would otherwise seem to be too early.
+// clockError is by how much the clocks of the server and of this process may differ. The server's call when the time of
+// a step has come would otherwise seem to be too early.
 const clockError = 15 * time.Second
 
 // ready says whether an inline operation can begin. If an earlier call has failed, perhaps because this operation has
@@ -233,14 +233,14 @@ type TurnInfo struct {
 	Warm   bool
 }
 
-// InterceptSteps wraps each attempt of a step. The function must call next once, and return its error or another one; it
-// can add to the context. The first of several is the outermost.
+// InterceptSteps wraps each attempt of a step. The function must call next once, and return its error or another one;
+// it can add to the context. The first of several is the outermost.
 func InterceptSteps(fn func(ctx context.Context, s StepInfo, next func(context.Context) error) error) AppOption {
 	return func(a *App) { a.serving.aroundSteps = append(a.serving.aroundSteps, fn) }
 }
 
-// InterceptTurns wraps each call of a workflow, as [InterceptSteps] does with steps. An error holds the run. What it adds
-// to the context, the workflow does not see, but its inline steps do.
+// InterceptTurns wraps each call of a workflow, as [InterceptSteps] does with steps. An error holds the run. What it
+// adds to the context, the workflow does not see, but its inline steps do.
 func InterceptTurns(fn func(ctx context.Context, t TurnInfo, next func(context.Context) error) error) AppOption {
 	return func(a *App) { a.serving.aroundTurns = append(a.serving.aroundTurns, fn) }
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// ErrCancelled is the error of waits in a part of a workflow that was cancelled: the whole run by a request from outside,
-// or the function given to [Within], [Go] or [Map] by the workflow itself. Nothing new can be begun in that part, except
-// with [W.Detached].
+// ErrCancelled is the error of waits in a part of a workflow that was cancelled: the whole run by a request from
+// outside, or the function given to [Within], [Go] or [Map] by the workflow itself. Nothing new can be begun in that
+// part, except with [W.Detached].
 var ErrCancelled = errors.New("it was cancelled")
 
 // codeCancelled is the code of what was cancelled before it ended.
@@ -62,7 +62,7 @@ func (s *cancelScope) cancel(reason string) {
 	s.err = fmt.Errorf("%w: %s", ErrCancelled, reason)
 	for _, op := range s.begun {
 		if !s.run || op.Kind != engine.KindHook {
-			s.turn.cancel(op, reason, "")
+			s.turn.cancel(op, reason)
 		}
 	}
 	for _, inner := range s.inner {
@@ -79,7 +79,7 @@ type cancelCommand struct {
 }
 
 // cancel cancels an operation that has not ended.
-func (t *turn) cancel(op *engine.Operation, reason, grace string) {
+func (t *turn) cancel(op *engine.Operation, reason string) {
 	if ended(op) {
 		return
 	}
@@ -92,11 +92,14 @@ func (t *turn) cancel(op *engine.Operation, reason, grace string) {
 		if !op.IsRemote() {
 			return
 		}
-		t.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{"cancelStep", op.ID, oneLine(reason), grace})
+		t.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{
+			Type: "cancelStep", ID: op.ID, Reason: oneLine(reason),
+		})
 	case engine.KindWait:
 		t.request(engine.KindCancelWait, op, "cancelWait", cancelCommand{Type: "cancelWait", ID: op.ID})
 	case engine.KindHook:
 		t.request(engine.KindCloseHook, op, "", map[string]string{"type": "closeHook", "id": op.ID})
+	default: // it needs no command
 	}
 }
 
@@ -196,9 +199,9 @@ func (c *Cancellation) Reason() string {
 	return c.t.cancelled.Data.Reason
 }
 
-// Cancelled returns the request to cancel the run. Once there is one, all waits return [ErrCancelled], except those with
-// a handle of [W.Detached]. A workflow that then returns an error that is [ErrCancelled] ends as cancelled. The server
-// forces that after the grace of the request.
+// Cancelled returns the request to cancel the run. Once there is one, all waits return [ErrCancelled], except those
+// with a handle of [W.Detached]. A workflow that then returns an error that is [ErrCancelled] ends as cancelled. The
+// server forces that after the grace of the request.
 func (w *W) Cancelled() *Cancellation {
 	w.co.Check()
 	return &Cancellation{w.turn}

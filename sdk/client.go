@@ -393,8 +393,8 @@ func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...
 	return c.sendSignal(ctx, k.name, data, options)
 }
 
-// Send sends a message to the run's inbox. A run without this inbox is an [*APIError] with the code inbox_not_found, and
-// one that has ended one with the code run_ended.
+// Send sends a message to the run's inbox. A run without this inbox is an [*APIError] with the code inbox_not_found,
+// and one that has ended one with the code run_ended.
 func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, message T, options ...SendOption) error {
 	return c.sendMessage(ctx, runID, k.name, message, options)
 }

@@ -42,7 +42,7 @@ func withCode(code, message string) string {
 
 // Is reports whether the target is an [ErrorKind] with the failure's code.
 func (f *failure) Is(target error) bool {
-	k, ok := target.(interface{ kind() string }) //nolint:errorlint // the target itself is a kind, not what it wraps
+	k, ok := target.(interface{ kind() string })
 	return ok && k.kind() == f.Code
 }
 
@@ -190,9 +190,9 @@ func HasCode(err error, code string) bool {
 	return false
 }
 
-// ErrorKind is a kind of errors that carry details of one type through the log: from a step to its workflow, from a child
-// to its parent, and from a run to those who wait for it. It is itself an error, so that errors.Is(err, kind) reports
-// whether err is of the kind.
+// ErrorKind is a kind of errors that carry details of one type through the log: from a step to its workflow, from a
+// child to its parent, and from a run to those who wait for it. It is itself an error, so that errors.Is(err, kind)
+// reports whether err is of the kind.
 type ErrorKind[T any] struct{ code string }
 
 // NewErrorKind returns the kind of errors with this code. An error that the server makes, such as that of a step whose
@@ -260,7 +260,8 @@ func newPanicError(value any) error {
 
 func panicFailure(value any, stack []byte) failure {
 	details, _ := json.Marshal(map[string]string{"stack": string(stack[:min(len(stack), longestStack)])}) // a text
-	return failure{Message: fmt.Sprintf("panic: %v%s", value, panicPlace(string(stack))), Code: codePanic, Details: details}
+	message := fmt.Sprintf("panic: %v%s", value, panicPlace(string(stack)))
+	return failure{Message: message, Code: codePanic, Details: details}
 }
 
 // panicPlace returns the line of code that panicked, in brackets; empty if the stack does not show it.

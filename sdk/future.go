@@ -44,8 +44,8 @@ func failed[T any](err error) *Future[T] {
 	return &Future[T]{done: func() bool { return true }, get: func() (T, error) { return *new(T), err }}
 }
 
-// Await waits for the result. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled]; but a
-// coroutine that is cancelled too is waited for, since it may have something to clean up.
+// Await waits for the result. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled]; but
+// a coroutine that is cancelled too is waited for, since it may have something to clean up.
 func (f *Future[T]) Await(w *W) (T, error) {
 	w.co.Await(f.awaited(w))
 	if !f.done() {
@@ -71,8 +71,8 @@ func (f *Future[T]) AwaitWithin(w *W, d time.Duration) (T, error) {
 	return v, err
 }
 
-// Cancel cancels what has begun, if it has not ended. The result is then an error that is [ErrCancelled], except that of
-// a coroutine: its waits return that error, and its result is what it returns.
+// Cancel cancels what has begun, if it has not ended. The result is then an error that is [ErrCancelled], except that
+// of a coroutine: its waits return that error, and its result is what it returns.
 func (f *Future[T]) Cancel(w *W, reason string) {
 	w.co.Check()
 	f.abandon(reason)
@@ -120,8 +120,8 @@ func Both[A, B any](w *W, a *Future[A], b *Future[B]) (A, B, error) {
 }
 
 // First waits until one of several is there, and returns the one that the log has first. If some are there already, it
-// is the first of them in the list. The others are cancelled, except hooks and those of [Keep]. First returns nil if the
-// handle's part of the workflow is cancelled first.
+// is the first of them in the list. The others are cancelled, except hooks and those of [Keep]. First returns nil if
+// the handle's part of the workflow is cancelled first.
 func First(w *W, of ...Awaitable) Awaitable {
 	i := w.first(of)
 	if i < 0 {
@@ -188,8 +188,8 @@ func Limit(n int) MapOption { return func(o *mapOptions) { o.limit = n } }
 func CollectErrors() MapOption { return func(o *mapOptions) { o.collect = true } }
 
 // Map runs fn for each item, in parallel, and returns the results in the order of the items. At the first error it
-// cancels the others, waits until their functions have returned, and returns that error. IDs of what fn asks for contain
-// the item's index.
+// cancels the others, waits until their functions have returned, and returns that error. IDs of what fn asks for
+// contain the item's index.
 func Map[T, R any](w *W, items []T, fn func(*W, T) (R, error), options ...MapOption) ([]R, error) {
 	index := make([]string, len(items))
 	for i := range items {
@@ -198,8 +198,8 @@ func Map[T, R any](w *W, items []T, fn func(*W, T) (R, error), options ...MapOpt
 	return mapNamed(w, items, index, fn, options)
 }
 
-// MapBy is [Map] with IDs that contain the item's key instead of its index. So items can be inserted and reordered while
-// runs are in progress. Keys must be unique.
+// MapBy is [Map] with IDs that contain the item's key instead of its index. So items can be inserted and reordered
+// while runs are in progress. Keys must be unique.
 func MapBy[T, R any](
 	w *W, items []T, key func(T) string, fn func(*W, T) (R, error), options ...MapOption,
 ) ([]R, error) {
@@ -337,15 +337,15 @@ func Within[T any](w *W, d time.Duration, fn func(*W) (T, error)) (T, error) {
 	return Go(w, "within", fn).AwaitWithin(w, d)
 }
 
-// Scope returns a handle whose IDs contain the name, for loops: an iteration that is named by its key keeps its IDs when
-// others are inserted before it.
+// Scope returns a handle whose IDs contain the name, for loops: an iteration that is named by its key keeps its IDs
+// when others are inserted before it.
 func (w *W) Scope(name string) *W {
 	w.co.Check()
 	return w.with(w.co.In(name))
 }
 
-// Value returns what fn made when the workflow came here for the first time, such as a secret token. It is recorded, and
-// on disk before the next step begins. Fn must not fail, and does no I/O.
+// Value returns what fn made when the workflow came here for the first time, such as a secret token. It is recorded,
+// and on disk before the next step begins. Fn must not fail, and does no I/O.
 func Value[T any](w *W, name string, fn func() T) T {
 	v, err := Do(w.Detached(), name, func(context.Context) (T, error) { return fn(), nil }, durable)
 	if err != nil {
@@ -355,8 +355,8 @@ func Value[T any](w *W, name string, fn func() T) T {
 }
 
 // Patched reports whether new code is to be used here: true if the workflow comes here for the first time, and when it
-// repeats what it did after that; false if this run has passed here before the patch existed. Each scope decides anew, so
-// that a long loop takes new code at its next iteration.
+// repeats what it did after that; false if this run has passed here before the patch existed. Each scope decides anew,
+// so that a long loop takes new code at its next iteration.
 func (w *W) Patched(id string) bool {
 	w.co.Check()
 	id = w.co.Scope.ID("patch:" + id)

@@ -38,8 +38,8 @@ type openHook struct {
 	At       string          `json:"at,omitempty"`
 }
 
-// Token sets the token under which the hook can be resumed. By default it is random and cannot be guessed. Whoever knows
-// it can resume the hook.
+// Token sets the token under which the hook can be resumed. By default it is random and cannot be guessed. Whoever
+// knows it can resume the hook.
 func Token(token string) HookOption { return func(c *openHook) { c.Token = token } }
 
 // Metadata sets what lists of hooks show, such as a question. It must encode as JSON.
@@ -138,7 +138,7 @@ func (h *Hook[T]) takeEvent() (v T, e engine.Event, err error) {
 // Close closes the hook. Later payloads are refused.
 func (h *Hook[T]) Close(w *W) {
 	w.co.Check()
-	w.turn.cancel(h.op, "", "")
+	w.turn.cancel(h.op, "")
 }
 
 // ApprovalKind is the definition of questions to people.
@@ -220,8 +220,8 @@ func Verify(scheme Scheme, secret string) WebhookOption {
 	return func(c *openHook) { c.Webhook.Verify, c.Webhook.Secret = scheme, secret }
 }
 
-// RespondWithin makes senders wait for [Request.Respond], but not longer than d, which is at most a minute. Then they get
-// status 202.
+// RespondWithin makes senders wait for [Request.Respond], but not longer than d, which is at most a minute. Then they
+// get status 202.
 func RespondWithin(d time.Duration) WebhookOption {
 	return func(c *openHook) { c.Webhook.Respond = d.String() }
 }

@@ -84,7 +84,8 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 	d, ok := a.workflows[c.Run.Workflow]
 	if !ok {
 		return answer{}, &failure{
-			Message: fmt.Sprintf("app %s has no workflow %q: register it with Bind", a.name, c.Run.Workflow), Code: "unknown_workflow",
+			Message: fmt.Sprintf("app %s has no workflow %q: register it with Bind", a.name, c.Run.Workflow),
+			Code:    "unknown_workflow",
 		}
 	}
 	missing := slices.DeleteFunc(slices.Clone(required), func(feature string) bool {
@@ -260,8 +261,8 @@ func (t *turn) ending(output json.RawMessage, err error) any {
 	return map[string]any{"type": "complete", "output": output}
 }
 
-// KeepRuns limits what stays in memory between the calls of runs: the number of runs, their size in bytes together, and for
-// how long a run is kept after a call. A call of a run that is kept brings only new events, and does not repeat the
+// KeepRuns limits what stays in memory between the calls of runs: the number of runs, their size in bytes together, and
+// for how long a run is kept after a call. A call of a run that is kept brings only new events, and does not repeat the
 // workflow from its beginning. By default, 1,000 runs of 64 MiB are kept for a minute; no runs keep nothing.
 func KeepRuns(runs, bytes int, age time.Duration) AppOption {
 	return func(a *App) { a.serving.kept.runs, a.serving.kept.bytes, a.serving.kept.age = runs, bytes, age }

@@ -172,7 +172,8 @@ func (a *App) announceFromEnv(ctx context.Context, url string) error {
 	return a.Announce(ctx, c, url)
 }
 
-// stop closes the listener at once, so that the server finds another process. It waits for calls as [App.Shutdown] does.
+// stop closes the listener at once, so that the server finds another process. It waits for calls as [App.Shutdown]
+// does.
 func (a *App) stop(ctx context.Context, s *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptsFinish+lastAnswers)
 	defer cancel()
@@ -222,8 +223,8 @@ func (a *App) mainReplay(ctx context.Context, args []string) error {
 	return a.replayRuns(ctx, args, os.Stdout)
 }
 
-// replayRuns replays runs of a server with the app's code, prints a table by workflow, and fails if one of them does not
-// replay. Nothing is executed or written. The arguments are its flags.
+// replayRuns replays runs of a server with the app's code, prints a table by workflow, and fails if one of them does
+// not replay. Nothing is executed or written. The arguments are its flags.
 func (a *App) replayRuns(ctx context.Context, args []string, out io.Writer) error {
 	var s replaySource
 	config := ClientFromEnv() // with a key of role read; it is no flag, since all users of a machine see flags
@@ -274,7 +275,7 @@ type replayed struct {
 }
 
 func (a *App) replayWorkflow(ctx context.Context, s replaySource, workflow string) (r replayed, err error) {
-	f := Filter{Workflow: workflow, Status: RunStatus(s.status), CreatedAfter: time.Now().Add(-s.since).UTC()}
+	f := Filter{Workflow: workflow, Status: RunStatus(s.status), CreatedAfter: a.now().Add(-s.since).UTC()}
 	query := f.query()
 	query.Set("limit", strconv.Itoa(min(max(s.sample, 1), 100)))
 	for run, err := range pages[json.RawMessage](ctx, s.client, api.Path("runs"), query) {

@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// SignalKind is the definition of signals with data of type T. A signal reports an event outside, such as order.paid, to
-// all runs that wait for it.
+// SignalKind is the definition of signals with data of type T. A signal reports an event outside, such as order.paid,
+// to all runs that wait for it.
 type SignalKind[T any] struct{ name string }
 
 // NewSignal returns the definition of signals with this name.
@@ -45,9 +45,9 @@ type signalSpec struct {
 //
 //	Where("data.order == %s && data.amount > %d", order.ID, 100)
 //
-// The verbs stand for the arguments: %s for a text, %d for an int or int64, %f for a float64, %t for a bool. Each argument
-// becomes one literal, whatever it contains. For CEL's operator % write %%. A format that does not fit its arguments is a
-// panic, as is a verb inside quotes. All conditions of several Where must be true.
+// The verbs stand for the arguments: %s for a text, %d for an int or int64, %f for a float64, %t for a bool. Each
+// argument becomes one literal, whatever it contains. For CEL's operator % write %%. A format that does not fit its
+// arguments is a panic, as is a verb inside quotes. All conditions of several Where must be true.
 func Where(format string, args ...any) SignalOption {
 	condition, err := quoteCondition(format, args)
 	if err != nil {
@@ -61,7 +61,8 @@ func Where(format string, args ...any) SignalOption {
 	}
 }
 
-// LookBack also receives signals that were sent up to d before the workflow began to wait, if their sender has kept them.
+// LookBack also receives signals that were sent up to d before the workflow began to wait, if their sender has kept
+// them.
 func LookBack(d time.Duration) SignalOption { return func(s *signalSpec) { s.LookBack = d.String() } }
 
 // Subscribe opens a hook that receives signals until it is closed.
@@ -82,11 +83,11 @@ func (k *SignalKind[T]) Wait(w *W, options ...SignalOption) *Future[Received[T]]
 		get: func() (Received[T], error) {
 			if h.ready() && h.op.Taken == 0 {
 				v, err = h.take(w)
-				turn.cancel(h.op, "", "")
+				turn.cancel(h.op, "")
 			}
 			return v, err
 		},
-		stop: func(reason string) { turn.cancel(h.op, reason, "") },
+		stop: func(reason string) { turn.cancel(h.op, reason) },
 		op:   h.op,
 	}
 }
@@ -228,8 +229,8 @@ func celString(text string) string {
 	return b.String()
 }
 
-// InboxKind is the definition of an inbox with messages of type T. It is opened with the run, so that no message is lost
-// that is sent after the start. Messages come in their order, and one with the ID of an earlier one is ignored.
+// InboxKind is the definition of an inbox with messages of type T. It is opened with the run, so that no message is
+// lost that is sent after the start. Messages come in their order, and one with the ID of an earlier one is ignored.
 type InboxKind[T any] struct{ name string }
 
 // NewInbox returns the definition of an inbox. Workflows have it that are declared with [WithInbox].
@@ -258,8 +259,8 @@ func (k *InboxKind[T]) NextWithin(w *W, d time.Duration) (T, error) {
 	return k.Messages(w).ReceiveWithin(w, d)
 }
 
-// Serve calls fn with one message after the other, until it returns an error, which Serve returns. While fn runs, further
-// messages wait in the log. A message that does not decode ends it with the code undecodable.
+// Serve calls fn with one message after the other, until it returns an error, which Serve returns. While fn runs,
+// further messages wait in the log. A message that does not decode ends it with the code undecodable.
 func (k *InboxKind[T]) Serve(w *W, fn func(*W, T) error) error {
 	messages := k.Messages(w)
 	for {

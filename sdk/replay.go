@@ -167,11 +167,13 @@ func (r *replay) compareEnd(w *answerWriter, effects *noEffects) error {
 	}
 	last := len(answer.Commands) - 1
 	if last < 0 || answer.Commands[last].Type != "complete" {
-		return &failure{Code: codeDiverged, Message: fmt.Sprintf("the run has completed, but the code answers %s", w.body.Bytes())}
+		return &failure{
+			Code: codeDiverged, Message: fmt.Sprintf("the run has completed, but the code answers %s", w.body.Bytes()),
+		}
 	}
 	if got := answer.Commands[last].Output; !r.log.Redacted && !equalJSON(got, r.end.Payload) {
-		return &failure{Code: codeDiverged, Message: fmt.Sprintf("the run has completed with %s, but the code completes it with %s",
-			r.end.Payload, got)}
+		return &failure{Code: codeDiverged, Message: fmt.Sprintf(
+			"the run has completed with %s, but the code completes it with %s", r.end.Payload, got)}
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (e *RunFailedError) Unwrap() error { return &failure{e.Message, e.Code, e.D
 
 // Is reports whether the target is the kind of errors with which the run failed.
 func (e *RunFailedError) Is(target error) bool {
-	kind, ok := target.(interface{ kindOf(code string) bool }) //nolint:errorlint // the target, not a tree
+	kind, ok := target.(interface{ kindOf(code string) bool })
 	return ok && kind.kindOf(e.Code)
 }
 

@@ -54,9 +54,9 @@ func (s *Saga) Add(name string, undo func(*W) error) {
 // Forget forgets all compensations, when what was done is to stay.
 func (s *Saga) Forget() { s.entries = nil }
 
-// OnError runs the compensations if *err is not nil, and joins their errors to it as a [*CompensationError]. It is to be
-// deferred itself, with the address of the workflow's named error. While the workflow only waits, it does nothing, nor
-// after a panic or an error of [Hold], since the run has not failed then.
+// OnError runs the compensations if *err is not nil, and joins their errors to it as a [*CompensationError]. It is to
+// be deferred itself, with the address of the workflow's named error. While the workflow only waits, it does nothing,
+// nor after a panic or an error of [Hold], since the run has not failed then.
 func (s *Saga) OnError(err *error) {
 	if s.w.co.Ending() {
 		return
@@ -98,8 +98,8 @@ func (s *Saga) Compensate() error {
 	return &CompensationError{errs}
 }
 
-// OnEnd calls fn when the workflow's function has returned, with its error, before the run ends. Functions are called in
-// reverse order. Unlike deferred functions, they are not called when the workflow only waits.
+// OnEnd calls fn when the workflow's function has returned, with its error, before the run ends. Functions are called
+// in reverse order. Unlike deferred functions, they are not called when the workflow only waits.
 func (w *W) OnEnd(fn func(w *W, err error)) {
 	w.co.Check()
 	w.turn.onEnd = append(w.turn.onEnd, fn)

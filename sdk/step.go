@@ -17,8 +17,8 @@ type Step[I, O any] struct {
 	fn      func(context.Context, I) (O, error) // of NewStep; nil otherwise
 }
 
-// DeclareStep returns the definition of a step. [Step.Bind] gives it a function; a step that another deployment executes
-// needs none.
+// DeclareStep returns the definition of a step. [Step.Bind] gives it a function; a step that another deployment
+// executes needs none.
 func DeclareStep[I, O any](name string, options ...StepOption) *Step[I, O] {
 	return &Step[I, O]{name: name, options: options}
 }
@@ -98,8 +98,8 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 	return f
 }
 
-// inlineFirst reports whether the first attempt of a step is made in this call. A step that may have ended the process in
-// an earlier call is not made again here, but counted by the server.
+// inlineFirst reports whether the first attempt of a step is made in this call. A step that may have ended the process
+// in an earlier call is not made again here, but counted by the server.
 func (t *turn) inlineFirst(o stepOptions) bool {
 	return !o.remote && o.deployment == "" && t.attempt <= 1 && t.offers("firstAttempt") && t.left() >= o.inlineTime()
 }
@@ -164,7 +164,7 @@ func newRunStep(op *engine.Operation, o stepOptions) runStep {
 func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
 	return &Future[T]{
 		op:   op,
-		stop: func(reason string) { t.cancel(op, reason, "") },
+		stop: func(reason string) { t.cancel(op, reason) },
 		done: func() bool { return op.Done() || op.Cancelled },
 		get: func() (T, error) {
 			if len(op.Received) == 0 {
@@ -229,8 +229,8 @@ func ID(id string) StepOption { return func(o *stepOptions) { o.id = id } }
 // Attempts sets how often a step is tried; 5 by default.
 func Attempts(n int) StepOption { return func(o *stepOptions) { o.retry.MaxAttempts = n } }
 
-// Backoff sets the pause after the first failed attempt, which doubles with each further one up to the longest. By default
-// they are a second and five minutes.
+// Backoff sets the pause after the first failed attempt, which doubles with each further one up to the longest. By
+// default they are a second and five minutes.
 func Backoff(first, longest time.Duration) StepOption {
 	return func(o *stepOptions) {
 		o.first, o.longest = first, longest

@@ -11,8 +11,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// Key is the definition of a value in the store of each run: state that belongs to the run and can be read from outside.
-// A run has at most 256 keys of up to 256 characters, and each value is at most 1 MiB of JSON.
+// Key is the definition of a value in the store of each run: state that belongs to the run and can be read from
+// outside. A run has at most 256 keys of up to 256 characters, and each value is at most 1 MiB of JSON.
 type Key[T any] struct{ name string }
 
 // NewKey returns the definition of a value with this key.

@@ -18,7 +18,7 @@ type Timer struct {
 }
 
 func (t *Timer) ready() bool           { return t.op.Done() }
-func (t *Timer) abandon(reason string) { t.turn.cancel(t.op, reason, "") }
+func (t *Timer) abandon(reason string) { t.turn.cancel(t.op, reason) }
 func (t *Timer) wasCancelled() bool    { return false }
 
 // Cancel cancels the timer: it never ends.
@@ -62,7 +62,8 @@ func (w *W) Sleep(d time.Duration) error { return w.await(w.Timer(d).ready) }
 // SleepUntil waits until the time, as [W.Sleep] does.
 func (w *W) SleepUntil(t time.Time) error { return w.await(w.TimerAt(t).ready) }
 
-// Now returns the time of the last event that the workflow has seen. It is the same in each replay, and never goes back.
+// Now returns the time of the last event that the workflow has seen. It is the same in each replay, and never goes
+// back.
 func (w *W) Now() time.Time {
 	w.co.Check()
 	return w.turn.engine.Now()

@@ -15,8 +15,8 @@ import (
 // None is the input or output of what has none.
 type None struct{}
 
-// Workflow is the definition of a workflow with input I and output O. Those who start runs and those who execute them use
-// the same definition.
+// Workflow is the definition of a workflow with input I and output O. Those who start runs and those who execute them
+// use the same definition.
 type Workflow[I, O any] struct {
 	name    string
 	options workflowOptions
@@ -273,8 +273,8 @@ func ChildAttribute(key, value string) ChildOption {
 	}
 }
 
-// ChildTimeout limits the time of the child. When it is over, the child is asked to cancel, and forced after the grace; 0
-// forces at once.
+// ChildTimeout limits the time of the child. When it is over, the child is asked to cancel, and forced after the grace;
+// 0 forces at once.
 func ChildTimeout(d, grace time.Duration) ChildOption {
 	return func(c *startChild) {
 		c.Timeout = d.String()
@@ -317,8 +317,8 @@ func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 	return &Child[O]{resultOf[O](w.turn, op), w.turn}
 }
 
-// Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. Unlike [Future.Cancel], the
-// result is still the child's: wait for it to know how the child has ended.
+// Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. Unlike [Future.Cancel],
+// the result is still the child's: wait for it to know how the child has ended.
 func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
 	w.co.Check()
 	if c.op == nil || c.done() {

@@ -1,5 +1,5 @@
-// Package inbox defines inboxes. An inbox is a hook of a run that is opened with the run, so that nothing sent after the
-// start is lost. Its messages are in the log, in their order, and each message ID counts once.
+// Package inbox defines inboxes. An inbox is a hook of a run that is opened with the run, so that nothing sent after
+// the start is lost. Its messages are in the log, in their order, and each message ID counts once.
 //
 // It imports package entities.
 package inbox
@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// MaxInboxes is the most inboxes with which a run starts, and MaxMessages the most messages.
-	MaxInboxes  = 16
+	// MaxInboxes is the most inboxes with which a run starts.
+	MaxInboxes = 16
+	// MaxMessages is the most messages with which a run starts.
 	MaxMessages = 100
 	// maxID is the most bytes of a message ID.
 	maxID = 256

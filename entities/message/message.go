@@ -73,7 +73,8 @@ type Message struct {
 type Held struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Since is the time of the first failure since the last invocation that succeeded, and Attempts the number of failures.
+	// Since is the time of the first failure since the last invocation that succeeded, and Attempts the number of
+	// failures.
 	Since    time.Time `json:"-"`
 	Attempts int       `json:"-"`
 }

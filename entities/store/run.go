@@ -173,9 +173,9 @@ func updateRun(r *entities.Run) pg.Write {
 }
 
 // WriteRun sets the write of the run's row that the conditional statement depends on: it turns before into after. It
-// applies only if the run's log is as long as before's, the run awaits the same, which the log does not say, and no other
-// transaction has locked the run. A nil before means that the run is created; the write then applies only if no run has
-// the ID.
+// applies only if the run's log is as long as before's, the run awaits the same, which the log does not say, and no
+// other transaction has locked the run. A nil before means that the run is created; the write then applies only if no
+// run has the ID.
 func WriteRun(c *pg.Conditional, before, after *entities.Run) {
 	if before == nil {
 		w := insertRun(after)

@@ -98,7 +98,8 @@ func Values(ctx context.Context, q pg.Querier, runID entities.RunID, most int) (
 
 // SizeOfValues returns how many bytes the values of a run's store have together.
 func SizeOfValues(ctx context.Context, q pg.Querier, runID entities.RunID) (int64, error) {
-	rows, err := q.Query(ctx, `SELECT coalesce(sum(octet_length(value)), 0)::bigint FROM run_store WHERE run_id = $1`, runID)
+	rows, err := q.Query(ctx,
+		`SELECT coalesce(sum(octet_length(value)), 0)::bigint FROM run_store WHERE run_id = $1`, runID)
 	if err != nil {
 		return 0, fmt.Errorf("measure store of %s: %w", runID, err)
 	}

@@ -21,7 +21,8 @@ const (
 	maxCancelIDs = 100
 )
 
-// cancelRun cancels a run, or asks it to cancel if there is a grace. Cancelling it again answers with the run unchanged.
+// cancelRun cancels a run, or asks it to cancel if there is a grace. Cancelling it again answers with the run
+// unchanged.
 func (s *Server) cancelRun(c echo.Context) error {
 	var body struct {
 		Reason string `json:"reason"`

@@ -24,7 +24,9 @@ type deploymentJSON struct {
 }
 
 func newDeploymentJSON(d queue.Deployment) deploymentJSON {
-	return deploymentJSON{d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.OpenRuns, timestamp(d.CreatedAt), timestamp(d.UpdatedAt)}
+	return deploymentJSON{
+		d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.OpenRuns, timestamp(d.CreatedAt), timestamp(d.UpdatedAt),
+	}
 }
 
 func (s *Server) listDeployments(c echo.Context) error {

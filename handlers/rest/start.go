@@ -274,8 +274,8 @@ func (s *Server) answerStarted(r *request, run entities.Run, created bool) error
 	return s.answerRun(r, http.StatusCreated, run)
 }
 
-// start starts a run on a deployment, and appends the other events to it. It looks for a run of an earlier, identical request first, because the deployment
-// may be gone by now.
+// start starts a run on a deployment, and appends the other events to it. It looks for a run of an earlier, identical
+// request first, because the deployment may be gone by now.
 func (s *Server) start(
 	r *request, project entities.Project, event eventlog.Request, deployment string, then ...eventlog.Request,
 ) (entities.Run, bool, error) {

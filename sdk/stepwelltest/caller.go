@@ -164,7 +164,8 @@ func (i *inline) Execute(ctx context.Context, op *engine.Operation) (engine.Resu
 	r := op.Execute(ctx)
 	i.c.happened(i.runID, op.ID, op.Name, op.Input)
 	i.done = append(i.done, executed{op.ID, r})
-	if i.c.faults.crash("the process died after inline step %s of run %s, before its result was recorded", op.ID, i.runID) {
+	const what = "the process died after inline step %s of run %s, before its result was recorded"
+	if i.c.faults.crash(what, op.ID, i.runID) {
 		i.died = true
 		return engine.Result{}, errDied
 	}
@@ -176,7 +177,9 @@ type repeated struct{ of []executed }
 
 // Next implements engine.Inline.
 func (r *repeated) Next(running []*engine.Operation) int {
-	return max(0, slices.IndexFunc(running, func(op *engine.Operation) bool { return len(r.of) > 0 && op.ID == r.of[0].id }))
+	return max(0, slices.IndexFunc(running, func(op *engine.Operation) bool {
+		return len(r.of) > 0 && op.ID == r.of[0].id
+	}))
 }
 
 // Execute implements engine.Inline.

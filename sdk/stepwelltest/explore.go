@@ -103,7 +103,9 @@ func EveryOrder(t testing.TB, scenario Scenario, options ...ExploreOption) {
 	var expected *outcome
 	path := &choices{}
 	for n := 1; ; n++ {
-		got, outcome := execute(t, scenario, func(e *Env) { e.server.Choose, e.caller.chooseInline = path.choose, path.choose })
+		got, outcome := execute(t, scenario, func(e *Env) {
+			e.server.Choose, e.caller.chooseInline = path.choose, path.choose
+		})
 		if expected == nil {
 			expected = outcome
 		}
@@ -221,7 +223,8 @@ func (o *outcome) differences(expected *outcome) []string {
 			differences = append(differences, fmt.Sprintf("step %s of run %s was executed, which it is not without the crash:"+
 				" its idempotency key is another one", got.ID, got.RunID))
 		case got != want:
-			differences = append(differences, fmt.Sprintf("step %s of run %s was executed as %s(%s), without the crash as %s(%s)",
+			differences = append(differences, fmt.Sprintf(
+				"step %s of run %s was executed as %s(%s), without the crash as %s(%s)",
 				got.ID, got.RunID, got.Name, got.Input, want.Name, want.Input))
 		}
 	}

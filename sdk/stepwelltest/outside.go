@@ -10,8 +10,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/memserver"
 )
 
-// Send sends a message to the inbox of the run with the ID. A message whose ID the inbox has received is ignored, unless
-// it is empty.
+// Send sends a message to the inbox of the run with the ID. A message whose ID the inbox has received is ignored,
+// unless it is empty.
 func Send[T any](e *Env, inbox *stepwell.InboxKind[T], runID string, message T, id string) {
 	e.tb.Helper()
 	if err := e.server.Send(e.run(runID), inbox.Name(), id, e.encode(message)); err != nil {

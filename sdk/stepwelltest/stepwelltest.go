@@ -7,11 +7,11 @@
 //	receipt, err := run.Result()
 //
 // Each invocation replays its workflow from the start, and each call of a workflow is made twice with the same log. A
-// workflow that is not deterministic therefore fails in its first test. Steps are not doubled: inline steps execute once,
-// one at a time, in the order in which the workflow asked for them.
+// workflow that is not deterministic therefore fails in its first test. Steps are not doubled: inline steps execute
+// once, one at a time, in the order in which the workflow asked for them.
 //
-// [EveryCrash] repeats a test with a crash at each place where there can be one, and [EveryOrder] with each order in which
-// results and messages can come.
+// [EveryCrash] repeats a test with a crash at each place where there can be one, and [EveryOrder] with each order in
+// which results and messages can come.
 package stepwelltest
 
 import (
@@ -113,8 +113,9 @@ func Start[I, O any](e *Env, workflow *stepwell.Workflow[I, O], input I) *Run[O]
 // ErrRunning is the error of a run that has not ended.
 var ErrRunning = errors.New("the run has not ended")
 
-// Result returns the output of the run, or its error, in which [stepwell.HasCode] and [stepwell.ErrorKind.Find] find codes
-// and details. If the run has not ended, the error is [ErrRunning], with the reason why its last invocation failed.
+// Result returns the output of the run, or its error, in which [stepwell.HasCode] and [stepwell.ErrorKind.Find] find
+// codes and details. If the run has not ended, the error is [ErrRunning], with the reason why its last invocation
+// failed.
 func (r *Run[O]) Result() (output O, err error) {
 	switch r.run.Status {
 	case "completed":

@@ -187,7 +187,8 @@ func (c *checker) isWorkflow(signature *ast.FuncType) bool {
 
 // isStep reports whether the first parameter of a function is a context.Context.
 func (c *checker) isStep(signature *ast.FuncType) bool {
-	return len(signature.Params.List) > 0 && isNamed(c.TypesInfo.TypeOf(signature.Params.List[0].Type), "context", "Context")
+	parameters := signature.Params.List
+	return len(parameters) > 0 && isNamed(c.TypesInfo.TypeOf(parameters[0].Type), "context", "Context")
 }
 
 // isW reports whether a type is *stepwell.W.

@@ -8,8 +8,8 @@ import (
 
 // declares are the functions of the SDK whose type arguments are kept in the log.
 var declares = []string{
-	"DeclareWorkflow", "DeclareStep", "NewWorkflow", "NewStep", "NewHook", "NewSignal", "NewInbox", "NewKey", "NewErrorKind",
-	"Do", "DoGo", "Value",
+	"DeclareWorkflow", "DeclareStep", "NewWorkflow", "NewStep", "NewHook", "NewSignal", "NewInbox", "NewKey",
+	"NewErrorKind", "Do", "DoGo", "Value",
 }
 
 // dataTypes reports types of inputs, outputs and payloads that JSON does not keep (SW011).

@@ -26,8 +26,8 @@ type helper struct {
 	calls []*types.Func // of the same package
 }
 
-// findHelpers finds out which functions of the package break rules, by themselves or by what they call, and keeps that as
-// facts.
+// findHelpers finds out which functions of the package break rules, by themselves or by what they call, and keeps that
+// as facts.
 func (c *checker) findHelpers() {
 	var order []*helper
 	for _, file := range c.Files {

@@ -65,9 +65,13 @@ var rules = map[string]rule{
 	"math/rand":                  {"SW004", randomly, nil, []string{"New", "NewSource", "NewZipf"}},
 	"math/rand/v2":               {"SW004", randomly, nil, []string{"New", "NewPCG", "NewChaCha8", "NewZipf"}},
 	"crypto/rand":                {"SW004", randomly, nil, nil},
-	"github.com/google/uuid":     {"SW004", randomly, []string{"New", "NewString", "NewRandom", "NewUUID", "NewV6", "NewV7"}, nil},
-	"os":                         {"SW004", doIt, nil, []string{"IsExist", "IsNotExist", "IsPermission", "IsTimeout", "Expand", "Error", "String"}},
-	"os/exec":                    {"SW004", doIt, nil, nil},
+	"github.com/google/uuid": {"SW004", randomly, []string{
+		"New", "NewString", "NewRandom", "NewUUID", "NewV6", "NewV7",
+	}, nil},
+	"os": {"SW004", doIt, nil, []string{
+		"IsExist", "IsNotExist", "IsPermission", "IsTimeout", "Expand", "Error", "String",
+	}},
+	"os/exec": {"SW004", doIt, nil, nil},
 	"net": {"SW004", doIt, []string{
 		"Dial", "DialTimeout", "DialContext", "Listen", "ListenPacket", "LookupHost", "LookupIP", "LookupAddr", "Interfaces",
 	}, nil},
@@ -78,12 +82,14 @@ var rules = map[string]rule{
 	"github.com/jackc/pgx/v5":         {"SW004", doIt, nil, []string{"Error", "Identifier", "Sanitize"}},
 	"github.com/jackc/pgx/v5/pgxpool": {"SW004", doIt, nil, nil},
 	"log":                             {"SW013", logIt, nil, []string{"Flags", "Prefix", "New", "Default"}},
-	"log/slog":                        {"SW013", logIt, []string{"Debug", "Info", "Warn", "Error", "Log", "DebugContext", "InfoContext", "WarnContext", "ErrorContext"}, nil},
-	"fmt":                             {"SW013", logIt, []string{"Print", "Printf", "Println"}, nil},
+	"log/slog": {"SW013", logIt, []string{
+		"Debug", "Info", "Warn", "Error", "Log", "DebugContext", "InfoContext", "WarnContext", "ErrorContext",
+	}, nil},
+	"fmt": {"SW013", logIt, []string{"Print", "Printf", "Println"}, nil},
 }
 
 func (c *checker) impureCall(call *ast.CallExpr, body *ast.BlockStmt) []finding {
-	if id, ok := call.Fun.(*ast.Ident); ok && id.Name == "close" && c.TypesInfo.Uses[id] == types.Universe.Lookup("close") {
+	if isBuiltin(c.TypesInfo, call, "close") {
 		return []finding{found(call.Pos(), "SW002", "a channel is used; wait with Await, Select or w.Until")}
 	}
 	fn := typeutil.StaticCallee(c.TypesInfo, call)
@@ -143,8 +149,8 @@ func (c *checker) impureRange(loop *ast.RangeStmt, body *ast.BlockStmt) []findin
 	return nil
 }
 
-// anyOrder reports whether the iterations of a loop can be executed in any order: they only sum up, fill maps, or append
-// to slices that are sorted later.
+// anyOrder reports whether the iterations of a loop can be executed in any order: they only sum up, fill maps, or
+// append to slices that are sorted later.
 func (c *checker) anyOrder(loop *ast.RangeStmt, body *ast.BlockStmt) bool {
 	var appended []types.Object
 	var ok func(stmt ast.Stmt) bool
@@ -177,8 +183,8 @@ func (c *checker) anyOrder(loop *ast.RangeStmt, body *ast.BlockStmt) bool {
 	return !slices.ContainsFunc(appended, func(o types.Object) bool { return !c.sortedAfter(loop, body, o) })
 }
 
-// anyOrderAssignment reports whether assignments like this one can happen in any order, and returns the slice to which it
-// appends, if it does.
+// anyOrderAssignment reports whether assignments like this one can happen in any order, and returns the slice to which
+// it appends, if it does.
 func (c *checker) anyOrderAssignment(s *ast.AssignStmt) (appended types.Object, ok bool) {
 	if len(s.Lhs) != 1 || len(s.Rhs) != 1 {
 		return nil, false
@@ -196,9 +202,7 @@ func (c *checker) anyOrderAssignment(s *ast.AssignStmt) (appended types.Object, 
 	}
 	id, isIdent := s.Lhs[0].(*ast.Ident)
 	call, isCall := s.Rhs[0].(*ast.CallExpr)
-	if isIdent && isCall && isBuiltin(c.TypesInfo, call, "append") && !slices.ContainsFunc(call.Args[1:], func(arg ast.Expr) bool {
-		return c.calls(arg)
-	}) {
+	if isIdent && isCall && isBuiltin(c.TypesInfo, call, "append") && !slices.ContainsFunc(call.Args[1:], c.calls) {
 		return c.TypesInfo.ObjectOf(id), true
 	}
 	return nil, false

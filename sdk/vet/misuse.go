@@ -32,7 +32,8 @@ func (s scope) misuse(n ast.Node) {
 		s.deferred(n)
 	case *ast.CallExpr:
 		if isBuiltin(s.c.TypesInfo, n, "recover") {
-			s.c.report(found(n.Pos(), "SW007", "recover hides bugs of the workflow, whose runs would be held; return errors instead"))
+			s.c.report(found(n.Pos(), "SW007",
+				"recover hides bugs of the workflow, whose runs would be held; return errors instead"))
 		}
 	case *ast.AssignStmt:
 		for i, left := range n.Lhs {

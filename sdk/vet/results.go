@@ -41,7 +41,8 @@ func (s scope) dropped(call *ast.CallExpr, isDropped func(i int) bool) {
 		case types.Identical(t, types.Universe.Lookup("error").Type()):
 			s.c.report(found(call.Pos(), "SW009", "the error is dropped, and with it a failed step"))
 		case isPointerTo(t, "Future"):
-			s.c.report(found(call.Pos(), "SW009", "nobody waits for it, so the run may end without its result; keep the future, and Await it"))
+			s.c.report(found(call.Pos(), "SW009",
+				"nobody waits for it, so the run may end without its result; keep the future, and Await it"))
 		case isPointerTo(t, "Timer"):
 			s.c.report(found(call.Pos(), "SW009", "nobody waits for the timer; use w.Sleep"))
 		}

@@ -217,7 +217,8 @@ func (s *Session) wholeEvent(ctx context.Context, raw json.RawMessage, id string
 	if err := s.client.decode(raw, &fields); err != nil {
 		return nil, err
 	}
-	payload, err := s.client.do(ctx, http.MethodGet, path("runs", id, "events", strconv.FormatInt(seq, 10), "payload"), nil)
+	address := path("runs", id, "events", strconv.FormatInt(seq, 10), "payload")
+	payload, err := s.client.do(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}

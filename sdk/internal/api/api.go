@@ -59,7 +59,7 @@ func jittered(failures int) time.Duration {
 	if failures < 10 {
 		longest = min(longest, firstPause<<failures)
 	}
-	return longest/2 + rand.N(longest/2)
+	return longest/2 + rand.N(longest/2) //nolint:gosec // a pause is no secret
 }
 
 // Path returns an API path from unescaped segments.

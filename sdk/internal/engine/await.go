@@ -46,7 +46,8 @@ func (e *Engine) await() *Await {
 // mostAwaited is how many references the server takes.
 const mostAwaited = 1000
 
-// together returns what a coroutine waits for that needs all of several things; false if that is not several operations.
+// together returns what a coroutine waits for that needs all of several things; false if that is not several
+// operations.
 func (e *Engine) together(conditions []func() bool) (refs []string, ok bool) {
 	for _, done := range conditions {
 		var asked []*Operation

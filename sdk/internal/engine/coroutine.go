@@ -116,8 +116,8 @@ func (s *scheduler) pass(c *Coroutine, on bool) {
 // slowTurn is how long a coroutine may run without resting before that is reported.
 const slowTurn = time.Second
 
-// end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more with
-// the workflow.
+// end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more
+// with the workflow.
 func (s *scheduler) end() {
 	s.ending = true
 	for _, c := range slices.Backward(s.all) {
@@ -176,8 +176,8 @@ func (c *Coroutine) self() *Coroutine {
 	return c
 }
 
-// Check panics with a [*MisuseError] unless the caller runs as this coroutine. While the coroutine is being ended it ends
-// the calling deferred function.
+// Check panics with a [*MisuseError] unless the caller runs as this coroutine. While the coroutine is being ended it
+// ends the calling deferred function.
 func (c *Coroutine) Check() {
 	caller, self := goroutineID(), c.self()
 	if place, ok := c.s.inline.Load(caller); ok {

@@ -41,8 +41,8 @@ func (p *pending) command(op *Operation) {
 	}
 }
 
-// proceed begins inline operations and delivers the next result of one. It reports false if the workflow has to wait for
-// something else.
+// proceed begins inline operations and delivers the next result of one. It reports false if the workflow has to wait
+// for something else.
 func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
 	if len(e.history.unclaimed) > 0 && len(e.idle) == 0 && len(e.running) == 0 {
 		return false, &Divergence{Agreed: e.history.agreed, Log: e.history.unclaimed[0]}
@@ -110,7 +110,8 @@ func (e *Engine) ready() (ready []*Operation, ended *finished) {
 
 // flush writes what is pending if it must be on disk now, or if something at the server is to begin meanwhile.
 func (e *Engine) flush(ctx context.Context, beginning bool) error {
-	must := beginning && (e.pending.durable || e.pending.results && (!e.Batch || len(e.pending.commands) >= mostCommands/2))
+	full := !e.Batch || len(e.pending.commands) >= mostCommands/2
+	must := beginning && (e.pending.durable || e.pending.results && full)
 	may := e.pending.starts && (beginning || len(e.running) > 0)
 	switch {
 	case e.stopping || !must && !may:

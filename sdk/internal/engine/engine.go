@@ -109,8 +109,8 @@ func (e *Engine) Bytes() int { return e.bytes }
 // Last returns the position of the last event that the engine knows.
 func (e *Engine) Last() int64 { return e.last }
 
-// SetHeard says up to which position of the log earlier invocations have executed the code. It must be called before the
-// first invocation.
+// SetHeard says up to which position of the log earlier invocations have executed the code. It must be called before
+// the first invocation.
 func (e *Engine) SetHeard(position int64) {
 	e.heard = position
 	e.speaking = position == 0
@@ -171,9 +171,9 @@ func (e *Engine) Begin(place string, main func(*Coroutine)) {
 // Close ends all coroutines. Their deferred functions run.
 func (e *Engine) Close() { e.end() }
 
-// Advance runs one invocation: as far as the log and the inline operations go. It returns the answer that is still to be
-// written, and whether the main function has returned. The error is a [*Divergence], a [*Panic], one of the host's, or
-// the context's cause; then nothing more may be written, and the engine must be closed.
+// Advance runs one invocation: as far as the log and the inline operations go. It returns the answer that is still to
+// be written, and whether the main function has returned. The error is a [*Divergence], a [*Panic], one of the host's,
+// or the context's cause; then nothing more may be written, and the engine must be closed.
 func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
 	e.stopping = false

@@ -2,8 +2,8 @@ package engine
 
 import "context"
 
-// Inline executes the inline operations of an invocation one at a time, in an order of its choice. Tests use it, to make
-// executions repeatable and to try all orders.
+// Inline executes the inline operations of an invocation one at a time, in an order of its choice. Tests use it, to
+// make executions repeatable and to try all orders.
 type Inline interface {
 	// Next returns the index of the operation that ends next, of those in progress.
 	Next(running []*Operation) int

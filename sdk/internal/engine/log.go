@@ -14,7 +14,8 @@ type Event struct {
 	Data    Data            `json:"data"`
 	Payload json.RawMessage `json:"payload"`
 
-	// Stored has what a step wrote to the run's store with its result, by key. The engine sets it when it delivers results.
+	// Stored has what a step wrote to the run's store with its result, by key. The engine sets it when it delivers
+	// results.
 	Stored map[string]json.RawMessage `json:"-"`
 }
 

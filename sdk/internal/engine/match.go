@@ -129,8 +129,8 @@ func (h *history) add(e Event) {
 	}
 }
 
-// match compares what the code asked for at one rest with the log, and returns what is new. Later reports whether the log
-// has results of inline operations that were recorded later. Match returns a *Divergence if code and log disagree.
+// match compares what the code asked for at one rest with the log, and returns what is new. Later reports whether the
+// log has results of inline operations that were recorded later. Match returns a *Divergence if code and log disagree.
 // Compare compares the inputs.
 func (h *history) match(
 	asked []*Operation, later bool, compare func(*Operation, *Event) error,

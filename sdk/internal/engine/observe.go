@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// inbox is what the IDs of inboxes begin with. They are hooks that are opened with the run, so that code need not ask for
-// them.
+// inbox is what the IDs of inboxes begin with. They are hooks that are opened with the run, so that code need not ask
+// for them.
 const inbox = "inbox:"
 
 // attribute is what the IDs of attr_set begin with, before those of their commands.

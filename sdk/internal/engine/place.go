@@ -12,8 +12,8 @@ type MisuseError struct {
 	// Used is where it was used, Started where its coroutine was started, and Inner where the coroutine was started that
 	// used it; each as file:line.
 	Used, Started, Inner string
-	// Foreign is set if the user is no coroutine of the workflow, and Inline if it is an inline step, which was asked for at
-	// Inner.
+	// Foreign is set if the user is no coroutine of the workflow, and Inline if it is an inline step, which was asked for
+	// at Inner.
 	Foreign, Inline bool
 }
 

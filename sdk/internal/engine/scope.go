@@ -11,8 +11,8 @@ import (
 // longestID is the longest ID that the contract allows, in bytes.
 const longestID = 256
 
-// Scope makes IDs from the places of a workflow: the names of its coroutines, items and operations. IDs therefore do not
-// depend on the order in which coroutines happen to run.
+// Scope makes IDs from the places of a workflow: the names of its coroutines, items and operations. IDs therefore do
+// not depend on the order in which coroutines happen to run.
 type Scope struct {
 	path string // "" or a path that ends with a dot
 	uses map[string]int

@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// holds evaluates the condition of a hook for a signal's data. It knows the part of CEL that Go has too: fields of data,
-// literals, comparisons, &&, || and !. For the rest it returns an error. What cannot be evaluated, such as a field that
-// is missing, is false.
+// holds evaluates the condition of a hook for a signal's data. It knows the part of CEL that Go has too: fields of
+// data, literals, comparisons, &&, || and !. For the rest it returns an error. What cannot be evaluated, such as a
+// field that is missing, is false.
 func holds(condition string, data any, r *Run) (bool, error) {
 	if condition == "" {
 		return true, nil

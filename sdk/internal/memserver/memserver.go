@@ -30,8 +30,8 @@ type Server struct {
 	kept              []signal
 }
 
-// StatusLost is the status of a function's answer that was lost with the process that made it: the call is made again at
-// once, and the attempt does not count.
+// StatusLost is the status of a function's answer that was lost with the process that made it: the call is made again
+// at once, and the attempt does not count.
 const StatusLost = 599
 
 // New returns a server whose clock stands at the given time.

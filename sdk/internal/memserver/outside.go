@@ -57,8 +57,8 @@ type signal struct {
 	until   time.Time
 }
 
-// Signal sends a signal to all hooks that wait for its name and whose condition is true, and keeps it for those that are
-// opened in that time. An error says that a condition cannot be evaluated here; see holds.
+// Signal sends a signal to all hooks that wait for its name and whose condition is true, and keeps it for those that
+// are opened in that time. An error says that a condition cannot be evaluated here; see holds.
 func (s *Server) Signal(name string, data json.RawMessage, keepFor time.Duration) error {
 	s.signals++
 	kept := signal{name: name, at: s.now, until: s.now.Add(keepFor)}
@@ -92,7 +92,9 @@ func (s *Server) receive(r *Run, h *hook, kept signal) error {
 }
 
 // Request sends a request to the webhook with the token. It returns its ID; see [Run.Responses].
-func (s *Server) Request(token, method string, headers map[string][]string, body json.RawMessage) (*Run, string, error) {
+func (s *Server) Request(
+	token, method string, headers map[string][]string, body json.RawMessage,
+) (*Run, string, error) {
 	for _, r := range s.running() {
 		for _, h := range r.hooks {
 			if h.token != token || h.closed || h.webhook == nil {

@@ -1,4 +1,5 @@
-// Command stepwellvet reports workflows of the Stepwell SDK that are not deterministic. Package vet describes its rules.
+// Command stepwellvet reports workflows of the Stepwell SDK that are not deterministic. Package vet describes its
+// rules.
 //
 //	stepwellvet ./...
 //	go vet -vettool=$(which stepwellvet) ./...
