@@ -35,7 +35,11 @@ var defaultClient = sync.OnceValue(func() *http.Client {
 	}
 	t = t.Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 256
-	return &http.Client{Transport: t}
+	return &http.Client{
+		Transport: t,
+		// A redirect would turn a POST into a GET.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 })
 
 // errStale ends a call whose answer the server would refuse: it has called another function instead.
