@@ -66,7 +66,7 @@ func TestPanicsNameTheLine(t *testing.T) {
 		"panic: ouch (errors_test.go:": func() { panic("ouch") },
 		"panic: assignment to entry in nil map (errors_test.go:": func() {
 			var m map[string]int
-			m["x"] = 1
+			m["x"] = 1 //nolint:staticcheck // it is to panic
 		},
 	} {
 		err := func() (err error) {

@@ -3,14 +3,11 @@ package stepwell
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -332,7 +329,7 @@ func TestWarmCallGoesOn(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftAfterEviction(t *testing.T) {
+func TestNothingIsLeftAfterEviction(t *testing.T) { //nolint:paralleltest // it counts goroutines
 	const runs = 10_000
 	before := runtime.NumGoroutine()
 	ended := 0
@@ -495,29 +492,6 @@ func TestCopiesOfACallShareItsExecution(t *testing.T) {
 	first := f.call(t.Context(), nil)
 	if second := <-again; executed != 1 || first.body != second.body {
 		t.Errorf("executed %d times, with the answers\n%s\n%s", executed, first.body, second.body)
-	}
-}
-
-var update = flag.Bool("update", false, "write the golden files")
-
-// compareGolden compares a text with a file in testdata.
-func compareGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -328,7 +328,7 @@ func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
 		"cancelStep", c.op.ID, oneLine(reason), max(grace, 0).String(),
 	})
 	c.op.Cancelled = true
-	c.Future.done = c.op.Done
+	c.done = c.op.Done
 }
 
 // ChildError is the error of a child run that did not complete.
