@@ -113,7 +113,7 @@ func firstInline(t *turn, op *engine.Operation, o stepOptions, bound *boundStep)
 		r, _ := s.once(ctx, func(ctx context.Context) (json.RawMessage, error) { return bound.execute(ctx, op.Input) })
 		return r
 	}
-	op.Record, op.Store = recording(op), storing(op)
+	op.Record = recording(op)
 	op.Retry = func(a engine.Attempt) any {
 		c := newRunStep(op, o)
 		c.FirstAttempt = &firstAttempt{a.Error, a.StartedAt, a.EndedAt, ""}
@@ -339,7 +339,6 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 			StartedAt: a.StartedAt, EndedAt: a.EndedAt,
 		}
 	}
-	op.Store = storing(op)
 	w.ask(op)
 	return resultOf[T](w.turn, op)
 }
@@ -363,6 +362,8 @@ type recordStep struct {
 	EndedAt    time.Time       `json:"endedAt"`
 	RetryAfter string          `json:"retryAfter,omitempty"`
 	At         string          `json:"at,omitempty"`
+
+	Store map[string]json.RawMessage `json:"store,omitempty"` // written with the output
 }
 
 // recording returns what makes the command that records the result of an operation.
@@ -370,7 +371,7 @@ func recording(op *engine.Operation) func(engine.Result, engine.Recorded) any {
 	return func(r engine.Result, how engine.Recorded) any {
 		return recordStep{
 			Type: "recordStep", ID: op.ID, Name: op.Name, Input: op.Input, Output: r.Output, Error: r.Error,
-			Seen: how.Seen, StartedAt: how.StartedAt, EndedAt: how.EndedAt, At: op.Place,
+			Seen: how.Seen, StartedAt: how.StartedAt, EndedAt: how.EndedAt, At: op.Place, Store: r.Stored,
 		}
 	}
 }

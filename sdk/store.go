@@ -121,11 +121,6 @@ type stepStore struct {
 	written map[string]json.RawMessage
 }
 
-// storing returns what makes the command that saves what an operation wrote to the store.
-func storing(op *engine.Operation) func(map[string]json.RawMessage) any {
-	return func(values map[string]json.RawMessage) any { return setStore{"setStore", op.ID, values} }
-}
-
 // withStore gives a step's context a store with these values, and returns the store.
 func withStore(ctx context.Context, known map[string]json.RawMessage) (context.Context, *stepStore) {
 	s := &stepStore{known: known, written: map[string]json.RawMessage{}}

@@ -30,8 +30,6 @@ type Operation struct {
 	Ready func(failed []Event) Readiness
 	// Durable is set if its result must be on disk before the next operation begins, in batches as well.
 	Durable bool
-	// Store returns the command that writes to the run's store with its result.
-	Store func(values map[string]json.RawMessage) any
 	// Stop ends the execution of an inline operation; nil for others.
 	Stop func(cause error)
 	// Cancelled is set when the workflow has cancelled it.
