@@ -82,7 +82,9 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 	if id == "" {
 		id = w.co.Scope.ID(s.name)
 	}
-	op := &engine.Operation{Kind: engine.KindStep, ID: id, Name: s.name, Input: input, Place: engine.Caller()}
+	op := &engine.Operation{
+		Kind: engine.KindStep, ID: id, Name: s.name, Input: input, Place: engine.Caller(), Undone: o.undo != nil,
+	}
 	op.Command = newRunStep(op, o)
 	if bound := w.turn.app.steps[s.name].step; bound != nil && w.turn.inlineFirst(o) {
 		firstInline(w.turn, op, o, bound)

@@ -291,6 +291,59 @@ func gcTimeout(t *testing.T, _ *server, c *stepwell.Client) {
 	}
 }
 
+// TestARemoteStepInProgressIsUndone when its run is cancelled during its call, and the step succeeds all the same.
+func TestARemoteStepInProgressIsUndone(t *testing.T) {
+	t.Parallel()
+	called, compensating, release := make(chan struct{}, 1), make(chan struct{}, 9), make(chan struct{})
+	charge := stepwell.DeclareStep[string, string]("charge")
+	refund := stepwell.DeclareStep[string, string]("refund")
+	pay := gcWorkflow("pay")
+	s := newServer(t)
+	s.serve(t,
+		charge.Bind(func(context.Context, string) (string, error) {
+			called <- struct{}{}
+			<-release
+			return "charged", nil
+		}),
+		refund.Bind(func(_ context.Context, in string) (string, error) { return in + " back", nil }),
+		pay.Bind(func(w *stepwell.W, _ string) (out string, err error) {
+			saga := w.Saga()
+			defer saga.OnError(&err)
+			paid := charge.Go(w, "", stepwell.Remote(), charge.Undo(func(w *stepwell.W, _, out string) error {
+				_, err := refund.Run(w, out)
+				return err
+			}))
+			saga.Add("tell", func(*stepwell.W) error {
+				compensating <- struct{}{}
+				return nil
+			})
+			return paid.Await(w)
+		}))
+	run := gcStart(t, s.client(t, "write"), pay, "")
+	<-called
+	if err := run.Cancel(t.Context(), "a mistake", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	<-compensating
+	close(release)
+	_, err := run.Wait(t.Context())
+	if e := (*stepwell.RunCancelledError)(nil); !errors.As(err, &e) {
+		t.Errorf("got %v, want a cancelled run", err)
+	}
+	var results []string
+	for e, err := range run.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == "step_completed" && strings.Contains(string(e.Payload), "charged") {
+			results = append(results, string(e.Payload))
+		}
+	}
+	if got := strings.Join(results, " "); got != `"charged" "charged back"` {
+		t.Errorf("the steps have the results %s; want a charge and its refund", got)
+	}
+}
+
 // gcCancelAtOnce: whether the run was called before or not, and with a delay it was not.
 func gcCancelAtOnce(t *testing.T, _ *server, c *stepwell.Client) {
 	for _, grace := range []time.Duration{0, time.Hour} {
