@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -73,7 +75,7 @@ const (
 	largestValue = 1 << 20
 )
 
-// checkStore returns a permanent error if a store with the known values has no room for those that are written.
+// checkStore returns a permanent error if a store with the known values cannot have those that are written.
 func checkStore(known, written map[string]json.RawMessage) error {
 	after := maps.Clone(known)
 	if after == nil {
@@ -86,10 +88,14 @@ func checkStore(known, written map[string]json.RawMessage) error {
 		problem = fmt.Sprintf("the store would have %d keys; the limit is %d", n, mostKeys)
 	}
 	for key, value := range written {
-		if n := utf8.RuneCountInString(key); n > longestKey {
-			problem = fmt.Sprintf("a key of the store has %d characters; the limit is %d", n, longestKey)
-		} else if n := len(value); n > largestValue {
-			problem = fmt.Sprintf("the value of %q has %d bytes; the limit is %d", key, n, largestValue)
+		length, size := utf8.RuneCountInString(key), len(value)
+		switch {
+		case key == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
+			problem = fmt.Sprintf("the key %q of the store is empty, or has control characters or invalid UTF-8", key)
+		case length > longestKey:
+			problem = fmt.Sprintf("a key of the store has %d characters; the limit is %d", length, longestKey)
+		case size > largestValue:
+			problem = fmt.Sprintf("the value of %q has %d bytes; the limit is %d", key, size, largestValue)
 		}
 	}
 	if problem == "" {

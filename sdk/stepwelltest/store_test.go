@@ -77,6 +77,8 @@ func TestWritesThatExceedTheStore(t *testing.T) {
 	big := strings.Repeat("x", 1<<20-1) // with its quotes it has a byte too many
 	for what, write := range map[string]func(stepwell.Storer){
 		"the value of": func(s stepwell.Storer) { text("k").Set(s, big) },
+		"is empty":     func(s stepwell.Storer) { text("").Set(s, "") },
+		"invalid":      func(s stepwell.Storer) { text("a\x00").Set(s, "") },
 		"a key of":     func(s stepwell.Storer) { text(strings.Repeat("ä", 257)).Set(s, "") },
 		"257 keys": func(s stepwell.Storer) {
 			for i := range 257 {
