@@ -93,7 +93,7 @@ func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Req
 	return run, true, l.whenDurable(ctx, nil)
 }
 
-// JoinedBefore returns the run that was under way when an earlier attempt of a request to start one sent it the messages,
+// JoinedBefore returns the run that an earlier attempt of a request to start one has joined and sent the messages to,
 // and reports whether there is one. Start is the run_created of the request. All messages have its idempotency key.
 func (l *Log) JoinedBefore(
 	ctx context.Context, project entities.Project, start Request, messages []Request,

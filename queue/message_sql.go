@@ -409,8 +409,8 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 }
 
 // upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work in
-// progress is marked to be done again, unless the new request is for later. Work that failed keeps its backoff unless the
-// request is urgent, and work that is parked stays so: it sees all new events when it runs.
+// progress is marked to be done again, unless the new request is for later. Work that failed keeps its backoff unless
+// the request is urgent, and work that is parked stays so: it sees all new events when it runs.
 func upsertWork(m message.Message, s *storedWork) pg.Write {
 	return pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,

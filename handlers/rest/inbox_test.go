@@ -174,7 +174,8 @@ func TestARepeatedJoinSendsOnce(t *testing.T) {
 	id := a.startedID(t, `{"workflow":"order","key":"k","inbox":["notes"]}`, http.StatusCreated)
 	a.event(t, id, entities.EventRunStarted)
 	want := []string{
-		"run_created", "hook_created inbox:notes", "run_started", "hook_received inbox:notes 1", "hook_received inbox:notes m 2",
+		"run_created", "hook_created inbox:notes", "run_started",
+		"hook_received inbox:notes 1", "hook_received inbox:notes m 2",
 	}
 	for range 2 {
 		if joined := join("a", http.StatusOK); joined != id {
@@ -193,7 +194,8 @@ func TestARepeatedJoinSendsOnce(t *testing.T) {
 	if joined := join("a", http.StatusOK); joined != id {
 		t.Errorf("the repetition joined %s, want %s, which is not under way any more", joined, id)
 	}
-	a.wantLog(t, next, "run_created", "hook_created inbox:notes", "hook_received inbox:notes 1", "hook_received inbox:notes m 2")
+	a.wantLog(t, next, "run_created", "hook_created inbox:notes",
+		"hook_received inbox:notes 1", "hook_received inbox:notes m 2")
 }
 
 // TestSignalWithStartRacesTheEnd: every message of many concurrent starts with one key is in the log of a run, though

@@ -452,8 +452,8 @@ func TestChildIsCancelledDuringACall(t *testing.T) {
 	}
 }
 
-// TestCancellationEndsABackoff: an invocation that waits because its function failed is made at once. One that is parked
-// stays so, and the run is forced.
+// TestCancellationEndsABackoff: an invocation that waits because its function failed is made at once. One that is
+// parked stays so, and the run is forced.
 func TestCancellationEndsABackoff(t *testing.T) {
 	t.Parallel()
 	d := idleServer(t, testdb.New(t))
@@ -461,9 +461,11 @@ func TestCancellationEndsABackoff(t *testing.T) {
 		d.exec(t, `DELETE FROM messages`)
 		d.exec(t, `DELETE FROM runs`)
 		_, run := d.startInvocation(t)
-		d.exec(t, `UPDATE messages SET lease = '', holder = '', last_error = 'it failed', delivery_count = 9, due_at = now() + interval '15 min'`+
-			change+` WHERE work = 'run'`)
-		const due = `SELECT count(*) FROM messages WHERE work = 'run' AND due_at <= now() AND delivery_count = 9 AND last_error <> ''`
+		d.exec(t, `UPDATE messages SET lease = '', holder = '', last_error = 'it failed', delivery_count = 9,
+			due_at = now() + interval '15 min'`+change+` WHERE work = 'run'`)
+		const due = `
+			SELECT count(*) FROM messages
+			WHERE work = 'run' AND due_at <= now() AND delivery_count = 9 AND last_error <> ''`
 		d.resume(t, run.ID, "old")
 		if n := d.count(t, due); n != 0 {
 			t.Errorf("a payload has ended the backoff")

@@ -290,7 +290,8 @@ func TestAnInlineStepWritesToTheStoreWithItsResultOrNot(t *testing.T) {
 	d := idleServer(t, testdb.New(t))
 	work, run := d.startInvocation(t)
 	record := func(step string) error {
-		_, err := d.runs.Exchange(t.Context(), project, run.ID, work.Lease, []byte(`{"commands":[{"type":"recordStep",`+step+`}]}`))
+		body := []byte(`{"commands":[{"type":"recordStep",` + step + `}]}`)
+		_, err := d.runs.Exchange(t.Context(), project, run.ID, work.Lease, body)
 		return err
 	}
 	for _, step := range []string{
@@ -306,7 +307,8 @@ func TestAnInlineStepWritesToTheStoreWithItsResultOrNot(t *testing.T) {
 	d.wantStore(t, run.ID, map[string]string{"k": `[1]`, "d": `1`})
 	want := []string{
 		"step_created a", "store_set a", "step_completed a", "step_created b", "step_completed b", "step_created c",
-		"step_failed c", "step_created d", "step_started d", "step_retrying d", "store_set d", "step_started d", "step_completed d",
+		"step_failed c", "step_created d", "step_started d", "step_retrying d", "store_set d", "step_started d",
+		"step_completed d",
 	}
 	if got := d.events(t, run.ID); !slices.Equal(got[len(got)-len(want):], want) {
 		t.Errorf("the log is %q, want %q at its end", got, want)

@@ -97,7 +97,8 @@ func TestWritesThatExceedTheStore(t *testing.T) {
 			})
 		})
 		env.RunUntilDone()
-		if _, err := run.Result(); !stepwell.HasCode(err, "store_limit") || !strings.Contains(err.Error(), what) || attempts != 1 {
+		_, err := run.Result()
+		if !stepwell.HasCode(err, "store_limit") || !strings.Contains(err.Error(), what) || attempts != 1 {
 			t.Errorf("%s: after %d attempts got %v", what, attempts, err)
 		}
 		env, run = start(t, func(w *stepwell.W) (string, error) {

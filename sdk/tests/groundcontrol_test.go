@@ -38,8 +38,8 @@ var (
 	gcChild = gcWorkflow("child")
 )
 
-// TestGroundControl checks what went wrong in another engine, with a server and an app that keeps nothing between calls.
-// The cases are those of the test of the same name in stepwelltest.
+// TestGroundControl checks what went wrong in another engine, with a server and an app that keeps nothing between
+// calls. The cases are those of the test of the same name in stepwelltest.
 func TestGroundControl(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -118,7 +118,8 @@ func gcDefinitions(firsts *atomic.Int32) []stepwell.Definition {
 			return gcEcho.Run(w, string('0'+n)+" second", stepwell.Remote())
 		}),
 		gcTimer.Bind(func(w *stepwell.W, token string) (string, error) {
-			stepwell.First(w, gcEcho.Go(w, "fast"), stepwell.Keep(w.Timer(time.Millisecond))) // it ends while nobody waits for it
+			stale := w.Timer(time.Millisecond) // it ends while nobody waits for it
+			stepwell.First(w, gcEcho.Go(w, "fast"), stepwell.Keep(stale))
 			return gcHook.Open(w, stepwell.Token(token)).Receive(w)
 		}),
 		gcTwice.Bind(func(w *stepwell.W, _ string) (string, error) {

@@ -32,7 +32,8 @@ type Config struct {
 	Slow func(place string, stack []byte)
 }
 
-// ErrEnded is the cause with which the contexts of inline operations end that are in progress when the workflow returns.
+// ErrEnded is the cause with which the contexts of inline operations end that are in progress when the workflow
+// returns.
 var ErrEnded = errors.New("the run has ended")
 
 // Answer is what an invocation writes.

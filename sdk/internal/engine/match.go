@@ -32,7 +32,7 @@ type Operation struct {
 	Durable bool
 	// Stop ends the execution of an inline operation; nil for others.
 	Stop func(cause error)
-	// Undone is set if it is undone should it succeed after it was cancelled. So the server is not asked to cancel it, since
+	// Undone is set if it is undone should it succeed after it was cancelled. So the server is not asked to cancel it:
 	// nobody would know then what a call under way has done.
 	Undone bool
 	// Cancelled is set when the workflow has cancelled it.
