@@ -110,7 +110,9 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 		if !r.continuesStepOf(last) && !run.addFacts(r, &f) {
 			return facts{}, false
 		}
-		last = r
+		if r.Type != entities.EventStoreSet { // what a step writes comes between its creation and its result
+			last = r
+		}
 	}
 	return f, true
 }

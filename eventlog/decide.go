@@ -178,7 +178,10 @@ func (f facts) isRecorded(r Request) bool {
 	case entities.EventAttrSet:
 		return f.claimed[r.CorrelationID] || f.hasAttributes(r)
 	case entities.EventStoreSet:
-		return f.stored[r.CorrelationID]
+		if r.isStoreCommand() {
+			return f.stored[r.CorrelationID]
+		}
+		return f.Steps[entities.StepID(r.CorrelationID)].CompletedAt != nil // it has the result of another execution
 	case entities.EventHookDisposed:
 		_, ok := f.Hooks[entities.HookID(r.CorrelationID)]
 		return !ok && f.claimed[r.CorrelationID]

@@ -93,6 +93,25 @@ func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Req
 	return run, true, l.whenDurable(ctx, nil)
 }
 
+// JoinedBefore returns the run that an earlier attempt of a request to start one has joined and sent the messages to,
+// and reports whether there is one. Start is the run_created of the request. All messages have its idempotency key.
+func (l *Log) JoinedBefore(
+	ctx context.Context, project entities.Project, start Request, messages []Request,
+) (entities.Run, bool, error) {
+	if start.Data.UniqueKey == "" || len(messages) == 0 || messages[0].Data.IdempotencyKey == "" {
+		return entities.Run{}, false, nil
+	}
+	run, err := store.RunJoined(ctx, pg.NewPool(l.pool), project, start.Data.WorkflowName, start.Data.UniqueKey,
+		messages[0].Data.ResumeID, start.Data.IdempotencyKey)
+	if errors.Is(err, entities.ErrRunNotFound) {
+		return entities.Run{}, false, nil
+	}
+	if err != nil {
+		return entities.Run{}, false, err
+	}
+	return run, true, l.whenDurable(ctx, nil)
+}
+
 // requireLiveParent returns a guard that locks the run's parent, so that it cannot end before the run is created, and
 // fails if it has ended. It is nil if the run has no parent.
 func requireLiveParent(project entities.Project, id entities.RunID) func(*pgx.Batch) func() error {

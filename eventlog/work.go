@@ -28,7 +28,9 @@ func nextWork(run *entities.Run, e entities.Event) []message.Message {
 	case entities.EventCancelRequested:
 		end := work(run, message.WorkCancel, "")
 		end.Delay = e.Data.ForcedAt.Sub(e.CreatedAt)
-		return []message.Message{invocation(run, 0), end}
+		now := invocation(run, 0)
+		now.Urgent = true // a backoff may be longer than the grace
+		return []message.Message{now, end}
 	case entities.EventWaitCreated:
 		return []message.Message{invocation(run, max(0, e.Data.ResumeAt.Sub(e.CreatedAt)))}
 	case entities.EventHookCreated:

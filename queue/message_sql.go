@@ -409,8 +409,8 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 }
 
 // upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work in
-// progress is marked to be done again, unless the new request is for later. Work that failed or is parked keeps its
-// backoff: it sees all new events when it runs.
+// progress is marked to be done again, unless the new request is for later. Work that failed keeps its backoff unless
+// the request is urgent, and work that is parked stays so: it sees all new events when it runs.
 func upsertWork(m message.Message, s *storedWork) pg.Write {
 	return pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
@@ -425,7 +425,9 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 			(ticket, due_at, lease, holder, delivery_count) = (SELECT
 				CASE WHEN NOT idle THEN m.ticket WHEN excluded.lease <> '' THEN m.ticket + 1 -- invalidates the issued ticket
 					ELSE greatest(m.ticket, excluded.ticket) END,
-				CASE WHEN NOT idle THEN m.due_at WHEN excluded.ticket > 0 THEN excluded.due_at
+				CASE WHEN NOT idle THEN
+						CASE WHEN $16::boolean AND m.lease = '' AND m.parked_at IS NULL THEN least(m.due_at, now()) ELSE m.due_at END
+					WHEN excluded.ticket > 0 THEN excluded.due_at
 					ELSE least(m.due_at, excluded.due_at) END,
 				CASE WHEN idle THEN excluded.lease ELSE m.lease END,
 				CASE WHEN idle THEN excluded.holder ELSE m.holder END,
@@ -433,7 +435,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
 		Args: []any{
 			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
-			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body,
+			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body, m.Urgent,
 		},
 		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
 		Into:      append(s.columns(), &s.Body, &s.Taken),

@@ -74,8 +74,12 @@ func (s *inlineStep) once(
 	ctx, store := withStore(ctx, s.known)
 	output, err := attempt(ctx, stepContext{s.info, app}, s.limit(), fn)
 	r.EndedAt = app.now()
+	written := store.writes()
 	if err == nil {
-		r.Output, r.Stored = output, store.writes()
+		err = checkStore(s.known, written)
+	}
+	if err == nil {
+		r.Output, r.Stored = output, written
 		return r, 0
 	}
 	if m := (*engine.MisuseError)(nil); errors.As(err, &m) {
@@ -161,7 +165,7 @@ func (s *inlineStep) ready(op *engine.Operation, failed []engine.Event) (r engin
 var (
 	// ErrRunEnded means that the result of an inline step is not wanted any more: its run has ended, or the server has
 	// given up the call.
-	ErrRunEnded = errors.New("the run has ended")
+	ErrRunEnded = engine.ErrEnded
 	// ErrStepCancelled means that the workflow has cancelled an inline step, or that the server has closed the call of a
 	// step: the step or its run was cancelled, or has ended otherwise.
 	ErrStepCancelled = errors.New("the step was cancelled")

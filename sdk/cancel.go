@@ -89,7 +89,7 @@ func (t *turn) cancel(op *engine.Operation, reason string) {
 	}
 	switch op.Kind {
 	case engine.KindStep, engine.KindChild:
-		if !op.IsRemote() {
+		if !op.IsRemote() || op.Undone {
 			return
 		}
 		t.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{

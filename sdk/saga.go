@@ -72,9 +72,9 @@ func (s *Saga) OnError(err *error) {
 	}
 }
 
-// Compensate runs the compensations now. What is still in progress is cancelled and waited for, and undone if it has
-// succeeded all the same. A compensation that fails does not keep the others from running. The error is a
-// [*CompensationError].
+// Compensate runs the compensations now. Steps in progress are waited for, and undone if they have succeeded all the
+// same; those that are executed here are cancelled first. A compensation that fails does not keep the others from
+// running. The error is a [*CompensationError].
 func (s *Saga) Compensate() error {
 	var errs []error
 	w, entries := s.w.Detached(), s.entries
@@ -115,7 +115,9 @@ func (w *W) end(err error) {
 	}
 }
 
-// Undo is an option for a run of the step: the compensation, which gets the step's input and output.
+// Undo is an option for a run of the step: the compensation, which gets the step's input and output. If the step is
+// cancelled while the server executes it, the compensation waits for its end, so that all that it has done is undone.
+// The grace of a cancellation should therefore be longer than the step's attempts take.
 func (s *Step[I, O]) Undo(fn func(w *W, in I, out O) error) StepOption {
 	return func(o *stepOptions) {
 		o.undo = func(w *W, in, future any) {

@@ -276,6 +276,27 @@ func TestACancelledInlineStepIsTold(t *testing.T) {
 	}
 }
 
+// TestAStepThatOutlivesItsRunIsTold why its context ends.
+func TestAStepThatOutlivesItsRunIsTold(t *testing.T) {
+	t.Parallel()
+	began, cause := make(chan struct{}), error(nil)
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		DoGo(w, "slow", func(ctx context.Context) (string, error) {
+			close(began)
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return "", cause
+		})
+		return do(w, "quick", func(context.Context) (string, error) {
+			<-began
+			return "x", nil
+		})
+	}))
+	if got := newFake(t, app).invoke(nil); !strings.HasSuffix(got.types(), "complete") || !errors.Is(cause, ErrRunEnded) {
+		t.Errorf("the step's context ended with %v; the call was answered %s", cause, got.body)
+	}
+}
+
 // waiting is a workflow that logs, waits for a timer, and logs again.
 func waiting(ended *int) Definition {
 	return workflowOf(func(w *W) (string, error) {

@@ -82,7 +82,9 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 	if id == "" {
 		id = w.co.Scope.ID(s.name)
 	}
-	op := &engine.Operation{Kind: engine.KindStep, ID: id, Name: s.name, Input: input, Place: engine.Caller()}
+	op := &engine.Operation{
+		Kind: engine.KindStep, ID: id, Name: s.name, Input: input, Place: engine.Caller(), Undone: o.undo != nil,
+	}
 	op.Command = newRunStep(op, o)
 	if bound := w.turn.app.steps[s.name].step; bound != nil && w.turn.inlineFirst(o) {
 		firstInline(w.turn, op, o, bound)
@@ -113,7 +115,7 @@ func firstInline(t *turn, op *engine.Operation, o stepOptions, bound *boundStep)
 		r, _ := s.once(ctx, func(ctx context.Context) (json.RawMessage, error) { return bound.execute(ctx, op.Input) })
 		return r
 	}
-	op.Record, op.Store = recording(op), storing(op)
+	op.Record = recording(op)
 	op.Retry = func(a engine.Attempt) any {
 		c := newRunStep(op, o)
 		c.FirstAttempt = &firstAttempt{a.Error, a.StartedAt, a.EndedAt, ""}
@@ -339,7 +341,6 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 			StartedAt: a.StartedAt, EndedAt: a.EndedAt,
 		}
 	}
-	op.Store = storing(op)
 	w.ask(op)
 	return resultOf[T](w.turn, op)
 }
@@ -363,6 +364,8 @@ type recordStep struct {
 	EndedAt    time.Time       `json:"endedAt"`
 	RetryAfter string          `json:"retryAfter,omitempty"`
 	At         string          `json:"at,omitempty"`
+
+	Store map[string]json.RawMessage `json:"store,omitempty"` // written with the output
 }
 
 // recording returns what makes the command that records the result of an operation.
@@ -370,7 +373,7 @@ func recording(op *engine.Operation) func(engine.Result, engine.Recorded) any {
 	return func(r engine.Result, how engine.Recorded) any {
 		return recordStep{
 			Type: "recordStep", ID: op.ID, Name: op.Name, Input: op.Input, Output: r.Output, Error: r.Error,
-			Seen: how.Seen, StartedAt: how.StartedAt, EndedAt: how.EndedAt, At: op.Place,
+			Seen: how.Seen, StartedAt: how.StartedAt, EndedAt: how.EndedAt, At: op.Place, Store: r.Stored,
 		}
 	}
 }

@@ -6,13 +6,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
 // Key is the definition of a value in the store of each run: state that belongs to the run and can be read from
-// outside. A run has at most 256 keys of up to 256 characters, and each value is at most 1 MiB of JSON.
+// outside. A run has at most 256 keys of up to 256 characters, and each value is at most 1 MiB of JSON. A step that
+// writes more fails for good with the code store_limit; a workflow that does panics.
 type Key[T any] struct{ name string }
 
 // NewKey returns the definition of a value with this key.
@@ -63,6 +67,46 @@ func (k *Key[T]) Update(s Storer, fn func(T) T) {
 // Delete removes the value.
 func (k *Key[T]) Delete(s Storer) { s.save(k.name, json.RawMessage("null")) }
 
+// The limits of a store, besides that of all values together: the most keys, the most characters of a key, and the most
+// bytes of a value.
+const (
+	mostKeys     = 256
+	longestKey   = 256
+	largestValue = 1 << 20
+)
+
+// checkStore returns a permanent error if a store with the known values cannot have those that are written.
+func checkStore(known, written map[string]json.RawMessage) error {
+	after := maps.Clone(known)
+	if after == nil {
+		after = map[string]json.RawMessage{}
+	}
+	maps.Copy(after, written)
+	maps.DeleteFunc(after, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
+	problem := ""
+	if n := len(after); n > mostKeys {
+		problem = fmt.Sprintf("the store would have %d keys; the limit is %d", n, mostKeys)
+	}
+	for key, value := range written {
+		length, size := utf8.RuneCountInString(key), len(value)
+		switch {
+		case key == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
+			problem = fmt.Sprintf("the key %q of the store is empty, or has control characters or invalid UTF-8", key)
+		case length > longestKey:
+			problem = fmt.Sprintf("a key of the store has %d characters; the limit is %d", length, longestKey)
+		case size > largestValue:
+			problem = fmt.Sprintf("the value of %q has %d bytes; the limit is %d", key, size, largestValue)
+		}
+	}
+	if problem == "" {
+		return nil
+	}
+	return Permanent(Fail(codeStoreLimit, problem))
+}
+
+// codeStoreLimit is the code of a step that writes more to the store than that may have. The server uses it as well.
+const codeStoreLimit = "store_limit"
+
 // values is what a workflow knows of its store or attributes.
 type values map[string]entry
 
@@ -105,6 +149,9 @@ func (w *W) load(key string) (json.RawMessage, bool) {
 func (w *W) save(key string, value json.RawMessage) {
 	w.co.Check()
 	w.turn.need("store")
+	if err := checkStore(w.turn.snapshot(), map[string]json.RawMessage{key: value}); err != nil {
+		panic(err)
+	}
 	id := w.co.Scope.ID("set:" + key)
 	w.ask(&engine.Operation{Kind: engine.KindStore, ID: id, Command: setStore{
 		"setStore", id, map[string]json.RawMessage{key: value},
@@ -119,11 +166,6 @@ type stepStore struct {
 	mu      sync.Mutex
 	known   map[string]json.RawMessage // at the beginning of the attempt; never changed
 	written map[string]json.RawMessage
-}
-
-// storing returns what makes the command that saves what an operation wrote to the store.
-func storing(op *engine.Operation) func(map[string]json.RawMessage) any {
-	return func(values map[string]json.RawMessage) any { return setStore{"setStore", op.ID, values} }
 }
 
 // withStore gives a step's context a store with these values, and returns the store.

@@ -63,6 +63,8 @@ type Message struct {
 	Delay time.Duration
 	// Deliveries is how many deliveries a task counts from its start, because somebody else has made them.
 	Deliveries int
+	// Urgent makes stored work due that waits for its backoff after a failure.
+	Urgent bool
 	// Lasts is how long the work may take; 0 if that is unknown.
 	Lasts time.Duration
 	// Retention is how long the key is remembered after the end of the delay.

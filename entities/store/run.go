@@ -91,6 +91,26 @@ func RunByUniqueKey(
 	return run.ID, nil
 }
 
+// RunJoined returns the run that a request with an idempotency key has joined: one of the last ten with the unique key,
+// whose log has a payload with the resume ID from that request. It fails with [entities.ErrRunNotFound].
+func RunJoined(
+	ctx context.Context, q pg.Querier, project entities.Project, workflow, key, resumeID, idempotencyKey string,
+) (entities.Run, error) {
+	rows, err := q.Query(ctx, `
+		SELECT `+runColumns+` FROM (
+			SELECT * FROM runs WHERE project = $1 AND unique_key = $2 AND unique_key <> ''
+			ORDER BY created_at DESC, id DESC LIMIT 10) AS r
+		WHERE workflow_name = $3 AND (
+			SELECT true FROM events e WHERE e.run_id = r.id AND e.type = 'hook_received' AND e.data ->> 'resumeId' = $4
+				AND e.data ->> 'resumeId' IS NOT NULL AND e.data ->> 'idempotencyKey' = $5)
+		LIMIT 1`, project, key, workflow, resumeID, idempotencyKey)
+	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
+	if err != nil {
+		return entities.Run{}, fmt.Errorf("read joined run: %w", err)
+	}
+	return run, nil
+}
+
 // openChildren selects the runs that end with their parent $1 and have not ended yet.
 const openChildren = ` FROM runs WHERE parent_id = $1 AND parent_id <> '' AND completed_at IS NULL AND NOT detached`
 

@@ -162,6 +162,42 @@ func TestJoiningSendsToTheRunUnderWay(t *testing.T) {
 		"hook_received inbox:notes m1 1", "hook_received inbox:notes m2 2")
 }
 
+// TestARepeatedJoinSendsOnce also after the end of the run that it joined, if it has an idempotency key.
+func TestARepeatedJoinSendsOnce(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	join := func(key string, status int) entities.RunID {
+		t.Helper()
+		return a.startedID(t, `{"workflow":"order","key":"k","onConflict":"join","idempotencyKey":"`+key+`","inbox":["notes"],
+			"send":[{"inbox":"notes","payload":1},{"inbox":"notes","id":"m","payload":2}]}`, status)
+	}
+	id := a.startedID(t, `{"workflow":"order","key":"k","inbox":["notes"]}`, http.StatusCreated)
+	a.event(t, id, entities.EventRunStarted)
+	want := []string{
+		"run_created", "hook_created inbox:notes", "run_started",
+		"hook_received inbox:notes 1", "hook_received inbox:notes m 2",
+	}
+	for range 2 {
+		if joined := join("a", http.StatusOK); joined != id {
+			t.Fatalf("joined %s, want %s", joined, id)
+		}
+	}
+	a.wantLog(t, id, want...)
+	a.event(t, id, entities.EventRunCompleted)
+	if joined := join("a", http.StatusOK); joined != id {
+		t.Errorf("the repetition started %s, want that it joined %s", joined, id)
+	}
+	next := join("b", http.StatusCreated)
+	if again := join("b", http.StatusOK); next == id || again != next {
+		t.Errorf("another request started %s and then %s", next, again)
+	}
+	if joined := join("a", http.StatusOK); joined != id {
+		t.Errorf("the repetition joined %s, want %s, which is not under way any more", joined, id)
+	}
+	a.wantLog(t, next, "run_created", "hook_created inbox:notes",
+		"hook_received inbox:notes 1", "hook_received inbox:notes m 2")
+}
+
 // TestSignalWithStartRacesTheEnd: every message of many concurrent starts with one key is in the log of a run, though
 // the runs end meanwhile.
 func TestSignalWithStartRacesTheEnd(t *testing.T) {

@@ -158,11 +158,20 @@ func opened(inboxes []string) []eventlog.Request {
 	return requests
 }
 
-// sent returns the requests that send the messages.
+// sent returns the requests that send the messages. If the request can join a run and has an idempotency key, each
+// message has it too, and counts once.
 func (b startRequest) sent() []eventlog.Request {
 	var requests []eventlog.Request
-	for _, m := range b.Send {
-		requests = append(requests, m.message().request(m.Inbox))
+	for i, m := range b.Send {
+		r := m.message().request(m.Inbox)
+		if b.OnConflict == onConflictJoin && b.IdempotencyKey != "" {
+			r.Data.IdempotencyKey = b.IdempotencyKey
+			if m.ID == "" {
+				r.Data.ResumeID = fmt.Sprintf("start:%s:%d", digest([]byte(b.IdempotencyKey)), i)
+				r.Data.ResumeDigest = digest(m.Payload)
+			}
+		}
+		requests = append(requests, r)
 	}
 	return requests
 }
@@ -236,6 +245,13 @@ func (s *Server) startRun(c echo.Context) error {
 	}
 	messages := body.sent()
 	for {
+		run, joined, err := s.Log.JoinedBefore(r.ctx(), r.project(), event, messages)
+		if err != nil {
+			return err
+		}
+		if joined {
+			return s.answerStarted(r, run, false)
+		}
 		run, created, err := s.start(r, r.project(), event, body.Deployment, append(opened(body.Inbox), messages...)...)
 		if taken, ok := errors.AsType[*entities.KeyTakenError](err); ok && body.OnConflict == onConflictJoin {
 			run, err = s.join(r, taken.RunID, messages)

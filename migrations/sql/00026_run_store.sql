@@ -25,9 +25,9 @@ ALTER DOMAIN event_type ADD CONSTRAINT events_type_check CHECK (VALUE IN (
 -- +goose Down
 ALTER DOMAIN event_type DROP CONSTRAINT events_type_check;
 ALTER DOMAIN event_type ADD CONSTRAINT events_type_check CHECK (VALUE IN (
-    'run_created', 'run_started', 'run_completed', 'run_failed', 'run_cancelled', 'attr_set',
+    'run_created', 'run_started', 'run_completed', 'run_failed', 'run_cancelled', 'cancel_requested', 'attr_set',
     'step_created', 'step_started', 'step_completed', 'step_failed', 'step_retrying',
     'hook_created', 'hook_received', 'hook_disposed', 'hook_conflict',
-    'wait_created', 'wait_completed')) NOT VALID;
+    'wait_created', 'wait_completed', 'wait_cancelled')) NOT VALID;
 ALTER TABLE runs DROP COLUMN store_seq;
 DROP TABLE run_store;

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
@@ -29,6 +30,8 @@ type recordStep struct {
 	Input  json.RawMessage `json:"input"`
 	Output json.RawMessage `json:"output"`
 	Error  *Failure        `json:"error"`
+	// Store is what the step has written to the run's store. It is written with the output, or not at all.
+	Store map[string]json.RawMessage `json:"store"`
 	// Seen is the position of the last event that the code had seen when it got the result.
 	Seen int64 `json:"seen"`
 	// RetryAfter keeps the step open after the error: the run is invoked again after this time.
@@ -42,6 +45,8 @@ func (c *recordStep) requests(planner Planner) ([]eventlog.Request, error) {
 		return nil, entities.Invalid("a step has either an output or an error, not both")
 	case c.RetryAfter != nil && c.Error == nil:
 		return nil, entities.Invalid("retryAfter is for a step with an error")
+	case len(c.Store) > 0 && c.Error != nil:
+		return nil, entities.Invalid("store is for a step with an output: an attempt that failed writes nothing")
 	case c.Seen < 0:
 		return nil, entities.Invalid("seen %d is not the position of an event", c.Seen)
 	}
@@ -60,7 +65,14 @@ func (c *recordStep) requests(planner Planner) ([]eventlog.Request, error) {
 	if c.RetryAfter != nil {
 		planner.retry(&ended, time.Duration(*c.RetryAfter))
 	}
-	return []eventlog.Request{created, ended}, nil
+	if len(c.Store) == 0 {
+		return []eventlog.Request{created, ended}, nil
+	}
+	values, err := kv.Encode(c.Store)
+	written := eventlog.Request{
+		Type: entities.EventStoreSet, CorrelationID: c.ID, Payload: values, Data: entities.EventData{StepName: name},
+	}
+	return []eventlog.Request{created, written, ended}, err
 }
 
 // retry makes the result of a step one that is to be repeated after the pause. Its work then has the run invoked.

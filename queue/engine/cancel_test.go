@@ -451,3 +451,28 @@ func TestChildIsCancelledDuringACall(t *testing.T) {
 		t.Errorf("%d messages cancel the child, want 1", n)
 	}
 }
+
+// TestCancellationEndsABackoff: an invocation that waits because its function failed is made at once. One that is
+// parked stays so, and the run is forced.
+func TestCancellationEndsABackoff(t *testing.T) {
+	t.Parallel()
+	d := idleServer(t, testdb.New(t))
+	for change, want := range map[string]int{``: 1, `, parked_at = now()`: 0} {
+		d.exec(t, `DELETE FROM messages`)
+		d.exec(t, `DELETE FROM runs`)
+		_, run := d.startInvocation(t)
+		d.exec(t, `UPDATE messages SET lease = '', holder = '', last_error = 'it failed', delivery_count = 9,
+			due_at = now() + interval '15 min'`+change+` WHERE work = 'run'`)
+		const due = `
+			SELECT count(*) FROM messages
+			WHERE work = 'run' AND due_at <= now() AND delivery_count = 9 AND last_error <> ''`
+		d.resume(t, run.ID, "old")
+		if n := d.count(t, due); n != 0 {
+			t.Errorf("a payload has ended the backoff")
+		}
+		d.askToCancel(t, run.ID, time.Minute)
+		if n := d.count(t, due); n != want {
+			t.Errorf("with %q, %d messages invoke the run now, want %d", change, n, want)
+		}
+	}
+}

@@ -57,7 +57,7 @@ func TestCompressedPayloadsInCallsAreLimited(t *testing.T) {
 			Seq: int64(i + 1), Type: entities.EventHookReceived, Payload: zipped.Bytes(),
 		})
 	}
-	d, e := queue.Delivery{Inline: start}, &Engine{kept: newKeptRuns()}
+	d, e := queue.Delivery{Inline: start}, idleServer(t, testdb.New(t)).runs
 	stored := events * int64(zipped.Len())
 	if _, err := e.newCall(t.Context(), d, start.Run, stored+freeGrowth); !errors.Is(err, errCallGrows) {
 		t.Errorf("with the size of the log: got %v, want %v", err, errCallGrows)

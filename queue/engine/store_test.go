@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -279,5 +280,48 @@ func TestAnAnswerThatExceedsTheStoreIsRejected(t *testing.T) {
 	}
 	if err := answer(`{"one more":1,"0":null}`); err != nil {
 		t.Errorf("a write that makes room: %v", err)
+	}
+}
+
+// TestAnInlineStepWritesToTheStoreWithItsResultOrNot: of two copies of a call, which have executed the step with
+// different results, the first one counts, with what it has written.
+func TestAnInlineStepWritesToTheStoreWithItsResultOrNot(t *testing.T) {
+	t.Parallel()
+	d := idleServer(t, testdb.New(t))
+	work, run := d.startInvocation(t)
+	record := func(step string) error {
+		body := []byte(`{"commands":[{"type":"recordStep",` + step + `}]}`)
+		_, err := d.runs.Exchange(t.Context(), project, run.ID, work.Lease, body)
+		return err
+	}
+	for _, step := range []string{
+		`"id":"a","output":1,"store":{"k":[1]}`, `"id":"a","output":2,"store":{"k":2,"other":2}`,
+		`"id":"b","output":1`, `"id":"b","output":2,"store":{"b":2}`,
+		`"id":"c","error":{"message":"no"}`, `"id":"c","output":1,"store":{"c":1}`,
+		`"id":"d","error":{"message":"again"},"retryAfter":"1h"`, `"id":"d","output":1,"store":{"d":1}`,
+	} {
+		if err := record(step); err != nil {
+			t.Errorf("%s: %v", step, err)
+		}
+	}
+	d.wantStore(t, run.ID, map[string]string{"k": `[1]`, "d": `1`})
+	want := []string{
+		"step_created a", "store_set a", "step_completed a", "step_created b", "step_completed b", "step_created c",
+		"step_failed c", "step_created d", "step_started d", "step_retrying d", "store_set d", "step_started d",
+		"step_completed d",
+	}
+	if got := d.events(t, run.ID); !slices.Equal(got[len(got)-len(want):], want) {
+		t.Errorf("the log is %q, want %q at its end", got, want)
+	}
+	for step, want := range map[string]error{
+		`"id":"e","error":{"message":"no"},"store":{"e":1}`:                          entities.ErrInvalid,
+		`"id":"e","output":1,"store":{"` + strings.Repeat("x", kv.MaxKey+1) + `":1}`: kv.ErrLimit,
+	} {
+		if err := record(step); !errors.Is(err, want) {
+			t.Errorf("%.60s: got error %v, want %v", step, err, want)
+		}
+	}
+	if n := d.countEvents(t, run.ID, "step_created e"); n != 0 {
+		t.Error("a command that was refused has created its step")
 	}
 }

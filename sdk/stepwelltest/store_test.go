@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,6 +67,48 @@ func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 	}
 	if n, ok := stepwelltest.Stored(env, balance, run.ID()); n != 30 || !ok {
 		t.Errorf("outside it is %d, %v", n, ok)
+	}
+}
+
+// TestWritesThatExceedTheStore fail a step for good, and hold a workflow.
+func TestWritesThatExceedTheStore(t *testing.T) {
+	t.Parallel()
+	text := stepwell.NewKey[string]
+	big := strings.Repeat("x", 1<<20-1) // with its quotes it has a byte too many
+	for what, write := range map[string]func(stepwell.Storer){
+		"the value of": func(s stepwell.Storer) { text("k").Set(s, big) },
+		"is empty":     func(s stepwell.Storer) { text("").Set(s, "") },
+		"invalid":      func(s stepwell.Storer) { text("a\x00").Set(s, "") },
+		"a key of":     func(s stepwell.Storer) { text(strings.Repeat("ä", 257)).Set(s, "") },
+		"257 keys": func(s stepwell.Storer) {
+			for i := range 257 {
+				text(fmt.Sprint(i)).Set(s, "")
+			}
+		},
+	} {
+		attempts := 0
+		env, run := start(t, func(w *stepwell.W) (string, error) {
+			return stepwell.Do(w, "large", func(ctx context.Context) (string, error) {
+				attempts++
+				text("other").Set(stepwell.Store(ctx), "")
+				text("other").Delete(stepwell.Store(ctx))
+				write(stepwell.Store(ctx))
+				return "", nil
+			})
+		})
+		env.RunUntilDone()
+		_, err := run.Result()
+		if !stepwell.HasCode(err, "store_limit") || !strings.Contains(err.Error(), what) || attempts != 1 {
+			t.Errorf("%s: after %d attempts got %v", what, attempts, err)
+		}
+		env, run = start(t, func(w *stepwell.W) (string, error) {
+			write(w)
+			return "", nil
+		})
+		env.RunUntilDone()
+		if _, err := run.Result(); !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: got %v, want a held run", what, err)
+		}
 	}
 }
 

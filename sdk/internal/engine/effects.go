@@ -198,11 +198,7 @@ func (e *Engine) record(f finished) error {
 	e.pending.commands = append(e.pending.commands, op.Record(f.Result, r))
 	e.pending.results = true
 	e.pending.durable = e.pending.durable || op.Durable
-	event := Event{Type: "step_completed", ID: op.ID, Payload: f.Output, Data: Data{Recorded: r}}
-	if len(f.Stored) > 0 && f.Error == nil {
-		e.pending.commands = append(e.pending.commands, op.Store(f.Stored))
-		event.Stored = f.Stored
-	}
+	event := Event{Type: "step_completed", ID: op.ID, Payload: f.Output, Data: Data{Recorded: r}, Stored: f.Stored}
 	if f.Error != nil {
 		event.Type, event.Payload = "step_failed", f.Error
 	}

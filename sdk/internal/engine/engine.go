@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -29,6 +31,10 @@ type Config struct {
 	// goroutine.
 	Slow func(place string, stack []byte)
 }
+
+// ErrEnded is the cause with which the contexts of inline operations end that are in progress when the workflow
+// returns.
+var ErrEnded = errors.New("the run has ended")
 
 // Answer is what an invocation writes.
 type Answer struct {
@@ -182,7 +188,7 @@ func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer e.wait(ctx)
-	defer func() { cancel(err) }()
+	defer func() { cancel(cmp.Or(err, ErrEnded)) }()
 	for {
 		e.rest()
 		if e.panic != nil {

@@ -30,10 +30,11 @@ type Operation struct {
 	Ready func(failed []Event) Readiness
 	// Durable is set if its result must be on disk before the next operation begins, in batches as well.
 	Durable bool
-	// Store returns the command that writes to the run's store with its result.
-	Store func(values map[string]json.RawMessage) any
 	// Stop ends the execution of an inline operation; nil for others.
 	Stop func(cause error)
+	// Undone is set if it is undone should it succeed after it was cancelled. So the server is not asked to cancel it:
+	// nobody would know then what a call under way has done.
+	Undone bool
 	// Cancelled is set when the workflow has cancelled it.
 	Cancelled bool
 

@@ -29,6 +29,7 @@ type more struct {
 		RetryAfter string `json:"retryAfter"`
 	} `json:"firstAttempt"`
 	Values       map[string]json.RawMessage
+	Store        map[string]json.RawMessage
 	Hook         string
 	Request      string
 	Status       int
@@ -98,6 +99,9 @@ func (s *Server) recordStep(r *Run, c command, data map[string]any) {
 	}
 	switch {
 	case c.Error == nil:
+		if len(c.Store) > 0 {
+			s.setStore(r, c.ID, map[string]any{"stepName": c.name()}, c.Store)
+		}
 		s.append(r, "step_completed", c.ID, recorded, c.Output)
 	case c.RetryAfter == "":
 		s.append(r, "step_failed", c.ID, recorded, c.Error)

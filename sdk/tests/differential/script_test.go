@@ -244,6 +244,8 @@ func (a *author) command(c call) map[string]any {
 		if rapid.Bool().Draw(a.t, "error") {
 			delete(command, "output")
 			command["error"] = map[string]any{"message": "it is wrong", "code": "wrong"}
+		} else if slices.Contains(a.features, "store") && rapid.Bool().Draw(a.t, "store") {
+			command["store"] = map[string]any{"key": len(c.Events)}
 		}
 		return command
 	case "openHook":
