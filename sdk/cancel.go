@@ -160,7 +160,13 @@ func (t *turn) stoppable(op *engine.Operation) {
 // await waits until the condition is true. If the handle's part of the workflow is cancelled first, the error is
 // [ErrCancelled].
 func (w *W) await(until func() bool) error {
-	w.co.Await(func() bool { return until() || w.scope.err != nil })
+	w.co.Check()
+	return w.rest(until)
+}
+
+// rest is [W.await] for a caller that has checked its use of the handle.
+func (w *W) rest(until func() bool) error {
+	w.co.Rest(func() bool { return until() || w.scope.err != nil })
 	if until() {
 		return nil
 	}
@@ -207,11 +213,11 @@ func (t *turn) endsCancelled(err error) bool {
 }
 
 // observe takes note of an event of the log that was delivered.
-func (t *turn) observe(e engine.Event) {
+func (t *turn) observe(e *engine.Event) {
 	switch e.Type {
 	case "cancel_requested":
 		if t.cancelled == nil {
-			t.cancelled = &e
+			t.cancelled = e
 			t.root.cancel(e.Data.Reason)
 		}
 	case "attr_set":

@@ -254,8 +254,12 @@ func newPanicError(value any) error {
 }
 
 func panicFailure(value any, stack []byte) failure {
+	return failure{Message: fmt.Sprintf("panic: %v", value), Code: codePanic, Details: stackDetails(stack)}
+}
+
+func stackDetails(stack []byte) json.RawMessage {
 	details, _ := json.Marshal(map[string]string{"stack": string(stack[:min(len(stack), longestStack)])}) // a text
-	return failure{Message: fmt.Sprintf("panic: %v", value), Code: codePanic, Details: details}
+	return details
 }
 
 func isPermanent(err error) bool {

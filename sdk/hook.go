@@ -76,9 +76,7 @@ func openedHook[T any](w *W, name string, c openHook) *Hook[T] {
 	}
 	c.At = w.turn.at()
 	op := &engine.Operation{Kind: engine.KindHook, ID: c.ID, Command: c, Token: c.Token}
-	if w.scope.err == nil {
-		w.ask(op)
-	}
+	w.askUnlessCancelled(op)
 	return &Hook[T]{op}
 }
 
@@ -123,7 +121,7 @@ func (h *Hook[T]) take(*W) (T, error) {
 	return v, err
 }
 
-func (h *Hook[T]) takeEvent() (v T, e engine.Event, err error) {
+func (h *Hook[T]) takeEvent() (v T, e *engine.Event, err error) {
 	e = h.op.Received[h.op.Taken]
 	if e.Type == "hook_conflict" { // stays the last one
 		return v, e, &TokenTakenError{h.op.Token, e.Data.ConflictingRunID}

@@ -127,7 +127,7 @@ func (r *replay) prefixes() (lengths []int) {
 // invoke calls the workflow with the first n events.
 func (r *replay) invoke(ctx context.Context, n int) error {
 	body, err := json.Marshal(map[string]any{
-		"type": "workflow", "invocation": "replay", "attempt": 1, "run": r.fields, "events": r.log.Events[:n],
+		"type": "workflow", "invocation": "replay", "attempt": 1, "run": r.fields, "events": r.log.Events[:n], "heard": n,
 		"server": map[string][]string{"features": features},
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package memserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ func (s *Server) apply(r *Run, body []byte) error {
 		Commands []command
 		Open     []string
 		Await    *await
+		Seen     int64
 	}
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, &answer); err != nil {
@@ -61,6 +63,7 @@ func (s *Server) apply(r *Run, body []byte) error {
 	}
 	before := len(r.Log)
 	r.await = answer.Await
+	r.heard = max(r.heard, cmp.Or(answer.Seen, int64(before)))
 	for _, c := range answer.Commands {
 		s.carryOut(r, c)
 	}

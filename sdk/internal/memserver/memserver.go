@@ -71,8 +71,9 @@ type Run struct {
 	parent  *Run
 	childOf string // the step of the parent
 	due     time.Time
-	wanted  bool // something has happened since the last invocation
-	failed  int  // failed invocations in a row
+	wanted  bool  // something has happened since the last invocation
+	failed  int   // failed invocations in a row
+	heard   int64 // position of the last event that the function knew at the last invocation that was answered
 	steps   []*step
 	waits   []*wait
 	hooks   []*hook
@@ -386,7 +387,7 @@ func (s *Server) invoke(r *Run) {
 	r.Invocations++
 	got, err := s.call(map[string]any{
 		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + 1,
-		"run": r.describe(), "events": r.Log, "hooksUrl": hooksURL,
+		"run": r.describe(), "events": r.Log, "heard": r.heard, "hooksUrl": hooksURL,
 		"server": map[string]any{"contract": 2, "features": features},
 	})
 	if err == nil && got.Code == StatusLost {
