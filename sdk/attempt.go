@@ -146,7 +146,7 @@ func (s *inlineStep) ready(op *engine.Operation, failed []engine.Event) (r engin
 		s.after, s.pauses = e.Data.RetryAfter, 0
 	}
 	now := s.turn.app.now()
-	r.Later = s.after.Sub(now) > clockError
+	r.Later = s.after.Sub(now) > s.turn.app.serving.clockError
 	r.NextInvocation = s.turn.left() < s.options.inlineTime()
 	if s.turn.attempt <= 1 || !s.turn.offers("retryAfter") {
 		return r

@@ -31,13 +31,14 @@ type serving struct {
 	slow     func(stack string) // is told of slow workflows; nil for nobody
 	// pauses is how long attempts of an inline step may be apart in one call, all in all.
 	pauses      time.Duration
+	clockError  time.Duration
 	aroundSteps []func(context.Context, StepInfo, func(context.Context) error) error
 	aroundTurns []func(context.Context, TurnInfo, func(context.Context) error) error
 }
 
 func newServing() serving {
 	return serving{
-		server: os.Getenv("STEPWELL_URL"), http: http.DefaultClient, process: rand.Text(), pauses: time.Second,
+		server: os.Getenv("STEPWELL_URL"), http: http.DefaultClient, process: rand.Text(), pauses: time.Second, clockError: clockError,
 		underWay: &callsUnderWay{by: map[callID]*sharedCall{}},
 		kept: keptRuns{
 			runs: 1000, bytes: 64 << 20, age: time.Minute, now: time.Now, //nolint:forbidigo // the age is real time

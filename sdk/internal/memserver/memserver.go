@@ -293,6 +293,17 @@ func (s *Server) running() []*Run {
 	return slices.DeleteFunc(slices.Clone(s.runs), func(r *Run) bool { return r.Status != "running" })
 }
 
+// Happen does something that is due, but no invocation, if there is such a thing.
+func (s *Server) Happen() {
+	due := s.deliverable()
+	for _, r := range s.running() {
+		due = append(due, s.due(r)...)
+	}
+	if len(due) > 0 {
+		due[s.Choose(len(due))]()
+	}
+}
+
 // act does one thing that is due, and reports whether there was one.
 func (s *Server) act() bool {
 	if s.Choose == nil {
