@@ -60,6 +60,7 @@ func (s *cancelScope) cancel(reason string) {
 		return
 	}
 	s.err = fmt.Errorf("%w: %s", ErrCancelled, reason)
+	s.turn.engine.WakeAll()
 	for _, op := range s.begun {
 		if !s.run || op.Kind != engine.KindHook {
 			s.turn.cancel(op, reason, "")
@@ -84,6 +85,7 @@ func (t *turn) cancel(op *engine.Operation, reason, grace string) {
 		return
 	}
 	op.Cancelled = true
+	op.Wake()
 	if op.Stop != nil {
 		op.Stop(fmt.Errorf("%w: %w", ErrStepCancelled, &failure{Message: reason, Code: codeCancelled}))
 	}
@@ -161,12 +163,17 @@ func (t *turn) stoppable(op *engine.Operation) {
 // [ErrCancelled].
 func (w *W) await(until func() bool) error {
 	w.co.Check()
-	return w.rest(until)
+	w.co.Rest(func() bool { return until() || w.scope.err != nil })
+	return w.outcome(until)
 }
 
-// rest is [W.await] for a caller that has checked its use of the handle.
-func (w *W) rest(until func() bool) error {
-	w.co.Rest(func() bool { return until() || w.scope.err != nil })
+// awaitOn is [W.await] for a condition that depends on one operation only. The caller has checked its use of the handle.
+func (w *W) awaitOn(op *engine.Operation, until func() bool) error {
+	w.co.RestOn(op, func() bool { return until() || w.scope.err != nil })
+	return w.outcome(until)
+}
+
+func (w *W) outcome(until func() bool) error {
 	if until() {
 		return nil
 	}

@@ -53,7 +53,11 @@ func (f *Future[T]) Await(w *W) (T, error) {
 
 // rest is [Future.Await] for a caller that has checked its use of the handle.
 func (f *Future[T]) rest(w *W) (T, error) {
-	w.co.Rest(f.awaited(w))
+	if f.op != nil {
+		w.co.RestOn(f.op, f.awaited(w))
+	} else {
+		w.co.Rest(f.awaited(w))
+	}
 	if !f.done() {
 		return *new(T), w.scope.err
 	}

@@ -92,7 +92,8 @@ func (h *Hook[T]) wasCancelled() bool { return false }
 // Receive waits for the next payload. The n-th call gets the n-th payload. If the hook's token is taken, the error is a
 // [*TokenTakenError]. If the payload does not decode, the error has the code undecodable, and the payload is consumed.
 func (h *Hook[T]) Receive(w *W) (T, error) {
-	if err := w.await(h.ready); err != nil {
+	w.co.Check()
+	if err := w.awaitOn(h.op, h.ready); err != nil {
 		return *new(T), err
 	}
 	return h.take(w)

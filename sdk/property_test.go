@@ -154,6 +154,7 @@ func (x *performance) simple(w *W, i instruction) (int, error) {
 	case "panic":
 		if x.p.bugs > 0 {
 			x.p.bugs--
+			x.p.panicked = true
 			panic(bug)
 		}
 	default:
@@ -313,6 +314,8 @@ type play struct {
 	failed  int // calls in a row
 	deploys bool
 
+	panicked bool // in this call
+
 	process  *process
 	active   *performance // that is executed now
 	written  []string     // what was observed by code whose effects are in the log
@@ -441,6 +444,7 @@ func (p *play) call(w http.ResponseWriter, call map[string]any) {
 	call["token"] = "swct_1"
 	features := append(call["server"].(map[string]any)["features"].([]any), "commands", "keep")
 	call["server"].(map[string]any)["features"] = features
+	p.panicked = false
 	p.commits = p.random.IntN(5) - 1
 	if p.failed > 1 {
 		p.commits = -1
@@ -482,7 +486,9 @@ func (p *play) acknowledge(w http.ResponseWriter, answer *httptest.ResponseRecor
 		return
 	}
 	p.failed = 0
-	p.written = slices.Clone(p.active.trace)
+	if !p.panicked { // what was observed before a panic is not all written
+		p.written = slices.Clone(p.active.trace)
+	}
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(answer.Body.Bytes()) // a recorder
 }

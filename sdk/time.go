@@ -55,10 +55,12 @@ func (w *W) timer(c waitCommand) *Timer {
 }
 
 // Sleep waits for d. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
-func (w *W) Sleep(d time.Duration) error { return w.rest(w.Timer(d).ready) }
+func (w *W) Sleep(d time.Duration) error { return w.sleep(w.Timer(d)) }
 
 // SleepUntil waits until the time, as [W.Sleep] does.
-func (w *W) SleepUntil(t time.Time) error { return w.rest(w.TimerAt(t).ready) }
+func (w *W) SleepUntil(t time.Time) error { return w.sleep(w.TimerAt(t)) }
+
+func (w *W) sleep(t *Timer) error { return w.awaitOn(t.op, t.ready) }
 
 // Now returns the time of the last event that the workflow has seen. It is the same in each replay, and never goes back.
 func (w *W) Now() time.Time {

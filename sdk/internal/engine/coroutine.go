@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,9 @@ type Coroutine struct {
 	goroutine atomic.Uint64
 	resume    chan bool     // true: continue; false: end
 	until     func() bool   // what it waits for; nil if it has not started
+	on        *Operation    // without whose change until stays false; nil if that is not known
+	number    int           // in the order of creation
+	awake     bool          // it is one of those that may be ready
 	all       []func() bool // the conditions of until, if it waits for all of them
 	ended     bool
 }
@@ -64,6 +68,9 @@ func (s *Stuck) Error() string {
 // of the workflow.
 type scheduler struct {
 	all     []*Coroutine                // in the order of their creation
+	started int                         // number of coroutines that were ever started
+	ended   int                         // number of coroutines in all that have ended
+	awake   []*Coroutine                // those that may be ready, in the order of their creation
 	current atomic.Pointer[Coroutine]   // nil while the engine runs
 	driver  atomic.Uint64               // goroutine of the engine
 	judging *Coroutine                  // whose condition is being evaluated; nil for nobody
@@ -87,7 +94,9 @@ func newScheduler(slow func(string, []byte)) *scheduler {
 // start creates a coroutine. It runs at the next rest.
 func (s *scheduler) start(scope *Scope, place string, fn func(*Coroutine)) *Coroutine {
 	c := &Coroutine{s: s, Scope: scope, Place: place, resume: make(chan bool)}
+	c.number, s.started = s.started, s.started+1
 	s.all = append(s.all, c)
+	s.wake(c)
 	go c.run(fn)
 	return c
 }
@@ -132,42 +141,80 @@ func (s *scheduler) failure() error {
 	return nil
 }
 
+// wake makes a coroutine one of those that may be ready.
+func (s *scheduler) wake(c *Coroutine) {
+	if !c.awake && !c.ended {
+		c.awake = true
+		s.awake = slices.Insert(s.awake, s.firstAwake(c.number), c)
+	}
+}
+
+// WakeAll makes all coroutines such that may be ready. It must be called when something has changed that a condition given
+// to [Coroutine.RestOn] depends on, besides its operation.
+func (s *scheduler) WakeAll() {
+	for _, c := range s.all {
+		s.wake(c)
+	}
+}
+
+// firstAwake returns the index of the first coroutine that may be ready, from a number on.
+func (s *scheduler) firstAwake(number int) int {
+	i, _ := slices.BinarySearchFunc(s.awake, number, func(c *Coroutine, n int) int { return cmp.Compare(c.number, n) })
+	return i
+}
+
+// Wake wakes the coroutines that wait for the operation.
+func (o *Operation) Wake() {
+	for _, c := range o.waiting {
+		c.s.wake(c)
+	}
+	o.waiting = o.waiting[:0]
+}
+
 // rest runs all coroutines, in the order of their creation, until none of them can continue. It stops at a panic. An
 // error means that a coroutine was running when the context ended.
 func (s *scheduler) rest(ctx context.Context) error {
 	for moved := true; moved; {
 		moved = false
-		for i := s.nextReady(0); i < len(s.all); i = s.nextReady(i + 1) { // running coroutines may append more
-			if err := s.pass(ctx, s.all[i], true); err != nil {
+		for c := s.nextReady(0); c != nil; c = s.nextReady(c.number + 1) { // running coroutines may start or wake others
+			if err := s.pass(ctx, c, true); err != nil {
 				return err
+			}
+			if c.ended {
+				s.ended++
 			}
 			moved = true
 		}
-		s.all = slices.DeleteFunc(s.all, func(c *Coroutine) bool { return c.ended })
+	}
+	if s.ended > len(s.all)/2 {
+		s.all, s.ended = slices.DeleteFunc(s.all, func(c *Coroutine) bool { return c.ended }), 0
 	}
 	return nil
 }
 
-// nextReady returns the index of the next coroutine that can continue, from an index on. After a panic, there is none.
-func (s *scheduler) nextReady(from int) (i int) {
+// nextReady returns the next coroutine that can continue, from a number on; nil if there is none, or after a panic.
+func (s *scheduler) nextReady(number int) *Coroutine {
 	defer func() {
-		if v := recover(); v != nil { // of a condition
-			s.panicked(v)
-			i = len(s.all)
-		}
+		s.panicked(recover()) // of a condition
 		s.judging = nil
 	}()
-	for i = from; i < len(s.all); i++ {
-		if s.panic != nil {
-			return len(s.all)
-		}
-		c := s.all[i]
+	for i := s.firstAwake(number); i < len(s.awake) && s.panic == nil; {
+		c := s.awake[i]
 		s.judging = c
-		if !c.ended && (c.until == nil || c.until()) {
-			return i
+		switch {
+		case !c.ended && (c.until == nil || c.until()):
+			return c
+		case c.ended || c.on != nil:
+			c.awake = false
+			s.awake = slices.Delete(s.awake, i, i+1)
+			if !c.ended {
+				c.on.waiting = append(c.on.waiting, c)
+			}
+		default:
+			i++
 		}
 	}
-	return i
+	return nil
 }
 
 // pass lets the coroutine run until it rests or ends. An error means that it has not when the context ended. Then nothing
@@ -234,7 +281,7 @@ func (s *scheduler) finish() {
 			_ = s.pass(context.Background(), c, false) // the context does not end
 		}
 	}
-	s.all = nil
+	s.all, s.awake = nil, nil
 }
 
 // Ending reports whether the coroutine is being ended, because the workflow has to wait for a later invocation.
@@ -250,10 +297,23 @@ func (c *Coroutine) Await(until func() bool) {
 // Rest is [Coroutine.Await] for a caller that has checked its use of the coroutine.
 func (c *Coroutine) Rest(until func() bool) {
 	self := c.self()
-	if self.holds(until) {
+	self.on = nil
+	self.sleep(until)
+}
+
+// RestOn is [Coroutine.Rest] for a condition that stays false until the operation changes, or [Engine.WakeAll] is called.
+// Its cost does not depend on what other coroutines do.
+func (c *Coroutine) RestOn(op *Operation, until func() bool) {
+	self := c.self()
+	self.on = op
+	self.sleep(until)
+}
+
+func (c *Coroutine) sleep(until func() bool) {
+	if c.holds(until) {
 		return
 	}
-	self.until = until
+	c.until = until
 	c.s.rested <- struct{}{}
 	if !<-c.resume {
 		runtime.Goexit()

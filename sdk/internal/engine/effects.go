@@ -67,7 +67,7 @@ func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
 		return e.executeNext(ctx)
 	}
 	select {
-	case f := <-e.ended:
+	case f := <-e.results:
 		return true, e.record(f)
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
@@ -160,7 +160,7 @@ func (e *Engine) begin(ctx context.Context, op *Operation) {
 	}
 	go func() {
 		f := finished{op, Result{Err: fmt.Errorf("inline step %s at %s: %w", op.ID, op.Place, errGoexit)}}
-		defer func() { e.ended <- f }() // also after Goexit
+		defer func() { e.results <- f }() // also after Goexit
 		f.Result = op.Execute(ctx)
 	}()
 }

@@ -64,7 +64,7 @@ type Engine struct {
 	inline   Inline       // nil: inline operations run at the same time
 	idle     []*Operation // inline operations that were asked for and are neither running nor ended
 	running  []*Operation
-	ended    chan finished
+	results  chan finished
 	pending  pending
 	sent     pending  // what the last answer had
 	recorded []*Event // results that the log does not show yet
@@ -82,7 +82,7 @@ type finished struct {
 func New(log []Event, c Config) *Engine {
 	e := &Engine{
 		scheduler: newScheduler(c.Slow), Config: c, history: newHistory(), ops: map[key]*Operation{},
-		ended: make(chan finished), speaking: true,
+		results: make(chan finished), speaking: true,
 	}
 	for i := range log {
 		e.add(&log[i])
@@ -130,10 +130,11 @@ func (e *Engine) Known(kind Kind, id string) bool {
 	return e.history.created[key{kind.space(), id}] != nil
 }
 
-// AtEnd reports whether the code does something for the first time, and nothing in the log comes after what it has done.
-// Events of others that it has not seen yet say nothing about that.
+// AtEnd reports whether nothing that the code has caused comes in the log after what it has done. Events of others that it
+// has not seen yet say nothing about that, if it does something for the first time. A run whose end was heard has more.
 func (e *Engine) AtEnd() bool {
-	return e.speaking && len(e.order.recorded) == 0 && !slices.ContainsFunc(e.history.unclaimed, func(u *Event) bool {
+	first := e.speaking || len(e.order.world) == 0 && e.heard <= e.last
+	return first && len(e.order.recorded) == 0 && !slices.ContainsFunc(e.history.unclaimed, func(u *Event) bool {
 		return e.ops[key{creates[u.Type], u.ID}] == nil
 	})
 }
@@ -197,7 +198,7 @@ func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 			err = e.failure()
 		}
 		if err != nil {
-			return e.results(), false, err
+			return e.unwritten(), false, err
 		}
 		if err := e.match(); err != nil {
 			return Answer{}, false, err
@@ -277,7 +278,10 @@ func (e *Engine) deliver(event *Event) error {
 		}
 		return &Divergence{Agreed: e.history.agreed, Log: &undue}
 	}
-	e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
+	if op.Execute != nil {
+		e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
+	}
+	op.Wake()
 	op.Received = append(op.Received, event)
 	if err := e.observe(event); err != nil {
 		return err
@@ -302,8 +306,8 @@ func (e *Engine) answer() Answer {
 	return a
 }
 
-// results returns what is not written yet, if it has results of inline operations.
-func (e *Engine) results() Answer {
+// unwritten returns what is not written yet, if it has results of inline operations.
+func (e *Engine) unwritten() Answer {
 	if !e.pending.results {
 		return Answer{}
 	}
@@ -328,7 +332,7 @@ func (e *Engine) wait(ctx context.Context) {
 		if e.inline != nil {
 			_, _ = e.inline.Execute(ctx, op) // nobody gets the result
 		} else {
-			<-e.ended
+			<-e.results
 		}
 	}
 	e.running = nil

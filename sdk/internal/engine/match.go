@@ -43,8 +43,9 @@ type Operation struct {
 	Taken    int
 
 	s       *scheduler
-	created *Event // the event that created it; nil if it is new
-	remote  bool   // the server executes it after an attempt here
+	waiting []*Coroutine // asleep until it changes
+	created *Event       // the event that created it; nil if it is new
+	remote  bool         // the server executes it after an attempt here
 	marked  bool
 	resting bool // it is not tried again in this invocation
 }
