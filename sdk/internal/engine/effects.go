@@ -46,7 +46,7 @@ func (p *pending) command(op *Operation) {
 // something else.
 func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
 	if len(e.history.unclaimed) > 0 {
-		return false, &Divergence{Agreed: e.history.agreed, Log: e.history.unclaimed[0]}
+		return false, e.leftOver(e.history.unclaimed[0])
 	}
 	ready, ended := e.ready()
 	if ended != nil {

@@ -51,6 +51,7 @@ type Engine struct {
 	order   order
 	ops     map[key]*Operation
 	asked   []*Operation // since the last rest
+	latest  *Operation   // that was asked for last by code
 	main    *Coroutine
 	last    int64 // position of the last event that is known
 	heard   int64 // position of the log up to which earlier invocations have executed the code
@@ -144,6 +145,7 @@ func (e *Engine) AtEnd() bool {
 func (e *Engine) Ask(c *Coroutine, op *Operation) {
 	c.Check()
 	e.Request(op)
+	e.latest = op
 }
 
 // Request is [Engine.Ask] for commands that no coroutine asks for, since they follow from an event.
@@ -263,9 +265,14 @@ func (e *Engine) compare(op *Operation, logged *Event) error {
 // complete checks that nothing in the log is left over when the workflow has returned.
 func (e *Engine) complete() error {
 	if len(e.history.unclaimed) > 0 {
-		return &Divergence{Agreed: e.history.agreed, Log: e.history.unclaimed[0]}
+		return e.leftOver(e.history.unclaimed[0])
 	}
 	return nil
+}
+
+// leftOver returns the divergence that nobody has asked for what the log has.
+func (e *Engine) leftOver(event *Event) error {
+	return &Divergence{Agreed: e.history.agreed, Log: event, Last: e.latest, Returned: e.main.ended}
 }
 
 // deliver delivers an event.
@@ -276,7 +283,7 @@ func (e *Engine) deliver(event *Event) error {
 		if created := e.history.created[key{results[event.Type], event.ID}]; created != nil {
 			undue.Data.Place = created.Data.Place
 		}
-		return &Divergence{Agreed: e.history.agreed, Log: &undue}
+		return e.leftOver(&undue)
 	}
 	if op.Execute != nil {
 		e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
