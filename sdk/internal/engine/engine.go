@@ -134,10 +134,18 @@ func (e *Engine) Known(kind Kind, id string) bool {
 // AtEnd reports whether nothing that the code has caused comes in the log after what it has done. Events of others that it
 // has not seen yet say nothing about that, if it does something for the first time. A run whose end was heard has more.
 func (e *Engine) AtEnd() bool {
+	for len(e.history.writes) > 0 && e.hasWritten(e.history.writes[0]) {
+		e.history.writes = e.history.writes[1:]
+	}
 	first := e.speaking || len(e.order.world) == 0 && e.heard <= e.last
-	return first && len(e.order.recorded) == 0 && !slices.ContainsFunc(e.history.unclaimed, func(u *Event) bool {
+	return first && len(e.order.recorded)+len(e.history.writes) == 0 && !slices.ContainsFunc(e.history.unclaimed, func(u *Event) bool {
 		return e.ops[key{creates[u.Type], u.ID}] == nil
 	})
+}
+
+// hasWritten reports whether a write is one that the code has asked for, or that of a step.
+func (e *Engine) hasWritten(write key) bool {
+	return e.ops[write] != nil || e.ops[key{KindStep.space(), write.id}] != nil
 }
 
 // Ask asks for an operation. What comes of it is delivered at later rests. A second operation with the same ID is an

@@ -101,6 +101,7 @@ type history struct {
 	failed    map[string][]Event // failed attempts of steps that are tried again
 	agreed    *Event
 
+	writes   []key             // of the workflow's code to the store and to attributes, in the order of the log
 	stored   map[string]*Event // writes to the store, by their step
 	children map[string]string // IDs of runs, by their step
 }

@@ -24,6 +24,11 @@ func (h *history) note(e *Event) {
 	if e.Type == "store_set" {
 		h.stored[e.ID] = e
 	}
+	if id, own := strings.CutPrefix(e.ID, attribute); own && e.Type == "attr_set" {
+		h.writes = append(h.writes, key{KindAttribute.space(), id})
+	} else if e.Type == "store_set" {
+		h.writes = append(h.writes, key{KindStore.space(), e.ID})
+	}
 	if child := e.Data.Step.ChildID; child != "" {
 		h.children[e.ID] = child
 	}
