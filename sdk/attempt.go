@@ -21,6 +21,11 @@ func attempt[T any](
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrAttemptTimeout)
 		defer cancel()
 	}
+	defer func() { // also of interceptors
+		if p := recover(); p != nil {
+			err = newPanicError(p)
+		}
+	}()
 	err = around(ctx, s.StepInfo, s.app.serving.aroundSteps, func(ctx context.Context) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -145,14 +150,14 @@ func (s *inlineStep) ready(op *engine.Operation, failed []engine.Event) (r engin
 		s.after, s.pauses = e.Data.RetryAfter, 0
 	}
 	now := s.turn.app.now()
-	r.Later = s.after.Sub(now) > clockError
+	r.Later = s.after.Sub(now) > s.turn.app.serving.clockError
 	r.NextInvocation = s.turn.left() < s.options.inlineTime()
 	if s.turn.attempt <= 1 || !s.turn.offers("retryAfter") {
 		return r
 	}
 	text, _ := json.Marshal(failure{Code: codeCrashed, Message: fmt.Sprintf(
 		"call %d has failed, perhaps because this step ended the process", s.turn.attempt-1)}) // a failure always encodes
-	if crashed >= s.options.attempts() {
+	if crashed >= s.options.attempts() && !s.options.durable { // a Value does not end processes, and its error would stay
 		r.Result = &engine.Result{Error: text, StartedAt: now, EndedAt: now}
 		return r
 	}

@@ -60,6 +60,7 @@ func (s *cancelScope) cancel(reason string) {
 		return
 	}
 	s.err = fmt.Errorf("%w: %s", ErrCancelled, reason)
+	s.turn.engine.WakeAll()
 	for _, op := range s.begun {
 		if !s.run || op.Kind != engine.KindHook {
 			s.turn.cancel(op, reason)
@@ -84,6 +85,7 @@ func (t *turn) cancel(op *engine.Operation, reason string) {
 		return
 	}
 	op.Cancelled = true
+	op.Wake()
 	if op.Stop != nil {
 		op.Stop(fmt.Errorf("%w: %w", ErrStepCancelled, &failure{Message: reason, Code: codeCancelled}))
 	}
@@ -168,7 +170,18 @@ func (t *turn) stoppable(op *engine.Operation) {
 // await waits until the condition is true. If the handle's part of the workflow is cancelled first, the error is
 // [ErrCancelled].
 func (w *W) await(until func() bool) error {
-	w.co.Await(func() bool { return until() || w.scope.err != nil })
+	w.co.Check()
+	w.co.Rest(func() bool { return until() || w.scope.err != nil })
+	return w.outcome(until)
+}
+
+// awaitOn is [W.await] for a condition that depends on one operation only. The caller has checked its use of the handle.
+func (w *W) awaitOn(op *engine.Operation, until func() bool) error {
+	w.co.RestOn(op, func() bool { return until() || w.scope.err != nil })
+	return w.outcome(until)
+}
+
+func (w *W) outcome(until func() bool) error {
 	if until() {
 		return nil
 	}
@@ -215,11 +228,11 @@ func (t *turn) endsCancelled(err error) bool {
 }
 
 // observe takes note of an event of the log that was delivered.
-func (t *turn) observe(e engine.Event) {
+func (t *turn) observe(e *engine.Event) {
 	switch e.Type {
 	case "cancel_requested":
 		if t.cancelled == nil {
-			t.cancelled = &e
+			t.cancelled = e
 			t.root.cancel(e.Data.Reason)
 		}
 	case "attr_set":

@@ -259,9 +259,13 @@ func newPanicError(value any) error {
 }
 
 func panicFailure(value any, stack []byte) failure {
-	details, _ := json.Marshal(map[string]string{"stack": string(stack[:min(len(stack), longestStack)])}) // a text
 	message := fmt.Sprintf("panic: %v%s", value, panicPlace(string(stack)))
-	return failure{Message: message, Code: codePanic, Details: details}
+	return failure{Message: message, Code: codePanic, Details: stackDetails(stack)}
+}
+
+func stackDetails(stack []byte) json.RawMessage {
+	details, _ := json.Marshal(map[string]string{"stack": string(stack[:min(len(stack), longestStack)])}) // a text
+	return details
 }
 
 // panicPlace returns the line of code that panicked, in brackets; empty if the stack does not show it.

@@ -47,7 +47,17 @@ func failed[T any](err error) *Future[T] {
 // Await waits for the result. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled]; but
 // a coroutine that is cancelled too is waited for, since it may have something to clean up.
 func (f *Future[T]) Await(w *W) (T, error) {
-	w.co.Await(f.awaited(w))
+	w.co.Check()
+	return f.rest(w)
+}
+
+// rest is [Future.Await] for a caller that has checked its use of the handle.
+func (f *Future[T]) rest(w *W) (T, error) {
+	if f.op != nil {
+		w.co.RestOn(f.op, f.awaited(w))
+	} else {
+		w.co.Rest(f.awaited(w))
+	}
 	if !f.done() {
 		return *new(T), w.scope.err
 	}

@@ -76,9 +76,7 @@ func openedHook[T any](w *W, name string, c openHook) *Hook[T] {
 	}
 	c.At = w.turn.at()
 	op := &engine.Operation{Kind: engine.KindHook, ID: c.ID, Command: c, Token: c.Token}
-	if w.scope.err == nil {
-		w.ask(op)
-	}
+	w.askUnlessCancelled(op)
 	return &Hook[T]{op}
 }
 
@@ -94,7 +92,8 @@ func (h *Hook[T]) wasCancelled() bool { return false }
 // Receive waits for the next payload. The n-th call gets the n-th payload. If the hook's token is taken, the error is a
 // [*TokenTakenError]. If the payload does not decode, the error has the code undecodable, and the payload is consumed.
 func (h *Hook[T]) Receive(w *W) (T, error) {
-	if err := w.await(h.ready); err != nil {
+	w.co.Check()
+	if err := w.awaitOn(h.op, h.ready); err != nil {
 		return *new(T), err
 	}
 	return h.take(w)
@@ -123,7 +122,7 @@ func (h *Hook[T]) take(*W) (T, error) {
 	return v, err
 }
 
-func (h *Hook[T]) takeEvent() (v T, e engine.Event, err error) {
+func (h *Hook[T]) takeEvent() (v T, e *engine.Event, err error) {
 	e = h.op.Received[h.op.Taken]
 	if e.Type == "hook_conflict" { // stays the last one
 		return v, e, &TokenTakenError{h.op.Token, e.Data.ConflictingRunID}

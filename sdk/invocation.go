@@ -31,6 +31,7 @@ type serving struct {
 	slow     func(stack string) // is told of slow workflows; nil for nobody
 	// pauses is how long attempts of an inline step may be apart in one call, all in all.
 	pauses      time.Duration
+	clockError  time.Duration
 	aroundSteps []func(context.Context, StepInfo, func(context.Context) error) error
 	aroundTurns []func(context.Context, TurnInfo, func(context.Context) error) error
 }
@@ -38,7 +39,8 @@ type serving struct {
 func newServing() serving {
 	return serving{
 		server: os.Getenv("STEPWELL_URL"), http: defaultClient(), process: rand.Text(), pauses: time.Second,
-		underWay: &callsUnderWay{by: map[callID]*sharedCall{}},
+		clockError: clockError,
+		underWay:   &callsUnderWay{by: map[callID]*sharedCall{}},
 		kept: keptRuns{
 			runs: 1000, bytes: 64 << 20, age: time.Minute, now: time.Now, //nolint:forbidigo // the age is real time
 			byRun: map[string]*list.Element{}, order: list.New(),
@@ -66,17 +68,18 @@ var errNotKept = errors.New("the run is not kept")
 const (
 	codePanic       = "panic"
 	codeMisuse      = "misuse"
+	codeStuck       = "stuck"
 	codeDiverged    = "diverged"
 	codeUnsupported = "unsupported"
 	codeHeld        = "held"
 )
 
 // required are the features that a server must have.
-var required = []string{"seen", "at"}
+var required = []string{"seen", "at", "heard"}
 
 // features are those that the SDK uses, except those that matter only during a call.
 var features = []string{
-	"seen", "at", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox",
+	"seen", "at", "heard", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox",
 }
 
 // invoke runs the workflow as far as it goes. An error means that the run is held: nothing is recorded.
@@ -166,9 +169,7 @@ func (a *App) newExecution(d Definition, c call) *execution {
 		},
 	})
 	x.turn = newTurn(e, a, c)
-	if x.turn.offers("heard") {
-		e.SetHeard(c.Heard)
-	}
+	e.SetHeard(c.Heard)
 	e.Begin(d.name, func(co *engine.Coroutine) {
 		root := &W{turn: x.turn, co: co, scope: x.turn.root}
 		x.output, x.failed = d.workflow(root, c.Run.Input)
@@ -193,14 +194,14 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 	t := x.turn
 	got, done, err := t.engine.Advance(ctx)
 	if err != nil {
-		return x.stopped(c, err)
+		return x.stopped(c, got, err)
 	}
-	out := answer{Commands: orEmpty(got.Commands), Open: got.Open}
-	if t.offers("heard") {
-		out.Seen = t.engine.Last()
-	}
+	out := answer{Commands: orEmpty(got.Commands), Open: got.Open, Seen: t.engine.Last()}
 	if done {
 		if h := (*heldError)(nil); errors.As(x.failed, &h) {
+			if got.Results {
+				return out, nil // they would happen again; the next call is held
+			}
 			f := encodeError(x.failed)
 			f.Code = cmp.Or(f.Code, codeHeld)
 			return answer{}, &f
@@ -217,8 +218,18 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 	return out, nil
 }
 
-// stopped returns what a call is answered that could not go on.
-func (x *execution) stopped(c call, err error) (answer, error) {
+// stopped returns what a call is answered that could not go on. If inline steps have results that are not written, they
+// are the answer: otherwise these steps would happen again. The next call, which follows at once, then says why.
+func (x *execution) stopped(c call, got engine.Answer, err error) (answer, error) {
+	p := (*engine.Panic)(nil)
+	isPanic := errors.As(err, &p)
+	if isPanic && x.definition.options.failRuns {
+		f := panicFailure(p.Value, p.Stack)
+		return answer{Commands: append(got.Commands, x.turn.ending(nil, &f)), Open: got.Open}, nil
+	}
+	if got.Results {
+		return answer{Commands: got.Commands, Open: got.Open, Seen: x.turn.engine.Last()}, nil
+	}
 	if d := (*engine.Divergence)(nil); errors.As(err, &d) {
 		d.Run, d.Deployment = c.Run.ID, c.Run.Deployment
 		return answer{}, &failure{Message: d.Error(), Code: codeDiverged}
@@ -229,14 +240,13 @@ func (x *execution) stopped(c call, err error) (answer, error) {
 	if errors.Is(err, engine.ErrStale) {
 		return answer{}, errStale
 	}
-	p := (*engine.Panic)(nil)
-	if !errors.As(err, &p) {
+	if s := (*engine.Stuck)(nil); errors.As(err, &s) {
+		return answer{}, &failure{s.Error(), codeStuck, stackDetails(s.Stack)}
+	}
+	if !isPanic {
 		return answer{}, err
 	}
 	f := panicFailure(p.Value, p.Stack)
-	if x.definition.options.failRuns {
-		return answer{Commands: []any{x.turn.ending(nil, &f)}}, nil
-	}
 	return answer{}, &f
 }
 

@@ -126,8 +126,12 @@ func (r *replay) prefixes() (lengths []int) {
 
 // invoke calls the workflow with the first n events.
 func (r *replay) invoke(ctx context.Context, n int) error {
+	heard := n
+	if n == r.length && r.end.Seq > 0 { // the end is what the code has caused
+		heard++
+	}
 	body, err := json.Marshal(map[string]any{
-		"type": "workflow", "invocation": "replay", "attempt": 1, "run": r.fields, "events": r.log.Events[:n],
+		"type": "workflow", "invocation": "replay", "attempt": 1, "run": r.fields, "events": r.log.Events[:n], "heard": heard,
 		"server": map[string][]string{"features": features},
 	})
 	if err != nil {

@@ -609,7 +609,9 @@ func TestAShutdownFailsNoStep(t *testing.T) {
 			return slow.Await(w)
 		}))
 		f := newFake(t, app)
-		if got := f.call(t.Context(), nil); got.status != http.StatusServiceUnavailable || got.Error.Code != "shutdown" {
+		// The result of the quick step may be in the answer, and is then not lost.
+		got := f.call(t.Context(), nil)
+		if got.status != http.StatusOK && (got.status != http.StatusServiceUnavailable || got.Error.Code != "shutdown") {
 			t.Fatalf("the call was answered %d %s", got.status, got.body)
 		}
 		if f.has("step_failed") {

@@ -65,12 +65,13 @@ func (s *Step[I, O]) Bind(fn func(context.Context, I) (O, error)) Definition {
 
 // Run runs the step and waits for its output. If the step fails for good, the error is a [*StepError].
 func (s *Step[I, O]) Run(w *W, in I, options ...StepOption) (O, error) {
-	return s.Go(w, in, options...).Await(w)
+	return s.Go(w, in, options...).rest(w)
 }
 
 // Go starts the step and returns its future.
 func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 	if w.scope.err != nil {
+		w.co.Check()
 		return failed[O](w.scope.err)
 	}
 	o := collect(s.options, options)
@@ -189,7 +190,7 @@ func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
 }
 
 // stepError returns the error of a step that failed.
-func stepError(op *engine.Operation, e engine.Event) error {
+func stepError(op *engine.Operation, e *engine.Event) error {
 	f := decodeFailure(e.Payload)
 	return &StepError{
 		Step: op.Name, ID: op.ID, Code: f.Code, Message: f.Message, Details: f.Details,
@@ -302,12 +303,13 @@ func collect(options ...[]StepOption) (o stepOptions) {
 // Fn is called again if the process dies before the result is on disk. If it seems to be fn that ends the process, the
 // step fails with the code crashed when all attempts are used up.
 func Do[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) (T, error) {
-	return DoGo(w, name, fn, options...).Await(w)
+	return DoGo(w, name, fn, options...).rest(w)
 }
 
 // DoGo is [Do] that does not wait.
 func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) *Future[T] {
 	if w.scope.err != nil {
+		w.co.Check()
 		return failed[T](w.scope.err)
 	}
 	o := collect(options)

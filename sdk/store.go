@@ -142,7 +142,7 @@ type setStore struct {
 }
 
 func (w *W) load(key string) (json.RawMessage, bool) {
-	w.co.Check()
+	w.co.CheckRead()
 	return w.turn.store.get(key)
 }
 

@@ -1,6 +1,7 @@
 package stepwell
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -47,25 +48,24 @@ func (w *W) TimerAt(t time.Time) *Timer {
 }
 
 func (w *W) timer(c waitCommand) *Timer {
-	w.co.Check()
 	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), w.turn.at()
 	t := &Timer{w.turn, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}}
-	if w.scope.err == nil {
-		w.ask(t.op)
-	}
+	w.askUnlessCancelled(t.op)
 	return t
 }
 
 // Sleep waits for d. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
-func (w *W) Sleep(d time.Duration) error { return w.await(w.Timer(d).ready) }
+func (w *W) Sleep(d time.Duration) error { return w.sleep(w.Timer(d)) }
 
 // SleepUntil waits until the time, as [W.Sleep] does.
-func (w *W) SleepUntil(t time.Time) error { return w.await(w.TimerAt(t).ready) }
+func (w *W) SleepUntil(t time.Time) error { return w.sleep(w.TimerAt(t)) }
+
+func (w *W) sleep(t *Timer) error { return w.awaitOn(t.op, t.ready) }
 
 // Now returns the time of the last event that the workflow has seen. It is the same in each replay, and never goes
 // back.
 func (w *W) Now() time.Time {
-	w.co.Check()
+	w.co.CheckRead()
 	return w.turn.engine.Now()
 }
 
@@ -85,8 +85,8 @@ func (w *W) Rand() *rand.Rand {
 // UUID returns a random UUID (version 4) that is the same in each replay. Like those of [W.Rand], it can be guessed.
 func (w *W) UUID() string {
 	var u [16]byte
-	for i := range u {
-		u[i] = byte(w.Rand().Uint32())
+	for i, random := 0, w.Rand(); i < len(u); i++ {
+		u[i] = byte(random.Uint32())
 	}
 	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
@@ -94,11 +94,31 @@ func (w *W) UUID() string {
 
 // Log returns a logger that is silent while the workflow repeats what an earlier invocation has done.
 func (w *W) Log() *slog.Logger {
-	w.co.Check()
-	if !w.turn.engine.Live() {
-		return slog.New(slog.DiscardHandler)
-	}
-	return w.turn.app.logger.With("run", w.turn.info.ID, "workflow", w.turn.info.Workflow, "scope", w.co.Scope.Path())
+	w.co.CheckRead()
+	return slog.New(liveHandler{w.turn.app.logger.Handler(), w.turn.engine}).
+		With("run", w.turn.info.ID, "workflow", w.turn.info.Workflow, "scope", w.co.Scope.Path())
+}
+
+// liveHandler handles only what a workflow logs for the first time.
+type liveHandler struct {
+	slog.Handler
+
+	engine *engine.Engine
+}
+
+// Enabled implements slog.Handler.
+func (h liveHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.engine.Live() && h.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs implements slog.Handler.
+func (h liveHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return liveHandler{h.Handler.WithAttrs(attrs), h.engine}
+}
+
+// WithGroup implements slog.Handler.
+func (h liveHandler) WithGroup(name string) slog.Handler {
+	return liveHandler{h.Handler.WithGroup(name), h.engine}
 }
 
 // setAttributes is the command that sets attributes.
@@ -111,7 +131,7 @@ type setAttributes struct {
 
 // Attribute returns an attribute of the run, as far as the workflow has seen changes; false if it is not set.
 func (w *W) Attribute(key string) (string, bool) {
-	w.co.Check()
+	w.co.CheckRead()
 	data, ok := w.turn.attributes.get(key)
 	if !ok {
 		return "", false

@@ -198,13 +198,26 @@ func (w *W) with(co *engine.Coroutine) *W {
 
 // ask asks for an operation.
 func (w *W) ask(op *engine.Operation) *engine.Operation {
-	op.Place = engine.Caller()
+	if op.Place == "" {
+		op.Place = engine.Caller()
+	}
 	if op.Execute != nil {
 		w.turn.stoppable(op)
 	}
 	w.turn.engine.Ask(w.co, op)
 	w.scope.add(op)
 	return op
+}
+
+// askUnlessCancelled asks for an operation. If the handle's part of the workflow was cancelled, it is none that the server
+// could be asked to cancel or close.
+func (w *W) askUnlessCancelled(op *engine.Operation) {
+	if w.scope.err == nil {
+		w.ask(op)
+		return
+	}
+	w.co.Check()
+	op.Cancelled = true
 }
 
 // Durability says when the results of steps that are executed inline are on disk; see [Checkpoint].
@@ -297,6 +310,7 @@ type Child[O any] struct {
 // Child starts the workflow as a child run. If it does not complete, the error is a [*ChildError].
 func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 	if w.scope.err != nil {
+		w.co.Check()
 		return &Child[O]{failed[O](w.scope.err), w.turn}
 	}
 	input, err := json.Marshal(in)
@@ -362,7 +376,7 @@ func (e *ChildError) Unwrap() error {
 }
 
 // childError returns the error of a child that did not complete.
-func childError(t *turn, op *engine.Operation, e engine.Event) error {
+func childError(t *turn, op *engine.Operation, e *engine.Event) error {
 	f := decodeFailure(e.Payload)
 	err := &ChildError{RunID: t.engine.ChildOf(op), ID: op.ID, failure: f}
 	switch {

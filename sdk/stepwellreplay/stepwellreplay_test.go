@@ -157,3 +157,21 @@ func TestReplayRefusesIncompleteLogs(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestRunsFromBeforeAPatchReplay has a patch behind the last event of each run.
+func TestRunsFromBeforeAPatchReplay(t *testing.T) {
+	t.Parallel()
+	waiting, completed := logs(t)
+	patched := func(w *stepwell.W, id string) (string, error) {
+		out, err := original(w, id)
+		if err == nil && w.Patched("audit") {
+			_, err = charge.Run(w, "audit")
+		}
+		return out, err
+	}
+	for _, log := range []stepwell.RunLog{waiting, completed} {
+		if err := replay(t, patched, log); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -455,3 +455,30 @@ func TestWorkflowIsCalledOnceForAllOfSeveralSteps(t *testing.T) {
 		t.Errorf("got %q, %v in %d calls", got, err, run.Invocations())
 	}
 }
+
+// TestWhatWasNotOpenedIsNotClosed asks, and starts a timer, in a part that was cancelled. The server would refuse to close
+// a hook, or to cancel a timer, that there is not.
+func TestWhatWasNotOpenedIsNotClosed(t *testing.T) {
+	t.Parallel()
+	approval := stepwell.NewApproval("approval")
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		err := w.Sleep(time.Hour)
+		_, again := approval.Ask(w, stepwell.Question{Text: "sure?", Token: "sure"})
+		timer := w.Timer(time.Hour)
+		timer.Cancel(w)
+		if first := stepwell.First(w.Detached(), timer, w.Detached().Timer(time.Minute)); first == stepwell.Awaitable(timer) {
+			return "the cancelled timer has ended", nil
+		}
+		if !errors.Is(again, stepwell.ErrCancelled) {
+			return "", errors.Join(errors.New("it was asked"), again)
+		}
+		return "", err
+	})
+	env.RunUntilIdle()
+	env.Cancel(run.ID(), "enough", time.Hour)
+	env.Advance(30 * time.Minute)
+	if got := env.Status(run.ID()); got != "cancelled" {
+		_, err := run.Result()
+		t.Errorf("the run is %s: %v", got, err)
+	}
+}

@@ -2,6 +2,9 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -25,6 +28,9 @@ type Coroutine struct {
 	goroutine atomic.Uint64
 	resume    chan bool     // true: continue; false: end
 	until     func() bool   // what it waits for; nil if it has not started
+	on        *Operation    // without whose change until stays false; nil if that is not known
+	number    int           // in the order of creation
+	awake     bool          // it is one of those that may be ready
 	all       []func() bool // the conditions of until, if it waits for all of them
 	ended     bool
 }
@@ -44,15 +50,37 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
+// Stuck says that a coroutine has not rested until the end of an invocation: it computes, or waits for something outside
+// of the workflow.
+type Stuck struct {
+	// Started is where the coroutine was started, as file:line, and Stack what it does.
+	Started string
+	Stack   []byte
+}
+
+// Error implements error.
+func (s *Stuck) Error() string {
+	return fmt.Sprintf("the function started at %s has neither returned nor waited until the end of the call: do work in"+
+		" steps, wait only with the workflow's handle, and look for a loop that never ends", s.Started)
+}
+
 // scheduler passes control between the engine and its coroutines. Passing it over a channel orders all memory accesses
 // of the workflow.
 type scheduler struct {
-	all     []*Coroutine // in the order of their creation
-	current *Coroutine   // nil while the engine runs
+	all     []*Coroutine                // in the order of their creation
+	started int                         // number of coroutines that were ever started
+	ended   int                         // number of coroutines in all that have ended
+	awake   []*Coroutine                // those that may be ready, in the order of their creation
+	current atomic.Pointer[Coroutine]   // nil while the engine runs
+	driver  atomic.Uint64               // goroutine of the engine
+	judging *Coroutine                  // whose condition is being evaluated; nil for nobody
+	misuse  atomic.Pointer[MisuseError] // the first, even if the workflow's code has recovered from it
 	rested  chan struct{}
-	ending  bool
+	ending  atomic.Bool
+	left    bool // to a coroutine that does not rest
 	panic   *Panic
 	slow    func(place string, stack []byte)
+	alarm   *time.Timer // calls slow; nil before it is first needed
 	// inline has the places of inline operations by the goroutine that executes them.
 	inline sync.Map
 	// tracked, if it is not nil, gets the operations that conditions ask for.
@@ -66,10 +94,15 @@ func newScheduler(slow func(string, []byte)) *scheduler {
 // start creates a coroutine. It runs at the next rest.
 func (s *scheduler) start(scope *Scope, place string, fn func(*Coroutine)) *Coroutine {
 	c := &Coroutine{s: s, Scope: scope, Place: place, resume: make(chan bool)}
+	c.number, s.started = s.started, s.started+1
 	s.all = append(s.all, c)
+	s.wake(c)
 	go c.run(fn)
 	return c
 }
+
+// errGoexit is what a function panics with, in effect, that ends its goroutine.
+var errGoexit = errors.New("the function has ended its goroutine with runtime.Goexit, as t.FailNow does: return instead")
 
 func (c *Coroutine) run(fn func(*Coroutine)) {
 	defer func() { c.s.rested <- struct{}{} }() // runs last, and also after Goexit
@@ -78,72 +111,220 @@ func (c *Coroutine) run(fn func(*Coroutine)) {
 		return
 	}
 	c.goroutine.Store(goroutineID())
+	returned := false
 	defer func() {
-		if v := recover(); v != nil && c.s.panic == nil {
-			c.s.panic = &Panic{v, debug.Stack()}
+		v := recover()
+		if v == nil && !returned && !c.s.ending.Load() {
+			v = errGoexit
 		}
+		c.s.panicked(v)
 	}()
 	fn(c)
+	returned = true
 }
 
-// rest runs all coroutines, in the order of their creation, until none of them can continue. It stops at a panic.
-func (s *scheduler) rest() {
-	for moved := true; moved && s.panic == nil; {
+// panicked notes what user code has panicked with; nil for nothing. The first panic counts.
+func (s *scheduler) panicked(value any) {
+	if value != nil && s.panic == nil {
+		s.panic = &Panic{value, debug.Stack()}
+	}
+}
+
+// failure returns why the workflow cannot go on; nil if it can.
+func (s *scheduler) failure() error {
+	if m := s.misuse.Load(); m != nil {
+		return m
+	}
+	if s.panic != nil {
+		return s.panic
+	}
+	return nil
+}
+
+// wake makes a coroutine one of those that may be ready.
+func (s *scheduler) wake(c *Coroutine) {
+	if !c.awake && !c.ended {
+		c.awake = true
+		s.awake = slices.Insert(s.awake, s.firstAwake(c.number), c)
+	}
+}
+
+// WakeAll makes all coroutines such that may be ready. It must be called when something has changed that a condition given
+// to [Coroutine.RestOn] depends on, besides its operation.
+func (s *scheduler) WakeAll() {
+	for _, c := range s.all {
+		s.wake(c)
+	}
+}
+
+// firstAwake returns the index of the first coroutine that may be ready, from a number on.
+func (s *scheduler) firstAwake(number int) int {
+	i, _ := slices.BinarySearchFunc(s.awake, number, func(c *Coroutine, n int) int { return cmp.Compare(c.number, n) })
+	return i
+}
+
+// Wake wakes the coroutines that wait for the operation.
+func (o *Operation) Wake() {
+	for _, c := range o.waiting {
+		c.s.wake(c)
+	}
+	o.waiting = o.waiting[:0]
+}
+
+// rest runs all coroutines, in the order of their creation, until none of them can continue. It stops at a panic. An
+// error means that a coroutine was running when the context ended.
+func (s *scheduler) rest(ctx context.Context) error {
+	for moved := true; moved; {
 		moved = false
-		for i := 0; i < len(s.all) && s.panic == nil; i++ { // running coroutines may append more
-			if c := s.all[i]; c.ready() {
-				s.pass(c, true)
-				moved = true
+		for c := s.nextReady(0); c != nil; c = s.nextReady(c.number + 1) { // running coroutines may start or wake others
+			if err := s.pass(ctx, c, true); err != nil {
+				return err
 			}
+			if c.ended {
+				s.ended++
+			}
+			moved = true
 		}
-		s.all = slices.DeleteFunc(s.all, func(c *Coroutine) bool { return c.ended })
 	}
+	if s.ended > len(s.all)/2 {
+		s.all, s.ended = slices.DeleteFunc(s.all, func(c *Coroutine) bool { return c.ended }), 0
+	}
+	return nil
 }
 
-func (c *Coroutine) ready() bool { return !c.ended && (c.until == nil || c.until()) }
-
-// pass lets the coroutine run until it rests or ends.
-func (s *scheduler) pass(c *Coroutine, on bool) {
-	if s.slow != nil && on {
-		defer time.AfterFunc(slowTurn, func() { s.slow(c.Place, stackOf(c.goroutine.Load())) }).Stop()
+// nextReady returns the next coroutine that can continue, from a number on; nil if there is none, or after a panic.
+func (s *scheduler) nextReady(number int) *Coroutine {
+	defer func() {
+		s.panicked(recover()) // of a condition
+		s.judging = nil
+	}()
+	for i := s.firstAwake(number); i < len(s.awake) && s.panic == nil; {
+		c := s.awake[i]
+		s.judging = c
+		switch {
+		case !c.ended && (c.until == nil || c.until()):
+			return c
+		case c.ended || c.on != nil:
+			c.awake = false
+			s.awake = slices.Delete(s.awake, i, i+1)
+			if !c.ended {
+				c.on.waiting = append(c.on.waiting, c)
+			}
+		default:
+			i++
+		}
 	}
-	s.current = c
+	return nil
+}
+
+// pass lets the coroutine run until it rests or ends. An error means that it has not when the context ended. Then nothing
+// here may be used any more.
+func (s *scheduler) pass(ctx context.Context, c *Coroutine, on bool) error {
+	s.current.Store(c)
+	if s.slow != nil {
+		s.watch()
+		defer s.alarm.Stop()
+	}
 	c.resume <- on
-	<-s.rested
-	s.current = nil
+	select {
+	case <-s.rested:
+	case <-ctx.Done():
+		return s.leave(ctx, c)
+	}
+	s.current.Store(nil)
+	return nil
+}
+
+// leave leaves the scheduler to a coroutine that does not rest. When it does so all the same, all coroutines are ended.
+func (s *scheduler) leave(ctx context.Context, c *Coroutine) error {
+	s.left = true
+	s.ending.Store(true)
+	err := context.Cause(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = &Stuck{c.Place, stackOf(c.goroutine.Load())}
+	}
+	go func() {
+		<-s.rested
+		s.finish()
+	}()
+	return err
 }
 
 // slowTurn is how long a coroutine may run without resting before that is reported.
 const slowTurn = time.Second
 
-// end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more
-// with the workflow.
+// watch calls slow if the current coroutine runs for too long.
+func (s *scheduler) watch() {
+	if s.alarm != nil {
+		s.alarm.Reset(slowTurn)
+		return
+	}
+	s.alarm = time.AfterFunc(slowTurn, func() {
+		if c := s.current.Load(); c != nil {
+			s.slow(c.Place, stackOf(c.goroutine.Load()))
+		}
+	})
+}
+
+// end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more with
+// the workflow.
 func (s *scheduler) end() {
-	s.ending = true
+	if !s.left {
+		s.finish()
+	}
+}
+
+func (s *scheduler) finish() {
+	s.ending.Store(true)
 	for _, c := range slices.Backward(s.all) {
 		if !c.ended {
-			s.pass(c, false)
+			_ = s.pass(context.Background(), c, false) // the context does not end
 		}
 	}
-	s.all = nil
+	s.all, s.awake = nil, nil
 }
 
 // Ending reports whether the coroutine is being ended, because the workflow has to wait for a later invocation.
-func (c *Coroutine) Ending() bool { return c.s.ending }
+func (c *Coroutine) Ending() bool { return c.s.ending.Load() }
 
 // Await rests until the condition is true. The condition must depend only on what was delivered and on variables of the
 // workflow.
 func (c *Coroutine) Await(until func() bool) {
 	c.Check()
-	if until() {
+	c.Rest(until)
+}
+
+// Rest is [Coroutine.Await] for a caller that has checked its use of the coroutine.
+func (c *Coroutine) Rest(until func() bool) {
+	self := c.self()
+	self.on = nil
+	self.sleep(until)
+}
+
+// RestOn is [Coroutine.Rest] for a condition that stays false until the operation changes, or [Engine.WakeAll] is called.
+// Its cost does not depend on what other coroutines do.
+func (c *Coroutine) RestOn(op *Operation, until func() bool) {
+	self := c.self()
+	self.on = op
+	self.sleep(until)
+}
+
+func (c *Coroutine) sleep(until func() bool) {
+	if c.holds(until) {
 		return
 	}
-	self := c.self()
-	self.until = until
+	c.until = until
 	c.s.rested <- struct{}{}
 	if !<-c.resume {
 		runtime.Goexit()
 	}
+}
+
+// holds evaluates a condition.
+func (c *Coroutine) holds(condition func() bool) bool {
+	c.s.judging = c
+	defer func() { c.s.judging = nil }()
+	return condition()
 }
 
 // AwaitAll rests until all conditions are true. The workflow is then invoked when the last of them comes true, not for
@@ -176,23 +357,45 @@ func (c *Coroutine) self() *Coroutine {
 	return c
 }
 
-// Check panics with a [*MisuseError] unless the caller runs as this coroutine. While the coroutine is being ended it
-// ends the calling deferred function.
+// Check refuses uses of the coroutine by anybody else, and in conditions: with a panic, a [*MisuseError], which also ends
+// the invocation if the caller recovers from it. A goroutine that is no coroutine is ended instead, since a panic would end
+// the process. While the coroutine is being ended, Check ends the calling deferred function.
 func (c *Coroutine) Check() {
-	caller, self := goroutineID(), c.self()
-	if place, ok := c.s.inline.Load(caller); ok {
-		panic(&MisuseError{Used: Caller(), Started: c.Place, Inner: place.(string), Inline: true})
+	c.CheckRead()
+	if c.s.judging != nil {
+		c.s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Condition: true})
 	}
-	if c.s.ending {
+}
+
+// CheckRead is [Coroutine.Check] for uses that conditions may have.
+func (c *Coroutine) CheckRead() {
+	caller, self, s := goroutineID(), c.self(), c.s
+	switch {
+	case caller == self.goroutine.Load() && !s.ending.Load():
+		return
+	case caller == s.driver.Load() && s.judging == self:
+		return
+	}
+	running := s.current.Load()
+	switch place, inline := s.inline.Load(caller); {
+	case inline:
+		s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Inner: place.(string), Inline: true})
+	case s.ending.Load():
+		runtime.Goexit()
+	case running != nil && running.goroutine.Load() == caller:
+		s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Inner: running.Place})
+	case caller == s.driver.Load():
+		s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Condition: true})
+	default:
+		s.misuse.CompareAndSwap(nil, &MisuseError{Used: Caller(), Started: c.Place, Foreign: true})
 		runtime.Goexit()
 	}
-	switch running := c.s.current; {
-	case running == self && caller == self.goroutine.Load():
-	case running == self || running == nil:
-		panic(&MisuseError{Used: Caller(), Started: c.Place, Foreign: true})
-	default:
-		panic(&MisuseError{Used: Caller(), Started: c.Place, Inner: running.Place})
-	}
+}
+
+// refuse keeps the first misuse, and panics with it.
+func (s *scheduler) refuse(m *MisuseError) {
+	s.misuse.CompareAndSwap(nil, m)
+	panic(m)
 }
 
 // goroutineID returns the number of the calling goroutine, which the runtime shows only in stacks.

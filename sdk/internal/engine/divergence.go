@@ -19,8 +19,10 @@ type Divergence struct {
 	Agreed *Event
 	// Log is what the log has and the code did not ask for, or asked for differently.
 	Log *Event
-	// Code is what the code asks for; nil if it asks for nothing more.
-	Code *Operation
+	// Code is what the code asks for; nil if it asks for nothing more. Then Last is what it asked for last, if anything.
+	Code, Last *Operation
+	// Returned is set if the workflow's function has returned.
+	Returned bool
 }
 
 // Error returns a text that names both lines of code, and says what to do.
@@ -36,10 +38,17 @@ func (d *Divergence) Error() string {
 		event("agreed up to", d.Agreed)
 	}
 	event("the log has", d.Log)
-	if d.Code == nil {
-		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code asks", "", "for nothing that explains it")
-	} else {
-		fmt.Fprintf(&b, "  %-13s %5s  %-16s %-20s %s\n", "the code asks", "", d.Code.Kind, d.Code.ID, d.Code.Place)
+	code := func(what string, op *Operation) {
+		fmt.Fprintf(&b, "  %-13s %5s  %-16s %-20s %s\n", what, "", op.Kind, op.ID, op.Place)
+	}
+	switch {
+	case d.Code != nil:
+		code("the code asks", d.Code)
+	case d.Last != nil:
+		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code", "", map[bool]string{true: "returns", false: "only waits"}[d.Returned])
+		code("it asked last", d.Last)
+	default:
+		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code asks", "", "for nothing")
 	}
 	b.WriteString("\n" + d.advice())
 	if d.Deployment != "" {

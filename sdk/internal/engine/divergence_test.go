@@ -135,34 +135,3 @@ func TestAwaitNamesWhatIsWaitedFor(t *testing.T) {
 		t.Errorf("got %v, %v", a.Await, err)
 	}
 }
-
-// BenchmarkReplay replays a log of 1,000 events: 333 steps, one after the other.
-func BenchmarkReplay(b *testing.B) {
-	log := []Event{{Seq: 1, Type: "run_created"}}
-	add := func(e Event) {
-		e.Seq = int64(len(log)) + 1
-		log = append(log, e)
-	}
-	for i := range 333 {
-		id := fmt.Sprint("step-", i)
-		add(Event{Type: "step_created", ID: id, Data: Data{StepName: "step"}, Payload: json.RawMessage(`{"n":1}`)})
-		add(Event{Type: "step_started", ID: id})
-		add(Event{Type: "step_completed", ID: id, Payload: json.RawMessage(`{"n":2}`)})
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		e := New(log, Config{})
-		_, _, err := e.Run(b.Context(), "test", func(c *Coroutine) {
-			for i := range 333 {
-				op := &Operation{
-					Kind: KindStep, ID: fmt.Sprint("step-", i), Name: "step", Place: Caller(), Input: json.RawMessage(`{"n":1}`),
-				}
-				e.Ask(c, op)
-				c.Await(op.Done)
-			}
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 )
 
@@ -44,8 +45,8 @@ func (p *pending) command(op *Operation) {
 // proceed begins inline operations and delivers the next result of one. It reports false if the workflow has to wait
 // for something else.
 func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
-	if len(e.history.unclaimed) > 0 && len(e.idle) == 0 && len(e.running) == 0 {
-		return false, &Divergence{Agreed: e.history.agreed, Log: e.history.unclaimed[0]}
+	if len(e.history.unclaimed) > 0 {
+		return false, e.leftOver(e.history.unclaimed[0])
 	}
 	ready, ended := e.ready()
 	if ended != nil {
@@ -66,7 +67,7 @@ func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
 		return e.executeNext(ctx)
 	}
 	select {
-	case f := <-e.ended:
+	case f := <-e.results:
 		return true, e.record(f)
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
@@ -133,8 +134,8 @@ func (e *Engine) commit(ctx context.Context, a Answer) error {
 		if err != nil {
 			return err
 		}
-		for _, event := range events {
-			if err := e.learn(event); err != nil {
+		for i := range events {
+			if err := e.learn(&events[i]); err != nil {
 				return err
 			}
 		}
@@ -158,7 +159,11 @@ func (e *Engine) begin(ctx context.Context, op *Operation) {
 	if e.inline != nil {
 		return
 	}
-	go func() { e.ended <- finished{op, op.Execute(ctx)} }()
+	go func() {
+		f := finished{op, Result{Err: fmt.Errorf("inline step %s at %s: %w", op.ID, op.Place, errGoexit)}}
+		defer func() { e.results <- f }() // also after Goexit
+		f.Result = op.Execute(ctx)
+	}()
 }
 
 // guard makes uses of the workflow's handles inside an inline operation a [*MisuseError] that names it.
@@ -179,6 +184,9 @@ func (e *Engine) record(f finished) error {
 	if f.Err != nil {
 		return f.Err
 	}
+	if m := e.misuse.Load(); m != nil { // the operation may have recovered from its own
+		return m
+	}
 	for _, a := range f.Failed {
 		a.StartedAt, a.EndedAt = inMilliseconds(a.StartedAt), inMilliseconds(a.EndedAt)
 		e.pending.commands = append(e.pending.commands, op.Retry(a))
@@ -198,7 +206,7 @@ func (e *Engine) record(f finished) error {
 	e.pending.commands = append(e.pending.commands, op.Record(f.Result, r))
 	e.pending.results = true
 	e.pending.durable = e.pending.durable || op.Durable
-	event := Event{Type: "step_completed", ID: op.ID, Payload: f.Output, Data: Data{Recorded: r}, Stored: f.Stored}
+	event := &Event{Type: "step_completed", ID: op.ID, Payload: f.Output, Data: Data{Recorded: r}, Stored: f.Stored}
 	if f.Error != nil {
 		event.Type, event.Payload = "step_failed", f.Error
 	}

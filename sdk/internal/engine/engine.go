@@ -42,6 +42,8 @@ type Answer struct {
 	// Open lists the inline operations that were asked for and have no recorded result. A later invocation that finds
 	// things in the log that came after them executes them again.
 	Open []string
+	// Results is set if commands record what inline operations have done.
+	Results bool
 	// Await is what the workflow waits for; nil if it is to be invoked for everything.
 	Await *Await
 }
@@ -55,6 +57,7 @@ type Engine struct {
 	order   order
 	ops     map[key]*Operation
 	asked   []*Operation // since the last rest
+	latest  *Operation   // that was asked for last by code
 	main    *Coroutine
 	last    int64 // position of the last event that is known
 	heard   int64 // position of the log up to which earlier invocations have executed the code
@@ -63,17 +66,17 @@ type Engine struct {
 
 	attributes map[string]string // at the beginning
 	// Observe is called with each event that is delivered; nil if nobody is interested.
-	Observe func(Event)
+	Observe func(*Event)
 
 	inline   Inline       // nil: inline operations run at the same time
 	idle     []*Operation // inline operations that were asked for and are neither running nor ended
 	running  []*Operation
-	ended    chan finished
+	results  chan finished
 	pending  pending
-	sent     pending // what the last answer had
-	recorded []Event // results that the log does not show yet
-	speaking bool    // the code does something for the first time
-	stopping bool    // nothing begins any more: the next invocation goes on
+	sent     pending  // what the last answer had
+	recorded []*Event // results that the log does not show yet
+	speaking bool     // the code does something for the first time
+	stopping bool     // nothing begins any more: the next invocation goes on
 }
 
 // finished is the end of an inline operation.
@@ -86,10 +89,10 @@ type finished struct {
 func New(log []Event, c Config) *Engine {
 	e := &Engine{
 		scheduler: newScheduler(c.Slow), Config: c, history: newHistory(), ops: map[key]*Operation{},
-		ended: make(chan finished), speaking: true,
+		results: make(chan finished), speaking: true,
 	}
-	for _, event := range log {
-		e.add(event)
+	for i := range log {
+		e.add(&log[i])
 	}
 	if len(log) > 0 {
 		e.now, e.attributes = log[0].At, log[0].Data.Attributes
@@ -97,7 +100,7 @@ func New(log []Event, c Config) *Engine {
 	return e
 }
 
-func (e *Engine) add(event Event) {
+func (e *Engine) add(event *Event) {
 	e.last = max(e.last, event.Seq)
 	e.bytes += len(event.Payload) + eventBytes
 	e.history.add(event)
@@ -134,11 +137,21 @@ func (e *Engine) Known(kind Kind, id string) bool {
 	return e.history.created[key{kind.space(), id}] != nil
 }
 
-// AtEnd reports whether nothing in the log comes after what the code has done.
+// AtEnd reports whether nothing that the code has caused comes in the log after what it has done. Events of others that it
+// has not seen yet say nothing about that, if it does something for the first time. A run whose end was heard has more.
 func (e *Engine) AtEnd() bool {
-	return e.order.empty() && !slices.ContainsFunc(e.history.unclaimed, func(u *Event) bool {
+	for len(e.history.writes) > 0 && e.hasWritten(e.history.writes[0]) {
+		e.history.writes = e.history.writes[1:]
+	}
+	first := e.speaking || len(e.order.world) == 0 && e.heard <= e.last
+	return first && len(e.order.recorded)+len(e.history.writes) == 0 && !slices.ContainsFunc(e.history.unclaimed, func(u *Event) bool {
 		return e.ops[key{creates[u.Type], u.ID}] == nil
 	})
+}
+
+// hasWritten reports whether a write is one that the code has asked for, or that of a step.
+func (e *Engine) hasWritten(write key) bool {
+	return e.ops[write] != nil || e.ops[key{KindStep.space(), write.id}] != nil
 }
 
 // Ask asks for an operation. What comes of it is delivered at later rests. A second operation with the same ID is an
@@ -146,10 +159,14 @@ func (e *Engine) AtEnd() bool {
 func (e *Engine) Ask(c *Coroutine, op *Operation) {
 	c.Check()
 	e.Request(op)
+	e.latest = op
 }
 
 // Request is [Engine.Ask] for commands that no coroutine asks for, since they follow from an event.
 func (e *Engine) Request(op *Operation) {
+	if e.judging != nil {
+		e.refuse(&MisuseError{Used: Caller(), Started: e.judging.Place, Condition: true})
+	}
 	if other := e.ops[op.key()]; other != nil {
 		panic(fmt.Sprintf("%s: the %s %q has the ID of the %s at %s; give it another name or ID",
 			op.Place, op.Kind, op.ID, other.Kind, other.Place))
@@ -177,12 +194,14 @@ func (e *Engine) Begin(place string, main func(*Coroutine)) {
 // Close ends all coroutines. Their deferred functions run.
 func (e *Engine) Close() { e.end() }
 
-// Advance runs one invocation: as far as the log and the inline operations go. It returns the answer that is still to
-// be written, and whether the main function has returned. The error is a [*Divergence], a [*Panic], one of the host's,
-// or the context's cause; then nothing more may be written, and the engine must be closed.
+// Advance runs one invocation: as far as the log and the inline operations go. It returns the answer that is still to be
+// written, and whether the main function has returned. The error is a [*Divergence], a [*Panic], a [*MisuseError], a
+// [*Stuck], one of the host's, or the context's cause; then the engine must be closed. The answer then has only results of
+// inline operations that would otherwise happen again, with what was asked for before.
 func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
 	e.stopping = false
+	e.driver.Store(goroutineID())
 	for _, op := range e.idle {
 		op.resting, op.marked = false, false
 	}
@@ -190,9 +209,12 @@ func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 	defer e.wait(ctx)
 	defer func() { cancel(cmp.Or(err, ErrEnded)) }()
 	for {
-		e.rest()
-		if e.panic != nil {
-			return Answer{}, false, e.panic
+		err := e.rest(ctx)
+		if err == nil {
+			err = e.failure()
+		}
+		if err != nil {
+			return e.unwritten(), false, err
 		}
 		if err := e.match(); err != nil {
 			return Answer{}, false, err
@@ -257,21 +279,30 @@ func (e *Engine) compare(op *Operation, logged *Event) error {
 // complete checks that nothing in the log is left over when the workflow has returned.
 func (e *Engine) complete() error {
 	if len(e.history.unclaimed) > 0 {
-		return &Divergence{Agreed: e.history.agreed, Log: e.history.unclaimed[0]}
+		return e.leftOver(e.history.unclaimed[0])
 	}
 	return nil
 }
 
+// leftOver returns the divergence that nobody has asked for what the log has.
+func (e *Engine) leftOver(event *Event) error {
+	return &Divergence{Agreed: e.history.agreed, Log: event, Last: e.latest, Returned: e.main.ended}
+}
+
 // deliver delivers an event.
-func (e *Engine) deliver(event Event) error {
+func (e *Engine) deliver(event *Event) error {
 	op := e.receiver(event)
 	if op == nil {
+		undue := *event
 		if created := e.history.created[key{results[event.Type], event.ID}]; created != nil {
-			event.Data.Place = created.Data.Place
+			undue.Data.Place = created.Data.Place
 		}
-		return &Divergence{Agreed: e.history.agreed, Log: &event}
+		return e.leftOver(&undue)
 	}
-	e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
+	if op.Execute != nil {
+		e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
+	}
+	op.Wake()
 	op.Received = append(op.Received, event)
 	if err := e.observe(event); err != nil {
 		return err
@@ -296,9 +327,17 @@ func (e *Engine) answer() Answer {
 	return a
 }
 
+// unwritten returns what is not written yet, if it has results of inline operations.
+func (e *Engine) unwritten() Answer {
+	if !e.pending.results {
+		return Answer{}
+	}
+	return e.write()
+}
+
 // write returns what is not written yet.
 func (e *Engine) write() Answer {
-	a := Answer{Commands: e.pending.commands}
+	a := Answer{Commands: e.pending.commands, Results: e.pending.results}
 	for _, op := range slices.Concat(e.running, e.idle) {
 		if op.created == nil {
 			a.Open = append(a.Open, op.ID)
@@ -314,7 +353,7 @@ func (e *Engine) wait(ctx context.Context) {
 		if e.inline != nil {
 			_, _ = e.inline.Execute(ctx, op) // nobody gets the result
 		} else {
-			<-e.ended
+			<-e.results
 		}
 	}
 	e.running = nil

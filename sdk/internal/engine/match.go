@@ -40,12 +40,13 @@ type Operation struct {
 
 	// Received has the events that were delivered for it, in their order, and Taken says how many of them the code has
 	// taken. Conditions of coroutines that depend on steps and waits use Done instead.
-	Received []Event
+	Received []*Event
 	Taken    int
 
 	s       *scheduler
-	created *Event // the event that created it; nil if it is new
-	remote  bool   // the server executes it after an attempt here
+	waiting []*Coroutine // asleep until it changes
+	created *Event       // the event that created it; nil if it is new
+	remote  bool         // the server executes it after an attempt here
 	marked  bool
 	resting bool // it is not tried again in this invocation
 }
@@ -101,6 +102,7 @@ type history struct {
 	failed    map[string][]Event // failed attempts of steps that are tried again
 	agreed    *Event
 
+	writes   []key             // of the workflow's code to the store and to attributes, in the order of the log
 	stored   map[string]*Event // writes to the store, by their step
 	children map[string]string // IDs of runs, by their step
 }
@@ -113,19 +115,19 @@ func newHistory() *history {
 }
 
 // add adds an event of the log.
-func (h *history) add(e Event) {
+func (h *history) add(e *Event) {
 	for _, id := range e.Data.Open {
 		h.open[id] = true
 	}
 	h.note(e)
 	if e.Type == "step_retrying" {
-		h.failed[e.ID] = append(h.failed[e.ID], e)
+		h.failed[e.ID] = append(h.failed[e.ID], *e)
 	}
 	space, ok := creates[e.Type]
 	if k := (key{space, e.ID}); ok && h.created[k] == nil {
-		h.created[k] = &e
+		h.created[k] = e
 		if !strings.HasPrefix(e.ID, inbox) {
-			h.unclaimed = append(h.unclaimed, &e)
+			h.unclaimed = append(h.unclaimed, e)
 		}
 	}
 }
@@ -153,9 +155,9 @@ func (h *history) match(
 		h.claim(e)
 		known++
 	}
-	// What was asked for at one rest is written at once. So idempotent commands were written if anything is in the log
-	// that was asked for at this rest or later.
-	written := known > 0 || later || len(h.unclaimed) > 0
+	// What was asked for at one rest is written at once, in parts if it is too much. So idempotent commands were written if
+	// anything is in the log that was asked for later, or if all is that was asked for at this rest.
+	written := known > 0 && !slices.ContainsFunc(fresh, isWrittenAtOnce) || later || len(h.unclaimed) > 0
 	fresh = slices.DeleteFunc(fresh, func(op *Operation) bool {
 		return op.Kind.idempotent() && (written || h.settled[op.key()] > 0)
 	})
@@ -166,6 +168,9 @@ func (h *history) match(
 	}
 	return fresh, nil
 }
+
+// isWrittenAtOnce reports whether an operation is written at the rest at which it is asked for, and always leaves an event.
+func isWrittenAtOnce(op *Operation) bool { return op.Execute == nil && !op.Kind.idempotent() }
 
 // claim removes an event from those that nobody has asked for. It is usually the first of them.
 func (h *history) claim(e *Event) {

@@ -15,14 +15,19 @@ const inbox = "inbox:"
 const attribute = "attr_"
 
 // note notes what an event says about commands that have been carried out.
-func (h *history) note(e Event) {
+func (h *history) note(e *Event) {
 	for _, space := range settled[e.Type] {
 		if k := (key{space, strings.TrimPrefix(e.ID, attribute)}); h.settled[k] == 0 {
 			h.settled[k] = e.Seq
 		}
 	}
 	if e.Type == "store_set" {
-		h.stored[e.ID] = &e
+		h.stored[e.ID] = e
+	}
+	if id, own := strings.CutPrefix(e.ID, attribute); own && e.Type == "attr_set" {
+		h.writes = append(h.writes, key{KindAttribute.space(), id})
+	} else if e.Type == "store_set" {
+		h.writes = append(h.writes, key{KindStore.space(), e.ID})
 	}
 	if child := e.Data.Step.ChildID; child != "" {
 		h.children[e.ID] = child
@@ -30,7 +35,7 @@ func (h *history) note(e Event) {
 }
 
 // receiver returns the operation that an event is delivered to; nil if the code has not asked for it.
-func (e *Engine) receiver(event Event) *Operation {
+func (e *Engine) receiver(event *Event) *Operation {
 	switch op := e.ops[key{results[event.Type], event.ID}]; {
 	case op != nil:
 		return op
@@ -44,7 +49,7 @@ func (e *Engine) receiver(event Event) *Operation {
 }
 
 // observe tells of an event that was delivered, with what a step has written to the store.
-func (e *Engine) observe(event Event) error {
+func (e *Engine) observe(event *Event) error {
 	if stored := e.history.stored[event.ID]; stored != nil && event.Type == "step_completed" {
 		if err := json.Unmarshal(stored.Payload, &event.Stored); err != nil {
 			return fmt.Errorf("decode what step %s has stored: %w", event.ID, err)

@@ -11,7 +11,7 @@ import (
 var ErrStale = errors.New("the log was not written by this invocation")
 
 // learn adds an event that was written after the workflow began.
-func (e *Engine) learn(event Event) error {
+func (e *Engine) learn(event *Event) error {
 	if event.Seq <= e.last {
 		return nil
 	}
@@ -24,8 +24,8 @@ func (e *Engine) learn(event Event) error {
 			return ErrStale
 		}
 		if op.created == nil {
-			op.created = &event
-			e.history.created[op.key()], e.history.agreed = &event, &event
+			op.created = event
+			e.history.created[op.key()], e.history.agreed = event, event
 		}
 	}
 	if _, ok := results[event.Type]; !ok {
@@ -44,7 +44,7 @@ func (e *Engine) learn(event Event) error {
 
 // sameResult reports whether two events are the same recorded result. Another invocation with the same call may have
 // recorded a different one.
-func (e Event) sameResult(other Event) bool {
+func (e *Event) sameResult(other *Event) bool {
 	return e.ID == other.ID && e.Type == other.Type && e.Data.Seen == other.Data.Seen &&
 		e.Data.EndedAt.Equal(other.Data.EndedAt) && equalJSON(e.Payload, other.Payload)
 }
@@ -59,8 +59,8 @@ func (e *Engine) CanResume() bool {
 // Resume goes on with the events that the log has got since the last invocation. It returns [ErrStale] if the engine
 // cannot go on from them; it must be closed then.
 func (e *Engine) Resume(events []Event) error {
-	for _, event := range events {
-		if err := e.learn(event); err != nil {
+	for i := range events {
+		if err := e.learn(&events[i]); err != nil {
 			return err
 		}
 	}

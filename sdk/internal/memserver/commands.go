@@ -1,6 +1,7 @@
 package memserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,18 +36,57 @@ type command struct {
 	} `json:"retry"`
 }
 
-// apply carries out the commands of an answer: all of them, or none if one is refused.
+// answer is what a function writes.
+type answer struct {
+	Commands []command
+	Open     []string
+	Await    *await
+	Seen     int64
+}
+
+func decodeAnswer(body []byte) (a answer, err error) {
+	if len(body) == 0 {
+		return a, nil
+	}
+	if err := json.Unmarshal(body, &a); err != nil {
+		return a, fmt.Errorf("read the answer: %w", err)
+	}
+	return a, nil
+}
+
+// Commit carries out commands that a function writes during a call, and returns the events after a position.
+func (s *Server) Commit(r *Run, body []byte, after int64) ([]Event, error) {
+	a, err := decodeAnswer(body)
+	if err == nil {
+		err = s.carryOutAll(r, a)
+	}
+	return slices.Clone(r.Log[after:]), err
+}
+
+// apply ends an invocation with its answer.
 func (s *Server) apply(r *Run, body []byte) error {
-	var answer struct {
-		Commands []command
-		Open     []string
-		Await    *await
+	a, err := decodeAnswer(body)
+	if err != nil {
+		return err
 	}
-	if len(body) > 0 {
-		if err := json.Unmarshal(body, &answer); err != nil {
-			return fmt.Errorf("read the answer: %w", err)
-		}
+	before, old := int64(len(r.Log)), r.await
+	r.await = a.Await
+	if err := s.carryOutAll(r, a); err != nil {
+		r.await = old
+		return err
 	}
+	r.heard = max(r.heard, cmp.Or(a.Seen, before))
+	if r.await != nil && r.await.holds(r) {
+		r.wanted = true
+	}
+	if r.Status == "running" && !r.wanted && len(r.pausing) == 0 && len(r.steps)+len(r.waits) == 0 && !r.hasOpenHook() {
+		return errors.New("the run has nothing to wait for")
+	}
+	return nil
+}
+
+// carryOutAll carries out all commands, or none if one is refused.
+func (s *Server) carryOutAll(r *Run, answer answer) error {
 	for i, c := range answer.Commands {
 		err := r.check(c, i == len(answer.Commands)-1)
 		if err == nil {
@@ -60,18 +100,11 @@ func (s *Server) apply(r *Run, body []byte) error {
 		return err
 	}
 	before := len(r.Log)
-	r.await = answer.Await
 	for _, c := range answer.Commands {
 		s.carryOut(r, c)
 	}
 	if len(answer.Open) > 0 && len(r.Log) > before {
 		r.Log[before].Data["open"] = answer.Open
-	}
-	if r.await != nil && r.await.holds(r) {
-		r.wanted = true
-	}
-	if r.Status == "running" && !r.wanted && len(r.pausing) == 0 && len(r.steps)+len(r.waits) == 0 && !r.hasOpenHook() {
-		return errors.New("the run has nothing to wait for")
 	}
 	return nil
 }

@@ -71,8 +71,9 @@ type Run struct {
 	parent  *Run
 	childOf string // the step of the parent
 	due     time.Time
-	wanted  bool // something has happened since the last invocation
-	failed  int  // failed invocations in a row
+	wanted  bool  // something has happened since the last invocation
+	failed  int   // failed invocations in a row
+	heard   int64 // position of the last event that the function knew at the last invocation that was answered
 	steps   []*step
 	waits   []*wait
 	hooks   []*hook
@@ -292,6 +293,17 @@ func (s *Server) running() []*Run {
 	return slices.DeleteFunc(slices.Clone(s.runs), func(r *Run) bool { return r.Status != "running" })
 }
 
+// Happen does something that is due, but no invocation, if there is such a thing.
+func (s *Server) Happen() {
+	due := s.deliverable()
+	for _, r := range s.running() {
+		due = append(due, s.due(r)...)
+	}
+	if len(due) > 0 {
+		due[s.Choose(len(due))]()
+	}
+}
+
 // act does one thing that is due, and reports whether there was one.
 func (s *Server) act() bool {
 	if s.Choose == nil {
@@ -386,7 +398,7 @@ func (s *Server) invoke(r *Run) {
 	r.Invocations++
 	got, err := s.call(map[string]any{
 		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + 1,
-		"run": r.describe(), "events": r.Log, "hooksUrl": hooksURL,
+		"run": r.describe(), "events": r.Log, "heard": r.heard, "hooksUrl": hooksURL,
 		"server": map[string]any{"contract": 2, "features": features},
 	})
 	if err == nil && got.Code == StatusLost {

@@ -12,7 +12,7 @@ import (
 
 // features are those of the contract that the server has.
 var features = []string{
-	"seen", "at", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await", "store", "inbox",
+	"seen", "at", "heard", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await", "store", "inbox",
 }
 
 // hooksURL is what the URLs of webhooks begin with.
