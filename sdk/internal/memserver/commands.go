@@ -35,38 +35,21 @@ type command struct {
 	} `json:"retry"`
 }
 
+// answer is the body of an answer, or of commands during a call.
+type answer struct {
+	Commands []command
+	Open     []string
+	Await    *await
+}
+
 // apply carries out the commands of an answer: all of them, or none if one is refused.
 func (s *Server) apply(r *Run, body []byte) error {
-	var answer struct {
-		Commands []command
-		Open     []string
-		Await    *await
-	}
-	if len(body) > 0 {
-		if err := json.Unmarshal(body, &answer); err != nil {
-			return fmt.Errorf("read the answer: %w", err)
-		}
-	}
-	for i, c := range answer.Commands {
-		err := r.check(c, i == len(answer.Commands)-1)
-		if err == nil {
-			err = r.checkHook(c, answer.Commands[:i])
-		}
-		if err != nil {
-			return fmt.Errorf("command %d (%s %s): %w", i, c.Type, c.ID, err)
-		}
-	}
-	if err := r.checkCancellations(answer.Commands); err != nil {
+	a, err := r.read(body)
+	if err != nil {
 		return err
 	}
-	before := len(r.Log)
-	r.await = answer.Await
-	for _, c := range answer.Commands {
-		s.carryOut(r, c)
-	}
-	if len(answer.Open) > 0 && len(r.Log) > before {
-		r.Log[before].Data["open"] = answer.Open
-	}
+	r.await = a.Await
+	s.commit(r, a)
 	if r.await != nil && r.await.holds(r) {
 		r.wanted = true
 	}
@@ -74,6 +57,66 @@ func (s *Server) apply(r *Run, body []byte) error {
 		return errors.New("the run has nothing to wait for")
 	}
 	return nil
+}
+
+// read decodes commands, and refuses all of them if the server would refuse one.
+func (r *Run) read(body []byte) (a answer, err error) {
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &a); err != nil {
+			return a, fmt.Errorf("read the answer: %w", err)
+		}
+	}
+	for i, c := range a.Commands {
+		err := r.check(c, i == len(a.Commands)-1)
+		if err == nil {
+			err = r.checkHook(c, a.Commands[:i])
+		}
+		if err != nil {
+			return a, fmt.Errorf("command %d (%s %s): %w", i, c.Type, c.ID, err)
+		}
+	}
+	return a, r.checkCancellations(a.Commands)
+}
+
+// commit carries out commands.
+func (s *Server) commit(r *Run, a answer) {
+	before := len(r.Log)
+	for _, c := range a.Commands {
+		s.carryOut(r, c)
+	}
+	if len(a.Open) > 0 && len(r.Log) > before {
+		r.Log[before].Data["open"] = a.Open
+	}
+}
+
+// ErrCallOver means that a call's commands come too late: its run has ended.
+var ErrCallOver = errors.New("the call is over")
+
+// Command carries out commands of a call under way, and returns the events that the log then has after a position. If
+// Choose is set, other things can happen to the run before it returns.
+func (s *Server) Command(r *Run, body []byte, after int64) ([]Event, error) {
+	if r.Status != "running" {
+		return nil, ErrCallOver
+	}
+	a, err := r.read(body)
+	if err == nil && a.Await != nil {
+		err = errors.New("await belongs in the answer")
+	}
+	if err != nil {
+		return nil, err
+	}
+	wanted := r.wanted
+	s.commit(r, a)
+	r.wanted = wanted // the function learns of the events of its commands here
+	for s.Choose != nil && r.Status == "running" {
+		due := append(s.deliverable(), s.due(r)...)
+		if next := s.Choose(len(due) + 1); next < len(due) {
+			due[next]()
+		} else {
+			break
+		}
+	}
+	return slices.Clone(r.Log[after:]), nil
 }
 
 func (r *Run) hasOpenHook() bool {

@@ -30,9 +30,14 @@ type Server struct {
 	kept              []signal
 }
 
-// StatusLost is the status of a function's answer that was lost with the process that made it: the call is made again at
-// once, and the attempt does not count.
-const StatusLost = 599
+const (
+	// StatusLost is the status of a function's answer that was lost with the server that waited for it: the call is made
+	// again at once, and the attempt does not count.
+	StatusLost = 599
+	// StatusDied is the status of a call of a workflow whose process died: the call is made again, as the next attempt, but
+	// at once. The real server makes a pause, which would decide races of timers.
+	StatusDied = 598
+)
 
 // New returns a server whose clock stands at the given time.
 func New(now time.Time) *Server { return &Server{now: now} }
@@ -73,6 +78,7 @@ type Run struct {
 	due     time.Time
 	wanted  bool // something has happened since the last invocation
 	failed  int  // failed invocations in a row
+	died    int  // invocations in a row whose process died
 	steps   []*step
 	waits   []*wait
 	hooks   []*hook
@@ -164,6 +170,11 @@ func codeOf(eventType string, payload json.RawMessage) string {
 
 func (r *Run) has(eventType, id string) bool {
 	return slices.ContainsFunc(r.Log, func(e Event) bool { return e.Type == eventType && e.ID == id })
+}
+
+// HasResult reports whether the log has the result of a step.
+func (r *Run) HasResult(stepID string) bool {
+	return r.has("step_completed", stepID) || r.has("step_failed", stepID)
 }
 
 // Resume sends a payload to the hook with the token.
@@ -381,19 +392,30 @@ func (r *Run) describe() map[string]any {
 	}
 }
 
+// CallOf returns the call of an invocation of a run.
+func (s *Server) CallOf(r *Run) map[string]any {
+	return map[string]any{
+		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + r.died + 1,
+		"run": r.describe(), "events": r.Log, "hooksUrl": hooksURL, "token": "swct_" + r.ID,
+		"server": map[string]any{"contract": 2, "features": features},
+	}
+}
+
 func (s *Server) invoke(r *Run) {
 	r.wanted = false
 	r.Invocations++
-	got, err := s.call(map[string]any{
-		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + 1,
-		"run": r.describe(), "events": r.Log, "hooksUrl": hooksURL,
-		"server": map[string]any{"contract": 2, "features": features},
-	})
-	if err == nil && got.Code == StatusLost {
+	got, err := s.call(s.CallOf(r))
+	switch {
+	case r.Status != "running": // it has ended meanwhile
+		return
+	case err != nil:
+	case got.Code == StatusDied:
+		r.died++
+		fallthrough
+	case got.Code == StatusLost:
 		r.wanted = true
 		return
-	}
-	if err == nil && got.Code/100 != 2 {
+	case got.Code/100 != 2:
 		err = fmt.Errorf("the workflow's call was answered %d: %s", got.Code, got.Body)
 	}
 	if err == nil {
@@ -405,7 +427,7 @@ func (s *Server) invoke(r *Run) {
 		r.due = s.now.Add(backoff(r.failed, time.Second, 2, 15*time.Minute))
 		return
 	}
-	r.LastError, r.failed = "", 0
+	r.LastError, r.failed, r.died = "", 0, 0
 }
 
 func backoff(n int, first time.Duration, factor float64, longest time.Duration) time.Duration {

@@ -12,7 +12,7 @@ import (
 
 // features are those of the contract that the server has.
 var features = []string{
-	"seen", "at", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await", "store", "inbox",
+	"seen", "commands", "at", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await", "store", "inbox",
 }
 
 // hooksURL is what the URLs of webhooks begin with.
@@ -83,7 +83,7 @@ func (r *Run) Response(request string) (Response, bool) {
 
 // recordStep records what an inline step has done.
 func (s *Server) recordStep(r *Run, c command, data map[string]any) {
-	if r.has("step_completed", c.ID) || r.has("step_failed", c.ID) {
+	if r.HasResult(c.ID) {
 		return
 	}
 	if !r.has("step_created", c.ID) {
