@@ -118,14 +118,14 @@ func Start[I, O any](e *Env, workflow *stepwell.Workflow[I, O], input I) *Run[O]
 var ErrRunning = errors.New("the run has not ended")
 
 // Result returns the output of the run, or its error, in which [stepwell.HasCode] and [stepwell.ErrorKind.Find] find codes
-// and details. If the run has not ended, the error is [ErrRunning], with the reason why its last invocation failed.
+// and details. If the run has not ended, the error is [ErrRunning], with what it waits for or why its last call failed.
 func (r *Run[O]) Result() (output O, err error) {
 	switch r.run.Status {
 	case "completed":
 		err = json.Unmarshal(r.run.Output, &output)
 		return output, err
 	case "running":
-		return output, fmt.Errorf("%w: %s", ErrRunning, r.run.LastError)
+		return output, fmt.Errorf("%w: %s", ErrRunning, r.run.WaitsFor())
 	default:
 		return output, newRunError(r.run)
 	}

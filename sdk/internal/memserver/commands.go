@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -48,15 +49,77 @@ func (s *Server) apply(r *Run, body []byte) error {
 	if err != nil {
 		return err
 	}
-	r.await = a.Await
-	s.commit(r, a)
-	if r.await != nil && r.await.holds(r) {
-		r.wanted = true
-	}
-	if r.Status == "running" && !r.wanted && len(r.pausing) == 0 && len(r.steps)+len(r.waits) == 0 && !r.hasOpenHook() {
+	if !r.wanted && !s.isLeft(r, a) {
 		return errors.New("the run has nothing to wait for")
 	}
+	if r.await = nil; a.Await != nil {
+		r.await = &await{} // what the answer itself records is no news
+	}
+	s.commit(r, a)
+	if r.await = a.Await; r.await != nil && r.await.holds(r) {
+		r.wanted = true
+	}
 	return nil
+}
+
+// isLeft reports whether the run ends with an answer, or has something to wait for after it.
+func (s *Server) isLeft(r *Run, a answer) bool {
+	open := r.open()
+	for _, c := range a.Commands {
+		switch c.Type {
+		case "complete", "fail", "cancelled":
+			return true
+		case "runStep", "startChild":
+			open["step:"+c.ID] = open["step:"+c.ID] || !r.has("step_created", c.ID)
+		case "recordStep":
+			if c.RetryAfter == "" && a.Await == nil && !r.HasResult(c.ID) {
+				return true // it is news
+			}
+			open["step:"+c.ID] = c.RetryAfter != "" && !r.HasResult(c.ID)
+		case "wait":
+			open["wait:"+c.ID] = open["wait:"+c.ID] || !r.has("wait_created", c.ID)
+		case "openHook":
+			if r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) {
+				continue
+			}
+			if c.Token != "" && s.openHookOf(c.Token) != nil {
+				return true // the conflict is news
+			}
+			open["hook:"+c.ID] = true
+		case "closeHook":
+			delete(open, "hook:"+c.ID)
+		case "cancelStep":
+			delete(open, "step:"+c.ID)
+		case "cancelWait":
+			delete(open, "wait:"+c.ID)
+		}
+	}
+	for ref, isOpen := range open {
+		if isOpen && (a.Await == nil || strings.HasPrefix(ref, "hook:")) {
+			return true
+		}
+	}
+	return a.Await != nil && len(a.Await.Any)+len(a.Await.All) > 0
+}
+
+// open returns the steps, waits and hooks that have not ended.
+func (r *Run) open() map[string]bool {
+	open := map[string]bool{}
+	for _, st := range r.steps {
+		open["step:"+st.command.ID] = true
+	}
+	for id := range r.pausing {
+		open["step:"+id] = true
+	}
+	for _, w := range r.waits {
+		open["wait:"+w.id] = true
+	}
+	for _, h := range r.hooks {
+		if !h.closed {
+			open["hook:"+h.id] = true
+		}
+	}
+	return open
 }
 
 // read decodes commands, and refuses all of them if the server would refuse one.
@@ -83,6 +146,12 @@ func (s *Server) commit(r *Run, a answer) {
 	before := len(r.Log)
 	for _, c := range a.Commands {
 		s.carryOut(r, c)
+	}
+	for _, c := range a.Commands { // the server cancels children by itself, after the commands
+		i := slices.IndexFunc(r.steps, func(st *step) bool { return st.child != nil && st.command.ID == c.ID })
+		if c.Type == "cancelStep" && i >= 0 {
+			s.Cancel(r.steps[i].child, c.Reason, duration(c.Grace, 0))
+		}
 	}
 	if len(a.Open) > 0 && len(r.Log) > before {
 		r.Log[before].Data["open"] = a.Open
@@ -119,10 +188,6 @@ func (s *Server) Command(r *Run, body []byte, after int64) ([]Event, error) {
 	return slices.Clone(r.Log[after:]), nil
 }
 
-func (r *Run) hasOpenHook() bool {
-	return slices.ContainsFunc(r.hooks, func(h *hook) bool { return !h.closed })
-}
-
 // check refuses commands that the server would refuse.
 func (r *Run) check(c command, last bool) error {
 	for _, e := range r.Log {
@@ -140,13 +205,16 @@ func (r *Run) check(c command, last bool) error {
 	return nil
 }
 
-// checkHook refuses to close a hook that there is not. The earlier commands are of the same answer.
+// checkHook refuses to close a hook that there is not, and to open one twice. The earlier commands are of the same answer.
 func (r *Run) checkHook(c command, earlier []command) error {
-	if c.Type != "closeHook" || r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) ||
-		slices.ContainsFunc(earlier, func(other command) bool { return other.Type == "openHook" && other.ID == c.ID }) {
-		return nil
+	opened := slices.ContainsFunc(earlier, func(other command) bool { return other.Type == "openHook" && other.ID == c.ID })
+	switch {
+	case c.Type == "openHook" && opened:
+		return errors.New("an earlier command of the answer opens it")
+	case c.Type == "closeHook" && !opened && !r.has("hook_created", c.ID) && !r.has("hook_conflict", c.ID):
+		return fmt.Errorf("hook %s not found", c.ID)
 	}
-	return fmt.Errorf("hook %s not found", c.ID)
+	return nil
 }
 
 func (c command) name() string {
@@ -257,9 +325,12 @@ func (s *Server) end(r *Run, status string, output json.RawMessage) {
 		s.append(r.parent, "step_completed", r.childOf, nil, output)
 		return
 	}
-	s.append(r.parent, "step_failed", r.childOf, map[string]any{"errorCode": map[string]string{
-		"failed": "child_failed", "cancelled": "child_cancelled",
-	}[status]}, output)
+	code := "child_failed"
+	if status == "cancelled" {
+		code = "child_cancelled"
+		output = errorText("run "+r.ID+" was cancelled", code)
+	}
+	s.append(r.parent, "step_failed", r.childOf, map[string]any{"errorCode": code}, output)
 }
 
 // callStep makes one attempt of a step.

@@ -5,12 +5,14 @@ package memserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -85,7 +87,7 @@ type Run struct {
 
 	store      map[string]json.RawMessage
 	attributes map[string]string
-	pausing    map[string]time.Time // when inline steps that failed are executed again
+	pausing    map[string]time.Time // when inline steps that failed are executed again; zero if that time has come
 	responses  map[string]Response
 	await      *await    // nil: everything
 	forcedAt   time.Time // when a run that was asked to cancel ends; zero if it was not asked
@@ -127,7 +129,6 @@ func (s *Server) start(workflow string, input json.RawMessage, parent *Run, step
 	}
 	s.runs = append(s.runs, r)
 	s.append(r, "run_created", "", nil, input)
-	s.append(r, "run_started", "", nil, nil)
 	return r
 }
 
@@ -287,12 +288,14 @@ func (s *Server) next() (at time.Time, ok bool) {
 			}
 		}
 		for _, due := range r.pausing {
-			consider(due)
+			if !due.IsZero() {
+				consider(due)
+			}
 		}
 		if !r.forcedAt.IsZero() {
 			consider(r.forcedAt)
 		}
-		if !r.deadline.IsZero() && !r.timedOut {
+		if !r.deadline.IsZero() {
 			consider(r.deadline)
 		}
 	}
@@ -339,10 +342,11 @@ func (s *Server) due(r *Run) (due []func()) {
 		due = append(due, func() { s.overdue(r) })
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.pausing)) {
-		if !r.pausing[id].After(s.now) {
+		if at := r.pausing[id]; !at.IsZero() && !at.After(s.now) {
 			due = append(due, func() {
-				delete(r.pausing, id)
-				r.wanted = true
+				r.pausing[id] = time.Time{}
+				s.write(r, "step_started", id, nil, nil)
+				r.wanted, r.failed = true, 0
 			})
 		}
 	}
@@ -402,7 +406,9 @@ func (s *Server) CallOf(r *Run) map[string]any {
 }
 
 func (s *Server) invoke(r *Run) {
-	r.wanted = false
+	if r.wanted = false; r.Invocations == 0 {
+		s.write(r, "run_started", "", nil, nil)
+	}
 	r.Invocations++
 	got, err := s.call(s.CallOf(r))
 	switch {
@@ -416,7 +422,7 @@ func (s *Server) invoke(r *Run) {
 		r.wanted = true
 		return
 	case got.Code/100 != 2:
-		err = fmt.Errorf("the workflow's call was answered %d: %s", got.Code, got.Body)
+		err = errors.New(failureText(got.Code, got.Body.Bytes()))
 	}
 	if err == nil {
 		err = s.apply(r, got.Body.Bytes())
@@ -428,6 +434,43 @@ func (s *Server) invoke(r *Run) {
 		return
 	}
 	r.LastError, r.failed, r.died = "", 0, 0
+}
+
+// failureText returns what a failed call of a workflow says, with the stack of a panic.
+func failureText(status int, body []byte) string {
+	var failure struct {
+		Error struct {
+			Message, Code string
+			Details       struct{ Stack string }
+		}
+	}
+	if json.Unmarshal(body, &failure) != nil || failure.Error.Message == "" {
+		return fmt.Sprintf("the workflow's call was answered %d: %s", status, body)
+	}
+	text := failure.Error.Message
+	if failure.Error.Code != "" {
+		text = failure.Error.Code + ": " + text
+	}
+	if failure.Error.Details.Stack != "" {
+		text += "\n" + failure.Error.Details.Stack
+	}
+	return text
+}
+
+// WaitsFor describes what a run waits for: why its last call failed, and its open steps, waits and hooks.
+func (r *Run) WaitsFor() string {
+	if r.LastError != "" {
+		return r.LastError
+	}
+	var parts []string
+	for _, ref := range slices.Sorted(maps.Keys(r.open())) {
+		i := slices.IndexFunc(r.steps, func(st *step) bool { return st.child != nil && "step:"+st.command.ID == ref })
+		if i >= 0 {
+			ref += fmt.Sprintf(" (run %s of %s: %s)", r.steps[i].child.ID, r.steps[i].child.Workflow, r.steps[i].child.WaitsFor())
+		}
+		parts = append(parts, ref)
+	}
+	return "it waits for " + strings.Join(parts, ", ")
 }
 
 func backoff(n int, first time.Duration, factor float64, longest time.Duration) time.Duration {

@@ -119,12 +119,14 @@ func TestAttemptsOfTheFunction(t *testing.T) {
 		"a later one": {
 			[]string{`{"commands":[{"type":"recordStep","id":"a","error":{"message":"no"},"retryAfter":"30s"}]}`,
 				`{"commands":[{"type":"recordStep","id":"a","output":1},{"type":"complete"}]}`},
-			[]string{"step_created a", "step_retrying a", "step_completed a", "run_completed"}, 30 * time.Second,
+			[]string{"step_created a", "step_started a", "step_retrying a", "step_started a", "step_completed a", "run_completed"}, 30 * time.Second,
 		},
 		"one that is cancelled": {
 			[]string{`{"commands":[{"type":"recordStep","id":"a","error":{"message":"no"},"retryAfter":"30s"},{"type":"wait","id":"w","for":"1s"}]}`,
 				`{"commands":[{"type":"cancelStep","id":"a"},{"type":"complete"}]}`},
-			[]string{"step_created a", "step_retrying a", "wait_created w", "wait_completed w", "step_failed a", "run_completed"}, time.Second,
+			[]string{
+				"step_created a", "step_started a", "step_retrying a", "wait_created w", "wait_completed w", "step_failed a", "run_completed",
+			}, time.Second,
 		},
 	} {
 		s, r, _ := run(c.answers...)
@@ -144,6 +146,8 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		`{"type":"cancelWait","id":"unknown"}`,
 		`{"type":"runStep","id":"a"},{"type":"cancelStep","id":"a","reason":"two\nlines"}`,
 		`{"type":"complete"},{"type":"runStep","id":"a"}`,
+		`{"type":"openHook","id":"h","token":"a"},{"type":"openHook","id":"h","token":"b"}`,
+		`{"type":"setStore","id":"s","values":{"key":1}}`, // nothing is left to wait for
 	} {
 		s, r, _ := run(`{"commands":[` + command + `]}`)
 		s.RunUntilIdle()

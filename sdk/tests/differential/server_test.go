@@ -119,6 +119,11 @@ func (o *output) String() string {
 
 // request sends a request to the real server, and decodes the answer. It returns the status.
 func request(ctx context.Context, method, path string, body, into any) (int, error) {
+	return requestAs(ctx, apiKey, method, path, body, into)
+}
+
+// requestAs is request with another credential.
+func requestAs(ctx context.Context, credential, method, path string, body, into any) (int, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return 0, err
@@ -128,7 +133,7 @@ func request(ctx context.Context, method, path string, body, into any) (int, err
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+apiKey)
+	req.Header.Set("Authorization", "Bearer "+credential)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err
