@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		_ = flag.Set("rapid.checks", "40") // each takes a quarter of a second
 	}
+	_ = os.Setenv("STEPWELL_API_KEY", apiKey) // for the command replay; the name is valid
 	code, err := withServer(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
