@@ -97,31 +97,42 @@ func TestNoTextIsLeft(t *testing.T) {
 	t.Parallel()
 	const secret = "Ann.Smith@example.com"
 	for name, c := range map[string]struct{ run, event string }{
-		"key":                 {run: `{"key": "SECRET"}`},
-		"attribute of a run":  {run: `{"attributes": {"id": "SECRET", "status": "SECRET", "code": "SECRET"}}`},
-		"input":               {run: `{"input": {"id": "SECRET"}}`},
-		"output":              {run: `{"output": "SECRET"}`},
-		"error of a run":      {run: `{"error": {"message": "SECRET", "code": "c"}}`},
-		"reason of a run":     {run: `{"cancelReason": "SECRET"}`},
-		"held":                {run: `{"held": {"code": "diverged", "message": "SECRET"}}`},
-		"attribute":           {event: `{"type": "run_created", "data": {"attributes": {"id": "SECRET", "signal": "SECRET"}}}`},
-		"keys of a run":       {event: `{"type": "run_created", "data": {"uniqueKey": "SECRET", "idempotencyKey": "SECRET", "parentStep": "SECRET"}}`},
-		"change":              {event: `{"type": "attr_set", "data": {"changes": [{"key": "id", "value": "SECRET"}]}}`},
-		"other data":          {event: `{"type": "step_created", "data": {"executionContext": {"id": "SECRET", "build": ["SECRET"]}}}`},
-		"reason":              {event: `{"type": "cancel_requested", "data": {"reason": "SECRET"}}`},
-		"condition":           {event: `{"type": "hook_created", "data": {"signal": "paid", "condition": "data.by == \"SECRET\""}}`},
-		"token":               {event: `{"type": "hook_created", "data": {"token": "approve-SECRET"}}`},
-		"message ID":          {event: `{"type": "hook_received", "data": {"messageId": "SECRET"}}`},
-		"payload":             {event: `{"type": "hook_received", "payload": "SECRET"}`},
-		"fields of a payload": {event: `{"type": "hook_received", "payload": {"id": "SECRET", "status": ["SECRET"], "code": {"at": "SECRET"}}}`},
-		"key of a map":        {event: `{"type": "hook_received", "payload": {"SECRET": 1, "n": {"SECRET": 2}}}`},
-		"store":               {event: `{"type": "store_set", "payload": {"id": "SECRET"}}`},
-		"details of an error": {event: `{"type": "step_failed", "payload": {"code": "c", "message": "no: SECRET", "details": {"code": "SECRET"}}}`},
-		"error as a text":     {event: `{"type": "run_failed", "payload": "SECRET"}`},
-		"ID":                  {event: `{"type": "wait_created", "correlationId": "wait-SECRET", "payload": "SECRET"}`},
-		"ID in lower case":    {event: `{"type": "wait_created", "correlationId": "wait-ann%2Esmith@example%2Ecom", "payload": "SECRET"}`},
-		"open ID":             {event: `{"type": "step_created", "data": {"open": ["SECRET"]}, "payload": "SECRET"}`},
-		"name of a step":      {event: `{"type": "step_created", "correlationId": "mail SECRET", "data": {"stepName": "mail SECRET"}, "payload": "SECRET"}`},
+		"key":                {run: `{"key": "SECRET"}`},
+		"attribute of a run": {run: `{"attributes": {"id": "SECRET", "status": "SECRET", "code": "SECRET"}}`},
+		"input":              {run: `{"input": {"id": "SECRET"}}`},
+		"output":             {run: `{"output": "SECRET"}`},
+		"error of a run":     {run: `{"error": {"message": "SECRET", "code": "c"}}`},
+		"reason of a run":    {run: `{"cancelReason": "SECRET"}`},
+		"held":               {run: `{"held": {"code": "diverged", "message": "SECRET"}}`},
+		"attribute": {event: `{"type": "run_created", "data": {"attributes": {"id": "SECRET", ` +
+			`"signal": "SECRET"}}}`},
+		"keys of a run": {event: `{"type": "run_created", "data": {"uniqueKey": "SECRET", ` +
+			`"idempotencyKey": "SECRET", "parentStep": "SECRET"}}`},
+		"change": {event: `{"type": "attr_set", "data": {"changes": [{"key": "id", ` +
+			`"value": "SECRET"}]}}`},
+		"other data": {event: `{"type": "step_created", ` +
+			`"data": {"executionContext": {"id": "SECRET", "build": ["SECRET"]}}}`},
+		"reason": {event: `{"type": "cancel_requested", "data": {"reason": "SECRET"}}`},
+		"condition": {event: `{"type": "hook_created", "data": {"signal": "paid", ` +
+			`"condition": "data.by == \"SECRET\""}}`},
+		"token":      {event: `{"type": "hook_created", "data": {"token": "approve-SECRET"}}`},
+		"message ID": {event: `{"type": "hook_received", "data": {"messageId": "SECRET"}}`},
+		"payload":    {event: `{"type": "hook_received", "payload": "SECRET"}`},
+		"fields of a payload": {event: `{"type": "hook_received", "payload": {"id": "SECRET", ` +
+			`"status": ["SECRET"], "code": {"at": "SECRET"}}}`},
+		"key of a map": {event: `{"type": "hook_received", "payload": {"SECRET": 1, "n": {"SECRET": 2}}}`},
+		"store":        {event: `{"type": "store_set", "payload": {"id": "SECRET"}}`},
+		"details of an error": {event: `{"type": "step_failed", "payload": {"code": "c", ` +
+			`"message": "no: SECRET", "details": {"code": "SECRET"}}}`},
+		"error as a text": {event: `{"type": "run_failed", "payload": "SECRET"}`},
+		"ID": {event: `{"type": "wait_created", "correlationId": "wait-SECRET", ` +
+			`"payload": "SECRET"}`},
+		"ID in lower case": {event: `{"type": "wait_created", ` +
+			`"correlationId": "wait-ann%2Esmith@example%2Ecom", "payload": "SECRET"}`},
+		"open ID": {event: `{"type": "step_created", "data": {"open": ["SECRET"]}, ` +
+			`"payload": "SECRET"}`},
+		"name of a step": {event: `{"type": "step_created", "correlationId": "mail SECRET", ` +
+			`"data": {"stepName": "mail SECRET"}, "payload": "SECRET"}`},
 	} {
 		run, event := cmp.Or(c.run, `{}`), cmp.Or(c.event, `{}`)
 		events := []json.RawMessage{json.RawMessage(strings.ReplaceAll(event, "SECRET", secret))}
