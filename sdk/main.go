@@ -247,6 +247,9 @@ func (a *App) replayRuns(ctx context.Context, args []string, out io.Writer) erro
 	a.logger = slog.New(slog.DiscardHandler)
 	workflows := slices.Sorted(maps.Keys(a.workflows))
 	if s.workflow != "" {
+		if _, ok := a.workflows[s.workflow]; !ok { // a gate that replays nothing must not be passed
+			return fmt.Errorf("app %s has no workflow %q; it has %s", a.name, s.workflow, strings.Join(workflows, ", "))
+		}
 		workflows = []string{s.workflow}
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)

@@ -90,4 +90,8 @@ func TestReplayCommand(t *testing.T) {
 			t.Errorf("%v: got %v, want %q", test.steps, err, test.err)
 		}
 	}
+	err := app.replayRuns(context.Background(), []string{"--workflow", "ordre"}, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), `has no workflow "ordre"; it has order`) {
+		t.Errorf("a misspelled workflow: %v", err)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 	"github.com/stepwell-dev/stepwell/sdk/internal/memserver"
 )
 
@@ -20,6 +18,7 @@ import (
 // where it is told to.
 type caller struct {
 	tb     testing.TB
+	server *memserver.Server
 	app    http.Handler
 	faults *faults
 	// chooseInline returns which of n inline steps in progress ends next; nil: the first.
@@ -42,8 +41,9 @@ type stepCall struct {
 
 // call is what the caller reads of a call.
 type call struct {
-	Type string `json:"type"`
-	Run  struct {
+	Type    string `json:"type"`
+	Attempt int    `json:"attempt"`
+	Run     struct {
 		ID string `json:"id"`
 	} `json:"run"`
 	Step struct {
@@ -97,27 +97,49 @@ func (c *caller) callStep(w *httptest.ResponseRecorder, r *http.Request, got cal
 	*w = *answer
 }
 
-// callWorkflow calls a workflow twice. The second call gets the results of the inline steps of the first.
+// callWorkflow calls a workflow, and repeats the call with the same log, and with the log as the first call has left it.
 func (c *caller) callWorkflow(w *httptest.ResponseRecorder, r *http.Request, got call, body []byte) {
-	first := &inline{c: c, runID: got.Run.ID}
-	answer := c.post(engine.WithInline(r.Context(), first), r, body)
+	first := &inline{c: c, run: c.run(got.Run.ID)}
+	answer := c.post(with(r.Context(), first), r, body)
 	if first.died {
-		w.Code = memserver.StatusLost
+		w.Code = memserver.StatusDied
 		return
 	}
-	second := &repeated{of: first.done}
-	again := c.post(engine.WithInline(r.Context(), second), r, body)
-	if answer.Code != again.Code || answer.Code == http.StatusOK && !bytes.Equal(answer.Body.Bytes(), again.Body.Bytes()) {
-		writeJSON(w, http.StatusInternalServerError, map[string]any{"error": map[string]string{
-			"message": fmt.Sprintf("two calls with the same log had different answers:\n%d %s\n%d %s",
-				answer.Code, answer.Body, again.Code, again.Body),
-		}})
-		return
+	again := []*repeated{{body: body, results: first.results, commits: first.commits}}
+	if answer.Code == http.StatusOK && got.Attempt == 1 && first.canResume() {
+		again = append(again, first.afterwards())
+	}
+	for _, repeated := range again {
+		if difference := c.repeat(r, repeated, answer); difference != "" {
+			writeJSON(w, http.StatusInternalServerError, map[string]any{"error": map[string]string{"message": difference}})
+			return
+		}
 	}
 	if c.faults.crash("an answer of run %s was lost", got.Run.ID) {
 		answer.Code = memserver.StatusLost
 	}
 	*w = *answer
+}
+
+// repeat makes a call again. It returns what is different from the first one; empty if nothing is.
+func (c *caller) repeat(r *http.Request, second *repeated, answer *httptest.ResponseRecorder) string {
+	got := c.post(with(r.Context(), second), r, second.body)
+	switch {
+	case second.differs != "":
+		return second.differs
+	case got.Code != answer.Code, got.Code == http.StatusOK && !bytes.Equal(got.Body.Bytes(), answer.Body.Bytes()):
+		return fmt.Sprintf("two calls with the same log had different answers:\n%d %s\n%d %s",
+			answer.Code, answer.Body, got.Code, got.Body)
+	case got.Code == http.StatusOK && len(second.commits) > 0:
+		return fmt.Sprintf("the second of two calls with the same log does not write what the first one does: %s",
+			second.commits[0].commands)
+	}
+	return ""
+}
+
+func (c *caller) run(id string) *memserver.Run {
+	runs := c.server.Runs()
+	return runs[slices.IndexFunc(runs, func(r *memserver.Run) bool { return r.ID == id })]
 }
 
 func (c *caller) post(ctx context.Context, r *http.Request, body []byte) *httptest.ResponseRecorder {
@@ -134,75 +156,20 @@ func (c *caller) happened(runID, id, name string, input json.RawMessage) {
 	c.calls = append(c.calls, stepCall{name, input})
 }
 
-// inline executes inline steps one at a time.
-type inline struct {
-	c     *caller
-	runID string
-	done  []executed
-	died  bool
-}
-
-// executed is an inline step that has been executed.
-type executed struct {
-	id     string
-	result engine.Result
-}
-
-// errDied ends an invocation whose process died.
-var errDied = errors.New("the process died")
-
-// Next implements engine.Inline.
-func (i *inline) Next(running []*engine.Operation) int {
-	if i.c.chooseInline == nil {
-		return 0
-	}
-	return i.c.chooseInline(len(running))
-}
-
-// Execute implements engine.Inline.
-func (i *inline) Execute(ctx context.Context, op *engine.Operation) (engine.Result, error) {
-	r := op.Execute(ctx)
-	i.c.happened(i.runID, op.ID, op.Name, op.Input)
-	i.done = append(i.done, executed{op.ID, r})
-	const what = "the process died after inline step %s of run %s, before its result was recorded"
-	if i.c.faults.crash(what, op.ID, i.runID) {
-		i.died = true
-		return engine.Result{}, errDied
-	}
-	return r, nil
-}
-
-// repeated repeats the inline steps of another invocation.
-type repeated struct{ of []executed }
-
-// Next implements engine.Inline.
-func (r *repeated) Next(running []*engine.Operation) int {
-	return max(0, slices.IndexFunc(running, func(op *engine.Operation) bool {
-		return len(r.of) > 0 && op.ID == r.of[0].id
-	}))
-}
-
-// Execute implements engine.Inline.
-func (r *repeated) Execute(_ context.Context, op *engine.Operation) (engine.Result, error) {
-	if len(r.of) == 0 || r.of[0].id != op.ID {
-		return engine.Result{}, fmt.Errorf("the second of two calls with the same log asks for inline step %s at %s,"+
-			" which the first did not", op.ID, op.Place)
-	}
-	next := r.of[0]
-	r.of = r.of[1:]
-	return next.result, nil
-}
-
 func hasCode(answer *httptest.ResponseRecorder, code string) bool {
 	var failure struct{ Error struct{ Code string } }
 	return json.Unmarshal(answer.Body.Bytes(), &failure) == nil && failure.Error.Code == code
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.WriteHeader(status)
+	_, _ = w.Write(encode(v)) // a recorder
+}
+
+func encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // only values of this file
+		panic(err) // only values of this package, and JSON
 	}
-	w.WriteHeader(status)
-	_, _ = w.Write(data) // a recorder
+	return data
 }

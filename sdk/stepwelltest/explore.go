@@ -55,8 +55,9 @@ func execute(t testing.TB, scenario Scenario, prepare func(*Env)) (*trial, *outc
 }
 
 // EveryCrash executes a scenario once as it is, and then once for each place where it can crash: the process dies after
-// an inline step and before the step's result is recorded; the result of a step is lost, so that the step is executed
-// again; the answer of a workflow is lost. No time passes by a crash, and no attempt is lost.
+// an inline step and before the step's result is recorded, or after it has written to the log during a call; the result of
+// a step is lost, so that the step is executed again; the answer of a workflow is lost. No time passes by a crash, and no
+// attempt of a step is lost.
 //
 // Each execution must pass the scenario's own assertions, and:
 //
@@ -94,7 +95,7 @@ func EveryCrash(t testing.TB, scenario Scenario, options ...ExploreOption) {
 }
 
 // EveryOrder executes a scenario with each order in which the results of steps and the messages of
-// [Env.ResumeWhenOpen] can come. Time passes only when nothing else can happen. Each execution must pass the scenario's
+// [Env.ResumeWhenOpen] can come, between calls and during them. Time passes only when nothing else can happen. Each execution must pass the scenario's
 // own assertions, each run must end in the same way, with the same output, and when a run has ended, each step that was
 // executed must have a result in its log.
 func EveryOrder(t testing.TB, scenario Scenario, options ...ExploreOption) {

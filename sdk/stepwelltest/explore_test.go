@@ -199,6 +199,21 @@ func crashMutants() []mutant {
 				return d.charge(key(ctx), amountOf(p)), nil
 			})
 		}), true},
+		{"the amount is a variable that an earlier step sets", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+			amount := 0
+			if err := stepwell.Exec(w, "quote", func(context.Context) error {
+				amount = amountOf(p)
+				return nil
+			}); err != nil {
+				return "", err
+			}
+			return stepwell.Do(w, "charge", func(ctx context.Context) (string, error) { // the bank ignores the second request
+				if charged, ok := d.charged[key(ctx)]; ok {
+					return d.charge(key(ctx), charged), nil
+				}
+				return d.charge(key(ctx), amount), nil
+			})
+		}), true},
 		{"the mail has no key", func(of *parts) {
 			of.mail = func(w *stepwell.W, d *world, text string) error {
 				return stepwell.Exec(w, "mail", func(context.Context) error {
@@ -364,6 +379,97 @@ func TestEveryCrashFindsAPlantedBug(t *testing.T) {
 				t.Errorf("needs a crash: %t, want %t:\n%s", onlyByCrash, m.needsCrash, failures)
 			}
 		})
+	}
+}
+
+// TestEveryCrashTriesEachPlace lists the places of a workflow with inline steps one after the other, a step that the
+// server calls, and a child. The process has several commits in its first call.
+func TestEveryCrashTriesEachPlace(t *testing.T) {
+	t.Parallel()
+	var crashes []string
+	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
+		inline := func(w *stepwell.W, name string) {
+			if err := stepwell.Exec(w, name, func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		}
+		env.Register(order.Bind(func(w *stepwell.W, p purchase) (out receipt, err error) {
+			inline(w, "a")
+			inline(w, "b")
+			if p.ID == "child" {
+				return out, nil
+			}
+			later := reserve.Go(w, "tea", stepwell.Remote())
+			inline(w, "c")
+			if _, err := later.Await(w); err != nil {
+				return out, err
+			}
+			return order.Child(w, purchase{ID: "child"}).Await(w)
+		}))
+		stepwelltest.Stub(env, reserve, func(context.Context, string) (string, error) { return "", nil })
+		stepwelltest.Start(env, order, purchase{})
+		env.RunUntilDone()
+		_, crash, _ := strings.Cut(stepwelltest.Crash(env), " ")
+		for range 26 { // without the leading zeros of run IDs
+			crash = strings.ReplaceAll(crash, "wrun_0", "wrun_")
+		}
+		crashes = append(crashes, crash)
+	})
+	want := []string{
+		"",
+		"process died after inline step a of run wrun_1, before its result was recorded",
+		"process died after commit 1 of an invocation of run wrun_1", // before b
+		"process died after inline step b of run wrun_1, before its result was recorded",
+		"process died after commit 2 of an invocation of run wrun_1", // before c, with the step for the server
+		"process died after inline step c of run wrun_1, before its result was recorded",
+		"answer of run wrun_1 was lost",
+		"result of step reserve of run wrun_1 was lost",
+		"answer of run wrun_1 was lost", // it starts the child
+		"process died after inline step a of run wrun_2, before its result was recorded",
+		"process died after commit 1 of an invocation of run wrun_2",
+		"process died after inline step b of run wrun_2, before its result was recorded",
+		"answer of run wrun_2 was lost",
+		"answer of run wrun_1 was lost", // it completes the run
+	}
+	if got := strings.Join(crashes, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("the crashes were\n%s", got)
+	}
+}
+
+// TestEveryOrderTriesEachOrder counts the orders in which results of inline steps and of others can come: those of others
+// come before the inline ones, which begin with a commit, or after them.
+func TestEveryOrderTriesEachOrder(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ inline, others, want int }{{3, 0, 6}, {0, 3, 6}, {2, 1, 4}, {2, 2, 12}, {1, 3, 24}} {
+		orders := map[string]bool{}
+		stepwelltest.EveryOrder(t, func(t testing.TB, env *stepwelltest.Env) {
+			var came string
+			env.Register(order.Bind(func(w *stepwell.W, _ purchase) (out receipt, err error) {
+				came = ""
+				var all []*stepwell.Future[stepwell.None]
+				for i := range c.inline + c.others {
+					name := string(rune('a' + i))
+					all = append(all, stepwell.Go(w, name, func(w *stepwell.W) (none stepwell.None, err error) {
+						if i < c.inline {
+							err = stepwell.Exec(w, name, func(context.Context) error { return nil })
+						} else {
+							_, err = reserve.Run(w, name, stepwell.Remote())
+						}
+						came += name
+						return none, err
+					}))
+				}
+				_, err = stepwell.All(w, all...)
+				return out, err
+			}))
+			stepwelltest.Stub(env, reserve, func(context.Context, string) (string, error) { return "", nil })
+			stepwelltest.Start(env, order, purchase{})
+			env.RunUntilDone()
+			orders[came] = true
+		})
+		if len(orders) != c.want {
+			t.Errorf("%d inline steps and %d others have %d orders, want %d: %v", c.inline, c.others, len(orders), c.want, orders)
+		}
 	}
 }
 

@@ -10,3 +10,6 @@ func Failures(t testing.TB, fn func(testing.TB)) string {
 	}
 	return got.report()
 }
+
+// Crash returns where an execution of EveryCrash has crashed; empty if it has not yet.
+func Crash(e *Env) string { return e.caller.faults.what }

@@ -6,9 +6,10 @@
 //	env.RunUntilDone() // days pass in an instant
 //	receipt, err := run.Result()
 //
-// Each invocation replays its workflow from the start, and each call of a workflow is made twice with the same log. A
-// workflow that is not deterministic therefore fails in its first test. Steps are not doubled: inline steps execute
-// once, one at a time, in the order in which the workflow asked for them.
+// Each invocation replays its workflow from the start. Each call of a workflow is made twice with the same log, and once
+// more with what the first one has written during the call. A workflow that is not deterministic therefore fails in its
+// first test. Steps are not repeated: inline steps execute once, one at a time, in the order in which the workflow asked
+// for them.
 //
 // [EveryCrash] repeats a test with a crash at each place where there can be one, and [EveryOrder] with each order in
 // which results and messages can come.
@@ -19,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"testing"
 	"time"
 
@@ -38,9 +40,11 @@ type Env struct {
 func New(tb testing.TB, definitions ...stepwell.Definition) *Env {
 	tb.Helper()
 	s := memserver.New(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	app := stepwell.NewApp("test", stepwell.Logger(slog.New(slog.DiscardHandler)), stepwell.Clock(s.Now))
-	e := &Env{tb, s, app, &caller{tb: tb, faults: &faults{}, effects: map[string]*effect{}, spied: map[string]bool{}}}
-	s.Function = e.caller
+	c := &caller{tb: tb, server: s, faults: &faults{}, effects: map[string]*effect{}, spied: map[string]bool{}}
+	app := stepwell.NewApp("test", stepwell.Logger(slog.New(slog.DiscardHandler)), stepwell.Clock(s.Now),
+		stepwell.StrictInputs(), stepwell.Server("http://stepwell.test"), stepwell.HTTPClient(&http.Client{Transport: commits{}}))
+	e := &Env{tb, s, app, c}
+	s.Function = c
 	e.Register(definitions...)
 	return e
 }
@@ -122,7 +126,7 @@ func (r *Run[O]) Result() (output O, err error) {
 		err = json.Unmarshal(r.run.Output, &output)
 		return output, err
 	case "running":
-		return output, fmt.Errorf("%w: %s", ErrRunning, r.run.LastError)
+		return output, fmt.Errorf("%w: %s", ErrRunning, r.run.WaitsFor())
 	default:
 		return output, newRunError(r.run)
 	}

@@ -189,6 +189,9 @@ func (c *checker) anyOrderAssignment(s *ast.AssignStmt) (appended types.Object, 
 	if len(s.Lhs) != 1 || len(s.Rhs) != 1 {
 		return nil, false
 	}
+	if id, ok := s.Lhs[0].(*ast.Ident); ok && id.Name == "_" { // it has no type
+		return nil, !c.calls(s.Rhs[0])
+	}
 	basic, _ := c.TypesInfo.TypeOf(s.Lhs[0]).Underlying().(*types.Basic)
 	switch s.Tok {
 	case token.ADD_ASSIGN, token.SUB_ASSIGN, token.OR_ASSIGN, token.AND_ASSIGN, token.XOR_ASSIGN, token.MUL_ASSIGN:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -36,7 +37,7 @@ type command struct {
 	} `json:"retry"`
 }
 
-// answer is what a function writes.
+// answer is the body of an answer, or of commands during a call.
 type answer struct {
 	Commands []command
 	Open     []string
@@ -44,73 +45,151 @@ type answer struct {
 	Seen     int64
 }
 
-func decodeAnswer(body []byte) (a answer, err error) {
-	if len(body) == 0 {
-		return a, nil
-	}
-	if err := json.Unmarshal(body, &a); err != nil {
-		return a, fmt.Errorf("read the answer: %w", err)
-	}
-	return a, nil
-}
-
-// Commit carries out commands that a function writes during a call, and returns the events after a position.
-func (s *Server) Commit(r *Run, body []byte, after int64) ([]Event, error) {
-	a, err := decodeAnswer(body)
-	if err == nil {
-		err = s.carryOutAll(r, a)
-	}
-	return slices.Clone(r.Log[after:]), err
-}
-
-// apply ends an invocation with its answer.
+// apply carries out the commands of an answer: all of them, or none if one is refused.
 func (s *Server) apply(r *Run, body []byte) error {
-	a, err := decodeAnswer(body)
+	a, err := r.read(body)
 	if err != nil {
 		return err
 	}
-	before, old := int64(len(r.Log)), r.await
-	r.await = a.Await
-	if err := s.carryOutAll(r, a); err != nil {
-		r.await = old
-		return err
-	}
-	r.heard = max(r.heard, cmp.Or(a.Seen, before))
-	if r.await != nil && r.await.holds(r) {
-		r.wanted = true
-	}
-	if r.Status == "running" && !r.wanted && len(r.pausing) == 0 && len(r.steps)+len(r.waits) == 0 && !r.hasOpenHook() {
+	if !r.wanted && !s.isLeft(r, a) {
 		return errors.New("the run has nothing to wait for")
 	}
+	if r.await = nil; a.Await != nil {
+		r.await = &await{} // what the answer itself records is no news
+	}
+	before := int64(len(r.Log))
+	s.commit(r, a)
+	r.heard = max(r.heard, cmp.Or(a.Seen, before))
+	if r.await = a.Await; r.await != nil && r.await.holds(r) {
+		r.wanted = true
+	}
 	return nil
 }
 
-// carryOutAll carries out all commands, or none if one is refused.
-func (s *Server) carryOutAll(r *Run, answer answer) error {
-	for i, c := range answer.Commands {
-		err := r.check(c, i == len(answer.Commands)-1)
+// isLeft reports whether the run ends with an answer, or has something to wait for after it.
+func (s *Server) isLeft(r *Run, a answer) bool {
+	open := r.open()
+	for _, c := range a.Commands {
+		switch c.Type {
+		case "complete", "fail", "cancelled":
+			return true
+		case "runStep", "startChild":
+			open["step:"+c.ID] = open["step:"+c.ID] || !r.has("step_created", c.ID)
+		case "recordStep":
+			if c.RetryAfter == "" && a.Await == nil && !r.HasResult(c.ID) {
+				return true // it is news
+			}
+			open["step:"+c.ID] = c.RetryAfter != "" && !r.HasResult(c.ID)
+		case "wait":
+			open["wait:"+c.ID] = open["wait:"+c.ID] || !r.has("wait_created", c.ID)
+		case "openHook":
+			if r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) {
+				continue
+			}
+			if c.Token != "" && s.openHookOf(c.Token) != nil {
+				return true // the conflict is news
+			}
+			open["hook:"+c.ID] = true
+		case "closeHook":
+			delete(open, "hook:"+c.ID)
+		case "cancelStep":
+			delete(open, "step:"+c.ID)
+		case "cancelWait":
+			delete(open, "wait:"+c.ID)
+		}
+	}
+	for ref, isOpen := range open {
+		if isOpen && (a.Await == nil || strings.HasPrefix(ref, "hook:")) {
+			return true
+		}
+	}
+	return a.Await != nil && len(a.Await.Any)+len(a.Await.All) > 0
+}
+
+// open returns the steps, waits and hooks that have not ended.
+func (r *Run) open() map[string]bool {
+	open := map[string]bool{}
+	for _, st := range r.steps {
+		open["step:"+st.command.ID] = true
+	}
+	for id := range r.pausing {
+		open["step:"+id] = true
+	}
+	for _, w := range r.waits {
+		open["wait:"+w.id] = true
+	}
+	for _, h := range r.hooks {
+		if !h.closed {
+			open["hook:"+h.id] = true
+		}
+	}
+	return open
+}
+
+// read decodes commands, and refuses all of them if the server would refuse one.
+func (r *Run) read(body []byte) (a answer, err error) {
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &a); err != nil {
+			return a, fmt.Errorf("read the answer: %w", err)
+		}
+	}
+	for i, c := range a.Commands {
+		err := r.check(c, i == len(a.Commands)-1)
 		if err == nil {
-			err = r.checkHook(c, answer.Commands[:i])
+			err = r.checkHook(c, a.Commands[:i])
 		}
 		if err != nil {
-			return fmt.Errorf("command %d (%s %s): %w", i, c.Type, c.ID, err)
+			return a, fmt.Errorf("command %d (%s %s): %w", i, c.Type, c.ID, err)
 		}
 	}
-	if err := r.checkCancellations(answer.Commands); err != nil {
-		return err
-	}
-	before := len(r.Log)
-	for _, c := range answer.Commands {
-		s.carryOut(r, c)
-	}
-	if len(answer.Open) > 0 && len(r.Log) > before {
-		r.Log[before].Data["open"] = answer.Open
-	}
-	return nil
+	return a, r.checkCancellations(a.Commands)
 }
 
-func (r *Run) hasOpenHook() bool {
-	return slices.ContainsFunc(r.hooks, func(h *hook) bool { return !h.closed })
+// commit carries out commands.
+func (s *Server) commit(r *Run, a answer) {
+	before := len(r.Log)
+	for _, c := range a.Commands {
+		s.carryOut(r, c)
+	}
+	for _, c := range a.Commands { // the server cancels children by itself, after the commands
+		i := slices.IndexFunc(r.steps, func(st *step) bool { return st.child != nil && st.command.ID == c.ID })
+		if c.Type == "cancelStep" && i >= 0 {
+			s.Cancel(r.steps[i].child, c.Reason, duration(c.Grace, 0))
+		}
+	}
+	if len(a.Open) > 0 && len(r.Log) > before {
+		r.Log[before].Data["open"] = a.Open
+	}
+}
+
+// ErrCallOver means that a call's commands come too late: its run has ended.
+var ErrCallOver = errors.New("the call is over")
+
+// Command carries out commands of a call under way, and returns the events that the log then has after a position. If
+// Choose is set, other things can happen to the run before it returns.
+func (s *Server) Command(r *Run, body []byte, after int64) ([]Event, error) {
+	if r.Status != "running" {
+		return nil, ErrCallOver
+	}
+	a, err := r.read(body)
+	if err == nil && a.Await != nil {
+		err = errors.New("await belongs in the answer")
+	}
+	if err != nil {
+		return nil, err
+	}
+	wanted := r.wanted
+	s.commit(r, a)
+	r.wanted = wanted // the function learns of the events of its commands here
+	for s.Choose != nil && r.Status == "running" {
+		due := append(s.deliverable(), s.due(r)...)
+		if next := s.Choose(len(due) + 1); next < len(due) {
+			due[next]()
+		} else {
+			break
+		}
+	}
+	return slices.Clone(r.Log[after:]), nil
 }
 
 // check refuses commands that the server would refuse.
@@ -130,13 +209,16 @@ func (r *Run) check(c command, last bool) error {
 	return nil
 }
 
-// checkHook refuses to close a hook that there is not. The earlier commands are of the same answer.
+// checkHook refuses to close a hook that there is not, and to open one twice. The earlier commands are of the same answer.
 func (r *Run) checkHook(c command, earlier []command) error {
-	if c.Type != "closeHook" || r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) ||
-		slices.ContainsFunc(earlier, func(other command) bool { return other.Type == "openHook" && other.ID == c.ID }) {
-		return nil
+	opened := slices.ContainsFunc(earlier, func(other command) bool { return other.Type == "openHook" && other.ID == c.ID })
+	switch {
+	case c.Type == "openHook" && opened:
+		return errors.New("an earlier command of the answer opens it")
+	case c.Type == "closeHook" && !opened && !r.has("hook_created", c.ID) && !r.has("hook_conflict", c.ID):
+		return fmt.Errorf("hook %s not found", c.ID)
 	}
-	return fmt.Errorf("hook %s not found", c.ID)
+	return nil
 }
 
 func (c command) name() string {
@@ -247,9 +329,12 @@ func (s *Server) end(r *Run, status string, output json.RawMessage) {
 		s.append(r.parent, "step_completed", r.childOf, nil, output)
 		return
 	}
-	s.append(r.parent, "step_failed", r.childOf, map[string]any{"errorCode": map[string]string{
-		"failed": "child_failed", "cancelled": "child_cancelled",
-	}[status]}, output)
+	code := "child_failed"
+	if status == "cancelled" {
+		code = "child_cancelled"
+		output = errorText("run "+r.ID+" was cancelled", code)
+	}
+	s.append(r.parent, "step_failed", r.childOf, map[string]any{"errorCode": code}, output)
 }
 
 // callStep makes one attempt of a step.

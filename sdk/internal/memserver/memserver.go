@@ -5,12 +5,14 @@ package memserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -30,9 +32,14 @@ type Server struct {
 	kept              []signal
 }
 
-// StatusLost is the status of a function's answer that was lost with the process that made it: the call is made again
-// at once, and the attempt does not count.
-const StatusLost = 599
+const (
+	// StatusLost is the status of a function's answer that was lost with the server that waited for it: the call is made
+	// again at once, and the attempt does not count.
+	StatusLost = 599
+	// StatusDied is the status of a call of a workflow whose process died: the call is made again, as the next attempt, but
+	// at once. The real server makes a pause, which would decide races of timers.
+	StatusDied = 598
+)
 
 // New returns a server whose clock stands at the given time.
 func New(now time.Time) *Server { return &Server{now: now} }
@@ -73,6 +80,7 @@ type Run struct {
 	due     time.Time
 	wanted  bool  // something has happened since the last invocation
 	failed  int   // failed invocations in a row
+	died    int   // invocations in a row whose process died
 	heard   int64 // position of the last event that the function knew at the last invocation that was answered
 	steps   []*step
 	waits   []*wait
@@ -80,7 +88,7 @@ type Run struct {
 
 	store      map[string]json.RawMessage
 	attributes map[string]string
-	pausing    map[string]time.Time // when inline steps that failed are executed again
+	pausing    map[string]time.Time // when inline steps that failed are executed again; zero if that time has come
 	responses  map[string]Response
 	await      *await    // nil: everything
 	forcedAt   time.Time // when a run that was asked to cancel ends; zero if it was not asked
@@ -122,7 +130,6 @@ func (s *Server) start(workflow string, input json.RawMessage, parent *Run, step
 	}
 	s.runs = append(s.runs, r)
 	s.append(r, "run_created", "", nil, input)
-	s.append(r, "run_started", "", nil, nil)
 	return r
 }
 
@@ -165,6 +172,11 @@ func codeOf(eventType string, payload json.RawMessage) string {
 
 func (r *Run) has(eventType, id string) bool {
 	return slices.ContainsFunc(r.Log, func(e Event) bool { return e.Type == eventType && e.ID == id })
+}
+
+// HasResult reports whether the log has the result of a step.
+func (r *Run) HasResult(stepID string) bool {
+	return r.has("step_completed", stepID) || r.has("step_failed", stepID)
 }
 
 // Resume sends a payload to the hook with the token.
@@ -277,12 +289,14 @@ func (s *Server) next() (at time.Time, ok bool) {
 			}
 		}
 		for _, due := range r.pausing {
-			consider(due)
+			if !due.IsZero() {
+				consider(due)
+			}
 		}
 		if !r.forcedAt.IsZero() {
 			consider(r.forcedAt)
 		}
-		if !r.deadline.IsZero() && !r.timedOut {
+		if !r.deadline.IsZero() {
 			consider(r.deadline)
 		}
 	}
@@ -340,10 +354,11 @@ func (s *Server) due(r *Run) (due []func()) {
 		due = append(due, func() { s.overdue(r) })
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.pausing)) {
-		if !r.pausing[id].After(s.now) {
+		if at := r.pausing[id]; !at.IsZero() && !at.After(s.now) {
 			due = append(due, func() {
-				delete(r.pausing, id)
-				r.wanted = true
+				r.pausing[id] = time.Time{}
+				s.write(r, "step_started", id, nil, nil)
+				r.wanted, r.failed = true, 0
 			})
 		}
 	}
@@ -393,20 +408,33 @@ func (r *Run) describe() map[string]any {
 	}
 }
 
-func (s *Server) invoke(r *Run) {
-	r.wanted = false
-	r.Invocations++
-	got, err := s.call(map[string]any{
-		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + 1,
-		"run": r.describe(), "events": r.Log, "heard": r.heard, "hooksUrl": hooksURL,
+// CallOf returns the call of an invocation of a run.
+func (s *Server) CallOf(r *Run) map[string]any {
+	return map[string]any{
+		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + r.died + 1,
+		"run": r.describe(), "events": r.Log, "heard": r.heard, "hooksUrl": hooksURL, "token": "swct_" + r.ID,
 		"server": map[string]any{"contract": 2, "features": features},
-	})
-	if err == nil && got.Code == StatusLost {
+	}
+}
+
+func (s *Server) invoke(r *Run) {
+	if r.wanted = false; r.Invocations == 0 {
+		s.write(r, "run_started", "", nil, nil)
+	}
+	r.Invocations++
+	got, err := s.call(s.CallOf(r))
+	switch {
+	case r.Status != "running": // it has ended meanwhile
+		return
+	case err != nil:
+	case got.Code == StatusDied:
+		r.died++
+		fallthrough
+	case got.Code == StatusLost:
 		r.wanted = true
 		return
-	}
-	if err == nil && got.Code/100 != 2 {
-		err = fmt.Errorf("the workflow's call was answered %d: %s", got.Code, got.Body)
+	case got.Code/100 != 2:
+		err = errors.New(failureText(got.Code, got.Body.Bytes()))
 	}
 	if err == nil {
 		err = s.apply(r, got.Body.Bytes())
@@ -417,7 +445,44 @@ func (s *Server) invoke(r *Run) {
 		r.due = s.now.Add(backoff(r.failed, time.Second, 2, 15*time.Minute))
 		return
 	}
-	r.LastError, r.failed = "", 0
+	r.LastError, r.failed, r.died = "", 0, 0
+}
+
+// failureText returns what a failed call of a workflow says, with the stack of a panic.
+func failureText(status int, body []byte) string {
+	var failure struct {
+		Error struct {
+			Message, Code string
+			Details       struct{ Stack string }
+		}
+	}
+	if json.Unmarshal(body, &failure) != nil || failure.Error.Message == "" {
+		return fmt.Sprintf("the workflow's call was answered %d: %s", status, body)
+	}
+	text := failure.Error.Message
+	if failure.Error.Code != "" {
+		text = failure.Error.Code + ": " + text
+	}
+	if failure.Error.Details.Stack != "" {
+		text += "\n" + failure.Error.Details.Stack
+	}
+	return text
+}
+
+// WaitsFor describes what a run waits for: why its last call failed, and its open steps, waits and hooks.
+func (r *Run) WaitsFor() string {
+	if r.LastError != "" {
+		return r.LastError
+	}
+	var parts []string
+	for _, ref := range slices.Sorted(maps.Keys(r.open())) {
+		i := slices.IndexFunc(r.steps, func(st *step) bool { return st.child != nil && "step:"+st.command.ID == ref })
+		if i >= 0 {
+			ref += fmt.Sprintf(" (run %s of %s: %s)", r.steps[i].child.ID, r.steps[i].child.Workflow, r.steps[i].child.WaitsFor())
+		}
+		parts = append(parts, ref)
+	}
+	return "it waits for " + strings.Join(parts, ", ")
 }
 
 func backoff(n int, first time.Duration, factor float64, longest time.Duration) time.Duration {

@@ -119,12 +119,14 @@ func TestAttemptsOfTheFunction(t *testing.T) {
 		"a later one": {
 			[]string{`{"commands":[{"type":"recordStep","id":"a","error":{"message":"no"},"retryAfter":"30s"}]}`,
 				`{"commands":[{"type":"recordStep","id":"a","output":1},{"type":"complete"}]}`},
-			[]string{"step_created a", "step_retrying a", "step_completed a", "run_completed"}, 30 * time.Second,
+			[]string{"step_created a", "step_started a", "step_retrying a", "step_started a", "step_completed a", "run_completed"}, 30 * time.Second,
 		},
 		"one that is cancelled": {
 			[]string{`{"commands":[{"type":"recordStep","id":"a","error":{"message":"no"},"retryAfter":"30s"},{"type":"wait","id":"w","for":"1s"}]}`,
 				`{"commands":[{"type":"cancelStep","id":"a"},{"type":"complete"}]}`},
-			[]string{"step_created a", "step_retrying a", "wait_created w", "wait_completed w", "step_failed a", "run_completed"}, time.Second,
+			[]string{
+				"step_created a", "step_started a", "step_retrying a", "wait_created w", "wait_completed w", "step_failed a", "run_completed",
+			}, time.Second,
 		},
 	} {
 		s, r, _ := run(c.answers...)
@@ -136,6 +138,85 @@ func TestAttemptsOfTheFunction(t *testing.T) {
 	}
 }
 
+func TestARecordedResultEndsAStepOfTheServer(t *testing.T) {
+	t.Parallel()
+	s, r, fn := run(`{"commands":[{"type":"runStep","id":"bad","retry":{"backoff":"10s"}},{"type":"wait","id":"w","for":"1s"}]}`,
+		`{"commands":[{"type":"recordStep","id":"bad","output":1},{"type":"complete"}]}`)
+	s.RunUntilDone()
+	want := "step_created bad wait_created w step_started bad step_retrying bad wait_completed w step_completed bad run_completed"
+	if got := strings.Join(types(r), " "); got != want {
+		t.Errorf("got %s, error %q", got, r.LastError)
+	}
+	if got := strings.Join(fn.calls, " "); got != "workflow bad workflow" {
+		t.Errorf("the calls are %s", got)
+	}
+}
+
+// TestTheFirstEndOfSeveralCancellationsCounts asks a run to cancel several times; its deadline is one of them.
+func TestTheFirstEndOfSeveralCancellationsCounts(t *testing.T) {
+	t.Parallel()
+	type request struct{ after, grace time.Duration }
+	for name, c := range map[string]struct {
+		requests        []request
+		timeout, grace  time.Duration
+		status          string
+		passed          time.Duration
+		cancelRequested int
+	}{
+		"one":                    {[]request{{0, time.Hour}}, 0, 0, "cancelled", time.Hour, 1},
+		"a later end":            {[]request{{0, time.Hour}, {time.Minute, time.Hour}}, 0, 0, "cancelled", time.Hour, 1},
+		"an earlier end":         {[]request{{0, time.Hour}, {time.Minute, time.Minute}}, 0, 0, "cancelled", 2 * time.Minute, 2},
+		"at once":                {[]request{{0, time.Hour}, {time.Minute, 0}}, 0, 0, "cancelled", time.Minute, 1},
+		"a deadline that ends":   {[]request{{0, time.Hour}}, time.Minute, 0, "failed", time.Minute, 1},
+		"a deadline with grace":  {nil, time.Minute, time.Minute, "failed", 2 * time.Minute, 1},
+		"a deadline that is too": {[]request{{0, time.Hour}}, time.Minute, 2 * time.Hour, "cancelled", time.Hour, 1},
+	} {
+		s, r, _ := run(`{"commands":[{"type":"openHook","id":"h","token":"t"}]}`)
+		began := s.Now()
+		if c.timeout > 0 {
+			s.Limit(r, c.timeout, c.grace)
+		}
+		s.RunUntilIdle()
+		for _, request := range c.requests {
+			s.Advance(request.after)
+			s.Cancel(r, "", request.grace)
+		}
+		s.RunUntilDone()
+		asked := strings.Count(strings.Join(types(r), " "), "cancel_requested")
+		if passed := s.Now().Sub(began); r.Status != c.status || passed != c.passed || asked != c.cancelRequested {
+			t.Errorf("%s: %s after %s, asked %d times", name, r.Status, passed, asked)
+		}
+	}
+	s, r, fn := run()
+	s.Cancel(r, "", time.Hour)
+	s.RunUntilDone()
+	if r.Status != "cancelled" || len(fn.calls) > 0 {
+		t.Errorf("a run that was never called is %s after %q", r.Status, fn.calls)
+	}
+}
+
+func TestCommandsDuringACall(t *testing.T) {
+	t.Parallel()
+	s, r, _ := run(`{"commands":[{"type":"openHook","id":"h","token":"t"}]}`)
+	s.RunUntilIdle()
+	events, err := s.Command(r, []byte(`{"commands":[{"type":"recordStep","id":"a","output":1}],"open":["b"]}`), 3)
+	if err != nil || len(events) != 2 || events[1].Type != "step_completed" || events[0].Data["open"] == nil {
+		t.Errorf("got %v, %v", events, err)
+	}
+	if calls := r.Invocations; s.act() || r.Invocations != calls {
+		t.Error("the function is called for what it has recorded itself")
+	}
+	for _, commands := range []string{`{"commands":[{"type":"cancelled"}]}`, `{"commands":[],"await":{"any":[]}}`, `{`} {
+		if _, err := s.Command(r, []byte(commands), 0); err == nil {
+			t.Errorf("%s is accepted", commands)
+		}
+	}
+	s.Cancel(r, "", 0)
+	if _, err := s.Command(r, []byte(`{}`), 0); err != ErrCallOver { //nolint:errorlint // it is that one
+		t.Errorf("got %v, want %v", err, ErrCallOver)
+	}
+}
+
 func TestCommandsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{
@@ -144,6 +225,8 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		`{"type":"cancelWait","id":"unknown"}`,
 		`{"type":"runStep","id":"a"},{"type":"cancelStep","id":"a","reason":"two\nlines"}`,
 		`{"type":"complete"},{"type":"runStep","id":"a"}`,
+		`{"type":"openHook","id":"h","token":"a"},{"type":"openHook","id":"h","token":"b"}`,
+		`{"type":"setStore","id":"s","values":{"key":1}}`, // nothing is left to wait for
 	} {
 		s, r, _ := run(`{"commands":[` + command + `]}`)
 		s.RunUntilIdle()

@@ -12,7 +12,8 @@ import (
 
 // features are those of the contract that the server has.
 var features = []string{
-	"seen", "at", "heard", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await", "store", "inbox",
+	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
+	"store", "inbox",
 }
 
 // hooksURL is what the URLs of webhooks begin with.
@@ -84,34 +85,48 @@ func (r *Run) Response(request string) (Response, bool) {
 
 // recordStep records what an inline step has done.
 func (s *Server) recordStep(r *Run, c command, data map[string]any) {
-	if r.has("step_completed", c.ID) || r.has("step_failed", c.ID) {
+	if r.HasResult(c.ID) {
 		return
 	}
 	if !r.has("step_created", c.ID) {
 		data["stepName"] = c.name()
 		s.write(r, "step_created", c.ID, data, c.Input)
 	}
-	delete(r.pausing, c.ID)
 	recorded := map[string]any{}
 	if !c.EndedAt.IsZero() {
 		recorded["seen"], recorded["startedAt"], recorded["endedAt"] = c.Seen, c.StartedAt, c.EndedAt
 		recorded["recorded"] = map[string]any{"seen": c.Seen, "endedAt": c.EndedAt}
 	}
-	switch {
-	case c.Error == nil:
+	if c.RetryAfter != "" {
+		s.recordRetry(r, c)
+		return
+	}
+	delete(r.pausing, c.ID)
+	r.steps = slices.DeleteFunc(r.steps, func(st *step) bool { return st.command.ID == c.ID })
+	if c.Error == nil {
 		if len(c.Store) > 0 {
 			s.setStore(r, c.ID, map[string]any{"stepName": c.name()}, c.Store)
 		}
 		s.append(r, "step_completed", c.ID, recorded, c.Output)
-	case c.RetryAfter == "":
+	} else {
 		s.append(r, "step_failed", c.ID, recorded, c.Error)
-	default:
-		if r.pausing == nil {
-			r.pausing = map[string]time.Time{}
-		}
-		r.pausing[c.ID] = s.now.Add(duration(c.RetryAfter, 0))
-		s.write(r, "step_retrying", c.ID, map[string]any{"retryAfter": r.pausing[c.ID]}, c.Error)
 	}
+}
+
+// recordRetry records an attempt at an inline step that is not the last one.
+func (s *Server) recordRetry(r *Run, c command) {
+	due, started := r.pausing[c.ID]
+	if due.After(s.now) {
+		return // it repeats the last one
+	}
+	if r.pausing == nil {
+		r.pausing = map[string]time.Time{}
+	}
+	r.pausing[c.ID] = s.now.Add(duration(c.RetryAfter, 0))
+	if !started {
+		s.write(r, "step_started", c.ID, nil, nil)
+	}
+	s.write(r, "step_retrying", c.ID, map[string]any{"retryAfter": r.pausing[c.ID]}, c.Error)
 }
 
 // checkCancellations refuses cancellations of what was never created, and reasons that the server refuses.
@@ -136,20 +151,18 @@ func (r *Run) checkCancellations(commands []command) error {
 	return nil
 }
 
-// cancelStep cancels a step that has not ended. A child that gets a grace ends by itself.
+// cancelStep cancels a step that has not ended, unless it is a child; see commit.
 func (s *Server) cancelStep(r *Run, c command) {
-	i := slices.IndexFunc(r.steps, func(st *step) bool { return st.command.ID == c.ID })
-	_, pausing := r.pausing[c.ID]
-	switch {
-	case i >= 0 && r.steps[i].child != nil:
-		s.Cancel(r.steps[i].child, c.Reason, duration(c.Grace, 0))
-	case i >= 0 || pausing:
-		if i >= 0 {
-			r.endStep(r.steps[i])
-		}
-		delete(r.pausing, c.ID)
-		s.write(r, "step_failed", c.ID, map[string]any{"errorCode": "cancelled"}, errorText(c.Reason, "cancelled"))
+	i := slices.IndexFunc(r.steps, func(st *step) bool { return st.command.ID == c.ID && st.child == nil })
+	if _, pausing := r.pausing[c.ID]; i < 0 && !pausing {
+		return
 	}
+	if i >= 0 {
+		r.endStep(r.steps[i])
+	}
+	delete(r.pausing, c.ID)
+	data := map[string]any{"errorCode": "cancelled", "reason": c.Reason}
+	s.write(r, "step_failed", c.ID, data, errorText(c.Reason, "cancelled"))
 }
 
 // setStore writes to the run's store.

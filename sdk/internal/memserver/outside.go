@@ -116,19 +116,26 @@ func (s *Server) Request(
 	return nil, "", fmt.Errorf("no open webhook has the token %q", token)
 }
 
-// Cancel cancels a run: at once, or after the grace if it does not end before.
+// Cancel cancels a run: at once, or after the grace if it does not end before. A run that was never called has nothing to
+// undo, and ends at once.
 func (s *Server) Cancel(r *Run, reason string, grace time.Duration) {
-	if r.Status != "running" {
-		return
-	}
-	if grace <= 0 {
+	switch {
+	case r.Status != "running":
+	case grace <= 0 || r.Invocations == 0:
 		s.end(r, "cancelled", errorText("the run was cancelled", "cancelled"))
+	default:
+		s.ask(r, reason, grace, false)
+	}
+}
+
+// ask asks a run to cancel. Of several requests, the one that ends it first counts.
+func (s *Server) ask(r *Run, reason string, grace time.Duration, timeout bool) {
+	at := s.now.Add(grace)
+	if !r.forcedAt.IsZero() && !at.Before(r.forcedAt) {
 		return
 	}
-	if r.forcedAt.IsZero() {
-		r.forcedAt = s.now.Add(grace)
-		s.append(r, "cancel_requested", "", map[string]any{"reason": reason, "forcedAt": r.forcedAt}, nil)
-	}
+	r.forcedAt, r.timedOut = at, timeout
+	s.append(r, "cancel_requested", "", map[string]any{"reason": reason, "forcedAt": at}, nil)
 }
 
 // Limit limits the time of a run from now on. When it is over, the run is asked to cancel, and forced after the grace.
@@ -138,19 +145,24 @@ func (s *Server) Limit(r *Run, timeout, grace time.Duration) {
 
 // isOverdue reports whether the time of a run's cancellation or deadline is over.
 func (s *Server) isOverdue(r *Run) bool {
-	return !r.forcedAt.IsZero() && !r.forcedAt.After(s.now) ||
-		!r.deadline.IsZero() && !r.timedOut && !r.deadline.After(s.now)
+	return r.isForced(s.now) || !r.deadline.IsZero() && !r.deadline.After(s.now)
 }
+
+func (r *Run) isForced(now time.Time) bool { return !r.forcedAt.IsZero() && !r.forcedAt.After(now) }
 
 // overdue does what is to be done then.
 func (s *Server) overdue(r *Run) {
-	first := !r.timedOut && r.forcedAt.IsZero()
-	r.timedOut = r.timedOut || r.forcedAt.IsZero()
-	if first && r.grace > 0 {
-		s.Cancel(r, "timeout", r.grace)
-	} else {
+	if r.isForced(s.now) {
 		s.endCancelled(r)
+		return
 	}
+	r.deadline = time.Time{}
+	if r.grace > 0 && r.Invocations > 0 {
+		s.ask(r, "timeout", r.grace, true)
+		return
+	}
+	r.timedOut = true
+	s.endCancelled(r)
 }
 
 // endCancelled ends a run that was asked to cancel.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func TestMemoryServerDoesWhatTheServerDoes(t *testing.T) {
 			calls: map[string]int{}, known: map[int]bool{},
 		}
 		a.write()
-		p := &player{t: rt, f: f, runs: map[string]string{}}
+		p := &player{t: rt, f: f, runs: map[string]string{}, answered: map[string]line{}}
 		p.play(t.Context(), a)
 	})
 }
@@ -82,6 +83,7 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.calls <- p
 	select {
 	case l := <-p.answer:
+		w.Header().Set("Content-Type", l.contentType)
 		w.WriteHeader(l.status)
 		_, _ = w.Write(l.answer) // the server has gone
 	case <-r.Context().Done():
@@ -93,8 +95,11 @@ type player struct {
 	t    *rapid.T
 	f    *function
 	held []pending
+	root string            // the workflow of the run
 	runs map[string]string // IDs by workflow
 	line int
+	// answered has the last answer to a call of each workflow.
+	answered map[string]line
 }
 
 func (p *player) fatalf(format string, args ...any) {
@@ -116,13 +121,16 @@ func (p *player) failures() (text string) {
 
 func (p *player) play(ctx context.Context, a *author) {
 	var run struct{ ID string }
-	status, err := request(ctx, http.MethodPost, "/v1/runs", map[string]any{
-		"workflow": a.prefix, "deployment": p.f.deployment, "input": map[string]any{"of": "root"},
-	}, &run)
+	start := map[string]any{"workflow": a.prefix, "deployment": p.f.deployment, "input": map[string]any{"of": "root"}}
+	if a.inbox {
+		start["inbox"] = []string{"notes"}
+		start["send"] = []any{map[string]any{"inbox": "notes", "id": "m0", "payload": 1000}}
+	}
+	status, err := request(ctx, http.MethodPost, "/v1/runs", start, &run)
 	if err != nil || status/100 != 2 {
 		p.t.Fatal(status, err)
 	}
-	p.runs[a.prefix] = run.ID
+	p.root, p.runs[a.prefix] = a.prefix, run.ID
 	defer func() { // so that it does not disturb other checks
 		_, _ = request(ctx, http.MethodPost, "/v1/runs/"+run.ID+"/cancel", map[string]any{}, nil)
 	}()
@@ -137,21 +145,58 @@ func (p *player) play(ctx context.Context, a *author) {
 		}
 		got := p.await(*l.call)
 		p.compareCalls(got.call, *l.call)
+		p.command(ctx, got.call, l)
 		for _, m := range l.requests {
 			p.send(ctx, m)
 		}
 		got.answer <- l
+		if l.call.Type == "workflow" {
+			p.answered[l.call.Run.Workflow] = l
+		}
 	}
 	for _, r := range a.server.Runs() {
 		p.awaitLog(ctx, r.Workflow, textsOf(r.Log))
 	}
 }
 
-func (p *player) send(ctx context.Context, m message) {
-	status, err := request(ctx, http.MethodPost, "/v1/hooks/"+m.token+"/resume", map[string]any{"payload": m.payload}, nil)
-	if err != nil || (status/100 != 2) != m.refused {
-		p.fatalf("the message %d to %s is answered %d, %v; refused by the server in memory: %t", m.payload, m.token, status, err, m.refused)
+// command sends the commands of a line during its call.
+func (p *player) command(ctx context.Context, c call, l line) {
+	if l.commands == nil {
+		return
 	}
+	path := fmt.Sprintf("/v1/runs/%s/commands?after=%d", c.Run.ID, len(c.Events))
+	var got struct{ Events []event }
+	status, err := requestAs(ctx, c.Token, http.MethodPost, path, json.RawMessage(l.commands), &got)
+	if err != nil || status != http.StatusOK || texts(got.Events) != l.events {
+		p.fatalf("the commands during the call are answered %d, %v, with\n%s\nbut in memory with\n%s", status, err,
+			texts(got.Events), l.events)
+	}
+}
+
+func (p *player) send(ctx context.Context, m message) {
+	path, body := "/v1/hooks/"+m.token+"/resume", map[string]any{"payload": m.payload}
+	switch m.kind {
+	case "signal":
+		path, body = "/v1/signals/"+p.root, map[string]any{"data": map[string]any{"n": m.payload}}
+	case "inbox":
+		path, body = "/v1/runs/"+p.runs[p.root]+"/inbox/notes", map[string]any{"id": m.token, "payload": m.payload}
+	case "cancel":
+		path, body = "/v1/runs/"+p.runs[p.root]+"/cancel", map[string]any{"reason": "not needed"}
+		if m.grace != "" {
+			body["grace"] = m.grace
+		}
+	}
+	status, err := request(ctx, http.MethodPost, path, body, nil)
+	if err != nil || (status/100 != 2) != m.refused {
+		p.fatalf("%+v is answered %d, %v", m, status, err)
+	}
+}
+
+// bringsLess reports whether a call of a workflow has not all events that another one has. The server may call for
+// nothing new, which the answer to the call before answers as well.
+func bringsLess(got, want call) bool {
+	a, b := texts(got.Events), texts(want.Events)
+	return got.Type == "workflow" && len(a) < len(b) && strings.HasPrefix(b, a)
 }
 
 // await waits for a call.
@@ -159,10 +204,15 @@ func (p *player) await(want call) pending {
 	timeout := time.After(patience)
 	for {
 		for i, held := range p.held {
-			if held.call.name() == want.name() {
-				p.held = append(p.held[:i:i], p.held[i+1:]...)
-				return held
+			if held.call.name() != want.name() {
+				continue
 			}
+			p.held = append(p.held[:i:i], p.held[i+1:]...)
+			if last, ok := p.answered[want.Run.Workflow]; ok && bringsLess(held.call, want) {
+				held.answer <- last
+				return p.await(want)
+			}
+			return held
 		}
 		select {
 		case got := <-p.f.calls:
@@ -215,7 +265,7 @@ func (p *player) awaitLog(ctx context.Context, workflow, want string) {
 }
 
 // compared are the fields of data that are compared.
-var compared = []string{"errorCode", "token"}
+var compared = []string{"errorCode", "messageId", "reason"}
 
 // texts formats the events that are compared. The start of a step is not: it comes when the server likes.
 func texts(events []event) string {
@@ -223,6 +273,9 @@ func texts(events []event) string {
 	for _, e := range events {
 		if e.Type == "step_started" {
 			continue
+		}
+		if e.Type == "run_cancelled" { // functions never see it
+			e.Data, e.Payload = nil, nil
 		}
 		fmt.Fprintf(&b, "  %s %s", e.Type, e.ID)
 		if e.Type == "step_created" { // the real server repeats it in each event of the step
@@ -233,13 +286,20 @@ func texts(events []event) string {
 				fmt.Fprintf(&b, " %s=%v", name, v)
 			}
 		}
-		if e.Type == "run_cancelled" { // functions never see it
-			e.Payload = nil
+		if token := fmt.Sprint(e.Data["token"]); strings.Contains(token, "-h") { // others are random
+			fmt.Fprintf(&b, " token=%s", token)
+		}
+		if e.Data["via"] == "signal" { // the ID is another one
+			var signal struct{ Data json.RawMessage }
+			_ = json.Unmarshal(e.Payload, &signal) // the server has made it
+			e.Payload = signal.Data
 		}
 		fmt.Fprintf(&b, " %s\n", canonical(e.Payload))
 	}
-	return b.String()
+	return runID.ReplaceAllString(b.String(), "wrun")
 }
+
+var runID = regexp.MustCompile(`wrun_[0-9A-Z]+`)
 
 // canonical formats JSON so that equal values are equal texts. Nothing at all is null.
 func canonical(data json.RawMessage) string {

@@ -2,6 +2,8 @@ package differential
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -84,6 +86,65 @@ func TestExportedRunsReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		stepwellreplay.Dir(t, dir, export.Bind(runExport))
+		checkChangedReplay(t, out)
+	}
+	checkGate(t, ids)
+}
+
+// changed is runExport with a step before the others.
+func changed(w *stepwell.W, in parcels) ([]string, error) {
+	if _, err := pack.Run(w, "first"); err != nil {
+		return nil, err
+	}
+	return runExport(w, in)
+}
+
+// checkChangedReplay checks that no exported run fits the changed code.
+func checkChangedReplay(t *testing.T, exported []byte) {
+	t.Helper()
+	app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))
+	app.Register(export.Bind(changed))
+	for line := range strings.Lines(string(exported)) {
+		var log stepwell.RunLog
+		if err := json.Unmarshal([]byte(line), &log); err != nil {
+			t.Fatal(err)
+		}
+		if err := app.Replay(t.Context(), log); !errors.As(err, new(*stepwell.ReplayError)) {
+			t.Errorf("a changed workflow replays: %v", err)
+		}
+	}
+}
+
+// checkGate checks that the command replay lets the code pass as it is, refuses the changed code, and writes nothing.
+func checkGate(t *testing.T, ids []string) {
+	t.Helper()
+	logs := func() (all []int64) {
+		for _, id := range ids {
+			var run struct{ LastSeq int64 }
+			send(t, http.MethodGet, "/v1/runs/"+id, nil, &run)
+			all = append(all, run.LastSeq)
+		}
+		return all
+	}
+	before := logs()
+	for name, c := range map[string]struct {
+		fn   func(*stepwell.W, parcels) ([]string, error)
+		fits bool
+	}{"as it is": {runExport, true}, "changed": {changed, false}} {
+		app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))
+		app.Register(export.Bind(c.fn), pack.Bind(func(context.Context, string) (string, error) {
+			t.Error("a step is executed")
+			return "", nil
+		}))
+		for _, status := range []string{"running", ""} {
+			err := app.Main(t.Context(), []string{"replay", "--server", realURL, "--since", "168h", "--status", status})
+			if (err == nil) != c.fits {
+				t.Errorf("%s, status %q: %v", name, status, err)
+			}
+		}
+	}
+	if after := logs(); !slices.Equal(before, after) {
+		t.Errorf("the logs had %v events, and have %v", before, after)
 	}
 }
 

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		_ = flag.Set("rapid.checks", "40") // each takes a quarter of a second
 	}
+	_ = os.Setenv("STEPWELL_API_KEY", apiKey) // for the command replay; the name is valid
 	code, err := withServer(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -119,6 +120,11 @@ func (o *output) String() string {
 
 // request sends a request to the real server, and decodes the answer. It returns the status.
 func request(ctx context.Context, method, path string, body, into any) (int, error) {
+	return requestAs(ctx, apiKey, method, path, body, into)
+}
+
+// requestAs is request with another credential.
+func requestAs(ctx context.Context, credential, method, path string, body, into any) (int, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return 0, err
@@ -128,7 +134,7 @@ func request(ctx context.Context, method, path string, body, into any) (int, err
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+apiKey)
+	req.Header.Set("Authorization", "Bearer "+credential)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"strings"
@@ -87,6 +88,92 @@ func TestRedactedTextsKeepShapeAndEquality(t *testing.T) {
 	}
 	if got, want := strings.Join(step.Data.Open, " "), "map."+input.Items[1]+".charge for-"+input.Items[1]; got != want {
 		t.Errorf("the open IDs are %s, want %s", got, want)
+	}
+}
+
+// TestNoTextIsLeft plants a text in each place that can have one, most of them with the name of a field that is plain
+// elsewhere.
+func TestNoTextIsLeft(t *testing.T) {
+	t.Parallel()
+	const secret = "Ann.Smith@example.com"
+	for name, c := range map[string]struct{ run, event string }{
+		"key":                {run: `{"key": "SECRET"}`},
+		"attribute of a run": {run: `{"attributes": {"id": "SECRET", "status": "SECRET", "code": "SECRET"}}`},
+		"input":              {run: `{"input": {"id": "SECRET"}}`},
+		"output":             {run: `{"output": "SECRET"}`},
+		"error of a run":     {run: `{"error": {"message": "SECRET", "code": "c"}}`},
+		"reason of a run":    {run: `{"cancelReason": "SECRET"}`},
+		"held":               {run: `{"held": {"code": "diverged", "message": "SECRET"}}`},
+		"attribute": {event: `{"type": "run_created", "data": {"attributes": {"id": "SECRET", ` +
+			`"signal": "SECRET"}}}`},
+		"keys of a run": {event: `{"type": "run_created", "data": {"uniqueKey": "SECRET", ` +
+			`"idempotencyKey": "SECRET", "parentStep": "SECRET"}}`},
+		"change": {event: `{"type": "attr_set", "data": {"changes": [{"key": "id", ` +
+			`"value": "SECRET"}]}}`},
+		"other data": {event: `{"type": "step_created", ` +
+			`"data": {"executionContext": {"id": "SECRET", "build": ["SECRET"]}}}`},
+		"reason": {event: `{"type": "cancel_requested", "data": {"reason": "SECRET"}}`},
+		"condition": {event: `{"type": "hook_created", "data": {"signal": "paid", ` +
+			`"condition": "data.by == \"SECRET\""}}`},
+		"token":      {event: `{"type": "hook_created", "data": {"token": "approve-SECRET"}}`},
+		"message ID": {event: `{"type": "hook_received", "data": {"messageId": "SECRET"}}`},
+		"payload":    {event: `{"type": "hook_received", "payload": "SECRET"}`},
+		"fields of a payload": {event: `{"type": "hook_received", "payload": {"id": "SECRET", ` +
+			`"status": ["SECRET"], "code": {"at": "SECRET"}}}`},
+		"key of a map": {event: `{"type": "hook_received", "payload": {"SECRET": 1, "n": {"SECRET": 2}}}`},
+		"store":        {event: `{"type": "store_set", "payload": {"id": "SECRET"}}`},
+		"details of an error": {event: `{"type": "step_failed", "payload": {"code": "c", ` +
+			`"message": "no: SECRET", "details": {"code": "SECRET"}}}`},
+		"error as a text": {event: `{"type": "run_failed", "payload": "SECRET"}`},
+		"ID": {event: `{"type": "wait_created", "correlationId": "wait-SECRET", ` +
+			`"payload": "SECRET"}`},
+		"ID in lower case": {event: `{"type": "wait_created", ` +
+			`"correlationId": "wait-ann%2Esmith@example%2Ecom", "payload": "SECRET"}`},
+		"open ID": {event: `{"type": "step_created", "data": {"open": ["SECRET"]}, ` +
+			`"payload": "SECRET"}`},
+		"name of a step": {event: `{"type": "step_created", "correlationId": "mail SECRET", ` +
+			`"data": {"stepName": "mail SECRET"}, "payload": "SECRET"}`},
+	} {
+		run, event := cmp.Or(c.run, `{}`), cmp.Or(c.event, `{}`)
+		events := []json.RawMessage{json.RawMessage(strings.ReplaceAll(event, "SECRET", secret))}
+		gotRun, got, err := New([]byte("a key"), nil).Run(json.RawMessage(strings.ReplaceAll(run, "SECRET", secret)), events)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		all := strings.ToLower(string(gotRun) + string(got[0]))
+		for _, part := range []string{"ann", "smith", "example"} {
+			if strings.Contains(all, part) {
+				t.Errorf("%s: %q is left in %s", name, part, all)
+			}
+		}
+	}
+}
+
+// TestWhatIsKept has the names that programmers made.
+func TestWhatIsKept(t *testing.T) {
+	t.Parallel()
+	for _, event := range []string{
+		`{"data":{"changes":[{"key":"customer-name","value":null}]},"type":"attr_set"}`,
+		`{"payload":{"counters/eu.west":1},"type":"store_set"}`,
+		`{"payload":{"code":"declined"},"type":"step_failed"}`,
+		`{"payload":{"$ref":1,"X-Request-Id":2,"größe":3,"line2":4},"type":"hook_received"}`,
+		`{"correlationId":"pay card","data":{"at":"order.go:41","stepName":"pay card"},"type":"step_created"}`,
+		`{"data":{"step":{"childId":"wrun_1"}},"type":"step_created"}`,
+	} {
+		events := []json.RawMessage{json.RawMessage(`{"payload":["card","pay"]}`), json.RawMessage(event)}
+		_, got, err := New([]byte("a key"), nil).Run(json.RawMessage(`{}`), events)
+		if err != nil || string(got[1]) != event {
+			t.Errorf("%s became %s, %v", event, got[1], err)
+		}
+	}
+}
+
+func TestTextsOfAnotherCaseStayAlike(t *testing.T) {
+	t.Parallel()
+	r := New([]byte("a key"), nil)
+	made := r.text("Ann Smith-7")
+	if lower := r.text("ann smith-7"); lower != strings.ToLower(made) || r.text("ANN SMITH-7") != strings.ToUpper(made) {
+		t.Errorf("%q and %q", made, lower)
 	}
 }
 

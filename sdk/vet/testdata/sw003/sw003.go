@@ -40,6 +40,7 @@ func fine(w *stepwell.W, in map[string]int) (int, error) {
 		twice := n * 2
 		total += twice
 		copied[item] = n
+		_ = twice
 	}
 	var items, others []string
 	for item := range in {
