@@ -29,8 +29,8 @@ type ClientConfig struct {
 	URL string
 	// APIKey is a key of the project; its role decides what the client can do. Servers without keys need none.
 	APIKey string
-	// HTTP sends the requests; [http.DefaultClient] by default. It must not limit the time of a request to less than a
-	// minute, which is how long an answer may take when a run is waited for.
+	// HTTP sends the requests; by default, a client like [http.DefaultClient] that keeps more connections open. It must
+	// not limit the time of a request to less than a minute, which is how long an answer may take when a run is waited for.
 	HTTP *http.Client
 }
 
@@ -45,7 +45,7 @@ func ClientFromEnv() ClientConfig {
 
 // Connect returns a client. It sends nothing yet.
 func Connect(config ClientConfig) (*Client, error) {
-	c, err := api.New(config.URL, config.APIKey, cmp.Or(config.HTTP, http.DefaultClient))
+	c, err := api.New(config.URL, config.APIKey, cmp.Or(config.HTTP, defaultClient()))
 	if err != nil {
 		return nil, err
 	}

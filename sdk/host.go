@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -21,8 +22,25 @@ import (
 // each step that is executed inline, and the server calls again.
 func Server(address string) AppOption { return func(a *App) { a.serving.server = address } }
 
-// HTTPClient sets the client for requests to the server; [http.DefaultClient] by default.
+// HTTPClient sets the client for requests to the server. By default, it is one like [http.DefaultClient] that keeps more
+// connections open.
 func HTTPClient(c *http.Client) AppOption { return func(a *App) { a.serving.http = c } }
+
+// idleConnections is how many connections to the server are kept for later requests. The calls of many runs write at the
+// same time; [http.DefaultClient] would keep two connections, and open one for nearly every request.
+const idleConnections = 256
+
+// defaultClient returns the client for requests to the server. A program that has replaced [http.DefaultTransport], to
+// trace requests for example, means this client as well.
+var defaultClient = sync.OnceValue(func() *http.Client {
+	transport, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultClient
+	}
+	transport = transport.Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = idleConnections, idleConnections
+	return &http.Client{Transport: transport}
+})
 
 // errStale ends a call whose answer the server would refuse: it has called another function instead.
 var errStale = errors.New("the call is over")

@@ -37,7 +37,7 @@ type serving struct {
 
 func newServing() serving {
 	return serving{
-		server: os.Getenv("STEPWELL_URL"), http: http.DefaultClient, process: rand.Text(), pauses: time.Second,
+		server: os.Getenv("STEPWELL_URL"), http: defaultClient(), process: rand.Text(), pauses: time.Second,
 		underWay: &callsUnderWay{by: map[callID]*sharedCall{}},
 		kept: keptRuns{
 			runs: 1000, bytes: 64 << 20, age: time.Minute, now: time.Now, //nolint:forbidigo // the age is real time
