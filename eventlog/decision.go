@@ -177,7 +177,9 @@ func (d decision) changes() bool {
 
 // outlook returns what the decision's facts tell about how the run goes on.
 func (d decision) outlook() Outlook {
-	o := Outlook{Ended: d.after.Run.Status.Ended(), Open: len(d.after.Hooks) > 0, Await: d.after.Run.Await}
+	o := Outlook{
+		Events: d.after.Run.LastSeq, Ended: d.after.Run.Status.Ended(), Open: len(d.after.Hooks) > 0, Await: d.after.Run.Await,
+	}
 	if o.Await != nil {
 		o.Open = o.Open || o.Await.HasSteps()
 		return o

@@ -47,6 +47,8 @@ type AppendOptions struct {
 
 // Outlook is what an append knows about how its run goes on.
 type Outlook struct {
+	// Events is how many events the log has after the append.
+	Events int64
 	// Ended is set if the run has ended.
 	Ended bool
 	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked, or is

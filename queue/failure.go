@@ -44,6 +44,13 @@ func (d Delivery) Refused(status int, body []byte) error {
 	return &answerError{d.URL, status, line, body[:min(len(body), maxReasonBody)]}
 }
 
+// ErrOvertaken refuses what a copy of a call writes that does not know what another copy has written; see [Copy]. The
+// delivery does not count, and the next call, which comes soon, has the whole log.
+const ErrOvertaken = PublicError("another copy of this call has written to the log")
+
+// overtakenBackoff is the first pause after [ErrOvertaken]. It doubles unless a copy has written in between.
+const overtakenBackoff = 50 * time.Millisecond
+
 // PublicError is an error whose text may be logged.
 type PublicError string
 
@@ -113,6 +120,10 @@ func (d Delivery) Failure(err error) Failure {
 		return *f
 	}
 	f := Failure{Reason: err.Error(), Public: redact(err)}
+	if errors.Is(err, ErrOvertaken) {
+		f.After = min(overtakenBackoff<<min(d.Unreached, 10), unreachedBackoff)
+		return f
+	}
 	if isRefused(err) {
 		f.After = min(backoff(d.Unreached+1), unreachedBackoff)
 		return f

@@ -455,8 +455,15 @@ func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.
 // extendSQL sets the time that the lease $1 lasts from now.
 const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 
-// keepSQL restarts the lease $1 for the time $2. $3 says whether the work must be done again after this delivery.
-const keepSQL = `UPDATE messages SET due_at = now() + $2, again = again OR $3 WHERE ` + OfLease
+// keepSQL restarts the lease $1 for the time $2. $3 says whether the work must be done again after this delivery. $4 is
+// the request of a copy of the call that writes, or NULL, and $5 how many events the log has then, or NULL if the
+// transaction has written them already. See [Copy].
+const keepSQL = `
+	UPDATE messages m
+	SET due_at = now() + $2, again = again OR $3, unreached = 0, written_by = coalesce($4::bigint, written_by),
+		written_seq = CASE WHEN $4::bigint IS NULL THEN written_seq
+			ELSE coalesce($5::bigint, (SELECT last_seq FROM runs r WHERE r.id = m.run_id)) END
+	WHERE ` + OfLease
 
 func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pg.NewPool(pool).Exec(ctx, extendSQL, handle, d)

@@ -172,7 +172,7 @@ func (a *App) serveWorkflow(w http.ResponseWriter, r *http.Request, c call) {
 	case errors.Is(err, ErrShutdown):
 		writeShutdown(w)
 	case errors.Is(err, errStale), errors.Is(err, ErrRunEnded):
-		writeError(w, http.StatusConflict, failure{Message: err.Error(), Code: "stale_invocation"}) // nobody reads it
+		writeError(w, http.StatusConflict, failure{Message: err.Error(), Code: "stale_invocation"}) // the server calls again
 	default:
 		a.logger.ErrorContext(ctx, "the workflow is held", "run", c.Run.ID, "workflow", c.Run.Workflow, "error", err)
 		writeError(w, http.StatusInternalServerError, encodeError(err))

@@ -87,6 +87,9 @@ const CodeDiverged = "diverged"
 // ErrStale means that the invocation is over: it can no longer change anything.
 var ErrStale = errors.New("stale invocation")
 
+// CodeStale is the code of ErrStale for functions, which answer their call with it then.
+const CodeStale = "stale_invocation"
+
 // ErrDeploymentNotFound means that the project has no such deployment.
 var ErrDeploymentNotFound = errors.New("deployment not found")
 

@@ -34,7 +34,7 @@ func (s *Server) commandRun(c echo.Context) error {
 	if r.err != nil {
 		return r.err
 	}
-	results, err := s.Runs.Exchange(r.ctx(), r.project(), id, invocation, body)
+	results, err := s.Runs.Exchange(r.ctx(), r.project(), id, invocation, after, body)
 	if err != nil {
 		return err
 	}

@@ -90,9 +90,11 @@ func TestCommandsAnswerWithEvents(t *testing.T) {
 		events      string
 	}{
 		{"1", record("a"), "2 step_created a, 3 step_completed a"},
-		{"2", record("a"), "3 step_completed a"},
+		{"1", record("a"), "2 step_created a, 3 step_completed a"}, // the answer was lost
+		{"2", "", "3 step_completed a"},
 		{"3", "", ""},
-		{"0", record("b"), "1 run_created , 2 step_created a, 3 step_completed a, 4 step_created b, 5 step_completed b"},
+		{"3", record("b"), "4 step_created b, 5 step_completed b"},
+		{"0", "", "1 run_created , 2 step_created a, 3 step_completed a, 4 step_created b, 5 step_completed b"},
 		{"9", "", ""},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/commands?after="+tt.after, strings.NewReader(tt.body))
@@ -120,6 +122,14 @@ func TestCommandsAnswerWithEvents(t *testing.T) {
 		if events := strings.Join(list, ", "); events != tt.events || strconv.FormatInt(got.Seq, 10) != last {
 			t.Errorf("after %s: got %q up to %d, want %q up to %s", tt.after, events, got.Seq, tt.events, last)
 		}
+	}
+	// Another copy of the call wrote what this one does not know.
+	r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/commands?after=4", strings.NewReader(record("c")))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Stepwell-Invocation", "rh_1")
+	w := httptest.NewRecorder()
+	if a.ServeHTTP(w, r); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"code":"stale_invocation"`) {
+		t.Errorf("another copy: got %d %s", w.Code, w.Body)
 	}
 	var extended, again bool
 	if err := a.pool.QueryRow(t.Context(), `

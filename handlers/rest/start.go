@@ -250,7 +250,7 @@ func (s *Server) startRun(c echo.Context) error {
 			return err
 		}
 		if joined {
-			return s.answerStarted(r, run, false)
+			return s.answerRun(r, http.StatusOK, run)
 		}
 		run, created, err := s.start(r, r.project(), event, body.Deployment, append(opened(body.Inbox), messages...)...)
 		if taken, ok := errors.AsType[*entities.KeyTakenError](err); ok && body.OnConflict == onConflictJoin {
@@ -262,7 +262,7 @@ func (s *Server) startRun(c echo.Context) error {
 		if err != nil {
 			return err
 		}
-		return s.answerStarted(r, run, created)
+		return s.answerStarted(r, run, event, created)
 	}
 }
 
@@ -281,13 +281,21 @@ func (s *Server) join(r *request, id entities.RunID, messages []eventlog.Request
 	return store.RunByID(r.ctx(), s.Reader, r.project(), id)
 }
 
-// answerStarted answers with a run that this request or an earlier one created.
-func (s *Server) answerStarted(r *request, run entities.Run, created bool) error {
+// answerStarted answers with a run that this request has created with the event, or an earlier one. What the request has
+// created need not be read.
+func (s *Server) answerStarted(r *request, run entities.Run, event eventlog.Request, created bool) error {
 	if !created {
 		return s.answerRun(r, http.StatusOK, run)
 	}
+	first := entities.Event{Payload: event.Payload, Extra: event.Extra, Data: event.Data}
+	detail, err := decodeFor(r, func() runJSON {
+		return newRunDetail(run, map[read.Position]entities.Event{{RunID: run.ID, Seq: 1}: first}, r.payloads())
+	})
+	if err != nil {
+		return err
+	}
 	r.Response().Header().Set(echo.HeaderLocation, "/v1/runs/"+string(run.ID))
-	return s.answerRun(r, http.StatusCreated, run)
+	return r.JSON(http.StatusCreated, detail)
 }
 
 // start starts a run on a deployment, and appends the other events to it. It looks for a run of an earlier, identical
@@ -364,7 +372,7 @@ func (s *Server) rerunRun(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.answerStarted(r, run, created)
+	return s.answerStarted(r, run, event, created)
 }
 
 // rerunEvent returns the event that starts a run like the original, without its deployment.

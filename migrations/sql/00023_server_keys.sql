@@ -1,6 +1,6 @@
--- The keys that all servers of this database share, and nobody else has.
-
 -- +goose Up
+
+-- The keys that all servers of this database share, and nobody else has.
 CREATE TABLE server_keys (
     -- What the key is for: calls.
     name       text COLLATE "C" PRIMARY KEY,
@@ -9,5 +9,10 @@ CREATE TABLE server_keys (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
+-- A proxy may repeat the call of a function. These say how long the log was when one of the copies last wrote to it
+-- during the call, and which request did; NULL if none has. What does not know as much of the log is refused.
+ALTER TABLE messages ADD written_seq bigint, ADD written_by bigint;
+
 -- +goose Down
+ALTER TABLE messages DROP written_seq, DROP written_by;
 DROP TABLE server_keys;

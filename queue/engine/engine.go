@@ -84,6 +84,9 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 	if plan.Await != nil {
 		end.awaiting = &eventlog.Awaiting{Terms: *plan.Await, Heard: end.heard}
 	}
+	if plan.Seen > 0 {
+		end.by = &queue.Copy{Knows: plan.Seen}
+	}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
 		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
 		Optimistic: end.tryOptimistic, Open: plan.Open, Await: end.awaiting,

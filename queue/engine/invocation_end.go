@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,9 @@ type invocationEnd struct {
 	heard int64
 	// awaiting is what the run awaits, if the answer says so.
 	awaiting *eventlog.Awaiting
-	guard    *queue.LeaseGuard
+	// by is the copy of the call that has answered; nil if it has not said what it knows.
+	by    *queue.Copy
+	guard *queue.LeaseGuard
 	// runOpen is set if the answer does not end the run, newEvents if the run must be invoked again at once.
 	runOpen, newEvents bool
 	// next is the next invocation, if the answer's transaction starts it.
@@ -38,9 +41,9 @@ type invocationEnd struct {
 // check checks the lease. It resets the state first, since the transaction may be retried.
 func (e *invocationEnd) check(b *pgx.Batch) func() error {
 	*e = invocationEnd{
-		Delivery: e.Delivery, reservation: e.reservation, heard: e.heard, awaiting: e.awaiting, guard: e.Guard(b),
+		Delivery: e.Delivery, reservation: e.reservation, heard: e.heard, awaiting: e.awaiting, by: e.by, guard: e.Guard(b),
 	}
-	return e.guard.Check
+	return func() error { return cmp.Or(e.guard.Check(), e.guard.CheckCopy(e.by)) }
 }
 
 // startNext starts the next invocation in the answer's transaction, if there are new events and this process has a
@@ -76,13 +79,13 @@ func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) boo
 	case o.Next:
 		return false
 	case o.Ended:
-		e.RequireLease(c, "")
+		e.RequireLease(c, "", e.by)
 	case o.Open && o.Await == nil: // a step or hook is open, and its event enqueues new work
-		e.EndIf(c, ` AND NOT again`)
+		e.EndIf(c, ` AND NOT again`, e.by)
 		e.NoteHeard(c, e.heard)
 		store.RequireNoWait(c, e.RunID)
 	case o.Open && o.Await.At == nil:
-		e.EndIf(c, ` AND NOT again`)
+		e.EndIf(c, ` AND NOT again`, e.by)
 		e.NoteHeard(c, e.heard)
 	default:
 		return false

@@ -45,11 +45,16 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 const longestDiverged = time.Minute
 
 // hold returns the failure of an invocation that the function has refused. If the answer has a code, the run is held
-// until a call succeeds.
+// until a call succeeds. The code [message.CodeStale] says that another copy of the call has gone on with the run.
 func (e *Engine) hold(d queue.Delivery, a answer) error {
+	text, _ := parseFailure(a, nil)
+	if a.status == http.StatusConflict && text.Code == message.CodeStale {
+		f := d.Failure(queue.ErrOvertaken)
+		return &f
+	}
 	f := d.Failure(d.Refused(a.status, a.body))
 	f.After = max(f.After, a.retryAfter)
-	if text, _ := parseFailure(a, nil); entities.ValidateName("code", text.Code) == nil {
+	if entities.ValidateName("code", text.Code) == nil {
 		f.Held = &message.Held{Code: text.Code, Message: text.Message}
 		if text.Code == message.CodeDiverged {
 			f.After = min(f.After, longestDiverged)
@@ -145,7 +150,8 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 func isPermanent(err error) bool {
 	refused := (*eventlog.RefusedError)(nil)
 	return queue.IsOver(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) ||
-		errors.Is(err, message.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft)
+		errors.Is(err, message.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft) ||
+		errors.Is(err, queue.ErrOvertaken)
 }
 
 // retryLater returns a failure that is retried after its backoff, but not earlier than the function asked for.

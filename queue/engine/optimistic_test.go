@@ -160,6 +160,23 @@ func sendCommand(command string) serverAction {
 	}
 }
 
+// sendCopy is a command of a copy of the call, which knows the log as far as the call has it.
+func sendCopy(command string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
+		_, err := b.runs.Exchange(ctx, project, m.run.ID, m.invocation.Lease, m.run.LastSeq,
+			[]byte(`{"commands":[`+command+`]}`))
+		return err
+	}
+}
+
+// answerCopy is the answer of a copy of the call, which knows the log as far as the call has it.
+func answerCopy(command string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
+		return b.runs.answer(ctx, m.invocation, m.run,
+			fmt.Appendf(nil, `{"commands":[%s],"seen":%d}`, command, m.run.LastSeq))
+	}
+}
+
 // completeStep completes a step with an output.
 func completeStep(step, output string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
@@ -280,6 +297,7 @@ func pairings() map[string]pairing {
 	records := sendCommand(`{"type":"recordStep","id":"r","output":1},{"type":"runStep","id":"f",` +
 		`"firstAttempt":{"error":{"message":"m"},"retryAfter":"2h"}}`)
 	const both = `{"all":[["step:a","step:b"]]}`
+	recorded := func(output string) string { return `{"type":"recordStep","id":"r","output":` + output + `}` }
 	awaiting, awaited := answerAwaiting(`{"type":"runStep","id":"x"}`, both), after(now, answerAwaiting(``, both))
 	return map[string]pairing{
 		"awaiting answer × result":         {prepare: now, one: awaiting, two: completeStep("a", "1")},
@@ -291,6 +309,18 @@ func pairings() map[string]pairing {
 		"awaited result × hook received":   {prepare: awaited, one: completeStep("a", "1"), two: resumes},
 		"last awaited result × hook received": {
 			prepare: after(awaited, completeStep("b", "1")), one: completeStep("a", "1"), two: resumes,
+		},
+
+		"copy × copy":        {prepare: now, one: sendCopy(recorded("1")), two: sendCopy(recorded("2"))},
+		"copy × its request": {prepare: now, one: sendCopy(recorded("1")), two: sendCopy(recorded("1"))},
+		"copy × answer":      {prepare: now, one: sendCopy(recorded("1")), two: answerCopy(recorded("2"))},
+		"copy × result":      {prepare: now, one: sendCopy(recorded("1")), two: completeStep("a", "1")},
+		"copy's answer × copy": {
+			prepare: now, one: answerCopy(`{"type":"runStep","id":"x"}`), two: sendCopy(recorded("2")),
+		},
+		"copy's answer, overtaken × result": {
+			prepare: after(now, sendCopy(recorded("1"))), one: answerCopy(recorded("2")), two: completeStep("a", "1"),
+			needsLock: true,
 		},
 
 		"answer × result":              {prepare: now, one: asks, two: completeStep("a", "1")},
@@ -434,11 +464,16 @@ func TestEachStepIsOneStatement(t *testing.T) {
 			t.Errorf("%s: got error %v and %d statements, want %d: %.100q", what, err, len(statements), n, statements)
 		}
 	}
+	knows := m.run.LastSeq
 	for _, id := range []string{"x", "y"} {
 		want(2, id, func() error { // the statement and its commit
-			results, err := b.runs.Exchange(t.Context(), project, m.run.ID, m.invocation.Lease, []byte(`{"commands":[`+record(id)+`]}`))
+			results, err := b.runs.Exchange(t.Context(), project, m.run.ID, m.invocation.Lease, knows,
+				[]byte(`{"commands":[`+record(id)+`]}`))
 			if err == nil && results[1].Log == nil {
 				t.Error("the result has no log")
+			}
+			if err == nil {
+				knows = results[1].Event.Seq
 			}
 			return err
 		})

@@ -363,7 +363,7 @@ func endWith(d queue.Delivery) eventlog.AppendOptions {
 			return nil
 		},
 		Optimistic: func(c *pg.Conditional, _ eventlog.Outlook) bool {
-			d.EndIf(c, "")
+			d.EndIf(c, "", nil)
 			return true
 		},
 	}

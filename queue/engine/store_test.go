@@ -283,15 +283,15 @@ func TestAnAnswerThatExceedsTheStoreIsRejected(t *testing.T) {
 	}
 }
 
-// TestAnInlineStepWritesToTheStoreWithItsResultOrNot: of two copies of a call, which have executed the step with
-// different results, the first one counts, with what it has written.
+// TestAnInlineStepWritesToTheStoreWithItsResultOrNot: of two results of a step, the first one counts, with what
+// it has written.
 func TestAnInlineStepWritesToTheStoreWithItsResultOrNot(t *testing.T) {
 	t.Parallel()
 	d := idleServer(t, testdb.New(t))
 	work, run := d.startInvocation(t)
 	record := func(step string) error {
 		body := []byte(`{"commands":[{"type":"recordStep",` + step + `}]}`)
-		_, err := d.runs.Exchange(t.Context(), project, run.ID, work.Lease, body)
+		_, err := d.runs.Exchange(t.Context(), project, run.ID, work.Lease, int64(len(d.events(t, run.ID))), body)
 		return err
 	}
 	for _, step := range []string{
