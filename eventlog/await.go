@@ -153,15 +153,34 @@ func (a *Awaiting) loadUnheard(b *pgx.Batch, runID entities.RunID, into *bool) {
 	).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 }
 
-// addAwaited adds the facts about the steps and waits that the call awaits. It reports false if one is not cached, or if
-// the log has events that the function does not know: the cache does not say whether they have the run invoked.
+// mustBeHeard reports whether an event has the run invoked whatever its function awaits; see [Awaiting.loadUnheard].
+func mustBeHeard(e entities.Event) bool {
+	switch e.Type {
+	case entities.EventHookReceived, entities.EventHookConflict, entities.EventCancelRequested:
+		return true
+	case entities.EventStepStarted:
+		return e.Data.Resumed
+	default:
+		return false
+	}
+}
+
+// addAwaited adds the facts about the steps and waits that the call awaits, and about the events that its function does
+// not know. It reports false if one is not cached.
 func (c *runCache) addAwaited(a *Awaiting, requests []Request, f *facts) bool {
 	if a == nil {
 		return true
 	}
 	run, ok := c.runs.Peek(f.Run.ID)
-	if !ok || f.Run.LastSeq > a.Heard {
+	if !ok {
 		return false
+	}
+	if f.Run.LastSeq > a.Heard {
+		log := c.logOf(f.Run)
+		if log == nil {
+			return false
+		}
+		f.unheard = slices.ContainsFunc(log[a.Heard:], mustBeHeard)
 	}
 	known := func(kind, id string, cached bool) {
 		created := slices.ContainsFunc(requests, func(r Request) bool {
