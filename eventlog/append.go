@@ -216,7 +216,7 @@ const maxOptimistic = 16
 // several requests, or that creates children, always takes the lock.
 func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, error) {
 	f, ok := l.cache.facts(c.project, c.requests, c.now)
-	if !ok || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if !ok || c.exceeds(f.Snapshot) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)

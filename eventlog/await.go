@@ -20,8 +20,9 @@ import (
 // Awaiting is what an answer says about the run's next invocation.
 type Awaiting struct {
 	Terms await.Terms
-	// Heard is how long the run's log was when the invocation started.
-	Heard int64
+	// Heard is the position up to which the function knows the run's log, and Called the length of the log as the call
+	// had it.
+	Heard, Called int64
 
 	// Left is what the run awaits after the append; nil if it must be invoked at once. Package eventlog sets this field.
 	Left *await.Set
@@ -46,10 +47,11 @@ func (s *Snapshot) awaited(e entities.Event, work []message.Message) []message.M
 	case entities.EventStepCompleted, entities.EventStepFailed:
 		left, holds = run.Await.Ended(e.CorrelationID, e.Seq)
 		work = withoutInvocation(run.ID, work)
-		if holds {
+		switch {
+		case holds || left.At != nil && !left.At.After(e.CreatedAt):
 			work = append(work, invocation(run, 0))
-		} else if left.At != nil && (run.Await.At == nil || left.At.Before(*run.Await.At)) {
-			work = append(work, invocation(run, max(0, left.At.Sub(e.CreatedAt))))
+		case left.At != nil && (run.Await.At == nil || left.At.Before(*run.Await.At)):
+			work = append(work, invocation(run, left.At.Sub(e.CreatedAt)))
 		}
 	case entities.EventWaitCreated:
 		work = withoutInvocation(run.ID, work)
@@ -94,12 +96,13 @@ func (d *decision) settle(a *Awaiting, f facts, now time.Time) {
 		return
 	}
 	left, holds := a.Terms.Open(d.after.open(), run.LastSeq)
+	news := f.unheard || holds && run.LastSeq > a.Heard
 	switch {
-	case f.unheard || holds && run.LastSeq > a.Heard:
+	case news && run.LastSeq > a.Called:
 		run.Await = nil
 		d.messages = append(d.messages, invocation(run, 0))
 		return
-	case holds: // and nothing is new since the call: without a pause, that would go on forever
+	case news || holds: // and nothing has happened since the call: without a pause, that would go on forever
 		at := now.UTC().Add(idlePause)
 		left = await.Set{Seq: run.LastSeq, At: &at}
 	}
@@ -150,7 +153,20 @@ func (a *Awaiting) loadUnheard(b *pgx.Batch, runID entities.RunID, into *bool) {
 	).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 }
 
-// addAwaited adds the facts about the steps and waits that the call awaits. It reports false if one is not cached.
+// mustBeHeard reports whether an event has the run invoked whatever its function awaits; see [Awaiting.loadUnheard].
+func mustBeHeard(e entities.Event) bool {
+	switch e.Type {
+	case entities.EventHookReceived, entities.EventHookConflict, entities.EventCancelRequested:
+		return true
+	case entities.EventStepStarted:
+		return e.Data.Resumed
+	default:
+		return false
+	}
+}
+
+// addAwaited adds the facts about the steps and waits that the call awaits, and about the events that its function does
+// not know. It reports false if one is not cached.
 func (c *runCache) addAwaited(a *Awaiting, requests []Request, f *facts) bool {
 	if a == nil {
 		return true
@@ -158,6 +174,13 @@ func (c *runCache) addAwaited(a *Awaiting, requests []Request, f *facts) bool {
 	run, ok := c.runs.Peek(f.Run.ID)
 	if !ok {
 		return false
+	}
+	if f.Run.LastSeq > a.Heard {
+		log := c.logOf(f.Run)
+		if log == nil {
+			return false
+		}
+		f.unheard = slices.ContainsFunc(log[a.Heard:], mustBeHeard)
 	}
 	known := func(kind, id string, cached bool) {
 		created := slices.ContainsFunc(requests, func(r Request) bool {

@@ -79,7 +79,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		f.releaseToken(e)
 		f.noteChild(e)
 		f.claimIDs(r, e)
-		d.messages = append(d.messages, d.after.awaited(e, r.nextWork(d.after.Run, e))...)
+		d.enqueue(d.after.awaited(e, r.nextWork(d.after.Run, e)))
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
 	if r.Child != nil {
@@ -88,6 +88,15 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	}
 	last := events[len(events)-1]
 	return Outcome{Result: resultOf(d.after, now, &last, r, Result{StepCreated: r.createsStep()})}
+}
+
+// enqueue adds the work that follows from an event. One invocation of the run sees all events of the decision: a second
+// one would follow the first if that starts in the same transaction.
+func (d *decision) enqueue(work []message.Message) {
+	if id := d.after.Run.ID; wantsInvocation(id, d.messages) {
+		work = withoutInvocation(id, work)
+	}
+	d.messages = append(d.messages, work...)
 }
 
 // releaseToken frees the token of a hook that the event disposes of.

@@ -39,6 +39,9 @@ type AppendOptions struct {
 	// Await is what the answer of the run's own invocation says about the next one; nil if all news has the run invoked. It
 	// counts only together with StartNext. What the answer itself records is then no news.
 	Await *Awaiting
+	// Seen is the position of the last event that the caller says to know. The append fails with [entities.ErrInvalid] if
+	// the log is shorter.
+	Seen int64
 	// Streams are written and closed, before Finish is called. A stream that is already closed stays as it is.
 	Streams []WholeStream
 	// Open is stored as data of the first event of the requests that is appended: see [entities.EventData].
@@ -141,6 +144,9 @@ func (c call) guard(b *pgx.Batch) func() error {
 	return c.Guard(b)
 }
 
+// exceeds reports whether the caller says to know more than the log has.
+func (c call) exceeds(before *Snapshot) bool { return before.Run != nil && c.Seen > before.Run.LastSeq }
+
 // accept reports, by a nil error, that the decision is to be committed. It fails with errUnwritten if the transaction
 // has nothing to commit.
 func (c call) accept(d decision) error {
@@ -153,6 +159,9 @@ func (c call) accept(d decision) error {
 		if d.after.Run == nil {
 			return entities.ErrRunNotFound
 		}
+	}
+	if c.exceeds(d.before) {
+		return entities.Invalid("seen %d: the log has only %d events", c.Seen, d.before.Run.LastSeq)
 	}
 	nothing := len(d.events) == 0 && len(d.messages) == 0
 	if nothing && (c.mode == independent || c.StartNext == nil && c.Finish == nil && len(c.Streams) == 0) {

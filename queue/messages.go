@@ -163,9 +163,13 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 }
 
 // Discard deletes a message in any state together with its idempotency key, so that it can be sent again. If this
-// strands its run, the sweeper wakes the run. It fails with [message.ErrMessageNotFound].
+// strands its run, the sweeper wakes the run: for a run that the server continues, also if the message invoked it, since
+// nobody can tell what its function has missed. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, awaitNow, id, project); err != nil {
+			return err
+		}
 		rows, err := tx.Query(ctx, `
 			WITH gone AS (
 				DELETE FROM messages WHERE `+ofID+`
@@ -194,6 +198,12 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 	}
 	return nil
 }
+
+// awaitNow makes the run that message $1 of project $2 invokes await a time that has passed; see entities/await. It locks
+// the run before the message, as appends do.
+const awaitNow = `
+	UPDATE runs SET await = jsonb_build_object('seq', last_seq, 'at', updated_at)
+	WHERE id = (SELECT run_id FROM messages WHERE ` + ofID + ` AND work = 'run') AND completed_at IS NULL`
 
 // auditDetail returns the detail that an audit entry stores about a message.
 func auditDetail(e Entry) map[string]any {

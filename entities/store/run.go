@@ -208,6 +208,9 @@ func WriteRun(c *pg.Conditional, before, after *entities.Run) {
 	w := updateRun(after)
 	args := (*pg.Args)(&w.Args)
 	w.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` + args.Add(before.LastSeq) +
-		` AND await IS NOT DISTINCT FROM ` + args.Add(before.Await) + `::jsonb FOR NO KEY UPDATE SKIP LOCKED)`
+		` FOR NO KEY UPDATE SKIP LOCKED)`
 	c.About(w)
+	// Of the newest version as well. Under the lock, it does not matter in which words another version of the server has
+	// stored the same.
+	c.Require(`await IS NOT DISTINCT FROM $1::jsonb`, before.Await)
 }

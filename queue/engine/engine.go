@@ -82,22 +82,22 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 		Delivery: d, reservation: e.queue.Reserve(d.Project), heard: max(d.Heard, cmp.Or(plan.Seen, run.LastSeq)),
 	}
 	if plan.Await != nil {
-		end.awaiting = &eventlog.Awaiting{Terms: *plan.Await, Heard: end.heard}
+		end.awaiting = &eventlog.Awaiting{Terms: *plan.Await, Heard: end.heard, Called: run.LastSeq}
 	}
 	if plan.Seen > 0 {
 		end.by = &queue.Copy{Knows: plan.Seen}
 	}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
 		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
-		Optimistic: end.tryOptimistic, Open: plan.Open, Await: end.awaiting,
+		Optimistic: end.tryOptimistic, Open: plan.Open, Seen: plan.Seen, Await: end.awaiting,
 	})
 	if errors.Is(err, ErrNothingLeft) {
 		err = ErrNothingLeft // drop what wraps it: the answer is at fault, not the database
 	}
-	end.afterCommit(e.queue, err)
-	if err == nil {
+	if err == nil { // before the next invocation starts
 		e.kept.replace(d.RunID, d.URL, plan.Keep, e.log.Now())
 	}
+	end.afterCommit(e.queue, err)
 	return plan.Explain(err)
 }
 

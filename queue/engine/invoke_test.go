@@ -98,9 +98,10 @@ func TestCallsSayWhatTheFunctionKnows(t *testing.T) {
 		answers := []string{
 			1: `{"commands":[{"type":"recordStep","id":"a"}]}`, // invoked again in the answer's transaction
 			2: "",
-			3: `{"commands":[{"type":"runStep","id":"b"}]}`,
-			4: `{"commands":[{"type":"wait","id":"w","for":"1ms"}],"seen":100}`,
-			5: `{"commands":[{"type":"complete"}]}`,
+			3: `{"commands":[{"type":"runStep","id":"b"}],"seen":3}`,
+			4: `{"commands":[{"type":"wait","id":"w","for":"1ms"}],"seen":8}`, // refused: the log has 7 events
+			5: `{"commands":[{"type":"wait","id":"w","for":"1ms"}],"seen":7}`,
+			6: `{"commands":[{"type":"complete"}]}`,
 		}
 		if n == 2 {
 			c.w.WriteHeader(http.StatusServiceUnavailable)
@@ -111,7 +112,7 @@ func TestCallsSayWhatTheFunctionKnows(t *testing.T) {
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	id := d.startRun(t, `"input"`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
-	want := []known{{0, 2}, {2, 4}, {2, 4}, {4, 7}, {100, 9}}
+	want := []known{{0, 2}, {2, 4}, {2, 4}, {3, 7}, {3, 7}, {7, 9}}
 	if !slices.Equal(calls, want) {
 		t.Errorf("got %v, want %v", calls, want)
 	}

@@ -145,7 +145,7 @@ func (p *player) play(ctx context.Context, a *author) {
 		}
 		got := p.await(*l.call)
 		p.compareCalls(got.call, *l.call)
-		p.command(ctx, got.call, l)
+		l.answer = withSeen(l.answer, p.command(ctx, got.call, l))
 		for _, m := range l.requests {
 			p.send(ctx, m)
 		}
@@ -159,18 +159,33 @@ func (p *player) play(ctx context.Context, a *author) {
 	}
 }
 
-// command sends the commands of a line during its call.
-func (p *player) command(ctx context.Context, c call, l line) {
+// withSeen returns an answer that names the position, if it names one. The real log has events that the one in memory
+// has not.
+func withSeen(answer []byte, position int) []byte {
+	var fields map[string]any
+	if err := json.Unmarshal(answer, &fields); err != nil || fields["seen"] == nil {
+		return answer
+	}
+	fields["seen"] = position
+	return encode(fields)
+}
+
+// command sends the commands of a line during its call, and returns the position up to which the function knows the log.
+func (p *player) command(ctx context.Context, c call, l line) int {
 	if l.commands == nil {
-		return
+		return len(c.Events)
 	}
 	path := fmt.Sprintf("/v1/runs/%s/commands?after=%d", c.Run.ID, len(c.Events))
-	var got struct{ Events []event }
+	var got struct {
+		Events []event
+		Seq    int
+	}
 	status, err := requestAs(ctx, c.Token, http.MethodPost, path, json.RawMessage(l.commands), &got)
 	if err != nil || status != http.StatusOK || texts(got.Events) != l.events {
 		p.fatalf("the commands during the call are answered %d, %v, with\n%s\nbut in memory with\n%s", status, err,
 			texts(got.Events), l.events)
 	}
+	return got.Seq
 }
 
 func (p *player) send(ctx context.Context, m message) {
