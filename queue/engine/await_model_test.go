@@ -33,7 +33,7 @@ type awaitModel struct {
 	// length is that of the log, and called the length as the call has it. The function knows the log up to heard, and must
 	// hear of what happened at must.
 	length, called, heard, must int64
-	// followed is the length after the last commands of the invocation whose events the function has read.
+	// followed is the length after the last commands whose events the function has read.
 	followed int64
 	// due is set if the run must be invoked. Forgot is set if something other than an answer has made everything news:
 	// then no message may exist for the end of a wait, until the sweeper makes one.
@@ -50,7 +50,6 @@ func (m *awaitModel) holds() bool {
 
 func (m *awaitModel) start() {
 	m.due, m.underWay, m.news, m.forgot, m.called = false, true, false, false, m.length
-	m.followed = 0
 }
 
 func (m *awaitModel) answer(a *awaitSet, seen int64) {
