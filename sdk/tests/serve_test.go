@@ -72,7 +72,7 @@ func TestAnAppCannotRegisterAsAnother(t *testing.T) {
 		}
 	}
 	err := stepwell.NewApp("orders").Announce(t.Context(), c, "http://127.0.0.1:1")
-	if err == nil || !strings.Contains(err.Error(), "set Build") {
+	if err == nil || !strings.Contains(err.Error(), "the option Build") {
 		t.Errorf("without a revision: %v", err)
 	}
 }
