@@ -23,8 +23,8 @@ const (
 	coldVariant = "cold"
 )
 
-// measureSDKGo measures the Go SDK: short runs against the same by the contract with remote steps and the floor, steps at
-// once, and calls of runs with logs of several lengths.
+// measureSDKGo measures the Go SDK: short runs against the same by the contract with remote steps and the floor, steps
+// at once, and calls of runs with logs of several lengths.
 func measureSDKGo(ctx context.Context, b *bench) (rows []row, err error) {
 	s, err := b.newTestbed(ctx, "all")
 	if err != nil {

@@ -203,9 +203,9 @@ func (l *Log) whenDurable(ctx context.Context, outcome error) error {
 	return outcome
 }
 
-// maxOptimistic is the most requests that one conditional statement writes; those that create a step and those about its
-// first attempt count once. The text of the statement depends on the requests, so that a longer one would rarely find a
-// prepared plan.
+// maxOptimistic is the most requests that one conditional statement writes; those that create a step and those about
+// its first attempt count once. The text of the statement depends on the requests, so that a longer one would rarely
+// find a prepared plan.
 const maxOptimistic = 16
 
 // appendOptimistic decides from the cache and writes the decision with one statement, which applies only if the run's
@@ -234,14 +234,23 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 		return decision{}, false, nil
 	}
 	d.addTo(&s, f, xidOfNow)
-	written, err := l.group.ExecuteConditional(ctx, d.after.Run.ID, &s)
+	written, err := l.executeOptimistic(ctx, d.after.Run.ID, &s, ended)
+	return d, written, err
+}
+
+// executeOptimistic executes the statement of a decision, and reports whether it has written. It calls ended unless
+// nothing was written.
+func (l *Log) executeOptimistic(
+	ctx context.Context, id entities.RunID, s *pg.Conditional, ended func(error),
+) (bool, error) {
+	written, err := l.group.ExecuteConditional(ctx, id, s)
 	if pg.Retryable(err) {
-		written, err = false, nil
+		return false, nil
 	}
 	if written || err != nil {
 		ended(err)
 	}
-	return d, written, err
+	return written, err
 }
 
 // confirmUnchanged checks that the run's log is as long as it is in the cache, which a decision to write nothing relies

@@ -31,8 +31,8 @@ type Awaiting struct {
 // idlePause is the time until the next invocation of a run that awaits what its function knew to have ended.
 const idlePause = time.Second
 
-// awaited takes the work that an event makes necessary, and removes the invocations that the run does not await. It notes
-// what is left of the await set. The event is the run's last.
+// awaited takes the work that an event makes necessary, and removes the invocations that the run does not await. It
+// notes what is left of the await set. The event is the run's last.
 func (s *Snapshot) awaited(e entities.Event, work []message.Message) []message.Message {
 	run := s.Run
 	if run.Await == nil {

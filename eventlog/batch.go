@@ -46,8 +46,8 @@ func validateBatch(requests []Request) error {
 	return nil
 }
 
-// continuesStepOf reports whether r is about an attempt at the step that before creates. What it depends on follows from
-// the creation.
+// continuesStepOf reports whether r is about an attempt at the step that before creates. What it depends on follows
+// from the creation.
 func (r Request) continuesStepOf(before Request) bool {
 	switch r.Type {
 	case entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventStepRetrying:

@@ -117,8 +117,8 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 	return f, true
 }
 
-// countSteps counts the requests. One about the first attempt at a step, which follows the creation of the step, does not
-// count.
+// countSteps counts the requests. One about the first attempt at a step, which follows the creation of the step, does
+// not count.
 func countSteps(requests []Request) int {
 	n := len(requests)
 	for i := 1; i < len(requests); i++ {

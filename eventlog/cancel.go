@@ -25,7 +25,8 @@ var ErrGraceUnsupported = errors.New("the Workflow SDK drives the run, and its f
 // before and has no more time left than the grace: then nothing changes.
 //
 // Cancel returns the run, and reports whether this call changed it; a run that has already ended is not an error. It
-// fails with [entities.ErrRunNotFound], with [ErrGraceUnsupported], and as [Log.Append] does with [entities.ErrInvalid].
+// fails with [entities.ErrRunNotFound], with [ErrGraceUnsupported], and as [Log.Append] does with
+// [entities.ErrInvalid].
 func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
 	run, err := store.RunByID(ctx, pg.NewPool(l.pool), project, r.RunID)
 	if err != nil {

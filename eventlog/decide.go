@@ -51,7 +51,8 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 	}
 	if r.Inline && f.lacksStart(r) {
 		started := f.newEvent(r, at)
-		started.Type, started.Payload, started.Data = entities.EventStepStarted, nil, entities.EventData{StepName: r.Data.StepName}
+		started.Type, started.Payload = entities.EventStepStarted, nil
+		started.Data = entities.EventData{StepName: r.Data.StepName}
 		e.Seq++
 		return []entities.Event{started, e}, nil
 	}

@@ -187,7 +187,8 @@ func (d decision) changes() bool {
 // outlook returns what the decision's facts tell about how the run goes on.
 func (d decision) outlook() Outlook {
 	o := Outlook{
-		Events: d.after.Run.LastSeq, Ended: d.after.Run.Status.Ended(), Open: len(d.after.Hooks) > 0, Await: d.after.Run.Await,
+		Events: d.after.Run.LastSeq, Ended: d.after.Run.Status.Ended(), Open: len(d.after.Hooks) > 0,
+		Await: d.after.Run.Await,
 	}
 	if o.Await != nil {
 		o.Open = o.Open || o.Await.HasSteps()

@@ -61,8 +61,8 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 	return l
 }
 
-// RecentRun returns a run as it was a moment ago: after the last append of this process, if that is no longer ago than a
-// few seconds, or else as it is now. It fails with [entities.ErrRunNotFound].
+// RecentRun returns a run as it was a moment ago: after the last append of this process, if that is no longer ago than
+// a few seconds, or else as it is now. It fails with [entities.ErrRunNotFound].
 func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entities.RunID) (entities.Run, error) {
 	release, err := l.cache.acquire(ctx, id)
 	if err != nil {
@@ -76,8 +76,8 @@ func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entiti
 	return store.RunByID(ctx, pg.NewPool(l.pool), project, id)
 }
 
-// MeasureAfter sets the function that returns after which position of a run's log an invocation's call will begin: 0 for
-// a call with the whole log. The size of an [InlineStart] is measured from there.
+// MeasureAfter sets the function that returns after which position of a run's log an invocation's call will begin: 0
+// for a call with the whole log. The size of an [InlineStart] is measured from there.
 func (l *Log) MeasureAfter(position func(entities.RunID) int64) { l.after.Store(&position) }
 
 // Option configures a [Log].

@@ -36,8 +36,8 @@ type AppendOptions struct {
 	// Optimistic adds to a conditional statement what Guard, StartNext and Finish would do, or reports false if that
 	// needs the lock. Without it, an append with one of these always takes the lock.
 	Optimistic func(*pg.Conditional, Outlook) bool
-	// Await is what the answer of the run's own invocation says about the next one; nil if all news has the run invoked. It
-	// counts only together with StartNext. What the answer itself records is then no news.
+	// Await is what the answer of the run's own invocation says about the next one; nil if all news has the run invoked.
+	// It counts only together with StartNext. What the answer itself records is then no news.
 	Await *Awaiting
 	// Seen is the position of the last event that the caller says to know. The append fails with [entities.ErrInvalid] if
 	// the log is shorter.
@@ -185,7 +185,8 @@ func withoutInvocation(runID entities.RunID, messages []message.Message) []messa
 	})
 }
 
-// withoutWork returns the messages without work about a run that has ended, which there would be nothing left to do for.
+// withoutWork returns the messages without work about a run that has ended, which there would be nothing left to do
+// for.
 func withoutWork(runID entities.RunID, messages []message.Message) []message.Message {
 	return slices.DeleteFunc(messages, func(m message.Message) bool {
 		return m.RunID == runID && m.Work != message.WorkNone && m.Work != message.WorkEnd

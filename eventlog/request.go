@@ -54,8 +54,8 @@ type FirstAttempt struct {
 	Payload []byte
 }
 
-// nextWork returns the messages to enqueue after an event of the request. The server waits for its attempt at a step that
-// the function has tried first.
+// nextWork returns the messages to enqueue after an event of the request. The server waits for its attempt at a step
+// that the function has tried first.
 func (r Request) nextWork(run *entities.Run, e entities.Event) []message.Message {
 	messages := nextWork(run, e)
 	if e.Type != entities.EventStepCreated || r.First == nil {

@@ -16,8 +16,8 @@ import (
 
 // Start creates a run that the server continues. The request is a run_created. Start reports whether it created the
 // run: a run that was started earlier with the same idempotency key and digest is returned as it is now. If the request
-// names a parent, that must not have ended. The other requests are appended to the new run in the same transaction: they
-// open its inboxes, for example.
+// names a parent, that must not have ended. The other requests are appended to the new run in the same transaction:
+// they open its inboxes, for example.
 //
 // It fails as [Log.Append] does, but never with a *[admin.QuotaError] if the request names a parent; with
 // [entities.ErrKeyReused] if the idempotency key was used with another digest; with a *[entities.KeyTakenError] if a

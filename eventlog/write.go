@@ -82,7 +82,8 @@ func insertEvents(w pg.Writer, xid string, project entities.Project, events ...e
 	)
 	for _, e := range events {
 		seqs, types, correlations = append(seqs, e.Seq), append(types, string(e.Type)), append(correlations, e.CorrelationID)
-		versions, created, occurred = append(versions, e.SpecVersion), append(created, e.CreatedAt), append(occurred, e.OccurredAt)
+		versions, created = append(versions, e.SpecVersion), append(created, e.CreatedAt)
+		occurred = append(occurred, e.OccurredAt)
 		data, extras, payloads = append(data, e.Data), append(extras, e.Extra), append(payloads, e.Payload)
 	}
 	w.Add(pg.Write{What: "insert events", Rows: len(events), SQL: `
@@ -93,7 +94,8 @@ func insertEvents(w pg.Writer, xid string, project entities.Project, events ...e
 			$10::bytea[], $12::bytea[])
 			AS e (seq, type, correlation_id, spec_version, created_at, occurred_at, data, extra, payload)
 		WHERE $2::bigint > 0`, Args: []any{
-		events[0].RunID, events[0].Seq, seqs, types, correlations, versions, created, occurred, data, extras, project, payloads,
+		events[0].RunID, events[0].Seq, seqs, types, correlations, versions, created, occurred, data, extras, project,
+		payloads,
 	}})
 }
 

@@ -84,8 +84,8 @@ func (d Delivery) Logger() *slog.Logger { return d.by.logger }
 // LeaseTime returns how long a lease lasts unless it is extended.
 func (d Delivery) LeaseTime() time.Duration { return d.by.lease }
 
-// WatchLease calls over when no more than the reserve is left of the lease, unless the context ends first. The lease may
-// be extended meanwhile, through any server.
+// WatchLease calls over when no more than the reserve is left of the lease, unless the context ends first. The lease
+// may be extended meanwhile, through any server.
 func (d Delivery) WatchLease(ctx context.Context, reserve time.Duration, over func()) {
 	d.by.watchLease(ctx, d.Lease, reserve, over)
 }
@@ -145,9 +145,9 @@ func (d Delivery) ExtendIn(b *pgx.Batch, call time.Duration) {
 	b.Queue(extendSQL, d.Lease, call+persistTimeout)
 }
 
-// Copy is a copy of a call that writes to the run's log. There is one call for each lease, but a proxy may repeat it, and
-// then several copies run at a time, in different processes. What a copy writes follows from the results it knows. So
-// the commands of a copy are refused once another one has written something that it does not know.
+// Copy is a copy of a call that writes to the run's log. There is one call for each lease, but a proxy may repeat it,
+// and then several copies run at a time, in different processes. What a copy writes follows from the results it knows.
+// So the commands of a copy are refused once another one has written something that it does not know.
 type Copy struct {
 	// Knows is the position up to which the copy knows the log.
 	Knows int64
@@ -176,8 +176,8 @@ func (d Delivery) keepArgs(again bool, by *Copy, events *int64) []any {
 	return []any{d.Lease, leaseTime, again, request, events}
 }
 
-// NoteHeard notes, as part of a transaction that holds the lock on the run, up to which position of the log the function
-// knows the run. See [Delivery.Heard].
+// NoteHeard notes, as part of a transaction that holds the lock on the run, up to which position of the log the
+// function knows the run. See [Delivery.Heard].
 func (d Delivery) NoteHeard(w pg.Writer, seq int64) { w.Add(noteHeard(d.RunID, seq)) }
 
 // NackIn releases the message after a failure as part of the batch.
@@ -263,8 +263,8 @@ func (g *LeaseGuard) CheckCopy(by *Copy) error {
 	return nil
 }
 
-// RequireLease makes a conditional statement depend on the live lease, on a further condition on the message, and on that
-// no other copy of the call has written something that this one does not know; nil if that does not matter.
+// RequireLease makes a conditional statement depend on the live lease, on a further condition on the message, and on
+// that no other copy of the call has written something that this one does not know; nil if that does not matter.
 func (d Delivery) RequireLease(c *pg.Conditional, condition string, by *Copy) {
 	args := []any{d.Lease, d.Project, d.RunID, d.Work}
 	if by != nil {

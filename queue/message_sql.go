@@ -276,8 +276,8 @@ type parking struct {
 
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
 // tickets to issue: the projects take turns, and the messages of one come in the order in which they are due. Steps are
-// never parked: each has its own limit of attempts. Nor are runs that have diverged: they wait for the right code, and go
-// on when it is deployed.
+// never parked: each has its own limit of attempts. Nor are runs that have diverged: they wait for the right code, and
+// go on when it is deployed.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
 // waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as
@@ -332,8 +332,8 @@ const (
 	unreachedAll  = `(` + unreachedOnly + `) OR last_error <> ''` // and all others that failed
 )
 
-// makeDueNow makes the messages due now that wait for a deployment and meet the condition. After a long outage there are
-// many, so it updates them in batches, in the order in which they are due, and skips locked rows.
+// makeDueNow makes the messages due now that wait for a deployment and meet the condition. After a long outage there
+// are many, so it updates them in batches, in the order in which they are due, and skips locked rows.
 func makeDueNow(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, condition string,
 ) error {

@@ -163,8 +163,8 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 }
 
 // Discard deletes a message in any state together with its idempotency key, so that it can be sent again. If this
-// strands its run, the sweeper wakes the run: for a run that the server continues, also if the message invoked it, since
-// nobody can tell what its function has missed. It fails with [message.ErrMessageNotFound].
+// strands its run, the sweeper wakes the run: for a run that the server continues, also if the message invoked it,
+// since nobody can tell what its function has missed. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, awaitNow, id, project); err != nil {
@@ -199,8 +199,8 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 	return nil
 }
 
-// awaitNow makes the run that message $1 of project $2 invokes await a time that has passed; see entities/await. It locks
-// the run before the message, as appends do.
+// awaitNow makes the run that message $1 of project $2 invokes await a time that has passed; see entities/await. It
+// locks the run before the message, as appends do.
 const awaitNow = `
 	UPDATE runs SET await = jsonb_build_object('seq', last_seq, 'at', updated_at)
 	WHERE id = (SELECT run_id FROM messages WHERE ` + ofID + ` AND work = 'run') AND completed_at IS NULL`
@@ -242,8 +242,8 @@ func (q *Queue) Held(
 // heldCodes are the codes by which [Gauges] counts held runs. They are those of SDKs: other codes could be anything.
 var heldCodes = []string{message.CodeDiverged, "panic", "encode"}
 
-// heldSQL counts the runs that are held, up to the limit $2, by the codes $1. The ORDER BY makes Postgres use the partial
-// index.
+// heldSQL counts the runs that are held, up to the limit $2, by the codes $1. The ORDER BY makes Postgres use the
+// partial index.
 const heldSQL = `
 	SELECT code, count(*) FROM (
 		SELECT CASE WHEN held->>'code' = ANY ($1) THEN held->>'code' ELSE 'other' END AS code

@@ -24,8 +24,8 @@ func LoadEvent(b *pgx.Batch, into **entities.Event, where string, args ...any) {
 	})
 }
 
-// Measure queues a read of the total size of the payloads in the page of a run's log after a position, up to a number of
-// events. It is an estimate, because the log may grow. The caller must have checked that it may see the run.
+// Measure queues a read of the total size of the payloads in the page of a run's log after a position, up to a number
+// of events. It is an estimate, because the log may grow. The caller must have checked that it may see the run.
 func Measure(b *pgx.Batch, runID entities.RunID, after int64, events int, into *int64) {
 	b.Queue(`
 		SELECT least(coalesce(sum(octet_length(payload)), 0), $3) FROM (

@@ -123,8 +123,8 @@ func (f *logFold) checkShape(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// declareCursor opens a cursor on the log, without payloads that no row has: the events about the run, then the others grouped by
-// correlation ID, each group in log order. A cursor lets Postgres, not this process, hold the sorted log.
+// declareCursor opens a cursor on the log, without payloads that no row has: the events about the run, then the others
+// grouped by correlation ID, each group in log order. A cursor lets Postgres, not this process, hold the sorted log.
 func declareCursor(ctx context.Context, tx pgx.Tx, runID entities.RunID) error {
 	_, err := tx.Exec(ctx, `
 		DECLARE log NO SCROLL CURSOR FOR

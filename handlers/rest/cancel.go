@@ -48,7 +48,7 @@ func (s *Server) cancelRun(c echo.Context) error {
 	if run.Status.Ended() && run.Status != entities.RunCancelled {
 		return runEnded(run, entities.EventRunCancelled)
 	}
-	return s.answerRun(r, http.StatusOK, run)
+	return s.answerRun(r, run)
 }
 
 func cancellation(id entities.RunID, reason string) eventlog.Request {

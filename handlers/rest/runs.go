@@ -237,11 +237,11 @@ func window(after, before time.Time) store.Window {
 
 func (s *Server) getRun(c echo.Context) error {
 	r := s.request(c)
-	return s.answerRun(r, http.StatusOK, r.run())
+	return s.answerRun(r, r.run())
 }
 
 // answerRun answers with a single run, unless reading the request failed.
-func (s *Server) answerRun(r *request, status int, run entities.Run) error {
+func (s *Server) answerRun(r *request, run entities.Run) error {
 	if r.err != nil {
 		return r.err
 	}
@@ -253,7 +253,7 @@ func (s *Server) answerRun(r *request, status int, run entities.Run) error {
 	if err := s.addHeld(r.ctx(), run.Project, one); err != nil {
 		return err
 	}
-	return r.JSON(status, one[0])
+	return r.JSON(http.StatusOK, one[0])
 }
 
 // awaitRun answers when the run has ended. On timeout, it answers with the unfinished run.
@@ -270,7 +270,7 @@ func (s *Server) awaitRun(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.answerRun(r, http.StatusOK, run)
+	return s.answerRun(r, run)
 }
 
 // attributesJSON is the JSON form of a run's attributes.

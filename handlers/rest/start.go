@@ -250,7 +250,7 @@ func (s *Server) startRun(c echo.Context) error {
 			return err
 		}
 		if joined {
-			return s.answerRun(r, http.StatusOK, run)
+			return s.answerRun(r, run)
 		}
 		run, created, err := s.start(r, r.project(), event, body.Deployment, append(opened(body.Inbox), messages...)...)
 		if taken, ok := errors.AsType[*entities.KeyTakenError](err); ok && body.OnConflict == onConflictJoin {
@@ -281,11 +281,11 @@ func (s *Server) join(r *request, id entities.RunID, messages []eventlog.Request
 	return store.RunByID(r.ctx(), s.Reader, r.project(), id)
 }
 
-// answerStarted answers with a run that this request has created with the event, or an earlier one. What the request has
-// created need not be read.
+// answerStarted answers with a run that this request has created with the event, or an earlier one. What the request
+// has created need not be read.
 func (s *Server) answerStarted(r *request, run entities.Run, event eventlog.Request, created bool) error {
 	if !created {
-		return s.answerRun(r, http.StatusOK, run)
+		return s.answerRun(r, run)
 	}
 	first := entities.Event{Payload: event.Payload, Extra: event.Extra, Data: event.Data}
 	detail, err := decodeFor(r, func() runJSON {

@@ -89,7 +89,8 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 // event: the invocation if the run waits for time, the work of each open step, the deadline's, and that which ends it
 // after the grace of a cancellation; with that, the deadline may have passed. The step of a child run has no work while
 // the child is open, nor has a step that the function executes itself while the run is invoked. If the run awaits
-// something (entities/await) and has no invocation, the steps that it awaits must be open, and it must not await a time.
+// something (entities/await) and has no invocation, the steps that it awaits must be open, and it must not await a
+// time.
 //
 // A run that its client continues has an instant from which it needs a message: a step's retry_after or last change, a
 // wait's resume_at, and now for news. A message moves it if it is due, or if it ever had a ticket: then it is leased,

@@ -57,9 +57,8 @@ func (p Plan) Explain(err error) error {
 	return fmt.Errorf("command %d: %w", p.commands[refused.Index], refused)
 }
 
-// Plan translates an answer, {"commands": […], "open": […], "seen": 7, "await": {…}, "keep": {…}}; an empty answer has no
-// commands. Errors match
-// [entities.ErrInvalid] and name the index of the invalid command.
+// Plan translates an answer, {"commands": […], "open": […], "seen": 7, "await": {…}, "keep": {…}}; an empty answer has
+// no commands. Errors match [entities.ErrInvalid] and name the index of the invalid command.
 func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var p Plan
 	if len(bytes.TrimSpace(answer)) == 0 {

@@ -80,7 +80,7 @@ func (planner Planner) retry(r *eventlog.Request, pause time.Duration) {
 	pause = min(pause, maxRetryAfter)
 	at := planner.Now.Add(pause)
 	r.Type, r.Data.RetryAfter = entities.EventStepRetrying, &at
-	r.Messages = []message.Message{{ // without a deployment, so that earlier versions of the server call no function for it
+	r.Messages = []message.Message{{ // without a deployment: earlier versions of the server then call no function for it
 		Project: planner.Run.Project, RunID: planner.Run.ID, Topic: r.Data.StepName,
 		Work: message.WorkStep, Subject: r.CorrelationID, Delay: pause,
 	}}

@@ -65,7 +65,8 @@ func EndAsAsked() eventlog.Request {
 	return eventlog.Request{Type: entities.EventRunCancelled, AsAsked: true, Payload: lateRun}
 }
 
-// Late returns the request that fails a run whose deadline has passed or, if its timeout has a grace, asks it to cancel.
+// Late returns the request that fails a run whose deadline has passed or, if its timeout has a grace, asks it to
+// cancel.
 func Late(grace time.Duration) eventlog.Request {
 	r := eventlog.Request{Type: entities.EventRunFailed, Payload: lateRun}
 	r.Data.ErrorCode = CodeTimeout

@@ -29,9 +29,10 @@ func (e *Engine) Command(
 	return e.command(ctx, newCommanding(project, runID, handle), body)
 }
 
-// Exchange is [Engine.Command] for a function that follows the log: it knows the log up to the position after, and reads
-// the events of its commands from the response. So they are not new to it, and no invocation follows for their sake. If
-// another copy of the call has sent commands since, it fails with [message.ErrStale] too; repeating a request is fine.
+// Exchange is [Engine.Command] for a function that follows the log: it knows the log up to the position after, and
+// reads the events of its commands from the response. So they are not new to it, and no invocation follows for their
+// sake. If another copy of the call has sent commands since, it fails with [message.ErrStale] too; repeating a request
+// is fine.
 func (e *Engine) Exchange(
 	ctx context.Context, project entities.Project, runID entities.RunID, handle string, after int64, body []byte,
 ) ([]eventlog.Result, error) {

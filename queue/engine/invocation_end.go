@@ -47,7 +47,8 @@ func (e *invocationEnd) check(b *pgx.Batch) func() error {
 }
 
 // startNext starts the next invocation in the answer's transaction, if there are new events and this process has a
-// place. If the answer says what the run awaits, the log knows whether the events that came during the invocation count.
+// place. If the answer says what the run awaits, the log knows whether the events that came during the invocation
+// count.
 func (e *invocationEnd) startNext(b *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
 	e.runOpen, e.newEvents = true, newEvents || e.guard.Again && e.awaiting == nil
 	if !e.newEvents || !e.reservation.Made() {
@@ -58,8 +59,8 @@ func (e *invocationEnd) startNext(b *pgx.Batch, newEvents bool) func() *eventlog
 	return e.next.InlineStart
 }
 
-// release ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again. If
-// the run goes on, it notes what the function knows.
+// release ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again.
+// If the run goes on, it notes what the function knows.
 func (e *invocationEnd) release(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
 	if e.runOpen {
 		e.NoteHeard(pg.Batch{Batch: last}, e.heard)
@@ -72,8 +73,8 @@ func (e *invocationEnd) release(_ context.Context, _ pgx.Tx, last *pgx.Batch) er
 
 // tryOptimistic ends the invocation in an optimistic append. The work of a run that has ended is deleted with the run.
 // The work of a run without new events, which waits for something other than time, is deleted here; new events may be
-// none that the run awaits, but only the locked append knows. It returns false in all other cases, which need the locked
-// append, as does an answer that calls for an invocation itself.
+// none that the run awaits, but only the locked append knows. It returns false in all other cases, which need the
+// locked append, as does an answer that calls for an invocation itself.
 func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) bool {
 	switch {
 	case o.Next:

@@ -40,8 +40,8 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	return e.applyAnswer(ctx, d, run, a)
 }
 
-// longestDiverged is the longest pause between the calls of a run that has diverged. It does not grow, because the run goes
-// on as soon as the right code is deployed.
+// longestDiverged is the longest pause between the calls of a run that has diverged. It does not grow, because the run
+// goes on as soon as the right code is deployed.
 const longestDiverged = time.Minute
 
 // hold returns the failure of an invocation that the function has refused. If the answer has a code, the run is held
@@ -91,8 +91,8 @@ func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run *entities.Ru
 	return a, err
 }
 
-// callOnce makes one call, which carries a log of the given size in bytes, for which memory is reserved until the answer.
-// It reports whether the call relied on a process that keeps the run.
+// callOnce makes one call, which carries a log of the given size in bytes, for which memory is reserved until the
+// answer. It reports whether the call relied on a process that keeps the run.
 func (e *Engine) callOnce(
 	ctx context.Context, d queue.Delivery, run *entities.Run, size int64,
 ) (a answer, warm bool, err error) {
@@ -161,8 +161,8 @@ func retryLater(d queue.Delivery, err error, notBefore time.Duration) error {
 	return &f
 }
 
-// newCall builds the call of a run's function, and sets the length of the run's log to that in the call if this has later
-// events. It fails with [errCallGrows] if the payloads have more than the most bytes.
+// newCall builds the call of a run's function, and sets the length of the run's log to that in the call if this has
+// later events. It fails with [errCallGrows] if the payloads have more than the most bytes.
 func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Run, most int64) (contract.Call, error) {
 	kept := e.kept.find(*run, d.URL, e.log.Now())
 	page, err := e.eventsAfter(ctx, d, *run, kept.seq)

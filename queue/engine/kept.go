@@ -12,9 +12,9 @@ import (
 // maxKept is the most runs of which a server remembers that a process keeps their state.
 const maxKept = 16 << 10
 
-// keptRuns remembers what the last answer of a run has said about the process that keeps the run's state, as far as this
-// server has applied it. It is only a hint: losing it costs a call with the whole log, and a wrong one a call that the
-// function refuses.
+// keptRuns remembers what the last answer of a run has said about the process that keeps the run's state, as far as
+// this server has applied it. It is only a hint: losing it costs a call with the whole log, and a wrong one a call that
+// the function refuses.
 type keptRuns struct {
 	runs *lru.Cache[entities.RunID, keptRun]
 }

@@ -86,13 +86,14 @@ func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	return s, err == nil, err
 }
 
-// resumeStep records that the next attempt at a step begins that the function of its run executes itself, and has the run
-// invoked for it.
+// resumeStep records that the next attempt at a step begins that the function of its run executes itself, and has the
+// run invoked for it.
 func (e *Engine) resumeStep(ctx context.Context, d queue.Delivery, s stepWork) error {
 	r := s.request(entities.EventStepStarted)
 	r.Data.Resumed = true
 	r.Messages = []message.Message{{
-		Project: d.Project, DeploymentID: s.run.DeploymentID, RunID: d.RunID, Topic: s.run.WorkflowName, Work: message.WorkRun,
+		Project: d.Project, DeploymentID: s.run.DeploymentID, RunID: d.RunID, Topic: s.run.WorkflowName,
+		Work: message.WorkRun,
 	}}
 	err := e.finish(ctx, d, r)
 	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
@@ -221,8 +222,8 @@ func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decis
 	}
 }
 
-// completion returns the decision to complete a step with its answer, or to fail it if it writes more to the run's store
-// than that may have. It fails if the answer cannot be parsed.
+// completion returns the decision to complete a step with its answer, or to fail it if it writes more to the run's
+// store than that may have. It fails if the answer cannot be parsed.
 func completion(a answer) (decision, error) {
 	if !a.isStepAnswer {
 		output, ok := parseOutput(a.body)

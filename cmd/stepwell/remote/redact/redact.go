@@ -1,10 +1,10 @@
 // Package redact replaces the texts in the log of a run by others, so that the log can be replayed outside production.
 //
 // A text becomes one of the same length, in which each letter is replaced by a letter and each digit by a digit. Equal
-// texts stay equal, also if only their case differs, and different ones different: a workflow that compares texts of its
-// input takes the same branches. It also replaces the texts in IDs, names of steps and keys of maps that were made of
-// them. Numbers, times, run IDs, error codes, and the names of fields, attributes, keys of the store, workflows and steps
-// stay. So do a map's keys that look like names of fields, and words of lower-case letters in the names of steps.
+// texts stay equal, also if only their case differs, and different ones different: a workflow that compares texts of
+// its input takes the same branches. It also replaces the texts in IDs, names of steps and keys of maps that were made
+// of them. Numbers, times, run IDs, error codes, and the names of fields, attributes, keys of the store, workflows and
+// steps stay. So do a map's keys that look like names of fields, and words of lower-case letters in the names of steps.
 package redact
 
 import (
@@ -276,8 +276,8 @@ func (r *Redactor) ids(event map[string]any, static map[string]bool) map[string]
 	return event
 }
 
-// id replaces the texts in an ID, which consists of names, dots, and numbers after a #. IDs that no SDK has made can have
-// texts that are not escaped.
+// id replaces the texts in an ID, which consists of names, dots, and numbers after a #. IDs that no SDK has made can
+// have texts that are not escaped.
 func (r *Redactor) id(id string, static map[string]bool) string {
 	var raw []string
 	for text := range r.made {
