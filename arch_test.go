@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,22 +25,27 @@ var data = []string{"entities", "entities/pg", "entities/store"}
 // mayImport lists the packages of this module that each package may import. Tests may also import those of
 // testsMayImport.
 var mayImport = map[string][]string{
-	"entities":            {},
+	"entities":            {"entities/await"},
 	"entities/access":     {"entities", "entities/admin", "entities/pg"},
 	"entities/admin":      {"entities", "entities/pg"},
+	"entities/await":      {},
 	"entities/codec":      {},
+	"entities/inbox":      {"entities"},
+	"entities/kv":         {"entities", "entities/strictjson"},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
 	"entities/share":      {},
-	"entities/store":      {"entities", "entities/pg"},
+	"entities/store":      {"entities", "entities/kv", "entities/pg"},
 	"entities/strictjson": {"entities"},
+	"entities/token":      {"entities"},
 	"entities/webhook":    {"entities"},
 
-	"eventlog":                and(data, "entities/admin", "entities/message", "entities/webhook", "eventlog/read"),
+	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/message", "entities/webhook",
+		"eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},
-	"eventlog/read":           and(data, "entities/share"),
+	"eventlog/read":           and(data, "entities/kv", "entities/share"),
 	"eventlog/upkeep":         and(data, "entities/admin", "eventlog", "eventlog/read"),
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
@@ -50,22 +56,25 @@ var mayImport = map[string][]string{
 	},
 	"queue/condition":    {"entities", "entities/share", "entities/store"},
 	"queue/continuation": {"entities", "entities/codec", "entities/message"},
-	"queue/contract":     {"entities", "entities/strictjson", "entities/webhook", "eventlog"},
-	"queue/egress":       {},
-	"queue/engine": and(data, "entities/message", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
+	"queue/contract": {
+		"entities", "entities/await", "entities/kv", "entities/message", "entities/strictjson", "entities/webhook", "eventlog",
+	},
+	"queue/egress": {},
+	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress"),
-	"queue/signing": {},
-	"queue/tickets": {"entities", "entities/pg"},
+	"queue/signing":             {},
+	"queue/signing/signingtest": {"queue/signing"},
+	"queue/tickets":             {"entities", "entities/pg"},
 
 	"handlers": {
-		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/message", "entities/pg",
-		"entities/share", "entities/webhook", "eventlog", "eventlog/read",
+		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/inbox", "entities/kv",
+		"entities/message", "entities/pg", "entities/share", "entities/token", "entities/webhook", "eventlog", "eventlog/read",
 		"handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine",
 	},
-	"handlers/auth":     {"entities", "entities/admin"},
+	"handlers/auth":     {"entities", "entities/admin", "entities/token"},
 	"handlers/incoming": {},
-	"handlers/rest": and(data, "entities/message", "entities/access", "entities/admin", "entities/share",
+	"handlers/rest": and(data, "entities/inbox", "entities/kv", "entities/message", "entities/access", "entities/admin", "entities/share",
 		"entities/strictjson", "entities/webhook", "eventlog",
 		"eventlog/payload", "eventlog/read", "eventlog/view", "handlers/auth", "handlers/incoming",
 		"queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine"),
@@ -88,9 +97,9 @@ var mayImport = map[string][]string{
 		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress", "queue/engine",
 	},
 	"cmd/stepwell/completion": {},
-	"cmd/stepwell/remote":     {},
-	"examples/function-go":    {"sdk/signature"},
-	"sdk/signature":           {},
+	"cmd/stepwell/remote":     {"cmd/stepwell/remote/redact"},
+
+	"cmd/stepwell/remote/redact": {},
 
 	"e2e":              {},
 	"e2e/failover":     {},
@@ -127,11 +136,11 @@ var testsOf = map[string][]string{
 	"eventlog/archive": {"entities/pg", "eventlog", "eventlog/archive/s3test", "eventlog/read"},
 	"eventlog/upkeep":  {"entities/access", "entities/message"},
 	"handlers":         {"entities/store"},
-	"handlers/rest":    {"handlers", "sdk/signature"},
+	"handlers/rest":    {"handlers", "queue/signing/signingtest"},
 	"handlers/webhook": {"handlers", "queue/engine"},
 	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers"},
-	"queue":            {"queue/continuation", "sdk/signature"},
-	"queue/engine":     {"entities/admin", "queue/cluster", "queue/egress", "queue/tickets", "sdk/signature"},
+	"queue":            {"queue/continuation", "queue/signing/signingtest"},
+	"queue/engine":     {"queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
@@ -197,17 +206,27 @@ func (f file) imports(t *testing.T) []string {
 // files parses all Go files of the module.
 func files(t *testing.T) []file {
 	t.Helper()
+	list := filesOf(t, ".")
+	if len(list) < 50 {
+		t.Fatalf("found only %d files", len(list))
+	}
+	return list
+}
+
+// filesOf parses all Go files of the module in a folder.
+func filesOf(t *testing.T, folder string) []file {
+	t.Helper()
 	var list []file
 	set := token.NewFileSet()
-	err := fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS("."), folder, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if base := d.Name(); d.IsDir() && name != "." &&
+		if base := d.Name(); d.IsDir() && name != folder &&
 			(base == "node_modules" || base == "testdata" || base[0] == '.' || base[0] == '_') {
 			return fs.SkipDir
 		}
-		if d.IsDir() && isModule(name) {
+		if d.IsDir() && name != folder && isModule(name) {
 			return fs.SkipDir
 		}
 		if d.IsDir() || filepath.Ext(name) != ".go" {
@@ -223,16 +242,13 @@ func files(t *testing.T) []file {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) < 50 {
-		t.Fatalf("found only %d files", len(list))
-	}
 	return list
 }
 
 // isModule reports whether the folder is a module of its own, to which these rules do not apply.
 func isModule(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
-	return folder != "." && err == nil
+	return err == nil
 }
 
 // TestPackagesImportOnlyLayersBelow checks mayImport.
@@ -309,25 +325,22 @@ func TestRestrictedPackagesStayInTheirPlaces(t *testing.T) {
 	}
 }
 
-// TestExamplesStandAlone checks that users can copy an example and build it: it imports only the standard library and
-// the Go SDK.
-func TestExamplesStandAlone(t *testing.T) {
+// TestModulesNeedLittle checks what users get with the SDK and the examples: the SDK needs no other module, and an
+// example only the SDK.
+func TestModulesNeedLittle(t *testing.T) {
 	t.Parallel()
-	found := 0
-	for _, f := range files(t) {
-		if !strings.HasPrefix(f.path, "examples/") {
-			continue
+	for folder, needed := range map[string]string{
+		"sdk":                  "",
+		"examples/function-go": "require " + module + "/sdk v0.0.0",
+		"examples/sdk-go":      "require " + module + "/sdk v0.0.0",
+	} {
+		text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
 		}
-		found++
-		for _, imported := range f.imports(t) {
-			if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") &&
-				!strings.HasPrefix(imported, module+"/sdk/") {
-				t.Errorf("%s must not import %s", f.path, imported)
-			}
+		if got := strings.Join(regexp.MustCompile(`(?m)^require.*$`).FindAllString(string(text), -1), "\n"); got != needed {
+			t.Errorf("%s: got %q, want %q", folder, got, needed)
 		}
-	}
-	if found == 0 {
-		t.Error("found no example in Go")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,9 +15,10 @@ import (
 func TestDocumentsLinkToFilesThatExist(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^):#\s]+)(?:#[^)]*)?\)`)
+	code := regexp.MustCompile("(?s)```.*?```")
 	links := 0
 	for _, name := range documents(t) {
-		for _, m := range link.FindAllStringSubmatch(text(t, name), -1) {
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(text(t, name), ""), -1) {
 			links++
 			if target := path.Join(path.Dir(name), m[1]); !exists(target) {
 				t.Errorf("%s links to %s, which does not exist", name, target)
@@ -39,7 +41,7 @@ func TestDocumentsCiteTestsThatExist(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{"TestName": true} // the placeholder of CONTRIBUTING.md
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for _, f := range files(t) {
+	for _, f := range slices.Concat(files(t), filesOf(t, "sdk"), filesOf(t, "sdk/vet"), filesOf(t, "sdk/tests")) {
 		for _, m := range declared.FindAllStringSubmatch(text(t, f.path), -1) {
 			tests[m[1]] = true
 		}
@@ -84,4 +86,28 @@ func documents(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return names
+}
+
+// TestGoInDocumentsIsTested: the Go code of these documents stands, as it is, in files that the SDK's tests compile and
+// run.
+func TestGoInDocumentsIsTested(t *testing.T) {
+	t.Parallel()
+	var tested strings.Builder
+	for _, f := range filesOf(t, "sdk") {
+		if f.isTest() {
+			tested.WriteString(text(t, f.path))
+		}
+	}
+	blocks := 0
+	fence := regexp.MustCompile("(?s)```go\n(.*?)```")
+	for _, name := range []string{"README.md", "docs/sdk-go.md"} {
+		for _, m := range fence.FindAllStringSubmatch(text(t, name), -1) {
+			if blocks++; !strings.Contains(tested.String(), m[1]) {
+				t.Errorf("%s: no test of the SDK contains\n%s", name, m[1])
+			}
+		}
+	}
+	if blocks < 10 {
+		t.Errorf("found only %d blocks", blocks)
+	}
 }

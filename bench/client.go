@@ -112,9 +112,14 @@ type runAnswer struct {
 
 // startRun starts a run of the function contract.
 func (c *client) startRun(ctx context.Context, workflow string) (string, error) {
+	return c.startRunOn(ctx, contractDeployment, workflow, []int{1, 2})
+}
+
+// startRunOn starts a run of a deployment.
+func (c *client) startRunOn(ctx context.Context, deployment, workflow string, input any) (string, error) {
 	var run runAnswer
 	err := c.json(ctx, http.MethodPost, "/v1/runs", map[string]any{
-		"workflow": workflow, "deployment": contractDeployment, "input": []int{1, 2},
+		"workflow": workflow, "deployment": deployment, "input": input,
 	}, &run)
 	return run.ID, err
 }
@@ -133,4 +138,9 @@ func (c *client) awaitRun(ctx context.Context, id string) error {
 			return fmt.Errorf("run %s is %s", id, run.Status)
 		}
 	}
+}
+
+// resumeRun sends a payload to the hook of a run.
+func (c *client) resumeRun(ctx context.Context, run string, payload any) error {
+	return c.json(ctx, http.MethodPost, "/v1/hooks/"+tokenOf(run)+"/resume", map[string]any{"payload": payload}, nil)
 }

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"regexp"
 	"time"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
 
 const (
@@ -58,6 +60,14 @@ func serveFunction(ctx context.Context, out io.Writer) error {
 	mux.HandleFunc("POST /.well-known/workflow/v1/flow", answering(f.flow))
 	mux.HandleFunc("POST /.well-known/workflow/v1/step", answering(f.step))
 	mux.HandleFunc("POST "+contractPath, answering(f.contract))
+	g := &goFunction{tracker: f.tracker}
+	for path, options := range map[string][]stepwell.AppOption{goPath: nil, coldGoPath: {stepwell.KeepRuns(0, 0, 0)}} {
+		handler, err := g.handler(options...)
+		if err != nil {
+			return fmt.Errorf("serve the app: %w", err)
+		}
+		mux.Handle("POST "+path, handler)
+	}
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: timeout}
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	if err := s.Serve(l); ctx.Err() == nil {

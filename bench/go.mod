@@ -15,7 +15,10 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/klauspost/compress v1.19.1 // indirect
+	github.com/stepwell-dev/stepwell/sdk v0.0.0
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	golang.org/x/text v0.41.0 // indirect
 )
+
+replace github.com/stepwell-dev/stepwell/sdk => ../sdk

@@ -123,6 +123,7 @@ var parts = []part{
 	{"growth", measureGrowth},
 	{"idle", measureIdle},
 	{"sdk", measureSDK},
+	{"sdkgo", measureSDKGo},
 }
 
 func partNames() []string {

@@ -12,11 +12,13 @@ type plan struct {
 
 	clients  []int // for appends
 	inFlight []int // runs in flight
-	engine   time.Duration
-	rates    []float64 // runs per second in an open loop
-	open     time.Duration
-	grace    time.Duration // how long open loops wait for unfinished operations
-	shapes   []string      // of runs, see shapeOf
+	// goInFlight are those of the Go SDK.
+	goInFlight []int
+	engine     time.Duration
+	rates      []float64 // runs per second in an open loop
+	open       time.Duration
+	grace      time.Duration // how long open loops wait for unfinished operations
+	shapes     []string      // of runs, see shapeOf
 
 	messages int    // sent one after the other
 	pause    pauses // between them
@@ -42,7 +44,7 @@ func planFor(short bool) plan {
 	if short {
 		return plan{
 			warm: 50 * time.Millisecond, window: 200 * time.Millisecond, rounds: 1, floorTimes: 50,
-			clients: []int{1, 8}, inFlight: []int{1, 8}, engine: 300 * time.Millisecond,
+			clients: []int{1, 8}, inFlight: []int{1, 8}, goInFlight: []int{1, 8}, engine: 300 * time.Millisecond,
 			rates: []float64{20}, open: 300 * time.Millisecond, grace: 10 * time.Second,
 			shapes:   []string{"seq-1", "seq-3", "wide-5"},
 			messages: 5, pause: pauses{5 * time.Millisecond}, hooks: 3, load: []int{4}, msgRates: []float64{50},
@@ -52,7 +54,7 @@ func planFor(short bool) plan {
 	}
 	return plan{
 		warm: time.Second, window: 5 * time.Second, rounds: 2,
-		clients: []int{1, 8, 32}, inFlight: []int{1, 8, 32, 200}, engine: 8 * time.Second,
+		clients: []int{1, 8, 32}, inFlight: []int{1, 8, 32, 200}, goInFlight: []int{1, 200}, engine: 8 * time.Second,
 		rates: []float64{25, 50, 100, 200, 400}, open: 15 * time.Second, grace: 10 * time.Second,
 		shapes:   []string{"seq-1", "seq-3", "seq-10", "wide-50"},
 		messages: 200, pause: pauses{50 * time.Millisecond}, hooks: 200, load: []int{1, 8, 32, 200},

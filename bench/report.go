@@ -35,7 +35,7 @@ func writeReport(folder string) error {
 // sections maps each part to its section of the report.
 var sections = map[string]func([]row) string{
 	"append": reportAppends, "gopath": reportGoPath, "engine": reportEngine, "queue": reportQueue,
-	"growth": reportGrowth, "idle": reportIdle, "sdk": reportSDK,
+	"growth": reportGrowth, "idle": reportIdle, "sdk": reportSDK, "sdkgo": reportSDKGo,
 }
 
 func render(all []results) string {

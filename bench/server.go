@@ -64,7 +64,9 @@ func (b *bench) newTestbed(ctx context.Context, serverRole string) (s *testbed, 
 	if s.function, url, err = startFunction(ctx, s.client, s.reports); err != nil {
 		return nil, err
 	}
-	for deployment, path := range map[string]string{wireDeployment: "", contractDeployment: contractPath} {
+	for deployment, path := range map[string]string{
+		wireDeployment: "", contractDeployment: contractPath, goDeployment: goPath, coldGoDeployment: coldGoPath,
+	} {
 		if err := s.client.deploy(ctx, deployment, url+path); err != nil {
 			return nil, fmt.Errorf("register the function: %w", err)
 		}

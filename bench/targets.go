@@ -41,6 +41,11 @@ var goals = []goal{
 		atLeast(0.84)},
 	{"SDK app, 3 steps, 200 in flight, Postgres CPU / world-postgres'", sdkRatio("3 steps", 200, postgresPerRun),
 		"≤ 0.5", atMost(0.5)},
+	{"Go SDK, 3 steps, each on disk, p50 / the contract's", goRatio(bySDK, byContract, 1, medianOf), "≤ 0.5", atMost(0.5)},
+	{"Go SDK, 3 steps, each on disk, 200 in flight, runs /s / the contract's",
+		goRatio(bySDK, byContract, 200, row.perSecond), "≥ 2", atLeast(2)},
+	{"Go SDK, 3 steps in batches, 200 in flight, runs /s", goRuns(bySDKBatch, 200), "≥ 600", atLeast(600)},
+	{"Go SDK, warm call on the longest log / on the shortest, p50", warmGrowth, "0.8 to 1.2", within(0.8, 1.2)},
 }
 
 func onSDK(what string, clients int) key { return key{of: what, variant: onStepwell, clients: clients} }

@@ -19,7 +19,7 @@ import (
 type functionCall struct {
 	Type       string
 	Invocation string
-	Run        struct{ ID string }
+	Run        struct{ ID, Workflow string }
 	Step       struct{ ID string }
 	Events     []struct{ Type, CorrelationID string }
 }

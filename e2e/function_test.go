@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -19,18 +21,26 @@ type example struct {
 	name string
 	// program builds it if necessary, and returns its command line.
 	program func() ([]string, error)
+	// inline is set if it executes the first attempt of a step within the call of the workflow.
+	inline bool
 }
 
 var examples = []example{
-	{"Python", func() ([]string, error) { return []string{"python3", "../examples/function-python/order.py"}, nil }},
-	{"Go", sync.OnceValues(func() ([]string, error) {
-		path := filepath.Join(harness.WorkDir(), "function-go")
-		out, err := exec.Command("go", "build", "-o", path, "../examples/function-go").CombinedOutput()
+	{"Python", func() ([]string, error) { return []string{"python3", "../examples/function-python/order.py"}, nil }, false},
+	{"Go", goProgram("function-go"), false},
+	{"sdk-go", goProgram("sdk-go"), true},
+}
+
+// goProgram returns a function that builds an example once.
+func goProgram(name string) func() ([]string, error) {
+	return sync.OnceValues(func() ([]string, error) {
+		path := filepath.Join(harness.WorkDir(), name)
+		out, err := exec.Command("go", "build", "-C", "../examples/"+name, "-o", path, ".").CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("build: %w\n%s", err, out)
 		}
 		return []string{path}, nil
-	})},
+	})
 }
 
 // function is the process of an example, behind a proxy that records its calls.
@@ -38,6 +48,7 @@ type function struct {
 	*process
 	*functionProxy
 	deployment string
+	inline     bool
 	command    []string
 	env        []string
 	port       string
@@ -50,7 +61,9 @@ func newFunction(t *testing.T, s *server, e example, env ...string) *function {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &function{deployment: e.name, command: command, env: env, port: "0"}
+	f := &function{
+		deployment: e.name, inline: e.inline, command: command, env: append(env, "STEPWELL_URL="+s.url()), port: "0",
+	}
 	f.start(t)
 	f.functionProxy = newFunctionProxy(t, "http://127.0.0.1:"+f.port)
 	s.register(t, f.deployment, f.URL)
@@ -75,6 +88,20 @@ func (f *function) order(t *testing.T, s *server, input map[string]any) (runID s
 	}
 	r := request(t, http.MethodPost, s.url()+"/v1/runs", body).want(t, http.StatusCreated)
 	return decode[struct{ ID string }](t, r).ID
+}
+
+// threads returns the threads of a log. A step whose only attempt was made inline never starts at the server.
+func (f *function) threads(remote ...string) []string {
+	if !f.inline {
+		return remote
+	}
+	threads := slices.Clone(remote)
+	for i, thread := range threads {
+		if !strings.HasPrefix(thread, "run:") && !strings.Contains(thread, "retrying") {
+			threads[i] = strings.Replace(thread, " started", "", 1)
+		}
+	}
+	return threads
 }
 
 // decide approves or rejects an order, once the run waits for the approval.

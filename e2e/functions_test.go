@@ -34,14 +34,14 @@ func TestFunctionExamples(t *testing.T) {
 		s.decide(t, "no", false)
 		s.decide(t, "yes", true)
 		s.wantOutput(t, yes, shipped(yes))
-		s.wantThreads(t, yes, approvedThreads...)
+		s.wantThreads(t, yes, f.threads(approvedThreads...)...)
 		s.wantOutput(t, no, rejected("it was not approved"))
-		s.wantThreads(t, no, "charge: created started retrying started completed", "hook: created received",
+		s.wantThreads(t, no, f.threads("charge: created started retrying started completed", "hook: created received",
 			"refund: created started completed", "reserve: created started completed", "run: created started completed",
-			"wait: created completed")
+			"wait: created completed")...)
 		s.wantOutput(t, none, rejected("reserve: there are no unicorns"))
-		s.wantThreads(t, none, "charge: created started retrying started completed", "refund: created started completed",
-			"reserve: created started failed", "run: created started completed")
+		s.wantThreads(t, none, f.threads("charge: created started retrying started completed",
+			"refund: created started completed", "reserve: created started failed", "run: created started completed")...)
 		s.verify(t)
 	})
 }
@@ -54,7 +54,7 @@ func TestDuplicateFunctionCallsTakeEffectOnce(t *testing.T) {
 		id := f.order(t, s, teapot("twice"))
 		s.decide(t, "twice", true)
 		s.wantOutput(t, id, shipped(id))
-		s.wantThreads(t, id, approvedThreads...)
+		s.wantThreads(t, id, f.threads(approvedThreads...)...)
 		s.verify(t)
 	})
 }
@@ -85,7 +85,7 @@ func TestStaleFunctionInvocationsAreRejected(t *testing.T) {
 		for _, invocation := range f.invocations(id) {
 			s.command(t, id, invocation, forged).want(t, http.StatusGone)
 		}
-		s.wantThreads(t, id, approvedThreads...)
+		s.wantThreads(t, id, f.threads(approvedThreads...)...)
 		s.verify(t)
 	})
 }

@@ -26,7 +26,7 @@ func (s *server) log(t *testing.T, runID string) log {
 // ends are the terminal events of runs, steps, hooks and waits.
 var ends = []string{
 	"run_completed", "run_failed", "run_cancelled", "step_completed", "step_failed", "hook_disposed",
-	"hook_conflict", "wait_completed",
+	"hook_conflict", "wait_completed", "wait_cancelled",
 }
 
 // problems returns the violations of the invariants of every log: positions are dense from 1, timestamps do not

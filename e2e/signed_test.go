@@ -29,7 +29,7 @@ func TestSignedFunctionsRejectUnsignedCalls(t *testing.T) {
 			id := f.order(t, s, teapot("signed"))
 			s.decide(t, "signed", true)
 			s.wantOutput(t, id, shipped(id))
-			s.wantThreads(t, id, approvedThreads...)
+			s.wantThreads(t, id, f.threads(approvedThreads...)...)
 		})
 	}
 }

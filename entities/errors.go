@@ -92,12 +92,12 @@ type TransitionError struct {
 	// Event is the refused event.
 	Event EventType
 	// Refusal is the reason in the transition table.
-	Refusal Refusal
+	Refusal refusal
 }
 
 func (e *TransitionError) Error() string {
 	switch e.Refusal {
-	case Missing:
+	case missing:
 		return fmt.Sprintf("%s %s not found", e.Kind, e.ID)
 	case Ended:
 		return fmt.Sprintf("%s on %s %s: the run has ended", e.Event, e.Kind, e.ID)
@@ -118,7 +118,7 @@ func (e *TransitionError) Is(target error) bool {
 		return target == ErrConflict
 	case Ended:
 		return target == ErrRunEnded
-	case Missing:
+	case missing:
 		return target == notFound[e.Kind]
 	default:
 		return false

@@ -16,23 +16,23 @@ var sentinels = []error{
 
 func TestErrorIsExactlyOneSentinel(t *testing.T) {
 	t.Parallel()
-	refusal := func(kind string, r Refusal) error {
+	refused := func(kind string, r refusal) error {
 		return &TransitionError{Kind: kind, ID: "the_id", Status: "some", Event: EventStepStarted, Refusal: r}
 	}
 	tests := map[string]struct {
 		err  error
 		want error // nil for none of them
 	}{
-		"conflict":      {refusal(KindStep, Conflict), ErrConflict},
-		"ended":         {refusal(KindStep, Ended), ErrRunEnded},
-		"missing run":   {refusal(KindRun, Missing), ErrRunNotFound},
-		"missing step":  {refusal(KindStep, Missing), ErrStepNotFound},
-		"missing hook":  {refusal(KindHook, Missing), ErrHookNotFound},
-		"missing wait":  {refusal(KindWait, Missing), ErrWaitNotFound},
-		"repeat":        {refusal(KindRun, Repeat), nil},
+		"conflict":      {refused(KindStep, Conflict), ErrConflict},
+		"ended":         {refused(KindStep, Ended), ErrRunEnded},
+		"missing run":   {refused(KindRun, missing), ErrRunNotFound},
+		"missing step":  {refused(KindStep, missing), ErrStepNotFound},
+		"missing hook":  {refused(KindHook, missing), ErrHookNotFound},
+		"missing wait":  {refused(KindWait, missing), ErrWaitNotFound},
+		"repeat":        {refused(KindRun, Repeat), nil},
 		"not yet":       {&NotYetError{StepID: "step_1", RetryAfter: time.Second}, ErrNotYet},
 		"invalid":       {Invalid("%d is odd", 3), ErrInvalid},
-		"unknown kinds": {refusal("ghost", Missing), nil},
+		"unknown kinds": {refused("ghost", missing), nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestErrorTextsNameEntityEventAndStatus(t *testing.T) {
 			[]string{"wrun_1", "run_started", "ended"},
 		},
 		"missing": {
-			&TransitionError{Kind: KindHook, ID: "hook_1", Event: EventHookReceived, Refusal: Missing},
+			&TransitionError{Kind: KindHook, ID: "hook_1", Event: EventHookReceived, Refusal: missing},
 			[]string{"hook hook_1", "not found"},
 		},
 		"not yet": {&NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, []string{"step_1", "1.5s"}},

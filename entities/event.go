@@ -12,31 +12,36 @@ type EventType string
 
 // The event types.
 const (
-	EventRunCreated    EventType = "run_created"
-	EventRunStarted    EventType = "run_started"
-	EventRunCompleted  EventType = "run_completed"
-	EventRunFailed     EventType = "run_failed"
-	EventRunCancelled  EventType = "run_cancelled"
-	EventAttrSet       EventType = "attr_set"
-	EventStepCreated   EventType = "step_created"
-	EventStepStarted   EventType = "step_started"
-	EventStepCompleted EventType = "step_completed"
-	EventStepFailed    EventType = "step_failed"
-	EventStepRetrying  EventType = "step_retrying"
-	EventHookCreated   EventType = "hook_created"
-	EventHookReceived  EventType = "hook_received"
-	EventHookDisposed  EventType = "hook_disposed"
-	EventHookConflict  EventType = "hook_conflict"
-	EventWaitCreated   EventType = "wait_created"
-	EventWaitCompleted EventType = "wait_completed"
+	EventRunCreated   EventType = "run_created"
+	EventRunStarted   EventType = "run_started"
+	EventRunCompleted EventType = "run_completed"
+	EventRunFailed    EventType = "run_failed"
+	EventRunCancelled EventType = "run_cancelled"
+	// EventCancelRequested asks the run to end by itself within a grace.
+	EventCancelRequested EventType = "cancel_requested"
+	EventAttrSet         EventType = "attr_set"
+	EventStoreSet        EventType = "store_set"
+	EventStepCreated     EventType = "step_created"
+	EventStepStarted     EventType = "step_started"
+	EventStepCompleted   EventType = "step_completed"
+	EventStepFailed      EventType = "step_failed"
+	EventStepRetrying    EventType = "step_retrying"
+	EventHookCreated     EventType = "hook_created"
+	EventHookReceived    EventType = "hook_received"
+	EventHookDisposed    EventType = "hook_disposed"
+	EventHookConflict    EventType = "hook_conflict"
+	EventWaitCreated     EventType = "wait_created"
+	EventWaitCompleted   EventType = "wait_completed"
+	EventWaitCancelled   EventType = "wait_cancelled"
 )
 
 // EventTypes lists all event types.
 var EventTypes = []EventType{
-	EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventAttrSet,
+	EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled,
+	EventCancelRequested, EventAttrSet, EventStoreSet,
 	EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,
 	EventHookCreated, EventHookReceived, EventHookDisposed, EventHookConflict,
-	EventWaitCreated, EventWaitCompleted,
+	EventWaitCreated, EventWaitCompleted, EventWaitCancelled,
 }
 
 // Kind returns the kind of entity that events of the type are about: one of the Kind constants. Unknown types are about
@@ -79,7 +84,7 @@ type Event struct {
 }
 
 // ID returns the event's public ID.
-func (e Event) ID() EventID { return EventIDAt(e.Seq) }
+func (e Event) ID() EventID { return eventIDAt(e.Seq) }
 
 // EventData holds the fields of an event that the server reads. It is stored as a JSON object without the empty fields,
 // so that the log can be queried in SQL.
@@ -103,8 +108,17 @@ type EventData struct {
 	// RequestDigest is the digest of the request that started the run. A repetition with the same idempotency key must
 	// have the same digest.
 	RequestDigest string `json:"requestDigest,omitempty"`
-	// Reason is set on run_cancelled: the reason given by the caller.
+	// TimeoutGraceMS is how many milliseconds the run may take to end by itself after its deadline; 0 for none.
+	TimeoutGraceMS int64 `json:"timeoutGraceMs,omitempty"`
+	// Reason is set on cancel_requested and run_cancelled: the reason given by the caller.
 	Reason string `json:"reason,omitempty"`
+	// ForcedAt is set on cancel_requested: the time at which the run ends if it has not ended by itself. It is also set
+	// on the event that ended a run in that way.
+	ForcedAt *time.Time `json:"forcedAt,omitempty"`
+	// Cancelled is set on step_failed if the run's function cancelled the step.
+	Cancelled bool `json:"cancelled,omitempty"`
+	// Resumed is set on step_started if the run's function makes the attempt itself, and is invoked for that.
+	Resumed bool `json:"resumed,omitempty"`
 	// Step is set on step_created if the server executes the step.
 	Step *StepSpec `json:"step,omitempty"`
 	// StepName is set on step_created and, by most clients, on the step's other events.
@@ -135,6 +149,8 @@ type EventData struct {
 	// ResumeDigest is the sender's digest of its payload.
 	ResumeID     string `json:"resumeId,omitempty"`
 	ResumeDigest string `json:"resumePayloadDigest,omitempty"`
+	// MessageID is set on the hook_received of a message to an inbox: the sender's ID, which counts once in the inbox.
+	MessageID string `json:"messageId,omitempty"`
 	// Via is set on hook_received: the way in which the payload came, one of the Via constants of package webhook. Events
 	// of earlier versions have none. Verified is the scheme by which the sender's signature was verified; empty for none.
 	Via      string `json:"via,omitempty"`
@@ -145,6 +161,18 @@ type EventData struct {
 	ErrorCode string `json:"errorCode,omitempty"`
 	// Changes are set on attr_set.
 	Changes []AttributeChange `json:"changes,omitempty"`
+	// The fields from here to Open are for replaying a function's code, and set on events that its commands made.
+	//
+	// At is the place in the code that sent the command. Seen is set on the result of a step that the function executed
+	// itself: the position of the last event that the code had seen when it got the result. StartedAt and EndedAt are the
+	// times of that execution by the function's clock.
+	At        string     `json:"at,omitempty"`
+	Seen      int64      `json:"seen,omitempty"`
+	StartedAt *time.Time `json:"startedAt,omitempty"`
+	EndedAt   *time.Time `json:"endedAt,omitempty"`
+	// Open is set on the first event of an answer: the steps that the function was executing itself when it wrote the
+	// answer.
+	Open []StepID `json:"open,omitempty"`
 	// AllowReserved permits keys that begin with "$" in Changes and Attributes.
 	AllowReserved bool `json:"allowReservedAttributes,omitempty"`
 }
@@ -155,16 +183,16 @@ type EventID string
 
 const eventIDPrefix = "evnt_"
 
-// EventIDAt returns the ID of the event at position seq, which is the same in each run.
-func EventIDAt(seq int64) EventID {
+// eventIDAt returns the ID of the event at position seq, which is the same in each run.
+func eventIDAt(seq int64) EventID {
 	return EventID(fmt.Sprintf("%s%026d", eventIDPrefix, seq))
 }
 
-// Seq returns the event's position. It fails with [ErrInvalid] on any text that [EventIDAt] does not return.
+// Seq returns the event's position. It fails with [ErrInvalid] on any text that eventIDAt does not return.
 func (id EventID) Seq() (int64, error) {
 	digits, ok := strings.CutPrefix(string(id), eventIDPrefix)
 	seq, err := strconv.ParseInt(digits, 10, 64)
-	if !ok || err != nil || seq < 1 || EventIDAt(seq) != id {
+	if !ok || err != nil || seq < 1 || eventIDAt(seq) != id {
 		return 0, Invalid("event ID %q is not %s and 26 digits", id, eventIDPrefix)
 	}
 	return seq, nil

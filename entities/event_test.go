@@ -32,7 +32,7 @@ func TestEventIDsRoundTripAndSortByPosition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.Int64Range(1, math.MaxInt64).Draw(t, "a")
 		b := rapid.Int64Range(1, math.MaxInt64).Draw(t, "b")
-		id := EventIDAt(a)
+		id := eventIDAt(a)
 		if !shape.MatchString(string(id)) {
 			t.Fatalf("ID %q has the wrong shape", id)
 		}
@@ -43,7 +43,7 @@ func TestEventIDsRoundTripAndSortByPosition(t *testing.T) {
 		if err != nil || got != a {
 			t.Fatalf("Seq of %q = %d, %v; want %d", id, got, err, a)
 		}
-		if (id < EventIDAt(b)) != (a < b) {
+		if (id < eventIDAt(b)) != (a < b) {
 			t.Fatalf("IDs of %d and %d do not sort by position", a, b)
 		}
 	})
@@ -56,8 +56,8 @@ func TestMalformedEventIDIsInvalid(t *testing.T) {
 		"prefix only":       "evnt_",
 		"no prefix":         "00000000000000000000000001",
 		"another prefix":    "wevt_00000000000000000000000001",
-		"position 0":        EventIDAt(0),
-		"negative":          EventIDAt(-1),
+		"position 0":        eventIDAt(0),
+		"negative":          eventIDAt(-1),
 		"25 digits":         "evnt_0000000000000000000000001",
 		"27 digits":         "evnt_000000000000000000000000001",
 		"a plus sign":       "evnt_+0000000000000000000000001",
@@ -88,7 +88,7 @@ func TestEventIDSeqAcceptsOnlyCanonicalText(t *testing.T) {
 			rapid.String(),
 			rapid.StringMatching(`evnt_[0-9A-Z]{20,28}`),
 		).Draw(t, "id"))
-		if seq, err := id.Seq(); err == nil && EventIDAt(seq) != id {
+		if seq, err := id.Seq(); err == nil && eventIDAt(seq) != id {
 			t.Fatalf("%q was parsed as position %d", id, seq)
 		}
 	})

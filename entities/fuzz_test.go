@@ -18,8 +18,8 @@ func wantOnlyInvalid(t *testing.T, err error) {
 
 // FuzzEventID ensures that each position has exactly one ID, and that no other text is an ID.
 func FuzzEventID(f *testing.F) {
-	f.Add(string(EventIDAt(1)))
-	f.Add(string(EventIDAt(1<<63 - 1)))
+	f.Add(string(eventIDAt(1)))
+	f.Add(string(eventIDAt(1<<63 - 1)))
 	f.Add("evnt_00000000000000000000000000")
 	f.Add("evnt_+0000000000000000000000001")
 	f.Add("evnt_99999999999999999999999999")
@@ -27,8 +27,8 @@ func FuzzEventID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		seq, err := EventID(text).Seq()
 		wantOnlyInvalid(t, err)
-		if err == nil && (seq < 1 || string(EventIDAt(seq)) != text) {
-			t.Errorf("%q was parsed as position %d, whose ID is %q", text, seq, EventIDAt(seq))
+		if err == nil && (seq < 1 || string(eventIDAt(seq)) != text) {
+			t.Errorf("%q was parsed as position %d, whose ID is %q", text, seq, eventIDAt(seq))
 		}
 	})
 }

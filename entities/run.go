@@ -1,9 +1,13 @@
 package entities
 
-import "time"
+import (
+	"time"
 
-// Run is one execution of a workflow: the fold of its log. Payloads stay in the log: the input and the execution
-// context in event 1, the output or error in the event at EndSeq.
+	"github.com/stepwell-dev/stepwell/entities/await"
+)
+
+// Run is one execution of a workflow: the fold of its log, except for Await. Payloads stay in the log: the input and
+// the execution context in event 1, the output or error in the event at EndSeq.
 type Run struct {
 	ID      RunID
 	Project Project
@@ -29,8 +33,12 @@ type Run struct {
 	Detached bool
 	// Deadline is the time at which the run fails if it has not ended; nil for none.
 	Deadline *time.Time
+	// ForcedAt is set once the run was asked to cancel: the time at which it ends if it has not ended by itself.
+	ForcedAt *time.Time
 	// ErrorCode is set on failed runs if the client sent one.
 	ErrorCode string
+	// StoreSeq is the position of the last event that wrote to the run's store; 0 if none has.
+	StoreSeq int64
 	// LastSeq is the position of the newest event.
 	LastSeq int64
 	// EndSeq is the position of the event that ended the run; 0 before the end.
@@ -42,6 +50,9 @@ type Run struct {
 	StartedAt *time.Time
 	// CompletedAt is set if and only if the run has ended.
 	CompletedAt *time.Time
+	// Await is what the run's function waits for, if it has said so; nil if all news has the run invoked, and once the
+	// run has to be invoked. It must not be changed.
+	Await *await.Set
 }
 
 // Driver selects how a run is continued: by the client or by the server.

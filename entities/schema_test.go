@@ -58,7 +58,7 @@ func TestEnumsEqualTheChecksOfTheSchema(t *testing.T) {
 		"steps_status_check":       stored(stepStatuses),
 		"steps_completed_at_check": {string(StepCompleted), string(StepFailed)},
 		"waits_status_check":       stored(waitStatuses),
-		"waits_completed_at_check": {string(WaitCompleted)},
+		"waits_completed_at_check": {string(WaitCompleted), string(WaitCancelled)},
 		"events_type_check":        events,
 	}
 	pool := openPool(t)

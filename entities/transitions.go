@@ -59,6 +59,7 @@ const (
 	WaitNone      WaitStatus = "none"      // does not exist
 	WaitWaiting   WaitStatus = "waiting"   // not reported as over
 	WaitCompleted WaitStatus = "completed" // reported as over
+	WaitCancelled WaitStatus = "cancelled" // not needed any more
 )
 
 // The kinds of entities, as [TransitionError] names them.
@@ -69,25 +70,25 @@ const (
 	KindWait = "wait"
 )
 
-// Refusal is the reason why a transition table refuses an event.
-type Refusal string
+// refusal is the reason why a transition table refuses an event.
+type refusal string
 
 // The refusals. Protocol §3.3–3.8 specifies which one a client expects in which case.
 const (
-	Conflict Refusal = "conflict" // a duplicate, or the entity is already past this status
-	Ended    Refusal = "ended"    // the run has ended
-	Missing  Refusal = "missing"  // the entity does not exist
-	Repeat   Refusal = "repeat"   // nothing to do: succeeds without writing an event
+	Conflict refusal = "conflict" // a duplicate, or the entity is already past this status
+	Ended    refusal = "ended"    // the run has ended
+	missing  refusal = "missing"  // the entity does not exist
+	Repeat   refusal = "repeat"   // nothing to do: succeeds without writing an event
 )
 
-// Cell states what an event does to an entity in a status: the event changes the status to To, or is refused with No.
-type Cell[S ~string] struct {
+// cell states what an event does to an entity in a status: the event changes the status to To, or is refused with No.
+type cell[S ~string] struct {
 	To S
-	No Refusal
+	No refusal
 }
 
 // Table is the transition table of a kind of entity: a cell for each of its events and each of its statuses.
-type Table[S ~string] map[EventType]map[S]Cell[S]
+type Table[S ~string] map[EventType]map[S]cell[S]
 
 // Runs is the transition table of runs.
 var Runs = Table[RunStatus]{
@@ -96,24 +97,33 @@ var Runs = Table[RunStatus]{
 		RunCompleted: {No: Conflict}, RunFailed: {No: Conflict}, RunCancelled: {No: Conflict},
 	},
 	EventRunStarted: {
-		RunNone: {No: Missing}, RunPending: {To: RunRunning}, RunRunning: {No: Repeat},
+		RunNone: {No: missing}, RunPending: {To: RunRunning}, RunRunning: {No: Repeat},
 		RunCompleted: {No: Ended}, RunFailed: {No: Ended}, RunCancelled: {No: Ended},
 	},
 	EventRunCompleted: {
-		RunNone: {No: Missing}, RunPending: {To: RunCompleted}, RunRunning: {To: RunCompleted},
+		RunNone: {No: missing}, RunPending: {To: RunCompleted}, RunRunning: {To: RunCompleted},
 		RunCompleted: {No: Conflict}, RunFailed: {No: Conflict}, RunCancelled: {No: Conflict},
 	},
 	EventRunFailed: {
-		RunNone: {No: Missing}, RunPending: {To: RunFailed}, RunRunning: {To: RunFailed},
+		RunNone: {No: missing}, RunPending: {To: RunFailed}, RunRunning: {To: RunFailed},
 		RunCompleted: {No: Conflict}, RunFailed: {No: Conflict}, RunCancelled: {No: Conflict},
 	},
 	EventRunCancelled: {
-		RunNone: {No: Missing}, RunPending: {To: RunCancelled}, RunRunning: {To: RunCancelled},
+		RunNone: {No: missing}, RunPending: {To: RunCancelled}, RunRunning: {To: RunCancelled},
 		RunCompleted: {No: Conflict}, RunFailed: {No: Conflict}, RunCancelled: {To: RunCancelled},
 	},
-	EventAttrSet: {
-		RunNone: {No: Missing}, RunPending: {To: RunPending}, RunRunning: {To: RunRunning},
+	// A run that has not started has nothing to undo: it ends at once instead.
+	EventCancelRequested: {
+		RunNone: {No: missing}, RunPending: {No: Conflict}, RunRunning: {To: RunRunning},
 		RunCompleted: {No: Conflict}, RunFailed: {No: Conflict}, RunCancelled: {No: Conflict},
+	},
+	EventAttrSet: {
+		RunNone: {No: missing}, RunPending: {To: RunPending}, RunRunning: {To: RunRunning},
+		RunCompleted: {No: Conflict}, RunFailed: {No: Conflict}, RunCancelled: {No: Conflict},
+	},
+	EventStoreSet: {
+		RunNone: {No: missing}, RunPending: {To: RunPending}, RunRunning: {To: RunRunning},
+		RunCompleted: {No: Ended}, RunFailed: {No: Ended}, RunCancelled: {No: Ended},
 	},
 }
 
@@ -125,19 +135,19 @@ var steps = Table[StepStatus]{
 		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
 	},
 	EventStepStarted: {
-		StepNone: {No: Missing}, StepPending: {To: StepRunning}, StepRunning: {To: StepRunning},
+		StepNone: {No: missing}, StepPending: {To: StepRunning}, StepRunning: {To: StepRunning},
 		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
 	},
 	EventStepCompleted: {
-		StepNone: {No: Missing}, StepPending: {To: StepCompleted}, StepRunning: {To: StepCompleted},
+		StepNone: {No: missing}, StepPending: {To: StepCompleted}, StepRunning: {To: StepCompleted},
 		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
 	},
 	EventStepFailed: {
-		StepNone: {No: Missing}, StepPending: {To: StepFailed}, StepRunning: {To: StepFailed},
+		StepNone: {No: missing}, StepPending: {To: StepFailed}, StepRunning: {To: StepFailed},
 		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
 	},
 	EventStepRetrying: {
-		StepNone: {No: Missing}, StepPending: {To: StepPending}, StepRunning: {To: StepPending},
+		StepNone: {No: missing}, StepPending: {To: StepPending}, StepRunning: {To: StepPending},
 		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
 	},
 }
@@ -171,7 +181,7 @@ var stepsAfterEnd = Table[StepStatus]{
 var stepsAfterEndNext = func() Table[StepStatus] {
 	t := maps.Clone(stepsAfterEnd)
 	t[EventStepStarted] = maps.Clone(t[EventStepStarted])
-	t[EventStepStarted][StepRunning] = Cell[StepStatus]{No: Ended}
+	t[EventStepStarted][StepRunning] = cell[StepStatus]{No: Ended}
 	return t
 }()
 
@@ -192,8 +202,8 @@ func (r *Run) StepTable() Table[StepStatus] {
 var hooks = Table[HookStatus]{
 	EventHookCreated:  {HookNone: {To: HookActive}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookConflict: {HookNone: {To: HookDisposed}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
-	EventHookReceived: {HookNone: {No: Missing}, HookActive: {To: HookActive}, HookDisposed: {No: Missing}},
-	EventHookDisposed: {HookNone: {No: Missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: Missing}},
+	EventHookReceived: {HookNone: {No: missing}, HookActive: {To: HookActive}, HookDisposed: {No: missing}},
+	EventHookDisposed: {HookNone: {No: missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: missing}},
 }
 
 // hooksAfterEnd is the transition table of hooks after the end of their run, which disposes of all hooks but the
@@ -201,8 +211,8 @@ var hooks = Table[HookStatus]{
 var hooksAfterEnd = Table[HookStatus]{
 	EventHookCreated:  {HookNone: {No: Conflict}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookConflict: {HookNone: {No: Conflict}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
-	EventHookReceived: {HookNone: {No: Missing}, HookActive: {No: Missing}, HookDisposed: {No: Missing}},
-	EventHookDisposed: {HookNone: {No: Missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: Missing}},
+	EventHookReceived: {HookNone: {No: missing}, HookActive: {No: missing}, HookDisposed: {No: missing}},
+	EventHookDisposed: {HookNone: {No: missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: missing}},
 }
 
 // HookTable returns the transition table for the run's hooks. It depends on the run's status.
@@ -216,14 +226,34 @@ func (r *Run) HookTable() Table[HookStatus] {
 // waits is the transition table of waits while their run is live. Completing a wait that does not exist is a conflict,
 // because that is the only refusal that clients tolerate there (protocol §3.8).
 var waits = Table[WaitStatus]{
-	EventWaitCreated:   {WaitNone: {To: WaitWaiting}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}},
-	EventWaitCompleted: {WaitNone: {No: Conflict}, WaitWaiting: {To: WaitCompleted}, WaitCompleted: {No: Conflict}},
+	EventWaitCreated: {
+		WaitNone: {To: WaitWaiting}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
+	},
+	EventWaitCompleted: {
+		WaitNone: {No: Conflict}, WaitWaiting: {To: WaitCompleted}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
+	},
+	EventWaitCancelled: {
+		WaitNone: {No: missing}, WaitWaiting: {To: WaitCancelled}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
+	},
 }
 
 // waitsAfterEnd is the transition table of waits after the end of their run, which deletes them.
 var waitsAfterEnd = Table[WaitStatus]{
-	EventWaitCreated:   {WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}},
-	EventWaitCompleted: {WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}},
+	EventWaitCreated: {
+		WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
+	},
+	EventWaitCompleted: {
+		WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
+	},
+	EventWaitCancelled: {
+		WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict},
+		WaitCancelled: {No: Conflict},
+	},
 }
 
 // WaitTable returns the transition table for the run's waits. It depends on the run's status.

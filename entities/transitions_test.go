@@ -18,16 +18,17 @@ var (
 	runStatuses  = []RunStatus{RunNone, RunPending, RunRunning, RunCompleted, RunFailed, RunCancelled}
 	stepStatuses = []StepStatus{StepNone, StepPending, StepRunning, StepCompleted, StepFailed}
 	hookStatuses = []HookStatus{HookNone, HookActive, HookDisposed}
-	waitStatuses = []WaitStatus{WaitNone, WaitWaiting, WaitCompleted}
+	waitStatuses = []WaitStatus{WaitNone, WaitWaiting, WaitCompleted, WaitCancelled}
 
 	runEvents = []EventType{
-		EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventAttrSet,
+		EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventCancelRequested,
+		EventAttrSet, EventStoreSet,
 	}
 	stepEvents = []EventType{
 		EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,
 	}
 	hookEvents = []EventType{EventHookCreated, EventHookReceived, EventHookDisposed, EventHookConflict}
-	waitEvents = []EventType{EventWaitCreated, EventWaitCompleted}
+	waitEvents = []EventType{EventWaitCreated, EventWaitCompleted, EventWaitCancelled}
 )
 
 // chart is a transition table whose statuses are strings, whatever its kind.
@@ -35,19 +36,19 @@ type chart struct {
 	kind     string
 	statuses []string
 	events   []EventType
-	table    map[EventType]map[string]Cell[string]
+	table    map[EventType]map[string]cell[string]
 	next     func(status string, event EventType) (string, error)
 }
 
 func chartOf[S ~string](kind string, t Table[S], statuses []S, events []EventType) chart {
-	c := chart{kind: kind, events: events, table: map[EventType]map[string]Cell[string]{}}
+	c := chart{kind: kind, events: events, table: map[EventType]map[string]cell[string]{}}
 	for _, s := range statuses {
 		c.statuses = append(c.statuses, string(s))
 	}
 	for event, row := range t {
-		c.table[event] = map[string]Cell[string]{}
-		for status, cell := range row {
-			c.table[event][string(status)] = Cell[string]{To: string(cell.To), No: cell.No}
+		c.table[event] = map[string]cell[string]{}
+		for status, to := range row {
+			c.table[event][string(status)] = cell[string]{To: string(to.To), No: to.No}
 		}
 	}
 	c.next = func(status string, event EventType) (string, error) {

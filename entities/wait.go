@@ -13,6 +13,6 @@ type Wait struct {
 	ResumeAt  *time.Time
 	CreatedAt time.Time
 	UpdatedAt time.Time
-	// CompletedAt is set if and only if the wait is completed.
+	// CompletedAt is set if and only if the wait is completed or cancelled.
 	CompletedAt *time.Time
 }

@@ -185,7 +185,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	}
 	c.announceStreams(l.hub)
 	if len(d.events) > 0 {
-		l.Announce(c.project, c.runID, d.endsRun())
+		l.Announce(c.project, c.runID, d.closesCalls())
 	}
 	return d, nil
 }
@@ -203,9 +203,10 @@ func (l *Log) whenDurable(ctx context.Context, outcome error) error {
 	return outcome
 }
 
-// maxOptimistic is the most requests that one conditional statement writes. The text of the statement depends on the
-// requests, so that a longer one would rarely find a prepared plan.
-const maxOptimistic = 4
+// maxOptimistic is the most requests that one conditional statement writes; those that create a step and those about
+// its first attempt count once. The text of the statement depends on the requests, so that a longer one would rarely
+// find a prepared plan.
+const maxOptimistic = 16
 
 // appendOptimistic decides from the cache and writes the decision with one statement, which applies only if the run's
 // log is as long as it is in the cache. It reports false, having written nothing, if the cache is stale or lacks a
@@ -215,11 +216,10 @@ const maxOptimistic = 4
 // several requests, or that creates children, always takes the lock.
 func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, error) {
 	f, ok := l.cache.facts(c.project, c.requests, c.now)
-	if !ok {
+	if !ok || c.exceeds(f.Snapshot) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
-	d := decideAll(f, c.requests, c.now)
-	d.source = c.source
+	d := c.decide(f)
 	switch {
 	case len(d.events) == 0 && len(c.requests) == 1 && !c.hasOptions() && l.cache.knowsEntity(c.requests[0]):
 		return l.confirmUnchanged(ctx, c, d)
@@ -234,14 +234,23 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 		return decision{}, false, nil
 	}
 	d.addTo(&s, f, xidOfNow)
-	written, err := l.group.ExecuteConditional(ctx, d.after.Run.ID, &s)
+	written, err := l.executeOptimistic(ctx, d.after.Run.ID, &s, ended)
+	return d, written, err
+}
+
+// executeOptimistic executes the statement of a decision, and reports whether it has written. It calls ended unless
+// nothing was written.
+func (l *Log) executeOptimistic(
+	ctx context.Context, id entities.RunID, s *pg.Conditional, ended func(error),
+) (bool, error) {
+	written, err := l.group.ExecuteConditional(ctx, id, s)
 	if pg.Retryable(err) {
-		written, err = false, nil
+		return false, nil
 	}
 	if written || err != nil {
 		ended(err)
 	}
-	return d, written, err
+	return written, err
 }
 
 // confirmUnchanged checks that the run's log is as long as it is in the cache, which a decision to write nothing relies
@@ -264,15 +273,14 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 	var check func() error
 	err := pg.Pipelined{
 		First: func(b *pgx.Batch) {
-			f = lockAndRead(b, c.project, c.runID, c.requests)
+			f = lockAndRead(b, c)
 			check = c.guard(b)
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
 			if err := check(); err != nil {
 				return nil, err
 			}
-			d = decideAll(*f, c.requests, c.now)
-			d.source = c.source
+			d = c.decide(*f)
 			if err := c.accept(d); err != nil {
 				return nil, err
 			}

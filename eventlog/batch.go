@@ -46,6 +46,17 @@ func validateBatch(requests []Request) error {
 	return nil
 }
 
+// continuesStepOf reports whether r is about an attempt at the step that before creates. What it depends on follows
+// from the creation.
+func (r Request) continuesStepOf(before Request) bool {
+	switch r.Type {
+	case entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventStepRetrying:
+		return before.Type == entities.EventStepCreated && before.CorrelationID == r.CorrelationID
+	default:
+		return false
+	}
+}
+
 // startsStepOf reports whether r starts the step that before creates.
 func (r Request) startsStepOf(before Request) bool {
 	return before.Type == entities.EventStepCreated && r.Type == entities.EventStepStarted &&

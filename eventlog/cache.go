@@ -9,6 +9,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 )
 
 const (
@@ -92,10 +93,11 @@ func (c *runCache) acquire(ctx context.Context, id entities.RunID) (release func
 // facts returns all facts that a decision on requests about one run needs. It reports false if one is not cached.
 func (c *runCache) facts(project entities.Project, requests []Request, now time.Time) (facts, bool) {
 	f := facts{Snapshot: NewSnapshot(project)}
-	if n := len(requests); n == 0 || n > maxOptimistic {
+	if n := countSteps(requests); n == 0 || n > maxOptimistic {
 		return facts{}, false
 	}
-	if len(requests) == 1 && requests[0].Type == entities.EventRunCreated {
+	if startsAlone(requests) {
+		f.received = map[string]*receipt{}
 		return f, true // most likely the run does not exist yet; the statement checks that
 	}
 	run, ok := c.runs.Get(requests[0].RunID)
@@ -105,12 +107,46 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 	f.Run = run.Run
 	var last Request
 	for _, r := range requests {
-		if !r.startsStepOf(last) && !run.addFacts(r, &f) {
+		if !r.continuesStepOf(last) && !run.addFacts(r, &f) {
 			return facts{}, false
 		}
-		last = r
+		if r.Type != entities.EventStoreSet { // what a step writes comes between its creation and its result
+			last = r
+		}
 	}
 	return f, true
+}
+
+// countSteps counts the requests. One about the first attempt at a step, which follows the creation of the step, does
+// not count.
+func countSteps(requests []Request) int {
+	n := len(requests)
+	for i := 1; i < len(requests); i++ {
+		if requests[i].continuesStepOf(requests[i-1]) {
+			n--
+		}
+	}
+	return n
+}
+
+// run returns a run of the project as of the last append of this process, if it is cached.
+func (c *runCache) run(project entities.Project, id entities.RunID, now time.Time) (entities.Run, bool) {
+	run, ok := c.runs.Get(id)
+	if !ok || run.shared || run.Project != project || now.Sub(run.at) > cacheTTL {
+		return entities.Run{}, false
+	}
+	return *run.Run, true
+}
+
+// startsAlone reports whether the requests create a run and need no facts but that it does not exist: it starts with
+// inboxes and their first messages at most.
+func startsAlone(requests []Request) bool {
+	for _, r := range requests[1:] {
+		if r.Type != entities.EventHookReceived && !r.FreshToken {
+			return false
+		}
+	}
+	return requests[0].Type == entities.EventRunCreated
 }
 
 // addFacts adds the facts that the decision on a request needs besides the run's row. It reports whether all are
@@ -121,17 +157,34 @@ func (c *cachedRun) addFacts(r Request, f *facts) bool {
 		f.earlier = c.first(entities.EventRunStarted)
 		return c.Run.StartedAt == nil || f.earlier != nil
 	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
-		return true
+		return !r.AsAsked
 	case entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed,
 		entities.EventStepRetrying:
+		if r.Data.Cancelled {
+			return false // the log knows whether the step is a child run
+		}
 		known := copyValue(c.Steps, f.Steps, entities.StepID(r.CorrelationID))
 		return known || r.Type == entities.EventStepCreated || r.createsStep()
-	case entities.EventWaitCreated, entities.EventWaitCompleted:
+	case entities.EventWaitCreated, entities.EventWaitCompleted, entities.EventWaitCancelled:
 		known := copyValue(c.Waits, f.Waits, entities.WaitID(r.CorrelationID))
 		return known || r.Type == entities.EventWaitCreated
+	case entities.EventStoreSet:
+		f.Store = c.Store
+		return (c.Run.StoreSeq == 0 || c.Store != nil) && (!r.isStoreCommand() || c.addStored(r.CorrelationID, f))
 	default: // needs more than the rows of the run, its steps and waits
 		return false
 	}
+}
+
+// addStored adds the fact whether a command has written to the store with the ID. It reports whether that is cached.
+func (c *cachedRun) addStored(id string, f *facts) bool {
+	if f.stored == nil {
+		f.stored = map[string]bool{}
+	}
+	f.stored[id] = slices.ContainsFunc(c.log, func(e entities.Event) bool {
+		return e.Type == entities.EventStoreSet && e.CorrelationID == id && e.Data.StepName == ""
+	})
+	return c.log != nil
 }
 
 // knowsEntity reports whether the entity that a request is about is cached, or is known not to exist. Without that, the
@@ -197,6 +250,9 @@ func (c *runCache) store(d decision, now time.Time) {
 	run.Run, run.at = d.after.Run, now
 	if d.endsRun() {
 		clear(run.Waits)
+	}
+	if d.after.Store != nil {
+		run.Store = kv.WithoutJSON(d.after.Store)
 	}
 	addUpToLimit(run.Steps, d.after.Steps)
 	addUpToLimit(run.Waits, d.after.Waits)

@@ -280,6 +280,61 @@ func TestCachedFactsByRequest(t *testing.T) {
 	}
 }
 
+// TestCachedFactsOfStores: a write needs to know the sizes of the store, which are cached once they were read, and a
+// command also needs the whole log, which has the IDs that were used.
+func TestCachedFactsOfStores(t *testing.T) {
+	t.Parallel()
+	command, step := storeSet("t", `{"l":2}`), writtenBy("step_1", `{"l":2}`)
+	for name, tt := range map[string]struct {
+		before  []Request
+		ask     Request
+		noLog   bool
+		noSizes bool
+		want    bool
+	}{
+		"a first command":             {nil, command, false, true, true},
+		"a command":                   {[]Request{storeSet("s", `{"k":1}`)}, command, false, false, true},
+		"a command, sizes unknown":    {[]Request{storeSet("s", `{"k":1}`)}, command, false, true, false},
+		"a command, log unknown":      {[]Request{storeSet("s", `{"k":1}`)}, command, true, false, false},
+		"a step":                      {[]Request{storeSet("s", `{"k":1}`)}, step, false, false, true},
+		"a step, log unknown":         {[]Request{storeSet("s", `{"k":1}`)}, step, true, false, true},
+		"a step, first, log unknown":  {nil, step, true, true, true},
+		"a step, nothing but the run": {[]Request{storeSet("s", `{"k":1}`)}, step, true, true, false},
+	} {
+		c := newRunCache()
+		run := newMemoryRun(t, append([]Request{startedDriven(), started}, tt.before...)...)
+		d := decision{before: NewSnapshot(home), after: run.snapshot.clone(), events: run.log}
+		if tt.noLog {
+			d.before, d.events = run.snapshot, nil
+		}
+		if tt.noSizes {
+			d.after.Store = nil
+		}
+		c.store(d, day)
+		f, got := c.facts(home, []Request{tt.ask}, day)
+		if got != tt.want {
+			t.Errorf("%s: cached: %v, want %v", name, got, tt.want)
+		}
+		if got && len(tt.before) > 0 && (f.Store["k"].Size != 1 || f.Store["k"].JSON != nil) {
+			t.Errorf("%s: the cache has the store %v", name, f.Store)
+		}
+	}
+}
+
+// TestStartWithInboxesNeedsNoFacts, unlike one with a hook whose token another run may have.
+func TestStartWithInboxesNeedsNoFacts(t *testing.T) {
+	t.Parallel()
+	taken := opened
+	taken.FreshToken = false
+	c := newRunCache()
+	if _, ok := c.facts(home, []Request{startedDriven(), opened, sent("m1"), sent("m1")}, day); !ok {
+		t.Error("a start with an inbox and messages takes the lock")
+	}
+	if _, ok := c.facts(home, []Request{startedDriven(), taken}, day); ok {
+		t.Error("a start with a hook of any token takes no lock")
+	}
+}
+
 func TestCachedRunExpires(t *testing.T) {
 	t.Parallel()
 	s := newMemoryRun(t, created, started).snapshot

@@ -3,15 +3,30 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// Cancel ends a run with a run_cancelled, which has the fields of the request except for its type and version. It
-// returns the run, and reports whether this call ended it; a run that has already ended is not an error. It fails with
-// [entities.ErrRunNotFound], and with [entities.ErrInvalid] as [Log.Append] does.
+// ErrGraceUnsupported means that a run cannot be asked to cancel, since its functions do not know such requests.
+var ErrGraceUnsupported = errors.New("the Workflow SDK drives the run, and its functions cannot be asked to cancel: " +
+	"cancel it without a grace")
+
+// Cancel ends a run with a run_cancelled or, if the request has a grace, asks it to end by itself with a
+// cancel_requested, after which it is ended when the grace is over. The event has the fields of the request except for
+// its type and version. A run that has not started has nothing to undo: it ends at once. So does a run that was asked
+// before and has no more time left than the grace: then nothing changes.
+//
+// Cancel returns the run, and reports whether this call changed it; a run that has already ended is not an error. It
+// fails with [entities.ErrRunNotFound], with [ErrGraceUnsupported], and as [Log.Append] does with
+// [entities.ErrInvalid].
 func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
 	run, err := store.RunByID(ctx, pg.NewPool(l.pool), project, r.RunID)
 	if err != nil {
@@ -21,7 +36,13 @@ func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (
 		return run, false, l.whenDurable(ctx, nil)
 	}
 	r.Type, r.SpecVersion = entities.EventRunCancelled, run.SpecVersion
+	if r.Grace > 0 {
+		r.Type = entities.EventCancelRequested
+	}
 	appended, err := l.Append(ctx, project, r)
+	if err == nil && (appended.Repeated || appended.Run.ForcedAt != nil && !appended.Run.Status.Ended()) {
+		return appended.Run, !appended.Repeated, nil
+	}
 	if err == nil && appended.Run.EndSeq == appended.Event.Seq {
 		return appended.Run, true, nil
 	}
@@ -30,4 +51,98 @@ func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (
 	}
 	run, err = store.RunByID(ctx, pg.NewPool(l.pool), project, r.RunID) // the run has ended meanwhile
 	return run, false, err
+}
+
+// resolveCancel returns the request that a request to cancel, or to end a run as it was asked to, amounts to in the
+// run's current state. It returns other requests unchanged.
+func (f facts) resolveCancel(r Request, at time.Time) (Request, error) {
+	switch {
+	case f.Run == nil:
+		return r, nil
+	case r.Type == entities.EventCancelRequested && !f.Run.Status.Ended():
+		return f.askToCancel(r, at)
+	case r.AsAsked:
+		return f.endAsAsked(r)
+	default:
+		return r, nil
+	}
+}
+
+// askToCancel sets when a run that is asked to cancel is ended. Of several requests, the one with the earliest end
+// counts.
+func (f facts) askToCancel(r Request, at time.Time) (Request, error) {
+	if f.Run.Driver != entities.DriverServer {
+		return r, fmt.Errorf("run %s: %w", r.RunID, ErrGraceUnsupported)
+	}
+	if f.Run.Status == entities.RunPending {
+		return r.asEnd(r.Data), nil
+	}
+	forcedAt := at.Add(r.Grace).Truncate(time.Millisecond)
+	if f.Run.ForcedAt != nil && !forcedAt.Before(*f.Run.ForcedAt) {
+		return r, errRepeated
+	}
+	r.Data.ForcedAt, r.Payload = &forcedAt, nil
+	return r, nil
+}
+
+// endAsAsked makes the request end the run for the reason for which it was asked to cancel.
+func (f facts) endAsAsked(r Request) (Request, error) {
+	if f.Run.Status.Ended() {
+		return r, &entities.TransitionError{
+			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: entities.EventRunCancelled,
+			Refusal: entities.Conflict,
+		}
+	}
+	if f.earlier == nil {
+		return r, entities.Invalid("nobody has asked run %s to cancel: end it with complete or fail", r.RunID)
+	}
+	return r.asEnd(f.earlier.Data), nil
+}
+
+// asEnd returns the request as one that ends the run as somebody asked for: as cancelled or, if its timeout asked, as
+// failed.
+func (r Request) asEnd(asked entities.EventData) Request {
+	if asked.ErrorCode != "" {
+		r.Type, r.Data = entities.EventRunFailed, entities.EventData{ErrorCode: asked.ErrorCode, ForcedAt: r.Data.ForcedAt}
+		return r
+	}
+	r.Type, r.Payload = entities.EventRunCancelled, nil
+	r.Data = entities.EventData{Reason: asked.Reason, ForcedAt: r.Data.ForcedAt}
+	return r
+}
+
+// loadCancel queues a read of the event by which the run was last asked to cancel. It is near the end of the log, since
+// the run ends soon after it.
+func loadCancel(b *pgx.Batch, runID entities.RunID, into **entities.Event) {
+	read.LoadEvent(b, into, `run_id = $1 AND type = 'cancel_requested' ORDER BY seq DESC LIMIT 1`, runID)
+}
+
+// loadChild queues a read of the child run that a step stands for.
+func loadChild(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]entities.RunID) {
+	b.Queue(`
+		SELECT data -> 'step' ->> 'childId' FROM events
+		WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1 AND type = 'step_created'
+			AND data -> 'step' ? 'childId'`,
+		runID, correlationID).Query(func(rows pgx.Rows) error {
+		children, err := pgx.CollectRows(rows, pgx.RowTo[entities.RunID])
+		for _, child := range children {
+			into[correlationID] = child
+		}
+		return err
+	})
+}
+
+// openChild returns the child run that a request to cancel a step is about, if the child has not ended. The step is
+// left open: it ends with the child.
+func (f facts) openChild(r Request) (entities.RunID, bool) {
+	child, ok := f.children[r.CorrelationID]
+	return child, ok && r.Data.Cancelled && f.Steps[entities.StepID(r.CorrelationID)].CompletedAt == nil
+}
+
+// cancelChild returns the message that asks a child to cancel. The parent must not lock the child while it holds its
+// own lock. Each grace is a piece of work of its own, so that a shorter one is not lost.
+func cancelChild(parent *entities.Run, child entities.RunID, r Request) message.Message {
+	m := work(parent, message.WorkCancel, r.Grace.String())
+	m.RunID, m.Body = child, []byte(r.Data.Reason)
+	return m
 }

@@ -52,6 +52,19 @@ func crashTests() map[string]crashTest {
 		"run_cancelled":          {clientPair: clientPair{before: full, one: is(cancelled)}, grows: types{"run_cancelled"}},
 		"attr_set":               {clientPair: clientPair{before: is(started), one: is(on(theRun, "attr_set", ""))}, grows: types{"attr_set"}},
 		"attr_set with an ID":    {clientPair: clientPair{before: is(started), one: is(on(theRun, "attr_set", "attr_1"))}, again: conflict},
+		"store_set":              {clientPair: clientPair{driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`))}, again: conflict},
+		"store_set that removes": {clientPair: clientPair{driver: driven, before: is(started, storeSet("s", `{"k":1}`)), one: is(storeSet("t", `{"k":null}`))}, again: conflict},
+		"step_completed with a store_set": {
+			clientPair: clientPair{driver: driven, atomic: true, before: withStep, one: is(writtenBy("step_1", `{"k":1}`), step("step_completed"))},
+			again:      conflict,
+		},
+		"start with an inbox": {
+			clientPair: clientPair{driver: driven, atomic: true, one: is(startedDriven(), opened, sent("m1"), sent("m2"))},
+			again:      conflict,
+		},
+		"messages to an inbox": {
+			clientPair: clientPair{driver: driven, atomic: true, before: is(opened), one: is(sent("m1"), sent("m2"))},
+		},
 		"step_created":           {clientPair: clientPair{before: is(started), one: is(step("step_created"))}, again: conflict},
 		"step_started":           {clientPair: clientPair{before: withStep, one: is(step("step_started"))}, grows: types{"step_started"}},
 		"lazy start":             {clientPair: clientPair{before: is(started), one: is(lazy)}, again: conflict},
@@ -64,6 +77,10 @@ func crashTests() map[string]crashTest {
 		"hook_disposed":          {clientPair: clientPair{before: withHook, one: is(hook("hook_disposed"))}, again: missing},
 		"wait_created":           {clientPair: clientPair{before: is(started), one: is(sleep("wait_created"))}, again: conflict},
 		"wait_completed":         {clientPair: clientPair{before: full, one: is(sleep("wait_completed"))}, again: conflict},
+		"wait_cancelled":         {clientPair: clientPair{before: full, one: is(sleep("wait_cancelled"))}, again: conflict},
+		"cancel_requested":       {clientPair: clientPair{driven: true, before: full, one: is(asked)}},
+		"end as asked":           {clientPair: clientPair{driven: true, before: is(started, asked), one: is(asAsked)}, again: conflict},
+		"cancelled step":         {clientPair: clientPair{driven: true, before: withStep, one: is(dropped)}, again: conflict},
 		"batch":                  {clientPair: clientPair{before: withStep, one: batch}, again: conflict},
 		"batch that ends":        {clientPair: clientPair{before: withStep, one: is(step("step_completed"), completed)}, again: conflict},
 		"claim of a taken token": {clientPair: clientPair{before: is(started), holder: is(started, retained), one: is(retained)}, again: conflict},
@@ -72,6 +89,27 @@ func crashTests() map[string]crashTest {
 			again:      conflict,
 		},
 	}
+}
+
+// opened opens an inbox.
+var opened = func() Request {
+	r := on(theRun, entities.EventHookCreated, "inbox:notes")
+	r.FreshToken = true
+	return r
+}()
+
+// startedDriven creates a run that the server continues.
+func startedDriven() Request {
+	r := created
+	r.Data.Driver = driven
+	return r
+}
+
+// sent sends a message to the inbox.
+func sent(id string) Request {
+	r := on(theRun, entities.EventHookReceived, "inbox:notes")
+	r.Data.MessageID, r.Data.ResumeID, r.Data.ResumeDigest = id, "inbox:notes "+id, "digest"
+	return r
 }
 
 // TestCrashAtAnyStatementOfAppend interrupts every write at each of its statements: by terminating the server's session

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
@@ -19,13 +20,20 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if f.Run == nil && r.createsRun() {
 		return createAndStartRun(r, at)
 	}
+	r, err := f.resolveCancel(r, at)
+	if err != nil {
+		return nil, err
+	}
 	if r.Once && f.isRecorded(r) {
 		return nil, f.checkRepeat(r)
+	}
+	if r.Inline && r.Type == entities.EventStepRetrying && f.awaitsRetry(r, at) {
+		return nil, errRepeated
 	}
 	if r.createsStep() {
 		return f.createAndStartStep(r, at)
 	}
-	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlier != nil {
+	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlierOf(r) != nil {
 		return nil, f.checkResumption(r)
 	}
 	if err := f.checkTransition(r, at); err != nil {
@@ -38,6 +46,16 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 // depends on more than statuses.
 func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error) {
 	e := f.newEvent(r, at)
+	if r.First != nil {
+		return withFirstAttempt(e, *r.First), nil
+	}
+	if r.Inline && f.lacksStart(r) {
+		started := f.newEvent(r, at)
+		started.Type, started.Payload = entities.EventStepStarted, nil
+		started.Data = entities.EventData{StepName: r.Data.StepName}
+		e.Seq++
+		return []entities.Event{started, e}, nil
+	}
 	switch r.Type {
 	case entities.EventRunStarted:
 		return []entities.Event{startedEvent(r, e.Seq, at)}, nil
@@ -56,9 +74,39 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 		if err := f.checkAttributes(r); err != nil {
 			return nil, err
 		}
+	case entities.EventStoreSet:
+		if err := f.checkStore(r); err != nil {
+			return nil, err
+		}
 	default: // the tables are enough
 	}
 	return []entities.Event{e}, nil
+}
+
+// withFirstAttempt returns a step_created and the events of the attempt that the function has made.
+func withFirstAttempt(created entities.Event, first FirstAttempt) []entities.Event {
+	started, ended := created, created
+	started.Type, started.Seq, started.Payload = entities.EventStepStarted, created.Seq+1, nil
+	started.Data = entities.EventData{StepName: created.Data.StepName}
+	ended.Type, ended.Seq, ended.Payload, ended.Data = entities.EventStepRetrying, created.Seq+2, first.Payload, first.Data
+	ended.Data.StepName = created.Data.StepName
+	if first.Data.RetryAfter == nil {
+		ended.Type = entities.EventStepFailed
+	}
+	return []entities.Event{created, started, ended}
+}
+
+// awaitsRetry reports whether the step of the request has to wait for its next attempt.
+func (f facts) awaitsRetry(r Request, at time.Time) bool {
+	step := f.Steps[entities.StepID(r.CorrelationID)]
+	return step.Status == entities.StepPending && step.RetryAfter != nil && step.RetryAfter.After(at)
+}
+
+// lacksStart reports whether the log lacks the start of the attempt whose result the request has. Steps that succeed at
+// once have none.
+func (f facts) lacksStart(r Request) bool {
+	step := f.Steps[entities.StepID(r.CorrelationID)]
+	return step.Status == entities.StepPending && (r.Type == entities.EventStepRetrying || step.Attempt > 0)
 }
 
 // createAndStartRun returns the events of a run_started that also creates its run, because the run_created got lost.
@@ -76,7 +124,7 @@ func (f facts) orConflict(e entities.Event) entities.Event {
 		return e
 	}
 	e.Type, e.Extra, e.Payload = entities.EventHookConflict, nil, nil
-	e.Data = entities.EventData{Token: e.Data.Token, ConflictingRunID: holder.RunID}
+	e.Data = entities.EventData{Token: e.Data.Token, ConflictingRunID: holder.RunID, At: e.Data.At}
 	return e
 }
 
@@ -119,17 +167,22 @@ func (f facts) isRecorded(r Request) bool {
 	case entities.EventStepCreated:
 		_, ok := f.Steps[entities.StepID(r.CorrelationID)]
 		return ok
-	case entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed:
+	case entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventStepRetrying:
 		return f.Steps[entities.StepID(r.CorrelationID)].CompletedAt != nil
 	case entities.EventWaitCreated:
 		_, ok := f.Waits[entities.WaitID(r.CorrelationID)]
 		return ok
-	case entities.EventWaitCompleted:
+	case entities.EventWaitCompleted, entities.EventWaitCancelled:
 		return f.Waits[entities.WaitID(r.CorrelationID)].CompletedAt != nil
 	case entities.EventHookCreated:
 		return f.claimed[r.CorrelationID]
 	case entities.EventAttrSet:
 		return f.claimed[r.CorrelationID] || f.hasAttributes(r)
+	case entities.EventStoreSet:
+		if r.isStoreCommand() {
+			return f.stored[r.CorrelationID]
+		}
+		return f.Steps[entities.StepID(r.CorrelationID)].CompletedAt != nil // it has the result of another execution
 	case entities.EventHookDisposed:
 		_, ok := f.Hooks[entities.HookID(r.CorrelationID)]
 		return !ok && f.claimed[r.CorrelationID]
@@ -150,6 +203,21 @@ func (f facts) checkAttributes(r Request) error {
 	return err
 }
 
+// checkStore checks a store_set against the limits of the run's store, and that its ID was not used before.
+func (f facts) checkStore(r Request) error {
+	if f.Run.Driver != entities.DriverServer {
+		return entities.Invalid("run %s has no store: its client continues it", r.RunID)
+	}
+	if f.stored[r.CorrelationID] {
+		return &entities.TransitionError{
+			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: r.Type,
+			Refusal: entities.Conflict,
+		}
+	}
+	_, err := kv.Apply(f.Store, r.Payload, f.Run.LastSeq+1)
+	return err
+}
+
 // createAndStartStep returns the events of a step_started that also creates its step. It is a claim to be the only one
 // to execute the step, so the step must not exist in any status (protocol §3.7).
 func (f facts) createAndStartStep(r Request, at time.Time) ([]entities.Event, error) {
@@ -167,7 +235,8 @@ func (f facts) createAndStartStep(r Request, at time.Time) ([]entities.Event, er
 // checkResumption returns errRepeated for a resumption that the log already has, or a conflict if that had another hook
 // or payload.
 func (f facts) checkResumption(r Request) error {
-	if f.earlier.CorrelationID == r.CorrelationID && f.earlier.Data.ResumeDigest == r.Data.ResumeDigest {
+	earlier := f.earlierOf(r)
+	if earlier.CorrelationID == r.CorrelationID && earlier.Data.ResumeDigest == r.Data.ResumeDigest {
 		return errRepeated
 	}
 	return &entities.TransitionError{

@@ -180,9 +180,13 @@ func TestDecideResumptionsBySection3_8(t *testing.T) {
 // TestDecideIgnoresEarlierEventsOfMissingRun: facts from the log must not answer a request of another project.
 func TestDecideIgnoresEarlierEventsOfMissingRun(t *testing.T) {
 	t.Parallel()
-	f := facts{Snapshot: NewSnapshot(stranger), claimed: map[string]bool{"hook_1": true, "attr_1": true}, earlier: &entities.Event{
+	earlier := &entities.Event{
 		CorrelationID: "hook_1", Data: entities.EventData{ResumeID: "res_1", ResumeDigest: "d1"},
-	}}
+	}
+	f := facts{
+		Snapshot: NewSnapshot(stranger), claimed: map[string]bool{"hook_1": true, "attr_1": true},
+		earlier: earlier, received: map[string]*receipt{"res_1": {earlier}},
+	}
 	for _, ask := range []Request{
 		started, resumption(theRun, "hook_1", "res_1", "d1"), resumption(theRun, "hook_1", "res_1", "d2"),
 		hookCreated(theRun, "hook_1", "T"), on(theRun, "attr_set", "attr_1"), lazyStart(theRun, "step_1"),

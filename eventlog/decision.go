@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -38,7 +39,16 @@ type decision struct {
 
 // decideAll decides on requests in their order, each as if the previous ones had been written. It is pure.
 func decideAll(f facts, requests []Request, now time.Time) decision {
-	d := decision{before: f.Snapshot, after: f.clone()}
+	d := newDecision(f)
+	d.addAll(f, requests, now)
+	return d
+}
+
+// newDecision returns a decision that changes nothing yet.
+func newDecision(f facts) decision { return decision{before: f.Snapshot, after: f.clone()} }
+
+// addAll is [decideAll], on top of what has been decided before.
+func (d *decision) addAll(f facts, requests []Request, now time.Time) {
 	f.Snapshot = d.after
 	var before Request
 	var last Outcome
@@ -49,14 +59,17 @@ func decideAll(f facts, requests []Request, now time.Time) decision {
 		d.outcomes = append(d.outcomes, last)
 		before = r
 	}
-	return d
 }
 
 // add decides on one request and applies the events that follow from it.
 func (d *decision) add(f facts, r Request, now time.Time) Outcome {
+	if child, ok := f.openChild(r); ok {
+		d.messages = append(d.messages, cancelChild(d.after.Run, child, r))
+		return Outcome{Result: resultOf(d.after, now, nil, r, Result{Repeated: true})}
+	}
 	events, err := decide(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
-		return Outcome{Result: resultOf(d.after, now, f.earlier, r, Result{Repeated: true})}
+		return Outcome{Result: resultOf(d.after, now, f.earlierOf(r), r, Result{Repeated: true})}
 	}
 	if err != nil {
 		return Outcome{Err: err}
@@ -64,7 +77,9 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	for _, e := range events {
 		d.after.Apply(e)
 		f.releaseToken(e)
-		d.messages = append(d.messages, nextWork(d.after.Run, e)...)
+		f.noteChild(e)
+		f.claimIDs(r, e)
+		d.enqueue(d.after.awaited(e, r.nextWork(d.after.Run, e)))
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
 	if r.Child != nil {
@@ -73,6 +88,15 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	}
 	last := events[len(events)-1]
 	return Outcome{Result: resultOf(d.after, now, &last, r, Result{StepCreated: r.createsStep()})}
+}
+
+// enqueue adds the work that follows from an event. One invocation of the run sees all events of the decision: a second
+// one would follow the first if that starts in the same transaction.
+func (d *decision) enqueue(work []message.Message) {
+	if id := d.after.Run.ID; wantsInvocation(id, d.messages) {
+		work = withoutInvocation(id, work)
+	}
+	d.messages = append(d.messages, work...)
 }
 
 // releaseToken frees the token of a hook that the event disposes of.
@@ -84,6 +108,25 @@ func (f facts) releaseToken(e entities.Event) {
 		if holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID {
 			delete(f.holders, token)
 		}
+	}
+}
+
+// noteChild notes the child run that a new step stands for, in case a later request cancels the step.
+func (f facts) noteChild(e entities.Event) {
+	if e.Type == entities.EventStepCreated && e.Data.Step != nil && e.Data.Step.ChildID != "" && f.children != nil {
+		f.children[e.CorrelationID] = e.Data.Step.ChildID
+	}
+}
+
+// claimIDs notes the IDs that count once in the log: those of commands that write to the store, and resume IDs. Later
+// requests of the same call with the same ID write nothing.
+func (f facts) claimIDs(r Request, e entities.Event) {
+	if r.isStoreCommand() && f.stored != nil {
+		f.stored[r.CorrelationID] = true
+	}
+	if e.Data.ResumeID != "" && f.received != nil {
+		e.Payload = nil
+		f.received[e.Data.ResumeID] = &receipt{&e}
 	}
 }
 
@@ -126,18 +169,35 @@ func (d decision) endsRun() bool {
 	return d.after.Run.Status.Ended() && (d.before.Run == nil || !d.before.Run.Status.Ended())
 }
 
+// closesCalls reports whether calls under way for the run must be closed: the run ends, or a step is cancelled.
+func (d decision) closesCalls() bool {
+	return d.endsRun() || slices.ContainsFunc(d.events, func(e entities.Event) bool { return e.Data.Cancelled })
+}
+
 // serverDriven reports whether the server continues the run after the decision.
 func (d decision) serverDriven() bool {
 	return d.after.Run != nil && d.after.Run.Driver == entities.DriverServer && !d.after.Run.Status.Ended()
 }
 
+// changes reports whether the decision changes the run's row: by events, or by what the run awaits.
+func (d decision) changes() bool {
+	return len(d.events) > 0 || d.before.Run != nil && d.before.Run.Await != d.after.Run.Await
+}
+
 // outlook returns what the decision's facts tell about how the run goes on.
 func (d decision) outlook() Outlook {
-	open := len(d.after.Hooks) > 0
-	for _, s := range d.after.Steps {
-		open = open || s.CompletedAt == nil
+	o := Outlook{
+		Events: d.after.Run.LastSeq, Ended: d.after.Run.Status.Ended(), Open: len(d.after.Hooks) > 0,
+		Await: d.after.Run.Await,
 	}
-	return Outlook{Ended: d.after.Run.Status.Ended(), Open: open}
+	if o.Await != nil {
+		o.Open = o.Open || o.Await.HasSteps()
+		return o
+	}
+	for _, s := range d.after.Steps {
+		o.Open = o.Open || s.CompletedAt == nil
+	}
+	return o
 }
 
 // appended returns what the observer gets once the decision is committed.

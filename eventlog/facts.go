@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
@@ -16,20 +17,44 @@ type facts struct {
 	*Snapshot
 	// claimed has the correlation IDs that a hook_created, hook_conflict or attr_set in the log has used up.
 	claimed map[string]bool
+	// stored has the IDs with which commands in the log have written to the run's store.
+	stored map[string]bool
 	// holders maps the tokens that the requests ask for to the hooks that have them, including expired hooks.
 	holders map[string]*entities.Hook
-	// earlier is the event that the request may repeat: the run's run_started, or the hook_received with the same
-	// resume ID. It is nil if the log has none.
+	// earlier is the event that the request may repeat: the run's run_started, or the last cancel_requested if the request
+	// ends the run as it was asked to. It is nil if the log has none.
 	earlier *entities.Event
+	// received has the hook_received in the log with the resume IDs of the requests.
+	received map[string]*receipt
 	// schemes maps the hooks that receive payloads to the signature schemes that they require; empty for none.
 	schemes map[string]string
+	// children maps the steps that requests cancel to the child runs that they stand for.
+	children map[string]entities.RunID
+	// unheard is set if the answer's function must hear of an event that arrived during its invocation.
+	unheard bool
 }
 
-// lockAndRead queues the lock on the run and the reads of all facts that the requests need.
-func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
+// receipt is a hook_received with a resume ID; its event is nil if the log has none.
+type receipt struct{ event *entities.Event }
+
+// earlierOf returns the event that the request may repeat, or nil.
+func (f facts) earlierOf(r Request) *entities.Event {
+	if r.Type != entities.EventHookReceived {
+		return f.earlier
+	}
+	if found := f.received[r.Data.ResumeID]; found != nil {
+		return found.event
+	}
+	return nil
+}
+
+// lockAndRead queues the lock on the run and the reads of all facts that the call needs.
+func lockAndRead(b *pgx.Batch, c call) *facts {
+	project, runID, requests := c.project, c.runID, c.requests
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
-		schemes: map[string]string{},
+		schemes: map[string]string{}, children: map[string]entities.RunID{}, stored: map[string]bool{},
+		received: map[string]*receipt{},
 	}
 	var (
 		steps []entities.StepID
@@ -45,7 +70,17 @@ func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, r
 		case entities.KindHook:
 			store.LoadHook(b, runID, entities.HookID(r.CorrelationID), f.Hooks)
 		}
+		if r.Type == entities.EventStoreSet && f.Store == nil {
+			f.Store = map[string]kv.Value{}
+			store.LoadSizes(b, runID, f.Store)
+		}
 	}
+	c.Await.each(func(id entities.StepID) {
+		steps = append(steps, id)
+	}, func(id entities.WaitID) {
+		waits = append(waits, id)
+	})
+	c.Await.loadUnheard(b, runID, &f.unheard)
 	if len(steps) > 0 {
 		store.LoadSteps(b, runID, steps, f.Steps)
 	}
@@ -70,22 +105,35 @@ func byToken(requests []Request) []Request {
 
 // loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
+	if r.AsAsked {
+		loadCancel(b, r.RunID, &f.earlier)
+	}
 	switch r.Type {
 	case entities.EventHookCreated:
-		store.LockToken(b, project, r.Data.Token, f.holders)
+		if !r.FreshToken {
+			store.LockToken(b, project, r.Data.Token, f.holders)
+		}
 		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
 	case entities.EventAttrSet:
 		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+	case entities.EventStoreSet:
+		if r.isStoreCommand() {
+			loadStored(b, r.RunID, r.CorrelationID, f.stored)
+		}
 	case entities.EventHookDisposed:
 		if r.Once {
 			loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+		}
+	case entities.EventStepFailed:
+		if r.Data.Cancelled {
+			loadChild(b, r.RunID, r.CorrelationID, f.children)
 		}
 	case entities.EventRunStarted:
 		loadStart(b, r.RunID, &f.earlier)
 	case entities.EventHookReceived:
 		loadScheme(b, r.RunID, r.CorrelationID, f.schemes)
 		if r.Data.ResumeID != "" {
-			loadResumption(b, r.RunID, r.Data.ResumeID, &f.earlier)
+			f.received[r.Data.ResumeID] = loadResumption(b, r.RunID, r.Data.ResumeID)
 		}
 	default: // the run's rows are enough
 	}
@@ -101,6 +149,26 @@ func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into 
 		var claimed bool
 		err := row.Scan(&claimed)
 		into[correlationID] = claimed
+		return err
+	})
+}
+
+// isStoreCommand reports whether the request is a command that writes to the store. A step that writes with its result
+// is named; its own status tells whether it has one.
+func (r Request) isStoreCommand() bool {
+	return r.Type == entities.EventStoreSet && r.Data.StepName == ""
+}
+
+// loadStored queues a check whether a command in the log has written to the store with the ID.
+func loadStored(b *pgx.Batch, runID entities.RunID, id string, into map[string]bool) {
+	b.Queue(`
+		SELECT EXISTS (
+			SELECT FROM events WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1
+				AND type = 'store_set' AND data ->> 'stepName' IS NULL)`,
+		runID, id).QueryRow(func(row pgx.Row) error {
+		var stored bool
+		err := row.Scan(&stored)
+		into[id] = stored
 		return err
 	})
 }
@@ -125,6 +193,8 @@ func loadStart(b *pgx.Batch, runID entities.RunID, into **entities.Event) {
 }
 
 // loadResumption queues a read of the hook_received with the resume ID.
-func loadResumption(b *pgx.Batch, runID entities.RunID, resumeID string, into **entities.Event) {
-	read.LoadEvent(b, into, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`, runID, resumeID)
+func loadResumption(b *pgx.Batch, runID entities.RunID, resumeID string) *receipt {
+	var found receipt
+	read.LoadEvent(b, &found.event, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`, runID, resumeID)
+	return &found
 }

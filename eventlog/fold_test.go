@@ -53,7 +53,7 @@ func TestI2AppendedRowsAreVerifiedAndRebuilt(t *testing.T) {
 			return
 		}
 		f.wantVerified(rt, one.id)
-		table := rapid.SampledFrom([]string{"steps", "hooks", "waits"}).Draw(rt, "table")
+		table := rapid.SampledFrom([]string{"steps", "hooks", "waits", "run_store"}).Draw(rt, "table")
 		f.exec(rt, `DELETE FROM `+table+` WHERE run_id = $1`, one.id)
 		f.exec(rt, `UPDATE runs SET last_seq = last_seq + 7, workflow_name = 'damaged' WHERE id = $1`, one.id)
 		if err := Rebuild(t.Context(), f.pool, f.clock.now, one.id); err != nil {
@@ -150,7 +150,7 @@ func (m *model) compareLog(t *rapid.T, got *Result) {
 func (m *model) outcome(r Request, events []entities.Event, err error) Outcome {
 	switch {
 	case errors.Is(err, errRepeated):
-		return Outcome{Result: resultOf(m.snapshot, m.at, m.facts(r).earlier, r, Result{Repeated: true})}
+		return Outcome{Result: resultOf(m.snapshot, m.at, m.facts(r).earlierOf(r), r, Result{Repeated: true})}
 	case err != nil:
 		return Outcome{Err: err}
 	}

@@ -14,8 +14,8 @@ import (
 func FuzzEventCursor(f *testing.F) {
 	f.Add(read.EventCursorAt(1))
 	f.Add(read.EventCursorAt(1<<63 - 1))
-	f.Add(string(entities.EventIDAt(7)))
-	f.Add("eid:eid:" + string(entities.EventIDAt(7)))
+	f.Add(string(entities.Event{Seq: 7}.ID()))
+	f.Add("eid:eid:" + string(entities.Event{Seq: 7}.ID()))
 	f.Add("eid:evnt_-0000000000000000000000001")
 	f.Add("eid:")
 	f.Add("")

@@ -232,7 +232,7 @@ func TestFilteredEvents(t *testing.T) {
 		})
 		var want []string
 		for _, seq := range tt.want {
-			want = append(want, string(entities.EventIDAt(seq)))
+			want = append(want, string(entities.Event{Seq: seq}.ID()))
 		}
 		for limit := 1; limit < 4; limit++ {
 			if diff := cmp.Diff(want, readAll(t, pages, pg.Page{Limit: limit})); diff != "" {

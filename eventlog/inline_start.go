@@ -36,7 +36,7 @@ type InlineStart struct {
 	Step read.StepState
 	// Log is the run's whole log as an invocation starts if it is cached, else nil. It must not be modified.
 	Log []entities.Event
-	// Size is how many bytes of payloads the call carries.
+	// Size is how many bytes of payloads the call carries; see [Log.MeasureAfter].
 	Size int64
 }
 
@@ -79,7 +79,7 @@ func (l *Log) enqueueLocked(
 	d.queueLocked(last, f)
 	for _, s := range starts {
 		if d := d.forRun(s.RunID); s.invokes() && !l.attachLog(s, d) {
-			read.Measure(last, s.RunID, s.Events, &s.Size)
+			read.Measure(last, s.RunID, (*l.after.Load())(s.RunID), s.Events, &s.Size)
 		}
 	}
 	return ended, nil

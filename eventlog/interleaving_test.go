@@ -27,10 +27,15 @@ type clientPair struct {
 	other []Request
 	// holder are earlier requests to a third run, to which no client appends; nil: there is no third run.
 	holder []Request
-	// one and two are the clients' requests. Several requests are a batch.
+	// one and two are the clients' requests. Several requests are a batch, or appended all or none if atomic is set.
 	one, two []Request
+	atomic   bool
+	// driver is the driver of the runs.
+	driver entities.Driver
 	// late is how far the clients' clocks are ahead.
 	late [2]time.Duration
+	// driven means that the server continues the runs.
+	driven bool
 }
 
 // contestedToken stands for the token that both runs claim; each scenario has its own.
@@ -57,7 +62,9 @@ func clientPairs() map[string]clientPair {
 		on(theRun, "step_created", "step_2"), on(theRun, "step_started", "step_2"), step("step_completed"),
 		sleep("wait_created"),
 	}
-	is := func(r ...Request) []Request { return r }
+	is := func(r ...Request) []Request { return append([]Request{}, r...) }
+	shorter := asked
+	shorter.Grace = time.Second
 	return map[string]clientPair{
 		"step_started × step_completed":      {before: running, one: is(step("step_started")), two: is(step("step_completed"))},
 		"step_started × step_failed":         {before: withStep, one: is(step("step_started")), two: is(step("step_failed"))},
@@ -92,6 +99,36 @@ func clientPairs() map[string]clientPair {
 		"batch × the same batch":             {before: running, one: batch, two: batch},
 		"batch × complete":                   {before: running, one: batch, two: is(completed)},
 		"attr_set × attr_set":                {before: is(started), one: is(on(theRun, "attr_set", "")), two: is(setAttribute())},
+		"store_set × the same ID":            {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(storeSet("s", `{"k":2}`))},
+		"store_set × another ID":             {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(storeSet("t", `{"k":null,"l":2}`))},
+		"store_set × complete":               {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(completed)},
+		"messages × the same": {
+			driver: driven, atomic: true, before: is(opened), one: is(sent("m1"), sent("m2")),
+			two: is(sent("m2"), sent("m3")),
+		},
+		"messages × complete": {driver: driven, atomic: true, before: is(opened, started), one: is(sent("m1"), sent("m2")), two: is(completed)},
+		"two steps write one key": {
+			driver: driven, atomic: true, before: is(started, step("step_created"), on(theRun, "step_created", "step_2")),
+			one: is(writtenBy("step_1", `{"k":1}`), step("step_completed")),
+			two: is(writtenBy("step_2", `{"k":2}`), on(theRun, "step_completed", "step_2")),
+		},
+		"a step's write × the same": {
+			driver: driven, atomic: true, before: is(started, step("step_created")),
+			one: is(writtenBy("step_1", `{"k":1}`), step("step_completed")),
+			two: is(writtenBy("step_1", `{"k":1}`), step("step_completed")),
+		},
+
+		// Cancellation.
+		"ask × complete":                  {driven: true, before: full, one: is(asked), two: is(completed)},
+		"ask × cancel":                    {driven: true, before: full, one: is(asked), two: is(cancelled)},
+		"ask × a shorter grace":           {driven: true, before: full, one: is(asked), two: is(shorter)},
+		"ask × end as asked":              {driven: true, before: is(started, asked), one: is(shorter), two: is(asAsked)},
+		"end as asked × the same":         {driven: true, before: is(started, asked), one: is(asAsked), two: is(asAsked)},
+		"end as asked × complete":         {driven: true, before: is(started, asked), one: is(asAsked), two: is(completed)},
+		"run_started × ask":               {driven: true, before: is(), one: is(started), two: is(asked)},
+		"cancelled step × step_completed": {driven: true, before: running, one: is(dropped), two: is(step("step_completed"))},
+		"cancelled step × complete":       {driven: true, before: running, one: is(dropped), two: is(completed)},
+		"wait_cancelled × wait_completed": {driven: true, before: full, one: is(sleep("wait_cancelled")), two: is(sleep("wait_completed"))},
 
 		// Two runs and one token.
 		"hook_created × hook_created, one token": {before: is(started), other: is(started), one: is(claims), two: is(claims)},
@@ -108,6 +145,23 @@ func clientPairs() map[string]clientPair {
 			late: [2]time.Duration{2 * time.Hour, 2 * time.Hour}, one: is(claims), two: is(claims),
 		},
 	}
+}
+
+// driven is the driver of runs with a store.
+const driven = entities.DriverServer
+
+// storeSet returns a command's write to the store.
+func storeSet(id, values string) Request {
+	r := on(theRun, entities.EventStoreSet, id)
+	r.Payload = []byte(values)
+	return r
+}
+
+// writtenBy returns a step's write to the store.
+func writtenBy(id, values string) Request {
+	r := storeSet(id, values)
+	r.Data.StepName = "charge"
+	return r
 }
 
 // setAttribute returns an attr_set with another value than the others.
@@ -235,7 +289,11 @@ func (p clientPair) newScenario(t *testing.T, st *scenarioRunner) *scenario {
 		if before == nil {
 			continue
 		}
-		s.must(t, runCreated(s.ids[i]))
+		first := runCreated(s.ids[i])
+		if first.Data.Driver = p.driver; p.driven {
+			first.Data.Driver = entities.DriverServer
+		}
+		s.must(t, first)
 		for _, r := range before {
 			s.must(t, s.requestOf(r, i))
 		}
@@ -269,6 +327,11 @@ func (s *scenario) askOf(t *testing.T, client int, log *Log) {
 	var requests []Request
 	for _, r := range [][]Request{s.one, s.two}[client] {
 		requests = append(requests, s.requestOf(r, client))
+	}
+	if s.atomic {
+		results, err := log.AppendAll(t.Context(), home, s.ids[client], requests, AppendOptions{})
+		s.errs[client], s.answers[client] = err, []any{results, fmt.Sprint(err)}
+		return
 	}
 	if len(requests) == 1 {
 		result, err := log.Append(t.Context(), home, requests[0])

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
@@ -40,6 +42,8 @@ type Log struct {
 	group    *pg.GroupCommit
 
 	durability *pg.Durability
+	// after is set by MeasureAfter.
+	after atomic.Pointer[func(entities.RunID) int64]
 }
 
 // New returns a log on the database behind pool. The hub notifies readers of new events and of the ends of runs. Now is
@@ -50,11 +54,31 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 		observer: unobserved{}, cache: newRunCache(), quotas: newQuotas(pool), group: pg.NewGroupCommit(pool),
 		durability: pg.NewDurability(pool, now),
 	}
+	l.MeasureAfter(func(entities.RunID) int64 { return 0 })
 	for _, o := range options {
 		o(l)
 	}
 	return l
 }
+
+// RecentRun returns a run as it was a moment ago: after the last append of this process, if that is no longer ago than
+// a few seconds, or else as it is now. It fails with [entities.ErrRunNotFound].
+func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entities.RunID) (entities.Run, error) {
+	release, err := l.cache.acquire(ctx, id)
+	if err != nil {
+		return entities.Run{}, err
+	}
+	run, ok := l.cache.run(project, id, l.Now())
+	release()
+	if ok {
+		return run, nil
+	}
+	return store.RunByID(ctx, pg.NewPool(l.pool), project, id)
+}
+
+// MeasureAfter sets the function that returns after which position of a run's log an invocation's call will begin: 0
+// for a call with the whole log. The size of an [InlineStart] is measured from there.
+func (l *Log) MeasureAfter(position func(entities.RunID) int64) { l.after.Store(&position) }
 
 // Option configures a [Log].
 type Option func(*Log)

@@ -16,6 +16,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -146,7 +147,7 @@ func runRepaired(id entities.RunID) Request {
 }
 
 func onRun(id entities.RunID, event entities.EventType) Request {
-	return Request{RunID: id, Type: event, SpecVersion: 3}
+	return on(id, event, "")
 }
 
 func on(id entities.RunID, event entities.EventType, correlationID string) Request {
@@ -160,6 +161,10 @@ func on(id entities.RunID, event entities.EventType, correlationID string) Reque
 		r.Data.ResumeAt = ptr(day.Add(time.Hour))
 	case entities.EventAttrSet:
 		r.Data.Changes = []entities.AttributeChange{{Key: "k", Value: ptr("v")}}
+	case entities.EventCancelRequested:
+		r.Grace = time.Minute
+	case entities.EventStoreSet:
+		r.Payload = []byte(`{"k":1}`)
 	default: // the others need no data
 	}
 	return r
@@ -258,6 +263,12 @@ func (f *fixture) rows(t tb, id entities.RunID) *Snapshot {
 	}
 	s.Run = &run
 	wantAttributeRows(t, f.pool, run)
+	if run.StoreSeq > 0 {
+		s.Store = map[string]kv.Value{}
+	}
+	for _, v := range entityRows[store.RunValue](t, f.pool, "run_store", id) {
+		s.Store[v.Key] = kv.Value{Seq: v.Seq, Size: len(v.Value), JSON: []byte(v.Value)}
+	}
 	for _, step := range entityRows[entities.Step](t, f.pool, "steps", id) {
 		s.Steps[step.ID] = step
 	}

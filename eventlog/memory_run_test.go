@@ -37,8 +37,17 @@ func (s *memoryRun) facts(r Request) facts {
 	for _, e := range s.log {
 		if e.Type == r.Type && (r.Type == entities.EventRunStarted ||
 			r.Type == entities.EventHookReceived && r.Data.ResumeID != "" && e.Data.ResumeID == r.Data.ResumeID) {
-			f.earlier = &e
+			f.earlier, f.received = &e, map[string]*receipt{r.Data.ResumeID: {&e}}
 			break
+		}
+	}
+	if r.AsAsked {
+		f.earlier = nil
+		for _, e := range slices.Backward(s.log) {
+			if e.Type == entities.EventCancelRequested {
+				f.earlier = &e
+				break
+			}
 		}
 	}
 	if r.Type == entities.EventHookReceived {
@@ -48,6 +57,12 @@ func (s *memoryRun) facts(r Request) facts {
 				f.schemes[e.CorrelationID] = e.Data.Webhook.Verify
 			}
 		}
+	}
+	if r.Type == entities.EventStoreSet {
+		f.stored = map[string]bool{r.CorrelationID: r.Data.StepName == "" &&
+			slices.ContainsFunc(s.log, func(e entities.Event) bool {
+				return e.Type == r.Type && e.CorrelationID == r.CorrelationID && e.Data.StepName == ""
+			})}
 	}
 	if r.Type != entities.EventHookCreated && r.Type != entities.EventAttrSet {
 		return f
@@ -100,6 +115,14 @@ var (
 	completed = onRun(theRun, entities.EventRunCompleted)
 	failed    = onRun(theRun, entities.EventRunFailed)
 	cancelled = onRun(theRun, entities.EventRunCancelled)
+	// asked asks the run to cancel, and asAsked ends it then.
+	asked   = onRun(theRun, entities.EventCancelRequested)
+	asAsked = Request{RunID: theRun, Type: entities.EventRunCancelled, SpecVersion: 3, AsAsked: true}
+	// dropped cancels a step.
+	dropped = Request{
+		RunID: theRun, Type: entities.EventStepFailed, CorrelationID: "step_1", SpecVersion: 3,
+		Data: entities.EventData{Cancelled: true},
+	}
 )
 
 func step(event entities.EventType) Request  { return on(theRun, event, "step_1") }

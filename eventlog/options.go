@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/await"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -35,16 +36,32 @@ type AppendOptions struct {
 	// Optimistic adds to a conditional statement what Guard, StartNext and Finish would do, or reports false if that
 	// needs the lock. Without it, an append with one of these always takes the lock.
 	Optimistic func(*pg.Conditional, Outlook) bool
+	// Await is what the answer of the run's own invocation says about the next one; nil if all news has the run invoked.
+	// It counts only together with StartNext. What the answer itself records is then no news.
+	Await *Awaiting
+	// Seen is the position of the last event that the caller says to know. The append fails with [entities.ErrInvalid] if
+	// the log is shorter.
+	Seen int64
 	// Streams are written and closed, before Finish is called. A stream that is already closed stays as it is.
 	Streams []WholeStream
+	// Open is stored as data of the first event of the requests that is appended: see [entities.EventData].
+	Open []entities.StepID
 }
 
 // Outlook is what an append knows about how its run goes on.
 type Outlook struct {
+	// Events is how many events the log has after the append.
+	Events int64
 	// Ended is set if the run has ended.
 	Ended bool
-	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked.
+	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked, or is
+	// nearer to that.
 	Open bool
+	// News is set if an event of the append calls for an invocation at once, and Next if one does at once or later. Both
+	// are only set for an append that decides on the next invocation with StartNext.
+	News, Next bool
+	// Await is what the run awaits; nil if all news has it invoked.
+	Await *await.Set
 }
 
 // WholeStream is a stream that is written and closed in one go.
@@ -101,6 +118,19 @@ func (c call) validate() error {
 	return nil
 }
 
+// decide decides on the requests. It is pure, except that it sets [Awaiting.Left].
+func (c call) decide(f facts) decision {
+	d := c.decideNext(f)
+	d.source = c.source
+	if d.after.Run != nil && d.endsRun() {
+		d.messages = withoutWork(d.after.Run.ID, d.messages)
+	}
+	if len(d.events) > 0 && len(c.Open) > 0 {
+		d.events[0].Data.Open = c.Open
+	}
+	return d
+}
+
 // hasOptions reports whether the call adds anything to its requests.
 func (c call) hasOptions() bool {
 	return c.Guard != nil || c.StartNext != nil || c.Finish != nil || len(c.Streams) > 0
@@ -113,6 +143,9 @@ func (c call) guard(b *pgx.Batch) func() error {
 	}
 	return c.Guard(b)
 }
+
+// exceeds reports whether the caller says to know more than the log has.
+func (c call) exceeds(before *Snapshot) bool { return before.Run != nil && c.Seen > before.Run.LastSeq }
 
 // accept reports, by a nil error, that the decision is to be committed. It fails with errUnwritten if the transaction
 // has nothing to commit.
@@ -127,7 +160,11 @@ func (c call) accept(d decision) error {
 			return entities.ErrRunNotFound
 		}
 	}
-	if len(d.events) == 0 && (c.mode == independent || c.StartNext == nil && c.Finish == nil && len(c.Streams) == 0) {
+	if c.exceeds(d.before) {
+		return entities.Invalid("seen %d: the log has only %d events", c.Seen, d.before.Run.LastSeq)
+	}
+	nothing := len(d.events) == 0 && len(d.messages) == 0
+	if nothing && (c.mode == independent || c.StartNext == nil && c.Finish == nil && len(c.Streams) == 0) {
 		return errUnwritten
 	}
 	return nil
@@ -148,19 +185,28 @@ func withoutInvocation(runID entities.RunID, messages []message.Message) []messa
 	})
 }
 
+// withoutWork returns the messages without work about a run that has ended, which there would be nothing left to do
+// for.
+func withoutWork(runID entities.RunID, messages []message.Message) []message.Message {
+	return slices.DeleteFunc(messages, func(m message.Message) bool {
+		return m.RunID == runID && m.Work != message.WorkNone && m.Work != message.WorkEnd
+	})
+}
+
 // addTo adds to a conditional statement what the options ask for, and returns the messages that are left to send. It
-// reports false if that needs the lock, as it does if StartNext has to decide on an invocation.
+// reports false if that needs the lock. If the caller decides on the next invocation, Optimistic stands in for that.
 func (c call) addTo(s *pg.Conditional, d decision) ([]message.Message, bool) {
 	switch {
 	case !c.hasOptions():
 		return d.messages, true
 	case c.Optimistic == nil || len(c.Streams) > 0:
 		return nil, false
-	case c.StartNext != nil && len(withoutInvocation(c.runID, d.messages)) < len(d.messages):
-		return nil, false
-	default:
+	case c.StartNext == nil:
 		return d.messages, c.Optimistic(s, d.outlook())
 	}
+	rest, o := withoutInvocation(c.runID, d.messages), d.outlook()
+	o.News, o.Next = wantsInvocation(c.runID, d.messages), len(rest) < len(d.messages)
+	return rest, c.Optimistic(s, o)
 }
 
 // finish writes the call's streams, then calls the caller's Finish.

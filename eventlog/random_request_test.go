@@ -55,7 +55,7 @@ func drawBatch(t *rapid.T, m, other *model) []Request {
 		case oneIn(t, 5, "an end"):
 			events = allEvents[2:4]
 		case oneIn(t, 2, "a wait"):
-			events = allEvents[14:]
+			events = allEvents[14:17]
 		case oneIn(t, 1, "a new step"):
 			events = allEvents[6:7]
 		}
@@ -95,8 +95,14 @@ func drawEvent(t *rapid.T, m, other *model, event entities.EventType) Request {
 		if rapid.Bool().Draw(t, "later") {
 			r.Data.RetryAfter = ptr(m.at.Add(time.Duration(rapid.Int64Range(-5e9, 60e9).Draw(t, "retry after"))))
 		}
-	case entities.EventRunCompleted, entities.EventRunCancelled:
+	case entities.EventRunCompleted:
 		r.CorrelationID = ""
+	case entities.EventRunCancelled:
+		r.CorrelationID, r.AsAsked = "", rapid.Bool().Draw(t, "as asked")
+	case entities.EventCancelRequested:
+		r.CorrelationID = ""
+		r.Grace = time.Duration(rapid.Int64Range(0, 100e9).Draw(t, "grace"))
+		r.Data.ErrorCode = rapid.SampledFrom([]string{"", "timeout"}).Draw(t, "timed out")
 	case entities.EventRunFailed:
 		r.Data.ErrorCode = rapid.SampledFrom([]string{"", "USER_ERROR"}).Draw(t, "code")
 	case entities.EventAttrSet:
@@ -105,6 +111,11 @@ func drawEvent(t *rapid.T, m, other *model, event entities.EventType) Request {
 		if rapid.Bool().Draw(t, "remove") {
 			r.Data.Changes[0].Value = nil
 		}
+	case entities.EventStoreSet:
+		r.Payload = []byte(rapid.SampledFrom([]string{
+			`{"x":1}`, `{"y":"<\u0000>"}`, `{"x":null,"y":[ 1, 2 ]}`, `{"x":{"a":1},"z":2}`, `{}`, `x`,
+		}).Draw(t, "values"))
+		r.Data.StepName = rapid.SampledFrom([]string{"", "charge"}).Draw(t, "by a step")
 	default: // the others need no data
 	}
 	return r
@@ -130,6 +141,7 @@ func drawCreation(t *rapid.T, m *model, r *Request) {
 		nil, {}, {"x": "0", "y": ""}, {"$z": "0"},
 	}).Draw(t, "attributes")
 	r.Data.AllowReserved = !oneIn(t, 2, "no leave")
+	r.Data.Driver = rapid.SampledFrom([]entities.Driver{entities.DriverClient, entities.DriverServer}).Draw(t, "driver")
 }
 
 func drawHook(t *rapid.T, m, other *model, r *Request) {

@@ -14,7 +14,7 @@ func minimalRequest(event entities.EventType) Request {
 	switch {
 	case event == entities.EventRunCreated:
 		return runCreated(theRun)
-	case event.Kind() == entities.KindRun && event != entities.EventAttrSet:
+	case event.Kind() == entities.KindRun && event != entities.EventAttrSet && event != entities.EventStoreSet:
 		return onRun(theRun, event)
 	default:
 		return on(theRun, event, "some_1")
@@ -24,7 +24,8 @@ func minimalRequest(event entities.EventType) Request {
 var allEvents = []entities.EventType{
 	"run_created", "run_started", "run_completed", "run_failed", "run_cancelled", "attr_set",
 	"step_created", "step_started", "step_completed", "step_failed", "step_retrying",
-	"hook_created", "hook_received", "hook_disposed", "wait_created", "wait_completed",
+	"hook_created", "hook_received", "hook_disposed", "wait_created", "wait_completed", "wait_cancelled", "cancel_requested",
+	"store_set",
 }
 
 func TestMinimalRequestsAreValid(t *testing.T) {

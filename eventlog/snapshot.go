@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 )
 
 // Snapshot is a run with its entities: all of them if it is folded from a whole log, or those that an append reads.
@@ -15,6 +16,8 @@ type Snapshot struct {
 	// Hooks has the live hooks, including those whose token is retained after the end of the run.
 	Hooks map[entities.HookID]entities.Hook
 	Waits map[entities.WaitID]entities.Wait
+	// Store is the run's store: whole, or nil if it is empty or was not read. It is empty if Run.StoreSeq is 0.
+	Store map[string]kv.Value
 }
 
 // NewSnapshot returns the snapshot of a run of the project before its first event.
@@ -33,7 +36,7 @@ func (s *Snapshot) clone() *Snapshot {
 		run := *s.Run
 		c.Run = &run
 	}
-	c.Steps, c.Hooks, c.Waits = maps.Clone(s.Steps), maps.Clone(s.Hooks), maps.Clone(s.Waits)
+	c.Steps, c.Hooks, c.Waits = maps.Clone(s.Steps), maps.Clone(s.Hooks), maps.Clone(s.Waits) // Apply replaces Store
 	return &c
 }
 
@@ -65,6 +68,9 @@ func (s *Snapshot) CheckNext(e entities.Event, claimed bool) error {
 	if err == nil && e.Type == entities.EventAttrSet {
 		_, err = entities.MergeAttributes(s.Run.Attributes, e.Data.Changes, true)
 	}
+	if err == nil && e.Type == entities.EventStoreSet {
+		_, err = kv.Apply(s.Store, e.Payload, e.Seq)
+	}
 	return err
 }
 
@@ -94,9 +100,14 @@ func (s *Snapshot) applyToRun(e entities.Event) {
 		s.end(entities.RunFailed, e)
 	case entities.EventRunCancelled:
 		s.end(entities.RunCancelled, e)
+	case entities.EventCancelRequested:
+		run.ForcedAt = e.Data.ForcedAt
 	case entities.EventAttrSet:
 		// The merge was checked when the event was decided.
 		run.Attributes, _ = entities.MergeAttributes(run.Attributes, e.Data.Changes, true)
+	case entities.EventStoreSet:
+		s.Store, _ = kv.Apply(s.Store, e.Payload, e.Seq) // checked likewise
+		run.StoreSeq = e.Seq
 	default: // run_created: see createRun
 	}
 }
@@ -176,6 +187,8 @@ func (s *Snapshot) applyToWait(e entities.Event) {
 		}
 	case entities.EventWaitCompleted:
 		wait.Status, wait.CompletedAt = entities.WaitCompleted, &e.CreatedAt
+	case entities.EventWaitCancelled:
+		wait.Status, wait.CompletedAt = entities.WaitCancelled, &e.CreatedAt
 	default: // not about waits
 	}
 	s.Waits[id] = wait

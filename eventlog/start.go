@@ -16,20 +16,23 @@ import (
 
 // Start creates a run that the server continues. The request is a run_created. Start reports whether it created the
 // run: a run that was started earlier with the same idempotency key and digest is returned as it is now. If the request
-// names a parent, that must not have ended.
+// names a parent, that must not have ended. The other requests are appended to the new run in the same transaction:
+// they open its inboxes, for example.
 //
 // It fails as [Log.Append] does, but never with a *[admin.QuotaError] if the request names a parent; with
 // [entities.ErrKeyReused] if the idempotency key was used with another digest; with a *[entities.KeyTakenError] if a
 // live run of the workflow has the unique key; and with [entities.ErrRunNotFound] and [entities.ErrRunEnded] about the
 // parent.
-func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
+func (l *Log) Start(
+	ctx context.Context, project entities.Project, r Request, then ...Request,
+) (entities.Run, bool, error) {
 	fail := func(err error) (entities.Run, bool, error) {
 		return entities.Run{}, false, fmt.Errorf("start run: %w", err)
 	}
 	if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 		return run, false, err
 	}
-	results, err := l.AppendAll(ctx, project, r.RunID, []Request{r},
+	results, err := l.AppendAll(ctx, project, r.RunID, append([]Request{r}, then...),
 		AppendOptions{Guard: requireLiveParent(project, r.Data.ParentID)})
 	switch pg.ViolatedConstraint(err) {
 	case "runs_idempotency_key":
@@ -45,7 +48,7 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 		}
 		id, err := store.RunByUniqueKey(ctx, pg.NewPool(l.pool), project, r.Data.WorkflowName, r.Data.UniqueKey)
 		if errors.Is(err, entities.ErrRunNotFound) {
-			return l.Start(ctx, project, r) // the run that had the key has just ended
+			return l.Start(ctx, project, r, then...) // the run that had the key has just ended
 		}
 		if err != nil {
 			return fail(err)
@@ -63,7 +66,7 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 	if err != nil {
 		return fail(err)
 	}
-	return results[0].Run, true, nil
+	return results[len(then)].Run, true, nil
 }
 
 // StartedBefore returns the run that was started with the request's idempotency key, and reports whether one was. It
@@ -86,6 +89,25 @@ func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Req
 	if len(page.Events) != 1 || page.Events[0].Data.RequestDigest != r.Data.RequestDigest {
 		return entities.Run{}, false, fmt.Errorf("%w: run %s was started with key %q by a different request",
 			entities.ErrKeyReused, run.ID, r.Data.IdempotencyKey)
+	}
+	return run, true, l.whenDurable(ctx, nil)
+}
+
+// JoinedBefore returns the run that an earlier attempt of a request to start one has joined and sent the messages to,
+// and reports whether there is one. Start is the run_created of the request. All messages have its idempotency key.
+func (l *Log) JoinedBefore(
+	ctx context.Context, project entities.Project, start Request, messages []Request,
+) (entities.Run, bool, error) {
+	if start.Data.UniqueKey == "" || len(messages) == 0 || messages[0].Data.IdempotencyKey == "" {
+		return entities.Run{}, false, nil
+	}
+	run, err := store.RunJoined(ctx, pg.NewPool(l.pool), project, start.Data.WorkflowName, start.Data.UniqueKey,
+		messages[0].Data.ResumeID, start.Data.IdempotencyKey)
+	if errors.Is(err, entities.ErrRunNotFound) {
+		return entities.Run{}, false, nil
+	}
+	if err != nil {
+		return entities.Run{}, false, err
 	}
 	return run, true, l.whenDurable(ctx, nil)
 }

@@ -19,10 +19,18 @@ func nextWork(run *entities.Run, e entities.Event) []message.Message {
 	case entities.EventStepCreated:
 		return stepWork(run, e)
 	case entities.EventStepCompleted, entities.EventStepFailed, entities.EventHookReceived, entities.EventHookConflict:
-		if run.Status.Ended() {
+		// The function knows what it has cancelled. The first invocation of a pending run is still to come, perhaps at a
+		// later time that its start chose. It sees the messages that were sent to the run's inboxes before.
+		if run.Status.Ended() || e.Data.Cancelled || run.Status == entities.RunPending {
 			return nil
 		}
 		return []message.Message{invocation(run, 0)}
+	case entities.EventCancelRequested:
+		end := work(run, message.WorkCancel, "")
+		end.Delay = e.Data.ForcedAt.Sub(e.CreatedAt)
+		now := invocation(run, 0)
+		now.Urgent = true // a backoff may be longer than the grace
+		return []message.Message{now, end}
 	case entities.EventWaitCreated:
 		return []message.Message{invocation(run, max(0, e.Data.ResumeAt.Sub(e.CreatedAt)))}
 	case entities.EventHookCreated:

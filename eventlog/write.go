@@ -1,6 +1,8 @@
 package eventlog
 
 import (
+	"time"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -23,7 +25,7 @@ const (
 // queueLocked queues the decision's writes one by one, and those of the children that it creates. The transaction must
 // hold the lock on the run.
 func (d decision) queueLocked(b *pgx.Batch, f facts) {
-	if len(d.events) > 0 {
+	if d.changes() {
 		var s pg.Conditional
 		d.addTo(&s, f, xidInOrder)
 		s.QueueLocked(b)
@@ -38,10 +40,11 @@ func (d decision) queueLocked(b *pgx.Batch, f facts) {
 func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	store.WriteRun(s, d.before.Run, d.after.Run)
 	store.WriteAttributes(s, d.before.Run, d.after.Run)
+	insertEvents(s, xid, d.after.Run.Project, d.events...)
 	for _, e := range d.events {
-		insertEvent(s, xid, d.after.Run.Project, e)
 		d.audit(s, e)
 	}
+	store.WriteValues(s, d.after.Run.ID, d.before.Store, d.after.Store)
 	writeSteps(s, d.before, d.after)
 	writeHooks(s, f, d.after)
 	if d.endsRun() {
@@ -52,31 +55,54 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	}
 }
 
-// audit adds the audit entry of a client's cancellation.
+// audit adds the audit entry of a client's cancellation, or request to cancel.
 func (d decision) audit(s *pg.Conditional, e entities.Event) {
-	if e.Type == entities.EventRunCancelled && d.source.Actor != "" && d.source.Actor != admin.ActorServer {
+	cancels := e.Type == entities.EventRunCancelled || e.Type == entities.EventCancelRequested
+	if cancels && d.source.Actor != "" && d.source.Actor != admin.ActorServer {
 		admin.WriteAction(s, d.source, admin.Action{
 			Project: d.after.Run.Project, Action: admin.ActionRunCancel, Subject: string(e.RunID),
 		}, nil)
 	}
 }
 
-// insertEvent adds an event. The SELECT has a WHERE clause because a conditional statement appends its condition.
-func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.Event) {
-	w.Add(pg.Write{What: "insert event", SQL: `
+// insertEvents adds consecutive events of one run, by one write however many they are. The SELECT has a WHERE clause
+// because a conditional statement appends its condition.
+func insertEvents(w pg.Writer, xid string, project entities.Project, events ...entities.Event) {
+	if len(events) == 0 {
+		return
+	}
+	var (
+		seqs                []int64
+		types, correlations []string
+		versions            []int
+		created             []time.Time
+		occurred            []*time.Time
+		data                []entities.EventData
+		extras, payloads    [][]byte
+	)
+	for _, e := range events {
+		seqs, types, correlations = append(seqs, e.Seq), append(types, string(e.Type)), append(correlations, e.CorrelationID)
+		versions, created = append(versions, e.SpecVersion), append(created, e.CreatedAt)
+		occurred = append(occurred, e.OccurredAt)
+		data, extras, payloads = append(data, e.Data), append(extras, e.Extra), append(payloads, e.Payload)
+	}
+	w.Add(pg.Write{What: "insert events", Rows: len(events), SQL: `
 		INSERT INTO events (` + read.EventColumns + `, payload, project, xid)
-		SELECT $1::text, $2::bigint, $3::text, $4::text, $5::integer, $6::timestamptz, $7::timestamptz, $8::jsonb, $9::bytea,
-			$10::bytea, $11::text, ` + xid + `
-		WHERE true`, Args: []any{
-		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, e.Extra, e.Payload,
-		project,
+		SELECT $1::text, e.seq, e.type, e.correlation_id, e.spec_version, e.created_at, e.occurred_at, e.data, e.extra,
+			e.payload, $11::text, ` + xid + `
+		FROM unnest($3::bigint[], $4::text[], $5::text[], $6::integer[], $7::timestamptz[], $8::timestamptz[], $9::jsonb[],
+			$10::bytea[], $12::bytea[])
+			AS e (seq, type, correlation_id, spec_version, created_at, occurred_at, data, extra, payload)
+		WHERE $2::bigint > 0`, Args: []any{
+		events[0].RunID, events[0].Seq, seqs, types, correlations, versions, created, occurred, data, extras, project,
+		payloads,
 	}})
 }
 
 // QueueImport queues the insertion of an event that another database logged, exactly as it was logged there. Imported
 // events are not decided again; the import checks the log as a whole.
 func QueueImport(b *pgx.Batch, project entities.Project, e entities.Event) {
-	insertEvent(pg.Batch{Batch: b}, xidInOrder, project, e)
+	insertEvents(pg.Batch{Batch: b}, xidInOrder, project, e)
 }
 
 func writeSteps(w pg.Writer, before, after *Snapshot) {

@@ -15,9 +15,12 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/entities/inbox"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -37,6 +40,7 @@ var statuses = []struct {
 	status int
 	code   string
 }{
+	{kv.ErrLimit, http.StatusBadRequest, "store_limit"},
 	{entities.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},
@@ -50,12 +54,14 @@ var statuses = []struct {
 	{entities.ErrRunNotFound, http.StatusNotFound, "run_not_found"},
 	{entities.ErrStepNotFound, http.StatusNotFound, "step_not_found"},
 	{entities.ErrHookNotFound, http.StatusNotFound, "hook_not_found"},
+	{inbox.ErrNotFound, http.StatusNotFound, "inbox_not_found"},
 	{hooks.ErrUnverified, http.StatusForbidden, "unverified"},
 	{entities.ErrWaitNotFound, http.StatusNotFound, "wait_not_found"},
 	{entities.ErrEventNotFound, http.StatusNotFound, "event_not_found"},
 	{message.ErrDeploymentNotFound, http.StatusNotFound, "deployment_not_found"},
 	{message.ErrLeaseNotFound, http.StatusNotFound, "lease_not_found"},
 	{message.ErrMessageNotFound, http.StatusNotFound, "message_not_found"},
+	{kv.ErrKeyNotFound, http.StatusNotFound, "store_key_not_found"},
 	{entities.ErrStreamNotFound, http.StatusNotFound, "stream_not_found"},
 	{admin.ErrStartQuota, http.StatusTooManyRequests, "start_quota"},
 	{admin.ErrStorageQuota, http.StatusTooManyRequests, "storage_quota"},
@@ -72,6 +78,7 @@ var statuses = []struct {
 	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
 	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
 	{message.ErrStale, http.StatusConflict, "stale_invocation"},
+	{eventlog.ErrGraceUnsupported, http.StatusConflict, "grace_unsupported"},
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},

@@ -17,8 +17,11 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/entities/inbox"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
@@ -66,6 +69,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		status int
 		code   string
 	}{
+		{&kv.LimitError{}, 400, "store_limit"},
 		{entities.Invalid("no"), 400, "invalid_request"},
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},
@@ -79,12 +83,14 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrRunNotFound, 404, "run_not_found"},
 		{entities.ErrStepNotFound, 404, "step_not_found"},
 		{entities.ErrHookNotFound, 404, "hook_not_found"},
+		{inbox.ErrNotFound, 404, "inbox_not_found"},
 		{&hooks.UnverifiedError{Hook: "h", Scheme: "github"}, 403, "unverified"},
 		{entities.ErrWaitNotFound, 404, "wait_not_found"},
 		{entities.ErrEventNotFound, 404, "event_not_found"},
 		{message.ErrDeploymentNotFound, 404, "deployment_not_found"},
 		{message.ErrLeaseNotFound, 404, "lease_not_found"},
 		{message.ErrMessageNotFound, 404, "message_not_found"},
+		{kv.ErrKeyNotFound, 404, "store_key_not_found"},
 		{entities.ErrStreamNotFound, 404, "stream_not_found"},
 		{&admin.QuotaError{Reason: admin.ErrStartQuota, RetryAfter: 1500 * time.Millisecond}, 429, "start_quota"},
 		{&admin.QuotaError{Reason: admin.ErrStorageQuota}, 429, "storage_quota"},
@@ -101,6 +107,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{webhook.ErrUnreachable, 502, "app_unreachable"},
 		{webhook.ErrUnverifiable, 503, "unverifiable"},
 		{message.ErrStale, 409, "stale_invocation"},
+		{eventlog.ErrGraceUnsupported, 409, "grace_unsupported"},
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
 		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},

@@ -25,11 +25,23 @@ const (
 // them if necessary. If a kick is lost, the messages wait for the scheduler's next drain.
 type Kicker struct {
 	url     string
-	key     selfKey // nil if the server is open
+	key     selfKey // empty if the server is open
 	longest time.Duration
 	client  *http.Client
 	logger  *slog.Logger
 	now     func() time.Time
+}
+
+// ParseBaseURL parses the public address of a server.
+func ParseBaseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, errors.New("not an absolute http or https URL")
+	}
+	if u.User != nil || strings.ContainsAny(text, "?#") {
+		return nil, errors.New("the URL has a query, a fragment or credentials; want a base URL") // logs show the URL
+	}
+	return u, nil
 }
 
 // NewKicker returns a kicker for the server at a base URL. Drains take at most longest. The requests are signed with a
@@ -38,12 +50,9 @@ type Kicker struct {
 func NewKicker(
 	baseURL, apiKey string, longest time.Duration, now func() time.Time, logger *slog.Logger,
 ) (*Kicker, error) {
-	u, err := url.Parse(baseURL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, errors.New("not an absolute http or https URL")
-	}
-	if u.User != nil || strings.ContainsAny(baseURL, "?#") {
-		return nil, errors.New("the URL has a query, a fragment or credentials; want a base URL") // logs show the URL
+	u, err := ParseBaseURL(baseURL)
+	if err != nil {
+		return nil, err
 	}
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -109,7 +118,7 @@ func (k *Kicker) post(ctx context.Context) (*http.Response, error) {
 		return nil, err
 	}
 	req.Header.Set("User-Agent", "stepwell")
-	if k.key != nil {
+	if len(k.key.Key) > 0 {
 		req.Header.Set("Authorization", "Bearer "+k.key.token(k.now()))
 	}
 	return k.client.Do(req)

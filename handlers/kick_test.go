@@ -132,7 +132,7 @@ func TestSelfTokens(t *testing.T) {
 		"empty":          {key, "", now, false},
 		"API key":        {key, "an API key of the server", now, false},
 		"other server":   {newSelfKey("another API key of a server"), token, now, false},
-		"open server":    {nil, selfKey(nil).token(now), now, false},
+		"open server":    {selfKey{}, selfKey{}.token(now), now, false},
 	} {
 		if got := tt.key.verify(tt.token, tt.at); got != tt.want {
 			t.Errorf("%s: got %v", name, got)

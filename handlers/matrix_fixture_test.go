@@ -96,7 +96,11 @@ func newMatrixServer(t *testing.T) *matrixServer {
 
 func (h *matrixServer) mint(t *testing.T, project entities.Project, role admin.Role) (admin.KeyID, string) {
 	t.Helper()
-	k, text, err := h.keys.Mint(t.Context(), admin.Key{Project: project, Name: "k", Role: role})
+	k := admin.Key{Project: project, Name: "k", Role: role}
+	if role == admin.RoleWorker {
+		k.Deployments = "app-*" // those of fixtures
+	}
+	k, text, err := h.keys.Mint(t.Context(), k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +129,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"spareSecret": id("spare-secret"), "parked": id("msg_parked"), "message": id("msg_waiting"),
 		"receipt": id("rh_sdk"), "lease": id("rh_run"), "topic": id("__wkf_step_order"), "idem": id("idem"),
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
-		"event": string(entities.EventIDAt(1)), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
+		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 	}
 }
 
@@ -212,6 +216,8 @@ func (h *matrixServer) createRuns(t *testing.T, project entities.Project, s fixt
 		add(id, entities.EventRunStarted, "", "", entities.EventData{})
 		add(id, typ, "", string(reason), entities.EventData{})
 	}
+	add(s["driven"], entities.EventHookCreated, "inbox:notes", "", entities.EventData{Token: "inbox of " + s["driven"]})
+	add(s["driven"], entities.EventStoreSet, "set", `{"secret":"`+classified+`"}`, entities.EventData{})
 	h.exec(t, `UPDATE messages SET lease = $2, due_at = now() + '1 minute' WHERE run_id = $1 AND work = 'run'`,
 		s["driven"], s["lease"])
 }
@@ -279,7 +285,9 @@ func encode(t *testing.T, body string) []byte {
 }
 
 // globalTables have no rows that belong to a project.
-var globalTables = map[string]bool{"processes": true, "sweeper": true, "projects": true, "run_wakes": true}
+var globalTables = map[string]bool{
+	"processes": true, "sweeper": true, "projects": true, "run_wakes": true, "server_keys": true,
+}
 
 // snapshot returns a digest of a project's rows in every table.
 func (h *matrixServer) snapshot(t *testing.T, project entities.Project) map[string]string {

@@ -50,6 +50,13 @@ var testRequests = []testRequest{
 		route: "POST /v1/runs/:id/commands", path: "/v1/runs/{driven}/commands", header: []string{"Stepwell-Invocation", "{lease}"},
 		body: `{"commands":[{"type":"setAttributes","attributes":{"a":"b"}}]}`, foreign: 404,
 	},
+	{
+		route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","inbox":["notes"],"send":[{"inbox":"notes","payload":1}]}`,
+		foreign: 404,
+	},
+	{route: "POST /v1/runs/:id/inbox/:name", path: "/v1/runs/{driven}/inbox/notes", body: `{"payload":"classified"}`, foreign: 404},
+	{route: "GET /v1/runs/:id/store", path: "/v1/runs/{driven}/store", foreign: 404},
+	{route: "GET /v1/runs/:id/store/:key", path: "/v1/runs/{driven}/store/secret", foreign: 404},
 	{route: "GET /v1/runs/:id/steps", path: "/v1/runs/{run}/steps", foreign: 404},
 	{route: "GET /v1/runs/:id/steps/:stepId", path: "/v1/runs/{run}/steps/{step}", foreign: 404},
 	{route: "GET /v1/runs/:id/steps/:stepId", path: "/v1/runs/{run}/steps/{broken}", foreign: 404},

@@ -71,7 +71,9 @@ func (h *matrixServer) send(t *testing.T, tr testRequest, s fixture, key string)
 func rolesOf(p auth.Permission) []admin.Role {
 	return map[auth.Permission][]admin.Role{
 		"admin": {"admin"}, "write": {"admin", "write"}, "read": {"admin", "write", "read"},
-		"metadata": {"admin", "write", "read", "metadata"}, "invoke": {"admin", "write", "invoke"}, "any": admin.Roles(),
+		"metadata": {"admin", "write", "read", "metadata"}, "invoke": {"admin", "write", "invoke"},
+		"any":      {"admin", "write", "read", "metadata", "invoke"},
+		"register": {"admin", "worker"}, "registered": {"admin", "write", "read", "metadata", "worker"},
 	}[p]
 }
 
@@ -81,6 +83,10 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 	t.Parallel()
 	h := newMatrixServer(t)
 	permissions := h.auth.Permissions()
+	documented, forCalls := documentedPermissions(t)
+	if diff := cmp.Diff(forCalls, h.auth.ForCalls()); diff != "" {
+		t.Errorf("routes for calls (-openapi.yaml +routes.go):\n%s", diff)
+	}
 	native, registered, tried := map[string]auth.Permission{}, map[string]bool{}, map[string]bool{}
 	for route, p := range permissions {
 		if strings.Contains(route, " /v1/") {
@@ -90,7 +96,7 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 			t.Errorf("%s requires the unknown permission %q", route, p)
 		}
 	}
-	if diff := cmp.Diff(documentedPermissions(t), native); diff != "" {
+	if diff := cmp.Diff(documented, native); diff != "" {
 		t.Errorf("permissions (-openapi.yaml +routes.go):\n%s", diff)
 	}
 	for _, r := range h.echo.Routes() {
@@ -111,8 +117,8 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 	}
 }
 
-// documentedPermissions returns the permissions in openapi.yaml by route.
-func documentedPermissions(t *testing.T) map[string]auth.Permission {
+// documentedPermissions returns the permissions in openapi.yaml by route, and the routes that accept tokens of calls.
+func documentedPermissions(t *testing.T) (permissions map[string]auth.Permission, forCalls []string) {
 	t.Helper()
 	data, err := os.ReadFile("rest/openapi.yaml")
 	if err != nil {
@@ -124,11 +130,12 @@ func documentedPermissions(t *testing.T) map[string]auth.Permission {
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		t.Fatal(err)
 	}
-	permissions := map[string]auth.Permission{}
+	permissions = map[string]auth.Permission{}
 	for path, item := range doc.Paths {
 		for method, node := range item {
 			var op struct {
 				Role     auth.Permission `yaml:"x-stepwell-role"`
+				Call     bool            `yaml:"x-stepwell-call"`
 				Security *[]any          `yaml:"security"`
 			}
 			if method == "parameters" {
@@ -140,10 +147,15 @@ func documentedPermissions(t *testing.T) map[string]auth.Permission {
 			if op.Security != nil && len(*op.Security) == 0 {
 				continue // public
 			}
-			permissions[strings.ToUpper(method)+" "+strings.NewReplacer("{", ":", "}", "").Replace(path)] = op.Role
+			route := strings.ToUpper(method) + " " + strings.NewReplacer("{", ":", "}", "").Replace(path)
+			permissions[route] = op.Role
+			if op.Call {
+				forCalls = append(forCalls, route)
+			}
 		}
 	}
-	return permissions
+	slices.Sort(forCalls)
+	return permissions, forCalls
 }
 
 // projects are the projects of a test server, each with the other one.

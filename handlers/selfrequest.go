@@ -4,17 +4,16 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
@@ -30,39 +29,25 @@ const selfPrefix = "drain_"
 const selfValidity = 5 * time.Minute
 
 // selfKey signs the server's requests to itself. All instances derive the same one.
-type selfKey []byte
+type selfKey struct{ token.Key }
 
-// newSelfKey derives the key from the API key; nil without an API key.
+// newSelfKey derives the key from the API key; empty without an API key.
 func newSelfKey(apiKey string) selfKey {
 	if apiKey == "" {
-		return nil
+		return selfKey{}
 	}
 	mac := hmac.New(sha256.New, []byte(apiKey))
 	mac.Write([]byte("stepwell: requests for drains"))
-	return mac.Sum(nil)
+	return selfKey{mac.Sum(nil)}
 }
 
 // token returns a token that is valid from now on.
-func (k selfKey) token(now time.Time) string {
-	expiry := strconv.FormatInt(now.Add(selfValidity).Unix(), 10)
-	return selfPrefix + expiry + "_" + k.mac(expiry)
-}
-
-func (k selfKey) mac(expiry string) string {
-	mac := hmac.New(sha256.New, k)
-	mac.Write([]byte(expiry))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
-}
+func (k selfKey) token(now time.Time) string { return k.Sign(selfPrefix, "", now.Add(selfValidity)) }
 
 // verify reports whether the token is valid.
-func (k selfKey) verify(token string, now time.Time) bool {
-	text, ok := strings.CutPrefix(token, selfPrefix)
-	expiry, mac, found := strings.Cut(text, "_")
-	if !ok || !found || k == nil || !hmac.Equal([]byte(mac), []byte(k.mac(expiry))) {
-		return false
-	}
-	seconds, err := strconv.ParseInt(expiry, 10, 64)
-	return err == nil && now.Before(time.Unix(seconds, 0))
+func (k selfKey) verify(text string, now time.Time) bool {
+	_, ok := k.Verify(selfPrefix, text, now)
+	return ok
 }
 
 // allowOwn passes the server's own requests for drains to the handler. Other requests, and those that set parameters,
@@ -72,8 +57,8 @@ func (k *Kicker) allowOwn(authorize echo.MiddlewareFunc) echo.MiddlewareFunc {
 		authorized := authorize(next)
 		return func(c echo.Context) error {
 			r := c.Request()
-			token, _ := strings.CutPrefix(r.Header.Get(echo.HeaderAuthorization), "Bearer ")
-			if k != nil && r.URL.RawQuery == "" && k.key.verify(token, k.now()) {
+			text, _ := strings.CutPrefix(r.Header.Get(echo.HeaderAuthorization), "Bearer ")
+			if k != nil && r.URL.RawQuery == "" && k.key.verify(text, k.now()) {
 				return next(c)
 			}
 			return authorized(c)

@@ -84,6 +84,13 @@ type Options struct {
 	Unready func() string
 
 	rejections *rejections
+	runs       *engine.Engine
+}
+
+// calls verifies the tokens of calls.
+type calls struct {
+	*engine.Engine
+	*queue.Queue
 }
 
 // NewProbes returns an HTTP server that serves only the probes and, to clients with a key, the metrics. It needs only
@@ -112,13 +119,21 @@ func (o *Options) setDefaults() {
 	if o.Keys == nil {
 		o.Keys = access.NewKeys(o.Pool, o.Log.Now)
 	}
+	if o.Queue != nil { // servers of probes have none
+		o.runs = engine.New(o.Queue, o.Log)
+	}
 	o.rejections = &rejections{logger: o.Logger, telemetry: o.Telemetry, now: o.Log.Now}
 }
 
 // authenticator returns an authenticator for the keys and the environment's key.
 func (o Options) authenticator(keys auth.Keys) *auth.Authenticator {
+	var functions auth.Calls
+	if o.runs != nil {
+		functions = calls{o.runs, o.Queue}
+	}
 	return auth.New(auth.Options{
-		Keys: keys, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now, Rejected: o.rejections.add,
+		Keys: keys, Calls: functions, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now,
+		Rejected: o.rejections.add,
 	})
 }
 
@@ -157,7 +172,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
-		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: engine.New(o.Queue, o.Log), Secrets: secrets,
+		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
 		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
 		Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,

@@ -138,10 +138,12 @@ func TestConstraintsAcceptCompleteEndings(t *testing.T) {
 func TestDeletingRunDeletesItsRows(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
-	if _, err := pool.Exec(t.Context(), validRows+`; DELETE FROM runs`); err != nil {
+	if _, err := pool.Exec(t.Context(), validRows+`;
+		INSERT INTO run_store (run_id, key, value, seq) VALUES ('run', 'k', '1', 1);
+		DELETE FROM runs`); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"events", "steps", "hooks", "waits", "run_attributes"} {
+	for _, table := range []string{"events", "steps", "hooks", "waits", "run_attributes", "run_store"} {
 		if n := queryOne[int](t, pool, `SELECT count(*) FROM `+table); n != 0 {
 			t.Errorf("%s still has %d rows", table, n)
 		}

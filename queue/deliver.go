@@ -339,7 +339,7 @@ const errLeaseOver = PublicError("canceled because its lease expired")
 func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	go w.watchLease(ctx, d.Lease, func() { end(errLeaseOver) })
+	go w.watchLease(ctx, d.Lease, 0, func() { end(errLeaseOver) })
 	err := w.post(ctx, d, sent)
 	if err != nil && errors.Is(context.Cause(ctx), errLeaseOver) {
 		return errLeaseOver
@@ -347,18 +347,18 @@ func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	return err
 }
 
-// watchLease calls over when the lease has expired, unless the context ends first. It reads the lease again each time
-// it would have expired, since the function may have extended it through any server.
-func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) {
-	for left := w.lease; left > 0; {
+// watchLease calls over when no more than the reserve is left of the lease, unless the context ends first. It reads the
+// lease again each time that would be so, since the function may have extended it through any server.
+func (w *deliverer) watchLease(ctx context.Context, handle string, reserve time.Duration, over func()) {
+	for left := w.lease; left > reserve; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(left):
+		case <-time.After(left - reserve):
 		}
 		var err error
 		if left, err = leaseLeft(ctx, w.queue.pool, handle); err != nil {
-			left = duePoll // the database is unavailable
+			left = reserve + duePoll // the database is unavailable
 		}
 	}
 	over()

@@ -45,6 +45,9 @@ type Delivery struct {
 	URL string
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
+	// Heard is the position up to which the function knew the log of the run when it last answered; 0 if it never did.
+	// Only for [message.WorkRun].
+	Heard int64
 
 	// Inline has the start of the work if the transaction that leased it may record the start in the log (inline
 	// start).
@@ -80,6 +83,12 @@ func (d Delivery) Logger() *slog.Logger { return d.by.logger }
 
 // LeaseTime returns how long a lease lasts unless it is extended.
 func (d Delivery) LeaseTime() time.Duration { return d.by.lease }
+
+// WatchLease calls over when no more than the reserve is left of the lease, unless the context ends first. The lease
+// may be extended meanwhile, through any server.
+func (d Delivery) WatchLease(ctx context.Context, reserve time.Duration, over func()) {
+	d.by.watchLease(ctx, d.Lease, reserve, over)
+}
 
 // Call sends a signed request to the deployment's function. Reading the answer takes memory, which the delivery holds
 // until its end.
@@ -125,10 +134,9 @@ func (d Delivery) End(ctx context.Context) error {
 // EndIn deletes the work as part of the batch.
 func (d Delivery) EndIn(b *pgx.Batch) { b.Queue(endWork, d.Lease) }
 
-// EndIf deletes the work as part of a conditional statement, and makes the statement depend on the live lease and on a
-// further condition on the message.
-func (d Delivery) EndIf(c *pg.Conditional, condition string) {
-	d.RequireLease(c, condition)
+// EndIf deletes the work as part of a conditional statement, which it makes depend on what RequireLease says.
+func (d Delivery) EndIf(c *pg.Conditional, condition string, by *Copy) {
+	d.RequireLease(c, condition, by)
 	c.Add(pg.Write{SQL: endWork, Args: []any{d.Lease}})
 }
 
@@ -136,6 +144,41 @@ func (d Delivery) EndIf(c *pg.Conditional, condition string) {
 func (d Delivery) ExtendIn(b *pgx.Batch, call time.Duration) {
 	b.Queue(extendSQL, d.Lease, call+persistTimeout)
 }
+
+// Copy is a copy of a call that writes to the run's log. There is one call for each lease, but a proxy may repeat it,
+// and then several copies run at a time, in different processes. What a copy writes follows from the results it knows.
+// So the commands of a copy are refused once another one has written something that it does not know.
+type Copy struct {
+	// Knows is the position up to which the copy knows the log.
+	Knows int64
+	// Request identifies its commands, for a request that is repeated because the answer was lost; 0 for an answer.
+	Request int64
+}
+
+// KeepIn restarts the lease as part of the batch. With again, the work is done once more after this delivery. The
+// commands in the batch's transaction are those of the copy; nil for a function that does not follow the log.
+func (d Delivery) KeepIn(b *pgx.Batch, again bool, by *Copy) {
+	b.Queue(keepSQL, d.keepArgs(again, by, nil)...)
+}
+
+// KeepIf is [Delivery.KeepIn] as part of a conditional statement, which it makes depend on what RequireLease says. The
+// log has as many events with the commands.
+func (d Delivery) KeepIf(c *pg.Conditional, again bool, by *Copy, events int64) {
+	d.RequireLease(c, "", by)
+	c.Add(pg.Write{SQL: keepSQL, Args: d.keepArgs(again, by, &events)})
+}
+
+func (d Delivery) keepArgs(again bool, by *Copy, events *int64) []any {
+	var request *int64
+	if by != nil {
+		request = &by.Request
+	}
+	return []any{d.Lease, leaseTime, again, request, events}
+}
+
+// NoteHeard notes, as part of a transaction that holds the lock on the run, up to which position of the log the
+// function knows the run. See [Delivery.Heard].
+func (d Delivery) NoteHeard(w pg.Writer, seq int64) { w.Add(noteHeard(d.RunID, seq)) }
 
 // NackIn releases the message after a failure as part of the batch.
 func (d Delivery) NackIn(b *pgx.Batch, f Failure) { b.Queue(nackSQL, f.nackArgs(d.Lease)...) }
@@ -164,7 +207,7 @@ func (d Delivery) RestartIn(b *pgx.Batch, r Reservation, next *Delivery) {
 	b.Queue(`
 		UPDATE messages m
 		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0, cut_off = 0,
-			first_failed_at = NULL, last_error = ''
+			first_failed_at = NULL, last_error = '', held = NULL
 		WHERE `+OfLease+`
 		RETURNING `+deliveryColumns+`, body`, d.Lease, r.handle, r.holder, r.lease,
 	).Query(func(rows pgx.Rows) (err error) {
@@ -180,6 +223,8 @@ type LeaseGuard struct {
 	Again bool
 	// At is the start of the transaction by the database's clock.
 	At time.Time
+	// written is how long the log was when a copy of the call last wrote to it, and request is what wrote then.
+	written, request int64
 }
 
 // ofWork selects the work $4 of run $3 in project $2 under the lease $1; see [ofMessage].
@@ -189,10 +234,11 @@ const ofWork = OfLease + ` AND (project, run_id, work) IS NOT DISTINCT FROM ($2,
 func (d Delivery) Guard(b *pgx.Batch) *LeaseGuard {
 	var g LeaseGuard
 	b.Queue(`
-		SELECT due_at > clock_timestamp(), again, now() FROM messages WHERE `+ofWork+` FOR UPDATE`,
+		SELECT due_at > clock_timestamp(), again, now(), coalesce(written_seq, 0), coalesce(written_by, 0)
+		FROM messages WHERE `+ofWork+` FOR UPDATE`,
 		d.Lease, d.Project, d.RunID, d.Work,
 	).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&g.alive, &g.Again, &g.At)
+		err := row.Scan(&g.alive, &g.Again, &g.At, &g.written, &g.request)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -209,10 +255,24 @@ func (g *LeaseGuard) Check() error {
 	return nil
 }
 
-// RequireLease makes a conditional statement depend on the live lease, and on a further condition on the message.
-func (d Delivery) RequireLease(c *pg.Conditional, condition string) {
+// CheckCopy fails with [ErrOvertaken] if another copy of the call has written something that this one does not know.
+func (g *LeaseGuard) CheckCopy(by *Copy) error {
+	if by != nil && g.written > by.Knows && g.request != by.Request {
+		return fmt.Errorf("%w after position %d", ErrOvertaken, by.Knows)
+	}
+	return nil
+}
+
+// RequireLease makes a conditional statement depend on the live lease, on a further condition on the message, and on
+// that no other copy of the call has written something that this one does not know; nil if that does not matter.
+func (d Delivery) RequireLease(c *pg.Conditional, condition string, by *Copy) {
+	args := []any{d.Lease, d.Project, d.RunID, d.Work}
+	if by != nil {
+		condition += ` AND (written_seq > $5::bigint AND written_by <> $6::bigint) IS NOT TRUE`
+		args = append(args, by.Knows, by.Request)
+	}
 	c.Require(`EXISTS (SELECT FROM messages WHERE `+ofWork+` AND due_at > clock_timestamp()`+condition+` FOR UPDATE)`,
-		d.Lease, d.Project, d.RunID, d.Work)
+		args...)
 }
 
 // Handler does claimed work of one kind. On success the handler itself must end or release the lease, usually in the

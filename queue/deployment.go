@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -24,47 +26,93 @@ type Deployment struct {
 	URL string
 	// Workflows are the names of its workflows, sorted. If empty, the deployment may have any workflow.
 	Workflows []string
+	// Build is the version of its program; empty if unknown.
+	Build string
+	// Schemas is a JSON object with the JSON Schemas of inputs and outputs, by workflow; nil if there are none. Only
+	// [Queue.DeploymentDetails] and [Queue.Register] return it.
+	Schemas json.RawMessage
+	// OpenRuns is how many of its runs have not ended, at most [maxOpenRuns]. [Queue.Deployment] and
+	// [Queue.NewestDeployment], which a start of a run uses, do not count them.
+	OpenRuns  int64
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-const deploymentColumns = `id, url, workflows, created_at, updated_at`
+// deploymentColumns are what the start of a run reads.
+const deploymentColumns = `id, url, workflows, build, created_at, updated_at`
 
-// maxWorkflows is how many workflows a deployment may list.
-const maxWorkflows = 1000
+const (
+	// maxWorkflows is how many workflows a deployment may list.
+	maxWorkflows = 1000
+	// maxSchemas is the size limit of a deployment's schemas in bytes.
+	maxSchemas = 1 << 20
+	// maxBuild is the length limit of a deployment's build in bytes.
+	maxBuild = 256
+	// maxOpenRuns is how many open runs of a deployment are counted.
+	maxOpenRuns = 10_000
+)
+
+// openRuns counts the open runs of the deployment d.
+var openRuns = fmt.Sprintf(`(SELECT count(*) FROM (SELECT FROM runs
+	WHERE project = d.project AND deployment_id = d.id AND completed_at IS NULL LIMIT %d) open) AS open_runs`, maxOpenRuns)
 
 // ErrNotRescheduled is the error when a registration was stored but its waiting messages keep their backoff.
 var ErrNotRescheduled = errors.New("waiting messages keep their backoff")
 
-// PutDeployment registers a deployment or moves it to another URL. It then makes messages due now that could not be
-// delivered to it: those that did not reach it and, if it has moved, all that failed. Workflows are the names of its
-// workflows. It fails with [entities.ErrInvalid] when the URL is not an absolute http or https URL or a workflow name
-// is invalid, and with [ErrNotRescheduled] when only the registration succeeded.
+// PutDeployment is [Queue.Register] of a deployment that says nothing but its URL and its workflows.
 func (q *Queue) PutDeployment(
 	ctx context.Context, project entities.Project, id, baseURL string, workflows ...string,
 ) (Deployment, error) {
-	if err := entities.ValidateID("deployment ID", id); err != nil {
+	return q.Register(ctx, project, Deployment{ID: id, URL: baseURL, Workflows: workflows})
+}
+
+// Register registers a deployment or replaces it. It then makes messages due now that could not be delivered to it:
+// those that did not reach it, invocations of runs that are held, and, if it has moved, all that failed. It fails with
+// [entities.ErrInvalid] when a field is invalid, such as a URL that is not an absolute http or https URL, and with
+// [ErrNotRescheduled] when only the registration succeeded.
+func (q *Queue) Register(ctx context.Context, project entities.Project, d Deployment) (Deployment, error) {
+	if err := d.normalize(); err != nil {
 		return Deployment{}, err
 	}
-	if id == contract.Latest {
-		return Deployment{}, entities.Invalid("deployment ID %q is reserved for the newest of a workflow: choose another", id)
-	}
-	if err := validateURL(baseURL); err != nil {
-		return Deployment{}, err
-	}
-	workflows, err := validateWorkflows(workflows)
+	d, moved, err := q.writeDeployment(ctx, project, d)
 	if err != nil {
-		return Deployment{}, err
-	}
-	d, moved, err := q.writeDeployment(ctx, project, Deployment{ID: id, URL: baseURL, Workflows: workflows})
-	if err != nil {
-		return Deployment{}, fmt.Errorf("put deployment %s: %w", id, err)
+		return Deployment{}, fmt.Errorf("put deployment %s: %w", d.ID, err)
 	}
 	defer q.announceDue(nil)
-	if err := makeDueNow(ctx, q.pool, project, d, moved); err != nil {
-		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotRescheduled, err)
+	waiting := unreachedHeld
+	if moved {
+		waiting = unreachedAll
+	}
+	if err := makeDueNow(ctx, q.pool, project, d, waiting); err != nil {
+		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", d.ID, ErrNotRescheduled, err)
 	}
 	return d, nil
+}
+
+// normalize validates a registration and brings it into the form in which it is stored.
+func (d *Deployment) normalize() error {
+	if err := entities.ValidateID("deployment ID", d.ID); err != nil {
+		return err
+	}
+	if d.ID == contract.Latest {
+		return entities.Invalid("deployment ID %q is reserved for the newest of a workflow: choose another", d.ID)
+	}
+	if err := validateURL(d.URL); err != nil {
+		return err
+	}
+	if d.Build != "" {
+		if err := entities.ValidateText("build", d.Build, maxBuild); err != nil {
+			return err
+		}
+	}
+	var err error
+	if d.Workflows, err = validateWorkflows(d.Workflows); err != nil {
+		return err
+	}
+	if len(d.Schemas) == 0 || string(d.Schemas) == "null" {
+		d.Schemas = json.RawMessage("{}")
+	}
+	return validateSchemas(d.Schemas, d.Workflows)
 }
 
 // writeDeployment writes a registration and, if it changed, its audit entry; moved reports whether the URL changed.
@@ -73,28 +121,34 @@ func (q *Queue) writeDeployment(
 ) (written Deployment, moved bool, err error) {
 	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
-			INSERT INTO deployments (project, id, url, workflows) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows, updated_at = now()
-			RETURNING `+deploymentColumns+`,
-				url IS DISTINCT FROM (SELECT url FROM deployments WHERE project = $1 AND id = $2) AS moved,
-				workflows IS DISTINCT FROM (SELECT workflows FROM deployments WHERE project = $1 AND id = $2) AS relisted`,
-			project, d.ID, d.URL, d.Workflows)
+			WITH old AS (SELECT url, workflows, build, schemas FROM deployments WHERE project = $1 AND id = $2)
+			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas)
+			VALUES ($1, $2, $3, $4, $5, $6)
+			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows,
+				build = excluded.build, schemas = excluded.schemas, updated_at = now()
+			RETURNING `+deploymentColumns+`, nullif(schemas, '{}') AS schemas, `+openRuns+`,
+				url IS DISTINCT FROM (SELECT url FROM old) AS moved,
+				(workflows, build, schemas) IS DISTINCT FROM (SELECT (workflows, build, schemas) FROM old) AS changed`,
+			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas)
 		if err != nil {
 			return err
 		}
-		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[struct {
+		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[struct {
 			Deployment
-			Moved, Relisted bool
+			Moved, Changed bool
 		}])
 		if err != nil {
 			return err
 		}
 		written, moved = row.Deployment, row.Moved
-		if !row.Moved && !row.Relisted {
+		if !row.Moved && !row.Changed {
 			return nil // apps repeat their registration at every start, which needs no audit entry
 		}
-		return audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID,
-			map[string]any{"url": written.URL, "workflows": written.Workflows})
+		detail := map[string]any{"url": written.URL, "workflows": written.Workflows}
+		if written.Build != "" {
+			detail["build"] = written.Build
+		}
+		return audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID, detail)
 	})
 	return written, moved, err
 }
@@ -137,28 +191,61 @@ func validateWorkflows(names []string) ([]string, error) {
 	return sorted, nil
 }
 
+// validateSchemas checks that the schemas are an object whose fields are workflows, with input and output as objects.
+func validateSchemas(data json.RawMessage, workflows []string) error {
+	if len(data) > maxSchemas {
+		return entities.Invalid("the schemas have %d bytes; the limit is %d", len(data), maxSchemas)
+	}
+	var schemas map[string]struct{ Input, Output map[string]any }
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&schemas); err != nil {
+		return entities.Invalid(`the schemas are not {"WORKFLOW": {"input": {…}, "output": {…}}}: %v`, err)
+	}
+	if bytes.Contains(data, []byte(`\u0000`)) {
+		return entities.Invalid(`the schemas contain \u0000, which Postgres does not store`)
+	}
+	for name := range schemas {
+		if !slices.Contains(workflows, name) {
+			return entities.Invalid("there are schemas of %q, which is not among the workflows", name)
+		}
+	}
+	return nil
+}
+
 // Deployment reads a deployment. It fails with [message.ErrDeploymentNotFound].
 func (q *Queue) Deployment(ctx context.Context, project entities.Project, id string) (Deployment, error) {
-	return q.oneDeployment(ctx, `id = $2`, project, id)
+	return q.oneDeployment(ctx, "", `id = $2`, project, id)
+}
+
+// DeploymentDetails reads a deployment with its schemas and the number of its open runs, which a start does not need.
+// It fails with [message.ErrDeploymentNotFound].
+func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project, id string) (Deployment, error) {
+	return q.oneDeployment(ctx, `, nullif(schemas, '{}') AS schemas, `+openRuns, `id = $2`, project, id)
 }
 
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
 // one that lists no workflows. It fails with [message.ErrDeploymentNotFound].
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
-	return q.oneDeployment(ctx, `($2 = ANY (workflows) OR workflows = '{}')
+	d, err := q.oneDeployment(ctx, "", `($2 = ANY (workflows) OR workflows = '{}')
 		ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
+	if errors.Is(err, message.ErrDeploymentNotFound) {
+		err = fmt.Errorf("no app with workflow %q is registered: %w", workflow, message.ErrDeploymentNotFound)
+	}
+	return d, err
 }
 
-// oneDeployment reads the deployment that the condition selects; the condition refers to the argument as $2.
+// oneDeployment reads the deployment that the condition selects, with more columns than the usual ones. The condition
+// refers to the argument as $2.
 func (q *Queue) oneDeployment(
-	ctx context.Context, condition string, project entities.Project, argument string,
+	ctx context.Context, more, condition string, project entities.Project, argument string,
 ) (Deployment, error) {
 	rows, err := pg.NewPool(q.pool).Query(ctx,
-		`SELECT `+deploymentColumns+` FROM deployments WHERE project = $1 AND `+condition, project, argument)
+		`SELECT `+deploymentColumns+more+` FROM deployments d WHERE project = $1 AND `+condition, project, argument)
 	if err != nil {
 		return Deployment{}, fmt.Errorf("read deployment: %w", err)
 	}
-	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Deployment])
+	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Deployment])
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = message.ErrDeploymentNotFound
 	}
@@ -168,14 +255,14 @@ func (q *Queue) oneDeployment(
 	return d, nil
 }
 
-// Deployments lists the project's deployments by ID.
+// Deployments lists the project's deployments by ID, with the numbers of their open runs.
 func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]Deployment, error) {
 	rows, err := pg.NewPool(q.pool).Query(ctx,
-		`SELECT `+deploymentColumns+` FROM deployments WHERE project = $1 ORDER BY id`, project)
+		`SELECT `+deploymentColumns+`, `+openRuns+` FROM deployments d WHERE project = $1 ORDER BY id`, project)
 	if err != nil {
 		return nil, fmt.Errorf("list deployments: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Deployment])
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[Deployment])
 	if err != nil {
 		return nil, fmt.Errorf("list deployments: %w", err)
 	}

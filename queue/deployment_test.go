@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,41 @@ func TestPutDeploymentMovesIt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"a http://new.test"}, r.deployments(t, project)); diff != "" {
 		t.Errorf("deployments (-want +got):\n%s", diff)
+	}
+}
+
+// TestDeploymentDetails counts the open runs of each deployment, and not those of other projects.
+func TestDeploymentDetails(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	schemas := `{"order": {"input": {"type": "string"}}}`
+	for _, p := range []entities.Project{project, "other"} {
+		for _, id := range []string{"a", "b"} {
+			_, err := r.Register(t.Context(), p, Deployment{
+				ID: id, URL: "http://a.test", Workflows: []string{"order"}, Build: "1", Schemas: json.RawMessage(schemas),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill(t, r, 10)
+	r.exec(t, `UPDATE runs SET deployment_id = 'a'`)
+	for p, open := range map[entities.Project]int64{project: 5, "other": 0} {
+		d, err := r.DeploymentDetails(t.Context(), p, "a")
+		if err != nil || d.OpenRuns != open || d.Build != "1" || string(d.Schemas) != schemas {
+			t.Errorf("%s: got %+v %v", p, d, err)
+		}
+		list, err := r.Deployments(t.Context(), p)
+		if err != nil || len(list) != 2 || list[0].OpenRuns != open || list[1].OpenRuns != 0 || list[0].Schemas != nil {
+			t.Errorf("%s: got %+v %v", p, list, err)
+		}
+	}
+	var audited int
+	err := r.pool.QueryRow(t.Context(),
+		`SELECT count(*) FROM audit WHERE action = 'deployment.put' AND detail->>'build' = '1'`).Scan(&audited)
+	if err != nil || audited != 4 {
+		t.Errorf("%d registrations are in the audit, want 4 (%v)", audited, err)
 	}
 }
 

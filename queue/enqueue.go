@@ -212,15 +212,15 @@ func (q *Queue) enqueueWork(
 }
 
 // EnqueueOptimistic implements [eventlog.Enqueuer] for all work, except for the end of a run with open children. It
-// refuses messages for functions, and a report to a parent: that is work of another run, and the lock order of
-// statements that share a transaction has only one run per statement.
+// refuses messages for functions, a report to a parent and the cancellation of a child: these are work of another run,
+// and the lock order of statements that share a transaction has only one run per statement.
 func (q *Queue) EnqueueOptimistic(
 	c *pg.Conditional, messages []message.Message,
 ) (starts []*eventlog.InlineStart, ended func(error), ok bool) {
 	var all workBatch
 	for _, m := range messages {
 		switch m.Work {
-		case message.WorkNone, message.WorkReport:
+		case message.WorkNone, message.WorkReport, message.WorkCancel:
 			return nil, nil, false
 		case message.WorkEnd:
 			store.RequireNoOpenChild(c, m.RunID)

@@ -44,6 +44,13 @@ func (d Delivery) Refused(status int, body []byte) error {
 	return &answerError{d.URL, status, line, body[:min(len(body), maxReasonBody)]}
 }
 
+// ErrOvertaken refuses what a copy of a call writes that does not know what another copy has written; see [Copy]. The
+// delivery does not count, and the next call, which comes soon, has the whole log.
+const ErrOvertaken = PublicError("another copy of this call has written to the log")
+
+// overtakenBackoff is the first pause after [ErrOvertaken]. It doubles unless a copy has written in between.
+const overtakenBackoff = 50 * time.Millisecond
+
 // PublicError is an error whose text may be logged.
 type PublicError string
 
@@ -95,6 +102,8 @@ type Failure struct {
 	Reached bool
 	// CutOff is set if the app died before it answered. The delivery counts as one that reached the function.
 	CutOff bool
+	// Held is set if the function said with a code why the run does not go on.
+	Held *message.Held
 }
 
 // Error implements error.
@@ -111,6 +120,10 @@ func (d Delivery) Failure(err error) Failure {
 		return *f
 	}
 	f := Failure{Reason: err.Error(), Public: redact(err)}
+	if errors.Is(err, ErrOvertaken) {
+		f.After = min(overtakenBackoff<<min(d.Unreached, 10), unreachedBackoff)
+		return f
+	}
 	if isRefused(err) {
 		f.After = min(backoff(d.Unreached+1), unreachedBackoff)
 		return f
@@ -132,6 +145,12 @@ func (d Delivery) Failure(err error) Failure {
 func (d Delivery) Unregistered() *Failure {
 	reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
 	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
+}
+
+// ShutsDown is the failure of a delivery to a process that shuts down and has not carried it out.
+func (d Delivery) ShutsDown() *Failure {
+	const reason = "the function's process shuts down"
+	return &Failure{Reason: reason, Public: reason, After: min(backoff(d.Unreached+1), unreachedBackoff)}
 }
 
 // failures is how many of the deliveries, including this one, failed without the death of the app.
@@ -246,7 +265,7 @@ func (w *deliverer) endOutage(ctx context.Context, d Delivery) error {
 	w.logger.InfoContext(ctx, "an app that was away answers again", "deployment", d.DeploymentID)
 	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
 	defer cancel()
-	err := makeDueNow(ctx, w.queue.pool, d.Project, Deployment{ID: d.DeploymentID, UpdatedAt: d.ClaimedAt}, false)
+	err := makeDueNow(ctx, w.queue.pool, d.Project, Deployment{ID: d.DeploymentID, UpdatedAt: d.ClaimedAt}, unreachedOnly)
 	w.queue.WakeTimer(nil)
 	return err
 }

@@ -134,13 +134,16 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, cut_off, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version`
+	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version,
+	CASE work WHEN 'run' THEN coalesce((SELECT w.seen_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
+		AS heard`
 
 // columns are the destinations of [deliveryColumns].
 func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
 		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL, &d.SpecVersion,
+		&d.Heard,
 	}
 }
 
@@ -191,11 +194,12 @@ const nackSQL = `
 		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
 		unreached = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached + 1 END,
 		cut_off = cut_off + $5::boolean::integer,
-		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END
+		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END,
+		held = CASE WHEN $4 THEN $6 ELSE held END
 	WHERE ` + OfLease
 
 func (f Failure) nackArgs(handle string) []any {
-	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff}
+	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held}
 }
 
 // shortenLease leaves the function its lease when the process that called it has its answer: for d, the function may
@@ -272,7 +276,8 @@ type parking struct {
 
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
 // tickets to issue: the projects take turns, and the messages of one come in the order in which they are due. Steps are
-// never parked: each has its own limit of attempts.
+// never parked: each has its own limit of attempts. Nor are runs that have diverged: they wait for the right code, and
+// go on when it is deployed.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
 // waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as
@@ -299,6 +304,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 			UPDATE messages
 			SET lease = '', holder = '', ticket = greatest(ticket, 1),
 				parked_at = CASE WHEN work <> 'step' AND delivery_count >= $3
+					AND coalesce(held->>'code', '') <> '`+message.CodeDiverged+`'
 					AND coalesce(first_failed_at <= now() - $5::interval, false) THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
@@ -318,17 +324,25 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 	return list, wrap("take due messages", err)
 }
 
-// makeDueNow makes messages due now that wait for a deployment because they did not reach it or were cut off, or, if it
-// has moved, because they failed. A message that was cut off more than [promptCutOffs] times keeps its backoff, since
-// it may be what kills the app. After a long outage there are many, so it updates them in batches, in the order in
-// which they are due, and skips locked rows.
-func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
+// The messages that wait for a deployment, as conditions for [makeDueNow]. A message that was cut off more than
+// [promptCutOffs] times keeps its backoff, since it may be what kills the app.
+const (
+	unreachedOnly = `unreached > 0 AND cut_off <= $3`             // did not reach it, or were cut off
+	unreachedHeld = `(` + unreachedOnly + `) OR held IS NOT NULL` // and invocations of runs that are held
+	unreachedAll  = `(` + unreachedOnly + `) OR last_error <> ''` // and all others that failed
+)
+
+// makeDueNow makes the messages due now that wait for a deployment and meet the condition. After a long outage there
+// are many, so it updates them in batches, in the order in which they are due, and skips locked rows.
+func makeDueNow(
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, condition string,
+) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
 		err := pg.NewPool(pool).QueryRow(ctx, `
 			WITH next AS (
 				SELECT id, due_at FROM messages
 				WHERE project = $1 AND deployment_id = $2 AND lease = '' AND parked_at IS NULL
-					AND (unreached > 0 AND cut_off <= $7 OR $3 AND last_error <> '')
+					AND (`+condition+`)
 					AND due_at >= $4 AND (due_at, id) > ($4, $5)
 				ORDER BY due_at, id LIMIT $6
 				FOR UPDATE SKIP LOCKED
@@ -338,7 +352,7 @@ func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Projec
 			SELECT coalesce(max(due_at), $4),
 				coalesce(max(id) FILTER (WHERE due_at = (SELECT max(due_at) FROM next)), ''), count(*)
 			FROM next`,
-			project, d.ID, moved, at, last, dueBatch, promptCutOffs).Scan(&at, &last, &n)
+			project, d.ID, promptCutOffs, at, last, dueBatch).Scan(&at, &last, &n)
 		if err != nil {
 			return wrap("make messages due", err)
 		}
@@ -395,15 +409,15 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 }
 
 // upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work in
-// progress is marked to be done again, unless the new request is for later. Work that failed or is parked keeps its
-// backoff: it sees all new events when it runs.
+// progress is marked to be done again, unless the new request is for later. Work that failed keeps its backoff unless
+// the request is urgent, and work that is parked stays so: it sees all new events when it runs.
 func upsertWork(m message.Message, s *storedWork) pg.Write {
 	return pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
 			expires_at, ticket, due_at, lease, holder, delivery_count)
-		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
+		SELECT $1, $2, $3, $4, $5, $6, $7, '', coalesce($15::bytea, ''), now() + $8 + $10, $9::integer,
 			now() + CASE WHEN taken THEN $13 ELSE $8::interval END,
-			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, taken::integer
+			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
 		FROM (SELECT ` + isRegistered("$12") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
@@ -411,7 +425,9 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 			(ticket, due_at, lease, holder, delivery_count) = (SELECT
 				CASE WHEN NOT idle THEN m.ticket WHEN excluded.lease <> '' THEN m.ticket + 1 -- invalidates the issued ticket
 					ELSE greatest(m.ticket, excluded.ticket) END,
-				CASE WHEN NOT idle THEN m.due_at WHEN excluded.ticket > 0 THEN excluded.due_at
+				CASE WHEN NOT idle THEN
+						CASE WHEN $16::boolean AND m.lease = '' AND m.parked_at IS NULL THEN least(m.due_at, now()) ELSE m.due_at END
+					WHEN excluded.ticket > 0 THEN excluded.due_at
 					ELSE least(m.due_at, excluded.due_at) END,
 				CASE WHEN idle THEN excluded.lease ELSE m.lease END,
 				CASE WHEN idle THEN excluded.holder ELSE m.holder END,
@@ -419,7 +435,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
 		Args: []any{
 			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
-			maxRetention, s.handle, s.holder, s.lease,
+			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body, m.Urgent,
 		},
 		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
 		Into:      append(s.columns(), &s.Body, &s.Taken),
@@ -439,9 +455,26 @@ func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.
 // extendSQL sets the time that the lease $1 lasts from now.
 const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 
+// keepSQL restarts the lease $1 for the time $2. $3 says whether the work must be done again after this delivery. $4 is
+// the request of a copy of the call that writes, or NULL, and $5 how many events the log has then, or NULL if the
+// transaction has written them already. See [Copy].
+const keepSQL = `
+	UPDATE messages m
+	SET due_at = now() + $2, again = again OR $3, unreached = 0, written_by = coalesce($4::bigint, written_by),
+		written_seq = CASE WHEN $4::bigint IS NULL THEN written_seq
+			ELSE coalesce($5::bigint, (SELECT last_seq FROM runs r WHERE r.id = m.run_id)) END
+	WHERE ` + OfLease
+
 func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pg.NewPool(pool).Exec(ctx, extendSQL, handle, d)
 	return wrap("extend lease", err)
+}
+
+// noteHeard notes that the function of run $1 knows the log up to the position $2.
+func noteHeard(runID entities.RunID, seq int64) pg.Write {
+	return pg.Write{What: "note what the function knows", SQL: `
+		INSERT INTO run_wakes AS w (run_id, seen_seq) SELECT $1::text, $2::bigint WHERE true`, Rest: `
+		ON CONFLICT (run_id) DO UPDATE SET seen_seq = greatest(w.seen_seq, excluded.seen_seq)`, Args: []any{runID, seq}}
 }
 
 // endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the

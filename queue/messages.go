@@ -163,9 +163,13 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 }
 
 // Discard deletes a message in any state together with its idempotency key, so that it can be sent again. If this
-// strands its run, the sweeper wakes the run. It fails with [message.ErrMessageNotFound].
+// strands its run, the sweeper wakes the run: for a run that the server continues, also if the message invoked it,
+// since nobody can tell what its function has missed. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, awaitNow, id, project); err != nil {
+			return err
+		}
 		rows, err := tx.Query(ctx, `
 			WITH gone AS (
 				DELETE FROM messages WHERE `+ofID+`
@@ -195,9 +199,73 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 	return nil
 }
 
+// awaitNow makes the run that message $1 of project $2 invokes await a time that has passed; see entities/await. It
+// locks the run before the message, as appends do.
+const awaitNow = `
+	UPDATE runs SET await = jsonb_build_object('seq', last_seq, 'at', updated_at)
+	WHERE id = (SELECT run_id FROM messages WHERE ` + ofID + ` AND work = 'run') AND completed_at IS NULL`
+
 // auditDetail returns the detail that an audit entry stores about a message.
 func auditDetail(e Entry) map[string]any {
 	return map[string]any{"topic": e.Topic, "deploymentId": e.DeploymentID, "runId": e.RunID, "state": e.State}
+}
+
+// Held returns which of the project's runs are held, and why.
+func (q *Queue) Held(
+	ctx context.Context, project entities.Project, runs []entities.RunID,
+) (map[entities.RunID]message.Held, error) {
+	held := map[entities.RunID]message.Held{}
+	if len(runs) == 0 {
+		return held, nil
+	}
+	rows, err := pg.NewPool(q.pool).Query(ctx, `
+		SELECT run_id, held, coalesce(first_failed_at, created_at), greatest(1, delivery_count - cut_off) FROM messages
+		WHERE run_id = ANY ($1) AND work = 'run' AND subject = '' AND project IS NOT DISTINCT FROM $2`, runs, project)
+	if err != nil {
+		return nil, wrap("read held runs", err)
+	}
+	var id entities.RunID
+	var why *message.Held
+	var since time.Time
+	var attempts int
+	_, err = pgx.ForEachRow(rows, []any{&id, &why, &since, &attempts}, func() error {
+		if why != nil {
+			why.Since, why.Attempts = since, attempts
+			held[id] = *why
+		}
+		why = nil
+		return nil
+	})
+	return held, wrap("read held runs", err)
+}
+
+// heldCodes are the codes by which [Gauges] counts held runs. They are those of SDKs: other codes could be anything.
+var heldCodes = []string{message.CodeDiverged, "panic", "encode"}
+
+// heldSQL counts the runs that are held, up to the limit $2, by the codes $1. The ORDER BY makes Postgres use the
+// partial index.
+const heldSQL = `
+	SELECT code, count(*) FROM (
+		SELECT CASE WHEN held->>'code' = ANY ($1) THEN held->>'code' ELSE 'other' END AS code
+		FROM messages WHERE held IS NOT NULL ORDER BY project, id LIMIT $2) AS h GROUP BY code`
+
+// countHeld counts the runs that are held, by their code, or "other".
+func (q *Queue) countHeld(ctx context.Context) (map[string]int64, error) {
+	counts := map[string]int64{"other": 0}
+	for _, code := range heldCodes {
+		counts[code] = 0
+	}
+	rows, err := pg.NewPool(q.pool).Query(ctx, heldSQL, heldCodes, gaugeLimit)
+	if err != nil {
+		return nil, err
+	}
+	var code string
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&code, &n}, func() error {
+		counts[code] = n
+		return nil
+	})
+	return counts, err
 }
 
 // gaugeLimit bounds the counts of [Queue.Gauges]: a gauge at the limit means that many or more.
@@ -216,6 +284,9 @@ type Gauges struct {
 	OldestDue time.Duration
 	// OpenRuns counts the runs that have not ended, by status; the limit applies to their sum.
 	OpenRuns map[entities.RunStatus]int64
+	// HeldRuns counts the runs whose function refuses to go on, by the code that it gives; codes that are not known are
+	// counted as "other". The limit applies to their sum.
+	HeldRuns map[string]int64
 }
 
 // Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or 20,000 where
@@ -229,6 +300,9 @@ func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 		return Gauges{}, wrap("read gauges", err)
 	}
 	g.WaitingMessages, g.OldestDue = min(g.WaitingMessages, gaugeLimit), oldest
+	if g.HeldRuns, err = q.countHeld(ctx); err != nil {
+		return Gauges{}, wrap("read gauges", err)
+	}
 	g.OpenRuns, err = store.CountOpenRuns(ctx, pg.NewPool(q.pool), gaugeLimit)
 	return g, wrap("read gauges", err)
 }

@@ -90,6 +90,19 @@ func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic
 	return nil
 }
 
+// CheckLease fails with [message.ErrStale] unless work of the project's run has the live lease.
+func (q *Queue) CheckLease(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error {
+	g := LeaseGuard{}
+	err := pg.NewPool(q.pool).QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM messages WHERE `+OfLease+`
+			AND (project, run_id) IS NOT DISTINCT FROM ($2, $3) AND due_at > clock_timestamp())`, handle, p, runID,
+	).Scan(&g.alive)
+	if err != nil {
+		return fmt.Errorf("check lease: %w", err)
+	}
+	return g.Check()
+}
+
 // SetVisibility makes a leased message due again after d: a long time extends the lease, zero releases the message for
 // another delivery. It fails with [entities.ErrInvalid] when d is out of bounds and with [message.ErrLeaseNotFound] as
 // [Queue.Acknowledge] does.

@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
-	"github.com/stepwell-dev/stepwell/sdk/signature"
+	"github.com/stepwell-dev/stepwell/queue/signing/signingtest"
 )
 
 // signers is a signer whose keys and clock the test sets.
@@ -158,15 +158,11 @@ type verified struct {
 }
 
 // verifyingApp starts an app that verifies its calls and acknowledges nothing.
-func verifyingApp(t *testing.T, keys ...string) (*app, chan verified) {
+func verifyingApp(t *testing.T, key string) (*app, chan verified) {
 	t.Helper()
-	parsed, err := signature.ParseKeys(strings.Join(keys, ","))
-	if err != nil {
-		t.Fatal(err)
-	}
 	got := make(chan verified, 100)
 	a := newApp(t, func(w http.ResponseWriter, r *http.Request, c call) {
-		got <- verified{signature.Verify(r, c.Body, time.Now(), parsed...), len(c.Body)}
+		got <- verified{signingtest.Verify(r, c.Body, key), len(c.Body)}
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	return a, got
@@ -195,7 +191,7 @@ func TestDeliveriesAreSigned(t *testing.T) {
 		body string
 		want error
 	}{
-		"first": {first, "x", nil}, "second": {second, "x", nil}, "foreign": {foreign, "x", signature.ErrWrong},
+		"first": {first, "x", nil}, "second": {second, "x", nil}, "foreign": {foreign, "x", signingtest.ErrWrong},
 		"large": {second, strings.Repeat("x", 3*smallBody), nil}, "empty": {first, "", nil},
 	} {
 		a, got := verifyingApp(t, tt.key)

@@ -51,8 +51,8 @@ type config struct {
 	Readers int `env:"STEPWELL_READERS" envDefault:"2000"`
 	// Grace is how long deliveries may take to finish at shutdown.
 	Grace time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
-	// DrainBudget is how long a drain in function mode starts deliveries. PublicURL is where the server requests its
-	// own drains.
+	// DrainBudget is how long a drain in function mode starts deliveries. PublicURL is the server's address on the
+	// internet: functions learn it for their webhooks, and in function mode the server requests its drains there.
 	DrainBudget time.Duration `env:"STEPWELL_DRAIN_BUDGET" envDefault:"25s"`
 	PublicURL   string        `env:"STEPWELL_PUBLIC_URL"`
 	// DataDir is the folder of the private Postgres of "dev".

@@ -82,6 +82,7 @@ func TestDocExamplesParse(t *testing.T) {
 	for _, name := range []string{
 		cliDoc, "../../README.md", "../../docs/configuration.md", "../../docs/operations.md", "../../docs/signals.md",
 		"../../docs/webhooks.md", "../../examples/function-go/README.md", "../../examples/function-python/README.md",
+		"../../examples/sdk-go/README.md",
 	} {
 		for line := range strings.Lines(mustRead(t, name)) {
 			m := example.FindStringSubmatch(strings.TrimRight(line, "\n"))

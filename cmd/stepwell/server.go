@@ -204,12 +204,18 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	if err != nil {
 		return queue.WorkerOptions{}, err
 	}
+	if s.config.PublicURL != "" {
+		if _, err := handlers.ParseBaseURL(s.config.PublicURL); err != nil {
+			return queue.WorkerOptions{}, fmt.Errorf("STEPWELL_PUBLIC_URL: %w", err)
+		}
+	}
+	runs := engine.New(q, s.log).WithPublicURL(s.config.PublicURL)
 	return queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Signer:   q.NewSigner(time.Now, s.logger),
-		Handlers: engine.New(q, s.log).Handlers(), Retention: retention, Observer: s.telemetry,
+		Handlers: runs.Handlers(), Retention: retention, Observer: s.telemetry,
 	}, nil
 }
 

@@ -37,8 +37,8 @@ func NewKeys(pool *pgxpool.Pool, now func() time.Time) *Keys {
 	}
 }
 
-// Mint creates a key with the project, name, role and expiry of k. It returns the key and its text, which cannot be
-// read again. It fails with [entities.ErrInvalid] and [admin.ErrProjectNotFound].
+// Mint creates a key with the project, name, role, deployments and expiry of k. It returns the key and its text, which
+// cannot be read again. It fails with [entities.ErrInvalid] and [admin.ErrProjectNotFound].
 func (s *Keys) Mint(ctx context.Context, k admin.Key) (admin.Key, string, error) {
 	k.CreatedAt = s.now().UTC().Truncate(time.Millisecond)
 	if k.ExpiresAt != nil {
@@ -58,6 +58,9 @@ func (s *Keys) Mint(ctx context.Context, k admin.Key) (admin.Key, string, error)
 		var b pgx.Batch
 		admin.InsertKey(&b, k, sha256.Sum256([]byte(text)))
 		detail := map[string]any{"name": k.Name, "role": k.Role}
+		if k.Deployments != "" {
+			detail["deployments"] = k.Deployments
+		}
 		if k.ExpiresAt != nil {
 			detail["expiresAt"] = k.ExpiresAt
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,10 +41,15 @@ const (
 	RoleMetadata Role = "metadata"
 	// RoleInvoke starts runs, resumes hooks, sends signals, and reads the state of a run by its ID.
 	RoleInvoke Role = "invoke"
+	// RoleWorker registers the deployments of the key's pattern, and nothing else. It is for apps that register
+	// themselves.
+	RoleWorker Role = "worker"
 )
 
 // Roles returns all roles.
-func Roles() []Role { return []Role{RoleAdmin, RoleWrite, RoleRead, RoleMetadata, RoleInvoke} }
+func Roles() []Role {
+	return []Role{RoleAdmin, RoleWrite, RoleRead, RoleMetadata, RoleInvoke, RoleWorker}
+}
 
 // Key describes an API key, without its text, which is shown only once, at its creation.
 type Key struct {
@@ -51,6 +57,9 @@ type Key struct {
 	Project entities.Project
 	Name    string
 	Role    Role
+	// Deployments says which deployments a key of [RoleWorker] registers: the one with this ID, or if it ends in *, all
+	// whose IDs begin like it. Empty for other roles.
+	Deployments string
 	// Prefix is the beginning of its text.
 	Prefix    string
 	CreatedAt time.Time
@@ -62,7 +71,7 @@ type Key struct {
 	LastUsedAt *time.Time
 }
 
-// Validate validates the name, role and expiry of a new key. It fails with [entities.ErrInvalid].
+// Validate validates the name, role, deployments and expiry of a new key. It fails with [entities.ErrInvalid].
 func (k Key) Validate(now time.Time) error {
 	if err := entities.ValidateName("name", k.Name); err != nil {
 		return err
@@ -70,10 +79,26 @@ func (k Key) Validate(now time.Time) error {
 	if !slices.Contains(Roles(), k.Role) {
 		return entities.Invalid("role %q is not one of %v", k.Role, Roles())
 	}
+	if k.Role == RoleWorker {
+		if err := entities.ValidateID("deployments", k.Deployments); err != nil {
+			return err
+		}
+		if strings.Contains(strings.TrimSuffix(k.Deployments, "*"), "*") {
+			return entities.Invalid("deployments %q has a * before its end", k.Deployments)
+		}
+	} else if k.Deployments != "" {
+		return entities.Invalid("deployments are only for keys with the role %s", RoleWorker)
+	}
 	if k.ExpiresAt != nil && !k.ExpiresAt.After(now) {
 		return entities.Invalid("expiresAt is in the past")
 	}
 	return nil
+}
+
+// Registers reports whether a key of [RoleWorker] may register a deployment.
+func (k Key) Registers(deployment string) bool {
+	prefix, all := strings.CutSuffix(k.Deployments, "*")
+	return k.Role == RoleWorker && (deployment == k.Deployments || all && strings.HasPrefix(deployment, prefix))
 }
 
 // Revoked reports whether the key has been revoked.
@@ -82,14 +107,14 @@ func (k Key) Revoked() bool { return k.RevokedAt != nil }
 // Expired reports whether the key has expired at the given time.
 func (k Key) Expired(now time.Time) bool { return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt) }
 
-const keyColumns = `id, project, name, role, prefix, created_at, expires_at, revoked_at, last_used_at`
+const keyColumns = `id, project, name, role, deployments, prefix, created_at, expires_at, revoked_at, last_used_at`
 
 // InsertKey queues the insertion of a key. Hash is the SHA-256 of its text.
 func InsertKey(b *pgx.Batch, k Key, hash [32]byte) {
 	pg.QueueOne(b, "insert key", `
-		INSERT INTO api_keys (id, project, name, role, prefix, hash, created_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		k.ID, k.Project, k.Name, k.Role, k.Prefix, hash[:], k.CreatedAt, k.ExpiresAt)
+		INSERT INTO api_keys (id, project, name, role, deployments, prefix, hash, created_at, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		k.ID, k.Project, k.Name, k.Role, k.Deployments, k.Prefix, hash[:], k.CreatedAt, k.ExpiresAt)
 }
 
 // RevokeKey queues the revocation of a key. It makes *into point to the key, unless there is no such key or it was

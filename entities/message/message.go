@@ -23,6 +23,9 @@ const (
 	WorkStep Work = "step"
 	// WorkDeadline fails the run if it has not ended.
 	WorkDeadline Work = "deadline"
+	// WorkCancel asks the run to cancel, with the grace that is its subject. Without a subject, it ends a run that was
+	// asked and has not ended in its grace.
+	WorkCancel Work = "cancel"
 	// WorkReport gives the run the result of a child. Its subject is the step that waits for it.
 	WorkReport Work = "report"
 	// WorkEnd cleans up after the end of a run: it deletes the run's other work and ends its children.
@@ -58,14 +61,34 @@ type Message struct {
 	Subject string
 	// Delay is the time before the first delivery, which never comes earlier.
 	Delay time.Duration
+	// Deliveries is how many deliveries a task counts from its start, because somebody else has made them.
+	Deliveries int
+	// Urgent makes stored work due that waits for its backoff after a failure.
+	Urgent bool
 	// Lasts is how long the work may take; 0 if that is unknown.
 	Lasts time.Duration
 	// Retention is how long the key is remembered after the end of the delay.
 	Retention time.Duration
 }
 
+// Held says why a run does not go on: its function answers invocations with a failure that has a code.
+type Held struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	// Since is the time of the first failure since the last invocation that succeeded, and Attempts the number of
+	// failures.
+	Since    time.Time `json:"-"`
+	Attempts int       `json:"-"`
+}
+
+// CodeDiverged is the code of a run whose log does not match the code of its workflow.
+const CodeDiverged = "diverged"
+
 // ErrStale means that the invocation is over: it can no longer change anything.
 var ErrStale = errors.New("stale invocation")
+
+// CodeStale is the code of ErrStale for functions, which answer their call with it then.
+const CodeStale = "stale_invocation"
 
 // ErrDeploymentNotFound means that the project has no such deployment.
 var ErrDeploymentNotFound = errors.New("deployment not found")

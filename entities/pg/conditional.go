@@ -101,8 +101,8 @@ func (c *Conditional) Queue(b *pgx.Batch, written *bool) {
 }
 
 // QueueLocked queues the writes as single statements, for a transaction that holds the lock on the run. Nobody else can
-// then change what the writes depend on, so they need no condition; the Conditional must have no requirements. A
-// conflict on the run's row is an error of the transaction.
+// then change what the writes depend on, so they need no condition: requirements are left out. A conflict on the run's
+// row is an error of the transaction.
 //
 // It exists because Postgres would have to plan one statement anew for each combination of writes, while single ones
 // are prepared once per connection.

@@ -84,10 +84,13 @@ func LoadOf[T, ID any](b *pgx.Batch, take func(T), sql string, runID entities.Ru
 }
 
 // QueueOne queues a statement that fails unless it changes exactly one row; what names it in the error.
-func QueueOne(b *pgx.Batch, what, sql string, args ...any) {
+func QueueOne(b *pgx.Batch, what, sql string, args ...any) { queueRows(b, what, 1, sql, args...) }
+
+// queueRows queues a statement that fails unless it changes as many rows as wanted.
+func queueRows(b *pgx.Batch, what string, want int, sql string, args ...any) {
 	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
-		if n := tag.RowsAffected(); n != 1 {
-			return fmt.Errorf("%s: %d rows changed, want 1", what, n)
+		if n := tag.RowsAffected(); n != int64(want) {
+			return fmt.Errorf("%s: %d rows changed, want %d", what, n, want)
 		}
 		return nil
 	})

@@ -9,9 +9,10 @@ import (
 // Write is one statement that writes rows of a run as part of an append. It comes in parts, so that a [Conditional]
 // can add conditions to it and number its parameters anew.
 type Write struct {
-	// What names the write in the error that it causes unless it changes exactly one row, such as "insert step". A
-	// write without a name may change any number of rows.
+	// What names the write in the error that it causes unless it changes Rows rows, or one if that is 0, such as
+	// "insert step". A write without a name may change any number of rows.
 	What string
+	Rows int
 	// SQL is the statement up to and including its WHERE clause: an INSERT is therefore written as
 	// INSERT … SELECT … WHERE true. Parameters need a type, by a cast or by the column that they are compared with or
 	// assigned to. Parameters for a column of a domain need a cast: they would otherwise be of the domain, which the
@@ -51,6 +52,6 @@ func (b Batch) Add(w Write) {
 	case w.What == "":
 		b.Queue(w.SQL+w.Rest, w.Args...)
 	default:
-		QueueOne(b.Batch, w.What, w.SQL+w.Rest, w.Args...)
+		queueRows(b.Batch, w.What, max(1, w.Rows), w.SQL+w.Rest, w.Args...)
 	}
 }

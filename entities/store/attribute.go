@@ -75,7 +75,7 @@ func InsertAttribute(w pg.Writer, a *RunAttribute) {
 	})
 }
 
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // AttributeKey summarizes the runs that have an attribute.
 type AttributeKey struct {

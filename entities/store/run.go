@@ -11,8 +11,8 @@ import (
 )
 
 const runColumns = `id, project, deployment_id, workflow_name, status, spec_version, attributes,
-	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, error_code, last_seq, end_seq,
-	created_at, updated_at, started_at, completed_at`
+	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, forced_at, error_code,
+	last_seq, end_seq, created_at, updated_at, started_at, completed_at, store_seq, await`
 
 // OfRun is the condition for run $1 of project $2. IS NOT DISTINCT FROM, which no index supports, keeps Postgres from
 // using an index that begins with the project. In a plan made while the table was small, such an index costs as little
@@ -91,6 +91,26 @@ func RunByUniqueKey(
 	return run.ID, nil
 }
 
+// RunJoined returns the run that a request with an idempotency key has joined: one of the last ten with the unique key,
+// whose log has a payload with the resume ID from that request. It fails with [entities.ErrRunNotFound].
+func RunJoined(
+	ctx context.Context, q pg.Querier, project entities.Project, workflow, key, resumeID, idempotencyKey string,
+) (entities.Run, error) {
+	rows, err := q.Query(ctx, `
+		SELECT `+runColumns+` FROM (
+			SELECT * FROM runs WHERE project = $1 AND unique_key = $2 AND unique_key <> ''
+			ORDER BY created_at DESC, id DESC LIMIT 10) AS r
+		WHERE workflow_name = $3 AND (
+			SELECT true FROM events e WHERE e.run_id = r.id AND e.type = 'hook_received' AND e.data ->> 'resumeId' = $4
+				AND e.data ->> 'resumeId' IS NOT NULL AND e.data ->> 'idempotencyKey' = $5)
+		LIMIT 1`, project, key, workflow, resumeID, idempotencyKey)
+	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
+	if err != nil {
+		return entities.Run{}, fmt.Errorf("read joined run: %w", err)
+	}
+	return run, nil
+}
+
 // openChildren selects the runs that end with their parent $1 and have not ended yet.
 const openChildren = ` FROM runs WHERE parent_id = $1 AND parent_id <> '' AND completed_at IS NULL AND NOT detached`
 
@@ -151,11 +171,13 @@ func insertRun(r *entities.Run) pg.Write {
 		INSERT INTO runs (` + runColumns + `)
 		SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::integer, $7::jsonb,
 			$8::text, $9::text, $10::text, $11::text, $12::text, $13::boolean, $14::timestamptz,
-			$15::text, $16::bigint, $17::bigint, $18::timestamptz, $19::timestamptz, $20::timestamptz, $21::timestamptz
+			$15::timestamptz, $16::text, $17::bigint, $18::bigint, $19::timestamptz, $20::timestamptz, $21::timestamptz,
+			$22::timestamptz, $23::bigint, $24::jsonb
 		WHERE true`, Args: []any{
 		r.ID, r.Project, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
 		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline,
-		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
+		r.ForcedAt, r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
+		r.StoreSeq, r.Await,
 	}}
 }
 
@@ -163,15 +185,17 @@ func insertRun(r *entities.Run) pg.Write {
 func updateRun(r *entities.Run) pg.Write {
 	return pg.Write{What: "update run", SQL: `
 		UPDATE runs SET status = $2::text, attributes = $3, error_code = $4, last_seq = $5, end_seq = $6,
-			updated_at = $7, started_at = $8, completed_at = $9
+			updated_at = $7, started_at = $8, completed_at = $9, forced_at = $10, store_seq = $11, await = $12
 		WHERE id = $1`, Args: []any{
 		r.ID, r.Status, r.Attributes, r.ErrorCode, r.LastSeq, r.EndSeq, r.UpdatedAt, r.StartedAt, r.CompletedAt,
+		r.ForcedAt, r.StoreSeq, r.Await,
 	}}
 }
 
 // WriteRun sets the write of the run's row that the conditional statement depends on: it turns before into after. It
-// applies only if the run's log is as long as before's and no other transaction has locked the run. A nil before means
-// that the run is created; the write then applies only if no run has the ID.
+// applies only if the run's log is as long as before's, the run awaits the same, which the log does not say, and no
+// other transaction has locked the run. A nil before means that the run is created; the write then applies only if no
+// run has the ID.
 func WriteRun(c *pg.Conditional, before, after *entities.Run) {
 	if before == nil {
 		w := insertRun(after)
@@ -182,7 +206,11 @@ func WriteRun(c *pg.Conditional, before, after *entities.Run) {
 	// FOR NO KEY UPDATE makes Postgres compare the newest version of the row, and SKIP LOCKED saves the wait for a
 	// lock.
 	w := updateRun(after)
-	w.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` +
-		(*pg.Args)(&w.Args).Add(before.LastSeq) + ` FOR NO KEY UPDATE SKIP LOCKED)`
+	args := (*pg.Args)(&w.Args)
+	w.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` + args.Add(before.LastSeq) +
+		` FOR NO KEY UPDATE SKIP LOCKED)`
 	c.About(w)
+	// Of the newest version as well. Under the lock, it does not matter in which words another version of the server has
+	// stored the same.
+	c.Require(`await IS NOT DISTINCT FROM $1::jsonb`, before.Await)
 }

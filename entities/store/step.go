@@ -43,6 +43,23 @@ func StepByID(
 	return step, nil
 }
 
+// StepIsOpen reports whether a step has no result, and its run has not ended.
+func StepIsOpen(
+	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID, id entities.StepID,
+) (bool, error) {
+	rows, err := q.Query(ctx, `
+		SELECT EXISTS (SELECT FROM runs WHERE `+OfRun+` AND completed_at IS NULL)
+			AND EXISTS (SELECT FROM steps WHERE run_id = $1 AND id = $3 AND completed_at IS NULL)`, runID, project, id)
+	if err != nil {
+		return false, fmt.Errorf("look at step %s: %w", id, err)
+	}
+	open, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+	if err != nil {
+		return false, fmt.Errorf("look at step %s: %w", id, err)
+	}
+	return open, nil
+}
+
 // ListSteps reads a page of a run's steps, oldest first, and the cursor of the next page; empty after the last page.
 // For a run of another project the list is empty. It fails with a [pg.CursorError] on a cursor of another list.
 func ListSteps(

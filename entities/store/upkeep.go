@@ -56,17 +56,19 @@ func runOfAny(ctx context.Context, q pg.Querier, id entities.RunID, lock string)
 	return run, nil
 }
 
-// RewriteRun queues the update of all columns of a run that follow from its log: all but its ID and its project.
+// RewriteRun queues the update of all columns of a run that follow from its log: all but its ID and its project. All
+// news has the run invoked then, since the log does not say what it awaits.
 func RewriteRun(b *pgx.Batch, r *entities.Run) {
 	pg.QueueOne(b, "rewrite run", `
 		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4::text, spec_version = $5, attributes = $6,
 			error_code = $7, last_seq = $8, end_seq = $9, created_at = $10, updated_at = $11, started_at = $12,
 			completed_at = $13, driver = $14::text, unique_key = $15, idempotency_key = $16, parent_id = $17,
-			parent_step = $18, detached = $19, deadline = $20
+			parent_step = $18, detached = $19, deadline = $20, forced_at = $21, store_seq = $22, await = NULL
 		WHERE id = $1`,
 		r.ID, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
 		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
-		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline)
+		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline,
+		r.ForcedAt, r.StoreSeq)
 }
 
 // DeleteSteps queues the deletion of all steps of a run.
@@ -82,6 +84,11 @@ func DeleteHooks(b *pgx.Batch, runID entities.RunID) {
 // DeleteAttributes queues the deletion of all attribute rows of a run.
 func DeleteAttributes(b *pgx.Batch, runID entities.RunID) {
 	b.Queue(`DELETE FROM run_attributes WHERE run_id = $1`, runID)
+}
+
+// DeleteValues queues the deletion of a run's store.
+func DeleteValues(b *pgx.Batch, runID entities.RunID) {
+	b.Queue(`DELETE FROM run_store WHERE run_id = $1`, runID)
 }
 
 // RestoreHook queues the insertion of a hook, and locks its token as [LockToken] does. If another hook holds the token
@@ -124,6 +131,12 @@ func EachAttribute(ctx context.Context, q pg.Querier, runID entities.RunID, s Sp
 	return each(ctx, q, do, `
 		SELECT `+attributeColumns+` FROM run_attributes
 		WHERE run_id = $1 AND key > $2 AND key <= $3 ORDER BY key`, runID, s)
+}
+
+// EachValue calls do with each row of the run's store whose key is in the span, in the order of the keys.
+func EachValue(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(RunValue) error) error {
+	return each(ctx, q, do, `
+		SELECT `+valueColumns+` FROM run_store WHERE run_id = $1 AND key > $2 AND key <= $3 ORDER BY key`, runID, s)
 }
 
 const inSpan = ` WHERE run_id = $1 AND id > $2 AND id <= $3 ORDER BY id`

@@ -24,12 +24,13 @@ func LoadEvent(b *pgx.Batch, into **entities.Event, where string, args ...any) {
 	})
 }
 
-// Measure queues a read of the total size of the payloads in the first page of a run's log, up to a number of events.
-// It is an estimate, because the log may grow. The caller must have checked that it may see the run.
-func Measure(b *pgx.Batch, runID entities.RunID, events int, into *int64) {
+// Measure queues a read of the total size of the payloads in the page of a run's log after a position, up to a number
+// of events. It is an estimate, because the log may grow. The caller must have checked that it may see the run.
+func Measure(b *pgx.Batch, runID entities.RunID, after int64, events int, into *int64) {
 	b.Queue(`
 		SELECT least(coalesce(sum(octet_length(payload)), 0), $3) FROM (
-			SELECT payload FROM events WHERE run_id = $1 ORDER BY seq LIMIT $2) page`, runID, events, MaxPageBytes,
+			SELECT payload FROM events WHERE run_id = $1 AND seq > $4 ORDER BY seq LIMIT $2) page`,
+		runID, events, MaxPageBytes, after,
 	).QueryRow(func(row pgx.Row) error {
 		if err := row.Scan(into); err != nil {
 			return fmt.Errorf("measure log: %w", err)

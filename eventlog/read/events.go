@@ -25,7 +25,9 @@ const eventCursorPrefix = "eid:"
 func EventCursor(e entities.Event) string { return EventCursorAt(e.Seq) }
 
 // EventCursorAt returns the cursor of a list that was read up to the position, inclusive.
-func EventCursorAt(seq int64) string { return eventCursorPrefix + string(entities.EventIDAt(seq)) }
+func EventCursorAt(seq int64) string {
+	return eventCursorPrefix + string(entities.Event{Seq: seq}.ID())
+}
 
 // ParseEventCursor returns the position in the cursor of a list of events, or in an event ID. It fails with
 // [entities.ErrInvalid].

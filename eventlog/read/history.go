@@ -56,16 +56,22 @@ type WaitHistory struct {
 	CreatedAt time.Time
 	// Data is the data of that event, with the time at which the wait ends.
 	Data entities.EventData
-	// CompletedAt is when the wait was completed; nil if it was not, as when its run ended first.
+	// CompletedAt is when the wait was completed or cancelled; nil if it was not, as when its run ended first. Cancelled
+	// says which.
 	CompletedAt *time.Time
+	Cancelled   bool
 }
 
 // Status returns the status of the wait.
 func (w WaitHistory) Status() entities.WaitStatus {
-	if w.CompletedAt != nil {
+	switch {
+	case w.CompletedAt == nil:
+		return entities.WaitWaiting
+	case w.Cancelled:
+		return entities.WaitCancelled
+	default:
 		return entities.WaitCompleted
 	}
-	return entities.WaitWaiting
 }
 
 // joinLatest returns a join with the time of an entity's latest event of the type, as column "at" of a table with the
@@ -89,9 +95,9 @@ var (
 
 	waitHistory = `
 		SELECT made.run_id, made.correlation_id AS id, made.seq, made.created_at, made.data,
-			completed.at AS completed_at
+			coalesce(completed.at, cancelled.at) AS completed_at, cancelled.at IS NOT NULL AS cancelled
 		FROM events made JOIN runs r ON r.id = made.run_id` +
-		joinLatest("completed", entities.EventWaitCompleted) + `
+		joinLatest("completed", entities.EventWaitCompleted) + joinLatest("cancelled", entities.EventWaitCancelled) + `
 		WHERE made.type = 'wait_created'`
 )
 
@@ -118,9 +124,11 @@ func (l *Log) WaitHistories(
 	switch status {
 	case "":
 	case entities.WaitWaiting:
-		sql += ` AND completed.at IS NULL`
+		sql += ` AND completed.at IS NULL AND cancelled.at IS NULL`
 	case entities.WaitCompleted:
 		sql += ` AND completed.at IS NOT NULL`
+	case entities.WaitCancelled:
+		sql += ` AND cancelled.at IS NOT NULL`
 	default:
 		return nil, "", entities.Invalid("%q is not a wait status", status)
 	}

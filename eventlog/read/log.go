@@ -35,8 +35,8 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Log {
 // Now returns the time of the log's clock, in UTC and whole milliseconds.
 func (l *Log) Now() time.Time { return l.now().UTC().Truncate(time.Millisecond) }
 
-// Announce notifies the followers of the run and of the project after events of the run were committed, and the readers
-// that wait for the end of the run if it has ended.
+// Announce notifies the followers of the run and of the project after events of the run were committed. If the run has
+// ended, or one of its steps was cancelled, it also notifies the readers that watch for that.
 func (l *Log) Announce(project entities.Project, runID entities.RunID, ended bool) {
 	l.hub.Publish(runTopic(project, runID))
 	l.hub.Publish(projectTopic(project))

@@ -26,7 +26,7 @@ func waitForNotification(ctx context.Context, notifications <-chan struct{}, d t
 // defaultEndPoll is how often a reader that waits for the end of a run reads without a notification.
 const defaultEndPoll = 5 * time.Second
 
-// EndTopic returns the topic of notifications about the end of a run.
+// EndTopic returns the topic of notifications about the end of a run, or of one of its steps before its call returned.
 func EndTopic(project entities.Project, runID entities.RunID) string {
 	return "end " + string(project) + " " + string(runID)
 }
@@ -55,14 +55,34 @@ func (l *Log) WaitForEnd(
 // does not cancel a read that is under way, which would cost the connection. An end before the call, or with a lost
 // notification, is noticed after 5 s.
 func (l *Log) WatchEnd(ctx context.Context, project entities.Project, runID entities.RunID) error {
+	return l.watch(ctx, project, runID, func(ctx context.Context) bool {
+		run, err := store.RunByID(ctx, l.pool, project, runID)
+		return errors.Is(err, entities.ErrRunNotFound) || err == nil && run.Status.Ended()
+	})
+}
+
+// WatchStep returns nil once an open step has a result, or its run has ended, as [Log.WatchEnd] does for a run. It is
+// notified of the cancellation of steps and of the end of the run, but not of other results.
+func (l *Log) WatchStep(
+	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID,
+) error {
+	return l.watch(ctx, project, runID, func(ctx context.Context) bool {
+		open, err := store.StepIsOpen(ctx, l.pool, project, runID, id)
+		return err == nil && !open
+	})
+}
+
+// watch evaluates the condition after each notification about the end of the run, and now and then, until it holds.
+func (l *Log) watch(
+	ctx context.Context, project entities.Project, runID entities.RunID, over func(context.Context) bool,
+) error {
 	notifications, cancel := l.hub.Subscribe(EndTopic(project, runID))
 	defer cancel()
 	for {
 		if err := waitForNotification(ctx, notifications, l.EndPoll); err != nil {
 			return err
 		}
-		run, err := store.RunByID(context.WithoutCancel(ctx), l.pool, project, runID)
-		if errors.Is(err, entities.ErrRunNotFound) || err == nil && run.Status.Ended() {
+		if over(context.WithoutCancel(ctx)) {
 			return nil
 		}
 	}

@@ -123,13 +123,13 @@ func (f *logFold) checkShape(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// declareCursor opens a cursor on the log without payloads: the events about the run, then the others grouped by
-// correlation ID, each group in log order. A cursor lets Postgres, not this process, hold the sorted log.
+// declareCursor opens a cursor on the log, without payloads that no row has: the events about the run, then the others
+// grouped by correlation ID, each group in log order. A cursor lets Postgres, not this process, hold the sorted log.
 func declareCursor(ctx context.Context, tx pgx.Tx, runID entities.RunID) error {
 	_, err := tx.Exec(ctx, `
 		DECLARE log NO SCROLL CURSOR FOR
 		SELECT run_id, seq, type, correlation_id, spec_version, created_at, occurred_at, data,
-			NULL::bytea AS extra, NULL::bytea AS payload
+			NULL::bytea AS extra, CASE WHEN type = 'store_set' THEN payload END AS payload
 		FROM events WHERE run_id = $1
 		ORDER BY type <> ALL ($2::text[]), CASE WHEN type <> ALL ($2) THEN correlation_id END, seq`,
 		runID, slices.Sorted(maps.Keys(entities.Runs)))
@@ -240,7 +240,7 @@ func (f *logFold) finishGroup() error {
 
 // finishSpan passes on the entities up to that ID.
 func (f *logFold) finishSpan(upTo string) error {
-	f.span.Run = f.run.Run
+	f.span.Run, f.span.Store = f.run.Run, f.run.Store
 	if err := f.onSpan(f.span, store.Span{After: f.spanAfter, UpTo: upTo}); err != nil {
 		return err
 	}

@@ -305,3 +305,19 @@ func TestRebuildWaitsForTheRunsLock(t *testing.T) {
 	f.must(t, on(id, entities.EventStepStarted, "s1"))
 	f.wantSound(t, id)
 }
+
+// TestRebuildForgetsWhatTheRunAwaits: the log does not say it, so verify ignores it, and after a rebuild all news has the
+// run invoked.
+func TestRebuildForgetsWhatTheRunAwaits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.full(t)
+	f.exec(t, `UPDATE runs SET await = jsonb_build_object('seq', last_seq, 'any', '["s"]'::jsonb)`)
+	f.wantSound(t, id)
+	f.exec(t, `UPDATE steps SET attempt = 9`)
+	f.mustRebuild(t, id)
+	var awaiting bool
+	if err := f.pool.QueryRow(t.Context(), `SELECT await IS NOT NULL FROM runs`).Scan(&awaiting); err != nil || awaiting {
+		t.Errorf("the run awaits something: %v, error %v", awaiting, err)
+	}
+}

@@ -86,6 +86,9 @@ var rowTypes = []rowType{
 	newRowType("attribute",
 		func(s *eventlog.Snapshot) map[string]store.RunAttribute { return store.RunAttributes(s.Run) },
 		store.EachAttribute, func(a store.RunAttribute) string { return a.Key }, unconditional(store.InsertAttribute)),
+	newRowType("value",
+		func(s *eventlog.Snapshot) map[string]store.RunValue { return store.RunValues(s.Run.ID, s.Store) },
+		store.EachValue, func(v store.RunValue) string { return v.Key }, unconditional(store.InsertValue)),
 }
 
 // unconditional wraps an insertion that no other run's row can prevent.
@@ -113,4 +116,5 @@ func deleteRows(b *pgx.Batch, id entities.RunID) {
 	store.DeleteHooks(b, id)
 	store.DeleteWaits(pg.Batch{Batch: b}, id)
 	store.DeleteAttributes(b, id)
+	store.DeleteValues(b, id)
 }

@@ -97,7 +97,7 @@ func (f *fixture) columns(t *testing.T, table string) []column {
 		SELECT attname, (CASE typtype WHEN 'd' THEN typbasetype ELSE atttypid END)::regtype::text
 		FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
 		WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'run_id'
-			AND NOT ($1::text = 'runs' AND attname IN ('id', 'project'))`, table)
+			AND NOT ($1::text = 'runs' AND attname IN ('id', 'project', 'await'))`, table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,6 +243,7 @@ func TestVerifyFindsIllegalEvents(t *testing.T) {
 		{"received after the end (I7)", event(18, "hook_received", "h1", "{}"), true,
 			`event 18: hook_received is not legal: hook h1 not found`},
 		{"a wait over twice", event(16, "wait_completed", "w2", "{}"), false, `event 16: wait_completed is not legal: `},
+		{"a wait cancelled after its end", event(16, "wait_cancelled", "w2", "{}"), false, `event 16: wait_cancelled is not legal: `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

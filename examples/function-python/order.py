@@ -6,13 +6,19 @@ second part is the workflow with its steps. docs/function-contract.md describes 
 
 import json
 import os
+import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 from signature import Refused, parse_keys, verify
 
 # Calls must be signed with one of these keys. There are two during a rotation. Without keys, every call is accepted.
 KEYS = parse_keys(os.environ["STEPWELL_SIGNING_KEYS"]) if os.environ.get("STEPWELL_SIGNING_KEYS") else None
+
+# The server's address, from which the rest of a long log is read.
+SERVER = os.environ.get("STEPWELL_URL", "http://127.0.0.1:8788")
 
 
 class Waiting(Exception):
@@ -23,9 +29,18 @@ class Failed(Exception):
     """A permanent failure. A step that raises it is not retried; after any other exception it is."""
 
 
+def line():
+    """Returns the line of the workflow that is being executed."""
+    frame = sys._getframe(1)
+    while isinstance(frame.f_locals.get("self"), Workflow):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
 class Workflow:
-    def __init__(self, events):
+    def __init__(self, events, features):
         self.log = {(e["type"], e.get("correlationId")): e for e in reversed(events)}  # the first event wins
+        self.features = features  # what the server can do; answers may use only this
         self.commands = []
 
     def step(self, id, input=None, **options):
@@ -51,6 +66,8 @@ class Workflow:
 
     def ask(self, answered_by, **command):
         if (answered_by, command["id"]) not in self.log:
+            if "at" in self.features:
+                command["at"] = line()  # the server shows it with the step
             self.commands.append(command)
 
     def need(self, type, id):
@@ -61,7 +78,8 @@ class Workflow:
 
 def advance(call):
     """Replays the workflow as far as its log goes, and returns its next commands."""
-    run, workflow = call["run"], Workflow(call["events"])
+    events = call["events"] + (list(rest(call)) if "after" in call else [])
+    run, workflow = call["run"], Workflow(events, call.get("server", {}).get("features", []))
     try:
         output = WORKFLOWS[run["workflow"]](workflow, run.get("input"))
         workflow.commands.append({"type": "complete", "output": output})
@@ -70,6 +88,19 @@ def advance(call):
     except Failed as e:
         workflow.commands.append({"type": "fail", "error": {"message": str(e)}})
     return {"commands": workflow.commands}
+
+
+def rest(call):
+    """Reads the events that did not fit into the call. The call brings the token for that, so no API key is needed."""
+    query = {"after": call["after"], "limit": 1000, "payloads": "true"}
+    while True:
+        url = f"{SERVER}/v1/runs/{call['run']['id']}/events?{urlencode(query)}"
+        with urlopen(Request(url, headers={"Authorization": f"Bearer {call['token']}"}), timeout=30) as response:
+            page = json.load(response)
+        yield from page["data"]
+        if not page.get("cursor"):
+            return
+        query["cursor"] = page["cursor"]
 
 
 def execute(call):
@@ -84,7 +115,8 @@ class Function(BaseHTTPRequestHandler):
             if KEYS:
                 verify("POST", self.path, self.headers, body, KEYS, time.time())
         except Refused as e:  # not the step's fault, so the server may retry
-            return self.answer(401, {"error": {"message": str(e.args[1]), "retryable": True}})
+            error = {"message": str(e.args[1]), "code": "wrong_signature", "retryable": True}
+            return self.answer(401, {"error": error})
         call = json.loads(body)
         name = call["step"]["name"] if call["type"] == "step" else call["run"]["workflow"]
         # One write, because threads that print at the same time would mix their lines.
@@ -93,8 +125,8 @@ class Function(BaseHTTPRequestHandler):
             status, answer = 200, execute(call) if call["type"] == "step" else advance(call)
         except Failed as e:
             status, answer = 422, {"error": {"message": str(e)}}
-        except Exception as e:  # the server retries after any failure other than Failed
-            status, answer = 500, {"error": {"message": f"{type(e).__name__}: {e}"}}
+        except Exception as e:  # the server retries after any failure other than Failed, and shows the code with the run
+            status, answer = 500, {"error": {"message": f"{type(e).__name__}: {e}", "code": type(e).__name__}}
         self.answer(status, answer)
 
     def answer(self, status, answer):

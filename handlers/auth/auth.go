@@ -1,5 +1,5 @@
-// Package auth authenticates requests and checks that the key's role permits them. It imports package entities, and
-// nothing else of the module.
+// Package auth authenticates requests and checks that the key's role permits them. Of this module it imports entities,
+// entities/admin and entities/token.
 package auth
 
 import (
@@ -17,6 +17,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/token"
 )
 
 // ErrUnauthorized is returned for requests without a valid key.
@@ -38,6 +39,8 @@ type Keys interface {
 type Options struct {
 	// Keys are the keys that the server created; nil for none.
 	Keys Keys
+	// Calls verifies the tokens of calls; nil if there are none.
+	Calls Calls
 	// EnvironmentKey is an additional admin key of the default project; empty for none.
 	EnvironmentKey string
 	// Open treats requests without a key as those of an admin of the default project, unless a page of another site
@@ -63,6 +66,8 @@ type Authenticator struct {
 	environment [sha256.Size]byte
 	// permissions are what the routes require, by method and path.
 	permissions map[string]Permission
+	// forCalls are the routes that accept the tokens of calls, by method and path.
+	forCalls map[string]bool
 	// unrouted are the catch-all paths of the router, which match requests for no route.
 	unrouted map[string]bool
 }
@@ -72,7 +77,7 @@ func New(o Options) *Authenticator {
 	o.Recheck = cmp.Or(o.Recheck, DefaultRecheck)
 	return &Authenticator{
 		options: o, environment: sha256.Sum256([]byte(o.EnvironmentKey)),
-		permissions: map[string]Permission{}, unrouted: map[string]bool{},
+		permissions: map[string]Permission{}, forCalls: map[string]bool{}, unrouted: map[string]bool{},
 	}
 }
 
@@ -84,6 +89,10 @@ type Identity struct {
 	KeyID admin.KeyID
 	// Actor is the client's name in the audit log.
 	Actor admin.Actor
+	// Call is set if the client is a function that sent the token of its call. It has no role.
+	Call *token.Call
+
+	key admin.Key // zero for the environment key and for requests without a key
 }
 
 // Operator reports whether the client administers the whole installation, and not only its project.
@@ -92,7 +101,7 @@ func (i Identity) Operator() bool {
 }
 
 // SeesPayloads reports whether the client may see payloads and hook tokens.
-func (i Identity) SeesPayloads() bool { return Read.allows(i.Role) }
+func (i Identity) SeesPayloads() bool { return i.Call != nil || Read.allows(i.Role) }
 
 func operator(a admin.Actor) Identity {
 	return Identity{Project: entities.DefaultProject, Role: admin.RoleAdmin, Actor: a}
@@ -106,6 +115,9 @@ func (a *Authenticator) identify(c echo.Context) (Identity, error) {
 		if subtle.ConstantTimeCompare(given[:], a.environment[:]) == 1 {
 			return operator(admin.ActorEnvironment), nil
 		}
+	}
+	if a.options.Calls != nil && strings.HasPrefix(text, token.CallPrefix) {
+		return a.identifyCall(c.Request().Context(), text)
 	}
 	if a.options.Keys != nil && strings.HasPrefix(text, keyPrefix) {
 		return a.identifyKey(c.Request().Context(), text)
@@ -137,7 +149,7 @@ func (a *Authenticator) identifyKey(ctx context.Context, text string) (Identity,
 	case key.Expired(a.options.Now()):
 		return Identity{}, fmt.Errorf("API key %s has expired: %w", key.ID, ErrUnauthorized)
 	}
-	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: admin.Actor(key.ID)}, nil
+	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: admin.Actor(key.ID), key: key}, nil
 }
 
 const identityKey = "stepwell.identity"

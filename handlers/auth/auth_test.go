@@ -11,7 +11,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/token"
 )
 
 var t0 = time.Date(2026, 11, 21, 1, 41, 43, 0, time.UTC)
@@ -60,6 +62,29 @@ func newKeyStore() *keyStore {
 	}}
 }
 
+// callStore knows the token of one call.
+type callStore struct{}
+
+func (callStore) VerifyCall(_ context.Context, text string) (token.Call, bool, error) {
+	switch text {
+	case "swct_1":
+		return token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_1"}, true, nil
+	case "swct_ended":
+		return token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_2"}, true, nil
+	default:
+		return token.Call{}, false, nil
+	}
+}
+
+var errEnded = errors.New("the invocation has ended")
+
+func (callStore) CheckLease(_ context.Context, p entities.Project, run entities.RunID, handle string) error {
+	if p != "shop" || run != "wrun_1" || handle != "rh_1" {
+		return errEnded
+	}
+	return nil
+}
+
 // newServer returns a server with authenticated routes. GET /v1/wait answers when the request's context ends.
 func newServer(o Options) *echo.Echo {
 	o.Now = func() time.Time { return t0 }
@@ -85,6 +110,9 @@ func newServer(o Options) *echo.Echo {
 	r.GET("/metadata", Metadata, whoami)
 	r.Group("/sub").POST("/write", Write, whoami)
 	r.Group("/sub").PUT("/replace", Write, whoami)
+	r.GET("/runs/:id", Read, whoami)
+	r.ForCall(http.MethodGet, "/runs/:id")
+	r.POST("/runs/:id", Write, whoami)
 	r.GET("/wait", Any, func(c echo.Context) error {
 		<-c.Request().Context().Done()
 		return c.Request().Context().Err()
@@ -137,13 +165,22 @@ func TestAuthentication(t *testing.T) {
 		"no route in a subgroup":         {closed, "Bearer sw_read", "/v1/sub/none", 404, ""},
 		"path of a subgroup":             {closed, "Bearer sw_read", "/v1/sub", 404, ""},
 		"no route, no key":               {closed, "", "/v1/none", 401, ErrUnauthorized.Error()},
+		"call":                           {closed, "Bearer swct_1", "/v1/runs/wrun_1", 200, "function shop"},
+		"call, another run":              {closed, "Bearer swct_1", "/v1/runs/wrun_2", 403, ""},
+		"call, another route":            {closed, "Bearer swct_1", "/v1/read", 403, ""},
+		"call, no route":                 {closed, "Bearer swct_1", "/v1/none", 403, ""},
+		"call, operator-wide":            {closed, "Bearer swct_1", "/metrics", 403, ""},
+		"call, ended":                    {closed, "Bearer swct_ended", "/v1/runs/wrun_1", 500, errEnded.Error()},
+		"call, invalid":                  {closed, "Bearer swct_none", "/v1/runs/wrun_1", 401, ""},
+		"open, call":                     {open, "Bearer swct_1", "/v1/read", 403, ""},
+		"open, invalid call":             {open, "Bearer swct_none", "/v1/read", 401, ""},
 		"operator-wide":                  {closed, "Bearer sw_read", "/metrics", 200, "key_read default"},
 		"operator-wide, other project":   {closed, "Bearer sw_shop", "/metrics", 403, ErrOtherProject.Error()},
 		"operator-wide, no key":          {closed, "", "/metrics", 401, ErrUnauthorized.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tt.options.Keys = newKeyStore()
+			tt.options.Keys, tt.options.Calls = newKeyStore(), callStore{}
 			got := get(newServer(tt.options), tt.path, tt.authorization)
 			if got.Code != tt.status || tt.body != "" && got.Body.String() != tt.body {
 				t.Errorf("got %d %s, want %d %s", got.Code, got.Body, tt.status, tt.body)

@@ -21,8 +21,12 @@ const (
 	Metadata Permission = "metadata"
 	// Invoke is for the roles write and invoke.
 	Invoke Permission = "invoke"
-	// Any is for all roles.
+	// Any is for all roles that use runs: all but worker.
 	Any Permission = "any"
+	// Register is for what registers deployments, and Registered for what shows one. Keys of the role worker are also
+	// checked by [Identity.CheckDeployment].
+	Register   Permission = "register"
+	Registered Permission = "registered"
 )
 
 // allowedRoles are the roles that have each permission.
@@ -32,7 +36,11 @@ var allowedRoles = map[Permission][]admin.Role{
 	Read:     {admin.RoleAdmin, admin.RoleWrite, admin.RoleRead},
 	Metadata: {admin.RoleAdmin, admin.RoleWrite, admin.RoleRead, admin.RoleMetadata},
 	Invoke:   {admin.RoleAdmin, admin.RoleWrite, admin.RoleInvoke},
-	Any:      admin.Roles(),
+	Any:      {admin.RoleAdmin, admin.RoleWrite, admin.RoleRead, admin.RoleMetadata, admin.RoleInvoke},
+	Register: {admin.RoleAdmin, admin.RoleWorker},
+	Registered: {
+		admin.RoleAdmin, admin.RoleWrite, admin.RoleRead, admin.RoleMetadata, admin.RoleWorker,
+	},
 }
 
 func (p Permission) allows(role admin.Role) bool { return slices.Contains(allowedRoles[p], role) }
@@ -47,6 +55,14 @@ func (p Permission) check(identity Identity) error {
 		return nil
 	}
 	return &ForbiddenError{Role: identity.Role, Allowed: allowedRoles[p]}
+}
+
+// CheckDeployment fails with [ErrForbidden] if the key is for deployments other than this one.
+func (i Identity) CheckDeployment(id string) error {
+	if i.Role != admin.RoleWorker || i.key.Registers(id) {
+		return nil
+	}
+	return fmt.Errorf("%w: the key is for the deployments %s only", ErrForbidden, i.key.Deployments)
 }
 
 // ErrForbidden is returned when the key is valid but lacks the permission.

@@ -30,15 +30,19 @@ func (a *Authenticator) routes(group *echo.Group, prefix string) Routes {
 func (a *Authenticator) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		return a.authenticate(c, next, func(identity Identity) error {
+			if identity.Call != nil {
+				return a.authorizeCall(c, *identity.Call)
+			}
 			route := c.Request().Method + " " + c.Path()
 			permission, ok := a.permissions[route]
-			if !ok && !a.unrouted[c.Path()] {
+			switch {
+			case ok:
+				return permission.check(identity)
+			case a.unrouted[c.Path()]:
+				return nil
+			default:
 				return fmt.Errorf("%w: route %s has no permission configured", ErrForbidden, route)
 			}
-			if !ok {
-				permission = Any
-			}
-			return permission.check(identity)
 		})
 	}
 }

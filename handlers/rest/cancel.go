@@ -21,25 +21,34 @@ const (
 	maxCancelIDs = 100
 )
 
-// cancelRun cancels a run. Cancelling it again answers with the run unchanged.
+// cancelRun cancels a run, or asks it to cancel if there is a grace. Cancelling it again answers with the run
+// unchanged.
 func (s *Server) cancelRun(c echo.Context) error {
 	var body struct {
 		Reason string `json:"reason"`
+		Grace  string `json:"grace"`
 	}
 	r := s.request(c)
 	id := r.runID()
 	r.optionalBody(&body)
+	cancel := cancellation(id, body.Reason)
+	if body.Grace != "" {
+		var err error
+		if cancel.Grace, err = parseDuration(body.Grace, maxSpan); err != nil {
+			r.fail(badField("grace", "%v", err))
+		}
+	}
 	if r.err != nil {
 		return r.err
 	}
-	run, _, err := s.Log.Cancel(r.ctx(), r.project(), cancellation(id, body.Reason))
+	run, _, err := s.Log.Cancel(r.ctx(), r.project(), cancel)
 	if err != nil {
 		return err
 	}
-	if run.Status != entities.RunCancelled {
+	if run.Status.Ended() && run.Status != entities.RunCancelled {
 		return runEnded(run, entities.EventRunCancelled)
 	}
-	return s.answerRun(r, http.StatusOK, run)
+	return s.answerRun(r, run)
 }
 
 func cancellation(id entities.RunID, reason string) eventlog.Request {

@@ -2,10 +2,14 @@ package rest_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
@@ -66,4 +70,81 @@ func TestCommandsDuringAnInvocation(t *testing.T) {
 		}
 	}
 	a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(id)+"/commands", commands(fine), 400, "invalid_request")
+}
+
+// TestCommandsAnswerWithEvents checks the events after a position, and that the invocation gets more time.
+func TestCommandsAnswerWithEvents(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "order")
+	if _, err := a.pool.Exec(t.Context(), `
+		UPDATE messages SET lease = 'rh_1', due_at = now() + '1 minute' WHERE run_id = $1 AND work = 'run'`, id); err != nil {
+		t.Fatal(err)
+	}
+	record := func(step string) string {
+		return `{"commands":[{"type":"recordStep","id":"` + step + `","output":1,"seen":1,"at":"order.go:41",
+			"startedAt":"2026-11-21T01:00:00.0004Z","endedAt":"2026-11-21T01:00:01Z"}],"open":["b","c"]}`
+	}
+	for _, tt := range []struct {
+		after, body string
+		events      string
+	}{
+		{"1", record("a"), "2 step_created a, 3 step_completed a"},
+		{"1", record("a"), "2 step_created a, 3 step_completed a"}, // the answer was lost
+		{"2", "", "3 step_completed a"},
+		{"3", "", ""},
+		{"3", record("b"), "4 step_created b, 5 step_completed b"},
+		{"0", "", "1 run_created , 2 step_created a, 3 step_completed a, 4 step_created b, 5 step_completed b"},
+		{"9", "", ""},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/commands?after="+tt.after, strings.NewReader(tt.body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Stepwell-Invocation", "rh_1")
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		var got struct {
+			Seq    int64
+			Events []struct {
+				Seq           int64
+				Type          string
+				CorrelationID string
+			}
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("after %s: got %d %s", tt.after, w.Code, w.Body)
+		}
+		var list []string
+		last := tt.after
+		for _, e := range got.Events {
+			list = append(list, fmt.Sprintf("%d %s %s", e.Seq, e.Type, e.CorrelationID))
+			last = strconv.FormatInt(e.Seq, 10)
+		}
+		if events := strings.Join(list, ", "); events != tt.events || strconv.FormatInt(got.Seq, 10) != last {
+			t.Errorf("after %s: got %q up to %d, want %q up to %s", tt.after, events, got.Seq, tt.events, last)
+		}
+	}
+	// Another copy of the call wrote what this one does not know.
+	r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/commands?after=4", strings.NewReader(record("c")))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Stepwell-Invocation", "rh_1")
+	w := httptest.NewRecorder()
+	if a.ServeHTTP(w, r); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"code":"stale_invocation"`) {
+		t.Errorf("another copy: got %d %s", w.Code, w.Body)
+	}
+	var extended, again bool
+	if err := a.pool.QueryRow(t.Context(), `
+		SELECT due_at > now() + interval '4 minutes', again FROM messages WHERE lease = 'rh_1'`,
+	).Scan(&extended, &again); err != nil || !extended || again {
+		t.Errorf("the lease is extended: %v; the run is invoked again: %v; error %v", extended, again, err)
+	}
+	_, created := a.do(t, http.MethodGet, "/v1/runs/"+string(id)+"/events/2", "")
+	_, completed := a.do(t, http.MethodGet, "/v1/runs/"+string(id)+"/events/3", "")
+	if diff := cmp.Diff([]any{
+		object{"stepName": "a", "at": "order.go:41", "open": []any{"b", "c"}},
+		object{
+			"stepName": "a", "seen": 1.0, "startedAt": "2026-11-21T01:00:00Z", "endedAt": "2026-11-21T01:00:01Z",
+		},
+	}, []any{created["data"], completed["data"]}); diff != "" {
+		t.Errorf("data of the step's events (-want +got):\n%s", diff)
+	}
 }

@@ -1,25 +1,32 @@
 package rest
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // deploymentJSON is the JSON form of a deployment.
 type deploymentJSON struct {
-	ID        string    `json:"id"`
-	URL       string    `json:"url"`
-	Workflows []string  `json:"workflows,omitempty"`
-	CreatedAt timestamp `json:"createdAt"`
-	UpdatedAt timestamp `json:"updatedAt"`
+	ID        string          `json:"id"`
+	URL       string          `json:"url"`
+	Workflows []string        `json:"workflows,omitempty"`
+	Build     string          `json:"build,omitempty"`
+	Schemas   json.RawMessage `json:"schemas,omitempty"`
+	OpenRuns  int64           `json:"openRuns"`
+	CreatedAt timestamp       `json:"createdAt"`
+	UpdatedAt timestamp       `json:"updatedAt"`
 }
 
 func newDeploymentJSON(d queue.Deployment) deploymentJSON {
-	return deploymentJSON{d.ID, d.URL, d.Workflows, timestamp(d.CreatedAt), timestamp(d.UpdatedAt)}
+	return deploymentJSON{
+		d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.OpenRuns, timestamp(d.CreatedAt), timestamp(d.UpdatedAt),
+	}
 }
 
 func (s *Server) listDeployments(c echo.Context) error {
@@ -27,21 +34,38 @@ func (s *Server) listDeployments(c echo.Context) error {
 }
 
 func (s *Server) getDeployment(c echo.Context) error {
-	return answerByID(s.request(c), "deployment ID", newDeploymentJSON, s.Queue.Deployment)
+	r := s.request(c)
+	id := r.deploymentID()
+	return answer(r, http.StatusOK, newDeploymentJSON, func() (queue.Deployment, error) {
+		return s.Queue.DeploymentDetails(r.ctx(), r.project(), id)
+	})
+}
+
+// deploymentID returns the ID in the path. It fails if the key is for other deployments.
+func (r *request) deploymentID() string {
+	id := r.pathID("id", "deployment ID")
+	if r.err == nil {
+		r.fail(auth.IdentityOf(r).CheckDeployment(id))
+	}
+	return id
 }
 
 // putDeployment registers a deployment or replaces it.
 func (s *Server) putDeployment(c echo.Context) error {
 	var body struct {
-		URL       string   `json:"url"`
-		Workflows []string `json:"workflows"`
+		URL       string          `json:"url"`
+		Workflows []string        `json:"workflows"`
+		Build     string          `json:"build"`
+		Schemas   json.RawMessage `json:"schemas"`
 	}
 	r := s.request(c)
-	id := r.pathID("id", "deployment ID")
+	id := r.deploymentID()
 	r.body(&body)
 	r.fail(s.checkURL(body.URL))
 	return answer(r, http.StatusOK, newDeploymentJSON, func() (queue.Deployment, error) {
-		return s.Queue.PutDeployment(r.ctx(), r.project(), id, body.URL, body.Workflows...)
+		return s.Queue.Register(r.ctx(), r.project(), queue.Deployment{
+			ID: id, URL: body.URL, Workflows: body.Workflows, Build: body.Build, Schemas: body.Schemas,
+		})
 	})
 }
 

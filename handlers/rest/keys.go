@@ -18,20 +18,21 @@ import (
 
 // keyJSON is the JSON form of an API key, without the key itself.
 type keyJSON struct {
-	ID         admin.KeyID      `json:"id"`
-	Project    entities.Project `json:"project"`
-	Name       string           `json:"name"`
-	Role       admin.Role       `json:"role"`
-	Prefix     string           `json:"prefix"`
-	CreatedAt  timestamp        `json:"createdAt"`
-	ExpiresAt  *timestamp       `json:"expiresAt,omitempty"`
-	RevokedAt  *timestamp       `json:"revokedAt,omitempty"`
-	LastUsedAt *timestamp       `json:"lastUsedAt,omitempty"`
+	ID          admin.KeyID      `json:"id"`
+	Project     entities.Project `json:"project"`
+	Name        string           `json:"name"`
+	Role        admin.Role       `json:"role"`
+	Deployments string           `json:"deployments,omitempty"`
+	Prefix      string           `json:"prefix"`
+	CreatedAt   timestamp        `json:"createdAt"`
+	ExpiresAt   *timestamp       `json:"expiresAt,omitempty"`
+	RevokedAt   *timestamp       `json:"revokedAt,omitempty"`
+	LastUsedAt  *timestamp       `json:"lastUsedAt,omitempty"`
 }
 
 func newKeyJSON(k admin.Key) keyJSON {
 	return keyJSON{
-		k.ID, k.Project, k.Name, k.Role, k.Prefix, timestamp(k.CreatedAt), optionalTime(k.ExpiresAt),
+		k.ID, k.Project, k.Name, k.Role, k.Deployments, k.Prefix, timestamp(k.CreatedAt), optionalTime(k.ExpiresAt),
 		optionalTime(k.RevokedAt), optionalTime(k.LastUsedAt),
 	}
 }
@@ -72,10 +73,11 @@ func answerOfProject[R, T any](
 // createKey creates a key. Only this answer contains the key itself.
 func (s *Server) createKey(c echo.Context) error {
 	var body struct {
-		Name      string     `json:"name"`
-		Role      admin.Role `json:"role"`
-		Project   string     `json:"project"`
-		ExpiresAt instant    `json:"expiresAt"`
+		Name        string     `json:"name"`
+		Role        admin.Role `json:"role"`
+		Deployments string     `json:"deployments"`
+		Project     string     `json:"project"`
+		ExpiresAt   instant    `json:"expiresAt"`
 	}
 	r := s.request(c)
 	r.body(&body)
@@ -84,7 +86,7 @@ func (s *Server) createKey(c echo.Context) error {
 	if r.err != nil {
 		return r.err
 	}
-	k := admin.Key{Project: project, Name: body.Name, Role: body.Role}
+	k := admin.Key{Project: project, Name: body.Name, Role: body.Role, Deployments: body.Deployments}
 	if at := time.Time(body.ExpiresAt); !at.IsZero() {
 		k.ExpiresAt = &at
 	}

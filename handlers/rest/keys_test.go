@@ -87,6 +87,55 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// TestWorkerKeysRegisterOnlyTheirDeployments also checks what a pattern may be.
+func TestWorkerKeysRegisterOnlyTheirDeployments(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, bad := range []string{
+		`"role":"worker"`, `"role":"worker","deployments":""`, `"role":"worker","deployments":"a b"`,
+		`"role":"worker","deployments":"a*b"`, `"role":"worker","deployments":"**"`, `"role":"read","deployments":"a"`,
+		`"role":"admin","deployments":"*"`,
+	} {
+		a.wantRejected(t, http.MethodPost, "/v1/keys", `{"name":"k",`+bad+`}`, http.StatusBadRequest, "invalid_request")
+	}
+	for pattern, cases := range map[string]struct{ yes, no []string }{
+		"orders@*": {[]string{"orders@1", "orders@", "orders@1*"}, []string{"orders", "orders2@1", "xorders@1", "Orders@1"}},
+		"orders":   {[]string{"orders"}, []string{"orders@1", "order", "orders*"}},
+		"*":        {[]string{"orders", "x"}, nil},
+	} {
+		made := a.key(t, "", `{"name":"k","role":"worker","deployments":"`+pattern+`"}`)
+		if got := a.get(t, "/v1/keys/"+made["id"].(string)); got["deployments"] != pattern {
+			t.Errorf("the key is %v", got)
+		}
+		for _, id := range cases.yes {
+			for _, method := range []string{http.MethodPut, http.MethodGet} {
+				status, got := a.as(t, made["key"].(string), method, "/v1/deployments/"+id, deploymentBody(method))
+				if status != http.StatusOK {
+					t.Errorf("%s: %s %s: %d %v", pattern, method, id, status, got)
+				}
+			}
+		}
+		for _, id := range cases.no {
+			for _, method := range []string{http.MethodPut, http.MethodGet, http.MethodDelete} {
+				status, got := a.as(t, made["key"].(string), method, "/v1/deployments/"+id, deploymentBody(method))
+				if status != http.StatusForbidden {
+					t.Errorf("%s: %s %s: %d %v", pattern, method, id, status, got)
+				}
+			}
+		}
+	}
+	if got := a.get(t, "/v1/deployments")["data"].([]any); len(got) != 5 {
+		t.Errorf("%d deployments are registered: %v", len(got), got)
+	}
+}
+
+func deploymentBody(method string) string {
+	if method == http.MethodPut {
+		return `{"url":"http://x"}`
+	}
+	return ""
+}
+
 // TestOnlyOperatorsManageProjects checks that operators create projects and their first keys, and that an admin of one
 // project cannot access others.
 func TestOnlyOperatorsManageProjects(t *testing.T) {

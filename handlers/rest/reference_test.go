@@ -156,8 +156,9 @@ func (w *writer) page() {
 // roles describes the roles that suffice for each permission.
 var roles = map[string]string{
 	"admin": "`admin`", "write": "`admin` or `write`", "read": "`admin`, `write` or `read`",
-	"metadata": "any except `invoke`; `metadata` without payloads", "invoke": "`admin`, `write` or `invoke`",
-	"any": "any; `metadata` and `invoke` without payloads",
+	"metadata": "`admin`, `write`, `read`, or `metadata` without payloads", "invoke": "`admin`, `write` or `invoke`",
+	"any":      "`admin`, `write`, `read`, or `metadata` and `invoke` without payloads",
+	"register": "`admin`, or `worker` for its deployments", "registered": "`admin`, `write`, `read`, `metadata`, or `worker` for its deployments",
 }
 
 func title(method, path string) string { return strings.ToUpper(method) + " " + path }
@@ -193,6 +194,9 @@ func (w *writer) operation(path, method string, item, op node) {
 	}
 	if role := op.text("x-stepwell-role"); role != "" {
 		w.f("\nRole: %s.\n", roles[role])
+	}
+	if op.text("x-stepwell-call") != "" {
+		w.f("\nA function may send the token of its call instead of a key, for its own run.\n")
 	}
 	w.parameters(append(item.at("parameters").items(), op.at("parameters").items()...))
 	if body := w.follow(op.at("requestBody")); body.Node != nil {

@@ -111,7 +111,7 @@ func TestDeployments(t *testing.T) {
 	put := func(path, id, url string) map[string]any {
 		t.Helper()
 		status, d := a.do(t, http.MethodPut, "/v1/deployments/"+path, `{"url":"`+url+`"}`)
-		if status != http.StatusOK || d["id"] != id || d["url"] != url || len(d) != 4 {
+		if status != http.StatusOK || d["id"] != id || d["url"] != url || d["openRuns"] != 0.0 || len(d) != 5 {
 			t.Fatalf("put %s: got %d %v", path, status, d)
 		}
 		for _, key := range []string{"createdAt", "updatedAt"} {
@@ -155,6 +155,40 @@ func TestDeploymentWorkflows(t *testing.T) {
 		t.Errorf("get: got %d (-want +got):\n%s", status, diff)
 	}
 	a.wantRejected(t, http.MethodGet, "/v1/deployments/other", "", http.StatusNotFound, "deployment_not_found")
+}
+
+// TestDeploymentsDescribeTheirWorkflows registers a deployment as an app does that registers itself.
+func TestDeploymentsDescribeTheirWorkflows(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	about := `"url":"http://x","workflows":["order"],"build":"3f20b23",` +
+		`"schemas":{"order":{"input":{"type":"object"},"output":{"type":"string"}}}`
+	a.put(t, "orders@3f20b23", "{"+about+"}")
+	for range 2 {
+		a.post(t, "/v1/runs", `{"workflow":"order"}`, http.StatusCreated)
+	}
+	ended := a.post(t, "/v1/runs", `{"workflow":"order"}`, http.StatusCreated)
+	a.post(t, "/v1/runs/"+ended["id"].(string)+"/cancel", "", http.StatusOK)
+	got := a.get(t, "/v1/deployments/orders@3f20b23")
+	times := `"createdAt":"` + got["createdAt"].(string) + `","updatedAt":"` + got["updatedAt"].(string) + `"`
+	same(t, "the deployment", `{"id":"orders@3f20b23",`+about+`,"openRuns":2,`+times+`}`, got)
+	listed := a.get(t, "/v1/deployments")["data"].([]any)[0].(object)
+	if listed["schemas"] != nil || listed["openRuns"] != 2.0 || listed["build"] != "3f20b23" {
+		t.Errorf("the list has %v", listed)
+	}
+	a.put(t, "orders@3f20b23", `{"url":"http://x"}`)
+	got = a.get(t, "/v1/deployments/orders@3f20b23")
+	if got["schemas"] != nil || got["build"] != nil || got["openRuns"] != 2.0 {
+		t.Errorf("after a registration that says nothing: %v", got)
+	}
+	for _, bad := range []string{
+		`"build":""`, `"build":"` + strings.Repeat("x", 257) + `"`, `"schemas":[]`, `"schemas":{"ship":{}}`,
+		`"schemas":{"order":{"input":1}}`, `"schemas":{"order":{"other":{}}}`, `"schemas":{"order":{"input":{"a":"\u0000"}}}`,
+		`"schemas":{"order":{"input":{"a":"` + strings.Repeat("x", 1<<20) + `"}}}`,
+	} {
+		a.wantRejected(t, http.MethodPut, "/v1/deployments/orders@1", `{"url":"http://x","workflows":["order"],`+bad+`}`,
+			http.StatusBadRequest, "invalid_request")
+	}
 }
 
 // TestForbiddenAddressesAreRejected checks that host names are accepted: they are checked when they are called.

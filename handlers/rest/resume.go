@@ -5,16 +5,20 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
@@ -105,6 +109,101 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 		return err
 	}
 	return r.JSON(http.StatusOK, resumeResult{run.ID, id, result.Event.Seq, result.Event.ID(), result.Repeated})
+}
+
+// inboxMessage is the body of a request that sends a message to an inbox.
+type inboxMessage struct {
+	// ID makes the message count once in the inbox; empty for none.
+	ID      string          `json:"id"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+func (m inboxMessage) validate() error {
+	if m.Payload == nil {
+		return entities.Invalid("the payload is missing")
+	}
+	if m.ID == "" {
+		return nil
+	}
+	return inbox.ValidateMessageID(m.ID)
+}
+
+// request returns the request that sends the message to an inbox.
+func (m inboxMessage) request(name string) eventlog.Request {
+	r := eventlog.Request{
+		Type: entities.EventHookReceived, CorrelationID: string(inbox.HookID(name)), SpecVersion: entities.SpecDriven,
+		Payload: m.Payload, Data: entities.EventData{MessageID: m.ID, Via: webhook.ViaAPI},
+	}
+	if m.ID != "" {
+		r.Data.ResumeID, r.Data.ResumeDigest = inbox.ResumeID(name, m.ID), digest(m.Payload)
+	}
+	return r
+}
+
+// messageResult is the answer to a message.
+type messageResult struct {
+	Seq int64 `json:"seq"`
+	// Repeated reports that an earlier message with the same ID wrote the event.
+	Repeated bool `json:"repeated"`
+}
+
+// sendMessage sends a message to an inbox of a run.
+func (s *Server) sendMessage(c echo.Context) error {
+	var body inboxMessage
+	r := s.request(c)
+	name := r.pathText("name", "name of the inbox")
+	r.fail(inParam("name", inbox.ValidateName(name)))
+	r.body(&body)
+	r.fail(body.validate())
+	run := r.run()
+	if r.err != nil {
+		return r.err
+	}
+	if run.Driver != entities.DriverServer {
+		return fmt.Errorf("run %s: %w: its client continues it", run.ID, inbox.ErrNotFound)
+	}
+	event := body.request(name)
+	event.RunID = run.ID
+	result, err := s.Log.Append(r.ctx(), run.Project, event)
+	if errors.Is(err, entities.ErrHookNotFound) {
+		return s.inboxNotFound(r, run.ID, err)
+	}
+	if err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, messageResult{result.Event.Seq, result.Repeated})
+}
+
+// inboxNotFound returns a more precise error if the hook of an inbox is missing.
+func (s *Server) inboxNotFound(r *request, id entities.RunID, notFound error) error {
+	err := s.hookNotFound(r, id, notFound)
+	if !errors.Is(err, entities.ErrHookNotFound) {
+		return err
+	}
+	missing, _ := errors.AsType[*entities.TransitionError](err)
+	name, _ := inbox.Name(entities.HookID(missing.ID))
+	return fmt.Errorf("run %s: %w: it has not opened %q, or has closed it", id, inbox.ErrNotFound, name)
+}
+
+// inboxesOf returns the names of the inboxes with which the run was started. They were opened right after its first
+// event.
+func (s *Server) inboxesOf(r *request, run entities.Run) ([]string, error) {
+	first, err := s.Log.Events(r.ctx(), run.Project, run.ID, pg.Page{Limit: 1 + inbox.MaxInboxes}, read.WithoutPayloads)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range first.Events {
+		if e.Type == entities.EventRunCreated {
+			continue
+		}
+		name, ok := inbox.Name(entities.HookID(e.CorrelationID))
+		if e.Type != entities.EventHookCreated || !ok {
+			break
+		}
+		names = append(names, name)
+	}
+	return names, nil
 }
 
 // hookNotFound returns a more precise error if the hook is missing because its run has ended.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"net/http"
 	"runtime"
 
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -28,6 +29,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.POST("/runs/cancel", auth.Write, s.cancelRuns)
 	g.POST("/runs/:id/rerun", auth.Write, s.rerunRun)
 	g.POST("/runs/:id/commands", auth.Write, s.commandRun)
+	g.ForCall(http.MethodPost, "/runs/:id/commands")
 
 	// Parts of runs.
 	g.GET("/runs/:id/steps", auth.Metadata, s.listSteps)
@@ -37,6 +39,11 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/runs/:id/hooks/:hookId", auth.Metadata, s.getHook)
 	g.POST("/hooks/:token/resume", auth.Invoke, s.resumeByToken)
 	g.POST("/runs/:id/hooks/:hookId/resume", auth.Invoke, s.resumeHook)
+	g.POST("/runs/:id/inbox/:name", auth.Invoke, s.sendMessage)
+	g.GET("/runs/:id/store", auth.Read, s.getStore)
+	g.ForCall(http.MethodGet, "/runs/:id/store")
+	g.GET("/runs/:id/store/:key", auth.Read, s.getStoreValue)
+	g.ForCall(http.MethodGet, "/runs/:id/store/:key")
 	g.GET("/runs/:id/waits", auth.Metadata, s.listWaits)
 	g.GET("/runs/:id/streams", auth.Metadata, s.listStreams)
 	g.GET("/runs/:id/streams/:name", auth.Read, s.listChunks)
@@ -44,9 +51,11 @@ func (s *Server) Register(g auth.Routes) {
 
 	// Events.
 	g.GET("/runs/:id/events", auth.Metadata, s.listRunEvents)
+	g.ForCall(http.MethodGet, "/runs/:id/events")
 	g.GET("/runs/:id/events/stream", auth.Metadata, s.followRun)
 	g.GET("/runs/:id/events/:seq", auth.Metadata, s.getEvent)
 	g.GET("/runs/:id/events/:seq/payload", auth.Read, s.getPayload)
+	g.ForCall(http.MethodGet, "/runs/:id/events/:seq/payload")
 	g.GET("/events", auth.Metadata, s.listEvents)
 	g.GET("/events/stream", auth.Metadata, s.followEvents)
 
@@ -56,8 +65,8 @@ func (s *Server) Register(g auth.Routes) {
 
 	// Deployments.
 	g.GET("/deployments", auth.Metadata, s.listDeployments)
-	g.GET("/deployments/:id", auth.Metadata, s.getDeployment)
-	g.PUT("/deployments/:id", auth.Admin, s.putDeployment)
+	g.GET("/deployments/:id", auth.Registered, s.getDeployment)
+	g.PUT("/deployments/:id", auth.Register, s.putDeployment)
 	g.DELETE("/deployments/:id", auth.Admin, s.removeDeployment)
 
 	// Secrets.

@@ -42,14 +42,44 @@ type runJSON struct {
 	StartedAt    *timestamp         `json:"startedAt,omitempty"`
 	CompletedAt  *timestamp         `json:"completedAt,omitempty"`
 	Deadline     *timestamp         `json:"deadline,omitempty"`
+	ForcedAt     *timestamp         `json:"forcedAt,omitempty"`
 	LastSeq      int64              `json:"lastSeq"`
 	Error        *failureJSON       `json:"error,omitempty"`
 	CancelReason string             `json:"cancelReason,omitempty"`
+	Held         *heldJSON          `json:"held,omitempty"`
 
 	Input          json.RawMessage `json:"input,omitempty"`
 	InputEncoding  string          `json:"inputEncoding,omitempty"`
 	Output         json.RawMessage `json:"output,omitempty"`
 	OutputEncoding string          `json:"outputEncoding,omitempty"`
+}
+
+// heldJSON says why a run does not go on: the failure with which its function answers.
+type heldJSON struct {
+	Code     string    `json:"code"`
+	Message  string    `json:"message"`
+	Since    timestamp `json:"since"`
+	Attempts int       `json:"attempts"`
+}
+
+// addHeld adds why runs of the project are held. Only runs that the server drives and that have not ended can be.
+func (s *Server) addHeld(ctx context.Context, project entities.Project, runs []runJSON) error {
+	var open []entities.RunID
+	for _, r := range runs {
+		if r.Driver == driverNames[entities.DriverServer] && !r.Status.Ended() {
+			open = append(open, r.ID)
+		}
+	}
+	held, err := s.Queue.Held(ctx, project, open)
+	if err != nil {
+		return err
+	}
+	for i, r := range runs {
+		if h, ok := held[r.ID]; ok {
+			runs[i].Held = &heldJSON{h.Code, h.Message, timestamp(h.Since), h.Attempts}
+		}
+	}
+	return nil
 }
 
 // driverNames are the API's names of the drivers.
@@ -64,7 +94,7 @@ func newRunJSON(r entities.Run) runJSON {
 		ID: r.ID, Workflow: r.WorkflowName, Deployment: r.DeploymentID, Driver: driverNames[r.Driver], Status: r.Status,
 		Attributes: r.Attributes, Key: r.UniqueKey, ParentID: r.ParentID, CreatedAt: timestamp(r.CreatedAt),
 		StartedAt: optionalTime(r.StartedAt), CompletedAt: optionalTime(r.CompletedAt),
-		Deadline: optionalTime(r.Deadline), LastSeq: r.LastSeq,
+		Deadline: optionalTime(r.Deadline), ForcedAt: optionalTime(r.ForcedAt), LastSeq: r.LastSeq,
 	}
 	if v.Attributes == nil {
 		v.Attributes = map[string]string{}
@@ -162,6 +192,9 @@ func (s *Server) answerRuns(r *request, f store.RunFilter) error {
 		return err
 	}
 	summaries, err := s.runSummaries(r.ctx(), runs)
+	if err == nil {
+		err = s.addHeld(r.ctx(), r.project(), summaries)
+	}
 	if err != nil {
 		return err
 	}
@@ -204,11 +237,11 @@ func window(after, before time.Time) store.Window {
 
 func (s *Server) getRun(c echo.Context) error {
 	r := s.request(c)
-	return s.answerRun(r, http.StatusOK, r.run())
+	return s.answerRun(r, r.run())
 }
 
 // answerRun answers with a single run, unless reading the request failed.
-func (s *Server) answerRun(r *request, status int, run entities.Run) error {
+func (s *Server) answerRun(r *request, run entities.Run) error {
 	if r.err != nil {
 		return r.err
 	}
@@ -216,7 +249,11 @@ func (s *Server) answerRun(r *request, status int, run entities.Run) error {
 	if err != nil {
 		return err
 	}
-	return r.JSON(status, detail)
+	one := []runJSON{detail}
+	if err := s.addHeld(r.ctx(), run.Project, one); err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, one[0])
 }
 
 // awaitRun answers when the run has ended. On timeout, it answers with the unfinished run.
@@ -233,7 +270,7 @@ func (s *Server) awaitRun(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.answerRun(r, http.StatusOK, run)
+	return s.answerRun(r, run)
 }
 
 // attributesJSON is the JSON form of a run's attributes.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stepwell-dev/stepwell/sdk/signature"
+	"github.com/stepwell-dev/stepwell/queue/signing/signingtest"
 )
 
 // TestRotateSigningKeys rotates a signing key.
@@ -20,7 +20,7 @@ func TestRotateSigningKeys(t *testing.T) {
 		status, key := a.do(t, http.MethodPost, path, "")
 		id, _ := key["id"].(string)
 		secret, _ := key["secret"].(string)
-		if _, err := signature.ParseKeys(secret); status != http.StatusCreated || err != nil || !strings.HasPrefix(id, "skey_") {
+		if _, err := signingtest.Parse(secret); status != http.StatusCreated || err != nil || !strings.HasPrefix(id, "skey_") {
 			t.Fatalf("create: got %d %v: %v", status, key, err)
 		}
 		ids, secrets = append(ids, id), append(secrets, secret)

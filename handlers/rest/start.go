@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -42,7 +44,23 @@ type startRequest struct {
 	StartAt        instant           `json:"startAt"`
 	Timeout        string            `json:"timeout"`
 	Parent         entities.RunID    `json:"parent"`
+	// TimeoutGrace is omitted if it is empty, so that requests without it keep the digest that they had before.
+	TimeoutGrace string `json:"timeoutGrace,omitempty"`
+	// Inbox lists the inboxes with which the run starts, and Send messages to them. They are left out of the digest of a
+	// request without them, as in servers that did not know them.
+	Inbox []string       `json:"inbox,omitempty"`
+	Send  []firstMessage `json:"send,omitempty"`
 }
+
+// firstMessage is a message that is sent with the start of a run.
+type firstMessage struct {
+	Inbox   string          `json:"inbox"`
+	ID      string          `json:"id"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// message returns the message itself.
+func (m firstMessage) message() inboxMessage { return inboxMessage{m.ID, m.Payload} }
 
 // event returns the event that starts the run, without its deployment.
 func (b startRequest) event(now time.Time) (eventlog.Request, error) {
@@ -63,7 +81,10 @@ func (b startRequest) event(now time.Time) (eventlog.Request, error) {
 	if e.Data.StartAt, err = b.startAt(now); err != nil {
 		return e, err
 	}
-	e.Data.Deadline, err = b.deadline(now, e.Data.StartAt)
+	if e.Data.Deadline, err = b.deadline(now, e.Data.StartAt); err != nil {
+		return e, err
+	}
+	e.Data.TimeoutGraceMS, err = b.timeoutGrace()
 	return e, err
 }
 
@@ -85,6 +106,9 @@ func (b startRequest) validate() error {
 			return inField(field, err)
 		}
 	}
+	if err := b.validateInboxes(); err != nil {
+		return err
+	}
 	switch {
 	case b.OnConflict == onConflictJoin && b.Key == "":
 		return badField("onConflict", "without a key there can be no conflict")
@@ -92,6 +116,64 @@ func (b startRequest) validate() error {
 		return badField("onConflict", "%q is neither %s nor %s", b.OnConflict, onConflictReject, onConflictJoin)
 	}
 	return nil
+}
+
+// validateInboxes validates the names of inboxes and the messages to them.
+func (b startRequest) validateInboxes() error {
+	if n := len(b.Inbox); n > inbox.MaxInboxes {
+		return badField("inbox", "%d inboxes; the limit is %d", n, inbox.MaxInboxes)
+	}
+	if n := len(b.Send); n > inbox.MaxMessages {
+		return badField("send", "%d messages; the limit is %d", n, inbox.MaxMessages)
+	}
+	for i, name := range b.Inbox {
+		if err := inbox.ValidateName(name); err != nil {
+			return inField("inbox", err)
+		}
+		if slices.Contains(b.Inbox[:i], name) {
+			return badField("inbox", "%q is there twice", name)
+		}
+	}
+	for i, m := range b.Send {
+		field := fmt.Sprintf("send[%d]", i)
+		if !slices.Contains(b.Inbox, m.Inbox) {
+			return badField(field, "%q is not one of the inboxes in inbox", m.Inbox)
+		}
+		if err := m.message().validate(); err != nil {
+			return inField(field, err)
+		}
+	}
+	return nil
+}
+
+// opened returns the requests that open the inboxes of a run.
+func opened(inboxes []string) []eventlog.Request {
+	var requests []eventlog.Request
+	for _, name := range inboxes {
+		requests = append(requests, eventlog.Request{
+			Type: entities.EventHookCreated, CorrelationID: string(inbox.HookID(name)), SpecVersion: entities.SpecDriven,
+			Data: entities.EventData{Token: inbox.NewToken()}, FreshToken: true,
+		})
+	}
+	return requests
+}
+
+// sent returns the requests that send the messages. If the request can join a run and has an idempotency key, each
+// message has it too, and counts once.
+func (b startRequest) sent() []eventlog.Request {
+	var requests []eventlog.Request
+	for i, m := range b.Send {
+		r := m.message().request(m.Inbox)
+		if b.OnConflict == onConflictJoin && b.IdempotencyKey != "" {
+			r.Data.IdempotencyKey = b.IdempotencyKey
+			if m.ID == "" {
+				r.Data.ResumeID = fmt.Sprintf("start:%s:%d", digest([]byte(b.IdempotencyKey)), i)
+				r.Data.ResumeDigest = digest(m.Payload)
+			}
+		}
+		requests = append(requests, r)
+	}
+	return requests
 }
 
 // startAt returns when the run starts; nil for immediately.
@@ -135,6 +217,21 @@ func (b startRequest) deadline(now time.Time, startAt *time.Time) (*time.Time, e
 	return &at, nil
 }
 
+// timeoutGrace returns how many milliseconds the run may take to end by itself after its timeout.
+func (b startRequest) timeoutGrace() (int64, error) {
+	if b.TimeoutGrace == "" {
+		return 0, nil
+	}
+	if b.Timeout == "" {
+		return 0, badField("timeoutGrace", "there is no timeout: give both")
+	}
+	grace, err := parseDuration(b.TimeoutGrace, maxSpan)
+	if err != nil {
+		return 0, badField("timeoutGrace", "%v", err)
+	}
+	return grace.Milliseconds(), nil
+}
+
 // startRun starts a run that the server drives.
 func (s *Server) startRun(c echo.Context) error {
 	var body startRequest
@@ -146,29 +243,65 @@ func (s *Server) startRun(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	run, created, err := s.start(r, r.project(), event, body.Deployment)
-	if taken, ok := errors.AsType[*entities.KeyTakenError](err); ok && body.OnConflict == onConflictJoin {
-		run, err = store.RunByID(r.ctx(), s.Reader, r.project(), taken.RunID)
+	messages := body.sent()
+	for {
+		run, joined, err := s.Log.JoinedBefore(r.ctx(), r.project(), event, messages)
+		if err != nil {
+			return err
+		}
+		if joined {
+			return s.answerRun(r, run)
+		}
+		run, created, err := s.start(r, r.project(), event, body.Deployment, append(opened(body.Inbox), messages...)...)
+		if taken, ok := errors.AsType[*entities.KeyTakenError](err); ok && body.OnConflict == onConflictJoin {
+			run, err = s.join(r, taken.RunID, messages)
+			if errors.Is(err, entities.ErrRunEnded) {
+				continue // its key is free now
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return s.answerStarted(r, run, event, created)
 	}
+}
+
+// join sends the messages to a run that is under way, all or none, and returns the run. It fails with
+// [entities.ErrRunEnded] if there are messages and the run has ended.
+func (s *Server) join(r *request, id entities.RunID, messages []eventlog.Request) (entities.Run, error) {
+	if len(messages) > 0 {
+		_, err := s.Log.AppendAll(r.ctx(), r.project(), id, messages, eventlog.AppendOptions{})
+		if errors.Is(err, entities.ErrHookNotFound) {
+			err = s.inboxNotFound(r, id, err)
+		}
+		if err != nil {
+			return entities.Run{}, err
+		}
+	}
+	return store.RunByID(r.ctx(), s.Reader, r.project(), id)
+}
+
+// answerStarted answers with a run that this request has created with the event, or an earlier one. What the request
+// has created need not be read.
+func (s *Server) answerStarted(r *request, run entities.Run, event eventlog.Request, created bool) error {
+	if !created {
+		return s.answerRun(r, run)
+	}
+	first := entities.Event{Payload: event.Payload, Extra: event.Extra, Data: event.Data}
+	detail, err := decodeFor(r, func() runJSON {
+		return newRunDetail(run, map[read.Position]entities.Event{{RunID: run.ID, Seq: 1}: first}, r.payloads())
+	})
 	if err != nil {
 		return err
 	}
-	return s.answerStarted(r, run, created)
-}
-
-// answerStarted answers with a run that this request or an earlier one created.
-func (s *Server) answerStarted(r *request, run entities.Run, created bool) error {
-	if !created {
-		return s.answerRun(r, http.StatusOK, run)
-	}
 	r.Response().Header().Set(echo.HeaderLocation, "/v1/runs/"+string(run.ID))
-	return s.answerRun(r, http.StatusCreated, run)
+	return r.JSON(http.StatusCreated, detail)
 }
 
-// start starts a run on a deployment. It looks for a run of an earlier, identical request first, because the deployment
-// may be gone by now.
+// start starts a run on a deployment, and appends the other events to it. It looks for a run of an earlier, identical
+// request first, because the deployment may be gone by now.
 func (s *Server) start(
-	r *request, project entities.Project, event eventlog.Request, deployment string,
+	r *request, project entities.Project, event eventlog.Request, deployment string, then ...eventlog.Request,
 ) (entities.Run, bool, error) {
 	if run, ok, err := s.Log.StartedBefore(r.ctx(), project, event); ok || err != nil {
 		return run, false, err
@@ -180,7 +313,7 @@ func (s *Server) start(
 	if event.Messages, err = firstMessages(event, project); err != nil {
 		return entities.Run{}, false, err
 	}
-	return s.Log.Start(r.ctx(), project, event)
+	return s.Log.Start(r.ctx(), project, event, then...)
 }
 
 // deploymentID resolves the deployment that a request names.
@@ -230,11 +363,16 @@ func (s *Server) rerunRun(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	run, created, err := s.start(r, original.Project, event, cmp.Or(body.Deployment, original.DeploymentID))
+	inboxes, err := s.inboxesOf(r, original)
 	if err != nil {
 		return err
 	}
-	return s.answerStarted(r, run, created)
+	run, created, err := s.start(
+		r, original.Project, event, cmp.Or(body.Deployment, original.DeploymentID), opened(inboxes)...)
+	if err != nil {
+		return err
+	}
+	return s.answerStarted(r, run, event, created)
 }
 
 // rerunEvent returns the event that starts a run like the original, without its deployment.
@@ -264,7 +402,7 @@ func (s *Server) rerunEvent(r *request, original entities.Run, body rerunRequest
 			start = *first.Data.StartAt
 		}
 		deadline := now.Add(original.Deadline.Sub(start))
-		event.Data.Deadline = &deadline
+		event.Data.Deadline, event.Data.TimeoutGraceMS = &deadline, first.Data.TimeoutGraceMS
 	}
 	return event, nil
 }

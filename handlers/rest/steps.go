@@ -3,10 +3,12 @@ package rest
 import (
 	"encoding/json"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
@@ -102,6 +104,50 @@ func (v *stepJSON) addResult(e entities.Event, with read.Payloads) {
 	default:
 		v.Error = newFailureJSON(e.Data.ErrorCode, &e)
 	}
+}
+
+// storeValueJSON is the JSON form of a value in the store of a run.
+type storeValueJSON struct {
+	Value json.RawMessage `json:"value"`
+	// Seq is the position of the event that wrote it.
+	Seq int64 `json:"seq"`
+}
+
+func newStoreValueJSON(v store.RunValue) storeValueJSON {
+	return storeValueJSON{json.RawMessage(v.Value), v.Seq}
+}
+
+// getStore answers with the store of a run, by key.
+func (s *Server) getStore(c echo.Context) error {
+	r := s.request(c)
+	run := r.run()
+	if r.err != nil {
+		return r.err
+	}
+	values, err := s.Log.Store(r.ctx(), run)
+	if err != nil {
+		return err
+	}
+	data := make(map[string]storeValueJSON, len(values))
+	for _, v := range values {
+		data[v.Key] = newStoreValueJSON(v)
+	}
+	return c.JSON(http.StatusOK, map[string]any{"data": data})
+}
+
+// getStoreValue answers with the value of one key.
+func (s *Server) getStoreValue(c echo.Context) error {
+	r := s.request(c)
+	key, run := r.pathText("key", "key"), r.run()
+	r.fail(inParam("key", entities.ValidateText("key", key, utf8.UTFMax*kv.MaxKey)))
+	if r.err != nil {
+		return r.err
+	}
+	value, err := s.Log.StoreValue(r.ctx(), run, key)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, newStoreValueJSON(value))
 }
 
 // waitAbandoned is the status of a wait whose run ended first.

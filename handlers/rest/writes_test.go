@@ -70,6 +70,38 @@ func TestCancelRun(t *testing.T) {
 	}
 }
 
+// TestCancelWithGrace asks a run that has started, and shows when it is ended. Others end at once or cannot be asked.
+func TestCancelWithGrace(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	running := a.driven(t, "w")
+	a.event(t, running, entities.EventRunStarted)
+	path := "/v1/runs/" + string(running)
+	got := a.post(t, path+"/cancel", `{"reason":"twice","grace":"1m"}`, http.StatusOK)
+	if got["status"] != "running" || got["forcedAt"] != "2026-11-21T01:42:43.197Z" || got["completedAt"] != nil {
+		t.Errorf("got %v, want it asked", got)
+	}
+	got = a.post(t, path+"/cancel", `{"grace":"1s"}`, http.StatusOK)
+	if got["forcedAt"] != "2026-11-21T01:41:44.197Z" {
+		t.Errorf("got %v, want a shorter grace", got)
+	}
+	if got = a.post(t, path+"/cancel", `{"grace":"0s"}`, http.StatusOK); got["status"] != "cancelled" {
+		t.Errorf("got %v, want it cancelled at once", got)
+	}
+	if got := a.post(t, path+"/cancel", `{"grace":"1m"}`, http.StatusOK); got["status"] != "cancelled" {
+		t.Errorf("got %v, want it unchanged", got)
+	}
+	pending := a.driven(t, "w")
+	if got := a.post(t, "/v1/runs/"+string(pending)+"/cancel", `{"grace":"1m"}`, http.StatusOK); got["status"] != "cancelled" {
+		t.Errorf("got %v, want it cancelled at once", got)
+	}
+	a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(a.sdkRun(t, "w"))+"/cancel", `{"grace":"1m"}`,
+		http.StatusConflict, "grace_unsupported")
+	for _, body := range []string{`{"grace":"soon"}`, `{"grace":"-1s"}`, `{"grace":60}`, `{"grace":"100000h"}`} {
+		a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(a.driven(t, "w"))+"/cancel", body, 400, "invalid_request")
+	}
+}
+
 // TestConcurrentCancelsOfOneRun checks that the run is cancelled once, and that all responses are the same.
 func TestConcurrentCancelsOfOneRun(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,8 @@ var (
 		"Runs that have not ended; the count stops at 10000.", []string{"status"}, nil)
 	strandedDesc = prometheus.NewDesc("stepwell_runs_stranded",
 		"Runs with nothing scheduled to continue them, as found by the sweeper; the count stops at 10000.", nil, nil)
+	heldDesc = prometheus.NewDesc("stepwell_runs_held",
+		"Runs whose function refuses to go on; the count stops at 10000.", []string{"code"}, nil)
 	waitingDesc = prometheus.NewDesc("stepwell_messages_waiting",
 		"Messages that are due, delayed or waiting for a retry; the count stops at 10000.", nil, nil)
 	leasedDesc = prometheus.NewDesc("stepwell_messages_leased",
@@ -55,7 +57,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (d *databaseCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		upDesc, openDesc, strandedDesc, waitingDesc, leasedDesc, parkedDesc, oldestDesc,
+		upDesc, openDesc, strandedDesc, heldDesc, waitingDesc, leasedDesc, parkedDesc, oldestDesc,
 	} {
 		to <- desc
 	}
@@ -76,6 +78,9 @@ func (d *databaseCollector) Collect(to chan<- prometheus.Metric) {
 		gauge(openDesc, float64(n), string(status))
 	}
 	gauge(strandedDesc, float64(g.StrandedRuns))
+	for code, n := range g.HeldRuns {
+		gauge(heldDesc, float64(n), code)
+	}
 	gauge(waitingDesc, float64(g.WaitingMessages))
 	gauge(leasedDesc, float64(g.LeasedMessages))
 	gauge(parkedDesc, float64(g.ParkedMessages))

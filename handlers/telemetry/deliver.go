@@ -47,6 +47,7 @@ var deliverySpanNames = map[string]string{
 	string(message.WorkRun):      "invoke run",
 	string(message.WorkStep):     "execute step",
 	string(message.WorkDeadline): "enforce deadline",
+	string(message.WorkCancel):   "cancel run",
 	string(message.WorkReport):   "report child",
 	string(message.WorkEnd):      "end children",
 	string(message.WorkSignal):   "hand over signal",

@@ -126,7 +126,8 @@ func appendType(requests []eventlog.Request) string {
 // kinds are the values of the kind label of deliveries.
 var kinds = []string{
 	"message", "unknown", string(message.WorkRun), string(message.WorkStep), string(message.WorkDeadline),
-	string(message.WorkReport), string(message.WorkEnd), string(message.WorkSignal), string(message.WorkLookBack),
+	string(message.WorkCancel), string(message.WorkReport), string(message.WorkEnd), string(message.WorkSignal),
+	string(message.WorkLookBack),
 }
 
 // deliveryKind returns the kind label of a delivery.

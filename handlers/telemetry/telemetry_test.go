@@ -53,7 +53,7 @@ func newTelemetry(options ...func(*Options)) *Telemetry {
 	o := Options{
 		Places: 100,
 		Gauges: func(context.Context) (queue.Gauges, error) {
-			return queue.Gauges{OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
+			return queue.Gauges{HeldRuns: map[string]int64{"diverged": 1}, OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},
 		Pool: func() PoolStat { return fakePoolStat{} }, Now: (&clock{}).now, Version: "v1", Commits: fakeCommits{},
 	}

@@ -101,6 +101,9 @@ func TestRequestContinuesItsRun(t *testing.T) {
 	t.Parallel()
 	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{})
+	d.append(t, entities.DefaultProject, eventlog.Request{
+		RunID: id, Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven,
+	})
 	if err := d.queue.Discard(t.Context(), entities.DefaultProject, d.only(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,9 @@ var dataOptional = map[entities.EventType]bool{
 	entities.EventWaitCompleted: true,
 }
 
+// serverOnly are the events that only runs driven by the server have, and that the protocol does not know.
+var serverOnly = map[entities.EventType]bool{entities.EventCancelRequested: true, entities.EventWaitCancelled: true}
+
 // event is the wire form of an event.
 type event struct {
 	EventID       string         `cbor:"eventId"`
@@ -255,6 +258,9 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 	}
 	if r.Type == entities.EventHookReceived {
 		r.Data.Via = webhook.ViaSDK
+	}
+	if r.Type == entities.EventStoreSet { // only the functions that the server calls have a store
+		return r, m, entities.Invalid("clients cannot write events of type %q", r.Type)
 	}
 	if r.Type == entities.EventAttrSet {
 		if err := setWriter(rest); err != nil {

@@ -58,6 +58,9 @@ func (s *Server) postEvent(c echo.Context) error {
 	if request.Type == "" {
 		request.Type = entities.EventType(c.Param("eventType"))
 	}
+	if serverOnly[request.Type] {
+		return entities.Invalid("clients cannot write events of type %q", request.Type)
+	}
 	with, err := payloadsFor(m.RemoteRefBehavior)
 	if err != nil {
 		return err

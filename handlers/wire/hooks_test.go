@@ -153,6 +153,10 @@ func TestWaitLifecycle(t *testing.T) { // §3.8
 		again := c.post(t, runID, "wait_completed", nil, field{"correlationId", id})
 		wantProblem(t, again, http.StatusConflict, "conflict")
 	}
+	for _, unknown := range []string{"wait_cancelled", "cancel_requested"} { // only runs of the server have them
+		got := c.post(t, runID, unknown, nil, field{"correlationId", "wait_1"})
+		wantProblem(t, got, http.StatusBadRequest, "invalid_request")
+	}
 	never := c.post(t, runID, "wait_created", nil, field{"correlationId", "wait_2"})
 	wantProblem(t, never, http.StatusBadRequest, "invalid_request")
 }

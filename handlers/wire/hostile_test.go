@@ -320,7 +320,7 @@ func TestUnknownEventTypesAreRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
-	for _, eventType := range []string{"hook_conflict", "run_paused", "step_cancelled", "RUN_CREATED"} {
+	for _, eventType := range []string{"hook_conflict", "run_paused", "step_cancelled", "store_set", "RUN_CREATED"} {
 		got := c.post(t, runID, eventType, nil, field{"correlationId", "hook_1"}, field{"hookToken", "tok"})
 		p := wantProblem(t, got, http.StatusBadRequest, "invalid_request")
 		if !strings.Contains(p.Message, eventType) {

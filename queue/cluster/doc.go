@@ -42,6 +42,9 @@
 //   - a wait or a step's retry that is not due yet, or
 //   - an open hook, if a delivery has seen all results of steps and all payloads of hooks.
 //
+// A run whose function has said what it awaits moves when that ends: the steps that it awaits must be open, and it has
+// a message if it awaits a time.
+//
 // A message whose delay is not over is no way to move: what the run waits for has its own time, and a message that
 // comes later than that comes too late. Clients of the 5.x line send such messages as backstops, due in 15 minutes.
 //

@@ -86,8 +86,11 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 }
 
 // For a run that the server continues, every piece of work must exist, because it is written in the transaction of its
-// event: the invocation if the run waits for time, the work of each open step, and the deadline's. The step of a child
-// run has no work while the child is open.
+// event: the invocation if the run waits for time, the work of each open step, the deadline's, and that which ends it
+// after the grace of a cancellation; with that, the deadline may have passed. The step of a child run has no work while
+// the child is open, nor has a step that the function executes itself while the run is invoked. If the run awaits
+// something (entities/await) and has no invocation, the steps that it awaits must be open, and it must not await a
+// time.
 //
 // A run that its client continues has an instant from which it needs a message: a step's retry_after or last change, a
 // wait's resume_at, and now for news. A message moves it if it is due, or if it ever had a ticket: then it is leased,
@@ -104,28 +107,42 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 // eventlog: one statement for the whole batch is what makes a sweep cheap.
 const findStrandedSQL = `
 	WITH mute AS MATERIALIZED (
-		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline,
-			r.driver = '' OR (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run' LIMIT 1) IS NULL AS idle
+		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline, r.forced_at,
+			CASE WHEN (r.await->>'seq')::bigint = r.last_seq THEN r.await END AS await,
+			r.driver = '' OR (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run' LIMIT 1) IS NULL AS idle,
+			coalesce((SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run'
+				AND (m.lease <> '' OR m.last_error <> '' OR m.due_at <= now()) LIMIT 1), false) AS invoked
 		FROM runs r
 		WHERE r.id = ANY($1) AND r.completed_at IS NULL AND r.updated_at <= now() - $2::interval
 			AND (r.driver <> '' OR (SELECT true FROM messages m
 				WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
 					AND (m.ticket > 0 OR m.due_at <= now() OR r.status = 'pending') LIMIT 1) IS NULL)
 	), asked AS MATERIALIZED (
-		SELECT id, status, last_seq, driver, idle,
+		SELECT id, status, last_seq, driver, idle, await,
 			deadline IS NOT NULL AND (SELECT true FROM messages m
-				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL AS endless,
+				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL
+				AND (forced_at IS NULL OR deadline > now()) AS endless,
+			forced_at IS NOT NULL AND (SELECT true FROM messages m
+				WHERE m.run_id = r.id AND m.work = 'cancel' AND m.subject = '' LIMIT 1) IS NULL AS unforced,
 			(SELECT 'step ' || s.id || ' is ' || s.status || ', but no message about it is due' FROM steps s
 				WHERE s.run_id = r.id AND s.completed_at IS NULL
 					AND coalesce(s.retry_after, s.updated_at) <= now() - $2::interval
 					AND (r.driver = '' OR (SELECT true FROM runs c WHERE c.parent_id = r.id AND c.parent_id <> ''
 						AND c.parent_step = s.id AND c.completed_at IS NULL LIMIT 1) IS NULL
 						AND (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work IN ('step', 'report')
-							AND m.subject = s.id LIMIT 1) IS NULL)
+							AND m.subject = s.id LIMIT 1) IS NULL
+						AND NOT (r.invoked AND (SELECT e.data -> 'step' IS NULL FROM events e
+							WHERE e.run_id = r.id AND e.seq = s.created_seq)))
 				LIMIT 1) AS step,
 			(SELECT 'wait ' || v.id || ' is over, but no message that resumes the run is due' FROM waits v
 				WHERE v.run_id = r.id AND v.status = 'waiting'
 					AND CASE r.driver WHEN '' THEN v.resume_at <= now() - $2::interval ELSE r.idle END LIMIT 1) AS wait,
+			(SELECT 'it awaits step ' || of_set.id || ', which is not open' FROM (
+					SELECT jsonb_array_elements_text(r.await->'any') AS id
+					UNION ALL SELECT jsonb_path_query(r.await, '$.all[*].steps[*]') #>> '{}') AS of_set
+				WHERE r.idle AND (SELECT true FROM steps s
+					WHERE s.run_id = r.id AND s.id = of_set.id AND s.completed_at IS NULL LIMIT 1) IS NULL
+				LIMIT 1) AS unopened,
 			(SELECT 'no delivery has seen event ' || e.seq || ', ' || e.type FROM events e
 				WHERE e.run_id = r.id
 					AND e.seq > coalesce((SELECT seen_seq FROM run_wakes w WHERE w.run_id = r.id), 0)
@@ -142,8 +159,13 @@ const findStrandedSQL = `
 	), why AS MATERIALIZED (
 		SELECT id, last_seq, CASE
 			WHEN driver <> '' AND endless THEN 'no message ends it at its deadline'
+			WHEN unforced THEN 'it was asked to cancel, but no message ends it after its grace'
 			WHEN status = 'pending' AND idle THEN 'it was created, but no message starts it'
 			WHEN step IS NOT NULL THEN step
+			WHEN await IS NOT NULL AND idle THEN CASE
+				WHEN await ? 'at' THEN 'no message invokes it at ' || (await->>'at')
+				WHEN unopened IS NULL AND NOT await ?| '{any,all}' AND hook IS NULL THEN 'it waits for nothing'
+				ELSE unopened END
 			WHEN wait IS NOT NULL THEN wait
 			WHEN hook THEN CASE driver WHEN '' THEN news END
 			WHEN retry OR sleep OR NOT idle THEN NULL
@@ -185,7 +207,10 @@ func clearStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stran
 		ids[i] = string(s.ID)
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE run_wakes SET stranded_at = NULL, reason = '' WHERE run_id = ANY($1) AND NOT run_id = ANY($2)`, known, ids)
+		UPDATE run_wakes SET stranded_at = NULL, reason = '' WHERE run_id = ANY (ARRAY(
+			SELECT run_id FROM run_wakes WHERE run_id = ANY($1) AND NOT run_id = ANY($2)
+			ORDER BY run_id FOR UPDATE -- in the order of those who commit several runs together
+		))`, known, ids)
 	return wrap("clear stranded runs", err)
 }
 
@@ -231,8 +256,12 @@ func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]message.Messag
 				WHERE m.run_id = s.run_id AND m.work IN ('step', 'report') AND m.subject = s.id)
 		UNION ALL
 		SELECT '', workflow_name, 'deadline', deployment_id, deadline - now() FROM runs r
-		WHERE r.id = $1 AND deadline IS NOT NULL
+		WHERE r.id = $1 AND deadline IS NOT NULL AND (forced_at IS NULL OR deadline > now())
 			AND NOT EXISTS (SELECT FROM messages m WHERE m.run_id = r.id AND m.work = 'deadline')
+		UNION ALL
+		SELECT '', workflow_name, 'cancel', deployment_id, forced_at - now() FROM runs r
+		WHERE r.id = $1 AND forced_at IS NOT NULL
+			AND NOT EXISTS (SELECT FROM messages m WHERE m.run_id = r.id AND m.work = 'cancel' AND m.subject = '')
 		LIMIT $3`, run.ID, run.DeploymentID, eventlog.MaxBatch)
 	if err != nil {
 		return nil, wrap("find missing work", err)

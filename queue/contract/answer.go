@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/await"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
@@ -32,6 +33,14 @@ type Plan struct {
 	Requests []eventlog.Request
 	// Responses are the streams with responses to webhook requests.
 	Responses []eventlog.WholeStream
+	// Open are the steps that the function is executing itself.
+	Open []entities.StepID
+	// Seen is the position up to which the function knows the log; 0 means as far as the call has it.
+	Seen int64
+	// Await is what the run awaits after the answer; nil if all news has it invoked.
+	Await *await.Terms
+	// Keep says which process keeps the run's state; nil if none does.
+	Keep *Keep
 
 	// commands holds for each request the index of its command.
 	commands []int
@@ -48,8 +57,8 @@ func (p Plan) Explain(err error) error {
 	return fmt.Errorf("command %d: %w", p.commands[refused.Index], refused)
 }
 
-// Plan translates the commands of an answer, {"commands": […]}; an empty answer has no commands. Errors match
-// [entities.ErrInvalid] and name the index of the invalid command.
+// Plan translates an answer, {"commands": […], "open": […], "seen": 7, "await": {…}, "keep": {…}}; an empty answer has
+// no commands. Errors match [entities.ErrInvalid] and name the index of the invalid command.
 func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var p Plan
 	if len(bytes.TrimSpace(answer)) == 0 {
@@ -57,13 +66,31 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	}
 	var body struct {
 		Commands []json.RawMessage `json:"commands"`
+		Open     []entities.StepID `json:"open"`
+		Seen     int64             `json:"seen"`
+		Await    *awaited          `json:"await"`
+		Keep     *Keep             `json:"keep"`
 	}
-	if err := strictjson.DecodeLenient(answer, &body); err != nil {
+	err := strictjson.DecodeLenient(answer, &body)
+	if err != nil {
 		return p, fmt.Errorf(`%w; want {"commands": […]}`, err)
+	}
+	if p.Await, err = body.Await.terms(); err != nil {
+		return p, err
+	}
+	if p.Keep = body.Keep; p.Keep.validate() != nil {
+		return p, p.Keep.validate()
 	}
 	if n := len(body.Commands); n > MaxCommands {
 		return p, entities.Invalid("%d commands; the limit is %d", n, MaxCommands)
 	}
+	if err := checkOpen(body.Open); err != nil {
+		return p, err
+	}
+	if body.Seen < 0 {
+		return p, entities.Invalid("seen %d is not the position of an event", body.Seen)
+	}
+	p.Open, p.Seen = body.Open, body.Seen
 	for i, text := range body.Commands {
 		if err := planner.command(text, &p); err != nil {
 			return Plan{}, fmt.Errorf("command %d: %w", i, err)
@@ -73,6 +100,19 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// checkOpen validates the IDs of the steps that a function is executing itself.
+func checkOpen(open []entities.StepID) error {
+	if n := len(open); n > MaxCommands {
+		return entities.Invalid("open: %d steps; the limit is %d", n, MaxCommands)
+	}
+	for _, id := range open {
+		if err := entities.ValidateID("open: id", string(id)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // command is implemented by every type of command.
@@ -93,8 +133,12 @@ var commands = map[string]func() command{
 	"openHook":      func() command { return &openHook{} },
 	"closeHook":     func() command { return &closeHook{} },
 	"setAttributes": func() command { return &setAttributes{} },
+	"setStore":      func() command { return &setStore{} },
 	"startChild":    func() command { return &startChild{} },
 	"respond":       func() command { return &respond{} },
+	"cancelStep":    func() command { return &cancelStep{} },
+	"cancelWait":    func() command { return &cancelWait{} },
+	"cancelled":     func() command { return &cancelled{} },
 	"complete":      func() command { return &complete{} },
 	"fail":          func() command { return &fail{} },
 }
@@ -130,7 +174,7 @@ func (planner Planner) command(text json.RawMessage, p *Plan) error {
 	}
 	p.Requests = append(p.Requests, requests...)
 	switch c.(type) {
-	case *complete, *fail:
+	case *complete, *fail, *cancelled:
 		p.ends = true
 	}
 	if r, ok := c.(response); ok {
@@ -148,7 +192,7 @@ func (planner Planner) command(text json.RawMessage, p *Plan) error {
 func checkID(r eventlog.Request) error {
 	id := strings.TrimPrefix(r.CorrelationID, attributesID)
 	switch r.Type {
-	case entities.EventRunCompleted, entities.EventRunFailed:
+	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
 		return nil
 	case entities.EventAttrSet:
 		if id == "" {

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
@@ -30,6 +32,24 @@ type head struct {
 	Type string `json:"type"`
 }
 
+// place is where in the function's code a command was sent, such as "order.go:41".
+type place string
+
+// maxPlace limits the length of a place, in characters.
+const maxPlace = 256
+
+func (p *place) UnmarshalJSON(text []byte) error {
+	var s string
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	if n := utf8.RuneCountInString(s); n > maxPlace {
+		return fmt.Errorf("a place of %d characters; the limit is %d", n, maxPlace)
+	}
+	*p = place(s)
+	return nil
+}
+
 // runStep executes a step by calling a function, on the run's deployment or another.
 type runStep struct {
 	head
@@ -41,6 +61,8 @@ type runStep struct {
 	Timeout        *duration       `json:"timeout"`
 	AttemptTimeout *duration       `json:"attemptTimeout"`
 	Retry          retry           `json:"retry"`
+	FirstAttempt   *firstAttempt   `json:"firstAttempt"`
+	At             place           `json:"at"`
 }
 
 // retry configures the attempts of a step.
@@ -68,10 +90,16 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 	if c.Timeout != nil {
 		spec.Deadline = planner.after(*c.Timeout)
 	}
-	return []eventlog.Request{{
+	r := eventlog.Request{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
-		Data: entities.EventData{StepName: cmp.Or(c.Name, c.ID), Step: &spec},
-	}}, nil
+		Data: entities.EventData{StepName: cmp.Or(c.Name, c.ID), Step: &spec, At: string(c.At)},
+	}
+	if c.FirstAttempt != nil {
+		if r.First, err = c.FirstAttempt.attempt(planner.Now, spec); err != nil {
+			return nil, err
+		}
+	}
+	return []eventlog.Request{r}, nil
 }
 
 func (r retry) spec() (entities.StepSpec, error) {
@@ -92,36 +120,6 @@ func (r retry) spec() (entities.StepSpec, error) {
 	return spec, nil
 }
 
-// recordStep records a step that the function executed itself.
-type recordStep struct {
-	head
-
-	ID     string          `json:"id"`
-	Name   string          `json:"name"`
-	Input  json.RawMessage `json:"input"`
-	Output json.RawMessage `json:"output"`
-	Error  *Failure        `json:"error"`
-}
-
-func (c *recordStep) requests(Planner) ([]eventlog.Request, error) {
-	if c.Output != nil && c.Error != nil {
-		return nil, entities.Invalid("a step has either an output or an error, not both")
-	}
-	name := cmp.Or(c.Name, c.ID)
-	created := eventlog.Request{
-		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
-		Data: entities.EventData{StepName: name},
-	}
-	ended := eventlog.Request{
-		Type: entities.EventStepCompleted, CorrelationID: c.ID, Payload: orNull(c.Output),
-		Data: entities.EventData{StepName: name},
-	}
-	if c.Error != nil {
-		ended.Type, ended.Payload, ended.Data.ErrorCode = entities.EventStepFailed, c.Error.Text(), c.Error.Code
-	}
-	return []eventlog.Request{created, ended}, nil
-}
-
 // wait suspends the run for a duration or until a time.
 type wait struct {
 	head
@@ -129,6 +127,7 @@ type wait struct {
 	ID    string     `json:"id"`
 	For   *duration  `json:"for"`
 	Until *time.Time `json:"until"`
+	At    place      `json:"at"`
 }
 
 func (c *wait) requests(planner Planner) ([]eventlog.Request, error) {
@@ -143,7 +142,8 @@ func (c *wait) requests(planner Planner) ([]eventlog.Request, error) {
 		return nil, entities.Invalid("until %s is more than ten years ahead", until.Format(time.RFC3339))
 	}
 	return []eventlog.Request{{
-		Type: entities.EventWaitCreated, CorrelationID: c.ID, Data: entities.EventData{ResumeAt: until},
+		Type: entities.EventWaitCreated, CorrelationID: c.ID,
+		Data: entities.EventData{ResumeAt: until, At: string(c.At)},
 	}}, nil
 }
 
@@ -156,6 +156,7 @@ type openHook struct {
 	Metadata json.RawMessage `json:"metadata"`
 	Webhook  *webhookOptions `json:"webhook"`
 	Signal   *signal         `json:"signal"`
+	At       place           `json:"at"`
 }
 
 // webhookOptions lets HTTP requests with the token of the hook resume it, optionally only if they are signed.
@@ -179,7 +180,7 @@ func (c *openHook) requests(planner Planner) ([]eventlog.Request, error) {
 		return nil, entities.Invalid("id %q begins with %s, which is reserved for setAttributes", c.ID, attributesID)
 	}
 	isWebhook := c.Webhook != nil
-	data := entities.EventData{Token: cmp.Or(c.Token, newToken()), IsWebhook: &isWebhook}
+	data := entities.EventData{Token: cmp.Or(c.Token, newToken()), IsWebhook: &isWebhook, At: string(c.At)}
 	if isWebhook {
 		spec, err := c.Webhook.spec()
 		if err != nil {
@@ -236,10 +237,11 @@ type setAttributes struct {
 
 	ID         string             `json:"id"`
 	Attributes map[string]*string `json:"attributes"`
+	At         place              `json:"at"`
 }
 
 func (c *setAttributes) requests(Planner) ([]eventlog.Request, error) {
-	r := eventlog.Request{Type: entities.EventAttrSet}
+	r := eventlog.Request{Type: entities.EventAttrSet, Data: entities.EventData{At: string(c.At)}}
 	if c.ID != "" {
 		r.CorrelationID = attributesID + c.ID
 	}
@@ -261,6 +263,9 @@ type startChild struct {
 	Attributes  map[string]string `json:"attributes"`
 	Timeout     *duration         `json:"timeout"`
 	OnParentEnd string            `json:"onParentEnd"`
+	At          place             `json:"at"`
+	// TimeoutGrace is how long the child may take to end by itself after its timeout.
+	TimeoutGrace *duration `json:"timeoutGrace"`
 }
 
 // The values of onParentEnd: what happens to a child that is still running when its parent ends.
@@ -288,12 +293,17 @@ func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 			ParentID: planner.Run.ID, ParentStep: entities.StepID(c.ID), Detached: c.OnParentEnd == onEndLeave,
 		},
 	}
+	if c.TimeoutGrace != nil && c.Timeout == nil {
+		return nil, entities.Invalid("timeoutGrace needs a timeout")
+	}
 	if c.Timeout != nil {
-		child.Data.Deadline = planner.after(*c.Timeout)
+		child.Data.Deadline, child.Data.TimeoutGraceMS = planner.after(*c.Timeout), or(c.TimeoutGrace, 0).Milliseconds()
 	}
 	return []eventlog.Request{{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input, Child: &child,
-		Data: entities.EventData{StepName: c.Workflow, Step: &entities.StepSpec{ChildID: child.RunID}},
+		Data: entities.EventData{
+			StepName: c.Workflow, Step: &entities.StepSpec{ChildID: child.RunID}, At: string(c.At),
+		},
 	}}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -70,6 +71,20 @@ func TestCommandsBecomeRequests(t *testing.T) {
 				`step_failed a {"stepName":"a","errorCode":"c"} {"message":"m","code":"c","details":[1]}`,
 			},
 		},
+		"recordStep with its execution": {
+			`{"type":"recordStep","id":"a","output":1,"seen":7,"at":"order.go:41","startedAt":"2026-11-21T10:00:00Z",` +
+				`"endedAt":"2026-11-21T10:00:00.25Z"}`, []string{
+				`step_created a {"stepName":"a","at":"order.go:41"} `,
+				`step_completed a {"stepName":"a","seen":7,"startedAt":"2026-11-21T10:00:00Z",` +
+					`"endedAt":"2026-11-21T10:00:00.25Z"} 1`,
+			},
+		},
+		"recordStep to be repeated": {
+			`{"type":"recordStep","id":"a","error":{"message":"m"},"retryAfter":"30s"}`, []string{
+				`step_created a {"stepName":"a"} `,
+				`step_retrying a {"stepName":"a","retryAfter":"2026-11-21T10:00:30Z"} {"message":"m"}`,
+			},
+		},
 		"wait for": {`{"type":"wait","id":"w","for":"1.5s"}`, []string{
 			`wait_created w {"resumeAt":"2026-11-21T10:00:01.5Z"} `,
 		}},
@@ -90,6 +105,29 @@ func TestCommandsBecomeRequests(t *testing.T) {
 		}},
 		"setAttributes once": {`{"type":"setAttributes","id":"x","attributes":{"a":"1"}}`, []string{
 			`attr_set attr_x {"changes":[{"key":"a","value":"1"}]} `,
+		}},
+		"at, of a wait": {`{"type":"wait","id":"w","for":"1s","at":"f:1"}`, []string{
+			`wait_created w {"resumeAt":"2026-11-21T10:00:01Z","at":"f:1"} `,
+		}},
+		"at, of a hook": {`{"type":"openHook","id":"h","token":"t","at":"f:1"}`, []string{
+			`hook_created h {"token":"t","isWebhook":false,"at":"f:1"} `,
+		}},
+		"at, of attributes": {`{"type":"setAttributes","attributes":{"a":"1"},"at":"f:1"}`, []string{
+			`attr_set  {"changes":[{"key":"a","value":"1"}],"at":"f:1"} `,
+		}},
+		"cancelStep": {`{"type":"cancelStep","id":"a","reason":"late"}`, []string{
+			`step_failed a {"reason":"late","cancelled":true,"errorCode":"cancelled"} {"message":"late","code":"cancelled"}`,
+		}},
+		"cancelStep without reason": {`{"type":"cancelStep","id":"a"}`, []string{
+			`step_failed a {"reason":"cancelled by the workflow","cancelled":true,"errorCode":"cancelled"} ` +
+				`{"message":"cancelled by the workflow","code":"cancelled"}`,
+		}},
+		"cancelWait": {`{"type":"cancelWait","id":"a"}`, []string{`wait_cancelled a {} `}},
+		"cancelled": {`{"type":"cancelled"}`, []string{
+			`run_cancelled  {} {"message":"the run did not end in time","code":"timeout"}`,
+		}},
+		"setStore": {`{"type":"setStore","id":"s","values":{"b":null,"a":{"x": "<"}}}`, []string{
+			`store_set s {} {"a":{"x": "<"},"b":null}`,
 		}},
 		"complete":                {`{"type":"complete","output":{"a": 1}}`, []string{`run_completed  {} {"a": 1}`}},
 		"complete without output": {`{"type":"complete"}`, []string{`run_completed  {} null`}},
@@ -151,6 +189,9 @@ func TestDefaultTokensAreRandom(t *testing.T) {
 	}
 }
 
+// longKey is one character too long for a key of a store, and largeText too large for a value.
+var longKey, largeText = strings.Repeat("k", kv.MaxKey+1), strings.Repeat("v", kv.MaxValue+1)
+
 func TestPlanRejectsInvalidCommands(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
@@ -171,6 +212,20 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 		`{"type":"runStep","id":"a","retry":{"factor":0.5}}`:                 "factor between 1 and 100",
 		`{"type":"runStep","id":"a","retry":{"tries":1}}`:                    "retry.tries: unknown field",
 		`{"type":"recordStep","id":"a","output":1,"error":{}}`:               "not both",
+		`{"type":"recordStep","id":"a","seen":-1}`:                           "seen -1 is not",
+		`{"type":"recordStep","id":"a","output":1,"retryAfter":"1s"}`:        "retryAfter is for a step with an error",
+		`{"type":"runStep","id":"a","firstAttempt":{}}`:                      "firstAttempt: want",
+		`{"type":"runStep","id":"a","firstAttempt":{"error":{"code":"c"}}}`:  "firstAttempt: want",
+		`{"type":"recordStep","id":"a","startedAt":"today"}`:                 "startedAt",
+		`{"type":"wait","id":"a","for":"1s","at":"` + long + `"}`:            "the limit is 256",
+		`{"type":"complete"},{"type":"setStore","id":"a","values":{"k":1}}`:  "command 1: setStore: nothing may follow",
+		`{"type":"setStore","id":"a"}`:                                       `want {"values"`,
+		`{"type":"setStore","id":"a","values":{}}`:                           `want {"values"`,
+		`{"type":"setStore","values":{"k":1}}`:                               "id is missing",
+		`{"type":"setStore","id":"a","values":{"":1}}`:                       "key of the store is missing",
+		`{"type":"setStore","id":"a","values":{"k":1,"k":2}}`:                "duplicate field",
+		`{"type":"setStore","id":"a","values":{"` + longKey + `":1}}`:        "has 257 characters; the limit is 256",
+		`{"type":"setStore","id":"a","values":{"k":"` + largeText + `"}}`:    `the value of "k" has 1048579 bytes; the limit is 1048576`,
 		`{"type":"wait","id":"a"}`:                                           `either "for" or "until"`,
 		`{"type":"wait","id":"a","for":"1s","until":"` + soon + `"}`:         `either "for" or "until"`,
 		`{"type":"wait","id":"a","until":"2037-01-01T00:00:00Z"}`:            "more than ten years ahead",
@@ -193,6 +248,8 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 	}
 }
 
+var long = strings.Repeat("é", maxPlace+1)
+
 const soon = "2026-11-22T00:00:00Z"
 
 func TestPlanReadsAnswers(t *testing.T) {
@@ -202,13 +259,19 @@ func TestPlanReadsAnswers(t *testing.T) {
 		requests int
 		wrong    string
 	}{
-		"":                     {},
-		" \n":                  {},
-		`{}`:                   {},
-		`{"commands":null}`:    {},
-		`{"commands":[]}`:      {},
-		`{"command":[]}`:       {wrong: "command: unknown field"},
-		`{"commands":[]} {}`:   {wrong: "not JSON"},
+		"":                   {},
+		" \n":                {},
+		`{}`:                 {},
+		`{"commands":null}`:  {},
+		`{"commands":[]}`:    {},
+		`{"command":[]}`:     {wrong: "command: unknown field"},
+		`{"commands":[]} {}`: {wrong: "not JSON"},
+		`{"open":["a","b"]}`: {},
+		`{"seen":7}`:         {},
+		`{"seen":-7}`:        {wrong: "seen -7 is not the position"},
+		`{"open":["a b"]}`:   {wrong: `open: id "a b" has`},
+		`{"open":"a"}`:       {wrong: "open: want a list"},
+		`{"open":[` + strings.Repeat(`"a",`, MaxCommands) + `"a"]}`: {wrong: "open: 1001 steps; the limit is 1000"},
 		`[]`:                   {wrong: `want {"commands": […]}`},
 		`<p>`:                  {wrong: `want {"commands": […]}`},
 		`{"commands":[7, {}]}`: {wrong: "command 0: "},

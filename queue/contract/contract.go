@@ -2,7 +2,7 @@
 // the server sends, and the commands in the function's answer. docs/function-contract.md describes them for authors of
 // functions.
 //
-// It imports packages entities, entities/strictjson and eventlog.
+// It imports packages of entities, and eventlog.
 package contract
 
 import (
@@ -41,11 +41,25 @@ type Call struct {
 	// Invocation identifies this call. It is invalid once the call has ended.
 	Invocation string `json:"invocation"`
 	// Attempt counts the calls for the same events, starting at 1.
-	Attempt int `json:"attempt"`
-	Run     Run `json:"run"`
+	Attempt int    `json:"attempt"`
+	Server  Server `json:"server"`
+	// Token lets the function send commands for its run, and read the run's log, until the invocation ends.
+	Token string `json:"token"`
+	Run   Run    `json:"run"`
 	// Step is the step to execute; only for TypeStep.
 	Step *Step `json:"step,omitempty"`
-	// Events is the run's log from its first event, as much as fits; only for TypeWorkflow.
+	// Heard is the position up to which the function knew the log when the run's last invocation was answered; nil for
+	// TypeStep.
+	Heard *int64 `json:"heard,omitempty"`
+	// HooksURL is the beginning of the URL of every webhook, which a token completes.
+	HooksURL string `json:"hooksUrl,omitempty"`
+	// LogBytes is the size of the payloads of Events, in bytes.
+	LogBytes int64 `json:"logBytes,omitempty"`
+	// Keep is the process that keeps the state of the run, and Since the position up to which it knows the log; empty and
+	// 0 if none does.
+	Keep  string `json:"keep,omitempty"`
+	Since int64  `json:"since,omitempty"`
+	// Events is the run's log after Since, as much as fits; only for TypeWorkflow.
 	Events []json.RawMessage `json:"events,omitempty"`
 	// After is the position after which the function must read the rest of the log; nil if Events is complete.
 	After *int64 `json:"after,omitempty"`
@@ -62,6 +76,9 @@ type Run struct {
 	CreatedAt  time.Time         `json:"createdAt"`
 	Deadline   *time.Time        `json:"deadline,omitempty"`
 	Input      json.RawMessage   `json:"input,omitempty"`
+	// Store has the values of the run's store when the call was made. It is missing if there are none, or if they have
+	// more than [kv.MaxInCall] bytes together.
+	Store map[string]json.RawMessage `json:"store,omitempty"`
 }
 
 // About describes a run, without its input.

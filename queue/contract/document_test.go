@@ -60,7 +60,7 @@ func fields(t reflect.Type) (names []string) {
 		if name != "" && name != "type" {
 			names = append(names, name)
 		}
-		if f.Type.Kind() == reflect.Struct && name == "retry" {
+		if f.Type.Kind() == reflect.Struct && (name == "retry" || f.Anonymous) {
 			names = append(names, fields(f.Type)...)
 		}
 	}

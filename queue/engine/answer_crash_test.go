@@ -30,6 +30,17 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 	}{
 		"all commands": {`{"commands":[` + ask + `]}`, 7, 3, false},                    // of the run, the step and the child
 		"complete":     {`{"commands":[` + ask + `,{"type":"complete"}]}`, 8, 2, true}, // of the child, and to cancel it
+		"attempts of the function": {
+			`{"commands":[{"type":"runStep","id":"f","firstAttempt":{"error":{"message":"m"}}},` +
+				`{"type":"recordStep","id":"g","error":{"message":"m"},"retryAfter":"1h"}]}`, 6, 2, false,
+		},
+		"cancellations": {`{"commands":[{"type":"runStep","id":"s"},{"type":"cancelStep","id":"s"},` +
+			`{"type":"wait","id":"w","for":"1h"},{"type":"cancelWait","id":"w"},{"type":"startChild","id":"c","workflow":"child"},` +
+			`{"type":"cancelStep","id":"c","grace":"1m"}]}`, 5, 3, false}, // of the child, to cancel it, and of the step
+		"await": {`{"commands":[` + ask + `],"await":{"any":["wait:w"],"all":[["step:s","step:r"]]}}`, 7, 3, false},
+		"await, no new event": {
+			`{"commands":[{"type":"openHook","id":"old","token":"U"}],"await":{"any":[]}}`, 0, 0, true,
+		},
 		"no new event": {`{"commands":[{"type":"openHook","id":"old","token":"U"}]}`, 0, 0, true},
 	}
 	for name, tt := range tests {

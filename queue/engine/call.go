@@ -2,8 +2,10 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +24,8 @@ type answer struct {
 	status     int
 	retryAfter time.Duration // from the Retry-After header; 0 without one
 	body       []byte
+	// isStepAnswer says that the body is a [contract.StepAnswer].
+	isStepAnswer bool
 }
 
 func (a answer) ok() bool { return a.status/100 == 2 }
@@ -29,26 +33,55 @@ func (a answer) ok() bool { return a.status/100 == 2 }
 // errAnswerTooLarge refuses an answer that is larger than the contract allows.
 var errAnswerTooLarge = queue.PublicError(fmt.Sprintf("the answer is larger than %d bytes", contract.MaxAnswer))
 
-// ask calls a function and returns its answer. It fails when the timeout expires or the run ends, and then closes the
+// noAnswer is the error of a function that took longer than it may.
+func noAnswer(timeout time.Duration) error {
+	return queue.PublicError(fmt.Sprintf("no answer within %s", timeout))
+}
+
+// askInTime is [Engine.ask] with a time limit.
+func (e *Engine) askInTime(
+	ctx context.Context, d queue.Delivery, c contract.Call, timeout time.Duration,
+) (answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, noAnswer(timeout))
+	defer cancel()
+	return e.ask(ctx, d, c)
+}
+
+// askOnLease is [Engine.ask] until only a tenth of the lease is left, for applying the answer. Commands that the
+// function sends meanwhile extend the lease.
+func (e *Engine) askOnLease(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	reserve := d.LeaseTime() / 10
+	go d.WatchLease(ctx, reserve, func() { stop(noAnswer(d.LeaseTime() - reserve)) })
+	return e.ask(ctx, d, c)
+}
+
+// ask calls a function and returns its answer. It fails when the context or the run ends, and then closes the
 // connection, which tells the function to stop.
-func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call, timeout time.Duration) (answer, error) {
+func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
 	if d.URL == "" {
 		return answer{}, d.Unregistered()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, queue.PublicError(fmt.Sprintf("no answer within %s", timeout)))
-	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go func() {
-		if e.log.WatchEnd(ctx, d.Project, d.RunID) == nil {
-			stop(entities.ErrRunEnded)
-		}
-	}()
+	go func() { stop(e.watch(ctx, d)) }()
 	a, err := e.postCall(ctx, d, c)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return answer{}, cause
 	}
 	return a, err
+}
+
+// errStepOver ends the call of a step that was cancelled.
+var errStepOver = errors.New("the step was cancelled")
+
+// watch waits until the answer to a call does not matter any more, and returns the reason.
+func (e *Engine) watch(ctx context.Context, d queue.Delivery) error {
+	if d.Work != message.WorkStep {
+		return cmp.Or(e.log.WatchEnd(ctx, d.Project, d.RunID), entities.ErrRunEnded)
+	}
+	return cmp.Or(e.log.WatchStep(ctx, d.Project, d.RunID, entities.StepID(d.Subject)), errStepOver)
 }
 
 // postCall sends the call. The idempotency key names the run, or the step, so that a function can recognize repeated
@@ -77,14 +110,32 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	a := answer{status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), e.log.Now())}
+	a := answer{
+		status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), e.log.Now()),
+		isStepAnswer: contract.IsStepAnswer(resp.Header.Get("Content-Type")),
+	}
 	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, contract.MaxAnswer+1)); err != nil {
 		return answer{}, fmt.Errorf("read answer: %w", err)
 	}
 	if len(a.body) > contract.MaxAnswer {
 		return answer{}, errAnswerTooLarge
 	}
+	if a.shutsDown() {
+		return answer{}, d.ShutsDown()
+	}
 	return a, nil
+}
+
+// codeShutdown is the code with which a process that shuts down answers a call that it has not carried out.
+const codeShutdown = "shutdown"
+
+// shutsDown reports whether another process is to be called instead, as if this one had not been reached.
+func (a answer) shutsDown() bool {
+	if a.status != http.StatusServiceUnavailable {
+		return false
+	}
+	f, _ := parseFailure(a, nil)
+	return f.Code == codeShutdown
 }
 
 // retryAfter parses the Retry-After header, which has seconds or a date. It returns 0 for anything else.

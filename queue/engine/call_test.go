@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
-	"github.com/stepwell-dev/stepwell/sdk/signature"
+	"github.com/stepwell-dev/stepwell/queue/signing/signingtest"
 )
 
 func forbidLoopback(o *queue.WorkerOptions) { o.Allowed = egress.Allowed{} }
@@ -49,10 +49,6 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 	t.Parallel()
 	d := newServer(t, testdb.New(t))
 	secret := d.newKey(t, project)
-	keys, err := signature.ParseKeys(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var verified sync.Map
 	f := serve(t, func(c *functionCall) {
 		if c.Type == "step" {
@@ -71,7 +67,7 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		verified.Store(r.Header.Get("Stepwell-Invocation"), errors.Join(signature.Verify(r, b, time.Now(), keys...)))
+		verified.Store(r.Header.Get("Stepwell-Invocation"), errors.Join(signingtest.Verify(r, b, secret)))
 		r.Body = io.NopCloser(bytes.NewReader(b))
 		inner.ServeHTTP(w, r)
 	})
@@ -103,7 +99,7 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 		o.Handlers, o.Signer = d.runs.Handlers(), d.NewSigner(time.Now, o.Logger)
 	})
 	d.wantEnd(t, d.startRun(t, `{}`), entities.RunCompleted, `42`)
-	wantAll(signature.ErrUnsigned, 3)
+	wantAll(signingtest.ErrUnsigned, 3)
 }
 
 // newKey creates a signing key for the project and returns its secret.

@@ -12,14 +12,6 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// enforceDeadline fails a run that has not ended by its deadline.
-func (e *Engine) enforceDeadline(ctx context.Context, d queue.Delivery) error {
-	return e.finish(ctx, d, eventlog.Request{
-		Type: entities.EventRunFailed, SpecVersion: entities.SpecDriven, Data: entities.EventData{ErrorCode: CodeTimeout},
-		Payload: contract.Payload("the run did not end in time", CodeTimeout),
-	})
-}
-
 // report completes or fails the parent's step that waits for a child, once the child has ended.
 func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 	s, err := e.loadStep(ctx, d)
@@ -59,6 +51,7 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 // finish appends an event and ends the work in one transaction. If the event conflicts, because its step or run has a
 // result already, finish only ends the work.
 func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Request) error {
+	r.SpecVersion = entities.SpecDriven
 	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, endWith(d))
 	if errors.Is(err, entities.ErrConflict) {
 		return queue.Persist(ctx, d.End)

@@ -178,6 +178,7 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 		message.WorkRun:      "wait nap is over",
 		message.WorkStep:     "step x is pending",
 		message.WorkDeadline: "deadline",
+		message.WorkCancel:   "after its grace",
 	} {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()
@@ -190,6 +191,7 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 				{Type: entities.EventStepCreated, CorrelationID: "x", Data: entities.EventData{
 					StepName: "x", Step: &entities.StepSpec{DeploymentID: deployment, MaxAttempts: 1},
 				}},
+				{Type: entities.EventCancelRequested, Grace: time.Hour},
 			}, eventlog.AppendOptions{}); err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,8 @@
 //	work              subject        handler
 //	run               -              calls the run's function: there are new events, or a wait is over
 //	step              step           calls the function that executes the step
-//	deadline          -              fails the run if it has not ended
+//	deadline          -              fails the run if it has not ended, or asks it to cancel
+//	cancel            grace          asks the run to cancel; without a subject: ends it, since its grace is over
 //	report            step           gives the result of a child run to the parent's step
 //	end               -              cancels the children of an ended run
 //	signal, lookback  signal, hook   gives a signal to waiting hooks, or earlier signals to a new hook
@@ -31,6 +32,12 @@
 //   - One transaction appends the requests and ends or suspends the work. It first checks that the lease is still
 //     valid, so that a late answer is refused as a whole. Commands are applied once per ID, so repeating an answer
 //     changes nothing. An answer after which the run would have nothing to wait for is refused (I5).
+//
+// During the call, the function may send commands in requests of its own. Their transaction extends the lease. In a
+// process that handles the whole run it is one statement, which requires what is said below.
+//
+// An answer may say what the run awaits. Package eventlog then decides with each event whether the run is invoked; see
+// its file await.go.
 //
 // # Inline starts
 //

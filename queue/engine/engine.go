@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,7 +14,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
-	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/condition"
@@ -26,21 +27,43 @@ type Engine struct {
 	queue      *queue.Queue
 	log        *eventlog.Log
 	conditions *condition.Conditions
+	callKey    *callKey
+	// hooksURL is the beginning of the URL of every webhook; empty if the server does not know its public address.
+	hooksURL string
+	kept     keptRuns
 }
 
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	now := func() time.Time { return log.Now() }
-	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(now)}
+	return &Engine{
+		pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), callKey: newCallKey(pg.NewPool(q.Pool()), now),
+		kept: newKeptRuns(),
+	}
 }
 
-// Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
+// hooksPath is the path of webhooks on the server.
+const hooksPath = "/hooks/"
+
+// WithPublicURL tells the engine the address at which the internet reaches the server; empty if it is unknown.
+func (e *Engine) WithPublicURL(address string) *Engine {
+	known := *e
+	if known.hooksURL = ""; address != "" {
+		known.hooksURL = strings.TrimSuffix(address, "/") + hooksPath
+	}
+	return &known
+}
+
+// Handlers returns the handler for each kind of work, for [queue.WorkerOptions]. Only one engine of a log may have
+// handlers.
 func (e *Engine) Handlers() map[message.Work]queue.Handler {
+	e.log.MeasureAfter(e.kept.seq)
 	signals := newSignalDispatch(e)
 	return map[message.Work]queue.Handler{
 		message.WorkRun:      e.invoke,
 		message.WorkStep:     e.executeStep,
 		message.WorkDeadline: e.enforceDeadline,
+		message.WorkCancel:   e.cancel,
 		message.WorkReport:   e.report,
 		message.WorkEnd:      e.endChildren,
 		message.WorkSignal:   signals.dispatch,
@@ -48,45 +71,31 @@ func (e *Engine) Handlers() map[message.Work]queue.Handler {
 	}
 }
 
-// Command applies commands of an invocation under way, all or none, and returns their events. The handle is the
-// invocation's lease. Package contract defines the body.
-//
-// It fails with [entities.ErrInvalid] if a command is invalid, with [message.ErrStale] if the invocation has ended,
-// with [entities.ErrRunEnded] if the run has, and as [eventlog.Log.AppendAll] does.
-func (e *Engine) Command(
-	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
-) ([]eventlog.Result, error) {
-	run, err := store.RunByID(ctx, pg.NewPool(e.pool), project, runID)
-	if err != nil {
-		return nil, err
-	}
-	if run.Status.Ended() {
-		return nil, fmt.Errorf("run %s is %s: %w", runID, run.Status, entities.ErrRunEnded)
-	}
-	plan, err := e.planner(ctx, run).Plan(body)
-	if err != nil {
-		return nil, err
-	}
-	invocation := queue.Delivery{Project: project, RunID: runID, Work: message.WorkRun, Lease: handle}
-	results, err := e.log.AppendAll(ctx, project, runID, plan.Requests, eventlog.AppendOptions{
-		Guard: checkLease(invocation), Streams: plan.Responses,
-	})
-	return results, plan.Explain(err)
-}
-
-// answer applies the commands that end an invocation, and starts or schedules the next one.
+// answer applies the commands that end an invocation, and starts or schedules the next one. The run is as the function
+// got to know it.
 func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run, body []byte) error {
 	plan, err := e.planner(ctx, run).Plan(body)
 	if err != nil {
 		return err
 	}
-	end := &invocationEnd{Delivery: d, reservation: e.queue.Reserve(d.Project)}
+	end := &invocationEnd{
+		Delivery: d, reservation: e.queue.Reserve(d.Project), heard: max(d.Heard, cmp.Or(plan.Seen, run.LastSeq)),
+	}
+	if plan.Await != nil {
+		end.awaiting = &eventlog.Awaiting{Terms: *plan.Await, Heard: end.heard, Called: run.LastSeq}
+	}
+	if plan.Seen > 0 {
+		end.by = &queue.Copy{Knows: plan.Seen}
+	}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
 		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
-		Optimistic: end.tryOptimistic,
+		Optimistic: end.tryOptimistic, Open: plan.Open, Seen: plan.Seen, Await: end.awaiting,
 	})
 	if errors.Is(err, ErrNothingLeft) {
 		err = ErrNothingLeft // drop what wraps it: the answer is at fault, not the database
+	}
+	if err == nil { // before the next invocation starts
+		e.kept.replace(d.RunID, d.URL, plan.Keep, e.log.Now())
 	}
 	end.afterCommit(e.queue, err)
 	return plan.Explain(err)

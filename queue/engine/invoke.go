@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -24,14 +27,40 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	if err != nil {
 		return err
 	}
-	a, err := e.callRun(ctx, d, run, size)
+	a, err := e.callRun(ctx, d, &run, size)
+	if err != nil || !a.ok() {
+		e.kept.forget(d.RunID) // what the process keeps may be the cause
+	}
 	if err != nil {
 		return err
 	}
 	if !a.ok() {
-		return retryLater(d, d.Refused(a.status, a.body), a.retryAfter)
+		return e.hold(d, a)
 	}
 	return e.applyAnswer(ctx, d, run, a)
+}
+
+// longestDiverged is the longest pause between the calls of a run that has diverged. It does not grow, because the run
+// goes on as soon as the right code is deployed.
+const longestDiverged = time.Minute
+
+// hold returns the failure of an invocation that the function has refused. If the answer has a code, the run is held
+// until a call succeeds. The code [message.CodeStale] says that another copy of the call has gone on with the run.
+func (e *Engine) hold(d queue.Delivery, a answer) error {
+	text, _ := parseFailure(a, nil)
+	if a.status == http.StatusConflict && text.Code == message.CodeStale {
+		f := d.Failure(queue.ErrOvertaken)
+		return &f
+	}
+	f := d.Failure(d.Refused(a.status, a.body))
+	f.After = max(f.After, a.retryAfter)
+	if entities.ValidateName("code", text.Code) == nil {
+		f.Held = &message.Held{Code: text.Code, Message: text.Message}
+		if text.Code == message.CodeDiverged {
+			f.After = min(f.After, longestDiverged)
+		}
+	}
+	return &f
 }
 
 // The payloads of a call are counted as they are sent, which may be more than what they are stored as.
@@ -44,25 +73,48 @@ const (
 	largestCall = callBytes + payload.MaxDecoded
 )
 
-// callRun calls the function of a run. The call carries a log of the given size in bytes, for which memory is reserved
-// until the answer.
-func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run entities.Run, size int64) (answer, error) {
+// callRun calls the function of a run: with the events that the process which keeps the run does not know, and if the
+// function answers that it has not kept the run, with the whole log. The size is that of the log in the first call. The
+// calls may have events that came after the start of the invocation: the run is then as they leave it.
+func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run *entities.Run, size int64) (answer, error) {
+	a, warm, err := e.callOnce(ctx, d, run, size)
+	if !warm || err != nil || a.status != http.StatusPreconditionFailed {
+		return a, err
+	}
+	e.kept.forget(run.ID)
+	var b pgx.Batch
+	read.Measure(&b, run.ID, 0, contract.InlineEvents, &size)
+	if err := e.pool.SendBatch(ctx, &b).Close(); err != nil {
+		return answer{}, err
+	}
+	a, _, err = e.callOnce(ctx, d, run, size)
+	return a, err
+}
+
+// callOnce makes one call, which carries a log of the given size in bytes, for which memory is reserved until the
+// answer. It reports whether the call relied on a process that keeps the run.
+func (e *Engine) callOnce(
+	ctx context.Context, d queue.Delivery, run *entities.Run, size int64,
+) (a answer, warm bool, err error) {
 	call, free, err := e.reserveCall(ctx, d, run, size, size+freeGrowth)
 	if errors.Is(err, errCallGrows) {
 		call, free, err = e.reserveCall(ctx, d, run, largestCall, largestCall)
 	}
 	if err != nil {
-		return answer{}, err
+		return answer{}, false, err
 	}
 	defer free()
-	// A tenth of the lease remains for applying the answer.
-	return e.ask(ctx, d, call, d.LeaseTime()-d.LeaseTime()/10)
+	if call.Token, err = e.tokenOf(ctx, d); err != nil {
+		return answer{}, false, err
+	}
+	a, err = e.askOnLease(ctx, d, call)
+	return a, call.Since > 0, err
 }
 
 // reserveCall reserves memory, which free releases, and builds the call of a run's function. It fails with
 // [errCallGrows], and releases the memory, if the payloads have more than the most bytes.
 func (e *Engine) reserveCall(
-	ctx context.Context, d queue.Delivery, run entities.Run, size, most int64,
+	ctx context.Context, d queue.Delivery, run *entities.Run, size, most int64,
 ) (call contract.Call, free func(), err error) {
 	if free, err = d.ReserveMemory(ctx, size); err != nil {
 		return contract.Call{}, nil, err
@@ -98,7 +150,8 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 func isPermanent(err error) bool {
 	refused := (*eventlog.RefusedError)(nil)
 	return queue.IsOver(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) ||
-		errors.Is(err, message.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft)
+		errors.Is(err, message.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft) ||
+		errors.Is(err, queue.ErrOvertaken)
 }
 
 // retryLater returns a failure that is retried after its backoff, but not earlier than the function asked for.
@@ -108,15 +161,17 @@ func retryLater(d queue.Delivery, err error, notBefore time.Duration) error {
 	return &f
 }
 
-// newCall builds the call of a run's function. It fails with [errCallGrows] if the payloads have more than the most
-// bytes.
-func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run, most int64) (contract.Call, error) {
-	page, err := e.firstEvents(ctx, d, run)
+// newCall builds the call of a run's function, and sets the length of the run's log to that in the call if this has
+// later events. It fails with [errCallGrows] if the payloads have more than the most bytes.
+func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Run, most int64) (contract.Call, error) {
+	kept := e.kept.find(*run, d.URL, e.log.Now())
+	page, err := e.eventsAfter(ctx, d, *run, kept.seq)
 	if err != nil {
 		return contract.Call{}, err
 	}
 	c := contract.Call{
-		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(run),
+		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(),
+		Run: contract.About(*run), Heard: &d.Heard, HooksURL: e.hooksURL, Since: kept.seq, Keep: kept.by,
 	}
 	total := int64(0)
 	for _, e := range page.Events {
@@ -134,18 +189,32 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run
 		}
 		c.Events = append(c.Events, text)
 	}
-	c.Run.Input = page.Events[0].Payload
-	if page.More {
-		c.After = &page.Events[len(c.Events)-1].Seq
+	last := kept.seq
+	if n := len(c.Events); n > 0 {
+		last = page.Events[n-1].Seq
 	}
-	return c, nil
+	c.LogBytes, run.LastSeq = total, max(run.LastSeq, last)
+	if c.Since == 0 {
+		c.Run.Input = page.Events[0].Payload
+	}
+	if page.More {
+		c.After = &last
+	}
+	c.Run.Store, err = e.loadStore(ctx, *run)
+	return c, err
 }
 
-// firstEvents returns the first page of the run's log. An inline start may have it at hand, as it was when the
-// invocation started. Events that came later have the run invoked again.
-func (e *Engine) firstEvents(ctx context.Context, d queue.Delivery, run entities.Run) (read.EventPage, error) {
-	if d.HasStarted() && d.Inline.Log != nil && len(d.Inline.Log) <= contract.InlineEvents {
-		return read.EventPage{Events: d.Inline.Log}, nil
+// eventsAfter returns the first page of the run's log after a position. An inline start may have it at hand, as it was
+// when the invocation started. Events that came later have the run invoked again.
+func (e *Engine) eventsAfter(
+	ctx context.Context, d queue.Delivery, run entities.Run, seq int64,
+) (read.EventPage, error) {
+	if d.HasStarted() && int64(len(d.Inline.Log)) >= max(seq, 1) && len(d.Inline.Log) <= contract.InlineEvents {
+		return read.EventPage{Events: d.Inline.Log[seq:]}, nil
 	}
-	return e.log.Events(ctx, d.Project, run.ID, pg.Page{Limit: contract.InlineEvents}, read.WithPayloads)
+	page := pg.Page{Limit: contract.InlineEvents}
+	if seq > 0 {
+		page.Cursor = read.EventCursorAt(seq)
+	}
+	return e.log.Events(ctx, d.Project, run.ID, page, read.WithPayloads)
 }

@@ -144,9 +144,12 @@ type preparation func(*cachingServer, *testing.T, *server) *runUnderWay
 // serverAction is an operation of a server on a run.
 type serverAction func(ctx context.Context, b *cachingServer, m *runUnderWay) error
 
-func answerWith(answer string) serverAction {
+func answerWith(answer string) serverAction { return answerAwaiting(answer, `null`) }
+
+// answerAwaiting is an answer with commands and with what the run awaits.
+func answerAwaiting(answer, await string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
-		return b.runs.answer(ctx, m.invocation, m.run, []byte(`{"commands":[`+answer+`]}`))
+		return b.runs.answer(ctx, m.invocation, m.run, []byte(`{"commands":[`+answer+`],"await":`+await+`}`))
 	}
 }
 
@@ -154,6 +157,23 @@ func sendCommand(command string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		_, err := b.runs.Command(ctx, project, m.run.ID, m.invocation.Lease, []byte(`{"commands":[`+command+`]}`))
 		return err
+	}
+}
+
+// sendCopy is a command of a copy of the call, which knows the log as far as the call has it.
+func sendCopy(command string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
+		_, err := b.runs.Exchange(ctx, project, m.run.ID, m.invocation.Lease, m.run.LastSeq,
+			[]byte(`{"commands":[`+command+`]}`))
+		return err
+	}
+}
+
+// answerCopy is the answer of a copy of the call, which knows the log as far as the call has it.
+func answerCopy(command string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
+		return b.runs.answer(ctx, m.invocation, m.run,
+			fmt.Appendf(nil, `{"commands":[%s],"seen":%d}`, command, m.run.LastSeq))
 	}
 }
 
@@ -246,7 +266,7 @@ func (m *runUnderWay) state(t *testing.T, errs [2]error) string {
 	var text string
 	m.home.scan(t, `
 		SELECT concat_ws(E'\n',
-			(SELECT string_agg(concat_ws(' ', workflow_name, status, last_seq, end_seq, parent_id), ', ' ORDER BY workflow_name) FROM runs),
+			(SELECT string_agg(concat_ws(' ', workflow_name, status, last_seq, end_seq, parent_id, await), ', ' ORDER BY workflow_name) FROM runs),
 			(SELECT string_agg(concat_ws(' ', seq, type, correlation_id, convert_from(payload, 'UTF8')), ', ' ORDER BY seq)
 				FROM events WHERE run_id = $1),
 			(SELECT string_agg(concat_ws(' ', id, status, attempt, result_seq), ', ' ORDER BY id) FROM steps),
@@ -269,10 +289,40 @@ type pairing struct {
 func pairings() map[string]pairing {
 	var now, later preparation = (*cachingServer).prepareInvoked, (*cachingServer).prepareAnswered
 	cancels := appendEvent(eventlog.Request{Type: entities.EventRunCancelled})
+	asked := appendEvent(eventlog.Request{Type: entities.EventCancelRequested, Grace: 2 * time.Hour})
+	drops := sendCommand(`{"type":"cancelStep","id":"a"}`)
 	resumes := appendEvent(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
 	ends := answerWith(`{"type":"complete","output":"1"}`)
 	asks, waits := answerWith(`{"type":"runStep","id":"x"}`), sendCommand(`{"type":"wait","id":"w","for":"1h"}`)
+	records := sendCommand(`{"type":"recordStep","id":"r","output":1},{"type":"runStep","id":"f",` +
+		`"firstAttempt":{"error":{"message":"m"},"retryAfter":"2h"}}`)
+	const both = `{"all":[["step:a","step:b"]]}`
+	recorded := func(output string) string { return `{"type":"recordStep","id":"r","output":` + output + `}` }
+	awaiting, awaited := answerAwaiting(`{"type":"runStep","id":"x"}`, both), after(now, answerAwaiting(``, both))
 	return map[string]pairing{
+		"awaiting answer × result":         {prepare: now, one: awaiting, two: completeStep("a", "1")},
+		"awaiting answer × hook received":  {prepare: now, one: awaiting, two: resumes},
+		"awaiting answer × sweeper":        {prepare: now, one: awaiting, two: enqueueInvocation},
+		"result × awaiting answer":         {prepare: now, one: completeStep("a", "1"), two: answerAwaiting(``, both)},
+		"awaited result × awaited result":  {prepare: awaited, one: completeStep("a", "1"), two: completeStep("b", "1")},
+		"awaited result × the same result": {prepare: awaited, one: completeStep("a", "1"), two: completeStep("a", "1")},
+		"awaited result × hook received":   {prepare: awaited, one: completeStep("a", "1"), two: resumes},
+		"last awaited result × hook received": {
+			prepare: after(awaited, completeStep("b", "1")), one: completeStep("a", "1"), two: resumes,
+		},
+
+		"copy × copy":        {prepare: now, one: sendCopy(recorded("1")), two: sendCopy(recorded("2"))},
+		"copy × its request": {prepare: now, one: sendCopy(recorded("1")), two: sendCopy(recorded("1"))},
+		"copy × answer":      {prepare: now, one: sendCopy(recorded("1")), two: answerCopy(recorded("2"))},
+		"copy × result":      {prepare: now, one: sendCopy(recorded("1")), two: completeStep("a", "1")},
+		"copy's answer × copy": {
+			prepare: now, one: answerCopy(`{"type":"runStep","id":"x"}`), two: sendCopy(recorded("2")),
+		},
+		"copy's answer, overtaken × result": {
+			prepare: after(now, sendCopy(recorded("1"))), one: answerCopy(recorded("2")), two: completeStep("a", "1"),
+			needsLock: true,
+		},
+
 		"answer × result":              {prepare: now, one: asks, two: completeStep("a", "1")},
 		"answer × cancel":              {prepare: now, one: asks, two: cancels},
 		"answer × hook received":       {prepare: now, one: asks, two: resumes},
@@ -285,6 +335,29 @@ func pairings() map[string]pairing {
 		"answer × takeover":            {prepare: now, one: asks, two: takeOver},
 		"answer × longer lease":        {prepare: now, one: asks, two: extendLease},
 		"answer × nack":                {prepare: now, one: asks, two: nackWork("")},
+
+		"command × answer":          {prepare: now, one: records, two: asks},
+		"command × the same":        {prepare: now, one: records, two: records},
+		"command × result":          {prepare: now, one: records, two: completeStep("a", "1")},
+		"command × cancel":          {prepare: now, one: records, two: cancels},
+		"command × hook received":   {prepare: now, one: records, two: resumes},
+		"command × sweeper":         {prepare: now, one: records, two: enqueueInvocation},
+		"command × takeover":        {prepare: now, one: records, two: takeOver},
+		"command × longer lease":    {prepare: now, one: records, two: extendLease},
+		"command × nack":            {prepare: now, one: records, two: nackWork("")},
+		"last command × result":     {prepare: now, one: sendCommand(`{"type":"complete"}`), two: completeStep("a", "1")},
+		"command to wait × sweeper": {prepare: now, one: waits, two: enqueueInvocation},
+		"command after expiry × longer lease": {
+			prepare: after(now, expireLease), one: records, two: extendLease, needsLock: true,
+		},
+		"answer × ask to cancel":  {prepare: now, one: asks, two: asked},
+		"answer × cancelled step": {prepare: now, one: asks, two: drops},
+		"result × ask to cancel":  {prepare: later, one: completeStep("a", "1"), two: asked},
+		"result × cancelled step": {prepare: now, one: completeStep("a", "1"), two: drops},
+		"end × ask to cancel":     {prepare: now, one: ends, two: asked},
+		"end as asked × result": {
+			prepare: after(now, asked), one: answerWith(`{"type":"cancelled"}`), two: completeStep("a", "1"), needsLock: true,
+		},
 
 		"result × result, invoked":  {prepare: now, one: completeStep("a", "1"), two: completeStep("b", "2")},
 		"result × answer":           {prepare: now, one: completeStep("a", "1"), two: asks},
@@ -371,4 +444,48 @@ func (e pairing) checkSerial(t *testing.T) {
 		schedule.Run(t, func() { ask(0) }, func() { ask(1) })
 		return m.state(t, errs)
 	})
+}
+
+// TestEachStepIsOneStatement: a function that records each step before the next costs one statement for each, and its
+// last answer one, however many steps the answer has. Their events need no read.
+func TestEachStepIsOneStatement(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	home := idleServer(t, dsn)
+	session := gate.Open(t, dsn, home.pool, nil)
+	b := cachingServerOn(t, session, home)
+	m := b.prepareInvoked(t, home)
+	b.Attach(b.worker)
+	record := func(id string) string { return `{"type":"recordStep","id":"` + id + `","output":1}` }
+	want := func(n int, what string, do func() error) {
+		t.Helper()
+		var err error
+		if statements := session.Run(t, -1, gate.None, func() { err = do() }); len(statements) != n || err != nil {
+			t.Errorf("%s: got error %v and %d statements, want %d: %.100q", what, err, len(statements), n, statements)
+		}
+	}
+	knows := m.run.LastSeq
+	for _, id := range []string{"x", "y"} {
+		want(2, id, func() error { // the statement and its commit
+			results, err := b.runs.Exchange(t.Context(), project, m.run.ID, m.invocation.Lease, knows,
+				[]byte(`{"commands":[`+record(id)+`]}`))
+			if err == nil && results[1].Log == nil {
+				t.Error("the result has no log")
+			}
+			if err == nil {
+				knows = results[1].Event.Seq
+			}
+			return err
+		})
+	}
+	answer := record("0")
+	for i := 1; i < 15; i++ {
+		answer += "," + record(fmt.Sprint(i))
+	}
+	want(3, "the answer", func() error { // and the lock, as the end of the run must see all children
+		return answerWith(answer+`,{"type":"complete"}`)(t.Context(), b, m)
+	})
+	if n := home.count(t, `SELECT count(*) FROM runs WHERE status = 'completed'`); n != 1 {
+		t.Errorf("got %d completed runs, want 1", n)
+	}
 }

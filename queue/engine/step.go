@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -23,11 +25,11 @@ import (
 
 // The error codes of failures that the server itself reports.
 const (
-	// CodeTimeout means that a step or run had no result before its deadline.
-	CodeTimeout = "timeout"
 	// CodeChildFailed and CodeChildCancelled mean that a child run failed or was cancelled.
 	CodeChildFailed    = "child_failed"
 	CodeChildCancelled = "child_cancelled"
+	// CodeStoreLimit means that a step's writes to the run's store exceeded a limit.
+	CodeStoreLimit = "store_limit"
 )
 
 // executeStep calls the function that executes a step, and records the result.
@@ -36,8 +38,19 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	if !ok || err != nil {
 		return err
 	}
-	a, err := e.ask(ctx, d, s.call(d), s.spec.AttemptTimeout(e.log.Now()))
+	token, err := e.tokenOf(ctx, d)
+	if err != nil {
+		return err
+	}
+	call := s.call(d, token)
+	if call.Run.Store, err = e.loadStore(ctx, s.run); err != nil {
+		return err
+	}
+	a, err := e.askInTime(ctx, d, call, s.spec.AttemptTimeout(e.log.Now()))
 	now := e.log.Now()
+	if errors.Is(err, errStepOver) {
+		return queue.Persist(ctx, d.End)
+	}
 	if err != nil {
 		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
 			return err
@@ -63,11 +76,35 @@ func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	if err != nil {
 		return s, false, err
 	}
+	if s.spec.DeploymentID == "" {
+		return s, false, e.resumeStep(ctx, d, s)
+	}
 	if s.spec.Late(e.log.Now()) {
 		return s, false, e.record(ctx, d, s, s.timeout())
 	}
 	err = e.startAttempt(ctx, d, &s)
 	return s, err == nil, err
+}
+
+// resumeStep records that the next attempt at a step begins that the function of its run executes itself, and has the
+// run invoked for it.
+func (e *Engine) resumeStep(ctx context.Context, d queue.Delivery, s stepWork) error {
+	r := s.request(entities.EventStepStarted)
+	r.Data.Resumed = true
+	r.Messages = []message.Message{{
+		Project: d.Project, DeploymentID: s.run.DeploymentID, RunID: d.RunID, Topic: s.run.WorkflowName,
+		Work: message.WorkRun,
+	}}
+	err := e.finish(ctx, d, r)
+	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
+		return notYet(early)
+	}
+	return err
+}
+
+// notYet returns the failure of an attempt that comes before its time.
+func notYet(early *entities.NotYetError) *queue.Failure {
+	return &queue.Failure{Reason: early.Error(), Public: early.Error(), After: early.RetryAfter}
 }
 
 // unreachedFailure returns the failure of a call that did not reach the function, and nil if the call reached it.
@@ -119,7 +156,7 @@ func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork
 		},
 	})
 	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
-		return &queue.Failure{Reason: early.Error(), Public: early.Error(), After: early.RetryAfter}
+		return notYet(early)
 	}
 	if err == nil && len(results) > 0 && results[0].Step != nil {
 		s.Step = *results[0].Step
@@ -135,9 +172,10 @@ func (s stepWork) request(t entities.EventType) eventlog.Request {
 }
 
 // call builds the call of the function that executes the step.
-func (s stepWork) call(d queue.Delivery) contract.Call {
+func (s stepWork) call(d queue.Delivery, token string) contract.Call {
 	return contract.Call{
-		Type: contract.TypeStep, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(s.run),
+		Type: contract.TypeStep, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(), Token: token,
+		Run:  contract.About(s.run),
 		Step: &contract.Step{ID: s.ID, Name: s.Name, Input: s.input, Deadline: s.spec.Deadline},
 	}
 }
@@ -147,6 +185,8 @@ type decision struct {
 	event   entities.EventType
 	payload []byte
 	code    string
+	// store is the payload of the event that writes to the run's store with the result; nil for none.
+	store []byte
 	// after is the pause before the next attempt, if the event is step_retrying.
 	after time.Duration
 }
@@ -154,8 +194,8 @@ type decision struct {
 // timeout fails a step whose deadline has passed.
 func (s stepWork) timeout() decision {
 	return decision{
-		event: entities.EventStepFailed, code: CodeTimeout,
-		payload: contract.Payload("there was no result before "+s.spec.Deadline.Format(time.RFC3339), CodeTimeout),
+		event: entities.EventStepFailed, code: contract.CodeTimeout,
+		payload: contract.Payload("there was no result before "+s.spec.Deadline.Format(time.RFC3339), contract.CodeTimeout),
 	}
 }
 
@@ -163,10 +203,10 @@ func (s stepWork) timeout() decision {
 // function.
 func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decision {
 	if err == nil && a.ok() {
-		if output, ok := parseOutput(a.body); ok {
-			return decision{event: entities.EventStepCompleted, payload: output}
+		var v decision
+		if v, err = completion(a); err == nil {
+			return v
 		}
-		err = fmt.Errorf("the answer is not JSON: %.100q", a.body)
 	}
 	f, retryable := parseFailure(a, err)
 	switch {
@@ -179,6 +219,33 @@ func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decis
 	default:
 		after := s.spec.Within(max(s.backoff(attempts), a.retryAfter), now)
 		return decision{event: entities.EventStepRetrying, payload: f.Text(), code: f.Code, after: after}
+	}
+}
+
+// completion returns the decision to complete a step with its answer, or to fail it if it writes more to the run's
+// store than that may have. It fails if the answer cannot be parsed.
+func completion(a answer) (decision, error) {
+	if !a.isStepAnswer {
+		output, ok := parseOutput(a.body)
+		if !ok {
+			return decision{}, fmt.Errorf("the answer is not JSON: %.100q", a.body)
+		}
+		return decision{event: entities.EventStepCompleted, payload: output}, nil
+	}
+	parsed, err := contract.ParseStepAnswer(a.body)
+	if errors.Is(err, kv.ErrLimit) {
+		return storeLimit(err), nil
+	}
+	if err != nil {
+		return decision{}, fmt.Errorf("the answer is not of the type %s: %w", contract.StepAnswerType, err)
+	}
+	return decision{event: entities.EventStepCompleted, payload: parsed.Output, store: parsed.Store}, nil
+}
+
+// storeLimit fails a step that writes more to the run's store than that may have. Another attempt would do so again.
+func storeLimit(err error) decision {
+	return decision{
+		event: entities.EventStepFailed, code: CodeStoreLimit, payload: contract.Payload(err.Error(), CodeStoreLimit),
 	}
 }
 
@@ -230,22 +297,14 @@ func (s stepWork) backoff(attempts int) time.Duration {
 // record appends the decision about a step, and ends the work or schedules its retry, in one transaction. It persists
 // while the server shuts down or the database is away, since the function has done its work.
 func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v decision) error {
-	r := s.request(v.event)
-	r.Payload, r.Data.ErrorCode = v.payload, v.code
-	if entities.ValidateName("code", v.code) != nil {
-		r.Data.ErrorCode = "" // the log would refuse it, and the step would be retried forever; the payload still has it
-	}
-	if v.event == entities.EventStepRetrying {
-		at := e.log.Now().Add(v.after)
-		r.Data.RetryAfter = &at
-	}
+	requests := s.results(v, e.log.Now())
 	var final error
 	err := queue.Persist(ctx, func(ctx context.Context) error {
 		options := endWith(d)
 		if v.event == entities.EventStepRetrying {
 			options = retryWith(d, queue.Failure{Reason: string(v.payload), After: v.after, Reached: true})
 		}
-		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, options)
+		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, requests, options)
 		if refused := (*eventlog.RefusedError)(nil); final == nil || queue.IsOver(final) || errors.As(final, &refused) {
 			return nil
 		}
@@ -257,10 +316,32 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	if err != nil {
 		return err
 	}
+	if limit, ok := errors.AsType[*kv.LimitError](final); ok {
+		return e.record(ctx, d, s, storeLimit(limit))
+	}
 	if errors.Is(final, entities.ErrConflict) {
 		return queue.Persist(ctx, d.End) // the step has a result already
 	}
 	return final
+}
+
+// results returns the requests for the events of a decision.
+func (s stepWork) results(v decision, now time.Time) []eventlog.Request {
+	r := s.request(v.event)
+	r.Payload, r.Data.ErrorCode = v.payload, v.code
+	if entities.ValidateName("code", v.code) != nil {
+		r.Data.ErrorCode = "" // the log would refuse it, and the step would be retried forever; the payload still has it
+	}
+	if v.event == entities.EventStepRetrying {
+		at := now.Add(v.after)
+		r.Data.RetryAfter = &at
+	}
+	if v.store == nil {
+		return []eventlog.Request{r}
+	}
+	write := s.request(entities.EventStoreSet)
+	write.Payload = v.store
+	return []eventlog.Request{write, r}
 }
 
 // retryWith returns options that schedule the retry of failed work in the append's transaction.
@@ -283,7 +364,7 @@ func endWith(d queue.Delivery) eventlog.AppendOptions {
 			return nil
 		},
 		Optimistic: func(c *pg.Conditional, _ eventlog.Outlook) bool {
-			d.EndIf(c, "")
+			d.EndIf(c, "", nil)
 			return true
 		},
 	}

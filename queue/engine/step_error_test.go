@@ -2,7 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +45,37 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 				t.Errorf("%d retries and %d failures, want one each", retries, fails)
 			}
 		})
+	}
+}
+
+// TestAShutdownCountsNoAttempt: a process that shuts down refuses calls. That neither uses up the only attempt of a step
+// nor holds a run.
+func TestAShutdownCountsNoAttempt(t *testing.T) {
+	t.Parallel()
+	workflow := completeWith("step_completed", "pay", object{
+		"type": "runStep", "id": "pay", "retry": object{"maxAttempts": 1},
+	})
+	var refused sync.Map
+	d := startServer(t, serve(t, func(c *functionCall) {
+		_, again := refused.LoadOrStore(fmt.Sprint(c.Type, len(c.Events)), true)
+		switch {
+		case c.Attempt != 1:
+			t.Errorf("the call of a %s has attempt %d", c.Type, c.Attempt)
+		case !again:
+			c.w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = fmt.Fprint(c.w, `{"error":{"message":"the program shuts down","code":"shutdown"}}`)
+			return
+		}
+		if c.Type == contract.TypeWorkflow {
+			workflow(c)
+			return
+		}
+		_, _ = fmt.Fprint(c.w, `"paid"`)
+	}))
+	id := d.startRun(t, `null`)
+	d.wantEnd(t, id, entities.RunCompleted, `"paid"`)
+	if n := d.countEvents(t, id, "step_started pay") + d.countEvents(t, id, "step_retrying pay"); n != 1 {
+		t.Errorf("the log has %d events about attempts, want one", n)
 	}
 }
 

@@ -33,7 +33,7 @@ var (
 	// ErrIncomplete means that the signature does not cover every required component of the call.
 	ErrIncomplete = errors.New("the signature does not cover the whole call")
 	// ErrWrong means that none of the keys produces this signature for this call. A proxy may have changed the call.
-	ErrWrong = errors.New("the signature is wrong")
+	ErrWrong = errors.New("the signature is wrong: it was made with another key, or a proxy has changed the call")
 	// ErrExpired means that the signature is not valid now. The clock may be wrong, or the call is a replay.
 	ErrExpired = errors.New("the signature has expired or is not valid yet")
 	// ErrDigest means that the body differs from the signed one.

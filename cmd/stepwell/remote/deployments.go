@@ -35,6 +35,7 @@ func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
 var deploymentColumns = []column[deployment]{
 	{"ID", func(d deployment) any { return d.ID }},
 	{"URL", func(d deployment) any { return d.URL }},
+	{"OPEN RUNS", func(d deployment) any { return d.OpenRuns }},
 	{"UPDATED", func(d deployment) any { return d.UpdatedAt }},
 	{"WORKFLOWS", func(d deployment) any { return strings.Join(d.Workflows, " ") }},
 }
@@ -56,7 +57,9 @@ func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
 		return []field{
 			{"deployment", d.ID},
 			{"url", d.URL},
+			{"build", d.Build},
 			{"workflows", strings.Join(d.Workflows, " ")},
+			{"open runs", d.OpenRuns},
 			{"created", d.CreatedAt},
 			{"updated", d.UpdatedAt},
 		}

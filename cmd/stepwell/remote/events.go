@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote/redact"
 )
 
 // eventFlags select events and how to print them.
@@ -153,4 +156,73 @@ func (c payloadCmd) Run(ctx context.Context, s *Session) error {
 	defer func() { _ = resp.Body.Close() }()
 	_, err = io.Copy(s.Stdout, resp.Body)
 	return orInterrupted(ctx, err)
+}
+
+type exportRunsCmd struct {
+	IDs    []string `arg:"" name:"id" help:"The runs' IDs."`
+	Redact bool     `help:"Replace texts by others of the same shape; numbers, names of fields and times stay."`
+	Keep   []string `placeholder:"FIELD" help:"With --redact, keep the texts of payload fields with this name."`
+}
+
+// Run prints each run with its log on one line.
+func (c exportRunsCmd) Run(ctx context.Context, s *Session) error {
+	if len(c.Keep) > 0 && !c.Redact {
+		return usageErrorf("--keep requires --redact")
+	}
+	redactor := redact.New([]byte(rand.Text()), c.Keep)
+	return forEach(c.IDs, func(id string) error {
+		l, err := s.runLog(ctx, id)
+		if err == nil && c.Redact {
+			l.Redacted = true
+			l.Run, l.Events, err = redactor.Run(l.Run, l.Events)
+		}
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(s.Stdout).Encode(l)
+	})
+}
+
+// runLog is a run with its log, as the Go SDK's RunLog reads it.
+type runLog struct {
+	Run      json.RawMessage   `json:"run"`
+	Events   []json.RawMessage `json:"events"`
+	Redacted bool              `json:"redacted,omitempty"`
+}
+
+func (s *Session) runLog(ctx context.Context, id string) (l runLog, err error) {
+	if l.Run, err = s.client.get(ctx, path("runs", id), nil, new(run)); err != nil {
+		return l, err
+	}
+	query := url.Values{"payloads": {"true"}}
+	err = s.entries(ctx, path("runs", id, "events"), query, paging{All: true}, func(raw json.RawMessage) error {
+		var e event
+		if err := s.client.decode(raw, &e); err != nil {
+			return err
+		}
+		if e.Truncated {
+			if raw, err = s.wholeEvent(ctx, raw, id, e.Seq); err != nil {
+				return err
+			}
+		}
+		l.Events = append(l.Events, raw)
+		return nil
+	})
+	return l, err
+}
+
+// wholeEvent returns an event with its payload, which the list has omitted because of its size.
+func (s *Session) wholeEvent(ctx context.Context, raw json.RawMessage, id string, seq int64) (json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if err := s.client.decode(raw, &fields); err != nil {
+		return nil, err
+	}
+	address := path("runs", id, "events", strconv.FormatInt(seq, 10), "payload")
+	payload, err := s.client.do(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	fields["payload"] = payload
+	delete(fields, "truncated")
+	return json.Marshal(fields)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,7 +19,7 @@ type keysCmd struct {
 }
 
 type apiKey struct {
-	ID, Name, Role, Project, Prefix, Key string
+	ID, Name, Role, Deployments, Project, Prefix, Key string
 
 	CreatedAt, ExpiresAt, RevokedAt, LastUsedAt time.Time
 }
@@ -26,7 +27,7 @@ type apiKey struct {
 var keyColumns = []column[apiKey]{
 	{"ID", func(k apiKey) any { return k.ID }},
 	{"NAME", func(k apiKey) any { return k.Name }},
-	{"ROLE", func(k apiKey) any { return k.Role }},
+	{"ROLE", func(k apiKey) any { return strings.TrimSpace(k.Role + " " + k.Deployments) }},
 	{"PROJECT", func(k apiKey) any { return k.Project }},
 	{"PREFIX", func(k apiKey) any { return k.Prefix }},
 	{"CREATED", func(k apiKey) any { return k.CreatedAt }},
@@ -68,6 +69,7 @@ func (c showKeyCmd) Run(ctx context.Context, s *Session) error {
 			{"key", k.ID},
 			{"name", k.Name},
 			{"role", k.Role},
+			{"deployments", k.Deployments},
 			{"project", k.Project},
 			{"prefix", k.Prefix},
 			{"created", k.CreatedAt},
@@ -79,16 +81,18 @@ func (c showKeyCmd) Run(ctx context.Context, s *Session) error {
 }
 
 type createKeyCmd struct {
-	Name      string `arg:"" help:"A name for the key, such as ci."`
-	Role      string `enum:"admin,write,read,metadata,invoke" required:"" help:"The key's permissions: ${enum}."`
-	ExpiresAt string `placeholder:"TIME" help:"When the key expires, in RFC 3339."`
+	Name        string `arg:"" help:"A name for the key, such as ci."`
+	Role        string `enum:"admin,write,read,metadata,invoke,worker" required:"" help:"The key's permissions: ${enum}."`
+	Deployments string `placeholder:"PATTERN" help:"With the role worker: the deployments to register, such as orders@*."`
+	ExpiresAt   string `placeholder:"TIME" help:"When the key expires, in RFC 3339."`
 	projectFlag
 }
 
 // Run creates the key. Only the key itself goes to standard output, so that it can be piped to a secret store.
 func (c createKeyCmd) Run(ctx context.Context, s *Session) error {
 	var created apiKey
-	body := jsonBody{"name": c.Name, "role": c.Role}.text("project", c.Project).text("expiresAt", c.ExpiresAt)
+	body := jsonBody{"name": c.Name, "role": c.Role}.text("deployments", c.Deployments).
+		text("project", c.Project).text("expiresAt", c.ExpiresAt)
 	raw, err := s.client.call(ctx, http.MethodPost, path("keys"), body, &created)
 	if err != nil {
 		return err
@@ -232,4 +236,34 @@ type removeSigningKeyCmd struct {
 // Run deletes the signing keys.
 func (c removeSigningKeyCmd) Run(ctx context.Context, s *Session) error {
 	return forEach(c.IDs, func(id string) error { return s.client.delete(ctx, path("signing-keys", id)) })
+}
+
+type auditCmd struct {
+	List listAuditCmd `cmd:"" help:"List who did what, newest first."`
+}
+
+type listAuditCmd struct {
+	projectFlag
+	paging
+}
+
+// Run lists the audit log.
+func (c listAuditCmd) Run(ctx context.Context, s *Session) error {
+	return list(ctx, s, path("audit"), c.query(), c.paging, auditColumns)
+}
+
+type auditEntry struct {
+	Actor, Address, Action, Subject string
+
+	At     time.Time
+	Detail json.RawMessage
+}
+
+var auditColumns = []column[auditEntry]{
+	{"TIME", func(a auditEntry) any { return a.At }},
+	{"ACTOR", func(a auditEntry) any { return a.Actor }},
+	{"ADDRESS", func(a auditEntry) any { return a.Address }},
+	{"ACTION", func(a auditEntry) any { return a.Action }},
+	{"SUBJECT", func(a auditEntry) any { return a.Subject }},
+	{"DETAIL", func(a auditEntry) any { return strings.TrimPrefix(string(a.Detail), "{}") }},
 }

@@ -1,5 +1,4 @@
-// Package remote implements the commands that call the HTTP API of a running server. It depends only on that API, and
-// imports nothing of ours.
+// Package remote implements the commands that call the HTTP API of a running server. It depends only on that API.
 //
 // A command parses its flags, sends one request or pages through a list, and prints a table or, with --json, the API's
 // JSON, one object per line. [Exits] lists the exit codes.

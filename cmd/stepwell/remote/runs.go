@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,11 +19,14 @@ type runsCmd struct {
 	Show       showRunCmd       `cmd:"" help:"Show a run with its steps, hooks and waits."`
 	Events     runEventsCmd     `cmd:"" help:"Print the log of a run."`
 	Payload    payloadCmd       `cmd:"" help:"Print the payload of an event, byte for byte."`
+	Export     exportRunsCmd    `cmd:"" help:"Print runs with their logs, one per line, to replay them in tests."`
 	Wait       waitRunCmd       `cmd:"" help:"Wait until a run has ended."`
 	Cancel     cancelRunsCmd    `cmd:"" help:"Cancel runs by ID, or all that match a filter."`
 	Rerun      rerunCmd         `cmd:"" help:"Start a copy of a run, and print its ID."`
 	Children   childrenCmd      `cmd:"" help:"List the children of a run."`
 	Attributes runAttributesCmd `cmd:"" help:"Show or change the attributes of a run."`
+	Store      runStoreCmd      `cmd:"" help:"Show the store of a run, or one of its values."`
+	Send       sendMessageCmd   `cmd:"" help:"Send a message to an inbox of a run."`
 }
 
 var runColumns = []column[run]{
@@ -33,7 +37,7 @@ var runColumns = []column[run]{
 	{"CREATED", func(r run) any { return r.CreatedAt }},
 	{"TOOK", func(r run) any { return elapsed(r.StartedAt, r.CompletedAt) }},
 	{"ATTRIBUTES", func(r run) any { return keyValues(r.Attributes) }},
-	{"ERROR", func(r run) any { return r.Error.String() }},
+	{"ERROR", func(r run) any { return cmp.Or(r.Error.String(), r.Held.code()) }},
 }
 
 // runFilter are the flags that select runs.
@@ -166,7 +170,9 @@ func (s *Session) printRun(r run) error {
 		{"ended", r.CompletedAt},
 		{"took", elapsed(r.StartedAt, r.CompletedAt)},
 		{"deadline", r.Deadline},
+		{"forced at", r.ForcedAt},
 		{"reason", r.CancelReason},
+		{"held", r.Held.text()},
 		{"input", payloadText(r.Input, r.InputEncoding)},
 		{"output", payloadText(r.Output, r.OutputEncoding)},
 		{"error", r.Error.String()},
@@ -204,6 +210,35 @@ func (c runAttributesCmd) Run(ctx context.Context, s *Session) error {
 	var list []field
 	for _, key := range slices.Sorted(maps.Keys(r.Attributes)) {
 		list = append(list, field{escape(key), r.Attributes[key]})
+	}
+	return s.printFields(list)
+}
+
+type runStoreCmd struct {
+	ID  string `arg:"" help:"The run's ID."`
+	Key string `arg:"" optional:"" help:"Show the value of this key only."`
+}
+
+// Run prints the store by key, or the JSON of one value.
+func (c runStoreCmd) Run(ctx context.Context, s *Session) error {
+	if c.Key != "" {
+		var value struct{ Value json.RawMessage }
+		raw, err := s.client.call(ctx, http.MethodGet, path("runs", c.ID, "store", c.Key), nil, &value)
+		if err != nil {
+			return err
+		}
+		return s.printResult(raw, "%s", value.Value)
+	}
+	var values struct {
+		Data map[string]struct{ Value json.RawMessage }
+	}
+	raw, err := s.client.call(ctx, http.MethodGet, path("runs", c.ID, "store"), nil, &values)
+	if err != nil || s.json {
+		return errors.Join(err, s.printJSON(raw))
+	}
+	var list []field
+	for _, key := range slices.Sorted(maps.Keys(values.Data)) {
+		list = append(list, field{escape(key), string(values.Data[key].Value)})
 	}
 	return s.printFields(list)
 }

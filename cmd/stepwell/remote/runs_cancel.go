@@ -12,6 +12,7 @@ type cancelRunsCmd struct {
 	Limit  int    `placeholder:"N" help:"Cancel at most this many runs; up to 1000."`
 	DryRun bool   `help:"Only print the runs that would be cancelled."`
 	Reason string `placeholder:"TEXT" help:"The reason, stored with the runs."`
+	Grace  string `placeholder:"TIME" help:"Let the runs end by themselves within this time, such as 1m."`
 }
 
 // Run cancels the runs with the IDs, or those that the flags select.
@@ -22,6 +23,8 @@ func (c cancelRunsCmd) Run(ctx context.Context, s *Session) error {
 		return err
 	case len(c.IDs) > 0 && (len(filter) > 0 || c.DryRun || c.Limit != 0):
 		return usageErrorf("give either IDs of runs, or flags that select runs")
+	case len(c.IDs) == 0 && c.Grace != "":
+		return usageErrorf("--grace needs IDs of runs")
 	case len(c.IDs) > 0:
 		return forEach(c.IDs, func(id string) error { return c.cancel(ctx, s, id) })
 	case len(filter) == 0:
@@ -32,9 +35,14 @@ func (c cancelRunsCmd) Run(ctx context.Context, s *Session) error {
 }
 
 func (c cancelRunsCmd) cancel(ctx context.Context, s *Session, id string) error {
-	raw, err := s.client.do(ctx, http.MethodPost, path("runs", id, "cancel"), jsonBody{}.text("reason", c.Reason))
+	var r run
+	raw, err := s.client.call(ctx, http.MethodPost, path("runs", id, "cancel"),
+		jsonBody{}.text("reason", c.Reason).text("grace", c.Grace), &r)
 	if err != nil {
 		return err
+	}
+	if r.CompletedAt.IsZero() {
+		return s.printResult(raw, "asked %s to cancel; it is ended at %s", id, timestamp(r.ForcedAt))
 	}
 	return s.printResult(raw, "cancelled %s", id)
 }

@@ -84,9 +84,11 @@ type startRunCmd struct {
 	OnConflict     string            `enum:"${conflicts}" default:"" placeholder:"HOW" help:"${conflict}"`
 	IdempotencyKey string            `placeholder:"KEY" help:"Makes the command idempotent: repeats return the same run."`
 	Attr           map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"An attribute; may be repeated."`
+	Inbox          []string          `sep:"none" placeholder:"NAME" help:"Open this inbox with the run; may be repeated."`
 	Delay          string            `placeholder:"TIME" help:"Start the run after this delay, such as 30s."`
 	StartAt        string            `placeholder:"TIME" help:"Start the run at this time, in RFC 3339."`
 	Timeout        string            `placeholder:"TIME" help:"Fail the run after this time, such as 24h."`
+	TimeoutGrace   string            `placeholder:"TIME" help:"Let the run end by itself for this long after it."`
 	Parent         string            `placeholder:"ID" help:"The parent run; when it ends, the run is cancelled."`
 	waitFlags
 }
@@ -100,9 +102,13 @@ func (c startRunCmd) Run(ctx context.Context, s *Session) error {
 	body := jsonBody{"workflow": c.Workflow}.
 		text("deployment", c.Deployment).json("input", input).
 		text("key", c.Key).text("onConflict", c.OnConflict).text("idempotencyKey", c.IdempotencyKey).
-		text("delay", c.Delay).text("startAt", c.StartAt).text("timeout", c.Timeout).text("parent", c.Parent)
+		text("delay", c.Delay).text("startAt", c.StartAt).text("timeout", c.Timeout).
+		text("timeoutGrace", c.TimeoutGrace).text("parent", c.Parent)
 	if len(c.Attr) > 0 {
 		body["attributes"] = c.Attr
+	}
+	if len(c.Inbox) > 0 {
+		body["inbox"] = c.Inbox
 	}
 	return c.start(ctx, s, path("runs"), body)
 }

@@ -2,6 +2,8 @@ package remote
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -18,6 +20,8 @@ func (f *failure) String() string {
 	switch {
 	case f == nil:
 		return ""
+	case strings.HasPrefix(f.Message, f.Code+": "):
+		return f.Message
 	case f.Code != "" && f.Message != "":
 		return f.Code + ": " + f.Message
 	default:
@@ -36,13 +40,42 @@ func (f *failure) details() multiline {
 type run struct {
 	ID, Workflow, Deployment, Driver, Status, Key, ParentID string
 
-	Attributes                                           map[string]string
-	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline time.Time
-	LastSeq                                              int64
-	Error                                                *failure
-	CancelReason                                         string
-	Input, Output                                        json.RawMessage
-	InputEncoding, OutputEncoding                        string
+	Attributes                                                     map[string]string
+	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline, ForcedAt time.Time
+	LastSeq                                                        int64
+	Error                                                          *failure
+	Held                                                           *held
+	CancelReason                                                   string
+	Input, Output                                                  json.RawMessage
+	InputEncoding, OutputEncoding                                  string
+}
+
+// held says why a run does not go on.
+type held struct {
+	failure
+
+	Since    time.Time
+	Attempts int
+}
+
+// code returns "held: code", or "" for nil.
+func (h *held) code() string {
+	if h == nil {
+		return ""
+	}
+	return "held: " + h.Code
+}
+
+// text returns the whole reason, or "" for nil.
+func (h *held) text() multiline {
+	if h == nil {
+		return ""
+	}
+	lines := strings.Split(fmt.Sprintf("since %s, %d attempts: %s", timestamp(h.Since), h.Attempts, h), "\n")
+	for i, line := range lines {
+		lines[i] = escape(line)
+	}
+	return multiline(strings.Join(lines, "\n"))
 }
 
 type step struct {
@@ -98,8 +131,9 @@ type signal struct {
 }
 
 type deployment struct {
-	ID, URL              string
+	ID, URL, Build       string
 	Workflows            []string
+	OpenRuns             int64
 	CreatedAt, UpdatedAt time.Time
 }
 

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+)
+
+const (
+	goDeployment     = "bench-go"
+	goPath           = "/go"
+	coldGoDeployment = "bench-go-cold"
+	coldGoPath       = "/go-cold"
+)
+
+var (
+	// three and threeBatched have three steps, one after the other, and wideGo and wideGoBatched 50 at once.
+	three         = stepwell.DeclareWorkflow[stepwell.None, int]("three")
+	threeBatched  = stepwell.DeclareWorkflow[stepwell.None, int]("three-batched", stepwell.Checkpoint(stepwell.Batch))
+	wideGo        = stepwell.DeclareWorkflow[stepwell.None, int]("wide")
+	wideGoBatched = stepwell.DeclareWorkflow[stepwell.None, int]("wide-batched", stepwell.Checkpoint(stepwell.Batch))
+	// longLog makes a log of about so many events, and then receives payloads until one is 0.
+	longLog = stepwell.DeclareWorkflow[int, int]("long-log", stepwell.Checkpoint(stepwell.Batch))
+
+	work   = stepwell.DeclareStep[int, int]("work")
+	probes = stepwell.NewHook[int64]("probes")
+)
+
+// goFunction is the function with the SDK.
+type goFunction struct {
+	*tracker
+
+	probe atomic.Int64 // the last payload of a long log: when it was sent
+}
+
+// handler returns the handler of an app that keeps runs in memory, or none.
+func (f *goFunction) handler(options ...stepwell.AppOption) (http.Handler, error) {
+	app := stepwell.NewApp("bench", append(options, stepwell.Server(os.Getenv(serverVariable)),
+		stepwell.Logger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+		stepwell.InterceptTurns(f.turn), stepwell.InterceptSteps(f.measured))...)
+	app.Register(
+		work.Bind(func(context.Context, int) (int, error) { return 3, nil }),
+		three.Bind(sequential), threeBatched.Bind(sequential), wideGo.Bind(atOnce), wideGoBatched.Bind(atOnce),
+		longLog.Bind(f.receive),
+	)
+	return app.Handler(stepwell.Unsigned("the bench is alone on this machine"))
+}
+
+// turn counts calls, and reports when the call with a payload has been carried out.
+func (f *goFunction) turn(ctx context.Context, t stepwell.TurnInfo, next func(context.Context) error) error {
+	if t.Run.Workflow != longLog.Name() {
+		f.called(t.Run.ID)
+		return next(ctx)
+	}
+	err := next(ctx)
+	if sent := f.probe.Swap(0); sent > 0 && err == nil {
+		err = f.sunk(sent, time.Now())
+	}
+	return err
+}
+
+func (f *goFunction) measured(ctx context.Context, s stepwell.StepInfo, next func(context.Context) error) error {
+	began := time.Now()
+	err := next(ctx)
+	if s.Run.Workflow != longLog.Name() {
+		f.tracker.step(s.Run.ID, began, time.Now())
+	}
+	return err
+}
+
+func sequential(w *stepwell.W, _ stepwell.None) (sum int, err error) {
+	for i := range 3 {
+		n, err := work.Run(w, i)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+func atOnce(w *stepwell.W, _ stepwell.None) (int, error) {
+	all := make([]*stepwell.Future[int], 50)
+	for i := range all {
+		all[i] = work.Go(w, i)
+	}
+	done, err := stepwell.All(w, all...)
+	return len(done), err
+}
+
+func (f *goFunction) receive(w *stepwell.W, events int) (int, error) {
+	for range events / 2 { // each makes two
+		if _, err := stepwell.Do(w, "value", func(context.Context) (int, error) { return 1, nil }); err != nil {
+			return 0, err
+		}
+	}
+	h := probes.Open(w, stepwell.Token(tokenOf(w.Info().ID)))
+	for n := 0; ; n++ {
+		sent, err := h.Receive(w)
+		if err != nil || sent == 0 {
+			return n, err
+		}
+		f.probe.Store(sent)
+	}
+}

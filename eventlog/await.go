@@ -1,0 +1,197 @@
+package eventlog
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/await"
+	"github.com/stepwell-dev/stepwell/entities/message"
+)
+
+// A run awaits what its function has asked for with its last answer. What is left of that is stored in the run's row,
+// which every append locks or compares, so each event decides alone whether the run is invoked. Without an await set,
+// all news has the run invoked: before the first answer, after an answer that names none, and from the moment at which
+// the run has to be invoked until its next answer. So nothing that happens during an invocation is lost, whatever the
+// function awaited before.
+
+// Awaiting is what an answer says about the run's next invocation.
+type Awaiting struct {
+	Terms await.Terms
+	// Heard is the position up to which the function knows the run's log, and Called the length of the log as the call
+	// had it.
+	Heard, Called int64
+
+	// Left is what the run awaits after the append; nil if it must be invoked at once. Package eventlog sets this field.
+	Left *await.Set
+}
+
+// idlePause is the time until the next invocation of a run that awaits what its function knew to have ended.
+const idlePause = time.Second
+
+// awaited takes the work that an event makes necessary, and removes the invocations that the run does not await. It
+// notes what is left of the await set. The event is the run's last.
+func (s *Snapshot) awaited(e entities.Event, work []message.Message) []message.Message {
+	run := s.Run
+	if run.Await == nil {
+		return work
+	}
+	if run.Await.Seq != e.Seq-1 || run.Status.Ended() {
+		run.Await = nil
+		return work
+	}
+	left, holds := run.Await.After(e.Seq), false
+	switch e.Type {
+	case entities.EventStepCompleted, entities.EventStepFailed:
+		left, holds = run.Await.Ended(e.CorrelationID, e.Seq)
+		work = withoutInvocation(run.ID, work)
+		switch {
+		case holds || left.At != nil && !left.At.After(e.CreatedAt):
+			work = append(work, invocation(run, 0))
+		case left.At != nil && (run.Await.At == nil || left.At.Before(*run.Await.At)):
+			work = append(work, invocation(run, left.At.Sub(e.CreatedAt)))
+		}
+	case entities.EventWaitCreated:
+		work = withoutInvocation(run.ID, work)
+	case entities.EventStepStarted:
+		if e.Data.Resumed { // the request has the run invoked
+			run.Await = nil
+			return work
+		}
+	default: // counts as it does without an await set
+	}
+	run.Await = &left
+	if wantsInvocation(run.ID, work) {
+		run.Await = nil
+	}
+	return work
+}
+
+// decideNext decides on the requests, and on what the run awaits after them.
+func (c call) decideNext(f facts) decision {
+	d := newDecision(f)
+	run := d.after.Run
+	if c.StartNext == nil || run == nil {
+		d.addAll(f, c.requests, c.now)
+		return d
+	}
+	run.Await = nil // during the invocation, and unless its answer says something else
+	if c.Await == nil {
+		d.addAll(f, c.requests, c.now)
+		return d
+	}
+	run.Await = &await.Set{Seq: run.LastSeq} // the function's own results are no news to it
+	d.addAll(f, c.requests, c.now)
+	d.settle(c.Await, f, c.now)
+	return d
+}
+
+// settle sets what the run awaits after an answer whose events have been decided.
+func (d *decision) settle(a *Awaiting, f facts, now time.Time) {
+	run := d.after.Run
+	a.Left = nil
+	if run.Await == nil { // one of the events has the run invoked, or ends it
+		return
+	}
+	left, holds := a.Terms.Open(d.after.open(), run.LastSeq)
+	news := f.unheard || holds && run.LastSeq > a.Heard
+	switch {
+	case news && run.LastSeq > a.Called:
+		run.Await = nil
+		d.messages = append(d.messages, invocation(run, 0))
+		return
+	case news || holds: // and nothing has happened since the call: without a pause, that would go on forever
+		at := now.UTC().Add(idlePause)
+		left = await.Set{Seq: run.LastSeq, At: &at}
+	}
+	run.Await, a.Left = &left, &left
+}
+
+// open returns the facts about the steps and waits of the snapshot, which must have those in question.
+func (s *Snapshot) open() await.Facts {
+	return await.Facts{
+		Step: func(id string) bool {
+			step, ok := s.Steps[entities.StepID(id)]
+			return ok && step.CompletedAt == nil
+		},
+		Wait: func(id string) *time.Time {
+			if w := s.Waits[entities.WaitID(id)]; w.Status == entities.WaitWaiting {
+				return w.ResumeAt
+			}
+			return nil
+		},
+	}
+}
+
+// each calls do with the ID of each step and wait in the terms.
+func (a *Awaiting) each(step func(entities.StepID), wait func(entities.WaitID)) {
+	if a == nil {
+		return
+	}
+	for _, ref := range slices.Concat(append([][]await.Ref{a.Terms.Any}, a.Terms.All...)...) {
+		if ref.Step != "" {
+			step(entities.StepID(ref.Step))
+		} else {
+			wait(entities.WaitID(ref.Wait))
+		}
+	}
+}
+
+// loadUnheard queues a read whether an event has arrived during the invocation that has the run invoked whatever its
+// function awaits.
+func (a *Awaiting) loadUnheard(b *pgx.Batch, runID entities.RunID, into *bool) {
+	if a == nil {
+		return
+	}
+	b.Queue(`
+		SELECT EXISTS (
+			SELECT FROM events WHERE run_id = $1 AND seq > $2
+				AND (type IN ('hook_received', 'hook_conflict', 'cancel_requested')
+					OR type = 'step_started' AND data ? 'resumed'))`, runID, a.Heard,
+	).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
+}
+
+// mustBeHeard reports whether an event has the run invoked whatever its function awaits; see [Awaiting.loadUnheard].
+func mustBeHeard(e entities.Event) bool {
+	switch e.Type {
+	case entities.EventHookReceived, entities.EventHookConflict, entities.EventCancelRequested:
+		return true
+	case entities.EventStepStarted:
+		return e.Data.Resumed
+	default:
+		return false
+	}
+}
+
+// addAwaited adds the facts about the steps and waits that the call awaits, and about the events that its function does
+// not know. It reports false if one is not cached.
+func (c *runCache) addAwaited(a *Awaiting, requests []Request, f *facts) bool {
+	if a == nil {
+		return true
+	}
+	run, ok := c.runs.Peek(f.Run.ID)
+	if !ok {
+		return false
+	}
+	if f.Run.LastSeq > a.Heard {
+		log := c.logOf(f.Run)
+		if log == nil {
+			return false
+		}
+		f.unheard = slices.ContainsFunc(log[a.Heard:], mustBeHeard)
+	}
+	known := func(kind, id string, cached bool) {
+		created := slices.ContainsFunc(requests, func(r Request) bool {
+			return r.CorrelationID == id && r.Type.Kind() == kind
+		})
+		ok = ok && (cached || created)
+	}
+	a.each(func(id entities.StepID) {
+		known(entities.KindStep, string(id), copyValue(run.Steps, f.Steps, id))
+	}, func(id entities.WaitID) {
+		known(entities.KindWait, string(id), copyValue(run.Waits, f.Waits, id))
+	})
+	return ok
+}

@@ -1,0 +1,64 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/token"
+)
+
+// Calls verifies the tokens of calls.
+type Calls interface {
+	// VerifyCall returns the call for which a token was made. It reports false if the token is invalid or has expired.
+	VerifyCall(ctx context.Context, text string) (c token.Call, ok bool, err error)
+	// CheckLease fails unless work of the project's run has the live lease.
+	CheckLease(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error
+}
+
+// actorFunction is the actor of requests with the token of a call.
+const actorFunction admin.Actor = "function"
+
+// runParam is the path parameter of routes for calls that has the ID of the run.
+const runParam = "id"
+
+// identifyCall returns the function that has the token of a call. Invalid tokens fail on an open server too.
+func (a *Authenticator) identifyCall(ctx context.Context, text string) (Identity, error) {
+	call, ok, err := a.options.Calls.VerifyCall(ctx, text)
+	if err != nil {
+		return Identity{}, err
+	}
+	if !ok {
+		return Identity{}, fmt.Errorf("the token of the call is invalid or has expired: %w", ErrUnauthorized)
+	}
+	return Identity{Project: call.Project, Actor: actorFunction, Call: &call}, nil
+}
+
+// authorizeCall allows a function what the token of its call is for: the routes for calls, about its own run, while its
+// invocation is active. The transaction of a request that writes checks the invocation itself.
+func (a *Authenticator) authorizeCall(c echo.Context, call token.Call) error {
+	r := c.Request()
+	if !a.forCalls[r.Method+" "+c.Path()] {
+		return fmt.Errorf("%w: the token of a call is not for this request: use an API key", ErrForbidden)
+	}
+	if c.Param(runParam) != string(call.RunID) {
+		return fmt.Errorf("%w: the token is for the call's own run, %s", ErrForbidden, call.RunID)
+	}
+	if r.Method != http.MethodGet {
+		return nil
+	}
+	return a.options.Calls.CheckLease(r.Context(), call.Project, call.RunID, call.Invocation)
+}
+
+// ForCalls returns the routes that accept the tokens of calls, by method and path.
+func (a *Authenticator) ForCalls() []string { return slices.Sorted(maps.Keys(a.forCalls)) }
+
+// ForCall makes a route accept the tokens of calls too. The path has the run's ID as its parameter "id". A route that
+// writes must check in its transaction that the invocation is active.
+func (r Routes) ForCall(method, path string) { r.auth.forCalls[method+" "+r.prefix+path] = true }

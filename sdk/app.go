@@ -1,0 +1,381 @@
+package stepwell
+
+import (
+	"cmp"
+	"context"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/schema"
+)
+
+// App has the workflows and steps of a program, and serves them.
+type App struct {
+	name        string
+	build       string // empty: that of the program
+	signingKeys string
+	logger      *slog.Logger
+	now         func() time.Time
+	workflows   map[string]Definition
+	steps       map[string]Definition
+	problems    []error
+	calls       *calls
+	serving     serving
+	commands    map[string]command // of App.Main
+}
+
+// AppOption configures an app.
+type AppOption func(*App)
+
+// Logger sets the logger; [slog.Default] by default.
+func Logger(l *slog.Logger) AppOption { return func(a *App) { a.logger = l } }
+
+// Clock sets the clock that tells when inline steps ended; [time.Now] by default. It is for tests.
+// Inline steps then make no pauses between attempts: the server makes them.
+func Clock(now func() time.Time) AppOption {
+	return func(a *App) { a.now, a.serving.pauses = now, 0 }
+}
+
+// FromEnv takes the signing keys from the environment: STEPWELL_SIGNING_KEYS has one key, or two separated by a comma.
+func FromEnv() AppOption {
+	return func(a *App) { a.signingKeys = os.Getenv("STEPWELL_SIGNING_KEYS") }
+}
+
+// Build sets what tells one version of the program from another, such as 3f20b23. By default it is the revision that go
+// build stored in the program.
+func Build(id string) AppOption { return func(a *App) { a.build = id } }
+
+// NewApp returns an app without workflows.
+func NewApp(name string, options ...AppOption) *App {
+	a := &App{
+		name: name, logger: slog.Default(), now: time.Now, //nolint:forbidigo // unless the option Clock says otherwise
+		workflows: map[string]Definition{}, steps: map[string]Definition{}, calls: newCalls(), serving: newServing(),
+	}
+	for _, set := range options {
+		set(a)
+	}
+	if p := checkName(name); p != "" {
+		a.problems = append(a.problems, fmt.Errorf("app %q: %s", name, p))
+	}
+	return a
+}
+
+// Register adds workflows and steps. Definitions that cannot work make [App.Handler] fail, with all problems at once.
+func (a *App) Register(definitions ...Definition) {
+	for _, d := range definitions {
+		kind := a.steps
+		if d.workflow != nil {
+			kind = a.workflows
+		}
+		if _, twice := kind[d.name]; twice {
+			a.problems = append(a.problems, fmt.Errorf("two functions are bound to %s %q", d.kind, d.name))
+		}
+		if p := checkName(d.name); p != "" {
+			a.problems = append(a.problems, fmt.Errorf("%s %q: %s", d.kind, d.name, p))
+		}
+		for _, p := range d.problems {
+			a.problems = append(a.problems, fmt.Errorf("%s %q: %s", d.kind, d.name, p))
+		}
+		kind[d.name] = d
+	}
+}
+
+// Override registers definitions in place of those of the same name. It is for tests.
+func (a *App) Override(definitions ...Definition) {
+	for _, d := range definitions {
+		delete(a.workflows, d.name)
+		delete(a.steps, d.name)
+	}
+	a.Register(definitions...)
+}
+
+// check returns all problems of the definitions.
+func (a *App) check() error { return errors.Join(a.problems...) }
+
+// checkName returns why a name cannot be one of a workflow or step; empty if it can. Names become parts of IDs.
+func checkName(name string) string {
+	switch {
+	case name == "" || len(name) > 256:
+		return "the name must have 1 to 256 bytes"
+	case name == "." || name == ".." || !utf8.ValidString(name) || strings.ContainsFunc(name, notInID):
+		return "the name has characters that no ID may have: use printable ones without spaces and slashes"
+	}
+	return ""
+}
+
+func notInID(r rune) bool {
+	return r == '/' || r == '\\' || unicode.IsSpace(r) || !unicode.IsPrint(r)
+}
+
+// roundTrips returns why the types of an input and output do not survive the log, if they do not.
+func roundTrips[I, O any]() (problems []string) {
+	for _, v := range []struct {
+		what string
+		t    reflect.Type
+	}{{"input", reflect.TypeFor[I]()}, {"output", reflect.TypeFor[O]()}} {
+		if p := lossy(v.t, map[reflect.Type]bool{}); p != "" {
+			problems = append(problems, fmt.Sprintf("the %s %s cannot be kept in the log: %s", v.what, v.t, p))
+		}
+	}
+	return problems
+}
+
+var (
+	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	textMarshaler   = reflect.TypeFor[encoding.TextMarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// lossy returns which part of a type JSON cannot keep; empty if it can keep all of it.
+func lossy(t reflect.Type, seen map[reflect.Type]bool) string {
+	pointer := reflect.PointerTo(t)
+	switch {
+	case seen[t]:
+		return ""
+	case t.Kind() == reflect.Interface && t.NumMethod() > 0:
+		return "it contains the interface " + t.String() + ", which cannot be decoded"
+	case t.Kind() == reflect.Interface:
+		return ""
+	case pointer.Implements(jsonMarshaler) && !pointer.Implements(jsonUnmarshaler):
+		return t.String() + " has MarshalJSON, but no UnmarshalJSON"
+	case pointer.Implements(jsonMarshaler):
+		return ""
+	case pointer.Implements(textMarshaler) && !pointer.Implements(textUnmarshaler):
+		return t.String() + " has MarshalText, but no UnmarshalText"
+	case pointer.Implements(textMarshaler):
+		return ""
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Chan, reflect.Func, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer:
+		return "it contains a " + t.Kind().String()
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return lossy(t.Elem(), seen)
+	case reflect.Map:
+		return cmp.Or(lossyKey(t.Key()), lossy(t.Elem(), seen))
+	case reflect.Struct:
+		return lossyStruct(t, seen)
+	default:
+		return ""
+	}
+}
+
+// lossyKey returns why a type cannot be the key of a map; empty if it can.
+func lossyKey(t reflect.Type) string {
+	k := t.Kind()
+	if k == reflect.String || k >= reflect.Int && k <= reflect.Uintptr ||
+		t.Implements(textMarshaler) && reflect.PointerTo(t).Implements(textUnmarshaler) {
+		return ""
+	}
+	return "it contains a map whose keys are of type " + t.String()
+}
+
+func lossyStruct(t reflect.Type, seen map[reflect.Type]bool) string {
+	kept := 0
+	for f := range t.Fields() {
+		if !f.IsExported() && !f.Anonymous || f.Tag.Get("json") == "-" {
+			continue
+		}
+		kept++
+		if p := lossy(f.Type, seen); p != "" {
+			return "field " + f.Name + ": " + p
+		}
+	}
+	if kept == 0 && t.NumField() > 0 {
+		return t.String() + " has no exported field"
+	}
+	return ""
+}
+
+// description is what an app says about itself.
+type description struct {
+	Name      string                `json:"name"`
+	Build     string                `json:"build,omitempty"`
+	Workflows []workflowDescription `json:"workflows"`
+}
+
+type workflowDescription struct {
+	Name   string        `json:"name"`
+	Input  schema.Schema `json:"input"`
+	Output schema.Schema `json:"output"`
+}
+
+func (a *App) describe() description {
+	d := description{a.name, a.build, []workflowDescription{}}
+	if d.Build == "" {
+		d.Build = revision()
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.workflows)) {
+		w := a.workflows[name]
+		d.Workflows = append(d.Workflows, workflowDescription{name, schema.Of(w.input), schema.Of(w.output)})
+	}
+	return d
+}
+
+// revision returns the revision that the program was built from; empty if go build did not store one.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	r := settings["vcs.revision"]
+	if r = r[:min(len(r), 12)]; r != "" && settings["vcs.modified"] == "true" {
+		r += "-modified"
+	}
+	return r
+}
+
+// deployment is how the API registers a deployment.
+type deployment struct {
+	URL       string                     `json:"url"`
+	Build     string                     `json:"build"`
+	Workflows []string                   `json:"workflows"`
+	Schemas   map[string]workflowSchemas `json:"schemas"`
+}
+
+type workflowSchemas struct {
+	Input  schema.Schema `json:"input"`
+	Output schema.Schema `json:"output"`
+}
+
+// Announce registers the app at its URL, with its workflows and the schemas of their inputs and outputs. The ID of the
+// deployment is the app's name and its build: orders@3f20b23. New runs of the workflows go to it, and runs that have
+// begun stay on the deployment they have. The client's key needs the role admin, or worker with a pattern such as
+// orders@*.
+func (a *App) Announce(ctx context.Context, c *Client, url string) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	about := a.describe()
+	if about.Build == "" {
+		return errors.New("the program does not know its revision: build it in its repository, or give NewApp the option " +
+			"Build")
+	}
+	d := deployment{url, about.Build, []string{}, map[string]workflowSchemas{}}
+	for _, w := range about.Workflows {
+		d.Workflows = append(d.Workflows, w.Name)
+		d.Schemas[w.Name] = workflowSchemas{w.Input, w.Output}
+	}
+	id := a.name + "@" + about.Build
+	if err := c.putDeployment(ctx, id, d); err != nil {
+		return fmt.Errorf("register deployment %s: %w", id, err)
+	}
+	a.logger.InfoContext(ctx, "registered", "deployment", id, "url", url)
+	return nil
+}
+
+// ErrShutdown is the cause with which [App.Shutdown] ends the contexts of steps.
+var ErrShutdown = errors.New("the program shuts down")
+
+// lastAnswers is how long the calls that a shutdown cuts short have for their answers.
+const lastAnswers = 5 * time.Second
+
+// calls counts the calls under way.
+type calls struct {
+	stopped context.Context //nolint:containedctx // ends with the shutdown, and so do the contexts of calls
+	stop    context.CancelCauseFunc
+
+	mu      sync.Mutex
+	active  int
+	closing bool
+	idle    chan struct{} // closed when a shutdown has begun and no call is under way
+}
+
+func newCalls() *calls {
+	c := &calls{idle: make(chan struct{})}
+	c.stopped, c.stop = context.WithCancelCause(context.Background())
+	return c
+}
+
+// begin counts a call, unless a shutdown has begun. The function ends it.
+func (c *calls) begin(ctx context.Context) (_ context.Context, end func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil, nil, false
+	}
+	c.active++
+	ctx, cancel := context.WithCancelCause(ctx)
+	detach := context.AfterFunc(c.stopped, func() { cancel(context.Cause(c.stopped)) })
+	return ctx, func() {
+		detach()
+		cancel(nil)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.active--; c.active == 0 && c.closing {
+			close(c.idle)
+		}
+	}, true
+}
+
+// close refuses new calls.
+func (c *calls) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closing && c.active == 0 {
+		close(c.idle)
+	}
+	c.closing = true
+}
+
+// guard counts the calls that pass, describes the app to those who GET it, and refuses calls during a shutdown, so that
+// the server calls another process.
+func (a *App) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, end, ok := a.calls.begin(r.Context())
+		if !ok {
+			writeShutdown(w)
+			return
+		}
+		defer end()
+		if r.Method == http.MethodGet {
+			writeJSON(w, http.StatusOK, a.describe())
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// writeShutdown lets the server call another process. Nothing counts as an attempt.
+func writeShutdown(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "0")
+	w.Header().Set("Connection", "close")
+	writeError(w, http.StatusServiceUnavailable, failure{Message: ErrShutdown.Error(), Code: "shutdown"})
+}
+
+// Shutdown refuses new calls and waits for those under way. When ctx ends, it ends their contexts with [ErrShutdown],
+// waits at most five seconds more for their answers, and returns the error of ctx.
+func (a *App) Shutdown(ctx context.Context) error {
+	a.calls.close()
+	select {
+	case <-a.calls.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	a.calls.stop(ErrShutdown)
+	last := time.NewTimer(lastAnswers)
+	defer last.Stop()
+	select {
+	case <-a.calls.idle:
+	case <-last.C:
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,266 @@
+package stepwell
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+)
+
+// attempt makes one attempt of a step: within its time, and inside the interceptors. A panic is an error.
+func attempt[T any](
+	ctx context.Context, s stepContext, limit time.Duration, fn func(context.Context) (T, error),
+) (v T, err error) {
+	ctx = withStep(ctx, s)
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrAttemptTimeout)
+		defer cancel()
+	}
+	defer func() { // also of interceptors
+		if p := recover(); p != nil {
+			err = newPanicError(p)
+		}
+	}()
+	err = around(ctx, s.StepInfo, s.app.serving.aroundSteps, func(ctx context.Context) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = newPanicError(p)
+			}
+		}()
+		v, err = fn(ctx)
+		return err
+	})
+	return v, err
+}
+
+// inlineStep executes the attempts of an inline operation.
+type inlineStep struct {
+	turn    *turn
+	options stepOptions
+	info    StepInfo
+	known   map[string]json.RawMessage // the store of the run when the step began
+	// pauses is how long attempts may be apart in this call, all in all.
+	pauses time.Duration
+	// after is when the first attempt may begin.
+	after time.Time
+}
+
+// lastPart is the part of a call that is left for its answer, as a fraction.
+const lastPart = 20
+
+// limit returns how long an attempt may take: no longer than the call.
+func (s *inlineStep) limit() time.Duration {
+	left := s.turn.left() - invocationTime/lastPart
+	if s.options.attemptTimeout > 0 {
+		return min(s.options.attemptTimeout, max(left, time.Second))
+	}
+	return max(left, time.Second)
+}
+
+// left returns how much time is left of the call.
+func (t *turn) left() time.Duration {
+	if t.deadline.IsZero() {
+		return invocationTime
+	}
+	return time.Until(t.deadline)
+}
+
+// once makes one attempt. The result has neither output nor error if another attempt is to follow.
+func (s *inlineStep) once(
+	ctx context.Context, fn func(context.Context) (json.RawMessage, error),
+) (r engine.Result, pause time.Duration) {
+	app := s.turn.app
+	r.StartedAt = app.now()
+	ctx, store := withStore(ctx, s.known)
+	output, err := attempt(ctx, stepContext{s.info, app}, s.limit(), fn)
+	r.EndedAt = app.now()
+	written := store.writes()
+	if err == nil {
+		err = checkStore(s.known, written)
+	}
+	if err == nil {
+		r.Output, r.Stored = output, written
+		return r, 0
+	}
+	if m := (*engine.MisuseError)(nil); errors.As(err, &m) {
+		r.Err = m
+		return r, 0
+	}
+	text, _ := json.Marshal(encodeError(err)) // a failure always encodes
+	if isPermanent(err) || s.info.Attempt >= s.options.attempts() || ctx.Err() != nil {
+		r.Error = text
+		return r, 0
+	}
+	pause = s.options.pause(s.info.Attempt)
+	if again := (*retryError)(nil); errors.As(err, &again) {
+		pause = max(pause, again.after)
+	}
+	r.Failed = []engine.Attempt{{Error: text, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Pause: pause}}
+	return r, pause
+}
+
+// execute makes attempts until one succeeds, none is left, or the pause before the next one is too long for this call.
+func (s *inlineStep) execute(ctx context.Context, fn func(context.Context) (json.RawMessage, error)) engine.Result {
+	if early := s.after.Sub(s.turn.app.now()); early > 0 && !sleep(ctx, early) {
+		return engine.Result{Err: context.Cause(ctx)}
+	}
+	durable := s.turn.offers("retryAfter")
+	var failed []engine.Attempt
+	for left := s.pauses; ; {
+		r, pause := s.once(ctx, fn)
+		failed = append(failed, r.Failed...)
+		switch {
+		case r.Output != nil || r.Error != nil || r.Err != nil || durable && pause > left:
+			r.Failed = failed
+			if !durable {
+				r.Failed = nil
+			}
+			return r
+		case !sleep(ctx, min(pause, left)):
+			return engine.Result{Err: context.Cause(ctx)}
+		}
+		left -= min(pause, left)
+		s.info.Attempt++
+	}
+}
+
+// codeCrashed is the code of an inline step whose attempts have ended the process.
+const codeCrashed = "crashed"
+
+// clockError is by how much the clocks of the server and of this process may differ. The server's call when the time of
+// a step has come would otherwise seem to be too early.
+const clockError = 15 * time.Second
+
+// ready says whether an inline operation can begin. If an earlier call has failed, perhaps because this operation has
+// ended the process, an attempt is on record before it begins.
+func (s *inlineStep) ready(op *engine.Operation, failed []engine.Event) (r engine.Readiness) {
+	crashed := 0
+	s.info.Attempt, s.after, s.pauses = 1, time.Time{}, s.turn.app.serving.pauses
+	for _, e := range failed {
+		if f, err := decode[failure](e.Payload); err == nil && f.Code == codeCrashed {
+			crashed++
+			continue
+		}
+		s.info.Attempt++
+		s.after, s.pauses = e.Data.RetryAfter, 0
+	}
+	now := s.turn.app.now()
+	r.Later = s.after.Sub(now) > s.turn.app.serving.clockError
+	r.NextInvocation = s.turn.left() < s.options.inlineTime()
+	if s.turn.attempt <= 1 || !s.turn.offers("retryAfter") {
+		return r
+	}
+	text, _ := json.Marshal(failure{Code: codeCrashed, Message: fmt.Sprintf(
+		"call %d has failed, perhaps because this step ended the process", s.turn.attempt-1)}) // a failure always encodes
+	if crashed >= s.options.attempts() && !s.options.durable { // a Value does not end processes, and its error would stay
+		r.Result = &engine.Result{Error: text, StartedAt: now, EndedAt: now}
+		return r
+	}
+	r.Failed = engine.Attempt{Error: text, StartedAt: now, EndedAt: now, Pause: time.Second}
+	r.Mark = op.Retry(r.Failed)
+	return r
+}
+
+// The causes with which contexts of steps end, besides [ErrShutdown]; see [context.Cause].
+var (
+	// ErrRunEnded means that the result of an inline step is not wanted any more: its run has ended, or the server has
+	// given up the call.
+	ErrRunEnded = engine.ErrEnded
+	// ErrStepCancelled means that the workflow has cancelled an inline step, or that the server has closed the call of a
+	// step: the step or its run was cancelled, or has ended otherwise.
+	ErrStepCancelled = errors.New("the step was cancelled")
+	// ErrAttemptTimeout means that the time of an attempt is over; see [AttemptTimeout].
+	ErrAttemptTimeout = errors.New("the time of the attempt is over")
+)
+
+type stepKey struct{}
+
+// stepContext is what a step's context has about its call.
+type stepContext struct {
+	StepInfo
+
+	app *App
+}
+
+func withStep(ctx context.Context, s stepContext) context.Context {
+	return context.WithValue(ctx, stepKey{}, s)
+}
+
+func stepOf(ctx context.Context) (stepContext, bool) {
+	s, ok := ctx.Value(stepKey{}).(stepContext)
+	return s, ok
+}
+
+// IdempotencyKey returns the key of the step that the context belongs to: the same for all its attempts, and for no
+// other step. It is empty outside a step. Pass it on to services that support such keys, so that they act once.
+func IdempotencyKey(ctx context.Context) string {
+	if s, ok := stepOf(ctx); ok {
+		return s.Run.ID + "/" + s.ID
+	}
+	return ""
+}
+
+// Info describes the attempt that the context belongs to. It is empty outside a step.
+func Info(ctx context.Context) StepInfo {
+	s, _ := stepOf(ctx)
+	return s.StepInfo
+}
+
+// Log returns the app's logger, with the run and the step that the context belongs to. Outside a step, it is
+// [slog.Default].
+func Log(ctx context.Context) *slog.Logger {
+	s, ok := stepOf(ctx)
+	if !ok {
+		return slog.Default()
+	}
+	return s.app.logger.With("run", s.Run.ID, "workflow", s.Run.Workflow, "step", s.ID, "attempt", s.Attempt)
+}
+
+// StepInfo describes an attempt of a step.
+type StepInfo struct {
+	Run RunInfo
+	// ID is the ID of the step in the run, and Name its name.
+	ID, Name string
+	// Attempt is the number of the attempt, from 1.
+	Attempt int
+	// Inline is set if the step is executed where its workflow runs.
+	Inline bool
+}
+
+// TurnInfo describes a call of a workflow.
+type TurnInfo struct {
+	Run RunInfo
+	// Attempt is the number of the call for the same events, from 1.
+	Attempt int
+	// Events is the number of events in the call, and Warm is set if they continue those that the process already has.
+	Events int
+	Warm   bool
+}
+
+// InterceptSteps wraps each attempt of a step. The function must call next once, and return its error or another one;
+// it can add to the context. The first of several is the outermost.
+func InterceptSteps(fn func(ctx context.Context, s StepInfo, next func(context.Context) error) error) AppOption {
+	return func(a *App) { a.serving.aroundSteps = append(a.serving.aroundSteps, fn) }
+}
+
+// InterceptTurns wraps each call of a workflow, as [InterceptSteps] does with steps. An error holds the run. What it
+// adds to the context, the workflow does not see, but its inline steps do.
+func InterceptTurns(fn func(ctx context.Context, t TurnInfo, next func(context.Context) error) error) AppOption {
+	return func(a *App) { a.serving.aroundTurns = append(a.serving.aroundTurns, fn) }
+}
+
+// around calls fn inside all interceptors.
+func around[I any](
+	ctx context.Context, info I, all []func(context.Context, I, func(context.Context) error) error,
+	fn func(context.Context) error,
+) error {
+	if len(all) == 0 {
+		return fn(ctx)
+	}
+	return all[0](ctx, info, func(ctx context.Context) error { return around(ctx, info, all[1:], fn) })
+}

@@ -1,0 +1,247 @@
+package stepwell
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+)
+
+// ErrCancelled is the error of waits in a part of a workflow that was cancelled: the whole run by a request from
+// outside, or the function given to [Within], [Go] or [Map] by the workflow itself. Nothing new can be begun in that
+// part, except with [W.Detached].
+var ErrCancelled = errors.New("it was cancelled")
+
+// codeCancelled is the code of what was cancelled before it ended.
+const codeCancelled = "cancelled"
+
+// cancelScope is a part of a workflow that is cancelled as a whole.
+type cancelScope struct {
+	turn  *turn
+	inner []*cancelScope
+	begun []*engine.Operation // in the order in which they were begun, perhaps without those that have ended
+	err   error               // why it was cancelled; nil if it was not
+	over  bool                // what it is the scope of has ended
+	run   bool                // the scope of the whole run
+}
+
+// within returns a new scope, which is cancelled with s.
+func (s *cancelScope) within() *cancelScope {
+	inner := &cancelScope{turn: s.turn, err: s.err}
+	if len(s.inner) == cap(s.inner) {
+		s.inner = slices.DeleteFunc(s.inner, func(c *cancelScope) bool { return c.over })
+	}
+	s.inner = append(s.inner, inner)
+	return inner
+}
+
+// add adds what was begun in the scope.
+func (s *cancelScope) add(op *engine.Operation) {
+	if len(s.begun) == cap(s.begun) {
+		s.begun = slices.DeleteFunc(s.begun, ended)
+	}
+	s.begun = append(s.begun, op)
+}
+
+// ended reports whether nothing of an operation is left to be cancelled.
+func ended(op *engine.Operation) bool {
+	return op.Cancelled || op.Kind != engine.KindHook && len(op.Received) > 0
+}
+
+// cancel cancels everything that was begun in the scope and has not ended. Hooks of a run that is cancelled stay open,
+// since its compensations may use them.
+func (s *cancelScope) cancel(reason string) {
+	if s.err != nil {
+		return
+	}
+	s.err = fmt.Errorf("%w: %s", ErrCancelled, reason)
+	s.turn.engine.WakeAll()
+	for _, op := range s.begun {
+		if !s.run || op.Kind != engine.KindHook {
+			s.turn.cancel(op, reason)
+		}
+	}
+	for _, inner := range s.inner {
+		inner.cancel(reason)
+	}
+}
+
+// cancelCommand is the command that cancels a step, a child or a wait.
+type cancelCommand struct {
+	Type   string `json:"type"`
+	ID     string `json:"id"`
+	Reason string `json:"reason,omitempty"`
+	Grace  string `json:"grace,omitempty"`
+}
+
+// cancel cancels an operation that has not ended.
+func (t *turn) cancel(op *engine.Operation, reason string) {
+	if ended(op) {
+		return
+	}
+	op.Cancelled = true
+	op.Wake()
+	if op.Stop != nil {
+		op.Stop(fmt.Errorf("%w: %w", ErrStepCancelled, &failure{Message: reason, Code: codeCancelled}))
+	}
+	switch op.Kind {
+	case engine.KindStep, engine.KindChild:
+		if !op.IsRemote() || op.Undone {
+			return
+		}
+		t.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{
+			Type: "cancelStep", ID: op.ID, Reason: oneLine(reason),
+		})
+	case engine.KindWait:
+		t.request(engine.KindCancelWait, op, "cancelWait", cancelCommand{Type: "cancelWait", ID: op.ID})
+	case engine.KindHook:
+		t.request(engine.KindCloseHook, op, "", map[string]string{"type": "closeHook", "id": op.ID})
+	default: // it needs no command
+	}
+}
+
+// longestReason limits the reason of a cancellation, in bytes. The server allows 1,024.
+const longestReason = 256
+
+// oneLine returns a reason as the contract allows it: without control characters, and not too long.
+func oneLine(reason string) string {
+	text := strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(reason, "?"))
+	if len(text) > longestReason {
+		text = strings.ToValidUTF8(text[:longestReason], "")
+	}
+	return text
+}
+
+// request asks for an idempotent command about an operation, if the server has the feature.
+func (t *turn) request(kind engine.Kind, about *engine.Operation, feature string, command any) {
+	if feature == "" || t.offers(feature) {
+		t.engine.Request(&engine.Operation{Kind: kind, ID: about.ID, Place: about.Place, Command: command})
+	}
+}
+
+// at returns the line of code that asks for something, if the server keeps it.
+func (t *turn) at() string {
+	if !t.offers("at") {
+		return ""
+	}
+	return engine.Caller()
+}
+
+// stoppable makes the execution of an inline operation end when it is cancelled. What was cancelled before it began is
+// not executed.
+func (t *turn) stoppable(op *engine.Operation) {
+	alive, stop := context.WithCancelCause(context.Background())
+	execute := op.Execute
+	op.Stop = stop
+	op.Execute = func(ctx context.Context) engine.Result {
+		var r engine.Result
+		if alive.Err() == nil {
+			own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+			defer cancel(nil)
+			end := func() { cancel(cmp.Or(context.Cause(alive), context.Cause(ctx))) } // the workflow's cause counts first
+			defer context.AfterFunc(alive, end)()
+			defer context.AfterFunc(ctx, end)()
+			r = execute(own)
+		} else {
+			r.StartedAt, r.EndedAt = t.app.now(), t.app.now()
+		}
+		f := (*failure)(nil)
+		switch {
+		case r.Output != nil:
+		case errors.As(context.Cause(alive), &f):
+			r = engine.Result{Error: encodeFailure(*f), StartedAt: r.StartedAt, EndedAt: r.EndedAt}
+		case ctx.Err() != nil: // the call was cut short, which is no failure of the step
+			r = engine.Result{Err: context.Cause(ctx)}
+		}
+		return r
+	}
+}
+
+// await waits until the condition is true. If the handle's part of the workflow is cancelled first, the error is
+// [ErrCancelled].
+func (w *W) await(until func() bool) error {
+	w.co.Check()
+	w.co.Rest(func() bool { return until() || w.scope.err != nil })
+	return w.outcome(until)
+}
+
+// awaitOn is [W.await] for a condition that depends on one operation only. The caller has checked its use of the handle.
+func (w *W) awaitOn(op *engine.Operation, until func() bool) error {
+	w.co.RestOn(op, func() bool { return until() || w.scope.err != nil })
+	return w.outcome(until)
+}
+
+func (w *W) outcome(until func() bool) error {
+	if until() {
+		return nil
+	}
+	return w.scope.err
+}
+
+// Detached returns a handle that cancellation does not touch, for what must be done all the same.
+func (w *W) Detached() *W {
+	w.co.Check()
+	detached := *w
+	detached.scope = &cancelScope{turn: w.turn}
+	return &detached
+}
+
+// Cancellation is the request to cancel a run, which [First] can wait for.
+type Cancellation struct{ t *turn }
+
+func (c *Cancellation) ready() bool             { return c.t.cancelled != nil }
+func (c *Cancellation) abandon(string)          {}
+func (c *Cancellation) wasCancelled() bool      { return false }
+func (c *Cancellation) take(*W) (string, error) { return c.Reason(), nil }
+
+// Reason returns why the run is to be cancelled; it is "timeout" if its time is over. It is empty if nobody has asked.
+func (c *Cancellation) Reason() string {
+	if c.t.cancelled == nil {
+		return ""
+	}
+	return c.t.cancelled.Data.Reason
+}
+
+// Cancelled returns the request to cancel the run. Once there is one, all waits return [ErrCancelled], except those
+// with a handle of [W.Detached]. A workflow that then returns an error that is [ErrCancelled] ends as cancelled. The
+// server forces that after the grace of the request.
+func (w *W) Cancelled() *Cancellation {
+	w.co.Check()
+	return &Cancellation{w.turn}
+}
+
+// endsCancelled reports whether a workflow's error ends its run as cancelled: somebody has asked for that, and all
+// compensations have succeeded.
+func (t *turn) endsCancelled(err error) bool {
+	c := (*CompensationError)(nil)
+	return t.cancelled != nil && errors.Is(err, ErrCancelled) && !errors.As(err, &c)
+}
+
+// observe takes note of an event of the log that was delivered.
+func (t *turn) observe(e *engine.Event) {
+	switch e.Type {
+	case "cancel_requested":
+		if t.cancelled == nil {
+			t.cancelled = e
+			t.root.cancel(e.Data.Reason)
+		}
+	case "attr_set":
+		for _, c := range e.Data.Changes {
+			t.attributes.change(c.Key, c.Value, func() int64 { return e.Seq })
+		}
+	default:
+		for key, value := range e.Stored {
+			t.store.change(key, value, t.storedAt(e.ID))
+		}
+	}
+}

@@ -1,0 +1,418 @@
+package stepwell
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/api"
+)
+
+// Client calls a server's API. It is safe for concurrent use.
+//
+// All its requests are safe to repeat, since those that write have an ID, and it repeats them if no answer comes or the
+// server asks for it: up to eight times, with random pauses that grow to five seconds, or those of Retry-After. What
+// waits for a run or follows its log is repeated until the context ends.
+type Client struct{ api *api.Client }
+
+// ClientConfig says which server a client calls.
+type ClientConfig struct {
+	// URL is the server's address, such as https://stepwell.example.com.
+	URL string
+	// APIKey is a key of the project; its role decides what the client can do. Servers without keys need none.
+	APIKey string
+	// HTTP sends the requests. By default it is a client like [http.DefaultClient] that keeps more connections open. It
+	// must not limit the time of a request to less than a minute, which is how long an answer may take when a run is
+	// waited for.
+	HTTP *http.Client
+}
+
+// ClientFromEnv returns the configuration of the environment: STEPWELL_URL, which is http://127.0.0.1:8788 by default,
+// and STEPWELL_API_KEY.
+func ClientFromEnv() ClientConfig {
+	return ClientConfig{
+		URL:    cmp.Or(os.Getenv("STEPWELL_URL"), "http://127.0.0.1:8788"),
+		APIKey: os.Getenv("STEPWELL_API_KEY"),
+	}
+}
+
+// Connect returns a client. It sends nothing yet.
+func Connect(config ClientConfig) (*Client, error) {
+	c, err := api.New(config.URL, config.APIKey, cmp.Or(config.HTTP, defaultClient()))
+	if err != nil {
+		return nil, err
+	}
+	return &Client{c}, nil
+}
+
+// APIError is the error of a request that the server refused.
+type APIError struct {
+	// Status is the HTTP status.
+	Status int
+	// Code is one of the codes in docs/api.md; empty if something in front of the server refused the request.
+	Code, Message string
+	// RequestID finds the request in the server's log.
+	RequestID string
+	// Details depend on the code; nil if there are none.
+	Details json.RawMessage
+	// RetryAfter is how long the server asks to wait, if the request can succeed later; otherwise 0.
+	RetryAfter time.Duration
+	// Uncertain means that the answer to an earlier attempt of the request was lost, so that one may have succeeded. A
+	// hook, for example, is not found when the payload that arrived was the last one of its run.
+	Uncertain bool
+
+	err error
+}
+
+// Error implements error.
+func (e *APIError) Error() string { return e.err.Error() }
+
+// Unwrap returns the reason why the request was not repeated until it succeeded, such as the end of the context.
+func (e *APIError) Unwrap() error { return e.err }
+
+// public turns an error of the API into an [*APIError].
+func public(err error) error {
+	if e := (*api.Error)(nil); errors.As(err, &e) {
+		return &APIError{e.Status, e.Code, e.Message, e.RequestID, e.Details, e.RetryAfter, e.Uncertain, err}
+	}
+	return err
+}
+
+// do sends a request and decodes the answer into a value unless that is nil.
+func (c *Client) do(ctx context.Context, r api.Request, into any) error {
+	return public(c.api.Do(ctx, r, into))
+}
+
+func (c *Client) get(ctx context.Context, path string, query url.Values, into any) error {
+	return c.do(ctx, api.Request{Method: http.MethodGet, Path: path, Query: query}, into)
+}
+
+func (c *Client) post(ctx context.Context, path string, body, into any) error {
+	return c.do(ctx, api.Request{Method: http.MethodPost, Path: path, Body: body}, into)
+}
+
+// pages yields the entries of a list, page by page.
+func pages[T any](ctx context.Context, c *Client, path string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		query := maps.Clone(query) // each loop begins with the first page
+		for {
+			var page struct {
+				Data   []T
+				Cursor string
+			}
+			if err := c.get(ctx, path, query, &page); err != nil {
+				yield(*new(T), err)
+				return
+			}
+			for _, v := range page.Data {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			if page.Cursor == "" {
+				return
+			}
+			query.Set("cursor", page.Cursor)
+		}
+	}
+}
+
+// RunStatus is the state of a run.
+type RunStatus string
+
+// The states of a run. The last three are final.
+const (
+	StatusPending   RunStatus = "pending"
+	StatusRunning   RunStatus = "running"
+	StatusCompleted RunStatus = "completed"
+	StatusFailed    RunStatus = "failed"
+	StatusCancelled RunStatus = "cancelled"
+)
+
+// Filter says which runs a list has. Empty fields do not restrict it.
+type Filter struct {
+	Workflow      string
+	Status        RunStatus
+	Key, ParentID string
+	// CreatedAfter is the first time that counts, and CreatedBefore the first that does not.
+	CreatedAfter, CreatedBefore time.Time
+	// Attr has attributes that a run must have, up to 8.
+	Attr map[string]string
+	// OldestFirst reverses the order.
+	OldestFirst bool
+}
+
+func (f Filter) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{
+		"workflow": f.Workflow, "status": string(f.Status), "key": f.Key, "parentId": f.ParentID,
+		"createdAfter": timeOrEmpty(f.CreatedAfter), "createdBefore": timeOrEmpty(f.CreatedBefore),
+	} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for key, value := range f.Attr {
+		q.Set("attribute."+key, value)
+	}
+	if f.OldestFirst {
+		q.Set("order", "asc")
+	}
+	return q
+}
+
+func timeOrEmpty(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339Nano)
+}
+
+// Runs yields runs, newest first, without their inputs and outputs. It reads page by page, as the loop goes on. An
+// error is the last element.
+func (c *Client) Runs(ctx context.Context, f Filter) iter.Seq2[RunDetails, error] {
+	return pages[RunDetails](ctx, c, api.Path("runs"), f.query())
+}
+
+// requestID returns an ID that makes a request safe to repeat.
+func requestID() string { return rand.Text() }
+
+// startBody is the request that starts a run.
+type startBody struct {
+	Workflow       string            `json:"workflow"`
+	Input          json.RawMessage   `json:"input"`
+	Deployment     string            `json:"deployment,omitempty"`
+	IdempotencyKey string            `json:"idempotencyKey"`
+	Key            string            `json:"key,omitempty"`
+	OnConflict     string            `json:"onConflict,omitempty"`
+	Attributes     map[string]string `json:"attributes,omitempty"`
+	Delay          string            `json:"delay,omitempty"`
+	Timeout        string            `json:"timeout,omitempty"`
+	TimeoutGrace   string            `json:"timeoutGrace,omitempty"`
+	Inbox          []string          `json:"inbox,omitempty"`
+	Send           []startMessage    `json:"send,omitempty"`
+
+	err error
+}
+
+// startMessage is a message that is sent with the start.
+type startMessage struct {
+	Inbox   string          `json:"inbox"`
+	ID      string          `json:"id"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// StartOption configures the start of a run.
+type StartOption func(*startBody)
+
+// Once sets an idempotency key: all starts with this key return the same run, as long as the run is kept. The same key
+// with other contents is refused with the code idempotency_mismatch. By default a key is made for each call of Start.
+func Once(key string) StartOption { return func(b *startBody) { b.IdempotencyKey = key } }
+
+// RunKey gives the run a key. No two runs of a workflow that have not ended have the same key: the start is refused
+// with the code key_taken, unless it says [Join].
+func RunKey(key string) StartOption { return func(b *startBody) { b.Key = key } }
+
+// Join makes Start return the run that has the [RunKey] already, if there is one.
+func Join() StartOption { return func(b *startBody) { b.OnConflict = "join" } }
+
+// Delay starts the run later, by up to ten years.
+func Delay(d time.Duration) StartOption { return func(b *startBody) { b.Delay = d.String() } }
+
+// RunTimeout fails the run with the code timeout if it has not ended after d, counted from its start.
+func RunTimeout(d time.Duration) StartOption { return func(b *startBody) { b.Timeout = d.String() } }
+
+// TimeoutGrace is how long a run may go on when its time is over: it is asked to cancel, so that it can compensate, and
+// fails when the grace is over. By default it fails at once.
+func TimeoutGrace(d time.Duration) StartOption {
+	return func(b *startBody) { b.TimeoutGrace = d.String() }
+}
+
+// Attr gives the run an attribute, by which [Client.Runs] finds it. A run has up to 64.
+func Attr(key, value string) StartOption {
+	return func(b *startBody) {
+		if b.Attributes == nil {
+			b.Attributes = map[string]string{}
+		}
+		b.Attributes[key] = value
+	}
+}
+
+// StartOn starts the run on a deployment. By default it is the newest one that has the workflow.
+func StartOn(deployment string) StartOption { return func(b *startBody) { b.Deployment = deployment } }
+
+// withMessage sends a message to an inbox of the run, in the transaction that starts it. With [Join], it reaches the
+// run that has the key.
+func withMessage(inbox string, payload any, options ...SendOption) StartOption {
+	return func(b *startBody) {
+		o, err := sendOptions(options)
+		data, encodeErr := json.Marshal(payload)
+		switch {
+		case err == nil && encodeErr != nil:
+			err = fmt.Errorf("encode a message for inbox %s: %w", inbox, encodeErr)
+		case err == nil && o.keepFor > 0:
+			err = errKeepFor
+		}
+		if err != nil {
+			b.err = err
+			return
+		}
+		b.Send = append(b.Send, startMessage{inbox, o.id, data})
+	}
+}
+
+// Start starts a run of the workflow and returns its handle. It is safe to repeat: an answer that is lost does not
+// start a second run.
+func (d *Workflow[I, O]) Start(ctx context.Context, c *Client, in I, options ...StartOption) (*Run[O], error) {
+	input, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("encode the input of workflow %s: %w", d.name, err)
+	}
+	b := startBody{Workflow: d.name, Input: input, IdempotencyKey: requestID(), Inbox: d.Inboxes()}
+	for _, set := range options {
+		set(&b)
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	var started RunDetails
+	if err := c.post(ctx, api.Path("runs"), b, &started); err != nil {
+		return nil, err
+	}
+	return d.Handle(c, started.ID), nil
+}
+
+// Handle returns the handle of a run by its ID, without looking whether there is one.
+func (d *Workflow[I, O]) Handle(c *Client, id string) *Run[O] { return &Run[O]{c, id} }
+
+// SendOption configures what is sent to a run: a hook's payload, a message or a signal.
+type SendOption func(*sending)
+
+type sending struct {
+	id      string
+	keepFor time.Duration
+}
+
+// MessageID sets the ID of a payload, message or signal. What is sent again with the same ID counts once. By default an
+// ID is made for each call, so that a lost answer does no harm.
+func MessageID(id string) SendOption { return func(s *sending) { s.id = id } }
+
+// KeepFor makes a signal also reach hooks that are opened up to d later, at most 30 days. By default it reaches only
+// those that are open. It is only for signals.
+func KeepFor(d time.Duration) SendOption { return func(s *sending) { s.keepFor = d } }
+
+var errKeepFor = errors.New("KeepFor is only for signals: remove the option")
+
+func sendOptions(options []SendOption) (sending, error) {
+	s := sending{id: requestID()}
+	for _, set := range options {
+		set(&s)
+	}
+	if s.id == "" {
+		return s, errors.New("the message's ID is empty: give one, or leave MessageID out")
+	}
+	return s, nil
+}
+
+// Resume sends a payload to the hook that has the token. If no open hook has it, the error is an [*APIError] with the
+// code hook_not_found or run_ended.
+func (k *HookKind[T]) Resume(ctx context.Context, c *Client, token string, payload T, options ...SendOption) error {
+	return c.resume(ctx, token, payload, options)
+}
+
+// resume sends a payload to the hook that has the token.
+func (c *Client) resume(ctx context.Context, token string, payload any, options []SendOption) error {
+	o, err := sendOptions(options)
+	if err != nil {
+		return err
+	}
+	if o.keepFor > 0 {
+		return errKeepFor
+	}
+	return c.post(ctx, api.Path("hooks", token, "resume"), map[string]any{"payload": payload, "resumeId": o.id}, nil)
+}
+
+// sendMessage sends a message to an inbox of a run.
+func (c *Client) sendMessage(ctx context.Context, runID, inbox string, payload any, options []SendOption) error {
+	o, err := sendOptions(options)
+	if err != nil {
+		return err
+	}
+	if o.keepFor > 0 {
+		return errKeepFor
+	}
+	return c.post(ctx, api.Path("runs", runID, "inbox", inbox), map[string]any{"id": o.id, "payload": payload}, nil)
+}
+
+// sendSignal records a signal. It returns before hooks receive it.
+func (c *Client) sendSignal(ctx context.Context, name string, data any, options []SendOption) error {
+	o, err := sendOptions(options)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"data": data, "id": o.id}
+	if o.keepFor > 0 {
+		body["keepFor"] = o.keepFor.String()
+	}
+	return c.post(ctx, api.Path("signals", name), body, nil)
+}
+
+// storeValue reads a value of a run's store; false if it has none. The error of a run that does not exist is an
+// [*APIError] with the code run_not_found.
+func (c *Client) storeValue(ctx context.Context, runID, key string) (json.RawMessage, bool, error) {
+	var v struct{ Value json.RawMessage }
+	err := c.get(ctx, api.Path("runs", runID, "store", key), nil, &v)
+	if e := (*APIError)(nil); errors.As(err, &e) && e.Code == "store_key_not_found" {
+		return nil, false, nil
+	}
+	return v.Value, err == nil, err
+}
+
+// putDeployment registers a deployment.
+func (c *Client) putDeployment(ctx context.Context, id string, body any) error {
+	return c.do(ctx, api.Request{Method: http.MethodPut, Path: api.Path("deployments", id), Body: body}, nil)
+}
+
+// Answer answers a question that is asked under the token. If nobody waits for an answer, the error is an [*APIError]
+// with the code hook_not_found or run_ended.
+func (k *ApprovalKind) Answer(ctx context.Context, c *Client, token string, a Answer, options ...SendOption) error {
+	return c.resume(ctx, token, a, options)
+}
+
+// Send sends a signal to all runs that wait for it. It returns before they receive it.
+func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...SendOption) error {
+	return c.sendSignal(ctx, k.name, data, options)
+}
+
+// Send sends a message to the run's inbox. A run without this inbox is an [*APIError] with the code inbox_not_found,
+// and one that has ended one with the code run_ended.
+func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, message T, options ...SendOption) error {
+	return c.sendMessage(ctx, runID, k.name, message, options)
+}
+
+// AtStart sends a message in the transaction that starts the run. With [RunKey] and [Join], it reaches the run that has
+// the key.
+func (k *InboxKind[T]) AtStart(message T, options ...SendOption) StartOption {
+	return withMessage(k.name, message, options...)
+}
+
+// Of reads the value in the store of a run, from outside; false if there is none.
+func (k *Key[T]) Of(ctx context.Context, c *Client, runID string) (value T, ok bool, err error) {
+	data, ok, err := c.storeValue(ctx, runID, k.name)
+	if err != nil || !ok {
+		return value, false, err
+	}
+	if value, err = decode[T](data); err != nil {
+		return value, false, fmt.Errorf("decode %s in the store of run %s: %w", k.name, runID, err)
+	}
+	return value, true, nil
+}

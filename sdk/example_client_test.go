@@ -1,0 +1,51 @@
+package stepwell_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"time"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+)
+
+// Those who start runs use the same definition as those who execute them.
+func ExampleClient() {
+	ctx := context.Background()
+	client, err := stepwell.Connect(stepwell.ClientFromEnv()) // STEPWELL_URL, STEPWELL_API_KEY
+	if err != nil {
+		log.Fatal(err)
+	}
+	run, err := Order.Start(ctx, client, Purchase{ID: "7", Amount: 2500},
+		stepwell.RunKey("order-7"), stepwell.Join(), // the run of this order that is in progress, or a new one
+		stepwell.Attr("customer", "ann"), stepwell.RunTimeout(72*time.Hour))
+	if err != nil {
+		log.Fatal(err)
+	}
+	receipt, err := run.Wait(ctx)
+	if failed := (*stepwell.RunFailedError)(nil); errors.As(err, &failed) {
+		log.Fatal("the order failed: ", failed)
+	}
+	fmt.Println(receipt.Payment, err)
+
+	for r, err := range client.Runs(ctx, stepwell.Filter{Workflow: Order.Name(), Status: stepwell.StatusFailed}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r.ID)
+	}
+}
+
+// The handler serves on any HTTP host. It accepts only calls that the server has signed.
+func ExampleApp_Handler() {
+	app := stepwell.NewApp("orders", stepwell.FromEnv()) // STEPWELL_SIGNING_KEYS
+	app.Register(Order.Bind(order), Charge.Bind(charge), Ship.Bind(ship))
+	handler, err := app.Handler()
+	if err != nil {
+		log.Fatal(err) // names everything that cannot work
+	}
+	http.Handle("/stepwell", handler)
+	log.Fatal(http.ListenAndServe(":3000", nil))
+}

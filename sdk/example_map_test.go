@@ -1,0 +1,38 @@
+package stepwell_test
+
+import (
+	"context"
+	"fmt"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
+)
+
+type Line struct {
+	SKU   string
+	Count int
+}
+
+var (
+	Pack    = stepwell.DeclareWorkflow[[]Line, []string]("pack")
+	Reserve = stepwell.DeclareStep[Line, string]("reserve")
+)
+
+// pack reserves all lines, eight at a time. The results have the order of the lines.
+func pack(w *stepwell.W, lines []Line) ([]string, error) {
+	return stepwell.MapBy(w, lines,
+		func(l Line) string { return l.SKU }, // names the item in the log, so lines may be inserted later
+		func(w *stepwell.W, l Line) (string, error) { return Reserve.Run(w, l) },
+		stepwell.Limit(8))
+}
+
+func ExampleMapBy() {
+	env := stepwelltest.New(t, Pack.Bind(pack))
+	stepwelltest.Stub(env, Reserve, func(_ context.Context, l Line) (string, error) {
+		return fmt.Sprint(l.Count, " × ", l.SKU), nil
+	})
+	run := stepwelltest.Start(env, Pack, []Line{{"teapot", 1}, {"cup", 6}})
+	env.RunUntilDone()
+	fmt.Println(run.Result())
+	// Output: [1 × teapot 6 × cup] <nil>
+}

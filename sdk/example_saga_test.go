@@ -1,0 +1,56 @@
+package stepwell_test
+
+import (
+	"context"
+	"fmt"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
+)
+
+var (
+	Trip        = stepwell.DeclareWorkflow[string, string]("trip")
+	BookFlight  = stepwell.DeclareStep[string, string]("book-flight")
+	CancelSeat  = stepwell.DeclareStep[string, stepwell.None]("cancel-flight", stepwell.Attempts(20))
+	BookHotel   = stepwell.DeclareStep[string, string]("book-hotel")
+	ErrFull     = stepwell.NewErrorKind[string]("hotel_full")
+	cancelSeats = BookFlight.Undo(func(w *stepwell.W, _, seat string) error {
+		_, err := CancelSeat.Run(w, seat)
+		return err
+	})
+)
+
+// trip books a flight and a hotel. If the hotel cannot be booked, or if somebody cancels the run, the seat is given back.
+func trip(w *stepwell.W, city string) (_ string, err error) {
+	saga := w.Saga()
+	defer saga.OnError(&err) // does nothing while the workflow only waits
+
+	seat, err := BookFlight.Run(w, city, cancelSeats)
+	if err != nil {
+		return "", err
+	}
+	room, err := BookHotel.Run(w, city)
+	return seat + " and " + room, err
+}
+
+func ExampleSaga() {
+	env := stepwelltest.New(t, Trip.Bind(trip))
+	stepwelltest.Stub(env, BookFlight, func(context.Context, string) (string, error) { return "seat 9F", nil })
+	stepwelltest.Stub(env, BookHotel, func(_ context.Context, city string) (string, error) {
+		return "", ErrFull.New(city) // final: not tried again
+	})
+	stepwelltest.Stub(env, CancelSeat, func(_ context.Context, seat string) (stepwell.None, error) {
+		return stepwell.None{}, nil
+	})
+	cancelled := stepwelltest.Spy(env, CancelSeat)
+
+	run := stepwelltest.Start(env, Trip, "Vienna")
+	env.RunUntilDone()
+	_, err := run.Result()
+	city, full := ErrFull.Find(err)
+	fmt.Println("full:", full, city)
+	fmt.Println("cancelled:", cancelled.Calls())
+	// Output:
+	// full: true Vienna
+	// cancelled: [seat 9F]
+}

@@ -1,0 +1,3 @@
+module github.com/stepwell-dev/stepwell/sdk
+
+go 1.26.0

@@ -1,0 +1,199 @@
+// Package api sends requests to the API of a Stepwell server, and repeats them if they fail for a passing reason. Its
+// callers send only requests that are safe to repeat.
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// attempts is how often a request is sent at most. With their pauses, the attempts take a quarter of a minute, in
+	// which a server restarts.
+	attempts = 8
+	// firstPause and longestPause bound the pauses between attempts.
+	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
+	// longestRetryAfter is the longest time that the server can ask a client to wait. A request that it asks to repeat
+	// later, such as tomorrow, fails.
+	longestRetryAfter = 30 * time.Second
+	// attemptTimeout limits an attempt. A long poll adds the time for which it asks the server to wait.
+	attemptTimeout = 30 * time.Second
+	// longestAnswer is the size limit of an answer in bytes: a run has an input and an output of 16 MiB each.
+	longestAnswer = 64 << 20
+)
+
+// Client calls the API of one server.
+type Client struct {
+	base *url.URL
+	key  string
+	http *http.Client
+	// pause returns how long to wait after a number of failures in a row.
+	pause func(failures int) time.Duration
+}
+
+// New returns a client. The key may be empty, for servers that need none.
+func New(base, key string, client *http.Client) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%q is not the address of a server, such as http://127.0.0.1:8788", base)
+	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+	own := *client
+	// A redirect would turn a POST into a GET, or send the key to another server.
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{u, key, &own, jittered}, nil
+}
+
+// jittered returns a random pause that doubles with each failure, so that clients do not come back all at once.
+func jittered(failures int) time.Duration {
+	longest := longestPause
+	if failures < 10 {
+		longest = min(longest, firstPause<<failures)
+	}
+	return longest/2 + rand.N(longest/2) //nolint:gosec // a pause is no secret
+}
+
+// Path returns an API path from unescaped segments.
+func Path(segments ...string) string {
+	var b strings.Builder
+	b.WriteString("/v1")
+	for _, s := range segments {
+		b.WriteString("/" + url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// Request is a request that is safe to repeat.
+type Request struct {
+	Method, Path string
+	Query        url.Values
+	// Body is encoded as JSON; nil for none.
+	Body any
+	// Poll is how long the server waits before it answers.
+	Poll time.Duration
+}
+
+// Do sends a request, and decodes the answer into a value unless that is nil. It repeats the request if there is no
+// answer, or one that asks for it. The error is an [*Error] if the server answered, and the context's if that ended
+// first; it then also has the last failure.
+func (c *Client) Do(ctx context.Context, r Request, into any) error {
+	body, err := encode(r.Body)
+	if err != nil {
+		return err
+	}
+	uncertain := false
+	for failures := 0; ; {
+		err := c.once(ctx, r, body, into)
+		refused := (*Error)(nil)
+		if errors.As(err, &refused) {
+			refused.Uncertain = uncertain
+		}
+		uncertain = uncertain || refused == nil || refused.mayHaveActed()
+		if failures++; err == nil || failures == attempts || !Transient(err) {
+			return err
+		}
+		if err := c.Pause(ctx, failures, err); err != nil {
+			return err
+		}
+	}
+}
+
+func encode(body any) ([]byte, error) {
+	if body == nil {
+		return nil, nil
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode the request: %w", err)
+	}
+	return data, nil
+}
+
+// once makes one attempt.
+func (c *Client) once(ctx context.Context, r Request, body []byte, into any) error {
+	limited, cancel := context.WithTimeout(ctx, attemptTimeout+r.Poll)
+	defer cancel()
+	resp, err := c.send(limited, r, nil, body)
+	if err != nil {
+		return orEnded(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, longestAnswer+1))
+	if err != nil {
+		return orEnded(ctx, c.lost(err))
+	}
+	if len(answer) > longestAnswer {
+		return fmt.Errorf("the answer of %s is larger than %d bytes", c.base.Redacted(), longestAnswer)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("decode the answer of %s: is it a Stepwell server? (%w)", c.base.Redacted(), err)
+	}
+	return nil
+}
+
+// send sends a request once, and returns an answer with a status 2xx, whose body the caller closes.
+func (c *Client) send(ctx context.Context, r Request, header http.Header, body []byte) (*http.Response, error) {
+	target := c.base.String() + r.Path
+	if len(r.Query) > 0 {
+		target += "?" + r.Query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.Method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("create the request: %w", err)
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.lost(err)
+	}
+	if resp.StatusCode/100 != 2 {
+		defer func() { _ = resp.Body.Close() }()
+		return nil, newError(r, resp)
+	}
+	return resp, nil
+}
+
+// Pause waits before the next attempt, at least as long as the server asked for. The error is the context's, with the
+// last failure, if the context ends first.
+func (c *Client) Pause(ctx context.Context, failures int, last error) error {
+	pause := c.pause(failures)
+	if e := (*Error)(nil); errors.As(last, &e) {
+		pause = max(pause, e.RetryAfter)
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return orEnded(ctx, last)
+	}
+}
+
+// orEnded adds the reason why the context ended, if it did.
+func orEnded(ctx context.Context, err error) error {
+	if ended := context.Cause(ctx); ended != nil && !errors.Is(err, ended) {
+		return fmt.Errorf("%w (%w)", ended, err)
+	}
+	return err
+}

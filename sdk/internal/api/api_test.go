@@ -1,0 +1,145 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// answers is a server that gives one answer after the other, and the last one again and again.
+type answers struct {
+	list []http.HandlerFunc
+	n    int
+}
+
+func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.n++
+	a.list[min(a.n, len(a.list))-1](w, r)
+}
+
+func status(code int, retryAfter string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if retryAfter != "" {
+			w.Header().Set("Retry-After", retryAfter)
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(`{"error":{"code":"c","message":"m","requestId":"r"}}`))
+	}
+}
+
+func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+func success(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"ok":true}`)) }
+
+func TestRequestsAreRepeated(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answers   []http.HandlerFunc
+		sent      int
+		status    int // of the error; 0 for none
+		uncertain bool
+	}{
+		"a success":              {[]http.HandlerFunc{success}, 1, 0, false},
+		"a lost answer":          {[]http.HandlerFunc{cut, success}, 2, 0, false},
+		"busy":                   {[]http.HandlerFunc{status(503, "0"), status(429, ""), success}, 3, 0, false},
+		"always down":            {[]http.HandlerFunc{status(503, "")}, attempts, 503, false},
+		"a proxy without answer": {[]http.HandlerFunc{status(504, ""), status(404, "")}, 2, 404, true},
+		"a refusal":              {[]http.HandlerFunc{status(409, "")}, 1, 409, false},
+		"a refusal after a loss": {[]http.HandlerFunc{cut, status(404, "")}, 2, 404, true},
+		"tomorrow":               {[]http.HandlerFunc{status(429, "86400")}, 1, 429, false},
+		"a redirect":             {[]http.HandlerFunc{status(302, "")}, 1, 302, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := &answers{list: test.answers}
+			c := newTestClient(t, a)
+			var got struct{ OK bool }
+			err := c.Do(t.Context(), Request{Method: http.MethodPost, Path: "/v1/x", Body: map[string]int{}}, &got)
+			if a.n != test.sent {
+				t.Errorf("sent %d times, want %d", a.n, test.sent)
+			}
+			e := &Error{}
+			if errors.As(err, &e) != (test.status != 0) || e.Status != test.status || e.Uncertain != test.uncertain {
+				t.Errorf("got %v", err)
+			}
+			if err == nil && !got.OK {
+				t.Error("the answer was not decoded")
+			}
+		})
+	}
+}
+
+// TestPausesRespectTheServer checks what the client waits for, without waiting.
+func TestPausesRespectTheServer(t *testing.T) {
+	t.Parallel()
+	for failures := range 64 {
+		longest := min(longestPause, firstPause<<min(failures, 10))
+		if p := jittered(failures); p < longest/2 || p > longest {
+			t.Errorf("pause %d is %s, want up to %s", failures, p, longest)
+		}
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	last := &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Hour}
+	err := newTestClient(t, nil).Pause(ctx, 1, last)
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, last) {
+		t.Errorf("the pause ended with %v, want the end of the context and the last failure", err)
+	}
+}
+
+// TestAStreamThatBreaksGoesOn loses the connection within an event.
+func TestAStreamThatBreaksGoesOn(t *testing.T) {
+	t.Parallel()
+	var places []string
+	part := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			places = append(places, r.Header.Get("Last-Event-ID"))
+			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+			_, _ = w.Write([]byte(text))
+		}
+	}
+	c := newTestClient(t, &answers{list: []http.HandlerFunc{
+		part("id: 1\ndata: {\"n\":1}\n\n: nothing new\nid: 2\n\nid: 3\ndata: {\"n\""),
+		status(503, ""),
+		part("id: 3\r\ndata: {\"n\":\r\ndata: 3}\r\n\r\nevent: end\ndata: {}\n\n"),
+	}})
+	var got []string
+	for data, err := range c.Follow(t.Context(), Request{Method: http.MethodGet, Path: "/v1/x"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(data))
+	}
+	if want := `{"n":1}|{"n":` + "\n3}"; strings.Join(got, "|") != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if strings.Join(places, ",") != ",2" {
+		t.Errorf("connected with Last-Event-ID %q", places)
+	}
+}
+
+func TestAddressesAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"", "127.0.0.1:8788", "localhost", "ftp://x", "http://", "http://a b"} {
+		if _, err := New(address, "", http.DefaultClient); err == nil {
+			t.Errorf("%q is accepted", address)
+		}
+	}
+}
+
+// newTestClient returns a client that makes no pauses of its own.
+func newTestClient(t *testing.T, h http.Handler) *Client {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	c, err := New(s.URL+"/", "key", s.Client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.pause = func(int) time.Duration { return 0 }
+	return c
+}

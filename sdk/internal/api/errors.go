@@ -1,0 +1,127 @@
+package api
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Error is an answer that is no success.
+type Error struct {
+	// Status is the HTTP status.
+	Status int
+	// Code, Message, RequestID and Details are those of the answer. If something in front of the server answered, Code
+	// is empty.
+	Code, Message, RequestID string
+	Details                  json.RawMessage
+	// RetryAfter is how long the server asks to wait before the request is repeated; 0 if it does not ask.
+	RetryAfter time.Duration
+	// Uncertain means that an earlier attempt of the request got no answer, and may have had its effect.
+	Uncertain bool
+
+	request string
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := e.Message
+	switch {
+	case e.Code != "":
+		text = e.Code + ": " + e.Message
+	case e.Status/100 == 3:
+		text = "the answer is a redirect to " + e.Message + ", which is not followed: change the server's address"
+	case text == "":
+		text = "the answer is not Stepwell's: is something else at this address?"
+	}
+	if e.RequestID != "" {
+		text += " (request " + e.RequestID + ")"
+	}
+	if e.Uncertain {
+		text += "; the answer to an earlier attempt was lost, so that one may have succeeded"
+	}
+	return fmt.Sprintf("%s: %d %s", e.request, e.Status, text)
+}
+
+// mayHaveActed reports whether the request may have had its effect all the same: the server failed, or something in
+// front of it did not get its answer.
+func (e *Error) mayHaveActed() bool {
+	switch e.Status {
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// longestError is the size limit in bytes of an error's body.
+const longestError = 1 << 20
+
+func newError(r Request, resp *http.Response) *Error {
+	e := &Error{Status: resp.StatusCode, request: r.Method + " " + r.Path, RequestID: resp.Header.Get("X-Request-Id")}
+	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 31); err == nil {
+		e.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	if resp.StatusCode/100 == 3 {
+		e.Message = resp.Header.Get("Location")
+		return e
+	}
+	var body struct {
+		Error struct {
+			Code, Message, RequestID string
+			Details                  json.RawMessage
+		}
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, longestError))
+	if err != nil || json.Unmarshal(data, &body) != nil {
+		return e // the status says enough
+	}
+	e.Code, e.Message, e.Details = body.Error.Code, body.Error.Message, body.Error.Details
+	if body.Error.RequestID != "" {
+		e.RequestID = body.Error.RequestID
+	}
+	return e
+}
+
+// lostError means that there is no answer, or only a part of one. Whether the server has acted is unknown.
+type lostError struct {
+	server string
+	err    error
+}
+
+// Error implements error.
+func (e *lostError) Error() string {
+	return fmt.Sprintf("no answer from %s: is the server running at this address? (%v)", e.server, e.err)
+}
+
+// Unwrap returns the reason.
+func (e *lostError) Unwrap() error { return e.err }
+
+func (c *Client) lost(err error) error {
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return &lostError{c.base.Redacted(), err}
+}
+
+// Transient reports whether the request is worth repeating: there was no answer, or the answer asks for it, or the
+// server failed.
+func Transient(err error) bool {
+	if untrusted := (*tls.CertificateVerificationError)(nil); errors.As(err, &untrusted) {
+		return false
+	}
+	if e := (*Error)(nil); errors.As(err, &e) {
+		switch e.Status {
+		case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return e.RetryAfter <= longestRetryAfter
+		}
+		return false
+	}
+	lost := (*lostError)(nil)
+	return errors.As(err, &lost)
+}

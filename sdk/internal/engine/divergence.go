@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Divergence says that the code of a workflow does not fit the log of the run: the code has changed since the log was
+// written. Nothing that the code asked for afterwards was written or begun.
+type Divergence struct {
+	// Run and Deployment name the run and what executes it; empty if they are not known.
+	Run, Deployment string
+	// Agreed is the last event in the log that the code asked for; nil if there is none.
+	Agreed *Event
+	// Log is what the log has and the code did not ask for, or asked for differently.
+	Log *Event
+	// Code is what the code asks for; nil if it asks for nothing more. Then Last is what it asked for last, if anything.
+	Code, Last *Operation
+	// Returned is set if the workflow's function has returned.
+	Returned bool
+}
+
+// Error returns a text that names both lines of code, and says what to do.
+func (d *Divergence) Error() string {
+	var b strings.Builder
+	run := strings.TrimSpace("run " + d.Run)
+	fmt.Fprintf(&b, "%s no longer fits its log (held; nothing was written)\n\n", run)
+	event := func(what string, e *Event) {
+		line := fmt.Sprintf("  %-13s %5s  %-16s %-20s %s", what, fmt.Sprintf("#%d", e.Seq), e.Type, e.ID, e.Data.Place)
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	if d.Agreed != nil {
+		event("agreed up to", d.Agreed)
+	}
+	event("the log has", d.Log)
+	code := func(what string, op *Operation) {
+		fmt.Fprintf(&b, "  %-13s %5s  %-16s %-20s %s\n", what, "", op.Kind, op.ID, op.Place)
+	}
+	switch {
+	case d.Code != nil:
+		code("the code asks", d.Code)
+	case d.Last != nil:
+		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code", "", map[bool]string{true: "returns", false: "only waits"}[d.Returned])
+		code("it asked last", d.Last)
+	default:
+		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code asks", "", "for nothing")
+	}
+	b.WriteString("\n" + d.advice())
+	if d.Deployment != "" {
+		b.WriteString("\n  Or let the build execute the run that began it. Now it is " + d.Deployment + ".")
+	}
+	return b.String()
+}
+
+func (d *Divergence) advice() string {
+	logged, code := d.Log, d.Code
+	_, isCreation := creates[logged.Type]
+	switch {
+	case code == nil && isCreation:
+		return fmt.Sprintf("  %q was removed. Keep it for runs like this one:\n"+
+			"      if !w.Patched(\"without %s\") { … }", logged.ID, logged.ID)
+	case code == nil:
+		return fmt.Sprintf("  The code has not asked for %q here: it was removed, or moved behind something else.\n"+
+			"  Put it back where it was for runs like this one:  if !w.Patched(\"new order\") { … }", logged.ID)
+	case code.ID == logged.ID && (creates[logged.Type] != code.Kind.space() || !fits(code, logged)):
+		return fmt.Sprintf("  In the log %q is the ID of %s. Give what is new another name or ID.", code.ID, describe(logged))
+	case code.ID == logged.ID:
+		return fmt.Sprintf("  The input of %q was another one:\n%s"+
+			"  Make it from the workflow's input and results only: no clock, no random numbers, no map order.",
+			code.ID, differences(logged.Payload, code.Input))
+	case code.Place == logged.Data.Place:
+		return fmt.Sprintf("  %q was renamed to %q. Keep its old ID:  stepwell.ID(%q)", logged.ID, code.ID, logged.ID)
+	default:
+		return fmt.Sprintf("  Something was inserted before %q. Guard it:\n"+
+			"      if w.Patched(%q) { … }", logged.ID, code.ID)
+	}
+}
+
+// describe says what an event has created.
+func describe(e *Event) string {
+	if e.Data.StepName != "" {
+		return fmt.Sprintf("step %q", e.Data.StepName)
+	}
+	return "a " + creates[e.Type]
+}
+
+// differences lists the fields of two JSON texts that differ.
+func differences(before, now json.RawMessage) string {
+	var a, b any
+	if json.Unmarshal(before, &a) != nil || json.Unmarshal(now, &b) != nil {
+		return fmt.Sprintf("      was %s\n      is  %s\n", shown(before), shown(now))
+	}
+	var out strings.Builder
+	compareFields(&out, "", a, b)
+	return out.String()
+}
+
+func compareFields(out *strings.Builder, path string, a, b any) {
+	x, isObject := a.(map[string]any)
+	y, too := b.(map[string]any)
+	if !isObject || !too {
+		if !reflect.DeepEqual(a, b) {
+			was, _ := json.Marshal(a) // both come from JSON
+			is, _ := json.Marshal(b)
+			name := strings.TrimPrefix(path, ".")
+			if name == "" {
+				name = "it"
+			}
+			fmt.Fprintf(out, "      %s was %s, is %s\n", name, shown(was), shown(is))
+		}
+		return
+	}
+	names := map[string]bool{}
+	for name := range x {
+		names[name] = true
+	}
+	for name := range y {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		compareFields(out, path+"."+name, x[name], y[name])
+	}
+}
+
+// longestShown limits how much of a value a text shows, in bytes.
+const longestShown = 80
+
+func shown(text []byte) string {
+	if len(text) > longestShown {
+		return string(bytes.ToValidUTF8(text[:longestShown], nil)) + "…"
+	}
+	return string(text)
+}
+
+// equalJSON reports whether two JSON texts mean the same.
+func equalJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, y := decodeExactly(a), decodeExactly(b)
+	return x != nil && reflect.DeepEqual(x, y)
+}
+
+// decodeExactly decodes JSON without rounding numbers; nil if it is none, or null.
+func decodeExactly(text json.RawMessage) (v any) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	return v
+}

@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Readiness says what is to happen with an inline operation that could begin.
+type Readiness struct {
+	// Later is set if its time has not come. The run is invoked then.
+	Later bool
+	// NextInvocation is set if there may not be enough time left of this one. The operation begins in the next one, if the
+	// answer causes one.
+	NextInvocation bool
+	// Mark is a command that must be on disk before the operation begins; nil for none. Failed is what it records.
+	Mark   any
+	Failed Attempt
+	// Result is its result if it is not to begin at all.
+	Result *Result
+}
+
+// cancelledEarly is the error of an operation that was cancelled before it began.
+var cancelledEarly = []byte(`{"message":"it was cancelled before it began","code":"cancelled"}`)
+
+// pending is what is not written yet.
+type pending struct {
+	commands []any
+	results  bool // some of them record results of inline operations
+	durable  bool // some must be on disk before the next operation begins, in batches as well
+	starts   bool // some start something at the server
+	// created has the operations whose creation is visible in the log when it is written.
+	created []*Operation
+}
+
+// command adds the command that creates an operation.
+func (p *pending) command(op *Operation) {
+	p.commands = append(p.commands, op.Command)
+	p.starts = p.starts || !op.Kind.idempotent() && op.Kind != KindMark
+	if !op.Kind.idempotent() {
+		p.created = append(p.created, op)
+	}
+}
+
+// proceed begins inline operations and delivers the next result of one. It reports false if the workflow has to wait
+// for something else.
+func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
+	if len(e.history.unclaimed) > 0 {
+		return false, e.leftOver(e.history.unclaimed[0])
+	}
+	ready, ended := e.ready()
+	if ended != nil {
+		return true, e.record(*ended)
+	}
+	if err := e.flush(ctx, len(ready) > 0); err != nil || !e.order.empty() {
+		return true, err
+	}
+	if !e.stopping {
+		for _, op := range ready {
+			e.begin(ctx, op)
+		}
+	}
+	if len(e.running) == 0 {
+		return e.fit(ctx)
+	}
+	if e.inline != nil {
+		return e.executeNext(ctx)
+	}
+	select {
+	case f := <-e.results:
+		return true, e.record(f)
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
+// ready returns the inline operations that begin now, or one that has ended without beginning.
+func (e *Engine) ready() (ready []*Operation, ended *finished) {
+	for _, op := range e.idle {
+		if e.stopping {
+			return nil, nil
+		}
+		if op.resting { // it has failed in this invocation
+			continue
+		}
+		if op.Cancelled {
+			return nil, &finished{op, Result{Error: cancelledEarly, StartedAt: e.now, EndedAt: e.now}}
+		}
+		var r Readiness
+		if op.Ready != nil {
+			r = op.Ready(e.history.failed[op.ID])
+		}
+		switch {
+		case r.Result != nil:
+			return nil, &finished{op, *r.Result}
+		case r.Later:
+			continue
+		case r.NextInvocation && e.pending.results:
+			e.stopping = true
+			return nil, nil
+		case r.Mark != nil && !op.marked:
+			op.marked = true
+			e.pending.commands = append(e.pending.commands, r.Mark)
+			e.pending.durable = true
+			e.fail(op, r.Failed)
+		}
+		ready = append(ready, op)
+	}
+	return ready, nil
+}
+
+// flush writes what is pending if it must be on disk now, or if something at the server is to begin meanwhile.
+func (e *Engine) flush(ctx context.Context, beginning bool) error {
+	full := !e.Batch || len(e.pending.commands) >= mostCommands/2
+	must := beginning && (e.pending.durable || e.pending.results && full)
+	may := e.pending.starts && (beginning || len(e.running) > 0)
+	switch {
+	case e.stopping || !must && !may:
+		return nil
+	case e.Host == nil:
+		e.stopping = must
+		return nil
+	}
+	return e.commit(ctx, e.write())
+}
+
+// mostCommands is how many commands the server takes at once.
+const mostCommands = 1000
+
+// commit writes during the invocation, and learns what the log has got since.
+func (e *Engine) commit(ctx context.Context, a Answer) error {
+	for part := range slices.Chunk(a.Commands, mostCommands) {
+		events, err := e.Host.Commit(ctx, Answer{Commands: part, Open: a.Open}, e.last)
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			if err := e.learn(&events[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fit writes what does not fit into the answer, and reports whether the log has got something new to deliver.
+func (e *Engine) fit(ctx context.Context) (more bool, err error) {
+	if e.Host == nil || len(e.pending.commands) < mostCommands {
+		return false, nil
+	}
+	err = e.commit(ctx, e.write())
+	return !e.order.empty(), err
+}
+
+// begin executes an inline operation.
+func (e *Engine) begin(ctx context.Context, op *Operation) {
+	e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
+	e.running = append(e.running, op)
+	if e.inline != nil {
+		return
+	}
+	go func() {
+		f := finished{op, Result{Err: fmt.Errorf("inline step %s at %s: %w", op.ID, op.Place, errGoexit)}}
+		defer func() { e.results <- f }() // also after Goexit
+		f.Result = op.Execute(ctx)
+	}()
+}
+
+// guard makes uses of the workflow's handles inside an inline operation a [*MisuseError] that names it.
+func (s *scheduler) guard(op *Operation) {
+	execute := op.Execute
+	op.Execute = func(ctx context.Context) Result {
+		id := goroutineID()
+		s.inline.Store(id, op.Place)
+		defer s.inline.Delete(id)
+		return execute(ctx)
+	}
+}
+
+// record makes the commands that record what an inline operation has done, and delivers its result if it has one.
+func (e *Engine) record(f finished) error {
+	op := f.op
+	e.running = slices.DeleteFunc(e.running, func(other *Operation) bool { return other == op })
+	if f.Err != nil {
+		return f.Err
+	}
+	if m := e.misuse.Load(); m != nil { // the operation may have recovered from its own
+		return m
+	}
+	for _, a := range f.Failed {
+		a.StartedAt, a.EndedAt = inMilliseconds(a.StartedAt), inMilliseconds(a.EndedAt)
+		e.pending.commands = append(e.pending.commands, op.Retry(a))
+		e.fail(op, a)
+	}
+	if f.Output == nil && f.Error == nil { // it is tried again
+		if op.Kind == KindInline {
+			e.pending.results, op.resting = true, true
+			e.idle = append(e.idle, op)
+			return nil
+		}
+		e.pending.starts, op.remote = true, true
+		e.pending.created = append(e.pending.created, op)
+		return nil
+	}
+	r := Recorded{Seen: e.order.seen, StartedAt: inMilliseconds(f.StartedAt), EndedAt: inMilliseconds(f.EndedAt)}
+	e.pending.commands = append(e.pending.commands, op.Record(f.Result, r))
+	e.pending.results = true
+	e.pending.durable = e.pending.durable || op.Durable
+	event := &Event{Type: "step_completed", ID: op.ID, Payload: f.Output, Data: Data{Recorded: r}, Stored: f.Stored}
+	if f.Error != nil {
+		event.Type, event.Payload = "step_failed", f.Error
+	}
+	e.recorded = append(e.recorded, event)
+	return e.deliver(event)
+}
+
+// fail keeps a failed attempt of an operation that is tried again.
+func (e *Engine) fail(op *Operation, a Attempt) {
+	e.history.failed[op.ID] = append(e.history.failed[op.ID], Event{
+		Type: "step_retrying", ID: op.ID, At: a.EndedAt, Payload: a.Error, Data: Data{RetryAfter: a.EndedAt.Add(a.Pause)},
+	})
+}

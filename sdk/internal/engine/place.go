@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// MisuseError says that a coroutine's handle was used by another goroutine or coroutine.
+type MisuseError struct {
+	// Used is where it was used, Started where its coroutine was started, and Inner where the coroutine was started that
+	// used it; each as file:line.
+	Used, Started, Inner string
+	// Foreign is set if the user is no coroutine of the workflow, and Inline if it is an inline step, which was asked for at
+	// Inner, and Condition if it is a condition that the coroutine waits for.
+	Foreign, Inline, Condition bool
+}
+
+// Error implements error.
+func (e *MisuseError) Error() string {
+	if e.Inline {
+		return fmt.Sprintf("%s: the W of the function started at %s was used inside the inline step at %s;"+
+			" a step cannot ask for anything: let it return, and ask for the rest in the workflow", e.Used, e.Started, e.Inner)
+	}
+	if e.Condition {
+		return fmt.Sprintf("%s: a condition has used the W of the function started at %s; a condition is evaluated again and"+
+			" again, so it may read, but not ask for anything or wait", e.Used, e.Started)
+	}
+	if e.Foreign {
+		return fmt.Sprintf("%s: the W of the function started at %s was used in another goroutine;"+
+			" start a coroutine with stepwell.Go, or use the step's context", e.Used, e.Started)
+	}
+	return fmt.Sprintf("%s: the W of the function started at %s was used inside the function started at %s;"+
+		" use the W that it gets", e.Used, e.Started, e.Inner)
+}
+
+// sdk is the path that all functions of the SDK begin with, except its tests.
+const sdk = "github.com/stepwell-dev/stepwell/sdk"
+
+// places has the places of calls, by program counter; empty for calls in the SDK.
+var places sync.Map
+
+// Caller returns the nearest caller outside the SDK, as file:line.
+func Caller() string {
+	var calls [32]uintptr
+	for _, pc := range calls[:runtime.Callers(1, calls[:])] {
+		place, ok := places.Load(pc)
+		if !ok {
+			place, _ = places.LoadOrStore(pc, placeOf(pc))
+		}
+		if place != "" {
+			return place.(string)
+		}
+	}
+	return "unknown"
+}
+
+// placeOf returns the place of a call, as file:line; empty if it is in the SDK.
+func placeOf(pc uintptr) string {
+	frames := runtime.CallersFrames([]uintptr{pc})
+	for more := true; more; { // calls that were inlined
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		if !strings.HasPrefix(frame.Function, sdk) || strings.HasSuffix(frame.File, "_test.go") {
+			return fmt.Sprintf("%s:%d", filepath.Base(frame.File), frame.Line)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,228 @@
+package memserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// inboxID is what the IDs of hooks begin with that are inboxes.
+const inboxID = "inbox:"
+
+// OpenInbox opens an inbox with a run that was just started.
+func (s *Server) OpenInbox(r *Run, name string) {
+	s.append(r, "hook_created", inboxID+name, nil, nil)
+	r.hooks = append(r.hooks, &hook{id: inboxID + name})
+}
+
+// Send sends a message to a run's inbox. A message whose ID the inbox has received is ignored.
+func (s *Server) Send(r *Run, inbox, id string, payload json.RawMessage) error {
+	if r.Status != "running" {
+		return errors.New("the run has ended")
+	}
+	h := r.openHook(inboxID + inbox)
+	if h == nil {
+		return fmt.Errorf("the run has no inbox %q", inbox)
+	}
+	if id != "" && h.messages[id] {
+		return nil
+	}
+	if h.messages == nil {
+		h.messages = map[string]bool{}
+	}
+	h.messages[id] = true
+	s.append(r, "hook_received", h.id, map[string]any{"messageId": id, "via": "api"}, payload)
+	return nil
+}
+
+func (r *Run) openHook(id string) *hook {
+	i := slices.IndexFunc(r.hooks, func(h *hook) bool { return h.id == id && !h.closed })
+	if i < 0 {
+		return nil
+	}
+	return r.hooks[i]
+}
+
+// signal is a signal that is kept for hooks that are opened later.
+type signal struct {
+	name    string
+	payload json.RawMessage
+	data    any
+	at      time.Time
+	until   time.Time
+}
+
+// Signal sends a signal to all hooks that wait for its name and whose condition is true, and keeps it for those that
+// are opened in that time. An error says that a condition cannot be evaluated here; see holds.
+func (s *Server) Signal(name string, data json.RawMessage, keepFor time.Duration) error {
+	s.signals++
+	kept := signal{name: name, at: s.now, until: s.now.Add(keepFor)}
+	if err := json.Unmarshal(data, &kept.data); err != nil {
+		return err
+	}
+	kept.payload, _ = json.Marshal(map[string]any{ // all of it comes from JSON
+		"signal": name, "id": "sign_" + strconv.Itoa(s.signals), "data": data,
+	})
+	s.kept = append(s.kept, kept)
+	for _, r := range s.running() {
+		for _, h := range r.hooks {
+			if err := s.receive(r, h, kept); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// receive resumes a hook with a signal that it waits for.
+func (s *Server) receive(r *Run, h *hook, kept signal) error {
+	if h.closed || h.signal == nil || h.signal.Name != kept.name {
+		return nil
+	}
+	if matches, err := holds(h.signal.Condition, kept.data, r); err != nil || !matches {
+		return err
+	}
+	s.append(r, "hook_received", h.id, map[string]any{"via": "signal"}, kept.payload)
+	return nil
+}
+
+// Request sends a request to the webhook with the token. It returns its ID; see [Run.Responses].
+func (s *Server) Request(
+	token, method string, headers map[string][]string, body json.RawMessage,
+) (*Run, string, error) {
+	for _, r := range s.running() {
+		for _, h := range r.hooks {
+			if h.token != token || h.closed || h.webhook == nil {
+				continue
+			}
+			s.requests++
+			id := "hreq_" + strconv.Itoa(s.requests)
+			payload, err := json.Marshal(map[string]any{
+				"request": id, "method": method, "query": map[string][]string{}, "headers": headers,
+				"contentType": "application/json", "receivedAt": s.now, "body": body,
+			})
+			if err != nil {
+				return nil, "", err
+			}
+			s.append(r, "hook_received", h.id, map[string]any{"via": "webhook", "verified": h.webhook.Verify}, payload)
+			return r, id, nil
+		}
+	}
+	return nil, "", fmt.Errorf("no open webhook has the token %q", token)
+}
+
+// Cancel cancels a run: at once, or after the grace if it does not end before. A run that was never called has nothing to
+// undo, and ends at once.
+func (s *Server) Cancel(r *Run, reason string, grace time.Duration) {
+	switch {
+	case r.Status != "running":
+	case grace <= 0 || r.Invocations == 0:
+		s.end(r, "cancelled", errorText("the run was cancelled", "cancelled"))
+	default:
+		s.ask(r, reason, grace, false)
+	}
+}
+
+// ask asks a run to cancel. Of several requests, the one that ends it first counts.
+func (s *Server) ask(r *Run, reason string, grace time.Duration, timeout bool) {
+	at := s.now.Add(grace)
+	if !r.forcedAt.IsZero() && !at.Before(r.forcedAt) {
+		return
+	}
+	r.forcedAt, r.timedOut = at, timeout
+	s.append(r, "cancel_requested", "", map[string]any{"reason": reason, "forcedAt": at}, nil)
+}
+
+// Limit limits the time of a run from now on. When it is over, the run is asked to cancel, and forced after the grace.
+func (s *Server) Limit(r *Run, timeout, grace time.Duration) {
+	r.deadline, r.grace = s.now.Add(timeout), grace
+}
+
+// isOverdue reports whether the time of a run's cancellation or deadline is over.
+func (s *Server) isOverdue(r *Run) bool {
+	return r.isForced(s.now) || !r.deadline.IsZero() && !r.deadline.After(s.now)
+}
+
+func (r *Run) isForced(now time.Time) bool { return !r.forcedAt.IsZero() && !r.forcedAt.After(now) }
+
+// overdue does what is to be done then.
+func (s *Server) overdue(r *Run) {
+	if r.isForced(s.now) {
+		s.endCancelled(r)
+		return
+	}
+	r.deadline = time.Time{}
+	if r.grace > 0 && r.Invocations > 0 {
+		s.ask(r, "timeout", r.grace, true)
+		return
+	}
+	r.timedOut = true
+	s.endCancelled(r)
+}
+
+// endCancelled ends a run that was asked to cancel.
+func (s *Server) endCancelled(r *Run) {
+	if r.timedOut {
+		s.end(r, "failed", errorText("the run was not over in time", "timeout"))
+		return
+	}
+	s.end(r, "cancelled", errorText("the run was cancelled", "cancelled"))
+}
+
+func errorText(message, code string) json.RawMessage {
+	data, _ := json.Marshal(map[string]string{"message": message, "code": code}) // texts always encode
+	return data
+}
+
+// IsChild reports whether a workflow started the run.
+func (r *Run) IsChild() bool { return r.childOf != "" }
+
+// Tokens returns the tokens of the run's open hooks.
+func (r *Run) Tokens() (tokens []string) {
+	for _, h := range r.hooks {
+		if !h.closed && h.token != "" {
+			tokens = append(tokens, h.token)
+		}
+	}
+	return tokens
+}
+
+// Stored returns the run's store.
+func (r *Run) Stored() map[string]json.RawMessage { return maps.Clone(r.store) }
+
+// Attributes returns the run's attributes.
+func (r *Run) Attributes() map[string]string { return maps.Clone(r.attributes) }
+
+// Response is a workflow's response to a request of a webhook.
+type Response struct {
+	Status int
+	Body   json.RawMessage
+}
+
+// await is what a run waits for besides payloads.
+type await struct {
+	Any []string   `json:"any"`
+	All [][]string `json:"all"`
+}
+
+// holds reports whether the run is to be invoked.
+func (a *await) holds(r *Run) bool {
+	return slices.ContainsFunc(a.Any, r.isOver) || slices.ContainsFunc(a.All, func(all []string) bool {
+		return !slices.ContainsFunc(all, func(ref string) bool { return !r.isOver(ref) })
+	})
+}
+
+// isOver reports whether a step or wait is not open.
+func (r *Run) isOver(ref string) bool {
+	kind, id, _ := strings.Cut(ref, ":")
+	if kind == "wait" {
+		return !slices.ContainsFunc(r.waits, func(w *wait) bool { return w.id == id })
+	}
+	_, pausing := r.pausing[id]
+	return !pausing && !slices.ContainsFunc(r.steps, func(st *step) bool { return st.command.ID == id })
+}

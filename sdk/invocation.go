@@ -1,0 +1,382 @@
+package stepwell
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+)
+
+// serving is how an app serves calls.
+type serving struct {
+	server string
+	http   *http.Client
+	signed bool // calls are verified
+	strict bool
+	// process names this process in hints to the server.
+	process  string
+	kept     keptRuns
+	underWay *callsUnderWay
+	slow     func(stack string) // is told of slow workflows; nil for nobody
+	// pauses is how long attempts of an inline step may be apart in one call, all in all.
+	pauses      time.Duration
+	clockError  time.Duration
+	aroundSteps []func(context.Context, StepInfo, func(context.Context) error) error
+	aroundTurns []func(context.Context, TurnInfo, func(context.Context) error) error
+}
+
+func newServing() serving {
+	return serving{
+		server: os.Getenv("STEPWELL_URL"), http: defaultClient(), process: rand.Text(), pauses: time.Second,
+		clockError: clockError,
+		underWay:   &callsUnderWay{by: map[callID]*sharedCall{}},
+		kept: keptRuns{
+			runs: 1000, bytes: 64 << 20, age: time.Minute, now: time.Now, //nolint:forbidigo // the age is real time
+			byRun: map[string]*list.Element{}, order: list.New(),
+		},
+	}
+}
+
+// StrictInputs makes it an error if a workflow asks for a step with another input than its log has. It is for tests and
+// checks of replays; in production the difference is only logged.
+func StrictInputs() AppOption { return func(a *App) { a.serving.strict = true } }
+
+// execution is a workflow of a run, in one call or several.
+type execution struct {
+	definition Definition
+	turn       *turn
+	output     json.RawMessage
+	failed     error
+	warm       bool
+}
+
+// errNotKept asks the server for the whole log.
+var errNotKept = errors.New("the run is not kept")
+
+// codes of errors that hold a run.
+const (
+	codePanic       = "panic"
+	codeMisuse      = "misuse"
+	codeStuck       = "stuck"
+	codeDiverged    = "diverged"
+	codeUnsupported = "unsupported"
+	codeHeld        = "held"
+)
+
+// required are the features that a server must have.
+var required = []string{"seen", "at", "heard"}
+
+// features are those that the SDK uses, except those that matter only during a call.
+var features = []string{
+	"seen", "at", "heard", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox",
+}
+
+// invoke runs the workflow as far as it goes. An error means that the run is held: nothing is recorded.
+func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
+	d, ok := a.workflows[c.Run.Workflow]
+	if !ok {
+		return answer{}, &failure{
+			Message: fmt.Sprintf("app %s has no workflow %q: register it with Bind", a.name, c.Run.Workflow),
+			Code:    "unknown_workflow",
+		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(required), func(feature string) bool {
+		return slices.Contains(c.Server.Features, feature)
+	})
+	if len(missing) > 0 {
+		return answer{}, &failure{Code: codeUnsupported, Message: fmt.Sprintf(
+			"the server does not offer %s, which this SDK needs: upgrade the server", strings.Join(missing, ", "))}
+	}
+	ctx, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	host := a.newHost(c, lost)
+	if c.After > 0 {
+		if host == nil {
+			return answer{}, &failure{Code: codeUnsupported, Message: "the log is longer than the call: set STEPWELL_URL, " +
+				"so that the rest can be read"}
+		}
+		rest, err := host.read(ctx, c.After)
+		if err != nil {
+			return answer{}, fmt.Errorf("read the log: %w", err)
+		}
+		c.Events = append(c.Events, rest...)
+	}
+	x, err := a.execution(d, c)
+	if err != nil {
+		return answer{}, err
+	}
+	x.begin(ctx, c, host)
+	info := TurnInfo{x.turn.info, c.Attempt, len(c.Events), x.warm}
+	err = around(ctx, info, a.serving.aroundTurns, func(ctx context.Context) (err error) {
+		got, err = x.advance(ctx, c)
+		return err
+	})
+	if err != nil || got.Keep == nil {
+		x.turn.engine.Close()
+	} else {
+		a.serving.kept.put(c.Run.ID, x)
+	}
+	return got, err
+}
+
+// execution returns the execution that a call goes on with: one that is kept, or a new one.
+func (a *App) execution(d Definition, c call) (*execution, error) {
+	kept := a.serving.kept.take(c.Run.ID)
+	if c.Since == 0 {
+		if kept != nil {
+			kept.turn.engine.Close()
+		}
+		return a.newExecution(d, c), nil
+	}
+	if kept == nil {
+		return nil, errNotKept
+	}
+	e := kept.turn.engine
+	if c.Keep != a.serving.process || c.Since != e.Last() || e.Resume(c.Events) != nil {
+		e.Close()
+		return nil, errNotKept
+	}
+	kept.warm = true
+	return kept, nil
+}
+
+func (a *App) newExecution(d Definition, c call) *execution {
+	x := &execution{definition: d}
+	logger := a.logger.With("run", c.Run.ID, "workflow", c.Run.Workflow)
+	e := engine.New(c.Events, engine.Config{
+		Batch: d.options.batch, Strict: a.serving.strict,
+		Differs: func(op *engine.Operation, logged engine.Event) {
+			logger.Warn("the input of a step is not the one in the log: make it from the workflow's input and results only",
+				"step", op.ID, "place", op.Place, "log", string(logged.Payload), "code", string(op.Input))
+		},
+		Slow: func(place string, stack []byte) {
+			logger.Warn("the workflow has run for a second without waiting: put work into steps", "started", place,
+				"stack", string(stack))
+			if a.serving.slow != nil {
+				a.serving.slow(string(stack))
+			}
+		},
+	})
+	x.turn = newTurn(e, a, c)
+	e.SetHeard(c.Heard)
+	e.Begin(d.name, func(co *engine.Coroutine) {
+		root := &W{turn: x.turn, co: co, scope: x.turn.root}
+		x.output, x.failed = d.workflow(root, c.Run.Input)
+		root.end(x.failed)
+	})
+	return x
+}
+
+// begin prepares an execution for a call.
+func (x *execution) begin(ctx context.Context, c call, host *callHost) {
+	t := x.turn
+	t.attempt, t.features, t.hooksURL = c.Attempt, c.Server.Features, c.HooksURL
+	t.deadline, _ = ctx.Deadline()
+	t.engine.Host = nil
+	if host != nil && t.offers("commands") {
+		t.engine.Host = host
+	}
+}
+
+// advance executes the workflow as far as it goes.
+func (x *execution) advance(ctx context.Context, c call) (answer, error) {
+	t := x.turn
+	got, done, err := t.engine.Advance(ctx)
+	if err != nil {
+		return x.stopped(c, got, err)
+	}
+	out := answer{Commands: orEmpty(got.Commands), Open: got.Open, Seen: t.engine.Last()}
+	if done {
+		if h := (*heldError)(nil); errors.As(x.failed, &h) {
+			if got.Results {
+				return out, nil // they would happen again; the next call is held
+			}
+			f := encodeError(x.failed)
+			f.Code = cmp.Or(f.Code, codeHeld)
+			return answer{}, &f
+		}
+		out.Commands = append(out.Commands, t.ending(x.output, x.failed))
+		return out, nil
+	}
+	if t.offers("await") {
+		out.Await = got.Await
+	}
+	if k := &t.app.serving.kept; t.offers("keep") && k.runs > 0 && t.engine.CanResume() {
+		out.Keep = &keepHint{t.engine.Last(), t.app.serving.process, min(k.age, longestKeep).String()}
+	}
+	return out, nil
+}
+
+// stopped returns what a call is answered that could not go on. If inline steps have results that are not written, they
+// are the answer: otherwise these steps would happen again. The next call, which follows at once, then says why.
+func (x *execution) stopped(c call, got engine.Answer, err error) (answer, error) {
+	p := (*engine.Panic)(nil)
+	isPanic := errors.As(err, &p)
+	if isPanic && x.definition.options.failRuns {
+		f := panicFailure(p.Value, p.Stack)
+		return answer{Commands: append(got.Commands, x.turn.ending(nil, &f)), Open: got.Open}, nil
+	}
+	if got.Results {
+		return answer{Commands: got.Commands, Open: got.Open, Seen: x.turn.engine.Last()}, nil
+	}
+	if d := (*engine.Divergence)(nil); errors.As(err, &d) {
+		d.Run, d.Deployment = c.Run.ID, c.Run.Deployment
+		return answer{}, &failure{Message: d.Error(), Code: codeDiverged}
+	}
+	if m := (*engine.MisuseError)(nil); errors.As(err, &m) {
+		return answer{}, &failure{Message: m.Error(), Code: codeMisuse}
+	}
+	if errors.Is(err, engine.ErrStale) {
+		return answer{}, errStale
+	}
+	if s := (*engine.Stuck)(nil); errors.As(err, &s) {
+		return answer{}, &failure{s.Error(), codeStuck, stackDetails(s.Stack)}
+	}
+	if !isPanic {
+		return answer{}, err
+	}
+	f := panicFailure(p.Value, p.Stack)
+	return answer{}, &f
+}
+
+// keepHint tells the server that this process can go on with the events after a position.
+type keepHint struct {
+	Seq int64  `json:"seq"`
+	By  string `json:"by"`
+	For string `json:"for"`
+}
+
+// longestKeep is the longest time that the server takes as a hint.
+const longestKeep = 5 * time.Minute
+
+// ending returns the command that ends the run.
+func (t *turn) ending(output json.RawMessage, err error) any {
+	if t.endsCancelled(err) {
+		return map[string]any{"type": "cancelled"}
+	}
+	if err != nil {
+		return map[string]any{"type": "fail", "error": encodeError(err)}
+	}
+	return map[string]any{"type": "complete", "output": output}
+}
+
+// KeepRuns limits what stays in memory between the calls of runs: the number of runs, their size in bytes together, and
+// for how long a run is kept after a call. A call of a run that is kept brings only new events, and does not repeat the
+// workflow from its beginning. By default, 1,000 runs of 64 MiB are kept for a minute; no runs keep nothing.
+func KeepRuns(runs, bytes int, age time.Duration) AppOption {
+	return func(a *App) { a.serving.kept.runs, a.serving.kept.bytes, a.serving.kept.age = runs, bytes, age }
+}
+
+// keptRuns has the executions of runs that wait for their next call, those that were used last at the front.
+type keptRuns struct {
+	runs, bytes int
+	age         time.Duration
+	now         func() time.Time
+
+	mu    sync.Mutex
+	byRun map[string]*list.Element
+	order *list.List // of *keptRun
+	size  int
+	sweep *time.Timer // set while something is kept
+}
+
+type keptRun struct {
+	id    string
+	x     *execution
+	bytes int
+	until time.Time
+}
+
+// take removes an execution and returns it; nil if the run is not kept.
+func (k *keptRuns) take(runID string) *execution {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e, ok := k.byRun[runID]
+	if !ok {
+		return nil
+	}
+	return k.remove(e).x
+}
+
+func (k *keptRuns) remove(e *list.Element) *keptRun {
+	run := k.order.Remove(e).(*keptRun)
+	delete(k.byRun, run.id)
+	k.size -= run.bytes
+	return run
+}
+
+// put keeps an execution. It ends others that are too many, too large or too old.
+func (k *keptRuns) put(runID string, x *execution) {
+	run := &keptRun{runID, x, x.turn.engine.Bytes() + coroutineBytes, k.now().Add(k.age)}
+	k.mu.Lock()
+	var over []*keptRun
+	if e, ok := k.byRun[runID]; ok {
+		over = append(over, k.remove(e))
+	}
+	k.byRun[runID] = k.order.PushFront(run)
+	k.size += run.bytes
+	over = append(over, k.excess()...)
+	if k.sweep == nil {
+		k.sweep = time.AfterFunc(k.age, k.sweepOld)
+	}
+	k.mu.Unlock()
+	end(over)
+}
+
+// coroutineBytes is about how much memory the coroutines of a run take.
+const coroutineBytes = 16 << 10
+
+// excess removes what is too much or too old, the oldest first.
+func (k *keptRuns) excess() (over []*keptRun) {
+	for e := k.order.Back(); e != nil; e = k.order.Back() {
+		if k.order.Len() <= k.runs && k.size <= k.bytes && k.now().Before(e.Value.(*keptRun).until) {
+			break
+		}
+		over = append(over, k.remove(e))
+	}
+	return over
+}
+
+// sweepOld ends executions that nobody has used for long.
+func (k *keptRuns) sweepOld() {
+	k.mu.Lock()
+	over := k.excess()
+	k.sweep = nil
+	if k.order.Len() > 0 {
+		k.sweep = time.AfterFunc(k.age, k.sweepOld)
+	}
+	k.mu.Unlock()
+	end(over)
+}
+
+// drop ends all executions.
+func (k *keptRuns) drop() {
+	k.mu.Lock()
+	var all []*keptRun
+	for e := k.order.Back(); e != nil; e = k.order.Back() {
+		all = append(all, k.remove(e))
+	}
+	if k.sweep != nil {
+		k.sweep.Stop()
+		k.sweep = nil
+	}
+	k.mu.Unlock()
+	end(all)
+}
+
+func end(runs []*keptRun) {
+	for _, run := range runs {
+		run.x.turn.engine.Close()
+	}
+}

@@ -1,0 +1,286 @@
+package stepwell
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+)
+
+// SignalKind is the definition of signals with data of type T. A signal reports an event outside, such as order.paid,
+// to all runs that wait for it.
+type SignalKind[T any] struct{ name string }
+
+// NewSignal returns the definition of signals with this name.
+func NewSignal[T any](name string) *SignalKind[T] { return &SignalKind[T]{name} }
+
+// Name returns the name of the signals.
+func (k *SignalKind[T]) Name() string { return k.name }
+
+// Received is a signal as a run receives it.
+type Received[T any] struct {
+	// Signal is the name of the signal, and ID the ID that the server gave it.
+	Signal string `json:"signal"`
+	ID     string `json:"id"`
+	Data   T      `json:"data"`
+}
+
+// SignalOption says which signals are received.
+type SignalOption func(*signalSpec)
+
+// signalSpec is the part of openHook that is about signals.
+type signalSpec struct {
+	Name      string `json:"name"`
+	Condition string `json:"condition,omitempty"`
+	LookBack  string `json:"lookBack,omitempty"`
+}
+
+// Where receives only signals for which a condition is true. The condition is written in CEL, in which data is the
+// signal's data:
+//
+//	Where("data.order == %s && data.amount > %d", order.ID, 100)
+//
+// The verbs stand for the arguments: %s for a text, %d for an int or int64, %f for a float64, %t for a bool. Each
+// argument becomes one literal, whatever it contains. For CEL's operator % write %%. A format that does not fit its
+// arguments is a panic, as is a verb inside quotes. All conditions of several Where must be true.
+func Where(format string, args ...any) SignalOption {
+	condition, err := quoteCondition(format, args)
+	if err != nil {
+		panic(fmt.Sprintf("the condition %q of a signal: %v", format, err))
+	}
+	return func(s *signalSpec) {
+		if s.Condition != "" {
+			condition = "(" + s.Condition + ") && (" + condition + ")"
+		}
+		s.Condition = condition
+	}
+}
+
+// LookBack also receives signals that were sent up to d before the workflow began to wait, if their sender has kept
+// them.
+func LookBack(d time.Duration) SignalOption { return func(s *signalSpec) { s.LookBack = d.String() } }
+
+// Subscribe opens a hook that receives signals until it is closed.
+func (k *SignalKind[T]) Subscribe(w *W, options ...SignalOption) *Hook[Received[T]] {
+	spec := &signalSpec{Name: k.name}
+	for _, set := range options {
+		set(spec)
+	}
+	return openedHook[Received[T]](w, k.name, openHook{ID: w.co.Scope.ID(k.name), Signal: spec})
+}
+
+// Wait begins to wait for one signal.
+func (k *SignalKind[T]) Wait(w *W, options ...SignalOption) *Future[Received[T]] {
+	turn, h := w.turn, k.Subscribe(w, options...)
+	v, err := Received[T]{}, ErrCancelled
+	return &Future[Received[T]]{
+		done: func() bool { return h.ready() || h.op.Cancelled },
+		get: func() (Received[T], error) {
+			if h.ready() && h.op.Taken == 0 {
+				v, err = h.take(w)
+				turn.cancel(h.op, "")
+			}
+			return v, err
+		},
+		stop: func(reason string) { turn.cancel(h.op, reason) },
+		op:   h.op,
+	}
+}
+
+// quoteCondition puts arguments as literals into a condition.
+func quoteCondition(format string, args []any) (string, error) {
+	var b strings.Builder
+	for rest := format; rest != ""; {
+		n := literal(rest, strings.HasSuffix(strings.ToLower(b.String()), "r"))
+		if n > 0 {
+			if i := strings.IndexByte(rest[:n], '%'); i >= 0 && i+1 < n && strings.IndexByte("sdft", rest[i+1]) >= 0 {
+				return "", fmt.Errorf("%s is inside quotes: leave the quotes out", rest[i:i+2])
+			}
+			b.WriteString(rest[:n])
+			rest = rest[n:]
+			continue
+		}
+		if rest[0] != '%' {
+			b.WriteByte(rest[0])
+			rest = rest[1:]
+			continue
+		}
+		if len(rest) < 2 {
+			return "", errors.New("it ends with %")
+		}
+		verb := rest[1]
+		rest = rest[2:]
+		if verb == '%' {
+			b.WriteByte('%')
+			continue
+		}
+		if len(args) == 0 {
+			return "", fmt.Errorf("there is no argument for %%%c", verb)
+		}
+		text, err := celLiteral(verb, args[0])
+		if err != nil {
+			return "", err
+		}
+		if touches(b.String(), rest) {
+			return "", fmt.Errorf("%%%c has no space around it", verb)
+		}
+		b.WriteString(text)
+		args = args[1:]
+	}
+	if len(args) > 0 {
+		return "", fmt.Errorf("it has %d arguments too many", len(args))
+	}
+	return b.String(), nil
+}
+
+// literal returns the length of the string literal or comment at the beginning of a CEL expression; 0 if there is none.
+// Raw literals have no escapes.
+func literal(text string, raw bool) int {
+	if strings.HasPrefix(text, "//") {
+		if i := strings.IndexByte(text, '\n'); i >= 0 {
+			return i
+		}
+		return len(text)
+	}
+	for _, quote := range []string{`"""`, `'''`, `"`, `'`} {
+		if !strings.HasPrefix(text, quote) {
+			continue
+		}
+		for i := len(quote); i < len(text); i++ {
+			switch {
+			case strings.HasPrefix(text[i:], quote):
+				return i + len(quote)
+			case text[i] == '\\' && !raw:
+				i++
+			}
+		}
+		return len(text)
+	}
+	return 0
+}
+
+// touches reports whether what stands before or after a literal would become a part of it.
+func touches(before, after string) bool {
+	part := func(c byte) bool {
+		return c == '_' || c == '.' || c == '"' || c == '\'' || c == '%' || c >= 0x80 ||
+			'0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	}
+	return before != "" && part(before[len(before)-1]) || after != "" && part(after[0])
+}
+
+// celLiteral returns an argument as a literal of CEL.
+func celLiteral(verb byte, arg any) (string, error) {
+	switch v := arg.(type) {
+	case string:
+		if verb == 's' {
+			return celString(v), nil
+		}
+	case int:
+		if verb == 'd' {
+			return "(" + strconv.Itoa(v) + ")", nil
+		}
+	case int64:
+		if verb == 'd' {
+			return "(" + strconv.FormatInt(v, 10) + ")", nil
+		}
+	case float64:
+		if verb == 'f' && !math.IsInf(v, 0) && !math.IsNaN(v) {
+			return "(" + celDouble(v) + ")", nil
+		}
+	case bool:
+		if verb == 't' {
+			return "(" + strconv.FormatBool(v) + ")", nil
+		}
+	}
+	return "", fmt.Errorf("%%%c cannot stand for the %T %v", verb, arg, arg)
+}
+
+func celDouble(v float64) string {
+	text := strconv.FormatFloat(v, 'g', -1, 64)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return text
+}
+
+// celString returns a string literal. Bytes that are not UTF-8 become U+FFFD.
+func celString(text string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, c := range text {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(c)
+		case c < ' ' || c >= 0x7f && c < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, c)
+		case c >= 0x10000:
+			fmt.Fprintf(&b, `\U%08x`, c)
+		default:
+			b.WriteRune(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// InboxKind is the definition of an inbox with messages of type T. It is opened with the run, so that no message is
+// lost that is sent after the start. Messages come in their order, and one with the ID of an earlier one is ignored.
+type InboxKind[T any] struct{ name string }
+
+// NewInbox returns the definition of an inbox. Workflows have it that are declared with [WithInbox].
+func NewInbox[T any](name string) *InboxKind[T] { return &InboxKind[T]{name} }
+
+// Name returns the name of the inbox.
+func (k *InboxKind[T]) Name() string { return k.name }
+
+func (k *InboxKind[T]) inboxName() string { return k.name }
+
+// lossy returns why messages cannot be kept in the log, if they cannot.
+func (k *InboxKind[T]) lossy() []string {
+	t := reflect.TypeFor[T]()
+	if p := lossy(t, map[reflect.Type]bool{}); p != "" {
+		return []string{fmt.Sprintf("the messages %s of inbox %q cannot be kept in the log: %s", t, k.name, p)}
+	}
+	return nil
+}
+
+// Next waits for the next message. If the message does not decode, the error has the code undecodable; the message is
+// then consumed.
+func (k *InboxKind[T]) Next(w *W) (T, error) { return k.Messages(w).Receive(w) }
+
+// NextWithin is [InboxKind.Next], but waits no longer than d. Then the error is [ErrTimeout].
+func (k *InboxKind[T]) NextWithin(w *W, d time.Duration) (T, error) {
+	return k.Messages(w).ReceiveWithin(w, d)
+}
+
+// Serve calls fn with one message after the other, until it returns an error, which Serve returns. While fn runs,
+// further messages wait in the log. A message that does not decode ends it with the code undecodable.
+func (k *InboxKind[T]) Serve(w *W, fn func(*W, T) error) error {
+	messages := k.Messages(w)
+	for {
+		m, err := messages.Receive(w)
+		if err == nil {
+			err = fn(w, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Messages returns the inbox as a hook, for [On] and [First]. An inbox that was not opened with the run is opened then.
+func (k *InboxKind[T]) Messages(w *W) *Hook[T] {
+	w.co.Check()
+	op := w.turn.engine.Inbox(k.name)
+	if !w.turn.engine.HasInbox(k.name) && !w.turn.inboxes[k.name] {
+		w.turn.inboxes[k.name] = true
+		w.turn.request(engine.KindOpenInbox, op, "", openHook{Type: "openHook", ID: op.ID})
+	}
+	return &Hook[T]{op}
+}

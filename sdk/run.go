@@ -1,0 +1,233 @@
+package stepwell
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/api"
+)
+
+// Run is the handle of a run with output O, for code outside workflows.
+type Run[O any] struct {
+	c  *Client
+	id string
+}
+
+// ID returns the run's ID.
+func (r *Run[O]) ID() string { return r.id }
+
+// RunDetails describes a run.
+type RunDetails struct {
+	ID, Workflow, Deployment string
+	Status                   RunStatus
+	Attributes               map[string]string
+	// Key and ParentID are empty if the run has none.
+	Key, ParentID string
+	// StartAt is the planned start of a pending run. StartedAt, CompletedAt and Deadline are zero if there is no such
+	// time.
+	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline time.Time
+	// LastSeq is the number of events in the log.
+	LastSeq int64
+	// Error is that of a failed run. In lists it has only the code.
+	Error *RunError
+	// CancelReason is why the run was cancelled.
+	CancelReason string
+	// Held says why the run's function does not get on; nil if it does.
+	Held *RunHeld
+	// Input and Output are JSON; nil in lists, and for keys whose role has no access to payloads.
+	Input, Output json.RawMessage
+	// OutputEncoding is json, none or opaque; empty without access to payloads.
+	OutputEncoding string
+}
+
+// RunError is the error of a run.
+type RunError struct {
+	Code, Message string
+	Details       json.RawMessage
+}
+
+// RunHeld says since when, and why, invocations of a run fail.
+type RunHeld struct {
+	Code, Message string
+	Since         time.Time
+	Attempts      int
+}
+
+// RunFailedError is the error of a run that failed. [ErrorKind.Find] and errors.Is find the workflow's kind of errors
+// in it.
+type RunFailedError struct {
+	RunID string
+	// Code and Message are those of the workflow's error. The code timeout means that the run's time was over.
+	Code, Message string
+	// Details is the JSON of the error's details; nil if it has none.
+	Details json.RawMessage
+}
+
+// Error implements error.
+func (e *RunFailedError) Error() string {
+	return fmt.Sprintf("run %s failed: %s", e.RunID, withCode(e.Code, e.Message))
+}
+
+// Unwrap returns the error as the workflow's code made it.
+func (e *RunFailedError) Unwrap() error { return &failure{e.Message, e.Code, e.Details} }
+
+// Is reports whether the target is the kind of errors with which the run failed.
+func (e *RunFailedError) Is(target error) bool {
+	kind, ok := target.(interface{ kindOf(code string) bool })
+	return ok && kind.kindOf(e.Code)
+}
+
+// kindOf reports whether errors with the code are of the kind.
+func (k *ErrorKind[T]) kindOf(code string) bool { return k.code == code }
+
+// RunCancelledError is the error of a run that was cancelled.
+type RunCancelledError struct{ RunID, Reason string }
+
+// Error implements error.
+func (e *RunCancelledError) Error() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("run %s was cancelled", e.RunID)
+	}
+	return fmt.Sprintf("run %s was cancelled: %s", e.RunID, e.Reason)
+}
+
+// Info describes the run, with its input and output.
+func (r *Run[O]) Info(ctx context.Context) (RunDetails, error) {
+	var info RunDetails
+	err := r.c.get(ctx, r.path(), nil, &info)
+	return info, err
+}
+
+func (r *Run[O]) path(more ...string) string {
+	return api.Path(append([]string{"runs", r.id}, more...)...)
+}
+
+// poll is how long the server waits for the end of a run before it answers.
+const poll = 30 * time.Second
+
+// Wait waits for the end of the run and returns its output. If the run fails, the error is a [*RunFailedError]; if it
+// is cancelled, a [*RunCancelledError]. Wait outlives restarts of the server: it ends with the run, with the context,
+// or with a request that is refused for good.
+func (r *Run[O]) Wait(ctx context.Context) (output O, err error) {
+	for failures := 0; ; {
+		var info RunDetails
+		err := r.c.do(ctx, api.Request{
+			Method: http.MethodGet, Path: r.path("wait"), Query: url.Values{"timeout": {poll.String()}}, Poll: poll,
+		}, &info)
+		switch {
+		case err == nil:
+			failures = 0
+		case !api.Transient(err):
+			return output, err
+		default:
+			failures++
+			if err := r.c.api.Pause(ctx, failures, err); err != nil {
+				return output, public(err)
+			}
+			continue
+		}
+		switch info.Status {
+		case StatusCompleted:
+			return outputOf[O](info)
+		case StatusFailed:
+			failed := RunFailedError{RunID: r.id}
+			if info.Error != nil {
+				failed.Code, failed.Message, failed.Details = info.Error.Code, info.Error.Message, info.Error.Details
+			}
+			return output, &failed
+		case StatusCancelled:
+			return output, &RunCancelledError{r.id, info.CancelReason}
+		default: // it goes on
+		}
+	}
+}
+
+// outputOf decodes the output of a completed run.
+func outputOf[O any](info RunDetails) (output O, err error) {
+	switch info.OutputEncoding {
+	case "json", "none":
+		if output, err = decode[O](info.Output); err != nil {
+			return output, fmt.Errorf("decode the output of run %s: %w", info.ID, err)
+		}
+		return output, nil
+	case "":
+		return output, fmt.Errorf("run %s has completed, but the key's role may not read its output: use a key with "+
+			"the role read or write", info.ID)
+	default:
+		return output, fmt.Errorf("run %s has completed, but its output is no JSON: it is %s", info.ID, info.OutputEncoding)
+	}
+}
+
+// Cancel cancels the run. With a grace, it asks: the workflow learns of it and can compensate, and is stopped when the
+// grace is over. Without, it stops the run at once. A run that is cancelled already stays as it is; for one that has
+// ended otherwise, the error has the code run_ended.
+func (r *Run[O]) Cancel(ctx context.Context, reason string, grace time.Duration) error {
+	body := map[string]string{}
+	if reason != "" {
+		body["reason"] = reason
+	}
+	if grace > 0 {
+		body["grace"] = grace.String()
+	}
+	return r.c.post(ctx, r.path("cancel"), body, nil)
+}
+
+// Event is an event of a run's log, as docs/api.md describes it.
+type Event struct {
+	RunID string
+	// Seq is the event's position in the log, from 1.
+	Seq  int64
+	Type string
+	// CorrelationID is the ID of the step, wait or hook that the event concerns.
+	CorrelationID string
+	CreatedAt     time.Time
+	// Data is what the server interprets, and Payload what it only keeps. Both are JSON; Payload is nil if there is
+	// none, and if it is larger than 1 MiB, which Truncated says.
+	Data, Payload json.RawMessage
+	Truncated     bool
+}
+
+// EventsOption configures [Run.Events].
+type EventsOption func(*eventsOptions)
+
+type eventsOptions struct {
+	follow bool
+	after  int64
+}
+
+// Follow goes on with the events that are still to come, until the run has ended. When the connection is lost, it comes
+// back and goes on after the last event, without a gap or a repetition.
+func Follow() EventsOption { return func(o *eventsOptions) { o.follow = true } }
+
+// AfterSeq begins after a position of the log.
+func AfterSeq(seq int64) EventsOption { return func(o *eventsOptions) { o.after = seq } }
+
+// Events yields the events of the run's log, in order. An error is the last element.
+func (r *Run[O]) Events(ctx context.Context, options ...EventsOption) iter.Seq2[Event, error] {
+	var o eventsOptions
+	for _, set := range options {
+		set(&o)
+	}
+	query := url.Values{"after": {strconv.FormatInt(o.after, 10)}}
+	if !o.follow {
+		return pages[Event](ctx, r.c, r.path("events"), query)
+	}
+	return func(yield func(Event, error) bool) {
+		stream := api.Request{Method: http.MethodGet, Path: r.path("events", "stream"), Query: query}
+		for data, err := range r.c.api.Follow(ctx, stream) {
+			var e Event
+			if err == nil {
+				err = json.Unmarshal(data, &e)
+			}
+			if !yield(e, public(err)) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package stepwell
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+)
+
+// Saga undoes what a workflow has done when it ends with an error:
+//
+//	saga := w.Saga()
+//	defer saga.OnError(&err)
+//	paid, err := Charge.Run(w, order, Charge.Undo(refund))
+//
+// Compensations run in reverse order, one at a time, each under a scope of its own. Cancellation does not touch them.
+type Saga struct {
+	w       *W
+	entries []compensation
+}
+
+type compensation struct {
+	name string
+	// stop cancels what is to be undone, if it is in progress; nil if it has been done.
+	stop func(reason string)
+	// settle waits until it is known whether there is something to undo, and reports it; nil if there is.
+	settle func(*W) bool
+	undo   func(*W) error
+}
+
+// CompensationError says which compensations have failed.
+type CompensationError struct{ Errors []error }
+
+// Error implements error.
+func (e *CompensationError) Error() string { return "compensate: " + errors.Join(e.Errors...).Error() }
+
+// Unwrap returns the errors of the compensations.
+func (e *CompensationError) Unwrap() []error { return e.Errors }
+
+// Saga returns a new saga. Steps that are started with the handle, or with one of a coroutine in it, and have an
+// [Step.Undo], belong to it.
+func (w *W) Saga() *Saga {
+	w.co.Check()
+	w.saga = &Saga{w: w}
+	return w.saga
+}
+
+// Add adds a compensation for something that has been done.
+func (s *Saga) Add(name string, undo func(*W) error) {
+	s.entries = append(s.entries, compensation{name: name, undo: undo})
+}
+
+// Forget forgets all compensations, when what was done is to stay.
+func (s *Saga) Forget() { s.entries = nil }
+
+// OnError runs the compensations if *err is not nil, and joins their errors to it as a [*CompensationError]. It is to
+// be deferred itself, with the address of the workflow's named error. While the workflow only waits, it does nothing,
+// nor after a panic or an error of [Hold], since the run has not failed then.
+func (s *Saga) OnError(err *error) {
+	if s.w.co.Ending() {
+		return
+	}
+	if p := recover(); p != nil {
+		panic(p)
+	}
+	if *err == nil || isHeld(*err) {
+		return
+	}
+	if failed := s.Compensate(); failed != nil {
+		*err = errors.Join(*err, failed)
+	}
+}
+
+// Compensate runs the compensations now. Steps in progress are waited for, and undone if they have succeeded all the
+// same; those that are executed here are cancelled first. A compensation that fails does not keep the others from
+// running. The error is a [*CompensationError].
+func (s *Saga) Compensate() error {
+	var errs []error
+	w, entries := s.w.Detached(), s.entries
+	s.entries = nil
+	for _, c := range entries {
+		if c.stop != nil {
+			c.stop("the workflow compensates")
+		}
+	}
+	for _, c := range slices.Backward(entries) {
+		if c.settle != nil && !c.settle(w) {
+			continue
+		}
+		if err := c.undo(w.with(w.co.In("undo:" + c.name))); err != nil {
+			errs = append(errs, fmt.Errorf("undo %s: %w", c.name, err))
+		}
+	}
+	if errs == nil {
+		return nil
+	}
+	return &CompensationError{errs}
+}
+
+// OnEnd calls fn when the workflow's function has returned, with its error, before the run ends. Functions are called
+// in reverse order. Unlike deferred functions, they are not called when the workflow only waits.
+func (w *W) OnEnd(fn func(w *W, err error)) {
+	w.co.Check()
+	w.turn.onEnd = append(w.turn.onEnd, fn)
+}
+
+// end calls the functions of [W.OnEnd].
+func (w *W) end(err error) {
+	if isHeld(err) {
+		return
+	}
+	for _, fn := range slices.Backward(w.turn.onEnd) {
+		fn(w.Detached(), err)
+	}
+}
+
+// Undo is an option for a run of the step: the compensation, which gets the step's input and output. If the step is
+// cancelled while the server executes it, the compensation waits for its end, so that all that it has done is undone.
+// The grace of a cancellation should therefore be longer than the step's attempts take.
+func (s *Step[I, O]) Undo(fn func(w *W, in I, out O) error) StepOption {
+	return func(o *stepOptions) {
+		o.undo = func(w *W, in, future any) {
+			f := future.(*Future[O])
+			w.saga.entries = append(w.saga.entries, compensation{
+				name:   s.name,
+				stop:   f.abandon,
+				settle: func(w *W) bool { return f.succeeded(w) },
+				undo: func(w *W) error {
+					out, err := f.get()
+					if err != nil {
+						return err
+					}
+					return fn(w, in.(I), out)
+				},
+			})
+		}
+	}
+}
+
+// succeeded waits for the real end of a step, even if it was cancelled, and reports whether it has succeeded.
+func (f *Future[T]) succeeded(w *W) bool {
+	if f.op != nil {
+		if f.op.Cancelled && len(f.op.Received) == 0 && f.op.Kind != engine.KindInline {
+			w.ask(markOperation(w.co.Scope.ID("cancelled:" + f.op.ID))) // the end of what was cancelled does not wake the run
+		}
+		w.co.Await(f.op.Done)
+	}
+	_, err := f.get()
+	return err == nil
+}
+
+func isHeld(err error) bool {
+	h := (*heldError)(nil)
+	return errors.As(err, &h)
+}
+
+// markOperation returns an operation that only records that the workflow came here.
+func markOperation(id string) *engine.Operation {
+	return &engine.Operation{Kind: engine.KindMark, ID: id, Name: "patch", Command: map[string]any{
+		"type": "recordStep", "id": id, "name": "patch", "output": true,
+	}}
+}

@@ -1,0 +1,293 @@
+package stepwell
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/api"
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+	"github.com/stepwell-dev/stepwell/sdk/signature"
+)
+
+const (
+	// longestCall is the size limit of a call in bytes: a log of 1,000 events and an input of 16 MiB fit into it.
+	longestCall = 64 << 20
+	// invocationTime is how long an invocation may take. The server waits for an answer for four and a half minutes.
+	invocationTime = 4 * time.Minute
+)
+
+// call is a call of the server; see docs/function-contract.md.
+type call struct {
+	Type       string `json:"type"`
+	Invocation string `json:"invocation"`
+	Attempt    int    `json:"attempt"`
+	Run        struct {
+		ID         string          `json:"id"`
+		Workflow   string          `json:"workflow"`
+		Deployment string          `json:"deployment"`
+		Key        string          `json:"key"`
+		ParentID   string          `json:"parentId"`
+		Input      json.RawMessage `json:"input"`
+		// Store has the values of the run's store.
+		Store map[string]json.RawMessage `json:"store"`
+	} `json:"run"`
+	Server struct {
+		Features []string `json:"features"`
+	} `json:"server"`
+	// Token is the credential of the call.
+	Token    string         `json:"token"`
+	HooksURL string         `json:"hooksUrl"`
+	Events   []engine.Event `json:"events"`
+	After    int64          `json:"after"`
+	// Heard is the length of the log at the last call that was answered, and Since is set if Events has only what follows
+	// that position, because the process Keep has kept the run.
+	Heard int64  `json:"heard"`
+	Since int64  `json:"since"`
+	Keep  string `json:"keep"`
+	Step  struct {
+		ID       string          `json:"id"`
+		Name     string          `json:"name"`
+		Input    json.RawMessage `json:"input"`
+		Deadline time.Time       `json:"deadline"`
+	} `json:"step"`
+}
+
+// answer is the answer to an invocation.
+type answer struct {
+	Commands []any    `json:"commands"`
+	Open     []string `json:"open,omitempty"`
+
+	// Seen is the position of the last event that the function knows.
+	Seen  int64         `json:"seen,omitempty"`
+	Await *engine.Await `json:"await,omitempty"`
+	Keep  *keepHint     `json:"keep,omitempty"`
+}
+
+// Unsigned is an option for [App.Handler] that accepts calls without a signature. Everybody who reaches the handler can
+// then execute steps. The reason documents why that is acceptable.
+func Unsigned(reason string) HandlerOption {
+	return func(o *handlerOptions) { o.unsigned = reason }
+}
+
+// SigningKeys is an option for [App.Handler] that accepts calls signed with one of the keys, in the format of
+// [signature.ParseKeys].
+func SigningKeys(keys string) HandlerOption { return func(o *handlerOptions) { o.keys = keys } }
+
+// HandlerOption configures a handler.
+type HandlerOption func(*handlerOptions)
+
+type handlerOptions struct{ keys, unsigned string }
+
+// Handler returns the HTTP handler that the server calls. It fails if definitions cannot work, and if it has neither
+// signing keys nor a reason to do without.
+func (a *App) Handler(options ...HandlerOption) (http.Handler, error) {
+	o := handlerOptions{keys: a.signingKeys}
+	for _, set := range options {
+		set(&o)
+	}
+	if err := errors.Join(a.check(), a.checkServer()); err != nil {
+		return nil, err
+	}
+	if o.keys == "" && o.unsigned == "" {
+		return nil, errors.New("the app has no signing keys: create one with stepwell signing-keys create, and pass it with" +
+			` FromEnv or SigningKeys; or accept calls from everybody with Unsigned("reason")`)
+	}
+	a.serving.signed = o.keys != ""
+	if o.keys == "" {
+		return a.guard(http.HandlerFunc(a.serve)), nil
+	}
+	keys, err := signature.ParseKeys(o.keys)
+	if err != nil {
+		return nil, fmt.Errorf("parse the signing keys: %w", err)
+	}
+	return signature.Handler{Next: a.guard(http.HandlerFunc(a.serve)), Keys: keys, Now: a.now}, nil
+}
+
+// checkServer returns why the server's address cannot be one.
+func (a *App) checkServer() error {
+	if a.serving.server == "" {
+		return nil
+	}
+	if _, err := api.New(a.serving.server, "", a.serving.http); err != nil {
+		return fmt.Errorf("option Server or STEPWELL_URL: %w", err)
+	}
+	return nil
+}
+
+func (a *App) serve(w http.ResponseWriter, r *http.Request) {
+	var c call
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestCall))
+	if err == nil {
+		err = json.Unmarshal(body, &c)
+	}
+	if err != nil {
+		writeError(w, http.StatusBadRequest, failure{Message: "read the call: " + err.Error()})
+		return
+	}
+	switch c.Type {
+	case "workflow":
+		a.serveWorkflow(w, r, c)
+	case "step":
+		a.serveStep(w, r, c)
+	default:
+		writeError(w, http.StatusBadRequest, failure{Message: fmt.Sprintf("unknown type of call %q", c.Type)})
+	}
+}
+
+// untilClosed returns the request's context, which ends with the given cause when the server closes the connection.
+func untilClosed(r *http.Request, cause error) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	detach := context.AfterFunc(r.Context(), func() {
+		if why := context.Cause(r.Context()); why != context.Canceled { //nolint:errorlint // the bare one says nothing
+			cause = why
+		}
+		cancel(cause)
+	})
+	return ctx, func() {
+		detach()
+		cancel(nil)
+	}
+}
+
+func (a *App) serveWorkflow(w http.ResponseWriter, r *http.Request, c call) {
+	ctx, closed := untilClosed(r, ErrRunEnded)
+	defer closed()
+	ctx, cancel := context.WithTimeout(ctx, invocationTime)
+	defer cancel()
+	got, err := a.serving.underWay.share(ctx, callID{c.Invocation, c.Attempt}, func() (answer, error) {
+		return a.invoke(ctx, c)
+	})
+	switch {
+	case err == nil:
+		writeJSON(w, http.StatusOK, got)
+	case errors.Is(err, errNotKept):
+		w.WriteHeader(http.StatusPreconditionFailed)
+	case errors.Is(err, ErrShutdown):
+		writeShutdown(w)
+	case errors.Is(err, errStale), errors.Is(err, ErrRunEnded):
+		writeError(w, http.StatusConflict, failure{Message: err.Error(), Code: "stale_invocation"}) // the server calls again
+	default:
+		a.logger.ErrorContext(ctx, "the workflow is held", "run", c.Run.ID, "workflow", c.Run.Workflow, "error", err)
+		writeError(w, http.StatusInternalServerError, encodeError(err))
+	}
+}
+
+func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
+	d, ok := a.steps[c.Step.Name]
+	if !ok {
+		f := failure{Code: "unknown_step", Message: fmt.Sprintf(
+			"app %s has no step %q: register it with Bind, or declare it with OnDeployment", a.name, c.Step.Name)}
+		a.logger.ErrorContext(r.Context(), f.Message, "run", c.Run.ID)
+		writeError(w, http.StatusInternalServerError, f)
+		return
+	}
+	ctx, closed := untilClosed(r, ErrStepCancelled)
+	defer closed()
+	ctx, store := withStore(ctx, c.Run.Store)
+	if !c.Step.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, c.Step.Deadline, ErrAttemptTimeout)
+		defer cancel()
+	}
+	info := StepInfo{Run: infoOf(c), ID: c.Step.ID, Name: c.Step.Name, Attempt: max(c.Attempt, 1)}
+	output, err := attempt(ctx, stepContext{info, a}, 0, func(ctx context.Context) (json.RawMessage, error) {
+		return d.step.execute(ctx, c.Step.Input)
+	})
+	if err == nil {
+		writeOutput(w, output, store)
+		return
+	}
+	if again := (*retryError)(nil); errors.As(err, &again) {
+		w.Header().Set("Retry-After", strconv.Itoa(max(1, int((again.after+time.Second-1)/time.Second))))
+	}
+	status := http.StatusInternalServerError
+	if isPermanent(err) {
+		status = http.StatusUnprocessableEntity
+	}
+	writeError(w, status, encodeError(err))
+}
+
+// stepOutput is the content type of a step's answer that has writes to the store beside the output.
+const stepOutput = "application/vnd.stepwell.step+json"
+
+// writeOutput answers the call of a step that has completed.
+func writeOutput(w http.ResponseWriter, output json.RawMessage, store *stepStore) {
+	writes := store.writes()
+	if len(writes) == 0 {
+		writeJSON(w, http.StatusOK, output)
+		return
+	}
+	data, err := json.Marshal(map[string]any{"output": output, "store": writes})
+	if err != nil {
+		writeError(w, http.StatusUnprocessableEntity, failure{Message: "encode the output: " + err.Error()})
+		return
+	}
+	w.Header().Set("Content-Type", stepOutput)
+	_, _ = w.Write(data) // the server calls again if the answer is lost
+}
+
+func writeError(w http.ResponseWriter, status int, f failure) {
+	writeJSON(w, status, map[string]failure{"error": f})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"the answer cannot be encoded"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(data) // the server calls again if the answer is lost
+}
+
+// callsUnderWay lets copies of one call, which proxies may send, share one execution and its answer. So inline steps do
+// not happen twice, and have one result.
+type callsUnderWay struct {
+	mu sync.Mutex
+	by map[callID]*sharedCall
+}
+
+type callID struct {
+	invocation string
+	attempt    int
+}
+
+type sharedCall struct {
+	done chan struct{}
+	more int // copies that wait
+	got  answer
+	err  error
+}
+
+// share executes fn, or waits for the execution of another copy of the call.
+func (u *callsUnderWay) share(ctx context.Context, id callID, fn func() (answer, error)) (answer, error) {
+	u.mu.Lock()
+	if s, ok := u.by[id]; ok && id.invocation != "" {
+		s.more++
+		u.mu.Unlock()
+		select {
+		case <-s.done:
+			return s.got, s.err
+		case <-ctx.Done():
+			return answer{}, context.Cause(ctx)
+		}
+	}
+	s := &sharedCall{done: make(chan struct{}), err: errStale}
+	u.by[id] = s
+	u.mu.Unlock()
+	defer func() {
+		u.mu.Lock()
+		delete(u.by, id)
+		u.mu.Unlock()
+		close(s.done)
+	}()
+	s.got, s.err = fn()
+	return s.got, s.err
+}

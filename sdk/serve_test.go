@@ -1,0 +1,621 @@
+package stepwell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// workflowOf returns a workflow named test.
+func workflowOf(fn func(w *W) (string, error), options ...WorkflowOption) Definition {
+	return DeclareWorkflow[string, string]("test", options...).Bind(func(w *W, _ string) (string, error) { return fn(w) })
+}
+
+func do(w *W, name string, fn func(context.Context) (string, error), options ...StepOption) (string, error) {
+	return Do(w, name, fn, options...)
+}
+
+// TestResultsAreOnDisk looks into the log from the second of two inline steps.
+func TestResultsAreOnDisk(t *testing.T) {
+	t.Parallel()
+	plain := func(w *W) { _, _ = do(w, "first", func(context.Context) (string, error) { return "x", nil }) }
+	value := func(w *W) { Value(w, "first", func() string { return "x" }) }
+	for name, test := range map[string]struct {
+		first   func(*W)
+		options []WorkflowOption
+		onDisk  bool
+		writes  int // during calls
+		noHost  bool
+		calls   int
+	}{
+		"each":                    {plain, nil, true, 1, false, 1},
+		"each, without a server":  {plain, nil, true, 0, true, 2},
+		"batch":                   {plain, []WorkflowOption{Checkpoint(Batch)}, false, 0, false, 1},
+		"batch, without a server": {plain, []WorkflowOption{Checkpoint(Batch)}, false, 0, true, 1},
+		"batch, a value":          {value, []WorkflowOption{Checkpoint(Batch)}, true, 1, false, 1},
+		"batch, a value, alone":   {value, []WorkflowOption{Checkpoint(Batch)}, true, 0, true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var f *fake
+			onDisk := false
+			app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+				test.first(w)
+				return do(w, "second", func(context.Context) (string, error) {
+					onDisk = f.has("step_completed first")
+					return "y", nil
+				})
+			}, test.options...))
+			f = newFake(t, app)
+			if test.noHost {
+				app.serving.server = ""
+			}
+			calls, got := 0, called{}
+			for calls = 0; !strings.Contains(got.types(), "complete"); calls++ {
+				got = f.invoke(nil)
+			}
+			if onDisk != test.onDisk || f.writes != test.writes || calls != test.calls {
+				t.Errorf("on disk %t, %d writes, %d calls", onDisk, f.writes, calls)
+			}
+		})
+	}
+}
+
+func TestRemoteWorkBeginsWhileInlineWorkGoesOn(t *testing.T) {
+	t.Parallel()
+	var f *fake
+	remote := DeclareStep[string, string]("remote")
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		remote.Go(w, "x")
+		return do(w, "inline", func(context.Context) (string, error) { return fmt.Sprint(f.has("step_created remote")), nil })
+	}, Checkpoint(Batch)))
+	f = newFake(t, app)
+	if got := f.invoke(nil); got.Commands[len(got.Commands)-1]["output"] != "true" {
+		t.Errorf("got %v", got.Commands)
+	}
+}
+
+func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
+	t.Parallel()
+	attempts := 0
+	step := DeclareStep[string, string]("step", Backoff(2*time.Second, time.Minute))
+	bound := step.Bind(func(ctx context.Context, in string) (string, error) {
+		attempts++
+		if in == "bad" {
+			return "", RetryAfter(errors.New("busy"), time.Minute)
+		}
+		return in + IdempotencyKey(ctx), nil
+	})
+	for name, test := range map[string]struct {
+		input   string
+		options []StepOption
+		attempt int
+		want    string
+		calls   int // of the step
+	}{
+		"it succeeds":             {"good", nil, 1, "recordStep step, complete", 1},
+		"it fails":                {"bad", nil, 1, "runStep step", 1},
+		"its only attempt":        {"bad", []StepOption{Attempts(1)}, 1, "recordStep step, complete", 1},
+		"remote":                  {"good", []StepOption{Remote()}, 1, "runStep step", 0},
+		"on another deployment":   {"good", []StepOption{OnDeployment("other")}, 1, "runStep step", 0},
+		"too little time is left": {"good", []StepOption{AttemptTimeout(time.Hour)}, 1, "runStep step", 0},
+		"a call has failed":       {"good", nil, 2, "runStep step", 0},
+	} {
+		app, _ := newTestApp(bound, workflowOf(func(w *W) (string, error) {
+			out, err := step.Run(w, test.input, test.options...)
+			if err != nil {
+				return "failed", nil //nolint:nilerr // the workflow goes on
+			}
+			return out, nil
+		}))
+		f := newFake(t, app)
+		f.attempt, attempts = test.attempt, 0
+		got := f.invoke(nil)
+		if got.types() != test.want || attempts != test.calls {
+			t.Errorf("%s: got %s after %d attempts", name, got.types(), attempts)
+		}
+		first, _ := got.Commands[0]["firstAttempt"].(map[string]any)
+		if (first != nil) != (name == "it fails") || first != nil && first["retryAfter"] != "1m0s" {
+			t.Errorf("%s: the first attempt is %v", name, first)
+		}
+	}
+}
+
+func TestDoIsTriedAgainByLaterCalls(t *testing.T) {
+	t.Parallel()
+	var attempts []int
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		return do(w, "step", func(ctx context.Context) (string, error) {
+			attempts = append(attempts, Info(ctx).Attempt)
+			return "", errors.New("busy")
+		}, Attempts(4), Backoff(time.Millisecond, time.Hour))
+	}))
+	f := newFake(t, app)
+	app.serving.pauses = 2 * time.Millisecond // the first pause fits, but not the second one after it
+	if got := f.invoke(nil); got.types() != "recordStep step, recordStep step" || got.Await != nil {
+		t.Fatalf("got %s, await %v, attempts %v", got.body, got.Await, attempts)
+	}
+	if got := f.invoke(nil); got.types() != "recordStep step" || got.Commands[0]["retryAfter"] != "4ms" {
+		t.Fatalf("got %v", got.Commands)
+	}
+	got := f.invoke(nil)
+	if got.types() != "recordStep step, fail" || fmt.Sprint(attempts) != "[1 2 3 4]" {
+		t.Errorf("got %s after the attempts %v", got.types(), attempts)
+	}
+	f.log = f.log[:len(f.log)-1]
+	f.log[len(f.log)-1]["data"].(map[string]any)["retryAfter"] = time.Now().Add(time.Hour)
+	if got := f.invoke(nil); got.types() != "" || len(attempts) != 4 {
+		t.Errorf("before its time: got %s after the attempts %v", got.types(), attempts)
+	}
+}
+
+// TestDoThatKillsItsProcessFails makes calls whose connection ends during the step: nothing comes back.
+func TestDoThatKillsItsProcessFails(t *testing.T) {
+	t.Parallel()
+	var die context.CancelFunc
+	var causes []error
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		return do(w, "step", func(ctx context.Context) (string, error) {
+			die()
+			<-ctx.Done()
+			causes = append(causes, context.Cause(ctx))
+			return "", context.Cause(ctx)
+		}, Attempts(2))
+	}))
+	f := newFake(t, app)
+	for f.attempt = 1; f.attempt <= 3; f.attempt++ {
+		var ctx context.Context
+		ctx, die = context.WithCancel(t.Context())
+		if got := f.call(ctx, nil); got.status != http.StatusConflict {
+			t.Errorf("call %d was answered %d %s", f.attempt, got.status, got.body)
+		}
+		die()
+	}
+	got := f.invoke(nil)
+	if got.types() != "recordStep step, fail" || got.Commands[0]["error"].(map[string]any)["code"] != codeCrashed {
+		t.Errorf("got %v", got.Commands)
+	}
+	if len(causes) != 3 || errors.Join(causes...) == nil || !errors.Is(causes[2], ErrRunEnded) {
+		t.Errorf("the step was executed with the causes %v", causes)
+	}
+	if want := "step_created step, step_retrying step, step_retrying step, step_failed step"; f.types() != want {
+		t.Errorf("the log has %s", f.types())
+	}
+}
+
+func TestStaleCallEndsItsSteps(t *testing.T) {
+	t.Parallel()
+	var cause error
+	app, lines := newTestApp(workflowOf(func(w *W) (string, error) {
+		long := DoGo(w, "long", func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return "", cause
+		})
+		if _, err := do(w, "short", func(context.Context) (string, error) { return "x", nil }); err != nil {
+			return "", err
+		}
+		if _, err := do(w, "next", func(context.Context) (string, error) { return "y", nil }); err != nil {
+			return "", err
+		}
+		return long.Await(w)
+	}))
+	f := newFake(t, app)
+	for _, f.status = range []int{http.StatusConflict, http.StatusGone} {
+		cause = nil
+		got := f.call(t.Context(), nil)
+		if got.status != http.StatusConflict || !errors.Is(cause, ErrRunEnded) || lines.Len() > 0 {
+			t.Errorf("%d: answered %d, the step's context ended with %v, logged %s", f.status, got.status, cause, lines)
+		}
+	}
+}
+
+func TestCausesOfContexts(t *testing.T) {
+	t.Parallel()
+	causes := map[string]error{}
+	wait := func(ctx context.Context, in string) (string, error) {
+		<-ctx.Done()
+		causes[in] = context.Cause(ctx)
+		return "", Permanent(context.Cause(ctx))
+	}
+	step := DeclareStep[string, string]("step")
+	app, _ := newTestApp(step.Bind(wait), workflowOf(func(w *W) (string, error) {
+		return step.Run(w, "inline", AttemptTimeout(time.Millisecond), Attempts(1))
+	}))
+	f := newFake(t, app)
+	f.invoke(nil)
+	ctx, closeConnection := context.WithCancel(t.Context())
+	closeConnection()
+	f.call(ctx, map[string]any{"type": "step", "step": map[string]any{"id": "s", "name": "step", "input": "closed"}})
+	f.call(t.Context(), map[string]any{"type": "step", "step": map[string]any{
+		"id": "s", "name": "step", "input": "late", "deadline": time.Now().Add(-time.Second),
+	}})
+	for in, want := range map[string]error{
+		"inline": ErrAttemptTimeout, "closed": ErrStepCancelled, "late": ErrAttemptTimeout,
+	} {
+		if !errors.Is(causes[in], want) {
+			t.Errorf("%s: got %v", in, causes[in])
+		}
+	}
+}
+
+func TestACancelledInlineStepIsTold(t *testing.T) {
+	t.Parallel()
+	began, cause := make(chan struct{}), error(nil)
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		loser := DoGo(w, "loser", func(ctx context.Context) (string, error) {
+			close(began)
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return "", cause
+		})
+		winner := DoGo(w, "winner", func(context.Context) (string, error) {
+			<-began
+			return "x", nil
+		})
+		First(w, loser, winner)
+		return winner.Await(w)
+	}))
+	f := newFake(t, app)
+	got := f.invoke(nil)
+	if !errors.Is(cause, ErrStepCancelled) || !strings.Contains(cause.Error(), "something else came first") {
+		t.Errorf("the step's context ended with %v", cause)
+	}
+	if !strings.Contains(got.types(), "complete") {
+		t.Errorf("got %s", got.body)
+	}
+}
+
+// TestAStepThatOutlivesItsRunIsTold why its context ends.
+func TestAStepThatOutlivesItsRunIsTold(t *testing.T) {
+	t.Parallel()
+	began, cause := make(chan struct{}), error(nil)
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		DoGo(w, "slow", func(ctx context.Context) (string, error) {
+			close(began)
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return "", cause
+		})
+		return do(w, "quick", func(context.Context) (string, error) {
+			<-began
+			return "x", nil
+		})
+	}))
+	if got := newFake(t, app).invoke(nil); !strings.HasSuffix(got.types(), "complete") || !errors.Is(cause, ErrRunEnded) {
+		t.Errorf("the step's context ended with %v; the call was answered %s", cause, got.body)
+	}
+}
+
+// waiting is a workflow that logs, waits for a timer, and logs again.
+func waiting(ended *int) Definition {
+	return workflowOf(func(w *W) (string, error) {
+		defer func() { *ended++ }()
+		w.Log().Info("before")
+		out, err := do(w, "step", func(context.Context) (string, error) { return "x", nil })
+		if err != nil {
+			return "", err
+		}
+		w.Log().Info("between")
+		w.Sleep(time.Hour)
+		w.Log().Info("after")
+		return out, nil
+	})
+}
+
+func TestWarmCallGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		change func(since, keep map[string]any)
+		status int
+	}{
+		{"kept", func(map[string]any, map[string]any) {}, http.StatusOK},
+		{"another position", func(c, _ map[string]any) { c["since"] = 99 }, http.StatusPreconditionFailed},
+		{"another process", func(c, _ map[string]any) { c["keep"] = "x" }, http.StatusPreconditionFailed},
+		{"a lost answer", func(c, _ map[string]any) { c["events"] = []any{} }, http.StatusPreconditionFailed},
+	} {
+		ended := 0
+		app, lines := newTestApp(waiting(&ended))
+		f := newFake(t, app)
+		first := f.invoke(nil)
+		if first.Keep == nil || ended != 0 || fmt.Sprint(first.Await.Any) != "[wait:wait]" {
+			t.Fatalf("got %s, %d ended", first.body, ended)
+		}
+		f.happen("wait_completed", "wait", nil)
+		changes := map[string]any{"since": first.Keep.Seq, "keep": first.Keep.By, "events": f.events(first.Keep.Seq)}
+		test.change(changes, nil)
+		second := f.call(t.Context(), changes)
+		if second.status != test.status || ended != 1 {
+			t.Fatalf("%s: got %d %s, %d ended", test.name, second.status, second.body, ended)
+		}
+		if second.status != http.StatusOK { // the server sends the whole log
+			second = f.call(t.Context(), map[string]any{"heard": first.Keep.Seq})
+		}
+		if second.types() != "complete" || strings.Count(lines.String(), "before") != 1 ||
+			strings.Count(lines.String(), "between") != 1 ||
+			strings.Count(lines.String(), "after") != 1 {
+			t.Errorf("%s: got %s, logged\n%s", test.name, second.types(), lines)
+		}
+	}
+}
+
+func TestNothingIsLeftAfterEviction(t *testing.T) { //nolint:paralleltest // it counts goroutines
+	const runs = 10_000
+	before := runtime.NumGoroutine()
+	ended := 0
+	app, _ := newTestApp(waiting(&ended))
+	KeepRuns(50, 64<<20, time.Minute)(app)
+	f := newFake(t, app)
+	app.serving.server = ""
+	f.invoke(nil)
+	for i := range runs {
+		f.call(t.Context(), map[string]any{"run": map[string]any{"id": fmt.Sprint("wrun_", i), "workflow": "test"}})
+	}
+	if kept := app.serving.kept.order.Len(); kept != 50 || ended != runs+1-kept {
+		t.Errorf("%d runs are kept, and %d have ended", kept, ended)
+	}
+	app.serving.kept.now = func() time.Time { return time.Now().Add(time.Hour) }
+	app.serving.kept.sweepOld()
+	if ended != runs+1 || app.serving.kept.size != 0 || app.serving.kept.sweep != nil {
+		t.Errorf("%d have ended, %d bytes are kept", ended, app.serving.kept.size)
+	}
+	for range 1000 { // goroutines that have ended may still be counted
+		if runtime.NumGoroutine() <= before+20 { // connections of the server
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+}
+
+func TestLongLogIsRead(t *testing.T) {
+	t.Parallel()
+	hook := NewHook[string]("hook")
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		h := hook.Open(w, Token("t"))
+		var all []string
+		for range 3 {
+			v, err := h.Receive(w)
+			if err != nil {
+				return "", err
+			}
+			all = append(all, v)
+		}
+		return strings.Join(all, " "), nil
+	}))
+	f := newFake(t, app)
+	f.invoke(nil)
+	for _, v := range []string{"a", "b", "c"} {
+		f.happen("hook_received", "hook", v)
+	}
+	second := f.log[len(f.log)-2]
+	second["payload"], second["truncated"] = nil, true
+	got := f.call(t.Context(), map[string]any{"events": f.events(0)[:3], "after": 3})
+	if got.types() != "complete" || got.Commands[0]["output"] != "a large c" {
+		t.Errorf("got %s", got.body)
+	}
+	app.serving.server = ""
+	if got := f.call(t.Context(), map[string]any{"after": 3}); got.Error.Code != codeUnsupported {
+		t.Errorf("without a server: got %s", got.body)
+	}
+}
+
+func TestMissingFeatureIsNamed(t *testing.T) {
+	t.Parallel()
+	app, _ := newTestApp(workflowOf(func(*W) (string, error) { return "", nil }))
+	f := newFake(t, app)
+	f.features = []string{"at"}
+	if got := f.call(t.Context(), nil); got.Error.Code != codeUnsupported || !strings.Contains(got.Error.Message, "seen") {
+		t.Errorf("got %s", got.body)
+	}
+}
+
+func TestPanicPolicies(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		options []WorkflowOption
+		status  int
+	}{{nil, http.StatusInternalServerError}, {[]WorkflowOption{OnPanic(FailRun)}, http.StatusOK}} {
+		app, _ := newTestApp(workflowOf(func(*W) (string, error) { panic("a bug") }, test.options...))
+		f := newFake(t, app)
+		got := f.call(t.Context(), nil)
+		if got.status != test.status || !strings.Contains(got.body, `"code":"panic"`) || !strings.Contains(got.body, "serve_test.go") {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	}
+}
+
+func TestStepInsideAStepIsRefused(t *testing.T) {
+	t.Parallel()
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		return do(w, "outer", func(context.Context) (string, error) {
+			return do(w, "inner", func(context.Context) (string, error) { return "", nil })
+		})
+	}))
+	f := newFake(t, app)
+	got := f.call(t.Context(), nil)
+	if got.Error.Code != codeMisuse || strings.Count(got.Error.Message, "serve_test.go:") != 2 ||
+		!strings.Contains(got.Error.Message, "inside the inline step at") {
+		t.Errorf("got %s", got.body)
+	}
+}
+
+func TestInterceptorsAreAroundStepsAndTurns(t *testing.T) {
+	t.Parallel()
+	type added struct{}
+	var trace []string
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		return do(w, "step", func(ctx context.Context) (string, error) {
+			trace = append(trace, fmt.Sprint("step has ", ctx.Value(added{})))
+			return "", nil
+		})
+	}))
+	for _, set := range []AppOption{
+		InterceptTurns(func(ctx context.Context, i TurnInfo, next func(context.Context) error) error {
+			trace = append(trace, fmt.Sprint("turn ", i.Run.ID, i.Attempt, i.Events))
+			return next(context.WithValue(ctx, added{}, "it"))
+		}),
+		InterceptSteps(func(ctx context.Context, i StepInfo, next func(context.Context) error) error {
+			trace = append(trace, fmt.Sprint("outer ", i.Name, i.Attempt, i.Inline))
+			return next(ctx)
+		}),
+		InterceptSteps(func(ctx context.Context, _ StepInfo, next func(context.Context) error) error {
+			trace = append(trace, "inner")
+			return next(ctx)
+		}),
+	} {
+		set(app)
+	}
+	newFake(t, app).invoke(nil)
+	if got := strings.Join(trace, ", "); got != "turn wrun_11 1, outer step1 true, inner, step has it" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestSlowWorkflowIsReported(t *testing.T) {
+	t.Parallel()
+	reported := make(chan string, 1)
+	app, _ := newTestApp(workflowOf(func(*W) (string, error) { return <-reported, nil }))
+	app.serving.slow = func(stack string) { reported <- stack }
+	got := newFake(t, app).invoke(nil)
+	if out := got.Commands[0]["output"].(string); !strings.Contains(out, "TestSlowWorkflowIsReported") {
+		t.Errorf("reported %s", out)
+	}
+}
+
+func TestCopiesOfACallShareItsExecution(t *testing.T) {
+	t.Parallel()
+	var f *fake
+	executed := 0
+	again := make(chan called)
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		return do(w, "step", func(context.Context) (string, error) {
+			executed++
+			go func() { again <- f.call(t.Context(), nil) }()
+			for !f.app.serving.underWay.waited() {
+				runtime.Gosched()
+			}
+			return fmt.Sprint(executed), nil
+		})
+	}))
+	f = newFake(t, app)
+	first := f.call(t.Context(), nil)
+	if second := <-again; executed != 1 || first.body != second.body {
+		t.Errorf("executed %d times, with the answers\n%s\n%s", executed, first.body, second.body)
+	}
+}
+
+// TestManyCommandsAreWrittenInParts asks for more than the server takes at once.
+func TestManyCommandsAreWrittenInParts(t *testing.T) {
+	t.Parallel()
+	step := DeclareStep[int, int]("step")
+	for name, test := range map[string]struct {
+		fn     func(w *W)
+		writes int
+	}{
+		"at one rest": {func(w *W) {
+			for i := range 2500 {
+				step.Go(w, i)
+			}
+			w.Sleep(time.Hour)
+		}, 3},
+		"one by one": {func(w *W) {
+			for range 1100 {
+				_, _ = do(w, "step", func(context.Context) (string, error) { return "x", nil })
+			}
+		}, 2},
+	} {
+		app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+			test.fn(w)
+			return "", nil
+		}, Checkpoint(Batch)))
+		f := newFake(t, app)
+		if got := f.invoke(nil); len(got.Commands) > 1000 || f.writes != test.writes {
+			t.Errorf("%s: %d commands in the answer, %d writes", name, len(got.Commands), f.writes)
+		}
+	}
+}
+
+// TestConnectionsAreKept sends as many requests at once twice. The second time, few of them open a connection.
+func TestConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	const requests = 20
+	var opened atomic.Int32
+	var all sync.WaitGroup // of the requests that are in progress together
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		all.Done()
+		all.Wait()
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	for range 2 {
+		all.Add(requests)
+		var sent sync.WaitGroup
+		for range requests {
+			sent.Go(func() {
+				resp, err := defaultClient().Get(s.URL)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			})
+		}
+		sent.Wait()
+	}
+	if n := opened.Load(); n > requests+requests/2 {
+		t.Errorf("%d connections were opened for twice %d requests", n, requests)
+	}
+}
+
+// TestAShutdownFailsNoStep cuts an inline step short while the workflow is busy, several times: afterwards its end and
+// that of the call are seen in either order. The run goes on in another process, so the step must not have failed.
+func TestAShutdownFailsNoStep(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		ended := make(chan struct{})
+		var app *App
+		app, _ = newTestApp(workflowOf(func(w *W) (string, error) {
+			slow := DoGo(w, "slow", func(ctx context.Context) (string, error) {
+				<-ctx.Done()
+				close(ended)
+				return "", context.Cause(ctx)
+			}, Attempts(1))
+			_, _ = do(w, "quick", func(context.Context) (string, error) { return "", nil })
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			go func() { _ = app.Shutdown(ctx) }()
+			<-ended
+			for range 100 { // until its result is there, most of the time
+				runtime.Gosched()
+			}
+			return slow.Await(w)
+		}))
+		f := newFake(t, app)
+		// The result of the quick step may be in the answer, and is then not lost.
+		got := f.call(t.Context(), nil)
+		if got.status != http.StatusOK && (got.status != http.StatusServiceUnavailable || got.Error.Code != "shutdown") {
+			t.Fatalf("the call was answered %d %s", got.status, got.body)
+		}
+		if f.has("step_failed") {
+			t.Fatalf("the log has %s", f.types())
+		}
+	}
+}

@@ -1,0 +1,381 @@
+package stepwell
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+)
+
+// Step is the definition of a step with input I and output O.
+type Step[I, O any] struct {
+	name    string
+	options []StepOption
+	fn      func(context.Context, I) (O, error) // of NewStep; nil otherwise
+}
+
+// DeclareStep returns the definition of a step. [Step.Bind] gives it a function; a step that another deployment
+// executes needs none.
+func DeclareStep[I, O any](name string, options ...StepOption) *Step[I, O] {
+	return &Step[I, O]{name: name, options: options}
+}
+
+// NewStep returns the definition of a step with its function, for small programs.
+func NewStep[I, O any](name string, fn func(context.Context, I) (O, error), options ...StepOption) *Step[I, O] {
+	return &Step[I, O]{name: name, options: options, fn: fn}
+}
+
+// Definition returns a step of [NewStep] for [App.Register].
+func (s *Step[I, O]) Definition() Definition { return s.Bind(s.fn) }
+
+// Name returns the name of the step.
+func (s *Step[I, O]) Name() string { return s.name }
+
+// boundStep executes a step.
+type boundStep struct {
+	execute func(context.Context, json.RawMessage) (json.RawMessage, error)
+}
+
+// Bind returns the step with its function, for [App.Register]. The function's context ends with the attempt's time and
+// with the run.
+func (s *Step[I, O]) Bind(fn func(context.Context, I) (O, error)) Definition {
+	return Definition{
+		name: s.name, kind: "step",
+		problems: append(unbound(fn == nil), roundTrips[I, O]()...),
+		step: &boundStep{func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+			in, err := decode[I](input)
+			if err != nil {
+				return nil, Fail("undecodable", fmt.Sprintf("decode the input of step %s: %v", s.name, err))
+			}
+			out, err := fn(ctx, in)
+			if err != nil {
+				return nil, err
+			}
+			data, err := json.Marshal(out)
+			if err != nil {
+				return nil, Fail("unencodable", fmt.Sprintf("encode the output of step %s: %v", s.name, err))
+			}
+			return data, nil
+		}},
+	}
+}
+
+// Run runs the step and waits for its output. If the step fails for good, the error is a [*StepError].
+func (s *Step[I, O]) Run(w *W, in I, options ...StepOption) (O, error) {
+	return s.Go(w, in, options...).rest(w)
+}
+
+// Go starts the step and returns its future.
+func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
+	if w.scope.err != nil {
+		w.co.Check()
+		return failed[O](w.scope.err)
+	}
+	o := collect(s.options, options)
+	input, err := json.Marshal(in)
+	if err != nil {
+		return failed[O](fmt.Errorf("encode the input of step %s: %w", s.name, err))
+	}
+	id := o.id
+	if id == "" {
+		id = w.co.Scope.ID(s.name)
+	}
+	op := &engine.Operation{
+		Kind: engine.KindStep, ID: id, Name: s.name, Input: input, Place: engine.Caller(), Undone: o.undo != nil,
+	}
+	op.Command = newRunStep(op, o)
+	if bound := w.turn.app.steps[s.name].step; bound != nil && w.turn.inlineFirst(o) {
+		firstInline(w.turn, op, o, bound)
+	}
+	w.ask(op)
+	f := resultOf[O](w.turn, op)
+	if o.undo != nil {
+		if w.saga == nil {
+			panic(fmt.Sprintf("%s: step %s has an Undo, but the workflow has no Saga", op.Place, s.name))
+		}
+		o.undo(w, in, f)
+	}
+	return f
+}
+
+// inlineFirst reports whether the first attempt of a step is made in this call. A step that may have ended the process
+// in an earlier call is not made again here, but counted by the server.
+func (t *turn) inlineFirst(o stepOptions) bool {
+	return !o.remote && o.deployment == "" && t.attempt <= 1 && t.offers("firstAttempt") && t.left() >= o.inlineTime()
+}
+
+// firstInline lets the first attempt of a step be made in this call, and the others by the server.
+func firstInline(t *turn, op *engine.Operation, o stepOptions, bound *boundStep) {
+	s := &inlineStep{turn: t, options: o, known: t.snapshot(), info: StepInfo{
+		Run: t.info, ID: op.ID, Name: op.Name, Attempt: 1, Inline: true,
+	}}
+	op.Execute = func(ctx context.Context) engine.Result {
+		r, _ := s.once(ctx, func(ctx context.Context) (json.RawMessage, error) { return bound.execute(ctx, op.Input) })
+		return r
+	}
+	op.Record = recording(op)
+	op.Retry = func(a engine.Attempt) any {
+		c := newRunStep(op, o)
+		c.FirstAttempt = &firstAttempt{a.Error, a.StartedAt, a.EndedAt, ""}
+		if a.Pause > o.pause(1) {
+			c.FirstAttempt.RetryAfter = a.Pause.String()
+		}
+		return c
+	}
+}
+
+// runStep is the command that starts a step.
+type runStep struct {
+	Type           string          `json:"type"`
+	ID             string          `json:"id"`
+	Name           string          `json:"name"`
+	Input          json.RawMessage `json:"input"`
+	Deployment     string          `json:"deployment,omitempty"`
+	Timeout        string          `json:"timeout,omitempty"`
+	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
+	Retry          *retry          `json:"retry,omitempty"`
+	FirstAttempt   *firstAttempt   `json:"firstAttempt,omitempty"`
+	At             string          `json:"at,omitempty"`
+}
+
+// firstAttempt is the attempt that was made inline, and failed.
+type firstAttempt struct {
+	Error      json.RawMessage `json:"error"`
+	StartedAt  time.Time       `json:"startedAt"`
+	EndedAt    time.Time       `json:"endedAt"`
+	RetryAfter string          `json:"retryAfter,omitempty"`
+}
+
+func newRunStep(op *engine.Operation, o stepOptions) runStep {
+	c := runStep{Type: "runStep", ID: op.ID, Name: op.Name, Input: op.Input, Deployment: o.deployment, At: op.Place}
+	if o.timeout > 0 {
+		c.Timeout = o.timeout.String()
+	}
+	if o.attemptTimeout > 0 {
+		c.AttemptTimeout = o.attemptTimeout.String()
+	}
+	if o.retry != (retry{}) {
+		c.Retry = &o.retry
+	}
+	return c
+}
+
+// resultOf returns the future of an operation that ends with step_completed or step_failed.
+func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
+	return &Future[T]{
+		op:   op,
+		stop: func(reason string) { t.cancel(op, reason) },
+		done: func() bool { return op.Done() || op.Cancelled },
+		get: func() (T, error) {
+			if len(op.Received) == 0 {
+				return *new(T), ErrCancelled
+			}
+			e := op.Received[0]
+			if e.Type == "step_completed" {
+				v, err := decode[T](e.Payload)
+				if err != nil {
+					err = Fail(codeUndecodable, fmt.Sprintf("decode the output of step %s: %v", op.ID, err))
+				}
+				return v, err
+			}
+			if op.Kind == engine.KindChild {
+				return *new(T), childError(t, op, e)
+			}
+			return *new(T), stepError(op, e)
+		},
+	}
+}
+
+// stepError returns the error of a step that failed.
+func stepError(op *engine.Operation, e *engine.Event) error {
+	f := decodeFailure(e.Payload)
+	return &StepError{
+		Step: op.Name, ID: op.ID, Code: f.Code, Message: f.Message, Details: f.Details,
+		server: !e.Data.IsRecorded() && isServerCode(e.Data.ErrorCode),
+	}
+}
+
+// isServerCode reports whether the server sets the code by itself. Any other one in a result comes from the step.
+func isServerCode(code string) bool { return code == codeTimeout || code == codeCancelled }
+
+// StepOption configures a step, where it is declared or where it is run.
+type StepOption func(*stepOptions)
+
+type stepOptions struct {
+	id             string
+	deployment     string
+	timeout        time.Duration
+	attemptTimeout time.Duration
+	retry          retry
+	first, longest time.Duration // pauses between attempts; 0: the default
+	remote         bool
+	durable        bool
+	// undo adds a compensation of the step to the handle's saga.
+	undo func(w *W, in, future any)
+}
+
+// retry is the policy of retries, as the contract describes it.
+type retry struct {
+	MaxAttempts int     `json:"maxAttempts,omitempty"`
+	Backoff     string  `json:"backoff,omitempty"`
+	Factor      float64 `json:"factor,omitempty"`
+	MaxBackoff  string  `json:"maxBackoff,omitempty"`
+}
+
+// ID sets the ID of a step in its run. By default it is made from the place: the name, and the names of the enclosing
+// coroutines and items.
+func ID(id string) StepOption { return func(o *stepOptions) { o.id = id } }
+
+// Attempts sets how often a step is tried; 5 by default.
+func Attempts(n int) StepOption { return func(o *stepOptions) { o.retry.MaxAttempts = n } }
+
+// Backoff sets the pause after the first failed attempt, which doubles with each further one up to the longest. By
+// default they are a second and five minutes.
+func Backoff(first, longest time.Duration) StepOption {
+	return func(o *stepOptions) {
+		o.first, o.longest = first, longest
+		o.retry.Backoff, o.retry.MaxBackoff = first.String(), longest.String()
+	}
+}
+
+// AttemptTimeout limits one attempt, from a second to 12 hours; 5 minutes by default.
+func AttemptTimeout(d time.Duration) StepOption {
+	return func(o *stepOptions) { o.attemptTimeout = d }
+}
+
+// Timeout limits the whole step, including its time in the queue and between attempts. The step then fails with
+// [ErrTimeout].
+func Timeout(d time.Duration) StepOption { return func(o *stepOptions) { o.timeout = d } }
+
+// OnDeployment runs the step by another deployment than the run's.
+func OnDeployment(id string) StepOption { return func(o *stepOptions) { o.deployment = id } }
+
+// Remote makes all attempts of the step calls of its own. By default the first attempt is made where the workflow runs,
+// unless there is too little time left, or an earlier call has failed, perhaps because of this step.
+func Remote() StepOption { return func(o *stepOptions) { o.remote = true } }
+
+// durable puts the result on disk before the next step begins, in batches as well.
+func durable(o *stepOptions) { o.durable = true }
+
+// The policy of retries if nothing is set, as the contract has it.
+const (
+	defaultAttempts = 5
+	defaultFirst    = time.Second
+	defaultLongest  = 5 * time.Minute
+	// leastInline is how much time must be left for an inline attempt without a limit of its own.
+	leastInline = time.Minute
+)
+
+func (o stepOptions) attempts() int { return max(cmp.Or(o.retry.MaxAttempts, defaultAttempts), 1) }
+
+// inlineTime is how much time must be left for an inline attempt.
+func (o stepOptions) inlineTime() time.Duration { return cmp.Or(o.attemptTimeout, leastInline) }
+
+// pause returns the pause after a number of failed attempts.
+func (o stepOptions) pause(failed int) time.Duration {
+	pause, longest := cmp.Or(o.first, defaultFirst), cmp.Or(o.longest, defaultLongest)
+	for range failed - 1 {
+		if pause >= longest {
+			break
+		}
+		pause *= 2
+	}
+	return min(pause, longest)
+}
+
+func collect(options ...[]StepOption) (o stepOptions) {
+	for _, list := range options {
+		for _, set := range list {
+			set(&o)
+		}
+	}
+	return o
+}
+
+// Do executes fn as a step of its own, right here, and returns its output. The result is recorded: when the workflow
+// runs again, fn is not called. A failed attempt is repeated, up to the number of [Attempts] with the pauses of
+// [Backoff]: in this call as long as the pauses are no longer than a second all in all, then in later ones. If the last
+// attempt fails, its error is recorded.
+//
+// Fn is called again if the process dies before the result is on disk. If it seems to be fn that ends the process, the
+// step fails with the code crashed when all attempts are used up.
+func Do[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) (T, error) {
+	return DoGo(w, name, fn, options...).rest(w)
+}
+
+// DoGo is [Do] that does not wait.
+func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) *Future[T] {
+	if w.scope.err != nil {
+		w.co.Check()
+		return failed[T](w.scope.err)
+	}
+	o := collect(options)
+	id := o.id
+	if id == "" {
+		id = w.co.Scope.ID(name)
+	}
+	s := &inlineStep{
+		turn: w.turn, options: o, known: w.turn.snapshot(),
+		info: StepInfo{Run: w.turn.info, ID: id, Name: name, Inline: true},
+	}
+	op := &engine.Operation{Kind: engine.KindInline, ID: id, Name: name, Durable: o.durable}
+	op.Execute = func(ctx context.Context) engine.Result {
+		return s.execute(ctx, func(ctx context.Context) (json.RawMessage, error) {
+			v, err := fn(ctx)
+			if err != nil {
+				return nil, err
+			}
+			data, err := json.Marshal(v)
+			if err != nil {
+				return nil, Fail("unencodable", fmt.Sprintf("encode the output: %v", err))
+			}
+			return data, nil
+		})
+	}
+	op.Ready = func(failed []engine.Event) engine.Readiness { return s.ready(op, failed) }
+	op.Record = recording(op)
+	op.Retry = func(a engine.Attempt) any {
+		return recordStep{
+			Type: "recordStep", ID: id, Name: name, Error: a.Error, At: op.Place, RetryAfter: a.Pause.String(),
+			StartedAt: a.StartedAt, EndedAt: a.EndedAt,
+		}
+	}
+	w.ask(op)
+	return resultOf[T](w.turn, op)
+}
+
+// Exec is [Do] without an output.
+func Exec(w *W, name string, fn func(context.Context) error, options ...StepOption) error {
+	_, err := Do(w, name, func(ctx context.Context) (None, error) { return None{}, fn(ctx) }, options...)
+	return err
+}
+
+// recordStep is the command that records the result of an inline step, or an attempt that is not the last.
+type recordStep struct {
+	Type       string          `json:"type"`
+	ID         string          `json:"id"`
+	Name       string          `json:"name"`
+	Input      json.RawMessage `json:"input,omitempty"`
+	Output     json.RawMessage `json:"output,omitempty"`
+	Error      json.RawMessage `json:"error,omitempty"`
+	Seen       int64           `json:"seen,omitempty"`
+	StartedAt  time.Time       `json:"startedAt"`
+	EndedAt    time.Time       `json:"endedAt"`
+	RetryAfter string          `json:"retryAfter,omitempty"`
+	At         string          `json:"at,omitempty"`
+
+	Store map[string]json.RawMessage `json:"store,omitempty"` // written with the output
+}
+
+// recording returns what makes the command that records the result of an operation.
+func recording(op *engine.Operation) func(engine.Result, engine.Recorded) any {
+	return func(r engine.Result, how engine.Recorded) any {
+		return recordStep{
+			Type: "recordStep", ID: op.ID, Name: op.Name, Input: op.Input, Output: r.Output, Error: r.Error,
+			Seen: how.Seen, StartedAt: how.StartedAt, EndedAt: how.EndedAt, At: op.Place, Store: r.Stored,
+		}
+	}
+}

@@ -1,0 +1,91 @@
+// Package stepwellreplay replays exported runs in tests, so that a change of a workflow that does not fit the runs in
+// progress fails before it is deployed:
+//
+//	func TestOrdersInFlight(t *testing.T) {
+//		stepwellreplay.Dir(t, "testdata/runs", worker.Definitions()...)
+//	}
+//
+// The files are those of "stepwell runs export": one run per line.
+package stepwellreplay
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+)
+
+// Dir replays all runs of all files in the folder, and in those below it, with the given workflows. Each run is a
+// subtest. Steps are not executed, so they need no functions. It fails the test if there is no run.
+func Dir(t *testing.T, dir string, definitions ...stepwell.Definition) {
+	t.Helper()
+	app := newApp(t, definitions)
+	runs := 0
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		logs, err := read(path)
+		for i, log := range logs {
+			runs++
+			t.Run(fmt.Sprintf("%s:%d", entry.Name(), i+1), func(t *testing.T) { check(t, app, log) })
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		t.Error(err)
+	case runs == 0:
+		t.Errorf("there are no runs in %s: write some with stepwell runs export", dir)
+	}
+}
+
+// Run replays a run with the given workflows.
+func Run(t testing.TB, log stepwell.RunLog, definitions ...stepwell.Definition) {
+	t.Helper()
+	check(t, newApp(t, definitions), log)
+}
+
+func newApp(t testing.TB, definitions []stepwell.Definition) *stepwell.App {
+	t.Helper()
+	app := stepwell.NewApp("replay", stepwell.Logger(slog.New(slog.DiscardHandler)))
+	app.Register(definitions...)
+	if _, err := app.Handler(stepwell.Unsigned("a replay")); err != nil {
+		t.Fatal(err)
+	}
+	return app
+}
+
+func check(t testing.TB, app *stepwell.App, log stepwell.RunLog) {
+	t.Helper()
+	if err := app.Replay(t.Context(), log); err != nil {
+		t.Error(err)
+	}
+}
+
+// read reads the runs of a file.
+func read(path string) (logs []stepwell.RunLog, err error) {
+	file, err := os.Open(path) //nolint:gosec // the test names it
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	for decoder := json.NewDecoder(file); ; {
+		var log stepwell.RunLog
+		err := decoder.Decode(&log)
+		if errors.Is(err, io.EOF) {
+			return logs, nil
+		}
+		if err != nil {
+			return logs, fmt.Errorf("read run %d of %s: %w", len(logs)+1, path, err)
+		}
+		logs = append(logs, log)
+	}
+}

@@ -1,0 +1,175 @@
+package stepwelltest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/memserver"
+)
+
+// caller passes the calls of the server on to the app: those of workflows twice. It keeps what steps did, and crashes
+// where it is told to.
+type caller struct {
+	tb     testing.TB
+	server *memserver.Server
+	app    http.Handler
+	faults *faults
+	// chooseInline returns which of n inline steps in progress ends next; nil: the first.
+	chooseInline func(n int) int
+	effects      map[string]*effect // by idempotency key
+	calls        []stepCall
+	spied        map[string]bool // names of steps that need no function
+}
+
+// effect is what a step may do outside: all its attempts have one idempotency key.
+type effect struct {
+	RunID, ID, Name, Input string
+}
+
+// stepCall is one attempt of a step.
+type stepCall struct {
+	name  string
+	input json.RawMessage
+}
+
+// call is what the caller reads of a call.
+type call struct {
+	Type    string `json:"type"`
+	Attempt int    `json:"attempt"`
+	Run     struct {
+		ID string `json:"id"`
+	} `json:"run"`
+	Step struct {
+		ID    string          `json:"id"`
+		Name  string          `json:"name"`
+		Input json.RawMessage `json:"input"`
+	} `json:"step"`
+}
+
+// ServeHTTP implements http.Handler.
+func (c *caller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var got call
+	if err == nil {
+		err = json.Unmarshal(body, &got)
+	}
+	if err != nil {
+		c.tb.Errorf("read a call: %v", err)
+		return
+	}
+	answer := httptest.NewRecorder()
+	if got.Type == "step" {
+		c.callStep(answer, r, got, body)
+	} else {
+		c.callWorkflow(answer, r, got, body)
+	}
+	for name, values := range answer.Header() {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes()) // a recorder
+}
+
+func (c *caller) callStep(w *httptest.ResponseRecorder, r *http.Request, got call, body []byte) {
+	answer := c.post(r.Context(), r, body)
+	if answer.Code == http.StatusInternalServerError && hasCode(answer, "unknown_step") {
+		if !c.spied[got.Step.Name] {
+			c.tb.Errorf("step %q has no function: bind it in New, or use Stub", got.Step.Name)
+			writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"error": map[string]string{
+				"code": "unknown_step", "message": fmt.Sprintf("step %q has no function", got.Step.Name),
+			}})
+			return
+		}
+		answer = httptest.NewRecorder()
+		writeJSON(answer, http.StatusOK, nil)
+	}
+	c.happened(got.Run.ID, got.Step.ID, got.Step.Name, got.Step.Input)
+	if c.faults.crash("the result of step %s of run %s was lost", got.Step.ID, got.Run.ID) {
+		answer.Code = memserver.StatusLost
+	}
+	*w = *answer
+}
+
+// callWorkflow calls a workflow, and repeats the call with the same log, and with the log as the first call has left it.
+func (c *caller) callWorkflow(w *httptest.ResponseRecorder, r *http.Request, got call, body []byte) {
+	first := &inline{c: c, run: c.run(got.Run.ID)}
+	answer := c.post(with(r.Context(), first), r, body)
+	if first.died {
+		w.Code = memserver.StatusDied
+		return
+	}
+	again := []*repeated{{body: body, results: first.results, commits: first.commits}}
+	if answer.Code == http.StatusOK && got.Attempt == 1 && first.canResume() {
+		again = append(again, first.afterwards())
+	}
+	for _, repeated := range again {
+		if difference := c.repeat(r, repeated, answer); difference != "" {
+			writeJSON(w, http.StatusInternalServerError, map[string]any{"error": map[string]string{"message": difference}})
+			return
+		}
+	}
+	if c.faults.crash("an answer of run %s was lost", got.Run.ID) {
+		answer.Code = memserver.StatusLost
+	}
+	*w = *answer
+}
+
+// repeat makes a call again. It returns what is different from the first one; empty if nothing is.
+func (c *caller) repeat(r *http.Request, second *repeated, answer *httptest.ResponseRecorder) string {
+	got := c.post(with(r.Context(), second), r, second.body)
+	switch {
+	case second.differs != "":
+		return second.differs
+	case got.Code != answer.Code, got.Code == http.StatusOK && !bytes.Equal(got.Body.Bytes(), answer.Body.Bytes()):
+		return fmt.Sprintf("two calls with the same log had different answers:\n%d %s\n%d %s",
+			answer.Code, answer.Body, got.Code, got.Body)
+	case got.Code == http.StatusOK && len(second.commits) > 0:
+		return fmt.Sprintf("the second of two calls with the same log does not write what the first one does: %s",
+			second.commits[0].commands)
+	}
+	return ""
+}
+
+func (c *caller) run(id string) *memserver.Run {
+	runs := c.server.Runs()
+	return runs[slices.IndexFunc(runs, func(r *memserver.Run) bool { return r.ID == id })]
+}
+
+func (c *caller) post(ctx context.Context, r *http.Request, body []byte) *httptest.ResponseRecorder {
+	again := r.Clone(ctx)
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	w := httptest.NewRecorder()
+	c.app.ServeHTTP(w, again)
+	return w
+}
+
+// happened keeps an attempt of a step.
+func (c *caller) happened(runID, id, name string, input json.RawMessage) {
+	c.effects[runID+"/"+id] = &effect{runID, id, name, string(input)}
+	c.calls = append(c.calls, stepCall{name, input})
+}
+
+func hasCode(answer *httptest.ResponseRecorder, code string) bool {
+	var failure struct{ Error struct{ Code string } }
+	return json.Unmarshal(answer.Body.Bytes(), &failure) == nil && failure.Error.Code == code
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.WriteHeader(status)
+	_, _ = w.Write(encode(v)) // a recorder
+}
+
+func encode(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // only values of this package, and JSON
+	}
+	return data
+}

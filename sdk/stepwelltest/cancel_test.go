@@ -1,0 +1,484 @@
+package stepwelltest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
+)
+
+// stuck is a step that fails for an hour.
+var stuck = stepwell.DeclareStep[string, string]("stuck", stepwell.Attempts(2), stepwell.Backoff(time.Hour, time.Hour))
+
+// start starts a workflow, in an environment with the steps echo and stuck.
+func start(t *testing.T, fn func(w *stepwell.W) (string, error)) (*stepwelltest.Env, *stepwelltest.Run[string]) {
+	t.Helper()
+	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("test")
+	env := stepwelltest.New(t, echo.Bind(execute),
+		stuck.Bind(func(context.Context, string) (string, error) { return "", errors.New("it hangs") }),
+		workflow.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return fn(w) }))
+	return env, stepwelltest.Start(env, workflow, stepwell.None{})
+}
+
+// logged returns the types and IDs of the events of a run.
+func logged(run *stepwelltest.Run[string]) (events []string) {
+	for _, data := range run.Log().Events {
+		e := decode[struct{ Type, CorrelationID string }](data)
+		events = append(events, strings.TrimSpace(e.Type+" "+e.CorrelationID))
+	}
+	return events
+}
+
+func TestLosersAreCancelled(t *testing.T) {
+	t.Parallel()
+	slow := func(w *stepwell.W) (string, error) { return stuck.Run(w, "") }
+	for name, c := range map[string]struct {
+		run  func(w *stepwell.W) (string, error)
+		want string // an event of the log
+		none string // no event of the log
+	}{
+		"the step of a select": {
+			run: func(w *stepwell.W) (string, error) {
+				return stepwell.Select(w,
+					stepwell.On(stuck.Go(w, ""), func(*stepwell.W, string) (string, error) { return "", nil }),
+					stepwell.After(time.Minute, func(*stepwell.W) (string, error) { return "", nil }))
+			},
+			want: "step_failed stuck",
+		},
+		"the timer of a select": {
+			run: func(w *stepwell.W) (string, error) {
+				return stepwell.Select(w,
+					stepwell.On(echo.Go(w, ""), func(*stepwell.W, string) (string, error) { return "", nil }),
+					stepwell.After(time.Minute, func(*stepwell.W) (string, error) { return "", nil }))
+			},
+			want: "wait_cancelled wait",
+		},
+		"a case that is kept": {
+			run: func(w *stepwell.W) (string, error) {
+				return stepwell.Select(w,
+					stepwell.On(stuck.Go(w, ""), func(*stepwell.W, string) (string, error) { return "", nil }).Keep(),
+					stepwell.After(time.Minute, func(*stepwell.W) (string, error) { return "", nil }))
+			},
+			none: "step_failed stuck",
+		},
+		"the others of First": {
+			run: func(w *stepwell.W) (string, error) {
+				stepwell.First(w, echo.Go(w, ""), stuck.Go(w, ""), stepwell.Keep(w.Timer(time.Hour)))
+				return "", nil
+			},
+			want: "step_failed stuck", none: "wait_cancelled wait",
+		},
+		"a step that is not awaited longer": {
+			run: func(w *stepwell.W) (string, error) {
+				_, err := stuck.Go(w, "").AwaitWithin(w, time.Minute)
+				if !errors.Is(err, stepwell.ErrTimeout) {
+					return "", err
+				}
+				return "", nil
+			},
+			want: "step_failed stuck",
+		},
+		"what was begun within": {
+			run: func(w *stepwell.W) (string, error) {
+				_, err := stepwell.Within(w, time.Minute, slow)
+				if !errors.Is(err, stepwell.ErrTimeout) {
+					return "", err
+				}
+				return "", nil
+			},
+			want: "step_failed within.stuck",
+		},
+		"the other items of a map": {
+			run: func(w *stepwell.W) (string, error) {
+				_, err := stepwell.Map(w, []string{"bad", "good"}, func(w *stepwell.W, in string) (string, error) {
+					if in == "bad" {
+						return echo.Run(w, in)
+					}
+					return slow(w)
+				})
+				if err == nil || !strings.Contains(err.Error(), "it is bad") {
+					return "", errors.New("want the first error")
+				}
+				return "", nil
+			},
+			want: "step_failed map.1.stuck",
+		},
+		"a coroutine that is cancelled": {
+			run: func(w *stepwell.W) (string, error) {
+				f := stepwell.Go(w, "slow", slow)
+				w.Sleep(time.Second)
+				f.Cancel(w, "not needed")
+				_, err := f.Await(w)
+				if !errors.Is(err, stepwell.ErrCancelled) {
+					return "", err
+				}
+				return "", nil
+			},
+			want: "step_failed slow.stuck",
+		},
+		"a signal that nobody waits for": {
+			run: func(w *stepwell.W) (string, error) {
+				stepwell.First(w, echo.Go(w, ""), paid.Wait(w))
+				return "", nil
+			},
+			want: "hook_disposed order%2Epaid",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env, run := start(t, func(w *stepwell.W) (string, error) {
+				if _, err := c.run(w); err != nil {
+					return "", err
+				}
+				return echo.Run(w, "done") // so that all is written before the end
+			})
+			env.RunUntilDone()
+			if got, err := run.Result(); got != "done" || err != nil {
+				t.Fatalf("got %q, %v", got, err)
+			}
+			log := logged(run)
+			if c.want != "" && !slices.Contains(log, c.want) || c.none != "" && slices.Contains(log, c.none) {
+				t.Errorf("want %q and not %q in the log %q", c.want, c.none, log)
+			}
+		})
+	}
+}
+
+func TestATimerThatLostWakesNobody(t *testing.T) {
+	t.Parallel()
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		stepwell.First(w, echo.Go(w, "fast"), w.Timer(time.Hour))
+		return stepwell.NewHook[string]("end").Open(w, stepwell.Token("end")).Receive(w)
+	})
+	env.RunUntilIdle()
+	before := run.Invocations()
+	env.Advance(24 * time.Hour)
+	if got := run.Invocations(); got != before {
+		t.Errorf("the workflow was called %d times more", got-before)
+	}
+	env.Resume("end", "over")
+	env.RunUntilDone()
+	if got, err := run.Result(); got != "over" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestUntilIsExaminedAfterEachEvent(t *testing.T) {
+	t.Parallel()
+	got, err := result(t, func(w *stepwell.W) (string, error) {
+		votes := 0
+		for _, voter := range []string{"a", "b", "c"} {
+			stepwell.Go(w, voter, func(w *stepwell.W) (string, error) {
+				defer func() { votes++ }()
+				return echo.Run(w, voter)
+			})
+		}
+		if err := w.Until(func() bool { return votes >= 2 }); err != nil {
+			return "", err
+		}
+		return stepwell.Select(w,
+			stepwell.When(func() bool { return votes >= 3 }, func(*stepwell.W) (string, error) { return "all", nil }),
+			stepwell.After(time.Hour, func(*stepwell.W) (string, error) { return "too late", nil }))
+	})
+	if got != "all" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestMapCollectsErrors(t *testing.T) {
+	t.Parallel()
+	_, err := result(t, func(w *stepwell.W) (string, error) {
+		out, err := stepwell.Map(w, []string{"a", "bad", "b", "bad"},
+			func(w *stepwell.W, in string) (string, error) { return echo.Run(w, in) },
+			stepwell.CollectErrors(), stepwell.Limit(2))
+		if strings.Join(out, ",") != "a,,b," {
+			return "", errors.New("got " + strings.Join(out, ","))
+		}
+		return "", err
+	})
+	if err == nil || strings.Count(err.Error(), "it is bad") != 2 {
+		t.Errorf("got %v, want two errors", err)
+	}
+}
+
+// reserving is a workflow with a saga that sleeps for a year.
+func reserving(undone *[]string, detached bool) func(w *stepwell.W) (string, error) {
+	return func(w *stepwell.W) (out string, err error) {
+		saga := w.Saga()
+		defer saga.OnError(&err)
+		undo := echo.Undo(func(w *stepwell.W, in, _ string) error {
+			if err := w.Sleep(time.Minute); err != nil {
+				return err
+			}
+			_, err := stepwell.Do(w, "undo", func(context.Context) (string, error) {
+				*undone = append(*undone, in)
+				return "", nil
+			})
+			return err
+		})
+		if _, err := echo.Run(w, "room", undo); err != nil {
+			return "", err
+		}
+		if detached {
+			w = w.Detached()
+		}
+		return "overslept", w.Sleep(365 * 24 * time.Hour)
+	}
+}
+
+func TestASagaIsDetachedFromCancellation(t *testing.T) {
+	t.Parallel()
+	var undone []string
+	env, run := start(t, reserving(&undone, false))
+	env.Advance(time.Hour)
+	env.Cancel(run.ID(), "nobody wants it", time.Hour)
+	env.RunUntilDone()
+	_, err := run.Result()
+	if env.Status(run.ID()) != "cancelled" || strings.Join(undone, " ") != "room" {
+		t.Errorf("the run is %s (%v), and undid %q", env.Status(run.ID()), err, undone)
+	}
+}
+
+func TestGraceIsEnforced(t *testing.T) {
+	t.Parallel()
+	var undone []string
+	env, run := start(t, reserving(&undone, true))
+	env.Advance(time.Hour)
+	began := env.Now()
+	env.Cancel(run.ID(), "nobody wants it", time.Hour)
+	env.RunUntilDone()
+	if passed := env.Now().Sub(began); env.Status(run.ID()) != "cancelled" || passed != time.Hour {
+		t.Errorf("the run is %s after %s", env.Status(run.ID()), passed)
+	}
+}
+
+func TestATimeoutCompensates(t *testing.T) {
+	t.Parallel()
+	var undone []string
+	env, run := start(t, reserving(&undone, false))
+	env.Limit(run.ID(), 24*time.Hour, time.Hour)
+	env.RunUntilDone()
+	_, err := run.Result()
+	if !stepwell.HasCode(err, "timeout") || strings.Join(undone, " ") != "room" {
+		t.Errorf("got %v, and undid %q", err, undone)
+	}
+}
+
+func TestEveryWaitEndsWithCancellation(t *testing.T) {
+	t.Parallel()
+	hook := stepwell.NewHook[string]("hook")
+	for name, wait := range map[string]func(w *stepwell.W) error{
+		"Sleep":   func(w *stepwell.W) error { return w.Sleep(time.Hour * 1000) },
+		"Until":   func(w *stepwell.W) error { return w.Until(func() bool { return false }) },
+		"a step":  func(w *stepwell.W) error { _, err := stuck.Run(w, ""); return err },
+		"Receive": func(w *stepwell.W) error { _, err := hook.Open(w).Receive(w); return err },
+		"a map": func(w *stepwell.W) error {
+			_, err := stepwell.Map(w, []string{"x"}, func(w *stepwell.W, in string) (string, error) { return stuck.Run(w, in) })
+			return err
+		},
+		"a coroutine": func(w *stepwell.W) error {
+			_, err := stepwell.Go(w, "go", func(w *stepwell.W) (string, error) { return "", w.Sleep(time.Hour * 1000) }).Await(w)
+			return err
+		},
+		"Within": func(w *stepwell.W) error {
+			_, err := stepwell.Within(w, time.Hour*1000, func(w *stepwell.W) (string, error) { return stuck.Run(w, "") })
+			return err
+		},
+		"Select": func(w *stepwell.W) error {
+			_, err := stepwell.Select(w, stepwell.On(stuck.Go(w, ""), func(*stepwell.W, string) (string, error) { return "", nil }))
+			return err
+		},
+		"First": func(w *stepwell.W) error {
+			switch first := stepwell.First(w, stuck.Go(w, ""), w.Cancelled()).(type) {
+			case *stepwell.Cancellation:
+				if first.Reason() == "enough" {
+					return stepwell.ErrCancelled
+				}
+			}
+			return errors.New("something else came first")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env, run := start(t, func(w *stepwell.W) (string, error) {
+				err := wait(w)
+				if !errors.Is(err, stepwell.ErrCancelled) {
+					return "", errors.New("not cancelled")
+				}
+				if _, err := echo.Run(w, "new"); !errors.Is(err, stepwell.ErrCancelled) {
+					return "", errors.New("something new has begun")
+				}
+				if got, err := echo.Run(w.Detached(), "cleaned"); got != "cleaned" || err != nil {
+					return "", errors.New("a detached handle was cancelled")
+				}
+				return "", err
+			})
+			env.Advance(time.Minute)
+			env.Cancel(run.ID(), "enough", time.Hour)
+			env.RunUntilIdle()
+			if _, err := run.Result(); env.Status(run.ID()) != "cancelled" {
+				t.Errorf("the run is %s: %v", env.Status(run.ID()), err)
+			}
+		})
+	}
+}
+
+func TestChildIsCancelledGracefully(t *testing.T) {
+	t.Parallel()
+	var undone []string
+	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		c := child.Child(w, stepwell.None{})
+		w.Sleep(time.Hour)
+		c.Cancel(w, "not needed", time.Hour)
+		_, err := c.Await(w)
+		failed := (*stepwell.ChildError)(nil)
+		if !errors.As(err, &failed) || !failed.Cancelled || !errors.Is(err, stepwell.ErrCancelled) {
+			return "", err
+		}
+		return failed.RunID, nil
+	})
+	env.Register(child.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return reserving(&undone, false)(w) }))
+	env.RunUntilDone()
+	children := env.Children()
+	if got, err := run.Result(); err != nil || len(children) != 1 || got != children[0] || strings.Join(undone, " ") != "room" {
+		t.Errorf("got %q, %v, children %q, and undid %q", got, err, children, undone)
+	}
+}
+
+func TestChildrenEndWithTheirParent(t *testing.T) {
+	t.Parallel()
+	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		child.Child(w, stepwell.None{})
+		child.Child(w, stepwell.None{}, stepwell.LeaveOnParentEnd())
+		return "", w.Sleep(time.Hour)
+	})
+	env.Register(child.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return "", w.Sleep(2 * time.Hour) }))
+	env.RunUntilDone()
+	_, err := run.Result()
+	if c := env.Children(); err != nil || env.Status(c[0]) != "cancelled" || env.Status(c[1]) != "completed" {
+		t.Errorf("got %v; the children are %s and %s", err, env.Status(c[0]), env.Status(c[1]))
+	}
+}
+
+func TestStepThatIsCancelledTooLateIsUndone(t *testing.T) {
+	t.Parallel()
+	var undone []string
+	undo := func(w *stepwell.W, in, _ string) error {
+		_, err := stepwell.Do(w, "undo", func(context.Context) (string, error) {
+			undone = append(undone, in)
+			return "", nil
+		})
+		return err
+	}
+	env, run := start(t, func(w *stepwell.W) (out string, err error) {
+		saga := w.Saga()
+		defer saga.OnError(&err)
+		stuck.Go(w, "never", stuck.Undo(undo))
+		echo.Go(w, "late", echo.Undo(undo))
+		return "", errors.New("a mistake")
+	})
+	env.RunUntilDone()
+	if _, err := run.Result(); err == nil || !strings.Contains(err.Error(), "a mistake") || len(undone) != 0 {
+		t.Errorf("got %v, and undid %q", err, undone) // both were cancelled before they began
+	}
+}
+
+func TestCoroutinesCleanUpBeforeTheRunEnds(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error){
+		"Go": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+			return stepwell.Go(w, "go", fn).Await(w)
+		},
+		"Within": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+			return stepwell.Within(w, time.Hour, fn)
+		},
+		"Map": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+			_, err := stepwell.Map(w, []int{1}, func(w *stepwell.W, _ int) (string, error) { return fn(w) })
+			return "", err
+		},
+	} {
+		var undone []string
+		env, run := start(t, func(w *stepwell.W) (string, error) { return wait(w, reserving(&undone, false)) })
+		env.Advance(time.Minute)
+		env.Cancel(run.ID(), "enough", time.Hour)
+		env.RunUntilDone()
+		if env.Status(run.ID()) != "cancelled" || strings.Join(undone, " ") != "room" {
+			_, err := run.Result()
+			t.Errorf("%s: the run is %s (%v), and undid %q", name, env.Status(run.ID()), err, undone)
+		}
+	}
+}
+
+func TestWhatIsCancelledBeforeItBeginsIsNotExecuted(t *testing.T) {
+	t.Parallel()
+	executed := false
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		f := stepwell.DoGo(w, "late", func(context.Context) (string, error) {
+			executed = true
+			return "", nil
+		})
+		f.Cancel(w, strings.Repeat("two\nlines ", 100))
+		if _, err := f.Await(w); !errors.Is(err, stepwell.ErrCancelled) {
+			return "", errors.New("not cancelled")
+		}
+		return "fine", w.Sleep(time.Hour)
+	})
+	env.RunUntilDone()
+	if got, err := run.Result(); got != "fine" || err != nil || executed {
+		t.Errorf("got %q, %v, executed: %v", got, err, executed)
+	}
+}
+
+func TestWorkflowIsCalledOnceForAllOfSeveralSteps(t *testing.T) {
+	t.Parallel()
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		var all []*stepwell.Future[string]
+		for range 50 {
+			all = append(all, echo.Go(w, "x", stepwell.Remote()))
+		}
+		out, err := stepwell.All(w, all...)
+		if err != nil {
+			return "", err
+		}
+		a, b, err := stepwell.Both(w, echo.Go(w, "a", stepwell.Remote()), echo.Go(w, "b", stepwell.Remote()))
+		return strings.Join(out, "") + a + b, err
+	})
+	env.RunUntilDone()
+	if got, err := run.Result(); got != strings.Repeat("x", 50)+"ab" || err != nil || run.Invocations() != 3 {
+		t.Errorf("got %q, %v in %d calls", got, err, run.Invocations())
+	}
+}
+
+// TestWhatWasNotOpenedIsNotClosed asks, and starts a timer, in a part that was cancelled. The server would refuse to close
+// a hook, or to cancel a timer, that there is not.
+func TestWhatWasNotOpenedIsNotClosed(t *testing.T) {
+	t.Parallel()
+	approval := stepwell.NewApproval("approval")
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		err := w.Sleep(time.Hour)
+		_, again := approval.Ask(w, stepwell.Question{Text: "sure?", Token: "sure"})
+		timer := w.Timer(time.Hour)
+		timer.Cancel(w)
+		if first := stepwell.First(w.Detached(), timer, w.Detached().Timer(time.Minute)); first == stepwell.Awaitable(timer) {
+			return "the cancelled timer has ended", nil
+		}
+		if !errors.Is(again, stepwell.ErrCancelled) {
+			return "", errors.Join(errors.New("it was asked"), again)
+		}
+		return "", err
+	})
+	env.RunUntilIdle()
+	env.Cancel(run.ID(), "enough", time.Hour)
+	env.Advance(30 * time.Minute)
+	if got := env.Status(run.ID()); got != "cancelled" {
+		_, err := run.Result()
+		t.Errorf("the run is %s: %v", got, err)
+	}
+}

@@ -1,0 +1,183 @@
+package stepwelltest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
+)
+
+// TestGroundControl checks what went wrong in another engine, which these workflows come from.
+func TestGroundControl(t *testing.T) {
+	t.Parallel()
+	t.Run("G1: what a workflow does first is replayed", groundControl1)
+	t.Run("G2: a timer that is late is harmless", groundControl2)
+	t.Run("G3: what follows a result happens once", groundControl3)
+	t.Run("G4: what is stored last is kept", groundControl4)
+	t.Run("G5: a message that nobody understands does not hang the run", groundControl5)
+	t.Run("G6: the time of a run is limited", groundControl6)
+	t.Run("G7: a run can be cancelled right after its start", groundControl7)
+	t.Run("G8: each end of a child decodes", groundControl8)
+}
+
+// declare returns a workflow with its definition.
+func declare(fn func(w *stepwell.W) (string, error)) (*stepwell.Workflow[stepwell.None, string], stepwell.Definition) {
+	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("test", stepwell.WithInbox(notes))
+	return workflow, workflow.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return fn(w) })
+}
+
+func groundControl1(t *testing.T) {
+	t.Parallel()
+	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
+		workflow, definition := declare(func(w *stepwell.W) (string, error) {
+			first, err := stepwell.Do(w, "first", func(context.Context) (string, error) { return "first", nil })
+			if err != nil {
+				return "", err
+			}
+			second, err := echo.Run(w, first+" second")
+			return second, err
+		})
+		env.Register(definition, echo.Bind(execute))
+		run := stepwelltest.Start(env, workflow, stepwell.None{})
+		env.RunUntilDone()
+		if got, err := run.Result(); got != "first second" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+}
+
+func groundControl2(t *testing.T) {
+	t.Parallel()
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		stepwell.First(w, echo.Go(w, "fast"), stepwell.Keep(w.Timer(time.Hour))) // the timer goes on
+		return stepwell.NewHook[string]("end").Open(w, stepwell.Token("end")).Receive(w)
+	})
+	env.Advance(2 * time.Hour)
+	env.Resume("end", "fine")
+	env.RunUntilDone()
+	if got, err := run.Result(); got != "fine" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func groundControl3(t *testing.T) {
+	t.Parallel()
+	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
+		workflow, definition := declare(func(w *stepwell.W) (string, error) {
+			got, err := echo.Run(w, "result")
+			if err != nil {
+				return "", err
+			}
+			return echo.Run(w, got+" dispatched")
+		})
+		env.Register(definition, echo.Bind(execute))
+		run := stepwelltest.Start(env, workflow, stepwell.None{})
+		env.RunUntilDone()
+		if n := strings.Count(strings.Join(logged(run), ","), "step_created"); n != 2 {
+			t.Errorf("%d steps were dispatched, want 2", n)
+		}
+	})
+}
+
+func groundControl4(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]error{"completed": nil, "failed": stepwell.Fail("no", "it failed")} {
+		env, run := start(t, func(w *stepwell.W) (string, error) {
+			balance.Set(w, 7)
+			return "", end
+		})
+		env.RunUntilDone()
+		if n, ok := stepwelltest.Stored(env, balance, run.ID()); n != 7 || !ok || env.Status(run.ID()) != name {
+			t.Errorf("%s: the store has %d, %v; the run is %s", name, n, ok, env.Status(run.ID()))
+		}
+	}
+}
+
+func groundControl5(t *testing.T) {
+	t.Parallel()
+	env, run := withNotes(t, func(w *stepwell.W) (string, error) { return notes.Next(w) })
+	env.RunUntilIdle()
+	env.SendRaw("notes", run.ID(), json.RawMessage(`[1, 2]`))
+	env.RunUntilDone()
+	if _, err := run.Result(); !stepwell.HasCode(err, "undecodable") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func groundControl6(t *testing.T) {
+	t.Parallel()
+	env, run := start(t, func(w *stepwell.W) (string, error) { return "", w.Sleep(365 * 24 * time.Hour) })
+	began := env.Now()
+	env.Limit(run.ID(), time.Hour, 0)
+	env.RunUntilDone()
+	if _, err := run.Result(); !stepwell.HasCode(err, "timeout") || env.Now().Sub(began) != time.Hour {
+		t.Errorf("after %s got %v", env.Now().Sub(began), err)
+	}
+}
+
+func groundControl7(t *testing.T) {
+	t.Parallel()
+	for _, grace := range []time.Duration{0, time.Minute} {
+		env, run := start(t, func(w *stepwell.W) (string, error) { return echo.Run(w, "x") })
+		env.Cancel(run.ID(), "a mistake", grace) // it was never called
+		env.RunUntilDone()
+		_, err := run.Result()
+		if env.Status(run.ID()) != "cancelled" || errors.Is(err, stepwelltest.ErrRunning) {
+			t.Errorf("with a grace of %s the run is %s: %v", grace, env.Status(run.ID()), err)
+		}
+	}
+}
+
+func groundControl8(t *testing.T) {
+	t.Parallel()
+	type details struct{ Text string }
+	declined := stepwell.NewErrorKind[details]("declined")
+	child := stepwell.DeclareWorkflow[string, string]("child")
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		var ends []string
+		for _, how := range []string{"completes", "fails", "is cancelled", "is late"} {
+			var options []stepwell.ChildOption
+			if how == "is late" {
+				options = append(options, stepwell.ChildTimeout(time.Minute, time.Minute))
+			}
+			c := child.Child(w, how, options...)
+			w.Sleep(time.Second)
+			if how == "is cancelled" {
+				c.Cancel(w, "not needed", 0)
+			}
+			out, err := c.Await(w)
+			failed := (*stepwell.ChildError)(nil)
+			switch found, ok := declined.Find(err); {
+			case err == nil:
+				ends = append(ends, out)
+			case !errors.As(err, &failed) || failed.RunID == "":
+				return "", err
+			case ok:
+				ends = append(ends, found.Text)
+			case errors.Is(err, stepwell.ErrCancelled):
+				ends = append(ends, "cancelled")
+			case errors.Is(err, stepwell.ErrTimeout):
+				ends = append(ends, "timeout")
+			}
+		}
+		return strings.Join(ends, ", "), nil
+	})
+	env.Register(child.Bind(func(w *stepwell.W, how string) (string, error) {
+		switch how {
+		case "completes":
+			return "output", nil
+		case "fails":
+			return "", declined.New(details{"details"})
+		}
+		return "", w.Sleep(time.Hour)
+	}))
+	env.RunUntilDone()
+	if got, err := run.Result(); got != "output, details, cancelled, timeout" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

@@ -1,0 +1,185 @@
+package stepwelltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+	"github.com/stepwell-dev/stepwell/sdk/internal/memserver"
+)
+
+// invocation is a call of a workflow: the first one, or a repeated one.
+type invocation interface {
+	engine.Inline
+	// commit answers commands during the call.
+	commit(commands []byte, after int64) (status int, body []byte)
+}
+
+type invocationKey struct{}
+
+// with returns a context whose invocation executes its inline steps and its commands by i.
+func with(ctx context.Context, i invocation) context.Context {
+	return context.WithValue(engine.WithInline(ctx, i), invocationKey{}, i)
+}
+
+// commits is the transport of requests that an app sends to the server during calls: commands.
+type commits struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (commits) RoundTrip(r *http.Request) (*http.Response, error) {
+	i, ok := r.Context().Value(invocationKey{}).(invocation)
+	if !ok {
+		return nil, fmt.Errorf("%s %s: no such thing in a test", r.Method, r.URL.Path)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	status, answer := i.commit(body, after)
+	return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(answer)), Request: r}, nil
+}
+
+// inline is the first call: it executes inline steps one at a time.
+type inline struct {
+	c       *caller
+	run     *memserver.Run
+	results []executed
+	commits []committed
+	died    bool
+}
+
+// executed is an inline step that has been executed.
+type executed struct {
+	id     string
+	result engine.Result
+}
+
+// committed are commands during a call, and what the server has answered.
+type committed struct {
+	commands []byte
+	status   int
+	answer   []byte
+}
+
+// errDied ends an invocation whose process died.
+var errDied = errors.New("the process died")
+
+// Next implements engine.Inline.
+func (i *inline) Next(running []*engine.Operation) int {
+	if i.c.chooseInline == nil {
+		return 0
+	}
+	return i.c.chooseInline(len(running))
+}
+
+// Execute implements engine.Inline.
+func (i *inline) Execute(ctx context.Context, op *engine.Operation) (engine.Result, error) {
+	if i.died {
+		return engine.Result{}, errDied
+	}
+	r := op.Execute(ctx)
+	i.c.happened(i.run.ID, op.ID, op.Name, op.Input)
+	i.results = append(i.results, executed{op.ID, r})
+	if i.c.faults.crash("the process died after inline step %s of run %s, before its result was recorded", op.ID, i.run.ID) {
+		i.died = true
+		return engine.Result{}, errDied
+	}
+	return r, nil
+}
+
+// commit implements invocation.
+func (i *inline) commit(commands []byte, after int64) (int, []byte) {
+	if i.died {
+		return http.StatusGone, nil
+	}
+	done := committed{commands, http.StatusOK, nil}
+	events, err := i.c.server.Command(i.run, commands, after)
+	switch {
+	case errors.Is(err, memserver.ErrCallOver):
+		done.status = http.StatusGone
+	case err != nil:
+		done.status, done.answer = http.StatusBadRequest, []byte(err.Error())
+	default:
+		done.answer = encode(map[string]any{"seq": after + int64(len(events)), "events": events})
+	}
+	i.commits = append(i.commits, done)
+	if i.c.faults.crash("the process died after commit %d of an invocation of run %s", len(i.commits), i.run.ID) {
+		i.died = true
+		return http.StatusGone, nil
+	}
+	return done.status, done.answer
+}
+
+// canResume reports whether another process can go on with the log as the call has left it, and must then give the same
+// answer. It need not if a step waits for another attempt.
+func (i *inline) canResume() bool {
+	return len(i.commits) > 0 && i.run.Status == "running" && !slices.ContainsFunc(i.results, func(x executed) bool {
+		return x.result.Output == nil && x.result.Error == nil
+	})
+}
+
+// afterwards is the call with the log as this one has left it.
+func (i *inline) afterwards() *repeated {
+	unrecorded := slices.DeleteFunc(slices.Clone(i.results), func(x executed) bool { return i.run.HasResult(x.id) })
+	return &repeated{body: encode(i.c.server.CallOf(i.run)), results: unrecorded}
+}
+
+// repeated is a call that is made again. It gets the results of inline steps, and the answers to commands, that the first
+// one has had.
+type repeated struct {
+	body    []byte
+	results []executed
+	commits []committed
+	differs string
+}
+
+// Next implements engine.Inline.
+func (r *repeated) Next(running []*engine.Operation) int {
+	return max(0, slices.IndexFunc(running, func(op *engine.Operation) bool {
+		return len(r.results) > 0 && op.ID == r.results[0].id
+	}))
+}
+
+// Execute implements engine.Inline.
+func (r *repeated) Execute(_ context.Context, op *engine.Operation) (engine.Result, error) {
+	if len(r.results) == 0 || r.results[0].id != op.ID {
+		return engine.Result{}, r.differ("the second of two calls with the same log asks for inline step %s at %s,"+
+			" which the first did not", op.ID, op.Place)
+	}
+	next := r.results[0]
+	r.results = r.results[1:]
+	return next.result, nil
+}
+
+// commit implements invocation.
+func (r *repeated) commit(commands []byte, _ int64) (int, []byte) {
+	if len(r.commits) == 0 || !bytes.Equal(r.commits[0].commands, commands) {
+		first := "nothing"
+		if len(r.commits) > 0 {
+			first = string(r.commits[0].commands)
+		}
+		_ = r.differ("two calls with the same log write different commands:\n%s\n%s", first, commands)
+		return http.StatusGone, nil
+	}
+	next := r.commits[0]
+	r.commits = r.commits[1:]
+	return next.status, next.answer
+}
+
+// differ keeps the first difference, and returns an error that ends the call.
+func (r *repeated) differ(format string, args ...any) error {
+	if r.differs == "" {
+		r.differs = fmt.Sprintf(format, args...)
+	}
+	return errors.New(r.differs)
+}

@@ -1,0 +1,165 @@
+package stepwelltest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
+)
+
+// give is the step that undoes one of echo.
+var give = stepwell.DeclareStep[string, string]("give", stepwell.Attempts(1))
+
+// giveBack undoes a step with another one.
+func giveBack(w *stepwell.W, in, _ string) error {
+	_, err := give.Run(w, in)
+	return err
+}
+
+func TestSagaUndoesEachStepOnceInEveryCrash(t *testing.T) {
+	t.Parallel()
+	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
+		workflow, definition := declare(func(w *stepwell.W) (out string, err error) {
+			saga := w.Saga()
+			defer saga.OnError(&err)
+			for _, in := range []string{"room", "flight"} {
+				if _, err := echo.Run(w, in, echo.Undo(giveBack)); err != nil {
+					return "", err
+				}
+			}
+			saga.Add("note", func(w *stepwell.W) error {
+				_, err := stepwell.Do(w, "note", func(context.Context) (string, error) { return "", nil })
+				return err
+			})
+			return echo.Run(w, "bad", echo.Undo(giveBack))
+		})
+		env.Register(definition, echo.Bind(execute), give.Bind(execute))
+		run := stepwelltest.Start(env, workflow, stepwell.None{})
+		env.RunUntilDone()
+		if _, err := run.Result(); err == nil || !strings.Contains(err.Error(), "it is bad") {
+			t.Errorf("got %v", err)
+		}
+		want := []string{"step_created undo:note.note", "step_created undo:echo.give", "step_created undo:echo#2.give"}
+		got := slices.DeleteFunc(logged(run), func(e string) bool { return !strings.HasPrefix(e, "step_created undo") })
+		if !slices.Equal(got, want) {
+			t.Errorf("undid %q, want %q", got, want)
+		}
+	})
+}
+
+func TestCompensationGoesOnAfterAFailure(t *testing.T) {
+	t.Parallel()
+	var undone []string
+	_, err := result(t, func(w *stepwell.W) (string, error) {
+		undone = nil
+		saga := w.Saga()
+		for _, name := range []string{"first", "second", "third"} {
+			saga.Add(name, func(*stepwell.W) error {
+				undone = append(undone, name)
+				if name != "first" {
+					return errors.New("no " + name)
+				}
+				return nil
+			})
+		}
+		err := saga.Compensate()
+		failed := (*stepwell.CompensationError)(nil)
+		if !errors.As(err, &failed) || len(failed.Errors) != 2 {
+			return "", fmt.Errorf("got %w", err)
+		}
+		if err := saga.Compensate(); err != nil {
+			return "", fmt.Errorf("it compensates again: %w", err)
+		}
+		saga.Add("kept", func(*stepwell.W) error { return errors.New("it was undone") })
+		saga.Forget()
+		return "", saga.Compensate()
+	})
+	if err != nil || strings.Join(undone, " ") != "third second first" {
+		t.Errorf("got %v, and undid %q", err, undone)
+	}
+}
+
+func TestPanicDoesNotCompensate(t *testing.T) {
+	t.Parallel()
+	undone := false
+	_, err := result(t, func(w *stepwell.W) (out string, err error) {
+		saga := w.Saga()
+		saga.Add("all", func(*stepwell.W) error {
+			undone = true
+			return nil
+		})
+		defer saga.OnError(&err)
+		err = errors.New("an error, and then a bug")
+		panic("a bug")
+	})
+	if !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), "a bug") || undone {
+		t.Errorf("got %v, undone: %v; want a held run", err, undone)
+	}
+}
+
+func TestCancelledRunWhoseCompensationFailsHasFailed(t *testing.T) {
+	t.Parallel()
+	env, run := start(t, func(w *stepwell.W) (out string, err error) {
+		saga := w.Saga()
+		defer saga.OnError(&err)
+		saga.Add("room", func(*stepwell.W) error { return errors.New("the hotel insists") })
+		return "", w.Sleep(time.Hour)
+	})
+	env.RunUntilIdle()
+	env.Cancel(run.ID(), "no trip", time.Minute)
+	env.RunUntilDone()
+	if _, err := run.Result(); env.Status(run.ID()) != "failed" || !strings.Contains(err.Error(), "the hotel insists") {
+		t.Errorf("the run is %s: %v", env.Status(run.ID()), err)
+	}
+}
+
+// TestStepInProgressIsUndoneIfItSucceeds compensates while a step is in progress whose result comes before it can be
+// cancelled.
+func TestStepInProgressIsUndoneIfItSucceeds(t *testing.T) {
+	t.Parallel()
+	stepwelltest.EveryOrder(t, func(t testing.TB, env *stepwelltest.Env) {
+		workflow, definition := declare(func(w *stepwell.W) (out string, err error) {
+			saga := w.Saga()
+			defer saga.OnError(&err)
+			a, b := echo.Go(w, "bad"), echo.Go(w, "good", echo.Undo(giveBack))
+			if _, err := a.Await(w); err != nil {
+				return "", stepwell.Fail("expected", err.Error())
+			}
+			return b.Await(w)
+		})
+		env.Register(definition, echo.Bind(execute), give.Bind(execute))
+		run := stepwelltest.Start(env, workflow, stepwell.None{})
+		env.RunUntilDone()
+		_, err := run.Result()
+		log := logged(run)
+		undone, succeeded := slices.Contains(log, "step_completed undo:echo.give"), slices.Contains(log, "step_completed echo#2")
+		if !stepwell.HasCode(err, "expected") || undone != succeeded {
+			t.Errorf("got %v; succeeded: %v, undone: %v, in %q", err, succeeded, undone, log)
+		}
+	})
+}
+
+func TestOnEnd(t *testing.T) {
+	t.Parallel()
+	var ends []string
+	got, err := result(t, func(w *stepwell.W) (string, error) {
+		ends = nil
+		for _, name := range []string{"first", "second"} {
+			w.OnEnd(func(w *stepwell.W, err error) {
+				out, stepErr := echo.Run(w, name)
+				ends = append(ends, fmt.Sprint(out, err, stepErr))
+			})
+		}
+		return "out", w.Sleep(time.Hour)
+	})
+	if got != "out" || err != nil || strings.Join(ends, " ") != "second<nil><nil> first<nil><nil>" &&
+		strings.Join(ends, " ") != "second<nil> <nil> first<nil> <nil>" {
+		t.Errorf("got %q, %v, and at the end %q", got, err, ends)
+	}
+}

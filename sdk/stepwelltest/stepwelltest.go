@@ -1,0 +1,189 @@
+// Package stepwelltest runs workflows in tests: without a server, a database or a network, and in virtual time.
+//
+//	env := stepwelltest.New(t, Order.Bind(order))
+//	stepwelltest.Stub(env, Charge, func(context.Context, Purchase) (Payment, error) { return Payment{Ref: "r1"}, nil })
+//	run := stepwelltest.Start(env, Order, Purchase{ID: "7"})
+//	env.RunUntilDone() // days pass in an instant
+//	receipt, err := run.Result()
+//
+// Each invocation replays its workflow from the start. Each call of a workflow is made twice with the same log, and once
+// more with what the first one has written during the call. A workflow that is not deterministic therefore fails in its
+// first test. Steps are not repeated: inline steps execute once, one at a time, in the order in which the workflow asked
+// for them.
+//
+// [EveryCrash] repeats a test with a crash at each place where there can be one, and [EveryOrder] with each order in
+// which results and messages can come.
+package stepwelltest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+	"github.com/stepwell-dev/stepwell/sdk/internal/memserver"
+)
+
+// Env is an environment for workflows: a server in memory with one app.
+type Env struct {
+	tb     testing.TB
+	server *memserver.Server
+	app    *stepwell.App
+	caller *caller
+}
+
+// New returns an environment whose app has the given workflows and steps. Its clock starts at the beginning of 2026.
+func New(tb testing.TB, definitions ...stepwell.Definition) *Env {
+	tb.Helper()
+	s := memserver.New(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := &caller{tb: tb, server: s, faults: &faults{}, effects: map[string]*effect{}, spied: map[string]bool{}}
+	app := stepwell.NewApp("test", stepwell.Logger(slog.New(slog.DiscardHandler)), stepwell.Clock(s.Now),
+		stepwell.StrictInputs(), stepwell.Server("http://stepwell.test"), stepwell.HTTPClient(&http.Client{Transport: commits{}}))
+	e := &Env{tb, s, app, c}
+	s.Function = c
+	e.Register(definitions...)
+	return e
+}
+
+// Register adds workflows and steps. It fails the test if they cannot work.
+func (e *Env) Register(definitions ...stepwell.Definition) {
+	e.tb.Helper()
+	e.app.Register(definitions...)
+	e.serve()
+}
+
+func (e *Env) serve() {
+	e.tb.Helper()
+	handler, err := e.app.Handler(stepwell.Unsigned("a test in one process"))
+	if err != nil {
+		e.tb.Fatal(err)
+	}
+	e.caller.app = handler
+}
+
+// Now returns the virtual time.
+func (e *Env) Now() time.Time { return e.server.Now() }
+
+// RunUntilIdle does everything that can be done without letting time pass.
+func (e *Env) RunUntilIdle() { e.server.RunUntilIdle() }
+
+// RunUntilDone lets time pass until nothing happens by itself any more: runs have ended, or wait for payloads.
+func (e *Env) RunUntilDone() { e.server.RunUntilDone() }
+
+// Advance lets time pass.
+func (e *Env) Advance(d time.Duration) { e.server.Advance(d) }
+
+// Resume sends a payload to the hook with the token. It fails the test if there is none.
+func (e *Env) Resume(token string, payload any) {
+	e.tb.Helper()
+	if err := e.server.Resume(token, e.encode(payload)); err != nil {
+		e.tb.Fatal(err)
+	}
+}
+
+// ResumeWhenOpen sends a payload to the hook with the token as soon as it is open. [EveryOrder] tries each moment from
+// then on.
+func (e *Env) ResumeWhenOpen(token string, payload any) {
+	e.tb.Helper()
+	e.server.ResumeWhenOpen(token, e.encode(payload))
+}
+
+func (e *Env) encode(payload any) json.RawMessage {
+	e.tb.Helper()
+	data, err := json.Marshal(payload)
+	if err != nil {
+		e.tb.Fatal(err)
+	}
+	return data
+}
+
+// Run is a run of a workflow with output O.
+type Run[O any] struct{ run *memserver.Run }
+
+// Start starts a run.
+func Start[I, O any](e *Env, workflow *stepwell.Workflow[I, O], input I) *Run[O] {
+	e.tb.Helper()
+	run := e.server.Start(workflow.Name(), e.encode(input))
+	for _, inbox := range workflow.Inboxes() {
+		e.server.OpenInbox(run, inbox)
+	}
+	return &Run[O]{run}
+}
+
+// ErrRunning is the error of a run that has not ended.
+var ErrRunning = errors.New("the run has not ended")
+
+// Result returns the output of the run, or its error, in which [stepwell.HasCode] and [stepwell.ErrorKind.Find] find
+// codes and details. If the run has not ended, the error is [ErrRunning], with the reason why its last invocation
+// failed.
+func (r *Run[O]) Result() (output O, err error) {
+	switch r.run.Status {
+	case "completed":
+		err = json.Unmarshal(r.run.Output, &output)
+		return output, err
+	case "running":
+		return output, fmt.Errorf("%w: %s", ErrRunning, r.run.WaitsFor())
+	default:
+		return output, newRunError(r.run)
+	}
+}
+
+// Invocations returns how often the workflow was called.
+func (r *Run[O]) Invocations() int { return r.run.Invocations }
+
+// ID returns the ID of the run.
+func (r *Run[O]) ID() string { return r.run.ID }
+
+// Log returns the run with its log, which [stepwell.App.Replay] replays with other code.
+func (r *Run[O]) Log() stepwell.RunLog {
+	run, err := json.Marshal(map[string]any{"id": r.run.ID, "workflow": r.run.Workflow, "status": r.run.Status})
+	if err != nil {
+		panic(err) // texts always encode
+	}
+	l := stepwell.RunLog{Run: run}
+	for _, e := range r.run.Log {
+		data, err := json.Marshal(e)
+		if err != nil {
+			panic(err) // it was made from JSON
+		}
+		l.Events = append(l.Events, data)
+	}
+	return l
+}
+
+// runError is the error of a run that ended without an output.
+type runError struct {
+	status string
+	cause  stepwell.StepError
+}
+
+func newRunError(r *memserver.Run) error {
+	e := &runError{status: r.Status, cause: stepwell.StepError{Step: r.Workflow, ID: r.ID}}
+	var failure struct {
+		Message, Code string
+		Details       json.RawMessage
+	}
+	if json.Unmarshal(r.Output, &failure) != nil {
+		failure.Message = string(r.Output)
+	}
+	e.cause.Message, e.cause.Code, e.cause.Details = failure.Message, failure.Code, failure.Details
+	return e
+}
+
+// Error implements error.
+func (e *runError) Error() string {
+	text := fmt.Sprintf("the run %s", e.status)
+	for _, part := range []string{e.cause.Code, e.cause.Message} {
+		if part != "" {
+			text += ": " + part
+		}
+	}
+	return text
+}
+
+// Unwrap returns the error with its code and details.
+func (e *runError) Unwrap() error { return &e.cause }

@@ -1,0 +1,182 @@
+package differential
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+	"github.com/stepwell-dev/stepwell/sdk/stepwellreplay"
+)
+
+type parcels struct {
+	Customer string
+	Items    []string
+	SentAt   time.Time
+}
+
+var (
+	export  = stepwell.DeclareWorkflow[parcels, []string]("export")
+	pack    = stepwell.DeclareStep[string, string]("pack")
+	confirm = stepwell.NewHook[string]("confirm")
+)
+
+// runExport has IDs that are made of texts, and a branch that depends on their equality.
+func runExport(w *stepwell.W, in parcels) ([]string, error) {
+	note, err := stepwell.Do(w, "note", func(context.Context) (string, error) { return "for " + in.Customer, nil })
+	if err != nil {
+		return nil, err
+	}
+	packed, err := stepwell.MapBy(w, in.Items, func(item string) string { return item },
+		func(w *stepwell.W, item string) (string, error) { return pack.Run(w, item) })
+	if err != nil {
+		return nil, err
+	}
+	by, err := confirm.Open(w, stepwell.Token("confirm-"+in.Customer)).Receive(w)
+	if err != nil {
+		return nil, err
+	}
+	if by == in.Customer {
+		w.Sleep(time.Millisecond)
+	}
+	return append(packed, note), nil
+}
+
+// TestExportedRunsReplay executes runs on the real server, exports them with and without their texts, and replays them
+// with the code as it is and with a change.
+func TestExportedRunsReplay(t *testing.T) {
+	t.Parallel()
+	if f := newFunction(t); !slices.Contains(f.features, "seen") {
+		t.Skip("the server does not keep what a replay needs")
+	}
+	app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))
+	app.Register(export.Bind(runExport), pack.Bind(func(_ context.Context, item string) (string, error) { return "packed " + item, nil }))
+	h, err := app.Handler(stepwell.Unsigned("a test in one process"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	send(t, http.MethodPut, "/v1/deployments/export", map[string]any{"url": s.URL}, nil)
+	ids := []string{
+		startExport(t, "ann@example.com", "ann@example.com"), startExport(t, "bob@example.com", "eve"), startExport(t, "kim@example.com", ""),
+	}
+	for _, flags := range [][]string{nil, {"--redact"}} {
+		dir := t.TempDir()
+		cmd := exec.Command(program, append(append([]string{"runs", "export"}, flags...), ids...)...)
+		cmd.Env = []string{"STEPWELL_URL=" + realURL, "STEPWELL_API_KEY=" + apiKey}
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if redacted := !strings.Contains(string(out), "example.com"); redacted != (flags != nil) {
+			t.Errorf("%v: redacted: %t", flags, redacted)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "runs.jsonl"), out, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stepwellreplay.Dir(t, dir, export.Bind(runExport))
+		checkChangedReplay(t, out)
+	}
+	checkGate(t, ids)
+}
+
+// changed is runExport with a step before the others.
+func changed(w *stepwell.W, in parcels) ([]string, error) {
+	if _, err := pack.Run(w, "first"); err != nil {
+		return nil, err
+	}
+	return runExport(w, in)
+}
+
+// checkChangedReplay checks that no exported run fits the changed code.
+func checkChangedReplay(t *testing.T, exported []byte) {
+	t.Helper()
+	app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))
+	app.Register(export.Bind(changed))
+	for line := range strings.Lines(string(exported)) {
+		var log stepwell.RunLog
+		if err := json.Unmarshal([]byte(line), &log); err != nil {
+			t.Fatal(err)
+		}
+		if err := app.Replay(t.Context(), log); !errors.As(err, new(*stepwell.ReplayError)) {
+			t.Errorf("a changed workflow replays: %v", err)
+		}
+	}
+}
+
+// checkGate checks that the command replay lets the code pass as it is, refuses the changed code, and writes nothing.
+func checkGate(t *testing.T, ids []string) {
+	t.Helper()
+	logs := func() (all []int64) {
+		for _, id := range ids {
+			var run struct{ LastSeq int64 }
+			send(t, http.MethodGet, "/v1/runs/"+id, nil, &run)
+			all = append(all, run.LastSeq)
+		}
+		return all
+	}
+	before := logs()
+	for name, c := range map[string]struct {
+		fn   func(*stepwell.W, parcels) ([]string, error)
+		fits bool
+	}{"as it is": {runExport, true}, "changed": {changed, false}} {
+		app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))
+		app.Register(export.Bind(c.fn), pack.Bind(func(context.Context, string) (string, error) {
+			t.Error("a step is executed")
+			return "", nil
+		}))
+		for _, status := range []string{"running", ""} {
+			err := app.Main(t.Context(), []string{"replay", "--server", realURL, "--since", "168h", "--status", status})
+			if (err == nil) != c.fits {
+				t.Errorf("%s, status %q: %v", name, status, err)
+			}
+		}
+	}
+	if after := logs(); !slices.Equal(before, after) {
+		t.Errorf("the logs had %v events, and have %v", before, after)
+	}
+}
+
+// startExport starts a run, and confirms it unless by is empty. It returns when the run has ended, or waits.
+func startExport(t *testing.T, customer, by string) string {
+	t.Helper()
+	var run struct{ ID, Status string }
+	send(t, http.MethodPost, "/v1/runs", map[string]any{
+		"workflow": "export", "deployment": "export", "input": parcels{customer, []string{"a teapot", "the cup"}, time.Now()},
+	}, &run)
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) { // the hook opens soon
+		if status, err := request(t.Context(), http.MethodGet, "/v1/runs/"+run.ID+"/hooks/confirm", nil, nil); err == nil && status == http.StatusOK {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("run %s does not open its hook", run.ID)
+		}
+	}
+	if by == "" {
+		return run.ID
+	}
+	send(t, http.MethodPost, "/v1/hooks/confirm-"+customer+"/resume", map[string]any{"payload": by}, nil)
+	send(t, http.MethodGet, "/v1/runs/"+run.ID+"/wait?timeout=30s", nil, &run)
+	if run.Status != "completed" {
+		t.Fatalf("run %s is %s", run.ID, run.Status)
+	}
+	return run.ID
+}
+
+func send(t *testing.T, method, path string, body, into any) {
+	t.Helper()
+	if status, err := request(t.Context(), method, path, body, into); err != nil || status/100 != 2 {
+		t.Fatalf("%s %s: %d %v", method, path, status, err)
+	}
+}

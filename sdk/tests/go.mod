@@ -1,0 +1,10 @@
+module github.com/stepwell-dev/stepwell/sdk/tests
+
+go 1.26.0
+
+require (
+	github.com/stepwell-dev/stepwell/sdk v0.0.0
+	pgregory.net/rapid v1.3.0
+)
+
+replace github.com/stepwell-dev/stepwell/sdk => ../

@@ -1,0 +1,124 @@
+package tests
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+)
+
+// adminKey is the servers' API key.
+const adminKey = "sk_sdk_0123456789abcdef"
+
+var listening = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
+
+// server is a server process with a schema of its own. It can be killed and started again at the same address.
+type server struct {
+	*process
+	addr, schema string
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{addr: "127.0.0.1:0", schema: "sdk_" + strings.ToLower(rand.Text()[:12])}
+	s.start(t)
+	t.Cleanup(func() {
+		if err := s.stop(syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the server:\n%s", s.out)
+		}
+	})
+	return s
+}
+
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	var err error
+	s.process, s.addr, err = startProcess(exec.Command(program, "serve"), listening,
+		"DATABASE_URL="+databaseURL, "STEPWELL_SCHEMA="+s.schema, "STEPWELL_LISTEN="+s.addr,
+		"STEPWELL_API_KEY="+adminKey, "STEPWELL_ALLOW_ADDRESSES=loopback")
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *server) url() string { return "http://" + s.addr }
+
+// client returns a client with a key of the role.
+func (s *server) client(t *testing.T, role string) *stepwell.Client {
+	t.Helper()
+	var made struct{ Key string }
+	s.admin(t, http.MethodPost, "/v1/keys", map[string]any{"name": "test", "role": role}, &made)
+	return connect(t, s.url(), made.Key)
+}
+
+func connect(t *testing.T, url, key string) *stepwell.Client {
+	t.Helper()
+	c, err := stepwell.Connect(stepwell.ClientConfig{URL: url, APIKey: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// admin sends a request with the admin key.
+func (s *server) admin(t *testing.T, method, path string, body, into any) {
+	t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, s.url()+path, bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+adminKey)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode/100 != 2 {
+		t.Fatalf("%s %s: %d %s %v", method, path, resp.StatusCode, answer, err)
+	}
+	if into != nil {
+		if err := json.Unmarshal(answer, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// signingKey creates a signing key and returns its secret.
+func (s *server) signingKey(t *testing.T) string {
+	t.Helper()
+	var made struct{ Secret string }
+	s.admin(t, http.MethodPost, "/v1/signing-keys", map[string]any{}, &made)
+	return made.Secret
+}
+
+// serve serves an app whose calls must be signed, and registers it.
+func (s *server) serve(t *testing.T, definitions ...stepwell.Definition) {
+	t.Helper()
+	app := stepwell.NewApp("tests")
+	app.Register(definitions...)
+	h, err := app.Handler(stepwell.SigningKeys(s.signingKey(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	function := httptest.NewServer(h)
+	t.Cleanup(function.Close)
+	s.admin(t, http.MethodPut, "/v1/deployments/tests", map[string]any{"url": function.URL}, nil)
+}

@@ -1,0 +1,161 @@
+package stepwell
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+)
+
+// Timer ends at a time.
+type Timer struct {
+	turn *turn
+	op   *engine.Operation
+}
+
+func (t *Timer) ready() bool           { return t.op.Done() }
+func (t *Timer) abandon(reason string) { t.turn.cancel(t.op, reason) }
+func (t *Timer) wasCancelled() bool    { return false }
+
+// Cancel cancels the timer: it never ends.
+func (t *Timer) Cancel(w *W) {
+	w.co.Check()
+	t.abandon("")
+}
+
+// waitCommand is the command that starts a timer.
+type waitCommand struct {
+	Type  string `json:"type"`
+	ID    string `json:"id"`
+	For   string `json:"for,omitempty"`
+	Until string `json:"until,omitempty"`
+	At    string `json:"at,omitempty"`
+}
+
+// Timer starts a timer. Timers are durable: they may last for up to ten years.
+func (w *W) Timer(d time.Duration) *Timer {
+	return w.timer(waitCommand{For: max(d, 0).String()})
+}
+
+// TimerAt starts a timer that ends at the time.
+func (w *W) TimerAt(t time.Time) *Timer {
+	return w.timer(waitCommand{Until: t.UTC().Format(time.RFC3339Nano)})
+}
+
+func (w *W) timer(c waitCommand) *Timer {
+	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), w.turn.at()
+	t := &Timer{w.turn, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}}
+	w.askUnlessCancelled(t.op)
+	return t
+}
+
+// Sleep waits for d. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
+func (w *W) Sleep(d time.Duration) error { return w.sleep(w.Timer(d)) }
+
+// SleepUntil waits until the time, as [W.Sleep] does.
+func (w *W) SleepUntil(t time.Time) error { return w.sleep(w.TimerAt(t)) }
+
+func (w *W) sleep(t *Timer) error { return w.awaitOn(t.op, t.ready) }
+
+// Now returns the time of the last event that the workflow has seen. It is the same in each replay, and never goes
+// back.
+func (w *W) Now() time.Time {
+	w.co.CheckRead()
+	return w.turn.engine.Now()
+}
+
+// Rand returns random numbers that are the same in each replay. They can be guessed from the run's ID: for secrets, use
+// [Value] and crypto/rand. Each scope has its own sequence: each coroutine, each item of a [Map], and each [W.Scope].
+func (w *W) Rand() *rand.Rand {
+	w.co.Check()
+	random := w.turn.randoms[w.co.Scope]
+	if random == nil {
+		seed := sha256.Sum256([]byte(w.turn.info.ID + "/" + w.co.Scope.Path()))
+		random = rand.New(rand.NewChaCha8(seed)) //nolint:gosec // its numbers are to be the same in each replay
+		w.turn.randoms[w.co.Scope] = random
+	}
+	return random
+}
+
+// UUID returns a random UUID (version 4) that is the same in each replay. Like those of [W.Rand], it can be guessed.
+func (w *W) UUID() string {
+	var u [16]byte
+	for i, random := 0, w.Rand(); i < len(u); i++ {
+		u[i] = byte(random.Uint32())
+	}
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// Log returns a logger that is silent while the workflow repeats what an earlier invocation has done.
+func (w *W) Log() *slog.Logger {
+	w.co.CheckRead()
+	return slog.New(liveHandler{w.turn.app.logger.Handler(), w.turn.engine}).
+		With("run", w.turn.info.ID, "workflow", w.turn.info.Workflow, "scope", w.co.Scope.Path())
+}
+
+// liveHandler handles only what a workflow logs for the first time.
+type liveHandler struct {
+	slog.Handler
+
+	engine *engine.Engine
+}
+
+// Enabled implements slog.Handler.
+func (h liveHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.engine.Live() && h.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs implements slog.Handler.
+func (h liveHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return liveHandler{h.Handler.WithAttrs(attrs), h.engine}
+}
+
+// WithGroup implements slog.Handler.
+func (h liveHandler) WithGroup(name string) slog.Handler {
+	return liveHandler{h.Handler.WithGroup(name), h.engine}
+}
+
+// setAttributes is the command that sets attributes.
+type setAttributes struct {
+	Type       string             `json:"type"`
+	ID         string             `json:"id"`
+	Attributes map[string]*string `json:"attributes"`
+	At         string             `json:"at,omitempty"`
+}
+
+// Attribute returns an attribute of the run, as far as the workflow has seen changes; false if it is not set.
+func (w *W) Attribute(key string) (string, bool) {
+	w.co.CheckRead()
+	data, ok := w.turn.attributes.get(key)
+	if !ok {
+		return "", false
+	}
+	value, err := decode[string](data)
+	return value, err == nil
+}
+
+// SetAttribute sets an attribute of the run, by which runs can be found. A run has at most 64, with keys of up to 256
+// characters and values of up to 256 bytes.
+func (w *W) SetAttribute(key, value string) { w.setAttribute(key, &value) }
+
+// RemoveAttribute removes an attribute of the run.
+func (w *W) RemoveAttribute(key string) { w.setAttribute(key, nil) }
+
+func (w *W) setAttribute(key string, value *string) {
+	old, known := w.Attribute(key)
+	if value == nil && !known || value != nil && known && old == *value {
+		return
+	}
+	data, _ := json.Marshal(value) // texts always encode
+	id, t := w.co.Scope.ID("set:"+key), w.turn
+	w.ask(&engine.Operation{Kind: engine.KindAttribute, ID: id, Command: setAttributes{
+		"setAttributes", id, map[string]*string{key: value}, t.at(),
+	}})
+	t.attributes[key] = entry{data, func() int64 { return t.engine.Written(engine.KindAttribute, id) }}
+}

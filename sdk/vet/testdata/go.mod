@@ -1,0 +1,7 @@
+module vettest
+
+go 1.26.0
+
+require github.com/stepwell-dev/stepwell/sdk v0.0.0
+
+replace github.com/stepwell-dev/stepwell/sdk => ../..

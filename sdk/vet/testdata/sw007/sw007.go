@@ -1,0 +1,26 @@
+package sw007
+
+import (
+	"fmt"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+)
+
+func send(string) {}
+
+func workflow(w *stepwell.W, in string) (out string, err error) {
+	saga := w.Saga()
+	defer saga.OnError(&err)
+	defer send(in) // want "SW007: deferred functions run whenever the workflow waits"
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("order %s: %w", in, err)
+		}
+	}()
+	defer func() {
+		if v := recover(); v != nil { // want "SW007: recover hides bugs"
+			send(in) // want "SW007: deferred functions run"
+		}
+	}()
+	return in, nil
+}

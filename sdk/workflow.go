@@ -1,0 +1,389 @@
+package stepwell
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+)
+
+// None is the input or output of what has none.
+type None struct{}
+
+// Workflow is the definition of a workflow with input I and output O. Those who start runs and those who execute them
+// use the same definition.
+type Workflow[I, O any] struct {
+	name    string
+	options workflowOptions
+	fn      func(*W, I) (O, error) // of NewWorkflow; nil otherwise
+}
+
+// WorkflowOption configures a workflow where it is declared.
+type WorkflowOption func(*workflowOptions)
+
+type workflowOptions struct {
+	batch, failRuns bool
+	// inboxes are opened with each run.
+	inboxes []string
+	// problems are why inboxes cannot work.
+	problems []string
+}
+
+// WithInbox declares that runs of the workflow have an inbox, which is opened with them.
+func WithInbox(inbox interface {
+	inboxName() string
+	lossy() []string
+}) WorkflowOption {
+	return func(o *workflowOptions) {
+		o.inboxes, o.problems = append(o.inboxes, inbox.inboxName()), append(o.problems, inbox.lossy()...)
+	}
+}
+
+// DeclareWorkflow returns the definition of a workflow. [Workflow.Bind] gives it a function.
+func DeclareWorkflow[I, O any](name string, options ...WorkflowOption) *Workflow[I, O] {
+	d := &Workflow[I, O]{name: name}
+	for _, set := range options {
+		set(&d.options)
+	}
+	return d
+}
+
+// NewWorkflow returns the definition of a workflow with its function, for small programs. A function that mentions the
+// variable of its own definition needs [DeclareWorkflow].
+func NewWorkflow[I, O any](name string, fn func(*W, I) (O, error), options ...WorkflowOption) *Workflow[I, O] {
+	d := DeclareWorkflow[I, O](name, options...)
+	d.fn = fn
+	return d
+}
+
+// Definition returns a workflow of [NewWorkflow] for [App.Register].
+func (d *Workflow[I, O]) Definition() Definition { return d.Bind(d.fn) }
+
+// Inboxes returns the names of the inboxes that runs of the workflow have.
+func (d *Workflow[I, O]) Inboxes() []string { return slices.Clone(d.options.inboxes) }
+
+// Name returns the name of the workflow.
+func (d *Workflow[I, O]) Name() string { return d.name }
+
+// Bind returns the workflow with its function, for [App.Register].
+func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
+	return Definition{
+		name: d.name, kind: "workflow", options: d.options,
+		problems: slices.Concat(unbound(fn == nil), roundTrips[I, O](), d.options.problems),
+		input:    reflect.TypeFor[I](), output: reflect.TypeFor[O](),
+		workflow: func(w *W, input json.RawMessage) (json.RawMessage, error) {
+			in, err := decode[I](input)
+			if err != nil {
+				return nil, Hold(fmt.Errorf("decode the input: %w", err))
+			}
+			out, err := fn(w, in)
+			if err != nil {
+				return nil, err
+			}
+			data, err := json.Marshal(out)
+			if err != nil {
+				return nil, Hold(fmt.Errorf("encode the output: %w", err))
+			}
+			return data, nil
+		},
+	}
+}
+
+// unbound returns the problem of a definition without a function.
+func unbound(missing bool) []string {
+	if missing {
+		return []string{"it has no function: use Bind"}
+	}
+	return nil
+}
+
+// Definition is a workflow or step with its function.
+type Definition struct {
+	name, kind    string
+	options       workflowOptions // of a workflow
+	problems      []string
+	input, output reflect.Type // of a workflow
+	workflow      func(*W, json.RawMessage) (json.RawMessage, error)
+	step          *boundStep
+}
+
+// decode decodes JSON; nothing at all is the zero value.
+func decode[T any](data json.RawMessage) (v T, err error) {
+	if len(data) == 0 {
+		return v, nil
+	}
+	err = json.Unmarshal(data, &v)
+	return v, err
+}
+
+// W is the handle of a workflow's code: it asks for steps, time and payloads, and waits for them. It is valid in the
+// function that gets it, and only in that function's goroutine. It is no [context.Context], because a workflow does no
+// I/O.
+type W struct {
+	turn *turn
+	co   *engine.Coroutine
+
+	saga  *Saga // the innermost one; nil if there is none
+	scope *cancelScope
+}
+
+// turn is what the coroutines of one invocation share.
+type turn struct {
+	engine *engine.Engine
+	info   RunInfo
+	app    *App
+	onEnd  []func(*W, error)
+
+	features []string  // of the server
+	attempt  int       // number of the call for the same events
+	deadline time.Time // of the call
+
+	hooksURL  string // what the URLs of webhooks begin with; empty if the server does not know
+	root      *cancelScope
+	cancelled *engine.Event // the request to cancel the run; nil if there is none
+
+	store, attributes values
+	inboxes           map[string]bool // that the code has opened
+	randoms           map[*engine.Scope]*rand.Rand
+}
+
+// newTurn returns the state of an execution.
+func newTurn(e *engine.Engine, a *App, c call) *turn {
+	t := &turn{
+		engine: e, app: a, info: infoOf(c), features: c.Server.Features, hooksURL: c.HooksURL,
+		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: map[*engine.Scope]*rand.Rand{},
+	}
+	t.root = &cancelScope{turn: t, run: true}
+	for key, value := range e.Attributes() {
+		data, _ := json.Marshal(value) // texts always encode
+		t.attributes[key] = entry{data, func() int64 { return 0 }}
+	}
+	e.Observe = t.observe
+	return t
+}
+
+// need panics, which holds the run, if the server does not have a feature.
+func (t *turn) need(feature string) {
+	if !t.offers(feature) {
+		panic(fmt.Sprintf("%s: the server does not offer %q: upgrade the server", engine.Caller(), feature))
+	}
+}
+
+func infoOf(c call) RunInfo {
+	return RunInfo{c.Run.ID, c.Run.Workflow, c.Run.Deployment, c.Run.Key, c.Run.ParentID}
+}
+
+// offers reports whether the server has a feature.
+func (t *turn) offers(feature string) bool { return slices.Contains(t.features, feature) }
+
+// RunInfo describes a run.
+type RunInfo struct {
+	ID, Workflow, Deployment string
+	// Key is the run's key, and ParentID its parent's ID; empty if it has none.
+	Key, ParentID string
+}
+
+// Info describes the run.
+func (w *W) Info() RunInfo { return w.turn.info }
+
+// with returns the handle of another coroutine.
+func (w *W) with(co *engine.Coroutine) *W {
+	return &W{turn: w.turn, co: co, saga: w.saga, scope: w.scope}
+}
+
+// ask asks for an operation.
+func (w *W) ask(op *engine.Operation) *engine.Operation {
+	if op.Place == "" {
+		op.Place = engine.Caller()
+	}
+	if op.Execute != nil {
+		w.turn.stoppable(op)
+	}
+	w.turn.engine.Ask(w.co, op)
+	w.scope.add(op)
+	return op
+}
+
+// askUnlessCancelled asks for an operation. If the handle's part of the workflow was cancelled, it is none that the server
+// could be asked to cancel or close.
+func (w *W) askUnlessCancelled(op *engine.Operation) {
+	if w.scope.err == nil {
+		w.ask(op)
+		return
+	}
+	w.co.Check()
+	op.Cancelled = true
+}
+
+// Durability says when the results of steps that are executed inline are on disk; see [Checkpoint].
+type Durability int
+
+const (
+	// Each result is on disk before the next step begins. It costs a commit for each step.
+	Each Durability = iota
+	// Batch writes results with the next thing that has to be written anyway: a wait, a remote step, or the end. If the
+	// process dies, all steps since the last write are executed again, so use it for steps that may be repeated. What
+	// [Value] returned is on disk before the next step begins all the same.
+	Batch
+)
+
+// Checkpoint sets the durability of a workflow's inline steps; [Each] by default.
+func Checkpoint(d Durability) WorkflowOption {
+	return func(o *workflowOptions) { o.batch = d == Batch }
+}
+
+// PanicPolicy says what a panic of a workflow does; see [OnPanic].
+type PanicPolicy int
+
+const (
+	// HoldRun holds the run: nothing is recorded, and the server calls the workflow again later, or when a new version is
+	// deployed.
+	HoldRun PanicPolicy = iota
+	// FailRun fails the run with the code panic, and the stack in the details.
+	FailRun
+)
+
+// OnPanic sets what a panic of a workflow does; [HoldRun] by default. A panic in a step is a failed attempt.
+func OnPanic(p PanicPolicy) WorkflowOption {
+	return func(o *workflowOptions) { o.failRuns = p == FailRun }
+}
+
+// startChild is the command that starts a child run.
+type startChild struct {
+	Type         string            `json:"type"`
+	ID           string            `json:"id"`
+	Workflow     string            `json:"workflow"`
+	Input        json.RawMessage   `json:"input"`
+	Deployment   string            `json:"deployment,omitempty"`
+	Attributes   map[string]string `json:"attributes,omitempty"`
+	Timeout      string            `json:"timeout,omitempty"`
+	TimeoutGrace string            `json:"timeoutGrace,omitempty"`
+	OnParentEnd  string            `json:"onParentEnd,omitempty"`
+	At           string            `json:"at,omitempty"`
+}
+
+// ChildOption configures a child run.
+type ChildOption func(*startChild)
+
+// ChildID sets the ID of the child in the log of its parent. By default it is made from the place, as that of a step.
+func ChildID(id string) ChildOption { return func(c *startChild) { c.ID = id } }
+
+// ChildDeployment runs the child by another deployment than the parent's.
+func ChildDeployment(id string) ChildOption { return func(c *startChild) { c.Deployment = id } }
+
+// ChildAttribute sets an attribute of the child.
+func ChildAttribute(key, value string) ChildOption {
+	return func(c *startChild) {
+		if c.Attributes == nil {
+			c.Attributes = map[string]string{}
+		}
+		c.Attributes[key] = value
+	}
+}
+
+// ChildTimeout limits the time of the child. When it is over, the child is asked to cancel, and forced after the grace;
+// 0 forces at once.
+func ChildTimeout(d, grace time.Duration) ChildOption {
+	return func(c *startChild) {
+		c.Timeout = d.String()
+		if grace > 0 {
+			c.TimeoutGrace = grace.String()
+		}
+	}
+}
+
+// LeaveOnParentEnd lets the child go on when its parent ends. By default it is cancelled.
+func LeaveOnParentEnd() ChildOption { return func(c *startChild) { c.OnParentEnd = "leave" } }
+
+// Child is the future of a child run's output.
+type Child[O any] struct {
+	*Future[O]
+
+	turn *turn
+}
+
+// Child starts the workflow as a child run. If it does not complete, the error is a [*ChildError].
+func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
+	if w.scope.err != nil {
+		w.co.Check()
+		return &Child[O]{failed[O](w.scope.err), w.turn}
+	}
+	input, err := json.Marshal(in)
+	if err != nil {
+		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err)), w.turn}
+	}
+	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.turn.at()}
+	for _, set := range options {
+		set(&c)
+	}
+	if c.TimeoutGrace != "" {
+		w.turn.need("cancel")
+	}
+	if c.ID == "" {
+		c.ID = w.co.Scope.ID(d.name)
+	}
+	op := w.ask(&engine.Operation{Kind: engine.KindChild, ID: c.ID, Name: d.name, Input: input, Command: c})
+	return &Child[O]{resultOf[O](w.turn, op), w.turn}
+}
+
+// Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. Unlike [Future.Cancel],
+// the result is still the child's: wait for it to know how the child has ended.
+func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
+	w.co.Check()
+	if c.op == nil || c.done() {
+		return
+	}
+	c.turn.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{
+		"cancelStep", c.op.ID, oneLine(reason), max(grace, 0).String(),
+	})
+	c.op.Cancelled = true
+	c.done = c.op.Done
+}
+
+// ChildError is the error of a child run that did not complete.
+type ChildError struct {
+	// RunID is the ID of the child, and ID its ID in the log of its parent.
+	RunID, ID string
+	// Cancelled is set if the child was cancelled, and TimedOut if its time was over; otherwise it has failed.
+	Cancelled, TimedOut bool
+
+	failure failure
+	server  bool
+}
+
+// Error implements error.
+func (e *ChildError) Error() string { return fmt.Sprintf("child %s: %s", e.ID, e.failure.Error()) }
+
+// Code is the code of the child's error; empty if it has none.
+func (e *ChildError) Code() string { return e.failure.Code }
+
+// Is reports whether the child was cancelled or timed out, if the target is [ErrCancelled] or [ErrTimeout].
+func (e *ChildError) Is(target error) bool {
+	return errors.Is(target, ErrCancelled) && e.Cancelled || errors.Is(target, ErrTimeout) && e.TimedOut
+}
+
+// Unwrap returns the error of the child itself, if it has failed with one.
+func (e *ChildError) Unwrap() error {
+	if e.server {
+		return nil
+	}
+	return &e.failure
+}
+
+// childError returns the error of a child that did not complete.
+func childError(t *turn, op *engine.Operation, e *engine.Event) error {
+	f := decodeFailure(e.Payload)
+	err := &ChildError{RunID: t.engine.ChildOf(op), ID: op.ID, failure: f}
+	switch {
+	case e.Data.ErrorCode == "child_cancelled" || e.Data.ErrorCode == codeCancelled:
+		err.Cancelled, err.server = true, true
+	case f.Code == codeTimeout:
+		err.TimedOut, err.server = true, true
+	}
+	return err
+}
