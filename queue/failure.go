@@ -147,10 +147,12 @@ func (d Delivery) Unregistered() *Failure {
 	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
 }
 
-// ShutsDown is the failure of a delivery to a process that shuts down and has not carried it out.
-func (d Delivery) ShutsDown() *Failure {
-	const reason = "the function's process shuts down"
-	return &Failure{Reason: reason, Public: reason, After: min(backoff(d.Unreached+1), unreachedBackoff)}
+// NotServed is the failure of a delivery to a process that has not carried it out, for the reason that it gives.
+func (d Delivery) NotServed(reason string) *Failure {
+	return &Failure{
+		Reason: "the function's process refused the call: " + reason, Public: "the function's process refused the call",
+		After: min(backoff(d.Unreached+1), unreachedBackoff),
+	}
 }
 
 // failures is how many of the deliveries, including this one, failed without the death of the app.

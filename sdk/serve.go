@@ -185,7 +185,7 @@ func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
 		f := failure{Code: "unknown_step", Message: fmt.Sprintf(
 			"app %s has no step %q: register it with Bind, or declare it with OnDeployment", a.name, c.Step.Name)}
 		a.logger.ErrorContext(r.Context(), f.Message, "run", c.Run.ID)
-		writeError(w, http.StatusInternalServerError, f)
+		writeError(w, http.StatusServiceUnavailable, f) // no attempt is counted
 		return
 	}
 	ctx, closed := untilClosed(r, ErrStepCancelled)

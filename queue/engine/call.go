@@ -120,22 +120,32 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 	if len(a.body) > contract.MaxAnswer {
 		return answer{}, errAnswerTooLarge
 	}
-	if a.shutsDown() {
-		return answer{}, d.ShutsDown()
+	if reason, ok := a.isRefusal(); ok {
+		return answer{}, d.NotServed(reason)
 	}
 	return a, nil
 }
 
-// codeShutdown is the code with which a process that shuts down answers a call that it has not carried out.
-const codeShutdown = "shutdown"
+// The codes with which a process refuses a call that it has not carried out, together with the status 503.
+const (
+	// codeShutdown means that the process shuts down.
+	codeShutdown = "shutdown"
+	// codeUnknownStep means that the program lacks the step: it is an older one than the workflow, perhaps.
+	codeUnknownStep = "unknown_step"
+)
 
-// shutsDown reports whether another process is to be called instead, as if this one had not been reached.
-func (a answer) shutsDown() bool {
+// isRefusal reports whether the process has refused the call. Another one is called later, as if this one had not been
+// reached.
+func (a answer) isRefusal() (reason string, ok bool) {
 	if a.status != http.StatusServiceUnavailable {
-		return false
+		return "", false
 	}
-	f, _ := parseFailure(a, nil)
-	return f.Code == codeShutdown
+	switch f, _ := parseFailure(a, nil); f.Code {
+	case codeShutdown, codeUnknownStep:
+		return f.Message, true
+	default:
+		return "", false
+	}
 }
 
 // retryAfter parses the Retry-After header, which has seconds or a date. It returns 0 for anything else.

@@ -48,10 +48,20 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 	}
 }
 
-// TestAShutdownCountsNoAttempt: a process that shuts down refuses calls. That neither uses up the only attempt of a step
-// nor holds a run.
-func TestAShutdownCountsNoAttempt(t *testing.T) {
+// TestARefusedCallIsNoAttempt: a process that shuts down, or lacks the step, refuses calls. That neither uses up the only
+// attempt of a step nor holds a run.
+func TestARefusedCallIsNoAttempt(t *testing.T) {
 	t.Parallel()
+	for _, code := range []string{"shutdown", "unknown_step"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			testRefusedCall(t, code)
+		})
+	}
+}
+
+func testRefusedCall(t *testing.T, code string) {
+	t.Helper()
 	workflow := completeWith("step_completed", "pay", object{
 		"type": "runStep", "id": "pay", "retry": object{"maxAttempts": 1},
 	})
@@ -63,7 +73,7 @@ func TestAShutdownCountsNoAttempt(t *testing.T) {
 			t.Errorf("the call of a %s has attempt %d", c.Type, c.Attempt)
 		case !again:
 			c.w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = fmt.Fprint(c.w, `{"error":{"message":"the program shuts down","code":"shutdown"}}`)
+			_, _ = fmt.Fprintf(c.w, `{"error":{"message":"not now","code":%q}}`, code)
 			return
 		}
 		if c.Type == contract.TypeWorkflow {

@@ -79,7 +79,7 @@ func (c *caller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (c *caller) callStep(w *httptest.ResponseRecorder, r *http.Request, got call, body []byte) {
 	answer := c.post(r.Context(), r, body)
-	if answer.Code == http.StatusInternalServerError && hasCode(answer, "unknown_step") {
+	if answer.Code == http.StatusServiceUnavailable && hasCode(answer, "unknown_step") {
 		if !c.spied[got.Step.Name] {
 			c.tb.Errorf("step %q has no function: bind it in New, or use Stub", got.Step.Name)
 			writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"error": map[string]string{
