@@ -125,7 +125,7 @@ func TestContainerIsConfiguredAndRemoved(t *testing.T) {
 	if password == "" || !slices.Contains(strings.Split(string(out), "\n"), want) {
 		t.Errorf("got\n%s\nwant a line %s", out, want)
 	}
-	command := "postgres -c fsync=off -c full_page_writes=off -c max_connections=200 -c synchronous_commit=off"
+	command := "postgres -c fsync=off -c full_page_writes=off -c max_connections=600 -c synchronous_commit=off"
 	if got := strings.Join(daemon.created.Cmd, " "); daemon.created.Image != image || got != command {
 		t.Errorf("got image %s with %s, want %s with %s", daemon.created.Image, got, image, command)
 	}

@@ -11,7 +11,7 @@ import (
 
 // settings are those of a Postgres that only tests use.
 func settings() map[string]string {
-	return map[string]string{"max_connections": "200", "synchronous_commit": "off"}
+	return map[string]string{"max_connections": "600", "synchronous_commit": "off"}
 }
 
 // instance is a running Postgres.
