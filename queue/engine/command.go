@@ -115,8 +115,8 @@ func (c *commanding) check(b *pgx.Batch) func() error {
 			return err
 		}
 		if err := guard.CheckCopy(c.by); err != nil {
-			return fmt.Errorf("%w: %w: stop without an answer; or if these are your own commands, read them first",
-				message.ErrStale, err)
+			return fmt.Errorf("%w: %w: stop, and answer the call with 409 stale_invocation; "+
+				"if these are your own commands, read them first", message.ErrStale, err)
 		}
 		return nil
 	}

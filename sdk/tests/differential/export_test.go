@@ -56,9 +56,6 @@ func runExport(w *stepwell.W, in parcels) ([]string, error) {
 // with the code as it is and with a change.
 func TestExportedRunsReplay(t *testing.T) {
 	t.Parallel()
-	if f := newFunction(t); !slices.Contains(f.features, "seen") {
-		t.Skip("the server does not keep what a replay needs")
-	}
 	app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))
 	app.Register(export.Bind(runExport), pack.Bind(func(_ context.Context, item string) (string, error) { return "packed " + item, nil }))
 	h, err := app.Handler(stepwell.Unsigned("a test in one process"))
