@@ -1,11 +1,13 @@
 package handlers
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -65,7 +67,8 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// begin sends a request whose body ends when it is closed.
+// begin sends a request whose body ends when it is closed. It reads the response while it sends: the server may answer
+// and close the connection before the body ends, and an http.Client would then report the failed write.
 func (s *limitedServer) begin(t *testing.T, method, path string, length int64) (body io.WriteCloser, answer <-chan *http.Response) {
 	t.Helper()
 	r, w := io.Pipe()
@@ -74,10 +77,16 @@ func (s *limitedServer) begin(t *testing.T, method, path string, length int64) (
 		t.Fatal(err)
 	}
 	req.ContentLength = length
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() { _ = r.CloseWithError(req.Write(conn)) }()
 	c := make(chan *http.Response, 1)
 	go func() {
 		defer close(c)
-		resp, err := s.Client().Do(req)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 		if err != nil {
 			t.Error(err)
 			return
