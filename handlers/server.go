@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -175,7 +176,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
 		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
-		Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
+		Stats: stats.NewReader(o.Pool, o.Log.Now), Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
 	}).Register(a.Group(e, nativePath, admit, readers, count))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: pg.NewPool(o.Pool),

@@ -50,6 +50,7 @@ func (q *Queue) NewDrainer(o WorkerOptions) *Drainer {
 func (w *deliverer) maintain(ctx context.Context) {
 	w.deleteExpired(ctx)
 	w.retain(ctx)
+	w.countEvents(ctx)
 }
 
 // Drained is the result of a drain.

@@ -153,6 +153,16 @@ func (w *deliverer) sweep(ctx context.Context) {
 	}
 }
 
+// countEvents brings the statistics up to date. All processes share the passes of the sweeper, so one of them counts.
+func (w *deliverer) countEvents(ctx context.Context) {
+	if w.options.Stats == nil {
+		return
+	}
+	if err := w.options.Stats.Follow(ctx); err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, "count events", "error", err)
+	}
+}
+
 // deleteExpired deletes expired idempotency keys and signals.
 func (w *deliverer) deleteExpired(ctx context.Context) {
 	if err := deleteExpiredKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/share"
+	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
@@ -36,6 +37,8 @@ type WorkerOptions struct {
 	Handlers map[message.Work]Handler
 	// Retention, if not nil, deletes expired runs every minute.
 	Retention *upkeep.Retention
+	// Stats, if not nil, counts new events after each pass of the sweeper.
+	Stats *stats.Follower
 	// Observer, if not nil, observes the deliveries.
 	Observer Observer
 	Logger   *slog.Logger
@@ -57,6 +60,7 @@ func (q *Queue) NewWorker(schema string, o WorkerOptions) (*Worker, error) {
 	// Half of the places are for tickets, so that a stream of new messages cannot starve the old ones.
 	forTickets := o.Deliveries - o.Deliveries/2
 	d.places = share.NewPool(int64(forTickets))
+	d.sweeper.AfterPass = d.countEvents
 	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
 	var err error
 	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, forTickets, d.redeem, o.Logger)

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -215,7 +216,7 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Signer:   q.NewSigner(time.Now, s.logger),
-		Handlers: runs.Handlers(), Retention: retention, Observer: s.telemetry,
+		Handlers: runs.Handlers(), Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
 	}, nil
 }
 

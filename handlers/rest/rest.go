@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -31,6 +32,7 @@ type Server struct {
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys
 	Projects    *access.Projects
+	Stats       *stats.Reader
 	// Allowed lists the non-public addresses that deployments may have.
 	Allowed egress.Allowed
 	// Reader runs the queries that only read entities.

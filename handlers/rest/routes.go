@@ -59,6 +59,11 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/events", auth.Metadata, s.listEvents)
 	g.GET("/events/stream", auth.Metadata, s.followEvents)
 
+	// Statistics.
+	g.GET("/stats/runs", auth.Metadata, s.statsOfRuns)
+	g.GET("/stats/steps", auth.Metadata, s.statsOfSteps)
+	g.GET("/stats/failures", auth.Metadata, s.statsOfFailures)
+
 	// Signals.
 	g.POST("/signals/:name", auth.Invoke, s.postSignal)
 	g.GET("/signals", auth.Metadata, s.listSignals)

@@ -1,0 +1,80 @@
+package stats
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// TestFollowingReadsOnlyNewEvents counts the blocks that the statements touch when 60,000 events are counted and ten are
+// not. The events fill more than a thousand blocks.
+func TestFollowingReadsOnlyNewEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := f.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
+		SELECT 'wrun_' || i, 'default', 'shop', 'order', 'running', 6, 20, now(), now() FROM generate_series(1, 3000) i`)
+	exec(`
+		INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at, completed_at)
+		SELECT 'wrun_' || i, 's' || seq, 'charge', 'completed', 1, 6, seq, now(), now(), now()
+		FROM generate_series(1, 3000) i, generate_series(2, 20) seq`)
+	exec(`
+		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data, xid)
+		SELECT 'default', 'wrun_' || i, seq, CASE WHEN seq = 1 THEN 'run_created' ELSE 'step_completed' END,
+			CASE WHEN seq > 1 THEN 's' || seq ELSE '' END, 6, now(), '{}', i::text::xid8
+		FROM generate_series(1, 3000) i, generate_series(1, 20) seq`)
+	exec(`INSERT INTO stats_progress (project, xid, run_id, seq) VALUES ('default', '3000', 'wrun_3000', 10)`)
+	exec(`ANALYZE`)
+	const most = 200 // a new event touches four: its own, its entry in the index, its run and its step
+	for name, query := range map[string]struct {
+		sql  string
+		args []any
+	}{
+		"find news":   {projectsWithNews, []any{countedTypes}},
+		"count":       {countNext, []any{home, f.batch, countedTypes, maxNames, others}},
+		"complete to": {completeTo, []any{home, countedTypes}},
+	} {
+		if blocks := f.blocks(t, query.sql, query.args...); blocks > most {
+			t.Errorf("%s: %d blocks touched, want at most %d", name, blocks, most)
+		}
+	}
+}
+
+// blocks returns the number of blocks that the statement touches. Its changes are rolled back.
+func (f *fixture) blocks(t *testing.T, sql string, args ...any) int {
+	t.Helper()
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	rows, err := tx.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var explained []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal(data, &explained); err != nil {
+		t.Fatal(err)
+	}
+	return explained[0].Plan.Hit + explained[0].Plan.Read
+}

@@ -1,0 +1,120 @@
+package stats
+
+import "github.com/stepwell-dev/stepwell/entities"
+
+// countedTypes are the types of the events that are counted.
+var countedTypes = []entities.EventType{
+	entities.EventRunCreated, entities.EventRunStarted,
+	entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled,
+	entities.EventStepCompleted, entities.EventStepFailed, entities.EventStepRetrying,
+}
+
+// The metrics are the counted types and these. Metrics of runs have the deployment as their label, those of steps the
+// name of the step.
+const (
+	// runError counts failed runs by the code of their error.
+	runError = "run_error"
+	// stepCancelled counts the step_failed events of steps that their run's function cancelled.
+	stepCancelled = "step_cancelled"
+)
+
+const (
+	// maxNames limits the workflows of a metric, and the labels of a workflow, that a batch counts apart. It bounds the
+	// rows that names made of data can cause.
+	maxNames = 500
+	// others is the name of those beyond the limit.
+	others = "(others)"
+)
+
+// unread selects the next events of a type after the position p in a project, up to those that an open transaction
+// may precede.
+const unread = `
+	SELECT type, run_id, seq, correlation_id, created_at, data, xid FROM events
+	WHERE project = p.project AND type = t.type AND xid < pg_snapshot_xmin(pg_current_snapshot())
+		AND (xid, run_id, seq) > (p.xid, p.run_id, p.seq)
+	ORDER BY xid, run_id, seq`
+
+const (
+	// projectsWithNews selects the projects that have events of the types $1 which are not counted.
+	projectsWithNews = `
+		SELECT p.project FROM (
+			SELECT name AS project, coalesce(xid, '0') AS xid, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq
+			FROM projects LEFT JOIN stats_progress ON project = name) p
+		WHERE EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
+		ORDER BY p.project`
+
+	// completeTo selects NULL if all events of the project $1 are counted, else the time up to which they are.
+	completeTo = `
+		SELECT CASE WHEN EXISTS (
+			SELECT FROM unnest($2::text[]) AS t(type), LATERAL (
+				SELECT FROM events WHERE project = $1 AND type = t.type
+					AND (xid, run_id, seq) > (coalesce(p.xid, '0'), coalesce(p.run_id, ''), coalesce(p.seq, 0))
+				ORDER BY xid, run_id, seq LIMIT 1) e
+		) THEN greatest(p.complete_to, 'epoch') END
+		FROM (VALUES (0)) AS one LEFT JOIN stats_progress p ON p.project = $1`
+
+	addProgress = `INSERT INTO stats_progress (project) VALUES ($1) ON CONFLICT DO NOTHING`
+
+	// countNext counts the next $2 events of the project $1 and selects their number. The class of a duration is 1 for
+	// up to 1 ms, and higher by one for each factor of √2: see upperBound.
+	countNext = `
+		WITH p AS (
+			SELECT * FROM stats_progress WHERE project = $1
+		), news AS MATERIALIZED (
+			SELECT e.* FROM p, unnest($3::text[]) AS t(type), LATERAL (` + unread + ` LIMIT $2) e
+			ORDER BY e.xid, e.run_id, e.seq LIMIT $2
+		), happened AS (
+			SELECT r.workflow_name AS workflow, m.metric, m.label, e.created_at - m.since AS took,
+				date_trunc(CASE WHEN e.created_at < p.days_to THEN 'day' WHEN e.created_at < p.hours_to THEN 'hour'
+					ELSE 'minute' END, e.created_at, 'UTC') AS at
+			FROM p, news e
+			JOIN runs r ON r.id = e.run_id
+			LEFT JOIN steps s ON s.run_id = e.run_id AND s.id = e.correlation_id AND e.correlation_id <> '',
+			LATERAL (
+				SELECT e.type, r.deployment_id, CASE WHEN e.type <> 'run_created' THEN r.created_at END
+				WHERE e.correlation_id = ''
+				UNION ALL SELECT '` + runError + `', r.error_code, NULL WHERE e.type = 'run_failed'
+				UNION ALL SELECT CASE WHEN e.data ? 'cancelled' THEN '` + stepCancelled + `' ELSE e.type END, s.name,
+					CASE WHEN e.type <> 'step_retrying' THEN s.created_at END
+				WHERE s.id IS NOT NULL) AS m(metric, label, since)
+		), ranked AS (
+			SELECT *, dense_rank() OVER (PARTITION BY metric ORDER BY workflow) AS workflows,
+				dense_rank() OVER (PARTITION BY metric, workflow ORDER BY label) AS labels
+			FROM happened
+		), added AS (
+			INSERT INTO stats (project, at, metric, workflow, label, took, count)
+			SELECT $1, at, metric, CASE WHEN workflows > $4 THEN $5 ELSE workflow END,
+				CASE WHEN labels > $4 THEN $5 ELSE label END,
+				CASE WHEN took IS NULL THEN 0
+					ELSE 1 + least(62, greatest(0, ceil(2 * ln(greatest(1, extract(epoch FROM took) * 1000)) / ln(2.0)))) END,
+				count(*)
+			FROM ranked GROUP BY 2, 3, 4, 5, 6
+			ON CONFLICT (project, at, metric, workflow, label, took) DO UPDATE SET count = stats.count + excluded.count
+		), last AS (
+			SELECT xid, run_id, seq, created_at FROM news ORDER BY xid DESC, run_id DESC, seq DESC LIMIT 1
+		), moved AS (
+			UPDATE stats_progress s SET xid = last.xid, run_id = last.run_id, seq = last.seq,
+				complete_to = greatest(s.complete_to, last.created_at)
+			FROM last WHERE s.project = $1
+		)
+		SELECT count(*) FROM news`
+
+	mergeHours = `WITH due AS (
+			UPDATE stats_progress SET hours_to = date_trunc('hour', now() - interval '2 days', 'UTC')
+			WHERE project = $1 AND hours_to < date_trunc('hour', now() - interval '2 days', 'UTC')
+			RETURNING hours_to AS until, 'hour' AS width` + mergeInto
+	mergeDays = `WITH due AS (
+			UPDATE stats_progress SET days_to = date_trunc('day', now() - interval '90 days', 'UTC')
+			WHERE project = $1 AND days_to < date_trunc('day', now() - interval '90 days', 'UTC')
+			RETURNING days_to AS until, 'day' AS width` + mergeInto
+	mergeInto = `
+		), merged AS (
+			DELETE FROM stats s USING due
+			WHERE s.project = $1 AND s.at < due.until AND s.at <> date_trunc(due.width, s.at, 'UTC')
+			RETURNING s.*, due.width
+		)
+		INSERT INTO stats AS s (project, at, metric, workflow, label, took, count)
+		SELECT $1, date_trunc(width, at, 'UTC'), metric, workflow, label, took, sum(count)
+		FROM merged GROUP BY 2, 3, 4, 5, 6
+		ON CONFLICT (project, at, metric, workflow, label, took) DO UPDATE SET count = s.count + excluded.count`
+)

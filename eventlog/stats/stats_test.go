@@ -1,0 +1,427 @@
+package stats
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	mrand "math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+const home = entities.DefaultProject
+
+// noQueue discards messages.
+type noQueue struct{}
+
+func (noQueue) Enqueue(
+	context.Context, pgx.Tx, *pgx.Batch, []message.Message,
+) ([]*eventlog.InlineStart, func(error), error) {
+	return nil, func(error) {}, nil
+}
+
+func (noQueue) EnqueueOptimistic(*pg.Conditional, []message.Message) ([]*eventlog.InlineStart, func(error), bool) {
+	return nil, func(error) {}, true
+}
+
+// fixture is a log and its statistics on a database of their own. Its clock is moved by hand.
+type fixture struct {
+	*eventlog.Log
+	*Follower
+	*Reader
+	pool *pgxpool.Pool
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	f := &fixture{pool: pool, Follower: NewFollower(pool), now: time.Now().UTC().Truncate(time.Hour).Add(-time.Hour)}
+	clock := func() time.Time {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.now
+	}
+	f.Reader = NewReader(pool, clock)
+	f.Log = eventlog.New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)), noQueue{}, clock)
+	return f
+}
+
+func (f *fixture) pass(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = f.now.Add(d)
+}
+
+// append appends an event and returns it. It gives a run_created a new run.
+func (f *fixture) append(t *testing.T, r eventlog.Request) entities.RunID {
+	t.Helper()
+	r.SpecVersion = entities.SpecDriven
+	if r.Type == entities.EventRunCreated {
+		r.RunID = entities.RunID("wrun_" + ulid.MustNew(ulid.Timestamp(f.Reader.now()), rand.Reader).String())
+		r.Payload, r.Data.Driver = []byte("{}"), entities.DriverServer
+	}
+	if _, err := f.Append(t.Context(), home, r); err != nil {
+		t.Fatal(err)
+	}
+	return r.RunID
+}
+
+func (f *fixture) start(t *testing.T, workflow, deployment string) entities.RunID {
+	t.Helper()
+	return f.append(t, eventlog.Request{
+		Type: entities.EventRunCreated,
+		Data: entities.EventData{WorkflowName: workflow, DeploymentID: deployment},
+	})
+}
+
+// follow counts all events. They can be counted when the transactions that were open at their commit have ended, and
+// these may be of other tests, in other databases.
+func (f *fixture) follow(t *testing.T) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		if err := f.Follow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		to, err := f.CompleteTo(t.Context(), home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if to.Equal(f.Reader.now()) {
+			return
+		}
+	}
+}
+
+// hour is the window of the last hour before the fixture's clock, and what follows.
+func (f *fixture) hour() Query {
+	now := f.Reader.now()
+	return Query{Project: home, From: now.Add(-time.Hour), To: now.Add(time.Hour)}
+}
+
+// stored returns all counts, without their times: the number of events by metric, workflow and label.
+func (f *fixture) stored(t *testing.T) map[[3]string]int64 {
+	t.Helper()
+	rows, err := f.pool.Query(t.Context(), `SELECT metric, workflow, label, sum(count)::bigint FROM stats GROUP BY 1, 2, 3`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[[3]string]int64{}
+	var metric, workflow, label string
+	var n int64
+	if _, err := pgx.ForEachRow(rows, []any{&metric, &workflow, &label, &n}, func() error {
+		counts[[3]string{metric, workflow, label}] = n
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return counts
+}
+
+func TestRunsAndStepsAreCounted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	from := f.Reader.now()
+	run := f.start(t, "order", "shop")
+	f.pass(2 * time.Second)
+	f.append(t, eventlog.Request{RunID: run, Type: entities.EventRunStarted})
+	step := func(event entities.EventType) {
+		r := eventlog.Request{RunID: run, Type: event, CorrelationID: "s1"}
+		if event == entities.EventStepCreated {
+			r.Data.StepName = "charge"
+		}
+		f.append(t, r)
+	}
+	step(entities.EventStepCreated)
+	step(entities.EventStepStarted)
+	step(entities.EventStepRetrying)
+	f.pass(time.Second)
+	step(entities.EventStepStarted)
+	step(entities.EventStepCompleted)
+	f.pass(5 * time.Second)
+	f.append(t, eventlog.Request{RunID: run, Type: entities.EventRunFailed, Data: entities.EventData{ErrorCode: "declined"}})
+	f.pass(time.Minute)
+	f.start(t, "refund", "shop")
+	f.follow(t)
+
+	series, err := f.Runs(t.Context(), f.hour(), time.Minute, Together)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(series) != 1 || len(series[0].Points) != 2 {
+		t.Fatalf("got %+v, want one series of two minutes", series)
+	}
+	first := series[0].Points[0]
+	wantAbout(t, first.Delay.P50, 2*time.Second)
+	wantAbout(t, first.Took.P99, 8*time.Second)
+	first.Delay, first.Took = nil, nil
+	want := []Point{{At: from, Created: 1, Started: 1, Failed: 1}, {At: from.Add(time.Minute), Created: 1}}
+	if diff := cmp.Diff(want, []Point{first, series[0].Points[1]}); diff != "" {
+		t.Errorf("points (-want +got):\n%s", diff)
+	}
+	byWorkflow, err := f.Runs(t.Context(), f.hour(), time.Hour, ByWorkflow)
+	if err != nil || len(byWorkflow) != 2 || byWorkflow[0].Name != "order" || byWorkflow[1].Name != "refund" {
+		t.Errorf("by workflow: got %+v, %v", byWorkflow, err)
+	}
+	q := f.hour()
+	q.Workflow = "order"
+	of, err := f.Steps(t.Context(), q)
+	if err != nil || len(of) != 1 {
+		t.Fatalf("steps: got %+v, %v", of, err)
+	}
+	wantAbout(t, of[0].Took.P50, time.Second)
+	of[0].Took = nil
+	if diff := cmp.Diff([]Step{{Workflow: "order", Name: "charge", Completed: 1, Retried: 1}}, of); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	failures, err := f.Failures(t.Context(), f.hour())
+	if diff := cmp.Diff([]Failures{{"order", "declined", 1}}, failures); err != nil || diff != "" {
+		t.Errorf("failures (-want +got):\n%s%v", diff, err)
+	}
+}
+
+// wantAbout checks a percentile against the duration that it stands for.
+func wantAbout(t *testing.T, got, want time.Duration) {
+	t.Helper()
+	if ratio := float64(got) / float64(want); ratio < 1/1.19 || ratio > 1.19 {
+		t.Errorf("got %s, want %s ± 19 %%", got, want)
+	}
+}
+
+// TestEachEventIsCountedOnce lets several processes follow while runs are written and followers are interrupted.
+func TestEachEventIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	const writers, each, followers = 4, 12, 3
+	f := newFixture(t)
+	writing, done := context.WithCancel(t.Context())
+	var follow, write sync.WaitGroup
+	for i := range followers {
+		g := &Follower{pool: f.pool, batch: 3 + i}
+		follow.Go(func() {
+			random := mrand.New(mrand.NewPCG(uint64(i), 1))
+			for writing.Err() == nil {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(20))*time.Millisecond)
+				if err := g.Follow(ctx); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	want := map[[3]string]int64{}
+	var mu sync.Mutex
+	for w := range writers {
+		write.Go(func() {
+			for i := range each {
+				workflow := "w" + strconv.Itoa(i%3)
+				run := f.start(t, workflow, "shop")
+				f.append(t, eventlog.Request{RunID: run, Type: entities.EventRunStarted})
+				end := []entities.EventType{entities.EventRunCompleted, entities.EventRunCancelled}[(w+i)%2]
+				f.append(t, eventlog.Request{RunID: run, Type: end})
+				f.pass(time.Second)
+				mu.Lock()
+				for _, event := range []entities.EventType{entities.EventRunCreated, entities.EventRunStarted, end} {
+					want[[3]string{string(event), workflow, "shop"}]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	write.Wait()
+	done()
+	follow.Wait()
+	f.follow(t)
+	if diff := cmp.Diff(want, f.stored(t)); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+// TestEventsOfLateTransactionsAreCounted: a transaction that began first and commits last is neither passed over nor
+// taken for counted.
+func TestEventsOfLateTransactionsAreCounted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	late, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Exec(t.Context(), `SELECT pg_current_xact_id()`); err != nil {
+		t.Fatal(err)
+	}
+	f.start(t, "order", "shop")
+	if err := f.Follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.stored(t); len(got) != 0 {
+		t.Errorf("counted %v behind an open transaction", got)
+	}
+	if to, err := f.CompleteTo(t.Context(), home); err != nil || !to.Before(f.Reader.now()) {
+		t.Errorf("complete to %s, %v; want an earlier time than %s", to, err, f.Reader.now())
+	}
+	if err := late.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.follow(t)
+	if diff := cmp.Diff(map[[3]string]int64{{"run_created", "order", "shop"}: 1}, f.stored(t)); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+	if to, err := f.CompleteTo(t.Context(), home); err != nil || !to.Equal(f.Reader.now()) {
+		t.Errorf("complete to %s, %v; want now, %s", to, err, f.Reader.now())
+	}
+}
+
+// TestRestartCountsTheLogAgain: the counts are a fold of the log.
+func TestRestartCountsTheLogAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for i := range 7 {
+		f.start(t, "w"+strconv.Itoa(i%2), "shop")
+		f.follow(t)
+	}
+	want := f.stored(t)
+	if _, err := f.pool.Exec(t.Context(), `UPDATE stats SET count = count + 5`); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Restart(t.Context(), home); err != nil {
+		t.Fatal(err)
+	}
+	f.batch = 2
+	f.follow(t)
+	if diff := cmp.Diff(want, f.stored(t)); diff != "" || want[[3]string{"run_created", "w0", "shop"}] != 4 {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+// TestOldCountsAreMerged: minutes older than two days become hours, hours older than 90 days become days, and nothing is
+// lost.
+func TestOldCountsAreMerged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	midnight := time.Now().UTC().Truncate(24 * time.Hour)
+	old, older := midnight.AddDate(0, 0, -10), midnight.AddDate(0, 0, -100)
+	for _, at := range []time.Time{
+		old.Add(5 * time.Minute), old.Add(50 * time.Minute), old.Add(65 * time.Minute),
+		older.Add(5 * time.Minute), older.Add(5 * time.Hour), midnight.Add(7 * time.Minute),
+	} {
+		if _, err := f.pool.Exec(t.Context(), `
+			INSERT INTO stats (project, at, metric, workflow, label, took, count)
+			VALUES ('default', $1, 'run_created', 'order', 'shop', 0, 1)`, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.start(t, "news", "shop") // a project is merged when it has new events
+	f.follow(t)
+	rows, err := f.pool.Query(t.Context(), `SELECT at, count FROM stats WHERE workflow = 'order' ORDER BY at`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		At    time.Time
+		Count int64
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		got[i].At = got[i].At.UTC()
+	}
+	want := []row{{older, 2}, {old, 2}, {old.Add(time.Hour), 1}, {midnight.Add(7 * time.Minute), 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
+// TestManyNamesShareOneCount: names that are made of data do not fill the table.
+func TestManyNamesShareOneCount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const names = maxNames + 10
+	if _, err := f.pool.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at, driver)
+		SELECT 'wrun_' || i, 'default', 'shop', 'w' || i, 'pending', 6, 1, now(), now(), 'server' FROM generate_series(1, $1) i`,
+		names); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.pool.Exec(t.Context(), `
+		INSERT INTO events (run_id, seq, project, type, spec_version, created_at, data)
+		SELECT id, 1, project, 'run_created', 6, created_at, '{}' FROM runs`); err != nil {
+		t.Fatal(err)
+	}
+	f.follow(t)
+	got := f.stored(t)
+	if len(got) != maxNames+1 || got[[3]string{"run_created", others, "shop"}] != names-maxNames {
+		t.Errorf("got %d rows, %d of others", len(got), got[[3]string{"run_created", others, "shop"}])
+	}
+}
+
+func TestInvalidQueriesAreRefused(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	now := f.Reader.now()
+	for name, tt := range map[string]struct {
+		from, to time.Time
+		step     time.Duration
+		by       Group
+	}{
+		"backwards":      {now, now, time.Hour, Together},
+		"odd step":       {now.Add(-time.Hour), now, 7 * time.Minute, Together},
+		"too many steps": {now.Add(-7 * time.Hour), now, time.Minute, Together},
+		"too fine":       {now.Add(-72 * time.Hour), now.Add(-71 * time.Hour), time.Minute, Together},
+		"unknown group":  {now.Add(-time.Hour), now, time.Minute, "colour"},
+	} {
+		_, err := f.Runs(t.Context(), Query{Project: home, From: tt.from, To: tt.to}, tt.step, tt.by)
+		if !errors.Is(err, entities.ErrInvalid) {
+			t.Errorf("%s: got %v, want an invalid request", name, err)
+		}
+	}
+}
+
+// TestPercentiles compares them with those of the durations themselves.
+func TestPercentiles(t *testing.T) {
+	t.Parallel()
+	random := mrand.New(mrand.NewPCG(1, 2))
+	var all []time.Duration
+	h := histogram{}
+	for range 5000 {
+		d := time.Duration(random.ExpFloat64() * float64(3*time.Second))
+		all = append(all, max(d, time.Millisecond))
+		class := int16(1)
+		for upperBound(class) < d {
+			class++
+		}
+		h[class]++
+	}
+	slices.Sort(all)
+	got := h.percentiles()
+	wantAbout(t, got.P50, all[len(all)/2])
+	wantAbout(t, got.P95, all[len(all)*95/100])
+	wantAbout(t, got.P99, all[len(all)*99/100])
+	if (histogram{}).percentiles() != nil {
+		t.Error("percentiles of nothing")
+	}
+}

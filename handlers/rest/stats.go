@@ -1,0 +1,139 @@
+package rest
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/eventlog/stats"
+)
+
+// defaultWindow is the length of a window of statistics whose start is not given.
+const defaultWindow = time.Hour
+
+// percentilesJSON are percentiles in milliseconds.
+type percentilesJSON struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+}
+
+func newPercentilesJSON(p *stats.Percentiles) *percentilesJSON {
+	if p == nil {
+		return nil
+	}
+	ms := func(d time.Duration) float64 {
+		return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
+	}
+	return &percentilesJSON{ms(p.P50), ms(p.P95), ms(p.P99)}
+}
+
+type pointJSON struct {
+	At        timestamp        `json:"at"`
+	Created   int64            `json:"created"`
+	Started   int64            `json:"started"`
+	Completed int64            `json:"completed"`
+	Failed    int64            `json:"failed"`
+	Cancelled int64            `json:"cancelled"`
+	TookMs    *percentilesJSON `json:"tookMs,omitempty"`
+	DelayMs   *percentilesJSON `json:"delayMs,omitempty"`
+}
+
+type seriesJSON struct {
+	Name   string      `json:"name"`
+	Points []pointJSON `json:"points"`
+}
+
+func newSeriesJSON(s stats.Series) seriesJSON {
+	v := seriesJSON{s.Name, make([]pointJSON, len(s.Points))}
+	for i, p := range s.Points {
+		v.Points[i] = pointJSON{
+			timestamp(p.At), p.Created, p.Started, p.Completed, p.Failed, p.Cancelled,
+			newPercentilesJSON(p.Took), newPercentilesJSON(p.Delay),
+		}
+	}
+	return v
+}
+
+type stepStatsJSON struct {
+	Workflow  string           `json:"workflow"`
+	Name      string           `json:"name"`
+	Completed int64            `json:"completed"`
+	Failed    int64            `json:"failed"`
+	Cancelled int64            `json:"cancelled"`
+	Retried   int64            `json:"retried"`
+	TookMs    *percentilesJSON `json:"tookMs,omitempty"`
+}
+
+func newStepStatsJSON(s stats.Step) stepStatsJSON {
+	return stepStatsJSON{
+		s.Workflow, s.Name, s.Completed, s.Failed, s.Cancelled, s.Retried, newPercentilesJSON(s.Took),
+	}
+}
+
+type failuresJSON struct {
+	Workflow string `json:"workflow"`
+	Code     string `json:"code"`
+	Count    int64  `json:"count"`
+}
+
+func newFailuresJSON(f stats.Failures) failuresJSON { return failuresJSON{f.Workflow, f.Code, f.Count} }
+
+// statsOfRuns answers with what happened to runs, in intervals.
+func (s *Server) statsOfRuns(c echo.Context) error {
+	r := s.request(c)
+	step := r.duration("step", time.Minute, maxSpan)
+	by := stats.Group(r.QueryParam("by"))
+	return answerStats(s, r, newSeriesJSON, func(q stats.Query) ([]stats.Series, error) {
+		return s.Stats.Runs(r.ctx(), q, step, by)
+	})
+}
+
+// statsOfSteps answers with what happened to steps, by their name.
+func (s *Server) statsOfSteps(c echo.Context) error {
+	r := s.request(c)
+	return answerStats(s, r, newStepStatsJSON, func(q stats.Query) ([]stats.Step, error) { return s.Stats.Steps(r.ctx(), q) })
+}
+
+// statsOfFailures answers with the runs that failed, by the code of their error.
+func (s *Server) statsOfFailures(c echo.Context) error {
+	r := s.request(c)
+	return answerStats(s, r, newFailuresJSON, func(q stats.Query) ([]stats.Failures, error) {
+		return s.Stats.Failures(r.ctx(), q)
+	})
+}
+
+// statsJSON is the JSON form of an answer with statistics.
+type statsJSON[T any] struct {
+	CompleteTo timestamp `json:"completeTo"`
+	Data       []T       `json:"data"`
+}
+
+// answerStats answers with the result of the query that the request describes. It reads how far events are counted
+// first, so that it does not promise events that the result lacks.
+func answerStats[S, T any](s *Server, r *request, encode func(S) T, do func(stats.Query) ([]S, error)) error {
+	now := s.Log.Now()
+	q := stats.Query{Project: r.project(), From: r.time("from"), To: r.time("to"), Workflow: r.QueryParam("workflow")}
+	if q.To.IsZero() {
+		q.To = now
+	}
+	if q.From.IsZero() {
+		q.From = q.To.Add(-defaultWindow)
+	}
+	return answer(r, http.StatusOK, func(v statsJSON[T]) statsJSON[T] { return v }, func() (v statsJSON[T], err error) {
+		complete, err := s.Stats.CompleteTo(r.ctx(), q.Project)
+		if err != nil {
+			return v, err
+		}
+		list, err := do(q)
+		if err != nil {
+			return v, err
+		}
+		v = statsJSON[T]{timestamp(complete), make([]T, len(list))}
+		for i, item := range list {
+			v.Data[i] = encode(item)
+		}
+		return v, nil
+	})
+}
