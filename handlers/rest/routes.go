@@ -22,6 +22,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/runs", auth.Metadata, s.listRuns)
 	g.GET("/runs/:id", auth.Any, s.getRun)
 	g.GET("/runs/:id/wait", auth.Any, s.awaitRun)
+	g.GET("/runs/:id/why", auth.Metadata, s.explainRun)
 	g.GET("/runs/:id/attributes", auth.Metadata, s.getAttributes)
 	g.PATCH("/runs/:id/attributes", auth.Write, s.setAttributes)
 	g.GET("/runs/:id/children", auth.Metadata, s.listChildren)

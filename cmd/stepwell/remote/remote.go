@@ -16,6 +16,7 @@ type Commands struct {
 	JSON bool   `name:"json" group:"api" help:"Print the API's JSON, one object per line."`
 
 	Runs        runsCmd        `cmd:"" group:"api-commands" help:"Start, inspect, cancel and wait for runs."`
+	Why         whyCmd         `cmd:"" group:"api-commands" help:"Explain why a run is not done: short for runs why."`
 	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`
 	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Inspect and resume hooks."`
 	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of a run."`
