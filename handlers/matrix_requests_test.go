@@ -101,6 +101,7 @@ var testRequests = []testRequest{
 	{route: "GET /v1/messages/:id", path: "/v1/messages/{parked}", foreign: 404},
 	{route: "POST /v1/messages/:id/retry", path: "/v1/messages/{parked}/retry", foreign: 404},
 	{route: "DELETE /v1/messages/:id", path: "/v1/messages/{parked}", foreign: 404},
+	{route: "GET /v1/whoami", foreign: 200},
 	{route: "GET /v1/keys", foreign: 200},
 	{route: "POST /v1/keys", body: `{"name":"k","role":"read"}`, foreign: 201},
 	{route: "GET /v1/keys/:id", path: "/v1/keys/{key}", foreign: 404},

@@ -87,6 +87,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.DELETE("/messages/:id", auth.Write, s.discardMessage)
 
 	// Access.
+	g.GET("/whoami", auth.Any, s.describeClient)
 	g.GET("/keys", auth.Admin, s.listKeys)
 	g.POST("/keys", auth.Admin, s.createKey)
 	g.GET("/keys/:id", auth.Admin, s.getKey)

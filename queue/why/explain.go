@@ -318,6 +318,9 @@ func (r Reason) backingOff(s Step, m *Message) Reason {
 		return r
 	}
 	r = r.fill(*m)
+	if r.Error != nil {
+		r.Error.Seq = s.ResultSeq
+	}
 	if s.Spec == nil {
 		r.Attempt = s.Attempt + 1
 	}

@@ -37,6 +37,23 @@ var keyColumns = []column[apiKey]{
 	{"REVOKED", func(k apiKey) any { return k.RevokedAt }},
 }
 
+type whoamiCmd struct{}
+
+// Run prints whose key it is, and what it may do.
+func (whoamiCmd) Run(ctx context.Context, s *Session) error {
+	type client struct {
+		Project, Role, Actor, KeyName, Version string
+		Operator                               bool
+		ExpiresAt                              time.Time
+	}
+	return show(ctx, s, path("whoami"), nil, func(c client) []field {
+		return []field{
+			{"project", c.Project}, {"role", c.Role}, {"actor", c.Actor}, {"key", c.KeyName}, {"expires", c.ExpiresAt},
+			{"operator", c.Operator}, {"server", c.Version},
+		}
+	})
+}
+
 // projectFlag selects the project of a command.
 type projectFlag struct {
 	Project string `placeholder:"NAME" help:"A project other than the key's; requires an admin key of project default."`

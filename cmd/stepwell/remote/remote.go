@@ -27,6 +27,7 @@ type Commands struct {
 	Secrets     secretsCmd     `cmd:"" group:"api-commands" help:"Manage webhook secrets."`
 	Messages    messagesCmd    `cmd:"" group:"api-commands" help:"Inspect, retry and discard messages."`
 	Keys        keysCmd        `cmd:"" group:"api-commands" help:"Manage API keys."`
+	Whoami      whoamiCmd      `cmd:"" group:"api-commands" help:"Show the project and the role of the API key."`
 	Projects    projectsCmd    `cmd:"" group:"api-commands" help:"Manage projects."`
 	Audit       auditCmd       `cmd:"" group:"api-commands" help:"Read the audit log."`
 	SigningKeys signingKeysCmd `cmd:"" group:"api-commands" help:"Manage the keys that sign calls to functions."`

@@ -190,10 +190,17 @@ func (c whyCmd) Run(ctx context.Context, s *Session) error {
 // times says since when a reason exists and when it ends.
 func (s *Session) times(r reason) string {
 	var parts []string
+	switch {
+	case r.Since.IsZero():
+	case s.RelativeTimes:
+		parts = append(parts, "for "+age(s.Now().Sub(r.Since)))
+	default:
+		parts = append(parts, "since "+s.formatTime(r.Since))
+	}
 	for _, t := range []struct {
 		word string
 		at   time.Time
-	}{{"since", r.Since}, {"goes on", r.At}, {"until", r.Until}} {
+	}{{"goes on", r.At}, {"until", r.Until}} {
 		if !t.at.IsZero() {
 			parts = append(parts, t.word+" "+s.formatTime(t.at))
 		}
