@@ -32,6 +32,7 @@ var apiCommands = []string{
 	"runs why " + anyRun,
 	"runs events " + anyRun,
 	"runs events " + anyRun + " --payloads --after 3 --type run_created,step_failed --about charge --from 2h --to 1h --order desc",
+	"runs timeline " + anyRun,
 	"runs payload " + anyRun + " 7",
 	"runs export " + anyRun,
 	"runs wait " + anyRun + " --timeout 1m",
