@@ -54,8 +54,8 @@ type runJSON struct {
 	OutputEncoding string          `json:"outputEncoding,omitempty"`
 }
 
-// heldJSON says why a run does not go on: the failure with which its function answers. Clients that may not see payloads
-// do not get the message.
+// heldJSON says why a run does not go on: the failure with which its function answers. Clients that may not see
+// payloads do not get the message.
 type heldJSON struct {
 	Code     string    `json:"code"`
 	Message  string    `json:"message,omitempty"`

@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/why"
 )
 
 // awaitSet is the JSON of what an answer awaits.
@@ -127,6 +128,10 @@ func TestARunIsInvokedWhenItsAwaitHolds(t *testing.T) {
 			if due := s.isDue(); !s.underWay && due != s.due {
 				rt.Fatalf("due: %v, want %v; %+v", due, s.due, *s.awaitModel)
 			}
+		}
+		one.exec(t, `UPDATE runs SET updated_at = now() - interval '1 minute'`)
+		if e := one.explain(t, s.run.ID); e.Verdict == why.VerdictStranded || len(e.Reasons) == 0 {
+			rt.Fatalf("got the reasons %+v", e.Reasons)
 		}
 		if woken := one.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 }); len(woken) > 0 {
 			rt.Fatalf("the run was stranded: %+v", woken)

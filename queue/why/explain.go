@@ -46,7 +46,7 @@ func Explain(f Facts) Explanation {
 func next(reasons []Reason, now time.Time) *Reason {
 	var first *Reason
 	for i, r := range reasons {
-		if r.At != nil && r.At.After(now) && (first == nil || r.At.Before(*first.At)) {
+		if isAfter(r.At, now) && (first == nil || r.At.Before(*first.At)) {
 			first = &reasons[i]
 		}
 	}
@@ -266,93 +266,15 @@ func (x *explainer) isScheduled(m Message) bool {
 	return len(x.Waits) > 0 && isTime(x.Waits[0].ResumeAt) // the first one that is over
 }
 
-// addStep adds the reason that follows from an open step.
-func (x *explainer) addStep(s Step) {
-	r := Reason{
-		StepID: s.ID, Name: s.Name, Attempt: max(1, s.Attempt), Since: &s.UpdatedAt, DeploymentID: x.Run.DeploymentID,
-	}
-	if s.ErrorCode != "" || s.ResultSeq > 0 {
-		r.Error = &Error{Code: s.ErrorCode, Seq: s.ResultSeq}
-	}
-	if s.Spec != nil {
-		r.MaxAttempts, r.DeploymentID = s.Spec.MaxAttempts, s.Spec.DeploymentID
-	}
-	var p phase
-	m := s.Message
-	if m != nil {
-		p = m.phase(x.Now, false)
-		if s.Spec != nil && m.Work == message.WorkStep {
-			r.Attempt = m.DeliveryCount + 1
-		}
-		// An attempt that failed is the log's business. All else that goes wrong is the message's.
-		if p > failed || p == failed && (m.Unreached > 0 || s.RetryAfter == nil) {
-			x.add(r.trouble(*m, p))
-			return
-		}
-	}
-	switch {
-	case s.childID() != "" && !s.ChildStatus.Ended() && s.ChildStatus != "":
-		r.Attempt, r.MaxAttempts, r.Error, r.Since = 0, 0, nil, &s.CreatedAt
-		r.Kind, r.ChildID, r.ChildStatus, r.Remedies = Child, s.childID(), s.ChildStatus, []Remedy{ExplainRun}
-	case m != nil && p == leased && s.childID() == "":
-		r = r.underWay(*m)
-		r.Kind, r.Attempt = StepRunning, max(1, m.DeliveryCount)
-	case s.RetryAfter != nil && s.RetryAfter.After(x.Now):
-		r = r.backingOff(s, m)
-	case x.runsInCall(s):
-		r.Kind, r.Attempt, r.Error = StepRunning, max(1, s.Attempt), nil
-	default:
-		r.Kind, r.ChildID, r.ChildStatus = StepQueued, s.childID(), s.ChildStatus
-		if m != nil {
-			r = x.waitsForPlace(r, *m)
-		}
-	}
-	x.add(r)
-}
-
-// backingOff completes the reason of a step whose next attempt comes after a pause.
-func (r Reason) backingOff(s Step, m *Message) Reason {
-	r.Kind, r.At = StepBackoff, s.RetryAfter
-	if m == nil || m.Work != message.WorkStep {
-		r.Attempt = s.Attempt + 1
-		return r
-	}
-	r = r.fill(*m)
-	if r.Error != nil {
-		r.Error.Seq = s.ResultSeq
-	}
-	if s.Spec == nil {
-		r.Attempt = s.Attempt + 1
-	}
-	if m.DueAt.After(*r.At) {
-		r.At = &m.DueAt
-	}
-	return r
-}
-
-// runsInCall reports whether an attempt at the step is under way that the run's own function makes: that of an app of the
-// Workflow SDK, or one that executes the step itself while it is called.
-func (x *explainer) runsInCall(s Step) bool {
-	if s.Status != entities.StepRunning {
-		return false
-	}
-	if !x.driven() {
-		return true
-	}
-	return s.Spec == nil && slices.ContainsFunc(x.Messages, func(m Message) bool {
-		return m.Work == message.WorkRun && m.Lease != ""
-	})
-}
-
-// addWaits adds the reasons of the waits that are not over. If the function awaits a time that is none of a wait's, it is
-// a reason of its own.
+// addWaits adds the reasons of the waits that are not over. If the function awaits a time that is none of a wait's, it
+// is a reason of its own.
 func (x *explainer) addWaits() {
 	var at *time.Time
 	if a := x.awaits(); a != nil {
 		at = a.At
 	}
 	for _, w := range x.Waits {
-		if w.ResumeAt == nil || !w.ResumeAt.After(x.Now) || !x.isAwaited(*w.ResumeAt) {
+		if !isAfter(w.ResumeAt, x.Now) || !x.isAwaited(*w.ResumeAt) {
 			continue
 		}
 		x.add(Reason{Kind: Wait, WaitID: w.ID, Since: &w.CreatedAt, At: w.ResumeAt})
@@ -360,7 +282,7 @@ func (x *explainer) addWaits() {
 			at = nil
 		}
 	}
-	if at != nil && at.After(x.Now) {
+	if isAfter(at, x.Now) {
 		x.add(Reason{Kind: Wait, Since: &x.Run.UpdatedAt, At: at})
 	}
 }

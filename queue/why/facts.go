@@ -172,8 +172,8 @@ func (f *Facts) loadMessages(b *pgx.Batch, project entities.Project, id entities
 
 const (
 	// openStepsSQL selects the open steps of run $1, at most $3, and counts all; if $2 is not NULL, only those with these
-	// IDs. Steps that are tried again come first. The subqueries are looked up by both columns of their index, while a join
-	// that was planned when there were few events would read the whole log.
+	// IDs. Steps that are tried again come first. The subqueries are looked up by both columns of their index, while a
+	// join that was planned when there were few events would read the whole log.
 	openStepsSQL = `
 		SELECT s.id, s.name, s.status, s.attempt, s.result_seq, s.created_at, s.updated_at, s.retry_after, s.total,
 			(SELECT e.data->'step' FROM events e WHERE e.run_id = $1 AND e.seq = s.created_seq) AS spec,

@@ -56,7 +56,8 @@ var sentences = map[string]func(r reason) string{
 		return "The server refuses the function's answer."
 	},
 	"unreachable": func(r reason) string {
-		return fmt.Sprintf("Deployment %s cannot be reached, for %d calls by now. No attempt is used up.", r.Deployment, r.Failures)
+		const text = "Deployment %s cannot be reached, for %d calls by now. No attempt is used up."
+		return fmt.Sprintf(text, r.Deployment, r.Failures)
 	},
 	"function_fails": func(r reason) string {
 		return fmt.Sprintf("%s has failed %d times.", upper(r.call()), r.Failures)
@@ -68,7 +69,7 @@ var sentences = map[string]func(r reason) string{
 	"cancelling":   func(reason) string { return "It was asked to cancel, and is ended when its grace is over." },
 	"called":       func(r reason) string { return "Its function is being called at deployment " + r.Deployment + "." },
 	"step_running": func(r reason) string { return fmt.Sprintf("Step %s is running: %s.", r.step(), r.attempt()) },
-	"step_queued":  func(r reason) string { return fmt.Sprintf("Step %s waits for a free place%s.", r.step(), r.backlog()) },
+	"step_queued":  func(r reason) string { return "Step " + r.step() + " waits for a free place" + r.backlog() + "." },
 	"queued":       func(r reason) string { return "The call of its function waits for a free place" + r.backlog() + "." },
 	"client":       func(r reason) string { return "The app has not taken the message that wakes it" + r.backlog() + "." },
 	"unscheduled": func(reason) string {
