@@ -66,6 +66,7 @@ var mayImport = map[string][]string{
 	"queue/signing":             {},
 	"queue/signing/signingtest": {"queue/signing"},
 	"queue/tickets":             {"entities", "entities/pg"},
+	"queue/why": and(data, "entities/await", "entities/inbox", "entities/message", "queue/cluster"),
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/inbox", "entities/kv",
@@ -78,7 +79,7 @@ var mayImport = map[string][]string{
 	"handlers/rest": and(data, "entities/inbox", "entities/kv", "entities/message", "entities/access", "entities/admin", "entities/share",
 		"entities/strictjson", "entities/webhook", "eventlog",
 		"eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth", "handlers/incoming",
-		"queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine"),
+		"queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/webhook", "eventlog", "eventlog/read",
 		"handlers/incoming", "handlers/webhook/signature", "queue", "queue/contract", "queue/egress"),
@@ -141,8 +142,8 @@ var testsOf = map[string][]string{
 	"handlers/rest":    {"handlers", "queue/signing/signingtest"},
 	"handlers/webhook": {"handlers", "queue/engine"},
 	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers"},
-	"queue":            {"queue/continuation", "queue/signing/signingtest"},
-	"queue/engine":     {"queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue":            {"queue/continuation", "queue/signing/signingtest", "queue/why"},
+	"queue/engine":     {"queue/why", "queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
@@ -156,7 +157,7 @@ var onlyFor = map[string][]string{
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"entities/access", "entities/admin", "entities/pg", "entities/store", "eventlog", "eventlog/read", "eventlog/stats",
-		"eventlog/upkeep", "queue", "queue/cluster", "queue/engine", "queue/tickets",
+		"eventlog/upkeep", "queue", "queue/cluster", "queue/engine", "queue/tickets", "queue/why",
 		"migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},

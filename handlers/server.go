@@ -76,6 +76,8 @@ type Options struct {
 	// Telemetry observes the requests and serves the metrics; nil for neither.
 	Telemetry *telemetry.Telemetry
 	Logger    *slog.Logger
+	// Version is that of the program; empty if unknown.
+	Version string
 	// Stopping is done when the server starts no more deliveries; from then on it is not ready. Draining is done when it
 	// is about to stop answering; requests that follow a stream then end.
 	Stopping, Draining context.Context
@@ -177,6 +179,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
 		Stats: stats.NewReader(o.Pool, o.Log.Now), Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
+		Version: o.Version,
 	}).Register(a.Group(e, nativePath, admit, readers, count))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: pg.NewPool(o.Pool),

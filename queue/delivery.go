@@ -112,8 +112,7 @@ func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), e
 	defer cancel()
 	free, err = d.by.memory.take(waiting, d.Project, size)
 	if err != nil && ctx.Err() == nil {
-		const reason = "timed out waiting for memory for the run's log"
-		return nil, &Failure{Reason: reason, Public: reason, After: firstBackoff}
+		return nil, &Failure{Reason: message.NoMemory, Public: message.NoMemory, After: firstBackoff}
 	}
 	if err != nil {
 		return nil, err
@@ -307,7 +306,7 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 	case IsOver(err):
 		return Delivered{OutcomeDropped, redact(err)}, Persist(ctx, d.End)
 	case Interrupted(ctx, err): // due at once, for other processes
-		return Delivered{Outcome: OutcomeStopped}, w.nack(ctx, d.Lease, Failure{Reason: "the server was stopped"})
+		return Delivered{Outcome: OutcomeStopped}, w.nack(ctx, d.Lease, Failure{Reason: message.ServerStopped})
 	default:
 		return w.retryLater(ctx, d, err)
 	}

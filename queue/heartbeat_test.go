@@ -218,7 +218,7 @@ func TestRacersTakeOverOnce(t *testing.T) {
 			t.Errorf("got %v, want one that took 5 leases over, and nothing for the others", won)
 		}
 		for _, d := range held {
-			if s := r.stored(t, d.ID); s.DeliveryCount != 0 || s.Lease != "" || s.LastError != cluster.ProcessDied {
+			if s := r.stored(t, d.ID); s.DeliveryCount != 0 || s.Lease != "" || s.LastError != message.ServerDied {
 				t.Errorf("got %+v, want it taken over once", s)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/why"
 )
 
 func TestStrandedRuns(t *testing.T) {
@@ -181,6 +182,10 @@ func TestStrandedRuns(t *testing.T) {
 			r := withoutHints(t, testdb.New(t))
 			run := tt.setup(t, r)
 			before := r.count(t, `SELECT count(*) FROM messages WHERE project = $1`, project)
+			e := run.explain(t)
+			if (e.Verdict == why.VerdictStranded) != (tt.reason != "") || len(e.Reasons) == 0 && e.Verdict != why.VerdictEnded {
+				t.Errorf("got verdict %s and reasons %+v, want the sweeper's opinion", e.Verdict, e.Reasons)
+			}
 			woken := r.sweep(t)
 			g, err := r.Gauges(t.Context())
 			if err != nil {

@@ -193,6 +193,8 @@ func TestRunCommands(t *testing.T) {
 		{`runs cancel RUN --grace 1h --reason twice`, `asked wrun_\w+ to cancel; it is ended at \S+Z\n`, 0, ""},
 		{`runs show RUN`, `run .*status +running\n.*forced at +\S+Z\n.*`, 0, ""},
 		{`runs cancel RUN --reason twice`, `cancelled ` + oneID[:len(oneID)-2] + `\n`, 0, ""},
+		{`runs why RUN`, `cancelled: \S+Z\n  twice\n`, 0, ""},
+		{`why RUN --json`, `\{"runId":"wrun_\w+","verdict":"ended",[^\n]*\}\n`, 0, ""},
 		{`runs wait RUN`, `run .*status +cancelled\n.*reason +twice\n.*`, remote.ExitCancelled, "was cancelled"},
 		{`runs start ask --input "t-2" --timeout 1h --timeout-grace 1m`, oneID, 0, ""},
 		{`runs start ask --input "t-3"`, oneID, 0, ""},
@@ -213,6 +215,10 @@ func TestHookSignalAndStreamCommands(t *testing.T) {
 	c.try(t, []commandTest{{`runs start signal`, oneID, 0, ""}})
 	eventually(t, c, `hooks list`, `\npaid `)
 	c.try(t, []commandTest{
+		{
+			`why RUN`, `waiting\n- Hook paid waits for a signal paid\. \(since \S+Z\)\n  stepwell signals send paid --data JSON\n` +
+				`  stepwell hooks resume paid --run wrun_\w+ --payload JSON\n`, 0, "",
+		},
 		{`hooks list --run RUN --json`, `\{"id":"paid",[^\n]*\}\n`, 0, ""},
 		{`hooks show RUN paid`, `hook +paid\n.*signal +paid\n.*`, 0, ""},
 		{`signals send paid --data {"amount":7} --id s-1 --keep-for 1h`, `sig_\w{26}\n`, 0, ""},

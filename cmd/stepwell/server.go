@@ -251,7 +251,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		TrustedProxies: s.config.TrustedProxies,
 		Requests:       s.config.Requests, RequestMemory: s.config.RequestMemory << 20,
 		Readers:   s.config.Readers,
-		Telemetry: s.telemetry, Logger: s.logger,
+		Telemetry: s.telemetry, Logger: s.logger, Version: version(),
 		Stopping: stopping,
 		Draining: draining,
 		Function: function,

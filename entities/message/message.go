@@ -84,6 +84,20 @@ type Held struct {
 // CodeDiverged is the code of a run whose log does not match the code of its workflow.
 const CodeDiverged = "diverged"
 
+// The last errors of messages whose delivery was ended by the server: nothing has failed but the server itself.
+const (
+	ServerDied    = "the server that made the delivery died"
+	ServerStopped = "the server was stopped"
+	NoMemory      = "timed out waiting for memory for the run's log"
+)
+
+// ServerErrors are these errors.
+var ServerErrors = []string{ServerDied, ServerStopped, NoMemory}
+
+// AnswerRefused begins the last error of an invocation whose answer the server refused. What a function says never
+// begins an error.
+const AnswerRefused = "the answer was refused: "
+
 // ErrStale means that the invocation is over: it can no longer change anything.
 var ErrStale = errors.New("stale invocation")
 

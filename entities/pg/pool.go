@@ -60,6 +60,11 @@ func (p Pool) Run(ctx context.Context, b *pgx.Batch) error {
 	})
 }
 
+// Snapshot is [InSnapshot] that calls fn again if a plan is stale.
+func (p Pool) Snapshot(ctx context.Context, fn func(pgx.Tx) error) error {
+	return replan(p.Pool, func() error { return InSnapshot(ctx, p.Pool, fn) })
+}
+
 // replan calls fn again if it fails because of a plan that the schema's change made stale.
 func replan(pool *pgxpool.Pool, fn func() error) error {
 	for try := 1; ; try++ {

@@ -103,6 +103,9 @@ func (i Identity) Operator() bool {
 // SeesPayloads reports whether the client may see payloads and hook tokens.
 func (i Identity) SeesPayloads() bool { return i.Call != nil || Read.allows(i.Role) }
 
+// Key returns the client's key; zero for the environment key and for requests without a key.
+func (i Identity) Key() admin.Key { return i.key }
+
 func operator(a admin.Actor) Identity {
 	return Identity{Project: entities.DefaultProject, Role: admin.RoleAdmin, Actor: a}
 }

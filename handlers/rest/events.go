@@ -186,3 +186,109 @@ func (s *Server) getPayload(c echo.Context) error {
 	c.Response().Header().Set(echo.HeaderXContentTypeOptions, "nosniff")
 	return c.Blob(http.StatusOK, echo.MIMEOctetStream, e.Payload)
 }
+
+// timelineJSON is the JSON form of a step, hook or wait in the timeline of a run.
+type timelineJSON struct {
+	Kind      string         `json:"kind"`
+	ID        string         `json:"id"`
+	Name      string         `json:"name,omitempty"`
+	ChildID   entities.RunID `json:"childId,omitempty"`
+	Status    string         `json:"status"`
+	Seq       int64          `json:"seq"`
+	CreatedAt timestamp      `json:"createdAt"`
+	EndedAt   *timestamp     `json:"endedAt,omitempty"`
+	ResumeAt  *timestamp     `json:"resumeAt,omitempty"`
+	Attempts  []attemptJSON  `json:"attempts,omitempty"`
+	Received  []markJSON     `json:"received,omitempty"`
+	// Cut is set if there were more attempts or payloads before.
+	Cut bool `json:"cut,omitempty"`
+}
+
+// attemptJSON is the JSON form of an attempt at a step.
+type attemptJSON struct {
+	Seq       int64      `json:"seq"`
+	StartedAt timestamp  `json:"startedAt"`
+	EndedAt   *timestamp `json:"endedAt,omitempty"`
+	// Outcome is completed, failed, retrying, or lost if the next attempt started without one; empty while it is running.
+	Outcome    string     `json:"outcome,omitempty"`
+	Code       string     `json:"code,omitempty"`
+	RetryAfter *timestamp `json:"retryAfter,omitempty"`
+}
+
+// markJSON is the JSON form of a payload that a hook received.
+type markJSON struct {
+	Seq int64     `json:"seq"`
+	At  timestamp `json:"at"`
+}
+
+// abandoned is the status of a part whose run ended first.
+const abandoned = "abandoned"
+
+// newTimelineJSON encodes a part of a run.
+func newTimelineJSON(run entities.Run, p read.TimelinePart) timelineJSON {
+	v := timelineJSON{
+		Kind: p.Type.Kind(), ID: p.ID, Name: p.Data.StepName, Seq: p.Seq, CreatedAt: timestamp(p.CreatedAt),
+		ResumeAt: optionalTime(p.Data.ResumeAt), Cut: p.Cut,
+	}
+	if p.Data.Step != nil {
+		v.ChildID = p.Data.Step.ChildID
+	}
+	v.Status = map[string]string{
+		entities.KindStep: string(entities.StepPending), entities.KindHook: hookActive,
+		entities.KindWait: string(entities.WaitWaiting),
+	}[v.Kind]
+	if p.Type == entities.EventHookConflict {
+		v.Status, v.EndedAt = hookConflict, pointerTo(timestamp(p.CreatedAt))
+	}
+	for _, e := range p.Later {
+		v.add(e)
+	}
+	if run.Status.Ended() && v.EndedAt == nil {
+		v.Status, v.EndedAt = abandoned, optionalTime(run.CompletedAt)
+	}
+	return v
+}
+
+// add applies an event of the part.
+func (v *timelineJSON) add(e read.TimelineEvent) {
+	at := timestamp(e.At)
+	end := func(status, outcome string) {
+		if n := len(v.Attempts); n > 0 && v.Attempts[n-1].EndedAt == nil {
+			a := &v.Attempts[n-1]
+			a.EndedAt, a.Outcome, a.Code, a.RetryAfter = &at, outcome, e.Code, optionalTime(e.RetryAfter)
+		}
+		v.Status = status
+	}
+	switch e.Type {
+	case entities.EventStepStarted:
+		end(string(entities.StepRunning), "lost")
+		v.Attempts = append(v.Attempts, attemptJSON{Seq: e.Seq, StartedAt: at})
+	case entities.EventStepRetrying:
+		end(string(entities.StepPending), "retrying")
+	case entities.EventStepCompleted:
+		end(string(entities.StepCompleted), "completed")
+		v.EndedAt = &at
+	case entities.EventStepFailed:
+		end(string(entities.StepFailed), "failed")
+		v.EndedAt = &at
+	case entities.EventHookReceived:
+		v.Received = append(v.Received, markJSON{e.Seq, at})
+	case entities.EventHookDisposed:
+		v.Status, v.EndedAt = hookDisposed, &at
+	case entities.EventWaitCompleted:
+		v.Status, v.EndedAt = string(entities.WaitCompleted), &at
+	case entities.EventWaitCancelled:
+		v.Status, v.EndedAt = string(entities.WaitCancelled), &at
+	default: // creates the part again, which the tables refuse
+	}
+}
+
+func pointerTo[T any](v T) *T { return &v }
+
+// getTimeline lists what a run did and when: its steps with their attempts, its hooks and its waits.
+func (s *Server) getTimeline(c echo.Context) error {
+	r := s.request(c)
+	page, run := r.page(oldestFirst), r.run()
+	return answerPage(r, func(p read.TimelinePart) timelineJSON { return newTimelineJSON(run, p) },
+		func() ([]read.TimelinePart, string, error) { return s.Log.Timeline(r.ctx(), run.Project, run.ID, page) })
+}

@@ -16,6 +16,26 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
+// clientJSON says who makes the requests, and to which server.
+type clientJSON struct {
+	Project  entities.Project `json:"project"`
+	Role     admin.Role       `json:"role"`
+	Actor    admin.Actor      `json:"actor"`
+	Operator bool             `json:"operator"`
+	// The key's fields are missing for the environment's key, and for requests without one.
+	KeyName   string     `json:"keyName,omitempty"`
+	ExpiresAt *timestamp `json:"expiresAt,omitempty"`
+	Version   string     `json:"version,omitempty"`
+}
+
+// describeClient answers with what the client's key may do.
+func (s *Server) describeClient(c echo.Context) error {
+	i := auth.IdentityOf(c)
+	return c.JSON(http.StatusOK, clientJSON{
+		i.Project, i.Role, i.Actor, i.Operator(), i.Key().Name, optionalTime(i.Key().ExpiresAt), s.Version,
+	})
+}
+
 // keyJSON is the JSON form of an API key, without the key itself.
 type keyJSON struct {
 	ID          admin.KeyID      `json:"id"`

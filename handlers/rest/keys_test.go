@@ -87,6 +87,17 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+func TestWhoami(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	expires := "2027-01-01T00:00:00.000Z"
+	made := a.key(t, "", `{"name":"support","role":"metadata","expiresAt":"`+expires+`"}`)
+	_, got := a.as(t, made["key"].(string), http.MethodGet, "/v1/whoami", "")
+	same(t, "key", `{"project":"default","role":"metadata","operator":false,"keyName":"support","expiresAt":"`+expires+`",
+		"actor":"`+made["id"].(string)+`"}`, any(got))
+	same(t, "no key", `{"project":"default","role":"admin","operator":true,"actor":"open"}`, any(a.get(t, "/v1/whoami")))
+}
+
 // TestWorkerKeysRegisterOnlyTheirDeployments also checks what a pattern may be.
 func TestWorkerKeysRegisterOnlyTheirDeployments(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
-// Server serves the native API. All fields except Allowed are required.
+// Server serves the native API. All fields except Allowed and Version are required.
 type Server struct {
 	Log         *eventlog.Log
 	Streams     *read.Streams
@@ -38,6 +38,8 @@ type Server struct {
 	// Reader runs the queries that only read entities.
 	Reader pg.Querier
 	Logger *slog.Logger
+	// Version is that of the program; empty if unknown.
+	Version string
 	// Draining is done when the server is about to stop. Requests that follow a stream or wait for a run then end, and
 	// their clients reconnect.
 	Draining context.Context

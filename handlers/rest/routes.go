@@ -22,6 +22,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/runs", auth.Metadata, s.listRuns)
 	g.GET("/runs/:id", auth.Any, s.getRun)
 	g.GET("/runs/:id/wait", auth.Any, s.awaitRun)
+	g.GET("/runs/:id/why", auth.Metadata, s.explainRun)
 	g.GET("/runs/:id/attributes", auth.Metadata, s.getAttributes)
 	g.PATCH("/runs/:id/attributes", auth.Write, s.setAttributes)
 	g.GET("/runs/:id/children", auth.Metadata, s.listChildren)
@@ -56,6 +57,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/runs/:id/events/:seq", auth.Metadata, s.getEvent)
 	g.GET("/runs/:id/events/:seq/payload", auth.Read, s.getPayload)
 	g.ForCall(http.MethodGet, "/runs/:id/events/:seq/payload")
+	g.GET("/runs/:id/timeline", auth.Metadata, s.getTimeline)
 	g.GET("/events", auth.Metadata, s.listEvents)
 	g.GET("/events/stream", auth.Metadata, s.followEvents)
 
@@ -91,6 +93,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.DELETE("/messages/:id", auth.Write, s.discardMessage)
 
 	// Access.
+	g.GET("/whoami", auth.Any, s.describeClient)
 	g.GET("/keys", auth.Admin, s.listKeys)
 	g.POST("/keys", auth.Admin, s.createKey)
 	g.GET("/keys/:id", auth.Admin, s.getKey)

@@ -54,28 +54,32 @@ type runJSON struct {
 	OutputEncoding string          `json:"outputEncoding,omitempty"`
 }
 
-// heldJSON says why a run does not go on: the failure with which its function answers.
+// heldJSON says why a run does not go on: the failure with which its function answers. Clients that may not see
+// payloads do not get the message.
 type heldJSON struct {
 	Code     string    `json:"code"`
-	Message  string    `json:"message"`
+	Message  string    `json:"message,omitempty"`
 	Since    timestamp `json:"since"`
 	Attempts int       `json:"attempts"`
 }
 
 // addHeld adds why runs of the project are held. Only runs that the server drives and that have not ended can be.
-func (s *Server) addHeld(ctx context.Context, project entities.Project, runs []runJSON) error {
+func (s *Server) addHeld(req *request, runs []runJSON) error {
 	var open []entities.RunID
 	for _, r := range runs {
 		if r.Driver == driverNames[entities.DriverServer] && !r.Status.Ended() {
 			open = append(open, r.ID)
 		}
 	}
-	held, err := s.Queue.Held(ctx, project, open)
+	held, err := s.Queue.Held(req.ctx(), req.project(), open)
 	if err != nil {
 		return err
 	}
 	for i, r := range runs {
 		if h, ok := held[r.ID]; ok {
+			if req.payloads() == read.WithoutPayloads {
+				h.Message = ""
+			}
 			runs[i].Held = &heldJSON{h.Code, h.Message, timestamp(h.Since), h.Attempts}
 		}
 	}
@@ -193,7 +197,7 @@ func (s *Server) answerRuns(r *request, f store.RunFilter) error {
 	}
 	summaries, err := s.runSummaries(r.ctx(), runs)
 	if err == nil {
-		err = s.addHeld(r.ctx(), r.project(), summaries)
+		err = s.addHeld(r, summaries)
 	}
 	if err != nil {
 		return err
@@ -250,7 +254,7 @@ func (s *Server) answerRun(r *request, run entities.Run) error {
 		return err
 	}
 	one := []runJSON{detail}
-	if err := s.addHeld(r.ctx(), run.Project, one); err != nil {
+	if err := s.addHeld(r, one); err != nil {
 		return err
 	}
 	return r.JSON(http.StatusOK, one[0])

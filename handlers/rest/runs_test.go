@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,6 +199,13 @@ func TestHeldRuns(t *testing.T) {
 	for _, run := range a.all(t, "/v1/runs", "10") {
 		if _, held := run["held"]; held != (run["id"] == string(id)) {
 			t.Errorf("got %v in the list", run)
+		}
+	}
+	reader := a.key(t, "", `{"name":"k","role":"metadata"}`)["key"].(string)
+	for _, path := range []string{"/v1/runs/" + string(id), "/v1/runs"} {
+		if _, got := a.as(t, reader, http.MethodGet, path, ""); strings.Contains(mustJSON(t, got), "order.go") ||
+			!strings.Contains(mustJSON(t, got), "diverged") {
+			t.Errorf("%s shows to a key without payloads: %v", path, got)
 		}
 	}
 	a.event(t, id, entities.EventRunCancelled)

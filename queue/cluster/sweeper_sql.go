@@ -85,6 +85,8 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 	return list, wrap("find stranded runs", err)
 }
 
+// strandedSQL selects those of the runs $1 that have been stranded for the time $2, up to the number $3.
+//
 // For a run that the server continues, every piece of work must exist, because it is written in the transaction of its
 // event: the invocation if the run waits for time, the work of each open step, the deadline's, and that which ends it
 // after the grace of a cancellation; with that, the deadline may have passed. The step of a child run has no work while
@@ -105,7 +107,7 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 //
 // The statement reads the tables of runs, steps, waits, hooks and events, although they belong to packages entities and
 // eventlog: one statement for the whole batch is what makes a sweep cheap.
-const findStrandedSQL = `
+const strandedSQL = `
 	WITH mute AS MATERIALIZED (
 		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline, r.forced_at,
 			CASE WHEN (r.await->>'seq')::bigint = r.last_seq THEN r.await END AS await,
@@ -175,8 +177,16 @@ const findStrandedSQL = `
 	SELECT r.id, r.project, r.deployment_id, r.workflow_name, r.spec_version, r.driver, r.last_seq, why.reason
 	FROM why JOIN runs r ON r.id = why.id AND r.last_seq = why.last_seq
 	WHERE why.reason IS NOT NULL
-	ORDER BY r.id LIMIT $3
-	FOR NO KEY UPDATE OF r SKIP LOCKED`
+	ORDER BY r.id LIMIT $3`
+
+// findStrandedSQL is [strandedSQL] with a lock on the runs that it finds, except for those that are locked: another
+// transaction is writing to them, so they move.
+const findStrandedSQL = strandedSQL + ` FOR NO KEY UPDATE OF r SKIP LOCKED`
+
+// repairPause is how long a run w is left alone after it was woken, given the first pause and the longest.
+func repairPause(first, longest string) string {
+	return `least(` + first + `::interval * power(2, least(w.repairs, 20) - 1), ` + longest + `::interval)`
+}
 
 // noteStranded records that a run is stranded, and reports whether to wake it now: it has moved since it was last
 // woken, or its backoff has expired.
@@ -191,7 +201,7 @@ func noteStranded(ctx context.Context, tx pgx.Tx, s Stranded) (due bool, err err
 				CASE WHEN moved OR expired THEN now() ELSE w.repaired_at END
 				FROM (SELECT
 					w.stranded_seq <> excluded.stranded_seq AS moved,
-					w.repaired_at <= now() - least($4::interval * power(2, least(w.repairs, 20) - 1), $5::interval) AS expired) AS was)
+					w.repaired_at + `+repairPause("$4", "$5")+` <= now() AS expired) AS was)
 		RETURNING repaired_at = now()`,
 		s.ID, s.Reason, s.LastSeq, firstRepairBackoff, maxRepairBackoff).Scan(&due)
 	return due, wrap("note stranded run", err)

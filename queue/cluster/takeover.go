@@ -6,11 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
-
-// ProcessDied is the last_error of a message whose delivery was lost with its process.
-const ProcessDied = "the server that made the delivery died"
 
 // TakenOver is the result of [TakeOver].
 type TakenOver struct {
@@ -33,7 +31,7 @@ func ReleaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
 			WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)`+LockOrder+`
 		)
 		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $1
-		WHERE id = ANY (ARRAY(SELECT id FROM leased))`, ProcessDied)
+		WHERE id = ANY (ARRAY(SELECT id FROM leased))`, message.ServerDied)
 	return tag.RowsAffected(), wrap("release orphaned leases", err)
 }
 
@@ -75,6 +73,6 @@ func TakeOver(
 		)
 		SELECT (SELECT coalesce(array_agg(id), '{}') FROM dead), (SELECT count(*) FROM leases),
 			(SELECT count(*) FROM tickets)`,
-		silent, silence, frozen, ProcessDied).Scan(&t.Processes, &t.Leases, &t.Tickets)
+		silent, silence, frozen, message.ServerDied).Scan(&t.Processes, &t.Leases, &t.Tickets)
 	return t, wrap("take over from dead processes", err)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/why"
 )
 
 // awaitModel says when a run is invoked. It keeps what the function awaits as it was asked for.
@@ -123,8 +124,15 @@ func TestARunIsInvokedWhenItsAwaitHolds(t *testing.T) {
 				rt.Fatalf("due: %v, want %v; %+v", due, s.due, *s.awaitModel)
 			}
 		}
-		if woken := s.sweep(); len(woken) > 0 && !s.forgot && !s.neglects() {
+		one.exec(t, `UPDATE runs SET updated_at = now() - interval '2 minutes'`)
+		one.exec(t, `UPDATE steps SET updated_at = now() - interval '2 minutes'`)
+		explained := one.explain(t, s.run.ID)
+		woken := s.sweep()
+		if len(woken) > 0 && !s.forgot && !s.neglects() {
 			rt.Fatalf("the run was stranded: %+v", woken)
+		}
+		if (explained.Verdict == why.VerdictStranded) != (len(woken) > 0) {
+			rt.Fatalf("the sweeper repaired %+v, the run was explained as %+v", woken, explained)
 		}
 	})
 }

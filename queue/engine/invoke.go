@@ -141,10 +141,16 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 	})
 	if refused := (*eventlog.RefusedError)(nil); errors.As(outcome, &refused) {
 		// The refusal may say that the run has ended, because a command of this answer would end it. The work stays.
-		return retryLater(d, outcome, 0)
+		return retryLater(d, asRefused(outcome), 0)
+	}
+	if isPermanent(outcome) && !queue.IsOver(outcome) {
+		outcome = asRefused(outcome)
 	}
 	return errors.Join(err, outcome)
 }
+
+// asRefused marks the error of an answer as one by which readers of the message tell that the server refused it.
+func asRefused(err error) error { return fmt.Errorf("%s%w", message.AnswerRefused, err) }
 
 // isPermanent reports whether an answer that failed with the error would fail again whenever it is applied.
 func isPermanent(err error) bool {

@@ -16,6 +16,7 @@ type Commands struct {
 	JSON bool   `name:"json" group:"api" help:"Print the API's JSON, one object per line."`
 
 	Runs        runsCmd        `cmd:"" group:"api-commands" help:"Start, inspect, cancel and wait for runs."`
+	Why         whyCmd         `cmd:"" group:"api-commands" help:"Explain why a run is not done: short for runs why."`
 	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`
 	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Inspect and resume hooks."`
 	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of a run."`
@@ -26,6 +27,7 @@ type Commands struct {
 	Secrets     secretsCmd     `cmd:"" group:"api-commands" help:"Manage webhook secrets."`
 	Messages    messagesCmd    `cmd:"" group:"api-commands" help:"Inspect, retry and discard messages."`
 	Keys        keysCmd        `cmd:"" group:"api-commands" help:"Manage API keys."`
+	Whoami      whoamiCmd      `cmd:"" group:"api-commands" help:"Show the project and the role of the API key."`
 	Projects    projectsCmd    `cmd:"" group:"api-commands" help:"Manage projects."`
 	Audit       auditCmd       `cmd:"" group:"api-commands" help:"Read the audit log."`
 	SigningKeys signingKeysCmd `cmd:"" group:"api-commands" help:"Manage the keys that sign calls to functions."`

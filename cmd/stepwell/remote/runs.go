@@ -17,7 +17,9 @@ type runsCmd struct {
 	Start      startRunCmd      `cmd:"" help:"Start a run, and print its ID."`
 	List       listRunsCmd      `cmd:"" help:"List runs, newest first."`
 	Show       showRunCmd       `cmd:"" help:"Show a run with its steps, hooks and waits."`
+	Why        whyCmd           `cmd:"" help:"Explain why a run is not done, and what helps."`
 	Events     runEventsCmd     `cmd:"" help:"Print the log of a run."`
+	Timeline   timelineCmd      `cmd:"" help:"List the steps, hooks and waits of a run with their times."`
 	Payload    payloadCmd       `cmd:"" help:"Print the payload of an event, byte for byte."`
 	Export     exportRunsCmd    `cmd:"" help:"Print runs with their logs, one per line, to replay them in tests."`
 	Wait       waitRunCmd       `cmd:"" help:"Wait until a run has ended."`

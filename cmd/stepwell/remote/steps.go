@@ -1,6 +1,10 @@
 package remote
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
 
 type stepsCmd struct {
 	List listStepsCmd `cmd:"" help:"List the steps of a run in the order of their creation."`
@@ -54,6 +58,34 @@ func (c showStepCmd) Run(ctx context.Context, s *Session) error {
 			{"details", st.Error.details()},
 		}
 	})
+}
+
+// timelinePart is a step, hook or wait of a run.
+type timelinePart struct {
+	Kind, ID, Name, Status string
+	CreatedAt, EndedAt     time.Time
+	Attempts, Received     []json.RawMessage
+}
+
+var timelineColumns = []column[timelinePart]{
+	{"KIND", func(p timelinePart) any { return p.Kind }},
+	{"ID", func(p timelinePart) any { return p.ID }},
+	{"NAME", func(p timelinePart) any { return p.Name }},
+	{"STATUS", func(p timelinePart) any { return p.Status }},
+	{"CREATED", func(p timelinePart) any { return p.CreatedAt }},
+	{"TOOK", func(p timelinePart) any { return elapsed(p.CreatedAt, p.EndedAt) }},
+	{"ATTEMPTS", func(p timelinePart) any { return len(p.Attempts) }},
+	{"RECEIVED", func(p timelinePart) any { return len(p.Received) }},
+}
+
+type timelineCmd struct {
+	ID string `arg:"" help:"The run's ID."`
+	paging
+}
+
+// Run lists the parts of the run.
+func (c timelineCmd) Run(ctx context.Context, s *Session) error {
+	return list(ctx, s, path("runs", c.ID, "timeline"), nil, c.paging, timelineColumns)
 }
 
 type waitsCmd struct {

@@ -1,0 +1,213 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// explanation is the API's answer to the question why a run is not done.
+type explanation struct {
+	RunID, Verdict string
+	Since, At      time.Time
+	Deadline       time.Time
+	Next           *struct {
+		At                   time.Time
+		Kind, StepID, WaitID string
+	}
+	Reasons []reason
+	Open    struct{ Steps, Hooks, Waits int }
+	End     *struct {
+		Status       string
+		At           time.Time
+		Error        *failure
+		CancelReason string
+	}
+}
+
+// reason is one reason why a run is not done.
+type reason struct {
+	Kind, StepID, HookID, WaitID, Name, ChildID, ChildStatus, MessageID, Deployment, Server, Detail string
+
+	Attempt, MaxAttempts, Failures, Backlog int
+	Since, At, Until                        time.Time
+	Error                                   *failure
+	Remedies                                []string
+}
+
+// sentences says what each kind of reason means.
+var sentences = map[string]func(r reason) string{
+	"stranded": func(r reason) string {
+		return "Nothing would move it: " + cmp.Or(r.Detail, "a message is missing") + "."
+	},
+	"parked": func(r reason) string {
+		return fmt.Sprintf("Nothing happens until somebody looks: %s failed %d times.", r.call(), r.Failures)
+	},
+	"deployment_missing": func(r reason) string {
+		return fmt.Sprintf("%s is for deployment %s, which is not registered.", upper(r.call()), r.Deployment)
+	},
+	"diverged": func(reason) string { return "The code changed under the run: its log does not fit the function." },
+	"held":     func(reason) string { return "The function refuses to go on." },
+	"answer_refused": func(reason) string {
+		return "The server refuses the function's answer."
+	},
+	"unreachable": func(r reason) string {
+		const text = "Deployment %s cannot be reached, for %d calls by now. No attempt is used up."
+		return fmt.Sprintf(text, r.Deployment, r.Failures)
+	},
+	"function_fails": func(r reason) string {
+		return fmt.Sprintf("%s has failed %d times.", upper(r.call()), r.Failures)
+	},
+	"task_fails": func(r reason) string { return fmt.Sprintf("A task of the server has failed %d times.", r.Failures) },
+	"step_backoff": func(r reason) string {
+		return fmt.Sprintf("Step %s failed and is tried again: %s.", r.step(), r.attempt())
+	},
+	"cancelling":   func(reason) string { return "It was asked to cancel, and is ended when its grace is over." },
+	"called":       func(r reason) string { return "Its function is being called at deployment " + r.Deployment + "." },
+	"step_running": func(r reason) string { return fmt.Sprintf("Step %s is running: %s.", r.step(), r.attempt()) },
+	"step_queued":  func(r reason) string { return "Step " + r.step() + " waits for a free place" + r.backlog() + "." },
+	"queued":       func(r reason) string { return "The call of its function waits for a free place" + r.backlog() + "." },
+	"client":       func(r reason) string { return "The app has not taken the message that wakes it" + r.backlog() + "." },
+	"unscheduled": func(reason) string {
+		return "Something has just happened, and what follows from it is not there yet."
+	},
+	"start_delay": func(reason) string { return "It was started for a later time." },
+	"child": func(r reason) string {
+		return fmt.Sprintf("Step %s waits for child %s, which is %s.", r.step(), r.ChildID, r.ChildStatus)
+	},
+	"hook":    func(r reason) string { return "Nobody has resumed hook " + r.HookID + "." },
+	"webhook": func(r reason) string { return "No request has come to webhook " + r.HookID + "." },
+	"signal": func(r reason) string {
+		return fmt.Sprintf("Hook %s waits for a signal %s.", r.HookID, r.Name)
+	},
+	"wait":  func(r reason) string { return strings.TrimSpace("It sleeps "+r.WaitID) + "." },
+	"inbox": func(r reason) string { return "Inbox " + r.Name + " is open for messages." },
+}
+
+// call names the call that a reason is about.
+func (r reason) call() string {
+	if r.StepID != "" {
+		return "the call of step " + r.step()
+	}
+	return "the call of its function"
+}
+
+// step names the step, with its ID if that differs.
+func (r reason) step() string {
+	if r.Name == "" || r.Name == r.StepID {
+		return r.StepID
+	}
+	return r.Name + " (" + r.StepID + ")"
+}
+
+func (r reason) attempt() string {
+	if r.MaxAttempts == 0 {
+		return fmt.Sprintf("attempt %d", r.Attempt)
+	}
+	return fmt.Sprintf("attempt %d of %d", r.Attempt, r.MaxAttempts)
+}
+
+func (r reason) backlog() string {
+	if r.Backlog <= 1 {
+		return ""
+	}
+	return fmt.Sprintf("; %d messages are due", r.Backlog)
+}
+
+func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// sentence says what the reason means. A newer server may send kinds that have no sentence.
+func (r reason) sentence() string {
+	if say, ok := sentences[r.Kind]; ok {
+		return say(r)
+	}
+	return strings.ReplaceAll(r.Kind, "_", " ") + "."
+}
+
+// remedies are the commands of the operations that the API names.
+var remedies = map[string]func(run string, r reason) string{
+	"retryMessage":   func(_ string, r reason) string { return "messages retry " + r.MessageID },
+	"discardMessage": func(_ string, r reason) string { return "messages discard " + r.MessageID },
+	"putDeployment":  func(_ string, r reason) string { return "deployments add " + r.Deployment + " URL" },
+	"resumeHook": func(run string, r reason) string {
+		return fmt.Sprintf("hooks resume %s --run %s --payload JSON", r.HookID, run)
+	},
+	"postSignal":  func(_ string, r reason) string { return "signals send " + r.Name + " --data JSON" },
+	"sendMessage": func(run string, r reason) string { return fmt.Sprintf("runs send %s %s --payload JSON", run, r.Name) },
+	"explainRun":  func(_ string, r reason) string { return "why " + r.ChildID },
+	"cancelRun":   func(run string, _ reason) string { return "runs cancel " + run },
+}
+
+type whyCmd struct {
+	ID string `arg:"" help:"The run's ID."`
+}
+
+// Run prints why the run is not done: each reason with its times, its last error, and the commands that help.
+func (c whyCmd) Run(ctx context.Context, s *Session) error {
+	var e explanation
+	raw, err := s.client.get(ctx, path("runs", c.ID, "why"), nil, &e)
+	if err != nil || s.json {
+		return errors.Join(err, s.printJSON(raw))
+	}
+	var b strings.Builder
+	say := func(format string, args ...any) { b.WriteString(escape(fmt.Sprintf(format, args...)) + "\n") }
+	if e.End != nil {
+		say("%s: %s", e.End.Status, s.timeAndAge(e.End.At))
+		if text := cmp.Or(e.End.Error.String(), e.End.CancelReason); text != "" {
+			say("  %s", text)
+		}
+		_, err := io.WriteString(s.Stdout, b.String())
+		return err
+	}
+	say("%s", e.Verdict)
+	for _, r := range e.Reasons {
+		say("- %s%s", r.sentence(), s.times(r))
+		if text := r.Error.String(); text != "" {
+			say("  last error: %s", text)
+		}
+		for _, name := range r.Remedies {
+			if command, ok := remedies[name]; ok {
+				say("  stepwell %s", command(c.ID, r))
+			}
+		}
+	}
+	if shown := e.Open.Steps + e.Open.Hooks + e.Open.Waits; shown > len(e.Reasons) {
+		say("open: %d steps, %d hooks, %d waits", e.Open.Steps, e.Open.Hooks, e.Open.Waits)
+	}
+	if e.Next != nil {
+		say("next: %s %s", strings.ReplaceAll(e.Next.Kind, "_", " "), s.timeAndAge(e.Next.At))
+	}
+	if !e.Deadline.IsZero() {
+		say("deadline: %s", s.timeAndAge(e.Deadline))
+	}
+	_, err = io.WriteString(s.Stdout, b.String())
+	return err
+}
+
+// times says since when a reason exists and when it ends.
+func (s *Session) times(r reason) string {
+	var parts []string
+	switch {
+	case r.Since.IsZero():
+	case s.RelativeTimes:
+		parts = append(parts, "for "+age(s.Now().Sub(r.Since)))
+	default:
+		parts = append(parts, "since "+s.formatTime(r.Since))
+	}
+	for _, t := range []struct {
+		word string
+		at   time.Time
+	}{{"goes on", r.At}, {"until", r.Until}} {
+		if !t.at.IsZero() {
+			parts = append(parts, t.word+" "+s.formatTime(t.at))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}

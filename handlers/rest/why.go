@@ -1,0 +1,170 @@
+package rest
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/why"
+)
+
+// explanationJSON is the JSON form of an explanation.
+type explanationJSON struct {
+	RunID    entities.RunID `json:"runId"`
+	Verdict  why.Verdict    `json:"verdict"`
+	Since    *timestamp     `json:"since,omitempty"`
+	At       timestamp      `json:"at"`
+	LastSeq  int64          `json:"lastSeq"`
+	Deadline *timestamp     `json:"deadline,omitempty"`
+	Next     *nextJSON      `json:"next,omitempty"`
+	Reasons  []reasonJSON   `json:"reasons"`
+	Open     *partsJSON     `json:"open,omitempty"`
+	End      *endJSON       `json:"end,omitempty"`
+}
+
+// nextJSON is what happens next by itself.
+type nextJSON struct {
+	At     timestamp       `json:"at"`
+	Kind   why.Kind        `json:"kind"`
+	StepID entities.StepID `json:"stepId,omitempty"`
+	WaitID entities.WaitID `json:"waitId,omitempty"`
+}
+
+// partsJSON counts the open parts of a run.
+type partsJSON struct {
+	Steps int `json:"steps"`
+	Hooks int `json:"hooks"`
+	Waits int `json:"waits"`
+}
+
+// endJSON says how a run ended.
+type endJSON struct {
+	Status       entities.RunStatus `json:"status"`
+	At           timestamp          `json:"at"`
+	Seq          int64              `json:"seq"`
+	Error        *failureJSON       `json:"error,omitempty"`
+	CancelReason string             `json:"cancelReason,omitempty"`
+}
+
+// reasonJSON is the JSON form of a reason. Clients that may not see payloads get neither the error's message nor the
+// condition on signals. Only the operator sees the machines of servers, and addresses in errors.
+type reasonJSON struct {
+	Kind        why.Kind           `json:"kind"`
+	StepID      entities.StepID    `json:"stepId,omitempty"`
+	HookID      entities.HookID    `json:"hookId,omitempty"`
+	WaitID      entities.WaitID    `json:"waitId,omitempty"`
+	Name        string             `json:"name,omitempty"`
+	Condition   string             `json:"condition,omitempty"`
+	ChildID     entities.RunID     `json:"childId,omitempty"`
+	ChildStatus entities.RunStatus `json:"childStatus,omitempty"`
+	MessageID   string             `json:"messageId,omitempty"`
+	Deployment  string             `json:"deployment,omitempty"`
+	Server      string             `json:"server,omitempty"`
+	Host        string             `json:"host,omitempty"`
+	Attempt     int                `json:"attempt,omitempty"`
+	MaxAttempts int                `json:"maxAttempts,omitempty"`
+	Failures    int                `json:"failures,omitempty"`
+	Backlog     int                `json:"backlog,omitempty"`
+	Detail      string             `json:"detail,omitempty"`
+	Since       *timestamp         `json:"since,omitempty"`
+	At          *timestamp         `json:"at,omitempty"`
+	Until       *timestamp         `json:"until,omitempty"`
+	Error       *reasonErrorJSON   `json:"error,omitempty"`
+	Remedies    []why.Remedy       `json:"remedies"`
+}
+
+type reasonErrorJSON struct {
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Seq     int64  `json:"seq,omitempty"`
+}
+
+func (r *request) reasonJSON(reason why.Reason) reasonJSON {
+	v := reasonJSON{
+		reason.Kind, reason.StepID, reason.HookID, reason.WaitID, reason.Name, reason.Condition, reason.ChildID,
+		reason.ChildStatus, reason.MessageID, reason.DeploymentID, reason.Server, reason.Host, reason.Attempt,
+		reason.MaxAttempts, reason.Failures, reason.Backlog, reason.Detail, optionalTime(reason.Since),
+		optionalTime(reason.At), optionalTime(reason.Until), (*reasonErrorJSON)(nil), reason.Remedies,
+	}
+	if v.Remedies == nil {
+		v.Remedies = []why.Remedy{}
+	}
+	if reason.Error != nil {
+		v.Error = &reasonErrorJSON{reason.Error.Code, reason.Error.Message, reason.Error.Seq}
+	}
+	operator := auth.IdentityOf(r).Operator()
+	if !operator {
+		v.Host = ""
+	}
+	switch {
+	case r.payloads() == read.WithoutPayloads:
+		v.Condition = ""
+		if v.Error != nil {
+			v.Error.Message = ""
+		}
+	case v.Error != nil && !operator:
+		v.Error.Message = egress.Redact(v.Error.Message)
+	}
+	if v.Error != nil && *v.Error == (reasonErrorJSON{}) {
+		v.Error = nil
+	}
+	return v
+}
+
+// explainRun says why a run is not done, or how it ended.
+func (s *Server) explainRun(c echo.Context) error {
+	r := s.request(c)
+	id := r.runID()
+	if r.err != nil {
+		return r.err
+	}
+	e, err := why.Of(r.ctx(), s.Queue.Pool(), r.project(), id)
+	if err != nil {
+		return err
+	}
+	v := explanationJSON{
+		RunID: id, Verdict: e.Verdict, At: timestamp(e.At), LastSeq: e.Run.LastSeq, Reasons: []reasonJSON{},
+	}
+	if e.Run.Status.Ended() {
+		v.End, err = s.endOf(r, e.Run)
+		if err != nil {
+			return err
+		}
+		return c.JSON(http.StatusOK, v)
+	}
+	v.Since, v.Open = optionalTime(e.Reasons[0].Since), &partsJSON{e.Open.Steps, e.Open.Hooks, e.Open.Waits}
+	if e.Run.ForcedAt == nil {
+		v.Deadline = optionalTime(e.Run.Deadline)
+	}
+	if n := e.Next; n != nil {
+		v.Next = &nextJSON{timestamp(*n.At), n.Kind, n.StepID, n.WaitID}
+	}
+	for _, reason := range e.Reasons {
+		v.Reasons = append(v.Reasons, r.reasonJSON(reason))
+	}
+	return c.JSON(http.StatusOK, v)
+}
+
+// endOf returns how a run ended.
+func (s *Server) endOf(r *request, run entities.Run) (*endJSON, error) {
+	end := &endJSON{Status: run.Status, At: timestamp(*run.CompletedAt), Seq: run.EndSeq}
+	if run.Status == entities.RunCompleted {
+		return end, nil
+	}
+	at := read.Position{RunID: run.ID, Seq: run.EndSeq}
+	events, err := s.Log.EventsAt(r.ctx(), []read.Position{at}, r.payloads())
+	if err != nil {
+		return nil, err
+	}
+	detail, err := decodeFor(r, func() runJSON {
+		v := newRunJSON(run)
+		v.addOutcome(run, events[at], r.payloads())
+		return v
+	})
+	end.Error, end.CancelReason = detail.Error, detail.CancelReason
+	return end, err
+}

@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// Watch is what the sweeper knows about one run that has not ended.
+type Watch struct {
+	// Reason describes the event or state for which a message is missing. It is empty unless the run is stranded: a sweep
+	// at the same moment would find it.
+	Reason string
+	// FoundAt is when a sweep first found the run stranded; nil if none has.
+	FoundAt *time.Time
+	// Wakes is how often the run has been woken since its last event.
+	Wakes int
+	// WakeAt is when the run is woken if it is stranded; nil if that is not known, because there are many runs to look at
+	// before it.
+	WakeAt *time.Time
+	// QuietUntil is when the run, without another event, can first count as stranded.
+	QuietUntil time.Time
+}
+
+// LoadWatch queues the reads of what the sweeper knows about a run. It locks nothing.
+func LoadWatch(b *pgx.Batch, id entities.RunID, into *Watch) {
+	b.Queue(strandedSQL, []entities.RunID{id}, sweepQuiet, 1).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stranded])
+		if len(found) > 0 {
+			into.Reason = found[0].Reason
+		}
+		return wrap("look whether the run is stranded", err)
+	})
+	b.Queue(watchSQL, id, firstRepairBackoff, maxRepairBackoff, sweepBatch, sweepQuiet).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&into.FoundAt, &into.Wakes, &into.WakeAt, &into.QuietUntil},
+			func() error { return nil })
+		return wrap("read what the sweeper has noted", err)
+	})
+}
+
+// watchSQL selects what sweeps have noted about run $1. The next pass looks at the runs that were stranded before, and
+// at all runs if one pass suffices for them.
+var watchSQL = `
+	SELECT w.stranded_at, CASE WHEN w.stranded_seq = r.last_seq THEN w.repairs ELSE 0 END,
+		CASE
+			WHEN w.stranded_at IS NOT NULL AND w.stranded_seq = r.last_seq
+				THEN greatest(s.due_at, now(), w.repaired_at + ` + repairPause("$2", "$3") + `)
+			WHEN w.stranded_at IS NOT NULL
+				OR (SELECT count(*) FROM (SELECT FROM runs WHERE completed_at IS NULL LIMIT $4) AS open) < $4
+				THEN greatest(s.due_at, now())
+		END,
+		r.updated_at + $5::interval
+	FROM runs r LEFT JOIN run_wakes w ON w.run_id = r.id, sweeper s
+	WHERE r.id = $1`

@@ -1,0 +1,197 @@
+// Package why explains why a run is not done: what it waits for, what comes next and when, and what helps. [Explain] is
+// pure; [Of] reads the facts in one snapshot.
+//
+// Of this module it imports packages of entities, and queue/cluster, whose sweeper decides by the same SQL whether a
+// run is stranded.
+package why
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// Kind is a kind of reason why a run is not done. Clients make sentences from kinds.
+type Kind string
+
+// The kinds, ordered by how much they need a person.
+const (
+	// Stranded: nothing would move the run. The sweeper wakes it.
+	Stranded Kind = "stranded"
+	// Parked: a call failed so often that it is not made again until somebody retries it.
+	Parked Kind = "parked"
+	// DeploymentMissing: a call is for a deployment that is not registered.
+	DeploymentMissing Kind = "deployment_missing"
+	// Diverged: the function says that the run's log does not match its code.
+	Diverged Kind = "diverged"
+	// Held: the function refuses to go on, and gives a code.
+	Held Kind = "held"
+	// AnswerRefused: the server refused the function's answer.
+	AnswerRefused Kind = "answer_refused"
+	// Unreachable: calls do not reach the function. No attempt is used up.
+	Unreachable Kind = "unreachable"
+	// FunctionFails: the function of the run, or a message of its app, fails and is called again.
+	FunctionFails Kind = "function_fails"
+	// TaskFails: a task of the server for the run fails and is tried again.
+	TaskFails Kind = "task_fails"
+	// StepBackoff: an attempt at a step failed, and the next one comes after a pause.
+	StepBackoff Kind = "step_backoff"
+	// Cancelling: the run was asked to cancel, and is ended after its grace.
+	Cancelling Kind = "cancelling"
+	// Called: the run's function is being called, or its app works on a message.
+	Called Kind = "called"
+	// StepRunning: an attempt at a step is under way.
+	StepRunning Kind = "step_running"
+	// StepQueued: an attempt at a step is due, and waits for a free place.
+	StepQueued Kind = "step_queued"
+	// Queued: the call of the run's function is due, and waits for a free place.
+	Queued Kind = "queued"
+	// Client: a message for the app of the Workflow SDK is due, and the app has not taken it.
+	Client Kind = "client"
+	// Unscheduled: something has just happened, and nothing that follows from it is there yet. If that remains so, the
+	// run counts as stranded.
+	Unscheduled Kind = "unscheduled"
+	// StartDelay: the run was started for a later time.
+	StartDelay Kind = "start_delay"
+	// Child: a child run has not ended.
+	Child Kind = "child"
+	// Hook, Webhook and Signal: nobody has resumed a hook, which waits for anybody, for a request, or for a signal.
+	Hook    Kind = "hook"
+	Webhook Kind = "webhook"
+	Signal  Kind = "signal"
+	// Wait: the run sleeps.
+	Wait Kind = "wait"
+	// Inbox: an inbox is open for messages.
+	Inbox Kind = "inbox"
+)
+
+// Verdict is the state of a run in one word.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictScheduled Verdict = "scheduled" // its start is later
+	VerdictWorking   Verdict = "working"   // something is done for it, or will be at once
+	VerdictRetrying  Verdict = "retrying"  // something failed, and is tried again
+	VerdictWaiting   Verdict = "waiting"   // for time, for other runs, or for the world
+	VerdictBlocked   Verdict = "blocked"   // until somebody does something
+	VerdictStranded  Verdict = "stranded"  // until the sweeper wakes it
+	VerdictEnded     Verdict = "ended"
+)
+
+// verdicts has the verdict of a run whose first reason is of the kind, in the order of reasons.
+var verdicts = []struct {
+	kind    Kind
+	verdict Verdict
+}{
+	{Stranded, VerdictStranded},
+	{Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked}, {Diverged, VerdictBlocked}, {Held, VerdictBlocked},
+	{AnswerRefused, VerdictBlocked},
+	{Unreachable, VerdictRetrying}, {FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying},
+	{StepBackoff, VerdictRetrying},
+	{Cancelling, VerdictWorking}, {Called, VerdictWorking}, {StepRunning, VerdictWorking}, {StepQueued, VerdictWorking},
+	{Queued, VerdictWorking}, {Client, VerdictWorking}, {Unscheduled, VerdictWorking},
+	{StartDelay, VerdictScheduled},
+	{Child, VerdictWaiting}, {Hook, VerdictWaiting}, {Webhook, VerdictWaiting}, {Signal, VerdictWaiting},
+	{Wait, VerdictWaiting}, {Inbox, VerdictWaiting},
+}
+
+// Kinds returns all kinds, in the order of reasons.
+func Kinds() []Kind {
+	list := make([]Kind, len(verdicts))
+	for i, v := range verdicts {
+		list[i] = v.kind
+	}
+	return list
+}
+
+// rank is the place of the kind in the order of reasons.
+func (k Kind) rank() int { return slices.Index(Kinds(), k) }
+
+// Remedy is an operation of the API that helps, by its operationId.
+type Remedy string
+
+// The remedies. Their parameters are in the reason.
+const (
+	RetryMessage   Remedy = "retryMessage"
+	DiscardMessage Remedy = "discardMessage"
+	// PutDeployment registers the reason's deployment, or moves it to where it can be reached.
+	PutDeployment Remedy = "putDeployment"
+	ResumeHook    Remedy = "resumeHook"
+	PostSignal    Remedy = "postSignal"
+	SendMessage   Remedy = "sendMessage"
+	// ExplainRun explains the child run.
+	ExplainRun Remedy = "explainRun"
+	CancelRun  Remedy = "cancelRun"
+)
+
+// Remedies returns all remedies.
+func Remedies() []Remedy {
+	return []Remedy{
+		RetryMessage, DiscardMessage, PutDeployment, ResumeHook, PostSignal, SendMessage, ExplainRun, CancelRun,
+	}
+}
+
+// Reason is one reason why a run is not done. Fields that do not apply are empty.
+type Reason struct {
+	Kind Kind
+	// StepID, HookID and WaitID name the part of the run that the reason is about. Name is the name of the step, the
+	// inbox or the signal.
+	StepID entities.StepID
+	HookID entities.HookID
+	WaitID entities.WaitID
+	Name   string
+	// Condition is the condition on signals, which may quote payloads.
+	Condition string
+	// ChildID is the child run that is waited for, and ChildStatus its status.
+	ChildID     entities.RunID
+	ChildStatus entities.RunStatus
+	// MessageID is the message of the queue that the reason is about.
+	MessageID string
+	// DeploymentID is the deployment whose function is called or to be called.
+	DeploymentID string
+	// Server is the process that makes the call, and Host its machine; empty if the function has extended its lease.
+	Server, Host string
+	// Attempt is the attempt at the step that is under way or comes next, and MaxAttempts how many there are; 0 if that
+	// is the client's business.
+	Attempt, MaxAttempts int
+	// Failures is how often a call has failed, or has not reached the function; how often a stranded run was woken.
+	Failures int
+	// Backlog is how many messages of the project are due and wait for a place, at most [MaxBacklog].
+	Backlog int
+	// Detail describes for which event or state of a stranded run a message is missing.
+	Detail string
+	// Since is when it began, as far as that is known.
+	Since *time.Time
+	// At is when the run goes on by itself; Until is when what is under way ends at the latest.
+	At, Until *time.Time
+	// Error is the last failure.
+	Error *Error
+	// Remedies are what helps, the best first.
+	Remedies []Remedy
+}
+
+// Error is a failure. Without a message, the event at Seq may have one.
+type Error struct {
+	Code    string
+	Message string
+	Seq     int64
+}
+
+// Explanation says why a run is not done, or how it ended.
+type Explanation struct {
+	Run     entities.Run
+	Verdict Verdict
+	// At is the time of the snapshot, by the database's clock.
+	At time.Time
+	// Reasons are ordered by how much they need a person. A run that has not ended has at least one.
+	Reasons []Reason
+	// Next is the reason that ends first by itself; nil if none does at a known time.
+	Next *Reason
+	// Open counts the run's parts that are open; of each kind, at most [MaxParts] have a reason.
+	Open Parts
+}
+
+// Parts counts parts of a run.
+type Parts struct{ Steps, Hooks, Waits int }
