@@ -7,12 +7,17 @@ import { clock } from "./clock";
 // base is the path below which browsers reach the server, without a slash at its end.
 export const base = document.querySelector<HTMLMetaElement>('meta[name="stepwell-base"]')?.content ?? "";
 
+// server is the address of the API, for programs.
+export const server = location.origin + base;
+
 export type Operation = keyof Api & string;
 
 export interface Request<K extends Operation> {
   path?: Api[K]["path"];
   query?: Api[K]["query"];
   body?: Api[K]["body"];
+  // The body as text, if it has numbers that must stay as they were written.
+  text?: string;
   signal?: AbortSignal;
 }
 
@@ -67,13 +72,14 @@ export async function signOut(): Promise<void> {
   await send(sessionPath, "DELETE", {});
 }
 
-async function send(address: string, method: string, r: { body?: unknown; signal?: AbortSignal }): Promise<Response> {
+async function send(address: string, method: string, r: { body?: unknown; text?: string; signal?: AbortSignal }): Promise<Response> {
   const headers: Record<string, string> = { "Stepwell-UI": "1" };
-  if (r.body !== undefined && r.body !== null) headers["Content-Type"] = "application/json";
+  const body = r.text ?? (r.body ? JSON.stringify(r.body) : null);
+  if (body !== null) headers["Content-Type"] = "application/json";
   let answer: Response;
   try {
     answer = await fetch(address, {
-      method, headers, body: headers["Content-Type"] ? JSON.stringify(r.body) : null, signal: r.signal ?? null,
+      method, headers, body, signal: r.signal ?? null,
       credentials: "same-origin", cache: "no-store", redirect: "error",
     });
   } catch (err) {

@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { hexLine, JsonError, member, parseJson, treeRows, writeJson } from "../src/lib/jsontext";
+import { hexLine, JsonError, member, parseJson, treeRows, withValue, writeJson } from "../src/lib/jsontext";
 import { random } from "./random";
 
 test("numbers, order, doubled keys and escapes stay as written", () => {
@@ -38,6 +38,10 @@ test("what is no JSON is refused with its place, as JSON.parse refuses it", () =
   }
   assert.throws(() => parseJson('{\n  "a": x}'), (err: JsonError) => err.line === 2 && err.column === 8);
   assert.throws(() => parseJson("[".repeat(100_000)), JsonError);
+});
+
+test("a payload is sent as it was written", () => {
+  assert.equal(withValue({ id: "x" }, "payload", '{ "n": 9007199254740993 }'), '{"payload":{"n":9007199254740993},"id":"x"}');
 });
 
 test("parts can be read", () => {

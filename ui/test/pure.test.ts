@@ -72,7 +72,7 @@ test("filters become queries and commands", () => {
 test("words are quoted for shells", () => {
   assert.equal(quote("it's"), `'it'\\''s'`);
   assert.equal(quote(""), "''");
-  assert.equal(curl("http://h", "POST", "/v1/runs", { a: 1 }), `curl -H "Authorization: Bearer $STEPWELL_API_KEY" http://h/v1/runs --json '{"a":1}'`);
+  assert.equal(curl("http://h", "POST", "/v1/runs", '{"a":1}'), `curl -H "Authorization: Bearer $STEPWELL_API_KEY" http://h/v1/runs --json '{"a":1}'`);
   assert.equal(curl("http://h", "POST", "/v1/x"), `curl -X POST -H "Authorization: Bearer $STEPWELL_API_KEY" http://h/v1/x`);
 });
 

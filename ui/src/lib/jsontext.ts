@@ -134,6 +134,14 @@ export function writeJson(v: JsonValue, indent = true, level = 0): string {
   return `${open}\n${parts.map((p) => `${pad}  ${p}`).join(",\n")}\n${pad}${close}`;
 }
 
+// withValue returns the text of an object with one more key, whose value is the text of JSON and stays as it was written.
+export function withValue(object: Record<string, unknown>, key: string, text: string): string {
+  const value: JsonObject = { kind: "object", entries: [{ key, value: parseJson(text) }] };
+  const rest = parseJson(JSON.stringify(object));
+  if (rest.kind === "object") value.entries.push(...rest.entries);
+  return writeJson(value, false);
+}
+
 // TreeRow is a line of a tree of which some parts are open.
 export interface TreeRow {
   path: string; // identifies the row: $.items[3].price

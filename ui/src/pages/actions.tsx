@@ -1,8 +1,8 @@
 // What one can do with a run. What the role may not do is shown, and says which role may.
 import { useSignal } from "@preact/signals";
 import type { Hook, Run } from "../api.gen";
-import { addressOf, call } from "../api";
-import { JsonError, parseJson } from "../lib/jsontext";
+import { addressOf, call, server } from "../api";
+import { JsonError, parseJson, withValue } from "../lib/jsontext";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { go, href, project } from "../location";
@@ -57,7 +57,7 @@ function Cancel({ run, done, close }: Props) {
       <label>Reason, kept with the run<input value={reason.value} maxLength={1024} onInput={(e) => (reason.value = e.currentTarget.value)} /></label>
       {run.driver === "server" && <label>Grace, such as 1m: its function may undo what it has done
         <input value={grace.value} placeholder="none" onInput={(e) => (grace.value = e.currentTarget.value.trim())} /></label>}
-      <Commands cli={`stepwell runs cancel ${run.id}${flags}`} curl={curl(location.origin, "POST", addressOf("POST /v1/runs/{id}/cancel", { path }), body)} />
+      <Commands cli={`stepwell runs cancel ${run.id}${flags}`} curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/cancel", { path }), JSON.stringify(body))} />
     </Dialog>
   );
 }
@@ -76,7 +76,7 @@ function Rerun({ run, close }: Omit<Props, "done">) {
       <p>The copy has the same workflow, input, key and first attributes. This run stays as it is.</p>
       <label>Deployment<input value={deployment.value} placeholder={run.deployment} onInput={(e) => (deployment.value = e.currentTarget.value.trim())} /></label>
       <Commands cli={`stepwell runs rerun ${run.id}${deployment.value ? ` --deployment ${quote(deployment.value)}` : ""}`}
-        curl={curl(location.origin, "POST", addressOf("POST /v1/runs/{id}/rerun", { path }), body)} />
+        curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/rerun", { path }), JSON.stringify(body))} />
     </Dialog>
   );
 }
@@ -112,9 +112,9 @@ function Resume({ run, done, close }: Props) {
   const hook = open.find((h) => h.id === chosen.value) ?? open[0];
   const path = { id: run.id, hookId: hook?.id ?? "HOOK" };
   const problem = problemIn(text.value);
-  const body = { payload: problem ? null : JSON.parse(text.value) as unknown, resumeId };
+  const body = withValue({ resumeId }, "payload", problem ? "null" : text.value);
   const act = async () => {
-    await call(project.value, "POST /v1/runs/{id}/hooks/{hookId}/resume", { path, body });
+    await call(project.value, "POST /v1/runs/{id}/hooks/{hookId}/resume", { path, text: body });
     done();
   };
   const blocked = problem || (list.data.value && !hook ? "No hook of this run is open." : hook ? "" : "Reading the hooks …");
@@ -125,7 +125,7 @@ function Resume({ run, done, close }: Props) {
       {hook?.verify && <p class="warning">It accepts only signed requests, so this is refused. The CLI has --unverified for admins.</p>}
       <Editor label="Payload, any JSON" text={text.value} change={(t) => (text.value = t)} />
       <Commands cli={`stepwell hooks resume ${quote(path.hookId)} --run ${run.id} --payload ${quote(text.value)}`}
-        curl={curl(location.origin, "POST", addressOf("POST /v1/runs/{id}/hooks/{hookId}/resume", { path }), body)} />
+        curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/hooks/{hookId}/resume", { path }), body)} />
     </Dialog>
   );
 }
@@ -135,10 +135,10 @@ function Signal({ done, close }: Omit<Props, "run">) {
   const text = useSignal("null");
   const id = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value;
   const problem = problemIn(text.value);
-  const body = { id, data: problem ? null : JSON.parse(text.value) as unknown };
+  const body = withValue({ id }, "data", problem ? "null" : text.value);
   const path = { name: name.value || "NAME" };
   const act = async () => {
-    await call(project.value, "POST /v1/signals/{name}", { path, body });
+    await call(project.value, "POST /v1/signals/{name}", { path, text: body });
     done();
   };
   const blocked = name.value === "" ? "The name is missing." : problem ? "The data is no JSON." : "";
@@ -148,7 +148,7 @@ function Signal({ done, close }: Omit<Props, "run">) {
       <label>Name<input value={name.value} placeholder="order.paid" onInput={(e) => (name.value = e.currentTarget.value.trim())} /></label>
       <Editor label="Data, any JSON" text={text.value} change={(t) => (text.value = t)} />
       <Commands cli={`stepwell signals send ${quote(path.name)} --data ${quote(text.value)} --id ${id}`}
-        curl={curl(location.origin, "POST", addressOf("POST /v1/signals/{name}", { path }), body)} />
+        curl={curl(server, "POST", addressOf("POST /v1/signals/{name}", { path }), body)} />
     </Dialog>
   );
 }

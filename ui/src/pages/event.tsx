@@ -1,6 +1,6 @@
 // One event beside the log.
 import type { Run } from "../api.gen";
-import { addressOf, callText } from "../api";
+import { addressOf, callText, server } from "../api";
 import { member, parseJson, sizeOf, writeJson } from "../lib/jsontext";
 import { curl } from "../lib/shell";
 import { href, project } from "../location";
@@ -42,7 +42,7 @@ export function EventPanel({ run, seq, close }: { run: Run; seq: number; close: 
         <h3>Payload</h3>
         <Payload project={project.value} run={run.id} seq={seq} />
         <Commands cli={`stepwell runs payload ${run.id} ${seq}`}
-          curl={curl(location.origin, "GET", addressOf("GET /v1/runs/{id}/events/{seq}", { path: { id: run.id, seq } }))} />
+          curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/events/{seq}", { path: { id: run.id, seq } }))} />
       </>}
     </aside>
   );

@@ -1,7 +1,7 @@
 // The page of a run: what it is, how it stands, what one can do, and its parts.
 import { useSignal } from "@preact/signals";
 import type { Hook, Run, Wait } from "../api.gen";
-import { addressOf, call } from "../api";
+import { addressOf, call, server } from "../api";
 import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
 import { curl, quote } from "../lib/shell";
@@ -80,7 +80,7 @@ function Head({ run: r, refresh }: { run: Run; refresh: () => void }) {
         <Actions run={r} done={refresh} />
       </div>
       <div class="run-id"><span class="mono">{r.id}</span><Copy text={r.id} what="the run’s ID" />
-        <Commands cli={`stepwell runs show ${quote(r.id)}`} curl={curl(location.origin, "GET", addressOf("GET /v1/runs/{id}", show))} /></div>
+        <Commands cli={`stepwell runs show ${quote(r.id)}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}", show))} /></div>
       <dl class="facts">
         <div><dt>deployment</dt><dd>{r.deployment}{r.driver === "client" && <span class="quiet"> · Workflow SDK</span>}</dd></div>
         <div><dt>created</dt><dd><Clock at={r.createdAt} /> <span class="quiet"><Age at={r.createdAt} /></span></dd></div>
@@ -133,7 +133,7 @@ function Open({ run: r }: { run: Run }) {
   const last = useSignal<{ hooks: Hook[]; waits: Wait[] } | null>(null);
   if (parts.data.value) last.value = parts.data.value;
   const [hook, wait] = [last.value?.hooks[0], last.value?.waits[0]];
-  if (hook) return <p class="outcome"><span>{hook.signal ? <>It waits for the signal <strong>{hook.signal}</strong></> : <>Nobody has resumed the hook <strong>{hook.id}</strong></>}, open since <Age at={hook.createdAt} />.
+  if (hook) return <p class="outcome"><span>{hook.signal ? <>It waits for the signal <strong>{hook.signal}</strong></> : <>Nobody has resumed the hook <strong>{hook.id}</strong></>}, open since <Clock at={hook.createdAt} /> (<Age at={hook.createdAt} />).
     {last.value!.hooks.length > 1 && ` ${last.value!.hooks.length - 1} more are open.`}</span></p>;
   if (wait?.resumeAt) return <p class="outcome"><span>It sleeps until <Clock at={wait.resumeAt} /> (<Age at={wait.resumeAt} />).</span></p>;
   return <p class="outcome"><span>{r.status === "pending" ? "Its function has not been called yet." : "It is being worked on."} {r.lastSeq.toLocaleString("en")} events so far.</span></p>;

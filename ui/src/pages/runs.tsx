@@ -1,6 +1,6 @@
 // The list of runs: filters in the address, newest first, read again while it is looked at.
 import { useSignal } from "@preact/signals";
-import { addressOf, call } from "../api";
+import { addressOf, call, server } from "../api";
 import { clock, tick } from "../clock";
 import { useKeys } from "../shortcuts";
 import { go, href, project, search } from "../location";
@@ -62,7 +62,7 @@ export function Runs() {
     <main class="page">
       <header class="page-head"><h1>Runs</h1>
         <span class="quiet count">{rows.length > 0 && `${rows.length}${cursor ? "+" : ""} shown, newest first`}</span>
-        <Commands cli={commandOf(filter)} curl={curl(location.origin, "GET", addressOf("GET /v1/runs", { query: queryOf(filter, clock.now()) }))} />
+        <Commands cli={commandOf(filter)} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: queryOf(filter, clock.now()) }))} />
       </header>
       <Chips filter={filter} change={change} open={open} />
       {problem && <p class="problem" role="alert">{problem}</p>}
@@ -102,7 +102,7 @@ function Table({ rows, filter, change, focus }: TableProps) {
           <td><Status {...stateOfRun(r, tick.value)} /></td>
           <td class="strong">{r.workflow}</td>
           <td><a href={href(["runs", r.id])} id={`run-${i}`} class="mono" title={r.id} onFocus={() => focus(i)}>{shortId(r.id)}</a></td>
-          <td class="tags"><Tags run={r} filter={filter} change={change} /></td>
+          <td class={r.key || Object.keys(r.attributes).length > 0 ? "tags" : "tags none"}><Tags run={r} filter={filter} change={change} /></td>
           <td class="num"><Age at={r.createdAt} /></td>
           <td class="num">{r.startedAt || r.completedAt ? formatDuration(durationOf(r, tick.value)) : "–"}</td>
           <td class="num">{r.lastSeq.toLocaleString("en")}</td>
@@ -145,15 +145,14 @@ function NoRuns({ filter, change }: { filter: Filter; change: (f: Filter) => voi
       </Empty>
     );
   }
-  const server = location.origin;
-  const put = curl(server, "PUT", "/v1/deployments/my-function", { url: "http://127.0.0.1:3000" });
-  const start = curl(server, "POST", "/v1/runs", { workflow: "order", deployment: "my-function" });
+  const put = curl(server, "PUT", "/v1/deployments/my-function", JSON.stringify({ url: "http://127.0.0.1:3000" }));
+  const start = curl(server, "POST", "/v1/runs", JSON.stringify({ workflow: "order", deployment: "my-function" }));
   return (
     <Empty title="There are no runs yet">
       <ol class="first-steps">
         <li>Point something at this server: any HTTP endpoint.
-          <Commands cli="stepwell deployments add my-function http://127.0.0.1:3000" curl={put} /></li>
-        <li>Start a run.<Commands cli="stepwell runs start order --deployment my-function" curl={start} /></li>
+          <Commands open cli="stepwell deployments add my-function http://127.0.0.1:3000" curl={put} /></li>
+        <li>Start a run.<Commands open cli="stepwell runs start order --deployment my-function" curl={start} /></li>
         <li>It appears here by itself.</li>
       </ol>
     </Empty>

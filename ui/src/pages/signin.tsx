@@ -1,5 +1,6 @@
 // The form that opens a project with a key.
 import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import { base } from "../api";
 import { Trouble } from "../parts/notice";
 import { Logo } from "../parts/icon";
@@ -12,6 +13,8 @@ export function SignIn({ again }: { again: boolean }) {
   const key = useSignal("");
   const busy = useSignal(false);
   const problem = useSignal<Problem | null>(null);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
   const submit = async (e: Event) => {
     e.preventDefault();
     busy.value = true;
@@ -33,7 +36,7 @@ export function SignIn({ again }: { again: boolean }) {
           : project.value ? <>Enter a key of the project <strong>{project.value}</strong>.</>
             : "A key opens its project, with the rights of its role."}</p>
         <label>API key
-          <input type="password" name="key" autocomplete="current-password" required autofocus spellcheck={false}
+          <input type="password" name="key" autocomplete="current-password" required ref={field} spellcheck={false}
             value={key.value} onInput={(e) => (key.value = e.currentTarget.value)} aria-invalid={wrong} />
         </label>
         {wrong ? <div class="trouble" role="alert"><div><strong>This is no valid key.</strong> It may be mistyped, revoked or expired.</div></div>

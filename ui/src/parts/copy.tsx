@@ -18,7 +18,7 @@ export function Copy({ text, label, what }: { text: string; label?: string; what
     setTimeout(() => (done.value = ""), 2000);
   };
   return (
-    <button type="button" class={label ? "" : "icon"} onClick={press} title={`Copy ${what}`} aria-label={`Copy ${what}`}>
+    <button type="button" class={label ? "" : "icon"} onClick={press} title={`Copy ${what}`} aria-label={label ? undefined : `Copy ${what}`}>
       {done.value || label || <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true" class="line">
         <path d="M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z" /></svg>}
     </button>
@@ -26,9 +26,9 @@ export function Copy({ text, label, what }: { text: string; label?: string; what
 }
 
 // Commands shows the same action as a request and as a command line.
-export function Commands({ curl, cli }: { curl: string; cli: string }) {
+export function Commands({ curl, cli, open }: { curl: string; cli: string; open?: boolean }) {
   return (
-    <details class="commands">
+    <details class="commands" open={open}>
       <summary>Copy as curl or CLI</summary>
       <div class="command"><code>{cli}</code><Copy text={cli} what="the command" /></div>
       <div class="command"><code>{curl}</code><Copy text={curl} what="the curl command" /></div>

@@ -63,7 +63,7 @@ function TopBar() {
         {[...new Set(["UTC", browserZone, zone.value])].map((z) => <option value={z}>{z}</option>)}
       </select>
       <select aria-label="Theme" value={theme.value} onChange={(e) => (theme.value = e.currentTarget.value as Theme)}>
-        <option value="system">System</option><option value="light">Light</option><option value="dark">Dark</option>
+        <option value="system">System theme</option><option value="light">Light theme</option><option value="dark">Dark theme</option>
       </select>
       <button type="button" class="icon" aria-label="Shortcuts" title="Shortcuts (?)" onClick={() => (helpOpen.value = true)}>?</button>
       {session.value && session.value.projects.some((p) => p.key !== undefined || !session.value!.open) &&

@@ -31,7 +31,7 @@ export function Payload(p: PayloadProps) {
   if (!event.data.value) return <Loading what="the payload" />;
   const encoding = textOf(member(event.data.value, "encoding"));
   const value = member(event.data.value, "payload");
-  if (encoding === "none") return <p class="quiet">This event has no payload.</p>;
+  if (encoding === "none") return <p class="quiet">None.</p>;
   const truncated = member(event.data.value, "truncated") !== undefined;
   return (
     <div class="payload">
