@@ -201,7 +201,7 @@ func (b *tab) click(name string) {
 func (b *tab) fill(field, text string) {
 	b.t.Helper()
 	find := `document.querySelector(` + quote(field) + `)`
-	b.until("find "+field, find)
+	b.until("find "+field, find+`?.checkVisibility()`)
 	evaluate[chromedp.Void](b, `(() => { const e = `+find+`; e.focus(); e.select(); })()`)
 	send(b, input.InsertText, input.InsertTextParams{Text: text})
 }

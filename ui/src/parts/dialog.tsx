@@ -1,7 +1,7 @@
 // Dialogs: a form that does one thing. It stays open when that fails, with what was typed.
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../lib/problem";
 import { Trouble } from "./notice";
 
@@ -20,7 +20,7 @@ export function Dialog({ title, button, danger, blocked, act, close, children }:
   const element = useRef<HTMLDialogElement>(null);
   const busy = useSignal(false);
   const problem = useSignal<Problem | null>(null);
-  useEffect(() => element.current?.showModal(), []);
+  useLayoutEffect(() => element.current?.showModal(), []);
   const submit = async (e: Event) => {
     e.preventDefault();
     if (busy.value || blocked) return;

@@ -1,5 +1,5 @@
 // The list of shortcuts.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { letters } from "../settings";
 import { helpOpen } from "../shortcuts";
 
@@ -10,7 +10,7 @@ const keys: Array<[string, string]> = [
 
 export function Help() {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => element.current?.showModal(), []);
+  useLayoutEffect(() => element.current?.showModal(), []);
   return (
     <dialog ref={element} onClose={() => (helpOpen.value = false)} aria-labelledby="help-title">
       <form method="dialog">
