@@ -26,7 +26,10 @@ import (
 )
 
 // sceneTimeout limits all that a test does in a tab.
-const sceneTimeout = 2 * time.Minute
+const sceneTimeout = 5 * time.Minute
+
+// untilTimeout limits every wait for something in the page.
+const untilTimeout = time.Minute
 
 // tab is a page in the browser. What it must never do fails the test: see watch.
 type tab struct {
@@ -160,13 +163,22 @@ func (b *tab) open(path string) {
 	b.do(chromedp.Navigate(b.web + path))
 }
 
-// until waits until an expression in the page is true.
+// until waits until an expression in the page is true. While a page is loaded, there is none to evaluate it in.
 func (b *tab) until(what, expression string) {
 	b.t.Helper()
-	err := chromedp.Do(b.ctx, chromedp.PollFunction[chromedp.Void](`() => !!(`+expression+`)`,
-		chromedp.WithPollingInterval(harness.PollInterval), chromedp.WithPollingTimeout(30*time.Second)))
-	if err != nil {
-		b.t.Fatalf("%s: %v; the page shows:\n%s", what, err, b.text())
+	deadline := time.After(untilTimeout)
+	tick := time.NewTicker(harness.PollInterval)
+	defer tick.Stop()
+	for {
+		holds, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](`!!(`+expression+`)`))
+		if err == nil && holds {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			b.t.Fatalf("%s: not within %s, %v; the page shows:\n%s", what, untilTimeout, err, b.text())
+		}
 	}
 }
 
