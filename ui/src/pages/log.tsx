@@ -177,11 +177,13 @@ function Row({ seq, event, before, selected, select }: RowProps) {
 function noteOf(e: Event): string {
   const d = e.data as Record<string, unknown>;
   const text = (name: string) => (typeof d[name] === "string" || typeof d[name] === "number" ? String(d[name]) : "");
-  const attributes = d["attributes"] ?? d["set"];
+  const attributes = d["attributes"];
+  const changes = Array.isArray(d["changes"]) ? d["changes"] as Array<{ key?: string; value?: unknown }> : [];
   const parts = [
     text("workflowName"), text("stepName") !== e.correlationId ? text("stepName") : "", text("errorCode"), text("reason"), text("signal"),
     text("resumeAt") && `until ${text("resumeAt")}`, text("via") && `via ${text("via")}`,
     attributes && typeof attributes === "object" ? Object.entries(attributes).map(([k, v]) => `${k}=${String(v)}`).join(" ") : "",
+    changes.map((c) => `${c.key} = ${c.value ?? "removed"}`).join(", "),
   ];
   return parts.filter(Boolean).join(" · ");
 }

@@ -132,9 +132,10 @@ function Open({ run: r }: { run: Run }) {
   }, [r.id, r.lastSeq]);
   const last = useSignal<{ hooks: Hook[]; waits: Wait[] } | null>(null);
   if (parts.data.value) last.value = parts.data.value;
-  const [hook, wait] = [last.value?.hooks[0], last.value?.waits[0]];
+  if (!last.value) return <p class="outcome quiet"><span>{parts.problem.value ? "What it waits for could not be read." : "Reading what it waits for …"}</span></p>;
+  const [hook, wait] = [last.value.hooks[0], last.value.waits[0]];
   if (hook) return <p class="outcome"><span>{hook.signal ? <>It waits for the signal <strong>{hook.signal}</strong></> : <>Nobody has resumed the hook <strong>{hook.id}</strong></>}, open since <Clock at={hook.createdAt} /> (<Age at={hook.createdAt} />).
-    {last.value!.hooks.length > 1 && ` ${last.value!.hooks.length - 1} more are open.`}</span></p>;
+    {last.value.hooks.length > 1 && ` ${last.value.hooks.length - 1} more are open.`}</span></p>;
   if (wait?.resumeAt) return <p class="outcome"><span>It sleeps until <Clock at={wait.resumeAt} /> (<Age at={wait.resumeAt} />).</span></p>;
   return <p class="outcome"><span>{r.status === "pending" ? "Its function has not been called yet." : "It is being worked on."} {r.lastSeq.toLocaleString("en")} events so far.</span></p>;
 }
