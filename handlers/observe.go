@@ -44,7 +44,8 @@ func observe(o Options) echo.MiddlewareFunc {
 
 func (o Options) logRequest(ctx context.Context, r telemetry.Request, response *echo.Response, took time.Duration) {
 	level := slog.LevelDebug
-	if took > slowRequest && !isLongPoll(strings.TrimPrefix(r.Route, ui.Path)) && !r.Public { // a webhook may wait for the workflow's response
+	waits := isLongPoll(strings.TrimPrefix(r.Route, ui.Path)) || r.Public // a webhook may wait for the workflow's response
+	if took > slowRequest && !waits {
 		level = slog.LevelWarn
 	}
 	o.Logger.Log(ctx, level, "request", "method", r.Method, "route", r.Route, "status", response.Status,

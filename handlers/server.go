@@ -140,7 +140,8 @@ func (o Options) authenticator(keys auth.Keys) *auth.Authenticator {
 		functions = calls{o.runs, o.Queue}
 	}
 	return auth.New(auth.Options{
-		Keys: keys, Sessions: o.sessions, Calls: functions, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now, Rejected: o.rejections.add,
+		Keys: keys, Sessions: o.sessions, Calls: functions, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local,
+		Now: o.Log.Now, Rejected: o.rejections.add,
 	})
 }
 

@@ -81,7 +81,7 @@ func (i *installation) call(method, path string, body, into any) {
 	if err != nil || resp.StatusCode >= 300 {
 		i.t.Fatalf("%s %s: %s %s %v", method, path, resp.Status, answer, err)
 	}
-	if into != nil {
+	if into != nil && len(answer) > 0 {
 		if err := json.Unmarshal(answer, into); err != nil {
 			i.t.Fatal(err)
 		}

@@ -26,6 +26,7 @@ func TestDashboard(t *testing.T) {
 			i.failedScene(b, refund)
 			i.actionsScene(b, order)
 			i.keyboardScene(b)
+			i.lostScene(b)
 			signOutScene(b)
 		})
 	}
@@ -171,6 +172,25 @@ func (i *installation) keyboardScene(b *tab) {
 	b.axe("help")
 	b.look("help")
 	b.click("Close")
+}
+
+// lostScene revokes the key while its page is open: the page stays, asks for a key, and goes on.
+func (i *installation) lostScene(b *tab) {
+	var key struct{ ID, Key string }
+	i.call("POST", "/v1/keys", map[string]any{"name": "guest", "role": "read"}, &key)
+	b.click("Sign out")
+	b.fill("input[name=key]", key.Key)
+	b.click("Sign in")
+	b.until("rows", `document.querySelectorAll("table.runs tbody tr").length === 5`)
+	b.until("the role", `document.querySelector(".role").innerText === "read"`)
+	i.call("DELETE", "/v1/keys/"+key.ID, nil, nil)
+	b.shows("Your session is over")
+	b.until("the page stays", `document.querySelectorAll("table.runs tbody tr").length === 5`)
+	b.axe("session over")
+	b.look("over")
+	b.fill("input[name=key]", apiKey)
+	b.click("Sign in")
+	b.until("the page goes on", `!document.querySelector(".over") && document.querySelectorAll("table.runs tbody tr").length === 5`)
 }
 
 func signOutScene(b *tab) {

@@ -79,8 +79,7 @@ func (w *typeWriter) operation(name string, path, op node) {
 			}
 			key := fmt.Sprintf("%q", p.text("name"))
 			if prefix := p.text("x-prefix"); prefix != "" {
-				key, mark = "[key: `"+prefix+"${string}`]", ""
-				fields = append(fields, key+": string")
+				fields = append(fields, "[key: `"+prefix+"${string}`]: string")
 				continue
 			}
 			fields = append(fields, key+mark+": "+w.typeOf(p.at("schema"), "    "))

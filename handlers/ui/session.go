@@ -34,7 +34,7 @@ func cookieOf(r *http.Request) string {
 }
 
 func (s *Server) setCookie(c echo.Context, value string, age time.Duration) {
-	c.SetCookie(&http.Cookie{
+	c.SetCookie(&http.Cookie{ //nolint:gosec // over plain HTTP, browsers drop cookies that are Secure
 		Name: cookieName, Value: value, Path: s.base + Path, MaxAge: int(age.Seconds()),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: s.secure || c.Request().TLS != nil,
 	})

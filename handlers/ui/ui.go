@@ -17,12 +17,9 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-const (
-	// Path is the path of the dashboard, below that of the server's public URL.
-	Path = "/ui"
-	// own is the path of what is no page: no project's pages or API begin like it.
-	own = Path + "/-"
-)
+// Path is the path of the dashboard, below that of the server's public URL. What is no page and no project's is at
+// Path/-/.
+const Path = "/ui"
 
 // Options configures the dashboard.
 type Options struct {

@@ -33,10 +33,15 @@ function App() {
     document.title = [id?.slice(-8) ?? (kind === "runs" ? "Runs" : ""), project.value, "Stepwell"].filter(Boolean).join(" · ");
   });
   if (!s) return sessionProblem.value ? <main class="page"><Trouble problem={sessionProblem.value} retry={load} /></main> : <main class="page"><Loading what="the session" /></main>;
-  if (role.value === "" && (project.value !== "" || !first)) return <SignIn again={false} />;
-  if (lost.value) return <><div class="dimmed" inert><Frame>{route()}</Frame></div><div class="over"><SignIn again /></div></>;
+  if (!lost.value && role.value === "" && (project.value !== "" || !first)) return <SignIn again={false} />;
   if (incomplete) return null;
-  return <Frame>{route()}</Frame>;
+  // The same elements with and without a session: what a page shows and what was typed stays.
+  return (
+    <>
+      <div class={lost.value ? "dimmed" : ""} inert={lost.value}><Frame>{route()}</Frame></div>
+      {lost.value && <div class="over"><SignIn again /></div>}
+    </>
+  );
 }
 
 document.addEventListener("click", follow);

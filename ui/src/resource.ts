@@ -2,7 +2,7 @@
 import { signal, useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { isTemporary, Problem } from "./lib/problem";
-import { lost } from "./session";
+import { lost, suspect } from "./session";
 
 export type Freshness = "live" | "paused" | "stale";
 
@@ -52,7 +52,10 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
         if (control.signal.aborted) return;
         const p = err instanceof Problem ? err : new Problem(-1, "page", String(err));
         problem.value = p;
-        lost.value ||= p.status === 401;
+        if (p.status === 401) {
+          await suspect();
+          pause ||= lost.value ? 0 : 1000;
+        }
         if (isTemporary(p)) {
           freshness.value = "stale";
           pause = Math.max(p.retryAfter * 1000, Math.min(slowest, 1000 * 2 ** failures++));
@@ -61,18 +64,23 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
         busy = false;
         loading.value = false;
       }
-      if (pause > 0 && !document.hidden) timer = window.setTimeout(run, pause);
+      if (pause > 0 && !document.hidden && !lost.value) timer = window.setTimeout(run, pause);
     };
     const shown = () => {
       if (document.hidden) clearTimeout(timer);
       else if (every > 0 || problem.value) void run();
     };
+    // Goes on when somebody has signed in again.
+    const unsubscribe = lost.subscribe((isLost) => {
+      if (!isLost && problem.peek()?.status === 401) void run();
+    });
     wake.value = () => void run();
     document.addEventListener("visibilitychange", shown);
     void run();
     return () => {
       control.abort();
       clearTimeout(timer);
+      unsubscribe();
       document.removeEventListener("visibilitychange", shown);
     };
   }, inputs);

@@ -1,5 +1,5 @@
 // Who is signed in, and what the role may do.
-import { computed, signal } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 import * as api from "./api";
 import { project } from "./location";
 import { Problem } from "./lib/problem";
@@ -39,12 +39,28 @@ export async function load(): Promise<void> {
   }
 }
 
+// suspect is called when a request was answered 401. A sign-in in another tab changes the cookie under a request, so
+// the session is read again before anybody is asked for a key.
+export async function suspect(): Promise<void> {
+  try {
+    const now = await api.readSession();
+    batch(() => {
+      session.value = now;
+      lost.value = role.value === "";
+    });
+  } catch {
+    // The next request tries again.
+  }
+}
+
 // enter opens the project of a key. It returns that project.
 export async function enter(key: string): Promise<string> {
   const before = new Map(session.value?.projects.map((p) => [p.project, JSON.stringify(p)]));
   const now = await api.signIn(key);
-  session.value = now;
-  lost.value = false;
+  batch(() => {
+    session.value = now;
+    lost.value = !now.projects.some((p) => p.project === project.value) && lost.value;
+  });
   return now.projects.find((p) => before.get(p.project) !== JSON.stringify(p))?.project ?? now.projects[0]?.project ?? "";
 }
 
