@@ -4,7 +4,7 @@ import { base } from "../api";
 import { pathOf } from "../lib/path";
 import { go, href, page, project, search } from "../location";
 import { freshness, staleSince } from "../resource";
-import { leave, role, session } from "../session";
+import { leave, lost, role, session } from "../session";
 import { browserZone, theme, zone, type Theme } from "../settings";
 import { helpOpen, useKeys } from "../shortcuts";
 import { Logo } from "./icon";
@@ -73,6 +73,7 @@ function TopBar() {
 }
 
 function Live() {
+  if (lost.value) return null;
   if (freshness.value === "live") return <span class="live"><i aria-hidden="true" />up to date</span>;
   return <span class="live stale" role="status"><i aria-hidden="true" />no answer since <Age at={new Date(staleSince.value || Date.now()).toISOString()} /></span>;
 }

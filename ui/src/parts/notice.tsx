@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { Problem } from "../lib/problem";
 import { isTemporary, rolesFor, titleOf } from "../lib/problem";
+import { lost } from "../session";
 import { Glyph } from "./icon";
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
@@ -10,6 +11,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 
 // Trouble shows a failed request. What is on the screen stays beside it.
 export function Trouble({ problem, retry }: { problem: Problem; retry?: () => void }) {
+  if (problem.status === 401 && lost.value) return null; // the page asks for a key
   const roles = rolesFor(problem);
   return (
     <div class="trouble" role="alert">
