@@ -10,6 +10,7 @@ LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 APP     := examples/order
 PACKAGE := $(APP)/node_modules/.package-lock.json
 BUNDLE  := $(APP)/.well-known/workflow/v1/manifest.json
+UI      := ui/node_modules/.package-lock.json
 
 .PHONY: help
 help: ## Show this list
@@ -29,10 +30,12 @@ build: ## Build bin/stepwell
 # The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
 # stepwell_demo behind.
 .PHONY: test
-test: build $(BUNDLE) ## Run all checks: vet, the Node and Go tests, the demo
+test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the demo
 	@scripts/need postgres cc chromium python3 fish zsh faketime
 	$(GO) vet ./...
 	cd clients/world && npm test
+	cd ui && npm run check
+	cd ui/build && $(GO) vet ./... && $(GO) test ./...
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
 	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # build it once for all tests
 	$(GO) test -race -shuffle=on -timeout 20m $$($(GO) list ./... | grep -v /e2e)
@@ -42,6 +45,11 @@ test: build $(BUNDLE) ## Run all checks: vet, the Node and Go tests, the demo
 	cd sdk/vet && $(GO) vet ./... && $(GO) test -timeout 5m ./...
 	cd bench && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 5m ./...
 	cd examples/sdk-go && $(GO) vet ./...
+
+.PHONY: ui
+ui: $(UI) ## Bundle the dashboard into ui/dist, which is committed
+	cd ui && npm run check
+	cd ui/build && $(GO) run .
 
 .PHONY: short
 short: ## Run only the quick Go tests
@@ -105,10 +113,14 @@ golden: ## Rewrite the golden files; review the diff afterwards
 
 .PHONY: clean
 clean: ## Remove build output and the data of make run
-	rm -rf bin .data $(APP)/node_modules $(APP)/.well-known $(APP)/.swc
+	rm -rf bin .data ui/node_modules $(APP)/node_modules $(APP)/.well-known $(APP)/.swc
 
 $(PACKAGE): $(APP)/package.json $(APP)/package-lock.json
 	cd $(APP) && npm ci --loglevel=error
+	@touch $@
+
+$(UI): ui/package.json ui/package-lock.json
+	cd ui && npm ci --loglevel=error
 	@touch $@
 
 $(BUNDLE): $(PACKAGE) $(wildcard $(APP)/workflows/*.ts)

@@ -71,16 +71,18 @@ var mayImport = map[string][]string{
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/inbox", "entities/kv",
 		"entities/message", "entities/pg", "entities/share", "entities/token", "entities/webhook", "eventlog", "eventlog/read",
-		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/webhook",
+		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/ui",
+		"handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine",
 	},
-	"handlers/auth":     {"entities", "entities/admin", "entities/token"},
+	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token"},
 	"handlers/incoming": {},
 	"handlers/rest": and(data, "entities/inbox", "entities/kv", "entities/message", "entities/access", "entities/admin", "entities/share",
 		"entities/strictjson", "entities/webhook", "eventlog",
 		"eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth", "handlers/incoming",
 		"queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
+	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "ui"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/webhook", "eventlog", "eventlog/read",
 		"handlers/incoming", "handlers/webhook/signature", "queue", "queue/contract", "queue/egress"),
 	"handlers/webhook/signature": {"entities/webhook"},
@@ -93,6 +95,7 @@ var mayImport = map[string][]string{
 	"migrations/testdb/gate": {"migrations"},
 
 	"clients": {},
+	"ui":      {},
 	"cmd/stepwell": {
 		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/access", "entities/admin",
 		"entities/pg", "eventlog", "eventlog/archive", "eventlog/read", "eventlog/stats", "eventlog/upkeep",
@@ -113,6 +116,7 @@ var mayImport = map[string][]string{
 	"e2e/record":       {},
 	"e2e/tools":        {},
 	"e2e/torture":      {},
+	"e2e/ui":           {},
 }
 
 // and returns the list with more items.
@@ -134,6 +138,7 @@ var testsOf = map[string][]string{
 	"e2e/hostile":      {"e2e/harness"},
 	"e2e/tools":        {"e2e/harness"},
 	"e2e/torture":      {"e2e/harness", "migrations/localpg"},
+	"e2e/ui":           {"e2e/harness"},
 	"eventlog":         {"eventlog/upkeep"},
 	"eventlog/archive": {"entities/pg", "eventlog", "eventlog/archive/s3test", "eventlog/read"},
 	"eventlog/stats":   {"entities/message", "eventlog"},
@@ -162,7 +167,7 @@ var onlyFor = map[string][]string{
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},
 	"github.com/riverqueue":                 {"queue/tickets", "migrations", "_test.go"},
-	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/wire", "handlers/webhook"},
+	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/ui", "handlers/wire", "handlers/webhook"},
 	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "entities/codec", "eventlog/payload", "_test.go"},
 	"cel.dev/cel-go":                        {"queue/condition"},
 	"github.com/alecthomas/kong":            {"cmd/stepwell", "cmd/stepwell/completion"},

@@ -41,7 +41,7 @@ func TestDocumentsCiteTestsThatExist(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{"TestName": true} // the placeholder of CONTRIBUTING.md
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for _, f := range slices.Concat(files(t), filesOf(t, "sdk"), filesOf(t, "sdk/vet"), filesOf(t, "sdk/tests")) {
+	for _, f := range slices.Concat(files(t), filesOf(t, "sdk"), filesOf(t, "sdk/vet"), filesOf(t, "sdk/tests"), filesOf(t, "ui/build")) {
 		for _, m := range declared.FindAllStringSubmatch(text(t, f.path), -1) {
 			tests[m[1]] = true
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
+	"github.com/stepwell-dev/stepwell/handlers/ui"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -72,6 +73,8 @@ var statuses = []struct {
 	{admin.ErrTooManySigningKeys, http.StatusConflict, "too_many_signing_keys"},
 	{admin.ErrKeyNotFound, http.StatusNotFound, "key_not_found"},
 	{admin.ErrProjectNotFound, http.StatusNotFound, "project_not_found"},
+	{ui.ErrNoFile, http.StatusNotFound, "not_found"},
+	{ui.ErrTooManyFailures, http.StatusTooManyRequests, "too_many_requests"},
 	{webhook.ErrNotFound, http.StatusNotFound, "not_found"},
 	{signature.ErrWrong, http.StatusUnauthorized, "wrong_signature"},
 	{webhook.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},
@@ -119,6 +122,9 @@ func problemOf(err error) problem {
 				p.details = facts.Details()
 			}
 			if tooMany, ok := errors.AsType[*webhook.TooManyError](err); ok {
+				p.retryAfter = tooMany.RetryAfter
+			}
+			if tooMany, ok := errors.AsType[*ui.TooManyFailuresError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
 			}
 			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {

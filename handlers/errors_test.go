@@ -24,6 +24,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
+	"github.com/stepwell-dev/stepwell/handlers/ui"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -101,6 +102,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{admin.ErrTooManySigningKeys, 409, "too_many_signing_keys"},
 		{admin.ErrKeyNotFound, 404, "key_not_found"},
 		{admin.ErrProjectNotFound, 404, "project_not_found"},
+		{ui.ErrNoFile, 404, "not_found"},
+		{&ui.TooManyFailuresError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},
 		{webhook.ErrNotFound, 404, "not_found"},
 		{signature.ErrWrong, 401, "wrong_signature"},
 		{&webhook.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},

@@ -50,7 +50,41 @@ type matrixServer struct {
 	web     *httptest.Server
 	// keyTexts are valid keys by project and role.
 	keyTexts map[entities.Project]map[admin.Role]string
+	// sessions are those of browsers, by the key with which they opened a project. Requests to /v1 with one of these keys
+	// go through the dashboard's door.
+	sessions map[string]browserSession
+	access   *access.Sessions
 	made     atomic.Int64
+}
+
+type browserSession struct {
+	project entities.Project
+	cookie  string
+}
+
+// enterAll opens sessions with all keys.
+func (h *matrixServer) enterAll(t *testing.T) {
+	t.Helper()
+	h.sessions = map[string]browserSession{}
+	for project, byRole := range h.keyTexts {
+		for _, text := range byRole {
+			h.enter(t, project, text)
+		}
+	}
+}
+
+// enter opens a session with a key, even if its role can do nothing in the dashboard.
+func (h *matrixServer) enter(t *testing.T, project entities.Project, text string) {
+	t.Helper()
+	key, err := h.keys.Lookup(t.Context(), text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cookie, err := h.access.Enter(t.Context(), "", access.Opened{Project: project, Key: &key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.sessions[text] = browserSession{project, cookie}
 }
 
 func newMatrixServer(t *testing.T) *matrixServer {
@@ -74,9 +108,10 @@ func newMatrixServer(t *testing.T) *matrixServer {
 	draining, drain := context.WithCancel(context.Background())
 	o := Options{
 		Pool: pool, Log: h.log, Streams: h.streams, Queue: q, Keys: h.keys, Logger: logger,
-		Stopping: context.Background(), Draining: draining,
+		Stopping: context.Background(), Draining: draining, UI: true,
 	}
 	o.setDefaults()
+	h.access = o.sessions
 	h.auth = o.authenticator(o.Keys)
 	h.echo = o.server(h.auth)
 	h.web = httptest.NewServer(h.echo)
@@ -287,6 +322,7 @@ func encode(t *testing.T, body string) []byte {
 // globalTables have no rows that belong to a project.
 var globalTables = map[string]bool{
 	"processes": true, "sweeper": true, "projects": true, "run_wakes": true, "server_keys": true,
+	"sessions": true,
 }
 
 // snapshot returns a digest of a project's rows in every table.

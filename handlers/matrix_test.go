@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -37,18 +38,28 @@ func (h *matrixServer) send(t *testing.T, tr testRequest, s fixture, key string)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	native := strings.HasPrefix(path, "/v1/")
+	session, browser := h.sessions[key]
+	if browser = browser && native; browser {
+		path = "/ui/" + url.PathEscape(string(session.project)) + path
+	}
 	r, err := http.NewRequestWithContext(ctx, method, h.web.URL+path, bytes.NewReader(encode(t, s.fill(tr.body))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("X-Request-Id", "same") // error bodies contain it
-	if strings.HasPrefix(path, "/v1/") {
+	if native {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(tr.header); i += 2 {
 		r.Header.Set(tr.header[i], s.fill(tr.header[i+1]))
 	}
-	if key != "" {
+	switch {
+	case browser:
+		r.Header.Set("Cookie", "stepwell_session="+session.cookie)
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		r.Header.Set(auth.UIHeader, "1")
+	case key != "":
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := h.web.Client().Do(r)
@@ -163,12 +174,24 @@ var projects = map[entities.Project]entities.Project{entities.DefaultProject: "s
 
 // TestRolesCanUseOnlyTheirRoutes tries every route with every role of a project. Roles with the permission succeed; the
 // others get a 403 that changes nothing. Roles that may not see payloads see none.
+//
+// It does so with keys, and with the sessions of browsers, which go through the dashboard's door.
 func TestRolesCanUseOnlyTheirRoutes(t *testing.T) {
 	t.Parallel()
-	for project := range projects {
-		t.Run(string(project), func(t *testing.T) {
+	type door struct {
+		project entities.Project
+		browser bool
+	}
+	for d, name := range map[door]string{
+		{"default", false}: "default", {"shop", false}: "shop", {"default", true}: "default in a browser", {"shop", true}: "shop in a browser",
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			project := d.project
 			m := matrix{matrixServer: newMatrixServer(t), project: project}
+			if d.browser {
+				m.enterAll(t)
+			}
 			m.shared = m.newFixture(t, project)
 			before := m.snapshot(t, project)
 			m.eachRole(false, func(tr testRequest, role admin.Role) { m.denied(t, tr, role) })
@@ -254,6 +277,9 @@ func TestOtherProjectsLearnAndChangeNothing(t *testing.T) {
 		t.Run(string(owner), func(t *testing.T) {
 			t.Parallel()
 			h := newMatrixServer(t)
+			if owner == "shop" { // with sessions of browsers; default is tried with keys
+				h.enterAll(t)
+			}
 			o := otherProject{matrixServer: h, owner: owner, other: other, ours: h.newFixture(t, owner), missing: h.missingIDs(), invalidKeys: h.invalidKeys(t, owner)}
 			for _, tr := range testRequests {
 				before := h.snapshot(t, owner)

@@ -10,7 +10,9 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
+	"github.com/stepwell-dev/stepwell/handlers/ui"
 )
 
 // slowRequest is the duration from which requests are logged as warnings.
@@ -22,7 +24,7 @@ func observe(o Options) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			r := telemetry.Request{
-				ID: requestID(c.Request().Header.Get(echo.HeaderXRequestID)), Method: c.Request().Method, Route: c.Path(),
+				ID: requestID(c.Request().Header.Get(echo.HeaderXRequestID)), Method: c.Request().Method, Route: routeOf(c),
 				RunID: runIDOf(c), Header: c.Request().Header,
 				Public: strings.HasPrefix(c.Path(), hooksPath+"/"), Probe: isProbe(c.Path()),
 			}
@@ -42,11 +44,20 @@ func observe(o Options) echo.MiddlewareFunc {
 
 func (o Options) logRequest(ctx context.Context, r telemetry.Request, response *echo.Response, took time.Duration) {
 	level := slog.LevelDebug
-	if took > slowRequest && !isLongPoll(r.Route) && !r.Public { // a webhook may wait for the workflow's response
+	waits := isLongPoll(strings.TrimPrefix(r.Route, ui.Path)) || r.Public // a webhook may wait for the workflow's response
+	if took > slowRequest && !waits {
 		level = slog.LevelWarn
 	}
 	o.Logger.Log(ctx, level, "request", "method", r.Method, "route", r.Route, "status", response.Status,
 		"bytes", response.Size, "took", took)
+}
+
+// routeOf returns the route for metrics and logs, which tell the dashboard's requests from those of other clients.
+func routeOf(c echo.Context) string {
+	if auth.FromBrowser(c.Request()) {
+		return ui.Path + c.Path()
+	}
+	return c.Path()
 }
 
 // requestID returns the client's request ID if it is safe to log, or else a new one.

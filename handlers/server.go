@@ -26,6 +26,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
+	"github.com/stepwell-dev/stepwell/handlers/ui"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -73,6 +74,9 @@ type Options struct {
 	Allowed egress.Allowed
 	// HookRates limits the requests to webhooks.
 	HookRates webhook.Rates
+	// UI serves the dashboard, and PublicURL is the address at which its browsers reach the server; it may be empty.
+	UI        bool
+	PublicURL string
 	// Telemetry observes the requests and serves the metrics; nil for neither.
 	Telemetry *telemetry.Telemetry
 	Logger    *slog.Logger
@@ -88,6 +92,7 @@ type Options struct {
 
 	rejections *rejections
 	runs       *engine.Engine
+	sessions   *access.Sessions
 }
 
 // calls verifies the tokens of calls.
@@ -125,6 +130,7 @@ func (o *Options) setDefaults() {
 	if o.Queue != nil { // servers of probes have none
 		o.runs = engine.New(o.Queue, o.Log)
 	}
+	o.sessions = access.NewSessions(o.Pool, o.APIKey, o.Log.Now)
 	o.rejections = &rejections{logger: o.Logger, telemetry: o.Telemetry, now: o.Log.Now}
 }
 
@@ -135,8 +141,8 @@ func (o Options) authenticator(keys auth.Keys) *auth.Authenticator {
 		functions = calls{o.runs, o.Queue}
 	}
 	return auth.New(auth.Options{
-		Keys: keys, Calls: functions, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now,
-		Rejected: o.rejections.add,
+		Keys: keys, Sessions: o.sessions, Calls: functions, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local,
+		Now: o.Log.Now, Rejected: o.rejections.add,
 	})
 }
 
@@ -157,6 +163,9 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	e.Use(limitBody)
 
 	e.GET("/clients/world.tgz", worldPackage)
+	if o.UI {
+		o.dashboard(e, a)
+	}
 
 	if o.Function != nil {
 		o.Function.register(e, a.Require(auth.Invoke), o.Keys)
@@ -186,6 +195,18 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory, o.Log.Now, webhook.ProjectOf).middleware)
 	return e
+}
+
+// dashboard adds the dashboard. A public URL that is not one is an error of the configuration, which cmd has checked.
+func (o Options) dashboard(e *echo.Echo, a *auth.Authenticator) {
+	s, err := ui.New(ui.Options{
+		PublicURL: o.PublicURL, Sessions: o.sessions, Open: o.Open, Version: o.Version, Now: o.Log.Now,
+	})
+	if err != nil {
+		panic(err)
+	}
+	e.Pre(s.Door)
+	s.Register(e, a)
 }
 
 // probeStatus is the body of the probes.

@@ -55,6 +55,8 @@ type config struct {
 	// internet: functions learn it for their webhooks, and in function mode the server requests its drains there.
 	DrainBudget time.Duration `env:"STEPWELL_DRAIN_BUDGET" envDefault:"25s"`
 	PublicURL   string        `env:"STEPWELL_PUBLIC_URL"`
+	// UI serves the dashboard, in the roles that serve requests.
+	UI bool `env:"STEPWELL_UI" envDefault:"true"`
 	// DataDir is the folder of the private Postgres of "dev".
 	DataDir string `env:"STEPWELL_DATA_DIR"`
 	// Retention is how long ended runs are kept; 0 means forever.
@@ -105,6 +107,9 @@ func readConfig(environ []string) (config, error) {
 	if _, err := c.allowed(); err != nil {
 		return config{}, err
 	}
+	if err := c.checkPublicURL(); err != nil {
+		return config{}, err
+	}
 	return c, nil
 }
 
@@ -147,6 +152,16 @@ func (c config) checkLimits() error {
 		case limit.max != 0 && (limit.value < 1 || limit.value > limit.max):
 			return fmt.Errorf("%s is %d%s; want 1 to %d", limit.name, limit.value, limit.unit, limit.max)
 		}
+	}
+	return nil
+}
+
+func (c config) checkPublicURL() error {
+	if c.PublicURL == "" {
+		return nil
+	}
+	if _, err := handlers.ParseBaseURL(c.PublicURL); err != nil {
+		return fmt.Errorf("STEPWELL_PUBLIC_URL: %w", err)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func defaults() config {
 	return config{
 		Schema: "stepwell", Listen: "127.0.0.1:8788", Deliveries: 5000, MaxDeliveries: 64,
 		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Readers: 2000, Grace: 15 * time.Second,
-		DrainBudget: 25 * time.Second, LogFormat: "text",
+		DrainBudget: 25 * time.Second, UI: true, LogFormat: "text",
 	}
 }
 
@@ -37,7 +37,7 @@ func TestReadConfig(t *testing.T) {
 		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_READERS=5", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
 		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
 		"AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=se=cret", "AWS_SESSION_TOKEN=token",
-		"STEPWELL_DRAIN_BUDGET=50s", "STEPWELL_PUBLIC_URL=https://s.test",
+		"STEPWELL_DRAIN_BUDGET=50s", "STEPWELL_PUBLIC_URL=https://s.test", "STEPWELL_UI=false",
 		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
 	})
 	want := config{

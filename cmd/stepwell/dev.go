@@ -53,7 +53,11 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(stdout, devBanner, s.config.scheme()+"://"+s.addr, psql)
+	url := s.config.scheme() + "://" + s.addr
+	if s.config.UI {
+		_, _ = fmt.Fprintf(stdout, "\nDashboard: %s/ui/\n", url)
+	}
+	_, _ = fmt.Fprintf(stdout, devBanner, url, psql)
 	return s.serve(ctx)
 }
 

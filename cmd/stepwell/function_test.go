@@ -357,15 +357,14 @@ func TestPublicURLIsValidated(t *testing.T) {
 	if _, _, err := api.keys.Mint(t.Context(), key); err != nil { // so that the server starts without STEPWELL_API_KEY
 		t.Fatal(err)
 	}
-	for want, change := range map[string]func(*config){
-		"STEPWELL_PUBLIC_URL: ":                         func(c *config) { c.PublicURL = "here" },
-		"STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY": func(c *config) { c.PublicURL, c.Open = "https://here.test", false },
-	} {
-		s := newServer(t, dsn, roleFunction)
-		change(&s.config)
-		if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-		wantStopped(t, s)
+	if _, err := readConfig([]string{"STEPWELL_PUBLIC_URL=here"}); err == nil || !strings.Contains(err.Error(), "STEPWELL_PUBLIC_URL: ") {
+		t.Errorf("got %v, want STEPWELL_PUBLIC_URL", err)
 	}
+	s := newServer(t, dsn, roleFunction)
+	s.config.PublicURL, s.config.Open = "https://here.test", false
+	const want = "STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY"
+	if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	wantStopped(t, s)
 }

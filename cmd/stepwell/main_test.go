@@ -204,7 +204,7 @@ func startDev(t *testing.T, dir string) (addr, dsn string, cancel context.Cancel
 	var banner bytes.Buffer
 	out := newSignalWriter(&banner, "psql")
 	c := newServer(t, "", roleAll)
-	c.config.DataDir, c.config.Open = dir, false
+	c.config.DataDir, c.config.Open, c.config.UI = dir, false, true
 	ended := make(chan error, 1)
 	go func() { ended <- devCmd{}.Run(ctx, out, c.config, c.logger) }()
 	select {
@@ -215,6 +215,9 @@ func startDev(t *testing.T, dir string) (addr, dsn string, cancel context.Cancel
 	found := regexp.MustCompile(`(?s)up at http://(\S+).*psql '(\S+)'`).FindStringSubmatch(banner.String())
 	if found == nil {
 		t.Fatalf("banner: %s", &banner)
+	}
+	if first := "\nDashboard: http://" + found[1] + "/ui/\n"; !strings.HasPrefix(banner.String(), first) {
+		t.Errorf("the banner does not begin with %q: %s", first, &banner)
 	}
 	return found[1], found[2], cancel, ended
 }

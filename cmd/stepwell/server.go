@@ -205,11 +205,6 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	if err != nil {
 		return queue.WorkerOptions{}, err
 	}
-	if s.config.PublicURL != "" {
-		if _, err := handlers.ParseBaseURL(s.config.PublicURL); err != nil {
-			return queue.WorkerOptions{}, fmt.Errorf("STEPWELL_PUBLIC_URL: %w", err)
-		}
-	}
 	runs := engine.New(q, s.log).WithPublicURL(s.config.PublicURL)
 	return queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
@@ -251,7 +246,10 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		TrustedProxies: s.config.TrustedProxies,
 		Requests:       s.config.Requests, RequestMemory: s.config.RequestMemory << 20,
 		Readers:   s.config.Readers,
-		Telemetry: s.telemetry, Logger: s.logger, Version: version(),
+		UI:        s.config.UI,
+		PublicURL: s.config.PublicURL,
+		Version:   version(),
+		Telemetry: s.telemetry, Logger: s.logger,
 		Stopping: stopping,
 		Draining: draining,
 		Function: function,

@@ -39,6 +39,8 @@ type Keys interface {
 type Options struct {
 	// Keys are the keys that the server created; nil for none.
 	Keys Keys
+	// Sessions are those of browsers; nil for none. Only requests of [WithBrowser] use them.
+	Sessions Sessions
 	// Calls verifies the tokens of calls; nil if there are none.
 	Calls Calls
 	// EnvironmentKey is an additional admin key of the default project; empty for none.
@@ -112,12 +114,12 @@ func operator(a admin.Actor) Identity {
 
 // identify returns the client that made the request. It fails with [ErrUnauthorized].
 func (a *Authenticator) identify(c echo.Context) (Identity, error) {
+	if b, ok := browserOf(c.Request().Context()); ok {
+		return a.identifyBrowser(c.Request(), b)
+	}
 	text := bearer(c.Request())
-	if a.options.EnvironmentKey != "" {
-		given := sha256.Sum256([]byte(text))
-		if subtle.ConstantTimeCompare(given[:], a.environment[:]) == 1 {
-			return operator(admin.ActorEnvironment), nil
-		}
+	if a.isEnvironmentKey(text) {
+		return operator(admin.ActorEnvironment), nil
 	}
 	if a.options.Calls != nil && strings.HasPrefix(text, token.CallPrefix) {
 		return a.identifyCall(c.Request().Context(), text)
@@ -129,6 +131,11 @@ func (a *Authenticator) identify(c echo.Context) (Identity, error) {
 		return operator(admin.ActorOpen), a.checkOrigin(c.Request())
 	}
 	return Identity{}, ErrUnauthorized
+}
+
+func (a *Authenticator) isEnvironmentKey(text string) bool {
+	given := sha256.Sum256([]byte(text))
+	return a.options.EnvironmentKey != "" && subtle.ConstantTimeCompare(given[:], a.environment[:]) == 1
 }
 
 // bearer returns the request's bearer token; empty for none.
@@ -147,6 +154,14 @@ func (a *Authenticator) identifyKey(ctx context.Context, text string) (Identity,
 		return Identity{}, ErrUnauthorized
 	case err != nil:
 		return Identity{}, err
+	default:
+		return a.accept(key)
+	}
+}
+
+// accept returns the client that has the key, unless it is revoked or expired.
+func (a *Authenticator) accept(key admin.Key) (Identity, error) {
+	switch {
 	case key.Revoked():
 		return Identity{}, fmt.Errorf("API key %s has been revoked: %w", key.ID, ErrUnauthorized)
 	case key.Expired(a.options.Now()):
@@ -172,8 +187,10 @@ func (a *Authenticator) authenticate(
 	ctx := admin.WithSource(request.Context(), admin.Source{Actor: identity.Actor, Address: c.RealIP()})
 	if identity.KeyID != "" {
 		defer a.options.Keys.Used(identity.KeyID)
+	}
+	if recheck := a.rechecks(request, identity); recheck != nil {
 		var stop func()
-		ctx, stop = a.cancelOnRevocation(ctx, bearer(request))
+		ctx, stop = a.cancelOnRevocation(ctx, recheck)
 		defer stop()
 	}
 	if err := authorize(identity); err != nil {
@@ -189,23 +206,39 @@ func (a *Authenticator) authenticate(
 	return err
 }
 
-// cancelOnRevocation returns a context that ends when the key is no longer valid. The first recheck comes late, so most
-// requests cause none.
-func (a *Authenticator) cancelOnRevocation(ctx context.Context, text string) (_ context.Context, stop func()) {
+// recheck fails with [ErrUnauthorized] once what identified a client is no longer valid.
+type recheck func(context.Context) error
+
+// rechecks returns how a long request is checked again; nil if what identified its client cannot become invalid.
+func (a *Authenticator) rechecks(r *http.Request, identity Identity) recheck {
+	b, browser := browserOf(r.Context())
+	switch {
+	case browser && identity.Actor != admin.ActorOpen:
+		return func(ctx context.Context) error { _, err := a.identifySession(ctx, b); return err }
+	case !browser && identity.KeyID != "":
+		return func(ctx context.Context) error { _, err := a.identifyKey(ctx, bearer(r)); return err }
+	default:
+		return nil
+	}
+}
+
+// cancelOnRevocation returns a context that ends when the key or session is no longer valid. The first recheck comes
+// late, so most requests cause none.
+func (a *Authenticator) cancelOnRevocation(ctx context.Context, check recheck) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(a.options.Recheck, func() { a.recheck(ctx, text, cancel) })
+	timer := time.AfterFunc(a.options.Recheck, func() { a.repeat(ctx, check, cancel) })
 	return ctx, func() {
 		timer.Stop()
 		cancel(nil)
 	}
 }
 
-// recheck looks up the key periodically until the context ends, and cancels the context when the key is not valid.
-func (a *Authenticator) recheck(ctx context.Context, text string, cancel context.CancelCauseFunc) {
+// repeat checks periodically until the context ends, and cancels the context when the check fails.
+func (a *Authenticator) repeat(ctx context.Context, check recheck, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(a.options.Recheck)
 	defer ticker.Stop()
 	for {
-		if _, err := a.identifyKey(ctx, text); errors.Is(err, ErrUnauthorized) {
+		if err := check(ctx); errors.Is(err, ErrUnauthorized) {
 			cancel(err)
 		}
 		select {

@@ -126,15 +126,19 @@ func (r *request) eventQuery() (q read.EventQuery, with read.Payloads) {
 		r.fail(badParam("correlationId", "it has more than %d bytes", maxCorrelationID))
 	}
 	q.Created.From, q.Created.To = r.time("from"), r.time("to")
+	return q, r.wantsPayloads()
+}
+
+// wantsPayloads returns whether the answer has payloads: if the request asks for them, and its client may see them.
+func (r *request) wantsPayloads() read.Payloads {
 	switch text := r.QueryParam("payloads"); text {
 	case "", "true":
-		with = r.payloads()
+		return r.payloads()
 	case "false":
-		with = read.WithoutPayloads
 	default:
 		r.fail(badParam("payloads", "%q is neither true nor false", text))
 	}
-	return q, with
+	return read.WithoutPayloads
 }
 
 // projectEventQuery is [request.eventQuery] for the events of all runs, or of the run that the query names.

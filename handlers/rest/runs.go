@@ -241,15 +241,19 @@ func window(after, before time.Time) store.Window {
 
 func (s *Server) getRun(c echo.Context) error {
 	r := s.request(c)
-	return s.answerRun(r, r.run())
+	return s.answerRunWith(r, r.run(), r.wantsPayloads())
 }
 
 // answerRun answers with a single run, unless reading the request failed.
 func (s *Server) answerRun(r *request, run entities.Run) error {
+	return s.answerRunWith(r, run, r.payloads())
+}
+
+func (s *Server) answerRunWith(r *request, run entities.Run, with read.Payloads) error {
 	if r.err != nil {
 		return r.err
 	}
-	detail, err := s.runDetail(r, run, r.payloads())
+	detail, err := s.runDetail(r, run, with)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ func TestServerDrivenRun(t *testing.T) {
 		"startAt":"2026-11-21T02:41:43.197Z","deadline":"2026-11-21T02:41:43.197Z","lastSeq":1`
 	same(t, "list", `[`+brief+`}]`, a.get(t, "/v1/runs?limit=1")["data"])
 	same(t, "one", brief+`,"input":{"n":7},"inputEncoding":"json"}`, a.get(t, path))
+	same(t, "without payloads", brief+`}`, a.get(t, path+"?payloads=false"))
 	same(t, "children", `[`+brief+`}]`, a.get(t, "/v1/runs/"+string(parent)+"/children")["data"])
 
 	a.event(t, id, entities.EventRunStarted)

@@ -1,0 +1,158 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+const apiKey = "sk_browser_0123456789abcdef"
+
+// installation is a server, and an app whose functions its runs call.
+type installation struct {
+	t *testing.T
+	// server is the address of the API, web that of the dashboard.
+	server, web string
+}
+
+// bases are the paths below which the dashboard is tested: the second one behind a proxy that strips it.
+var bases = map[string]string{"at the root": "", "below a path": "/a/b"}
+
+func newInstallation(t *testing.T, base string, env ...string) *installation {
+	t.Helper()
+	program, err := harness.FastServerProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var server *url.URL
+	proxy := httptest.NewServer(http.StripPrefix(base, &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server); r.Out.Host = r.In.Host },
+	}))
+	t.Cleanup(proxy.Close)
+	cmd := exec.Command(program, "serve")
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "STEPWELL_") }),
+		"DATABASE_URL="+testdb.New(t), "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+apiKey,
+		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json", "STEPWELL_PUBLIC_URL="+proxy.URL+base)
+	cmd.Env = append(cmd.Env, env...)
+	_, addr := harness.Start(t, "server", cmd, harness.ServerReady)
+	server = &url.URL{Scheme: "http", Host: addr}
+	i := &installation{t: t, server: server.String(), web: server.String()}
+	if base != "" {
+		i.web = proxy.URL + base
+	}
+	app := httptest.NewServer(http.HandlerFunc(serveFunction))
+	t.Cleanup(app.Close)
+	i.call("PUT", "/v1/deployments/shop", map[string]any{"url": app.URL}, nil)
+	return i
+}
+
+// call calls the API with the key, and decodes its answer.
+func (i *installation) call(method, path string, body, into any) {
+	i.t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(i.t.Context(), method, i.server+path, bytes.NewReader(data))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+apiKey)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode >= 300 {
+		i.t.Fatalf("%s %s: %s %s %v", method, path, resp.Status, answer, err)
+	}
+	if into != nil && len(answer) > 0 {
+		if err := json.Unmarshal(answer, into); err != nil {
+			i.t.Fatal(err)
+		}
+	}
+}
+
+// start starts a run and returns its ID.
+func (i *installation) start(workflow string, more map[string]any) string {
+	i.t.Helper()
+	body := map[string]any{"workflow": workflow, "deployment": "shop"}
+	for k, v := range more {
+		body[k] = v
+	}
+	var run struct{ ID string }
+	i.call("POST", "/v1/runs", body, &run)
+	return run.ID
+}
+
+// wait waits until the run has an event of a type.
+func (i *installation) wait(run, event string) {
+	i.t.Helper()
+	harness.Eventually(i.t, event, func() bool {
+		var list struct{ Data []any }
+		i.call("GET", "/v1/runs/"+run+"/events?type="+event, nil, &list)
+		return len(list.Data) > 0
+	})
+}
+
+// serveFunction is the function of all workflows: an order with two steps and an approval, one that fails, and one that
+// sleeps.
+func serveFunction(w http.ResponseWriter, r *http.Request) {
+	var call struct {
+		Type string
+		Run  struct{ Workflow string }
+		Step struct{ Name string }
+
+		Events []struct {
+			Type          string
+			CorrelationID string `json:"correlationId"`
+		}
+	}
+	if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	has := func(kind, id string) bool {
+		for _, e := range call.Events {
+			if e.Type == kind && e.CorrelationID == id {
+				return true
+			}
+		}
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if call.Type == "step" {
+		_, _ = fmt.Fprintf(w, `{"output": {"receipt": 9007199254740993, "of": %q}}`, call.Step.Name)
+		return
+	}
+	commands := `[]`
+	switch {
+	case call.Run.Workflow == "refund":
+		commands = `[{"type": "fail", "error": {"code": "card_declined", "message": "The card that ends in 4242 was declined."}}]`
+	case call.Run.Workflow == "reminder" && !has("wait_created", "tomorrow"):
+		commands = `[{"type": "wait", "id": "tomorrow", "for": "24h"}]`
+	case call.Run.Workflow == "reminder":
+	case !has("step_created", "charge"):
+		commands = `[{"type": "runStep", "id": "charge", "input": {"amount": 12.50}}, {"type": "runStep", "id": "reserve"}]`
+	case has("step_completed", "charge") && has("step_completed", "reserve") && !has("hook_created", "approval"):
+		commands = `[{"type": "openHook", "id": "approval"}]`
+	case has("hook_received", "approval"):
+		commands = `[{"type": "complete", "output": {"total": 1e3, "id": 9007199254740993}}]`
+	}
+	_, _ = fmt.Fprintf(w, `{"commands": %s}`, commands)
+}

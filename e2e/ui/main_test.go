@@ -1,0 +1,10 @@
+package ui
+
+import (
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestMain(m *testing.M) { harness.Main(2, func() { testdb.Main(m) }) }

@@ -1,0 +1,224 @@
+package ui
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+// TestDashboard goes through the dashboard as a person does, at the root and below a path.
+func TestDashboard(t *testing.T) {
+	harness.SkipIfShort(t)
+	t.Parallel()
+	for name, base := range bases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newInstallation(t, base)
+			b := newTab(t, i.web)
+			signInScene(b)
+			i.emptyScene(b)
+			order, refund := i.listScene(b)
+			i.runScene(b, order)
+			i.failedScene(b, refund)
+			i.actionsScene(b, order)
+			i.keyboardScene(b)
+			i.lostScene(b)
+			signOutScene(b)
+		})
+	}
+}
+
+func signInScene(b *tab) {
+	b.allow("401")
+	b.open("/")
+	b.shows("Sign in to Stepwell")
+	b.axe("sign-in")
+	b.look("signin")
+	b.fill("input[name=key]", "wrong")
+	b.click("Sign in")
+	b.shows("This is no valid key")
+	b.fill("input[name=key]", apiKey)
+	b.click("Sign in")
+	b.shows("Runs")
+	if leaked := evaluate[string](b, `document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)`); leaked != "" &&
+		evaluate[bool](b, `(document.cookie + JSON.stringify(localStorage)).includes(`+quote(apiKey)+`) || document.cookie !== ""`) {
+		b.t.Errorf("scripts can read %q", leaked)
+	}
+}
+
+func (i *installation) emptyScene(b *tab) {
+	b.open("/ui/default/runs")
+	b.shows("There are no runs yet", "Start a run")
+	b.axe("empty list")
+	b.look("empty")
+}
+
+func (i *installation) listScene(b *tab) (order, refund string) {
+	order = i.start("order", map[string]any{
+		"key": "customer-7", "attributes": map[string]string{"customer": "7", "tier": "very gold"}, "input": map[string]any{"items": []int{1, 2}},
+	})
+	refund = i.start("refund", map[string]any{"attributes": map[string]string{"customer": "9"}})
+	reminder := i.start("reminder", nil)
+	i.start("order", map[string]any{"delay": "2h"})
+	i.wait(order, "hook_created")
+	i.wait(refund, "run_failed")
+	i.wait(reminder, "wait_created")
+	b.shows("reminder", "card_declined", "customer-7", "scheduled") // the page reads the list again by itself
+	b.axe("list")
+	b.look("runs")
+	b.click("failed")
+	b.until("only failed runs", `document.querySelectorAll("table.runs tbody tr").length === 1`)
+	b.until("the filter in the address", `location.search === "?q=status%3Afailed"`)
+	b.do(chromedp.NavigateBack())
+	b.until("all runs again", `document.querySelectorAll("table.runs tbody tr").length === 4`)
+	b.click("tier=very gold")
+	b.until("the runs with the attribute", `document.querySelectorAll("table.runs tbody tr").length === 1`)
+	b.click(`Remove filter tier="very gold"`)
+	b.until("all runs once more", `document.querySelectorAll("table.runs tbody tr").length === 4`)
+	b.fill("#filter", "colour:red")
+	b.press(kb.Enter)
+	b.shows("“colour” is no field")
+	b.fill("#filter", "workflow:none")
+	b.press(kb.Enter)
+	b.shows("No run matches")
+	b.look("nomatch")
+	b.click("Show all runs")
+	return order, refund
+}
+
+func (i *installation) runScene(b *tab, order string) {
+	b.open("/ui/default/runs/" + order)
+	b.shows("Nobody has resumed the hook approval", "hook_created", "step_completed", "customer-7")
+	b.axe("log")
+	b.look("log")
+	b.open("/ui/default/runs/" + order + "/data")
+	b.shows("items", "The run has not ended.")
+	b.axe("data")
+	b.click("Bytes")
+	b.shows("7b 22 69 74 65 6d 73")
+	b.look("data")
+	b.open("/ui/default/runs/" + order + "/steps")
+	b.shows("charge", "reserve", "from the start of the run")
+	b.axe("steps")
+	b.look("steps")
+	b.open("/ui/default/runs/" + order + "/hooks")
+	b.shows("approval", "open")
+	b.axe("hooks")
+	b.look("hooks")
+	b.open("/ui/default/runs/" + order + "/log?type=step_completed")
+	b.until("two events", `document.querySelectorAll("button.event").length === 2`)
+	evaluate[chromedp.Void](b, `document.querySelector("button.event").click()`)
+	b.shows("9007199254740993") // not rounded
+	b.axe("event")
+	b.look("event")
+}
+
+func (i *installation) failedScene(b *tab, refund string) {
+	b.open("/ui/default/runs/" + refund + "/data")
+	b.shows("card_declined", "The card that ends in 4242 was declined.")
+	b.look("failed")
+	b.open("/ui/default/runs/wrun_01JD5A8R8D0000000000000000")
+	b.allow("404")
+	b.shows("There is no run with this ID")
+	b.axe("no run")
+	b.look("norun")
+}
+
+func (i *installation) actionsScene(b *tab, order string) {
+	b.open("/ui/default/runs/" + order)
+	b.click("Cancel …")
+	b.shows("This cannot be undone")
+	b.axe("dialog")
+	b.look("cancel")
+	b.click("Close")
+	b.click("Resume hook …")
+	b.until("the hook is read", `document.querySelector("dialog select")?.value === "approval"`)
+	b.look("resume")
+	b.fill("dialog textarea", `{"approved": x}`)
+	b.shows("“x” begins no value in line 1, column 14")
+	b.fill("dialog textarea", `{"approved": true}`)
+	b.click("Resume")
+	b.shows("Completed")
+	b.click("Rerun …")
+	b.click("Start the copy")
+	b.until("the copy", `!location.pathname.includes(`+quote(order)+`) && document.querySelector("h1")?.innerText === "order"`)
+	b.click("Cancel …")
+	b.fill("dialog input", "ordered twice")
+	b.click("Cancel the run")
+	b.shows("ordered twice", "cancelled")
+}
+
+func (i *installation) keyboardScene(b *tab) {
+	b.press("gr")
+	b.until("the list", `location.pathname.endsWith("/default/runs")`)
+	b.until("rows", `document.querySelectorAll("table.runs tbody tr").length === 5`)
+	b.press("jjk")
+	b.until("the first run has the focus", `document.activeElement?.id === "run-0"`)
+	b.press(kb.Enter)
+	b.until("the run", `/runs\/wrun_/.test(location.pathname)`)
+	b.press("s")
+	b.until("the steps", `location.pathname.endsWith("/steps")`)
+	b.press("u")
+	b.until("the list again", `location.pathname.endsWith("/default/runs")`)
+	b.press("/")
+	b.until("the filter has the focus", `document.activeElement?.id === "filter"`)
+	evaluate[chromedp.Void](b, `document.activeElement.blur()`)
+	b.press("?")
+	b.shows("Shortcuts")
+	b.axe("help")
+	b.look("help")
+	b.click("Close")
+}
+
+// lostScene revokes the key while its page is open: the page stays, asks for a key, and goes on.
+func (i *installation) lostScene(b *tab) {
+	var key struct{ ID, Key string }
+	i.call("POST", "/v1/keys", map[string]any{"name": "guest", "role": "read"}, &key)
+	b.click("Sign out")
+	b.fill("input[name=key]", key.Key)
+	b.click("Sign in")
+	b.until("rows", `document.querySelectorAll("table.runs tbody tr").length === 5`)
+	b.until("the role", `document.querySelector(".role").innerText === "read"`)
+	i.call("DELETE", "/v1/keys/"+key.ID, nil, nil)
+	b.shows("Your session is over")
+	b.until("the page stays", `document.querySelectorAll("table.runs tbody tr").length === 5`)
+	b.axe("session over")
+	b.look("over")
+	b.fill("input[name=key]", apiKey)
+	b.click("Sign in")
+	b.until("the page goes on", `!document.querySelector(".over") && document.querySelectorAll("table.runs tbody tr").length === 5`)
+}
+
+func signOutScene(b *tab) {
+	b.click("Sign out")
+	b.shows("Enter a key of the project default")
+}
+
+// TestLongLogIsNotLoadedWhole opens a run with many events, jumps to its middle, and counts what was read.
+func TestLongLogIsNotLoadedWhole(t *testing.T) {
+	harness.SkipIfShort(t)
+	t.Parallel()
+	i := newInstallation(t, "", "STEPWELL_API_KEY=", "STEPWELL_OPEN=true")
+	run := i.start("reminder", nil)
+	i.wait(run, "wait_created")
+	var seq struct {
+		Attributes map[string]string
+	}
+	const changes = 1500
+	for n := range changes {
+		i.call("PATCH", "/v1/runs/"+run+"/attributes", map[string]any{"attributes": map[string]string{"n": time.Duration(n).String()}}, &seq)
+	}
+	b := newTab(t, i.web)
+	b.open("/ui/default/runs/" + run + "/log#e800")
+	b.until("the event in the middle", `[...document.querySelectorAll("button.event")].some((e) => e.innerText.includes("800") && e.ariaPressed === "true")`)
+	b.until("few rows", `document.querySelectorAll(".event").length < 100`)
+	pages := evaluate[int](b, `performance.getEntriesByType("resource").filter((e) => e.name.includes("limit=200&payloads=false")).length`)
+	if pages > 3 {
+		t.Errorf("%d pages of the log were read, want those around the event", pages)
+	}
+	b.look("longlog")
+}

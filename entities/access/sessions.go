@@ -1,0 +1,208 @@
+package access
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+const (
+	// A session ends when it has not been used for maxIdle, and after maxSession at the latest.
+	maxIdle    = 7 * 24 * time.Hour
+	maxSession = 30 * 24 * time.Hour
+	// touchInterval is how accurately the last use of a session is known.
+	touchInterval = time.Hour
+	// cachedSessions limits the cache.
+	cachedSessions = 1000
+)
+
+// Opened is a project that a session has opened.
+type Opened struct {
+	Project entities.Project
+	// Key opened it, as it was at most [CacheTime] ago; nil for the key in the server's environment. The caller must
+	// check whether it is revoked or expired.
+	Key *admin.Key
+}
+
+// Sessions are the sessions of browsers in the dashboard. A session has the rights of the keys that it was given. Its
+// cookie is 256 random bits, of which the database has the SHA-256; the texts of keys are not stored.
+type Sessions struct {
+	pool        *pgxpool.Pool
+	environment string
+	now         func() time.Time
+	cache       *lru.Cache[admin.SessionID, sessionState]
+	// lookups is a semaphore, as in [Keys].
+	lookups chan struct{}
+}
+
+// sessionState is a session as the database returned it, and when.
+type sessionState struct {
+	opened []Opened
+	at     time.Time
+}
+
+// NewSessions returns the sessions of the database behind pool. The environment's key is empty for none.
+func NewSessions(pool *pgxpool.Pool, environment string, now func() time.Time) *Sessions {
+	cache, err := lru.New[admin.SessionID, sessionState](cachedSessions)
+	if err != nil {
+		panic(err) // only a size below 1 fails
+	}
+	return &Sessions{
+		pool: pool, environment: environment, now: now, cache: cache, lookups: make(chan struct{}, maxLookups),
+	}
+}
+
+func sessionID(cookie string) admin.SessionID { return sha256.Sum256([]byte(cookie)) }
+
+// digest returns what proves that a session was given the environment's key. It depends on the cookie, so that nobody
+// who reads the database can try keys.
+func (s *Sessions) digest(cookie string) []byte {
+	mac := hmac.New(sha256.New, []byte(s.environment))
+	mac.Write([]byte(cookie))
+	return mac.Sum(nil)
+}
+
+// Enter opens a project in the session of a cookie, or in a new session if it is empty or has ended. It returns the new
+// cookie of the session: the old one becomes invalid, so that nobody who has given it to the browser can use it.
+func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (string, error) {
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	fresh := base64.RawURLEncoding.EncodeToString(random[:])
+	now := s.now().UTC().Truncate(time.Millisecond)
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		old, err := admin.SessionKeys(ctx, tx, sessionID(cookie), now.Add(-maxIdle), now.Add(-maxSession))
+		if err != nil {
+			return err
+		}
+		began := now
+		if len(old) > 0 {
+			began = old[0].CreatedAt
+		}
+		var b pgx.Batch
+		admin.DeleteIdleSessions(&b, now.Add(-maxIdle), now.Add(-maxSession))
+		admin.DeleteSession(&b, sessionID(cookie))
+		admin.InsertSession(&b, sessionID(fresh), began, now)
+		for _, k := range old {
+			if k.Project != with.Project && s.valid(cookie, k) {
+				s.insertKey(&b, fresh, k.Project, k.KeyID)
+			}
+		}
+		var id *admin.KeyID
+		if with.Key != nil {
+			id = &with.Key.ID
+		}
+		s.insertKey(&b, fresh, with.Project, id)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return "", fmt.Errorf("enter project: %w", err)
+	}
+	s.cache.Remove(sessionID(cookie))
+	return fresh, nil
+}
+
+// insertKey queues what opens the project: a key, or if that is nil the environment's.
+func (s *Sessions) insertKey(b *pgx.Batch, cookie string, project entities.Project, id *admin.KeyID) {
+	k := admin.SessionKey{Project: project, KeyID: id}
+	if id == nil {
+		k.Environment = s.digest(cookie)
+	}
+	admin.InsertSessionKey(b, sessionID(cookie), k)
+}
+
+// valid reports whether what opened a project still does, as far as the environment's key is concerned.
+func (s *Sessions) valid(cookie string, k admin.SessionKey) bool {
+	return k.KeyID != nil || s.environment != "" && hmac.Equal(k.Environment, s.digest(cookie))
+}
+
+// Opened returns the projects that the session of a cookie has opened, by name, as they were at most [CacheTime] ago;
+// none if there is no session.
+func (s *Sessions) Opened(ctx context.Context, cookie string) ([]Opened, error) {
+	id, now := sessionID(cookie), s.now()
+	if c, ok := s.cache.Get(id); ok && fresh(c.at, now, CacheTime) {
+		return c.opened, nil
+	}
+	select {
+	case s.lookups <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to read session: %w", ctx.Err())
+	}
+	defer func() { <-s.lookups }()
+	opened, err := s.read(ctx, cookie, now)
+	if err != nil {
+		return nil, err
+	}
+	s.cache.Add(id, sessionState{opened, now})
+	return opened, nil
+}
+
+// read reads a session, and records its use.
+func (s *Sessions) read(ctx context.Context, cookie string, now time.Time) ([]Opened, error) {
+	id := sessionID(cookie)
+	keys, err := admin.SessionKeys(ctx, pg.NewPool(s.pool), id, now.Add(-maxIdle), now.Add(-maxSession))
+	if err != nil {
+		return nil, err
+	}
+	var opened []Opened
+	for _, k := range keys {
+		if !s.valid(cookie, k) {
+			continue
+		}
+		o := Opened{Project: k.Project}
+		if k.KeyID != nil {
+			key, err := admin.KeyByID(ctx, pg.NewPool(s.pool), k.Project, *k.KeyID)
+			if err != nil {
+				return nil, err
+			}
+			o.Key = &key
+		}
+		opened = append(opened, o)
+	}
+	if len(keys) > 0 && now.Sub(keys[0].UsedAt) > touchInterval {
+		if err := s.run(ctx, func(b *pgx.Batch) { admin.TouchSession(b, id, now) }); err != nil {
+			return nil, err
+		}
+	}
+	return opened, nil
+}
+
+// Key returns what opened a project in the session of a cookie. It fails with [admin.ErrSessionNotFound].
+func (s *Sessions) Key(ctx context.Context, cookie string, project entities.Project) (Opened, error) {
+	opened, err := s.Opened(ctx, cookie)
+	if err != nil {
+		return Opened{}, err
+	}
+	for _, o := range opened {
+		if o.Project == project {
+			return o, nil
+		}
+	}
+	return Opened{}, admin.ErrSessionNotFound
+}
+
+// End ends the session of a cookie, if there is one. Other servers accept it for [CacheTime] at most.
+func (s *Sessions) End(ctx context.Context, cookie string) error {
+	err := s.run(ctx, func(b *pgx.Batch) { admin.DeleteSession(b, sessionID(cookie)) })
+	s.cache.Remove(sessionID(cookie))
+	return err
+}
+
+func (s *Sessions) run(ctx context.Context, queue func(*pgx.Batch)) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		queue(&b)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+}

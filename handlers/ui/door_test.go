@@ -1,0 +1,43 @@
+package ui
+
+import (
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+func TestOnlyTheAPIIsBehindTheDoor(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]struct {
+		project entities.Project
+		rest    string
+	}{
+		"/ui/shop/v1/runs":                {"shop", "/v1/runs"},
+		"/ui/a%2Fb/v1/hooks/x%2Fy/resume": {"a/b", "/v1/hooks/x%2Fy/resume"},
+		"/ui/shop/v1/../sdk/v4/runs":      {"shop", "/v1/../sdk/v4/runs"}, // no route: the router resolves nothing
+		"/ui/shop/sdk/v4/runs":            {},
+		"/ui/shop/runs":                   {},
+		"/ui/shop/v1":                     {},
+		"/ui/-/session":                   {},
+		"/ui/v1/runs":                     {},
+		"/v1/runs":                        {},
+		"/uix/shop/v1/runs":               {},
+	} {
+		project, rest, ok := cutDoor(path)
+		if project != want.project || rest != want.rest || ok != (want.rest != "") {
+			t.Errorf("%s: got %q, %q, %t, want %+v", path, project, rest, ok, want)
+		}
+	}
+}
+
+func TestAddressesCountByNetwork(t *testing.T) {
+	t.Parallel()
+	for a, b := range map[string]string{"10.0.0.1": "::ffff:10.0.0.1", "2001:db8::1": "2001:db8::2", "nothing": ""} {
+		if prefixOf(a) != prefixOf(b) {
+			t.Errorf("%s and %s count apart", a, b)
+		}
+	}
+	if prefixOf("10.0.0.1") == prefixOf("10.0.0.2") {
+		t.Error("two addresses count as one")
+	}
+}

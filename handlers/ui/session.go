@@ -1,0 +1,142 @@
+package ui
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/access"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+)
+
+const (
+	cookieName = "stepwell_session"
+	// cookieAge is when browsers forget a session: not before the server does.
+	cookieAge = 30 * 24 * time.Hour
+	// maxSignIn limits the body of a sign-in.
+	maxSignIn = 4 << 10
+)
+
+// cookieOf returns the cookie of a session; empty for none.
+func cookieOf(r *http.Request) string {
+	c, err := r.Cookie(cookieName)
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+func (s *Server) setCookie(c echo.Context, value string, age time.Duration) {
+	c.SetCookie(&http.Cookie{ //nolint:gosec // over plain HTTP, browsers drop cookies that are Secure
+		Name: cookieName, Value: value, Path: s.base + Path, MaxAge: int(age.Seconds()),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: s.secure || c.Request().TLS != nil,
+	})
+}
+
+// sameOrigin refuses requests that no page of this server makes.
+func (s *Server) sameOrigin(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if err := auth.CheckSameOrigin(c.Request(), s.origin); err != nil {
+			return err
+		}
+		return next(c)
+	}
+}
+
+// session is what the page knows about its session.
+type session struct {
+	// Open tells that the server needs no key for the project default.
+	Open    bool   `json:"open"`
+	Version string `json:"version"`
+	// Projects are those that the session may use.
+	Projects []openedProject `json:"projects"`
+}
+
+type openedProject struct {
+	Project entities.Project `json:"project"`
+	Role    admin.Role       `json:"role"`
+	// Key is the name of the key that opened it; missing for a key of the environment, and on open servers.
+	Key       string     `json:"key,omitempty"`
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+}
+
+// showSession answers with the session of the cookie. It is no error if there is none.
+func (s *Server) showSession(c echo.Context) error { return s.answerSession(c, cookieOf(c.Request())) }
+
+func (s *Server) answerSession(c echo.Context, cookie string) error {
+	answer := session{Open: s.options.Open, Version: s.options.Version, Projects: []openedProject{}}
+	var opened []access.Opened
+	if cookie != "" {
+		var err error
+		if opened, err = s.options.Sessions.Opened(c.Request().Context(), cookie); err != nil {
+			return err
+		}
+	}
+	found := false
+	for _, o := range opened {
+		role, err := s.auth.Accepts(o)
+		if err != nil {
+			continue // revoked or expired
+		}
+		p := openedProject{Project: o.Project, Role: role}
+		if o.Key != nil {
+			p.Key, p.ExpiresAt = o.Key.Name, o.Key.ExpiresAt
+		}
+		answer.Projects = append(answer.Projects, p)
+		found = found || o.Project == entities.DefaultProject
+	}
+	if s.options.Open && !found {
+		open := openedProject{Project: entities.DefaultProject, Role: admin.RoleAdmin}
+		answer.Projects = append([]openedProject{open}, answer.Projects...)
+	}
+	return c.JSON(http.StatusOK, answer)
+}
+
+// signIn opens the project of a key in the browser's session.
+func (s *Server) signIn(c echo.Context) error {
+	r := c.Request()
+	if err := s.failed.check(c.RealIP()); err != nil {
+		return err
+	}
+	var body struct {
+		Key string `json:"key"`
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxSignIn))
+	if err != nil {
+		return fmt.Errorf("read body: %w", err)
+	}
+	if json.Unmarshal(data, &body) != nil || body.Key == "" {
+		return entities.Invalid(`want {"key": "…"}`)
+	}
+	opened, err := s.auth.Opens(r.Context(), body.Key)
+	if errors.Is(err, auth.ErrUnauthorized) {
+		s.failed.add(c.RealIP())
+	}
+	if err != nil {
+		return err
+	}
+	cookie, err := s.options.Sessions.Enter(r.Context(), cookieOf(r), opened)
+	if err != nil {
+		return err
+	}
+	s.setCookie(c, cookie, cookieAge)
+	return s.answerSession(c, cookie)
+}
+
+// signOut ends the browser's session, with all its projects.
+func (s *Server) signOut(c echo.Context) error {
+	if cookie := cookieOf(c.Request()); cookie != "" {
+		if err := s.options.Sessions.End(c.Request().Context(), cookie); err != nil {
+			return err
+		}
+	}
+	s.setCookie(c, "", -time.Second)
+	return c.NoContent(http.StatusNoContent)
+}

@@ -1,0 +1,1006 @@
+// Generated from handlers/rest/openapi.yaml by go test ./handlers/rest -run TestTypes -update. Do not edit.
+
+// RFC 3339 in UTC, to the millisecond.
+export type Time = string;
+
+// The time up to which events are counted.
+export type CompleteTo = unknown;
+
+// In milliseconds; missing if nothing was measured.
+export type Percentiles = {
+  p50: number;
+  p95: number;
+  p99: number;
+};
+
+// What happened in an interval.
+export type RunPoint = {
+  at: Time;
+  created: number;
+  started: number;
+  completed: number;
+  failed: number;
+  cancelled: number;
+  tookMs?: Percentiles;
+  delayMs?: Percentiles;
+};
+
+// The cursor of the next page; missing on the last page.
+export type Cursor = string;
+
+export type Error = {
+  error: {
+    code: string;
+    message: string;
+    details?: Record<string, unknown>;
+    requestId?: string;
+  };
+};
+
+// `pending` until the run's function has received it, then `running`, and finally `completed`, `failed` or `cancelled`.
+export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancelled";
+
+// The encoding of a payload: `json`; `none` if there is no payload; or `opaque` if the server cannot decode it, and
+// therefore omits it.
+export type Encoding = "json" | "none" | "opaque";
+
+// Up to 64 labels to find runs by. Keys have at most 256 characters, values at most 256 bytes.
+export type Attributes = Record<string, string>;
+
+// The error of a failed run or step, as far as the server can decode it.
+export type Failure = {
+  code?: string;
+  message?: string;
+  details?: unknown;
+};
+
+export type Run = {
+  id: string;
+  workflow: string;
+  deployment: string;
+  driver: "client" | "server";
+  status: RunStatus;
+  attributes: Attributes;
+  key?: string;
+  parentId?: string;
+  createdAt: Time;
+  startAt?: Time;
+  startedAt?: Time;
+  completedAt?: Time;
+  deadline?: Time;
+  forcedAt?: Time;
+  lastSeq: number;
+  error?: Failure;
+  cancelReason?: string;
+  held?: {
+    code: string;
+    message?: string;
+    since: Time;
+    attempts: number;
+  };
+  input?: unknown;
+  inputEncoding?: Encoding;
+  output?: unknown;
+  outputEncoding?: Encoding;
+};
+
+// The state of a run in one word: `scheduled` for a later start; `working`; `retrying` after a failure; `waiting` for
+// time, other runs or the world; `blocked` until somebody does something; `stranded` until the sweeper wakes it; or
+// `ended`.
+export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
+
+// The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
+export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
+
+export type Explanation = {
+  runId: string;
+  verdict: Verdict;
+  since?: Time;
+  at: Time;
+  lastSeq: number;
+  deadline?: Time;
+  next?: {
+    at: Time;
+    kind: ReasonKind;
+    stepId?: string;
+    waitId?: string;
+  };
+  reasons: Array<Reason>;
+  open?: {
+    steps: number;
+    hooks: number;
+    waits: number;
+  };
+  end?: {
+    status: "completed" | "failed" | "cancelled";
+    at: Time;
+    seq: number;
+    error?: Failure;
+    cancelReason?: string;
+  };
+};
+
+export type Reason = {
+  kind: ReasonKind;
+  stepId?: string;
+  hookId?: string;
+  waitId?: string;
+  name?: string;
+  condition?: string;
+  childId?: string;
+  childStatus?: RunStatus;
+  messageId?: string;
+  deployment?: string;
+  server?: string;
+  host?: string;
+  attempt?: number;
+  maxAttempts?: number;
+  failures?: number;
+  backlog?: number;
+  detail?: string;
+  since?: Time;
+  at?: Time;
+  until?: Time;
+  error?: {
+    code?: string;
+    message?: string;
+    seq?: number;
+  };
+  remedies: Array<Remedy>;
+};
+
+// An operation of this API, by its operationId. Its parameters are in the reason: `messageId`, `deployment`, `hookId`,
+// `name`, `childId`.
+export type Remedy = "retryMessage" | "discardMessage" | "putDeployment" | "resumeHook" | "postSignal" | "sendMessage" | "explainRun" | "cancelRun";
+
+export type TimelinePart = {
+  kind: "step" | "hook" | "wait";
+  id: string;
+  name?: string;
+  childId?: string;
+  status: "pending" | "running" | "completed" | "failed" | "active" | "disposed" | "conflict" | "waiting" | "cancelled" | "abandoned";
+  seq: number;
+  createdAt: Time;
+  endedAt?: Time;
+  resumeAt?: Time;
+  attempts?: Array<{
+    seq: number;
+    startedAt: Time;
+    endedAt?: Time;
+    outcome?: "completed" | "failed" | "retrying" | "lost";
+    code?: string;
+    retryAfter?: Time;
+  }>;
+  received?: Array<{
+    seq: number;
+    at: Time;
+  }>;
+  cut?: boolean;
+};
+
+export type Step = {
+  id: string;
+  runId: string;
+  name: string;
+  status: "pending" | "running" | "completed" | "failed";
+  attempt: number;
+  createdAt: Time;
+  startedAt?: Time;
+  completedAt?: Time;
+  retryAfter?: Time;
+  deployment?: string;
+  childId?: string;
+  input?: unknown;
+  inputEncoding?: Encoding;
+  output?: unknown;
+  outputEncoding?: Encoding;
+  error?: Failure;
+};
+
+export type Hook = {
+  id: string;
+  runId: string;
+  token?: string;
+  status: "active" | "retained" | "disposed" | "conflict";
+  webhook: boolean;
+  verify?: string;
+  signal?: string;
+  condition?: string;
+  createdAt: Time;
+  receivedAt?: Time;
+  disposedAt?: Time;
+  retainedUntil?: Time;
+  conflictingRunId?: string;
+  metadata?: unknown;
+  metadataEncoding?: Encoding;
+};
+
+export type Wait = {
+  id: string;
+  runId: string;
+  status: "waiting" | "completed" | "cancelled" | "abandoned";
+  resumeAt?: Time;
+  createdAt: Time;
+  completedAt?: Time;
+};
+
+// The sender's ID of the message, up to 256 bytes. It counts once in the inbox.
+export type MessageId = string;
+
+export type StoreValue = {
+  value: unknown;
+  seq: number;
+};
+
+export type Stream = {
+  name: string;
+  chunks: number;
+  createdAt: Time;
+  closedAt?: Time;
+};
+
+export type Chunk = {
+  index: number;
+  text?: string;
+  base64?: string;
+};
+
+export type EventType = "run_created" | "run_started" | "run_completed" | "run_failed" | "run_cancelled" | "cancel_requested" | "attr_set" | "store_set" | "step_created" | "step_started" | "step_completed" | "step_failed" | "step_retrying" | "hook_created" | "hook_received" | "hook_disposed" | "hook_conflict" | "wait_created" | "wait_completed" | "wait_cancelled";
+
+export type Event = {
+  runId: string;
+  seq: number;
+  id: string;
+  type: EventType;
+  correlationId?: string;
+  createdAt: Time;
+  data: Record<string, unknown>;
+  payload?: unknown;
+  encoding?: "json" | "devalue" | "cbor" | "none" | "opaque" | "encrypted";
+  truncated?: boolean;
+};
+
+export type Exchange = {
+  seq: number;
+  events: Array<Event>;
+  more?: boolean;
+};
+
+export type Deployment = {
+  id: string;
+  url: string;
+  workflows?: Array<string>;
+  build?: string;
+  schemas?: Schemas;
+  openRuns: number;
+  createdAt: Time;
+  updatedAt: Time;
+};
+
+// JSON Schemas by workflow.
+export type Schemas = Record<string, {
+  input?: Record<string, unknown>;
+  output?: Record<string, unknown>;
+}>;
+
+export type Secret = {
+  name: string;
+  createdAt: Time;
+  updatedAt: Time;
+};
+
+export type SigningKey = {
+  id: string;
+  createdAt: Time;
+};
+
+export type Message = {
+  id: string;
+  topic: string;
+  deploymentId: string;
+  runId?: string;
+  work?: string;
+  subject?: string;
+  state: "waiting" | "leased" | "parked";
+  deliveryCount: number;
+  lastError?: string;
+  createdAt: Time;
+  dueAt: Time;
+  parkedAt?: Time;
+};
+
+export type Signal = {
+  id: string;
+  name: string;
+  key?: string;
+  createdAt: Time;
+  keepUntil: Time;
+};
+
+export type ListedSignal = {
+  id: string;
+  name: string;
+  key?: string;
+  createdAt: Time;
+  keepUntil: Time;
+  data?: unknown;
+  truncated?: boolean;
+};
+
+// The permissions of a key. `admin`: everything. `write`: everything except administration. `read`: only read.
+// `metadata`: only read, without payloads. `invoke`: start runs, resume hooks, send signals, and get runs by ID without
+// payloads. `worker`: register the deployments that match the key's `deployments`, and get them.
+export type Role = "admin" | "write" | "read" | "metadata" | "invoke" | "worker";
+
+export type Client = {
+  project: string;
+  role: Role;
+  actor: string;
+  operator: boolean;
+  keyName?: string;
+  expiresAt?: Time;
+  version?: string;
+};
+
+export type Key = {
+  id: string;
+  project: string;
+  name: string;
+  role: Role;
+  deployments?: string;
+  prefix: string;
+  createdAt: Time;
+  expiresAt?: Time;
+  revokedAt?: Time;
+  lastUsedAt?: Time;
+};
+
+export type MadeKey = {
+  id: string;
+  project: string;
+  name: string;
+  role: Role;
+  deployments?: string;
+  prefix: string;
+  createdAt: Time;
+  expiresAt?: Time;
+  key: string;
+};
+
+export type Project = {
+  name: string;
+  createdAt: Time;
+  limits?: {
+    dailyStarts?: number;
+    startsToday?: number;
+    storageBytes?: number;
+    storedBytes?: number;
+    storedAt?: Time;
+  };
+};
+
+export type Action = {
+  seq: number;
+  at: Time;
+  project: string;
+  actor: string;
+  address?: string;
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "retention.put" | "retention.remove" | "run.cancel";
+  subject: string;
+  detail: Record<string, unknown>;
+};
+
+// Api has all operations. An operation without a body or a JSON answer has the type null for it.
+export interface Api {
+  // Get this description as OpenAPI 3.1, without a key
+  "GET /v1/openapi.json": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: Record<string, unknown>;
+  };
+  // Start a run
+  "POST /v1/runs": {
+    path: {  };
+    query: {  };
+    body: {
+      workflow: string;
+      input?: unknown;
+      deployment?: string;
+      idempotencyKey?: string;
+      key?: string;
+      onConflict?: "reject" | "join";
+      attributes?: Attributes;
+      delay?: string;
+      startAt?: string;
+      timeout?: string;
+      timeoutGrace?: string;
+      parent?: string;
+      inbox?: Array<string>;
+      send?: Array<{
+        inbox: string;
+        id?: MessageId;
+        payload: unknown;
+      }>;
+    };
+    answer: Run;
+  };
+  // List runs, newest first
+  "GET /v1/runs": {
+    path: {  };
+    query: { "workflow"?: string; "status"?: RunStatus; "key"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; [key: `attribute.${string}`]: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Run>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a run, with its input and output
+  "GET /v1/runs/{id}": {
+    path: { "id": string };
+    query: { "payloads"?: boolean };
+    body: null;
+    answer: Run;
+  };
+  // Wait for the end of a run
+  "GET /v1/runs/{id}/wait": {
+    path: { "id": string };
+    query: { "timeout"?: string };
+    body: null;
+    answer: Run;
+  };
+  // Explain why a run is not done, or how it ended
+  "GET /v1/runs/{id}/why": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: Explanation;
+  };
+  // Get a run's attributes
+  "GET /v1/runs/{id}/attributes": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: {
+      attributes: Attributes;
+    };
+  };
+  // Set or remove attributes of a run
+  "PATCH /v1/runs/{id}/attributes": {
+    path: { "id": string };
+    query: {  };
+    body: {
+      attributes: Record<string, string | null>;
+    };
+    answer: {
+      attributes: Attributes;
+    };
+  };
+  // Cancel a run
+  "POST /v1/runs/{id}/cancel": {
+    path: { "id": string };
+    query: {  };
+    body: {
+      reason?: string;
+      grace?: string;
+    };
+    answer: Run;
+  };
+  // Start a copy of a run
+  "POST /v1/runs/{id}/rerun": {
+    path: { "id": string };
+    query: {  };
+    body: {
+      deployment?: string;
+      idempotencyKey?: string;
+    };
+    answer: Run;
+  };
+  // Execute commands of a function before it answers
+  "POST /v1/runs/{id}/commands": {
+    path: { "id": string };
+    query: { "after"?: number };
+    body: {
+      commands?: Array<{
+        type: string;
+      }>;
+      open?: Array<string>;
+      seen?: number;
+    };
+    answer: Exchange | null;
+  };
+  // Cancel all matching runs
+  "POST /v1/runs/cancel": {
+    path: {  };
+    query: {  };
+    body: {
+      workflow?: string;
+      status?: "pending" | "running";
+      key?: string;
+      parentId?: string;
+      attributes?: Record<string, string>;
+      createdAfter?: string;
+      createdBefore?: string;
+      reason?: string;
+      dryRun?: boolean;
+      limit?: number;
+    };
+    answer: {
+      matched: number;
+      cancelled: number;
+      runIds: Array<string>;
+      more: boolean;
+    };
+  };
+  // List the runs that a run started, newest first
+  "GET /v1/runs/{id}/children": {
+    path: { "id": string };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Run>;
+      cursor?: Cursor;
+    };
+  };
+  // List a run's steps in order of creation
+  "GET /v1/runs/{id}/steps": {
+    path: { "id": string };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Step>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a step, with its input and result
+  "GET /v1/runs/{id}/steps/{stepId}": {
+    path: { "id": string; "stepId": string };
+    query: {  };
+    body: null;
+    answer: Step;
+  };
+  // List all open hooks
+  "GET /v1/hooks": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Hook>;
+      cursor?: Cursor;
+    };
+  };
+  // List all hooks that a run has created or tried to create
+  "GET /v1/runs/{id}/hooks": {
+    path: { "id": string };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Hook>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a hook, with its metadata
+  "GET /v1/runs/{id}/hooks/{hookId}": {
+    path: { "id": string; "hookId": string };
+    query: {  };
+    body: null;
+    answer: Hook;
+  };
+  // Resume the hook that has a token
+  "POST /v1/hooks/{token}/resume": {
+    path: { "token": string };
+    query: {  };
+    body: {
+      payload: unknown;
+      resumeId?: string;
+      unverified?: boolean;
+    };
+    answer: {
+      runId: string;
+      hookId: string;
+      seq: number;
+      eventId: string;
+      repeated: boolean;
+    };
+  };
+  // Resume a run's hook
+  "POST /v1/runs/{id}/hooks/{hookId}/resume": {
+    path: { "id": string; "hookId": string };
+    query: {  };
+    body: {
+      payload: unknown;
+      resumeId?: string;
+      unverified?: boolean;
+    };
+    answer: {
+      runId: string;
+      hookId: string;
+      seq: number;
+      eventId: string;
+      repeated: boolean;
+    };
+  };
+  // Send a message to an inbox of a run
+  "POST /v1/runs/{id}/inbox/{name}": {
+    path: { "id": string; "name": string };
+    query: {  };
+    body: {
+      id?: MessageId;
+      payload: unknown;
+    };
+    answer: {
+      seq: number;
+      repeated: boolean;
+    };
+  };
+  // Get the store of a run
+  "GET /v1/runs/{id}/store": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: {
+      data: Record<string, StoreValue>;
+    };
+  };
+  // Get a value of a run's store
+  "GET /v1/runs/{id}/store/{key}": {
+    path: { "id": string; "key": string };
+    query: {  };
+    body: null;
+    answer: StoreValue;
+  };
+  // List all waits of a run
+  "GET /v1/runs/{id}/waits": {
+    path: { "id": string };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Wait>;
+      cursor?: Cursor;
+    };
+  };
+  // List a run's streams by name
+  "GET /v1/runs/{id}/streams": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<Stream>;
+    };
+  };
+  // List the chunks of a stream
+  "GET /v1/runs/{id}/streams/{name}": {
+    path: { "id": string; "name": string };
+    query: { "limit"?: number; "cursor"?: string };
+    body: null;
+    answer: {
+      data: Array<Chunk>;
+      cursor?: Cursor;
+      closed: boolean;
+    };
+  };
+  // Follow a stream until it is closed
+  "GET /v1/runs/{id}/streams/{name}/tail": {
+    path: { "id": string; "name": string };
+    query: { "from"?: number };
+    body: null;
+    answer: null;
+  };
+  // List a run's events
+  "GET /v1/runs/{id}/events": {
+    path: { "id": string };
+    query: { "after"?: number; "type"?: Array<EventType>; "correlationId"?: string; "from"?: string; "to"?: string; "payloads"?: boolean; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Event>;
+      cursor?: string;
+    };
+  };
+  // Follow a run's log until the run has ended
+  "GET /v1/runs/{id}/events/stream": {
+    path: { "id": string };
+    query: { "after"?: number; "type"?: Array<EventType>; "correlationId"?: string; "from"?: string; "to"?: string; "payloads"?: boolean };
+    body: null;
+    answer: null;
+  };
+  // Get an event, with its payload
+  "GET /v1/runs/{id}/events/{seq}": {
+    path: { "id": string; "seq": number };
+    query: {  };
+    body: null;
+    answer: Event;
+  };
+  // Get the bytes of an event's payload, as they were sent
+  "GET /v1/runs/{id}/events/{seq}/payload": {
+    path: { "id": string; "seq": number };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // List what a run did and when
+  "GET /v1/runs/{id}/timeline": {
+    path: { "id": string };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<TimelinePart>;
+      cursor?: Cursor;
+    };
+  };
+  // List the events of all runs
+  "GET /v1/events": {
+    path: {  };
+    query: { "runId"?: string; "type"?: Array<EventType>; "correlationId"?: string; "from"?: string; "to"?: string; "payloads"?: boolean; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Event>;
+      cursor?: string;
+    };
+  };
+  // Follow the events of all runs
+  "GET /v1/events/stream": {
+    path: {  };
+    query: { "after"?: string; "runId"?: string; "type"?: Array<EventType>; "correlationId"?: string; "from"?: string; "to"?: string; "payloads"?: boolean };
+    body: null;
+    answer: null;
+  };
+  // Record a signal
+  "POST /v1/signals/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      data?: unknown;
+      id?: string;
+      keepFor?: string;
+    };
+    answer: Signal;
+  };
+  // Count runs in intervals of time
+  "GET /v1/stats/runs": {
+    path: {  };
+    query: { "from"?: string; "to"?: string; "workflow"?: string; "step"?: string; "by"?: "workflow" | "deployment" };
+    body: null;
+    answer: {
+      completeTo: CompleteTo;
+      data: Array<{
+        name: string;
+        points: Array<RunPoint>;
+      }>;
+    };
+  };
+  // Count steps by their name
+  "GET /v1/stats/steps": {
+    path: {  };
+    query: { "from"?: string; "to"?: string; "workflow"?: string };
+    body: null;
+    answer: {
+      completeTo: CompleteTo;
+      data: Array<{
+        workflow: string;
+        name: string;
+        completed: number;
+        failed: number;
+        cancelled: number;
+        retried: number;
+        tookMs?: Percentiles;
+      }>;
+    };
+  };
+  // Count failed runs by the code of their error
+  "GET /v1/stats/failures": {
+    path: {  };
+    query: { "from"?: string; "to"?: string; "workflow"?: string };
+    body: null;
+    answer: {
+      completeTo: CompleteTo;
+      data: Array<{
+        workflow: string;
+        code: string;
+        count: number;
+      }>;
+    };
+  };
+  // List stored signals in order of recording
+  "GET /v1/signals": {
+    path: {  };
+    query: { "name"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<ListedSignal>;
+      cursor?: Cursor;
+    };
+  };
+  // List all deployments by ID
+  "GET /v1/deployments": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<Deployment>;
+    };
+  };
+  // Get a deployment
+  "GET /v1/deployments/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: Deployment;
+  };
+  // Register or replace a deployment
+  "PUT /v1/deployments/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: {
+      url: string;
+      workflows?: Array<string>;
+      build?: string;
+      schemas?: Schemas;
+    };
+    answer: Deployment;
+  };
+  // Remove a deployment
+  "DELETE /v1/deployments/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // List all secrets by name, without their values
+  "GET /v1/secrets": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<Secret>;
+    };
+  };
+  // Create or replace a secret
+  "PUT /v1/secrets/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      values: Array<string>;
+    };
+    answer: Secret;
+  };
+  // Remove a secret
+  "DELETE /v1/secrets/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // List all signing keys, oldest first, without their secrets
+  "GET /v1/signing-keys": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<SigningKey>;
+    };
+  };
+  // Create a signing key, and return its secret once
+  "POST /v1/signing-keys": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      id: string;
+      createdAt: Time;
+      secret: string;
+    };
+  };
+  // Delete a signing key
+  "DELETE /v1/signing-keys/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // List messages in the order they were sent
+  "GET /v1/messages": {
+    path: {  };
+    query: { "state"?: "waiting" | "leased" | "parked"; "runId"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Message>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a message
+  "GET /v1/messages/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: Message;
+  };
+  // Discard a message in any state
+  "DELETE /v1/messages/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // Retry a failed message now
+  "POST /v1/messages/{id}/retry": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: Message;
+  };
+  // Get the project and the role of the key that makes the request
+  "GET /v1/whoami": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: Client;
+  };
+  // List a project's API keys, newest first
+  "GET /v1/keys": {
+    path: {  };
+    query: { "project"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Key>;
+      cursor?: Cursor;
+    };
+  };
+  // Create an API key
+  "POST /v1/keys": {
+    path: {  };
+    query: {  };
+    body: {
+      name: string;
+      role: Role;
+      deployments?: string;
+      project?: string;
+      expiresAt?: string;
+    };
+    answer: MadeKey;
+  };
+  // Get an API key
+  "GET /v1/keys/{id}": {
+    path: { "id": string };
+    query: { "project"?: string };
+    body: null;
+    answer: Key;
+  };
+  // Revoke an API key permanently
+  "DELETE /v1/keys/{id}": {
+    path: { "id": string };
+    query: { "project"?: string };
+    body: null;
+    answer: null;
+  };
+  // List all projects by name
+  "GET /v1/projects": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<Project>;
+    };
+  };
+  // Create a project unless it exists, and set its limits
+  "PUT /v1/projects/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      limits?: {
+        dailyStarts?: number | null;
+        storageBytes?: number | null;
+      };
+    };
+    answer: Project;
+  };
+  // List a project's audit log, newest first
+  "GET /v1/audit": {
+    path: {  };
+    query: { "project"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Action>;
+      cursor?: Cursor;
+    };
+  };
+}

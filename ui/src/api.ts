@@ -1,0 +1,92 @@
+// The one place that sends requests: operations of the API through the dashboard's door, and the session.
+import type { Api } from "./api.gen";
+import { fill } from "./lib/path";
+import { Problem, problemOf } from "./lib/problem";
+import { clock } from "./clock";
+
+// base is the path below which browsers reach the server, without a slash at its end.
+export const base = document.querySelector<HTMLMetaElement>('meta[name="stepwell-base"]')?.content ?? "";
+
+// server is the address of the API, for programs.
+export const server = location.origin + base;
+
+export type Operation = keyof Api & string;
+
+export interface Request<K extends Operation> {
+  path?: Api[K]["path"];
+  query?: Api[K]["query"];
+  body?: Api[K]["body"];
+  // The body as text, if it has numbers that must stay as they were written.
+  text?: string;
+  signal?: AbortSignal;
+}
+
+// addressOf returns the path and query of an operation, as the API documents it: /v1/….
+export function addressOf<K extends Operation>(operation: K, r: Request<K>): string {
+  return fill(operation.slice(operation.indexOf(" ") + 1), r.path ?? {}, r.query ?? {});
+}
+
+// call calls an operation in a project. It fails with a Problem, or an AbortError.
+export async function call<K extends Operation>(project: string, operation: K, r: Request<K> = {}): Promise<Api[K]["answer"]> {
+  const answer = await send(doorOf(project, operation, r), methodOf(operation), r);
+  return (answer.status === 204 ? null : await answer.json()) as Api[K]["answer"];
+}
+
+// callText is call with the text of the answer: numbers stay as they were written.
+export async function callText<K extends Operation>(project: string, operation: K, r: Request<K>): Promise<string> {
+  return (await send(doorOf(project, operation, r), methodOf(operation), r)).text();
+}
+
+// callBytes is call with the bytes of the answer.
+export async function callBytes<K extends Operation>(project: string, operation: K, r: Request<K>): Promise<Uint8Array> {
+  return new Uint8Array(await (await send(doorOf(project, operation, r), methodOf(operation), r)).arrayBuffer());
+}
+
+// doorOf returns the address at which this page calls the operation.
+export function doorOf<K extends Operation>(project: string, operation: K, r: Request<K>): string {
+  return `${base}/ui/${encodeURIComponent(project)}${addressOf(operation, r)}`;
+}
+
+function methodOf(operation: string): string {
+  return operation.slice(0, operation.indexOf(" "));
+}
+
+// Session is what this browser may use.
+export interface Session {
+  open: boolean;
+  version: string;
+  projects: Array<{ project: string; role: string; key?: string; expiresAt?: string }>;
+}
+
+const sessionPath = `${base}/ui/-/session`;
+
+export async function readSession(): Promise<Session> {
+  return (await send(sessionPath, "GET", {})).json() as Promise<Session>;
+}
+
+export async function signIn(key: string): Promise<Session> {
+  return (await send(sessionPath, "POST", { body: { key } })).json() as Promise<Session>;
+}
+
+export async function signOut(): Promise<void> {
+  await send(sessionPath, "DELETE", {});
+}
+
+async function send(address: string, method: string, r: { body?: unknown; text?: string; signal?: AbortSignal }): Promise<Response> {
+  const headers: Record<string, string> = { "Stepwell-UI": "1" };
+  const body = r.text ?? (r.body ? JSON.stringify(r.body) : null);
+  if (body !== null) headers["Content-Type"] = "application/json";
+  let answer: Response;
+  try {
+    answer = await fetch(address, {
+      method, headers, body, signal: r.signal ?? null,
+      credentials: "same-origin", cache: "no-store", redirect: "error",
+    });
+  } catch (err) {
+    if (r.signal?.aborted) throw err;
+    throw new Problem(0, "unreachable", "No answer came. This page tries again by itself.");
+  }
+  clock.heard(answer.headers.get("Date"));
+  if (!answer.ok) throw problemOf(answer.status, await answer.text(), answer.headers.get("Retry-After"));
+  return answer;
+}

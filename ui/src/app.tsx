@@ -1,0 +1,48 @@
+// The dashboard.
+import { render } from "preact";
+import { useEffect } from "preact/hooks";
+import "./css/app.css";
+import { base } from "./api";
+import { pathOf } from "./lib/path";
+import { follow, go, page, project } from "./location";
+import { load, lost, role, session, sessionProblem } from "./session";
+import { Frame } from "./parts/frame";
+import { Empty, Loading, Trouble } from "./parts/notice";
+import { RunPage } from "./pages/run";
+import { Runs } from "./pages/runs";
+import { SignIn } from "./pages/signin";
+
+// routes are the pages of a project, by their first segment.
+function route() {
+  const [first, id, tab] = page.value.segments;
+  if (first === "runs") return id ? <RunPage key={id} id={id} tab={tab ?? "log"} /> : <Runs />;
+  return <main class="page"><Empty title="There is no such page"><p>Its address may be of another version.</p></Empty></main>;
+}
+
+function App() {
+  useEffect(() => void load(), []);
+  const s = session.value;
+  const first = s?.projects[0]?.project;
+  const incomplete = project.value === "" || page.value.segments.length === 0;
+  const opened = project.value || first;
+  useEffect(() => {
+    if (incomplete && opened && s) go(pathOf(base, opened, "runs"), "replace");
+  }, [incomplete, opened, s]);
+  useEffect(() => {
+    const [kind, id] = page.value.segments;
+    document.title = [id?.slice(-8) ?? (kind === "runs" ? "Runs" : ""), project.value, "Stepwell"].filter(Boolean).join(" · ");
+  });
+  if (!s) return sessionProblem.value ? <main class="page"><Trouble problem={sessionProblem.value} retry={load} /></main> : <main class="page"><Loading what="the session" /></main>;
+  if (!lost.value && role.value === "" && (project.value !== "" || !first)) return <SignIn again={false} />;
+  if (incomplete) return null;
+  // The same elements with and without a session: what a page shows and what was typed stays.
+  return (
+    <>
+      <div class={lost.value ? "dimmed" : ""} inert={lost.value}><Frame>{route()}</Frame></div>
+      {lost.value && <div class="over"><SignIn again /></div>}
+    </>
+  );
+}
+
+document.addEventListener("click", follow);
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,26 @@
+// The time as the server has it: a browser's clock may be wrong.
+import { signal } from "@preact/signals";
+
+let difference = 0; // of the server's clock to the browser's
+
+export const clock = {
+  // now returns the server's time in milliseconds, to about a second.
+  now(): number {
+    return Date.now() + difference;
+  },
+  // heard corrects the clock by the Date of an answer, which has whole seconds.
+  heard(date: string | null): void {
+    const server = Date.parse(date ?? "");
+    const own = Date.now();
+    if (!Number.isNaN(server) && Math.abs(server - own) > 2000) difference = server - own;
+  },
+};
+
+// tick is the time once a second, for what shows ages. It stands while the page is hidden.
+export const tick = signal(clock.now());
+setInterval(() => {
+  if (!document.hidden) tick.value = clock.now();
+}, 1000);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) tick.value = clock.now();
+});

@@ -1,0 +1,145 @@
+// The filter of the list of runs. Its text is what the URL has, what one types, and what the chips show:
+//
+//   workflow:order status:failed created:24h customer=7 tier="very gold"
+//
+// A relative time stays relative.
+import type { Api, RunStatus } from "../api.gen";
+import { parseDuration } from "./duration";
+import { quote } from "./shell";
+
+export const statuses: RunStatus[] = ["pending", "running", "completed", "failed", "cancelled"];
+
+// The fields of a filter, besides attributes.
+export const fields = ["workflow", "status", "key", "parent", "created", "before"] as const;
+export type Field = (typeof fields)[number];
+
+export interface Term {
+  // Exactly one of these is set.
+  field?: Field;
+  attribute?: string;
+  value: string;
+}
+
+// Filter is a list of terms. It has each field and each attribute at most once.
+export type Filter = Term[];
+
+export interface Parsed {
+  filter: Filter;
+  // Why the text is no filter; empty if it is one.
+  problem: string;
+}
+
+// parseFilter parses the text of a filter. The ID of a run is no filter: see [runIdIn].
+export function parseFilter(text: string): Parsed {
+  const filter: Filter = [];
+  for (const word of split(text)) {
+    const match = /^([^:="]+)([:=])([^]*)$/.exec(word);
+    if (!match) return { filter, problem: `“${word}” is no filter: write workflow:NAME, status:failed or attribute=value` };
+    const [, name = "", sign, raw = ""] = match;
+    const value = unquote(raw);
+    const term: Term = sign === "=" ? { attribute: name, value } : { field: name as Field, value };
+    const problem = problemOf(term);
+    if (problem) return { filter, problem };
+    put(filter, term);
+  }
+  return { filter, problem: "" };
+}
+
+function problemOf(t: Term): string {
+  if (t.attribute !== undefined) return "";
+  if (!fields.includes(t.field!)) return `“${t.field}” is no field: there are ${fields.join(", ")}, and attribute=value`;
+  if (t.value === "") return `${t.field} has no value`;
+  if (t.field === "status" && !statuses.includes(t.value as RunStatus)) {
+    return `“${t.value}” is no status: there are ${statuses.join(", ")}`;
+  }
+  if ((t.field === "created" || t.field === "before") && timeOf(t.value, 0) === null) {
+    return `“${t.value}” is no time: write an age such as 24h, or 2026-11-22T14:00:00Z`;
+  }
+  return "";
+}
+
+// split returns the words of a text. Spaces in quotes do not separate words.
+function split(text: string): string[] {
+  return text.match(/(?:"(?:[^"\\]|\\.)*"|\S)+/g) ?? [];
+}
+
+function unquote(text: string): string {
+  if (!text.startsWith('"') || !text.endsWith('"') || text.length < 2) return text;
+  return text.slice(1, -1).replace(/\\(.)/g, "$1");
+}
+
+function put(filter: Filter, term: Term): void {
+  const at = filter.findIndex((t) => t.field === term.field && t.attribute === term.attribute);
+  if (at < 0) filter.push(term);
+  else filter[at] = term;
+}
+
+// formatTerm returns the text of a term.
+export function formatTerm(t: Term): string {
+  const value = /^[^\s"\\]+$/.test(t.value) ? t.value : `"${t.value.replace(/["\\]/g, "\\$&")}"`;
+  return t.attribute !== undefined ? `${t.attribute}=${value}` : `${t.field}:${value}`;
+}
+
+// formatFilter returns the text of a filter, of which parseFilter makes the same filter.
+export function formatFilter(f: Filter): string {
+  return f.map(formatTerm).join(" ");
+}
+
+// withTerm returns the filter with a term added or replaced.
+export function withTerm(f: Filter, term: Term): Filter {
+  const copy = [...f];
+  put(copy, term);
+  return copy;
+}
+
+// withoutTerm returns the filter without a term.
+export function withoutTerm(f: Filter, term: Term): Filter {
+  return f.filter((t) => t.field !== term.field || t.attribute !== term.attribute);
+}
+
+// valueOf returns the value of a field; empty if the filter does not have it.
+export function valueOf(f: Filter, field: Field): string {
+  return f.find((t) => t.field === field)?.value ?? "";
+}
+
+// timeOf returns a time that is an age or a time itself, or null.
+export function timeOf(value: string, now: number): Date | null {
+  const age = parseDuration(value);
+  if (age !== null) return new Date(now - age);
+  const at = new Date(value);
+  return /^\d{4}-/.test(value) && !Number.isNaN(at.getTime()) ? at : null;
+}
+
+type Query = Api["GET /v1/runs"]["query"];
+
+// queryOf returns the parameters with which the API lists what matches.
+export function queryOf(f: Filter, now: number): Query {
+  const query: Query = {};
+  for (const t of f) {
+    if (t.attribute !== undefined) query[`attribute.${t.attribute}`] = t.value;
+    else if (t.field === "status") query.status = t.value as RunStatus;
+    else if (t.field === "parent") query.parentId = t.value;
+    else if (t.field === "created") query.createdAfter = timeOf(t.value, now)?.toISOString();
+    else if (t.field === "before") query.createdBefore = timeOf(t.value, now)?.toISOString();
+    else if (t.field) query[t.field] = t.value;
+  }
+  return query;
+}
+
+const flags: Record<Field, string> = {
+  workflow: "--workflow", status: "--status", key: "--key", parent: "--parent", created: "--created-after",
+  before: "--created-before",
+};
+
+// commandOf returns the command line that lists what matches.
+export function commandOf(f: Filter): string {
+  const words = f.map((t) =>
+    t.attribute !== undefined ? `--attr ${quote(`${t.attribute}=${t.value}`)}` : `${flags[t.field!]} ${quote(t.value)}`);
+  return ["stepwell runs list", ...words].join(" ");
+}
+
+// runIdIn returns the ID of a run if the text is one, or null.
+export function runIdIn(text: string): string | null {
+  const id = text.trim();
+  return /^wrun_[0-9A-Za-z]{26}$/.test(id) ? id : null;
+}

@@ -1,0 +1,62 @@
+// The state of runs, steps, hooks and waits, as it is shown: a glyph, a word, and a pattern of bars. Colour repeats them.
+import type { Hook, Run, Step, Wait } from "../api.gen";
+
+export type Look = "pending" | "running" | "retrying" | "waiting" | "completed" | "failed" | "cancelled";
+
+export interface State {
+  look: Look;
+  word: string;
+}
+
+// stateOfRun returns the state of a run at a time.
+export function stateOfRun(r: Run, now: number): State {
+  if (r.status === "pending" || r.status === "running") {
+    if (r.held) return { look: "retrying", word: "held" };
+    if (r.forcedAt) return { look: "running", word: "cancelling" };
+    if (r.startAt && Date.parse(r.startAt) > now) return { look: "waiting", word: "scheduled" };
+  }
+  return { look: r.status, word: r.status };
+}
+
+// stateOfStep returns the state of a step. One that waits for its next attempt is retrying.
+export function stateOfStep(s: Step): State {
+  if (s.status === "pending" && s.attempt > 0) return { look: "retrying", word: "retrying" };
+  return { look: s.status, word: s.status };
+}
+
+export function stateOfHook(h: Hook): State {
+  const states: Record<Hook["status"], State> = {
+    active: { look: "waiting", word: "open" },
+    retained: { look: "waiting", word: "retained" },
+    disposed: { look: "completed", word: "closed" },
+    conflict: { look: "failed", word: "conflict" },
+  };
+  return states[h.status];
+}
+
+export function stateOfWait(w: Wait): State {
+  if (w.status === "waiting") return { look: "waiting", word: "sleeping" };
+  return w.status === "completed" ? { look: "completed", word: "over" } : { look: "cancelled", word: w.status };
+}
+
+// hasEnded reports whether a run has ended.
+export function hasEnded(r: Run): boolean {
+  return r.status === "completed" || r.status === "failed" || r.status === "cancelled";
+}
+
+// durationOf returns how long a run has taken so far, in milliseconds: from its planned start, or its creation.
+export function durationOf(r: Run, now: number): number {
+  const from = Date.parse(r.startedAt ?? r.startAt ?? r.createdAt);
+  return (r.completedAt ? Date.parse(r.completedAt) : now) - from;
+}
+
+// lookOfEvent returns the look of an event, by its type.
+export function lookOfEvent(type: string): Look {
+  if (/failed|conflict/.test(type)) return "failed";
+  if (/completed|received/.test(type)) return "completed";
+  if (/cancel|disposed/.test(type)) return "cancelled";
+  if (/retrying/.test(type)) return "retrying";
+  if (/started/.test(type)) return "running";
+  if (/^(hook|wait)_created/.test(type)) return "waiting";
+  return "pending";
+}

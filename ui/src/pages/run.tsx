@@ -1,0 +1,141 @@
+// The page of a run: what it is, how it stands, what one can do, and its parts.
+import { useSignal } from "@preact/signals";
+import type { Hook, Run, Wait } from "../api.gen";
+import { addressOf, call, server } from "../api";
+import { tick } from "../clock";
+import { formatDuration } from "../lib/duration";
+import { curl, quote } from "../lib/shell";
+import { durationOf, hasEnded, stateOfRun } from "../lib/status";
+import { go, href, project } from "../location";
+import { Commands, Copy } from "../parts/copy";
+import { Status } from "../parts/icon";
+import { Empty, Loading, Trouble } from "../parts/notice";
+import { Age, Clock, Exact } from "../parts/time";
+import { useResource } from "../resource";
+import { useKeys } from "../shortcuts";
+import { Actions } from "./actions";
+import { Data } from "./data";
+import { Hooks } from "./hooks";
+import { Log } from "./log";
+import { Steps } from "./steps";
+
+const pollEvery = 2000;
+
+const tabs = [
+  { name: "log", title: "Log", key: "l" }, { name: "data", title: "Data", key: "d" },
+  { name: "steps", title: "Steps", key: "s" }, { name: "hooks", title: "Hooks and waits", key: "h" },
+];
+
+export function RunPage({ id, tab }: { id: string; tab: string }) {
+  const ended = useSignal(false);
+  const run = useResource(async (signal) => {
+    const answer = await call(project.value, "GET /v1/runs/{id}", { path: { id }, query: { payloads: false }, signal });
+    ended.value = hasEnded(answer);
+    return answer;
+  }, [project.value, id, ended.value], ended.value ? 0 : pollEvery);
+  const last = useSignal<Run | null>(null);
+  if (run.data.value) last.value = run.data.value;
+  useKeys({ u: () => go(href(["runs"])), ...Object.fromEntries(tabs.map((t) => [t.key, () => go(href(["runs", id, t.name]), "replace")])) });
+  const r = last.value;
+  if (run.problem.value?.status === 404) {
+    return (
+      <main class="page"><Empty title="There is no run with this ID">
+        <p class="mono">{id}</p>
+        <p>It never was, it belongs to another project, or retention has removed it.</p>
+        <a class="button" href={href(["runs"])}>All runs</a>
+      </Empty></main>
+    );
+  }
+  if (!r) return <main class="page">{run.problem.value ? <Trouble problem={run.problem.value} retry={run.refresh} /> : <Loading what="the run" />}</main>;
+  return (
+    <main class="page">
+      <Head run={r} refresh={run.refresh} />
+      {run.problem.value && <Trouble problem={run.problem.value} retry={run.refresh} />}
+      <Outcome run={r} />
+      <div class="tabs" role="tablist" aria-label="Parts of the run">
+        {tabs.map((t) => (
+          <a role="tab" id={`tab-${t.name}`} aria-selected={t.name === tab} aria-controls="tab-panel" href={href(["runs", id, t.name])}>{t.title}
+            {t.name === "log" && <span class="badge">{r.lastSeq.toLocaleString("en")}</span>}</a>
+        ))}
+      </div>
+      <section id="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
+        {tab === "log" && <Log run={r} />}
+        {tab === "data" && <Data run={r} />}
+        {tab === "steps" && <Steps run={r} />}
+        {tab === "hooks" && <Hooks run={r} />}
+      </section>
+    </main>
+  );
+}
+
+function Head({ run: r, refresh }: { run: Run; refresh: () => void }) {
+  const show = { path: { id: r.id }, query: { payloads: false } };
+  return (
+    <header class="run-head">
+      <nav class="crumbs" aria-label="Path"><a href={href(["runs"])}>Runs</a> / <a href={href(["runs"], { q: `workflow:${r.workflow}` })}>{r.workflow}</a></nav>
+      <div class="run-title">
+        <h1>{r.workflow}</h1>
+        <span class={`pill ${stateOfRun(r, tick.value).look}`}><Status {...stateOfRun(r, tick.value)} /></span>
+        <span class="took">{formatDuration(durationOf(r, tick.value))}{!hasEnded(r) && <span class="quiet"> so far</span>}</span>
+        <Actions run={r} done={refresh} />
+      </div>
+      <div class="run-id"><span class="mono">{r.id}</span><Copy text={r.id} what="the run’s ID" />
+        <Commands cli={`stepwell runs show ${quote(r.id)}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}", show))} /></div>
+      <dl class="facts">
+        <div><dt>deployment</dt><dd>{r.deployment}{r.driver === "client" && <span class="quiet"> · Workflow SDK</span>}</dd></div>
+        <div><dt>created</dt><dd><Clock at={r.createdAt} /> <span class="quiet"><Age at={r.createdAt} /></span></dd></div>
+        {r.key && <div><dt>key</dt><dd><a href={href(["runs"], { q: `key:${JSON.stringify(r.key)}` })}>{r.key}</a></dd></div>}
+        {r.parentId && <div><dt>parent</dt><dd><a class="mono" href={href(["runs", r.parentId])}>…{r.parentId.slice(-8)}</a></dd></div>}
+        {r.deadline && !hasEnded(r) && <div><dt>deadline</dt><dd><Age at={r.deadline} /></dd></div>}
+        {Object.entries(r.attributes).map(([name, value]) => <div><dt>{name}</dt><dd>{value || <span class="quiet">empty</span>}</dd></div>)}
+      </dl>
+    </header>
+  );
+}
+
+// Outcome says in a sentence how the run stands.
+function Outcome({ run: r }: { run: Run }) {
+  if (r.status === "failed") return <Failed run={r} />;
+  if (r.status === "completed" && r.completedAt) return <p class="outcome"><span>Completed <Age at={r.completedAt} />, after {formatDuration(durationOf(r, tick.value))} and {r.lastSeq.toLocaleString("en")} events.</span></p>;
+  if (r.status === "cancelled" && r.completedAt) return <p class="outcome"><span>Cancelled <Age at={r.completedAt} />{r.cancelReason ? `: ${r.cancelReason}` : ". No reason was given."}</span></p>;
+  if (r.held) {
+    return (
+      <div class="outcome attention"><span><strong>Its function fails since <Clock at={r.held.since} />:</strong> {r.held.code}, {r.held.attempts} calls in a row.
+        {r.held.message && <> {r.held.message}</>} It is called again after a pause, and when its deployment is registered again.</span></div>
+    );
+  }
+  if (r.startAt && Date.parse(r.startAt) > tick.value) return <p class="outcome"><span>It starts <Age at={r.startAt} />, at <Exact at={r.startAt} />.</span></p>;
+  return <Open run={r} />;
+}
+
+function Failed({ run: r }: { run: Run }) {
+  const end = useResource((signal) => call(project.value, "GET /v1/runs/{id}/events", {
+    path: { id: r.id }, query: { type: ["run_failed"], order: "desc", limit: 1 }, signal,
+  }), [r.id]);
+  const payload = end.data.value?.data[0]?.payload as { message?: unknown } | undefined;
+  const message = typeof payload?.message === "string" ? payload.message : "";
+  return (
+    <div class="outcome failed"><span><strong>Failed {r.completedAt && <Age at={r.completedAt} />}: {r.error?.code || "without a code"}.</strong>
+      {message && <> {message}</>}</span><a href={href(["runs", r.id, "data"])}>The whole error</a></div>
+  );
+}
+
+// Open lists what an unfinished run waits for.
+function Open({ run: r }: { run: Run }) {
+  const parts = useResource(async (signal) => {
+    const path = { id: r.id };
+    const [hooks, waits] = await Promise.all([
+      call(project.value, "GET /v1/runs/{id}/hooks", { path, query: { order: "desc", limit: 50 }, signal }),
+      call(project.value, "GET /v1/runs/{id}/waits", { path, query: { order: "desc", limit: 50 }, signal }),
+    ]);
+    return { hooks: hooks.data.filter((h) => h.status === "active"), waits: waits.data.filter((w) => w.status === "waiting") };
+  }, [r.id, r.lastSeq]);
+  const last = useSignal<{ hooks: Hook[]; waits: Wait[] } | null>(null);
+  if (parts.data.value) last.value = parts.data.value;
+  if (!last.value) return <p class="outcome quiet"><span>{parts.problem.value ? "What it waits for could not be read." : "Reading what it waits for …"}</span></p>;
+  const [hook, wait] = [last.value.hooks[0], last.value.waits[0]];
+  if (hook) return <p class="outcome"><span>{hook.signal ? <>It waits for the signal <strong>{hook.signal}</strong></> : <>Nobody has resumed the hook <strong>{hook.id}</strong></>}, open since <Clock at={hook.createdAt} /> (<Age at={hook.createdAt} />).
+    {last.value.hooks.length > 1 && ` ${last.value.hooks.length - 1} more are open.`}</span></p>;
+  if (wait?.resumeAt) return <p class="outcome"><span>It sleeps until <Clock at={wait.resumeAt} /> (<Age at={wait.resumeAt} />).</span></p>;
+  return <p class="outcome"><span>{r.status === "pending" ? "Its function has not been called yet." : "It is being worked on."} {r.lastSeq.toLocaleString("en")} events so far.</span></p>;
+}

@@ -1,0 +1,57 @@
+// The filter of the runs, as chips and as text.
+import { useComputed, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import {
+  fields, formatFilter, formatTerm, parseFilter, runIdIn, statuses, valueOf, withoutTerm, withTerm, type Filter,
+} from "../lib/filter";
+
+export interface ChipsProps {
+  filter: Filter;
+  change: (f: Filter) => void;
+  open: (runId: string) => void;
+}
+
+export function Chips({ filter, change, open }: ChipsProps) {
+  const text = useSignal("");
+  const problem = useSignal("");
+  const shown = useComputed(() => text.value);
+  useEffect(() => {
+    problem.value = "";
+  }, [formatFilter(filter)]);
+  const submit = (e: Event) => {
+    e.preventDefault();
+    const id = runIdIn(text.value);
+    if (id) return open(id);
+    const added = parseFilter(text.value);
+    problem.value = added.problem;
+    if (added.problem) return;
+    text.value = "";
+    change(added.filter.reduce(withTerm, filter));
+  };
+  const status = valueOf(filter, "status");
+  return (
+    <div class="filter">
+      <div class="segmented" role="group" aria-label="Status">
+        {["", ...statuses].map((s) => (
+          <button type="button" aria-pressed={status === s} onClick={() =>
+            change(s ? withTerm(filter, { field: "status", value: s }) : withoutTerm(filter, { field: "status", value: "" }))}>
+            {s || "all"}
+          </button>
+        ))}
+      </div>
+      <form role="search" onSubmit={submit}>
+        <input type="search" id="filter" aria-label="Filter runs" placeholder="workflow:order  customer=7  created:24h  or a run’s ID"
+          value={shown.value} onInput={(e) => (text.value = e.currentTarget.value)} list="filter-fields"
+          aria-invalid={problem.value !== ""} aria-describedby="filter-problem" spellcheck={false} autocomplete="off" />
+        <datalist id="filter-fields">{fields.map((f) => <option value={`${f}:`} />)}</datalist>
+        <kbd>/</kbd>
+      </form>
+      {filter.filter((t) => t.field !== "status").map((t) => (
+        <button type="button" class="chip" onClick={() => change(withoutTerm(filter, t))} aria-label={`Remove filter ${formatTerm(t)}`}>
+          {formatTerm(t)}<span aria-hidden="true">×</span>
+        </button>
+      ))}
+      <p id="filter-problem" class="problem" role="status">{problem.value}</p>
+    </div>
+  );
+}

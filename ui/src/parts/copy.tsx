@@ -1,0 +1,37 @@
+// Buttons that copy.
+import { useSignal } from "@preact/signals";
+
+// copy puts a text on the clipboard. Without one, as over plain HTTP, it reports false.
+async function copy(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export function Copy({ text, label, what }: { text: string; label?: string; what: string }) {
+  const done = useSignal("");
+  const press = async () => {
+    done.value = (await copy(text)) ? "copied" : "no clipboard: select it";
+    setTimeout(() => (done.value = ""), 2000);
+  };
+  return (
+    <button type="button" class={label ? "" : "icon"} onClick={press} title={`Copy ${what}`} aria-label={label ? undefined : `Copy ${what}`}>
+      {done.value || label || <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true" class="line">
+        <path d="M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z" /></svg>}
+    </button>
+  );
+}
+
+// Commands shows the same action as a request and as a command line.
+export function Commands({ curl, cli, open }: { curl: string; cli: string; open?: boolean }) {
+  return (
+    <details class="commands" open={open}>
+      <summary>Copy as curl or CLI</summary>
+      <div class="command"><code>{cli}</code><Copy text={cli} what="the command" /></div>
+      <div class="command"><code>{curl}</code><Copy text={curl} what="the curl command" /></div>
+    </details>
+  );
+}

@@ -1,0 +1,79 @@
+// What is around every page: the project, the navigation, and what a reader chooses.
+import type { ComponentChildren } from "preact";
+import { base } from "../api";
+import { pathOf } from "../lib/path";
+import { go, href, page, project, search } from "../location";
+import { freshness, staleSince } from "../resource";
+import { leave, lost, role, session } from "../session";
+import { browserZone, theme, zone, type Theme } from "../settings";
+import { helpOpen, useKeys } from "../shortcuts";
+import { Logo } from "./icon";
+import { Age } from "./time";
+import { Help } from "./help";
+
+// places are the pages of the navigation. Later pages are added here.
+export const places = [{ segment: "runs", name: "Runs", key: "g r" }];
+
+// views are lists of runs that one looks for often.
+const views = [
+  { name: "Running", q: "status:running" },
+  { name: "Failed today", q: "status:failed created:24h" },
+  { name: "Not started", q: "status:pending" },
+];
+
+export function Frame({ children }: { children: ComponentChildren }) {
+  useKeys({
+    "?": () => (helpOpen.value = true),
+    "/": () => document.getElementById("filter")?.focus(),
+    ...Object.fromEntries(places.map((p) => [p.key, () => go(href([p.segment]))])),
+  });
+  return (
+    <div class="frame">
+      <a class="skip" href="#content">Skip to the page</a>
+      <TopBar />
+      <nav class="side" aria-label="Pages">
+        {places.map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}>{p.name}</a>)}
+        <h2>Views</h2>
+        {views.map((v) => <a href={href(["runs"], { q: v.q })} aria-current={isHere("runs", v.q) ? "page" : undefined}>{v.name}</a>)}
+      </nav>
+      <div id="content">{children}</div>
+      {helpOpen.value && <Help />}
+    </div>
+  );
+}
+
+function isHere(segment: string, q: string): boolean {
+  const at = page.value.segments;
+  return at[0] === segment && (at.length > 1 ? q === "" : (search.value.get("q") ?? "") === q);
+}
+
+function TopBar() {
+  return (
+    <header class="top">
+      <a class="brand" href={href(["runs"])}><Logo /><span>Stepwell</span></a>
+      <label class="project"><span class="hidden">Project</span>
+        <select value={project.value} onChange={(e) => go(pathOf(base, e.currentTarget.value, "runs"))}>
+          {session.value?.projects.map((p) => <option value={p.project}>{p.project}</option>)}
+        </select>
+      </label>
+      <span class="role quiet">{role.value}</span>
+      <span class="space" />
+      <Live />
+      <select aria-label="Time zone" value={zone.value} onChange={(e) => (zone.value = e.currentTarget.value)}>
+        {[...new Set(["UTC", browserZone, zone.value])].map((z) => <option value={z}>{z}</option>)}
+      </select>
+      <select aria-label="Theme" value={theme.value} onChange={(e) => (theme.value = e.currentTarget.value as Theme)}>
+        <option value="system">System theme</option><option value="light">Light theme</option><option value="dark">Dark theme</option>
+      </select>
+      <button type="button" class="icon" aria-label="Shortcuts" title="Shortcuts (?)" onClick={() => (helpOpen.value = true)}>?</button>
+      {session.value && session.value.projects.some((p) => p.key !== undefined || !session.value!.open) &&
+        <button type="button" onClick={leave}>Sign out</button>}
+    </header>
+  );
+}
+
+function Live() {
+  if (lost.value) return null;
+  if (freshness.value === "live") return <span class="live"><i aria-hidden="true" />up to date</span>;
+  return <span class="live stale" role="status"><i aria-hidden="true" />no answer since <Age at={new Date(staleSince.value || Date.now()).toISOString()} /></span>;
+}

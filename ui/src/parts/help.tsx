@@ -1,0 +1,25 @@
+// The list of shortcuts.
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { letters } from "../settings";
+import { helpOpen } from "../shortcuts";
+
+const keys: Array<[string, string]> = [
+  ["j  k", "next, previous row"], ["Enter", "open the run"], ["/", "filter"], ["g r", "runs"],
+  ["l  d  s  h", "of a run: log, data, steps, hooks"], ["u", "from a run to the list"], ["Esc", "close"], ["?", "this list"],
+];
+
+export function Help() {
+  const element = useRef<HTMLDialogElement>(null);
+  useLayoutEffect(() => element.current?.showModal(), []);
+  return (
+    <dialog ref={element} onClose={() => (helpOpen.value = false)} aria-labelledby="help-title">
+      <form method="dialog">
+        <h2 id="help-title">Shortcuts</h2>
+        <dl class="keys">{keys.map(([k, what]) => <div><dt>{k.split("  ").map((one) => <kbd>{one}</kbd>)}</dt><dd>{what}</dd></div>)}</dl>
+        <label class="check"><input type="checkbox" checked={letters.value === "on"}
+          onChange={(e) => (letters.value = e.currentTarget.checked ? "on" : "off")} />Single letters are shortcuts</label>
+        <div class="buttons"><button type="submit">Close</button></div>
+      </form>
+    </dialog>
+  );
+}

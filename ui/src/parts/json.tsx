@@ -1,0 +1,48 @@
+// A JSON value as a tree, with every number, key and escape as it was written.
+import { useSignal } from "@preact/signals";
+import { formatBytes, sizeOf, treeRows, writeJson, type JsonValue, type TreeRow } from "../lib/jsontext";
+import { Copy } from "./copy";
+import { Virtual } from "./virtual";
+
+const rowHeight = 20;
+const shownText = 2000; // characters of one value
+
+export function JsonTree({ value }: { value: JsonValue }) {
+  const toggled = useSignal<ReadonlySet<string>>(new Set());
+  const rows = treeRows(value, (path, level, size) => (level < 3 && size <= 200) !== toggled.value.has(path));
+  const toggle = (path: string) => {
+    const next = new Set(toggled.value);
+    if (!next.delete(path)) next.add(path);
+    toggled.value = next;
+  };
+  const height = Math.min(rows.length * rowHeight + 8, 480);
+  return (
+    <div class="tree" style={{ height: `${height}px` }}>
+      <Virtual count={rows.length} rowHeight={rowHeight} label="JSON" row={(i) => <Row row={rows[i]!} toggle={toggle} />} />
+    </div>
+  );
+}
+
+function Row({ row, toggle }: { row: TreeRow; toggle: (path: string) => void }) {
+  const size = sizeOf(row.value);
+  return (
+    <div class="tree-row" style={{ paddingLeft: `${row.level * 16}px` }} key={row.path}>
+      {size > 0
+        ? <button type="button" class="twist" aria-expanded={row.open} aria-label={`${row.label ?? "value"}`} onClick={() => toggle(row.path)}>
+            {row.open ? "▾" : "▸"}</button>
+        : <span class="twist" />}
+      {row.label !== null && <span class="key">{row.label}<span class="quiet">: </span></span>}
+      <Scalar row={row} size={size} />
+      <span class="row-copy"><Copy text={writeJson(row.value)} what={`the value of ${row.path}`} /></span>
+    </div>
+  );
+}
+
+function Scalar({ row, size }: { row: TreeRow; size: number }) {
+  const v = row.value;
+  if (v.kind === "array") return <span class="quiet">{size === 0 ? "[]" : `[${size}]`}</span>;
+  if (v.kind === "object") return <span class="quiet">{size === 0 ? "{}" : `{${size}}`}</span>;
+  const rest = v.text.length - shownText;
+  return <><span class={v.kind}>{v.text.slice(0, shownText)}</span>
+    {rest > 0 && <span class="quiet"> … {formatBytes(rest)} more: copy or Text</span>}</>;
+}

@@ -1,0 +1,32 @@
+// Shortcuts: the page's own, and those of the whole program.
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { Matcher, type Bindings } from "./lib/keys";
+import { letters } from "./settings";
+
+const layers: Array<{ current: Bindings }> = [];
+const matcher = new Matcher();
+
+export const helpOpen = signal(false);
+
+// useKeys binds keys while a part of the page is there.
+export function useKeys(bindings: Bindings): void {
+  const layer = useRef<Bindings>(bindings);
+  layer.current = bindings;
+  useEffect(() => {
+    layers.push(layer);
+    return () => void layers.splice(layers.indexOf(layer), 1);
+  }, []);
+}
+
+addEventListener("keydown", (e) => {
+  if (letters.value === "off" || e.metaKey || e.ctrlKey || e.altKey || e.defaultPrevented) return;
+  const target = e.target as HTMLElement;
+  if (target.closest("input, textarea, select, dialog") && e.key !== "Escape") return;
+  const all: Bindings = Object.assign({}, ...layers.map((l) => l.current));
+  const found = matcher.press(e.key, e.timeStamp, all);
+  if (found) {
+    e.preventDefault();
+    found();
+  }
+});

@@ -1,0 +1,120 @@
+import { test } from "node:test";
+import assert from "node:assert/strict";
+import { formatAge, formatDuration, parseDuration } from "../src/lib/duration";
+import { commandOf, formatFilter, parseFilter, queryOf, runIdIn, statuses, type Filter } from "../src/lib/filter";
+import { Matcher } from "../src/lib/keys";
+import { barOf } from "../src/lib/bars";
+import { pagesOf, Recent, visibleRange } from "../src/lib/pages";
+import { fill, pageOf, pathOf } from "../src/lib/path";
+import { problemOf, rolesFor } from "../src/lib/problem";
+import { quote, curl } from "../src/lib/shell";
+import { random } from "./random";
+import { formatShort, formatTime } from "../src/lib/zone";
+
+test("durations have two units", () => {
+  const table: Array<[number, string]> = [
+    [0, "0 ms"], [812, "812 ms"], [4249, "4.2 s"], [9999, "9.9 s"], [59_999, "59 s"], [134_000, "2 m 14 s"], [120_000, "2 m"],
+    [3_720_000, "1 h 2 m"], [273_600_000, "3 d 4 h"], [-5000, "−5.0 s"], [NaN, "–"],
+  ];
+  for (const [ms, want] of table) assert.equal(formatDuration(ms), want);
+});
+
+test("ages have one unit", () => {
+  for (const [ms, want] of [[500, "now"], [12_000, "12 s ago"], [-7_200_000, "in 2 h"], [259_200_000, "3 d ago"]] as const) {
+    assert.equal(formatAge(ms), want);
+  }
+  assert.equal(parseDuration("1d12h"), 129_600_000);
+  for (const wrong of ["", "24", "h", "1w", "24h "]) assert.equal(parseDuration(wrong), null);
+});
+
+test("times are in the chosen zone, also when summer time ends", () => {
+  const before = new Date("2026-10-25T00:59:59.204Z");
+  const after = new Date("2026-10-25T01:00:00Z");
+  assert.equal(formatTime(before, "Europe/Berlin"), "2026-10-25 02:59:59.204 Europe/Berlin");
+  assert.equal(formatTime(after, "Europe/Berlin"), "2026-10-25 02:00:00.000 Europe/Berlin");
+  assert.equal(formatShort(before, after, "UTC"), "00:59:59");
+  assert.equal(formatShort(before, new Date("2026-10-27T00:00:00Z"), "UTC"), "2026-10-25 00:59");
+});
+
+test("filters survive the way through their text", () => {
+  const next = random(7);
+  const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!;
+  const letters = ["a", "7", " ", '"', "\\", ":", "=", "é", "–", "'"];
+  const word = () => Array.from({ length: 1 + Math.floor(next() * 6) }, () => pick(letters)).join("");
+  for (let i = 0; i < 2000; i++) {
+    const all: Filter = [
+      { field: "workflow", value: word() }, { field: "status", value: pick(statuses) }, { field: "key", value: word() },
+      { field: "created", value: pick(["24h", "2026-11-22T14:00:00Z"]) }, { attribute: "tier", value: word() }, { attribute: "a.b", value: "" },
+    ];
+    const filter = all.filter(() => next() < 0.5);
+    const parsed = parseFilter(formatFilter(filter));
+    assert.equal(parsed.problem, "");
+    assert.deepEqual(parsed.filter, filter);
+  }
+});
+
+test("what is no filter says why", () => {
+  for (const [text, word] of [["order", "no filter"], ["colour:red", "no field"], ["status:done", "no status"], ["created:soon", "no time"], ["key:", "no value"]] as const) {
+    assert.ok(parseFilter(text).problem.includes(word), `${text}: ${parseFilter(text).problem}`);
+  }
+});
+
+test("filters become queries and commands", () => {
+  const { filter } = parseFilter('workflow:order status:failed created:1h tier="very gold"');
+  assert.deepEqual(queryOf(filter, Date.parse("2026-11-22T14:00:00Z")), {
+    workflow: "order", status: "failed", createdAfter: "2026-11-22T13:00:00.000Z", "attribute.tier": "very gold",
+  });
+  assert.equal(commandOf(filter), "stepwell runs list --workflow order --status failed --created-after 1h --attr 'tier=very gold'");
+  assert.equal(runIdIn(" wrun_01JD5A8R8D0000000000000000 "), "wrun_01JD5A8R8D0000000000000000");
+  assert.equal(runIdIn("wrun_1"), null);
+});
+
+test("words are quoted for shells", () => {
+  assert.equal(quote("it's"), `'it'\\''s'`);
+  assert.equal(quote(""), "''");
+  assert.equal(curl("http://h", "POST", "/v1/runs", '{"a":1}'), `curl -H "Authorization: Bearer $STEPWELL_API_KEY" http://h/v1/runs --json '{"a":1}'`);
+  assert.equal(curl("http://h", "POST", "/v1/x"), `curl -X POST -H "Authorization: Bearer $STEPWELL_API_KEY" http://h/v1/x`);
+});
+
+test("pages have addresses below any base", () => {
+  for (const base of ["", "/a/b"]) {
+    const path = pathOf(base, "shop & co", "runs", "a/b");
+    assert.deepEqual(pageOf(base, path), { project: "shop & co", segments: ["runs", "a/b"] });
+    assert.deepEqual(pageOf(base, `${base}/ui/`), { project: "", segments: [] });
+    assert.equal(pageOf(base, "/elsewhere"), null);
+  }
+  assert.equal(fill("/v1/runs/{id}/events", { id: "a/b" }, { type: ["x", "y"], limit: 5, no: undefined }), "/v1/runs/a%2Fb/events?type=x&type=y&limit=5");
+});
+
+test("only the rows around the viewport are read", () => {
+  const range = visibleRange(1_300_000, 600, 26, 100_000, 8);
+  assert.deepEqual(range, { first: 49_992, end: 50_032 });
+  assert.deepEqual(pagesOf(range, 200), [249, 250]);
+  assert.deepEqual(visibleRange(0, 600, 26, 3, 8), { first: 0, end: 3 });
+  const recent = new Recent<number>(3);
+  for (const page of [1, 2, 3, 1, 4]) recent.get(page) ?? recent.put(page, page);
+  assert.deepEqual([1, 2, 3, 4].map((p) => recent.get(p)), [1, undefined, 3, 4]);
+});
+
+test("bars stay on their axis", () => {
+  const next = random(3);
+  for (let i = 0; i < 1000; i++) {
+    const from = next() * 200 - 50;
+    const b = barOf(from, from + next() * 200, 0, 100);
+    assert.ok(b.left >= 0 && b.width > 0 && b.left + b.width <= 100.0001, JSON.stringify(b));
+  }
+});
+
+test("keys make sequences", () => {
+  const m = new Matcher();
+  const pressed: string[] = [];
+  const bindings = { "g r": () => pressed.push("runs"), r: () => pressed.push("r") };
+  for (const [key, at] of [["g", 0], ["r", 500], ["g", 1000], ["r", 2500], ["x", 2600]] as const) m.press(key, at, bindings)?.();
+  assert.deepEqual(pressed, ["runs", "r"]);
+});
+
+test("answers that are no errors of the server are explained", () => {
+  const p = problemOf(403, '{"error":{"code":"forbidden","message":"no","details":{"allowed":["admin","write"]},"requestId":"r"}}', null);
+  assert.deepEqual([p.code, p.requestId, rolesFor(p)], ["forbidden", "r", ["admin", "write"]]);
+  assert.equal(problemOf(502, "<html>", "7").retryAfter, 7);
+});
