@@ -62,7 +62,7 @@ func options(entry string) api.BuildOptions {
 	}
 	return api.BuildOptions{
 		AbsWorkingDir: folder, EntryPoints: []string{entry}, Outdir: "dist/assets", EntryNames: "[name]-[hash]",
-		Bundle: true, Format: api.FormatESModule, Target: api.ES2022, Charset: api.CharsetUTF8,
+		ChunkNames: "[name]-[hash]", Splitting: true, Bundle: true, Format: api.FormatESModule, Target: api.ES2022, Charset: api.CharsetUTF8,
 		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true,
 		JSX: api.JSXAutomatic, JSXImportSource: "preact", LegalComments: api.LegalCommentsNone,
 	}

@@ -1,21 +1,36 @@
 // The dashboard.
-import { render } from "preact";
+import { render, type ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import "./css/app.css";
 import { base } from "./api";
 import { pathOf } from "./lib/path";
 import { follow, go, page, project } from "./location";
 import { load, lost, role, session, sessionProblem } from "./session";
-import { Frame } from "./parts/frame";
+import { Frame, places } from "./parts/frame";
+import { lazy } from "./parts/lazy";
 import { Empty, Loading, Trouble } from "./parts/notice";
 import { RunPage } from "./pages/run";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/signin";
 
-// routes are the pages of a project, by their first segment.
+// pages are the pages of a project by their first segment, apart from runs. They are loaded when they are opened.
+const pages: Record<string, ComponentType> = {
+  overview: lazy("overview", async () => (await import("./pages/overview")).Overview),
+  workflows: lazy("workflows", async () => (await import("./pages/workflows")).Workflows),
+  failures: lazy("failures", async () => (await import("./pages/failures")).Failures),
+  waiting: lazy("waiting", async () => (await import("./pages/waiting")).Waiting),
+  queue: lazy("queue", async () => (await import("./pages/queue")).Queue),
+  deployments: lazy("deployments", async () => (await import("./pages/deployments")).Deployments),
+  servers: lazy("servers", async () => (await import("./pages/servers")).Servers),
+  access: lazy("access", async () => (await import("./pages/access")).Access),
+  compare: lazy("compare", async () => (await import("./pages/compare")).Compare),
+};
+
 function route() {
-  const [first, id, tab] = page.value.segments;
-  if (first === "runs") return id ? <RunPage key={id} id={id} tab={tab ?? "log"} /> : <Runs />;
+  const [first = "", id, tab] = page.value.segments;
+  if (first === "runs") return id ? <RunPage key={id} id={id} tab={tab ?? "timeline"} /> : <Runs />;
+  const Page = Object.hasOwn(pages, first) ? pages[first] : undefined;
+  if (Page) return <Page key={first} />;
   return <main class="page"><Empty title="There is no such page"><p>Its address may be of another version.</p></Empty></main>;
 }
 
@@ -26,11 +41,11 @@ function App() {
   const incomplete = project.value === "" || page.value.segments.length === 0;
   const opened = project.value || first;
   useEffect(() => {
-    if (incomplete && opened && s) go(pathOf(base, opened, "runs"), "replace");
+    if (incomplete && opened && s) go(pathOf(base, opened, "overview"), "replace");
   }, [incomplete, opened, s]);
   useEffect(() => {
     const [kind, id] = page.value.segments;
-    document.title = [id?.slice(-8) ?? (kind === "runs" ? "Runs" : ""), project.value, "Stepwell"].filter(Boolean).join(" · ");
+    document.title = [id?.slice(-8) ?? places.find((p) => p.segment === kind)?.name ?? "", project.value, "Stepwell"].filter(Boolean).join(" · ");
   });
   if (!s) return sessionProblem.value ? <main class="page"><Trouble problem={sessionProblem.value} retry={load} /></main> : <main class="page"><Loading what="the session" /></main>;
   if (!lost.value && role.value === "" && (project.value !== "" || !first)) return <SignIn again={false} />;

@@ -9,6 +9,7 @@ import { durationOf, hasEnded, stateOfRun } from "../lib/status";
 import { go, href, project } from "../location";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
+import { lazy } from "../parts/lazy";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age, Clock, Exact } from "../parts/time";
 import { useResource } from "../resource";
@@ -19,11 +20,18 @@ import { Hooks } from "./hooks";
 import { Log } from "./log";
 import { Steps } from "./steps";
 
+const Timeline = lazy("the timeline", async () => (await import("./timeline")).Timeline);
+const Family = lazy("the family", async () => (await import("./family")).Family);
+const Streams = lazy("the streams", async () => (await import("./streams")).Streams);
+const Messages = lazy("the messages", async () => (await import("./messages")).Messages);
+
 const pollEvery = 2000;
 
 const tabs = [
-  { name: "log", title: "Log", key: "l" }, { name: "data", title: "Data", key: "d" },
+  { name: "timeline", title: "Timeline", key: "t" }, { name: "log", title: "Log", key: "l" }, { name: "data", title: "Data", key: "d" },
   { name: "steps", title: "Steps", key: "s" }, { name: "hooks", title: "Hooks and waits", key: "h" },
+  { name: "family", title: "Family", key: "f" }, { name: "streams", title: "Streams", key: "" },
+  { name: "messages", title: "Messages", key: "m" },
 ];
 
 export function RunPage({ id, tab }: { id: string; tab: string }) {
@@ -35,7 +43,7 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
   }, [project.value, id, ended.value], ended.value ? 0 : pollEvery);
   const last = useSignal<Run | null>(null);
   if (run.data.value) last.value = run.data.value;
-  useKeys({ u: () => go(href(["runs"])), ...Object.fromEntries(tabs.map((t) => [t.key, () => go(href(["runs", id, t.name]), "replace")])) });
+  useKeys({ u: () => go(href(["runs"])), ...Object.fromEntries(tabs.filter((t) => t.key).map((t) => [t.key, () => go(href(["runs", id, t.name]), "replace")])) });
   const r = last.value;
   if (run.problem.value?.status === 404) {
     return (
@@ -59,10 +67,14 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
         ))}
       </div>
       <section id="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
+        {tab === "timeline" && <Timeline run={r} />}
         {tab === "log" && <Log run={r} />}
         {tab === "data" && <Data run={r} />}
         {tab === "steps" && <Steps run={r} />}
         {tab === "hooks" && <Hooks run={r} />}
+        {tab === "family" && <Family run={r} />}
+        {tab === "streams" && <Streams run={r} />}
+        {tab === "messages" && <Messages run={r} />}
       </section>
     </main>
   );

@@ -11,8 +11,18 @@ import { Logo } from "./icon";
 import { Age } from "./time";
 import { Help } from "./help";
 
-// places are the pages of the navigation. Later pages are added here.
-export const places = [{ segment: "runs", name: "Runs", key: "g r" }];
+// places are the pages of the navigation. A place with roles is for these alone.
+export const places: Array<{ segment: string; name: string; key: string; roles?: string[] }> = [
+  { segment: "overview", name: "Overview", key: "g o" },
+  { segment: "runs", name: "Runs", key: "g r" },
+  { segment: "workflows", name: "Workflows", key: "g w" },
+  { segment: "failures", name: "Failures", key: "g f" },
+  { segment: "waiting", name: "Waiting", key: "g h" },
+  { segment: "queue", name: "Queue", key: "g q" },
+  { segment: "deployments", name: "Deployments", key: "g d" },
+  { segment: "servers", name: "Servers", key: "g s", roles: ["admin"] },
+  { segment: "access", name: "Access", key: "g a", roles: ["admin"] },
+];
 
 // views are lists of runs that one looks for often.
 const views = [
@@ -32,7 +42,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <a class="skip" href="#content">Skip to the page</a>
       <TopBar />
       <nav class="side" aria-label="Pages">
-        {places.map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}>{p.name}</a>)}
+        {places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}>{p.name}</a>)}
         <h2>Views</h2>
         {views.map((v) => <a href={href(["runs"], { q: v.q })} aria-current={isHere("runs", v.q) ? "page" : undefined}>{v.name}</a>)}
       </nav>
