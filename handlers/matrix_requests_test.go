@@ -49,6 +49,7 @@ var testRequests = []testRequest{
 	{route: "POST /v1/runs/cancel", body: `{"parentId":"{run}"}`, foreign: 200},
 	{route: "POST /v1/runs/cancel", body: `{"workflow":"order"}`, foreign: 200},
 	{route: "POST /v1/runs/:id/rerun", path: "/v1/runs/{done}/rerun", foreign: 404},
+	{route: "POST /v1/runs/rerun", body: `{"filter":{"workflow":"order"},"idempotencyKey":"{run}"}`, foreign: 200},
 	{
 		route: "POST /v1/runs/:id/commands", path: "/v1/runs/{driven}/commands", header: []string{"Stepwell-Invocation", "{lease}"},
 		body: `{"commands":[{"type":"setAttributes","attributes":{"a":"b"}}]}`, foreign: 404,
@@ -90,6 +91,8 @@ var testRequests = []testRequest{
 	{route: "GET /v1/stats/runs", foreign: 200},
 	{route: "GET /v1/stats/steps", foreign: 200},
 	{route: "GET /v1/stats/failures", foreign: 200},
+	{route: "GET /v1/failures", foreign: 200},
+	{route: "GET /v1/workflows", foreign: 200},
 	{route: "GET /v1/deployments", foreign: 200},
 	{route: "GET /v1/deployments/:id", path: "/v1/deployments/{deployment}", foreign: 404},
 	{route: "PUT /v1/deployments/:id", path: "/v1/deployments/{deployment}", body: `{"url":"http://theirs.test"}`, foreign: 200},

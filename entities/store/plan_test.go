@@ -73,14 +73,15 @@ func TestListsReadAboutAPage(t *testing.T) {
 	m := &meter{Pool: openPool(t)}
 	if _, err := m.Exec(t.Context(), `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, end_seq,
-			created_at, updated_at, completed_at, unique_key, parent_id)
+			created_at, updated_at, completed_at, unique_key, parent_id, error_code)
 		SELECT 'wrun_' || md5(i::text), 'home', 'dpl_1', 'w' || CASE WHEN i % 5000 = 0 THEN 7 ELSE i % 7 END,
 			CASE WHEN i % 4000 = 0 THEN 'failed' WHEN i > 39900 THEN 'running' ELSE 'completed' END, 3,
 			CASE i % 2 WHEN 0 THEN jsonb_build_object('env', CASE WHEN i % 100 = 0 THEN 'dev' ELSE 'prod' END, 'user', i::text)
 				ELSE '{"half": "1"}' END || CASE WHEN i % 20000 = 0 THEN '{"debug": "1"}'::jsonb ELSE '{}' END,
 			9, CASE WHEN i > 39900 THEN 0 ELSE 9 END, at, at, CASE WHEN i <= 39900 THEN at END,
 			CASE WHEN i % 2000 = 0 THEN 'rare' WHEN i > 39900 OR i % 3 > 0 THEN '' WHEN i % 2 = 0 THEN 'common' ELSE 'k' || i END,
-			CASE WHEN i % 2000 = 0 THEN 'rare' WHEN i % 3 = 0 THEN 'p' || i / 100 ELSE '' END
+			CASE WHEN i % 2000 = 0 THEN 'rare' WHEN i % 3 = 0 THEN 'p' || i / 100 ELSE '' END,
+			CASE WHEN i % 20000 = 4000 THEN 'rare' WHEN i % 4000 = 0 THEN 'common' ELSE '' END
 		FROM (SELECT i, $1::timestamptz + i * interval '1 s' AS at FROM generate_series(1, 39999) i) made`, day); err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +100,9 @@ func TestListsReadAboutAPage(t *testing.T) {
 		"all":                   {RunFilter{}, page},
 		"common status":         {RunFilter{Status: entities.RunCompleted}, page},
 		"rare status":           {RunFilter{Status: entities.RunFailed}, page},
+		"error code":            {RunFilter{ErrorCode: "common"}, page},
+		"rare error code":       {RunFilter{ErrorCode: "rare", WorkflowName: "w7"}, page},
+		"error code of no run":  {RunFilter{ErrorCode: "none"}, page},
 		"new status":            {RunFilter{Status: entities.RunRunning}, page},
 		"status of no run":      {RunFilter{Status: entities.RunCancelled}, page},
 		"window":                {RunFilter{Created: in(20000, 20100)}, page},

@@ -76,6 +76,27 @@ func RunByIdempotencyKey(
 	return run, nil
 }
 
+// UsedIdempotencyKeys returns those of the keys with which runs were started.
+func UsedIdempotencyKeys(
+	ctx context.Context, q pg.Querier, project entities.Project, keys []string,
+) (map[string]bool, error) {
+	rows, err := q.Query(ctx, `
+		SELECT idempotency_key FROM runs
+		WHERE project = $1 AND idempotency_key <> '' AND idempotency_key = ANY ($2)`, project, keys)
+	if err != nil {
+		return nil, fmt.Errorf("look for idempotency keys: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for idempotency keys: %w", err)
+	}
+	used := make(map[string]bool, len(found))
+	for _, key := range found {
+		used[key] = true
+	}
+	return used, nil
+}
+
 // RunByUniqueKey returns the ID of the workflow's live run that has the key. It fails with [entities.ErrRunNotFound].
 func RunByUniqueKey(
 	ctx context.Context, q pg.Querier, project entities.Project, workflow, key string,

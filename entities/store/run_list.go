@@ -16,8 +16,10 @@ type RunFilter struct {
 	WorkflowName string
 	Status       entities.RunStatus
 	// Open matches the runs that have not ended.
-	Open    bool
-	Created Window
+	Open bool
+	// ErrorCode matches the failed runs whose error has the code.
+	ErrorCode string
+	Created   Window
 	// UniqueKey and ParentID are fields of [entities.Run].
 	UniqueKey string
 	ParentID  entities.RunID
@@ -38,18 +40,22 @@ func runStatuses() []entities.RunStatus {
 // statuses returns the statuses that match the filter.
 func (f RunFilter) statuses() []entities.RunStatus {
 	return slices.DeleteFunc(runStatuses(), func(s entities.RunStatus) bool {
-		return f.Status != "" && s != f.Status || f.Open && s.Ended()
+		return f.Status != "" && s != f.Status || f.Open && s.Ended() || f.ErrorCode != "" && s != entities.RunFailed
 	})
 }
 
 // beyondAttributes reports whether the filter has conditions other than attributes and the time window.
 func (f RunFilter) beyondAttributes() bool {
-	return f.WorkflowName != "" || f.Status != "" || f.Open || f.UniqueKey != "" || f.ParentID != ""
+	return f.WorkflowName != "" || f.Status != "" || f.Open || f.ErrorCode != "" || f.UniqueKey != "" ||
+		f.ParentID != ""
 }
 
 func (f RunFilter) validate() error {
 	if f.Status != "" && !f.Status.Known() {
 		return entities.Invalid("%q is not a status a run can have", f.Status)
+	}
+	if len(f.statuses()) == 0 && f.ErrorCode != "" {
+		return entities.Invalid("only failed runs have an error code")
 	}
 	if len(f.statuses()) == 0 {
 		return entities.Invalid("no run is both open and %s", f.Status)
@@ -57,8 +63,11 @@ func (f RunFilter) validate() error {
 	if n := len(f.Attributes); n > maxAttributeFilters {
 		return entities.Invalid("the list is filtered by %d attributes; the limit is %d", n, maxAttributeFilters)
 	}
-	if f.UniqueKey != "" {
-		if err := entities.ValidateName("key", f.UniqueKey); err != nil {
+	for what, name := range map[string]string{"key": f.UniqueKey, "error code": f.ErrorCode} {
+		if name == "" {
+			continue
+		}
+		if err := entities.ValidateName(what, name); err != nil {
 			return err
 		}
 	}
@@ -231,6 +240,9 @@ func (s *runSearch) runs(columns, place, limit string) string {
 	}
 	if s.UniqueKey != "" {
 		where += ` AND unique_key <> '' AND unique_key = ` + s.args.Add(s.UniqueKey)
+	}
+	if s.ErrorCode != "" {
+		where += ` AND error_code <> '' AND error_code = ` + s.args.Add(s.ErrorCode)
 	}
 	if s.ParentID != "" {
 		where += ` AND parent_id <> '' AND parent_id = ` + s.args.Add(s.ParentID)

@@ -67,6 +67,8 @@ type Series struct {
 	// Name is that of the workflow or the deployment; empty for all together.
 	Name   string
 	Points []Point
+	// Total is what happened in the whole window.
+	Total Point
 }
 
 // Reader reads what a [Follower] has counted.
@@ -148,7 +150,7 @@ type count struct {
 func newSeries(counts []count) []Series {
 	series := []Series{}
 	for len(counts) > 0 {
-		s := Series{Name: counts[0].Name}
+		s, all := Series{Name: counts[0].Name}, counts
 		for len(counts) > 0 && counts[0].Name == s.Name {
 			n := 1
 			for n < len(counts) && counts[n].Name == s.Name && counts[n].At.Equal(counts[0].At) {
@@ -157,6 +159,7 @@ func newSeries(counts []count) []Series {
 			s.Points = append(s.Points, newPoint(counts[:n]))
 			counts = counts[n:]
 		}
+		s.Total = newPoint(all[:len(all)-len(counts)])
 		series = append(series, s)
 	}
 	return series

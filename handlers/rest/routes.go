@@ -29,6 +29,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.POST("/runs/:id/cancel", auth.Write, s.cancelRun)
 	g.POST("/runs/cancel", auth.Write, s.cancelRuns)
 	g.POST("/runs/:id/rerun", auth.Write, s.rerunRun)
+	g.POST("/runs/rerun", auth.Write, s.rerunRuns)
 	g.POST("/runs/:id/commands", auth.Write, s.commandRun)
 	g.ForCall(http.MethodPost, "/runs/:id/commands")
 
@@ -65,6 +66,8 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/stats/runs", auth.Metadata, s.statsOfRuns)
 	g.GET("/stats/steps", auth.Metadata, s.statsOfSteps)
 	g.GET("/stats/failures", auth.Metadata, s.statsOfFailures)
+	g.GET("/failures", auth.Metadata, s.listFailures)
+	g.GET("/workflows", auth.Metadata, s.listWorkflows)
 
 	// Signals.
 	g.POST("/signals/:name", auth.Invoke, s.postSignal)

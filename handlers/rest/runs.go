@@ -210,6 +210,7 @@ func (r *request) runFilter() store.RunFilter {
 	f := store.RunFilter{
 		WorkflowName: r.QueryParam("workflow"), Status: entities.RunStatus(r.QueryParam("status")),
 		UniqueKey: r.QueryParam("key"), ParentID: entities.RunID(r.QueryParam("parentId")),
+		ErrorCode: r.QueryParam("errorCode"),
 	}
 	for name, values := range r.QueryParams() {
 		if key, ok := strings.CutPrefix(name, attributePrefix); ok {

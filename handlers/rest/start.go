@@ -359,20 +359,32 @@ func (s *Server) rerunRun(c echo.Context) error {
 	if r.err != nil {
 		return r.err
 	}
-	event, err := s.rerunEvent(r, original, body)
+	started, err := s.rerun(r, original, body)
 	if err != nil {
 		return err
+	}
+	return s.answerStarted(r, started.run, started.event, started.created)
+}
+
+// startedRun is a run with the event that started it, unless an earlier request has created it.
+type startedRun struct {
+	run     entities.Run
+	event   eventlog.Request
+	created bool
+}
+
+// rerun starts a copy of a run.
+func (s *Server) rerun(r *request, original entities.Run, body rerunRequest) (started startedRun, err error) {
+	if started.event, err = s.rerunEvent(r, original, body); err != nil {
+		return started, err
 	}
 	inboxes, err := s.inboxesOf(r, original)
 	if err != nil {
-		return err
+		return started, err
 	}
-	run, created, err := s.start(
-		r, original.Project, event, cmp.Or(body.Deployment, original.DeploymentID), opened(inboxes)...)
-	if err != nil {
-		return err
-	}
-	return s.answerStarted(r, run, event, created)
+	started.run, started.created, err = s.start(
+		r, original.Project, started.event, cmp.Or(body.Deployment, original.DeploymentID), opened(inboxes)...)
+	return started, err
 }
 
 // rerunEvent returns the event that starts a run like the original, without its deployment.

@@ -2,10 +2,13 @@ package rest
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 )
 
@@ -40,18 +43,23 @@ type pointJSON struct {
 	DelayMs   *percentilesJSON `json:"delayMs,omitempty"`
 }
 
+func newPointJSON(p stats.Point) pointJSON {
+	return pointJSON{
+		timestamp(p.At), p.Created, p.Started, p.Completed, p.Failed, p.Cancelled,
+		newPercentilesJSON(p.Took), newPercentilesJSON(p.Delay),
+	}
+}
+
 type seriesJSON struct {
 	Name   string      `json:"name"`
 	Points []pointJSON `json:"points"`
+	Total  pointJSON   `json:"total"`
 }
 
 func newSeriesJSON(s stats.Series) seriesJSON {
-	v := seriesJSON{s.Name, make([]pointJSON, len(s.Points))}
+	v := seriesJSON{s.Name, make([]pointJSON, len(s.Points)), newPointJSON(s.Total)}
 	for i, p := range s.Points {
-		v.Points[i] = pointJSON{
-			timestamp(p.At), p.Created, p.Started, p.Completed, p.Failed, p.Cancelled,
-			newPercentilesJSON(p.Took), newPercentilesJSON(p.Delay),
-		}
+		v.Points[i] = newPointJSON(p)
 	}
 	return v
 }
@@ -135,5 +143,100 @@ func answerStats[S, T any](s *Server, r *request, encode func(S) T, do func(stat
 			v.Data[i] = encode(item)
 		}
 		return v, nil
+	})
+}
+
+// trendParts is in how many parts the trend of failures is counted.
+const trendParts = 24
+
+type failureGroupJSON struct {
+	Workflow        string         `json:"workflow"`
+	Step            string         `json:"step,omitempty"`
+	Code            string         `json:"code"`
+	Shape           string         `json:"shape,omitempty"`
+	Message         string         `json:"message,omitempty"`
+	Count           int            `json:"count"`
+	FirstAt         timestamp      `json:"firstAt"`
+	LastAt          timestamp      `json:"lastAt"`
+	CreatedFrom     timestamp      `json:"createdFrom"`
+	FirstDeployment string         `json:"firstDeployment"`
+	RunID           entities.RunID `json:"runId"`
+	Trend           []int          `json:"trend"`
+}
+
+// failureListJSON has groups of runs that failed since a time.
+type failureListJSON struct {
+	Since timestamp          `json:"since"`
+	More  bool               `json:"more"`
+	Data  []failureGroupJSON `json:"data"`
+}
+
+// maxFailuresWindow limits how far back failures are grouped.
+const maxFailuresWindow = 90 * 24 * time.Hour
+
+// listFailures answers with the last failed runs in groups. Clients that may not see payloads get groups without
+// messages.
+func (s *Server) listFailures(c echo.Context) error {
+	r := s.request(c)
+	window := r.duration("window", 24*time.Hour, maxFailuresWindow)
+	if window == 0 {
+		r.fail(badParam("window", "it is empty"))
+	}
+	maxPayload := 0
+	if r.payloads() == read.WithPayloads {
+		maxPayload = stats.MaxFailedPayload
+	}
+	return answer(r, http.StatusOK, func(v failureListJSON) failureListJSON { return v }, func() (failureListJSON, error) {
+		to := s.Log.Now()
+		from := to.Add(-window)
+		runs, more, err := s.Stats.Failed(r.ctx(), r.project(), from, maxPayload)
+		if err != nil {
+			return failureListJSON{}, err
+		}
+		if more {
+			from = slices.MinFunc(runs, func(a, b stats.Failed) int { return a.FailedAt.Compare(b.FailedAt) }).FailedAt
+		}
+		groups, err := decodeFor(r, func() []stats.FailureGroup {
+			return stats.GroupFailed(runs, messageOf, from, to.Add(1), trendParts)
+		})
+		v := failureListJSON{timestamp(from), more, make([]failureGroupJSON, len(groups))}
+		for i, g := range groups {
+			v.Data[i] = failureGroupJSON{
+				g.Workflow, g.Step, g.Code, g.Shape, g.Message, g.Count, timestamp(g.First), timestamp(g.Last),
+				timestamp(g.CreatedFrom), g.FirstDeployment, g.RunID, g.Trend,
+			}
+		}
+		return v, err
+	})
+}
+
+// messageOf returns the message of a run's error.
+func messageOf(f stats.Failed) string {
+	e := entities.Event{Type: entities.EventRunFailed, Payload: f.Payload, Extra: f.Extra}
+	return newFailureJSON(f.Code, &e).Message
+}
+
+type workflowJSON struct {
+	Name       string    `json:"name"`
+	Deployment string    `json:"deployment"`
+	LastRunAt  timestamp `json:"lastRunAt"`
+	Open       int       `json:"open"`
+	MoreOpen   bool      `json:"moreOpen,omitempty"`
+}
+
+// listWorkflows lists the workflows that have runs, by name.
+func (s *Server) listWorkflows(c echo.Context) error {
+	r := s.request(c)
+	page := r.page(oldestFirst)
+	return answerPage(r, func(w stats.Workflow) workflowJSON {
+		return workflowJSON{
+			w.Name, w.Deployment, timestamp(w.LastRunAt), min(w.Open, stats.MaxOpen), w.Open > stats.MaxOpen,
+		}
+	}, func() ([]stats.Workflow, string, error) {
+		rows, err := s.Stats.Workflows(r.ctx(), r.project(), page.Cursor, page.Limit+1)
+		if err != nil || len(rows) <= page.Limit {
+			return rows, "", err
+		}
+		return rows[:page.Limit], rows[page.Limit-1].Name, nil
 	})
 }

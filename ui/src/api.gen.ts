@@ -428,7 +428,7 @@ export interface Api {
   // List runs, newest first
   "GET /v1/runs": {
     path: {  };
-    query: { "workflow"?: string; "status"?: RunStatus; "key"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; [key: `attribute.${string}`]: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "workflow"?: string; "status"?: RunStatus; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; [key: `attribute.${string}`]: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Run>;
@@ -530,6 +530,39 @@ export interface Api {
       cancelled: number;
       runIds: Array<string>;
       more: boolean;
+    };
+  };
+  // Start copies of all matching runs
+  "POST /v1/runs/rerun": {
+    path: {  };
+    query: {  };
+    body: {
+      filter: {
+        workflow?: string;
+        status?: "completed" | "failed" | "cancelled";
+        errorCode?: string;
+        key?: string;
+        parentId?: string;
+        attributes?: Record<string, string>;
+        createdAfter?: string;
+        createdBefore?: string;
+      };
+      deployment?: string;
+      idempotencyKey?: string;
+      dryRun?: boolean;
+      limit?: number;
+      cursor?: string;
+    };
+    answer: {
+      matched: number;
+      started: number;
+      runIds: Array<string>;
+      refused: Array<{
+        runId: string;
+        message: string;
+      }>;
+      more: boolean;
+      cursor?: string;
     };
   };
   // List the runs that a run started, newest first
@@ -765,6 +798,7 @@ export interface Api {
       data: Array<{
         name: string;
         points: Array<RunPoint>;
+        total: RunPoint;
       }>;
     };
   };
@@ -798,6 +832,46 @@ export interface Api {
         code: string;
         count: number;
       }>;
+    };
+  };
+  // List failed runs in groups
+  "GET /v1/failures": {
+    path: {  };
+    query: { "window"?: string };
+    body: null;
+    answer: {
+      since: Time;
+      more: boolean;
+      data: Array<{
+        workflow: string;
+        step?: string;
+        code: string;
+        shape?: string;
+        message?: string;
+        count: number;
+        firstAt: Time;
+        lastAt: Time;
+        createdFrom: Time;
+        firstDeployment: string;
+        runId: string;
+        trend: Array<number>;
+      }>;
+    };
+  };
+  // List the workflows that have runs
+  "GET /v1/workflows": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string };
+    body: null;
+    answer: {
+      data: Array<{
+        name: string;
+        deployment: string;
+        lastRunAt: Time;
+        open: number;
+        moreOpen?: boolean;
+      }>;
+      cursor?: Cursor;
     };
   };
   // List stored signals in order of recording

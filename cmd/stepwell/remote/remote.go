@@ -17,6 +17,8 @@ type Commands struct {
 
 	Runs        runsCmd        `cmd:"" group:"api-commands" help:"Start, inspect, cancel and wait for runs."`
 	Why         whyCmd         `cmd:"" group:"api-commands" help:"Explain why a run is not done: short for runs why."`
+	Failures    failuresCmd    `cmd:"" group:"api-commands" help:"List failed runs in groups."`
+	Workflows   workflowsCmd   `cmd:"" group:"api-commands" help:"List the workflows that have runs."`
 	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`
 	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Inspect and resume hooks."`
 	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of a run."`
@@ -37,6 +39,7 @@ type Commands struct {
 var Vars = map[string]string{
 	"statuses":  ",pending,running,completed,failed,cancelled",
 	"inStatus":  "Select runs that are pending, running, completed, failed or cancelled.",
+	"ended":     "Select runs in this status: completed, failed (default) or cancelled.",
 	"time":      "an RFC 3339 time, or an age such as 2h",
 	"json":      "JSON, @FILE, or - for standard input",
 	"target":    "The deployment; default is the newest one with the workflow.",

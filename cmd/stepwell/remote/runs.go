@@ -24,7 +24,7 @@ type runsCmd struct {
 	Export     exportRunsCmd    `cmd:"" help:"Print runs with their logs, one per line, to replay them in tests."`
 	Wait       waitRunCmd       `cmd:"" help:"Wait until a run has ended."`
 	Cancel     cancelRunsCmd    `cmd:"" help:"Cancel runs by ID, or all that match a filter."`
-	Rerun      rerunCmd         `cmd:"" help:"Start a copy of a run, and print its ID."`
+	Rerun      rerunCmd         `cmd:"" help:"Start a copy of a run, or of all that match a filter."`
 	Children   childrenCmd      `cmd:"" help:"List the children of a run."`
 	Attributes runAttributesCmd `cmd:"" help:"Show or change the attributes of a run."`
 	Store      runStoreCmd      `cmd:"" help:"Show the store of a run, or one of its values."`
@@ -56,6 +56,7 @@ type runFilter struct {
 type listRunsCmd struct {
 	Status string `enum:"${statuses}" default:"" placeholder:"STATUS" help:"${inStatus}"`
 	runFilter
+	ErrorCode string `placeholder:"CODE" help:"Select failed runs whose error has this code."`
 	paging
 }
 
@@ -69,6 +70,7 @@ func (c listRunsCmd) Run(ctx context.Context, s *Session) error {
 	setParam(query, "workflow", c.Workflow)
 	setParam(query, "status", c.Status)
 	setParam(query, "key", c.Key)
+	setParam(query, "errorCode", c.ErrorCode)
 	setParam(query, "parentId", c.Parent)
 	setParam(query, "createdAfter", after)
 	setParam(query, "createdBefore", before)

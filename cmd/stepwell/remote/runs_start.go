@@ -113,19 +113,6 @@ func (c startRunCmd) Run(ctx context.Context, s *Session) error {
 	return c.start(ctx, s, path("runs"), body)
 }
 
-type rerunCmd struct {
-	ID             string `arg:"" help:"The ID of the run to copy."`
-	Deployment     string `short:"d" placeholder:"ID" help:"Another deployment, or latest."`
-	IdempotencyKey string `placeholder:"KEY" help:"Makes the command idempotent: repeats return the same run."`
-	waitFlags
-}
-
-// Run starts the run.
-func (c rerunCmd) Run(ctx context.Context, s *Session) error {
-	body := jsonBody{}.text("deployment", c.Deployment).text("idempotencyKey", c.IdempotencyKey)
-	return c.start(ctx, s, path("runs", c.ID, "rerun"), body)
-}
-
 type waitRunCmd struct {
 	ID      string        `arg:"" help:"The run's ID."`
 	Timeout time.Duration `placeholder:"TIME" help:"Wait at most this long, such as 5m; default is no limit."`

@@ -1,0 +1,336 @@
+package rest
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+const (
+	// maxBulk limits the runs that one request cancels or reruns.
+	maxBulk = 1000
+	// bulkPage is how many of them are read at a time.
+	bulkPage = 100
+	// maxBulkIDs limits the IDs in the answer.
+	maxBulkIDs = 100
+)
+
+// cancelRun cancels a run, or asks it to cancel if there is a grace. Cancelling it again answers with the run
+// unchanged.
+func (s *Server) cancelRun(c echo.Context) error {
+	var body struct {
+		Reason string `json:"reason"`
+		Grace  string `json:"grace"`
+	}
+	r := s.request(c)
+	id := r.runID()
+	r.optionalBody(&body)
+	cancel := cancellation(id, body.Reason)
+	if body.Grace != "" {
+		var err error
+		if cancel.Grace, err = parseDuration(body.Grace, maxSpan); err != nil {
+			r.fail(badField("grace", "%v", err))
+		}
+	}
+	if r.err != nil {
+		return r.err
+	}
+	run, _, err := s.Log.Cancel(r.ctx(), r.project(), cancel)
+	if err != nil {
+		return err
+	}
+	if run.Status.Ended() && run.Status != entities.RunCancelled {
+		return runEnded(run, entities.EventRunCancelled)
+	}
+	return s.answerRun(r, run)
+}
+
+func cancellation(id entities.RunID, reason string) eventlog.Request {
+	return eventlog.Request{RunID: id, Data: entities.EventData{Reason: reason}}
+}
+
+// runEnded is the error of an event that came after its run had ended.
+func runEnded(r entities.Run, event entities.EventType) error {
+	return &entities.TransitionError{
+		Kind: entities.KindRun, ID: string(r.ID), Status: string(r.Status), Event: event, Refusal: entities.Ended,
+	}
+}
+
+// bulkFilter selects runs. At least one condition is required.
+type bulkFilter struct {
+	Workflow      string             `json:"workflow"`
+	Status        entities.RunStatus `json:"status"`
+	Key           string             `json:"key"`
+	ParentID      entities.RunID     `json:"parentId"`
+	Attributes    map[string]string  `json:"attributes"`
+	CreatedAfter  instant            `json:"createdAfter"`
+	CreatedBefore instant            `json:"createdBefore"`
+}
+
+func (b bulkFilter) empty() bool {
+	return b.Workflow == "" && b.Status == "" && b.Key == "" && b.ParentID == "" && len(b.Attributes) == 0 &&
+		time.Time(b.CreatedAfter).IsZero() && time.Time(b.CreatedBefore).IsZero()
+}
+
+func (b bulkFilter) runs() (store.RunFilter, error) {
+	f := store.RunFilter{
+		WorkflowName: b.Workflow, Status: b.Status, UniqueKey: b.Key, ParentID: b.ParentID, Attributes: b.Attributes,
+		Created: window(time.Time(b.CreatedAfter), time.Time(b.CreatedBefore)),
+	}
+	if b.Status != "" && !b.Status.Known() {
+		return f, badField("status", "%q is not a run status", b.Status)
+	}
+	return f, nil
+}
+
+func validateBulkLimit(limit int) error {
+	if limit < 1 || limit > maxBulk {
+		return badField("limit", "%d is not a number from 1 to %d", limit, maxBulk)
+	}
+	return nil
+}
+
+// cancelRequest selects the runs to cancel.
+type cancelRequest struct {
+	bulkFilter
+	Reason string `json:"reason"`
+	DryRun bool   `json:"dryRun"`
+	Limit  int    `json:"limit"`
+}
+
+func (b cancelRequest) filter() (store.RunFilter, error) {
+	f, err := b.runs()
+	f.Open = true
+	switch {
+	case err != nil:
+		return f, err
+	case b.empty():
+		return f, entities.Invalid("no condition given: to cancel all runs, give createdBefore")
+	case b.Status.Ended():
+		return f, badField("status", "runs that are %s cannot be cancelled", b.Status)
+	case b.Reason != "":
+		if err := entities.ValidateName("reason", b.Reason); err != nil {
+			return f, inField("reason", err)
+		}
+	}
+	return f, validateBulkLimit(b.Limit)
+}
+
+// cancelResult is the answer to a request to cancel many runs.
+type cancelResult struct {
+	Matched   int              `json:"matched"`
+	Cancelled int              `json:"cancelled"`
+	RunIDs    []entities.RunID `json:"runIds"`
+	More      bool             `json:"more"`
+}
+
+// cancelRuns cancels the matching runs, oldest first, each in its own transaction. A request that fails may have
+// cancelled some of them; it can be repeated.
+func (s *Server) cancelRuns(c echo.Context) error {
+	body := cancelRequest{Limit: maxBulk}
+	r := s.request(c)
+	r.body(&body)
+	f, err := body.filter()
+	r.fail(err)
+	if r.err != nil {
+		return r.err
+	}
+	result, err := s.cancelMatching(r, f, body)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, result)
+}
+
+// cancelMatching cancels the runs that match the filter or, in a dry run, only counts them.
+func (s *Server) cancelMatching(r *request, f store.RunFilter, body cancelRequest) (cancelResult, error) {
+	result := cancelResult{RunIDs: []entities.RunID{}}
+	for page := (pg.Page{}); result.Matched < body.Limit; {
+		page.Limit = min(bulkPage, body.Limit-result.Matched)
+		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
+		if err != nil {
+			return result, err
+		}
+		for _, run := range runs {
+			cancelled := false
+			if !body.DryRun {
+				if _, cancelled, err = s.Log.Cancel(r.ctx(), r.project(), cancellation(run.ID, body.Reason)); err != nil {
+					return result, err
+				}
+			}
+			result.add(run.ID, cancelled)
+		}
+		if page.Cursor, result.More = next, next != ""; !result.More {
+			break
+		}
+	}
+	return result, nil
+}
+
+func (t *cancelResult) add(id entities.RunID, cancelled bool) {
+	t.Matched++
+	if cancelled {
+		t.Cancelled++
+	}
+	if len(t.RunIDs) < maxBulkIDs {
+		t.RunIDs = append(t.RunIDs, id)
+	}
+}
+
+// rerunsRequest selects ended runs to start again.
+type rerunsRequest struct {
+	Filter struct {
+		bulkFilter
+		ErrorCode string `json:"errorCode"`
+	} `json:"filter"`
+	Deployment     string `json:"deployment"`
+	IdempotencyKey string `json:"idempotencyKey"`
+	DryRun         bool   `json:"dryRun"`
+	Limit          int    `json:"limit"`
+	Cursor         string `json:"cursor"`
+}
+
+// runs returns the filter of the runs: failed ones, unless it names another status.
+func (b rerunsRequest) runs() (store.RunFilter, error) {
+	f, err := b.Filter.runs()
+	f.Status, f.ErrorCode = cmp.Or(f.Status, entities.RunFailed), b.Filter.ErrorCode
+	switch {
+	case err != nil:
+		return f, err
+	case b.Filter.empty() && f.ErrorCode == "":
+		return f, badField("filter", "no condition given: to rerun all failed runs, give status")
+	case !f.Status.Ended():
+		return f, badField("status", "runs that are %s have not ended: only ended runs are rerun", f.Status)
+	case b.IdempotencyKey == "" && !b.DryRun:
+		return f, badField("idempotencyKey", "it is missing: without one, a repeated request starts runs twice")
+	case b.IdempotencyKey != "":
+		if err := entities.ValidateName("idempotencyKey", b.IdempotencyKey); err != nil {
+			return f, inField("idempotencyKey", err)
+		}
+	}
+	return f, validateBulkLimit(b.Limit)
+}
+
+// batch is what the idempotency keys of the copies begin with that requests with this idempotency key start. The ID of
+// the original follows. It has the same length for all requests, so that no two batches share a key.
+func (b rerunsRequest) batch() string { return "rerun:" + digest([]byte(b.IdempotencyKey)) + ":" }
+
+// rerunsResult is the answer to a request to rerun many runs.
+type rerunsResult struct {
+	Matched int              `json:"matched"`
+	Started int              `json:"started"`
+	RunIDs  []entities.RunID `json:"runIds"`
+	Refused []refusalJSON    `json:"refused"`
+	More    bool             `json:"more"`
+	Cursor  string           `json:"cursor,omitempty"`
+}
+
+// refusalJSON says why a run was not started again.
+type refusalJSON struct {
+	RunID   entities.RunID `json:"runId"`
+	Message string         `json:"message"`
+}
+
+// rerunRuns starts copies of the matching runs, oldest first, each in its own transaction. A request that fails may
+// have started some of them. When it is repeated, these are left out.
+func (s *Server) rerunRuns(c echo.Context) error {
+	body := rerunsRequest{Limit: maxBulk}
+	r := s.request(c)
+	r.body(&body)
+	f, err := body.runs()
+	r.fail(err)
+	return answer(r, http.StatusOK, func(v rerunsResult) rerunsResult { return v }, func() (rerunsResult, error) {
+		return s.rerunMatching(r, f, body)
+	})
+}
+
+// rerunMatching starts copies of the runs that match the filter or, in a dry run, only counts them.
+func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest) (rerunsResult, error) {
+	result := rerunsResult{RunIDs: []entities.RunID{}, Refused: []refusalJSON{}}
+	for page := (pg.Page{Limit: bulkPage, Cursor: body.Cursor}); ; {
+		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
+		if err != nil {
+			return result, err
+		}
+		left, err := s.notYetRerun(r, runs, body)
+		if err != nil {
+			return result, err
+		}
+		for i, run := range left {
+			if err := s.rerunOne(r, run, body, &result); err != nil {
+				return result, err
+			}
+			if result.Matched == body.Limit {
+				result.More = i+1 < len(left) || next != ""
+				result.Cursor = cursorIf(result.More, store.RunCursor(run))
+				return result, nil
+			}
+		}
+		if page.Cursor = next; next == "" {
+			return result, nil
+		}
+	}
+}
+
+func cursorIf(more bool, cursor string) string {
+	if !more {
+		return ""
+	}
+	return cursor
+}
+
+// notYetRerun returns the runs of a page without those that the batch has already copied, and without its copies, which
+// match the filter too if they have failed in turn.
+func (s *Server) notYetRerun(r *request, runs []entities.Run, body rerunsRequest) ([]entities.Run, error) {
+	if body.IdempotencyKey == "" {
+		return runs, nil
+	}
+	batch := body.batch()
+	runs = slices.DeleteFunc(runs, func(run entities.Run) bool { return strings.HasPrefix(run.IdempotencyKey, batch) })
+	keys := make([]string, len(runs))
+	for i, run := range runs {
+		keys[i] = batch + string(run.ID)
+	}
+	used, err := store.UsedIdempotencyKeys(r.ctx(), s.Reader, r.project(), keys)
+	return slices.DeleteFunc(runs, func(run entities.Run) bool { return used[batch+string(run.ID)] }), err
+}
+
+// rerunOne starts a copy of a run. What keeps this run alone from being copied does not fail the request.
+func (s *Server) rerunOne(r *request, original entities.Run, body rerunsRequest, result *rerunsResult) error {
+	result.Matched++
+	if len(result.RunIDs) < maxBulkIDs {
+		result.RunIDs = append(result.RunIDs, original.ID)
+	}
+	if body.DryRun {
+		return nil
+	}
+	started, err := s.rerun(r, original, rerunRequest{body.Deployment, body.batch() + string(original.ID)})
+	if refusesOne(err) {
+		if len(result.Refused) < maxBulkIDs {
+			result.Refused = append(result.Refused, refusalJSON{original.ID, err.Error()})
+		}
+		return nil
+	}
+	if started.created {
+		result.Started++
+	}
+	return err
+}
+
+// refusesOne reports whether an error is about one run of many: its key is taken, its deployment is gone, or retention
+// has deleted it.
+func refusesOne(err error) bool {
+	return errors.Is(err, entities.ErrKeyTaken) || errors.Is(err, message.ErrDeploymentNotFound) ||
+		errors.Is(err, entities.ErrRunNotFound)
+}

@@ -1,0 +1,230 @@
+package rest_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// failed creates a run of a workflow that has failed with a code.
+func (a api) failed(t *testing.T, workflow, code string) string {
+	t.Helper()
+	id := a.driven(t, workflow)
+	a.event(t, id, entities.EventRunFailed, data(func(d *entities.EventData) { d.ErrorCode = code }),
+		with(`{"message":"card 4242 was declined"}`))
+	return string(id)
+}
+
+func TestRerunMatchingRuns(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	var declined []any
+	for range 5 {
+		declined = append(declined, a.failed(t, "refund", "card_declined"))
+	}
+	busy := a.failed(t, "refund", "busy")
+	done := a.driven(t, "refund")
+	a.event(t, done, entities.EventRunCompleted)
+	pending := a.driven(t, "refund")
+	want := func(body string, matched, started int, more bool, ids ...any) {
+		t.Helper()
+		if ids == nil {
+			ids = []any{}
+		}
+		got := a.post(t, "/v1/runs/rerun", body, http.StatusOK)
+		if _, ok := got["cursor"]; ok != more {
+			t.Errorf("%s: got the cursor %v", body, got["cursor"])
+		}
+		delete(got, "cursor")
+		expected := object{
+			"matched": float64(matched), "started": float64(started), "more": more, "runIds": ids, "refused": []any{},
+		}
+		if diff := cmp.Diff(expected, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", body, diff)
+		}
+	}
+	want(`{"filter":{"errorCode":"card_declined"},"dryRun":true}`, 5, 0, false, declined...)
+	want(`{"filter":{"workflow":"refund"},"dryRun":true,"limit":2}`, 2, 0, true, declined[:2]...)
+	want(`{"filter":{"workflow":"refund","status":"completed"},"dryRun":true}`, 1, 0, false, string(done))
+	want(`{"filter":{"workflow":"refund"},"dryRun":true}`, 6, 0, false, append(declined[:5:5], busy)...)
+	if n := a.count(t, "runs"); n != 8 {
+		t.Errorf("after dry runs there are %d runs, want 8", n)
+	}
+	const batch = `{"filter":{"errorCode":"card_declined"},"deployment":"shop","idempotencyKey":"b","limit":3}`
+	want(batch, 3, 3, true, declined[:3]...)
+	// The copies fail in turn. They are not copied again.
+	for _, run := range a.all(t, "/v1/runs?status=pending", "10") {
+		if id := entities.RunID(run["id"].(string)); id != pending {
+			a.event(t, id, entities.EventRunFailed, data(func(d *entities.EventData) { d.ErrorCode = "card_declined" }))
+		}
+	}
+	want(batch, 2, 2, false, declined[3:]...)
+	want(batch, 0, 0, false)
+	if n := a.count(t, "runs"); n != 13 {
+		t.Errorf("got %d runs, want 13", n)
+	}
+	for _, body := range []string{
+		``, `{}`, `{"filter":{},"idempotencyKey":"b"}`, `{"filter":{"workflow":"w"}}`, `{"filter":{"workflow":""},"dryRun":true}`,
+		`{"filter":{"status":"running"},"dryRun":true}`, `{"filter":{"status":"lost"},"dryRun":true}`,
+		`{"filter":{"status":"completed","errorCode":"busy"},"dryRun":true}`, `{"filter":{"workflow":"w"},"dryRun":true,"limit":1001}`,
+		`{"filter":{"workflow":"w"},"dryRun":true,"limit":0}`, `{"filter":{"workflow":"w"},"dryRun":true,"cursor":"x"}`,
+		`{"filter":{"workflow":"w"},"idempotencyKey":"a\u0000"}`, `{"filter":{"workflow":"w","colour":"red"},"dryRun":true}`,
+	} {
+		a.wantRejected(t, http.MethodPost, "/v1/runs/rerun", body, http.StatusBadRequest, "invalid_request")
+	}
+}
+
+// TestRerunMatchingRunsInPages reruns more runs than one request may, by cursors.
+func TestRerunMatchingRunsInPages(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	if _, err := a.pool.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver,
+			created_at, updated_at, completed_at)
+		SELECT 'wrun_' || i, 'default', 'shop', 'refund', 'failed', 6, 2, 2, 'server', $1, $1, $1
+		FROM generate_series(100000, 101500) i`, t0); err != nil {
+		t.Fatal(err)
+	}
+	total, cursor := 0.0, ""
+	for _, want := range []float64{1000, 501} {
+		got := a.post(t, "/v1/runs/rerun", `{"filter":{"workflow":"refund"},"dryRun":true`+cursor+`}`, http.StatusOK)
+		if got["matched"] != want || got["more"] != (want == 1000) {
+			t.Errorf("got %v matched, more %v", got["matched"], got["more"])
+		}
+		total += got["matched"].(float64)
+		cursor = fmt.Sprintf(`,"cursor":%q`, got["cursor"])
+	}
+	if total != 1501 {
+		t.Errorf("got %v runs, want 1501", total)
+	}
+}
+
+// TestConcurrentBulkReruns checks that requests of one batch start one copy of each run.
+func TestConcurrentBulkReruns(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	const runs = 5
+	for range runs {
+		a.failed(t, "refund", "busy")
+	}
+	statuses, answers := a.race(t, "/v1/runs/rerun", `{"filter":{"errorCode":"busy"},"idempotencyKey":"b"}`)
+	started := 0.0
+	for _, answer := range answers {
+		n, _ := answer["started"].(float64)
+		started += n
+	}
+	if n := a.count(t, "runs"); statuses[http.StatusOK] != racers || started != runs || n != 2*runs {
+		t.Errorf("got %v, %v started and %d runs; want %d copies", statuses, started, n, runs)
+	}
+}
+
+// TestFailedBulkRerunLeavesNoTrace checks a failure of the last write of the second copy, which is the first task.
+func TestFailedBulkRerunLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	ids := []string{a.failed(t, "refund", "busy"), a.failed(t, "order", "busy"), a.failed(t, "refund", "busy")}
+	before := a.count(t, "messages")
+	if _, err := a.pool.Exec(t.Context(), `
+		ALTER TABLE messages ADD CONSTRAINT none CHECK (topic NOT LIKE '%order') NOT VALID`); err != nil {
+		t.Fatal(err)
+	}
+	const body = `{"filter":{"errorCode":"busy"},"idempotencyKey":"b"}`
+	a.wantRejected(t, http.MethodPost, "/v1/runs/rerun", body, http.StatusInternalServerError, "internal")
+	for table, want := range map[string]int{"runs": 4, "messages": before + 1} {
+		if got := a.count(t, table); got != want {
+			t.Errorf("got %d %s, want %d", got, table, want)
+		}
+	}
+	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE messages DROP CONSTRAINT none`); err != nil {
+		t.Fatal(err)
+	}
+	got := a.post(t, "/v1/runs/rerun", body, http.StatusOK)
+	same(t, "the repeat", fmt.Sprintf(`{"matched":2,"started":2,"runIds":[%q,%q],"refused":[],"more":false}`, ids[1], ids[2]), got)
+}
+
+// TestBulkRerunGoesOnAfterRefusals checks that a run whose key is taken does not keep the others from being copied.
+func TestBulkRerunGoesOnAfterRefusals(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	first := string(a.driven(t, "w", data(func(d *entities.EventData) { d.UniqueKey = "k" })))
+	a.event(t, entities.RunID(first), entities.EventRunFailed)
+	a.driven(t, "w", data(func(d *entities.EventData) { d.UniqueKey = "k" }))
+	a.failed(t, "w", "busy")
+	got := a.post(t, "/v1/runs/rerun", `{"filter":{"workflow":"w"},"idempotencyKey":"b"}`, http.StatusOK)
+	refused, _ := got["refused"].([]any)
+	if got["matched"] != 2.0 || got["started"] != 1.0 || len(refused) != 1 || refused[0].(object)["runId"] != first {
+		t.Errorf("got %v, want the run with the key refused", got)
+	}
+}
+
+func TestRunsAreListedByErrorCode(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	declined := a.failed(t, "refund", "card_declined")
+	a.failed(t, "refund", "busy")
+	if got := ids(a.all(t, "/v1/runs?errorCode=card_declined", "10")); len(got) != 1 || string(got[0]) != declined {
+		t.Errorf("got %v, want %s", got, declined)
+	}
+	a.wantRejected(t, http.MethodGet, "/v1/runs?errorCode=busy&status=completed", "", http.StatusBadRequest, "invalid_request")
+}
+
+func TestListFailures(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "refund")
+	a.event(t, id, entities.EventStepCreated, on("s1"), data(func(d *entities.EventData) { d.StepName = "charge" }))
+	a.event(t, id, entities.EventStepFailed, on("s1"))
+	a.event(t, id, entities.EventRunFailed, with(`{"message":"card 4242 was declined"}`))
+	a.failed(t, "refund", "busy")
+	last := a.failed(t, "refund", "busy")
+	got := a.get(t, "/v1/failures?window=1h")
+	trend := make([]any, 24)
+	for i := range trend {
+		trend[i] = 0.0
+	}
+	group := func(count float64, run string, more object) object {
+		trend := append([]any{}, trend...)
+		trend[23] = count
+		g := object{
+			"workflow": "refund", "shape": "card … was declined", "message": "card 4242 was declined", "count": count,
+			"firstAt": at0, "lastAt": at0, "createdFrom": at0, "firstDeployment": "shop", "runId": run, "trend": trend,
+		}
+		for k, v := range more {
+			g[k] = v
+		}
+		return g
+	}
+	want := object{"since": "2026-11-21T00:41:43.197Z", "more": false, "data": []any{
+		group(2, last, object{"code": "busy"}), group(1, string(id), object{"code": "", "step": "charge"}),
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, window := range []string{"0s", "2161h", "x"} {
+		a.wantRejected(t, http.MethodGet, "/v1/failures?window="+window, "", http.StatusBadRequest, "invalid_request")
+	}
+}
+
+func TestListWorkflows(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, name := range []string{"refund", "order", "order", "audit"} {
+		a.driven(t, name)
+	}
+	a.failed(t, "order", "busy")
+	workflow := func(name string, open float64) any {
+		return object{"name": name, "deployment": "shop", "lastRunAt": at0, "open": open}
+	}
+	want := []any{workflow("audit", 1), workflow("order", 2), workflow("refund", 1)}
+	var got []any
+	for _, w := range a.all(t, "/v1/workflows", "2") {
+		got = append(got, w)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
