@@ -10,7 +10,7 @@ import { quote } from "./shell";
 export const statuses: RunStatus[] = ["pending", "running", "completed", "failed", "cancelled"];
 
 // The fields of a filter, besides attributes.
-export const fields = ["workflow", "status", "key", "parent", "created", "before"] as const;
+export const fields = ["workflow", "status", "error", "key", "parent", "created", "before"] as const;
 export type Field = (typeof fields)[number];
 
 export interface Term {
@@ -118,6 +118,7 @@ export function queryOf(f: Filter, now: number): Query {
   for (const t of f) {
     if (t.attribute !== undefined) query[`attribute.${t.attribute}`] = t.value;
     else if (t.field === "status") query.status = t.value as RunStatus;
+    else if (t.field === "error") query.errorCode = t.value;
     else if (t.field === "parent") query.parentId = t.value;
     else if (t.field === "created") query.createdAfter = timeOf(t.value, now)?.toISOString();
     else if (t.field === "before") query.createdBefore = timeOf(t.value, now)?.toISOString();
@@ -127,7 +128,7 @@ export function queryOf(f: Filter, now: number): Query {
 }
 
 const flags: Record<Field, string> = {
-  workflow: "--workflow", status: "--status", key: "--key", parent: "--parent", created: "--created-after",
+  workflow: "--workflow", status: "--status", error: "--error-code", key: "--key", parent: "--parent", created: "--created-after",
   before: "--created-before",
 };
 
