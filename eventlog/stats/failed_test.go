@@ -112,3 +112,25 @@ func TestListsOfWorkflowsAndFailuresAreBounded(t *testing.T) {
 		t.Errorf("got %+v, error %v", list, err)
 	}
 }
+
+// TestTotalsAreOfTheWholeWindow checks that percentiles of a total are those of all runs, not of an interval.
+func TestTotalsAreOfTheWholeWindow(t *testing.T) {
+	t.Parallel()
+	at := func(hour int) time.Time { return time.Date(2026, 11, 21, hour, 0, 0, 0, time.UTC) }
+	completed := func(name string, hour int, took int16, n int64) count {
+		return count{Name: name, At: at(hour), Metric: string(entities.EventRunCompleted), Took: took, Count: n}
+	}
+	list := newSeries([]count{
+		completed("order", 1, 21, 99), completed("order", 2, 5, 1), completed("refund", 1, 5, 7),
+	})
+	if len(list) != 2 || len(list[0].Points) != 2 {
+		t.Fatalf("got %+v", list)
+	}
+	total := list[0].Total
+	if total.Completed != 100 || !total.At.Equal(at(1)) || *total.Took != *list[0].Points[0].Took {
+		t.Errorf("got %+v with %+v", total, total.Took)
+	}
+	if other := list[1].Total; other.Completed != 7 || *other.Took != *list[1].Points[0].Took {
+		t.Errorf("got %+v with %+v", other, other.Took)
+	}
+}
