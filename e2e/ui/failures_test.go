@@ -91,6 +91,8 @@ func (i *installation) rerunScene(b *tab) {
 	}
 	b.click("Start 3 copies")
 	b.shows("3 copies were started.")
+	harness.Eventually(b.t, "the copies fail in turn", func() bool { return i.runsOf("refund&status=failed") == 6 })
+	b.click("1h") // reads the groups again
 	b.until("the copies that failed in turn", `document.querySelector("[data-label=runs]").innerText === "6"`)
 	if n := i.runsOf("refund"); n != 6 {
 		b.t.Errorf("after the rerun there are %d refunds, want 6", n)
