@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import type { Explanation, Message, Reason, ReasonKind } from "../src/api.gen";
 import { bytesOf, Tail } from "../src/lib/chunks";
 import { formatAttributes, parseAttributes } from "../src/lib/form";
-import { cannotRetry, stateOfMessage } from "../src/lib/message";
+import { cannotRetry, errorOf, stateOfMessage } from "../src/lib/message";
 import { commandsOf, lookOf, needsNobody, nextOf, sentenceOf } from "../src/lib/why";
 
 const root = "../..";
@@ -72,6 +72,9 @@ test("messages have a state, and say why they cannot be retried", () => {
   ] as Array<[Message, string, boolean]>) {
     assert.equal(stateOfMessage(m, now).word, word);
     assert.equal(cannotRetry(m) === "", retry, word);
+  }
+  for (const [lastError, want] of [['{"message":"the bank is busy","code":"busy"}', "busy: the bank is busy"], ["answered 500", "answered 500"], ["", ""]] as const) {
+    assert.equal(errorOf(message({ lastError })), want);
   }
 });
 

@@ -21,6 +21,16 @@ export function workOf(m: Message): string {
   return [works[m.work] ?? m.work, m.subject].filter(Boolean).join(" ");
 }
 
+// errorOf returns why the last delivery failed; empty if none did. The failure of a step is JSON.
+export function errorOf(m: Message): string {
+  try {
+    const { code, message } = JSON.parse(m.lastError ?? "") as { code?: string; message?: string };
+    return [code, message].filter(Boolean).join(": ");
+  } catch {
+    return m.lastError ?? "";
+  }
+}
+
 // cannotRetry tells why a message cannot be retried; empty if it can.
 export function cannotRetry(m: Message): string {
   if (m.state === "leased") return "It is being delivered.";

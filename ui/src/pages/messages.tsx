@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import type { Message, Run } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { tick } from "../clock";
-import { cannotRetry, stateOfMessage, workOf } from "../lib/message";
+import { cannotRetry, errorOf, stateOfMessage, workOf } from "../lib/message";
 import { curl } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { project } from "../location";
@@ -51,7 +51,7 @@ function Row({ message: m, done, discard }: { message: Message; done: () => void
       <td>{m.deploymentId || <span class="quiet none">–</span>}</td>
       <td class="num">{m.deliveryCount}</td>
       <td class="num">{m.parkedAt ? <span class="quiet">parked <Age at={m.parkedAt} /></span> : <Age at={m.dueAt} />}</td>
-      <td class="error-text">{m.lastError ?? <span class="quiet none">–</span>}</td>
+      <td class="error-text">{errorOf(m) || <span class="quiet none">–</span>}</td>
       <td><div class="remedies"><Retry id={m.id} off={cannotRetry(m)} done={done} /><Gated permission="write" act={discard}>Discard …</Gated></div></td>
     </tr>
   );

@@ -84,7 +84,7 @@ function Open({ run, e, acted }: { run: Run; e: Explanation; acted: () => void }
   return (
     <section class={`why ${tone}`} aria-label="Why it is not done" data-verdict={e.verdict}>
       <ul>
-        {shown.map((r) => <Row run={run} reason={r} acted={acted} choose={(remedy) => (chosen.value = { remedy, reason: r })} />)}
+        {shown.map((r) => <Row run={run} reason={r} next={e.next?.at} acted={acted} choose={(remedy) => (chosen.value = { remedy, reason: r })} />)}
       </ul>
       {e.reasons.length > count && <button type="button" class="more-reasons" aria-expanded={all.value} onClick={() => (all.value = !all.value)}>
         {all.value ? "Fewer" : `and ${e.reasons.length - count} more`}</button>}
@@ -102,19 +102,24 @@ function Open({ run, e, acted }: { run: Run; e: Explanation; acted: () => void }
 interface RowProps {
   run: Run;
   reason: Reason;
+  // When the first reason ends by itself, which the box says for all.
+  next?: string;
   acted: () => void;
   choose: (remedy: Remedy) => void;
 }
 
-function Row({ run, reason: r, acted, choose }: RowProps) {
+function Row({ run, reason: r, next, acted, choose }: RowProps) {
   const error = r.error;
+  const when = [
+    r.since && `for ${formatDuration(Math.max(0, tick.value - Date.parse(r.since)))}`,
+    r.at && r.at !== next && <>goes on <Age at={r.at} /></>,
+    r.until && <>until <Clock at={r.until} /> at the latest</>,
+    r.server && <>held by <span class="mono">{r.server}</span>{r.host && ` on ${r.host}`}</>,
+  ].filter(Boolean);
   return (
     <li data-kind={r.kind}>
       <p class="lead"><Glyph look={lookOf(r)} /><span>{sentenceOf(r)} <span class="when">
-        {r.since && `for ${formatDuration(Math.max(0, tick.value - Date.parse(r.since)))}`}
-        {r.at && <> · goes on <Age at={r.at} /></>}
-        {r.until && <> · until <Clock at={r.until} /> at the latest</>}
-        {r.server && <> · held by <span class="mono">{r.server}</span>{r.host && ` on ${r.host}`}</>}
+        {when.map((part, i) => <>{i > 0 && " · "}{part}</>)}
       </span></span></p>
       {r.condition && <p class="error-text mono">if {r.condition}</p>}
       {error && <p class="error-text">last error: {error.code && <strong>{error.code}</strong>}{error.code && error.message && ": "}
@@ -125,13 +130,15 @@ function Row({ run, reason: r, acted, choose }: RowProps) {
   );
 }
 
+const deploys: Partial<Record<string, string>> = { deployment_missing: "Register", unreachable: "Move" };
+
 function Button({ name, run, reason: r, acted, choose }: RowProps & { name: Remedy }) {
   const open = (text: string, permission: "write" | "invoke" | "admin") =>
     <Gated permission={permission} act={() => choose(name)}>{text}</Gated>;
   switch (name) {
     case "retryMessage": return r.messageId ? <Retry id={r.messageId} done={acted} /> : null;
     case "discardMessage": return open("Discard …", "write");
-    case "putDeployment": return open(r.kind === "deployment_missing" ? `Register ${r.deployment ?? ""} …` : `Move or register ${r.deployment ?? ""} …`, "admin");
+    case "putDeployment": return open(`${deploys[r.kind] ?? "Register again:"} ${r.deployment ?? ""} …`, "admin");
     case "resumeHook": return open("Resume …", "invoke");
     case "postSignal": return open("Send the signal …", "invoke");
     case "sendMessage": return open("Send a message …", "invoke");

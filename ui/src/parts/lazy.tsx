@@ -12,7 +12,7 @@ export function lazy<P extends object>(what: string, load: () => Promise<Compone
     const ready = useSignal(loaded !== null);
     const failed = useSignal(false);
     useEffect(() => {
-      if (loaded) return;
+      if (loaded) return void (ready.value = true);
       load().then((c) => { loaded = c; ready.value = true; }, () => (failed.value = true));
     }, []);
     if (failed.value) {
@@ -23,7 +23,7 @@ export function lazy<P extends object>(what: string, load: () => Promise<Compone
         </Empty></main>
       );
     }
-    if (!loaded || !ready.value) return <main class="page"><Loading what={what} /></main>;
+    if (!ready.value || !loaded) return <main class="page"><Loading what={what} /></main>;
     const Loaded = loaded;
     return <Loaded {...props} />;
   };
