@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -107,7 +108,7 @@ func TestWhy(t *testing.T) {
 			server := httptest.NewServer(app)
 			t.Cleanup(server.Close)
 			for id, url := range map[string]string{"ward": server.URL, "gone": server.URL, "far": "http://127.0.0.1:1"} {
-				i.call("PUT", "/v1/deployments/"+id, map[string]any{"url": url}, nil)
+				i.call("PUT", "/v1/deployments/"+id, map[string]any{"url": url, "workflows": []string{id, "approve"}}, nil)
 			}
 			b := newTab(t, i.web)
 			b.allow("401")
@@ -164,6 +165,11 @@ func (s whyScene) run() {
 	s.fill("dialog input", s.url)
 	s.click("Register")
 	s.isDone("unreachable")
+	var moved struct{ Workflows []string }
+	s.call("GET", "/v1/deployments/far", nil, &moved)
+	if !slices.Equal(moved.Workflows, []string{"approve", "far"}) {
+		s.t().Errorf("the move left the workflows %q", moved.Workflows)
+	}
 
 	s.see(held, "held", "The function refuses to go on.", "no_stock", secret, "Next:")
 	s.app.heal("held")

@@ -119,7 +119,7 @@ export function Deploy({ id, done, close }: { id: string; done: () => void; clos
     <Dialog title={`Where is deployment ${id}?`} button="Register" act={act} close={close} blocked={!now ? "Reading the deployment …" : url ? "" : "The URL is missing."}>
       {list.problem.value && <Trouble problem={list.problem.value} retry={list.refresh} />}
       <p>Calls that failed are made at once, also if the URL stays the same.</p>
-      <label>URL of its function<input type="url" value={url} placeholder="https://shop.example.com/workflows" onInput={(e) => (typed.value = e.currentTarget.value.trim())} /></label>
+      <label>URL of its function<input type="url" value={url} placeholder="http://127.0.0.1:3000" onInput={(e) => (typed.value = e.currentTarget.value.trim())} /></label>
       <Commands cli={`stepwell deployments add ${quote(id)} ${quote(url)}`} curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), body)} />
     </Dialog>
   );
@@ -187,8 +187,16 @@ export function problemIn(text: string): string {
   }
 }
 
-export function Editor({ label, text, change }: { label: string; text: string; change: (text: string) => void }) {
-  const problem = problemIn(text);
+export interface EditorProps {
+  label: string;
+  text: string;
+  // Whether there may be no value.
+  optional?: boolean;
+  change: (text: string) => void;
+}
+
+export function Editor({ label, text, optional, change }: EditorProps) {
+  const problem = optional && text.trim() === "" ? "" : problemIn(text);
   return (
     <label>{label}
       <textarea class="mono" rows={6} spellcheck={false} value={text} aria-invalid={problem !== ""} onInput={(e) => change(e.currentTarget.value)} />

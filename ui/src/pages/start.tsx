@@ -38,15 +38,15 @@ interface Fields {
 }
 
 function fieldsOf(created: JsonValue, like?: Run): Fields {
-  if (!like) return { workflow: "", deployment: "", input: "null", runKey: "", attributes: "", missing: "" };
+  if (!like) return { workflow: "", deployment: "", input: "", runKey: "", attributes: "", missing: "" };
   const payload = member(created, "payload");
-  const input = payload ? writeJson(payload) : "null";
+  const input = payload ? writeJson(payload) : "";
   const encoding = member(created, "encoding");
   const known = payload || encoding?.kind === "string" && encoding.text === '"none"';
   const missing = !known ? "The server cannot decode the run’s input." : input.length > longestInput ? "The run’s input is too long to be edited here." : "";
   const attributes = member(member(created, "data"), "attributes");
   return {
-    workflow: like.workflow, deployment: like.deployment, runKey: like.key ?? "", missing, input: missing ? "null" : input,
+    workflow: like.workflow, deployment: like.deployment, runKey: like.key ?? "", missing, input: missing ? "" : input,
     attributes: attributes ? formatAttributes(JSON.parse(writeJson(attributes)) as Record<string, string>) : "",
   };
 }
@@ -57,13 +57,15 @@ function Form({ close, missing, ...fields }: Fields & { close: () => void }) {
   const set = (change: Partial<typeof form.value>) => (form.value = { ...form.value, ...change });
   const f = form.value;
   const { attributes, problem } = parseAttributes(f.attributes);
-  const wrong = problemIn(f.input);
+  const wrong = f.input.trim() === "" ? "" : problemIn(f.input);
   const optional = { deployment: f.deployment, key: f.runKey, delay: f.delay, timeout: f.timeout };
-  const body = withValue({
+  const rest = {
     workflow: f.workflow, idempotencyKey, ...Object.fromEntries(Object.entries(optional).filter(([, v]) => v)),
     ...(Object.keys(attributes).length > 0 && { attributes }),
-  }, "input", wrong ? "null" : f.input);
-  const flags = Object.entries(optional).filter(([, v]) => v).map(([name, v]) => ` --${name} ${quote(v)}`).join("")
+  };
+  const given = wrong ? "" : f.input.trim();
+  const body = given ? withValue(rest, "input", given) : JSON.stringify(rest);
+  const flags = (given && ` --input ${quote(given)}`) + Object.entries(optional).filter(([, v]) => v).map(([name, v]) => ` --${name} ${quote(v)}`).join("")
     + Object.entries(attributes).map(([name, v]) => ` --attr ${quote(`${name}=${v}`)}`).join("");
   const act = async () => {
     const started = await call(project.value, "POST /v1/runs", { text: body });
@@ -77,11 +79,11 @@ function Form({ close, missing, ...fields }: Fields & { close: () => void }) {
       blocked={f.workflow === "" ? "The workflow is missing." : wrong ? "The input is no JSON." : problem}>
       {missing && <p class="warning">{missing}</p>}
       <div class="pairs">{field("Workflow", "workflow", "order")}{field("Deployment", "deployment", "latest")}</div>
-      <Editor label="Input, any JSON" text={f.input} change={(input) => set({ input })} />
+      <Editor label="Input: any JSON, or nothing" optional text={f.input} change={(input) => set({ input })} />
       <div class="pairs">{field("Key", "runKey", "none")}{field("Delay", "delay", "none, or 30s")}{field("Timeout", "timeout", "none, or 24h")}</div>
       <label>Attributes, one name=value a line
         <textarea class="mono" rows={2} spellcheck={false} value={f.attributes} aria-invalid={problem !== ""} onInput={(e) => set({ attributes: e.currentTarget.value })} /></label>
-      <Commands cli={`stepwell runs start ${quote(f.workflow || "WORKFLOW")} --input ${quote(f.input)}${flags} --idempotency-key ${idempotencyKey}`}
+      <Commands cli={`stepwell runs start ${quote(f.workflow || "WORKFLOW")}${flags} --idempotency-key ${idempotencyKey}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs", {}), body)} />
     </Dialog>
   );

@@ -18,6 +18,7 @@ import { may } from "../session";
 import { Cancel, Deploy, Discard, Gated, Resume, Retry, Send, Signal } from "./actions";
 
 const pollEvery = 5000; // for what the log does not show, such as a function that fails
+const longestTimer = 3_600_000; // browsers know no timers of months
 const opened = 2; // reasons that are shown at once
 const shownText = 400; // characters of an error
 
@@ -30,7 +31,8 @@ export function Why({ run, done }: { run: Run; done: () => void }) {
   const next = e?.next?.at;
   useEffect(() => {
     if (!next) return;
-    const timer = setTimeout(why.refresh, Math.max(500, Date.parse(next) - clock.now() + 200));
+    const pause = Math.min(longestTimer, Math.max(500, Date.parse(next) - clock.now() + 200));
+    const timer = setTimeout(() => document.hidden || why.refresh(), pause);
     return () => clearTimeout(timer);
   }, [next, e?.at]);
   // What somebody did takes a moment to show.
@@ -56,7 +58,7 @@ function End({ run, end }: { run: Run; end: NonNullable<Explanation["end"]> }) {
       <Text text={end.error?.message ?? ""} />
       <div class="remedies">
         {may("read") && <a class="button" href={href(["runs", run.id, "data"])}>The whole error</a>}
-        <a class="button" href={href(["runs"], { q: `workflow:${JSON.stringify(run.workflow)} status:failed created:24h` })}>Failed today</a>
+        <a class="button" href={href(["runs"], { q: `workflow:${JSON.stringify(run.workflow)} status:failed created:24h` })}>Others that failed today</a>
       </div>
     </section>
   );
@@ -84,7 +86,7 @@ function Open({ run, e, acted }: { run: Run; e: Explanation; acted: () => void }
   return (
     <section class={`why ${tone}`} aria-label="Why it is not done" data-verdict={e.verdict}>
       <ul>
-        {shown.map((r) => <Row run={run} reason={r} next={e.next?.at} acted={acted} choose={(remedy) => (chosen.value = { remedy, reason: r })} />)}
+        {shown.map((r) => <Row key={[r.kind, r.stepId, r.hookId, r.waitId, r.messageId].join()} run={run} reason={r} next={e.next?.at} acted={acted} choose={(remedy) => (chosen.value = { remedy, reason: r })} />)}
       </ul>
       {e.reasons.length > count && <button type="button" class="more-reasons" aria-expanded={all.value} onClick={() => (all.value = !all.value)}>
         {all.value ? "Fewer" : `and ${e.reasons.length - count} more`}</button>}
