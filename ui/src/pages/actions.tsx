@@ -68,7 +68,8 @@ export function Retry({ id, off = "", done }: { id: string; off?: string; done: 
     try {
       await call(project.value, "POST /v1/messages/{id}/retry", { path: { id } });
     } catch (err) {
-      problem.value = err instanceof Problem ? err : new Problem(-1, "page", String(err));
+      const p = err instanceof Problem ? err : new Problem(-1, "page", String(err));
+      if (p.status !== 404) problem.value = p; // otherwise it was delivered meanwhile
     }
     busy.value = false;
     done();
