@@ -110,7 +110,9 @@ func TestWhy(t *testing.T) {
 			server := httptest.NewServer(app)
 			t.Cleanup(server.Close)
 			for id, url := range map[string]string{"ward": server.URL, "gone": server.URL, "far": "http://127.0.0.1:1"} {
-				i.call("PUT", "/v1/deployments/"+id, map[string]any{"url": url, "workflows": []string{id, "approve"}}, nil)
+				i.call("PUT", "/v1/deployments/"+id, map[string]any{
+					"url": url, "workflows": []string{id, "approve"}, "schemas": map[string]any{id: map[string]any{"input": map[string]any{}}},
+				}, nil)
 			}
 			b := newTab(t, i.web)
 			b.allow("401")
@@ -163,10 +165,13 @@ func (s whyScene) run() {
 	s.fill("dialog input", s.url)
 	s.click("Register")
 	s.isDone("unreachable")
-	var moved struct{ Workflows []string }
+	var moved struct {
+		Workflows []string
+		Schemas   map[string]any
+	}
 	s.call("GET", "/v1/deployments/far", nil, &moved)
-	if !slices.Equal(moved.Workflows, []string{"approve", "far"}) {
-		s.t().Errorf("the move left the workflows %q", moved.Workflows)
+	if !slices.Equal(moved.Workflows, []string{"approve", "far"}) || moved.Schemas["far"] == nil {
+		s.t().Errorf("the move left %+v", moved)
 	}
 
 	s.tab.allow("/retry") // is a 404 if the function was called by itself in the meantime

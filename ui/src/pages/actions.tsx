@@ -97,28 +97,41 @@ export function Discard({ id, done, close }: { id: string; done: () => void; clo
   );
 }
 
-// Deploy registers a deployment, or moves it. What else is registered with it stays.
-export function Deploy({ id, done, close }: { id: string; done: () => void; close: () => void }) {
-  const list = useResource(async (signal) => {
-    const all = member(parseJson(await callText(project.value, "GET /v1/deployments", { signal })), "data");
-    return (all?.kind === "array" && all.items.find((d) => textOf(d, "id") === id)) || parseJson("{}");
+export interface DeployProps {
+  id: string;
+  // Whether the deployment is known not to be registered.
+  missing?: boolean;
+  done: () => void;
+  close: () => void;
+}
+
+// Deploy registers a deployment, or moves it. What else is registered with it stays; lists do not have all of that.
+export function Deploy({ id, missing, done, close }: DeployProps) {
+  const path = { id };
+  const details = useResource(async (signal) => {
+    if (missing) return parseJson("{}");
+    try {
+      return parseJson(await callText(project.value, "GET /v1/deployments/{id}", { path, signal }));
+    } catch (err) {
+      if (err instanceof Problem && err.status === 404) return parseJson("{}");
+      throw err;
+    }
   }, [id]);
   const typed = useSignal<string | null>(null);
-  const now = list.data.value ?? undefined;
+  const now = details.data.value ?? undefined;
   const url = typed.value ?? textOf(now, "url");
   const kept = ["workflows", "build", "schemas"].flatMap((name) => {
     const value = member(now, name);
     return value ? [`"${name}":${writeJson(value, false)}`] : [];
   });
   const body = `{${[`"url":${JSON.stringify(url)}`, ...kept].join(",")}}`;
-  const path = { id };
   const act = async () => {
     await call(project.value, "PUT /v1/deployments/{id}", { path, text: body });
     done();
   };
   return (
     <Dialog title={`Where is deployment ${id}?`} button="Register" act={act} close={close} blocked={!now ? "Reading the deployment …" : url ? "" : "The URL is missing."}>
-      {list.problem.value && <Trouble problem={list.problem.value} retry={list.refresh} />}
+      {details.problem.value && <Trouble problem={details.problem.value} retry={details.refresh} />}
       <p>Calls that failed are made at once, also if the URL stays the same.</p>
       <label>URL of its function<input type="url" value={url} placeholder="http://127.0.0.1:3000" onInput={(e) => (typed.value = e.currentTarget.value.trim())} /></label>
       <Commands cli={`stepwell deployments add ${quote(id)} ${quote(url)}`} curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), body)} />
@@ -214,7 +227,7 @@ export function Resume({ run, hook: wanted = "", done, close }: Props & { hook?:
   const chosen = useSignal(wanted);
   const text = useSignal('{"approved": true}');
   const resumeId = useId();
-  const hook = open.find((h) => h.id === chosen.value) ?? open[0];
+  const hook = open.find((h) => h.id === chosen.value) ?? (wanted ? undefined : open[0]); // never another one than the reader chose
   const path = { id: run.id, hookId: hook?.id ?? "HOOK" };
   const problem = problemIn(text.value);
   const body = withValue({ resumeId }, "payload", problem ? "null" : text.value);
@@ -222,7 +235,7 @@ export function Resume({ run, hook: wanted = "", done, close }: Props & { hook?:
     await call(project.value, "POST /v1/runs/{id}/hooks/{hookId}/resume", { path, text: body });
     done();
   };
-  const blocked = problem || (list.data.value && !hook ? "No hook of this run is open." : hook ? "" : "Reading the hooks …");
+  const blocked = problem || (list.data.value && !hook ? (wanted ? `Hook ${wanted} is not among the newest 200 that are open.` : "No hook of this run is open.") : hook ? "" : "Reading the hooks …");
   return (
     <Dialog title="Resume a hook" button="Resume" act={act} close={close} blocked={blocked && (problem ? "The payload is no JSON." : blocked)}>
       <label>Hook<select value={hook?.id} onChange={(e) => (chosen.value = e.currentTarget.value)}>

@@ -154,7 +154,7 @@ function Button({ name, run, reason: r, acted, choose }: RowProps & { name: Reme
 function Form({ run, remedy, reason: r, done, close }: Chosen & { run: Run; done: () => void; close: () => void }) {
   switch (remedy) {
     case "discardMessage": return <Discard id={r.messageId ?? ""} done={done} close={close} />;
-    case "putDeployment": return <Deploy id={r.deployment ?? ""} done={done} close={close} />;
+    case "putDeployment": return <Deploy id={r.deployment ?? ""} missing={r.kind === "deployment_missing"} done={done} close={close} />;
     case "resumeHook": return <Resume run={run} hook={r.hookId} done={done} close={close} />;
     case "postSignal": return <Signal signal={r.name} done={done} close={close} />;
     case "sendMessage": return <Send run={run} inbox={r.name ?? ""} done={done} close={close} />;
