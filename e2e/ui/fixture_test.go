@@ -26,6 +26,8 @@ type installation struct {
 	t *testing.T
 	// server is the address of the API, web that of the dashboard.
 	server, web string
+	// database is the connection string of the server's database.
+	database string
 }
 
 // bases are the paths below which the dashboard is tested: the second one behind a proxy that strips it.
@@ -42,14 +44,15 @@ func newInstallation(t *testing.T, base string, env ...string) *installation {
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server); r.Out.Host = r.In.Host },
 	}))
 	t.Cleanup(proxy.Close)
+	database := testdb.New(t)
 	cmd := exec.Command(program, "serve")
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "STEPWELL_") }),
-		"DATABASE_URL="+testdb.New(t), "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+apiKey,
+		"DATABASE_URL="+database, "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+apiKey,
 		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json", "STEPWELL_PUBLIC_URL="+proxy.URL+base)
 	cmd.Env = append(cmd.Env, env...)
 	_, addr := harness.Start(t, "server", cmd, harness.ServerReady)
 	server = &url.URL{Scheme: "http", Host: addr}
-	i := &installation{t: t, server: server.String(), web: server.String()}
+	i := &installation{t: t, server: server.String(), web: server.String(), database: database}
 	if base != "" {
 		i.web = proxy.URL + base
 	}

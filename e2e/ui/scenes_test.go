@@ -91,8 +91,8 @@ func (i *installation) listScene(b *tab) (order, refund string) {
 }
 
 func (i *installation) runScene(b *tab, order string) {
-	b.open("/ui/default/runs/" + order)
-	b.shows("Nobody has resumed the hook approval", "hook_created", "step_completed", "customer-7")
+	b.open("/ui/default/runs/" + order + "/log")
+	b.shows("Nobody has resumed hook approval", "hook_created", "step_completed", "customer-7")
 	b.axe("log")
 	b.look("log")
 	b.open("/ui/default/runs/" + order + "/data")

@@ -39,13 +39,13 @@ type reason struct {
 	Remedies                                []string
 }
 
-// sentences says what each kind of reason means.
+// sentences says what each kind of reason means. The dashboard says the same: ui/src/lib/why.ts.
 var sentences = map[string]func(r reason) string{
 	"stranded": func(r reason) string {
 		return "Nothing would move it: " + cmp.Or(r.Detail, "a message is missing") + "."
 	},
 	"parked": func(r reason) string {
-		return fmt.Sprintf("Nothing happens until somebody looks: %s failed %d times.", r.call(), r.Failures)
+		return fmt.Sprintf("Nothing happens until somebody looks: %s failed %s.", r.call(), r.times())
 	},
 	"deployment_missing": func(r reason) string {
 		return fmt.Sprintf("%s is for deployment %s, which is not registered.", upper(r.call()), r.Deployment)
@@ -56,13 +56,13 @@ var sentences = map[string]func(r reason) string{
 		return "The server refuses the function's answer."
 	},
 	"unreachable": func(r reason) string {
-		const text = "Deployment %s cannot be reached, for %d calls by now. No attempt is used up."
-		return fmt.Sprintf(text, r.Deployment, r.Failures)
+		const text = "Deployment %s cannot be reached: it was tried %s. No attempt is used up."
+		return fmt.Sprintf(text, r.Deployment, r.times())
 	},
 	"function_fails": func(r reason) string {
-		return fmt.Sprintf("%s has failed %d times.", upper(r.call()), r.Failures)
+		return fmt.Sprintf("%s has failed %s.", upper(r.call()), r.times())
 	},
-	"task_fails": func(r reason) string { return fmt.Sprintf("A task of the server has failed %d times.", r.Failures) },
+	"task_fails": func(r reason) string { return fmt.Sprintf("A task of the server has failed %s.", r.times()) },
 	"step_backoff": func(r reason) string {
 		return fmt.Sprintf("Step %s failed and is tried again: %s.", r.step(), r.attempt())
 	},
@@ -109,6 +109,13 @@ func (r reason) attempt() string {
 		return fmt.Sprintf("attempt %d", r.Attempt)
 	}
 	return fmt.Sprintf("attempt %d of %d", r.Attempt, r.MaxAttempts)
+}
+
+func (r reason) times() string {
+	if r.Failures == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", r.Failures)
 }
 
 func (r reason) backlog() string {

@@ -1,10 +1,10 @@
 package remote
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,13 +33,30 @@ func TestEveryReasonHasASentence(t *testing.T) {
 			t.Errorf("%s (-openapi.yaml +here):\n%s", schema, diff)
 		}
 	}
-	for kind := range sentences {
-		got := reason{Kind: kind, StepID: "x"}.sentence()
-		if !strings.HasSuffix(got, ".") || strings.ToUpper(got[:1]) != got[:1] {
-			t.Errorf("%s: got %q", kind, got)
+}
+
+// TestSentences checks the words, which are also those of the dashboard: ui/test/why.test.ts checks the same file.
+func TestSentences(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("testdata/sentences.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var examples []struct {
+		Reason   reason
+		Sentence string
+	}
+	if err := json.Unmarshal(data, &examples); err != nil {
+		t.Fatal(err)
+	}
+	missing := maps.Clone(sentences)
+	for _, e := range examples {
+		delete(missing, e.Reason.Kind)
+		if got := e.Reason.sentence(); got != e.Sentence {
+			t.Errorf("%s: got %q, want %q", e.Reason.Kind, got, e.Sentence)
 		}
 	}
-	if got := (reason{Kind: "moon_phase"}).sentence(); got != "moon phase." {
-		t.Errorf("got %q for a kind of a newer server", got)
+	if len(missing) > 0 {
+		t.Errorf("sentences.json has no example of %q", slices.Sorted(maps.Keys(missing)))
 	}
 }

@@ -1,38 +1,147 @@
 // What one can do with a run. What the role may not do is shown, and says which role may.
+import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
 import type { Hook, Run } from "../api.gen";
-import { addressOf, call, server } from "../api";
-import { JsonError, parseJson, withValue } from "../lib/jsontext";
+import { addressOf, call, callText, server } from "../api";
+import { JsonError, member, parseJson, withValue, writeJson } from "../lib/jsontext";
+import { Problem } from "../lib/problem";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { go, href, project } from "../location";
 import { Commands } from "../parts/copy";
 import { Dialog } from "../parts/dialog";
+import { Trouble } from "../parts/notice";
 import { may, needs, type Permission } from "../session";
 import { useResource } from "../resource";
+import { Start } from "./start";
 
-type Open = "" | "cancel" | "rerun" | "resume" | "signal";
+type Open = "" | "cancel" | "rerun" | "start" | "resume" | "signal";
+
+// useId returns an ID that stays the same while a form is open, so that what is sent twice counts once.
+export function useId(): string {
+  return useSignal(crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`).value;
+}
+
+export interface GatedProps {
+  permission: Permission;
+  // Why it cannot be done now; empty if it can.
+  off?: string;
+  act: () => void;
+  children: ComponentChildren;
+}
+
+// Gated is a button for what not every role may do.
+export function Gated({ permission, off = "", act, children }: GatedProps) {
+  return (
+    <button type="button" disabled={!may(permission) || off !== ""} title={may(permission) ? off : needs(permission)} onClick={act}>{children}</button>
+  );
+}
 
 export function Actions({ run, done }: { run: Run; done: () => void }) {
   const open = useSignal<Open>("");
   const close = () => (open.value = "");
   const ended = hasEnded(run);
-  const button = (name: Open, text: string, p: Permission, off: string) => (
-    <button type="button" disabled={!may(p) || off !== ""} title={!may(p) ? needs(p) : off} onClick={() => (open.value = name)}>{text}</button>
-  );
   const over = ended ? "The run has ended." : "";
+  const show = (name: Open) => () => (open.value = name);
   return (
     <div class="actions">
-      {button("resume", "Resume hook …", "invoke", over)}
-      {button("signal", "Send signal …", "invoke", "")}
-      {button("rerun", "Rerun …", "write", run.driver === "client" && !ended ? "The run has not ended." : "")}
-      {button("cancel", "Cancel …", "write", over)}
+      <Gated permission="invoke" off={over} act={show("resume")}>Resume hook …</Gated>
+      <Gated permission="invoke" act={show("signal")}>Send signal …</Gated>
+      <Gated permission="write" off={run.driver === "client" && !ended ? "The run has not ended." : ""} act={show("rerun")}>Rerun …</Gated>
+      <Gated permission="write" off={over} act={show("cancel")}>Cancel …</Gated>
       {open.value === "cancel" && <Cancel run={run} done={done} close={close} />}
-      {open.value === "rerun" && <Rerun run={run} close={close} />}
+      {open.value === "rerun" && <Rerun run={run} close={close} change={show("start")} />}
+      {open.value === "start" && <Start like={run} close={close} />}
       {open.value === "resume" && <Resume run={run} done={done} close={close} />}
       {open.value === "signal" && <Signal done={done} close={close} />}
     </div>
   );
+}
+
+// Retry makes a failed message due at once.
+export function Retry({ id, off = "", done }: { id: string; off?: string; done: () => void }) {
+  const busy = useSignal(false);
+  const problem = useSignal<Problem | null>(null);
+  const act = async () => {
+    busy.value = true;
+    problem.value = null;
+    try {
+      await call(project.value, "POST /v1/messages/{id}/retry", { path: { id } });
+    } catch (err) {
+      const p = err instanceof Problem ? err : new Problem(-1, "page", String(err));
+      if (p.status !== 404) problem.value = p; // otherwise it was delivered meanwhile
+    }
+    busy.value = false;
+    done();
+  };
+  return (
+    <>
+      <Gated permission="write" off={busy.value ? "Working …" : off} act={() => void act()}>Retry now</Gated>
+      {problem.value && <Trouble problem={problem.value} />}
+    </>
+  );
+}
+
+export function Discard({ id, done, close }: { id: string; done: () => void; close: () => void }) {
+  const path = { id };
+  const act = async () => {
+    await call(project.value, "DELETE /v1/messages/{id}", { path });
+    done();
+  };
+  return (
+    <Dialog title="Discard this message" button="Discard the message" danger act={act} close={close}>
+      <p>It is not delivered any more. A run that cannot go on without it gets a new one within about a minute.</p>
+      <p class="mono">{id}</p>
+      <Commands cli={`stepwell messages discard ${id}`} curl={curl(server, "DELETE", addressOf("DELETE /v1/messages/{id}", { path }))} />
+    </Dialog>
+  );
+}
+
+export interface DeployProps {
+  id: string;
+  // Whether the deployment is known not to be registered.
+  missing?: boolean;
+  done: () => void;
+  close: () => void;
+}
+
+// Deploy registers a deployment, or moves it. What else is registered with it stays; lists do not have all of that.
+export function Deploy({ id, missing, done, close }: DeployProps) {
+  const path = { id };
+  const details = useResource(async (signal) => {
+    if (missing) return parseJson("{}");
+    try {
+      return parseJson(await callText(project.value, "GET /v1/deployments/{id}", { path, signal }));
+    } catch (err) {
+      if (err instanceof Problem && err.status === 404) return parseJson("{}");
+      throw err;
+    }
+  }, [id]);
+  const typed = useSignal<string | null>(null);
+  const now = details.data.value ?? undefined;
+  const url = typed.value ?? textOf(now, "url");
+  const kept = ["workflows", "build", "schemas"].flatMap((name) => {
+    const value = member(now, name);
+    return value ? [`"${name}":${writeJson(value, false)}`] : [];
+  });
+  const body = `{${[`"url":${JSON.stringify(url)}`, ...kept].join(",")}}`;
+  const act = async () => {
+    await call(project.value, "PUT /v1/deployments/{id}", { path, text: body });
+    done();
+  };
+  return (
+    <Dialog title={`Where is deployment ${id}?`} button="Register" act={act} close={close} blocked={!now ? "Reading the deployment …" : url ? "" : "The URL is missing."}>
+      {details.problem.value && <Trouble problem={details.problem.value} retry={details.refresh} />}
+      <p>Calls that failed are made at once, also if the URL stays the same.</p>
+      <label>URL of its function<input type="url" value={url} placeholder="http://127.0.0.1:3000" onInput={(e) => (typed.value = e.currentTarget.value.trim())} /></label>
+      <Commands cli={`stepwell deployments add ${quote(id)} ${quote(url)}`} curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), body)} />
+    </Dialog>
+  );
+}
+
+function textOf(v: Parameters<typeof member>[0], key: string): string {
+  const found = member(v, key);
+  return found?.kind === "string" ? (JSON.parse(found.text) as string) : "";
 }
 
 interface Props {
@@ -41,7 +150,7 @@ interface Props {
   close: () => void;
 }
 
-function Cancel({ run, done, close }: Props) {
+export function Cancel({ run, done, close }: Props) {
   const reason = useSignal("");
   const grace = useSignal("");
   const body = { ...(reason.value && { reason: reason.value }), ...(grace.value && { grace: grace.value }) };
@@ -62,9 +171,9 @@ function Cancel({ run, done, close }: Props) {
   );
 }
 
-function Rerun({ run, close }: Omit<Props, "done">) {
+function Rerun({ run, close, change }: Omit<Props, "done"> & { change: () => void }) {
   const deployment = useSignal("");
-  const key = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value; // a double click starts one run
+  const key = useId();
   const body = { idempotencyKey: key, ...(deployment.value && { deployment: deployment.value }) };
   const path = { id: run.id };
   const act = async () => {
@@ -74,15 +183,16 @@ function Rerun({ run, close }: Omit<Props, "done">) {
   return (
     <Dialog title="Start a copy of this run" button="Start the copy" act={act} close={close}>
       <p>The copy has the same workflow, input, key and first attributes. This run stays as it is.</p>
+      {run.driver === "server" && <p><button type="button" disabled={!may("read")} title={may("read") ? "" : needs("read")} onClick={change}>With changes …</button></p>}
       <label>Deployment<input value={deployment.value} placeholder={run.deployment} onInput={(e) => (deployment.value = e.currentTarget.value.trim())} /></label>
-      <Commands cli={`stepwell runs rerun ${run.id}${deployment.value ? ` --deployment ${quote(deployment.value)}` : ""}`}
+      <Commands cli={`stepwell runs rerun ${run.id}${deployment.value ? ` --deployment ${quote(deployment.value)}` : ""} --idempotency-key ${key}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/rerun", { path }), JSON.stringify(body))} />
     </Dialog>
   );
 }
 
 // problemIn returns why a text is no JSON; empty if it is.
-function problemIn(text: string): string {
+export function problemIn(text: string): string {
   try {
     parseJson(text);
     return "";
@@ -91,8 +201,16 @@ function problemIn(text: string): string {
   }
 }
 
-function Editor({ label, text, change }: { label: string; text: string; change: (text: string) => void }) {
-  const problem = problemIn(text);
+export interface EditorProps {
+  label: string;
+  text: string;
+  // Whether there may be no value.
+  optional?: boolean;
+  change: (text: string) => void;
+}
+
+export function Editor({ label, text, optional, change }: EditorProps) {
+  const problem = optional && text.trim() === "" ? "" : problemIn(text);
   return (
     <label>{label}
       <textarea class="mono" rows={6} spellcheck={false} value={text} aria-invalid={problem !== ""} onInput={(e) => change(e.currentTarget.value)} />
@@ -101,15 +219,15 @@ function Editor({ label, text, change }: { label: string; text: string; change: 
   );
 }
 
-function Resume({ run, done, close }: Props) {
+export function Resume({ run, hook: wanted = "", done, close }: Props & { hook?: string }) {
   const list = useResource((signal) => call(project.value, "GET /v1/runs/{id}/hooks", {
     path: { id: run.id }, query: { order: "desc", limit: 200 }, signal,
   }), [run.id]);
   const open: Hook[] = list.data.value?.data.filter((h) => h.status === "active") ?? [];
-  const chosen = useSignal("");
+  const chosen = useSignal(wanted);
   const text = useSignal('{"approved": true}');
-  const resumeId = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value; // a double click counts once
-  const hook = open.find((h) => h.id === chosen.value) ?? open[0];
+  const resumeId = useId();
+  const hook = open.find((h) => h.id === chosen.value) ?? (wanted ? undefined : open[0]); // never another one than the reader chose
   const path = { id: run.id, hookId: hook?.id ?? "HOOK" };
   const problem = problemIn(text.value);
   const body = withValue({ resumeId }, "payload", problem ? "null" : text.value);
@@ -117,23 +235,29 @@ function Resume({ run, done, close }: Props) {
     await call(project.value, "POST /v1/runs/{id}/hooks/{hookId}/resume", { path, text: body });
     done();
   };
-  const blocked = problem || (list.data.value && !hook ? "No hook of this run is open." : hook ? "" : "Reading the hooks …");
+  const blocked = problem || (list.data.value && !hook ? (wanted ? `Hook ${wanted} is not among the newest 200 that are open.` : "No hook of this run is open.") : hook ? "" : "Reading the hooks …");
   return (
     <Dialog title="Resume a hook" button="Resume" act={act} close={close} blocked={blocked && (problem ? "The payload is no JSON." : blocked)}>
       <label>Hook<select value={hook?.id} onChange={(e) => (chosen.value = e.currentTarget.value)}>
         {open.map((h) => <option value={h.id}>{h.id}{h.signal ? ` (signal ${h.signal})` : ""}</option>)}</select></label>
       {hook?.verify && <p class="warning">It accepts only signed requests, so this is refused. The CLI has --unverified for admins.</p>}
       <Editor label="Payload, any JSON" text={text.value} change={(t) => (text.value = t)} />
-      <Commands cli={`stepwell hooks resume ${quote(path.hookId)} --run ${run.id} --payload ${quote(text.value)}`}
+      <Commands cli={`stepwell hooks resume ${quote(path.hookId)} --run ${run.id} --payload ${quote(text.value)} --resume-id ${resumeId}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/hooks/{hookId}/resume", { path }), body)} />
     </Dialog>
   );
 }
 
-function Signal({ done, close }: Omit<Props, "run">) {
-  const name = useSignal("");
+interface SignalProps {
+  signal?: string;
+  done: () => void;
+  close: () => void;
+}
+
+export function Signal({ signal = "", done, close }: SignalProps) {
+  const name = useSignal(signal);
   const text = useSignal("null");
-  const id = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value;
+  const id = useId();
   const problem = problemIn(text.value);
   const body = withValue({ id }, "data", problem ? "null" : text.value);
   const path = { name: name.value || "NAME" };
@@ -149,6 +273,26 @@ function Signal({ done, close }: Omit<Props, "run">) {
       <Editor label="Data, any JSON" text={text.value} change={(t) => (text.value = t)} />
       <Commands cli={`stepwell signals send ${quote(path.name)} --data ${quote(text.value)} --id ${id}`}
         curl={curl(server, "POST", addressOf("POST /v1/signals/{name}", { path }), body)} />
+    </Dialog>
+  );
+}
+
+// Send sends a message to an inbox of a run.
+export function Send({ run, inbox, done, close }: Props & { inbox: string }) {
+  const text = useSignal("null");
+  const id = useId();
+  const problem = problemIn(text.value);
+  const body = withValue({ id }, "payload", problem ? "null" : text.value);
+  const path = { id: run.id, name: inbox };
+  const act = async () => {
+    await call(project.value, "POST /v1/runs/{id}/inbox/{name}", { path, text: body });
+    done();
+  };
+  return (
+    <Dialog title={`Send a message to ${inbox}`} button="Send" act={act} close={close} blocked={problem && "The message is no JSON."}>
+      <Editor label="Message, any JSON" text={text.value} change={(t) => (text.value = t)} />
+      <Commands cli={`stepwell runs send ${run.id} ${quote(inbox)} --payload ${quote(text.value)} --id ${id}`}
+        curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/inbox/{name}", { path }), body)} />
     </Dialog>
   );
 }

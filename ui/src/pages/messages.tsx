@@ -1,6 +1,58 @@
-// Messages of a run.
-import type { Run } from "../api.gen";
+// What the server owes a run: the messages of the queue that are for it.
+import { useSignal } from "@preact/signals";
+import type { Message, Run } from "../api.gen";
+import { addressOf, call, server } from "../api";
+import { tick } from "../clock";
+import { cannotRetry, errorOf, stateOfMessage, workOf } from "../lib/message";
+import { curl } from "../lib/shell";
+import { hasEnded } from "../lib/status";
+import { project } from "../location";
+import { Commands, Copy } from "../parts/copy";
+import { Status } from "../parts/icon";
+import { Empty, Loading, Trouble } from "../parts/notice";
+import { Age } from "../parts/time";
+import { useResource } from "../resource";
+import { Discard, Gated, Retry } from "./actions";
+
+const pageSize = 200;
+const pollEvery = 5000;
 
 export function Messages({ run }: { run: Run }) {
-  return <p class="quiet">{run.id}</p>;
+  const query = { runId: run.id, limit: pageSize };
+  const list = useResource((signal) => call(project.value, "GET /v1/messages", { query, signal }),
+    [run.id, run.lastSeq], hasEnded(run) ? 0 : pollEvery);
+  const last = useSignal<{ data: Message[]; cursor?: string } | null>(null);
+  const discarded = useSignal("");
+  if (list.data.value) last.value = list.data.value;
+  if (list.problem.value && !last.value) return <Trouble problem={list.problem.value} retry={list.refresh} />;
+  if (!last.value) return <Loading what="the messages" />;
+  const { data, cursor } = last.value;
+  const commands = <Commands cli={`stepwell messages list --run ${run.id} --state all`} curl={curl(server, "GET", addressOf("GET /v1/messages", { query }))} />;
+  return (
+    <>
+      {data.length === 0 ? <Empty title="The server owes this run nothing"><p>{hasEnded(run) ? "It has ended." : "It waits for time, for other runs, or for somebody."}</p></Empty> : (
+        <table class="list messages" aria-label="Messages for the run">
+          <thead><tr><th>State</th><th>What it is for</th><th>Deployment</th><th class="num">Deliveries</th><th class="num">Due</th><th>Last error</th><th>Actions</th></tr></thead>
+          <tbody>{data.map((m) => <Row key={m.id} message={m} done={list.refresh} discard={() => (discarded.value = m.id)} />)}</tbody>
+        </table>
+      )}
+      {cursor && <p class="quiet">The first {pageSize} are shown.</p>}
+      {commands}
+      {discarded.value && <Discard id={discarded.value} done={list.refresh} close={() => (discarded.value = "")} />}
+    </>
+  );
+}
+
+function Row({ message: m, done, discard }: { message: Message; done: () => void; discard: () => void }) {
+  return (
+    <tr>
+      <td><Status {...stateOfMessage(m, tick.value)} /></td>
+      <td>{workOf(m)}<Copy text={m.id} what="the message’s ID" /></td>
+      <td>{m.deploymentId || <span class="quiet none">–</span>}</td>
+      <td class="num">{m.deliveryCount}</td>
+      <td class="num">{m.parkedAt ? <span class="quiet">parked <Age at={m.parkedAt} /></span> : <Age at={m.dueAt} />}</td>
+      <td class="error-text">{errorOf(m) || <span class="quiet none">–</span>}</td>
+      <td><div class="remedies"><Retry id={m.id} off={cannotRetry(m)} done={done} /><Gated permission="write" act={discard}>Discard …</Gated></div></td>
+    </tr>
+  );
 }

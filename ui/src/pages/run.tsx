@@ -1,6 +1,6 @@
 // The page of a run: what it is, how it stands, what one can do, and its parts.
 import { useSignal } from "@preact/signals";
-import type { Hook, Run, Wait } from "../api.gen";
+import type { Run } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
@@ -11,7 +11,7 @@ import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { lazy } from "../parts/lazy";
 import { Empty, Loading, Trouble } from "../parts/notice";
-import { Age, Clock, Exact } from "../parts/time";
+import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
 import { useKeys } from "../shortcuts";
 import { Actions } from "./actions";
@@ -19,6 +19,7 @@ import { Data } from "./data";
 import { Hooks } from "./hooks";
 import { Log } from "./log";
 import { Steps } from "./steps";
+import { Why } from "./why";
 
 const Timeline = lazy("the timeline", async () => (await import("./timeline")).Timeline);
 const Family = lazy("the family", async () => (await import("./family")).Family);
@@ -59,7 +60,7 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
     <main class="page">
       <Head run={r} refresh={run.refresh} />
       {run.problem.value && <Trouble problem={run.problem.value} retry={run.refresh} />}
-      <Outcome run={r} />
+      <Why run={r} done={run.refresh} />
       <div class="tabs" role="tablist" aria-label="Parts of the run">
         {tabs.map((t) => (
           <a role="tab" id={`tab-${t.name}`} aria-selected={t.name === tab} aria-controls="tab-panel" href={href(["runs", id, t.name])}>{t.title}
@@ -103,51 +104,4 @@ function Head({ run: r, refresh }: { run: Run; refresh: () => void }) {
       </dl>
     </header>
   );
-}
-
-// Outcome says in a sentence how the run stands.
-function Outcome({ run: r }: { run: Run }) {
-  if (r.status === "failed") return <Failed run={r} />;
-  if (r.status === "completed" && r.completedAt) return <p class="outcome"><span>Completed <Age at={r.completedAt} />, after {formatDuration(durationOf(r, tick.value))} and {r.lastSeq.toLocaleString("en")} events.</span></p>;
-  if (r.status === "cancelled" && r.completedAt) return <p class="outcome"><span>Cancelled <Age at={r.completedAt} />{r.cancelReason ? `: ${r.cancelReason}` : ". No reason was given."}</span></p>;
-  if (r.held) {
-    return (
-      <div class="outcome attention"><span><strong>Its function fails since <Clock at={r.held.since} />:</strong> {r.held.code}, {r.held.attempts} calls in a row.
-        {r.held.message && <> {r.held.message}</>} It is called again after a pause, and when its deployment is registered again.</span></div>
-    );
-  }
-  if (r.startAt && Date.parse(r.startAt) > tick.value) return <p class="outcome"><span>It starts <Age at={r.startAt} />, at <Exact at={r.startAt} />.</span></p>;
-  return <Open run={r} />;
-}
-
-function Failed({ run: r }: { run: Run }) {
-  const end = useResource((signal) => call(project.value, "GET /v1/runs/{id}/events", {
-    path: { id: r.id }, query: { type: ["run_failed"], order: "desc", limit: 1 }, signal,
-  }), [r.id]);
-  const payload = end.data.value?.data[0]?.payload as { message?: unknown } | undefined;
-  const message = typeof payload?.message === "string" ? payload.message : "";
-  return (
-    <div class="outcome failed"><span><strong>Failed {r.completedAt && <Age at={r.completedAt} />}: {r.error?.code || "without a code"}.</strong>
-      {message && <> {message}</>}</span><a href={href(["runs", r.id, "data"])}>The whole error</a></div>
-  );
-}
-
-// Open lists what an unfinished run waits for.
-function Open({ run: r }: { run: Run }) {
-  const parts = useResource(async (signal) => {
-    const path = { id: r.id };
-    const [hooks, waits] = await Promise.all([
-      call(project.value, "GET /v1/runs/{id}/hooks", { path, query: { order: "desc", limit: 50 }, signal }),
-      call(project.value, "GET /v1/runs/{id}/waits", { path, query: { order: "desc", limit: 50 }, signal }),
-    ]);
-    return { hooks: hooks.data.filter((h) => h.status === "active"), waits: waits.data.filter((w) => w.status === "waiting") };
-  }, [r.id, r.lastSeq]);
-  const last = useSignal<{ hooks: Hook[]; waits: Wait[] } | null>(null);
-  if (parts.data.value) last.value = parts.data.value;
-  if (!last.value) return <p class="outcome quiet"><span>{parts.problem.value ? "What it waits for could not be read." : "Reading what it waits for …"}</span></p>;
-  const [hook, wait] = [last.value.hooks[0], last.value.waits[0]];
-  if (hook) return <p class="outcome"><span>{hook.signal ? <>It waits for the signal <strong>{hook.signal}</strong></> : <>Nobody has resumed the hook <strong>{hook.id}</strong></>}, open since <Clock at={hook.createdAt} /> (<Age at={hook.createdAt} />).
-    {last.value.hooks.length > 1 && ` ${last.value.hooks.length - 1} more are open.`}</span></p>;
-  if (wait?.resumeAt) return <p class="outcome"><span>It sleeps until <Clock at={wait.resumeAt} /> (<Age at={wait.resumeAt} />).</span></p>;
-  return <p class="outcome"><span>{r.status === "pending" ? "Its function has not been called yet." : "It is being worked on."} {r.lastSeq.toLocaleString("en")} events so far.</span></p>;
 }

@@ -16,6 +16,7 @@ import { Commands } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
+import { StartButton } from "./start";
 
 const pageSize = 100;
 const pollEvery = 5000;
@@ -62,6 +63,7 @@ export function Runs() {
     <main class="page">
       <header class="page-head"><h1>Runs</h1>
         <span class="quiet count">{rows.length > 0 && `${rows.length}${cursor ? "+" : ""} shown, newest first`}</span>
+        <StartButton />
         <Commands cli={commandOf(filter)} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: queryOf(filter, clock.now()) }))} />
       </header>
       <Chips filter={filter} change={change} open={open} />

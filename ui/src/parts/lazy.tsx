@@ -12,7 +12,7 @@ export function lazy<P extends object>(what: string, load: () => Promise<Compone
     const ready = useSignal(loaded !== null);
     const failed = useSignal(false);
     useEffect(() => {
-      if (loaded) return;
+      if (loaded) return void (ready.value = true);
       load().then((c) => { loaded = c; ready.value = true; }, () => (failed.value = true));
     }, []);
     if (failed.value) {

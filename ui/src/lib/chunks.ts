@@ -1,0 +1,41 @@
+// The bytes of a stream, from its chunks.
+import type { Chunk } from "../api.gen";
+
+// bytesOf returns the bytes of a chunk.
+export function bytesOf(c: Chunk): Uint8Array {
+  if (c.text !== undefined) return new TextEncoder().encode(c.text);
+  return Uint8Array.from(atob(c.base64 ?? ""), (char) => char.charCodeAt(0));
+}
+
+// Tail keeps the end of a stream, at most so many bytes.
+export class Tail {
+  private parts: Uint8Array[] = [];
+  size = 0;
+  left = 0; // how many bytes were left out at the beginning
+  constructor(private limit: number) {}
+
+  add(chunks: Chunk[]): void {
+    for (const c of chunks) {
+      const part = bytesOf(c);
+      this.parts.push(part);
+      this.size += part.length;
+    }
+    while (this.size > this.limit && this.parts.length > 1) {
+      const first = this.parts.shift()!;
+      this.size -= first.length;
+      this.left += first.length;
+    }
+  }
+
+  // bytes returns what is kept as one array. A character may be spread over chunks, so texts are decoded from it.
+  bytes(): Uint8Array {
+    const all = new Uint8Array(this.size);
+    let at = 0;
+    for (const p of this.parts) {
+      all.set(p, at);
+      at += p.length;
+    }
+    this.parts = [all];
+    return all;
+  }
+}

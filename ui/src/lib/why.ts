@@ -1,0 +1,113 @@
+// Why a run is not done, in words. The command line says the same: cmd/stepwell/remote/testdata/sentences.json has both.
+import type { Explanation, Reason, ReasonKind, Remedy } from "../api.gen";
+import { quote } from "./shell";
+import type { Look } from "./status";
+
+const sentences: Record<ReasonKind, (r: Reason) => string> = {
+  stranded: (r) => `Nothing would move it: ${r.detail || "a message is missing"}.`,
+  parked: (r) => `Nothing happens until somebody looks: ${call(r)} failed ${times(r)}.`,
+  deployment_missing: (r) => `${upper(call(r))} is for deployment ${r.deployment ?? ""}, which is not registered.`,
+  diverged: () => "The code changed under the run: its log does not fit the function.",
+  held: () => "The function refuses to go on.",
+  answer_refused: () => "The server refuses the function's answer.",
+  unreachable: (r) => `Deployment ${r.deployment ?? ""} cannot be reached: it was tried ${times(r)}. No attempt is used up.`,
+  function_fails: (r) => `${upper(call(r))} has failed ${times(r)}.`,
+  task_fails: (r) => `A task of the server has failed ${times(r)}.`,
+  step_backoff: (r) => `Step ${step(r)} failed and is tried again: ${attempt(r)}.`,
+  cancelling: () => "It was asked to cancel, and is ended when its grace is over.",
+  called: (r) => `Its function is being called at deployment ${r.deployment ?? ""}.`,
+  step_running: (r) => `Step ${step(r)} is running: ${attempt(r)}.`,
+  step_queued: (r) => `Step ${step(r)} waits for a free place${backlog(r)}.`,
+  queued: (r) => `The call of its function waits for a free place${backlog(r)}.`,
+  client: (r) => `The app has not taken the message that wakes it${backlog(r)}.`,
+  unscheduled: () => "Something has just happened, and what follows from it is not there yet.",
+  start_delay: () => "It was started for a later time.",
+  child: (r) => `Step ${step(r)} waits for child ${r.childId ?? ""}, which is ${r.childStatus ?? ""}.`,
+  hook: (r) => `Nobody has resumed hook ${r.hookId ?? ""}.`,
+  webhook: (r) => `No request has come to webhook ${r.hookId ?? ""}.`,
+  signal: (r) => `Hook ${r.hookId ?? ""} waits for a signal ${r.name ?? ""}.`,
+  wait: (r) => `${`It sleeps ${r.waitId ?? ""}`.trim()}.`,
+  inbox: (r) => `Inbox ${r.name ?? ""} is open for messages.`,
+};
+
+function call(r: Reason): string {
+  return r.stepId ? `the call of step ${step(r)}` : "the call of its function";
+}
+
+function step(r: Reason): string {
+  return !r.name || r.name === r.stepId ? r.stepId ?? "" : `${r.name} (${r.stepId ?? ""})`;
+}
+
+function attempt(r: Reason): string {
+  return `attempt ${r.attempt ?? 0}${r.maxAttempts ? ` of ${r.maxAttempts}` : ""}`;
+}
+
+function times(r: Reason): string {
+  return r.failures === 1 ? "once" : `${r.failures ?? 0} times`;
+}
+
+function backlog(r: Reason): string {
+  return (r.backlog ?? 0) > 1 ? `; ${r.backlog} messages are due` : "";
+}
+
+function upper(s: string): string {
+  return s.charAt(0).toUpperCase() + s.slice(1);
+}
+
+// sentenceOf says what a reason means. A newer server may send kinds that have no sentence.
+export function sentenceOf(r: Reason): string {
+  const say = (sentences as Partial<Record<string, (r: Reason) => string>>)[r.kind];
+  return say ? say(r) : `${r.kind.replaceAll("_", " ")}.`;
+}
+
+const looks: Partial<Record<ReasonKind, Look>> = {
+  stranded: "failed", parked: "failed", deployment_missing: "failed", diverged: "failed", held: "failed", answer_refused: "failed",
+  unreachable: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
+  cancelling: "cancelled", called: "running", step_running: "running",
+  start_delay: "waiting", child: "waiting", hook: "waiting", webhook: "waiting", signal: "waiting", wait: "waiting", inbox: "waiting",
+};
+
+// lookOf returns the glyph of a reason.
+export function lookOf(r: Reason): Look {
+  return looks[r.kind] ?? "pending";
+}
+
+const quiet = new Set<ReasonKind>([
+  "cancelling", "called", "step_running", "step_queued", "queued", "client", "unscheduled", "start_delay", "child", "wait", "inbox",
+]);
+
+// needsNobody reports whether a run goes on without a person: no reason is a failure or waits for somebody.
+export function needsNobody(e: Explanation): boolean {
+  return e.reasons.every((r) => quiet.has(r.kind));
+}
+
+// nextOf says what happens next by itself; empty if nothing does at a known time.
+export function nextOf(e: Explanation): string {
+  const n = e.next;
+  if (!n) return "";
+  const r = e.reasons.find((r) => r.kind === n.kind && r.stepId === n.stepId && r.waitId === n.waitId);
+  switch (n.kind) {
+    case "step_backoff": return r ? `step ${step(r)}, ${attempt(r)}` : "the next attempt";
+    case "wait": return n.waitId ? `the sleep ${n.waitId} is over` : "the sleep is over";
+    case "start_delay": return "it starts";
+    case "stranded": return "the sweeper wakes it";
+    default: return r?.stepId ? `the call of step ${step(r)} is repeated` : "the call is repeated";
+  }
+}
+
+const commands: Record<Remedy, (run: string, r: Reason) => string> = {
+  retryMessage: (_, r) => `messages retry ${r.messageId ?? ""}`,
+  discardMessage: (_, r) => `messages discard ${r.messageId ?? ""}`,
+  putDeployment: (_, r) => `deployments add ${quote(r.deployment ?? "")} URL`,
+  resumeHook: (run, r) => `hooks resume ${quote(r.hookId ?? "")} --run ${run} --payload JSON`,
+  postSignal: (_, r) => `signals send ${quote(r.name ?? "")} --data JSON`,
+  sendMessage: (run, r) => `runs send ${run} ${quote(r.name ?? "")} --payload JSON`,
+  explainRun: (_, r) => `why ${r.childId ?? ""}`,
+  cancelRun: (run) => `runs cancel ${run}`,
+};
+
+// commandsOf returns the command that explains the run, and those of all remedies, one a line.
+export function commandsOf(e: Explanation): string {
+  const all = e.reasons.flatMap((r) => r.remedies.map((name) => commands[name]?.(e.runId, r)));
+  return [...new Set([`why ${e.runId}`, ...all])].filter(Boolean).map((c) => `stepwell ${c}`).join("\n");
+}

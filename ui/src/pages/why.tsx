@@ -1,0 +1,163 @@
+// Why a run is not done, what comes next and what helps; or how it ended.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { Explanation, Reason, Remedy, Run } from "../api.gen";
+import { addressOf, call, server } from "../api";
+import { clock, tick } from "../clock";
+import { formatDuration } from "../lib/duration";
+import { curl } from "../lib/shell";
+import { durationOf, hasEnded } from "../lib/status";
+import { commandsOf, lookOf, needsNobody, nextOf, sentenceOf } from "../lib/why";
+import { href, project } from "../location";
+import { Commands } from "../parts/copy";
+import { Glyph } from "../parts/icon";
+import { Trouble } from "../parts/notice";
+import { Age, Clock } from "../parts/time";
+import { useResource } from "../resource";
+import { may } from "../session";
+import { Cancel, Deploy, Discard, Gated, Resume, Retry, Send, Signal } from "./actions";
+
+const pollEvery = 5000; // for what the log does not show, such as a function that fails
+const longestTimer = 3_600_000; // browsers know no timers of months
+const opened = 2; // reasons that are shown at once
+const shownText = 400; // characters of an error
+
+export function Why({ run, done }: { run: Run; done: () => void }) {
+  const why = useResource((signal) => call(project.value, "GET /v1/runs/{id}/why", { path: { id: run.id }, signal }),
+    [run.id, run.lastSeq, run.status, run.held?.attempts], hasEnded(run) ? 0 : pollEvery);
+  const last = useSignal<Explanation | null>(null);
+  if (why.data.value) last.value = why.data.value;
+  const e = last.value;
+  const next = e?.next?.at;
+  useEffect(() => {
+    if (!next) return;
+    const pause = Math.min(longestTimer, Math.max(500, Date.parse(next) - clock.now() + 200));
+    const timer = setTimeout(() => document.hidden || why.refresh(), pause);
+    return () => clearTimeout(timer);
+  }, [next, e?.at]);
+  // What somebody did takes a moment to show.
+  const acted = () => {
+    for (const pause of [0, 400, 1500]) setTimeout(() => { why.refresh(); done(); }, pause);
+  };
+  if (why.problem.value && !e) return <Trouble problem={why.problem.value} retry={why.refresh} />;
+  if (!e) return <p class="why quiet">Reading how it stands …</p>;
+  if (e.end) return <End run={run} end={e.end} />;
+  return <Open run={run} e={e} acted={acted} />;
+}
+
+function End({ run, end }: { run: Run; end: NonNullable<Explanation["end"]> }) {
+  const took = formatDuration(durationOf(run, tick.value));
+  const event = <a href={`${href(["runs", run.id, "log"])}#e${end.seq}`}>event {end.seq.toLocaleString("en")}</a>;
+  if (end.status === "completed") return <p class="why quiet"><span>Completed <Age at={end.at} />, after {took}, with {event}.</span></p>;
+  if (end.status === "cancelled") {
+    return <p class="why quiet"><span>Cancelled <Age at={end.at} />, after {took}, with {event}{end.cancelReason ? `: ${end.cancelReason}` : ". No reason was given."}</span></p>;
+  }
+  return (
+    <section class="why blocked" aria-label="How it ended">
+      <p class="lead"><Glyph look="failed" /><span><strong>Failed <Age at={end.at} />: {end.error?.code || "without a code"}.</strong> After {took}, with {event}.</span></p>
+      <Text text={end.error?.message ?? ""} />
+      <div class="remedies">
+        {may("read") && <a class="button" href={href(["runs", run.id, "data"])}>The whole error</a>}
+        <a class="button" href={href(["runs"], { q: `workflow:${JSON.stringify(run.workflow)} status:failed created:24h` })}>Others that failed today</a>
+      </div>
+    </section>
+  );
+}
+
+function Text({ text }: { text: string }) {
+  if (!text) return null;
+  return <p class="error-text">{text.slice(0, shownText)}{text.length > shownText && " …"}</p>;
+}
+
+interface Chosen {
+  remedy: Remedy;
+  reason: Reason;
+}
+
+function Open({ run, e, acted }: { run: Run; e: Explanation; acted: () => void }) {
+  const all = useSignal(false);
+  const chosen = useSignal<Chosen | null>(null);
+  const calm = needsNobody(e);
+  const count = calm ? 1 : opened;
+  const shown = all.value ? e.reasons : e.reasons.slice(0, count);
+  const next = nextOf(e);
+  const tone = calm ? "quiet" : e.verdict === "blocked" || e.verdict === "stranded" ? "blocked" : e.verdict === "retrying" ? "retrying" : "";
+  const path = { id: run.id };
+  return (
+    <section class={`why ${tone}`} aria-label="Why it is not done" data-verdict={e.verdict}>
+      <ul>
+        {shown.map((r) => <Row key={[r.kind, r.stepId, r.hookId, r.waitId, r.messageId].join()} run={run} reason={r} next={e.next?.at} acted={acted} choose={(remedy) => (chosen.value = { remedy, reason: r })} />)}
+      </ul>
+      {e.reasons.length > count && <button type="button" class="more-reasons" aria-expanded={all.value} onClick={() => (all.value = !all.value)}>
+        {all.value ? "Fewer" : `and ${e.reasons.length - count} more`}</button>}
+      <div class="next">
+        {e.next && <span>Next: <Clock at={e.next.at} /> <strong><Age at={e.next.at} /></strong>, {next}.</span>}
+        {e.deadline && <span>If nothing else ends it, it fails <Age at={e.deadline} />, at its deadline.</span>}
+        <span class="small">As of <Clock at={e.at} />, event {e.lastSeq.toLocaleString("en")}.</span>
+        <Commands cli={commandsOf(e)} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/why", { path }))} />
+      </div>
+      {chosen.value && <Form run={run} {...chosen.value} done={acted} close={() => (chosen.value = null)} />}
+    </section>
+  );
+}
+
+interface RowProps {
+  run: Run;
+  reason: Reason;
+  // When the first reason ends by itself, which the box says for all.
+  next?: string;
+  acted: () => void;
+  choose: (remedy: Remedy) => void;
+}
+
+function Row({ run, reason: r, next, acted, choose }: RowProps) {
+  const error = r.error;
+  const when = [
+    r.since && `for ${formatDuration(Math.max(0, tick.value - Date.parse(r.since)))}`,
+    r.at && r.at !== next && <>goes on <Age at={r.at} /></>,
+    r.until && <>until <Clock at={r.until} /> at the latest</>,
+    r.server && <>held by <span class="mono">{r.server}</span>{r.host && ` on ${r.host}`}</>,
+  ].filter(Boolean);
+  return (
+    <li data-kind={r.kind}>
+      <p class="lead"><Glyph look={lookOf(r)} /><span>{sentenceOf(r)} <span class="when">
+        {when.map((part, i) => <>{i > 0 && " · "}{part}</>)}
+      </span></span></p>
+      {r.condition && <p class="error-text mono">if {r.condition}</p>}
+      {error && <p class="error-text">last error: {error.code && <strong>{error.code}</strong>}{error.code && error.message && ": "}
+        {error.message?.slice(0, shownText)}{(error.message?.length ?? 0) > shownText && " …"}
+        {error.seq && <> <a href={`${href(["runs", run.id, "log"])}#e${error.seq}`}>event {error.seq.toLocaleString("en")}</a></>}</p>}
+      <div class="remedies">{r.remedies.map((name) => <Button name={name} run={run} reason={r} acted={acted} choose={choose} />)}</div>
+    </li>
+  );
+}
+
+const deploys: Partial<Record<string, string>> = { deployment_missing: "Register", unreachable: "Move" };
+
+function Button({ name, run, reason: r, acted, choose }: RowProps & { name: Remedy }) {
+  const open = (text: string, permission: "write" | "invoke" | "admin") =>
+    <Gated permission={permission} act={() => choose(name)}>{text}</Gated>;
+  switch (name) {
+    case "retryMessage": return r.messageId ? <Retry id={r.messageId} done={acted} /> : null;
+    case "discardMessage": return open("Discard …", "write");
+    case "putDeployment": return open(`${deploys[r.kind] ?? "Register again:"} ${r.deployment ?? ""} …`, "admin");
+    case "resumeHook": return open("Resume …", "invoke");
+    case "postSignal": return open("Send the signal …", "invoke");
+    case "sendMessage": return open("Send a message …", "invoke");
+    case "explainRun": return r.childId ? <a class="button" href={href(["runs", r.childId])}>Open the child</a> : null;
+    case "cancelRun": return open(run.forcedAt ? "End it now …" : "Cancel …", "write");
+    default: return null; // of a newer server
+  }
+}
+
+// Form is the dialog of a remedy.
+function Form({ run, remedy, reason: r, done, close }: Chosen & { run: Run; done: () => void; close: () => void }) {
+  switch (remedy) {
+    case "discardMessage": return <Discard id={r.messageId ?? ""} done={done} close={close} />;
+    case "putDeployment": return <Deploy id={r.deployment ?? ""} missing={r.kind === "deployment_missing"} done={done} close={close} />;
+    case "resumeHook": return <Resume run={run} hook={r.hookId} done={done} close={close} />;
+    case "postSignal": return <Signal signal={r.name} done={done} close={close} />;
+    case "sendMessage": return <Send run={run} inbox={r.name ?? ""} done={done} close={close} />;
+    default: return <Cancel run={run} done={done} close={close} />;
+  }
+}

@@ -1,0 +1,98 @@
+import { test } from "node:test";
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import type { Explanation, Message, Reason, ReasonKind } from "../src/api.gen";
+import { bytesOf, Tail } from "../src/lib/chunks";
+import { formatAttributes, parseAttributes } from "../src/lib/form";
+import { cannotRetry, errorOf, stateOfMessage } from "../src/lib/message";
+import { commandsOf, lookOf, needsNobody, nextOf, sentenceOf } from "../src/lib/why";
+
+const root = "../..";
+const examples = JSON.parse(readFileSync(`${root}/cmd/stepwell/remote/testdata/sentences.json`, "utf8")) as Array<{ reason: Reason; sentence: string }>;
+
+test("each kind of reason has the sentence that the command line prints", () => {
+  const document = readFileSync(`${root}/handlers/rest/openapi.yaml`, "utf8");
+  const list = /\n {4}ReasonKind:\n[^]*?enum:([^]*?)\n {6}\w/.exec(document)?.[1] ?? "";
+  const kinds = list.match(/[a-z_]{4,}/g) ?? [];
+  assert.ok(kinds.length > 20, list);
+  for (const kind of kinds) assert.ok(examples.some((e) => e.reason.kind === kind), `${kind} has no example`);
+  for (const { reason, sentence } of examples) assert.equal(sentenceOf(reason), sentence);
+});
+
+const reason = (kind: ReasonKind, more: Partial<Reason> = {}): Reason => ({ kind, remedies: [], ...more });
+
+const explanation = (reasons: Reason[], next?: Explanation["next"]): Explanation =>
+  ({ runId: "wrun_1", verdict: "working", at: "2026-11-22T14:00:00.000Z", lastSeq: 9, reasons, ...(next && { next }) });
+
+test("only failures and what waits for somebody need a person", () => {
+  for (const [kinds, want] of [
+    [["called"], true], [["child", "wait"], true], [["called", "hook"], false], [["step_backoff"], false], [["parked", "wait"], false],
+  ] as Array<[ReasonKind[], boolean]>) {
+    assert.equal(needsNobody(explanation(kinds.map((k) => reason(k)))), want, kinds.join());
+  }
+  assert.equal(lookOf(reason("parked")), "failed");
+  assert.equal(lookOf(reason("moon_phase" as ReasonKind)), "pending");
+});
+
+test("what comes next is named", () => {
+  const at = "2026-11-22T14:00:07.000Z";
+  const charge = { stepId: "charge" };
+  for (const [r, next, want] of [
+    [reason("step_backoff", { ...charge, attempt: 3, maxAttempts: 5 }), { at, kind: "step_backoff", ...charge }, "step charge, attempt 3 of 5"],
+    [reason("wait", { waitId: "nap" }), { at, kind: "wait", waitId: "nap" }, "the sleep nap is over"],
+    [reason("held"), { at, kind: "held" }, "the call is repeated"],
+    [reason("unreachable", charge), { at, kind: "unreachable", ...charge }, "the call of step charge is repeated"],
+    [reason("hook"), undefined, ""],
+  ] as Array<[Reason, Explanation["next"], string]>) {
+    assert.equal(nextOf(explanation([r], next)), want);
+  }
+});
+
+test("the commands are those that stepwell why prints", () => {
+  const e = explanation([
+    reason("parked", { messageId: "msg_1", remedies: ["retryMessage", "discardMessage"] }),
+    reason("signal", { hookId: "paid now", name: "order.paid", remedies: ["postSignal", "resumeHook"] }),
+  ]);
+  assert.deepEqual(commandsOf(e).split("\n"), [
+    "stepwell why wrun_1", "stepwell messages retry msg_1", "stepwell messages discard msg_1",
+    "stepwell signals send order.paid --data JSON", "stepwell hooks resume 'paid now' --run wrun_1 --payload JSON",
+  ]);
+});
+
+test("messages have a state, and say why they cannot be retried", () => {
+  const at = "2026-11-22T14:00:00.000Z";
+  const now = Date.parse(at);
+  const message = (more: Partial<Message>): Message => ({
+    id: "msg_1", topic: "t", deploymentId: "shop", state: "waiting", deliveryCount: 0, createdAt: at, dueAt: at, ...more,
+  });
+  for (const [m, word, retry] of [
+    [message({}), "due", false], [message({ dueAt: "2026-11-22T15:00:00.000Z" }), "delayed", false],
+    [message({ deliveryCount: 2, lastError: "answered 500" }), "retrying", true], [message({ state: "leased", lastError: "x" }), "being delivered", false],
+    [message({ state: "parked" }), "parked", true],
+  ] as Array<[Message, string, boolean]>) {
+    assert.equal(stateOfMessage(m, now).word, word);
+    assert.equal(cannotRetry(m) === "", retry, word);
+  }
+  for (const [lastError, want] of [['{"message":"the bank is busy","code":"busy"}', "busy: the bank is busy"], ["answered 500", "answered 500"], ["", ""]] as const) {
+    assert.equal(errorOf(message({ lastError })), want);
+  }
+});
+
+test("the end of a stream is kept, and its characters stay whole", () => {
+  const tail = new Tail(8);
+  tail.add([{ index: 0, text: "0123456789" }, { index: 1, text: "ab" }]);
+  tail.add([{ index: 2, base64: "w6k=" }]); // é
+  assert.equal(new TextDecoder().decode(tail.bytes()), "abé");
+  assert.deepEqual([tail.size, tail.left], [4, 10]);
+  const parts = new Tail(100);
+  parts.add([{ index: 0, base64: "ww==" }, { index: 1, base64: "qQ==" }]); // é in two chunks
+  assert.equal(new TextDecoder().decode(parts.bytes()), "é");
+  assert.deepEqual([...bytesOf({ index: 0, base64: "/wA=" })], [255, 0]);
+});
+
+test("attributes are one a line", () => {
+  const { attributes, problem } = parseAttributes("customer=7\n  tier=very=gold \n\nempty=");
+  assert.deepEqual([attributes, problem], [{ customer: "7", tier: "very=gold", empty: "" }, ""]);
+  assert.deepEqual(parseAttributes(formatAttributes(attributes)).attributes, attributes);
+  assert.ok(parseAttributes("customer").problem.includes("customer"));
+});
