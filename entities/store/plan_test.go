@@ -120,6 +120,11 @@ func TestListsReadAboutAPage(t *testing.T) {
 		"common, no run failed": {RunFilter{Attributes: map[string]string{"half": "1"}, Status: entities.RunCancelled}, page},
 		"common, some failed":   {RunFilter{Attributes: map[string]string{"env": "dev"}, Status: entities.RunFailed}, 250},
 		"attribute, workflow":   {RunFilter{Attributes: map[string]string{"env": "prod"}, WorkflowName: "w3"}, walk},
+		"deployment":            {RunFilter{DeploymentID: "dpl_1"}, page},
+		"newest end":            {RunFilter{ByEnd: true}, page},
+		"end and status":        {RunFilter{ByEnd: true, Status: entities.RunCompleted}, page},
+		"deployment of no run":  {RunFilter{DeploymentID: "dpl_2"}, walk},
+		"end, some failed":      {RunFilter{ByEnd: true, Status: entities.RunFailed}, walk},
 		"rare and workflow":     {RunFilter{Attributes: map[string]string{"env": "dev"}, WorkflowName: "w3"}, walk},
 	} {
 		t.Run(name, func(t *testing.T) {
