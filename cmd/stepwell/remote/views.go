@@ -86,5 +86,5 @@ var hitColumns = []column[hit]{
 
 // Run prints what the text may mean.
 func (c searchCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("search"), url.Values{"q": {c.Text}}, paging{}, hitColumns)
+	return listMatching(ctx, s, path("search"), url.Values{"q": {c.Text}}, hitColumns)
 }
