@@ -2,12 +2,13 @@
 import { useSignal } from "@preact/signals";
 import type { Hook, Run } from "../api.gen";
 import { addressOf, call, server } from "../api";
-import { JsonError, parseJson, withValue } from "../lib/jsontext";
+import { withValue } from "../lib/jsontext";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { go, href, project } from "../location";
 import { Commands } from "../parts/copy";
 import { Dialog } from "../parts/dialog";
+import { Editor, problemIn } from "../parts/editor";
 import { may, needs, type Permission } from "../session";
 import { useResource } from "../resource";
 
@@ -78,26 +79,6 @@ function Rerun({ run, close }: Omit<Props, "done">) {
       <Commands cli={`stepwell runs rerun ${run.id}${deployment.value ? ` --deployment ${quote(deployment.value)}` : ""}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/rerun", { path }), JSON.stringify(body))} />
     </Dialog>
-  );
-}
-
-// problemIn returns why a text is no JSON; empty if it is.
-function problemIn(text: string): string {
-  try {
-    parseJson(text);
-    return "";
-  } catch (err) {
-    return err instanceof JsonError ? err.message : String(err);
-  }
-}
-
-function Editor({ label, text, change }: { label: string; text: string; change: (text: string) => void }) {
-  const problem = problemIn(text);
-  return (
-    <label>{label}
-      <textarea class="mono" rows={6} spellcheck={false} value={text} aria-invalid={problem !== ""} onInput={(e) => change(e.currentTarget.value)} />
-      <span class="problem">{problem}</span>
-    </label>
   );
 }
 
