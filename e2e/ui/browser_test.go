@@ -198,11 +198,11 @@ func quote(text string) string {
 	return string(data)
 }
 
-// click clicks on the button, link or tab with a name: a real click, at its place on the screen.
+// click clicks on the button, link, box or tab with a name: a real click, at its place on the screen.
 func (b *tab) click(name string) {
 	b.t.Helper()
 	const mark = `document.querySelectorAll("[data-e2e]").forEach((e) => e.removeAttribute("data-e2e"));`
-	named := `[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button, a, summary, [role=tab]")]
+	named := `[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button, a, summary, label, input[type=checkbox], [role=tab]")]
 		.find((e) => ((e.ariaLabel ?? "") === ` + quote(name) + ` || e.innerText.trim() === ` + quote(name) + `) && !e.disabled)`
 	b.until("find "+name, named)
 	evaluate[chromedp.Void](b, `(() => {`+mark+named+`.setAttribute("data-e2e", "")})()`)
@@ -215,6 +215,12 @@ func (b *tab) fill(field, text string) {
 	find := `document.querySelector(` + quote(field) + `)`
 	b.until("find "+field, find+`?.checkVisibility()`)
 	evaluate[chromedp.Void](b, `(() => { const e = `+find+`; e.focus(); e.select(); })()`)
+	b.typeText(text)
+}
+
+// typeText types a text where the focus is.
+func (b *tab) typeText(text string) {
+	b.t.Helper()
 	send(b, input.InsertText, input.InsertTextParams{Text: text})
 }
 
@@ -279,24 +285,37 @@ func (b *tab) narrow() {
 // look saves screenshots of the page, light and dark, wide and narrow, if E2E_SCREENSHOTS names a folder.
 func (b *tab) look(name string) {
 	b.t.Helper()
-	dir := os.Getenv("E2E_SCREENSHOTS")
-	if dir == "" || strings.Contains(b.web, "/a/b") {
+	if !b.isLookedAt() {
 		return
 	}
 	for _, theme := range []string{"light", "dark"} {
 		for _, width := range []int64{1400, 390} {
 			b.media("prefers-color-scheme", theme)
 			b.do(chromedp.EmulateViewport(width, 900))
-			evaluate[chromedp.Void](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))`)
-			png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, theme, width)), png, 0o600)
-			}
-			if err != nil {
-				b.t.Error(err)
-			}
+			b.shot(fmt.Sprintf("%s-%s-%d", name, theme, width))
 		}
 	}
 	b.media("", "")
 	b.do(chromedp.EmulateViewport(1400, 900))
+}
+
+// isLookedAt reports whether screenshots are saved: those at the root suffice.
+func (b *tab) isLookedAt() bool {
+	return os.Getenv("E2E_SCREENSHOTS") != "" && !strings.Contains(b.web, "/a/b")
+}
+
+// shot saves a screenshot as it is now, if screenshots are saved.
+func (b *tab) shot(name string) {
+	b.t.Helper()
+	if !b.isLookedAt() {
+		return
+	}
+	evaluate[chromedp.Void](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))`)
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(os.Getenv("E2E_SCREENSHOTS"), name+".png"), png, 0o600)
+	}
+	if err != nil {
+		b.t.Error(err)
+	}
 }

@@ -47,7 +47,7 @@ export function Runs() {
   const more = useSignal<{ of: string; pages: Page[] }>({ of: "", pages: [] });
   const reading = useSignal(false);
   const focused = useSignal(-1);
-  const dialog = useSignal<Dialog>(search.value.has("start") ? "start" : null);
+  const dialog = useSignal<Dialog>(null);
   const selected = useSignal<ReadonlySet<string>>(new Set());
   const anchor = useSignal("");
   const scope = `${project.value} ${orderBy} ${text}`;
@@ -58,6 +58,9 @@ export function Runs() {
   useEffect(() => {
     selected.value = new Set();
   }, [scope]);
+  useEffect(() => {
+    if (search.value.has("start")) dialog.value = "start";
+  }, [search.value.get("start")]);
   const older = more.value.of === scope ? more.value.pages : [];
   const rows = merge([first.data.value, ...older], orderBy);
   const ids = rows.map((r) => r.id);

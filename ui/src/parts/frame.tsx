@@ -29,7 +29,7 @@ export const places: Array<{ segment: string; name: string; key: string; roles?:
 const Palette = lazyPart("the search", async () => (await import("../pages/tools")).Palette);
 
 // usual are views that everybody has.
-const usual: View[] = [
+export const usual: View[] = [
   { name: "Running", filter: "status:running", columns: [], orderBy: "created" },
   { name: "Failed today", filter: "status:failed created:24h", columns: [], orderBy: "created" },
   { name: "Not started", filter: "status:pending", columns: [], orderBy: "created" },

@@ -1,6 +1,6 @@
 // The palette: what one looks for, and where one wants to go.
 import { useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { call } from "../api";
 import type { Api } from "../api.gen";
 import { formatFilter } from "../lib/filter";
@@ -9,7 +9,7 @@ import { go, href, project } from "../location";
 import { role } from "../session";
 import { paletteOpen } from "../shortcuts";
 import { linkOf, personal, shared } from "../views";
-import { places } from "./frame";
+import { places, usual } from "./frame";
 
 type Hit = Api["GET /v1/search"]["answer"]["data"][number];
 
@@ -35,7 +35,7 @@ function fixed(): Item[] {
   return [
     ...buttons.map((b) => ({ kind: "action", name: b.innerText.trim(), open: () => b.click() })),
     ...places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => ({ kind: "page", name: p.name, detail: p.key, open: () => go(href([p.segment])) })),
-    ...[...personal.value, ...shared.value].map((v) => ({ kind: "view", name: v.name, detail: v.filter, open: () => go(linkOf(v)) })),
+    ...[...usual, ...personal.value, ...shared.value].map((v) => ({ kind: "view", name: v.name, detail: v.filter, open: () => go(linkOf(v)) })),
   ];
 }
 
@@ -43,31 +43,37 @@ export function Palette() {
   const element = useRef<HTMLDialogElement>(null);
   const text = useSignal("");
   const at = useSignal(0);
-  const here = useSignal<Item[]>([]).value;
-  const found = useSignal<Item[]>([]);
+  const here = useMemo(fixed, []);
+  // What the server found, and for which text.
+  const found = useSignal<{ of: string; items: Item[]; problem: string }>({ of: "", items: [], problem: "" });
+  const pending = useRef<{ timer: number; control: AbortController }>({ timer: 0, control: new AbortController() });
+  const stop = () => {
+    clearTimeout(pending.current.timer);
+    pending.current.control.abort();
+  };
   useLayoutEffect(() => {
-    if (here.length === 0) here.push(...fixed());
     element.current?.showModal();
+    return stop;
   }, []);
-  const q = text.value.trim();
-  useEffect(() => {
-    found.value = [];
-    if (q === "") return;
+  const search = async (q: string, signal: AbortSignal) => {
+    try {
+      const { data } = await call(project.value, "GET /v1/search", { query: { q }, signal });
+      found.value = { of: q, items: data.map(itemOf), problem: "" };
+    } catch (err) {
+      if (!signal.aborted) found.value = { of: q, items: [], problem: (err as Error).message };
+    }
+  };
+  const type = (value: string) => {
+    text.value = value;
+    at.value = 0;
+    stop();
     const control = new AbortController();
-    const timer = setTimeout(async () => {
-      try {
-        const { data } = await call(project.value, "GET /v1/search", { query: { q }, signal: control.signal });
-        found.value = data.map(itemOf);
-      } catch {
-        // Pages and actions are there without it.
-      }
-    }, 150);
-    return () => {
-      clearTimeout(timer);
-      control.abort();
-    };
-  }, [q]);
-  const items = [...found.value, ...matching(here, q)];
+    const q = value.trim();
+    pending.current = { control, timer: q === "" ? 0 : window.setTimeout(() => void search(q, control.signal), 150) };
+  };
+  const q = text.value.trim();
+  const answered = q === "" || found.value.of === q;
+  const items = [...(answered && q !== "" ? found.value.items : []), ...matching(here, q)];
   const chosen = Math.min(at.value, Math.max(0, items.length - 1));
   const open = (i: Item | undefined) => {
     if (!i) return;
@@ -89,7 +95,7 @@ export function Palette() {
       <input role="combobox" aria-expanded="true" aria-controls="palette-list" aria-autocomplete="list" aria-label="Search"
         aria-activedescendant={items.length > 0 ? `option-${chosen}` : undefined} autofocus autocomplete="off" spellcheck={false}
         placeholder="A run, key, attribute, token, message, workflow, page or action" value={text.value} onKeyDown={press}
-        onInput={(e) => { text.value = e.currentTarget.value; at.value = 0; }} />
+        onInput={(e) => type(e.currentTarget.value)} />
       <ul role="listbox" id="palette-list" aria-label="Found">
         {items.map((i, n) => (
           <li role="option" id={`option-${n}`} aria-selected={n === chosen} onClick={() => open(i)} onMouseMove={() => (at.value = n)}>
@@ -97,7 +103,7 @@ export function Palette() {
           </li>
         ))}
       </ul>
-      <p class="quiet" role="status">{items.length === 0 ? "Nothing is found." : `${items.length} found. Enter opens one.`}</p>
+      <p class="quiet" role="status">{!answered ? "Searching …" : found.value.problem && q !== "" ? `The search failed: ${found.value.problem}` : items.length === 0 ? "Nothing is found." : `${items.length} found. Enter opens one.`}</p>
     </dialog>
   );
 }
