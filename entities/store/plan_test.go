@@ -170,6 +170,44 @@ func TestListsReadAboutAPage(t *testing.T) {
 			}
 		})
 	}
+	testSearchPlans(t, m)
+}
+
+// testSearchPlans counts the blocks that counts and searches touch. They read a limited part of an index.
+func testSearchPlans(t *testing.T, m *meter) {
+	count := func(f RunFilter) func() error {
+		return func() error {
+			_, err := CountRuns(t.Context(), m, home, f)
+			return err
+		}
+	}
+	for name, tt := range map[string]struct {
+		do   func() error
+		most int
+	}{
+		"count":              {count(RunFilter{}), 12_000},
+		"count a deployment": {count(RunFilter{DeploymentID: "dpl_1"}), 12_000},
+		"count a workflow":   {count(RunFilter{WorkflowName: "w7"}), 250},
+		"end of an ID": {func() error {
+			_, err := RunsByIDEnd(t.Context(), m, home, "0123abcd", 5)
+			return err
+		}, 12_000},
+		"value": {func() error {
+			_, err := AttributesWithValue(t.Context(), m, home, "20002", 5)
+			return err
+		}, 250},
+		"workflow": {func() error {
+			_, err := WorkflowsByPrefix(t.Context(), m, home, "w", 5)
+			return err
+		}, 250},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tt.do(); err != nil {
+				t.Fatal(err)
+			}
+			m.wantIndexed(t, tt.most)
+		})
+	}
 }
 
 // wantIndexed fails the test if the last query touched more than the given blocks or read a table without its index.
