@@ -68,6 +68,8 @@ var statuses = []struct {
 	{admin.ErrStorageQuota, http.StatusTooManyRequests, "storage_quota"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
+	{admin.ErrViewNotFound, http.StatusNotFound, "view_not_found"},
+	{admin.ErrTooManyViews, http.StatusConflict, "too_many_views"},
 	{admin.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
 	{admin.ErrSigningKeyNotFound, http.StatusNotFound, "signing_key_not_found"},
 	{admin.ErrTooManySigningKeys, http.StatusConflict, "too_many_signing_keys"},

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 var tables = []string{
 	"api_keys", "audit", "deployments", "events", "hooks", "message_keys", "messages", "processes", "projects",
 	"retention", "run_attributes", "run_store", "run_wakes", "runs", "secrets", "server_keys", "session_keys", "sessions",
-	"signals", "signing_keys", "stats", "stats_progress", "steps", "stream_chunks", "streams", "sweeper", "waits",
+	"signals", "signing_keys", "stats", "stats_progress", "steps", "stream_chunks", "streams", "sweeper", "views",
+	"waits",
 }
 
 func openPool(t *testing.T, dsn, schema string) *pgxpool.Pool {

@@ -42,7 +42,7 @@ func TestCompletionInBash(t *testing.T) {
 		try stepwell serve --ro
 		try stepwell export ''`, "bash", "--norc")
 	want := `complete -o default -F _stepwell stepwell
-stepwell runs : start list show why events timeline payload export wait cancel rerun children attributes store send
+stepwell runs : start list count show why events timeline payload export wait cancel rerun children attributes store send
 stepwell runs list --status = com: completed
 stepwell serve --ro: --role
 stepwell export :`

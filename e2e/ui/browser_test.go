@@ -198,11 +198,11 @@ func quote(text string) string {
 	return string(data)
 }
 
-// click clicks on the button, link or tab with a name: a real click, at its place on the screen.
+// click clicks on the button, link, box or tab with a name: a real click, at its place on the screen.
 func (b *tab) click(name string) {
 	b.t.Helper()
 	const mark = `document.querySelectorAll("[data-e2e]").forEach((e) => e.removeAttribute("data-e2e"));`
-	named := `[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button, a, summary, [role=tab]")]
+	named := `[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button, a, summary, label, input[type=checkbox], [role=tab]")]
 		.find((e) => ((e.ariaLabel ?? "") === ` + quote(name) + ` || e.innerText.trim() === ` + quote(name) + `) && !e.disabled)`
 	b.until("find "+name, named)
 	evaluate[chromedp.Void](b, `(() => {`+mark+named+`.setAttribute("data-e2e", "")})()`)
@@ -215,6 +215,12 @@ func (b *tab) fill(field, text string) {
 	find := `document.querySelector(` + quote(field) + `)`
 	b.until("find "+field, find+`?.checkVisibility()`)
 	evaluate[chromedp.Void](b, `(() => { const e = `+find+`; e.focus(); e.select(); })()`)
+	b.typeText(text)
+}
+
+// typeText types a text where the focus is.
+func (b *tab) typeText(text string) {
+	b.t.Helper()
 	send(b, input.InsertText, input.InsertTextParams{Text: text})
 }
 
@@ -224,45 +230,92 @@ func (b *tab) press(keys string) {
 	b.do(chromedp.KeyEvent(keys))
 }
 
-// axe fails the test on serious violations of the accessibility rules.
-func (b *tab) axe(name string) {
+// accessible fails the test on serious violations of the accessibility rules by what the page shows now: all rules in
+// light, and the contrast in dark again. In forced colours, the browser chooses the colours.
+func (b *tab) accessible() {
 	b.t.Helper()
-	source, err := os.ReadFile(filepath.Join("..", "..", "ui", "node_modules", "axe-core", "axe.min.js"))
-	if err != nil {
-		b.t.Fatalf("%v: run npm ci in the folder ui", err)
+	b.violations("light", `{}`)
+	b.media("prefers-color-scheme", "dark")
+	b.violations("dark", `{runOnly: ["color-contrast"]}`)
+	b.media("", "")
+}
+
+// violations runs the rules of axe-core. The page's content security policy does not bind what the protocol evaluates.
+func (b *tab) violations(theme, options string) {
+	b.t.Helper()
+	if !evaluate[bool](b, `!!window.axe`) {
+		source, err := os.ReadFile(filepath.Join("..", "..", "ui", "node_modules", "axe-core", "axe.min.js"))
+		if err != nil {
+			b.t.Fatalf("%v: run npm ci in the folder ui", err)
+		}
+		evaluate[chromedp.Void](b, string(source)+`;undefined`)
 	}
-	evaluate[chromedp.Void](b, string(source)+`;undefined`)
-	found := evaluate[[]string](b, `axe.run({resultTypes: ["violations"]}).then((r) => r.violations
+	found := evaluate[[]string](b, `axe.run({resultTypes: ["violations"], ...`+options+`}).then((r) => r.violations
 		.filter((v) => v.impact === "serious" || v.impact === "critical")
 		.map((v) => v.id + ": " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + " " + n.failureSummary).join(" | ")))`)
 	for _, violation := range found {
-		b.t.Errorf("%s: %s", name, violation)
+		b.t.Errorf("%s, %s: %s", evaluate[string](b, `location.pathname + location.search`), theme, violation)
 	}
+}
+
+// media sets a media feature that the page sees, such as prefers-color-scheme; without a name, those of the browser.
+func (b *tab) media(name, value string) {
+	b.t.Helper()
+	var params emulation.SetEmulatedMediaParams
+	if name != "" {
+		params.Features = []*emulation.MediaFeature{{Name: name, Value: value}}
+	}
+	send(b, emulation.SetEmulatedMedia, params)
+}
+
+// narrow fails the test if the page must be scrolled sideways at a width of 320 px, which is 1280 px at 400 %.
+func (b *tab) narrow() {
+	b.t.Helper()
+	b.do(chromedp.EmulateViewport(320, 640))
+	if wide := evaluate[[]string](b, `(() => {
+		if (document.scrollingElement.scrollWidth <= innerWidth) return [];
+		return [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
+			.slice(0, 5).map((e) => e.outerHTML.slice(0, 120));
+	})()`); len(wide) > 0 {
+		b.t.Errorf("%s is wider than 320 px: %s", evaluate[string](b, `location.pathname`), strings.Join(wide, " | "))
+	}
+	b.do(chromedp.EmulateViewport(1400, 900))
 }
 
 // look saves screenshots of the page, light and dark, wide and narrow, if E2E_SCREENSHOTS names a folder.
 func (b *tab) look(name string) {
 	b.t.Helper()
-	dir := os.Getenv("E2E_SCREENSHOTS")
-	if dir == "" || strings.Contains(b.web, "/a/b") {
+	if !b.isLookedAt() {
 		return
 	}
 	for _, theme := range []string{"light", "dark"} {
 		for _, width := range []int64{1400, 390} {
-			send(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}},
-			})
+			b.media("prefers-color-scheme", theme)
 			b.do(chromedp.EmulateViewport(width, 900))
-			evaluate[chromedp.Void](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))`)
-			png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, theme, width)), png, 0o600)
-			}
-			if err != nil {
-				b.t.Error(err)
-			}
+			b.shot(fmt.Sprintf("%s-%s-%d", name, theme, width))
 		}
 	}
-	send(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
+	b.media("", "")
 	b.do(chromedp.EmulateViewport(1400, 900))
+}
+
+// isLookedAt reports whether screenshots are saved: those at the root suffice.
+func (b *tab) isLookedAt() bool {
+	return os.Getenv("E2E_SCREENSHOTS") != "" && !strings.Contains(b.web, "/a/b")
+}
+
+// shot saves a screenshot as it is now, if screenshots are saved.
+func (b *tab) shot(name string) {
+	b.t.Helper()
+	if !b.isLookedAt() {
+		return
+	}
+	evaluate[chromedp.Void](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))`)
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(os.Getenv("E2E_SCREENSHOTS"), name+".png"), png, 0o600)
+	}
+	if err != nil {
+		b.t.Error(err)
+	}
 }

@@ -62,7 +62,7 @@ func (i *installation) workflowsScene(b *tab) {
 	}
 	b.until("the failed refunds", row("refund")+`?.innerText.includes("3 (100 %)")`)
 	b.until("the open order", row("order")+`?.querySelector("[data-label=open]").innerText === "1"`)
-	b.axe("workflows")
+	b.accessible()
 	b.look("workflows")
 	b.click("1h")
 	b.until("the hour in the address", `location.search === "?in=1h"`)
@@ -70,7 +70,7 @@ func (i *installation) workflowsScene(b *tab) {
 	b.shows("By deployment", "No run has failed in 1h")
 	b.until("the steps in order", `[...document.querySelectorAll("table:nth-of-type(2) td:first-child")].map((e) => e.innerText).join() === "charge,reserve"`)
 	b.until("the link that starts a run", `document.querySelector("a[href$='/runs?start=order']")`)
-	b.axe("workflow")
+	b.accessible()
 	b.look("workflow")
 }
 
@@ -80,7 +80,7 @@ func (i *installation) rerunScene(b *tab) {
 	b.shows("card_declined", "The card that ends in … was declined.")
 	b.until("the number of runs", `document.querySelector("[data-label=runs]").innerText === "3"`)
 	b.shows("after deployment shop was changed")
-	b.axe("failures")
+	b.accessible()
 	b.look("failures")
 	b.click("Rerun all …")
 	b.shows("Rerun 3 failed runs")
@@ -138,7 +138,7 @@ func compareScene(b *tab, first, second string) {
 	if evaluate[bool](b, `document.querySelector(".diff").innerText.includes("same")`) {
 		b.t.Error("what is equal is shown as a difference")
 	}
-	b.axe("compare")
+	b.accessible()
 	b.look("compare")
 	b.do(chromedp.NavigateBack())
 	b.shows("Choose two runs")

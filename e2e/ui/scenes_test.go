@@ -36,7 +36,7 @@ func signInScene(b *tab) {
 	b.allow("401")
 	b.open("/")
 	b.shows("Sign in to Stepwell")
-	b.axe("sign-in")
+	b.accessible()
 	b.look("signin")
 	b.fill("input[name=key]", "wrong")
 	b.click("Sign in")
@@ -53,7 +53,7 @@ func signInScene(b *tab) {
 func (i *installation) emptyScene(b *tab) {
 	b.open("/ui/default/runs")
 	b.shows("There are no runs yet", "Start a run")
-	b.axe("empty list")
+	b.accessible()
 	b.look("empty")
 }
 
@@ -68,7 +68,7 @@ func (i *installation) listScene(b *tab) (order, refund string) {
 	i.wait(refund, "run_failed")
 	i.wait(reminder, "wait_created")
 	b.shows("reminder", "card_declined", "customer-7", "scheduled") // the page reads the list again by itself
-	b.axe("list")
+	b.accessible()
 	b.look("runs")
 	b.click("failed")
 	b.until("only failed runs", `document.querySelectorAll("table.runs tbody tr").length === 1`)
@@ -93,27 +93,27 @@ func (i *installation) listScene(b *tab) (order, refund string) {
 func (i *installation) runScene(b *tab, order string) {
 	b.open("/ui/default/runs/" + order + "/log")
 	b.shows("Nobody has resumed hook approval", "hook_created", "step_completed", "customer-7")
-	b.axe("log")
+	b.accessible()
 	b.look("log")
 	b.open("/ui/default/runs/" + order + "/data")
 	b.shows("items", "The run has not ended.")
-	b.axe("data")
+	b.accessible()
 	b.click("Bytes")
 	b.shows("7b 22 69 74 65 6d 73")
 	b.look("data")
 	b.open("/ui/default/runs/" + order + "/steps")
 	b.shows("charge", "reserve", "from the start of the run")
-	b.axe("steps")
+	b.accessible()
 	b.look("steps")
 	b.open("/ui/default/runs/" + order + "/hooks")
 	b.shows("approval", "open")
-	b.axe("hooks")
+	b.accessible()
 	b.look("hooks")
 	b.open("/ui/default/runs/" + order + "/log?type=step_completed")
 	b.until("two events", `document.querySelectorAll("button.event").length === 2`)
 	evaluate[chromedp.Void](b, `document.querySelector("button.event").click()`)
 	b.shows("9007199254740993") // not rounded
-	b.axe("event")
+	b.accessible()
 	b.look("event")
 }
 
@@ -124,7 +124,7 @@ func (i *installation) failedScene(b *tab, refund string) {
 	b.open("/ui/default/runs/wrun_01JD5A8R8D0000000000000000")
 	b.allow("404")
 	b.shows("There is no run with this ID")
-	b.axe("no run")
+	b.accessible()
 	b.look("norun")
 }
 
@@ -132,7 +132,7 @@ func (i *installation) actionsScene(b *tab, order string) {
 	b.open("/ui/default/runs/" + order)
 	b.click("Cancel …")
 	b.shows("This cannot be undone")
-	b.axe("dialog")
+	b.accessible()
 	b.look("cancel")
 	b.click("Close")
 	b.click("Resume hook …")
@@ -169,7 +169,7 @@ func (i *installation) keyboardScene(b *tab) {
 	evaluate[chromedp.Void](b, `document.activeElement.blur()`)
 	b.press("?")
 	b.shows("Shortcuts")
-	b.axe("help")
+	b.accessible()
 	b.look("help")
 	b.click("Close")
 }
@@ -186,7 +186,7 @@ func (i *installation) lostScene(b *tab) {
 	i.call("DELETE", "/v1/keys/"+key.ID, nil, nil)
 	b.shows("Your session is over")
 	b.until("the page stays", `document.querySelectorAll("table.runs tbody tr").length === 5`)
-	b.axe("session over")
+	b.accessible()
 	b.look("over")
 	b.fill("input[name=key]", apiKey)
 	b.click("Sign in")

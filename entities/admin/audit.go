@@ -75,6 +75,8 @@ const (
 	ActionMessageDiscard   ActionKind = "message.discard"
 	ActionRetentionPut     ActionKind = "retention.put"
 	ActionRetentionRemove  ActionKind = "retention.remove"
+	ActionViewPut          ActionKind = "view.put"
+	ActionViewRemove       ActionKind = "view.remove"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.
 	ActionRunCancel ActionKind = "run.cancel"
 )

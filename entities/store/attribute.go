@@ -146,7 +146,7 @@ func (f KeyFilter) query(a *pg.Args, project entities.Project, from string, p pg
 	if from != "" {
 		first = a.Add(from)
 	}
-	of := table + ` AND key = found.key` + f.Created.conditions(a)
+	of := table + ` AND key = found.key` + f.Created.conditions(`created_at`, a)
 	end := func(order string) string {
 		return `SELECT created_at FROM ` + of + ` ORDER BY created_at ` + order + ` LIMIT 1`
 	}

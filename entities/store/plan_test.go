@@ -124,6 +124,11 @@ func TestListsReadAboutAPage(t *testing.T) {
 		"common, no run failed": {RunFilter{Attributes: map[string]string{"half": "1"}, Status: entities.RunCancelled}, page},
 		"common, some failed":   {RunFilter{Attributes: map[string]string{"env": "dev"}, Status: entities.RunFailed}, 250},
 		"attribute, workflow":   {RunFilter{Attributes: map[string]string{"env": "prod"}, WorkflowName: "w3"}, walk},
+		"deployment":            {RunFilter{DeploymentID: "dpl_1"}, page},
+		"newest end":            {RunFilter{ByEnd: true}, page},
+		"end and status":        {RunFilter{ByEnd: true, Status: entities.RunCompleted}, page},
+		"deployment of no run":  {RunFilter{DeploymentID: "dpl_2"}, walk},
+		"end, some failed":      {RunFilter{ByEnd: true, Status: entities.RunFailed}, walk},
 		"rare and workflow":     {RunFilter{Attributes: map[string]string{"env": "dev"}, WorkflowName: "w3"}, walk},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,6 +172,44 @@ func TestListsReadAboutAPage(t *testing.T) {
 			if n := m.explain(t).blocks(); n > walk { // rows are counted
 				t.Errorf("%d blocks touched, want at most %d", n, walk)
 			}
+		})
+	}
+	testSearchPlans(t, m)
+}
+
+// testSearchPlans counts the blocks that counts and searches touch. They read a limited part of an index.
+func testSearchPlans(t *testing.T, m *meter) {
+	count := func(f RunFilter) func() error {
+		return func() error {
+			_, err := CountRuns(t.Context(), m, home, f)
+			return err
+		}
+	}
+	for name, tt := range map[string]struct {
+		do   func() error
+		most int
+	}{
+		"count":              {count(RunFilter{}), 12_000},
+		"count a deployment": {count(RunFilter{DeploymentID: "dpl_1"}), 12_000},
+		"count a workflow":   {count(RunFilter{WorkflowName: "w7"}), 250},
+		"end of an ID": {func() error {
+			_, err := RunsByIDEnd(t.Context(), m, home, "0123abcd", 5)
+			return err
+		}, 12_000},
+		"value": {func() error {
+			_, err := AttributesWithValue(t.Context(), m, home, "20002", 5)
+			return err
+		}, 250},
+		"workflow": {func() error {
+			_, err := WorkflowsByPrefix(t.Context(), m, home, "w", 5)
+			return err
+		}, 250},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tt.do(); err != nil {
+				t.Fatal(err)
+			}
+			m.wantIndexed(t, tt.most)
 		})
 	}
 }

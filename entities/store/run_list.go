@@ -15,11 +15,17 @@ import (
 type RunFilter struct {
 	WorkflowName string
 	Status       entities.RunStatus
+	// AnyStatus has the statuses of which a run must have one.
+	AnyStatus []entities.RunStatus
 	// Open matches the runs that have not ended.
 	Open bool
 	// ErrorCode matches the failed runs whose error has the code.
-	ErrorCode string
-	Created   Window
+	ErrorCode    string
+	DeploymentID string
+	// Created and Ended are when the run was created and when it ended.
+	Created, Ended Window
+	// ByEnd orders the list by when the runs ended. It leaves out those that have not.
+	ByEnd bool
 	// UniqueKey and ParentID are fields of [entities.Run].
 	UniqueKey string
 	ParentID  entities.RunID
@@ -40,19 +46,25 @@ func runStatuses() []entities.RunStatus {
 // statuses returns the statuses that match the filter.
 func (f RunFilter) statuses() []entities.RunStatus {
 	return slices.DeleteFunc(runStatuses(), func(s entities.RunStatus) bool {
-		return f.Status != "" && s != f.Status || f.Open && s.Ended() || f.ErrorCode != "" && s != entities.RunFailed
+		return f.Status != "" && s != f.Status || f.Open && s.Ended() || f.ErrorCode != "" && s != entities.RunFailed ||
+			len(f.AnyStatus) > 0 && !slices.Contains(f.AnyStatus, s)
 	})
 }
 
 // beyondAttributes reports whether the filter has conditions other than attributes and the time window.
 func (f RunFilter) beyondAttributes() bool {
-	return f.WorkflowName != "" || f.Status != "" || f.Open || f.ErrorCode != "" || f.UniqueKey != "" ||
-		f.ParentID != ""
+	return f.WorkflowName != "" || f.Status != "" || len(f.AnyStatus) > 0 || f.Open || f.ErrorCode != "" ||
+		f.UniqueKey != "" || f.ParentID != ""
 }
 
 func (f RunFilter) validate() error {
 	if f.Status != "" && !f.Status.Known() {
 		return entities.Invalid("%q is not a status a run can have", f.Status)
+	}
+	for _, status := range f.AnyStatus {
+		if !status.Known() {
+			return entities.Invalid("%q is not a status a run can have", status)
+		}
 	}
 	if len(f.statuses()) == 0 && f.ErrorCode != "" {
 		return entities.Invalid("only failed runs have an error code")
@@ -81,7 +93,15 @@ func (f RunFilter) validate() error {
 			return err
 		}
 	}
-	return f.Created.validate()
+	if f.DeploymentID != "" {
+		if err := entities.ValidateID("deployment", f.DeploymentID); err != nil {
+			return err
+		}
+	}
+	if err := f.Created.validate(); err != nil {
+		return err
+	}
+	return f.Ended.validate()
 }
 
 // Window is a closed interval of time; a zero end leaves that side open.
@@ -96,20 +116,21 @@ func (w Window) validate() error {
 	return nil
 }
 
-// conditions returns the SQL conditions for created_at to be in the window, each preceded by " AND ".
-func (w Window) conditions(a *pg.Args) string {
+// conditions returns the SQL conditions for a column to be in the window, each preceded by " AND ".
+func (w Window) conditions(column string, a *pg.Args) string {
 	sql := ""
 	if !w.From.IsZero() {
-		sql += ` AND created_at >= ` + a.Add(w.From)
+		sql += ` AND ` + column + ` >= ` + a.Add(w.From)
 	}
 	if !w.To.IsZero() {
-		sql += ` AND created_at <= ` + a.Add(w.To)
+		sql += ` AND ` + column + ` <= ` + a.Add(w.To)
 	}
 	return sql
 }
 
 // ListRuns reads a page of the project's runs, oldest first, and the cursor of the next page; empty after the last
-// page. A page of a list by attributes may be short, even empty, without being the last: see [runSearch.byAttributes].
+// page. A page of a list by attributes, deployment or end may be short, even empty, without being the last: see
+// [runSearch.byAttributes] and [runSearch.scan].
 // It fails with [entities.ErrInvalid] on an invalid filter, and with a [pg.CursorError] on a cursor of another list.
 func ListRuns(
 	ctx context.Context, q pg.Querier, project entities.Project, f RunFilter, p pg.Page,
@@ -121,11 +142,7 @@ func ListRuns(
 	if err := s.begin(); err != nil {
 		return nil, "", err
 	}
-	list := s.plain
-	if len(f.Attributes) > 0 {
-		list = s.byAttributes
-	}
-	runs, next, err := list(ctx, q)
+	runs, next, err := s.page()(ctx, q)
 	if err != nil {
 		return nil, "", fmt.Errorf("list runs: %w", err)
 	}
@@ -145,6 +162,18 @@ type runSearch struct {
 	args  pg.Args
 }
 
+// page returns the query that suits the filter.
+func (s *runSearch) page() func(context.Context, pg.Querier) ([]entities.Run, string, error) {
+	switch {
+	case len(s.Attributes) > 0 && !s.ByEnd:
+		return s.byAttributes
+	case s.ByEnd || s.hasResidual():
+		return s.scan
+	default:
+		return s.plain
+	}
+}
+
 // justAfter, appended to an ID, gives the least text that is greater: IDs have no control characters.
 const justAfter = "\x01"
 
@@ -160,9 +189,10 @@ func (s *runSearch) compare() string {
 // The query then has one condition on the beginning. With two, Postgres could begin its walk through the index at the
 // wrong one and skip all rows up to the other.
 func (s *runSearch) begin() error {
-	window, open := pg.TimeCursor{At: s.Created.From}, !s.Created.From.IsZero()
+	of := s.window()
+	window, open := pg.TimeCursor{At: of.From}, !of.From.IsZero()
 	if s.Descending {
-		window, open = pg.TimeCursor{At: s.Created.To.Add(time.Microsecond)}, !s.Created.To.IsZero()
+		window, open = pg.TimeCursor{At: of.To.Add(time.Microsecond)}, !of.To.IsZero()
 	}
 	if open {
 		s.start = &window
@@ -189,19 +219,19 @@ func (s *runSearch) beyond(id, place string) string {
 	if place == "" {
 		return ""
 	}
-	return ` AND (created_at, ` + id + `) ` + s.compare() + ` (` + place + `)`
+	return ` AND (` + s.column() + `, ` + id + `) ` + s.compare() + ` (` + place + `)`
 }
 
 // untilEnd returns the condition that a row is not beyond the far end of the window, preceded by " AND ".
 func (s *runSearch) untilEnd() string {
-	end, compare := s.Created.To, `<=`
+	end, compare := s.window().To, `<=`
 	if s.Descending {
-		end, compare = s.Created.From, `>=`
+		end, compare = s.window().From, `>=`
 	}
 	if end.IsZero() {
 		return ""
 	}
-	return ` AND created_at ` + compare + ` ` + s.args.Add(end)
+	return ` AND ` + s.column() + ` ` + compare + ` ` + s.args.Add(end)
 }
 
 // RunCursor returns the cursor for the part of a list of runs that follows the run.
@@ -212,19 +242,23 @@ func timeCursorOf(r entities.Run) pg.TimeCursor {
 	return pg.TimeCursor{At: r.CreatedAt, ID: string(r.ID)}
 }
 
-// plain reads a page of a list without attributes.
-func (s *runSearch) plain(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
-	place := ""
-	if s.start != nil {
-		place = s.args.Add(s.start.At) + `, ` + s.args.Add(s.start.ID)
+// place returns the SQL of the place where the page begins; empty for the beginning of the list.
+func (s *runSearch) place() string {
+	if s.start == nil {
+		return ""
 	}
-	sql := s.runs(runColumns, place, s.args.Add(s.Limit+1))
+	return s.args.Add(s.start.At) + `, ` + s.args.Add(s.start.ID)
+}
+
+// plain reads a page of a list whose conditions an index has, without attributes.
+func (s *runSearch) plain(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
+	sql := s.runs(runColumns, s.place(), s.args.Add(s.Limit+1))
 	rows, err := q.Query(ctx, sql, s.args...)
 	runs, more, err := pg.CollectPage[entities.Run](rows, err, s.Limit)
 	if err != nil || !more {
 		return runs, "", err
 	}
-	return runs, timeCursorOf(runs[len(runs)-1]).String(), nil
+	return runs, s.cursorOf(runs[len(runs)-1]).String(), nil
 }
 
 // runs returns a query for the first runs that follow the place and match the filter, apart from its attributes. The
@@ -234,19 +268,7 @@ func (s *runSearch) runs(columns, place, limit string) string {
 	statuses := s.statuses()
 	keyword, _ := s.Order()
 	tail := fmt.Sprintf(` ORDER BY created_at %[1]s, id %[1]s LIMIT %[2]s`, keyword, limit)
-	where := ` WHERE project = ` + s.args.Add(s.project)
-	if s.WorkflowName != "" {
-		where += ` AND workflow_name = ` + s.args.Add(s.WorkflowName)
-	}
-	if s.UniqueKey != "" {
-		where += ` AND unique_key <> '' AND unique_key = ` + s.args.Add(s.UniqueKey)
-	}
-	if s.ErrorCode != "" {
-		where += ` AND error_code <> '' AND error_code = ` + s.args.Add(s.ErrorCode)
-	}
-	if s.ParentID != "" {
-		where += ` AND parent_id <> '' AND parent_id = ` + s.args.Add(s.ParentID)
-	}
+	where := ` WHERE project = ` + s.args.Add(s.project) + s.identity()
 	where += s.beyond("id", place) + s.untilEnd()
 	parts := make([]string, len(statuses))
 	for i, status := range statuses {
@@ -265,7 +287,7 @@ const maxLeaps = 5000
 type leaping struct {
 	entities.Run
 
-	// N is the number of leaps so far.
+	// N is the number of leaps so far, or of runs read.
 	N int
 	// Hit says that the run matches.
 	Hit bool
@@ -280,25 +302,39 @@ func (s *runSearch) byAttributes(ctx context.Context, q pg.Querier) ([]entities.
 	sql := s.leaps()
 	rows, err := q.Query(ctx, sql, s.args...)
 	found, more, err := pg.CollectPage[leaping](rows, err, s.Limit)
+	return s.standing(found, more, err)
+}
+
+// standing returns the runs that match among those at which a search stood, and the cursor to continue with.
+func (s *runSearch) standing(found []leaping, more bool, err error) ([]entities.Run, string, error) {
 	if err != nil || len(found) == 0 {
 		return nil, "", err
 	}
 	last, next := found[len(found)-1], ""
 	if more || last.N == maxLeaps {
-		next = timeCursorOf(last.Run).String()
+		next = s.cursorOf(last.Run).String()
 	}
-	if !last.Hit {
-		found = found[:len(found)-1]
-	}
-	runs := make([]entities.Run, len(found))
-	for i, f := range found {
-		runs[i] = f.Run
+	runs := make([]entities.Run, 0, len(found))
+	for _, f := range found {
+		if f.Hit {
+			runs = append(runs, f.Run)
+		}
 	}
 	return runs, next, nil
 }
 
-// leaps returns the query of [runSearch.byAttributes]. Each row of the recursive part is one round of leaps.
+// leaps returns the query of [runSearch.byAttributes].
 func (s *runSearch) leaps() string {
+	return fmt.Sprintf(`%s
+		SELECT %s, n, (hit%s) IS TRUE AS hit
+		FROM (SELECT n, first, hit FROM leap WHERE hit OR n = %d LIMIT %s) stood
+		JOIN runs ON runs.id = stood.first
+		ORDER BY n`,
+		s.leap(), runColumns, s.residual(), maxLeaps, s.args.Add(s.Limit+1))
+}
+
+// leap returns the table of the leaps, as a WITH clause. Each row of its recursive part is one round of leaps.
+func (s *runSearch) leap() string {
 	at, id := `'-infinity'`, `''`
 	// Suffixes of a run's ID: for a place that the run itself follows, and for one that it does not.
 	within, without := `''`, `E'\x01'`
@@ -329,12 +365,8 @@ func (s *runSearch) leaps() string {
 				CASE WHEN s1.id = s%[3]d.id THEN %[4]s ELSE %[5]s END, s1.id, s1.id = s%[3]d.id
 			FROM leap%[6]s
 			WHERE leap.n < %[7]d
-		)
-		SELECT %[8]s, n, hit
-		FROM (SELECT n, first, hit FROM leap WHERE hit OR n = %[7]d LIMIT %[9]s) stood
-		JOIN runs ON runs.id = stood.first
-		ORDER BY n`,
-		at, id, n, without, within, stops, maxLeaps, runColumns, s.args.Add(s.Limit+1))
+		)`,
+		at, id, n, without, within, stops, maxLeaps)
 }
 
 // attribute returns a query for the first run that follows the place and has the attribute.

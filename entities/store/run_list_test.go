@@ -42,7 +42,7 @@ func manyRuns() []entities.Run {
 	for i := range 120 {
 		at := day.Add(time.Duration(i/3) * time.Millisecond)
 		r := entities.Run{
-			ID: entities.RunID(fmt.Sprintf("wrun_%03d", i)), Project: home, DeploymentID: "dpl_1", SpecVersion: 3,
+			ID: entities.RunID(fmt.Sprintf("wrun_%03d", i)), Project: home, DeploymentID: fmt.Sprintf("dpl_%d", i%4), SpecVersion: 3,
 			WorkflowName: []string{"order", "refund", "report"}[i%7%3], Status: runStatuses()[i*i%11%5],
 			Attributes: map[string]string{}, LastSeq: 9, CreatedAt: at, UpdatedAt: at,
 		}
@@ -53,7 +53,8 @@ func manyRuns() []entities.Run {
 			r.Attributes["plan"] = []string{"free", "pro", ""}[i%4%3]
 		}
 		if r.Status.Ended() {
-			r.EndSeq, r.CompletedAt = 9, &at
+			end := at.Add(time.Duration(i*7%11) * time.Millisecond)
+			r.EndSeq, r.CompletedAt = 9, &end
 		}
 		runs = append(runs, r)
 	}
@@ -67,12 +68,18 @@ func matches(f RunFilter, r entities.Run) bool {
 			return false
 		}
 	}
-	return (f.WorkflowName == "" || r.WorkflowName == f.WorkflowName) && (f.Status == "" || r.Status == f.Status) &&
-		(f.Created.From.IsZero() || !r.CreatedAt.Before(f.Created.From)) &&
-		(f.Created.To.IsZero() || !r.CreatedAt.After(f.Created.To))
+	return (f.WorkflowName == "" || r.WorkflowName == f.WorkflowName) &&
+		(len(f.AnyStatus) == 0 || slices.Contains(f.AnyStatus, r.Status)) &&
+		(f.DeploymentID == "" || r.DeploymentID == f.DeploymentID) && contains(f.Created, r.CreatedAt) &&
+		(r.CompletedAt == nil && !f.ByEnd && f.Ended == Window{} || r.CompletedAt != nil && contains(f.Ended, *r.CompletedAt))
 }
 
-// allPages reads all pages of a list and checks that each but the last is full.
+func contains(w Window, at time.Time) bool {
+	return (w.From.IsZero() || !at.Before(w.From)) && (w.To.IsZero() || !at.After(w.To))
+}
+
+// allPages reads all pages of a list and checks that each but the last is full, unless the list is by attributes and by
+// what no index has.
 func allPages(t *rapid.T, pool *pgxpool.Pool, f RunFilter, p pg.Page) []entities.Run {
 	var all []entities.Run
 	for range 200 {
@@ -84,13 +91,26 @@ func allPages(t *rapid.T, pool *pgxpool.Pool, f RunFilter, p pg.Page) []entities
 		if next == "" {
 			return all
 		}
-		if len(runs) != p.Limit {
+		if len(runs) != p.Limit && (len(f.Attributes) == 0 || f.DeploymentID == "" && f.Ended == Window{}) {
 			t.Fatalf("page of %d runs is not the last, want %d", len(runs), p.Limit)
 		}
 		p.Cursor = next
 	}
 	t.Fatal("the list never ends")
 	return nil
+}
+
+// windows draws a window, whose ends may be open.
+func windows(t *rapid.T, name string, w *Window) {
+	instants := rapid.Map(rapid.IntRange(-2, 45), func(ms int) time.Time {
+		return day.Add(time.Duration(ms) * time.Millisecond)
+	})
+	if rapid.IntRange(0, 2).Draw(t, name+" has from") == 0 {
+		w.From = instants.Draw(t, name+" from")
+	}
+	if rapid.IntRange(0, 2).Draw(t, name+" has to") == 0 {
+		w.To = instants.Filter(func(to time.Time) bool { return !to.Before(w.From) }).Draw(t, name+" to")
+	}
 }
 
 func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
@@ -104,20 +124,15 @@ func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
 		strangers[i].Project = stranger
 	}
 	insertRuns(t, pool, strangers)
-	instants := rapid.Map(rapid.IntRange(-2, 45), func(ms int) time.Time {
-		return day.Add(time.Duration(ms) * time.Millisecond)
-	})
 	rapid.Check(t, func(rt *rapid.T) {
 		f := RunFilter{
 			WorkflowName: rapid.SampledFrom([]string{"", "order", "refund", "none"}).Draw(rt, "workflow"),
-			Status:       rapid.SampledFrom(append([]entities.RunStatus{""}, runStatuses()...)).Draw(rt, "status"),
+			AnyStatus:    rapid.SliceOfNDistinct(rapid.SampledFrom(runStatuses()), 0, 3, rapid.ID).Draw(rt, "statuses"),
+			DeploymentID: rapid.SampledFrom([]string{"", "", "dpl_2"}).Draw(rt, "deployment"),
+			ByEnd:        rapid.Bool().Draw(rt, "by end"),
 		}
-		if rapid.Bool().Draw(rt, "from") {
-			f.Created.From = instants.Draw(rt, "from")
-		}
-		if rapid.Bool().Draw(rt, "to") {
-			f.Created.To = instants.Filter(func(to time.Time) bool { return !to.Before(f.Created.From) }).Draw(rt, "to")
-		}
+		windows(rt, "created", &f.Created)
+		windows(rt, "ended", &f.Ended)
 		if wanted := rapid.MapOfN(rapid.SampledFrom([]string{"env", "plan", "on no run"}),
 			rapid.SampledFrom([]string{"prod", "staging", "free", "pro", ""}), 0, 2).Draw(rt, "attributes"); len(wanted) > 0 {
 			f.Attributes = wanted
@@ -129,8 +144,15 @@ func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
 				want = append(want, r)
 			}
 		}
+		if f.ByEnd {
+			slices.SortStableFunc(want, func(a, b entities.Run) int { return a.CompletedAt.Compare(*b.CompletedAt) })
+		}
 		if p.Descending {
 			slices.Reverse(want)
+		}
+		count, err := CountRuns(t.Context(), pool, home, f)
+		if err != nil || !f.ByEnd && (count != RunCount{Count: len(want)}) {
+			rt.Fatalf("%+v: counted %+v, want %d; %v", f, count, len(want), err)
 		}
 		if diff := cmp.Diff(want, allPages(rt, pool, f, p)); diff != "" {
 			rt.Fatalf("%+v %+v (-want +got):\n%s", f, p, diff)

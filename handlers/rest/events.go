@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -295,4 +296,40 @@ func (s *Server) getTimeline(c echo.Context) error {
 	page, run := r.page(oldestFirst), r.run()
 	return answerPage(r, func(p read.TimelinePart) timelineJSON { return newTimelineJSON(run, p) },
 		func() ([]read.TimelinePart, string, error) { return s.Log.Timeline(r.ctx(), run.Project, run.ID, page) })
+}
+
+// payloadJSON returns an event's payload as JSON, if the server can decode it, and its encoding.
+func payloadJSON(e entities.Event) (json.RawMessage, string) {
+	v := view.Of(e)
+	return v.Payload, v.Encoding
+}
+
+// failureJSON is the JSON form of the error of a run or a step.
+type failureJSON struct {
+	Code    string          `json:"code,omitempty"`
+	Message string          `json:"message,omitempty"`
+	Details json.RawMessage `json:"details,omitempty"`
+}
+
+// newFailureJSON combines the stored error code with the error in the payload of the failing event, which may be nil.
+// The payload is a text or an object; other payloads are ignored. The stored code takes precedence.
+func newFailureJSON(code string, e *entities.Event) *failureJSON {
+	f := &failureJSON{Code: code}
+	if e == nil {
+		return f
+	}
+	value, _ := payloadJSON(*e)
+	var object struct {
+		Code    any
+		Message string
+		Details json.RawMessage
+	}
+	if json.Unmarshal(value, &f.Message) == nil || json.Unmarshal(value, &object) != nil {
+		return f
+	}
+	f.Message, f.Details = object.Message, object.Details
+	if text, ok := object.Code.(string); ok && code == "" {
+		f.Code = text
+	}
+	return f
 }

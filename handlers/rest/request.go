@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -272,4 +273,48 @@ func parseDuration(s string, limit time.Duration) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a duration like 30s, 5m or 48h, from 0s to %s", s, limit)
 	}
 	return d, nil
+}
+
+// decodingFactor is the factor of [share.Pool] by which projects share the places for decoding: one that is alone gets
+// half of them.
+const decodingFactor = 1
+
+// decoding shares the processors among the requests that decode payloads, which can take most of a second each. It has
+// places for half of the processors. After each use a place stays empty for as long as the use took. So a project keeps
+// at most an eighth of the processors busy, or half of one.
+type decoding struct {
+	places *share.Pool
+	now    func() time.Time
+}
+
+func newDecoding(processors int, now func() time.Time) decoding {
+	return decoding{share.NewPool(2 * max(1, int64(processors)/4)), now}
+}
+
+// do waits for a place and calls decode. It fails with the error of the context if that ends first.
+func (d decoding) do(ctx context.Context, project entities.Project, decode func()) error {
+	if err := d.places.Take(ctx, string(project), 1, decodingFactor); err != nil {
+		return err
+	}
+	start := d.now()
+	defer func() {
+		release := func() { d.places.Release(string(project), 1) }
+		if took := d.now().Sub(start); took > 0 {
+			time.AfterFunc(took, release)
+		} else {
+			release()
+		}
+	}()
+	decode()
+	return nil
+}
+
+// decodeFor returns the result of a function that decodes payloads for the request. It waits for other decoding, and
+// fails with the error of the request's context once the client has left.
+func decodeFor[T any](r *request, decode func() T) (decoded T, err error) {
+	if err := r.ctx().Err(); err != nil {
+		return decoded, err
+	}
+	err = r.decoding.do(r.ctx(), r.project(), func() { decoded = decode() })
+	return decoded, err
 }

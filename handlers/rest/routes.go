@@ -20,6 +20,7 @@ func (s *Server) Register(g auth.Routes) {
 	// Runs.
 	g.POST("/runs", auth.Invoke, s.startRun)
 	g.GET("/runs", auth.Metadata, s.listRuns)
+	g.GET("/runs/count", auth.Metadata, s.countRuns)
 	g.GET("/runs/:id", auth.Any, s.getRun)
 	g.GET("/runs/:id/wait", auth.Any, s.awaitRun)
 	g.GET("/runs/:id/why", auth.Metadata, s.explainRun)
@@ -68,6 +69,13 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/stats/failures", auth.Metadata, s.statsOfFailures)
 	g.GET("/failures", auth.Metadata, s.listFailures)
 	g.GET("/workflows", auth.Metadata, s.listWorkflows)
+
+	// Views and search.
+	g.GET("/views", auth.Metadata, s.listViews)
+	g.GET("/views/:name", auth.Metadata, s.getView)
+	g.PUT("/views/:name", auth.Write, s.putView)
+	g.DELETE("/views/:name", auth.Write, s.removeView)
+	g.GET("/search", auth.Metadata, s.search)
 
 	// Signals.
 	g.POST("/signals/:name", auth.Invoke, s.postSignal)

@@ -19,6 +19,10 @@ import (
 )
 
 const (
+	// The orders of the list of runs.
+	orderByCreation = "created"
+	orderByEnd      = "ended"
+
 	// attributePrefix starts the query parameters that filter by attributes: attribute.KEY=value.
 	attributePrefix = "attribute."
 
@@ -180,6 +184,23 @@ func (s *Server) listRuns(c echo.Context) error {
 	return s.answerRuns(r, r.runFilter())
 }
 
+// runCountJSON is the JSON form of a number of runs.
+type runCountJSON struct {
+	Count   int  `json:"count"`
+	AtLeast bool `json:"atLeast"`
+}
+
+func newRunCountJSON(c store.RunCount) runCountJSON { return runCountJSON{c.Count, c.AtLeast} }
+
+// countRuns counts the runs that a list would have, up to a limit.
+func (s *Server) countRuns(c echo.Context) error {
+	r := s.request(c)
+	f := r.runFilter()
+	return answer(r, http.StatusOK, newRunCountJSON, func() (store.RunCount, error) {
+		return store.CountRuns(r.ctx(), s.Reader, r.project(), f)
+	})
+}
+
 // listChildren lists the runs that a run started.
 func (s *Server) listChildren(c echo.Context) error {
 	r := s.request(c)
@@ -208,8 +229,9 @@ func (s *Server) answerRuns(r *request, f store.RunFilter) error {
 // runFilter returns the filter parameters of the list of runs.
 func (r *request) runFilter() store.RunFilter {
 	f := store.RunFilter{
-		WorkflowName: r.QueryParam("workflow"), Status: entities.RunStatus(r.QueryParam("status")),
+		WorkflowName: r.QueryParam("workflow"), DeploymentID: r.QueryParam("deployment"), AnyStatus: r.statuses(),
 		UniqueKey: r.QueryParam("key"), ParentID: entities.RunID(r.QueryParam("parentId")),
+		ByEnd:     r.QueryParam("orderBy") == orderByEnd,
 		ErrorCode: r.QueryParam("errorCode"),
 	}
 	for name, values := range r.QueryParams() {
@@ -221,11 +243,25 @@ func (r *request) runFilter() store.RunFilter {
 		}
 	}
 	r.fail(inParam("attribute", entities.ValidateAttributes(f.Attributes, true)))
-	if f.Status != "" && !f.Status.Known() {
-		r.fail(badParam("status", "%q is not a run status", f.Status))
+	if by := r.QueryParam("orderBy"); by != "" && by != orderByCreation && by != orderByEnd {
+		r.fail(badParam("orderBy", "%q is neither %s nor %s", by, orderByCreation, orderByEnd))
 	}
 	f.Created = window(r.time("createdAfter"), r.time("createdBefore"))
+	f.Ended = window(r.time("endedAfter"), r.time("endedBefore"))
 	return f
+}
+
+// statuses returns the statuses of the list of runs. The parameter may be repeated.
+func (r *request) statuses() []entities.RunStatus {
+	var statuses []entities.RunStatus
+	for _, text := range r.QueryParams()["status"] {
+		status := entities.RunStatus(text)
+		if !status.Known() {
+			r.fail(badParam("status", "%q is not a run status", status))
+		}
+		statuses = append(statuses, status)
+	}
+	return statuses
 }
 
 // window converts the half-open interval [after, before) to the closed interval of whole milliseconds that run lists

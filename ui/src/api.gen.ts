@@ -283,6 +283,26 @@ export type Schemas = Record<string, {
   output?: Record<string, unknown>;
 }>;
 
+export type View = {
+  name: string;
+  filter: string;
+  columns: Array<string>;
+  orderBy: "created" | "ended";
+  createdAt: Time;
+  updatedAt: Time;
+};
+
+export type Hit = {
+  kind: "run" | "key" | "attribute" | "hook" | "message" | "workflow";
+  text: string;
+  runId?: string;
+  workflow?: string;
+  status?: RunStatus;
+  attribute?: string;
+  hookId?: string;
+  messageId?: string;
+};
+
 export type Secret = {
   name: string;
   createdAt: Time;
@@ -385,7 +405,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "retention.put" | "retention.remove" | "run.cancel";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "run.cancel";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -428,11 +448,21 @@ export interface Api {
   // List runs, newest first
   "GET /v1/runs": {
     path: {  };
-    query: { "workflow"?: string; "status"?: RunStatus; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; [key: `attribute.${string}`]: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string; "orderBy"?: "created" | "ended"; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Run>;
       cursor?: Cursor;
+    };
+  };
+  // Count the runs of a list
+  "GET /v1/runs/count": {
+    path: {  };
+    query: { "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
+    body: null;
+    answer: {
+      count: number;
+      atLeast: boolean;
     };
   };
   // Get a run, with its input and output
@@ -776,6 +806,49 @@ export interface Api {
     query: { "after"?: string; "runId"?: string; "type"?: Array<EventType>; "correlationId"?: string; "from"?: string; "to"?: string; "payloads"?: boolean };
     body: null;
     answer: null;
+  };
+  // List all views by name
+  "GET /v1/views": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<View>;
+    };
+  };
+  // Get a view
+  "GET /v1/views/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: View;
+  };
+  // Create or replace a view
+  "PUT /v1/views/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      filter?: string;
+      columns?: Array<string>;
+      orderBy?: "created" | "ended";
+    };
+    answer: View;
+  };
+  // Remove a view
+  "DELETE /v1/views/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // Find what a text may mean
+  "GET /v1/search": {
+    path: {  };
+    query: { "q"?: string };
+    body: null;
+    answer: {
+      data: Array<Hit>;
+    };
   };
   // Record a signal
   "POST /v1/signals/{name}": {

@@ -3,7 +3,8 @@ import { effect, signal, type Signal } from "@preact/signals";
 
 export type Theme = "system" | "light" | "dark";
 
-function kept<T extends string>(name: string, fallback: T): Signal<T> {
+// kept returns a signal whose value the browser keeps under a name.
+export function kept<T extends string>(name: string, fallback: T): Signal<T> {
   const key = `stepwell.${name}`;
   let first = fallback;
   try {

@@ -8,6 +8,7 @@ const layers: Array<{ current: Bindings }> = [];
 const matcher = new Matcher();
 
 export const helpOpen = signal(false);
+export const paletteOpen = signal(false);
 
 // useKeys binds keys while a part of the page is there.
 export function useKeys(bindings: Bindings): void {
@@ -20,6 +21,11 @@ export function useKeys(bindings: Bindings): void {
 }
 
 addEventListener("keydown", (e) => {
+  if ((e.metaKey || e.ctrlKey) && !e.altKey && e.key === "k") {
+    e.preventDefault();
+    if (!document.querySelector("dialog[open]")) paletteOpen.value = true;
+    return;
+  }
   if (letters.value === "off" || e.metaKey || e.ctrlKey || e.altKey || e.defaultPrevented) return;
   const target = e.target as HTMLElement;
   if (target.closest("input, textarea, select, dialog") && e.key !== "Escape") return;

@@ -1,7 +1,11 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { formatAge, formatDuration, parseDuration } from "../src/lib/duration";
-import { commandOf, formatFilter, parseFilter, queryOf, runIdIn, statuses, type Filter } from "../src/lib/filter";
+import { allThatMatch, conditionsOf, eachOf, statusesFor, type Batch, type Send } from "../src/lib/bulk";
+import { formatColumns, parseColumns, usualColumns, withColumn } from "../src/lib/columns";
+import { matching, step } from "../src/lib/palette";
+import { through, toggle } from "../src/lib/selection";
+import { withStatus, commandOf, formatFilter, parseFilter, queryOf, runIdIn, statuses, type Filter } from "../src/lib/filter";
 import { Matcher } from "../src/lib/keys";
 import { barOf } from "../src/lib/bars";
 import { pagesOf, Recent, visibleRange } from "../src/lib/pages";
@@ -54,7 +58,7 @@ test("filters survive the way through their text", () => {
 });
 
 test("what is no filter says why", () => {
-  for (const [text, word] of [["order", "no filter"], ["colour:red", "no field"], ["status:done", "no status"], ["created:soon", "no time"], ["key:", "no value"]] as const) {
+  for (const [text, word] of [["order", "no filter"], ["colour:red", "no field"], ["status:done", "no status"], ["status:failed,", "no status"], ["ended:soon", "no time"], ["created:soon", "no time"], ["key:", "no value"]] as const) {
     assert.ok(parseFilter(text).problem.includes(word), `${text}: ${parseFilter(text).problem}`);
   }
 });
@@ -62,7 +66,7 @@ test("what is no filter says why", () => {
 test("filters become queries and commands", () => {
   const { filter } = parseFilter('workflow:order status:failed created:1h tier="very gold"');
   assert.deepEqual(queryOf(filter, Date.parse("2026-11-22T14:00:00Z")), {
-    workflow: "order", status: "failed", createdAfter: "2026-11-22T13:00:00.000Z", "attribute.tier": "very gold",
+    workflow: "order", status: ["failed"], createdAfter: "2026-11-22T13:00:00.000Z", "attribute.tier": "very gold",
   });
   assert.equal(commandOf(filter), "stepwell runs list --workflow order --status failed --created-after 1h --attr 'tier=very gold'");
   assert.equal(runIdIn(" wrun_01JD5A8R8D0000000000000000 "), "wrun_01JD5A8R8D0000000000000000");
@@ -117,4 +121,69 @@ test("answers that are no errors of the server are explained", () => {
   const p = problemOf(403, '{"error":{"code":"forbidden","message":"no","details":{"allowed":["admin","write"]},"requestId":"r"}}', null);
   assert.deepEqual([p.code, p.requestId, rolesFor(p)], ["forbidden", "r", ["admin", "write"]]);
   assert.equal(problemOf(502, "<html>", "7").retryAfter, 7);
+});
+
+test("a filter has several statuses", () => {
+  const { filter } = parseFilter("status:failed");
+  const two = withStatus(filter, "running");
+  assert.equal(formatFilter(two), "status:running,failed");
+  assert.deepEqual(queryOf(two, 0), { status: ["running", "failed"] });
+  assert.equal(commandOf(two), "stepwell runs list --status running --status failed");
+  assert.deepEqual(withStatus(filter, "failed"), []);
+});
+
+test("columns survive the way through their text", () => {
+  const columns = ["workflow", "attribute.a,b=é", "attribute.tier"];
+  assert.deepEqual(parseColumns(formatColumns(columns)), columns);
+  assert.equal(parseColumns("%E0%A4%A,nothing,attribute."), null);
+  assert.deepEqual(withColumn(usualColumns, "attribute.tier").indexOf("attribute.tier"), usualColumns.indexOf("tags") + 1);
+  assert.deepEqual(withColumn(withColumn(usualColumns, "ended"), "ended"), usualColumns);
+});
+
+test("rows are selected one by one and through", () => {
+  const rows = ["a", "b", "c", "d"];
+  assert.deepEqual([...through(toggle(new Set(), "d"), rows, "d", "b")].sort(), ["b", "c", "d"]);
+  assert.deepEqual([...through(new Set(), rows, "gone", "b")], ["b"]);
+  assert.deepEqual([...toggle(new Set(["a"]), "a")], []);
+});
+
+test("bulk operations take what the API takes, and say what not", () => {
+  const at = new Date("2026-11-22T14:00:00Z");
+  const of = (text: string, action: "cancel" | "rerun" = "cancel") => conditionsOf(parseFilter(text).filter, action, at);
+  assert.deepEqual(of("workflow:order created:1h before:2027-01-01T00:00:00Z tier=gold").conditions, {
+    workflow: "order", createdAfter: "2026-11-22T13:00:00.000Z", createdBefore: "2026-11-22T14:00:00.000Z", attributes: { tier: "gold" },
+  });
+  assert.equal(of("").conditions.createdBefore, "2026-11-22T14:00:00.000Z");
+  assert.equal(of("error:card_declined", "rerun").conditions.errorCode, "card_declined");
+  assert.ok(of("error:card_declined").problem.includes("error"));
+  assert.ok(of("deployment:shop").problem.includes("deployment"));
+  const states = (text: string, action: "cancel" | "rerun") => statusesFor(action, parseFilter(text).filter).join();
+  assert.deepEqual([states("", "cancel"), states("status:failed,running", "cancel"), states("status:failed", "cancel")], ["pending,running", "running", ""]);
+  assert.deepEqual([states("", "rerun"), states("status:running,cancelled", "rerun")], ["failed", "cancelled"]);
+});
+
+test("batches go on until none is left, and stop when they are not asked for", async () => {
+  const sent: unknown[] = [];
+  const answers = [{ matched: 1000, started: 999, refused: [{ runId: "r", message: "taken" }], more: true, cursor: "c" }, { matched: 7, started: 7, refused: [], more: false }];
+  const send: Send = async (operation, _, body) => (sent.push([operation, body]), answers[sent.length - 1]);
+  const got: Batch[] = [];
+  for await (const b of allThatMatch(send, "rerun", ["failed"], { workflow: "order" }, { idempotencyKey: "k" })) got.push(b);
+  assert.deepEqual(got.map((b) => b.changed), [999, 7]);
+  const filter = { workflow: "order", status: "failed" };
+  assert.deepEqual(sent, [
+    ["POST /v1/runs/rerun", { filter, idempotencyKey: "k", limit: 1000 }],
+    ["POST /v1/runs/rerun", { filter, cursor: "c", idempotencyKey: "k", limit: 1000 }]]);
+  sent.length = 0;
+  for await (const b of allThatMatch(send, "rerun", ["failed"], {}, { idempotencyKey: "k" })) if (b) break;
+  assert.equal(sent.length, 1);
+  const some: Send = async (_, path) => { if (path["id"] === "b") throw new Error("ended"); };
+  const one = await eachOf(some, "cancel", ["a", "b"], { idempotencyKey: "k" }).next();
+  assert.deepEqual(one.value, { matched: 2, changed: 1, refused: [{ runId: "b", message: "ended" }] });
+});
+
+test("the palette finds all words, and begins with those that begin", () => {
+  const items = ["Start a run …", "Runs", "run it again"].map((name) => ({ kind: "page", name, open: () => {} }));
+  assert.deepEqual(matching(items, "run").map((i) => i.name), ["Runs", "run it again", "Start a run …"]);
+  assert.deepEqual(matching(items, "run start").map((i) => i.name), ["Start a run …"]);
+  assert.deepEqual([step(0, -1, 3), step(2, 1, 3), step(0, 1, 0)], [2, 0, 0]);
 });

@@ -3,7 +3,6 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import type { Explanation, Message, Reason, ReasonKind } from "../src/api.gen";
 import { bytesOf, Tail } from "../src/lib/chunks";
-import { formatAttributes, parseAttributes } from "../src/lib/form";
 import { cannotRetry, errorOf, stateOfMessage } from "../src/lib/message";
 import { commandsOf, lookOf, needsNobody, nextOf, sentenceOf } from "../src/lib/why";
 
@@ -88,11 +87,4 @@ test("the end of a stream is kept, and its characters stay whole", () => {
   parts.add([{ index: 0, base64: "ww==" }, { index: 1, base64: "qQ==" }]); // é in two chunks
   assert.equal(new TextDecoder().decode(parts.bytes()), "é");
   assert.deepEqual([...bytesOf({ index: 0, base64: "/wA=" })], [255, 0]);
-});
-
-test("attributes are one a line", () => {
-  const { attributes, problem } = parseAttributes("customer=7\n  tier=very=gold \n\nempty=");
-  assert.deepEqual([attributes, problem], [{ customer: "7", tier: "very=gold", empty: "" }, ""]);
-  assert.deepEqual(parseAttributes(formatAttributes(attributes)).attributes, attributes);
-  assert.ok(parseAttributes("customer").problem.includes("customer"));
 });

@@ -104,7 +104,12 @@ func list[T any](
 
 // listUnpaged prints a list that the API returns in one response.
 func listUnpaged[T any](ctx context.Context, s *Session, path string, columns []column[T]) error {
-	data, _, err := s.page(ctx, path, nil)
+	return listMatching(ctx, s, path, nil, columns)
+}
+
+// listMatching is [listUnpaged] with a query.
+func listMatching[T any](ctx context.Context, s *Session, path string, query url.Values, columns []column[T]) error {
+	data, _, err := s.page(ctx, path, query)
 	if err != nil {
 		return err
 	}

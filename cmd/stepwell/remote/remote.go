@@ -25,6 +25,8 @@ type Commands struct {
 	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read the streams of a run."`
 	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Send and list signals."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
+	Views       viewsCmd       `cmd:"" group:"api-commands" help:"Manage saved lists of runs."`
+	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find what a text may mean."`
 	Deployments deploymentsCmd `cmd:"" group:"api-commands" help:"Register where an app's functions are."`
 	Secrets     secretsCmd     `cmd:"" group:"api-commands" help:"Manage webhook secrets."`
 	Messages    messagesCmd    `cmd:"" group:"api-commands" help:"Inspect, retry and discard messages."`

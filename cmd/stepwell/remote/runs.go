@@ -16,6 +16,7 @@ import (
 type runsCmd struct {
 	Start      startRunCmd      `cmd:"" help:"Start a run, and print its ID."`
 	List       listRunsCmd      `cmd:"" help:"List runs, newest first."`
+	Count      countRunsCmd     `cmd:"" help:"Count runs, up to 10,000."`
 	Show       showRunCmd       `cmd:"" help:"Show a run with its steps, hooks and waits."`
 	Why        whyCmd           `cmd:"" help:"Explain why a run is not done, and what helps."`
 	Events     runEventsCmd     `cmd:"" help:"Print the log of a run."`
@@ -53,31 +54,79 @@ type runFilter struct {
 	CreatedBefore timeFlag          `placeholder:"TIME" help:"Select runs created before this time."`
 }
 
-type listRunsCmd struct {
-	Status string `enum:"${statuses}" default:"" placeholder:"STATUS" help:"${inStatus}"`
+// runListFilter are the flags that select the runs of a list.
+type runListFilter struct {
+	//nolint:lll // a tag cannot be broken
+	Status []string `enum:"pending,running,completed,failed,cancelled" placeholder:"STATUS" help:"${inStatus} May be repeated."`
 	runFilter
-	ErrorCode string `placeholder:"CODE" help:"Select failed runs whose error has this code."`
+	Deployment  string   `placeholder:"ID" help:"Select runs of this deployment."`
+	EndedAfter  timeFlag `placeholder:"TIME" help:"Select runs that ended since ${time}."`
+	ErrorCode   string   `placeholder:"CODE" help:"Select failed runs whose error has this code."`
+	EndedBefore timeFlag `placeholder:"TIME" help:"Select runs that ended before this time."`
+}
+
+func (f runListFilter) query(s *Session) (url.Values, error) {
+	query := url.Values{}
+	for name, flags := range map[string][2]timeFlag{
+		"created": {f.CreatedAfter, f.CreatedBefore}, "ended": {f.EndedAfter, f.EndedBefore},
+	} {
+		after, before, err := interval(s, flags[0], flags[1])
+		if err != nil {
+			return nil, err
+		}
+		setParam(query, name+"After", after)
+		setParam(query, name+"Before", before)
+	}
+	setParam(query, "workflow", f.Workflow)
+	setParam(query, "deployment", f.Deployment)
+	setParam(query, "key", f.Key)
+	setParam(query, "errorCode", f.ErrorCode)
+	setParam(query, "parentId", f.Parent)
+	if len(f.Status) > 0 {
+		query["status"] = f.Status
+	}
+	for key, value := range f.Attr {
+		query.Set("attribute."+key, value)
+	}
+	return query, nil
+}
+
+type listRunsCmd struct {
+	runListFilter
+	OrderBy string `enum:",created,ended" default:"" placeholder:"ORDER" help:"Order by created (default) or ended."`
 	paging
 }
 
 // Run lists the runs.
 func (c listRunsCmd) Run(ctx context.Context, s *Session) error {
-	after, before, err := interval(s, c.CreatedAfter, c.CreatedBefore)
+	query, err := c.query(s)
 	if err != nil {
 		return err
 	}
-	query := url.Values{}
-	setParam(query, "workflow", c.Workflow)
-	setParam(query, "status", c.Status)
-	setParam(query, "key", c.Key)
-	setParam(query, "errorCode", c.ErrorCode)
-	setParam(query, "parentId", c.Parent)
-	setParam(query, "createdAfter", after)
-	setParam(query, "createdBefore", before)
-	for key, value := range c.Attr {
-		query.Set("attribute."+key, value)
-	}
+	setParam(query, "orderBy", c.OrderBy)
 	return list(ctx, s, path("runs"), query, c.paging, runColumns)
+}
+
+type countRunsCmd struct{ runListFilter }
+
+// Run prints how many runs there are, with a plus if counting stopped.
+func (c countRunsCmd) Run(ctx context.Context, s *Session) error {
+	query, err := c.query(s)
+	if err != nil {
+		return err
+	}
+	var count struct {
+		Count   int
+		AtLeast bool
+	}
+	raw, err := s.client.get(ctx, path("runs", "count"), query, &count)
+	if err != nil {
+		return err
+	}
+	if count.AtLeast {
+		return s.printResult(raw, "%d+", count.Count)
+	}
+	return s.printResult(raw, "%d", count.Count)
 }
 
 type childrenCmd struct {

@@ -1,6 +1,6 @@
 // The filter of the list of runs. Its text is what the URL has, what one types, and what the chips show:
 //
-//   workflow:order status:failed created:24h customer=7 tier="very gold"
+//   workflow:order status:failed,running created:24h customer=7 tier="very gold"
 //
 // A relative time stays relative.
 import type { Api, RunStatus } from "../api.gen";
@@ -10,7 +10,7 @@ import { quote } from "./shell";
 export const statuses: RunStatus[] = ["pending", "running", "completed", "failed", "cancelled"];
 
 // The fields of a filter, besides attributes.
-export const fields = ["workflow", "status", "error", "key", "parent", "created", "before"] as const;
+export const fields = ["workflow", "status", "deployment", "error", "key", "parent", "created", "before", "ended", "endedbefore"] as const;
 export type Field = (typeof fields)[number];
 
 export interface Term {
@@ -49,10 +49,9 @@ function problemOf(t: Term): string {
   if (t.attribute !== undefined) return "";
   if (!fields.includes(t.field!)) return `“${t.field}” is no field: there are ${fields.join(", ")}, and attribute=value`;
   if (t.value === "") return `${t.field} has no value`;
-  if (t.field === "status" && !statuses.includes(t.value as RunStatus)) {
-    return `“${t.value}” is no status: there are ${statuses.join(", ")}`;
-  }
-  if ((t.field === "created" || t.field === "before") && timeOf(t.value, 0) === null) {
+  const none = t.field === "status" && t.value.split(",").find((s) => !statuses.includes(s as RunStatus));
+  if (none || none === "") return `“${none}” is no status: there are ${statuses.join(", ")}`;
+  if (["created", "before", "ended", "endedbefore"].includes(t.field!) && timeOf(t.value, 0) === null) {
     return `“${t.value}” is no time: write an age such as 24h, or 2026-11-22T14:00:00Z`;
   }
   return "";
@@ -102,6 +101,20 @@ export function valueOf(f: Filter, field: Field): string {
   return f.find((t) => t.field === field)?.value ?? "";
 }
 
+// statusesOf returns the statuses that the filter names.
+export function statusesOf(f: Filter): RunStatus[] {
+  const value = valueOf(f, "status");
+  return value === "" ? [] : (value.split(",") as RunStatus[]);
+}
+
+// withStatus returns the filter with a status added to those that it names, or taken out.
+export function withStatus(f: Filter, status: RunStatus): Filter {
+  const named = statusesOf(f);
+  const value = statuses.filter((s) => named.includes(s) !== (s === status)).join(",");
+  const term: Term = { field: "status", value };
+  return value === "" ? withoutTerm(f, term) : withTerm(f, term);
+}
+
 // timeOf returns a time that is an age or a time itself, or null.
 export function timeOf(value: string, now: number): Date | null {
   const age = parseDuration(value);
@@ -117,26 +130,34 @@ export function queryOf(f: Filter, now: number): Query {
   const query: Query = {};
   for (const t of f) {
     if (t.attribute !== undefined) query[`attribute.${t.attribute}`] = t.value;
-    else if (t.field === "status") query.status = t.value as RunStatus;
+    else if (t.field === "status") query.status = statusesOf(f);
     else if (t.field === "error") query.errorCode = t.value;
     else if (t.field === "parent") query.parentId = t.value;
     else if (t.field === "created") query.createdAfter = timeOf(t.value, now)?.toISOString();
     else if (t.field === "before") query.createdBefore = timeOf(t.value, now)?.toISOString();
+    else if (t.field === "ended") query.endedAfter = timeOf(t.value, now)?.toISOString();
+    else if (t.field === "endedbefore") query.endedBefore = timeOf(t.value, now)?.toISOString();
     else if (t.field) query[t.field] = t.value;
   }
   return query;
 }
 
 const flags: Record<Field, string> = {
-  workflow: "--workflow", status: "--status", error: "--error-code", key: "--key", parent: "--parent", created: "--created-after",
-  before: "--created-before",
+  workflow: "--workflow", status: "--status", deployment: "--deployment", error: "--error-code", key: "--key", parent: "--parent",
+  created: "--created-after", before: "--created-before", ended: "--ended-after", endedbefore: "--ended-before",
 };
+
+// flagsOf returns the flags of a command line that select what matches.
+export function flagsOf(f: Filter): string {
+  return f.flatMap((t) => {
+    if (t.attribute !== undefined) return [`--attr ${quote(`${t.attribute}=${t.value}`)}`];
+    return (t.field === "status" ? t.value.split(",") : [t.value]).map((v) => `${flags[t.field!]} ${quote(v)}`);
+  }).join(" ");
+}
 
 // commandOf returns the command line that lists what matches.
 export function commandOf(f: Filter): string {
-  const words = f.map((t) =>
-    t.attribute !== undefined ? `--attr ${quote(`${t.attribute}=${t.value}`)}` : `${flags[t.field!]} ${quote(t.value)}`);
-  return ["stepwell runs list", ...words].join(" ");
+  return ["stepwell runs list", flagsOf(f)].filter(Boolean).join(" ");
 }
 
 // runIdIn returns the ID of a run if the text is one, or null.

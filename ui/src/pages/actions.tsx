@@ -1,41 +1,25 @@
 // What one can do with a run. What the role may not do is shown, and says which role may.
-import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
 import type { Hook, Run } from "../api.gen";
 import { addressOf, call, callText, server } from "../api";
-import { JsonError, member, parseJson, withValue, writeJson } from "../lib/jsontext";
+import { member, parseJson, withValue, writeJson } from "../lib/jsontext";
 import { Problem } from "../lib/problem";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { go, href, project } from "../location";
 import { Commands } from "../parts/copy";
 import { Dialog } from "../parts/dialog";
+import { Editor, problemIn } from "../parts/editor";
+import { Gated, useId } from "../parts/gated";
+import { lazyPart } from "../parts/lazy";
 import { Trouble } from "../parts/notice";
-import { may, needs, type Permission } from "../session";
 import { useResource } from "../resource";
-import { Start } from "./start";
+import { may, needs } from "../session";
+import type { StartProps } from "./start";
+
+const Start = lazyPart<StartProps>("the form", async () => (await import("./tools")).Start);
 
 type Open = "" | "cancel" | "rerun" | "start" | "resume" | "signal";
-
-// useId returns an ID that stays the same while a form is open, so that what is sent twice counts once.
-export function useId(): string {
-  return useSignal(crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`).value;
-}
-
-export interface GatedProps {
-  permission: Permission;
-  // Why it cannot be done now; empty if it can.
-  off?: string;
-  act: () => void;
-  children: ComponentChildren;
-}
-
-// Gated is a button for what not every role may do.
-export function Gated({ permission, off = "", act, children }: GatedProps) {
-  return (
-    <button type="button" disabled={!may(permission) || off !== ""} title={may(permission) ? off : needs(permission)} onClick={act}>{children}</button>
-  );
-}
 
 export function Actions({ run, done }: { run: Run; done: () => void }) {
   const open = useSignal<Open>("");
@@ -188,34 +172,6 @@ function Rerun({ run, close, change }: Omit<Props, "done"> & { change: () => voi
       <Commands cli={`stepwell runs rerun ${run.id}${deployment.value ? ` --deployment ${quote(deployment.value)}` : ""} --idempotency-key ${key}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/rerun", { path }), JSON.stringify(body))} />
     </Dialog>
-  );
-}
-
-// problemIn returns why a text is no JSON; empty if it is.
-export function problemIn(text: string): string {
-  try {
-    parseJson(text);
-    return "";
-  } catch (err) {
-    return err instanceof JsonError ? err.message : String(err);
-  }
-}
-
-export interface EditorProps {
-  label: string;
-  text: string;
-  // Whether there may be no value.
-  optional?: boolean;
-  change: (text: string) => void;
-}
-
-export function Editor({ label, text, optional, change }: EditorProps) {
-  const problem = optional && text.trim() === "" ? "" : problemIn(text);
-  return (
-    <label>{label}
-      <textarea class="mono" rows={6} spellcheck={false} value={text} aria-invalid={problem !== ""} onInput={(e) => change(e.currentTarget.value)} />
-      <span class="problem">{problem}</span>
-    </label>
   );
 }
 

@@ -9,10 +9,11 @@ import { hasEnded } from "../lib/status";
 import { project } from "../location";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
+import { Gated } from "../parts/gated";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
 import { useResource } from "../resource";
-import { Discard, Gated, Retry } from "./actions";
+import { Discard, Retry } from "./actions";
 
 const pageSize = 200;
 const pollEvery = 5000;

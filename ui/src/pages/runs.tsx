@@ -1,53 +1,83 @@
-// The list of runs: filters in the address, newest first, read again while it is looked at.
+// The list of runs: filters in the address, read again while it is looked at, and what one does with many of them.
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { addressOf, call, server } from "../api";
-import { clock, tick } from "../clock";
+import { clock } from "../clock";
 import { useKeys } from "../shortcuts";
 import { go, href, project, search } from "../location";
 import { useResource } from "../resource";
 import type { Run } from "../api.gen";
-import { formatDuration } from "../lib/duration";
-import { commandOf, formatFilter, parseFilter, queryOf, withTerm, type Filter } from "../lib/filter";
-import { shortId } from "../lib/path";
+import { columnNames, formatColumns, parseColumns, titleOfColumn, usualColumns, withColumn } from "../lib/columns";
+import { runs } from "../lib/counts";
+import { commandOf, formatFilter, parseFilter, queryOf, valueOf, withTerm, statusesOf, type Filter } from "../lib/filter";
+import { through, toggle } from "../lib/selection";
 import { curl } from "../lib/shell";
-import { durationOf, stateOfRun } from "../lib/status";
 import { Chips } from "../parts/chips";
 import { Commands } from "../parts/copy";
-import { Status } from "../parts/icon";
+import { lazyPart } from "../parts/lazy";
 import { Empty, Loading, Trouble } from "../parts/notice";
-import { Age } from "../parts/time";
-import { StartButton } from "./start";
+import { may, needs } from "../session";
+import { kept } from "../settings";
+import { forget, isOpen, personal, shared, unshare } from "../views";
+import type { BulkProps } from "./bulk";
+import type { StartProps } from "./start";
+import { Selection } from "./selection";
+import { Table } from "./runstable";
 
 const pageSize = 100;
 const pollEvery = 5000;
+
+const Start = lazyPart<StartProps>("the form", async () => (await import("./tools")).Start);
+const SaveView = lazyPart("the form", async () => (await import("./tools")).SaveView);
+const Bulk = lazyPart<BulkProps>("the form", async () => (await import("./tools")).Bulk);
+
+const keptColumns = kept<string>("columns", "");
 
 interface Page {
   data: Run[];
   cursor?: string;
 }
 
+type Dialog = "start" | "save" | { action: BulkProps["action"]; target: BulkProps["target"] } | null;
+
 export function Runs() {
   const text = search.value.get("q") ?? "";
+  const orderBy = search.value.get("order") === "ended" ? "ended" : "created";
+  const columns = parseColumns(search.value.get("columns") ?? "") ?? parseColumns(keptColumns.value) ?? usualColumns;
   const { filter, problem } = parseFilter(text);
   const more = useSignal<{ of: string; pages: Page[] }>({ of: "", pages: [] });
   const reading = useSignal(false);
   const focused = useSignal(-1);
-  const scope = `${project.value} ${text}`;
+  const dialog = useSignal<Dialog>(null);
+  const selected = useSignal<ReadonlySet<string>>(new Set());
+  const anchor = useSignal("");
+  const scope = `${project.value} ${orderBy} ${text}`;
+  const list = () => ({ ...queryOf(filter, clock.now()), ...(orderBy === "ended" && { orderBy: "ended" as const }) });
   const first = useResource((signal) =>
-    call(project.value, "GET /v1/runs", { query: { ...queryOf(filter, clock.now()), limit: pageSize }, signal }), [scope], pollEvery);
+    call(project.value, "GET /v1/runs", { query: { ...list(), limit: pageSize }, signal }), [scope], pollEvery);
+  const count = useResource((signal) => call(project.value, "GET /v1/runs/count", { query: counted(filter, orderBy), signal }), [scope], 6 * pollEvery);
+  useEffect(() => {
+    selected.value = new Set();
+  }, [scope]);
+  useEffect(() => {
+    if (search.value.has("start")) dialog.value = "start";
+  }, [search.value.get("start")]);
   const older = more.value.of === scope ? more.value.pages : [];
-  const rows = merge([first.data.value, ...older]);
+  const rows = merge([first.data.value, ...older], orderBy);
+  const ids = rows.map((r) => r.id);
   const cursor = older.length > 0 ? older.at(-1)?.cursor : first.data.value?.cursor;
-  const change = (f: Filter) => go(href(["runs"], { q: formatFilter(f) }));
+  const show = (q: string, order: string, shown = search.value.get("columns") ?? "") =>
+    go(href(["runs"], { q, order: order === "ended" ? "ended" : "", columns: shown }));
+  const change = (f: Filter) => show(formatFilter(f), orderBy);
   const open = (id: string) => go(href(["runs", id]));
   const readOlder = async () => {
     if (!cursor || reading.value) return;
     reading.value = true;
     try {
-      const next = await call(project.value, "GET /v1/runs", { query: { ...queryOf(filter, clock.now()), limit: pageSize, cursor } });
+      const next = await call(project.value, "GET /v1/runs", { query: { ...list(), limit: pageSize, cursor } });
       // The first page goes on changing; what was read below it stays.
-      const kept = older.length > 0 ? older : first.data.value ? [first.data.value] : [];
-      more.value = { of: scope, pages: [...kept, next] };
+      const before = older.length > 0 ? older : first.data.value ? [first.data.value] : [];
+      more.value = { of: scope, pages: [...before, next] };
     } catch {
       first.refresh(); // shows what is wrong
     }
@@ -57,85 +87,108 @@ export function Runs() {
     focused.value = Math.max(0, Math.min(rows.length - 1, focused.value + by));
     document.getElementById(`run-${focused.value}`)?.focus();
   };
-  useKeys({ j: () => move(1), k: () => move(-1) });
+  const select = (id: string, range: boolean) => {
+    selected.value = range ? through(selected.value, ids, anchor.value, id) : toggle(selected.value, id);
+    anchor.value = id;
+  };
+  const selectFocused = (range: boolean) => {
+    const id = ids[focused.value];
+    if (id) select(id, range);
+  };
+  useKeys({
+    j: () => move(1), k: () => move(-1), x: () => selectFocused(false), X: () => selectFocused(true),
+    s: () => (dialog.value = "save"),
+  });
+  const choose = (c: string[]) => {
+    keptColumns.value = formatColumns(c);
+    if (search.value.has("columns")) show(text, orderBy, "");
+  };
+  const close = () => {
+    dialog.value = null;
+    if (search.value.has("start")) show(text, orderBy);
+  };
+  const refresh = () => {
+    selected.value = new Set();
+    first.refresh();
+    count.refresh();
+  };
   const empty = first.data.value !== null && rows.length === 0 && !cursor;
+  const d = dialog.value;
   return (
     <main class="page">
       <header class="page-head"><h1>Runs</h1>
-        <span class="quiet count">{rows.length > 0 && `${rows.length}${cursor ? "+" : ""} shown, newest first`}</span>
-        <StartButton />
-        <Commands cli={commandOf(filter)} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: queryOf(filter, clock.now()) }))} />
+        <span class="quiet count">{rows.length > 0 && count.data.value && `${runs(count.data.value)}, ${orderBy === "ended" ? "last ended" : "newest"} first`}</span>
+        <button type="button" disabled={!may("invoke")} title={may("invoke") ? "" : needs("invoke")} onClick={() => (dialog.value = "start")}>Start a run …</button>
+        <Commands cli={commandOf(filter) + (orderBy === "ended" ? " --order-by ended" : "")} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: list() }))} />
       </header>
       <Chips filter={filter} change={change} open={open} />
       {problem && <p class="problem" role="alert">{problem}</p>}
+      {(rows.length > 0 || filter.length > 0) && <Toolbar columns={columns} choose={choose} orderBy={orderBy} order={(o) => show(text, o)}
+        rows={rows} save={() => (dialog.value = "save")} />}
       {first.problem.value && <Trouble problem={first.problem.value} retry={first.refresh} />}
       {first.data.value === null && !first.problem.value && <Loading what="runs" />}
-      {rows.length > 0 && <Table rows={rows} filter={filter} change={change} focus={(i) => (focused.value = i)} />}
+      {rows.length > 0 && <Table rows={rows} columns={columns} filter={filter} change={change} focus={(i) => (focused.value = i)}
+        isSelected={(id) => selected.value.has(id)} select={select} selectShown={(on) => (selected.value = on ? new Set(ids) : new Set())} />}
       {empty && <NoRuns filter={filter} change={change} />}
       {cursor && <p class="more"><button type="button" onClick={readOlder} disabled={reading.value}>
-        {reading.value ? "Reading …" : "Older runs"}</button></p>}
+        {reading.value ? "Reading …" : rows.length === 0 ? "None of the newest match: look at older runs" : "Older runs"}</button></p>}
+      {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={count.data.value}
+        filter={filter} act={(action, target) => (dialog.value = { action, target })} clear={() => (selected.value = new Set())} />}
+      {d === "start" && <Start workflow={search.value.get("start") || valueOf(filter, "workflow")} close={close} />}
+      {d === "save" && <SaveView view={{ filter: text, columns: columns === usualColumns ? [] : columns, orderBy }} close={close} />}
+      {d !== null && typeof d === "object" && <Bulk action={d.action} target={d.target} done={refresh} close={close} />}
     </main>
   );
 }
 
-// merge returns the runs of pages without repetitions: the first page is newer than the others.
-function merge(pages: Array<Page | null>): Run[] {
+// counted returns the parameters that count the list: by end, it has no open runs.
+function counted(f: Filter, orderBy: string) {
+  const ended = ["completed", "failed", "cancelled"];
+  const named = statusesOf(f);
+  const term = { field: "status" as const, value: ended.filter((s) => named.length === 0 || named.includes(s as Run["status"])).join(",") };
+  return queryOf(orderBy === "ended" && term.value ? withTerm(f, term) : f, clock.now());
+}
+
+// merge returns the runs of pages without repetitions, in the order of the list: the first page is newer than the others.
+function merge(pages: Array<Page | null>, orderBy: string): Run[] {
   const seen = new Map<string, Run>();
   for (const run of pages.flatMap((p) => p?.data ?? [])) if (!seen.has(run.id)) seen.set(run.id, run);
-  return [...seen.values()].sort((a, b) => (a.createdAt < b.createdAt ? 1 : a.createdAt > b.createdAt ? -1 : a.id < b.id ? 1 : -1));
+  const at = (r: Run) => (orderBy === "ended" ? r.completedAt ?? "" : r.createdAt);
+  return [...seen.values()].sort((a, b) => (at(a) < at(b) ? 1 : at(a) > at(b) ? -1 : a.id < b.id ? 1 : -1));
 }
 
-interface TableProps {
+interface ToolbarProps {
+  columns: string[];
+  choose: (columns: string[]) => void;
+  orderBy: string;
+  order: (by: string) => void;
   rows: Run[];
-  filter: Filter;
-  change: (f: Filter) => void;
-  focus: (i: number) => void;
+  save: () => void;
 }
 
-function Table({ rows, filter, change, focus }: TableProps) {
+function Toolbar({ columns, choose, orderBy, order, rows, save }: ToolbarProps) {
+  const attributes = [...new Set([...rows.flatMap((r) => Object.keys(r.attributes)), ...columns.flatMap((c) => c.split("attribute.")[1] ?? [])])].sort().slice(0, 20);
+  const mine = personal.value.find(isOpen);
+  const theirs = shared.value.find(isOpen);
   return (
-    <table class="list runs">
-      <thead><tr><th>Status</th><th>Workflow</th><th>Run</th><th>Key and attributes</th>
-        <th class="num">Created</th><th class="num">Took</th><th class="num">Events</th><th>Now</th></tr></thead>
-      <tbody>{rows.map((r, i) => (
-        <tr key={r.id} onClick={(e) => {
-          if (!(e.target as Element).closest("a, button")) go(href(["runs", r.id]));
-        }}>
-          <td><Status {...stateOfRun(r, tick.value)} /></td>
-          <td class="strong">{r.workflow}</td>
-          <td><a href={href(["runs", r.id])} id={`run-${i}`} class="mono" title={r.id} onFocus={() => focus(i)}>{shortId(r.id)}</a></td>
-          <td class={r.key || Object.keys(r.attributes).length > 0 ? "tags" : "tags none"}><Tags run={r} filter={filter} change={change} /></td>
-          <td class="num"><Age at={r.createdAt} /></td>
-          <td class="num">{r.startedAt || r.completedAt ? formatDuration(durationOf(r, tick.value)) : "–"}</td>
-          <td class="num">{r.lastSeq.toLocaleString("en")}</td>
-          <td class="now"><Now run={r} /></td>
-        </tr>
-      ))}</tbody>
-    </table>
+    <div class="toolbar">
+      <select aria-label="Order" value={orderBy} onChange={(e) => order(e.currentTarget.value)} title="Only what an index has: other orders would read all runs.">
+        <option value="created">by creation</option><option value="ended">by end</option>
+      </select>
+      <details class="columns"><summary>Columns</summary>
+        <div>
+          {[...columnNames, ...attributes.map((a) => `attribute.${a}`)].map((c) => (
+            <label class="check"><input type="checkbox" checked={columns.includes(c)} onChange={() => choose(withColumn(columns, c))} />{titleOfColumn(c)}</label>
+          ))}
+          <button type="button" onClick={() => choose(usualColumns)}>The usual ones</button>
+        </div>
+      </details>
+      <button type="button" onClick={save}>Save view …</button>
+      {mine && <button type="button" onClick={() => forget(mine.name)}>Remove view {mine.name}</button>}
+      {theirs && <button type="button" disabled={!may("write")} title={may("write") ? "" : needs("write")}
+        onClick={() => void unshare(theirs.name)}>Remove view {theirs.name} for all</button>}
+    </div>
   );
-}
-
-function Tags({ run, filter, change }: { run: Run; filter: Filter; change: (f: Filter) => void }) {
-  const attributes = Object.entries(run.attributes);
-  return (
-    <>
-      {run.key && <button type="button" class="tag" title="Only runs with this key"
-        onClick={() => change(withTerm(filter, { field: "key", value: run.key! }))}>{run.key}</button>}
-      {attributes.slice(0, 3).map(([name, value]) => (
-        <button type="button" class="tag" title="Only runs with this attribute"
-          onClick={() => change(withTerm(filter, { attribute: name, value }))}><span class="quiet">{name}=</span>{value}</button>
-      ))}
-      {attributes.length > 3 && <span class="quiet">+{attributes.length - 3}</span>}
-      {!run.key && attributes.length === 0 && <span class="quiet">–</span>}
-    </>
-  );
-}
-
-function Now({ run }: { run: Run }) {
-  if (run.held) return <><span class="mono">{run.held.code}</span> <span class="quiet">{run.held.attempts} calls failed</span></>;
-  if (run.error) return <span class="mono">{run.error.code || "no code"}</span>;
-  if (run.startAt && Date.parse(run.startAt) > tick.value) return <span class="quiet">starts <Age at={run.startAt} /></span>;
-  return <span class="quiet">{run.driver === "client" ? "Workflow SDK" : run.deployment}</span>;
 }
 
 function NoRuns({ filter, change }: { filter: Filter; change: (f: Filter) => void }) {

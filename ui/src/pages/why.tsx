@@ -10,12 +10,13 @@ import { durationOf, hasEnded } from "../lib/status";
 import { commandsOf, lookOf, needsNobody, nextOf, sentenceOf } from "../lib/why";
 import { href, project } from "../location";
 import { Commands } from "../parts/copy";
+import { Gated } from "../parts/gated";
 import { Glyph } from "../parts/icon";
 import { Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
 import { may } from "../session";
-import { Cancel, Deploy, Discard, Gated, Resume, Retry, Send, Signal } from "./actions";
+import { Cancel, Deploy, Discard, Resume, Retry, Send, Signal } from "./actions";
 
 const pollEvery = 5000; // for what the log does not show, such as a function that fails
 const longestTimer = 3_600_000; // browsers know no timers of months

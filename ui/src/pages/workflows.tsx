@@ -1,6 +1,6 @@
 // Workflows: each workflow with its statistics, and one of them.
 import type { ComponentChild } from "preact";
-import type { Api } from "../api.gen";
+import type { Api, RunStatus } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { clock } from "../clock";
 import { formatDuration } from "../lib/duration";
@@ -141,9 +141,9 @@ function One({ name }: { name: string }) {
 
 // readOrder returns the names of the steps of a recent run, in the order in which they were created.
 async function readOrder(workflow: string, signal: AbortSignal): Promise<string[]> {
-  const find = (query: { status?: "completed" }) =>
+  const find = (query: { status?: RunStatus[] }) =>
     call(project.value, "GET /v1/runs", { query: { workflow, limit: 1, ...query }, signal });
-  const run = (await find({ status: "completed" })).data[0] ?? (await find({})).data[0];
+  const run = (await find({ status: ["completed"] })).data[0] ?? (await find({})).data[0];
   if (!run) return [];
   return (await call(project.value, "GET /v1/runs/{id}/steps", { path: { id: run.id }, query: { limit: 200 }, signal })).data.map((s) => s.name);
 }

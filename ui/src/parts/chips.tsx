@@ -2,7 +2,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import {
-  fields, formatFilter, formatTerm, parseFilter, runIdIn, statuses, valueOf, withoutTerm, withTerm, type Filter,
+  fields, formatFilter, formatTerm, parseFilter, runIdIn, statuses, statusesOf, withoutTerm, withStatus, withTerm, type Filter,
 } from "../lib/filter";
 
 export interface ChipsProps {
@@ -28,15 +28,13 @@ export function Chips({ filter, change, open }: ChipsProps) {
     text.value = "";
     change(added.filter.reduce(withTerm, filter));
   };
-  const status = valueOf(filter, "status");
+  const named = statusesOf(filter);
   return (
     <div class="filter">
       <div class="segmented" role="group" aria-label="Status">
-        {["", ...statuses].map((s) => (
-          <button type="button" aria-pressed={status === s} onClick={() =>
-            change(s ? withTerm(filter, { field: "status", value: s }) : withoutTerm(filter, { field: "status", value: "" }))}>
-            {s || "all"}
-          </button>
+        <button type="button" aria-pressed={named.length === 0} onClick={() => change(withoutTerm(filter, { field: "status", value: "" }))}>all</button>
+        {statuses.map((s) => (
+          <button type="button" aria-pressed={named.includes(s)} onClick={() => change(withStatus(filter, s))}>{s}</button>
         ))}
       </div>
       <form role="search" onSubmit={submit}>

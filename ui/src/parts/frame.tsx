@@ -1,15 +1,17 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
-import { base } from "../api";
+import { base, call } from "../api";
 import { pathOf } from "../lib/path";
 import { go, href, page, project, search } from "../location";
-import { freshness, staleSince } from "../resource";
-import { leave, lost, role, session } from "../session";
+import { freshness, staleSince, useResource } from "../resource";
+import { leave, lost, may, role, session } from "../session";
 import { browserZone, theme, zone, type Theme } from "../settings";
-import { helpOpen, useKeys } from "../shortcuts";
+import { helpOpen, paletteOpen, useKeys } from "../shortcuts";
+import { isOpen, linkOf, personal, shared, version, type View } from "../views";
 import { Logo } from "./icon";
 import { Age } from "./time";
 import { Help } from "./help";
+import { lazyPart } from "./lazy";
 
 // places are the pages of the navigation. A place with roles is for these alone.
 export const places: Array<{ segment: string; name: string; key: string; roles?: string[] }> = [
@@ -24,17 +26,23 @@ export const places: Array<{ segment: string; name: string; key: string; roles?:
   { segment: "access", name: "Access", key: "g a", roles: ["admin"] },
 ];
 
-// views are lists of runs that one looks for often.
-const views = [
-  { name: "Running", q: "status:running" },
-  { name: "Failed today", q: "status:failed created:24h" },
-  { name: "Not started", q: "status:pending" },
+const Palette = lazyPart("the search", async () => (await import("../pages/tools")).Palette);
+
+// usual are views that everybody has.
+export const usual: View[] = [
+  { name: "Running", filter: "status:running", columns: [], orderBy: "created" },
+  { name: "Failed today", filter: "status:failed created:24h", columns: [], orderBy: "created" },
+  { name: "Not started", filter: "status:pending", columns: [], orderBy: "created" },
 ];
 
 export function Frame({ children }: { children: ComponentChildren }) {
   useKeys({
     "?": () => (helpOpen.value = true),
-    "/": () => document.getElementById("filter")?.focus(),
+    "/": () => {
+      const filter = document.getElementById("filter");
+      if (filter) filter.focus();
+      else paletteOpen.value = true;
+    },
     ...Object.fromEntries(places.map((p) => [p.key, () => go(href([p.segment]))])),
   });
   return (
@@ -43,12 +51,32 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <TopBar />
       <nav class="side" aria-label="Pages">
         {places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}>{p.name}</a>)}
-        <h2>Views</h2>
-        {views.map((v) => <a href={href(["runs"], { q: v.q })} aria-current={isHere("runs", v.q) ? "page" : undefined}>{v.name}</a>)}
+        <Views />
       </nav>
       <div id="content">{children}</div>
       {helpOpen.value && <Help />}
+      {paletteOpen.value && <Palette />}
     </div>
+  );
+}
+
+// Views is the list of views: the usual ones, this browser's, and the project's.
+function Views() {
+  const mayList = may("read") || role.value === "metadata";
+  useResource(async (signal) => {
+    shared.value = mayList ? (await call(project.value, "GET /v1/views", { signal })).data : [];
+    return null;
+  }, [project.value, mayList, version.value]);
+  const link = (v: View, whose: string) => (
+    <a href={linkOf(v)} title={whose + v.filter} aria-current={page.value.segments.join() === "runs" && isOpen(v) ? "page" : undefined}>{v.name}</a>
+  );
+  return (
+    <>
+      <h2>Views</h2>
+      {usual.map((v) => link(v, ""))}
+      {personal.value.map((v) => link(v, "In this browser: "))}
+      {shared.value.map((v) => link(v, "Of the project: "))}
+    </>
   );
 }
 
@@ -68,6 +96,7 @@ function TopBar() {
       </label>
       <span class="role quiet">{role.value}</span>
       <span class="space" />
+      <button type="button" class="search" onClick={() => (paletteOpen.value = true)}>Search <kbd>Ctrl K</kbd></button>
       <Live />
       <select aria-label="Time zone" value={zone.value} onChange={(e) => (zone.value = e.currentTarget.value)}>
         {[...new Set(["UTC", browserZone, zone.value])].map((z) => <option value={z}>{z}</option>)}

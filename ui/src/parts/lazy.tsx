@@ -4,9 +4,20 @@ import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { Empty, Loading } from "./notice";
 
-// lazy returns a component whose program is loaded when it first appears. That fails if the server has another version
+type Load<P> = () => Promise<ComponentType<P>>;
+
+// lazy returns a page whose program is loaded when it first appears. That fails if the server has another version
 // by now: the names of files have hashes.
-export function lazy<P extends object>(what: string, load: () => Promise<ComponentType<P>>): ComponentType<P> {
+export function lazy<P extends object>(what: string, load: Load<P>): ComponentType<P> {
+  return later("main", what, load);
+}
+
+// lazyPart is lazy for a part of a page, such as a dialog.
+export function lazyPart<P extends object>(what: string, load: Load<P>): ComponentType<P> {
+  return later("div", what, load);
+}
+
+function later<P extends object>(Tag: "main" | "div", what: string, load: Load<P>): ComponentType<P> {
   let loaded: ComponentType<P> | null = null;
   return function Lazy(props: P) {
     const ready = useSignal(loaded !== null);
@@ -17,13 +28,13 @@ export function lazy<P extends object>(what: string, load: () => Promise<Compone
     }, []);
     if (failed.value) {
       return (
-        <main class="page"><Empty title="This page could not be loaded">
+        <Tag class="page"><Empty title="This page could not be loaded">
           <p>The server may have a new version.</p>
           <button type="button" onClick={() => location.reload()}>Load the dashboard again</button>
-        </Empty></main>
+        </Empty></Tag>
       );
     }
-    if (!ready.value || !loaded) return <main class="page"><Loading what={what} /></main>;
+    if (!ready.value || !loaded) return <Tag class="page"><Loading what={what} /></Tag>;
     const Loaded = loaded;
     return <Loaded {...props} />;
   };

@@ -1,0 +1,215 @@
+package ui
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+// TestRunsList uses the list of runs as a tool, at the root and below a path.
+func TestRunsList(t *testing.T) {
+	harness.SkipIfShort(t)
+	t.Parallel()
+	for name, base := range bases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newInstallation(t, base, "STEPWELL_API_KEY=", "STEPWELL_OPEN=true")
+			b := newTab(t, i.web)
+			runs := i.runsToFind(b)
+			i.filterScene(b)
+			i.selectScene(b)
+			i.bulkScene(b)
+			i.viewScene(b)
+			i.startScene(b)
+			i.paletteScene(b, runs[0])
+			if base == "" {
+				everyPageScene(b)
+			}
+		})
+	}
+}
+
+// runsToFind starts 104 reminders, a refund and two orders, and returns the orders.
+func (i *installation) runsToFind(b *tab) []string {
+	i.start("refund", map[string]any{"attributes": map[string]string{"customer": "9"}})
+	orders := []string{i.start("order", map[string]any{"key": "customer-7"}), i.start("order", nil)}
+	for range 104 {
+		i.start("reminder", map[string]any{"attributes": map[string]string{"tier": "gold"}, "delay": "1h"})
+	}
+	i.wait(orders[0], "hook_created")
+	i.wait(orders[1], "hook_created")
+	b.open("/ui/default/runs")
+	b.shows("107 runs, newest first")
+	b.until("a page of rows", rows(100))
+	return orders
+}
+
+// rows is true if the list has this many rows.
+func rows(n int) string {
+	return fmt.Sprintf(`document.querySelectorAll("table.runs tbody tr").length === %d`, n)
+}
+
+func (i *installation) filterScene(b *tab) {
+	b.click("failed")
+	b.until("the failed run", rows(1))
+	b.click("running")
+	b.until("failed and running ones", rows(3))
+	b.until("the address", `location.search === "?q=status%3Arunning%2Cfailed"`)
+	b.do(chromedp.NavigateBack())
+	b.until("the failed run again", rows(1))
+	b.open("/ui/default/runs?q=" + url.QueryEscape("deployment:shop created:24h status:failed,running"))
+	b.until("what the link says", rows(3))
+	evaluate[chromedp.Void](b, `(() => { const s = document.querySelector("select[aria-label=Order]");
+		s.value = "ended"; s.dispatchEvent(new Event("change", {bubbles: true})); })()`)
+	b.until("those that have ended", rows(1))
+	b.shows("1 run, last ended first")
+	b.until("the order in the address", `location.search.endsWith("&order=ended")`)
+	b.click("Columns")
+	evaluate[chromedp.Void](b, `[...document.querySelectorAll(".columns label")].find((l) => l.innerText === "customer").click()`)
+	b.until("a column for the attribute", `[...document.querySelectorAll("th")].some((h) => h.innerText === "customer")`)
+	b.accessible()
+	b.look("columns")
+	b.click("The usual ones")
+	b.until("the usual columns", `![...document.querySelectorAll("th")].some((h) => h.innerText === "customer")`)
+}
+
+// selectScene selects rows by keyboard alone.
+func (i *installation) selectScene(b *tab) {
+	b.open("/ui/default/runs?q=workflow%3Aorder")
+	b.until("both orders", rows(2))
+	b.press("jx")
+	b.shows("1 selected")
+	b.press("jX")
+	b.shows("2 selected")
+	b.accessible()
+	b.look("selected")
+	b.click("Compare")
+	b.until("the comparison", `/compare\?a=wrun_.*&b=wrun_/.test(location.href)`)
+	b.do(chromedp.NavigateBack())
+	b.until("both orders again", rows(2))
+}
+
+func (i *installation) bulkScene(b *tab) {
+	b.open("/ui/default/runs?q=" + url.QueryEscape("created:24h"))
+	b.until("a page of rows", rows(100))
+	b.press("jx")
+	b.click("or all 107 runs that match")
+	b.shows("107 runs selected")
+	b.click("Cancel …")
+	b.shows("107 runs match, 106 have not ended; 1 will be left alone.", "Type the number to go on.")
+	b.accessible()
+	b.look("bulk")
+	b.fill("input[name=reason]", "the wrong reminders")
+	b.fill("input[name=typed]", "106")
+	b.click("Cancel 106 runs")
+	b.shows("106 runs cancelled.")
+	b.look("bulkdone")
+	b.click("Close")
+	b.until("no run is open", `![...document.querySelectorAll("table.runs .status")].some((s) => s.innerText !== "cancelled")`)
+	var count struct{ Count int }
+	if i.call("GET", "/v1/runs/count?status=pending&status=running", nil, &count); count.Count != 0 {
+		b.t.Errorf("%d runs are open", count.Count)
+	}
+	b.open("/ui/default/runs?q=workflow%3Aorder")
+	b.until("both orders", rows(2))
+	b.click("Select all rows")
+	b.click("Rerun …")
+	b.shows("2 runs selected, 2 can be rerun; 0 will be left alone.")
+	b.click("Rerun 2 runs")
+	b.shows("2 runs started again.")
+	b.click("Close")
+	b.until("the copies", rows(4))
+}
+
+func (i *installation) viewScene(b *tab) {
+	b.open("/ui/default/runs?q=status%3Acancelled&order=ended&columns=workflow%2Cattribute.tier")
+	b.until("a page of rows", rows(100))
+	b.press("s")
+	b.fill("input[name=view]", "stopped")
+	b.click("everybody in the project")
+	b.look("saveview")
+	b.click("Save")
+	b.click("Runs")
+	b.until("the whole list", `location.search === ""`)
+	b.click("stopped")
+	b.until("the view", `location.search === "?q=status%3Acancelled&order=ended&columns=workflow%2Cattribute.tier"`)
+	b.look("views")
+	var list struct {
+		Data []struct {
+			Name, Filter, OrderBy string
+			Columns               []string
+		}
+	}
+	i.call("GET", "/v1/views", nil, &list)
+	if got := fmt.Sprint(list.Data); got != "[{stopped status:cancelled ended [workflow attribute.tier]}]" {
+		b.t.Errorf("the project has the views %s", got)
+	}
+	b.click("Remove view stopped for all")
+	b.until("no such view", `![...document.querySelectorAll("nav a")].some((a) => a.innerText === "stopped")`)
+}
+
+func (i *installation) startScene(b *tab) {
+	b.open("/ui/default/runs?start=order&q=workflow%3Aorder")
+	b.until("the workflow is filled in", `document.querySelector("dialog input[name=workflow]")?.value === "order"`)
+	b.fill("dialog textarea", "{\"items\": [1,\n x]}")
+	b.shows("in line 2, column 2")
+	b.fill("dialog textarea", `{"items": [9007199254740993]}`)
+	b.fill("dialog input[name=attributes]", `tier="very gold"`)
+	b.fill("dialog input[name=key]", "customer-8")
+	b.shows("9007199254740993", "--attr 'tier=very gold'", "--key customer-8")
+	b.accessible()
+	b.look("start")
+	b.click("Start the run")
+	b.until("the run", `/\/runs\/wrun_/.test(location.pathname) && document.querySelector("h1")?.innerText === "order"`)
+	b.shows("customer-8", "very gold")
+}
+
+func (i *installation) paletteScene(b *tab, order string) {
+	b.press("/")
+	b.until("the search has the focus", `document.activeElement?.matches("dialog.palette input")`)
+	b.until("actions, pages and views", `["Cancel …", "Waiting", "Failed today"].every((name) =>
+		[...document.querySelectorAll("[role=option] .name")].some((e) => e.innerText === name))`)
+	b.typeText(order[len(order)-8:])
+	b.until("the run", `document.querySelector("[role=option]")?.innerText.includes(`+quote(order)+`)`)
+	b.accessible()
+	b.look("palette")
+	b.press(kb.Enter)
+	b.until("the run is open", `location.pathname.endsWith(`+quote(order)+`)`)
+	b.do(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	b.until("the search has the focus again", `document.activeElement?.matches("dialog.palette input")`)
+	b.typeText("gold")
+	b.until("the attribute", `document.querySelector("[role=option]")?.innerText.includes("tier=gold")`)
+	b.press(kb.Enter)
+	b.until("the runs with it", `location.search === "?q=tier%3Dgold"`)
+	b.do(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	b.until("the search has the focus once more", `document.activeElement?.matches("dialog.palette input")`)
+	b.typeText("start a")
+	b.until("the action of the page", `document.querySelector("[role=option]")?.innerText.includes("Start a run")`)
+	b.press(kb.ArrowDown)
+	b.press(kb.ArrowUp)
+	b.press(kb.Enter)
+	b.until("the dialog", `document.querySelector("dialog input[name=workflow]")`)
+	b.press(kb.Escape)
+	b.until("no dialog", `!document.querySelector("dialog[open]")`)
+}
+
+// everyPageScene opens each page, and checks what a person with a narrow window or with forced colours sees.
+func everyPageScene(b *tab) {
+	for _, page := range []string{
+		"Overview", "Runs", "Workflows", "Failures", "Waiting", "Queue", "Deployments", "Servers", "Access",
+	} {
+		b.click(page)
+		b.until("page "+page, `location.pathname.endsWith("/default/`+strings.ToLower(page)+`") && 
+			document.querySelector("#content h1, #content h2") && !document.querySelector("#content .loading")`)
+		b.narrow()
+		b.media("forced-colors", "active")
+		b.shot(page + "-forced")
+		b.media("", "")
+	}
+}

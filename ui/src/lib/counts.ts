@@ -1,0 +1,16 @@
+// Numbers that may be capped.
+
+export interface Count {
+  count: number;
+  atLeast: boolean;
+}
+
+// formatCount returns a number with a plus if there may be more.
+export function formatCount(c: Count): string {
+  return c.count.toLocaleString("en") + (c.atLeast ? "+" : "");
+}
+
+// runs returns a number of runs in words.
+export function runs(c: Count): string {
+  return `${formatCount(c)} ${c.count === 1 && !c.atLeast ? "run" : "runs"}`;
+}
