@@ -32,6 +32,7 @@ type Server struct {
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys
 	Projects    *access.Projects
+	Sessions    *access.Sessions
 	Stats       *stats.Reader
 	// Allowed lists the non-public addresses that deployments may have.
 	Allowed egress.Allowed
