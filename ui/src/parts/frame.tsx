@@ -1,8 +1,6 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
-import { base } from "../api";
-import { pathOf } from "../lib/path";
-import { go, href, page, project, search } from "../location";
+import { go, href, page, search } from "../location";
 import { freshness, staleSince } from "../resource";
 import { leave, lost, role, session } from "../session";
 import { browserZone, theme, zone, type Theme } from "../settings";
@@ -10,6 +8,7 @@ import { helpOpen, useKeys } from "../shortcuts";
 import { Logo } from "./icon";
 import { Age } from "./time";
 import { Help } from "./help";
+import { Switch } from "./switch";
 
 // places are the pages of the navigation. A place with roles is for these alone.
 export const places: Array<{ segment: string; name: string; key: string; roles?: string[] }> = [
@@ -61,11 +60,7 @@ function TopBar() {
   return (
     <header class="top">
       <a class="brand" href={href(["runs"])}><Logo /><span>Stepwell</span></a>
-      <label class="project"><span class="hidden">Project</span>
-        <select value={project.value} onChange={(e) => go(pathOf(base, e.currentTarget.value, "runs"))}>
-          {session.value?.projects.map((p) => <option value={p.project}>{p.project}</option>)}
-        </select>
-      </label>
+      <Switch />
       <span class="role quiet">{role.value}</span>
       <span class="space" />
       <Live />
