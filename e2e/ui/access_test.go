@@ -139,7 +139,7 @@ func (i *installation) auditScene(b *tab) {
 
 func (i *installation) serversScene(b *tab) {
 	b.open("/ui/default/servers")
-	b.shows("alive", "1 deliver", "Every run that has not ended has something that makes it proceed.")
+	b.shows("alive", "1 server delivers, 0 deliveries under way", "Every run that has not ended has something that makes it proceed.")
 	b.axe("servers")
 	b.look("servers")
 }

@@ -98,7 +98,7 @@ func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (strin
 			began = old[0].CreatedAt
 		}
 		var b pgx.Batch
-		admin.DeleteIdleSessions(&b, now.Add(-maxIdle), now.Add(-maxSession))
+		admin.DeleteOldSessions(&b, now.Add(-maxSession))
 		admin.DeleteSession(&b, sessionID(cookie))
 		admin.InsertSession(&b, sessionID(fresh), began, now)
 		for _, k := range old {

@@ -46,9 +46,10 @@ func InsertSessionKey(b *pgx.Batch, id SessionID, k SessionKey) {
 // DeleteSession queues the deletion of a session, if it exists.
 func DeleteSession(b *pgx.Batch, id SessionID) { b.Queue(`DELETE FROM sessions WHERE id = $1`, id[:]) }
 
-// DeleteIdleSessions queues the deletion of all sessions that were last used, or that began, before the given times.
-func DeleteIdleSessions(b *pgx.Batch, used, created time.Time) {
-	b.Queue(`DELETE FROM sessions WHERE used_at < $1 OR created_at < $2`, used, created)
+// DeleteOldSessions queues the deletion of all sessions that began before the time. Those that ended earlier, because
+// nobody used them, stay until then.
+func DeleteOldSessions(b *pgx.Batch, created time.Time) {
+	b.Queue(`DELETE FROM sessions WHERE created_at < $1`, created)
 }
 
 // TouchSession queues the time of a session's last use.

@@ -11,7 +11,8 @@ CREATE INDEX audit_subject_idx ON audit (project, subject, seq);
 -- The version and the role of the program; empty if it is older than these columns.
 ALTER TABLE processes ADD version text NOT NULL DEFAULT '', ADD role text NOT NULL DEFAULT '';
 
--- The sessions that have opened a project.
+-- The sessions that are too old, and those that have opened a project.
+CREATE INDEX sessions_created_idx ON sessions (created_at);
 CREATE INDEX session_keys_project_idx ON session_keys (project, session_id);
 
 -- Codes that open a project in a browser, once. They live for a minute.
@@ -29,6 +30,6 @@ CREATE INDEX session_codes_created_idx ON session_codes (created_at);
 
 -- +goose Down
 DROP TABLE session_codes;
-DROP INDEX session_keys_project_idx;
+DROP INDEX session_keys_project_idx, sessions_created_idx;
 ALTER TABLE processes DROP version, DROP role;
 DROP INDEX audit_actor_idx, audit_action_idx, audit_subject_idx;

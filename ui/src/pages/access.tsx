@@ -1,9 +1,6 @@
 // Access: keys, signing keys, secrets, sessions, projects and the audit log.
 import type { ComponentType } from "preact";
-import { addressOf, server } from "../api";
-import { curl } from "../lib/shell";
 import { href, page, project } from "../location";
-import { Commands } from "../parts/copy";
 import { Empty } from "../parts/notice";
 import { may, needs, operator } from "../session";
 import { Audit } from "./audit";
@@ -25,8 +22,7 @@ export function Access() {
   const Part = tab?.part;
   return (
     <main class="page access">
-      <header class="page-head"><h1>Access</h1><span class="quiet">Who may do what in {project.value}</span>
-        <Commands cli="stepwell whoami" curl={curl(server, "GET", addressOf("GET /v1/whoami", {}))} /></header>
+      <header class="page-head"><h1>Access</h1><span class="quiet">Who may do what in {project.value}</span></header>
       {!may("admin") ? <Empty title="Only admins see this page"><p>{needs("admin")}</p></Empty> : <>
         <div class="tabs" role="tablist" aria-label="Parts of access">
           {tabs.filter((t) => !t.operators || (operator.value && project.value === "default")).map((t) => (

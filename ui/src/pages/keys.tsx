@@ -53,7 +53,7 @@ export function Keys() {
               <td class="num" data-of="created"><Age at={k.createdAt} /></td>
               <td class="num" data-of="used">{k.lastUsedAt ? <Age at={k.lastUsedAt} /> : "never"}</td>
               <td class="num" data-of="expires">{k.expiresAt ? <Age at={k.expiresAt} /> : "never"}</td>
-              <td class="num">{state.word === "valid" && <button type="button" aria-label={`Revoke ${k.name} …`} onClick={() => (revoking.value = k)}>Revoke …</button>}</td>
+              <td class="act">{state.word === "valid" && <button type="button" aria-label={`Revoke ${k.name} …`} onClick={() => (revoking.value = k)}>Revoke …</button>}</td>
             </tr>
           );
         }} />
@@ -113,7 +113,7 @@ function Revoke({ of, list, close }: { of: Key; list: Resource<{ data: Key[] }>;
       await call(project.value, "DELETE /v1/keys/{id}", { path });
       list.refresh();
     }}>
-      <p>It was {of.lastUsedAt ? <>last used <strong><Age at={of.lastUsedAt} /></strong></> : <strong>never used</strong>}. This cuts off, for good:</p>
+      <p>It was {of.lastUsedAt ? <>last used <strong><Age at={of.lastUsedAt} /></strong></> : <><strong>never used</strong>, as of a minute ago</>}. This cuts off, for good:</p>
       <ul class="cuts">
         <li>requests with it, within 5 s on every server, and its streams within another 5 s;</li>
         {of.role === "worker" ? <li>the registration of {of.deployments} when its app starts again;</li> : null}

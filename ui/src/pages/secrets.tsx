@@ -30,7 +30,7 @@ export function Secrets() {
       <Listing list={list} what="secrets" heads={["Name", "#Created", "#Set", ""]} empty={<p>A webhook that verifies its sender needs one.</p>} row={(s) => (
         <tr key={s.name}><td class="strong">{s.name}</td>
           <td class="num" data-of="created"><Age at={s.createdAt} /></td><td class="num" data-of="set"><Age at={s.updatedAt} /></td>
-          <td class="num"><button type="button" aria-label={`Replace ${s.name} …`} onClick={() => (setting.value = s.name)}>Replace …</button>{" "}
+          <td class="act"><button type="button" aria-label={`Replace ${s.name} …`} onClick={() => (setting.value = s.name)}>Replace …</button>{" "}
             <button type="button" aria-label={`Remove ${s.name} …`} onClick={() => (removing.value = s.name)}>Remove …</button></td></tr>
       )} />
       {setting.value !== null && <SetSecret name={setting.value} done={list.refresh} close={() => (setting.value = null)} />}
@@ -86,7 +86,7 @@ export function Sessions() {
         empty={<p>This server needs no key, or nobody has signed in.</p>} row={(s) => (
           <tr key={s.id}><td class="strong" title={s.keyId}>{s.keyName ?? "STEPWELL_API_KEY"}{s.current && <span class="quiet"> · this browser</span>}</td>
             <td>{s.role}</td><td class="num" data-of="signed in"><Age at={s.createdAt} /></td><td class="num" data-of="used"><Age at={s.usedAt} /></td>
-            <td class="num"><button type="button" aria-label={`End the session of ${s.keyName ?? "STEPWELL_API_KEY"} …`} onClick={() => (ending.value = s)}>End …</button></td></tr>
+            <td class="act"><button type="button" aria-label={`End the session of ${s.keyName ?? "STEPWELL_API_KEY"} …`} onClick={() => (ending.value = s)}>End …</button></td></tr>
         )} />
       {ending.value && <EndSession of={ending.value} done={list.refresh} close={() => (ending.value = null)} />}
     </>
@@ -122,7 +122,7 @@ export function Projects() {
         <tr key={p.name}><td class="strong">{p.name}</td><td class="num" data-of="created"><Age at={p.createdAt} /></td>
           <td class="num" data-of="starts">{count(p.limits?.startsToday, p.limits?.dailyStarts)}</td>
           <td class="num" data-of="bytes">{count(p.limits?.storedBytes, p.limits?.storageBytes)}</td>
-          <td class="num">{opened(p.name) ? <span class="quiet">open</span>
+          <td class="act">{opened(p.name) ? <span class="quiet">open</span>
             : <button type="button" aria-label={`Enter ${p.name} …`} onClick={() => (entering.value = p.name)}>Enter …</button>}</td></tr>
       )} />
       {making.value && <MakeProject name="" done={list.refresh} close={() => (making.value = false)} />}

@@ -6,12 +6,11 @@ import { formatDuration } from "../lib/duration";
 import { pathOf, shortId } from "../lib/path";
 import { curl } from "../lib/shell";
 import type { State } from "../lib/status";
-import { project } from "../location";
 import { Commands } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
-import { session } from "../session";
+import { operated, operator, session } from "../session";
 import { useResource } from "../resource";
 
 // A server beats each second. The others suspect it when beats are missing for this long (queue/cluster).
@@ -23,13 +22,22 @@ function stateOfServer(p: ServerProcess, now: number): State {
 }
 
 export function Servers() {
-  const all = useResource((signal) => call(project.value, "GET /v1/servers", { signal }), [], 5000);
+  if (operator.value) return <List />;
+  return (
+    <main class="page"><header class="page-head"><h1>Servers</h1></header>
+      <Empty title="Only operators see the servers"><p>This needs a key of the project {operated} with the role admin.</p></Empty>
+    </main>
+  );
+}
+
+function List() {
+  const all = useResource((signal) => call(operated, "GET /v1/servers", { signal }), [], 5000);
   const found = all.data.value;
   const total = found ? found.servers.reduce((n, p) => n + p.deliveries, found.extended) : 0;
   return (
     <main class="page servers">
       <header class="page-head"><h1>Servers</h1>
-        {found && <span class="quiet">{found.servers.length} deliver, {total.toLocaleString("en")}{found.capped && "+"} deliveries under way</span>}
+        {found && <span class="quiet">{found.servers.length === 1 ? "1 server delivers" : `${found.servers.length} servers deliver`}, {total.toLocaleString("en")}{found.capped && "+"} deliveries under way</span>}
         <Commands cli="stepwell servers" curl={curl(server, "GET", addressOf("GET /v1/servers", {}))} /></header>
       {all.problem.value && <Trouble problem={all.problem.value} retry={all.refresh} />}
       {!found && !all.problem.value && <Loading what="the servers" />}

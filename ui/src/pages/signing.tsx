@@ -60,7 +60,7 @@ function Replace({ keys, create, remove }: ReplaceProps) {
         <tbody>{keys.map((k) => (
           <tr key={k.id}><td class="mono">{k.id}</td><td>{!both ? "signs calls" : k === oldest ? "old: signs calls, too" : "new: signs calls, too"}</td>
             <td class="num"><Age at={k.createdAt} /></td>
-            <td class="num"><button type="button" aria-label={`Delete ${k.id} …`} onClick={() => remove(k)}>Delete …</button></td></tr>
+            <td class="act"><button type="button" aria-label={`Delete ${k.id} …`} onClick={() => remove(k)}>Delete …</button></td></tr>
         ))}</tbody>
       </table>
       <h2 class="gap">Replace the signing key</h2>
