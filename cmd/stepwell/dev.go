@@ -16,7 +16,7 @@ import (
 )
 
 type devCmd struct {
-	Open *bool `negatable:"" env:"STEPWELL_OPEN_BROWSER" help:"Open the dashboard in a browser; default is on the first start, at a terminal with a display."`
+	Open *bool `negatable:"" env:"STEPWELL_OPEN_BROWSER" help:"Open the dashboard; default is on a first start."`
 }
 
 // Run runs the server with a private Postgres, or with DATABASE_URL if it is set. It stops both when ctx is done or

@@ -126,7 +126,8 @@ type ActionFilter struct {
 }
 
 // condition returns the SQL condition with a parameter of the given number, and its value. It fails with
-// [entities.ErrInvalid] if more than one field is set: a list by two of them could read the whole audit to find nothing.
+// [entities.ErrInvalid] if more than one field is set: a list by two of them could read the whole audit and find
+// nothing.
 func (f ActionFilter) condition(parameter int) (sql, value string, err error) {
 	fields := 0
 	for _, field := range []struct{ column, value string }{

@@ -371,8 +371,8 @@ func (s *Server) endSession(c echo.Context) error {
 	return answerNothing(r, func() error { return s.Sessions.Close(r.ctx(), r.project(), id) })
 }
 
-// createCode makes a code with which a browser gets the rights of the request's key. A session cannot make one: it would
-// outlive the end of the session.
+// createCode makes a code with which a browser gets the rights of the request's key. A session cannot make one, since
+// that would outlive the session.
 func (s *Server) createCode(c echo.Context) error {
 	i := auth.IdentityOf(c)
 	if auth.FromBrowser(c.Request()) {
@@ -399,7 +399,7 @@ func (s *Server) createCode(c echo.Context) error {
 }
 
 // errCodeOfBrowser is an [auth.ErrForbidden].
-var errCodeOfBrowser = fmt.Errorf("%w: a session makes no codes: sign in with a key, or use /v1 with it", auth.ErrForbidden)
+var errCodeOfBrowser = fmt.Errorf("%w: a session makes no codes: use /v1 with a key", auth.ErrForbidden)
 
 // serversJSON is the JSON form of the servers.
 type serversJSON struct {
