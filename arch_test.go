@@ -80,7 +80,7 @@ var mayImport = map[string][]string{
 	"handlers/rest": and(data, "entities/inbox", "entities/kv", "entities/message", "entities/access", "entities/admin", "entities/share",
 		"entities/strictjson", "entities/webhook", "eventlog",
 		"eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth", "handlers/incoming",
-		"queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine", "queue/why"),
+		"queue", "queue/cluster", "queue/continuation", "queue/contract", "queue/egress", "queue/engine", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
 	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "ui"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/webhook", "eventlog", "eventlog/read",
@@ -99,7 +99,8 @@ var mayImport = map[string][]string{
 	"cmd/stepwell": {
 		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/access", "entities/admin",
 		"entities/pg", "eventlog", "eventlog/archive", "eventlog/read", "eventlog/stats", "eventlog/upkeep",
-		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress", "queue/engine",
+		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/cluster", "queue/egress",
+		"queue/engine",
 	},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote":     {"cmd/stepwell/remote/redact"},

@@ -75,6 +75,7 @@ var statuses = []struct {
 	{admin.ErrTooManySigningKeys, http.StatusConflict, "too_many_signing_keys"},
 	{admin.ErrKeyNotFound, http.StatusNotFound, "key_not_found"},
 	{admin.ErrProjectNotFound, http.StatusNotFound, "project_not_found"},
+	{admin.ErrSessionNotFound, http.StatusNotFound, "session_not_found"},
 	{ui.ErrNoFile, http.StatusNotFound, "not_found"},
 	{ui.ErrTooManyFailures, http.StatusTooManyRequests, "too_many_requests"},
 	{webhook.ErrNotFound, http.StatusNotFound, "not_found"},

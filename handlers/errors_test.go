@@ -99,6 +99,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
 		{admin.ErrSecretNotFound, 404, "secret_not_found"},
 		{admin.ErrSigningKeyNotFound, 404, "signing_key_not_found"},
+		{admin.ErrSessionNotFound, 404, "session_not_found"},
 		{admin.ErrTooManySigningKeys, 409, "too_many_signing_keys"},
 		{admin.ErrKeyNotFound, 404, "key_not_found"},
 		{admin.ErrProjectNotFound, 404, "project_not_found"},

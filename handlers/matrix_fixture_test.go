@@ -73,8 +73,14 @@ func (h *matrixServer) enterAll(t *testing.T) {
 	}
 }
 
-// enter opens a session with a key, even if its role can do nothing in the dashboard.
+// enter opens a session with a key for later requests with it, even if its role can do nothing in the dashboard.
 func (h *matrixServer) enter(t *testing.T, project entities.Project, text string) {
+	t.Helper()
+	h.sessions[text] = browserSession{project, h.cookie(t, project, text)}
+}
+
+// cookie opens a session with a key and returns its cookie.
+func (h *matrixServer) cookie(t *testing.T, project entities.Project, text string) string {
 	t.Helper()
 	key, err := h.keys.Lookup(t.Context(), text)
 	if err != nil {
@@ -84,7 +90,7 @@ func (h *matrixServer) enter(t *testing.T, project entities.Project, text string
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.sessions[text] = browserSession{project, cookie}
+	return cookie
 }
 
 func newMatrixServer(t *testing.T) *matrixServer {
@@ -166,6 +172,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
 		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 		"view": id("view"), "spareView": id("spare-view"),
+		"session": fmt.Sprintf("%064x", n),
 	}
 }
 
@@ -209,8 +216,9 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _ := h.mint(t, project, admin.RoleRead)
+	id, text := h.mint(t, project, admin.RoleRead)
 	s["key"] = string(id)
+	s["session"] = h.access.ID(h.cookie(t, project, text)).String()
 	return s
 }
 

@@ -14,6 +14,8 @@ type testRequest struct {
 	foreign int
 	// operators means that the route is for operators only.
 	operators bool
+	// programs means that sessions of the dashboard are refused, whatever their role.
+	programs bool
 	// endless means that the response ends only when the client disconnects.
 	endless bool
 }
@@ -124,6 +126,11 @@ var testRequests = []testRequest{
 	{route: "GET /v1/projects", operators: true},
 	{route: "PUT /v1/projects/:name", path: "/v1/projects/new", operators: true},
 	{route: "GET /v1/audit", foreign: 200},
+	{route: "GET /v1/audit", path: "/v1/audit?subject={key}", foreign: 200},
+	{route: "GET /v1/servers", operators: true},
+	{route: "POST /v1/ui/codes", foreign: 201, programs: true},
+	{route: "GET /v1/ui/sessions", foreign: 200},
+	{route: "DELETE /v1/ui/sessions/:id", path: "/v1/ui/sessions/{session}", foreign: 404},
 
 	{
 		route: "POST /sdk/v4/runs/:runId/events/:eventType", path: "/sdk/v4/runs/{run}/events/step_started",

@@ -186,7 +186,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets, Views: admin.NewViews(o.Pool, o.Log.Now),
 		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
-		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
+		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed,
 		Stats: stats.NewReader(o.Pool, o.Log.Now), Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
 		Version: o.Version,
 	}).Register(a.Group(e, nativePath, admit, readers, count))

@@ -19,7 +19,7 @@ import (
 // audit lists the audited actions in the tests' project, oldest first.
 func (r *replica) audit(t *testing.T) []string {
 	t.Helper()
-	list, _, err := admin.ListActions(t.Context(), r.pool, project, pg.Page{Limit: 100})
+	list, _, err := admin.ListActions(t.Context(), r.pool, project, admin.ActionFilter{}, pg.Page{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
@@ -41,7 +42,9 @@ type WorkerOptions struct {
 	Stats *stats.Follower
 	// Observer, if not nil, observes the deliveries.
 	Observer Observer
-	Logger   *slog.Logger
+	// Program is what the process tells the others about itself.
+	Program cluster.Program
+	Logger  *slog.Logger
 }
 
 // Worker delivers messages until it is stopped. River fetches their tickets; the dispatcher delivers messages that this

@@ -2,20 +2,28 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
+	"runtime"
 
+	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-type devCmd struct{}
+type devCmd struct {
+	Open *bool `negatable:"" env:"STEPWELL_OPEN_BROWSER" help:"Open the dashboard; default is on a first start."`
+}
 
 // Run runs the server with a private Postgres, or with DATABASE_URL if it is set. It stops both when ctx is done or
 // one of them ends; the data is kept. On a loopback address no API key is required unless one is configured.
-func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) (err error) {
+func (c devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) (err error) {
 	psql := `"$DATABASE_URL"` // not its value, which may contain a password
+	start := devStart{asked: c.Open, env: os.LookupEnv, goos: runtime.GOOS}
 	if config.DatabaseURL == "" {
 		dir := config.DataDir
 		if dir == "" {
@@ -23,6 +31,8 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 				return err
 			}
 		}
+		_, missing := os.Stat(dir)
+		start.first = errors.Is(missing, fs.ErrNotExist)
 		postgres, startErr := localpg.Start(ctx, localpg.Options{Dir: dir, Logger: logger})
 		if startErr != nil {
 			return startErr
@@ -56,9 +66,32 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 	url := s.config.scheme() + "://" + s.addr
 	if s.config.UI {
 		_, _ = fmt.Fprintf(stdout, "\nDashboard: %s/ui/\n", url)
+		f, ok := stdout.(*os.File)
+		if start.terminal = ok && isTerminal(f); start.opensBrowser() {
+			_ = remote.OpenBrowser(ctx, url+"/ui/") // its address is printed
+		}
 	}
 	_, _ = fmt.Fprintf(stdout, devBanner, url, psql)
 	return s.serve(ctx)
+}
+
+// devStart is what decides whether "dev" opens the dashboard.
+type devStart struct {
+	// asked is the flag or the setting; nil for neither.
+	asked *bool
+	// first tells that the data folder is new, and terminal that standard output is one.
+	first, terminal bool
+	goos            string
+	env             func(string) (string, bool)
+}
+
+// opensBrowser reports whether the start opens the dashboard in a browser: when asked to, or on the first start that a
+// person makes at a machine with a display.
+func (s devStart) opensBrowser() bool {
+	if s.asked != nil {
+		return *s.asked
+	}
+	return s.first && s.terminal && remote.CanOpenBrowser(s.goos, s.env)
 }
 
 // cancelWhenDone returns a context that is also canceled when done is closed.

@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 )
@@ -212,6 +213,7 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Signer:   q.NewSigner(time.Now, s.logger),
 		Handlers: runs.Handlers(), Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
+		Program: cluster.Program{Version: version(), Role: string(s.role)},
 	}, nil
 }
 

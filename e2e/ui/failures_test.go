@@ -84,7 +84,7 @@ func (i *installation) rerunScene(b *tab) {
 	b.look("failures")
 	b.click("Rerun all …")
 	b.shows("Rerun 3 failed runs")
-	b.axe("rerun all")
+	b.accessible()
 	b.look("rerun")
 	if n := i.runsOf("refund"); n != 3 {
 		b.t.Errorf("after the dry run there are %d refunds, want 3", n)

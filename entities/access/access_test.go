@@ -70,7 +70,7 @@ func (s *Keys) mint(t *testing.T) (admin.Key, string) {
 // audit returns the recorded actions of a project, oldest first.
 func audit(t *testing.T, pool *pgxpool.Pool, project entities.Project) []string {
 	t.Helper()
-	list, _, err := admin.ListActions(t.Context(), pool, project, pg.Page{Limit: 100})
+	list, _, err := admin.ListActions(t.Context(), pool, project, admin.ActionFilter{}, pg.Page{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

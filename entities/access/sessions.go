@@ -24,6 +24,8 @@ const (
 	maxSession = 30 * 24 * time.Hour
 	// touchInterval is how accurately the last use of a session is known.
 	touchInterval = time.Hour
+	// CodeTime is how long a code can be used.
+	CodeTime = time.Minute
 	// cachedSessions limits the cache.
 	cachedSessions = 1000
 )
@@ -64,6 +66,13 @@ func NewSessions(pool *pgxpool.Pool, environment string, now func() time.Time) *
 	}
 }
 
+// randomText returns 256 random bits as text.
+func randomText() string {
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	return base64.RawURLEncoding.EncodeToString(random[:])
+}
+
 func sessionID(cookie string) admin.SessionID { return sha256.Sum256([]byte(cookie)) }
 
 // digest returns what proves that a session was given the environment's key. It depends on the cookie, so that nobody
@@ -77,9 +86,7 @@ func (s *Sessions) digest(cookie string) []byte {
 // Enter opens a project in the session of a cookie, or in a new session if it is empty or has ended. It returns the new
 // cookie of the session: the old one becomes invalid, so that nobody who has given it to the browser can use it.
 func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (string, error) {
-	var random [32]byte
-	_, _ = rand.Read(random[:]) // it never fails
-	fresh := base64.RawURLEncoding.EncodeToString(random[:])
+	fresh := randomText()
 	now := s.now().UTC().Truncate(time.Millisecond)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		old, err := admin.SessionKeys(ctx, tx, sessionID(cookie), now.Add(-maxIdle), now.Add(-maxSession))
@@ -91,19 +98,19 @@ func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (strin
 			began = old[0].CreatedAt
 		}
 		var b pgx.Batch
-		admin.DeleteIdleSessions(&b, now.Add(-maxIdle), now.Add(-maxSession))
+		admin.DeleteOldSessions(&b, now.Add(-maxSession))
 		admin.DeleteSession(&b, sessionID(cookie))
 		admin.InsertSession(&b, sessionID(fresh), began, now)
 		for _, k := range old {
-			if k.Project != with.Project && s.valid(cookie, k) {
-				s.insertKey(&b, fresh, k.Project, k.KeyID)
+			if k.Project == with.Project || !s.valid(cookie, k) {
+				continue
 			}
+			if k.KeyID == nil {
+				k.Environment = s.digest(fresh)
+			}
+			admin.InsertSessionKey(&b, sessionID(fresh), k)
 		}
-		var id *admin.KeyID
-		if with.Key != nil {
-			id = &with.Key.ID
-		}
-		s.insertKey(&b, fresh, with.Project, id)
+		admin.InsertSessionKey(&b, sessionID(fresh), s.keyOf(fresh, with, now))
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
@@ -113,13 +120,15 @@ func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (strin
 	return fresh, nil
 }
 
-// insertKey queues what opens the project: a key, or if that is nil the environment's.
-func (s *Sessions) insertKey(b *pgx.Batch, cookie string, project entities.Project, id *admin.KeyID) {
-	k := admin.SessionKey{Project: project, KeyID: id}
-	if id == nil {
-		k.Environment = s.digest(cookie)
+// keyOf returns what opens a project with a cookie or a code: a key, or the environment's.
+func (s *Sessions) keyOf(text string, with Opened, now time.Time) admin.SessionKey {
+	k := admin.SessionKey{Project: with.Project, CreatedAt: now}
+	if with.Key == nil {
+		k.Environment = s.digest(text)
+	} else {
+		k.KeyID = &with.Key.ID
 	}
-	admin.InsertSessionKey(b, sessionID(cookie), k)
+	return k
 }
 
 // valid reports whether what opened a project still does, as far as the environment's key is concerned.
@@ -197,6 +206,77 @@ func (s *Sessions) End(ctx context.Context, cookie string) error {
 	err := s.run(ctx, func(b *pgx.Batch) { admin.DeleteSession(b, sessionID(cookie)) })
 	s.cache.Remove(sessionID(cookie))
 	return err
+}
+
+// ID returns the ID of the session of a cookie, which is no credential.
+func (s *Sessions) ID(cookie string) admin.SessionID { return sessionID(cookie) }
+
+// List reads a page of the sessions that have opened the project, by ID, and the cursor of the next page; empty after
+// the last page. It fails with a [pg.CursorError] on a malformed cursor.
+func (s *Sessions) List(
+	ctx context.Context, project entities.Project, p pg.Page,
+) ([]admin.OpenSession, string, error) {
+	now := s.now()
+	return admin.OpenSessions(ctx, pg.NewPool(s.pool), project, p, now, now.Add(-maxIdle), now.Add(-maxSession))
+}
+
+// Close ends a project in a session; other projects stay open in it. Other servers accept it for [CacheTime] at most.
+// It fails with [admin.ErrSessionNotFound].
+func (s *Sessions) Close(ctx context.Context, project entities.Project, id admin.SessionID) error {
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var closed bool
+		var b pgx.Batch
+		admin.CloseProject(&b, id, project, &closed)
+		admin.InsertAction(ctx, &b, project, admin.ActionSessionEnd, id.String(), nil)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		if !closed {
+			return admin.ErrSessionNotFound // which also takes back the action
+		}
+		return nil
+	})
+	s.cache.Remove(id)
+	return err
+}
+
+// Code returns a code that opens a project in a browser once, within [CodeTime].
+func (s *Sessions) Code(ctx context.Context, with Opened) (string, error) {
+	code, now := randomText(), s.now().UTC().Truncate(time.Millisecond)
+	err := s.run(ctx, func(b *pgx.Batch) {
+		admin.DeleteOldCodes(b, now.Add(-CodeTime))
+		admin.InsertSessionCode(b, sessionID(code), s.keyOf(code, with, now))
+	})
+	if err != nil {
+		return "", fmt.Errorf("make code: %w", err)
+	}
+	return code, nil
+}
+
+// Redeem uses up a code and returns what it opens. The caller must check whether the key is revoked or expired. It
+// fails with [admin.ErrSessionNotFound].
+func (s *Sessions) Redeem(ctx context.Context, code string) (Opened, error) {
+	var opened Opened
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		k, err := admin.TakeSessionCode(ctx, tx, sessionID(code), s.now().Add(-CodeTime))
+		if err != nil {
+			return err
+		}
+		if !s.valid(code, k) {
+			return admin.ErrSessionNotFound
+		}
+		opened = Opened{Project: k.Project}
+		if k.KeyID == nil {
+			return nil
+		}
+		key, err := admin.KeyByID(ctx, tx, k.Project, *k.KeyID)
+		opened.Key = &key
+		return err
+	})
+	if err != nil {
+		return Opened{}, fmt.Errorf("redeem code: %w", err)
+	}
+	return opened, nil
 }
 
 func (s *Sessions) run(ctx context.Context, queue func(*pgx.Batch)) error {

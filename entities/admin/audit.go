@@ -77,6 +77,8 @@ const (
 	ActionRetentionRemove  ActionKind = "retention.remove"
 	ActionViewPut          ActionKind = "view.put"
 	ActionViewRemove       ActionKind = "view.remove"
+	// ActionSessionEnd is recorded when an admin ends a session of the dashboard, and not when somebody signs out.
+	ActionSessionEnd ActionKind = "session.end"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.
 	ActionRunCancel ActionKind = "run.cancel"
 )
@@ -118,10 +120,37 @@ func WriteAction(w pg.Writer, s Source, a Action, detail map[string]any) {
 		WHERE true`, Args: []any{a.Project, s.Actor, s.Address, a.Action, a.Subject, detail}})
 }
 
-// ListActions reads a page of the project's audit, oldest first, and the cursor of the next page; empty after the last
-// page. It fails with a [pg.CursorError] on a cursor of another list.
+// ActionFilter selects actions by one of its fields, which an index has. The zero value selects all.
+type ActionFilter struct {
+	Actor   Actor
+	Action  ActionKind
+	Subject string
+}
+
+// condition returns the SQL condition with a parameter of the given number, and its value. It fails with
+// [entities.ErrInvalid] if more than one field is set: a list by two of them could read the whole audit and find
+// nothing.
+func (f ActionFilter) condition(parameter int) (sql, value string, err error) {
+	fields := 0
+	for _, field := range []struct{ column, value string }{
+		{"actor", string(f.Actor)}, {"action", string(f.Action)}, {"subject", f.Subject},
+	} {
+		if field.value != "" {
+			sql, value = fmt.Sprintf(" AND %s = $%d", field.column, parameter), field.value
+			fields++
+		}
+	}
+	if fields > 1 {
+		return "", "", entities.Invalid("only one of actor, action and subject can select entries of the audit log")
+	}
+	return sql, value, nil
+}
+
+// ListActions reads a page of the actions that the filter selects in the project's audit, oldest first, and the cursor
+// of the next page; empty after the last page. It fails with a [pg.CursorError] on a cursor of another list, and with
+// [entities.ErrInvalid] for a filter with several fields.
 func ListActions(
-	ctx context.Context, q pg.Querier, project entities.Project, p pg.Page,
+	ctx context.Context, q pg.Querier, project entities.Project, f ActionFilter, p pg.Page,
 ) (list []Action, next string, err error) {
 	var from int64
 	if p.Cursor != "" {
@@ -129,10 +158,18 @@ func ListActions(
 			return nil, "", pg.BadCursor(p.Cursor)
 		}
 	}
+	condition, value, err := f.condition(4)
+	if err != nil {
+		return nil, "", err
+	}
+	args := []any{project, from, p.Limit + 1}
+	if condition != "" {
+		args = append(args, value)
+	}
 	keyword, after := p.Order()
 	rows, err := q.Query(ctx, `
 		SELECT seq, at, project, actor, address, action, subject, detail FROM audit
-		WHERE project = $1 AND ($2 = 0 OR seq `+after+` $2) ORDER BY seq `+keyword+` LIMIT $3`, project, from, p.Limit+1)
+		WHERE project = $1 AND ($2 = 0 OR seq `+after+` $2)`+condition+` ORDER BY seq `+keyword+` LIMIT $3`, args...)
 	list, more, err := pg.CollectPage[Action](rows, err, p.Limit)
 	if err != nil {
 		return nil, "", fmt.Errorf("list audit: %w", err)

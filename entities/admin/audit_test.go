@@ -38,7 +38,7 @@ func TestAuditRecordsSecretsAndRetention(t *testing.T) {
 	if err := secrets.Delete(ctx, home, "stripe"); !errors.Is(err, ErrSecretNotFound) {
 		t.Error(err) // and it is not in the audit log
 	}
-	list, _, err := ListActions(t.Context(), pool, home, pg.Page{Limit: 10, Descending: true})
+	list, _, err := ListActions(t.Context(), pool, home, ActionFilter{}, pg.Page{Limit: 10, Descending: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestAuditIsPaged(t *testing.T) {
 	for _, descending := range []bool{false, true} {
 		p, seen := pg.Page{Limit: 2, Descending: descending}, []int64{}
 		for {
-			list, next, err := ListActions(t.Context(), pool, home, p)
+			list, next, err := ListActions(t.Context(), pool, home, ActionFilter{}, p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +132,7 @@ func TestAuditIsPaged(t *testing.T) {
 		}
 	}
 	for _, cursor := range []string{"0", "-1", "x", "1:2"} {
-		_, _, err := ListActions(t.Context(), pool, home, pg.Page{Limit: 1, Cursor: cursor})
+		_, _, err := ListActions(t.Context(), pool, home, ActionFilter{}, pg.Page{Limit: 1, Cursor: cursor})
 		if !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("cursor %q: got %v, want ErrInvalid", cursor, err)
 		}

@@ -133,6 +133,7 @@ async function main() {
   });
   await answers(`${server}/readyz`, 200);
   await call('PUT', `${server}/v1/deployments/order`, { url: app });
+  say(`Dashboard: ${server}/ui/`);
 
   say('Starting the app.');
   start('app', process.execPath, ['server.mjs'], {
@@ -168,6 +169,7 @@ async function main() {
 
   done = true;
   say(`
+The dashboard shows the order: ${server}/ui/default/runs/${run}
 The server and the app keep running. In another terminal:
 
   curl -X POST '${app}/orders?item=kettle&amount=40'    # prints how to approve it and how to look at it

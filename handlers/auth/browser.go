@@ -48,6 +48,12 @@ func FromBrowser(r *http.Request) bool {
 	return ok
 }
 
+// CookieOf returns the cookie of the session that makes a request of the dashboard; empty for other requests.
+func CookieOf(r *http.Request) string {
+	b, _ := browserOf(r.Context())
+	return b.Cookie
+}
+
 func browserOf(ctx context.Context) (Browser, bool) {
 	b, ok := ctx.Value(browserKey{}).(Browser)
 	return b, ok

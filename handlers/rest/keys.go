@@ -11,9 +11,11 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
 // clientJSON says who makes the requests, and to which server.
@@ -248,9 +250,16 @@ func newActionJSON(a admin.Action) actionJSON {
 	return actionJSON{a.Seq, timestamp(a.At), a.Project, a.Actor, a.Address, a.Action, a.Subject, a.Detail}
 }
 
-// listAudit answers with a page of a project's audit log.
+// listAudit answers with a page of a project's audit log, of one actor, action or subject if the query names it.
 func (s *Server) listAudit(c echo.Context) error {
-	return answerOfProject(s.request(c), newActionJSON, admin.ListActions)
+	f := admin.ActionFilter{
+		Actor: admin.Actor(c.QueryParam("actor")), Action: admin.ActionKind(c.QueryParam("action")),
+		Subject: c.QueryParam("subject"),
+	}
+	return answerOfProject(s.request(c), newActionJSON,
+		func(ctx context.Context, q pg.Querier, p entities.Project, page pg.Page) ([]admin.Action, string, error) {
+			return admin.ListActions(ctx, q, p, f, page)
+		})
 }
 
 // secretJSON is the JSON form of a webhook secret, without its values.
@@ -320,4 +329,130 @@ func (s *Server) createSigningKey(c echo.Context) error {
 
 func (s *Server) deleteSigningKey(c echo.Context) error {
 	return deleteByID(s.request(c), "id", "signing key ID", s.SigningKeys.Delete)
+}
+
+// sessionJSON is the JSON form of a session of the dashboard.
+type sessionJSON struct {
+	ID        string      `json:"id"`
+	KeyID     admin.KeyID `json:"keyId,omitempty"`
+	KeyName   string      `json:"keyName,omitempty"`
+	Role      admin.Role  `json:"role"`
+	CreatedAt timestamp   `json:"createdAt"`
+	UsedAt    timestamp   `json:"usedAt"`
+	// Current marks the session that makes the request.
+	Current bool `json:"current,omitempty"`
+}
+
+// listSessions lists the sessions of the dashboard that have opened the project.
+func (s *Server) listSessions(c echo.Context) error {
+	r := s.request(c)
+	page := r.page(oldestFirst)
+	cookie := auth.CookieOf(c.Request())
+	encode := func(o admin.OpenSession) sessionJSON {
+		role := o.Role
+		if o.KeyID == "" {
+			role = admin.RoleAdmin // of the key in the environment
+		}
+		return sessionJSON{
+			o.ID.String(), o.KeyID, o.KeyName, role, timestamp(o.CreatedAt), timestamp(o.UsedAt),
+			cookie != "" && o.ID == s.Sessions.ID(cookie),
+		}
+	}
+	return answerPage(r, encode, func() ([]admin.OpenSession, string, error) {
+		return s.Sessions.List(r.ctx(), r.project(), page)
+	})
+}
+
+// endSession ends a session for the project.
+func (s *Server) endSession(c echo.Context) error {
+	r := s.request(c)
+	id, err := admin.ParseSessionID(r.pathID("id", "session ID"))
+	r.fail(err)
+	return answerNothing(r, func() error { return s.Sessions.Close(r.ctx(), r.project(), id) })
+}
+
+// createCode makes a code with which a browser gets the rights of the request's key. A session cannot make one, since
+// that would outlive the session.
+func (s *Server) createCode(c echo.Context) error {
+	i := auth.IdentityOf(c)
+	if auth.FromBrowser(c.Request()) {
+		return errCodeOfBrowser
+	}
+	opened := access.Opened{Project: i.Project}
+	if key := i.Key(); key.ID != "" {
+		opened.Key = &key
+	}
+	var answer struct {
+		Code      string     `json:"code,omitempty"`
+		ExpiresAt *timestamp `json:"expiresAt,omitempty"`
+	}
+	if i.Actor != admin.ActorOpen {
+		code, err := s.Sessions.Code(c.Request().Context(), opened)
+		if err != nil {
+			return err
+		}
+		expires := s.Log.Now().Add(access.CodeTime)
+		answer.Code, answer.ExpiresAt = code, optionalTime(&expires)
+	}
+	c.Response().Header().Set(echo.HeaderCacheControl, "no-store")
+	return c.JSON(http.StatusCreated, answer)
+}
+
+// errCodeOfBrowser is an [auth.ErrForbidden].
+var errCodeOfBrowser = fmt.Errorf("%w: a session makes no codes: use /v1 with a key", auth.ErrForbidden)
+
+// serversJSON is the JSON form of the servers.
+type serversJSON struct {
+	At       timestamp      `json:"at"`
+	Servers  []serverJSON   `json:"servers"`
+	Extended int            `json:"extended"`
+	Capped   bool           `json:"capped"`
+	Stranded []strandedJSON `json:"stranded"`
+	More     bool           `json:"moreStranded"`
+}
+
+type serverJSON struct {
+	ID         string    `json:"id"`
+	Host       string    `json:"host"`
+	Version    string    `json:"version,omitempty"`
+	Role       string    `json:"role,omitempty"`
+	StartedAt  timestamp `json:"startedAt"`
+	BeatAt     timestamp `json:"beatAt"`
+	Deliveries int       `json:"deliveries"`
+}
+
+type strandedJSON struct {
+	RunID    entities.RunID   `json:"runId"`
+	Project  entities.Project `json:"project"`
+	Workflow string           `json:"workflow"`
+	Reason   string           `json:"reason"`
+	Since    timestamp        `json:"since"`
+	Wakes    int              `json:"wakes"`
+}
+
+// listServers answers with the processes that deliver, and with the stranded runs of all projects.
+func (s *Server) listServers(c echo.Context) error {
+	r := s.request(c)
+	r.requireOperator()
+	return answer(r, http.StatusOK, newServersJSON, func() (cluster.Servers, error) {
+		return cluster.ListServers(r.ctx(), s.Reader)
+	})
+}
+
+func newServersJSON(s cluster.Servers) serversJSON {
+	v := serversJSON{
+		At: timestamp(s.Now), Servers: []serverJSON{}, Extended: s.Extended, Capped: s.Capped,
+		Stranded: []strandedJSON{}, More: s.MoreStranded,
+	}
+	for _, p := range s.List {
+		v.Servers = append(v.Servers, serverJSON{
+			p.ID, p.Host, p.Version, p.Role, timestamp(p.StartedAt), timestamp(p.BeatAt), p.Deliveries,
+		})
+	}
+	for _, run := range s.Stranded {
+		v.Stranded = append(v.Stranded, strandedJSON{
+			run.ID, run.Project, run.WorkflowName, run.Reason, timestamp(run.StrandedAt), run.Repairs,
+		})
+	}
+	return v
 }

@@ -5,11 +5,24 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/access"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 )
+
+func (a api) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if _, err := a.pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // as sends a request with a key.
 func (a api) as(t *testing.T, key, method, path, body string) (status int, answer object) {
@@ -260,4 +273,132 @@ func mustJSON(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestAuditSelectsByOneField checks each filter, and that two of them are refused.
+func TestAuditSelectsByOneField(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	made := a.key(t, "", `{"name":"a","role":"admin"}`)
+	id, text := made["id"].(string), made["key"].(string)
+	a.do(t, http.MethodPut, "/v1/secrets/stripe", `{"values":["whsec_1"]}`)
+	a.as(t, text, http.MethodPut, "/v1/secrets/stripe", `{"values":["whsec_2"]}`)
+	a.as(t, text, http.MethodPut, "/v1/secrets/github", `{"values":["whsec_3"]}`)
+	for query, want := range map[string]string{
+		"":            "secret.put github, secret.put stripe, secret.put stripe, key.create " + id,
+		"actor=" + id: "secret.put github, secret.put stripe", "actor=open": "secret.put stripe, key.create " + id,
+		"action=key.create": "key.create " + id, "action=none": "", "subject=stripe": "secret.put stripe, secret.put stripe",
+		"subject=stripe&order=asc&project=none": "",
+	} {
+		var got []string
+		for _, item := range a.all(t, "/v1/audit?"+query, "1") {
+			got = append(got, item["action"].(string)+" "+item["subject"].(string))
+		}
+		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", query, diff)
+		}
+	}
+	for _, query := range []string{"actor=open&action=key.create", "action=a&subject=b", "actor=a&subject=b", "actor="} {
+		a.wantRejected(t, http.MethodGet, "/v1/audit?"+query, "", http.StatusBadRequest, "invalid_request")
+	}
+}
+
+// TestServersAreListed inserts servers, deliveries and a stranded run, as if others had.
+func TestServersAreListed(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	empty := a.get(t, "/v1/servers")
+	if at, _ := empty["at"].(string); at == "" {
+		t.Errorf("got %v", empty)
+	}
+	delete(empty, "at")
+	same(t, "none", `{"servers":[],"extended":0,"capped":false,"stranded":[],"moreStranded":false}`, empty)
+	run := a.driven(t, "order")
+	a.exec(t, `INSERT INTO processes (id, host, session_key, version, role, started_at, beat_at) VALUES
+		('proc_1', 'app-1', 1, 'v1', 'all', '2026-11-21T01:00:00Z', '2026-11-21T01:00:01Z'),
+		('proc_2', 'app-2', 2, '', '', '2026-11-21T02:00:00Z', '2026-11-21T02:00:01Z')`)
+	for i, holder := range []string{"proc_1", "proc_1", "", "proc_gone"} {
+		a.exec(t, `
+			INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, lease, holder)
+			VALUES ($1, 'default', 't', 'app', 'text/plain', '', now() + '1 hour', now() + '1 hour', $1, $2)`,
+			"m"+strconv.Itoa(i), holder)
+	}
+	a.exec(t, `INSERT INTO run_wakes (run_id, stranded_at, reason, repairs) VALUES ($1, '2026-11-21T01:00:00Z', 'nothing wakes it', 2)`, run)
+	got := a.get(t, "/v1/servers")
+	delete(got, "at")
+	same(t, "servers", `{"servers":[
+		{"id":"proc_1","host":"app-1","version":"v1","role":"all","startedAt":"2026-11-21T01:00:00.000Z","beatAt":"2026-11-21T01:00:01.000Z","deliveries":2},
+		{"id":"proc_2","host":"app-2","startedAt":"2026-11-21T02:00:00.000Z","beatAt":"2026-11-21T02:00:01.000Z","deliveries":0}],
+		"extended":1,"capped":false,"moreStranded":false,"stranded":[{"runId":"`+string(run)+`","project":"default",
+		"workflow":"order","reason":"nothing wakes it","since":"2026-11-21T01:00:00.000Z","wakes":2}]}`, got)
+	a.wantRejected(t, http.MethodGet, "/v1/servers?x=1", "", http.StatusBadRequest, "invalid_request")
+}
+
+// TestSessionsAreListedAndEnded opens sessions as browsers do.
+func TestSessionsAreListedAndEnded(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	sessions := access.NewSessions(a.pool, "environment", a.log.Now)
+	made := a.key(t, "", `{"name":"support","role":"read"}`)
+	enter := func(cookie, key string, project entities.Project) string {
+		t.Helper()
+		opened := access.Opened{Project: project}
+		if key != "" {
+			opened.Key = &admin.Key{ID: admin.KeyID(key), Project: project}
+		}
+		cookie, err := sessions.Enter(t.Context(), cookie, opened)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cookie
+	}
+	first := enter(enter("", made["id"].(string), "default"), "", "default") // the second key takes the place of the first
+	second := enter("", made["id"].(string), "default")
+	firstID, secondID := sessions.ID(first).String(), sessions.ID(second).String()
+	const path = "/v1/ui/sessions"
+	byID := func() map[string]object {
+		found := map[string]object{}
+		for _, item := range a.all(t, path, "1") {
+			found[item["id"].(string)] = item
+		}
+		return found
+	}
+	got := byID()
+	same(t, "the environment's", `{"id":"`+firstID+`","role":"admin","createdAt":"`+at0+`","usedAt":"`+at0+`"}`, any(got[firstID]))
+	same(t, "the key's", `{"id":"`+secondID+`","role":"read","keyId":"`+made["id"].(string)+`","keyName":"support",
+		"createdAt":"`+at0+`","usedAt":"`+at0+`"}`, any(got[secondID]))
+	if len(got) != 2 {
+		t.Errorf("got %v", got)
+	}
+	if status, answer := a.do(t, http.MethodDelete, path+"/"+firstID, ""); status != http.StatusNoContent {
+		t.Errorf("end: got %d %v", status, answer)
+	}
+	for _, gone := range []string{firstID, strings.Repeat("0", 64), "x"} {
+		a.wantRejected(t, http.MethodDelete, path+"/"+gone, "", http.StatusNotFound, "session_not_found")
+	}
+	if got := byID(); len(got) != 1 || got[secondID] == nil {
+		t.Errorf("after the end: got %v", got)
+	}
+	a.do(t, http.MethodDelete, "/v1/keys/"+made["id"].(string), "")
+	same(t, "after its key was revoked", `{"data":[]}`, a.get(t, path))
+	a.wantRejected(t, http.MethodGet, path+"?cursor=x", "", http.StatusBadRequest, "invalid_request")
+	ended := a.all(t, "/v1/audit?action=session.end", "2")
+	if len(ended) != 1 || ended[0]["subject"] != firstID {
+		t.Errorf("audit: got %v", ended)
+	}
+}
+
+// TestCodesSayWhenTheyEnd checks the answer; package handlers tests what a code opens.
+func TestCodesSayWhenTheyEnd(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	text := a.key(t, "", `{"name":"k","role":"invoke"}`)["key"].(string)
+	status, made := a.as(t, text, http.MethodPost, "/v1/ui/codes", "")
+	expires := a.log.Now().Add(time.Minute).UTC().Format("2006-01-02T15:04:05.000Z")
+	if code, _ := made["code"].(string); status != http.StatusCreated || len(code) != 43 || made["expiresAt"] != expires {
+		t.Errorf("got %d %v", status, made)
+	}
+	if status, made := a.do(t, http.MethodPost, "/v1/ui/codes", ""); status != http.StatusCreated || len(made) != 0 {
+		t.Errorf("without a key: got %d %v, want no code", status, made)
+	}
 }

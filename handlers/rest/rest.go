@@ -33,6 +33,7 @@ type Server struct {
 	Keys        *access.Keys
 	Projects    *access.Projects
 	Views       *admin.Views
+	Sessions    *access.Sessions
 	Stats       *stats.Reader
 	// Allowed lists the non-public addresses that deployments may have.
 	Allowed egress.Allowed

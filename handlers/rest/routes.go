@@ -112,4 +112,8 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/projects", auth.Admin, s.listProjects)
 	g.PUT("/projects/:name", auth.Admin, s.putProject)
 	g.GET("/audit", auth.Admin, s.listAudit)
+	g.GET("/servers", auth.Admin, s.listServers)
+	g.POST("/ui/codes", auth.Any, s.createCode)
+	g.GET("/ui/sessions", auth.Admin, s.listSessions)
+	g.DELETE("/ui/sessions/:id", auth.Admin, s.endSession)
 }

@@ -55,6 +55,8 @@ type session struct {
 	// Open tells that the server needs no key for the project default.
 	Open    bool   `json:"open"`
 	Version string `json:"version"`
+	// Opened is the project that the request has opened; empty if it opened none.
+	Opened entities.Project `json:"opened,omitempty"`
 	// Projects are those that the session may use.
 	Projects []openedProject `json:"projects"`
 }
@@ -68,10 +70,12 @@ type openedProject struct {
 }
 
 // showSession answers with the session of the cookie. It is no error if there is none.
-func (s *Server) showSession(c echo.Context) error { return s.answerSession(c, cookieOf(c.Request())) }
+func (s *Server) showSession(c echo.Context) error {
+	return s.answerSession(c, cookieOf(c.Request()), "")
+}
 
-func (s *Server) answerSession(c echo.Context, cookie string) error {
-	answer := session{Open: s.options.Open, Version: s.options.Version, Projects: []openedProject{}}
+func (s *Server) answerSession(c echo.Context, cookie string, fresh entities.Project) error {
+	answer := session{Open: s.options.Open, Version: s.options.Version, Opened: fresh, Projects: []openedProject{}}
 	var opened []access.Opened
 	if cookie != "" {
 		var err error
@@ -99,23 +103,13 @@ func (s *Server) answerSession(c echo.Context, cookie string) error {
 	return c.JSON(http.StatusOK, answer)
 }
 
-// signIn opens the project of a key in the browser's session.
+// signIn opens a project in the browser's session: that of a key, or of a code that a key has made.
 func (s *Server) signIn(c echo.Context) error {
 	r := c.Request()
 	if err := s.failed.check(c.RealIP()); err != nil {
 		return err
 	}
-	var body struct {
-		Key string `json:"key"`
-	}
-	data, err := io.ReadAll(io.LimitReader(r.Body, maxSignIn))
-	if err != nil {
-		return fmt.Errorf("read body: %w", err)
-	}
-	if json.Unmarshal(data, &body) != nil || body.Key == "" {
-		return entities.Invalid(`want {"key": "…"}`)
-	}
-	opened, err := s.auth.Opens(r.Context(), body.Key)
+	opened, err := s.opens(r)
 	if errors.Is(err, auth.ErrUnauthorized) {
 		s.failed.add(c.RealIP())
 	}
@@ -127,8 +121,35 @@ func (s *Server) signIn(c echo.Context) error {
 		return err
 	}
 	s.setCookie(c, cookie, cookieAge)
-	return s.answerSession(c, cookie)
+	return s.answerSession(c, cookie, opened.Project)
 }
+
+// opens returns what the body of a sign-in opens. It fails with [auth.ErrUnauthorized], and with [auth.ErrForbidden].
+func (s *Server) opens(r *http.Request) (access.Opened, error) {
+	var body struct{ Key, Code string }
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxSignIn))
+	if err != nil {
+		return access.Opened{}, fmt.Errorf("read body: %w", err)
+	}
+	if json.Unmarshal(data, &body) != nil || (body.Key == "") == (body.Code == "") {
+		return access.Opened{}, entities.Invalid(`want {"key": "…"} or {"code": "…"}`)
+	}
+	if body.Key != "" {
+		return s.auth.Opens(r.Context(), body.Key)
+	}
+	opened, err := s.options.Sessions.Redeem(r.Context(), body.Code)
+	if errors.Is(err, admin.ErrSessionNotFound) {
+		return access.Opened{}, errCode
+	}
+	if err == nil {
+		_, err = s.auth.Accepts(opened)
+	}
+	return opened, err
+}
+
+// errCode is an [auth.ErrUnauthorized].
+var errCode = fmt.Errorf("the code is wrong, was used, or is older than %s: make another one with stepwell ui: %w",
+	access.CodeTime, auth.ErrUnauthorized)
 
 // signOut ends the browser's session, with all its projects.
 func (s *Server) signOut(c echo.Context) error {

@@ -68,9 +68,9 @@ func (s *Server) Register(e *echo.Echo, a *auth.Authenticator) {
 	g.GET("", s.redirect)
 	g.GET("/*", s.page)
 	g.GET("/-/assets/:name", s.asset)
-	g.GET("/-/session", s.showSession, noStore)
-	g.POST("/-/session", s.signIn, noStore, s.sameOrigin)
-	g.DELETE("/-/session", s.signOut, noStore, s.sameOrigin)
+	g.GET("/-/session", s.showSession)
+	g.POST("/-/session", s.signIn, s.sameOrigin)
+	g.DELETE("/-/session", s.signOut, s.sameOrigin)
 }
 
 func (s *Server) redirect(c echo.Context) error { return c.Redirect(http.StatusFound, s.base+Path+"/") }
@@ -87,6 +87,7 @@ func pageHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 		h := c.Response().Header()
 		h.Set("Content-Security-Policy", policy)
 		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+		h.Set(echo.HeaderCacheControl, "no-store") // files that may be kept say so
 		commonHeaders(h)
 		return next(c)
 	}
@@ -97,11 +98,4 @@ func commonHeaders(h http.Header) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-}
-
-func noStore(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		c.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-		return next(c)
-	}
 }

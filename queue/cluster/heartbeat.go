@@ -43,6 +43,7 @@ type Heartbeat struct {
 	ID string
 
 	host     string
+	program  Program
 	key      int64 // of the advisory lock
 	pool     *pgxpool.Pool
 	tookOver func()
@@ -51,14 +52,15 @@ type Heartbeat struct {
 	conn *pgx.Conn // nil before the first beat and after SignOff
 }
 
-// NewHeartbeat makes the heartbeat of a new process. It calls tookOver after messages of a dead process became due.
-func NewHeartbeat(pool *pgxpool.Pool, tookOver func(), logger *slog.Logger) *Heartbeat {
+// NewHeartbeat makes the heartbeat of a new process that runs a program. It calls tookOver after messages of a dead
+// process became due.
+func NewHeartbeat(pool *pgxpool.Pool, program Program, tookOver func(), logger *slog.Logger) *Heartbeat {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
 	return &Heartbeat{
-		ID: "proc_" + ulid.Make().String(), host: strings.ToValidUTF8(host, "?"),
+		ID: "proc_" + ulid.Make().String(), host: strings.ToValidUTF8(host, "?"), program: program,
 		key:  int64(rand.Uint64()), //nolint:gosec // unique enough; nobody gains by guessing it
 		pool: pool, tookOver: tookOver, logger: logger,
 	}
@@ -135,14 +137,14 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, err error) {
 	}
 	err = h.conn.QueryRow(ctx, `
 		WITH me AS (
-			INSERT INTO processes AS p (id, host, session_key) VALUES ($1, $2, $3)
+			INSERT INTO processes AS p (id, host, session_key, version, role) VALUES ($1, $2, $3, $5, $6)
 			ON CONFLICT (id) DO UPDATE SET beat_at = now(),
 				steady_since = CASE WHEN p.beat_at >= now() - $4::interval THEN p.steady_since ELSE now() END
 			RETURNING steady_since
 		)
 		SELECT coalesce(array_agg(o.id), '{}') FROM processes o, me
 		WHERE o.id <> $1 AND o.beat_at < now() - $4::interval AND me.steady_since < now() - $4::interval`,
-		h.ID, h.host, h.key, SilenceLimit).Scan(&silent)
+		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Role).Scan(&silent)
 	return silent, wrap("beat", err)
 }
 

@@ -399,13 +399,42 @@ export type Project = {
   };
 };
 
+export type ServerProcess = {
+  id: string;
+  host: string;
+  version?: string;
+  role?: string;
+  startedAt: Time;
+  beatAt: Time;
+  deliveries: number;
+};
+
+export type StrandedRun = {
+  runId: string;
+  project: string;
+  workflow: string;
+  reason: string;
+  since: Time;
+  wakes: number;
+};
+
+export type Session = {
+  id: string;
+  keyId?: string;
+  keyName?: string;
+  role: Role;
+  createdAt: Time;
+  usedAt: Time;
+  current?: boolean;
+};
+
 export type Action = {
   seq: number;
   at: Time;
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "run.cancel";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "session.end" | "run.cancel";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -1143,11 +1172,52 @@ export interface Api {
   // List a project's audit log, newest first
   "GET /v1/audit": {
     path: {  };
-    query: { "project"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "project"?: string; "actor"?: string; "action"?: string; "subject"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Action>;
       cursor?: Cursor;
     };
+  };
+  // List the servers that deliver, and the stranded runs of all projects
+  "GET /v1/servers": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      at: Time;
+      servers: Array<ServerProcess>;
+      extended: number;
+      capped: boolean;
+      stranded: Array<StrandedRun>;
+      moreStranded: boolean;
+    };
+  };
+  // Make a code that opens the project in a browser
+  "POST /v1/ui/codes": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      code?: string;
+      expiresAt?: Time;
+    };
+  };
+  // List the sessions of the dashboard that have opened the project
+  "GET /v1/ui/sessions": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string };
+    body: null;
+    answer: {
+      data: Array<Session>;
+      cursor?: Cursor;
+    };
+  };
+  // End a session of the dashboard
+  "DELETE /v1/ui/sessions/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: null;
   };
 }

@@ -55,6 +55,8 @@ function methodOf(operation: string): string {
 export interface Session {
   open: boolean;
   version: string;
+  // The project that a sign-in has opened.
+  opened?: string;
   projects: Array<{ project: string; role: string; key?: string; expiresAt?: string }>;
 }
 
@@ -64,8 +66,11 @@ export async function readSession(): Promise<Session> {
   return (await send(sessionPath, "GET", {})).json() as Promise<Session>;
 }
 
-export async function signIn(key: string): Promise<Session> {
-  return (await send(sessionPath, "POST", { body: { key } })).json() as Promise<Session>;
+// Credential opens a project: a key, or a code that a key has made.
+export type Credential = { key: string } | { code: string };
+
+export async function signIn(by: Credential): Promise<Session> {
+  return (await send(sessionPath, "POST", { body: by })).json() as Promise<Session>;
 }
 
 export async function signOut(): Promise<void> {

@@ -34,8 +34,10 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
     let timer = 0;
     let failures = 0;
     let busy = false;
+    let again = false; // what is being read may be older than what a refresh is to show
     const run = async () => {
       clearTimeout(timer);
+      again = busy;
       if (busy || control.signal.aborted) return;
       busy = true;
       loading.value = true;
@@ -64,7 +66,8 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
         busy = false;
         loading.value = false;
       }
-      if (pause > 0 && !document.hidden && !lost.value) timer = window.setTimeout(run, pause);
+      if (again) void run();
+      else if (pause > 0 && !document.hidden && !lost.value) timer = window.setTimeout(run, pause);
     };
     const shown = () => {
       if (document.hidden) clearTimeout(timer);

@@ -1,6 +1,7 @@
 // Who is signed in, and what the role may do.
 import { batch, computed, signal } from "@preact/signals";
 import * as api from "./api";
+import { clock } from "./clock";
 import { project } from "./location";
 import { Problem } from "./lib/problem";
 
@@ -10,6 +11,12 @@ export const lost = signal(false);
 export const sessionProblem = signal<Problem | null>(null);
 
 export const role = computed(() => session.value?.projects.find((p) => p.project === project.value)?.role ?? "");
+
+// operated is the project whose admins manage the whole installation.
+export const operated = "default";
+
+// operator tells whether the session may manage the whole installation.
+export const operator = computed(() => session.value?.projects.some((p) => p.project === operated && p.role === "admin") ?? false);
 
 export type Permission = "write" | "read" | "invoke" | "admin";
 
@@ -53,15 +60,24 @@ export async function suspect(): Promise<void> {
   }
 }
 
-// enter opens the project of a key. It returns that project.
-export async function enter(key: string): Promise<string> {
-  const before = new Map(session.value?.projects.map((p) => [p.project, JSON.stringify(p)]));
-  const now = await api.signIn(key);
+// enter opens the project of a key, or of a code that a key has made. It returns that project.
+export async function enter(by: api.Credential): Promise<string> {
+  const now = await api.signIn(by);
   batch(() => {
     session.value = now;
     lost.value = !now.projects.some((p) => p.project === project.value) && lost.value;
   });
-  return now.projects.find((p) => before.get(p.project) !== JSON.stringify(p))?.project ?? now.projects[0]?.project ?? "";
+  return now.opened ?? "";
+}
+
+// entryHours is how long the key lasts with which an operator enters a project.
+export const entryHours = 12;
+
+// enterAs opens another project for an operator, by a key of the role that nobody keeps.
+export async function enterAs(name: string, role: "admin" | "write" | "read" | "metadata"): Promise<void> {
+  const expiresAt = new Date(clock.now() + entryHours * 3_600_000).toISOString();
+  const made = await api.call(operated, "POST /v1/keys", { body: { project: name, role, name: "operator in the dashboard", expiresAt } });
+  await enter({ key: made.key });
 }
 
 export async function leave(): Promise<void> {

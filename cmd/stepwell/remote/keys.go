@@ -261,13 +261,20 @@ type auditCmd struct {
 }
 
 type listAuditCmd struct {
+	Actor   string `xor:"of" placeholder:"ACTOR" help:"Only what this actor did, such as a key's ID."`
+	Action  string `xor:"of" placeholder:"ACTION" help:"Only this action, such as key.create."`
+	Subject string `xor:"of" placeholder:"SUBJECT" help:"Only what was done to this ID or name."`
 	projectFlag
 	paging
 }
 
 // Run lists the audit log.
 func (c listAuditCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("audit"), c.query(), c.paging, auditColumns)
+	query := c.query()
+	setParam(query, "actor", c.Actor)
+	setParam(query, "action", c.Action)
+	setParam(query, "subject", c.Subject)
+	return list(ctx, s, path("audit"), query, c.paging, auditColumns)
 }
 
 type auditEntry struct {

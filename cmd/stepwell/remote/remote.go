@@ -35,6 +35,9 @@ type Commands struct {
 	Projects    projectsCmd    `cmd:"" group:"api-commands" help:"Manage projects."`
 	Audit       auditCmd       `cmd:"" group:"api-commands" help:"Read the audit log."`
 	SigningKeys signingKeysCmd `cmd:"" group:"api-commands" help:"Manage the keys that sign calls to functions."`
+	UI          uiCmd          `cmd:"" name:"ui" group:"api-commands" help:"Open the dashboard, signed in with the key."`
+	Sessions    sessionsCmd    `cmd:"" group:"api-commands" help:"Manage the sessions of the dashboard."`
+	Servers     serversCmd     `cmd:"" group:"api-commands" help:"List the servers that deliver, and the stranded runs."`
 }
 
 // Vars are the variables of the grammar's tags.

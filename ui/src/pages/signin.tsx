@@ -1,31 +1,48 @@
 // The form that opens a project with a key.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { base } from "../api";
+import { base, type Credential } from "../api";
 import { Trouble } from "../parts/notice";
 import { Logo } from "../parts/icon";
 import { Problem } from "../lib/problem";
 import { pathOf } from "../lib/path";
-import { go, project } from "../location";
+import { go, hash, page } from "../location";
 import { enter } from "../session";
+
+// codeIn returns the code of an address that stepwell ui has made; empty for none.
+function codeIn(): string {
+  return page.value.project === "-" && hash.value.startsWith("code=") ? decodeURIComponent(hash.value.slice(5)) : "";
+}
 
 export function SignIn({ again }: { again: boolean }) {
   const key = useSignal("");
   const busy = useSignal(false);
   const problem = useSignal<Problem | null>(null);
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.focus(), []);
-  const submit = async (e: Event) => {
-    e.preventDefault();
+  const code = useSignal("");
+  const wanted = page.value.project === "-" ? "" : page.value.project;
+  const open = async (by: Credential) => {
     busy.value = true;
     problem.value = null;
     try {
-      const opened = await enter(key.value.trim());
-      if (!project.value) go(pathOf(base, opened, "runs"), "replace");
+      const opened = await enter(by);
+      if (!wanted) go(pathOf(base, opened, "overview"), "replace");
     } catch (err) {
       problem.value = err as Problem;
     }
     busy.value = false;
+  };
+  useEffect(() => {
+    field.current?.focus();
+    code.value = codeIn();
+    if (!code.value) return;
+    go(pathOf(base, "-", "login"), "replace"); // so that the code is not in the history
+    void open({ code: code.value });
+  }, []);
+  const submit = (e: Event) => {
+    e.preventDefault();
+    code.value = "";
+    void open({ key: key.value.trim() });
   };
   const wrong = problem.value?.status === 401;
   return (
@@ -33,18 +50,20 @@ export function SignIn({ again }: { again: boolean }) {
       <form onSubmit={submit}>
         <h1><Logo />{again ? "Your session is over" : "Sign in to Stepwell"}</h1>
         <p>{again ? "Enter a key to go on where you are."
-          : project.value ? <>Enter a key of the project <strong>{project.value}</strong>.</>
+          : wanted ? <>Enter a key of the project <strong>{wanted}</strong>.</>
             : "A key opens its project, with the rights of its role."}</p>
         <label>API key
           <input type="password" name="key" autocomplete="current-password" required ref={field} spellcheck={false}
-            value={key.value} onInput={(e) => (key.value = e.currentTarget.value)} aria-invalid={wrong} />
+            value={key.value} onInput={(e) => (key.value = e.currentTarget.value)} aria-invalid={wrong && !code.value} />
         </label>
-        {wrong ? <div class="trouble" role="alert"><div><strong>This is no valid key.</strong> It may be mistyped, revoked or expired.</div></div>
+        {wrong ? <div class="trouble" role="alert"><div>{code.value
+          ? <><strong>This link is over.</strong> It opens the dashboard once, within a minute. Make another one with <code>stepwell ui</code>, or enter a key.</>
+          : <><strong>This is no valid key.</strong> It may be mistyped, revoked or expired.</>}</div></div>
           : problem.value && <Trouble problem={problem.value} />}
         {!isSecureContext && <p class="warning">This page comes over plain HTTP: others on the way can read the key.</p>}
         <button type="submit" class="primary" disabled={busy.value || !key.value}>{busy.value ? "Signing in …" : "Sign in"}</button>
         <p class="quiet small">A key is the server’s <code>STEPWELL_API_KEY</code>, or one made with{" "}
-          <code>stepwell keys create NAME --role read</code>. This browser keeps no key, only a session of at most 30 days.</p>
+          <code>stepwell keys create NAME --role read</code>; <code>stepwell ui</code> signs in without pasting it. This browser keeps no key, only a session of at most 30 days.</p>
       </form>
     </main>
   );

@@ -1,7 +1,6 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
-import { base, call } from "../api";
-import { pathOf } from "../lib/path";
+import { call } from "../api";
 import { go, href, page, project, search } from "../location";
 import { freshness, staleSince, useResource } from "../resource";
 import { leave, lost, may, role, session } from "../session";
@@ -12,6 +11,7 @@ import { Logo } from "./icon";
 import { Age } from "./time";
 import { Help } from "./help";
 import { lazyPart } from "./lazy";
+import { Switch } from "./switch";
 
 // places are the pages of the navigation. A place with roles is for these alone.
 export const places: Array<{ segment: string; name: string; key: string; roles?: string[] }> = [
@@ -89,11 +89,7 @@ function TopBar() {
   return (
     <header class="top">
       <a class="brand" href={href(["runs"])}><Logo /><span>Stepwell</span></a>
-      <label class="project"><span class="hidden">Project</span>
-        <select value={project.value} onChange={(e) => go(pathOf(base, e.currentTarget.value, "runs"))}>
-          {session.value?.projects.map((p) => <option value={p.project}>{p.project}</option>)}
-        </select>
-      </label>
+      <Switch />
       <span class="role quiet">{role.value}</span>
       <span class="space" />
       <button type="button" class="search" onClick={() => (paletteOpen.value = true)}>Search <kbd>Ctrl K</kbd></button>

@@ -1,0 +1,168 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+type uiCmd struct {
+	Print bool `help:"Print the address instead. Whoever opens it within a minute has the rights of the key."`
+}
+
+// Run opens the dashboard at an address that signs in, once.
+func (c uiCmd) Run(ctx context.Context, s *Session) error {
+	var made struct{ Code string }
+	if _, err := s.client.call(ctx, http.MethodPost, path("ui", "codes"), nil, &made); err != nil {
+		return err
+	}
+	address := s.client.base.String() + "/ui/"
+	if made.Code != "" { // a server that needs no key has none
+		address += "-/login#code=" + made.Code
+	}
+	if !c.Print && CanOpenBrowser(runtime.GOOS, os.LookupEnv) && OpenBrowser(ctx, address) == nil {
+		s.note("opened the dashboard of %s", s.client.base.Redacted())
+		return nil
+	}
+	_, err := fmt.Fprintln(s.Stdout, address)
+	return err
+}
+
+// CanOpenBrowser reports whether a browser that this program opens would appear before the person who runs it: there is
+// a display, and the program runs neither in CI nor over SSH.
+func CanOpenBrowser(goos string, env func(string) (string, bool)) bool {
+	has := func(name string) bool { v, _ := env(name); return v != "" }
+	switch {
+	case has("CI"), has("SSH_CONNECTION"), has("SSH_TTY"):
+		return false
+	case goos == "windows", goos == "darwin":
+		return true
+	default:
+		return has("DISPLAY") || has("WAYLAND_DISPLAY")
+	}
+}
+
+// OpenBrowser opens an address in the browser of the person who runs the program.
+func OpenBrowser(ctx context.Context, address string) error {
+	name, args := "xdg-open", []string{address}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), name, args...) //nolint:gosec // one of three programs
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("open browser: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // the browser may live as long as this program
+	return nil
+}
+
+type sessionsCmd struct {
+	List listSessionsCmd `cmd:"" help:"List the sessions that have opened the key's project."`
+	End  endSessionCmd   `cmd:"" help:"End sessions for the key's project. Their keys stay valid."`
+}
+
+type uiSession struct {
+	ID, KeyID, KeyName, Role string
+
+	CreatedAt, UsedAt time.Time
+}
+
+var sessionColumns = []column[uiSession]{
+	{"ID", func(u uiSession) any { return u.ID }},
+	{"KEY", func(u uiSession) any { return u.KeyID }},
+	{"NAME", func(u uiSession) any { return u.KeyName }},
+	{"ROLE", func(u uiSession) any { return u.Role }},
+	{"CREATED", func(u uiSession) any { return u.CreatedAt }},
+	{"USED", func(u uiSession) any { return u.UsedAt }},
+}
+
+type listSessionsCmd struct{}
+
+// Run lists the sessions.
+func (listSessionsCmd) Run(ctx context.Context, s *Session) error {
+	return list(ctx, s, path("ui", "sessions"), nil, paging{All: true}, sessionColumns)
+}
+
+type endSessionCmd struct {
+	IDs []string `arg:"" name:"id" help:"The sessions' IDs."`
+}
+
+// Run ends the sessions.
+func (c endSessionCmd) Run(ctx context.Context, s *Session) error {
+	return forEach(c.IDs, func(id string) error { return s.client.delete(ctx, path("ui", "sessions", id)) })
+}
+
+type serversCmd struct{}
+
+type serverProcess struct {
+	ID, Host, Version, Role string
+
+	StartedAt, BeatAt time.Time
+	Deliveries        int
+}
+
+type strandedRun struct {
+	RunID, Project, Workflow, Reason string
+
+	Since time.Time
+	Wakes int
+}
+
+var serverColumns = []column[serverProcess]{
+	{"ID", func(p serverProcess) any { return p.ID }},
+	{"HOST", func(p serverProcess) any { return p.Host }},
+	{"VERSION", func(p serverProcess) any { return p.Version }},
+	{"ROLE", func(p serverProcess) any { return p.Role }},
+	{"STARTED", func(p serverProcess) any { return p.StartedAt }},
+	{"LAST BEAT", func(p serverProcess) any { return p.BeatAt }},
+	{"DELIVERIES", func(p serverProcess) any { return p.Deliveries }},
+}
+
+var strandedColumns = []column[strandedRun]{
+	{"STRANDED RUN", func(r strandedRun) any { return r.RunID }},
+	{"PROJECT", func(r strandedRun) any { return r.Project }},
+	{"WORKFLOW", func(r strandedRun) any { return r.Workflow }},
+	{"SINCE", func(r strandedRun) any { return r.Since }},
+	{"WAKES", func(r strandedRun) any { return r.Wakes }},
+	{"REASON", func(r strandedRun) any { return r.Reason }},
+}
+
+// Run lists the servers, and then the stranded runs if there are any.
+func (serversCmd) Run(ctx context.Context, s *Session) error {
+	var found struct {
+		Servers, Stranded    []json.RawMessage
+		Capped, MoreStranded bool
+	}
+	raw, err := s.client.get(ctx, path("servers"), nil, &found)
+	if err != nil || s.json {
+		return errors.Join(err, s.printJSON(raw))
+	}
+	servers := tablePrinter[serverProcess]{Session: s, columns: serverColumns}
+	if err := servers.print(found.Servers); err != nil {
+		return err
+	}
+	if found.Capped {
+		s.note("more than 10,000 deliveries are under way; not all are counted")
+	}
+	if len(found.Stranded) == 0 {
+		return nil
+	}
+	_, _ = fmt.Fprintln(s.Stdout)
+	stranded := tablePrinter[strandedRun]{Session: s, columns: strandedColumns}
+	if err := stranded.print(found.Stranded); err != nil {
+		return err
+	}
+	if found.MoreStranded {
+		s.note("more runs are stranded: the first %d are shown", len(found.Stranded))
+	}
+	return nil
+}
