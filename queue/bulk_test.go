@@ -55,7 +55,7 @@ func TestWaitingMessagesAreInOnePart(t *testing.T) {
 		t.Fatalf("got %+v, %v, want the oldest due a second ago", got, err)
 	}
 	got.OldestDue = nil
-	if diff := cmp.Diff(Counts{Count{N: 1}, Count{N: 1}, Count{N: 1}, Count{N: 2}, Count{N: 3}, nil}, got); diff != "" {
+	if diff := cmp.Diff(Counts{Number{Count: 1}, Number{Count: 1}, Number{Count: 1}, Number{Count: 2}, Number{Count: 3}, nil}, got); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
 }
@@ -118,7 +118,7 @@ func TestPagesLookAtFewMessages(t *testing.T) {
 			FROM generate_series(1, $1) i`, 3*scanLimit)
 		r.exec(t, `ANALYZE messages`)
 		ids = r.pages(t, Filter{State: StateRetrying, DeploymentID: "rare"}, pg.Page{Limit: 10})
-		if c, err := r.Counts(t.Context(), project); err != nil || c.Retrying != (Count{countLimit, true}) || c.Delayed != (Count{countLimit, true}) {
+		if c, err := r.Counts(t.Context(), project); err != nil || c.Retrying != (Number{countLimit, true}) || c.Delayed != (Number{countLimit, true}) {
 			t.Errorf("got %+v, %v, want 1,000 and more", c, err)
 		}
 	}()

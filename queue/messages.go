@@ -119,6 +119,12 @@ func (f Filter) selection() (selection, error) {
 	return s, nil
 }
 
+// CheckState fails with [entities.ErrInvalid] on an unknown state.
+func (f Filter) CheckState() error {
+	_, err := f.selection()
+	return err
+}
+
 // matching is the condition of a filter's fields besides its state and run, with the parameters from $2 to $4.
 const matching = `($2 = '' OR deployment_id = $2) AND ($3 = '' OR work = $3)
 	AND ($4 = '' OR position($4 in last_error) > 0)`
@@ -219,16 +225,16 @@ func (s selection) parseCursor(text string) (pg.TimeCursor, error) {
 	return pg.TimeCursor{At: time.UnixMicro(n), ID: id}, nil
 }
 
-// Count is a number of messages.
-type Count struct {
-	N int
-	// More says that there may be more than N.
+// Number is a number of messages.
+type Number struct {
+	Count int
+	// More says that there may be more.
 	More bool
 }
 
 // Counts are numbers of a project's messages.
 type Counts struct {
-	Parked, Retrying, Leased, Due, Delayed Count
+	Parked, Retrying, Leased, Due, Delayed Number
 	// OldestDue is when the first of the due messages was due; nil if there is none.
 	OldestDue *time.Time
 }
@@ -239,7 +245,7 @@ const countLimit = 1000
 // Counts counts the project's messages by their state, up to 1,000 of each. It looks at up to 10,000 messages for each
 // state.
 func (q *Queue) Counts(ctx context.Context, project entities.Project) (c Counts, err error) {
-	into := map[State]*Count{
+	into := map[State]*Number{
 		StateParked: &c.Parked, StateRetrying: &c.Retrying, StateLeased: &c.Leased, StateDue: &c.Due,
 		StateDelayed: &c.Delayed,
 	}
@@ -252,7 +258,7 @@ func (q *Queue) Counts(ctx context.Context, project entities.Project) (c Counts,
 	var stopped bool
 	var first *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&s, &n, &stopped, &first}, func() error {
-		*into[s] = Count{min(n, countLimit), stopped || n > countLimit}
+		*into[s] = Number{min(n, countLimit), stopped || n > countLimit}
 		if s == StateDue {
 			c.OldestDue = first
 		}

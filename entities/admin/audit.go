@@ -74,10 +74,10 @@ const (
 	ActionMessageRetry     ActionKind = "message.retry"
 	ActionMessageDiscard   ActionKind = "message.discard"
 	// ActionMessagesRetry and ActionMessagesDiscard are for all messages that match a filter.
-	ActionMessagesRetry    ActionKind = "messages.retry"
-	ActionMessagesDiscard  ActionKind = "messages.discard"
-	ActionRetentionPut     ActionKind = "retention.put"
-	ActionRetentionRemove  ActionKind = "retention.remove"
+	ActionMessagesRetry   ActionKind = "messages.retry"
+	ActionMessagesDiscard ActionKind = "messages.discard"
+	ActionRetentionPut    ActionKind = "retention.put"
+	ActionRetentionRemove ActionKind = "retention.remove"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.
 	ActionRunCancel ActionKind = "run.cancel"
 )

@@ -19,7 +19,7 @@ type Commands struct {
 	Why         whyCmd         `cmd:"" group:"api-commands" help:"Explain why a run is not done: short for runs why."`
 	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`
 	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Inspect and resume hooks."`
-	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of a run."`
+	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of runs."`
 	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read the streams of a run."`
 	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Send and list signals."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
