@@ -1,8 +1,8 @@
 // What one can do with a run. What the role may not do is shown, and says which role may.
 import { useSignal } from "@preact/signals";
 import type { Hook, Run } from "../api.gen";
-import { addressOf, call, server } from "../api";
-import { JsonError, parseJson, withValue } from "../lib/jsontext";
+import { addressOf, call, callText, server } from "../api";
+import { JsonError, member, parseJson, withValue, writeJson } from "../lib/jsontext";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { go, href, project } from "../location";
@@ -101,15 +101,16 @@ function Editor({ label, text, change }: { label: string; text: string; change: 
   );
 }
 
-function Resume({ run, done, close }: Props) {
+// Resume resumes an open hook of a run: the one that is given, or one that the reader chooses.
+export function Resume({ run, only, done, close }: Omit<Props, "run"> & { run: { id: string }; only?: Hook }) {
   const list = useResource((signal) => call(project.value, "GET /v1/runs/{id}/hooks", {
     path: { id: run.id }, query: { order: "desc", limit: 200 }, signal,
   }), [run.id]);
   const open: Hook[] = list.data.value?.data.filter((h) => h.status === "active") ?? [];
-  const chosen = useSignal("");
+  const chosen = useSignal(only?.id ?? "");
   const text = useSignal('{"approved": true}');
   const resumeId = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value; // a double click counts once
-  const hook = open.find((h) => h.id === chosen.value) ?? open[0];
+  const hook = open.find((h) => h.id === chosen.value) ?? only ?? open[0];
   const path = { id: run.id, hookId: hook?.id ?? "HOOK" };
   const problem = problemIn(text.value);
   const body = withValue({ resumeId }, "payload", problem ? "null" : text.value);
@@ -119,18 +120,26 @@ function Resume({ run, done, close }: Props) {
   };
   const blocked = problem || (list.data.value && !hook ? "No hook of this run is open." : hook ? "" : "Reading the hooks …");
   return (
-    <Dialog title="Resume a hook" button="Resume" act={act} close={close} blocked={blocked && (problem ? "The payload is no JSON." : blocked)}>
-      <label>Hook<select value={hook?.id} onChange={(e) => (chosen.value = e.currentTarget.value)}>
-        {open.map((h) => <option value={h.id}>{h.id}{h.signal ? ` (signal ${h.signal})` : ""}</option>)}</select></label>
+    <Dialog title={only ? `Resume ${only.id}` : "Resume a hook"} button="Resume" act={act} close={close} blocked={blocked && (problem ? "The payload is no JSON." : blocked)}>
+      {!only && <label>Hook<select value={hook?.id} onChange={(e) => (chosen.value = e.currentTarget.value)}>
+        {open.map((h) => <option value={h.id}>{h.id}{h.signal ? ` (signal ${h.signal})` : ""}</option>)}</select></label>}
       {hook?.verify && <p class="warning">It accepts only signed requests, so this is refused. The CLI has --unverified for admins.</p>}
+      {hook && <Metadata key={hook.id} run={run.id} hook={hook.id} />}
       <Editor label="Payload, any JSON" text={text.value} change={(t) => (text.value = t)} />
-      <Commands cli={`stepwell hooks resume ${quote(path.hookId)} --run ${run.id} --payload ${quote(text.value)}`}
+      <Commands cli={`stepwell hooks resume ${quote(path.hookId)} --run ${run.id} --payload ${quote(text.value)} --resume-id ${resumeId}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/hooks/{hookId}/resume", { path }), body)} />
     </Dialog>
   );
 }
 
-function Signal({ done, close }: Omit<Props, "run">) {
+// Metadata is what the run has said about the hook when it opened it.
+function Metadata({ run, hook }: { run: string; hook: string }) {
+  const text = useResource((signal) => callText(project.value, "GET /v1/runs/{id}/hooks/{hookId}", { path: { id: run, hookId: hook }, signal }), [run, hook]);
+  const value = text.data.value ? member(parseJson(text.data.value), "metadata") : undefined;
+  return value ? <div class="metadata"><span class="quiet">Metadata</span><pre class="raw text" tabIndex={0}>{writeJson(value)}</pre></div> : null;
+}
+
+export function Signal({ done, close }: Omit<Props, "run">) {
   const name = useSignal("");
   const text = useSignal("null");
   const id = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value;
