@@ -113,7 +113,7 @@ func TestPagesLookAtFewMessages(t *testing.T) {
 		r := withoutHints(t, dsn)
 		defer r.pool.Close()
 		r.exec(t, `INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at, last_error)
-			SELECT 'msg_' || lpad(i::text, 10, '0'), 'default', 'w', CASE WHEN i = 11000 THEN 'rare' ELSE 'dpl' END, '', '', '', now(),
+			SELECT 'msg_' || lpad(i::text, 10, '0'), 'default', 'w', CASE WHEN i = 25000 THEN 'rare' ELSE 'dpl' END, '', '', '', now(),
 				now() + interval '1 d' + i * interval '1 s', CASE i % 2 WHEN 0 THEN 'x' ELSE '' END
 			FROM generate_series(1, $1) i`, 3*scanLimit)
 		r.exec(t, `ANALYZE messages`)
@@ -122,7 +122,7 @@ func TestPagesLookAtFewMessages(t *testing.T) {
 			t.Errorf("got %+v, %v, want 1,000 and more", c, err)
 		}
 	}()
-	if diff := cmp.Diff([]string{"msg_0000011000"}, ids); diff != "" {
+	if diff := cmp.Diff([]string{"msg_0000025000"}, ids); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// Two pages of up to 10,000 entries each, and the counts.
@@ -150,6 +150,7 @@ func TestMatchingMessagesAreRetriedAndDiscarded(t *testing.T) {
 		want  int
 	}{
 		{r.RetryAll, StateDelayed, 0}, {r.RetryAll, StateRetrying, 1}, {r.RetryAll, StateParked, 1}, {r.RetryAll, StateParked, 0},
+		{r.RetryAll, "", 2}, // the third one has not failed
 		{r.DiscardAll, StateParked, 0}, {r.DiscardAll, "", 3}, {r.DiscardAll, "", 0},
 	} {
 		if n, err := tt.do(ctx, project, Filter{State: tt.state}, all); err != nil || n != tt.want {
@@ -163,7 +164,7 @@ func TestMatchingMessagesAreRetriedAndDiscarded(t *testing.T) {
 	if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND parked_at IS NOT NULL`, foreign); n != 1 {
 		t.Error("the message of the other project was changed")
 	}
-	want := []string{"key_1 messages.retry retrying", "key_1 messages.retry parked", "key_1 messages.discard "}
+	want := []string{"key_1 messages.retry retrying", "key_1 messages.retry parked", "key_1 messages.retry ", "key_1 messages.discard "}
 	if diff := cmp.Diff(want, r.audit(t)); diff != "" {
 		t.Errorf("audit (-want +got):\n%s", diff)
 	}
