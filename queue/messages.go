@@ -46,7 +46,8 @@ const (
 	byID  = `id`
 	byDue = `due_at, id`
 
-	// ticketEnd is the latest time at which a message is due that waits for a worker with a ticket; see [takeDue].
+	// ticketEnd is the latest time at which a message is due that waits for a worker with a ticket: [ticketTime], and
+	// twice the time that tickets wait, from now; see [takeDue].
 	ticketEnd = `(SELECT now() + interval '30 s' + 2 * greatest(now() - min(scheduled_at), '0')
 		FROM (` + tickets.OldestSince + `) AS oldest)`
 	// fresh is the condition on messages that no server has and that have not failed.
@@ -192,7 +193,8 @@ func (s selection) listSQL(project entities.Project, f Filter, p pg.Page) (sql s
 			where += fmt.Sprintf(` AND id %s $%d`, after, len(args))
 		} else {
 			args = append(args, from.At)
-			where += fmt.Sprintf(` AND due_at %[1]s= $%[3]d AND (due_at, id) %[1]s ($%[3]d, $%[2]d)`, after, len(args)-1, len(args))
+			n := len(args)
+			where += fmt.Sprintf(` AND due_at %[1]s= $%[2]d AND (due_at, id) %[1]s ($%[2]d, $%[3]d)`, after, n, n-1)
 		}
 	}
 	return `

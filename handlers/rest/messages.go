@@ -142,7 +142,8 @@ func (s *Server) retryMessages(c echo.Context) error {
 
 // discardMessages deletes all matching messages.
 func (s *Server) discardMessages(c echo.Context) error {
-	return s.changeMessages(c, s.Queue.DiscardAll, queue.StateParked, queue.StateRetrying, queue.StateDue, queue.StateDelayed)
+	return s.changeMessages(c, s.Queue.DiscardAll,
+		queue.StateParked, queue.StateRetrying, queue.StateDue, queue.StateDelayed)
 }
 
 // changeMessages finds the messages that match and, unless it is a dry run, changes them in one transaction. Only the

@@ -30,7 +30,7 @@ var messageColumns = []column[message]{
 }
 
 type listMessagesCmd struct {
-	State string `enum:"waiting,retrying,due,delayed,leased,parked,all" default:"parked" help:"List the messages in this state: ${enum}."`
+	State string `enum:"waiting,retrying,due,delayed,leased,parked,all" default:"parked" help:"The state: ${enum}."`
 	messageFilter
 	paging
 }
@@ -102,7 +102,8 @@ func (c messageSelection) change(ctx context.Context, s *Session, verb, state st
 	c.each(func(name, value string) { body.text(name, value) })
 	switch {
 	case len(c.IDs) == 0 && len(body) == 0:
-		return usageErrorf("give IDs of messages, or flags that select messages, such as --state parked; preview them with --dry-run")
+		return usageErrorf("give IDs of messages, or flags that select messages, such as --state parked; " +
+			"preview them with --dry-run")
 	case len(c.IDs) > 0 && (len(body) > 0 || c.DryRun || c.Limit != 0):
 		return usageErrorf("give either IDs of messages, or flags that select messages")
 	case len(c.IDs) > 0:
@@ -149,7 +150,7 @@ func (c retryMessageCmd) Run(ctx context.Context, s *Session) error {
 
 type discardMessageCmd struct {
 	messageSelection
-	State string `enum:",parked,retrying,due,delayed" default:"" placeholder:"STATE" help:"Select messages that are parked, retrying, due or delayed."`
+	State string `enum:",parked,retrying,due,delayed" default:"" placeholder:"STATE" help:"Select messages in this state."`
 }
 
 // Run discards the messages.
