@@ -35,6 +35,8 @@ func (r *replica) administration(t *testing.T) (retried, discarded string, do []
 	t.Helper()
 	retried, discarded = r.send(t), r.send(t)
 	r.park(t, retried)
+	parked, waiting := r.send(t), r.send(t)
+	r.park(t, parked)
 	return retried, discarded, []func(context.Context) error{
 		func(ctx context.Context) error {
 			_, err := r.PutDeployment(ctx, project, "blog", "http://b.test")
@@ -43,6 +45,14 @@ func (r *replica) administration(t *testing.T) (retried, discarded string, do []
 		func(ctx context.Context) error { return r.RemoveDeployment(ctx, project, "old") },
 		func(ctx context.Context) error { _, err := r.Retry(ctx, project, retried); return err },
 		func(ctx context.Context) error { return r.Discard(ctx, project, discarded) },
+		func(ctx context.Context) error {
+			_, err := r.RetryAll(ctx, project, Filter{State: StateParked}, []string{parked, waiting})
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := r.DiscardAll(ctx, project, Filter{}, []string{parked, waiting})
+			return err
+		},
 	}
 }
 
@@ -59,6 +69,7 @@ func TestAuditRecordsActorAndAction(t *testing.T) {
 	want := []string{
 		"server deployment.put old", "key_1 deployment.put blog", "key_1 deployment.remove old",
 		"key_1 message.retry " + retried, "key_1 message.discard " + discarded,
+		"key_1 messages.retry parked", "key_1 messages.discard ",
 	}
 	if diff := cmp.Diff(want, r.audit(t)); diff != "" {
 		t.Errorf("audit (-want +got):\n%s", diff)

@@ -103,6 +103,7 @@ type deliverer struct {
 	backlog   atomic.Bool   // messages are due that no ticket may be issued for now
 	tally     tally
 	outages   outages
+	answered  answers
 	// stopping ends when the process begins to stop: see [message.Work.StoresProgress].
 	stopping context.Context
 	stop     context.CancelFunc

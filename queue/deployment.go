@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
@@ -33,9 +34,25 @@ type Deployment struct {
 	Schemas json.RawMessage
 	// OpenRuns is how many of its runs have not ended, at most [maxOpenRuns]. [Queue.Deployment] and
 	// [Queue.NewestDeployment], which a start of a run uses, do not count them.
-	OpenRuns  int64
+	OpenRuns int64
+	// Waiting is how many messages are delivered at once when the deployment is moved: those of its messages that failed
+	// and are not parked, at most [maxWaiting]. It is read where OpenRuns is.
+	Waiting int64
+	// Reached says how the deployment could be reached. It is read where OpenRuns is.
+	Reached
 	CreatedAt time.Time
 	UpdatedAt time.Time
+}
+
+// Reached says how a deployment could be reached by the server, by calls of its functions.
+type Reached struct {
+	// AnsweredAt is when it last answered a call, with any status, to the minute; nil if it never did.
+	AnsweredAt *time.Time
+	// FailedAt is when it could not be reached last, and Failure why.
+	FailedAt *time.Time
+	Failure  string
+	// UnreachableSince is set as long as it has not answered since.
+	UnreachableSince *time.Time
 }
 
 // deploymentColumns are what the start of a run reads.
@@ -50,11 +67,16 @@ const (
 	maxBuild = 256
 	// maxOpenRuns is how many open runs of a deployment are counted.
 	maxOpenRuns = 10_000
+	// maxWaiting is how many waiting messages of a deployment are counted.
+	maxWaiting = 1000
 )
 
-// openRuns counts the open runs of the deployment d.
-var openRuns = fmt.Sprintf(`(SELECT count(*) FROM (SELECT FROM runs
-	WHERE project = d.project AND deployment_id = d.id AND completed_at IS NULL LIMIT %d) open) AS open_runs`, maxOpenRuns)
+// state has the columns of the deployment d that the start of a run does not need.
+var state = fmt.Sprintf(`(SELECT count(*) FROM (SELECT FROM runs
+	WHERE project = d.project AND deployment_id = d.id AND completed_at IS NULL LIMIT %d) open) AS open_runs,
+	(SELECT count(*) FROM (SELECT FROM messages
+	WHERE project = d.project AND deployment_id = d.id AND parked_at IS NULL AND last_error <> '' LIMIT %d) failed) AS waiting,
+	answered_at, failed_at, failure, unreachable_since`, maxOpenRuns, maxWaiting)
 
 // ErrNotRescheduled is the error when a registration was stored but its waiting messages keep their backoff.
 var ErrNotRescheduled = errors.New("waiting messages keep their backoff")
@@ -125,8 +147,9 @@ func (q *Queue) writeDeployment(
 			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas)
 			VALUES ($1, $2, $3, $4, $5, $6)
 			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows,
-				build = excluded.build, schemas = excluded.schemas, updated_at = now()
-			RETURNING `+deploymentColumns+`, nullif(schemas, '{}') AS schemas, `+openRuns+`,
+				build = excluded.build, schemas = excluded.schemas, updated_at = now(), unreachable_since =
+					CASE WHEN d.url = excluded.url THEN d.unreachable_since END
+			RETURNING `+deploymentColumns+`, nullif(schemas, '{}') AS schemas, `+state+`,
 				url IS DISTINCT FROM (SELECT url FROM old) AS moved,
 				(workflows, build, schemas) IS DISTINCT FROM (SELECT (workflows, build, schemas) FROM old) AS changed`,
 			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas)
@@ -218,10 +241,10 @@ func (q *Queue) Deployment(ctx context.Context, project entities.Project, id str
 	return q.oneDeployment(ctx, "", `id = $2`, project, id)
 }
 
-// DeploymentDetails reads a deployment with its schemas and the number of its open runs, which a start does not need.
+// DeploymentDetails reads a deployment with its schemas and its state, which a start does not need.
 // It fails with [message.ErrDeploymentNotFound].
 func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project, id string) (Deployment, error) {
-	return q.oneDeployment(ctx, `, nullif(schemas, '{}') AS schemas, `+openRuns, `id = $2`, project, id)
+	return q.oneDeployment(ctx, `, nullif(schemas, '{}') AS schemas, `+state, `id = $2`, project, id)
 }
 
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
@@ -255,10 +278,36 @@ func (q *Queue) oneDeployment(
 	return d, nil
 }
 
-// Deployments lists the project's deployments by ID, with the numbers of their open runs.
+// answeredPause is how long a deployment's answers are not noted again.
+const answeredPause = time.Minute
+
+// outageGap ends an outage of which nobody has seen the end: while a deployment is away, its messages are tried again
+// after [unreachedBackoff] at the latest.
+const outageGap = 5 * unreachedBackoff
+
+// noteAnswered notes that the deployment has answered.
+func noteAnswered(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) error {
+	_, err := pool.Exec(ctx, `
+		UPDATE deployments SET answered_at = now(), unreachable_since = NULL WHERE project = $1 AND id = $2`, project, id)
+	return wrap("note answer", err)
+}
+
+// noteUnreachable notes that a call at the URL did not reach the deployment. It changes nothing if that is not the
+// deployment's URL any more.
+func noteUnreachable(
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, id, url, failure string,
+) error {
+	_, err := pool.Exec(ctx, `
+		UPDATE deployments SET failed_at = now(), failure = $4, unreachable_since =
+			CASE WHEN failed_at > now() - $5::interval THEN coalesce(unreachable_since, now()) ELSE now() END
+		WHERE project = $1 AND id = $2 AND url = $3`, project, id, url, failure, outageGap)
+	return wrap("note outage", err)
+}
+
+// Deployments lists the project's deployments by ID, with their state.
 func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]Deployment, error) {
 	rows, err := pg.NewPool(q.pool).Query(ctx,
-		`SELECT `+deploymentColumns+`, `+openRuns+` FROM deployments d WHERE project = $1 ORDER BY id`, project)
+		`SELECT `+deploymentColumns+`, `+state+` FROM deployments d WHERE project = $1 ORDER BY id`, project)
 	if err != nil {
 		return nil, fmt.Errorf("list deployments: %w", err)
 	}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -280,5 +281,60 @@ func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 	for _, bad := range [][]string{{""}, {"a\x00"}, make([]string, 1001)} {
 		_, err := r.PutDeployment(t.Context(), project, "v1", "http://a.test", bad...)
 		wantError(t, "workflows", err, entities.ErrInvalid)
+	}
+}
+
+// TestDeploymentSaysSinceWhenItCannotBeReached: from the first call that is refused until it answers or moves.
+func TestDeploymentSaysSinceWhenItCannotBeReached(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	r := open(t, testdb.New(t))
+	r.register(t, deployment, gone.URL)
+	r.worker(t)
+	state := func() Deployment {
+		t.Helper()
+		d, err := r.DeploymentDetails(t.Context(), project, deployment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	if d := state(); d.Reached != (Reached{}) || d.Waiting != 0 {
+		t.Errorf("before the first call: got %+v", d)
+	}
+	r.send(t)
+	eventually(t, "the message has failed", func() bool { return state().Waiting == 1 })
+	away := state()
+	if away.UnreachableSince == nil || away.FailedAt == nil || !strings.Contains(away.Failure, "refused") || away.AnsweredAt != nil {
+		t.Fatalf("away: got %+v", away)
+	}
+	r.register(t, deployment, gone.URL) // again
+	if d := state(); d.UnreachableSince == nil || !d.UnreachableSince.Equal(*away.UnreachableSince) {
+		t.Errorf("registered again: got %+v", d)
+	}
+	r.register(t, deployment, a.URL)
+	if d := state(); d.UnreachableSince != nil || d.Failure == "" {
+		t.Errorf("moved: got %+v", d)
+	}
+	r.ack(t, a.next(t)) // it is delivered at once
+	eventually(t, "the answer is noted", func() bool { return state().AnsweredAt != nil })
+	if err := noteUnreachable(t.Context(), r.pool, project, deployment, gone.URL, "late"); err != nil || state().UnreachableSince != nil {
+		t.Errorf("a late call at the old URL: got %+v, %v", state(), err)
+	}
+	long := func(ago string) time.Duration {
+		t.Helper()
+		r.exec(t, `UPDATE deployments SET failed_at = now() - $1::interval, unreachable_since = now() - interval '1 d'`, ago)
+		if err := noteUnreachable(t.Context(), r.pool, project, deployment, a.URL, "again"); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(*state().UnreachableSince)
+	}
+	if d := long("1 min"); d < 23*time.Hour {
+		t.Errorf("a failure soon after another: away for %s, want a day", d)
+	}
+	if d := long("10 min"); d > time.Hour { // it must have been back, or nothing was sent
+		t.Errorf("a failure long after another: away for %s, want a new outage", d)
 	}
 }

@@ -213,6 +213,9 @@ func cutOffBackoff(n int) time.Duration {
 // for which the leases at it were last shortened.
 type outages struct{ sync.Map }
 
+// answers has when each deployment last answered a call of this process and that was noted.
+type answers struct{ sync.Map }
+
 type deploymentKey struct {
 	project    entities.Project
 	deployment string
@@ -229,16 +232,16 @@ const (
 )
 
 // noteOutage notes whether the app of a delivery answered a call. When it goes away, leases that stopped servers have
-// left to its functions end soon. When it is back, the messages that wait for it are due. A statement is executed only
-// when the state changes, as far as this process knows. Another process that saw the outage tries again after a minute
+// left to its functions end soon. When it is back, the messages that wait for it are due. Statements are executed only
+// when the state changes, as far as this process knows, and once a minute: they also note the state for people. Another process that saw the outage tries again after a minute
 // at the latest, and then does the same.
 func (w *deliverer) noteOutage(ctx context.Context, d Delivery, err error) {
 	cut := (*cutOffError)(nil)
 	switch {
 	case err == nil:
-		err = w.endOutage(ctx, d)
+		err = errors.Join(w.endOutage(ctx, d), w.noteAnswer(ctx, d))
 	case isRefused(err) || errors.As(err, &cut):
-		err = w.startOutage(ctx, d)
+		err = w.startOutage(ctx, d, err)
 	default:
 		return
 	}
@@ -247,15 +250,30 @@ func (w *deliverer) noteOutage(ctx context.Context, d Delivery, err error) {
 	}
 }
 
-func (w *deliverer) startOutage(ctx context.Context, d Delivery) error {
+func (w *deliverer) startOutage(ctx context.Context, d Delivery, why error) error {
 	key := deploymentKey{d.Project, d.DeploymentID}
 	if last, away := w.outages.Load(key); away && d.ClaimedAt.Sub(last.(time.Time)) < outagePause {
 		return nil
 	}
 	w.outages.Store(key, d.ClaimedAt)
+	w.answered.Delete(key)
 	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
 	defer cancel()
-	return shortenLeftLeases(ctx, w.queue.pool, d.Project, d.DeploymentID)
+	return errors.Join(
+		shortenLeftLeases(ctx, w.queue.pool, d.Project, d.DeploymentID),
+		noteUnreachable(ctx, w.queue.pool, d.Project, d.DeploymentID, d.URL, Storable(why.Error())))
+}
+
+// noteAnswer notes that the app has answered, at most once a minute.
+func (w *deliverer) noteAnswer(ctx context.Context, d Delivery) error {
+	key := deploymentKey{d.Project, d.DeploymentID}
+	if last, ok := w.answered.Load(key); ok && d.ClaimedAt.Sub(last.(time.Time)) < answeredPause {
+		return nil
+	}
+	w.answered.Store(key, d.ClaimedAt)
+	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
+	defer cancel()
+	return noteAnswered(ctx, w.queue.pool, d.Project, d.DeploymentID)
 }
 
 func (w *deliverer) endOutage(ctx context.Context, d Delivery) error {

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,11 +14,12 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
-	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// State is the state of a message in the queue.
+// State is the state of a message in the queue, or a part of one that lists can be narrowed to.
 type State string
 
 // The states of messages.
@@ -30,12 +32,45 @@ const (
 	StateParked State = "parked"
 )
 
-// conditions select the rows of a state.
-var conditions = map[State]string{
-	"":           `true`,
-	StateWaiting: `parked_at IS NULL AND lease = ''`,
-	StateLeased:  `parked_at IS NULL AND lease > ''`,
-	StateParked:  `parked_at IS NOT NULL`,
+// Each waiting message is in one of these parts.
+const (
+	// StateRetrying: a delivery has failed, and the next one is due after a backoff.
+	StateRetrying State = "retrying"
+	// StateDue: no delivery has failed, and the message waits for a worker.
+	StateDue State = "due"
+	// StateDelayed: no delivery has failed, and the message waits for its time.
+	StateDelayed State = "delayed"
+)
+
+const (
+	byID  = `id`
+	byDue = `due_at, id`
+
+	// ticketEnd is the latest time at which a message is due that waits for a worker with a ticket: [ticketTime], and
+	// twice the time that tickets wait, from now; see [takeDue].
+	ticketEnd = `(SELECT now() + interval '30 s' + 2 * greatest(now() - min(scheduled_at), '0')
+		FROM (` + tickets.OldestSince + `) AS oldest)`
+	// fresh is the condition on messages that no server has and that have not failed.
+	fresh = `lease = '' AND last_error = ''`
+)
+
+// selection selects the messages of a state. The condition index goes by an index in the given order; the condition
+// rest is for the messages that it finds.
+type selection struct{ index, rest, order string }
+
+var selections = map[State]selection{
+	"":            {`true`, `true`, byID},
+	StateWaiting:  {`parked_at IS NULL`, `lease = ''`, byID},
+	StateLeased:   {`parked_at IS NULL AND lease > ''`, `true`, byID},
+	StateParked:   {`parked_at IS NOT NULL`, `true`, byID},
+	StateRetrying: {`parked_at IS NULL AND last_error <> ''`, `lease = ''`, byID},
+	StateDue: {
+		`parked_at IS NULL AND due_at <= greatest(now(), ` + ticketEnd + `)`,
+		fresh + ` AND (due_at <= now() OR ticket > 0)`, byDue,
+	},
+	StateDelayed: {
+		`parked_at IS NULL AND due_at > now()`, fresh + ` AND (ticket = 0 OR due_at > ` + ticketEnd + `)`, byDue,
+	},
 }
 
 // Entry is a message in the queue, without its body.
@@ -66,45 +101,189 @@ const entryColumns = `id, topic, deployment_id, run_id, work, subject, delivery_
 
 // Filter narrows a list of messages; empty fields match everything.
 type Filter struct {
-	State State
-	RunID entities.RunID
+	State        State
+	RunID        entities.RunID
+	DeploymentID string
+	Work         message.Work
+	// ErrorContains is a part of the last error.
+	ErrorContains string
+	// Redacted compares ErrorContains only with what [egress.Redact] leaves of the error.
+	Redacted bool
 }
 
-// Messages lists the project's messages that match the filter, in the order they were sent. Next is the cursor of the
-// next page; it is empty on the last page. It fails with [entities.ErrInvalid] on an unknown state or a malformed
-// cursor.
+// selection returns the selection of the filter's state. It fails with [entities.ErrInvalid].
+func (f Filter) selection() (selection, error) {
+	s, ok := selections[f.State]
+	if !ok {
+		return s, entities.Invalid("state %q is none of waiting, retrying, due, delayed, leased and parked", f.State)
+	}
+	return s, nil
+}
+
+// CheckState fails with [entities.ErrInvalid] on an unknown state.
+func (f Filter) CheckState() error {
+	_, err := f.selection()
+	return err
+}
+
+// matching is the condition of a filter's fields besides its state and run, with the parameters from $2 to $4.
+const matching = `($2 = '' OR deployment_id = $2) AND ($3 = '' OR work = $3)
+	AND ($4 = '' OR position($4 in last_error) > 0)`
+
+// args returns the given parameter and those of [matching].
+func (f Filter) args(first any) []any { return []any{first, f.DeploymentID, f.Work, f.ErrorContains} }
+
+// hides reports whether the text that the filter looks for is in the redacted part of the error.
+func (f Filter) hides(e Entry) bool {
+	return f.Redacted && f.ErrorContains != "" && !strings.Contains(egress.Redact(e.LastError), f.ErrorContains)
+}
+
+// scanLimit is how many messages one page of a list looks at.
+const scanLimit = 10_000
+
+// Messages lists the project's messages that match the filter: those that are due or delayed by the time at which they
+// are due, others in the order they were sent. Next is the cursor of the next page; it is empty on the last page. A page
+// looks at up to 10,000 messages, so it may have fewer messages than its limit, or none, before the last page. It fails
+// with [entities.ErrInvalid] on an unknown state or a malformed cursor.
 func (q *Queue) Messages(
 	ctx context.Context, project entities.Project, f Filter, p pg.Page,
 ) (entries []Entry, next string, err error) {
-	condition, ok := conditions[f.State]
-	if !ok {
-		return nil, "", entities.Invalid("state %q is none of waiting, leased and parked", f.State)
+	s, err := f.selection()
+	if err != nil {
+		return nil, "", err
 	}
-	if p.Cursor != "" {
-		if err := entities.ValidateID("cursor", p.Cursor); err != nil {
-			return nil, "", err
-		}
+	sql, args, err := s.listSQL(project, f, p)
+	if err != nil {
+		return nil, "", err
 	}
-	keyword, after := "ASC", ">"
-	if p.Descending {
-		keyword, after = "DESC", "<"
+	type row struct {
+		Entry
+		Matches, Last bool
 	}
-	rows, err := pg.NewPool(q.pool).Query(ctx, `
-		SELECT `+entryColumns+` FROM messages
-		WHERE project = $1 AND ($2::text = '' OR id `+after+` $2) AND ($4::text = '' OR run_id = $4) AND `+condition+`
-		ORDER BY id `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1, f.RunID)
+	split := func(r row) (Entry, bool, bool) { return r.Entry, r.Matches && !f.hides(r.Entry), r.Last }
+	entries, next, err = pg.ScanPage(p.Limit, split, s.cursor, func() ([]row, error) {
+		return pg.CollectAll[row](pg.NewPool(q.pool).Query(ctx, sql, args...))
+	})
 	if err != nil {
 		return nil, "", fmt.Errorf("list messages: %w", err)
 	}
-	if entries, err = pgx.CollectRows(rows, pgx.RowToStructByName[Entry]); err != nil {
-		return nil, "", fmt.Errorf("list messages: %w", err)
-	}
-	if len(entries) > p.Limit {
-		entries = slices.Delete(entries, p.Limit, len(entries))
-		next = entries[p.Limit-1].ID
-	}
 	return entries, next, nil
 }
+
+// listSQL returns the statement of a page. Of the messages that it looks at, it returns those that match, and the last
+// one if there may be more.
+func (s selection) listSQL(project entities.Project, f Filter, p pg.Page) (sql string, args []any, err error) {
+	args = append(f.args(project), scanLimit, p.Limit+1)
+	keyword, after := p.Order()
+	order, where := `id `+keyword, s.index
+	if s.order == byDue {
+		order = `due_at ` + keyword + `, ` + order
+	}
+	if f.RunID != "" {
+		args = append(args, f.RunID)
+		where += fmt.Sprintf(` AND run_id = $%d`, len(args))
+	}
+	if p.Cursor != "" {
+		from, err := s.parseCursor(p.Cursor)
+		if err != nil {
+			return "", nil, err
+		}
+		args = append(args, from.ID)
+		if s.order == byID {
+			where += fmt.Sprintf(` AND id %s $%d`, after, len(args))
+		} else {
+			args = append(args, from.At)
+			n := len(args)
+			where += fmt.Sprintf(` AND due_at %[1]s= $%[2]d AND (due_at, id) %[1]s ($%[2]d, $%[3]d)`, after, n, n-1)
+		}
+	}
+	return `
+		SELECT * FROM (
+			SELECT ` + entryColumns + `, ` + s.rest + ` AND ` + matching + ` AS matches,
+				row_number() OVER (ORDER BY ` + order + `) = $5 AS last
+			FROM messages WHERE project = $1 AND ` + where + `
+			ORDER BY ` + order + ` LIMIT $5) AS looked_at
+		WHERE matches OR last ORDER BY ` + order + ` LIMIT $6`, args, nil
+}
+
+// cursor returns the cursor after an entry: its ID, after the microseconds of the time when it is due if the list is in
+// that order.
+func (s selection) cursor(e Entry) string {
+	if s.order == byID {
+		return e.ID
+	}
+	return strconv.FormatInt(e.DueAt.UnixMicro(), 10) + ":" + e.ID
+}
+
+func (s selection) parseCursor(text string) (pg.TimeCursor, error) {
+	at, id, ok := "0", text, true
+	if s.order == byDue {
+		at, id, ok = strings.Cut(text, ":")
+	}
+	n, err := strconv.ParseInt(at, 10, 64)
+	if !ok || err != nil || entities.ValidateID("cursor", id) != nil {
+		return pg.TimeCursor{}, pg.BadCursor(text)
+	}
+	return pg.TimeCursor{At: time.UnixMicro(n), ID: id}, nil
+}
+
+// Number is a number of messages.
+type Number struct {
+	Count int
+	// More says that there may be more.
+	More bool
+}
+
+// Counts are numbers of a project's messages.
+type Counts struct {
+	Parked, Retrying, Leased, Due, Delayed Number
+	// OldestDue is when the first of the due messages was due; nil if there is none.
+	OldestDue *time.Time
+}
+
+// countLimit is up to where [Queue.Counts] counts the messages of a state.
+const countLimit = 1000
+
+// Counts counts the project's messages by their state, up to 1,000 of each. It looks at up to 10,000 messages for each
+// state.
+func (q *Queue) Counts(ctx context.Context, project entities.Project) (c Counts, err error) {
+	into := map[State]*Number{
+		StateParked: &c.Parked, StateRetrying: &c.Retrying, StateLeased: &c.Leased, StateDue: &c.Due,
+		StateDelayed: &c.Delayed,
+	}
+	rows, err := pg.NewPool(q.pool).Query(ctx, countsSQL, project, scanLimit, countLimit+1)
+	if err != nil {
+		return c, wrap("count messages", err)
+	}
+	var s State
+	var n int
+	var stopped bool
+	var first *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&s, &n, &stopped, &first}, func() error {
+		*into[s] = Number{min(n, countLimit), stopped || n > countLimit}
+		if s == StateDue {
+			c.OldestDue = first
+		}
+		return nil
+	})
+	return c, wrap("count messages", err)
+}
+
+// countsSQL counts the messages of project $1 by state, up to $3 of each, of which it looks at $2.
+var countsSQL = func() string {
+	var parts []string
+	for _, state := range []State{StateParked, StateRetrying, StateLeased, StateDue, StateDelayed} {
+		s := selections[state]
+		parts = append(parts, `
+			SELECT '`+string(state)+`', count(*) FILTER (WHERE matches), coalesce(bool_or(last), false),
+				min(due_at) FILTER (WHERE matches)
+			FROM (SELECT * FROM (
+				SELECT due_at, `+s.rest+` AS matches, row_number() OVER (ORDER BY `+s.order+`) = $2 AS last
+				FROM messages WHERE project = $1 AND `+s.index+` ORDER BY `+s.order+` LIMIT $2) AS looked_at
+			WHERE matches OR last LIMIT $3) AS found`)
+	}
+	return strings.Join(parts, " UNION ALL ")
+}()
 
 // Message reads a message of the project. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Message(ctx context.Context, project entities.Project, id string) (Entry, error) {
@@ -205,118 +384,98 @@ const awaitNow = `
 	UPDATE runs SET await = jsonb_build_object('seq', last_seq, 'at', updated_at)
 	WHERE id = (SELECT run_id FROM messages WHERE ` + ofID + ` AND work = 'run') AND completed_at IS NULL`
 
+// RetryAll is [Queue.Retry] for those of the messages that match the filter and can be retried. It returns how many it
+// has retried, which is one entry of the audit.
+func (q *Queue) RetryAll(ctx context.Context, project entities.Project, f Filter, ids []string) (int, error) {
+	n, err := q.changeAll(ctx, project, f, ids, admin.ActionMessagesRetry,
+		` AND (parked_at IS NOT NULL OR lease = '' AND last_error <> '')`, `
+		UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, cut_off = 0,
+			first_failed_at = NULL
+		WHERE id = ANY (ARRAY(SELECT id FROM chosen))`)
+	if err != nil {
+		return 0, fmt.Errorf("retry messages: %w", err)
+	}
+	q.announceDue(nil)
+	return n, nil
+}
+
+// DiscardAll is [Queue.Discard] for those of the messages that match the filter. It returns how many it has discarded,
+// which is one entry of the audit.
+func (q *Queue) DiscardAll(ctx context.Context, project entities.Project, f Filter, ids []string) (int, error) {
+	n, err := q.changeAll(ctx, project, f, ids, admin.ActionMessagesDiscard, ``, `
+		, gone AS (
+			DELETE FROM messages WHERE id = ANY (ARRAY(SELECT id FROM chosen)) RETURNING id, project, topic, deployment_id
+		), forgotten AS (
+			DELETE FROM message_keys k USING gone
+			WHERE (k.project, k.deployment_id, k.topic) = (gone.project, gone.deployment_id, gone.topic)
+				AND k.message_id = gone.id
+		)
+		SELECT FROM gone`)
+	if err != nil {
+		return 0, fmt.Errorf("discard messages: %w", err)
+	}
+	return n, nil
+}
+
+// changeAll changes those of the messages that match the filter and the condition, in one transaction. The statement
+// change has one row for each message of the relation chosen. A message that another transaction has changed meanwhile
+// is left alone if it does not match any more.
+func (q *Queue) changeAll(
+	ctx context.Context, project entities.Project, f Filter, ids []string, kind admin.ActionKind, condition, change string,
+) (n int, err error) {
+	s, err := f.selection()
+	if err != nil {
+		return 0, err
+	}
+	args := append(f.args(project), ids)
+	where := `id = ANY ($5) AND project IS NOT DISTINCT FROM $1 AND ` + matching
+	if f.RunID != "" {
+		args = append(args, f.RunID)
+		where += ` AND run_id = $6`
+	}
+	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		if kind == admin.ActionMessagesDiscard {
+			if _, err := tx.Exec(ctx, awaitAllNow, ids, project); err != nil {
+				return err
+			}
+		}
+		tag, err := tx.Exec(ctx, `
+			WITH chosen AS (
+				SELECT id FROM messages
+				WHERE `+where+` AND `+s.index+` AND `+s.rest+condition+cluster.LockOrder+`)`+change, args...)
+		if err != nil {
+			return err
+		}
+		if n = int(tag.RowsAffected()); n == 0 {
+			return nil
+		}
+		return audit(ctx, tx, project, kind, string(f.State), f.auditDetail(n))
+	})
+	return n, err
+}
+
+// awaitAllNow is [awaitNow] for the messages $1 of project $2. It locks the runs in the order of their IDs.
+const awaitAllNow = `
+	UPDATE runs SET await = jsonb_build_object('seq', last_seq, 'at', updated_at)
+	WHERE id = ANY (ARRAY(
+		SELECT id FROM runs WHERE completed_at IS NULL AND id IN (
+			SELECT run_id FROM messages WHERE id = ANY ($1) AND project IS NOT DISTINCT FROM $2 AND work = 'run')
+		ORDER BY id FOR NO KEY UPDATE))`
+
+// auditDetail returns the detail that an audit entry stores about n messages that match the filter.
+func (f Filter) auditDetail(n int) map[string]any {
+	detail := map[string]any{"count": n}
+	for name, value := range map[string]string{
+		"runId": string(f.RunID), "deploymentId": f.DeploymentID, "work": string(f.Work), "errorContains": f.ErrorContains,
+	} {
+		if value != "" {
+			detail[name] = value
+		}
+	}
+	return detail
+}
+
 // auditDetail returns the detail that an audit entry stores about a message.
 func auditDetail(e Entry) map[string]any {
 	return map[string]any{"topic": e.Topic, "deploymentId": e.DeploymentID, "runId": e.RunID, "state": e.State}
 }
-
-// Held returns which of the project's runs are held, and why.
-func (q *Queue) Held(
-	ctx context.Context, project entities.Project, runs []entities.RunID,
-) (map[entities.RunID]message.Held, error) {
-	held := map[entities.RunID]message.Held{}
-	if len(runs) == 0 {
-		return held, nil
-	}
-	rows, err := pg.NewPool(q.pool).Query(ctx, `
-		SELECT run_id, held, coalesce(first_failed_at, created_at), greatest(1, delivery_count - cut_off) FROM messages
-		WHERE run_id = ANY ($1) AND work = 'run' AND subject = '' AND project IS NOT DISTINCT FROM $2`, runs, project)
-	if err != nil {
-		return nil, wrap("read held runs", err)
-	}
-	var id entities.RunID
-	var why *message.Held
-	var since time.Time
-	var attempts int
-	_, err = pgx.ForEachRow(rows, []any{&id, &why, &since, &attempts}, func() error {
-		if why != nil {
-			why.Since, why.Attempts = since, attempts
-			held[id] = *why
-		}
-		why = nil
-		return nil
-	})
-	return held, wrap("read held runs", err)
-}
-
-// heldCodes are the codes by which [Gauges] counts held runs. They are those of SDKs: other codes could be anything.
-var heldCodes = []string{message.CodeDiverged, "panic", "encode"}
-
-// heldSQL counts the runs that are held, up to the limit $2, by the codes $1. The ORDER BY makes Postgres use the
-// partial index.
-const heldSQL = `
-	SELECT code, count(*) FROM (
-		SELECT CASE WHEN held->>'code' = ANY ($1) THEN held->>'code' ELSE 'other' END AS code
-		FROM messages WHERE held IS NOT NULL ORDER BY project, id LIMIT $2) AS h GROUP BY code`
-
-// countHeld counts the runs that are held, by their code, or "other".
-func (q *Queue) countHeld(ctx context.Context) (map[string]int64, error) {
-	counts := map[string]int64{"other": 0}
-	for _, code := range heldCodes {
-		counts[code] = 0
-	}
-	rows, err := pg.NewPool(q.pool).Query(ctx, heldSQL, heldCodes, gaugeLimit)
-	if err != nil {
-		return nil, err
-	}
-	var code string
-	var n int64
-	_, err = pgx.ForEachRow(rows, []any{&code, &n}, func() error {
-		counts[code] = n
-		return nil
-	})
-	return counts, err
-}
-
-// gaugeLimit bounds the counts of [Queue.Gauges]: a gauge at the limit means that many or more.
-const gaugeLimit = 10_000
-
-// Gauges are counts over all projects, each up to 10,000.
-type Gauges struct {
-	// StrandedRuns counts the runs that the sweeper found unable to make progress (I5).
-	StrandedRuns int64
-	// WaitingMessages counts messages that are due, delayed, or in backoff, LeasedMessages those being delivered or
-	// processed.
-	WaitingMessages, LeasedMessages int64
-	// ParkedMessages counts messages that wait for an operator to retry or discard them.
-	ParkedMessages int64
-	// OldestDue is how long the oldest due message has waited for its delivery.
-	OldestDue time.Duration
-	// OpenRuns counts the runs that have not ended, by status; the limit applies to their sum.
-	OpenRuns map[entities.RunStatus]int64
-	// HeldRuns counts the runs whose function refuses to go on, by the code that it gives; codes that are not known are
-	// counted as "other". The limit applies to their sum.
-	HeldRuns map[string]int64
-}
-
-// Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or 20,000 where
-// leased messages are mixed with waiting ones.
-func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
-	var g Gauges
-	var oldest time.Duration
-	err := pg.NewPool(q.pool).QueryRow(ctx, gaugesSQL, gaugeLimit).
-		Scan(&g.StrandedRuns, &g.WaitingMessages, &g.LeasedMessages, &g.ParkedMessages, &oldest)
-	if err != nil {
-		return Gauges{}, wrap("read gauges", err)
-	}
-	g.WaitingMessages, g.OldestDue = min(g.WaitingMessages, gaugeLimit), oldest
-	if g.HeldRuns, err = q.countHeld(ctx); err != nil {
-		return Gauges{}, wrap("read gauges", err)
-	}
-	g.OpenRuns, err = store.CountOpenRuns(ctx, pg.NewPool(q.pool), gaugeLimit)
-	return g, wrap("read gauges", err)
-}
-
-// gaugesSQL reads the gauges up to the limit $1. The ORDER BY of each part makes Postgres use a partial index.
-const gaugesSQL = `
-	SELECT (SELECT count(*) FROM (
-			SELECT FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1) AS s),
-		(SELECT count(*) FILTER (WHERE lease = '') FROM (
-			SELECT lease FROM messages WHERE parked_at IS NULL ORDER BY due_at DESC LIMIT 2 * $1) AS w),
-		(SELECT count(*) FROM (
-			SELECT FROM messages WHERE lease > '' ORDER BY project, id LIMIT $1) AS l),
-		(SELECT count(*) FROM (
-			SELECT FROM messages WHERE parked_at IS NOT NULL ORDER BY project, id LIMIT $1) AS p),
-		greatest('0',
-			(SELECT clock_timestamp() - due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1),
-			(SELECT clock_timestamp() - scheduled_at FROM (` + tickets.OldestSince + `) AS oldest))`

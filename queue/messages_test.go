@@ -240,8 +240,11 @@ func TestFilteredListsReadFewRows(t *testing.T) {
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = 'msg_8'`)
 	r.exec(t, `VACUUM ANALYZE messages`)
 	for _, state := range []State{StateLeased, StateParked} {
-		plan := r.explain(t, `SELECT `+entryColumns+` FROM messages WHERE project = $1 AND id > $2 AND `+
-			conditions[state]+` ORDER BY id LIMIT $3`, project, "", 101)
+		sql, args, err := selections[state].listSQL(project, Filter{}, pg.Page{Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := r.explain(t, sql, args...)
 		if got := blocks(t, plan); got > 20 {
 			t.Errorf("%s: read %d blocks, want 20 at most:\n%s", state, got, plan)
 		}

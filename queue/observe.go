@@ -6,8 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 // Observer observes deliveries, for metrics and traces. Its methods are called concurrently and must return quickly.
@@ -98,3 +103,114 @@ func (t *tally) add(o Outcome) {
 		t.failed.Add(1)
 	}
 }
+
+// Held returns which of the project's runs are held, and why.
+func (q *Queue) Held(
+	ctx context.Context, project entities.Project, runs []entities.RunID,
+) (map[entities.RunID]message.Held, error) {
+	held := map[entities.RunID]message.Held{}
+	if len(runs) == 0 {
+		return held, nil
+	}
+	rows, err := pg.NewPool(q.pool).Query(ctx, `
+		SELECT run_id, held, coalesce(first_failed_at, created_at), greatest(1, delivery_count - cut_off) FROM messages
+		WHERE run_id = ANY ($1) AND work = 'run' AND subject = '' AND project IS NOT DISTINCT FROM $2`, runs, project)
+	if err != nil {
+		return nil, wrap("read held runs", err)
+	}
+	var id entities.RunID
+	var why *message.Held
+	var since time.Time
+	var attempts int
+	_, err = pgx.ForEachRow(rows, []any{&id, &why, &since, &attempts}, func() error {
+		if why != nil {
+			why.Since, why.Attempts = since, attempts
+			held[id] = *why
+		}
+		why = nil
+		return nil
+	})
+	return held, wrap("read held runs", err)
+}
+
+// heldCodes are the codes by which [Gauges] counts held runs. They are those of SDKs: other codes could be anything.
+var heldCodes = []string{message.CodeDiverged, "panic", "encode"}
+
+// heldSQL counts the runs that are held, up to the limit $2, by the codes $1. The ORDER BY makes Postgres use the
+// partial index.
+const heldSQL = `
+	SELECT code, count(*) FROM (
+		SELECT CASE WHEN held->>'code' = ANY ($1) THEN held->>'code' ELSE 'other' END AS code
+		FROM messages WHERE held IS NOT NULL ORDER BY project, id LIMIT $2) AS h GROUP BY code`
+
+// countHeld counts the runs that are held, by their code, or "other".
+func (q *Queue) countHeld(ctx context.Context) (map[string]int64, error) {
+	counts := map[string]int64{"other": 0}
+	for _, code := range heldCodes {
+		counts[code] = 0
+	}
+	rows, err := pg.NewPool(q.pool).Query(ctx, heldSQL, heldCodes, gaugeLimit)
+	if err != nil {
+		return nil, err
+	}
+	var code string
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&code, &n}, func() error {
+		counts[code] = n
+		return nil
+	})
+	return counts, err
+}
+
+// gaugeLimit bounds the counts of [Queue.Gauges]: a gauge at the limit means that many or more.
+const gaugeLimit = 10_000
+
+// Gauges are counts over all projects, each up to 10,000.
+type Gauges struct {
+	// StrandedRuns counts the runs that the sweeper found unable to make progress (I5).
+	StrandedRuns int64
+	// WaitingMessages counts messages that are due, delayed, or in backoff, LeasedMessages those being delivered or
+	// processed.
+	WaitingMessages, LeasedMessages int64
+	// ParkedMessages counts messages that wait for an operator to retry or discard them.
+	ParkedMessages int64
+	// OldestDue is how long the oldest due message has waited for its delivery.
+	OldestDue time.Duration
+	// OpenRuns counts the runs that have not ended, by status; the limit applies to their sum.
+	OpenRuns map[entities.RunStatus]int64
+	// HeldRuns counts the runs whose function refuses to go on, by the code that it gives; codes that are not known are
+	// counted as "other". The limit applies to their sum.
+	HeldRuns map[string]int64
+}
+
+// Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or 20,000 where
+// leased messages are mixed with waiting ones.
+func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
+	var g Gauges
+	var oldest time.Duration
+	err := pg.NewPool(q.pool).QueryRow(ctx, gaugesSQL, gaugeLimit).
+		Scan(&g.StrandedRuns, &g.WaitingMessages, &g.LeasedMessages, &g.ParkedMessages, &oldest)
+	if err != nil {
+		return Gauges{}, wrap("read gauges", err)
+	}
+	g.WaitingMessages, g.OldestDue = min(g.WaitingMessages, gaugeLimit), oldest
+	if g.HeldRuns, err = q.countHeld(ctx); err != nil {
+		return Gauges{}, wrap("read gauges", err)
+	}
+	g.OpenRuns, err = store.CountOpenRuns(ctx, pg.NewPool(q.pool), gaugeLimit)
+	return g, wrap("read gauges", err)
+}
+
+// gaugesSQL reads the gauges up to the limit $1. The ORDER BY of each part makes Postgres use a partial index.
+const gaugesSQL = `
+	SELECT (SELECT count(*) FROM (
+			SELECT FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1) AS s),
+		(SELECT count(*) FILTER (WHERE lease = '') FROM (
+			SELECT lease FROM messages WHERE parked_at IS NULL ORDER BY due_at DESC LIMIT 2 * $1) AS w),
+		(SELECT count(*) FROM (
+			SELECT FROM messages WHERE lease > '' ORDER BY project, id LIMIT $1) AS l),
+		(SELECT count(*) FROM (
+			SELECT FROM messages WHERE parked_at IS NOT NULL ORDER BY project, id LIMIT $1) AS p),
+		greatest('0',
+			(SELECT clock_timestamp() - due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1),
+			(SELECT clock_timestamp() - scheduled_at FROM (` + tickets.OldestSince + `) AS oldest))`

@@ -73,6 +73,9 @@ const (
 	ActionSigningKeyRemove ActionKind = "signing_key.remove"
 	ActionMessageRetry     ActionKind = "message.retry"
 	ActionMessageDiscard   ActionKind = "message.discard"
+	// ActionMessagesRetry and ActionMessagesDiscard are for all messages that match a filter.
+	ActionMessagesRetry   ActionKind = "messages.retry"
+	ActionMessagesDiscard ActionKind = "messages.discard"
 	ActionRetentionPut     ActionKind = "retention.put"
 	ActionRetentionRemove  ActionKind = "retention.remove"
 	ActionViewPut          ActionKind = "view.put"

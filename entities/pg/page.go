@@ -45,6 +45,25 @@ func CollectPage[T any](rows pgx.Rows, err error, limit int) (items []T, more bo
 	return items, false, nil
 }
 
+// ScanPage collects a page of a query that looks at a limited number of rows, of which few may match. The query returns
+// up to limit+1 rows: those that match, and the last one that it has looked at if there may be more; split tells which.
+// ScanPage returns the items that match, and the cursor after the last row of the page; empty if the list ends there.
+func ScanPage[R, T any](
+	limit int, split func(R) (item T, matches, last bool), cursor func(T) string, query func() ([]R, error),
+) (items []T, next string, err error) {
+	rows, err := query()
+	for i, r := range rows[:min(limit, len(rows))] {
+		item, matches, last := split(r)
+		if matches {
+			items = append(items, item)
+		}
+		if last || i == limit-1 && len(rows) > limit {
+			next = cursor(item)
+		}
+	}
+	return items, next, err
+}
+
 // TimeCursor is a position in a list that is ordered by creation time and ID.
 type TimeCursor struct {
 	At time.Time

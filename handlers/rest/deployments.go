@@ -9,34 +9,46 @@ import (
 
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// deploymentJSON is the JSON form of a deployment.
+// deploymentJSON is the JSON form of a deployment. Only the operator sees the addresses in errors.
 type deploymentJSON struct {
-	ID        string          `json:"id"`
-	URL       string          `json:"url"`
-	Workflows []string        `json:"workflows,omitempty"`
-	Build     string          `json:"build,omitempty"`
-	Schemas   json.RawMessage `json:"schemas,omitempty"`
-	OpenRuns  int64           `json:"openRuns"`
-	CreatedAt timestamp       `json:"createdAt"`
-	UpdatedAt timestamp       `json:"updatedAt"`
+	ID               string          `json:"id"`
+	URL              string          `json:"url"`
+	Workflows        []string        `json:"workflows,omitempty"`
+	Build            string          `json:"build,omitempty"`
+	Schemas          json.RawMessage `json:"schemas,omitempty"`
+	OpenRuns         int64           `json:"openRuns"`
+	WaitingMessages  int64           `json:"waitingMessages"`
+	AnsweredAt       *timestamp      `json:"answeredAt,omitempty"`
+	UnreachableSince *timestamp      `json:"unreachableSince,omitempty"`
+	FailedAt         *timestamp      `json:"failedAt,omitempty"`
+	LastError        string          `json:"lastError,omitempty"`
+	CreatedAt        timestamp       `json:"createdAt"`
+	UpdatedAt        timestamp       `json:"updatedAt"`
 }
 
-func newDeploymentJSON(d queue.Deployment) deploymentJSON {
-	return deploymentJSON{
-		d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.OpenRuns, timestamp(d.CreatedAt), timestamp(d.UpdatedAt),
+func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
+	v := deploymentJSON{
+		d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.OpenRuns, d.Waiting, optionalTime(d.AnsweredAt),
+		optionalTime(d.UnreachableSince), optionalTime(d.FailedAt), d.Failure, timestamp(d.CreatedAt), timestamp(d.UpdatedAt),
 	}
+	if !auth.IdentityOf(r).Operator() {
+		v.LastError = egress.Redact(v.LastError)
+	}
+	return v
 }
 
 func (s *Server) listDeployments(c echo.Context) error {
-	return answerAll(s.request(c), newDeploymentJSON, s.Queue.Deployments)
+	r := s.request(c)
+	return answerAll(r, r.deploymentJSON, s.Queue.Deployments)
 }
 
 func (s *Server) getDeployment(c echo.Context) error {
 	r := s.request(c)
 	id := r.deploymentID()
-	return answer(r, http.StatusOK, newDeploymentJSON, func() (queue.Deployment, error) {
+	return answer(r, http.StatusOK, r.deploymentJSON, func() (queue.Deployment, error) {
 		return s.Queue.DeploymentDetails(r.ctx(), r.project(), id)
 	})
 }
@@ -62,7 +74,7 @@ func (s *Server) putDeployment(c echo.Context) error {
 	id := r.deploymentID()
 	r.body(&body)
 	r.fail(s.checkURL(body.URL))
-	return answer(r, http.StatusOK, newDeploymentJSON, func() (queue.Deployment, error) {
+	return answer(r, http.StatusOK, r.deploymentJSON, func() (queue.Deployment, error) {
 		return s.Queue.Register(r.ctx(), r.project(), queue.Deployment{
 			ID: id, URL: body.URL, Workflows: body.Workflows, Build: body.Build, Schemas: body.Schemas,
 		})

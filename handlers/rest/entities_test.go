@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -77,11 +78,24 @@ func TestHooks(t *testing.T) {
 	form := func(hookID string, run entities.RunID, token, rest string) string {
 		return `{"id":"` + hookID + `","runId":"` + string(run) + `","token":"` + token + `","createdAt":"` + at0 + `",` + rest
 	}
+	const ofOrder = `,"workflow":"order"`
 	active := form("active", one, "t1", `"status":"active","webhook":true,"signal":"paid","condition":"true"`)
 	gone := form("gone", one, "t2", `"status":"disposed","webhook":false,"receivedAt":"`+at0+`","disposedAt":"`+at0+`"`)
 	kept := form("kept", two, "t3", `"status":"retained","webhook":false,"retainedUntil":"2026-11-21T02:41:43.197Z"`)
 	loser := form("loser", two, "t1", `"status":"conflict","webhook":false,"conflictingRunId":"`+string(one)+`"`)
-	same(t, "there now", "["+active+"},"+kept+"}]", a.get(t, "/v1/hooks")["data"])
+	same(t, "there now", "["+active+ofOrder+"},"+kept+ofOrder+"}]", a.get(t, "/v1/hooks")["data"])
+	for query, want := range map[string]string{
+		"?workflow=order&order=desc": kept + ofOrder + "}," + active + ofOrder + "}", "?workflow=refund": "",
+		"?tokenPrefix=t": active + ofOrder + "}," + kept + ofOrder + "}", "?tokenPrefix=t3": kept + ofOrder + "}",
+		"?tokenPrefix=t&cursor=t1": kept + ofOrder + "}", "?olderThan=1h": "",
+	} {
+		same(t, query, "["+want+"]", a.get(t, "/v1/hooks"+query)["data"])
+	}
+	if got := a.all(t, "/v1/hooks?tokenPrefix=t", "1"); len(got) != 2 {
+		t.Errorf("got %d hooks by token, one to a page", len(got))
+	}
+	a.wantRejected(t, http.MethodGet, "/v1/hooks?tokenPrefix=x&cursor=t1", "", http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodGet, "/v1/hooks?olderThan=long", "", http.StatusBadRequest, "invalid_request")
 	ofOne, ofTwo := "/v1/runs/"+string(one)+"/hooks", "/v1/runs/"+string(two)+"/hooks"
 	same(t, "of one", "["+active+"},"+gone+"}]", a.get(t, ofOne)["data"])
 	same(t, "of two, backwards", "["+kept+"},"+loser+"}]", a.get(t, ofTwo+"?order=desc")["data"])
@@ -109,6 +123,18 @@ func TestWaits(t *testing.T) {
 			`",` + rest + `}`
 	}
 	one := form("one", `"status":"completed","completedAt":"`+at0+`"`)
+	first := a.driven(t, "refund")
+	a.event(t, first, entities.EventWaitCreated, on("soon"), data(func(d *entities.EventData) { d.ResumeAt = pointer(later.Add(-time.Minute)) }))
+	two := form("two", `"workflow":"order","status":"waiting"`)
+	soon := `{"id":"soon","runId":"` + string(first) + `","workflow":"refund","resumeAt":"2026-11-21T02:40:43.197Z","createdAt":"` +
+		at0 + `","status":"waiting"}`
+	same(t, "of all runs", "["+soon+","+two+"]", a.get(t, "/v1/waits")["data"])
+	same(t, "of all runs, backwards", "["+two+","+soon+"]", a.get(t, "/v1/waits?order=desc")["data"])
+	same(t, "of a workflow", "["+two+"]", a.get(t, "/v1/waits?workflow=order")["data"])
+	if got := a.all(t, "/v1/waits", "1"); len(got) != 2 || got[1]["id"] != "two" {
+		t.Errorf("got %v, one wait to a page", got)
+	}
+	a.wantRejected(t, http.MethodGet, "/v1/waits?cursor=x", "", http.StatusBadRequest, "invalid_request")
 	same(t, "while it runs", "["+one+","+form("two", `"status":"waiting"`)+"]", a.get(t, path)["data"])
 	a.event(t, id, entities.EventRunCancelled)
 	same(t, "after its end", "["+form("two", `"status":"abandoned"`)+","+one+"]", a.get(t, path+"?order=desc")["data"])

@@ -10,8 +10,12 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 )
+
+// maxAge limits the age of hooks that a list can be narrowed to.
+const maxAge = 10 * 365 * 24 * time.Hour
 
 // Statuses of a hook.
 const (
@@ -26,6 +30,7 @@ const (
 type hookJSON struct {
 	ID               entities.HookID `json:"id"`
 	RunID            entities.RunID  `json:"runId"`
+	Workflow         string          `json:"workflow,omitempty"`
 	Token            string          `json:"token,omitempty"`
 	Status           string          `json:"status"`
 	Webhook          bool            `json:"webhook"`
@@ -43,9 +48,9 @@ type hookJSON struct {
 }
 
 // hookJSON encodes an open hook.
-func (r *request) hookJSON(h entities.Hook) hookJSON {
+func (r *request) hookJSON(h store.OpenHook) hookJSON {
 	v := hookJSON{
-		ID: h.ID, RunID: h.RunID, Token: h.Token, Status: hookActive, Webhook: h.IsWebhook, Signal: h.Signal,
+		ID: h.ID, RunID: h.RunID, Workflow: h.WorkflowName, Token: h.Token, Status: hookActive, Webhook: h.IsWebhook, Signal: h.Signal,
 		Condition: h.Condition, CreatedAt: timestamp(h.CreatedAt), RetainedUntil: optionalTime(h.RetainUntil),
 	}
 	if h.ExpiresAt != nil {
@@ -86,9 +91,31 @@ func (r *request) redactHook(v hookJSON) hookJSON {
 // listHooks lists the open hooks of all runs.
 func (s *Server) listHooks(c echo.Context) error {
 	r := s.request(c)
+	page, now := r.page(oldestFirst), s.Log.Now()
+	f := store.HookFilter{WorkflowName: r.QueryParam("workflow"), TokenPrefix: r.QueryParam("tokenPrefix")}
+	if f.TokenPrefix != "" {
+		r.fail(auth.IdentityOf(r).Check(auth.Read))
+	}
+	if age := r.duration("olderThan", 0, maxAge); age > 0 {
+		f.CreatedUntil = now.Add(-age)
+	}
+	return answerPage(r, r.hookJSON, func() ([]store.OpenHook, string, error) {
+		return store.OpenHooks(r.ctx(), s.Reader, r.project(), f, now, page)
+	})
+}
+
+// listOpenWaits lists the waits of all runs that are not over, by the time at which they end.
+func (s *Server) listOpenWaits(c echo.Context) error {
+	r := s.request(c)
 	page := r.page(oldestFirst)
-	return answerPage(r, r.hookJSON, func() ([]entities.Hook, string, error) {
-		return store.ListHooks(r.ctx(), s.Reader, r.project(), "", s.Log.Now(), page)
+	encode := func(w store.OpenWait) waitJSON {
+		return waitJSON{
+			ID: w.ID, RunID: w.RunID, Workflow: w.WorkflowName, Status: w.Status, ResumeAt: optionalTime(w.ResumeAt),
+			CreatedAt: timestamp(w.CreatedAt),
+		}
+	}
+	return answerPage(r, encode, func() ([]store.OpenWait, string, error) {
+		return store.OpenWaits(r.ctx(), s.Reader, r.project(), r.QueryParam("workflow"), page)
 	})
 }
 

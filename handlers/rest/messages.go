@@ -1,10 +1,15 @@
 package rest
 
 import (
+	"context"
+	"net/http"
+	"slices"
+
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -42,19 +47,149 @@ func (r *request) messageJSON(e queue.Entry) messageJSON {
 	return v
 }
 
-// listMessages lists messages, optionally by state or run.
+// messageFilter returns the filter that the parameters describe.
+func (r *request) messageFilter() queue.Filter {
+	f := queue.Filter{
+		State: queue.State(r.QueryParam("state")), RunID: entities.RunID(r.QueryParam("runId")),
+		DeploymentID: r.QueryParam("deployment"), Work: message.Work(r.QueryParam("work")),
+	}
+	r.fail(inParam("state", f.CheckState()))
+	f.ErrorContains, f.Redacted = r.errorText(r.QueryParam("errorContains"))
+	return f
+}
+
+// errorText returns the text to look for in errors, and whether the client sees them redacted. It fails if the client
+// may not see errors.
+func (r *request) errorText(text string) (string, bool) {
+	identity := auth.IdentityOf(r)
+	if text != "" {
+		r.fail(identity.Check(auth.Read))
+	}
+	return text, !identity.Operator()
+}
+
+// listMessages lists the messages that match.
 func (s *Server) listMessages(c echo.Context) error {
 	r := s.request(c)
-	page := r.page(oldestFirst)
-	f := queue.Filter{State: queue.State(c.QueryParam("state")), RunID: entities.RunID(c.QueryParam("runId"))}
-	switch f.State {
-	case "", queue.StateWaiting, queue.StateLeased, queue.StateParked:
-	default:
-		r.fail(badParam("state", "%q is not waiting, leased or parked", f.State))
-	}
+	page, f := r.page(oldestFirst), r.messageFilter()
 	return answerPage(r, r.messageJSON, func() ([]queue.Entry, string, error) {
 		return s.Queue.Messages(r.ctx(), r.project(), f, page)
 	})
+}
+
+// countJSON is a number up to which messages were counted.
+type countJSON struct {
+	Count int  `json:"count"`
+	More  bool `json:"more"`
+}
+
+// countsJSON are the numbers of messages by state.
+type countsJSON struct {
+	Parked    countJSON  `json:"parked"`
+	Retrying  countJSON  `json:"retrying"`
+	Leased    countJSON  `json:"leased"`
+	Due       countJSON  `json:"due"`
+	Delayed   countJSON  `json:"delayed"`
+	OldestDue *timestamp `json:"oldestDue,omitempty"`
+}
+
+func newCountsJSON(c queue.Counts) countsJSON {
+	return countsJSON{
+		countJSON(c.Parked), countJSON(c.Retrying), countJSON(c.Leased), countJSON(c.Due), countJSON(c.Delayed),
+		optionalTime(c.OldestDue),
+	}
+}
+
+// countMessages answers with the numbers of messages by state.
+func (s *Server) countMessages(c echo.Context) error {
+	r := s.request(c)
+	return answer(r, http.StatusOK, newCountsJSON, func() (queue.Counts, error) {
+		return s.Queue.Counts(r.ctx(), r.project())
+	})
+}
+
+const (
+	// maxChanged limits the messages that one request retries or discards.
+	maxChanged = 1000
+	// maxChangedIDs limits the IDs in the answer, and maxLooks the pages that are read to find the messages.
+	maxChangedIDs = 100
+	maxLooks      = 10
+)
+
+// changeRequest selects the messages to retry or discard.
+type changeRequest struct {
+	State         queue.State    `json:"state"`
+	RunID         entities.RunID `json:"runId"`
+	Deployment    string         `json:"deployment"`
+	Work          message.Work   `json:"work"`
+	ErrorContains string         `json:"errorContains"`
+	DryRun        bool           `json:"dryRun"`
+	Limit         int            `json:"limit"`
+}
+
+// changeResult is the answer to a request to retry or discard many messages.
+type changeResult struct {
+	Matched    int      `json:"matched"`
+	Changed    int      `json:"changed"`
+	MessageIDs []string `json:"messageIds"`
+	More       bool     `json:"more"`
+}
+
+// retryMessages makes all matching messages due now that failed.
+func (s *Server) retryMessages(c echo.Context) error {
+	return s.changeMessages(c, s.Queue.RetryAll, queue.StateParked, queue.StateRetrying)
+}
+
+// discardMessages deletes all matching messages.
+func (s *Server) discardMessages(c echo.Context) error {
+	return s.changeMessages(c, s.Queue.DiscardAll,
+		queue.StateParked, queue.StateRetrying, queue.StateDue, queue.StateDelayed)
+}
+
+// changeMessages finds the messages that match and, unless it is a dry run, changes them in one transaction. Only the
+// given states are possible; the first one is the default.
+func (s *Server) changeMessages(
+	c echo.Context, change func(context.Context, entities.Project, queue.Filter, []string) (int, error),
+	states ...queue.State,
+) error {
+	body := changeRequest{State: states[0], Limit: maxChanged}
+	r := s.request(c)
+	r.optionalBody(&body)
+	if !slices.Contains(states, body.State) {
+		r.fail(badField("state", "%q is none of %q", body.State, states))
+	}
+	if body.Limit < 1 || body.Limit > maxChanged {
+		r.fail(badField("limit", "%d is not a number from 1 to %d", body.Limit, maxChanged))
+	}
+	f := queue.Filter{State: body.State, RunID: body.RunID, DeploymentID: body.Deployment, Work: body.Work}
+	f.ErrorContains, f.Redacted = r.errorText(body.ErrorContains)
+	return answer(r, http.StatusOK, func(v changeResult) changeResult { return v }, func() (v changeResult, err error) {
+		ids, more, err := s.findMessages(r, f, body.Limit)
+		if err == nil && !body.DryRun && len(ids) > 0 {
+			v.Changed, err = change(r.ctx(), r.project(), f, ids)
+		}
+		v.Matched, v.More, v.MessageIDs = len(ids), more, append([]string{}, ids[:min(len(ids), maxChangedIDs)]...)
+		return v, err
+	})
+}
+
+// findMessages returns the IDs of up to limit messages that match, and whether there may be more.
+func (s *Server) findMessages(r *request, f queue.Filter, limit int) (ids []string, more bool, err error) {
+	page := pg.Page{}
+	for range maxLooks {
+		page.Limit = limit - len(ids)
+		entries, next, err := s.Queue.Messages(r.ctx(), r.project(), f, page)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, e := range entries {
+			ids = append(ids, e.ID)
+		}
+		if page.Cursor = next; next == "" || len(ids) >= limit {
+			break
+		}
+	}
+	return ids, page.Cursor != "", nil
 }
 
 func (s *Server) getMessage(c echo.Context) error {

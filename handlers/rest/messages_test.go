@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 )
@@ -70,5 +72,76 @@ func TestMessages(t *testing.T) {
 	a.wantRejected(t, http.MethodPost, "/v1/messages/"+ids[0]+"/retry", "", http.StatusConflict, "conflict")
 	for _, path := range []string{"?state=lost", "?limit=0", "?limit=1001", "?limit=x", "?cursor=a%20b"} {
 		a.wantRejected(t, http.MethodGet, "/v1/messages"+path, "", http.StatusBadRequest, "invalid_request")
+	}
+}
+
+// TestMatchingMessages: a dry run finds what the request itself then changes.
+func TestMatchingMessages(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	ids := make([]any, 6)
+	for i := range ids {
+		id, err := a.queue.Send(t.Context(), message.Message{
+			Project: entities.DefaultProject, Topic: "topic", DeploymentID: "shop", ContentType: "text/plain",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = id
+	}
+	if _, err := a.pool.Exec(t.Context(), `UPDATE messages SET parked_at = now(), last_error = 'connection refused' WHERE id = ANY ($1)`,
+		ids[1:]); err != nil {
+		t.Fatal(err)
+	}
+	counts := a.get(t, "/v1/messages/count")
+	same(t, "parked", `{"count":5,"more":false}`, counts["parked"])
+	same(t, "due", `{"count":1,"more":false}`, counts["due"])
+	change := func(path, body string) object {
+		t.Helper()
+		status, answer := a.do(t, http.MethodPost, "/v1/messages/"+path, body)
+		if status != http.StatusOK {
+			t.Fatalf("%s %s: got %d %v", path, body, status, answer)
+		}
+		return answer
+	}
+	all := []any{ids[1], ids[2], ids[3], ids[4], ids[5]}
+	for _, tt := range []struct {
+		path, body       string
+		matched, changed float64
+		ids              []any
+		more             bool
+	}{
+		{"retry", `{"errorContains":"refused","dryRun":true}`, 5, 0, all, false},
+		{"retry", `{"errorContains":"reset"}`, 0, 0, []any{}, false},
+		{"retry", `{"deployment":"shop","limit":2}`, 2, 2, all[:2], true},
+		{"retry", `{"deployment":"blog"}`, 0, 0, []any{}, false},
+		{"discard", `{"state":"parked","dryRun":true}`, 3, 0, all[2:], false},
+		{"discard", ``, 3, 3, all[2:], false},
+		{"discard", `{"state":"retrying"}`, 2, 2, all[:2], false},
+		{"discard", `{"state":"due"}`, 1, 1, ids[:1], false},
+	} {
+		want := object{"matched": tt.matched, "changed": tt.changed, "messageIds": tt.ids, "more": tt.more}
+		if diff := cmp.Diff(want, change(tt.path, tt.body)); diff != "" {
+			t.Errorf("%s %s (-want +got):\n%s", tt.path, tt.body, diff)
+		}
+	}
+	for _, body := range []string{`{"state":"leased"}`, `{"limit":0}`, `{"limit":1001}`, `{"state":"lost"}`} {
+		a.wantRejected(t, http.MethodPost, "/v1/messages/retry", body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/messages/discard", body, http.StatusBadRequest, "invalid_request")
+	}
+}
+
+// TestErrorsAreNotSearchedWithoutPayloads: a key that does not see errors cannot guess them either.
+func TestErrorsAreNotSearchedWithoutPayloads(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	key, _ := a.key(t, "", `{"name":"support","role":"metadata"}`)["key"].(string)
+	for path, want := range map[string]int{
+		"/v1/messages": http.StatusOK, "/v1/messages?errorContains=card": http.StatusForbidden,
+		"/v1/hooks": http.StatusOK, "/v1/hooks?tokenPrefix=a": http.StatusForbidden,
+	} {
+		if status, answer := a.as(t, key, http.MethodGet, path, ""); status != want {
+			t.Errorf("%s: got %d %v, want %d", path, status, answer, want)
+		}
 	}
 }

@@ -111,7 +111,7 @@ func TestDeployments(t *testing.T) {
 	put := func(path, id, url string) map[string]any {
 		t.Helper()
 		status, d := a.do(t, http.MethodPut, "/v1/deployments/"+path, `{"url":"`+url+`"}`)
-		if status != http.StatusOK || d["id"] != id || d["url"] != url || d["openRuns"] != 0.0 || len(d) != 5 {
+		if status != http.StatusOK || d["id"] != id || d["url"] != url || d["openRuns"] != 0.0 || len(d) != 6 {
 			t.Fatalf("put %s: got %d %v", path, status, d)
 		}
 		for _, key := range []string{"createdAt", "updatedAt"} {
@@ -171,7 +171,7 @@ func TestDeploymentsDescribeTheirWorkflows(t *testing.T) {
 	a.post(t, "/v1/runs/"+ended["id"].(string)+"/cancel", "", http.StatusOK)
 	got := a.get(t, "/v1/deployments/orders@3f20b23")
 	times := `"createdAt":"` + got["createdAt"].(string) + `","updatedAt":"` + got["updatedAt"].(string) + `"`
-	same(t, "the deployment", `{"id":"orders@3f20b23",`+about+`,"openRuns":2,`+times+`}`, got)
+	same(t, "the deployment", `{"id":"orders@3f20b23",`+about+`,"openRuns":2,"waitingMessages":0,`+times+`}`, got)
 	listed := a.get(t, "/v1/deployments")["data"].([]any)[0].(object)
 	if listed["schemas"] != nil || listed["openRuns"] != 2.0 || listed["build"] != "3f20b23" {
 		t.Errorf("the list has %v", listed)

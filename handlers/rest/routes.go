@@ -47,6 +47,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.ForCall(http.MethodGet, "/runs/:id/store")
 	g.GET("/runs/:id/store/:key", auth.Read, s.getStoreValue)
 	g.ForCall(http.MethodGet, "/runs/:id/store/:key")
+	g.GET("/waits", auth.Metadata, s.listOpenWaits)
 	g.GET("/runs/:id/waits", auth.Metadata, s.listWaits)
 	g.GET("/runs/:id/streams", auth.Metadata, s.listStreams)
 	g.GET("/runs/:id/streams/:name", auth.Read, s.listChunks)
@@ -99,6 +100,9 @@ func (s *Server) Register(g auth.Routes) {
 
 	// Messages.
 	g.GET("/messages", auth.Metadata, s.listMessages)
+	g.GET("/messages/count", auth.Metadata, s.countMessages)
+	g.POST("/messages/retry", auth.Write, s.retryMessages)
+	g.POST("/messages/discard", auth.Write, s.discardMessages)
 	g.GET("/messages/:id", auth.Metadata, s.getMessage)
 	g.POST("/messages/:id/retry", auth.Write, s.retryMessage)
 	g.DELETE("/messages/:id", auth.Write, s.discardMessage)

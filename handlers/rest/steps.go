@@ -157,6 +157,7 @@ const waitAbandoned entities.WaitStatus = "abandoned"
 type waitJSON struct {
 	ID          entities.WaitID     `json:"id"`
 	RunID       entities.RunID      `json:"runId"`
+	Workflow    string              `json:"workflow,omitempty"`
 	Status      entities.WaitStatus `json:"status"`
 	ResumeAt    *timestamp          `json:"resumeAt,omitempty"`
 	CreatedAt   timestamp           `json:"createdAt"`

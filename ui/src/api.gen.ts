@@ -200,6 +200,7 @@ export type Step = {
 export type Hook = {
   id: string;
   runId: string;
+  workflow?: string;
   token?: string;
   status: "active" | "retained" | "disposed" | "conflict";
   webhook: boolean;
@@ -218,6 +219,7 @@ export type Hook = {
 export type Wait = {
   id: string;
   runId: string;
+  workflow?: string;
   status: "waiting" | "completed" | "cancelled" | "abandoned";
   resumeAt?: Time;
   createdAt: Time;
@@ -273,6 +275,11 @@ export type Deployment = {
   build?: string;
   schemas?: Schemas;
   openRuns: number;
+  waitingMessages: number;
+  answeredAt?: Time;
+  unreachableSince?: Time;
+  failedAt?: Time;
+  lastError?: string;
   createdAt: Time;
   updatedAt: Time;
 };
@@ -313,6 +320,15 @@ export type SigningKey = {
   id: string;
   createdAt: Time;
 };
+
+export type Count = {
+  count: number;
+  more: boolean;
+};
+
+export type QueueState = "waiting" | "retrying" | "due" | "delayed" | "leased" | "parked";
+
+export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "lookback";
 
 export type Message = {
   id: string;
@@ -434,7 +450,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "session.end" | "run.cancel";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "session.end" | "run.cancel";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -654,7 +670,7 @@ export interface Api {
   // List all open hooks
   "GET /v1/hooks": {
     path: {  };
-    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "workflow"?: string; "tokenPrefix"?: string; "olderThan"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Hook>;
@@ -740,6 +756,16 @@ export interface Api {
     query: {  };
     body: null;
     answer: StoreValue;
+  };
+  // List the waits of all runs by the time at which they end
+  "GET /v1/waits": {
+    path: {  };
+    query: { "workflow"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Wait>;
+      cursor?: Cursor;
+    };
   };
   // List all waits of a run
   "GET /v1/runs/{id}/waits": {
@@ -1073,14 +1099,68 @@ export interface Api {
     body: null;
     answer: null;
   };
-  // List messages in the order they were sent
+  // List messages
   "GET /v1/messages": {
     path: {  };
-    query: { "state"?: "waiting" | "leased" | "parked"; "runId"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "state"?: QueueState; "runId"?: string; "deployment"?: string; "work"?: Work; "errorContains"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Message>;
       cursor?: Cursor;
+    };
+  };
+  // Count the messages by state
+  "GET /v1/messages/count": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      parked: Count;
+      retrying: Count;
+      leased: Count;
+      due: Count;
+      delayed: Count;
+      oldestDue?: Time;
+    };
+  };
+  // Retry all matching messages now
+  "POST /v1/messages/retry": {
+    path: {  };
+    query: {  };
+    body: {
+      state?: "parked" | "retrying";
+      runId?: string;
+      deployment?: string;
+      work?: Work;
+      errorContains?: string;
+      dryRun?: boolean;
+      limit?: number;
+    };
+    answer: {
+      matched: number;
+      changed: number;
+      messageIds: Array<string>;
+      more: boolean;
+    };
+  };
+  // Discard all matching messages
+  "POST /v1/messages/discard": {
+    path: {  };
+    query: {  };
+    body: {
+      state?: "parked" | "retrying" | "due" | "delayed";
+      runId?: string;
+      deployment?: string;
+      work?: Work;
+      errorContains?: string;
+      dryRun?: boolean;
+      limit?: number;
+    };
+    answer: {
+      matched: number;
+      changed: number;
+      messageIds: Array<string>;
+      more: boolean;
     };
   };
   // Get a message

@@ -37,6 +37,7 @@ var deploymentColumns = []column[deployment]{
 	{"URL", func(d deployment) any { return d.URL }},
 	{"OPEN RUNS", func(d deployment) any { return d.OpenRuns }},
 	{"UPDATED", func(d deployment) any { return d.UpdatedAt }},
+	{"AWAY SINCE", func(d deployment) any { return d.UnreachableSince }},
 	{"WORKFLOWS", func(d deployment) any { return strings.Join(d.Workflows, " ") }},
 }
 
@@ -60,6 +61,11 @@ func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
 			{"build", d.Build},
 			{"workflows", strings.Join(d.Workflows, " ")},
 			{"open runs", d.OpenRuns},
+			{"waiting messages", d.WaitingMessages},
+			{"answered", d.AnsweredAt},
+			{"away since", d.UnreachableSince},
+			{"not reached", d.FailedAt},
+			{"last error", d.LastError},
 			{"created", d.CreatedAt},
 			{"updated", d.UpdatedAt},
 		}

@@ -24,17 +24,27 @@ var hookColumns = []column[hook]{
 }
 
 type listHooksCmd struct {
-	RunID string `name:"run" placeholder:"ID" help:"List all hooks of this run, including past and conflicting ones."`
+	RunID       string `name:"run" placeholder:"ID" help:"List all hooks of this run, including past and conflicting ones."`
+	Workflow    string `placeholder:"NAME" help:"List open hooks of runs of this workflow."`
+	TokenPrefix string `placeholder:"TEXT" help:"List open hooks whose token begins with this text."`
+	OlderThan   string `placeholder:"TIME" help:"List hooks that have been open for so long, such as 24h."`
 	paging
 }
 
 // Run lists the hooks.
 func (c listHooksCmd) Run(ctx context.Context, s *Session) error {
-	at := path("hooks")
-	if c.RunID != "" {
-		at = path("runs", c.RunID, "hooks")
+	query := url.Values{}
+	setParam(query, "workflow", c.Workflow)
+	setParam(query, "tokenPrefix", c.TokenPrefix)
+	setParam(query, "olderThan", c.OlderThan)
+	switch {
+	case c.RunID == "":
+		return list(ctx, s, path("hooks"), query, c.paging, hookColumns)
+	case len(query) > 0:
+		return usageErrorf("--run lists all hooks of the run: leave out the other filters")
+	default:
+		return list(ctx, s, path("runs", c.RunID, "hooks"), nil, c.paging, hookColumns)
 	}
-	return list(ctx, s, at, nil, c.paging, hookColumns)
 }
 
 type showHookCmd struct {

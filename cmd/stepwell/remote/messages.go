@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -13,6 +14,7 @@ type messagesCmd struct {
 	Show    showMessageCmd    `cmd:"" help:"Show a message."`
 	Retry   retryMessageCmd   `cmd:"" help:"Deliver failed messages now, with a fresh delivery count."`
 	Discard discardMessageCmd `cmd:"" help:"Delete messages for good."`
+	Count   countMessagesCmd  `cmd:"" help:"Count the messages by state, up to 1,000 of each."`
 }
 
 var messageColumns = []column[message]{
@@ -28,9 +30,25 @@ var messageColumns = []column[message]{
 }
 
 type listMessagesCmd struct {
-	State string `enum:"waiting,leased,parked,all" default:"parked" help:"List the messages in this state: ${enum}."`
-	RunID string `name:"run" placeholder:"ID" help:"List the messages of this run."`
+	State string `enum:"waiting,retrying,due,delayed,leased,parked,all" default:"parked" help:"The state: ${enum}."`
+	messageFilter
 	paging
+}
+
+// messageFilter are the flags that select messages.
+type messageFilter struct {
+	RunID         string `name:"run" placeholder:"ID" help:"Select the messages of this run."`
+	Deployment    string `placeholder:"ID" help:"Select the messages for this deployment."`
+	Work          string `placeholder:"KIND" help:"Select tasks of this kind, such as run or step."`
+	ErrorContains string `placeholder:"TEXT" help:"Select messages whose last error contains this text."`
+}
+
+// each calls do with the name and value of each flag.
+func (f messageFilter) each(do func(name, value string)) {
+	do("runId", f.RunID)
+	do("deployment", f.Deployment)
+	do("work", f.Work)
+	do("errorContains", f.ErrorContains)
 }
 
 // Run lists the messages.
@@ -39,7 +57,7 @@ func (c listMessagesCmd) Run(ctx context.Context, s *Session) error {
 	if c.State != "all" {
 		query.Set("state", c.State)
 	}
-	setParam(query, "runId", c.RunID)
+	c.each(func(name, value string) { setParam(query, name, value) })
 	return list(ctx, s, path("messages"), query, c.paging, messageColumns)
 }
 
@@ -70,13 +88,58 @@ func (c showMessageCmd) Run(ctx context.Context, s *Session) error {
 	})
 }
 
+// messageSelection selects the messages to retry or discard: by their IDs, or all that match the flags.
+type messageSelection struct {
+	IDs []string `arg:"" optional:"" name:"id" help:"The messages' IDs, unless flags select the messages."`
+	messageFilter
+	Limit  int  `placeholder:"N" help:"Change at most this many messages; up to 1000."`
+	DryRun bool `help:"Only print the messages that would be changed."`
+}
+
+// change calls one with each ID, or changes all messages in the state that match.
+func (c messageSelection) change(ctx context.Context, s *Session, verb, state string, one func(id string) error) error {
+	body := jsonBody{}.text("state", state)
+	c.each(func(name, value string) { body.text(name, value) })
+	switch {
+	case len(c.IDs) == 0 && len(body) == 0:
+		return usageErrorf("give IDs of messages, or flags that select messages, such as --state parked; " +
+			"preview them with --dry-run")
+	case len(c.IDs) > 0 && (len(body) > 0 || c.DryRun || c.Limit != 0):
+		return usageErrorf("give either IDs of messages, or flags that select messages")
+	case len(c.IDs) > 0:
+		return forEach(c.IDs, one)
+	}
+	if c.DryRun {
+		body["dryRun"] = true
+	}
+	if c.Limit != 0 {
+		body["limit"] = c.Limit
+	}
+	var result struct {
+		Matched, Changed int
+		More             bool
+	}
+	raw, err := s.client.call(ctx, http.MethodPost, path("messages", verb), body, &result)
+	if err != nil {
+		return err
+	}
+	if result.More {
+		s.note("more messages match: repeat the command")
+	}
+	if c.DryRun {
+		return s.printResult(raw, "%d messages match", result.Matched)
+	}
+	return s.printResult(raw, "changed %d messages", result.Changed)
+}
+
 type retryMessageCmd struct {
-	IDs []string `arg:"" name:"id" help:"The messages' IDs."`
+	messageSelection
+	State string `enum:",parked,retrying" default:"" placeholder:"STATE" help:"Select messages that are parked or retrying."`
 }
 
 // Run retries the messages.
 func (c retryMessageCmd) Run(ctx context.Context, s *Session) error {
-	return forEach(c.IDs, func(id string) error {
+	return c.change(ctx, s, "retry", c.State, func(id string) error {
 		raw, err := s.client.do(ctx, http.MethodPost, path("messages", id, "retry"), nil)
 		if err != nil {
 			return err
@@ -86,10 +149,41 @@ func (c retryMessageCmd) Run(ctx context.Context, s *Session) error {
 }
 
 type discardMessageCmd struct {
-	IDs []string `arg:"" name:"id" help:"The messages' IDs."`
+	messageSelection
+	State string `enum:",parked,retrying,due,delayed" default:"" placeholder:"STATE" help:"Select messages in this state."`
 }
 
 // Run discards the messages.
 func (c discardMessageCmd) Run(ctx context.Context, s *Session) error {
-	return forEach(c.IDs, func(id string) error { return s.client.delete(ctx, path("messages", id)) })
+	return c.change(ctx, s, "discard", c.State, func(id string) error { return s.client.delete(ctx, path("messages", id)) })
+}
+
+type countMessagesCmd struct{}
+
+// Run prints the counts.
+func (countMessagesCmd) Run(ctx context.Context, s *Session) error {
+	type number struct {
+		Count int
+		More  bool
+	}
+	type counts struct {
+		Parked, Retrying, Leased, Due, Delayed number
+		OldestDue                              time.Time
+	}
+	text := func(n number) any {
+		if n.More {
+			return strconv.Itoa(n.Count) + "+"
+		}
+		return strconv.Itoa(n.Count)
+	}
+	return show(ctx, s, path("messages", "count"), nil, func(c counts) []field {
+		return []field{
+			{"parked", text(c.Parked)},
+			{"retrying", text(c.Retrying)},
+			{"leased", text(c.Leased)},
+			{"due", text(c.Due)},
+			{"delayed", text(c.Delayed)},
+			{"oldest due", c.OldestDue},
+		}
+	})
 }

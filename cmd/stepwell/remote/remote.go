@@ -21,7 +21,7 @@ type Commands struct {
 	Workflows   workflowsCmd   `cmd:"" group:"api-commands" help:"List the workflows that have runs."`
 	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`
 	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Inspect and resume hooks."`
-	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of a run."`
+	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of runs."`
 	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read the streams of a run."`
 	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Send and list signals."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`

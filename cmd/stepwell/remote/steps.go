@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"net/url"
 	"time"
 )
 
@@ -89,7 +90,7 @@ func (c timelineCmd) Run(ctx context.Context, s *Session) error {
 }
 
 type waitsCmd struct {
-	List listWaitsCmd `cmd:"" help:"List the waits of a run."`
+	List listWaitsCmd `cmd:"" help:"List the waits of a run, or those of all runs that are not over by when they end."`
 }
 
 var waitColumns = []column[wait]{
@@ -100,12 +101,30 @@ var waitColumns = []column[wait]{
 	{"ENDED", func(w wait) any { return w.CompletedAt }},
 }
 
+var openWaitColumns = []column[wait]{
+	{"ENDS", func(w wait) any { return w.ResumeAt }},
+	{"WORKFLOW", func(w wait) any { return w.Workflow }},
+	{"RUN", func(w wait) any { return w.RunID }},
+	{"ID", func(w wait) any { return w.ID }},
+	{"CREATED", func(w wait) any { return w.CreatedAt }},
+}
+
 type listWaitsCmd struct {
-	RunID string `arg:"" name:"run" help:"The run's ID."`
+	RunID    string `arg:"" optional:"" name:"run" help:"The run's ID; all runs if missing."`
+	Workflow string `placeholder:"NAME" help:"List waits of runs of this workflow."`
 	paging
 }
 
 // Run lists the waits.
 func (c listWaitsCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("runs", c.RunID, "waits"), nil, c.paging, waitColumns)
+	query := url.Values{}
+	setParam(query, "workflow", c.Workflow)
+	switch {
+	case c.RunID == "":
+		return list(ctx, s, path("waits"), query, c.paging, openWaitColumns)
+	case c.Workflow != "":
+		return usageErrorf("give either the ID of a run, or --workflow")
+	default:
+		return list(ctx, s, path("runs", c.RunID, "waits"), nil, c.paging, waitColumns)
+	}
 }

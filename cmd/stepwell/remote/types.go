@@ -89,7 +89,7 @@ type step struct {
 }
 
 type hook struct {
-	ID, RunID, Token, Status, Signal, Condition, ConflictingRunID string
+	ID, RunID, Workflow, Token, Status, Signal, Condition, ConflictingRunID string
 
 	Webhook                                          bool
 	CreatedAt, ReceivedAt, DisposedAt, RetainedUntil time.Time
@@ -98,7 +98,7 @@ type hook struct {
 }
 
 type wait struct {
-	ID, Status                       string
+	ID, RunID, Workflow, Status      string
 	ResumeAt, CreatedAt, CompletedAt time.Time
 }
 
@@ -132,9 +132,13 @@ type signal struct {
 
 type deployment struct {
 	ID, URL, Build       string
+	LastError            string
 	Workflows            []string
 	OpenRuns             int64
+	WaitingMessages      int64
 	CreatedAt, UpdatedAt time.Time
+
+	AnsweredAt, UnreachableSince, FailedAt time.Time
 }
 
 type secret struct {

@@ -175,7 +175,15 @@ function Rerun({ run, close, change }: Omit<Props, "done"> & { change: () => voi
   );
 }
 
-export function Resume({ run, hook: wanted = "", done, close }: Props & { hook?: string }) {
+interface ResumeProps extends Omit<Props, "run"> {
+  run: { id: string };
+  // The ID of the hook that is chosen at first.
+  hook?: string;
+  // The only hook to choose.
+  only?: Hook;
+}
+
+export function Resume({ run, only, hook: wanted = only?.id ?? "", done, close }: ResumeProps) {
   const list = useResource((signal) => call(project.value, "GET /v1/runs/{id}/hooks", {
     path: { id: run.id }, query: { order: "desc", limit: 200 }, signal,
   }), [run.id]);
@@ -183,7 +191,7 @@ export function Resume({ run, hook: wanted = "", done, close }: Props & { hook?:
   const chosen = useSignal(wanted);
   const text = useSignal('{"approved": true}');
   const resumeId = useId();
-  const hook = open.find((h) => h.id === chosen.value) ?? (wanted ? undefined : open[0]); // never another one than the reader chose
+  const hook = open.find((h) => h.id === chosen.value) ?? only ?? (wanted ? undefined : open[0]); // never another one than the reader chose
   const path = { id: run.id, hookId: hook?.id ?? "HOOK" };
   const problem = problemIn(text.value);
   const body = withValue({ resumeId }, "payload", problem ? "null" : text.value);
@@ -193,15 +201,23 @@ export function Resume({ run, hook: wanted = "", done, close }: Props & { hook?:
   };
   const blocked = problem || (list.data.value && !hook ? (wanted ? `Hook ${wanted} is not among the newest 200 that are open.` : "No hook of this run is open.") : hook ? "" : "Reading the hooks …");
   return (
-    <Dialog title="Resume a hook" button="Resume" act={act} close={close} blocked={blocked && (problem ? "The payload is no JSON." : blocked)}>
-      <label>Hook<select value={hook?.id} onChange={(e) => (chosen.value = e.currentTarget.value)}>
-        {open.map((h) => <option value={h.id}>{h.id}{h.signal ? ` (signal ${h.signal})` : ""}</option>)}</select></label>
+    <Dialog title={only ? `Resume ${only.id}` : "Resume a hook"} button="Resume" act={act} close={close} blocked={blocked && (problem ? "The payload is no JSON." : blocked)}>
+      {!only && <label>Hook<select value={hook?.id} onChange={(e) => (chosen.value = e.currentTarget.value)}>
+        {open.map((h) => <option value={h.id}>{h.id}{h.signal ? ` (signal ${h.signal})` : ""}</option>)}</select></label>}
       {hook?.verify && <p class="warning">It accepts only signed requests, so this is refused. The CLI has --unverified for admins.</p>}
+      {hook && <Metadata key={hook.id} run={run.id} hook={hook.id} />}
       <Editor label="Payload, any JSON" text={text.value} change={(t) => (text.value = t)} />
       <Commands cli={`stepwell hooks resume ${quote(path.hookId)} --run ${run.id} --payload ${quote(text.value)} --resume-id ${resumeId}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/hooks/{hookId}/resume", { path }), body)} />
     </Dialog>
   );
+}
+
+// Metadata is what the run has said about the hook when it opened it.
+function Metadata({ run, hook }: { run: string; hook: string }) {
+  const text = useResource((signal) => callText(project.value, "GET /v1/runs/{id}/hooks/{hookId}", { path: { id: run, hookId: hook }, signal }), [run, hook]);
+  const value = text.data.value ? member(parseJson(text.data.value), "metadata") : undefined;
+  return value ? <div class="metadata"><span class="quiet">Metadata</span><pre class="raw text" tabIndex={0}>{writeJson(value)}</pre></div> : null;
 }
 
 interface SignalProps {

@@ -1,5 +1,152 @@
-// Deployments: functions and whether they are reached.
+// The deployments: where the functions of the workflows are, and whether they answer.
+import { useSignal } from "@preact/signals";
+import type { Deployment } from "../api.gen";
+import { addressOf, call, server } from "../api";
+import { fields } from "../lib/filter";
+import { curl, quote } from "../lib/shell";
+import type { State } from "../lib/status";
+import { href, project } from "../location";
+import { Commands } from "../parts/copy";
+import { Dialog } from "../parts/dialog";
+import { Status } from "../parts/icon";
+import { Empty, Loading, Trouble } from "../parts/notice";
+import { Age, Clock } from "../parts/time";
+import { useResource } from "../resource";
+import { may, needs } from "../session";
+
+type Open = { kind: "add" } | { kind: "move" | "forget"; of: Deployment } | null;
 
 export function Deployments() {
-  return <main class="page"><header class="page-head"><h1>Deployments</h1></header></main>;
+  const list = useResource((signal) => call(project.value, "GET /v1/deployments", { signal }), [project.value], 5000);
+  const open = useSignal<Open>(null);
+  const rows = list.data.value?.data ?? [];
+  const dialog = { done: list.refresh, close: () => (open.value = null) };
+  return (
+    <main class="page">
+      <header class="page-head"><h1>Deployments</h1>
+        <button type="button" disabled={!may("admin")} title={may("admin") ? "" : needs("admin")} onClick={() => (open.value = { kind: "add" })}>Add …</button>
+        {may("admin") && <Signing />}
+        <Commands cli="stepwell deployments list" curl={curl(server, "GET", addressOf("GET /v1/deployments", {}))} />
+      </header>
+      {list.problem.value && <Trouble problem={list.problem.value} retry={list.refresh} />}
+      {list.data.value === null && !list.problem.value && <Loading what="deployments" />}
+      {list.data.value && rows.length === 0 && <Empty title="There are no deployments"><p>A deployment is where the functions of workflows are: any HTTP endpoint.</p></Empty>}
+      {rows.length > 0 && (
+        <table class="list deployments">
+          <thead><tr><th>Deployment</th><th>State</th><th>Workflows</th><th class="num">Open runs</th><th class="num">Calls waiting</th><th>Last answer</th><th><span class="hidden">Actions</span></th></tr></thead>
+          <tbody>{rows.map((d) => <Row key={d.id} deployment={d} open={(o) => (open.value = o)} />)}</tbody>
+        </table>
+      )}
+      {open.value?.kind === "add" && <Add {...dialog} />}
+      {open.value?.kind === "move" && <Move of={open.value.of} {...dialog} />}
+      {open.value?.kind === "forget" && <Forget of={open.value.of} {...dialog} />}
+    </main>
+  );
+}
+
+// Signing tells whether calls are signed.
+function Signing() {
+  const keys = useResource((signal) => call(project.value, "GET /v1/signing-keys", { signal }), [project.value]);
+  const n = keys.data.value?.data.length;
+  if (n === undefined) return null;
+  return <span class="quiet">{n === 0 ? "Calls are not signed." : `Calls are signed with ${n === 1 ? "one key" : `${n} keys`}.`} <a href={href(["access"])}>Signing keys</a></span>;
+}
+
+function stateOf(d: Deployment): State {
+  if (d.unreachableSince) return { look: "failed", word: "unreachable" };
+  if (d.answeredAt) return { look: "completed", word: "answers" };
+  return { look: "pending", word: "not called yet" };
+}
+
+function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) => void }) {
+  const button = (kind: "move" | "forget", text: string) => (
+    <button type="button" disabled={!may("admin")} title={may("admin") ? "" : needs("admin")} aria-label={`${text} ${d.id}`}
+      onClick={() => open({ kind, of: d })}>{text}</button>
+  );
+  const runs = capped(d.openRuns, 10_000);
+  return (
+    <tr>
+      <td><span class="strong">{d.id}</span>{d.build && <span class="quiet"> build {d.build}</span>}<div class="mono quiet url">{d.url}</div></td>
+      <td class="reach"><Status {...stateOf(d)} />
+        {d.unreachableSince && <> <span class="quiet">since</span> <Clock at={d.unreachableSince} /> <span class="quiet"><Age at={d.unreachableSince} /></span></>}
+        {d.lastError && d.failedAt && <div class="quiet small"><Age at={d.failedAt} />: <span class="mono">{d.lastError}</span></div>}</td>
+      <td>{d.workflows?.join(", ") ?? <span class="quiet">any</span>}</td>
+      <td class="num">{(fields as readonly string[]).includes("deployment")
+        ? <a href={href(["runs"], { q: `deployment:${JSON.stringify(d.id)}` })}>{runs}</a> : runs}</td>
+      <td class="num">{d.waitingMessages > 0 ? <a href={href(["queue", "retrying"], { deployment: d.id })}>{capped(d.waitingMessages, 1000)}</a> : 0}</td>
+      <td>{d.answeredAt ? <Age at={d.answeredAt} /> : <span class="quiet">–</span>}</td>
+      <td class="row-actions">{button("move", "Move …")}{button("forget", "Forget …")}</td>
+    </tr>
+  );
+}
+
+// capped returns a number that was counted up to a limit.
+function capped(n: number, limit: number): string {
+  return n.toLocaleString("en") + (n >= limit ? "+" : "");
+}
+
+interface DialogProps {
+  done: () => void;
+  close: () => void;
+}
+
+function Add({ done, close }: DialogProps) {
+  const id = useSignal("");
+  const url = useSignal("");
+  const workflows = useSignal("");
+  const names = workflows.value.split(/[\s,]+/).filter(Boolean);
+  const path = { id: id.value || "ID" };
+  const body = { url: url.value, ...(names.length > 0 && { workflows: names }) };
+  const act = async () => {
+    await call(project.value, "PUT /v1/deployments/{id}", { path, body });
+    done();
+  };
+  return (
+    <Dialog title="Add a deployment" button="Add it" act={act} close={close} blocked={id.value === "" ? "The ID is missing." : url.value === "" ? "The URL is missing." : ""}>
+      <p>The server calls the URL for each run of its workflows. An ID that exists is replaced.</p>
+      <label>ID<input name="id" value={id.value} onInput={(e) => (id.value = e.currentTarget.value.trim())} spellcheck={false} /></label>
+      <label>URL<input name="url" value={url.value} placeholder="http://127.0.0.1:3000" onInput={(e) => (url.value = e.currentTarget.value.trim())} spellcheck={false} /></label>
+      <label>Workflows, separated by commas<input name="workflows" value={workflows.value} placeholder="any" onInput={(e) => (workflows.value = e.currentTarget.value)} spellcheck={false} /></label>
+      <Commands cli={`stepwell deployments add ${quote(path.id)} ${quote(body.url || "URL")}${names.map((n) => ` --workflow ${quote(n)}`).join("")}`}
+        curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), JSON.stringify(body))} />
+    </Dialog>
+  );
+}
+
+// Move changes only the URL: what else the deployment has registered stays.
+function Move({ of: d, done, close }: DialogProps & { of: Deployment }) {
+  const url = useSignal(d.url);
+  const path = { id: d.id };
+  const now = useResource((signal) => call(project.value, "GET /v1/deployments/{id}", { path, signal }), [d.id]);
+  const { workflows, build, schemas, waitingMessages } = now.data.value ?? d;
+  const body = { url: url.value, ...(workflows && { workflows }), ...(build && { build }), ...(schemas && { schemas }) };
+  const act = async () => {
+    await call(project.value, "PUT /v1/deployments/{id}", { path, body });
+    done();
+  };
+  const n = capped(waitingMessages, 1000);
+  return (
+    <Dialog title={`Move ${d.id}`} button="Move it" act={act} close={close}
+      blocked={!now.data.value ? "Reading the deployment …" : url.value === d.url ? "This is its URL now." : ""}>
+      {now.problem.value && <Trouble problem={now.problem.value} retry={now.refresh} />}
+      <label>New URL<input name="url" value={url.value} onInput={(e) => (url.value = e.currentTarget.value.trim())} spellcheck={false} /></label>
+      <p>{waitingMessages === 0 ? "No message waits for it." : `${n} ${n === "1" ? "message that failed is" : "messages that failed are"} delivered at once.`} Parked messages stay parked.</p>
+      <Commands cli={`stepwell deployments add ${quote(d.id)} ${quote(url.value)}${workflows?.map((w) => ` --workflow ${quote(w)}`).join("") ?? ""}`}
+        curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), JSON.stringify(body))} />
+    </Dialog>
+  );
+}
+
+function Forget({ of: d, done, close }: DialogProps & { of: Deployment }) {
+  const path = { id: d.id };
+  const act = async () => {
+    await call(project.value, "DELETE /v1/deployments/{id}", { path });
+    done();
+  };
+  return (
+    <Dialog title={`Forget ${d.id}`} button="Forget it" danger act={act} close={close}>
+      <p>{d.openRuns > 0 ? `${capped(d.openRuns, 10_000)} open ${d.openRuns === 1 ? "run needs" : "runs need"} it. Their` : "Its"} messages wait until it is added again.</p>
+      <Commands cli={`stepwell deployments remove ${quote(d.id)}`} curl={curl(server, "DELETE", addressOf("DELETE /v1/deployments/{id}", { path }))} />
+    </Dialog>
+  );
 }

@@ -1,0 +1,140 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+// openScan is how many hooks or waits one page of [OpenHooks] or [OpenWaits] looks at, each with its run.
+const openScan = 1000
+
+// HookFilter narrows a list of hooks; empty fields match everything.
+type HookFilter struct {
+	WorkflowName string
+	// TokenPrefix is the beginning of the token.
+	TokenPrefix string
+	// CreatedUntil is the latest time of creation.
+	CreatedUntil time.Time
+}
+
+// OpenHook is a hook with the workflow of its run.
+type OpenHook struct {
+	entities.Hook
+
+	WorkflowName string
+}
+
+// OpenHooks reads a page of the project's hooks that hold their token at the given time and match the filter: by token
+// if the filter has a prefix, otherwise by creation. It returns the cursor of the next page; empty after the last page.
+// A page looks at up to 1,000 hooks, so it may have fewer than its limit, or none, before the last page. It fails with a
+// [pg.CursorError] on a cursor of another list.
+func OpenHooks(
+	ctx context.Context, q pg.Querier, project entities.Project, f HookFilter, at time.Time, p pg.Page,
+) ([]OpenHook, string, error) {
+	keyword, after := p.Order()
+	order, where := `created_at `+keyword+`, id `+keyword, ``
+	args := []any{project, at, f.WorkflowName, openScan, p.Limit + 1}
+	add := func(format string, values ...any) {
+		n := make([]any, len(values))
+		for i, v := range values {
+			args = append(args, v)
+			n[i] = len(args)
+		}
+		where += ` AND ` + fmt.Sprintf(format, n...)
+	}
+	if f.TokenPrefix != "" {
+		order = `token ` + keyword
+		add(`token >= $%d AND token < $%d`, f.TokenPrefix, f.TokenPrefix+"\U0010FFFF")
+	}
+	if !f.CreatedUntil.IsZero() {
+		add(`created_at <= $%d`, f.CreatedUntil)
+	}
+	switch from, err := pg.ParseTimeCursor(p.Cursor); {
+	case p.Cursor == "":
+	case f.TokenPrefix != "" && strings.HasPrefix(p.Cursor, f.TokenPrefix):
+		add(`token `+after+` $%d`, p.Cursor)
+	case f.TokenPrefix != "" || err != nil:
+		return nil, "", pg.BadCursor(p.Cursor)
+	default:
+		add(`(created_at, id) `+after+` ($%d, $%d)`, from.At, from.ID)
+	}
+	type row struct {
+		OpenHook
+		Matches, Last bool
+	}
+	hooks, next, err := pg.ScanPage(p.Limit, func(r row) (OpenHook, bool, bool) { return r.OpenHook, r.Matches, r.Last },
+		func(h OpenHook) string {
+			if f.TokenPrefix != "" {
+				return h.Token
+			}
+			return HookCursor(h.Hook)
+		}, func() ([]row, error) {
+			return pg.CollectAll[row](q.Query(ctx, `
+				SELECT * FROM (
+					SELECT h.*, r.workflow_name, ($3 = '' OR r.workflow_name = $3) AND `+holdsToken(2)+` AS matches
+					FROM (
+						SELECT `+hookColumns+`, row_number() OVER (ORDER BY `+order+`) = $4 AS last
+						FROM hooks WHERE project = $1`+where+` ORDER BY `+order+` LIMIT $4) AS h,
+						LATERAL (SELECT workflow_name FROM runs WHERE runs.id = h.run_id) AS r) AS looked_at
+				WHERE matches OR last ORDER BY `+order+` LIMIT $5`, args...))
+		})
+	if err != nil {
+		return nil, "", fmt.Errorf("list open hooks: %w", err)
+	}
+	return hooks, next, nil
+}
+
+// OpenWait is a wait with the workflow of its run.
+type OpenWait struct {
+	entities.Wait
+
+	WorkflowName string
+}
+
+// OpenWaits reads a page of the project's waits that are not over, by the time at which they end, and the cursor of the
+// next page; empty after the last page. An empty workflow lists all. A page looks at up to 1,000 waits of all projects,
+// so it may have fewer than its limit, or none, before the last page. It fails with a [pg.CursorError] on a cursor of
+// another list.
+func OpenWaits(
+	ctx context.Context, q pg.Querier, project entities.Project, workflow string, p pg.Page,
+) ([]OpenWait, string, error) {
+	keyword, after := p.Order()
+	order, where := fmt.Sprintf(`resume_at %[1]s, run_id %[1]s, id %[1]s`, keyword), ``
+	args := []any{project, workflow, openScan, p.Limit + 1}
+	if p.Cursor != "" {
+		at, rest, _ := strings.Cut(p.Cursor, ":")
+		run, id, ok := strings.Cut(rest, ":")
+		n, err := strconv.ParseInt(at, 10, 64)
+		if !ok || err != nil || entities.ValidateID("run ID", run) != nil || entities.ValidateID("wait ID", id) != nil {
+			return nil, "", pg.BadCursor(p.Cursor)
+		}
+		where, args = ` AND (resume_at, run_id, id) `+after+` ($5, $6, $7)`, append(args, time.UnixMicro(n), run, id)
+	}
+	type row struct {
+		OpenWait
+		Matches, Last bool
+	}
+	waits, next, err := pg.ScanPage(p.Limit, func(r row) (OpenWait, bool, bool) { return r.OpenWait, r.Matches, r.Last },
+		func(w OpenWait) string {
+			return fmt.Sprintf("%d:%s:%s", w.ResumeAt.UnixMicro(), w.RunID, w.ID)
+		}, func() ([]row, error) {
+			return pg.CollectAll[row](q.Query(ctx, `
+				SELECT * FROM (
+					SELECT w.*, r.workflow_name, r.project = $1 AND ($2 = '' OR r.workflow_name = $2) AS matches
+					FROM (
+						SELECT `+waitColumns+`, row_number() OVER (ORDER BY `+order+`) = $3 AS last
+						FROM waits WHERE status = 'waiting'`+where+` ORDER BY `+order+` LIMIT $3) AS w,
+						LATERAL (SELECT project, workflow_name FROM runs WHERE runs.id = w.run_id) AS r) AS looked_at
+				WHERE matches OR last ORDER BY `+order+` LIMIT $4`, args...))
+		})
+	if err != nil {
+		return nil, "", fmt.Errorf("list open waits: %w", err)
+	}
+	return waits, next, nil
+}
