@@ -90,6 +90,8 @@ var testRequests = []testRequest{
 	{route: "GET /v1/stats/runs", foreign: 200},
 	{route: "GET /v1/stats/steps", foreign: 200},
 	{route: "GET /v1/stats/failures", foreign: 200},
+	{route: "GET /v1/stats/now", foreign: 200},
+	{route: "GET /v1/attention", foreign: 200},
 	{route: "GET /v1/deployments", foreign: 200},
 	{route: "GET /v1/deployments/:id", path: "/v1/deployments/{deployment}", foreign: 404},
 	{route: "PUT /v1/deployments/:id", path: "/v1/deployments/{deployment}", body: `{"url":"http://theirs.test"}`, foreign: 200},

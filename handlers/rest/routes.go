@@ -65,6 +65,8 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/stats/runs", auth.Metadata, s.statsOfRuns)
 	g.GET("/stats/steps", auth.Metadata, s.statsOfSteps)
 	g.GET("/stats/failures", auth.Metadata, s.statsOfFailures)
+	g.GET("/stats/now", auth.Metadata, s.gauges)
+	g.GET("/attention", auth.Metadata, s.attention)
 
 	// Signals.
 	g.POST("/signals/:name", auth.Invoke, s.postSignal)

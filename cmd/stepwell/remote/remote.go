@@ -17,6 +17,8 @@ type Commands struct {
 
 	Runs        runsCmd        `cmd:"" group:"api-commands" help:"Start, inspect, cancel and wait for runs."`
 	Why         whyCmd         `cmd:"" group:"api-commands" help:"Explain why a run is not done: short for runs why."`
+	Attention   attentionCmd   `cmd:"" group:"api-commands" help:"List what wants a person."`
+	Stats       statsCmd       `cmd:"" group:"api-commands" help:"Count runs, steps and failures."`
 	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`
 	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Inspect and resume hooks."`
 	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of a run."`

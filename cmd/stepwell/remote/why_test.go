@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestEveryReasonHasASentence, and every remedy a command.
+// TestEveryReasonHasASentence, every remedy a command, and all that wants a person both.
 func TestEveryReasonHasASentence(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../../handlers/rest/openapi.yaml")
@@ -28,6 +28,7 @@ func TestEveryReasonHasASentence(t *testing.T) {
 	}
 	for schema, have := range map[string][]string{
 		"ReasonKind": slices.Sorted(maps.Keys(sentences)), "Remedy": slices.Sorted(maps.Keys(remedies)),
+		"AttentionKind": slices.Sorted(maps.Keys(attentionKinds)),
 	} {
 		if diff := cmp.Diff(slices.Sorted(slices.Values(doc.Components.Schemas[schema].Enum)), have); diff != "" {
 			t.Errorf("%s (-openapi.yaml +here):\n%s", schema, diff)
@@ -36,6 +37,11 @@ func TestEveryReasonHasASentence(t *testing.T) {
 	for kind := range sentences {
 		got := reason{Kind: kind, StepID: "x"}.sentence()
 		if !strings.HasSuffix(got, ".") || strings.ToUpper(got[:1]) != got[:1] {
+			t.Errorf("%s: got %q", kind, got)
+		}
+	}
+	for kind := range attentionKinds {
+		if got := (attentionItem{Kind: kind, Count: 1}).sentence(); !strings.HasSuffix(got, ".") {
 			t.Errorf("%s: got %q", kind, got)
 		}
 	}
