@@ -9,8 +9,8 @@ export type AttentionKind = "messages_parked" | "runs_held" | "runs_stranded" | 
 export type AttentionItem = {
   kind: AttentionKind;
   count: number;
-  since?: unknown;
-  until?: unknown;
+  since?: Time;
+  until?: Time;
   deployment?: string;
   workflow?: string;
   runId?: string;
@@ -19,7 +19,7 @@ export type AttentionItem = {
 };
 
 // The time up to which events are counted.
-export type CompleteTo = unknown;
+export type CompleteTo = Time;
 
 // In milliseconds; missing if nothing was measured.
 export type Percentiles = {
@@ -832,7 +832,7 @@ export interface Api {
         delayed: number;
         retrying: number;
         parked: number;
-        oldestDue?: unknown;
+        oldestDue?: Time;
       };
       capped: boolean;
     };

@@ -1,6 +1,8 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
 import { base } from "../api";
+import { attention, useAttention } from "../attention";
+import { numbers } from "../lib/attention";
 import { pathOf } from "../lib/path";
 import { go, href, page, project, search } from "../location";
 import { freshness, staleSince } from "../resource";
@@ -32,6 +34,8 @@ const views = [
 ];
 
 export function Frame({ children }: { children: ComponentChildren }) {
+  useAttention();
+  const wants = numbers(attention.value?.data ?? []);
   useKeys({
     "?": () => (helpOpen.value = true),
     "/": () => document.getElementById("filter")?.focus(),
@@ -42,7 +46,8 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <a class="skip" href="#content">Skip to the page</a>
       <TopBar />
       <nav class="side" aria-label="Pages">
-        {places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}>{p.name}</a>)}
+        {places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}
+          data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} want a person`}>{p.name}</a>)}
         <h2>Views</h2>
         {views.map((v) => <a href={href(["runs"], { q: v.q })} aria-current={isHere("runs", v.q) ? "page" : undefined}>{v.name}</a>)}
       </nav>
