@@ -16,9 +16,9 @@ test("pages have the number of what wants a person there", () => {
 
 test("items are said, and lead to their page", () => {
   assert.deepEqual(say(item({ kind: "workflow_failing", count: 44, workflow: "refund", usual: 0 })),
-    { text: "44 runs of refund failed in the last hour; usually none does", to: ["failures"], query: { q: "workflow:refund" } });
+    { text: "44 runs of refund failed in the last hour; usually none does", to: ["workflows", "refund"] });
   assert.deepEqual(say(item({ kind: "runs_held", runId: "wrun_1" })),
-    { text: "1 run is held: the function refuses to go on", to: ["runs", "wrun_1"], query: {} });
+    { text: "1 run is held: the function refuses to go on", to: ["runs", "wrun_1"] });
   assert.equal(say(item({ kind: "messages_parked", count: 1000 })).text, "1,000+ messages are parked: retry or discard");
   assert.equal(say(item({ kind: "of_a_newer_server" as never })).text, "of a newer server");
 });

@@ -1,6 +1,5 @@
 // What wants a person: in words, and on which page it is.
 import type { AttentionItem, AttentionKind } from "../api.gen";
-import { formatFilter } from "./filter";
 
 interface Kind {
   // The first segment of the page that shows more.
@@ -37,19 +36,16 @@ const kinds: Record<AttentionKind, Kind> = {
 // Said is an item as it is shown.
 export interface Said {
   text: string;
-  // Where to look: segments and query of a page.
+  // Where to look: the segments of a page.
   to: string[];
-  query: Record<string, string>;
 }
 
 // say returns the words for an item, and where to look. A newer server may send kinds that have no words.
 export function say(i: AttentionItem): Said {
   const kind = Object.hasOwn(kinds, i.kind) ? kinds[i.kind] : undefined;
-  if (!kind) return { text: i.kind.replaceAll("_", " "), to: ["runs"], query: {} };
-  const said: Said = { text: kind.text(i), to: [kind.page], query: {} };
-  if (i.runId) said.to = ["runs", i.runId];
-  if (i.workflow) said.query = { q: formatFilter([{ field: "workflow", value: i.workflow }]) };
-  return said;
+  if (!kind) return { text: i.kind.replaceAll("_", " "), to: ["runs"] };
+  const to = i.runId ? ["runs", i.runId] : i.workflow ? ["workflows", i.workflow] : [kind.page];
+  return { text: kind.text(i), to };
 }
 
 // numbers returns how much wants a person on each page, as the navigation shows it.

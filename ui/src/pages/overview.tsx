@@ -125,12 +125,12 @@ function Wants() {
     <section class="wants" aria-labelledby="wants">
       <h2 id="wants">Wants a person</h2>
       <ul>{items.map((i) => {
-        const { text, to, query } = say(i);
+        const { text, to } = say(i);
         return (
-          <li><Glyph look={i.kind === "key_expiring" || i.kind === "two_signing_keys" ? "waiting" : "failed"} /><strong>{text}</strong>
-            {i.since && <span class="quiet">since <Age at={i.since} /></span>}
-            {i.until && <span class="quiet">the first one <Age at={i.until} /></span>}
-            <a href={href(to, query)} aria-label={`Look: ${text}`}>Look</a></li>
+          <li><Glyph look={i.kind === "key_expiring" || i.kind === "two_signing_keys" ? "waiting" : "failed"} />
+            <span><strong>{text}</strong>{i.since && <span class="quiet"> since <Age at={i.since} /></span>}
+              {i.until && <span class="quiet"> the first one <Age at={i.until} /></span>}</span>
+            <a href={href(to)} aria-label={`Look: ${text}`}>Look</a></li>
         );
       })}</ul>
     </section>

@@ -31,7 +31,7 @@ export interface ChartProps {
 const width = 600;
 const height = 120;
 // The patterns of bars and the dashes of lines, by the place of the series.
-const patterns = ["", "M0 6L6 0", "M0 3H6M3 0V6", "M0 0L6 6", "M3 0V6", "M0 3H6"];
+const patterns = ["", "M0 0L6 6M0 6L6 0", "M0 3H6", "M3 0V6", "M0 3H6M3 0V6", "M2 3h2"];
 const dashes = ["", "7 3", "2 3"];
 
 // pointed is the time at which readers look, in all charts at once; 0 if at none.
@@ -66,7 +66,7 @@ export function Chart(p: ChartProps) {
         <button type="button" class="link" aria-expanded={table.value} onClick={() => (table.value = !table.value)}>{table.value ? "Chart" : "Table"}</button>
       </figcaption>
       <div class="readout">
-        <span class="quiet">{at < 0 ? (p.unit === "ms" || n === 0 ? "" : `${total.toLocaleString("en")} ${p.unit}`) : labelOf(p.start + at * p.stepMs, p)}</span>
+        <span class="when quiet">{at < 0 ? (p.unit === "ms" || n === 0 ? "" : `${total.toLocaleString("en")} ${p.unit}`) : labelOf(p.start + at * p.stepMs, p)}</span>
         {p.series.map((s, i) => (
           <span class={`key ${s.look}`}><Swatch line={p.unit === "ms"} i={i} id={id} />{s.name}{" "}
             {at >= 0 ? <b>{formatAmount(s.values[at] ?? null, p.unit)}</b> : p.unit !== "ms" && <b>{sumOf(s.values).toLocaleString("en")}</b>}</span>
@@ -162,16 +162,5 @@ function Table(p: ChartProps) {
         ))}</tbody>
       </table>
     </div>
-  );
-}
-
-// Spark shows how a number changed, in the height of a line of text. Its label says it in words.
-export function Spark({ values, label, look }: { values: Values; label?: string; look?: string }) {
-  const top = Math.max(1, ...values.map((v) => v ?? 0));
-  return (
-    <svg class={`spark ${look ?? "s0"}`} viewBox={`0 0 ${values.length * 4} 20`} width={values.length * 4} height="20"
-      role="img" aria-label={label ?? `${sumOf(values).toLocaleString("en")} in all`}>
-      <path class="bars" d={values.map((v, i) => `M${i * 4} 20h3V${20 - Math.max(v ? 1.5 : 0.5, ((v ?? 0) / top) * 20)}h-3z`).join("")} />
-    </svg>
   );
 }
