@@ -62,11 +62,11 @@ export function sumOf(values: Values): number {
   return values.reduce<number>((sum, v) => sum + (v ?? 0), 0);
 }
 
-// niceMax returns a round number that is at least the largest value: 1, 2 or 5 times a power of ten.
+// niceMax returns a round number that is at least the largest value.
 export function niceMax(largest: number): number {
   if (!(largest > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(largest));
-  for (const factor of [1, 2, 5]) if (factor * power >= largest) return factor * power;
+  for (const factor of [1, 2, 3, 4, 6, 8]) if (factor * power >= largest) return factor * power;
   return 10 * power;
 }
 

@@ -59,6 +59,7 @@ export function Chart(p: ChartProps) {
   const at = index >= 0 && index < n ? index : -1;
   const total = p.unit === "ms" ? 1 : p.series.reduce((sum, s) => sum + sumOf(s.values), 0);
   const empty = p.series.every((s) => s.values.every((v) => !v));
+  const drawn = !empty && !table.value; // the patterns are in the plot
   return (
     <figure class="chart">
       <figcaption>
@@ -68,7 +69,7 @@ export function Chart(p: ChartProps) {
       <div class="readout">
         <span class="when quiet">{at < 0 ? (p.unit === "ms" || n === 0 ? "" : `${total.toLocaleString("en")} ${p.unit}`) : labelOf(p.start + at * p.stepMs, p)}</span>
         {p.series.map((s, i) => (
-          <span class={`key ${s.look}`}><Swatch line={p.unit === "ms"} i={i} id={id} />{s.name}{" "}
+          <span class={`key ${s.look}`}>{drawn && <Swatch line={p.unit === "ms"} i={i} id={id} />}{s.name}{" "}
             {at >= 0 ? <b>{formatAmount(s.values[at] ?? null, p.unit)}</b> : p.unit !== "ms" && <b>{sumOf(s.values).toLocaleString("en")}</b>}</span>
         ))}
       </div>
