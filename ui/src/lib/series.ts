@@ -62,9 +62,9 @@ export function sumOf(values: Values): number {
   return values.reduce<number>((sum, v) => sum + (v ?? 0), 0);
 }
 
-// niceMax returns a round number that is at least the largest value.
+// niceMax returns a round number that is at least 1 and the largest value.
 export function niceMax(largest: number): number {
-  if (!(largest > 0)) return 1;
+  if (!(largest > 1)) return 1;
   const power = 10 ** Math.floor(Math.log10(largest));
   for (const factor of [1, 2, 3, 4, 6, 8]) if (factor * power >= largest) return factor * power;
   return 10 * power;
