@@ -105,6 +105,8 @@ var testRequests = []testRequest{
 	{route: "DELETE /v1/views/:name", path: "/v1/views/{spareView}", foreign: 404},
 	{route: "GET /v1/search", path: "/v1/search?q={run}", foreign: 200},
 	{route: "GET /v1/search", path: "/v1/search?q={token}", foreign: 200},
+	{route: "GET /v1/stats/now", foreign: 200},
+	{route: "GET /v1/attention", foreign: 200},
 	{route: "GET /v1/deployments", foreign: 200},
 	{route: "GET /v1/deployments/:id", path: "/v1/deployments/{deployment}", foreign: 404},
 	{route: "PUT /v1/deployments/:id", path: "/v1/deployments/{deployment}", body: `{"url":"http://theirs.test"}`, foreign: 200},

@@ -32,6 +32,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/queue/overview"
 )
 
 const (
@@ -183,12 +184,13 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	}).Register(a.Group(e, sdkPath, admit, readers, count))
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
+	counts, signingKeys := stats.NewReader(o.Pool, o.Log.Now), admin.NewSigningKeys(o.Pool, o.Log.Now)
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets, Views: admin.NewViews(o.Pool, o.Log.Now),
-		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
+		SigningKeys: signingKeys,
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed,
-		Stats: stats.NewReader(o.Pool, o.Log.Now), Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
-		Version: o.Version,
+		Stats: counts, Overview: overview.NewReader(o.Pool, counts, signingKeys), Reader: pg.NewPool(o.Pool),
+		Logger: o.Logger, Draining: o.Draining, Version: o.Version,
 	}).Register(a.Group(e, nativePath, admit, readers, count))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: pg.NewPool(o.Pool),

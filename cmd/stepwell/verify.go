@@ -11,6 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
@@ -80,10 +83,19 @@ func (c verifyCmd) Run(ctx context.Context, stdout io.Writer, config config, log
 	})
 }
 
-type rebuildCmd struct{ runFlags }
+// errStatsOfRuns refuses to count the statistics of some runs.
+var errStatsOfRuns = errors.New("statistics are counted for whole projects: leave out --run and --after")
+
+type rebuildCmd struct {
+	runFlags
+	Stats bool `help:"Count the statistics again, in place of the rows. What is known of deleted runs is lost."`
+}
 
 // Run prints the runs it changed and the differences it could not repair, and fails if there are any of these.
 func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
+	if c.Stats {
+		return c.rebuildStats(ctx, config, logger)
+	}
 	return withMaintainer(ctx, config, func(maintainer *upkeep.Maintainer) error {
 		unrepaired := 0
 		err := c.forEach(ctx, maintainer, logger, func(id entities.RunID) error {
@@ -96,6 +108,37 @@ func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, lo
 		})
 		if err == nil && unrepaired > 0 {
 			err = fmt.Errorf("%d differences cannot be repaired from the log", unrepaired)
+		}
+		return err
+	})
+}
+
+// rebuildStats counts the statistics of the project, or of all projects, again, and logs its progress.
+func (c rebuildCmd) rebuildStats(ctx context.Context, config config, logger *slog.Logger) error {
+	if c.runFlags.Run != "" || c.After != "" {
+		return errStatsOfRuns
+	}
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error {
+		projects := []entities.Project{c.Project}
+		if c.Project == "" {
+			list, err := admin.ListProjects(ctx, pg.NewPool(pool), time.Now())
+			if err != nil {
+				return err
+			}
+			projects = nil
+			for _, p := range list {
+				projects = append(projects, p.Name)
+			}
+		}
+		logged := time.Now()
+		err := stats.NewFollower(pool).Rebuild(ctx, projects, func(completeTo time.Time) {
+			if time.Since(logged) >= progressInterval {
+				logged = time.Now()
+				logger.InfoContext(ctx, "in progress", "completeTo", completeTo)
+			}
+		})
+		if err == nil {
+			logger.InfoContext(ctx, "done", "projects", len(projects))
 		}
 		return err
 	})

@@ -119,6 +119,26 @@ func TestVerifyAndRebuildCommands(t *testing.T) { // sets the environment
 	wantOutput(t, []string{"rebuild"}, "1 differences cannot be repaired from the log", missing)
 }
 
+// TestRebuildStats counts a log of which the counts are wrong.
+func TestRebuildStats(t *testing.T) { // sets the environment
+	t.Setenv("DATABASE_URL", testdb.New(t))
+	d := newDatabase(t, 3)
+	d.exec(t, `INSERT INTO stats (project, workflow, metric, label, at, took, count)
+		VALUES ('default', 'order', 'run_created', 'shop', now() - interval '1 d', 0, 7)`)
+	d.exec(t, `INSERT INTO projects (name) VALUES ('other')`)
+	for _, args := range [][]string{{"rebuild", "--stats"}, {"rebuild", "--stats", "--project", "default"}} {
+		wantOutput(t, args, "", "")
+		var counted int
+		if err := d.QueryRow(t.Context(), `SELECT sum(count) FROM stats WHERE metric = 'run_created'`).Scan(&counted); err != nil {
+			t.Fatal(err)
+		}
+		if counted != 3 {
+			t.Errorf("%v: %d runs are counted, want 3", args, counted)
+		}
+	}
+	wantOutput(t, []string{"rebuild", "--stats", "--run", "wrun_1"}, errStatsOfRuns.Error(), "")
+}
+
 // TestInterruptedVerifyCanBeResumed: the error says after which run, and deleted runs are skipped.
 func TestInterruptedVerifyCanBeResumed(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", testdb.New(t))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -96,4 +97,46 @@ func (f *Follower) Restart(ctx context.Context, project entities.Project) error 
 		return fmt.Errorf("restart the statistics of project %s: %w", project, err)
 	}
 	return nil
+}
+
+// rebuildPause is how long [Follower.Rebuild] waits for transactions that keep events from being counted.
+const rebuildPause = 100 * time.Millisecond
+
+// Rebuild counts the logs of the projects again, as [Follower.Restart] does, until all events are counted that were
+// written before the call. Other processes may count at the same time. Meanwhile it reports the time up to which all
+// these projects are counted.
+func (f *Follower) Rebuild(ctx context.Context, projects []entities.Project, report func(completeTo time.Time)) error {
+	var next string
+	if err := f.pool.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&next); err != nil {
+		return fmt.Errorf("read the next transaction: %w", err)
+	}
+	for _, project := range projects {
+		if err := f.Restart(ctx, project); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := f.Follow(ctx); err != nil {
+			return err
+		}
+		behind, first := false, time.Time{}
+		for _, project := range projects {
+			p, err := readProgress(ctx, f.pool, project, next)
+			if err != nil {
+				return err
+			}
+			if p.Behind && (!behind || p.CompleteTo.Before(first)) {
+				behind, first = true, p.CompleteTo
+			}
+		}
+		if !behind {
+			return nil
+		}
+		report(first)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rebuildPause):
+		}
+	}
 }

@@ -3,6 +3,7 @@ package stats
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -37,9 +38,9 @@ func TestFollowingReadsOnlyNewEvents(t *testing.T) {
 		sql  string
 		args []any
 	}{
-		"find news":   {projectsWithNews, []any{countedTypes}},
-		"count":       {countNext, []any{home, f.batch, countedTypes, maxNames, others}},
-		"complete to": {completeTo, []any{home, countedTypes}},
+		"find news": {projectsWithNews, []any{countedTypes}},
+		"count":     {countNext, []any{home, f.batch, countedTypes, maxNames, others}},
+		"progress":  {progressOf, []any{home, countedTypes, noXID}},
 	} {
 		if blocks := f.blocks(t, query.sql, query.args...); blocks > most {
 			t.Errorf("%s: %d blocks touched, want at most %d", name, blocks, most)
@@ -77,4 +78,27 @@ func (f *fixture) blocks(t *testing.T, sql string, args ...any) int {
 		t.Fatal(err)
 	}
 	return explained[0].Plan.Hit + explained[0].Plan.Read
+}
+
+// TestRecentFailuresReadsFewMinutes counts the blocks touched when there are 65,000 counts of two days.
+func TestRecentFailuresReadsFewMinutes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.pool.Exec(t.Context(), `
+		INSERT INTO stats (project, workflow, metric, label, at, took, count)
+		SELECT 'default', 'order', metric, 'shop', date_trunc('minute', now()) - interval '1 m' * i, took, 1
+		FROM generate_series(1, 2 * 24 * 60) i, generate_series(1, 10) took,
+			unnest('{run_created,run_started,run_completed,run_failed}'::text[]) metric
+		WHERE metric <> 'run_failed' OR took < 3`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.pool.Exec(t.Context(), `VACUUM ANALYZE stats`); err != nil {
+		t.Fatal(err)
+	}
+	// The index is descended for each of 900 minutes: three blocks, and the heap of those that have counts.
+	const most = 4000
+	minutes := recentMinutes(time.Now())
+	if blocks := f.blocks(t, recentFailures, home, minutes, minutes[0]); blocks > most {
+		t.Errorf("%d blocks touched, want at most %d", blocks, most)
+	}
 }

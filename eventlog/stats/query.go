@@ -82,20 +82,34 @@ func NewReader(pool *pgxpool.Pool, now func() time.Time) *Reader {
 	return &Reader{pg.NewPool(pool), now}
 }
 
+// progress is how far the events of a project are counted.
+type progress struct {
+	// Behind says that there are events that are not counted.
+	Behind bool
+	// CompleteTo is the time of the last event that is counted.
+	CompleteTo time.Time
+}
+
+// readProgress returns how far the project's events of transactions before the given one are counted.
+func readProgress(ctx context.Context, q pg.Querier, project entities.Project, before string) (progress, error) {
+	rows, err := q.Query(ctx, progressOf, project, countedTypes, before)
+	if err != nil {
+		return progress{}, fmt.Errorf("read how far events are counted: %w", err)
+	}
+	p, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[progress])
+	if err != nil {
+		return progress{}, fmt.Errorf("read how far events are counted: %w", err)
+	}
+	return p, nil
+}
+
 // CompleteTo returns the time up to which the project's events are counted: now, if there are no others.
 func (r *Reader) CompleteTo(ctx context.Context, project entities.Project) (time.Time, error) {
-	rows, err := r.pool.Query(ctx, completeTo, project, countedTypes)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read how far events are counted: %w", err)
+	p, err := readProgress(ctx, r.pool, project, noXID)
+	if err == nil && !p.Behind {
+		p.CompleteTo = r.now()
 	}
-	at, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[*time.Time])
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read how far events are counted: %w", err)
-	}
-	if at == nil {
-		return r.now(), nil
-	}
-	return *at, nil
+	return p.CompleteTo, err
 }
 
 // Runs returns how many runs were created, started and ended in each step of the window. It fails with
@@ -251,6 +265,47 @@ func (r *Reader) Failures(ctx context.Context, q Query) ([]Failures, error) {
 		list = append(list, Failures{c.Workflow, c.Label, c.Count})
 	}
 	return list, nil
+}
+
+// RecentFailures are the runs of a workflow that failed in the last hour, compared with the days before.
+type RecentFailures struct {
+	Workflow string
+	LastHour int64
+	// Usual is the largest number in an hour at this time of the day, within an hour, on the last seven days.
+	Usual int64
+}
+
+// usualDays is how many days [Reader.RecentFailures] looks back.
+const usualDays = 7
+
+// RecentFailures returns the workflows of which runs failed in the last hour, ordered by name.
+func (r *Reader) RecentFailures(ctx context.Context, project entities.Project) ([]RecentFailures, error) {
+	minutes := recentMinutes(r.now())
+	rows, err := r.pool.Query(ctx, recentFailures, project, minutes, minutes[0])
+	list, err := pg.CollectAll[RecentFailures](rows, err)
+	if err != nil {
+		return nil, fmt.Errorf("read recent failures: %w", err)
+	}
+	return list, nil
+}
+
+// recentMinutes returns the minutes of the last hour, the oldest first, and then those of the two hours around it on
+// each day before. Counts that are merged are at the first minute of their hour.
+func recentMinutes(now time.Time) []time.Time {
+	var minutes []time.Time
+	add := func(from, to time.Time) {
+		for at := from; at.Before(to); at = at.Add(time.Minute) {
+			minutes = append(minutes, at)
+		}
+	}
+	now = now.UTC()
+	next := now.Truncate(time.Minute).Add(time.Minute)
+	add(next.Add(-time.Hour), next)
+	for d := range usualDays {
+		hour := now.Truncate(time.Hour).Add(-time.Duration(d+1) * day)
+		add(hour.Add(-time.Hour), hour.Add(time.Hour))
+	}
+	return minutes
 }
 
 // labelledCount is how often something happened in a window.

@@ -43,15 +43,19 @@ const (
 		WHERE EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
 		ORDER BY p.project`
 
-	// completeTo selects NULL if all events of the project $1 are counted, else the time up to which they are.
-	completeTo = `
-		SELECT CASE WHEN EXISTS (
+	// progressOf selects whether events of the project $1 with transactions before $3 are not counted, and the time up to
+	// which events are.
+	progressOf = `
+		SELECT EXISTS (
 			SELECT FROM unnest($2::text[]) AS t(type), LATERAL (
-				SELECT FROM events WHERE project = $1 AND type = t.type
+				SELECT FROM events WHERE project = $1 AND type = t.type AND xid < $3::text::xid8
 					AND (xid, run_id, seq) > (coalesce(p.xid, '0'), coalesce(p.run_id, ''), coalesce(p.seq, 0))
 				ORDER BY xid, run_id, seq LIMIT 1) e
-		) THEN greatest(p.complete_to, 'epoch') END
+		) AS behind, greatest(p.complete_to, 'epoch') AS complete_to
 		FROM (VALUES (0)) AS one LEFT JOIN stats_progress p ON p.project = $1`
+
+	// noXID comes after every transaction.
+	noXID = "18446744073709551615"
 
 	addProgress = `INSERT INTO stats_progress (project) VALUES ($1) ON CONFLICT DO NOTHING`
 
@@ -98,6 +102,16 @@ const (
 			FROM last WHERE s.project = $1
 		)
 		SELECT count(*) FROM news`
+
+	// recentFailures selects the workflows of the project $1 with runs that failed since $3, the first of the minutes $2,
+	// and the most that failed in an hour among the minutes before $3.
+	recentFailures = `
+		SELECT workflow, coalesce(sum(count) FILTER (WHERE hour IS NULL), 0)::bigint AS last_hour,
+			coalesce(max(count) FILTER (WHERE hour IS NOT NULL), 0)::bigint AS usual
+		FROM (
+			SELECT workflow, CASE WHEN at < $3 THEN date_trunc('hour', at, 'UTC') END AS hour, sum(count) AS count
+			FROM stats WHERE project = $1 AND at = ANY ($2) AND metric = 'run_failed' GROUP BY 1, 2) AS hours
+		GROUP BY 1 HAVING count(*) FILTER (WHERE hour IS NULL) > 0 ORDER BY 1`
 
 	mergeHours = `WITH due AS (
 			UPDATE stats_progress SET hours_to = date_trunc('hour', now() - interval '2 days', 'UTC')

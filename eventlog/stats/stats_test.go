@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	mrand "math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -107,11 +106,11 @@ func (f *fixture) follow(t *testing.T) {
 		if err := f.Follow(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		to, err := f.CompleteTo(t.Context(), home)
+		p, err := readProgress(t.Context(), f.pool, home, noXID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if to.Equal(f.Reader.now()) {
+		if !p.Behind {
 			return
 		}
 	}
@@ -218,7 +217,7 @@ func TestEachEventIsCountedOnce(t *testing.T) {
 	const writers, each, followers = 4, 12, 3
 	f := newFixture(t)
 	writing, done := context.WithCancel(t.Context())
-	var follow, write sync.WaitGroup
+	var follow sync.WaitGroup
 	for i := range followers {
 		g := &Follower{pool: f.pool, batch: 3 + i}
 		follow.Go(func() {
@@ -232,10 +231,23 @@ func TestEachEventIsCountedOnce(t *testing.T) {
 			}
 		})
 	}
-	want := map[[3]string]int64{}
+	want := f.write(t, writers, each)
+	done()
+	follow.Wait()
+	f.follow(t)
+	if diff := cmp.Diff(want, f.stored(t)); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+// write writes runs, from several writers at a time, and returns how often each event was written.
+func (f *fixture) write(t *testing.T, writers, each int) map[[3]string]int64 {
+	t.Helper()
+	written := map[[3]string]int64{}
 	var mu sync.Mutex
+	var wg sync.WaitGroup
 	for w := range writers {
-		write.Go(func() {
+		wg.Go(func() {
 			for i := range each {
 				workflow := "w" + strconv.Itoa(i%3)
 				run := f.start(t, workflow, "shop")
@@ -245,18 +257,66 @@ func TestEachEventIsCountedOnce(t *testing.T) {
 				f.pass(time.Second)
 				mu.Lock()
 				for _, event := range []entities.EventType{entities.EventRunCreated, entities.EventRunStarted, end} {
-					want[[3]string{string(event), workflow, "shop"}]++
+					written[[3]string{string(event), workflow, "shop"}]++
 				}
 				mu.Unlock()
 			}
 		})
 	}
-	write.Wait()
-	done()
-	follow.Wait()
+	wg.Wait()
+	return written
+}
+
+// TestRebuildDuringWrites: counts that are made anew while events are written and counted are those of the log.
+func TestRebuildDuringWrites(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.write(t, 1, 3)
 	f.follow(t)
-	if diff := cmp.Diff(want, f.stored(t)); diff != "" {
-		t.Errorf("counts (-want +got):\n%s", diff)
+	if _, err := f.pool.Exec(t.Context(), `UPDATE stats SET count = count + 5`); err != nil {
+		t.Fatal(err)
+	}
+	writing, done := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			g := &Follower{pool: f.pool, batch: 5}
+			for writing.Err() == nil {
+				if err := g.Follow(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	rebuilds := 0
+	others.Go(func() {
+		g := &Follower{pool: f.pool, batch: 5}
+		for ; rebuilds < 3 && t.Context().Err() == nil; rebuilds++ {
+			if err := g.Rebuild(t.Context(), []entities.Project{home}, func(time.Time) {}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	f.write(t, 4, 12)
+	done()
+	others.Wait()
+	f.follow(t)
+	rows, err := f.pool.Query(t.Context(), `
+		SELECT ARRAY[type, workflow_name, 'shop'], count(*) FROM events JOIN runs ON id = run_id GROUP BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[[3]string]int64{}
+	var key []string
+	var n int64
+	if _, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error {
+		want[[3]string(key)] = n
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, f.stored(t)); diff != "" || len(want) < 12 || rebuilds != 3 {
+		t.Errorf("counts (-log +counted), after %d rebuilds:\n%s", rebuilds, diff)
 	}
 }
 
@@ -398,30 +458,5 @@ func TestInvalidQueriesAreRefused(t *testing.T) {
 		if !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("%s: got %v, want an invalid request", name, err)
 		}
-	}
-}
-
-// TestPercentiles compares them with those of the durations themselves.
-func TestPercentiles(t *testing.T) {
-	t.Parallel()
-	random := mrand.New(mrand.NewPCG(1, 2))
-	var all []time.Duration
-	h := histogram{}
-	for range 5000 {
-		d := time.Duration(random.ExpFloat64() * float64(3*time.Second))
-		all = append(all, max(d, time.Millisecond))
-		class := int16(1)
-		for upperBound(class) < d {
-			class++
-		}
-		h[class]++
-	}
-	slices.Sort(all)
-	got := h.percentiles()
-	wantAbout(t, got.P50, all[len(all)/2])
-	wantAbout(t, got.P95, all[len(all)*95/100])
-	wantAbout(t, got.P99, all[len(all)*99/100])
-	if (histogram{}).percentiles() != nil {
-		t.Error("percentiles of nothing")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/queue/overview"
 )
 
 // Server serves the native API. All fields except Allowed and Version are required.
@@ -35,6 +36,7 @@ type Server struct {
 	Views       *admin.Views
 	Sessions    *access.Sessions
 	Stats       *stats.Reader
+	Overview    *overview.Reader
 	// Allowed lists the non-public addresses that deployments may have.
 	Allowed egress.Allowed
 	// Reader runs the queries that only read entities.

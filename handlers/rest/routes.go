@@ -77,6 +77,8 @@ func (s *Server) Register(g auth.Routes) {
 	g.PUT("/views/:name", auth.Write, s.putView)
 	g.DELETE("/views/:name", auth.Write, s.removeView)
 	g.GET("/search", auth.Metadata, s.search)
+	g.GET("/stats/now", auth.Metadata, s.gauges)
+	g.GET("/attention", auth.Metadata, s.attention)
 
 	// Signals.
 	g.POST("/signals/:name", auth.Invoke, s.postSignal)

@@ -119,6 +119,9 @@ func (w *typeWriter) typeOf(schema node, indent string) string {
 		}
 		return strings.Join(names, " | ")
 	}
+	if all := schema.at("allOf"); all.Node != nil && len(all.items()) == 1 { // a reference with a description
+		return w.typeOf(all.items()[0], indent)
+	}
 	kinds := schema.at("type")
 	if kinds.Node == nil {
 		return "unknown"

@@ -3,8 +3,23 @@
 // RFC 3339 in UTC, to the millisecond.
 export type Time = string;
 
+// A kind of what wants a person; see [getAttention](#get-v1attention).
+export type AttentionKind = "messages_parked" | "runs_held" | "runs_stranded" | "deployment_unreachable" | "deployment_missing" | "workflow_failing" | "queue_late" | "key_expiring" | "two_signing_keys";
+
+export type AttentionItem = {
+  kind: AttentionKind;
+  count: number;
+  since?: Time;
+  until?: Time;
+  deployment?: string;
+  workflow?: string;
+  runId?: string;
+  usual?: number;
+  operation: string;
+};
+
 // The time up to which events are counted.
-export type CompleteTo = unknown;
+export type CompleteTo = Time;
 
 // In milliseconds; missing if nothing was measured.
 export type Percentiles = {
@@ -960,6 +975,38 @@ export interface Api {
         code: string;
         count: number;
       }>;
+    };
+  };
+  // Count the open runs and the queue
+  "GET /v1/stats/now": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      at: Time;
+      runs: {
+        pending: number;
+        running: number;
+      };
+      messages: {
+        due: number;
+        leased: number;
+        delayed: number;
+        retrying: number;
+        parked: number;
+        oldestDue?: Time;
+      };
+      capped: boolean;
+    };
+  };
+  // List what wants a person
+  "GET /v1/attention": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      at: Time;
+      data: Array<AttentionItem>;
     };
   };
   // List failed runs in groups

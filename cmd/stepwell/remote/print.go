@@ -77,6 +77,17 @@ func (p *tablePrinter[T]) print(entries []json.RawMessage) error {
 		}
 		return nil
 	}
+	items := make([]T, len(entries))
+	for i, e := range entries {
+		if err := p.client.decode(e, &items[i]); err != nil {
+			return err
+		}
+	}
+	return p.table(items)
+}
+
+// table prints items as a table, with a header on the first page.
+func (p *tablePrinter[T]) table(items []T) error {
 	var rows [][]string
 	if p.widths == nil {
 		p.widths = make([]int, len(p.columns))
@@ -86,14 +97,10 @@ func (p *tablePrinter[T]) print(entries []json.RawMessage) error {
 		}
 		rows = append(rows, header)
 	}
-	for _, e := range entries {
-		var entry T
-		if err := p.client.decode(e, &entry); err != nil {
-			return err
-		}
+	for _, item := range items {
 		row := make([]string, len(p.columns))
 		for i, c := range p.columns {
-			row[i] = p.formatCell(c.cell(entry))
+			row[i] = p.formatCell(c.cell(item))
 		}
 		rows = append(rows, row)
 	}

@@ -5,13 +5,14 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 )
 
-// TestEveryReasonHasASentence, and every remedy a command.
+// TestEveryReasonHasASentence, every remedy a command, and all that wants a person both.
 func TestEveryReasonHasASentence(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../../handlers/rest/openapi.yaml")
@@ -28,6 +29,7 @@ func TestEveryReasonHasASentence(t *testing.T) {
 	}
 	for schema, have := range map[string][]string{
 		"ReasonKind": slices.Sorted(maps.Keys(sentences)), "Remedy": slices.Sorted(maps.Keys(remedies)),
+		"AttentionKind": slices.Sorted(maps.Keys(attentionKinds)),
 	} {
 		if diff := cmp.Diff(slices.Sorted(slices.Values(doc.Components.Schemas[schema].Enum)), have); diff != "" {
 			t.Errorf("%s (-openapi.yaml +here):\n%s", schema, diff)
@@ -58,5 +60,13 @@ func TestSentences(t *testing.T) {
 	}
 	if len(missing) > 0 {
 		t.Errorf("sentences.json has no example of %q", slices.Sorted(maps.Keys(missing)))
+	}
+	for kind := range attentionKinds {
+		if got := (attentionItem{Kind: kind, Count: 1}).sentence(); !strings.HasSuffix(got, ".") {
+			t.Errorf("%s: got %q", kind, got)
+		}
+	}
+	if got := (reason{Kind: "moon_phase"}).sentence(); got != "moon phase." {
+		t.Errorf("got %q for a kind of a newer server", got)
 	}
 }

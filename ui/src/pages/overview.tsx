@@ -1,5 +1,225 @@
-// Overview: what happens and what wants a person.
+// Overview: what wants a person, what is open, and what happened lately.
+import type { Api, Run, RunPoint } from "../api.gen";
+import { addressOf, call, server } from "../api";
+import { attention } from "../attention";
+import { clock, tick } from "../clock";
+import { say } from "../lib/attention";
+import { formatAge, formatDuration } from "../lib/duration";
+import { formatFilter, type Filter } from "../lib/filter";
+import { shortId } from "../lib/path";
+import { largest, ranges, spread, windowOf, type Range, type Window } from "../lib/series";
+import { curl, quote } from "../lib/shell";
+import { durationOf, stateOfRun } from "../lib/status";
+import { go, href, project, search } from "../location";
+import { Chart, type Series } from "../parts/chart";
+import { Commands } from "../parts/copy";
+import { Glyph, Status } from "../parts/icon";
+import { Loading, Trouble } from "../parts/notice";
+import { Age, Clock } from "../parts/time";
+import { useResource } from "../resource";
+
+const pollEvery = 10_000;
+const beginPollEvery = 3000;
 
 export function Overview() {
-  return <main class="page"><header class="page-head"><h1>Overview</h1></header></main>;
+  const begun = useResource((signal) => call(project.value, "GET /v1/runs", { query: { limit: 1 }, signal }), [project.value]);
+  const runs = begun.data.value;
+  if (begun.problem.value && !runs) return <main class="page"><Trouble problem={begun.problem.value} retry={begun.refresh} /></main>;
+  if (!runs) return <main class="page"><Loading what="the overview" /></main>;
+  return runs.data.length === 0 ? <Begin done={begun.refresh} /> : <Numbers />;
+}
+
+// Begin shows three steps to the first run, which tick themselves.
+function Begin({ done }: { done: () => void }) {
+  const read = useResource(async (signal) => ({
+    deployments: (await call(project.value, "GET /v1/deployments", { signal })).data,
+    runs: (await call(project.value, "GET /v1/runs", { query: { limit: 1 }, signal })).data,
+  }), [project.value], beginPollEvery);
+  const deployment = read.data.value?.deployments[0];
+  const run = read.data.value?.runs[0];
+  const name = deployment?.id ?? "my-function";
+  const put = curl(server, "PUT", "/v1/deployments/my-function", JSON.stringify({ url: "http://127.0.0.1:3000" }));
+  const start = curl(server, "POST", "/v1/runs", JSON.stringify({ workflow: deployment?.workflows?.[0] ?? "order", deployment: name }));
+  return (
+    <main class="page overview">
+      <header class="page-head"><h1>Overview</h1><span class="quiet">There are no runs yet. Three steps to the first one:</span></header>
+      {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
+      <ol class="begin">
+        <Step done={!!deployment} title={deployment ? `${deployment.id} is registered` : "Point something at this server: any HTTP endpoint, or an app"}>
+          {!deployment && <Commands open cli="stepwell deployments add my-function http://127.0.0.1:3000" curl={put} />}
+        </Step>
+        <Step done={!!run} title={run ? "The first run has started" : "Start a run"}>
+          {!run && <Commands open cli={`stepwell runs start ${quote(deployment?.workflows?.[0] ?? "order")} --deployment ${quote(name)}`} curl={start} />}
+        </Step>
+        <Step done={false} title="Watch it">
+          {run
+            ? <p><a class="button primary" href={href(["runs", run.id])}>Open the run {shortId(run.id)}</a> <button type="button" onClick={done}>Show the overview</button></p>
+            : <p class="quiet">The first run appears here.</p>}
+        </Step>
+      </ol>
+    </main>
+  );
+}
+
+function Step({ done, title, children }: { done: boolean; title: string; children: preact.ComponentChildren }) {
+  return (
+    <li><Glyph look={done ? "completed" : "pending"} />
+      <div><h2 class={done ? "done" : ""}>{title}<span class="hidden">{done ? ", done" : ", to do"}</span></h2>{children}</div></li>
+  );
+}
+
+// Numbers is the overview of a project that has runs.
+function Numbers() {
+  const range = ranges.find((r) => r.name === search.value.get("in")) ?? ranges[0]!;
+  const workflow = search.value.get("workflow") ?? "";
+  const only = workflow ? { workflow } : {};
+  const scope = [project.value, range.name, workflow];
+  const stats = useResource(async (signal) => {
+    const w = windowOf(range, clock.now());
+    const query = { from: iso(w.start), to: iso(w.start + range.ms), step: range.step };
+    const [all, apart] = await Promise.all([
+      call(project.value, "GET /v1/stats/runs", { query: { ...query, ...only }, signal }),
+      call(project.value, "GET /v1/stats/runs", { query: { ...query, by: "workflow" }, signal }),
+    ]);
+    return { w, all: all.data[0]?.points ?? [], apart: apart.data, completeTo: all.completeTo };
+  }, scope, pollEvery);
+  const data = stats.data.value;
+  const address = addressOf("GET /v1/stats/runs", { query: { from: iso(clock.now() - range.ms), step: range.step, ...only } });
+  const change = (to: Record<string, string>) => go(href(["overview"], { in: range.name, workflow, ...to }), "replace");
+  const names = [...new Set([workflow, ...(data?.apart.map((s) => s.name) ?? [])])].filter(Boolean).sort();
+  return (
+    <main class="page overview">
+      <header class="page-head"><h1>Overview</h1>
+        <div class="segmented" role="group" aria-label="Time">
+          {ranges.map((r) => <button type="button" aria-pressed={r === range} onClick={() => change({ in: r.name })}>{r.name}</button>)}
+        </div>
+        <select aria-label="Workflow" value={workflow} onChange={(e) => change({ workflow: e.currentTarget.value })}>
+          <option value="">all workflows</option>{names.map((n) => <option value={n}>{n}</option>)}
+        </select>
+        {data && <span class="quiet">complete up to <Clock at={data.completeTo} /></span>}
+        <Commands cli={`stepwell stats runs --from ${range.ms / 3_600_000}h --step ${range.step}${workflow ? ` --workflow ${quote(workflow)}` : ""}`}
+          curl={curl(server, "GET", address)} />
+      </header>
+      <Wants />
+      <Gauges />
+      {stats.problem.value && <Trouble problem={stats.problem.value} retry={stats.refresh} />}
+      {data ? <Charts {...data} range={range} workflow={workflow} /> : !stats.problem.value && <Loading what="the statistics" />}
+      <div class="lists">
+        <Runs title="Slowest open runs" query={{ status: ["running"], order: "asc", ...only }} empty="No run is open." now={(r) => formatDuration(durationOf(r, tick.value))} />
+        <Runs title="Last failures" query={{ status: ["failed"], ...only }} empty="No run has failed." now={(r) => r.error?.code || "no code"} />
+      </div>
+    </main>
+  );
+}
+
+function iso(ms: number): string {
+  return new Date(ms).toISOString();
+}
+
+// Wants lists what wants a person, or says that nothing does.
+function Wants() {
+  const items = attention.value?.data;
+  if (!items) return null;
+  if (items.length === 0) return <p class="well"><Glyph look="completed" />All is well: nothing wants a person.</p>;
+  return (
+    <section class="wants" aria-labelledby="wants">
+      <h2 id="wants">Wants a person</h2>
+      <ul>{items.map((i) => {
+        const { text, to } = say(i);
+        return (
+          <li><Glyph look={i.kind === "key_expiring" || i.kind === "two_signing_keys" ? "waiting" : "failed"} />
+            <span><strong>{text}</strong>{i.since && <span class="quiet"> since <Age at={i.since} /></span>}
+              {i.until && <span class="quiet"> the first one <Age at={i.until} /></span>}</span>
+            <a href={href(to)} aria-label={`Look: ${text}`}>Look</a></li>
+        );
+      })}</ul>
+    </section>
+  );
+}
+
+function Gauges() {
+  const read = useResource((signal) => call(project.value, "GET /v1/stats/now", { signal }), [project.value], pollEvery);
+  const g = read.data.value;
+  if (read.problem.value) return <Trouble problem={read.problem.value} retry={read.refresh} />;
+  if (!g) return <Loading what="the queue" />;
+  const n = (v: number) => v.toLocaleString("en") + (g.capped ? "+" : "");
+  return (
+    <dl class="gauges" title={g.capped ? "A count stopped at 10,000: there may be more of each." : undefined}>
+      <Gauge name="pending" value={n(g.runs.pending)} />
+      <Gauge name="running" value={n(g.runs.running)} />
+      <Gauge name="being delivered" value={n(g.messages.leased)} />
+      <Gauge name={g.messages.oldestDue ? `due, the oldest ${formatAge(tick.value - Date.parse(g.messages.oldestDue))}` : "due"} value={n(g.messages.due)} />
+      <Gauge name="delayed" value={n(g.messages.delayed)} />
+      <Gauge name="retrying" value={n(g.messages.retrying)} />
+      <Gauge name="parked" value={n(g.messages.parked)} bad={g.messages.parked > 0} />
+    </dl>
+  );
+}
+
+function Gauge({ name, value, bad }: { name: string; value: string; bad?: boolean }) {
+  return <div><dt>{name}</dt><dd>{bad && <Glyph look="failed" />}{value}</dd></div>;
+}
+
+interface ChartsProps {
+  w: Window;
+  all: RunPoint[];
+  apart: Array<{ name: string; points: RunPoint[] }>;
+  completeTo: string;
+  range: Range;
+  workflow: string;
+}
+
+function Charts({ w, all, apart, completeTo, range, workflow }: ChartsProps) {
+  const counts = (name: string, value: (p: RunPoint) => number): Series => ({ name, look: name, values: spread(w, all, value, 0) });
+  const took = (of: "tookMs" | "delayMs", names: Array<"p50" | "p95" | "p99">): Series[] =>
+    names.map((name, i) => ({ name, look: `s${i}`, values: spread(w, all, (p) => p[of]?.[name] ?? null, null) }));
+  const failed = largest(apart.filter((s) => !workflow || s.name === workflow)
+    .map((s) => ({ name: s.name, values: spread(w, s.points, (p) => p.failed, 0) })), 5)
+    .map((s, i) => ({ ...s, look: `s${i}` }));
+  // Runs that ended in an interval are found by when they ended.
+  const pick = (more: Filter) => (from: number, to: number) => {
+    const filter = formatFilter(workflow ? [{ field: "workflow", value: workflow }, ...more] : more);
+    go(href(["runs"], { q: `${filter} ended:${iso(from)} endedbefore:${iso(to)}`.trim() }));
+  };
+  const common = { start: w.start, stepMs: w.stepMs, completeTo: Date.parse(completeTo) };
+  const per = { hour: "minute", day: "15 minutes", week: "6 hours" }[range.name];
+  return (
+    <div class="charts">
+      <Chart {...common} title={`Runs per ${per}, by end`} unit="runs" onPick={pick([])}
+        series={[counts("completed", (p) => p.completed), counts("failed", (p) => p.failed), counts("cancelled", (p) => p.cancelled)]} />
+      <Chart {...common} title="How long runs take" unit="ms" onPick={pick([])} series={took("tookMs", ["p50", "p95", "p99"])} />
+      <Chart {...common} title="Failed runs, by workflow" unit="runs" onPick={pick([{ field: "status", value: "failed" }])}
+        series={failed.length > 0 ? failed : [counts("failed", (p) => p.failed)]} />
+      <Chart {...common} title="How long runs wait for their start" unit="ms" series={took("delayMs", ["p50", "p95", "p99"])} />
+    </div>
+  );
+}
+
+interface RunsProps {
+  title: string;
+  query: Api["GET /v1/runs"]["query"];
+  empty: string;
+  now: (r: Run) => string;
+}
+
+// Runs lists the first five runs of a query.
+function Runs({ title, query, empty, now }: RunsProps) {
+  const read = useResource((signal) => call(project.value, "GET /v1/runs", { query: { ...query, limit: 5 }, signal }),
+    [project.value, JSON.stringify(query)], pollEvery);
+  const runs = read.data.value?.data;
+  return (
+    <section>
+      <h2>{title}</h2>
+      {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
+      {runs?.length === 0 && <p class="quiet">{empty}</p>}
+      {runs && runs.length > 0 && (
+        <table class="list"><thead class="hidden"><tr><th>Status</th><th>Workflow</th><th>Run</th><th>Created</th><th>Now</th></tr></thead>
+          <tbody>{runs.map((r) => (
+            <tr key={r.id}><td><Status {...stateOfRun(r, tick.value)} /></td><td class="strong">{r.workflow}</td>
+              <td><a class="mono" href={href(["runs", r.id])} title={r.id}>{shortId(r.id)}</a></td>
+              <td class="num"><Age at={r.createdAt} /></td><td class="num">{now(r)}</td></tr>
+          ))}</tbody></table>
+      )}
+    </section>
+  );
 }

@@ -1,6 +1,8 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
 import { call } from "../api";
+import { attention, useAttention } from "../attention";
+import { numbers } from "../lib/attention";
 import { go, href, page, project, search } from "../location";
 import { freshness, staleSince, useResource } from "../resource";
 import { leave, lost, may, role, session } from "../session";
@@ -36,6 +38,8 @@ export const usual: View[] = [
 ];
 
 export function Frame({ children }: { children: ComponentChildren }) {
+  useAttention();
+  const wants = numbers(attention.value?.data ?? []);
   useKeys({
     "?": () => (helpOpen.value = true),
     "/": () => {
@@ -50,7 +54,8 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <a class="skip" href="#content">Skip to the page</a>
       <TopBar />
       <nav class="side" aria-label="Pages">
-        {places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}>{p.name}</a>)}
+        {places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}
+          data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} want a person`}>{p.name}</a>)}
         <Views />
       </nav>
       <div id="content">{children}</div>

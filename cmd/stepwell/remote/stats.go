@@ -1,0 +1,355 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+type statsCmd struct {
+	Now      nowStatsCmd     `cmd:"" help:"Count the open runs and the queue."`
+	Runs     runStatsCmd     `cmd:"" help:"Count runs in intervals of time."`
+	Steps    stepStatsCmd    `cmd:"" help:"Count steps by their name."`
+	Failures failureStatsCmd `cmd:"" help:"Count failed runs by the code of their error."`
+}
+
+// statsWindow are the flags of statistics.
+type statsWindow struct {
+	From     timeFlag `placeholder:"TIME" help:"Count from this time on: ${time}; default is an hour before --to."`
+	To       timeFlag `placeholder:"TIME" help:"Count up to this time: ${time}; default is now."`
+	Workflow string   `placeholder:"NAME" help:"Count only this workflow."`
+}
+
+func (w statsWindow) query(s *Session) (url.Values, error) {
+	from, to, err := interval(s, w.From, w.To)
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{}
+	setParam(query, "from", from)
+	setParam(query, "to", to)
+	setParam(query, "workflow", w.Workflow)
+	return query, nil
+}
+
+// percentiles are durations in milliseconds.
+type percentiles struct{ P50, P95, P99 float64 }
+
+func (p *percentiles) at(which func(*percentiles) float64) string {
+	if p == nil {
+		return ""
+	}
+	ms := which(p)
+	d := time.Duration(ms * float64(time.Millisecond))
+	if d >= time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// tookColumns are the columns of percentiles.
+func tookColumns[T any](took func(T) *percentiles) []column[T] {
+	return []column[T]{
+		{"P50", func(v T) any { return took(v).at(func(p *percentiles) float64 { return p.P50 }) }},
+		{"P95", func(v T) any { return took(v).at(func(p *percentiles) float64 { return p.P95 }) }},
+		{"P99", func(v T) any { return took(v).at(func(p *percentiles) float64 { return p.P99 }) }},
+	}
+}
+
+type runStatsCmd struct {
+	statsWindow
+
+	Step string `default:"5m" placeholder:"STEP" help:"The length of an interval: 1m, 5m, 15m, 1h, 6h or 24h."`
+	By   string `enum:",workflow,deployment" default:"" placeholder:"workflow|deployment" help:"Count the runs of each workflow or deployment apart."`
+}
+
+// runPoint is what happened to runs in an interval.
+type runPoint struct {
+	Name                                           string `json:"-"`
+	At                                             time.Time
+	Created, Started, Completed, Failed, Cancelled int64
+	TookMs                                         *percentiles
+}
+
+// Run prints a line for each interval in which something happened.
+func (c runStatsCmd) Run(ctx context.Context, s *Session) error {
+	query, err := c.query(s)
+	if err != nil {
+		return err
+	}
+	query.Set("step", c.Step)
+	setParam(query, "by", c.By)
+	columns := []column[runPoint]{
+		{"FROM", func(p runPoint) any { return timestamp(p.At) }},
+		{"CREATED", func(p runPoint) any { return p.Created }},
+		{"STARTED", func(p runPoint) any { return p.Started }},
+		{"COMPLETED", func(p runPoint) any { return p.Completed }},
+		{"FAILED", func(p runPoint) any { return p.Failed }},
+		{"CANCELLED", func(p runPoint) any { return p.Cancelled }},
+	}
+	columns = append(columns, tookColumns(func(p runPoint) *percentiles { return p.TookMs })...)
+	if c.By != "" {
+		columns = append([]column[runPoint]{{strings.ToUpper(c.By), func(p runPoint) any { return p.Name }}}, columns...)
+	}
+	return s.stats(ctx, "runs", query, func(data []json.RawMessage) error {
+		out := tablePrinter[runPoint]{Session: s, columns: columns}
+		if s.json {
+			return out.print(data)
+		}
+		points, err := s.points(data)
+		if err != nil {
+			return err
+		}
+		return out.table(points)
+	})
+}
+
+// points returns the points of all series, each with the name of its series.
+func (s *Session) points(data []json.RawMessage) ([]runPoint, error) {
+	var points []runPoint
+	for _, raw := range data {
+		var series struct {
+			Name   string
+			Points []runPoint
+		}
+		if err := s.client.decode(raw, &series); err != nil {
+			return nil, err
+		}
+		for _, p := range series.Points {
+			p.Name = series.Name
+			points = append(points, p)
+		}
+	}
+	return points, nil
+}
+
+// stats reads statistics and prints them. Without --json, it notes up to when they are complete.
+func (s *Session) stats(ctx context.Context, kind string, query url.Values, print func([]json.RawMessage) error) error {
+	var answer struct {
+		CompleteTo time.Time
+		Data       []json.RawMessage
+	}
+	if _, err := s.client.get(ctx, path("stats", kind), query, &answer); err != nil {
+		return err
+	}
+	if err := print(answer.Data); err != nil || s.json {
+		return err
+	}
+	s.note("complete up to %s", s.timeAndAge(answer.CompleteTo))
+	return nil
+}
+
+type stepStats struct {
+	Workflow, Name                        string
+	Completed, Failed, Cancelled, Retried int64
+	TookMs                                *percentiles
+}
+
+type stepStatsCmd struct{ statsWindow }
+
+// Run prints a line for each step of each workflow.
+func (c stepStatsCmd) Run(ctx context.Context, s *Session) error {
+	query, err := c.query(s)
+	if err != nil {
+		return err
+	}
+	out := tablePrinter[stepStats]{Session: s, columns: append([]column[stepStats]{
+		{"WORKFLOW", func(v stepStats) any { return v.Workflow }},
+		{"STEP", func(v stepStats) any { return v.Name }},
+		{"COMPLETED", func(v stepStats) any { return v.Completed }},
+		{"FAILED", func(v stepStats) any { return v.Failed }},
+		{"CANCELLED", func(v stepStats) any { return v.Cancelled }},
+		{"RETRIED", func(v stepStats) any { return v.Retried }},
+	}, tookColumns(func(v stepStats) *percentiles { return v.TookMs })...)}
+	return s.stats(ctx, "steps", query, out.print)
+}
+
+type failureStats struct {
+	Workflow, Code string
+	Count          int64
+}
+
+type failureStatsCmd struct{ statsWindow }
+
+// Run prints a line for each workflow and code.
+func (c failureStatsCmd) Run(ctx context.Context, s *Session) error {
+	query, err := c.query(s)
+	if err != nil {
+		return err
+	}
+	out := tablePrinter[failureStats]{Session: s, columns: []column[failureStats]{
+		{"WORKFLOW", func(v failureStats) any { return v.Workflow }},
+		{"CODE", func(v failureStats) any { return cmp.Or(v.Code, "(none)") }},
+		{"FAILED", func(v failureStats) any { return v.Count }},
+	}}
+	return s.stats(ctx, "failures", query, out.print)
+}
+
+// gauges are the counts of a moment.
+type gauges struct {
+	Runs     struct{ Pending, Running int64 }
+	Messages struct {
+		Due, Leased, Delayed, Retrying, Parked int64
+		OldestDue                              time.Time
+	}
+	Capped bool
+}
+
+type nowStatsCmd struct{}
+
+// Run prints the gauges. A count that stopped at its limit has a +.
+func (nowStatsCmd) Run(ctx context.Context, s *Session) error {
+	return show(ctx, s, path("stats", "now"), nil, func(g gauges) []field {
+		n := func(count int64) string {
+			if g.Capped {
+				return fmt.Sprintf("%d+", count)
+			}
+			return fmt.Sprint(count)
+		}
+		return []field{
+			{"runs pending", n(g.Runs.Pending)},
+			{"runs running", n(g.Runs.Running)},
+			{"messages due", n(g.Messages.Due)},
+			{"oldest due", g.Messages.OldestDue},
+			{"messages leased", n(g.Messages.Leased)},
+			{"messages delayed", n(g.Messages.Delayed)},
+			{"messages retrying", n(g.Messages.Retrying)},
+			{"messages parked", n(g.Messages.Parked)},
+		}
+	})
+}
+
+// attentionItem is something that wants a person.
+type attentionItem struct {
+	Kind, Deployment, Workflow, RunID string
+	Count, Usual                      int64
+	Since, Until                      time.Time
+}
+
+// attentionKind says what an item means, and which command shows more.
+type attentionKind struct {
+	sentence func(i attentionItem) string
+	command  func(i attentionItem) string
+}
+
+// always returns a command that does not depend on the item.
+func always(command string) func(attentionItem) string {
+	return func(attentionItem) string { return command }
+}
+
+func whyRun(i attentionItem) string { return "why " + i.RunID }
+
+// attentionKinds are the kinds of the API.
+var attentionKinds = map[string]attentionKind{
+	"messages_parked": {
+		func(i attentionItem) string { return i.amount("message") + " parked: retry or discard." },
+		always("messages list"),
+	},
+	"runs_held": {
+		func(i attentionItem) string { return i.amount("run") + " held: the function refuses to go on." }, whyRun,
+	},
+	"runs_stranded": {
+		func(i attentionItem) string {
+			return i.amount("run") + " stranded: nothing moves, though the server wakes it."
+		}, whyRun,
+	},
+	"deployment_unreachable": {
+		func(i attentionItem) string {
+			return fmt.Sprintf("Deployment %s cannot be reached: %s waiting.", i.Deployment, i.amount("message"))
+		},
+		func(i attentionItem) string { return "deployments show " + i.Deployment },
+	},
+	"deployment_missing": {
+		func(i attentionItem) string {
+			return fmt.Sprintf("Deployment %s is not registered: %s waiting.", i.Deployment, i.amount("message"))
+		},
+		func(i attentionItem) string { return "deployments add " + i.Deployment + " URL" },
+	},
+	"workflow_failing": {
+		func(i attentionItem) string {
+			return fmt.Sprintf("%s of workflow %s failed in the last hour; at most %d is usual.", i.amount("run"), i.Workflow, i.Usual)
+		},
+		func(i attentionItem) string { return "runs list --status failed --workflow " + i.Workflow },
+	},
+	"queue_late": {
+		func(i attentionItem) string { return i.amount("message") + " due and not delivered." }, always("stats now"),
+	},
+	"key_expiring": {
+		func(i attentionItem) string { return i.amount("API key") + " about to expire." }, always("keys list"),
+	},
+	"two_signing_keys": {
+		func(attentionItem) string { return "Two signing keys for more than a week: delete the old one." },
+		always("signing-keys list"),
+	},
+}
+
+// amount returns the count with its noun.
+func (i attentionItem) amount(noun string) string {
+	const limit = 1000
+	switch {
+	case i.Count >= limit:
+		return fmt.Sprintf("%d+ %ss", i.Count, noun)
+	case i.Count == 1:
+		return "1 " + noun
+	default:
+		return fmt.Sprintf("%d %ss", i.Count, noun)
+	}
+}
+
+// sentence says what the item means. A newer server may send kinds that have no sentence.
+func (i attentionItem) sentence() string {
+	if kind, ok := attentionKinds[i.Kind]; ok {
+		return kind.sentence(i)
+	}
+	return strings.ReplaceAll(i.Kind, "_", " ") + "."
+}
+
+type attentionCmd struct{}
+
+// Run prints what wants a person, with the command that shows more of each.
+func (attentionCmd) Run(ctx context.Context, s *Session) error {
+	data, _, err := s.page(ctx, path("attention"), nil)
+	if err != nil {
+		return err
+	}
+	for _, raw := range data {
+		if s.json {
+			if err := s.printJSON(raw); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.printAttention(raw); err != nil {
+			return err
+		}
+	}
+	if len(data) == 0 && !s.json {
+		return s.printResult(nil, "All is well: nothing wants a person.")
+	}
+	return nil
+}
+
+func (s *Session) printAttention(raw json.RawMessage) error {
+	var i attentionItem
+	if err := s.client.decode(raw, &i); err != nil {
+		return err
+	}
+	text := i.sentence()
+	if !i.Since.IsZero() {
+		text += " Since " + s.timeAndAge(i.Since) + "."
+	}
+	if !i.Until.IsZero() {
+		text += " The first one " + s.timeAndAge(i.Until) + "."
+	}
+	if err := s.printResult(nil, "- %s", text); err != nil {
+		return err
+	}
+	if kind, ok := attentionKinds[i.Kind]; ok {
+		return s.printResult(nil, "  stepwell %s", kind.command(i))
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package ui
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+// TestOverview goes from the first run to failures that want a person, and from a chart to the runs behind it.
+func TestOverview(t *testing.T) {
+	harness.SkipIfShort(t)
+	t.Parallel()
+	for name, base := range bases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newInstallation(t, base, "STEPWELL_API_KEY=", "STEPWELL_OPEN=true")
+			b := newTab(t, i.web)
+			i.beginScene(b)
+			i.attentionScene(b)
+			i.chartScene(b)
+		})
+	}
+}
+
+// beginScene follows the steps to the first run, which tick themselves.
+func (i *installation) beginScene(b *tab) {
+	b.open("/ui/default/overview")
+	b.shows("shop is registered", "stepwell runs start order --deployment shop", "The first run appears here.")
+	b.accessible()
+	b.look("begin")
+	i.start("order", nil)
+	b.shows("The first run has started", "Open the run")
+	b.click("Show the overview")
+	b.shows("All is well: nothing wants a person.", "Slowest open runs", "No run has failed.")
+}
+
+// attentionScene lets runs fail, and removes a deployment that a run needs.
+func (i *installation) attentionScene(b *tab) {
+	i.call("PUT", "/v1/deployments/spare", map[string]any{"url": i.server}, nil)
+	i.start("order", map[string]any{"deployment": "spare", "delay": "1s"})
+	i.call("DELETE", "/v1/deployments/spare", nil, nil)
+	for range 10 {
+		i.start("refund", nil)
+	}
+	harness.Eventually(i.t, "two things want a person", func() bool {
+		var wants struct{ Data []any }
+		i.call("GET", "/v1/attention", nil, &wants)
+		return len(wants.Data) == 2
+	})
+	b.open("/ui/default/overview")
+	b.shows("10 runs of refund failed in the last hour; usually none does", "spare is not registered: 1 message waiting", "card_declined")
+	b.until("numbers in the navigation", `["failures", "deployments", "queue"].map((p) =>
+		document.querySelector("nav a[href$='/" + p + "']").dataset.count ?? "").join() === "1,1,"`)
+	b.accessible()
+	b.look("overview")
+	b.click("Look: spare is not registered: 1 message waiting")
+	b.until("the deployments", `location.pathname.endsWith("/default/deployments")`)
+	b.do(chromedp.NavigateBack())
+	b.shows("Wants a person")
+}
+
+// chartScene reads the failures from the chart, and opens the runs behind them by keyboard and by mouse.
+func (i *installation) chartScene(b *tab) {
+	const plot = `document.querySelector("[role=slider][aria-label='Failed runs, by workflow']")`
+	var failed struct{ Data []struct{ CompletedAt time.Time } }
+	i.call("GET", "/v1/runs?status=failed", nil, &failed)
+	b.until("the chart", plot)
+	evaluate[chromedp.Void](b, plot+`.focus()`)
+	b.press(kb.End)
+	for range 3 { // the runs ended in one of the last minutes
+		if evaluate[bool](b, `/refund [1-9]/.test(`+plot+`.ariaValueText)`) {
+			break
+		}
+		b.press(kb.ArrowLeft)
+	}
+	at := evaluate[string](b, `String(`+plot+`.ariaValueNow)`)
+	b.press(kb.Enter)
+	b.until("the runs", `location.pathname.endsWith("/default/runs")`)
+	address := evaluate[string](b, `location.search`)
+	q, err := url.ParseQuery(strings.TrimPrefix(address, "?"))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	terms := strings.Fields(q.Get("q"))
+	if len(terms) != 3 || terms[0] != "status:failed" {
+		i.t.Fatalf("the chart opens runs with %q", terms)
+	}
+	from, err1 := time.Parse(time.RFC3339, strings.TrimPrefix(terms[1], "ended:"))
+	to, err2 := time.Parse(time.RFC3339, strings.TrimPrefix(terms[2], "endedbefore:"))
+	behind := 0
+	for _, run := range failed.Data {
+		if !run.CompletedAt.Before(from) && run.CompletedAt.Before(to) {
+			behind++
+		}
+	}
+	if err1 != nil || err2 != nil || to.Sub(from) != time.Minute || behind == 0 {
+		i.t.Errorf("none of %+v ended in the minute of %q", failed.Data, terms)
+	}
+	b.do(chromedp.NavigateBack())
+	b.until("the chart again", plot)
+	evaluate[chromedp.Void](b, `(() => { const e = `+plot+`, box = e.getBoundingClientRect(), n = Number(e.ariaValueMax) + 1;
+		e.dispatchEvent(new MouseEvent("click", {bubbles: true, clientX: box.left + (`+at+` + 0.5) / n * box.width})); })()`)
+	b.until("the runs again", `location.search.includes("status%3Afailed+ended%3A")`)
+	b.do(chromedp.NavigateBack())
+	b.until("the page again", plot)
+	b.click("Table")
+	b.until("all minutes in a table", `document.querySelectorAll(".chart-table tbody tr").length === 60`)
+	b.accessible()
+	b.click("day")
+	b.until("the range in the address", `location.search === "?in=day"`)
+	b.look("overview-day")
+}
