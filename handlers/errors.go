@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -33,6 +34,9 @@ import (
 // databaseRetry is when clients should try again while the database is unavailable. Most failovers take several
 // seconds, but a node that restarts takes one.
 const databaseRetry = time.Second
+
+// liveRetry is when a viewer that was one too many should read again.
+const liveRetry = 15 * time.Second
 
 // statuses maps errors to HTTP statuses and codes. The first match counts. Other errors are internal: clients get a
 // fixed text.
@@ -85,6 +89,7 @@ var statuses = []struct {
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},
+	{live.ErrTooMany, http.StatusServiceUnavailable, "too_many_live"},
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
 }
 
@@ -129,6 +134,9 @@ func problemOf(err error) problem {
 			}
 			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
 				p.retryAfter = quota.RetryAfter
+			}
+			if s.match == live.ErrTooMany {
+				p.retryAfter = liveRetry
 			}
 			if r, ok := errors.AsType[redacted](err); ok {
 				p.message = r.Public()

@@ -47,7 +47,8 @@ func (f RunFilter) beyondAttributes() bool {
 	return f.WorkflowName != "" || f.Status != "" || f.Open || f.UniqueKey != "" || f.ParentID != ""
 }
 
-func (f RunFilter) validate() error {
+// Validate fails with [entities.ErrInvalid].
+func (f RunFilter) Validate() error {
 	if f.Status != "" && !f.Status.Known() {
 		return entities.Invalid("%q is not a status a run can have", f.Status)
 	}
@@ -73,6 +74,25 @@ func (f RunFilter) validate() error {
 		}
 	}
 	return f.Created.validate()
+}
+
+// MayMatch reports whether a run matches, or did or will: as far as the filter is about what never changes.
+func (f *RunFilter) MayMatch(r entities.Run) bool {
+	return (f.WorkflowName == "" || r.WorkflowName == f.WorkflowName) &&
+		(f.UniqueKey == "" || r.UniqueKey == f.UniqueKey) &&
+		(f.ParentID == "" || r.ParentID == f.ParentID) &&
+		(f.Created.From.IsZero() || !r.CreatedAt.Before(f.Created.From)) &&
+		(f.Created.To.IsZero() || !r.CreatedAt.After(f.Created.To))
+}
+
+// Matches reports whether [ListRuns] would list a run of the project.
+func (f *RunFilter) Matches(r entities.Run) bool {
+	for key, value := range f.Attributes {
+		if has, ok := r.Attributes[key]; !ok || has != value {
+			return false
+		}
+	}
+	return f.MayMatch(r) && (f.Status == "" || r.Status == f.Status) && !(f.Open && r.Status.Ended())
 }
 
 // Window is a closed interval of time; a zero end leaves that side open.
@@ -105,7 +125,7 @@ func (w Window) conditions(a *pg.Args) string {
 func ListRuns(
 	ctx context.Context, q pg.Querier, project entities.Project, f RunFilter, p pg.Page,
 ) ([]entities.Run, string, error) {
-	if err := f.validate(); err != nil {
+	if err := f.Validate(); err != nil {
 		return nil, "", err
 	}
 	s := runSearch{RunFilter: f, Page: p, project: project}

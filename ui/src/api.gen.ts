@@ -260,6 +260,33 @@ export type Event = {
   truncated?: boolean;
 };
 
+export type LiveHello = {
+  version?: string;
+  time: Time;
+  resumed: boolean;
+};
+
+export type LiveRuns = {
+  runs: Array<Run>;
+  gone: Array<{
+    id: string;
+    lastSeq: number;
+  }>;
+};
+
+export type LiveLog = {
+  from: number;
+  to: number;
+  events?: Array<Event>;
+};
+
+export type LiveCounts = {
+  created: number;
+  completed: number;
+  failed: number;
+  cancelled: number;
+};
+
 export type Exchange = {
   seq: number;
   events: Array<Event>;
@@ -741,6 +768,13 @@ export interface Api {
   "GET /v1/events/stream": {
     path: {  };
     query: { "after"?: string; "runId"?: string; "type"?: Array<EventType>; "correlationId"?: string; "from"?: string; "to"?: string; "payloads"?: boolean };
+    body: null;
+    answer: null;
+  };
+  // Follow what changes, for a view
+  "GET /v1/live": {
+    path: {  };
+    query: { "run"?: string; "after"?: number; "runs"?: boolean; "counts"?: boolean; "workflow"?: string; "status"?: RunStatus; "key"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; [key: `attribute.${string}`]: string };
     body: null;
     answer: null;
   };
