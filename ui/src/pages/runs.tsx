@@ -1,10 +1,10 @@
-// The list of runs: filters in the address, newest first, read again while it is looked at.
+// The list of runs: filters in the address, newest first, kept as the live connection tells.
 import { useSignal } from "@preact/signals";
-import { addressOf, call, server } from "../api";
+import { addressOf, server } from "../api";
 import { clock, tick } from "../clock";
 import { useKeys } from "../shortcuts";
-import { go, href, project, search } from "../location";
-import { useResource } from "../resource";
+import { useRuns } from "../list";
+import { go, href, search } from "../location";
 import type { Run } from "../api.gen";
 import { formatDuration } from "../lib/duration";
 import { commandOf, formatFilter, parseFilter, queryOf, withTerm, type Filter } from "../lib/filter";
@@ -17,70 +17,41 @@ import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
 
-const pageSize = 100;
-const pollEvery = 5000;
-
-interface Page {
-  data: Run[];
-  cursor?: string;
-}
-
 export function Runs() {
   const text = search.value.get("q") ?? "";
   const { filter, problem } = parseFilter(text);
-  const more = useSignal<{ of: string; pages: Page[] }>({ of: "", pages: [] });
-  const reading = useSignal(false);
   const focused = useSignal(-1);
-  const scope = `${project.value} ${text}`;
-  const first = useResource((signal) =>
-    call(project.value, "GET /v1/runs", { query: { ...queryOf(filter, clock.now()), limit: pageSize }, signal }), [scope], pollEvery);
-  const older = more.value.of === scope ? more.value.pages : [];
-  const rows = merge([first.data.value, ...older]);
-  const cursor = older.length > 0 ? older.at(-1)?.cursor : first.data.value?.cursor;
+  const list = useRuns(filter, text);
+  const { first, readOlder } = list;
+  const rows = list.rows ?? [];
   const change = (f: Filter) => go(href(["runs"], { q: formatFilter(f) }));
   const open = (id: string) => go(href(["runs", id]));
-  const readOlder = async () => {
-    if (!cursor || reading.value) return;
-    reading.value = true;
-    try {
-      const next = await call(project.value, "GET /v1/runs", { query: { ...queryOf(filter, clock.now()), limit: pageSize, cursor } });
-      // The first page goes on changing; what was read below it stays.
-      const kept = older.length > 0 ? older : first.data.value ? [first.data.value] : [];
-      more.value = { of: scope, pages: [...kept, next] };
-    } catch {
-      first.refresh(); // shows what is wrong
-    }
-    reading.value = false;
-  };
   const move = (by: number) => {
-    focused.value = Math.max(0, Math.min(rows.length - 1, focused.value + by));
+    // New rows move those below them, and with them the focus.
+    const at = /^run-(\d+)$/.exec(document.activeElement?.id ?? "")?.[1];
+    focused.value = Math.max(0, Math.min(rows.length - 1, (at ? Number(at) : focused.value) + by));
     document.getElementById(`run-${focused.value}`)?.focus();
   };
   useKeys({ j: () => move(1), k: () => move(-1) });
-  const empty = first.data.value !== null && rows.length === 0 && !cursor;
+  const empty = list.rows !== null && rows.length === 0 && !list.more;
   return (
     <main class="page">
       <header class="page-head"><h1>Runs</h1>
-        <span class="quiet count">{rows.length > 0 && `${rows.length}${cursor ? "+" : ""} shown, newest first`}</span>
+        <span class="quiet count">{rows.length > 0 && `${rows.length}${list.more ? "+" : ""} shown, newest first`}</span>
         <Commands cli={commandOf(filter)} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: queryOf(filter, clock.now()) }))} />
       </header>
       <Chips filter={filter} change={change} open={open} />
       {problem && <p class="problem" role="alert">{problem}</p>}
       {first.problem.value && <Trouble problem={first.problem.value} retry={first.refresh} />}
-      {first.data.value === null && !first.problem.value && <Loading what="runs" />}
+      {list.rows === null && !first.problem.value && <Loading what="runs" />}
+      {list.waiting > 0 && <p class="new-rows"><button type="button" onClick={list.showNew}>
+        {list.waiting} new {list.waiting === 1 ? "run matches" : "runs match"}: show</button></p>}
       {rows.length > 0 && <Table rows={rows} filter={filter} change={change} focus={(i) => (focused.value = i)} />}
       {empty && <NoRuns filter={filter} change={change} />}
-      {cursor && <p class="more"><button type="button" onClick={readOlder} disabled={reading.value}>
-        {reading.value ? "Reading …" : "Older runs"}</button></p>}
+      {list.more && <p class="more"><button type="button" onClick={readOlder} disabled={list.reading}>
+        {list.reading ? "Reading …" : "Older runs"}</button></p>}
     </main>
   );
-}
-
-// merge returns the runs of pages without repetitions: the first page is newer than the others.
-function merge(pages: Array<Page | null>): Run[] {
-  const seen = new Map<string, Run>();
-  for (const run of pages.flatMap((p) => p?.data ?? [])) if (!seen.has(run.id)) seen.set(run.id, run);
-  return [...seen.values()].sort((a, b) => (a.createdAt < b.createdAt ? 1 : a.createdAt > b.createdAt ? -1 : a.id < b.id ? 1 : -1));
 }
 
 interface TableProps {
