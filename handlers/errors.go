@@ -35,9 +35,6 @@ import (
 // seconds, but a node that restarts takes one.
 const databaseRetry = time.Second
 
-// liveRetry is when a viewer that was one too many should read again.
-const liveRetry = 15 * time.Second
-
 // statuses maps errors to HTTP statuses and codes. The first match counts. Other errors are internal: clients get a
 // fixed text.
 var statuses = []struct {
@@ -89,7 +86,7 @@ var statuses = []struct {
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},
-	{live.ErrTooMany, http.StatusServiceUnavailable, "too_many_live"},
+	{live.ErrTooMany, http.StatusTooManyRequests, "too_many_live"},
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
 }
 
@@ -129,14 +126,14 @@ func problemOf(err error) problem {
 			if tooMany, ok := errors.AsType[*webhook.TooManyError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
 			}
+			if tooMany, ok := errors.AsType[*live.TooManyError](err); ok {
+				p.retryAfter = tooMany.RetryAfter
+			}
 			if tooMany, ok := errors.AsType[*ui.TooManyFailuresError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
 			}
 			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
 				p.retryAfter = quota.RetryAfter
-			}
-			if s.match == live.ErrTooMany {
-				p.retryAfter = liveRetry
 			}
 			if r, ok := errors.AsType[redacted](err); ok {
 				p.message = r.Public()

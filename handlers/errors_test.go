@@ -115,7 +115,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
 		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},
-		{live.ErrTooMany, 503, "too_many_live"},
+		{&live.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_live"},
 		{queue.ErrStopping, 503, "stopping"},
 	}
 	if len(want) != len(statuses) {

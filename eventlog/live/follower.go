@@ -57,10 +57,20 @@ func New[R any](o Options[R]) *Followers[R] {
 	return &Followers[R]{options: o, open: map[entities.Project]*follower[R]{}, owners: map[string]int{}}
 }
 
-// ErrTooMany is returned if the process, or the owner of a viewer, has as many viewers as it may have.
+// ErrTooMany is returned if the process, or the owner of a viewer, has as many viewers as it may have; a [TooManyError]
+// has the time to wait.
 var ErrTooMany = errors.New("there are too many live views here: read again from time to time instead")
 
-// Join adds a viewer, which the caller must close. It fails with [ErrTooMany], [entities.ErrInvalid] and
+// TooManyError is an [ErrTooMany] with the time after which there may be room.
+type TooManyError struct{ RetryAfter time.Duration }
+
+func (e *TooManyError) Error() string        { return ErrTooMany.Error() }
+func (e *TooManyError) Is(target error) bool { return target == ErrTooMany }
+
+// retryAfter is how long a viewer that was one too many should wait.
+const retryAfter = 15 * time.Second
+
+// Join adds a viewer, which the caller must close. It fails with a [TooManyError], [entities.ErrInvalid] and
 // [entities.ErrRunNotFound].
 func (fs *Followers[R]) Join(ctx context.Context, project entities.Project, w Wants) (*Viewer[R], error) {
 	if w.Runs != nil {
@@ -89,7 +99,7 @@ func (fs *Followers[R]) enter(owner string) error {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if fs.viewers >= fs.options.Viewers || owner != "" && fs.owners[owner] >= viewersPerOwner {
-		return ErrTooMany
+		return &TooManyError{retryAfter}
 	}
 	fs.viewers++
 	fs.owners[owner]++

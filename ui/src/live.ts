@@ -116,7 +116,7 @@ async function connect(): Promise<void> {
   } catch (err) {
     if (control !== current) return;
     if (err instanceof Problem && err.status === 401) await suspect();
-    const refused = err instanceof Problem && (err.code === "too_many_live" || err.status >= 400 && err.status < 500 && err.status !== 401);
+    const refused = err instanceof Problem && err.status >= 400 && err.status < 500 && err.status !== 401;
     const late = control.signal.aborted && connection.peek() !== "live"; // something holds back what the server sends
     if (refused || late) {
       next = "polling";
