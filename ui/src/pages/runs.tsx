@@ -44,7 +44,7 @@ export function Runs() {
       {problem && <p class="problem" role="alert">{problem}</p>}
       {first.problem.value && <Trouble problem={first.problem.value} retry={first.refresh} />}
       {list.rows === null && !first.problem.value && <Loading what="runs" />}
-      {list.waiting > 0 && <p class="new-rows"><button type="button" onClick={list.showNew}>
+      {list.waiting > 0 && <p class="new-rows" role="status"><button type="button" onClick={list.showNew}>
         {list.waiting} new {list.waiting === 1 ? "run matches" : "runs match"}: show</button></p>}
       {rows.length > 0 && <Table rows={rows} filter={filter} change={change} focus={(i) => (focused.value = i)} />}
       {empty && <NoRuns filter={filter} change={change} />}
