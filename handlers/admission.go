@@ -70,7 +70,8 @@ func isLongPoll(route string) bool {
 	switch route {
 	case sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status",
 		nativePath + "/runs/:id/wait", nativePath + "/runs/:id/streams/:name/tail",
-		nativePath + "/runs/:id/events/stream", nativePath + "/events/stream":
+		nativePath + "/runs/:id/events/stream", nativePath + "/events/stream",
+		nativePath + "/live":
 		return true
 	default:
 		return false

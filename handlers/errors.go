@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -88,6 +89,7 @@ var statuses = []struct {
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},
+	{live.ErrTooMany, http.StatusTooManyRequests, "too_many_live"},
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
 }
 
@@ -125,6 +127,9 @@ func problemOf(err error) problem {
 				p.details = facts.Details()
 			}
 			if tooMany, ok := errors.AsType[*webhook.TooManyError](err); ok {
+				p.retryAfter = tooMany.RetryAfter
+			}
+			if tooMany, ok := errors.AsType[*live.TooManyError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
 			}
 			if tooMany, ok := errors.AsType[*ui.TooManyFailuresError](err); ok {

@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/ui"
@@ -115,6 +116,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
 		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},
+		{&live.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_live"},
 		{queue.ErrStopping, 503, "stopping"},
 	}
 	if len(want) != len(statuses) {

@@ -91,6 +91,8 @@ var testRequests = []testRequest{
 	{route: "GET /v1/events", foreign: 200},
 	{route: "GET /v1/events", path: "/v1/events?runId={run}", foreign: 200},
 	{route: "GET /v1/events/stream", path: "/v1/events/stream?after=0", foreign: 200, endless: true},
+	{route: "GET /v1/live", path: "/v1/live?runs=true", foreign: 200, endless: true},
+	{route: "GET /v1/live", path: "/v1/live?run={run}", foreign: 404, endless: true},
 	{route: "POST /v1/signals/:name", path: "/v1/signals/paid", body: `{"data":1}`, foreign: 202},
 	{route: "POST /v1/signals/:name", path: "/v1/signals/paid", body: `{"id":"{signalKey}","data":1}`, foreign: 202},
 	{route: "GET /v1/signals", foreign: 200},

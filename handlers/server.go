@@ -190,13 +190,21 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		SigningKeys: signingKeys,
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed,
 		Stats: counts, Overview: overview.NewReader(o.Pool, counts, signingKeys), Reader: pg.NewPool(o.Pool),
-		Logger: o.Logger, Draining: o.Draining, Version: o.Version,
+		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Viewers: o.viewers(),
 	}).Register(a.Group(e, nativePath, admit, readers, count))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: pg.NewPool(o.Pool),
 		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory, o.Log.Now, webhook.ProjectOf).middleware)
 	return e
+}
+
+// viewers returns the limit of live views. A server in function mode has none: a connection that is held costs money.
+func (o Options) viewers() int {
+	if o.Function != nil {
+		return -1
+	}
+	return 0
 }
 
 // dashboard adds the dashboard. A public URL that is not one is an error of the configuration, which cmd has checked.

@@ -1,8 +1,10 @@
 package handlers
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -203,6 +205,41 @@ func TestSessionsEnd(t *testing.T) {
 				t.Errorf("got %d, want 401", d.status("default"))
 			}
 		})
+	}
+}
+
+// TestLiveViewEndsWithItsSession: who signs out is told nothing any more.
+func TestLiveViewEndsWithItsSession(t *testing.T) {
+	t.Parallel()
+	d := newDashboard(t, nil)
+	d.signIn(environmentKey)
+	server := httptest.NewServer(d.echo)
+	t.Cleanup(server.Close)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/ui/default/v1/live?counts=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Cookie", "stepwell_session="+d.cookie)
+	answer, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	line := func(text string) {
+		t.Helper()
+		lines := bufio.NewScanner(answer.Body)
+		for lines.Scan() && lines.Text() != text {
+		}
+		if lines.Text() != text {
+			t.Fatalf("%d, no %q: %v", answer.StatusCode, text, lines.Err())
+		}
+	}
+	line("event: hello")
+	if got := d.send(http.MethodDelete, "/ui/-/session", ""); got.Code != http.StatusNoContent {
+		t.Fatalf("sign out: got %d", got.Code)
+	}
+	if _, err := io.ReadAll(answer.Body); err == nil {
+		t.Error("the stream has a regular end")
 	}
 }
 

@@ -133,6 +133,27 @@ func (q *Queue) Held(
 	return held, wrap("read held runs", err)
 }
 
+// maxHeldRuns limits the runs that [Queue.HeldRuns] returns.
+const maxHeldRuns = 200
+
+// HeldRuns returns up to 200 runs of the project that are held, each with how many calls have failed.
+func (q *Queue) HeldRuns(ctx context.Context, project entities.Project) (map[entities.RunID]int, error) {
+	rows, err := pg.NewPool(q.pool).Query(ctx, `
+		SELECT run_id, delivery_count FROM messages WHERE project = $1 AND held IS NOT NULL AND work = 'run'
+		ORDER BY project, id LIMIT $2`, project, maxHeldRuns)
+	if err != nil {
+		return nil, wrap("list held runs", err)
+	}
+	held := map[entities.RunID]int{}
+	var id entities.RunID
+	var calls int
+	_, err = pgx.ForEachRow(rows, []any{&id, &calls}, func() error {
+		held[id] = calls
+		return nil
+	})
+	return held, wrap("list held runs", err)
+}
+
 // heldCodes are the codes by which [Gauges] counts held runs. They are those of SDKs: other codes could be anything.
 var heldCodes = []string{message.CodeDiverged, "panic", "encode"}
 

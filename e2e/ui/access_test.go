@@ -83,7 +83,9 @@ func (i *installation) revokeScene(b, guest *tab) {
 
 // signingKeyScene replaces a signing key by the three steps.
 func signingKeyScene(b *tab) {
-	step := func(n string) string { return `document.querySelectorAll(".guide li")[` + n + `]?.ariaCurrent === "step"` }
+	step := func(n string) string {
+		return `document.querySelectorAll(".guide li")[` + n + `]?.ariaCurrent === "step"`
+	}
 	b.click("Signing keys")
 	b.shows("Calls are not signed")
 	b.look("signing-none")
@@ -160,7 +162,9 @@ func (i *installation) projectScene(b *tab) {
 	b.look("enter")
 	b.click("Enter")
 	b.until("the other project", `location.pathname.endsWith("/ui/shop/overview") && document.querySelector(".role").innerText === "read"`)
-	var audit struct{ Data []struct{ Actor, Action string } }
+	var audit struct {
+		Data []struct{ Actor, Action string }
+	}
 	i.call("GET", "/v1/audit?project=shop&action=key.create", nil, &audit)
 	if len(audit.Data) != 1 || audit.Data[0].Actor != "STEPWELL_API_KEY" {
 		b.t.Errorf("audit: got %+v", audit.Data)

@@ -28,6 +28,8 @@ type installation struct {
 	server, web string
 	// database is the connection string of the server's database.
 	database string
+	// restart kills the server and starts it again.
+	restart func()
 }
 
 // bases are the paths below which the dashboard is tested: the second one behind a proxy that strips it.
@@ -50,11 +52,18 @@ func newInstallation(t *testing.T, base string, env ...string) *installation {
 		"DATABASE_URL="+database, "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+apiKey,
 		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json", "STEPWELL_PUBLIC_URL="+proxy.URL+base)
 	cmd.Env = append(cmd.Env, env...)
-	_, addr := harness.Start(t, "server", cmd, harness.ServerReady)
+	process, addr := harness.Start(t, "server", cmd, harness.ServerReady)
 	server = &url.URL{Scheme: "http", Host: addr}
 	i := &installation{t: t, server: server.String(), web: server.String(), database: database}
 	if base != "" {
 		i.web = proxy.URL + base
+	}
+	i.restart = func() {
+		process.Kill()
+		<-process.Ended()
+		again := exec.Command(program, "serve")
+		again.Env = append(slices.Clone(cmd.Env), "STEPWELL_LISTEN="+addr)
+		process, _ = harness.Start(t, "server", again, harness.ServerReady)
 	}
 	app := httptest.NewServer(http.HandlerFunc(serveFunction))
 	t.Cleanup(app.Close)

@@ -68,7 +68,9 @@ func (i *installation) attentionScene(b *tab) {
 // chartScene reads the failures from the chart, and opens the runs behind them by keyboard and by mouse.
 func (i *installation) chartScene(b *tab) {
 	const plot = `document.querySelector("[role=slider][aria-label='Failed runs, by workflow']")`
-	var failed struct{ Data []struct{ CompletedAt time.Time } }
+	var failed struct {
+		Data []struct{ CompletedAt time.Time }
+	}
 	i.call("GET", "/v1/runs?status=failed", nil, &failed)
 	b.until("the chart", plot)
 	evaluate[chromedp.Void](b, plot+`.focus()`)

@@ -76,10 +76,10 @@ const (
 	// ActionMessagesRetry and ActionMessagesDiscard are for all messages that match a filter.
 	ActionMessagesRetry   ActionKind = "messages.retry"
 	ActionMessagesDiscard ActionKind = "messages.discard"
-	ActionRetentionPut     ActionKind = "retention.put"
-	ActionRetentionRemove  ActionKind = "retention.remove"
-	ActionViewPut          ActionKind = "view.put"
-	ActionViewRemove       ActionKind = "view.remove"
+	ActionRetentionPut    ActionKind = "retention.put"
+	ActionRetentionRemove ActionKind = "retention.remove"
+	ActionViewPut         ActionKind = "view.put"
+	ActionViewRemove      ActionKind = "view.remove"
 	// ActionSessionEnd is recorded when an admin ends a session of the dashboard, and not when somebody signs out.
 	ActionSessionEnd ActionKind = "session.end"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.

@@ -49,6 +49,22 @@ func RunByID(ctx context.Context, q pg.Querier, project entities.Project, id ent
 	return run, nil
 }
 
+// RunsByID reads the runs that the project has of the given ones, in no order.
+func RunsByID(
+	ctx context.Context, q pg.Querier, project entities.Project, ids []entities.RunID,
+) ([]entities.Run, error) {
+	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = ANY ($1) AND project IS NOT DISTINCT FROM $2`,
+		ids, project)
+	if err != nil {
+		return nil, fmt.Errorf("read runs: %w", err)
+	}
+	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[entities.Run])
+	if err != nil {
+		return nil, fmt.Errorf("read runs: %w", err)
+	}
+	return runs, nil
+}
+
 // IsUnchanged reports whether the run is still as it was read: its log is as long as it was.
 func IsUnchanged(ctx context.Context, q pg.Querier, was *entities.Run) (bool, error) {
 	rows, err := q.Query(ctx, `SELECT EXISTS (SELECT FROM runs WHERE id = $1 AND last_seq = $2)`, was.ID, was.LastSeq)

@@ -21,7 +21,7 @@ type RunCount struct {
 // CountRuns counts the project's runs that match the filter. It reads 10,000 runs at most, and fewer for a filter by
 // attributes: see [runSearch.byAttributes]. It fails with [entities.ErrInvalid] on an invalid filter.
 func CountRuns(ctx context.Context, q pg.Querier, project entities.Project, f RunFilter) (RunCount, error) {
-	if err := f.validate(); err != nil {
+	if err := f.Validate(); err != nil {
 		return RunCount{}, err
 	}
 	f.ByEnd = false

@@ -57,7 +57,8 @@ func (f RunFilter) beyondAttributes() bool {
 		f.UniqueKey != "" || f.ParentID != ""
 }
 
-func (f RunFilter) validate() error {
+// Validate fails with [entities.ErrInvalid].
+func (f RunFilter) Validate() error {
 	if f.Status != "" && !f.Status.Known() {
 		return entities.Invalid("%q is not a status a run can have", f.Status)
 	}
@@ -104,9 +105,42 @@ func (f RunFilter) validate() error {
 	return f.Ended.validate()
 }
 
+// MayMatch reports whether a run matches, or did or will: as far as the filter is about what never changes.
+func (f *RunFilter) MayMatch(r entities.Run) bool {
+	return (f.WorkflowName == "" || r.WorkflowName == f.WorkflowName) &&
+		(f.UniqueKey == "" || r.UniqueKey == f.UniqueKey) &&
+		(f.ParentID == "" || r.ParentID == f.ParentID) &&
+		f.Created.has(r.CreatedAt)
+}
+
+// Matches reports whether [ListRuns] would list a run of the project.
+func (f *RunFilter) Matches(r entities.Run) bool {
+	for key, value := range f.Attributes {
+		if has, ok := r.Attributes[key]; !ok || has != value {
+			return false
+		}
+	}
+	return f.MayMatch(r) && slices.Contains(f.statuses(), r.Status) &&
+		(f.ErrorCode == "" || r.ErrorCode == f.ErrorCode) &&
+		(f.DeploymentID == "" || r.DeploymentID == f.DeploymentID) && f.matchesEnd(r)
+}
+
+// matchesEnd reports whether the filter's conditions on the end of a run hold.
+func (f *RunFilter) matchesEnd(r entities.Run) bool {
+	if r.CompletedAt == nil {
+		return !f.ByEnd && f.Ended == Window{}
+	}
+	return f.Ended.has(*r.CompletedAt)
+}
+
 // Window is a closed interval of time; a zero end leaves that side open.
 type Window struct {
 	From, To time.Time
+}
+
+// has reports whether the time is in the window.
+func (w Window) has(t time.Time) bool {
+	return (w.From.IsZero() || !t.Before(w.From)) && (w.To.IsZero() || !t.After(w.To))
 }
 
 func (w Window) validate() error {
@@ -135,7 +169,7 @@ func (w Window) conditions(column string, a *pg.Args) string {
 func ListRuns(
 	ctx context.Context, q pg.Querier, project entities.Project, f RunFilter, p pg.Page,
 ) ([]entities.Run, string, error) {
-	if err := f.validate(); err != nil {
+	if err := f.Validate(); err != nil {
 		return nil, "", err
 	}
 	s := runSearch{RunFilter: f, Page: p, project: project}

@@ -140,7 +140,7 @@ func (l *Log) FollowProject(
 	}
 	source := source[FeedCursor, Entry]{
 		project: project, topic: projectTopic(project), pollEvery: l.FollowPoll, pause: followPause,
-		perList: perFollowed, compare: FeedCursor.compare, at: FeedCursorOf, size: entrySize,
+		perList: perFollowed, compare: FeedCursor.Compare, at: FeedCursorOf, size: entrySize,
 		read: func(ctx context.Context, after FeedCursor) (part[FeedCursor, Entry], error) {
 			return l.readFeedAfter(ctx, project, q, with, after)
 		},
@@ -169,8 +169,8 @@ func (l *Log) readFeedAfter(
 	return p, err
 }
 
-// compare returns the order of two cursors, which is that of the events in the database.
-func (p FeedCursor) compare(q FeedCursor) int {
+// Compare returns the order of two cursors, which is that of the events in the database.
+func (p FeedCursor) Compare(q FeedCursor) int {
 	return cmp.Or(cmp.Compare(p.xid, q.xid), cmp.Compare(p.runID, q.runID), cmp.Compare(p.seq, q.seq))
 }
 

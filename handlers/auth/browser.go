@@ -2,11 +2,14 @@ package auth
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"mime"
 	"net/http"
 	"net/url"
+
+	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
@@ -52,6 +55,19 @@ func FromBrowser(r *http.Request) bool {
 func CookieOf(r *http.Request) string {
 	b, _ := browserOf(r.Context())
 	return b.Cookie
+}
+
+// OwnerOf returns whose an authenticated request is: a browser's session, or else a key. It is empty if clients need
+// neither.
+func OwnerOf(c echo.Context) string {
+	identity := IdentityOf(c)
+	if b, ok := browserOf(c.Request().Context()); ok && b.Cookie != "" {
+		return fmt.Sprintf("%x", sha256.Sum256([]byte(b.Cookie)))
+	}
+	if identity.Actor == admin.ActorOpen {
+		return ""
+	}
+	return string(identity.Project) + " " + string(identity.Actor)
 }
 
 func browserOf(ctx context.Context) (Browser, bool) {

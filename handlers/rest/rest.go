@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
@@ -23,7 +24,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/overview"
 )
 
-// Server serves the native API. All fields except Allowed and Version are required.
+// Server serves the native API. All fields except Allowed, Viewers and Version are required.
 type Server struct {
 	Log         *eventlog.Log
 	Streams     *read.Streams
@@ -44,11 +45,15 @@ type Server struct {
 	Logger *slog.Logger
 	// Version is that of the program; empty if unknown.
 	Version string
+	// Viewers limits the live views of all projects in this process; 0 means 500, and less than 0 that there are none.
+	Viewers int
 	// Draining is done when the server is about to stop. Requests that follow a stream or wait for a run then end, and
 	// their clients reconnect.
 	Draining context.Context
 
-	decoding decoding // set by Register
+	// Set by Register:
+	decoding decoding
+	live     *live.Followers[runJSON]
 }
 
 // timestamp is a time in the API's JSON form.

@@ -13,6 +13,7 @@ import (
 // handlers/matrix_requests_test.go, which tries every role on it. Then regenerate docs/api.md:
 // go test ./handlers/rest -run TestReference -update
 func (s *Server) Register(g auth.Routes) {
+	s.live = s.newLive()
 	s.decoding = newDecoding(runtime.GOMAXPROCS(0), s.Log.Now)
 	g.Use(validateQuery)
 	g.NotFound(notFound)
@@ -63,6 +64,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/runs/:id/timeline", auth.Metadata, s.getTimeline)
 	g.GET("/events", auth.Metadata, s.listEvents)
 	g.GET("/events/stream", auth.Metadata, s.followEvents)
+	g.GET("/live", auth.Metadata, s.followLive)
 
 	// Statistics.
 	g.GET("/stats/runs", auth.Metadata, s.statsOfRuns)

@@ -68,20 +68,22 @@ type heldJSON struct {
 }
 
 // addHeld adds why runs of the project are held. Only runs that the server drives and that have not ended can be.
-func (s *Server) addHeld(req *request, runs []runJSON) error {
+func (s *Server) addHeld(
+	ctx context.Context, project entities.Project, with read.Payloads, runs []runJSON,
+) error {
 	var open []entities.RunID
 	for _, r := range runs {
 		if r.Driver == driverNames[entities.DriverServer] && !r.Status.Ended() {
 			open = append(open, r.ID)
 		}
 	}
-	held, err := s.Queue.Held(req.ctx(), req.project(), open)
+	held, err := s.Queue.Held(ctx, project, open)
 	if err != nil {
 		return err
 	}
 	for i, r := range runs {
 		if h, ok := held[r.ID]; ok {
-			if req.payloads() == read.WithoutPayloads {
+			if with == read.WithoutPayloads {
 				h.Message = ""
 			}
 			runs[i].Held = &heldJSON{h.Code, h.Message, timestamp(h.Since), h.Attempts}
@@ -218,7 +220,7 @@ func (s *Server) answerRuns(r *request, f store.RunFilter) error {
 	}
 	summaries, err := s.runSummaries(r.ctx(), runs)
 	if err == nil {
-		err = s.addHeld(r, summaries)
+		err = s.addHeld(r.ctx(), r.project(), r.payloads(), summaries)
 	}
 	if err != nil {
 		return err
@@ -295,7 +297,7 @@ func (s *Server) answerRunWith(r *request, run entities.Run, with read.Payloads)
 		return err
 	}
 	one := []runJSON{detail}
-	if err := s.addHeld(r, one); err != nil {
+	if err := s.addHeld(r.ctx(), r.project(), r.payloads(), one); err != nil {
 		return err
 	}
 	return r.JSON(http.StatusOK, one[0])

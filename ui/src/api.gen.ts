@@ -277,6 +277,33 @@ export type Event = {
   truncated?: boolean;
 };
 
+export type LiveHello = {
+  version?: string;
+  time: Time;
+  resumed: boolean;
+};
+
+export type LiveRuns = {
+  runs: Array<Run>;
+  gone: Array<{
+    id: string;
+    lastSeq: number;
+  }>;
+};
+
+export type LiveLog = {
+  from: number;
+  to: number;
+  events?: Array<Event>;
+};
+
+export type LiveCounts = {
+  created: number;
+  completed: number;
+  failed: number;
+  cancelled: number;
+};
+
 export type Exchange = {
   seq: number;
   events: Array<Event>;
@@ -919,6 +946,13 @@ export interface Api {
     answer: {
       data: Array<Hit>;
     };
+  };
+  // Follow what changes, for a view
+  "GET /v1/live": {
+    path: {  };
+    query: { "run"?: string; "after"?: number; "runs"?: boolean; "counts"?: boolean; "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
+    body: null;
+    answer: null;
   };
   // Record a signal
   "POST /v1/signals/{name}": {

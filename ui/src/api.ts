@@ -77,8 +77,21 @@ export async function signOut(): Promise<void> {
   await send(sessionPath, "DELETE", {});
 }
 
-async function send(address: string, method: string, r: { body?: unknown; text?: string; signal?: AbortSignal }): Promise<Response> {
-  const headers: Record<string, string> = { "Stepwell-UI": "1" };
+// stream is call with the answer as it comes, after the last event that was received; empty for none.
+export async function stream<K extends Operation>(project: string, operation: K, r: Request<K>, last: string): Promise<ReadableStream<Uint8Array>> {
+  const headers: Record<string, string> = last ? { "Last-Event-ID": last } : {};
+  return (await send(doorOf(project, operation, r), methodOf(operation), { ...r, headers })).body!;
+}
+
+interface Sending {
+  body?: unknown;
+  text?: string;
+  signal?: AbortSignal;
+  headers?: Record<string, string>;
+}
+
+async function send(address: string, method: string, r: Sending): Promise<Response> {
+  const headers: Record<string, string> = { "Stepwell-UI": "1", ...r.headers };
   const body = r.text ?? (r.body ? JSON.stringify(r.body) : null);
   if (body !== null) headers["Content-Type"] = "application/json";
   let answer: Response;

@@ -1,6 +1,6 @@
 // Data of the server that a part of a page shows: read when the part appears, and again while it is visible.
 import { signal, useSignal, type Signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { isTemporary, Problem } from "./lib/problem";
 import { lost, suspect } from "./session";
 
@@ -21,12 +21,14 @@ export interface Resource<T> {
 const slowest = 30_000;
 
 // useResource reads data whenever one of the inputs changes, and every so many milliseconds while the page is visible;
-// 0 for once. Data of other inputs is not shown, data of a failed request is.
+// 0 for never. Data of other inputs is not shown, data of a failed request is.
 export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs: unknown[], every = 0): Resource<T> {
   const data = useSignal<T | null>(null);
   const problem = useSignal<Problem | null>(null);
   const loading = useSignal(true);
   const wake = useSignal<() => void>(() => {});
+  const interval = useRef(every);
+  interval.current = every;
   useEffect(() => {
     data.value = null;
     problem.value = null;
@@ -34,14 +36,14 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
     let timer = 0;
     let failures = 0;
     let busy = false;
-    let again = false; // what is being read may be older than what a refresh is to show
+    let again = false; // somebody wants what is read from now on
     const run = async () => {
       clearTimeout(timer);
-      again = busy;
+      again ||= busy;
       if (busy || control.signal.aborted) return;
       busy = true;
       loading.value = true;
-      let pause = every;
+      let pause = 0;
       try {
         const answer = await read(control.signal);
         if (control.signal.aborted) return;
@@ -63,15 +65,18 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
           pause = Math.max(p.retryAfter * 1000, Math.min(slowest, 1000 * 2 ** failures++));
         }
       } finally {
+        pause ||= interval.current;
         busy = false;
         loading.value = false;
       }
-      if (again) void run();
-      else if (pause > 0 && !document.hidden && !lost.value) timer = window.setTimeout(run, pause);
+      if (again) {
+        again = false;
+        void run();
+      } else if (pause > 0 && !document.hidden && !lost.value) timer = window.setTimeout(run, pause);
     };
     const shown = () => {
       if (document.hidden) clearTimeout(timer);
-      else if (every > 0 || problem.value) void run();
+      else if (interval.current > 0 || problem.value) void run();
     };
     // Goes on when somebody has signed in again.
     const unsubscribe = lost.subscribe((isLost) => {
@@ -87,5 +92,10 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
       document.removeEventListener("visibilitychange", shown);
     };
   }, inputs);
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current && every > 0 && !document.hidden) wake.peek()();
+    first.current = false;
+  }, [every > 0]);
   return { data, problem, loading, refresh: () => wake.peek()() };
 }

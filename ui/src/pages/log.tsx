@@ -8,6 +8,7 @@ import { pagesOf, Recent, type Range } from "../lib/pages";
 import type { Problem } from "../lib/problem";
 import { lookOfEvent } from "../lib/status";
 import { partsOf } from "../lib/zone";
+import { useLive } from "../live";
 import { go, hash, href, project, search } from "../location";
 import { Glyph } from "../parts/icon";
 import { Empty, Trouble } from "../parts/notice";
@@ -95,12 +96,21 @@ function Windowed({ run, seq, select }: PartProps) {
       if ((pages.current.get(page)?.length ?? 0) < want && !pending.current.has(page)) void read(page);
     }
   };
+  useLive("", () => ({}), (m) => {
+    if (m.kind !== "log") return;
+    for (const e of m.data.events ?? []) {
+      const i = e.seq - 1;
+      const page = pages.current.get(Math.floor(i / pageSize)) ?? [];
+      if (page.length === i % pageSize) pages.current.put(Math.floor(i / pageSize), [...page, e]);
+    }
+    version.value++;
+  });
   useEffect(need, [range.value.first, range.value.end, run.lastSeq]);
   const eventAt = (i: number) => pages.current.get(Math.floor(i / pageSize))?.[i % pageSize];
   return (
     <div class="log-list">
       {problem.value && <Trouble problem={problem.value} retry={need} />}
-      <Virtual count={run.lastSeq} rowHeight={rowHeight} label={`Log of ${run.lastSeq} events`} class="events" target={seq - 1}
+      <Virtual count={run.lastSeq} rowHeight={rowHeight} label={`Log of ${run.lastSeq} events`} class="events" target={seq - 1} follow
         onRange={(r) => (range.value = r)} row={(i) => <Row key={i} seq={i + 1} event={version.value >= 0 ? eventAt(i) : undefined}
           before={eventAt(i - 1)} selected={i + 1 === seq} select={select} />} />
     </div>
@@ -113,13 +123,23 @@ function Filtered({ run, type, of, seq, select }: PartProps & { type: string; of
   const cursor: Signal<string | undefined> = useSignal<string | undefined>(undefined);
   const state = useSignal<"reading" | "done">("reading");
   const problem = useSignal<Problem | null>(null);
+  const upTo = useRef(0); // the length of the log at the last reading
+  // read reads the next page: of what is left, or of what is new since the last reading.
   const read = async (signal?: AbortSignal) => {
     state.value = "reading";
+    const after = cursor.value ? undefined : upTo.current;
+    const length = run.lastSeq;
     try {
       const answer = await call(project.value, "GET /v1/runs/{id}/events", {
         path: { id: run.id }, signal,
-        query: { type: type ? [type as EventType] : undefined, correlationId: of || undefined, cursor: cursor.value, limit: pageSize, payloads: false },
+        query: {
+          type: type ? [type as EventType] : undefined, correlationId: of || undefined, cursor: cursor.value, after,
+          limit: pageSize, payloads: false,
+        },
       });
+      const known = events.value.at(-1)?.seq ?? 0;
+      answer.data = answer.data.filter((e) => e.seq > known);
+      upTo.current = length;
       events.value = [...events.value, ...answer.data];
       cursor.value = answer.cursor;
       problem.value = null;
@@ -133,9 +153,13 @@ function Filtered({ run, type, of, seq, select }: PartProps & { type: string; of
     const control = new AbortController();
     events.value = [];
     cursor.value = undefined;
+    upTo.current = 0;
     void read(control.signal);
     return () => control.abort();
   }, [run.id, type, of]);
+  useEffect(() => {
+    if (state.value === "done" && !cursor.value && run.lastSeq > upTo.current) void read();
+  }, [run.lastSeq, state.value]);
   const list = events.value;
   return (
     <div class="log-list">

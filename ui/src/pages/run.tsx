@@ -6,6 +6,7 @@ import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
 import { curl, quote } from "../lib/shell";
 import { durationOf, hasEnded, stateOfRun } from "../lib/status";
+import { covered, useLive } from "../live";
 import { go, href, project } from "../location";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
@@ -36,14 +37,21 @@ const tabs = [
 ];
 
 export function RunPage({ id, tab }: { id: string; tab: string }) {
-  const ended = useSignal(false);
+  const last = useSignal<Run | null>(null);
+  const ended = last.value !== null && hasEnded(last.value);
+  const keep = (r: Run) => {
+    if (r.lastSeq >= (last.peek()?.lastSeq ?? 0)) last.value = r;
+  };
   const run = useResource(async (signal) => {
     const answer = await call(project.value, "GET /v1/runs/{id}", { path: { id }, query: { payloads: false }, signal });
-    ended.value = hasEnded(answer);
+    keep(answer);
     return answer;
-  }, [project.value, id, ended.value], ended.value ? 0 : pollEvery);
-  const last = useSignal<Run | null>(null);
-  if (run.data.value) last.value = run.data.value;
+  }, [project.value, id], ended || covered.value ? 0 : pollEvery);
+  useLive(ended ? "" : `run ${id}`, () => ({ run: id, after: last.peek()?.lastSeq ?? 0 }), (m) => {
+    if (m.kind !== "run" || m.data.id !== id) return;
+    if (hasEnded(m.data)) run.refresh(); // lists do not have all that is known of an end
+    else keep(m.data);
+  }, run.refresh);
   useKeys({ u: () => go(href(["runs"])), ...Object.fromEntries(tabs.filter((t) => t.key).map((t) => [t.key, () => go(href(["runs", id, t.name]), "replace")])) });
   const r = last.value;
   if (run.problem.value?.status === 404) {

@@ -4,8 +4,9 @@ import { useEffect } from "preact/hooks";
 import { addressOf, call, server } from "../api";
 import { clock } from "../clock";
 import { useKeys } from "../shortcuts";
-import { go, href, project, search } from "../location";
+import { useRuns } from "../runlist";
 import { useResource } from "../resource";
+import { go, href, project, search } from "../location";
 import type { Run } from "../api.gen";
 import { columnNames, formatColumns, parseColumns, titleOfColumn, usualColumns, withColumn } from "../lib/columns";
 import { runs } from "../lib/counts";
@@ -24,19 +25,13 @@ import type { StartProps } from "./start";
 import { Selection } from "./selection";
 import { Table } from "./runstable";
 
-const pageSize = 100;
-const pollEvery = 5000;
+const countEvery = 30_000;
 
 const Start = lazyPart<StartProps>("the form", async () => (await import("./tools")).Start);
 const SaveView = lazyPart("the form", async () => (await import("./tools")).SaveView);
 const Bulk = lazyPart<BulkProps>("the form", async () => (await import("./tools")).Bulk);
 
 const keptColumns = kept<string>("columns", "");
-
-interface Page {
-  data: Run[];
-  cursor?: string;
-}
 
 type Dialog = "start" | "save" | { action: BulkProps["action"]; target: BulkProps["target"] } | null;
 
@@ -45,46 +40,31 @@ export function Runs() {
   const orderBy = search.value.get("order") === "ended" ? "ended" : "created";
   const columns = parseColumns(search.value.get("columns") ?? "") ?? parseColumns(keptColumns.value) ?? usualColumns;
   const { filter, problem } = parseFilter(text);
-  const more = useSignal<{ of: string; pages: Page[] }>({ of: "", pages: [] });
-  const reading = useSignal(false);
   const focused = useSignal(-1);
   const dialog = useSignal<Dialog>(null);
   const selected = useSignal<ReadonlySet<string>>(new Set());
   const anchor = useSignal("");
   const scope = `${project.value} ${orderBy} ${text}`;
-  const list = () => ({ ...queryOf(filter, clock.now()), ...(orderBy === "ended" && { orderBy: "ended" as const }) });
-  const first = useResource((signal) =>
-    call(project.value, "GET /v1/runs", { query: { ...list(), limit: pageSize }, signal }), [scope], pollEvery);
-  const count = useResource((signal) => call(project.value, "GET /v1/runs/count", { query: counted(filter, orderBy), signal }), [scope], 6 * pollEvery);
+  const query = () => ({ ...queryOf(filter, clock.now()), ...(orderBy === "ended" && { orderBy: "ended" as const }) });
+  const list = useRuns(filter, text, orderBy);
+  const { first, readOlder } = list;
+  const rows = list.rows ?? [];
+  const ids = rows.map((r) => r.id);
+  const count = useResource((signal) => call(project.value, "GET /v1/runs/count", { query: counted(filter, orderBy), signal }), [scope], countEvery);
   useEffect(() => {
     selected.value = new Set();
   }, [scope]);
   useEffect(() => {
     if (search.value.has("start")) dialog.value = "start";
   }, [search.value.get("start")]);
-  const older = more.value.of === scope ? more.value.pages : [];
-  const rows = merge([first.data.value, ...older], orderBy);
-  const ids = rows.map((r) => r.id);
-  const cursor = older.length > 0 ? older.at(-1)?.cursor : first.data.value?.cursor;
   const show = (q: string, order: string, shown = search.value.get("columns") ?? "") =>
     go(href(["runs"], { q, order: order === "ended" ? "ended" : "", columns: shown }));
   const change = (f: Filter) => show(formatFilter(f), orderBy);
   const open = (id: string) => go(href(["runs", id]));
-  const readOlder = async () => {
-    if (!cursor || reading.value) return;
-    reading.value = true;
-    try {
-      const next = await call(project.value, "GET /v1/runs", { query: { ...list(), limit: pageSize, cursor } });
-      // The first page goes on changing; what was read below it stays.
-      const before = older.length > 0 ? older : first.data.value ? [first.data.value] : [];
-      more.value = { of: scope, pages: [...before, next] };
-    } catch {
-      first.refresh(); // shows what is wrong
-    }
-    reading.value = false;
-  };
   const move = (by: number) => {
-    focused.value = Math.max(0, Math.min(rows.length - 1, focused.value + by));
+    // New rows move those below them, and with them the focus.
+    const at = /^run-(\d+)$/.exec(document.activeElement?.id ?? "")?.[1];
+    focused.value = Math.max(0, Math.min(rows.length - 1, (at ? Number(at) : focused.value) + by));
     document.getElementById(`run-${focused.value}`)?.focus();
   };
   const select = (id: string, range: boolean) => {
@@ -112,26 +92,28 @@ export function Runs() {
     first.refresh();
     count.refresh();
   };
-  const empty = first.data.value !== null && rows.length === 0 && !cursor;
+  const empty = list.rows !== null && rows.length === 0 && !list.more;
   const d = dialog.value;
   return (
     <main class="page">
       <header class="page-head"><h1>Runs</h1>
         <span class="quiet count">{rows.length > 0 && count.data.value && `${runs(count.data.value)}, ${orderBy === "ended" ? "last ended" : "newest"} first`}</span>
         <button type="button" disabled={!may("invoke")} title={may("invoke") ? "" : needs("invoke")} onClick={() => (dialog.value = "start")}>Start a run …</button>
-        <Commands cli={commandOf(filter) + (orderBy === "ended" ? " --order-by ended" : "")} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: list() }))} />
+        <Commands cli={commandOf(filter) + (orderBy === "ended" ? " --order-by ended" : "")} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: query() }))} />
       </header>
       <Chips filter={filter} change={change} open={open} />
       {problem && <p class="problem" role="alert">{problem}</p>}
       {(rows.length > 0 || filter.length > 0) && <Toolbar columns={columns} choose={choose} orderBy={orderBy} order={(o) => show(text, o)}
         rows={rows} save={() => (dialog.value = "save")} />}
       {first.problem.value && <Trouble problem={first.problem.value} retry={first.refresh} />}
-      {first.data.value === null && !first.problem.value && <Loading what="runs" />}
+      {list.rows === null && !first.problem.value && <Loading what="runs" />}
+      {list.waiting > 0 && <p class="new-rows" role="status"><button type="button" onClick={list.showNew}>
+        {list.waiting} new {list.waiting === 1 ? "run matches" : "runs match"}: show</button></p>}
       {rows.length > 0 && <Table rows={rows} columns={columns} filter={filter} change={change} focus={(i) => (focused.value = i)}
         isSelected={(id) => selected.value.has(id)} select={select} selectShown={(on) => (selected.value = on ? new Set(ids) : new Set())} />}
       {empty && <NoRuns filter={filter} change={change} />}
-      {cursor && <p class="more"><button type="button" onClick={readOlder} disabled={reading.value}>
-        {reading.value ? "Reading …" : rows.length === 0 ? "None of the newest match: look at older runs" : "Older runs"}</button></p>}
+      {list.more && <p class="more"><button type="button" onClick={readOlder} disabled={list.reading}>
+        {list.reading ? "Reading …" : rows.length === 0 ? "None of the newest match: look at older runs" : "Older runs"}</button></p>}
       {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={count.data.value}
         filter={filter} act={(action, target) => (dialog.value = { action, target })} clear={() => (selected.value = new Set())} />}
       {d === "start" && <Start workflow={search.value.get("start") || valueOf(filter, "workflow")} close={close} />}
@@ -147,14 +129,6 @@ function counted(f: Filter, orderBy: string) {
   const named = statusesOf(f);
   const term = { field: "status" as const, value: ended.filter((s) => named.length === 0 || named.includes(s as Run["status"])).join(",") };
   return queryOf(orderBy === "ended" && term.value ? withTerm(f, term) : f, clock.now());
-}
-
-// merge returns the runs of pages without repetitions, in the order of the list: the first page is newer than the others.
-function merge(pages: Array<Page | null>, orderBy: string): Run[] {
-  const seen = new Map<string, Run>();
-  for (const run of pages.flatMap((p) => p?.data ?? [])) if (!seen.has(run.id)) seen.set(run.id, run);
-  const at = (r: Run) => (orderBy === "ended" ? r.completedAt ?? "" : r.createdAt);
-  return [...seen.values()].sort((a, b) => (at(a) < at(b) ? 1 : at(a) > at(b) ? -1 : a.id < b.id ? 1 : -1));
 }
 
 interface ToolbarProps {

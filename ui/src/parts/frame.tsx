@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { call } from "../api";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
+import { connection, paused, togglePause, withheld } from "../live";
 import { go, href, page, project, search } from "../location";
 import { freshness, staleSince, useResource } from "../resource";
 import { leave, lost, may, role, session } from "../session";
@@ -36,6 +37,12 @@ export const usual: View[] = [
   { name: "Failed today", filter: "status:failed created:24h", columns: [], orderBy: "created" },
   { name: "Not started", filter: "status:pending", columns: [], orderBy: "created" },
 ];
+
+const liveTexts = { off: "", connecting: "connecting", live: "live", reconnecting: "reconnecting", polling: "polling" };
+const liveTitles = {
+  off: "", connecting: "", live: "The server tells what changes.", reconnecting: "The connection broke. The page reads again every few seconds.",
+  polling: "The server has no live connection for this page, or something in between holds back what it sends. The page reads again every few seconds.",
+};
 
 export function Frame({ children }: { children: ComponentChildren }) {
   useAttention();
@@ -112,8 +119,16 @@ function TopBar() {
   );
 }
 
+// Live tells how current the page is. A page that is kept by the live connection can be paused.
 function Live() {
+  useKeys({ p: () => connection.value !== "off" && togglePause() });
   if (lost.value) return null;
+  if (connection.value !== "off" && (paused.value || freshness.value !== "stale")) {
+    const n = withheld.value.size;
+    const text = paused.value ? `paused${n > 0 ? `, ${n} ${n === 1 ? "run has" : "runs have"} changed` : ""}` : liveTexts[connection.value];
+    return <button type="button" class={`live ${paused.value ? "paused" : connection.value}`} aria-pressed={paused.value}
+      title={paused.value ? "Go on (p)" : `${liveTitles[connection.value]} Pause (p)`} onClick={togglePause}><i aria-hidden="true" />{text}</button>;
+  }
   if (freshness.value === "live") return <span class="live"><i aria-hidden="true" />up to date</span>;
   return <span class="live stale" role="status"><i aria-hidden="true" />no answer since <Age at={new Date(staleSince.value || Date.now()).toISOString()} /></span>;
 }

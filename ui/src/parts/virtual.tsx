@@ -11,15 +11,19 @@ export interface VirtualProps {
   class?: string;
   // Scrolls to this row when it changes; -1 for nowhere.
   target?: number;
+  // Stays at the end while the list grows, if it is there.
+  follow?: boolean;
   onRange?: (r: Range) => void;
   row: (index: number) => ComponentChildren;
 }
 
-export function Virtual({ count, rowHeight, label, target = -1, onRange, row, ...rest }: VirtualProps) {
+export function Virtual({ count, rowHeight, label, target = -1, follow = false, onRange, row, ...rest }: VirtualProps) {
   const box = useRef<HTMLDivElement>(null);
   const view = useSignal({ top: 0, height: 600 });
+  const atEnd = useRef(false);
   const measure = () => {
     const b = box.current;
+    if (b) atEnd.current = b.scrollTop + b.clientHeight >= b.scrollHeight - 4;
     if (b && (b.scrollTop !== view.value.top || b.clientHeight !== view.value.height)) {
       view.value = { top: b.scrollTop, height: b.clientHeight };
     }
@@ -37,6 +41,10 @@ export function Virtual({ count, rowHeight, label, target = -1, onRange, row, ..
     if (top < b.scrollTop || top + rowHeight > b.scrollTop + b.clientHeight) b.scrollTop = top - b.clientHeight / 2;
     measure();
   }, [target, count > target]);
+  useLayoutEffect(() => {
+    if (follow && atEnd.current && target < 0) box.current!.scrollTop = box.current!.scrollHeight;
+    measure();
+  }, [count]);
   const range = visibleRange(view.value.top, view.value.height, rowHeight, count, 8);
   useEffect(() => onRange?.(range), [range.first, range.end, count]);
   const rows: ComponentChildren[] = [];

@@ -1,0 +1,395 @@
+package live
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+)
+
+const (
+	// lookPause is the least time between two looks, so that many small changes are read together.
+	lookPause = 250 * time.Millisecond
+	// slowLook is how often a follower looks without a hint, which may be lost, and at what no event tells.
+	slowLook = 15 * time.Second
+	// blockedLook is how often it looks while an open transaction holds up much.
+	blockedLook = time.Second
+
+	defaultViewers  = 500
+	viewersPerOwner = 8
+)
+
+// Options configures [Followers].
+type Options[R any] struct {
+	Log *read.Log
+	// Rows reads the runs with these IDs, as far as the project has them.
+	Rows func(context.Context, entities.Project, []entities.RunID) ([]Row[R], error)
+	// Held returns the runs of which something may change that no event tells, each with a number that differs when it has
+	// changed. They are few, and not always the same.
+	Held func(context.Context, entities.Project) (map[entities.RunID]int, error)
+	// Viewers limits the viewers of all projects; 0 means 500, and less than 0 that there are none.
+	Viewers int
+	// SlowLook is how often a follower looks without a hint; 0 means every 15 s.
+	SlowLook time.Duration
+}
+
+// Followers are the followers of this process, by project. A project has one while it has viewers.
+type Followers[R any] struct {
+	options Options[R]
+
+	mu      sync.Mutex
+	open    map[entities.Project]*follower[R]
+	viewers int
+	owners  map[string]int
+}
+
+// New returns followers without viewers.
+func New[R any](o Options[R]) *Followers[R] {
+	o.Viewers, o.SlowLook = cmp.Or(o.Viewers, defaultViewers), cmp.Or(o.SlowLook, slowLook)
+	return &Followers[R]{options: o, open: map[entities.Project]*follower[R]{}, owners: map[string]int{}}
+}
+
+// ErrTooMany is returned if the process, or the owner of a viewer, has as many viewers as it may have; a [TooManyError]
+// has the time to wait.
+var ErrTooMany = errors.New("there are too many live views here: read again from time to time instead")
+
+// TooManyError is an [ErrTooMany] with the time after which there may be room.
+type TooManyError struct{ RetryAfter time.Duration }
+
+func (e *TooManyError) Error() string        { return ErrTooMany.Error() }
+func (e *TooManyError) Is(target error) bool { return target == ErrTooMany }
+
+// retryAfter is how long a viewer that was one too many should wait.
+const retryAfter = 15 * time.Second
+
+// Join adds a viewer, which the caller must close. It fails with a [TooManyError], [entities.ErrInvalid] and
+// [entities.ErrRunNotFound].
+func (fs *Followers[R]) Join(ctx context.Context, project entities.Project, w Wants) (*Viewer[R], error) {
+	if w.Runs != nil {
+		if err := w.Runs.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	if err := fs.enter(w.Owner); err != nil {
+		return nil, err
+	}
+	end, err := fs.options.Log.EndOfChanges(ctx, project)
+	if err != nil {
+		fs.exit(w.Owner)
+		return nil, err
+	}
+	v := newViewer[R](w, end)
+	fs.add(project, v)
+	if err := fs.catchUp(ctx, project, v); err != nil {
+		v.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+func (fs *Followers[R]) enter(owner string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.viewers >= fs.options.Viewers || owner != "" && fs.owners[owner] >= viewersPerOwner {
+		return &TooManyError{retryAfter}
+	}
+	fs.viewers++
+	fs.owners[owner]++
+	return nil
+}
+
+func (fs *Followers[R]) exit(owner string) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.viewers--
+	if fs.owners[owner]--; fs.owners[owner] == 0 {
+		delete(fs.owners, owner)
+	}
+}
+
+// add lets the project's follower tell the viewer. The first viewer starts it.
+func (fs *Followers[R]) add(project entities.Project, v *Viewer[R]) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f := fs.open[project]
+	if f == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		f = &follower[R]{
+			Options: fs.options, project: project, stop: stop, place: v.begin, viewers: map[*Viewer[R]]struct{}{},
+			told: map[entities.RunID]int64{},
+		}
+		fs.open[project] = f
+		go fs.follow(ctx, f)
+	}
+	f.mu.Lock()
+	f.viewers[v] = struct{}{}
+	f.mu.Unlock()
+	v.leave = sync.OnceFunc(func() {
+		fs.remove(f, v)
+		fs.exit(v.wants.Owner)
+	})
+}
+
+func (fs *Followers[R]) remove(f *follower[R], v *Viewer[R]) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.viewers, v)
+	if len(f.viewers) == 0 {
+		f.stop()
+		if fs.open[f.project] == f {
+			delete(fs.open, f.project)
+		}
+	}
+}
+
+// follow runs a follower. If it fails, so do its viewers; those that join later have a new one.
+func (fs *Followers[R]) follow(ctx context.Context, f *follower[R]) {
+	err := f.run(ctx)
+	fs.mu.Lock()
+	if fs.open[f.project] == f {
+		delete(fs.open, f.project)
+	}
+	fs.mu.Unlock()
+	for _, v := range f.all() {
+		v.fail(err)
+	}
+}
+
+// catchUp tells a viewer that has joined what it has missed. The follower may tell it the same.
+func (fs *Followers[R]) catchUp(ctx context.Context, project entities.Project, v *Viewer[R]) error {
+	changed := map[entities.RunID]bool{}
+	l := look[R]{place: v.begin, parts: map[entities.RunID]Part{}}
+	if v.wants.From != nil {
+		c, err := fs.options.Log.Changes(ctx, project, *v.wants.From)
+		if err != nil {
+			return err
+		}
+		v.resumed = !c.More && !c.Blocked && !c.Future
+		for _, e := range c.List {
+			if v.resumed && v.wants.Runs != nil {
+				changed[e.RunID] = true
+			}
+		}
+	}
+	if v.wants.Run != "" {
+		changed[v.wants.Run] = true
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	rows, err := fs.options.Rows(ctx, project, slices.Collect(maps.Keys(changed)))
+	if err != nil {
+		return err
+	}
+	found := v.wants.Run == ""
+	for _, row := range rows {
+		if row.Run.ID == v.wants.Run {
+			found = true
+			if row.Run.LastSeq > v.wants.After {
+				l.parts[row.Run.ID] = Part{From: v.wants.After + 1, To: row.Run.LastSeq}
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("watch run %s: %w", v.wants.Run, entities.ErrRunNotFound)
+	}
+	l.rows = rows
+	v.tell(l)
+	return nil
+}
+
+// follower reads what happens in a project for all its viewers in this process.
+type follower[R any] struct {
+	Options[R]
+
+	project entities.Project
+	stop    func()
+
+	// place is where the next look begins, told the position up to which viewers know the late changes of a run, and held
+	// what the last slow look found. They belong to run.
+	place read.FeedCursor
+	told  map[entities.RunID]int64
+	held  map[entities.RunID]int
+
+	mu      sync.Mutex
+	viewers map[*Viewer[R]]struct{}
+}
+
+func (f *follower[R]) all() []*Viewer[R] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.viewers))
+}
+
+// run looks whenever there is news, until the context ends or a look fails.
+func (f *follower[R]) run(ctx context.Context) error {
+	news, cancel := f.Log.SubscribeProject(f.project)
+	defer cancel()
+	slow := time.NewTicker(f.SlowLook)
+	defer slow.Stop()
+	held, err := f.Held(ctx, f.project)
+	if err != nil {
+		return err
+	}
+	f.held = held
+	for {
+		c, err := f.look(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if c.More {
+			continue
+		}
+		var again <-chan time.Time
+		if c.Blocked {
+			again = time.After(blockedLook)
+		}
+		if err := wait(ctx, time.After(lookPause)); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		case <-again:
+		case <-slow.C:
+			if err := f.lookAtHeld(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func wait(ctx context.Context, timer <-chan time.Time) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer:
+		return nil
+	}
+}
+
+// lookAtHeld tells the states of the runs of which something has changed without an event.
+func (f *follower[R]) lookAtHeld(ctx context.Context) error {
+	held, err := f.Held(ctx, f.project)
+	if err != nil {
+		return err
+	}
+	var changed []entities.RunID
+	for id, was := range f.held {
+		if held[id] != was {
+			changed = append(changed, id)
+		}
+	}
+	for id := range held {
+		if _, ok := f.held[id]; !ok {
+			changed = append(changed, id)
+		}
+	}
+	f.held = held
+	if len(changed) > 0 {
+		_, err = f.look(ctx, changed)
+	}
+	return err
+}
+
+// span is a part of a run's log that is new, with both ends.
+type span struct{ from, to int64 }
+
+// look reads what has happened since the last look and tells the viewers, also about the other runs.
+func (f *follower[R]) look(ctx context.Context, others []entities.RunID) (read.Changes, error) {
+	c, err := f.Log.Changes(ctx, f.project, f.place)
+	if err == nil && c.Future {
+		err = read.ErrFuture
+	}
+	if err != nil {
+		return c, err
+	}
+	fresh, counts := f.fresh(c)
+	f.place = c.To
+	l := look[R]{place: c.To, Counts: counts}
+	ids, watched := f.wanted(fresh, others)
+	if len(ids) > 0 {
+		if l.rows, err = f.Rows(ctx, f.project, ids); err != nil {
+			return c, err
+		}
+	}
+	if l.parts, err = f.parts(ctx, fresh, watched); err != nil {
+		return c, err
+	}
+	for _, v := range f.all() {
+		v.tell(l)
+	}
+	return c, nil
+}
+
+// fresh returns which parts of logs viewers do not know yet, and remembers them if they will be read again.
+func (f *follower[R]) fresh(c read.Changes) (map[entities.RunID]span, Counts) {
+	parts, late := map[entities.RunID]span{}, map[entities.RunID]int64{}
+	var counts Counts
+	for _, e := range c.List {
+		if e.Late {
+			late[e.RunID] = max(late[e.RunID], e.Seq)
+		}
+		if e.Seq <= f.told[e.RunID] {
+			continue
+		}
+		counts.count(e.Type)
+		p, ok := parts[e.RunID]
+		if !ok {
+			p = span{e.Seq, e.Seq}
+		}
+		parts[e.RunID] = span{min(p.from, e.Seq), max(p.to, e.Seq)}
+	}
+	f.told = late
+	return parts, counts
+}
+
+// wanted returns the runs whose states some viewer wants to be told, and those at whose logs some viewer looks.
+func (f *follower[R]) wanted(
+	fresh map[entities.RunID]span, others []entities.RunID,
+) (ids []entities.RunID, watched map[entities.RunID]bool) {
+	lists := false
+	watched = map[entities.RunID]bool{}
+	for _, v := range f.all() {
+		lists = lists || v.wants.Runs != nil
+		watched[v.wants.Run] = true
+	}
+	ids = append(slices.Collect(maps.Keys(fresh)), others...)
+	return slices.DeleteFunc(ids, func(id entities.RunID) bool { return !lists && !watched[id] }), watched
+}
+
+// parts reads the new events of the runs at which somebody looks.
+func (f *follower[R]) parts(
+	ctx context.Context, fresh map[entities.RunID]span, watched map[entities.RunID]bool,
+) (map[entities.RunID]Part, error) {
+	parts := map[entities.RunID]Part{}
+	for id, s := range fresh {
+		if !watched[id] {
+			continue
+		}
+		p := Part{From: s.from, To: s.to}
+		if s.to-s.from < maxEvents {
+			page, err := f.Log.RunEvents(ctx, f.project, id,
+				read.EventQuery{After: s.from - 1}, pg.Page{Limit: maxEvents}, read.WithoutPayloads)
+			if err != nil && !errors.Is(err, entities.ErrRunNotFound) {
+				return nil, err
+			}
+			if n := len(page.Entries); n > 0 {
+				p.Events, p.To = page.Entries, page.Entries[n-1].Seq
+			}
+		}
+		parts[id] = p
+	}
+	return parts, nil
+}

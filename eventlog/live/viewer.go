@@ -1,0 +1,258 @@
+package live
+
+import (
+	"context"
+	"sync"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+)
+
+const (
+	// maxKept is the most runs whose state is kept for a viewer that has not taken it yet.
+	maxKept = 200
+	// maxEvents is the most events of a run that a viewer is told at once.
+	maxEvents = 100
+)
+
+// Wants is what a viewer wants to be told.
+type Wants struct {
+	// Owner identifies whose viewers are counted together; empty for nobody's.
+	Owner string
+	// Run is a run of which the viewer knows the events up to After; empty for none.
+	Run   entities.RunID
+	After int64
+	// Runs selects runs whose last state the viewer is told; nil for none.
+	Runs *store.RunFilter
+	// Counts asks for [Counts].
+	Counts bool
+	// From is the place up to which the viewer has been told everything; nil if it reads anew.
+	From *read.FeedCursor
+}
+
+// Row is a run in the form R that viewers are told.
+type Row[R any] struct {
+	Run   entities.Run
+	Shown R
+}
+
+// Gone is a run that may have matched a viewer's filter and does not any more.
+type Gone struct {
+	ID      entities.RunID
+	LastSeq int64
+}
+
+// Part is a part of a run's log, with both ends. Events are its events without payloads, or nil if they are too many:
+// the viewer reads those that it shows.
+type Part struct {
+	From, To int64
+	Events   []read.Entry
+}
+
+// Counts are how many runs have been created and ended since the viewer joined.
+type Counts struct{ Created, Completed, Failed, Cancelled int64 }
+
+// News is what a viewer is told at once.
+type News[R any] struct {
+	// Place is where a viewer continues that was told this.
+	Place read.FeedCursor
+	// Reset is set if too much has happened to tell: the viewer reads anew what it shows.
+	Reset bool
+	// Runs are the last states of runs that match the filter.
+	Runs []Row[R]
+	Gone []Gone
+	// Log is what is new in the log of the run, and Run its last state; nil if there is nothing new.
+	Log *Part
+	Run *Row[R]
+	// Counts are nil if they have not changed.
+	Counts *Counts
+}
+
+// Viewer takes what it is told by [Viewer.Next]. What it has not taken yet takes bounded memory: a newer state replaces
+// an older one.
+type Viewer[R any] struct {
+	wants   Wants
+	resumed bool
+	begin   read.FeedCursor
+	leave   func()
+	ready   chan struct{} // holds one item while there is something to take
+
+	mu sync.Mutex
+	// news is what the viewer is told next, except for the lists of runs, which are changed.
+	news    News[R]
+	changed map[entities.RunID]Row[R]
+	counts  Counts
+	err     error
+}
+
+func newViewer[R any](w Wants, begin read.FeedCursor) *Viewer[R] {
+	v := &Viewer[R]{wants: w, begin: begin, ready: make(chan struct{}, 1), changed: map[entities.RunID]Row[R]{}}
+	v.news.Place = begin
+	return v
+}
+
+// Begin returns the place at which the viewer joined.
+func (v *Viewer[R]) Begin() read.FeedCursor { return v.begin }
+
+// Place returns where a viewer continues that was told all up to now.
+func (v *Viewer[R]) Place() read.FeedCursor {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.news.Place
+}
+
+// Resumed reports whether the viewer is told all that happened since the place it wanted to continue at. If not, it
+// reads anew what it shows.
+func (v *Viewer[R]) Resumed() bool { return v.resumed }
+
+// Close makes the viewer leave.
+func (v *Viewer[R]) Close() { v.leave() }
+
+// Next waits until there is something to tell, and returns it; nothing if the deadline ends first. It fails with the
+// error of ctx, and if the database cannot be read.
+func (v *Viewer[R]) Next(ctx, deadline context.Context) (n News[R], ok bool, err error) {
+	select {
+	case <-ctx.Done():
+		return n, false, ctx.Err()
+	case <-deadline.Done():
+		return n, false, ctx.Err()
+	case <-v.ready:
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n = v.news
+	for id, row := range v.changed {
+		if v.wants.Runs.Matches(row.Run) {
+			n.Runs = append(n.Runs, row)
+		} else {
+			n.Gone = append(n.Gone, Gone{id, row.Run.LastSeq})
+		}
+	}
+	v.news = News[R]{Place: n.Place}
+	clear(v.changed)
+	return n, v.err == nil, v.err
+}
+
+// look is what a follower has found at once.
+type look[R any] struct {
+	place read.FeedCursor
+	rows  []Row[R]
+	parts map[entities.RunID]Part
+	Counts
+}
+
+// tell adds what a follower has found.
+func (v *Viewer[R]) tell(l look[R]) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if l.place.Compare(v.news.Place) > 0 {
+		v.news.Place = l.place
+	}
+	for _, row := range l.rows {
+		v.addRow(row)
+	}
+	if p, ok := l.parts[v.wants.Run]; ok {
+		v.addPart(p)
+	}
+	if v.wants.Counts && l.Counts != (Counts{}) {
+		v.counts.add(l.Counts)
+		counts := v.counts
+		v.news.Counts = &counts
+	}
+	v.wake()
+}
+
+// wake marks the viewer as ready if there is something to take. The caller holds the lock.
+func (v *Viewer[R]) wake() {
+	if len(v.changed) == 0 && v.news.Run == nil && v.news.Log == nil && v.news.Counts == nil && !v.news.Reset && v.err == nil {
+		return
+	}
+	select {
+	case v.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (v *Viewer[R]) addRow(row Row[R]) {
+	if row.Run.ID == v.wants.Run && (v.news.Run == nil || v.news.Run.Run.LastSeq <= row.Run.LastSeq) {
+		v.news.Run = &row
+	}
+	if v.wants.Runs == nil || v.news.Reset || !v.wants.Runs.MayMatch(row.Run) {
+		return
+	}
+	if old, ok := v.changed[row.Run.ID]; ok && old.Run.LastSeq > row.Run.LastSeq {
+		return
+	}
+	v.changed[row.Run.ID] = row
+	if len(v.changed) > maxKept {
+		v.reset()
+	}
+}
+
+// reset drops the states that are kept: the viewer will read anew.
+func (v *Viewer[R]) reset() {
+	v.news.Reset = true
+	clear(v.changed)
+}
+
+// addPart adds a part of the log to the one that is kept.
+func (v *Viewer[R]) addPart(p Part) {
+	old := v.news.Log
+	if old == nil {
+		v.news.Log = &p
+		return
+	}
+	joined := Part{From: min(old.From, p.From), To: max(old.To, p.To)}
+	if joined.To-joined.From < maxEvents {
+		joined.Events = join(old.Events, p.Events)
+		if int64(len(joined.Events)) != joined.To-joined.From+1 { // one of them is not known
+			joined.Events = nil
+		}
+	}
+	v.news.Log = &joined
+}
+
+// join returns the events of two parts, which may overlap.
+func join(a, b []read.Entry) []read.Entry {
+	if len(a) > 0 && len(b) > 0 && b[0].Seq < a[0].Seq {
+		a, b = b, a
+	}
+	all := a[:len(a):len(a)]
+	for _, e := range b {
+		if len(all) == 0 || e.Seq > all[len(all)-1].Seq {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// fail ends the viewer.
+func (v *Viewer[R]) fail(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.err = err
+	v.wake()
+}
+
+func (c *Counts) add(d Counts) {
+	c.Created += d.Created
+	c.Completed += d.Completed
+	c.Failed += d.Failed
+	c.Cancelled += d.Cancelled
+}
+
+// count counts an event.
+func (c *Counts) count(t entities.EventType) {
+	switch t {
+	case entities.EventRunCreated:
+		c.Created++
+	case entities.EventRunCompleted:
+		c.Completed++
+	case entities.EventRunFailed:
+		c.Failed++
+	case entities.EventRunCancelled:
+		c.Cancelled++
+	default: // is of no interest
+	}
+}

@@ -1,0 +1,64 @@
+// A list of runs, the last created or ended first, that changes: it is read, and then kept as messages tell. A run's lastSeq is its version,
+// so messages may come late, twice and in any order.
+import type { LiveRuns, Run } from "../api.gen";
+
+export type Order = "created" | "ended";
+
+export interface RunList {
+  by: Order;
+  runs: ReadonlyMap<string, Run>;
+  // The versions at which runs ceased to match.
+  gone: ReadonlyMap<string, number>;
+  // Where the next page begins; undefined if the list is complete.
+  cursor?: string;
+  // The place of the last run that was read; empty if the list is complete. Runs below it are left out.
+  end: string;
+}
+
+interface Page {
+  data: Run[];
+  cursor?: string;
+}
+
+// placeOf returns a text that is greater for runs that come earlier in the list; empty for runs that it leaves out.
+export function placeOf(r: Run, by: Order): string {
+  const at = by === "ended" ? r.completedAt : r.createdAt;
+  return at ? `${at} ${r.id}` : "";
+}
+
+// listOf returns what a page shows that was just read.
+export function listOf(page: Page, by: Order): RunList {
+  return withPage({ by, runs: new Map(), gone: new Map(), end: "" }, page);
+}
+
+// withPage adds the next page. A run that the list knows at a later version stays.
+export function withPage(list: RunList, page: Page): RunList {
+  const runs = new Map(list.runs);
+  for (const r of page.data) {
+    if ((list.gone.get(r.id) ?? 0) < r.lastSeq && (runs.get(r.id)?.lastSeq ?? 0) <= r.lastSeq) runs.set(r.id, r);
+  }
+  const last = page.data.at(-1);
+  const end = page.cursor === undefined ? "" : last ? placeOf(last, list.by) : list.end;
+  return { by: list.by, runs, gone: list.gone, end, ...(page.cursor !== undefined && { cursor: page.cursor }) };
+}
+
+// withNews applies a message.
+export function withNews(list: RunList, news: LiveRuns): RunList {
+  const [runs, gone] = [new Map(list.runs), new Map(list.gone)];
+  for (const r of news.runs) {
+    const place = placeOf(r, list.by);
+    if (place === "" || place < list.end || (gone.get(r.id) ?? 0) > r.lastSeq || (runs.get(r.id)?.lastSeq ?? 0) > r.lastSeq) continue;
+    runs.set(r.id, r);
+  }
+  for (const g of news.gone) {
+    if ((runs.get(g.id)?.lastSeq ?? 0) > g.lastSeq) continue;
+    runs.delete(g.id);
+    gone.set(g.id, Math.max(g.lastSeq, gone.get(g.id) ?? 0));
+  }
+  return { ...list, runs, gone };
+}
+
+// rowsOf returns the runs in the order of the list.
+export function rowsOf(list: RunList): Run[] {
+  return [...list.runs.values()].sort((a, b) => (placeOf(a, list.by) < placeOf(b, list.by) ? 1 : -1));
+}
