@@ -254,15 +254,25 @@ func (b *tab) look(name string) {
 			})
 			b.do(chromedp.EmulateViewport(width, 900))
 			evaluate[chromedp.Void](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))`)
-			png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, theme, width)), png, 0o600)
-			}
-			if err != nil {
-				b.t.Error(err)
-			}
+			b.shot(fmt.Sprintf("%s-%s-%d", name, theme, width))
 		}
 	}
 	send(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
 	b.do(chromedp.EmulateViewport(1400, 900))
+}
+
+// shot saves a screenshot of the page as it is, if E2E_SCREENSHOTS names a folder.
+func (b *tab) shot(name string) {
+	b.t.Helper()
+	dir := os.Getenv("E2E_SCREENSHOTS")
+	if dir == "" || strings.Contains(b.web, "/a/b") {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600)
+	}
+	if err != nil {
+		b.t.Error(err)
+	}
 }

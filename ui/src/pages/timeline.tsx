@@ -1,6 +1,6 @@
 // Timeline of a run: what it did and when, on one axis.
 import { useSignal, type Signal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Run } from "../api.gen";
 import { addressOf, server } from "../api";
 import { tick } from "../clock";
@@ -34,7 +34,7 @@ export function Timeline({ run }: { run: Run }) {
   const wanted = useSignal<{ under: string; holds: (r: Row) => boolean } | null>(null);
   const now = run.completedAt ? Date.parse(run.completedAt) : tick.value;
   const source = data.sources.get(run.id);
-  const axis = useMemo(() => axisOf(run, source, data.inner, now, cuts.value), [source, data.inner, now, cuts.value]);
+  const axis = useMemo(() => axisOf(run, source, data.inner, now, cuts.value, data.long?.next !== undefined), [source, data.inner, now, cuts.value]);
   const frame = useFrame(run, axis);
   const rows = useMemo(() => rowsOf(run.id, data.sources, data.opened, choice.value, now), [source, data.inner, data.opened, choice.value, now]);
   const at = Math.max(0, rows.findIndex((r) => r.key === active.value));
@@ -110,11 +110,16 @@ function spansOf(source: Source, now: number): Array<Span & { count: number }> {
   return source.parts.filter((p) => p.kind === "step").map((p) => ({ from: startOf(p), to: p.endedAt ? Date.parse(p.endedAt) : now, count: 1 }));
 }
 
-// axisOf returns the axis of the run. What happened in opened children is no quiet time.
-function axisOf(run: Run, source: Source | undefined, inner: Map<string, Source>, now: number, cuts: boolean): Axis {
+// axisOf returns the axis of the run. What happened in opened children is no quiet time, nor is what was not summed up: what
+// is before the first sum, and what is behind the last one if there is more.
+function axisOf(run: Run, source: Source | undefined, inner: Map<string, Source>, now: number, cuts: boolean, more: boolean): Axis {
   const from = Math.min(Date.parse(run.createdAt), ...(source?.names ?? []).map((n) => Date.parse(n.firstAt)), ...(source?.names ? [] : source?.parts ?? []).map(startOf));
   const busy = source?.names ? [...spansOf(source, now), ...busyOf(source.parts, now)] : busyOf(source?.parts ?? [], now);
   for (const child of inner.values()) busy.push(...busyOf(child.parts, now));
+  if (source?.names?.length) {
+    busy.push({ from, to: Math.min(...source.names.map((n) => Date.parse(n.firstAt))) });
+    if (more) busy.push({ from: Math.max(...source.names.map((n) => Date.parse(n.lastAt))), to: now });
+  }
   if (run.startedAt) busy.push({ from: Date.parse(run.startedAt), to: Date.parse(run.startedAt) });
   return new Axis(from, Math.max(now, from + 1), cuts ? gapsOf(busy, from, now) : []);
 }
@@ -127,8 +132,10 @@ function useFrame(run: Run, axis: Axis) {
   const follow = useSignal(false);
   const bar = useRef<HTMLDivElement>(null);
   const timer = useRef(0);
+  const written = useRef<string | null>(null); // to the address by this page: no reason to move
   const [from, to] = [search.value.get("from"), search.value.get("to")];
   useEffect(() => {
+    if (`${from} ${to}` === written.current) return;
     const [a, b] = [Date.parse(from ?? ""), Date.parse(to ?? "")];
     times.value = b > a ? { from: a, to: b } : null;
   }, [from, to]);
@@ -143,8 +150,9 @@ function useFrame(run: Run, axis: Axis) {
     times.value = isWhole(axis, v) ? null : { from: axis.timeOf(v.from), to: axis.timeOf(v.to) };
     clearTimeout(timer.current);
     timer.current = window.setTimeout(() => {
-      const text = (t: number) => new Date(t).toISOString();
-      go(href(["runs", run.id, "timeline"], times.value ? { from: text(times.value.from), to: text(times.value.to) } : {}), "replace");
+      const [a, b] = times.value ? [new Date(times.value.from).toISOString(), new Date(times.value.to).toISOString()] : [null, null];
+      written.current = `${a} ${b}`;
+      go(href(["runs", run.id, "timeline"], { from: a ?? "", to: b ?? "" }), "replace");
     }, 200);
   };
   const zoomBy = (factor: number, at = 0.5) => show(zoom(axis, view, factor, at));
@@ -199,7 +207,7 @@ function LongNote({ long, from }: { long: Long; from: Signal<string> }) {
   const number = (n: number) => n.toLocaleString("en");
   return (
     <p class="quiet tl-long">A long run: {number(long.steps)} steps{from.value ? " of a later part" : long.next ? ", the first ones," : ""} are summed up by name.
-      {long.names > 200 && ` 200 of ${number(long.names)} names are shown.`} Hooks and waits are those among the newest 100 parts.{" "}
+      {long.names > 200 && ` 200 of ${number(long.names)} names are shown.`} Of hooks and waits, the open ones and those among the newest 100 parts are shown.{" "}
       {long.next && <button type="button" onClick={() => (from.value = long.next!)}>Later steps</button>}{" "}
       {from.value && <button type="button" onClick={() => (from.value = "")}>First steps</button>}</p>
   );
@@ -207,8 +215,14 @@ function LongNote({ long, from }: { long: Long; from: Signal<string> }) {
 
 // Ruler is the axis: round times, and how long what is cut lasted.
 function Ruler({ axis, view, now, barRef }: { axis: Axis; view: View; now: number; barRef: { current: HTMLDivElement | null } }) {
-  const width = barRef.current?.clientWidth || 800;
-  const ticks = ticksOf(axis, view, Math.max(2, Math.floor(width / 90)));
+  const shown = useSignal(800);
+  useLayoutEffect(() => {
+    const watch = new ResizeObserver(([box]) => (shown.value = box!.contentRect.width));
+    watch.observe(barRef.current!);
+    return () => watch.disconnect();
+  }, []);
+  const width = shown.value;
+  const ticks = ticksOf(axis, view, Math.max(1, Math.floor(width / 100)));
   const fine = ticks.length > 1 && ticks.some((t) => t % 1000 !== 0);
   const days = axis.to - axis.from > 86_400_000;
   const label = (t: number) => {

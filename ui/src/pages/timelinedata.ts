@@ -1,7 +1,7 @@
 // What the timeline has read: the run, the children and the names that were opened.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { Run } from "../api.gen";
+import type { Reason, Run, TimelinePart } from "../api.gen";
 import { call } from "../api";
 import { mostRows, type Row, type Source } from "../lib/lanes";
 import type { Problem } from "../lib/problem";
@@ -124,14 +124,27 @@ async function readAll(id: string, signal: AbortSignal): Promise<Source> {
   return source;
 }
 
-// readSums reads the sums of a long run, and its newest parts, for hooks and waits.
+// openOf returns the hooks and waits that a run waits for.
+function openOf(reasons: Reason[]): TimelinePart[] {
+  return reasons.flatMap((r): TimelinePart[] => {
+    const createdAt = r.since;
+    if (!createdAt || !r.hookId && !r.waitId) return [];
+    if (r.hookId) return [{ kind: "hook", id: r.hookId, status: "active", seq: 0, createdAt }];
+    return [{ kind: "wait", id: r.waitId!, status: "waiting", seq: 0, createdAt, ...(r.at && { resumeAt: r.at }) }];
+  });
+}
+
+// readSums reads the sums of a long run, its newest parts for hooks and waits, and what it waits for, which may be older.
 async function readSums(id: string, from: string, signal: AbortSignal): Promise<Source & { long: Long }> {
-  const [sums, newest] = await Promise.all([
+  const [sums, newest, why] = await Promise.all([
     call(project.value, "GET /v1/runs/{id}/timeline/names", { path: { id }, query: { cursor: from || undefined }, signal }),
     call(project.value, "GET /v1/runs/{id}/timeline", { path: { id }, query: { order: "desc", limit: 100 }, signal }),
+    call(project.value, "GET /v1/runs/{id}/why", { path: { id }, signal }),
   ]);
+  const known = new Set(newest.data.map((p) => `${p.kind} ${p.id}`));
+  const open = openOf(why.reasons).filter((p) => !known.has(`${p.kind} ${p.id}`));
   return {
-    parts: newest.data.reverse(), names: sums.data, long: { steps: sums.steps, names: sums.names, ...(sums.cursor && { next: sums.cursor }) },
+    parts: [...open, ...newest.data.reverse()], names: sums.data, long: { steps: sums.steps, names: sums.names, ...(sums.cursor && { next: sums.cursor }) },
     ...(newest.cursor && { cursor: newest.cursor }),
   };
 }

@@ -67,7 +67,7 @@ function PartFacts({ run, part: p }: { run: string; part: TimelinePart }) {
     ))}</ol>{p.cut && <p class="quiet">Earlier attempts are in the log.</p>}</>}
     {p.received && <><h3>Received</h3><ol class="tl-attempts">{p.received.map((r) => <li><Clock at={r.at} />: <a href={log(r.seq)}>payload</a></li>)}</ol></>}
     <p class="tl-links"><a class="button" href={href(["runs", run, "log"], { of: p.id })}>Events</a>
-      {p.kind !== "wait" && <a class="button" href={log(p.seq)}>{p.kind === "step" ? "Input" : "Metadata"}</a>}
+      {p.kind !== "wait" && p.seq > 0 && <a class="button" href={log(p.seq)}>{p.kind === "step" ? "Input" : "Metadata"}</a>}
       {result !== undefined && <a class="button" href={log(result)}>{p.status === "completed" ? "Output" : "Last error"}</a>}
       {p.childId && <a class="button" href={href(["runs", p.childId])}>Open the run</a>}</p>
     {p.kind === "step" && <Commands cli={`stepwell steps show ${run} ${quote(p.id)}`}

@@ -115,5 +115,6 @@ function Density({ item, scale }: { item: Item & { kind: "name" }; scale: Scale 
   const place = (t: number) => percent(scale.axis, scale.view, t).toFixed(2);
   const most = Math.max(1, ...item.sum.density);
   const path = stretchesOf(item.sum).map((s) => `M${place(s.from)} 20V${(19 - 17 * s.count / most).toFixed(1)}H${place(s.to)}V20`).join("");
-  return <svg class={`tl-density ${stateOfName(item.sum).look}`} viewBox="0 0 100 20" preserveAspectRatio="none" aria-hidden="true"><path d={path} /></svg>;
+  const look = item.sum.failed * 2 > item.sum.count ? "failed" : item.sum.running > 0 ? "running" : "completed"; // of most
+  return <svg class={`tl-density ${look}`} viewBox="0 0 100 20" preserveAspectRatio="none" aria-hidden="true"><path d={path} /></svg>;
 }
