@@ -47,12 +47,12 @@ type StepGroups struct {
 	Cursor string
 }
 
-// groupedSteps selects the steps of a page. Steps that a function made itself are recorded at once, with the times of
-// their execution in the event of the result. That is a look-up for these alone: with a join, Postgres would read all
-// events of the run.
+// groupedSteps selects the steps of a page. The step that a function made itself is recorded without a start, with the
+// times of its execution in the event of the result. That is a look-up for these alone: with a join, Postgres would read
+// all events of the run.
 const groupedSteps = `
 	SELECT name, id, status, attempt > 1, created_seq, created_at, started_at, completed_at,
-		CASE WHEN started_at = completed_at THEN (
+		CASE WHEN started_at IS NULL AND result_seq > 0 THEN (
 			SELECT ARRAY[data->>'startedAt', data->>'endedAt']::timestamptz[] FROM events e
 			WHERE e.run_id = s.run_id AND e.seq = s.result_seq) END
 	FROM steps s WHERE run_id = $1 AND created_seq > $2 ORDER BY created_seq LIMIT $3`
@@ -120,13 +120,13 @@ func (s groupedStep) recordedTimes() (from, to time.Time, ok bool) {
 	return from, to, s.ended != nil && !to.After(*s.ended) && !from.After(to)
 }
 
-// times returns when the step was created, when its first attempt began, and when it ended; the given end for what has
-// not happened.
+// times returns when the step was created, when its first attempt began, and when it ended: at the given time if it has
+// not. A child has no attempts; it begins at once.
 func (s groupedStep) times(open time.Time) (created, began, ended time.Time) {
 	if from, to, ok := s.recordedTimes(); ok {
 		return from, from, to
 	}
-	began, ended = open, open
+	began, ended = s.created, open
 	if s.started != nil {
 		began = *s.started
 	}

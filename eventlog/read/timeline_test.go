@@ -15,18 +15,20 @@ func at(ms int) time.Time { return day.Add(time.Duration(ms) * time.Millisecond)
 
 func timeAt(ms int) *time.Time { t := at(ms); return &t }
 
-// TestStepsAreGrouped has steps that run at the same time, one that is open, and one that its function recorded.
+// TestStepsAreGrouped has steps that run at the same time, one that is open, a child, and some that their function
+// recorded.
 func TestStepsAreGrouped(t *testing.T) {
 	t.Parallel()
 	g := grouping{end: at(6000), groups: map[string]*group{}}
 	for _, s := range []groupedStep{
 		{name: "a", id: "a1", status: entities.StepCompleted, created: at(0), started: timeAt(100), ended: timeAt(1000)},
 		{name: "b", id: "b1", status: entities.StepPending, created: at(3000)},
+		{name: "child", id: "d1", status: entities.StepCompleted, created: at(1000), ended: timeAt(5000)},
 		{name: "a", id: "a2", status: entities.StepFailed, retried: true, created: at(0), started: timeAt(100), ended: timeAt(3000)},
 		{name: "a", id: "a3", status: entities.StepCompleted, created: at(1000), started: timeAt(1000), ended: timeAt(1200)},
-		{name: "c", id: "c1", status: entities.StepCompleted, created: at(5000), started: timeAt(5000), ended: timeAt(5000),
+		{name: "c", id: "c1", status: entities.StepCompleted, created: at(5000), ended: timeAt(5000),
 			recorded: []*time.Time{timeAt(4000), timeAt(4700)}},
-		{name: "c", id: "c2", status: entities.StepCompleted, created: at(5000), started: timeAt(5000), ended: timeAt(5000),
+		{name: "c", id: "c2", status: entities.StepCompleted, created: at(5000), ended: timeAt(5000),
 			recorded: []*time.Time{timeAt(9000), timeAt(9500)}}, // by a clock that is ahead
 	} {
 		g.add(s)
@@ -36,6 +38,8 @@ func TestStepsAreGrouped(t *testing.T) {
 			Retried: 1, Median: 900 * time.Millisecond, Longest: 2900 * time.Millisecond, Slowest: "a2",
 			FirstAt: at(0), LastAt: at(3000)},
 		{Name: "b", Count: 1, Statuses: map[entities.StepStatus]int{entities.StepPending: 1}, FirstAt: at(3000), LastAt: at(6000)},
+		{Name: "child", Count: 1, Statuses: map[entities.StepStatus]int{entities.StepCompleted: 1}, Median: 4 * time.Second,
+			Longest: 4 * time.Second, Slowest: "d1", FirstAt: at(1000), LastAt: at(5000)},
 		{Name: "c", Count: 2, Statuses: map[entities.StepStatus]int{entities.StepCompleted: 2}, Longest: 700 * time.Millisecond,
 			Slowest: "c1", FirstAt: at(4000), LastAt: at(5000)},
 	}

@@ -259,6 +259,9 @@ func newTimelineJSON(run entities.Run, p read.TimelinePart) timelineJSON {
 func (v *timelineJSON) add(e read.TimelineEvent) {
 	at := timestamp(e.At)
 	end := func(status, outcome string) {
+		if e.StartedAt != nil && len(v.Attempts) == 0 { // made by the function itself, and recorded with its result
+			v.Attempts = append(v.Attempts, attemptJSON{Seq: e.Seq, StartedAt: at})
+		}
 		if n := len(v.Attempts); n > 0 && v.Attempts[n-1].EndedAt == nil {
 			a := &v.Attempts[n-1]
 			a.EndedAt, a.EndSeq, a.Outcome, a.Code, a.RetryAfter = &at, e.Seq, outcome, e.Code, optionalTime(e.RetryAfter)

@@ -129,7 +129,6 @@ func TestTimelineHasRecordedTimes(t *testing.T) {
 	id := a.sdkRun(t, "order")
 	for x, end := range map[string]time.Time{"right": t0.Add(-time.Second), "ahead": t0.Add(time.Second)} {
 		a.event(t, id, entities.EventStepCreated, on(x), data(func(d *entities.EventData) { d.StepName = x }))
-		a.event(t, id, entities.EventStepStarted, on(x))
 		a.event(t, id, entities.EventStepCompleted, on(x), data(func(d *entities.EventData) {
 			d.StartedAt, d.EndedAt = pointer(end.Add(-time.Second)), &end
 		}))
