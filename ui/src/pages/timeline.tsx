@@ -254,9 +254,12 @@ function Strip({ source, axis, frame, now }: { source: Source; axis: Axis; frame
   const all = whole(axis);
   const path = useMemo(() => {
     const counts = new Array<number>(columns + 1).fill(0);
-    const column = (t: number) => Math.max(0, Math.min(columns - 1, Math.floor(axis.placeOf(t) / all.to * columns)));
-    for (const s of spansOf(source, now)) for (let i = column(s.from); i <= column(s.to); i++) counts[i]! += s.count;
-    const most = Math.max(1, ...counts);
+    const place = (t: number) => Math.max(0, Math.min(columns - 0.01, axis.placeOf(t) / all.to * columns));
+    for (const s of spansOf(source, now)) { // each adds to a column what it has of it, and at least a little
+      const [a, b] = [place(s.from), place(s.to)];
+      for (let i = Math.floor(a); i <= b; i++) counts[i]! += s.count * Math.max(0.1, Math.min(i + 1, b) - Math.max(i, a));
+    }
+    const most = Math.max(0.1, ...counts);
     return counts.map((n, i) => (n > 0 ? `M${i} 20V${(19 - 18 * n / most).toFixed(1)}H${i + 1}V20` : "")).join("");
   }, [source, axis]);
   const part = (e: PointerEvent) => {
