@@ -118,7 +118,7 @@ func timelineKeyboardScene(b *tab) {
 	}
 	b.until("three deep", rowsAt(4)+` > 0 && `+hasRow("pack, step, completed"))
 	b.press("n")
-	b.until("what it waits for", `document.querySelector('[aria-selected="true"]')?.ariaLabel.startsWith("label, hook, open")`)
+	b.until("what it waits for", `document.querySelector('[role=row][aria-selected="true"]')?.ariaLabel.startsWith("label, hook, open")`)
 	b.axe("timeline's children")
 	b.look("timeline-children")
 	b.press(kb.Escape)
