@@ -60,6 +60,7 @@ const activeRow = `document.getElementById(document.querySelector("[role=treegri
 
 func timelineAxisScene(b *tab) {
 	b.until("quiet time is cut", `document.querySelector(".tl-gap")`)
+	b.until("no bar is higher than its row", `[...document.querySelectorAll(".tl-row *")].every((e) => e.getBoundingClientRect().height <= 28)`)
 	b.look("timeline-cut")
 	b.click("Zoom in")
 	b.until("the window in the address", `/from=.*&to=/.test(location.search)`)
