@@ -58,7 +58,7 @@ export function Timeline({ run }: { run: Run }) {
   useEffect(() => { // what a jump has opened
     const w = wanted.value;
     const first = w ? rows.findIndex((r) => r.key === w.under) + 1 : 0;
-    if (!w || first === 0 || !rows[first] || rows[first].key === `${w.under}:reading`) return;
+    if (!w || first === 0 || !rows[first - 1]!.opened || !rows[first] || rows[first].key === `${w.under}:reading`) return;
     wanted.value = null;
     const n = rows.findIndex((r, i) => i >= first && w.holds(r));
     if (n < 0) return;
