@@ -23,7 +23,7 @@ export function lazy<P extends object>(what: string, load: () => Promise<Compone
         </Empty></main>
       );
     }
-    if (!loaded || !ready.value) return <main class="page"><Loading what={what} /></main>;
+    if (!ready.value || !loaded) return <main class="page"><Loading what={what} /></main>;
     const Loaded = loaded;
     return <Loaded {...props} />;
   };
