@@ -88,6 +88,7 @@ var testRequests = []testRequest{
 	{route: "GET /v1/runs/:id/events/:seq", path: "/v1/runs/{run}/events/{hookSeq}", foreign: 404},
 	{route: "GET /v1/runs/:id/events/:seq/payload", path: "/v1/runs/{run}/events/1/payload", foreign: 404},
 	{route: "GET /v1/runs/:id/timeline", path: "/v1/runs/{run}/timeline", foreign: 404},
+	{route: "GET /v1/runs/:id/timeline/names", path: "/v1/runs/{run}/timeline/names", foreign: 404},
 	{route: "GET /v1/events", foreign: 200},
 	{route: "GET /v1/events", path: "/v1/events?runId={run}", foreign: 200},
 	{route: "GET /v1/events/stream", path: "/v1/events/stream?after=0", foreign: 200, endless: true},

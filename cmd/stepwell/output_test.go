@@ -33,6 +33,8 @@ var apiCommands = []string{
 	"runs events " + anyRun,
 	"runs events " + anyRun + " --payloads --after 3 --type run_created,step_failed --about charge --from 2h --to 1h --order desc",
 	"runs timeline " + anyRun,
+	"runs timeline " + anyRun + " --name charge --status failed,running --order desc --limit 2",
+	"runs timeline " + anyRun + " --names --cursor 41",
 	"runs payload " + anyRun + " 7",
 	"runs export " + anyRun,
 	"runs wait " + anyRun + " --timeout 1m",

@@ -123,14 +123,19 @@ func (f planFixture) explain(t *testing.T, project entities.Project, q EventQuer
 			t.Fatal(err)
 		}
 	}
-	sql := s.payloads(s.ofProject(), s.feedOrder())
+	return page.Entries, f.blocks(t, s.payloads(s.ofProject(), s.feedOrder()), s.args...)
+}
+
+// blocks returns the number of blocks that a query touches.
+func (f planFixture) blocks(t *testing.T, sql string, args ...any) int {
+	t.Helper()
 	var data []byte
-	if err := f.pool.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, s.args...).Scan(&data); err != nil {
+	if err := f.pool.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, args...).Scan(&data); err != nil {
 		t.Fatal(err)
 	}
 	var explained []struct{ Plan planBlocks }
 	if err := json.Unmarshal(data, &explained); err != nil {
 		t.Fatal(err)
 	}
-	return page.Entries, explained[0].Plan.Hit + explained[0].Plan.Read
+	return explained[0].Plan.Hit + explained[0].Plan.Read
 }

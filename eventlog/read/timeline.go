@@ -3,7 +3,10 @@ package read
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -35,28 +38,120 @@ type TimelineEvent struct {
 	At         time.Time          `json:"at"`
 	Code       string             `json:"code"`
 	RetryAfter *time.Time         `json:"retryAfter"`
+	// StartedAt and EndedAt are the times of an execution that the function made itself and recorded afterwards, by its
+	// own clock.
+	StartedAt *time.Time `json:"startedAt"`
+	EndedAt   *time.Time `json:"endedAt"`
 }
 
-// timeline selects the parts. An ID may be that of a step, a hook and a wait at the same time, so the beginning of the
-// types of their events tells them apart.
-var timeline = fmt.Sprintf(`
+// TimelineQuery selects parts of a run. With a name or a status it selects only steps.
+type TimelineQuery struct {
+	pg.Page
+
+	Name     string
+	Statuses []entities.StepStatus
+}
+
+func (q TimelineQuery) selectsSteps() bool { return q.Name != "" || len(q.Statuses) > 0 }
+
+// These limit how many positions of the log one page of [Log.Timeline] looks at: of all events, or of those that created
+// steps, which have an index of their own. A page that ends there may have few entries, or none.
+const (
+	partSpan = 10_000
+	stepSpan = 50_000
+)
+
+// window returns the positions that the page looks at, after the first and up to the last, and the cursor of the page
+// behind them; empty if there is none.
+func (q TimelineQuery) window(lastSeq int64) (after, to int64, next string, err error) {
+	var from int64
+	if q.Cursor != "" {
+		if from, err = strconv.ParseInt(q.Cursor, 10, 64); err != nil || from < 0 {
+			return 0, 0, "", &pg.CursorError{Cursor: q.Cursor}
+		}
+	}
+	span := int64(partSpan)
+	if q.selectsSteps() {
+		span = stepSpan
+	}
+	if q.Descending {
+		to = lastSeq
+		if q.Cursor != "" {
+			to = min(to, from-1)
+		}
+		after = max(0, to-span)
+		if after > 0 {
+			next = strconv.FormatInt(after+1, 10)
+		}
+		return after, to, next, nil
+	}
+	if to = from + span; to < lastSeq {
+		next = strconv.FormatInt(to, 10)
+	}
+	return from, to, next, nil
+}
+
+// timelineParts selects the parts of a page, in the columns of [timelineLater]. %s is the order.
+const (
+	timelineParts = `
+		SELECT run_id, correlation_id, seq, created_at, type, data FROM events
+		WHERE run_id = $1 AND seq > $2 AND seq <= $3
+			AND type IN ('step_created', 'hook_created', 'hook_conflict', 'wait_created')
+		ORDER BY seq %s LIMIT $4`
+
+	timelineSteps = `
+		SELECT made.run_id, made.correlation_id, made.seq, made.created_at, made.type, made.data
+		FROM steps s JOIN events made ON made.run_id = s.run_id AND made.seq = s.created_seq
+		WHERE s.run_id = $1 AND s.created_seq > $2 AND s.created_seq <= $3
+			AND ($5 = '' OR s.name = $5) AND (cardinality($6::text[]) = 0 OR s.status = ANY ($6))
+		ORDER BY s.created_seq %s LIMIT $4`
+)
+
+// timelineLater adds the later events to the parts that the first placeholder selects. An ID may be that of a step, a
+// hook and a wait at the same time, so the beginning of the types of their events tells them apart.
+const timelineLater = `
 	SELECT made.run_id, made.correlation_id AS id, made.seq, made.created_at, made.type, made.data, later.events AS later,
 		later.cut
-	FROM events made JOIN runs r ON r.id = made.run_id CROSS JOIN LATERAL (
+	FROM (%[1]s) AS made CROSS JOIN LATERAL (
 		SELECT coalesce(jsonb_agg(jsonb_build_object('seq', e.seq, 'type', e.type, 'at', e.created_at,
-				'code', e.data->'errorCode', 'retryAfter', e.data->'retryAfter') ORDER BY e.seq)
-			FILTER (WHERE e.nth <= %[1]d), '[]') AS events, count(*) > %[1]d AS cut
+				'code', e.data->'errorCode', 'retryAfter', e.data->'retryAfter', 'startedAt', e.data->'startedAt',
+				'endedAt', e.data->'endedAt') ORDER BY e.seq)
+			FILTER (WHERE e.nth <= %[3]d), '[]') AS events, count(*) > %[3]d AS cut
 		FROM (
 			SELECT e.seq, e.type, e.created_at, e.data, row_number() OVER (ORDER BY e.seq DESC) AS nth FROM events e
 			WHERE e.run_id = made.run_id AND e.correlation_id = made.correlation_id AND e.correlation_id <> ''
 				AND e.seq > made.seq AND split_part(e.type, '_', 1) = split_part(made.type, '_', 1)
-			ORDER BY e.seq DESC LIMIT %[1]d + 1) AS e) AS later
-	WHERE made.type IN ('step_created', 'hook_created', 'hook_conflict', 'wait_created')`, MaxLater)
+			ORDER BY e.seq DESC LIMIT %[3]d + 1) AS e) AS later
+	ORDER BY made.seq %[2]s`
 
-// Timeline reads a page of the steps, hooks and waits that a run ever had. Order, cursors and errors are as for
-// [Log.HookHistories].
-func (l *Log) Timeline(
-	ctx context.Context, project entities.Project, runID entities.RunID, p pg.Page,
-) ([]TimelinePart, string, error) {
-	return histories(ctx, l, timeline, project, runID, p, func(t TimelinePart) int64 { return t.Seq })
+// Timeline reads a page of the steps, hooks and waits that a run ever had, in the order of their creation, and the
+// cursor of the next page; empty after the last. A page looks at a limited part of the log. It fails with
+// [entities.ErrInvalid] on an invalid cursor.
+func (l *Log) Timeline(ctx context.Context, run entities.Run, q TimelineQuery) ([]TimelinePart, string, error) {
+	after, to, next, err := q.window(run.LastSeq)
+	if err != nil {
+		return nil, "", err
+	}
+	order, _ := q.Order()
+	args, parts := []any{run.ID, after, to, q.Limit + 1}, timelineParts
+	if q.selectsSteps() {
+		statuses := q.Statuses
+		if statuses == nil {
+			statuses = []entities.StepStatus{}
+		}
+		args, parts = append(args, q.Name, statuses), timelineSteps
+	}
+	rows, err := l.pool.Query(ctx, fmt.Sprintf(timelineLater, fmt.Sprintf(parts, order), order, MaxLater), args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("read timeline of %s: %w", run.ID, err)
+	}
+	items, err := pgx.CollectRows(rows, pgx.RowToStructByName[TimelinePart])
+	if err != nil {
+		return nil, "", fmt.Errorf("read timeline of %s: %w", run.ID, err)
+	}
+	if len(items) > q.Limit {
+		items = items[:q.Limit]
+		next = strconv.FormatInt(items[q.Limit-1].Seq, 10)
+	}
+	return items, next, nil
 }

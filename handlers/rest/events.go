@@ -214,6 +214,8 @@ type attemptJSON struct {
 	Seq       int64      `json:"seq"`
 	StartedAt timestamp  `json:"startedAt"`
 	EndedAt   *timestamp `json:"endedAt,omitempty"`
+	// EndSeq is the position of the event that ended it.
+	EndSeq int64 `json:"endSeq,omitempty"`
 	// Outcome is completed, failed, retrying, or lost if the next attempt started without one; empty while it is running.
 	Outcome    string     `json:"outcome,omitempty"`
 	Code       string     `json:"code,omitempty"`
@@ -258,9 +260,13 @@ func newTimelineJSON(run entities.Run, p read.TimelinePart) timelineJSON {
 func (v *timelineJSON) add(e read.TimelineEvent) {
 	at := timestamp(e.At)
 	end := func(status, outcome string) {
+		if e.StartedAt != nil && len(v.Attempts) == 0 { // made by the function itself, and recorded with its result
+			v.Attempts = append(v.Attempts, attemptJSON{Seq: e.Seq, StartedAt: at})
+		}
 		if n := len(v.Attempts); n > 0 && v.Attempts[n-1].EndedAt == nil {
 			a := &v.Attempts[n-1]
-			a.EndedAt, a.Outcome, a.Code, a.RetryAfter = &at, outcome, e.Code, optionalTime(e.RetryAfter)
+			a.EndedAt, a.EndSeq, a.Outcome, a.Code, a.RetryAfter = &at, e.Seq, outcome, e.Code, optionalTime(e.RetryAfter)
+			a.setRecorded(e)
 		}
 		v.Status = status
 	}
@@ -288,14 +294,83 @@ func (v *timelineJSON) add(e read.TimelineEvent) {
 	}
 }
 
+// setRecorded sets the times of an attempt that the function made itself, unless its clock is ahead of the server's.
+func (a *attemptJSON) setRecorded(e read.TimelineEvent) {
+	if e.StartedAt == nil || e.EndedAt == nil || e.EndedAt.After(e.At) || e.StartedAt.After(*e.EndedAt) {
+		return
+	}
+	a.StartedAt, a.EndedAt = timestamp(*e.StartedAt), optionalTime(e.EndedAt)
+}
+
 func pointerTo[T any](v T) *T { return &v }
 
 // getTimeline lists what a run did and when: its steps with their attempts, its hooks and its waits.
 func (s *Server) getTimeline(c echo.Context) error {
 	r := s.request(c)
-	page, run := r.page(oldestFirst), r.run()
+	q := read.TimelineQuery{Page: r.page(oldestFirst), Name: r.QueryParam("name")}
+	for _, status := range r.QueryParams()["status"] {
+		if !slices.Contains(stepStatuses, entities.StepStatus(status)) {
+			r.fail(badParam("status", "%q is none of %v", status, stepStatuses))
+		}
+		q.Statuses = append(q.Statuses, entities.StepStatus(status))
+	}
+	run := r.run()
 	return answerPage(r, func(p read.TimelinePart) timelineJSON { return newTimelineJSON(run, p) },
-		func() ([]read.TimelinePart, string, error) { return s.Log.Timeline(r.ctx(), run.Project, run.ID, page) })
+		func() ([]read.TimelinePart, string, error) { return s.Log.Timeline(r.ctx(), run, q) })
+}
+
+var stepStatuses = []entities.StepStatus{
+	entities.StepPending, entities.StepRunning, entities.StepCompleted, entities.StepFailed,
+}
+
+// stepGroupJSON is the JSON form of the steps of a run that have one name.
+type stepGroupJSON struct {
+	Name      string          `json:"name"`
+	Count     int             `json:"count"`
+	Pending   int             `json:"pending"`
+	Running   int             `json:"running"`
+	Completed int             `json:"completed"`
+	Failed    int             `json:"failed"`
+	Retried   int             `json:"retried"`
+	P50Ms     *int64          `json:"p50Ms,omitempty"`
+	MaxMs     *int64          `json:"maxMs,omitempty"`
+	Slowest   entities.StepID `json:"slowest,omitempty"`
+	FirstAt   timestamp       `json:"firstAt"`
+	LastAt    timestamp       `json:"lastAt"`
+	Density   []int           `json:"density"`
+}
+
+func newStepGroupJSON(g read.StepGroup) stepGroupJSON {
+	v := stepGroupJSON{
+		Name: g.Name, Count: g.Count, Pending: g.Statuses[entities.StepPending], Running: g.Statuses[entities.StepRunning],
+		Completed: g.Statuses[entities.StepCompleted], Failed: g.Statuses[entities.StepFailed], Retried: g.Retried,
+		Slowest: g.Slowest, FirstAt: timestamp(g.FirstAt), LastAt: timestamp(g.LastAt), Density: g.Density,
+	}
+	if g.Slowest != "" {
+		v.P50Ms, v.MaxMs = pointerTo(g.Median.Milliseconds()), pointerTo(g.Longest.Milliseconds())
+	}
+	return v
+}
+
+// stepGroupsJSON is the JSON form of a page of step groups.
+type stepGroupsJSON struct {
+	list[stepGroupJSON]
+
+	Steps int `json:"steps"`
+	Names int `json:"names"`
+}
+
+// getTimelineNames sums up the steps of a run by their names.
+func (s *Server) getTimelineNames(c echo.Context) error {
+	r := s.request(c)
+	run := r.run()
+	return answer(r, http.StatusOK, func(g read.StepGroups) stepGroupsJSON {
+		v := stepGroupsJSON{list[stepGroupJSON]{Data: make([]stepGroupJSON, len(g.Groups)), Cursor: g.Cursor}, g.Steps, g.Names}
+		for i, group := range g.Groups {
+			v.Data[i] = newStepGroupJSON(group)
+		}
+		return v
+	}, func() (read.StepGroups, error) { return s.Log.StepGroups(r.ctx(), run, r.QueryParam("cursor")) })
 }
 
 // payloadJSON returns an event's payload as JSON, if the server can decode it, and its encoding.

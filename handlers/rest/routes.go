@@ -62,6 +62,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/runs/:id/events/:seq/payload", auth.Read, s.getPayload)
 	g.ForCall(http.MethodGet, "/runs/:id/events/:seq/payload")
 	g.GET("/runs/:id/timeline", auth.Metadata, s.getTimeline)
+	g.GET("/runs/:id/timeline/names", auth.Metadata, s.getTimelineNames)
 	g.GET("/events", auth.Metadata, s.listEvents)
 	g.GET("/events/stream", auth.Metadata, s.followEvents)
 	g.GET("/live", auth.Metadata, s.followLive)

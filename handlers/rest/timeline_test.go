@@ -3,9 +3,12 @@ package rest_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
@@ -27,8 +30,8 @@ func TestTimeline(t *testing.T) {
 	a.event(t, id, entities.EventStepStarted, on("x"))
 	want := `[
 		{"kind":"step","id":"x","name":"charge","status":"%[2]s","seq":2,"createdAt":"%[1]s"%[3]s,"attempts":[
-			{"seq":3,"startedAt":"%[1]s","endedAt":"%[1]s","outcome":"lost"},
-			{"seq":4,"startedAt":"%[1]s","endedAt":"%[1]s","outcome":"retrying","code":"busy"},
+			{"seq":3,"startedAt":"%[1]s","endedAt":"%[1]s","endSeq":4,"outcome":"lost"},
+			{"seq":4,"startedAt":"%[1]s","endedAt":"%[1]s","endSeq":5,"outcome":"retrying","code":"busy"},
 			{"seq":10,"startedAt":"%[1]s"%[4]s}]},
 		{"kind":"hook","id":"x","status":"%[5]s","seq":6,"createdAt":"%[1]s"%[6]s,"received":[{"seq":7,"at":"%[1]s"}]},
 		{"kind":"wait","id":"x","status":"completed","seq":8,"createdAt":"%[1]s","endedAt":"%[1]s","resumeAt":"2026-11-21T02:41:43.197Z"}]`
@@ -45,9 +48,9 @@ func TestTimeline(t *testing.T) {
 	ended := `,"endedAt":"` + at0 + `"`
 	check("running", "", "", "active", "")
 	a.event(t, id, entities.EventStepCompleted, on("x"))
-	check("completed", ended, ended+`,"outcome":"completed"`, "active", "")
+	check("completed", ended, ended+`,"endSeq":11,"outcome":"completed"`, "active", "")
 	a.event(t, id, entities.EventRunCancelled)
-	check("completed", ended, ended+`,"outcome":"completed"`, "abandoned", ended)
+	check("completed", ended, ended+`,"endSeq":11,"outcome":"completed"`, "abandoned", ended)
 	a.wantRejected(t, http.MethodGet, "/v1/runs/wrun_none/timeline", "", http.StatusNotFound, "run_not_found")
 }
 
@@ -69,5 +72,72 @@ func TestTimelineIsCut(t *testing.T) {
 	if attempts := part["attempts"].([]any); len(attempts) != read.MaxLater || part["cut"] != true ||
 		attempts[0].(object)["seq"] != 4.0 {
 		t.Errorf("got %v", part)
+	}
+}
+
+// TestTimelineOfNames has five steps of two names: some are done, one failed after a retry, one is open.
+func TestTimelineOfNames(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.sdkRun(t, "order")
+	path := "/v1/runs/" + string(id) + "/timeline"
+	step := func(id string) func(*eventlog.Request) {
+		return data(func(d *entities.EventData) { d.StepName = strings.TrimRight(id, "0123456789") })
+	}
+	for _, x := range []string{"item1", "item2", "item3", "charge1", "charge2"} {
+		a.event(t, id, entities.EventStepCreated, on(x), step(x))
+	}
+	for _, x := range []string{"item1", "item2", "charge1"} {
+		a.event(t, id, entities.EventStepStarted, on(x))
+	}
+	a.event(t, id, entities.EventStepRetrying, on("item2"))
+	a.event(t, id, entities.EventStepStarted, on("item2"))
+	a.event(t, id, entities.EventStepFailed, on("item2"))
+	a.event(t, id, entities.EventStepCompleted, on("item1"))
+	a.event(t, id, entities.EventStepCompleted, on("charge1"))
+	ones := "[" + strings.Repeat("0,", read.Buckets-1) + "0]"
+	density := func(n int) string { return strings.Replace(ones, "0", fmt.Sprint(n), 1) } // the test's clock stands
+	same(t, "names", fmt.Sprintf(`{"steps":5,"names":2,"data":[
+		{"name":"item","count":3,"pending":1,"running":0,"completed":1,"failed":1,"retried":1,"p50Ms":0,"maxMs":0,"slowest":"item1",
+			"firstAt":"%[1]s","lastAt":"%[1]s","density":%[2]s},
+		{"name":"charge","count":2,"pending":1,"running":0,"completed":1,"failed":0,"retried":0,"p50Ms":0,"maxMs":0,"slowest":"charge1",
+			"firstAt":"%[1]s","lastAt":"%[1]s","density":%[3]s}]}`, at0, density(3), density(2)),
+		any(a.get(t, path+"/names")))
+	for query, want := range map[string]string{
+		"?name=item": "item1 item2 item3", "?name=item&status=failed": "item2", "?status=completed&status=failed": "item1 item2 charge1",
+		"?name=none": "", "?status=pending&order=desc": "charge2 item3",
+	} {
+		var got []string
+		for _, part := range a.all(t, path+query, "2") {
+			got = append(got, part["id"].(string))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %q, want %q", query, got, want)
+		}
+	}
+	a.wantRejected(t, http.MethodGet, path+"?status=done", "", http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodGet, path+"?cursor=x", "", http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodGet, path+"/names?cursor=x", "", http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodGet, "/v1/runs/wrun_none/timeline/names", "", http.StatusNotFound, "run_not_found")
+}
+
+// TestTimelineHasRecordedTimes: of a step that the function made itself, the times of the execution are shown, unless they
+// are later than the server's.
+func TestTimelineHasRecordedTimes(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.sdkRun(t, "order")
+	for x, end := range map[string]time.Time{"right": t0.Add(-time.Second), "ahead": t0.Add(time.Second)} {
+		a.event(t, id, entities.EventStepCreated, on(x), data(func(d *entities.EventData) { d.StepName = x }))
+		a.event(t, id, entities.EventStepCompleted, on(x), data(func(d *entities.EventData) {
+			d.StartedAt, d.EndedAt = pointer(end.Add(-time.Second)), &end
+		}))
+	}
+	for x, want := range map[string]string{"right": "2026-11-21T01:41:41.197Z 2026-11-21T01:41:42.197Z", "ahead": at0 + " " + at0} {
+		list := a.get(t, "/v1/runs/"+string(id)+"/timeline?name="+x)["data"].([]any)
+		attempt := list[0].(object)["attempts"].([]any)[0].(object)
+		if got := attempt["startedAt"].(string) + " " + attempt["endedAt"].(string); got != want {
+			t.Errorf("%s: got %s, want %s", x, got, want)
+		}
 	}
 }

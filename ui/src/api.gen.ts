@@ -182,6 +182,7 @@ export type TimelinePart = {
     seq: number;
     startedAt: Time;
     endedAt?: Time;
+    endSeq?: number;
     outcome?: "completed" | "failed" | "retrying" | "lost";
     code?: string;
     retryAfter?: Time;
@@ -193,11 +194,30 @@ export type TimelinePart = {
   cut?: boolean;
 };
 
+// A step that waits for its next attempt is `pending` too.
+export type StepStatus = "pending" | "running" | "completed" | "failed";
+
+export type TimelineName = {
+  name: string;
+  count: number;
+  pending: number;
+  running: number;
+  completed: number;
+  failed: number;
+  retried: number;
+  p50Ms?: number;
+  maxMs?: number;
+  slowest?: string;
+  firstAt: Time;
+  lastAt: Time;
+  density: Array<number>;
+};
+
 export type Step = {
   id: string;
   runId: string;
   name: string;
-  status: "pending" | "running" | "completed" | "failed";
+  status: StepStatus;
   attempt: number;
   createdAt: Time;
   startedAt?: Time;
@@ -880,10 +900,22 @@ export interface Api {
   // List what a run did and when
   "GET /v1/runs/{id}/timeline": {
     path: { "id": string };
-    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "name"?: string; "status"?: Array<StepStatus>; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<TimelinePart>;
+      cursor?: Cursor;
+    };
+  };
+  // Sum up the steps of a run by their names
+  "GET /v1/runs/{id}/timeline/names": {
+    path: { "id": string };
+    query: { "cursor"?: string };
+    body: null;
+    answer: {
+      data: Array<TimelineName>;
+      steps: number;
+      names: number;
       cursor?: Cursor;
     };
   };

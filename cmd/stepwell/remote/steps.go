@@ -79,14 +79,68 @@ var timelineColumns = []column[timelinePart]{
 	{"RECEIVED", func(p timelinePart) any { return len(p.Received) }},
 }
 
+// timelineName sums up the steps of a name.
+type timelineName struct {
+	Name, Slowest    string
+	Count            int
+	Failed, Retried  int
+	Pending, Running int
+	P50Ms, MaxMs     *int64
+}
+
+var timelineNameColumns = []column[timelineName]{
+	{"NAME", func(n timelineName) any { return n.Name }},
+	{"STEPS", func(n timelineName) any { return n.Count }},
+	{"OPEN", func(n timelineName) any { return n.Pending + n.Running }},
+	{"FAILED", func(n timelineName) any { return n.Failed }},
+	{"RETRIED", func(n timelineName) any { return n.Retried }},
+	{"P50", func(n timelineName) any { return milliseconds(n.P50Ms) }},
+	{"SLOWEST", func(n timelineName) any { return milliseconds(n.MaxMs) }},
+	{"WHICH", func(n timelineName) any { return n.Slowest }},
+}
+
+// milliseconds returns a duration as text; empty for none.
+func milliseconds(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return (time.Duration(*n) * time.Millisecond).String()
+}
+
 type timelineCmd struct {
-	ID string `arg:"" help:"The run's ID."`
+	ID     string   `arg:"" help:"The run's ID."`
+	Names  bool     `help:"Sum up the steps by their names: 10,000 steps at a time."`
+	Name   string   `placeholder:"NAME" help:"List only steps with this name."`
+	Status []string `placeholder:"STATUS,..." help:"List only steps in these statuses: pending, running, completed, failed."`
 	paging
 }
 
-// Run lists the parts of the run.
+// Run lists the parts of the run, or the names of its steps.
 func (c timelineCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("runs", c.ID, "timeline"), nil, c.paging, timelineColumns)
+	if c.Names {
+		return c.listNames(ctx, s)
+	}
+	query := url.Values{"status": c.Status}
+	setParam(query, "name", c.Name)
+	return list(ctx, s, path("runs", c.ID, "timeline"), query, c.paging, timelineColumns)
+}
+
+// listNames prints one page of names, and a note if there are more steps.
+func (c timelineCmd) listNames(ctx context.Context, s *Session) error {
+	if c.Name != "" || len(c.Status) > 0 || c.All || c.Limit != 0 || c.Order != "" {
+		return usageErrorf("--names goes only with --cursor")
+	}
+	query := url.Values{}
+	setParam(query, "cursor", c.Cursor)
+	data, cursor, err := s.page(ctx, path("runs", c.ID, "timeline", "names"), query)
+	if err != nil {
+		return err
+	}
+	if cursor != "" {
+		s.note("more steps: use --cursor %s", cursor)
+	}
+	out := tablePrinter[timelineName]{Session: s, columns: timelineNameColumns}
+	return out.print(data)
 }
 
 type waitsCmd struct {

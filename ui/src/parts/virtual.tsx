@@ -14,10 +14,12 @@ export interface VirtualProps {
   // Stays at the end while the list grows, if it is there.
   follow?: boolean;
   onRange?: (r: Range) => void;
+  // The list is a tree of this many rows, in which one, by its element's ID, is where the keyboard is.
+  tree?: { active: string; onKeyDown: (e: KeyboardEvent) => void };
   row: (index: number) => ComponentChildren;
 }
 
-export function Virtual({ count, rowHeight, label, target = -1, follow = false, onRange, row, ...rest }: VirtualProps) {
+export function Virtual({ count, rowHeight, label, target = -1, follow = false, onRange, tree, row, ...rest }: VirtualProps) {
   const box = useRef<HTMLDivElement>(null);
   const view = useSignal({ top: 0, height: 600 });
   const atEnd = useRef(false);
@@ -50,9 +52,10 @@ export function Virtual({ count, rowHeight, label, target = -1, follow = false, 
   const rows: ComponentChildren[] = [];
   for (let i = range.first; i < range.end; i++) rows.push(row(i));
   return (
-    <div ref={box} class={`virtual ${rest.class ?? ""}`} onScroll={measure} tabIndex={0} role="group" aria-label={label}>
-      <div class="virtual-space" style={{ height: `${count * rowHeight}px` }}>
-        <div class="virtual-rows" style={{ transform: `translateY(${range.first * rowHeight}px)` }}>{rows}</div>
+    <div ref={box} class={`virtual ${rest.class ?? ""}`} onScroll={measure} tabIndex={0} role={tree ? "treegrid" : "group"} aria-label={label}
+      aria-rowcount={tree && count} aria-activedescendant={tree?.active} onKeyDown={tree?.onKeyDown}>
+      <div class="virtual-space" role="presentation" style={{ height: `${count * rowHeight}px` }}>
+        <div class="virtual-rows" role="presentation" style={{ transform: `translateY(${range.first * rowHeight}px)` }}>{rows}</div>
       </div>
     </div>
   );
