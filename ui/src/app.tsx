@@ -9,22 +9,23 @@ import { load, lost, role, session, sessionProblem } from "./session";
 import { Frame, places } from "./parts/frame";
 import { lazy } from "./parts/lazy";
 import { Empty, Loading, Trouble } from "./parts/notice";
-import { RunPage } from "./pages/run";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/signin";
 
 // pages are the pages of a project by their first segment, apart from runs. They are loaded when they are opened.
 const pages: Record<string, ComponentType> = {
-  overview: lazy("overview", async () => (await import("./pages/overview")).Overview),
-  workflows: lazy("workflows", async () => (await import("./pages/workflows")).Workflows),
-  failures: lazy("failures", async () => (await import("./pages/failures")).Failures),
-  waiting: lazy("waiting", async () => (await import("./pages/queues")).Waiting),
-  queue: lazy("queue", async () => (await import("./pages/queues")).Queue),
-  deployments: lazy("deployments", async () => (await import("./pages/queues")).Deployments),
-  servers: lazy("servers", async () => (await import("./pages/servers")).Servers),
-  access: lazy("access", async () => (await import("./pages/access")).Access),
-  compare: lazy("compare", async () => (await import("./pages/compare")).Compare),
+  overview: lazy("overview", async () => (await import("./pages/numbers")).Overview),
+  workflows: lazy("workflows", async () => (await import("./pages/numbers")).Workflows),
+  failures: lazy("failures", async () => (await import("./pages/numbers")).Failures),
+  waiting: lazy("waiting", async () => (await import("./pages/operations")).Waiting),
+  queue: lazy("queue", async () => (await import("./pages/operations")).Queue),
+  deployments: lazy("deployments", async () => (await import("./pages/operations")).Deployments),
+  servers: lazy("servers", async () => (await import("./pages/operations")).Servers),
+  access: lazy("access", async () => (await import("./pages/operations")).Access),
+  compare: lazy("compare", async () => (await import("./pages/numbers")).Compare),
 };
+
+const RunPage = lazy<{ id: string; tab: string }>("the run", async () => (await import("./pages/onerun")).RunPage);
 
 function route() {
   const [first = "", id, tab] = page.value.segments;

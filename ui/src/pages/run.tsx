@@ -10,22 +10,20 @@ import { covered, useLive } from "../live";
 import { go, href, project } from "../location";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
-import { lazy } from "../parts/lazy";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
 import { useKeys } from "../shortcuts";
 import { Actions } from "./actions";
 import { Data } from "./data";
+import { Family } from "./family";
 import { Hooks } from "./hooks";
 import { Log } from "./log";
+import { Messages } from "./messages";
 import { Steps } from "./steps";
+import { Streams } from "./streams";
+import { Timeline } from "./timeline";
 import { Why } from "./why";
-
-const Timeline = lazy("the timeline", async () => (await import("./timeline")).Timeline);
-const Family = lazy("the family", async () => (await import("./family")).Family);
-const Streams = lazy("the streams", async () => (await import("./streams")).Streams);
-const Messages = lazy("the messages", async () => (await import("./messages")).Messages);
 
 const pollEvery = 2000;
 

@@ -9,7 +9,7 @@ import { curl, quote } from "../lib/shell";
 import { barsOf, endedOf, formatShare, isRising, spanOf, startOf, stepLines, type Span } from "../lib/trend";
 import { href, page, project, search } from "../location";
 import { Commands } from "../parts/copy";
-import { lazy } from "../parts/lazy";
+import { FailureGroups } from "./failures";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Spans } from "../parts/spans";
 import { Spark } from "../parts/spark";
@@ -18,7 +18,6 @@ import { useResource } from "../resource";
 import { may, needs } from "../session";
 
 // A page of its own, so that neither page loads the other.
-const FailureGroups = lazy("the failures", async () => (await import("./failures")).FailureGroups);
 
 type Series = Api["GET /v1/stats/runs"]["answer"]["data"][number];
 type Workflow = Api["GET /v1/workflows"]["answer"]["data"][number];

@@ -1,0 +1,6 @@
+// The pages for those who run a project are loaded together: they share most of their parts.
+export { Access } from "./access";
+export { Deployments } from "./deployments";
+export { Queue } from "./queue";
+export { Servers } from "./servers";
+export { Waiting } from "./waiting";
