@@ -5,12 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
@@ -161,4 +166,240 @@ func (w eventWriter) next(
 		return w.idle(f.Cursor())
 	}
 	return nil
+}
+
+// livePause is the least time between two messages to a viewer.
+const livePause = 500 * time.Millisecond
+
+// liveBegin starts a live view: proxies that hold back the first bytes of an answer get enough of them.
+var liveBegin = ": " + strings.Repeat(" ", 2048) + "\n\n"
+
+// The data of the events of a live view. Those of reset and bye are empty.
+type (
+	helloJSON struct {
+		Version string    `json:"version,omitempty"`
+		Time    timestamp `json:"time"`
+		Resumed bool      `json:"resumed"`
+	}
+	liveRunsJSON struct {
+		Runs []runJSON  `json:"runs"`
+		Gone []goneJSON `json:"gone"`
+	}
+	goneJSON struct {
+		ID      entities.RunID `json:"id"`
+		LastSeq int64          `json:"lastSeq"`
+	}
+	liveLogJSON struct {
+		From   int64        `json:"from"`
+		To     int64        `json:"to"`
+		Events []view.Event `json:"events,omitempty"`
+	}
+	liveCountsJSON struct {
+		Created   int64 `json:"created"`
+		Completed int64 `json:"completed"`
+		Failed    int64 `json:"failed"`
+		Cancelled int64 `json:"cancelled"`
+	}
+)
+
+// newLive returns the followers of live views. Less than 0 viewers are none.
+func (s *Server) newLive() *live.Followers[runJSON] {
+	return live.New(live.Options[runJSON]{
+		Log: s.Log.Log, Rows: s.liveRows, Held: s.Queue.HeldRuns, Viewers: s.Viewers,
+	})
+}
+
+// liveRows reads runs as lists show them.
+func (s *Server) liveRows(
+	ctx context.Context, project entities.Project, ids []entities.RunID,
+) ([]live.Row[runJSON], error) {
+	runs, err := store.RunsByID(ctx, s.Reader, project, ids)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := s.runSummaries(ctx, runs)
+	if err == nil {
+		err = s.addHeld(ctx, project, read.WithPayloads, shown)
+	}
+	rows := make([]live.Row[runJSON], len(shown))
+	for i := range shown {
+		rows[i] = live.Row[runJSON]{Run: runs[i], Shown: shown[i]}
+	}
+	return rows, err
+}
+
+// followLive tells a viewer what changes in what it looks at.
+func (s *Server) followLive(c echo.Context) error {
+	r := s.request(c)
+	wants := r.liveWants()
+	if r.err != nil {
+		return r.err
+	}
+	v, err := s.live.Join(r.ctx(), r.project(), wants)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	ctx, cancel := context.WithCancel(r.ctx())
+	defer cancel()
+	w := liveWriter{eventWriter{incoming.NewLiveWriter(ctx, r)}, r}
+	defer w.Close()
+	if err := s.tell(ctx, w, v); err != nil {
+		s.abort(r, err)
+	}
+	return nil
+}
+
+// liveWants returns what the request wants to be told.
+func (r *request) liveWants() live.Wants {
+	w := live.Wants{
+		Owner: auth.OwnerOf(r), Run: entities.RunID(r.QueryParam("run")), Counts: r.flag("counts"),
+		After: r.number("after", r.QueryParam("after"), eventPosition),
+	}
+	if w.Run != "" {
+		r.fail(inParam("run", entities.ValidateID("run ID", string(w.Run))))
+	}
+	if filter := r.runFilter(); r.flag("runs") {
+		w.Runs = &filter
+	}
+	if w.Run == "" && w.Runs == nil && !w.Counts {
+		r.fail(badParam("run", "say what to look at: run=ID, runs=true or counts=true"))
+	}
+	if last := r.lastEventID(); last != "" {
+		place, err := read.ParseFeedCursor(last)
+		if err != nil {
+			r.fail(badParam("Last-Event-ID", "%q is not the ID of an event of this stream", last))
+		}
+		w.From = &place
+	}
+	return w
+}
+
+// flag returns a query parameter that is true or false; false if it is missing.
+func (r *request) flag(name string) bool {
+	text := r.QueryParam(name)
+	if text != "" && text != "true" && text != "false" {
+		r.fail(badParam(name, "%q is neither true nor false", text))
+	}
+	return text == "true"
+}
+
+// tell writes events until the client leaves or the server stops.
+func (s *Server) tell(ctx context.Context, w liveWriter, v *live.Viewer[runJSON]) error {
+	w.Header().Set("X-Accel-Buffering", "no")
+	beginStream(w.Response, mimeEvents)
+	if err := w.Send([]byte(liveBegin)); err != nil {
+		return err
+	}
+	hello := helloJSON{s.Version, timestamp(s.Log.Now()), v.Resumed()}
+	if err := w.event("hello", v.Begin(), hello); err != nil {
+		return err
+	}
+	for {
+		waiting, cancel := context.WithTimeout(ctx, heartbeatInterval)
+		stop := context.AfterFunc(s.Draining, cancel)
+		n, ok, err := v.Next(ctx, waiting)
+		stop()
+		cancel()
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			err = w.news(n)
+		case s.Draining.Err() == nil:
+			err = w.idle(v.Place().String())
+		default:
+			return w.event("bye", v.Place(), struct{}{})
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.Draining.Done():
+		case <-time.After(livePause):
+		}
+	}
+}
+
+// liveWriter writes the events of a live view, as the request's client may see them.
+type liveWriter struct {
+	eventWriter
+
+	r *request
+}
+
+// event sends an event of a type.
+func (w liveWriter) event(kind string, place read.FeedCursor, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	return w.Send(fmt.Appendf(nil, "event: %s\nid: %s\ndata: %s\n\n", kind, place, text))
+}
+
+// news sends what is new. The log comes before the state of its run.
+func (w liveWriter) news(n live.News[runJSON]) error {
+	var err error
+	send := func(kind string, data any) {
+		if err == nil {
+			err = w.event(kind, n.Place, data)
+		}
+	}
+	if n.Reset {
+		send("reset", struct{}{})
+	}
+	if len(n.Runs)+len(n.Gone) > 0 {
+		send("runs", w.runs(n))
+	}
+	if n.Log != nil {
+		log, failed := w.log(*n.Log)
+		if failed != nil {
+			return failed
+		}
+		send("log", log)
+	}
+	if n.Run != nil {
+		send("run", w.run(*n.Run))
+	}
+	if n.Counts != nil {
+		send("counts", liveCountsJSON(*n.Counts))
+	}
+	return err
+}
+
+// run returns the run without what the client may not see.
+func (w liveWriter) run(row live.Row[runJSON]) runJSON {
+	v := row.Shown
+	if v.Held != nil && w.r.payloads() == read.WithoutPayloads {
+		held := *v.Held
+		held.Message = ""
+		v.Held = &held
+	}
+	return v
+}
+
+func (w liveWriter) runs(n live.News[runJSON]) liveRunsJSON {
+	v := liveRunsJSON{Runs: []runJSON{}, Gone: []goneJSON{}}
+	for _, row := range n.Runs {
+		v.Runs = append(v.Runs, w.run(row))
+	}
+	for _, g := range n.Gone {
+		v.Gone = append(v.Gone, goneJSON(g))
+	}
+	return v
+}
+
+func (w liveWriter) log(p live.Part) (liveLogJSON, error) {
+	v := liveLogJSON{From: p.From, To: p.To}
+	form := w.r.eventForm(read.WithoutPayloads)
+	for _, e := range p.Events {
+		event, err := w.r.encodeEvent(form, new(view.List), e)
+		if err != nil {
+			return v, err
+		}
+		v.Events = append(v.Events, event)
+	}
+	return v, nil
 }
