@@ -44,7 +44,7 @@ func TestInvalidCommandLines(t *testing.T) { // sets the environment
 		{"no subcommand", []string{"deployments"}, "", `expected one of "add", "list", "show", "remove"`},
 		{"add without URL", []string{"deployments", "add", "a"}, "", `expected "<url>"`},
 		{"remove nothing", []string{"deployments", "remove"}, "", `expected "<id>"`},
-		{"retry nothing", []string{"messages", "retry"}, "", `expected "<id> ..."`},
+		{"retry nothing", []string{"messages", "retry"}, "", "give IDs of messages, or flags that select messages"},
 		{"state", []string{"messages", "list", "--state", "lost"}, "", "--state must be one of"},
 		{"configuration", []string{"serve"}, "xml", "STEPWELL_LOG"},
 	} {
@@ -105,13 +105,13 @@ func TestDeploymentsCommand(t *testing.T) {
 		err            string
 	}
 	for _, tt := range []call{
-		{"empty", base, "key", []string{"list"}, `^ID +URL +OPEN RUNS +UPDATED +WORKFLOWS\n$`, ""},
+		{"empty", base, "key", []string{"list"}, `^ID +URL +OPEN RUNS +UPDATED +AWAY SINCE +WORKFLOWS\n$`, ""},
 		{"add", base, "key", []string{"add", "shop", "http://127.0.0.1:3000"}, `^registered shop at http://127.0.0.1:3000\n$`, ""},
 		{"move", base, "key", []string{"add", "shop", "http://127.0.0.1:3001"}, `^registered shop at http://127.0.0.1:3001\n$`, ""},
 		{"odd ID", base, "key", []string{"add", "a,;?#%2F:b", "http://x.test"}, `^registered a,;\?#%2F:b at http://x.test\n$`, ""},
 		{
 			"list", base, "key", []string{"list"},
-			`^ID +URL +OPEN RUNS +UPDATED +WORKFLOWS\na,;\?#%2F:b +http://x\.test +0 +2\S+Z\nshop +http://127\.0\.0\.1:3001 +0 +2\S+Z\n$`, "",
+			`^ID +URL +OPEN RUNS +UPDATED +AWAY SINCE +WORKFLOWS\na,;\?#%2F:b +http://x\.test +0 +2\S+Z\nshop +http://127\.0\.0\.1:3001 +0 +2\S+Z\n$`, "",
 		},
 		{"address with a slash", base + "/", "key", []string{"add", "b", "http://b.test"}, `^registered b at`, ""},
 		{"remove", base, "key", []string{"remove", "b"}, `^$`, ""},
