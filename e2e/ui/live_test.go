@@ -204,7 +204,7 @@ func TestLiveThroughCrashes(t *testing.T) {
 	}
 	shown := func() string {
 		return evaluate[string](b, `[...document.querySelectorAll("table.runs tbody tr")].map((r) =>
-			[r.querySelector("a").title, r.cells[0].innerText.trim(), r.cells[6].innerText].join(" ")).join("\n")`)
+			[r.querySelector("a").title, r.cells[1].innerText.trim(), r.cells[7].innerText].join(" ")).join("\n")`)
 	}
 	want, got := "", ""
 	harness.Eventually(t, "the page shows what the API says", func() bool {

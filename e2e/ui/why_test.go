@@ -366,7 +366,7 @@ func (s whyScene) changed(run string) {
 	s.accessible()
 	s.look("start")
 	s.fill("dialog textarea", `{"note": 1e3}`)
-	s.click("Start")
+	s.click("Start the run")
 	s.until("the new run", `document.querySelector("[data-kind]") && !location.pathname.includes(`+quote(run)+`)`)
 	started := evaluate[string](s.tab, `location.pathname.split("/").find((p) => p.startsWith("wrun_"))`)
 	var event struct {
