@@ -13,7 +13,14 @@ func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.clear()) }()
-	time.Sleep(b.idle / 10) // wait until the start is over
+	r, err := b.idleRow(ctx, s)
+	r.Case = "idle server"
+	return []row{r}, err
+}
+
+// idleRow measures a server while nothing happens.
+func (b *bench) idleRow(ctx context.Context, s *testbed) (r row, err error) {
+	time.Sleep(b.idle / 10) // wait until what came before is over
 	commits := func() (n int64, err error) {
 		// Sessions report their transactions up to ten seconds late, which hardly matters over the window.
 		err = s.cluster.conn.QueryRow(ctx, `
@@ -22,7 +29,7 @@ func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
 	}
 	before, err := commits()
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	began := time.Now()
 	u, err := s.during(ctx, func() error {
@@ -34,16 +41,16 @@ func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
 		}
 	})
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	took := time.Since(began)
 	after, err := commits()
 	if err != nil {
-		return nil, err
+		return r, err
 	}
-	r := row{Case: "idle server", Seconds: took.Seconds(), Counts: map[string]float64{"commits": float64(after - before)}}
+	r = row{Seconds: took.Seconds(), Counts: map[string]float64{"commits": float64(after - before)}}
 	r = r.using(u)
 	say("idle: %.2f %% of a core, %.1f statements/s", (r.ServerCPU+r.PostgresCPU)/r.Seconds*100,
 		float64(r.Statements)/r.Seconds)
-	return []row{r}, nil
+	return r, nil
 }

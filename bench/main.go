@@ -122,6 +122,7 @@ var parts = []part{
 	{"queue", measureQueue},
 	{"growth", measureGrowth},
 	{"idle", measureIdle},
+	{"dashboard", measureDashboard},
 	{"sdk", measureSDK},
 	{"sdkgo", measureSDKGo},
 }

@@ -14,3 +14,8 @@ export function formatCount(c: Count): string {
 export function runs(c: Count): string {
   return `${formatCount(c)} ${c.count === 1 && !c.atLeast ? "run" : "runs"}`;
 }
+
+// notBelow returns a count that was made some time ago, and is at least what is shown since.
+export function notBelow(c: Count, shown: number): Count {
+  return { ...c, count: Math.max(c.count, shown) };
+}

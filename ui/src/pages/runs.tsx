@@ -9,7 +9,7 @@ import { useResource } from "../resource";
 import { go, href, project, search } from "../location";
 import type { Run } from "../api.gen";
 import { columnNames, formatColumns, parseColumns, titleOfColumn, usualColumns, withColumn } from "../lib/columns";
-import { runs } from "../lib/counts";
+import { notBelow, runs } from "../lib/counts";
 import { commandOf, formatFilter, parseFilter, queryOf, valueOf, withTerm, statusesOf, type Filter } from "../lib/filter";
 import { through, toggle } from "../lib/selection";
 import { curl } from "../lib/shell";
@@ -93,11 +93,12 @@ export function Runs() {
     count.refresh();
   };
   const empty = list.rows !== null && rows.length === 0 && !list.more;
+  const total = count.data.value && notBelow(count.data.value, rows.length);
   const d = dialog.value;
   return (
     <main class="page">
       <header class="page-head"><h1>Runs</h1>
-        <span class="quiet count">{rows.length > 0 && count.data.value && `${runs(count.data.value)}, ${orderBy === "ended" ? "last ended" : "newest"} first`}</span>
+        <span class="quiet count">{rows.length > 0 && total && `${runs(total)}, ${orderBy === "ended" ? "last ended" : "newest"} first`}</span>
         <button type="button" disabled={!may("invoke")} title={may("invoke") ? "" : needs("invoke")} onClick={() => (dialog.value = "start")}>Start a run …</button>
         <Commands cli={commandOf(filter) + (orderBy === "ended" ? " --order-by ended" : "")} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: query() }))} />
       </header>
@@ -114,7 +115,7 @@ export function Runs() {
       {empty && <NoRuns filter={filter} change={change} />}
       {list.more && <p class="more"><button type="button" onClick={readOlder} disabled={list.reading}>
         {list.reading ? "Reading …" : rows.length === 0 ? "None of the newest match: look at older runs" : "Older runs"}</button></p>}
-      {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={count.data.value}
+      {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={total}
         filter={filter} act={(action, target) => (dialog.value = { action, target })} clear={() => (selected.value = new Set())} />}
       {d === "start" && <Start workflow={search.value.get("start") || valueOf(filter, "workflow")} close={close} />}
       {d === "save" && <SaveView view={{ filter: text, columns: columns === usualColumns ? [] : columns, orderBy }} close={close} />}

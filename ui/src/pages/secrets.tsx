@@ -24,7 +24,7 @@ export function Secrets() {
   const removing = useSignal<string | null>(null);
   return (
     <>
-      <p class="lead">Senders of webhooks sign with these secrets. Values can be set, and never read.</p>
+      <p class="intro">Senders of webhooks sign with these secrets. Values can be set, and never read.</p>
       <div class="bar"><button type="button" class="primary" onClick={() => (setting.value = "")}>Set a secret …</button>
         <Commands cli="stepwell secrets list" curl={curl(server, "GET", addressOf("GET /v1/secrets", {}))} /></div>
       <Listing list={list} what="secrets" heads={["Name", "#Created", "#Set", ""]} empty={<p>A webhook that verifies its sender needs one.</p>} row={(s) => (
@@ -80,7 +80,7 @@ export function Sessions() {
   const ending = useSignal<Session | null>(null);
   return (
     <>
-      <div class="bar"><p class="lead">Browsers that have opened this project. A session ends 7 days after its last use, and with its key.</p>
+      <div class="bar"><p class="intro">Browsers that have opened this project. A session ends 7 days after its last use, and with its key.</p>
         <Commands cli="stepwell sessions list" curl={curl(server, "GET", addressOf("GET /v1/ui/sessions", {}))} /></div>
       <Listing list={list} what="sessions" heads={["Opened with", "Role", "#Signed in", "#Last used", ""]} all="stepwell sessions list"
         empty={<p>This server needs no key, or nobody has signed in.</p>} row={(s) => (

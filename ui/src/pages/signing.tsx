@@ -30,7 +30,7 @@ export function SigningKeys() {
   const problem = list.problem.value ?? failed.value;
   return (
     <>
-      <p class="lead">With a signing key, every call to a function of this project is signed, so the function knows who calls.</p>
+      <p class="intro">With a signing key, every call to a function of this project is signed, so the function knows who calls.</p>
       {problem && <Trouble problem={problem} retry={list.refresh} />}
       {secret.value && <Once title="The secret of the new signing key" text={secret.value} done={() => (secret.value = "")} />}
       {!keys && !problem && <Loading what="signing keys" />}

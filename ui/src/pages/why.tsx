@@ -122,7 +122,7 @@ function Row({ run, reason: r, next, acted, choose }: RowProps) {
   return (
     <li data-kind={r.kind}>
       <p class="lead"><Glyph look={lookOf(r)} /><span>{sentenceOf(r)} <span class="when">
-        {when.map((part, i) => <>{i > 0 && " · "}{part}</>)}
+        {when.map((part) => <> · {part}</>)}
       </span></span></p>
       {r.condition && <p class="error-text mono">if {r.condition}</p>}
       {error && <p class="error-text">last error: {error.code && <strong>{error.code}</strong>}{error.code && error.message && ": "}
