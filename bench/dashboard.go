@@ -73,8 +73,8 @@ func pageRequests(run string, now time.Time) []pageRequest {
 		{"timeline by name", of + "/timeline/names"},
 		{"200 events in the middle of the log", of + "/events?payloads=false&limit=200&after=5000"},
 		{"runs of an hour by minute", "/v1/stats/runs?step=1m&" + since(time.Hour)},
-		{"runs of a day by quarter of an hour", "/v1/stats/runs?step=15m&" + since(day)},
-		{"runs of a week by hour, by workflow", "/v1/stats/runs?step=1h&by=workflow&" + since(7*day)},
+		{"runs of a day by hour", "/v1/stats/runs?step=1h&" + since(day)},
+		{"runs of a week by 6 hours, by workflow", "/v1/stats/runs?step=6h&by=workflow&" + since(7*day)},
 		{"steps of a day", "/v1/stats/steps?" + since(day)},
 		{"failures of a week", "/v1/stats/failures?" + since(7*day)},
 		{"what wants a person", "/v1/attention"},
@@ -87,7 +87,7 @@ func pageRequests(run string, now time.Time) []pageRequest {
 }
 
 // fillStats stores the statistics of 20 workflows of 3 steps that were busy for a week: 10 classes of durations in each
-// minute of the last two days, and in each hour before.
+// interval that is kept.
 func (s *testbed) fillStats(ctx context.Context) error {
 	conn, err := s.cluster.open(ctx, s.database)
 	if err != nil {
@@ -95,17 +95,17 @@ func (s *testbed) fillStats(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	_, err = conn.Exec(ctx, `
-		INSERT INTO stats (project, at, metric, workflow, label, took, count)
-		SELECT 'default', times.at, m.metric, 'workflow-' || w, m.label, took, 1 + (w * took) % 7
-		FROM (
-			SELECT generate_series(date_trunc('minute', now() - interval '2 days'), now(), '1 minute') AS at
-			UNION SELECT generate_series(date_trunc('hour', now() - interval '7 days'), now() - interval '49 hours', '1 hour')
-		) AS times, generate_series(1, 20) AS w, (VALUES
+		INSERT INTO stats (project, width, at, metric, workflow, label, took, count)
+		SELECT 'default', width, at, metric, 'workflow-' || w, label, took, 1 + (w * took) % 7
+		FROM (VALUES (1, interval '2 days'), (60, '7 days'), (360, '7 days'), (1440, '90 days')) AS widths (width, keep),
+			LATERAL generate_series(date_bin(make_interval(mins => width), now() - keep, 'epoch'), now(),
+				make_interval(mins => width)) AS at,
+			generate_series(1, 20) AS w, (VALUES
 			('run_created', 'shop', 0, 0), ('run_started', 'shop', 1, 6), ('run_completed', 'shop', 10, 19),
 			('run_failed', 'shop', 10, 13), ('run_error', 'declined', 0, 0),
 			('step_completed', 'reserve', 5, 14), ('step_completed', 'charge', 5, 14), ('step_completed', 'ship', 5, 14),
 			('step_retrying', 'charge', 0, 0)
-		) AS m(metric, label, first, last), LATERAL generate_series(m.first, m.last) AS took
+		) AS m (metric, label, first, last), LATERAL generate_series(m.first, m.last) AS took
 		ON CONFLICT DO NOTHING`)
 	if err != nil {
 		return fmt.Errorf("store statistics: %w", err)

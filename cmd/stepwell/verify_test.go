@@ -123,13 +123,13 @@ func TestVerifyAndRebuildCommands(t *testing.T) { // sets the environment
 func TestRebuildStats(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 3)
-	d.exec(t, `INSERT INTO stats (project, workflow, metric, label, at, took, count)
-		VALUES ('default', 'order', 'run_created', 'shop', now() - interval '1 d', 0, 7)`)
+	d.exec(t, `INSERT INTO stats (width, project, workflow, metric, label, at, took, count)
+		VALUES (60, 'default', 'order', 'run_created', 'shop', now() - interval '1 d', 0, 7)`)
 	d.exec(t, `INSERT INTO projects (name) VALUES ('other')`)
 	for _, args := range [][]string{{"rebuild", "--stats"}, {"rebuild", "--stats", "--project", "default"}} {
 		wantOutput(t, args, "", "")
 		var counted int
-		if err := d.QueryRow(t.Context(), `SELECT sum(count) FROM stats WHERE metric = 'run_created'`).Scan(&counted); err != nil {
+		if err := d.QueryRow(t.Context(), `SELECT sum(count) FROM stats WHERE metric = 'run_created' AND width = 60`).Scan(&counted); err != nil {
 			t.Fatal(err)
 		}
 		if counted != 3 {

@@ -73,10 +73,8 @@ func (f *Follower) countBatch(ctx context.Context, project entities.Project) (co
 		if err != nil || claim.RowsAffected() == 0 {
 			return err
 		}
-		for _, merge := range []string{mergeHours, mergeDays} {
-			if _, err := tx.Exec(ctx, merge, project); err != nil {
-				return fmt.Errorf("merge old counts: %w", err)
-			}
+		if _, err := tx.Exec(ctx, prune, project); err != nil {
+			return fmt.Errorf("delete old counts: %w", err)
 		}
 		return tx.QueryRow(ctx, countNext, project, f.batch, countedTypes, maxNames, others).Scan(&counted)
 	})

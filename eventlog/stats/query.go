@@ -25,7 +25,8 @@ const (
 // Query selects counts of a project.
 type Query struct {
 	Project entities.Project
-	// From is inclusive, To is not.
+	// From is inclusive, To is not. From is rounded down to a whole interval that is counted: for a minute, an hour, 6 hours
+	// or a day.
 	From, To time.Time
 	// Workflow is the name of the only workflow to count; empty for all.
 	Workflow string
@@ -122,18 +123,32 @@ func (r *Reader) Runs(ctx context.Context, q Query, step time.Duration, by Group
 	if !ok {
 		return nil, entities.Invalid("%q is not a group: leave it out, or use workflow or deployment", by)
 	}
+	width := widthOf(step)
 	rows, err := r.pool.Query(ctx, `
 		SELECT `+column+` AS name, date_bin($4, at, 'epoch') AS at, metric, took, sum(count)::bigint AS count
 		FROM stats
-		WHERE project = $1 AND at >= $2 AND at < $3 AND metric = ANY ($5) AND ($6 = '' OR workflow = $6)
+		WHERE project = $1 AND width = $7 AND metric = ANY ($5) AND at >= $2 AND at < $3 AND ($6 = '' OR workflow = $6)
 		GROUP BY 1, 2, 3, 4 ORDER BY 1, 2`,
-		q.Project, q.From, q.To, step, countedTypes[:5], q.Workflow)
+		q.Project, startOf(q.From, width), q.To, step, countedTypes[:5], q.Workflow, width.Minutes())
 	counts, err := pg.CollectAll[count](rows, err)
 	if err != nil {
 		return nil, fmt.Errorf("read the counts of runs: %w", err)
 	}
 	return newSeries(counts), nil
 }
+
+// widthOf returns the largest width of which the step is a multiple.
+func widthOf(step time.Duration) time.Duration {
+	for _, width := range []time.Duration{day, 6 * time.Hour, time.Hour} {
+		if step%width == 0 {
+			return width
+		}
+	}
+	return time.Minute
+}
+
+// startOf returns the start of the interval that has the time. Windows begin with a whole interval.
+func startOf(at time.Time, width time.Duration) time.Time { return at.UTC().Truncate(width) }
 
 func (r *Reader) validateSteps(q Query, step time.Duration) error {
 	if err := q.validate(); err != nil {
@@ -280,8 +295,8 @@ const usualDays = 7
 
 // RecentFailures returns the workflows of which runs failed in the last hour, ordered by name.
 func (r *Reader) RecentFailures(ctx context.Context, project entities.Project) ([]RecentFailures, error) {
-	minutes := recentMinutes(r.now())
-	rows, err := r.pool.Query(ctx, recentFailures, project, minutes, minutes[0])
+	now := r.now().UTC()
+	rows, err := r.pool.Query(ctx, recentFailures, project, now.Truncate(time.Minute).Add(-59*time.Minute), usualHours(now))
 	list, err := pg.CollectAll[RecentFailures](rows, err)
 	if err != nil {
 		return nil, fmt.Errorf("read recent failures: %w", err)
@@ -289,23 +304,13 @@ func (r *Reader) RecentFailures(ctx context.Context, project entities.Project) (
 	return list, nil
 }
 
-// recentMinutes returns the minutes of the last hour, the oldest first, and then those of the two hours around it on
-// each day before. Counts that are merged are at the first minute of their hour.
-func recentMinutes(now time.Time) []time.Time {
-	var minutes []time.Time
-	add := func(from, to time.Time) {
-		for at := from; at.Before(to); at = at.Add(time.Minute) {
-			minutes = append(minutes, at)
-		}
-	}
-	now = now.UTC()
-	next := now.Truncate(time.Minute).Add(time.Minute)
-	add(next.Add(-time.Hour), next)
+// usualHours returns the two hours around this time of the day on each of the days before.
+func usualHours(now time.Time) (hours []time.Time) {
 	for d := range usualDays {
 		hour := now.Truncate(time.Hour).Add(-time.Duration(d+1) * day)
-		add(hour.Add(-time.Hour), hour.Add(time.Hour))
+		hours = append(hours, hour.Add(-time.Hour), hour)
 	}
-	return minutes
+	return hours
 }
 
 // labelledCount is how often something happened in a window.
@@ -315,15 +320,28 @@ type labelledCount struct {
 	Count                   int64
 }
 
+// finest returns the least width that reads few rows of the window, and is kept for so long.
+func (r *Reader) finest(q Query) time.Duration {
+	const few = 100
+	for _, width := range []time.Duration{time.Minute, time.Hour, 6 * time.Hour} {
+		if q.To.Sub(q.From) <= few*width && r.now().Sub(q.From) <= steps[width] {
+			return width
+		}
+	}
+	return day
+}
+
 // labelled sums the metrics in the window, ordered by workflow and label.
 func (r *Reader) labelled(ctx context.Context, q Query, metrics []string) ([]labelledCount, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
 	}
+	width := r.finest(q)
 	rows, err := r.pool.Query(ctx, `
 		SELECT workflow, label, metric, took, sum(count)::bigint AS count
 		FROM stats
-		WHERE project = $1 AND at >= $2 AND at < $3 AND metric = ANY ($4) AND ($5 = '' OR workflow = $5)
-		GROUP BY 1, 2, 3, 4 ORDER BY 1, 2`, q.Project, q.From, q.To, metrics, q.Workflow)
+		WHERE project = $1 AND width = $6 AND metric = ANY ($4) AND at >= $2 AND at < $3 AND ($5 = '' OR workflow = $5)
+		GROUP BY 1, 2, 3, 4 ORDER BY 1, 2`,
+		q.Project, startOf(q.From, width), q.To, metrics, q.Workflow, width.Minutes())
 	return pg.CollectAll[labelledCount](rows, err)
 }

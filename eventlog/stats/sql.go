@@ -68,10 +68,8 @@ const (
 			SELECT e.* FROM p, unnest($3::text[]) AS t(type), LATERAL (` + unread + ` LIMIT $2) e
 			ORDER BY e.xid, e.run_id, e.seq LIMIT $2
 		), happened AS (
-			SELECT r.workflow_name AS workflow, m.metric, m.label, e.created_at - m.since AS took,
-				date_trunc(CASE WHEN e.created_at < p.days_to THEN 'day' WHEN e.created_at < p.hours_to THEN 'hour'
-					ELSE 'minute' END, e.created_at, 'UTC') AS at
-			FROM p, news e
+			SELECT r.workflow_name AS workflow, m.metric, m.label, e.created_at - m.since AS took, e.created_at
+			FROM news e
 			JOIN runs r ON r.id = e.run_id
 			LEFT JOIN steps s ON s.run_id = e.run_id AND s.id = e.correlation_id AND e.correlation_id <> '',
 			LATERAL (
@@ -86,14 +84,14 @@ const (
 				dense_rank() OVER (PARTITION BY metric, workflow ORDER BY label) AS labels
 			FROM happened
 		), added AS (
-			INSERT INTO stats (project, at, metric, workflow, label, took, count)
-			SELECT $1, at, metric, CASE WHEN workflows > $4 THEN $5 ELSE workflow END,
-				CASE WHEN labels > $4 THEN $5 ELSE label END,
+			INSERT INTO stats (project, width, at, metric, workflow, label, took, count)
+			SELECT $1, width, date_bin(make_interval(mins => width), created_at, 'epoch'), metric,
+				CASE WHEN workflows > $4 THEN $5 ELSE workflow END, CASE WHEN labels > $4 THEN $5 ELSE label END,
 				CASE WHEN took IS NULL THEN 0
 					ELSE 1 + least(62, greatest(0, ceil(2 * ln(greatest(1, extract(epoch FROM took) * 1000)) / ln(2.0)))) END,
 				count(*)
-			FROM ranked GROUP BY 2, 3, 4, 5, 6
-			ON CONFLICT (project, at, metric, workflow, label, took) DO UPDATE SET count = stats.count + excluded.count
+			FROM ranked, (` + widths + `) AS w (width, keep) WHERE created_at >= now() - keep GROUP BY 2, 3, 4, 5, 6, 7
+			ON CONFLICT (project, width, metric, at, workflow, label, took) DO UPDATE SET count = stats.count + excluded.count
 		), last AS (
 			SELECT xid, run_id, seq, created_at FROM news ORDER BY xid DESC, run_id DESC, seq DESC LIMIT 1
 		), moved AS (
@@ -103,32 +101,26 @@ const (
 		)
 		SELECT count(*) FROM news`
 
-	// recentFailures selects the workflows of the project $1 with runs that failed since $3, the first of the minutes $2,
-	// and the most that failed in an hour among the minutes before $3.
+	// recentFailures selects the workflows of the project $1 with runs that failed since $2, how many did, and the most
+	// that failed in one of the hours $3.
 	recentFailures = `
 		SELECT workflow, coalesce(sum(count) FILTER (WHERE hour IS NULL), 0)::bigint AS last_hour,
 			coalesce(max(count) FILTER (WHERE hour IS NOT NULL), 0)::bigint AS usual
 		FROM (
-			SELECT workflow, CASE WHEN at < $3 THEN date_trunc('hour', at, 'UTC') END AS hour, sum(count) AS count
-			FROM stats WHERE project = $1 AND at = ANY ($2) AND metric = 'run_failed' GROUP BY 1, 2) AS hours
+			SELECT workflow, NULL AS hour, sum(count) AS count
+			FROM stats WHERE project = $1 AND width = 1 AND metric = 'run_failed' AND at >= $2 GROUP BY 1
+			UNION ALL SELECT workflow, at, sum(count)
+			FROM stats WHERE project = $1 AND width = 60 AND metric = 'run_failed' AND at = ANY ($3) GROUP BY 1, 2) AS hours
 		GROUP BY 1 HAVING count(*) FILTER (WHERE hour IS NULL) > 0 ORDER BY 1`
 
-	mergeHours = `WITH due AS (
-			UPDATE stats_progress SET hours_to = date_trunc('hour', now() - interval '2 days', 'UTC')
-			WHERE project = $1 AND hours_to < date_trunc('hour', now() - interval '2 days', 'UTC')
-			RETURNING hours_to AS until, 'hour' AS width` + mergeInto
-	mergeDays = `WITH due AS (
-			UPDATE stats_progress SET days_to = date_trunc('day', now() - interval '90 days', 'UTC')
-			WHERE project = $1 AND days_to < date_trunc('day', now() - interval '90 days', 'UTC')
-			RETURNING days_to AS until, 'day' AS width` + mergeInto
-	mergeInto = `
-		), merged AS (
-			DELETE FROM stats s USING due
-			WHERE s.project = $1 AND s.at < due.until AND s.at <> date_trunc(due.width, s.at, 'UTC')
-			RETURNING s.*, due.width
-		)
-		INSERT INTO stats AS s (project, at, metric, workflow, label, took, count)
-		SELECT $1, date_trunc(width, at, 'UTC'), metric, workflow, label, took, sum(count)
-		FROM merged GROUP BY 2, 3, 4, 5, 6
-		ON CONFLICT (project, at, metric, workflow, label, took) DO UPDATE SET count = s.count + excluded.count`
+	// widths are the lengths of the intervals in minutes, and how long their counts are kept: somewhat longer than is said,
+	// so that the first interval of a window is whole.
+	widths = `VALUES (1, interval '2 days 2 hours'), (60, '91 days'), (360, '91 days'), (1440, '1000 years')`
+
+	// prune deletes the counts of the project $1 that are too old, once in an hour.
+	prune = `
+		WITH due AS (
+			UPDATE stats_progress SET pruned_at = now() WHERE project = $1 AND pruned_at < now() - interval '1 hour' RETURNING 1)
+		DELETE FROM stats s USING due, (` + widths + `) AS w (width, keep)
+		WHERE s.project = $1 AND s.width = w.width AND s.at < now() - w.keep`
 )

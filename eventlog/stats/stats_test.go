@@ -125,7 +125,7 @@ func (f *fixture) hour() Query {
 // stored returns all counts, without their times: the number of events by metric, workflow and label.
 func (f *fixture) stored(t *testing.T) map[[3]string]int64 {
 	t.Helper()
-	rows, err := f.pool.Query(t.Context(), `SELECT metric, workflow, label, sum(count)::bigint FROM stats GROUP BY 1, 2, 3`)
+	rows, err := f.pool.Query(t.Context(), `SELECT metric, workflow, label, sum(count)::bigint FROM stats WHERE width = 1440 GROUP BY 1, 2, 3`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,41 +376,49 @@ func TestRestartCountsTheLogAgain(t *testing.T) {
 	}
 }
 
-// TestOldCountsAreMerged: minutes older than two days become hours, hours older than 90 days become days, and nothing is
-// lost.
-func TestOldCountsAreMerged(t *testing.T) {
+// TestOldCountsAreDeleted: minutes are kept for two days and hours for 90. Days stay, also those of events that are counted
+// late.
+func TestOldCountsAreDeleted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	midnight := time.Now().UTC().Truncate(24 * time.Hour)
-	old, older := midnight.AddDate(0, 0, -10), midnight.AddDate(0, 0, -100)
-	for _, at := range []time.Time{
-		old.Add(5 * time.Minute), old.Add(50 * time.Minute), old.Add(65 * time.Minute),
-		older.Add(5 * time.Minute), older.Add(5 * time.Hour), midnight.Add(7 * time.Minute),
-	} {
+	for _, age := range []int{1, 10, 100} {
 		if _, err := f.pool.Exec(t.Context(), `
-			INSERT INTO stats (project, at, metric, workflow, label, took, count)
-			VALUES ('default', $1, 'run_created', 'order', 'shop', 0, 1)`, at); err != nil {
+			INSERT INTO stats (project, width, at, metric, workflow, label, took, count)
+			SELECT 'default', width, $1, 'run_created', 'order', 'shop', 0, 1 FROM (VALUES (1), (60), (360), (1440)) AS w (width)`,
+			midnight.AddDate(0, 0, -age)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.start(t, "news", "shop") // a project is merged when it has new events
+	late := f.start(t, "late", "shop")
+	if _, err := f.pool.Exec(t.Context(), `UPDATE events SET created_at = $1 WHERE run_id = $2`,
+		midnight.AddDate(0, 0, -100), late); err != nil {
+		t.Fatal(err)
+	}
 	f.follow(t)
-	rows, err := f.pool.Query(t.Context(), `SELECT at, count FROM stats WHERE workflow = 'order' ORDER BY at`)
+	rows, err := f.pool.Query(t.Context(), `SELECT workflow, width, at FROM stats ORDER BY workflow, width, at DESC`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	type row struct {
-		At    time.Time
-		Count int64
+		Workflow string
+		Width    int
+		Age      int
 	}
-	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
-	if err != nil {
+	var got []row
+	var r row
+	var at time.Time
+	if _, err := pgx.ForEachRow(rows, []any{&r.Workflow, &r.Width, &at}, func() error {
+		r.Age = int(midnight.Sub(at).Hours() / 24)
+		got = append(got, r)
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
-	for i := range got {
-		got[i].At = got[i].At.UTC()
+	want := []row{
+		{"late", 1440, 100}, {"order", 1, 1}, {"order", 60, 1}, {"order", 60, 10}, {"order", 360, 1}, {"order", 360, 10},
+		{"order", 1440, 1}, {"order", 1440, 10}, {"order", 1440, 100},
 	}
-	want := []row{{older, 2}, {old, 2}, {old.Add(time.Hour), 1}, {midnight.Add(7 * time.Minute), 1}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}

@@ -1,20 +1,22 @@
 -- +goose Up
 
--- How often things happened in a project in a minute, an hour or a day, and how long they took. The rows are a fold of
--- the project's events (eventlog/stats).
+-- How often things happened in a project in an interval, and how long they took. The rows are a fold of the project's
+-- events (eventlog/stats). Each event is counted in one interval of each width.
 CREATE TABLE stats (
     project  text COLLATE "C" NOT NULL,
-    workflow text COLLATE "C" NOT NULL,
+    -- How long the interval is, in minutes: a minute, an hour, 6 hours or a day.
+    width    smallint NOT NULL,
     -- The type of the events, or a part of it: see the constants in eventlog/stats.
     metric   text COLLATE "C" NOT NULL,
+    -- The start of the interval.
+    at       timestamptz NOT NULL,
+    workflow text COLLATE "C" NOT NULL,
     -- The deployment of a run, the name of a step, or the code of an error.
     label    text COLLATE "C" NOT NULL,
-    -- The start of the minute, hour or day.
-    at       timestamptz NOT NULL,
     -- The duration, as a class of a histogram; 0 for what has no duration.
     took     smallint NOT NULL,
     count    bigint NOT NULL,
-    PRIMARY KEY (project, at, metric, workflow, label, took)
+    PRIMARY KEY (project, width, metric, at, workflow, label, took)
 );
 
 -- How far the events of each project are counted.
@@ -26,9 +28,8 @@ CREATE TABLE stats_progress (
     seq         bigint NOT NULL DEFAULT 0,
     -- The events before this time are counted.
     complete_to timestamptz NOT NULL DEFAULT '-infinity',
-    -- Minutes before this time are merged into hours, and hours before days_to into days.
-    hours_to    timestamptz NOT NULL DEFAULT '-infinity',
-    days_to     timestamptz NOT NULL DEFAULT '-infinity'
+    -- When counts that are too old were deleted last.
+    pruned_at   timestamptz NOT NULL DEFAULT '-infinity'
 );
 
 -- +goose Down

@@ -107,11 +107,11 @@ func TestAttentionIsRead(t *testing.T) {
 	f.exec(t, `INSERT INTO api_keys (id, project, name, role, prefix, hash, created_at, expires_at)
 		SELECT 'key_' || i, 'default', 'k', 'read', 'sk_', sha256(i::text::bytea), now() - interval '30 d', now() + i * interval '1 d' - interval '1 h'
 		FROM generate_series(3, 9) i`)
-	f.exec(t, `INSERT INTO stats (project, workflow, metric, label, at, took, count)
-		SELECT name, 'refund', 'run_failed', 'shop', date_trunc('minute', now()) - interval '10 m' * i, i, 6
+	f.exec(t, `INSERT INTO stats (width, project, workflow, metric, label, at, took, count)
+		SELECT 1, name, 'refund', 'run_failed', 'shop', date_trunc('minute', now()) - interval '10 m' * i, i, 6
 		FROM generate_series(0, 1) i, projects`)
-	f.exec(t, `INSERT INTO stats (project, workflow, metric, label, at, took, count)
-		SELECT 'other', 'refund', 'run_failed', 'shop', date_trunc('hour', now()) - interval '3 d', 1, 6`)
+	f.exec(t, `INSERT INTO stats (width, project, workflow, metric, label, at, took, count)
+		SELECT 60, 'other', 'refund', 'run_failed', 'shop', date_trunc('hour', now()) - interval '3 d', 1, 6`)
 	want := []Item{
 		{Kind: Parked, Count: 2},
 		{Kind: Held, Count: 1, Run: "wrun_h"},
@@ -176,8 +176,8 @@ func TestOverviewReadsABoundedPart(t *testing.T) {
 	f := newFixture(t)
 	f.messages(t, "default", "shop", "later", 11_000, `due_at`, `now() + interval '1 h'`)
 	f.runs(t, "default", "running", 11_000)
-	f.exec(t, `INSERT INTO stats (project, workflow, metric, label, at, took, count)
-		SELECT 'default', 'order', metric, 'shop', date_trunc('minute', now()) - interval '1 m' * i, took, 1
+	f.exec(t, `INSERT INTO stats (width, project, workflow, metric, label, at, took, count)
+		SELECT 1, 'default', 'order', metric, 'shop', date_trunc('minute', now()) - interval '1 m' * i, took, 1
 		FROM generate_series(1, 2880) i, generate_series(1, 10) took, unnest('{run_created,run_started,run_completed}'::text[]) metric`)
 	f.exec(t, `VACUUM ANALYZE`)
 	for name, query := range map[string]struct {

@@ -17,12 +17,12 @@ export interface Range {
   name: string;
   ms: number;
   stepMs: number;
-  step: "1m" | "15m" | "6h";
+  step: "1m" | "1h" | "6h";
 }
 
 export const ranges: Range[] = [
   { name: "hour", ms: 60 * minute, stepMs: minute, step: "1m" },
-  { name: "day", ms: 24 * 60 * minute, stepMs: 15 * minute, step: "15m" },
+  { name: "day", ms: 24 * 60 * minute, stepMs: 60 * minute, step: "1h" },
   { name: "week", ms: 7 * 24 * 60 * minute, stepMs: 360 * minute, step: "6h" },
 ];
 
