@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -168,8 +169,12 @@ func (w eventWriter) next(
 	return nil
 }
 
-// livePause is the least time between two messages to a viewer.
-const livePause = 500 * time.Millisecond
+// livePause is the least time between two messages to a viewer. After a reset, when it reads its list anew, it is left
+// alone for liveRest: while more happens than can be told, a viewer costs as much as one that polls.
+const (
+	livePause = 500 * time.Millisecond
+	liveRest  = 5 * time.Second
+)
 
 // liveBegin starts a live view: proxies that hold back the first bytes of an answer get enough of them.
 var liveBegin = ": " + strings.Repeat(" ", 2048) + "\n\n"
@@ -182,8 +187,8 @@ type (
 		Resumed bool      `json:"resumed"`
 	}
 	liveRunsJSON struct {
-		Runs []runJSON  `json:"runs"`
-		Gone []goneJSON `json:"gone"`
+		Runs []json.RawMessage `json:"runs"`
+		Gone []goneJSON        `json:"gone"`
 	}
 	goneJSON struct {
 		ID      entities.RunID `json:"id"`
@@ -202,9 +207,29 @@ type (
 	}
 )
 
+// liveRun is a run as lists show it. All viewers share its JSON.
+type liveRun struct {
+	withPayloads, without func() (json.RawMessage, error)
+}
+
+func newLiveRun(v runJSON) liveRun {
+	encode := func(v runJSON) func() (json.RawMessage, error) {
+		return sync.OnceValues(func() (json.RawMessage, error) { return json.Marshal(v) })
+	}
+	l := liveRun{withPayloads: encode(v)}
+	l.without = l.withPayloads
+	if v.Held != nil {
+		held := *v.Held
+		held.Message = ""
+		v.Held = &held
+		l.without = encode(v)
+	}
+	return l
+}
+
 // newLive returns the followers of live views. Less than 0 viewers are none.
-func (s *Server) newLive() *live.Followers[runJSON] {
-	return live.New(live.Options[runJSON]{
+func (s *Server) newLive() *live.Followers[liveRun] {
+	return live.New(live.Options[liveRun]{
 		Log: s.Log.Log, Rows: s.liveRows, Held: s.Queue.HeldRuns, Viewers: s.Viewers,
 	})
 }
@@ -212,7 +237,7 @@ func (s *Server) newLive() *live.Followers[runJSON] {
 // liveRows reads runs as lists show them.
 func (s *Server) liveRows(
 	ctx context.Context, project entities.Project, ids []entities.RunID,
-) ([]live.Row[runJSON], error) {
+) ([]live.Row[liveRun], error) {
 	runs, err := store.RunsByID(ctx, s.Reader, project, ids)
 	if err != nil {
 		return nil, err
@@ -221,9 +246,9 @@ func (s *Server) liveRows(
 	if err == nil {
 		err = s.addHeld(ctx, project, read.WithPayloads, shown)
 	}
-	rows := make([]live.Row[runJSON], len(shown))
+	rows := make([]live.Row[liveRun], len(shown))
 	for i := range shown {
-		rows[i] = live.Row[runJSON]{Run: runs[i], Shown: shown[i]}
+		rows[i] = live.Row[liveRun]{Run: runs[i], Shown: newLiveRun(shown[i])}
 	}
 	return rows, err
 }
@@ -285,7 +310,7 @@ func (r *request) flag(name string) bool {
 }
 
 // tell writes events until the client leaves or the server stops.
-func (s *Server) tell(ctx context.Context, w liveWriter, v *live.Viewer[runJSON]) error {
+func (s *Server) tell(ctx context.Context, w liveWriter, v *live.Viewer[liveRun]) error {
 	w.Header().Set("X-Accel-Buffering", "no")
 	beginStream(w.Response, mimeEvents)
 	if err := w.Send([]byte(liveBegin)); err != nil {
@@ -314,11 +339,15 @@ func (s *Server) tell(ctx context.Context, w liveWriter, v *live.Viewer[runJSON]
 		if err != nil {
 			return err
 		}
+		pause := livePause
+		if n.Reset {
+			pause = liveRest
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.Draining.Done():
-		case <-time.After(livePause):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -340,7 +369,7 @@ func (w liveWriter) event(kind string, place read.FeedCursor, data any) error {
 }
 
 // news sends what is new. The log comes before the state of its run.
-func (w liveWriter) news(n live.News[runJSON]) error {
+func (w liveWriter) news(n live.News[liveRun]) error {
 	var err error
 	send := func(kind string, data any) {
 		if err == nil {
@@ -351,7 +380,11 @@ func (w liveWriter) news(n live.News[runJSON]) error {
 		send("reset", struct{}{})
 	}
 	if len(n.Runs)+len(n.Gone) > 0 {
-		send("runs", w.runs(n))
+		runs, failed := w.runs(n)
+		if failed != nil {
+			return failed
+		}
+		send("runs", runs)
 	}
 	if n.Log != nil {
 		log, failed := w.log(*n.Log)
@@ -361,7 +394,11 @@ func (w liveWriter) news(n live.News[runJSON]) error {
 		send("log", log)
 	}
 	if n.Run != nil {
-		send("run", w.run(*n.Run))
+		run, failed := w.run(*n.Run)
+		if failed != nil {
+			return failed
+		}
+		send("run", run)
 	}
 	if n.Counts != nil {
 		send("counts", liveCountsJSON(*n.Counts))
@@ -370,25 +407,26 @@ func (w liveWriter) news(n live.News[runJSON]) error {
 }
 
 // run returns the run without what the client may not see.
-func (w liveWriter) run(row live.Row[runJSON]) runJSON {
-	v := row.Shown
-	if v.Held != nil && w.r.payloads() == read.WithoutPayloads {
-		held := *v.Held
-		held.Message = ""
-		v.Held = &held
+func (w liveWriter) run(row live.Row[liveRun]) (json.RawMessage, error) {
+	if w.r.payloads() == read.WithoutPayloads {
+		return row.Shown.without()
 	}
-	return v
+	return row.Shown.withPayloads()
 }
 
-func (w liveWriter) runs(n live.News[runJSON]) liveRunsJSON {
-	v := liveRunsJSON{Runs: []runJSON{}, Gone: []goneJSON{}}
+func (w liveWriter) runs(n live.News[liveRun]) (liveRunsJSON, error) {
+	v := liveRunsJSON{Runs: []json.RawMessage{}, Gone: []goneJSON{}}
 	for _, row := range n.Runs {
-		v.Runs = append(v.Runs, w.run(row))
+		run, err := w.run(row)
+		if err != nil {
+			return v, err
+		}
+		v.Runs = append(v.Runs, run)
 	}
 	for _, g := range n.Gone {
 		v.Gone = append(v.Gone, goneJSON(g))
 	}
-	return v
+	return v, nil
 }
 
 func (w liveWriter) log(p live.Part) (liveLogJSON, error) {

@@ -53,7 +53,7 @@ type Server struct {
 
 	// Set by Register:
 	decoding decoding
-	live     *live.Followers[runJSON]
+	live     *live.Followers[liveRun]
 }
 
 // timestamp is a time in the API's JSON form.
