@@ -190,11 +190,11 @@ func TestValueIsNotBlamedForCrashes(t *testing.T) {
 	}))
 	f := newFake(t, app)
 	for f.attempt = 2; f.attempt < 9; f.attempt++ {
-		f.status = 500
+		f.answerWrites(500)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		f.call(ctx, nil) // dies
-		f.status = 0
+		f.answerWrites(0)
 		f.happen("step_retrying", "token", failure{Code: codeCrashed})
 	}
 	if got := f.invoke(nil); !strings.Contains(got.body, `"output":"secret"`) {
