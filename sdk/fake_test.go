@@ -72,6 +72,20 @@ func (f *fake) happen(eventType, id string, payload any) {
 	f.append(map[string]any{"type": eventType, "correlationId": id, "payload": payload})
 }
 
+// answerWrites makes requests with commands fail with the status; 0 lets them succeed.
+func (f *fake) answerWrites(status int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status = status
+}
+
+// written returns how many requests had commands.
+func (f *fake) written() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.writes
+}
+
 // types returns what the log has: types with IDs.
 func (f *fake) types() string {
 	f.mu.Lock()

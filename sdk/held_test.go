@@ -190,11 +190,11 @@ func TestValueIsNotBlamedForCrashes(t *testing.T) {
 	}))
 	f := newFake(t, app)
 	for f.attempt = 2; f.attempt < 9; f.attempt++ {
-		f.status = 500
+		f.answerWrites(500)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		f.call(ctx, nil) // dies
-		f.status = 0
+		f.answerWrites(0)
 		f.happen("step_retrying", "token", failure{Code: codeCrashed})
 	}
 	if got := f.invoke(nil); !strings.Contains(got.body, `"output":"secret"`) {
@@ -261,5 +261,30 @@ func TestPatchIsTakenThoughMoreEventsAreKnown(t *testing.T) {
 	f.call(t.Context(), map[string]any{"heard": len(f.events(0))})
 	if !slices.Equal(patched, before) {
 		t.Errorf("again, it was taken for messages %v", patched)
+	}
+}
+
+// TestPatchIsNotTakenBeforeALostStep: old code began an inline step in an invocation that died, so the log has nothing of
+// the step, but the event written meanwhile names it.
+func TestPatchIsNotTakenBeforeALostStep(t *testing.T) {
+	t.Parallel()
+	hook := NewHook[int]("hook")
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		hook.Open(w, Token("t"))
+		if w.Patched("p") {
+			return "patched", nil
+		}
+		_, err := Do(w, "slow", func(context.Context) (int, error) { return 1, nil })
+		return "old", err
+	}))
+	for _, open := range [][]string{{"slow"}, nil} {
+		f := newFake(t, app)
+		f.append(map[string]any{
+			"type": "hook_created", "correlationId": "hook", "data": map[string]any{"token": "t", "open": open},
+		})
+		got := f.invoke(map[string]any{"heard": 1})
+		if ranSlow := strings.Contains(got.types(), "slow"); ranSlow != (open != nil) {
+			t.Errorf("open %v: %s", open, got.types())
+		}
 	}
 }

@@ -64,8 +64,8 @@ func TestResultsAreOnDisk(t *testing.T) {
 			for calls = 0; !strings.Contains(got.types(), "complete"); calls++ {
 				got = f.invoke(nil)
 			}
-			if onDisk != test.onDisk || f.writes != test.writes || calls != test.calls {
-				t.Errorf("on disk %t, %d writes, %d calls", onDisk, f.writes, calls)
+			if onDisk != test.onDisk || f.written() != test.writes || calls != test.calls {
+				t.Errorf("on disk %t, %d writes, %d calls", onDisk, f.written(), calls)
 			}
 		})
 	}
@@ -211,11 +211,12 @@ func TestStaleCallEndsItsSteps(t *testing.T) {
 		return long.Await(w)
 	}))
 	f := newFake(t, app)
-	for _, f.status = range []int{http.StatusConflict, http.StatusGone} {
+	for _, status := range []int{http.StatusConflict, http.StatusGone} {
+		f.answerWrites(status)
 		cause = nil
 		got := f.call(t.Context(), nil)
 		if got.status != http.StatusConflict || !errors.Is(cause, ErrRunEnded) || lines.Len() > 0 {
-			t.Errorf("%d: answered %d, the step's context ended with %v, logged %s", f.status, got.status, cause, lines)
+			t.Errorf("%d: answered %d, the step's context ended with %v, logged %s", status, got.status, cause, lines)
 		}
 	}
 }
@@ -541,8 +542,8 @@ func TestManyCommandsAreWrittenInParts(t *testing.T) {
 			return "", nil
 		}, Checkpoint(Batch)))
 		f := newFake(t, app)
-		if got := f.invoke(nil); len(got.Commands) > 1000 || f.writes != test.writes {
-			t.Errorf("%s: %d commands in the answer, %d writes", name, len(got.Commands), f.writes)
+		if got := f.invoke(nil); len(got.Commands) > 1000 || f.written() != test.writes {
+			t.Errorf("%s: %d commands in the answer, %d writes", name, len(got.Commands), f.written())
 		}
 	}
 }

@@ -398,9 +398,14 @@ func (s *scheduler) refuse(m *MisuseError) {
 	panic(m)
 }
 
+// firstLines has buffers for the first line of a stack. They are shared since [runtime.Stack] makes them escape, and
+// every operation asks for its goroutine.
+var firstLines = sync.Pool{New: func() any { return new([64]byte) }}
+
 // goroutineID returns the number of the calling goroutine, which the runtime shows only in stacks.
 func goroutineID() uint64 {
-	var buffer [64]byte
+	buffer := firstLines.Get().(*[64]byte) //nolint:forcetypeassert // the pool has nothing else
+	defer firstLines.Put(buffer)
 	line := buffer[:runtime.Stack(buffer[:], false)]
 	digits, _, _ := bytes.Cut(bytes.TrimPrefix(line, []byte("goroutine ")), []byte(" "))
 	id, err := strconv.ParseUint(string(digits), 10, 64)

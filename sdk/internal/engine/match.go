@@ -99,6 +99,7 @@ type history struct {
 	// unclaimed has the events whose operation the code has not asked for yet, in the order of the log.
 	unclaimed []*Event
 	open      map[string]bool    // inline operations that were in progress at some write
+	unasked   map[string]bool    // those of open that the code may not have asked for yet
 	failed    map[string][]Event // failed attempts of steps that are tried again
 	agreed    *Event
 
@@ -109,15 +110,15 @@ type history struct {
 
 func newHistory() *history {
 	return &history{
-		created: map[key]*Event{}, settled: map[key]int64{}, open: map[string]bool{}, failed: map[string][]Event{},
-		stored: map[string]*Event{}, children: map[string]string{},
+		created: map[key]*Event{}, settled: map[key]int64{}, open: map[string]bool{}, unasked: map[string]bool{},
+		failed: map[string][]Event{}, stored: map[string]*Event{}, children: map[string]string{},
 	}
 }
 
 // add adds an event of the log.
 func (h *history) add(e *Event) {
 	for _, id := range e.Data.Open {
-		h.open[id] = true
+		h.open[id], h.unasked[id] = true, true
 	}
 	h.note(e)
 	if e.Type == "step_retrying" {
