@@ -61,7 +61,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     kept.value = { scope, list: l, read };
   };
   const first = useResource(read, [scope], covered.value ? 0 : pollEvery);
-  useLive(`runs ${by} ${text}`, () => ({ ...query(), runs: true }), (m) => {
+  useLive(`runs ${by} ${text}`, () => ({ ...queryOf(filter, clock.now()), runs: true }), (m) => {
     if (m.kind !== "runs") return;
     if (news.current.readers > 0) news.current.list.push(m.data);
     const now = kept.peek();
