@@ -140,16 +140,16 @@ func (e *Engine) Known(kind Kind, id string) bool {
 
 // AtEnd reports whether nothing that the code has caused comes in the log after what it has done. Events of others that it
 // has not seen yet say nothing about that, if it does something for the first time. A run whose end was heard has more. So
-// has one whose log names an inline operation that was in progress: its result may have been lost.
+// has a run whose log names an inline operation that was in progress and that the code has not asked for: its result was lost.
 func (e *Engine) AtEnd() bool {
 	for len(e.history.writes) > 0 && e.hasWritten(e.history.writes[0]) {
 		e.history.writes = e.history.writes[1:]
 	}
 	maps.DeleteFunc(e.history.unasked, func(id string, _ bool) bool { return e.ops[key{KindStep.space(), id}] != nil })
 	first := e.speaking || len(e.order.world) == 0 && e.heard <= e.last
-	return first && len(e.order.recorded)+len(e.history.writes)+len(e.history.unasked) == 0 && !slices.ContainsFunc(e.history.unclaimed, func(u *Event) bool {
-		return e.ops[key{creates[u.Type], u.ID}] == nil
-	})
+	isUnasked := func(u *Event) bool { return e.ops[key{creates[u.Type], u.ID}] == nil }
+	return first && len(e.order.recorded)+len(e.history.writes)+len(e.history.unasked) == 0 &&
+		!slices.ContainsFunc(e.history.unclaimed, isUnasked)
 }
 
 // hasWritten reports whether a write is one that the code has asked for, or that of a step.
