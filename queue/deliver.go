@@ -57,6 +57,9 @@ const (
 	// callTurn is how long a call may take before the project may start another delivery in its place. Most of a call's
 	// cost for the server is at its start.
 	callTurn = 5 * time.Millisecond
+	// turnsPerProcessor is how many deliveries of all projects may start at once: enough for statements to share commits.
+	// What a project alone has started is ahead of another one that comes, so it must not be much.
+	turnsPerProcessor = 32
 	// longestTurn is how long a delivery may take, with or without a call, before the project may start another one. It
 	// is longer than a delivery that waits for nothing but the database.
 	longestTurn = 100 * time.Millisecond
@@ -114,8 +117,9 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		o.Observer = noObserver{}
 	}
 	stopping, stop := context.WithCancel(context.Background())
-	turns := share.NewPool(int64(2 * o.Deliveries)) // more than a project alone needs
-	turns.Contended = int64(runtime.GOMAXPROCS(0))
+	processors := runtime.GOMAXPROCS(0)
+	turns := share.NewPool(int64(turnsPerProcessor * processors))
+	turns.Contended = int64(processors)
 	return &deliverer{
 		stopping: stopping, stop: stop,
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
