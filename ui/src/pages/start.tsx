@@ -24,11 +24,15 @@ export interface StartProps {
 }
 
 export function Start({ workflow = "", like, close }: StartProps) {
-  const first = useResource(async (signal) => like
-    ? parseJson(await callText(project.value, "GET /v1/runs/{id}/events/{seq}", { path: { id: like.id, seq: 1 }, signal }))
-    : parseJson("{}"), [like?.id]);
+  return like ? <Again like={like} close={close} /> : <Form {...empty} workflow={workflow} close={close} />;
+}
+
+// Again is the form with the start of an earlier run.
+function Again({ like, close }: { like: Run; close: () => void }) {
+  const first = useResource(async (signal) =>
+    parseJson(await callText(project.value, "GET /v1/runs/{id}/events/{seq}", { path: { id: like.id, seq: 1 }, signal })), [like.id]);
   const created = first.data.value;
-  if (created) return <Form {...(like ? fieldsOf(created, like) : { ...empty, workflow })} close={close} />;
+  if (created) return <Form {...fieldsOf(created, like)} close={close} />;
   return (
     <Dialog title="Start a run" button="Start the run" act={async () => {}} close={close} blocked={first.problem.value ? "" : "Reading the run …"}>
       {first.problem.value && <Trouble problem={first.problem.value} retry={first.refresh} />}
