@@ -109,7 +109,8 @@ fmt: ## Format the Go code
 
 .PHONY: golden
 golden: ## Rewrite the golden files; review the diff afterwards
-	$(GO) test $$(grep -rl --include='*_test.go' --exclude-dir=node_modules 'flag.Bool("update"' . | xargs -n1 dirname | sort -u) -update
+	$(GO) test $$(grep -rl --include='*_test.go' --exclude-dir=node_modules --exclude-dir=sdk 'flag.Bool("update"' . | xargs -n1 dirname | sort -u) -update
+	cd sdk && $(GO) test ./internal/engine -update
 
 .PHONY: clean
 clean: ## Remove build output and the data of make run

@@ -229,7 +229,7 @@ func (m *matrix) eachRole(permitted bool, do func(testRequest, admin.Role)) {
 	for _, tr := range testRequests {
 		for _, role := range admin.Roles() {
 			allowed := slices.Contains(rolesOf(permissions[tr.route]), role) &&
-				(!tr.operators || m.project == entities.DefaultProject) && !(tr.programs && m.sessions != nil)
+				(!tr.operators || m.project == entities.DefaultProject) && (!tr.programs || m.sessions == nil)
 			if allowed == permitted {
 				do(tr, role)
 			}

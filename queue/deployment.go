@@ -75,7 +75,8 @@ const (
 var state = fmt.Sprintf(`(SELECT count(*) FROM (SELECT FROM runs
 	WHERE project = d.project AND deployment_id = d.id AND completed_at IS NULL LIMIT %d) open) AS open_runs,
 	(SELECT count(*) FROM (SELECT FROM messages
-	WHERE project = d.project AND deployment_id = d.id AND parked_at IS NULL AND last_error <> '' LIMIT %d) failed) AS waiting,
+	WHERE project = d.project AND deployment_id = d.id AND parked_at IS NULL AND last_error <> '' LIMIT %d) failed)
+	AS waiting,
 	answered_at, failed_at, failure, unreachable_since`, maxOpenRuns, maxWaiting)
 
 // ErrNotRescheduled is the error when a registration was stored but its waiting messages keep their backoff.

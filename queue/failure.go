@@ -233,8 +233,8 @@ const (
 
 // noteOutage notes whether the app of a delivery answered a call. When it goes away, leases that stopped servers have
 // left to its functions end soon. When it is back, the messages that wait for it are due. Statements are executed only
-// when the state changes, as far as this process knows, and once a minute: they also note the state for people. Another process that saw the outage tries again after a minute
-// at the latest, and then does the same.
+// when the state changes, as far as this process knows, and once a minute: they also note the state for people. Another
+// process that saw the outage tries again after a minute at the latest, and then does the same.
 func (w *deliverer) noteOutage(ctx context.Context, d Delivery, err error) {
 	cut := (*cutOffError)(nil)
 	switch {

@@ -142,9 +142,9 @@ func (f Filter) hides(e Entry) bool {
 const scanLimit = 10_000
 
 // Messages lists the project's messages that match the filter: those that are due or delayed by the time at which they
-// are due, others in the order they were sent. Next is the cursor of the next page; it is empty on the last page. A page
-// looks at up to 10,000 messages, so it may have fewer messages than its limit, or none, before the last page. It fails
-// with [entities.ErrInvalid] on an unknown state or a malformed cursor.
+// are due, others in the order they were sent. Next is the cursor of the next page; it is empty on the last page. A
+// page looks at up to 10,000 messages, so it may have fewer messages than its limit, or none, before the last page. It
+// fails with [entities.ErrInvalid] on an unknown state or a malformed cursor.
 func (q *Queue) Messages(
 	ctx context.Context, project entities.Project, f Filter, p pg.Page,
 ) (entries []Entry, next string, err error) {

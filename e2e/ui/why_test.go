@@ -146,7 +146,7 @@ func (s whyScene) run() {
 	s.look("why-parked")
 	s.app.heal("parked")
 	s.click("Retry now")
-	s.isDone("parked")
+	s.isDone()
 
 	s.remove(gone)
 	s.see(gone, "deployment_missing", "The call of its function is for deployment gone, which is not registered.")
@@ -154,7 +154,7 @@ func (s whyScene) run() {
 	s.click("Register gone …")
 	s.fill("dialog input", s.url)
 	s.click("Register")
-	s.isDone("deployment_missing")
+	s.isDone()
 
 	s.see(far, "unreachable", "Deployment far cannot be reached: it was tried", "No attempt is used up.")
 	s.look("why-unreachable")
@@ -164,7 +164,7 @@ func (s whyScene) run() {
 	s.look("why-register")
 	s.fill("dialog input", s.url)
 	s.click("Register")
-	s.isDone("unreachable")
+	s.isDone()
 	var moved struct {
 		Workflows []string
 		Schemas   map[string]any
@@ -174,11 +174,11 @@ func (s whyScene) run() {
 		s.t().Errorf("the move left %+v", moved)
 	}
 
-	s.tab.allow("/retry") // is a 404 if the function was called by itself in the meantime
+	s.allow("/retry") // is a 404 if the function was called by itself in the meantime
 	s.see(held, "held", "The function refuses to go on.", "no_stock", secret, "Next:")
 	s.app.heal("held")
 	s.click("Retry now")
-	s.isDone("held")
+	s.isDone()
 
 	s.hooks(parent)
 	s.manyReasons()
@@ -204,7 +204,7 @@ func (s whyScene) see(run, kind string, texts ...string) {
 func (s whyScene) t() *testing.T { return s.tab.t }
 
 // isDone waits until the page says that the run completed, and no longer has the reason.
-func (s whyScene) isDone(kind string) {
+func (s whyScene) isDone() {
 	s.t().Helper()
 	s.shows("Completed ")
 	s.until("no reason", `!document.querySelector("[data-kind]")`)
@@ -227,7 +227,7 @@ func (s whyScene) goesByItself(workflow string, texts ...string) (run string) {
 			continue
 		}
 		s.look("why-" + workflow)
-		s.isDone(workflow)
+		s.isDone()
 		return run
 	}
 	s.t().Fatalf("%s: the page never showed %q", workflow, texts)
@@ -288,7 +288,7 @@ func (s whyScene) hooks(parent string) {
 	}
 	s.until("the call", `document.querySelector("[data-kind=called]")`)
 	close(s.app.checked)
-	s.isDone("hook")
+	s.isDone()
 	s.open("/ui/default/runs/" + child + "/family")
 	s.until("the parent above", `document.querySelector("table.family tr.self")?.rowIndex === 2`)
 
@@ -297,7 +297,7 @@ func (s whyScene) hooks(parent string) {
 	s.click("Send the signal …")
 	s.until("the name is filled", `document.querySelector("dialog input").value === "order.paid"`)
 	s.click("Send")
-	s.isDone("signal")
+	s.isDone()
 }
 
 // manyReasons shows the first two, and the others on demand.

@@ -32,8 +32,8 @@ type OpenHook struct {
 
 // OpenHooks reads a page of the project's hooks that hold their token at the given time and match the filter: by token
 // if the filter has a prefix, otherwise by creation. It returns the cursor of the next page; empty after the last page.
-// A page looks at up to 1,000 hooks, so it may have fewer than its limit, or none, before the last page. It fails with a
-// [pg.CursorError] on a cursor of another list.
+// A page looks at up to 1,000 hooks, so it may have fewer than its limit, or none, before the last page. It fails with
+// a [pg.CursorError] on a cursor of another list.
 func OpenHooks(
 	ctx context.Context, q pg.Querier, project entities.Project, f HookFilter, at time.Time, p pg.Page,
 ) ([]OpenHook, string, error) {

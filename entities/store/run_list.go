@@ -59,19 +59,8 @@ func (f RunFilter) beyondAttributes() bool {
 
 // Validate fails with [entities.ErrInvalid].
 func (f RunFilter) Validate() error {
-	if f.Status != "" && !f.Status.Known() {
-		return entities.Invalid("%q is not a status a run can have", f.Status)
-	}
-	for _, status := range f.AnyStatus {
-		if !status.Known() {
-			return entities.Invalid("%q is not a status a run can have", status)
-		}
-	}
-	if len(f.statuses()) == 0 && f.ErrorCode != "" {
-		return entities.Invalid("only failed runs have an error code")
-	}
-	if len(f.statuses()) == 0 {
-		return entities.Invalid("no run is both open and %s", f.Status)
+	if err := f.validateStatus(); err != nil {
+		return err
 	}
 	if n := len(f.Attributes); n > maxAttributeFilters {
 		return entities.Invalid("the list is filtered by %d attributes; the limit is %d", n, maxAttributeFilters)
@@ -103,6 +92,24 @@ func (f RunFilter) Validate() error {
 		return err
 	}
 	return f.Ended.validate()
+}
+
+func (f RunFilter) validateStatus() error {
+	if f.Status != "" && !f.Status.Known() {
+		return entities.Invalid("%q is not a status a run can have", f.Status)
+	}
+	for _, status := range f.AnyStatus {
+		if !status.Known() {
+			return entities.Invalid("%q is not a status a run can have", status)
+		}
+	}
+	if len(f.statuses()) == 0 && f.ErrorCode != "" {
+		return entities.Invalid("only failed runs have an error code")
+	}
+	if len(f.statuses()) == 0 {
+		return entities.Invalid("no run is both open and %s", f.Status)
+	}
+	return nil
 }
 
 // MayMatch reports whether a run matches, or did or will: as far as the filter is about what never changes.

@@ -53,8 +53,8 @@ func AttributesWithValue(
 func WorkflowsByPrefix(
 	ctx context.Context, q pg.Querier, project entities.Project, prefix string, limit int,
 ) ([]string, error) {
-	// The upper bound ends the scan of the index: no text that begins with the prefix is greater. Plans that Postgres keeps
-	// for all prefixes, which it does after five executions, do not derive it.
+	// The upper bound ends the scan of the index: no text that begins with the prefix is greater. Plans that Postgres
+	// keeps for all prefixes, which it does after five executions, do not derive it.
 	const begins = ` AND workflow_name >= $2 AND workflow_name < $2 || chr(1114111) AND starts_with(workflow_name, $2)`
 	return texts(q.Query(ctx, skipScan(`runs`, `workflow_name`, begins)+`
 		SELECT text FROM found WHERE text IS NOT NULL LIMIT $3`, project, prefix, limit))

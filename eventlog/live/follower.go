@@ -64,7 +64,9 @@ var ErrTooMany = errors.New("there are too many live views here: read again from
 // TooManyError is an [ErrTooMany] with the time after which there may be room.
 type TooManyError struct{ RetryAfter time.Duration }
 
-func (e *TooManyError) Error() string        { return ErrTooMany.Error() }
+func (e *TooManyError) Error() string { return ErrTooMany.Error() }
+
+// Is reports whether the target is [ErrTooMany].
 func (e *TooManyError) Is(target error) bool { return target == ErrTooMany }
 
 // retryAfter is how long a viewer that was one too many should wait.
@@ -121,7 +123,7 @@ func (fs *Followers[R]) add(project entities.Project, v *Viewer[R]) {
 	defer fs.mu.Unlock()
 	f := fs.open[project]
 	if f == nil {
-		ctx, stop := context.WithCancel(context.Background())
+		ctx, stop := context.WithCancel(context.Background()) //nolint:gosec // the last viewer calls stop
 		f = &follower[R]{
 			Options: fs.options, project: project, stop: stop, place: v.begin, viewers: map[*Viewer[R]]struct{}{},
 			told: map[entities.RunID]int64{},

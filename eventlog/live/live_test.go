@@ -384,7 +384,7 @@ func TestHeldRunsAreTold(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour)
-	f.Followers.options.Viewers = viewersPerOwner + 1
+	f.options.Viewers = viewersPerOwner + 1
 	var list []*Viewer[entities.RunStatus]
 	for range viewersPerOwner {
 		list = append(list, f.join(t, Wants{Owner: "one", Counts: true}))

@@ -165,7 +165,8 @@ func (v *Viewer[R]) tell(l look[R]) {
 
 // wake marks the viewer as ready if there is something to take. The caller holds the lock.
 func (v *Viewer[R]) wake() {
-	if len(v.changed) == 0 && v.news.Run == nil && v.news.Log == nil && v.news.Counts == nil && !v.news.Reset && v.err == nil {
+	n := v.news
+	if len(v.changed) == 0 && n.Run == nil && n.Log == nil && n.Counts == nil && !n.Reset && v.err == nil {
 		return
 	}
 	select {

@@ -45,8 +45,8 @@ func (l *Log) EndOfChanges(ctx context.Context, project entities.Project) (end F
 	return end, nil
 }
 
-// Changes reads which events of the project were committed after a place, up to 1,000, in one statement. Unlike lists of
-// events it also returns those that an open transaction may precede. So there may be events between them later, and
+// Changes reads which events of the project were committed after a place, up to 1,000, in one statement. Unlike lists
+// of events it also returns those that an open transaction may precede. So there may be events between them later, and
 // callers must know which they have seen.
 func (l *Log) Changes(ctx context.Context, project entities.Project, after FeedCursor) (c Changes, err error) {
 	err = l.live.withConnection(ctx, project, func() error {

@@ -48,8 +48,8 @@ type StepGroups struct {
 }
 
 // groupedSteps selects the steps of a page. The step that a function made itself is recorded without a start, with the
-// times of its execution in the event of the result. That is a look-up for these alone: with a join, Postgres would read
-// all events of the run.
+// times of its execution in the event of the result. That is a look-up for these alone: with a join, Postgres would
+// read all events of the run.
 const groupedSteps = `
 	SELECT name, id, status, attempt > 1, created_seq, created_at, started_at, completed_at,
 		CASE WHEN started_at IS NULL AND result_seq > 0 THEN (

@@ -54,8 +54,8 @@ type TimelineQuery struct {
 
 func (q TimelineQuery) selectsSteps() bool { return q.Name != "" || len(q.Statuses) > 0 }
 
-// These limit how many positions of the log one page of [Log.Timeline] looks at: of all events, or of those that created
-// steps, which have an index of their own. A page that ends there may have few entries, or none.
+// These limit how many positions of the log one page of [Log.Timeline] looks at: of all events, or of those that
+// created steps, which have an index of their own. A page that ends there may have few entries, or none.
 const (
 	partSpan = 10_000
 	stepSpan = 50_000

@@ -61,8 +61,8 @@ func (f *Follower) followProject(ctx context.Context, project entities.Project) 
 	return nil
 }
 
-// countBatch counts the next events of the project in one transaction, and returns their number. It returns 0 if another
-// process is counting.
+// countBatch counts the next events of the project in one transaction, and returns their number. It returns 0 if
+// another process is counting.
 func (f *Follower) countBatch(ctx context.Context, project entities.Project) (counted int, err error) {
 	err = pg.InTx(ctx, f.pool, func(tx pgx.Tx) error {
 		counted = 0

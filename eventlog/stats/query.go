@@ -25,8 +25,8 @@ const (
 // Query selects counts of a project.
 type Query struct {
 	Project entities.Project
-	// From is inclusive, To is not. From is rounded down to a whole interval that is counted: for a minute, an hour, 6 hours
-	// or a day.
+	// From is inclusive, To is not. From is rounded down to a whole interval that is counted: for a minute, an hour, 6
+	// hours or a day.
 	From, To time.Time
 	// Workflow is the name of the only workflow to count; empty for all.
 	Workflow string
@@ -199,7 +199,7 @@ func newPoint(counts []count) Point {
 	p := Point{At: counts[0].At.UTC()}
 	took, delay := histogram{}, histogram{}
 	for _, c := range counts {
-		switch entities.EventType(c.Metric) {
+		switch entities.EventType(c.Metric) { //nolint:exhaustive // the other events are not counted by run
 		case entities.EventRunCreated:
 			p.Created += c.Count
 		case entities.EventRunStarted:
@@ -231,8 +231,10 @@ type Step struct {
 
 // Steps returns what happened to the steps in the window, by workflow and name. It fails with [entities.ErrInvalid].
 func (r *Reader) Steps(ctx context.Context, q Query) ([]Step, error) {
-	counts, err := r.labelled(ctx, q,
-		[]string{string(entities.EventStepCompleted), string(entities.EventStepFailed), string(entities.EventStepRetrying), stepCancelled})
+	counts, err := r.labelled(ctx, q, []string{
+		string(entities.EventStepCompleted), string(entities.EventStepFailed), string(entities.EventStepRetrying),
+		stepCancelled,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the counts of steps: %w", err)
 	}
@@ -296,7 +298,8 @@ const usualDays = 7
 // RecentFailures returns the workflows of which runs failed in the last hour, ordered by name.
 func (r *Reader) RecentFailures(ctx context.Context, project entities.Project) ([]RecentFailures, error) {
 	now := r.now().UTC()
-	rows, err := r.pool.Query(ctx, recentFailures, project, now.Truncate(time.Minute).Add(-59*time.Minute), usualHours(now))
+	since := now.Truncate(time.Minute).Add(-59 * time.Minute)
+	rows, err := r.pool.Query(ctx, recentFailures, project, since, usualHours(now))
 	list, err := pg.CollectAll[RecentFailures](rows, err)
 	if err != nil {
 		return nil, fmt.Errorf("read recent failures: %w", err)

@@ -113,8 +113,8 @@ const (
 			FROM stats WHERE project = $1 AND width = 60 AND metric = 'run_failed' AND at = ANY ($3) GROUP BY 1, 2) AS hours
 		GROUP BY 1 HAVING count(*) FILTER (WHERE hour IS NULL) > 0 ORDER BY 1`
 
-	// widths are the lengths of the intervals in minutes, and how long their counts are kept: somewhat longer than is said,
-	// so that the first interval of a window is whole.
+	// widths are the lengths of the intervals in minutes, and how long their counts are kept: somewhat longer than is
+	// said, so that the first interval of a window is whole.
 	widths = `VALUES (1, interval '2 days 2 hours'), (60, '91 days'), (360, '91 days'), (1440, '1000 years')`
 
 	// prune deletes the counts of the project $1 that are too old, once in an hour.

@@ -90,11 +90,11 @@ func (f *fixture) append(t *testing.T, r eventlog.Request) entities.RunID {
 	return r.RunID
 }
 
-func (f *fixture) start(t *testing.T, workflow, deployment string) entities.RunID {
+func (f *fixture) start(t *testing.T, workflow string) entities.RunID {
 	t.Helper()
 	return f.append(t, eventlog.Request{
 		Type: entities.EventRunCreated,
-		Data: entities.EventData{WorkflowName: workflow, DeploymentID: deployment},
+		Data: entities.EventData{WorkflowName: workflow, DeploymentID: "shop"},
 	})
 }
 
@@ -145,7 +145,7 @@ func TestRunsAndStepsAreCounted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	from := f.Reader.now()
-	run := f.start(t, "order", "shop")
+	run := f.start(t, "order")
 	f.pass(2 * time.Second)
 	f.append(t, eventlog.Request{RunID: run, Type: entities.EventRunStarted})
 	step := func(event entities.EventType) {
@@ -164,7 +164,7 @@ func TestRunsAndStepsAreCounted(t *testing.T) {
 	f.pass(5 * time.Second)
 	f.append(t, eventlog.Request{RunID: run, Type: entities.EventRunFailed, Data: entities.EventData{ErrorCode: "declined"}})
 	f.pass(time.Minute)
-	f.start(t, "refund", "shop")
+	f.start(t, "refund")
 	f.follow(t)
 
 	series, err := f.Runs(t.Context(), f.hour(), time.Minute, Together)
@@ -250,7 +250,7 @@ func (f *fixture) write(t *testing.T, writers, each int) map[[3]string]int64 {
 		wg.Go(func() {
 			for i := range each {
 				workflow := "w" + strconv.Itoa(i%3)
-				run := f.start(t, workflow, "shop")
+				run := f.start(t, workflow)
 				f.append(t, eventlog.Request{RunID: run, Type: entities.EventRunStarted})
 				end := []entities.EventType{entities.EventRunCompleted, entities.EventRunCancelled}[(w+i)%2]
 				f.append(t, eventlog.Request{RunID: run, Type: end})
@@ -332,7 +332,7 @@ func TestEventsOfLateTransactionsAreCounted(t *testing.T) {
 	if _, err := late.Exec(t.Context(), `SELECT pg_current_xact_id()`); err != nil {
 		t.Fatal(err)
 	}
-	f.start(t, "order", "shop")
+	f.start(t, "order")
 	if err := f.Follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +359,7 @@ func TestRestartCountsTheLogAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for i := range 7 {
-		f.start(t, "w"+strconv.Itoa(i%2), "shop")
+		f.start(t, "w"+strconv.Itoa(i%2))
 		f.follow(t)
 	}
 	want := f.stored(t)
@@ -390,7 +390,7 @@ func TestOldCountsAreDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	late := f.start(t, "late", "shop")
+	late := f.start(t, "late")
 	if _, err := f.pool.Exec(t.Context(), `UPDATE events SET created_at = $1 WHERE run_id = $2`,
 		midnight.AddDate(0, 0, -100), late); err != nil {
 		t.Fatal(err)

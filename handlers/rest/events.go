@@ -365,7 +365,8 @@ func (s *Server) getTimelineNames(c echo.Context) error {
 	r := s.request(c)
 	run := r.run()
 	return answer(r, http.StatusOK, func(g read.StepGroups) stepGroupsJSON {
-		v := stepGroupsJSON{list[stepGroupJSON]{Data: make([]stepGroupJSON, len(g.Groups)), Cursor: g.Cursor}, g.Steps, g.Names}
+		groups := list[stepGroupJSON]{Data: make([]stepGroupJSON, len(g.Groups)), Cursor: g.Cursor}
+		v := stepGroupsJSON{groups, g.Steps, g.Names}
 		for i, group := range g.Groups {
 			v.Data[i] = newStepGroupJSON(group)
 		}

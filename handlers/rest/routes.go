@@ -17,7 +17,11 @@ func (s *Server) Register(g auth.Routes) {
 	s.decoding = newDecoding(runtime.GOMAXPROCS(0), s.Log.Now)
 	g.Use(validateQuery)
 	g.NotFound(notFound)
+	s.registerRuns(g)
+	s.registerOther(g)
+}
 
+func (s *Server) registerRuns(g auth.Routes) {
 	// Runs.
 	g.POST("/runs", auth.Invoke, s.startRun)
 	g.GET("/runs", auth.Metadata, s.listRuns)
@@ -67,6 +71,9 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/events/stream", auth.Metadata, s.followEvents)
 	g.GET("/live", auth.Metadata, s.followLive)
 
+}
+
+func (s *Server) registerOther(g auth.Routes) {
 	// Statistics.
 	g.GET("/stats/runs", auth.Metadata, s.statsOfRuns)
 	g.GET("/stats/steps", auth.Metadata, s.statsOfSteps)

@@ -102,7 +102,9 @@ func (s *Server) statsOfRuns(c echo.Context) error {
 // statsOfSteps answers with what happened to steps, by their name.
 func (s *Server) statsOfSteps(c echo.Context) error {
 	r := s.request(c)
-	return answerStats(s, r, newStepStatsJSON, func(q stats.Query) ([]stats.Step, error) { return s.Stats.Steps(r.ctx(), q) })
+	return answerStats(s, r, newStepStatsJSON, func(q stats.Query) ([]stats.Step, error) {
+		return s.Stats.Steps(r.ctx(), q)
+	})
 }
 
 // statsOfFailures answers with the runs that failed, by the code of their error.

@@ -155,7 +155,8 @@ func runHits(kind, text string, find func() ([]entities.Run, error)) ([]hitJSON,
 
 // findAttribute finds the attributes for which a run has the value: of all, or of one if the text is NAME=VALUE.
 func (s *Server) findAttribute(r *request, q string) ([]hitJSON, error) {
-	if name, value, ok := strings.Cut(q, "="); ok && entities.ValidateAttributes(map[string]string{name: value}, true) == nil {
+	name, value, ok := strings.Cut(q, "=")
+	if ok && entities.ValidateAttributes(map[string]string{name: value}, true) == nil {
 		f := store.RunFilter{Attributes: map[string]string{name: value}}
 		runs, _, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, pg.Page{Limit: 1, Descending: true})
 		if err != nil || len(runs) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
+// These limit what [ListServers] reads of each kind.
 const (
-	// MaxServers, MaxStranded and MaxUnderWay limit what [ListServers] reads of each kind.
 	MaxServers  = 1000
 	MaxStranded = 100
 	MaxUnderWay = 10_000

@@ -21,9 +21,9 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/why"
 )
 
-func (r *server) explain(t testing.TB, id entities.RunID) why.Explanation {
+func (d *server) explain(t testing.TB, id entities.RunID) why.Explanation {
 	t.Helper()
-	e, err := why.Of(t.Context(), r.pool, project, id)
+	e, err := why.Of(t.Context(), d.pool, project, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,14 +31,14 @@ func (r *server) explain(t testing.TB, id entities.RunID) why.Explanation {
 }
 
 // reason waits until the run has a reason of the kind, and returns it.
-func (r *server) reason(t testing.TB, id entities.RunID, kind why.Kind) why.Reason {
+func (d *server) reason(t testing.TB, id entities.RunID, kind why.Kind) why.Reason {
 	t.Helper()
-	_, found := r.explainAs(t, id, kind)
+	_, found := d.explainAs(t, id, kind)
 	return found
 }
 
 // explainAs waits until the run has a reason of the kind, and returns that and the explanation.
-func (r *server) explainAs(t testing.TB, id entities.RunID, kind why.Kind) (last why.Explanation, found why.Reason) {
+func (d *server) explainAs(t testing.TB, id entities.RunID, kind why.Kind) (last why.Explanation, found why.Reason) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -46,7 +46,7 @@ func (r *server) explainAs(t testing.TB, id entities.RunID, kind why.Kind) (last
 		}
 	})
 	eventually(t, "the run has the reason "+string(kind), func() bool {
-		last = r.explain(t, id)
+		last = d.explain(t, id)
 		i := slices.IndexFunc(last.Reasons, func(r why.Reason) bool { return r.Kind == kind })
 		if i >= 0 {
 			found = last.Reasons[i]

@@ -24,7 +24,7 @@ var hookColumns = []column[hook]{
 }
 
 type listHooksCmd struct {
-	RunID       string `name:"run" placeholder:"ID" help:"List all hooks of this run, including past and conflicting ones."`
+	RunID       string `name:"run" placeholder:"ID" help:"List all hooks of this run, past and conflicting ones too."`
 	Workflow    string `placeholder:"NAME" help:"List open hooks of runs of this workflow."`
 	TokenPrefix string `placeholder:"TEXT" help:"List open hooks whose token begins with this text."`
 	OlderThan   string `placeholder:"TIME" help:"List hooks that have been open for so long, such as 24h."`

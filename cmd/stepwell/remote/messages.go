@@ -134,7 +134,7 @@ func (c messageSelection) change(ctx context.Context, s *Session, verb, state st
 
 type retryMessageCmd struct {
 	messageSelection
-	State string `enum:",parked,retrying" default:"" placeholder:"STATE" help:"Select messages that are parked or retrying."`
+	State string `enum:",parked,retrying" default:"" placeholder:"STATE" help:"Select parked or retrying messages."`
 }
 
 // Run retries the messages.
@@ -155,7 +155,9 @@ type discardMessageCmd struct {
 
 // Run discards the messages.
 func (c discardMessageCmd) Run(ctx context.Context, s *Session) error {
-	return c.change(ctx, s, "discard", c.State, func(id string) error { return s.client.delete(ctx, path("messages", id)) })
+	return c.change(ctx, s, "discard", c.State, func(id string) error {
+		return s.client.delete(ctx, path("messages", id))
+	})
 }
 
 type countMessagesCmd struct{}

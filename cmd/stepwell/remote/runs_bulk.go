@@ -149,7 +149,7 @@ func (c rerunCmd) Run(ctx context.Context, s *Session) error {
 		body := jsonBody{}.text("deployment", c.Deployment).text("idempotencyKey", c.IdempotencyKey)
 		return c.start(ctx, s, path("runs", c.ID, "rerun"), body)
 	case len(filter) == 0:
-		return usageErrorf("give the ID of a run, or flags that select runs, such as --error-code; preview them with --dry-run")
+		return usageErrorf("give the ID of a run, or flags that select runs, such as --error-code; --dry-run shows them")
 	case c.Wait || c.WaitTimeout != 0:
 		return usageErrorf("--wait needs the ID of a run")
 	case c.IdempotencyKey == "" && !c.DryRun:

@@ -66,7 +66,7 @@ type runStatsCmd struct {
 	statsWindow
 
 	Step string `default:"5m" placeholder:"STEP" help:"The length of an interval: 1m, 5m, 15m, 1h, 6h or 24h."`
-	By   string `enum:",workflow,deployment" default:"" placeholder:"workflow|deployment" help:"Count the runs of each workflow or deployment apart."`
+	By   string `enum:",workflow,deployment" default:"" help:"Count by workflow or deployment."`
 }
 
 // runPoint is what happened to runs in an interval.
@@ -273,7 +273,8 @@ var attentionKinds = map[string]attentionKind{
 	},
 	"workflow_failing": {
 		func(i attentionItem) string {
-			return fmt.Sprintf("%s of workflow %s failed in the last hour; at most %d is usual.", i.amount("run"), i.Workflow, i.Usual)
+			const failing = "%s of workflow %s failed in the last hour; at most %d is usual."
+			return fmt.Sprintf(failing, i.amount("run"), i.Workflow, i.Usual)
 		},
 		func(i attentionItem) string { return "runs list --status failed --workflow " + i.Workflow },
 	},

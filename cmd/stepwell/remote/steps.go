@@ -111,7 +111,7 @@ type timelineCmd struct {
 	ID     string   `arg:"" help:"The run's ID."`
 	Names  bool     `help:"Sum up the steps by their names: 10,000 steps at a time."`
 	Name   string   `placeholder:"NAME" help:"List only steps with this name."`
-	Status []string `placeholder:"STATUS,..." help:"List only steps in these statuses: pending, running, completed, failed."`
+	Status []string `placeholder:"STATUS,..." help:"List only steps that are pending, running, completed, failed."`
 	paging
 }
 

@@ -40,8 +40,8 @@ func (listViewsCmd) Run(ctx context.Context, s *Session) error {
 type setViewCmd struct {
 	Name    string   `arg:"" help:"The view's name."`
 	Filter  string   `arg:"" help:"The filter, as the dashboard shows it, such as 'status:failed created:24h'."`
-	Column  []string `sep:"none" placeholder:"NAME" help:"A column, such as status or attribute.customer; may be repeated."`
-	OrderBy string   `enum:"created,ended" default:"created" help:"Order by when the runs were created, or when they ended."`
+	Column  []string `sep:"none" placeholder:"NAME" help:"A column, such as status or attribute.tier; may be repeated."`
+	OrderBy string   `enum:"created,ended" default:"created" help:"Order by when the runs were created or ended."`
 }
 
 // Run stores the view.
@@ -67,7 +67,7 @@ func (c removeViewCmd) Run(ctx context.Context, s *Session) error {
 }
 
 type searchCmd struct {
-	Text string `arg:"" help:"An ID or its last 8 letters, a key, a value of an attribute, a hook's token, or the start of a workflow."`
+	Text string `arg:"" help:"An ID or its last 8 letters, a key, an attribute, a hook's token, or how a workflow begins."`
 }
 
 // hit is something that a search found.
