@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,55 @@ func (m *meter) explain(t *testing.T) plan {
 		t.Fatal(err)
 	}
 	return explained[0].Plan
+}
+
+// explainGeneric is explain for the plan that Postgres makes for all arguments, as it does for frequent statements.
+func (m *meter) explainGeneric(t *testing.T) plan {
+	t.Helper()
+	conn, err := m.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	text := make([]string, len(m.args))
+	for i, a := range m.args {
+		text[i] = literal(a)
+	}
+	for _, sql := range []string{`SET plan_cache_mode = force_generic_plan`, `PREPARE q AS ` + m.sql} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() { _, _ = conn.Exec(t.Context(), `RESET plan_cache_mode; DEALLOCATE q`) }()
+	execute := `EXECUTE q`
+	if len(text) > 0 {
+		execute += `(` + strings.Join(text, ",") + `)`
+	}
+	var data []byte
+	if err := conn.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+execute,
+		pgx.QueryExecModeSimpleProtocol).Scan(&data); err != nil {
+		t.Fatal(err)
+	}
+	var explained []struct{ Plan plan }
+	if err := json.Unmarshal(data, &explained); err != nil {
+		t.Fatal(err)
+	}
+	return explained[0].Plan
+}
+
+// literal returns an argument as a literal of SQL.
+func literal(a any) string {
+	if at, ok := a.(time.Time); ok {
+		a = at.Format(time.RFC3339Nano)
+	}
+	if list := reflect.ValueOf(a); list.Kind() == reflect.Slice {
+		parts := make([]string, list.Len())
+		for i := range parts {
+			parts[i] = fmt.Sprint(list.Index(i))
+		}
+		a = "{" + strings.Join(parts, ",") + "}"
+	}
+	return fmt.Sprintf("'%v'", a)
 }
 
 // TestListsReadAboutAPage counts the blocks that each list touches in a database of 40,000 runs, in which workflow w7,
@@ -283,28 +333,7 @@ func TestStepByIDIsFastAmongRunsWithEqualStepIDs(t *testing.T) {
 	if err != nil || step.RunID != last {
 		t.Fatalf("got %+v, error %v", step, err)
 	}
-	conn, err := m.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	var text []string
-	for _, a := range m.args {
-		text = append(text, fmt.Sprintf("'%v'", a))
-	}
-	if _, err := conn.Exec(t.Context(), `SET plan_cache_mode = force_generic_plan; PREPARE q AS `+m.sql); err != nil {
-		t.Fatal(err)
-	}
-	var data []byte
-	if err := conn.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE q(`+strings.Join(text, ",")+`)`,
-		pgx.QueryExecModeSimpleProtocol).Scan(&data); err != nil {
-		t.Fatal(err)
-	}
-	var explained []struct{ Plan plan }
-	if err := json.Unmarshal(data, &explained); err != nil {
-		t.Fatal(err)
-	}
-	if n := explained[0].Plan.blocks(); n > 20 {
+	if n := m.explainGeneric(t).blocks(); n > 20 {
 		t.Errorf("%d blocks touched, want at most 20", n)
 	}
 	if _, err := StepByID(t.Context(), m, "stranger", last, "charge"); !errors.Is(err, entities.ErrStepNotFound) {
