@@ -227,6 +227,45 @@ func TestListsReadAboutAPage(t *testing.T) {
 	testSearchPlans(t, m)
 }
 
+// TestRareFailuresOfAWorkflowAreFoundInPages: of a workflow that fails often and a code that is common, with few runs that
+// have both, a page looks at a limited number, and the pages together have all.
+func TestRareFailuresOfAWorkflowAreFoundInPages(t *testing.T) {
+	t.Parallel()
+	m := &meter{Pool: openPool(t)}
+	const n = 3 * maxLeaps
+	if _, err := m.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, created_at, updated_at,
+			completed_at, error_code)
+		SELECT 'wrun_' || lpad(i::text, 9, '0'), 'home', 'dpl_1', CASE WHEN i % 2 = 0 OR i = 6001 THEN 'order' ELSE 'refund' END, 'failed', 3, 9, 9,
+			at, at, at, CASE WHEN i % 2 = 1 THEN 'timeout' ELSE 'declined' END
+		FROM (SELECT i, $2::timestamptz + i * interval '1 s' AS at FROM generate_series(1, 2 * $1::int) i) made`, n, day); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Exec(t.Context(), `ANALYZE runs`); err != nil {
+		t.Fatal(err)
+	}
+	f := RunFilter{WorkflowName: "order", ErrorCode: "timeout"}
+	var found []entities.Run
+	p := pg.Page{Limit: 20}
+	for page := 1; page == 1 || p.Cursor != ""; page++ {
+		runs, next, err := ListRuns(t.Context(), m, home, f, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.wantIndexed(t, 2*maxLeaps)
+		if page == 1 && next == "" {
+			t.Error("the first page has read all failed runs")
+		}
+		found, p.Cursor = append(found, runs...), next
+	}
+	if len(found) != 1 || found[0].ID != "wrun_000006001" {
+		t.Errorf("got %v, want one run", found)
+	}
+	if c, err := CountRuns(t.Context(), m, home, f); err != nil || !c.AtLeast {
+		t.Errorf("got %+v, %v, want that counting stopped", c, err)
+	}
+}
+
 // testSearchPlans counts the blocks that counts and searches touch. They read a limited part of an index.
 func testSearchPlans(t *testing.T, m *meter) {
 	count := func(f RunFilter) func() error {
