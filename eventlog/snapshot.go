@@ -182,7 +182,7 @@ func (s *Snapshot) applyToWait(e entities.Event) {
 	switch e.Type {
 	case entities.EventWaitCreated:
 		wait = entities.Wait{
-			RunID: e.RunID, ID: id, Status: entities.WaitWaiting, SpecVersion: e.SpecVersion,
+			RunID: e.RunID, ID: id, Project: s.Project, Status: entities.WaitWaiting, SpecVersion: e.SpecVersion,
 			ResumeAt: e.Data.ResumeAt, CreatedAt: e.CreatedAt, UpdatedAt: e.CreatedAt,
 		}
 	case entities.EventWaitCompleted:

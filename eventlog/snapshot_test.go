@@ -180,7 +180,7 @@ func TestApplyFoldsHooks(t *testing.T) {
 func TestApplyFoldsWaits(t *testing.T) {
 	t.Parallel()
 	waiting := entities.Wait{
-		RunID: theRun, ID: "wait_1", Status: "waiting", SpecVersion: 3, ResumeAt: ptr(day.Add(time.Hour)),
+		RunID: theRun, ID: "wait_1", Project: home, Status: "waiting", SpecVersion: 3, ResumeAt: ptr(day.Add(time.Hour)),
 		CreatedAt: at(2), UpdatedAt: at(2),
 	}
 	over := waiting

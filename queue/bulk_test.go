@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -132,6 +133,49 @@ func TestPagesLookAtFewMessages(t *testing.T) {
 	}
 	if n := read["messages_project_due_idx"] + read["messages_due_idx"]; n > 4*countLimit {
 		t.Errorf("%d entries read to count what is delayed: %v", n, read)
+	}
+}
+
+// TestMessagesOfARunAreReadFromIndexes: a list of a run's messages reads none of other runs, in whatever state, nor of the
+// app that the server calls with a message before there is a run.
+func TestMessagesOfARunAreReadFromIndexes(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.Indexed(t)
+	func() {
+		r := withoutHints(t, dsn)
+		defer r.pool.Close()
+		run := r.created(t)
+		r.register(t, deployment, "http://127.0.0.1:1")
+		r.exec(t, `INSERT INTO messages (id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at, due_at, last_error, parked_at)
+			SELECT 'msg_' || lpad(i::text, 10, '0'), $2, 'w', $3, CASE WHEN i % 10000 < 2 THEN $4 WHEN i % 10000 = 2 THEN 'wrun_new' ELSE 'wrun_' || i END,
+				CASE i % 2 WHEN 0 THEN 'step' ELSE '' END, i, '', '', now(), now() + interval '1 d', 'x', CASE WHEN i > $1 / 2 THEN now() END
+			FROM generate_series(1, $1) i WHERE i % 10000 <> 2 OR i = 2`, 2*scanLimit, project, deployment, run.RunID)
+		r.exec(t, `UPDATE messages SET work = '' WHERE run_id = 'wrun_new'`)
+		r.exec(t, `ANALYZE messages`)
+		for _, tt := range []struct {
+			filter Filter
+			want   []string
+		}{
+			{Filter{RunID: run.RunID}, []string{"msg_0000000001", "msg_0000010000", "msg_0000010001", "msg_0000020000"}},
+			{Filter{RunID: run.RunID, State: StateRetrying}, []string{"msg_0000000001", "msg_0000010000"}},
+			{Filter{RunID: run.RunID, State: StateParked}, []string{"msg_0000010001", "msg_0000020000"}},
+			{Filter{RunID: run.RunID, State: StateDelayed}, nil},
+			{Filter{RunID: "wrun_new"}, []string{"msg_0000000002"}},
+		} {
+			if diff := cmp.Diff(tt.want, r.pages(t, tt.filter, pg.Page{Limit: 3})); diff != "" {
+				t.Errorf("%+v (-want +got):\n%s", tt.filter, diff)
+			}
+		}
+		for _, cursor := range []string{"msg_1", "x:msg_1", "-9223372036854775808:msg_1", "1:"} {
+			if _, _, err := r.Messages(t.Context(), project, Filter{State: StateDelayed}, pg.Page{Limit: 1, Cursor: cursor}); !errors.Is(err, entities.ErrInvalid) {
+				t.Errorf("cursor %q: got %v, want ErrInvalid", cursor, err)
+			}
+		}
+	}()
+	for index, n := range testdb.Read(t, dsn) {
+		if n > 1000 {
+			t.Errorf("%d entries of %s were read", n, index)
+		}
 	}
 }
 

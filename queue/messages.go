@@ -170,6 +170,15 @@ func (q *Queue) Messages(
 	return entries, next, nil
 }
 
+// runMessages is the condition on the messages of the run with the parameter $%d, in project $1. Indexes have the server's own
+// work by its run, and other messages by project, deployment and run: they are for the deployment of the run or, if there
+// is no such run yet, for any. Without the subqueries Postgres would read all messages of the project.
+const runMessages = ` AND id = ANY (ARRAY(
+	SELECT id FROM messages WHERE run_id = $%[1]d AND work <> ''
+	UNION ALL
+	SELECT id FROM messages WHERE run_id = $%[1]d AND work = '' AND project = $1 AND deployment_id = ANY (ARRAY(
+		SELECT deployment_id FROM runs WHERE id = $%[1]d UNION ALL SELECT id FROM deployments WHERE project = $1))))`
+
 // listSQL returns the statement of a page. Of the messages that it looks at, it returns those that match, and the last
 // one if there may be more.
 func (s selection) listSQL(project entities.Project, f Filter, p pg.Page) (sql string, args []any, err error) {
@@ -181,7 +190,7 @@ func (s selection) listSQL(project entities.Project, f Filter, p pg.Page) (sql s
 	}
 	if f.RunID != "" {
 		args = append(args, f.RunID)
-		where += fmt.Sprintf(` AND run_id = $%d`, len(args))
+		where += fmt.Sprintf(runMessages, len(args))
 	}
 	if p.Cursor != "" {
 		from, err := s.parseCursor(p.Cursor)
@@ -221,10 +230,11 @@ func (s selection) parseCursor(text string) (pg.TimeCursor, error) {
 		at, id, ok = strings.Cut(text, ":")
 	}
 	n, err := strconv.ParseInt(at, 10, 64)
-	if !ok || err != nil || entities.ValidateID("cursor", id) != nil {
+	c := pg.TimeCursor{At: time.UnixMicro(n).UTC(), ID: id}
+	if !ok || err != nil || entities.ValidateID("cursor", id) != nil || c.At.Year() < 1 || c.At.Year() > 9999 {
 		return pg.TimeCursor{}, pg.BadCursor(text)
 	}
-	return pg.TimeCursor{At: time.UnixMicro(n), ID: id}, nil
+	return c, nil
 }
 
 // Number is a number of messages.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -98,23 +97,14 @@ type OpenWait struct {
 }
 
 // OpenWaits reads a page of the project's waits that are not over, by the time at which they end, and the cursor of the
-// next page; empty after the last page. An empty workflow lists all. A page looks at up to 1,000 waits of all projects,
-// so it may have fewer than its limit, or none, before the last page. It fails with a [pg.CursorError] on a cursor of
-// another list.
+// next page; empty after the last page. An empty workflow lists all. A page looks at up to 1,000 waits, so it may have
+// fewer than its limit, or none, before the last page. It fails with a [pg.CursorError] on a cursor of another list.
 func OpenWaits(
 	ctx context.Context, q pg.Querier, project entities.Project, workflow string, p pg.Page,
 ) ([]OpenWait, string, error) {
-	keyword, after := p.Order()
-	order, where := fmt.Sprintf(`resume_at %[1]s, run_id %[1]s, id %[1]s`, keyword), ``
-	args := []any{project, workflow, openScan, p.Limit + 1}
-	if p.Cursor != "" {
-		at, rest, _ := strings.Cut(p.Cursor, ":")
-		run, id, ok := strings.Cut(rest, ":")
-		n, err := strconv.ParseInt(at, 10, 64)
-		if !ok || err != nil || entities.ValidateID("run ID", run) != nil || entities.ValidateID("wait ID", id) != nil {
-			return nil, "", pg.BadCursor(p.Cursor)
-		}
-		where, args = ` AND (resume_at, run_id, id) `+after+` ($5, $6, $7)`, append(args, time.UnixMicro(n), run, id)
+	sql, args, err := openWaitsSQL(project, workflow, p)
+	if err != nil {
+		return nil, "", err
 	}
 	type row struct {
 		OpenWait
@@ -122,19 +112,38 @@ func OpenWaits(
 	}
 	waits, next, err := pg.ScanPage(p.Limit, func(r row) (OpenWait, bool, bool) { return r.OpenWait, r.Matches, r.Last },
 		func(w OpenWait) string {
-			return fmt.Sprintf("%d:%s:%s", w.ResumeAt.UnixMicro(), w.RunID, w.ID)
-		}, func() ([]row, error) {
-			return pg.CollectAll[row](q.Query(ctx, `
-				SELECT * FROM (
-					SELECT w.*, r.workflow_name, r.project = $1 AND ($2 = '' OR r.workflow_name = $2) AS matches
-					FROM (
-						SELECT `+waitColumns+`, row_number() OVER (ORDER BY `+order+`) = $3 AS last
-						FROM waits WHERE status = 'waiting'`+where+` ORDER BY `+order+` LIMIT $3) AS w,
-						LATERAL (SELECT project, workflow_name FROM runs WHERE runs.id = w.run_id) AS r) AS looked_at
-				WHERE matches OR last ORDER BY `+order+` LIMIT $4`, args...))
-		})
+			return pg.TimeCursor{At: *w.ResumeAt, ID: string(w.RunID)}.String() + "/" + string(w.ID)
+		}, func() ([]row, error) { return pg.CollectAll[row](q.Query(ctx, sql, args...)) })
 	if err != nil {
 		return nil, "", fmt.Errorf("list open waits: %w", err)
 	}
 	return waits, next, nil
+}
+
+// openWaitsSQL returns the query of a page of [OpenWaits]. It merges the waits of the project with those of which only
+// the run knows the project: a server of the previous version wrote them.
+func openWaitsSQL(project entities.Project, workflow string, p pg.Page) (string, []any, error) {
+	keyword, after := p.Order()
+	order, where := fmt.Sprintf(`resume_at %[1]s, run_id %[1]s, id %[1]s`, keyword), ``
+	args := []any{project, workflow, openScan, p.Limit + 1}
+	if p.Cursor != "" {
+		run, id, _ := strings.Cut(p.Cursor, "/") // which IDs do not have
+		from, err := pg.ParseTimeCursor(run)
+		if err != nil || entities.ValidateID("wait ID", id) != nil {
+			return "", nil, pg.BadCursor(p.Cursor)
+		}
+		where, args = ` AND (resume_at, run_id, id) `+after+` ($5, $6, $7)`, append(args, from.At, from.ID, id)
+	}
+	of := func(project string) string {
+		return `(SELECT ` + waitColumns + ` FROM waits WHERE project = ` + project + ` AND status = 'waiting'` + where + `
+			ORDER BY ` + order + ` LIMIT $3)`
+	}
+	return `
+		SELECT * FROM (
+			SELECT w.*, r.workflow_name, r.project = $1 AND ($2 = '' OR r.workflow_name = $2) AS matches
+			FROM (
+				SELECT *, row_number() OVER (ORDER BY ` + order + `) = $3 AS last
+				FROM (` + of(`$1`) + ` UNION ALL ` + of(`''`) + `) AS merged ORDER BY ` + order + ` LIMIT $3) AS w,
+				LATERAL (SELECT project, workflow_name FROM runs WHERE runs.id = w.run_id) AS r) AS looked_at
+		WHERE matches OR last ORDER BY ` + order + ` LIMIT $4`, args, nil
 }

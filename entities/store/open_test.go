@@ -1,14 +1,19 @@
 package store
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// TestOpenListsLookAtFewRows: a page among many waits of other projects, or hooks of other workflows, ends after 1,000 of
-// them, and the pages together have all.
+// TestOpenListsLookAtFewRows: a page among many waits of other projects reads none of them, also by a plan for any project.
+// One among many waits that servers of the previous version wrote, or hooks of other workflows, ends after 1,000 of them,
+// and the pages together have all.
 func TestOpenListsLookAtFewRows(t *testing.T) {
 	t.Parallel()
 	m := &meter{Pool: openPool(t)}
@@ -31,10 +36,24 @@ func TestOpenListsLookAtFewRows(t *testing.T) {
 	if _, err := m.Exec(t.Context(), `ANALYZE runs; ANALYZE waits; ANALYZE hooks`); err != nil {
 		t.Fatal(err)
 	}
-	waits := pages(t, m, 2, func(p pg.Page) ([]OpenWait, string, error) { return OpenWaits(t.Context(), m, home, "", p) })
-	if len(waits) != 1 || waits[0].ID != "w:1500" || waits[0].WorkflowName != "rare" {
-		t.Errorf("got %+v, want the wait of the project", waits)
+	wantWait := func(page, blocks int) {
+		t.Helper()
+		waits := pages(t, m, page, func(p pg.Page) ([]OpenWait, string, error) { return OpenWaits(t.Context(), m, home, "", p) })
+		if len(waits) != 1 || waits[0].ID != "w:1500" || waits[0].WorkflowName != "rare" {
+			t.Errorf("got %+v, want the wait of the project", waits)
+		}
+		if n := m.explainGeneric(t).blocks(); n > blocks {
+			t.Errorf("%d blocks touched, want at most %d", n, blocks)
+		}
 	}
+	wantWait(2, 6*openScan)
+	if _, err := m.Exec(t.Context(), `UPDATE waits SET project = runs.project FROM runs WHERE runs.id = run_id`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Exec(t.Context(), `VACUUM ANALYZE waits`); err != nil {
+		t.Fatal(err)
+	}
+	wantWait(1, 20)
 	for name, tt := range map[string]struct {
 		filter HookFilter
 		page   int // that has the hook
@@ -71,5 +90,31 @@ func pages[T any](t *testing.T, m *meter, want int, list func(pg.Page) ([]T, str
 			t.Errorf("%d blocks touched", blocks)
 		}
 		p.Cursor = next
+	}
+}
+
+// TestWaitsHaveTheirProject: the list of a project finds its waits without those of others.
+func TestWaitsHaveTheirProject(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t)
+	run := manyRuns()[0]
+	insertRuns(t, pool, []entities.Run{run})
+	var b pgx.Batch
+	at := day.Add(time.Hour)
+	InsertWait(pg.Batch{Batch: &b}, &entities.Wait{
+		RunID: run.ID, ID: "w", Project: home, Status: entities.WaitWaiting, SpecVersion: 3, ResumeAt: &at, CreatedAt: day, UpdatedAt: day,
+	})
+	if err := pool.SendBatch(t.Context(), &b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	var project entities.Project
+	if err := pool.QueryRow(t.Context(), `SELECT project FROM waits`).Scan(&project); err != nil || project != home {
+		t.Errorf("got project %q, %v, want %q", project, err, home)
+	}
+	for _, cursor := range []string{"x", "1:wrun_1", "1:wrun_1/", "1:/w", "-9223372036854775808:wrun_1/w"} {
+		_, _, err := OpenWaits(t.Context(), pool, home, "", pg.Page{Limit: 1, Cursor: cursor})
+		if !errors.Is(err, entities.ErrInvalid) {
+			t.Errorf("cursor %q: got %v, want ErrInvalid", cursor, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,55 @@ func (m *meter) explain(t *testing.T) plan {
 		t.Fatal(err)
 	}
 	return explained[0].Plan
+}
+
+// explainGeneric is explain for the plan that Postgres makes for all arguments, as it does for frequent statements.
+func (m *meter) explainGeneric(t *testing.T) plan {
+	t.Helper()
+	conn, err := m.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	text := make([]string, len(m.args))
+	for i, a := range m.args {
+		text[i] = literal(a)
+	}
+	for _, sql := range []string{`SET plan_cache_mode = force_generic_plan`, `PREPARE q AS ` + m.sql} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() { _, _ = conn.Exec(t.Context(), `RESET plan_cache_mode; DEALLOCATE q`) }()
+	execute := `EXECUTE q`
+	if len(text) > 0 {
+		execute += `(` + strings.Join(text, ",") + `)`
+	}
+	var data []byte
+	if err := conn.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+execute,
+		pgx.QueryExecModeSimpleProtocol).Scan(&data); err != nil {
+		t.Fatal(err)
+	}
+	var explained []struct{ Plan plan }
+	if err := json.Unmarshal(data, &explained); err != nil {
+		t.Fatal(err)
+	}
+	return explained[0].Plan
+}
+
+// literal returns an argument as a literal of SQL.
+func literal(a any) string {
+	if at, ok := a.(time.Time); ok {
+		a = at.Format(time.RFC3339Nano)
+	}
+	if list := reflect.ValueOf(a); list.Kind() == reflect.Slice {
+		parts := make([]string, list.Len())
+		for i := range parts {
+			parts[i] = fmt.Sprint(list.Index(i))
+		}
+		a = "{" + strings.Join(parts, ",") + "}"
+	}
+	return fmt.Sprintf("'%v'", a)
 }
 
 // TestListsReadAboutAPage counts the blocks that each list touches in a database of 40,000 runs, in which workflow w7,
@@ -177,6 +227,45 @@ func TestListsReadAboutAPage(t *testing.T) {
 	testSearchPlans(t, m)
 }
 
+// TestRareFailuresOfAWorkflowAreFoundInPages: of a workflow that fails often and a code that is common, with few runs that
+// have both, a page looks at a limited number, and the pages together have all.
+func TestRareFailuresOfAWorkflowAreFoundInPages(t *testing.T) {
+	t.Parallel()
+	m := &meter{Pool: openPool(t)}
+	const n = 3 * maxLeaps
+	if _, err := m.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, created_at, updated_at,
+			completed_at, error_code)
+		SELECT 'wrun_' || lpad(i::text, 9, '0'), 'home', 'dpl_1', CASE WHEN i % 2 = 0 OR i = 6001 THEN 'order' ELSE 'refund' END, 'failed', 3, 9, 9,
+			at, at, at, CASE WHEN i % 2 = 1 THEN 'timeout' ELSE 'declined' END
+		FROM (SELECT i, $2::timestamptz + i * interval '1 s' AS at FROM generate_series(1, 2 * $1::int) i) made`, n, day); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Exec(t.Context(), `ANALYZE runs`); err != nil {
+		t.Fatal(err)
+	}
+	f := RunFilter{WorkflowName: "order", ErrorCode: "timeout"}
+	var found []entities.Run
+	p := pg.Page{Limit: 20}
+	for page := 1; page == 1 || p.Cursor != ""; page++ {
+		runs, next, err := ListRuns(t.Context(), m, home, f, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.wantIndexed(t, 2*maxLeaps)
+		if page == 1 && next == "" {
+			t.Error("the first page has read all failed runs")
+		}
+		found, p.Cursor = append(found, runs...), next
+	}
+	if len(found) != 1 || found[0].ID != "wrun_000006001" {
+		t.Errorf("got %v, want one run", found)
+	}
+	if c, err := CountRuns(t.Context(), m, home, f); err != nil || !c.AtLeast {
+		t.Errorf("got %+v, %v, want that counting stopped", c, err)
+	}
+}
+
 // testSearchPlans counts the blocks that counts and searches touch. They read a limited part of an index.
 func testSearchPlans(t *testing.T, m *meter) {
 	count := func(f RunFilter) func() error {
@@ -283,28 +372,7 @@ func TestStepByIDIsFastAmongRunsWithEqualStepIDs(t *testing.T) {
 	if err != nil || step.RunID != last {
 		t.Fatalf("got %+v, error %v", step, err)
 	}
-	conn, err := m.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	var text []string
-	for _, a := range m.args {
-		text = append(text, fmt.Sprintf("'%v'", a))
-	}
-	if _, err := conn.Exec(t.Context(), `SET plan_cache_mode = force_generic_plan; PREPARE q AS `+m.sql); err != nil {
-		t.Fatal(err)
-	}
-	var data []byte
-	if err := conn.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE q(`+strings.Join(text, ",")+`)`,
-		pgx.QueryExecModeSimpleProtocol).Scan(&data); err != nil {
-		t.Fatal(err)
-	}
-	var explained []struct{ Plan plan }
-	if err := json.Unmarshal(data, &explained); err != nil {
-		t.Fatal(err)
-	}
-	if n := explained[0].Plan.blocks(); n > 20 {
+	if n := m.explainGeneric(t).blocks(); n > 20 {
 		t.Errorf("%d blocks touched, want at most 20", n)
 	}
 	if _, err := StepByID(t.Context(), m, "stranger", last, "charge"); !errors.Is(err, entities.ErrStepNotFound) {

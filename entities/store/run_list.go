@@ -170,7 +170,7 @@ func (w Window) conditions(column string, a *pg.Args) string {
 }
 
 // ListRuns reads a page of the project's runs, oldest first, and the cursor of the next page; empty after the last
-// page. A page of a list by attributes, deployment or end may be short, even empty, without being the last: see
+// page. A page of a list by attributes, deployment, end, or workflow and error code may be short, even empty, without being the last: see
 // [runSearch.byAttributes] and [runSearch.scan].
 // It fails with [entities.ErrInvalid] on an invalid filter, and with a [pg.CursorError] on a cursor of another list.
 func ListRuns(
@@ -310,6 +310,9 @@ func (s *runSearch) runs(columns, place, limit string) string {
 	keyword, _ := s.Order()
 	tail := fmt.Sprintf(` ORDER BY created_at %[1]s, id %[1]s LIMIT %[2]s`, keyword, limit)
 	where := ` WHERE project = ` + s.args.Add(s.project) + s.identity()
+	if !s.failedWith() {
+		where += s.workflow()
+	}
 	where += s.beyond("id", place) + s.untilEnd()
 	parts := make([]string, len(statuses))
 	for i, status := range statuses {

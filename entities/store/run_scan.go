@@ -35,7 +35,13 @@ func (s *runSearch) cursorOf(r entities.Run) pg.TimeCursor {
 }
 
 // hasResidual reports whether a list by creation has conditions that no index has.
-func (s *runSearch) hasResidual() bool { return s.DeploymentID != "" || s.Ended != Window{} }
+func (s *runSearch) hasResidual() bool {
+	return s.DeploymentID != "" || s.Ended != Window{} || s.failedWith()
+}
+
+// failedWith reports whether the list has runs of one workflow that failed with one code. An index has either; a run that
+// has both may be far from the next one.
+func (s *runSearch) failedWith() bool { return s.ErrorCode != "" && s.WorkflowName != "" }
 
 // residual returns the conditions for which no index has the list in order, each preceded by " AND "; empty for none.
 // Lists by creation have an index for most conditions, lists by end only for the time.
@@ -45,9 +51,12 @@ func (s *runSearch) residual() string {
 		sql += ` AND deployment_id = ` + s.args.Add(s.DeploymentID)
 	}
 	if !s.ByEnd {
+		if s.failedWith() {
+			sql += s.workflow()
+		}
 		return sql + s.Ended.conditions(`completed_at`, &s.args)
 	}
-	sql += s.identity() + s.Created.conditions(`created_at`, &s.args)
+	sql += s.workflow() + s.identity() + s.Created.conditions(`created_at`, &s.args)
 	if statuses := s.statuses(); len(statuses) < len(runStatuses()) {
 		sql += ` AND status = ANY(` + s.args.Add(statuses) + `)`
 	}
@@ -90,12 +99,17 @@ func (s *runSearch) scanned(columns, place, limit string) string {
 		columns, s.args.Add(s.project), s.beyond("id", place)+s.untilEnd(), keyword, limit)
 }
 
-// identity returns the conditions on what a run is called, each preceded by " AND ".
+// workflow returns the condition on the workflow, preceded by " AND "; empty for none.
+func (s *runSearch) workflow() string {
+	if s.WorkflowName == "" {
+		return ""
+	}
+	return ` AND workflow_name = ` + s.args.Add(s.WorkflowName)
+}
+
+// identity returns the other conditions on what a run is called, each preceded by " AND ".
 func (s *runSearch) identity() string {
 	var sql strings.Builder
-	if s.WorkflowName != "" {
-		sql.WriteString(` AND workflow_name = ` + s.args.Add(s.WorkflowName))
-	}
 	if s.UniqueKey != "" {
 		sql.WriteString(` AND unique_key <> '' AND unique_key = ` + s.args.Add(s.UniqueKey))
 	}

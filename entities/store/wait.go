@@ -7,7 +7,10 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-const waitColumns = `run_id, id, status, spec_version, resume_at, created_at, updated_at, completed_at`
+const (
+	waitColumns = `run_id, id, project, ` + waitState
+	waitState   = `status, spec_version, resume_at, created_at, updated_at, completed_at`
+)
 
 // LoadWaits queues a read of the run's waits that have one of the IDs.
 func LoadWaits(b *pgx.Batch, runID entities.RunID, ids []entities.WaitID, into map[entities.WaitID]entities.Wait) {
@@ -39,9 +42,11 @@ func RequireNoWait(c *pg.Conditional, runID entities.RunID) {
 func InsertWait(w pg.Writer, wait *entities.Wait) {
 	w.Add(pg.Write{What: "insert wait", SQL: `
 		INSERT INTO waits (` + waitColumns + `)
-		SELECT $1::text, $2::text, $3::text, $4::integer, $5::timestamptz, $6::timestamptz, $7::timestamptz, $8::timestamptz
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::integer, $6::timestamptz, $7::timestamptz, $8::timestamptz,
+			$9::timestamptz
 		WHERE true`, If: `NOT EXISTS (SELECT FROM waits WHERE run_id = $1 AND id = $2)`, Args: []any{
-		wait.RunID, wait.ID, wait.Status, wait.SpecVersion, wait.ResumeAt, wait.CreatedAt, wait.UpdatedAt, wait.CompletedAt,
+		wait.RunID, wait.ID, wait.Project, wait.Status, wait.SpecVersion, wait.ResumeAt, wait.CreatedAt, wait.UpdatedAt,
+		wait.CompletedAt,
 	}})
 }
 

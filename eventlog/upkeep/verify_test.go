@@ -356,3 +356,14 @@ func TestRunsAreListedInOrderFromAnyID(t *testing.T) {
 		t.Errorf("from the middle (-want +got):\n%s", diff)
 	}
 }
+
+// TestWaitsOfThePreviousVersionAreRight: servers of the previous version write waits without their project.
+func TestWaitsOfThePreviousVersionAreRight(t *testing.T) {
+	t.Parallel()
+	f := unguarded(t)
+	id := f.full(t)
+	f.exec(t, `UPDATE waits SET project = '' WHERE run_id = $1`, id)
+	if found := f.differences(t, id); len(found) > 0 {
+		t.Errorf("got %v, want no difference", found)
+	}
+}

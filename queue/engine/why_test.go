@@ -217,7 +217,7 @@ func (d *server) loseRandomly(t *testing.T, rt *rapid.T, id entities.RunID) {
 	}
 }
 
-// TestExplanationsOfLargeRunsReadIndexes: a run with 100,000 events and 10,000 open steps is explained from indexes, of
+// TestExplanationsOfLargeRunsReadIndexes: a run with 100,000 events, 10,000 open steps and 150 lookbacks is explained from indexes, of
 // which that of events is hardly read, also by plans that were made before there were many.
 func TestExplanationsOfLargeRunsReadIndexes(t *testing.T) {
 	t.Parallel()
@@ -265,6 +265,9 @@ func fillLarge(t *testing.T, d *server, id entities.RunID) {
 		`INSERT INTO messages (id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at, due_at)
 			SELECT 'msg_' || n, 'default', 's', 'dpl_test', $1, 'step', 'step_' || n, '', '', now(), now() + interval '1 d'
 			FROM generate_series(1, 10000) n WHERE $2::integer > 0 AND $3::integer > 0`,
+		`INSERT INTO messages (id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at, due_at)
+			SELECT 'msg_back_' || n, 'default', 's', 'dpl_test', $1, 'lookback', 'h_' || n, '', '', now(), now() + interval '1 d'
+			FROM generate_series(1, 150) n WHERE $2::integer > 0 AND $3::integer > 0`,
 		`INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
 			SELECT 'msg_of_' || n, 'default', 's', 'dpl_test', 'wrun_' || n, '', '', now(), now() + interval '1 d'
 			FROM generate_series(1, $2::integer) n WHERE $1::text <> '' AND $3::integer > 0`,

@@ -64,24 +64,21 @@ const (
 			SELECT run_id, stranded_at FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $2) AS w
 		WHERE stranded_at < now() - $3::interval
 			AND (SELECT project = $1 AND completed_at IS NULL FROM runs WHERE id = w.run_id)`
-	// unreachedSQL looks at the first $2 messages that are due within the time $3, which is more than the pause between
-	// calls that do not reach a deployment. It leaves out errors that are not the deployment's: $4.
+	// unreachedSQL looks at the first $2 messages that failed: those that wait for a place would hide them. It leaves out
+	// errors that are not the deployment's: $3. The ORDER BY makes Postgres use the partial index.
 	unreachedSQL = `
 		SELECT deployment_id AS deployment, count(*) AS messages, max(unreached) AS calls,
 			EXISTS (SELECT FROM deployments d WHERE d.project = $1 AND d.id = deployment_id) AS registered
 		FROM (
 			SELECT deployment_id, unreached, last_error FROM messages
-			WHERE project = $1 AND parked_at IS NULL AND due_at < now() + $3::interval ORDER BY due_at LIMIT $2) AS m
-		WHERE unreached > 0 AND last_error <> ALL ($4)
+			WHERE project = $1 AND parked_at IS NULL AND last_error <> '' ORDER BY project, id LIMIT $2) AS m
+		WHERE unreached > 0 AND last_error <> ALL ($3)
 		GROUP BY 1 ORDER BY 2 DESC, 1`
 	dueSQL = `
 		SELECT count(*) AS count, min(due_at) AS since, '' AS run FROM (
 			SELECT due_at FROM messages
 			WHERE project = $1 AND parked_at IS NULL AND due_at <= now() ORDER BY due_at LIMIT $2) AS m`
 )
-
-// maxUnreachedPause is longer than the queue pauses between calls that do not reach a deployment.
-const maxUnreachedPause = 2 * time.Minute
 
 // notUnreached are errors of messages that count as unreached although their deployment may be well.
 func notUnreached() []string {
@@ -98,8 +95,10 @@ func (r *Reader) facts(ctx context.Context, project entities.Project) (f Facts, 
 		pg.LoadEach(&b, into(&f.Parked), parkedSQL, project, MaxCount)
 		pg.LoadEach(&b, into(&f.Held), heldSQL, project, MaxCount)
 		pg.LoadEach(&b, into(&f.Stranded), strandedSQL, project, MaxCount, strandedFor)
-		pg.LoadEach(&b, func(u Unreached) { f.Unreached = append(f.Unreached, u) },
-			unreachedSQL, project, MaxCount, maxUnreachedPause, notUnreached())
+		pg.LoadEach(&b, func(u Unreached) {
+			u.Messages = min(u.Messages, MaxCount)
+			f.Unreached = append(f.Unreached, u)
+		}, unreachedSQL, project, MaxGauge, notUnreached())
 		pg.LoadEach(&b, into(&f.Due), dueSQL, project, MaxCount)
 		return pg.SendQueued(ctx, tx, &b)
 	})

@@ -138,6 +138,19 @@ func TestAttentionIsRead(t *testing.T) {
 	}
 }
 
+// TestBacklogHidesNoOutage: a deployment that cannot be reached wants a person also if many messages for another one wait.
+func TestBacklogHidesNoOutage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.messages(t, "default", "shop", "due", MaxCount+1, `due_at`, `now() - interval '1 s'`)
+	f.messages(t, "default", "blog", "away", 1, `due_at, unreached, last_error`, `now() + interval '50 s', 9, 'connection refused'`)
+	f.exec(t, `INSERT INTO deployments (project, id, url) VALUES ('default', 'blog', 'http://127.0.0.1:1')`)
+	want := []Item{{Kind: Unreachable, Count: 1, Deployment: "blog"}}
+	if diff := cmp.Diff(want, f.attention(t, home), cmpopts.IgnoreTypes(&time.Time{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestGauges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -188,7 +201,7 @@ func TestOverviewReadsABoundedPart(t *testing.T) {
 		"parked":    {parkedSQL, []any{home, MaxCount}, 10},
 		"held":      {heldSQL, []any{home, MaxCount}, 10},
 		"stranded":  {strandedSQL, []any{home, MaxCount, strandedFor}, 10},
-		"unreached": {unreachedSQL, []any{home, MaxCount, maxUnreachedPause, notUnreached()}, 10},
+		"unreached": {unreachedSQL, []any{home, MaxGauge, notUnreached()}, 10},
 		"due":       {dueSQL, []any{home, MaxCount}, 10},
 		"gauges":    {gaugesSQL, []any{home, 100}, 60}, // 100 of 11,000 messages and runs
 	} {

@@ -147,10 +147,12 @@ const messageColumns = `m.id, m.deployment_id, m.work, m.subject, m.lease, m.hol
 	EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered`
 
 const (
-	// workOfRunSQL selects the work about run $1 itself, at most $2. There is one piece of each kind, and a lookback for
-	// each hook. messages_work_key is a partial index on the work.
+	// workOfRunSQL selects the work about run $1 itself, at most $2. What has no subject comes first: one piece of each kind,
+	// such as the invocation. There is a lookback for each hook; those that are parked or failed come before others.
+	// messages_work_key is a partial index on the work.
 	workOfRunSQL = `SELECT ` + messageColumns + ` FROM messages m
-		WHERE m.run_id = $1 AND m.work = ANY ('{run,deadline,cancel,end,lookback}') AND m.work <> '' LIMIT $2`
+		WHERE m.run_id = $1 AND m.work = ANY ('{run,deadline,cancel,end,lookback}') AND m.work <> ''
+		ORDER BY m.subject <> '', m.parked_at, m.last_error = '', m.id LIMIT $2`
 	// messagesOfAppSQL selects the messages for the app that continues run $1 of project $2, at most $3: first those that
 	// are parked, then those that failed.
 	messagesOfAppSQL = `SELECT ` + messageColumns + ` FROM messages m
