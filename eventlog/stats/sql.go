@@ -35,18 +35,23 @@ const unread = `
 	ORDER BY xid, run_id, seq`
 
 const (
-	// projectsWithNews selects the projects that have events of the types $1 which are not counted.
+	// isFuture tells that the last event counted was written by another database cluster, whose transactions had higher
+	// numbers.
+	isFuture = `coalesce(p.xid >= pg_snapshot_xmax(pg_current_snapshot()), false)`
+
+	// projectsWithNews selects the projects that have events of the types $1 which are not counted, and those whose place
+	// is of another cluster.
 	projectsWithNews = `
-		SELECT p.project FROM (
+		SELECT p.project, ` + isFuture + ` FROM (
 			SELECT name AS project, coalesce(xid, '0') AS xid, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq
 			FROM projects LEFT JOIN stats_progress ON project = name) p
-		WHERE EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
+		WHERE ` + isFuture + ` OR EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
 		ORDER BY p.project`
 
-	// progressOf selects whether events of the project $1 with transactions before $3 are not counted, and the time up to
-	// which events are.
+	// progressOf selects whether events of the project $1 with transactions before $3 are not counted, or cannot be, and
+	// the time up to which events are.
 	progressOf = `
-		SELECT EXISTS (
+		SELECT ` + isFuture + ` OR EXISTS (
 			SELECT FROM unnest($2::text[]) AS t(type), LATERAL (
 				SELECT FROM events WHERE project = $1 AND type = t.type AND xid < $3::text::xid8
 					AND (xid, run_id, seq) > (coalesce(p.xid, '0'), coalesce(p.run_id, ''), coalesce(p.seq, 0))
