@@ -77,19 +77,23 @@ const (
 		), news AS MATERIALIZED (
 			SELECT e.* FROM p, unnest($3::text[]) AS t(type), LATERAL (` + unread + ` LIMIT $2) e
 			ORDER BY e.xid, e.run_id, e.seq LIMIT $2
-		), happened AS (
-			SELECT r.workflow_name AS workflow, m.metric, m.label, e.created_at - m.since AS took, e.created_at,
-				date_bin('1 day', e.created_at, 'epoch') AS day
-			FROM news e
-			JOIN runs r ON r.id = e.run_id
-			LEFT JOIN steps s ON s.run_id = e.run_id AND s.id = e.correlation_id AND e.correlation_id <> '',
-			LATERAL (
-				SELECT e.type, r.deployment_id, CASE WHEN e.type <> 'run_created' THEN r.created_at END
-				WHERE e.correlation_id = ''
-				UNION ALL SELECT '` + runError + `', r.error_code, NULL WHERE e.type = 'run_failed'
-				UNION ALL SELECT CASE WHEN e.data ? 'cancelled' THEN '` + stepCancelled + `' ELSE e.type END, s.name,
-					CASE WHEN e.type <> 'step_retrying' THEN s.created_at END
-				WHERE s.id IS NOT NULL) AS m(metric, label, since)
+		), happened AS MATERIALIZED (
+			SELECT workflow, metric, label, minute, date_bin('1 day', minute, 'epoch') AS day, took, count(*) AS count
+			FROM (
+				SELECT r.workflow_name AS workflow, m.metric, m.label, date_bin('1 minute', e.created_at, 'epoch') AS minute,
+					CASE WHEN m.since IS NULL THEN 0 ELSE 1 + least(62, greatest(0, ceil(
+						2 * ln(greatest(1, extract(epoch FROM e.created_at - m.since) * 1000)) / ln(2.0)))) END AS took
+				FROM news e
+				JOIN runs r ON r.id = e.run_id
+				LEFT JOIN steps s ON s.run_id = e.run_id AND s.id = e.correlation_id AND e.correlation_id <> '',
+				LATERAL (
+					SELECT e.type, r.deployment_id, CASE WHEN e.type <> 'run_created' THEN r.created_at END
+					WHERE e.correlation_id = ''
+					UNION ALL SELECT '` + runError + `', r.error_code, NULL WHERE e.type = 'run_failed'
+					UNION ALL SELECT CASE WHEN e.data ? 'cancelled' THEN '` + stepCancelled + `' ELSE e.type END, s.name,
+						CASE WHEN e.type <> 'step_retrying' THEN s.created_at END
+					WHERE s.id IS NOT NULL) AS m(metric, label, since)
+			) e GROUP BY 1, 2, 3, 4, 6
 		), names AS MATERIALIZED (
 			SELECT *, row_number() OVER (PARTITION BY metric, day, known ORDER BY workflow, label) AS rank
 			FROM (
@@ -109,13 +113,10 @@ const (
 				FROM names LEFT JOIN taken USING (metric, day)) n
 		), added AS (
 			INSERT INTO stats (project, width, at, metric, workflow, label, took, count)
-			SELECT $1, width, date_bin(make_interval(mins => width), created_at, 'epoch'), metric,
-				as_workflow, CASE WHEN beyond THEN $5 ELSE label END,
-				CASE WHEN took IS NULL THEN 0
-					ELSE 1 + least(62, greatest(0, ceil(2 * ln(greatest(1, extract(epoch FROM took) * 1000)) / ln(2.0)))) END,
-				count(*)
+			SELECT $1, width, date_bin(make_interval(mins => width), minute, 'epoch'), metric,
+				as_workflow, CASE WHEN beyond THEN $5 ELSE label END, took, sum(count)
 			FROM happened JOIN named USING (metric, day, workflow, label), (` + widths + `) AS w (width, keep)
-			WHERE created_at >= now() - keep GROUP BY 2, 3, 4, 5, 6, 7
+			WHERE minute >= now() - keep GROUP BY 2, 3, 4, 5, 6, 7
 			ON CONFLICT (project, width, metric, at, workflow, label, took) DO UPDATE SET count = stats.count + excluded.count
 		), last AS (
 			SELECT xid, run_id, seq, created_at FROM news ORDER BY xid DESC, run_id DESC, seq DESC LIMIT 1
