@@ -133,6 +133,12 @@ func (s *Keys) Lookup(ctx context.Context, text string) (admin.Key, error) {
 	return key, nil
 }
 
+// Valid returns those of the clients whose keys and sessions are still valid, as the database has them now.
+func (s *Keys) Valid(ctx context.Context, clients []admin.Client) (map[admin.Client]bool, error) {
+	now := s.now()
+	return admin.ValidClients(ctx, pg.NewPool(s.pool), clients, now, now.Add(-maxIdle), now.Add(-maxSession))
+}
+
 // Last returns the key of a text as this process last read it, however long ago, or false if it never did. It is for
 // use while the database is unreachable.
 func (s *Keys) Last(text string) (admin.Key, bool) {

@@ -19,9 +19,9 @@ const (
 	// lookPause is the least time between two looks, so that many small changes are read together.
 	lookPause = 250 * time.Millisecond
 	// slowLook is how often a follower looks without a hint, which may be lost, and at what no event tells.
-	slowLook = 15 * time.Second
-	// blockedLook is how often it looks while an open transaction holds up much.
-	blockedLook = time.Second
+	slowLook = 30 * time.Second
+	// blockedPause is the least time between two looks while an open transaction holds up more than a look can read.
+	blockedPause = 5 * time.Second
 
 	defaultViewers  = 500
 	viewersPerOwner = 8
@@ -37,7 +37,7 @@ type Options[R any] struct {
 	Held func(context.Context, entities.Project) (map[entities.RunID]int, error)
 	// Viewers limits the viewers of all projects; 0 means 500, and less than 0 that there are none.
 	Viewers int
-	// SlowLook is how often a follower looks without a hint; 0 means every 15 s.
+	// SlowLook is how often a follower looks without a hint; 0 means every 30 s.
 	SlowLook time.Duration
 }
 
@@ -182,6 +182,15 @@ func (fs *Followers[R]) catchUp(ctx context.Context, project entities.Project, v
 				changed[e.RunID] = true
 			}
 		}
+		if v.resumed && v.wants.Runs != nil { // no event tells what has been held meanwhile
+			held, err := fs.options.Held(ctx, project)
+			if err != nil {
+				return err
+			}
+			for id := range held {
+				changed[id] = true
+			}
+		}
 	}
 	if v.wants.Run != "" {
 		changed[v.wants.Run] = true
@@ -252,18 +261,17 @@ func (f *follower[R]) run(ctx context.Context) error {
 		if c.More {
 			continue
 		}
-		var again <-chan time.Time
+		pause := lookPause
 		if c.Blocked {
-			again = time.After(blockedLook)
+			pause = blockedPause
 		}
-		if err := wait(ctx, time.After(lookPause)); err != nil {
+		if err := wait(ctx, time.After(pause)); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-news:
-		case <-again:
 		case <-slow.C:
 			if err := f.lookAtHeld(ctx); err != nil {
 				return err
@@ -308,7 +316,8 @@ func (f *follower[R]) lookAtHeld(ctx context.Context) error {
 // span is a part of a run's log that is new, with both ends.
 type span struct{ from, to int64 }
 
-// look reads what has happened since the last look and tells the viewers, also about the other runs.
+// look reads what has happened since the last look and tells the viewers, also about the other runs. If there may be
+// changes that it cannot read because of an open transaction, the viewers read anew what they show.
 func (f *follower[R]) look(ctx context.Context, others []entities.RunID) (read.Changes, error) {
 	c, err := f.Log.Changes(ctx, f.project, f.place)
 	if err == nil && c.Future {
@@ -319,7 +328,7 @@ func (f *follower[R]) look(ctx context.Context, others []entities.RunID) (read.C
 	}
 	fresh, counts := f.fresh(c)
 	f.place = c.To
-	l := look[R]{place: c.To, Counts: counts}
+	l := look[R]{place: c.To, reset: c.Blocked, Counts: counts}
 	ids, watched := f.wanted(fresh, others)
 	if len(ids) > 0 {
 		if l.rows, err = f.Rows(ctx, f.project, ids); err != nil {

@@ -92,14 +92,12 @@ func newViewer[R any](w Wants, begin read.FeedCursor) *Viewer[R] {
 	return v
 }
 
-// Begin returns the place at which the viewer joined.
-func (v *Viewer[R]) Begin() read.FeedCursor { return v.begin }
-
-// Place returns where a viewer continues that was told all up to now.
-func (v *Viewer[R]) Place() read.FeedCursor {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.news.Place
+// Begin returns where a viewer continues that has been told nothing yet.
+func (v *Viewer[R]) Begin() read.FeedCursor {
+	if v.resumed {
+		return *v.wants.From
+	}
+	return v.begin
 }
 
 // Resumed reports whether the viewer is told all that happened since the place it wanted to continue at. If not, it
@@ -109,18 +107,28 @@ func (v *Viewer[R]) Resumed() bool { return v.resumed }
 // Close makes the viewer leave.
 func (v *Viewer[R]) Close() { v.leave() }
 
-// Next waits until there is something to tell, and returns it; nothing if the deadline ends first. It fails with the
-// error of ctx, and if the database cannot be read.
+// Next waits until there is something to tell, and returns it. If the deadline ends first, ok is false and the news has
+// only the place, before which everything has been told. It fails with the error of ctx, and if the database cannot be
+// read.
 func (v *Viewer[R]) Next(ctx, deadline context.Context) (n News[R], ok bool, err error) {
 	select {
 	case <-ctx.Done():
 		return n, false, ctx.Err()
 	case <-deadline.Done():
-		return n, false, ctx.Err()
 	case <-v.ready:
+	}
+	if ctx.Err() != nil {
+		return n, false, ctx.Err()
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	n, ok = v.take()
+	return n, ok && v.err == nil, v.err
+}
+
+// take returns what the viewer has not been told, and reports whether that is anything. The caller holds the lock.
+func (v *Viewer[R]) take() (n News[R], ok bool) {
+	ok = v.hasNews()
 	n = v.news
 	for id, row := range v.changed {
 		if v.wants.Runs.Matches(row.Run) {
@@ -131,12 +139,18 @@ func (v *Viewer[R]) Next(ctx, deadline context.Context) (n News[R], ok bool, err
 	}
 	v.news = News[R]{Place: n.Place}
 	clear(v.changed)
-	return n, v.err == nil, v.err
+	select {
+	case <-v.ready:
+	default:
+	}
+	return n, ok
 }
 
 // look is what a follower has found at once.
 type look[R any] struct {
 	place read.FeedCursor
+	// reset says that it may lack changes.
+	reset bool
 	rows  []Row[R]
 	parts map[entities.RunID]Part
 	Counts
@@ -148,6 +162,9 @@ func (v *Viewer[R]) tell(l look[R]) {
 	defer v.mu.Unlock()
 	if l.place.Compare(v.news.Place) > 0 {
 		v.news.Place = l.place
+	}
+	if l.reset {
+		v.reset()
 	}
 	for _, row := range l.rows {
 		v.addRow(row)
@@ -165,14 +182,17 @@ func (v *Viewer[R]) tell(l look[R]) {
 
 // wake marks the viewer as ready if there is something to take. The caller holds the lock.
 func (v *Viewer[R]) wake() {
-	n := v.news
-	if len(v.changed) == 0 && n.Run == nil && n.Log == nil && n.Counts == nil && !n.Reset && v.err == nil {
+	if !v.hasNews() && v.err == nil {
 		return
 	}
 	select {
 	case v.ready <- struct{}{}:
 	default:
 	}
+}
+
+func (v *Viewer[R]) hasNews() bool {
+	return len(v.changed) > 0 || v.news.Run != nil || v.news.Log != nil || v.news.Counts != nil || v.news.Reset
 }
 
 func (v *Viewer[R]) addRow(row Row[R]) {

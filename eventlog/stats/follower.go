@@ -37,18 +37,36 @@ func (f *Follower) Follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find projects with new events: %w", err)
 	}
-	projects, err := pgx.CollectRows(rows, pgx.RowTo[entities.Project])
+	var (
+		failed   error
+		project  entities.Project
+		future   bool
+		projects []entities.Project
+	)
+	fail := func(project entities.Project, err error) {
+		failed = errors.Join(failed, fmt.Errorf("count the events of project %s: %w", project, err))
+	}
+	_, err = pgx.ForEachRow(rows, []any{&project, &future}, func() error {
+		if future {
+			fail(project, errFuture)
+		} else {
+			projects = append(projects, project)
+		}
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("find projects with new events: %w", err)
 	}
-	var failed error
 	for _, project := range projects {
 		if err := f.followProject(ctx, project); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("count the events of project %s: %w", project, err))
+			fail(project, err)
 		}
 	}
 	return failed
 }
+
+var errFuture = errors.New("they were counted in another database cluster, whose transactions had higher numbers:" +
+	` run "stepwell rebuild --stats", as docs/operations.md says in "Moving to another cluster"`)
 
 // followProject counts the project's events, batch after batch.
 func (f *Follower) followProject(ctx context.Context, project entities.Project) error {
@@ -114,8 +132,10 @@ func (f *Follower) Rebuild(ctx context.Context, projects []entities.Project, rep
 		}
 	}
 	for {
-		if err := f.Follow(ctx); err != nil {
-			return err
+		for _, project := range projects {
+			if err := f.followProject(ctx, project); err != nil {
+				return fmt.Errorf("count the events of project %s: %w", project, err)
+			}
 		}
 		behind, first := false, time.Time{}
 		for _, project := range projects {

@@ -19,10 +19,10 @@ const (
 )
 
 const (
-	// maxNames limits the workflows of a metric, and the labels of a workflow, that a batch counts apart. It bounds the
-	// rows that names made of data can cause.
-	maxNames = 500
-	// others is the name of those beyond the limit.
+	// maxNames limits the pairs of a workflow and a label that a metric counts apart in a day. It bounds the rows that
+	// names made of data can cause.
+	maxNames = 2000
+	// others is the label of pairs beyond the limit, and their workflow if there are no others of it in that day.
 	others = "(others)"
 )
 
@@ -35,18 +35,23 @@ const unread = `
 	ORDER BY xid, run_id, seq`
 
 const (
-	// projectsWithNews selects the projects that have events of the types $1 which are not counted.
+	// isFuture tells that the last event counted was written by another database cluster, whose transactions had higher
+	// numbers.
+	isFuture = `coalesce(p.xid >= pg_snapshot_xmax(pg_current_snapshot()), false)`
+
+	// projectsWithNews selects the projects that have events of the types $1 which are not counted, and those whose place
+	// is of another cluster.
 	projectsWithNews = `
-		SELECT p.project FROM (
+		SELECT p.project, ` + isFuture + ` FROM (
 			SELECT name AS project, coalesce(xid, '0') AS xid, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq
 			FROM projects LEFT JOIN stats_progress ON project = name) p
-		WHERE EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
+		WHERE ` + isFuture + ` OR EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
 		ORDER BY p.project`
 
-	// progressOf selects whether events of the project $1 with transactions before $3 are not counted, and the time up to
-	// which events are.
+	// progressOf selects whether events of the project $1 with transactions before $3 are not counted, or cannot be, and
+	// the time up to which events are.
 	progressOf = `
-		SELECT EXISTS (
+		SELECT ` + isFuture + ` OR EXISTS (
 			SELECT FROM unnest($2::text[]) AS t(type), LATERAL (
 				SELECT FROM events WHERE project = $1 AND type = t.type AND xid < $3::text::xid8
 					AND (xid, run_id, seq) > (coalesce(p.xid, '0'), coalesce(p.run_id, ''), coalesce(p.seq, 0))
@@ -59,38 +64,59 @@ const (
 
 	addProgress = `INSERT INTO stats_progress (project) VALUES ($1) ON CONFLICT DO NOTHING`
 
-	// countNext counts the next $2 events of the project $1 and selects their number. The class of a duration is 1 for
-	// up to 1 ms, and higher by one for each factor of √2: see upperBound.
+	// ofDay selects whether the project has counts of a day like n.
+	ofDay = `SELECT true FROM stats s
+		WHERE s.project = $1 AND s.width = 1440 AND s.metric = n.metric AND s.at = n.day AND s.workflow = n.workflow`
+
+	// countNext counts the next $2 events of the project $1 and selects their number. Of each metric it counts $4 pairs of
+	// names apart in a day, and others as $5. The class of a duration is 1 for up to 1 ms, and higher by one for each
+	// factor of √2: see upperBound.
 	countNext = `
 		WITH p AS (
 			SELECT * FROM stats_progress WHERE project = $1
 		), news AS MATERIALIZED (
 			SELECT e.* FROM p, unnest($3::text[]) AS t(type), LATERAL (` + unread + ` LIMIT $2) e
 			ORDER BY e.xid, e.run_id, e.seq LIMIT $2
-		), happened AS (
-			SELECT r.workflow_name AS workflow, m.metric, m.label, e.created_at - m.since AS took, e.created_at
-			FROM news e
-			JOIN runs r ON r.id = e.run_id
-			LEFT JOIN steps s ON s.run_id = e.run_id AND s.id = e.correlation_id AND e.correlation_id <> '',
-			LATERAL (
-				SELECT e.type, r.deployment_id, CASE WHEN e.type <> 'run_created' THEN r.created_at END
-				WHERE e.correlation_id = ''
-				UNION ALL SELECT '` + runError + `', r.error_code, NULL WHERE e.type = 'run_failed'
-				UNION ALL SELECT CASE WHEN e.data ? 'cancelled' THEN '` + stepCancelled + `' ELSE e.type END, s.name,
-					CASE WHEN e.type <> 'step_retrying' THEN s.created_at END
-				WHERE s.id IS NOT NULL) AS m(metric, label, since)
-		), ranked AS (
-			SELECT *, dense_rank() OVER (PARTITION BY metric ORDER BY workflow) AS workflows,
-				dense_rank() OVER (PARTITION BY metric, workflow ORDER BY label) AS labels
-			FROM happened
+		), happened AS MATERIALIZED (
+			SELECT workflow, metric, label, minute, date_bin('1 day', minute, 'epoch') AS day, took, count(*) AS count
+			FROM (
+				SELECT r.workflow_name AS workflow, m.metric, m.label, date_bin('1 minute', e.created_at, 'epoch') AS minute,
+					CASE WHEN m.since IS NULL THEN 0 ELSE 1 + least(62, greatest(0, ceil(
+						2 * ln(greatest(1, extract(epoch FROM e.created_at - m.since) * 1000)) / ln(2.0)))) END AS took
+				FROM news e
+				JOIN runs r ON r.id = e.run_id
+				LEFT JOIN steps s ON s.run_id = e.run_id AND s.id = e.correlation_id AND e.correlation_id <> '',
+				LATERAL (
+					SELECT e.type, r.deployment_id, CASE WHEN e.type <> 'run_created' THEN r.created_at END
+					WHERE e.correlation_id = ''
+					UNION ALL SELECT '` + runError + `', r.error_code, NULL WHERE e.type = 'run_failed'
+					UNION ALL SELECT CASE WHEN e.data ? 'cancelled' THEN '` + stepCancelled + `' ELSE e.type END, s.name,
+						CASE WHEN e.type <> 'step_retrying' THEN s.created_at END
+					WHERE s.id IS NOT NULL) AS m(metric, label, since)
+			) e GROUP BY 1, 2, 3, 4, 6
+		), names AS MATERIALIZED (
+			SELECT *, row_number() OVER (PARTITION BY metric, day, known ORDER BY workflow, label) AS rank
+			FROM (
+				SELECT *, (` + ofDay + ` AND s.label = n.label LIMIT 1) IS NOT NULL AS known
+				FROM (SELECT DISTINCT metric, day, workflow, label FROM happened) n) n
+		), taken AS MATERIALIZED (
+			SELECT metric, day, (
+				SELECT count(*) FROM (
+					SELECT FROM stats s WHERE s.project = $1 AND s.width = 1440 AND s.metric = n.metric AND s.at = n.day
+					GROUP BY s.workflow, s.label) pairs) AS count
+			FROM (SELECT DISTINCT metric, day FROM names WHERE NOT known) n
+		), named AS (
+			SELECT n.metric, n.day, n.workflow, n.label, beyond,
+				CASE WHEN beyond AND (` + ofDay + ` LIMIT 1) IS NULL THEN $5 ELSE n.workflow END AS as_workflow
+			FROM (
+				SELECT names.*, NOT known AND rank + taken.count > $4 AS beyond
+				FROM names LEFT JOIN taken USING (metric, day)) n
 		), added AS (
 			INSERT INTO stats (project, width, at, metric, workflow, label, took, count)
-			SELECT $1, width, date_bin(make_interval(mins => width), created_at, 'epoch'), metric,
-				CASE WHEN workflows > $4 THEN $5 ELSE workflow END, CASE WHEN labels > $4 THEN $5 ELSE label END,
-				CASE WHEN took IS NULL THEN 0
-					ELSE 1 + least(62, greatest(0, ceil(2 * ln(greatest(1, extract(epoch FROM took) * 1000)) / ln(2.0)))) END,
-				count(*)
-			FROM ranked, (` + widths + `) AS w (width, keep) WHERE created_at >= now() - keep GROUP BY 2, 3, 4, 5, 6, 7
+			SELECT $1, width, date_bin(make_interval(mins => width), minute, 'epoch'), metric,
+				as_workflow, CASE WHEN beyond THEN $5 ELSE label END, took, sum(count)
+			FROM happened JOIN named USING (metric, day, workflow, label), (` + widths + `) AS w (width, keep)
+			WHERE minute >= now() - keep GROUP BY 2, 3, 4, 5, 6, 7
 			ON CONFLICT (project, width, metric, at, workflow, label, took) DO UPDATE SET count = stats.count + excluded.count
 		), last AS (
 			SELECT xid, run_id, seq, created_at FROM news ORDER BY xid DESC, run_id DESC, seq DESC LIMIT 1

@@ -354,6 +354,32 @@ func TestEventsOfLateTransactionsAreCounted(t *testing.T) {
 	}
 }
 
+// TestCountsOfAnotherClusterAreNotTakenForComplete: after a dump is restored where transactions have lower numbers, nobody
+// believes that all is counted, and a rebuild mends it.
+func TestCountsOfAnotherClusterAreNotTakenForComplete(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.start(t, "order")
+	f.follow(t)
+	if _, err := f.pool.Exec(t.Context(), `UPDATE stats_progress SET xid = '9000000000000000000'`); err != nil {
+		t.Fatal(err)
+	}
+	f.start(t, "order")
+	if err := f.Follow(t.Context()); !errors.Is(err, errFuture) {
+		t.Errorf("got %v, want %v", err, errFuture)
+	}
+	f.pass(time.Minute)
+	if to, err := f.CompleteTo(t.Context(), home); err != nil || !to.Before(f.Reader.now()) {
+		t.Errorf("complete to %s, %v; want an earlier time than %s", to, err, f.Reader.now())
+	}
+	if err := f.Rebuild(t.Context(), []entities.Project{home}, func(time.Time) {}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[[3]string]int64{{"run_created", "order", "shop"}: 2}, f.stored(t)); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
 // TestRestartCountsTheLogAgain: the counts are a fold of the log.
 func TestRestartCountsTheLogAgain(t *testing.T) {
 	t.Parallel()
@@ -424,26 +450,52 @@ func TestOldCountsAreDeleted(t *testing.T) {
 	}
 }
 
-// TestManyNamesShareOneCount: names that are made of data do not fill the table.
+// TestManyNamesShareOneCount: names that are made of data do not fill the table, however few of them a batch has. Names
+// that were there before are counted as ever.
 func TestManyNamesShareOneCount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	f.batch = 300
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const names = maxNames + 10
-	if _, err := f.pool.Exec(t.Context(), `
-		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at, driver)
-		SELECT 'wrun_' || i, 'default', 'shop', 'w' || i, 'pending', 6, 1, now(), now(), 'server' FROM generate_series(1, $1) i`,
-		names); err != nil {
-		t.Fatal(err)
+	insert := func(prefix, workflow string, n int) { // runs with a step each
+		t.Helper()
+		exec(`
+			INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at, driver)
+			SELECT 'wrun_' || $1 || i, 'default', 'shop', replace($2, '#', i::text), 'running', 6, 2, now(), now(), 'server'
+			FROM generate_series(1, $3::int) i`, prefix, workflow, n)
+		exec(`
+			INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at, completed_at)
+			SELECT id, 's', 'charge ' || id, 'completed', 1, 6, 2, now(), now(), now() FROM runs WHERE id LIKE 'wrun_' || $1 || '%'`, prefix)
+		exec(`
+			INSERT INTO events (run_id, seq, project, type, correlation_id, spec_version, created_at, data)
+			SELECT id, seq, project, CASE seq WHEN 1 THEN 'run_created' ELSE 'step_completed' END, CASE seq WHEN 1 THEN '' ELSE 's' END,
+				6, created_at, '{}' FROM runs, generate_series(1, 2) seq WHERE id LIKE 'wrun_' || $1 || '%'`, prefix)
+		f.follow(t)
 	}
-	if _, err := f.pool.Exec(t.Context(), `
-		INSERT INTO events (run_id, seq, project, type, spec_version, created_at, data)
-		SELECT id, 1, project, 'run_created', 6, created_at, '{}' FROM runs`); err != nil {
-		t.Fatal(err)
-	}
-	f.follow(t)
+	insert("a", "order", names)
+	insert("b", "w#", names)
 	got := f.stored(t)
-	if len(got) != maxNames+1 || got[[3]string{"run_created", others, "shop"}] != names-maxNames {
-		t.Errorf("got %d rows, %d of others", len(got), got[[3]string{"run_created", others, "shop"}])
+	want := map[[3]string]int64{
+		{"run_created", "order", "shop"}:           names,
+		{"run_created", "w1", "shop"}:              1,
+		{"run_created", others, others}:            11,
+		{"step_completed", "order", others}:        10,
+		{"step_completed", others, others}:         names,
+		{"step_completed", "order", "charge none"}: 0,
+	}
+	for key, n := range want {
+		if got[key] != n {
+			t.Errorf("%q: got %d, want %d", key, got[key], n)
+		}
+	}
+	if most := 2*maxNames + 3; len(got) != most {
+		t.Errorf("got %d names, want %d", len(got), most)
 	}
 }
 

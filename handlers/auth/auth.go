@@ -33,13 +33,15 @@ type Keys interface {
 	Lookup(ctx context.Context, text string) (admin.Key, error)
 	// Used records that a request used the key. It must return quickly.
 	Used(admin.KeyID)
+	// Valid returns those of the clients whose keys and sessions are still valid.
+	Valid(context.Context, []admin.Client) (map[admin.Client]bool, error)
 }
 
 // Options configures an [Authenticator].
 type Options struct {
 	// Keys are the keys that the server created; nil for none.
 	Keys Keys
-	// Sessions are those of browsers; nil for none. Only requests of [WithBrowser] use them.
+	// Sessions are those of browsers; nil for none, as without Keys. Only requests of [WithBrowser] use them.
 	Sessions Sessions
 	// Calls verifies the tokens of calls; nil if there are none.
 	Calls Calls
@@ -55,17 +57,15 @@ type Options struct {
 	// Rejected is told of each request without a valid key, with the client's address; nil for nobody. The error does
 	// not contain what the client sent.
 	Rejected func(ctx context.Context, address string, err error)
-	// Recheck is how often the key of a long request is looked up again; 0 means [DefaultRecheck].
+	// Recheck is how often the clients of requests in progress are checked again; 0 means [DefaultRecheck].
 	Recheck time.Duration
 }
-
-// DefaultRecheck is how often the key of a long request, such as one that follows a stream, is looked up again.
-const DefaultRecheck = 5 * time.Second
 
 // Authenticator authenticates requests and checks their permissions.
 type Authenticator struct {
 	options     Options
 	environment [sha256.Size]byte
+	revocations revocations
 	// permissions are what the routes require, by method and path.
 	permissions map[string]Permission
 	// forCalls are the routes that accept the tokens of calls, by method and path.
@@ -79,6 +79,9 @@ func New(o Options) *Authenticator {
 	o.Recheck = cmp.Or(o.Recheck, DefaultRecheck)
 	return &Authenticator{
 		options: o, environment: sha256.Sum256([]byte(o.EnvironmentKey)),
+		revocations: revocations{
+			keys: o.Keys, every: o.Recheck, requests: map[*context.CancelCauseFunc]admin.Client{},
+		},
 		permissions: map[string]Permission{}, forCalls: map[string]bool{}, unrouted: map[string]bool{},
 	}
 }
@@ -188,9 +191,9 @@ func (a *Authenticator) authenticate(
 	if identity.KeyID != "" {
 		defer a.options.Keys.Used(identity.KeyID)
 	}
-	if recheck := a.rechecks(request, identity); recheck != nil {
+	if client, ok := clientOf(request, identity); ok {
 		var stop func()
-		ctx, stop = a.cancelOnRevocation(ctx, recheck)
+		ctx, stop = a.revocations.watch(ctx, client)
 		defer stop()
 	}
 	if err := authorize(identity); err != nil {
@@ -204,49 +207,6 @@ func (a *Authenticator) authenticate(
 		return cause
 	}
 	return err
-}
-
-// recheck fails with [ErrUnauthorized] once what identified a client is no longer valid.
-type recheck func(context.Context) error
-
-// rechecks returns how a long request is checked again; nil if what identified its client cannot become invalid.
-func (a *Authenticator) rechecks(r *http.Request, identity Identity) recheck {
-	b, browser := browserOf(r.Context())
-	switch {
-	case browser && identity.Actor != admin.ActorOpen:
-		return func(ctx context.Context) error { _, err := a.identifySession(ctx, b); return err }
-	case !browser && identity.KeyID != "":
-		return func(ctx context.Context) error { _, err := a.identifyKey(ctx, bearer(r)); return err }
-	default:
-		return nil
-	}
-}
-
-// cancelOnRevocation returns a context that ends when the key or session is no longer valid. The first recheck comes
-// late, so most requests cause none.
-func (a *Authenticator) cancelOnRevocation(ctx context.Context, check recheck) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(a.options.Recheck, func() { a.repeat(ctx, check, cancel) })
-	return ctx, func() {
-		timer.Stop()
-		cancel(nil)
-	}
-}
-
-// repeat checks periodically until the context ends, and cancels the context when the check fails.
-func (a *Authenticator) repeat(ctx context.Context, check recheck, cancel context.CancelCauseFunc) {
-	ticker := time.NewTicker(a.options.Recheck)
-	defer ticker.Stop()
-	for {
-		if err := check(ctx); errors.Is(err, ErrUnauthorized) {
-			cancel(err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
 }
 
 // Require returns middleware for operator-wide routes: it allows keys of the default project that have the permission.

@@ -24,6 +24,8 @@ type keyStore struct {
 	keys map[string]admin.Key
 	used []admin.KeyID
 	err  error
+	// checks counts the calls of Valid.
+	checks int
 }
 
 func (r *keyStore) Lookup(_ context.Context, text string) (admin.Key, error) {
@@ -42,6 +44,19 @@ func (r *keyStore) Used(id admin.KeyID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.used = append(r.used, id)
+}
+
+func (r *keyStore) Valid(_ context.Context, clients []admin.Client) (map[admin.Client]bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	valid := map[admin.Client]bool{}
+	for _, c := range clients {
+		for _, k := range r.keys {
+			valid[c] = valid[c] || k.ID == c.Key && !k.Revoked()
+		}
+	}
+	r.checks++
+	return valid, nil
 }
 
 func (r *keyStore) revoke(text string) {
@@ -265,6 +280,31 @@ func TestRevocationEndsRunningRequests(t *testing.T) {
 	}
 	cancel()
 	<-otherEnded
+}
+
+// TestOpenRequestsAreCheckedTogether: many streams of one client are one question, and none is asked without requests.
+func TestOpenRequestsAreCheckedTogether(t *testing.T) {
+	t.Parallel()
+	keys := newKeyStore()
+	w := &New(Options{Keys: keys, Recheck: time.Hour}).revocations
+	w.check()
+	var open []context.Context
+	for range 30 {
+		ctx, stop := w.watch(t.Context(), admin.Client{Key: "key_read"})
+		defer stop()
+		open = append(open, ctx)
+	}
+	w.check()
+	if keys.checks != 1 || open[0].Err() != nil {
+		t.Errorf("%d checks, %v; want 1", keys.checks, open[0].Err())
+	}
+	keys.revoke("sw_read")
+	w.check()
+	for i, ctx := range open {
+		if !errors.Is(context.Cause(ctx), ErrUnauthorized) {
+			t.Errorf("request %d: got %v", i, context.Cause(ctx))
+		}
+	}
 }
 
 func TestUseOfKeysIsRecorded(t *testing.T) {

@@ -331,13 +331,14 @@ func (s *Server) tell(ctx context.Context, w liveWriter, v *live.Viewer[liveRun]
 			return err
 		case ok:
 			err = w.news(n)
-		case s.Draining.Err() == nil:
-			err = w.idle(v.Place().String())
 		default:
-			return w.event("bye", v.Place(), struct{}{})
+			err = w.idle(n.Place.String())
 		}
 		if err != nil {
 			return err
+		}
+		if s.Draining.Err() != nil {
+			return w.event("bye", n.Place, struct{}{})
 		}
 		pause := livePause
 		if n.Reset {

@@ -88,14 +88,14 @@ func (s *Sweeper) pass(ctx context.Context) (woken []Stranded, err error) {
 		if claimed = ok; err != nil || !ok {
 			return nil, err
 		}
-		stranded, cursor, err := s.findNext(ctx, tx, cursor)
+		stranded, next, err := s.findNext(ctx, tx, cursor)
 		if err != nil {
 			return nil, err
 		}
-		if woken, afterCommit, err = s.wake(ctx, tx, stranded); err != nil {
-			return nil, err
+		if woken, afterCommit, err = s.wake(ctx, tx, stranded); err != nil || next == cursor {
+			return afterCommit, err
 		}
-		return afterCommit, saveCursor(ctx, tx, cursor)
+		return afterCommit, saveCursor(ctx, tx, next)
 	})
 	if err != nil {
 		return nil, err
@@ -120,14 +120,10 @@ func (s *Sweeper) skipBatch(ctx context.Context) error {
 	})
 }
 
-// releaseOrphans ends the leases whose holder has no row in processes. It has a transaction of its own, so it takes
-// effect even if the pass then fails.
+// releaseOrphans ends the leases whose holder has no row in processes. It is a statement of its own, so it
+// takes effect even if the pass then fails.
 func (s *Sweeper) releaseOrphans(ctx context.Context) error {
-	var orphans int64
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		orphans, err = ReleaseOrphans(ctx, tx)
-		return err
-	})
+	orphans, err := ReleaseOrphans(ctx, s.pool)
 	if orphans > 0 && err == nil {
 		s.logger.WarnContext(ctx, "released leases of servers that died while claiming", "deliveries", orphans)
 		s.queue.WakeTimer(nil)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
@@ -24,8 +25,12 @@ const LockOrder = ` ORDER BY work <> '', CASE work WHEN '' THEN lease ELSE run_i
 
 // ReleaseOrphans ends the leases whose holder has no row in processes, and returns their number. They exist because
 // Postgres may still execute the claim of a dying process after another process has taken over from it.
-func ReleaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
-	tag, err := tx.Exec(ctx, `
+func ReleaseOrphans(
+	ctx context.Context, q interface {
+		Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
+	},
+) (int64, error) {
+	tag, err := q.Exec(ctx, `
 		WITH leased AS (
 			SELECT id FROM messages
 			WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)`+LockOrder+`

@@ -31,20 +31,14 @@ type Reader struct {
 	pool        pg.Pool
 	stats       *stats.Reader
 	signingKeys *admin.SigningKeys
+
+	shareFor time.Duration
+	shared   shared
 }
 
 // NewReader returns a reader of the pool's database.
 func NewReader(pool *pgxpool.Pool, s *stats.Reader, k *admin.SigningKeys) *Reader {
-	return &Reader{pg.NewPool(pool), s, k}
-}
-
-// Attention returns what wants a person in the project, and the time at which that was read.
-func (r *Reader) Attention(ctx context.Context, project entities.Project) ([]Item, time.Time, error) {
-	f, err := r.facts(ctx, project)
-	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("read what wants a person: %w", err)
-	}
-	return Decide(f), f.Now, nil
+	return &Reader{pool: pg.NewPool(pool), stats: s, signingKeys: k, shareFor: shareFor}
 }
 
 const (

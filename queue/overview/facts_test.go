@@ -1,7 +1,9 @@
 package overview
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +38,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	t.Cleanup(pool.Close)
 	f := &fixture{NewReader(pool, stats.NewReader(pool, time.Now), admin.NewSigningKeys(pool, time.Now)), pool}
+	f.shareFor = 0
 	f.exec(t, `INSERT INTO projects (name) VALUES ('other')`)
 	f.exec(t, `INSERT INTO deployments (project, id, url) VALUES ('default', 'shop', 'http://shop.test')`)
 	return f
@@ -78,6 +81,36 @@ func (f *fixture) attention(t *testing.T, project entities.Project) []Item {
 		t.Errorf("read at %s", at)
 	}
 	return items
+}
+
+// TestAttentionIsShared: many pages of a project that ask within the time cost one read.
+func TestAttentionIsShared(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.shareFor = time.Hour
+	_, first, err := f.Attention(t.Context(), home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.messages(t, "default", "shop", "parked", 1, `due_at, parked_at`, `now(), now()`)
+	var pages sync.WaitGroup
+	for range 16 {
+		pages.Go(func() {
+			if items, at, err := f.Attention(t.Context(), home); err != nil || len(items) > 0 || !at.Equal(first) {
+				t.Errorf("got %+v of %s, %v; want the answer of %s", items, at, err, first)
+			}
+		})
+	}
+	pages.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := f.Attention(ctx, "other"); err == nil {
+		t.Error("it read for a caller that has left")
+	}
+	f.shareFor = 0
+	if items := f.attention(t, home); len(items) != 1 {
+		t.Errorf("later: got %+v, want what is parked", items)
+	}
 }
 
 // TestAttentionIsRead writes what wants a person, and beside each what does not, and what is of another project.
