@@ -27,6 +27,7 @@ import (
 type response struct {
 	status int
 	body   string
+	header http.Header
 }
 
 // send sends a request about the fixture with a key.
@@ -75,7 +76,7 @@ func (h *matrixServer) send(t *testing.T, tr testRequest, s fixture, key string)
 	if err != nil && (!tr.endless || !errors.Is(err, context.Canceled)) {
 		t.Fatalf("%s: %v", tr.route, err)
 	}
-	return response{resp.StatusCode, string(body)}
+	return response{resp.StatusCode, string(body), resp.Header}
 }
 
 // rolesOf returns the roles that have a permission, according to the API's description.

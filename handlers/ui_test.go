@@ -353,6 +353,21 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 	if got := d.signIn(environmentKey); got.Code != 200 {
 		t.Errorf("after a while: got %d, want 200", got.Code)
 	}
+	d.advance(time.Minute)
+	var mu sync.Mutex
+	var racers sync.WaitGroup
+	answers := map[int]int{}
+	for range 40 {
+		racers.Go(func() {
+			got := d.send(http.MethodPost, "/ui/-/session", `{"key":"sw_wrong"}`)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[got.Code]++
+		})
+	}
+	if racers.Wait(); answers[401] != 20 || answers[429] != 20 {
+		t.Errorf("40 at once: got %v, want 20 of each", answers)
+	}
 }
 
 func TestOpenServersNeedNoSignIn(t *testing.T) {

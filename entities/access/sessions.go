@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -28,6 +29,8 @@ const (
 	CodeTime = time.Minute
 	// cachedSessions limits the cache.
 	cachedSessions = 1000
+	// cookieLength is the length of the text of a cookie or a code.
+	cookieLength = 43
 )
 
 // Opened is a project that a session has opened.
@@ -44,7 +47,9 @@ type Sessions struct {
 	pool        *pgxpool.Pool
 	environment string
 	now         func() time.Time
-	cache       *lru.Cache[admin.SessionID, sessionState]
+	// known and unknown are what the database said about cookies: those with a session, and those without one. So whoever
+	// invents cookies evicts no session.
+	known, unknown *lru.Cache[admin.SessionID, sessionState]
 	// lookups is a semaphore, as in [Keys].
 	lookups chan struct{}
 }
@@ -57,13 +62,18 @@ type sessionState struct {
 
 // NewSessions returns the sessions of the database behind pool. The environment's key is empty for none.
 func NewSessions(pool *pgxpool.Pool, environment string, now func() time.Time) *Sessions {
-	cache, err := lru.New[admin.SessionID, sessionState](cachedSessions)
+	return &Sessions{
+		pool: pool, environment: environment, now: now, known: newSessionCache(cachedSessions),
+		unknown: newSessionCache(maxUnknown), lookups: make(chan struct{}, maxLookups),
+	}
+}
+
+func newSessionCache(size int) *lru.Cache[admin.SessionID, sessionState] {
+	cache, err := lru.New[admin.SessionID, sessionState](size)
 	if err != nil {
 		panic(err) // only a size below 1 fails
 	}
-	return &Sessions{
-		pool: pool, environment: environment, now: now, cache: cache, lookups: make(chan struct{}, maxLookups),
-	}
+	return cache
 }
 
 // randomText returns 256 random bits as text.
@@ -89,22 +99,22 @@ func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (strin
 	fresh := randomText()
 	now := s.now().UTC().Truncate(time.Millisecond)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		old, err := admin.SessionKeys(ctx, tx, sessionID(cookie), now.Add(-maxIdle), now.Add(-maxSession))
+		old, err := admin.LockSessionKeys(ctx, tx, sessionID(cookie), now.Add(-maxIdle), now.Add(-maxSession))
 		if err != nil {
 			return err
 		}
+		old = slices.DeleteFunc(old, func(k admin.SessionKey) bool {
+			return k.Project == with.Project || !s.valid(cookie, k)
+		})
 		began := now
 		if len(old) > 0 {
-			began = old[0].CreatedAt
+			began = old[0].CreatedAt // otherwise a session could last for ever
 		}
 		var b pgx.Batch
 		admin.DeleteOldSessions(&b, now.Add(-maxSession))
 		admin.DeleteSession(&b, sessionID(cookie))
 		admin.InsertSession(&b, sessionID(fresh), began, now)
 		for _, k := range old {
-			if k.Project == with.Project || !s.valid(cookie, k) {
-				continue
-			}
 			if k.KeyID == nil {
 				k.Environment = s.digest(fresh)
 			}
@@ -116,7 +126,7 @@ func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (strin
 	if err != nil {
 		return "", fmt.Errorf("enter project: %w", err)
 	}
-	s.cache.Remove(sessionID(cookie))
+	s.known.Remove(sessionID(cookie))
 	return fresh, nil
 }
 
@@ -139,9 +149,12 @@ func (s *Sessions) valid(cookie string, k admin.SessionKey) bool {
 // Opened returns the projects that the session of a cookie has opened, by name, as they were at most [CacheTime] ago;
 // none if there is no session.
 func (s *Sessions) Opened(ctx context.Context, cookie string) ([]Opened, error) {
-	id, now := sessionID(cookie), s.now()
-	if c, ok := s.cache.Get(id); ok && fresh(c.at, now, CacheTime) {
-		return c.opened, nil
+	if len(cookie) != cookieLength {
+		return nil, nil
+	}
+	id := sessionID(cookie)
+	if opened, ok := s.cached(id); ok {
+		return opened, nil
 	}
 	select {
 	case s.lookups <- struct{}{}:
@@ -149,12 +162,30 @@ func (s *Sessions) Opened(ctx context.Context, cookie string) ([]Opened, error) 
 		return nil, fmt.Errorf("wait to read session: %w", ctx.Err())
 	}
 	defer func() { <-s.lookups }()
+	if opened, ok := s.cached(id); ok { // read by another lookup while this one waited
+		return opened, nil
+	}
+	now := s.now()
 	opened, err := s.read(ctx, cookie, now)
 	if err != nil {
 		return nil, err
 	}
-	s.cache.Add(id, sessionState{opened, now})
+	cache := s.known
+	if len(opened) == 0 {
+		cache = s.unknown
+	}
+	cache.Add(id, sessionState{opened, now})
 	return opened, nil
+}
+
+// cached returns what a session has opened if the database said so recently.
+func (s *Sessions) cached(id admin.SessionID) ([]Opened, bool) {
+	now := s.now()
+	if c, ok := s.known.Get(id); ok && fresh(c.at, now, CacheTime) {
+		return c.opened, true
+	}
+	c, ok := s.unknown.Get(id)
+	return nil, ok && fresh(c.at, now, unknownTime)
 }
 
 // read reads a session, and records its use.
@@ -204,7 +235,7 @@ func (s *Sessions) Key(ctx context.Context, cookie string, project entities.Proj
 // End ends the session of a cookie, if there is one. Other servers accept it for [CacheTime] at most.
 func (s *Sessions) End(ctx context.Context, cookie string) error {
 	err := s.run(ctx, func(b *pgx.Batch) { admin.DeleteSession(b, sessionID(cookie)) })
-	s.cache.Remove(sessionID(cookie))
+	s.known.Remove(sessionID(cookie))
 	return err
 }
 
@@ -236,7 +267,7 @@ func (s *Sessions) Close(ctx context.Context, project entities.Project, id admin
 		}
 		return nil
 	})
-	s.cache.Remove(id)
+	s.known.Remove(id)
 	return err
 }
 

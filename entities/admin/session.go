@@ -57,13 +57,25 @@ func TouchSession(b *pgx.Batch, id SessionID, now time.Time) {
 	b.Queue(`UPDATE sessions SET used_at = $2 WHERE id = $1 AND used_at < $2`, id[:], now)
 }
 
+const sessionKeys = `
+	SELECT k.project, k.key_id, k.environment, s.created_at, s.used_at
+	FROM sessions s JOIN session_keys k ON k.session_id = s.id
+	WHERE s.id = $1 AND s.used_at >= $2 AND s.created_at >= $3 ORDER BY k.project`
+
 // SessionKeys reads what has opened projects in a session that was used after the first time and began after the
 // second one, by project.
 func SessionKeys(ctx context.Context, q pg.Querier, id SessionID, used, created time.Time) ([]SessionKey, error) {
-	keys, err := pg.CollectAll[SessionKey](q.Query(ctx, `
-		SELECT k.project, k.key_id, k.environment, s.created_at, s.used_at
-		FROM sessions s JOIN session_keys k ON k.session_id = s.id
-		WHERE s.id = $1 AND s.used_at >= $2 AND s.created_at >= $3 ORDER BY k.project`, id[:], used, created))
+	return collectSessionKeys(q.Query(ctx, sessionKeys, id[:], used, created))
+}
+
+// LockSessionKeys is [SessionKeys] that locks the rows. It waits for transactions that end the session or one of its
+// projects, and leaves out what they have ended.
+func LockSessionKeys(ctx context.Context, tx pgx.Tx, id SessionID, used, created time.Time) ([]SessionKey, error) {
+	return collectSessionKeys(tx.Query(ctx, sessionKeys+` FOR UPDATE`, id[:], used, created))
+}
+
+func collectSessionKeys(rows pgx.Rows, err error) ([]SessionKey, error) {
+	keys, err := pg.CollectAll[SessionKey](rows, err)
 	if err != nil {
 		return nil, fmt.Errorf("read session: %w", err)
 	}

@@ -148,8 +148,8 @@ func CheckSameOrigin(r *http.Request, origin string) error {
 		return nil
 	}
 	if !isSameOrigin(r, origin) || r.Header.Get(UIHeader) != "1" {
-		return fmt.Errorf("%w: a page of another site, or no page, makes this request: programs use /v1 with a key",
-			ErrForbidden)
+		return fmt.Errorf("%w: no page of this server makes this request: programs use /v1 with a key; if it is the"+
+			" dashboard behind a proxy, set STEPWELL_PUBLIC_URL to the address of the proxy", ErrForbidden)
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if r.ContentLength != 0 && (err != nil || kind != "application/json") {

@@ -47,24 +47,25 @@ func newFailures(now func() time.Time) *failures {
 	return &failures{now, addresses}
 }
 
-// check fails with a *[TooManyFailuresError] if the address has none left.
-func (f *failures) check(address string) error {
-	limiter, ok := f.addresses.Get(prefixOf(address))
-	if !ok || limiter.TokensAt(f.now()) >= 1 {
-		return nil
-	}
-	return &TooManyFailuresError{time.Minute / failuresPerMinute}
-}
-
-// add counts a failed sign-in.
-func (f *failures) add(address string) {
-	prefix := prefixOf(address)
+// take uses up one of the failed sign-ins that the address has left. The caller gives it back if the sign-in does not
+// fail: so many at once are no more than the limit. It fails with a *[TooManyFailuresError] if there is none left.
+func (f *failures) take(address string) (giveBack func(), err error) {
+	const every = time.Minute / failuresPerMinute
+	prefix, now := prefixOf(address), f.now()
 	limiter, ok := f.addresses.Get(prefix)
 	if !ok {
-		limiter = rate.NewLimiter(rate.Every(time.Minute/failuresPerMinute), failuresPerMinute)
-		f.addresses.Add(prefix, limiter)
+		limiter = rate.NewLimiter(rate.Every(every), failuresPerMinute)
+		if other, found, _ := f.addresses.PeekOrAdd(prefix, limiter); found {
+			limiter = other
+		}
 	}
-	limiter.AllowN(f.now(), 1)
+	taken := limiter.ReserveN(now, 1)
+	giveBack = func() { taken.CancelAt(now) }
+	if taken.DelayFrom(now) > 0 {
+		giveBack()
+		return nil, &TooManyFailuresError{every}
+	}
+	return giveBack, nil
 }
 
 // prefixOf returns the network of an address that counts as one; the zero value if it is not an IP address.

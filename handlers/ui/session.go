@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +21,9 @@ const (
 	cookieName = "stepwell_session"
 	// cookieAge is when browsers forget a session: not before the server does.
 	cookieAge = 30 * 24 * time.Hour
-	// maxSignIn limits the body of a sign-in.
-	maxSignIn = 4 << 10
+	// maxSignIn limits the body of a sign-in, and signInTime the time that it takes to arrive.
+	maxSignIn  = 4 << 10
+	signInTime = 10 * time.Second
 )
 
 // cookieOf returns the cookie of a session; empty for none.
@@ -106,12 +108,17 @@ func (s *Server) answerSession(c echo.Context, cookie string, fresh entities.Pro
 // signIn opens a project in the browser's session: that of a key, or of a code that a key has made.
 func (s *Server) signIn(c echo.Context) error {
 	r := c.Request()
-	if err := s.failed.check(c.RealIP()); err != nil {
+	body, err := s.body(c)
+	if err != nil {
 		return err
 	}
-	opened, err := s.opens(r)
-	if errors.Is(err, auth.ErrUnauthorized) {
-		s.failed.add(c.RealIP())
+	giveBack, err := s.failed.take(c.RealIP())
+	if err != nil {
+		return err
+	}
+	opened, err := s.opens(r.Context(), body)
+	if !errors.Is(err, auth.ErrUnauthorized) {
+		giveBack()
 	}
 	if err != nil {
 		return err
@@ -125,19 +132,15 @@ func (s *Server) signIn(c echo.Context) error {
 }
 
 // opens returns what the body of a sign-in opens. It fails with [auth.ErrUnauthorized], and with [auth.ErrForbidden].
-func (s *Server) opens(r *http.Request) (access.Opened, error) {
+func (s *Server) opens(ctx context.Context, data []byte) (access.Opened, error) {
 	var body struct{ Key, Code string }
-	data, err := io.ReadAll(io.LimitReader(r.Body, maxSignIn))
-	if err != nil {
-		return access.Opened{}, fmt.Errorf("read body: %w", err)
-	}
 	if json.Unmarshal(data, &body) != nil || (body.Key == "") == (body.Code == "") {
 		return access.Opened{}, entities.Invalid(`want {"key": "…"} or {"code": "…"}`)
 	}
 	if body.Key != "" {
-		return s.auth.Opens(r.Context(), body.Key)
+		return s.auth.Opens(ctx, body.Key)
 	}
-	opened, err := s.options.Sessions.Redeem(r.Context(), body.Code)
+	opened, err := s.options.Sessions.Redeem(ctx, body.Code)
 	if errors.Is(err, admin.ErrSessionNotFound) {
 		return access.Opened{}, errCode
 	}
@@ -145,6 +148,19 @@ func (s *Server) opens(r *http.Request) (access.Opened, error) {
 		_, err = s.auth.Accepts(opened)
 	}
 	return opened, err
+}
+
+// body reads the body of a request. Anybody can send one, so a client that does not send all of it soon holds no
+// connection.
+func (s *Server) body(c echo.Context) ([]byte, error) {
+	conn := http.NewResponseController(c.Response().Writer)
+	_ = conn.SetReadDeadline(time.Now().Add(s.patience)) // tests without a connection have none
+	data, err := io.ReadAll(io.LimitReader(c.Request().Body, maxSignIn))
+	if err != nil {
+		return nil, fmt.Errorf("read body: %w", err) // the deadline stays, so net/http does not wait for the rest
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	return data, nil
 }
 
 // errCode is an [auth.ErrUnauthorized].

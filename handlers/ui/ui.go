@@ -42,6 +42,8 @@ type Server struct {
 	secure  bool   // the public URL is https
 	static  *static
 	failed  *failures
+	// patience is how long the body of a sign-in may take.
+	patience time.Duration
 }
 
 // New returns the dashboard. It fails if the public URL is invalid.
@@ -50,7 +52,9 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("public URL: %w", err)
 	}
-	s := &Server{options: o, base: strings.TrimSuffix(u.EscapedPath(), "/"), failed: newFailures(o.Now)}
+	s := &Server{
+		options: o, base: strings.TrimSuffix(u.EscapedPath(), "/"), failed: newFailures(o.Now), patience: signInTime,
+	}
 	if u.Host != "" {
 		s.origin, s.secure = u.Scheme+"://"+u.Host, u.Scheme == "https"
 	}
