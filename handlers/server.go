@@ -187,8 +187,9 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	counts, signingKeys := stats.NewReader(o.Pool, o.Log.Now), admin.NewSigningKeys(o.Pool, o.Log.Now)
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
-		Views: admin.NewViews(o.Pool, o.Log.Now), SigningKeys: signingKeys, Keys: o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed,
-		Stats: counts, Overview: overview.NewReader(o.Pool, counts, signingKeys), Reader: pg.NewPool(o.Pool),
+		Views: admin.NewViews(o.Pool, o.Log.Now), SigningKeys: signingKeys, Keys: o.Keys,
+		Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed, Stats: counts,
+		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),
 		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Viewers: o.viewers(),
 	}).Register(a.Group(e, nativePath, admit, readers, count))
 	(&webhook.Server{

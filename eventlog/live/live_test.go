@@ -295,51 +295,6 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestPlaceIsBeforeWhatIsUntold: a viewer that has not taken its news, because its deadline ended first, takes it then, and
-// never a place behind it.
-func TestPlaceIsBeforeWhatIsUntold(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, time.Hour)
-	slow, fast := f.join(t, Wants{Runs: all}), f.join(t, Wants{Runs: all})
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 10 { // a select that is ready twice takes either
-		id := f.start(t)
-		until(t, fast, id, 1)
-		n, ok, err := slow.Next(t.Context(), over)
-		if err != nil || !ok || len(n.Runs) == 0 {
-			t.Fatalf("got %+v, %v, %v; want the run", n, ok, err)
-		}
-	}
-	if n, ok, err := slow.Next(t.Context(), over); ok || err != nil || n.Place.Compare(slow.Begin()) <= 0 {
-		t.Errorf("without news: got %+v, %v, %v; want a later place than %s", n, ok, err, slow.Begin())
-	}
-}
-
-// TestBlockedViewersReadAnew: while an open transaction of anybody in the cluster holds up more than a look reads, viewers
-// are told that they miss something.
-func TestBlockedViewersReadAnew(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, time.Hour)
-	id := f.start(t)
-	open, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = open.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := open.Exec(t.Context(), `SELECT pg_current_xact_id()`); err != nil {
-		t.Fatal(err)
-	}
-	const more = 1001
-	if err := pg.InTx(t.Context(), f.pool, func(tx pgx.Tx) error { return add(t.Context(), tx, id, more) }); err != nil {
-		t.Fatal(err)
-	}
-	v := f.join(t, Wants{Runs: all})
-	f.start(t) // this event comes behind those that are read
-	for !next(t, v).Reset {
-	}
-}
-
 // add adds attr_set events to a run, in SQL, so that a transaction can be left open.
 func add(ctx context.Context, tx pgx.Tx, id entities.RunID, n int) error {
 	_, err := tx.Exec(ctx, `

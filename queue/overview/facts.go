@@ -32,13 +32,14 @@ type Reader struct {
 	stats       *stats.Reader
 	signingKeys *admin.SigningKeys
 
+	now      func() time.Time
 	shareFor time.Duration
 	shared   shared
 }
 
 // NewReader returns a reader of the pool's database.
-func NewReader(pool *pgxpool.Pool, s *stats.Reader, k *admin.SigningKeys) *Reader {
-	return &Reader{pool: pg.NewPool(pool), stats: s, signingKeys: k, shareFor: shareFor}
+func NewReader(pool *pgxpool.Pool, s *stats.Reader, k *admin.SigningKeys, now func() time.Time) *Reader {
+	return &Reader{pool: pg.NewPool(pool), stats: s, signingKeys: k, now: now, shareFor: shareFor}
 }
 
 const (

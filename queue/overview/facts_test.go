@@ -37,7 +37,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	f := &fixture{NewReader(pool, stats.NewReader(pool, time.Now), admin.NewSigningKeys(pool, time.Now)), pool}
+	f := &fixture{NewReader(pool, stats.NewReader(pool, time.Now), admin.NewSigningKeys(pool, time.Now), time.Now), pool}
 	f.shareFor = 0
 	f.exec(t, `INSERT INTO projects (name) VALUES ('other')`)
 	f.exec(t, `INSERT INTO deployments (project, id, url) VALUES ('default', 'shop', 'http://shop.test')`)

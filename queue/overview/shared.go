@@ -54,8 +54,8 @@ func (r *Reader) Attention(ctx context.Context, project entities.Project) ([]Ite
 		return nil, time.Time{}, fmt.Errorf("read what wants a person: %w", err)
 	}
 	defer done()
-	if a.read.IsZero() || time.Since(a.read) >= r.shareFor {
-		began := time.Now()
+	began := r.now()
+	if age := began.Sub(a.read); age < 0 || age >= r.shareFor {
 		f, err := r.facts(ctx, project)
 		if err != nil {
 			return nil, time.Time{}, fmt.Errorf("read what wants a person: %w", err)
