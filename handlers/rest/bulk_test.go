@@ -1,9 +1,11 @@
 package rest_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -72,7 +74,9 @@ func TestRerunMatchingRuns(t *testing.T) {
 		`{"filter":{"status":"running"},"dryRun":true}`, `{"filter":{"status":"lost"},"dryRun":true}`,
 		`{"filter":{"status":"completed","errorCode":"busy"},"dryRun":true}`, `{"filter":{"workflow":"w"},"dryRun":true,"limit":1001}`,
 		`{"filter":{"workflow":"w"},"dryRun":true,"limit":0}`, `{"filter":{"workflow":"w"},"dryRun":true,"cursor":"x"}`,
-		`{"filter":{"workflow":"w"},"idempotencyKey":"a\u0000"}`, `{"filter":{"workflow":"w","colour":"red"},"dryRun":true}`,
+		`{"filter":{"workflow":"w"},"idempotencyKey":"a\u0000"}`, `{"filter":{"workflow":"w"},"dryRun":true,"deployment":"a b"}`,
+		`{"filter":{"workflow":"a\u0000"},"dryRun":true}`,
+		`{"filter":{"workflow":"w","colour":"red"},"dryRun":true}`,
 	} {
 		a.wantRejected(t, http.MethodPost, "/v1/runs/rerun", body, http.StatusBadRequest, "invalid_request")
 	}
@@ -158,6 +162,52 @@ func TestBulkRerunGoesOnAfterRefusals(t *testing.T) {
 	refused, _ := got["refused"].([]any)
 	if got["matched"] != 2.0 || got["started"] != 1.0 || len(refused) != 1 || refused[0].(object)["runId"] != first {
 		t.Errorf("got %v, want the run with the key refused", got)
+	}
+}
+
+// TestBulkRerunGetsPastEveryRun checks that neither a run that can never be copied nor many that are copied already keep
+// a batch from the runs behind them.
+func TestBulkRerunGetsPastEveryRun(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	const body = `{"filter":{"workflow":"refund","endedBefore":"2030-01-01T00:00:00Z"},"idempotencyKey":"b","limit":1000`
+	batch := fmt.Sprintf("rerun:%x:", sha256.Sum256([]byte("b")))
+	if _, err := a.pool.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver,
+			created_at, updated_at, completed_at, idempotency_key)
+		SELECT prefix || i, 'default', 'shop', workflow, 'failed', 6, 2, 2, 'server', $1, $1, $1, key || i
+		FROM generate_series(100000, 110100) i, (VALUES ('wrun_', 'refund', 'k'), ('wcopy_', 'copy', $2 || 'wrun_'))
+			AS kinds (prefix, workflow, key)`, t0.Add(-time.Hour), batch); err != nil {
+		t.Fatal(err)
+	}
+	odd := a.failed(t, "refund", "busy")
+	if _, err := a.pool.Exec(t.Context(), `
+		UPDATE events SET data = jsonb_set(data, '{attributes}', '{"$no": "x"}') WHERE run_id = $1 AND seq = 1`, odd); err != nil {
+		t.Fatal(err)
+	}
+	a.failed(t, "refund", "busy")
+	first := a.post(t, "/v1/runs/rerun", body+`}`, http.StatusOK)
+	if first["matched"] != 0.0 || first["more"] != true || first["cursor"] == nil {
+		t.Fatalf("got %v, want the cursor to what follows", first)
+	}
+	second := a.post(t, "/v1/runs/rerun", fmt.Sprintf(body+`,"cursor":%q}`, first["cursor"]), http.StatusOK)
+	refused, _ := second["refused"].([]any)
+	if second["matched"] != 2.0 || second["started"] != 1.0 || second["more"] != false || len(refused) != 1 ||
+		refused[0].(object)["runId"] != odd {
+		t.Errorf("got %v, want one run refused and one copied", second)
+	}
+}
+
+// TestBulkRerunLeavesLaterFailuresAlone checks that runs which fail after the preview are not copied.
+func TestBulkRerunLeavesLaterFailuresAlone(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	a.failed(t, "refund", "busy")
+	for until, want := range map[string]float64{"2026-11-21T01:41:43.196Z": 0, at0: 1} {
+		got := a.post(t, "/v1/runs/rerun", fmt.Sprintf(`{"filter":{"endedBefore":%q},"dryRun":true}`, until), http.StatusOK)
+		if got["matched"] != want {
+			t.Errorf("until %s: got %v, want %v", until, got, want)
+		}
 	}
 }
 

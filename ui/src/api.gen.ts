@@ -683,6 +683,7 @@ export interface Api {
         attributes?: Record<string, string>;
         createdAfter?: string;
         createdBefore?: string;
+        endedBefore?: string;
       };
       deployment?: string;
       idempotencyKey?: string;
@@ -1246,6 +1247,7 @@ export interface Api {
       deployment?: string;
       work?: Work;
       errorContains?: string;
+      messageIds?: Array<string>;
       dryRun?: boolean;
       limit?: number;
     };
@@ -1266,6 +1268,7 @@ export interface Api {
       deployment?: string;
       work?: Work;
       errorContains?: string;
+      messageIds?: Array<string>;
       dryRun?: boolean;
       limit?: number;
     };
