@@ -156,7 +156,7 @@ func (b changeRequest) validate(states []queue.State) error {
 // validateIDs checks the IDs, and that nothing but the state is there beside them: searching the errors of chosen
 // messages could reveal the part of an error that the client does not see.
 func (b changeRequest) validateIDs() error {
-	if len(b.MessageIDs) == 0 {
+	if b.MessageIDs == nil {
 		return nil
 	}
 	conditions := b.RunID != "" || b.Deployment != "" || b.Work != "" || b.ErrorContains != ""
@@ -214,7 +214,7 @@ func (s *Server) changeMessages(c echo.Context, m messageChange) error {
 	f.ErrorContains, f.Redacted = r.errorText(body.ErrorContains)
 	return answer(r, http.StatusOK, func(v changeResult) changeResult { return v }, func() (v changeResult, err error) {
 		ids, more := body.MessageIDs, false
-		if len(ids) == 0 {
+		if ids == nil {
 			ids, more, err = s.findMessages(r, f, body.Limit)
 		}
 		if err == nil && !body.DryRun && len(ids) > 0 {

@@ -120,6 +120,7 @@ func TestMatchingMessages(t *testing.T) {
 		{"retry", `{"state":"retrying"}`, 0, 0, []any{}, false}, // they are due, so that a repeat would reach the next ones
 		{"discard", `{"state":"parked","dryRun":true}`, 3, 0, all[2:], false},
 		{"discard", text(`{"messageIds":[%q,%q,"none"]}`, ids[1], ids[3]), 3, 1, []any{ids[1], ids[3], "none"}, false},
+		{"discard", `{"messageIds":[]}`, 0, 0, []any{}, false},
 		{"discard", ``, 2, 2, all[3:], false},
 		{"discard", `{"state":"retrying"}`, 2, 2, all[:2], false},
 		{"discard", `{"state":"due"}`, 1, 1, ids[:1], false},

@@ -92,25 +92,28 @@ export interface DeployProps {
 // Deploy registers a deployment, or moves it. What else is registered with it stays; lists do not have all of that.
 export function Deploy({ id, missing, done, close }: DeployProps) {
   const path = { id };
-  const details = useResource(async (signal) => {
-    if (missing) return parseJson("{}");
+  const read = async (signal?: AbortSignal) => {
     try {
-      return parseJson(await callText(project.value, "GET /v1/deployments/{id}", { path, signal }));
+      return parseJson(await callText(project.value, "GET /v1/deployments/{id}", { path, ...(signal && { signal }) }));
     } catch (err) {
       if (err instanceof Problem && err.status === 404) return parseJson("{}");
       throw err;
     }
-  }, [id]);
+  };
+  const details = useResource(async (signal) => missing ? parseJson("{}") : read(signal), [id]);
   const typed = useSignal<string | null>(null);
   const now = details.data.value ?? undefined;
   const url = typed.value ?? textOf(now, "url");
-  const kept = ["workflows", "build", "schemas"].flatMap((name) => {
-    const value = member(now, name);
-    return value ? [`"${name}":${writeJson(value, false)}`] : [];
-  });
-  const body = `{${[`"url":${JSON.stringify(url)}`, ...kept].join(",")}}`;
+  const bodyOf = (details: typeof now) => {
+    const kept = ["workflows", "build", "schemas"].flatMap((name) => {
+      const value = member(details, name);
+      return value ? [`"${name}":${writeJson(value, false)}`] : [];
+    });
+    return `{${[`"url":${JSON.stringify(url)}`, ...kept].join(",")}}`;
+  };
+  const body = bodyOf(now);
   const act = async () => {
-    await call(project.value, "PUT /v1/deployments/{id}", { path, text: body });
+    await call(project.value, "PUT /v1/deployments/{id}", { path, text: bodyOf(await read()) }); // its app may have registered meanwhile
     done();
   };
   return (
