@@ -150,6 +150,41 @@ func TestFailedBulkRerunLeavesNoTrace(t *testing.T) {
 	same(t, "the repeat", fmt.Sprintf(`{"matched":2,"started":2,"runIds":[%q,%q],"refused":[],"more":false}`, ids[1], ids[2]), got)
 }
 
+// TestRerunsAreAudited checks that each copy has an entry, and that none is started without.
+func TestRerunsAreAudited(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	first, second := a.failed(t, "refund", "busy"), a.failed(t, "refund", "busy")
+	audited := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range a.all(t, "/v1/audit?action=run.rerun&order=asc", "10") {
+			got = append(got, e["subject"].(string))
+			a.get(t, "/v1/runs/"+e["detail"].(object)["runId"].(string))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("audit (-want +got):\n%s", diff)
+		}
+	}
+	const batch = `{"filter":{"errorCode":"busy"},"idempotencyKey":"b"}`
+	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE audit ADD CONSTRAINT none CHECK (action <> 'run.rerun') NOT VALID`); err != nil {
+		t.Fatal(err)
+	}
+	a.wantRejected(t, http.MethodPost, "/v1/runs/rerun", batch, http.StatusInternalServerError, "internal")
+	if n := a.count(t, "runs"); n != 2 {
+		t.Errorf("%d runs, want 2: a copy was started without its entry", n)
+	}
+	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE audit DROP CONSTRAINT none`); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		a.post(t, "/v1/runs/rerun", batch, http.StatusOK)
+	}
+	audited(first, second)
+	a.post(t, "/v1/runs/"+second+"/rerun", ``, http.StatusCreated)
+	audited(first, second, second)
+}
+
 // TestBulkRerunGoesOnAfterRefusals checks that a run whose key is taken does not keep the others from being copied.
 func TestBulkRerunGoesOnAfterRefusals(t *testing.T) {
 	t.Parallel()
