@@ -35,6 +35,8 @@ type decision struct {
 	children []decision
 	// source is the client that made the requests, for the audit.
 	source admin.Source
+	// rerunOf is the run of which the run is a copy, if it is created as one.
+	rerunOf entities.RunID
 }
 
 // decideAll decides on requests in their order, each as if the previous ones had been written. It is pure.

@@ -122,6 +122,9 @@ func (c call) validate() error {
 func (c call) decide(f facts) decision {
 	d := c.decideNext(f)
 	d.source = c.source
+	if len(c.requests) > 0 {
+		d.rerunOf = c.requests[0].RerunOf
+	}
 	if d.after.Run != nil && d.endsRun() {
 		d.messages = withoutWork(d.after.Run.ID, d.messages)
 	}

@@ -26,6 +26,8 @@ type Request struct {
 	FreshToken bool
 	// Unverified makes a hook accept the payload of a hook_received although it requires signed requests.
 	Unverified bool
+	// RerunOf is for the run_created of a copy, for the audit: the run that is copied.
+	RerunOf entities.RunID
 	// Once makes the request succeed without writing anything if the log already records what it asks for.
 	Once bool
 	// Grace is how long a run that is asked to cancel may take to end by itself; of a step_failed that cancels a child

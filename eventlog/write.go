@@ -55,14 +55,21 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	}
 }
 
-// audit adds the audit entry of a client's cancellation, or request to cancel.
+// audit adds the audit entry of a client's cancellation, request to cancel, or rerun.
 func (d decision) audit(s *pg.Conditional, e entities.Event) {
-	cancels := e.Type == entities.EventRunCancelled || e.Type == entities.EventCancelRequested
-	if cancels && d.source.Actor != "" && d.source.Actor != admin.ActorServer {
-		admin.WriteAction(s, d.source, admin.Action{
-			Project: d.after.Run.Project, Action: admin.ActionRunCancel, Subject: string(e.RunID),
-		}, nil)
+	if d.source.Actor == "" || d.source.Actor == admin.ActorServer {
+		return
 	}
+	action := admin.Action{Project: d.after.Run.Project, Action: admin.ActionRunCancel, Subject: string(e.RunID)}
+	var detail map[string]any
+	switch {
+	case e.Type == entities.EventRunCreated && d.rerunOf != "":
+		action.Action, action.Subject = admin.ActionRunRerun, string(d.rerunOf)
+		detail = map[string]any{"runId": e.RunID}
+	case e.Type != entities.EventRunCancelled && e.Type != entities.EventCancelRequested:
+		return
+	}
+	admin.WriteAction(s, d.source, action, detail)
 }
 
 // insertEvents adds consecutive events of one run, by one write however many they are. The SELECT has a WHERE clause

@@ -109,6 +109,8 @@ type Filter struct {
 	ErrorContains string
 	// Redacted compares ErrorContains only with what [egress.Redact] leaves of the error.
 	Redacted bool
+	// NotDue leaves out messages that are due and not parked.
+	NotDue bool
 }
 
 // selection returns the selection of the filter's state. It fails with [entities.ErrInvalid].
@@ -116,6 +118,9 @@ func (f Filter) selection() (selection, error) {
 	s, ok := selections[f.State]
 	if !ok {
 		return s, entities.Invalid("state %q is none of waiting, retrying, due, delayed, leased and parked", f.State)
+	}
+	if f.NotDue {
+		s.rest += ` AND (parked_at IS NOT NULL OR due_at > now())`
 	}
 	return s, nil
 }

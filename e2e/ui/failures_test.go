@@ -83,14 +83,15 @@ func (i *installation) rerunScene(b *tab) {
 	b.accessible()
 	b.look("failures")
 	b.click("Rerun all …")
-	b.shows("Rerun 3 failed runs")
+	b.shows("3 runs match, 3 can be rerun; 0 will be left alone.", "The step and the message do not count.")
 	b.accessible()
 	b.look("rerun")
 	if n := i.runsOf("refund"); n != 3 {
 		b.t.Errorf("after the dry run there are %d refunds, want 3", n)
 	}
-	b.click("Start 3 copies")
-	b.shows("3 copies were started.")
+	b.click("Rerun 3 runs")
+	b.shows("3 runs started again.")
+	b.click("Close")
 	harness.Eventually(b.t, "the copies fail in turn", func() bool { return i.runsOf("refund&status=failed") == 6 })
 	b.click("1h") // reads the groups again
 	b.until("the copies that failed in turn", `document.querySelector("[data-label=runs]").innerText === "6"`)

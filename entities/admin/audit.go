@@ -84,6 +84,8 @@ const (
 	ActionSessionEnd ActionKind = "session.end"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.
 	ActionRunCancel ActionKind = "run.cancel"
+	// ActionRunRerun is recorded for each copy of a run that a client starts. Its subject is the original.
+	ActionRunRerun ActionKind = "run.rerun"
 )
 
 // Action is an entry of the audit: one administrative change.

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -24,6 +25,8 @@ const (
 	bulkPage = 100
 	// maxBulkIDs limits the IDs in the answer.
 	maxBulkIDs = 100
+	// maxBulkPages limits the pages that a request reads to find runs to rerun.
+	maxBulkPages = 100
 )
 
 // cancelRun cancels a run, or asks it to cancel if there is a grace. Cancelling it again answers with the run
@@ -91,7 +94,10 @@ func (b bulkFilter) runs() (store.RunFilter, error) {
 	if b.Status != "" && !b.Status.Known() {
 		return f, badField("status", "%q is not a run status", b.Status)
 	}
-	return f, nil
+	if b.Workflow == "" {
+		return f, nil
+	}
+	return f, inField("workflow", entities.ValidateName("workflow", b.Workflow))
 }
 
 func validateBulkLimit(limit int) error {
@@ -165,7 +171,8 @@ func (s *Server) cancelMatching(r *request, f store.RunFilter, body cancelReques
 		for _, run := range runs {
 			cancelled := false
 			if !body.DryRun {
-				if _, cancelled, err = s.Log.Cancel(r.ctx(), r.project(), cancellation(run.ID, body.Reason)); err != nil {
+				_, cancelled, err = s.Log.Cancel(r.ctx(), r.project(), cancellation(run.ID, body.Reason))
+				if err != nil && !errors.Is(err, entities.ErrRunNotFound) { // retention may have deleted it meanwhile
 					return result, err
 				}
 			}
@@ -192,7 +199,8 @@ func (t *cancelResult) add(id entities.RunID, cancelled bool) {
 type rerunsRequest struct {
 	Filter struct {
 		bulkFilter
-		ErrorCode string `json:"errorCode"`
+		ErrorCode   string  `json:"errorCode"`
+		EndedBefore instant `json:"endedBefore"`
 	} `json:"filter"`
 	Deployment     string `json:"deployment"`
 	IdempotencyKey string `json:"idempotencyKey"`
@@ -205,10 +213,11 @@ type rerunsRequest struct {
 func (b rerunsRequest) runs() (store.RunFilter, error) {
 	f, err := b.Filter.runs()
 	f.Status, f.ErrorCode = cmp.Or(f.Status, entities.RunFailed), b.Filter.ErrorCode
+	f.Ended.To = time.Time(b.Filter.EndedBefore)
 	switch {
 	case err != nil:
 		return f, err
-	case b.Filter.empty() && f.ErrorCode == "":
+	case b.Filter.empty() && f.ErrorCode == "" && f.Ended.To.IsZero():
 		return f, badField("filter", "no condition given: to rerun all failed runs, give status")
 	case !f.Status.Ended():
 		return f, badField("status", "runs that are %s have not ended: only ended runs are rerun", f.Status)
@@ -217,6 +226,11 @@ func (b rerunsRequest) runs() (store.RunFilter, error) {
 	case b.IdempotencyKey != "":
 		if err := entities.ValidateName("idempotencyKey", b.IdempotencyKey); err != nil {
 			return f, inField("idempotencyKey", err)
+		}
+	}
+	if b.Deployment != "" && b.Deployment != latest {
+		if err := entities.ValidateID("deployment", b.Deployment); err != nil {
+			return f, inField("deployment", err)
 		}
 	}
 	return f, validateBulkLimit(b.Limit)
@@ -255,10 +269,12 @@ func (s *Server) rerunRuns(c echo.Context) error {
 	})
 }
 
-// rerunMatching starts copies of the runs that match the filter or, in a dry run, only counts them.
+// rerunMatching starts copies of the runs that match the filter or, in a dry run, only counts them. It reads a limited
+// number of pages, so it may leave runs for the next request that are beyond many that the batch has copied.
 func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest) (rerunsResult, error) {
-	result := rerunsResult{RunIDs: []entities.RunID{}, Refused: []refusalJSON{}}
-	for page := (pg.Page{Limit: bulkPage, Cursor: body.Cursor}); ; {
+	result := rerunsResult{RunIDs: []entities.RunID{}, Refused: []refusalJSON{}, Cursor: body.Cursor}
+	for range maxBulkPages {
+		page := pg.Page{Limit: bulkPage, Cursor: result.Cursor}
 		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
 		if err != nil {
 			return result, err
@@ -277,10 +293,11 @@ func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest
 				return result, nil
 			}
 		}
-		if page.Cursor = next; next == "" {
-			return result, nil
+		if result.Cursor, result.More = next, next != ""; !result.More {
+			break
 		}
 	}
+	return result, nil
 }
 
 func cursorIf(more bool, cursor string) string {
@@ -328,9 +345,12 @@ func (s *Server) rerunOne(r *request, original entities.Run, body rerunsRequest,
 	return err
 }
 
-// refusesOne reports whether an error is about one run of many: its key is taken, its deployment is gone, or retention
-// has deleted it.
+// refusesOne reports whether an error is about one run of many: its key is taken, its deployment is gone, retention has
+// deleted it, or it was started with what is not accepted any more. A batch goes on after it; if it stopped there, it
+// could never get past that run.
 func refusesOne(err error) bool {
-	return errors.Is(err, entities.ErrKeyTaken) || errors.Is(err, message.ErrDeploymentNotFound) ||
-		errors.Is(err, entities.ErrRunNotFound)
+	return slices.ContainsFunc([]error{
+		entities.ErrKeyTaken, entities.ErrKeyReused, message.ErrDeploymentNotFound, entities.ErrRunNotFound,
+		entities.ErrInvalid, entities.ErrConflict, codec.ErrTooLarge, codec.ErrMalformed,
+	}, func(refusal error) bool { return errors.Is(err, refusal) })
 }

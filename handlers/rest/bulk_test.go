@@ -1,9 +1,11 @@
 package rest_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -72,7 +74,9 @@ func TestRerunMatchingRuns(t *testing.T) {
 		`{"filter":{"status":"running"},"dryRun":true}`, `{"filter":{"status":"lost"},"dryRun":true}`,
 		`{"filter":{"status":"completed","errorCode":"busy"},"dryRun":true}`, `{"filter":{"workflow":"w"},"dryRun":true,"limit":1001}`,
 		`{"filter":{"workflow":"w"},"dryRun":true,"limit":0}`, `{"filter":{"workflow":"w"},"dryRun":true,"cursor":"x"}`,
-		`{"filter":{"workflow":"w"},"idempotencyKey":"a\u0000"}`, `{"filter":{"workflow":"w","colour":"red"},"dryRun":true}`,
+		`{"filter":{"workflow":"w"},"idempotencyKey":"a\u0000"}`, `{"filter":{"workflow":"w"},"dryRun":true,"deployment":"a b"}`,
+		`{"filter":{"workflow":"a\u0000"},"dryRun":true}`,
+		`{"filter":{"workflow":"w","colour":"red"},"dryRun":true}`,
 	} {
 		a.wantRejected(t, http.MethodPost, "/v1/runs/rerun", body, http.StatusBadRequest, "invalid_request")
 	}
@@ -146,6 +150,41 @@ func TestFailedBulkRerunLeavesNoTrace(t *testing.T) {
 	same(t, "the repeat", fmt.Sprintf(`{"matched":2,"started":2,"runIds":[%q,%q],"refused":[],"more":false}`, ids[1], ids[2]), got)
 }
 
+// TestRerunsAreAudited checks that each copy has an entry, and that none is started without.
+func TestRerunsAreAudited(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	first, second := a.failed(t, "refund", "busy"), a.failed(t, "refund", "busy")
+	audited := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range a.all(t, "/v1/audit?action=run.rerun&order=asc", "10") {
+			got = append(got, e["subject"].(string))
+			a.get(t, "/v1/runs/"+e["detail"].(object)["runId"].(string))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("audit (-want +got):\n%s", diff)
+		}
+	}
+	const batch = `{"filter":{"errorCode":"busy"},"idempotencyKey":"b"}`
+	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE audit ADD CONSTRAINT none CHECK (action <> 'run.rerun') NOT VALID`); err != nil {
+		t.Fatal(err)
+	}
+	a.wantRejected(t, http.MethodPost, "/v1/runs/rerun", batch, http.StatusInternalServerError, "internal")
+	if n := a.count(t, "runs"); n != 2 {
+		t.Errorf("%d runs, want 2: a copy was started without its entry", n)
+	}
+	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE audit DROP CONSTRAINT none`); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		a.post(t, "/v1/runs/rerun", batch, http.StatusOK)
+	}
+	audited(first, second)
+	a.post(t, "/v1/runs/"+second+"/rerun", ``, http.StatusCreated)
+	audited(first, second, second)
+}
+
 // TestBulkRerunGoesOnAfterRefusals checks that a run whose key is taken does not keep the others from being copied.
 func TestBulkRerunGoesOnAfterRefusals(t *testing.T) {
 	t.Parallel()
@@ -158,6 +197,52 @@ func TestBulkRerunGoesOnAfterRefusals(t *testing.T) {
 	refused, _ := got["refused"].([]any)
 	if got["matched"] != 2.0 || got["started"] != 1.0 || len(refused) != 1 || refused[0].(object)["runId"] != first {
 		t.Errorf("got %v, want the run with the key refused", got)
+	}
+}
+
+// TestBulkRerunGetsPastEveryRun checks that neither a run that can never be copied nor many that are copied already keep
+// a batch from the runs behind them.
+func TestBulkRerunGetsPastEveryRun(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	const body = `{"filter":{"workflow":"refund","endedBefore":"2030-01-01T00:00:00Z"},"idempotencyKey":"b","limit":1000`
+	batch := fmt.Sprintf("rerun:%x:", sha256.Sum256([]byte("b")))
+	if _, err := a.pool.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver,
+			created_at, updated_at, completed_at, idempotency_key)
+		SELECT prefix || i, 'default', 'shop', workflow, 'failed', 6, 2, 2, 'server', $1, $1, $1, key || i
+		FROM generate_series(100000, 110100) i, (VALUES ('wrun_', 'refund', 'k'), ('wcopy_', 'copy', $2 || 'wrun_'))
+			AS kinds (prefix, workflow, key)`, t0.Add(-time.Hour), batch); err != nil {
+		t.Fatal(err)
+	}
+	odd := a.failed(t, "refund", "busy")
+	if _, err := a.pool.Exec(t.Context(), `
+		UPDATE events SET data = jsonb_set(data, '{attributes}', '{"$no": "x"}') WHERE run_id = $1 AND seq = 1`, odd); err != nil {
+		t.Fatal(err)
+	}
+	a.failed(t, "refund", "busy")
+	first := a.post(t, "/v1/runs/rerun", body+`}`, http.StatusOK)
+	if first["matched"] != 0.0 || first["more"] != true || first["cursor"] == nil {
+		t.Fatalf("got %v, want the cursor to what follows", first)
+	}
+	second := a.post(t, "/v1/runs/rerun", fmt.Sprintf(body+`,"cursor":%q}`, first["cursor"]), http.StatusOK)
+	refused, _ := second["refused"].([]any)
+	if second["matched"] != 2.0 || second["started"] != 1.0 || second["more"] != false || len(refused) != 1 ||
+		refused[0].(object)["runId"] != odd {
+		t.Errorf("got %v, want one run refused and one copied", second)
+	}
+}
+
+// TestBulkRerunLeavesLaterFailuresAlone checks that runs which fail after the preview are not copied.
+func TestBulkRerunLeavesLaterFailuresAlone(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	a.failed(t, "refund", "busy")
+	for until, want := range map[string]float64{"2026-11-21T01:41:43.196Z": 0, at0: 1} {
+		got := a.post(t, "/v1/runs/rerun", fmt.Sprintf(`{"filter":{"endedBefore":%q},"dryRun":true}`, until), http.StatusOK)
+		if got["matched"] != want {
+			t.Errorf("until %s: got %v, want %v", until, got, want)
+		}
 	}
 }
 

@@ -111,20 +111,64 @@ func (s *Server) countMessages(c echo.Context) error {
 const (
 	// maxChanged limits the messages that one request retries or discards.
 	maxChanged = 1000
-	// maxChangedIDs limits the IDs in the answer, and maxLooks the pages that are read to find the messages.
-	maxChangedIDs = 100
-	maxLooks      = 10
+	// maxLooks limits the pages that are read to find the messages.
+	maxLooks = 100
 )
 
-// changeRequest selects the messages to retry or discard.
+// changeRequest selects the messages to retry or discard: by conditions, or by their IDs.
 type changeRequest struct {
 	State         queue.State    `json:"state"`
 	RunID         entities.RunID `json:"runId"`
 	Deployment    string         `json:"deployment"`
 	Work          message.Work   `json:"work"`
 	ErrorContains string         `json:"errorContains"`
+	MessageIDs    []string       `json:"messageIds"`
 	DryRun        bool           `json:"dryRun"`
 	Limit         int            `json:"limit"`
+}
+
+// validate checks the fields. Only the given states are possible.
+func (b changeRequest) validate(states []queue.State) error {
+	if !slices.Contains(states, b.State) {
+		return badField("state", "%q is none of %q", b.State, states)
+	}
+	if b.Limit < 1 || b.Limit > maxChanged {
+		return badField("limit", "%d is not a number from 1 to %d", b.Limit, maxChanged)
+	}
+	for field, id := range map[string]string{
+		"runId": string(b.RunID), "deployment": b.Deployment, "work": string(b.Work),
+	} {
+		if id == "" {
+			continue
+		}
+		if err := entities.ValidateID(field, id); err != nil {
+			return inField(field, err)
+		}
+	}
+	if b.ErrorContains != "" {
+		if err := entities.ValidateName("errorContains", b.ErrorContains); err != nil {
+			return inField("errorContains", err)
+		}
+	}
+	return b.validateIDs()
+}
+
+// validateIDs checks the IDs, and that nothing but the state is there beside them: searching the errors of chosen
+// messages could reveal the part of an error that the client does not see.
+func (b changeRequest) validateIDs() error {
+	if b.MessageIDs == nil {
+		return nil
+	}
+	conditions := b.RunID != "" || b.Deployment != "" || b.Work != "" || b.ErrorContains != ""
+	if n := len(b.MessageIDs); conditions || b.DryRun || b.Limit != maxChanged || n > maxChanged {
+		return badField("messageIds", "want up to %d IDs, and beside them only the state", maxChanged)
+	}
+	for _, id := range b.MessageIDs {
+		if err := entities.ValidateID("message ID", id); err != nil {
+			return inField("messageIds", err)
+		}
+	}
+	return nil
 }
 
 // changeResult is the answer to a request to retry or discard many messages.
@@ -135,40 +179,48 @@ type changeResult struct {
 	More       bool     `json:"more"`
 }
 
-// retryMessages makes all matching messages due now that failed.
+// messageChange is what a request does with many messages.
+type messageChange struct {
+	do func(context.Context, entities.Project, queue.Filter, []string) (int, error)
+	// notDue leaves out what is delivered anyway.
+	notDue bool
+	// states are possible; the first one is the default.
+	states []queue.State
+}
+
+// retryMessages makes all matching messages due now that failed, so that a repeat goes on with others.
 func (s *Server) retryMessages(c echo.Context) error {
-	return s.changeMessages(c, s.Queue.RetryAll, queue.StateParked, queue.StateRetrying)
+	return s.changeMessages(c, messageChange{s.Queue.RetryAll, true, []queue.State{
+		queue.StateParked, queue.StateRetrying,
+	}})
 }
 
 // discardMessages deletes all matching messages.
 func (s *Server) discardMessages(c echo.Context) error {
-	return s.changeMessages(c, s.Queue.DiscardAll,
-		queue.StateParked, queue.StateRetrying, queue.StateDue, queue.StateDelayed)
+	return s.changeMessages(c, messageChange{s.Queue.DiscardAll, false, []queue.State{
+		queue.StateParked, queue.StateRetrying, queue.StateDue, queue.StateDelayed,
+	}})
 }
 
-// changeMessages finds the messages that match and, unless it is a dry run, changes them in one transaction. Only the
-// given states are possible; the first one is the default.
-func (s *Server) changeMessages(
-	c echo.Context, change func(context.Context, entities.Project, queue.Filter, []string) (int, error),
-	states ...queue.State,
-) error {
-	body := changeRequest{State: states[0], Limit: maxChanged}
+// changeMessages finds the messages that match and, unless it is a dry run, changes them in one transaction.
+func (s *Server) changeMessages(c echo.Context, m messageChange) error {
+	body := changeRequest{State: m.states[0], Limit: maxChanged}
 	r := s.request(c)
 	r.optionalBody(&body)
-	if !slices.Contains(states, body.State) {
-		r.fail(badField("state", "%q is none of %q", body.State, states))
+	r.fail(body.validate(m.states))
+	f := queue.Filter{
+		State: body.State, RunID: body.RunID, DeploymentID: body.Deployment, Work: body.Work, NotDue: m.notDue,
 	}
-	if body.Limit < 1 || body.Limit > maxChanged {
-		r.fail(badField("limit", "%d is not a number from 1 to %d", body.Limit, maxChanged))
-	}
-	f := queue.Filter{State: body.State, RunID: body.RunID, DeploymentID: body.Deployment, Work: body.Work}
 	f.ErrorContains, f.Redacted = r.errorText(body.ErrorContains)
 	return answer(r, http.StatusOK, func(v changeResult) changeResult { return v }, func() (v changeResult, err error) {
-		ids, more, err := s.findMessages(r, f, body.Limit)
-		if err == nil && !body.DryRun && len(ids) > 0 {
-			v.Changed, err = change(r.ctx(), r.project(), f, ids)
+		ids, more := body.MessageIDs, false
+		if ids == nil {
+			ids, more, err = s.findMessages(r, f, body.Limit)
 		}
-		v.Matched, v.More, v.MessageIDs = len(ids), more, append([]string{}, ids[:min(len(ids), maxChangedIDs)]...)
+		if err == nil && !body.DryRun && len(ids) > 0 {
+			v.Changed, err = m.do(r.ctx(), r.project(), f, ids)
+		}
+		v.Matched, v.More, v.MessageIDs = len(ids), more, append([]string{}, ids...)
 		return v, err
 	})
 }

@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -105,6 +106,7 @@ func TestMatchingMessages(t *testing.T) {
 		return answer
 	}
 	all := []any{ids[1], ids[2], ids[3], ids[4], ids[5]}
+	text := fmt.Sprintf
 	for _, tt := range []struct {
 		path, body       string
 		matched, changed float64
@@ -115,8 +117,11 @@ func TestMatchingMessages(t *testing.T) {
 		{"retry", `{"errorContains":"reset"}`, 0, 0, []any{}, false},
 		{"retry", `{"deployment":"shop","limit":2}`, 2, 2, all[:2], true},
 		{"retry", `{"deployment":"blog"}`, 0, 0, []any{}, false},
+		{"retry", `{"state":"retrying"}`, 0, 0, []any{}, false}, // they are due, so that a repeat would reach the next ones
 		{"discard", `{"state":"parked","dryRun":true}`, 3, 0, all[2:], false},
-		{"discard", ``, 3, 3, all[2:], false},
+		{"discard", text(`{"messageIds":[%q,%q,"none"]}`, ids[1], ids[3]), 3, 1, []any{ids[1], ids[3], "none"}, false},
+		{"discard", `{"messageIds":[]}`, 0, 0, []any{}, false},
+		{"discard", ``, 2, 2, all[3:], false},
 		{"discard", `{"state":"retrying"}`, 2, 2, all[:2], false},
 		{"discard", `{"state":"due"}`, 1, 1, ids[:1], false},
 	} {
@@ -125,7 +130,12 @@ func TestMatchingMessages(t *testing.T) {
 			t.Errorf("%s %s (-want +got):\n%s", tt.path, tt.body, diff)
 		}
 	}
-	for _, body := range []string{`{"state":"leased"}`, `{"limit":0}`, `{"limit":1001}`, `{"state":"lost"}`} {
+	for _, body := range []string{
+		`{"state":"leased"}`, `{"limit":0}`, `{"limit":1001}`, `{"state":"lost"}`, `{"deployment":"a\u0000"}`,
+		`{"runId":"a\u0000"}`, `{"work":"a\u0000"}`, `{"errorContains":"a\u0000"}`, `{"messageIds":["a\u0000"]}`,
+		`{"messageIds":["a"],"dryRun":true}`, `{"messageIds":["a"],"limit":1}`, `{"messageIds":["a"],"deployment":"shop"}`,
+		`{"messageIds":["a"],"errorContains":"10.1.2.3"}`,
+	} {
 		a.wantRejected(t, http.MethodPost, "/v1/messages/retry", body, http.StatusBadRequest, "invalid_request")
 		a.wantRejected(t, http.MethodPost, "/v1/messages/discard", body, http.StatusBadRequest, "invalid_request")
 	}

@@ -401,7 +401,7 @@ func (s *Server) rerunEvent(r *request, original entities.Run, body rerunRequest
 	now := s.Log.Now()
 	event := eventlog.Request{
 		RunID: entities.NewRunID(now), Type: entities.EventRunCreated, SpecVersion: original.SpecVersion,
-		Payload: first.Payload, Extra: first.Extra,
+		Payload: first.Payload, Extra: first.Extra, RerunOf: original.ID,
 		Data: entities.EventData{
 			Driver: original.Driver, WorkflowName: original.WorkflowName, Attributes: first.Data.Attributes,
 			AllowReserved: first.Data.AllowReserved, UniqueKey: original.UniqueKey, IdempotencyKey: body.IdempotencyKey,

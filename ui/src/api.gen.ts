@@ -512,7 +512,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "session.end" | "run.cancel";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -683,6 +683,7 @@ export interface Api {
         attributes?: Record<string, string>;
         createdAfter?: string;
         createdBefore?: string;
+        endedBefore?: string;
       };
       deployment?: string;
       idempotencyKey?: string;
@@ -1246,6 +1247,7 @@ export interface Api {
       deployment?: string;
       work?: Work;
       errorContains?: string;
+      messageIds?: Array<string>;
       dryRun?: boolean;
       limit?: number;
     };
@@ -1266,6 +1268,7 @@ export interface Api {
       deployment?: string;
       work?: Work;
       errorContains?: string;
+      messageIds?: Array<string>;
       dryRun?: boolean;
       limit?: number;
     };

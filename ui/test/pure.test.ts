@@ -1,7 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { formatAge, formatDuration, parseDuration } from "../src/lib/duration";
-import { allThatMatch, conditionsOf, eachOf, statusesFor, type Batch, type Send } from "../src/lib/bulk";
+import { allThatMatch, begun, conditionsOf, eachOf, keep, nameOf, statusesFor, type Batch, type Send } from "../src/lib/bulk";
 import { formatColumns, parseColumns, usualColumns, withColumn } from "../src/lib/columns";
 import { matching, step } from "../src/lib/palette";
 import { through, toggle } from "../src/lib/selection";
@@ -154,7 +154,8 @@ test("bulk operations take what the API takes, and say what not", () => {
     workflow: "order", createdAfter: "2026-11-22T13:00:00.000Z", createdBefore: "2026-11-22T14:00:00.000Z", attributes: { tier: "gold" },
   });
   assert.equal(of("").conditions.createdBefore, "2026-11-22T14:00:00.000Z");
-  assert.equal(of("error:card_declined", "rerun").conditions.errorCode, "card_declined");
+  const rerun = of("error:card_declined", "rerun").conditions;
+  assert.deepEqual([rerun.errorCode, rerun.endedBefore], ["card_declined", "2026-11-22T14:00:00.000Z"]);
   assert.ok(of("error:card_declined").problem.includes("error"));
   assert.ok(of("deployment:shop").problem.includes("deployment"));
   const states = (text: string, action: "cancel" | "rerun") => statusesFor(action, parseFilter(text).filter).join();
@@ -171,14 +172,44 @@ test("batches go on until none is left, and stop when they are not asked for", a
   assert.deepEqual(got.map((b) => b.changed), [999, 7]);
   const filter = { workflow: "order", status: "failed" };
   assert.deepEqual(sent, [
-    ["POST /v1/runs/rerun", { filter, idempotencyKey: "k", limit: 1000 }],
-    ["POST /v1/runs/rerun", { filter, cursor: "c", idempotencyKey: "k", limit: 1000 }]]);
+    ["POST /v1/runs/rerun", { filter, idempotencyKey: "k", limit: 100 }],
+    ["POST /v1/runs/rerun", { filter, cursor: "c", idempotencyKey: "k", limit: 100 }]]);
   sent.length = 0;
   for await (const b of allThatMatch(send, "rerun", ["failed"], {}, { idempotencyKey: "k" })) if (b) break;
   assert.equal(sent.length, 1);
   const some: Send = async (_, path) => { if (path["id"] === "b") throw new Error("ended"); };
   const one = await eachOf(some, "cancel", ["a", "b"], { idempotencyKey: "k" }).next();
   assert.deepEqual(one.value, { matched: 2, changed: 1, refused: [{ runId: "b", message: "ended" }] });
+});
+
+test("a batch goes past pages without runs, and ends when its session does", async () => {
+  const answers = [{ matched: 0, started: 0, more: true, cursor: "c" }, { matched: 1, started: 1, more: false }];
+  const send: Send = async () => answers.shift();
+  let changed = 0;
+  for await (const b of allThatMatch(send, "rerun", ["failed"], {}, { idempotencyKey: "k" })) changed += b.changed;
+  assert.equal(changed, 1);
+  const over: Send = async () => { throw Object.assign(new Error("over"), { status: 401 }); };
+  await assert.rejects(eachOf(over, "rerun", ["a"], { idempotencyKey: "k" }).next(), /over/);
+});
+
+test("a batch of reruns that is not done keeps its key, in all tabs", () => {
+  const store = new Map<string, string>();
+  const kept = () => ({ getItem: (n: string) => store.get(n) ?? null, setItem: (n: string, v: string) => void store.set(n, v) });
+  const name = nameOf("default", parseFilter("workflow:order created:1h").filter);
+  assert.equal(name, nameOf("default", parseFilter("workflow:order created:24h").filter));
+  assert.notEqual(name, nameOf("default"));
+  const at = (minute: string) => `2026-11-22T14:${minute}:00.000Z`;
+  const batch = { key: "k", before: at("00") };
+  assert.equal(begun(kept, name, at("01")), null);
+  keep(kept, name, batch);
+  assert.deepEqual(begun(kept, name, at("01")), batch);
+  assert.equal(begun(kept, name, "2026-11-23T14:00:00.000Z"), null);
+  keep(kept, name, { ...batch, done: at("02") });
+  assert.equal(begun(kept, name, at("01"))?.key, "k"); // a dialog that was open before
+  assert.equal(begun(kept, name, at("03")), null);
+  const none = () => { throw new Error("denied"); };
+  keep(none, name, batch);
+  assert.equal(begun(none, name, at("01")), null);
 });
 
 test("the palette finds all words, and begins with those that begin", () => {

@@ -14,6 +14,7 @@ import { Gated, useId } from "../parts/gated";
 import { lazyPart } from "../parts/lazy";
 import { Trouble } from "../parts/notice";
 import { useResource } from "../resource";
+import { noneIf404, readDeployment, registrationAt } from "../registration";
 import { may, needs } from "../session";
 import type { StartProps } from "./start";
 
@@ -92,25 +93,13 @@ export interface DeployProps {
 // Deploy registers a deployment, or moves it. What else is registered with it stays; lists do not have all of that.
 export function Deploy({ id, missing, done, close }: DeployProps) {
   const path = { id };
-  const details = useResource(async (signal) => {
-    if (missing) return parseJson("{}");
-    try {
-      return parseJson(await callText(project.value, "GET /v1/deployments/{id}", { path, signal }));
-    } catch (err) {
-      if (err instanceof Problem && err.status === 404) return parseJson("{}");
-      throw err;
-    }
-  }, [id]);
+  const details = useResource(async (signal) => missing ? parseJson("{}") : readDeployment(id, signal).catch(noneIf404), [id]);
   const typed = useSignal<string | null>(null);
   const now = details.data.value ?? undefined;
   const url = typed.value ?? textOf(now, "url");
-  const kept = ["workflows", "build", "schemas"].flatMap((name) => {
-    const value = member(now, name);
-    return value ? [`"${name}":${writeJson(value, false)}`] : [];
-  });
-  const body = `{${[`"url":${JSON.stringify(url)}`, ...kept].join(",")}}`;
+  const body = registrationAt(url, now);
   const act = async () => {
-    await call(project.value, "PUT /v1/deployments/{id}", { path, text: body });
+    await call(project.value, "PUT /v1/deployments/{id}", { path, text: registrationAt(url, await readDeployment(id).catch(noneIf404)) });
     done();
   };
   return (

@@ -4,7 +4,9 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { addressOf, call, server, type Operation } from "../api";
 import { clock } from "../clock";
 import type { Run } from "../api.gen";
-import { allThatMatch, canDo, conditionsOf, eachOf, statusesFor, typedAbove, type Action, type Batch, type Send } from "../lib/bulk";
+import {
+  allThatMatch, begun, canDo, conditionsOf, eachOf, keep, nameOf, statusesFor, typedAbove, type Action, type Batch, type Begun, type Send,
+} from "../lib/bulk";
 import { formatCount, runs, type Count } from "../lib/counts";
 import { flagsOf, queryOf, type Filter } from "../lib/filter";
 import { Problem } from "../lib/problem";
@@ -12,6 +14,7 @@ import { curl, quote } from "../lib/shell";
 import { project } from "../location";
 import { Commands } from "../parts/copy";
 import { Loading, Trouble } from "../parts/notice";
+import { Clock } from "../parts/time";
 import { useResource } from "../resource";
 
 // Target is what an action is about: runs that were selected, or all that match a filter.
@@ -20,6 +23,8 @@ export type Target = { selected: Run[] } | { filter: Filter };
 export interface BulkProps {
   action: Action;
   target: Target;
+  // What else one must know about the target.
+  note?: string;
   done: () => void;
   close: () => void;
 }
@@ -36,22 +41,29 @@ async function preview(action: Action, t: Target, before: Date, signal: AbortSig
     return { all: exact(t.selected), will: exact(t.selected.filter((r) => canDo(action, r.status))) };
   }
   const status = statusesFor(action, t.filter);
-  const query = { ...queryOf(t.filter, before.getTime()), createdBefore: conditionsOf(t.filter, action, before).conditions.createdBefore };
+  const { createdBefore, endedBefore } = conditionsOf(t.filter, action, before).conditions;
+  const query = { ...queryOf(t.filter, before.getTime()), createdBefore };
   const count = (q: typeof query) => call(project.value, "GET /v1/runs/count", { query: q, signal });
   const all = await count(query);
-  return { all, will: status.length > 0 ? await count({ ...query, status }) : { count: 0, atLeast: false } };
+  return { all, will: status.length > 0 ? await count({ ...query, status, ...(endedBefore && { endedBefore }) }) : { count: 0, atLeast: false } };
 }
+
+const storage = () => localStorage;
 
 const send: Send = (operation, path, body) => call(project.value, operation as Operation, { path, body } as object);
 
-export function Bulk({ action, target, done, close }: BulkProps) {
+export function Bulk({ action, target, note, done, close }: BulkProps) {
   const element = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => element.current?.showModal(), []);
   const w = words[action];
   const option = useSignal("");
   const typed = useSignal("");
-  const before = useSignal(new Date(clock.now())).value; // runs that come later are left alone
-  const idempotencyKey = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value;
+  const name = nameOf(project.value, "filter" in target ? target.filter : undefined);
+  const opened = useSignal(new Date(clock.now()).toISOString()).value;
+  const found = useSignal(action === "rerun" ? begun(storage, name, opened) : null).value;
+  const batch = useSignal<Begun>(found ?? { key: crypto.randomUUID?.() ?? String(Math.random()), before: opened });
+  const before = new Date(batch.value.before); // runs that come later are left alone
+  const left = useSignal("selected" in target ? target.selected.filter((r) => canDo(action, r.status)).map((r) => r.id) : []);
   const state = useSignal<"asking" | "working" | "stopping" | "ended">("asking");
   const sum = useSignal<Batch>({ matched: 0, changed: 0, refused: [] });
   const failure = useSignal<Problem | null>(null);
@@ -62,18 +74,26 @@ export function Bulk({ action, target, done, close }: BulkProps) {
     c.will.count > typedAbove && typed.value.replace(/[,\s+]/g, "") !== String(c.will.count) ? "Type the number to go on." : "");
   const work = async (e: Event) => {
     e.preventDefault();
-    if (blocked || !c || state.value !== "asking") return;
+    if (blocked || !c || state.value !== "asking" && !failure.value) return;
     state.value = "working";
-    const options = { idempotencyKey, ...(action === "cancel" ? { reason: option.value } : { deployment: option.value }) };
+    failure.value = null;
+    if (action === "rerun") {
+      batch.value = begun(storage, name, opened) ?? batch.value; // another tab may have begun it meanwhile
+      keep(storage, name, batch.value);
+    }
+    const options = { idempotencyKey: batch.value.key, ...(action === "cancel" ? { reason: option.value } : { deployment: option.value }) };
     const batches = "selected" in target
-      ? eachOf(send, action, target.selected.filter((r) => canDo(action, r.status)).map((r) => r.id), options)
-      : allThatMatch(send, action, statusesFor(action, target.filter), limits.conditions, options);
+      ? eachOf(send, action, left.value, options)
+      : allThatMatch(send, action, statusesFor(action, target.filter),
+        conditionsOf(target.filter, action, new Date(batch.value.before)).conditions, options);
     try {
       for await (const b of batches) {
         const s = sum.value;
         sum.value = { matched: s.matched + b.matched, changed: s.changed + b.changed, refused: [...s.refused, ...b.refused].slice(0, 100) };
+        left.value = left.value.slice(b.matched);
         if (state.peek() !== "working") break;
       }
+      if (action === "rerun" && state.peek() === "working") keep(storage, name, { ...batch.value, done: new Date(clock.now()).toISOString() });
     } catch (err) {
       failure.value = err instanceof Problem ? err : new Problem(-1, "page", String(err));
     }
@@ -92,6 +112,8 @@ export function Bulk({ action, target, done, close }: BulkProps) {
         {c && <p><strong>{runs(c.all)} {"selected" in target ? "selected" : c.all.count === 1 ? "matches" : "match"}</strong>, {formatCount(c.will)} {w.can};{" "}
           {formatCount({ count: Math.max(0, c.all.count - c.will.count), atLeast: c.all.atLeast })} will be left alone
           {action === "rerun" && "filter" in target && statusesFor(action, target.filter).join() === "failed" ? ": only failed runs are rerun, unless the filter names other states." : "."}</p>}
+        {note && <p>{note}</p>}
+        {found && <p class="warning">This goes on with what was begun at <Clock at={found.before} />: runs of which that has started copies are left out.</p>}
         {state.value === "asking" && c && c.will.count > 0 && !limits.problem && <Question action={action} count={c.will} option={option.value}
           change={(v) => (option.value = v)} typed={typed.value} type={(v) => (typed.value = v)} />}
         {state.value === "asking" && "filter" in target && <Commands {...commandsOf(action, target.filter, limits.conditions, option.value)} />}
@@ -102,8 +124,8 @@ export function Bulk({ action, target, done, close }: BulkProps) {
           {(state.value === "working" || state.value === "stopping") && <span class="quiet">Closing the page stops it, too.</span>}
           {state.value === "working" && <button type="button" onClick={stop}>Stop</button>}
           <button type="button" onClick={() => element.current?.close()}>Close</button>
-          {state.value === "asking" && <button type="submit" class={action === "cancel" ? "danger" : "primary"} disabled={!c || blocked !== ""}>
-            {w.verb} {c ? runs(c.will) : "…"}</button>}
+          {(state.value === "asking" || failure.value) && <button type="submit" class={action === "cancel" ? "danger" : "primary"} disabled={!c || blocked !== ""}>
+            {failure.value ? "Go on" : `${w.verb} ${c ? runs(c.will) : "…"}`}</button>}
         </div>
       </form>
     </dialog>

@@ -11,6 +11,7 @@ import { Dialog } from "../parts/dialog";
 import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
+import { readDeployment, registrationAt } from "../registration";
 import { useResource } from "../resource";
 import { may, needs } from "../session";
 
@@ -121,7 +122,7 @@ function Move({ of: d, done, close }: DialogProps & { of: Deployment }) {
   const { workflows, build, schemas, waitingMessages } = now.data.value ?? d;
   const body = { url: url.value, ...(workflows && { workflows }), ...(build && { build }), ...(schemas && { schemas }) };
   const act = async () => {
-    await call(project.value, "PUT /v1/deployments/{id}", { path, body });
+    await call(project.value, "PUT /v1/deployments/{id}", { path, text: registrationAt(url.value, await readDeployment(d.id)) });
     done();
   };
   const n = capped(waitingMessages, 1000);

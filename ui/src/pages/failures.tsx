@@ -2,24 +2,25 @@
 import { useSignal } from "@preact/signals";
 import type { Api } from "../api.gen";
 import { addressOf, call, server } from "../api";
-import { clock } from "../clock";
 import { formatDuration } from "../lib/duration";
 import { formatFilter, type Filter } from "../lib/filter";
-import { curl, quote } from "../lib/shell";
+import { curl } from "../lib/shell";
 import { beganAfter, spanOf, type Release, type Span } from "../lib/trend";
 import { href, project, search } from "../location";
 import { Commands } from "../parts/copy";
-import { Dialog } from "../parts/dialog";
 import { Glyph } from "../parts/icon";
+import { lazyPart } from "../parts/lazy";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Spans } from "../parts/spans";
 import { Spark } from "../parts/spark";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
 import { may, needs } from "../session";
+import type { BulkProps } from "./bulk";
 
 type Group = Api["GET /v1/failures"]["answer"]["data"][number];
-type Reruns = Api["POST /v1/runs/rerun"]["answer"];
+
+const Bulk = lazyPart<BulkProps>("the form", async () => (await import("./tools")).Bulk);
 
 const pollEvery = 15_000;
 const shownAtOnce = 50;
@@ -49,7 +50,6 @@ export function FailureGroups({ span, workflow }: { span: Span; workflow?: strin
     return { ...failures, releases: releases.data };
   }, [project.value, span.name], pollEvery);
   const rerun = useSignal<Group | null>(null);
-  const result = useSignal("");
   const all = useSignal(false);
   const data = read.data.value;
   const groups = data?.data.filter((g) => !workflow || g.workflow === workflow) ?? [];
@@ -59,7 +59,6 @@ export function FailureGroups({ span, workflow }: { span: Span; workflow?: strin
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
       {!data && !read.problem.value && <Loading what="failures" />}
       {data?.more && <p class="warning">The last 1,000 failed runs are grouped: all since <Clock at={data.since} />. There were more before.</p>}
-      <p class={result.value && "outcome"} role="status">{result.value}</p>
       {data && groups.length === 0 && (workflow
         ? <p class="quiet">No run has failed in {span.name}.</p>
         : <Empty title={`No run has failed in ${span.name}`} />)}
@@ -69,7 +68,8 @@ export function FailureGroups({ span, workflow }: { span: Span; workflow?: strin
           rerun={() => (rerun.value = g)} />)}</tbody>
       </table>}
       {shown.length < groups.length && <p class="more"><button type="button" onClick={() => (all.value = true)}>All {groups.length} groups</button></p>}
-      {rerun.value && <Rerun group={rerun.value} close={() => (rerun.value = null)} done={(text) => { result.value = text; read.refresh(); }} />}
+      {rerun.value && <Bulk action="rerun" target={{ filter: filterOf(rerun.value) }} note="The step and the message do not count."
+        done={read.refresh} close={() => (rerun.value = null)} />}
     </>
   );
 }
@@ -108,51 +108,5 @@ function Line({ group: g, releases, since, rerun }: LineProps) {
         <button type="button" disabled={!may("write")} title={may("write") ? "" : needs("write")} onClick={rerun}>Rerun all …</button>
       </td>
     </tr>
-  );
-}
-
-const batch = 200; // copies of one request
-const typedAbove = 100; // runs; from there on, their number must be typed
-
-function Rerun({ group: g, close, done }: { group: Group; close: () => void; done: (text: string) => void }) {
-  const deployment = useSignal("");
-  const typed = useSignal("");
-  const started = useSignal(0);
-  const open = useSignal(true);
-  const key = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value; // a repeat starts nothing twice
-  const before = useSignal(new Date(clock.now()).toISOString()).value;
-  const filter = {
-    workflow: g.workflow, ...(g.code && { errorCode: g.code }), createdAfter: g.createdFrom, createdBefore: before,
-  };
-  const dry = useResource((signal) => call(project.value, "POST /v1/runs/rerun", { body: { filter, dryRun: true }, signal }), []);
-  const body = { filter, idempotencyKey: key, limit: batch, ...(deployment.value && { deployment: deployment.value }) };
-  const matched = dry.data.value?.matched ?? 0;
-  const number = dry.data.value ? `${matched.toLocaleString("en")}${dry.data.value.more ? "+" : ""}` : "…";
-  const act = async () => {
-    let refused: Reruns["refused"] = [];
-    for (let cursor: string | undefined; open.value;) {
-      const r: Reruns = await call(project.value, "POST /v1/runs/rerun", { body: { ...body, ...(cursor && { cursor }) } });
-      started.value += r.started;
-      refused = [...refused, ...r.refused];
-      if (!r.more) break;
-      cursor = r.cursor;
-    }
-    const first = refused[0];
-    done(`${started.value.toLocaleString("en")} copies were started.` + (first ? ` ${refused.length} could not be, the first because: ${first.message}` : ""));
-  };
-  const blocked = !dry.data.value ? "Counting …" : matched === 0 ? "No run matches any more."
-    : matched > typedAbove && typed.value !== String(matched) ? `Type ${matched} to go on.` : "";
-  const flags = ` --workflow ${quote(g.workflow)}${g.code ? ` --error-code ${quote(g.code)}` : ""} --created-after ${g.createdFrom} --created-before ${before}${deployment.value ? ` --deployment ${quote(deployment.value)}` : ""} --idempotency-key ${key}`;
-  return (
-    <Dialog title={`Rerun ${number} failed runs`} button={started.value > 0 ? `${started.value} started …` : `Start ${number} copies`} blocked={blocked}
-      act={act} close={() => { open.value = false; close(); }}>
-      <p>A copy is started of each failed run of <strong>{g.workflow}</strong> {g.code ? <>with the code <span class="mono">{g.code}</span></> : "with any code"}, created
-        since <Clock at={g.createdFrom} />. The step and the message do not count. Copies have the same input, key and first attributes.</p>
-      {dry.problem.value && <Trouble problem={dry.problem.value} retry={dry.refresh} />}
-      <label>Deployment<input value={deployment.value} placeholder="that of each run" onInput={(e) => (deployment.value = e.currentTarget.value.trim())} /></label>
-      {matched > typedAbove && <label>The number of runs<input inputMode="numeric" value={typed.value} onInput={(e) => (typed.value = e.currentTarget.value.trim())} /></label>}
-      <p class="quiet small">{batch} are started at a time; closing this dialog stops there.</p>
-      <Commands cli={`stepwell runs rerun${flags}`} curl={curl(server, "POST", "/v1/runs/rerun", JSON.stringify(body))} />
-    </Dialog>
   );
 }

@@ -199,7 +199,8 @@ function All({ part, action, refresh, close }: { part: Part; action: Action; ref
   const n = found.data.value?.matched ?? 0;
   const messages = n === 1 ? "1 message" : `${n.toLocaleString("en")} messages`;
   const act = async () => {
-    await call(project.value, action.all, { body: body as never });
+    const { messageIds } = found.data.value!; // not those that came meanwhile
+    await call(project.value, action.all, { body: { state: part, messageIds } as never });
     refresh();
   };
   return (

@@ -5,7 +5,7 @@ import { curl, quote } from "../lib/shell";
 import { Commands } from "../parts/copy";
 import { Dialog } from "../parts/dialog";
 import { may, needs } from "../session";
-import { keep, share, type View } from "../views";
+import { keep, share, shared, type View } from "../views";
 
 export function SaveView({ view, close }: { view: Omit<View, "name">; close: () => void }) {
   const name = useSignal("");
@@ -23,6 +23,7 @@ export function SaveView({ view, close }: { view: Omit<View, "name">; close: () 
         <label class="check"><input type="radio" name="whose" checked={whose.value === "me"} onChange={() => (whose.value = "me")} />me, in this browser</label>
         <label class="check"><input type="radio" name="whose" checked={whose.value === "project"} onChange={() => (whose.value = "project")} />everybody in the project</label>
       </fieldset>
+      {whose.value === "project" && shared.value.some((o) => o.name === v.name) && <p class="warning">It replaces the view that the project has under this name.</p>}
       {whose.value === "project" && <Commands
         cli={[`stepwell views set ${quote(path.name)} ${quote(filter) || "''"}`, ...columns.map((c) => `--column ${quote(c)}`),
           ...(orderBy === "ended" ? ["--order-by ended"] : [])].join(" ")}

@@ -16,14 +16,18 @@ export function SigningKeys() {
   const list = useResource((signal) => call(project.value, "GET /v1/signing-keys", { signal }), []);
   const secret = useSignal("");
   const failed = useSignal<Problem | null>(null);
+  const busy = useSignal(false);
   const deleting = useSignal<SigningKey | null>(null);
   const create = async () => {
+    if (busy.value) return; // a double click would make a key whose secret nobody sees
+    busy.value = true;
     failed.value = null;
     try {
       secret.value = (await call(project.value, "POST /v1/signing-keys")).secret;
     } catch (err) {
       failed.value = err as Problem;
     }
+    busy.value = false;
     list.refresh();
   };
   const keys = list.data.value?.data;
