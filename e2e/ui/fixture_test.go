@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -119,6 +121,20 @@ func (i *installation) wait(run, event string) {
 		var list struct{ Data []any }
 		i.call("GET", "/v1/runs/"+run+"/events?type="+event, nil, &list)
 		return len(list.Data) > 0
+	})
+}
+
+// exec executes SQL until it has changed a row.
+func (i *installation) exec(sql string, args ...any) {
+	i.t.Helper()
+	c, err := pgx.Connect(i.t.Context(), i.database)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer func() { _ = c.Close(i.t.Context()) }()
+	harness.Eventually(i.t, sql, func() bool {
+		tag, err := c.Exec(i.t.Context(), sql, args...)
+		return err == nil && tag.RowsAffected() > 0
 	})
 }
 

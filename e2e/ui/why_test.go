@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
@@ -232,20 +231,6 @@ func (s whyScene) goesByItself(workflow string, texts ...string) (run string) {
 	}
 	s.t().Fatalf("%s: the page never showed %q", workflow, texts)
 	return ""
-}
-
-// exec executes SQL until it has changed a row.
-func (s whyScene) exec(sql string, args ...any) {
-	s.t().Helper()
-	c, err := pgx.Connect(s.t().Context(), s.database)
-	if err != nil {
-		s.t().Fatal(err)
-	}
-	defer func() { _ = c.Close(s.t().Context()) }()
-	harness.Eventually(s.t(), sql, func() bool {
-		tag, err := c.Exec(s.t().Context(), sql, args...)
-		return err == nil && tag.RowsAffected() > 0
-	})
 }
 
 // park parks the message of a run as after 64 failures.
