@@ -364,7 +364,8 @@ func (s whyScene) changed(run string) {
 	}
 }
 
-// withoutPayloads looks at runs with a key of the role metadata.
+// withoutPayloads looks at runs, and at every page, with a key of the role metadata. A word of payloads is searched for
+// on the screen, and in all that the browser is sent.
 func (s whyScene) withoutPayloads(held, ended string) {
 	var key struct{ Key string }
 	s.call("POST", "/v1/keys", map[string]any{"name": "support", "role": "metadata"}, &key)
@@ -372,6 +373,7 @@ func (s whyScene) withoutPayloads(held, ended string) {
 	s.fill("input[name=key]", key.Key)
 	s.click("Sign in")
 	s.until("the role", `document.querySelector(".role")?.innerText === "metadata"`)
+	s.traffic.record()
 	for path, text := range map[string]string{
 		held + "/messages": "call the run’s function", held + "/data": "Not shown to keys of the role metadata.",
 		held + "/family": "this run", ended + "/streams": "This run has no streams", ended + "/log": "step_retrying",
@@ -388,5 +390,22 @@ func (s whyScene) withoutPayloads(held, ended string) {
 	s.look("why-metadata")
 	if !evaluate[bool](s.tab, `[...document.querySelectorAll("[data-kind=held] button")].every((e) => e.disabled && e.title.includes("role"))`) {
 		s.t().Error("the role metadata may press a button")
+	}
+	for path, text := range map[string]string{
+		"overview": "Slowest open runs", "runs": "newest first", "workflows": "secretly", "failures": "Failures", "waiting": "Waiting",
+		"waiting/signals": "Signals", "waiting/timers": "Timers", "queue": "Queue", "queue/retrying": "ward", "deployments": "ward",
+		"compare?a=" + held + "&b=" + ended: "charge",
+	} {
+		s.open("/ui/default/" + path)
+		s.shows(text)
+	}
+	sent := s.traffic.recorded()
+	for _, word := range []string{secret, "9007199254740993", "Once upon"} {
+		if at := strings.Index(sent, word); at >= 0 {
+			s.t().Errorf("a payload is sent to the role metadata: %s", sent[max(0, at-300):at+100])
+		}
+	}
+	if s.tab.web != s.server && !strings.Contains(sent, held) {
+		s.t().Error("no traffic was recorded")
 	}
 }
