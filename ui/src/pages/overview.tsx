@@ -99,7 +99,7 @@ function Numbers() {
         <select aria-label="Workflow" value={workflow} onChange={(e) => change({ workflow: e.currentTarget.value })}>
           <option value="">all workflows</option>{names.map((n) => <option value={n}>{n}</option>)}
         </select>
-        {data && <span class="quiet">complete up to <Clock at={data.completeTo} /></span>}
+        {data && <span class="quiet">{Date.parse(data.completeTo) > 0 ? <>complete up to <Clock at={data.completeTo} /></> : "nothing is counted yet"}</span>}
         <Commands cli={`stepwell stats runs --from ${range.ms / 3_600_000}h --step ${range.step}${workflow ? ` --workflow ${quote(workflow)}` : ""}`}
           curl={curl(server, "GET", address)} />
       </header>
