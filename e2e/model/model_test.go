@@ -14,10 +14,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/e2e/model"
+	"github.com/stepwell-dev/stepwell/queue/why"
 )
 
 // TestServerMatchesModel sends random requests to a server and to the model. After each request it compares answers,
-// rows, logs and messages. A failure shrinks to a short script.
+// rows, logs and messages. At the end, why each run is not done is compared with the sweeper's opinion. A failure shrinks
+// to a short script.
 func TestServerMatchesModel(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -31,7 +33,12 @@ func TestServerMatchesModel(t *testing.T) {
 			m.createRuns(rt)
 		}
 		rt.Repeat(map[string]func(*rapid.T){"act": m.act, "": m.check})
+		m.checkWhy(rt)
 	})
+	t.Logf("the verdicts of the runs: %v", s.explained)
+	if !t.Failed() && s.explained[why.VerdictStranded] == 0 {
+		t.Error("no run was stranded")
+	}
 }
 
 // machine is one sequence of requests. Its runs, tokens, keys and streams have unique names, so that all sequences

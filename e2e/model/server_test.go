@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/why"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
@@ -37,7 +38,11 @@ const (
 type server struct {
 	client.Client
 
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	queue  *queue.Queue
+	logger *slog.Logger
+	// explained counts verdicts.
+	explained map[why.Verdict]int
 
 	mu         sync.Mutex
 	now        time.Time
@@ -76,6 +81,7 @@ func newServer(t *testing.T) *server {
 	}))
 	t.Cleanup(web.Close)
 	s.Client = client.Client{URL: web.URL, HTTP: web.Client()}
+	s.queue, s.logger, s.explained = q, logger, map[why.Verdict]int{}
 	s.deliver(t, q, logger)
 	return s
 }

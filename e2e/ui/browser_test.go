@@ -48,7 +48,11 @@ func newTab(t *testing.T, web string) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.WindowSize(1400, 900), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox)
-	ctx, cancel := context.WithTimeout(context.Background(), sceneTimeout)
+	limit := sceneTimeout
+	if os.Getenv("E2E_CHAOS") != "" {
+		limit = time.Hour
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	allocator, wait := chromedp.NewExecAllocator(ctx, options...)
 	browser, _ := chromedp.NewContext(allocator)
 	t.Cleanup(func() {

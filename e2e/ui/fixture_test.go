@@ -13,7 +13,10 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -30,6 +33,47 @@ type installation struct {
 	database string
 	// restart kills the server and starts it again.
 	restart func()
+	// traffic has what browsers below a path are sent.
+	traffic *traffic
+}
+
+// traffic records the bodies of answers, while it is on.
+type traffic struct {
+	mu   sync.Mutex
+	on   bool
+	text bytes.Buffer
+}
+
+// record begins to record.
+func (r *traffic) record() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.on = true
+}
+
+// recorded returns what was recorded.
+func (r *traffic) recorded() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+func (r *traffic) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.on {
+		r.text.Write(p)
+	}
+	return len(p), nil
+}
+
+// tee lets an answer be recorded while it is read.
+func (r *traffic) tee(resp *http.Response) error {
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.TeeReader(resp.Body, r), resp.Body}
+	return nil
 }
 
 // bases are the paths below which the dashboard is tested: the second one behind a proxy that strips it.
@@ -42,8 +86,14 @@ func newInstallation(t *testing.T, base string, env ...string) *installation {
 		t.Fatal(err)
 	}
 	var server *url.URL
+	sent := &traffic{}
 	proxy := httptest.NewServer(http.StripPrefix(base, &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server); r.Out.Host = r.In.Host },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(server)
+			r.Out.Host = r.In.Host
+			r.Out.Header.Del("Accept-Encoding") // or what is recorded would be compressed
+		},
+		ModifyResponse: sent.tee,
 	}))
 	t.Cleanup(proxy.Close)
 	database := testdb.New(t)
@@ -54,7 +104,7 @@ func newInstallation(t *testing.T, base string, env ...string) *installation {
 	cmd.Env = append(cmd.Env, env...)
 	process, addr := harness.Start(t, "server", cmd, harness.ServerReady)
 	server = &url.URL{Scheme: "http", Host: addr}
-	i := &installation{t: t, server: server.String(), web: server.String(), database: database}
+	i := &installation{t: t, server: server.String(), web: server.String(), database: database, traffic: sent}
 	if base != "" {
 		i.web = proxy.URL + base
 	}
@@ -119,6 +169,20 @@ func (i *installation) wait(run, event string) {
 		var list struct{ Data []any }
 		i.call("GET", "/v1/runs/"+run+"/events?type="+event, nil, &list)
 		return len(list.Data) > 0
+	})
+}
+
+// exec executes SQL until it has changed a row.
+func (i *installation) exec(sql string, args ...any) {
+	i.t.Helper()
+	c, err := pgx.Connect(i.t.Context(), i.database)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer func() { _ = c.Close(i.t.Context()) }()
+	harness.Eventually(i.t, sql, func() bool {
+		tag, err := c.Exec(i.t.Context(), sql, args...)
+		return err == nil && tag.RowsAffected() > 0
 	})
 }
 

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -120,11 +119,20 @@ func (b *tab) pretend(hidden bool) {
 	})()`, hidden))
 }
 
+// hideAtOnce makes the while short after which a hidden page leaves its connection.
+func (b *tab) hideAtOnce() {
+	b.t.Helper()
+	evaluate[chromedp.Void](b, `(() => {
+		const timeout = window.setTimeout;
+		window.setTimeout = (f, ms, ...more) => timeout(f, ms === 30000 ? 50 : ms, ...more);
+	})()`)
+}
+
 // hiddenScene hides the tab: after a while it has no connection. Visible again it catches up.
 func (i *installation) hiddenScene(b *tab) {
+	b.hideAtOnce()
 	evaluate[chromedp.Void](b, `(() => {
-		const timeout = window.setTimeout, fetch = window.fetch;
-		window.setTimeout = (f, ms, ...more) => timeout(f, ms === 30000 ? 50 : ms, ...more); // makes the while short
+		const fetch = window.fetch;
 		window.live = [];
 		window.fetch = (address, options) => {
 			if (address.includes("/v1/live")) window.live.push(options.signal);
@@ -173,54 +181,4 @@ func TestSevenTabs(t *testing.T) {
 		b.pretend(true)
 		before = b
 	}
-}
-
-// TestLiveThroughCrashes kills the server while runs go on. Afterwards the page shows what the API says.
-func TestLiveThroughCrashes(t *testing.T) {
-	harness.SkipIfShort(t)
-	t.Parallel()
-	i := newInstallation(t, "", "STEPWELL_API_KEY=", "STEPWELL_OPEN=true")
-	b := newTab(t, i.web)
-	b.allow("ERR_") // the server does not answer
-	b.allow("503")
-	b.open("/ui/default/runs")
-	b.isLive()
-	for range 2 {
-		for range 6 {
-			i.start("order", nil)
-			i.start("refund", nil)
-			i.start("reminder", nil)
-		}
-		i.restart()
-	}
-	for range 5 {
-		i.start("order", nil)
-	}
-	var list struct {
-		Data []struct {
-			ID, Status string
-			LastSeq    int
-		}
-	}
-	shown := func() string {
-		return evaluate[string](b, `[...document.querySelectorAll("table.runs tbody tr")].map((r) =>
-			[r.querySelector("a").title, r.cells[1].innerText.trim(), r.cells[7].innerText].join(" ")).join("\n")`)
-	}
-	want, got := "", ""
-	harness.Eventually(t, "the page shows what the API says", func() bool {
-		i.call("GET", "/v1/runs", nil, &list)
-		var rows []string
-		quiet := len(list.Data) == 41
-		for _, r := range list.Data {
-			rows = append(rows, fmt.Sprintf("%s %s %d", r.ID, r.Status, r.LastSeq))
-			// Where each of them rests.
-			quiet = quiet && (r.Status == "failed" || r.Status == "running" && r.LastSeq > 2)
-		}
-		want, got = strings.Join(rows, "\n"), shown()
-		return quiet && want == got
-	})
-	if t.Failed() {
-		t.Logf("want\n%s\n\ngot\n%s", want, got)
-	}
-	b.isLive()
 }

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,8 +10,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/heapprofiler"
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/jackc/pgx/v5"
@@ -233,6 +237,29 @@ func TestLongTimeline(t *testing.T) {
 	b.click("Later steps")
 	b.shows("of a later part")
 	b.until("few rows", `document.querySelectorAll("[role=row]").length < 60`)
+	few := i.start("order", nil)
+	i.wait(few, "hook_created")
+	small, large := b.heapOfLog(few), b.heapOfLog(run)
+	t.Logf("the heap of the log of ten events has %.1f MB, of 100,000 events %.1f MB", small, large)
+	if large > small+1 {
+		t.Errorf("the log of 100,000 events needs %.1f MB, that of ten %.1f MB", large, small)
+	}
+}
+
+// heapOfLog opens the log of a run and returns the size of the page's heap in MB.
+func (b *tab) heapOfLog(run string) float64 {
+	b.t.Helper()
+	b.open("/ui/default/runs/" + run + "/log")
+	b.until("events", `document.querySelectorAll("button.event").length >= 8`)
+	b.isLive()
+	send(b, heapprofiler.CollectGarbage, cdp.Empty{})
+	use, err := chromedp.Run(b.ctx, func(ctx context.Context, t *chromedp.Target) (runtime.GetHeapUsageResult, error) {
+		return cdp.Call(ctx, t, runtime.GetHeapUsage, cdp.Empty{})
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return use.UsedSize / 1e6
 }
 
 // lengthen gives a run 33,333 more steps, of which every 1,000th failed.

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
@@ -234,20 +233,6 @@ func (s whyScene) goesByItself(workflow string, texts ...string) (run string) {
 	return ""
 }
 
-// exec executes SQL until it has changed a row.
-func (s whyScene) exec(sql string, args ...any) {
-	s.t().Helper()
-	c, err := pgx.Connect(s.t().Context(), s.database)
-	if err != nil {
-		s.t().Fatal(err)
-	}
-	defer func() { _ = c.Close(s.t().Context()) }()
-	harness.Eventually(s.t(), sql, func() bool {
-		tag, err := c.Exec(s.t().Context(), sql, args...)
-		return err == nil && tag.RowsAffected() > 0
-	})
-}
-
 // park parks the message of a run as after 64 failures.
 func (s whyScene) park(run string) {
 	s.exec(`UPDATE messages SET parked_at = now(), delivery_count = 64 WHERE run_id = $1 AND lease = '' AND delivery_count > 0`, run)
@@ -379,7 +364,8 @@ func (s whyScene) changed(run string) {
 	}
 }
 
-// withoutPayloads looks at runs with a key of the role metadata.
+// withoutPayloads looks at runs, and at every page, with a key of the role metadata. A word of payloads is searched for
+// on the screen, and in all that the browser is sent.
 func (s whyScene) withoutPayloads(held, ended string) {
 	var key struct{ Key string }
 	s.call("POST", "/v1/keys", map[string]any{"name": "support", "role": "metadata"}, &key)
@@ -387,6 +373,7 @@ func (s whyScene) withoutPayloads(held, ended string) {
 	s.fill("input[name=key]", key.Key)
 	s.click("Sign in")
 	s.until("the role", `document.querySelector(".role")?.innerText === "metadata"`)
+	s.traffic.record()
 	for path, text := range map[string]string{
 		held + "/messages": "call the run’s function", held + "/data": "Not shown to keys of the role metadata.",
 		held + "/family": "this run", ended + "/streams": "This run has no streams", ended + "/log": "step_retrying",
@@ -403,5 +390,22 @@ func (s whyScene) withoutPayloads(held, ended string) {
 	s.look("why-metadata")
 	if !evaluate[bool](s.tab, `[...document.querySelectorAll("[data-kind=held] button")].every((e) => e.disabled && e.title.includes("role"))`) {
 		s.t().Error("the role metadata may press a button")
+	}
+	for path, text := range map[string]string{
+		"overview": "Slowest open runs", "runs": "newest first", "workflows": "secretly", "failures": "Failures", "waiting": "Waiting",
+		"waiting/signals": "Signals", "waiting/timers": "Timers", "queue": "Queue", "queue/retrying": "ward", "deployments": "ward",
+		"compare?a=" + held + "&b=" + ended: "charge",
+	} {
+		s.open("/ui/default/" + path)
+		s.shows(text)
+	}
+	sent := s.traffic.recorded()
+	for _, word := range []string{secret, "9007199254740993", "Once upon"} {
+		if at := strings.Index(sent, word); at >= 0 {
+			s.t().Errorf("a payload is sent to the role metadata: %s", sent[max(0, at-300):at+100])
+		}
+	}
+	if s.tab.web != s.server && !strings.Contains(sent, held) {
+		s.t().Error("no traffic was recorded")
 	}
 }

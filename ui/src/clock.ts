@@ -8,15 +8,17 @@ export const clock = {
   now(): number {
     return Date.now() + difference;
   },
-  // heard corrects the clock by the Date of an answer, which has whole seconds.
+  // heard corrects the clock by the Date of an answer, which has whole seconds. What the answer tells of is never in
+  // the future of what is shown.
   heard(date: string | null): void {
     const server = Date.parse(date ?? "");
     const own = Date.now();
     if (!Number.isNaN(server) && Math.abs(server - own) > 2000) difference = server - own;
+    if (!document.hidden) tick.value = clock.now();
   },
 };
 
-// tick is the time once a second, for what shows ages. It stands while the page is hidden.
+// tick is the time once a second and with every answer, for what shows ages. It stands while the page is hidden.
 export const tick = signal(clock.now());
 setInterval(() => {
   if (!document.hidden) tick.value = clock.now();

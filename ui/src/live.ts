@@ -3,6 +3,7 @@ import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { stream } from "./api";
 import type { Api, LiveCounts, LiveHello, LiveLog, LiveRuns, Run } from "./api.gen";
+import { clock } from "./clock";
 import { Problem } from "./lib/problem";
 import { Frames, type Sent } from "./lib/sse";
 import { project } from "./location";
@@ -142,6 +143,7 @@ function receive(sent: Sent): void {
     return;
   }
   if (sent.kind === "bye") return;
+  clock.heard(null);
   if (sent.kind === "reset") return rereadSoon();
   const message = { kind: sent.kind, data: JSON.parse(sent.data) } as Message;
   if (paused.peek()) withheld.value = new Set([...withheld.peek(), ...idsIn(message)]);

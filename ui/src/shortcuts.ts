@@ -26,6 +26,7 @@ addEventListener("keydown", (e) => {
     if (!document.querySelector("dialog[open]")) paletteOpen.value = true;
     return;
   }
+  if (moveAmongTabs(e)) return e.preventDefault();
   if (letters.value === "off" || e.metaKey || e.ctrlKey || e.altKey || e.defaultPrevented) return;
   const target = e.target as HTMLElement;
   if (target.closest("input, textarea, select, dialog") && e.key !== "Escape") return;
@@ -36,3 +37,13 @@ addEventListener("keydown", (e) => {
     found();
   }
 });
+
+// moveAmongTabs goes from a tab to the one beside it with the arrows, as their role promises. Enter opens it.
+function moveAmongTabs(e: KeyboardEvent): boolean {
+  const tab = (e.target as HTMLElement).closest("[role=tab]");
+  const by = e.key === "ArrowLeft" ? -1 : e.key === "ArrowRight" ? 1 : 0;
+  if (!tab || by === 0 || e.altKey || e.ctrlKey || e.metaKey) return false;
+  const tabs = [...tab.parentElement!.querySelectorAll<HTMLElement>("[role=tab]")];
+  tabs[(tabs.findIndex((t) => t === tab) + by + tabs.length) % tabs.length]?.focus();
+  return true;
+}

@@ -36,8 +36,9 @@ const kinds: Record<AttentionKind, Kind> = {
 // Said is an item as it is shown.
 export interface Said {
   text: string;
-  // Where to look: the segments of a page.
+  // Where to look: the segments of a page, and its query.
   to: string[];
+  query?: Record<string, string>;
 }
 
 // say returns the words for an item, and where to look. A newer server may send kinds that have no words.
@@ -45,7 +46,7 @@ export function say(i: AttentionItem): Said {
   const kind = Object.hasOwn(kinds, i.kind) ? kinds[i.kind] : undefined;
   if (!kind) return { text: i.kind.replaceAll("_", " "), to: ["runs"] };
   const to = i.runId ? ["runs", i.runId] : i.workflow ? ["workflows", i.workflow] : [kind.page];
-  return { text: kind.text(i), to };
+  return { text: kind.text(i), to, ...(i.kind === "deployment_missing" && { query: { add: i.deployment ?? "" } }) };
 }
 
 // numbers returns how much wants a person on each page, as the navigation shows it.

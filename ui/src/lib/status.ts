@@ -47,7 +47,7 @@ export function hasEnded(r: Run): boolean {
 // durationOf returns how long a run has taken so far, in milliseconds: from its planned start, or its creation.
 export function durationOf(r: Run, now: number): number {
   const from = Date.parse(r.startedAt ?? r.startAt ?? r.createdAt);
-  return (r.completedAt ? Date.parse(r.completedAt) : now) - from;
+  return r.completedAt ? Date.parse(r.completedAt) - from : Math.max(0, now - from);
 }
 
 // lookOfEvent returns the look of an event, by its type.

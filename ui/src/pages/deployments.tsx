@@ -5,7 +5,7 @@ import { addressOf, call, server } from "../api";
 import { fields } from "../lib/filter";
 import { curl, quote } from "../lib/shell";
 import type { State } from "../lib/status";
-import { href, project } from "../location";
+import { go, href, project, search } from "../location";
 import { Commands } from "../parts/copy";
 import { Dialog } from "../parts/dialog";
 import { Status } from "../parts/icon";
@@ -19,9 +19,14 @@ type Open = { kind: "add" } | { kind: "move" | "forget"; of: Deployment } | null
 
 export function Deployments() {
   const list = useResource((signal) => call(project.value, "GET /v1/deployments", { signal }), [project.value], 5000);
-  const open = useSignal<Open>(null);
+  const added = search.value.get("add"); // the ID of a deployment that a link wants to be added
+  const open = useSignal<Open>(added === null ? null : { kind: "add" });
   const rows = list.data.value?.data ?? [];
-  const dialog = { done: list.refresh, close: () => (open.value = null) };
+  const close = () => {
+    open.value = null;
+    if (added !== null) go(href(["deployments"]), "replace");
+  };
+  const dialog = { done: list.refresh, close };
   return (
     <main class="page">
       <header class="page-head"><h1>Deployments</h1>
@@ -38,7 +43,7 @@ export function Deployments() {
           <tbody>{rows.map((d) => <Row key={d.id} deployment={d} open={(o) => (open.value = o)} />)}</tbody>
         </table>
       )}
-      {open.value?.kind === "add" && <Add {...dialog} />}
+      {open.value?.kind === "add" && <Add {...dialog} name={added ?? ""} />}
       {open.value?.kind === "move" && <Move of={open.value.of} {...dialog} />}
       {open.value?.kind === "forget" && <Forget of={open.value.of} {...dialog} />}
     </main>
@@ -91,8 +96,8 @@ interface DialogProps {
   close: () => void;
 }
 
-function Add({ done, close }: DialogProps) {
-  const id = useSignal("");
+function Add({ name, done, close }: DialogProps & { name: string }) {
+  const id = useSignal(name);
   const url = useSignal("");
   const workflows = useSignal("");
   const names = workflows.value.split(/[\s,]+/).filter(Boolean);

@@ -38,18 +38,21 @@ function Begin({ done }: { done: () => void }) {
   const deployment = read.data.value?.deployments[0];
   const run = read.data.value?.runs[0];
   const name = deployment?.id ?? "my-function";
+  const workflow = deployment?.workflows?.[0] ?? "order";
   const put = curl(server, "PUT", "/v1/deployments/my-function", JSON.stringify({ url: "http://127.0.0.1:3000" }));
-  const start = curl(server, "POST", "/v1/runs", JSON.stringify({ workflow: deployment?.workflows?.[0] ?? "order", deployment: name }));
+  const start = curl(server, "POST", "/v1/runs", JSON.stringify({ workflow, deployment: name }));
   return (
     <main class="page overview">
       <header class="page-head"><h1>Overview</h1><span class="quiet">There are no runs yet. Three steps to the first one:</span></header>
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
       <ol class="begin">
         <Step done={!!deployment} title={deployment ? `${deployment.id} is registered` : "Point something at this server: any HTTP endpoint, or an app"}>
-          {!deployment && <Commands open cli="stepwell deployments add my-function http://127.0.0.1:3000" curl={put} />}
+          {!deployment && <><p><a class="button primary" href={href(["deployments"], { add: "my-function" })}>Add a deployment …</a></p>
+            <Commands open cli="stepwell deployments add my-function http://127.0.0.1:3000" curl={put} /></>}
         </Step>
         <Step done={!!run} title={run ? "The first run has started" : "Start a run"}>
-          {!run && <Commands open cli={`stepwell runs start ${quote(deployment?.workflows?.[0] ?? "order")} --deployment ${quote(name)}`} curl={start} />}
+          {!run && <>{deployment && <p><a class="button primary" href={href(["runs"], { start: workflow })}>Start a run …</a></p>}
+            <Commands open cli={`stepwell runs start ${quote(workflow)} --deployment ${quote(name)}`} curl={start} /></>}
         </Step>
         <Step done={false} title="Watch it">
           {run
@@ -96,7 +99,7 @@ function Numbers() {
         <select aria-label="Workflow" value={workflow} onChange={(e) => change({ workflow: e.currentTarget.value })}>
           <option value="">all workflows</option>{names.map((n) => <option value={n}>{n}</option>)}
         </select>
-        {data && <span class="quiet">complete up to <Clock at={data.completeTo} /></span>}
+        {data && <span class="quiet">{Date.parse(data.completeTo) > 0 ? <>complete up to <Clock at={data.completeTo} /></> : "nothing is counted yet"}</span>}
         <Commands cli={`stepwell stats runs --from ${range.ms / 3_600_000}h --step ${range.step}${workflow ? ` --workflow ${quote(workflow)}` : ""}`}
           curl={curl(server, "GET", address)} />
       </header>
@@ -125,12 +128,12 @@ function Wants() {
     <section class="wants" aria-labelledby="wants">
       <h2 id="wants">Wants a person</h2>
       <ul>{items.map((i) => {
-        const { text, to } = say(i);
+        const { text, to, query } = say(i);
         return (
           <li><Glyph look={i.kind === "key_expiring" || i.kind === "two_signing_keys" ? "waiting" : "failed"} />
             <span><strong>{text}</strong>{i.since && <span class="quiet"> since <Age at={i.since} /></span>}
               {i.until && <span class="quiet"> the first one <Age at={i.until} /></span>}</span>
-            <a href={href(to)} aria-label={`Look: ${text}`}>Look</a></li>
+            <a href={href(to, query)} aria-label={`Look: ${text}`}>Look</a></li>
         );
       })}</ul>
     </section>

@@ -66,9 +66,9 @@ function noteOf(i: Item, now: number): string {
   if (i.kind === "note") return "";
   if (i.kind === "name") return i.sum.p50Ms === undefined ? "" : `p50 ${formatDuration(i.sum.p50Ms)}`;
   const p = i.part;
-  if (i.kind === "attempt") return formatDuration((at(p.attempts![i.n]!.endedAt) || now) - at(p.attempts![i.n]!.startedAt));
+  if (i.kind === "attempt") return formatDuration(Math.max(0, (at(p.attempts![i.n]!.endedAt) || now) - at(p.attempts![i.n]!.startedAt)));
   if (nextAt(p) > now) return formatAge(now - nextAt(p));
-  return formatDuration((at(p.endedAt) || now) - startOf(p));
+  return formatDuration(Math.max(0, (at(p.endedAt) || now) - startOf(p)));
 }
 
 const at = (t: string | undefined) => (t ? Date.parse(t) : 0);

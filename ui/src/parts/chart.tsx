@@ -67,7 +67,7 @@ export function Chart(p: ChartProps) {
         <button type="button" class="link" aria-expanded={table.value} onClick={() => (table.value = !table.value)}>{table.value ? "Chart" : "Table"}</button>
       </figcaption>
       <div class="readout">
-        <span class="when quiet">{at < 0 ? (p.unit === "ms" || n === 0 ? "" : `${total.toLocaleString("en")} ${p.unit}`) : labelOf(p.start + at * p.stepMs, p)}</span>
+        <span class="when quiet">{at < 0 ? (p.unit === "ms" || n === 0 ? "" : `${total.toLocaleString("en")} ${total === 1 ? p.unit.replace(/s$/, "") : p.unit}`) : labelOf(p.start + at * p.stepMs, p)}</span>
         {p.series.map((s, i) => (
           <span class={`key ${s.look}`}>{drawn && <Swatch line={p.unit === "ms"} i={i} id={id} />}{s.name}{" "}
             {at >= 0 ? <b>{formatAmount(s.values[at] ?? null, p.unit)}</b> : p.unit !== "ms" && <b>{sumOf(s.values).toLocaleString("en")}</b>}</span>
