@@ -30,6 +30,7 @@ export function problemOf(status: number, body: string, retryAfter: string | nul
 // titleOf returns what happened in a few words.
 export function titleOf(p: Problem): string {
   switch (true) {
+    case p.status < 0: return "This page has a fault";
     case p.status === 0: return "The server cannot be reached";
     case p.status === 401: return "Your session is over";
     case p.status === 403: return "Your key may not do this";

@@ -30,40 +30,51 @@ const words = {
 };
 
 // preview returns how many runs are meant, and how many of them the action changes.
-async function preview(action: Action, t: Target, before: Date, signal: AbortSignal): Promise<{ all: Count; will: Count }> {
+async function preview(project: string, action: Action, t: Target, before: Date, signal: AbortSignal): Promise<{ all: Count; will: Count }> {
   if ("selected" in t) {
     const exact = (list: Run[]) => ({ count: list.length, atLeast: false });
     return { all: exact(t.selected), will: exact(t.selected.filter((r) => canDo(action, r.status))) };
   }
   const status = statusesFor(action, t.filter);
   const query = { ...queryOf(t.filter, before.getTime()), createdBefore: conditionsOf(t.filter, action, before).conditions.createdBefore };
-  const count = (q: typeof query) => call(project.value, "GET /v1/runs/count", { query: q, signal });
+  const count = (q: typeof query) => call(project, "GET /v1/runs/count", { query: q, signal });
   const all = await count(query);
   return { all, will: status.length > 0 ? await count({ ...query, status }) : { count: 0, atLeast: false } };
 }
 
-const send: Send = (operation, path, body) => call(project.value, operation as Operation, { path, body } as object);
+// sender returns what calls operations in one project, whatever the address is meanwhile.
+const sender = (project: string): Send => (operation, path, body) => call(project, operation as Operation, { path, body } as object);
 
 export function Bulk({ action, target, done, close }: BulkProps) {
   const element = useRef<HTMLDialogElement>(null);
-  useLayoutEffect(() => element.current?.showModal(), []);
+  const of = useSignal(project.value).value; // the dialog is about this project
+  const state = useSignal<"asking" | "working" | "stopping" | "failed" | "ended">("asking");
+  const stop = () => {
+    if (state.peek() === "working") state.value = "stopping";
+  };
+  useLayoutEffect(() => {
+    element.current?.showModal();
+    return stop;
+  }, []);
   const w = words[action];
   const option = useSignal("");
   const typed = useSignal("");
   const before = useSignal(new Date(clock.now())).value; // runs that come later are left alone
   const idempotencyKey = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value;
-  const state = useSignal<"asking" | "working" | "stopping" | "ended">("asking");
   const sum = useSignal<Batch>({ matched: 0, changed: 0, refused: [] });
   const failure = useSignal<Problem | null>(null);
-  const counts = useResource((signal) => preview(action, target, before, signal), []);
+  const counts = useResource((signal) => preview(of, action, target, before, signal), []);
   const limits = "filter" in target ? conditionsOf(target.filter, action, before) : { conditions: {}, problem: "" };
   const c = counts.data.value;
   const blocked = limits.problem || (!c ? "" : c.will.count === 0 ? "There is nothing to do." :
     c.will.count > typedAbove && typed.value.replace(/[,\s+]/g, "") !== String(c.will.count) ? "Type the number to go on." : "");
   const work = async (e: Event) => {
     e.preventDefault();
-    if (blocked || !c || state.value !== "asking") return;
+    if (blocked || !c || (state.value !== "asking" && state.value !== "failed")) return;
     state.value = "working";
+    failure.value = null;
+    sum.value = { matched: 0, changed: sum.value.changed, refused: [] };
+    const send = sender(of);
     const options = { idempotencyKey, ...(action === "cancel" ? { reason: option.value } : { deployment: option.value }) };
     const batches = "selected" in target
       ? eachOf(send, action, target.selected.filter((r) => canDo(action, r.status)).map((r) => r.id), options)
@@ -77,11 +88,8 @@ export function Bulk({ action, target, done, close }: BulkProps) {
     } catch (err) {
       failure.value = err instanceof Problem ? err : new Problem(-1, "page", String(err));
     }
-    state.value = "ended";
+    state.value = failure.value ? "failed" : "ended";
     done();
-  };
-  const stop = () => {
-    if (state.value === "working") state.value = "stopping";
   };
   return (
     <dialog ref={element} onClose={() => { stop(); close(); }} aria-labelledby="bulk-title">
@@ -102,8 +110,8 @@ export function Bulk({ action, target, done, close }: BulkProps) {
           {(state.value === "working" || state.value === "stopping") && <span class="quiet">Closing the page stops it, too.</span>}
           {state.value === "working" && <button type="button" onClick={stop}>Stop</button>}
           <button type="button" onClick={() => element.current?.close()}>Close</button>
-          {state.value === "asking" && <button type="submit" class={action === "cancel" ? "danger" : "primary"} disabled={!c || blocked !== ""}>
-            {w.verb} {c ? runs(c.will) : "…"}</button>}
+          {(state.value === "asking" || state.value === "failed") && <button type="submit" class={action === "cancel" ? "danger" : "primary"} disabled={!c || blocked !== ""}>
+            {state.value === "failed" ? "Go on" : `${w.verb} ${c ? runs(c.will) : "…"}`}</button>}
         </div>
       </form>
     </dialog>
@@ -135,9 +143,9 @@ function Question({ action, count, option, change, typed, type }: QuestionProps)
 function Result({ w, sum, of, state }: { w: (typeof words)[Action]; sum: Batch; of: Count; state: string }) {
   return (
     <>
-      {state !== "ended" && <progress value={sum.matched} max={Math.max(of.count, sum.matched)} aria-label="Runs done" />}
+      {(state === "working" || state === "stopping") && <progress value={sum.matched} max={Math.max(of.count, sum.matched)} aria-label="Runs done" />}
       <p role="status">
-        {state === "ended" ? <strong>{runs({ count: sum.changed, atLeast: false })} {w.past}.</strong>
+        {state === "ended" || state === "failed" ? <strong>{runs({ count: sum.changed, atLeast: false })} {w.past}.</strong>
           : `${sum.matched.toLocaleString("en")} of ${formatCount(of)} done${state === "stopping" ? ", stopping after this batch" : ""} …`}
         {state === "ended" && sum.matched > sum.changed && ` ${(sum.matched - sum.changed).toLocaleString("en")} were not.`}
       </p>

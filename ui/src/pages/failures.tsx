@@ -1,5 +1,6 @@
 // Failures: failed runs in groups.
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import type { Api } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { clock } from "../clock";
@@ -119,19 +120,21 @@ function Rerun({ group: g, close, done }: { group: Group; close: () => void; don
   const typed = useSignal("");
   const started = useSignal(0);
   const open = useSignal(true);
+  const of = useSignal(project.value).value; // the dialog is about this project
+  useEffect(() => () => void (open.value = false), []);
   const key = useSignal(crypto.randomUUID?.() ?? String(Math.random())).value; // a repeat starts nothing twice
   const before = useSignal(new Date(clock.now()).toISOString()).value;
   const filter = {
     workflow: g.workflow, ...(g.code && { errorCode: g.code }), createdAfter: g.createdFrom, createdBefore: before,
   };
-  const dry = useResource((signal) => call(project.value, "POST /v1/runs/rerun", { body: { filter, dryRun: true }, signal }), []);
+  const dry = useResource((signal) => call(of, "POST /v1/runs/rerun", { body: { filter, dryRun: true }, signal }), []);
   const body = { filter, idempotencyKey: key, limit: batch, ...(deployment.value && { deployment: deployment.value }) };
   const matched = dry.data.value?.matched ?? 0;
   const number = dry.data.value ? `${matched.toLocaleString("en")}${dry.data.value.more ? "+" : ""}` : "…";
   const act = async () => {
     let refused: Reruns["refused"] = [];
     for (let cursor: string | undefined; open.value;) {
-      const r: Reruns = await call(project.value, "POST /v1/runs/rerun", { body: { ...body, ...(cursor && { cursor }) } });
+      const r: Reruns = await call(of, "POST /v1/runs/rerun", { body: { ...body, ...(cursor && { cursor }) } });
       started.value += r.started;
       refused = [...refused, ...r.refused];
       if (!r.more) break;
