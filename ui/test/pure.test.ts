@@ -48,7 +48,7 @@ test("filters survive the way through their text", () => {
   for (let i = 0; i < 2000; i++) {
     const all: Filter = [
       { field: "workflow", value: word() }, { field: "status", value: pick(statuses) }, { field: "key", value: word() },
-      { field: "created", value: pick(["24h", "2026-11-22T14:00:00Z"]) }, { attribute: "tier", value: word() }, { attribute: "a.b", value: "" },
+      { field: "created", value: pick(["24h", "2026-11-22T14:00:00Z"]) }, { attribute: "tier", value: word() }, { attribute: "a.b", value: "" }, { attribute: word() || "x", value: word() },
     ];
     const filter = all.filter(() => next() < 0.5);
     const parsed = parseFilter(formatFilter(filter));
@@ -186,4 +186,13 @@ test("the palette finds all words, and begins with those that begin", () => {
   assert.deepEqual(matching(items, "run").map((i) => i.name), ["Runs", "run it again", "Start a run …"]);
   assert.deepEqual(matching(items, "run start").map((i) => i.name), ["Start a run …"]);
   assert.deepEqual([step(0, -1, 3), step(2, 1, 3), step(0, 1, 0)], [2, 0, 0]);
+});
+
+test("a time without a zone is UTC in every browser", () => {
+  const before = process.env["TZ"];
+  process.env["TZ"] = "America/New_York";
+  const query = queryOf(parseFilter("created:2026-11-22T14:00:00 before:2026-11-23").filter, 0);
+  if (before === undefined) delete process.env["TZ"];
+  else process.env["TZ"] = before;
+  assert.deepEqual(query, { createdAfter: "2026-11-22T14:00:00.000Z", createdBefore: "2026-11-23T00:00:00.000Z" });
 });
