@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { Hook, Run } from "../api.gen";
 import { addressOf, call, callText, server } from "../api";
-import { member, parseJson, withValue, writeJson } from "../lib/jsontext";
+import { deploymentAt, member, parseJson, withValue, writeJson } from "../lib/jsontext";
 import { Problem } from "../lib/problem";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
@@ -104,11 +104,7 @@ export function Deploy({ id, missing, done, close }: DeployProps) {
   const typed = useSignal<string | null>(null);
   const now = details.data.value ?? undefined;
   const url = typed.value ?? textOf(now, "url");
-  const kept = ["workflows", "build", "schemas"].flatMap((name) => {
-    const value = member(now, name);
-    return value ? [`"${name}":${writeJson(value, false)}`] : [];
-  });
-  const body = `{${[`"url":${JSON.stringify(url)}`, ...kept].join(",")}}`;
+  const body = deploymentAt(url, now);
   const act = async () => {
     await call(project.value, "PUT /v1/deployments/{id}", { path, text: body });
     done();
