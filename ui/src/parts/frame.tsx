@@ -1,5 +1,6 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
 import { call } from "../api";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
@@ -65,7 +66,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
           data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} want a person`}>{p.name}</a>)}
         <Views />
       </nav>
-      <div id="content">{children}</div>
+      <div id="content" tabIndex={-1}>{children}</div>
       {helpOpen.value && <Help />}
       {paletteOpen.value && <Palette />}
     </div>
@@ -75,10 +76,9 @@ export function Frame({ children }: { children: ComponentChildren }) {
 // Views is the list of views: the usual ones, this browser's, and the project's.
 function Views() {
   const mayList = may("read") || role.value === "metadata";
-  useResource(async (signal) => {
-    shared.value = mayList ? (await call(project.value, "GET /v1/views", { signal })).data : [];
-    return null;
-  }, [project.value, mayList, version.value]);
+  const read = useResource(async (signal) => mayList ? (await call(project.value, "GET /v1/views", { signal })).data : [],
+    [project.value, mayList], 0, version.value);
+  useEffect(() => read.data.subscribe((views) => (shared.value = views ?? [])), []);
   const link = (v: View, whose: string) => (
     <a href={linkOf(v)} title={whose + v.filter} aria-current={page.value.segments.join() === "runs" && isOpen(v) ? "page" : undefined}>{v.name}</a>
   );
