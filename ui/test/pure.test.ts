@@ -58,7 +58,7 @@ test("filters survive the way through their text", () => {
 });
 
 test("what is no filter says why", () => {
-  for (const [text, word] of [["order", "no filter"], ["colour:red", "no field"], ["status:done", "no status"], ["status:failed,", "no status"], ["ended:soon", "no time"], ["created:soon", "no time"], ["key:", "no value"]] as const) {
+  for (const [text, word] of [["order", "not a filter"], ["colour:red", "not a field"], ["status:done", "not a status"], ["status:failed,", "not a status"], ["ended:soon", "not a time"], ["created:soon", "not a time"], ["key:", "no value"]] as const) {
     assert.ok(parseFilter(text).problem.includes(word), `${text}: ${parseFilter(text).problem}`);
   }
 });

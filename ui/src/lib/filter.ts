@@ -34,7 +34,7 @@ export function parseFilter(text: string): Parsed {
   const filter: Filter = [];
   for (const word of split(text)) {
     const match = /^([^:="]+|"(?:[^"\\]|\\.)+"(?==))([:=])([^]*)$/.exec(word);
-    if (!match) return { filter, problem: `“${word}” is no filter: write workflow:NAME, status:failed or attribute=value` };
+    if (!match) return { filter, problem: `“${word}” is not a filter: write workflow:NAME, status:failed or attribute=value` };
     const [, name = "", sign, raw = ""] = match;
     const value = unquote(raw);
     const term: Term = sign === "=" ? { attribute: unquote(name), value } : { field: name as Field, value };
@@ -47,12 +47,12 @@ export function parseFilter(text: string): Parsed {
 
 function problemOf(t: Term): string {
   if (t.attribute !== undefined) return "";
-  if (!fields.includes(t.field!)) return `“${t.field}” is no field: there are ${fields.join(", ")}, and attribute=value`;
+  if (!fields.includes(t.field!)) return `“${t.field}” is not a field: the fields are ${fields.join(", ")}, and attribute=value`;
   if (t.value === "") return `${t.field} has no value`;
   const none = t.field === "status" && t.value.split(",").find((s) => !statuses.includes(s as RunStatus));
-  if (none || none === "") return `“${none}” is no status: there are ${statuses.join(", ")}`;
+  if (none || none === "") return `“${none}” is not a status: the statuses are ${statuses.join(", ")}`;
   if (["created", "before", "ended", "endedbefore"].includes(t.field!) && timeOf(t.value, 0) === null) {
-    return `“${t.value}” is no time: write an age such as 24h, or 2026-11-22T14:00:00Z`;
+    return `“${t.value}” is not a time: write an age such as 24h, or 2026-11-22T14:00:00Z`;
   }
   return "";
 }

@@ -44,7 +44,7 @@ export function Hooks({ run }: { run: Run }) {
           ))}
         </tbody>
       </table>
-      {all.more && <p class="quiet">The first 200 of each are shown: <code>stepwell hooks list --run {run.id}</code> has all.</p>}
+      {all.more && <p class="quiet">The first 200 of each are shown: <code>stepwell hooks list --run {run.id}</code> lists all.</p>}
     </>
   );
 }

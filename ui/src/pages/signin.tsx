@@ -58,7 +58,7 @@ export function SignIn({ again }: { again: boolean }) {
             value={key.value} onInput={(e) => (key.value = e.currentTarget.value)} aria-invalid={wrong && !code.value} />
         </label>
         {wrong ? <div class="trouble" role="alert"><div>{code.value
-          ? <><strong>This link is over.</strong> It opens the dashboard once, within a minute. Make another one with <code>stepwell ui</code>, or enter a key.</>
+          ? <><strong>This link has expired.</strong> It opens the dashboard once, within a minute. Make a new one with <code>stepwell ui</code>, or enter a key.</>
           : <><strong>This is no valid key.</strong> It may be mistyped, revoked or expired.</>}</div></div>
           : problem.value && <Trouble problem={problem.value} />}
         {!isSecureContext && <p class="warning">This page comes over plain HTTP: others on the way can read the key.</p>}

@@ -17,13 +17,17 @@ export function SigningKeys() {
   const secret = useSignal("");
   const failed = useSignal<Problem | null>(null);
   const deleting = useSignal<SigningKey | null>(null);
+  const busy = useSignal(false);
   const create = async () => {
+    if (busy.value) return; // a second key would hide the secret of the first
+    busy.value = true;
     failed.value = null;
     try {
       secret.value = (await call(project.value, "POST /v1/signing-keys")).secret;
     } catch (err) {
       failed.value = err as Problem;
     }
+    busy.value = false;
     list.refresh();
   };
   const keys = list.data.value?.data;

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { call } from "../api";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
-import { connection, paused, togglePause, withheld } from "../live";
+import { connection, mostWithheld, paused, togglePause, withheld } from "../live";
 import { go, href, page, project, search } from "../location";
 import { freshness, staleSince, useResource } from "../resource";
 import { leave, lost, may, role, session } from "../session";
@@ -125,7 +125,8 @@ function Live() {
   if (lost.value) return null;
   if (connection.value !== "off" && (paused.value || freshness.value !== "stale")) {
     const n = withheld.value.size;
-    const text = paused.value ? `paused${n > 0 ? `, ${n} ${n === 1 ? "run has" : "runs have"} changed` : ""}` : liveTexts[connection.value];
+    const changed = `, ${n < mostWithheld ? n : `${mostWithheld.toLocaleString("en")}+`} ${n === 1 ? "run has" : "runs have"} changed`;
+    const text = paused.value ? `paused${n > 0 ? changed : ""}` : liveTexts[connection.value];
     return <button type="button" class={`live ${paused.value ? "paused" : connection.value}`} aria-pressed={paused.value}
       title={paused.value ? "Go on (p)" : `${liveTitles[connection.value]} Pause (p)`} onClick={togglePause}><i aria-hidden="true" />{text}</button>;
   }
