@@ -215,6 +215,8 @@ func (i *installation) lostScene(b *tab) {
 	b.click("Sign in")
 	b.until("rows", `document.querySelectorAll("table.runs tbody tr").length === 5`)
 	b.until("the role", `document.querySelector(".role").innerText === "read"`)
+	b.press("s")
+	b.fill("input[name=view]", "kept")
 	b.allow("ERR_INCOMPLETE_CHUNKED_ENCODING") // the live connection ends
 	i.call("DELETE", "/v1/keys/"+key.ID, nil, nil)
 	b.shows("Your session is over")
@@ -224,6 +226,8 @@ func (i *installation) lostScene(b *tab) {
 	b.fill("input[name=key]", apiKey)
 	b.click("Sign in")
 	b.until("the page goes on", `!document.querySelector(".over") && document.querySelectorAll("table.runs tbody tr").length === 5`)
+	b.until("what was typed is there", `document.querySelector("dialog input[name=view]")?.value === "kept"`)
+	b.click("Close")
 }
 
 func signOutScene(b *tab) {

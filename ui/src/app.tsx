@@ -1,6 +1,6 @@
 // The dashboard.
 import { render, type ComponentType } from "preact";
-import { useEffect, useErrorBoundary, useRef } from "preact/hooks";
+import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from "preact/hooks";
 import "./css/app.css";
 import { base } from "./api";
 import { pathOf } from "./lib/path";
@@ -45,6 +45,15 @@ function Route() {
   return <main class="page"><Empty title="There is no such page"><p>Its address may be of another version.</p></Empty></main>;
 }
 
+// Over asks for a key above all, also above a form that is open. It cannot be closed but by signing in, or by going to
+// another project.
+function Over() {
+  const element = useRef<HTMLDialogElement>(null);
+  const show = () => element.current?.showModal();
+  useLayoutEffect(show, []);
+  return <dialog ref={element} class="over" aria-label="Your session is over" onCancel={(e) => e.preventDefault()} onClose={show}><SignIn again /></dialog>;
+}
+
 function App() {
   useEffect(() => void load(), []);
   const s = session.value;
@@ -65,7 +74,7 @@ function App() {
   return (
     <>
       <div class={lost.value ? "dimmed" : ""} inert={lost.value}><Frame><Route /></Frame></div>
-      {lost.value && <div class="over"><SignIn again /></div>}
+      {lost.value && <Over />}
     </>
   );
 }

@@ -12,7 +12,7 @@ export const clock = {
   heard(date: string | null): void {
     const server = Date.parse(date ?? "");
     const own = Date.now();
-    if (!Number.isNaN(server)) difference = Math.abs(server - own) > 2000 ? server - own : 0;
+    if (Math.abs(server - own - difference) > 2000) difference = server - own;
   },
 };
 

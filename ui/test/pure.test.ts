@@ -10,7 +10,7 @@ import { Matcher } from "../src/lib/keys";
 import { barOf } from "../src/lib/bars";
 import { pagesOf, Recent, visibleRange } from "../src/lib/pages";
 import { fill, pageOf, pathOf } from "../src/lib/path";
-import { problemOf, rolesFor } from "../src/lib/problem";
+import { Problem, problemOf, rolesFor } from "../src/lib/problem";
 import { quote, curl } from "../src/lib/shell";
 import { random } from "./random";
 import { formatShort, formatTime } from "../src/lib/zone";
@@ -179,6 +179,8 @@ test("batches go on until none is left, and stop when they are not asked for", a
   const some: Send = async (_, path) => { if (path["id"] === "b") throw new Error("ended"); };
   const one = await eachOf(some, "cancel", ["a", "b"], { idempotencyKey: "k" }).next();
   assert.deepEqual(one.value, { matched: 2, changed: 1, refused: [{ runId: "b", message: "ended" }] });
+  const away: Send = async () => { throw new Problem(0, "unreachable", "No answer came."); };
+  await assert.rejects(async () => eachOf(away, "rerun", ["a"], { idempotencyKey: "k" }).next(), { code: "unreachable" });
 });
 
 test("the palette finds all words, and begins with those that begin", () => {

@@ -1,6 +1,7 @@
 // Cancelling and rerunning many runs. This is the one place that knows how the API takes them: by ID one by one, by
 // filter up to 1,000 at a time.
 import type { Api, RunStatus } from "../api.gen";
+import { Problem } from "./problem";
 import { statusesOf, timeOf, type Filter } from "./filter";
 
 export type Action = "cancel" | "rerun";
@@ -65,13 +66,18 @@ export interface Options {
 }
 
 const together = 5;
+// The statuses of failures that are not about a run: of no answer, no session, and what is busy or away.
+const passing = [0, 401, 429, 502, 503, 504];
 
-// eachOf acts on single runs, a few at a time.
+// eachOf acts on single runs, a few at a time. It fails if the server is away or busy: then the same is done again, under the
+// same keys, since it may have been done without an answer.
 export async function* eachOf(send: Send, action: Action, ids: string[], o: Options): AsyncGenerator<Batch> {
   for (let i = 0; i < ids.length; i += together) {
     const part = ids.slice(i, i + together);
     const results = await Promise.allSettled(part.map((id) => send(`POST /v1/runs/{id}/${action}`, { id },
       action === "cancel" ? given({ reason: o.reason }) : given({ deployment: o.deployment, idempotencyKey: `${o.idempotencyKey}:${id}` }))));
+    const stopped = results.find((r) => r.status === "rejected" && r.reason instanceof Problem && passing.includes(r.reason.status));
+    if (stopped?.status === "rejected") throw stopped.reason;
     const refused = results.flatMap((r, n) => (r.status === "rejected" ? [{ runId: part[n]!, message: String((r.reason as Error).message) }] : []));
     yield { matched: part.length, changed: part.length - refused.length, refused };
   }

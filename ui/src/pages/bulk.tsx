@@ -73,7 +73,7 @@ export function Bulk({ action, target, done, close }: BulkProps) {
     if (blocked || !c || (state.value !== "asking" && state.value !== "failed")) return;
     state.value = "working";
     failure.value = null;
-    sum.value = { matched: 0, changed: sum.value.changed, refused: [] };
+    sum.value = { matched: 0, changed: "selected" in target ? 0 : sum.value.changed, refused: [] };
     const send = sender(of);
     const options = { idempotencyKey, ...(action === "cancel" ? { reason: option.value } : { deployment: option.value }) };
     const batches = "selected" in target
