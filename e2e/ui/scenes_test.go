@@ -199,6 +199,15 @@ func (i *installation) keyboardScene(b *tab) {
 	b.fill("input[name=view]", "mine")
 	b.press(kb.Enter)
 	b.until("the focus is back where the form was opened", `!document.querySelector("dialog") && document.activeElement.innerText === "Save view …"`)
+	evaluate[chromedp.Void](b, `(() => {
+		const real = fetch;
+		window.fetch = async (...r) => /v1\/workflows/.test(r[0]) ? new Response('{"data": [null]}') : real(...r);
+	})()`)
+	b.press("gw")
+	b.shows("This page has a fault")
+	b.accessible()
+	b.press("gr")
+	b.until("a page without a fault", `document.querySelectorAll("table.runs tbody tr").length === 5`)
 	b.press("?")
 	b.shows("Shortcuts")
 	b.accessible()

@@ -1,5 +1,6 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
+import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call } from "../api";
 import { attention, useAttention } from "../attention";
@@ -98,6 +99,7 @@ function isHere(segment: string, q: string): boolean {
 }
 
 function TopBar() {
+  const failed = useSignal("");
   return (
     <header class="top">
       <a class="brand" href={href(["runs"])}><Logo /><span>Stepwell</span></a>
@@ -114,7 +116,8 @@ function TopBar() {
       </select>
       <button type="button" class="icon" aria-label="Shortcuts" title="Shortcuts (?)" onClick={() => (helpOpen.value = true)}>?</button>
       {session.value && session.value.projects.some((p) => p.key !== undefined || !session.value!.open) &&
-        <button type="button" onClick={leave}>Sign out</button>}
+        <button type="button" onClick={() => void leave().catch((err: Error) => (failed.value = err.message))}>Sign out</button>}
+      {failed.value && <span class="problem" role="alert">You are still signed in: {failed.value}</span>}
     </header>
   );
 }
