@@ -47,7 +47,7 @@ func (i *installation) codeScene(b, guest *tab) {
 	guest.allow("401")
 	guest.allow("ERR_INCOMPLETE_CHUNKED_ENCODING") // the live view ends with its session
 	guest.open(link)
-	guest.shows("This link is over")
+	guest.shows("This link has expired")
 	guest.until("no code in the address", `!location.href.includes("code")`)
 	guest.accessible()
 	guest.look("link-over")
@@ -142,7 +142,7 @@ func (i *installation) auditScene(b *tab) {
 
 func (i *installation) serversScene(b *tab) {
 	b.open("/ui/default/servers")
-	b.shows("alive", "1 server delivers, 0 deliveries under way", "Every run that has not ended has something that makes it proceed.")
+	b.shows("alive", "1 server delivers, 0 deliveries under way", "No run is stranded.")
 	b.accessible()
 	b.look("servers")
 }
@@ -170,6 +170,14 @@ func (i *installation) projectScene(b *tab) {
 	if len(audit.Data) != 1 || audit.Data[0].Actor != "STEPWELL_API_KEY" {
 		b.t.Errorf("audit: got %+v", audit.Data)
 	}
+	b.press("gr")
+	b.until("its runs", `location.pathname.endsWith("/ui/shop/runs")`)
+	evaluate[chromedp.Void](b, `history.go(-2)`)
+	b.until("the first project", `location.pathname.endsWith("/ui/default/runs")`)
+	b.click("Start a run …")
+	b.shows("Input of the last run")
+	evaluate[chromedp.Void](b, `history.go(2)`)
+	b.until("the form stays in its project", `location.pathname.endsWith("/ui/shop/runs") && !document.querySelector("dialog[open]")`)
 	b.choose(".project select", " key")
 	b.shows("Open another project")
 	b.accessible()

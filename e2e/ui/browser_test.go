@@ -206,7 +206,8 @@ func quote(text string) string {
 func (b *tab) click(name string) {
 	b.t.Helper()
 	const mark = `document.querySelectorAll("[data-e2e]").forEach((e) => e.removeAttribute("data-e2e"));`
-	named := `[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button, a, summary, label, input[type=checkbox], [role=tab]")]
+	named := `[...([...document.querySelectorAll("dialog[open]")].at(-1) ?? document)
+		.querySelectorAll("button, a, summary, label, input[type=checkbox], [role=tab]")]
 		.find((e) => ((e.ariaLabel ?? "") === ` + quote(name) + ` || e.innerText.trim() === ` + quote(name) + `) && !e.disabled)`
 	b.until("find "+name, named)
 	evaluate[chromedp.Void](b, `(() => {`+mark+named+`.setAttribute("data-e2e", "")})()`)

@@ -46,9 +46,14 @@ func (i *installation) followScene(b *tab) {
 	before := evaluate[int](b, lists)
 	i.wait(first, "wait_created")
 	b.until("its row follows", `document.querySelector("table.runs tbody").innerText.includes("running")`)
+	b.press("j")
 	for range 40 {
 		i.start("reminder", map[string]any{"delay": "1h"})
 	}
+	b.until("the focus goes down with its row", `document.activeElement.id === "run-40"`)
+	b.press("x")
+	b.until("its own row is selected", `document.querySelector("table.runs tbody tr:last-child input")?.checked`)
+	b.click("Clear")
 	rows := `document.querySelectorAll("table.runs tbody tr").length`
 	b.until("all rows", rows+` === 41`)
 	evaluate[chromedp.Void](b, `window.scrollTo(0, 400)`)

@@ -81,7 +81,7 @@ func (i *installation) listScene(b *tab) (order, refund string) {
 	b.until("all runs once more", `document.querySelectorAll("table.runs tbody tr").length === 4`)
 	b.fill("#filter", "colour:red")
 	b.press(kb.Enter)
-	b.shows("“colour” is no field")
+	b.shows("“colour” is not a field")
 	b.fill("#filter", "workflow:none")
 	b.press(kb.Enter)
 	b.shows("No run matches")
@@ -113,8 +113,32 @@ func (i *installation) runScene(b *tab, order string) {
 	b.until("two events", `document.querySelectorAll("button.event").length === 2`)
 	evaluate[chromedp.Void](b, `document.querySelector("button.event").click()`)
 	b.shows("9007199254740993") // not rounded
+	i.refusedLogScene(b, order)
 	b.accessible()
 	b.look("event")
+}
+
+// refusedLogScene filters a log that cannot be read: it is asked for once, and again when somebody wants it.
+func (i *installation) refusedLogScene(b *tab, order string) {
+	evaluate[chromedp.Void](b, `(() => {
+		const real = fetch;
+		window.refused = 0;
+		window.fetch = (...r) => /type=step_failed/.test(r[0]) && ++refused ? Promise.reject(new TypeError("no network")) : real(...r);
+		window.heal = () => { window.fetch = real; };
+	})()`)
+	b.choose("select[aria-label='Event type']", "step_failed")
+	b.shows("The server cannot be reached.")
+	const frames = `new Promise((done) => { let n = 0; const next = () => (++n > 30 ? done(refused) : requestAnimationFrame(next)); next(); })`
+	if n := evaluate[int](b, frames); n != 1 {
+		b.t.Errorf("the log was asked for %d times", n)
+	}
+	evaluate[chromedp.Void](b, `heal()`)
+	b.click("Try again")
+	b.shows("No event matches")
+	b.open("/ui/default/runs/" + order + "/log?type=step_completed")
+	b.until("two events again", `document.querySelectorAll("button.event").length === 2`)
+	evaluate[chromedp.Void](b, `document.querySelector("button.event").click()`)
+	b.shows("9007199254740993")
 }
 
 func (i *installation) failedScene(b *tab, refund string) {
@@ -156,6 +180,8 @@ func (i *installation) keyboardScene(b *tab) {
 	b.press("gr")
 	b.until("the list", `location.pathname.endsWith("/default/runs")`)
 	b.until("rows", `document.querySelectorAll("table.runs tbody tr").length === 5`)
+	evaluate[chromedp.Void](b, `document.querySelector(".skip").click()`)
+	b.until("the page has the focus", `document.activeElement.id === "content"`)
 	b.press("jjk")
 	b.until("the first run has the focus", `document.activeElement?.id === "run-0"`)
 	b.press(kb.Enter)
@@ -167,6 +193,21 @@ func (i *installation) keyboardScene(b *tab) {
 	b.press("/")
 	b.until("the filter has the focus", `document.activeElement?.id === "filter"`)
 	evaluate[chromedp.Void](b, `document.activeElement.blur()`)
+	b.until("the form's button", `[...document.querySelectorAll("button")].some((e) => e.innerText === "Save view …")`)
+	evaluate[chromedp.Void](b, `[...document.querySelectorAll("button")].find((e) => e.innerText === "Save view …").focus()`)
+	b.press(kb.Enter)
+	b.fill("input[name=view]", "mine")
+	b.press(kb.Enter)
+	b.until("the focus is back where the form was opened", `!document.querySelector("dialog") && document.activeElement.innerText === "Save view …"`)
+	evaluate[chromedp.Void](b, `(() => {
+		const real = fetch;
+		window.fetch = async (...r) => /v1\/workflows/.test(r[0]) ? new Response('{"data": [null]}') : real(...r);
+	})()`)
+	b.press("gw")
+	b.shows("This page has a fault")
+	b.accessible()
+	b.press("gr")
+	b.until("a page without a fault", `document.querySelectorAll("table.runs tbody tr").length === 5`)
 	b.press("?")
 	b.shows("Shortcuts")
 	b.accessible()
@@ -183,6 +224,8 @@ func (i *installation) lostScene(b *tab) {
 	b.click("Sign in")
 	b.until("rows", `document.querySelectorAll("table.runs tbody tr").length === 5`)
 	b.until("the role", `document.querySelector(".role").innerText === "read"`)
+	b.press("s")
+	b.fill("input[name=view]", "kept")
 	b.allow("ERR_INCOMPLETE_CHUNKED_ENCODING") // the live connection ends
 	i.call("DELETE", "/v1/keys/"+key.ID, nil, nil)
 	b.shows("Your session is over")
@@ -192,6 +235,8 @@ func (i *installation) lostScene(b *tab) {
 	b.fill("input[name=key]", apiKey)
 	b.click("Sign in")
 	b.until("the page goes on", `!document.querySelector(".over") && document.querySelectorAll("table.runs tbody tr").length === 5`)
+	b.until("what was typed is there", `document.querySelector("dialog input[name=view]")?.value === "kept"`)
+	b.click("Close")
 }
 
 func signOutScene(b *tab) {

@@ -28,18 +28,17 @@ export function addressOf<K extends Operation>(operation: K, r: Request<K>): str
 
 // call calls an operation in a project. It fails with a Problem, or an AbortError.
 export async function call<K extends Operation>(project: string, operation: K, r: Request<K> = {}): Promise<Api[K]["answer"]> {
-  const answer = await send(doorOf(project, operation, r), methodOf(operation), r);
-  return (answer.status === 204 ? null : await answer.json()) as Api[K]["answer"];
+  return send(doorOf(project, operation, r), methodOf(operation), r, async (a) => (a.status === 204 ? null : await a.json()) as Api[K]["answer"]);
 }
 
 // callText is call with the text of the answer: numbers stay as they were written.
 export async function callText<K extends Operation>(project: string, operation: K, r: Request<K>): Promise<string> {
-  return (await send(doorOf(project, operation, r), methodOf(operation), r)).text();
+  return send(doorOf(project, operation, r), methodOf(operation), r, (a) => a.text());
 }
 
 // callBytes is call with the bytes of the answer.
 export async function callBytes<K extends Operation>(project: string, operation: K, r: Request<K>): Promise<Uint8Array> {
-  return new Uint8Array(await (await send(doorOf(project, operation, r), methodOf(operation), r)).arrayBuffer());
+  return send(doorOf(project, operation, r), methodOf(operation), r, async (a) => new Uint8Array(await a.arrayBuffer()));
 }
 
 // doorOf returns the address at which this page calls the operation.
@@ -63,24 +62,24 @@ export interface Session {
 const sessionPath = `${base}/ui/-/session`;
 
 export async function readSession(): Promise<Session> {
-  return (await send(sessionPath, "GET", {})).json() as Promise<Session>;
+  return send(sessionPath, "GET", {}, (a) => a.json() as Promise<Session>);
 }
 
 // Credential opens a project: a key, or a code that a key has made.
 export type Credential = { key: string } | { code: string };
 
 export async function signIn(by: Credential): Promise<Session> {
-  return (await send(sessionPath, "POST", { body: by })).json() as Promise<Session>;
+  return send(sessionPath, "POST", { body: by }, (a) => a.json() as Promise<Session>);
 }
 
 export async function signOut(): Promise<void> {
-  await send(sessionPath, "DELETE", {});
+  await send(sessionPath, "DELETE", {}, async () => {});
 }
 
 // stream is call with the answer as it comes, after the last event that was received; empty for none.
 export async function stream<K extends Operation>(project: string, operation: K, r: Request<K>, last: string): Promise<ReadableStream<Uint8Array>> {
   const headers: Record<string, string> = last ? { "Last-Event-ID": last } : {};
-  return (await send(doorOf(project, operation, r), methodOf(operation), { ...r, headers })).body!;
+  return send(doorOf(project, operation, r), methodOf(operation), { ...r, headers }, async (a) => a.body!);
 }
 
 interface Sending {
@@ -90,21 +89,31 @@ interface Sending {
   headers?: Record<string, string>;
 }
 
-async function send(address: string, method: string, r: Sending): Promise<Response> {
+// answersWithin is how long the page waits for the beginning of an answer to what only reads, in milliseconds: something in
+// between may keep a request for ever.
+const answersWithin = 30_000;
+
+// send sends a request and takes what is wanted of its answer. It fails with a Problem, or as the signal says.
+async function send<T>(address: string, method: string, r: Sending, take: (answer: Response) => Promise<T>): Promise<T> {
   const headers: Record<string, string> = { "Stepwell-UI": "1", ...r.headers };
   const body = r.text ?? (r.body ? JSON.stringify(r.body) : null);
   if (body !== null) headers["Content-Type"] = "application/json";
-  let answer: Response;
+  const late = new AbortController();
+  const timer = method === "GET" ? setTimeout(() => late.abort(), answersWithin) : undefined;
   try {
-    answer = await fetch(address, {
-      method, headers, body, signal: r.signal ?? null,
+    const answer = await fetch(address, {
+      method, headers, body, signal: r.signal ? AbortSignal.any([r.signal, late.signal]) : late.signal,
       credentials: "same-origin", cache: "no-store", redirect: "error",
     });
+    clearTimeout(timer);
+    clock.heard(answer.headers.get("Date"));
+    if (!answer.ok) throw problemOf(answer.status, await answer.text(), answer.headers.get("Retry-After"));
+    return await take(answer);
   } catch (err) {
-    if (r.signal?.aborted) throw err;
-    throw new Problem(0, "unreachable", "No answer came. This page tries again by itself.");
+    if (err instanceof Problem || r.signal?.aborted) throw err;
+    throw new Problem(0, "unreachable", err instanceof SyntaxError ? "Something between this page and the server has answered in its place."
+      : method === "GET" ? "No answer came." : "No answer came. It may have been done nevertheless: look before you repeat it.");
+  } finally {
+    clearTimeout(timer);
   }
-  clock.heard(answer.headers.get("Date"));
-  if (!answer.ok) throw problemOf(answer.status, await answer.text(), answer.headers.get("Retry-After"));
-  return answer;
 }

@@ -1,6 +1,6 @@
 // The dashboard.
 import { render, type ComponentType } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from "preact/hooks";
 import "./css/app.css";
 import { base } from "./api";
 import { pathOf } from "./lib/path";
@@ -8,7 +8,7 @@ import { follow, go, page, project } from "./location";
 import { load, lost, role, session, sessionProblem } from "./session";
 import { Frame, places } from "./parts/frame";
 import { lazy } from "./parts/lazy";
-import { Empty, Loading, Trouble } from "./parts/notice";
+import { Empty, Fault, Loading, Trouble } from "./parts/notice";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/signin";
 
@@ -27,12 +27,31 @@ const pages: Record<string, ComponentType> = {
 
 const RunPage = lazy<{ id: string; tab: string }>("the run", async () => (await import("./pages/onerun")).RunPage);
 
-function route() {
+// Route shows the page of the address. Another project has another page: nothing that was selected, typed or asked in one
+// project is there in another.
+function Route() {
   const [first = "", id, tab] = page.value.segments;
-  if (first === "runs") return id ? <RunPage key={id} id={id} tab={tab ?? "timeline"} /> : <Runs />;
+  const key = [project.value, first, first === "runs" ? id : ""].join("/");
+  const [fault, again] = useErrorBoundary();
+  const shown = useRef(key);
+  useEffect(() => {
+    if (shown.current !== key && fault) again();
+    shown.current = key;
+  }, [key]);
+  if (fault) return <main class="page"><Fault of={fault} again={again} /></main>;
+  if (first === "runs") return id ? <RunPage key={key} id={id} tab={tab ?? "timeline"} /> : <Runs key={key} />;
   const Page = Object.hasOwn(pages, first) ? pages[first] : undefined;
-  if (Page) return <Page key={first} />;
+  if (Page) return <Page key={key} />;
   return <main class="page"><Empty title="There is no such page"><p>Its address may be of another version.</p></Empty></main>;
+}
+
+// Over asks for a key above all, also above a form that is open. It cannot be closed but by signing in, or by going to
+// another project.
+function Over() {
+  const element = useRef<HTMLDialogElement>(null);
+  const show = () => element.current?.showModal();
+  useLayoutEffect(show, []);
+  return <dialog ref={element} class="over" aria-label="Your session is over" onCancel={(e) => e.preventDefault()} onClose={show}><SignIn again /></dialog>;
 }
 
 function App() {
@@ -54,8 +73,8 @@ function App() {
   // The same elements with and without a session: what a page shows and what was typed stays.
   return (
     <>
-      <div class={lost.value ? "dimmed" : ""} inert={lost.value}><Frame>{route()}</Frame></div>
-      {lost.value && <div class="over"><SignIn again /></div>}
+      <div class={lost.value ? "dimmed" : ""} inert={lost.value}><Frame><Route /></Frame></div>
+      {lost.value && <Over />}
     </>
   );
 }

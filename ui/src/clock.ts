@@ -13,7 +13,7 @@ export const clock = {
   heard(date: string | null): void {
     const server = Date.parse(date ?? "");
     const own = Date.now();
-    if (!Number.isNaN(server) && Math.abs(server - own) > 2000) difference = server - own;
+    if (Math.abs(server - own - difference) > 2000) difference = server - own;
     if (!document.hidden) tick.value = clock.now();
   },
 };

@@ -1,4 +1,5 @@
-// Lists with a cursor: the first page is read again while it is looked at, what was read below it stays.
+// Lists with a cursor: all pages that are shown are read again while they are looked at, so that no row is old and none is
+// lost between two pages.
 import { useSignal } from "@preact/signals";
 import { useResource, type Resource } from "./resource";
 
@@ -11,38 +12,45 @@ export interface List<T> {
   first: Resource<Page<T>>;
   rows: T[];
   // Reads the next page; null if there is none. A page may be empty before the last one.
-  more: (() => Promise<void>) | null;
+  more: (() => void) | null;
   reading: boolean;
-  // Reads the list anew.
   refresh: () => void;
 }
 
-const pollEvery = 5000;
+export interface Changes {
+  // How often the first page is read, in milliseconds; 0 for never. More pages are read more rarely.
+  every: number;
+  // Changes when the list has changed.
+  version?: unknown;
+}
 
 // useList reads a list whenever one of the inputs changes, and while the page is visible.
-export function useList<T>(read: (cursor: string | undefined, signal?: AbortSignal) => Promise<Page<T>>, inputs: unknown[], keyOf: (row: T) => string): List<T> {
+export function useList<T>(
+  read: (cursor: string | undefined, signal: AbortSignal) => Promise<Page<T>>, inputs: unknown[], keyOf: (row: T) => string,
+  { every, version }: Changes = { every: 5000 },
+): List<T> {
   const scope = inputs.join("\n");
-  const below = useSignal<{ of: string; pages: Page<T>[] }>({ of: "", pages: [] });
-  const reading = useSignal(false);
-  const first = useResource((signal) => read(undefined, signal), inputs, pollEvery);
-  const pages = below.value.of === scope ? below.value.pages : [];
-  const cursor = (pages.at(-1) ?? first.data.value)?.cursor;
-  const rows = new Map([...(first.data.value?.data ?? []), ...pages.flatMap((p) => p.data)].map((row) => [keyOf(row), row]));
-  const more = async () => {
-    if (reading.value) return;
-    reading.value = true;
-    try {
-      below.value = { of: scope, pages: [...pages, await read(cursor)] };
-    } catch {
-      first.refresh(); // shows what is wrong
-    }
-    reading.value = false;
+  const wanted = useSignal({ of: scope, pages: 1 });
+  const pages = wanted.value.of === scope ? wanted.value.pages : 1;
+  const first = useResource(async (signal) => {
+    const rows = new Map<string, T>();
+    let cursor: string | undefined;
+    let n = 0;
+    do {
+      const page = await read(cursor, signal);
+      for (const row of page.data) rows.set(keyOf(row), row);
+      cursor = page.cursor;
+    } while (++n < pages && cursor);
+    return { data: [...rows.values()], cursor, pages: n };
+  }, inputs, every * pages, pages === 1 ? version : `${pages} pages, ${every}`);
+  const shown = first.data.value;
+  const more = () => {
+    if (!shown) return;
+    wanted.value = { of: scope, pages: shown.pages + 1 };
+    first.refresh();
   };
   return {
-    first, rows: [...rows.values()], more: cursor ? more : null, reading: reading.value,
-    refresh: () => {
-      below.value = { of: "", pages: [] };
-      first.refresh();
-    },
+    first: first as Resource<Page<T>>, rows: shown?.data ?? [], more: shown?.cursor ? more : null,
+    reading: first.loading.value && shown !== null && shown.pages < pages, refresh: first.refresh,
   };
 }

@@ -20,6 +20,8 @@ export const connection = signal<"off" | "connecting" | "live" | "reconnecting" 
 // paused freezes the page. What comes meanwhile is only counted.
 export const paused = signal(false);
 export const withheld = signal<ReadonlySet<string>>(new Set());
+// mostWithheld is how many of them are counted. There may be more.
+export const mostWithheld = 1000;
 
 // covered tells that pages need not poll: they are told what changes, or want no change.
 export const covered = computed(() => connection.value === "live" || paused.value);
@@ -146,8 +148,13 @@ function receive(sent: Sent): void {
   clock.heard(null);
   if (sent.kind === "reset") return rereadSoon();
   const message = { kind: sent.kind, data: JSON.parse(sent.data) } as Message;
-  if (paused.peek()) withheld.value = new Set([...withheld.peek(), ...idsIn(message)]);
+  if (paused.peek()) withhold(idsIn(message));
   else for (const v of viewers) v.take(message);
+}
+
+function withhold(ids: string[]): void {
+  const known = withheld.peek();
+  if (known.size < mostWithheld && ids.some((id) => !known.has(id))) withheld.value = new Set([...known, ...ids]);
 }
 
 function idsIn(m: Message): string[] {

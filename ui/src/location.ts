@@ -35,6 +35,7 @@ export function go(to: string, how: "push" | "replace" = "push"): void {
 export function follow(e: MouseEvent): void {
   const link = (e.target as Element | null)?.closest?.("a");
   if (!link || e.defaultPrevented || e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return;
+  if (link.getAttribute("href")?.startsWith("#")) return; // a place on this page: the browser goes there, with the focus
   if (link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   if (pageOf(base, link.pathname) === null || link.pathname.startsWith(`${base}/ui/-/`)) return;
   e.preventDefault();

@@ -1,6 +1,6 @@
 // What a deployment has registered, as it was written: a number in a schema keeps all its digits.
 import { callText } from "./api";
-import { member, parseJson, writeJson, type JsonValue } from "./lib/jsontext";
+import { parseJson, type JsonValue } from "./lib/jsontext";
 import { Problem } from "./lib/problem";
 import { project } from "./location";
 
@@ -12,14 +12,4 @@ export async function readDeployment(id: string, signal?: AbortSignal): Promise<
 export function noneIf404(err: unknown): JsonValue {
   if (err instanceof Problem && err.status === 404) return parseJson("{}");
   throw err;
-}
-
-// registrationAt returns the body that registers a deployment at a URL, with all else that it has registered. Whoever
-// sends it reads the deployment right before: its app may have registered since a form was opened.
-export function registrationAt(url: string, now: JsonValue | undefined): string {
-  const kept = ["workflows", "build", "schemas"].flatMap((name) => {
-    const value = member(now, name);
-    return value ? [`"${name}":${writeJson(value, false)}`] : [];
-  });
-  return `{${[`"url":${JSON.stringify(url)}`, ...kept].join(",")}}`;
 }

@@ -21,14 +21,17 @@ export interface Resource<T> {
 const slowest = 30_000;
 
 // useResource reads data whenever one of the inputs changes, and every so many milliseconds while the page is visible;
-// 0 for never. Data of other inputs is not shown, data of a failed request is.
-export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs: unknown[], every = 0): Resource<T> {
+// 0 for never. Data of other inputs is not shown, data of a failed request is. Another version of the same data is read
+// behind what is shown: a reading that has begun ends first, so that quick changes do not keep each other from the screen.
+export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs: unknown[], every = 0, version: unknown = 0): Resource<T> {
   const data = useSignal<T | null>(null);
   const problem = useSignal<Problem | null>(null);
   const loading = useSignal(true);
   const wake = useSignal<() => void>(() => {});
   const interval = useRef(every);
   interval.current = every;
+  const latest = useRef(read);
+  latest.current = read;
   useEffect(() => {
     data.value = null;
     problem.value = null;
@@ -45,7 +48,7 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
       loading.value = true;
       let pause = 0;
       try {
-        const answer = await read(control.signal);
+        const answer = await latest.current(control.signal);
         if (control.signal.aborted) return;
         data.value = answer;
         problem.value = null;
@@ -67,7 +70,7 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
       } finally {
         pause ||= interval.current;
         busy = false;
-        loading.value = false;
+        if (!control.signal.aborted) loading.value = false;
       }
       if (again) {
         again = false;
@@ -92,10 +95,12 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
       document.removeEventListener("visibilitychange", shown);
     };
   }, inputs);
-  const first = useRef(true);
+  const before = useRef({ polls: every > 0, version });
   useEffect(() => {
-    if (!first.current && every > 0 && !document.hidden) wake.peek()();
-    first.current = false;
-  }, [every > 0]);
+    const now = { polls: every > 0, version };
+    const due = now.version !== before.current.version || (now.polls && !before.current.polls);
+    before.current = now;
+    if (due) wake.peek()();
+  }, [every > 0, version]);
   return { data, problem, loading, refresh: () => wake.peek()() };
 }

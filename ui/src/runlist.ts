@@ -15,6 +15,8 @@ const largestPage = 1000;
 const pollEvery = 5000;
 // A list that has grown by so many rows is read anew, so that a page that stays open does not grow for ever.
 const mostNew = 200;
+// While somebody reads further down, the rows below the newest ones stay: so many wait above them at most.
+const mostWaiting = 5000;
 
 export interface Runs {
   // The rows to show; null before the first answer.
@@ -41,7 +43,8 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
   const list = kept.value?.scope === scope ? kept.value.list : null;
   const read = async (signal: AbortSignal) => {
     const now = kept.peek();
-    const limit = Math.max(pageSize, Math.min(largestPage, now?.scope === scope ? now.read : 0));
+    const shown = now?.scope !== scope ? 0 : atTop() ? now.read : now.list.runs.size;
+    const limit = Math.max(pageSize, Math.min(largestPage, shown));
     await withNewsSince(() => call(project.value, "GET /v1/runs", { query: { ...query(), limit }, signal }),
       (page, told) => keep(told.reduce(withNews, listOf(page, by)), page.data.length));
     return true;
@@ -68,7 +71,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     if (now?.scope !== scope) return;
     const next = withNews(now.list, m.data);
     keep(next, now.read);
-    if (next.runs.size > now.read + mostNew) first.refresh();
+    if (next.runs.size > now.read + (atTop() ? mostNew : mostWaiting)) first.refresh();
   }, first.refresh);
   const showNew = () => (seen.value = list ? newest(list) : "");
   useEffect(() => {

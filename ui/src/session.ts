@@ -1,5 +1,5 @@
 // Who is signed in, and what the role may do.
-import { batch, computed, signal } from "@preact/signals";
+import { batch, computed, effect, signal } from "@preact/signals";
 import * as api from "./api";
 import { clock } from "./clock";
 import { project } from "./location";
@@ -37,6 +37,11 @@ export function needs(p: Permission): string {
   return `This needs a key of the role ${allowed[p].join(" or ")}.`;
 }
 
+// Whoever goes to a project that is open, or opens this one, is asked for nothing.
+effect(() => {
+  if (role.value !== "") lost.value = false;
+});
+
 export async function load(): Promise<void> {
   try {
     session.value = await api.readSession();
@@ -62,12 +67,8 @@ export async function suspect(): Promise<void> {
 
 // enter opens the project of a key, or of a code that a key has made. It returns that project.
 export async function enter(by: api.Credential): Promise<string> {
-  const now = await api.signIn(by);
-  batch(() => {
-    session.value = now;
-    lost.value = !now.projects.some((p) => p.project === project.value) && lost.value;
-  });
-  return now.opened ?? "";
+  session.value = await api.signIn(by);
+  return session.value.opened ?? "";
 }
 
 // entryHours is how long the key lasts with which an operator enters a project.

@@ -13,6 +13,10 @@ export function kept<T extends string>(name: string, fallback: T): Signal<T> {
     // The browser keeps nothing for this page.
   }
   const s = signal<T>(first);
+  // What another tab has chosen is chosen here, too: else this one would write over it.
+  addEventListener("storage", (e) => {
+    if (e.key === key) s.value = (e.newValue as T | null) ?? fallback;
+  });
   effect(() => {
     try {
       localStorage.setItem(key, s.value);

@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { hexLine, JsonError, member, parseJson, treeRows, withValue, writeJson } from "../src/lib/jsontext";
+import { deploymentAt, hexLine, JsonError, member, openDepth, parseJson, treeRows, withValue, writeJson } from "../src/lib/jsontext";
 import { random } from "./random";
 
 test("numbers, order, doubled keys and escapes stay as written", () => {
@@ -49,4 +49,27 @@ test("parts can be read", () => {
   assert.equal(writeJson(member(member(v, "a"), "b")!), "2");
   assert.equal(member(v, "c"), undefined);
   assert.equal(hexLine(new TextEncoder().encode("devl[1]é"), 0), "000000  64 65 76 6c 5b 31 5d c3  a9                       devl[1]··");
+});
+
+test("a text of 16 MiB is read, with escapes and without", () => {
+  for (const part of ["a", "\\n"]) {
+    const text = `"${part.repeat((16 << 20) / part.length)}"`;
+    const v = parseJson(text);
+    assert.ok(v.kind === "string" && v.text === text);
+  }
+  for (const wrong of ['"', '"a', '"\\"', '"\\x"', '"\n"', '{"a}']) assert.throws(() => parseJson(wrong), JsonError);
+});
+
+test("a tree opens no more lines than a page can draw", () => {
+  const wide = parseJson(JSON.stringify(Array.from({ length: 150 }, () => Array.from({ length: 150 }, () => [1, 2, 3]))));
+  const small = (size: number) => size <= 200;
+  assert.equal(openDepth(wide, small, 2000), 1);
+  assert.equal(openDepth(parseJson('{"a":[{"b":[1]}]}'), small, 2000), 3);
+  assert.equal(openDepth(parseJson(JSON.stringify(new Array(500).fill(1))), small, 2000), 3); // closed: it is too large
+});
+
+test("a deployment that moves keeps what is registered, with numbers as they were written", () => {
+  const before = parseJson('{"id":"shop","url":"http://a","workflows":["order"],"schemas":{"order":{"maximum":9007199254740993}}}');
+  assert.equal(deploymentAt("http://b", before), '{"url":"http://b","workflows":["order"],"schemas":{"order":{"maximum":9007199254740993}}}');
+  assert.equal(deploymentAt("http://b", undefined), '{"url":"http://b"}');
 });

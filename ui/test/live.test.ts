@@ -74,3 +74,11 @@ test("server-sent events come in pieces", () => {
     assert.deepEqual(got.map((s) => [s.kind, s.id, s.data]), want);
   }
 });
+
+test("a list does not grow with the runs that leave it", () => {
+  let list = listOf({ data: [run(0, 1, "running")] }, "created");
+  for (let n = 1; n < 10_000; n++) list = withNews(list, { runs: [], gone: [{ id: `wrun_${n}`, lastSeq: 2 }] });
+  assert.ok(list.gone.size <= 2000);
+  list = withNews(list, { runs: [run(9_999, 1, "running")], gone: [] }); // late
+  assert.deepEqual(rowsOf(list).map((r) => r.id), ["wrun_0"]);
+});

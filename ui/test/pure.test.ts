@@ -10,7 +10,7 @@ import { Matcher } from "../src/lib/keys";
 import { barOf } from "../src/lib/bars";
 import { pagesOf, Recent, visibleRange } from "../src/lib/pages";
 import { fill, pageOf, pathOf } from "../src/lib/path";
-import { problemOf, rolesFor } from "../src/lib/problem";
+import { Problem, problemOf, rolesFor } from "../src/lib/problem";
 import { quote, curl } from "../src/lib/shell";
 import { random } from "./random";
 import { formatShort, formatTime } from "../src/lib/zone";
@@ -48,7 +48,7 @@ test("filters survive the way through their text", () => {
   for (let i = 0; i < 2000; i++) {
     const all: Filter = [
       { field: "workflow", value: word() }, { field: "status", value: pick(statuses) }, { field: "key", value: word() },
-      { field: "created", value: pick(["24h", "2026-11-22T14:00:00Z"]) }, { attribute: "tier", value: word() }, { attribute: "a.b", value: "" },
+      { field: "created", value: pick(["24h", "2026-11-22T14:00:00Z"]) }, { attribute: "tier", value: word() }, { attribute: "a.b", value: "" }, { attribute: word() || "x", value: word() },
     ];
     const filter = all.filter(() => next() < 0.5);
     const parsed = parseFilter(formatFilter(filter));
@@ -58,7 +58,7 @@ test("filters survive the way through their text", () => {
 });
 
 test("what is no filter says why", () => {
-  for (const [text, word] of [["order", "no filter"], ["colour:red", "no field"], ["status:done", "no status"], ["status:failed,", "no status"], ["ended:soon", "no time"], ["created:soon", "no time"], ["key:", "no value"]] as const) {
+  for (const [text, word] of [["order", "not a filter"], ["colour:red", "not a field"], ["status:done", "not a status"], ["status:failed,", "not a status"], ["ended:soon", "not a time"], ["created:soon", "not a time"], ["key:", "no value"]] as const) {
     assert.ok(parseFilter(text).problem.includes(word), `${text}: ${parseFilter(text).problem}`);
   }
 });
@@ -180,6 +180,8 @@ test("batches go on until none is left, and stop when they are not asked for", a
   const some: Send = async (_, path) => { if (path["id"] === "b") throw new Error("ended"); };
   const one = await eachOf(some, "cancel", ["a", "b"], { idempotencyKey: "k" }).next();
   assert.deepEqual(one.value, { matched: 2, changed: 1, refused: [{ runId: "b", message: "ended" }] });
+  const away: Send = async () => { throw new Problem(0, "unreachable", "No answer came."); };
+  await assert.rejects(async () => eachOf(away, "rerun", ["a"], { idempotencyKey: "k" }).next(), { code: "unreachable" });
 });
 
 test("a batch goes past pages without runs, and ends when its session does", async () => {
@@ -217,4 +219,13 @@ test("the palette finds all words, and begins with those that begin", () => {
   assert.deepEqual(matching(items, "run").map((i) => i.name), ["Runs", "run it again", "Start a run …"]);
   assert.deepEqual(matching(items, "run start").map((i) => i.name), ["Start a run …"]);
   assert.deepEqual([step(0, -1, 3), step(2, 1, 3), step(0, 1, 0)], [2, 0, 0]);
+});
+
+test("a time without a zone is UTC in every browser", () => {
+  const before = process.env["TZ"];
+  process.env["TZ"] = "America/New_York";
+  const query = queryOf(parseFilter("created:2026-11-22T14:00:00 before:2026-11-23").filter, 0);
+  if (before === undefined) delete process.env["TZ"];
+  else process.env["TZ"] = before;
+  assert.deepEqual(query, { createdAfter: "2026-11-22T14:00:00.000Z", createdBefore: "2026-11-23T00:00:00.000Z" });
 });

@@ -20,10 +20,14 @@ export class Tail {
       this.parts.push(part);
       this.size += part.length;
     }
-    while (this.size > this.limit && this.parts.length > 1) {
-      const first = this.parts.shift()!;
-      this.size -= first.length;
-      this.left += first.length;
+    while (this.size > this.limit) {
+      const first = this.parts[0]!;
+      let cut = Math.min(first.length, this.size - this.limit);
+      for (let i = 0; i < 3 && cut < first.length && (first[cut]! & 0xc0) === 0x80; i++) cut++; // not within a character
+      if (cut === first.length) this.parts.shift();
+      else this.parts[0] = first.subarray(cut);
+      this.size -= cut;
+      this.left += cut;
     }
   }
 

@@ -1,6 +1,6 @@
 // The filter of the list of runs. Its text is what the URL has, what one types, and what the chips show:
 //
-//   workflow:order status:failed,running created:24h customer=7 tier="very gold"
+//   workflow:order status:failed,running created:24h customer=7 tier="very gold" "a name"=x
 //
 // A relative time stays relative.
 import type { Api, RunStatus } from "../api.gen";
@@ -33,11 +33,11 @@ export interface Parsed {
 export function parseFilter(text: string): Parsed {
   const filter: Filter = [];
   for (const word of split(text)) {
-    const match = /^([^:="]+)([:=])([^]*)$/.exec(word);
-    if (!match) return { filter, problem: `“${word}” is no filter: write workflow:NAME, status:failed or attribute=value` };
+    const match = /^([^:="]+|"(?:[^"\\]|\\.)+"(?==))([:=])([^]*)$/.exec(word);
+    if (!match) return { filter, problem: `“${word}” is not a filter: write workflow:NAME, status:failed or attribute=value` };
     const [, name = "", sign, raw = ""] = match;
     const value = unquote(raw);
-    const term: Term = sign === "=" ? { attribute: name, value } : { field: name as Field, value };
+    const term: Term = sign === "=" ? { attribute: unquote(name), value } : { field: name as Field, value };
     const problem = problemOf(term);
     if (problem) return { filter, problem };
     put(filter, term);
@@ -47,12 +47,12 @@ export function parseFilter(text: string): Parsed {
 
 function problemOf(t: Term): string {
   if (t.attribute !== undefined) return "";
-  if (!fields.includes(t.field!)) return `“${t.field}” is no field: there are ${fields.join(", ")}, and attribute=value`;
+  if (!fields.includes(t.field!)) return `“${t.field}” is not a field: the fields are ${fields.join(", ")}, and attribute=value`;
   if (t.value === "") return `${t.field} has no value`;
   const none = t.field === "status" && t.value.split(",").find((s) => !statuses.includes(s as RunStatus));
-  if (none || none === "") return `“${none}” is no status: there are ${statuses.join(", ")}`;
+  if (none || none === "") return `“${none}” is not a status: the statuses are ${statuses.join(", ")}`;
   if (["created", "before", "ended", "endedbefore"].includes(t.field!) && timeOf(t.value, 0) === null) {
-    return `“${t.value}” is no time: write an age such as 24h, or 2026-11-22T14:00:00Z`;
+    return `“${t.value}” is not a time: write an age such as 24h, or 2026-11-22T14:00:00Z`;
   }
   return "";
 }
@@ -75,8 +75,13 @@ function put(filter: Filter, term: Term): void {
 
 // formatTerm returns the text of a term.
 export function formatTerm(t: Term): string {
-  const value = /^[^\s"\\]+$/.test(t.value) ? t.value : `"${t.value.replace(/["\\]/g, "\\$&")}"`;
-  return t.attribute !== undefined ? `${t.attribute}=${value}` : `${t.field}:${value}`;
+  const value = /^[^\s"\\]+$/.test(t.value) ? t.value : quoted(t.value);
+  if (t.attribute === undefined) return `${t.field}:${value}`;
+  return `${/^[^\s:="\\]+$/.test(t.attribute) ? t.attribute : quoted(t.attribute)}=${value}`;
+}
+
+function quoted(text: string): string {
+  return `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
 // formatFilter returns the text of a filter, of which parseFilter makes the same filter.
@@ -115,11 +120,12 @@ export function withStatus(f: Filter, status: RunStatus): Filter {
   return value === "" ? withoutTerm(f, term) : withTerm(f, term);
 }
 
-// timeOf returns a time that is an age or a time itself, or null.
+// timeOf returns a time that is an age or a time itself, or null. A time without a zone is UTC, so that a link means the
+// same in every browser.
 export function timeOf(value: string, now: number): Date | null {
   const age = parseDuration(value);
   if (age !== null) return new Date(now - age);
-  const at = new Date(value);
+  const at = new Date(/T[\d:.]+$/.test(value) ? `${value}Z` : value);
   return /^\d{4}-/.test(value) && !Number.isNaN(at.getTime()) ? at : null;
 }
 

@@ -27,7 +27,8 @@ export class JsonError extends Error {
 
 const maxDepth = 1000;
 const number = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
-const string = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
+const plain = /[^"\\\u0000-\u001f]*/y;
+const escape = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
 const literal = /true|false|null/y;
 const space = /[ \t\n\r]*/y;
 
@@ -64,6 +65,21 @@ class Parser {
     return found[0];
   }
 
+  // string returns a text with its quotes, or null if there is none. One expression for all of it would not do: expressions
+  // run out of stack for texts of some megabytes.
+  private string(): string | null {
+    const from = this.at;
+    if (this.text[this.at] !== '"') return null;
+    this.at++;
+    do this.match(plain);
+    while (this.match(escape));
+    if (this.text[this.at] !== '"') {
+      this.at = from;
+      return null;
+    }
+    return this.text.slice(from, ++this.at);
+  }
+
   private take(c: string): boolean {
     if (this.text[this.at] !== c) return false;
     this.at++;
@@ -76,7 +92,7 @@ class Parser {
     const c = this.text[this.at];
     if (c === "{") return this.object(depth);
     if (c === "[") return this.array(depth);
-    if (c === '"') return { kind: "string", text: this.match(string) ?? this.fail("the text is not closed, or has a bad escape") };
+    if (c === '"') return { kind: "string", text: this.string() ?? this.fail("the text is not closed, or has a bad escape") };
     const word = this.match(literal);
     if (word) return { kind: "literal", text: word };
     return { kind: "number", text: this.match(number) ?? this.fail(c === undefined ? "a value is missing" : `“${c}” begins no value`) };
@@ -99,7 +115,7 @@ class Parser {
     this.take("{");
     if (this.closed("}")) return { kind: "object", entries };
     for (;;) {
-      const key = this.match(string) ?? this.fail("a key in quotes is missing");
+      const key = this.string() ?? this.fail("a key in quotes is missing");
       this.skip();
       if (!this.take(":")) this.fail("a colon is missing");
       entries.push({ key: JSON.parse(key) as string, value: this.value(depth + 1) });
@@ -142,6 +158,16 @@ export function withValue(object: Record<string, unknown>, key: string, text: st
   return writeJson(value, false);
 }
 
+// deploymentAt returns the body that registers a deployment as before, but at a URL. Numbers in its schemas stay as they
+// were written. Whoever sends it reads the deployment right before: its app may have registered since a form was opened.
+export function deploymentAt(url: string, before: JsonValue | undefined): string {
+  const kept = ["workflows", "build", "schemas"].flatMap((name) => {
+    const value = member(before, name);
+    return value ? [`"${name}":${writeJson(value, false)}`] : [];
+  });
+  return `{${[`"url":${JSON.stringify(url)}`, ...kept].join(",")}}`;
+}
+
 // TreeRow is a line of a tree of which some parts are open.
 export interface TreeRow {
   path: string; // identifies the row: $.items[3].price
@@ -171,6 +197,19 @@ export function treeRows(root: JsonValue, isOpen: (path: string, level: number, 
   };
   add(root, "$", null, 0);
   return rows;
+}
+
+// openDepth returns how many levels of a tree can be open at first, at most three, with so many lines at most. Parts that are
+// larger than isOpen allows are closed.
+export function openDepth(root: JsonValue, isOpen: (size: number) => boolean, most: number): number {
+  let level = [root];
+  for (let depth = 0, lines = 1; depth < 3; depth++) {
+    const parts = level.filter((v) => isOpen(sizeOf(v)));
+    lines += parts.reduce((sum, v) => sum + sizeOf(v), 0);
+    if (lines > most) return depth;
+    level = parts.flatMap((v) => (v.kind === "array" ? v.items : v.kind === "object" ? v.entries.map((e) => e.value) : []));
+  }
+  return 3;
 }
 
 function pathTo(path: string, key: string): string {

@@ -260,7 +260,7 @@ export function holdsUp(r: Row): boolean {
 // labelOf reads a row to those who do not see it.
 export function labelOf(r: Row, now: number): string {
   const i = r.item;
-  if (i.kind === "note") return i.text;
+  if (i.kind === "note") return i.more ? `${i.text}: show more` : i.text;
   if (i.kind === "name") {
     const s = i.sum;
     return [s.name, `${s.count} steps`, stateOfName(s).word, s.p50Ms !== undefined && `median ${formatDuration(s.p50Ms)}, slowest ${formatDuration(s.maxMs!)}`,

@@ -30,10 +30,11 @@ export function problemOf(status: number, body: string, retryAfter: string | nul
 // titleOf returns what happened in a few words.
 export function titleOf(p: Problem): string {
   switch (true) {
+    case p.status < 0: return "This page has a fault";
     case p.status === 0: return "The server cannot be reached";
     case p.status === 401: return "Your session is over";
     case p.status === 403: return "Your key may not do this";
-    case p.status === 404: return "There is no such thing here";
+    case p.status === 404: return "This does not exist here";
     case p.status === 409: return "The state does not allow this";
     case p.status === 410: return "The run has ended meanwhile";
     case p.status === 429: return "Too many requests";

@@ -15,6 +15,9 @@ export interface RunList {
   end: string;
 }
 
+// mostGone is for how many runs that ceased to match the list knows when: messages come late by seconds, not by hours.
+const mostGone = 2000;
+
 interface Page {
   data: Run[];
   cursor?: string;
@@ -53,7 +56,13 @@ export function withNews(list: RunList, news: LiveRuns): RunList {
   for (const g of news.gone) {
     if ((runs.get(g.id)?.lastSeq ?? 0) > g.lastSeq) continue;
     runs.delete(g.id);
-    gone.set(g.id, Math.max(g.lastSeq, gone.get(g.id) ?? 0));
+    const version = Math.max(g.lastSeq, gone.get(g.id) ?? 0);
+    gone.delete(g.id); // the last one is the newest
+    gone.set(g.id, version);
+  }
+  for (const oldest of gone.keys()) {
+    if (gone.size <= mostGone) break;
+    gone.delete(oldest);
   }
   return { ...list, runs, gone };
 }

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { Hook, Run } from "../api.gen";
 import { addressOf, call, callText, server } from "../api";
-import { member, parseJson, withValue, writeJson } from "../lib/jsontext";
+import { deploymentAt, member, parseJson, withValue, writeJson } from "../lib/jsontext";
 import { Problem } from "../lib/problem";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
@@ -14,7 +14,7 @@ import { Gated, useId } from "../parts/gated";
 import { lazyPart } from "../parts/lazy";
 import { Trouble } from "../parts/notice";
 import { useResource } from "../resource";
-import { noneIf404, readDeployment, registrationAt } from "../registration";
+import { noneIf404, readDeployment } from "../registration";
 import { may, needs } from "../session";
 import type { StartProps } from "./start";
 
@@ -97,9 +97,9 @@ export function Deploy({ id, missing, done, close }: DeployProps) {
   const typed = useSignal<string | null>(null);
   const now = details.data.value ?? undefined;
   const url = typed.value ?? textOf(now, "url");
-  const body = registrationAt(url, now);
+  const body = deploymentAt(url, now);
   const act = async () => {
-    await call(project.value, "PUT /v1/deployments/{id}", { path, text: registrationAt(url, await readDeployment(id).catch(noneIf404)) });
+    await call(project.value, "PUT /v1/deployments/{id}", { path, text: deploymentAt(url, await readDeployment(id).catch(noneIf404)) });
     done();
   };
   return (
@@ -190,7 +190,7 @@ export function Resume({ run, only, hook: wanted = only?.id ?? "", done, close }
   };
   const blocked = problem || (list.data.value && !hook ? (wanted ? `Hook ${wanted} is not among the newest 200 that are open.` : "No hook of this run is open.") : hook ? "" : "Reading the hooks …");
   return (
-    <Dialog title={only ? `Resume ${only.id}` : "Resume a hook"} button="Resume" act={act} close={close} blocked={blocked && (problem ? "The payload is no JSON." : blocked)}>
+    <Dialog title={only ? `Resume ${only.id}` : "Resume a hook"} button="Resume" act={act} close={close} blocked={blocked && (problem ? "The payload is not valid JSON." : blocked)}>
       {!only && <label>Hook<select value={hook?.id} onChange={(e) => (chosen.value = e.currentTarget.value)}>
         {open.map((h) => <option value={h.id}>{h.id}{h.signal ? ` (signal ${h.signal})` : ""}</option>)}</select></label>}
       {hook?.verify && <p class="warning">It accepts only signed requests, so this is refused. The CLI has --unverified for admins.</p>}
@@ -226,7 +226,7 @@ export function Signal({ signal = "", done, close }: SignalProps) {
     await call(project.value, "POST /v1/signals/{name}", { path, text: body });
     done();
   };
-  const blocked = name.value === "" ? "The name is missing." : problem ? "The data is no JSON." : "";
+  const blocked = name.value === "" ? "The name is missing." : problem ? "The data is not valid JSON." : "";
   return (
     <Dialog title="Send a signal" button="Send" act={act} close={close} blocked={blocked}>
       <p>It resumes every hook of the project that waits for this name and whose condition it meets.</p>
@@ -250,7 +250,7 @@ export function Send({ run, inbox, done, close }: Props & { inbox: string }) {
     done();
   };
   return (
-    <Dialog title={`Send a message to ${inbox}`} button="Send" act={act} close={close} blocked={problem && "The message is no JSON."}>
+    <Dialog title={`Send a message to ${inbox}`} button="Send" act={act} close={close} blocked={problem && "The message is not valid JSON."}>
       <Editor label="Message, any JSON" text={text.value} change={(t) => (text.value = t)} />
       <Commands cli={`stepwell runs send ${run.id} ${quote(inbox)} --payload ${quote(text.value)} --id ${id}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/inbox/{name}", { path }), body)} />

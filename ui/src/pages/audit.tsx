@@ -2,12 +2,11 @@
 import { useSignal } from "@preact/signals";
 import type { Action } from "../api.gen";
 import { addressOf, call, server } from "../api";
-import { Problem } from "../lib/problem";
 import { curl, quote } from "../lib/shell";
+import { useList } from "../list";
 import { go, href, project, search } from "../location";
 import { Commands } from "../parts/copy";
 import { Listing } from "../parts/listing";
-import { Trouble } from "../parts/notice";
 import { Clock } from "../parts/time";
 import { useResource } from "../resource";
 
@@ -27,15 +26,16 @@ const select = (field: Field, value: string) => go(href(["access", "audit"], { [
 export function Audit() {
   const { field, value } = filterOf();
   const query = { limit: 100, ...(value && { [field]: value }) };
-  const list = useResource((signal) => call(project.value, "GET /v1/audit", { query, signal }), [field, value], 10_000);
+  const list = useList<Action>((cursor, signal) => call(project.value, "GET /v1/audit", { query: { ...query, cursor }, signal }), [field, value],
+    (a) => String(a.seq), { every: 10_000 });
   const names = useResource(async (signal) => new Map((await call(project.value, "GET /v1/keys", { query: { limit: 1000 }, signal })).data.map((k) => [k.id, k.name])), []);
   return (
     <>
       <Filter key={`${field} ${value}`} field={field} value={value} />
       <Commands cli={`stepwell audit list${value ? ` --${field} ${quote(value)}` : ""}`} curl={curl(server, "GET", addressOf("GET /v1/audit", { query }))} />
-      <Listing list={list} what="entries" heads={["Time", "Actor", "Action", "Subject", "Details", "Address"]} empty={value ? <button type="button" onClick={() => select("actor", "")}>Show all entries</button> : null}
+      <Listing list={list.first} what="entries" heads={["Time", "Actor", "Action", "Subject", "Details", "Address"]} empty={value ? <button type="button" onClick={() => select("actor", "")}>Show all entries</button> : null}
         row={(a) => <Row key={a.seq} of={a} names={names.data.value ?? new Map()} />} />
-      {list.data.value?.cursor && <Older key={`${field} ${value} ${list.data.value.cursor}`} query={query} cursor={list.data.value.cursor} names={names.data.value ?? new Map()} />}
+      {list.more && <p class="more"><button type="button" onClick={list.more} disabled={list.reading}>Older entries</button></p>}
     </>
   );
 }
@@ -63,29 +63,5 @@ function Row({ of: a, names }: { of: Action; names: Map<string, string> }) {
       <td>{only("subject", a.subject, subject ?? a.subject)}</td>
       <td class="detail">{detail.map(([k, v]) => <span><span class="quiet">{k}</span> {typeof v === "string" ? v : JSON.stringify(v)} </span>)}</td>
       <td class="mono quiet">{a.address ?? "–"}</td></tr>
-  );
-}
-
-// Older reads the pages after the first one, which is read again by itself.
-function Older({ query, cursor, names }: { query: object; cursor: string; names: Map<string, string> }) {
-  const rows = useSignal<Action[]>([]);
-  const next = useSignal<string | undefined>(cursor);
-  const problem = useSignal<Problem | null>(null);
-  const read = async () => {
-    problem.value = null;
-    try {
-      const found = await call(project.value, "GET /v1/audit", { query: { ...query, cursor: next.value! } });
-      rows.value = [...rows.value, ...found.data];
-      next.value = found.cursor;
-    } catch (err) {
-      problem.value = err as Problem;
-    }
-  };
-  return (
-    <>
-      {rows.value.length > 0 && <table class="list"><tbody>{rows.value.map((a) => <Row key={a.seq} of={a} names={names} />)}</tbody></table>}
-      {problem.value && <Trouble problem={problem.value} />}
-      {next.value && <p class="more"><button type="button" onClick={read}>Older entries</button></p>}
-    </>
   );
 }

@@ -35,7 +35,7 @@ const words = {
 };
 
 // preview returns how many runs are meant, and how many of them the action changes.
-async function preview(action: Action, t: Target, before: Date, signal: AbortSignal): Promise<{ all: Count; will: Count }> {
+async function preview(project: string, action: Action, t: Target, before: Date, signal: AbortSignal): Promise<{ all: Count; will: Count }> {
   if ("selected" in t) {
     const exact = (list: Run[]) => ({ count: list.length, atLeast: false });
     return { all: exact(t.selected), will: exact(t.selected.filter((r) => canDo(action, r.status))) };
@@ -43,44 +43,54 @@ async function preview(action: Action, t: Target, before: Date, signal: AbortSig
   const status = statusesFor(action, t.filter);
   const { createdBefore, endedBefore } = conditionsOf(t.filter, action, before).conditions;
   const query = { ...queryOf(t.filter, before.getTime()), createdBefore };
-  const count = (q: typeof query) => call(project.value, "GET /v1/runs/count", { query: q, signal });
+  const count = (q: typeof query) => call(project, "GET /v1/runs/count", { query: q, signal });
   const all = await count(query);
   return { all, will: status.length > 0 ? await count({ ...query, status, ...(endedBefore && { endedBefore }) }) : { count: 0, atLeast: false } };
 }
 
 const storage = () => localStorage;
 
-const send: Send = (operation, path, body) => call(project.value, operation as Operation, { path, body } as object);
+// sender returns what calls operations in one project, whatever the address is meanwhile.
+const sender = (project: string): Send => (operation, path, body) => call(project, operation as Operation, { path, body } as object);
 
 export function Bulk({ action, target, note, done, close }: BulkProps) {
   const element = useRef<HTMLDialogElement>(null);
-  useLayoutEffect(() => element.current?.showModal(), []);
+  const of = useSignal(project.value).value; // the dialog is about this project
+  const state = useSignal<"asking" | "working" | "stopping" | "failed" | "ended">("asking");
+  const stop = () => {
+    if (state.peek() === "working") state.value = "stopping";
+  };
+  useLayoutEffect(() => {
+    element.current?.showModal();
+    return stop;
+  }, []);
   const w = words[action];
   const option = useSignal("");
   const typed = useSignal("");
-  const name = nameOf(project.value, "filter" in target ? target.filter : undefined);
+  const name = nameOf(of, "filter" in target ? target.filter : undefined);
   const opened = useSignal(new Date(clock.now()).toISOString()).value;
   const found = useSignal(action === "rerun" ? begun(storage, name, opened) : null).value;
   const batch = useSignal<Begun>(found ?? { key: crypto.randomUUID?.() ?? String(Math.random()), before: opened });
   const before = new Date(batch.value.before); // runs that come later are left alone
   const left = useSignal("selected" in target ? target.selected.filter((r) => canDo(action, r.status)).map((r) => r.id) : []);
-  const state = useSignal<"asking" | "working" | "stopping" | "ended">("asking");
   const sum = useSignal<Batch>({ matched: 0, changed: 0, refused: [] });
   const failure = useSignal<Problem | null>(null);
-  const counts = useResource((signal) => preview(action, target, before, signal), []);
+  const counts = useResource((signal) => preview(of, action, target, before, signal), []);
   const limits = "filter" in target ? conditionsOf(target.filter, action, before) : { conditions: {}, problem: "" };
   const c = counts.data.value;
   const blocked = limits.problem || (!c ? "" : c.will.count === 0 ? "There is nothing to do." :
     c.will.count > typedAbove && typed.value.replace(/[,\s+]/g, "") !== String(c.will.count) ? "Type the number to go on." : "");
   const work = async (e: Event) => {
     e.preventDefault();
-    if (blocked || !c || state.value !== "asking" && !failure.value) return;
+    if (blocked || !c || (state.value !== "asking" && state.value !== "failed")) return;
     state.value = "working";
     failure.value = null;
+    if ("filter" in target) sum.value = { ...sum.value, refused: [] }; // they are refused again
     if (action === "rerun") {
       batch.value = begun(storage, name, opened) ?? batch.value; // another tab may have begun it meanwhile
       keep(storage, name, batch.value);
     }
+    const send = sender(of);
     const options = { idempotencyKey: batch.value.key, ...(action === "cancel" ? { reason: option.value } : { deployment: option.value }) };
     const batches = "selected" in target
       ? eachOf(send, action, left.value, options)
@@ -97,11 +107,8 @@ export function Bulk({ action, target, note, done, close }: BulkProps) {
     } catch (err) {
       failure.value = err instanceof Problem ? err : new Problem(-1, "page", String(err));
     }
-    state.value = "ended";
+    state.value = failure.value ? "failed" : "ended";
     done();
-  };
-  const stop = () => {
-    if (state.value === "working") state.value = "stopping";
   };
   return (
     <dialog ref={element} onClose={() => { stop(); close(); }} aria-labelledby="bulk-title">
@@ -124,8 +131,8 @@ export function Bulk({ action, target, note, done, close }: BulkProps) {
           {(state.value === "working" || state.value === "stopping") && <span class="quiet">Closing the page stops it, too.</span>}
           {state.value === "working" && <button type="button" onClick={stop}>Stop</button>}
           <button type="button" onClick={() => element.current?.close()}>Close</button>
-          {(state.value === "asking" || failure.value) && <button type="submit" class={action === "cancel" ? "danger" : "primary"} disabled={!c || blocked !== ""}>
-            {failure.value ? "Go on" : `${w.verb} ${c ? runs(c.will) : "…"}`}</button>}
+          {(state.value === "asking" || state.value === "failed") && <button type="submit" class={action === "cancel" ? "danger" : "primary"} disabled={!c || blocked !== ""}>
+            {state.value === "failed" ? "Go on" : `${w.verb} ${c ? runs(c.will) : "…"}`}</button>}
         </div>
       </form>
     </dialog>
@@ -157,9 +164,9 @@ function Question({ action, count, option, change, typed, type }: QuestionProps)
 function Result({ w, sum, of, state }: { w: (typeof words)[Action]; sum: Batch; of: Count; state: string }) {
   return (
     <>
-      {state !== "ended" && <progress value={sum.matched} max={Math.max(of.count, sum.matched)} aria-label="Runs done" />}
+      {(state === "working" || state === "stopping") && <progress value={sum.matched} max={Math.max(of.count, sum.matched)} aria-label="Runs done" />}
       <p role="status">
-        {state === "ended" ? <strong>{runs({ count: sum.changed, atLeast: false })} {w.past}.</strong>
+        {state === "ended" || state === "failed" ? <strong>{runs({ count: sum.changed, atLeast: false })} {w.past}.</strong>
           : `${sum.matched.toLocaleString("en")} of ${formatCount(of)} done${state === "stopping" ? ", stopping after this batch" : ""} …`}
         {state === "ended" && sum.matched > sum.changed && ` ${(sum.matched - sum.changed).toLocaleString("en")} were not.`}
       </p>

@@ -2,7 +2,8 @@
 import { useSignal } from "@preact/signals";
 import type { Deployment } from "../api.gen";
 import { addressOf, call, server } from "../api";
-import { fields } from "../lib/filter";
+import { formatTerm } from "../lib/filter";
+import { deploymentAt } from "../lib/jsontext";
 import { curl, quote } from "../lib/shell";
 import type { State } from "../lib/status";
 import { go, href, project, search } from "../location";
@@ -11,7 +12,7 @@ import { Dialog } from "../parts/dialog";
 import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
-import { readDeployment, registrationAt } from "../registration";
+import { readDeployment } from "../registration";
 import { useResource } from "../resource";
 import { may, needs } from "../session";
 
@@ -77,8 +78,7 @@ function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) 
         {d.unreachableSince && <> <span class="quiet">since</span> <Clock at={d.unreachableSince} /> <span class="quiet"><Age at={d.unreachableSince} /></span></>}
         {d.lastError && d.failedAt && <div class="quiet small"><Age at={d.failedAt} />: <span class="mono">{d.lastError}</span></div>}</td>
       <td>{d.workflows?.join(", ") ?? <span class="quiet">any</span>}</td>
-      <td class="num">{(fields as readonly string[]).includes("deployment")
-        ? <a href={href(["runs"], { q: `deployment:${JSON.stringify(d.id)}` })}>{runs}</a> : runs}</td>
+      <td class="num"><a href={href(["runs"], { q: formatTerm({ field: "deployment", value: d.id }) })}>{runs}</a></td>
       <td class="num">{d.waitingMessages > 0 ? <a href={href(["queue", "retrying"], { deployment: d.id })}>{capped(d.waitingMessages, 1000)}</a> : 0}</td>
       <td>{d.answeredAt ? <Age at={d.answeredAt} /> : <span class="quiet">–</span>}</td>
       <td class="row-actions">{button("move", "Move …")}{button("forget", "Forget …")}</td>
@@ -123,11 +123,11 @@ function Add({ name, done, close }: DialogProps & { name: string }) {
 function Move({ of: d, done, close }: DialogProps & { of: Deployment }) {
   const url = useSignal(d.url);
   const path = { id: d.id };
-  const now = useResource((signal) => call(project.value, "GET /v1/deployments/{id}", { path, signal }), [d.id]);
-  const { workflows, build, schemas, waitingMessages } = now.data.value ?? d;
-  const body = { url: url.value, ...(workflows && { workflows }), ...(build && { build }), ...(schemas && { schemas }) };
+  const now = useResource((signal) => readDeployment(d.id, signal), [d.id]);
+  const { workflows, waitingMessages } = d;
+  const body = deploymentAt(url.value, now.data.value ?? undefined);
   const act = async () => {
-    await call(project.value, "PUT /v1/deployments/{id}", { path, text: registrationAt(url.value, await readDeployment(d.id)) });
+    await call(project.value, "PUT /v1/deployments/{id}", { path, text: deploymentAt(url.value, await readDeployment(d.id)) });
     done();
   };
   const n = capped(waitingMessages, 1000);
@@ -138,7 +138,7 @@ function Move({ of: d, done, close }: DialogProps & { of: Deployment }) {
       <label>New URL<input name="url" value={url.value} onInput={(e) => (url.value = e.currentTarget.value.trim())} spellcheck={false} /></label>
       <p>{waitingMessages === 0 ? "No message waits for it." : `${n} ${n === "1" ? "message that failed is" : "messages that failed are"} delivered at once.`} Parked messages stay parked.</p>
       <Commands cli={`stepwell deployments add ${quote(d.id)} ${quote(url.value)}${workflows?.map((w) => ` --workflow ${quote(w)}`).join("") ?? ""}`}
-        curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), JSON.stringify(body))} />
+        curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), body)} />
     </Dialog>
   );
 }

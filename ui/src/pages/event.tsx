@@ -30,7 +30,7 @@ export function EventPanel({ run, seq, close }: { run: Run; seq: number; close: 
     <aside class="panel" aria-label={`Event ${seq}`}>
       <header><h2>Event {seq.toLocaleString("en")}</h2>
         <Copy text={`${location.origin}${href(["runs", run.id, "log"])}#e${seq}`} label="Copy link" what="a link to this event" />
-        {event && <Copy text={writeJson(event)} label="Copy JSON" what="the event as JSON" />}
+        {event && <Copy text={() => writeJson(event)} label="Copy JSON" what="the event as JSON" />}
         <button type="button" class="icon" aria-label="Close" onClick={close}>×</button></header>
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
       {!event && !read.problem.value && <Loading what="the event" />}

@@ -90,15 +90,14 @@ function Children({ run, level }: { run: Run; level: number }) {
       cursor = page.cursor;
     }
     return { all, more: cursor !== undefined };
-  }, [run.id, run.lastSeq, run.status, pages.value], hasEnded(run) ? 0 : pollEvery);
-  const last = useSignal<{ all: Run[]; more: boolean } | null>(null);
-  if (list.data.value) last.value = list.data.value;
+  }, [run.id], hasEnded(run) ? 0 : pollEvery, [run.lastSeq, run.status, pages.value].join());
   const note = (children: ComponentChildren) => <tr class="note"><td colSpan={5} style={{ paddingLeft: `${8 + level * 20}px` }}>{children}</td></tr>;
-  if (list.problem.value && !last.value) return note(<Trouble problem={list.problem.value} retry={list.refresh} />);
-  if (!last.value) return note(<span class="quiet">Reading the children …</span>);
-  const { all, more } = last.value;
+  const trouble = list.problem.value && note(<Trouble problem={list.problem.value} retry={list.refresh} />);
+  if (!list.data.value) return trouble ?? note(<span class="quiet">Reading the children …</span>);
+  const { all, more } = list.data.value;
   return (
     <>
+      {trouble}
       {all.map((r) => <Branch key={r.id} run={r} level={level} />)}
       {all.length === 0 && note(<span class="quiet">It has started no runs.</span>)}
       {more && note(<button type="button" onClick={() => (pages.value += 1)}>More children ({all.length.toLocaleString("en")}+)</button>)}

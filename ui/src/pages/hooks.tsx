@@ -16,15 +16,16 @@ export function Hooks({ run }: { run: Run }) {
       call(project.value, "GET /v1/runs/{id}/hooks", r), call(project.value, "GET /v1/runs/{id}/waits", r),
     ]);
     return { hooks: hooks.data, waits: waits.data, more: hooks.cursor !== undefined || waits.cursor !== undefined };
-  }, [run.id, run.lastSeq]);
-  if (lists.problem.value) return <Trouble problem={lists.problem.value} retry={lists.refresh} />;
+  }, [run.id], 0, run.lastSeq);
   const all = lists.data.value;
-  if (!all) return <Loading what="hooks and waits" />;
+  const trouble = lists.problem.value && <Trouble problem={lists.problem.value} retry={lists.refresh} />;
+  if (!all) return trouble ?? <Loading what="hooks and waits" />;
   if (all.hooks.length + all.waits.length === 0) {
     return <Empty title="This run has no hooks and no waits"><p>A hook waits for somebody outside, a wait for a time.</p></Empty>;
   }
   return (
     <>
+      {trouble}
       <table class="list">
         <thead><tr><th>Status</th><th>Hook or wait</th><th>For</th><th>Token</th><th class="num">Opened</th></tr></thead>
         <tbody>
@@ -43,7 +44,7 @@ export function Hooks({ run }: { run: Run }) {
           ))}
         </tbody>
       </table>
-      {all.more && <p class="quiet">The first 200 of each are shown: <code>stepwell hooks list --run {run.id}</code> has all.</p>}
+      {all.more && <p class="quiet">The first 200 of each are shown: <code>stepwell hooks list --run {run.id}</code> lists all.</p>}
     </>
   );
 }

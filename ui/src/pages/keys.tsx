@@ -18,11 +18,11 @@ type Role = Key["role"];
 
 const roles: Record<Role, string> = {
   read: "reads everything but administration",
-  metadata: "reads the same without payloads",
-  write: "also changes runs and messages: of an app",
+  metadata: "reads the same, but no payloads",
+  write: "reads, and changes runs and messages; for an app",
   invoke: "starts runs, resumes hooks, sends signals",
   worker: "registers deployments",
-  admin: "everything, also keys and secrets",
+  admin: "everything, including keys and secrets",
 };
 
 function stateOfKey(k: Key, now: number): State {

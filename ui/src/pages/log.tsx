@@ -53,7 +53,7 @@ export function Log({ run }: { run: Run }) {
         {filtered && <button type="button" onClick={() => set({ type: "", of: "" })}>Clear</button>}
       </div>
       <div class={`split ${seq > 0 ? "open" : ""}`}>
-        {filtered ? <Filtered run={run} type={type} of={of} seq={seq} select={select} /> : <Windowed run={run} seq={seq} select={select} />}
+        {filtered ? <Filtered key={`${type} ${of}`} run={run} type={type} of={of} seq={seq} select={select} /> : <Windowed run={run} seq={seq} select={select} />}
         {seq > 0 && <EventPanel key={seq} run={run} seq={seq} close={() => select(0)} />}
       </div>
     </div>
@@ -74,14 +74,19 @@ function Windowed({ run, seq, select }: PartProps) {
   const version = useSignal(0);
   const range = useSignal<Range>({ first: 0, end: 0 });
   const problem = useSignal<Problem | null>(null);
+  const length = useRef(0);
+  length.current = run.lastSeq;
   useEffect(() => () => control.current.abort(), []);
   const read = async (page: number) => {
     pending.current.add(page);
+    const before = pages.current.get(page)?.length ?? 0;
+    let found = 0;
     try {
       const { data } = await call(project.value, "GET /v1/runs/{id}/events", {
         path: { id: run.id }, query: { after: page * pageSize, limit: pageSize, payloads: false }, signal: control.current.signal,
       });
-      pages.current.put(page, data);
+      found = data.length;
+      if (found > (pages.current.get(page)?.length ?? 0)) pages.current.put(page, data); // else what was told meanwhile is newer
       problem.value = null;
       version.value++;
     } catch (err) {
@@ -89,10 +94,11 @@ function Windowed({ run, seq, select }: PartProps) {
     } finally {
       pending.current.delete(page);
     }
+    if (found > before) need(); // the log may have grown meanwhile
   };
   const need = () => {
     for (const page of pagesOf(range.value, pageSize)) {
-      const want = Math.min(pageSize, run.lastSeq - page * pageSize);
+      const want = Math.min(pageSize, length.current - page * pageSize);
       if ((pages.current.get(page)?.length ?? 0) < want && !pending.current.has(page)) void read(page);
     }
   };
@@ -124,8 +130,10 @@ function Filtered({ run, type, of, seq, select }: PartProps & { type: string; of
   const state = useSignal<"reading" | "done">("reading");
   const problem = useSignal<Problem | null>(null);
   const upTo = useRef(0); // the length of the log at the last reading
+  const control = useRef(new AbortController());
   // read reads the next page: of what is left, or of what is new since the last reading.
-  const read = async (signal?: AbortSignal) => {
+  const read = async () => {
+    const { signal } = control.current;
     state.value = "reading";
     const after = cursor.value ? undefined : upTo.current;
     const length = run.lastSeq;
@@ -144,22 +152,19 @@ function Filtered({ run, type, of, seq, select }: PartProps & { type: string; of
       cursor.value = answer.cursor;
       problem.value = null;
     } catch (err) {
-      if (signal?.aborted) return;
+      if (signal.aborted) return;
       problem.value = err as Problem;
     }
     state.value = "done";
   };
   useEffect(() => {
-    const control = new AbortController();
-    events.value = [];
-    cursor.value = undefined;
-    upTo.current = 0;
-    void read(control.signal);
-    return () => control.abort();
-  }, [run.id, type, of]);
+    void read();
+    return () => control.current.abort();
+  }, []);
+  const failed = problem.value !== null; // then somebody asks for it again
   useEffect(() => {
-    if (state.value === "done" && !cursor.value && run.lastSeq > upTo.current) void read();
-  }, [run.lastSeq, state.value]);
+    if (state.value === "done" && !failed && !cursor.value && run.lastSeq > upTo.current) void read();
+  }, [run.lastSeq, state.value, failed]);
   const list = events.value;
   return (
     <div class="log-list">

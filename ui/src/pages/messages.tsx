@@ -21,16 +21,15 @@ const pollEvery = 5000;
 export function Messages({ run }: { run: Run }) {
   const query = { runId: run.id, limit: pageSize };
   const list = useResource((signal) => call(project.value, "GET /v1/messages", { query, signal }),
-    [run.id, run.lastSeq], hasEnded(run) ? 0 : pollEvery);
-  const last = useSignal<{ data: Message[]; cursor?: string } | null>(null);
+    [run.id], hasEnded(run) ? 0 : pollEvery, run.lastSeq);
   const discarded = useSignal("");
-  if (list.data.value) last.value = list.data.value;
-  if (list.problem.value && !last.value) return <Trouble problem={list.problem.value} retry={list.refresh} />;
-  if (!last.value) return <Loading what="the messages" />;
-  const { data, cursor } = last.value;
+  const trouble = list.problem.value && <Trouble problem={list.problem.value} retry={list.refresh} />;
+  if (!list.data.value) return trouble ?? <Loading what="the messages" />;
+  const { data, cursor } = list.data.value;
   const commands = <Commands cli={`stepwell messages list --run ${run.id} --state all`} curl={curl(server, "GET", addressOf("GET /v1/messages", { query }))} />;
   return (
     <>
+      {trouble}
       {data.length === 0 ? <Empty title="The server owes this run nothing"><p>{hasEnded(run) ? "It has ended." : "It waits for time, for other runs, or for somebody."}</p></Empty> : (
         <table class="list messages" aria-label="Messages for the run">
           <thead><tr><th>State</th><th>What it is for</th><th>Deployment</th><th class="num">Deliveries</th><th class="num">Due</th><th>Last error</th><th>Actions</th></tr></thead>

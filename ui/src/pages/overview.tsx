@@ -185,7 +185,7 @@ function Charts({ w, all, apart, completeTo, range, workflow }: ChartsProps) {
     go(href(["runs"], { q: `${filter} ended:${iso(from)} endedbefore:${iso(to)}`.trim() }));
   };
   const common = { start: w.start, stepMs: w.stepMs, completeTo: Date.parse(completeTo) };
-  const per = { hour: "minute", day: "15 minutes", week: "6 hours" }[range.name];
+  const per = { hour: "minute", day: "hour", week: "6 hours" }[range.name];
   return (
     <div class="charts">
       <Chart {...common} title={`Runs per ${per}, by end`} unit="runs" onPick={pick([])}

@@ -4,6 +4,7 @@ import type { Run } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
+import { formatTerm } from "../lib/filter";
 import { curl, quote } from "../lib/shell";
 import { durationOf, hasEnded, stateOfRun } from "../lib/status";
 import { covered, useLive } from "../live";
@@ -91,7 +92,7 @@ function Head({ run: r, refresh }: { run: Run; refresh: () => void }) {
   const show = { path: { id: r.id }, query: { payloads: false } };
   return (
     <header class="run-head">
-      <nav class="crumbs" aria-label="Path"><a href={href(["runs"])}>Runs</a> / <a href={href(["runs"], { q: `workflow:${r.workflow}` })}>{r.workflow}</a></nav>
+      <nav class="crumbs" aria-label="Path"><a href={href(["runs"])}>Runs</a> / <a href={href(["runs"], { q: formatTerm({ field: "workflow", value: r.workflow }) })}>{r.workflow}</a></nav>
       <div class="run-title">
         <h1>{r.workflow}</h1>
         <span class={`pill ${stateOfRun(r, tick.value).look}`}><Status {...stateOfRun(r, tick.value)} /></span>
@@ -103,7 +104,7 @@ function Head({ run: r, refresh }: { run: Run; refresh: () => void }) {
       <dl class="facts">
         <div><dt>deployment</dt><dd>{r.deployment}{r.driver === "client" && <span class="quiet"> · Workflow SDK</span>}</dd></div>
         <div><dt>created</dt><dd><Clock at={r.createdAt} /> <span class="quiet"><Age at={r.createdAt} /></span></dd></div>
-        {r.key && <div><dt>key</dt><dd><a href={href(["runs"], { q: `key:${JSON.stringify(r.key)}` })}>{r.key}</a></dd></div>}
+        {r.key && <div><dt>key</dt><dd><a href={href(["runs"], { q: formatTerm({ field: "key", value: r.key }) })}>{r.key}</a></dd></div>}
         {r.parentId && <div><dt>parent</dt><dd><a class="mono" href={href(["runs", r.parentId])}>…{r.parentId.slice(-8)}</a></dd></div>}
         {r.deadline && !hasEnded(r) && <div><dt>deadline</dt><dd><Age at={r.deadline} /></dd></div>}
         {Object.entries(r.attributes).map(([name, value]) => <div><dt>{name}</dt><dd>{value || <span class="quiet">empty</span>}</dd></div>)}

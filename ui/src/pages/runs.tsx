@@ -12,6 +12,7 @@ import { columnNames, formatColumns, parseColumns, titleOfColumn, usualColumns, 
 import { notBelow, runs } from "../lib/counts";
 import { commandOf, formatFilter, parseFilter, queryOf, valueOf, withTerm, statusesOf, type Filter } from "../lib/filter";
 import { through, toggle } from "../lib/selection";
+import type { Problem } from "../lib/problem";
 import { curl } from "../lib/shell";
 import { Chips } from "../parts/chips";
 import { Commands } from "../parts/copy";
@@ -61,10 +62,10 @@ export function Runs() {
     go(href(["runs"], { q, order: order === "ended" ? "ended" : "", columns: shown }));
   const change = (f: Filter) => show(formatFilter(f), orderBy);
   const open = (id: string) => go(href(["runs", id]));
+  // here is the row with the focus: new rows move those below them, and with them the focus.
+  const here = () => Number(/^run-(\d+)$/.exec(document.activeElement?.id ?? "")?.[1] ?? focused.value);
   const move = (by: number) => {
-    // New rows move those below them, and with them the focus.
-    const at = /^run-(\d+)$/.exec(document.activeElement?.id ?? "")?.[1];
-    focused.value = Math.max(0, Math.min(rows.length - 1, (at ? Number(at) : focused.value) + by));
+    focused.value = Math.max(0, Math.min(rows.length - 1, here() + by));
     document.getElementById(`run-${focused.value}`)?.focus();
   };
   const select = (id: string, range: boolean) => {
@@ -72,7 +73,7 @@ export function Runs() {
     anchor.value = id;
   };
   const selectFocused = (range: boolean) => {
-    const id = ids[focused.value];
+    const id = ids[here()];
     if (id) select(id, range);
   };
   useKeys({
@@ -115,7 +116,7 @@ export function Runs() {
       {empty && <NoRuns filter={filter} change={change} />}
       {list.more && <p class="more"><button type="button" onClick={readOlder} disabled={list.reading}>
         {list.reading ? "Reading …" : rows.length === 0 ? "None of the newest match: look at older runs" : "Older runs"}</button></p>}
-      {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={total}
+      {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={problem ? null : total}
         filter={filter} act={(action, target) => (dialog.value = { action, target })} clear={() => (selected.value = new Set())} />}
       {d === "start" && <Start workflow={search.value.get("start") || valueOf(filter, "workflow")} close={close} />}
       {d === "save" && <SaveView view={{ filter: text, columns: columns === usualColumns ? [] : columns, orderBy }} close={close} />}
@@ -145,6 +146,7 @@ function Toolbar({ columns, choose, orderBy, order, rows, save }: ToolbarProps) 
   const attributes = [...new Set([...rows.flatMap((r) => Object.keys(r.attributes)), ...columns.flatMap((c) => c.split("attribute.")[1] ?? [])])].sort().slice(0, 20);
   const mine = personal.value.find(isOpen);
   const theirs = shared.value.find(isOpen);
+  const failure = useSignal<Problem | null>(null);
   return (
     <div class="toolbar">
       <select aria-label="Order" value={orderBy} onChange={(e) => order(e.currentTarget.value)} title="Only what an index has: other orders would read all runs.">
@@ -161,7 +163,8 @@ function Toolbar({ columns, choose, orderBy, order, rows, save }: ToolbarProps) 
       <button type="button" onClick={save}>Save view …</button>
       {mine && <button type="button" onClick={() => forget(mine.name)}>Remove view {mine.name}</button>}
       {theirs && <button type="button" disabled={!may("write")} title={may("write") ? "" : needs("write")}
-        onClick={() => void unshare(theirs.name)}>Remove view {theirs.name} for all</button>}
+        onClick={() => void unshare(theirs.name).then(() => (failure.value = null), (err: Problem) => (failure.value = err))}>Remove view {theirs.name} for all</button>}
+      {failure.value && <Trouble problem={failure.value} />}
     </div>
   );
 }

@@ -7,7 +7,7 @@ import { Logo } from "../parts/icon";
 import { Problem } from "../lib/problem";
 import { pathOf } from "../lib/path";
 import { go, hash, page } from "../location";
-import { enter } from "../session";
+import { enter, session } from "../session";
 
 // codeIn returns the code of an address that stepwell ui has made; empty for none.
 function codeIn(): string {
@@ -44,6 +44,7 @@ export function SignIn({ again }: { again: boolean }) {
     code.value = "";
     void open({ key: key.value.trim() });
   };
+  const others = session.value?.projects.filter((p) => p.project !== page.value.project) ?? [];
   const wrong = problem.value?.status === 401;
   return (
     <main class="signin">
@@ -57,11 +58,12 @@ export function SignIn({ again }: { again: boolean }) {
             value={key.value} onInput={(e) => (key.value = e.currentTarget.value)} aria-invalid={wrong && !code.value} />
         </label>
         {wrong ? <div class="trouble" role="alert"><div>{code.value
-          ? <><strong>This link is over.</strong> It opens the dashboard once, within a minute. Make another one with <code>stepwell ui</code>, or enter a key.</>
+          ? <><strong>This link has expired.</strong> It opens the dashboard once, within a minute. Make a new one with <code>stepwell ui</code>, or enter a key.</>
           : <><strong>This is no valid key.</strong> It may be mistyped, revoked or expired.</>}</div></div>
           : problem.value && <Trouble problem={problem.value} />}
         {!isSecureContext && <p class="warning">This page comes over plain HTTP: others on the way can read the key.</p>}
         <button type="submit" class="primary" disabled={busy.value || !key.value}>{busy.value ? "Signing in …" : "Sign in"}</button>
+        {others.length > 0 && <p>Open in this browser: {others.map((p, i) => <>{i > 0 && ", "}<a href={pathOf(base, p.project, "overview")}>{p.project}</a></>)}</p>}
         <p class="quiet small">A key is the server’s <code>STEPWELL_API_KEY</code>, or one made with{" "}
           <code>stepwell keys create NAME --role read</code>; <code>stepwell ui</code> signs in without pasting it. This browser keeps no key, only a session of at most 30 days.</p>
       </form>

@@ -112,7 +112,7 @@ function Form({ close, missing, ...fields }: Fields & { close: () => void }) {
     <label>{label}<input name={name} value={f[name]} placeholder={hint} list={list} autocomplete="off" spellcheck={false}
       onInput={(e) => set({ [name]: name === "attributes" ? e.currentTarget.value : e.currentTarget.value.trim() })} /></label>
   );
-  const blocked = !may("invoke") ? needs("invoke") : f.workflow === "" ? "The workflow is missing." : wrong ? "The input is no JSON." : problem;
+  const blocked = !may("invoke") ? needs("invoke") : f.workflow === "" ? "The workflow is missing." : wrong ? "The input is not valid JSON." : problem;
   return (
     <Dialog title="Start a run" button="Start the run" act={act} close={close} blocked={blocked}>
       {missing && <p class="warning">{missing}</p>}

@@ -1,49 +1,34 @@
 // The steps of a run in the order of their creation, with a bar for each on the axis of the run.
-import { useSignal } from "@preact/signals";
 import type { Run, Step } from "../api.gen";
 import { call } from "../api";
 import { tick } from "../clock";
 import { barOf } from "../lib/bars";
 import { formatDuration } from "../lib/duration";
-import { stateOfStep } from "../lib/status";
+import { hasEnded, stateOfStep } from "../lib/status";
+import { useList } from "../list";
 import { href, project } from "../location";
 import { Status } from "../parts/icon";
-import { Empty, Loading, Trouble } from "../parts/notice";
+import { Rows } from "../parts/list";
+import { Empty } from "../parts/notice";
 import { Age } from "../parts/time";
-import { useResource } from "../resource";
 
 const pageSize = 200;
+const pollEvery = 5000;
 
 export function Steps({ run }: { run: Run }) {
-  const more = useSignal<Step[]>([]);
-  const cursor = useSignal<string | undefined>(undefined);
-  const first = useResource(async (signal) => {
-    const answer = await call(project.value, "GET /v1/runs/{id}/steps", { path: { id: run.id }, query: { limit: pageSize }, signal });
-    if (more.value.length === 0) cursor.value = answer.cursor;
-    return answer;
-  }, [run.id, run.lastSeq]);
-  const last = useSignal<Step[] | null>(null);
-  if (first.data.value) last.value = first.data.value.data;
-  const readMore = async () => {
-    const answer = await call(project.value, "GET /v1/runs/{id}/steps", { path: { id: run.id }, query: { limit: pageSize, cursor: cursor.value } });
-    more.value = [...more.value, ...answer.data];
-    cursor.value = answer.cursor;
-  };
-  if (first.problem.value) return <Trouble problem={first.problem.value} retry={first.refresh} />;
-  if (!last.value) return <Loading what="the steps" />;
-  const steps = [...last.value, ...more.value];
-  if (steps.length === 0) return <Empty title="This run has no steps"><p>A step appears here when the run’s function creates it.</p></Empty>;
+  const list = useList<Step>((cursor, signal) =>
+    call(project.value, "GET /v1/runs/{id}/steps", { path: { id: run.id }, query: { limit: pageSize, cursor }, signal }),
+  [run.id], (s) => s.id, { every: hasEnded(run) ? 0 : pollEvery, version: run.lastSeq });
   const from = Date.parse(run.startedAt ?? run.createdAt);
   const to = run.completedAt ? Date.parse(run.completedAt) : tick.value;
   return (
-    <>
+    <Rows list={list} what="steps" empty={<Empty title="This run has no steps"><p>A step appears here when the run’s function creates it.</p></Empty>}>
       <table class="list steps">
         <thead><tr><th>Status</th><th>Step</th><th class="num">Attempts</th><th class="num">Queued</th><th class="num">Took</th>
           <th class="axis">{formatDuration(to - from)} from the start of the run</th></tr></thead>
-        <tbody>{steps.map((s) => <Row key={s.id} run={run} step={s} from={from} to={to} />)}</tbody>
+        <tbody>{list.rows.map((s) => <Row key={s.id} run={run} step={s} from={from} to={to} />)}</tbody>
       </table>
-      {cursor.value && <p class="more"><button type="button" onClick={() => void readMore()}>More steps</button></p>}
-    </>
+    </Rows>
   );
 }
 

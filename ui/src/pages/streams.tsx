@@ -24,10 +24,8 @@ const keptBytes = 1_000_000;
 
 export function Streams({ run }: { run: Run }) {
   const list = useResource((signal) => call(project.value, "GET /v1/runs/{id}/streams", { path: { id: run.id }, signal }),
-    [run.id, run.status], hasEnded(run) ? 0 : pollEvery);
-  const last = useSignal<Stream[] | null>(null);
-  if (list.data.value) last.value = list.data.value.data;
-  const streams = last.value;
+    [run.id], hasEnded(run) ? 0 : pollEvery, run.status);
+  const streams = list.data.value?.data;
   if (list.problem.value && !streams) return <Trouble problem={list.problem.value} retry={list.refresh} />;
   if (!streams) return <Loading what="the streams" />;
   if (streams.length === 0) return <Empty title="This run has no streams"><p>A stream appears here when the run’s app writes one.</p></Empty>;
@@ -55,13 +53,14 @@ export function Streams({ run }: { run: Run }) {
 interface Reading {
   tail: Tail;
   next: number; // the index of the first chunk that was not read
+  shown: number; // next, when it was shown; -1 before
   from: number;
   closed: boolean;
 }
 
 function Chunks({ run, stream }: { run: Run; stream: Stream }) {
   const first = Math.max(0, stream.chunks - firstChunks);
-  const reading = useRef<Reading>({ tail: new Tail(keptBytes), next: first, from: first, closed: false });
+  const reading = useRef<Reading>({ tail: new Tail(keptBytes), next: first, shown: -1, from: first, closed: false });
   const form = useSignal<"Text" | "Bytes">("Text");
   const follow = useSignal(true);
   const closed = useSignal(false);
@@ -77,6 +76,8 @@ function Chunks({ run, stream }: { run: Run; stream: Stream }) {
       more = page.cursor !== undefined;
       closed.value = r.closed = page.closed && !more;
     }
+    if (r.next === r.shown) return;
+    r.shown = r.next;
     shown.value = { bytes: r.tail.bytes(), left: r.tail.left };
   }, [run.id, stream.name, following], following ? followEvery : 0);
   const { from } = reading.current;

@@ -71,7 +71,11 @@ export function Timeline({ run }: { run: Run }) {
     "+": () => frame.zoom(0.5), "=": () => frame.zoom(0.5), "-": () => frame.zoom(2), "0": frame.fit,
     e: nextFailure, n: nextOpen, ".": frame.toggleFollow,
   });
-  const keys = treeKeys(rows, at, move, toggle, (r) => (selected.value = selected.value === r.key ? "" : r.key), frame.pan, () => (selected.value = ""));
+  const press = (r: Row) => {
+    if (r.item.kind !== "note") selected.value = selected.value === r.key ? "" : r.key;
+    else if (r.item.more) data.more(r.item.more);
+  };
+  const keys = treeKeys(rows, at, move, toggle, press, frame.pan, () => (selected.value = ""));
   const chosen = rows.find((r) => r.key === selected.value);
   if (!source) return data.main.problem.value ? <Trouble problem={data.main.problem.value} retry={data.main.refresh} /> : <Loading what="the timeline" />;
   if (source.parts.length === 0 && !source.names?.length) {
@@ -91,7 +95,7 @@ export function Timeline({ run }: { run: Run }) {
           <div class="tl-rows" style={{ height: `${rows.length * rowHeight + 2}px` }}>
             <Virtual count={rows.length} rowHeight={rowHeight} target={target.value} label={`Timeline of ${rows.length} rows`} tree={{ active: `tl-${at}`, onKeyDown: keys }}
               row={(i) => <TimelineRow key={rows[i]!.key} row={rows[i]!} index={i} scale={scale} active={i === at} selected={rows[i]!.key === selected.value}
-                toggle={toggle} more={data.more} press={(r) => { active.value = r.key; selected.value = selected.value === r.key ? "" : r.key; }} />} />
+                toggle={toggle} press={(r) => { active.value = r.key; press(r); }} />} />
           </div>
           {rows.length === 0 && <Empty title="No row matches" />}
           {data.full && <p class="quiet">2,000 steps, hooks and waits are read: select by name, or use the log for more.</p>}

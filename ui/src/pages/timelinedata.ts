@@ -47,13 +47,14 @@ export function useTimeline(run: Run) {
     const read = isLong ? await readSums(run.id, from.value, signal) : await readAll(run.id, signal);
     shownFrom.current = from.value;
     return { ...read, seq };
-  }, [project.value, run.id, isLong, isLong ? hasEnded(run) : run.lastSeq, from.value], isLong && !hasEnded(run) ? livePause : 0);
+  }, [run.id, isLong, from.value], isLong && !hasEnded(run) ? livePause : 0, isLong ? hasEnded(run) : run.lastSeq);
   if (main.data.value) last.current = main.data.value;
 
   const opened = useSignal(new Set<string>());
   const inner = useSignal(new Map<string, Source>());
   const openings = useRef(new Map<string, Opening>());
   const problem = useSignal<Problem | null>(null);
+  const asked = useRef(new Map<string, object>()); // the last reading of each: an older answer is not shown over a newer one
   const control = useRef(new AbortController());
   useEffect(() => () => control.current.abort(), []);
 
@@ -61,10 +62,13 @@ export function useTimeline(run: Run) {
   const load = async (key: string, cursor?: string) => {
     const o = openings.current.get(key);
     if (!o) return;
+    const mine = {};
+    asked.current.set(key, mine);
     try {
       const answer = await call(project.value, "GET /v1/runs/{id}/timeline", {
         path: { id: o.run }, query: { name: o.name, status: o.statuses, limit: pageSize, cursor }, signal: control.current.signal,
       });
+      if (asked.current.get(key) !== mine) return;
       const before = cursor ? inner.value.get(key)?.parts ?? [] : [];
       const parts = [...before, ...answer.data];
       inner.value = new Map(inner.value).set(key, { parts, ...(answer.cursor && { cursor: answer.cursor }) });

@@ -20,10 +20,9 @@ export interface RowProps {
   selected: boolean;
   press: (r: Row) => void;
   toggle: (r: Row) => void;
-  more: (key: string) => void;
 }
 
-export function TimelineRow({ row, index, scale, active, selected, press, toggle, more }: RowProps) {
+export function TimelineRow({ row, index, scale, active, selected, press, toggle }: RowProps) {
   const i = row.item;
   const state = stateOf(i);
   return (
@@ -33,7 +32,7 @@ export function TimelineRow({ row, index, scale, active, selected, press, toggle
         <i class={`tl-twist${row.opened === undefined ? "" : row.opened ? " open" : " closed"}`} aria-hidden="true"
           onClick={(e) => { if (row.opened !== undefined) { e.stopPropagation(); toggle(row); } }} />
         {state && <Glyph look={state.look} />}
-        <Name item={i} more={more} />
+        <Name item={i} />
       </span>
       <span role="gridcell" class="tl-note quiet">{noteOf(i, scale.now)}</span>
       <span role="gridcell" class="tl-bar"><Bar item={i} scale={scale} /></span>
@@ -49,9 +48,9 @@ export function stateOf(i: Item): State | null {
   return i.part.attempts![i.n]!.outcome ? { look: "completed", word: "completed" } : stateOfPart(i.part);
 }
 
-function Name({ item: i, more }: { item: Item; more: (key: string) => void }) {
+function Name({ item: i }: { item: Item }) {
   if (i.kind === "note") {
-    return <span class="quiet">{i.text}{i.more && <> <button type="button" class="link" tabIndex={-1} onClick={() => more(i.more!)}>Show more</button></>}</span>;
+    return <span class="quiet">{i.text}{i.more && <> <button type="button" class="link" tabIndex={-1}>Show more</button></>}</span>;
   }
   if (i.kind === "name") return <><b>{i.sum.name}</b> <span class="quiet">×{i.sum.count.toLocaleString("en")}</span></>;
   const p = i.part;

@@ -5,6 +5,7 @@ import type { Explanation, Reason, Remedy, Run } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { clock, tick } from "../clock";
 import { formatDuration } from "../lib/duration";
+import { formatTerm } from "../lib/filter";
 import { curl } from "../lib/shell";
 import { durationOf, hasEnded } from "../lib/status";
 import { commandsOf, lookOf, needsNobody, nextOf, sentenceOf } from "../lib/why";
@@ -25,10 +26,8 @@ const shownText = 400; // characters of an error
 
 export function Why({ run, done }: { run: Run; done: () => void }) {
   const why = useResource((signal) => call(project.value, "GET /v1/runs/{id}/why", { path: { id: run.id }, signal }),
-    [run.id, run.lastSeq, run.status, run.held?.attempts], hasEnded(run) ? 0 : pollEvery);
-  const last = useSignal<Explanation | null>(null);
-  if (why.data.value) last.value = why.data.value;
-  const e = last.value;
+    [run.id], hasEnded(run) ? 0 : pollEvery, [run.lastSeq, run.status, run.held?.attempts].join());
+  const e = why.data.value;
   const next = e?.next?.at;
   useEffect(() => {
     if (!next) return;
@@ -59,7 +58,7 @@ function End({ run, end }: { run: Run; end: NonNullable<Explanation["end"]> }) {
       <Text text={end.error?.message ?? ""} />
       <div class="remedies">
         {may("read") && <a class="button" href={href(["runs", run.id, "data"])}>The whole error</a>}
-        <a class="button" href={href(["runs"], { q: `workflow:${JSON.stringify(run.workflow)} status:failed created:24h` })}>Others that failed today</a>
+        <a class="button" href={href(["runs"], { q: `${formatTerm({ field: "workflow", value: run.workflow })} status:failed created:24h` })}>Others that failed today</a>
       </div>
     </section>
   );

@@ -11,10 +11,11 @@ async function copy(text: string): Promise<boolean> {
   }
 }
 
-export function Copy({ text, label, what }: { text: string; label?: string; what: string }) {
+// Copy copies a text. A text that is long to make is made when it is asked for.
+export function Copy({ text, label, what }: { text: string | (() => string); label?: string; what: string }) {
   const done = useSignal("");
   const press = async () => {
-    done.value = (await copy(text)) ? "copied" : "no clipboard: select it";
+    done.value = (await copy(typeof text === "string" ? text : text())) ? "copied" : "no clipboard: select it";
     setTimeout(() => (done.value = ""), 2000);
   };
   return (

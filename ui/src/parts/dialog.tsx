@@ -27,7 +27,7 @@ export function Dialog({ title, button, danger, blocked, act, close, children }:
     busy.value = true;
     try {
       await act();
-      close();
+      element.current?.close(); // gives the focus back
     } catch (err) {
       problem.value = err instanceof Problem ? err : new Problem(-1, "page", String(err));
       busy.value = false;

@@ -1,9 +1,11 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { call } from "../api";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
-import { connection, paused, togglePause, withheld } from "../live";
+import { connection, mostWithheld, paused, togglePause, withheld } from "../live";
 import { go, href, page, project, search } from "../location";
 import { freshness, staleSince, useResource } from "../resource";
 import { leave, lost, may, role, session } from "../session";
@@ -65,7 +67,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
           data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} want a person`}>{p.name}</a>)}
         <Views />
       </nav>
-      <div id="content">{children}</div>
+      <div id="content" tabIndex={-1}>{children}</div>
       {helpOpen.value && <Help />}
       {paletteOpen.value && <Palette />}
     </div>
@@ -75,10 +77,9 @@ export function Frame({ children }: { children: ComponentChildren }) {
 // Views is the list of views: the usual ones, this browser's, and the project's.
 function Views() {
   const mayList = may("read") || role.value === "metadata";
-  useResource(async (signal) => {
-    shared.value = mayList ? (await call(project.value, "GET /v1/views", { signal })).data : [];
-    return null;
-  }, [project.value, mayList, version.value]);
+  const read = useResource(async (signal) => mayList ? (await call(project.value, "GET /v1/views", { signal })).data : [],
+    [project.value, mayList], 0, version.value);
+  useEffect(() => read.data.subscribe((views) => (shared.value = views ?? [])), []);
   const link = (v: View, whose: string) => (
     <a href={linkOf(v)} title={whose + v.filter} aria-current={page.value.segments.join() === "runs" && isOpen(v) ? "page" : undefined}>{v.name}</a>
   );
@@ -98,6 +99,7 @@ function isHere(segment: string, q: string): boolean {
 }
 
 function TopBar() {
+  const failed = useSignal("");
   return (
     <header class="top">
       <a class="brand" href={href(["runs"])}><Logo /><span>Stepwell</span></a>
@@ -114,7 +116,8 @@ function TopBar() {
       </select>
       <button type="button" class="icon" aria-label="Shortcuts" title="Shortcuts (?)" onClick={() => (helpOpen.value = true)}>?</button>
       {session.value && session.value.projects.some((p) => p.key !== undefined || !session.value!.open) &&
-        <button type="button" onClick={leave}>Sign out</button>}
+        <button type="button" onClick={() => void leave().catch((err: Error) => (failed.value = err.message))}>Sign out</button>}
+      {failed.value && <span class="problem" role="alert">You are still signed in: {failed.value}</span>}
     </header>
   );
 }
@@ -125,7 +128,8 @@ function Live() {
   if (lost.value) return null;
   if (connection.value !== "off" && (paused.value || freshness.value !== "stale")) {
     const n = withheld.value.size;
-    const text = paused.value ? `paused${n > 0 ? `, ${n} ${n === 1 ? "run has" : "runs have"} changed` : ""}` : liveTexts[connection.value];
+    const changed = `, ${n < mostWithheld ? n : `${mostWithheld.toLocaleString("en")}+`} ${n === 1 ? "run has" : "runs have"} changed`;
+    const text = paused.value ? `paused${n > 0 ? changed : ""}` : liveTexts[connection.value];
     return <button type="button" class={`live ${paused.value ? "paused" : connection.value}`} aria-pressed={paused.value}
       title={paused.value ? "Go on (p)" : `${liveTitles[connection.value]} Pause (p)`} onClick={togglePause}><i aria-hidden="true" />{text}</button>;
   }

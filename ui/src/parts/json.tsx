@@ -1,15 +1,20 @@
 // A JSON value as a tree, with every number, key and escape as it was written.
 import { useSignal } from "@preact/signals";
-import { formatBytes, sizeOf, treeRows, writeJson, type JsonValue, type TreeRow } from "../lib/jsontext";
+import { useMemo } from "preact/hooks";
+import { formatBytes, openDepth, sizeOf, treeRows, writeJson, type JsonValue, type TreeRow } from "../lib/jsontext";
 import { Copy } from "./copy";
 import { Virtual } from "./virtual";
 
 const rowHeight = 20;
 const shownText = 2000; // characters of one value
+const firstLines = 2000; // that are open at first
+const isSmall = (size: number) => size <= 200;
 
 export function JsonTree({ value }: { value: JsonValue }) {
   const toggled = useSignal<ReadonlySet<string>>(new Set());
-  const rows = treeRows(value, (path, level, size) => (level < 3 && size <= 200) !== toggled.value.has(path));
+  const depth = useMemo(() => openDepth(value, isSmall, firstLines), [value]);
+  const rows = useMemo(() => treeRows(value, (path, level, size) => (level < depth && isSmall(size)) !== toggled.value.has(path)),
+    [value, depth, toggled.value]);
   const toggle = (path: string) => {
     const next = new Set(toggled.value);
     if (!next.delete(path)) next.add(path);
@@ -33,7 +38,7 @@ function Row({ row, toggle }: { row: TreeRow; toggle: (path: string) => void }) 
         : <span class="twist" />}
       {row.label !== null && <span class="key">{row.label}<span class="quiet">: </span></span>}
       <Scalar row={row} size={size} />
-      <span class="row-copy"><Copy text={writeJson(row.value)} what={`the value of ${row.path}`} /></span>
+      <span class="row-copy"><Copy text={() => writeJson(row.value)} what={`the value of ${row.path}`} /></span>
     </div>
   );
 }

@@ -13,7 +13,7 @@ export function Rows<T>({ list, what, empty, children }: { list: List<T>; what: 
       {first.data.value === null && !first.problem.value && <Loading what={what} />}
       {rows.length > 0 && children}
       {first.data.value && rows.length === 0 && (more ? <p class="quiet">None of the first ones match.</p> : empty)}
-      {more && <p class="more"><button type="button" onClick={() => void more()} disabled={reading}>{reading ? "Reading …" : `More ${what}`}</button></p>}
+      {more && <p class="more"><button type="button" onClick={more} disabled={reading}>{reading ? "Reading …" : `More ${what}`}</button></p>}
     </>
   );
 }

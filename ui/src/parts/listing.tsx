@@ -32,7 +32,7 @@ export function Listing<T>({ list, what, heads, row, empty, all }: ListingProps<
           <tbody>{items.map(row)}</tbody>
         </table>
       )}
-      {list.data.value?.cursor && all && <p class="quiet">The first {items?.length.toLocaleString("en")} are shown: <code>{all}</code> has all.</p>}
+      {list.data.value?.cursor && all && <p class="quiet">The first {items?.length.toLocaleString("en")} are shown: <code>{all}</code> lists all.</p>}
     </>
   );
 }

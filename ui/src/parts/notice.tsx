@@ -27,6 +27,16 @@ export function Trouble({ problem, retry }: { problem: Problem; retry?: () => vo
   );
 }
 
+// Fault is shown in place of a page that cannot be drawn.
+export function Fault({ of, again }: { of: unknown; again: () => void }) {
+  return (
+    <Empty title="This page has a fault">
+      <p>The data is safe: only its display failed. <span class="mono">{String(of)}</span></p>
+      <button type="button" onClick={again}>Show it again</button>
+    </Empty>
+  );
+}
+
 export function Loading({ what }: { what: string }) {
   return <p class="loading" role="status">Reading {what} …</p>;
 }
