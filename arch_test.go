@@ -87,7 +87,7 @@ var mayImport = map[string][]string{
 		"handlers/incoming", "queue", "queue/cluster", "queue/continuation", "queue/contract", "queue/egress",
 		"queue/engine", "queue/overview", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
-	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "ui"},
+	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "handlers/incoming", "ui"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/webhook", "eventlog", "eventlog/read",
 		"handlers/incoming", "handlers/webhook/signature", "queue", "queue/contract", "queue/egress"),
 	"handlers/webhook/signature": {"entities/webhook"},

@@ -359,7 +359,7 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 	answers := map[int]int{}
 	for range 40 {
 		racers.Go(func() {
-			got := d.send(http.MethodPost, "/ui/-/session", `{"key":"sw_wrong"}`)
+			got := d.send(http.MethodPost, "/ui/-/session", `{"code":"wrong"}`)
 			mu.Lock()
 			defer mu.Unlock()
 			answers[got.Code]++

@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 const (
@@ -153,13 +154,14 @@ func (s *Server) opens(ctx context.Context, data []byte) (access.Opened, error) 
 // body reads the body of a request. Anybody can send one, so a client that does not send all of it soon holds no
 // connection.
 func (s *Server) body(c echo.Context) ([]byte, error) {
-	conn := http.NewResponseController(c.Response().Writer)
-	_ = conn.SetReadDeadline(time.Now().Add(s.patience)) // tests without a connection have none
+	timer := time.AfterFunc(s.patience, incoming.AbortRead(c))
 	data, err := io.ReadAll(io.LimitReader(c.Request().Body, maxSignIn))
-	if err != nil {
-		return nil, fmt.Errorf("read body: %w", err) // the deadline stays, so net/http does not wait for the rest
+	if !timer.Stop() {
+		return nil, entities.Invalid("the body takes longer than %s to arrive", s.patience)
 	}
-	_ = conn.SetReadDeadline(time.Time{})
+	if err != nil {
+		return nil, fmt.Errorf("read body: %w", err)
+	}
 	return data, nil
 }
 

@@ -1,7 +1,7 @@
 // Package ui serves the dashboard under /ui: its files, the sessions of browsers, and the door through which its pages
 // use the native API with a cookie.
 //
-// It imports packages entities, entities/access, entities/admin, handlers/auth and ui.
+// It imports packages entities, entities/access, entities/admin, handlers/auth, handlers/incoming and ui.
 package ui
 
 import (
