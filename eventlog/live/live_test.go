@@ -344,7 +344,7 @@ func TestWatchRun(t *testing.T) {
 	id := f.start(t)
 	f.append(t, id, entities.EventRunStarted)
 	v := f.join(t, Wants{Run: id, After: 1})
-	if n := next(t, v); n.Log == nil || n.Log.From != 2 || n.Log.To != 2 || n.Run.Shown != entities.RunRunning {
+	if n := next(t, v); n.Log == nil || n.Log.From > 2 || n.Log.To != 2 || n.Run.Shown != entities.RunRunning {
 		t.Errorf("at first: got %+v", n)
 	}
 	f.start(t)

@@ -75,11 +75,11 @@ func TestLiveRun(t *testing.T) {
 	a.event(t, id, entities.EventRunStarted)
 	next := a.watch(t, "run="+string(id)+"&after=1")
 	next("hello")
-	wantData(t, next("log"), `{"from":2,"to":2}`)
+	wantData(t, next("log"), `"to":2`)
 	wantData(t, next("run"), `"status":"running"`)
 	a.event(t, id, entities.EventRunCompleted, with(`"secret"`))
 	log := next("log")
-	wantData(t, log, `"from":3,"to":3,"events":[{`, `"type":"run_completed"`)
+	wantData(t, log, `"to":3,"events":[{`, `"type":"run_completed"`) // events that were told may be told again
 	if strings.Contains(log.data, "secret") {
 		t.Errorf("got a payload: %s", log.data)
 	}
