@@ -92,8 +92,8 @@ func (q TimelineQuery) window(lastSeq int64) (after, to int64, next string, err 
 	return from, to, next, nil
 }
 
-// timelineParts selects the parts of a page, in the columns of [timelineLater]. %s is the order. The OFFSET keeps Postgres
-// from joining: a join that was planned when there were few events would read the whole log for each step.
+// timelineParts selects the parts of a page, in the columns of [timelineLater]. %s is the order. The OFFSET keeps
+// Postgres from joining: a join that was planned when there were few events would read the whole log for each step.
 const (
 	timelineParts = `
 		SELECT run_id, correlation_id, seq, created_at, type, data FROM events
