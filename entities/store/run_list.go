@@ -170,8 +170,8 @@ func (w Window) conditions(column string, a *pg.Args) string {
 }
 
 // ListRuns reads a page of the project's runs, oldest first, and the cursor of the next page; empty after the last
-// page. A page of a list by attributes, deployment, end, or workflow and error code may be short, even empty, without being the last: see
-// [runSearch.byAttributes] and [runSearch.scan].
+// page. A page of a list by attributes, deployment, end, or both workflow and error code may be short, even empty,
+// without being the last: see [runSearch.byAttributes] and [runSearch.scan].
 // It fails with [entities.ErrInvalid] on an invalid filter, and with a [pg.CursorError] on a cursor of another list.
 func ListRuns(
 	ctx context.Context, q pg.Querier, project entities.Project, f RunFilter, p pg.Page,

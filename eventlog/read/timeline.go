@@ -69,6 +69,7 @@ func (q TimelineQuery) window(lastSeq int64) (after, to int64, next string, err 
 		if from, err = strconv.ParseInt(q.Cursor, 10, 64); err != nil || from < 0 {
 			return 0, 0, "", &pg.CursorError{Cursor: q.Cursor}
 		}
+		from = min(from, lastSeq+1)
 	}
 	span := int64(partSpan)
 	if q.selectsSteps() {
@@ -91,7 +92,8 @@ func (q TimelineQuery) window(lastSeq int64) (after, to int64, next string, err 
 	return from, to, next, nil
 }
 
-// timelineParts selects the parts of a page, in the columns of [timelineLater]. %s is the order.
+// timelineParts selects the parts of a page, in the columns of [timelineLater]. %s is the order. The OFFSET keeps
+// Postgres from joining: a join that was planned when there were few events would read the whole log for each step.
 const (
 	timelineParts = `
 		SELECT run_id, correlation_id, seq, created_at, type, data FROM events
@@ -101,7 +103,8 @@ const (
 
 	timelineSteps = `
 		SELECT made.run_id, made.correlation_id, made.seq, made.created_at, made.type, made.data
-		FROM steps s JOIN events made ON made.run_id = s.run_id AND made.seq = s.created_seq
+		FROM steps s CROSS JOIN LATERAL (
+			SELECT * FROM events e WHERE e.run_id = s.run_id AND e.seq = s.created_seq OFFSET 0) AS made
 		WHERE s.run_id = $1 AND s.created_seq > $2 AND s.created_seq <= $3
 			AND ($5 = '' OR s.name = $5) AND (cardinality($6::text[]) = 0 OR s.status = ANY ($6))
 		ORDER BY s.created_seq %s LIMIT $4`

@@ -1,10 +1,13 @@
 package read
 
 import (
+	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -84,9 +87,8 @@ func TestGroupsHaveALimit(t *testing.T) {
 
 // longRun fills the database with a run of 33,333 steps, each completed with three events, apart from every 1,000th, which
 // failed. They have one name, apart from two.
-func (f planFixture) longRun(t *testing.T) entities.Run {
+func (f planFixture) longRun(t *testing.T, steps int64) entities.Run {
 	t.Helper()
-	const steps = 33_333
 	run := entities.Run{ID: "wrun_long", LastSeq: 3*steps + 1}
 	f.exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
@@ -105,15 +107,53 @@ func (f planFixture) longRun(t *testing.T) entities.Run {
 			CASE WHEN seq = 1 THEN '' ELSE 's' || (seq + 1) / 3 END, 3, $2::timestamptz + seq / 3 * interval '1 s', '{"stepName": "item"}',
 			'1'::xid8
 		FROM generate_series(1, $3::bigint) seq`, run.ID, day, run.LastSeq)
-	f.exec(t, `ANALYZE`)
 	return run
+}
+
+// TestTimelineOfStepsKeepsItsPlan: a plan that was made when there were no events looks up the event of each step, and
+// does not read the log up to it.
+func TestTimelineOfStepsKeepsItsPlan(t *testing.T) {
+	t.Parallel()
+	f := newPlanFixture(t)
+	conn, err := f.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	blocks := func() int {
+		var data []byte
+		err := conn.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE q ('wrun_long', 5500, 6001, 101, 'item', '{}')`,
+			pgx.QueryExecModeSimpleProtocol).Scan(&data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var explained []struct{ Plan planBlocks }
+		if err := json.Unmarshal(data, &explained); err != nil {
+			t.Fatal(err)
+		}
+		return explained[0].Plan.Hit + explained[0].Plan.Read
+	}
+	for _, sql := range []string{
+		`SET plan_cache_mode = force_generic_plan`,
+		`PREPARE q AS ` + fmt.Sprintf(timelineLater, fmt.Sprintf(timelineSteps, "ASC"), "ASC", MaxLater),
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blocks()
+	f.longRun(t, 2000)
+	if n := blocks(); n > 2000 {
+		t.Errorf("%d blocks touched: want those of 100 steps and their events", n)
+	}
 }
 
 // TestLongTimelineIsReadInParts: of a run of 100,000 events, each request looks at a part.
 func TestLongTimelineIsReadInParts(t *testing.T) {
 	t.Parallel()
 	f := newPlanFixture(t)
-	run := f.longRun(t)
+	run := f.longRun(t, 33_333)
+	f.exec(t, `ANALYZE`)
 	began := time.Now()
 	first, err := f.StepGroups(t.Context(), run, "")
 	t.Logf("summed up %d steps in %s", first.Steps, time.Since(began))
@@ -195,6 +235,9 @@ func TestTimelineLooksAtLittle(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
+	}
+	if _, next, err := f.Timeline(t.Context(), run, TimelineQuery{Page: pg.Page{Cursor: "9223372036854775807", Limit: 1}}); next != "" || err != nil {
+		t.Errorf("after the end: got cursor %q, error %v, want none", next, err)
 	}
 	for _, cursor := range []string{"x", "-1"} {
 		if _, _, err := f.Timeline(t.Context(), run, TimelineQuery{Page: pg.Page{Cursor: cursor, Limit: 1}}); err == nil {

@@ -36,7 +36,8 @@ type Failed struct {
 	Payload, Extra []byte
 }
 
-// failedSQL selects those of the last $2 failed runs of the project $1 that failed since $3.
+// failedSQL selects those of the last $2 failed runs of the project $1 that failed since $3. The OFFSET and the subquery
+// for the name keep Postgres from joining: a join that was planned when there were few rows could read all of each run.
 const failedSQL = `
 	WITH newest AS MATERIALIZED (
 		SELECT run_id, seq, created_at FROM events
@@ -50,9 +51,9 @@ const failedSQL = `
 	LEFT JOIN LATERAL (
 		SELECT payload, extra FROM events
 		WHERE run_id = n.run_id AND seq = n.seq AND coalesce(octet_length(payload), 0) <= $4
-			AND coalesce(octet_length(extra), 0) <= $4 AND $4 > 0) ended ON true
+			AND coalesce(octet_length(extra), 0) <= $4 AND $4 > 0 OFFSET 0) ended ON true
 	LEFT JOIN LATERAL (
-		SELECT steps.name FROM events f JOIN steps ON steps.run_id = f.run_id AND steps.id = f.correlation_id
+		SELECT (SELECT name FROM steps WHERE steps.run_id = f.run_id AND steps.id = f.correlation_id) AS name FROM events f
 		WHERE f.run_id = n.run_id AND f.seq BETWEEN n.seq - $5 AND n.seq - 1 AND f.type = 'step_failed'
 			AND NOT f.data ? 'cancelled'
 		ORDER BY f.seq DESC LIMIT 1) s ON true
