@@ -30,6 +30,7 @@ func TestPictures(t *testing.T) {
 	if folder == "" {
 		t.Skip("E2E_PICTURES names no folder")
 	}
+	t.Parallel()
 	i := newInstallation(t, "", "STEPWELL_API_KEY=", "STEPWELL_OPEN=true")
 	app := httptest.NewServer(studio{})
 	t.Cleanup(app.Close)
@@ -49,7 +50,7 @@ func TestPictures(t *testing.T) {
 	}
 	i.start("order", map[string]any{"deployment": "legacy", "key": "customer-7"})
 	for n := range 2 {
-		parked := i.start("refund", map[string]any{"input": map[string]any{"card": n}, "key": fmt.Sprintf("stuck-%d", n)})
+		parked := i.start("refund", map[string]any{"input": map[string]any{"card": n}, "key": fmt.Sprintf("customer-%d", n)})
 		i.exec(`UPDATE messages SET parked_at = now() - interval '3 hours', delivery_count = 64
 			WHERE run_id = $1 AND lease = '' AND delivery_count > 0`, parked)
 	}
@@ -103,7 +104,7 @@ func (b *tab) picture(name string) {
 	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&file, small); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(name, file.Bytes(), 0o644); err != nil { //nolint:gosec // a picture for a document
+	if err := os.WriteFile(name, file.Bytes(), 0o600); err != nil {
 		b.t.Error(err)
 	}
 }
@@ -177,7 +178,7 @@ func (studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, `{"error": {"code": "busy", "message": "The bank is busy."}}`)
 	case call.Type == "step":
 		_, _ = fmt.Fprint(w, `{"output": 1}`)
-	case strings.HasPrefix(call.Run.Key, "stuck"):
+	case call.Run.Workflow == "refund" && call.Run.Key != "":
 		http.Error(w, "the card service is down", http.StatusBadGateway)
 	case call.Run.Workflow == "refund":
 		_, _ = fmt.Fprintf(w, `{"commands": [{"type": "fail", "error": {"code": "card_declined", "message": "The card that ends in %d was declined."}}]}`, call.Run.Input.Card)
