@@ -6,9 +6,7 @@ ALTER TABLE runs ADD await jsonb;
 
 -- The code and message with which the run's function refuses to go on; NULL for other failures, and for none.
 ALTER TABLE messages ADD held jsonb;
-CREATE INDEX messages_held_idx ON messages (project, id) WHERE held IS NOT NULL;
 
 -- +goose Down
-DROP INDEX messages_held_idx;
 ALTER TABLE messages DROP held;
 ALTER TABLE runs DROP await;

@@ -15,11 +15,7 @@ ALTER TABLE deployments
     ADD COLUMN build   text NOT NULL DEFAULT '',
     ADD COLUMN schemas jsonb NOT NULL DEFAULT '{}';
 
--- Counts the open runs of a deployment.
-CREATE INDEX runs_deployment_idx ON runs (project, deployment_id) WHERE completed_at IS NULL;
-
 -- +goose Down
-DROP INDEX runs_deployment_idx;
 ALTER TABLE deployments DROP COLUMN build, DROP COLUMN schemas;
 DELETE FROM api_keys WHERE role = 'worker';
 ALTER TABLE api_keys DROP CONSTRAINT api_keys_deployments_check, DROP CONSTRAINT api_keys_role_check;
