@@ -175,9 +175,9 @@ func (q *Queue) Messages(
 	return entries, next, nil
 }
 
-// runMessages is the condition on the messages of the run with the parameter $%d, in project $1. Indexes have the server's
-// own work by its run, and other messages by project, deployment and run: they are for the deployment of the run or, if
-// there is no such run yet, for any. Without the subqueries Postgres would read all messages of the project.
+// runMessages is the condition on the messages of the run with the parameter $%d, in project $1. Indexes have the
+// server's own work by its run, and other messages by project, deployment and run: they are for the deployment of the
+// run or, if there is no such run yet, for any. Without the subqueries Postgres would read all messages of the project.
 const runMessages = ` AND id = ANY (ARRAY(
 	SELECT id FROM messages WHERE run_id = $%[1]d AND work <> ''
 	UNION ALL

@@ -3,9 +3,9 @@
 // independently of the server and imports none of its packages, so that the two do not share bugs. It has no
 // concurrency, no database and no clock.
 //
-// The tests of this package send random requests to the model and to a server, and compare the results; and, at the end,
-// why each run is not done with what the sweeper finds. The tests of e2e/linear check that the answers to concurrent
-// clients match some sequential execution on the model.
+// The tests of this package send random requests to the model and to a server, and compare the results; and, at the
+// end, why each run is not done with what the sweeper finds. The tests of e2e/linear check that the answers to
+// concurrent clients match some sequential execution on the model.
 //
 // A failure shrinks to a short script and prints a seed that repeats it. About ten checks run per second; more checks
 // find more:

@@ -24,7 +24,8 @@ type Client struct {
 func ValidClients(
 	ctx context.Context, q pg.Querier, clients []Client, now, used, created time.Time,
 ) (map[Client]bool, error) {
-	keys, sessions, projects := make([]KeyID, len(clients)), make([][]byte, len(clients)), make([]entities.Project, len(clients))
+	keys, sessions := make([]KeyID, len(clients)), make([][]byte, len(clients))
+	projects := make([]entities.Project, len(clients))
 	for i, c := range clients {
 		keys[i], sessions[i], projects[i] = c.Key, c.Session[:], c.Project
 	}

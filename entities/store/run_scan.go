@@ -39,8 +39,8 @@ func (s *runSearch) hasResidual() bool {
 	return s.DeploymentID != "" || s.Ended != Window{} || s.failedWith()
 }
 
-// failedWith reports whether the list has runs of one workflow that failed with one code. An index has either; a run that
-// has both may be far from the next one.
+// failedWith reports whether the list has runs of one workflow that failed with one code. An index has either; a run
+// that has both may be far from the next one.
 func (s *runSearch) failedWith() bool { return s.ErrorCode != "" && s.WorkflowName != "" }
 
 // residual returns the conditions for which no index has the list in order, each preceded by " AND "; empty for none.

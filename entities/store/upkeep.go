@@ -121,8 +121,8 @@ func EachHook(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, d
 	return each(ctx, q, do, `SELECT `+hookColumns+` FROM hooks`+inSpan, runID, s)
 }
 
-// EachWait calls do with each of the run's waits in the span, in the order of their IDs. A wait without a project has that
-// of the run: a server of the previous version wrote it.
+// EachWait calls do with each of the run's waits in the span, in the order of their IDs. A wait without a project has
+// that of the run: a server of the previous version wrote it.
 func EachWait(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Wait) error) error {
 	return each(ctx, q, do, `
 		SELECT run_id, id, coalesce(nullif(project, ''), (SELECT project FROM runs WHERE runs.id = $1)) AS project, `+

@@ -169,29 +169,11 @@ func (fs *Followers[R]) follow(ctx context.Context, f *follower[R]) {
 
 // catchUp tells a viewer that has joined what it has missed. The follower may tell it the same.
 func (fs *Followers[R]) catchUp(ctx context.Context, project entities.Project, v *Viewer[R]) error {
-	changed := map[entities.RunID]bool{}
-	l := look[R]{place: v.begin, parts: map[entities.RunID]Part{}}
-	if v.wants.From != nil {
-		c, err := fs.options.Log.Changes(ctx, project, *v.wants.From)
-		if err != nil {
-			return err
-		}
-		v.resumed = !c.More && !c.Blocked && !c.Future
-		for _, e := range c.List {
-			if v.resumed && v.wants.Runs != nil {
-				changed[e.RunID] = true
-			}
-		}
-		if v.resumed && v.wants.Runs != nil { // no event tells what has been held meanwhile
-			held, err := fs.options.Held(ctx, project)
-			if err != nil {
-				return err
-			}
-			for id := range held {
-				changed[id] = true
-			}
-		}
+	changed, err := fs.missed(ctx, project, v)
+	if err != nil {
+		return err
 	}
+	l := look[R]{place: v.begin, parts: map[entities.RunID]Part{}}
 	if v.wants.Run != "" {
 		changed[v.wants.Run] = true
 	}
@@ -217,6 +199,32 @@ func (fs *Followers[R]) catchUp(ctx context.Context, project entities.Project, v
 	l.rows = rows
 	v.tell(l)
 	return nil
+}
+
+// missed returns the runs of the list that have changed since a viewer left, if it can be told: then it has resumed.
+func (fs *Followers[R]) missed(
+	ctx context.Context, project entities.Project, v *Viewer[R],
+) (map[entities.RunID]bool, error) {
+	changed := map[entities.RunID]bool{}
+	if v.wants.From == nil {
+		return changed, nil
+	}
+	c, err := fs.options.Log.Changes(ctx, project, *v.wants.From)
+	if err != nil {
+		return nil, err
+	}
+	v.resumed = !c.More && !c.Blocked && !c.Future
+	if !v.resumed || v.wants.Runs == nil {
+		return changed, nil
+	}
+	for _, e := range c.List {
+		changed[e.RunID] = true
+	}
+	held, err := fs.options.Held(ctx, project) // no event tells what has been held meanwhile
+	for id := range held {
+		changed[id] = true
+	}
+	return changed, err
 }
 
 // follower reads what happens in a project for all its viewers in this process.

@@ -7,8 +7,9 @@
 // processes may follow one database.
 //
 // Durations are counted in classes whose bounds are powers of √2 ms. A percentile is therefore exact to ±19 %, and the
-// counts of several minutes, workflows or servers add up. Each event is counted in its minute, its hour, its quarter of a
-// day and its day, so that a long window reads few rows. Minutes are kept for two days, hours for 90. Retention deletes runs and keeps the counts.
+// counts of several minutes, workflows or servers add up. Each event is counted in its minute, its hour, its quarter of
+// a day and its day, so that a long window reads few rows. Minutes are kept for two days, hours for 90. Retention
+// deletes runs and keeps the counts.
 //
 // It imports packages entities and entities/pg.
 package stats

@@ -36,8 +36,9 @@ type Failed struct {
 	Payload, Extra []byte
 }
 
-// failedSQL selects those of the last $2 failed runs of the project $1 that failed since $3. The OFFSET and the subquery
-// for the name keep Postgres from joining: a join that was planned when there were few rows could read all of each run.
+// failedSQL selects those of the last $2 failed runs of the project $1 that failed since $3. The OFFSET and the
+// subquery for the name keep Postgres from joining: a join that was planned when there were few rows could read all of
+// each run.
 const failedSQL = `
 	WITH newest AS MATERIALIZED (
 		SELECT run_id, seq, created_at FROM events

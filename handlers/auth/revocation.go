@@ -17,7 +17,7 @@ import (
 const DefaultRecheck = 10 * time.Second
 
 // errNoLongerValid is an [ErrUnauthorized].
-var errNoLongerValid = fmt.Errorf("the key or session of this request has been revoked or has ended: %w", ErrUnauthorized)
+var errNoLongerValid = fmt.Errorf("the key or session of this request is no longer valid: %w", ErrUnauthorized)
 
 // revocations ends the requests in progress whose client is no longer valid. It checks all clients in one statement, so
 // that many open streams cost as much as one; while there are no requests, it checks none.

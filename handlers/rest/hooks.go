@@ -51,7 +51,8 @@ type hookJSON struct {
 func (r *request) hookJSON(h store.OpenHook) hookJSON {
 	v := hookJSON{
 		ID: h.ID, RunID: h.RunID, Workflow: h.WorkflowName, Token: h.Token, Status: hookActive, Webhook: h.IsWebhook,
-		Signal: h.Signal, Condition: h.Condition, CreatedAt: timestamp(h.CreatedAt), RetainedUntil: optionalTime(h.RetainUntil),
+		Signal: h.Signal, Condition: h.Condition, CreatedAt: timestamp(h.CreatedAt),
+		RetainedUntil: optionalTime(h.RetainUntil),
 	}
 	if h.ExpiresAt != nil {
 		v.Status = hookRetained

@@ -147,8 +147,8 @@ const messageColumns = `m.id, m.deployment_id, m.work, m.subject, m.lease, m.hol
 	EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered`
 
 const (
-	// workOfRunSQL selects the work about run $1 itself, at most $2. What has no subject comes first: one piece of each kind,
-	// such as the invocation. There is a lookback for each hook; those that are parked or failed come before others.
+	// workOfRunSQL selects the work about run $1 itself, at most $2. What has no subject comes first: one piece of each
+	// kind, such as the invocation. There is a lookback for each hook; those that are parked or failed come before others.
 	// messages_work_key is a partial index on the work.
 	workOfRunSQL = `SELECT ` + messageColumns + ` FROM messages m
 		WHERE m.run_id = $1 AND m.work = ANY ('{run,deadline,cancel,end,lookback}') AND m.work <> ''
