@@ -37,7 +37,7 @@ func (b *tab) choose(field, value string) {
 	evaluate[chromedp.Void](b, `(() => { const e = `+find+`; e.value = `+quote(value)+`; e.dispatchEvent(new Event("change", {bubbles: true})); })()`)
 }
 
-// codeScene opens the address that "stepwell ui" opens, twice: it signs in once.
+// codeScene opens the address that "stepwell ui" opens, twice: it signs in once. A browser with a session asks first.
 func (i *installation) codeScene(b, guest *tab) {
 	var made struct{ Code string }
 	i.call("POST", "/v1/ui/codes", nil, &made)
@@ -51,6 +51,14 @@ func (i *installation) codeScene(b, guest *tab) {
 	guest.until("no code in the address", `!location.href.includes("code")`)
 	guest.accessible()
 	guest.look("link-over")
+
+	i.call("POST", "/v1/ui/codes", nil, &made)
+	b.open("/ui/-/login#code=" + made.Code)
+	b.shows("This link opens a project with the key of whoever made it.")
+	b.accessible()
+	b.look("link-asks")
+	b.click("Open the project")
+	b.until("the project", `location.pathname.endsWith("/ui/default/overview") && document.querySelector(".role")?.innerText === "admin"`)
 }
 
 // revokeScene makes a key, signs in with it in another browser, and revokes it.

@@ -20,9 +20,12 @@ export function SignIn({ again }: { again: boolean }) {
   const problem = useSignal<Problem | null>(null);
   const field = useRef<HTMLInputElement>(null);
   const code = useSignal("");
+  const asking = useSignal(false); // whether to follow the link
   const wanted = page.value.project === "-" ? "" : page.value.project;
+  const others = session.value?.projects.filter((p) => p.project !== page.value.project) ?? [];
   const open = async (by: Credential) => {
     busy.value = true;
+    asking.value = false;
     problem.value = null;
     try {
       const opened = await enter(by);
@@ -37,14 +40,15 @@ export function SignIn({ again }: { again: boolean }) {
     code.value = codeIn();
     if (!code.value) return;
     go(pathOf(base, "-", "login"), "replace"); // so that the code is not in the history
-    void open({ code: code.value });
+    // Others may send a link with a code of theirs: what is open here would change without a question.
+    if (others.length > 0) asking.value = true;
+    else void open({ code: code.value });
   }, []);
   const submit = (e: Event) => {
     e.preventDefault();
     code.value = "";
     void open({ key: key.value.trim() });
   };
-  const others = session.value?.projects.filter((p) => p.project !== page.value.project) ?? [];
   const wrong = problem.value?.status === 401;
   return (
     <main class="signin">
@@ -53,6 +57,8 @@ export function SignIn({ again }: { again: boolean }) {
         <p>{again ? "Enter a key to go on where you are."
           : wanted ? <>Enter a key of the project <strong>{wanted}</strong>.</>
             : "A key opens its project, with the rights of its role."}</p>
+        {asking.value && <div class="warning"><p>This link opens a project with the key of whoever made it. Follow it only if you made it yourself.</p>
+          <button type="button" onClick={() => void open({ code: code.value })}>Open the project</button></div>}
         <label>API key
           <input type="password" name="key" autocomplete="current-password" required ref={field} spellcheck={false}
             value={key.value} onInput={(e) => (key.value = e.currentTarget.value)} aria-invalid={wrong && !code.value} />
