@@ -122,6 +122,12 @@ const (
 	viewersPerKey = 8
 )
 
+// The cases that have the number of viewers as their size.
+const (
+	caseRuns = "runs/s"
+	caseIdle = "nothing happens"
+)
+
 // viewerRows measures runs, and a server with nothing to do, with and without viewers, alternately: A B A B.
 func (b *bench) viewerRows(ctx context.Context, s *testbed) (rows []row, err error) {
 	for round := range b.rounds {
@@ -148,9 +154,9 @@ func (b *bench) viewerCell(ctx context.Context, s *testbed, n, round int) (rows 
 	if err != nil {
 		return nil, err
 	}
-	r.Case, r.Size = "runs/s", n
+	r.Case, r.Size = caseRuns, n
 	idle, err := b.idleRow(ctx, s)
-	idle.Case, idle.Size, idle.Round = "nothing happens", n, round
+	idle.Case, idle.Size, idle.Round = caseIdle, n, round
 	return []row{r, idle}, err
 }
 

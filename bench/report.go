@@ -218,9 +218,9 @@ func reportDashboard(rows []row) string {
 	stored, alone := 0, map[int]row{}
 	for _, r := range rows {
 		switch r.Case {
-		case "runs/s", "nothing happens":
+		case caseRuns, caseIdle:
 			speed, part := "", ""
-			if r.Case == "runs/s" {
+			if r.Case == caseRuns {
 				if r.Size == 0 {
 					alone[r.Round] = r
 				}
