@@ -49,7 +49,7 @@ func newTab(t *testing.T, web string) *tab {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.WindowSize(1400, 900), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox)
 	limit := sceneTimeout
-	if os.Getenv("E2E_CHAOS") != "" {
+	if os.Getenv("E2E_CHAOS") != "" || os.Getenv("E2E_RUNS") != "" {
 		limit = time.Hour
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,11 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/heapprofiler"
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/jackc/pgx/v5"
@@ -252,14 +248,7 @@ func (b *tab) heapOfLog(run string) float64 {
 	b.open("/ui/default/runs/" + run + "/log")
 	b.until("events", `document.querySelectorAll("button.event").length >= 8`)
 	b.isLive()
-	send(b, heapprofiler.CollectGarbage, cdp.Empty{})
-	use, err := chromedp.Run(b.ctx, func(ctx context.Context, t *chromedp.Target) (runtime.GetHeapUsageResult, error) {
-		return cdp.Call(ctx, t, runtime.GetHeapUsage, cdp.Empty{})
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return use.UsedSize / 1e6
+	return b.heap()
 }
 
 // lengthen gives a run 33,333 more steps, of which every 1,000th failed.
