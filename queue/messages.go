@@ -177,12 +177,20 @@ func (q *Queue) Messages(
 
 // runMessages is the condition on the messages of the run with the parameter $%d, in project $1. Indexes have the
 // server's own work by its run, and other messages by project, deployment and run: they are for the deployment of the
-// run or, if there is no such run yet, for any. Without the subqueries Postgres would read all messages of the project.
+// run or, if there is no such run yet, for any that has messages, which is found by jumps from one to the next. Without
+// the subqueries Postgres would read all messages of the project.
 const runMessages = ` AND id = ANY (ARRAY(
+	WITH RECURSIVE called AS (
+		(SELECT deployment_id FROM messages WHERE project = $1 ORDER BY deployment_id LIMIT 1)
+		UNION ALL
+		SELECT next.deployment_id FROM called, LATERAL (
+			SELECT deployment_id FROM messages m WHERE m.project = $1 AND m.deployment_id > called.deployment_id
+			ORDER BY deployment_id LIMIT 1) AS next
+	)
 	SELECT id FROM messages WHERE run_id = $%[1]d AND work <> ''
 	UNION ALL
 	SELECT id FROM messages WHERE run_id = $%[1]d AND work = '' AND project = $1 AND deployment_id = ANY (ARRAY(
-		SELECT deployment_id FROM runs WHERE id = $%[1]d UNION ALL SELECT id FROM deployments WHERE project = $1))))`
+		SELECT deployment_id FROM runs WHERE id = $%[1]d UNION ALL SELECT deployment_id FROM called))))`
 
 // listSQL returns the statement of a page. Of the messages that it looks at, it returns those that match, and the last
 // one if there may be more.
