@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -235,3 +236,61 @@ const gaugesSQL = `
 		greatest('0',
 			(SELECT clock_timestamp() - due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1),
 			(SELECT clock_timestamp() - scheduled_at FROM (` + tickets.OldestSince + `) AS oldest))`
+
+// Number is a number of messages.
+type Number struct {
+	Count int
+	// More says that there may be more.
+	More bool
+}
+
+// Counts are numbers of a project's messages.
+type Counts struct {
+	Parked, Retrying, Leased, Due, Delayed Number
+	// OldestDue is when the first of the due messages was due; nil if there is none.
+	OldestDue *time.Time
+}
+
+// countLimit is up to where [Queue.Counts] counts the messages of a state.
+const countLimit = 1000
+
+// Counts counts the project's messages by their state, up to 1,000 of each. It looks at up to 10,000 messages for each
+// state.
+func (q *Queue) Counts(ctx context.Context, project entities.Project) (c Counts, err error) {
+	into := map[State]*Number{
+		StateParked: &c.Parked, StateRetrying: &c.Retrying, StateLeased: &c.Leased, StateDue: &c.Due,
+		StateDelayed: &c.Delayed,
+	}
+	rows, err := pg.NewPool(q.pool).Query(ctx, countsSQL, project, scanLimit, countLimit+1)
+	if err != nil {
+		return c, wrap("count messages", err)
+	}
+	var s State
+	var n int
+	var stopped bool
+	var first *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&s, &n, &stopped, &first}, func() error {
+		*into[s] = Number{min(n, countLimit), stopped || n > countLimit}
+		if s == StateDue {
+			c.OldestDue = first
+		}
+		return nil
+	})
+	return c, wrap("count messages", err)
+}
+
+// countsSQL counts the messages of project $1 by state, up to $3 of each, of which it looks at $2.
+var countsSQL = func() string {
+	var parts []string
+	for _, state := range []State{StateParked, StateRetrying, StateLeased, StateDue, StateDelayed} {
+		s := selections[state]
+		parts = append(parts, `
+			SELECT '`+string(state)+`', count(*) FILTER (WHERE matches), coalesce(bool_or(last), false),
+				min(due_at) FILTER (WHERE matches)
+			FROM (SELECT * FROM (
+				SELECT due_at, `+s.rest+` AS matches, row_number() OVER (ORDER BY `+s.order+`) = $2 AS last
+				FROM messages WHERE project = $1 AND `+s.index+` ORDER BY `+s.order+` LIMIT $2) AS looked_at
+			WHERE matches OR last LIMIT $3) AS found`)
+	}
+	return strings.Join(parts, " UNION ALL ")
+}()

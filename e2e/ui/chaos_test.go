@@ -140,7 +140,7 @@ func (c *chaos) isShown() {
 	want, got := "", ""
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
-			c.t.Logf("the API says\n%s\n\nthe pages show\n%s", want, got)
+			c.t.Logf("the API says\n%s\n\nthe pages show\n%s\n\nthe page of the log:\n%s", want, got, c.log.text())
 		}
 	})
 	harness.Eventually(c.t, "the pages show what the API says", func() bool {

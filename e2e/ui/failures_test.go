@@ -83,7 +83,7 @@ func (i *installation) rerunScene(b *tab) {
 	b.accessible()
 	b.look("failures")
 	b.click("Rerun all …")
-	b.shows("3 runs match, 3 can be rerun; 0 will be left alone.", "The step and the message do not count.")
+	b.shows("3 runs match, 3 can be rerun; 0 will be left alone", "The step and the message do not count.")
 	b.accessible()
 	b.look("rerun")
 	if n := i.runsOf("refund"); n != 3 {

@@ -149,6 +149,7 @@ func (s whyScene) run() {
 
 	s.remove(gone)
 	s.see(gone, "deployment_missing", "The call of its function is for deployment gone, which is not registered.")
+	s.allow("/deployments/gone") // is a 404 until it is registered
 	s.app.heal("gone")
 	s.click("Register gone …")
 	s.fill("dialog input", s.url)

@@ -5,7 +5,7 @@ import type { Event, EventType, Run } from "../api.gen";
 import { call } from "../api";
 import { formatDuration } from "../lib/duration";
 import { pagesOf, Recent, type Range } from "../lib/pages";
-import type { Problem } from "../lib/problem";
+import { isTemporary, type Problem } from "../lib/problem";
 import { lookOfEvent } from "../lib/status";
 import { partsOf } from "../lib/zone";
 import { useLive } from "../live";
@@ -19,6 +19,7 @@ import { EventPanel } from "./event";
 const pageSize = 200;
 const keptPages = 50;
 const rowHeight = 26;
+const triesAgainAfter = 2000;
 
 const types: EventType[] = [
   "run_created", "run_started", "run_completed", "run_failed", "run_cancelled", "cancel_requested", "attr_set", "store_set",
@@ -90,13 +91,16 @@ function Windowed({ run, seq, select }: PartProps) {
       problem.value = null;
       version.value++;
     } catch (err) {
-      if (!control.current.signal.aborted) problem.value = err as Problem;
+      if (control.current.signal.aborted) return;
+      problem.value = err as Problem;
+      if (isTemporary(problem.value)) window.setTimeout(need, triesAgainAfter);
     } finally {
       pending.current.delete(page);
     }
     if (found > before) need(); // the log may have grown meanwhile
   };
   const need = () => {
+    if (control.current.signal.aborted) return;
     for (const page of pagesOf(range.value, pageSize)) {
       const want = Math.min(pageSize, length.current - page * pageSize);
       if ((pages.current.get(page)?.length ?? 0) < want && !pending.current.has(page)) void read(page);
