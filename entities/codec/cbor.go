@@ -24,9 +24,9 @@ var encMode = must(cbor.EncOptions{
 // decMode decodes into Go values. scan has checked the data before, with the same limits.
 var decMode = must(cbor.DecOptions{
 	DupMapKey:             cbor.DupMapKeyEnforcedAPF, // for maps with tag 259, whose keys scan does not check
-	MaxNestedLevels:       MaxDepth,
-	MaxArrayElements:      MaxItems,
-	MaxMapPairs:           MaxItems,
+	MaxNestedLevels:       maxDepth,
+	MaxArrayElements:      maxItems,
+	MaxMapPairs:           maxItems,
 	IndefLength:           cbor.IndefLengthAllowed,
 	FieldNameMatching:     cbor.FieldNameMatchingCaseSensitive,
 	DefaultMapType:        reflect.TypeFor[map[string]any](),
@@ -69,8 +69,9 @@ func Marshal(v any) ([]byte, error) {
 }
 
 // Unmarshal decodes one CBOR item of a client into the value that v points to. A key with the value undefined counts as
-// absent; unknown keys are ignored. CBOR that clients do not send, or that exceeds [MaxDepth] or [MaxItems], is an
-// [*Error]. Any other error means that the type of v is unsuitable for any data.
+// absent; unknown keys are ignored. CBOR that clients do not send, or that is nested deeper than 64 levels or has more
+// than 131,072 items in one container, is an [*Error]. Any other error means that the type of v is unsuitable for any
+// data.
 func Unmarshal(data []byte, v any) error {
 	if err := checkTarget(reflect.TypeOf(v)); err != nil {
 		return err

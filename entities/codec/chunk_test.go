@@ -18,11 +18,11 @@ func TestReadChunks(t *testing.T) {
 		"Protocol":   {string(loadVectors(t).binary(t, "chunks")), []string{"ab", "c"}},
 		"Empty":      {"", nil},
 		"EmptyChunk": {"\x00\x00\x00\x00\x00\x00\x00\x01a", []string{"", "a"}},
-		"Most":       {strings.Repeat("\x00\x00\x00\x01x", DefaultChunks), slices.Repeat([]string{"x"}, DefaultChunks)},
+		"Most":       {strings.Repeat("\x00\x00\x00\x01x", maxChunks), slices.Repeat([]string{"x"}, maxChunks)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			chunks, err := ReadChunks(strings.NewReader(c.in), ChunkLimits{})
+			chunks, err := ReadChunks(strings.NewReader(c.in))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,20 +40,19 @@ func TestReadChunks(t *testing.T) {
 func TestReadChunksRejects(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		in     string
-		limits ChunkLimits
-		kind   error
+		in   string
+		kind error
 	}{
-		"CutLength": {"\x00\x00\x00", ChunkLimits{}, ErrMalformed},
-		"CutChunk":  {"\x00\x00\x00\x02a", ChunkLimits{}, ErrMalformed},
-		"NoChunk":   {"\x00\x00\x00\x02", ChunkLimits{}, ErrMalformed},
-		"TooMany":   {strings.Repeat("\x00\x00\x00\x01x", DefaultChunks+1), ChunkLimits{}, ErrTooLarge},
-		"TooLong":   {"\x00\x00\x00\x02ab\x00\x00\x00\x02cd", ChunkLimits{Bytes: 3}, ErrTooLarge},
-		"Announced": {"\xff\xff\xff\xff", ChunkLimits{}, ErrTooLarge},
+		"CutLength": {"\x00\x00\x00", ErrMalformed},
+		"CutChunk":  {"\x00\x00\x00\x02a", ErrMalformed},
+		"NoChunk":   {"\x00\x00\x00\x02", ErrMalformed},
+		"TooMany":   {strings.Repeat("\x00\x00\x00\x01x", maxChunks+1), ErrTooLarge},
+		"TooLong":   {"\x00\x00\x00\x02ab\x07\xff\xff\xff", ErrTooLarge},
+		"Announced": {"\xff\xff\xff\xff", ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := ReadChunks(strings.NewReader(c.in), c.limits); !errors.Is(err, c.kind) || got != nil {
+			if got, err := ReadChunks(strings.NewReader(c.in)); !errors.Is(err, c.kind) || got != nil {
 				t.Errorf("got %q, error %v, want %v", got, err, c.kind)
 			}
 		})

@@ -52,13 +52,11 @@ func tooLarge(format string, args ...any) error {
 
 // mismatch translates the CBOR library's error that valid CBOR does not fit the Go value.
 func mismatch(err error) error {
-	var own *Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own
 	}
 	reason := err.Error()
-	var typ *cbor.UnmarshalTypeError
-	if errors.As(err, &typ) {
+	if typ, ok := errors.AsType[*cbor.UnmarshalTypeError](err); ok {
 		// Name the sender's field and not the Go type.
 		field := typ.StructFieldName[strings.LastIndexByte(typ.StructFieldName, '.')+1:]
 		reason = strings.TrimSpace("unexpected " + typ.CBORType + " " + field)

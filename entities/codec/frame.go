@@ -9,32 +9,12 @@ import (
 )
 
 const (
-	// DefaultMeta is the default limit of a frame's metadata in bytes.
-	DefaultMeta = 1 << 20
-
-	// DefaultBody is the default limit of a frame's body in bytes. Payloads of many MB are legal (protocol §10, 33).
-	DefaultBody = 128 << 20
+	// maxMeta is the most bytes of a frame's metadata.
+	maxMeta = 1 << 20
+	// maxBody is the most bytes of a frame's body, and of all chunks of one stream write. Payloads of many MB are legal
+	// (protocol §10, 33).
+	maxBody = 128 << 20
 )
-
-// Limits limits the announced lengths of a frame. Zero fields mean the defaults.
-type Limits struct {
-	// Meta is the maximum length of the metadata in bytes.
-	Meta int
-
-	// Body is the maximum length of the body in bytes.
-	Body int
-}
-
-// withDefaults returns l with its zero fields filled in.
-func (l Limits) withDefaults() Limits {
-	if l.Meta == 0 {
-		l.Meta = DefaultMeta
-	}
-	if l.Body == 0 {
-		l.Body = DefaultBody
-	}
-	return l
-}
 
 // Frame is one unit of the event protocol: u32be length | meta | u32be length | body (protocol §2.2).
 type Frame struct {
@@ -45,10 +25,11 @@ type Frame struct {
 	Body []byte
 }
 
-// ReadFrame reads the only frame in r. A truncated frame and trailing data match ErrMalformed, a frame beyond the
-// limits ErrTooLarge; errors of r itself are wrapped. Memory is allocated as data arrives, not as announced.
-func ReadFrame(r io.Reader, limits Limits) (Frame, error) {
-	f, err := nextFrame(r, limits.withDefaults())
+// ReadFrame reads the only frame in r. A truncated frame and trailing data match ErrMalformed. Metadata beyond 1 MiB
+// and a body beyond 128 MiB match ErrTooLarge; errors of r itself are wrapped. Memory is allocated as data arrives, not
+// as announced.
+func ReadFrame(r io.Reader) (Frame, error) {
+	f, err := nextFrame(r)
 	if errors.Is(err, io.EOF) {
 		return Frame{}, malformed("no frame")
 	}
@@ -66,11 +47,10 @@ func ReadFrame(r io.Reader, limits Limits) (Frame, error) {
 }
 
 // Frames reads any number of consecutive frames. The first error, as of [ReadFrame], ends the sequence.
-func Frames(r io.Reader, limits Limits) iter.Seq2[Frame, error] {
-	limits = limits.withDefaults()
+func Frames(r io.Reader) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
 		for {
-			f, err := nextFrame(r, limits)
+			f, err := nextFrame(r)
 			if errors.Is(err, io.EOF) {
 				return
 			}
@@ -89,13 +69,13 @@ type endMeta struct {
 }
 
 // nextFrame reads one frame, or returns io.EOF if r ends before it.
-func nextFrame(r io.Reader, limits Limits) (Frame, error) {
+func nextFrame(r io.Reader) (Frame, error) {
 	n, err := readLength(r, "frame meta length")
 	if err != nil {
 		return Frame{}, err
 	}
-	if n > int64(limits.Meta) {
-		return Frame{}, tooLarge("frame meta of %d bytes, limit %d", n, limits.Meta)
+	if n > maxMeta {
+		return Frame{}, tooLarge("frame meta of %d bytes, limit %d", n, maxMeta)
 	}
 	meta, err := readFull(r, int(n), "frame meta")
 	if err != nil {
@@ -108,8 +88,8 @@ func nextFrame(r io.Reader, limits Limits) (Frame, error) {
 	if err != nil {
 		return Frame{}, err
 	}
-	if n > int64(limits.Body) {
-		return Frame{}, tooLarge("frame body of %d bytes, limit %d", n, limits.Body)
+	if n > maxBody {
+		return Frame{}, tooLarge("frame body of %d bytes, limit %d", n, maxBody)
 	}
 	body, err := readFull(r, int(n), "frame body")
 	if err != nil {

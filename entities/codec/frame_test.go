@@ -23,7 +23,7 @@ func TestReadFrame(t *testing.T) {
 			t.Parallel()
 			data := vs.binary(t, name)
 			for _, r := range []io.Reader{bytes.NewReader(data), iotest.OneByteReader(bytes.NewReader(data))} {
-				f, err := ReadFrame(r, Limits{})
+				f, err := ReadFrame(r)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -41,7 +41,6 @@ func TestReadFrame(t *testing.T) {
 
 func TestReadFrameRejects(t *testing.T) {
 	t.Parallel()
-	limits := Limits{Meta: 4, Body: 3}
 	for name, c := range map[string]struct {
 		in   string
 		kind error
@@ -55,12 +54,12 @@ func TestReadFrameRejects(t *testing.T) {
 		"CutBodySize": {"\x00\x00\x00\x01\xa0\x00", ErrMalformed, "frame body length cut short: 1 of 4 bytes"},
 		"CutBody":     {"\x00\x00\x00\x01\xa0\x00\x00\x00\x03ab", ErrMalformed, "frame body cut short: 2 of 3 bytes"},
 		"Trailing":    {"\x00\x00\x00\x01\xa0\x00\x00\x00\x01ab", ErrMalformed, "bytes after the end of the frame"},
-		"BigMeta":     {"\x00\x00\x00\x05", ErrTooLarge, "frame meta of 5 bytes, limit 4"},
-		"BigBody":     {"\x00\x00\x00\x01\xa0\xff\xff\xff\xff", ErrTooLarge, "frame body of 4294967295 bytes, limit 3"},
+		"BigMeta":     {"\x00\x10\x00\x01", ErrTooLarge, "frame meta of 1048577 bytes, limit 1048576"},
+		"BigBody":     {"\x00\x00\x00\x01\xa0\xff\xff\xff\xff", ErrTooLarge, "frame body of 4294967295 bytes, limit 134217728"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, err := ReadFrame(strings.NewReader(c.in), limits)
+			f, err := ReadFrame(strings.NewReader(c.in))
 			if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, error %v, want %v: %s", f, err, c.kind, c.want)
 			}
@@ -70,9 +69,10 @@ func TestReadFrameRejects(t *testing.T) {
 
 func TestReadFrameAcceptsItsLimits(t *testing.T) {
 	t.Parallel()
-	in := "\x00\x00\x00\x01\xa0\x00\x00\x00\x03abc"
-	if _, err := ReadFrame(strings.NewReader(in), Limits{Meta: 1, Body: 3}); err != nil {
-		t.Error(err)
+	in := "\x00\x10\x00\x00" + strings.Repeat("\xa0", maxMeta) + "\x08\x00\x00\x00abc"
+	want := "frame body cut short: 3 of 134217728 bytes"
+	if _, err := ReadFrame(strings.NewReader(in)); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestReadFrameLarge(t *testing.T) {
 	if err := NewFrameWriter(&buf).WriteFrame([]byte{0xa0}, body); err != nil {
 		t.Fatal(err)
 	}
-	f, err := ReadFrame(&buf, Limits{})
+	f, err := ReadFrame(&buf)
 	if err != nil || !bytes.Equal(f.Body, body) {
 		t.Errorf("got %d bytes, error %v", len(f.Body), err)
 	}
@@ -95,10 +95,10 @@ func TestReadFrameLarge(t *testing.T) {
 //
 //nolint:paralleltest // it counts what the process allocates
 func TestReadFrameAllocatesAsItReads(t *testing.T) {
-	in := "\x00\x00\x00\x01\xa0\x7f\xff\xff\xffabc"
+	in := "\x00\x00\x00\x01\xa0\x08\x00\x00\x00abc"
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := ReadFrame(strings.NewReader(in), Limits{Body: 1 << 31})
+	_, err := ReadFrame(strings.NewReader(in))
 	runtime.ReadMemStats(&after)
 	if !errors.Is(err, ErrMalformed) {
 		t.Errorf("got %v, want %v", err, ErrMalformed)
@@ -113,12 +113,12 @@ func TestReadErrorsPassThrough(t *testing.T) {
 	t.Parallel()
 	whole := "\x00\x00\x00\x01\xa0\x00\x00\x00\x01a"
 	for n := range len(whole) + 1 {
-		_, err := ReadFrame(io.MultiReader(strings.NewReader(whole[:n]), brokenPipe{}), Limits{})
+		_, err := ReadFrame(io.MultiReader(strings.NewReader(whole[:n]), brokenPipe{}))
 		if !errors.Is(err, errPipe) || errors.Is(err, ErrMalformed) {
 			t.Errorf("after %d bytes: got %v, want %v", n, err, errPipe)
 		}
 	}
-	if _, err := ReadChunks(brokenPipe{}, ChunkLimits{}); !errors.Is(err, errPipe) {
+	if _, err := ReadChunks(brokenPipe{}); !errors.Is(err, errPipe) {
 		t.Errorf("chunks: got %v, want %v", err, errPipe)
 	}
 }
@@ -138,7 +138,7 @@ func TestFrames(t *testing.T) {
 			t.Parallel()
 			var bodies []string
 			var end endMeta
-			for f, err := range Frames(bytes.NewReader(vs.binary(t, name)), Limits{}) {
+			for f, err := range Frames(bytes.NewReader(vs.binary(t, name))) {
 				if err == nil {
 					err = Unmarshal(f.Meta, &end)
 				}
@@ -158,7 +158,7 @@ func TestFramesEndsAtTheFirstError(t *testing.T) {
 	t.Parallel()
 	list := loadVectors(t).binary(t, "list")
 	var last error
-	for _, err := range Frames(bytes.NewReader(list[:len(list)-1]), Limits{}) {
+	for _, err := range Frames(bytes.NewReader(list[:len(list)-1])) {
 		if last != nil {
 			t.Fatalf("continued after %v", last)
 		}
@@ -213,7 +213,7 @@ func TestFrameWriterFails(t *testing.T) {
 func TestFramesStopsWithTheLoop(t *testing.T) {
 	t.Parallel()
 	r := bytes.NewReader(loadVectors(t).binary(t, "list"))
-	for _, err := range Frames(r, Limits{}) {
+	for _, err := range Frames(r) {
 		if err != nil {
 			t.Fatal(err)
 		}

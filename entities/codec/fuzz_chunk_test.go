@@ -6,20 +6,18 @@ import (
 	"testing"
 )
 
-// FuzzReadChunks ensures that a write is read as a whole or not at all, within its limits, and that the chunks are
+// FuzzReadChunks ensures that a write is read as a whole or not at all, within the limits, and that the chunks are
 // exactly those that were sent.
 func FuzzReadChunks(f *testing.F) {
-	f.Add([]byte(nil), 3, 100)
-	f.Add(chunked([]byte("a")), 3, 100)
-	f.Add(chunked([]byte("a"), nil, []byte("bc")), 3, 3)
-	f.Add(chunked([]byte("a"), nil, []byte("bc")), 2, 3)
-	f.Add(chunked([]byte("a"), nil, []byte("bc")), 3, 2)
-	f.Add(chunked([]byte("abc"))[:6], 3, 100)
-	f.Add([]byte{0, 0}, 3, 100)
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 'a'}, 3, 1<<30)
-	f.Fuzz(func(t *testing.T, data []byte, count, size int) {
-		limits := ChunkLimits{Count: max(1, count), Bytes: max(1, size)}
-		chunks, err := ReadChunks(bytes.NewReader(data), limits)
+	f.Add([]byte(nil))
+	f.Add(chunked([]byte("a")))
+	f.Add(chunked([]byte("a"), nil, []byte("bc")))
+	f.Add(bytes.Repeat(chunked(nil), maxChunks+1))
+	f.Add(chunked([]byte("abc"))[:6])
+	f.Add([]byte{0, 0})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 'a'})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		chunks, err := ReadChunks(bytes.NewReader(data))
 		checkKind(t, err)
 		if err != nil {
 			if chunks != nil {
@@ -27,12 +25,8 @@ func FuzzReadChunks(f *testing.F) {
 			}
 			return
 		}
-		sum := 0
-		for _, c := range chunks {
-			sum += len(c)
-		}
-		if len(chunks) > limits.Count || sum > limits.Bytes {
-			t.Errorf("got %d chunks of %d bytes, want at most %+v", len(chunks), sum, limits)
+		if len(chunks) > maxChunks {
+			t.Errorf("got %d chunks, want at most %d", len(chunks), maxChunks)
 		}
 		if again := chunked(chunks...); !bytes.Equal(again, data) {
 			t.Errorf("%x came back as %x", data, again)

@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// MaxDepth limits the nesting of arrays, maps and tags in accepted CBOR.
-	MaxDepth = 64
+	// maxDepth limits the nesting of arrays, maps and tags in accepted CBOR.
+	maxDepth = 64
 
-	// MaxItems limits the elements of an array and the pairs of a map in accepted CBOR.
-	MaxItems = 1 << 17
+	// maxItems limits the elements of an array and the pairs of a map in accepted CBOR.
+	maxItems = 1 << 17
 )
 
 // scan validates that data is one CBOR item that clients may send and that every client can read back. It returns data
@@ -132,10 +132,10 @@ func isSurrogate(b []byte) bool {
 // enter checks depth and announced size of a container whose members take at least width bytes each.
 func (s *scanner) enter(h head, depth, width int) error {
 	switch left := len(s.data) - s.off; {
-	case depth > MaxDepth:
-		return s.refuse("nested deeper than %d", MaxDepth)
-	case h.arg > MaxItems:
-		return s.refuse("more than %d items in one container", MaxItems)
+	case depth > maxDepth:
+		return s.refuse("nested deeper than %d", maxDepth)
+	case h.arg > maxItems:
+		return s.refuse("more than %d items in one container", maxItems)
 	case int(h.arg)*width > left:
 		return s.refuse("container of %d items, %d bytes left", h.arg, left)
 	}
@@ -151,8 +151,8 @@ func (s *scanner) more(h head, i int) (bool, error) {
 		s.off++
 		return false, nil
 	}
-	if i >= MaxItems {
-		return false, s.refuse("more than %d items in one container", MaxItems)
+	if i >= maxItems {
+		return false, s.refuse("more than %d items in one container", maxItems)
 	}
 	return true, nil
 }

@@ -154,8 +154,8 @@ func TestUnmarshalRejects(t *testing.T) {
 		"StrayBreak":        {"ff", new(Raw)},
 		"ReservedInfo":      {"1c", new(Raw)},
 		"IndefiniteInteger": {"1f", new(Raw)},
-		"TooDeep":           {nest(MaxDepth + 1), new(Raw)},
-		"TooDeepTags":       {strings.Repeat("d9010281", MaxDepth/2+1) + "00", new(Raw)},
+		"TooDeep":           {nest(maxDepth + 1), new(Raw)},
+		"TooDeepTags":       {strings.Repeat("d9010281", maxDepth/2+1) + "00", new(Raw)},
 		"DuplicateKey":      {"a2616101616102", new(Raw)},
 		"DuplicateNested":   {"a16178a2616101616102", new(map[string]any)},
 		"DuplicateInMap":    {"d90103a2616101616102", new(map[string]Int)},
@@ -211,7 +211,7 @@ func checkRejected(t *testing.T, data []byte, into any) {
 
 func TestUnmarshalAcceptsMaxDepth(t *testing.T) {
 	t.Parallel()
-	data := unhex(t, strings.Repeat("81", MaxDepth)+"00")
+	data := unhex(t, strings.Repeat("81", maxDepth)+"00")
 	var got any
 	if err := Unmarshal(data, &got); err != nil {
 		t.Error(err)

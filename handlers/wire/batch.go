@@ -58,7 +58,7 @@ func (s *Server) postBatch(c echo.Context) error {
 
 func readBatch(r *http.Request, runID entities.RunID) ([]eventlog.Request, error) {
 	var requests []eventlog.Request
-	for frame, err := range codec.Frames(r.Body, codec.Limits{}) {
+	for frame, err := range codec.Frames(r.Body) {
 		if err != nil {
 			return nil, err
 		}

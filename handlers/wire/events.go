@@ -47,7 +47,7 @@ func (s *Server) postEvent(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	frame, err := codec.ReadFrame(c.Request().Body, codec.Limits{})
+	frame, err := codec.ReadFrame(c.Request().Body)
 	if err != nil {
 		return err
 	}

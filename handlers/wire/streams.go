@@ -59,7 +59,7 @@ func (s *Server) writeStream(c echo.Context) error {
 
 func readChunks(r *http.Request) ([][]byte, error) {
 	if r.Header.Get("X-Stream-Multi") == "true" {
-		return codec.ReadChunks(r.Body, codec.ChunkLimits{})
+		return codec.ReadChunks(r.Body)
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
