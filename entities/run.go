@@ -50,9 +50,9 @@ type Run struct {
 	StartedAt *time.Time
 	// CompletedAt is set if and only if the run has ended.
 	CompletedAt *time.Time
-	// Await is what the run's function waits for, if it has said so; nil if all news has the run invoked, and once the
-	// run has to be invoked. It must not be changed.
-	Await *await.Set
+	// Await is what the run's function waits for, if it has said so; nil if every event has the run invoked, and once
+	// the run has to be invoked. It must not be changed.
+	Await *await.Pending
 }
 
 // Driver selects how a run is continued: by the client or by the server.

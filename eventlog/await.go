@@ -12,27 +12,28 @@ import (
 )
 
 // A run awaits what its function has asked for with its last answer. What is left of that is stored in the run's row,
-// which every append locks or compares, so each event decides alone whether the run is invoked. Without an await set,
-// all news has the run invoked: before the first answer, after an answer that names none, and from the moment at which
-// the run has to be invoked until its next answer. So nothing that happens during an invocation is lost, whatever the
-// function awaited before.
+// which every append locks or compares, so each event decides alone whether the run is invoked. While nothing is stored
+// there, every event has the run invoked: before the first answer, after an answer that names nothing, and from the
+// moment at which the run has to be invoked until its next answer. So nothing that happens during an invocation is
+// lost, whatever the function awaited before.
 
 // Awaiting is what an answer says about the run's next invocation.
 type Awaiting struct {
-	Terms await.Terms
+	Condition await.Condition
 	// Heard is the position up to which the function knows the run's log, and Called the length of the log as the call
 	// had it.
 	Heard, Called int64
 
-	// Left is what the run awaits after the append; nil if it must be invoked at once. Package eventlog sets this field.
-	Left *await.Set
+	// Left is what the run awaits after the append; nil if it must be invoked at once. Package eventlog sets this
+	// field.
+	Left *await.Pending
 }
 
 // idlePause is the time until the next invocation of a run that awaits what its function knew to have ended.
 const idlePause = time.Second
 
 // awaited takes the work that an event makes necessary, and removes the invocations that the run does not await. It
-// notes what is left of the await set. The event is the run's last.
+// notes what is still awaited. The event is the run's last.
 func (s *Snapshot) awaited(e entities.Event, work []message.Message) []message.Message {
 	run := s.Run
 	if run.Await == nil {
@@ -42,13 +43,13 @@ func (s *Snapshot) awaited(e entities.Event, work []message.Message) []message.M
 		run.Await = nil
 		return work
 	}
-	left, holds := run.Await.After(e.Seq), false
+	left, met := run.Await.Advance(e.Seq), false
 	switch e.Type {
 	case entities.EventStepCompleted, entities.EventStepFailed:
-		left, holds = run.Await.Ended(e.CorrelationID, e.Seq)
+		left, met = run.Await.StepEnded(e.CorrelationID, e.Seq)
 		work = withoutInvocation(run.ID, work)
 		switch {
-		case holds || left.At != nil && !left.At.After(e.CreatedAt):
+		case met || left.At != nil && !left.At.After(e.CreatedAt):
 			work = append(work, invocation(run, 0))
 		case left.At != nil && (run.Await.At == nil || left.At.Before(*run.Await.At)):
 			work = append(work, invocation(run, left.At.Sub(e.CreatedAt)))
@@ -60,7 +61,7 @@ func (s *Snapshot) awaited(e entities.Event, work []message.Message) []message.M
 			run.Await = nil
 			return work
 		}
-	default: // counts as it does without an await set
+	default: // counts as it does when the run awaits nothing
 	}
 	run.Await = &left
 	if wantsInvocation(run.ID, work) {
@@ -82,7 +83,7 @@ func (c call) decideNext(f facts) decision {
 		d.addAll(f, c.requests, c.now)
 		return d
 	}
-	run.Await = &await.Set{Seq: run.LastSeq} // the function's own results are no news to it
+	run.Await = &await.Pending{Seq: run.LastSeq} // the function's own results are no news to it
 	d.addAll(f, c.requests, c.now)
 	d.settle(c.Await, f, c.now)
 	return d
@@ -95,16 +96,16 @@ func (d *decision) settle(a *Awaiting, f facts, now time.Time) {
 	if run.Await == nil { // one of the events has the run invoked, or ends it
 		return
 	}
-	left, holds := a.Terms.Open(d.after.open(), run.LastSeq)
-	news := f.unheard || holds && run.LastSeq > a.Heard
+	left, met := a.Condition.Pending(d.after.open(), run.LastSeq)
+	news := f.unheard || met && run.LastSeq > a.Heard
 	switch {
 	case news && run.LastSeq > a.Called:
 		run.Await = nil
 		d.messages = append(d.messages, invocation(run, 0))
 		return
-	case news || holds: // and nothing has happened since the call: without a pause, that would go on forever
+	case news || met: // and nothing has happened since the call: without a pause, that would go on forever
 		at := now.UTC().Add(idlePause)
-		left = await.Set{Seq: run.LastSeq, At: &at}
+		left = await.Pending{Seq: run.LastSeq, At: &at}
 	}
 	run.Await, a.Left = &left, &left
 }
@@ -125,12 +126,12 @@ func (s *Snapshot) open() await.Facts {
 	}
 }
 
-// each calls do with the ID of each step and wait in the terms.
+// each calls do with the ID of each step and wait in the condition.
 func (a *Awaiting) each(step func(entities.StepID), wait func(entities.WaitID)) {
 	if a == nil {
 		return
 	}
-	for _, ref := range slices.Concat(append([][]await.Ref{a.Terms.Any}, a.Terms.All...)...) {
+	for _, ref := range slices.Concat(append([][]await.Ref{a.Condition.Any}, a.Condition.All...)...) {
 		if ref.Step != "" {
 			step(entities.StepID(ref.Step))
 		} else {

@@ -61,7 +61,7 @@ type Outlook struct {
 	// are only set for an append that decides on the next invocation with StartNext.
 	News, Next bool
 	// Await is what the run awaits; nil if all news has it invoked.
-	Await *await.Set
+	Await *await.Pending
 }
 
 // WholeStream is a stream that is written and closed in one go.

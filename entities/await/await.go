@@ -13,25 +13,25 @@ type Ref struct {
 	Step, Wait string
 }
 
-// Terms is what a function waits for: the end of one item of Any, or of all items of one list of All. Other news, like
-// payloads of hooks, counts in any case.
-type Terms struct {
+// Condition is what a function waits for: the end of one item of Any, or of all items of one list of All. Other events,
+// like payloads of hooks, have the run invoked in any case.
+type Condition struct {
 	Any []Ref
 	All [][]Ref
 }
 
-// Set is what is left of the terms: their steps that are open, and times in place of their waits. A set is never
+// Pending is what a run still waits for: the open steps of its condition, and times in place of its waits. It is never
 // changed, so it may be shared. It is stored with the run as JSON; package queue/cluster reads that in SQL.
-type Set struct {
-	// Seq is the length of the run's log when the set was stored. It follows every event that is appended. If the log is
-	// longer, a server that does not know await sets has appended to it, and may have invoked the run: then the set does
-	// not count.
+type Pending struct {
+	// Seq is the length of the run's log when this was stored. It follows every event that is appended. If the log is
+	// longer, a server that does not know this column has appended to it, and may have invoked the run: then all of
+	// this is void.
 	Seq int64 `json:"seq"`
 	// Any are the steps of which each one's end is waited for.
 	Any []string `json:"any,omitempty"`
 	// All are the lists that still have an open step.
 	All []List `json:"all,omitempty"`
-	// At is when the terms hold without any further event; nil if time alone does not make them hold.
+	// At is when the condition is met without any further event; nil if time alone does not meet it.
 	At *time.Time `json:"at,omitempty"`
 }
 
@@ -50,29 +50,29 @@ type Facts struct {
 	Wait func(id string) *time.Time
 }
 
-// Open returns what is left of the terms at the given length of the log. Holds is set if they hold already: something
+// Pending returns what is left of the condition at the given length of the log, or that it is met already: something
 // that is not open, because it has ended, was cancelled or never existed, counts as ended.
-func (t Terms) Open(f Facts, seq int64) (s Set, holds bool) {
-	s.Seq = seq
-	for _, ref := range t.Any {
+func (c Condition) Pending(f Facts, seq int64) (p Pending, met bool) {
+	p.Seq = seq
+	for _, ref := range c.Any {
 		one := f.list([]Ref{ref})
 		switch {
 		case one.ended():
-			return Set{}, true
+			return Pending{}, true
 		case len(one.Steps) > 0:
-			s.Any = append(s.Any, ref.Step)
+			p.Any = append(p.Any, ref.Step)
 		default:
-			s.At = earlier(s.At, one.At)
+			p.At = earlier(p.At, one.At)
 		}
 	}
-	for _, refs := range t.All {
+	for _, refs := range c.All {
 		list := f.list(refs)
 		if list.ended() {
-			return Set{}, true
+			return Pending{}, true
 		}
-		s = s.with(list)
+		p = p.with(list)
 	}
-	return s, false
+	return p, false
 }
 
 // list returns the items that are open.
@@ -91,40 +91,40 @@ func (f Facts) list(refs []Ref) List {
 	return list
 }
 
-// Ended returns what is left once a step has ended, as the run's event with the given position. Holds is set if the
-// terms hold then.
-func (s Set) Ended(step string, seq int64) (left Set, holds bool) {
-	if slices.Contains(s.Any, step) {
-		return Set{}, true
+// StepEnded returns what is left once a step has ended, as the run's event with the given position, or that the
+// condition is met then.
+func (p Pending) StepEnded(step string, seq int64) (left Pending, met bool) {
+	if slices.Contains(p.Any, step) {
+		return Pending{}, true
 	}
-	left = Set{Seq: seq, Any: s.Any, At: s.At}
-	for _, list := range s.All {
+	left = Pending{Seq: seq, Any: p.Any, At: p.At}
+	for _, list := range p.All {
 		list.Steps = slices.DeleteFunc(slices.Clone(list.Steps), func(id string) bool { return id == step })
 		if list.ended() {
-			return Set{}, true
+			return Pending{}, true
 		}
 		left = left.with(list)
 	}
 	return left, false
 }
 
-// After returns the same set after an event that it does not depend on.
-func (s Set) After(seq int64) Set {
-	s.Seq = seq
-	return s
+// Advance returns the same after an event that it does not depend on.
+func (p Pending) Advance(seq int64) Pending {
+	p.Seq = seq
+	return p
 }
 
-// HasSteps reports whether the end of a step can make the terms hold.
-func (s Set) HasSteps() bool { return len(s.Any) > 0 || len(s.All) > 0 }
+// HasSteps reports whether the end of a step can meet the condition.
+func (p Pending) HasSteps() bool { return len(p.Any) > 0 || len(p.All) > 0 }
 
 // with adds a list that has not ended. One without open steps is over when its last wait is.
-func (s Set) with(list List) Set {
+func (p Pending) with(list List) Pending {
 	if len(list.Steps) == 0 {
-		s.At = earlier(s.At, list.At)
+		p.At = earlier(p.At, list.At)
 	} else {
-		s.All = append(s.All, list)
+		p.All = append(p.All, list)
 	}
-	return s
+	return p
 }
 
 func (l List) ended() bool { return len(l.Steps) == 0 && l.At == nil }

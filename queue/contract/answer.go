@@ -38,7 +38,7 @@ type Plan struct {
 	// Seen is the position up to which the function knows the log; 0 means as far as the call has it.
 	Seen int64
 	// Await is what the run awaits after the answer; nil if all news has it invoked.
-	Await *await.Terms
+	Await *await.Condition
 	// Keep says which process keeps the run's state; nil if none does.
 	Keep *Keep
 
@@ -75,7 +75,7 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	if err != nil {
 		return p, fmt.Errorf(`%w; want {"commands": […]}`, err)
 	}
-	if p.Await, err = body.Await.terms(); err != nil {
+	if p.Await, err = body.Await.condition(); err != nil {
 		return p, err
 	}
 	if p.Keep = body.Keep; p.Keep.validate() != nil {

@@ -7,24 +7,24 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/await"
 )
 
-// MaxAwaited limits the references of one await set.
+// MaxAwaited limits the references of one condition.
 const MaxAwaited = 1000
 
-// awaited is the JSON form of [await.Terms]: references are "step:ID" and "wait:ID".
+// awaited is the JSON form of [await.Condition]: references are "step:ID" and "wait:ID".
 type awaited struct {
 	Any []string   `json:"any"`
 	All [][]string `json:"all"`
 }
 
-// terms returns the validated terms, and nil if there are none.
-func (a *awaited) terms() (*await.Terms, error) {
+// condition returns the validated condition; nil if there is none.
+func (a *awaited) condition() (*await.Condition, error) {
 	if a == nil {
 		return nil, nil
 	}
 	n := len(a.Any)
-	var t await.Terms
+	var c await.Condition
 	var err error
-	if t.Any, err = references(a.Any); err != nil {
+	if c.Any, err = references(a.Any); err != nil {
 		return nil, err
 	}
 	for i, list := range a.All {
@@ -35,12 +35,12 @@ func (a *awaited) terms() (*await.Terms, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, t.All = n+len(list), append(t.All, refs)
+		n, c.All = n+len(list), append(c.All, refs)
 	}
 	if n > MaxAwaited {
 		return nil, entities.Invalid("await: %d references; the limit is %d", n, MaxAwaited)
 	}
-	return &t, nil
+	return &c, nil
 }
 
 func references(list []string) ([]await.Ref, error) {

@@ -20,15 +20,15 @@ func TestAwaitIsParsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for answer, tt := range map[string]struct {
-		want *await.Terms
+		want *await.Condition
 		err  string
 	}{
 		`{}`:                                      {nil, ""},
 		`{"await":null}`:                          {nil, ""},
-		`{"await":{}}`:                            {&await.Terms{}, ""},
-		`{"await":{"any":[],"all":[]}}`:           {&await.Terms{}, ""},
-		`{"await":{"any":["step:a:b"]}}`:          {&await.Terms{Any: []await.Ref{{Step: "a:b"}}}, ""},
-		`{"await":{"all":[["wait:t"]]}}`:          {&await.Terms{All: [][]await.Ref{{{Wait: "t"}}}}, ""},
+		`{"await":{}}`:                            {&await.Condition{}, ""},
+		`{"await":{"any":[],"all":[]}}`:           {&await.Condition{}, ""},
+		`{"await":{"any":["step:a:b"]}}`:          {&await.Condition{Any: []await.Ref{{Step: "a:b"}}}, ""},
+		`{"await":{"all":[["wait:t"]]}}`:          {&await.Condition{All: [][]await.Ref{{{Wait: "t"}}}}, ""},
 		`{"await":{"all":[["wait:t"],[]]}}`:       {nil, `list 1 of "all" is empty`},
 		`{"await":{"any":["a"]}}`:                 {nil, `"a" is neither "step:ID" nor "wait:ID"`},
 		`{"await":{"any":["hook:a"]}}`:            {nil, `"hook:a" is neither`},

@@ -82,7 +82,7 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 		Delivery: d, reservation: e.queue.Reserve(d.Project), heard: max(d.Heard, cmp.Or(plan.Seen, run.LastSeq)),
 	}
 	if plan.Await != nil {
-		end.awaiting = &eventlog.Awaiting{Terms: *plan.Await, Heard: end.heard, Called: run.LastSeq}
+		end.awaiting = &eventlog.Awaiting{Condition: *plan.Await, Heard: end.heard, Called: run.LastSeq}
 	}
 	if plan.Seen > 0 {
 		end.by = &queue.Copy{Knows: plan.Seen}

@@ -66,7 +66,7 @@ func (x *explainer) add(r Reason) { x.reasons = append(x.reasons, r) }
 func (f Facts) driven() bool { return f.Run.Driver == entities.DriverServer }
 
 // awaits returns what the run's function awaits; nil if it has not said so, or if that does not count.
-func (f Facts) awaits() *await.Set {
+func (f Facts) awaits() *await.Pending {
 	if a := f.Run.Await; a != nil && a.Seq == f.Run.LastSeq {
 		return a
 	}

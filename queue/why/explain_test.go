@@ -96,7 +96,7 @@ func wait(d time.Duration) func(*Facts) {
 	return func(f *Facts) { f.Waits = append(f.Waits, WaitFact{ID: "nap", ResumeAt: at(d)}) }
 }
 
-func awaits(a await.Set) func(*Facts) { return func(f *Facts) { a.Seq, f.Run.Await = 9, &a } }
+func awaits(a await.Pending) func(*Facts) { return func(f *Facts) { a.Seq, f.Run.Await = 9, &a } }
 
 // TestReasons checks the kinds of reasons, the verdict, and when the run goes on.
 func TestReasons(t *testing.T) {
@@ -163,11 +163,11 @@ func TestReasons(t *testing.T) {
 		"sleep over":              {run(wait(-time.Second), with("run", due(-time.Second))), VerdictWorking, 0, []Kind{Queued}},
 		"hooks":                   {run(hook(HookFact{ID: "inbox:notes"}), hook(HookFact{ID: "s", Signal: "paid"}), hook(HookFact{ID: "w", IsWebhook: true}), hook(HookFact{ID: "h"})), VerdictWaiting, 0, []Kind{Hook, Webhook, Signal, Inbox}},
 		"cancelling":              {run(func(f *Facts) { f.Run.ForcedAt = at(time.Minute) }, wait(time.Hour)), VerdictWorking, time.Hour, []Kind{Cancelling, Wait}},
-		"awaits one of two waits": {run(wait(time.Hour), wait(2*time.Hour), awaits(await.Set{At: at(2 * time.Hour)}), with("run", due(2*time.Hour))), VerdictWaiting, 2 * time.Hour, []Kind{Wait}},
-		"awaits no wait's time":   {run(wait(time.Hour), awaits(await.Set{At: at(time.Second)}), with("run", due(time.Second))), VerdictWaiting, time.Second, []Kind{Wait}},
-		"awaits steps and a wait": {run(wait(time.Hour), step(Step{Spec: called()}, taken), awaits(await.Set{All: []await.List{{Steps: []string{"charge"}, At: at(time.Hour)}}})),
+		"awaits one of two waits": {run(wait(time.Hour), wait(2*time.Hour), awaits(await.Pending{At: at(2 * time.Hour)}), with("run", due(2*time.Hour))), VerdictWaiting, 2 * time.Hour, []Kind{Wait}},
+		"awaits no wait's time":   {run(wait(time.Hour), awaits(await.Pending{At: at(time.Second)}), with("run", due(time.Second))), VerdictWaiting, time.Second, []Kind{Wait}},
+		"awaits steps and a wait": {run(wait(time.Hour), step(Step{Spec: called()}, taken), awaits(await.Pending{All: []await.List{{Steps: []string{"charge"}, At: at(time.Hour)}}})),
 			VerdictWorking, time.Hour, []Kind{StepRunning, Wait}},
-		"awaited before its last event": {run(wait(time.Hour), func(f *Facts) { f.Run.Await = &await.Set{Seq: 8, At: at(2 * time.Hour)} }),
+		"awaited before its last event": {run(wait(time.Hour), func(f *Facts) { f.Run.Await = &await.Pending{Seq: 8, At: at(2 * time.Hour)} }),
 			VerdictWaiting, time.Hour, []Kind{Wait}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -329,7 +329,7 @@ func drawFacts(t *rapid.T) Facts {
 	f.Watch.Reason = rapid.SampledFrom([]string{"", "lost"}).Draw(t, "stranded")
 	f.Run.ForcedAt = maybe("forced")
 	if flag("awaits") {
-		f.Run.Await = &await.Set{Seq: rapid.Int64Range(8, 9).Draw(t, "seq"), At: maybe("await")}
+		f.Run.Await = &await.Pending{Seq: rapid.Int64Range(8, 9).Draw(t, "seq"), At: maybe("await")}
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "messages") {
 		f.Messages = append(f.Messages, drawMessage("", "run", "deadline", "cancel", "lookback", "new"))
