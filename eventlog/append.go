@@ -234,16 +234,14 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 		return decision{}, false, nil
 	}
 	d.addTo(&s, f, xidOfNow)
-	written, err := l.executeOptimistic(ctx, d.after.Run.ID, &s, ended)
+	written, err := l.executeOptimistic(ctx, &s, ended)
 	return d, written, err
 }
 
 // executeOptimistic executes the statement of a decision, and reports whether it has written. It calls ended unless
 // nothing was written.
-func (l *Log) executeOptimistic(
-	ctx context.Context, id entities.RunID, s *pg.Conditional, ended func(error),
-) (bool, error) {
-	written, err := l.group.ExecuteConditional(ctx, id, s)
+func (l *Log) executeOptimistic(ctx context.Context, s *pg.Conditional, ended func(error)) (bool, error) {
+	written, err := l.group.ExecuteConditional(ctx, s)
 	if pg.Retryable(err) {
 		return false, nil
 	}

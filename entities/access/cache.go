@@ -34,11 +34,15 @@ type answer struct {
 }
 
 func newCache() *cache {
-	unknown, err := lru.New[hash, time.Time](maxUnknown)
+	return &cache{known: map[hash]answer{}, unknown: newLRU[hash, time.Time](maxUnknown)}
+}
+
+func newLRU[K comparable, V any](size int) *lru.Cache[K, V] {
+	cache, err := lru.New[K, V](size)
 	if err != nil {
 		panic(err) // only a size below 1 fails
 	}
-	return &cache{known: map[hash]answer{}, unknown: unknown}
+	return cache
 }
 
 // fresh reports whether an entry written at the given time is still valid. A clock that was set back makes it stale.

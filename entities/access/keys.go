@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,34 @@ type Keys struct {
 	lookups chan struct{}
 }
 
+// used holds the times of use that are not yet written.
+type used struct {
+	mu sync.Mutex
+	at map[admin.KeyID]time.Time
+}
+
+func (u *used) add(id admin.KeyID, at time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.at[id] = at
+}
+
+// take returns the times and removes them.
+func (u *used) take() map[admin.KeyID]time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	at := u.at
+	u.at = map[admin.KeyID]time.Time{}
+	return at
+}
+
+const (
+	// usedInterval is how often a server writes the times of use, in one statement for all keys.
+	usedInterval = time.Minute
+	// lastWrite limits the last write, which delays shutdown.
+	lastWrite = 2 * time.Second
+)
+
 // maxLookups limits the connections that concurrent lookups use, so that a flood of invented keys cannot exhaust the
 // pool.
 const maxLookups = 4
@@ -33,7 +62,8 @@ const maxLookups = 4
 // NewKeys returns the keys of the database behind pool.
 func NewKeys(pool *pgxpool.Pool, now func() time.Time) *Keys {
 	return &Keys{
-		pool: pool, now: now, cache: newCache(), used: newUsed(), lookups: make(chan struct{}, maxLookups),
+		pool: pool, now: now, cache: newCache(), used: &used{at: map[admin.KeyID]time.Time{}},
+		lookups: make(chan struct{}, maxLookups),
 	}
 }
 
@@ -90,15 +120,12 @@ func (s *Keys) Revoke(ctx context.Context, project entities.Project, id admin.Ke
 			_, err := admin.KeyByID(ctx, tx, project, id)
 			return err
 		}
-		var word pgx.Batch
-		admin.InsertAction(ctx, &word, project, admin.ActionKeyRevoke, string(id),
+		var audit pgx.Batch
+		admin.InsertAction(ctx, &audit, project, admin.ActionKeyRevoke, string(id),
 			map[string]any{"name": revoked.Name, "role": revoked.Role})
-		return tx.SendBatch(ctx, &word).Close()
+		return tx.SendBatch(ctx, &audit).Close()
 	})
-	if err != nil {
-		return fmt.Errorf("revoke key %s: %w", id, err)
-	}
-	return nil
+	return pg.Wrap(err, "revoke key %s", id)
 }
 
 // Lookup returns the key with the given text, of any project, as it was at most [CacheTime] ago. The caller must check
@@ -136,7 +163,7 @@ func (s *Keys) Lookup(ctx context.Context, text string) (admin.Key, error) {
 // Valid returns those of the clients whose keys and sessions are still valid, as the database has them now.
 func (s *Keys) Valid(ctx context.Context, clients []admin.Client) (map[admin.Client]bool, error) {
 	now := s.now()
-	return admin.ValidClients(ctx, pg.NewPool(s.pool), clients, now, now.Add(-maxIdle), now.Add(-maxSession))
+	return validClients(ctx, pg.NewPool(s.pool), clients, now, now.Add(-maxIdle), now.Add(-maxSession))
 }
 
 // Last returns the key of a text as this process last read it, however long ago, or false if it never did. It is for
@@ -178,9 +205,5 @@ func (s *Keys) WriteUsed(ctx context.Context) error {
 	if len(used) == 0 {
 		return nil
 	}
-	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		admin.MarkKeysUsed(&b, used)
-		return tx.SendBatch(ctx, &b).Close()
-	})
+	return pg.InTxBatch(ctx, s.pool, func(b *pgx.Batch) { admin.MarkKeysUsed(b, used) })
 }

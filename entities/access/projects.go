@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,24 +44,21 @@ func (s *Projects) Put(
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
-		var word pgx.Batch
+		var audit pgx.Batch
 		if created {
-			admin.InsertAction(ctx, &word, name, admin.ActionProjectCreate, string(name), nil)
+			admin.InsertAction(ctx, &audit, name, admin.ActionProjectCreate, string(name), nil)
 		}
 		if change != nil {
-			putLimits(ctx, &word, name, *before, change(*before))
+			putLimits(ctx, &audit, name, *before, change(*before))
 		}
-		if err := tx.SendBatch(ctx, &word).Close(); err != nil {
+		if err := tx.SendBatch(ctx, &audit).Close(); err != nil {
 			return err
 		}
 		var err error
 		p, err = admin.ProjectByName(ctx, tx, name, now)
 		return err
 	})
-	if err != nil {
-		return admin.ListedProject{}, fmt.Errorf("put project %s: %w", name, err)
-	}
-	return p, nil
+	return p, pg.Wrap(err, "put project %s", name)
 }
 
 // putLimits queues a change of limits and its audit entry, unless they are the same.

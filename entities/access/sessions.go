@@ -47,8 +47,8 @@ type Sessions struct {
 	pool        *pgxpool.Pool
 	environment string
 	now         func() time.Time
-	// known and unknown are what the database said about cookies: those with a session, and those without one. So whoever
-	// invents cookies evicts no session.
+	// known and unknown are what the database said about cookies: those with a session, and those without one. So
+	// invented cookies evict no session.
 	known, unknown *lru.Cache[admin.SessionID, sessionState]
 	// lookups is a semaphore, as in [Keys].
 	lookups chan struct{}
@@ -63,17 +63,9 @@ type sessionState struct {
 // NewSessions returns the sessions of the database behind pool. The environment's key is empty for none.
 func NewSessions(pool *pgxpool.Pool, environment string, now func() time.Time) *Sessions {
 	return &Sessions{
-		pool: pool, environment: environment, now: now, known: newSessionCache(cachedSessions),
-		unknown: newSessionCache(maxUnknown), lookups: make(chan struct{}, maxLookups),
+		pool: pool, environment: environment, now: now, known: newLRU[admin.SessionID, sessionState](cachedSessions),
+		unknown: newLRU[admin.SessionID, sessionState](maxUnknown), lookups: make(chan struct{}, maxLookups),
 	}
-}
-
-func newSessionCache(size int) *lru.Cache[admin.SessionID, sessionState] {
-	cache, err := lru.New[admin.SessionID, sessionState](size)
-	if err != nil {
-		panic(err) // only a size below 1 fails
-	}
-	return cache
 }
 
 // randomText returns 256 random bits as text.
@@ -94,16 +86,18 @@ func (s *Sessions) digest(cookie string) []byte {
 }
 
 // Enter opens a project in the session of a cookie, or in a new session if it is empty or has ended. It returns the new
-// cookie of the session: the old one becomes invalid, so that nobody who has given it to the browser can use it.
+// cookie of the session. The old one becomes invalid, so that nobody can plant a cookie in a browser and then share the
+// session (session fixation).
 func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (string, error) {
 	fresh := randomText()
 	now := s.now().UTC().Truncate(time.Millisecond)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		old, err := admin.LockSessionKeys(ctx, tx, sessionID(cookie), now.Add(-maxIdle), now.Add(-maxSession))
+		// The lock waits for transactions that end the session or one of its projects; what they ended is left out.
+		old, err := sessionKeys(ctx, tx, sessionID(cookie), now.Add(-maxIdle), now.Add(-maxSession), ` FOR UPDATE`)
 		if err != nil {
 			return err
 		}
-		old = slices.DeleteFunc(old, func(k admin.SessionKey) bool {
+		old = slices.DeleteFunc(old, func(k sessionKey) bool {
 			return k.Project == with.Project || !s.valid(cookie, k)
 		})
 		began := now
@@ -111,16 +105,19 @@ func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (strin
 			began = old[0].CreatedAt // otherwise a session could last for ever
 		}
 		var b pgx.Batch
-		admin.DeleteOldSessions(&b, now.Add(-maxSession))
-		admin.DeleteSession(&b, sessionID(cookie))
-		admin.InsertSession(&b, sessionID(fresh), began, now)
+		// Sessions that nobody used for maxIdle have ended too. Their rows stay until maxSession.
+		b.Queue(`DELETE FROM sessions WHERE created_at < $1`, now.Add(-maxSession))
+		deleteSession(&b, sessionID(cookie))
+		id := sessionID(fresh)
+		pg.QueueOne(&b, "insert session", `INSERT INTO sessions (id, created_at, used_at) VALUES ($1, $2, $3)`,
+			id[:], began, now)
 		for _, k := range old {
 			if k.KeyID == nil {
 				k.Environment = s.digest(fresh)
 			}
-			admin.InsertSessionKey(&b, sessionID(fresh), k)
+			insertSessionKey(&b, id, k)
 		}
-		admin.InsertSessionKey(&b, sessionID(fresh), s.keyOf(fresh, with, now))
+		insertSessionKey(&b, id, s.keyOf(fresh, with, now))
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
@@ -131,8 +128,8 @@ func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (strin
 }
 
 // keyOf returns what opens a project with a cookie or a code: a key, or the environment's.
-func (s *Sessions) keyOf(text string, with Opened, now time.Time) admin.SessionKey {
-	k := admin.SessionKey{Project: with.Project, CreatedAt: now}
+func (s *Sessions) keyOf(text string, with Opened, now time.Time) sessionKey {
+	k := sessionKey{Project: with.Project, CreatedAt: now}
 	if with.Key == nil {
 		k.Environment = s.digest(text)
 	} else {
@@ -142,7 +139,7 @@ func (s *Sessions) keyOf(text string, with Opened, now time.Time) admin.SessionK
 }
 
 // valid reports whether what opened a project still does, as far as the environment's key is concerned.
-func (s *Sessions) valid(cookie string, k admin.SessionKey) bool {
+func (s *Sessions) valid(cookie string, k sessionKey) bool {
 	return k.KeyID != nil || s.environment != "" && hmac.Equal(k.Environment, s.digest(cookie))
 }
 
@@ -191,7 +188,7 @@ func (s *Sessions) cached(id admin.SessionID) ([]Opened, bool) {
 // read reads a session, and records its use.
 func (s *Sessions) read(ctx context.Context, cookie string, now time.Time) ([]Opened, error) {
 	id := sessionID(cookie)
-	keys, err := admin.SessionKeys(ctx, pg.NewPool(s.pool), id, now.Add(-maxIdle), now.Add(-maxSession))
+	keys, err := sessionKeys(ctx, pg.NewPool(s.pool), id, now.Add(-maxIdle), now.Add(-maxSession), "")
 	if err != nil {
 		return nil, err
 	}
@@ -200,22 +197,32 @@ func (s *Sessions) read(ctx context.Context, cookie string, now time.Time) ([]Op
 		if !s.valid(cookie, k) {
 			continue
 		}
-		o := Opened{Project: k.Project}
-		if k.KeyID != nil {
-			key, err := admin.KeyByID(ctx, pg.NewPool(s.pool), k.Project, *k.KeyID)
-			if err != nil {
-				return nil, err
-			}
-			o.Key = &key
+		o, err := openedBy(ctx, pg.NewPool(s.pool), k)
+		if err != nil {
+			return nil, err
 		}
 		opened = append(opened, o)
 	}
 	if len(keys) > 0 && now.Sub(keys[0].UsedAt) > touchInterval {
-		if err := s.run(ctx, func(b *pgx.Batch) { admin.TouchSession(b, id, now) }); err != nil {
+		err := pg.InTxBatch(ctx, s.pool, func(b *pgx.Batch) {
+			b.Queue(`UPDATE sessions SET used_at = $2 WHERE id = $1 AND used_at < $2`, id[:], now)
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
 	return opened, nil
+}
+
+// openedBy returns the project that a row opens, with its key.
+func openedBy(ctx context.Context, q pg.Querier, k sessionKey) (Opened, error) {
+	o := Opened{Project: k.Project}
+	if k.KeyID == nil {
+		return o, nil
+	}
+	key, err := admin.KeyByID(ctx, q, k.Project, *k.KeyID)
+	o.Key = &key
+	return o, err
 }
 
 // Key returns what opened a project in the session of a cookie. It fails with [admin.ErrSessionNotFound].
@@ -224,17 +231,16 @@ func (s *Sessions) Key(ctx context.Context, cookie string, project entities.Proj
 	if err != nil {
 		return Opened{}, err
 	}
-	for _, o := range opened {
-		if o.Project == project {
-			return o, nil
-		}
+	i := slices.IndexFunc(opened, func(o Opened) bool { return o.Project == project })
+	if i < 0 {
+		return Opened{}, admin.ErrSessionNotFound
 	}
-	return Opened{}, admin.ErrSessionNotFound
+	return opened[i], nil
 }
 
 // End ends the session of a cookie, if there is one. Other servers accept it for [CacheTime] at most.
 func (s *Sessions) End(ctx context.Context, cookie string) error {
-	err := s.run(ctx, func(b *pgx.Batch) { admin.DeleteSession(b, sessionID(cookie)) })
+	err := pg.InTxBatch(ctx, s.pool, func(b *pgx.Batch) { deleteSession(b, sessionID(cookie)) })
 	s.known.Remove(sessionID(cookie))
 	return err
 }
@@ -248,24 +254,15 @@ func (s *Sessions) List(
 	ctx context.Context, project entities.Project, p pg.Page,
 ) ([]admin.OpenSession, string, error) {
 	now := s.now()
-	return admin.OpenSessions(ctx, pg.NewPool(s.pool), project, p, now, now.Add(-maxIdle), now.Add(-maxSession))
+	return openSessions(ctx, pg.NewPool(s.pool), project, p, now, now.Add(-maxIdle), now.Add(-maxSession))
 }
 
 // Close ends a project in a session; other projects stay open in it. Other servers accept it for [CacheTime] at most.
 // It fails with [admin.ErrSessionNotFound].
 func (s *Sessions) Close(ctx context.Context, project entities.Project, id admin.SessionID) error {
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		var closed bool
-		var b pgx.Batch
-		admin.CloseProject(&b, id, project, &closed)
-		admin.InsertAction(ctx, &b, project, admin.ActionSessionEnd, id.String(), nil)
-		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-			return err
-		}
-		if !closed {
-			return admin.ErrSessionNotFound // which also takes back the action
-		}
-		return nil
+	err := pg.InTxBatch(ctx, s.pool, func(b *pgx.Batch) {
+		closeProject(b, id, project)
+		admin.InsertAction(ctx, b, project, admin.ActionSessionEnd, id.String(), nil)
 	})
 	s.known.Remove(id)
 	return err
@@ -274,9 +271,12 @@ func (s *Sessions) Close(ctx context.Context, project entities.Project, id admin
 // Code returns a code that opens a project in a browser once, within [CodeTime].
 func (s *Sessions) Code(ctx context.Context, with Opened) (string, error) {
 	code, now := randomText(), s.now().UTC().Truncate(time.Millisecond)
-	err := s.run(ctx, func(b *pgx.Batch) {
-		admin.DeleteOldCodes(b, now.Add(-CodeTime))
-		admin.InsertSessionCode(b, sessionID(code), s.keyOf(code, with, now))
+	id, k := sessionID(code), s.keyOf(code, with, now)
+	err := pg.InTxBatch(ctx, s.pool, func(b *pgx.Batch) {
+		b.Queue(`DELETE FROM session_codes WHERE created_at < $1`, now.Add(-CodeTime))
+		pg.QueueOne(b, "insert session code", `
+			INSERT INTO session_codes (id, project, key_id, environment, created_at) VALUES ($1, $2, $3, $4, $5)`,
+			id[:], k.Project, k.KeyID, k.Environment, k.CreatedAt)
 	})
 	if err != nil {
 		return "", fmt.Errorf("make code: %w", err)
@@ -288,32 +288,23 @@ func (s *Sessions) Code(ctx context.Context, with Opened) (string, error) {
 // fails with [admin.ErrSessionNotFound].
 func (s *Sessions) Redeem(ctx context.Context, code string) (Opened, error) {
 	var opened Opened
+	id := sessionID(code)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		k, err := admin.TakeSessionCode(ctx, tx, sessionID(code), s.now().Add(-CodeTime))
+		rows, err := tx.Query(ctx, `
+			DELETE FROM session_codes WHERE id = $1 AND created_at >= $2
+			RETURNING project, key_id, environment, created_at, created_at AS used_at`, id[:], s.now().Add(-CodeTime))
+		k, err := pg.CollectOne[sessionKey](rows, err, admin.ErrSessionNotFound)
 		if err != nil {
 			return err
 		}
 		if !s.valid(code, k) {
 			return admin.ErrSessionNotFound
 		}
-		opened = Opened{Project: k.Project}
-		if k.KeyID == nil {
-			return nil
-		}
-		key, err := admin.KeyByID(ctx, tx, k.Project, *k.KeyID)
-		opened.Key = &key
+		opened, err = openedBy(ctx, tx, k)
 		return err
 	})
 	if err != nil {
 		return Opened{}, fmt.Errorf("redeem code: %w", err)
 	}
 	return opened, nil
-}
-
-func (s *Sessions) run(ctx context.Context, queue func(*pgx.Batch)) error {
-	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		queue(&b)
-		return tx.SendBatch(ctx, &b).Close()
-	})
 }

@@ -58,11 +58,8 @@ func (s *Sessions) projects(t *testing.T, cookie string) (list []entities.Projec
 func TestSignInDoesNotReopenWhatEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*pgx.Batch, admin.SessionID){
-		"an admin ends it": func(b *pgx.Batch, id admin.SessionID) {
-			var closed bool
-			admin.CloseProject(b, id, "shop", &closed)
-		},
-		"signed out": admin.DeleteSession,
+		"an admin ends it": func(b *pgx.Batch, id admin.SessionID) { closeProject(b, id, "shop") },
+		"signed out":       deleteSession,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +123,7 @@ func TestACodeIsRedeemedOnce(t *testing.T) {
 func TestInventedCookiesEvictNoSession(t *testing.T) {
 	t.Parallel()
 	s, keys := newSessions(t, "shop")
-	s.known, s.unknown = newSessionCache(1), newSessionCache(1)
+	s.known, s.unknown = newLRU[admin.SessionID, sessionState](1), newLRU[admin.SessionID, sessionState](1)
 	cookie := s.enter(t, "", keys[0])
 	queries := func(cookies ...string) int64 {
 		before := s.pool.Stat().AcquireCount()

@@ -11,8 +11,8 @@ import (
 // A key's text is "sw_", 256 random bits in base 62, and a checksum of both. The prefix and the fixed length let secret
 // scanners find leaked keys; the checksum lets scanners and the server reject false positives without a database.
 const (
-	// KeyPrefix starts the text of every key.
-	KeyPrefix = "sw_"
+	// keyPrefix starts the text of every key.
+	keyPrefix = "sw_"
 
 	randomBytes    = 32
 	randomDigits   = 43 // of 256 bits in base 62
@@ -24,7 +24,7 @@ const (
 func newText() string {
 	var b [randomBytes]byte
 	_, _ = rand.Read(b[:]) // it never fails
-	text := KeyPrefix + base62(new(big.Int).SetBytes(b[:]), randomDigits)
+	text := keyPrefix + base62(new(big.Int).SetBytes(b[:]), randomDigits)
 	return text + checksum(text)
 }
 
@@ -39,11 +39,11 @@ func checksum(s string) string {
 }
 
 // shown returns the start of a text, which is public.
-func shown(text string) string { return text[:len(KeyPrefix)+shownDigits] }
+func shown(text string) string { return text[:len(keyPrefix)+shownDigits] }
 
 // wellFormed reports whether a text has the format and checksum of a key.
 func wellFormed(text string) bool {
-	if !strings.HasPrefix(text, KeyPrefix) || len(text) != len(KeyPrefix)+randomDigits+checksumDigits {
+	if !strings.HasPrefix(text, keyPrefix) || len(text) != len(keyPrefix)+randomDigits+checksumDigits {
 		return false
 	}
 	end := len(text) - checksumDigits

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -105,6 +104,27 @@ type Action struct {
 	Detail json.RawMessage
 }
 
+// change executes statements in one transaction: a change that returns its row, and its entry in the audit. If no row
+// is returned, it rolls back and fails with the error missing.
+func change[T any](
+	ctx context.Context, pool pg.Pool, missing error, statements func(b *pgx.Batch, into **T),
+) (changed T, err error) {
+	err = pg.InTx(ctx, pool.Pool, func(tx pgx.Tx) error {
+		var row *T
+		var b pgx.Batch
+		statements(&b, &row)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		if row == nil {
+			return missing
+		}
+		changed = *row
+		return nil
+	})
+	return changed, err
+}
+
 // InsertAction queues the insertion of an action, which belongs into the transaction of the change itself. The source
 // is that of the context: see [WithSource].
 func InsertAction(
@@ -132,23 +152,21 @@ type ActionFilter struct {
 	Subject string
 }
 
-// condition returns the SQL condition with a parameter of the given number, and its value. It fails with
-// [entities.ErrInvalid] if more than one field is set: a list by two of them could read the whole audit and find
-// nothing.
-func (f ActionFilter) condition(parameter int) (sql, value string, err error) {
-	fields := 0
-	for _, field := range []struct{ column, value string }{
-		{"actor", string(f.Actor)}, {"action", string(f.Action)}, {"subject", f.Subject},
+// condition returns the SQL condition, preceded by " AND "; empty for none. It fails with [entities.ErrInvalid] if more
+// than one field is set: a list by two of them could read the whole audit and find nothing.
+func (f ActionFilter) condition(a *pg.Args) (sql string, err error) {
+	for column, value := range map[string]string{
+		"actor": string(f.Actor), "action": string(f.Action), "subject": f.Subject,
 	} {
-		if field.value != "" {
-			sql, value = fmt.Sprintf(" AND %s = $%d", field.column, parameter), field.value
-			fields++
+		if value == "" {
+			continue
 		}
+		if sql != "" {
+			return "", entities.Invalid("only one of actor, action and subject can select entries of the audit log")
+		}
+		sql = ` AND ` + column + ` = ` + a.Add(value)
 	}
-	if fields > 1 {
-		return "", "", entities.Invalid("only one of actor, action and subject can select entries of the audit log")
-	}
-	return sql, value, nil
+	return sql, nil
 }
 
 // ListActions reads a page of the actions that the filter selects in the project's audit, oldest first, and the cursor
@@ -163,24 +181,15 @@ func ListActions(
 			return nil, "", pg.BadCursor(p.Cursor)
 		}
 	}
-	condition, value, err := f.condition(4)
+	args := pg.Args{project, from, p.Limit + 1}
+	condition, err := f.condition(&args)
 	if err != nil {
 		return nil, "", err
-	}
-	args := []any{project, from, p.Limit + 1}
-	if condition != "" {
-		args = append(args, value)
 	}
 	keyword, after := p.Order()
 	rows, err := q.Query(ctx, `
 		SELECT seq, at, project, actor, address, action, subject, detail FROM audit
 		WHERE project = $1 AND ($2 = 0 OR seq `+after+` $2)`+condition+` ORDER BY seq `+keyword+` LIMIT $3`, args...)
-	list, more, err := pg.CollectPage[Action](rows, err, p.Limit)
-	if err != nil {
-		return nil, "", fmt.Errorf("list audit: %w", err)
-	}
-	if more {
-		next = strconv.FormatInt(list[len(list)-1].Seq, 10)
-	}
-	return list, next, nil
+	list, next, err = pg.CollectPage(rows, err, p.Limit, func(a Action) string { return strconv.FormatInt(a.Seq, 10) })
+	return list, next, pg.Wrap(err, "list audit")
 }

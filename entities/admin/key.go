@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -139,10 +138,7 @@ func KeyByID(ctx context.Context, q pg.Querier, project entities.Project, id Key
 func oneKey(ctx context.Context, q pg.Querier, condition string, args ...any) (Key, error) {
 	rows, err := q.Query(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE `+condition, args...)
 	k, err := pg.CollectOne[Key](rows, err, ErrKeyNotFound)
-	if err != nil {
-		return k, fmt.Errorf("read key: %w", err)
-	}
-	return k, nil
+	return k, pg.Wrap(err, "read key")
 }
 
 // ListKeys reads a page of the project's keys, oldest first, including revoked and expired ones, and the cursor of the
@@ -157,29 +153,16 @@ func ListKeys(
 	rows, err := q.Query(ctx, `
 		SELECT `+keyColumns+` FROM api_keys WHERE project = $1 AND ($2::text = '' OR id `+after+` $2)
 		ORDER BY id `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
-	keys, more, err := pg.CollectPage[Key](rows, err, p.Limit)
-	if err != nil {
-		return nil, "", fmt.Errorf("list keys: %w", err)
-	}
-	if more {
-		next = string(keys[len(keys)-1].ID)
-	}
-	return keys, next, nil
+	keys, next, err = pg.CollectPage(rows, err, p.Limit, func(k Key) string { return string(k.ID) })
+	return keys, next, pg.Wrap(err, "list keys")
 }
 
 // HasAdminKey reports whether any project has an admin key that is neither revoked nor expired at the given time.
 func HasAdminKey(ctx context.Context, q pg.Querier, now time.Time) (bool, error) {
-	rows, err := q.Query(ctx, `
+	exists, err := pg.CollectValue[bool](q.Query(ctx, `
 		SELECT EXISTS (SELECT FROM api_keys
-			WHERE role = 'admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1))`, now)
-	if err != nil {
-		return false, fmt.Errorf("look for admin keys: %w", err)
-	}
-	exists, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
-	if err != nil {
-		return false, fmt.Errorf("look for admin keys: %w", err)
-	}
-	return exists, nil
+			WHERE role = 'admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1))`, now))
+	return exists, pg.Wrap(err, "look for admin keys")
 }
 
 // MarkKeysUsed queues the update of when keys were last used. It never sets an earlier time than the stored one.

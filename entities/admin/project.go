@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,7 +14,7 @@ import (
 // ErrProjectNotFound means that no such project exists.
 var ErrProjectNotFound = errors.New("project not found")
 
-// ListedProject is a row of table projects, with the use of what is limited.
+// ListedProject is a row of table projects, with how much of its limits the project has used.
 type ListedProject struct {
 	Name      entities.Project
 	CreatedAt time.Time
@@ -57,18 +56,12 @@ func ProjectByName(
 ) (ListedProject, error) {
 	rows, err := q.Query(ctx, `SELECT `+projectColumns+` FROM projects p WHERE name = $2`, Day(now), name)
 	p, err := pg.CollectOne[ListedProject](rows, err, ErrProjectNotFound)
-	if err != nil {
-		return p, fmt.Errorf("read project %s: %w", name, err)
-	}
-	return p, nil
+	return p, pg.Wrap(err, "read project %s", name)
 }
 
 // ListProjects reads all projects as [ProjectByName] does, ordered by name.
 func ListProjects(ctx context.Context, q pg.Querier, now time.Time) ([]ListedProject, error) {
 	list, err := pg.CollectAll[ListedProject](
 		q.Query(ctx, `SELECT `+projectColumns+` FROM projects p ORDER BY name`, Day(now)))
-	if err != nil {
-		return nil, fmt.Errorf("list projects: %w", err)
-	}
-	return list, nil
+	return list, pg.Wrap(err, "list projects")
 }

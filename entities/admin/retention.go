@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,10 +41,7 @@ func RetentionsInUse(ctx context.Context, q pg.Querier, byDefault time.Duration)
 
 func collectRetentions(rows pgx.Rows, err error) ([]Retention, error) {
 	list, err := pg.CollectAll[Retention](rows, err)
-	if err != nil {
-		return nil, fmt.Errorf("list retention: %w", err)
-	}
-	return list, nil
+	return list, pg.Wrap(err, "list retention")
 }
 
 // RetentionSettings stores the projects' retentions and records each change in the audit log.
@@ -93,13 +89,5 @@ func (s *RetentionSettings) Remove(ctx context.Context, project entities.Project
 }
 
 func (s *RetentionSettings) change(ctx context.Context, queue func(*pgx.Batch)) error {
-	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		queue(&b)
-		return tx.SendBatch(ctx, &b).Close()
-	})
-	if err != nil {
-		return fmt.Errorf("change retention: %w", err)
-	}
-	return nil
+	return pg.Wrap(pg.InTxBatch(ctx, s.pool.Pool, queue), "change retention")
 }

@@ -56,12 +56,14 @@ func (s *Secrets) Put(
 	for i, v := range values {
 		texts[i] = string(v)
 	}
-	return s.change(ctx, project, ActionSecretPut, name, func(b *pgx.Batch, into **Secret) {
+	secret, err := change(ctx, s.pool, ErrSecretNotFound, func(b *pgx.Batch, into **Secret) {
 		pg.LoadInto(b, into, `
 			INSERT INTO secrets (project, name, values, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)
 			ON CONFLICT (project, name) DO UPDATE SET values = excluded.values, updated_at = excluded.updated_at
 			RETURNING `+secretColumns, project, name, texts, s.now().UTC().Truncate(time.Millisecond))
+		InsertAction(ctx, b, project, ActionSecretPut, name, nil)
 	})
+	return secret, pg.Wrap(err, "write secret %s", name)
 }
 
 // Delete deletes a secret. Webhooks that require it reject all requests from then on. It fails with
@@ -70,59 +72,26 @@ func (s *Secrets) Delete(ctx context.Context, project entities.Project, name str
 	if err := entities.ValidateID("secret name", name); err != nil {
 		return err
 	}
-	_, err := s.change(ctx, project, ActionSecretRemove, name, func(b *pgx.Batch, into **Secret) {
+	_, err := change(ctx, s.pool, ErrSecretNotFound, func(b *pgx.Batch, into **Secret) {
 		pg.LoadInto(b, into, `
 			DELETE FROM secrets WHERE project = $1 AND name = $2 RETURNING `+secretColumns, project, name)
+		InsertAction(ctx, b, project, ActionSecretRemove, name, nil)
 	})
-	return err
-}
-
-// change executes a statement that returns the secret it changes, and writes the audit in the same transaction. It
-// fails with [ErrSecretNotFound] if the statement returns none.
-func (s *Secrets) change(
-	ctx context.Context, project entities.Project, kind ActionKind, name string,
-	statement func(*pgx.Batch, **Secret),
-) (Secret, error) {
-	var secret *Secret
-	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
-		secret = nil
-		var b pgx.Batch
-		statement(&b, &secret)
-		InsertAction(ctx, &b, project, kind, name, nil)
-		err := tx.SendBatch(ctx, &b).Close()
-		if err == nil && secret == nil {
-			return ErrSecretNotFound
-		}
-		return err
-	})
-	if err != nil {
-		return Secret{}, fmt.Errorf("write secret %s: %w", name, err)
-	}
-	return *secret, nil
+	return pg.Wrap(err, "write secret %s", name)
 }
 
 // List reads the project's secrets, ordered by name, without their values.
 func (s *Secrets) List(ctx context.Context, project entities.Project) ([]Secret, error) {
 	list, err := pg.CollectAll[Secret](s.pool.Query(ctx,
 		`SELECT `+secretColumns+` FROM secrets WHERE project = $1 ORDER BY name`, project))
-	if err != nil {
-		return nil, fmt.Errorf("list secrets: %w", err)
-	}
-	return list, nil
+	return list, pg.Wrap(err, "list secrets")
 }
 
 // Values reads the values of a secret. It fails with [ErrSecretNotFound].
 func (s *Secrets) Values(ctx context.Context, project entities.Project, name string) ([]SecretValue, error) {
 	rows, err := s.pool.Query(ctx, `SELECT values FROM secrets WHERE project = $1 AND name = $2`, project, name)
-	row, err := pg.CollectOne[struct{ Values []string }](rows, err, ErrSecretNotFound)
-	if err != nil {
-		return nil, fmt.Errorf("read secret %s: %w", name, err)
-	}
-	values := make([]SecretValue, len(row.Values))
-	for i, v := range row.Values {
-		values[i] = SecretValue(v)
-	}
-	return values, nil
+	row, err := pg.CollectOne[struct{ Values []SecretValue }](rows, err, ErrSecretNotFound)
+	return row.Values, pg.Wrap(err, "read secret %s", name)
 }
 
 // validateSecret validates a secret's name and values. It fails with [entities.ErrInvalid]; the error contains no
@@ -149,11 +118,8 @@ type SecretValue string
 // redacted is printed instead of secrets.
 const redacted = "[secret]"
 
-// String returns "[secret]".
-func (SecretValue) String() string { return redacted }
-
-// GoString returns "[secret]".
-func (SecretValue) GoString() string { return redacted }
+// Format prints "[secret]" for every verb.
+func (SecretValue) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // LogValue returns "[secret]".
 func (SecretValue) LogValue() slog.Value { return slog.StringValue(redacted) }

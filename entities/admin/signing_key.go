@@ -17,8 +17,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// MaxSigningKeys is the most signing keys a project may have: the current one, and its successor during a rotation.
-const MaxSigningKeys = 2
+// maxSigningKeys is the most signing keys a project may have: the current one, and its successor during a rotation.
+const maxSigningKeys = 2
 
 const (
 	signingKeyPrefix    = "skey_"
@@ -29,7 +29,7 @@ const (
 var (
 	// ErrSigningKeyNotFound means that the project has no such signing key.
 	ErrSigningKeyNotFound = errors.New("signing key not found")
-	// ErrTooManySigningKeys means that the project already has [MaxSigningKeys].
+	// ErrTooManySigningKeys means that the project already has [maxSigningKeys].
 	ErrTooManySigningKeys = errors.New("the project has two signing keys; delete the old one first")
 )
 
@@ -67,7 +67,7 @@ func (s *SigningKeys) Create(
 	now := s.now().UTC().Truncate(time.Millisecond)
 	id := signingKeyPrefix + ulid.MustNew(ulid.Timestamp(now), ulid.DefaultEntropy()).String()
 	secret := NewSigningSecret()
-	created, err := s.change(ctx, ErrTooManySigningKeys, func(b *pgx.Batch, into **SigningKey) {
+	created, err := change(ctx, s.pool, ErrTooManySigningKeys, func(b *pgx.Batch, into **SigningKey) {
 		// Without the lock, two transactions could choose the same free slot, and one would fail on the unique slot.
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('signing keys ' || $1::text, 0))`, project)
 		pg.LoadInto(b, into, `
@@ -75,7 +75,7 @@ func (s *SigningKeys) Create(
 			SELECT $1, $2, slot, $3, $4 FROM generate_series(1, $5::integer) AS slot
 			WHERE NOT EXISTS (SELECT FROM signing_keys k WHERE k.project = $1 AND k.slot = slot.slot)
 			ORDER BY slot LIMIT 1
-			RETURNING `+signingKeyColumns, project, id, []byte(secret), now, MaxSigningKeys)
+			RETURNING `+signingKeyColumns, project, id, []byte(secret), now, maxSigningKeys)
 		InsertAction(ctx, b, project, ActionSigningKeyCreate, id, nil)
 	})
 	if err != nil {
@@ -90,37 +90,12 @@ func (s *SigningKeys) Delete(ctx context.Context, project entities.Project, id s
 	if err := entities.ValidateID("signing key ID", id); err != nil {
 		return err
 	}
-	_, err := s.change(ctx, ErrSigningKeyNotFound, func(b *pgx.Batch, into **SigningKey) {
+	_, err := change(ctx, s.pool, ErrSigningKeyNotFound, func(b *pgx.Batch, into **SigningKey) {
 		pg.LoadInto(b, into, `
 			DELETE FROM signing_keys WHERE project = $1 AND id = $2 RETURNING `+signingKeyColumns, project, id)
 		InsertAction(ctx, b, project, ActionSigningKeyRemove, id, nil)
 	})
-	if err != nil {
-		return fmt.Errorf("delete signing key %s: %w", id, err)
-	}
-	return nil
-}
-
-// change executes statements that return the key they change. If they return none, it rolls back and fails with the
-// error missing.
-func (s *SigningKeys) change(
-	ctx context.Context, missing error, statements func(*pgx.Batch, **SigningKey),
-) (SigningKey, error) {
-	var key *SigningKey
-	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
-		key = nil
-		var b pgx.Batch
-		statements(&b, &key)
-		err := tx.SendBatch(ctx, &b).Close()
-		if err == nil && key == nil {
-			return missing
-		}
-		return err
-	})
-	if err != nil {
-		return SigningKey{}, err
-	}
-	return *key, nil
+	return pg.Wrap(err, "delete signing key %s", id)
 }
 
 // List reads the project's keys, oldest first, without their secrets.
@@ -138,10 +113,7 @@ func readSigningKeys[T any](
 ) ([]T, error) {
 	list, err := pg.CollectAll[T](q.Query(ctx,
 		`SELECT `+columns+` FROM signing_keys WHERE project = $1 ORDER BY created_at, id`, project))
-	if err != nil {
-		return nil, fmt.Errorf("read signing keys: %w", err)
-	}
-	return list, nil
+	return list, pg.Wrap(err, "read signing keys")
 }
 
 // SigningSecret is the secret of a signing key. It is redacted in logs, errors and JSON; [SigningSecret.Reveal] returns
@@ -160,13 +132,7 @@ func (s SigningSecret) Reveal() string {
 	return signingSecretPrefix + base64.StdEncoding.EncodeToString(s)
 }
 
-// String returns "[secret]".
-func (SigningSecret) String() string { return redacted }
-
-// GoString returns "[secret]".
-func (SigningSecret) GoString() string { return redacted }
-
-// Format prints "[secret]" for every verb; %x and %d would otherwise print the bytes.
+// Format prints "[secret]" for every verb.
 func (SigningSecret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // LogValue returns "[secret]".

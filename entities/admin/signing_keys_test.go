@@ -38,12 +38,12 @@ func TestConcurrentSigningKeyChanges(t *testing.T) {
 			}
 		}
 		list, err := keys.List(t.Context(), "race")
-		if err != nil || len(list) != MaxSigningKeys {
+		if err != nil || len(list) != maxSigningKeys {
 			t.Fatalf("round %d: got %v, %v", round, list, err)
 		}
 		want := 1 // one was deleted
 		if round == 0 {
-			want = MaxSigningKeys
+			want = maxSigningKeys
 		}
 		if made != want {
 			t.Errorf("round %d: %d keys were created, want %d", round, made, want)

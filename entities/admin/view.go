@@ -60,7 +60,7 @@ func (s *Views) Put(ctx context.Context, project entities.Project, v View) (View
 	if err := v.validate(); err != nil {
 		return View{}, err
 	}
-	return s.change(ctx, ErrTooManyViews, project, ActionViewPut, v.Name, func(b *pgx.Batch, into **View) {
+	view, err := change(ctx, s.pool, ErrTooManyViews, func(b *pgx.Batch, into **View) {
 		// Without the lock, two transactions could both create the last view.
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('views ' || $1::text, 0))`, project)
 		pg.LoadInto(b, into, `
@@ -73,59 +73,32 @@ func (s *Views) Put(ctx context.Context, project entities.Project, v View) (View
 			RETURNING `+viewColumns,
 			project, v.Name, v.Filter, append([]string{}, v.Columns...), v.OrderBy, s.now().UTC().Truncate(time.Millisecond),
 			maxViews)
+		InsertAction(ctx, b, project, ActionViewPut, v.Name, nil)
 	})
+	return view, pg.Wrap(err, "write view %s", v.Name)
 }
 
 // Delete deletes a view. It fails with [ErrViewNotFound].
 func (s *Views) Delete(ctx context.Context, project entities.Project, name string) error {
-	_, err := s.change(ctx, ErrViewNotFound, project, ActionViewRemove, name, func(b *pgx.Batch, into **View) {
+	_, err := change(ctx, s.pool, ErrViewNotFound, func(b *pgx.Batch, into **View) {
 		pg.LoadInto(b, into, `DELETE FROM views WHERE project = $1 AND name = $2 RETURNING `+viewColumns, project, name)
+		InsertAction(ctx, b, project, ActionViewRemove, name, nil)
 	})
-	return err
-}
-
-// change executes a statement that returns the view it changes, and writes the audit in the same transaction. It fails
-// with the error none if the statement returns no view.
-func (s *Views) change(
-	ctx context.Context, none error, project entities.Project, kind ActionKind, name string,
-	statement func(*pgx.Batch, **View),
-) (View, error) {
-	var view *View
-	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
-		view = nil
-		var b pgx.Batch
-		statement(&b, &view)
-		InsertAction(ctx, &b, project, kind, name, nil)
-		err := tx.SendBatch(ctx, &b).Close()
-		if err == nil && view == nil {
-			return none
-		}
-		return err
-	})
-	if err != nil {
-		return View{}, fmt.Errorf("write view %s: %w", name, err)
-	}
-	return *view, nil
+	return pg.Wrap(err, "write view %s", name)
 }
 
 // List reads the project's views, ordered by name.
 func (s *Views) List(ctx context.Context, project entities.Project) ([]View, error) {
 	list, err := pg.CollectAll[View](s.pool.Query(ctx,
 		`SELECT `+viewColumns+` FROM views WHERE project = $1 ORDER BY name LIMIT $2`, project, maxViews))
-	if err != nil {
-		return nil, fmt.Errorf("list views: %w", err)
-	}
-	return list, nil
+	return list, pg.Wrap(err, "list views")
 }
 
 // View reads a view. It fails with [ErrViewNotFound].
 func (s *Views) View(ctx context.Context, project entities.Project, name string) (View, error) {
 	rows, err := s.pool.Query(ctx, `SELECT `+viewColumns+` FROM views WHERE project = $1 AND name = $2`, project, name)
 	view, err := pg.CollectOne[View](rows, err, ErrViewNotFound)
-	if err != nil {
-		return View{}, fmt.Errorf("read view %s: %w", name, err)
-	}
-	return view, nil
+	return view, pg.Wrap(err, "read view %s", name)
 }
 
 func (v View) validate() error {

@@ -2,7 +2,7 @@
 // event, store_set, whose payload is a JSON object with the new value of each key; null removes a key. The store is the
 // fold of these events.
 //
-// It imports package entities.
+// It imports packages entities and entities/strictjson.
 package kv
 
 import (
@@ -130,7 +130,7 @@ func Apply(store map[string]Value, payload []byte, seq int64) (map[string]Value,
 		after = make(map[string]Value, len(values))
 	}
 	for key, value := range values {
-		if isNull(value) {
+		if string(value) == "null" {
 			delete(after, key)
 		} else {
 			after[key] = Value{Seq: seq, Size: len(value), JSON: value}
@@ -144,8 +144,6 @@ func Apply(store map[string]Value, payload []byte, seq int64) (map[string]Value,
 	}
 	return after, nil
 }
-
-func isNull(value json.RawMessage) bool { return string(value) == "null" }
 
 // Size returns the bytes of all values together.
 func Size(store map[string]Value) int {

@@ -50,14 +50,7 @@ func (c *Clock) Compare(ctx context.Context, pool *pgxpool.Pool) error {
 
 // Run compares the clocks until the context ends. While the database is away, the last difference holds.
 func (c *Clock) Run(ctx context.Context, pool *pgxpool.Pool) {
-	ticker := time.NewTicker(clockInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			_ = c.Compare(ctx, pool)
-		}
+	for sleep(ctx, clockInterval) {
+		_ = c.Compare(ctx, pool)
 	}
 }

@@ -123,7 +123,7 @@ func (c *CommitProbe) probe(ctx context.Context, conn *pgx.Conn) error {
 	}
 	if readOnly { // although this transaction, which changes no table, was possible
 		c.primary.dropAll("a node became read-only: all connections are closed")
-		return ErrNotPrimary
+		return errNotPrimary
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

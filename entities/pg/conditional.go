@@ -31,6 +31,9 @@ import (
 // apply when another transaction has locked the run, and the caller then falls back to a transaction that waits.
 //
 // All parts of a statement see the tables as they were before it. So no two writes may be about the same row.
+//
+// As a [Statement] of a group it does not wait for the row of its run, and does not fail the others when it does not
+// apply.
 type Conditional struct {
 	run    Write // the write of the run's row; its first argument is the run's ID
 	writes []Write
@@ -38,6 +41,8 @@ type Conditional struct {
 	required []Write
 	// locked says that a condition needs the run locked by a statement before this one.
 	locked bool
+	// applied says whether the last execution has applied.
+	applied bool
 }
 
 // About sets the write of the run's row, on which all other writes depend: they apply only if it changes the row. Its
@@ -63,26 +68,24 @@ func (c *Conditional) RequireLocked(condition string, args ...any) {
 // Add implements [Writer].
 func (c *Conditional) Add(w Write) { c.writes = append(c.writes, w) }
 
-// Execute executes the statement as a transaction of its own and reports whether it applied; see [Conditional.Queue].
-func (c *Conditional) Execute(ctx context.Context, pool *pgxpool.Pool) (written bool, err error) {
+// Order implements [Statement].
+func (c *Conditional) Order() LockOrder { return LockOrder{LockRun, fmt.Sprint(c.run.Args[0])} }
+
+// Execute implements [Statement].
+func (c *Conditional) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 	if c.locked {
 		var b pgx.Batch
-		c.Queue(&b, &written)
-		err = pool.SendBatch(ctx, &b).Close()
-	} else { // cheaper than a batch of one
-		sql, args := c.statement()
-		err = pool.QueryRow(ctx, sql, args...).Scan(c.into(&written)...)
+		c.Queue(&b)
+		return Wrap(pool.SendBatch(ctx, &b).Close(), "write")
 	}
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return false, fmt.Errorf("write: %w", err)
-	}
-	return written, nil
+	sql, args := c.statement() // cheaper than a batch of one
+	return Wrap(c.read(pool.QueryRow(ctx, sql, args...)), "write")
 }
 
-// Queue queues the statement; all that it queues must be sent in one transaction. Afterwards written says whether the
-// statement applied. False means that the run has changed, that another transaction has locked it, or that a
-// requirement does not hold. This is not an error, and the transaction can go on.
-func (c *Conditional) Queue(b *pgx.Batch, written *bool) {
+// Queue implements [Statement]; all that it queues must be sent in one transaction. That the statement does not apply
+// means that the run has changed, that another transaction has locked it, or that a requirement does not hold. This is
+// not an error, and the transaction can go on.
+func (c *Conditional) Queue(b *pgx.Batch) {
 	if c.locked {
 		// The setting, which ends with the transaction, tells the next statement whether the lock was obtained.
 		b.Queue(`
@@ -90,14 +93,21 @@ func (c *Conditional) Queue(b *pgx.Batch, written *bool) {
 			FROM (SELECT id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED) AS held`, c.run.Args[0])
 	}
 	sql, args := c.statement()
-	b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
-		*written = false
-		err := row.Scan(c.into(written)...)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return err
-	})
+	b.Queue(sql, args...).QueryRow(c.read)
+}
+
+// read reads the result, which has no row if the statement did not apply.
+func (c *Conditional) read(row pgx.Row) error {
+	into := []any{&c.applied}
+	for _, w := range c.writes {
+		into = append(into, w.Into...)
+	}
+	c.applied = false
+	err := row.Scan(into...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return err
 }
 
 // QueueLocked queues the writes as single statements, for a transaction that holds the lock on the run. Nobody else can
@@ -114,15 +124,6 @@ func (c *Conditional) QueueLocked(b *pgx.Batch) {
 	for _, write := range c.writes {
 		w.Add(write)
 	}
-}
-
-// into returns the targets for the row that the statement returns: written, and those of the writes.
-func (c *Conditional) into(written *bool) []any {
-	into := []any{written}
-	for _, w := range c.writes {
-		into = append(into, w.Into...)
-	}
-	return into
 }
 
 // statement renders the SQL that is shown with [Conditional], and its arguments.

@@ -7,9 +7,9 @@
 // # Reading
 //
 // Functions that read take a [Querier], which a pool, a connection and a transaction implement. [CollectOne],
-// [CollectAll] and [CollectPage] turn rows into structs; [LoadInto], [LoadEach] and [LoadOf] do so for queries that are
-// queued on a batch. A list is read by [Page] and cursor. [Pool] is a pool whose single statements survive changes of
-// the schema.
+// [CollectAll] and [CollectPage] turn rows into structs, [CollectValue] and [CollectColumn] into single values;
+// [LoadInto], [LoadEach] and [LoadOf] are for queries that are queued on a batch. A list is read by [Page] and cursor.
+// [Pool] is a pool whose single statements survive changes of the schema.
 //
 // # Writing
 //
@@ -25,8 +25,9 @@
 //
 // # Transactions
 //
-// [InTx] runs a function in a transaction and retries conflicts. [InTxThen] also reports the outcome to the
-// code that prepared the transaction, [Pipelined] saves its round trips, and [InSnapshot] is for consistent reads.
+// [InTx] runs a function in a transaction and retries conflicts; [InTxBatch] is for a transaction that only executes
+// statements. [InTxThen] also reports the outcome to the code that prepared the transaction, [Pipelined] saves its
+// round trips, and [InSnapshot] is for consistent reads.
 //
 // # Notifications
 //

@@ -3,7 +3,6 @@ package pg
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,10 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/stepwell-dev/stepwell/entities"
 )
 
 const (
@@ -115,7 +111,9 @@ func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
 		}
 		<-w.done
 	}
-	if isRolledBack(w.err) { // perhaps because of another statement
+	// The transaction was rolled back, perhaps because of another statement. After any other error it may have been
+	// committed.
+	if isStatementError(w.err) {
 		return g.alone(ctx, s)
 	}
 	return w.err
@@ -126,14 +124,11 @@ func (g *GroupCommit) alone(ctx context.Context, s Statement) error {
 	return replan(g.pool, func() error { return s.Execute(ctx, g.pool) })
 }
 
-// ExecuteConditional executes a [Conditional] about the run, alone or with other statements, and reports whether it
-// applied; see [Conditional.Queue].
-func (g *GroupCommit) ExecuteConditional(ctx context.Context, id entities.RunID, c *Conditional) (bool, error) {
-	s := &conditionalStatement{Conditional: c, run: id}
-	if err := g.Do(ctx, s); err != nil {
-		return false, err
-	}
-	return s.written, nil
+// ExecuteConditional executes a [Conditional], alone or with other statements, and reports whether it applied; see
+// [Conditional.Queue].
+func (g *GroupCommit) ExecuteConditional(ctx context.Context, c *Conditional) (applied bool, err error) {
+	err = g.Do(ctx, c)
+	return err == nil && c.applied, err
 }
 
 // Pause makes new statements wait, as if all transactions were running, until resume is called. Tests use it to make
@@ -216,31 +211,3 @@ func (g *GroupCommit) commit(group []*waiter) {
 		close(w.done)
 	}
 }
-
-// isRolledBack reports whether the database refused a statement of the transaction, which is then certainly rolled
-// back. After any other error the transaction may have been committed.
-func isRolledBack(err error) bool {
-	pg := (*pgconn.PgError)(nil)
-	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
-}
-
-// conditionalStatement is a [Conditional] as a [Statement]. It does not wait for the row of its run, and does not fail
-// the others when it does not apply.
-type conditionalStatement struct {
-	*Conditional
-
-	run     entities.RunID
-	written bool
-}
-
-// Order implements [Statement].
-func (s *conditionalStatement) Order() LockOrder { return LockOrder{LockRun, string(s.run)} }
-
-// Execute implements [Statement].
-func (s *conditionalStatement) Execute(ctx context.Context, pool *pgxpool.Pool) (err error) {
-	s.written, err = s.Conditional.Execute(ctx, pool)
-	return err
-}
-
-// Queue implements [Statement].
-func (s *conditionalStatement) Queue(b *pgx.Batch) { s.Conditional.Queue(b, &s.written) }

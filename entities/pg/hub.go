@@ -81,10 +81,7 @@ func (h *Hub) Send(hint Hint) {
 		h.outbox[hint] = struct{}{}
 	}
 	h.mu.Unlock()
-	select {
-	case h.pending <- struct{}{}:
-	default:
-	}
+	poke(h.pending)
 }
 
 // Subscribe returns a channel that receives an item when there may be news about the topic, and a function that ends
@@ -214,12 +211,14 @@ func (h *Hub) listen(ctx context.Context) error {
 	}
 }
 
-// sleep waits for the duration, or until the context ends.
-func sleep(ctx context.Context, d time.Duration) {
+// sleep waits for the duration, and reports false if the context ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
+		return false
 	case <-timer.C:
+		return true
 	}
 }

@@ -32,17 +32,15 @@ func (p Page) Order() (keyword, after string) {
 	return "ASC", ">"
 }
 
-// CollectPage collects the rows of a query for one row more than limit, and reports whether that row was there: then
-// the list goes on after this page. It takes the results of Query as they are.
-func CollectPage[T any](rows pgx.Rows, err error, limit int) (items []T, more bool, _ error) {
+// CollectPage collects the rows of a query for one row more than limit. If that row is there, the list goes on after
+// this page, and next is the cursor after the page's last item; otherwise it is empty. CollectPage takes the results of
+// Query as they are.
+func CollectPage[T any](rows pgx.Rows, err error, limit int, cursor func(T) string) (items []T, next string, _ error) {
 	items, err = CollectAll[T](rows, err)
-	if err != nil {
-		return nil, false, err
+	if err != nil || len(items) <= limit {
+		return items, "", err
 	}
-	if len(items) > limit {
-		return items[:limit], true, nil
-	}
-	return items, false, nil
+	return items[:limit], cursor(items[limit-1]), nil
 }
 
 // ScanPage collects a page of a query that looks at a limited number of rows, of which few may match. The query returns

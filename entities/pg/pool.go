@@ -111,16 +111,6 @@ func (r onlyRow) Scan(dest ...any) error {
 	if r.err != nil {
 		return r.err
 	}
-	defer r.rows.Close()
-	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
-	}
-	if err := r.rows.Scan(dest...); err != nil {
-		return err
-	}
-	r.rows.Close()
-	return r.rows.Err()
+	_, err := pgx.CollectOneRow(r.rows, func(row pgx.CollectableRow) (any, error) { return nil, row.Scan(dest...) })
+	return err
 }

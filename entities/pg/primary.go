@@ -24,9 +24,9 @@ const (
 	refusalPause = 10 * time.Second
 )
 
-// ErrNotPrimary is returned, wrapped in a [pgconn.ConnectError], by connection attempts to a node that must not be
+// errNotPrimary is returned, wrapped in a [pgconn.ConnectError], by connection attempts to a node that must not be
 // written to.
-var ErrNotPrimary = errors.New("not the primary")
+var errNotPrimary = errors.New("not the primary")
 
 // Primary keeps the connections of a process on the primary of a Postgres cluster, however that fails over.
 //
@@ -38,9 +38,9 @@ var ErrNotPrimary = errors.New("not the primary")
 //   - When a statement fails because its node is read-only, all connections are closed at once. That includes those
 //     that only listen, which would never notice.
 //
-// What was seen is remembered as long as the process lives. [Primary.Survey] adds what the other hosts of the URL say.
-// Postgres itself cannot tell a former primary from the present one, so a process that starts while only the former one
-// can be reached writes to it: fencing is the task of the cluster manager.
+// What was seen is remembered as long as the process lives. [Primary.Find] and [Primary.KeepSurveying] add what the
+// other hosts of the URL say. Postgres itself cannot tell a former primary from the present one, so a process that
+// starts while only the former one can be reached writes to it: fencing is the task of the cluster manager.
 type Primary struct {
 	now    func() time.Time
 	logger *slog.Logger
@@ -65,7 +65,8 @@ type nodeConn struct {
 	net.Conn
 
 	primary *Primary
-	// system and timeline describe the node. They are set when the node has described itself, under the Primary's mutex.
+	// system and timeline describe the node. They are set when the node has described itself, under the Primary's
+	// mutex.
 	system   string
 	timeline timeline
 	closed   bool // under the Primary's mutex
@@ -172,7 +173,7 @@ func (p *Primary) refuse(ctx context.Context, conn *pgconn.PgConn, reason string
 	if log {
 		p.logger.WarnContext(ctx, "refused a database node", "address", address, "reason", reason)
 	}
-	return fmt.Errorf("%w: %s is %s", ErrNotPrimary, address, reason)
+	return fmt.Errorf("%w: %s is %s", errNotPrimary, address, reason)
 }
 
 // learn records a writable node and returns the newest timeline of its cluster. Connections to nodes that are now known
@@ -265,7 +266,8 @@ func describe(ctx context.Context, conn *pgconn.PgConn) (nodeState, error) {
 	return nodeState{readOnly: values[0] == "on", system: values[2], timeline: timeline(number)}, nil
 }
 
-// isStatementError reports whether Postgres refused a statement and the connection is still good.
+// isStatementError reports whether Postgres refused a statement. Its transaction is rolled back, and the connection is
+// still good.
 func isStatementError(err error) bool {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && refused.SeverityUnlocalized == "ERROR"

@@ -48,15 +48,34 @@ func CollectOne[T any](rows pgx.Rows, err, missing error) (T, error) {
 	return item, err
 }
 
+// CollectColumn collects the rows of a query for one column. It takes the results of Query as they are.
+func CollectColumn[T any](rows pgx.Rows, err error) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[T])
+}
+
+// CollectValue returns the only value of the only row of a query. It takes the results of Query as they are.
+func CollectValue[T any](rows pgx.Rows, err error) (T, error) {
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+}
+
+// Wrap returns the error with what failed, made from the format, before it; nil if there is no error.
+func Wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
 // LoadInto queues a query for at most one row and makes *into point to it. Without a row, *into stays as it is.
 func LoadInto[T any](b *pgx.Batch, into **T, sql string, args ...any) {
-	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		items, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[T])
-		if len(items) > 0 {
-			*into = items[0]
-		}
-		return err
-	})
+	LoadEach(b, func(item T) { *into = &item }, sql, args...)
 }
 
 // LoadEach queues a query and calls take with each of its rows.

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,20 +19,20 @@ const (
 	surveyTimeout = 2 * time.Second
 )
 
-// Find surveys the hosts of a database URL before the first connection; see [Primary.Survey].
+// Find asks the hosts of a database URL which of them is the newest primary, before the first connection.
 func (p *Primary) Find(ctx context.Context, databaseURL string) error {
 	config, err := pgxpool.ParseConfig(databaseURL) // which may have parameters of the pool
 	if err != nil {
 		return fmt.Errorf("parse database URL: %w", err)
 	}
-	p.Survey(ctx, config.ConnConfig)
+	p.survey(ctx, config.ConnConfig)
 	return nil
 }
 
-// Survey asks all hosts of the configuration which of them accept writes, so that of several the one with the highest
+// survey asks all hosts of the configuration which of them accept writes, so that of several the one with the highest
 // timeline is used: a former primary that was not shut down accepts writes too. Hosts that do not answer within 2 s are
 // skipped. With one host there is nothing to compare.
-func (p *Primary) Survey(ctx context.Context, config *pgx.ConnConfig) {
+func (p *Primary) survey(ctx context.Context, config *pgx.ConnConfig) {
 	all := hosts(config)
 	if len(all) < 2 {
 		return
@@ -45,11 +46,10 @@ func (p *Primary) Survey(ctx context.Context, config *pgx.ConnConfig) {
 	wg.Wait()
 }
 
-// KeepSurveying surveys the hosts every 10 s until the context ends.
+// KeepSurveying asks the hosts of the configuration again every 10 s, until the context ends.
 func (p *Primary) KeepSurveying(ctx context.Context, config *pgx.ConnConfig) {
-	for len(hosts(config)) > 1 && ctx.Err() == nil {
-		sleep(ctx, surveyPause)
-		p.Survey(ctx, config)
+	for len(hosts(config)) > 1 && sleep(ctx, surveyPause) {
+		p.survey(ctx, config)
 	}
 }
 
@@ -74,11 +74,10 @@ func (p *Primary) ask(ctx context.Context, config *pgx.ConnConfig, host *pgconn.
 func hosts(c *pgx.ConnConfig) []*pgconn.FallbackConfig {
 	all := []*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port, TLSConfig: c.TLSConfig}}
 	for _, fallback := range c.Fallbacks {
-		known := false
-		for _, host := range all {
-			known = known || host.Host == fallback.Host && host.Port == fallback.Port
+		known := func(host *pgconn.FallbackConfig) bool {
+			return host.Host == fallback.Host && host.Port == fallback.Port
 		}
-		if !known {
+		if !slices.ContainsFunc(all, known) {
 			all = append(all, fallback)
 		}
 	}

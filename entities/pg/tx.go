@@ -26,6 +26,15 @@ func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error 
 	return retry(ctx, pool, func() error { return InTxOnce(ctx, pool, pgx.TxOptions{}, fn) })
 }
 
+// InTxBatch is [InTx] for a transaction that only executes statements: those that fn queues.
+func InTxBatch(ctx context.Context, pool *pgxpool.Pool, fn func(*pgx.Batch)) error {
+	return InTx(ctx, pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		fn(&b)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+}
+
 // InTxThen is [InTx] for work that must learn the outcome, such as a cache that fn has prepared an entry for. The
 // function ended that the last try of fn returned is called after the transaction: with nil if it was committed, else
 // with the error. An error does not prove that nothing was written: the answer to the commit may be what got lost.
@@ -74,22 +83,18 @@ func SendQueued(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 
 // Retryable reports whether a transaction that failed with the error may succeed if it is tried again.
 func Retryable(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
+	pg, ok := errors.AsType[*pgconn.PgError](err)
 	const serializationFailure, deadlock = "40001", "40P01"
-	return pg.Code == serializationFailure || pg.Code == deadlock ||
-		ViolatedConstraint(err) == "runs_pkey" // another transaction created the run between our read and our insert
+	return ok && (pg.Code == serializationFailure || pg.Code == deadlock ||
+		pg.ConstraintName == "runs_pkey") // another transaction created the run between our read and our insert
 }
 
 // ViolatedConstraint returns the name of the constraint that the error is about; empty for other errors.
 func ViolatedConstraint(err error) string {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return ""
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.ConstraintName
 	}
-	return pg.ConstraintName
+	return ""
 }
 
 // retry calls tx until it succeeds, fails with an error that is not [Retryable], or has failed maxTries times.

@@ -20,15 +20,10 @@ func WriteAttributes(w pg.Writer, before, after *entities.Run) {
 	if before != nil {
 		had = before.Attributes
 	}
-	var keys, values, removed []string
+	var keys, values []string
 	for _, key := range sortedKeys(after.Attributes) {
 		if old, ok := had[key]; !ok || old != after.Attributes[key] {
 			keys, values = append(keys, key), append(values, after.Attributes[key])
-		}
-	}
-	for _, key := range sortedKeys(had) {
-		if _, ok := after.Attributes[key]; !ok {
-			removed = append(removed, key)
 		}
 	}
 	if len(keys) > 0 {
@@ -40,8 +35,17 @@ func WriteAttributes(w pg.Writer, before, after *entities.Run) {
 			Args: []any{after.ID, keys, values, after.Project, after.WorkflowName, after.CreatedAt},
 		})
 	}
+	deleteKeys(w, `run_attributes`, after.ID, had, after.Attributes)
+}
+
+// deleteKeys adds the deletion of a run's rows in a table, of those keys that only before has.
+func deleteKeys[V any](w pg.Writer, table string, runID entities.RunID, before, after map[string]V) {
+	removed := slices.DeleteFunc(sortedKeys(before), func(key string) bool {
+		_, ok := after[key]
+		return ok
+	})
 	if len(removed) > 0 {
-		w.Add(pg.Write{SQL: `DELETE FROM run_attributes WHERE run_id = $1 AND key = ANY($2)`, Args: []any{after.ID, removed}})
+		w.Add(pg.Write{SQL: `DELETE FROM ` + table + ` WHERE run_id = $1 AND key = ANY($2)`, Args: []any{runID, removed}})
 	}
 }
 
@@ -116,15 +120,8 @@ func ListAttributeKeys(
 	}
 	var a pg.Args
 	rows, err := q.Query(ctx, f.query(&a, project, from, p), a...)
-	keys, more, err := pg.CollectPage[AttributeKey](rows, err, p.Limit)
-	if err != nil {
-		return nil, "", fmt.Errorf("list attributes: %w", err)
-	}
-	next := ""
-	if more {
-		next = keyCursorPrefix + keys[len(keys)-1].Key
-	}
-	return keys, next, nil
+	keys, next, err := pg.CollectPage(rows, err, p.Limit, func(k AttributeKey) string { return keyCursorPrefix + k.Key })
+	return keys, next, pg.Wrap(err, "list attributes")
 }
 
 // query finds the keys by a skip scan, which Postgres does not do by itself: a recursive query reads the next greater

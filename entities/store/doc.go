@@ -2,7 +2,7 @@
 // Each table has a file; run_list.go, retention.go and upkeep.go are about several. The package makes no decisions:
 // package eventlog decides, and calls it.
 //
-// It imports packages entities and entities/pg, and nothing else of the module.
+// It imports packages entities, entities/kv and entities/pg, and nothing else of the module.
 //
 // Functions come in five kinds, told apart by their parameters:
 //
@@ -26,6 +26,6 @@
 //
 // Statements are prepared once per connection, and Postgres may keep a plan that it made when a table was small.
 // Several statements are therefore written so that only one index fits them; [OfRun] says how. Partial indexes are used
-// only if the statement repeats their condition literally, which explains conditions such as signal <> ” that other
-// conditions imply. Tests count the blocks that each list reads.
+// only if the statement repeats their condition literally, which explains conditions that others imply, such as that a
+// signal is not the empty text. Tests count the blocks that each list reads.
 package store

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -41,10 +42,7 @@ func HookByToken(
 	rows, err := q.Query(ctx,
 		`SELECT `+hookColumns+` FROM hooks WHERE project = $1 AND token = $2 AND `+holdsToken(3), project, token, at)
 	hook, err := pg.CollectOne[entities.Hook](rows, err, entities.ErrHookNotFound)
-	if err != nil {
-		return entities.Hook{}, fmt.Errorf("read hook by token: %w", err)
-	}
-	return hook, nil
+	return hook, pg.Wrap(err, "read hook by token")
 }
 
 // HookByID reads a hook of the project that holds its token at the given time. Of several runs that have a hook of this
@@ -56,10 +54,7 @@ func HookByID(
 		SELECT `+hookColumns+` FROM hooks WHERE id = $1 AND project IS NOT DISTINCT FROM $2 AND `+holdsToken(3)+`
 		ORDER BY run_id LIMIT 1`, id, project, at)
 	hook, err := pg.CollectOne[entities.Hook](rows, err, entities.ErrHookNotFound)
-	if err != nil {
-		return entities.Hook{}, fmt.Errorf("read hook %s: %w", id, err)
-	}
-	return hook, nil
+	return hook, pg.Wrap(err, "read hook %s", id)
 }
 
 // ListHooks reads a page of the hooks that hold their token at the given time, oldest first, and the cursor of the next
@@ -85,15 +80,8 @@ func ListHooks(
 		ORDER BY created_at %[1]s, id %[1]s
 		LIMIT $6`, order, after, holdsToken(7))
 	rows, err := q.Query(ctx, sql, project, runID, p.Cursor == "", from.At, from.ID, p.Limit+1, at)
-	hooks, more, err := pg.CollectPage[entities.Hook](rows, err, p.Limit)
-	if err != nil {
-		return nil, "", fmt.Errorf("list hooks: %w", err)
-	}
-	next := ""
-	if more {
-		next = HookCursor(hooks[len(hooks)-1])
-	}
-	return hooks, next, nil
+	hooks, next, err := pg.CollectPage(rows, err, p.Limit, HookCursor)
+	return hooks, next, pg.Wrap(err, "list hooks")
 }
 
 // HookCursor returns the cursor for the part of the list of hooks that follows the hook.
@@ -128,16 +116,9 @@ func DeleteExpiredHook(w pg.Writer, h *entities.Hook) {
 }
 
 // DeleteExpiredHooks deletes all hooks that outlived their run and have expired since, by the database's clock.
-func DeleteExpiredHooks(ctx context.Context, q pg.Querier) error {
-	rows, err := q.Query(ctx, `DELETE FROM hooks WHERE expires_at <= now()`)
-	if err == nil {
-		rows.Close()
-		err = rows.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("delete expired hooks: %w", err)
-	}
-	return nil
+func DeleteExpiredHooks(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, `DELETE FROM hooks WHERE expires_at <= now()`)
+	return pg.Wrap(err, "delete expired hooks")
 }
 
 // EndHooks adds the writes of a run's end to its hooks. Hooks to be retained beyond the given time get their expiry;

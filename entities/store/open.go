@@ -38,30 +38,22 @@ func OpenHooks(
 ) ([]OpenHook, string, error) {
 	keyword, after := p.Order()
 	order, where := `created_at `+keyword+`, id `+keyword, ``
-	args := []any{project, at, f.WorkflowName, openScan, p.Limit + 1}
-	add := func(format string, values ...any) {
-		n := make([]any, len(values))
-		for i, v := range values {
-			args = append(args, v)
-			n[i] = len(args)
-		}
-		where += ` AND ` + fmt.Sprintf(format, n...)
-	}
+	a := pg.Args{project, at, f.WorkflowName, openScan, p.Limit + 1}
 	if f.TokenPrefix != "" {
 		order = `token ` + keyword
-		add(`token >= $%d AND token < $%d`, f.TokenPrefix, f.TokenPrefix+"\U0010FFFF")
+		where += ` AND token >= ` + a.Add(f.TokenPrefix) + ` AND token < ` + a.Add(f.TokenPrefix+"\U0010FFFF")
 	}
 	if !f.CreatedUntil.IsZero() {
-		add(`created_at <= $%d`, f.CreatedUntil)
+		where += ` AND created_at <= ` + a.Add(f.CreatedUntil)
 	}
 	switch from, err := pg.ParseTimeCursor(p.Cursor); {
 	case p.Cursor == "":
 	case f.TokenPrefix != "" && strings.HasPrefix(p.Cursor, f.TokenPrefix):
-		add(`token `+after+` $%d`, p.Cursor)
+		where += ` AND token ` + after + ` ` + a.Add(p.Cursor)
 	case f.TokenPrefix != "" || err != nil:
 		return nil, "", pg.BadCursor(p.Cursor)
 	default:
-		add(`(created_at, id) `+after+` ($%d, $%d)`, from.At, from.ID)
+		where += ` AND (created_at, id) ` + after + ` (` + a.Add(from.At) + `, ` + a.Add(from.ID) + `)`
 	}
 	type row struct {
 		OpenHook
@@ -81,12 +73,9 @@ func OpenHooks(
 						SELECT `+hookColumns+`, row_number() OVER (ORDER BY `+order+`) = $4 AS last
 						FROM hooks WHERE project = $1`+where+` ORDER BY `+order+` LIMIT $4) AS h,
 						LATERAL (SELECT workflow_name FROM runs WHERE runs.id = h.run_id) AS r) AS looked_at
-				WHERE matches OR last ORDER BY `+order+` LIMIT $5`, args...))
+				WHERE matches OR last ORDER BY `+order+` LIMIT $5`, a...))
 		})
-	if err != nil {
-		return nil, "", fmt.Errorf("list open hooks: %w", err)
-	}
-	return hooks, next, nil
+	return hooks, next, pg.Wrap(err, "list open hooks")
 }
 
 // OpenWait is a wait with the workflow of its run.
@@ -114,10 +103,7 @@ func OpenWaits(
 		func(w OpenWait) string {
 			return pg.TimeCursor{At: *w.ResumeAt, ID: string(w.RunID)}.String() + "/" + string(w.ID)
 		}, func() ([]row, error) { return pg.CollectAll[row](q.Query(ctx, sql, args...)) })
-	if err != nil {
-		return nil, "", fmt.Errorf("list open waits: %w", err)
-	}
-	return waits, next, nil
+	return waits, next, pg.Wrap(err, "list open waits")
 }
 
 // openWaitsSQL returns the query of a page of [OpenWaits]. It merges the waits of the project with those of which only

@@ -31,10 +31,7 @@ func ExpiredRuns(
 	ctx context.Context, q pg.Querier, project entities.Project, keep time.Duration, after EndedRun, limit int,
 ) ([]ExpiredRun, error) {
 	runs, err := pg.CollectAll[ExpiredRun](q.Query(ctx, expiredRuns, project, keep, after.CompletedAt, after.ID, limit))
-	if err != nil {
-		return nil, fmt.Errorf("look for expired runs: %w", err)
-	}
-	return runs, nil
+	return runs, pg.Wrap(err, "look for expired runs")
 }
 
 // expiredRuns counts chunks after the limit, so that it counts those of the returned runs only.
@@ -58,10 +55,7 @@ func LockEndedRuns(ctx context.Context, q pg.Querier, ids []entities.RunID) ([]E
 	runs, err := pg.CollectAll[EndedRun](q.Query(ctx, `
 		SELECT id, last_seq, completed_at FROM runs WHERE id = ANY ($1) AND completed_at IS NOT NULL
 		FOR UPDATE SKIP LOCKED`, ids))
-	if err != nil {
-		return nil, fmt.Errorf("lock expired runs: %w", err)
-	}
-	return runs, nil
+	return runs, pg.Wrap(err, "lock expired runs")
 }
 
 // DeleteRuns queues the deletion of runs that the caller has locked, with their events and entities.
@@ -76,10 +70,7 @@ func LockStreams(
 	streams, err := pg.CollectAll[Stream](q.Query(ctx,
 		`SELECT `+streamColumns+` FROM streams WHERE project = $1 AND run_id = ANY ($2) ORDER BY id FOR UPDATE`,
 		project, runIDs))
-	if err != nil {
-		return nil, fmt.Errorf("lock streams: %w", err)
-	}
-	return streams, nil
+	return streams, pg.Wrap(err, "lock streams")
 }
 
 // DeleteStreams queues the deletion of streams with their chunks, by the foreign key of the chunks.
@@ -109,10 +100,7 @@ func DeleteOrphans(
 		return Orphans{}, fmt.Errorf("delete orphan streams: %w", err)
 	}
 	done, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Orphans])
-	if err != nil {
-		return Orphans{}, fmt.Errorf("delete orphan streams: %w", err)
-	}
-	return done, nil
+	return done, pg.Wrap(err, "delete orphan streams")
 }
 
 // deleteOrphans stops at the first stream that is too young. IDs follow creation times almost exactly, so little that

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -43,39 +42,23 @@ func LoadRun(b *pgx.Batch, project entities.Project, id entities.RunID, into **e
 func RunByID(ctx context.Context, q pg.Querier, project entities.Project, id entities.RunID) (entities.Run, error) {
 	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE `+OfRun, id, project)
 	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
-	if err != nil {
-		return entities.Run{}, fmt.Errorf("read run %s: %w", id, err)
-	}
-	return run, nil
+	return run, pg.Wrap(err, "read run %s", id)
 }
 
 // RunsByID reads the runs that the project has of the given ones, in no order.
 func RunsByID(
 	ctx context.Context, q pg.Querier, project entities.Project, ids []entities.RunID,
 ) ([]entities.Run, error) {
-	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = ANY ($1) AND project IS NOT DISTINCT FROM $2`,
-		ids, project)
-	if err != nil {
-		return nil, fmt.Errorf("read runs: %w", err)
-	}
-	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[entities.Run])
-	if err != nil {
-		return nil, fmt.Errorf("read runs: %w", err)
-	}
-	return runs, nil
+	runs, err := pg.CollectAll[entities.Run](q.Query(ctx,
+		`SELECT `+runColumns+` FROM runs WHERE id = ANY ($1) AND project IS NOT DISTINCT FROM $2`, ids, project))
+	return runs, pg.Wrap(err, "read runs")
 }
 
 // IsUnchanged reports whether the run is still as it was read: its log is as long as it was.
 func IsUnchanged(ctx context.Context, q pg.Querier, was *entities.Run) (bool, error) {
-	rows, err := q.Query(ctx, `SELECT EXISTS (SELECT FROM runs WHERE id = $1 AND last_seq = $2)`, was.ID, was.LastSeq)
-	if err != nil {
-		return false, fmt.Errorf("look at run %s: %w", was.ID, err)
-	}
-	same, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
-	if err != nil {
-		return false, fmt.Errorf("look at run %s: %w", was.ID, err)
-	}
-	return same, nil
+	same, err := pg.CollectValue[bool](q.Query(ctx,
+		`SELECT EXISTS (SELECT FROM runs WHERE id = $1 AND last_seq = $2)`, was.ID, was.LastSeq))
+	return same, pg.Wrap(err, "look at run %s", was.ID)
 }
 
 // RunByIdempotencyKey reads the run that was started with the key. It fails with [entities.ErrRunNotFound].
@@ -86,31 +69,21 @@ func RunByIdempotencyKey(
 		SELECT `+runColumns+` FROM runs WHERE project = $1 AND idempotency_key = $2 AND idempotency_key <> ''`,
 		project, key)
 	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
-	if err != nil {
-		return entities.Run{}, fmt.Errorf("read run by idempotency key: %w", err)
-	}
-	return run, nil
+	return run, pg.Wrap(err, "read run by idempotency key")
 }
 
 // UsedIdempotencyKeys returns those of the keys with which runs were started.
 func UsedIdempotencyKeys(
 	ctx context.Context, q pg.Querier, project entities.Project, keys []string,
 ) (map[string]bool, error) {
-	rows, err := q.Query(ctx, `
+	found, err := pg.CollectColumn[string](q.Query(ctx, `
 		SELECT idempotency_key FROM runs
-		WHERE project = $1 AND idempotency_key <> '' AND idempotency_key = ANY ($2)`, project, keys)
-	if err != nil {
-		return nil, fmt.Errorf("look for idempotency keys: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look for idempotency keys: %w", err)
-	}
+		WHERE project = $1 AND idempotency_key <> '' AND idempotency_key = ANY ($2)`, project, keys))
 	used := make(map[string]bool, len(found))
 	for _, key := range found {
 		used[key] = true
 	}
-	return used, nil
+	return used, pg.Wrap(err, "look for idempotency keys")
 }
 
 // RunByUniqueKey returns the ID of the workflow's live run that has the key. It fails with [entities.ErrRunNotFound].
@@ -122,10 +95,7 @@ func RunByUniqueKey(
 		WHERE project = $1 AND workflow_name = $2 AND unique_key = $3 AND unique_key <> '' AND completed_at IS NULL`,
 		project, workflow, key)
 	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
-	if err != nil {
-		return "", fmt.Errorf("read run by key: %w", err)
-	}
-	return run.ID, nil
+	return run.ID, pg.Wrap(err, "read run by key")
 }
 
 // RunJoined returns the run that a request with an idempotency key has joined: one of the last ten with the unique key,
@@ -142,10 +112,7 @@ func RunJoined(
 				AND e.data ->> 'resumeId' IS NOT NULL AND e.data ->> 'idempotencyKey' = $5)
 		LIMIT 1`, project, key, workflow, resumeID, idempotencyKey)
 	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
-	if err != nil {
-		return entities.Run{}, fmt.Errorf("read joined run: %w", err)
-	}
-	return run, nil
+	return run, pg.Wrap(err, "read joined run")
 }
 
 // openChildren selects the runs that end with their parent $1 and have not ended yet.
@@ -164,38 +131,27 @@ func RequireNoOpenChild(c *pg.Conditional, parent entities.RunID) {
 
 // OpenChildren reads the IDs of at most limit open children of the parent, in order.
 func OpenChildren(ctx context.Context, q pg.Querier, parent entities.RunID, limit int) ([]entities.RunID, error) {
-	rows, err := q.Query(ctx, `SELECT id`+openChildren+` ORDER BY id LIMIT $2`, parent, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read children of %s: %w", parent, err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[entities.RunID])
-	if err != nil {
-		return nil, fmt.Errorf("read children of %s: %w", parent, err)
-	}
-	return ids, nil
+	ids, err := pg.CollectColumn[entities.RunID](q.Query(ctx,
+		`SELECT id`+openChildren+` ORDER BY id LIMIT $2`, parent, limit))
+	return ids, pg.Wrap(err, "read children of %s", parent)
 }
 
 // CountOpenRuns counts the runs that have not ended, of all projects, by status. It counts at most limit runs in total,
 // in the order of their IDs, which bounds the cost of each scrape of the metrics.
 func CountOpenRuns(ctx context.Context, q pg.Querier, limit int) (map[entities.RunStatus]int64, error) {
-	counts := map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 0}
-	rows, err := q.Query(ctx, `
+	type row struct {
+		Status entities.RunStatus
+		Count  int64
+	}
+	rows, err := pg.CollectAll[row](q.Query(ctx, `
 		SELECT status, count(*) FROM (
 			SELECT status FROM runs WHERE completed_at IS NULL ORDER BY id LIMIT $1
-		) AS open GROUP BY status`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("count open runs: %w", err)
+		) AS open GROUP BY status`, limit))
+	counts := map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 0}
+	for _, r := range rows {
+		counts[r.Status] = r.Count
 	}
-	var status entities.RunStatus
-	var n int64
-	_, err = pgx.ForEachRow(rows, []any{&status, &n}, func() error {
-		counts[status] = n
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("count open runs: %w", err)
-	}
-	return counts, nil
+	return counts, pg.Wrap(err, "count open runs")
 }
 
 // InsertRun adds the insertion of a run. If a run has the ID, it fails with a violation of the constraint runs_pkey.

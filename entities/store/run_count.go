@@ -32,10 +32,7 @@ func CountRuns(ctx context.Context, q pg.Querier, project entities.Project, f Ru
 	sql := s.count()
 	rows, err := q.Query(ctx, sql, s.args...)
 	count, err := pg.CollectOne[RunCount](rows, err, nil)
-	if err != nil {
-		return RunCount{}, fmt.Errorf("count runs: %w", err)
-	}
-	return count, nil
+	return count, pg.Wrap(err, "count runs")
 }
 
 func (s *runSearch) count() string {

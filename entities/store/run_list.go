@@ -112,7 +112,7 @@ func (f RunFilter) validateStatus() error {
 	return nil
 }
 
-// MayMatch reports whether a run matches, or did or will: as far as the filter is about what never changes.
+// MayMatch checks only the conditions on what never changes in a run. A run that fails them never matches.
 func (f *RunFilter) MayMatch(r entities.Run) bool {
 	return (f.WorkflowName == "" || r.WorkflowName == f.WorkflowName) &&
 		(f.UniqueKey == "" || r.UniqueKey == f.UniqueKey) &&
@@ -183,11 +183,8 @@ func ListRuns(
 	if err := s.begin(); err != nil {
 		return nil, "", err
 	}
-	runs, next, err := s.page()(ctx, q)
-	if err != nil {
-		return nil, "", fmt.Errorf("list runs: %w", err)
-	}
-	return runs, next, nil
+	runs, next, err := s.read(ctx, q)
+	return runs, next, pg.Wrap(err, "list runs")
 }
 
 // runSearch builds the query of one page. A place in the list is a pair of a creation time and an ID. In descending
@@ -203,28 +200,22 @@ type runSearch struct {
 	args  pg.Args
 }
 
-// page returns the query that suits the filter.
-func (s *runSearch) page() func(context.Context, pg.Querier) ([]entities.Run, string, error) {
+// read reads the page with the query that suits the filter.
+func (s *runSearch) read(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
 	switch {
 	case len(s.Attributes) > 0 && !s.ByEnd:
-		return s.byAttributes
+		return s.collect(ctx, q, s.byAttributes())
 	case s.ByEnd || s.hasResidual():
-		return s.scan
-	default:
-		return s.plain
+		return s.collect(ctx, q, s.scan())
+	default: // an index has all conditions
+		sql := s.runs(runColumns, s.place(), s.args.Add(s.Limit+1))
+		rows, err := q.Query(ctx, sql, s.args...)
+		return pg.CollectPage(rows, err, s.Limit, s.cursorOf)
 	}
 }
 
 // justAfter, appended to an ID, gives the least text that is greater: IDs have no control characters.
 const justAfter = "\x01"
-
-// compare returns the comparison of a row with the place that it follows.
-func (s *runSearch) compare() string {
-	if s.Descending {
-		return `<`
-	}
-	return `>=`
-}
 
 // begin sets the place where the page begins: after its cursor or at the near end of the window, whichever comes later.
 // The query then has one condition on the beginning. With two, Postgres could begin its walk through the index at the
@@ -260,7 +251,11 @@ func (s *runSearch) beyond(id, place string) string {
 	if place == "" {
 		return ""
 	}
-	return ` AND (` + s.column() + `, ` + id + `) ` + s.compare() + ` (` + place + `)`
+	compare := `>=`
+	if s.Descending {
+		compare = `<`
+	}
+	return ` AND (` + s.column() + `, ` + id + `) ` + compare + ` (` + place + `)`
 }
 
 // untilEnd returns the condition that a row is not beyond the far end of the window, preceded by " AND ".
@@ -276,11 +271,8 @@ func (s *runSearch) untilEnd() string {
 }
 
 // RunCursor returns the cursor for the part of a list of runs that follows the run.
-func RunCursor(r entities.Run) string { return timeCursorOf(r).String() }
-
-// timeCursorOf returns a run's place in lists of runs.
-func timeCursorOf(r entities.Run) pg.TimeCursor {
-	return pg.TimeCursor{At: r.CreatedAt, ID: string(r.ID)}
+func RunCursor(r entities.Run) string {
+	return pg.TimeCursor{At: r.CreatedAt, ID: string(r.ID)}.String()
 }
 
 // place returns the SQL of the place where the page begins; empty for the beginning of the list.
@@ -289,17 +281,6 @@ func (s *runSearch) place() string {
 		return ""
 	}
 	return s.args.Add(s.start.At) + `, ` + s.args.Add(s.start.ID)
-}
-
-// plain reads a page of a list whose conditions an index has, without attributes.
-func (s *runSearch) plain(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
-	sql := s.runs(runColumns, s.place(), s.args.Add(s.Limit+1))
-	rows, err := q.Query(ctx, sql, s.args...)
-	runs, more, err := pg.CollectPage[entities.Run](rows, err, s.Limit)
-	if err != nil || !more {
-		return runs, "", err
-	}
-	return runs, s.cursorOf(runs[len(runs)-1]).String(), nil
 }
 
 // runs returns a query for the first runs that follow the place and match the filter, apart from its attributes. The
@@ -327,7 +308,7 @@ func (s *runSearch) runs(columns, place, limit string) string {
 // maxLeaps bounds the work for one page of a list by attributes to about 100 ms.
 const maxLeaps = 5000
 
-// leaping is a row of the query of [runSearch.leaps]: a run that matches, or the one at which the search gave up.
+// leaping is a row of a search: a run that matches, or the one at which the search gave up.
 type leaping struct {
 	entities.Run
 
@@ -337,26 +318,29 @@ type leaping struct {
 	Hit bool
 }
 
-// byAttributes reads a page of a list by attributes with a leapfrog join. It walks several ordered lists in parallel:
+// byAttributes returns the query of a list by attributes, a leapfrog join. It walks several ordered lists in parallel:
 // one per attribute, and one of the runs if the filter has other conditions. Each list in turn leaps to its first run
 // that is not before the place where the previous list arrived. When all arrive at the same run, it matches. So the
 // rarest condition determines how much is read. If many conditions are common but rarely meet, the page ends after
 // [maxLeaps] with the runs found so far, and its cursor continues from there.
-func (s *runSearch) byAttributes(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
-	sql := s.leaps()
-	rows, err := q.Query(ctx, sql, s.args...)
-	found, more, err := pg.CollectPage[leaping](rows, err, s.Limit)
-	return s.standing(found, more, err)
+func (s *runSearch) byAttributes() string {
+	return fmt.Sprintf(`%s
+		SELECT %s, n, (hit%s) IS TRUE AS hit
+		FROM (SELECT n, first, hit FROM leap WHERE hit OR n = %d LIMIT %s) stood
+		JOIN runs ON runs.id = stood.first
+		ORDER BY n`,
+		s.leap(), runColumns, s.residual(), maxLeaps, s.args.Add(s.Limit+1))
 }
 
-// standing returns the runs that match among those at which a search stood, and the cursor to continue with.
-func (s *runSearch) standing(found []leaping, more bool, err error) ([]entities.Run, string, error) {
+// collect returns the runs that match among the rows of a search, and the cursor to continue with.
+func (s *runSearch) collect(ctx context.Context, q pg.Querier, sql string) ([]entities.Run, string, error) {
+	rows, err := q.Query(ctx, sql, s.args...)
+	found, next, err := pg.CollectPage(rows, err, s.Limit, func(l leaping) string { return s.cursorOf(l.Run) })
 	if err != nil || len(found) == 0 {
 		return nil, "", err
 	}
-	last, next := found[len(found)-1], ""
-	if more || last.N == maxLeaps {
-		next = s.cursorOf(last.Run).String()
+	if last := found[len(found)-1]; last.N == maxLeaps {
+		next = s.cursorOf(last.Run)
 	}
 	runs := make([]entities.Run, 0, len(found))
 	for _, f := range found {
@@ -365,16 +349,6 @@ func (s *runSearch) standing(found []leaping, more bool, err error) ([]entities.
 		}
 	}
 	return runs, next, nil
-}
-
-// leaps returns the query of [runSearch.byAttributes].
-func (s *runSearch) leaps() string {
-	return fmt.Sprintf(`%s
-		SELECT %s, n, (hit%s) IS TRUE AS hit
-		FROM (SELECT n, first, hit FROM leap WHERE hit OR n = %d LIMIT %s) stood
-		JOIN runs ON runs.id = stood.first
-		ORDER BY n`,
-		s.leap(), runColumns, s.residual(), maxLeaps, s.args.Add(s.Limit+1))
 }
 
 // leap returns the table of the leaps, as a WITH clause. Each row of its recursive part is one round of leaps.

@@ -166,11 +166,11 @@ func TestCursorOfAnotherWindowDoesNotLeaveTheWindow(t *testing.T) {
 	pool := openPool(t)
 	runs := manyRuns()
 	insertRuns(t, pool, runs)
-	early, late := timeCursorOf(runs[0]), timeCursorOf(runs[len(runs)-1])
+	early, late := RunCursor(runs[0]), RunCursor(runs[len(runs)-1])
 	window := Window{runs[30].CreatedAt, runs[60].CreatedAt}
 	for _, attributes := range []map[string]string{nil, {"env": "prod"}} {
 		for _, p := range []pg.Page{
-			{Limit: 1000, Cursor: early.String()}, {Limit: 1000, Cursor: late.String(), Descending: true},
+			{Limit: 1000, Cursor: early}, {Limit: 1000, Cursor: late, Descending: true},
 		} {
 			f := RunFilter{Created: window, Attributes: attributes}
 			want, _, err := ListRuns(t.Context(), pool, home, f, pg.Page{Limit: p.Limit, Descending: p.Descending})

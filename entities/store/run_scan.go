@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -26,12 +25,12 @@ func (s *runSearch) window() Window {
 	return s.Created
 }
 
-// cursorOf returns a run's place in the list.
-func (s *runSearch) cursorOf(r entities.Run) pg.TimeCursor {
+// cursorOf returns the cursor for the part of the list that follows the run.
+func (s *runSearch) cursorOf(r entities.Run) string {
 	if s.ByEnd {
-		return pg.TimeCursor{At: *r.CompletedAt, ID: string(r.ID)}
+		return pg.TimeCursor{At: *r.CompletedAt, ID: string(r.ID)}.String()
 	}
-	return timeCursorOf(r)
+	return RunCursor(r)
 }
 
 // hasResidual reports whether a list by creation has conditions that no index has.
@@ -70,10 +69,10 @@ func (s *runSearch) residual() string {
 	return sql
 }
 
-// scan reads a page of a list that no index has: it reads up to maxLeaps runs in their order, and returns those that
-// match. If few do, the page is short, and its cursor continues from the last run that was read.
-func (s *runSearch) scan(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
-	sql := fmt.Sprintf(`
+// scan returns the query of a list that no index has: it reads up to maxLeaps runs in their order, and returns those
+// that match. If few do, the page is short, and its cursor continues from the last run that was read.
+func (s *runSearch) scan() string {
+	return fmt.Sprintf(`
 		SELECT %[1]s, n, hit
 		FROM (
 			SELECT * FROM (
@@ -83,9 +82,6 @@ func (s *runSearch) scan(ctx context.Context, q pg.Querier) ([]entities.Run, str
 		) stood
 		ORDER BY n`,
 		runColumns, s.residual(), s.scanned(runColumns, s.place(), fmt.Sprint(maxLeaps)), maxLeaps, s.args.Add(s.Limit+1))
-	rows, err := q.Query(ctx, sql, s.args...)
-	found, more, err := pg.CollectPage[leaping](rows, err, s.Limit)
-	return s.standing(found, more, err)
 }
 
 // scanned returns a query for the first runs that follow the place, by the conditions that an index has.

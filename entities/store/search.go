@@ -32,10 +32,7 @@ func RunsByIDEnd(
 			WHERE right(recent.id, length($4)) = $4 LIMIT $5)`,
 		project, runStatuses(), searchedRuns, end, limit)
 	runs, err := pg.CollectAll[entities.Run](rows, err)
-	if err != nil {
-		return nil, fmt.Errorf("find runs by the end of an ID: %w", err)
-	}
-	return runs, nil
+	return runs, pg.Wrap(err, "find runs by the end of an ID")
 }
 
 // AttributesWithValue returns up to limit of the attributes for which a run of the project has the value. It looks at
@@ -72,16 +69,8 @@ func skipScan(table, column, where string) string {
 		)`, table, column, where)
 }
 
-// texts collects the rows of a query for one column, text.
+// texts collects the rows of a query for one column.
 func texts(rows pgx.Rows, err error) ([]string, error) {
-	type row struct{ Text string }
-	found, err := pg.CollectAll[row](rows, err)
-	if err != nil {
-		return nil, fmt.Errorf("search: %w", err)
-	}
-	list := make([]string, len(found))
-	for i, r := range found {
-		list[i] = r.Text
-	}
-	return list, nil
+	list, err := pg.CollectColumn[string](rows, err)
+	return list, pg.Wrap(err, "search")
 }

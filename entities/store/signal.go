@@ -56,20 +56,14 @@ func InsertSignal(ctx context.Context, q pg.Querier, s Signal, kept, known time.
 		RETURNING `+signalColumns, s.Project, s.ID, s.Name, s.Key, s.Data, kept, known)
 	// DO NOTHING would return no row for an earlier signal; this update changes nothing, and returns and locks the row.
 	stored, err := pg.CollectOne[Signal](rows, err, errors.New("the upsert returned no row"))
-	if err != nil {
-		return Signal{}, fmt.Errorf("insert signal: %w", err)
-	}
-	return stored, nil
+	return stored, pg.Wrap(err, "insert signal")
 }
 
 // SignalByID reads a signal of the project. It fails with [ErrSignalNotFound].
 func SignalByID(ctx context.Context, q pg.Querier, project entities.Project, id SignalID) (Signal, error) {
 	rows, err := q.Query(ctx, `SELECT `+signalColumns+` FROM signals WHERE project = $1 AND id = $2`, project, id)
 	s, err := pg.CollectOne[Signal](rows, err, ErrSignalNotFound)
-	if err != nil {
-		return Signal{}, fmt.Errorf("read signal %s: %w", id, err)
-	}
-	return s, nil
+	return s, pg.Wrap(err, "read signal %s", id)
 }
 
 // ListedData is the largest size, in bytes, of the data that a list returns with a signal.
@@ -92,14 +86,8 @@ func ListSignals(
 		FROM signals
 		WHERE project = $1 AND ($2::text = '' OR name = $2) AND ($3::text = '' OR id %s $3)
 		ORDER BY id %s LIMIT $4`, after, order), project, name, p.Cursor, p.Limit+1, ListedData)
-	signals, more, err := pg.CollectPage[Signal](rows, err, p.Limit)
-	if err != nil {
-		return nil, "", fmt.Errorf("list signals: %w", err)
-	}
-	if !more {
-		return signals, "", nil
-	}
-	return signals, string(signals[len(signals)-1].ID), nil
+	signals, next, err := pg.CollectPage(rows, err, p.Limit, func(s Signal) string { return string(s.ID) })
+	return signals, next, pg.Wrap(err, "list signals")
 }
 
 // EarlierSignals reads at most limit signals for a hook that looks back: those of the hook's project and name that were
@@ -111,10 +99,7 @@ func EarlierSignals(
 		SELECT `+signalColumns+` FROM signals
 		WHERE project = $1 AND name = $2 AND (created_at, id) > ($3, $4) AND keep_until >= $5
 		ORDER BY created_at, id LIMIT $6`, h.Project, h.Signal, after.CreatedAt, after.ID, h.CreatedAt, limit))
-	if err != nil {
-		return nil, fmt.Errorf("read earlier signals: %w", err)
-	}
-	return signals, nil
+	return signals, pg.Wrap(err, "read earlier signals")
 }
 
 // SignalPlace is a position in the signals' order of creation. Without an ID, it is before all signals of its time.
@@ -166,10 +151,7 @@ func waiting(ctx context.Context, q pg.Querier, where string, args ...any) ([]Wa
 			h.created_at, h.retain_until, h.expires_at, h.signal, h.condition, r.attributes
 		FROM hooks h JOIN runs r ON r.id = h.run_id
 		WHERE h.expires_at IS NULL AND `+where, args...))
-	if err != nil {
-		return nil, fmt.Errorf("read waiting hooks: %w", err)
-	}
-	return list, nil
+	return list, pg.Wrap(err, "read waiting hooks")
 }
 
 // signalsBatch is the most signals that one statement deletes.
@@ -183,36 +165,22 @@ const lateness = time.Hour
 // dispatched: the queue has a message about them.
 func DeleteSpentSignals(ctx context.Context, q pg.Querier) error {
 	for {
-		rows, err := q.Query(ctx, `
+		ids, err := pg.CollectColumn[SignalID](q.Query(ctx, `
 			DELETE FROM signals WHERE (project, id) IN (
 				SELECT s.project, s.id FROM signals s
 				WHERE s.expires_at <= now() - $1::interval AND NOT EXISTS (
 					SELECT FROM messages m WHERE m.run_id = '' AND m.work = 'signal' AND m.subject = s.id)
 				ORDER BY s.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-			RETURNING id`, lateness, signalsBatch)
-		if err != nil {
-			return fmt.Errorf("delete spent signals: %w", err)
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[SignalID])
-		if err != nil {
-			return fmt.Errorf("delete spent signals: %w", err)
-		}
-		if len(ids) < signalsBatch {
-			return nil
+			RETURNING id`, lateness, signalsBatch))
+		if err != nil || len(ids) < signalsBatch {
+			return pg.Wrap(err, "delete spent signals")
 		}
 	}
 }
 
 // DropSignal deletes a signal that was dispatched to all waiting hooks, if it has expired.
-func DropSignal(ctx context.Context, q pg.Querier, project entities.Project, id SignalID) error {
-	rows, err := q.Query(ctx, `
+func DropSignal(ctx context.Context, tx pgx.Tx, project entities.Project, id SignalID) error {
+	_, err := tx.Exec(ctx, `
 		DELETE FROM signals WHERE project = $1 AND id = $2 AND expires_at <= now()`, project, id)
-	if err == nil {
-		rows.Close()
-		err = rows.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("drop signal %s: %w", id, err)
-	}
-	return nil
+	return pg.Wrap(err, "drop signal %s", id)
 }

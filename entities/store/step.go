@@ -37,27 +37,17 @@ func StepByID(
 	}
 	rows, err := q.Query(ctx, `SELECT `+stepColumns+` FROM steps WHERE id = $1 AND run_id = (`+of+`)`, args...)
 	step, err := pg.CollectOne[entities.Step](rows, err, entities.ErrStepNotFound)
-	if err != nil {
-		return entities.Step{}, fmt.Errorf("read step %s: %w", id, err)
-	}
-	return step, nil
+	return step, pg.Wrap(err, "read step %s", id)
 }
 
 // StepIsOpen reports whether a step has no result, and its run has not ended.
 func StepIsOpen(
 	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID, id entities.StepID,
 ) (bool, error) {
-	rows, err := q.Query(ctx, `
+	open, err := pg.CollectValue[bool](q.Query(ctx, `
 		SELECT EXISTS (SELECT FROM runs WHERE `+OfRun+` AND completed_at IS NULL)
-			AND EXISTS (SELECT FROM steps WHERE run_id = $1 AND id = $3 AND completed_at IS NULL)`, runID, project, id)
-	if err != nil {
-		return false, fmt.Errorf("look at step %s: %w", id, err)
-	}
-	open, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
-	if err != nil {
-		return false, fmt.Errorf("look at step %s: %w", id, err)
-	}
-	return open, nil
+			AND EXISTS (SELECT FROM steps WHERE run_id = $1 AND id = $3 AND completed_at IS NULL)`, runID, project, id))
+	return open, pg.Wrap(err, "look at step %s", id)
 }
 
 // ListSteps reads a page of a run's steps, oldest first, and the cursor of the next page; empty after the last page.
@@ -80,15 +70,8 @@ func ListSteps(
 		ORDER BY created_seq %[1]s
 		LIMIT $5`, order, after)
 	rows, err := q.Query(ctx, sql, runID, project, p.Cursor == "", from, p.Limit+1)
-	steps, more, err := pg.CollectPage[entities.Step](rows, err, p.Limit)
-	if err != nil {
-		return nil, "", fmt.Errorf("list steps of %s: %w", runID, err)
-	}
-	next := ""
-	if more {
-		next = StepCursor(steps[len(steps)-1])
-	}
-	return steps, next, nil
+	steps, next, err := pg.CollectPage(rows, err, p.Limit, StepCursor)
+	return steps, next, pg.Wrap(err, "list steps of %s", runID)
 }
 
 // StepCursor returns the cursor for the part of the list of steps that follows the step.

@@ -52,15 +52,9 @@ func StreamByName(
 func ListStreams(
 	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
 ) ([]entities.StreamName, error) {
-	rows, err := q.Query(ctx, `SELECT name FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID)
-	if err != nil {
-		return nil, fmt.Errorf("list streams of %s: %w", runID, err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[entities.StreamName])
-	if err != nil {
-		return nil, fmt.Errorf("list streams of %s: %w", runID, err)
-	}
-	return names, nil
+	names, err := pg.CollectColumn[entities.StreamName](q.Query(ctx,
+		`SELECT name FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID))
+	return names, pg.Wrap(err, "list streams of %s", runID)
 }
 
 // Chunks reads at most limit chunks of a stream, beginning at index from. It stops early after the chunk that brings
@@ -68,24 +62,14 @@ func ListStreams(
 func Chunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) ([]Chunk, error) {
 	chunks, err := pg.CollectAll[Chunk](q.Query(ctx, `
 		SELECT idx, data FROM `+chunkPage+` ORDER BY idx`, streamID, from, limit, maxBytes))
-	if err != nil {
-		return nil, fmt.Errorf("read chunks: %w", err)
-	}
-	return chunks, nil
+	return chunks, pg.Wrap(err, "read chunks")
 }
 
 // SizeOfChunks returns the total size of what [Chunks] would read, in bytes.
 func SizeOfChunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) (int64, error) {
-	rows, err := q.Query(ctx, `SELECT coalesce(sum(octet_length(data)), 0)::bigint FROM `+chunkPage,
-		streamID, from, limit, maxBytes)
-	if err != nil {
-		return 0, fmt.Errorf("measure chunks: %w", err)
-	}
-	size, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-	if err != nil {
-		return 0, fmt.Errorf("measure chunks: %w", err)
-	}
-	return size, nil
+	size, err := pg.CollectValue[int64](q.Query(ctx,
+		`SELECT coalesce(sum(octet_length(data)), 0)::bigint FROM `+chunkPage, streamID, from, limit, maxBytes))
+	return size, pg.Wrap(err, "measure chunks")
 }
 
 // chunkPage has at most $3 chunks of the stream $1, starting at the index $2. It ends once they have $4 bytes. The sum
@@ -152,10 +136,7 @@ func StreamFaults(
 		) counted
 		WHERE counted <> stored OR NOT dense
 		ORDER BY name`, project, runID))
-	if err != nil {
-		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
-	}
-	return faults, nil
+	return faults, pg.Wrap(err, "count chunks of %s", runID)
 }
 
 // StoredStream is a stream with all columns of its row, for export and import.
@@ -170,10 +151,7 @@ func StreamsOf(
 ) ([]StoredStream, error) {
 	streams, err := pg.CollectAll[StoredStream](q.Query(ctx, `
 		SELECT `+streamColumns+`, created_at FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID))
-	if err != nil {
-		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
-	}
-	return streams, nil
+	return streams, pg.Wrap(err, "read streams of %s", runID)
 }
 
 // InsertStream queues the insertion of a stream whose row already counts the chunks to follow, and stores its ID in id.

@@ -24,17 +24,10 @@ const LastID = "\U0010ffff"
 func RunIDs(
 	ctx context.Context, q pg.Querier, project entities.Project, after entities.RunID, limit int,
 ) ([]entities.RunID, error) {
-	rows, err := q.Query(ctx, `
+	ids, err := pg.CollectColumn[entities.RunID](q.Query(ctx, `
 		SELECT id FROM runs WHERE id > $1 AND ($2::text = '' OR project = $2) ORDER BY id LIMIT $3`,
-		after, project, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list run IDs: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[entities.RunID])
-	if err != nil {
-		return nil, fmt.Errorf("list run IDs: %w", err)
-	}
-	return ids, nil
+		after, project, limit))
+	return ids, pg.Wrap(err, "list run IDs")
 }
 
 // RunOfAny reads a run of any project. It fails with [entities.ErrRunNotFound].
@@ -50,10 +43,7 @@ func LockRunOfAny(ctx context.Context, q pg.Querier, id entities.RunID) (entitie
 func runOfAny(ctx context.Context, q pg.Querier, id entities.RunID, lock string) (entities.Run, error) {
 	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1`+lock, id)
 	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
-	if err != nil {
-		return entities.Run{}, fmt.Errorf("read run %s: %w", id, err)
-	}
-	return run, nil
+	return run, pg.Wrap(err, "read run %s", id)
 }
 
 // RewriteRun queues the update of all columns of a run that follow from its log: all but its ID and its project. All
@@ -71,24 +61,11 @@ func RewriteRun(b *pgx.Batch, r *entities.Run) {
 		r.ForcedAt, r.StoreSeq)
 }
 
-// DeleteSteps queues the deletion of all steps of a run.
-func DeleteSteps(b *pgx.Batch, runID entities.RunID) {
-	b.Queue(`DELETE FROM steps WHERE run_id = $1`, runID)
-}
-
-// DeleteHooks queues the deletion of all hooks of a run.
-func DeleteHooks(b *pgx.Batch, runID entities.RunID) {
-	b.Queue(`DELETE FROM hooks WHERE run_id = $1`, runID)
-}
-
-// DeleteAttributes queues the deletion of all attribute rows of a run.
-func DeleteAttributes(b *pgx.Batch, runID entities.RunID) {
-	b.Queue(`DELETE FROM run_attributes WHERE run_id = $1`, runID)
-}
-
-// DeleteValues queues the deletion of a run's store.
-func DeleteValues(b *pgx.Batch, runID entities.RunID) {
-	b.Queue(`DELETE FROM run_store WHERE run_id = $1`, runID)
+// DeleteRows queues the deletion of all rows that follow from a run's log, except its own.
+func DeleteRows(b *pgx.Batch, runID entities.RunID) {
+	for _, table := range []string{"steps", "hooks", "waits", "run_attributes", "run_store"} {
+		b.Queue(`DELETE FROM `+table+` WHERE run_id = $1`, runID)
+	}
 }
 
 // RestoreHook queues the insertion of a hook, and locks its token as [LockToken] does. If another hook holds the token

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -34,31 +33,23 @@ func RunValues(id entities.RunID, store map[string]kv.Value) map[string]RunValue
 
 // LoadSizes queues a read of a run's store without the values themselves.
 func LoadSizes(b *pgx.Batch, runID entities.RunID, into map[string]kv.Value) {
-	b.Queue(`SELECT key, seq, octet_length(value) FROM run_store WHERE run_id = $1`, runID).Query(
-		func(rows pgx.Rows) error {
-			var key string
-			var v kv.Value
-			_, err := pgx.ForEachRow(rows, []any{&key, &v.Seq, &v.Size}, func() error {
-				into[key] = v
-				return nil
-			})
-			return err
-		})
+	type row struct {
+		Key  string
+		Seq  int64
+		Size int
+	}
+	pg.LoadEach(b, func(r row) { into[r.Key] = kv.Value{Seq: r.Seq, Size: r.Size} },
+		`SELECT key, seq, octet_length(value) AS size FROM run_store WHERE run_id = $1`, runID)
 }
 
 // WriteValues adds the writes that turn the store before into that after; none if they are the same. Values that
 // differ must have their JSON in after.
 func WriteValues(w pg.Writer, runID entities.RunID, before, after map[string]kv.Value) {
-	var keys, values, removed []string
+	var keys, values []string
 	var seqs []int64
 	for _, key := range sortedKeys(after) {
 		if v := after[key]; v.Seq != before[key].Seq {
 			keys, values, seqs = append(keys, key), append(values, string(v.JSON)), append(seqs, v.Seq)
-		}
-	}
-	for _, key := range sortedKeys(before) {
-		if _, ok := after[key]; !ok {
-			removed = append(removed, key)
 		}
 	}
 	if len(keys) > 0 {
@@ -70,9 +61,7 @@ func WriteValues(w pg.Writer, runID entities.RunID, before, after map[string]kv.
 			Args: []any{runID, keys, values, seqs},
 		})
 	}
-	if len(removed) > 0 {
-		w.Add(pg.Write{SQL: `DELETE FROM run_store WHERE run_id = $1 AND key = ANY($2)`, Args: []any{runID, removed}})
-	}
+	deleteKeys(w, `run_store`, runID, before, after)
 }
 
 // InsertValue adds the insertion of a row.
@@ -90,32 +79,19 @@ func Values(ctx context.Context, q pg.Querier, runID entities.RunID, most int) (
 		SELECT `+valueColumns+` FROM run_store
 		WHERE run_id = $1 AND (SELECT sum(octet_length(value)) FROM run_store WHERE run_id = $1) <= $2
 		ORDER BY key`, runID, most))
-	if err != nil {
-		return nil, fmt.Errorf("read store of %s: %w", runID, err)
-	}
-	return values, nil
+	return values, pg.Wrap(err, "read store of %s", runID)
 }
 
 // SizeOfValues returns how many bytes the values of a run's store have together.
 func SizeOfValues(ctx context.Context, q pg.Querier, runID entities.RunID) (int64, error) {
-	rows, err := q.Query(ctx,
-		`SELECT coalesce(sum(octet_length(value)), 0)::bigint FROM run_store WHERE run_id = $1`, runID)
-	if err != nil {
-		return 0, fmt.Errorf("measure store of %s: %w", runID, err)
-	}
-	size, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-	if err != nil {
-		return 0, fmt.Errorf("measure store of %s: %w", runID, err)
-	}
-	return size, nil
+	size, err := pg.CollectValue[int64](q.Query(ctx,
+		`SELECT coalesce(sum(octet_length(value)), 0)::bigint FROM run_store WHERE run_id = $1`, runID))
+	return size, pg.Wrap(err, "measure store of %s", runID)
 }
 
 // ValueOf reads the value of a key in the store of a run. It fails with [kv.ErrKeyNotFound].
 func ValueOf(ctx context.Context, q pg.Querier, runID entities.RunID, key string) (RunValue, error) {
 	rows, err := q.Query(ctx, `SELECT `+valueColumns+` FROM run_store WHERE run_id = $1 AND key = $2`, runID, key)
 	v, err := pg.CollectOne[RunValue](rows, err, kv.ErrKeyNotFound)
-	if err != nil {
-		return RunValue{}, fmt.Errorf("read key %q of the store of %s: %w", key, runID, err)
-	}
-	return v, nil
+	return v, pg.Wrap(err, "read key %q of the store of %s", key, runID)
 }

@@ -92,7 +92,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, re
 func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, report func(Difference)) error {
 	// All rows first: a damaged row of one span may hold a key that a row of another span needs.
 	var b pgx.Batch
-	deleteRows(&b, run.ID)
+	store.DeleteRows(&b, run.ID)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("delete rows: %w", err)
 	}

@@ -71,7 +71,7 @@ func (t rowType) withOptional(optional func(row any, at time.Time) bool) rowType
 }
 
 // rowTypes are all rows of a run except its own. A new type also needs a field in [eventlog.Snapshot] and a deletion in
-// deleteRows.
+// [store.DeleteRows].
 var rowTypes = []rowType{
 	newRowType(entities.KindStep,
 		func(s *eventlog.Snapshot) map[entities.StepID]entities.Step { return s.Steps },
@@ -108,13 +108,4 @@ func restoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, conflict func(str
 func isExpiredHook(row any, at time.Time) bool {
 	hook, _ := row.(entities.Hook)
 	return !hook.Holds(at)
-}
-
-// deleteRows queues the deletion of all rows of a run except its own.
-func deleteRows(b *pgx.Batch, id entities.RunID) {
-	store.DeleteSteps(b, id)
-	store.DeleteHooks(b, id)
-	store.DeleteWaits(pg.Batch{Batch: b}, id)
-	store.DeleteAttributes(b, id)
-	store.DeleteValues(b, id)
 }
