@@ -81,8 +81,8 @@ func (c setRetentionCmd) Run(ctx context.Context, stdout io.Writer, config confi
 		}
 		retention.Keep = &keep
 	}
-	return withRetentions(ctx, config, func(r *admin.RetentionSettings) error {
-		if err := r.Put(admin.WithActor(ctx, admin.ActorCLI), retention); err != nil {
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error {
+		if err := admin.PutRetention(admin.WithActor(ctx, admin.ActorCLI), pool, retention); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(stdout, "retention of %s: %s\n", c.Project, formatKeep(retention.Keep))
@@ -94,8 +94,8 @@ type listRetentionCmd struct{}
 
 // Run lists the projects' retentions.
 func (listRetentionCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	return withRetentions(ctx, config, func(r *admin.RetentionSettings) error {
-		retentions, err := r.List(ctx)
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error {
+		retentions, err := admin.Retentions(ctx, pool)
 		if err != nil {
 			return err
 		}
@@ -121,13 +121,9 @@ type removeRetentionCmd struct {
 
 // Run removes the project's retention.
 func (c removeRetentionCmd) Run(ctx context.Context, config config) error {
-	return withRetentions(ctx, config, func(r *admin.RetentionSettings) error {
-		return r.Remove(admin.WithActor(ctx, admin.ActorCLI), c.Project)
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error {
+		return admin.RemoveRetention(admin.WithActor(ctx, admin.ActorCLI), pool, c.Project)
 	})
-}
-
-func withRetentions(ctx context.Context, config config, do func(*admin.RetentionSettings) error) error {
-	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(admin.NewRetentionSettings(pool)) })
 }
 
 // withPool calls do with a pool on the database at DATABASE_URL.

@@ -17,7 +17,7 @@ import (
 func TestAuditRecordsSecretsAndRetention(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
-	secrets, retention := NewSecrets(pool, now), NewRetentionSettings(pool)
+	secrets := NewSecrets(pool, now)
 	ctx, keep := WithActor(t.Context(), "key_1"), time.Hour
 	do := []func(context.Context) error{
 		func(ctx context.Context) error {
@@ -26,9 +26,9 @@ func TestAuditRecordsSecretsAndRetention(t *testing.T) {
 		},
 		func(ctx context.Context) error { return secrets.Delete(ctx, home, "stripe") },
 		func(ctx context.Context) error {
-			return retention.Put(ctx, Retention{Project: home, Keep: &keep})
+			return PutRetention(ctx, pool, Retention{Project: home, Keep: &keep})
 		},
-		func(ctx context.Context) error { return retention.Remove(ctx, home) },
+		func(ctx context.Context) error { return RemoveRetention(ctx, pool, home) },
 	}
 	for _, d := range do {
 		if err := d(ctx); err != nil {
@@ -60,12 +60,12 @@ func TestAuditRecordsSecretsAndRetention(t *testing.T) {
 func TestChangesThatCannotBeAuditedAreRolledBack(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
-	secrets, retention := NewSecrets(pool, now), NewRetentionSettings(pool)
+	secrets := NewSecrets(pool, now)
 	ctx, keep := t.Context(), time.Hour
 	if _, err := secrets.Put(ctx, home, "stripe", []SecretValue{"old"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := retention.Put(ctx, Retention{Project: home}); err != nil {
+	if err := PutRetention(ctx, pool, Retention{Project: home}); err != nil {
 		t.Fatal(err)
 	}
 	rows := func() string {
@@ -87,8 +87,8 @@ func TestChangesThatCannotBeAuditedAreRolledBack(t *testing.T) {
 	_, put := secrets.Put(ctx, home, "stripe", []SecretValue{"new"})
 	for name, err := range map[string]error{
 		"put secret": put, "delete secret": secrets.Delete(ctx, home, "stripe"),
-		"put retention":    retention.Put(ctx, Retention{Project: home, Keep: &keep}),
-		"remove retention": retention.Remove(ctx, home),
+		"put retention":    PutRetention(ctx, pool, Retention{Project: home, Keep: &keep}),
+		"remove retention": RemoveRetention(ctx, pool, home),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "silent") {
 			t.Errorf("%s: got %v, want the constraint's refusal", name, err)
@@ -102,10 +102,9 @@ func TestChangesThatCannotBeAuditedAreRolledBack(t *testing.T) {
 func TestAuditIsPaged(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
-	retention := NewRetentionSettings(pool)
 	for range 5 {
 		for _, project := range []entities.Project{home, stranger} {
-			if err := retention.Put(t.Context(), Retention{Project: project}); err != nil {
+			if err := PutRetention(t.Context(), pool, Retention{Project: project}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -44,24 +44,11 @@ func collectRetentions(rows pgx.Rows, err error) ([]Retention, error) {
 	return list, pg.Wrap(err, "list retention")
 }
 
-// RetentionSettings stores the projects' retentions and records each change in the audit log.
-type RetentionSettings struct{ pool pg.Pool }
-
-// NewRetentionSettings returns the settings in the database behind pool.
-func NewRetentionSettings(pool *pgxpool.Pool) *RetentionSettings {
-	return &RetentionSettings{pool: pg.NewPool(pool)}
-}
-
-// List reads the retentions that projects have set, in the order of projects.
-func (s *RetentionSettings) List(ctx context.Context) ([]Retention, error) {
-	return Retentions(ctx, s.pool)
-}
-
 // minKeep excludes ages that Postgres cannot represent, which is less than a microsecond, and those set by mistake.
 const minKeep = time.Second
 
-// Put sets how long the runs of a project are kept. It fails with [entities.ErrInvalid].
-func (s *RetentionSettings) Put(ctx context.Context, r Retention) error {
+// PutRetention sets how long the runs of a project are kept. It fails with [entities.ErrInvalid].
+func PutRetention(ctx context.Context, pool *pgxpool.Pool, r Retention) error {
 	if err := entities.ValidateID("project", string(r.Project)); err != nil {
 		return err
 	}
@@ -72,22 +59,20 @@ func (s *RetentionSettings) Put(ctx context.Context, r Retention) error {
 		}
 		keep = r.Keep.String()
 	}
-	return s.change(ctx, func(b *pgx.Batch) {
+	err := pg.InTxBatch(ctx, pool, func(b *pgx.Batch) {
 		pg.QueueOne(b, "put retention", `
 			INSERT INTO retention (project, keep) VALUES ($1, $2)
 			ON CONFLICT (project) DO UPDATE SET keep = excluded.keep`, r.Project, r.Keep)
 		InsertAction(ctx, b, r.Project, ActionRetentionPut, string(r.Project), map[string]any{"keep": keep})
 	})
+	return pg.Wrap(err, "change retention")
 }
 
-// Remove returns a project to the default retention.
-func (s *RetentionSettings) Remove(ctx context.Context, project entities.Project) error {
-	return s.change(ctx, func(b *pgx.Batch) {
+// RemoveRetention returns a project to the default retention.
+func RemoveRetention(ctx context.Context, pool *pgxpool.Pool, project entities.Project) error {
+	err := pg.InTxBatch(ctx, pool, func(b *pgx.Batch) {
 		b.Queue(`DELETE FROM retention WHERE project = $1`, project)
 		InsertAction(ctx, b, project, ActionRetentionRemove, string(project), nil)
 	})
-}
-
-func (s *RetentionSettings) change(ctx context.Context, queue func(*pgx.Batch)) error {
-	return pg.Wrap(pg.InTxBatch(ctx, s.pool.Pool, queue), "change retention")
+	return pg.Wrap(err, "change retention")
 }

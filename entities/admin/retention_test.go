@@ -10,16 +10,15 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-func TestRetentionSettings(t *testing.T) {
+func TestRetentions(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
-	r := NewRetentionSettings(pool)
 	put := func(project entities.Project, keep *time.Duration) error {
-		return r.Put(t.Context(), Retention{Project: project, Keep: keep})
+		return PutRetention(t.Context(), pool, Retention{Project: project, Keep: keep})
 	}
 	want := []Retention{{Project: "a", Keep: ptr(90*24*time.Hour + time.Microsecond)}, {Project: "b"}}
 	for _, err := range []error{put("b", ptr(time.Second)), put("b", nil), put("a", want[0].Keep), put("c", nil),
-		r.Remove(t.Context(), "c"), r.Remove(t.Context(), "c")} {
+		RemoveRetention(t.Context(), pool, "c"), RemoveRetention(t.Context(), pool, "c")} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +29,7 @@ func TestRetentionSettings(t *testing.T) {
 			t.Errorf("got error %v, want a refusal", err)
 		}
 	}
-	got, err := r.List(t.Context())
+	got, err := Retentions(t.Context(), pool)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("ages differ (-want +got), error %v:\n%s", err, diff)
 	}

@@ -53,7 +53,7 @@ func TestSecretValuesAreRedacted(t *testing.T) {
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v.Values[0], "all", v)
 	for _, text := range []string{
-		string(encoded), log.String(), fmt.Sprint(v), fmt.Sprintf("%v %+v %#v %s %q", v, v, v, v.Values, v.Values[0]),
+		string(encoded), log.String(), fmt.Sprint(v), fmt.Sprintf("%v %+v %#v %s %q %d %x", v, v, v, v.Values, v.Values[0], v.Values[0], v.Values[0]),
 	} {
 		if strings.Contains(text, "hunter2") || !strings.Contains(text, redacted) {
 			t.Errorf("got %s", text)

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,8 +24,6 @@ func ServerKey(ctx context.Context, db pg.Pool, name string) ([]byte, error) {
 	b.Queue(`SELECT secret FROM server_keys WHERE name = $1`, name).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&key)
 	})
-	if err := db.Run(ctx, &b); err != nil {
-		return nil, fmt.Errorf("read server key %s: %w", name, err)
-	}
-	return key, nil
+	err := db.Run(ctx, &b)
+	return key, pg.Wrap(err, "read server key %s", name)
 }

@@ -174,7 +174,7 @@ func TestProjectRetentionOverridesTheDefault(t *testing.T) {
 			}
 			r := f.retention(func(o *RetentionOptions) { o.Keep = tt.keep })
 			for project, age := range tt.ages {
-				if err := admin.NewRetentionSettings(f.pool).Put(t.Context(), admin.Retention{Project: project, Keep: age}); err != nil {
+				if err := admin.PutRetention(t.Context(), f.pool, admin.Retention{Project: project, Keep: age}); err != nil {
 					t.Fatal(err)
 				}
 			}
