@@ -31,20 +31,17 @@ var (
 	ErrStreamNotFound = errors.New("stream not found")
 )
 
-// invalidError is an [ErrInvalid] with a reason.
-type invalidError struct {
-	// reason tells the caller what is wrong with the request.
-	reason string
-}
+// invalidError is an [ErrInvalid] with the reason.
+type invalidError string
 
-func (e *invalidError) Error() string { return e.reason }
+func (e invalidError) Error() string { return string(e) }
 
 // Is makes errors.Is(err, ErrInvalid) true.
-func (e *invalidError) Is(target error) bool { return target == ErrInvalid }
+func (e invalidError) Is(target error) bool { return target == ErrInvalid }
 
 // Invalid returns an [ErrInvalid] whose text, made from the format, tells the caller what is wrong with the request.
 func Invalid(format string, args ...any) error {
-	return &invalidError{reason: fmt.Sprintf(format, args...)}
+	return invalidError(fmt.Sprintf(format, args...))
 }
 
 // NotYetError is an [ErrNotYet] with the time to retry.

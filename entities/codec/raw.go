@@ -1,5 +1,7 @@
 package codec
 
+import "maps"
+
 // Raw is a CBOR item that is stored and returned byte for byte, such as an executionContext. Unmarshal has validated
 // it, so every client can read it. It may contain items that Marshal itself never writes: a client's own BigInt, Map or
 // Set. A nil Raw is an absent value. Unmarshal(raw, &v) decodes it.
@@ -38,11 +40,7 @@ func (m *Map) UnmarshalCBOR(data []byte) error {
 	if err := decMode.Unmarshal(data, &all); err != nil {
 		return mismatch(err)
 	}
-	for key, value := range all {
-		if value == nil {
-			delete(all, key)
-		}
-	}
+	maps.DeleteFunc(all, func(_ string, value Raw) bool { return value == nil })
 	*m = all
 	return nil
 }

@@ -205,9 +205,7 @@ func (g *GroupCommit) commit(group []*waiter) {
 	}
 	err := NewPool(g.pool).Run(ctx, &b)
 	for _, w := range group {
-		if err != nil {
-			w.err = fmt.Errorf("write: %w", err)
-		}
+		w.err = Wrap(err, "write")
 		close(w.done)
 	}
 }

@@ -164,13 +164,7 @@ func (p *Primary) validate(ctx context.Context, conn *pgconn.PgConn) error {
 // refuse logs that a node is not used, and returns the error.
 func (p *Primary) refuse(ctx context.Context, conn *pgconn.PgConn, reason string) error {
 	address := conn.Conn().RemoteAddr().String()
-	p.mu.Lock()
-	log := p.now().Sub(p.refused) >= refusalPause
-	if log {
-		p.refused = p.now()
-	}
-	p.mu.Unlock()
-	if log {
+	if p.isDue(&p.refused, refusalPause) {
 		p.logger.WarnContext(ctx, "refused a database node", "address", address, "reason", reason)
 	}
 	return fmt.Errorf("%w: %s is %s", errNotPrimary, address, reason)
@@ -200,15 +194,20 @@ func (p *Primary) learn(n nodeState) timeline {
 
 // dropAll closes all connections, unless it has just done so: the first error of many is enough.
 func (p *Primary) dropAll(reason string) {
-	p.mu.Lock()
-	recently := p.now().Sub(p.dropped) < dropPause
-	if !recently {
-		p.dropped = p.now()
-	}
-	p.mu.Unlock()
-	if !recently {
+	if p.isDue(&p.dropped, dropPause) {
 		p.drop(reason, func(*nodeConn) bool { return true })
 	}
+}
+
+// isDue reports whether the pause since the last time is over, and sets that time to now if it is.
+func (p *Primary) isDue(last *time.Time, pause time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now().Sub(*last) < pause {
+		return false
+	}
+	*last = p.now()
+	return true
 }
 
 // drop closes the selected connections, even those in use. Select is called with the mutex held.

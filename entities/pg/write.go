@@ -1,10 +1,6 @@
 package pg
 
-import (
-	"fmt"
-
-	"github.com/jackc/pgx/v5"
-)
+import "github.com/jackc/pgx/v5"
 
 // Write is one statement that writes rows of a run as part of an append. It comes in parts, so that a [Conditional]
 // can add conditions to it and number its parameters anew.
@@ -44,10 +40,7 @@ func (b Batch) Add(w Write) {
 	switch {
 	case w.Returning != "":
 		b.Queue(w.SQL+w.Rest+` RETURNING `+w.Returning, w.Args...).QueryRow(func(row pgx.Row) error {
-			if err := row.Scan(w.Into...); err != nil {
-				return fmt.Errorf("%s: %w", w.What, err)
-			}
-			return nil
+			return Wrap(row.Scan(w.Into...), "%s", w.What)
 		})
 	case w.What == "":
 		b.Queue(w.SQL+w.Rest, w.Args...)

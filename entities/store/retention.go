@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -96,10 +95,7 @@ func DeleteOrphans(
 	ctx context.Context, q pg.Querier, after int64, age time.Duration, limit, maxChunks int,
 ) (Orphans, error) {
 	rows, err := q.Query(ctx, deleteOrphans, after, age, limit, maxChunks)
-	if err != nil {
-		return Orphans{}, fmt.Errorf("delete orphan streams: %w", err)
-	}
-	done, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Orphans])
+	done, err := pg.CollectOne[Orphans](rows, err, pgx.ErrNoRows)
 	return done, pg.Wrap(err, "delete orphan streams")
 }
 

@@ -11,15 +11,12 @@ import (
 // and needs more for rows and indexes. It reads all events and chunks of the project, but not the payloads themselves,
 // because their lengths are in the rows.
 func StoredBytes(ctx context.Context, q pg.Querier, project entities.Project) (int64, error) {
-	type total struct{ Bytes int64 }
-	rows, err := q.Query(ctx, `
+	return pg.CollectValue[int64](q.Query(ctx, `
 		SELECT ((
 			SELECT coalesce(sum(coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0)), 0)
 			FROM events WHERE project = $1
 		) + (
 			SELECT coalesce(sum(octet_length(c.data)), 0)
 			FROM streams s JOIN stream_chunks c ON c.stream_id = s.id WHERE s.project = $1
-		))::bigint AS bytes`, project)
-	t, err := pg.CollectOne[total](rows, err, entities.ErrInvalid)
-	return t.Bytes, err
+		))::bigint`, project))
 }

@@ -137,8 +137,5 @@ func each[T any](ctx context.Context, q pg.Querier, do func(T) error, sql string
 			return err
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read rows of %s: %w", runID, err)
-	}
-	return nil
+	return pg.Wrap(rows.Err(), "read rows of %s", runID)
 }
