@@ -88,10 +88,8 @@ func LockLimits(b *pgx.Batch, name entities.Project, into **Limits) {
 // PutLimits queues a change of a project's limits. What is stored is measured again if that had no limit.
 func PutLimits(b *pgx.Batch, name entities.Project, l Limits) {
 	pg.QueueOne(b, "put limits", `
-		UPDATE projects SET daily_starts = $2, storage_bytes = $3,
-			stored_bytes = CASE WHEN storage_bytes IS NOT NULL AND $3::bigint IS NOT NULL THEN stored_bytes END,
-			stored_at = CASE WHEN storage_bytes IS NOT NULL AND $3::bigint IS NOT NULL THEN stored_at END,
-			measure_after = CASE WHEN storage_bytes IS NOT NULL AND $3::bigint IS NOT NULL THEN measure_after END
+		UPDATE projects SET daily_starts = $2, storage_bytes = $3, (stored_bytes, stored_at, measure_after) = (
+			SELECT stored_bytes, stored_at, measure_after WHERE storage_bytes IS NOT NULL AND $3::bigint IS NOT NULL)
 		WHERE name = $1`, name, l.DailyStarts, l.StorageBytes)
 }
 

@@ -23,22 +23,16 @@ var encMode = must(cbor.EncOptions{
 
 // decMode decodes into Go values. scan has checked the data before, with the same limits.
 var decMode = must(cbor.DecOptions{
-	DupMapKey:             cbor.DupMapKeyEnforcedAPF, // for maps with tag 259, whose keys scan does not check
-	MaxNestedLevels:       maxDepth,
-	MaxArrayElements:      maxItems,
-	MaxMapPairs:           maxItems,
-	IndefLength:           cbor.IndefLengthAllowed,
-	FieldNameMatching:     cbor.FieldNameMatchingCaseSensitive,
-	DefaultMapType:        reflect.TypeFor[map[string]any](),
-	UnrecognizedTagToAny:  cbor.UnrecognizedTagContentToAny,
-	TimeTagToAny:          cbor.TimeTagToTime,
-	BinaryUnmarshaler:     cbor.BinaryUnmarshalerNone,
-	TextUnmarshaler:       cbor.TextUnmarshalerTextString,
-	ExtraReturnErrors:     cbor.ExtraDecErrorNone,
-	ByteStringToString:    cbor.ByteStringToStringForbidden,
-	ByteStringToTime:      cbor.ByteStringToTimeForbidden,
-	FieldNameByteString:   cbor.FieldNameByteStringForbidden,
-	DefaultByteStringType: reflect.TypeFor[[]byte](),
+	DupMapKey:            cbor.DupMapKeyEnforcedAPF, // for maps with tag 259, whose keys scan does not check
+	MaxNestedLevels:      maxDepth,
+	MaxArrayElements:     maxItems,
+	MaxMapPairs:          maxItems,
+	IndefLength:          cbor.IndefLengthAllowed,
+	FieldNameMatching:    cbor.FieldNameMatchingCaseSensitive,
+	DefaultMapType:       reflect.TypeFor[map[string]any](),
+	UnrecognizedTagToAny: cbor.UnrecognizedTagContentToAny,
+	BinaryUnmarshaler:    cbor.BinaryUnmarshalerNone,
+	TextUnmarshaler:      cbor.TextUnmarshalerTextString,
 }.DecMode())
 
 // must panics on invalid options, which are constants of this package.
