@@ -77,8 +77,8 @@ func randomText() string {
 
 func sessionID(cookie string) admin.SessionID { return sha256.Sum256([]byte(cookie)) }
 
-// digest returns what proves that a session was given the environment's key. It depends on the cookie, so that nobody
-// who reads the database can try keys.
+// digest returns what proves that a session was given the environment's key. It depends on the cookie, so the database
+// alone does not help to guess the key.
 func (s *Sessions) digest(cookie string) []byte {
 	mac := hmac.New(sha256.New, []byte(s.environment))
 	mac.Write([]byte(cookie))
@@ -138,7 +138,8 @@ func (s *Sessions) keyOf(text string, with Opened, now time.Time) sessionKey {
 	return k
 }
 
-// valid reports whether what opened a project still does, as far as the environment's key is concerned.
+// valid reports whether a row still opens its project: one of the environment's key does until that key changes. The
+// caller checks whether another key is revoked or expired.
 func (s *Sessions) valid(cookie string, k sessionKey) bool {
 	return k.KeyID != nil || s.environment != "" && hmac.Equal(k.Environment, s.digest(cookie))
 }

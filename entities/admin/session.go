@@ -14,7 +14,7 @@ var ErrSessionNotFound = errors.New("session not found")
 // SessionID is the SHA-256 of the cookie of a browser's session. Package access stores sessions.
 type SessionID [32]byte
 
-// String returns the ID in hexadecimal. It is no credential: nobody can find the cookie of which it is the digest.
+// String returns the ID in hexadecimal. It is no credential: the cookie cannot be derived from it.
 func (id SessionID) String() string { return hex.EncodeToString(id[:]) }
 
 // ParseSessionID parses the text of a session's ID. It fails with [ErrSessionNotFound].

@@ -46,8 +46,8 @@ func runOfAny(ctx context.Context, q pg.Querier, id entities.RunID, lock string)
 	return run, pg.Wrap(err, "read run %s", id)
 }
 
-// RewriteRun queues the update of all columns of a run that follow from its log: all but its ID and its project. All
-// news has the run invoked then, since the log does not say what it awaits.
+// RewriteRun queues the update of all columns of a run that follow from its log: all but its ID and its project. From
+// then on every event has the run invoked, since the log does not say what it awaits.
 func RewriteRun(b *pgx.Batch, r *entities.Run) {
 	pg.QueueOne(b, "rewrite run", `
 		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4::text, spec_version = $5, attributes = $6,
