@@ -4,22 +4,16 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 
 	"golang.org/x/tools/go/types/typeutil"
 )
 
-// isSDK reports whether a call is one of the SDK's functions or methods with this name.
+// isSDK reports whether a call is one of the SDK's functions or methods with these names; with any name if there are none.
 func (c *checker) isSDK(call *ast.CallExpr, names ...string) bool {
 	fn := typeutil.StaticCallee(c.TypesInfo, call)
-	if fn == nil || fn.Pkg() == nil || fn.Pkg().Path() != sdk {
-		return false
-	}
-	for _, name := range names {
-		if fn.Name() == name {
-			return true
-		}
-	}
-	return len(names) == 0
+	return fn != nil && fn.Pkg() != nil && fn.Pkg().Path() == sdk &&
+		(len(names) == 0 || slices.Contains(names, fn.Name()))
 }
 
 // misuse reports what must not be done with a W, with deferred functions, and with variables of packages (SW005 to
@@ -67,13 +61,10 @@ func (s scope) outer(id *ast.Ident) {
 		return
 	}
 	// The function's parameters are in its signature, and its other variables in its body.
-	if object.Pos() < s.fn.Pos() || object.Pos() > s.end() {
+	if object.Pos() < s.fn.Pos() || object.Pos() > s.body.End() {
 		s.c.report(found(id.Pos(), "SW005", "%s is the W of an outer function; use the one that this function gets", id.Name))
 	}
 }
-
-// end returns where the function ends that has a W of its own.
-func (s scope) end() token.Pos { return s.body.End() }
 
 // capturedByStep reports a W in the function of a step.
 func (s scope) capturedByStep(n ast.Node) {
