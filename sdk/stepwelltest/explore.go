@@ -94,10 +94,10 @@ func EveryCrash(t testing.TB, scenario Scenario, options ...ExploreOption) {
 	}
 }
 
-// EveryOrder executes a scenario with each order in which the results of steps and the messages of
-// [Env.ResumeWhenOpen] can come, between calls and during them. Time passes only when nothing else can happen. Each execution must pass the scenario's
-// own assertions, each run must end in the same way, with the same output, and when a run has ended, each step that was
-// executed must have a result in its log.
+// EveryOrder executes a scenario with each order in which the results of steps and the messages of [Env.ResumeWhenOpen]
+// can come, between calls and during them. Time passes only when nothing else can happen. Each execution must pass the
+// scenario's own assertions, each run must end in the same way, with the same output, and when a run has ended, each
+// step that was executed must have a result in its log.
 func EveryOrder(t testing.TB, scenario Scenario, options ...ExploreOption) {
 	t.Helper()
 	x := explore(options)
@@ -183,16 +183,13 @@ type outcome struct {
 }
 
 func (e *Env) outcome() *outcome {
-	o := &outcome{effects: map[string]effect{}, places: e.caller.faults.count, crash: e.caller.faults.what}
+	o := &outcome{effects: e.caller.effects, places: e.caller.faults.count, crash: e.caller.faults.what}
 	for _, r := range e.server.Runs() {
 		end := fmt.Sprintf("run %s of %s is %s: %s", r.ID, r.Workflow, r.Status, r.Output)
 		if r.LastError != "" {
 			end += "\nits last invocation failed: " + r.LastError
 		}
 		o.ends = append(o.ends, end)
-	}
-	for key, f := range e.caller.effects {
-		o.effects[key] = *f
 	}
 	return o
 }

@@ -108,7 +108,7 @@ func (i *inline) commit(commands []byte, after int64) (int, []byte) {
 	case errors.Is(err, memserver.ErrCallOver):
 		done.status = http.StatusGone
 	case err != nil:
-		done.status, done.answer = http.StatusBadRequest, []byte(err.Error())
+		done.status, done.answer = http.StatusBadRequest, encode(errorBody("", err.Error()))
 	default:
 		done.answer = encode(map[string]any{"seq": after + int64(len(events)), "events": events})
 	}

@@ -224,3 +224,24 @@ func TestScopesDoNotDisturbEachOthersRandom(t *testing.T) {
 		t.Errorf("numbers of one scope changed those of others: %s and %s", a, b)
 	}
 }
+
+// TestAttributesAtTheStartStay has a child that changes an attribute which its parent has given it. Its replay must begin
+// with the old value.
+func TestAttributesAtTheStartStay(t *testing.T) {
+	t.Parallel()
+	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		return child.Child(w, stepwell.None{}, stepwell.ChildAttribute("stage", "new")).Await(w)
+	})
+	env.Register(child.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) {
+		before, _ := w.Attribute("stage")
+		w.SetAttribute("stage", "paid")
+		err := w.Sleep(time.Hour)
+		after, _ := w.Attribute("stage")
+		return before + ", " + after, err
+	}))
+	env.RunUntilDone()
+	if got, err := run.Result(); got != "new, paid" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

@@ -9,24 +9,24 @@ import (
 	"strconv"
 )
 
-// holds evaluates the condition of a hook for a signal's data. It knows the part of CEL that Go has too: fields of
+// evaluateFor evaluates the condition of a hook of the run for a signal's data. It knows the part of CEL that Go has too: fields of
 // data, literals, comparisons, &&, || and !. For the rest it returns an error. What cannot be evaluated, such as a
 // field that is missing, is false.
-func holds(condition string, data any, r *Run) (bool, error) {
+func evaluateFor(r *Run, condition string, data any) (bool, error) {
 	if condition == "" {
 		return true, nil
-	}
-	expr, err := parser.ParseExpr(condition)
-	if err != nil {
-		return false, fmt.Errorf("the test server cannot evaluate the condition %q: %w", condition, err)
 	}
 	attributes := map[string]any{}
 	for key, value := range r.attributes {
 		attributes[key] = value
 	}
-	v, err := evaluate(expr, map[string]any{
-		"data": data, "run": map[string]any{"id": r.ID, "attributes": attributes}, "true": true, "false": false,
-	})
+	var v any
+	expr, err := parser.ParseExpr(condition)
+	if err == nil {
+		v, err = evaluate(expr, map[string]any{
+			"data": data, "run": map[string]any{"id": r.ID, "attributes": attributes}, "true": true, "false": false,
+		})
+	}
 	if err != nil {
 		return false, fmt.Errorf("the test server cannot evaluate the condition %q: %w", condition, err)
 	}
