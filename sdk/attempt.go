@@ -15,27 +15,26 @@ import (
 func attempt[T any](
 	ctx context.Context, s stepContext, limit time.Duration, fn func(context.Context) (T, error),
 ) (v T, err error) {
-	ctx = withStep(ctx, s)
+	ctx = context.WithValue(ctx, stepKey{}, s)
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrAttemptTimeout)
 		defer cancel()
 	}
-	defer func() { // also of interceptors
-		if p := recover(); p != nil {
-			err = newPanicError(p)
-		}
-	}()
+	defer recoverAs(&err) // also of interceptors
 	err = around(ctx, s.StepInfo, s.app.serving.aroundSteps, func(ctx context.Context) (err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = newPanicError(p)
-			}
-		}()
+		defer recoverAs(&err)
 		v, err = fn(ctx)
 		return err
 	})
 	return v, err
+}
+
+// recoverAs makes a panic an error. It is to be deferred itself.
+func recoverAs(err *error) {
+	if p := recover(); p != nil {
+		*err = newPanicError(p)
+	}
 }
 
 // inlineStep executes the attempts of an inline operation.
@@ -55,11 +54,11 @@ const lastPart = 20
 
 // limit returns how long an attempt may take: no longer than the call.
 func (s *inlineStep) limit() time.Duration {
-	left := s.turn.left() - invocationTime/lastPart
+	left := max(s.turn.left()-invocationTime/lastPart, time.Second)
 	if s.options.attemptTimeout > 0 {
-		return min(s.options.attemptTimeout, max(left, time.Second))
+		return min(s.options.attemptTimeout, left)
 	}
-	return max(left, time.Second)
+	return left
 }
 
 // left returns how much time is left of the call.
@@ -87,7 +86,7 @@ func (s *inlineStep) once(
 		r.Output, r.Stored = output, written
 		return r, 0
 	}
-	if m := (*engine.MisuseError)(nil); errors.As(err, &m) {
+	if m, ok := errors.AsType[*engine.MisuseError](err); ok {
 		r.Err = m
 		return r, 0
 	}
@@ -97,7 +96,7 @@ func (s *inlineStep) once(
 		return r, 0
 	}
 	pause = s.options.pause(s.info.Attempt)
-	if again := (*retryError)(nil); errors.As(err, &again) {
+	if again, ok := errors.AsType[*retryError](err); ok {
 		pause = max(pause, again.after)
 	}
 	r.Failed = []engine.Attempt{{Error: text, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Pause: pause}}
@@ -126,6 +125,18 @@ func (s *inlineStep) execute(ctx context.Context, fn func(context.Context) (json
 		}
 		left -= min(pause, left)
 		s.info.Attempt++
+	}
+}
+
+// sleep waits, and reports false if the context ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -185,10 +196,6 @@ type stepContext struct {
 	StepInfo
 
 	app *App
-}
-
-func withStep(ctx context.Context, s stepContext) context.Context {
-	return context.WithValue(ctx, stepKey{}, s)
 }
 
 func stepOf(ctx context.Context) (stepContext, bool) {

@@ -155,10 +155,10 @@ func (t *turn) stoppable(op *engine.Operation) {
 		} else {
 			r.StartedAt, r.EndedAt = t.app.now(), t.app.now()
 		}
-		f := (*failure)(nil)
+		f, cancelled := errors.AsType[*failure](context.Cause(alive))
 		switch {
 		case r.Output != nil:
-		case errors.As(context.Cause(alive), &f):
+		case cancelled:
 			r = engine.Result{Error: encodeFailure(*f), StartedAt: r.StartedAt, EndedAt: r.EndedAt}
 		case ctx.Err() != nil: // the call was cut short, which is no failure of the step
 			r = engine.Result{Err: context.Cause(ctx)}
@@ -167,15 +167,14 @@ func (t *turn) stoppable(op *engine.Operation) {
 	}
 }
 
-// await waits until the condition is true. If the handle's part of the workflow is cancelled first, the error is
-// [ErrCancelled].
-func (w *W) await(until func() bool) error {
-	w.co.Check()
-	w.co.Rest(func() bool { return until() || w.scope.err != nil })
-	return w.outcome(until)
+// Until waits until the condition is true. It is evaluated whenever something was delivered, so it must depend only on
+// variables of the workflow. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
+func (w *W) Until(condition func() bool) error {
+	w.co.Await(func() bool { return condition() || w.scope.err != nil })
+	return w.outcome(condition)
 }
 
-// awaitOn is [W.await] for a condition that depends on one operation only. The caller has checked its use of the handle.
+// awaitOn is [W.Until] for a condition that depends on one operation only. The caller has checked its use of the handle.
 func (w *W) awaitOn(op *engine.Operation, until func() bool) error {
 	w.co.RestOn(op, func() bool { return until() || w.scope.err != nil })
 	return w.outcome(until)
@@ -223,8 +222,8 @@ func (w *W) Cancelled() *Cancellation {
 // endsCancelled reports whether a workflow's error ends its run as cancelled: somebody has asked for that, and all
 // compensations have succeeded.
 func (t *turn) endsCancelled(err error) bool {
-	c := (*CompensationError)(nil)
-	return t.cancelled != nil && errors.Is(err, ErrCancelled) && !errors.As(err, &c)
+	_, failed := errors.AsType[*CompensationError](err)
+	return t.cancelled != nil && errors.Is(err, ErrCancelled) && !failed
 }
 
 // observe takes note of an event of the log that was delivered.

@@ -271,7 +271,8 @@ func (h *Webhook) URL(w *W) string {
 
 // Next waits for the next request. If another run has the token, the error is a [*TokenTakenError].
 func (h *Webhook) Next(w *W) (*Request, error) {
-	if err := w.await(h.ready); err != nil {
+	w.co.Check()
+	if err := w.awaitOn(h.hook.op, h.ready); err != nil {
 		return nil, err
 	}
 	return h.take(w)
@@ -327,7 +328,7 @@ func (r *Request) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// DecodeJSON decodes the body of a request.
+// DecodeJSON decodes the body of a request. If it does not decode, the error is permanent and has the code undecodable.
 func DecodeJSON[T any](r *Request) (T, error) {
 	v, err := decode[T](r.Body)
 	if err != nil {

@@ -198,7 +198,7 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 	}
 	out := answer{Commands: orEmpty(got.Commands), Open: got.Open, Seen: t.engine.Last()}
 	if done {
-		if h := (*heldError)(nil); errors.As(x.failed, &h) {
+		if isHeld(x.failed) {
 			if got.Results {
 				return out, nil // they would happen again; the next call is held
 			}
@@ -221,33 +221,31 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 // stopped returns what a call is answered that could not go on. If inline steps have results that are not written, they
 // are the answer: otherwise these steps would happen again. The next call, which follows at once, then says why.
 func (x *execution) stopped(c call, got engine.Answer, err error) (answer, error) {
-	p := (*engine.Panic)(nil)
-	isPanic := errors.As(err, &p)
+	p, isPanic := errors.AsType[*engine.Panic](err)
 	if isPanic && x.definition.options.failRuns {
 		f := panicFailure(p.Value, p.Stack)
-		return answer{Commands: append(got.Commands, x.turn.ending(nil, &f)), Open: got.Open}, nil
+		return answer{Commands: append(got.Commands, x.turn.ending(nil, f)), Open: got.Open}, nil
 	}
 	if got.Results {
 		return answer{Commands: got.Commands, Open: got.Open, Seen: x.turn.engine.Last()}, nil
 	}
-	if d := (*engine.Divergence)(nil); errors.As(err, &d) {
+	if d, ok := errors.AsType[*engine.Divergence](err); ok {
 		d.Run, d.Deployment = c.Run.ID, c.Run.Deployment
 		return answer{}, &failure{Message: d.Error(), Code: codeDiverged}
 	}
-	if m := (*engine.MisuseError)(nil); errors.As(err, &m) {
+	if m, ok := errors.AsType[*engine.MisuseError](err); ok {
 		return answer{}, &failure{Message: m.Error(), Code: codeMisuse}
 	}
 	if errors.Is(err, engine.ErrStale) {
 		return answer{}, errStale
 	}
-	if s := (*engine.Stuck)(nil); errors.As(err, &s) {
+	if s, ok := errors.AsType[*engine.Stuck](err); ok {
 		return answer{}, &failure{s.Error(), codeStuck, stackDetails(s.Stack)}
 	}
 	if !isPanic {
 		return answer{}, err
 	}
-	f := panicFailure(p.Value, p.Stack)
-	return answer{}, &f
+	return answer{}, panicFailure(p.Value, p.Stack)
 }
 
 // keepHint tells the server that this process can go on with the events after a position.
@@ -268,7 +266,13 @@ func (t *turn) ending(output json.RawMessage, err error) any {
 	if err != nil {
 		return map[string]any{"type": "fail", "error": encodeError(err)}
 	}
-	return map[string]any{"type": "complete", "output": output}
+	return completion{"complete", output}
+}
+
+// completion is the command that completes the run.
+type completion struct {
+	Type   string          `json:"type"`
+	Output json.RawMessage `json:"output"`
 }
 
 // KeepRuns limits what stays in memory between the calls of runs: the number of runs, their size in bytes together, and
@@ -358,21 +362,6 @@ func (k *keptRuns) sweepOld() {
 	}
 	k.mu.Unlock()
 	end(over)
-}
-
-// drop ends all executions.
-func (k *keptRuns) drop() {
-	k.mu.Lock()
-	var all []*keptRun
-	for e := k.order.Back(); e != nil; e = k.order.Back() {
-		all = append(all, k.remove(e))
-	}
-	if k.sweep != nil {
-		k.sweep.Stop()
-		k.sweep = nil
-	}
-	k.mu.Unlock()
-	end(all)
 }
 
 func end(runs []*keptRun) {

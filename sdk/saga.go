@@ -151,8 +151,8 @@ func (f *Future[T]) succeeded(w *W) bool {
 }
 
 func isHeld(err error) bool {
-	h := (*heldError)(nil)
-	return errors.As(err, &h)
+	_, ok := errors.AsType[*heldError](err)
+	return ok
 }
 
 // markOperation returns an operation that only records that the workflow came here.

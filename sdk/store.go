@@ -1,7 +1,6 @@
 package stepwell
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,10 +76,8 @@ const (
 
 // checkStore returns a permanent error if a store with the known values cannot have those that are written.
 func checkStore(known, written map[string]json.RawMessage) error {
-	after := maps.Clone(known)
-	if after == nil {
-		after = map[string]json.RawMessage{}
-	}
+	after := map[string]json.RawMessage{}
+	maps.Copy(after, known)
 	maps.Copy(after, written)
 	maps.DeleteFunc(after, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
 	problem := ""
@@ -126,7 +123,7 @@ func (v values) change(key string, value json.RawMessage, at func() int64) {
 // get returns a value. JSON's null is none.
 func (v values) get(key string) (json.RawMessage, bool) {
 	e, ok := v[key]
-	return e.value, ok && len(e.value) > 0 && !bytes.Equal(e.value, []byte("null"))
+	return e.value, ok && len(e.value) > 0 && string(e.value) != "null"
 }
 
 // storedAt returns the position of a write to the store.

@@ -34,7 +34,7 @@ type workflowOptions struct {
 	problems []string
 }
 
-// WithInbox declares that runs of the workflow have an inbox, which is opened with them.
+// WithInbox declares that runs of the workflow have an inbox, which is opened with them. There can be up to 16.
 func WithInbox(inbox interface {
 	inboxName() string
 	lossy() []string
@@ -109,7 +109,7 @@ type Definition struct {
 	problems      []string
 	input, output reflect.Type // of a workflow
 	workflow      func(*W, json.RawMessage) (json.RawMessage, error)
-	step          *boundStep
+	step          boundStep
 }
 
 // decode decodes JSON; nothing at all is the zero value.
@@ -132,16 +132,17 @@ type W struct {
 	scope *cancelScope
 }
 
-// turn is what the coroutines of one invocation share.
+// turn is what the coroutines of a workflow share, for one call or for all of those that go on with each other.
 type turn struct {
 	engine *engine.Engine
 	info   RunInfo
 	app    *App
 	onEnd  []func(*W, error)
 
+	// Of the present call:
 	features []string  // of the server
 	attempt  int       // number of the call for the same events
-	deadline time.Time // of the call
+	deadline time.Time // zero if there is none
 
 	hooksURL  string // what the URLs of webhooks begin with; empty if the server does not know
 	root      *cancelScope
@@ -155,13 +156,15 @@ type turn struct {
 // newTurn returns the state of an execution.
 func newTurn(e *engine.Engine, a *App, c call) *turn {
 	t := &turn{
-		engine: e, app: a, info: infoOf(c), features: c.Server.Features, hooksURL: c.HooksURL,
+		engine: e, app: a, info: infoOf(c),
 		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: map[*engine.Scope]*rand.Rand{},
 	}
 	t.root = &cancelScope{turn: t, run: true}
-	for key, value := range e.Attributes() {
-		data, _ := json.Marshal(value) // texts always encode
-		t.attributes[key] = entry{data, func() int64 { return 0 }}
+	if len(c.Events) > 0 {
+		for key, value := range c.Events[0].Data.Attributes {
+			data, _ := json.Marshal(value) // texts always encode
+			t.attributes[key] = entry{data, func() int64 { return 0 }}
+		}
 	}
 	e.Observe = t.observe
 	return t
@@ -194,6 +197,14 @@ func (w *W) Info() RunInfo { return w.turn.info }
 // with returns the handle of another coroutine.
 func (w *W) with(co *engine.Coroutine) *W {
 	return &W{turn: w.turn, co: co, saga: w.saga, scope: w.scope}
+}
+
+// idOr returns the ID if there is one, and otherwise that of the next operation with the name.
+func (w *W) idOr(id, name string) string {
+	if id != "" {
+		return id
+	}
+	return w.co.Scope.ID(name)
 }
 
 // ask asks for an operation.
@@ -290,10 +301,7 @@ func ChildAttribute(key, value string) ChildOption {
 // 0 forces at once.
 func ChildTimeout(d, grace time.Duration) ChildOption {
 	return func(c *startChild) {
-		c.Timeout = d.String()
-		if grace > 0 {
-			c.TimeoutGrace = grace.String()
-		}
+		c.Timeout, c.TimeoutGrace = d.String(), unlessZero(grace)
 	}
 }
 
@@ -301,21 +309,17 @@ func ChildTimeout(d, grace time.Duration) ChildOption {
 func LeaveOnParentEnd() ChildOption { return func(c *startChild) { c.OnParentEnd = "leave" } }
 
 // Child is the future of a child run's output.
-type Child[O any] struct {
-	*Future[O]
-
-	turn *turn
-}
+type Child[O any] struct{ *Future[O] }
 
 // Child starts the workflow as a child run. If it does not complete, the error is a [*ChildError].
 func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 	if w.scope.err != nil {
 		w.co.Check()
-		return &Child[O]{failed[O](w.scope.err), w.turn}
+		return &Child[O]{failed[O](w.scope.err)}
 	}
 	input, err := json.Marshal(in)
 	if err != nil {
-		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err)), w.turn}
+		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err))}
 	}
 	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.turn.at()}
 	for _, set := range options {
@@ -324,11 +328,9 @@ func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 	if c.TimeoutGrace != "" {
 		w.turn.need("cancel")
 	}
-	if c.ID == "" {
-		c.ID = w.co.Scope.ID(d.name)
-	}
+	c.ID = w.idOr(c.ID, d.name)
 	op := w.ask(&engine.Operation{Kind: engine.KindChild, ID: c.ID, Name: d.name, Input: input, Command: c})
-	return &Child[O]{resultOf[O](w.turn, op), w.turn}
+	return &Child[O]{resultOf[O](w.turn, op)}
 }
 
 // Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. Unlike [Future.Cancel],
@@ -338,7 +340,7 @@ func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
 	if c.op == nil || c.done() {
 		return
 	}
-	c.turn.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{
+	w.turn.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{
 		"cancelStep", c.op.ID, oneLine(reason), max(grace, 0).String(),
 	})
 	c.op.Cancelled = true
