@@ -67,20 +67,20 @@ func (s *Stuck) Error() string {
 // scheduler passes control between the engine and its coroutines. Passing it over a channel orders all memory accesses
 // of the workflow.
 type scheduler struct {
-	all     []*Coroutine                // in the order of their creation
-	started int                         // number of coroutines that were ever started
-	ended   int                         // number of coroutines in all that have ended
-	awake   []*Coroutine                // those that may be ready, in the order of their creation
-	current atomic.Pointer[Coroutine]   // nil while the engine runs
-	driver  atomic.Uint64               // goroutine of the engine
-	judging *Coroutine                  // whose condition is being evaluated; nil for nobody
-	misuse  atomic.Pointer[MisuseError] // the first, even if the workflow's code has recovered from it
-	rested  chan struct{}
-	ending  atomic.Bool
-	left    bool // to a coroutine that does not rest
-	panic   *Panic
-	slow    func(place string, stack []byte)
-	alarm   *time.Timer // calls slow; nil before it is first needed
+	all        []*Coroutine                // in the order of their creation
+	started    int                         // number of coroutines that were ever started
+	ended      int                         // number of coroutines in all that have ended
+	awake      []*Coroutine                // those that may be ready, in the order of their creation
+	current    atomic.Pointer[Coroutine]   // nil while the engine runs
+	driver     atomic.Uint64               // goroutine of the engine
+	evaluating *Coroutine                  // whose condition is being evaluated; nil for nobody
+	misuse     atomic.Pointer[MisuseError] // the first, even if the workflow's code has recovered from it
+	rested     chan struct{}
+	ending     atomic.Bool
+	left       bool // to a coroutine that does not rest
+	panic      *Panic
+	slow       func(place string, stack []byte)
+	alarm      *time.Timer // calls slow; nil before it is first needed
 	// inline has the places of inline operations by the goroutine that executes them.
 	inline sync.Map
 	// tracked, if it is not nil, gets the operations that conditions ask for.
@@ -196,11 +196,11 @@ func (s *scheduler) rest(ctx context.Context) error {
 func (s *scheduler) nextReady(number int) *Coroutine {
 	defer func() {
 		s.panicked(recover()) // of a condition
-		s.judging = nil
+		s.evaluating = nil
 	}()
 	for i := s.firstAwake(number); i < len(s.awake) && s.panic == nil; {
 		c := s.awake[i]
-		s.judging = c
+		s.evaluating = c
 		switch {
 		case !c.ended && (c.until == nil || c.until()):
 			return c
@@ -245,7 +245,7 @@ func (s *scheduler) leave(ctx context.Context, c *Coroutine) error {
 	}
 	go func() {
 		<-s.rested
-		s.finish()
+		s.end()
 	}()
 	return err
 }
@@ -269,12 +269,6 @@ func (s *scheduler) watch() {
 // end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more with
 // the workflow.
 func (s *scheduler) end() {
-	if !s.left {
-		s.finish()
-	}
-}
-
-func (s *scheduler) finish() {
 	s.ending.Store(true)
 	for _, c := range slices.Backward(s.all) {
 		if !c.ended {
@@ -291,39 +285,28 @@ func (c *Coroutine) Ending() bool { return c.s.ending.Load() }
 // workflow.
 func (c *Coroutine) Await(until func() bool) {
 	c.Check()
-	c.Rest(until)
+	c.RestOn(nil, until)
 }
 
-// Rest is [Coroutine.Await] for a caller that has checked its use of the coroutine.
-func (c *Coroutine) Rest(until func() bool) {
-	self := c.self()
-	self.on = nil
-	self.sleep(until)
-}
-
-// RestOn is [Coroutine.Rest] for a condition that stays false until the operation changes, or [Engine.WakeAll] is called.
-// Its cost does not depend on what other coroutines do.
+// RestOn is [Coroutine.Await] for a caller that has checked its use of the coroutine. If there is an operation, the
+// condition stays false until that changes, or [Engine.WakeAll] is called. Then its cost does not depend on what other
+// coroutines do.
 func (c *Coroutine) RestOn(op *Operation, until func() bool) {
 	self := c.self()
-	self.on = op
-	self.sleep(until)
-}
-
-func (c *Coroutine) sleep(until func() bool) {
-	if c.holds(until) {
+	if self.evaluate(until) {
 		return
 	}
-	c.until = until
-	c.s.rested <- struct{}{}
-	if !<-c.resume {
+	self.on, self.until = op, until
+	self.s.rested <- struct{}{}
+	if !<-self.resume {
 		runtime.Goexit()
 	}
 }
 
-// holds evaluates a condition.
-func (c *Coroutine) holds(condition func() bool) bool {
-	c.s.judging = c
-	defer func() { c.s.judging = nil }()
+// evaluate evaluates a condition.
+func (c *Coroutine) evaluate(condition func() bool) bool {
+	c.s.evaluating = c
+	defer func() { c.s.evaluating = nil }()
 	return condition()
 }
 
@@ -362,8 +345,8 @@ func (c *Coroutine) self() *Coroutine {
 // the process. While the coroutine is being ended, Check ends the calling deferred function.
 func (c *Coroutine) Check() {
 	c.CheckRead()
-	if c.s.judging != nil {
-		c.s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Condition: true})
+	if c.s.evaluating != nil {
+		c.s.refuse(c.misuse(usedInCondition))
 	}
 }
 
@@ -373,21 +356,21 @@ func (c *Coroutine) CheckRead() {
 	switch {
 	case caller == self.goroutine.Load() && !s.ending.Load():
 		return
-	case caller == s.driver.Load() && s.judging == self:
+	case caller == s.driver.Load() && s.evaluating == self:
 		return
 	}
 	running := s.current.Load()
 	switch place, inline := s.inline.Load(caller); {
 	case inline:
-		s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Inner: place.(string), Inline: true})
+		s.refuse(c.misuse(usedInline, place))
 	case s.ending.Load():
 		runtime.Goexit()
 	case running != nil && running.goroutine.Load() == caller:
-		s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Inner: running.Place})
+		s.refuse(c.misuse(usedInside, running.Place))
 	case caller == s.driver.Load():
-		s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Condition: true})
+		s.refuse(c.misuse(usedInCondition))
 	default:
-		s.misuse.CompareAndSwap(nil, &MisuseError{Used: Caller(), Started: c.Place, Foreign: true})
+		s.misuse.CompareAndSwap(nil, c.misuse(usedInGoroutine))
 		runtime.Goexit()
 	}
 }

@@ -34,11 +34,11 @@ func TestProcessDiesBetweenPartsOfARest(t *testing.T) {
 		}
 	}
 	e := New(slices.Clone(r.log), Config{Host: &parts{r}})
-	if _, _, err := e.Run(t.Context(), "test", code(e)); err != errDied { //nolint:errorlint // it is returned as it is
+	if _, _, err := runOnce(t.Context(), e, "test", code(e)); err != errDied { //nolint:errorlint // it is returned as it is
 		t.Fatal(err)
 	}
 	e = New(slices.Clone(r.log), Config{})
-	a, _, err := e.Run(t.Context(), "test", code(e))
+	a, _, err := runOnce(t.Context(), e, "test", code(e))
 	if err != nil || len(a.Commands) != 2 || a.Commands[1] != "last" {
 		t.Errorf("got %v, %v; want the rest of the commands", a.Commands, err)
 	}
