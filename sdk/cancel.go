@@ -174,7 +174,8 @@ func (w *W) Until(condition func() bool) error {
 	return w.outcome(condition)
 }
 
-// awaitOn is [W.Until] for a condition that depends on one operation only. The caller has checked its use of the handle.
+// awaitOn is [W.Until] for a condition that depends on one operation only. The caller has checked its use of the
+// handle.
 func (w *W) awaitOn(op *engine.Operation, until func() bool) error {
 	w.co.RestOn(op, func() bool { return until() || w.scope.err != nil })
 	return w.outcome(until)
@@ -201,7 +202,7 @@ type Cancellation struct{ t *turn }
 func (c *Cancellation) ready() bool             { return c.t.cancelled != nil }
 func (c *Cancellation) abandon(string)          {}
 func (c *Cancellation) wasCancelled() bool      { return false }
-func (c *Cancellation) take(*W) (string, error) { return c.Reason(), nil }
+func (c *Cancellation) take(*W) (string, error) { return c.Reason(), nil } //nolint:unparam // as all sources have it
 
 // Reason returns why the run is to be cancelled; it is "timeout" if its time is over. It is empty if nobody has asked.
 func (c *Cancellation) Reason() string {

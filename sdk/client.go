@@ -228,7 +228,8 @@ func Join() StartOption { return func(b *startBody) { b.OnConflict = "join" } }
 // Delay starts the run later, by up to ten years.
 func Delay(d time.Duration) StartOption { return func(b *startBody) { b.Delay = d.String() } }
 
-// RunTimeout fails the run with the code timeout if it has not ended after d, counted from its start; see [TimeoutGrace].
+// RunTimeout fails the run with the code timeout if it has not ended after d, counted from its start; see
+// [TimeoutGrace].
 func RunTimeout(d time.Duration) StartOption { return func(b *startBody) { b.Timeout = d.String() } }
 
 // TimeoutGrace is how long a run may go on when its time is over: it is asked to cancel, so that it can compensate, and
@@ -237,8 +238,8 @@ func TimeoutGrace(d time.Duration) StartOption {
 	return func(b *startBody) { b.TimeoutGrace = d.String() }
 }
 
-// Attr gives the run an attribute, by which [Client.Runs] finds it. A run has up to 64, with keys of up to 256 characters
-// and values of up to 256 bytes.
+// Attr gives the run an attribute, by which [Client.Runs] finds it. A run has up to 64, with keys of up to 256
+// characters and values of up to 256 bytes.
 func Attr(key, value string) StartOption {
 	return func(b *startBody) {
 		if b.Attributes == nil {
@@ -283,8 +284,8 @@ type sending struct {
 	keepFor time.Duration
 }
 
-// MessageID sets the ID of a payload, message or signal: 1 to 256 bytes. What is sent again with the same ID counts once.
-// By default an ID is made for each call, so that a lost answer does no harm.
+// MessageID sets the ID of a payload, message or signal: 1 to 256 bytes. What is sent again with the same ID counts
+// once. By default an ID is made for each call, so that a lost answer does no harm.
 func MessageID(id string) SendOption { return func(s *sending) { s.id = id } }
 
 // KeepFor makes a signal also reach hooks that are opened up to d later, at most 30 days. By default it reaches only
@@ -355,8 +356,8 @@ func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, messag
 	return c.post(ctx, api.Path("runs", runID, "inbox", k.name), map[string]any{"id": id, "payload": message}, nil)
 }
 
-// AtStart sends a message in the transaction that starts the run, which can have up to 100. With [RunKey] and [Join], it
-// reaches the run that has the key.
+// AtStart sends a message in the transaction that starts the run, which can have up to 100. With [RunKey] and [Join],
+// it reaches the run that has the key.
 func (k *InboxKind[T]) AtStart(message T, options ...SendOption) StartOption {
 	return func(b *startBody) {
 		id, err := messageID(options)

@@ -123,7 +123,8 @@ func TestMisuseCannotBeHidden(t *testing.T) {
 	}
 }
 
-// TestResultsAreKeptThoughTheRunIsHeld checks that inline steps do not happen again with each call of a run that is held.
+// TestResultsAreKeptThoughTheRunIsHeld checks that inline steps do not happen again with each call of a run that is
+// held.
 func TestResultsAreKeptThoughTheRunIsHeld(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *W) error{
@@ -199,7 +200,8 @@ func TestInterceptorThatPanicsFailsTheAttempt(t *testing.T) {
 	}
 }
 
-// TestValueIsNotBlamedForCrashes calls a workflow more often than a step is tried. An error of a value would stay for ever.
+// TestValueIsNotBlamedForCrashes calls a workflow more often than a step is tried. An error of a value would stay for
+// ever.
 func TestValueIsNotBlamedForCrashes(t *testing.T) {
 	t.Parallel()
 	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
@@ -281,8 +283,8 @@ func TestPatchIsTakenThoughMoreEventsAreKnown(t *testing.T) {
 	}
 }
 
-// TestPatchIsNotTakenBeforeALostStep: old code began an inline step in an invocation that died, so the log has nothing of
-// the step, but the event written meanwhile names it.
+// TestPatchIsNotTakenBeforeALostStep: old code began an inline step in an invocation that died, so the log has nothing
+// of the step, but the event written meanwhile names it.
 func TestPatchIsNotTakenBeforeALostStep(t *testing.T) {
 	t.Parallel()
 	hook := NewHook[int]("hook")

@@ -217,8 +217,8 @@ type replaySource struct {
 	sample           int
 }
 
-// replayRuns is the command replay of App.Main: it replays runs of a server with the app's code, prints a table by workflow, and fails if one of them does
-// not replay. Nothing is executed or written. The arguments are its flags.
+// replayRuns is the command replay of App.Main: it replays runs of a server with the app's code, prints a table by
+// workflow, and fails if one of them does not replay. Nothing is executed or written. The arguments are its flags.
 func (a *App) replayRuns(ctx context.Context, args []string, out io.Writer) error {
 	var s replaySource
 	config := ClientFromEnv() // with a key of role read; it is no flag, since all users of a machine see flags

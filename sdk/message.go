@@ -202,7 +202,8 @@ func celDouble(v float64) string {
 	return text
 }
 
-// celString returns a string literal, whose escapes mean the same in CEL and Go. Bytes that are not UTF-8 become U+FFFD.
+// celString returns a string literal, whose escapes mean the same in CEL and Go. Bytes that are not UTF-8 become
+// U+FFFD.
 func celString(text string) string { return strconv.QuoteToASCII(string([]rune(text))) }
 
 // InboxKind is the definition of an inbox with messages of type T. It is opened with the run, so that no message is

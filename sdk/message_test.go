@@ -71,8 +71,8 @@ func TestWhereQuotes(t *testing.T) {
 	}
 }
 
-// FuzzWhere checks that no argument changes the shape of a condition. The literals that Where makes mean the same in Go,
-// so Go's parser can judge.
+// FuzzWhere checks that no argument changes the shape of a condition. The literals that Where makes mean the same in
+// Go, so Go's parser can judge.
 func FuzzWhere(f *testing.F) {
 	for _, text := range []string{"", `"`, `\`, `\"`, "\n", `" || true || "`, "\x00", "\xff", "ä", "😀", "%s", "'", "//", `\u0022`} {
 		f.Add(text, int64(-1), -0.5, true)

@@ -12,13 +12,12 @@ import (
 
 // The definitions of random programs.
 var (
-	randomWorkflow = DeclareWorkflow[None, string]("random", WithInbox(randomInbox))
-	randomChild    = DeclareWorkflow[string, string]("child")
-	randomStep     = DeclareStep[string, int]("step", Attempts(3), Backoff(time.Minute, time.Hour))
-	randomUndone   = DeclareStep[string, int]("undone", Attempts(1))
-	randomHook     = NewHook[int]("hook")
-	randomInbox    = NewInbox[int]("inbox")
-	randomKey      = NewKey[int]("key")
+	randomChild  = DeclareWorkflow[string, string]("child")
+	randomStep   = DeclareStep[string, int]("step", Attempts(3), Backoff(time.Minute, time.Hour))
+	randomUndone = DeclareStep[string, int]("undone", Attempts(1))
+	randomHook   = NewHook[int]("hook")
+	randomInbox  = NewInbox[int]("inbox")
+	randomKey    = NewKey[int]("key")
 
 	pauses = Backoff(time.Minute, time.Hour) // long enough not to be slept
 )

@@ -38,12 +38,11 @@ type play struct {
 
 	panicked bool // in this call
 
-	process  *process
-	active   *performance // that is executed now
-	written  []string     // what was observed by code whose effects are in the log
-	commits  int          // until the process dies; negative: never
-	accepted int64        // position that the server knows to be kept
-	warm     int
+	process *process
+	active  *performance // that is executed now
+	written []string     // what was observed by code whose effects are in the log
+	commits int          // until the process dies; negative: never
+	warm    int
 }
 
 // process is an app in a process of its own. In memory it has what it has kept.
@@ -265,9 +264,9 @@ var (
 )
 
 // TestReplayIsAFunctionOfTheLog runs random workflows with random histories. Their calls are cold or warm and doubled;
-// answers get lost, processes die at each commit and before it, attempts of steps fail, things happen during calls, bugs
-// are mended and patches deployed. Each call must observe what the one before has observed and written, in the same
-// order, and the run must end.
+// answers get lost, processes die at each commit and before it, attempts of steps fail, things happen during calls,
+// bugs are mended and patches deployed. Each call must observe what the one before has observed and written, in the
+// same order, and the run must end.
 func TestReplayIsAFunctionOfTheLog(t *testing.T) {
 	t.Parallel()
 	warm, invocations := 0, 0

@@ -79,7 +79,8 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 		return failed[O](fmt.Errorf("encode the input of step %s: %w", s.name, err))
 	}
 	op := &engine.Operation{
-		Kind: engine.KindStep, ID: w.idOr(o.id, s.name), Name: s.name, Input: input, Place: engine.Caller(), Undone: o.undo != nil,
+		Kind: engine.KindStep, ID: w.idOr(o.id, s.name), Name: s.name, Input: input, Place: engine.Caller(),
+		Undone: o.undo != nil,
 	}
 	op.Command = newRunStep(op, o)
 	if bound := w.turn.app.steps[s.name].step; bound != nil && w.turn.inlineFirst(o) {

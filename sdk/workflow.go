@@ -220,8 +220,8 @@ func (w *W) ask(op *engine.Operation) *engine.Operation {
 	return op
 }
 
-// askUnlessCancelled asks for an operation. If the handle's part of the workflow was cancelled, it is none that the server
-// could be asked to cancel or close.
+// askUnlessCancelled asks for an operation. If the handle's part of the workflow was cancelled, it is none that the
+// server could be asked to cancel or close.
 func (w *W) askUnlessCancelled(op *engine.Operation) {
 	if w.scope.err == nil {
 		w.ask(op)

@@ -75,7 +75,7 @@ func TestReplayFindsChanges(t *testing.T) {
 	waiting, completed := logs(t)
 	never := func(context.Context) (string, error) {
 		t.Error("a replay has executed a step")
-		return "", nil
+		return "", errors.New("it must not be executed")
 	}
 	tests := []struct {
 		change             string

@@ -91,7 +91,8 @@ func (c *caller) callStep(r *http.Request, got call, body []byte) *httptest.Resp
 	return answer
 }
 
-// callWorkflow calls a workflow, and repeats the call with the same log, and with the log as the first call has left it.
+// callWorkflow calls a workflow, and repeats the call with the same log, and with the log as the first call has left
+// it.
 func (c *caller) callWorkflow(r *http.Request, got call, body []byte) *httptest.ResponseRecorder {
 	first := &inline{c: c, run: c.server.Run(got.Run.ID)}
 	answer := c.post(with(r.Context(), first), r, body)

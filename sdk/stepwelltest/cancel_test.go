@@ -340,8 +340,8 @@ func TestWorkflowIsCalledOnceForAllOfSeveralSteps(t *testing.T) {
 	}
 }
 
-// TestWhatWasNotOpenedIsNotClosed asks, and starts a timer, in a part that was cancelled. The server would refuse to close
-// a hook, or to cancel a timer, that there is not.
+// TestWhatWasNotOpenedIsNotClosed asks, and starts a timer, in a part that was cancelled. The server would refuse to
+// close a hook, or to cancel a timer, that there is not.
 func TestWhatWasNotOpenedIsNotClosed(t *testing.T) {
 	t.Parallel()
 	approval := stepwell.NewApproval("approval")

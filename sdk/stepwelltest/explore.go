@@ -34,11 +34,11 @@ type exploration struct {
 }
 
 func explore(options []ExploreOption) *exploration {
-	x := &exploration{limit: 5040, seed: rand.Uint64()}
+	x := &exploration{limit: 5040, seed: rand.Uint64()} //nolint:gosec // the choices of a test are no secrets
 	for _, set := range options {
 		set(x)
 	}
-	x.random = rand.New(rand.NewPCG(x.seed, 0))
+	x.random = rand.New(rand.NewPCG(x.seed, 0)) //nolint:gosec // it is to repeat them
 	return x
 }
 
@@ -55,9 +55,9 @@ func execute(t testing.TB, scenario Scenario, prepare func(*Env)) (*trial, *outc
 }
 
 // EveryCrash executes a scenario once as it is, and then once for each place where it can crash: the process dies after
-// an inline step and before the step's result is recorded, or after it has written to the log during a call; the result of
-// a step is lost, so that the step is executed again; the answer of a workflow is lost. No time passes by a crash, and no
-// attempt of a step is lost.
+// an inline step and before the step's result is recorded, or after it has written to the log during a call; the result
+// of a step is lost, so that the step is executed again; the answer of a workflow is lost. No time passes by a crash,
+// and no attempt of a step is lost.
 //
 // Each execution must pass the scenario's own assertions, and:
 //

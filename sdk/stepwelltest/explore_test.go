@@ -83,8 +83,8 @@ func TestEveryCrashTriesEachPlace(t *testing.T) {
 	}
 }
 
-// TestEveryOrderTriesEachOrder counts the orders in which results of inline steps and of others can come: those of others
-// come before the inline ones, which begin with a commit, or after them.
+// TestEveryOrderTriesEachOrder counts the orders in which results of inline steps and of others can come: those of
+// others come before the inline ones, which begin with a commit, or after them.
 func TestEveryOrderTriesEachOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ inline, others, want int }{{3, 0, 6}, {0, 3, 6}, {2, 1, 4}, {2, 2, 12}, {1, 3, 24}} {

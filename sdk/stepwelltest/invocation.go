@@ -90,7 +90,8 @@ func (i *inline) Execute(ctx context.Context, op *engine.Operation) (engine.Resu
 	r := op.Execute(ctx)
 	i.c.happened(i.run.ID, op.ID, op.Name, op.Input)
 	i.results = append(i.results, executed{op.ID, r})
-	if i.c.faults.crash("the process died after inline step %s of run %s, before its result was recorded", op.ID, i.run.ID) {
+	const died = "the process died after inline step %s of run %s, before its result was recorded"
+	if i.c.faults.crash(died, op.ID, i.run.ID) {
 		i.died = true
 		return engine.Result{}, errDied
 	}
@@ -134,8 +135,8 @@ func (i *inline) afterwards() *repeated {
 	return &repeated{body: encode(i.c.server.CallOf(i.run)), results: unrecorded}
 }
 
-// repeated is a call that is made again. It gets the results of inline steps, and the answers to commands, that the first
-// one has had.
+// repeated is a call that is made again. It gets the results of inline steps, and the answers to commands, that the
+// first one has had.
 type repeated struct {
 	body    []byte
 	results []executed

@@ -37,7 +37,7 @@ func (d *world) once(done map[string]int, key string, amount int) string {
 }
 
 func (d *world) charge(key string, amount int) string { return d.once(d.charged, key, amount) }
-func (d *world) refund(key string, amount int) string { return d.once(d.refunded, key, amount) }
+func (d *world) refund(key string, amount int)        { d.once(d.refunded, key, amount) }
 
 func (d *world) mail(key, text string) {
 	if key == "" {

@@ -114,8 +114,8 @@ func TestWritesThatExceedTheStore(t *testing.T) {
 
 func TestReadsOfTheStoreReplay(t *testing.T) {
 	t.Parallel()
-	// The second attempt of the step and the end of the sleep are in the log before the workflow is called. So the workflow
-	// writes before it sees the result of the step, but behind it in the log.
+	// The second attempt of the step and the end of the sleep are in the log before the workflow is called. So the
+	// workflow writes before it sees the result of the step, but behind it in the log.
 	env, run := start(t, func(w *stepwell.W) (string, error) {
 		f := deposit.Go(w, 10)
 		w.Sleep(time.Second)
@@ -225,8 +225,8 @@ func TestScopesDoNotDisturbEachOthersRandom(t *testing.T) {
 	}
 }
 
-// TestAttributesAtTheStartStay has a child that changes an attribute which its parent has given it. Its replay must begin
-// with the old value.
+// TestAttributesAtTheStartStay has a child that changes an attribute which its parent has given it. Its replay must
+// begin with the old value.
 func TestAttributesAtTheStartStay(t *testing.T) {
 	t.Parallel()
 	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")

@@ -19,9 +19,10 @@ import (
 // patience limits how long the real server may take to do the next thing.
 const patience = 10 * time.Second
 
-// TestMemoryServerDoesWhatTheServerDoes runs random workflows on the server in memory, with messages from outside between
-// and during calls. The real server must then make the same calls, given the same answers and messages in the same order,
-// and write the same logs. Its calls of steps come when it likes, but are answered in the order of the script.
+// TestMemoryServerDoesWhatTheServerDoes runs random workflows on the server in memory, with messages from outside
+// between and during calls. The real server must then make the same calls, given the same answers and messages in the
+// same order, and write the same logs. Its calls of steps come when it likes, but are answered in the order of the
+// script.
 func TestMemoryServerDoesWhatTheServerDoes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -176,7 +177,8 @@ func withSeen(answer []byte, position int) []byte {
 	return encode(fields)
 }
 
-// command sends the commands of a line during its call, and returns the position up to which the function knows the log.
+// command sends the commands of a line during its call, and returns the position up to which the function knows the
+// log.
 func (p *player) command(ctx context.Context, c call, l line) int {
 	if l.commands == nil {
 		return len(c.Events)

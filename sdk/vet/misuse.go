@@ -9,7 +9,8 @@ import (
 	"golang.org/x/tools/go/types/typeutil"
 )
 
-// isSDK reports whether a call is one of the SDK's functions or methods with these names; with any name if there are none.
+// isSDK reports whether a call is one of the SDK's functions or methods with these names; with any name if there are
+// none.
 func (c *checker) isSDK(call *ast.CallExpr, names ...string) bool {
 	fn := typeutil.StaticCallee(c.TypesInfo, call)
 	return fn != nil && fn.Pkg() != nil && fn.Pkg().Path() == sdk &&
@@ -32,8 +33,8 @@ func (s scope) misuse(n ast.Node) {
 	case *ast.AssignStmt:
 		for i, left := range n.Lhs {
 			s.written(left, n.Tok == token.DEFINE)
-			if len(n.Lhs) == len(n.Rhs) && isW(s.c.TypesInfo.TypeOf(n.Rhs[i])) && !isLocal(s.c.TypesInfo, left) {
-				s.c.report(found(n.Pos(), "SW006", "the W is kept beyond its function; pass it as a parameter"))
+			if len(n.Lhs) == len(n.Rhs) && !isLocal(s.c.TypesInfo, left) {
+				s.kept(n.Rhs[i], n.Pos())
 			}
 		}
 	case *ast.IncDecStmt:
@@ -43,14 +44,19 @@ func (s scope) misuse(n ast.Node) {
 			if pair, ok := e.(*ast.KeyValueExpr); ok {
 				e = pair.Value
 			}
-			if isW(s.c.TypesInfo.TypeOf(e)) {
-				s.c.report(found(e.Pos(), "SW006", "the W is kept beyond its function; pass it as a parameter"))
-			}
+			s.kept(e, e.Pos())
 		}
 	case *ast.SendStmt:
 		if isW(s.c.TypesInfo.TypeOf(n.Value)) {
 			s.c.report(found(n.Value.Pos(), "SW006", "the W is sent to a channel; pass it as a parameter"))
 		}
+	}
+}
+
+// kept reports a value that is a W and kept at a place.
+func (s scope) kept(value ast.Expr, at token.Pos) {
+	if isW(s.c.TypesInfo.TypeOf(value)) {
+		s.c.report(found(at, "SW006", "the W is kept beyond its function; pass it as a parameter"))
 	}
 }
 

@@ -50,8 +50,8 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// Stuck says that a coroutine has not rested until the end of an invocation: it computes, or waits for something outside
-// of the workflow.
+// Stuck says that a coroutine has not rested until the end of an invocation: it computes, or waits for something
+// outside of the workflow.
 type Stuck struct {
 	// Started is where the coroutine was started, as file:line, and Stack what it does.
 	Started string
@@ -102,7 +102,8 @@ func (s *scheduler) start(scope *Scope, place string, fn func(*Coroutine)) *Coro
 }
 
 // errGoexit is what a function panics with, in effect, that ends its goroutine.
-var errGoexit = errors.New("the function has ended its goroutine with runtime.Goexit, as t.FailNow does: return instead")
+var errGoexit = errors.New("the function has ended its goroutine with runtime.Goexit, as t.FailNow does: return" +
+	" instead")
 
 func (c *Coroutine) run(fn func(*Coroutine)) {
 	defer func() { c.s.rested <- struct{}{} }() // runs last, and also after Goexit
@@ -149,8 +150,8 @@ func (s *scheduler) wake(c *Coroutine) {
 	}
 }
 
-// WakeAll makes all coroutines such that may be ready. It must be called when something has changed that a condition given
-// to [Coroutine.RestOn] depends on, besides its operation.
+// WakeAll makes all coroutines such that may be ready. It must be called when something has changed that a condition
+// given to [Coroutine.RestOn] depends on, besides its operation.
 func (s *scheduler) WakeAll() {
 	for _, c := range s.all {
 		s.wake(c)
@@ -217,8 +218,8 @@ func (s *scheduler) nextReady(number int) *Coroutine {
 	return nil
 }
 
-// pass lets the coroutine run until it rests or ends. An error means that it has not when the context ended. Then nothing
-// here may be used any more.
+// pass lets the coroutine run until it rests or ends. An error means that it has not when the context ended. Then
+// nothing here may be used any more.
 func (s *scheduler) pass(ctx context.Context, c *Coroutine, on bool) error {
 	s.current.Store(c)
 	if s.slow != nil {
@@ -266,8 +267,8 @@ func (s *scheduler) watch() {
 	})
 }
 
-// end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more with
-// the workflow.
+// end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more
+// with the workflow.
 func (s *scheduler) end() {
 	s.ending.Store(true)
 	for _, c := range slices.Backward(s.all) {
@@ -340,9 +341,9 @@ func (c *Coroutine) self() *Coroutine {
 	return c
 }
 
-// Check refuses uses of the coroutine by anybody else, and in conditions: with a panic, a [*MisuseError], which also ends
-// the invocation if the caller recovers from it. A goroutine that is no coroutine is ended instead, since a panic would end
-// the process. While the coroutine is being ended, Check ends the calling deferred function.
+// Check refuses uses of the coroutine by anybody else, and in conditions: with a panic, a [*MisuseError], which also
+// ends the invocation if the caller recovers from it. A goroutine that is no coroutine is ended instead, since a panic
+// would end the process. While the coroutine is being ended, Check ends the calling deferred function.
 func (c *Coroutine) Check() {
 	c.CheckRead()
 	if c.s.evaluating != nil {

@@ -46,7 +46,8 @@ func (d *Divergence) Error() string {
 	case d.Code != nil:
 		code("the code asks", d.Code)
 	case d.Last != nil:
-		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code", "", map[bool]string{true: "returns", false: "only waits"}[d.Returned])
+		does := map[bool]string{true: "returns", false: "only waits"}[d.Returned]
+		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code", "", does)
 		code("it asked last", d.Last)
 	default:
 		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code asks", "", "for nothing")

@@ -137,9 +137,10 @@ func (e *Engine) Known(kind Kind, id string) bool {
 	return e.history.created[key{kind.space(), id}] != nil
 }
 
-// AtEnd reports whether nothing that the code has caused comes in the log after what it has done. Events of others that it
-// has not seen yet say nothing about that, if it does something for the first time. A run whose end was heard has more. So
-// has a run whose log names an inline operation that was in progress and that the code has not asked for: its result was lost.
+// AtEnd reports whether nothing that the code has caused comes in the log after what it has done. Events of others that
+// it has not seen yet say nothing about that, if it does something for the first time. A run whose end was heard has
+// more. So has a run whose log names an inline operation that was in progress and that the code has not asked for: its
+// result was lost.
 func (e *Engine) AtEnd() bool {
 	for len(e.history.writes) > 0 && e.hasWritten(e.history.writes[0]) {
 		e.history.writes = e.history.writes[1:]
@@ -193,10 +194,10 @@ func (e *Engine) Close() {
 	}
 }
 
-// Advance runs one invocation: as far as the log and the inline operations go. It returns the answer that is still to be
-// written, and whether the main function has returned. The error is a [*Divergence], a [*Panic], a [*MisuseError], a
-// [*Stuck], one of the host's, or the context's cause; then the engine must be closed. The answer then has only results of
-// inline operations that would otherwise happen again, with what was asked for before.
+// Advance runs one invocation: as far as the log and the inline operations go. It returns the answer that is still to
+// be written, and whether the main function has returned. The error is a [*Divergence], a [*Panic], a [*MisuseError], a
+// [*Stuck], one of the host's, or the context's cause; then the engine must be closed. The answer then has only results
+// of inline operations that would otherwise happen again, with what was asked for before.
 func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
 	e.stopping = false

@@ -38,8 +38,8 @@ func randomProgram(random *rand.Rand, n, depth int) (p program) {
 	return p
 }
 
-// execution is a workflow that executes a program, in one invocation or several. The trace is everything that its code has
-// observed, in order.
+// execution is a workflow that executes a program, in one invocation or several. The trace is everything that its code
+// has observed, in order.
 type execution struct {
 	e     *Engine
 	r     *run
@@ -168,11 +168,11 @@ type player struct {
 	stale   int
 }
 
-// TestReplayIsAFunctionOfTheLog runs random programs with random histories, divided into invocations at random. They are
-// cold or warm, and write each result or batches. Calls are copied, and the copies write at the same time. Answers get
-// lost, processes die between commits, and things happen during the calls. Attempts of inline operations fail. Each invocation must observe what the one
-// before has observed and written, in the same order, and the run must end, though it is invoked only for what it says
-// that it waits for.
+// TestReplayIsAFunctionOfTheLog runs random programs with random histories, divided into invocations at random. They
+// are cold or warm, and write each result or batches. Calls are copied, and the copies write at the same time. Answers
+// get lost, processes die between commits, and things happen during the calls. Attempts of inline operations fail. Each
+// invocation must observe what the one before has observed and written, in the same order, and the run must end, though
+// it is invoked only for what it says that it waits for.
 func TestReplayIsAFunctionOfTheLog(t *testing.T) {
 	t.Parallel()
 	warm, stale := 0, 0

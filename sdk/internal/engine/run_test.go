@@ -63,11 +63,10 @@ func newRun() *run {
 	return r
 }
 
-func (r *run) append(e Event) Event {
+func (r *run) append(e Event) {
 	e.Seq = int64(len(r.log)) + 1
 	e.At = time.Unix(e.Seq, 0)
 	r.log = append(r.log, e)
-	return e
 }
 
 // apply writes an answer. Commands of existing operations change nothing.

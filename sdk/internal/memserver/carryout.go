@@ -9,10 +9,7 @@ import (
 
 // carryOut carries out a command. Those that repeat an earlier one change nothing.
 func (s *Server) carryOut(r *Run, c command) {
-	data := map[string]any{}
-	if c.At != "" {
-		data["at"] = c.At
-	}
+	data := c.data()
 	switch c.Type {
 	case "runStep", "startChild":
 		s.createStep(r, c, data)
@@ -43,6 +40,14 @@ func (s *Server) carryOut(r *Run, c command) {
 	case "cancelled":
 		s.endCancelled(r)
 	}
+}
+
+// data returns what all commands add to the data of their event.
+func (c command) data() map[string]any {
+	if c.At == "" {
+		return map[string]any{}
+	}
+	return map[string]any{"at": c.At}
 }
 
 func (s *Server) wait(r *Run, c command, data map[string]any) {

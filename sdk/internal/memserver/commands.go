@@ -90,7 +90,7 @@ func (s *Server) apply(r *Run, body []byte) error {
 }
 
 // isLeft reports whether the run ends with an answer, or has something to wait for after it.
-func (s *Server) isLeft(r *Run, a answer) bool {
+func (s *Server) isLeft(r *Run, a answer) bool { //nolint:gocyclo // a case for each command
 	open := r.open()
 	for _, c := range a.Commands {
 		switch c.Type {
@@ -232,9 +232,12 @@ func (r *Run) check(c command, last bool) error {
 	return nil
 }
 
-// checkHook refuses to close a hook that there is not, and to open one twice. The earlier commands are of the same answer.
+// checkHook refuses to close a hook that there is not, and to open one twice. The earlier commands are of the same
+// answer.
 func (r *Run) checkHook(c command, earlier []command) error {
-	opened := slices.ContainsFunc(earlier, func(other command) bool { return other.Type == "openHook" && other.ID == c.ID })
+	opened := slices.ContainsFunc(earlier, func(other command) bool {
+		return other.Type == "openHook" && other.ID == c.ID
+	})
 	switch {
 	case c.Type == "openHook" && opened:
 		return errors.New("an earlier command of the answer opens it")

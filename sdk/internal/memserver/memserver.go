@@ -41,8 +41,8 @@ const (
 	// StatusLost is the status of a function's answer that was lost with the server that waited for it: the call is made
 	// again at once, and the attempt does not count.
 	StatusLost = 599
-	// StatusDied is the status of a call of a workflow whose process died: the call is made again, as the next attempt, but
-	// at once. The real server makes a pause, which would decide races of timers.
+	// StatusDied is the status of a call of a workflow whose process died: the call is made again, as the next attempt,
+	// but at once. The real server makes a pause, which would decide races of timers.
 	StatusDied = 598
 )
 
@@ -411,7 +411,8 @@ func (r *Run) WaitsFor() string {
 	for _, ref := range slices.Sorted(maps.Keys(r.open())) {
 		i := slices.IndexFunc(r.steps, func(st *step) bool { return st.child != nil && "step:"+st.command.ID == ref })
 		if i >= 0 {
-			ref += fmt.Sprintf(" (run %s of %s: %s)", r.steps[i].child.ID, r.steps[i].child.Workflow, r.steps[i].child.WaitsFor())
+			child := r.steps[i].child
+			ref += fmt.Sprintf(" (run %s of %s: %s)", child.ID, child.Workflow, child.WaitsFor())
 		}
 		parts = append(parts, ref)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// script is a function that gives one answer after the other to calls of the workflow, and an empty one in the end. Steps
-// whose name begins with "bad" fail.
+// script is a function that gives one answer after the other to calls of the workflow, and an empty one in the end.
+// Steps whose name begins with "bad" fail.
 type script struct {
 	answers []string
 	calls   []string // IDs of the steps, and "workflow"
