@@ -362,7 +362,7 @@ func Value[T any](w *W, name string, fn func() T) T {
 func (w *W) Patched(id string) bool {
 	w.co.Check()
 	id = w.co.Scope.ID("patch:" + id)
-	if !w.turn.engine.Known(engine.KindMark, id) && !w.turn.engine.AtEnd() {
+	if !w.exec.engine.Known(engine.KindMark, id) && !w.exec.engine.AtEnd() {
 		return false
 	}
 	w.ask(markOperation(id))

@@ -75,18 +75,18 @@ func (k *SignalKind[T]) Subscribe(w *W, options ...SignalOption) *Hook[Received[
 
 // Wait begins to wait for one signal.
 func (k *SignalKind[T]) Wait(w *W, options ...SignalOption) *Future[Received[T]] {
-	turn, h := w.turn, k.Subscribe(w, options...)
+	exec, h := w.exec, k.Subscribe(w, options...)
 	v, err := Received[T]{}, ErrCancelled
 	return &Future[Received[T]]{
 		done: func() bool { return h.ready() || h.op.Cancelled },
 		get: func() (Received[T], error) {
 			if h.ready() && h.op.Taken == 0 {
 				v, err = h.take(w)
-				turn.cancel(h.op, "")
+				exec.cancel(h.op, "")
 			}
 			return v, err
 		},
-		stop: func(reason string) { turn.cancel(h.op, reason) },
+		stop: func(reason string) { exec.cancel(h.op, reason) },
 		op:   h.op,
 	}
 }
@@ -250,10 +250,10 @@ func (k *InboxKind[T]) Serve(w *W, fn func(*W, T) error) error {
 // Messages returns the inbox as a hook, for [On] and [First]. An inbox that was not opened with the run is opened then.
 func (k *InboxKind[T]) Messages(w *W) *Hook[T] {
 	w.co.Check()
-	op := w.turn.engine.Inbox(k.name)
-	if !w.turn.engine.HasInbox(k.name) && !w.turn.inboxes[k.name] {
-		w.turn.inboxes[k.name] = true
-		w.turn.request(engine.KindOpenInbox, op, "", openHook{Type: "openHook", ID: op.ID})
+	op := w.exec.engine.Inbox(k.name)
+	if !w.exec.engine.HasInbox(k.name) && !w.exec.inboxes[k.name] {
+		w.exec.inboxes[k.name] = true
+		w.exec.request(engine.KindOpenInbox, op, "", openHook{Type: "openHook", ID: op.ID})
 	}
 	return &Hook[T]{op}
 }

@@ -83,11 +83,11 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 		Undone: o.undo != nil,
 	}
 	op.Command = newRunStep(op, o)
-	if bound := w.turn.app.steps[s.name].step; bound != nil && w.turn.inlineFirst(o) {
-		firstInline(w.turn, op, o, bound)
+	if bound := w.exec.app.steps[s.name].step; bound != nil && w.exec.inlineFirst(o) {
+		firstInline(w.exec, op, o, bound)
 	}
 	w.ask(op)
-	f := resultOf[O](w.turn, op)
+	f := resultOf[O](w.exec, op)
 	if o.undo != nil {
 		if w.saga == nil {
 			panic(fmt.Sprintf("%s: step %s has an Undo, but the workflow has no Saga", op.Place, s.name))
@@ -99,14 +99,14 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 
 // inlineFirst reports whether the first attempt of a step is made in this call. A step that may have ended the process
 // in an earlier call is not made again here, but counted by the server.
-func (t *turn) inlineFirst(o stepOptions) bool {
-	return !o.remote && o.deployment == "" && t.attempt <= 1 && t.offers("firstAttempt") && t.left() >= o.inlineTime()
+func (x *execution) inlineFirst(o stepOptions) bool {
+	return !o.remote && o.deployment == "" && x.attempt <= 1 && x.offers("firstAttempt") && x.left() >= o.inlineTime()
 }
 
 // firstInline lets the first attempt of a step be made in this call, and the others by the server.
-func firstInline(t *turn, op *engine.Operation, o stepOptions, bound boundStep) {
-	s := &inlineStep{turn: t, options: o, known: t.snapshot(), info: StepInfo{
-		Run: t.info, ID: op.ID, Name: op.Name, Attempt: 1, Inline: true,
+func firstInline(x *execution, op *engine.Operation, o stepOptions, bound boundStep) {
+	s := &inlineStep{exec: x, options: o, known: x.snapshot(), info: StepInfo{
+		Run: x.info, ID: op.ID, Name: op.Name, Attempt: 1, Inline: true,
 	}}
 	op.Execute = func(ctx context.Context) engine.Result {
 		r, _ := s.once(ctx, func(ctx context.Context) (json.RawMessage, error) { return bound(ctx, op.Input) })
@@ -165,10 +165,10 @@ func unlessZero(d time.Duration) string {
 }
 
 // resultOf returns the future of an operation that ends with step_completed or step_failed.
-func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
+func resultOf[T any](x *execution, op *engine.Operation) *Future[T] {
 	return &Future[T]{
 		op:   op,
-		stop: func(reason string) { t.cancel(op, reason) },
+		stop: func(reason string) { x.cancel(op, reason) },
 		done: func() bool { return op.Done() || op.Cancelled },
 		get: func() (T, error) {
 			if len(op.Received) == 0 {
@@ -183,7 +183,7 @@ func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
 				return v, err
 			}
 			if op.Kind == engine.KindChild {
-				return *new(T), childError(t, op, e)
+				return *new(T), childError(x, op, e)
 			}
 			return *new(T), stepError(op, e)
 		},
@@ -312,8 +312,8 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 	o := collect(options)
 	id := w.idOr(o.id, name)
 	s := &inlineStep{
-		turn: w.turn, options: o, known: w.turn.snapshot(),
-		info: StepInfo{Run: w.turn.info, ID: id, Name: name, Inline: true},
+		exec: w.exec, options: o, known: w.exec.snapshot(),
+		info: StepInfo{Run: w.exec.info, ID: id, Name: name, Inline: true},
 	}
 	op := &engine.Operation{Kind: engine.KindInline, ID: id, Name: name, Durable: o.durable}
 	op.Execute = func(ctx context.Context) engine.Result {
@@ -338,7 +338,7 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 		}
 	}
 	w.ask(op)
-	return resultOf[T](w.turn, op)
+	return resultOf[T](w.exec, op)
 }
 
 // Exec is [Do] without an output.

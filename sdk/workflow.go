@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"time"
@@ -125,54 +124,42 @@ func decode[T any](data json.RawMessage) (v T, err error) {
 // function that gets it, and only in that function's goroutine. It is no [context.Context], because a workflow does no
 // I/O.
 type W struct {
-	turn *turn
+	exec *execution
 	co   *engine.Coroutine
 
 	saga  *Saga // the innermost one; nil if there is none
 	scope *cancelScope
 }
 
-// turn is what the coroutines of a workflow share, for one call or for all of those that go on with each other.
-type turn struct {
-	engine *engine.Engine
-	info   RunInfo
-	app    *App
-	onEnd  []func(*W, error)
+// execution is a workflow of a run in the memory of a process, for one call or for several that go on with each other.
+// Its coroutines share it.
+type execution struct {
+	engine  *engine.Engine
+	app     *App
+	info    RunInfo
+	options workflowOptions
+	onEnd   []func(*W, error)
+	output  json.RawMessage // of the workflow's function, as failed is
+	failed  error
 
 	// Of the present call:
 	features []string  // of the server
 	attempt  int       // number of the call for the same events
 	deadline time.Time // zero if there is none
+	hooksURL string    // what the URLs of webhooks begin with; empty if the server does not know
+	warm     bool      // it continues an earlier call
 
-	hooksURL  string // what the URLs of webhooks begin with; empty if the server does not know
 	root      *cancelScope
 	cancelled *engine.Event // the request to cancel the run; nil if there is none
 
 	store, attributes values
 	inboxes           map[string]bool // that the code has opened
-	randoms           map[*engine.Scope]*rand.Rand
-}
-
-// newTurn returns the state of an execution.
-func newTurn(e *engine.Engine, a *App, c call) *turn {
-	t := &turn{
-		engine: e, app: a, info: infoOf(c),
-		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: map[*engine.Scope]*rand.Rand{},
-	}
-	t.root = &cancelScope{turn: t, run: true}
-	if len(c.Events) > 0 {
-		for key, value := range c.Events[0].Data.Attributes {
-			data, _ := json.Marshal(value) // texts always encode
-			t.attributes[key] = entry{data, func() int64 { return 0 }}
-		}
-	}
-	e.Observe = t.observe
-	return t
+	randoms           randoms
 }
 
 // need panics, which holds the run, if the server does not have a feature.
-func (t *turn) need(feature string) {
-	if !t.offers(feature) {
+func (x *execution) need(feature string) {
+	if !x.offers(feature) {
 		panic(fmt.Sprintf("%s: the server does not offer %q: upgrade the server", engine.Caller(), feature))
 	}
 }
@@ -182,7 +169,7 @@ func infoOf(c call) RunInfo {
 }
 
 // offers reports whether the server has a feature.
-func (t *turn) offers(feature string) bool { return slices.Contains(t.features, feature) }
+func (x *execution) offers(feature string) bool { return slices.Contains(x.features, feature) }
 
 // RunInfo describes a run.
 type RunInfo struct {
@@ -192,11 +179,11 @@ type RunInfo struct {
 }
 
 // Info describes the run.
-func (w *W) Info() RunInfo { return w.turn.info }
+func (w *W) Info() RunInfo { return w.exec.info }
 
 // with returns the handle of another coroutine.
 func (w *W) with(co *engine.Coroutine) *W {
-	return &W{turn: w.turn, co: co, saga: w.saga, scope: w.scope}
+	return &W{exec: w.exec, co: co, saga: w.saga, scope: w.scope}
 }
 
 // idOr returns the ID if there is one, and otherwise that of the next operation with the name.
@@ -213,9 +200,9 @@ func (w *W) ask(op *engine.Operation) *engine.Operation {
 		op.Place = engine.Caller()
 	}
 	if op.Execute != nil {
-		w.turn.stoppable(op)
+		w.exec.stoppable(op)
 	}
-	w.turn.engine.Ask(w.co, op)
+	w.exec.engine.Ask(w.co, op)
 	w.scope.add(op)
 	return op
 }
@@ -321,16 +308,16 @@ func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 	if err != nil {
 		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err))}
 	}
-	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.turn.at()}
+	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.exec.at()}
 	for _, set := range options {
 		set(&c)
 	}
 	if c.TimeoutGrace != "" {
-		w.turn.need("cancel")
+		w.exec.need("cancel")
 	}
 	c.ID = w.idOr(c.ID, d.name)
 	op := w.ask(&engine.Operation{Kind: engine.KindChild, ID: c.ID, Name: d.name, Input: input, Command: c})
-	return &Child[O]{resultOf[O](w.turn, op)}
+	return &Child[O]{resultOf[O](w.exec, op)}
 }
 
 // Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. Unlike [Future.Cancel],
@@ -340,7 +327,7 @@ func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
 	if c.op == nil || c.done() {
 		return
 	}
-	w.turn.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{
+	w.exec.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{
 		"cancelStep", c.op.ID, oneLine(reason), max(grace, 0).String(),
 	})
 	c.op.Cancelled = true
@@ -378,9 +365,9 @@ func (e *ChildError) Unwrap() error {
 }
 
 // childError returns the error of a child that did not complete.
-func childError(t *turn, op *engine.Operation, e *engine.Event) error {
+func childError(x *execution, op *engine.Operation, e *engine.Event) error {
 	f := decodeFailure(e.Payload)
-	err := &ChildError{RunID: t.engine.ChildOf(op), ID: op.ID, failure: f}
+	err := &ChildError{RunID: x.engine.ChildOf(op), ID: op.ID, failure: f}
 	switch {
 	case e.Data.ErrorCode == "child_cancelled" || e.Data.ErrorCode == codeCancelled:
 		err.Cancelled, err.server = true, true
