@@ -251,16 +251,16 @@ func (s *scheduler) leave(ctx context.Context, c *Coroutine) error {
 	return err
 }
 
-// slowTurn is how long a coroutine may run without resting before that is reported.
-const slowTurn = time.Second
+// slowAfter is how long a coroutine may run without resting before that is reported.
+const slowAfter = time.Second
 
 // watch calls slow if the current coroutine runs for too long.
 func (s *scheduler) watch() {
 	if s.alarm != nil {
-		s.alarm.Reset(slowTurn)
+		s.alarm.Reset(slowAfter)
 		return
 	}
-	s.alarm = time.AfterFunc(slowTurn, func() {
+	s.alarm = time.AfterFunc(slowAfter, func() {
 		if c := s.current.Load(); c != nil {
 			s.slow(c.Place, stackOf(c.goroutine.Load()))
 		}
