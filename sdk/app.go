@@ -20,6 +20,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 	"github.com/stepwell-dev/stepwell/sdk/internal/schema"
 )
 
@@ -63,7 +64,8 @@ func Build(id string) AppOption { return func(a *App) { a.build = id } }
 func NewApp(name string, options ...AppOption) *App {
 	a := &App{
 		name: name, logger: slog.Default(), now: time.Now, //nolint:forbidigo // unless the option Clock says otherwise
-		workflows: map[string]Definition{}, steps: map[string]Definition{}, calls: newCalls(), serving: newServing(),
+		workflows: map[string]Definition{}, steps: map[string]Definition{}, commands: map[string]command{},
+		calls: newCalls(), serving: newServing(),
 	}
 	for _, set := range options {
 		set(a)
@@ -122,16 +124,18 @@ func notInID(r rune) bool {
 }
 
 // roundTrips returns why the types of an input and output do not survive the log, if they do not.
-func roundTrips[I, O any]() (problems []string) {
-	for _, v := range []struct {
-		what string
-		t    reflect.Type
-	}{{"input", reflect.TypeFor[I]()}, {"output", reflect.TypeFor[O]()}} {
-		if p := lossy(v.t, map[reflect.Type]bool{}); p != "" {
-			problems = append(problems, fmt.Sprintf("the %s %s cannot be kept in the log: %s", v.what, v.t, p))
-		}
+func roundTrips[I, O any]() []string {
+	return append(unkeepable[I]("input", ""), unkeepable[O]("output", "")...)
+}
+
+// unkeepable returns why values of a type cannot be kept in the log, if they cannot. It names them by what they are
+// before their type, and of what they are after it.
+func unkeepable[T any](what, of string) []string {
+	t := reflect.TypeFor[T]()
+	if p := lossy(t, map[reflect.Type]bool{}); p != "" {
+		return []string{fmt.Sprintf("the %s %s%s cannot be kept in the log: %s", what, t, of, p)}
 	}
-	return problems
+	return nil
 }
 
 var (
@@ -209,7 +213,11 @@ type description struct {
 }
 
 type workflowDescription struct {
-	Name   string        `json:"name"`
+	Name string `json:"name"`
+	workflowSchemas
+}
+
+type workflowSchemas struct {
 	Input  schema.Schema `json:"input"`
 	Output schema.Schema `json:"output"`
 }
@@ -221,7 +229,7 @@ func (a *App) describe() description {
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.workflows)) {
 		w := a.workflows[name]
-		d.Workflows = append(d.Workflows, workflowDescription{name, schema.Of(w.input), schema.Of(w.output)})
+		d.Workflows = append(d.Workflows, workflowDescription{name, workflowSchemas{schema.Of(w.input), schema.Of(w.output)}})
 	}
 	return d
 }
@@ -251,11 +259,6 @@ type deployment struct {
 	Schemas   map[string]workflowSchemas `json:"schemas"`
 }
 
-type workflowSchemas struct {
-	Input  schema.Schema `json:"input"`
-	Output schema.Schema `json:"output"`
-}
-
 // Announce registers the app at its URL, with its workflows and the schemas of their inputs and outputs. The ID of the
 // deployment is the app's name and its build: orders@3f20b23. New runs of the workflows go to it, and runs that have
 // begun stay on the deployment they have. The client's key needs the role admin, or worker with a pattern such as
@@ -272,10 +275,11 @@ func (a *App) Announce(ctx context.Context, c *Client, url string) error {
 	d := deployment{url, about.Build, []string{}, map[string]workflowSchemas{}}
 	for _, w := range about.Workflows {
 		d.Workflows = append(d.Workflows, w.Name)
-		d.Schemas[w.Name] = workflowSchemas{w.Input, w.Output}
+		d.Schemas[w.Name] = w.workflowSchemas
 	}
 	id := a.name + "@" + about.Build
-	if err := c.putDeployment(ctx, id, d); err != nil {
+	put := api.Request{Method: http.MethodPut, Path: api.Path("deployments", id), Body: d}
+	if err := c.do(ctx, put, nil); err != nil {
 		return fmt.Errorf("register deployment %s: %w", id, err)
 	}
 	a.logger.InfoContext(ctx, "registered", "deployment", id, "url", url)

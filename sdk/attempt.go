@@ -15,32 +15,31 @@ import (
 func attempt[T any](
 	ctx context.Context, s stepContext, limit time.Duration, fn func(context.Context) (T, error),
 ) (v T, err error) {
-	ctx = withStep(ctx, s)
+	ctx = context.WithValue(ctx, stepKey{}, s)
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrAttemptTimeout)
 		defer cancel()
 	}
-	defer func() { // also of interceptors
-		if p := recover(); p != nil {
-			err = newPanicError(p)
-		}
-	}()
+	defer recoverAs(&err) // also of interceptors
 	err = around(ctx, s.StepInfo, s.app.serving.aroundSteps, func(ctx context.Context) (err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = newPanicError(p)
-			}
-		}()
+		defer recoverAs(&err)
 		v, err = fn(ctx)
 		return err
 	})
 	return v, err
 }
 
+// recoverAs makes a panic an error. It is to be deferred itself.
+func recoverAs(err *error) {
+	if p := recover(); p != nil {
+		*err = newPanicError(p)
+	}
+}
+
 // inlineStep executes the attempts of an inline operation.
 type inlineStep struct {
-	turn    *turn
+	exec    *execution
 	options stepOptions
 	info    StepInfo
 	known   map[string]json.RawMessage // the store of the run when the step began
@@ -55,26 +54,26 @@ const lastPart = 20
 
 // limit returns how long an attempt may take: no longer than the call.
 func (s *inlineStep) limit() time.Duration {
-	left := s.turn.left() - invocationTime/lastPart
+	left := max(s.exec.left()-invocationTime/lastPart, time.Second)
 	if s.options.attemptTimeout > 0 {
-		return min(s.options.attemptTimeout, max(left, time.Second))
+		return min(s.options.attemptTimeout, left)
 	}
-	return max(left, time.Second)
+	return left
 }
 
 // left returns how much time is left of the call.
-func (t *turn) left() time.Duration {
-	if t.deadline.IsZero() {
+func (x *execution) left() time.Duration {
+	if x.deadline.IsZero() {
 		return invocationTime
 	}
-	return time.Until(t.deadline)
+	return time.Until(x.deadline)
 }
 
 // once makes one attempt. The result has neither output nor error if another attempt is to follow.
 func (s *inlineStep) once(
 	ctx context.Context, fn func(context.Context) (json.RawMessage, error),
 ) (r engine.Result, pause time.Duration) {
-	app := s.turn.app
+	app := s.exec.app
 	r.StartedAt = app.now()
 	ctx, store := withStore(ctx, s.known)
 	output, err := attempt(ctx, stepContext{s.info, app}, s.limit(), fn)
@@ -87,7 +86,7 @@ func (s *inlineStep) once(
 		r.Output, r.Stored = output, written
 		return r, 0
 	}
-	if m := (*engine.MisuseError)(nil); errors.As(err, &m) {
+	if m, ok := errors.AsType[*engine.MisuseError](err); ok {
 		r.Err = m
 		return r, 0
 	}
@@ -97,7 +96,7 @@ func (s *inlineStep) once(
 		return r, 0
 	}
 	pause = s.options.pause(s.info.Attempt)
-	if again := (*retryError)(nil); errors.As(err, &again) {
+	if again, ok := errors.AsType[*retryError](err); ok {
 		pause = max(pause, again.after)
 	}
 	r.Failed = []engine.Attempt{{Error: text, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Pause: pause}}
@@ -106,10 +105,10 @@ func (s *inlineStep) once(
 
 // execute makes attempts until one succeeds, none is left, or the pause before the next one is too long for this call.
 func (s *inlineStep) execute(ctx context.Context, fn func(context.Context) (json.RawMessage, error)) engine.Result {
-	if early := s.after.Sub(s.turn.app.now()); early > 0 && !sleep(ctx, early) {
+	if early := s.after.Sub(s.exec.app.now()); early > 0 && !sleep(ctx, early) {
 		return engine.Result{Err: context.Cause(ctx)}
 	}
-	durable := s.turn.offers("retryAfter")
+	durable := s.exec.offers("retryAfter")
 	var failed []engine.Attempt
 	for left := s.pauses; ; {
 		r, pause := s.once(ctx, fn)
@@ -129,6 +128,18 @@ func (s *inlineStep) execute(ctx context.Context, fn func(context.Context) (json
 	}
 }
 
+// sleep waits, and reports false if the context ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // codeCrashed is the code of an inline step whose attempts have ended the process.
 const codeCrashed = "crashed"
 
@@ -140,7 +151,7 @@ const clockError = 15 * time.Second
 // ended the process, an attempt is on record before it begins.
 func (s *inlineStep) ready(op *engine.Operation, failed []engine.Event) (r engine.Readiness) {
 	crashed := 0
-	s.info.Attempt, s.after, s.pauses = 1, time.Time{}, s.turn.app.serving.pauses
+	s.info.Attempt, s.after, s.pauses = 1, time.Time{}, s.exec.app.serving.pauses
 	for _, e := range failed {
 		if f, err := decode[failure](e.Payload); err == nil && f.Code == codeCrashed {
 			crashed++
@@ -149,14 +160,14 @@ func (s *inlineStep) ready(op *engine.Operation, failed []engine.Event) (r engin
 		s.info.Attempt++
 		s.after, s.pauses = e.Data.RetryAfter, 0
 	}
-	now := s.turn.app.now()
-	r.Later = s.after.Sub(now) > s.turn.app.serving.clockError
-	r.NextInvocation = s.turn.left() < s.options.inlineTime()
-	if s.turn.attempt <= 1 || !s.turn.offers("retryAfter") {
+	now := s.exec.app.now()
+	r.Later = s.after.Sub(now) > s.exec.app.serving.clockError
+	r.NextInvocation = s.exec.left() < s.options.inlineTime()
+	if s.exec.attempt <= 1 || !s.exec.offers("retryAfter") {
 		return r
 	}
 	text, _ := json.Marshal(failure{Code: codeCrashed, Message: fmt.Sprintf(
-		"call %d has failed, perhaps because this step ended the process", s.turn.attempt-1)}) // a failure always encodes
+		"call %d has failed, perhaps because this step ended the process", s.exec.attempt-1)}) // a failure always encodes
 	if crashed >= s.options.attempts() && !s.options.durable { // a Value does not end processes, and its error would stay
 		r.Result = &engine.Result{Error: text, StartedAt: now, EndedAt: now}
 		return r
@@ -185,10 +196,6 @@ type stepContext struct {
 	StepInfo
 
 	app *App
-}
-
-func withStep(ctx context.Context, s stepContext) context.Context {
-	return context.WithValue(ctx, stepKey{}, s)
 }
 
 func stepOf(ctx context.Context) (stepContext, bool) {

@@ -22,7 +22,7 @@ const codeCancelled = "cancelled"
 
 // cancelScope is a part of a workflow that is cancelled as a whole.
 type cancelScope struct {
-	turn  *turn
+	exec  *execution
 	inner []*cancelScope
 	begun []*engine.Operation // in the order in which they were begun, perhaps without those that have ended
 	err   error               // why it was cancelled; nil if it was not
@@ -32,7 +32,7 @@ type cancelScope struct {
 
 // within returns a new scope, which is cancelled with s.
 func (s *cancelScope) within() *cancelScope {
-	inner := &cancelScope{turn: s.turn, err: s.err}
+	inner := &cancelScope{exec: s.exec, err: s.err}
 	if len(s.inner) == cap(s.inner) {
 		s.inner = slices.DeleteFunc(s.inner, func(c *cancelScope) bool { return c.over })
 	}
@@ -60,10 +60,10 @@ func (s *cancelScope) cancel(reason string) {
 		return
 	}
 	s.err = fmt.Errorf("%w: %s", ErrCancelled, reason)
-	s.turn.engine.WakeAll()
+	s.exec.engine.WakeAll()
 	for _, op := range s.begun {
 		if !s.run || op.Kind != engine.KindHook {
-			s.turn.cancel(op, reason)
+			s.exec.cancel(op, reason)
 		}
 	}
 	for _, inner := range s.inner {
@@ -80,7 +80,7 @@ type cancelCommand struct {
 }
 
 // cancel cancels an operation that has not ended.
-func (t *turn) cancel(op *engine.Operation, reason string) {
+func (x *execution) cancel(op *engine.Operation, reason string) {
 	if ended(op) {
 		return
 	}
@@ -94,13 +94,13 @@ func (t *turn) cancel(op *engine.Operation, reason string) {
 		if !op.IsRemote() || op.Undone {
 			return
 		}
-		t.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{
+		x.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{
 			Type: "cancelStep", ID: op.ID, Reason: oneLine(reason),
 		})
 	case engine.KindWait:
-		t.request(engine.KindCancelWait, op, "cancelWait", cancelCommand{Type: "cancelWait", ID: op.ID})
+		x.request(engine.KindCancelWait, op, "cancelWait", cancelCommand{Type: "cancelWait", ID: op.ID})
 	case engine.KindHook:
-		t.request(engine.KindCloseHook, op, "", map[string]string{"type": "closeHook", "id": op.ID})
+		x.request(engine.KindCloseHook, op, "", map[string]string{"type": "closeHook", "id": op.ID})
 	default: // it needs no command
 	}
 }
@@ -123,15 +123,15 @@ func oneLine(reason string) string {
 }
 
 // request asks for an idempotent command about an operation, if the server has the feature.
-func (t *turn) request(kind engine.Kind, about *engine.Operation, feature string, command any) {
-	if feature == "" || t.offers(feature) {
-		t.engine.Request(&engine.Operation{Kind: kind, ID: about.ID, Place: about.Place, Command: command})
+func (x *execution) request(kind engine.Kind, about *engine.Operation, feature string, command any) {
+	if feature == "" || x.offers(feature) {
+		x.engine.Request(&engine.Operation{Kind: kind, ID: about.ID, Place: about.Place, Command: command})
 	}
 }
 
 // at returns the line of code that asks for something, if the server keeps it.
-func (t *turn) at() string {
-	if !t.offers("at") {
+func (x *execution) at() string {
+	if !x.offers("at") {
 		return ""
 	}
 	return engine.Caller()
@@ -139,7 +139,7 @@ func (t *turn) at() string {
 
 // stoppable makes the execution of an inline operation end when it is cancelled. What was cancelled before it began is
 // not executed.
-func (t *turn) stoppable(op *engine.Operation) {
+func (x *execution) stoppable(op *engine.Operation) {
 	alive, stop := context.WithCancelCause(context.Background())
 	execute := op.Execute
 	op.Stop = stop
@@ -153,12 +153,12 @@ func (t *turn) stoppable(op *engine.Operation) {
 			defer context.AfterFunc(ctx, end)()
 			r = execute(own)
 		} else {
-			r.StartedAt, r.EndedAt = t.app.now(), t.app.now()
+			r.StartedAt, r.EndedAt = x.app.now(), x.app.now()
 		}
-		f := (*failure)(nil)
+		f, cancelled := errors.AsType[*failure](context.Cause(alive))
 		switch {
 		case r.Output != nil:
-		case errors.As(context.Cause(alive), &f):
+		case cancelled:
 			r = engine.Result{Error: encodeFailure(*f), StartedAt: r.StartedAt, EndedAt: r.EndedAt}
 		case ctx.Err() != nil: // the call was cut short, which is no failure of the step
 			r = engine.Result{Err: context.Cause(ctx)}
@@ -167,15 +167,15 @@ func (t *turn) stoppable(op *engine.Operation) {
 	}
 }
 
-// await waits until the condition is true. If the handle's part of the workflow is cancelled first, the error is
-// [ErrCancelled].
-func (w *W) await(until func() bool) error {
-	w.co.Check()
-	w.co.Rest(func() bool { return until() || w.scope.err != nil })
-	return w.outcome(until)
+// Until waits until the condition is true. It is evaluated whenever something was delivered, so it must depend only on
+// variables of the workflow. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
+func (w *W) Until(condition func() bool) error {
+	w.co.Await(func() bool { return condition() || w.scope.err != nil })
+	return w.outcome(condition)
 }
 
-// awaitOn is [W.await] for a condition that depends on one operation only. The caller has checked its use of the handle.
+// awaitOn is [W.Until] for a condition that depends on one operation only. The caller has checked its use of the
+// handle.
 func (w *W) awaitOn(op *engine.Operation, until func() bool) error {
 	w.co.RestOn(op, func() bool { return until() || w.scope.err != nil })
 	return w.outcome(until)
@@ -192,24 +192,24 @@ func (w *W) outcome(until func() bool) error {
 func (w *W) Detached() *W {
 	w.co.Check()
 	detached := *w
-	detached.scope = &cancelScope{turn: w.turn}
+	detached.scope = &cancelScope{exec: w.exec}
 	return &detached
 }
 
 // Cancellation is the request to cancel a run, which [First] can wait for.
-type Cancellation struct{ t *turn }
+type Cancellation struct{ exec *execution }
 
-func (c *Cancellation) ready() bool             { return c.t.cancelled != nil }
+func (c *Cancellation) ready() bool             { return c.exec.cancelled != nil }
 func (c *Cancellation) abandon(string)          {}
 func (c *Cancellation) wasCancelled() bool      { return false }
-func (c *Cancellation) take(*W) (string, error) { return c.Reason(), nil }
+func (c *Cancellation) take(*W) (string, error) { return c.Reason(), nil } //nolint:unparam // as all sources have it
 
 // Reason returns why the run is to be cancelled; it is "timeout" if its time is over. It is empty if nobody has asked.
 func (c *Cancellation) Reason() string {
-	if c.t.cancelled == nil {
+	if c.exec.cancelled == nil {
 		return ""
 	}
-	return c.t.cancelled.Data.Reason
+	return c.exec.cancelled.Data.Reason
 }
 
 // Cancelled returns the request to cancel the run. Once there is one, all waits return [ErrCancelled], except those
@@ -217,31 +217,31 @@ func (c *Cancellation) Reason() string {
 // server forces that after the grace of the request.
 func (w *W) Cancelled() *Cancellation {
 	w.co.Check()
-	return &Cancellation{w.turn}
+	return &Cancellation{w.exec}
 }
 
 // endsCancelled reports whether a workflow's error ends its run as cancelled: somebody has asked for that, and all
 // compensations have succeeded.
-func (t *turn) endsCancelled(err error) bool {
-	c := (*CompensationError)(nil)
-	return t.cancelled != nil && errors.Is(err, ErrCancelled) && !errors.As(err, &c)
+func (x *execution) endsCancelled(err error) bool {
+	_, failed := errors.AsType[*CompensationError](err)
+	return x.cancelled != nil && errors.Is(err, ErrCancelled) && !failed
 }
 
 // observe takes note of an event of the log that was delivered.
-func (t *turn) observe(e *engine.Event) {
+func (x *execution) observe(e *engine.Event) {
 	switch e.Type {
 	case "cancel_requested":
-		if t.cancelled == nil {
-			t.cancelled = e
-			t.root.cancel(e.Data.Reason)
+		if x.cancelled == nil {
+			x.cancelled = e
+			x.root.cancel(e.Data.Reason)
 		}
 	case "attr_set":
 		for _, c := range e.Data.Changes {
-			t.attributes.change(c.Key, c.Value, func() int64 { return e.Seq })
+			x.attributes.change(c.Key, c.Value, func() int64 { return e.Seq })
 		}
 	default:
 		for key, value := range e.Stored {
-			t.store.change(key, value, t.storedAt(e.ID))
+			x.store.change(key, value, x.storedAt(e.ID))
 		}
 	}
 }

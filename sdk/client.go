@@ -81,7 +81,7 @@ func (e *APIError) Unwrap() error { return e.err }
 
 // public turns an error of the API into an [*APIError].
 func public(err error) error {
-	if e := (*api.Error)(nil); errors.As(err, &e) {
+	if e, ok := errors.AsType[*api.Error](err); ok {
 		return &APIError{e.Status, e.Code, e.Message, e.RequestID, e.Details, e.RetryAfter, e.Uncertain, err}
 	}
 	return err
@@ -100,8 +100,11 @@ func (c *Client) post(ctx context.Context, path string, body, into any) error {
 	return c.do(ctx, api.Request{Method: http.MethodPost, Path: path, Body: body}, into)
 }
 
+// getter reads something from the API.
+type getter func(ctx context.Context, path string, query url.Values, into any) error
+
 // pages yields the entries of a list, page by page.
-func pages[T any](ctx context.Context, c *Client, path string, query url.Values) iter.Seq2[T, error] {
+func pages[T any](ctx context.Context, get getter, path string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		query := maps.Clone(query) // each loop begins with the first page
 		for {
@@ -109,7 +112,7 @@ func pages[T any](ctx context.Context, c *Client, path string, query url.Values)
 				Data   []T
 				Cursor string
 			}
-			if err := c.get(ctx, path, query, &page); err != nil {
+			if err := get(ctx, path, query, &page); err != nil {
 				yield(*new(T), err)
 				return
 			}
@@ -180,13 +183,10 @@ func timeOrEmpty(t time.Time) string {
 // Runs yields runs, newest first, without their inputs and outputs. It reads page by page, as the loop goes on. An
 // error is the last element.
 func (c *Client) Runs(ctx context.Context, f Filter) iter.Seq2[RunDetails, error] {
-	return pages[RunDetails](ctx, c, api.Path("runs"), f.query())
+	return pages[RunDetails](ctx, c.get, api.Path("runs"), f.query())
 }
 
-// requestID returns an ID that makes a request safe to repeat.
-func requestID() string { return rand.Text() }
-
-// startBody is the request that starts a run.
+// startBody is the body of the request that starts a run.
 type startBody struct {
 	Workflow       string            `json:"workflow"`
 	Input          json.RawMessage   `json:"input"`
@@ -201,7 +201,7 @@ type startBody struct {
 	Inbox          []string          `json:"inbox,omitempty"`
 	Send           []startMessage    `json:"send,omitempty"`
 
-	err error
+	err error // of an option
 }
 
 // startMessage is a message that is sent with the start.
@@ -228,7 +228,8 @@ func Join() StartOption { return func(b *startBody) { b.OnConflict = "join" } }
 // Delay starts the run later, by up to ten years.
 func Delay(d time.Duration) StartOption { return func(b *startBody) { b.Delay = d.String() } }
 
-// RunTimeout fails the run with the code timeout if it has not ended after d, counted from its start.
+// RunTimeout fails the run with the code timeout if it has not ended after d, counted from its start; see
+// [TimeoutGrace].
 func RunTimeout(d time.Duration) StartOption { return func(b *startBody) { b.Timeout = d.String() } }
 
 // TimeoutGrace is how long a run may go on when its time is over: it is asked to cancel, so that it can compensate, and
@@ -237,7 +238,8 @@ func TimeoutGrace(d time.Duration) StartOption {
 	return func(b *startBody) { b.TimeoutGrace = d.String() }
 }
 
-// Attr gives the run an attribute, by which [Client.Runs] finds it. A run has up to 64.
+// Attr gives the run an attribute, by which [Client.Runs] finds it. A run has up to 64, with keys of up to 256
+// characters and values of up to 256 bytes.
 func Attr(key, value string) StartOption {
 	return func(b *startBody) {
 		if b.Attributes == nil {
@@ -250,26 +252,6 @@ func Attr(key, value string) StartOption {
 // StartOn starts the run on a deployment. By default it is the newest one that has the workflow.
 func StartOn(deployment string) StartOption { return func(b *startBody) { b.Deployment = deployment } }
 
-// withMessage sends a message to an inbox of the run, in the transaction that starts it. With [Join], it reaches the
-// run that has the key.
-func withMessage(inbox string, payload any, options ...SendOption) StartOption {
-	return func(b *startBody) {
-		o, err := sendOptions(options)
-		data, encodeErr := json.Marshal(payload)
-		switch {
-		case err == nil && encodeErr != nil:
-			err = fmt.Errorf("encode a message for inbox %s: %w", inbox, encodeErr)
-		case err == nil && o.keepFor > 0:
-			err = errKeepFor
-		}
-		if err != nil {
-			b.err = err
-			return
-		}
-		b.Send = append(b.Send, startMessage{inbox, o.id, data})
-	}
-}
-
 // Start starts a run of the workflow and returns its handle. It is safe to repeat: an answer that is lost does not
 // start a second run.
 func (d *Workflow[I, O]) Start(ctx context.Context, c *Client, in I, options ...StartOption) (*Run[O], error) {
@@ -277,7 +259,7 @@ func (d *Workflow[I, O]) Start(ctx context.Context, c *Client, in I, options ...
 	if err != nil {
 		return nil, fmt.Errorf("encode the input of workflow %s: %w", d.name, err)
 	}
-	b := startBody{Workflow: d.name, Input: input, IdempotencyKey: requestID(), Inbox: d.Inboxes()}
+	b := startBody{Workflow: d.name, Input: input, IdempotencyKey: rand.Text(), Inbox: d.Inboxes()}
 	for _, set := range options {
 		set(&b)
 	}
@@ -302,18 +284,16 @@ type sending struct {
 	keepFor time.Duration
 }
 
-// MessageID sets the ID of a payload, message or signal. What is sent again with the same ID counts once. By default an
-// ID is made for each call, so that a lost answer does no harm.
+// MessageID sets the ID of a payload, message or signal: 1 to 256 bytes. What is sent again with the same ID counts
+// once. By default an ID is made for each call, so that a lost answer does no harm.
 func MessageID(id string) SendOption { return func(s *sending) { s.id = id } }
 
 // KeepFor makes a signal also reach hooks that are opened up to d later, at most 30 days. By default it reaches only
 // those that are open. It is only for signals.
 func KeepFor(d time.Duration) SendOption { return func(s *sending) { s.keepFor = d } }
 
-var errKeepFor = errors.New("KeepFor is only for signals: remove the option")
-
 func sendOptions(options []SendOption) (sending, error) {
-	s := sending{id: requestID()}
+	s := sending{id: rand.Text()}
 	for _, set := range options {
 		set(&s)
 	}
@@ -321,6 +301,15 @@ func sendOptions(options []SendOption) (sending, error) {
 		return s, errors.New("the message's ID is empty: give one, or leave MessageID out")
 	}
 	return s, nil
+}
+
+// messageID returns the ID of what is no signal.
+func messageID(options []SendOption) (string, error) {
+	s, err := sendOptions(options)
+	if err == nil && s.keepFor > 0 {
+		err = errors.New("KeepFor is only for signals: remove the option")
+	}
+	return s.id, err
 }
 
 // Resume sends a payload to the hook that has the token. If no open hook has it, the error is an [*APIError] with the
@@ -331,55 +320,11 @@ func (k *HookKind[T]) Resume(ctx context.Context, c *Client, token string, paylo
 
 // resume sends a payload to the hook that has the token.
 func (c *Client) resume(ctx context.Context, token string, payload any, options []SendOption) error {
-	o, err := sendOptions(options)
+	id, err := messageID(options)
 	if err != nil {
 		return err
 	}
-	if o.keepFor > 0 {
-		return errKeepFor
-	}
-	return c.post(ctx, api.Path("hooks", token, "resume"), map[string]any{"payload": payload, "resumeId": o.id}, nil)
-}
-
-// sendMessage sends a message to an inbox of a run.
-func (c *Client) sendMessage(ctx context.Context, runID, inbox string, payload any, options []SendOption) error {
-	o, err := sendOptions(options)
-	if err != nil {
-		return err
-	}
-	if o.keepFor > 0 {
-		return errKeepFor
-	}
-	return c.post(ctx, api.Path("runs", runID, "inbox", inbox), map[string]any{"id": o.id, "payload": payload}, nil)
-}
-
-// sendSignal records a signal. It returns before hooks receive it.
-func (c *Client) sendSignal(ctx context.Context, name string, data any, options []SendOption) error {
-	o, err := sendOptions(options)
-	if err != nil {
-		return err
-	}
-	body := map[string]any{"data": data, "id": o.id}
-	if o.keepFor > 0 {
-		body["keepFor"] = o.keepFor.String()
-	}
-	return c.post(ctx, api.Path("signals", name), body, nil)
-}
-
-// storeValue reads a value of a run's store; false if it has none. The error of a run that does not exist is an
-// [*APIError] with the code run_not_found.
-func (c *Client) storeValue(ctx context.Context, runID, key string) (json.RawMessage, bool, error) {
-	var v struct{ Value json.RawMessage }
-	err := c.get(ctx, api.Path("runs", runID, "store", key), nil, &v)
-	if e := (*APIError)(nil); errors.As(err, &e) && e.Code == "store_key_not_found" {
-		return nil, false, nil
-	}
-	return v.Value, err == nil, err
-}
-
-// putDeployment registers a deployment.
-func (c *Client) putDeployment(ctx context.Context, id string, body any) error {
-	return c.do(ctx, api.Request{Method: http.MethodPut, Path: api.Path("deployments", id), Body: body}, nil)
+	return c.post(ctx, api.Path("hooks", token, "resume"), map[string]any{"payload": payload, "resumeId": id}, nil)
 }
 
 // Answer answers a question that is asked under the token. If nobody waits for an answer, the error is an [*APIError]
@@ -390,28 +335,56 @@ func (k *ApprovalKind) Answer(ctx context.Context, c *Client, token string, a An
 
 // Send sends a signal to all runs that wait for it. It returns before they receive it.
 func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...SendOption) error {
-	return c.sendSignal(ctx, k.name, data, options)
+	s, err := sendOptions(options)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"data": data, "id": s.id}
+	if s.keepFor > 0 {
+		body["keepFor"] = s.keepFor.String()
+	}
+	return c.post(ctx, api.Path("signals", k.name), body, nil)
 }
 
 // Send sends a message to the run's inbox. A run without this inbox is an [*APIError] with the code inbox_not_found,
 // and one that has ended one with the code run_ended.
 func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, message T, options ...SendOption) error {
-	return c.sendMessage(ctx, runID, k.name, message, options)
+	id, err := messageID(options)
+	if err != nil {
+		return err
+	}
+	return c.post(ctx, api.Path("runs", runID, "inbox", k.name), map[string]any{"id": id, "payload": message}, nil)
 }
 
-// AtStart sends a message in the transaction that starts the run. With [RunKey] and [Join], it reaches the run that has
-// the key.
+// AtStart sends a message in the transaction that starts the run, which can have up to 100. With [RunKey] and [Join],
+// it reaches the run that has the key.
 func (k *InboxKind[T]) AtStart(message T, options ...SendOption) StartOption {
-	return withMessage(k.name, message, options...)
+	return func(b *startBody) {
+		id, err := messageID(options)
+		data, encodeErr := json.Marshal(message)
+		if encodeErr != nil {
+			encodeErr = fmt.Errorf("encode a message for inbox %s: %w", k.name, encodeErr)
+		}
+		if err = cmp.Or(err, encodeErr); err != nil {
+			b.err = err
+			return
+		}
+		b.Send = append(b.Send, startMessage{k.name, id, data})
+	}
 }
 
-// Of reads the value in the store of a run, from outside; false if there is none.
+// Of reads the value in the store of a run, from outside; false if there is none. A run that does not exist is an
+// [*APIError] with the code run_not_found.
 func (k *Key[T]) Of(ctx context.Context, c *Client, runID string) (value T, ok bool, err error) {
-	data, ok, err := c.storeValue(ctx, runID, k.name)
-	if err != nil || !ok {
+	var stored struct{ Value json.RawMessage }
+	err = c.get(ctx, api.Path("runs", runID, "store", k.name), nil, &stored)
+	if e, refused := errors.AsType[*APIError](err); refused && e.Code == "store_key_not_found" {
+		return value, false, nil
+	}
+	if err != nil {
 		return value, false, err
 	}
-	if value, err = decode[T](data); err != nil {
+	if value, err = decode[T](stored.Value); err != nil {
 		return value, false, fmt.Errorf("decode %s in the store of run %s: %w", k.name, runID, err)
 	}
 	return value, true, nil

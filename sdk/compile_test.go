@@ -34,8 +34,8 @@ func exported(t *testing.T) func(path string) (io.ReadCloser, error) {
 	}
 }
 
-// TestWhatMustNotCompile checks that the compiler refuses wrong types. Each pair is a line that compiles and one that must
-// not.
+// TestWhatMustNotCompile checks that the compiler refuses wrong types. Each pair is a line that compiles and one that
+// must not.
 func TestWhatMustNotCompile(t *testing.T) {
 	t.Parallel()
 	files := token.NewFileSet()

@@ -18,6 +18,7 @@ import (
 const (
 	codeTimeout     = "timeout"
 	codeUndecodable = "undecodable"
+	codeUnencodable = "unencodable"
 )
 
 // failure is an error as the function contract describes it. It is how errors of steps and runs are kept in the log.
@@ -28,9 +29,7 @@ type failure struct {
 }
 
 // Error implements error.
-func (f *failure) Error() string {
-	return withCode(f.Code, f.Message)
-}
+func (f *failure) Error() string { return withCode(f.Code, f.Message) }
 
 // withCode returns a message that begins with the code, if there is one.
 func withCode(code, message string) string {
@@ -116,78 +115,64 @@ func (e *StepError) Unwrap() error {
 	return &failure{Message: e.Message, Code: e.Code, Details: e.Details}
 }
 
-var (
-	// ErrTimeout is the error of what did not happen in time.
-	ErrTimeout = errors.New("the time is over")
-)
+// ErrTimeout is the error of what did not happen in time.
+var ErrTimeout = errors.New("the time is over")
+
+// wrapped is an error that says no more than the one inside, but has another type.
+type wrapped struct{ error }
+
+// Unwrap returns the error itself.
+func (w wrapped) Unwrap() error { return w.error }
 
 // Fail returns a permanent error with a code and a message. A step that returns it is not retried, and a workflow that
 // returns it fails.
 func Fail(code, message string) error {
-	return &permanentError{err: &failure{Message: message, Code: code}}
+	return &permanentError{wrapped{&failure{Message: message, Code: code}}}
 }
 
-// Permanent returns an error that is not retried.
+// Permanent returns an error that is not retried; nil for nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &permanentError{err: err}
+	return &permanentError{wrapped{err}}
 }
 
-type permanentError struct{ err error }
+type permanentError struct{ wrapped }
 
-// Error implements error.
-func (e *permanentError) Error() string { return e.err.Error() }
-
-// Unwrap returns the error itself.
-func (e *permanentError) Unwrap() error { return e.err }
-
-// RetryAfter returns an error after which the step is not retried before d is over. The server respects up to a day.
+// RetryAfter returns an error after which the step is not retried before d is over; nil for nil. The server respects up
+// to a day.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &retryError{err, d}
+	return &retryError{wrapped{err}, d}
 }
 
 type retryError struct {
-	err   error
+	wrapped
+
 	after time.Duration
 }
 
-// Error implements error.
-func (e *retryError) Error() string { return e.err.Error() }
-
-// Unwrap returns the error itself.
-func (e *retryError) Unwrap() error { return e.err }
-
 // Hold returns an error that neither fails nor completes a workflow: nothing is recorded, and the server calls the
-// workflow again later, or when a new version is deployed.
+// workflow again later, or when a new version is deployed. It is nil for nil.
 func Hold(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &heldError{err}
+	return &heldError{wrapped{err}}
 }
 
-type heldError struct{ err error }
-
-// Error implements error.
-func (e *heldError) Error() string { return e.err.Error() }
-
-// Unwrap returns the error itself.
-func (e *heldError) Unwrap() error { return e.err }
+type heldError struct{ wrapped }
 
 // HasCode reports whether an error has a code, whether it was made here or came from a step or a run.
 func HasCode(err error, code string) bool {
 	if w := (&wanted{code: code}); errors.As(err, &w) {
 		return true
 	}
-	if s := (*StepError)(nil); errors.As(err, &s) && s.Code == code {
-		return true
-	}
-	return false
+	s, ok := errors.AsType[*StepError](err)
+	return ok && s.Code == code
 }
 
 // ErrorKind is a kind of errors that carry details of one type through the log: from a step to its workflow, from a
@@ -210,7 +195,7 @@ func (k *ErrorKind[T]) New(details T) error {
 	if err != nil {
 		return Permanent(fmt.Errorf("encode the details of error %s: %w", k.code, err))
 	}
-	return &permanentError{err: &failure{Message: k.code, Code: k.code, Details: data}}
+	return &permanentError{wrapped{&failure{Message: k.code, Code: k.code, Details: data}}}
 }
 
 // Find returns the details of the error of this kind in err's tree, if there is one.
@@ -231,9 +216,9 @@ func encodeError(err error) failure {
 		return *f
 	}
 	coded := failure{Message: err.Error()}
-	if f := (*failure)(nil); errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		coded.Code, coded.Details = f.Code, f.Details
-	} else if s := (*StepError)(nil); errors.As(err, &s) {
+	} else if s, ok := errors.AsType[*StepError](err); ok {
 		coded.Code, coded.Details = s.Code, s.Details
 	} else if errors.Is(err, ErrCancelled) {
 		coded.Code = codeCancelled
@@ -254,13 +239,12 @@ func newPanicError(value any) error {
 	if m, ok := value.(*engine.MisuseError); ok {
 		return m
 	}
-	f := panicFailure(value, debug.Stack())
-	return &f
+	return panicFailure(value, debug.Stack())
 }
 
-func panicFailure(value any, stack []byte) failure {
+func panicFailure(value any, stack []byte) *failure {
 	message := fmt.Sprintf("panic: %v%s", value, panicPlace(string(stack)))
-	return failure{Message: message, Code: codePanic, Details: stackDetails(stack)}
+	return &failure{Message: message, Code: codePanic, Details: stackDetails(stack)}
 }
 
 func stackDetails(stack []byte) json.RawMessage {
@@ -287,6 +271,6 @@ func panicPlace(stack string) string {
 }
 
 func isPermanent(err error) bool {
-	p := (*permanentError)(nil)
-	return errors.As(err, &p)
+	_, ok := errors.AsType[*permanentError](err)
+	return ok
 }

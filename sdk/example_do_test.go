@@ -21,7 +21,7 @@ func quote(w *stepwell.W, sku string) (int, error) {
 	}, stepwell.Attempts(4), stepwell.AttemptTimeout(5*time.Second))
 }
 
-func price(ctx context.Context, sku, token string) (int, error) { return len(sku) * 100, nil }
+func price(_ context.Context, sku, _ string) (int, error) { return len(sku) * 100, nil }
 
 func ExampleDo() {
 	env := stepwelltest.New(t, Quote.Bind(quote))

@@ -261,3 +261,18 @@ func (u *callsUnderWay) waited() bool {
 	}
 	return false
 }
+
+// drop ends all executions.
+func (k *keptRuns) drop() {
+	k.mu.Lock()
+	var all []*keptRun
+	for e := k.order.Back(); e != nil; e = k.order.Back() {
+		all = append(all, k.remove(e))
+	}
+	if k.sweep != nil {
+		k.sweep.Stop()
+		k.sweep = nil
+	}
+	k.mu.Unlock()
+	end(all)
+}

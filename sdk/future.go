@@ -53,11 +53,7 @@ func (f *Future[T]) Await(w *W) (T, error) {
 
 // rest is [Future.Await] for a caller that has checked its use of the handle.
 func (f *Future[T]) rest(w *W) (T, error) {
-	if f.op != nil {
-		w.co.RestOn(f.op, f.awaited(w))
-	} else {
-		w.co.Rest(f.awaited(w))
-	}
+	w.co.RestOn(f.op, f.awaited(w))
 	if !f.done() {
 		return *new(T), w.scope.err
 	}
@@ -179,10 +175,6 @@ func takeWithin[T any](w *W, source Source[T], d time.Duration) (T, error) {
 	}
 }
 
-// Until waits until the condition is true. It is evaluated whenever something was delivered, so it must depend only on
-// variables of the workflow. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
-func (w *W) Until(condition func() bool) error { return w.await(condition) }
-
 // MapOption configures [Map] and [MapBy].
 type MapOption func(*mapOptions)
 
@@ -191,7 +183,7 @@ type mapOptions struct {
 	collect bool
 }
 
-// Limit limits how many items are in progress at once.
+// Limit limits how many items are in progress at once, from 1. By default all are.
 func Limit(n int) MapOption { return func(o *mapOptions) { o.limit = n } }
 
 // CollectErrors makes a map go on after an error. Its error then joins those of all items.
@@ -209,7 +201,7 @@ func Map[T, R any](w *W, items []T, fn func(*W, T) (R, error), options ...MapOpt
 }
 
 // MapBy is [Map] with IDs that contain the item's key instead of its index. So items can be inserted and reordered
-// while runs are in progress. Keys must be unique.
+// while runs are in progress. Two items with the same key are an error.
 func MapBy[T, R any](
 	w *W, items []T, key func(T) string, fn func(*W, T) (R, error), options ...MapOption,
 ) ([]R, error) {
@@ -370,7 +362,7 @@ func Value[T any](w *W, name string, fn func() T) T {
 func (w *W) Patched(id string) bool {
 	w.co.Check()
 	id = w.co.Scope.ID("patch:" + id)
-	if !w.turn.engine.Known(engine.KindMark, id) && !w.turn.engine.AtEnd() {
+	if !w.exec.engine.Known(engine.KindMark, id) && !w.exec.engine.AtEnd() {
 		return false
 	}
 	w.ask(markOperation(id))

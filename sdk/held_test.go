@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"runtime"
 	"slices"
@@ -30,25 +31,15 @@ func TestGoexitHoldsTheRun(t *testing.T) {
 	}
 }
 
-// TestMisuseCannotBeHidden recovers from each misuse, or makes it in a goroutine, where a panic would end the process.
-func TestMisuseCannotBeHidden(t *testing.T) {
-	t.Parallel()
-	count := NewKey[int]("count")
-	twice := func(condition func(w *W) bool) func(w *W) (string, error) {
-		return func(w *W) (string, error) {
-			w.SetAttribute("k", "v")
-			n := 0
-			Go(w, "go", func(w *W) (string, error) {
-				defer func() { n = 2 }()
-				return do(w, "step", func(context.Context) (string, error) { return "", nil })
-			})
-			return "ok", w.Until(func() bool { return condition(w) && n > 1 })
-		}
-	}
-	for name, test := range map[string]struct {
-		fn   func(w *W) (string, error)
-		want string // in the error; empty if it is none
-	}{
+// misuse is a wrong use of a workflow's handle, and what the error must say; empty if it is none.
+type misuse struct {
+	fn   func(w *W) (string, error)
+	want string
+}
+
+// misusesElsewhere are uses by others than the handle's coroutine.
+func misusesElsewhere() map[string]misuse {
+	return map[string]misuse{
 		"outer handle": {func(w *W) (string, error) {
 			return Go(w, "inner", func(*W) (string, error) {
 				defer func() { _ = recover() }()
@@ -70,6 +61,24 @@ func TestMisuseCannotBeHidden(t *testing.T) {
 				return "", w.Sleep(time.Hour)
 			})
 		}, "inside the inline step at"},
+	}
+}
+
+// misusesInConditions are uses in conditions, of which some may be.
+func misusesInConditions() map[string]misuse {
+	count := NewKey[int]("count")
+	twice := func(condition func(w *W) bool) func(w *W) (string, error) {
+		return func(w *W) (string, error) {
+			w.SetAttribute("k", "v")
+			n := 0
+			Go(w, "go", func(w *W) (string, error) {
+				defer func() { n = 2 }()
+				return do(w, "step", func(context.Context) (string, error) { return "", nil })
+			})
+			return "ok", w.Until(func() bool { return condition(w) && n > 1 })
+		}
+	}
+	return map[string]misuse{
 		"a condition that asks": {twice(func(w *W) bool { w.SetAttribute("k", "v2"); return true }), "a condition has used"},
 		"a condition that waits": {twice(func(w *W) bool {
 			defer func() { _ = recover() }()
@@ -89,7 +98,15 @@ func TestMisuseCannotBeHidden(t *testing.T) {
 			v, ok := w.Attribute("k")
 			return n == 0 && v == "v" && ok && !w.Now().IsZero() && w.Log() != nil
 		}), ""},
-	} {
+	}
+}
+
+// TestMisuseCannotBeHidden recovers from each misuse, or makes it in a goroutine, where a panic would end the process.
+func TestMisuseCannotBeHidden(t *testing.T) {
+	t.Parallel()
+	all := misusesElsewhere()
+	maps.Copy(all, misusesInConditions())
+	for name, test := range all {
 		app, _ := newTestApp(workflowOf(test.fn))
 		f := newFake(t, app)
 		got := f.call(t.Context(), nil)
@@ -106,7 +123,8 @@ func TestMisuseCannotBeHidden(t *testing.T) {
 	}
 }
 
-// TestResultsAreKeptThoughTheRunIsHeld checks that inline steps do not happen again with each call of a run that is held.
+// TestResultsAreKeptThoughTheRunIsHeld checks that inline steps do not happen again with each call of a run that is
+// held.
 func TestResultsAreKeptThoughTheRunIsHeld(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *W) error{
@@ -182,7 +200,8 @@ func TestInterceptorThatPanicsFailsTheAttempt(t *testing.T) {
 	}
 }
 
-// TestValueIsNotBlamedForCrashes calls a workflow more often than a step is tried. An error of a value would stay for ever.
+// TestValueIsNotBlamedForCrashes calls a workflow more often than a step is tried. An error of a value would stay for
+// ever.
 func TestValueIsNotBlamedForCrashes(t *testing.T) {
 	t.Parallel()
 	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
@@ -264,8 +283,8 @@ func TestPatchIsTakenThoughMoreEventsAreKnown(t *testing.T) {
 	}
 }
 
-// TestPatchIsNotTakenBeforeALostStep: old code began an inline step in an invocation that died, so the log has nothing of
-// the step, but the event written meanwhile names it.
+// TestPatchIsNotTakenBeforeALostStep: old code began an inline step in an invocation that died, so the log has nothing
+// of the step, but the event written meanwhile names it.
 func TestPatchIsNotTakenBeforeALostStep(t *testing.T) {
 	t.Parallel()
 	hook := NewHook[int]("hook")

@@ -74,7 +74,7 @@ func openedHook[T any](w *W, name string, c openHook) *Hook[T] {
 	if c.Token == "" && c.Signal == nil && w.scope.err == nil {
 		c.Token = Value(w, name+"-token", rand.Text)
 	}
-	c.At = w.turn.at()
+	c.At = w.exec.at()
 	op := &engine.Operation{Kind: engine.KindHook, ID: c.ID, Command: c, Token: c.Token}
 	w.askUnlessCancelled(op)
 	return &Hook[T]{op}
@@ -137,7 +137,7 @@ func (h *Hook[T]) takeEvent() (v T, e *engine.Event, err error) {
 // Close closes the hook. Later payloads are refused.
 func (h *Hook[T]) Close(w *W) {
 	w.co.Check()
-	w.turn.cancel(h.op, "")
+	w.exec.cancel(h.op, "")
 }
 
 // ApprovalKind is the definition of questions to people.
@@ -262,16 +262,17 @@ func (h *Webhook) Token() string { return h.hook.Token() }
 // until the server is configured.
 func (h *Webhook) URL(w *W) string {
 	w.co.Check()
-	if w.turn.hooksURL == "" {
+	if w.exec.hooksURL == "" {
 		panic(fmt.Sprintf("webhook %s has no URL, since the server does not know its public address: configure the server",
 			h.hook.op.ID))
 	}
-	return w.turn.hooksURL + url.PathEscape(h.hook.op.Token)
+	return w.exec.hooksURL + url.PathEscape(h.hook.op.Token)
 }
 
 // Next waits for the next request. If another run has the token, the error is a [*TokenTakenError].
 func (h *Webhook) Next(w *W) (*Request, error) {
-	if err := w.await(h.ready); err != nil {
+	w.co.Check()
+	if err := w.awaitOn(h.hook.op, h.ready); err != nil {
 		return nil, err
 	}
 	return h.take(w)
@@ -327,7 +328,7 @@ func (r *Request) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// DecodeJSON decodes the body of a request.
+// DecodeJSON decodes the body of a request. If it does not decode, the error is permanent and has the code undecodable.
 func DecodeJSON[T any](r *Request) (T, error) {
 	v, err := decode[T](r.Body)
 	if err != nil {

@@ -52,15 +52,6 @@ func newServing() serving {
 // checks of replays; in production the difference is only logged.
 func StrictInputs() AppOption { return func(a *App) { a.serving.strict = true } }
 
-// execution is a workflow of a run, in one call or several.
-type execution struct {
-	definition Definition
-	turn       *turn
-	output     json.RawMessage
-	failed     error
-	warm       bool
-}
-
 // errNotKept asks the server for the whole log.
 var errNotKept = errors.New("the run is not kept")
 
@@ -117,13 +108,13 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 		return answer{}, err
 	}
 	x.begin(ctx, c, host)
-	info := TurnInfo{x.turn.info, c.Attempt, len(c.Events), x.warm}
+	info := TurnInfo{x.info, c.Attempt, len(c.Events), x.warm}
 	err = around(ctx, info, a.serving.aroundTurns, func(ctx context.Context) (err error) {
 		got, err = x.advance(ctx, c)
 		return err
 	})
 	if err != nil || got.Keep == nil {
-		x.turn.engine.Close()
+		x.engine.Close()
 	} else {
 		a.serving.kept.put(c.Run.ID, x)
 	}
@@ -135,14 +126,14 @@ func (a *App) execution(d Definition, c call) (*execution, error) {
 	kept := a.serving.kept.take(c.Run.ID)
 	if c.Since == 0 {
 		if kept != nil {
-			kept.turn.engine.Close()
+			kept.engine.Close()
 		}
 		return a.newExecution(d, c), nil
 	}
 	if kept == nil {
 		return nil, errNotKept
 	}
-	e := kept.turn.engine
+	e := kept.engine
 	if c.Keep != a.serving.process || c.Since != e.Last() || e.Resume(c.Events) != nil {
 		e.Close()
 		return nil, errNotKept
@@ -152,7 +143,6 @@ func (a *App) execution(d Definition, c call) (*execution, error) {
 }
 
 func (a *App) newExecution(d Definition, c call) *execution {
-	x := &execution{definition: d}
 	logger := a.logger.With("run", c.Run.ID, "workflow", c.Run.Workflow)
 	e := engine.New(c.Events, engine.Config{
 		Batch: d.options.batch, Strict: a.serving.strict,
@@ -168,10 +158,21 @@ func (a *App) newExecution(d Definition, c call) *execution {
 			}
 		},
 	})
-	x.turn = newTurn(e, a, c)
+	x := &execution{
+		engine: e, app: a, info: infoOf(c), options: d.options,
+		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: randoms{},
+	}
+	x.root = &cancelScope{exec: x, run: true}
+	if len(c.Events) > 0 {
+		for key, value := range c.Events[0].Data.Attributes {
+			data, _ := json.Marshal(value) // texts always encode
+			x.attributes[key] = entry{data, func() int64 { return 0 }}
+		}
+	}
+	e.Observe = x.observe
 	e.SetHeard(c.Heard)
 	e.Begin(d.name, func(co *engine.Coroutine) {
-		root := &W{turn: x.turn, co: co, scope: x.turn.root}
+		root := &W{exec: x, co: co, scope: x.root}
 		x.output, x.failed = d.workflow(root, c.Run.Input)
 		root.end(x.failed)
 	})
@@ -180,25 +181,23 @@ func (a *App) newExecution(d Definition, c call) *execution {
 
 // begin prepares an execution for a call.
 func (x *execution) begin(ctx context.Context, c call, host *callHost) {
-	t := x.turn
-	t.attempt, t.features, t.hooksURL = c.Attempt, c.Server.Features, c.HooksURL
-	t.deadline, _ = ctx.Deadline()
-	t.engine.Host = nil
-	if host != nil && t.offers("commands") {
-		t.engine.Host = host
+	x.attempt, x.features, x.hooksURL = c.Attempt, c.Server.Features, c.HooksURL
+	x.deadline, _ = ctx.Deadline()
+	x.engine.Host = nil
+	if host != nil && x.offers("commands") {
+		x.engine.Host = host
 	}
 }
 
 // advance executes the workflow as far as it goes.
 func (x *execution) advance(ctx context.Context, c call) (answer, error) {
-	t := x.turn
-	got, done, err := t.engine.Advance(ctx)
+	got, done, err := x.engine.Advance(ctx)
 	if err != nil {
 		return x.stopped(c, got, err)
 	}
-	out := answer{Commands: orEmpty(got.Commands), Open: got.Open, Seen: t.engine.Last()}
+	out := answer{Commands: orEmpty(got.Commands), Open: got.Open, Seen: x.engine.Last()}
 	if done {
-		if h := (*heldError)(nil); errors.As(x.failed, &h) {
+		if isHeld(x.failed) {
 			if got.Results {
 				return out, nil // they would happen again; the next call is held
 			}
@@ -206,14 +205,14 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 			f.Code = cmp.Or(f.Code, codeHeld)
 			return answer{}, &f
 		}
-		out.Commands = append(out.Commands, t.ending(x.output, x.failed))
+		out.Commands = append(out.Commands, x.ending(x.output, x.failed))
 		return out, nil
 	}
-	if t.offers("await") {
+	if x.offers("await") {
 		out.Await = got.Await
 	}
-	if k := &t.app.serving.kept; t.offers("keep") && k.runs > 0 && t.engine.CanResume() {
-		out.Keep = &keepHint{t.engine.Last(), t.app.serving.process, min(k.age, longestKeep).String()}
+	if k := &x.app.serving.kept; x.offers("keep") && k.runs > 0 && x.engine.CanResume() {
+		out.Keep = &keepHint{x.engine.Last(), x.app.serving.process, min(k.age, longestKeep).String()}
 	}
 	return out, nil
 }
@@ -221,33 +220,31 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 // stopped returns what a call is answered that could not go on. If inline steps have results that are not written, they
 // are the answer: otherwise these steps would happen again. The next call, which follows at once, then says why.
 func (x *execution) stopped(c call, got engine.Answer, err error) (answer, error) {
-	p := (*engine.Panic)(nil)
-	isPanic := errors.As(err, &p)
-	if isPanic && x.definition.options.failRuns {
+	p, isPanic := errors.AsType[*engine.Panic](err)
+	if isPanic && x.options.failRuns {
 		f := panicFailure(p.Value, p.Stack)
-		return answer{Commands: append(got.Commands, x.turn.ending(nil, &f)), Open: got.Open}, nil
+		return answer{Commands: append(got.Commands, x.ending(nil, f)), Open: got.Open}, nil
 	}
 	if got.Results {
-		return answer{Commands: got.Commands, Open: got.Open, Seen: x.turn.engine.Last()}, nil
+		return answer{Commands: got.Commands, Open: got.Open, Seen: x.engine.Last()}, nil
 	}
-	if d := (*engine.Divergence)(nil); errors.As(err, &d) {
+	if d, ok := errors.AsType[*engine.Divergence](err); ok {
 		d.Run, d.Deployment = c.Run.ID, c.Run.Deployment
 		return answer{}, &failure{Message: d.Error(), Code: codeDiverged}
 	}
-	if m := (*engine.MisuseError)(nil); errors.As(err, &m) {
+	if m, ok := errors.AsType[*engine.MisuseError](err); ok {
 		return answer{}, &failure{Message: m.Error(), Code: codeMisuse}
 	}
 	if errors.Is(err, engine.ErrStale) {
 		return answer{}, errStale
 	}
-	if s := (*engine.Stuck)(nil); errors.As(err, &s) {
+	if s, ok := errors.AsType[*engine.Stuck](err); ok {
 		return answer{}, &failure{s.Error(), codeStuck, stackDetails(s.Stack)}
 	}
 	if !isPanic {
 		return answer{}, err
 	}
-	f := panicFailure(p.Value, p.Stack)
-	return answer{}, &f
+	return answer{}, panicFailure(p.Value, p.Stack)
 }
 
 // keepHint tells the server that this process can go on with the events after a position.
@@ -261,14 +258,20 @@ type keepHint struct {
 const longestKeep = 5 * time.Minute
 
 // ending returns the command that ends the run.
-func (t *turn) ending(output json.RawMessage, err error) any {
-	if t.endsCancelled(err) {
+func (x *execution) ending(output json.RawMessage, err error) any {
+	if x.endsCancelled(err) {
 		return map[string]any{"type": "cancelled"}
 	}
 	if err != nil {
 		return map[string]any{"type": "fail", "error": encodeError(err)}
 	}
-	return map[string]any{"type": "complete", "output": output}
+	return completion{"complete", output}
+}
+
+// completion is the command that completes the run.
+type completion struct {
+	Type   string          `json:"type"`
+	Output json.RawMessage `json:"output"`
 }
 
 // KeepRuns limits what stays in memory between the calls of runs: the number of runs, their size in bytes together, and
@@ -318,7 +321,7 @@ func (k *keptRuns) remove(e *list.Element) *keptRun {
 
 // put keeps an execution. It ends others that are too many, too large or too old.
 func (k *keptRuns) put(runID string, x *execution) {
-	run := &keptRun{runID, x, x.turn.engine.Bytes() + coroutineBytes, k.now().Add(k.age)}
+	run := &keptRun{runID, x, x.engine.Bytes() + coroutineBytes, k.now().Add(k.age)}
 	k.mu.Lock()
 	var over []*keptRun
 	if e, ok := k.byRun[runID]; ok {
@@ -360,23 +363,8 @@ func (k *keptRuns) sweepOld() {
 	end(over)
 }
 
-// drop ends all executions.
-func (k *keptRuns) drop() {
-	k.mu.Lock()
-	var all []*keptRun
-	for e := k.order.Back(); e != nil; e = k.order.Back() {
-		all = append(all, k.remove(e))
-	}
-	if k.sweep != nil {
-		k.sweep.Stop()
-		k.sweep = nil
-	}
-	k.mu.Unlock()
-	end(all)
-}
-
 func end(runs []*keptRun) {
 	for _, run := range runs {
-		run.x.turn.engine.Close()
+		run.x.engine.Close()
 	}
 }

@@ -31,9 +31,6 @@ type command struct {
 
 // Command adds a subcommand to [App.Main]. It gets the arguments after its name.
 func (a *App) Command(name, help string, run func(ctx context.Context, args []string) error) {
-	if a.commands == nil {
-		a.commands = map[string]command{}
-	}
 	a.commands[name] = command{help, run}
 }
 
@@ -52,8 +49,10 @@ func (a *App) Command(name, help string, run func(ctx context.Context, args []st
 // Schema prints the workflows with the JSON Schemas of their inputs and outputs, and version the build.
 func (a *App) Main(ctx context.Context, args []string) error {
 	commands := map[string]command{
-		"serve":   {"serve the app", a.mainServe},
-		"replay":  {"replay runs of a server with this code", a.mainReplay},
+		"serve": {"serve the app", a.mainServe},
+		"replay": {"replay runs of a server with this code", func(ctx context.Context, args []string) error {
+			return a.replayRuns(ctx, args, os.Stdout)
+		}},
 		"schema":  {"print the workflows with the schemas of their inputs and outputs", a.mainSchema},
 		"version": {"print the build", a.mainVersion},
 	}
@@ -218,13 +217,8 @@ type replaySource struct {
 	sample           int
 }
 
-// mainReplay is the command replay of App.Main.
-func (a *App) mainReplay(ctx context.Context, args []string) error {
-	return a.replayRuns(ctx, args, os.Stdout)
-}
-
-// replayRuns replays runs of a server with the app's code, prints a table by workflow, and fails if one of them does
-// not replay. Nothing is executed or written. The arguments are its flags.
+// replayRuns is the command replay of App.Main: it replays runs of a server with the app's code, prints a table by
+// workflow, and fails if one of them does not replay. Nothing is executed or written. The arguments are its flags.
 func (a *App) replayRuns(ctx context.Context, args []string, out io.Writer) error {
 	var s replaySource
 	config := ClientFromEnv() // with a key of role read; it is no flag, since all users of a machine see flags
@@ -281,7 +275,7 @@ func (a *App) replayWorkflow(ctx context.Context, s replaySource, workflow strin
 	f := Filter{Workflow: workflow, Status: RunStatus(s.status), CreatedAfter: a.now().Add(-s.since).UTC()}
 	query := f.query()
 	query.Set("limit", strconv.Itoa(min(max(s.sample, 1), 100)))
-	for run, err := range pages[json.RawMessage](ctx, s.client, api.Path("runs"), query) {
+	for run, err := range pages[json.RawMessage](ctx, s.client.get, api.Path("runs"), query) {
 		if err != nil {
 			return r, err
 		}
@@ -293,11 +287,10 @@ func (a *App) replayWorkflow(ctx context.Context, s replaySource, workflow strin
 			return r, err
 		}
 		r.runs++
-		err = a.Replay(ctx, log)
-		if e := (*ReplayError)(nil); err != nil && !errors.As(err, &e) {
-			return r, err
-		}
-		if err != nil {
+		if err := a.Replay(ctx, log); err != nil {
+			if _, ok := errors.AsType[*ReplayError](err); !ok {
+				return r, err
+			}
 			r.failures++
 			r.first = cmp.Or(r.first, err)
 		}
@@ -313,7 +306,7 @@ func (s replaySource) log(ctx context.Context, run json.RawMessage) (RunLog, err
 	}
 	path := api.Path("runs", r.ID, "events")
 	l := RunLog{Run: run}
-	for event, err := range pages[json.RawMessage](ctx, s.client, path, url.Values{"payloads": {"true"}}) {
+	for event, err := range pages[json.RawMessage](ctx, s.client.get, path, url.Values{"payloads": {"true"}}) {
 		if err == nil {
 			event, err = s.whole(ctx, path, event)
 		}
@@ -327,19 +320,12 @@ func (s replaySource) log(ctx context.Context, run json.RawMessage) (RunLog, err
 
 // whole returns an event with its payload if the list has omitted that because of its size.
 func (s replaySource) whole(ctx context.Context, path string, event json.RawMessage) (json.RawMessage, error) {
-	var e struct {
-		Seq       int64
-		Truncated bool
-	}
-	if err := json.Unmarshal(event, &e); err != nil || !e.Truncated {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(event, &fields); err != nil || string(fields["truncated"]) != "true" {
 		return event, err
 	}
 	var payload json.RawMessage
-	if err := s.client.get(ctx, path+"/"+strconv.FormatInt(e.Seq, 10)+"/payload", nil, &payload); err != nil {
-		return nil, err
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(event, &fields); err != nil {
+	if err := s.client.get(ctx, fmt.Sprintf("%s/%s/payload", path, fields["seq"]), nil, &payload); err != nil {
 		return nil, err
 	}
 	fields["payload"] = payload

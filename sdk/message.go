@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -76,18 +75,18 @@ func (k *SignalKind[T]) Subscribe(w *W, options ...SignalOption) *Hook[Received[
 
 // Wait begins to wait for one signal.
 func (k *SignalKind[T]) Wait(w *W, options ...SignalOption) *Future[Received[T]] {
-	turn, h := w.turn, k.Subscribe(w, options...)
+	exec, h := w.exec, k.Subscribe(w, options...)
 	v, err := Received[T]{}, ErrCancelled
 	return &Future[Received[T]]{
 		done: func() bool { return h.ready() || h.op.Cancelled },
 		get: func() (Received[T], error) {
 			if h.ready() && h.op.Taken == 0 {
 				v, err = h.take(w)
-				turn.cancel(h.op, "")
+				exec.cancel(h.op, "")
 			}
 			return v, err
 		},
-		stop: func(reason string) { turn.cancel(h.op, reason) },
+		stop: func(reason string) { exec.cancel(h.op, reason) },
 		op:   h.op,
 	}
 }
@@ -175,29 +174,24 @@ func touches(before, after string) bool {
 
 // celLiteral returns an argument as a literal of CEL.
 func celLiteral(verb byte, arg any) (string, error) {
+	var want byte
+	var literal string
 	switch v := arg.(type) {
 	case string:
-		if verb == 's' {
-			return celString(v), nil
-		}
-	case int:
-		if verb == 'd' {
-			return "(" + strconv.Itoa(v) + ")", nil
-		}
-	case int64:
-		if verb == 'd' {
-			return "(" + strconv.FormatInt(v, 10) + ")", nil
-		}
-	case float64:
-		if verb == 'f' && !math.IsInf(v, 0) && !math.IsNaN(v) {
-			return "(" + celDouble(v) + ")", nil
-		}
+		want, literal = 's', celString(v)
+	case int, int64:
+		want, literal = 'd', fmt.Sprintf("(%d)", v)
 	case bool:
-		if verb == 't' {
-			return "(" + strconv.FormatBool(v) + ")", nil
+		want, literal = 't', fmt.Sprintf("(%t)", v)
+	case float64:
+		if !math.IsInf(v, 0) && !math.IsNaN(v) {
+			want, literal = 'f', "("+celDouble(v)+")"
 		}
 	}
-	return "", fmt.Errorf("%%%c cannot stand for the %T %v", verb, arg, arg)
+	if literal == "" || verb != want {
+		return "", fmt.Errorf("%%%c cannot stand for the %T %v", verb, arg, arg)
+	}
+	return literal, nil
 }
 
 func celDouble(v float64) string {
@@ -208,26 +202,9 @@ func celDouble(v float64) string {
 	return text
 }
 
-// celString returns a string literal. Bytes that are not UTF-8 become U+FFFD.
-func celString(text string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, c := range text {
-		switch {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(c)
-		case c < ' ' || c >= 0x7f && c < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, c)
-		case c >= 0x10000:
-			fmt.Fprintf(&b, `\U%08x`, c)
-		default:
-			b.WriteRune(c)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}
+// celString returns a string literal, whose escapes mean the same in CEL and Go. Bytes that are not UTF-8 become
+// U+FFFD.
+func celString(text string) string { return strconv.QuoteToASCII(string([]rune(text))) }
 
 // InboxKind is the definition of an inbox with messages of type T. It is opened with the run, so that no message is
 // lost that is sent after the start. Messages come in their order, and one with the ID of an earlier one is ignored.
@@ -243,11 +220,7 @@ func (k *InboxKind[T]) inboxName() string { return k.name }
 
 // lossy returns why messages cannot be kept in the log, if they cannot.
 func (k *InboxKind[T]) lossy() []string {
-	t := reflect.TypeFor[T]()
-	if p := lossy(t, map[reflect.Type]bool{}); p != "" {
-		return []string{fmt.Sprintf("the messages %s of inbox %q cannot be kept in the log: %s", t, k.name, p)}
-	}
-	return nil
+	return unkeepable[T]("messages", fmt.Sprintf(" of inbox %q", k.name))
 }
 
 // Next waits for the next message. If the message does not decode, the error has the code undecodable; the message is
@@ -277,10 +250,10 @@ func (k *InboxKind[T]) Serve(w *W, fn func(*W, T) error) error {
 // Messages returns the inbox as a hook, for [On] and [First]. An inbox that was not opened with the run is opened then.
 func (k *InboxKind[T]) Messages(w *W) *Hook[T] {
 	w.co.Check()
-	op := w.turn.engine.Inbox(k.name)
-	if !w.turn.engine.HasInbox(k.name) && !w.turn.inboxes[k.name] {
-		w.turn.inboxes[k.name] = true
-		w.turn.request(engine.KindOpenInbox, op, "", openHook{Type: "openHook", ID: op.ID})
+	op := w.exec.engine.Inbox(k.name)
+	if !w.exec.engine.HasInbox(k.name) && !w.exec.inboxes[k.name] {
+		w.exec.inboxes[k.name] = true
+		w.exec.request(engine.KindOpenInbox, op, "", openHook{Type: "openHook", ID: op.ID})
 	}
 	return &Hook[T]{op}
 }

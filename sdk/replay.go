@@ -1,13 +1,10 @@
 package stepwell
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"reflect"
 	"slices"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -57,20 +54,18 @@ func (a *App) Replay(ctx context.Context, log RunLog) error {
 			return err
 		}
 		if err := r.invoke(ctx, n); err != nil {
-			return &ReplayError{r.run.ID, r.run.Workflow, n, len(log.Events), err}
+			return &ReplayError{r.call.Run.ID, r.call.Run.Workflow, n, len(log.Events), err}
 		}
 	}
 	return nil
 }
 
 type replay struct {
-	app    *App
-	fields map[string]json.RawMessage // of the run
-	run    struct{ ID, Workflow string }
-	log    RunLog
-	types  []string // of the events
-	end    engine.Event
-	length int // of the log without the event that ends the run
+	app      *App
+	call     call           // of an invocation, without events
+	events   []engine.Event // without the one that ends the run
+	end      engine.Event   // the one that ends the run; its position is 0 if there is none
+	redacted bool
 }
 
 // worldEvents are the types of events after which a run is invoked.
@@ -79,11 +74,9 @@ var worldEvents = []string{
 }
 
 func (a *App) newReplay(log RunLog) (*replay, error) {
-	r := &replay{app: a, log: log, length: len(log.Events)}
-	if err := json.Unmarshal(log.Run, &r.fields); err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(log.Run, &r.run); err != nil {
+	r := &replay{app: a, call: call{Type: "workflow", Attempt: 1}, redacted: log.Redacted}
+	r.call.Server.Features = features
+	if err := json.Unmarshal(log.Run, &r.call.Run); err != nil {
 		return nil, err
 	}
 	for i, data := range log.Events {
@@ -94,15 +87,17 @@ func (a *App) newReplay(log RunLog) (*replay, error) {
 		if e.Seq != int64(i)+1 {
 			return nil, fmt.Errorf("event %d is missing", i+1)
 		}
-		r.types = append(r.types, e.Type)
 		switch e.Type {
-		case "run_created":
-			r.fields["input"] = e.Payload
 		case "run_completed", "run_failed", "run_cancelled":
-			r.end, r.length = e, i
+			r.end = e
+		case "run_created":
+			r.call.Run.Input = e.Payload
+		}
+		if r.end.Seq == 0 {
+			r.events = append(r.events, e)
 		}
 	}
-	if r.length == 0 {
+	if len(r.events) == 0 {
 		return nil, errors.New("it is empty")
 	}
 	return r, nil
@@ -110,8 +105,8 @@ func (a *App) newReplay(log RunLog) (*replay, error) {
 
 // prefixes returns the lengths of the prefixes to replay. The last one is the whole log.
 func (r *replay) prefixes() (lengths []int) {
-	for i, t := range r.types[:r.length-1] {
-		if slices.Contains(worldEvents, t) {
+	for i, e := range r.events[:len(r.events)-1] {
+		if slices.Contains(worldEvents, e.Type) {
 			lengths = append(lengths, i+1)
 		}
 	}
@@ -121,71 +116,53 @@ func (r *replay) prefixes() (lengths []int) {
 		}
 		lengths = lengths[:mostPrefixes]
 	}
-	return append(lengths, r.length)
+	return append(lengths, len(r.events))
 }
 
 // invoke calls the workflow with the first n events.
 func (r *replay) invoke(ctx context.Context, n int) error {
-	heard := n
-	if n == r.length && r.end.Seq > 0 { // the end is what the code has caused
-		heard++
-	}
-	body, err := json.Marshal(map[string]any{
-		"type": "workflow", "invocation": "replay", "attempt": 1, "run": r.fields, "events": r.log.Events[:n], "heard": heard,
-		"server": map[string][]string{"features": features},
-	})
-	if err != nil {
-		return err
+	c, whole := r.call, n == len(r.events)
+	c.Events, c.Heard = slices.Clone(r.events[:n]), int64(n)
+	if whole && r.end.Seq > 0 { // the end is what the code has caused
+		c.Heard++
 	}
 	effects := &noEffects{}
-	req, err := http.NewRequestWithContext(engine.WithInline(ctx, effects), http.MethodPost, "/", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	w := &answerWriter{header: http.Header{}}
-	r.app.serve(w, req)
+	ctx, cancel := context.WithTimeout(engine.WithInline(ctx, effects), invocationTime)
+	defer cancel()
+	got, err := r.app.invoke(ctx, c)
 	switch {
-	case w.status != http.StatusOK && !effects.asked:
-		return w.err()
-	case n == r.length && r.end.Type == "run_completed":
-		return r.compareEnd(w, effects)
+	case err != nil && !effects.asked:
+		f := encodeError(err)
+		return &f
+	case whole && r.end.Type == "run_completed":
+		return r.compareEnd(got, effects)
 	default:
 		return nil
 	}
 }
 
 // compareEnd checks that the code completes the run with the output that it completed with.
-func (r *replay) compareEnd(w *answerWriter, effects *noEffects) error {
+func (r *replay) compareEnd(got answer, effects *noEffects) error {
 	if effects.asked {
-		return &failure{Code: codeDiverged, Message: fmt.Sprintf(
-			"the run has completed, but the code asks for inline step %s at %s", effects.id, effects.place)}
+		return diverged("the run has completed, but the code asks for inline step %s at %s", effects.id, effects.place)
 	}
-	var answer struct {
-		Commands []struct {
-			Type   string
-			Output json.RawMessage
-		}
+	var end completion
+	if n := len(got.Commands); n > 0 {
+		end, _ = got.Commands[n-1].(completion)
 	}
-	if err := json.Unmarshal(w.body.Bytes(), &answer); err != nil {
-		return err
+	switch output := r.end.Payload; {
+	case end.Type == "":
+		data, _ := json.Marshal(got) // commands always encode
+		return diverged("the run has completed, but the code answers %s", data)
+	case !r.redacted && !engine.EqualJSON(end.Output, output):
+		return diverged("the run has completed with %s, but the code completes it with %s", output, end.Output)
+	default:
+		return nil
 	}
-	last := len(answer.Commands) - 1
-	if last < 0 || answer.Commands[last].Type != "complete" {
-		return &failure{
-			Code: codeDiverged, Message: fmt.Sprintf("the run has completed, but the code answers %s", w.body.Bytes()),
-		}
-	}
-	if got := answer.Commands[last].Output; !r.log.Redacted && !equalJSON(got, r.end.Payload) {
-		return &failure{Code: codeDiverged, Message: fmt.Sprintf(
-			"the run has completed with %s, but the code completes it with %s", r.end.Payload, got)}
-	}
-	return nil
 }
 
-func equalJSON(a, b json.RawMessage) bool {
-	x, errX := decode[any](a)
-	y, errY := decode[any](b)
-	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
+func diverged(format string, args ...any) error {
+	return &failure{Code: codeDiverged, Message: fmt.Sprintf(format, args...)}
 }
 
 // noEffects ends an invocation that would execute an inline step: the code has come to the end of the log.
@@ -205,29 +182,4 @@ func (n *noEffects) Execute(_ context.Context, op *engine.Operation) (engine.Res
 		n.asked, n.id, n.place = true, op.ID, op.Place
 	}
 	return engine.Result{}, errEffect
-}
-
-// answerWriter keeps an answer.
-type answerWriter struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-// Header implements http.ResponseWriter.
-func (w *answerWriter) Header() http.Header { return w.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (w *answerWriter) WriteHeader(status int) { w.status = status }
-
-// Write implements http.ResponseWriter.
-func (w *answerWriter) Write(data []byte) (int, error) { return w.body.Write(data) }
-
-// err returns the error of an answer that is none.
-func (w *answerWriter) err() error {
-	var failed struct{ Error *failure }
-	if json.Unmarshal(w.body.Bytes(), &failed) != nil || failed.Error == nil {
-		return fmt.Errorf("the workflow was answered %d: %s", w.status, w.body.Bytes())
-	}
-	return failed.Error
 }

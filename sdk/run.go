@@ -77,15 +77,6 @@ func (e *RunFailedError) Error() string {
 // Unwrap returns the error as the workflow's code made it.
 func (e *RunFailedError) Unwrap() error { return &failure{e.Message, e.Code, e.Details} }
 
-// Is reports whether the target is the kind of errors with which the run failed.
-func (e *RunFailedError) Is(target error) bool {
-	kind, ok := target.(interface{ kindOf(code string) bool })
-	return ok && kind.kindOf(e.Code)
-}
-
-// kindOf reports whether errors with the code are of the kind.
-func (k *ErrorKind[T]) kindOf(code string) bool { return k.code == code }
-
 // RunCancelledError is the error of a run that was cancelled.
 type RunCancelledError struct{ RunID, Reason string }
 
@@ -115,22 +106,13 @@ const poll = 30 * time.Second
 // is cancelled, a [*RunCancelledError]. Wait outlives restarts of the server: it ends with the run, with the context,
 // or with a request that is refused for good.
 func (r *Run[O]) Wait(ctx context.Context) (output O, err error) {
-	for failures := 0; ; {
+	long := api.Request{
+		Method: http.MethodGet, Path: r.path("wait"), Query: url.Values{"timeout": {poll.String()}}, Poll: poll,
+	}
+	for {
 		var info RunDetails
-		err := r.c.do(ctx, api.Request{
-			Method: http.MethodGet, Path: r.path("wait"), Query: url.Values{"timeout": {poll.String()}}, Poll: poll,
-		}, &info)
-		switch {
-		case err == nil:
-			failures = 0
-		case !api.Transient(err):
+		if err := r.c.do(ctx, long, &info); err != nil {
 			return output, err
-		default:
-			failures++
-			if err := r.c.api.Pause(ctx, failures, err); err != nil {
-				return output, public(err)
-			}
-			continue
 		}
 		switch info.Status {
 		case StatusCompleted:
@@ -168,13 +150,10 @@ func outputOf[O any](info RunDetails) (output O, err error) {
 // grace is over. Without, it stops the run at once. A run that is cancelled already stays as it is; for one that has
 // ended otherwise, the error has the code run_ended.
 func (r *Run[O]) Cancel(ctx context.Context, reason string, grace time.Duration) error {
-	body := map[string]string{}
-	if reason != "" {
-		body["reason"] = reason
-	}
-	if grace > 0 {
-		body["grace"] = grace.String()
-	}
+	body := struct {
+		Reason string `json:"reason,omitempty"`
+		Grace  string `json:"grace,omitempty"`
+	}{reason, unlessZero(grace)}
 	return r.c.post(ctx, r.path("cancel"), body, nil)
 }
 
@@ -216,7 +195,7 @@ func (r *Run[O]) Events(ctx context.Context, options ...EventsOption) iter.Seq2[
 	}
 	query := url.Values{"after": {strconv.FormatInt(o.after, 10)}}
 	if !o.follow {
-		return pages[Event](ctx, r.c, r.path("events"), query)
+		return pages[Event](ctx, r.c.get, r.path("events"), query)
 	}
 	return func(yield func(Event, error) bool) {
 		stream := api.Request{Method: http.MethodGet, Path: r.path("events", "stream"), Query: query}

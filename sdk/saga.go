@@ -102,7 +102,7 @@ func (s *Saga) Compensate() error {
 // in reverse order. Unlike deferred functions, they are not called when the workflow only waits.
 func (w *W) OnEnd(fn func(w *W, err error)) {
 	w.co.Check()
-	w.turn.onEnd = append(w.turn.onEnd, fn)
+	w.exec.onEnd = append(w.exec.onEnd, fn)
 }
 
 // end calls the functions of [W.OnEnd].
@@ -110,7 +110,7 @@ func (w *W) end(err error) {
 	if isHeld(err) {
 		return
 	}
-	for _, fn := range slices.Backward(w.turn.onEnd) {
+	for _, fn := range slices.Backward(w.exec.onEnd) {
 		fn(w.Detached(), err)
 	}
 }
@@ -151,8 +151,8 @@ func (f *Future[T]) succeeded(w *W) bool {
 }
 
 func isHeld(err error) bool {
-	h := (*heldError)(nil)
-	return errors.As(err, &h)
+	_, ok := errors.AsType[*heldError](err)
+	return ok
 }
 
 // markOperation returns an operation that only records that the workflow came here.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -35,9 +36,7 @@ func (s *Step[I, O]) Definition() Definition { return s.Bind(s.fn) }
 func (s *Step[I, O]) Name() string { return s.name }
 
 // boundStep executes a step.
-type boundStep struct {
-	execute func(context.Context, json.RawMessage) (json.RawMessage, error)
-}
+type boundStep func(context.Context, json.RawMessage) (json.RawMessage, error)
 
 // Bind returns the step with its function, for [App.Register]. The function's context ends with the attempt's time and
 // with the run.
@@ -45,10 +44,10 @@ func (s *Step[I, O]) Bind(fn func(context.Context, I) (O, error)) Definition {
 	return Definition{
 		name: s.name, kind: "step",
 		problems: append(unbound(fn == nil), roundTrips[I, O]()...),
-		step: &boundStep{func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+		step: func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 			in, err := decode[I](input)
 			if err != nil {
-				return nil, Fail("undecodable", fmt.Sprintf("decode the input of step %s: %v", s.name, err))
+				return nil, Fail(codeUndecodable, fmt.Sprintf("decode the input of step %s: %v", s.name, err))
 			}
 			out, err := fn(ctx, in)
 			if err != nil {
@@ -56,10 +55,10 @@ func (s *Step[I, O]) Bind(fn func(context.Context, I) (O, error)) Definition {
 			}
 			data, err := json.Marshal(out)
 			if err != nil {
-				return nil, Fail("unencodable", fmt.Sprintf("encode the output of step %s: %v", s.name, err))
+				return nil, Fail(codeUnencodable, fmt.Sprintf("encode the output of step %s: %v", s.name, err))
 			}
 			return data, nil
-		}},
+		},
 	}
 }
 
@@ -74,24 +73,21 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 		w.co.Check()
 		return failed[O](w.scope.err)
 	}
-	o := collect(s.options, options)
+	o := collect(slices.Concat(s.options, options))
 	input, err := json.Marshal(in)
 	if err != nil {
 		return failed[O](fmt.Errorf("encode the input of step %s: %w", s.name, err))
 	}
-	id := o.id
-	if id == "" {
-		id = w.co.Scope.ID(s.name)
-	}
 	op := &engine.Operation{
-		Kind: engine.KindStep, ID: id, Name: s.name, Input: input, Place: engine.Caller(), Undone: o.undo != nil,
+		Kind: engine.KindStep, ID: w.idOr(o.id, s.name), Name: s.name, Input: input, Place: engine.Caller(),
+		Undone: o.undo != nil,
 	}
 	op.Command = newRunStep(op, o)
-	if bound := w.turn.app.steps[s.name].step; bound != nil && w.turn.inlineFirst(o) {
-		firstInline(w.turn, op, o, bound)
+	if bound := w.exec.app.steps[s.name].step; bound != nil && w.exec.inlineFirst(o) {
+		firstInline(w.exec, op, o, bound)
 	}
 	w.ask(op)
-	f := resultOf[O](w.turn, op)
+	f := resultOf[O](w.exec, op)
 	if o.undo != nil {
 		if w.saga == nil {
 			panic(fmt.Sprintf("%s: step %s has an Undo, but the workflow has no Saga", op.Place, s.name))
@@ -103,17 +99,17 @@ func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
 
 // inlineFirst reports whether the first attempt of a step is made in this call. A step that may have ended the process
 // in an earlier call is not made again here, but counted by the server.
-func (t *turn) inlineFirst(o stepOptions) bool {
-	return !o.remote && o.deployment == "" && t.attempt <= 1 && t.offers("firstAttempt") && t.left() >= o.inlineTime()
+func (x *execution) inlineFirst(o stepOptions) bool {
+	return !o.remote && o.deployment == "" && x.attempt <= 1 && x.offers("firstAttempt") && x.left() >= o.inlineTime()
 }
 
 // firstInline lets the first attempt of a step be made in this call, and the others by the server.
-func firstInline(t *turn, op *engine.Operation, o stepOptions, bound *boundStep) {
-	s := &inlineStep{turn: t, options: o, known: t.snapshot(), info: StepInfo{
-		Run: t.info, ID: op.ID, Name: op.Name, Attempt: 1, Inline: true,
+func firstInline(x *execution, op *engine.Operation, o stepOptions, bound boundStep) {
+	s := &inlineStep{exec: x, options: o, known: x.snapshot(), info: StepInfo{
+		Run: x.info, ID: op.ID, Name: op.Name, Attempt: 1, Inline: true,
 	}}
 	op.Execute = func(ctx context.Context) engine.Result {
-		r, _ := s.once(ctx, func(ctx context.Context) (json.RawMessage, error) { return bound.execute(ctx, op.Input) })
+		r, _ := s.once(ctx, func(ctx context.Context) (json.RawMessage, error) { return bound(ctx, op.Input) })
 		return r
 	}
 	op.Record = recording(op)
@@ -150,12 +146,9 @@ type firstAttempt struct {
 }
 
 func newRunStep(op *engine.Operation, o stepOptions) runStep {
-	c := runStep{Type: "runStep", ID: op.ID, Name: op.Name, Input: op.Input, Deployment: o.deployment, At: op.Place}
-	if o.timeout > 0 {
-		c.Timeout = o.timeout.String()
-	}
-	if o.attemptTimeout > 0 {
-		c.AttemptTimeout = o.attemptTimeout.String()
+	c := runStep{
+		Type: "runStep", ID: op.ID, Name: op.Name, Input: op.Input, Deployment: o.deployment, At: op.Place,
+		Timeout: unlessZero(o.timeout), AttemptTimeout: unlessZero(o.attemptTimeout),
 	}
 	if o.retry != (retry{}) {
 		c.Retry = &o.retry
@@ -163,11 +156,19 @@ func newRunStep(op *engine.Operation, o stepOptions) runStep {
 	return c
 }
 
+// unlessZero returns a duration as the API has it; empty if there is none.
+func unlessZero(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return d.String()
+}
+
 // resultOf returns the future of an operation that ends with step_completed or step_failed.
-func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
+func resultOf[T any](x *execution, op *engine.Operation) *Future[T] {
 	return &Future[T]{
 		op:   op,
-		stop: func(reason string) { t.cancel(op, reason) },
+		stop: func(reason string) { x.cancel(op, reason) },
 		done: func() bool { return op.Done() || op.Cancelled },
 		get: func() (T, error) {
 			if len(op.Received) == 0 {
@@ -182,7 +183,7 @@ func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
 				return v, err
 			}
 			if op.Kind == engine.KindChild {
-				return *new(T), childError(t, op, e)
+				return *new(T), childError(x, op, e)
 			}
 			return *new(T), stepError(op, e)
 		},
@@ -191,15 +192,13 @@ func resultOf[T any](t *turn, op *engine.Operation) *Future[T] {
 
 // stepError returns the error of a step that failed.
 func stepError(op *engine.Operation, e *engine.Event) error {
-	f := decodeFailure(e.Payload)
+	f, code := decodeFailure(e.Payload), e.Data.ErrorCode
 	return &StepError{
 		Step: op.Name, ID: op.ID, Code: f.Code, Message: f.Message, Details: f.Details,
-		server: !e.Data.IsRecorded() && isServerCode(e.Data.ErrorCode),
+		// The server sets these codes by itself. Any other one comes from the step.
+		server: !e.Data.IsRecorded() && (code == codeTimeout || code == codeCancelled),
 	}
 }
-
-// isServerCode reports whether the server sets the code by itself. Any other one in a result comes from the step.
-func isServerCode(code string) bool { return code == codeTimeout || code == codeCancelled }
 
 // StepOption configures a step, where it is declared or where it is run.
 type StepOption func(*stepOptions)
@@ -219,21 +218,21 @@ type stepOptions struct {
 
 // retry is the policy of retries, as the contract describes it.
 type retry struct {
-	MaxAttempts int     `json:"maxAttempts,omitempty"`
-	Backoff     string  `json:"backoff,omitempty"`
-	Factor      float64 `json:"factor,omitempty"`
-	MaxBackoff  string  `json:"maxBackoff,omitempty"`
+	MaxAttempts int    `json:"maxAttempts,omitempty"`
+	Backoff     string `json:"backoff,omitempty"`
+	MaxBackoff  string `json:"maxBackoff,omitempty"`
 }
 
-// ID sets the ID of a step in its run. By default it is made from the place: the name, and the names of the enclosing
-// coroutines and items.
+// ID sets the ID of a step in its run: 1 to 256 printable characters without spaces and slashes. By default it is made
+// from the place: the name, and the names of the enclosing coroutines and items. A second step with the same ID panics;
+// see [OnPanic].
 func ID(id string) StepOption { return func(o *stepOptions) { o.id = id } }
 
-// Attempts sets how often a step is tried; 5 by default.
+// Attempts sets how many attempts a step has at most, from 1; 5 by default.
 func Attempts(n int) StepOption { return func(o *stepOptions) { o.retry.MaxAttempts = n } }
 
 // Backoff sets the pause after the first failed attempt, which doubles with each further one up to the longest. By
-// default they are a second and five minutes.
+// default they are a second and five minutes. The server makes each pause up to a quarter shorter, at random.
 func Backoff(first, longest time.Duration) StepOption {
 	return func(o *stepOptions) {
 		o.first, o.longest = first, longest
@@ -246,8 +245,8 @@ func AttemptTimeout(d time.Duration) StepOption {
 	return func(o *stepOptions) { o.attemptTimeout = d }
 }
 
-// Timeout limits the whole step, including its time in the queue and between attempts. The step then fails with
-// [ErrTimeout].
+// Timeout limits the whole step, including its time in the queue and between attempts. When the time is over, the step
+// fails, and its [*StepError] is [ErrTimeout]. By default there is no limit.
 func Timeout(d time.Duration) StepOption { return func(o *stepOptions) { o.timeout = d } }
 
 // OnDeployment runs the step by another deployment than the run's.
@@ -286,11 +285,9 @@ func (o stepOptions) pause(failed int) time.Duration {
 	return min(pause, longest)
 }
 
-func collect(options ...[]StepOption) (o stepOptions) {
-	for _, list := range options {
-		for _, set := range list {
-			set(&o)
-		}
+func collect(options []StepOption) (o stepOptions) {
+	for _, set := range options {
+		set(&o)
 	}
 	return o
 }
@@ -313,13 +310,10 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 		return failed[T](w.scope.err)
 	}
 	o := collect(options)
-	id := o.id
-	if id == "" {
-		id = w.co.Scope.ID(name)
-	}
+	id := w.idOr(o.id, name)
 	s := &inlineStep{
-		turn: w.turn, options: o, known: w.turn.snapshot(),
-		info: StepInfo{Run: w.turn.info, ID: id, Name: name, Inline: true},
+		exec: w.exec, options: o, known: w.exec.snapshot(),
+		info: StepInfo{Run: w.exec.info, ID: id, Name: name, Inline: true},
 	}
 	op := &engine.Operation{Kind: engine.KindInline, ID: id, Name: name, Durable: o.durable}
 	op.Execute = func(ctx context.Context) engine.Result {
@@ -330,7 +324,7 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 			}
 			data, err := json.Marshal(v)
 			if err != nil {
-				return nil, Fail("unencodable", fmt.Sprintf("encode the output: %v", err))
+				return nil, Fail(codeUnencodable, fmt.Sprintf("encode the output: %v", err))
 			}
 			return data, nil
 		})
@@ -344,7 +338,7 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 		}
 	}
 	w.ask(op)
-	return resultOf[T](w.turn, op)
+	return resultOf[T](w.exec, op)
 }
 
 // Exec is [Do] without an output.

@@ -1,7 +1,6 @@
 package stepwell
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,10 +76,8 @@ const (
 
 // checkStore returns a permanent error if a store with the known values cannot have those that are written.
 func checkStore(known, written map[string]json.RawMessage) error {
-	after := maps.Clone(known)
-	if after == nil {
-		after = map[string]json.RawMessage{}
-	}
+	after := map[string]json.RawMessage{}
+	maps.Copy(after, known)
 	maps.Copy(after, written)
 	maps.DeleteFunc(after, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
 	problem := ""
@@ -126,12 +123,12 @@ func (v values) change(key string, value json.RawMessage, at func() int64) {
 // get returns a value. JSON's null is none.
 func (v values) get(key string) (json.RawMessage, bool) {
 	e, ok := v[key]
-	return e.value, ok && len(e.value) > 0 && !bytes.Equal(e.value, []byte("null"))
+	return e.value, ok && len(e.value) > 0 && string(e.value) != "null"
 }
 
 // storedAt returns the position of a write to the store.
-func (t *turn) storedAt(id string) func() int64 {
-	return func() int64 { return t.engine.Written(engine.KindStore, id) }
+func (x *execution) storedAt(id string) func() int64 {
+	return func() int64 { return x.engine.Written(engine.KindStore, id) }
 }
 
 // setStore is the command that writes to the store.
@@ -143,20 +140,20 @@ type setStore struct {
 
 func (w *W) load(key string) (json.RawMessage, bool) {
 	w.co.CheckRead()
-	return w.turn.store.get(key)
+	return w.exec.store.get(key)
 }
 
 func (w *W) save(key string, value json.RawMessage) {
 	w.co.Check()
-	w.turn.need("store")
-	if err := checkStore(w.turn.snapshot(), map[string]json.RawMessage{key: value}); err != nil {
+	w.exec.need("store")
+	if err := checkStore(w.exec.snapshot(), map[string]json.RawMessage{key: value}); err != nil {
 		panic(err)
 	}
 	id := w.co.Scope.ID("set:" + key)
 	w.ask(&engine.Operation{Kind: engine.KindStore, ID: id, Command: setStore{
 		"setStore", id, map[string]json.RawMessage{key: value},
 	}})
-	w.turn.store[key] = entry{value, w.turn.storedAt(id)}
+	w.exec.store[key] = entry{value, w.exec.storedAt(id)}
 }
 
 type storeKey struct{}
@@ -207,9 +204,9 @@ func (s *stepStore) writes() map[string]json.RawMessage {
 }
 
 // snapshot returns the store for an inline step.
-func (t *turn) snapshot() map[string]json.RawMessage {
-	known := make(map[string]json.RawMessage, len(t.store))
-	for key, e := range t.store {
+func (x *execution) snapshot() map[string]json.RawMessage {
+	known := make(map[string]json.RawMessage, len(x.store))
+	for key, e := range x.store {
 		known[key] = e.value
 	}
 	return known

@@ -14,12 +14,12 @@ import (
 
 // Timer ends at a time.
 type Timer struct {
-	turn *turn
+	exec *execution
 	op   *engine.Operation
 }
 
 func (t *Timer) ready() bool           { return t.op.Done() }
-func (t *Timer) abandon(reason string) { t.turn.cancel(t.op, reason) }
+func (t *Timer) abandon(reason string) { t.exec.cancel(t.op, reason) }
 func (t *Timer) wasCancelled() bool    { return false }
 
 // Cancel cancels the timer: it never ends.
@@ -48,8 +48,8 @@ func (w *W) TimerAt(t time.Time) *Timer {
 }
 
 func (w *W) timer(c waitCommand) *Timer {
-	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), w.turn.at()
-	t := &Timer{w.turn, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}}
+	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), w.exec.at()
+	t := &Timer{w.exec, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}}
 	w.askUnlessCancelled(t.op)
 	return t
 }
@@ -66,18 +66,21 @@ func (w *W) sleep(t *Timer) error { return w.awaitOn(t.op, t.ready) }
 // back.
 func (w *W) Now() time.Time {
 	w.co.CheckRead()
-	return w.turn.engine.Now()
+	return w.exec.engine.Now()
 }
+
+// randoms has the sources of random numbers.
+type randoms map[*engine.Scope]*rand.Rand
 
 // Rand returns random numbers that are the same in each replay. They can be guessed from the run's ID: for secrets, use
 // [Value] and crypto/rand. Each scope has its own sequence: each coroutine, each item of a [Map], and each [W.Scope].
 func (w *W) Rand() *rand.Rand {
 	w.co.Check()
-	random := w.turn.randoms[w.co.Scope]
+	random := w.exec.randoms[w.co.Scope]
 	if random == nil {
-		seed := sha256.Sum256([]byte(w.turn.info.ID + "/" + w.co.Scope.Path()))
+		seed := sha256.Sum256([]byte(w.exec.info.ID + "/" + w.co.Scope.Path()))
 		random = rand.New(rand.NewChaCha8(seed)) //nolint:gosec // its numbers are to be the same in each replay
-		w.turn.randoms[w.co.Scope] = random
+		w.exec.randoms[w.co.Scope] = random
 	}
 	return random
 }
@@ -95,8 +98,8 @@ func (w *W) UUID() string {
 // Log returns a logger that is silent while the workflow repeats what an earlier invocation has done.
 func (w *W) Log() *slog.Logger {
 	w.co.CheckRead()
-	return slog.New(liveHandler{w.turn.app.logger.Handler(), w.turn.engine}).
-		With("run", w.turn.info.ID, "workflow", w.turn.info.Workflow, "scope", w.co.Scope.Path())
+	return slog.New(liveHandler{w.exec.app.logger.Handler(), w.exec.engine}).
+		With("run", w.exec.info.ID, "workflow", w.exec.info.Workflow, "scope", w.co.Scope.Path())
 }
 
 // liveHandler handles only what a workflow logs for the first time.
@@ -132,7 +135,7 @@ type setAttributes struct {
 // Attribute returns an attribute of the run, as far as the workflow has seen changes; false if it is not set.
 func (w *W) Attribute(key string) (string, bool) {
 	w.co.CheckRead()
-	data, ok := w.turn.attributes.get(key)
+	data, ok := w.exec.attributes.get(key)
 	if !ok {
 		return "", false
 	}
@@ -153,7 +156,7 @@ func (w *W) setAttribute(key string, value *string) {
 		return
 	}
 	data, _ := json.Marshal(value) // texts always encode
-	id, t := w.co.Scope.ID("set:"+key), w.turn
+	id, t := w.co.Scope.ID("set:"+key), w.exec
 	w.ask(&engine.Operation{Kind: engine.KindAttribute, ID: id, Command: setAttributes{
 		"setAttributes", id, map[string]*string{key: value}, t.at(),
 	}})

@@ -69,7 +69,7 @@ func TestWarmCallGoesOn(t *testing.T) {
 }
 
 func TestNothingIsLeftAfterEviction(t *testing.T) { //nolint:paralleltest // it counts goroutines
-	const runs = 10_000
+	const runs = 1_000
 	before := runtime.NumGoroutine()
 	ended := 0
 	app, _ := newTestApp(waiting(&ended))

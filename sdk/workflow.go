@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"time"
@@ -34,7 +33,7 @@ type workflowOptions struct {
 	problems []string
 }
 
-// WithInbox declares that runs of the workflow have an inbox, which is opened with them.
+// WithInbox declares that runs of the workflow have an inbox, which is opened with them. There can be up to 16.
 func WithInbox(inbox interface {
 	inboxName() string
 	lossy() []string
@@ -109,7 +108,7 @@ type Definition struct {
 	problems      []string
 	input, output reflect.Type // of a workflow
 	workflow      func(*W, json.RawMessage) (json.RawMessage, error)
-	step          *boundStep
+	step          boundStep
 }
 
 // decode decodes JSON; nothing at all is the zero value.
@@ -125,51 +124,42 @@ func decode[T any](data json.RawMessage) (v T, err error) {
 // function that gets it, and only in that function's goroutine. It is no [context.Context], because a workflow does no
 // I/O.
 type W struct {
-	turn *turn
+	exec *execution
 	co   *engine.Coroutine
 
 	saga  *Saga // the innermost one; nil if there is none
 	scope *cancelScope
 }
 
-// turn is what the coroutines of one invocation share.
-type turn struct {
-	engine *engine.Engine
-	info   RunInfo
-	app    *App
-	onEnd  []func(*W, error)
+// execution is a workflow of a run in the memory of a process, for one call or for several that go on with each other.
+// Its coroutines share it.
+type execution struct {
+	engine  *engine.Engine
+	app     *App
+	info    RunInfo
+	options workflowOptions
+	onEnd   []func(*W, error)
+	output  json.RawMessage // of the workflow's function, as failed is
+	failed  error
 
+	// Of the present call:
 	features []string  // of the server
 	attempt  int       // number of the call for the same events
-	deadline time.Time // of the call
+	deadline time.Time // zero if there is none
+	hooksURL string    // what the URLs of webhooks begin with; empty if the server does not know
+	warm     bool      // it continues an earlier call
 
-	hooksURL  string // what the URLs of webhooks begin with; empty if the server does not know
 	root      *cancelScope
 	cancelled *engine.Event // the request to cancel the run; nil if there is none
 
 	store, attributes values
 	inboxes           map[string]bool // that the code has opened
-	randoms           map[*engine.Scope]*rand.Rand
-}
-
-// newTurn returns the state of an execution.
-func newTurn(e *engine.Engine, a *App, c call) *turn {
-	t := &turn{
-		engine: e, app: a, info: infoOf(c), features: c.Server.Features, hooksURL: c.HooksURL,
-		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: map[*engine.Scope]*rand.Rand{},
-	}
-	t.root = &cancelScope{turn: t, run: true}
-	for key, value := range e.Attributes() {
-		data, _ := json.Marshal(value) // texts always encode
-		t.attributes[key] = entry{data, func() int64 { return 0 }}
-	}
-	e.Observe = t.observe
-	return t
+	randoms           randoms
 }
 
 // need panics, which holds the run, if the server does not have a feature.
-func (t *turn) need(feature string) {
-	if !t.offers(feature) {
+func (x *execution) need(feature string) {
+	if !x.offers(feature) {
 		panic(fmt.Sprintf("%s: the server does not offer %q: upgrade the server", engine.Caller(), feature))
 	}
 }
@@ -179,7 +169,7 @@ func infoOf(c call) RunInfo {
 }
 
 // offers reports whether the server has a feature.
-func (t *turn) offers(feature string) bool { return slices.Contains(t.features, feature) }
+func (x *execution) offers(feature string) bool { return slices.Contains(x.features, feature) }
 
 // RunInfo describes a run.
 type RunInfo struct {
@@ -189,11 +179,19 @@ type RunInfo struct {
 }
 
 // Info describes the run.
-func (w *W) Info() RunInfo { return w.turn.info }
+func (w *W) Info() RunInfo { return w.exec.info }
 
 // with returns the handle of another coroutine.
 func (w *W) with(co *engine.Coroutine) *W {
-	return &W{turn: w.turn, co: co, saga: w.saga, scope: w.scope}
+	return &W{exec: w.exec, co: co, saga: w.saga, scope: w.scope}
+}
+
+// idOr returns the ID if there is one, and otherwise that of the next operation with the name.
+func (w *W) idOr(id, name string) string {
+	if id != "" {
+		return id
+	}
+	return w.co.Scope.ID(name)
 }
 
 // ask asks for an operation.
@@ -202,15 +200,15 @@ func (w *W) ask(op *engine.Operation) *engine.Operation {
 		op.Place = engine.Caller()
 	}
 	if op.Execute != nil {
-		w.turn.stoppable(op)
+		w.exec.stoppable(op)
 	}
-	w.turn.engine.Ask(w.co, op)
+	w.exec.engine.Ask(w.co, op)
 	w.scope.add(op)
 	return op
 }
 
-// askUnlessCancelled asks for an operation. If the handle's part of the workflow was cancelled, it is none that the server
-// could be asked to cancel or close.
+// askUnlessCancelled asks for an operation. If the handle's part of the workflow was cancelled, it is none that the
+// server could be asked to cancel or close.
 func (w *W) askUnlessCancelled(op *engine.Operation) {
 	if w.scope.err == nil {
 		w.ask(op)
@@ -290,10 +288,7 @@ func ChildAttribute(key, value string) ChildOption {
 // 0 forces at once.
 func ChildTimeout(d, grace time.Duration) ChildOption {
 	return func(c *startChild) {
-		c.Timeout = d.String()
-		if grace > 0 {
-			c.TimeoutGrace = grace.String()
-		}
+		c.Timeout, c.TimeoutGrace = d.String(), unlessZero(grace)
 	}
 }
 
@@ -301,34 +296,28 @@ func ChildTimeout(d, grace time.Duration) ChildOption {
 func LeaveOnParentEnd() ChildOption { return func(c *startChild) { c.OnParentEnd = "leave" } }
 
 // Child is the future of a child run's output.
-type Child[O any] struct {
-	*Future[O]
-
-	turn *turn
-}
+type Child[O any] struct{ *Future[O] }
 
 // Child starts the workflow as a child run. If it does not complete, the error is a [*ChildError].
 func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 	if w.scope.err != nil {
 		w.co.Check()
-		return &Child[O]{failed[O](w.scope.err), w.turn}
+		return &Child[O]{failed[O](w.scope.err)}
 	}
 	input, err := json.Marshal(in)
 	if err != nil {
-		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err)), w.turn}
+		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err))}
 	}
-	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.turn.at()}
+	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.exec.at()}
 	for _, set := range options {
 		set(&c)
 	}
 	if c.TimeoutGrace != "" {
-		w.turn.need("cancel")
+		w.exec.need("cancel")
 	}
-	if c.ID == "" {
-		c.ID = w.co.Scope.ID(d.name)
-	}
+	c.ID = w.idOr(c.ID, d.name)
 	op := w.ask(&engine.Operation{Kind: engine.KindChild, ID: c.ID, Name: d.name, Input: input, Command: c})
-	return &Child[O]{resultOf[O](w.turn, op), w.turn}
+	return &Child[O]{resultOf[O](w.exec, op)}
 }
 
 // Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. Unlike [Future.Cancel],
@@ -338,7 +327,7 @@ func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
 	if c.op == nil || c.done() {
 		return
 	}
-	c.turn.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{
+	w.exec.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{
 		"cancelStep", c.op.ID, oneLine(reason), max(grace, 0).String(),
 	})
 	c.op.Cancelled = true
@@ -376,9 +365,9 @@ func (e *ChildError) Unwrap() error {
 }
 
 // childError returns the error of a child that did not complete.
-func childError(t *turn, op *engine.Operation, e *engine.Event) error {
+func childError(x *execution, op *engine.Operation, e *engine.Event) error {
 	f := decodeFailure(e.Payload)
-	err := &ChildError{RunID: t.engine.ChildOf(op), ID: op.ID, failure: f}
+	err := &ChildError{RunID: x.engine.ChildOf(op), ID: op.ID, failure: f}
 	switch {
 	case e.Data.ErrorCode == "child_cancelled" || e.Data.ErrorCode == codeCancelled:
 		err.Cancelled, err.server = true, true

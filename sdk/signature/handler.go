@@ -31,7 +31,7 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		limit = DefaultMaxBody
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		refuse(w, http.StatusRequestEntityTooLarge, "too_large", err)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,7 +75,7 @@ func TestReplayFindsChanges(t *testing.T) {
 	waiting, completed := logs(t)
 	never := func(context.Context) (string, error) {
 		t.Error("a replay has executed a step")
-		return "", nil
+		return "", errors.New("it must not be executed")
 	}
 	tests := []struct {
 		change             string
@@ -173,5 +174,58 @@ func TestRunsFromBeforeAPatchReplay(t *testing.T) {
 		if err := replay(t, patched, log); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestReplaysAtOnceAreApart replays another run while one replay is under way.
+func TestReplaysAtOnceAreApart(t *testing.T) {
+	t.Parallel()
+	began, other := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(began) })
+	echo := func(_ *stepwell.W, in string) (string, error) { return in, nil }
+	workflow := stepwell.NewWorkflow("echo", func(_ *stepwell.W, in string) (string, error) {
+		if in == "first" {
+			begin()
+			select {
+			case <-other:
+			case <-time.After(10 * time.Second):
+				t.Error("the other replay waits for this one")
+			}
+		}
+		return in, nil
+	})
+	env := stepwelltest.New(t, workflow.Bind(echo))
+	first, second := stepwelltest.Start(env, workflow, "first"), stepwelltest.Start(env, workflow, "second")
+	env.RunUntilDone()
+	app := stepwell.NewApp("test")
+	app.Register(workflow.Definition())
+	result := make(chan error, 1)
+	go func() { result <- app.Replay(t.Context(), first.Log()) }()
+	<-began
+	if err := app.Replay(t.Context(), second.Log()); err != nil {
+		t.Error(err)
+	}
+	close(other)
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReplayDoesNotRoundNumbers has outputs that are equal as floating-point numbers.
+func TestReplayDoesNotRoundNumbers(t *testing.T) {
+	t.Parallel()
+	output := int64(1) << 53
+	workflow := stepwell.NewWorkflow("big", func(*stepwell.W, stepwell.None) (int64, error) { return output, nil })
+	env := stepwelltest.New(t, workflow.Definition())
+	run := stepwelltest.Start(env, workflow, stepwell.None{})
+	env.RunUntilDone()
+	app := stepwell.NewApp("test")
+	app.Register(workflow.Definition())
+	if err := app.Replay(t.Context(), run.Log()); err != nil {
+		t.Error(err)
+	}
+	output++
+	if err := app.Replay(t.Context(), run.Log()); err == nil || !strings.Contains(err.Error(), "9007199254740993") {
+		t.Errorf("with another output: %v", err)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/memserver"
@@ -23,7 +23,7 @@ type caller struct {
 	faults *faults
 	// chooseInline returns which of n inline steps in progress ends next; nil: the first.
 	chooseInline func(n int) int
-	effects      map[string]*effect // by idempotency key
+	effects      map[string]effect // by idempotency key
 	calls        []stepCall
 	spied        map[string]bool // names of steps that need no function
 }
@@ -64,46 +64,40 @@ func (c *caller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.tb.Errorf("read a call: %v", err)
 		return
 	}
-	answer := httptest.NewRecorder()
+	answer := c.callWorkflow
 	if got.Type == "step" {
-		c.callStep(answer, r, got, body)
-	} else {
-		c.callWorkflow(answer, r, got, body)
+		answer = c.callStep
 	}
-	for name, values := range answer.Header() {
-		w.Header()[name] = values
-	}
-	w.WriteHeader(answer.Code)
-	_, _ = w.Write(answer.Body.Bytes()) // a recorder
+	a := answer(r, got, body)
+	maps.Copy(w.Header(), a.Header())
+	w.WriteHeader(a.Code)
+	_, _ = w.Write(a.Body.Bytes()) // a recorder
 }
 
-func (c *caller) callStep(w *httptest.ResponseRecorder, r *http.Request, got call, body []byte) {
+func (c *caller) callStep(r *http.Request, got call, body []byte) *httptest.ResponseRecorder {
 	answer := c.post(r.Context(), r, body)
 	if answer.Code == http.StatusServiceUnavailable && hasCode(answer, "unknown_step") {
 		if !c.spied[got.Step.Name] {
 			c.tb.Errorf("step %q has no function: bind it in New, or use Stub", got.Step.Name)
-			writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"error": map[string]string{
-				"code": "unknown_step", "message": fmt.Sprintf("step %q has no function", got.Step.Name),
-			}})
-			return
+			return newAnswer(http.StatusUnprocessableEntity,
+				errorBody("unknown_step", fmt.Sprintf("step %q has no function", got.Step.Name)))
 		}
-		answer = httptest.NewRecorder()
-		writeJSON(answer, http.StatusOK, nil)
+		answer = newAnswer(http.StatusOK, nil)
 	}
 	c.happened(got.Run.ID, got.Step.ID, got.Step.Name, got.Step.Input)
 	if c.faults.crash("the result of step %s of run %s was lost", got.Step.ID, got.Run.ID) {
 		answer.Code = memserver.StatusLost
 	}
-	*w = *answer
+	return answer
 }
 
-// callWorkflow calls a workflow, and repeats the call with the same log, and with the log as the first call has left it.
-func (c *caller) callWorkflow(w *httptest.ResponseRecorder, r *http.Request, got call, body []byte) {
-	first := &inline{c: c, run: c.run(got.Run.ID)}
+// callWorkflow calls a workflow, and repeats the call with the same log, and with the log as the first call has left
+// it.
+func (c *caller) callWorkflow(r *http.Request, got call, body []byte) *httptest.ResponseRecorder {
+	first := &inline{c: c, run: c.server.Run(got.Run.ID)}
 	answer := c.post(with(r.Context(), first), r, body)
 	if first.died {
-		w.Code = memserver.StatusDied
-		return
+		return newAnswer(memserver.StatusDied, nil)
 	}
 	again := []*repeated{{body: body, results: first.results, commits: first.commits}}
 	if answer.Code == http.StatusOK && got.Attempt == 1 && first.canResume() {
@@ -111,14 +105,13 @@ func (c *caller) callWorkflow(w *httptest.ResponseRecorder, r *http.Request, got
 	}
 	for _, repeated := range again {
 		if difference := c.repeat(r, repeated, answer); difference != "" {
-			writeJSON(w, http.StatusInternalServerError, map[string]any{"error": map[string]string{"message": difference}})
-			return
+			return newAnswer(http.StatusInternalServerError, errorBody("", difference))
 		}
 	}
 	if c.faults.crash("an answer of run %s was lost", got.Run.ID) {
 		answer.Code = memserver.StatusLost
 	}
-	*w = *answer
+	return answer
 }
 
 // repeat makes a call again. It returns what is different from the first one; empty if nothing is.
@@ -137,11 +130,6 @@ func (c *caller) repeat(r *http.Request, second *repeated, answer *httptest.Resp
 	return ""
 }
 
-func (c *caller) run(id string) *memserver.Run {
-	runs := c.server.Runs()
-	return runs[slices.IndexFunc(runs, func(r *memserver.Run) bool { return r.ID == id })]
-}
-
 func (c *caller) post(ctx context.Context, r *http.Request, body []byte) *httptest.ResponseRecorder {
 	again := r.Clone(ctx)
 	again.Body = io.NopCloser(bytes.NewReader(body))
@@ -152,7 +140,7 @@ func (c *caller) post(ctx context.Context, r *http.Request, body []byte) *httpte
 
 // happened keeps an attempt of a step.
 func (c *caller) happened(runID, id, name string, input json.RawMessage) {
-	c.effects[runID+"/"+id] = &effect{runID, id, name, string(input)}
+	c.effects[runID+"/"+id] = effect{runID, id, name, string(input)}
 	c.calls = append(c.calls, stepCall{name, input})
 }
 
@@ -161,9 +149,17 @@ func hasCode(answer *httptest.ResponseRecorder, code string) bool {
 	return json.Unmarshal(answer.Body.Bytes(), &failure) == nil && failure.Error.Code == code
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
+// newAnswer returns an answer with a value as JSON.
+func newAnswer(status int, v any) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
 	w.WriteHeader(status)
 	_, _ = w.Write(encode(v)) // a recorder
+	return w
+}
+
+// errorBody returns the body of an answer that is an error.
+func errorBody(code, message string) any {
+	return map[string]any{"error": map[string]string{"code": code, "message": message}}
 }
 
 func encode(v any) []byte {

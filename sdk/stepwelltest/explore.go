@@ -34,11 +34,11 @@ type exploration struct {
 }
 
 func explore(options []ExploreOption) *exploration {
-	x := &exploration{limit: 5040, seed: rand.Uint64()}
+	x := &exploration{limit: 5040, seed: rand.Uint64()} //nolint:gosec // the choices of a test are no secrets
 	for _, set := range options {
 		set(x)
 	}
-	x.random = rand.New(rand.NewPCG(x.seed, 0))
+	x.random = rand.New(rand.NewPCG(x.seed, 0)) //nolint:gosec // it is to repeat them
 	return x
 }
 
@@ -55,9 +55,9 @@ func execute(t testing.TB, scenario Scenario, prepare func(*Env)) (*trial, *outc
 }
 
 // EveryCrash executes a scenario once as it is, and then once for each place where it can crash: the process dies after
-// an inline step and before the step's result is recorded, or after it has written to the log during a call; the result of
-// a step is lost, so that the step is executed again; the answer of a workflow is lost. No time passes by a crash, and no
-// attempt of a step is lost.
+// an inline step and before the step's result is recorded, or after it has written to the log during a call; the result
+// of a step is lost, so that the step is executed again; the answer of a workflow is lost. No time passes by a crash,
+// and no attempt of a step is lost.
 //
 // Each execution must pass the scenario's own assertions, and:
 //
@@ -94,10 +94,10 @@ func EveryCrash(t testing.TB, scenario Scenario, options ...ExploreOption) {
 	}
 }
 
-// EveryOrder executes a scenario with each order in which the results of steps and the messages of
-// [Env.ResumeWhenOpen] can come, between calls and during them. Time passes only when nothing else can happen. Each execution must pass the scenario's
-// own assertions, each run must end in the same way, with the same output, and when a run has ended, each step that was
-// executed must have a result in its log.
+// EveryOrder executes a scenario with each order in which the results of steps and the messages of [Env.ResumeWhenOpen]
+// can come, between calls and during them. Time passes only when nothing else can happen. Each execution must pass the
+// scenario's own assertions, each run must end in the same way, with the same output, and when a run has ended, each
+// step that was executed must have a result in its log.
 func EveryOrder(t testing.TB, scenario Scenario, options ...ExploreOption) {
 	t.Helper()
 	x := explore(options)
@@ -183,16 +183,13 @@ type outcome struct {
 }
 
 func (e *Env) outcome() *outcome {
-	o := &outcome{effects: map[string]effect{}, places: e.caller.faults.count, crash: e.caller.faults.what}
+	o := &outcome{effects: e.caller.effects, places: e.caller.faults.count, crash: e.caller.faults.what}
 	for _, r := range e.server.Runs() {
 		end := fmt.Sprintf("run %s of %s is %s: %s", r.ID, r.Workflow, r.Status, r.Output)
 		if r.LastError != "" {
 			end += "\nits last invocation failed: " + r.LastError
 		}
 		o.ends = append(o.ends, end)
-	}
-	for key, f := range e.caller.effects {
-		o.effects[key] = *f
 	}
 	return o
 }

@@ -90,7 +90,8 @@ func (i *inline) Execute(ctx context.Context, op *engine.Operation) (engine.Resu
 	r := op.Execute(ctx)
 	i.c.happened(i.run.ID, op.ID, op.Name, op.Input)
 	i.results = append(i.results, executed{op.ID, r})
-	if i.c.faults.crash("the process died after inline step %s of run %s, before its result was recorded", op.ID, i.run.ID) {
+	const died = "the process died after inline step %s of run %s, before its result was recorded"
+	if i.c.faults.crash(died, op.ID, i.run.ID) {
 		i.died = true
 		return engine.Result{}, errDied
 	}
@@ -108,7 +109,7 @@ func (i *inline) commit(commands []byte, after int64) (int, []byte) {
 	case errors.Is(err, memserver.ErrCallOver):
 		done.status = http.StatusGone
 	case err != nil:
-		done.status, done.answer = http.StatusBadRequest, []byte(err.Error())
+		done.status, done.answer = http.StatusBadRequest, encode(errorBody("", err.Error()))
 	default:
 		done.answer = encode(map[string]any{"seq": after + int64(len(events)), "events": events})
 	}
@@ -134,8 +135,8 @@ func (i *inline) afterwards() *repeated {
 	return &repeated{body: encode(i.c.server.CallOf(i.run)), results: unrecorded}
 }
 
-// repeated is a call that is made again. It gets the results of inline steps, and the answers to commands, that the first
-// one has had.
+// repeated is a call that is made again. It gets the results of inline steps, and the answers to commands, that the
+// first one has had.
 type repeated struct {
 	body    []byte
 	results []executed

@@ -3,7 +3,6 @@ package stepwelltest
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
@@ -72,12 +71,11 @@ func Stored[T any](e *Env, key *stepwell.Key[T], runID string) (value T, ok bool
 
 func (e *Env) run(id string) *memserver.Run {
 	e.tb.Helper()
-	runs := e.server.Runs()
-	i := slices.IndexFunc(runs, func(r *memserver.Run) bool { return r.ID == id })
-	if i < 0 {
+	r := e.server.Run(id)
+	if r == nil {
 		e.tb.Fatalf("there is no run %q", id)
 	}
-	return runs[i]
+	return r
 }
 
 // Cancel asks to cancel a run. It is forced after the grace; 0 cancels at once.

@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
 )
 
-// TestCommandOfALostAnswerIsWrittenLater checks commands that leave no trace of their own if they were carried out before:
-// they must not be forgotten because something else has come after the answer was lost.
+// TestCommandOfALostAnswerIsWrittenLater checks commands that leave no trace of their own if they were carried out
+// before: they must not be forgotten because something else has come after the answer was lost.
 func TestCommandOfALostAnswerIsWrittenLater(t *testing.T) {
 	t.Parallel()
 	kind := stepwell.NewHook[string]("hook")

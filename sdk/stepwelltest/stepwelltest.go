@@ -6,10 +6,10 @@
 //	env.RunUntilDone() // days pass in an instant
 //	receipt, err := run.Result()
 //
-// Each invocation replays its workflow from the start. Each call of a workflow is made twice with the same log, and once
-// more with what the first one has written during the call. A workflow that is not deterministic therefore fails in its
-// first test. Steps are not repeated: inline steps execute once, one at a time, in the order in which the workflow asked
-// for them.
+// Each invocation replays its workflow from the start. Each call of a workflow is made twice with the same log, and
+// once more with what the first one has written during the call. A workflow that is not deterministic therefore fails
+// in its first test. Steps are not repeated: inline steps execute once, one at a time, in the order in which the
+// workflow asked for them.
 //
 // [EveryCrash] repeats a test with a crash at each place where there can be one, and [EveryOrder] with each order in
 // which results and messages can come.
@@ -40,9 +40,10 @@ type Env struct {
 func New(tb testing.TB, definitions ...stepwell.Definition) *Env {
 	tb.Helper()
 	s := memserver.New(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	c := &caller{tb: tb, server: s, faults: &faults{}, effects: map[string]*effect{}, spied: map[string]bool{}}
+	c := &caller{tb: tb, server: s, faults: &faults{}, effects: map[string]effect{}, spied: map[string]bool{}}
 	app := stepwell.NewApp("test", stepwell.Logger(slog.New(slog.DiscardHandler)), stepwell.Clock(s.Now),
-		stepwell.StrictInputs(), stepwell.Server("http://stepwell.test"), stepwell.HTTPClient(&http.Client{Transport: commits{}}))
+		stepwell.StrictInputs(), stepwell.Server("http://stepwell.test"),
+		stepwell.HTTPClient(&http.Client{Transport: commits{}}))
 	e := &Env{tb, s, app, c}
 	s.Function = c
 	e.Register(definitions...)
@@ -140,17 +141,11 @@ func (r *Run[O]) ID() string { return r.run.ID }
 
 // Log returns the run with its log, which [stepwell.App.Replay] replays with other code.
 func (r *Run[O]) Log() stepwell.RunLog {
-	run, err := json.Marshal(map[string]any{"id": r.run.ID, "workflow": r.run.Workflow, "status": r.run.Status})
-	if err != nil {
-		panic(err) // texts always encode
-	}
-	l := stepwell.RunLog{Run: run}
+	l := stepwell.RunLog{Run: encode(map[string]string{
+		"id": r.run.ID, "workflow": r.run.Workflow, "status": r.run.Status,
+	})}
 	for _, e := range r.run.Log {
-		data, err := json.Marshal(e)
-		if err != nil {
-			panic(err) // it was made from JSON
-		}
-		l.Events = append(l.Events, data)
+		l.Events = append(l.Events, encode(e))
 	}
 	return l
 }

@@ -114,8 +114,8 @@ func TestWritesThatExceedTheStore(t *testing.T) {
 
 func TestReadsOfTheStoreReplay(t *testing.T) {
 	t.Parallel()
-	// The second attempt of the step and the end of the sleep are in the log before the workflow is called. So the workflow
-	// writes before it sees the result of the step, but behind it in the log.
+	// The second attempt of the step and the end of the sleep are in the log before the workflow is called. So the
+	// workflow writes before it sees the result of the step, but behind it in the log.
 	env, run := start(t, func(w *stepwell.W) (string, error) {
 		f := deposit.Go(w, 10)
 		w.Sleep(time.Second)
@@ -222,5 +222,26 @@ func TestScopesDoNotDisturbEachOthersRandom(t *testing.T) {
 	}
 	if a, b := draw(0), draw(3); a != b {
 		t.Errorf("numbers of one scope changed those of others: %s and %s", a, b)
+	}
+}
+
+// TestAttributesAtTheStartStay has a child that changes an attribute which its parent has given it. Its replay must
+// begin with the old value.
+func TestAttributesAtTheStartStay(t *testing.T) {
+	t.Parallel()
+	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
+	env, run := start(t, func(w *stepwell.W) (string, error) {
+		return child.Child(w, stepwell.None{}, stepwell.ChildAttribute("stage", "new")).Await(w)
+	})
+	env.Register(child.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) {
+		before, _ := w.Attribute("stage")
+		w.SetAttribute("stage", "paid")
+		err := w.Sleep(time.Hour)
+		after, _ := w.Attribute("stage")
+		return before + ", " + after, err
+	}))
+	env.RunUntilDone()
+	if got, err := run.Result(); got != "new, paid" || err != nil {
+		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -92,13 +92,18 @@ func TestCopiesOfACallWriteOneHistory(t *testing.T) {
 		if _, err := run.Wait(t.Context()); err != nil {
 			t.Errorf("run %s: %v", run.ID(), err)
 		}
-		var log stepwell.RunLog
-		var page struct{ Data []json.RawMessage }
-		s.admin(t, http.MethodGet, "/v1/runs/"+run.ID(), nil, &log.Run)
-		s.admin(t, http.MethodGet, "/v1/runs/"+run.ID()+"/events?payloads=true&limit=1000", nil, &page)
-		log.Events = page.Data
-		if err := newApp().Replay(t.Context(), log); err != nil {
+		if err := newApp().Replay(t.Context(), s.log(t, run.ID())); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// log returns the log of a run.
+func (s *server) log(t *testing.T, runID string) (log stepwell.RunLog) {
+	t.Helper()
+	var page struct{ Data []json.RawMessage }
+	s.admin(t, http.MethodGet, "/v1/runs/"+runID, nil, &log.Run)
+	s.admin(t, http.MethodGet, "/v1/runs/"+runID+"/events?payloads=true&limit=1000", nil, &page)
+	log.Events = page.Data
+	return log
 }

@@ -3,6 +3,7 @@ package tests
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,11 @@ import (
 var program, databaseURL string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		_ = flag.Set("rapid.checks", "40") // each takes a quarter of a second
+	}
+	_ = os.Setenv("STEPWELL_API_KEY", adminKey) // for the command replay; the name is valid
 	code, err := withPostgres(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAnAppRegistersItself runs the program of an app, with a key that may do nothing else.
-func TestAnAppRegistersItself(t *testing.T) { //nolint:paralleltest // it sets the environment
+func TestAnAppRegistersItself(t *testing.T) {
 	s := newServer(t)
 	t.Setenv("STEPWELL_URL", s.url())
 	t.Setenv("STEPWELL_API_KEY", s.workerKey(t, "orders@*"))

@@ -2,8 +2,10 @@ package tests
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -72,33 +74,51 @@ func connect(t *testing.T, url, key string) *stepwell.Client {
 	return c
 }
 
-// admin sends a request with the admin key.
+// admin sends a request with the admin key. It fails the test if the server refuses it.
 func (s *server) admin(t *testing.T, method, path string, body, into any) {
 	t.Helper()
+	got, err := s.request(t.Context(), adminKey, method, path, body, into)
+	if err != nil || !got.ok() {
+		t.Fatalf("%s %s: %s %v", method, path, got, err)
+	}
+}
+
+// reply is the answer to a request.
+type reply struct {
+	status int
+	body   []byte
+}
+
+func (r reply) ok() bool { return r.status/100 == 2 }
+
+// String implements [fmt.Stringer].
+func (r reply) String() string { return fmt.Sprintf("%d %s", r.status, r.body) }
+
+// request sends a request with a credential, and decodes the answer if it is a success and into is not nil.
+func (s *server) request(
+	ctx context.Context, credential, method, path string, body, into any,
+) (reply, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
-		t.Fatal(err)
+		return reply{}, err
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, s.url()+path, bytes.NewReader(data))
+	req, err := http.NewRequestWithContext(ctx, method, s.url()+path, bytes.NewReader(data))
 	if err != nil {
-		t.Fatal(err)
+		return reply{}, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+adminKey)
+	req.Header.Set("Authorization", "Bearer "+credential)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return reply{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode/100 != 2 {
-		t.Fatalf("%s %s: %d %s %v", method, path, resp.StatusCode, answer, err)
+	got := reply{status: resp.StatusCode}
+	got.body, err = io.ReadAll(resp.Body)
+	if err == nil && into != nil && got.ok() {
+		err = json.Unmarshal(got.body, into)
 	}
-	if into != nil {
-		if err := json.Unmarshal(answer, into); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return got, err
 }
 
 // signingKey creates a signing key and returns its secret.

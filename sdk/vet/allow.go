@@ -19,7 +19,7 @@ var allowForm = regexp.MustCompile(`^//stepwell:allow (SW\d{3}) \S`)
 // allowances are the places where comments allow what is reported.
 type allowances struct {
 	rules   map[place]string
-	refused []finding
+	refused []finding // comments without a reason
 }
 
 type place struct {
@@ -59,11 +59,4 @@ func (a *allowances) add(pass *analysis.Pass, comment *ast.Comment) {
 // allow reports whether a comment on the line or the one before allows the rule.
 func (a *allowances) allow(at token.Position, rule string) bool {
 	return strings.Contains(a.rules[place{at.Filename, at.Line}]+a.rules[place{at.Filename, at.Line - 1}], rule)
-}
-
-// report reports comments without a reason.
-func (a *allowances) report(pass *analysis.Pass) {
-	for _, f := range a.refused {
-		pass.Report(analysis.Diagnostic{Pos: f.pos, Category: f.rule, Message: f.rule + ": " + f.text})
-	}
 }

@@ -52,7 +52,9 @@ func run(pass *analysis.Pass) (any, error) {
 		}
 	}
 	c.dataTypes()
-	c.allowed.report(pass)
+	for _, f := range c.allowed.refused {
+		c.report(f)
+	}
 	return nil, nil
 }
 
@@ -117,30 +119,23 @@ func (c *checker) function(s scope, signature *ast.FuncType, body *ast.BlockStmt
 	if c.isWorkflow(signature) {
 		s.fn = signature
 	}
-	ast.Inspect(body, func(n ast.Node) bool {
+	s.check(body)
+}
+
+// check checks a node and all below it.
+func (s scope) check(n ast.Node) {
+	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
-			c.function(s.inside(n), n.Type, n.Body)
+			s.c.function(s.inside(n), n.Type, n.Body)
 			return false
 		case *ast.CallExpr:
-			if c.isSDK(n, "Value") { // its function may do what it likes, once
+			if s.c.isSDK(n, "Value") { // its function may do what it likes, once
 				for _, arg := range n.Args[:len(n.Args)-1] {
 					s.check(arg)
 				}
 				return false
 			}
-		}
-		s.node(n)
-		return true
-	})
-}
-
-// check checks a node and all below it that are in the same function.
-func (s scope) check(n ast.Node) {
-	ast.Inspect(n, func(n ast.Node) bool {
-		if lit, ok := n.(*ast.FuncLit); ok {
-			s.c.function(s.inside(lit), lit.Type, lit.Body)
-			return false
 		}
 		s.node(n)
 		return true
@@ -192,20 +187,19 @@ func (c *checker) isStep(signature *ast.FuncType) bool {
 }
 
 // isW reports whether a type is *stepwell.W.
-func isW(t types.Type) bool {
+func isW(t types.Type) bool { return isPointerTo(t, "W") }
+
+// isPointerTo reports whether a type is a pointer to the SDK's type with the name.
+func isPointerTo(t types.Type, name string) bool {
 	p, ok := t.(*types.Pointer)
-	return ok && isNamed(p.Elem(), sdk, "W")
+	return ok && isNamed(p.Elem(), sdk, name)
 }
 
-func isNamed(t types.Type, path string, names ...string) bool {
+func isNamed(t types.Type, path, name string) bool {
 	named, ok := types.Unalias(t).(*types.Named)
-	if !ok || named.Obj().Pkg() == nil || named.Obj().Pkg().Path() != path {
+	if !ok {
 		return false
 	}
-	for _, name := range names {
-		if named.Obj().Name() == name {
-			return true
-		}
-	}
-	return false
+	object := named.Obj()
+	return object.Pkg() != nil && object.Pkg().Path() == path && object.Name() == name
 }

@@ -51,16 +51,10 @@ func lost(t types.Type, seen map[types.Type]bool) string {
 		if _, generic := t.(*types.TypeParam); !generic {
 			return "it has an interface, whose type is lost"
 		}
-	case *types.Pointer:
-		return lost(u.Elem(), seen)
-	case *types.Slice:
-		return lost(u.Elem(), seen)
-	case *types.Array:
-		return lost(u.Elem(), seen)
-	case *types.Map:
-		return lost(u.Elem(), seen)
 	case *types.Struct:
 		return lostField(u, seen)
+	case interface{ Elem() types.Type }: // a pointer, slice, array or map
+		return lost(u.Elem(), seen)
 	}
 	return ""
 }

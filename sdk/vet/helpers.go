@@ -42,6 +42,16 @@ func (c *checker) findHelpers() {
 			}
 		}
 	}
+	c.spread(order)
+	for fn, h := range c.helpers {
+		if h.taint != nil {
+			c.ExportObjectFact(fn, h.taint)
+		}
+	}
+}
+
+// spread taints all functions that call one that is tainted.
+func (c *checker) spread(order []*helper) {
 	for changed := true; changed; {
 		changed = false
 		for _, h := range order {
@@ -50,11 +60,6 @@ func (c *checker) findHelpers() {
 					h.taint, changed = &taint{other.taint.Rule, "calls " + callee.Name() + ", which " + other.taint.Text}, true
 				}
 			}
-		}
-	}
-	for fn, h := range c.helpers {
-		if h.taint != nil {
-			c.ExportObjectFact(fn, h.taint)
 		}
 	}
 }

@@ -104,15 +104,17 @@ func (c *checker) impureCall(call *ast.CallExpr, body *ast.BlockStmt) []finding 
 	if !ok || len(r.names) > 0 && !slices.Contains(r.names, name) || slices.Contains(r.except, name) {
 		return nil
 	}
-	if receiver := fn.Signature().Recv(); receiver != nil {
-		switch t := receiver.Type().String(); {
-		case strings.HasPrefix(fn.Pkg().Path(), "math/rand"): // of a generator, which has a seed
-			return nil
-		case t == "*log/slog.Logger", t == "time.Time", t == "net/http.Header": // of w.Log; After of a time
-			return nil
-		}
+	if receiver := fn.Signature().Recv(); receiver != nil && isPureReceiver(fn, receiver.Type().String()) {
+		return nil
 	}
 	return []finding{found(call.Pos(), r.name, "%s.%s is called; %s", fn.Pkg().Name(), name, r.instead)}
+}
+
+// isPureReceiver reports whether a method may be called because of its receiver: a generator, which has a seed, the
+// logger of w.Log, a time or a header.
+func isPureReceiver(fn *types.Func, receiver string) bool {
+	return strings.HasPrefix(fn.Pkg().Path(), "math/rand") ||
+		slices.Contains([]string{"*log/slog.Logger", "time.Time", "net/http.Header"}, receiver)
 }
 
 // isSorted reports whether the call is an argument of a function that sorts.
@@ -198,6 +200,7 @@ func (c *checker) anyOrderAssignment(s *ast.AssignStmt) (appended types.Object, 
 		return nil, basic != nil && basic.Info()&types.IsInteger != 0 && !c.calls(s.Rhs[0])
 	case token.DEFINE:
 		return nil, !c.calls(s.Rhs[0]) // of this iteration only
+	default: // what follows is about =
 	}
 	if index, isIndex := s.Lhs[0].(*ast.IndexExpr); isIndex {
 		_, isMap := c.TypesInfo.TypeOf(index.X).Underlying().(*types.Map)

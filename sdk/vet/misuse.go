@@ -4,22 +4,17 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 
 	"golang.org/x/tools/go/types/typeutil"
 )
 
-// isSDK reports whether a call is one of the SDK's functions or methods with this name.
+// isSDK reports whether a call is one of the SDK's functions or methods with these names; with any name if there are
+// none.
 func (c *checker) isSDK(call *ast.CallExpr, names ...string) bool {
 	fn := typeutil.StaticCallee(c.TypesInfo, call)
-	if fn == nil || fn.Pkg() == nil || fn.Pkg().Path() != sdk {
-		return false
-	}
-	for _, name := range names {
-		if fn.Name() == name {
-			return true
-		}
-	}
-	return len(names) == 0
+	return fn != nil && fn.Pkg() != nil && fn.Pkg().Path() == sdk &&
+		(len(names) == 0 || slices.Contains(names, fn.Name()))
 }
 
 // misuse reports what must not be done with a W, with deferred functions, and with variables of packages (SW005 to
@@ -38,8 +33,8 @@ func (s scope) misuse(n ast.Node) {
 	case *ast.AssignStmt:
 		for i, left := range n.Lhs {
 			s.written(left, n.Tok == token.DEFINE)
-			if len(n.Lhs) == len(n.Rhs) && isW(s.c.TypesInfo.TypeOf(n.Rhs[i])) && !isLocal(s.c.TypesInfo, left) {
-				s.c.report(found(n.Pos(), "SW006", "the W is kept beyond its function; pass it as a parameter"))
+			if len(n.Lhs) == len(n.Rhs) && !isLocal(s.c.TypesInfo, left) {
+				s.kept(n.Rhs[i], n.Pos())
 			}
 		}
 	case *ast.IncDecStmt:
@@ -49,14 +44,19 @@ func (s scope) misuse(n ast.Node) {
 			if pair, ok := e.(*ast.KeyValueExpr); ok {
 				e = pair.Value
 			}
-			if isW(s.c.TypesInfo.TypeOf(e)) {
-				s.c.report(found(e.Pos(), "SW006", "the W is kept beyond its function; pass it as a parameter"))
-			}
+			s.kept(e, e.Pos())
 		}
 	case *ast.SendStmt:
 		if isW(s.c.TypesInfo.TypeOf(n.Value)) {
 			s.c.report(found(n.Value.Pos(), "SW006", "the W is sent to a channel; pass it as a parameter"))
 		}
+	}
+}
+
+// kept reports a value that is a W and kept at a place.
+func (s scope) kept(value ast.Expr, at token.Pos) {
+	if isW(s.c.TypesInfo.TypeOf(value)) {
+		s.c.report(found(at, "SW006", "the W is kept beyond its function; pass it as a parameter"))
 	}
 }
 
@@ -67,13 +67,10 @@ func (s scope) outer(id *ast.Ident) {
 		return
 	}
 	// The function's parameters are in its signature, and its other variables in its body.
-	if object.Pos() < s.fn.Pos() || object.Pos() > s.end() {
+	if object.Pos() < s.fn.Pos() || object.Pos() > s.body.End() {
 		s.c.report(found(id.Pos(), "SW005", "%s is the W of an outer function; use the one that this function gets", id.Name))
 	}
 }
-
-// end returns where the function ends that has a W of its own.
-func (s scope) end() token.Pos { return s.body.End() }
 
 // capturedByStep reports a W in the function of a step.
 func (s scope) capturedByStep(n ast.Node) {

@@ -49,11 +49,6 @@ func (s scope) dropped(call *ast.CallExpr, isDropped func(i int) bool) {
 	}
 }
 
-func isPointerTo(t types.Type, name string) bool {
-	p, ok := t.(*types.Pointer)
-	return ok && isNamed(p.Elem(), sdk, name)
-}
-
 // asks are the functions and methods of the SDK that ask for something with an ID.
 var asks = []string{"Run", "Go", "Do", "DoGo", "Exec", "Child"}
 

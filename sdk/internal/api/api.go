@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -17,8 +18,8 @@ import (
 )
 
 const (
-	// attempts is how often a request is sent at most. With their pauses, the attempts take a quarter of a minute, in
-	// which a server restarts.
+	// attempts is how often a request is sent at most, unless it is a long poll. With their pauses, the attempts take a
+	// quarter of a minute, in which a server restarts.
 	attempts = 8
 	// firstPause and longestPause bound the pauses between attempts.
 	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
@@ -64,65 +65,57 @@ func jittered(failures int) time.Duration {
 
 // Path returns an API path from unescaped segments.
 func Path(segments ...string) string {
-	var b strings.Builder
-	b.WriteString("/v1")
+	path := "/v1"
 	for _, s := range segments {
-		b.WriteString("/" + url.PathEscape(s))
+		path += "/" + url.PathEscape(s)
 	}
-	return b.String()
+	return path
 }
 
 // Request is a request that is safe to repeat.
 type Request struct {
 	Method, Path string
 	Query        url.Values
+	Header       http.Header // besides those of all requests
 	// Body is encoded as JSON; nil for none.
 	Body any
-	// Poll is how long the server waits before it answers.
+	// Poll is how long the server waits before it answers; 0 if the request is no long poll.
 	Poll time.Duration
 }
 
 // Do sends a request, and decodes the answer into a value unless that is nil. It repeats the request if there is no
-// answer, or one that asks for it. The error is an [*Error] if the server answered, and the context's if that ended
-// first; it then also has the last failure.
+// answer, or one that asks for it; a long poll until the context ends. The error is an [*Error] if the server answered,
+// and the context's if that ended first; it then also has the last failure.
 func (c *Client) Do(ctx context.Context, r Request, into any) error {
-	body, err := encode(r.Body)
-	if err != nil {
-		return err
+	var body []byte
+	if r.Body != nil {
+		var err error
+		if body, err = json.Marshal(r.Body); err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
 	}
 	uncertain := false
 	for failures := 0; ; {
 		err := c.once(ctx, r, body, into)
-		refused := (*Error)(nil)
-		if errors.As(err, &refused) {
+		refused, answered := errors.AsType[*Error](err)
+		if answered {
 			refused.Uncertain = uncertain
 		}
-		uncertain = uncertain || refused == nil || refused.mayHaveActed()
-		if failures++; err == nil || failures == attempts || !Transient(err) {
+		uncertain = uncertain || !answered || refused.mayHaveActed()
+		if failures++; err == nil || !transient(err) || failures == attempts && r.Poll == 0 {
 			return err
 		}
-		if err := c.Pause(ctx, failures, err); err != nil {
+		if err := c.wait(ctx, failures, err); err != nil {
 			return err
 		}
 	}
-}
-
-func encode(body any) ([]byte, error) {
-	if body == nil {
-		return nil, nil
-	}
-	data, err := json.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("encode the request: %w", err)
-	}
-	return data, nil
 }
 
 // once makes one attempt.
 func (c *Client) once(ctx context.Context, r Request, body []byte, into any) error {
 	limited, cancel := context.WithTimeout(ctx, attemptTimeout+r.Poll)
 	defer cancel()
-	resp, err := c.send(limited, r, nil, body)
+	resp, err := c.send(limited, r, body)
 	if err != nil {
 		return orEnded(ctx, err)
 	}
@@ -144,7 +137,7 @@ func (c *Client) once(ctx context.Context, r Request, body []byte, into any) err
 }
 
 // send sends a request once, and returns an answer with a status 2xx, whose body the caller closes.
-func (c *Client) send(ctx context.Context, r Request, header http.Header, body []byte) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, r Request, body []byte) (*http.Response, error) {
 	target := c.base.String() + r.Path
 	if len(r.Query) > 0 {
 		target += "?" + r.Query.Encode()
@@ -153,9 +146,7 @@ func (c *Client) send(ctx context.Context, r Request, header http.Header, body [
 	if err != nil {
 		return nil, fmt.Errorf("create the request: %w", err)
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.Header)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -173,11 +164,11 @@ func (c *Client) send(ctx context.Context, r Request, header http.Header, body [
 	return resp, nil
 }
 
-// Pause waits before the next attempt, at least as long as the server asked for. The error is the context's, with the
+// wait waits before the next attempt, at least as long as the server asked for. The error is the context's, with the
 // last failure, if the context ends first.
-func (c *Client) Pause(ctx context.Context, failures int, last error) error {
+func (c *Client) wait(ctx context.Context, failures int, last error) error {
 	pause := c.pause(failures)
-	if e := (*Error)(nil); errors.As(last, &e) {
+	if e, ok := errors.AsType[*Error](last); ok {
 		pause = max(pause, e.RetryAfter)
 	}
 	timer := time.NewTimer(pause)

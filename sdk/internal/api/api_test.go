@@ -85,7 +85,7 @@ func TestPausesRespectTheServer(t *testing.T) {
 	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
 	last := &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Hour}
-	err := newTestClient(t, nil).Pause(ctx, 1, last)
+	err := newTestClient(t, nil).wait(ctx, 1, last)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, last) {
 		t.Errorf("the pause ended with %v, want the end of the context and the last failure", err)
 	}

@@ -102,19 +102,19 @@ func (e *lostError) Error() string {
 func (e *lostError) Unwrap() error { return e.err }
 
 func (c *Client) lost(err error) error {
-	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	return &lostError{c.base.Redacted(), err}
 }
 
-// Transient reports whether the request is worth repeating: there was no answer, or the answer asks for it, or the
+// transient reports whether the request is worth repeating: there was no answer, or the answer asks for it, or the
 // server failed.
-func Transient(err error) bool {
-	if untrusted := (*tls.CertificateVerificationError)(nil); errors.As(err, &untrusted) {
+func transient(err error) bool {
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
 		return false
 	}
-	if e := (*Error)(nil); errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		switch e.Status {
 		case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -122,6 +122,6 @@ func Transient(err error) bool {
 		}
 		return false
 	}
-	lost := (*lostError)(nil)
-	return errors.As(err, &lost)
+	_, lost := errors.AsType[*lostError](err)
+	return lost
 }

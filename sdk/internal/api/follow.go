@@ -32,8 +32,8 @@ func (c *Client) Follow(ctx context.Context, r Request) iter.Seq2[json.RawMessag
 			if failures++; f.lastID != heard {
 				failures = 1
 			}
-			if Transient(err) {
-				err = c.Pause(ctx, failures, err)
+			if transient(err) {
+				err = c.wait(ctx, failures, err)
 			}
 			if err != nil {
 				yield(nil, err)
@@ -57,11 +57,11 @@ func (f *follower) read(ctx context.Context) error {
 	defer cancel()
 	watchdog := time.AfterFunc(silence, cancel)
 	defer watchdog.Stop()
-	header := http.Header{"Accept": {"text/event-stream"}}
+	f.request.Header = http.Header{"Accept": {"text/event-stream"}}
 	if f.lastID != "" {
-		header.Set("Last-Event-ID", f.lastID)
+		f.request.Header.Set("Last-Event-ID", f.lastID)
 	}
-	resp, err := f.c.send(connection, f.request, header, nil)
+	resp, err := f.c.send(connection, f.request, nil)
 	if err != nil {
 		return orEnded(ctx, err)
 	}

@@ -15,12 +15,12 @@ func (e *Engine) await() *Await {
 		return nil
 	}
 	a := &Await{Any: []string{}, All: [][]string{}}
-	defer func() { e.tracked, e.judging = nil, nil }()
+	defer func() { e.tracked, e.evaluating = nil, nil }()
 	for _, c := range e.all {
 		if c.ended || c.until == nil {
 			continue
 		}
-		e.judging = c
+		e.evaluating = c
 		if together, ok := e.together(c.all); ok {
 			a.All = append(a.All, together)
 			continue

@@ -50,8 +50,8 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// Stuck says that a coroutine has not rested until the end of an invocation: it computes, or waits for something outside
-// of the workflow.
+// Stuck says that a coroutine has not rested until the end of an invocation: it computes, or waits for something
+// outside of the workflow.
 type Stuck struct {
 	// Started is where the coroutine was started, as file:line, and Stack what it does.
 	Started string
@@ -67,20 +67,20 @@ func (s *Stuck) Error() string {
 // scheduler passes control between the engine and its coroutines. Passing it over a channel orders all memory accesses
 // of the workflow.
 type scheduler struct {
-	all     []*Coroutine                // in the order of their creation
-	started int                         // number of coroutines that were ever started
-	ended   int                         // number of coroutines in all that have ended
-	awake   []*Coroutine                // those that may be ready, in the order of their creation
-	current atomic.Pointer[Coroutine]   // nil while the engine runs
-	driver  atomic.Uint64               // goroutine of the engine
-	judging *Coroutine                  // whose condition is being evaluated; nil for nobody
-	misuse  atomic.Pointer[MisuseError] // the first, even if the workflow's code has recovered from it
-	rested  chan struct{}
-	ending  atomic.Bool
-	left    bool // to a coroutine that does not rest
-	panic   *Panic
-	slow    func(place string, stack []byte)
-	alarm   *time.Timer // calls slow; nil before it is first needed
+	all        []*Coroutine                // in the order of their creation
+	started    int                         // number of coroutines that were ever started
+	ended      int                         // number of coroutines in all that have ended
+	awake      []*Coroutine                // those that may be ready, in the order of their creation
+	current    atomic.Pointer[Coroutine]   // nil while the engine runs
+	driver     atomic.Uint64               // goroutine of the engine
+	evaluating *Coroutine                  // whose condition is being evaluated; nil for nobody
+	misuse     atomic.Pointer[MisuseError] // the first, even if the workflow's code has recovered from it
+	rested     chan struct{}
+	ending     atomic.Bool
+	left       bool // to a coroutine that does not rest
+	panic      *Panic
+	slow       func(place string, stack []byte)
+	alarm      *time.Timer // calls slow; nil before it is first needed
 	// inline has the places of inline operations by the goroutine that executes them.
 	inline sync.Map
 	// tracked, if it is not nil, gets the operations that conditions ask for.
@@ -102,7 +102,8 @@ func (s *scheduler) start(scope *Scope, place string, fn func(*Coroutine)) *Coro
 }
 
 // errGoexit is what a function panics with, in effect, that ends its goroutine.
-var errGoexit = errors.New("the function has ended its goroutine with runtime.Goexit, as t.FailNow does: return instead")
+var errGoexit = errors.New("the function has ended its goroutine with runtime.Goexit, as t.FailNow does: return" +
+	" instead")
 
 func (c *Coroutine) run(fn func(*Coroutine)) {
 	defer func() { c.s.rested <- struct{}{} }() // runs last, and also after Goexit
@@ -149,8 +150,8 @@ func (s *scheduler) wake(c *Coroutine) {
 	}
 }
 
-// WakeAll makes all coroutines such that may be ready. It must be called when something has changed that a condition given
-// to [Coroutine.RestOn] depends on, besides its operation.
+// WakeAll makes all coroutines such that may be ready. It must be called when something has changed that a condition
+// given to [Coroutine.RestOn] depends on, besides its operation.
 func (s *scheduler) WakeAll() {
 	for _, c := range s.all {
 		s.wake(c)
@@ -196,11 +197,11 @@ func (s *scheduler) rest(ctx context.Context) error {
 func (s *scheduler) nextReady(number int) *Coroutine {
 	defer func() {
 		s.panicked(recover()) // of a condition
-		s.judging = nil
+		s.evaluating = nil
 	}()
 	for i := s.firstAwake(number); i < len(s.awake) && s.panic == nil; {
 		c := s.awake[i]
-		s.judging = c
+		s.evaluating = c
 		switch {
 		case !c.ended && (c.until == nil || c.until()):
 			return c
@@ -217,8 +218,8 @@ func (s *scheduler) nextReady(number int) *Coroutine {
 	return nil
 }
 
-// pass lets the coroutine run until it rests or ends. An error means that it has not when the context ended. Then nothing
-// here may be used any more.
+// pass lets the coroutine run until it rests or ends. An error means that it has not when the context ended. Then
+// nothing here may be used any more.
 func (s *scheduler) pass(ctx context.Context, c *Coroutine, on bool) error {
 	s.current.Store(c)
 	if s.slow != nil {
@@ -245,36 +246,30 @@ func (s *scheduler) leave(ctx context.Context, c *Coroutine) error {
 	}
 	go func() {
 		<-s.rested
-		s.finish()
+		s.end()
 	}()
 	return err
 }
 
-// slowTurn is how long a coroutine may run without resting before that is reported.
-const slowTurn = time.Second
+// slowAfter is how long a coroutine may run without resting before that is reported.
+const slowAfter = time.Second
 
 // watch calls slow if the current coroutine runs for too long.
 func (s *scheduler) watch() {
 	if s.alarm != nil {
-		s.alarm.Reset(slowTurn)
+		s.alarm.Reset(slowAfter)
 		return
 	}
-	s.alarm = time.AfterFunc(slowTurn, func() {
+	s.alarm = time.AfterFunc(slowAfter, func() {
 		if c := s.current.Load(); c != nil {
 			s.slow(c.Place, stackOf(c.goroutine.Load()))
 		}
 	})
 }
 
-// end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more with
-// the workflow.
+// end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more
+// with the workflow.
 func (s *scheduler) end() {
-	if !s.left {
-		s.finish()
-	}
-}
-
-func (s *scheduler) finish() {
 	s.ending.Store(true)
 	for _, c := range slices.Backward(s.all) {
 		if !c.ended {
@@ -291,39 +286,28 @@ func (c *Coroutine) Ending() bool { return c.s.ending.Load() }
 // workflow.
 func (c *Coroutine) Await(until func() bool) {
 	c.Check()
-	c.Rest(until)
+	c.RestOn(nil, until)
 }
 
-// Rest is [Coroutine.Await] for a caller that has checked its use of the coroutine.
-func (c *Coroutine) Rest(until func() bool) {
-	self := c.self()
-	self.on = nil
-	self.sleep(until)
-}
-
-// RestOn is [Coroutine.Rest] for a condition that stays false until the operation changes, or [Engine.WakeAll] is called.
-// Its cost does not depend on what other coroutines do.
+// RestOn is [Coroutine.Await] for a caller that has checked its use of the coroutine. If there is an operation, the
+// condition stays false until that changes, or [Engine.WakeAll] is called. Then its cost does not depend on what other
+// coroutines do.
 func (c *Coroutine) RestOn(op *Operation, until func() bool) {
 	self := c.self()
-	self.on = op
-	self.sleep(until)
-}
-
-func (c *Coroutine) sleep(until func() bool) {
-	if c.holds(until) {
+	if self.evaluate(until) {
 		return
 	}
-	c.until = until
-	c.s.rested <- struct{}{}
-	if !<-c.resume {
+	self.on, self.until = op, until
+	self.s.rested <- struct{}{}
+	if !<-self.resume {
 		runtime.Goexit()
 	}
 }
 
-// holds evaluates a condition.
-func (c *Coroutine) holds(condition func() bool) bool {
-	c.s.judging = c
-	defer func() { c.s.judging = nil }()
+// evaluate evaluates a condition.
+func (c *Coroutine) evaluate(condition func() bool) bool {
+	c.s.evaluating = c
+	defer func() { c.s.evaluating = nil }()
 	return condition()
 }
 
@@ -357,13 +341,13 @@ func (c *Coroutine) self() *Coroutine {
 	return c
 }
 
-// Check refuses uses of the coroutine by anybody else, and in conditions: with a panic, a [*MisuseError], which also ends
-// the invocation if the caller recovers from it. A goroutine that is no coroutine is ended instead, since a panic would end
-// the process. While the coroutine is being ended, Check ends the calling deferred function.
+// Check refuses uses of the coroutine by anybody else, and in conditions: with a panic, a [*MisuseError], which also
+// ends the invocation if the caller recovers from it. A goroutine that is no coroutine is ended instead, since a panic
+// would end the process. While the coroutine is being ended, Check ends the calling deferred function.
 func (c *Coroutine) Check() {
 	c.CheckRead()
-	if c.s.judging != nil {
-		c.s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Condition: true})
+	if c.s.evaluating != nil {
+		c.s.refuse(c.misuse(usedInCondition))
 	}
 }
 
@@ -373,21 +357,21 @@ func (c *Coroutine) CheckRead() {
 	switch {
 	case caller == self.goroutine.Load() && !s.ending.Load():
 		return
-	case caller == s.driver.Load() && s.judging == self:
+	case caller == s.driver.Load() && s.evaluating == self:
 		return
 	}
 	running := s.current.Load()
 	switch place, inline := s.inline.Load(caller); {
 	case inline:
-		s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Inner: place.(string), Inline: true})
+		s.refuse(c.misuse(usedInline, place))
 	case s.ending.Load():
 		runtime.Goexit()
 	case running != nil && running.goroutine.Load() == caller:
-		s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Inner: running.Place})
+		s.refuse(c.misuse(usedInside, running.Place))
 	case caller == s.driver.Load():
-		s.refuse(&MisuseError{Used: Caller(), Started: c.Place, Condition: true})
+		s.refuse(c.misuse(usedInCondition))
 	default:
-		s.misuse.CompareAndSwap(nil, &MisuseError{Used: Caller(), Started: c.Place, Foreign: true})
+		s.misuse.CompareAndSwap(nil, c.misuse(usedInGoroutine))
 		runtime.Goexit()
 	}
 }

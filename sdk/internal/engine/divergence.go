@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -45,7 +46,8 @@ func (d *Divergence) Error() string {
 	case d.Code != nil:
 		code("the code asks", d.Code)
 	case d.Last != nil:
-		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code", "", map[bool]string{true: "returns", false: "only waits"}[d.Returned])
+		does := map[bool]string{true: "returns", false: "only waits"}[d.Returned]
+		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code", "", does)
 		code("it asked last", d.Last)
 	default:
 		fmt.Fprintf(&b, "  %-13s %5s  %s\n", "the code asks", "", "for nothing")
@@ -91,8 +93,9 @@ func describe(e *Event) string {
 
 // differences lists the fields of two JSON texts that differ.
 func differences(before, now json.RawMessage) string {
-	var a, b any
-	if json.Unmarshal(before, &a) != nil || json.Unmarshal(now, &b) != nil {
+	a, errA := decodeExactly(before)
+	b, errB := decodeExactly(now)
+	if errA != nil || errB != nil {
 		return fmt.Sprintf("      was %s\n      is  %s\n", shown(before), shown(now))
 	}
 	var out strings.Builder
@@ -107,22 +110,14 @@ func compareFields(out *strings.Builder, path string, a, b any) {
 		if !reflect.DeepEqual(a, b) {
 			was, _ := json.Marshal(a) // both come from JSON
 			is, _ := json.Marshal(b)
-			name := strings.TrimPrefix(path, ".")
-			if name == "" {
-				name = "it"
-			}
+			name := cmp.Or(strings.TrimPrefix(path, "."), "it")
 			fmt.Fprintf(out, "      %s was %s, is %s\n", name, shown(was), shown(is))
 		}
 		return
 	}
-	names := map[string]bool{}
-	for name := range x {
-		names[name] = true
-	}
-	for name := range y {
-		names[name] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	both := maps.Clone(x)
+	maps.Copy(both, y)
+	for _, name := range slices.Sorted(maps.Keys(both)) {
 		compareFields(out, path+"."+name, x[name], y[name])
 	}
 }
@@ -137,21 +132,23 @@ func shown(text []byte) string {
 	return string(text)
 }
 
-// equalJSON reports whether two JSON texts mean the same.
-func equalJSON(a, b json.RawMessage) bool {
+// EqualJSON reports whether two JSON texts mean the same. Numbers are not rounded, and nothing at all means null.
+func EqualJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	x, y := decodeExactly(a), decodeExactly(b)
-	return x != nil && reflect.DeepEqual(x, y)
+	x, errX := decodeExactly(a)
+	y, errY := decodeExactly(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
 }
 
-// decodeExactly decodes JSON without rounding numbers; nil if it is none, or null.
-func decodeExactly(text json.RawMessage) (v any) {
+// decodeExactly decodes JSON without rounding numbers.
+func decodeExactly(text json.RawMessage) (v any, err error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	if d.Decode(&v) != nil {
-		return nil
-	}
-	return v
+	err = d.Decode(&v)
+	return v, err
 }

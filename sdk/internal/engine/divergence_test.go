@@ -80,7 +80,7 @@ func TestWhatADivergenceSays(t *testing.T) {
 		}},
 	} {
 		e := New(orderLog(), Config{Strict: true})
-		a, _, err := e.Run(t.Context(), "order.go:30", func(c *Coroutine) { test.code(e, c) })
+		a, err := runOnce(t.Context(), e, "order.go:30", func(c *Coroutine) { test.code(e, c) })
 		d := (*Divergence)(nil)
 		if !errors.As(err, &d) || len(a.Commands) > 0 {
 			t.Errorf("%s: got %v, %v", test.name, a, err)
@@ -106,7 +106,7 @@ func TestOtherInputsAreOnlyReported(t *testing.T) {
 	t.Parallel()
 	var reported []string
 	e := New(orderLog()[:2], Config{Differs: func(op *Operation, _ Event) { reported = append(reported, op.ID) }})
-	_, _, err := e.Run(t.Context(), "test", func(c *Coroutine) {
+	_, err := runOnce(t.Context(), e, "test", func(c *Coroutine) {
 		asks(e, c, KindStep, "reserve", "reserve", "order.go:38", `{"sku":"pot"}`)
 	})
 	if err != nil || fmt.Sprint(reported) != "[reserve]" {
@@ -118,7 +118,7 @@ func TestOtherInputsAreOnlyReported(t *testing.T) {
 func TestAwaitNamesWhatIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := New(nil, Config{})
-	a, _, err := e.Run(t.Context(), "test", func(c *Coroutine) {
+	a, err := runOnce(t.Context(), e, "test", func(c *Coroutine) {
 		step := func(id string) *Operation {
 			op := &Operation{Kind: KindStep, ID: id, Command: id}
 			e.Ask(c, op)

@@ -3,9 +3,10 @@
 // It imports only the standard library, and neither reads the clock nor does I/O: time comes from the log, and effects
 // from the functions it is given. So the same log gives the same commands.
 //
-// # Turns
+// # Rounds
 //
-// The code of a workflow runs in coroutines, of which one runs at a time (coroutine.go). A turn has four parts:
+// The code of a workflow runs in coroutines, of which one runs at a time (coroutine.go). An invocation is a loop of
+// rounds, and a round has four parts:
 //
 //  1. All coroutines run, in the order of their creation, until all of them rest.
 //  2. What they asked for since the last rest is matched with the log (match.go). If they disagree, the code has

@@ -45,8 +45,8 @@ func (p *pending) command(op *Operation) {
 // proceed begins inline operations and delivers the next result of one. It reports false if the workflow has to wait
 // for something else.
 func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
-	if len(e.history.unclaimed) > 0 {
-		return false, e.leftOver(e.history.unclaimed[0])
+	if err := e.claimed(); err != nil {
+		return false, err
 	}
 	ready, ended := e.ready()
 	if ended != nil {
@@ -154,7 +154,7 @@ func (e *Engine) fit(ctx context.Context) (more bool, err error) {
 
 // begin executes an inline operation.
 func (e *Engine) begin(ctx context.Context, op *Operation) {
-	e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
+	e.idle = without(e.idle, op)
 	e.running = append(e.running, op)
 	if e.inline != nil {
 		return
@@ -164,6 +164,11 @@ func (e *Engine) begin(ctx context.Context, op *Operation) {
 		defer func() { e.results <- f }() // also after Goexit
 		f.Result = op.Execute(ctx)
 	}()
+}
+
+// without removes an operation from a list.
+func without(list []*Operation, op *Operation) []*Operation {
+	return slices.DeleteFunc(list, func(other *Operation) bool { return other == op })
 }
 
 // guard makes uses of the workflow's handles inside an inline operation a [*MisuseError] that names it.
@@ -180,7 +185,7 @@ func (s *scheduler) guard(op *Operation) {
 // record makes the commands that record what an inline operation has done, and delivers its result if it has one.
 func (e *Engine) record(f finished) error {
 	op := f.op
-	e.running = slices.DeleteFunc(e.running, func(other *Operation) bool { return other == op })
+	e.running = without(e.running, op)
 	if f.Err != nil {
 		return f.Err
 	}

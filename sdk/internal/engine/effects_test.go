@@ -18,8 +18,8 @@ func (p *parts) Commit(_ context.Context, a Answer, after int64) ([]Event, error
 	return slices.Clone(p.r.log[after:]), nil
 }
 
-// TestProcessDiesBetweenPartsOfARest asks at one rest for more than the server takes at once, and last for something that
-// leaves no event of its own. It must not be taken for written because the first part is.
+// TestProcessDiesBetweenPartsOfARest asks at one rest for more than the server takes at once, and last for something
+// that leaves no event of its own. It must not be taken for written because the first part is.
 func TestProcessDiesBetweenPartsOfARest(t *testing.T) {
 	t.Parallel()
 	r := newRun()
@@ -34,11 +34,11 @@ func TestProcessDiesBetweenPartsOfARest(t *testing.T) {
 		}
 	}
 	e := New(slices.Clone(r.log), Config{Host: &parts{r}})
-	if _, _, err := e.Run(t.Context(), "test", code(e)); err != errDied { //nolint:errorlint // it is returned as it is
+	if _, err := runOnce(t.Context(), e, "test", code(e)); err != errDied { //nolint:errorlint // it is returned as it is
 		t.Fatal(err)
 	}
 	e = New(slices.Clone(r.log), Config{})
-	a, _, err := e.Run(t.Context(), "test", code(e))
+	a, err := runOnce(t.Context(), e, "test", code(e))
 	if err != nil || len(a.Commands) != 2 || a.Commands[1] != "last" {
 		t.Errorf("got %v, %v; want the rest of the commands", a.Commands, err)
 	}

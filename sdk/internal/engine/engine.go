@@ -65,7 +65,6 @@ type Engine struct {
 	now     time.Time
 	bytes   int
 
-	attributes map[string]string // at the beginning
 	// Observe is called with each event that is delivered; nil if nobody is interested.
 	Observe func(*Event)
 
@@ -96,7 +95,7 @@ func New(log []Event, c Config) *Engine {
 		e.add(&log[i])
 	}
 	if len(log) > 0 {
-		e.now, e.attributes = log[0].At, log[0].Data.Attributes
+		e.now = log[0].At
 	}
 	return e
 }
@@ -138,9 +137,10 @@ func (e *Engine) Known(kind Kind, id string) bool {
 	return e.history.created[key{kind.space(), id}] != nil
 }
 
-// AtEnd reports whether nothing that the code has caused comes in the log after what it has done. Events of others that it
-// has not seen yet say nothing about that, if it does something for the first time. A run whose end was heard has more. So
-// has a run whose log names an inline operation that was in progress and that the code has not asked for: its result was lost.
+// AtEnd reports whether nothing that the code has caused comes in the log after what it has done. Events of others that
+// it has not seen yet say nothing about that, if it does something for the first time. A run whose end was heard has
+// more. So has a run whose log names an inline operation that was in progress and that the code has not asked for: its
+// result was lost.
 func (e *Engine) AtEnd() bool {
 	for len(e.history.writes) > 0 && e.hasWritten(e.history.writes[0]) {
 		e.history.writes = e.history.writes[1:]
@@ -167,8 +167,8 @@ func (e *Engine) Ask(c *Coroutine, op *Operation) {
 
 // Request is [Engine.Ask] for commands that no coroutine asks for, since they follow from an event.
 func (e *Engine) Request(op *Operation) {
-	if e.judging != nil {
-		e.refuse(&MisuseError{Used: Caller(), Started: e.judging.Place, Condition: true})
+	if e.evaluating != nil {
+		e.refuse(e.evaluating.misuse(usedInCondition))
 	}
 	if other := e.ops[op.key()]; other != nil {
 		panic(fmt.Sprintf("%s: the %s %q has the ID of the %s at %s; give it another name or ID",
@@ -182,25 +182,22 @@ func (e *Engine) Request(op *Operation) {
 	e.asked = append(e.asked, op)
 }
 
-// Run runs one invocation of a workflow whose main function has not begun, and ends its coroutines.
-func (e *Engine) Run(ctx context.Context, place string, main func(*Coroutine)) (a Answer, done bool, err error) {
-	defer e.Close()
-	e.Begin(place, main)
-	return e.Advance(ctx)
-}
-
 // Begin makes the workflow's main function the one that the first invocation begins.
 func (e *Engine) Begin(place string, main func(*Coroutine)) {
 	e.main = e.start(NewScope(), place, main)
 }
 
-// Close ends all coroutines. Their deferred functions run.
-func (e *Engine) Close() { e.end() }
+// Close ends all coroutines. Their deferred functions run. If one of them does not rest, all end as soon as it does.
+func (e *Engine) Close() {
+	if !e.left {
+		e.end()
+	}
+}
 
-// Advance runs one invocation: as far as the log and the inline operations go. It returns the answer that is still to be
-// written, and whether the main function has returned. The error is a [*Divergence], a [*Panic], a [*MisuseError], a
-// [*Stuck], one of the host's, or the context's cause; then the engine must be closed. The answer then has only results of
-// inline operations that would otherwise happen again, with what was asked for before.
+// Advance runs one invocation: as far as the log and the inline operations go. It returns the answer that is still to
+// be written, and whether the main function has returned. The error is a [*Divergence], a [*Panic], a [*MisuseError], a
+// [*Stuck], one of the host's, or the context's cause; then the engine must be closed. The answer then has only results
+// of inline operations that would otherwise happen again, with what was asked for before.
 func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
 	e.stopping = false
@@ -223,7 +220,7 @@ func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 			return Answer{}, false, err
 		}
 		if e.main.ended {
-			if err := e.complete(); err != nil {
+			if err := e.claimed(); err != nil {
 				return Answer{}, false, err
 			}
 			_, err := e.fit(ctx)
@@ -270,7 +267,7 @@ func (e *Engine) match() error {
 // compare compares the input of an operation with the log's.
 func (e *Engine) compare(op *Operation, logged *Event) error {
 	switch {
-	case op.Input == nil || logged.Payload == nil || equalJSON(op.Input, logged.Payload):
+	case op.Input == nil || logged.Payload == nil || EqualJSON(op.Input, logged.Payload):
 	case e.Strict:
 		return &Divergence{Agreed: e.history.agreed, Log: logged, Code: op}
 	case e.Differs != nil:
@@ -279,8 +276,8 @@ func (e *Engine) compare(op *Operation, logged *Event) error {
 	return nil
 }
 
-// complete checks that nothing in the log is left over when the workflow has returned.
-func (e *Engine) complete() error {
+// claimed checks that the code has asked for everything that the log has created.
+func (e *Engine) claimed() error {
 	if len(e.history.unclaimed) > 0 {
 		return e.leftOver(e.history.unclaimed[0])
 	}
@@ -303,7 +300,7 @@ func (e *Engine) deliver(event *Event) error {
 		return e.leftOver(&undue)
 	}
 	if op.Execute != nil {
-		e.idle = slices.DeleteFunc(e.idle, func(other *Operation) bool { return other == op })
+		e.idle = without(e.idle, op)
 	}
 	op.Wake()
 	op.Received = append(op.Received, event)

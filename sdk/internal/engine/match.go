@@ -156,21 +156,22 @@ func (h *history) match(
 		h.claim(e)
 		known++
 	}
-	// What was asked for at one rest is written at once, in parts if it is too much. So idempotent commands were written if
-	// anything is in the log that was asked for later, or if all is that was asked for at this rest.
+	// What was asked for at one rest is written at once, in parts if it is too much. So idempotent commands were written
+	// if anything is in the log that was asked for later, or if all is that was asked for at this rest.
 	written := known > 0 && !slices.ContainsFunc(fresh, isWrittenAtOnce) || later || len(h.unclaimed) > 0
 	fresh = slices.DeleteFunc(fresh, func(op *Operation) bool {
 		return op.Kind.idempotent() && (written || h.settled[op.key()] > 0)
 	})
 	for _, op := range fresh {
-		if len(h.unclaimed) > 0 && !(op.Kind.space() == "step" && h.open[op.ID]) {
+		if len(h.unclaimed) > 0 && (op.Kind.space() != "step" || !h.open[op.ID]) {
 			return nil, &Divergence{Agreed: h.agreed, Log: h.unclaimed[0], Code: op}
 		}
 	}
 	return fresh, nil
 }
 
-// isWrittenAtOnce reports whether an operation is written at the rest at which it is asked for, and always leaves an event.
+// isWrittenAtOnce reports whether an operation is written at the rest at which it is asked for, and always leaves an
+// event.
 func isWrittenAtOnce(op *Operation) bool { return op.Execute == nil && !op.Kind.idempotent() }
 
 // claim removes an event from those that nobody has asked for. It is usually the first of them.

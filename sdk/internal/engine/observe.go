@@ -23,11 +23,9 @@ func (h *history) note(e *Event) {
 	}
 	if e.Type == "store_set" {
 		h.stored[e.ID] = e
-	}
-	if id, own := strings.CutPrefix(e.ID, attribute); own && e.Type == "attr_set" {
-		h.writes = append(h.writes, key{KindAttribute.space(), id})
-	} else if e.Type == "store_set" {
 		h.writes = append(h.writes, key{KindStore.space(), e.ID})
+	} else if id, own := strings.CutPrefix(e.ID, attribute); own && e.Type == "attr_set" {
+		h.writes = append(h.writes, key{KindAttribute.space(), id})
 	}
 	if child := e.Data.Step.ChildID; child != "" {
 		h.children[e.ID] = child
@@ -83,9 +81,6 @@ func (e *Engine) Written(kind Kind, id string) int64 {
 	}
 	return math.MaxInt64
 }
-
-// Attributes returns the attributes with which the run began.
-func (e *Engine) Attributes() map[string]string { return e.attributes }
 
 // ChildOf returns the ID of the run that an operation has started; empty if the log does not have it.
 func (e *Engine) ChildOf(op *Operation) string { return e.history.children[op.ID] }

@@ -8,32 +8,28 @@ import (
 	"sync"
 )
 
-// MisuseError says that a coroutine's handle was used by another goroutine or coroutine.
-type MisuseError struct {
-	// Used is where it was used, Started where its coroutine was started, and Inner where the coroutine was started that
-	// used it; each as file:line.
-	Used, Started, Inner string
-	// Foreign is set if the user is no coroutine of the workflow, and Inline if it is an inline step, which was asked for at
-	// Inner, and Condition if it is a condition that the coroutine waits for.
-	Foreign, Inline, Condition bool
-}
+// MisuseError says that a coroutine's handle was used by another goroutine or coroutine, or in a condition.
+type MisuseError struct{ text string }
 
 // Error implements error.
-func (e *MisuseError) Error() string {
-	if e.Inline {
-		return fmt.Sprintf("%s: the W of the function started at %s was used inside the inline step at %s;"+
-			" a step cannot ask for anything: let it return, and ask for the rest in the workflow", e.Used, e.Started, e.Inner)
-	}
-	if e.Condition {
-		return fmt.Sprintf("%s: a condition has used the W of the function started at %s; a condition is evaluated again and"+
-			" again, so it may read, but not ask for anything or wait", e.Used, e.Started)
-	}
-	if e.Foreign {
-		return fmt.Sprintf("%s: the W of the function started at %s was used in another goroutine;"+
-			" start a coroutine with stepwell.Go, or use the step's context", e.Used, e.Started)
-	}
-	return fmt.Sprintf("%s: the W of the function started at %s was used inside the function started at %s;"+
-		" use the W that it gets", e.Used, e.Started, e.Inner)
+func (e *MisuseError) Error() string { return e.text }
+
+// The texts of misuses, with where the handle was used, where its coroutine was started, and where what has used it was
+// started; each as file:line.
+const (
+	usedInline = "%s: the W of the function started at %s was used inside the inline step at %s;" +
+		" a step cannot ask for anything: let it return, and ask for the rest in the workflow"
+	usedInside = "%s: the W of the function started at %s was used inside the function started at %s;" +
+		" use the W that it gets"
+	usedInCondition = "%s: a condition has used the W of the function started at %s; a condition is evaluated again and" +
+		" again, so it may read, but not ask for anything or wait"
+	usedInGoroutine = "%s: the W of the function started at %s was used in another goroutine;" +
+		" start a coroutine with stepwell.Go, or use the step's context"
+)
+
+// misuse returns the error of a use of the coroutine by the present caller.
+func (c *Coroutine) misuse(text string, by ...any) *MisuseError {
+	return &MisuseError{fmt.Sprintf(text, append([]any{Caller(), c.Place}, by...)...)}
 }
 
 // sdk is the path that all functions of the SDK begin with, except its tests.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -62,6 +61,6 @@ func shorten(id string) string {
 		return id
 	}
 	sum := sha256.Sum256([]byte(id))
-	hash := "~" + hex.EncodeToString(sum[:16])
+	hash := fmt.Sprintf("~%x", sum[:16])
 	return id[:longestID-len(hash)] + hash
 }

@@ -46,7 +46,7 @@ func (e *Engine) learn(event *Event) error {
 // recorded a different one.
 func (e *Event) sameResult(other *Event) bool {
 	return e.ID == other.ID && e.Type == other.Type && e.Data.Seen == other.Data.Seen &&
-		e.Data.EndedAt.Equal(other.Data.EndedAt) && equalJSON(e.Payload, other.Payload)
+		e.Data.EndedAt.Equal(other.Data.EndedAt) && EqualJSON(e.Payload, other.Payload)
 }
 
 // CanResume reports whether the next invocation can go on from here: whether its events will show that the answer of

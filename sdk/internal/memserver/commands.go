@@ -8,34 +8,57 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
-// command is a command of an answer.
+// command is a command of an answer, with the fields of all types of commands.
 type command struct {
-	Type   string          `json:"type"`
-	ID     string          `json:"id"`
-	Name   string          `json:"name"`
-	Input  json.RawMessage `json:"input"`
-	Output json.RawMessage `json:"output"`
-	more
-	Error          json.RawMessage `json:"error"`
-	Seen           int64           `json:"seen"`
-	StartedAt      time.Time       `json:"startedAt"`
-	EndedAt        time.Time       `json:"endedAt"`
-	At             string          `json:"at"`
-	For, Until     string
-	Token          string             `json:"token"`
-	Workflow       string             `json:"workflow"`
-	Attributes     map[string]*string `json:"attributes"`
-	AttemptTimeout string             `json:"attemptTimeout"`
-	Timeout        string             `json:"timeout"`
+	Type, ID, Name string
+	At             string
+	Input          json.RawMessage
+	Output, Error  json.RawMessage // of recordStep, complete and fail
+
+	// Of runStep:
+	AttemptTimeout string
 	Retry          struct {
-		MaxAttempts int     `json:"maxAttempts"`
-		Backoff     string  `json:"backoff"`
-		Factor      float64 `json:"factor"`
-		MaxBackoff  string  `json:"maxBackoff"`
-	} `json:"retry"`
+		MaxAttempts         int
+		Backoff, MaxBackoff string
+		Factor              float64
+	}
+	FirstAttempt *struct {
+		Error      json.RawMessage
+		RetryAfter string
+	}
+	// Of recordStep:
+	Seen               int64
+	StartedAt, EndedAt time.Time
+	RetryAfter         string
+	Store              map[string]json.RawMessage
+	// Of startChild:
+	Workflow              string
+	Attributes            map[string]*string // also of setAttributes
+	Timeout, TimeoutGrace string
+	OnParentEnd           string
+	// Of wait:
+	For, Until string
+	// Of cancelStep and cancelWait:
+	Reason, Grace string
+	// Of openHook:
+	Token    string
+	Metadata json.RawMessage
+	Signal   *signalSpec
+	Webhook  *webhookSpec
+	// Of respond:
+	Hook, Request string
+	Status        int
+	Body          json.RawMessage
+	// Of setStore:
+	Values map[string]json.RawMessage
 }
+
+type signalSpec struct{ Name, Condition, LookBack string }
+
+type webhookSpec struct{ Verify, Secret, Respond string }
 
 // answer is the body of an answer, or of commands during a call.
 type answer struct {
@@ -60,14 +83,14 @@ func (s *Server) apply(r *Run, body []byte) error {
 	before := int64(len(r.Log))
 	s.commit(r, a)
 	r.heard = max(r.heard, cmp.Or(a.Seen, before))
-	if r.await = a.Await; r.await != nil && r.await.holds(r) {
+	if r.await = a.Await; r.await != nil && r.await.isMet(r) {
 		r.wanted = true
 	}
 	return nil
 }
 
 // isLeft reports whether the run ends with an answer, or has something to wait for after it.
-func (s *Server) isLeft(r *Run, a answer) bool {
+func (s *Server) isLeft(r *Run, a answer) bool { //nolint:gocyclo // a case for each command
 	open := r.open()
 	for _, c := range a.Commands {
 		switch c.Type {
@@ -86,7 +109,7 @@ func (s *Server) isLeft(r *Run, a answer) bool {
 			if r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) {
 				continue
 			}
-			if c.Token != "" && s.openHookOf(c.Token) != nil {
+			if _, h := s.openHookOf(c.Token); h != nil {
 				return true // the conflict is news
 			}
 			open["hook:"+c.ID] = true
@@ -209,9 +232,12 @@ func (r *Run) check(c command, last bool) error {
 	return nil
 }
 
-// checkHook refuses to close a hook that there is not, and to open one twice. The earlier commands are of the same answer.
+// checkHook refuses to close a hook that there is not, and to open one twice. The earlier commands are of the same
+// answer.
 func (r *Run) checkHook(c command, earlier []command) error {
-	opened := slices.ContainsFunc(earlier, func(other command) bool { return other.Type == "openHook" && other.ID == c.ID })
+	opened := slices.ContainsFunc(earlier, func(other command) bool {
+		return other.Type == "openHook" && other.ID == c.ID
+	})
 	switch {
 	case c.Type == "openHook" && opened:
 		return errors.New("an earlier command of the answer opens it")
@@ -228,184 +254,47 @@ func (c command) name() string {
 	return c.Name
 }
 
-func (s *Server) carryOut(r *Run, c command) {
-	data := map[string]any{}
-	if c.At != "" {
-		data["at"] = c.At
-	}
-	switch c.Type {
-	case "runStep", "startChild":
-		if !r.has("step_created", c.ID) {
-			s.createStep(r, c, data)
-		}
-	case "recordStep":
-		s.recordStep(r, c, data)
-	case "wait":
-		if !r.has("wait_created", c.ID) {
-			due := s.now.Add(duration(c.For, 0))
-			if c.Until != "" {
-				due, _ = time.Parse(time.RFC3339Nano, c.Until) // the zero time is over
+// checkCancellations refuses cancellations of what was never created, and reasons that the server refuses.
+func (r *Run) checkCancellations(commands []command) error {
+	created := map[string]bool{}
+	for _, c := range commands {
+		switch c.Type {
+		case "runStep", "recordStep", "startChild":
+			created["step_created "+c.ID] = true
+		case "wait":
+			created["wait_created "+c.ID] = true
+		case "cancelStep", "cancelWait":
+			event := map[string]string{"cancelStep": "step_created", "cancelWait": "wait_created"}[c.Type]
+			if !created[event+" "+c.ID] && !r.has(event, c.ID) {
+				return fmt.Errorf("%s %s: there is no such thing", c.Type, c.ID)
 			}
-			s.append(r, "wait_created", c.ID, data, nil)
-			r.waits = append(r.waits, &wait{c.ID, due})
-		}
-	case "openHook":
-		s.openHook(r, c, data)
-	case "closeHook":
-		for _, h := range r.hooks {
-			if h.id == c.ID && !h.closed {
-				h.closed = true
-				s.append(r, "hook_disposed", c.ID, data, nil)
-			}
-		}
-	case "complete":
-		s.end(r, "completed", c.Output)
-	case "fail":
-		s.end(r, "failed", c.Error)
-	default:
-		s.carryOutMore(r, c, data)
-	}
-}
-
-func (s *Server) createStep(r *Run, c command, data map[string]any) {
-	data["stepName"] = c.name()
-	if c.Type == "startChild" {
-		data["stepName"] = c.Workflow
-	}
-	s.append(r, "step_created", c.ID, data, c.Input)
-	switch c.Type {
-	case "startChild":
-		s.startChild(r, c)
-	default:
-		st := &step{command: c, due: s.now}
-		r.steps = append(r.steps, st)
-		if c.FirstAttempt != nil {
-			s.append(r, "step_started", c.ID, nil, nil)
-			st.attempt = 1
-			s.retry(r, st, c.FirstAttempt.Error, duration(c.FirstAttempt.RetryAfter, 0))
-		}
-	}
-}
-
-func (s *Server) openHook(r *Run, c command, data map[string]any) {
-	if r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) {
-		return
-	}
-	data["token"] = c.Token
-	for _, other := range s.running() {
-		for _, h := range other.hooks {
-			if c.Token != "" && h.token == c.Token && !h.closed {
-				data["conflictingRunId"] = other.ID
-				s.append(r, "hook_conflict", c.ID, data, nil)
-				return
+			if len(c.Reason) > 1024 || strings.ContainsFunc(c.Reason, unicode.IsControl) {
+				return fmt.Errorf("%s %s: the reason %q is not a short line", c.Type, c.ID, c.Reason)
 			}
 		}
 	}
-	if c.Token == "" {
-		c.Token = r.ID + "/" + c.ID
-		data["token"] = c.Token
-	}
-	s.append(r, "hook_created", c.ID, data, c.Metadata)
-	h := &hook{id: c.ID, token: c.Token, signal: c.Signal, webhook: c.Webhook}
-	r.hooks = append(r.hooks, h)
-	s.lookBack(r, h)
+	return nil
 }
 
-// end ends a run, and tells its parent.
-func (s *Server) end(r *Run, status string, output json.RawMessage) {
-	r.Status, r.Output = status, output
-	s.append(r, "run_"+status, "", nil, output)
-	for _, st := range r.steps {
-		if st.child != nil && st.command.OnParentEnd != "leave" {
-			st.child.parent = nil // nobody is to be told
-			s.Cancel(st.child, "", 0)
-		}
-	}
-	if r.parent == nil || r.parent.Status != "running" {
-		return
-	}
-	r.parent.steps = slices.DeleteFunc(r.parent.steps, func(st *step) bool { return st.child == r })
-	if status == "completed" {
-		s.append(r.parent, "step_completed", r.childOf, nil, output)
-		return
-	}
-	code := "child_failed"
-	if status == "cancelled" {
-		code = "child_cancelled"
-		output = errorText("run "+r.ID+" was cancelled", code)
-	}
-	s.append(r.parent, "step_failed", r.childOf, map[string]any{"errorCode": code}, output)
+// await is what a run waits for besides payloads.
+type await struct {
+	Any []string
+	All [][]string
 }
 
-// callStep makes one attempt of a step.
-func (s *Server) callStep(r *Run, st *step) {
-	st.attempt++
-	if st.attempt == 1 && !r.has("step_started", st.command.ID) {
-		s.append(r, "step_started", st.command.ID, nil, nil)
-	}
-	got, err := s.call(map[string]any{
-		"type": "step", "attempt": st.attempt, "run": r.describe(),
-		"step": map[string]any{"id": st.command.ID, "name": st.command.name(), "input": st.command.Input},
+// isMet reports whether the run is to be invoked.
+func (a *await) isMet(r *Run) bool {
+	return slices.ContainsFunc(a.Any, r.isOver) || slices.ContainsFunc(a.All, func(all []string) bool {
+		return !slices.ContainsFunc(all, func(ref string) bool { return !r.isOver(ref) })
 	})
-	switch {
-	case err == nil && got.Code == StatusLost:
-		st.attempt--
-		return
-	case err == nil && got.Code/100 == 2:
-		r.endStep(st)
-		s.complete(r, st, got)
-		return
-	case err != nil:
-		r.endStep(st)
-		s.append(r, "step_failed", st.command.ID, nil, errorOf(err.Error()))
-		return
-	}
-	var failure struct{ Error json.RawMessage }
-	if json.Unmarshal(got.Body.Bytes(), &failure) != nil || failure.Error == nil {
-		failure.Error = errorOf(got.Body.String())
-	}
-	if got.Code/100 == 4 && got.Code != 408 && got.Code != 425 && got.Code != 429 {
-		r.endStep(st)
-		s.append(r, "step_failed", st.command.ID, nil, failure.Error)
-		return
-	}
-	s.retry(r, st, failure.Error, duration(got.Header().Get("Retry-After")+"s", 0))
 }
 
-// retry makes another attempt of a step later, or fails it if there is none.
-func (s *Server) retry(r *Run, st *step, failure json.RawMessage, after time.Duration) {
-	policy := st.command.Retry
-	attempts := policy.MaxAttempts
-	if attempts == 0 {
-		attempts = 5
+// isOver reports whether a step or wait is not open.
+func (r *Run) isOver(ref string) bool {
+	kind, id, _ := strings.Cut(ref, ":")
+	if kind == "wait" {
+		return !slices.ContainsFunc(r.waits, func(w *wait) bool { return w.id == id })
 	}
-	if st.attempt >= attempts {
-		r.endStep(st)
-		s.append(r, "step_failed", st.command.ID, nil, failure)
-		return
-	}
-	factor := policy.Factor
-	if factor == 0 {
-		factor = 2
-	}
-	pause := backoff(st.attempt, duration(policy.Backoff, time.Second), factor, duration(policy.MaxBackoff, 5*time.Minute))
-	st.due = s.now.Add(max(pause, after))
-	s.append(r, "step_retrying", st.command.ID, map[string]any{"retryAfter": st.due}, failure)
-}
-
-func (r *Run) endStep(st *step) {
-	r.steps = slices.DeleteFunc(r.steps, func(other *step) bool { return other == st })
-}
-
-func errorOf(text string) json.RawMessage {
-	data, _ := json.Marshal(map[string]string{"message": text}) // texts always encode
-	return data
-}
-
-// duration parses a duration; what is none is the default.
-func duration(text string, or time.Duration) time.Duration {
-	if d, err := time.ParseDuration(text); err == nil {
-		return d
-	}
-	return or
+	_, pausing := r.pausing[id]
+	return !pausing && !slices.ContainsFunc(r.steps, func(st *step) bool { return st.command.ID == id })
 }

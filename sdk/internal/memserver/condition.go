@@ -3,30 +3,31 @@ package memserver
 import (
 	"fmt"
 	"go/ast"
+	"go/constant"
 	"go/parser"
 	"go/token"
 	"reflect"
 	"strconv"
 )
 
-// holds evaluates the condition of a hook for a signal's data. It knows the part of CEL that Go has too: fields of
-// data, literals, comparisons, &&, || and !. For the rest it returns an error. What cannot be evaluated, such as a
-// field that is missing, is false.
-func holds(condition string, data any, r *Run) (bool, error) {
+// evaluateFor evaluates the condition of a hook of the run for a signal's data. It knows the part of CEL that Go has
+// too: fields of data, literals, comparisons, &&, || and !. For the rest it returns an error. What cannot be evaluated,
+// such as a field that is missing, is false.
+func evaluateFor(r *Run, condition string, data any) (bool, error) {
 	if condition == "" {
 		return true, nil
-	}
-	expr, err := parser.ParseExpr(condition)
-	if err != nil {
-		return false, fmt.Errorf("the test server cannot evaluate the condition %q: %w", condition, err)
 	}
 	attributes := map[string]any{}
 	for key, value := range r.attributes {
 		attributes[key] = value
 	}
-	v, err := evaluate(expr, map[string]any{
-		"data": data, "run": map[string]any{"id": r.ID, "attributes": attributes}, "true": true, "false": false,
-	})
+	var v any
+	expr, err := parser.ParseExpr(condition)
+	if err == nil {
+		v, err = evaluate(expr, map[string]any{
+			"data": data, "run": map[string]any{"id": r.ID, "attributes": attributes}, "true": true, "false": false,
+		})
+	}
 	if err != nil {
 		return false, fmt.Errorf("the test server cannot evaluate the condition %q: %w", condition, err)
 	}
@@ -87,8 +88,6 @@ func negate(op token.Token, v any) any {
 
 // compare returns the value of a comparison; nil if the values cannot be compared.
 func compare(op token.Token, a, b any) (any, error) {
-	x, isNumber := a.(float64)
-	y, too := b.(float64)
 	switch op {
 	case token.LAND:
 		return a == true && b == true, nil
@@ -98,14 +97,10 @@ func compare(op token.Token, a, b any) (any, error) {
 		return a != nil && reflect.DeepEqual(a, b), nil
 	case token.NEQ:
 		return a != nil && b != nil && !reflect.DeepEqual(a, b), nil
-	case token.LSS:
-		return isNumber && too && x < y, nil
-	case token.LEQ:
-		return isNumber && too && x <= y, nil
-	case token.GTR:
-		return isNumber && too && x > y, nil
-	case token.GEQ:
-		return isNumber && too && x >= y, nil
+	case token.LSS, token.LEQ, token.GTR, token.GEQ:
+		x, isNumber := a.(float64)
+		y, too := b.(float64)
+		return isNumber && too && constant.Compare(constant.MakeFloat64(x), op, constant.MakeFloat64(y)), nil
 	default:
 		return nil, fmt.Errorf("it has the operator %s", op)
 	}

@@ -3,18 +3,23 @@
 package memserver
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
+
+// features are those of the contract that the server has.
+var features = []string{
+	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
+	"store", "inbox",
+}
+
+// hooksURL is what the URLs of webhooks begin with.
+const hooksURL = "https://stepwell.test/hooks/"
 
 // Server has runs and one function that executes them.
 type Server struct {
@@ -36,8 +41,8 @@ const (
 	// StatusLost is the status of a function's answer that was lost with the server that waited for it: the call is made
 	// again at once, and the attempt does not count.
 	StatusLost = 599
-	// StatusDied is the status of a call of a workflow whose process died: the call is made again, as the next attempt, but
-	// at once. The real server makes a pause, which would decide races of timers.
+	// StatusDied is the status of a call of a workflow whose process died: the call is made again, as the next attempt,
+	// but at once. The real server makes a pause, which would decide races of timers.
 	StatusDied = 598
 )
 
@@ -127,6 +132,8 @@ func (s *Server) start(workflow string, input json.RawMessage, parent *Run, step
 	r := &Run{
 		ID: fmt.Sprintf("wrun_%026d", len(s.runs)+1), Workflow: workflow, Input: input, Status: "running",
 		parent: parent, childOf: stepID, due: s.now, wanted: true,
+		store: map[string]json.RawMessage{}, attributes: map[string]string{},
+		pausing: map[string]time.Time{}, responses: map[string]Response{},
 	}
 	s.runs = append(s.runs, r)
 	s.append(r, "run_created", "", nil, input)
@@ -136,12 +143,22 @@ func (s *Server) start(workflow string, input json.RawMessage, parent *Run, step
 // Runs returns all runs, in the order in which they started.
 func (s *Server) Runs() []*Run { return s.runs }
 
+// Run returns the run with the ID; nil if there is none.
+func (s *Server) Run(id string) *Run {
+	for _, r := range s.runs {
+		if r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
 // append appends an event, and wakes the run if the event is news.
 func (s *Server) append(r *Run, eventType, id string, data map[string]any, payload json.RawMessage) {
 	s.write(r, eventType, id, data, payload)
 	switch eventType {
 	case "step_completed", "step_failed", "wait_completed":
-		if r.await == nil || r.await.holds(r) {
+		if r.await == nil || r.await.isMet(r) {
 			r.wanted, r.failed = true, 0
 		}
 	case "hook_received", "hook_conflict", "cancel_requested":
@@ -181,15 +198,12 @@ func (r *Run) HasResult(stepID string) bool {
 
 // Resume sends a payload to the hook with the token.
 func (s *Server) Resume(token string, payload json.RawMessage) error {
-	for _, r := range s.runs {
-		for _, h := range r.hooks {
-			if h.token == token && !h.closed && r.Status == "running" {
-				s.append(r, "hook_received", h.id, nil, payload)
-				return nil
-			}
-		}
+	r, h := s.openHookOf(token)
+	if h == nil {
+		return fmt.Errorf("no open hook has the token %q", token)
 	}
-	return fmt.Errorf("no open hook has the token %q", token)
+	s.append(r, "hook_received", h.id, nil, payload)
+	return nil
 }
 
 // message is a payload that waits until the hook of its token is open.
@@ -207,7 +221,7 @@ func (s *Server) ResumeWhenOpen(token string, payload json.RawMessage) {
 func (s *Server) deliverable() (due []func()) {
 	seen := map[string]bool{}
 	for i, m := range s.messages {
-		if !seen[m.token] && s.openHookOf(m.token) != nil {
+		if _, h := s.openHookOf(m.token); h != nil && !seen[m.token] {
 			due = append(due, func() {
 				s.messages = slices.Delete(s.messages, i, i+1)
 				_ = s.Resume(m.token, m.payload) // the hook is open
@@ -226,14 +240,16 @@ func (s *Server) Undelivered() (tokens []string) {
 	return tokens
 }
 
-// openHookOf returns the run whose open hook has the token; nil if there is none.
-func (s *Server) openHookOf(token string) *Run {
+// openHookOf returns the open hook with the token, and its run; nil if there is none. Inboxes have no tokens.
+func (s *Server) openHookOf(token string) (*Run, *hook) {
 	for _, r := range s.running() {
-		if slices.ContainsFunc(r.hooks, func(h *hook) bool { return h.token == token && !h.closed }) {
-			return r
+		for _, h := range r.hooks {
+			if token != "" && h.token == token && !h.closed {
+				return r, h
+			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // RunUntilIdle does everything that can be done now.
@@ -386,89 +402,6 @@ func (s *Server) invocation(r *Run) []func() {
 	return nil
 }
 
-// call calls the function.
-func (s *Server) call(body map[string]any) (*httptest.ResponseRecorder, error) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	return s.post(data), nil
-}
-
-func (s *Server) post(data []byte) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	s.Function.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(data)))
-	return w
-}
-
-func (r *Run) describe() map[string]any {
-	return map[string]any{
-		"id": r.ID, "workflow": r.Workflow, "deployment": "test", "input": r.Input, "createdAt": r.Log[0].At,
-		"store": r.store, "attributes": r.attributes,
-	}
-}
-
-// CallOf returns the call of an invocation of a run.
-func (s *Server) CallOf(r *Run) map[string]any {
-	return map[string]any{
-		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + r.died + 1,
-		"run": r.describe(), "events": r.Log, "heard": r.heard, "hooksUrl": hooksURL, "token": "swct_" + r.ID,
-		"server": map[string]any{"contract": 2, "features": features},
-	}
-}
-
-func (s *Server) invoke(r *Run) {
-	if r.wanted = false; r.Invocations == 0 {
-		s.write(r, "run_started", "", nil, nil)
-	}
-	r.Invocations++
-	got, err := s.call(s.CallOf(r))
-	switch {
-	case r.Status != "running": // it has ended meanwhile
-		return
-	case err != nil:
-	case got.Code == StatusDied:
-		r.died++
-		fallthrough
-	case got.Code == StatusLost:
-		r.wanted = true
-		return
-	case got.Code/100 != 2:
-		err = errors.New(failureText(got.Code, got.Body.Bytes()))
-	}
-	if err == nil {
-		err = s.apply(r, got.Body.Bytes())
-	}
-	if err != nil {
-		r.LastError, r.wanted = err.Error(), true
-		r.failed++
-		r.due = s.now.Add(backoff(r.failed, time.Second, 2, 15*time.Minute))
-		return
-	}
-	r.LastError, r.failed, r.died = "", 0, 0
-}
-
-// failureText returns what a failed call of a workflow says, with the stack of a panic.
-func failureText(status int, body []byte) string {
-	var failure struct {
-		Error struct {
-			Message, Code string
-			Details       struct{ Stack string }
-		}
-	}
-	if json.Unmarshal(body, &failure) != nil || failure.Error.Message == "" {
-		return fmt.Sprintf("the workflow's call was answered %d: %s", status, body)
-	}
-	text := failure.Error.Message
-	if failure.Error.Code != "" {
-		text = failure.Error.Code + ": " + text
-	}
-	if failure.Error.Details.Stack != "" {
-		text += "\n" + failure.Error.Details.Stack
-	}
-	return text
-}
-
 // WaitsFor describes what a run waits for: why its last call failed, and its open steps, waits and hooks.
 func (r *Run) WaitsFor() string {
 	if r.LastError != "" {
@@ -478,17 +411,10 @@ func (r *Run) WaitsFor() string {
 	for _, ref := range slices.Sorted(maps.Keys(r.open())) {
 		i := slices.IndexFunc(r.steps, func(st *step) bool { return st.child != nil && "step:"+st.command.ID == ref })
 		if i >= 0 {
-			ref += fmt.Sprintf(" (run %s of %s: %s)", r.steps[i].child.ID, r.steps[i].child.Workflow, r.steps[i].child.WaitsFor())
+			child := r.steps[i].child
+			ref += fmt.Sprintf(" (run %s of %s: %s)", child.ID, child.Workflow, child.WaitsFor())
 		}
 		parts = append(parts, ref)
 	}
 	return "it waits for " + strings.Join(parts, ", ")
-}
-
-func backoff(n int, first time.Duration, factor float64, longest time.Duration) time.Duration {
-	d := float64(first)
-	for range n - 1 {
-		d = min(d*factor, float64(longest))
-	}
-	return time.Duration(d)
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// script is a function that gives one answer after the other to calls of the workflow, and an empty one in the end. Steps
-// whose name begins with "bad" fail.
+// script is a function that gives one answer after the other to calls of the workflow, and an empty one in the end.
+// Steps whose name begins with "bad" fail.
 type script struct {
 	answers []string
 	calls   []string // IDs of the steps, and "workflow"
@@ -253,12 +253,12 @@ func TestConditions(t *testing.T) {
 		`data.n > -1 && (data.ok == true)`:     true,
 		`run.id == "wrun_1" && data.n < (5.5)`: true,
 	} {
-		if got, err := holds(condition, data, r); got != want || err != nil {
+		if got, err := evaluateFor(r, condition, data); got != want || err != nil {
 			t.Errorf("%q is %v, %v", condition, got, err)
 		}
 	}
 	for _, condition := range []string{`has(data.x)`, `data.n + 1 == 6`, `data.`, `nothing == 1`} {
-		if _, err := holds(condition, data, r); err == nil {
+		if _, err := evaluateFor(r, condition, data); err == nil {
 			t.Errorf("%q was evaluated", condition)
 		}
 	}

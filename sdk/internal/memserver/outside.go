@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -17,7 +16,7 @@ const inboxID = "inbox:"
 // OpenInbox opens an inbox with a run that was just started.
 func (s *Server) OpenInbox(r *Run, name string) {
 	s.append(r, "hook_created", inboxID+name, nil, nil)
-	r.hooks = append(r.hooks, &hook{id: inboxID + name})
+	r.hooks = append(r.hooks, &hook{id: inboxID + name, messages: map[string]bool{}})
 }
 
 // Send sends a message to a run's inbox. A message whose ID the inbox has received is ignored.
@@ -31,9 +30,6 @@ func (s *Server) Send(r *Run, inbox, id string, payload json.RawMessage) error {
 	}
 	if id != "" && h.messages[id] {
 		return nil
-	}
-	if h.messages == nil {
-		h.messages = map[string]bool{}
 	}
 	h.messages[id] = true
 	s.append(r, "hook_received", h.id, map[string]any{"messageId": id, "via": "api"}, payload)
@@ -58,7 +54,7 @@ type signal struct {
 }
 
 // Signal sends a signal to all hooks that wait for its name and whose condition is true, and keeps it for those that
-// are opened in that time. An error says that a condition cannot be evaluated here; see holds.
+// are opened in that time. An error says that a condition cannot be evaluated here; see evaluateFor.
 func (s *Server) Signal(name string, data json.RawMessage, keepFor time.Duration) error {
 	s.signals++
 	kept := signal{name: name, at: s.now, until: s.now.Add(keepFor)}
@@ -84,40 +80,37 @@ func (s *Server) receive(r *Run, h *hook, kept signal) error {
 	if h.closed || h.signal == nil || h.signal.Name != kept.name {
 		return nil
 	}
-	if matches, err := holds(h.signal.Condition, kept.data, r); err != nil || !matches {
+	if isTrue, err := evaluateFor(r, h.signal.Condition, kept.data); err != nil || !isTrue {
 		return err
 	}
 	s.append(r, "hook_received", h.id, map[string]any{"via": "signal"}, kept.payload)
 	return nil
 }
 
-// Request sends a request to the webhook with the token. It returns its ID; see [Run.Responses].
+// Request sends a request to the webhook with the token. It returns the webhook's run and the ID of the
+// request; see [Run.Response].
 func (s *Server) Request(
 	token, method string, headers map[string][]string, body json.RawMessage,
 ) (*Run, string, error) {
-	for _, r := range s.running() {
-		for _, h := range r.hooks {
-			if h.token != token || h.closed || h.webhook == nil {
-				continue
-			}
-			s.requests++
-			id := "hreq_" + strconv.Itoa(s.requests)
-			payload, err := json.Marshal(map[string]any{
-				"request": id, "method": method, "query": map[string][]string{}, "headers": headers,
-				"contentType": "application/json", "receivedAt": s.now, "body": body,
-			})
-			if err != nil {
-				return nil, "", err
-			}
-			s.append(r, "hook_received", h.id, map[string]any{"via": "webhook", "verified": h.webhook.Verify}, payload)
-			return r, id, nil
-		}
+	r, h := s.openHookOf(token)
+	if h == nil || h.webhook == nil {
+		return nil, "", fmt.Errorf("no open webhook has the token %q", token)
 	}
-	return nil, "", fmt.Errorf("no open webhook has the token %q", token)
+	s.requests++
+	id := "hreq_" + strconv.Itoa(s.requests)
+	payload, err := json.Marshal(map[string]any{
+		"request": id, "method": method, "query": map[string][]string{}, "headers": headers,
+		"contentType": "application/json", "receivedAt": s.now, "body": body,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	s.append(r, "hook_received", h.id, map[string]any{"via": "webhook", "verified": h.webhook.Verify}, payload)
+	return r, id, nil
 }
 
-// Cancel cancels a run: at once, or after the grace if it does not end before. A run that was never called has nothing to
-// undo, and ends at once.
+// Cancel cancels a run: at once, or after the grace if it does not end before. A run that was never called has nothing
+// to undo, and ends at once.
 func (s *Server) Cancel(r *Run, reason string, grace time.Duration) {
 	switch {
 	case r.Status != "running":
@@ -174,8 +167,13 @@ func (s *Server) endCancelled(r *Run) {
 	s.end(r, "cancelled", errorText("the run was cancelled", "cancelled"))
 }
 
+// errorText returns an error as the contract describes it. The code may be empty.
 func errorText(message, code string) json.RawMessage {
-	data, _ := json.Marshal(map[string]string{"message": message, "code": code}) // texts always encode
+	fields := map[string]string{"message": message}
+	if code != "" {
+		fields["code"] = code
+	}
+	data, _ := json.Marshal(fields) // texts always encode
 	return data
 }
 
@@ -204,25 +202,8 @@ type Response struct {
 	Body   json.RawMessage
 }
 
-// await is what a run waits for besides payloads.
-type await struct {
-	Any []string   `json:"any"`
-	All [][]string `json:"all"`
-}
-
-// holds reports whether the run is to be invoked.
-func (a *await) holds(r *Run) bool {
-	return slices.ContainsFunc(a.Any, r.isOver) || slices.ContainsFunc(a.All, func(all []string) bool {
-		return !slices.ContainsFunc(all, func(ref string) bool { return !r.isOver(ref) })
-	})
-}
-
-// isOver reports whether a step or wait is not open.
-func (r *Run) isOver(ref string) bool {
-	kind, id, _ := strings.Cut(ref, ":")
-	if kind == "wait" {
-		return !slices.ContainsFunc(r.waits, func(w *wait) bool { return w.id == id })
-	}
-	_, pausing := r.pausing[id]
-	return !pausing && !slices.ContainsFunc(r.steps, func(st *step) bool { return st.command.ID == id })
+// Response returns the workflow's response to a request of a webhook; false if there is none.
+func (r *Run) Response(request string) (Response, bool) {
+	response, ok := r.responses[request]
+	return response, ok
 }

@@ -2,85 +2,152 @@ package memserver
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http/httptest"
+	"maps"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 )
 
-// features are those of the contract that the server has.
-var features = []string{
-	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
-	"store", "inbox",
-}
-
-// hooksURL is what the URLs of webhooks begin with.
-const hooksURL = "https://stepwell.test/hooks/"
-
-// more are further fields of commands.
-type more struct {
-	Reason       string
-	Grace        string
-	RetryAfter   string    `json:"retryAfter"`
-	StartedAt    time.Time `json:"startedAt"`
-	FirstAttempt *struct {
-		Error      json.RawMessage
-		RetryAfter string `json:"retryAfter"`
-	} `json:"firstAttempt"`
-	Values       map[string]json.RawMessage
-	Store        map[string]json.RawMessage
-	Hook         string
-	Request      string
-	Status       int
-	Body         json.RawMessage
-	Metadata     json.RawMessage
-	Signal       *signalSpec
-	Webhook      *webhookSpec
-	TimeoutGrace string `json:"timeoutGrace"`
-	OnParentEnd  string `json:"onParentEnd"`
-}
-
-type signalSpec struct {
-	Name, Condition string
-	LookBack        string `json:"lookBack"`
-}
-
-type webhookSpec struct{ Verify, Secret, Respond string }
-
-func (s *Server) carryOutMore(r *Run, c command, data map[string]any) {
+// carryOut carries out a command. Those that repeat an earlier one change nothing.
+func (s *Server) carryOut(r *Run, c command) {
+	data := c.data()
 	switch c.Type {
-	case "cancelled":
-		s.endCancelled(r)
+	case "runStep", "startChild":
+		s.createStep(r, c, data)
+	case "recordStep":
+		s.recordStep(r, c, data)
 	case "cancelStep":
 		s.cancelStep(r, c)
+	case "wait":
+		s.wait(r, c, data)
 	case "cancelWait":
-		before := len(r.waits)
-		r.waits = slices.DeleteFunc(r.waits, func(w *wait) bool { return w.id == c.ID })
-		if len(r.waits) < before {
-			s.write(r, "wait_cancelled", c.ID, data, nil)
-		}
+		s.cancelWait(r, c, data)
+	case "openHook":
+		s.openHook(r, c, data)
+	case "closeHook":
+		s.closeHook(r, c, data)
+	case "respond":
+		r.respond(c)
 	case "setStore":
 		if !r.hasStored(c.ID) {
 			s.setStore(r, c.ID, data, c.Values)
 		}
 	case "setAttributes":
 		s.setAttributes(r, c, data)
-	case "respond":
-		if _, done := r.responses[c.Request]; !done {
-			if r.responses == nil {
-				r.responses = map[string]Response{}
-			}
-			r.responses[c.Request] = Response{c.Status, c.Body}
-		}
+	case "complete":
+		s.end(r, "completed", c.Output)
+	case "fail":
+		s.end(r, "failed", c.Error)
+	case "cancelled":
+		s.endCancelled(r)
 	}
 }
 
-// Response returns the workflow's response to a request of a webhook; false if there is none.
-func (r *Run) Response(request string) (Response, bool) {
-	response, ok := r.responses[request]
-	return response, ok
+// data returns what all commands add to the data of their event.
+func (c command) data() map[string]any {
+	if c.At == "" {
+		return map[string]any{}
+	}
+	return map[string]any{"at": c.At}
+}
+
+func (s *Server) wait(r *Run, c command, data map[string]any) {
+	if r.has("wait_created", c.ID) {
+		return
+	}
+	due := s.now.Add(duration(c.For, 0))
+	if c.Until != "" {
+		due, _ = time.Parse(time.RFC3339Nano, c.Until) // the zero time is over
+	}
+	s.append(r, "wait_created", c.ID, data, nil)
+	r.waits = append(r.waits, &wait{c.ID, due})
+}
+
+func (s *Server) cancelWait(r *Run, c command, data map[string]any) {
+	before := len(r.waits)
+	r.waits = slices.DeleteFunc(r.waits, func(w *wait) bool { return w.id == c.ID })
+	if len(r.waits) < before {
+		s.write(r, "wait_cancelled", c.ID, data, nil)
+	}
+}
+
+func (s *Server) closeHook(r *Run, c command, data map[string]any) {
+	if h := r.openHook(c.ID); h != nil {
+		h.closed = true
+		s.append(r, "hook_disposed", c.ID, data, nil)
+	}
+}
+
+func (s *Server) createStep(r *Run, c command, data map[string]any) {
+	if r.has("step_created", c.ID) {
+		return
+	}
+	if c.Type == "startChild" {
+		data["stepName"] = c.Workflow
+		s.append(r, "step_created", c.ID, data, c.Input)
+		s.startChild(r, c)
+		return
+	}
+	data["stepName"] = c.name()
+	s.append(r, "step_created", c.ID, data, c.Input)
+	st := &step{command: c, due: s.now}
+	r.steps = append(r.steps, st)
+	if c.FirstAttempt != nil {
+		s.append(r, "step_started", c.ID, nil, nil)
+		st.attempt = 1
+		s.retry(r, st, c.FirstAttempt.Error, duration(c.FirstAttempt.RetryAfter, 0))
+	}
+}
+
+func (s *Server) openHook(r *Run, c command, data map[string]any) {
+	if r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) {
+		return
+	}
+	data["token"] = c.Token
+	if other, _ := s.openHookOf(c.Token); other != nil {
+		data["conflictingRunId"] = other.ID
+		s.append(r, "hook_conflict", c.ID, data, nil)
+		return
+	}
+	if c.Token == "" {
+		c.Token = r.ID + "/" + c.ID
+		data["token"] = c.Token
+	}
+	s.append(r, "hook_created", c.ID, data, c.Metadata)
+	h := &hook{id: c.ID, token: c.Token, signal: c.Signal, webhook: c.Webhook, messages: map[string]bool{}}
+	r.hooks = append(r.hooks, h)
+	s.lookBack(r, h)
+}
+
+func (r *Run) respond(c command) {
+	if _, done := r.responses[c.Request]; !done {
+		r.responses[c.Request] = Response{c.Status, c.Body}
+	}
+}
+
+// end ends a run, and tells its parent.
+func (s *Server) end(r *Run, status string, output json.RawMessage) {
+	r.Status, r.Output = status, output
+	s.append(r, "run_"+status, "", nil, output)
+	for _, st := range r.steps {
+		if st.child != nil && st.command.OnParentEnd != "leave" {
+			st.child.parent = nil // nobody is to be told
+			s.Cancel(st.child, "", 0)
+		}
+	}
+	if r.parent == nil || r.parent.Status != "running" {
+		return
+	}
+	r.parent.steps = slices.DeleteFunc(r.parent.steps, func(st *step) bool { return st.child == r })
+	if status == "completed" {
+		s.append(r.parent, "step_completed", r.childOf, nil, output)
+		return
+	}
+	code := "child_failed"
+	if status == "cancelled" {
+		code = "child_cancelled"
+		output = errorText("run "+r.ID+" was cancelled", code)
+	}
+	s.append(r.parent, "step_failed", r.childOf, map[string]any{"errorCode": code}, output)
 }
 
 // recordStep records what an inline step has done.
@@ -119,36 +186,11 @@ func (s *Server) recordRetry(r *Run, c command) {
 	if due.After(s.now) {
 		return // it repeats the last one
 	}
-	if r.pausing == nil {
-		r.pausing = map[string]time.Time{}
-	}
 	r.pausing[c.ID] = s.now.Add(duration(c.RetryAfter, 0))
 	if !started {
 		s.write(r, "step_started", c.ID, nil, nil)
 	}
 	s.write(r, "step_retrying", c.ID, map[string]any{"retryAfter": r.pausing[c.ID]}, c.Error)
-}
-
-// checkCancellations refuses cancellations of what was never created, and reasons that the server refuses.
-func (r *Run) checkCancellations(commands []command) error {
-	created := map[string]bool{}
-	for _, c := range commands {
-		switch c.Type {
-		case "runStep", "recordStep", "startChild":
-			created["step_created "+c.ID] = true
-		case "wait":
-			created["wait_created "+c.ID] = true
-		case "cancelStep", "cancelWait":
-			event := map[string]string{"cancelStep": "step_created", "cancelWait": "wait_created"}[c.Type]
-			if !created[event+" "+c.ID] && !r.has(event, c.ID) {
-				return fmt.Errorf("%s %s: there is no such thing", c.Type, c.ID)
-			}
-			if len(c.Reason) > 1024 || strings.ContainsFunc(c.Reason, unicode.IsControl) {
-				return fmt.Errorf("%s %s: the reason %q is not a short line", c.Type, c.ID, c.Reason)
-			}
-		}
-	}
-	return nil
 }
 
 // cancelStep cancels a step that has not ended, unless it is a child; see commit.
@@ -169,9 +211,6 @@ func (s *Server) cancelStep(r *Run, c command) {
 func (s *Server) setStore(r *Run, id string, data map[string]any, values map[string]json.RawMessage) {
 	payload, _ := json.Marshal(values) // they come from JSON
 	s.write(r, "store_set", id, data, payload)
-	if r.store == nil {
-		r.store = map[string]json.RawMessage{}
-	}
 	for key, value := range values {
 		if string(value) == "null" {
 			delete(r.store, key)
@@ -199,9 +238,6 @@ func (s *Server) setAttributes(r *Run, c command, data map[string]any) {
 		case value == nil && known:
 			delete(r.attributes, key)
 		case value != nil && (!known || old != *value):
-			if r.attributes == nil {
-				r.attributes = map[string]string{}
-			}
 			r.attributes[key] = *value
 		default:
 			continue
@@ -221,32 +257,11 @@ func (s *Server) startChild(r *Run, c command) {
 		s.Limit(child, duration(c.Timeout, 0), duration(c.TimeoutGrace, 0))
 	}
 	for key, value := range c.Attributes {
-		if child.attributes == nil {
-			child.attributes = map[string]string{}
-		}
 		child.attributes[key] = *value
 	}
-	child.Log[0].Data["attributes"] = child.attributes
+	child.Log[0].Data["attributes"] = maps.Clone(child.attributes) // those that it has at its start
 	r.Log[len(r.Log)-1].Data["step"] = map[string]any{"childId": child.ID}
 	r.steps = append(r.steps, &step{command: c, child: child})
-}
-
-// complete records the output of a step, and what it has written to the store.
-func (s *Server) complete(r *Run, st *step, got *httptest.ResponseRecorder) {
-	output := json.RawMessage(slices.Clone(got.Body.Bytes()))
-	if strings.HasPrefix(got.Header().Get("Content-Type"), "application/vnd.stepwell.step+json") {
-		var answer struct {
-			Output json.RawMessage
-			Store  map[string]json.RawMessage
-		}
-		if err := json.Unmarshal(output, &answer); err != nil {
-			s.append(r, "step_failed", st.command.ID, nil, errorOf(err.Error()))
-			return
-		}
-		output = answer.Output
-		s.setStore(r, st.command.ID, map[string]any{"stepName": st.command.name()}, answer.Store)
-	}
-	s.append(r, "step_completed", st.command.ID, nil, output)
 }
 
 // lookBack gives a hook the signals that were kept for it.

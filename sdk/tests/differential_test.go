@@ -1,4 +1,4 @@
-package differential
+package tests
 
 import (
 	"context"
@@ -19,19 +19,21 @@ import (
 // patience limits how long the real server may take to do the next thing.
 const patience = 10 * time.Second
 
-// TestMemoryServerDoesWhatTheServerDoes runs random workflows on the server in memory, with messages from outside between
-// and during calls. The real server must then make the same calls, given the same answers and messages in the same order,
-// and write the same logs. Its calls of steps come when it likes, but are answered in the order of the script.
+// TestMemoryServerDoesWhatTheServerDoes runs random workflows on the server in memory, with messages from outside
+// between and during calls. The real server must then make the same calls, given the same answers and messages in the
+// same order, and write the same logs. Its calls of steps come when it likes, but are answered in the order of the
+// script.
 func TestMemoryServerDoesWhatTheServerDoes(t *testing.T) {
 	t.Parallel()
-	f := newFunction(t)
+	s := newServer(t)
+	f := newFunction(t, s)
 	rapid.Check(t, func(rt *rapid.T) {
 		a := &author{
 			t: rt, prefix: "w" + strings.ToLower(rand.Text()[:10]), features: f.features,
 			calls: map[string]int{}, known: map[int]bool{},
 		}
 		a.write()
-		p := &player{t: rt, f: f, runs: map[string]string{}, answered: map[string]line{}}
+		p := &player{t: rt, s: s, f: f, runs: map[string]string{}, answered: map[string]line{}}
 		p.play(t.Context(), a)
 	})
 }
@@ -49,16 +51,16 @@ type function struct {
 	features   []string
 }
 
-func newFunction(t *testing.T) *function {
+func newFunction(t *testing.T, s *server) *function {
 	t.Helper()
 	f := &function{calls: make(chan pending, 1000)}
-	s := httptest.NewServer(f)
-	t.Cleanup(s.Close)
+	listener := httptest.NewServer(f)
+	t.Cleanup(listener.Close)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	f.deployment = "d-" + strings.ToLower(rand.Text()[:10])
-	send(t, http.MethodPut, "/v1/deployments/"+f.deployment, map[string]any{"url": s.URL}, nil)
-	send(t, http.MethodPost, "/v1/runs", map[string]any{"workflow": "probe", "deployment": f.deployment}, nil)
+	s.admin(t, http.MethodPut, "/v1/deployments/"+f.deployment, map[string]any{"url": listener.URL}, nil)
+	s.admin(t, http.MethodPost, "/v1/runs", map[string]any{"workflow": "probe", "deployment": f.deployment}, nil)
 	select {
 	case p := <-f.calls:
 		f.features = p.call.Server.Features
@@ -93,6 +95,7 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // player plays a script with the real server.
 type player struct {
 	t    *rapid.T
+	s    *server
 	f    *function
 	held []pending
 	root string            // the workflow of the run
@@ -100,6 +103,11 @@ type player struct {
 	line int
 	// answered has the last answer to a call of each workflow.
 	answered map[string]line
+}
+
+// request sends a request with the admin key.
+func (p *player) request(ctx context.Context, method, path string, body, into any) (reply, error) {
+	return p.s.request(ctx, adminKey, method, path, body, into)
 }
 
 func (p *player) fatalf(format string, args ...any) {
@@ -113,8 +121,8 @@ func (p *player) failures() (text string) {
 		var messages struct {
 			Data []struct{ Work, LastError string }
 		}
-		status, err := request(context.Background(), http.MethodGet, "/v1/messages?runId="+id, nil, &messages)
-		text += fmt.Sprintf("\nmessages of %s: %d %v %v", id, status, err, messages.Data)
+		got, err := p.request(context.Background(), http.MethodGet, "/v1/messages?runId="+id, nil, &messages)
+		text += fmt.Sprintf("\nmessages of %s: %d %v %v", id, got.status, err, messages.Data)
 	}
 	return text
 }
@@ -126,13 +134,12 @@ func (p *player) play(ctx context.Context, a *author) {
 		start["inbox"] = []string{"notes"}
 		start["send"] = []any{map[string]any{"inbox": "notes", "id": "m0", "payload": 1000}}
 	}
-	status, err := request(ctx, http.MethodPost, "/v1/runs", start, &run)
-	if err != nil || status/100 != 2 {
-		p.t.Fatal(status, err)
+	if got, err := p.request(ctx, http.MethodPost, "/v1/runs", start, &run); err != nil || !got.ok() {
+		p.t.Fatal(got, err)
 	}
 	p.root, p.runs[a.prefix] = a.prefix, run.ID
 	defer func() { // so that it does not disturb other checks
-		_, _ = request(ctx, http.MethodPost, "/v1/runs/"+run.ID+"/cancel", map[string]any{}, nil)
+		_, _ = p.request(ctx, http.MethodPost, "/v1/runs/"+run.ID+"/cancel", map[string]any{}, nil)
 	}()
 	for i, l := range a.script {
 		p.line = i
@@ -170,7 +177,8 @@ func withSeen(answer []byte, position int) []byte {
 	return encode(fields)
 }
 
-// command sends the commands of a line during its call, and returns the position up to which the function knows the log.
+// command sends the commands of a line during its call, and returns the position up to which the function knows the
+// log.
 func (p *player) command(ctx context.Context, c call, l line) int {
 	if l.commands == nil {
 		return len(c.Events)
@@ -180,9 +188,9 @@ func (p *player) command(ctx context.Context, c call, l line) int {
 		Events []event
 		Seq    int
 	}
-	status, err := requestAs(ctx, c.Token, http.MethodPost, path, json.RawMessage(l.commands), &got)
-	if err != nil || status != http.StatusOK || texts(got.Events) != l.events {
-		p.fatalf("the commands during the call are answered %d, %v, with\n%s\nbut in memory with\n%s", status, err,
+	answered, err := p.s.request(ctx, c.Token, http.MethodPost, path, json.RawMessage(l.commands), &got)
+	if err != nil || !answered.ok() || texts(got.Events) != l.events {
+		p.fatalf("the commands during the call are answered %d, %v, with\n%s\nbut in memory with\n%s", answered.status, err,
 			texts(got.Events), l.events)
 	}
 	return got.Seq
@@ -201,9 +209,8 @@ func (p *player) send(ctx context.Context, m message) {
 			body["grace"] = m.grace
 		}
 	}
-	status, err := request(ctx, http.MethodPost, path, body, nil)
-	if err != nil || (status/100 != 2) != m.refused {
-		p.fatalf("%+v is answered %d, %v", m, status, err)
+	if got, err := p.request(ctx, http.MethodPost, path, body, nil); err != nil || got.ok() == m.refused {
+		p.fatalf("%+v is answered %s, %v", m, got, err)
 	}
 }
 
@@ -266,8 +273,9 @@ func (p *player) awaitLog(ctx context.Context, workflow, want string) {
 	}
 	for deadline := time.Now().Add(patience); ; {
 		var got struct{ Data []event }
-		if status, err := request(ctx, http.MethodGet, "/v1/runs/"+id+"/events?payloads=true&limit=1000", nil, &got); err != nil || status != http.StatusOK {
-			p.t.Fatal(status, err)
+		path := "/v1/runs/" + id + "/events?payloads=true&limit=1000"
+		if answered, err := p.request(ctx, http.MethodGet, path, nil, &got); err != nil || !answered.ok() {
+			p.t.Fatal(answered, err)
 		}
 		if texts(got.Data) == want {
 			return

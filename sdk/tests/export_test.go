@@ -1,4 +1,4 @@
-package differential
+package tests
 
 import (
 	"context"
@@ -62,16 +62,18 @@ func TestExportedRunsReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	send(t, http.MethodPut, "/v1/deployments/export", map[string]any{"url": s.URL}, nil)
+	listener := httptest.NewServer(h)
+	t.Cleanup(listener.Close)
+	s := newServer(t)
+	s.admin(t, http.MethodPut, "/v1/deployments/export", map[string]any{"url": listener.URL}, nil)
 	ids := []string{
-		startExport(t, "ann@example.com", "ann@example.com"), startExport(t, "bob@example.com", "eve"), startExport(t, "kim@example.com", ""),
+		s.startExport(t, "ann@example.com", "ann@example.com"), s.startExport(t, "bob@example.com", "eve"),
+		s.startExport(t, "kim@example.com", ""),
 	}
 	for _, flags := range [][]string{nil, {"--redact"}} {
 		dir := t.TempDir()
 		cmd := exec.Command(program, append(append([]string{"runs", "export"}, flags...), ids...)...)
-		cmd.Env = []string{"STEPWELL_URL=" + realURL, "STEPWELL_API_KEY=" + apiKey}
+		cmd.Env = []string{"STEPWELL_URL=" + s.url(), "STEPWELL_API_KEY=" + adminKey}
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +87,7 @@ func TestExportedRunsReplay(t *testing.T) {
 		stepwellreplay.Dir(t, dir, export.Bind(runExport))
 		checkChangedReplay(t, out)
 	}
-	checkGate(t, ids)
+	s.checkGate(t, ids)
 }
 
 // changed is runExport with a step before the others.
@@ -113,12 +115,12 @@ func checkChangedReplay(t *testing.T, exported []byte) {
 }
 
 // checkGate checks that the command replay lets the code pass as it is, refuses the changed code, and writes nothing.
-func checkGate(t *testing.T, ids []string) {
+func (s *server) checkGate(t *testing.T, ids []string) {
 	t.Helper()
 	logs := func() (all []int64) {
 		for _, id := range ids {
 			var run struct{ LastSeq int64 }
-			send(t, http.MethodGet, "/v1/runs/"+id, nil, &run)
+			s.admin(t, http.MethodGet, "/v1/runs/"+id, nil, &run)
 			all = append(all, run.LastSeq)
 		}
 		return all
@@ -134,7 +136,7 @@ func checkGate(t *testing.T, ids []string) {
 			return "", nil
 		}))
 		for _, status := range []string{"running", ""} {
-			err := app.Main(t.Context(), []string{"replay", "--server", realURL, "--since", "168h", "--status", status})
+			err := app.Main(t.Context(), []string{"replay", "--server", s.url(), "--since", "168h", "--status", status})
 			if (err == nil) != c.fits {
 				t.Errorf("%s, status %q: %v", name, status, err)
 			}
@@ -146,14 +148,15 @@ func checkGate(t *testing.T, ids []string) {
 }
 
 // startExport starts a run, and confirms it unless by is empty. It returns when the run has ended, or waits.
-func startExport(t *testing.T, customer, by string) string {
+func (s *server) startExport(t *testing.T, customer, by string) string {
 	t.Helper()
 	var run struct{ ID, Status string }
-	send(t, http.MethodPost, "/v1/runs", map[string]any{
+	s.admin(t, http.MethodPost, "/v1/runs", map[string]any{
 		"workflow": "export", "deployment": "export", "input": parcels{customer, []string{"a teapot", "the cup"}, time.Now()},
 	}, &run)
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) { // the hook opens soon
-		if status, err := request(t.Context(), http.MethodGet, "/v1/runs/"+run.ID+"/hooks/confirm", nil, nil); err == nil && status == http.StatusOK {
+		path := "/v1/runs/" + run.ID + "/hooks/confirm"
+		if got, err := s.request(t.Context(), adminKey, http.MethodGet, path, nil, nil); err == nil && got.ok() {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -163,17 +166,10 @@ func startExport(t *testing.T, customer, by string) string {
 	if by == "" {
 		return run.ID
 	}
-	send(t, http.MethodPost, "/v1/hooks/confirm-"+customer+"/resume", map[string]any{"payload": by}, nil)
-	send(t, http.MethodGet, "/v1/runs/"+run.ID+"/wait?timeout=30s", nil, &run)
+	s.admin(t, http.MethodPost, "/v1/hooks/confirm-"+customer+"/resume", map[string]any{"payload": by}, nil)
+	s.admin(t, http.MethodGet, "/v1/runs/"+run.ID+"/wait?timeout=30s", nil, &run)
 	if run.Status != "completed" {
 		t.Fatalf("run %s is %s", run.ID, run.Status)
 	}
 	return run.ID
-}
-
-func send(t *testing.T, method, path string, body, into any) {
-	t.Helper()
-	if status, err := request(t.Context(), method, path, body, into); err != nil || status/100 != 2 {
-		t.Fatalf("%s %s: %d %v", method, path, status, err)
-	}
 }

@@ -1,4 +1,4 @@
-package differential
+package tests
 
 import (
 	"encoding/json"
@@ -219,9 +219,7 @@ func (a *author) during(c *call) (commands []byte, events string) {
 	choose := a.server.Choose
 	a.server.Choose = nil
 	defer func() { a.server.Choose = choose }()
-	runs := a.server.Runs()
-	r := runs[slices.IndexFunc(runs, func(r *memserver.Run) bool { return r.ID == c.Run.ID })]
-	log, err := a.server.Command(r, commands, int64(len(c.Events)))
+	log, err := a.server.Command(a.server.Run(c.Run.ID), commands, int64(len(c.Events)))
 	if err != nil {
 		a.t.Fatal(err)
 	}
