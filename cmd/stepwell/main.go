@@ -73,11 +73,6 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// run is execute with an empty standard input.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return execute(ctx, args, remote.Console{Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, Now: time.Now})
-}
-
 // execute runs one command line.
 func execute(ctx context.Context, args []string, console remote.Console) error {
 	var commands cli

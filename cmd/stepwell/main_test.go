@@ -16,12 +16,19 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
+
+// run is execute with an empty standard input.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return execute(ctx, args, remote.Console{Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, Now: time.Now})
+}
 
 func TestInvalidCommandLines(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", "")

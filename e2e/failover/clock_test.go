@@ -96,7 +96,7 @@ func postgresBehind(t *testing.T) string {
 		}
 	}
 	moved := movedPrograms(t, dir)
-	options := localpg.Options{Dir: filepath.Join(dir, "db"), Durability: localpg.Relaxed, InstalledOnly: true}
+	options := localpg.Options{Dir: filepath.Join(dir, "db"), Relaxed: true, InstalledOnly: true}
 	path := os.Getenv("PATH")
 	if err := os.Setenv("PATH", moved+string(os.PathListSeparator)+path); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func postgresBehind(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Stop(context.Background()) })
-	return server.DSN("postgres")
+	return server.DSN()
 }
 
 // movedPrograms writes programs that run those of Postgres with a moved clock, and returns their folder.

@@ -45,14 +45,14 @@ func newCluster(t *testing.T) *cluster {
 	program := build(t)
 	// Commits are written before they are answered, as in production, but without fsync: only processes crash.
 	c := &cluster{t: t, options: localpg.Options{
-		Dir: filepath.Join(openFolder(t), "postgres"), Port: freePort(t), Durability: localpg.Relaxed,
+		Dir: filepath.Join(openFolder(t), "postgres"), Port: freePort(t), Relaxed: true,
 	}}
 	if c.startPostgres(); t.Failed() {
 		t.FailNow()
 	}
 	t.Cleanup(func() { _ = c.pg.Stop(context.Background()) })
 	for i := range c.servers {
-		c.servers[i] = &server{t: t, program: program, dsn: c.pg.DSN("postgres"), addr: freeAddress(t)}
+		c.servers[i] = &server{t: t, program: program, dsn: c.pg.DSN(), addr: freeAddress(t)}
 		c.servers[i].start()
 		t.Cleanup(c.servers[i].kill)
 	}

@@ -17,8 +17,6 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 )
 
-const database = "torture"
-
 // postgres is a private Postgres that restarts with the same port and data.
 type postgres struct {
 	options localpg.Options
@@ -40,15 +38,12 @@ func newPostgres(t *testing.T) *postgres {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &postgres{options: localpg.Options{Dir: filepath.Join(parent, "db"), Port: port, Durability: localpg.Relaxed}}
+	p := &postgres{options: localpg.Options{Dir: filepath.Join(parent, "db"), Port: port, Relaxed: true}}
 	if p.server, err = localpg.Start(t.Context(), p.options); err != nil {
 		t.Fatal(err)
 	}
-	p.address = p.server.DSN(database)
+	p.address = p.server.DSN()
 	t.Cleanup(func() { _ = p.server.Stop(context.Background()) })
-	if err := p.server.CreateDatabase(t.Context(), database); err != nil {
-		t.Fatal(err)
-	}
 	return p
 }
 
