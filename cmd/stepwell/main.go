@@ -121,7 +121,7 @@ func description() string {
 // withHelpHint turns a parse error into a usage error that names the command's help.
 func withHelpHint(err error) error {
 	command := ""
-	if parse := (*kong.ParseError)(nil); errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
 		if node := parse.Context.Selected(); node != nil {
 			command = " " + node.Path()
 		}
