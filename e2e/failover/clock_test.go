@@ -89,12 +89,7 @@ func waitTwoSeconds(w http.ResponseWriter, r *http.Request) {
 // postgresBehind starts a Postgres whose clock is behind that of the machine, and returns the address of its database.
 func postgresBehind(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir)} { // for root, another user runs Postgres
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := harness.OpenDir(t)
 	moved := movedPrograms(t, dir)
 	options := localpg.Options{Dir: filepath.Join(dir, "db"), Relaxed: true, InstalledOnly: true}
 	path := os.Getenv("PATH")

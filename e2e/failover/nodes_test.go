@@ -34,13 +34,7 @@ type node struct {
 func newNode(t *testing.T, settings map[string]string) *node {
 	t.Helper()
 	harness.SkipIfShort(t)
-	parent := t.TempDir()
-	for _, dir := range []string{parent, filepath.Dir(parent)} { // for root, another user runs Postgres
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n := &node{t: t, name: "a", dir: filepath.Join(parent, "a"), port: freePort(t), settings: settings}
+	n := &node{t: t, name: "a", dir: filepath.Join(harness.OpenDir(t), "a"), port: freePort(t), settings: settings}
 	t.Cleanup(n.stop)
 	n.start()
 	return n

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -28,17 +27,11 @@ type postgres struct {
 
 func newPostgres(t *testing.T) *postgres {
 	t.Helper()
-	parent := t.TempDir()
-	for _, dir := range []string{parent, filepath.Dir(parent)} { // for root, another user runs Postgres
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	port, err := strconv.Atoi(freePort(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &postgres{options: localpg.Options{Dir: filepath.Join(parent, "db"), Port: port, Relaxed: true}}
+	p := &postgres{options: localpg.Options{Dir: filepath.Join(harness.OpenDir(t), "db"), Port: port, Relaxed: true}}
 	if p.server, err = localpg.Start(t.Context(), p.options); err != nil {
 		t.Fatal(err)
 	}
