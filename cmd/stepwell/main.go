@@ -75,11 +75,14 @@ func isTerminal(f *os.File) bool {
 
 // execute runs one command line.
 func execute(ctx context.Context, args []string, console remote.Console) error {
-	var commands cli
-	parser, err := newParser(&commands, console)
+	parser, err := newParser(new(cli), console)
 	if err != nil {
 		return err
 	}
+	return executeWith(ctx, parser, args, console)
+}
+
+func executeWith(ctx context.Context, parser *kong.Kong, args []string, console remote.Console) error {
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		return withHelpHint(err)
