@@ -25,7 +25,8 @@ run: build $(BUNDLE) ## Start Postgres, the server and the example app, and plac
 build: ## Build bin/stepwell
 	$(GO) build -o bin/stepwell ./cmd/stepwell
 
-# The black-box packages start apps that need all processors, so they run last and one at a time.
+# The black-box packages run last. e2e needs all processors for its apps, and hostile for what it measures; the others
+# mostly wait, and run two at a time.
 #
 # The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
 # stepwell_demo behind.
@@ -38,8 +39,9 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	cd ui/build && $(GO) vet ./... && $(GO) test -count=1 ./...
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
 	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # build it once for all tests
-	$(GO) test -race -shuffle=on -timeout 20m $$($(GO) list ./... | grep -v /e2e)
-	$(GO) test -race -shuffle=on -timeout 20m -p 1 ./e2e/...
+	$(GO) test -race -shuffle=on -timeout 20m -p 3 $$($(GO) list ./... | grep -v /e2e)
+	$(GO) test -race -shuffle=on -timeout 20m -p 1 ./e2e ./e2e/hostile
+	$(GO) test -race -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')
 	cd sdk && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 5m ./...
 	cd sdk/tests && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 10m ./...
 	cd sdk/vet && $(GO) vet ./... && $(GO) test -timeout 5m ./...

@@ -135,7 +135,7 @@ var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/tes
 // example.
 var testsOf = map[string][]string{
 	"cmd/stepwell": {"migrations/localpg", "eventlog/archive/s3test"},
-	"e2e/linear":   {"e2e/model", "e2e/model/client", "migrations/localpg"},
+	"e2e/linear":   {"e2e/harness", "e2e/model", "e2e/model/client", "migrations/localpg"},
 	"e2e/model": {
 		"e2e/model/client", "entities", "entities/pg", "eventlog", "eventlog/read", "handlers", "queue", "queue/cluster",
 		"queue/egress", "queue/why",

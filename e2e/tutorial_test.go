@@ -72,18 +72,6 @@ func readTutorial(t *testing.T, port string) []codeBlock {
 	return blocks
 }
 
-// tutorialDir returns a folder that the user who runs Postgres can reach.
-func tutorialDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 // prelude stands in for the clone and the build. When the standard input ends, because the script or the test has
 // ended, whatever is left of the process group is killed: nothing outlives the test.
 const prelude = `
@@ -101,7 +89,7 @@ wait $server
 // runTutorial runs the tutorial in a folder of its own, and returns what each block printed.
 func runTutorial(t *testing.T, blocks []codeBlock, serverPort string) []string {
 	t.Helper()
-	dir := tutorialDir(t)
+	dir := harness.OpenDir(t)
 	program, err := harness.ServerProgram()
 	if err != nil {
 		t.Fatal(err)

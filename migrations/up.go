@@ -105,10 +105,8 @@ func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
 		if first {
 			m.logger().InfoContext(ctx, "waiting for another process that migrates the database")
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(lockPoll):
+		if err := sleep(ctx, lockPoll); err != nil {
+			return err
 		}
 	}
 }

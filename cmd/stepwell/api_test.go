@@ -95,8 +95,11 @@ func newFunction(t *testing.T) string {
 
 // shell runs API commands against a server.
 type shell struct {
-	url string
-	run string // the run ID that was printed last
+	*commandLine
+
+	stdin *strings.Reader
+	url   string
+	run   string // the run ID that was printed last
 }
 
 var runID = regexp.MustCompile(`wrun_[0-9A-HJKMNP-TV-Z]{26}`)
@@ -104,16 +107,20 @@ var runID = regexp.MustCompile(`wrun_[0-9A-HJKMNP-TV-Z]{26}`)
 // do runs a command line, in which RUN stands for the run ID that was printed last.
 func (c *shell) do(t *testing.T, line string) (out, notes string, err error) {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	err = c.start(t, line, &stdout, &stderr)
-	return stdout.String(), stderr.String(), err
+	c.stdin.Reset(`{"from": "stdin"}`)
+	err = c.execute(t.Context(), c.args(line)...)
+	return c.stdout.String(), c.stderr.String(), err
 }
 
+func (c *shell) args(line string) []string {
+	return append(strings.Fields(strings.ReplaceAll(line, "RUN", c.run)), "--url", c.url, "--api-key", "key")
+}
+
+// start runs a command line beside others.
 func (c *shell) start(t *testing.T, line string, stdout, stderr io.Writer) error {
 	t.Helper()
-	args := strings.Fields(strings.ReplaceAll(line, "RUN", c.run))
-	return execute(t.Context(), append(args, "--url", c.url, "--api-key", "key"), remote.Console{
-		Stdin: strings.NewReader(`{"from": "stdin"}`), Stdout: stdout, Stderr: stderr, Now: time.Now,
+	return execute(t.Context(), c.args(line), remote.Console{
+		Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, Now: time.Now,
 	})
 }
 
@@ -123,7 +130,8 @@ func newShell(t *testing.T) (*shell, *server) {
 	s := newServer(t, testdb.Indexed(t), roleAll)
 	s.config.APIKey, s.config.Open = "key", false
 	mustStart(t, s)
-	c := &shell{url: "http://" + s.addr}
+	c := &shell{stdin: strings.NewReader(""), url: "http://" + s.addr}
+	c.commandLine = newCommandLine(t, remote.Console{Stdin: c.stdin, Now: time.Now})
 	if _, _, err := c.do(t, "deployments add app "+newFunction(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,7 @@ func (completionCmd) Help() string {
 
 // Run prints the script.
 func (c completionCmd) Run(stdout io.Writer) error {
-	script, _ := completion.Script(c.Shell)
-	_, err := io.WriteString(stdout, script)
+	_, err := io.WriteString(stdout, completion.Scripts[c.Shell])
 	return err
 }
 

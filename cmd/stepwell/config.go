@@ -92,25 +92,8 @@ func readConfig(environ []string) (config, error) {
 	if err != nil {
 		return config{}, fmt.Errorf("read environment: %w", err)
 	}
-	if err := c.checkKey(); err != nil {
-		return config{}, err
-	}
-	if err := c.checkTLS(); err != nil {
-		return config{}, err
-	}
-	if err := c.checkLimits(); err != nil {
-		return config{}, err
-	}
-	if err := c.checkTimes(); err != nil {
-		return config{}, err
-	}
-	if _, err := c.allowed(); err != nil {
-		return config{}, err
-	}
-	if err := c.checkPublicURL(); err != nil {
-		return config{}, err
-	}
-	return c, nil
+	_, allowedErr := c.allowed()
+	return c, cmp.Or(c.checkKey(), c.checkTLS(), c.checkLimits(), c.checkTimes(), allowedErr, c.checkPublicURL())
 }
 
 // minKeyLength is the least number of characters of STEPWELL_API_KEY. It rejects words and examples; a key should be

@@ -44,9 +44,13 @@ func (c devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger
 			}
 		}()
 		var cancel context.CancelFunc
-		ctx, cancel = cancelWhenDone(ctx, postgres.Done())
+		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
-		config.DatabaseURL = postgres.DSN("postgres")
+		go func() { // ends when Postgres is stopped, if not before
+			<-postgres.Done()
+			cancel()
+		}()
+		config.DatabaseURL = postgres.DSN()
 		psql = "'" + config.DatabaseURL + "'"
 		logger.InfoContext(ctx, "private Postgres started", "folder", dir)
 	}
@@ -92,19 +96,6 @@ func (s devStart) opensBrowser() bool {
 		return *s.asked
 	}
 	return s.first && s.terminal && remote.CanOpenBrowser(s.goos, s.env)
-}
-
-// cancelWhenDone returns a context that is also canceled when done is closed.
-func cancelWhenDone(ctx context.Context, done <-chan struct{}) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		select {
-		case <-done:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
 }
 
 const devBanner = `

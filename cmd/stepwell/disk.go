@@ -35,8 +35,7 @@ func (d *diskMonitor) problem() string {
 
 func (d *diskMonitor) record(err error) {
 	const diskFull = "53100"
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == diskFull {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == diskFull {
 		now := d.now()
 		d.full.Store(&now)
 	}

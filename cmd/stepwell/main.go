@@ -73,18 +73,16 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// run is execute with an empty standard input.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return execute(ctx, args, remote.Console{Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, Now: time.Now})
-}
-
 // execute runs one command line.
 func execute(ctx context.Context, args []string, console remote.Console) error {
-	var commands cli
-	parser, err := newParser(&commands, console)
+	parser, err := newParser(new(cli), console)
 	if err != nil {
 		return err
 	}
+	return executeWith(ctx, parser, args, console)
+}
+
+func executeWith(ctx context.Context, parser *kong.Kong, args []string, console remote.Console) error {
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		return withHelpHint(err)
@@ -126,7 +124,7 @@ func description() string {
 // withHelpHint turns a parse error into a usage error that names the command's help.
 func withHelpHint(err error) error {
 	command := ""
-	if parse := (*kong.ParseError)(nil); errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
 		if node := parse.Context.Selected(); node != nil {
 			command = " " + node.Path()
 		}

@@ -16,12 +16,58 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
+
+// commandLine executes the command lines of a test one after the other with one parser: with the race detector, making
+// one takes a third of a second.
+type commandLine struct {
+	parser  *kong.Kong
+	console remote.Console
+	stdout  bytes.Buffer
+	stderr  bytes.Buffer
+}
+
+func newCommandLine(t *testing.T, console remote.Console) *commandLine {
+	t.Helper()
+	c := &commandLine{console: console}
+	c.console.Stdout, c.console.Stderr = &c.stdout, &c.stderr
+	var err error
+	if c.parser, err = newParser(new(cli), c.console); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// execute executes a line, whose output replaces that of the one before.
+func (c *commandLine) execute(ctx context.Context, args ...string) error {
+	c.stdout.Reset()
+	c.stderr.Reset()
+	return executeWith(ctx, forgetful(c.parser), args, c.console)
+}
+
+// forgetful returns a parser that has parsed a line as if it had not: kong resets values, but not which ones were set.
+func forgetful(parser *kong.Kong) *kong.Kong {
+	_ = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
+		if value, ok := node.(*kong.Value); ok {
+			value.Set = false
+		}
+		return next(nil)
+	})
+	return parser
+}
+
+// run is execute with an empty standard input.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return execute(ctx, args, remote.Console{Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, Now: time.Now})
+}
 
 func TestInvalidCommandLines(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", "")
@@ -104,6 +150,7 @@ func TestDeploymentsCommand(t *testing.T) {
 		out            string // a pattern
 		err            string
 	}
+	line := newCommandLine(t, remote.Console{Now: time.Now})
 	for _, tt := range []call{
 		{"empty", base, "key", []string{"list"}, `^ID +URL +OPEN RUNS +UPDATED +AWAY SINCE +WORKFLOWS\n$`, ""},
 		{"add", base, "key", []string{"add", "shop", "http://127.0.0.1:3000"}, `^registered shop at http://127.0.0.1:3000\n$`, ""},
@@ -126,14 +173,13 @@ func TestDeploymentsCommand(t *testing.T) {
 		{"no address", "http://a b", "", []string{"list"}, `^$`, "want one such as http://127.0.0.1:8788"},
 		{"another server", broken.URL, "", []string{"list"}, `^$`, "GET /v1/deployments: 502 Bad Gateway"},
 	} {
-		var out bytes.Buffer
-		args := append([]string{"deployments", "--url", tt.url, "--api-key", tt.key}, tt.args...)
-		err := run(t.Context(), args, &out, io.Discard)
+		err := line.execute(t.Context(), append([]string{"deployments", "--url", tt.url, "--api-key", tt.key}, tt.args...)...)
+		out := &line.stdout
 		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.err)
 		}
 		if !regexp.MustCompile(tt.out).MatchString(out.String()) {
-			t.Errorf("%s: got %q, want %s", tt.name, &out, tt.out)
+			t.Errorf("%s: got %q, want %s", tt.name, out, tt.out)
 		}
 	}
 }
@@ -157,6 +203,7 @@ func TestMessagesCommand(t *testing.T) {
 		t.Fatalf("park: got %v, %v", parked, err)
 	}
 	slices.Sort(parked)
+	line := newCommandLine(t, remote.Console{Now: time.Now})
 	for _, tt := range []struct {
 		args     []string
 		out, err string // patterns
@@ -172,13 +219,13 @@ func TestMessagesCommand(t *testing.T) {
 		{[]string{"list", "--state", "waiting"}, `^ID.*\n.* waiting .*\n.* waiting .*\n$`, ""},
 		{[]string{"retry", parked[1]}, `^$`, "message not found"},
 	} {
-		var out bytes.Buffer
-		err := run(t.Context(), append([]string{"messages", "--url", base}, tt.args...), &out, io.Discard)
+		err := line.execute(t.Context(), append([]string{"messages", "--url", base}, tt.args...)...)
+		out := &line.stdout
 		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: got %v, want an error with %q", tt.args, err, tt.err)
 		}
 		if !regexp.MustCompile(tt.out).MatchString(out.String()) {
-			t.Errorf("%s: got %q, want %s", tt.args, &out, tt.out)
+			t.Errorf("%s: got %q, want %s", tt.args, out, tt.out)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -114,16 +113,16 @@ func TestOutput(t *testing.T) {
 			t.Parallel()
 			server := newExampleServer(t)
 			var all strings.Builder
+			stdin := strings.NewReader("")
+			c := newCommandLine(t, remote.Console{
+				Stdin: stdin, RelativeTimes: mode.relative,
+				Now: func() time.Time { return time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC) },
+			})
 			for _, line := range apiCommands {
-				var out, notes bytes.Buffer
-				console := remote.Console{
-					Stdin: strings.NewReader("\"whsec_new\"\n"), Stdout: &out, Stderr: &notes, RelativeTimes: mode.relative,
-					Now: func() time.Time { return time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC) },
-				}
-				args := append(append(strings.Fields(line), "--url", server.URL), mode.args...)
-				err := execute(t.Context(), args, console)
-				fmt.Fprintf(&all, "$ stepwell %s\n%s", line, &out)
-				for note := range strings.Lines(notes.String()) {
+				stdin.Reset("\"whsec_new\"\n")
+				err := c.execute(t.Context(), append(append(strings.Fields(line), "--url", server.URL), mode.args...)...)
+				fmt.Fprintf(&all, "$ stepwell %s\n%s", line, &c.stdout)
+				for note := range strings.Lines(c.stderr.String()) {
 					fmt.Fprintf(&all, "# %s", note)
 				}
 				if err != nil {

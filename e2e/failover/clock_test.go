@@ -89,14 +89,9 @@ func waitTwoSeconds(w http.ResponseWriter, r *http.Request) {
 // postgresBehind starts a Postgres whose clock is behind that of the machine, and returns the address of its database.
 func postgresBehind(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir)} { // for root, another user runs Postgres
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := harness.OpenDir(t)
 	moved := movedPrograms(t, dir)
-	options := localpg.Options{Dir: filepath.Join(dir, "db"), Durability: localpg.Relaxed, InstalledOnly: true}
+	options := localpg.Options{Dir: filepath.Join(dir, "db"), Relaxed: true, InstalledOnly: true}
 	path := os.Getenv("PATH")
 	if err := os.Setenv("PATH", moved+string(os.PathListSeparator)+path); err != nil {
 		t.Fatal(err)
@@ -109,7 +104,7 @@ func postgresBehind(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Stop(context.Background()) })
-	return server.DSN("postgres")
+	return server.DSN()
 }
 
 // movedPrograms writes programs that run those of Postgres with a moved clock, and returns their folder.

@@ -34,13 +34,7 @@ type node struct {
 func newNode(t *testing.T, settings map[string]string) *node {
 	t.Helper()
 	harness.SkipIfShort(t)
-	parent := t.TempDir()
-	for _, dir := range []string{parent, filepath.Dir(parent)} { // for root, another user runs Postgres
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n := &node{t: t, name: "a", dir: filepath.Join(parent, "a"), port: freePort(t), settings: settings}
+	n := &node{t: t, name: "a", dir: filepath.Join(harness.OpenDir(t), "a"), port: freePort(t), settings: settings}
 	t.Cleanup(n.stop)
 	n.start()
 	return n
@@ -62,7 +56,7 @@ func (n *node) newStandby() *node {
 	n.t.Helper()
 	const name = "b"
 	s := &node{t: n.t, name: name, dir: filepath.Join(filepath.Dir(n.dir), name), port: freePort(n.t)}
-	s.settings = map[string]string{"primary_conninfo": n.server.DSN("postgres") + "&application_name=" + name}
+	s.settings = map[string]string{"primary_conninfo": n.server.DSN() + "&application_name=" + name}
 	n.stop()
 	if out, err := exec.Command("cp", "-a", n.dir, s.dir).CombinedOutput(); err != nil {
 		n.t.Fatalf("copy %s: %v\n%s", n.dir, err, out)
@@ -93,7 +87,7 @@ func own(t *testing.T, like, path string) {
 func (n *node) start() {
 	n.t.Helper()
 	server, err := localpg.Start(context.Background(), localpg.Options{
-		Dir: n.dir, Port: n.port, Durability: localpg.Relaxed, Settings: n.settings,
+		Dir: n.dir, Port: n.port, Relaxed: true, Settings: n.settings,
 	})
 	if err != nil {
 		n.t.Fatalf("start node %s: %v", n.name, err)
@@ -169,7 +163,7 @@ func (n *node) awaitWorker() {
 
 func (n *node) connect() *pgx.Conn {
 	n.t.Helper()
-	conn, err := pgx.Connect(context.Background(), n.server.DSN("postgres"))
+	conn, err := pgx.Connect(context.Background(), n.server.DSN())
 	if err != nil {
 		n.t.Fatalf("connect to node %s: %v", n.name, err)
 	}
@@ -202,7 +196,7 @@ func query[T any](n *node, sql string, args ...any) (value T) {
 // databaseURL is the address of several nodes, in the given order.
 func databaseURL(t *testing.T, parameters string, nodes ...*node) string {
 	t.Helper()
-	address, err := url.Parse(nodes[0].server.DSN("postgres"))
+	address, err := url.Parse(nodes[0].server.DSN())
 	if err != nil {
 		t.Fatal(err)
 	}

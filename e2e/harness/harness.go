@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -38,6 +39,18 @@ func Main(parallel int, run func()) {
 	}
 	defer func() { _ = os.RemoveAll(workDir) }()
 	run()
+}
+
+// OpenDir returns a temporary folder that other users can enter: Postgres runs as another user for root.
+func OpenDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // SkipIfShort skips the test under go test -short.

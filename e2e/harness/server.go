@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 )
 
@@ -18,13 +19,14 @@ var (
 	AppReady = regexp.MustCompile(`(?m)^listening (\d+)$`)
 )
 
-// ServerProgram builds the server once, with -race if the tests use it.
-var ServerProgram = sync.OnceValues(func() (string, error) { return buildServer("stepwell-as-tests", buildFlags...) })
+// ServerProgram builds the server, with -race if the tests use it.
+var ServerProgram = sync.OnceValues(func() (string, error) { return buildServer(buildFlags...) })
 
-// FastServerProgram builds the server once, always without -race.
-var FastServerProgram = sync.OnceValues(func() (string, error) { return buildServer("stepwell") })
+// FastServerProgram builds the server, always without -race.
+var FastServerProgram = sync.OnceValues(func() (string, error) { return buildServer() })
 
-func buildServer(name string, flags ...string) (string, error) {
+// buildServer builds the server in the folder bin, where go build finds it again: it is linked once for all packages.
+func buildServer(flags ...string) (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
@@ -32,13 +34,13 @@ func buildServer(name string, flags ...string) (string, error) {
 	if err := walkSources(root); err != nil {
 		return "", err
 	}
-	path := filepath.Join(workDir, name)
+	path := filepath.Join("bin", "tests", strings.Join(append([]string{"stepwell"}, flags...), ""))
 	cmd := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), "./cmd/stepwell")...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the server: %w\n%s", err, out)
 	}
-	return path, nil
+	return filepath.Abs(filepath.Join(root, path))
 }
 
 // moduleRoot returns the relative path to the folder with the go.mod above the test's folder.

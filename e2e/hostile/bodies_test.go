@@ -67,6 +67,7 @@ func (f *fixture) wantServed(t *testing.T) {
 // TestSlowBodiesLeaveRoomForOthers announces bodies that together are as large as the memory for bodies, and
 // sends almost nothing of them.
 func TestSlowBodiesLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	slow := f.newSlowSender(t)
 	var last net.Conn

@@ -5,7 +5,8 @@
 // The victim is another project of the same server. It runs workflows of three steps before the attack and during it,
 // and its median time may at most triple; see [fixture.wantUnharmed].
 //
-// The tests of this package run one after the other, because they measure times. The package contains only tests:
+// The tests of this package that measure times or memory run one after the other. The others then run in parallel. The
+// package contains only tests:
 //
 //	server_test.go    the server, its projects, and requests to it
 //	function_test.go  the function that both projects use

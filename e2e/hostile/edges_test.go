@@ -17,6 +17,7 @@ var dottedAddress = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+`)
 // TestErrorsOfMessagesHideTheNetwork: a project that registers a URL does not learn from the errors of its calls what
 // the network behind the server looks like. The operator sees the addresses.
 func TestErrorsOfMessagesHideTheNetwork(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	operator := tenant{url: f.url, admin: adminKey}
 	for name, of := range map[string]tenant{"project": f.attacker, "operator": operator} {
@@ -40,6 +41,7 @@ func TestErrorsOfMessagesHideTheNetwork(t *testing.T) {
 // TestRequestsWithoutAValidKeyAreLogged: a stranger who tries keys is seen in the log and in the metrics, with the
 // address, and cannot fill the log.
 func TestRequestsWithoutAValidKeyAreLogged(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	const guesses = 300
 	for range guesses {
@@ -60,6 +62,7 @@ func TestRequestsWithoutAValidKeyAreLogged(t *testing.T) {
 
 // TestCancelsAreAudited: in the API's ways to cancel, with the client's address, which the client cannot choose.
 func TestCancelsAreAudited(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	one, two := f.attacker.start(t, "hang", 1), f.attacker.start(t, "hang", 1)
 	f.attacker.send(t, http.MethodPost, "/v1/runs/"+one+"/cancel", map[string]string{}).want(t, http.StatusOK)

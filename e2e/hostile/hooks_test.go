@@ -19,6 +19,7 @@ import (
 // TestSignedHooksCannotBeForged tries every way to resume a hook that requires signed requests, with keys of each role,
 // and a body of the form that a signed request would have.
 func TestSignedHooksCannotBeForged(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	n := f.attacker
 	n.send(t, http.MethodPut, "/v1/secrets/gh", map[string]any{"values": []string{"secret"}}).want(t, http.StatusOK, http.StatusCreated)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 )
 
@@ -42,17 +42,20 @@ type cluster struct {
 // newCluster starts Postgres and the servers.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	program := build(t)
+	program, err := harness.ServerProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Commits are written before they are answered, as in production, but without fsync: only processes crash.
 	c := &cluster{t: t, options: localpg.Options{
-		Dir: filepath.Join(openFolder(t), "postgres"), Port: freePort(t), Durability: localpg.Relaxed,
+		Dir: filepath.Join(harness.OpenDir(t), "postgres"), Port: freePort(t), Relaxed: true,
 	}}
 	if c.startPostgres(); t.Failed() {
 		t.FailNow()
 	}
 	t.Cleanup(func() { _ = c.pg.Stop(context.Background()) })
 	for i := range c.servers {
-		c.servers[i] = &server{t: t, program: program, dsn: c.pg.DSN("postgres"), addr: freeAddress(t)}
+		c.servers[i] = &server{t: t, program: program, dsn: c.pg.DSN(), addr: freeAddress(t)}
 		c.servers[i].start()
 		t.Cleanup(c.servers[i].kill)
 	}
@@ -60,18 +63,6 @@ func newCluster(t *testing.T) *cluster {
 		s.await()
 	}
 	return c
-}
-
-// openFolder makes a folder that is accessible to the other user that runs Postgres for root.
-func openFolder(t *testing.T) string {
-	t.Helper()
-	folder := t.TempDir()
-	for _, f := range []string{folder, filepath.Dir(folder)} {
-		if err := os.Chmod(f, 0o711); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return folder
 }
 
 func (c *cluster) startPostgres() {
@@ -175,7 +166,7 @@ func (s *server) start() {
 		"STEPWELL_ALLOW_ADDRESSES=loopback", "GORACE=halt_on_error=1",
 	}
 	cmd.Stdout, cmd.Stderr = out, out
-	dieWithParent(cmd)
+	harness.DieWithParent(cmd)
 	killed := &atomic.Bool{}
 	s.cmd, s.ended, s.killed = cmd, ended, killed
 	started := make(chan error)
@@ -220,28 +211,6 @@ func (s *server) await() {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-// build builds the server. It first opens all folders of the module, so that go test does not reuse cached results
-// after a change of the server's sources.
-func build(t *testing.T) string {
-	t.Helper()
-	err := filepath.WalkDir("../..", func(_ string, entry fs.DirEntry, err error) error {
-		if name := entry.Name(); err == nil && entry.IsDir() && name != ".." &&
-			(name == "node_modules" || name == "bin" || name[0] == '.') {
-			return filepath.SkipDir
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "stepwell")
-	args := append([]string{"build", "-o", path}, buildFlags...)
-	if out, err := exec.Command("go", append(args, "../../cmd/stepwell")...).CombinedOutput(); err != nil {
-		t.Fatalf("build the server: %v\n%s", err, out)
-	}
-	return path
 }
 
 // freePort returns an unused port below the range of outgoing connections, so that it stays free while a server is

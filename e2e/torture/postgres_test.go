@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -17,8 +16,6 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 )
 
-const database = "torture"
-
 // postgres is a private Postgres that restarts with the same port and data.
 type postgres struct {
 	options localpg.Options
@@ -30,25 +27,16 @@ type postgres struct {
 
 func newPostgres(t *testing.T) *postgres {
 	t.Helper()
-	parent := t.TempDir()
-	for _, dir := range []string{parent, filepath.Dir(parent)} { // for root, another user runs Postgres
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	port, err := strconv.Atoi(freePort(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &postgres{options: localpg.Options{Dir: filepath.Join(parent, "db"), Port: port, Durability: localpg.Relaxed}}
+	p := &postgres{options: localpg.Options{Dir: filepath.Join(harness.OpenDir(t), "db"), Port: port, Relaxed: true}}
 	if p.server, err = localpg.Start(t.Context(), p.options); err != nil {
 		t.Fatal(err)
 	}
-	p.address = p.server.DSN(database)
+	p.address = p.server.DSN()
 	t.Cleanup(func() { _ = p.server.Stop(context.Background()) })
-	if err := p.server.CreateDatabase(t.Context(), database); err != nil {
-		t.Fatal(err)
-	}
 	return p
 }
 

@@ -12,7 +12,7 @@ import (
 func TestAccess(t *testing.T) {
 	harness.SkipIfShort(t)
 	t.Parallel()
-	for name, base := range bases {
+	for name, base := range bothBases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := newInstallation(t, base)

@@ -13,7 +13,7 @@ import (
 func TestWorkflowsAndFailures(t *testing.T) {
 	harness.SkipIfShort(t)
 	t.Parallel()
-	for name, base := range bases {
+	for name, base := range bases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := newInstallation(t, base)

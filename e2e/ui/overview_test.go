@@ -16,7 +16,7 @@ import (
 func TestOverview(t *testing.T) {
 	harness.SkipIfShort(t)
 	t.Parallel()
-	for name, base := range bases {
+	for name, base := range bases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := newInstallation(t, base, "STEPWELL_API_KEY=", "STEPWELL_OPEN=true")

@@ -20,7 +20,7 @@ import (
 func TestQueuePages(t *testing.T) {
 	harness.SkipIfShort(t)
 	t.Parallel()
-	for name, base := range bases {
+	for name, base := range bases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := newInstallation(t, base, "STEPWELL_MAX_DELIVERIES=1", "STEPWELL_FAILURE_WINDOW=0s")

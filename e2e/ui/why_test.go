@@ -101,7 +101,7 @@ func (a *ward) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestWhy(t *testing.T) {
 	harness.SkipIfShort(t)
 	t.Parallel()
-	for name, base := range bases {
+	for name, base := range bases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := newInstallation(t, base)

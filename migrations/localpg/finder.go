@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // oldestMajor is the oldest Postgres that Stepwell runs on.
@@ -81,7 +82,9 @@ func (fd finder) find(ctx context.Context, f *folder) (engine, error) {
 		}
 	}
 	if major != 0 {
-		return nil, &VersionError{Dir: f.dir, Major: major, Found: s.found}
+		return nil, fmt.Errorf("data folder %s was written by Postgres %d, and only that version can open it (found: %s): "+
+			"install Postgres %d, or choose another folder",
+			f.dir, major, cmp.Or(strings.Join(s.found, ", "), "none"), major)
 	}
 	return nil, &MissingError{Tried: s.tried}
 }

@@ -126,8 +126,8 @@ func TestVersionErrorNamesVersionsFound(t *testing.T) {
 	_, err := fd.find(t.Context(), f)
 	want := "data folder " + f.dir + " was written by Postgres 16, and only that version can open it " +
 		"(found: Postgres 15 in " + fd.path[0] + "): install Postgres 16, or choose another folder"
-	if got := wantError[*VersionError](t, err).Error(); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 

@@ -63,7 +63,8 @@ func openFolder(ctx context.Context, dir string) (*folder, error) {
 		return nil, err
 	}
 	if parent := f.account.blockedParent(dir); parent != "" {
-		return nil, &UnreachableError{Dir: dir, Parent: parent, User: f.account.name}
+		return nil, fmt.Errorf("user %s, who runs Postgres for root, may not enter %s and so cannot reach data folder %s: "+
+			"choose a folder elsewhere, for example %s", f.account.name, parent, dir, rootDir)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // parents, not dir
 		return nil, fmt.Errorf("create data folder: %w", err)
@@ -100,7 +101,7 @@ func (f *folder) rejectForeignFiles() error {
 		return fmt.Errorf("read data folder: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(f.dir, "owner.lock")); err != nil && len(entries) > 0 {
-		return &ForeignFolderError{Dir: f.dir}
+		return fmt.Errorf("folder %s holds other files: choose an empty or a new folder for the database", f.dir)
 	}
 	return nil
 }
@@ -108,7 +109,7 @@ func (f *folder) rejectForeignFiles() error {
 // lock takes the owner's lock, or fails at once. It then waits for the server of a dead owner to end.
 func (f *folder) lock(ctx context.Context) (err error) {
 	if f.owner, err = tryLock(filepath.Join(f.dir, "owner.lock")); errors.Is(err, errLocked) {
-		return &InUseError{Dir: f.dir}
+		return f.errInUse()
 	} else if err != nil {
 		return fmt.Errorf("lock data folder: %w", err)
 	}
@@ -122,12 +123,17 @@ func (f *folder) lock(ctx context.Context) (err error) {
 		return true, err
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &InUseError{Dir: f.dir}
+		return f.errInUse()
 	}
 	if err != nil {
 		return fmt.Errorf("lock data folder: %w", err)
 	}
 	return f.rejectUnlockedServer()
+}
+
+// errInUse is the error if a running server uses the folder.
+func (f *folder) errInUse() error {
+	return fmt.Errorf("data folder %s is in use by a running server: stop that one or choose another folder", f.dir)
 }
 
 // unlock releases the locks that this process holds.

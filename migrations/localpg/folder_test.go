@@ -78,7 +78,9 @@ func TestFolderOfServerStartedByHandIsInUse(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	writePostmasterPID(t, dir, otherPID(t, dir), l.Addr().(*net.TCPAddr).Port)
 	_, err = Start(t.Context(), Options{Dir: dir})
-	_ = wantError[*InUseError](t, err)
+	if err == nil || !strings.Contains(err.Error(), "data folder "+dir+" is in use") {
+		t.Errorf("got error %v, want one about a folder in use", err)
+	}
 }
 
 func TestOtherMajorVersionIsRefused(t *testing.T) {
@@ -88,9 +90,9 @@ func TestOtherMajorVersionIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Start(t.Context(), Options{Dir: dir})
-	e := wantError[*VersionError](t, err)
-	if e.Major != 9 || e.Dir != dir || len(e.Found) == 0 {
-		t.Errorf("got %+v, want version 9 of %s and the versions found", e, dir)
+	want := "data folder " + dir + " was written by Postgres 9, and only that version can open it (found: Postgres "
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got error %v, want %s", err, want)
 	}
 }
 
@@ -104,7 +106,9 @@ func TestForeignFolderIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Start(t.Context(), Options{Dir: dir})
-	_ = wantError[*ForeignFolderError](t, err)
+	if err == nil || !strings.Contains(err.Error(), "holds other files") {
+		t.Errorf("got error %v, want one about other files", err)
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("the folder holds %v (%v), want only the thesis", entries, err)
@@ -136,8 +140,8 @@ func TestRootCannotUseFolderClosedToServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Start(t.Context(), Options{Dir: filepath.Join(closed, "below", "db")})
-	if e := wantError[*UnreachableError](t, err); e.Parent != closed {
-		t.Errorf("the error names %s, want %s", e.Parent, closed)
+	if err == nil || !strings.Contains(err.Error(), "may not enter "+closed+" ") {
+		t.Errorf("got error %v, want one that names %s", err, closed)
 	}
 	if entries, err := os.ReadDir(closed); err != nil || len(entries) != 0 {
 		t.Errorf("the closed folder holds %v (%v), want nothing", entries, err)

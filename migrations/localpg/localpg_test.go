@@ -35,7 +35,7 @@ type owned struct {
 
 // runOwner starts a server, describes it on standard output, and waits to be killed.
 func runOwner(dir string) {
-	o := Options{Dir: dir, Durability: Relaxed}
+	o := Options{Dir: dir, Relaxed: true}
 	if dir == ownerTemporary {
 		o.Dir = ""
 	}
@@ -43,7 +43,7 @@ func runOwner(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	description := owned{s.folder.dir, s.port, s.DSN("postgres"), s.process.guardian.cmd.Process.Pid}
+	description := owned{s.folder.dir, s.port, s.DSN(), s.process.guardian.cmd.Process.Pid}
 	if err := json.NewEncoder(os.Stdout).Encode(description); err != nil {
 		panic(err)
 	}
@@ -65,7 +65,7 @@ func newDir(t *testing.T) string {
 // mustStart starts a server and stops it when the test ends.
 func mustStart(t *testing.T, o Options) *Server {
 	t.Helper()
-	o.Durability = Relaxed
+	o.Relaxed = true
 	s, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

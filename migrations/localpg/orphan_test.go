@@ -65,7 +65,7 @@ func TestLastingServerDiesWithOwner(t *testing.T) {
 	if !portFree(o.Port) {
 		t.Error("the old server still listens")
 	}
-	if got := query[int](t, s.DSN("postgres"), "SELECT n FROM kept"); got != 42 {
+	if got := query[int](t, s.DSN(), "SELECT n FROM kept"); got != 42 {
 		t.Errorf("after the owner's death got %d, want 42", got)
 	}
 }

@@ -26,9 +26,7 @@ func portFree(port int) bool {
 // portTaken reports whether the server exited because another process took its port first. Postgres and Docker report
 // that only in their logs, which are in English (LC_ALL=C).
 func portTaken(err error) bool {
-	var exit *ExitError
-	if !errors.As(err, &exit) {
-		return false
-	}
-	return strings.Contains(exit.Log, "ddress already in use") || strings.Contains(exit.Log, "port is already allocated")
+	exit, ok := errors.AsType[*ExitError](err)
+	return ok && (strings.Contains(exit.Log, "ddress already in use") ||
+		strings.Contains(exit.Log, "port is already allocated"))
 }

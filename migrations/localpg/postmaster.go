@@ -25,7 +25,7 @@ func (f *folder) rejectUnlockedServer() error {
 		return fmt.Errorf("read postmaster.pid: %w", err)
 	}
 	if answers(strings.Split(string(text), "\n")) {
-		return &InUseError{Dir: f.dir}
+		return f.errInUse()
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("remove stale postmaster.pid: %w", err)

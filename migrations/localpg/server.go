@@ -12,20 +12,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // startGrace is how long a server may take to answer if the caller sets no deadline.
 const startGrace = time.Minute
-
-// Durability says which crashes a committed transaction survives.
-type Durability int
-
-// The durabilities. A server in a temporary folder is always Relaxed.
-const (
-	Durable Durability = iota // a commit survives crashes of the server and of the machine
-	Relaxed                   // a commit survives a crash of the server, but not of the machine; much faster
-)
 
 // Options configure a server. The zero value is a throwaway server on a free port.
 type Options struct {
@@ -34,8 +24,9 @@ type Options struct {
 	Dir string
 	// Port is the port on 127.0.0.1. 0 means any free port.
 	Port int
-	// Durability applies to a lasting folder.
-	Durability Durability
+	// Relaxed makes a server in a lasting folder as fast as one in a temporary folder always is: a commit survives a
+	// crash of the server, but not of the machine.
+	Relaxed bool
 	// Settings are settings of Postgres by name. They override those of this package.
 	Settings map[string]string
 	// InstalledOnly limits the search for Postgres to programs on this machine: no Docker, no download.
@@ -45,7 +36,7 @@ type Options struct {
 }
 
 // relaxed reports whether the data need not survive a crash of the machine.
-func (o Options) relaxed() bool { return o.Dir == "" || o.Durability == Relaxed }
+func (o Options) relaxed() bool { return o.Dir == "" || o.Relaxed }
 
 // logger returns Logger or one that discards its output.
 func (o Options) logger() *slog.Logger {
@@ -106,7 +97,7 @@ func (s *Server) setUp(ctx context.Context, o Options, fd finder) error {
 func (s *Server) serve(ctx context.Context, o Options, e engine) error {
 	if o.Port != 0 {
 		if !portFree(o.Port) {
-			return &PortError{Port: o.Port}
+			return fmt.Errorf("port %d of 127.0.0.1 is in use: choose another, or 0 for any free one", o.Port)
 		}
 		return s.serveOn(ctx, o.Port, o, e)
 	}
@@ -166,7 +157,7 @@ func (s *Server) waitReady(ctx context.Context) error {
 
 // ping connects to the server once.
 func (s *Server) ping(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+	conn, err := pgx.Connect(ctx, s.DSN())
 	if err != nil {
 		return err
 	}
@@ -186,34 +177,16 @@ func settings(o Options) map[string]string {
 	return all
 }
 
-// DSN returns the address of a database on the server, with the password. The database postgres always exists.
-func (s *Server) DSN(database string) string {
+// DSN returns the address of the server's database postgres, with the password.
+func (s *Server) DSN() string {
 	address := url.URL{
 		Scheme:   "postgres",
 		User:     url.UserPassword(superuser, s.folder.password),
 		Host:     "127.0.0.1:" + strconv.Itoa(s.port),
-		Path:     "/" + database,
+		Path:     "/postgres",
 		RawQuery: "sslmode=disable",
 	}
 	return address.String()
-}
-
-// CreateDatabase creates the database if it does not exist.
-func (s *Server) CreateDatabase(ctx context.Context, name string) error {
-	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
-	if err != nil {
-		return fmt.Errorf("create database %s: %w", name, err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	_, err = conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
-	const duplicateDatabase = "42P04"
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == duplicateDatabase {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("create database %s: %w", name, err)
-	}
-	return nil
 }
 
 // Done returns a channel that is closed when the server has ended for any reason.

@@ -141,7 +141,7 @@ func TestDatabasesOfDeadProcessAreDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Stop(context.Background()) }()
-	given := s.DSN("postgres")
+	given := s.DSN()
 	left := func() int {
 		return query[int](t, given, "SELECT count(*) FROM pg_database WHERE starts_with(datname, $1)", namePrefix)
 	}

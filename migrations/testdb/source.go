@@ -58,7 +58,7 @@ func startInstalled(ctx context.Context) (instance, error) {
 	if err != nil {
 		return instance{}, err
 	}
-	return instance{dsn: s.DSN("postgres"), stop: s.Stop}, nil
+	return instance{dsn: s.DSN(), stop: s.Stop}, nil
 }
 
 // noDaemonError reports that no Docker daemon answers.

@@ -11,7 +11,8 @@ import (
 // Command is the hidden command that the scripts call with the words up to the cursor.
 const Command = "__complete"
 
-var scripts = map[string]string{
+// Scripts are the completion scripts by shell.
+var Scripts = map[string]string{
 	"bash": `_stepwell() {
 	local IFS=$'\n'
 	COMPREPLY=($("$1" ` + Command + ` -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
@@ -39,12 +40,6 @@ end
 complete -c stepwell -f -a '(__stepwell_complete)'
 complete -c stepwell -n 'test -z (__stepwell_complete | string collect)' -F
 `,
-}
-
-// Script returns the completion script for a shell, or false for an unknown shell.
-func Script(shell string) (string, bool) {
-	s, ok := scripts[shell]
-	return s, ok
 }
 
 // Candidate is a completion of a word, with its help.

@@ -46,8 +46,8 @@ func path(segments ...string) string {
 	return b.String()
 }
 
-// send sends a request and returns a 2xx response, whose body the caller must close. Any other response is a
-// [ServerError]; no response is an error with [ExitUnreachable].
+// send sends a request and returns a 2xx response, whose body the caller must close. Any other response is an
+// error with the exit code of its status; no response is an error with [ExitUnreachable].
 func (c *client) send(ctx context.Context, method, path string, header http.Header, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -147,7 +147,7 @@ func orInterrupted(ctx context.Context, err error) error {
 
 // unreachable wraps the error of a missing or incomplete response.
 func (c *client) unreachable(ctx context.Context, err error) error {
-	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

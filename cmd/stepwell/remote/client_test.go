@@ -150,7 +150,7 @@ func TestEveryExitCodeIsListed(t *testing.T) {
 // TestForEachContinuesAfterFailures: a failure does not stop the others, but an interruption does.
 func TestForEachContinuesAfterFailures(t *testing.T) {
 	t.Parallel()
-	gone := &ServerError{Status: 404, Message: "gone"}
+	gone := exitError{ExitNotFound, errors.New("gone")}
 	var done []string
 	err := forEach([]string{"a", "b", "c"}, func(id string) error {
 		done = append(done, id)

@@ -21,15 +21,8 @@ type addDeploymentCmd struct {
 
 // Run registers the deployment.
 func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
-	body := jsonBody{"url": c.URL}
-	if len(c.Workflows) > 0 {
-		body["workflows"] = c.Workflows
-	}
-	raw, err := s.client.do(ctx, http.MethodPut, path("deployments", c.ID), body)
-	if err != nil {
-		return err
-	}
-	return s.printResult(raw, "registered %s at %s", c.ID, c.URL)
+	body := jsonBody{"url": c.URL, "workflows": c.Workflows}.omitZero()
+	return s.change(ctx, http.MethodPut, path("deployments", c.ID), body, "registered %s at %s", c.ID, c.URL)
 }
 
 var deploymentColumns = []column[deployment]{
@@ -45,7 +38,7 @@ type listDeploymentsCmd struct{}
 
 // Run lists the deployments.
 func (listDeploymentsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("deployments"), deploymentColumns)
+	return listUnpaged(ctx, s, path("deployments"), nil, deploymentColumns)
 }
 
 type showDeploymentCmd struct {

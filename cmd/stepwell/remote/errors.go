@@ -68,11 +68,8 @@ func ExitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	if coded := (exitError{}); errors.As(err, &coded) {
+	if coded, ok := errors.AsType[exitError](err); ok {
 		return coded.code
-	}
-	if answer := (*ServerError)(nil); errors.As(err, &answer) {
-		return exitOfStatus(answer.Status)
 	}
 	return ExitError
 }
@@ -98,30 +95,6 @@ func exitOfStatus(status int) int {
 // maxErrorBody limits how many bytes of an error response are read.
 const maxErrorBody = 1 << 20
 
-// ServerError is an error response of the server.
-type ServerError struct {
-	// Status is the HTTP status.
-	Status int
-	// Code is the API's error code, or "" if the response is not from the API.
-	Code string
-	// Message is the API's error message, or else the request and its status.
-	Message string
-	// Hint suggests a remedy; it may be empty.
-	Hint string
-}
-
-// Error returns the message, the hint and the code on one line.
-func (e *ServerError) Error() string {
-	text := e.Message
-	if e.Hint != "" {
-		text += ": " + e.Hint
-	}
-	if e.Code != "" {
-		text += " (" + e.Code + ")"
-	}
-	return escape(text)
-}
-
 // hints suggest remedies by error code.
 var hints = map[string]string{
 	"run_not_found":         "stepwell runs list shows the runs",
@@ -141,30 +114,29 @@ var hints = map[string]string{
 	"not_found":             "is the server older than this command?",
 }
 
-func newServerError(req *http.Request, resp *http.Response) *ServerError {
-	e := &ServerError{
-		Status:  resp.StatusCode,
-		Message: fmt.Sprintf("%s %s: %s", req.Method, req.URL.Path, resp.Status),
-	}
-	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
-		e.Hint = "redirects to " + to + ": set this address with --url or STEPWELL_URL?"
-		return e
-	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	if err != nil {
-		return e
-	}
+// newServerError returns the error for a response of the server that is not 2xx: the API's message with a hint and the
+// API's code, or else the request and its status.
+func newServerError(req *http.Request, resp *http.Response) error {
+	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Path, resp.Status)
 	var body struct {
 		Error struct{ Code, Message string }
 	}
-	if json.Unmarshal(data, &body) != nil || body.Error.Message == "" {
-		return e
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
+		text += ": redirects to " + to + ": set this address with --url or STEPWELL_URL?"
+	} else if err == nil && json.Unmarshal(data, &body) == nil && body.Error.Message != "" {
+		text = body.Error.Message
+		if id := runIDOf(req.URL); body.Error.Code == "run_not_found" && id != "" {
+			text = "no run " + id + " in this project"
+		}
+		if hint := hints[body.Error.Code]; hint != "" {
+			text += ": " + hint
+		}
+		if body.Error.Code != "" {
+			text += " (" + body.Error.Code + ")"
+		}
 	}
-	e.Code, e.Message, e.Hint = body.Error.Code, body.Error.Message, hints[body.Error.Code]
-	if id := runIDOf(req.URL); e.Code == "run_not_found" && id != "" {
-		e.Message = "no run " + id + " in this project"
-	}
-	return e
+	return exitError{exitOfStatus(resp.StatusCode), errors.New(escape(text))}
 }
 
 // runIDOf returns the run ID in a URL's path, or "" if it has none.

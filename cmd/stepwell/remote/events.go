@@ -33,14 +33,9 @@ func (f eventFlags) query(s *Session) (url.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	query := url.Values{"payloads": {strconv.FormatBool(f.Payloads)}}
-	setParam(query, "from", from)
-	setParam(query, "to", to)
-	setParam(query, "correlationId", f.About)
-	for _, t := range f.Type {
-		query.Add("type", t)
-	}
-	return query, nil
+	return nonEmpty(url.Values{
+		"payloads": {strconv.FormatBool(f.Payloads)}, "from": {from}, "to": {to}, "correlationId": {f.About}, "type": f.Type,
+	}), nil
 }
 
 type runEventsCmd struct {
@@ -80,9 +75,8 @@ func (c listEventsCmd) Run(ctx context.Context, s *Session) error {
 	if c.After != "" && !c.Follow {
 		return usageErrorf("--after requires --follow; continue a list with --cursor")
 	}
-	setParam(query, "runId", c.RunID)
-	setParam(query, "after", c.After)
-	return s.printEvents(ctx, path("events"), query, c.eventFlags, func(e event) string {
+	query["runId"], query["after"] = []string{c.RunID}, []string{c.After}
+	return s.printEvents(ctx, path("events"), nonEmpty(query), c.eventFlags, func(e event) string {
 		return e.RunID + " " + eventLine(e)
 	})
 }
@@ -91,17 +85,10 @@ func (c listEventsCmd) Run(ctx context.Context, s *Session) error {
 func (s *Session) printEvents(
 	ctx context.Context, path string, query url.Values, f eventFlags, line func(event) string,
 ) error {
-	print := func(raw json.RawMessage) error {
-		if s.json {
-			return s.printJSON(raw)
-		}
-		var e event
-		if err := s.client.decode(raw, &e); err != nil {
-			return err
-		}
+	print := entryPrinter(s, func(e event) error {
 		_, err := io.WriteString(s.Stdout, line(e)+payloadLines(e))
 		return err
-	}
+	})
 	if f.Follow {
 		return s.follow(ctx, path+"/stream", query, print)
 	}

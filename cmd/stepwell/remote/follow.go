@@ -19,11 +19,6 @@ type sseEvent struct{ id, kind, data string }
 // errStreamEnded means that the server sent its end event.
 var errStreamEnded = errors.New("stream ended")
 
-// permanentError is an error that reconnecting cannot fix.
-type permanentError struct{ error }
-
-func (e permanentError) Unwrap() error { return e.error }
-
 // follow calls handle with each event until the server ends the stream. When an established connection breaks, it
 // reconnects and resumes after the last event.
 func (s *Session) follow(
@@ -35,9 +30,6 @@ func (s *Session) follow(
 		err := r.read(ctx, &retry)
 		if errors.Is(err, errStreamEnded) {
 			return nil
-		}
-		if permanent := (permanentError{}); errors.As(err, &permanent) {
-			return permanent.error
 		}
 		if err := retry.wait(ctx, err); err != nil {
 			return err
@@ -65,7 +57,7 @@ func (r *eventReader) read(ctx context.Context, retry *retrier) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-		return permanentError{fmt.Errorf("%s does not serve events: is it a Stepwell server?", r.s.client.base.Redacted())}
+		return fmt.Errorf("%s does not serve events: is it a Stepwell server?", r.s.client.base.Redacted())
 	}
 	lines := bufio.NewReader(resp.Body)
 	for {
@@ -80,7 +72,7 @@ func (r *eventReader) read(ctx context.Context, retry *retrier) error {
 		}
 		if e.data != "" {
 			if err := r.handle(json.RawMessage(e.data)); err != nil {
-				return permanentError{err}
+				return err
 			}
 		}
 		if e.id != "" {

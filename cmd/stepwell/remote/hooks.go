@@ -33,10 +33,9 @@ type listHooksCmd struct {
 
 // Run lists the hooks.
 func (c listHooksCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	setParam(query, "workflow", c.Workflow)
-	setParam(query, "tokenPrefix", c.TokenPrefix)
-	setParam(query, "olderThan", c.OlderThan)
+	query := nonEmpty(url.Values{
+		"workflow": {c.Workflow}, "tokenPrefix": {c.TokenPrefix}, "olderThan": {c.OlderThan},
+	})
 	switch {
 	case c.RunID == "":
 		return list(ctx, s, path("hooks"), query, c.paging, hookColumns)
@@ -101,10 +100,7 @@ func (c resumeHookCmd) Run(ctx context.Context, s *Session) error {
 		Seq           json.Number
 		Repeated      bool
 	}
-	body := jsonBody{}.json("payload", payload).text("resumeId", c.ResumeID)
-	if c.Unverified {
-		body = body.json("unverified", json.RawMessage("true"))
-	}
+	body := jsonBody{"payload": payload, "resumeId": c.ResumeID, "unverified": c.Unverified}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, at, body, &resumed)
 	if err != nil {
 		return err
@@ -132,7 +128,7 @@ func (c sendMessageCmd) Run(ctx context.Context, s *Session) error {
 		Seq      json.Number
 		Repeated bool
 	}
-	body := jsonBody{}.json("payload", payload).text("id", c.ID)
+	body := jsonBody{"payload": payload, "id": c.ID}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, path("runs", c.RunID, "inbox", c.Inbox), body, &sent)
 	if err != nil {
 		return err
@@ -162,7 +158,7 @@ func (c sendSignalCmd) Run(ctx context.Context, s *Session) error {
 		return err
 	}
 	var sent signal
-	body := jsonBody{}.json("data", data).text("id", c.ID).text("keepFor", c.KeepFor)
+	body := jsonBody{"data": data, "id": c.ID, "keepFor": c.KeepFor}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, path("signals", c.Name), body, &sent)
 	if err != nil {
 		return err
@@ -191,7 +187,5 @@ var signalColumns = []column[signal]{
 
 // Run lists the signals.
 func (c listSignalsCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	setParam(query, "name", c.Name)
-	return list(ctx, s, path("signals"), query, c.paging, signalColumns)
+	return list(ctx, s, path("signals"), nonEmpty(url.Values{"name": {c.Name}}), c.paging, signalColumns)
 }

@@ -60,9 +60,7 @@ type projectFlag struct {
 }
 
 func (p projectFlag) query() url.Values {
-	query := url.Values{}
-	setParam(query, "project", p.Project)
-	return query
+	return nonEmpty(url.Values{"project": {p.Project}})
 }
 
 type listKeysCmd struct {
@@ -109,8 +107,9 @@ type createKeyCmd struct {
 // Run creates the key. Only the key itself goes to standard output, so that it can be piped to a secret store.
 func (c createKeyCmd) Run(ctx context.Context, s *Session) error {
 	var created apiKey
-	body := jsonBody{"name": c.Name, "role": c.Role}.text("deployments", c.Deployments).
-		text("project", c.Project).text("expiresAt", c.ExpiresAt)
+	body := jsonBody{
+		"name": c.Name, "role": c.Role, "deployments": c.Deployments, "project": c.Project, "expiresAt": c.ExpiresAt,
+	}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, path("keys"), body, &created)
 	if err != nil {
 		return err
@@ -165,7 +164,7 @@ type listProjectsCmd struct{}
 
 // Run lists the projects.
 func (listProjectsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("projects"), projectColumns)
+	return listUnpaged(ctx, s, path("projects"), nil, projectColumns)
 }
 
 type createProjectCmd struct {
@@ -174,11 +173,7 @@ type createProjectCmd struct {
 
 // Run creates the project. An existing one is left unchanged.
 func (c createProjectCmd) Run(ctx context.Context, s *Session) error {
-	raw, err := s.client.do(ctx, http.MethodPut, path("projects", c.Name), nil)
-	if err != nil {
-		return err
-	}
-	return s.printResult(raw, "project %s exists", c.Name)
+	return s.change(ctx, http.MethodPut, path("projects", c.Name), nil, "project %s exists", c.Name)
 }
 
 // limit is a flag's value: a number, or none for no limit.
@@ -203,12 +198,9 @@ type limitProjectCmd struct {
 
 // Run sets the limits.
 func (c limitProjectCmd) Run(ctx context.Context, s *Session) error {
-	limits := jsonBody{}.json("dailyStarts", c.DailyStarts.RawMessage).json("storageBytes", c.StorageBytes.RawMessage)
-	raw, err := s.client.do(ctx, http.MethodPut, path("projects", c.Name), jsonBody{"limits": limits})
-	if err != nil {
-		return err
-	}
-	return s.printResult(raw, "project %s is limited", c.Name)
+	limits := jsonBody{"dailyStarts": c.DailyStarts, "storageBytes": c.StorageBytes}.omitZero()
+	return s.change(ctx, http.MethodPut, path("projects", c.Name), jsonBody{"limits": limits},
+		"project %s is limited", c.Name)
 }
 
 type signingKeysCmd struct {
@@ -231,7 +223,7 @@ type listSigningKeysCmd struct{}
 
 // Run lists the signing keys.
 func (listSigningKeysCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("signing-keys"), signingKeyColumns)
+	return listUnpaged(ctx, s, path("signing-keys"), nil, signingKeyColumns)
 }
 
 type createSigningKeyCmd struct{}
@@ -270,10 +262,9 @@ type listAuditCmd struct {
 
 // Run lists the audit log.
 func (c listAuditCmd) Run(ctx context.Context, s *Session) error {
-	query := c.query()
-	setParam(query, "actor", c.Actor)
-	setParam(query, "action", c.Action)
-	setParam(query, "subject", c.Subject)
+	query := nonEmpty(url.Values{
+		"project": {c.Project}, "actor": {c.Actor}, "action": {c.Action}, "subject": {c.Subject},
+	})
 	return list(ctx, s, path("audit"), query, c.paging, auditColumns)
 }
 
@@ -309,7 +300,7 @@ type listSecretsCmd struct{}
 
 // Run lists the secrets.
 func (listSecretsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("secrets"), secretColumns)
+	return listUnpaged(ctx, s, path("secrets"), nil, secretColumns)
 }
 
 type setSecretCmd struct {
@@ -331,11 +322,7 @@ func (c setSecretCmd) Run(ctx context.Context, s *Session) error {
 	if len(values) == 0 {
 		return usageErrorf("no value on standard input: echo VALUE | stepwell secrets set %s", c.Name)
 	}
-	raw, err := s.client.do(ctx, http.MethodPut, path("secrets", c.Name), map[string]any{"values": values})
-	if err != nil {
-		return err
-	}
-	return s.printResult(raw, "set secret %s", c.Name)
+	return s.change(ctx, http.MethodPut, path("secrets", c.Name), jsonBody{"values": values}, "set secret %s", c.Name)
 }
 
 type removeSecretCmd struct {

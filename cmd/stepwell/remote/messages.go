@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -43,21 +42,14 @@ type messageFilter struct {
 	ErrorContains string `placeholder:"TEXT" help:"Select messages whose last error contains this text."`
 }
 
-// each calls do with the name and value of each flag.
-func (f messageFilter) each(do func(name, value string)) {
-	do("runId", f.RunID)
-	do("deployment", f.Deployment)
-	do("work", f.Work)
-	do("errorContains", f.ErrorContains)
-}
-
 // Run lists the messages.
 func (c listMessagesCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
+	query := nonEmpty(url.Values{
+		"runId": {c.RunID}, "deployment": {c.Deployment}, "work": {c.Work}, "errorContains": {c.ErrorContains},
+	})
 	if c.State != "all" {
 		query.Set("state", c.State)
 	}
-	c.each(func(name, value string) { setParam(query, name, value) })
 	return list(ctx, s, path("messages"), query, c.paging, messageColumns)
 }
 
@@ -98,8 +90,9 @@ type messageSelection struct {
 
 // change calls one with each ID, or changes all messages in the state that match.
 func (c messageSelection) change(ctx context.Context, s *Session, verb, state string, one func(id string) error) error {
-	body := jsonBody{}.text("state", state)
-	c.each(func(name, value string) { body.text(name, value) })
+	body := jsonBody{
+		"state": state, "runId": c.RunID, "deployment": c.Deployment, "work": c.Work, "errorContains": c.ErrorContains,
+	}.omitZero()
 	switch {
 	case len(c.IDs) == 0 && len(body) == 0:
 		return usageErrorf("give IDs of messages, or flags that select messages, such as --state parked; " +
@@ -109,17 +102,12 @@ func (c messageSelection) change(ctx context.Context, s *Session, verb, state st
 	case len(c.IDs) > 0:
 		return forEach(c.IDs, one)
 	}
-	if c.DryRun {
-		body["dryRun"] = true
-	}
-	if c.Limit != 0 {
-		body["limit"] = c.Limit
-	}
+	body["dryRun"], body["limit"] = c.DryRun, c.Limit
 	var result struct {
 		Matched, Changed int
 		More             bool
 	}
-	raw, err := s.client.call(ctx, http.MethodPost, path("messages", verb), body, &result)
+	raw, err := s.client.call(ctx, http.MethodPost, path("messages", verb), body.omitZero(), &result)
 	if err != nil {
 		return err
 	}
@@ -140,11 +128,7 @@ type retryMessageCmd struct {
 // Run retries the messages.
 func (c retryMessageCmd) Run(ctx context.Context, s *Session) error {
 	return c.change(ctx, s, "retry", c.State, func(id string) error {
-		raw, err := s.client.do(ctx, http.MethodPost, path("messages", id, "retry"), nil)
-		if err != nil {
-			return err
-		}
-		return s.printResult(raw, "retrying %s", id)
+		return s.change(ctx, http.MethodPost, path("messages", id, "retry"), nil, "retrying %s", id)
 	})
 }
 
@@ -165,19 +149,14 @@ type countMessagesCmd struct{}
 // Run prints the counts.
 func (countMessagesCmd) Run(ctx context.Context, s *Session) error {
 	type number struct {
-		Count int
+		Count int64
 		More  bool
 	}
 	type counts struct {
 		Parked, Retrying, Leased, Due, Delayed number
 		OldestDue                              time.Time
 	}
-	text := func(n number) any {
-		if n.More {
-			return strconv.Itoa(n.Count) + "+"
-		}
-		return strconv.Itoa(n.Count)
-	}
+	text := func(n number) any { return countText(n.Count, n.More) }
 	return show(ctx, s, path("messages", "count"), nil, func(c counts) []field {
 		return []field{
 			{"parked", text(c.Parked)},

@@ -53,6 +53,15 @@ func (s *Session) printResult(raw json.RawMessage, format string, a ...any) erro
 	return err
 }
 
+// change sends a request, and prints a line of text or the response as printResult does.
+func (s *Session) change(ctx context.Context, method, path string, body any, format string, a ...any) error {
+	raw, err := s.client.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	return s.printResult(raw, format, a...)
+}
+
 // note prints a line to standard error.
 func (s *Session) note(format string, a ...any) {
 	_, _ = fmt.Fprintln(s.Stderr, escape(fmt.Sprintf(format, a...)))
@@ -88,6 +97,12 @@ func (p *tablePrinter[T]) print(entries []json.RawMessage) error {
 		}
 	}
 	return p.table(items)
+}
+
+// printTable prints a list that has only one page.
+func printTable[T any](s *Session, columns []column[T], entries []json.RawMessage) error {
+	p := tablePrinter[T]{Session: s, columns: columns}
+	return p.print(entries)
 }
 
 // table prints items as a table, with a header on the first page.
@@ -189,6 +204,14 @@ func elapsed(from, to time.Time) string {
 	}
 }
 
+// countText formats a count. A plus means that there are more.
+func countText(n int64, more bool) string {
+	if more {
+		return strconv.FormatInt(n, 10) + "+"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
 // keyValues formats attributes as key=value, sorted by key.
 func keyValues(attributes map[string]string) string {
 	list := make([]string, 0, len(attributes))
@@ -203,6 +226,15 @@ const maxInlineJSON = 90
 
 // multiline is text that is already escaped and may have several lines.
 type multiline string
+
+// escapeLines escapes everything but line breaks.
+func escapeLines(text string) multiline {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = escape(line)
+	}
+	return multiline(strings.Join(lines, "\n"))
+}
 
 // payloadText formats a payload's JSON, on one line if it is short, or names the encoding of one that is not JSON.
 func payloadText(raw json.RawMessage, encoding string) multiline {
@@ -220,11 +252,7 @@ func payloadText(raw json.RawMessage, encoding string) multiline {
 	if json.Indent(&b, raw, "", "  ") != nil {
 		return multiline(escape(string(raw)))
 	}
-	lines := strings.Split(b.String(), "\n")
-	for i, line := range lines {
-		lines[i] = escape(line)
-	}
-	return multiline(strings.Join(lines, "\n"))
+	return escapeLines(b.String())
 }
 
 // field is a name and a value of any type. Times are printed as [Session.timeAndAge] does, and everything but
@@ -282,11 +310,10 @@ type paging struct {
 	Order  string `enum:",asc,desc" default:"" placeholder:"asc|desc" help:"asc lists the oldest first, desc the newest."`
 }
 
-// setParam sets a query parameter unless it is empty.
-func setParam(query url.Values, name, value string) {
-	if value != "" {
-		query.Set(name, value)
-	}
+// nonEmpty removes the empty parameters, those of flags that are not set.
+func nonEmpty(query url.Values) url.Values {
+	maps.DeleteFunc(query, func(_ string, values []string) bool { return strings.Join(values, "") == "" })
+	return query
 }
 
 // page reads one page of a list.
@@ -308,18 +335,15 @@ func (s *Session) pages(
 	if p.Limit < 0 || p.All && p.Limit != 0 {
 		return usageErrorf("--limit is %d; want at least 1, or --all", p.Limit)
 	}
-	if query == nil {
-		query = url.Values{}
-	}
-	setParam(query, "order", p.Order)
-	setParam(query, "cursor", p.Cursor)
+	params := nonEmpty(url.Values{"order": {p.Order}, "cursor": {p.Cursor}})
+	maps.Copy(params, query)
 	for left := cmp.Or(p.Limit, defaultLimit); ; {
 		size := maxPageSize
 		if !p.All {
 			size = min(left, maxPageSize)
 		}
-		query.Set("limit", strconv.Itoa(size))
-		data, cursor, err := s.page(ctx, path, query)
+		params.Set("limit", strconv.Itoa(size))
+		data, cursor, err := s.page(ctx, path, params)
 		if err != nil {
 			return err
 		}
@@ -334,7 +358,7 @@ func (s *Session) pages(
 			s.note("more entries: use --all or --cursor %s", cursor)
 			return nil
 		}
-		query.Set("cursor", cursor)
+		params.Set("cursor", cursor)
 	}
 }
 
@@ -352,6 +376,20 @@ func (s *Session) entries(
 	})
 }
 
+// entryPrinter returns a function that prints an entry of a list or stream: as JSON, or decoded by the given function.
+func entryPrinter[T any](s *Session, print func(T) error) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		if s.json {
+			return s.printJSON(raw)
+		}
+		var entry T
+		if err := s.client.decode(raw, &entry); err != nil {
+			return err
+		}
+		return print(entry)
+	}
+}
+
 // list prints a paged list.
 func list[T any](
 	ctx context.Context, s *Session, path string, query url.Values, p paging, columns []column[T],
@@ -361,18 +399,12 @@ func list[T any](
 }
 
 // listUnpaged prints a list that the API returns in one response.
-func listUnpaged[T any](ctx context.Context, s *Session, path string, columns []column[T]) error {
-	return listMatching(ctx, s, path, nil, columns)
-}
-
-// listMatching is [listUnpaged] with a query.
-func listMatching[T any](ctx context.Context, s *Session, path string, query url.Values, columns []column[T]) error {
+func listUnpaged[T any](ctx context.Context, s *Session, path string, query url.Values, columns []column[T]) error {
 	data, _, err := s.page(ctx, path, query)
 	if err != nil {
 		return err
 	}
-	out := tablePrinter[T]{Session: s, columns: columns}
-	return out.print(data)
+	return printTable(s, columns, data)
 }
 
 // show prints an object: as JSON, or the fields that describe it.

@@ -66,7 +66,10 @@ type runListFilter struct {
 }
 
 func (f runListFilter) query(s *Session) (url.Values, error) {
-	query := url.Values{}
+	query := url.Values{
+		"workflow": {f.Workflow}, "deployment": {f.Deployment}, "key": {f.Key}, "errorCode": {f.ErrorCode},
+		"parentId": {f.Parent}, "status": f.Status,
+	}
 	for name, flags := range map[string][2]timeFlag{
 		"created": {f.CreatedAfter, f.CreatedBefore}, "ended": {f.EndedAfter, f.EndedBefore},
 	} {
@@ -74,17 +77,9 @@ func (f runListFilter) query(s *Session) (url.Values, error) {
 		if err != nil {
 			return nil, err
 		}
-		setParam(query, name+"After", after)
-		setParam(query, name+"Before", before)
+		query[name+"After"], query[name+"Before"] = []string{after}, []string{before}
 	}
-	setParam(query, "workflow", f.Workflow)
-	setParam(query, "deployment", f.Deployment)
-	setParam(query, "key", f.Key)
-	setParam(query, "errorCode", f.ErrorCode)
-	setParam(query, "parentId", f.Parent)
-	if len(f.Status) > 0 {
-		query["status"] = f.Status
-	}
+	nonEmpty(query) // an attribute may be empty
 	for key, value := range f.Attr {
 		query.Set("attribute."+key, value)
 	}
@@ -103,7 +98,9 @@ func (c listRunsCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	setParam(query, "orderBy", c.OrderBy)
+	if c.OrderBy != "" {
+		query.Set("orderBy", c.OrderBy)
+	}
 	return list(ctx, s, path("runs"), query, c.paging, runColumns)
 }
 
@@ -116,17 +113,14 @@ func (c countRunsCmd) Run(ctx context.Context, s *Session) error {
 		return err
 	}
 	var count struct {
-		Count   int
+		Count   int64
 		AtLeast bool
 	}
 	raw, err := s.client.get(ctx, path("runs", "count"), query, &count)
 	if err != nil {
 		return err
 	}
-	if count.AtLeast {
-		return s.printResult(raw, "%d+", count.Count)
-	}
-	return s.printResult(raw, "%d", count.Count)
+	return s.printResult(raw, "%s", countText(count.Count, count.AtLeast))
 }
 
 type childrenCmd struct {
@@ -276,7 +270,7 @@ type runStoreCmd struct {
 func (c runStoreCmd) Run(ctx context.Context, s *Session) error {
 	if c.Key != "" {
 		var value struct{ Value json.RawMessage }
-		raw, err := s.client.call(ctx, http.MethodGet, path("runs", c.ID, "store", c.Key), nil, &value)
+		raw, err := s.client.get(ctx, path("runs", c.ID, "store", c.Key), nil, &value)
 		if err != nil {
 			return err
 		}
@@ -285,7 +279,7 @@ func (c runStoreCmd) Run(ctx context.Context, s *Session) error {
 	var values struct {
 		Data map[string]struct{ Value json.RawMessage }
 	}
-	raw, err := s.client.call(ctx, http.MethodGet, path("runs", c.ID, "store"), nil, &values)
+	raw, err := s.client.get(ctx, path("runs", c.ID, "store"), nil, &values)
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}

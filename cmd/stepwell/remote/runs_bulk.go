@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"net/http"
 )
 
@@ -30,14 +31,20 @@ func (c cancelRunsCmd) Run(ctx context.Context, s *Session) error {
 	case len(filter) == 0:
 		return usageErrorf("give IDs of runs, or flags that select runs, such as --workflow; preview them with --dry-run")
 	default:
-		return c.cancelMatching(ctx, s, filter)
+		filter["reason"], filter["dryRun"], filter["limit"] = c.Reason, c.DryRun, c.Limit
+		return s.changeMatching(ctx, path("runs", "cancel"), filter, func(result bulkResult) error {
+			if c.DryRun {
+				return s.printResult(nil, "would cancel %d", result.Matched)
+			}
+			return s.printResult(nil, "cancelled %d", result.Cancelled)
+		})
 	}
 }
 
 func (c cancelRunsCmd) cancel(ctx context.Context, s *Session, id string) error {
 	var r run
 	raw, err := s.client.call(ctx, http.MethodPost, path("runs", id, "cancel"),
-		jsonBody{}.text("reason", c.Reason).text("grace", c.Grace), &r)
+		jsonBody{"reason": c.Reason, "grace": c.Grace}.omitZero(), &r)
 	if err != nil {
 		return err
 	}
@@ -53,61 +60,44 @@ func (f runFilter) conditions(s *Session, status string) (jsonBody, error) {
 	if err != nil {
 		return nil, err
 	}
-	filter := jsonBody{}.text("workflow", f.Workflow).text("status", status).text("key", f.Key).
-		text("parentId", f.Parent).text("createdAfter", after).text("createdBefore", before)
-	if len(f.Attr) > 0 {
-		filter["attributes"] = f.Attr
-	}
-	return filter, nil
+	return jsonBody{
+		"workflow": f.Workflow, "status": status, "key": f.Key, "parentId": f.Parent, "attributes": f.Attr,
+		"createdAfter": after, "createdBefore": before,
+	}.omitZero(), nil
 }
 
-// cancellation is the response to a request that cancels all matching runs.
-type cancellation struct {
-	Matched, Cancelled int
-	RunIDs             []string
-	More               bool
+// bulkResult is the response to a request that changes all matching runs.
+type bulkResult struct {
+	Matched, Cancelled, Started int
+
+	RunIDs  []string
+	Refused []struct{ RunID, Message string }
+	More    bool
+	Cursor  string // only of copies: a run that was cancelled no longer matches
 }
 
-// cancelMatching repeats the request until no active run matches. With --limit or --dry-run it sends one request.
-func (c cancelRunsCmd) cancelMatching(ctx context.Context, s *Session, body jsonBody) error {
-	body.text("reason", c.Reason)
-	if c.DryRun {
-		body["dryRun"] = true
-	}
-	if c.Limit != 0 {
-		body["limit"] = c.Limit
-	}
+// changeMatching sends the request until no more runs match. With a limit or as a dry run it sends it once.
+func (s *Session) changeMatching(ctx context.Context, path string, body jsonBody, report func(bulkResult) error) error {
 	for {
-		var result cancellation
-		raw, err := s.client.call(ctx, http.MethodPost, path("runs", "cancel"), body, &result)
+		var result bulkResult
+		raw, err := s.client.call(ctx, http.MethodPost, path, body.omitZero(), &result)
 		if err != nil {
 			return err
 		}
-		if err := c.report(s, raw, result); err != nil {
+		if s.json {
+			err = s.printJSON(raw)
+		} else {
+			err = errors.Join(s.printIDs(result.RunIDs, result.Matched), report(result))
+		}
+		if err != nil || !result.More || result.Matched == 0 && result.Cursor == "" {
 			return err
 		}
-		if !result.More || result.Matched == 0 {
-			return nil
-		}
-		if c.DryRun || c.Limit != 0 {
+		if body["dryRun"] != nil || body["limit"] != nil {
 			s.note("more runs match")
 			return nil
 		}
+		body["cursor"] = result.Cursor
 	}
-}
-
-// report prints the result of one request.
-func (c cancelRunsCmd) report(s *Session, raw []byte, result cancellation) error {
-	if s.json {
-		return s.printJSON(raw)
-	}
-	if err := s.printIDs(result.RunIDs, result.Matched); err != nil {
-		return err
-	}
-	if c.DryRun {
-		return s.printResult(nil, "would cancel %d", result.Matched)
-	}
-	return s.printResult(nil, "cancelled %d", result.Cancelled)
 }
 
 // printIDs prints the first IDs of runs, and how many more there are.
@@ -141,12 +131,14 @@ func (c rerunCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	filter.text("errorCode", c.ErrorCode)
+	if c.ErrorCode != "" {
+		filter["errorCode"] = c.ErrorCode
+	}
 	switch {
 	case c.ID != "" && (len(filter) > 0 || c.DryRun || c.Limit != 0):
 		return usageErrorf("give either the ID of a run, or flags that select runs")
 	case c.ID != "":
-		body := jsonBody{}.text("deployment", c.Deployment).text("idempotencyKey", c.IdempotencyKey)
+		body := jsonBody{"deployment": c.Deployment, "idempotencyKey": c.IdempotencyKey}.omitZero()
 		return c.start(ctx, s, path("runs", c.ID, "rerun"), body)
 	case len(filter) == 0:
 		return usageErrorf("give the ID of a run, or flags that select runs, such as --error-code; --dry-run shows them")
@@ -155,61 +147,17 @@ func (c rerunCmd) Run(ctx context.Context, s *Session) error {
 	case c.IdempotencyKey == "" && !c.DryRun:
 		return usageErrorf("--idempotency-key is missing: without one, a repeated command starts runs twice")
 	default:
-		return c.rerunMatching(ctx, s, filter)
+		return s.changeMatching(ctx, path("runs", "rerun"), jsonBody{
+			"filter": filter, "deployment": c.Deployment, "idempotencyKey": c.IdempotencyKey,
+			"dryRun": c.DryRun, "limit": c.Limit,
+		}, func(result bulkResult) error {
+			for _, r := range result.Refused {
+				s.note("%s: %s", r.RunID, r.Message)
+			}
+			if c.DryRun {
+				return s.printResult(nil, "would copy %d", result.Matched)
+			}
+			return s.printResult(nil, "copied %d", result.Started)
+		})
 	}
-}
-
-// reruns is the response to a request that copies all matching runs.
-type reruns struct {
-	Matched, Started int
-	RunIDs           []string
-	Refused          []struct{ RunID, Message string }
-	More             bool
-	Cursor           string
-}
-
-// rerunMatching repeats the request until all matching runs are copied. With --limit or --dry-run it sends one request.
-func (c rerunCmd) rerunMatching(ctx context.Context, s *Session, filter jsonBody) error {
-	body := jsonBody{"filter": filter}.text("deployment", c.Deployment).text("idempotencyKey", c.IdempotencyKey)
-	if c.DryRun {
-		body["dryRun"] = true
-	}
-	if c.Limit != 0 {
-		body["limit"] = c.Limit
-	}
-	for {
-		var result reruns
-		raw, err := s.client.call(ctx, http.MethodPost, path("runs", "rerun"), body, &result)
-		if err != nil {
-			return err
-		}
-		if err := c.report(s, raw, result); err != nil {
-			return err
-		}
-		if !result.More {
-			return nil
-		}
-		if c.DryRun || c.Limit != 0 {
-			s.note("more runs match")
-			return nil
-		}
-		body.text("cursor", result.Cursor)
-	}
-}
-
-// report prints the result of one request.
-func (c rerunCmd) report(s *Session, raw []byte, result reruns) error {
-	if s.json {
-		return s.printJSON(raw)
-	}
-	if err := s.printIDs(result.RunIDs, result.Matched); err != nil {
-		return err
-	}
-	for _, r := range result.Refused {
-		s.note("%s: %s", r.RunID, r.Message)
-	}
-	if c.DryRun {
-		return s.printResult(nil, "would copy %d", result.Matched)
-	}
-	return s.printResult(nil, "copied %d", result.Started)
 }

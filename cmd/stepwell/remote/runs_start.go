@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -39,20 +41,12 @@ func (f jsonFlag) read(s *Session, flag string) (json.RawMessage, error) {
 	return bytes.TrimSpace(data), nil
 }
 
-// jsonBody is the body of a request. Its methods omit empty fields.
+// jsonBody is the body of a request.
 type jsonBody map[string]any
 
-func (b jsonBody) text(name, value string) jsonBody {
-	if value != "" {
-		b[name] = value
-	}
-	return b
-}
-
-func (b jsonBody) json(name string, value json.RawMessage) jsonBody {
-	if value != nil {
-		b[name] = value
-	}
+// omitZero removes the fields with zero values, those of flags that are not set.
+func (b jsonBody) omitZero() jsonBody {
+	maps.DeleteFunc(b, func(_ string, value any) bool { return reflect.ValueOf(value).IsZero() })
 	return b
 }
 
@@ -99,18 +93,12 @@ func (c startRunCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	body := jsonBody{"workflow": c.Workflow}.
-		text("deployment", c.Deployment).json("input", input).
-		text("key", c.Key).text("onConflict", c.OnConflict).text("idempotencyKey", c.IdempotencyKey).
-		text("delay", c.Delay).text("startAt", c.StartAt).text("timeout", c.Timeout).
-		text("timeoutGrace", c.TimeoutGrace).text("parent", c.Parent)
-	if len(c.Attr) > 0 {
-		body["attributes"] = c.Attr
-	}
-	if len(c.Inbox) > 0 {
-		body["inbox"] = c.Inbox
-	}
-	return c.start(ctx, s, path("runs"), body)
+	return c.start(ctx, s, path("runs"), jsonBody{
+		"workflow": c.Workflow, "deployment": c.Deployment, "input": input,
+		"key": c.Key, "onConflict": c.OnConflict, "idempotencyKey": c.IdempotencyKey,
+		"attributes": c.Attr, "inbox": c.Inbox, "parent": c.Parent,
+		"delay": c.Delay, "startAt": c.StartAt, "timeout": c.Timeout, "timeoutGrace": c.TimeoutGrace,
+	}.omitZero())
 }
 
 type waitRunCmd struct {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -31,34 +30,31 @@ func (w statsWindow) query(s *Session) (url.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	query := url.Values{}
-	setParam(query, "from", from)
-	setParam(query, "to", to)
-	setParam(query, "workflow", w.Workflow)
-	return query, nil
+	return nonEmpty(url.Values{"from": {from}, "to": {to}, "workflow": {w.Workflow}}), nil
 }
 
-// percentiles are durations in milliseconds.
-type percentiles struct{ P50, P95, P99 float64 }
+// percentiles are durations in milliseconds, by the names p50, p95 and p99; nil if there is none.
+type percentiles map[string]float64
 
-func (p *percentiles) at(which func(*percentiles) float64) string {
-	if p == nil {
-		return ""
-	}
-	ms := which(p)
+func (p percentiles) text(name string) string {
+	ms, ok := p[name]
 	d := time.Duration(ms * float64(time.Millisecond))
-	if d >= time.Second {
+	switch {
+	case !ok:
+		return ""
+	case d >= time.Second:
 		return d.Round(100 * time.Millisecond).String()
+	default:
+		return d.Round(time.Millisecond).String()
 	}
-	return d.Round(time.Millisecond).String()
 }
 
 // tookColumns are the columns of percentiles.
-func tookColumns[T any](took func(T) *percentiles) []column[T] {
+func tookColumns[T any](took func(T) percentiles) []column[T] {
 	return []column[T]{
-		{"P50", func(v T) any { return took(v).at(func(p *percentiles) float64 { return p.P50 }) }},
-		{"P95", func(v T) any { return took(v).at(func(p *percentiles) float64 { return p.P95 }) }},
-		{"P99", func(v T) any { return took(v).at(func(p *percentiles) float64 { return p.P99 }) }},
+		{"P50", func(v T) any { return took(v).text("p50") }},
+		{"P95", func(v T) any { return took(v).text("p95") }},
+		{"P99", func(v T) any { return took(v).text("p99") }},
 	}
 }
 
@@ -74,7 +70,7 @@ type runPoint struct {
 	Name                                           string `json:"-"`
 	At                                             time.Time
 	Created, Started, Completed, Failed, Cancelled int64
-	TookMs                                         *percentiles
+	TookMs                                         percentiles
 }
 
 // Run prints a line for each interval in which something happened.
@@ -84,7 +80,6 @@ func (c runStatsCmd) Run(ctx context.Context, s *Session) error {
 		return err
 	}
 	query.Set("step", c.Step)
-	setParam(query, "by", c.By)
 	columns := []column[runPoint]{
 		{"FROM", func(p runPoint) any { return timestamp(p.At) }},
 		{"CREATED", func(p runPoint) any { return p.Created }},
@@ -93,8 +88,9 @@ func (c runStatsCmd) Run(ctx context.Context, s *Session) error {
 		{"FAILED", func(p runPoint) any { return p.Failed }},
 		{"CANCELLED", func(p runPoint) any { return p.Cancelled }},
 	}
-	columns = append(columns, tookColumns(func(p runPoint) *percentiles { return p.TookMs })...)
+	columns = append(columns, tookColumns(func(p runPoint) percentiles { return p.TookMs })...)
 	if c.By != "" {
+		query.Set("by", c.By)
 		columns = append([]column[runPoint]{{strings.ToUpper(c.By), func(p runPoint) any { return p.Name }}}, columns...)
 	}
 	return s.stats(ctx, "runs", query, func(data []json.RawMessage) error {
@@ -148,7 +144,7 @@ func (s *Session) stats(ctx context.Context, kind string, query url.Values, prin
 type stepStats struct {
 	Workflow, Name                        string
 	Completed, Failed, Cancelled, Retried int64
-	TookMs                                *percentiles
+	TookMs                                percentiles
 }
 
 type stepStatsCmd struct{ statsWindow }
@@ -166,7 +162,7 @@ func (c stepStatsCmd) Run(ctx context.Context, s *Session) error {
 		{"FAILED", func(v stepStats) any { return v.Failed }},
 		{"CANCELLED", func(v stepStats) any { return v.Cancelled }},
 		{"RETRIED", func(v stepStats) any { return v.Retried }},
-	}, tookColumns(func(v stepStats) *percentiles { return v.TookMs })...)}
+	}, tookColumns(func(v stepStats) percentiles { return v.TookMs })...)}
 	return s.stats(ctx, "steps", query, out.print)
 }
 
@@ -206,12 +202,7 @@ type nowStatsCmd struct{}
 // Run prints the gauges. A count that stopped at its limit has a +.
 func (nowStatsCmd) Run(ctx context.Context, s *Session) error {
 	return show(ctx, s, path("stats", "now"), nil, func(g gauges) []field {
-		n := func(count int64) string {
-			if g.Capped {
-				return fmt.Sprintf("%d+", count)
-			}
-			return fmt.Sprint(count)
-		}
+		n := func(count int64) string { return countText(count, g.Capped) }
 		return []field{
 			{"runs pending", n(g.Runs.Pending)},
 			{"runs running", n(g.Runs.Running)},
@@ -319,14 +310,9 @@ func (attentionCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
+	print := entryPrinter(s, s.printAttention)
 	for _, raw := range data {
-		if s.json {
-			if err := s.printJSON(raw); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := s.printAttention(raw); err != nil {
+		if err := print(raw); err != nil {
 			return err
 		}
 	}
@@ -336,11 +322,7 @@ func (attentionCmd) Run(ctx context.Context, s *Session) error {
 	return nil
 }
 
-func (s *Session) printAttention(raw json.RawMessage) error {
-	var i attentionItem
-	if err := s.client.decode(raw, &i); err != nil {
-		return err
-	}
+func (s *Session) printAttention(i attentionItem) error {
 	text := i.sentence()
 	if !i.Since.IsZero() {
 		text += " Since " + s.timeAndAge(i.Since) + "."
@@ -382,8 +364,7 @@ type failuresCmd struct {
 
 // Run lists the groups, the one that failed last first.
 func (c failuresCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	setParam(query, "window", c.Window)
+	query := nonEmpty(url.Values{"window": {c.Window}})
 	var answer struct {
 		More bool
 		Data []json.RawMessage
@@ -395,15 +376,14 @@ func (c failuresCmd) Run(ctx context.Context, s *Session) error {
 	if answer.More {
 		s.note("only the last 1,000 failed runs are counted")
 	}
-	out := tablePrinter[failureGroup]{Session: s, columns: failureColumns}
-	return out.print(answer.Data)
+	return printTable(s, failureColumns, answer.Data)
 }
 
 // workflow is a workflow that has runs.
 type workflow struct {
 	Name, Deployment string
 	LastRunAt        time.Time
-	Open             int
+	Open             int64
 	MoreOpen         bool
 }
 
@@ -411,12 +391,7 @@ var workflowColumns = []column[workflow]{
 	{"WORKFLOW", func(w workflow) any { return w.Name }},
 	{"DEPLOYMENT", func(w workflow) any { return w.Deployment }},
 	{"LAST RUN", func(w workflow) any { return w.LastRunAt }},
-	{"OPEN", func(w workflow) any {
-		if w.MoreOpen {
-			return strconv.Itoa(w.Open) + "+"
-		}
-		return w.Open
-	}},
+	{"OPEN", func(w workflow) any { return countText(w.Open, w.MoreOpen) }},
 }
 
 type workflowsCmd struct {

@@ -120,8 +120,7 @@ func (c timelineCmd) Run(ctx context.Context, s *Session) error {
 	if c.Names {
 		return c.listNames(ctx, s)
 	}
-	query := url.Values{"status": c.Status}
-	setParam(query, "name", c.Name)
+	query := nonEmpty(url.Values{"status": c.Status, "name": {c.Name}})
 	return list(ctx, s, path("runs", c.ID, "timeline"), query, c.paging, timelineColumns)
 }
 
@@ -130,8 +129,7 @@ func (c timelineCmd) listNames(ctx context.Context, s *Session) error {
 	if c.Name != "" || len(c.Status) > 0 || c.All || c.Limit != 0 || c.Order != "" {
 		return usageErrorf("--names goes only with --cursor")
 	}
-	query := url.Values{}
-	setParam(query, "cursor", c.Cursor)
+	query := nonEmpty(url.Values{"cursor": {c.Cursor}})
 	data, cursor, err := s.page(ctx, path("runs", c.ID, "timeline", "names"), query)
 	if err != nil {
 		return err
@@ -139,8 +137,7 @@ func (c timelineCmd) listNames(ctx context.Context, s *Session) error {
 	if cursor != "" {
 		s.note("more steps: use --cursor %s", cursor)
 	}
-	out := tablePrinter[timelineName]{Session: s, columns: timelineNameColumns}
-	return out.print(data)
+	return printTable(s, timelineNameColumns, data)
 }
 
 type waitsCmd struct {
@@ -171,8 +168,7 @@ type listWaitsCmd struct {
 
 // Run lists the waits.
 func (c listWaitsCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	setParam(query, "workflow", c.Workflow)
+	query := nonEmpty(url.Values{"workflow": {c.Workflow}})
 	switch {
 	case c.RunID == "":
 		return list(ctx, s, path("waits"), query, c.paging, openWaitColumns)

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"net/url"
 	"strconv"
 )
@@ -25,7 +24,7 @@ type listStreamsCmd struct {
 
 // Run lists the streams.
 func (c listStreamsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("runs", c.RunID, "streams"), streamColumns)
+	return listUnpaged(ctx, s, path("runs", c.RunID, "streams"), nil, streamColumns)
 }
 
 type tailStreamCmd struct {
@@ -37,16 +36,16 @@ type tailStreamCmd struct {
 
 // Run copies the stream's bytes to standard output, or prints its chunks as JSON.
 func (c tailStreamCmd) Run(ctx context.Context, s *Session) error {
-	at := path("runs", c.RunID, "streams", c.Name)
+	at, print := path("runs", c.RunID, "streams", c.Name), entryPrinter(s, s.printChunk)
 	if c.Follow {
 		query := url.Values{"from": {strconv.FormatInt(c.From, 10)}}
-		return s.follow(ctx, at+"/tail", query, s.printChunk)
+		return s.follow(ctx, at+"/tail", query, print)
 	}
 	from, err := c.startIndex(ctx, s)
 	if err != nil {
 		return err
 	}
-	return s.entries(ctx, at, nil, paging{All: true, Cursor: strconv.FormatInt(from, 10)}, s.printChunk)
+	return s.entries(ctx, at, nil, paging{All: true, Cursor: strconv.FormatInt(from, 10)}, print)
 }
 
 // startIndex resolves a negative --from, which counts from the end of the stream.
@@ -70,14 +69,7 @@ func (c tailStreamCmd) startIndex(ctx context.Context, s *Session) (int64, error
 	return 0, nil // reading the stream will return the not-found error
 }
 
-func (s *Session) printChunk(raw json.RawMessage) error {
-	if s.json {
-		return s.printJSON(raw)
-	}
-	var c chunk
-	if err := s.client.decode(raw, &c); err != nil {
-		return err
-	}
+func (s *Session) printChunk(c chunk) error {
 	data := c.Base64
 	if data == nil {
 		data = []byte(c.Text)

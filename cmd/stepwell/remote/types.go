@@ -42,7 +42,6 @@ type run struct {
 
 	Attributes                                                     map[string]string
 	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline, ForcedAt time.Time
-	LastSeq                                                        int64
 	Error                                                          *failure
 	Held                                                           *held
 	CancelReason                                                   string
@@ -71,11 +70,7 @@ func (h *held) text() multiline {
 	if h == nil {
 		return ""
 	}
-	lines := strings.Split(fmt.Sprintf("since %s, %d attempts: %s", timestamp(h.Since), h.Attempts, h), "\n")
-	for i, line := range lines {
-		lines[i] = escape(line)
-	}
-	return multiline(strings.Join(lines, "\n"))
+	return escapeLines(fmt.Sprintf("since %s, %d attempts: %s", timestamp(h.Since), h.Attempts, h))
 }
 
 type step struct {

@@ -146,8 +146,7 @@ func (serversCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}
-	servers := tablePrinter[serverProcess]{Session: s, columns: serverColumns}
-	if err := servers.print(found.Servers); err != nil {
+	if err := printTable(s, serverColumns, found.Servers); err != nil {
 		return err
 	}
 	if found.Capped {
@@ -157,8 +156,7 @@ func (serversCmd) Run(ctx context.Context, s *Session) error {
 		return nil
 	}
 	_, _ = fmt.Fprintln(s.Stdout)
-	stranded := tablePrinter[strandedRun]{Session: s, columns: strandedColumns}
-	if err := stranded.print(found.Stranded); err != nil {
+	if err := printTable(s, strandedColumns, found.Stranded); err != nil {
 		return err
 	}
 	if found.MoreStranded {

@@ -34,7 +34,7 @@ type listViewsCmd struct{}
 
 // Run lists the views.
 func (listViewsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("views"), viewColumns)
+	return listUnpaged(ctx, s, path("views"), nil, viewColumns)
 }
 
 type setViewCmd struct {
@@ -46,15 +46,11 @@ type setViewCmd struct {
 
 // Run stores the view.
 func (c setViewCmd) Run(ctx context.Context, s *Session) error {
-	body := map[string]any{"filter": c.Filter, "orderBy": c.OrderBy}
+	body := jsonBody{"filter": c.Filter, "orderBy": c.OrderBy}
 	if len(c.Column) > 0 {
 		body["columns"] = c.Column
 	}
-	raw, err := s.client.do(ctx, http.MethodPut, path("views", c.Name), body)
-	if err != nil {
-		return err
-	}
-	return s.printResult(raw, "set view %s", c.Name)
+	return s.change(ctx, http.MethodPut, path("views", c.Name), body, "set view %s", c.Name)
 }
 
 type removeViewCmd struct {
@@ -86,5 +82,5 @@ var hitColumns = []column[hit]{
 
 // Run prints what the text may mean.
 func (c searchCmd) Run(ctx context.Context, s *Session) error {
-	return listMatching(ctx, s, path("search"), url.Values{"q": {c.Text}}, hitColumns)
+	return listUnpaged(ctx, s, path("search"), url.Values{"q": {c.Text}}, hitColumns)
 }

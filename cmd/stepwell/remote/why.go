@@ -31,7 +31,7 @@ type explanation struct {
 
 // reason is one reason why a run is not done.
 type reason struct {
-	Kind, StepID, HookID, WaitID, Name, ChildID, ChildStatus, MessageID, Deployment, Server, Detail string
+	Kind, StepID, HookID, WaitID, Name, ChildID, ChildStatus, MessageID, Deployment, Detail string
 
 	Attempt, MaxAttempts, Failures, Backlog int
 	Since, At, Until                        time.Time
