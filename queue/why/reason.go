@@ -1,6 +1,6 @@
 // Package why explains why a run is not done: what it waits for, what comes next and when, and what helps. [Explain] is
-// pure; [Of] reads the facts in one snapshot. It decides by the same SQL as the sweeper of package queue/cluster whether
-// a run is stranded.
+// pure; [Of] reads the facts in one snapshot. Whether a run is stranded follows from the same SQL as in the sweeper of
+// package queue/cluster.
 package why
 
 import (
