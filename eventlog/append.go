@@ -288,7 +288,8 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if ended, err = l.enqueueLocked(ctx, tx, last, *f, &d, c); err != nil {
 				return nil, err
 			}
-			return ended, c.finish(ctx, tx, last)
+			c.finish(last)
+			return ended, nil
 		},
 	}.Run(ctx, l.pool)
 	return d, err

@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -195,7 +194,7 @@ func TestInlineStartCommitsOrRollsBackWithAppend(t *testing.T) {
 	var appends []Appended
 	l := New(f.pool, f.hub, q, f.clock.now, WithObserver(observerFunc(func(a Appended) { appends = append(appends, a) })))
 	id := newRunID()
-	broken := AppendOptions{Finish: func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }}
+	broken := AppendOptions{Finish: fails}
 	long := time.Unix(0, 0)
 	for i, tt := range []struct {
 		ask   []Request
@@ -216,7 +215,7 @@ func TestInlineStartCommitsOrRollsBackWithAppend(t *testing.T) {
 	} {
 		before, log := f.rows(t, id), f.eventTypes(t, id)
 		appends = nil
-		if _, err := l.AppendAll(t.Context(), home, id, tt.ask, broken); !errors.Is(err, errBroken) {
+		if _, err := l.AppendAll(t.Context(), home, id, tt.ask, broken); !hasFailed(err) {
 			t.Errorf("%d: got error %v, want that of Finish", i, err)
 		}
 		if diff := cmp.Diff(before, f.rows(t, id)); diff != "" || len(f.eventTypes(t, id)) != len(log) {

@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -30,9 +29,8 @@ type AppendOptions struct {
 	// The statements that it queues are executed before anything is written. Then the function that it returns, which
 	// may be nil, is called; it returns the invocation that starts.
 	StartNext func(b *pgx.Batch, news bool) (started func() *InlineStart)
-	// Finish is called last, even if nothing was appended. Its error rolls the transaction back. The batch has the
-	// statements that are sent together with the commit; [pg.SendQueued] executes them earlier.
-	Finish func(context.Context, pgx.Tx, *pgx.Batch) error
+	// Finish is called last, even if nothing was appended. It queues statements that are sent together with the commit.
+	Finish func(*pgx.Batch)
 	// Optimistic adds to a conditional statement what Guard, StartNext and Finish would do, or reports false if that
 	// needs the lock. Without it, an append with one of these always takes the lock.
 	Optimistic func(*pg.Conditional, Outlook) bool
@@ -213,15 +211,14 @@ func (c call) addTo(s *pg.Conditional, d decision) ([]message.Message, bool) {
 }
 
 // finish writes the call's streams, then calls the caller's Finish.
-func (c call) finish(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+func (c call) finish(b *pgx.Batch) {
 	for _, s := range c.Streams {
 		store.AppendChunks(b, c.project, c.runID, s.Name, [][]byte{s.Data}, c.now)
 		store.CloseStream(b, c.project, c.runID, s.Name, c.now)
 	}
-	if c.Finish == nil {
-		return nil
+	if c.Finish != nil {
+		c.Finish(b)
 	}
-	return c.Finish(ctx, tx, b)
 }
 
 // announceStreams wakes the readers of the written streams.

@@ -1,12 +1,10 @@
 package eventlog
 
 import (
-	"context"
 	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -43,8 +41,8 @@ func TestAppendWritesWholeStreams(t *testing.T) {
 	}
 
 	broken := withText("never")
-	broken.Finish = func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }
-	if _, err := f.AppendAll(t.Context(), home, id, nil, broken); !errors.Is(err, errBroken) {
+	broken.Finish = fails
+	if _, err := f.AppendAll(t.Context(), home, id, nil, broken); !hasFailed(err) {
 		t.Errorf("got error %v", err)
 	}
 	if _, err := f.AppendAll(t.Context(), home, newRunID(), nil, withText("never")); !errors.Is(err, entities.ErrRunNotFound) {

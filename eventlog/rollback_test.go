@@ -18,6 +18,16 @@ var messages = []message.Message{{Project: home, Topic: "t", DeploymentID: "dpl_
 
 var errBroken = errors.New("the queue is broken")
 
+// fails is an [AppendOptions.Finish] with which the transaction fails.
+func fails(b *pgx.Batch) { b.Queue(`SELECT 1 / 0`) }
+
+// hasFailed reports whether the error is that of [fails].
+func hasFailed(err error) bool {
+	const divisionByZero = "22012"
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == divisionByZero
+}
+
 func TestFailedAppendRollsBackEverything(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

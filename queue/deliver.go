@@ -20,7 +20,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -105,8 +104,11 @@ type deliverer struct {
 	news      chan struct{} // has an item when more tickets may be issued or taken
 	backlog   atomic.Bool   // messages are due that no ticket may be issued for now
 	tally     tally
-	outages   outages
-	answered  answers
+	// outages has the deployments whose last calls by this process were refused or cut off, each with the claim of the
+	// call for which the leases at it were last shortened.
+	outages sync.Map // of time.Time, by deploymentKey
+	// answered has when each deployment last answered a call of this process and that was noted.
+	answered sync.Map // of time.Time, by deploymentKey
 	// stopping ends when the process begins to stop: see [message.Work.StoresProgress].
 	stopping context.Context
 	stop     context.CancelFunc
@@ -125,7 +127,7 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
 		heartbeat: cluster.NewHeartbeat(q.pool, o.Program, func() { q.WakeTimer(nil) }, o.Logger),
-		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: newMemory(o.BodyMemory),
+		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: memory{share.NewPool(o.BodyMemory)},
 		answers: share.NewPool(o.BodyMemory),
 		places:  share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
 		turns: turns, news: make(chan struct{}, 1),
@@ -220,7 +222,9 @@ func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (
 	case err == nil:
 		// The function answered but did not acknowledge. Only the acknowledgement counts, which is a separate request
 		// (protocol §5.5): without one the lease expires soon, and later with each delivery.
-		return Delivered{Outcome: OutcomeDone}, w.shortenLease(ctx, d.Lease, max(answeredLease, backoff(d.failures())))
+		return Delivered{Outcome: OutcomeDone}, Persist(ctx, func(ctx context.Context) error {
+			return shortenLease(ctx, w.queue.pool, d.Lease, max(answeredLease, backoff(d.failures())))
+		})
 	case errors.Is(ctx.Err(), context.Canceled):
 		return Delivered{Outcome: OutcomeStopped}, Persist(ctx, func(ctx context.Context) error {
 			return leaveLease(ctx, w.queue.pool, d.Lease, d.ClaimedAt)
@@ -260,10 +264,8 @@ func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 			used()
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, w.keepPause) { // after an error the ticket may come to count as lost
 			return
-		case <-time.After(w.keepPause): // after an error the ticket may come to count as lost
 		}
 	}
 }
@@ -275,13 +277,8 @@ func Persist(ctx context.Context, do func(context.Context) error) error {
 	defer cancel()
 	for {
 		err := do(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
+		if err == nil || !pause(ctx, persistPause) {
 			return err
-		case <-time.After(persistPause):
 		}
 	}
 }
@@ -294,32 +291,20 @@ func (f Failure) delivered() Delivered {
 	return Delivered{OutcomeUnreached, f.Public}
 }
 
-// shortenLease leaves the function its lease for at most d, unless the function has extended or ended the lease.
-func (w *deliverer) shortenLease(ctx context.Context, handle string, d time.Duration) error {
-	return Persist(ctx, func(ctx context.Context) error { return shortenLease(ctx, w.queue.pool, handle, d) })
-}
-
 // nack releases a message after a failure, if the lease has not changed.
 func (w *deliverer) nack(ctx context.Context, handle string, f Failure) error {
-	err := Persist(ctx, func(ctx context.Context) error {
-		_, err := pg.NewPool(w.queue.pool).Exec(ctx, nackSQL, f.nackArgs(handle)...)
-		return wrap("release failed message", err)
-	})
-	if err != nil {
-		return err
-	}
-	w.queue.hub.Publish(timerTopic)
-	return nil
+	return w.endLease(ctx, "release failed message", nackSQL, f.nackArgs(handle)...)
 }
 
 // release ends a lease whose function was not called, so that the message is due at once for any process.
 func (w *deliverer) release(ctx context.Context, handle string) error {
-	err := Persist(ctx, func(ctx context.Context) error { return releaseMessage(ctx, w.queue.pool, handle) })
-	if err != nil {
-		return err
-	}
-	w.queue.hub.Publish(timerTopic)
-	return nil
+	return w.endLease(ctx, "release message", releaseSQL, handle)
+}
+
+func (w *deliverer) endLease(ctx context.Context, what, sql string, args ...any) error {
+	err := Persist(ctx, func(ctx context.Context) error { return exec(ctx, w.queue.pool, what, sql, args...) })
+	w.queue.WakeTimer(err)
+	return err
 }
 
 // Storable replaces the bytes that a Postgres text column does not accept: NUL and invalid UTF-8.
@@ -344,29 +329,12 @@ const errLeaseOver = PublicError("canceled because its lease expired")
 func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	go w.watchLease(ctx, d.Lease, 0, func() { end(errLeaseOver) })
+	go w.Bind(*d).WatchLease(ctx, 0, func() { end(errLeaseOver) })
 	err := w.post(ctx, d, sent)
 	if err != nil && errors.Is(context.Cause(ctx), errLeaseOver) {
 		return errLeaseOver
 	}
 	return err
-}
-
-// watchLease calls over when no more than the reserve is left of the lease, unless the context ends first. It reads the
-// lease again each time that would be so, since the function may have extended it through any server.
-func (w *deliverer) watchLease(ctx context.Context, handle string, reserve time.Duration, over func()) {
-	for left := w.lease; left > reserve; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(left - reserve):
-		}
-		var err error
-		if left, err = leaseLeft(ctx, w.queue.pool, handle); err != nil {
-			left = reserve + duePoll // the database is unavailable
-		}
-	}
-	over()
 }
 
 // post sends the message to the function. An error means that it was not delivered.

@@ -84,10 +84,19 @@ func (d Delivery) Logger() *slog.Logger { return d.by.logger }
 // LeaseTime returns how long a lease lasts unless it is extended.
 func (d Delivery) LeaseTime() time.Duration { return d.by.lease }
 
-// WatchLease calls over when no more than the reserve is left of the lease, unless the context ends first. The lease
-// may be extended meanwhile, through any server.
+// WatchLease calls over when no more than the reserve is left of the lease, unless the context ends first. It reads the
+// lease again each time that would be so, since the function may have extended it through any server.
 func (d Delivery) WatchLease(ctx context.Context, reserve time.Duration, over func()) {
-	d.by.watchLease(ctx, d.Lease, reserve, over)
+	for left := d.by.lease; left > reserve; {
+		if !pause(ctx, left-reserve) {
+			return
+		}
+		var err error
+		if left, err = leaseLeft(ctx, d.by.queue.pool, d.Lease); err != nil {
+			left = reserve + duePoll // the database is unavailable
+		}
+	}
+	over()
 }
 
 // Call sends a signed request to the deployment's function. Reading the answer takes memory, which the delivery holds
@@ -117,7 +126,7 @@ func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), e
 	if err != nil {
 		return nil, err
 	}
-	if err := extendLease(ctx, d.by.queue.pool, d.Lease, d.by.lease); err != nil {
+	if err := exec(ctx, d.by.queue.pool, "extend lease", extendSQL, d.Lease, d.by.lease); err != nil {
 		free()
 		return nil, err
 	}
@@ -126,8 +135,7 @@ func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), e
 
 // End deletes the work. It succeeds if the work is gone already, since the end of a run deletes all its work.
 func (d Delivery) End(ctx context.Context) error {
-	_, err := pg.NewPool(d.by.queue.pool).Exec(ctx, endWork, d.Lease)
-	return wrap("end work", err)
+	return exec(ctx, d.by.queue.pool, "end work", endWork, d.Lease)
 }
 
 // EndIn deletes the work as part of the batch.
@@ -177,7 +185,11 @@ func (d Delivery) keepArgs(again bool, by *Copy, events *int64) []any {
 
 // NoteHeard notes, as part of a transaction that holds the lock on the run, up to which position of the log the
 // function knows the run. See [Delivery.Heard].
-func (d Delivery) NoteHeard(w pg.Writer, seq int64) { w.Add(noteHeard(d.RunID, seq)) }
+func (d Delivery) NoteHeard(w pg.Writer, seq int64) {
+	w.Add(pg.Write{What: "note what the function knows", SQL: `
+		INSERT INTO run_wakes AS w (run_id, seen_seq) SELECT $1::text, $2::bigint WHERE true`, Rest: `
+		ON CONFLICT (run_id) DO UPDATE SET seen_seq = greatest(w.seen_seq, excluded.seen_seq)`, Args: []any{d.RunID, seq}})
+}
 
 // NackIn releases the message after a failure as part of the batch.
 func (d Delivery) NackIn(b *pgx.Batch, f Failure) { b.Queue(nackSQL, f.nackArgs(d.Lease)...) }

@@ -259,24 +259,29 @@ func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, 
 	return d, err
 }
 
-// oneDeployment reads the deployment that the condition selects, with more columns than the usual ones. The condition
-// refers to the argument as $2.
+// oneDeployment reads the deployment that the condition selects; see [Queue.readDeployments].
 func (q *Queue) oneDeployment(
 	ctx context.Context, more, condition string, project entities.Project, argument string,
 ) (Deployment, error) {
-	rows, err := pg.NewPool(q.pool).Query(ctx,
-		`SELECT `+deploymentColumns+more+` FROM deployments d WHERE project = $1 AND `+condition, project, argument)
-	if err != nil {
-		return Deployment{}, fmt.Errorf("read deployment: %w", err)
-	}
-	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Deployment])
-	if errors.Is(err, pgx.ErrNoRows) {
+	list, err := q.readDeployments(ctx, more, ` AND `+condition, project, argument)
+	if err == nil && len(list) == 0 {
 		err = message.ErrDeploymentNotFound
 	}
 	if err != nil {
 		return Deployment{}, fmt.Errorf("read deployment for %s: %w", argument, err)
 	}
-	return d, nil
+	return list[0], nil
+}
+
+// readDeployments reads deployments of the project $1 with more columns than the usual ones. The rest of the statement
+// may have conditions and an order.
+func (q *Queue) readDeployments(ctx context.Context, more, rest string, args ...any) ([]Deployment, error) {
+	rows, err := pg.NewPool(q.pool).Query(ctx,
+		`SELECT `+deploymentColumns+more+` FROM deployments d WHERE project = $1`+rest, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[Deployment])
 }
 
 // answeredPause is how long a deployment's answers are not noted again.
@@ -288,9 +293,8 @@ const outageGap = 5 * unreachedBackoff
 
 // noteAnswered notes that the deployment has answered.
 func noteAnswered(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) error {
-	_, err := pool.Exec(ctx, `
+	return exec(ctx, pool, "note answer", `
 		UPDATE deployments SET answered_at = now(), unreachable_since = NULL WHERE project = $1 AND id = $2`, project, id)
-	return wrap("note answer", err)
 }
 
 // noteUnreachable notes that a call at the URL did not reach the deployment. It changes nothing if that is not the
@@ -298,25 +302,16 @@ func noteAnswered(ctx context.Context, pool *pgxpool.Pool, project entities.Proj
 func noteUnreachable(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, id, url, failure string,
 ) error {
-	_, err := pool.Exec(ctx, `
+	return exec(ctx, pool, "note outage", `
 		UPDATE deployments SET failed_at = now(), failure = $4, unreachable_since =
 			CASE WHEN failed_at > now() - $5::interval THEN coalesce(unreachable_since, now()) ELSE now() END
 		WHERE project = $1 AND id = $2 AND url = $3`, project, id, url, failure, outageGap)
-	return wrap("note outage", err)
 }
 
 // Deployments lists the project's deployments by ID, with their state.
 func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]Deployment, error) {
-	rows, err := pg.NewPool(q.pool).Query(ctx,
-		`SELECT `+deploymentColumns+`, `+state+` FROM deployments d WHERE project = $1 ORDER BY id`, project)
-	if err != nil {
-		return nil, fmt.Errorf("list deployments: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[Deployment])
-	if err != nil {
-		return nil, fmt.Errorf("list deployments: %w", err)
-	}
-	return list, nil
+	list, err := q.readDeployments(ctx, `, `+state, ` ORDER BY id`, project)
+	return list, wrap("list deployments", err)
 }
 
 // RemoveDeployment deletes a deployment. Its messages wait until it is registered again. It fails with

@@ -5,12 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
@@ -25,8 +23,7 @@ type dispatcher struct {
 
 	places *share.Pool
 
-	mu       sync.Mutex
-	closed   bool
+	mu       sync.Mutex // held while a delivery enters, and by close
 	underway sync.WaitGroup
 	// calls is the context of all deliveries.
 	calls       context.Context
@@ -97,29 +94,16 @@ func (d *dispatcher) release(m Delivery) {
 	}
 }
 
-// releaseMessage makes a message due again whose delivery has not started. If the log already has an attempt of its
-// step, the attempt counts as unreached.
-func releaseMessage(ctx context.Context, pool *pgxpool.Pool, handle string) error {
-	_, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1,
-			unreached = unreached + (work = 'step')::integer
-		WHERE `+OfLease, handle)
-	return wrap("release message", err)
-}
-
 // room reports whether the project may take a place if it takes more of them first.
 func (d *dispatcher) room(p entities.Project, more int) bool {
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	return !closed && d.places.Room(string(p), shareFactor) > int64(more)
+	return d.stopping.Err() == nil && d.places.Room(string(p), shareFactor) > int64(more)
 }
 
 // enter takes a place if the project may have one, and reports whether it did.
 func (d *dispatcher) enter(p entities.Project) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || !d.places.Try(string(p), 1, shareFactor) {
+	if d.stopping.Err() != nil || !d.places.Try(string(p), 1, shareFactor) {
 		return false
 	}
 	d.underway.Add(1)
@@ -131,11 +115,11 @@ func (d *dispatcher) leave(p entities.Project) {
 	d.underway.Done()
 }
 
-// close makes the dispatcher refuse new deliveries.
+// close begins to stop the process. From then on the dispatcher refuses deliveries.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closed = true
+	d.deliverer.stop()
 }
 
 // stop waits for the deliveries in progress until the context ends, and then cancels them.

@@ -3,9 +3,6 @@
 // A message may also be a piece of work that the server does itself. The queue passes work to the [Handler] of its kind
 // and knows nothing else about it; package queue/engine has the handlers.
 //
-// Of this module it imports packages of entities and eventlog, and queue/cluster, queue/contract, queue/egress,
-// queue/signing and queue/tickets.
-//
 // A message is a row, and it is delivered as long as its row exists (I6). When its due_at passes, the message gets a
 // new ticket: a River job that may deliver it once. One rule covers the end of a delay, an expired lease, and a ticket
 // lost with its process:

@@ -30,8 +30,6 @@ type Drainer struct {
 	session *session // nil while no drain runs
 	users   int      // drains that use the session
 
-	stopping context.Context
-	stop     context.CancelFunc
 	draining sync.WaitGroup
 }
 
@@ -41,7 +39,6 @@ func (q *Queue) NewDrainer(o WorkerOptions) *Drainer {
 	d := &Drainer{worker: newDeliverer(q, o), gate: make(chan struct{}, 1)}
 	d.worker.sweeper.AfterPass = d.worker.maintain
 	d.due, _ = q.hub.Subscribe(dueTopic) // for the life of the process
-	d.stopping, d.stop = context.WithCancel(context.Background())
 	return d
 }
 
@@ -109,9 +106,8 @@ func (d *Drainer) StartDrain(ctx context.Context) (*Drain, error) {
 // Stop ends the budgets of all drains and waits for them. Later drains fail to start.
 func (d *Drainer) Stop() {
 	d.mu.Lock()
-	d.stop()
-	d.mu.Unlock()
 	d.worker.stop()
+	d.mu.Unlock()
 	d.worker.serializer.close()
 	d.draining.Wait()
 }
@@ -157,7 +153,7 @@ var ErrStopping = errors.New("the server is stopping")
 func (d *Drainer) enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stopping.Err() != nil {
+	if d.worker.stopping.Err() != nil {
 		return false
 	}
 	d.draining.Add(1)
@@ -168,7 +164,7 @@ func (d *Drainer) enter() bool {
 // have the grace period. Within the budget, it waits for at least linger even if nothing is due.
 func (r *Drain) Run(ctx context.Context, budget, linger time.Duration) (Drained, error) {
 	ctx = context.WithoutCancel(ctx)
-	deadline, cancel := context.WithTimeout(r.drainer.stopping, budget)
+	deadline, cancel := context.WithTimeout(r.drainer.worker.stopping, budget)
 	defer cancel()
 	lingering, cancel := context.WithTimeout(deadline, linger)
 	defer cancel()
@@ -217,16 +213,19 @@ func (r *Drain) leave(ctx context.Context) {
 	d.mu.Unlock()
 	switch {
 	case !ours:
-	case d.stopping.Err() != nil:
+	case d.worker.stopping.Err() != nil:
 		r.session.end(context.Canceled)
 	default:
 		r.session.end(errDrainOver)
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
+// pause waits, and reports false if the context ended first.
+func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
+		return false
 	case <-time.After(d):
+		return true
 	}
 }

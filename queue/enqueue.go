@@ -1,14 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -20,38 +18,23 @@ import (
 // Send accepts a message and returns its ID. For a duplicate it returns the ID of the original message, even if that
 // has been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m message.Message) (string, error) {
-	if r := q.reserve(m, 0); r.Made() {
-		return q.sendReserved(ctx, m, r)
-	}
-	ids, err := q.SendAll(ctx, []message.Message{m})
-	if err != nil {
-		return "", err
-	}
-	return ids[0], nil
-}
-
-// sendReserved accepts a message that this process delivers.
-func (q *Queue) sendReserved(ctx context.Context, m message.Message, r Reservation) (string, error) {
-	if m.Retention == 0 {
-		m.Retention = defaultRetention
-	}
-	if err := q.Validate(m); err != nil {
-		return "", fmt.Errorf("send message: %w", err)
-	}
-	d, err := insertReserved(ctx, q.group, m, "msg_"+ulid.Make().String(), r)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return keyHolder(ctx, pg.NewPool(q.pool), m)
-	}
-	if d.Lease == "" && err == nil {
-		q.announceDue(nil)
-		return d.ID, nil
-	}
-	d.Lease = r.handle
-	r.Start(d, err)
+	s, err := q.newInsertion(m)
 	if err != nil {
 		return "", fmt.Errorf("send message: %w", err)
 	}
-	return d.ID, nil
+	if s.Made() {
+		err = q.group.Do(ctx, s)
+	} else {
+		err = s.execute(ctx, pg.NewPool(q.pool))
+	}
+	s.ended(err)
+	if err == nil {
+		err = s.resolve(ctx, pg.NewPool(q.pool))
+	}
+	if err != nil {
+		return "", fmt.Errorf("send message: %w", err)
+	}
+	return s.id, nil
 }
 
 // SendAll accepts messages atomically, and returns their IDs; see [Queue.Send].
@@ -96,82 +79,37 @@ func (e enqueued) ended(err error) {
 func (q *Queue) enqueueAll(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []message.Message,
 ) (all enqueued, err error) {
-	work, messages := split(messages)
-	for i := range messages {
-		if messages[i].Retention == 0 {
-			messages[i].Retention = defaultRetention
+	var work []message.Message
+	var insertions []*insertion
+	for _, m := range messages {
+		if m.Work != message.WorkNone {
+			work = append(work, m)
+			continue
 		}
-		if err := q.Validate(messages[i]); err != nil {
+		s, err := q.newInsertion(m)
+		if err != nil {
 			return enqueued{}, err
 		}
+		insertions = append(insertions, s)
 	}
 	if all.starts, all.hooks, err = q.enqueueWork(ctx, tx, before, work); err != nil {
 		return enqueued{}, err
 	}
-	ids, first, err := claimKeys(ctx, tx, messages)
-	if err != nil {
-		return enqueued{}, err
-	}
-	all.ids = ids
-	for i, m := range messages {
-		if !first[i] {
-			continue
-		}
-		hook, err := q.enqueue(ctx, tx, ids[i], m)
-		if err != nil {
+	// A claim of a key waits for the transaction of a rival claim to end, so all transactions claim keys in the same
+	// order, to avoid deadlocks.
+	for _, s := range slices.SortedStableFunc(slices.Values(insertions), (*insertion).compare) {
+		if err := s.execute(ctx, tx); err != nil {
 			return enqueued{}, err
 		}
-		all.hooks = append(all.hooks, hook)
+		if err := s.resolve(ctx, tx); err != nil {
+			return enqueued{}, err
+		}
+		all.hooks = append(all.hooks, s.ended)
+	}
+	for _, s := range insertions {
+		all.ids = append(all.ids, s.id)
 	}
 	return all, nil
-}
-
-// split separates work from messages for functions; both results are copies.
-func split(all []message.Message) (work, messages []message.Message) {
-	for _, m := range all {
-		if m.Work == message.WorkNone {
-			messages = append(messages, m)
-		} else {
-			work = append(work, m)
-		}
-	}
-	return work, messages
-}
-
-// claimKeys returns an ID for each message, and whether the message is the first with its idempotency key. A duplicate
-// gets the ID of the first. A claim waits for the transaction of a rival claim to end, so all transactions claim keys
-// in the same order, to avoid deadlocks.
-func claimKeys(ctx context.Context, tx pgx.Tx, messages []message.Message) (ids []string, first []bool, err error) {
-	ids, first = make([]string, len(messages)), make([]bool, len(messages))
-	order := make([]int, len(messages))
-	for i := range messages {
-		ids[i], order[i] = "msg_"+ulid.Make().String(), i
-	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		return strings.Compare(keyOrder(messages[i]), keyOrder(messages[j]))
-	})
-	for _, i := range order {
-		own := ids[i]
-		if messages[i].Key != "" {
-			if ids[i], err = claimKey(ctx, tx, messages[i], own); err != nil {
-				return nil, nil, err
-			}
-		}
-		first[i] = ids[i] == own
-	}
-	return ids, first, nil
-}
-
-func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m message.Message) (func(error), error) {
-	r := q.reserve(m, 0)
-	d, err := insertMessage(ctx, tx, m, id, r)
-	if err != nil {
-		return nil, err
-	}
-	if d.Lease != "" {
-		return func(err error) { r.Start(d, err) }, nil
-	}
-	return q.announce(m), nil
 }
 
 // announce returns the function that notifies all processes of a message without a lease.
@@ -286,10 +224,8 @@ type storedWork struct {
 
 // Validate checks a message for a function. It fails with [entities.ErrInvalid].
 func (*Queue) Validate(m message.Message) error {
-	if err := entities.ValidateName("topic", m.Topic); err != nil {
-		return err
-	}
-	if err := entities.ValidateID("deployment ID", m.DeploymentID); err != nil {
+	err := cmp.Or(entities.ValidateName("topic", m.Topic), entities.ValidateID("deployment ID", m.DeploymentID))
+	if err != nil {
 		return err
 	}
 	if m.RunID != "" {

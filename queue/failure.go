@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"syscall"
 	"time"
 
@@ -128,7 +127,7 @@ func (d Delivery) Failure(err error) Failure {
 		f.After = min(backoff(d.Unreached+1), unreachedBackoff)
 		return f
 	}
-	if unsigned := (*unsignedError)(nil); errors.As(err, &unsigned) {
+	if errors.Is(err, errUnsigned) {
 		f.After = firstBackoff
 		return f
 	}
@@ -208,13 +207,6 @@ func cutOffBackoff(n int) time.Duration {
 	}
 	return min(backoff(n), longestCutOff)
 }
-
-// outages has the deployments whose last calls by this process were refused or cut off, each with the claim of the call
-// for which the leases at it were last shortened.
-type outages struct{ sync.Map }
-
-// answers has when each deployment last answered a call of this process and that was noted.
-type answers struct{ sync.Map }
 
 type deploymentKey struct {
 	project    entities.Project

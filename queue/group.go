@@ -1,88 +1,113 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// reservedMessage is the group-commit statement that stores a message that is due now, and its key.
-type reservedMessage struct {
+// insertion is the statement that stores a message and its idempotency key: due after its delay, or with the reserved
+// lease. It may share its transaction with others (group commit). If the reservation's process is not registered, the
+// message is stored without a lease, and gets a ticket.
+type insertion struct {
 	message.Message
 	Reservation
 
-	id string
+	queue *Queue
+	id    string
 	// stored has the delivery of the stored message; it is empty if the key belongs to another message.
 	stored []Delivery
 }
 
-// insertReserved combines [claimKey] and [insertMessage] in one statement, for a message that is due now. The statement
-// may share its transaction with others (group commit). If the process is not registered, the message is stored without
-// a lease, and gets a ticket like other due messages. It fails with [pgx.ErrNoRows] when the key belongs to another
-// message.
-func insertReserved(
-	ctx context.Context, g *pg.GroupCommit, m message.Message, id string, r Reservation,
-) (Delivery, error) {
-	s := reservedMessage{Message: m, Reservation: r, id: id}
-	if err := g.Do(ctx, &s); err != nil {
-		return Delivery{}, wrap("insert message", err)
+// newInsertion validates a message and gives it an ID.
+func (q *Queue) newInsertion(m message.Message) (*insertion, error) {
+	m.Retention = cmp.Or(m.Retention, defaultRetention)
+	if err := q.Validate(m); err != nil {
+		return nil, err
 	}
-	if len(s.stored) == 0 {
-		return Delivery{}, pgx.ErrNoRows
-	}
-	s.stored[0].Body = m.Body
-	return s.stored[0], nil
+	return &insertion{Message: m, Reservation: q.reserve(m, 0), queue: q, id: "msg_" + ulid.Make().String()}, nil
 }
 
 // Order implements [pg.Statement].
-func (s *reservedMessage) Order() pg.LockOrder {
-	return pg.LockOrder{Class: pg.LockKey, Name: keyOrder(s.Message)}
+func (s *insertion) Order() pg.LockOrder { return pg.LockOrder{Class: pg.LockKey, Name: s.keyOrder()} }
+
+// keyOrder returns the sort key of the idempotency key. Transactions that claim several keys claim them in this order.
+func (s *insertion) keyOrder() string {
+	return strings.Join([]string{s.Key, s.Topic, s.DeploymentID, string(s.Project)}, "\x00")
 }
 
-// keyOrder returns the sort key of an idempotency key. Transactions that claim several keys claim them in this order.
-func keyOrder(m message.Message) string {
-	return strings.Join([]string{m.Key, m.Topic, m.DeploymentID, string(m.Project)}, "\x00")
+func (s *insertion) compare(other *insertion) int {
+	return strings.Compare(s.keyOrder(), other.keyOrder())
 }
 
 // Execute implements [pg.Statement].
-func (s *reservedMessage) Execute(ctx context.Context, pool *pgxpool.Pool) error {
-	sql, args := s.statement()
-	rows, err := pg.NewPool(pool).Query(ctx, sql, args...)
-	if err != nil {
-		return err
+func (s *insertion) Execute(ctx context.Context, pool *pgxpool.Pool) error {
+	return s.execute(ctx, pg.NewPool(pool))
+}
+
+// execute executes the statement on the pool or in a transaction.
+func (s *insertion) execute(ctx context.Context, q pg.Querier) error {
+	rows, err := q.Query(ctx, insertMessage, s.args()...)
+	if err == nil {
+		err = s.read(rows)
 	}
-	return s.read(rows)
+	return wrap("insert message", err)
 }
 
 // Queue implements [pg.Statement].
-func (s *reservedMessage) Queue(b *pgx.Batch) {
-	sql, args := s.statement()
-	b.Queue(sql, args...).Query(s.read)
-}
+func (s *insertion) Queue(b *pgx.Batch) { b.Queue(insertMessage, s.args()...).Query(s.read) }
 
-func (s *reservedMessage) read(rows pgx.Rows) (err error) {
+func (s *insertion) read(rows pgx.Rows) (err error) {
 	s.stored, err = pgx.CollectRows(rows, pgx.RowToStructByName[Delivery])
 	return err
 }
 
-func (s *reservedMessage) statement() (string, []any) {
-	return `
-		WITH claimed AS (
-			INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
-			SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> '' ` + onKnownKey + `
-			RETURNING message_id
-		)` + storeMessage + `WHERE $14 = '' OR EXISTS (SELECT FROM claimed)` + returnDelivery, []any{
-			s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Retention, time.Duration(0), firstTicket,
-			s.handle, s.holder, s.lease, s.Key,
-		}
+func (s *insertion) args() []any {
+	return []any{
+		s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Delay + s.Retention, s.Delay,
+		ticketOf(s.Message), s.handle, s.holder, s.lease, s.Key,
+	}
+}
+
+// resolve replaces the ID of a duplicate by that of the message that the key belongs to. It must be a separate
+// statement: the snapshot of the one that failed to claim the key is older than the commit of the rival claim it waited
+// for.
+func (s *insertion) resolve(ctx context.Context, q pg.Querier) error {
+	if len(s.stored) > 0 {
+		return nil
+	}
+	rows, err := q.Query(ctx, `
+		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
+		s.Project, s.DeploymentID, s.Topic, s.Key)
+	if err == nil {
+		s.id, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+	}
+	return wrap("read idempotency key", err)
+}
+
+// ended must be called with the transaction's error when the transaction has ended. It delivers the message if it is
+// leased to this process, and announces it otherwise.
+func (s *insertion) ended(failed error) {
+	switch {
+	case failed != nil && s.Made(): // the commit may have succeeded although its response was lost
+		s.Start(Delivery{Lease: s.handle}, failed)
+	case failed != nil || len(s.stored) == 0:
+	case s.stored[0].Lease != "":
+		d := s.stored[0]
+		d.Body = s.Body
+		s.Start(d, nil)
+	default:
+		s.queue.announce(s.Message)(nil)
+	}
 }
 
 // acknowledgement is the group-commit statement that deletes an acknowledged message.

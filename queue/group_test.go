@@ -29,10 +29,10 @@ func together(ctx context.Context, pool *pgxpool.Pool, members ...pg.Statement) 
 }
 
 // reserved returns a group-commit statement that sends a message with a reservation of the process.
-func reserved(id, process string, options ...func(*message.Message)) *reservedMessage {
+func reserved(id, process string, options ...func(*message.Message)) *insertion {
 	m := newMessage(options...)
 	m.Retention = defaultRetention
-	return &reservedMessage{Message: m, id: id, Reservation: Reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
+	return &insertion{Message: m, id: id, Reservation: Reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
 }
 
 // ends returns a group-commit statement that acknowledges a message.
@@ -60,7 +60,7 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 	r.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT $1, $2, $3, key, 'msg_before', expires_at
 		FROM (VALUES ('alive', now() + interval '1 h'), ('over', now())) AS k (key, expires_at)`, project, deployment, topic)
-	members := []*reservedMessage{
+	members := []*insertion{
 		reserved("msg_new", "proc_1", keyed("new")), reserved("msg_again", "proc_1", keyed("new")),
 		reserved("msg_alive", "proc_1", keyed("alive")), reserved("msg_over", "proc_1", keyed("over")),
 		reserved("msg_free", "proc_1"), reserved("msg_free_too", "proc_1"), reserved("msg_orphan", "proc_unknown"),
@@ -91,9 +91,9 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 	if n := r.count(t, `SELECT count(*) FROM messages`); n != len(want) {
 		t.Errorf("got %d messages, want %d", n, len(want))
 	}
-	for m, first := range map[*reservedMessage]string{members[1]: "msg_new", members[2]: "msg_before"} {
-		if id, err := keyHolder(t.Context(), r.pool, m.Message); err != nil || id != first {
-			t.Errorf("key %s stands for %s, %v; want %s", m.Key, id, err, first)
+	for m, first := range map[*insertion]string{members[1]: "msg_new", members[2]: "msg_before"} {
+		if err := m.resolve(t.Context(), r.pool); err != nil || m.id != first {
+			t.Errorf("key %s stands for %s, %v; want %s", m.Key, m.id, err, first)
 		}
 	}
 }

@@ -124,11 +124,7 @@ func (w *deliverer) issue(ctx context.Context, rations []ration) (n int, err err
 // readDemands reads the first due time of each project that has messages. It jumps from project to project in the
 // index, so that its cost does not depend on the number of messages.
 func readDemands(ctx context.Context, pool *pgxpool.Pool) ([]demand, error) {
-	rows, err := pg.NewPool(pool).Query(ctx, demandsSQL)
-	if err != nil {
-		return nil, wrap("read due projects", err)
-	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByName[demand])
+	all, err := pg.CollectAll[demand](pg.NewPool(pool).Query(ctx, demandsSQL))
 	return all, wrap("read due projects", err)
 }
 

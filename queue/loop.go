@@ -126,15 +126,13 @@ func (l *loop) run(poll func(context.Context) time.Duration) {
 	defer cancel()
 	for l.running.Err() == nil {
 		next := poll(l.running)
-		clock := time.NewTimer(min(max(next, dueRetry), duePoll))
 		select {
 		case <-l.running.Done():
 		case <-l.news:
 		case <-due:
 		case <-sooner:
-		case <-clock.C:
+		case <-time.After(min(max(next, dueRetry), duePoll)):
 		}
-		clock.Stop()
 	}
 }
 

@@ -25,8 +25,6 @@ const (
 // project in order, so that small ones cannot starve a large one.
 type memory struct{ *share.Pool }
 
-func newMemory(limit int64) memory { return memory{share.NewPool(limit)} }
-
 // try takes memory for a body of the project if enough is free now.
 func (m memory) try(p entities.Project, size int64) (free func(), ok bool) {
 	if size <= smallBody {
@@ -39,12 +37,10 @@ func (m memory) try(p entities.Project, size int64) (free func(), ok bool) {
 	return m.lend(p, size), true
 }
 
-// take waits until there is memory for a body of the project. A body larger than all that one project may have gets
-// just that. Free releases the memory and may be called more than once. Take fails with the context's error.
+// take waits until there is memory for a body of the project for which [memory.try] has found none. A body larger than
+// all that one project may have gets just that. Free releases the memory and may be called more than once. Take fails
+// with the context's error.
 func (m memory) take(ctx context.Context, p entities.Project, size int64) (free func(), err error) {
-	if size <= smallBody {
-		return func() {}, nil
-	}
 	size = min(size, m.Most(shareFactor))
 	if err := m.Take(ctx, string(p), size, shareFactor); err != nil {
 		return nil, err

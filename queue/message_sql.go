@@ -27,37 +27,6 @@ const (
 	leaseTime = 5 * time.Minute
 )
 
-// claimKey stores the message's idempotency key and returns the ID of the message that the key belongs to: the given
-// one, or an earlier one whose key has not expired.
-func claimKey(ctx context.Context, tx pgx.Tx, m message.Message, id string) (string, error) {
-	var first string
-	err := tx.QueryRow(ctx, `
-		WITH claimed AS (
-			INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
-			VALUES ($1, $2, $3, $4, $5, now() + $6)`+onKnownKey+`
-			RETURNING message_id
-		)
-		SELECT message_id FROM claimed`,
-		m.Project, m.DeploymentID, m.Topic, m.Key, id, m.Delay+m.Retention).Scan(&first)
-	if !errors.Is(err, pgx.ErrNoRows) {
-		return first, wrap("claim idempotency key", err)
-	}
-	return keyHolder(ctx, tx, m)
-}
-
-// keyHolder reads the ID of the message that a key belongs to. It must be a separate statement: the snapshot of the one
-// that failed to claim the key is older than the commit of the rival claim it waited for.
-func keyHolder(ctx context.Context, q pg.Querier, m message.Message) (string, error) {
-	rows, err := q.Query(ctx, `
-		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
-		m.Project, m.DeploymentID, m.Topic, m.Key)
-	if err != nil {
-		return "", wrap("read idempotency key", err)
-	}
-	id, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
-	return id, wrap("read idempotency key", err)
-}
-
 // ticketOf returns the number of the ticket that a new message gets next: until the first delay is over, a client
 // cannot receive the message.
 func ticketOf(m message.Message) int {
@@ -67,44 +36,26 @@ func ticketOf(m message.Message) int {
 	return firstTicket
 }
 
-// insertMessage stores a message: due after its delay, or with the reserved lease. If the reservation's process is not
-// registered, the returned delivery has no lease.
-func insertMessage(ctx context.Context, tx pgx.Tx, m message.Message, id string, o Reservation) (Delivery, error) {
-	d, err := storedMessage(m)(tx.Query(ctx, storeMessage+returnDelivery,
-		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Delay+m.Retention, m.Delay, ticketOf(m),
-		o.handle, o.holder, o.lease))
-	return d, wrap("insert message", err)
-}
-
-const (
-	// onKnownKey transfers an existing key to the new message only if the key has expired.
-	onKnownKey = `
+// insertMessage stores a message and its idempotency key. It stores nothing if the key belongs to another message, and
+// transfers the key of a message only if the key has expired.
+const insertMessage = `
+	WITH claimed AS (
+		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> ''
 		ON CONFLICT (project, deployment_id, topic, key)
 			DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
-			WHERE message_keys.expires_at <= now()`
-	storeMessage = `
-		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
-			due_at, lease, holder, delivery_count, seen_seq)
-		SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
-			now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
-			CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
-				coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
-		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
-		`
-	returnDelivery = ` RETURNING ` + deliveryColumns + `, ''::bytea AS body`
-)
-
-// storedMessage returns a function that reads the delivery of a message from the result of storing it.
-func storedMessage(m message.Message) func(pgx.Rows, error) (Delivery, error) {
-	return func(rows pgx.Rows, err error) (Delivery, error) {
-		if err != nil {
-			return Delivery{}, err
-		}
-		d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Delivery])
-		d.Body = m.Body
-		return d, err
-	}
-}
+			WHERE message_keys.expires_at <= now()
+		RETURNING message_id
+	)
+	INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
+		due_at, lease, holder, delivery_count, seen_seq)
+	SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
+		now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
+		CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
+			coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
+	FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
+	WHERE $14 = '' OR EXISTS (SELECT FROM claimed)
+	RETURNING ` + deliveryColumns + `, ''::bytea AS body`
 
 // isRegistered is the condition that a process is registered. If it is not, others have taken over its leases, and
 // would take over new ones as well.
@@ -167,10 +118,7 @@ func (q *Queue) Claim(
 			AND ($4 = '' OR `+isRegistered("$4")+`)
 		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
-	if err != nil {
-		return Delivery{}, false, wrap("claim message", err)
-	}
-	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Delivery])
+	d, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Delivery{}, false, nil
 	}
@@ -198,6 +146,13 @@ const nackSQL = `
 		held = CASE WHEN $4 THEN $6 ELSE held END
 	WHERE ` + OfLease
 
+// releaseSQL makes the message under the lease $1 due again whose delivery has not started. If the log already has an
+// attempt of its step, the attempt counts as unreached.
+const releaseSQL = `
+	UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1,
+		unreached = unreached + (work = 'step')::integer
+	WHERE ` + OfLease
+
 func (f Failure) nackArgs(handle string) []any {
 	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held}
 }
@@ -206,26 +161,24 @@ func (f Failure) nackArgs(handle string) []any {
 // extend the lease or acknowledge through any server. A lease that the function has extended or released does not
 // change.
 func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
-	_, err := pg.NewPool(pool).Exec(ctx, `
+	return exec(ctx, pool, "shorten lease", `
 		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+OfLease+` AND holder <> ''`,
 		handle, d)
-	return wrap("shorten lease", err)
 }
 
 // leaveLease leaves the function its lease when the process that called it stops, until the function must have extended
 // it for the first time. Like [shortenLease], it changes no lease that the function has changed.
 func leaveLease(ctx context.Context, pool *pgxpool.Pool, handle string, called time.Time) error {
-	_, err := pool.Exec(ctx, `
+	return exec(ctx, pool, "leave lease", `
 		UPDATE messages SET holder = '', left_lease = lease,
 			due_at = least(due_at, greatest($2::timestamptz + $3::interval, now() + $4::interval))
 		WHERE `+OfLease+` AND holder <> ''`, handle, called, leftLease, minLeftLease)
-	return wrap("leave lease", err)
 }
 
 // shortenLeftLeases ends the leases that stopped servers have left to a deployment's functions after a while, unless
 // the functions extend them.
 func shortenLeftLeases(ctx context.Context, pool *pgxpool.Pool, project entities.Project, deployment string) error {
-	_, err := pool.Exec(ctx, `
+	return exec(ctx, pool, "shorten left leases", `
 		WITH left_behind AS (
 			SELECT id FROM messages
 			WHERE project = $1 AND lease > '' AND deployment_id = $2 AND left_lease = lease AND due_at > now() + $3`+
@@ -233,7 +186,6 @@ func shortenLeftLeases(ctx context.Context, pool *pgxpool.Pool, project entities
 		)
 		UPDATE messages SET due_at = now() + $3 WHERE id = ANY (ARRAY(SELECT id FROM left_behind))`,
 		project, deployment, minLeftLease)
-	return wrap("shorten left leases", err)
 }
 
 // setDue sets when a leased message is due again. From then on the function holds the lease: it is alive and can reach
@@ -289,7 +241,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 	for i, r := range from {
 		projects[i], most[i] = string(r.project), r.tickets
 	}
-	rows, err := tx.Query(ctx, `
+	list, err := pg.CollectAll[tickets.Ticket](tx.Query(ctx, `
 		WITH due AS (
 			SELECT d.id, d.due_at FROM unnest($1::text[], $6::integer[]) AS ration (project, most),
 				(SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS quick,
@@ -316,11 +268,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 		SELECT id AS message_id, project, ticket AS number, size, now() AS issued_at
 		FROM moved JOIN due USING (id) WHERE parked_at IS NULL
 		ORDER BY row_number() OVER (PARTITION BY project ORDER BY due.due_at), due.due_at`,
-		projects, ticketTime, limit.deliveries, notAcknowledged, limit.window, most)
-	if err != nil {
-		return nil, wrap("take due messages", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[tickets.Ticket])
+		projects, ticketTime, limit.deliveries, notAcknowledged, limit.window, most))
 	return list, wrap("take due messages", err)
 }
 
@@ -386,6 +334,12 @@ func deleteExpiredKeys(ctx context.Context, pool *pgxpool.Pool) error {
 			return wrap("delete expired idempotency keys", err)
 		}
 	}
+}
+
+// exec executes a statement; what names it in its error.
+func exec(ctx context.Context, pool *pgxpool.Pool, what, sql string, args ...any) error {
+	_, err := pg.NewPool(pool).Exec(ctx, sql, args...)
+	return wrap(what, err)
 }
 
 func wrap(what string, err error) error {
@@ -464,18 +418,6 @@ const keepSQL = `
 		written_seq = CASE WHEN $4::bigint IS NULL THEN written_seq
 			ELSE coalesce($5::bigint, (SELECT last_seq FROM runs r WHERE r.id = m.run_id)) END
 	WHERE ` + OfLease
-
-func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
-	_, err := pg.NewPool(pool).Exec(ctx, extendSQL, handle, d)
-	return wrap("extend lease", err)
-}
-
-// noteHeard notes that the function of run $1 knows the log up to the position $2.
-func noteHeard(runID entities.RunID, seq int64) pg.Write {
-	return pg.Write{What: "note what the function knows", SQL: `
-		INSERT INTO run_wakes AS w (run_id, seen_seq) SELECT $1::text, $2::bigint WHERE true`, Rest: `
-		ON CONFLICT (run_id) DO UPDATE SET seen_seq = greatest(w.seen_seq, excluded.seen_seq)`, Args: []any{runID, seq}}
-}
 
 // endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the
 // planner would consider the index on work as good as that on leases; see [ofMessage].

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -252,49 +251,30 @@ func (s selection) parseCursor(text string) (pg.TimeCursor, error) {
 
 // Message reads a message of the project. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Message(ctx context.Context, project entities.Project, id string) (Entry, error) {
-	rows, err := pg.NewPool(q.pool).Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID, id, project)
-	if err != nil {
-		return Entry{}, fmt.Errorf("read message %s: %w", id, err)
-	}
-	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = message.ErrMessageNotFound
-	}
-	if err != nil {
-		return Entry{}, fmt.Errorf("read message %s: %w", id, err)
-	}
-	return e, nil
+	e, err := readEntry(ctx, pg.NewPool(q.pool), project, id, ``)
+	return e, wrap("read message "+id, err)
+}
+
+func readEntry(ctx context.Context, q pg.Querier, project entities.Project, id, lock string) (Entry, error) {
+	rows, err := q.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID+lock, id, project)
+	return pg.CollectOne[Entry](rows, err, message.ErrMessageNotFound)
 }
 
 // Retry makes a message due at once that is parked or waits after a failure, and resets its count of deliveries. It
 // fails with [message.ErrMessageNotFound], and with [entities.ErrConflict] if the message has not failed or is leased.
-func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (Entry, error) {
-	var e Entry
-	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID+` FOR UPDATE`,
-			id, project)
-		if err != nil {
-			return err
-		}
-		before, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
-		if errors.Is(err, pgx.ErrNoRows) {
-			return message.ErrMessageNotFound
-		}
+func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (e Entry, err error) {
+	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		before, err := readEntry(ctx, tx, project, id, ` FOR UPDATE`)
 		if err != nil {
 			return err
 		}
 		if before.State == StateLeased || before.LastError == "" && before.State != StateParked {
 			return fmt.Errorf("message is %s and cannot be retried: %w", before.State, entities.ErrConflict)
 		}
-		rows, err = tx.Query(ctx, `
-			UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, cut_off = 0,
-				first_failed_at = NULL
-			WHERE id = $1
-			RETURNING `+entryColumns, id)
-		if err != nil {
+		if _, err := tx.Exec(ctx, retrySQL+`id = $1`, id); err != nil {
 			return err
 		}
-		if e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry]); err != nil {
+		if e, err = readEntry(ctx, tx, project, id, ``); err != nil {
 			return err
 		}
 		return audit(ctx, tx, project, admin.ActionMessageRetry, id, auditDetail(before))
@@ -306,57 +286,55 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 	return e, nil
 }
 
+const (
+	// retrySQL makes messages due at once, and resets their failures.
+	retrySQL = `
+		UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, cut_off = 0,
+			first_failed_at = NULL
+		WHERE `
+	// discardSQL deletes the messages $1 of project $2 with their idempotency keys.
+	discardSQL = `
+		WITH gone AS (
+			DELETE FROM messages WHERE id = ANY ($1) AND project IS NOT DISTINCT FROM $2
+			RETURNING id, project, topic, deployment_id
+		)
+		DELETE FROM message_keys k USING gone
+		WHERE (k.project, k.deployment_id, k.topic) = (gone.project, gone.deployment_id, gone.topic)
+			AND k.message_id = gone.id`
+	// awaitNowSQL makes the runs that the messages $1 of project $2 invoke await a time that has passed; see
+	// entities/await. It locks the runs before the messages, as appends do, in the order of their IDs.
+	awaitNowSQL = `
+		UPDATE runs SET await = jsonb_build_object('seq', last_seq, 'at', updated_at)
+		WHERE id = ANY (ARRAY(
+			SELECT id FROM runs WHERE completed_at IS NULL AND id IN (
+				SELECT run_id FROM messages WHERE id = ANY ($1) AND project IS NOT DISTINCT FROM $2 AND work = 'run')
+			ORDER BY id FOR NO KEY UPDATE))`
+)
+
 // Discard deletes a message in any state together with its idempotency key, so that it can be sent again. If this
 // strands its run, the sweeper wakes the run: for a run that the server continues, also if the message invoked it,
 // since nobody can tell what its function has missed. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, awaitNow, id, project); err != nil {
+		if _, err := tx.Exec(ctx, awaitNowSQL, []string{id}, project); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `
-			WITH gone AS (
-				DELETE FROM messages WHERE `+ofID+`
-				RETURNING id, project, topic, deployment_id, run_id, work, subject, delivery_count, last_error,
-					created_at, due_at, parked_at, lease
-			), forgotten AS (
-				DELETE FROM message_keys k USING gone
-				WHERE (k.project, k.deployment_id, k.topic) = (gone.project, gone.deployment_id, gone.topic)
-					AND k.message_id = gone.id
-			)
-			SELECT `+entryColumns+` FROM gone`, id, project)
+		gone, err := readEntry(ctx, tx, project, id, ` FOR UPDATE`)
 		if err != nil {
 			return err
 		}
-		gone, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
-		if errors.Is(err, pgx.ErrNoRows) {
-			return message.ErrMessageNotFound
-		}
-		if err != nil {
+		if _, err := tx.Exec(ctx, discardSQL, []string{id}, project); err != nil {
 			return err
 		}
 		return audit(ctx, tx, project, admin.ActionMessageDiscard, id, auditDetail(gone))
 	})
-	if err != nil {
-		return fmt.Errorf("discard message %s: %w", id, err)
-	}
-	return nil
+	return wrap("discard message "+id, err)
 }
-
-// awaitNow makes the run that message $1 of project $2 invokes await a time that has passed; see entities/await. It
-// locks the run before the message, as appends do.
-const awaitNow = `
-	UPDATE runs SET await = jsonb_build_object('seq', last_seq, 'at', updated_at)
-	WHERE id = (SELECT run_id FROM messages WHERE ` + ofID + ` AND work = 'run') AND completed_at IS NULL`
 
 // RetryAll is [Queue.Retry] for those of the messages that match the filter and can be retried. It returns how many it
 // has retried, which is one entry of the audit.
 func (q *Queue) RetryAll(ctx context.Context, project entities.Project, f Filter, ids []string) (int, error) {
-	n, err := q.changeAll(ctx, project, f, ids, admin.ActionMessagesRetry,
-		` AND (parked_at IS NOT NULL OR lease = '' AND last_error <> '')`, `
-		UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, cut_off = 0,
-			first_failed_at = NULL
-		WHERE id = ANY (ARRAY(SELECT id FROM chosen))`)
+	n, err := q.changeAll(ctx, project, f, ids, admin.ActionMessagesRetry)
 	if err != nil {
 		return 0, fmt.Errorf("retry messages: %w", err)
 	}
@@ -367,65 +345,54 @@ func (q *Queue) RetryAll(ctx context.Context, project entities.Project, f Filter
 // DiscardAll is [Queue.Discard] for those of the messages that match the filter. It returns how many it has discarded,
 // which is one entry of the audit.
 func (q *Queue) DiscardAll(ctx context.Context, project entities.Project, f Filter, ids []string) (int, error) {
-	n, err := q.changeAll(ctx, project, f, ids, admin.ActionMessagesDiscard, ``, `
-		, gone AS (
-			DELETE FROM messages WHERE id = ANY (ARRAY(SELECT id FROM chosen)) RETURNING id, project, topic, deployment_id
-		), forgotten AS (
-			DELETE FROM message_keys k USING gone
-			WHERE (k.project, k.deployment_id, k.topic) = (gone.project, gone.deployment_id, gone.topic)
-				AND k.message_id = gone.id
-		)
-		SELECT FROM gone`)
-	if err != nil {
-		return 0, fmt.Errorf("discard messages: %w", err)
-	}
-	return n, nil
+	n, err := q.changeAll(ctx, project, f, ids, admin.ActionMessagesDiscard)
+	return n, wrap("discard messages", err)
 }
 
-// changeAll changes those of the messages that match the filter and the condition, in one transaction. The statement
-// change has one row for each message of the relation chosen. A message that another transaction has changed meanwhile
-// is left alone if it does not match any more.
+// changeAll retries or discards those of the messages that match the filter, in one transaction. A message that another
+// transaction has changed meanwhile is left alone if it does not match any more.
 func (q *Queue) changeAll(
-	ctx context.Context, project entities.Project, f Filter, ids []string, kind admin.ActionKind, condition, change string,
+	ctx context.Context, project entities.Project, f Filter, ids []string, kind admin.ActionKind,
 ) (n int, err error) {
 	s, err := f.selection()
 	if err != nil {
 		return 0, err
 	}
 	args := append(f.args(project), ids)
-	where := `id = ANY ($5) AND project IS NOT DISTINCT FROM $1 AND ` + matching
+	where := `id = ANY ($5) AND project IS NOT DISTINCT FROM $1 AND ` + matching + ` AND ` + s.index + ` AND ` + s.rest
 	if f.RunID != "" {
 		args = append(args, f.RunID)
 		where += ` AND run_id = $6`
 	}
+	if kind == admin.ActionMessagesRetry {
+		where += ` AND (parked_at IS NOT NULL OR lease = '' AND last_error <> '')`
+	}
 	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		if kind == admin.ActionMessagesDiscard {
-			if _, err := tx.Exec(ctx, awaitAllNow, ids, project); err != nil {
+			if _, err := tx.Exec(ctx, awaitNowSQL, ids, project); err != nil {
 				return err
 			}
 		}
-		tag, err := tx.Exec(ctx, `
-			WITH chosen AS (
-				SELECT id FROM messages
-				WHERE `+where+` AND `+s.index+` AND `+s.rest+condition+cluster.LockOrder+`)`+change, args...)
+		rows, err := tx.Query(ctx, `SELECT id FROM messages WHERE `+where+cluster.LockOrder, args...)
 		if err != nil {
 			return err
 		}
-		if n = int(tag.RowsAffected()); n == 0 {
-			return nil
+		chosen, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if n = len(chosen); err != nil || n == 0 {
+			return err
+		}
+		if kind == admin.ActionMessagesDiscard {
+			_, err = tx.Exec(ctx, discardSQL, chosen, project)
+		} else {
+			_, err = tx.Exec(ctx, retrySQL+`id = ANY ($1)`, chosen)
+		}
+		if err != nil {
+			return err
 		}
 		return audit(ctx, tx, project, kind, string(f.State), f.auditDetail(n))
 	})
 	return n, err
 }
-
-// awaitAllNow is [awaitNow] for the messages $1 of project $2. It locks the runs in the order of their IDs.
-const awaitAllNow = `
-	UPDATE runs SET await = jsonb_build_object('seq', last_seq, 'at', updated_at)
-	WHERE id = ANY (ARRAY(
-		SELECT id FROM runs WHERE completed_at IS NULL AND id IN (
-			SELECT run_id FROM messages WHERE id = ANY ($1) AND project IS NOT DISTINCT FROM $2 AND work = 'run')
-		ORDER BY id FOR NO KEY UPDATE))`
 
 // auditDetail returns the detail that an audit entry stores about n messages that match the filter.
 func (f Filter) auditDetail(n int) map[string]any {

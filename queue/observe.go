@@ -18,27 +18,11 @@ import (
 
 // Observer observes deliveries, for metrics and traces. Its methods are called concurrently and must return quickly.
 type Observer interface {
-	// Deliver is called when a message has been claimed. The delivery continues with the returned context, and calls
-	// the returned function once when it ends.
-	Deliver(context.Context, Delivering) (context.Context, func(Delivered))
+	// Deliver is called when a message has been claimed that was ready for the time waited. The delivery continues with
+	// the returned context, and calls the returned function once when it ends.
+	Deliver(_ context.Context, _ Delivery, waited time.Duration) (context.Context, func(Delivered))
 	// Call is called before each request to a function, and may add headers to the request.
 	Call(context.Context, http.Header)
-}
-
-// Delivering describes a delivery that starts.
-type Delivering struct {
-	MessageID    string
-	DeploymentID string
-	// RunID is the message's run; empty if it has none.
-	RunID entities.RunID
-	// Work is the kind of work that the server does; [message.WorkNone] for a message to a function.
-	Work message.Work
-	// Subject is the ID of the work's step, hook or signal; often empty.
-	Subject string
-	// Attempt counts the deliveries of the message, from 1.
-	Attempt int
-	// Waited is how long the message was ready before its delivery.
-	Waited time.Duration
 }
 
 // Delivered describes how a delivery ended.
@@ -71,7 +55,7 @@ const (
 // noObserver is the observer of a worker that is configured without one.
 type noObserver struct{}
 
-func (noObserver) Deliver(ctx context.Context, _ Delivering) (context.Context, func(Delivered)) {
+func (noObserver) Deliver(ctx context.Context, _ Delivery, _ time.Duration) (context.Context, func(Delivered)) {
 	return ctx, func(Delivered) {}
 }
 
@@ -79,10 +63,7 @@ func (noObserver) Call(context.Context, http.Header) {}
 
 // observed delivers a message and reports the delivery to the observer. Waited is how long the message was ready.
 func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Duration, free func()) error {
-	ctx, done := w.options.Observer.Deliver(ctx, Delivering{
-		MessageID: d.ID, DeploymentID: d.DeploymentID, RunID: d.RunID, Work: d.Work, Subject: d.Subject,
-		Attempt: d.DeliveryCount, Waited: max(0, waited),
-	})
+	ctx, done := w.options.Observer.Deliver(ctx, d, max(0, waited))
 	end, err := w.deliver(ctx, d, free)
 	if err != nil {
 		end = Delivered{OutcomeLost, redact(err)}
@@ -113,24 +94,23 @@ func (q *Queue) Held(
 	if len(runs) == 0 {
 		return held, nil
 	}
-	rows, err := pg.NewPool(q.pool).Query(ctx, `
-		SELECT run_id, held, coalesce(first_failed_at, created_at), greatest(1, delivery_count - cut_off) FROM messages
-		WHERE run_id = ANY ($1) AND work = 'run' AND subject = '' AND project IS NOT DISTINCT FROM $2`, runs, project)
-	if err != nil {
-		return nil, wrap("read held runs", err)
+	type invocation struct {
+		RunID    entities.RunID
+		Held     *message.Held
+		Since    time.Time
+		Attempts int
 	}
-	var id entities.RunID
-	var why *message.Held
-	var since time.Time
-	var attempts int
-	_, err = pgx.ForEachRow(rows, []any{&id, &why, &since, &attempts}, func() error {
-		if why != nil {
-			why.Since, why.Attempts = since, attempts
-			held[id] = *why
+	list, err := pg.CollectAll[invocation](pg.NewPool(q.pool).Query(ctx, `
+		SELECT run_id, held, coalesce(first_failed_at, created_at) AS since,
+			greatest(1, delivery_count - cut_off) AS attempts
+		FROM messages
+		WHERE run_id = ANY ($1) AND work = 'run' AND subject = '' AND project IS NOT DISTINCT FROM $2`, runs, project))
+	for _, i := range list {
+		if i.Held != nil {
+			i.Held.Since, i.Held.Attempts = i.Since, i.Attempts
+			held[i.RunID] = *i.Held
 		}
-		why = nil
-		return nil
-	})
+	}
 	return held, wrap("read held runs", err)
 }
 
@@ -209,13 +189,12 @@ type Gauges struct {
 // leased messages are mixed with waiting ones.
 func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	var g Gauges
-	var oldest time.Duration
 	err := pg.NewPool(q.pool).QueryRow(ctx, gaugesSQL, gaugeLimit).
-		Scan(&g.StrandedRuns, &g.WaitingMessages, &g.LeasedMessages, &g.ParkedMessages, &oldest)
+		Scan(&g.StrandedRuns, &g.WaitingMessages, &g.LeasedMessages, &g.ParkedMessages, &g.OldestDue)
 	if err != nil {
 		return Gauges{}, wrap("read gauges", err)
 	}
-	g.WaitingMessages, g.OldestDue = min(g.WaitingMessages, gaugeLimit), oldest
+	g.WaitingMessages = min(g.WaitingMessages, gaugeLimit)
 	if g.HeldRuns, err = q.countHeld(ctx); err != nil {
 		return Gauges{}, wrap("read gauges", err)
 	}

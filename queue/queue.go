@@ -132,7 +132,6 @@ func (q *Queue) Receive(
 	if lease <= 0 || lease > maxVisibility {
 		return Delivery{}, entities.Invalid("a visibility timeout of %s is not between 0 and %s", lease, maxVisibility)
 	}
-	fail := func(err error) (Delivery, error) { return Delivery{}, fmt.Errorf("receive message %s: %w", id, err) }
 	// Like a claim, this invalidates the issued ticket.
 	rows, err := pg.NewPool(q.pool).Query(ctx, `
 		UPDATE messages m
@@ -140,19 +139,13 @@ func (q *Queue) Receive(
 			seen_seq = `+logLength+`
 		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+`
 			AND (ticket > 0 OR due_at <= now())
-		RETURNING id, content_type, body, created_at, expires_at, lease, delivery_count`,
+		RETURNING `+deliveryColumns+`, body`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)
-	if err != nil {
-		return fail(err)
-	}
-	m, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Delivery])
+	m, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fail(q.whyNotReceived(ctx, project, topic, id))
+		err = q.whyNotReceived(ctx, project, topic, id)
 	}
-	if err != nil {
-		return fail(err)
-	}
-	return m, nil
+	return m, wrap("receive message "+id, err)
 }
 
 func (q *Queue) whyNotReceived(ctx context.Context, project entities.Project, topic, id string) error {

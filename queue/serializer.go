@@ -79,7 +79,7 @@ func (s *serializer) acquire(ctx context.Context, d Delivery) (answered func(), 
 	if err := s.wait(ctx, own, d.leaveTurn); err != nil {
 		return nil, err
 	}
-	return func() { s.done(own) }, nil
+	return func() { s.end(own) }, nil
 }
 
 // add permits the wake-up's call, or puts it into the queue of its run.
@@ -110,19 +110,17 @@ func (s *serializer) wait(ctx context.Context, own *wakeUp, begin func()) error 
 	default:
 	}
 	begin()
-	longest := time.NewTimer(s.maxWait)
-	defer longest.Stop()
 	select {
 	case <-own.called:
 		return nil
-	case <-longest.C:
+	case <-time.After(s.maxWait):
 		s.callNow(own)
 		return nil
 	case <-ctx.Done():
-		s.abandon(own)
+		s.end(own)
 		return context.Cause(ctx)
 	case <-s.closed.Done():
-		s.abandon(own)
+		s.end(own)
 		return ErrStopping
 	}
 }
@@ -136,8 +134,8 @@ func (s *serializer) callNow(own *wakeUp) {
 	}
 }
 
-// abandon removes a wake-up that will not be called. If its call was permitted meanwhile, the next one may go.
-func (s *serializer) abandon(own *wakeUp) {
+// end removes a wake-up that will not be called, or ends the hold of one whose call was permitted.
+func (s *serializer) end(own *wakeUp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.remove(own) {
@@ -161,15 +159,8 @@ func (s *serializer) remove(own *wakeUp) bool {
 // call permits the call of a wake-up, which from then on holds back the next of its queue. The caller holds the lock.
 func (s *serializer) call(own *wakeUp) {
 	own.queue.current = own
-	own.hold = time.AfterFunc(s.hold, func() { s.done(own) })
+	own.hold = time.AfterFunc(s.hold, func() { s.end(own) })
 	close(own.called)
-}
-
-// done ends the hold of a call.
-func (s *serializer) done(own *wakeUp) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.advance(own)
 }
 
 // advance permits the next call of the queue, unless another call holds it back. The caller holds the lock.

@@ -156,27 +156,6 @@ func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
 	close(letGo)
 }
 
-// TestHangingWakeUpDelaysTheNextByItsHold checks the delay of 200 ms.
-func TestHangingWakeUpDelaysTheNextByItsHold(t *testing.T) {
-	t.Parallel()
-	r := open(t, testdb.New(t))
-	a, letGo := holding(t, r)
-	defer close(letGo)
-	r.register(t, deployment, a.URL)
-	r.worker(t)
-	run := r.run(t, 3)
-	began := time.Now()
-	first := r.send(t, of(run))
-	if c := a.next(t); c.id() != first {
-		t.Fatalf("got message %s, want %s", c.id(), first)
-	}
-	second := r.send(t, of(run))
-	c := a.next(t)
-	if waited := time.Since(began); c.id() != second || waited < callHold {
-		t.Errorf("got message %s %s after the first was sent, want %s and no less than %s", c.id(), waited, second, callHold)
-	}
-}
-
 // TestStoppingServerReleasesWaitingWakeUps: a waiting message is due for other processes at once, without counting a
 // delivery. The call in progress continues.
 func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {

@@ -280,16 +280,16 @@ func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 	for range 4 {
 		all = append(all, s.add(wake()))
 	}
-	s.done(all[0])
+	s.end(all[0])
 	s.callNow(all[1])
-	s.done(all[1])
-	s.abandon(all[2])
+	s.end(all[1])
+	s.end(all[2])
 	select {
 	case <-all[3].called:
 	default:
 		t.Error("the last call was not permitted")
 	}
-	s.done(all[3])
+	s.end(all[3])
 	s.wantNoQueues(t)
 }
 

@@ -153,7 +153,7 @@ func (s *session) take(ctx context.Context, n int) (next time.Duration, found bo
 // hasSuspects reports whether another process may be dead. This process cannot decide that before its heartbeats are
 // steady, so it stays until then.
 func (s *session) hasSuspects(ctx context.Context) bool {
-	any, err := s.heartbeat.Suspects(ctx, s.queue.pool)
+	any, err := s.heartbeat.Suspects(ctx)
 	if err != nil {
 		s.logger.ErrorContext(ctx, "find suspect processes", "error", err)
 	}
@@ -191,7 +191,7 @@ func readBacklog(ctx context.Context, pool *pgxpool.Pool) (b backlog, err error)
 	err = pg.NewPool(pool).QueryRow(ctx, `
 		SELECT least($1, (
 			SELECT count(*) FROM (
-				`+tickets.Usable+` LIMIT $1) AS tickets
+				SELECT FROM (`+tickets.Waiting+`) AS waiting LIMIT $1) AS tickets
 			) + (
 			SELECT count(*) FROM (
 				SELECT FROM messages WHERE parked_at IS NULL AND due_at <= now() LIMIT $1) AS messages)),

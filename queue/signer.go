@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -54,13 +55,9 @@ func (q *Queue) NewSigner(now func() time.Time, logger *slog.Logger) *Signer {
 	}
 }
 
-// unsignedError is the error of a call that was not made because its signing keys could not be read: an unsigned call
+// errUnsigned is the error of a call that was not made because its signing keys could not be read: an unsigned call
 // would be refused by the app, and count as a failure of the message.
-type unsignedError struct{ cause error }
-
-func (e *unsignedError) Error() string { return fmt.Sprintf("sign the call: %v", e.cause) }
-
-func (e *unsignedError) Unwrap() error { return e.cause }
+var errUnsigned = errors.New("sign the call")
 
 // sign signs a request with the given body. It does nothing if the signer is nil or the project has no keys.
 func (s *Signer) sign(r *http.Request, project entities.Project, body []byte) error {
@@ -69,7 +66,7 @@ func (s *Signer) sign(r *http.Request, project entities.Project, body []byte) er
 	}
 	keys, err := s.keys(r.Context(), project)
 	if err != nil {
-		return &unsignedError{err}
+		return fmt.Errorf("%w: %w", errUnsigned, err)
 	}
 	signing.Sign(r, body, keys, s.now())
 	return nil

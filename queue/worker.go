@@ -120,7 +120,6 @@ func (w *Worker) poll(ctx context.Context) time.Duration {
 // that is still working can finish.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.queue.local.CompareAndSwap(w.dispatcher, nil)
-	w.stop()
 	w.dispatcher.close()
 	w.loop.stopTasks()
 	w.serializer.close()

@@ -1,7 +1,5 @@
 // Package webhook defines the names that are shared by the hooks of a run and the endpoint that receives webhooks for
-// them: the signature schemes, the ways in which payloads come, and the stream with the workflow's response.
-//
-// It imports package entities, and nothing else of the module. It contains names only: package
+// them: the signature schemes, the ways in which payloads come, and the stream with the workflow's response. Package
 // handlers/webhook/signature implements the schemes.
 package webhook
 
@@ -88,11 +86,8 @@ func Validate(spec entities.WebhookSpec) error {
 	return entities.ValidateID("webhook.secret", spec.Secret)
 }
 
-// responsePrefix is the prefix of the names of streams that hold responses to webhooks.
-const responsePrefix = "webhook "
-
 // ResponseStream returns the name of the stream that holds the workflow's response to a webhook request, once it has
 // responded.
 func ResponseStream(runID entities.RunID, hook entities.HookID, request string) entities.StreamName {
-	return entities.StreamName(responsePrefix + strings.Join([]string{string(runID), string(hook), request}, " "))
+	return entities.StreamName(strings.Join([]string{"webhook", string(runID), string(hook), request}, " "))
 }

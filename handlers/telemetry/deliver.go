@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -16,9 +17,11 @@ import (
 var _ queue.Observer = (*Telemetry)(nil)
 
 // Deliver implements [queue.Observer].
-func (t *Telemetry) Deliver(ctx context.Context, d queue.Delivering) (context.Context, func(queue.Delivered)) {
+func (t *Telemetry) Deliver(
+	ctx context.Context, d queue.Delivery, waited time.Duration,
+) (context.Context, func(queue.Delivered)) {
 	begin, kind := t.now(), deliveryKind(d.Work)
-	t.metrics.waits.WithLabelValues(kind).Observe(d.Waited.Seconds())
+	t.metrics.waits.WithLabelValues(kind).Observe(waited.Seconds())
 	underWay := t.metrics.underWay.WithLabelValues(kind)
 	underWay.Inc()
 	ctx = withLogFields(ctx, logFields{run: d.RunID})
@@ -56,9 +59,9 @@ var deliverySpanNames = map[string]string{
 
 // deliver starts the span of a delivery and returns the function that ends it.
 func (t *Traces) deliver(
-	ctx context.Context, d queue.Delivering, kind string,
+	ctx context.Context, d queue.Delivery, kind string,
 ) (context.Context, func(queue.Delivered)) {
-	attributes := []attribute.KeyValue{messageKey.String(d.MessageID), attemptKey.Int(d.Attempt)}
+	attributes := []attribute.KeyValue{messageKey.String(d.ID), attemptKey.Int(d.DeliveryCount)}
 	if d.DeploymentID != "" {
 		attributes = append(attributes, deploymentKey.String(d.DeploymentID))
 	}

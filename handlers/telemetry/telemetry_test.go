@@ -71,7 +71,7 @@ func busyTelemetry(t *testing.T) *Telemetry {
 	appended(eventlog.Appended{
 		Events: []entities.Event{{RunID: "wrun_1", Type: entities.EventRunCompleted}}, Run: &entities.Run{ID: "wrun_1"},
 	})
-	_, delivered := o.Deliver(t.Context(), queue.Delivering{Work: message.WorkRun, Waited: time.Second})
+	_, delivered := o.Deliver(t.Context(), queue.Delivery{Work: message.WorkRun}, time.Second)
 	delivered(queue.Delivered{Outcome: queue.OutcomeDone})
 	_, answered := o.Request(t.Context(), Request{Method: "GET", Route: "/v1/runs/:id"})
 	answered(200)
@@ -152,7 +152,7 @@ func TestLabelValuesAreBounded(t *testing.T) {
 		odd := string(rune('a'+i%26)) + time.Duration(i).String()
 		_, appended := o.Append(t.Context(), entities.RunID(odd), []eventlog.Request{{Type: entities.EventType(odd)}})
 		appended(eventlog.Appended{Err: errors.New(odd)})
-		_, delivered := o.Deliver(t.Context(), queue.Delivering{Work: message.Work(odd), DeploymentID: odd, MessageID: odd})
+		_, delivered := o.Deliver(t.Context(), queue.Delivery{Work: message.Work(odd), DeploymentID: odd, ID: odd}, 0)
 		delivered(queue.Delivered{Outcome: queue.OutcomeFailed, Why: odd})
 		_, answered := o.Request(t.Context(), Request{ID: odd, Method: odd, RunID: entities.RunID(odd)})
 		answered(404)

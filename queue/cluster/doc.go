@@ -1,8 +1,6 @@
 // Package cluster makes the server processes of one database look after each other's work. Each process sends
 // heartbeats, the others take over from a process that died, and one process at a time sweeps for stranded runs.
 //
-// Of this module it imports packages of entities, eventlog, queue/continuation and queue/tickets.
-//
 // # Dead, slow and frozen processes
 //
 // Every process beats once a second, on a connection of its own, so that a busy pool cannot delay the beat. One

@@ -105,9 +105,9 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 
 // Suspects reports whether beats of other processes are missing. [Heartbeat.Beat] finds out which of them are dead,
 // once this process's own beats are steady.
-func (h *Heartbeat) Suspects(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+func (h *Heartbeat) Suspects(ctx context.Context) (bool, error) {
 	var suspects bool
-	err := pg.NewPool(pool).QueryRow(ctx, `
+	err := pg.NewPool(h.pool).QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM processes WHERE id <> $1 AND beat_at < now() - $2::interval)`,
 		h.ID, SilenceLimit).Scan(&suspects)
 	return suspects, wrap("look for silent processes", err)

@@ -163,7 +163,8 @@ func (s *Sweeper) findNext(ctx context.Context, tx pgx.Tx, cursor string) ([]Str
 // openRuns returns the batch of open runs after the cursor, and the cursor of the batch after it, which is empty at the
 // end of the round.
 func (s *Sweeper) openRuns(ctx context.Context, tx pgx.Tx, cursor string) ([]string, string, error) {
-	open, err := selectOpenRuns(ctx, tx, cursor, s.Batch)
+	open, err := selectIDs(ctx, tx,
+		`SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, cursor, s.Batch)
 	if err != nil || len(open) < s.Batch {
 		return open, "", err
 	}
@@ -188,7 +189,10 @@ func (s *Sweeper) wake(ctx context.Context, tx pgx.Tx, stranded []Stranded) (
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := s.validate(repair); err != nil {
+		if run.Driver != entities.DriverServer { // work needs no check, since the server wrote it
+			err = s.queue.Validate(repair[0])
+		}
+		if err != nil {
 			s.logger.ErrorContext(ctx, "cannot wake a stranded run", "run", run.ID, "reason", run.Reason, "error", err)
 			continue
 		}
@@ -212,17 +216,4 @@ func (s *Sweeper) repair(ctx context.Context, tx pgx.Tx, run Stranded) ([]messag
 		SpecVersion: run.SpecVersion,
 	})
 	return []message.Message{m}, err
-}
-
-// validate checks the messages for functions. Work needs no check, since the server wrote it.
-func (s *Sweeper) validate(messages []message.Message) error {
-	for _, m := range messages {
-		if m.Work != message.WorkNone {
-			continue
-		}
-		if err := s.queue.Validate(m); err != nil {
-			return err
-		}
-	}
-	return nil
 }

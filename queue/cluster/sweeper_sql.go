@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
@@ -31,12 +32,6 @@ func claimPass(ctx context.Context, tx pgx.Tx, interval time.Duration) (cursor s
 func saveCursor(ctx context.Context, tx pgx.Tx, cursor string) error {
 	_, err := tx.Exec(ctx, `UPDATE sweeper SET place = $1`, cursor)
 	return wrap("save sweep cursor", err)
-}
-
-// selectOpenRuns returns the next runs, by ID, that have not ended.
-func selectOpenRuns(ctx context.Context, tx pgx.Tx, after string, limit int) ([]string, error) {
-	return selectIDs(ctx, tx, `SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`,
-		after, limit)
 }
 
 // knownStranded returns runs that were stranded at their last check.
@@ -77,11 +72,7 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	rows, err := tx.Query(ctx, findStrandedSQL, ids, quiet, limit)
-	if err != nil {
-		return nil, wrap("find stranded runs", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stranded])
+	list, err := pg.CollectAll[Stranded](tx.Query(ctx, findStrandedSQL, ids, quiet, limit))
 	return list, wrap("find stranded runs", err)
 }
 

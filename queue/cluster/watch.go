@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // Watch is what the sweeper knows about one run that has not ended.
@@ -26,13 +27,7 @@ type Watch struct {
 
 // LoadWatch queues the reads of what the sweeper knows about a run. It locks nothing.
 func LoadWatch(b *pgx.Batch, id entities.RunID, into *Watch) {
-	b.Queue(strandedSQL, []entities.RunID{id}, sweepQuiet, 1).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stranded])
-		if len(found) > 0 {
-			into.Reason = found[0].Reason
-		}
-		return wrap("look whether the run is stranded", err)
-	})
+	pg.LoadEach(b, func(s Stranded) { into.Reason = s.Reason }, strandedSQL, []entities.RunID{id}, sweepQuiet, 1)
 	b.Queue(watchSQL, id, firstRepairBackoff, maxRepairBackoff, sweepBatch, sweepQuiet).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&into.FoundAt, &into.Wakes, &into.WakeAt, &into.QuietUntil},
 			func() error { return nil })

@@ -180,11 +180,9 @@ func size(v traits.Sizer) int {
 }
 
 // comparisonCost is that of the smaller value, because a comparison ends with it.
-func comparisonCost(args []ref.Val) int { return smaller(args[0], args[1]) }
-
-func smaller(a, b ref.Val) int {
-	w := weight(a, maxCost)
-	return min(w, weight(b, w))
+func comparisonCost(args []ref.Val) int {
+	w := weight(args[0], maxCost)
+	return min(w, weight(args[1], w))
 }
 
 // searchCost is the cost of "in": comparisons with all elements of a list, or a look-up in a map.

@@ -1,7 +1,5 @@
 // Package condition compiles and evaluates the conditions of hooks, which decide what signals resume them. A condition
 // is an expression in CEL, the Common Expression Language. docs/signals.md describes them for their authors.
-//
-// It imports packages entities and share.
 package condition
 
 import (
@@ -175,10 +173,8 @@ func (c *Conditions) pause(ctx context.Context, start time.Time) {
 	if took < longEvaluation {
 		return
 	}
-	timer := time.NewTimer(took)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(took):
 	case <-ctx.Done():
 	}
 }

@@ -1,7 +1,5 @@
 // Package continuation builds the message that makes a client of the Workflow SDK continue a run. The client replays
 // the run's log and goes on from there.
-//
-// It imports packages entities and entities/codec.
 package continuation
 
 import (

@@ -102,6 +102,38 @@ func (planner Planner) Plan(answer []byte) (Plan, error) {
 	return p, nil
 }
 
+const (
+	maxKeepName = 64
+	maxKeepTime = 5 * time.Minute
+)
+
+// Keep is a hint in an answer: a process keeps the state of the run in memory for a while, so that the next call need
+// not carry what that process knows.
+type Keep struct {
+	// Seq is the position in the run's log up to which the process knows it.
+	Seq int64 `json:"seq"`
+	// By is the name of the process.
+	By string `json:"by"`
+	// For is how long it keeps the state.
+	For duration `json:"for"`
+}
+
+// Until returns when the process will have forgotten the run if it begins to keep it now.
+func (k Keep) Until(now time.Time) time.Time { return now.Add(time.Duration(k.For)) }
+
+func (k *Keep) validate() error {
+	switch {
+	case k == nil:
+		return nil
+	case k.Seq < 1:
+		return entities.Invalid("keep: seq %d is no position in the log", k.Seq)
+	case k.For <= 0 || time.Duration(k.For) > maxKeepTime:
+		return entities.Invalid(`keep: want "for" between 0 and %s`, maxKeepTime)
+	default:
+		return entities.ValidateText("keep: by", k.By, maxKeepName)
+	}
+}
+
 // checkOpen validates the IDs of the steps that a function is executing itself.
 func checkOpen(open []entities.StepID) error {
 	if n := len(open); n > MaxCommands {
@@ -131,13 +163,13 @@ var commands = map[string]func() command{
 	"recordStep":    func() command { return &recordStep{} },
 	"wait":          func() command { return &wait{} },
 	"openHook":      func() command { return &openHook{} },
-	"closeHook":     func() command { return &closeHook{} },
+	"closeHook":     func() command { return &endPart{event: entities.EventHookDisposed} },
 	"setAttributes": func() command { return &setAttributes{} },
 	"setStore":      func() command { return &setStore{} },
 	"startChild":    func() command { return &startChild{} },
 	"respond":       func() command { return &respond{} },
 	"cancelStep":    func() command { return &cancelStep{} },
-	"cancelWait":    func() command { return &cancelWait{} },
+	"cancelWait":    func() command { return &endPart{event: entities.EventWaitCancelled} },
 	"cancelled":     func() command { return &cancelled{} },
 	"complete":      func() command { return &complete{} },
 	"fail":          func() command { return &fail{} },

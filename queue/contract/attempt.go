@@ -3,6 +3,7 @@ package contract
 import (
 	"cmp"
 	"encoding/json"
+	"math/rand/v2"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -109,4 +110,12 @@ func (a *firstAttempt) attempt(now time.Time, spec entities.StepSpec) (*eventlog
 		first.Data.RetryAfter = &at
 	}
 	return &first, nil
+}
+
+// Jitter reduces d randomly by up to a quarter, so that calls that failed together are not retried together.
+func Jitter(d time.Duration) time.Duration {
+	if d < 4 {
+		return d
+	}
+	return d - rand.N(d/4) //nolint:gosec // needs no cryptographic randomness
 }

@@ -41,17 +41,6 @@ func (c *cancelStep) requests(Planner) ([]eventlog.Request, error) {
 	}}, nil
 }
 
-// cancelWait cancels a wait that is not over.
-type cancelWait struct {
-	head
-
-	ID string `json:"id"`
-}
-
-func (c *cancelWait) requests(Planner) ([]eventlog.Request, error) {
-	return []eventlog.Request{{Type: entities.EventWaitCancelled, CorrelationID: c.ID}}, nil
-}
-
 // cancelled ends a run that was asked to cancel.
 type cancelled struct{ head }
 

@@ -217,15 +217,16 @@ func (w webhookOptions) spec() (entities.WebhookSpec, error) {
 // newToken returns an unguessable token.
 func newToken() string { return "hook_" + rand.Text() }
 
-// closeHook closes a hook.
-type closeHook struct {
+// endPart closes a hook, or cancels a wait that is not over.
+type endPart struct {
 	head
 
-	ID string `json:"id"`
+	ID    string `json:"id"`
+	event entities.EventType
 }
 
-func (c *closeHook) requests(Planner) ([]eventlog.Request, error) {
-	return []eventlog.Request{{Type: entities.EventHookDisposed, CorrelationID: c.ID}}, nil
+func (c *endPart) requests(Planner) ([]eventlog.Request, error) {
+	return []eventlog.Request{{Type: c.event, CorrelationID: c.ID}}, nil
 }
 
 // attributesID is the prefix of the correlation IDs of setAttributes, so that they never equal those of hooks.

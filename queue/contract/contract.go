@@ -1,8 +1,6 @@
 // Package contract defines the messages between the server and a function behind a plain HTTP endpoint: the call that
 // the server sends, and the commands in the function's answer. docs/function-contract.md describes them for authors of
 // functions.
-//
-// It imports packages of entities, and eventlog.
 package contract
 
 import (
@@ -11,6 +9,9 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
+
+// Version is the version of the function contract.
+const Version = 2
 
 const (
 	// MaxCommands limits the commands of one answer.
@@ -64,6 +65,24 @@ type Call struct {
 	// After is the position after which the function must read the rest of the log; nil if Events is complete.
 	After *int64 `json:"after,omitempty"`
 }
+
+// Server tells the function in each call what the server can do.
+type Server struct {
+	Contract int      `json:"contract"`
+	Features []string `json:"features"`
+}
+
+// features are the names of what this server can do beyond version 1 of the contract. Answers are read strictly, so a
+// function may use a field or a command only if the call offers its feature.
+var features = []string{
+	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter",
+	"cancelStep", "cancelWait", "cancel",
+	"await", "keep", "held",
+	"store", "inbox",
+}
+
+// Offer returns what this version of the server offers.
+func Offer() Server { return Server{Contract: Version, Features: features} }
 
 // Run describes the run in a call.
 type Run struct {

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/textproto"
@@ -37,16 +38,9 @@ func (*respond) requests(Planner) ([]eventlog.Request, error) { return nil, nil 
 
 // stream returns the stream that stores the response.
 func (c *respond) stream(planner Planner) (eventlog.WholeStream, error) {
-	fail := func(err error) (eventlog.WholeStream, error) { return eventlog.WholeStream{}, err }
-	if err := entities.ValidateID("hook", c.Hook); err != nil {
-		return fail(err)
-	}
-	if err := entities.ValidateID("request", c.Request); err != nil {
-		return fail(err)
-	}
 	r, err := c.response()
-	if err != nil {
-		return fail(err)
+	if err = cmp.Or(entities.ValidateID("hook", c.Hook), entities.ValidateID("request", c.Request), err); err != nil {
+		return eventlog.WholeStream{}, err
 	}
 	data, err := json.Marshal(r)
 	return eventlog.WholeStream{

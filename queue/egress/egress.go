@@ -3,8 +3,6 @@
 // allowed; the operator can allow more.
 //
 // The check applies to the address that is dialed, after name resolution, so DNS rebinding cannot bypass it.
-//
-// It imports nothing else of the module.
 package egress
 
 import (
@@ -20,8 +18,8 @@ const Variable = "STEPWELL_ALLOW_ADDRESSES"
 
 // Keywords for groups of addresses in [Parse].
 const (
-	Loopback = "loopback"
-	Private  = "private"
+	Loopback = string(loopback)
+	Private  = string(private)
 )
 
 // Allowed is the set of non-public addresses that may be called. The zero value is empty.
@@ -38,10 +36,8 @@ func Parse(list string) (Allowed, error) {
 		item = strings.TrimSpace(item)
 		switch item {
 		case "":
-		case Loopback:
-			a.kinds = append(a.kinds, loopback)
-		case Private:
-			a.kinds = append(a.kinds, private)
+		case Loopback, Private:
+			a.kinds = append(a.kinds, kind(item))
 		default:
 			prefix, err := parsePrefix(item)
 			if err != nil {

@@ -129,10 +129,7 @@ func (c *commanding) startNext(_ *pgx.Batch, newEvents bool) func() *eventlog.In
 }
 
 // finish extends the lease in the transaction of the commands.
-func (c *commanding) finish(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
-	c.KeepIn(last, c.again, c.by)
-	return nil
-}
+func (c *commanding) finish(last *pgx.Batch) { c.KeepIn(last, c.again, c.by) }
 
 // tryOptimistic does in an optimistic append what startNext and finish do. The end of the run deletes its work.
 func (c *commanding) tryOptimistic(s *pg.Conditional, o eventlog.Outlook) bool {

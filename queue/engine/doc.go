@@ -1,8 +1,6 @@
 // Package engine continues the runs that the server drives. It has a handler for each kind of work that the queue
 // delivers for them.
 //
-// Of this module it imports packages of entities and eventlog, queue, queue/condition and queue/contract.
-//
 // A run has a driver. Runs of the Workflow SDK are continued by that client, runs started at /v1 by the server. What
 // the server still has to do for its runs is stored as work: messages with a kind and a subject. They are written in
 // the transaction of the event that makes them necessary, and are leased, delayed, taken over and parked like all

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -61,14 +60,13 @@ func (e *invocationEnd) startNext(b *pgx.Batch, newEvents bool) func() *eventlog
 
 // release ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again.
 // If the run goes on, it notes what the function knows.
-func (e *invocationEnd) release(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
+func (e *invocationEnd) release(last *pgx.Batch) {
 	if e.runOpen {
 		e.NoteHeard(pg.Batch{Batch: last}, e.heard)
 	}
 	if e.runOpen && e.next == nil {
 		e.suspend(last)
 	}
-	return nil
 }
 
 // tryOptimistic ends the invocation in an optimistic append. The work of a run that has ended is deleted with the run.

@@ -11,8 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -141,7 +143,8 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 	})
 	if refused := (*eventlog.RefusedError)(nil); errors.As(outcome, &refused) {
 		// The refusal may say that the run has ended, because a command of this answer would end it. The work stays.
-		return retryLater(d, asRefused(outcome), 0)
+		f := d.Failure(asRefused(outcome))
+		return &f
 	}
 	if isPermanent(outcome) && !queue.IsOver(outcome) {
 		outcome = asRefused(outcome)
@@ -158,13 +161,6 @@ func isPermanent(err error) bool {
 	return queue.IsOver(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) ||
 		errors.Is(err, message.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft) ||
 		errors.Is(err, queue.ErrOvertaken)
-}
-
-// retryLater returns a failure that is retried after its backoff, but not earlier than the function asked for.
-func retryLater(d queue.Delivery, err error, notBefore time.Duration) error {
-	f := d.Failure(err)
-	f.After = max(f.After, notBefore)
-	return &f
 }
 
 // newCall builds the call of a run's function, and sets the length of the run's log to that in the call if this has
@@ -223,4 +219,21 @@ func (e *Engine) eventsAfter(
 		page.Cursor = read.EventCursorAt(seq)
 	}
 	return e.log.Events(ctx, d.Project, run.ID, page, read.WithPayloads)
+}
+
+// loadStore returns the run's store for a call: nil if it has no values, or too many bytes for a call. It reads nothing
+// for a run that never had a store.
+func (e *Engine) loadStore(ctx context.Context, run entities.Run) (map[string]json.RawMessage, error) {
+	if run.StoreSeq == 0 {
+		return nil, nil
+	}
+	values, err := store.Values(ctx, pg.NewPool(e.pool), run.ID, kv.MaxInCall)
+	if err != nil || len(values) == 0 {
+		return nil, err
+	}
+	m := make(map[string]json.RawMessage, len(values))
+	for _, v := range values {
+		m[v.Key] = json.RawMessage(v.Value)
+	}
+	return m, nil
 }

@@ -24,11 +24,6 @@ const (
 	keyRetention = 24 * time.Hour
 )
 
-// PostSignal accepts a signal. It resumes every hook of its project that waits for its name and whose condition it
-// meets, and is kept for the given time for hooks that are opened later and look back. The project, name, key and data
-// of the signal are used. It returns the stored signal and whether it is new: for a key that came before, within at
-// least a day, it returns the signal stored with that key.
-//
 // PostSignal stores a signal. The signal resumes every hook of its project that waits for its name and whose condition
 // holds, and is kept for the given time for hooks that are created later and look back. PostSignal uses the project,
 // name, key and data of s. It returns the stored signal and whether it is new: if a signal with the same key was posted

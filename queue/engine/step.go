@@ -55,9 +55,9 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
 			return err
 		}
-		if f := unreachedFailure(d, err); f != nil { // it does not count as an attempt
+		if f := d.Failure(err); !f.Reached { // it does not count as an attempt
 			f.After = s.spec.Within(f.After, now)
-			return f
+			return &f
 		}
 	}
 	return e.record(ctx, d, s, s.decide(a, err, d.DeliveryCount, now))
@@ -107,14 +107,6 @@ func notYet(early *entities.NotYetError) *queue.Failure {
 	return &queue.Failure{Reason: early.Error(), Public: early.Error(), After: early.RetryAfter}
 }
 
-// unreachedFailure returns the failure of a call that did not reach the function, and nil if the call reached it.
-func unreachedFailure(d queue.Delivery, err error) *queue.Failure {
-	if f := d.Failure(err); !f.Reached {
-		return &f
-	}
-	return nil
-}
-
 // stepWork is a step and how to execute it.
 type stepWork struct {
 	entities.Step
@@ -149,11 +141,8 @@ func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork
 		requests = append(requests, s.request(entities.EventStepStarted))
 	}
 	results, err := e.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.AppendOptions{
-		Guard: checkLease(d),
-		Finish: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			d.ExtendIn(last, s.spec.AttemptTimeout(e.log.Now()))
-			return nil
-		},
+		Guard:  checkLease(d),
+		Finish: func(last *pgx.Batch) { d.ExtendIn(last, s.spec.AttemptTimeout(e.log.Now())) },
 	})
 	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
 		return notYet(early)
@@ -346,23 +335,14 @@ func (s stepWork) results(v decision, now time.Time) []eventlog.Request {
 
 // retryWith returns options that schedule the retry of failed work in the append's transaction.
 func retryWith(d queue.Delivery, f queue.Failure) eventlog.AppendOptions {
-	return eventlog.AppendOptions{
-		Guard: checkLease(d),
-		Finish: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			d.NackIn(last, f)
-			return nil
-		},
-	}
+	return eventlog.AppendOptions{Guard: checkLease(d), Finish: func(last *pgx.Batch) { d.NackIn(last, f) }}
 }
 
 // endWith returns options that end work in the append's transaction.
 func endWith(d queue.Delivery) eventlog.AppendOptions {
 	return eventlog.AppendOptions{
-		Guard: checkLease(d),
-		Finish: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			d.EndIn(last)
-			return nil
-		},
+		Guard:  checkLease(d),
+		Finish: d.EndIn,
 		Optimistic: func(c *pg.Conditional, _ eventlog.Outlook) bool {
 			d.EndIf(c, "", nil)
 			return true

@@ -1,12 +1,11 @@
 // Package overview says how a project stands: [Reader.Attention] what wants a person, and [Reader.Gauges] what is open
 // and in the queue. [Decide] is pure; each statement reads a bounded part of an index.
-//
-// Of this module it imports packages of entities, and eventlog/stats.
 package overview
 
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,7 +33,7 @@ type Reader struct {
 
 	now      func() time.Time
 	shareFor time.Duration
-	shared   shared
+	answers  sync.Map // of *answer, by project
 }
 
 // NewReader returns a reader of the pool's database.
@@ -148,14 +147,54 @@ const gaugesSQL = `
 // Gauges reads the gauges of the project.
 func (r *Reader) Gauges(ctx context.Context, project entities.Project) (Gauges, error) {
 	rows, err := r.pool.Query(ctx, gaugesSQL, project, MaxGauge)
-	if err != nil {
-		return Gauges{}, fmt.Errorf("read gauges: %w", err)
-	}
-	g, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Gauges])
+	g, err := pg.CollectOne[Gauges](rows, err, pgx.ErrNoRows)
 	if err != nil {
 		return Gauges{}, fmt.Errorf("read gauges: %w", err)
 	}
 	g.Capped = g.Capped || max(g.Pending, g.Running, g.Due, g.Parked) >= MaxGauge
 	g.Due = min(g.Due, MaxGauge)
 	return g, nil
+}
+
+// shareFor is how long an answer of [Reader.Attention] is shared: each open page asks for it every 15 s.
+const shareFor = 5 * time.Second
+
+// answer is what wanted a person in a project. A project is read for one caller at a time; those who wait share its
+// answer.
+type answer struct {
+	turn  chan struct{} // has room for the caller that may use the other fields
+	items []Item
+	at    time.Time // by the database
+	read  time.Time // by this process
+}
+
+// answerOf returns the answer of the project, which may be empty, for the caller alone until it calls done.
+func (r *Reader) answerOf(ctx context.Context, project entities.Project) (a *answer, done func(), err error) {
+	shared, _ := r.answers.LoadOrStore(project, &answer{turn: make(chan struct{}, 1)})
+	a = shared.(*answer)
+	select {
+	case a.turn <- struct{}{}:
+		return a, func() { <-a.turn }, nil
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+}
+
+// Attention returns what wants a person in the project, and the time at which that was read, up to 5 s ago. The caller
+// must not change the items.
+func (r *Reader) Attention(ctx context.Context, project entities.Project) ([]Item, time.Time, error) {
+	a, done, err := r.answerOf(ctx, project)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read what wants a person: %w", err)
+	}
+	defer done()
+	began := r.now()
+	if age := began.Sub(a.read); age < 0 || age >= r.shareFor {
+		f, err := r.facts(ctx, project)
+		if err != nil {
+			return nil, time.Time{}, fmt.Errorf("read what wants a person: %w", err)
+		}
+		a.items, a.at, a.read = Decide(f), f.Now, began
+	}
+	return a.items, a.at, nil
 }

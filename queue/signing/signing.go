@@ -1,8 +1,6 @@
 // Package signing signs the server's requests according to RFC 9421 (HTTP Message Signatures) with HMAC-SHA-256.
 // Package sdk/signature verifies them. The two share test vectors but no code, so that each is tested against the RFC
 // and not against the other.
-//
-// It imports nothing else of the module.
 package signing
 
 import (

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -15,8 +14,6 @@ const (
 
 	// OldestSince selects the time since which the next ticket has been waiting, or no row if none waits.
 	OldestSince = `SELECT scheduled_at FROM river_job WHERE ` + available + ` ORDER BY priority, scheduled_at, id LIMIT 1`
-	// Usable selects an empty row for each ticket that can be used now.
-	Usable = `SELECT FROM river_job WHERE ` + available + ` AND scheduled_at <= now()`
 	// Waiting selects the project of each ticket that waits to be used, up to 10,000.
 	Waiting = `SELECT args->>'project' AS project FROM river_job WHERE ` + available + ` LIMIT 10000`
 	// DeleteHeldByDead deletes the tickets in use by processes whose id is in the relation dead. It returns the message
@@ -30,7 +27,7 @@ const (
 // Take takes up to n usable tickets out of River's table, for the caller to use. If the caller dies, their messages get
 // new tickets when they are due, as with any lost ticket.
 func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Ticket, error) {
-	rows, err := pg.NewPool(pool).Query(ctx, `
+	tickets, err := pg.CollectAll[Ticket](pg.NewPool(pool).Query(ctx, `
 		WITH taken AS (
 			DELETE FROM river_job WHERE id = ANY (ARRAY(
 				SELECT id FROM river_job WHERE `+available+` AND scheduled_at <= now()
@@ -40,11 +37,7 @@ func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Ticket, error) {
 		)
 		SELECT args->>'message' AS message_id, (args->>'ticket')::integer AS number,
 			coalesce(args->>'project', '') AS project, coalesce((args->>'size')::bigint, 0) AS size, scheduled_at AS issued_at
-		FROM taken`, n)
-	if err != nil {
-		return nil, fmt.Errorf("take tickets: %w", err)
-	}
-	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Ticket])
+		FROM taken`, n))
 	if err != nil {
 		return nil, fmt.Errorf("take tickets: %w", err)
 	}

@@ -1,8 +1,6 @@
 // Package tickets issues and fetches tickets: River jobs that may each deliver one message once. It is the only package
 // that knows River.
 //
-// Of this module it imports packages entities and entities/pg.
-//
 // The message's row is the promise (I6), so a ticket may get lost: the message gets another one when it is due. River
 // does not keep the delays of messages, because its scheduler runs every five seconds in one elected process. A ticket
 // is issued when its message is due, and River fetches it at once.
@@ -13,7 +11,7 @@
 //     up after them.
 //   - A takeover deletes the tickets of a dead process in the same statement that takes over its leases, so that no
 //     crash can separate the two.
-//   - The age of the oldest ticket, and the number of usable ones, are part of larger statements that measure the
+//   - The age of the oldest ticket, and the number of those that wait, are part of larger statements that measure the
 //     backlog and decide how many tickets to issue.
 package tickets
 
@@ -127,13 +125,10 @@ func (quietDriver) SupportsListenNotify() bool { return false }
 // Fetcher fetches tickets through River and uses them.
 type Fetcher struct{ client *river.Client[pgx.Tx] }
 
-// Use uses a ticket. If it returns an error, River uses the ticket again after a backoff.
-type Use func(ctx context.Context, t Ticket) error
-
-// NewFetcher makes a fetcher that uses up to limit tickets at once. The process is its ID in the table processes, so
-// that other processes find its tickets if it dies.
+// NewFetcher makes a fetcher that uses up to limit tickets at once. If use fails, River uses the ticket again after a
+// backoff. The process is its ID in the table processes, so that other processes find its tickets if it dies.
 func NewFetcher(
-	pool *pgxpool.Pool, schema, process string, limit int, use Use, logger *slog.Logger,
+	pool *pgxpool.Pool, schema, process string, limit int, use func(context.Context, Ticket) error, logger *slog.Logger,
 ) (*Fetcher, error) {
 	workers := river.NewWorkers()
 	if err := river.AddWorkerSafely(workers, &worker{use: use}); err != nil {
@@ -181,7 +176,7 @@ func (f *Fetcher) Stop(ctx context.Context) error {
 type worker struct {
 	river.WorkerDefaults[Ticket]
 
-	use Use
+	use func(context.Context, Ticket) error
 }
 
 // Timeout is long, because a delivery lasts as long as the function keeps extending its lease.

@@ -62,9 +62,6 @@ type explainer struct {
 
 func (x *explainer) add(r Reason) { x.reasons = append(x.reasons, r) }
 
-// driven reports whether the server continues the run.
-func (f Facts) driven() bool { return f.Run.Driver == entities.DriverServer }
-
 // awaits returns what the run's function awaits; nil if it has not said so, or if that does not count.
 func (f Facts) awaits() *await.Pending {
 	if a := f.Run.Await; a != nil && a.Seq == f.Run.LastSeq {

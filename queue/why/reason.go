@@ -1,8 +1,6 @@
 // Package why explains why a run is not done: what it waits for, what comes next and when, and what helps. [Explain] is
-// pure; [Of] reads the facts in one snapshot.
-//
-// Of this module it imports packages of entities, and queue/cluster, whose sweeper decides by the same SQL whether a
-// run is stranded.
+// pure; [Of] reads the facts in one snapshot. Whether a run is stranded follows from the same SQL as in the sweeper of
+// package queue/cluster.
 package why
 
 import (

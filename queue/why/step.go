@@ -94,7 +94,7 @@ func (x *explainer) runsInCall(s Step) bool {
 	if s.Status != entities.StepRunning {
 		return false
 	}
-	if !x.driven() {
+	if x.Run.Driver != entities.DriverServer {
 		return true
 	}
 	return s.Spec == nil && slices.ContainsFunc(x.Messages, func(m Message) bool {
