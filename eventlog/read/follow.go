@@ -67,7 +67,8 @@ func newFollower[P any](r *tailReader[P, Entry], text func(P) string) *Follower 
 func (l *Log) FollowRun(
 	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, with Payloads,
 ) (*Follower, error) {
-	if _, err := newFollowSearch(project, q, with); err != nil {
+	s, err := newFollowSearch(project, q, with)
+	if err != nil {
 		return nil, err
 	}
 	run, err := l.run(ctx, project, runID)
@@ -78,7 +79,7 @@ func (l *Log) FollowRun(
 		project: project, topic: runTopic(project, runID), pollEvery: l.FollowPoll, pause: followPause,
 		perList: perFollowed, compare: cmp.Compare[int64], at: func(e Entry) int64 { return e.Seq }, size: entrySize,
 		read: func(ctx context.Context, after int64) (part[int64, Entry], error) {
-			return l.readRunAfter(ctx, project, runID, q, with, after)
+			return l.readRunAfter(ctx, *s, runID, after)
 		},
 	}
 	r := l.runTails.join(l.live, l.hub, newFollowed(project, runID, q, with), source, q.After, run.LastSeq)
@@ -86,24 +87,18 @@ func (l *Log) FollowRun(
 }
 
 // run reads a run as the followers do, with one of their connections.
-func (l *Log) run(ctx context.Context, project entities.Project, id entities.RunID) (run entities.Run, err error) {
-	err = l.live.withConnection(ctx, project, func() error {
-		run, err = store.RunByID(ctx, l.pool, project, id)
-		return err
+func (l *Log) run(ctx context.Context, project entities.Project, id entities.RunID) (entities.Run, error) {
+	return withConnection(ctx, l.live, project, func() (entities.Run, error) {
+		return store.RunByID(ctx, l.pool, project, id)
 	})
-	return run, err
 }
 
 // readRunAfter reads the events of a run after a position.
 func (l *Log) readRunAfter(
-	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, with Payloads, after int64,
+	ctx context.Context, s search, runID entities.RunID, after int64,
 ) (part[int64, Entry], error) {
-	q.After = after
-	s, err := newFollowSearch(project, q, with)
-	if err != nil {
-		return part[int64, Entry]{}, err
-	}
-	run, err := store.RunByID(ctx, l.pool, project, runID) // before the events, which include its last one
+	s.After = after
+	run, err := store.RunByID(ctx, l.pool, s.project, runID) // before the events, which include its last one
 	if err != nil {
 		return part[int64, Entry]{}, err
 	}
@@ -125,13 +120,11 @@ func (l *Log) readRunAfter(
 func (l *Log) FollowProject(
 	ctx context.Context, project entities.Project, q EventQuery, from *FeedCursor, with Payloads,
 ) (*Follower, error) {
-	if _, err := newFollowSearch(project, q, with); err != nil {
+	s, err := newFollowSearch(project, q, with)
+	if err != nil {
 		return nil, err
 	}
-	var now FeedCursor
-	err := l.live.withConnection(ctx, project, func() error {
-		return l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&now.xid)
-	})
+	now, err := l.EndOfChanges(ctx, project)
 	if err != nil {
 		return nil, fmt.Errorf("follow events: %w", err)
 	}
@@ -142,7 +135,7 @@ func (l *Log) FollowProject(
 		project: project, topic: projectTopic(project), pollEvery: l.FollowPoll, pause: followPause,
 		perList: perFollowed, compare: FeedCursor.Compare, at: FeedCursorOf, size: entrySize,
 		read: func(ctx context.Context, after FeedCursor) (part[FeedCursor, Entry], error) {
-			return l.readFeedAfter(ctx, project, q, with, after)
+			return l.readFeedAfter(ctx, *s, after)
 		},
 	}
 	r := l.feedTails.join(l.live, l.hub, newFollowed(project, "", q, with), source, *from, now)
@@ -150,13 +143,7 @@ func (l *Log) FollowProject(
 }
 
 // readFeedAfter reads the events of a project after a cursor.
-func (l *Log) readFeedAfter(
-	ctx context.Context, project entities.Project, q EventQuery, with Payloads, after FeedCursor,
-) (part[FeedCursor, Entry], error) {
-	s, err := newFollowSearch(project, q, with)
-	if err != nil {
-		return part[FeedCursor, Entry]{}, err
-	}
+func (l *Log) readFeedAfter(ctx context.Context, s search, after FeedCursor) (part[FeedCursor, Entry], error) {
 	s.from = after
 	page, h, err := s.readFeed(ctx, l.pool)
 	// The end of the transaction that blocks events is not notified.

@@ -143,10 +143,8 @@ func (s *Streams) Of(
 func (s *Streams) Tail(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(store.Chunk) error,
 ) error {
-	var stream store.Stream
-	err := s.live.withConnection(ctx, project, func() (err error) {
-		stream, err = s.Info(ctx, project, name)
-		return err
+	stream, err := withConnection(ctx, s.live, project, func() (store.Stream, error) {
+		return s.Info(ctx, project, name)
 	})
 	if err != nil {
 		return err
