@@ -100,11 +100,6 @@ func (v *verifier) verifyStreams(ctx context.Context) error {
 	return err
 }
 
-// compare reports the fields in which an entity's row differs from the fold.
-func (v *verifier) compare(entity string, log, row any) {
-	compareFields(log, row, func(field, log, row string) { v.differ(entity, field, log, row) })
-}
-
 // differ reports a differing field. For a row that is missing or superfluous the field is "row".
 func (v *verifier) differ(entity, field, log, row string) {
 	v.report(Difference{RunID: v.run.ID, Entity: entity, Field: field, Log: log, Row: row})
