@@ -172,13 +172,14 @@ var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // writeCycle writes a JSON pointer to an enclosing value at the given depth.
 func (d *devalueDecoder) writeCycle(depth int) {
-	where := "#"
+	var where strings.Builder
+	where.WriteByte('#')
 	for _, name := range d.path[:depth] {
-		where += "/" + pointerEscapes.Replace(name)
+		where.WriteString("/" + pointerEscapes.Replace(name))
 	}
-	d.spend(len(where))
+	d.spend(where.Len())
 	d.write(`{"$ref":`)
-	d.writeText(where)
+	d.writeText(where.String())
 	d.write(`}`)
 }
 
@@ -239,23 +240,27 @@ func (d *devalueDecoder) writeSparse(list [][]byte) {
 		return
 	}
 	length, err := index(list[0])
-	switch {
-	case err != nil || length < 0:
+	if err != nil || length < 0 {
 		d.fail(errOpaque)
 		return
-	case length > d.limit:
-		d.fail(errTooLarge)
-		return
 	}
-	dense := slices.Repeat([][]byte{[]byte("-2")}, length)
+	given := map[int][]byte{}
 	for pair := range slices.Chunk(list[1:], 2) {
 		at, err := index(pair[0])
 		if err != nil || at < 0 || at >= length {
 			d.fail(errOpaque)
 			return
 		}
-		dense[at] = pair[1]
+		given[at] = pair[1]
 	}
-	d.spend(length)
-	d.writeList(dense)
+	d.write(`[`)
+	for i := 0; i < length && d.err == nil; i++ {
+		if raw, ok := given[i]; ok {
+			d.writeRef(raw, strconv.Itoa(i))
+		} else {
+			d.writeValue(isHole)
+		}
+		d.write(`,`)
+	}
+	d.end(']')
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -300,6 +301,24 @@ func TestSmallPayloadsCannotExceedTheLimits(t *testing.T) {
 	d := Decode([]byte(`devl["small"]`), limit)
 	if d.TooLarge || d.Value == nil || d.Encoding != EncodingDevalue {
 		t.Errorf("small: got %+v", d)
+	}
+}
+
+// TestDecodingTakesLittleMemory decodes payloads that are short compared with the memory that they could take: an array
+// with holes, and a reference to a place that is deep below a long key.
+func TestDecodingTakesLittleMemory(t *testing.T) { //nolint:paralleltest // measures what the process allocates
+	deep := `devl[{"` + strings.Repeat("k", 1<<20) + `":1}`
+	for i := range 900 {
+		deep += `,[` + itoa(min(i+2, 900)) + `]`
+	}
+	for name, data := range map[string]string{"holes": `devl[[-7,16000000]]`, "deep": deep + `]`} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		d := Decode([]byte(data), MaxDecoded)
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; d.Encoding != EncodingDevalue || used > 10*MaxDecoded {
+			t.Errorf("%s: took %d bytes as %s, want at most %d", name, used, d.Encoding, 10*MaxDecoded)
+		}
 	}
 }
 
