@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -114,6 +115,11 @@ func FeedCursorOf(e Entry) FeedCursor { return FeedCursor{e.Xid, e.RunID, e.Seq}
 // String returns the cursor as clients see it.
 func (p FeedCursor) String() string {
 	return strconv.FormatUint(p.xid, 10) + ":" + string(p.runID) + ":" + strconv.FormatInt(p.seq, 10)
+}
+
+// Compare returns the order of two cursors, which is that of the events in the database.
+func (p FeedCursor) Compare(q FeedCursor) int {
+	return cmp.Or(cmp.Compare(p.xid, q.xid), cmp.Compare(p.runID, q.runID), cmp.Compare(p.seq, q.seq))
 }
 
 // ParseFeedCursor is the inverse of [FeedCursor.String]. It fails with [entities.ErrInvalid].
