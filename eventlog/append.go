@@ -65,11 +65,9 @@ func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (
 	if err == nil {
 		err = outcomes[0].Err
 	}
-	if isDuplicateRun(err) {
+	if pg.ViolatedConstraint(err) == "runs_pkey" {
 		// The run belongs to another project; otherwise the retry would have found it.
-		return Result{}, &entities.TransitionError{
-			Kind: entities.KindRun, ID: string(r.RunID), Status: "taken", Event: r.Type, Refusal: entities.Conflict,
-		}
+		return Result{}, r.conflict("taken")
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("append %s: %w", r.Type, err)
@@ -91,7 +89,7 @@ func (l *Log) AppendAll(
 		}
 	}
 	outcomes, err := l.append(ctx, call{
-		AppendOptions: o, project: project, runID: runID, requests: aboutRun(runID, requests), mode: allOrNothing,
+		AppendOptions: o, project: project, runID: runID, requests: aboutRun(runID, requests), atomic: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("append to %s: %w", runID, err)
@@ -171,7 +169,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	}
 	c.start.end(d, err)
 	if err != nil && !errors.Is(err, errUnwritten) {
-		l.cache.evict(c.runID) // the commit may have succeeded nevertheless
+		l.cache.runs.Remove(c.runID) // the commit may have succeeded nevertheless
 		return decision{}, l.whenDurable(ctx, err)
 	}
 	l.cache.store(d, c.now)
@@ -183,7 +181,9 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	if err != nil {
 		return d, l.whenDurable(ctx, nil)
 	}
-	c.announceStreams(l.hub)
+	for _, s := range c.Streams {
+		l.hub.Publish(read.StreamTopic(c.project, s.Name))
+	}
 	if len(d.events) > 0 {
 		l.Announce(c.project, c.runID, d.closesCalls())
 	}
@@ -234,21 +234,14 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 		return decision{}, false, nil
 	}
 	d.addTo(&s, f, xidOfNow)
-	written, err := l.executeOptimistic(ctx, &s, ended)
-	return d, written, err
-}
-
-// executeOptimistic executes the statement of a decision, and reports whether it has written. It calls ended unless
-// nothing was written.
-func (l *Log) executeOptimistic(ctx context.Context, s *pg.Conditional, ended func(error)) (bool, error) {
-	written, err := l.group.ExecuteConditional(ctx, s)
+	written, err := l.group.ExecuteConditional(ctx, &s)
 	if pg.Retryable(err) {
-		return false, nil
+		return decision{}, false, nil
 	}
 	if written || err != nil {
 		ended(err)
 	}
-	return written, err
+	return d, written, err
 }
 
 // confirmUnchanged checks that the run's log is as long as it is in the cache, which a decision to write nothing relies
@@ -272,7 +265,10 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 	err := pg.Pipelined{
 		First: func(b *pgx.Batch) {
 			f = lockAndRead(b, c)
-			check = c.guard(b)
+			check = func() error { return nil }
+			if c.Guard != nil {
+				check = c.Guard(b)
+			}
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
 			if err := check(); err != nil {
@@ -293,9 +289,4 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 		},
 	}.Run(ctx, l.pool)
 	return d, err
-}
-
-// isDuplicateRun reports whether another transaction created the run between our read and our insert.
-func isDuplicateRun(err error) bool {
-	return pg.ViolatedConstraint(err) == "runs_pkey"
 }

@@ -126,18 +126,19 @@ func (s *Snapshot) open() await.Facts {
 	}
 }
 
-// each calls do with the ID of each step and wait in the condition.
-func (a *Awaiting) each(step func(entities.StepID), wait func(entities.WaitID)) {
+// items returns the steps and waits in the condition.
+func (a *Awaiting) items() (steps []entities.StepID, waits []entities.WaitID) {
 	if a == nil {
-		return
+		return nil, nil
 	}
 	for _, ref := range slices.Concat(append([][]await.Ref{a.Condition.Any}, a.Condition.All...)...) {
 		if ref.Step != "" {
-			step(entities.StepID(ref.Step))
+			steps = append(steps, entities.StepID(ref.Step))
 		} else {
-			wait(entities.WaitID(ref.Wait))
+			waits = append(waits, entities.WaitID(ref.Wait))
 		}
 	}
+	return steps, waits
 }
 
 // loadUnheard queues a read whether an event has arrived during the invocation that has the run invoked whatever its
@@ -189,10 +190,12 @@ func (c *runCache) addAwaited(a *Awaiting, requests []Request, f *facts) bool {
 		})
 		ok = ok && (cached || created)
 	}
-	a.each(func(id entities.StepID) {
+	steps, waits := a.items()
+	for _, id := range steps {
 		known(entities.KindStep, string(id), copyValue(run.Steps, f.Steps, id))
-	}, func(id entities.WaitID) {
+	}
+	for _, id := range waits {
 		known(entities.KindWait, string(id), copyValue(run.Waits, f.Waits, id))
-	})
+	}
 	return ok
 }

@@ -59,6 +59,5 @@ func (r Request) continuesStepOf(before Request) bool {
 
 // startsStepOf reports whether r starts the step that before creates.
 func (r Request) startsStepOf(before Request) bool {
-	return before.Type == entities.EventStepCreated && r.Type == entities.EventStepStarted &&
-		before.CorrelationID == r.CorrelationID
+	return r.Type == entities.EventStepStarted && r.continuesStepOf(before)
 }

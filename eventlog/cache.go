@@ -100,8 +100,8 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 		f.received = map[string]*receipt{}
 		return f, true // most likely the run does not exist yet; the statement checks that
 	}
-	run, ok := c.runs.Get(requests[0].RunID)
-	if !ok || run.shared || run.Project != project || now.Sub(run.at) > cacheTTL {
+	run := c.fresh(project, requests[0].RunID, now)
+	if run == nil {
 		return facts{}, false
 	}
 	f.Run = run.Run
@@ -129,13 +129,13 @@ func countSteps(requests []Request) int {
 	return n
 }
 
-// run returns a run of the project as of the last append of this process, if it is cached.
-func (c *runCache) run(project entities.Project, id entities.RunID, now time.Time) (entities.Run, bool) {
+// fresh returns a run of the project as of the last append of this process, or nil if it is not cached.
+func (c *runCache) fresh(project entities.Project, id entities.RunID, now time.Time) *cachedRun {
 	run, ok := c.runs.Get(id)
 	if !ok || run.shared || run.Project != project || now.Sub(run.at) > cacheTTL {
-		return entities.Run{}, false
+		return nil
 	}
-	return *run.Run, true
+	return run
 }
 
 // startsAlone reports whether the requests create a run and need no facts but that it does not exist: it starts with
@@ -311,6 +311,3 @@ func addUpToLimit[K comparable, V any](to, items map[K]V) {
 		}
 	}
 }
-
-// evict removes a run from the cache.
-func (c *runCache) evict(id entities.RunID) { c.runs.Remove(id) }

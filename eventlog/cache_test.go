@@ -120,7 +120,7 @@ func TestRefusalOfUncachedEntityTakesLock(t *testing.T) {
 		if want == nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got error %v, want %v", ask.CorrelationID, got, want)
 		}
-		cold.cache.evict(id)
+		cold.cache.runs.Remove(id)
 	}
 }
 
@@ -348,7 +348,7 @@ func TestCachedRunExpires(t *testing.T) {
 	if !cached(c, day.Add(cacheTTL)) || cached(c, day.Add(cacheTTL+time.Millisecond)) {
 		t.Error("a run is not cached until the TTL is over, or is cached for longer")
 	}
-	c.evict(theRun)
+	c.runs.Remove(theRun)
 	if cached(c, day) {
 		t.Error("an evicted run is cached")
 	}

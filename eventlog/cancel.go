@@ -12,7 +12,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // ErrGraceUnsupported means that a run cannot be asked to cancel, since its functions do not know such requests.
@@ -88,10 +87,7 @@ func (f facts) askToCancel(r Request, at time.Time) (Request, error) {
 // endAsAsked makes the request end the run for the reason for which it was asked to cancel.
 func (f facts) endAsAsked(r Request) (Request, error) {
 	if f.Run.Status.Ended() {
-		return r, &entities.TransitionError{
-			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: entities.EventRunCancelled,
-			Refusal: entities.Conflict,
-		}
+		return r, r.conflict(string(f.Run.Status))
 	}
 	if f.earlier == nil {
 		return r, entities.Invalid("nobody has asked run %s to cancel: end it with complete or fail", r.RunID)
@@ -111,25 +107,11 @@ func (r Request) asEnd(asked entities.EventData) Request {
 	return r
 }
 
-// loadCancel queues a read of the event by which the run was last asked to cancel. It is near the end of the log, since
-// the run ends soon after it.
-func loadCancel(b *pgx.Batch, runID entities.RunID, into **entities.Event) {
-	read.LoadEvent(b, into, `run_id = $1 AND type = 'cancel_requested' ORDER BY seq DESC LIMIT 1`, runID)
-}
-
 // loadChild queues a read of the child run that a step stands for.
 func loadChild(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]entities.RunID) {
-	b.Queue(`
+	loadFact(b, into, runID, correlationID, `
 		SELECT data -> 'step' ->> 'childId' FROM events
-		WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1 AND type = 'step_created'
-			AND data -> 'step' ? 'childId'`,
-		runID, correlationID).Query(func(rows pgx.Rows) error {
-		children, err := pgx.CollectRows(rows, pgx.RowTo[entities.RunID])
-		for _, child := range children {
-			into[correlationID] = child
-		}
-		return err
-	})
+		WHERE `+ofEntity+` AND type = 'step_created' AND data -> 'step' ? 'childId'`)
 }
 
 // openChild returns the child run that a request to cancel a step is about, if the child has not ended. The step is

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -50,9 +51,7 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 		return withFirstAttempt(e, *r.First), nil
 	}
 	if r.Inline && f.lacksStart(r) {
-		started := f.newEvent(r, at)
-		started.Type, started.Payload = entities.EventStepStarted, nil
-		started.Data = entities.EventData{StepName: r.Data.StepName}
+		started := startOf(e)
 		e.Seq++
 		return []entities.Event{started, e}, nil
 	}
@@ -85,15 +84,20 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 
 // withFirstAttempt returns a step_created and the events of the attempt that the function has made.
 func withFirstAttempt(created entities.Event, first FirstAttempt) []entities.Event {
-	started, ended := created, created
-	started.Type, started.Seq, started.Payload = entities.EventStepStarted, created.Seq+1, nil
-	started.Data = entities.EventData{StepName: created.Data.StepName}
+	started, ended := startOf(created), created
+	started.Seq++
 	ended.Type, ended.Seq, ended.Payload, ended.Data = entities.EventStepRetrying, created.Seq+2, first.Payload, first.Data
 	ended.Data.StepName = created.Data.StepName
 	if first.Data.RetryAfter == nil {
 		ended.Type = entities.EventStepFailed
 	}
 	return []entities.Event{created, started, ended}
+}
+
+// startOf returns the step_started of the step of another event, in the place of that event.
+func startOf(e entities.Event) entities.Event {
+	e.Type, e.Payload, e.Data = entities.EventStepStarted, nil, entities.EventData{StepName: e.Data.StepName}
+	return e
 }
 
 // awaitsRetry reports whether the step of the request has to wait for its next attempt.
@@ -114,7 +118,9 @@ func createAndStartRun(r Request, at time.Time) ([]entities.Event, error) {
 	if err := checkCreation(r, at); err != nil {
 		return nil, err
 	}
-	return []entities.Event{creationEvent(r, at), startedEvent(r, 2, at)}, nil
+	created := facts{Snapshot: &Snapshot{}}.newEvent(r, at)
+	created.Type = entities.EventRunCreated
+	return []entities.Event{created, startedEvent(r, 2, at)}, nil
 }
 
 // orConflict returns the hook_created as it is, or as a hook_conflict if another hook holds the token.
@@ -194,10 +200,7 @@ func (f facts) isRecorded(r Request) bool {
 // checkAttributes checks an attr_set against the limits of the run's attributes, and that its ID was not used before.
 func (f facts) checkAttributes(r Request) error {
 	if r.CorrelationID != "" && f.claimed[r.CorrelationID] {
-		return &entities.TransitionError{
-			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: r.Type,
-			Refusal: entities.Conflict,
-		}
+		return r.conflict(string(f.Run.Status))
 	}
 	_, err := entities.MergeAttributes(f.Run.Attributes, r.Data.Changes, r.Data.AllowReserved)
 	return err
@@ -209,10 +212,7 @@ func (f facts) checkStore(r Request) error {
 		return entities.Invalid("run %s has no store: its client continues it", r.RunID)
 	}
 	if f.stored[r.CorrelationID] {
-		return &entities.TransitionError{
-			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: r.Type,
-			Refusal: entities.Conflict,
-		}
+		return r.conflict(string(f.Run.Status))
 	}
 	_, err := kv.Apply(f.Store, r.Payload, f.Run.LastSeq+1)
 	return err
@@ -239,10 +239,16 @@ func (f facts) checkResumption(r Request) error {
 	if earlier.CorrelationID == r.CorrelationID && earlier.Data.ResumeDigest == r.Data.ResumeDigest {
 		return errRepeated
 	}
-	return &entities.TransitionError{
-		Kind: entities.KindHook, ID: r.CorrelationID, Status: "resumed differently by " + r.Data.ResumeID,
-		Event: r.Type, Refusal: entities.Conflict,
+	return r.conflict("resumed differently by " + r.Data.ResumeID)
+}
+
+// conflict refuses the request because of the status that its entity has already.
+func (r Request) conflict(status string) error {
+	kind, id := r.Type.Kind(), r.CorrelationID
+	if kind == entities.KindRun {
+		id = string(r.RunID)
 	}
+	return &entities.TransitionError{Kind: kind, ID: id, Status: status, Event: r.Type, Refusal: entities.Conflict}
 }
 
 // checkVerified refuses payloads whose sender was not verified by the scheme that the hook requires, unless the request
@@ -257,29 +263,27 @@ func (f facts) checkVerified(r Request) error {
 // checkTransition checks the request against the transition tables.
 func (f facts) checkTransition(r Request, at time.Time) error {
 	if f.Run == nil {
-		// run_created is the only event that does not need the run to exist.
-		return checkTable(entities.Runs, entities.KindRun, string(r.RunID), entities.RunNone, eventForMissingRun(r.Type))
+		// run_created is the only event that does not need the run to exist. All others are refused as run_started is,
+		// because the run is not found.
+		event := entities.EventRunStarted
+		if r.Type == entities.EventRunCreated {
+			event = r.Type
+		}
+		return checkTable(entities.Runs, entities.KindRun, string(r.RunID), entities.RunNone, event)
 	}
 	id := r.CorrelationID
 	switch kind := r.Type.Kind(); kind {
 	case entities.KindStep:
-		return checkTable(f.Run.StepTable(), kind, id, f.stepStatus(r), r.Type)
+		status := cmp.Or(f.Steps[entities.StepID(id)].Status, entities.StepNone)
+		return checkTable(f.Run.StepTable(), kind, id, status, r.Type)
 	case entities.KindHook:
 		return checkTable(f.Run.HookTable(), kind, id, f.hookStatus(r, at), r.Type)
 	case entities.KindWait:
-		return checkTable(f.Run.WaitTable(), kind, id, f.waitStatus(r), r.Type)
+		status := cmp.Or(f.Waits[entities.WaitID(id)].Status, entities.WaitNone)
+		return checkTable(f.Run.WaitTable(), kind, id, status, r.Type)
 	default:
 		return checkTable(entities.Runs, kind, string(r.RunID), f.Run.Status, r.Type)
 	}
-}
-
-// eventForMissingRun returns the event by which the table of runs checks a request for a missing run: all but
-// run_created are refused as run_started is, because the run is not found.
-func eventForMissingRun(t entities.EventType) entities.EventType {
-	if t == entities.EventRunCreated {
-		return t
-	}
-	return entities.EventRunStarted
 }
 
 func checkTable[S ~string](t entities.Table[S], kind, id string, status S, event entities.EventType) error {
@@ -289,13 +293,6 @@ func checkTable[S ~string](t entities.Table[S], kind, id string, status S, event
 		return errRepeated
 	}
 	return err
-}
-
-func (f facts) stepStatus(r Request) entities.StepStatus {
-	if step, ok := f.Steps[entities.StepID(r.CorrelationID)]; ok {
-		return step.Status
-	}
-	return entities.StepNone
 }
 
 func (f facts) hookStatus(r Request, at time.Time) entities.HookStatus {
@@ -311,13 +308,6 @@ func (f facts) hookStatus(r Request, at time.Time) entities.HookStatus {
 	return entities.HookNone
 }
 
-func (f facts) waitStatus(r Request) entities.WaitStatus {
-	if wait, ok := f.Waits[entities.WaitID(r.CorrelationID)]; ok {
-		return wait.Status
-	}
-	return entities.WaitNone
-}
-
 // newEvent returns the event that the request asks for, at the next position of the log.
 func (f facts) newEvent(r Request, at time.Time) entities.Event {
 	seq := int64(1)
@@ -328,13 +318,6 @@ func (f facts) newEvent(r Request, at time.Time) entities.Event {
 		RunID: r.RunID, Seq: seq, Type: r.Type, CorrelationID: r.CorrelationID, SpecVersion: r.SpecVersion,
 		CreatedAt: at, OccurredAt: r.OccurredAt, Data: r.Data, Extra: r.Extra, Payload: r.Payload,
 	}
-}
-
-// creationEvent returns the missing run_created of a run_started that contains the data for it.
-func creationEvent(r Request, at time.Time) entities.Event {
-	e := facts{Snapshot: &Snapshot{}}.newEvent(r, at)
-	e.Type = entities.EventRunCreated
-	return e
 }
 
 // startedEvent returns a run_started. It has no data: any that the request carries is for creating the run.

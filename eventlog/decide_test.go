@@ -157,7 +157,7 @@ func TestDecideTerminalRunsBySection3_3(t *testing.T) {
 func TestDecideMissingRunIsNotFoundBySection3_3(t *testing.T) {
 	t.Parallel()
 	rulings := map[string]decideTest{}
-	for event := range checks {
+	for _, event := range entities.EventTypes {
 		if event != entities.EventRunCreated {
 			rulings[string(event)] = decideTest{nil, on(theRun, event, "some_1"), nil, entities.ErrRunNotFound}
 		}

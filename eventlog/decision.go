@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -78,9 +79,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	}
 	for _, e := range events {
 		d.after.Apply(e)
-		f.releaseToken(e)
-		f.noteChild(e)
-		f.claimIDs(r, e)
+		f.note(r, e)
 		d.enqueue(d.after.awaited(e, r.nextWork(d.after.Run, e)))
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
@@ -101,34 +100,25 @@ func (d *decision) enqueue(work []message.Message) {
 	d.messages = append(d.messages, work...)
 }
 
-// releaseToken frees the token of a hook that the event disposes of.
-func (f facts) releaseToken(e entities.Event) {
-	if e.Type != entities.EventHookDisposed {
-		return
+// note adds to the facts what an event changes for later requests of the same call: a hook that is disposed of frees
+// its token, a new step may stand for a child run, and the IDs of commands that write to the store count once, as do
+// resume IDs.
+func (f facts) note(r Request, e entities.Event) {
+	if e.Type == entities.EventHookDisposed {
+		maps.DeleteFunc(f.holders, func(_ string, holder *entities.Hook) bool {
+			return holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID
+		})
 	}
-	for token, holder := range f.holders {
-		if holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID {
-			delete(f.holders, token)
-		}
-	}
-}
-
-// noteChild notes the child run that a new step stands for, in case a later request cancels the step.
-func (f facts) noteChild(e entities.Event) {
 	if e.Type == entities.EventStepCreated && e.Data.Step != nil && e.Data.Step.ChildID != "" && f.children != nil {
 		f.children[e.CorrelationID] = e.Data.Step.ChildID
 	}
-}
-
-// claimIDs notes the IDs that count once in the log: those of commands that write to the store, and resume IDs. Later
-// requests of the same call with the same ID write nothing.
-func (f facts) claimIDs(r Request, e entities.Event) {
 	if r.isStoreCommand() && f.stored != nil {
 		f.stored[r.CorrelationID] = true
 	}
 	if e.Data.ResumeID != "" && f.received != nil {
-		e.Payload = nil
-		f.received[e.Data.ResumeID] = &receipt{&e}
+		received := e
+		received.Payload = nil
+		f.received[e.Data.ResumeID] = &receipt{&received}
 	}
 }
 
@@ -208,11 +198,8 @@ func (d decision) appended() Appended {
 	for _, child := range d.children {
 		a.Events = append(a.Events[:len(a.Events):len(a.Events)], child.events...)
 	}
-	for _, o := range d.outcomes {
-		if o.Err != nil {
-			a.Refused = o.Err
-			break
-		}
+	if i := slices.IndexFunc(d.outcomes, Outcome.refused); i >= 0 {
+		a.Refused = d.outcomes[i].Err
 	}
 	return a
 }

@@ -56,10 +56,7 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 		schemes: map[string]string{}, children: map[string]entities.RunID{}, stored: map[string]bool{},
 		received: map[string]*receipt{},
 	}
-	var (
-		steps []entities.StepID
-		waits []entities.WaitID
-	)
+	steps, waits := c.Await.items()
 	store.LockRun(b, project, runID, &f.Run)
 	for _, r := range requests {
 		switch r.Type.Kind() {
@@ -75,11 +72,6 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 			store.LoadSizes(b, runID, f.Store)
 		}
 	}
-	c.Await.each(func(id entities.StepID) {
-		steps = append(steps, id)
-	}, func(id entities.WaitID) {
-		waits = append(waits, id)
-	})
 	c.Await.loadUnheard(b, runID, &f.unheard)
 	if len(steps) > 0 {
 		store.LoadSteps(b, runID, steps, f.Steps)
@@ -105,8 +97,8 @@ func byToken(requests []Request) []Request {
 
 // loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
-	if r.AsAsked {
-		loadCancel(b, r.RunID, &f.earlier)
+	if r.AsAsked { // the event is near the end of the log, since the run ends soon after it
+		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'cancel_requested' ORDER BY seq DESC LIMIT 1`, r.RunID)
 	}
 	switch r.Type {
 	case entities.EventHookCreated:
@@ -129,28 +121,39 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 			loadChild(b, r.RunID, r.CorrelationID, f.children)
 		}
 	case entities.EventRunStarted:
-		loadStart(b, r.RunID, &f.earlier)
+		// The event is near the beginning of the log, so the scan is short.
+		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'run_started' ORDER BY seq LIMIT 1`, r.RunID)
 	case entities.EventHookReceived:
 		loadScheme(b, r.RunID, r.CorrelationID, f.schemes)
 		if r.Data.ResumeID != "" {
-			f.received[r.Data.ResumeID] = loadResumption(b, r.RunID, r.Data.ResumeID)
+			earlier := &receipt{}
+			f.received[r.Data.ResumeID] = earlier
+			read.LoadEvent(b, &earlier.event, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`,
+				r.RunID, r.Data.ResumeID)
 		}
 	default: // the run's rows are enough
 	}
 }
 
-// loadClaimed queues a check whether an event in the log has used up the correlation ID, which may have left no row.
-func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]bool) {
-	b.Queue(`
-		SELECT EXISTS (
-			SELECT FROM events WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1
-				AND type IN ('hook_created', 'hook_conflict', 'attr_set'))`,
-		runID, correlationID).QueryRow(func(row pgx.Row) error {
-		var claimed bool
-		err := row.Scan(&claimed)
-		into[correlationID] = claimed
+// ofEntity is the condition for the events of the run $1 that have the correlation ID $2.
+const ofEntity = `correlation_id = $2 AND correlation_id <> '' AND run_id = $1`
+
+// loadFact queues a query for a fact about a correlation ID. Without a row there is none.
+func loadFact[T any](b *pgx.Batch, into map[string]T, runID entities.RunID, correlationID, sql string) {
+	b.Queue(sql, runID, correlationID).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowTo[T])
+		if len(found) > 0 {
+			into[correlationID] = found[0]
+		}
 		return err
 	})
+}
+
+// loadClaimed queues a check whether an event in the log has used up the correlation ID, which may have left no row.
+func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]bool) {
+	loadFact(b, into, runID, correlationID, `
+		SELECT EXISTS (
+			SELECT FROM events WHERE `+ofEntity+` AND type IN ('hook_created', 'hook_conflict', 'attr_set'))`)
 }
 
 // isStoreCommand reports whether the request is a command that writes to the store. A step that writes with its result
@@ -161,40 +164,13 @@ func (r Request) isStoreCommand() bool {
 
 // loadStored queues a check whether a command in the log has written to the store with the ID.
 func loadStored(b *pgx.Batch, runID entities.RunID, id string, into map[string]bool) {
-	b.Queue(`
+	loadFact(b, into, runID, id, `
 		SELECT EXISTS (
-			SELECT FROM events WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1
-				AND type = 'store_set' AND data ->> 'stepName' IS NULL)`,
-		runID, id).QueryRow(func(row pgx.Row) error {
-		var stored bool
-		err := row.Scan(&stored)
-		into[id] = stored
-		return err
-	})
+			SELECT FROM events WHERE `+ofEntity+` AND type = 'store_set' AND data ->> 'stepName' IS NULL)`)
 }
 
 // loadScheme queues a read of the signature scheme that the hook requires. It is in the log only.
 func loadScheme(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]string) {
-	b.Queue(`
-		SELECT coalesce(data -> 'webhook' ->> 'verify', '') FROM events
-		WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1 AND type = 'hook_created'`,
-		runID, correlationID).Query(func(rows pgx.Rows) error {
-		schemes, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		for _, scheme := range schemes {
-			into[correlationID] = scheme
-		}
-		return err
-	})
-}
-
-// loadStart queues a read of the run's first run_started. It is near the beginning of the log, so the scan is short.
-func loadStart(b *pgx.Batch, runID entities.RunID, into **entities.Event) {
-	read.LoadEvent(b, into, `run_id = $1 AND type = 'run_started' ORDER BY seq LIMIT 1`, runID)
-}
-
-// loadResumption queues a read of the hook_received with the resume ID.
-func loadResumption(b *pgx.Batch, runID entities.RunID, resumeID string) *receipt {
-	var found receipt
-	read.LoadEvent(b, &found.event, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`, runID, resumeID)
-	return &found
+	loadFact(b, into, runID, correlationID, `
+		SELECT coalesce(data -> 'webhook' ->> 'verify', '') FROM events WHERE `+ofEntity+` AND type = 'hook_created'`)
 }

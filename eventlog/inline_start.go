@@ -55,7 +55,12 @@ func (l *Log) enqueueLocked(
 		return ended, err
 	}
 	var before pgx.Batch
-	own, messages := c.startNext(&before, d.messages)
+	var own func() *InlineStart
+	messages := d.messages
+	if c.StartNext != nil { // the caller decides on the next invocation
+		own = c.StartNext(&before, wantsInvocation(c.runID, messages))
+		messages = withoutInvocation(c.runID, messages)
+	}
 	due := map[entities.WaitID]entities.Wait{}
 	if d.before.Run != nil && (own != nil || wantsInvocation(d.after.Run.ID, messages)) {
 		store.LoadDueWaits(&before, d.after.Run.ID, due)

@@ -308,7 +308,7 @@ func (p clientPair) newScenario(t *testing.T, st *scenarioRunner) *scenario {
 
 // cacheRun puts a run into the log's cache, as if the log had just appended to it.
 func (l *Log) cacheRun(s *Snapshot) {
-	l.cache.evict(s.Run.ID)
+	l.cache.runs.Remove(s.Run.ID)
 	l.cache.store(decision{before: NewSnapshot(s.Project), after: s}, l.Now())
 }
 

@@ -68,11 +68,11 @@ func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entiti
 	if err != nil {
 		return entities.Run{}, err
 	}
-	run, ok := l.cache.run(project, id, l.Now())
-	release()
-	if ok {
-		return run, nil
+	if cached := l.cache.fresh(project, id, l.Now()); cached != nil {
+		defer release()
+		return *cached.Run, nil
 	}
+	release()
 	return store.RunByID(ctx, pg.NewPool(l.pool), project, id)
 }
 

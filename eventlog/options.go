@@ -13,7 +13,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // AppendOptions are what a caller of [Log.AppendAll] adds to the transaction of its events. Each field may be nil.
@@ -83,14 +82,6 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // errUnwritten rolls back a transaction that has nothing to commit. Callers of the package never see it.
 var errUnwritten = errors.New("nothing was written")
 
-// appendMode is the effect of a refused request on the others of its call.
-type appendMode int
-
-const (
-	independent  appendMode = iota // none: each is appended or refused on its own
-	allOrNothing                   // nothing is appended
-)
-
 // call is one call of Append, AppendAll or AppendBatch.
 type call struct {
 	AppendOptions
@@ -98,9 +89,10 @@ type call struct {
 	project  entities.Project
 	runID    entities.RunID
 	requests []Request
-	mode     appendMode
-	now      time.Time
-	source   admin.Source
+	// atomic makes nothing be appended if a request is refused. Otherwise each is appended or refused on its own.
+	atomic bool
+	now    time.Time
+	source admin.Source
 	// start is set if the call may start a run.
 	start *newStart
 }
@@ -124,7 +116,10 @@ func (c call) decide(f facts) decision {
 		d.rerunOf = c.requests[0].RerunOf
 	}
 	if d.after.Run != nil && d.endsRun() {
-		d.messages = withoutWork(d.after.Run.ID, d.messages)
+		// There is nothing left to do for the run but to end its work.
+		d.messages = slices.DeleteFunc(d.messages, func(m message.Message) bool {
+			return m.RunID == d.after.Run.ID && m.Work != message.WorkNone && m.Work != message.WorkEnd
+		})
 	}
 	if len(d.events) > 0 && len(c.Open) > 0 {
 		d.events[0].Data.Open = c.Open
@@ -137,21 +132,13 @@ func (c call) hasOptions() bool {
 	return c.Guard != nil || c.StartNext != nil || c.Finish != nil || len(c.Streams) > 0
 }
 
-// guard queues the guard's reads and returns its check.
-func (c call) guard(b *pgx.Batch) func() error {
-	if c.Guard == nil {
-		return func() error { return nil }
-	}
-	return c.Guard(b)
-}
-
 // exceeds reports whether the caller says to know more than the log has.
 func (c call) exceeds(before *Snapshot) bool { return before.Run != nil && c.Seen > before.Run.LastSeq }
 
 // accept reports, by a nil error, that the decision is to be committed. It fails with errUnwritten if the transaction
 // has nothing to commit.
 func (c call) accept(d decision) error {
-	if c.mode == allOrNothing {
+	if c.atomic {
 		for i, o := range d.outcomes {
 			if o.Err != nil {
 				return &RefusedError{i, o.Err}
@@ -165,32 +152,16 @@ func (c call) accept(d decision) error {
 		return entities.Invalid("seen %d: the log has only %d events", c.Seen, d.before.Run.LastSeq)
 	}
 	nothing := len(d.events) == 0 && len(d.messages) == 0
-	if nothing && (c.mode == independent || c.StartNext == nil && c.Finish == nil && len(c.Streams) == 0) {
+	if nothing && (!c.atomic || c.StartNext == nil && c.Finish == nil && len(c.Streams) == 0) {
 		return errUnwritten
 	}
 	return nil
-}
-
-// startNext lets the caller decide on the run's next invocation. It returns the messages that are left to send.
-func (c call) startNext(b *pgx.Batch, messages []message.Message) (func() *InlineStart, []message.Message) {
-	if c.StartNext == nil {
-		return nil, messages
-	}
-	return c.StartNext(b, wantsInvocation(c.runID, messages)), withoutInvocation(c.runID, messages)
 }
 
 // withoutInvocation returns the messages without invocations of the run.
 func withoutInvocation(runID entities.RunID, messages []message.Message) []message.Message {
 	return slices.DeleteFunc(slices.Clone(messages), func(m message.Message) bool {
 		return m.RunID == runID && m.Work == message.WorkRun
-	})
-}
-
-// withoutWork returns the messages without work about a run that has ended, which there would be nothing left to do
-// for.
-func withoutWork(runID entities.RunID, messages []message.Message) []message.Message {
-	return slices.DeleteFunc(messages, func(m message.Message) bool {
-		return m.RunID == runID && m.Work != message.WorkNone && m.Work != message.WorkEnd
 	})
 }
 
@@ -218,12 +189,5 @@ func (c call) finish(b *pgx.Batch) {
 	}
 	if c.Finish != nil {
 		c.Finish(b)
-	}
-}
-
-// announceStreams wakes the readers of the written streams.
-func (c call) announceStreams(hub *pg.Hub) {
-	for _, s := range c.Streams {
-		hub.Publish(read.StreamTopic(c.project, s.Name))
 	}
 }

@@ -103,34 +103,6 @@ func TestI4ConcurrentIdenticalRequestsHaveOneWinner(t *testing.T) {
 	}
 }
 
-func TestI4ConcurrentRunCreationHasOneWinner(t *testing.T) {
-	t.Parallel()
-	f, id := newFixture(t), newRunID()
-	errs := race(func(int) error {
-		_, err := f.Append(t.Context(), home, runCreated(id))
-		return err
-	})
-	wantOneWinner(t, errs, entities.ErrConflict)
-	if got := len(f.events(t, id)); got != 1 {
-		t.Errorf("the log has %d events, want 1", got)
-	}
-}
-
-func TestI4ConcurrentTerminalEventsHaveOneWinner(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	id := f.run(t, started)
-	ends := []entities.EventType{"run_completed", "run_failed"}
-	wantOneWinner(t, race(func(i int) error {
-		_, err := f.Append(t.Context(), home, onRun(id, ends[i%2]))
-		return err
-	}), entities.ErrConflict)
-	events := f.events(t, id)
-	if got := count(events, ends[0]) + count(events, ends[1]); got != 1 {
-		t.Errorf("the log has %d ends, want 1: %v", got, typesOf(events))
-	}
-}
-
 func TestI4ConcurrentTokenClaimsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

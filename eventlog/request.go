@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -88,11 +89,12 @@ func (r Request) createsStep() bool {
 
 // truncated returns the request with its times in UTC, truncated to milliseconds, the precision of the protocol.
 func (r Request) truncated() Request {
-	r.OccurredAt, r.Data.ResumeAt = truncate(r.OccurredAt), truncate(r.Data.ResumeAt)
-	r.Data.RetryAfter, r.Data.TokenRetentionUntil = truncate(r.Data.RetryAfter), truncate(r.Data.TokenRetentionUntil)
-	r.Data.Deadline, r.Data.StartAt = truncate(r.Data.Deadline), truncate(r.Data.StartAt)
-	r.Data.StartedAt, r.Data.EndedAt = truncate(r.Data.StartedAt), truncate(r.Data.EndedAt)
-	r.Data.ForcedAt = truncate(r.Data.ForcedAt)
+	for _, t := range r.times() {
+		if *t != nil {
+			ms := (*t).UTC().Truncate(time.Millisecond)
+			*t = &ms
+		}
+	}
 	if r.Child != nil {
 		child := r.Child.truncated()
 		r.Child = &child
@@ -105,18 +107,18 @@ func (r Request) truncated() Request {
 	return r
 }
 
-func truncate(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
+// times returns the times that the request may have. Those that it has not are nil.
+func (r *Request) times() [9]**time.Time {
+	d := &r.Data
+	return [...]**time.Time{
+		&r.OccurredAt, &d.ResumeAt, &d.RetryAfter, &d.TokenRetentionUntil, &d.Deadline, &d.StartAt, &d.StartedAt, &d.EndedAt,
+		&d.ForcedAt,
 	}
-	ms := t.UTC().Truncate(time.Millisecond)
-	return &ms
 }
 
 // validate checks the request as far as that does not depend on the run.
 func (r Request) validate(now time.Time) error {
-	required, ok := checks[r.Type]
-	if !ok {
+	if !slices.Contains(entities.EventTypes, r.Type) || r.Type == entities.EventHookConflict { // only the server writes it
 		return entities.Invalid("clients cannot write events of type %q", r.Type)
 	}
 	if err := entities.ValidateID("run ID", string(r.RunID)); err != nil {
@@ -130,10 +132,8 @@ func (r Request) validate(now time.Time) error {
 	if err := r.checkStorable(); err != nil {
 		return err
 	}
-	for _, check := range required {
-		if err := check(r, now); err != nil {
-			return err
-		}
+	if err := r.checkData(now); err != nil {
+		return err
 	}
 	if r.First != nil {
 		if err := (Request{Data: r.First.Data}).checkStorable(); err != nil {
@@ -146,29 +146,43 @@ func (r Request) validate(now time.Time) error {
 	return nil
 }
 
-// checks has the checks for each type of event. A type without an entry cannot be requested: hook_conflict, which only
-// the server writes, and unknown ones.
-var checks = map[entities.EventType][]func(Request, time.Time) error{
-	entities.EventRunCreated:      {checkCreation},
-	entities.EventRunStarted:      {},
-	entities.EventRunCompleted:    {},
-	entities.EventRunFailed:       {},
-	entities.EventRunCancelled:    {},
-	entities.EventCancelRequested: {checkGrace},
-	entities.EventAttrSet:         {checkChanges},
-	entities.EventStoreSet:        {checkValues},
-	entities.EventStepCreated:     {checkStepName},
-	entities.EventStepStarted:     {},
-	entities.EventStepCompleted:   {},
-	entities.EventStepFailed:      {},
-	entities.EventStepRetrying:    {},
-	entities.EventHookCreated:     {checkToken, checkRetention},
-	entities.EventHookReceived:    {},
-	entities.EventHookDisposed:    {},
-	entities.EventWaitCreated:     {checkResumeAt},
-	entities.EventWaitCompleted:   {},
-	entities.EventWaitCancelled:   {},
+// checkData checks the fields that an event of the type must have.
+func (r Request) checkData(now time.Time) error {
+	switch r.Type {
+	case entities.EventRunCreated:
+		return checkCreation(r, now)
+	case entities.EventCancelRequested:
+		if r.Grace < time.Millisecond {
+			return entities.Invalid("a grace of %s is less than 1ms", r.Grace)
+		}
+	case entities.EventAttrSet:
+		if len(r.Data.Changes) == 0 {
+			return entities.Invalid("changes is missing")
+		}
+	case entities.EventStoreSet:
+		_, err := kv.Decode(r.Payload)
+		return err
+	case entities.EventStepCreated:
+		return entities.ValidateName("stepName", r.Data.StepName)
+	case entities.EventHookCreated:
+		if err := entities.ValidateToken(r.Data.Token); err != nil {
+			return err
+		}
+		if until := r.Data.TokenRetentionUntil; until != nil && until.After(now.Add(maxTokenRetention)) {
+			return entities.Invalid("tokenRetentionUntil %s is more than %d days ahead",
+				until.Format(time.RFC3339), maxTokenRetention/(24*time.Hour))
+		}
+	case entities.EventWaitCreated:
+		if r.Data.ResumeAt == nil {
+			return entities.Invalid("resumeAt is missing")
+		}
+	default: // needs none
+	}
+	return nil
 }
+
+// maxTokenRetention is how far ahead a hook's token may be reserved.
+const maxTokenRetention = 30 * 24 * time.Hour
 
 func checkCreation(r Request, now time.Time) error {
 	if err := entities.ValidateNewRunID(r.RunID, now); err != nil {
@@ -179,51 +193,6 @@ func checkCreation(r Request, now time.Time) error {
 		return err
 	}
 	return entities.ValidateWorkflowName("workflowName", r.Data.WorkflowName)
-}
-
-func checkStepName(r Request, _ time.Time) error {
-	return entities.ValidateName("stepName", r.Data.StepName)
-}
-
-func checkToken(r Request, _ time.Time) error {
-	return entities.ValidateToken(r.Data.Token)
-}
-
-// maxTokenRetention is how far ahead a hook's token may be reserved.
-const maxTokenRetention = 30 * 24 * time.Hour
-
-func checkRetention(r Request, now time.Time) error {
-	if until := r.Data.TokenRetentionUntil; until != nil && until.After(now.Add(maxTokenRetention)) {
-		return entities.Invalid("tokenRetentionUntil %s is more than %d days ahead",
-			until.Format(time.RFC3339), maxTokenRetention/(24*time.Hour))
-	}
-	return nil
-}
-
-func checkGrace(r Request, _ time.Time) error {
-	if r.Grace < time.Millisecond {
-		return entities.Invalid("a grace of %s is less than 1ms", r.Grace)
-	}
-	return nil
-}
-
-func checkResumeAt(r Request, _ time.Time) error {
-	if r.Data.ResumeAt == nil {
-		return entities.Invalid("resumeAt is missing")
-	}
-	return nil
-}
-
-func checkChanges(r Request, _ time.Time) error {
-	if len(r.Data.Changes) == 0 {
-		return entities.Invalid("changes is missing")
-	}
-	return nil
-}
-
-func checkValues(r Request, _ time.Time) error {
-	_, err := kv.Decode(r.Payload)
-	return err
 }
 
 // checkStorable checks that Postgres can store all texts and times that a client can send.
@@ -254,11 +223,8 @@ func (r Request) checkStorable() error {
 			return err
 		}
 	}
-	for _, t := range [...]*time.Time{
-		r.OccurredAt, r.Data.ResumeAt, r.Data.RetryAfter, r.Data.TokenRetentionUntil, r.Data.Deadline, r.Data.StartAt,
-		r.Data.StartedAt, r.Data.EndedAt,
-	} {
-		if t != nil && (t.Year() < 1 || t.Year() > 9999) {
+	for _, t := range r.times() {
+		if at := *t; at != nil && (at.Year() < 1 || at.Year() > 9999) {
 			return entities.Invalid("a time is not in the years 1 to 9999")
 		}
 	}

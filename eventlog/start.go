@@ -26,9 +26,6 @@ import (
 func (l *Log) Start(
 	ctx context.Context, project entities.Project, r Request, then ...Request,
 ) (entities.Run, bool, error) {
-	fail := func(err error) (entities.Run, bool, error) {
-		return entities.Run{}, false, fmt.Errorf("start run: %w", err)
-	}
 	if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 		return run, false, err
 	}
@@ -46,27 +43,31 @@ func (l *Log) Start(
 		if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 			return run, false, err
 		}
-		id, err := store.RunByUniqueKey(ctx, pg.NewPool(l.pool), project, r.Data.WorkflowName, r.Data.UniqueKey)
+		err = l.keyTaken(ctx, project, r)
 		if errors.Is(err, entities.ErrRunNotFound) {
 			return l.Start(ctx, project, r, then...) // the run that had the key has just ended
 		}
-		if err != nil {
-			return fail(err)
-		}
-		return fail(l.whenDurable(ctx, &entities.KeyTakenError{Key: r.Data.UniqueKey, RunID: id}))
 	}
-	if quota, ok := errors.AsType[*admin.QuotaError](err); ok && r.Data.UniqueKey != "" {
+	if _, ok := errors.AsType[*admin.QuotaError](err); ok && r.Data.UniqueKey != "" {
 		// With the key taken, the request would not have created a run.
-		id, err := store.RunByUniqueKey(ctx, pg.NewPool(l.pool), project, r.Data.WorkflowName, r.Data.UniqueKey)
-		if err == nil {
-			return fail(l.whenDurable(ctx, &entities.KeyTakenError{Key: r.Data.UniqueKey, RunID: id}))
+		if taken := l.keyTaken(ctx, project, r); errors.Is(taken, entities.ErrKeyTaken) {
+			err = taken
 		}
-		return fail(quota)
 	}
 	if err != nil {
-		return fail(err)
+		return entities.Run{}, false, fmt.Errorf("start run: %w", err)
 	}
 	return results[len(then)].Run, true, nil
+}
+
+// keyTaken returns a *[entities.KeyTakenError] about the live run that has the request's unique key. It fails with
+// [entities.ErrRunNotFound] if there is none.
+func (l *Log) keyTaken(ctx context.Context, project entities.Project, r Request) error {
+	id, err := store.RunByUniqueKey(ctx, pg.NewPool(l.pool), project, r.Data.WorkflowName, r.Data.UniqueKey)
+	if err != nil {
+		return err
+	}
+	return l.whenDurable(ctx, &entities.KeyTakenError{Key: r.Data.UniqueKey, RunID: id})
 }
 
 // StartedBefore returns the run that was started with the request's idempotency key, and reports whether one was. It

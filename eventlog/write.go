@@ -45,13 +45,13 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 		d.audit(s, e)
 	}
 	store.WriteValues(s, d.after.Run.ID, d.before.Store, d.after.Store)
-	writeSteps(s, d.before, d.after)
+	writeChanged(s, d.before.Steps, d.after.Steps, store.InsertStep, store.UpdateStep)
 	writeHooks(s, f, d.after)
 	if d.endsRun() {
 		store.EndHooks(s, d.after.Run.ID, *d.after.Run.CompletedAt)
 		store.DeleteWaits(s, d.after.Run.ID)
 	} else {
-		writeWaits(s, d.before, d.after)
+		writeChanged(s, d.before.Waits, d.after.Waits, store.InsertWait, store.UpdateWait)
 	}
 }
 
@@ -112,13 +112,14 @@ func QueueImport(b *pgx.Batch, project entities.Project, e entities.Event) {
 	insertEvents(pg.Batch{Batch: b}, xidInOrder, project, e)
 }
 
-func writeSteps(w pg.Writer, before, after *Snapshot) {
-	for id, step := range after.Steps {
-		switch was, ok := before.Steps[id]; {
+// writeChanged writes the rows that are new or differ.
+func writeChanged[K, V comparable](w pg.Writer, before, after map[K]V, insert, update func(pg.Writer, *V)) {
+	for id, row := range after {
+		switch was, ok := before[id]; {
 		case !ok:
-			store.InsertStep(w, &step)
-		case was != step:
-			store.UpdateStep(w, &step)
+			insert(w, &row)
+		case was != row:
+			update(w, &row)
 		}
 	}
 }
@@ -139,16 +140,5 @@ func writeHooks(w pg.Writer, before facts, after *Snapshot) {
 			store.DeleteExpiredHook(w, holder) // a live holder would have made this a hook_conflict
 		}
 		store.InsertHook(w, &hook)
-	}
-}
-
-func writeWaits(w pg.Writer, before, after *Snapshot) {
-	for id, wait := range after.Waits {
-		switch was, ok := before.Waits[id]; {
-		case !ok:
-			store.InsertWait(w, &wait)
-		case was != wait:
-			store.UpdateWait(w, &wait)
-		}
 	}
 }

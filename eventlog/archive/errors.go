@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/minio/minio-go/v7"
@@ -27,8 +28,9 @@ func describe(ctx context.Context, client *minio.Core, what string, err error) e
 	}
 	said := fmt.Sprintf("%d %s", answer.StatusCode, answer.Code)
 	message := strings.Join(strings.Fields(answer.Message), " ")
-	secrets := []string{value.AccessKeyID, value.SecretAccessKey, value.SessionToken}
-	if len(message) <= messageLength && !containsAny(message, secrets) {
+	repeatsSecret := slices.ContainsFunc([]string{value.AccessKeyID, value.SecretAccessKey, value.SessionToken},
+		func(secret string) bool { return secret != "" && strings.Contains(message, secret) })
+	if len(message) <= messageLength && !repeatsSecret {
 		said += ": " + message
 	}
 	if s := answer.StatusCode; s >= http.StatusInternalServerError || s == http.StatusTooManyRequests ||
@@ -39,16 +41,6 @@ func describe(ctx context.Context, client *minio.Core, what string, err error) e
 		said = advice + " (" + said + ")"
 	}
 	return fmt.Errorf("%s: %s", what, said)
-}
-
-// containsAny reports whether the text of a server repeats one of the secrets.
-func containsAny(text string, secrets []string) bool {
-	for _, s := range secrets {
-		if s != "" && strings.Contains(text, s) {
-			return true
-		}
-	}
-	return false
 }
 
 // adviceOn returns what to do about an error, or an empty string if unknown.

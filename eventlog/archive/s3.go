@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ func (s S3) client() (*minio.Core, error) {
 	}
 	transport.DialContext = (&net.Dialer{Timeout: dialLimit}).DialContext
 	client, err := minio.NewCore(endpoint.Host, &minio.Options{
-		Creds: provider, Secure: secure, Region: s.region(), Transport: transport, MaxRetries: attempts,
+		Creds: provider, Secure: secure, Region: cmp.Or(s.Region, defaultRegion), Transport: transport, MaxRetries: attempts,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create S3 client: %w", err)
@@ -92,19 +93,8 @@ func (s S3) client() (*minio.Core, error) {
 	return client, nil
 }
 
-func (s S3) region() string {
-	if s.Region == "" {
-		return defaultRegion
-	}
-	return s.Region
-}
-
 func (s S3) endpoint() (*url.URL, error) {
-	address := s.Endpoint
-	if address == "" {
-		address = awsEndpoint
-	}
-	u, err := url.Parse(address)
+	u, err := url.Parse(cmp.Or(s.Endpoint, awsEndpoint))
 	// The error does not repeat the text, because it may contain a password.
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
 		u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {

@@ -88,9 +88,9 @@ func (u *upload) send() error {
 	if number > maxParts {
 		return errors.New("the run's file exceeds 80,000 MiB, the limit of an upload")
 	}
-	sums := sumsOf(u.part)
+	md5Base64, sha256Hex := sumsOf(u.part)
 	sent, err := u.client.PutObjectPart(ctx, u.bucket, u.key, u.id, number, bytes.NewReader(u.part), int64(len(u.part)),
-		minio.PutObjectPartOptions{Md5Base64: sums.md5, Sha256Hex: sums.sha256, DisableContentSha256: true})
+		minio.PutObjectPartOptions{Md5Base64: md5Base64, Sha256Hex: sha256Hex, DisableContentSha256: true})
 	if err != nil {
 		return u.describe("write", err)
 	}
@@ -146,8 +146,8 @@ func (u *upload) complete() (etag string, err error) {
 func (u *upload) put(options minio.PutObjectOptions) (minio.UploadInfo, error) {
 	ctx, cancel := context.WithTimeout(u.ctx, requestLimit)
 	defer cancel()
-	sums := sumsOf(u.part)
-	return u.client.PutObject(ctx, u.bucket, u.key, bytes.NewReader(u.part), u.size, sums.md5, sums.sha256, options)
+	md5Base64, sha256Hex := sumsOf(u.part)
+	return u.client.PutObject(ctx, u.bucket, u.key, bytes.NewReader(u.part), u.size, md5Base64, sha256Hex, options)
 }
 
 // join creates the object from the parts.
@@ -171,11 +171,9 @@ func (u *upload) describe(verb string, err error) error {
 	return describe(u.ctx, u.client, verb+" "+u.String(), err)
 }
 
-// sums are the checksums that the bucket verifies. SHA-256 is part of the request signature, so every server verifies
-// it.
-type sums struct{ md5, sha256 string }
-
-func sumsOf(part []byte) sums {
+// sumsOf returns the checksums that the bucket verifies. SHA-256 is part of the request signature, so every server
+// verifies it.
+func sumsOf(part []byte) (md5Base64, sha256Hex string) {
 	m, s := md5.Sum(part), sha256.Sum256(part) //nolint:gosec // see the import
-	return sums{base64.StdEncoding.EncodeToString(m[:]), hex.EncodeToString(s[:])}
+	return base64.StdEncoding.EncodeToString(m[:]), hex.EncodeToString(s[:])
 }

@@ -273,8 +273,10 @@ func (f *follower[R]) run(ctx context.Context) error {
 		if c.Blocked {
 			pause = blockedPause
 		}
-		if err := wait(ctx, time.After(pause)); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
 		}
 		select {
 		case <-ctx.Done():
@@ -285,15 +287,6 @@ func (f *follower[R]) run(ctx context.Context) error {
 				return err
 			}
 		}
-	}
-}
-
-func wait(ctx context.Context, timer <-chan time.Time) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer:
-		return nil
 	}
 }
 

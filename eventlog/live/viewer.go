@@ -1,7 +1,9 @@
 package live
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -236,16 +238,9 @@ func (v *Viewer[R]) addPart(p Part) {
 
 // join returns the events of two parts, which may overlap.
 func join(a, b []read.Entry) []read.Entry {
-	if len(a) > 0 && len(b) > 0 && b[0].Seq < a[0].Seq {
-		a, b = b, a
-	}
-	all := a[:len(a):len(a)]
-	for _, e := range b {
-		if len(all) == 0 || e.Seq > all[len(all)-1].Seq {
-			all = append(all, e)
-		}
-	}
-	return all
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(a, b read.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	return slices.CompactFunc(all, func(a, b read.Entry) bool { return a.Seq == b.Seq })
 }
 
 // fail ends the viewer.

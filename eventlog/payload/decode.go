@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	// MaxDecoded limits the size of payloads that [Decode] reads, and of its result, in bytes.
+	// MaxDecoded is the largest limit of [Decode] and of [Field], in bytes.
 	MaxDecoded = 16 << 20
 
 	maxDepth  = 1000
@@ -35,14 +35,8 @@ var (
 	errTooLarge = errors.New("payload too large")
 )
 
-// Decode decodes a payload as JSON, and returns its encoding. The value is nil if the encoding is [EncodingNone],
-// [EncodingEncrypted] or [EncodingOpaque], or if it is larger than [MaxDecoded].
-func Decode(data []byte) (value json.RawMessage, encoding string) {
-	d := DecodeWithin(data, MaxDecoded)
-	return d.Value, d.Encoding
-}
-
-// Decoded is the result of [DecodeWithin].
+// Decoded is the result of [Decode]. The value is nil if the encoding is [EncodingNone], [EncodingEncrypted] or
+// [EncodingOpaque].
 type Decoded struct {
 	Value    json.RawMessage
 	Encoding string
@@ -53,8 +47,8 @@ type Decoded struct {
 	Work int
 }
 
-// DecodeWithin is [Decode] with a limit in bytes.
-func DecodeWithin(data []byte, limit int) Decoded {
+// Decode decodes a payload as JSON. The limit is that of the payload and of its value, in bytes.
+func Decode(data []byte, limit int) Decoded {
 	d := decoder{limit: limit}
 	value, encoding, err := d.decode(data, maxNested)
 	switch {
@@ -80,7 +74,9 @@ func (d *decoder) decode(data []byte, nested int) (json.RawMessage, string, erro
 	if len(data) == 0 {
 		return nil, EncodingNone, nil
 	}
-	switch prefix, body := cutPrefix(data); prefix {
+	prefix := string(data[:min(prefixLen, len(data))])
+	body := data[len(prefix):]
+	switch prefix {
 	case "encr", "encp":
 		return nil, EncodingEncrypted, nil
 	case "zstd", "gzip":
@@ -111,13 +107,6 @@ func (d *decoder) decode(data []byte, nested int) (json.RawMessage, string, erro
 	d.work += cborWork * len(data)
 	value, err := decodeCBOR(data, d.limit)
 	return value, EncodingCBOR, err
-}
-
-func cutPrefix(data []byte) (prefix string, body []byte) {
-	if len(data) < prefixLen {
-		return "", data
-	}
-	return string(data[:prefixLen]), data[prefixLen:]
 }
 
 // decompress fails with errTooLarge if the result exceeds the limit. It returns what it has read even if it fails.

@@ -2,6 +2,7 @@ package payload
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -37,6 +38,8 @@ type devalueDecoder struct {
 	// open maps the indexes of the values being written to their depth; path holds the key at each depth.
 	open map[int]int
 	path []string
+	// err is the first error. Nothing is written after it.
+	err error
 }
 
 // decodeDevalue also returns the work: the bytes that it read and wrote.
@@ -56,17 +59,17 @@ func decodeDevalue(data []byte, limit int) (_ json.RawMessage, work int, _ error
 	if len(d.values) == 0 {
 		return nil, len(data), errOpaque
 	}
-	err := d.writeValue(0)
+	d.writeValue(0)
 	work = len(data) + 8*limit - d.work + len(d.out)
-	if err != nil {
-		return nil, work, err
+	if d.err != nil {
+		return nil, work, d.err
 	}
 	return d.out, work, nil
 }
 
 // decodeConstant decodes a text that is only the number of a constant.
 func decodeConstant(number []byte) (json.RawMessage, error) {
-	n, err := strconv.Atoi(string(number))
+	n, err := index(number)
 	shown, ok := constants[n]
 	if err != nil || !ok || n == isHole {
 		return nil, errOpaque
@@ -74,18 +77,19 @@ func decodeConstant(number []byte) (json.RawMessage, error) {
 	return json.RawMessage(shown), nil
 }
 
-func (d *devalueDecoder) write(text string) error {
+func (d *devalueDecoder) fail(err error) { d.err = cmp.Or(d.err, err) }
+
+func (d *devalueDecoder) write(text string) {
 	if len(d.out)+len(text) > d.limit {
-		return errTooLarge
+		d.fail(errTooLarge)
 	}
-	d.out = append(d.out, text...)
-	return nil
+	if d.err == nil {
+		d.out = append(d.out, text...)
+	}
 }
 
 // writeText writes a JSON string.
-func (d *devalueDecoder) writeText(text string) error {
-	return d.write(string(quote(text)))
-}
+func (d *devalueDecoder) writeText(text string) { d.write(string(quote(text))) }
 
 // quote encodes a JSON string without escaping HTML.
 func quote(text string) []byte {
@@ -97,132 +101,113 @@ func quote(text string) []byte {
 }
 
 // spend takes n bytes from the work budget.
-func (d *devalueDecoder) spend(n int) error {
+func (d *devalueDecoder) spend(n int) {
 	if d.work -= n + 1; d.work < 0 {
-		return errTooLarge
+		d.fail(errTooLarge)
+	}
+}
+
+// index parses an index or the number of a constant.
+func index(raw []byte) (int, error) { return strconv.Atoi(string(raw)) }
+
+// referred returns the value with the index in raw; nil if raw is not a valid index.
+func (d *devalueDecoder) referred(raw []byte) []byte {
+	if n, err := index(raw); err == nil && n >= 0 && n < len(d.values) {
+		return d.values[n]
 	}
 	return nil
 }
 
-// index parses an index or the number of a constant.
-func index(raw []byte) (int, error) {
-	n, err := strconv.Atoi(string(raw))
-	if err != nil {
-		return 0, errOpaque
-	}
-	return n, nil
-}
-
-// pointer parses an index, which must be valid.
-func (d *devalueDecoder) pointer(raw []byte) (int, error) {
-	n, err := index(raw)
-	if err != nil || n < 0 || n >= len(d.values) {
-		return 0, errOpaque
-	}
-	return n, nil
-}
-
 // writeRef writes the value with the index or constant in raw; name is its key in the parent.
-func (d *devalueDecoder) writeRef(raw []byte, name string) error {
+func (d *devalueDecoder) writeRef(raw []byte, name string) {
 	n, err := index(raw)
 	if err != nil {
-		return err
+		d.fail(errOpaque)
+		return
 	}
 	d.path = append(d.path, name)
-	defer func() { d.path = d.path[:len(d.path)-1] }()
-	return d.writeValue(n)
+	d.writeValue(n)
+	d.path = d.path[:len(d.path)-1]
 }
 
 // writeValue writes the value at an index, or a constant.
-func (d *devalueDecoder) writeValue(n int) error {
-	if err := d.spend(0); err != nil {
-		return err
+func (d *devalueDecoder) writeValue(n int) {
+	d.spend(0)
+	constant, isConstant := constants[n]
+	depth, isOpen := d.open[n]
+	switch {
+	case d.err != nil:
+	case isConstant:
+		d.write(constant)
+	case n < 0 || n >= len(d.values):
+		d.fail(errOpaque)
+	case isOpen:
+		d.writeCycle(depth)
+	case d.values[n][0] != '[' && d.values[n][0] != '{':
+		d.write(string(d.values[n]))
+	case len(d.open) == maxDepth:
+		d.fail(errOpaque)
+	default:
+		d.spend(len(d.values[n]))
+		d.open[n] = len(d.path)
+		d.writeNested(d.values[n])
+		delete(d.open, n)
 	}
-	if n < 0 {
-		shown, ok := constants[n]
-		if !ok {
-			return errOpaque
-		}
-		return d.write(shown)
-	}
-	if n >= len(d.values) {
-		return errOpaque
-	}
-	raw := d.values[n]
-	if raw[0] != '[' && raw[0] != '{' {
-		return d.write(string(raw))
-	}
-	if depth, ok := d.open[n]; ok {
-		return d.writeCycle(depth)
-	}
-	if len(d.open) == maxDepth {
-		return errOpaque
-	}
-	if err := d.spend(len(raw)); err != nil {
-		return err
-	}
-	d.open[n] = len(d.path)
-	defer delete(d.open, n)
+}
+
+// writeNested writes an object or a list.
+func (d *devalueDecoder) writeNested(raw []byte) {
 	if raw[0] == '{' {
-		return d.writeObject(fields(raw), "")
+		d.writeObject(fields(raw), "")
+		return
 	}
-	list := items(raw)
-	if len(list) > 0 && list[0][0] == '"' {
-		return d.writeTyped(list)
+	if list := items(raw); len(list) > 0 && list[0][0] == '"' {
+		d.writeTyped(list)
+	} else {
+		d.writeList(list)
 	}
-	return d.writeList(list)
 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // writeCycle writes a JSON pointer to an enclosing value at the given depth.
-func (d *devalueDecoder) writeCycle(depth int) error {
-	where := "#"
+func (d *devalueDecoder) writeCycle(depth int) {
+	var where strings.Builder
+	where.WriteByte('#')
 	for _, name := range d.path[:depth] {
-		where += "/" + pointerEscapes.Replace(name)
+		where.WriteString("/" + pointerEscapes.Replace(name))
 	}
-	if err := d.spend(len(where)); err != nil {
-		return err
-	}
-	if err := d.write(`{"$ref":`); err != nil {
-		return err
-	}
-	if err := d.writeText(where); err != nil {
-		return err
-	}
-	return d.write(`}`)
+	d.spend(where.Len())
+	d.write(`{"$ref":`)
+	d.writeText(where.String())
+	d.write(`}`)
 }
 
 // writeObject writes an object that starts with the given fields, which are empty or end in a comma.
-func (d *devalueDecoder) writeObject(all []field, given string) error {
-	if err := d.write(`{` + given); err != nil {
-		return err
-	}
+func (d *devalueDecoder) writeObject(all []field, given string) {
+	d.write(`{` + given)
 	for _, f := range all {
-		if n, err := index(f.value); err != nil {
-			return err
-		} else if n == isUndefined {
+		n, err := index(f.value)
+		if err != nil {
+			d.fail(errOpaque)
+		}
+		if d.err != nil {
+			return
+		}
+		if n == isUndefined {
 			continue
 		}
-		if err := d.write(string(f.key) + `:`); err != nil {
-			return err
-		}
-		if err := d.writeRef(f.value, unquote(f.key)); err != nil {
-			return err
-		}
-		if err := d.write(`,`); err != nil {
-			return err
-		}
+		d.write(string(f.key) + `:`)
+		d.writeRef(f.value, unquote(f.key))
+		d.write(`,`)
 	}
-	return d.end('}')
+	d.end('}')
 }
 
 // end replaces a trailing comma by the closing bracket.
-func (d *devalueDecoder) end(bracket byte) error {
-	if last := len(d.out) - 1; d.out[last] == ',' {
-		d.out = d.out[:last]
-	}
-	return d.write(string(bracket))
+func (d *devalueDecoder) end(bracket byte) {
+	d.out = bytes.TrimSuffix(d.out, []byte(","))
+	d.write(string(bracket))
 }
 
 func unquote(raw []byte) string {
@@ -231,48 +216,51 @@ func unquote(raw []byte) string {
 	return text
 }
 
-func (d *devalueDecoder) writeList(list [][]byte) error {
+func (d *devalueDecoder) writeList(list [][]byte) {
 	if len(list) > 0 {
 		if n, err := index(list[0]); err == nil && n == isSparse {
-			return d.writeSparse(list[1:])
+			d.writeSparse(list[1:])
+			return
 		}
 	}
-	if err := d.write(`[`); err != nil {
-		return err
-	}
+	d.write(`[`)
 	for i, raw := range list {
-		if err := d.writeRef(raw, strconv.Itoa(i)); err != nil {
-			return err
+		if d.writeRef(raw, strconv.Itoa(i)); d.err != nil {
+			return
 		}
-		if err := d.write(`,`); err != nil {
-			return err
-		}
+		d.write(`,`)
 	}
-	return d.end(']')
+	d.end(']')
 }
 
 // writeSparse writes an array with holes, which is encoded as its length and pairs of position and value.
-func (d *devalueDecoder) writeSparse(list [][]byte) error {
+func (d *devalueDecoder) writeSparse(list [][]byte) {
 	if len(list)%2 == 0 {
-		return errOpaque
+		d.fail(errOpaque)
+		return
 	}
 	length, err := index(list[0])
 	if err != nil || length < 0 {
-		return errOpaque
+		d.fail(errOpaque)
+		return
 	}
-	if length > d.limit {
-		return errTooLarge
-	}
-	dense := slices.Repeat([][]byte{[]byte("-2")}, length)
-	for i := 1; i < len(list); i += 2 {
-		at, err := index(list[i])
+	given := map[int][]byte{}
+	for pair := range slices.Chunk(list[1:], 2) {
+		at, err := index(pair[0])
 		if err != nil || at < 0 || at >= length {
-			return errOpaque
+			d.fail(errOpaque)
+			return
 		}
-		dense[at] = list[i+1]
+		given[at] = pair[1]
 	}
-	if err := d.spend(length); err != nil {
-		return err
+	d.write(`[`)
+	for i := 0; i < length && d.err == nil; i++ {
+		if raw, ok := given[i]; ok {
+			d.writeRef(raw, strconv.Itoa(i))
+		} else {
+			d.writeValue(isHole)
+		}
+		d.write(`,`)
 	}
-	return d.writeList(dense)
+	d.end(']')
 }

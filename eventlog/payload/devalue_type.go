@@ -8,84 +8,78 @@ import (
 )
 
 // writeTyped writes a value that is encoded as a type name and arguments.
-func (d *devalueDecoder) writeTyped(list [][]byte) error {
+func (d *devalueDecoder) writeTyped(list [][]byte) {
 	name, args := unquote(list[0]), list[1:]
 	switch {
 	case name == "null":
-		return d.writePairs(args, literal)
-	case len(args) == 0 && name != "Set" && name != "Map":
-		return d.writeTagged(name, nil)
-	}
-	switch name {
-	case "Date", "BigInt", "URL", "URLSearchParams":
-		return d.writePlain(name, args[0])
-	case "RegExp":
-		return d.writeRegExp(args)
-	case "Set":
+		d.writePairs(args, literal)
+	case name == "Set":
 		if own := d.sdkList(args); own != nil {
-			return d.writeList(own)
+			args = own
 		}
-		return d.writeList(args)
-	case "Map", "Headers":
-		return d.writeEntries(args)
-	case "Object":
-		return d.writeRef(args[0], "")
-	}
-	switch {
-	case strings.HasPrefix(name, "Temporal."):
-		return d.writePlain(name, args[0])
+		d.writeList(args)
+	case name == "Map" || name == "Headers" && len(args) > 0:
+		d.writeEntries(args)
+	case len(args) == 0:
+		d.writeTagged(name, nil)
+	case name == "RegExp":
+		d.writeRegExp(args)
+	case name == "Object":
+		d.writeRef(args[0], "")
+	case slices.Contains([]string{"Date", "BigInt", "URL", "URLSearchParams"}, name) ||
+		strings.HasPrefix(name, "Temporal."):
+		d.writePlain(name, args[0])
 	case name == "ArrayBuffer" || name == "DataView" || strings.HasSuffix(name, "Array"):
-		return d.writeBinary(name, args)
+		d.writeBinary(name, args)
 	default:
-		return d.writeTagged(name, args[0])
+		d.writeTagged(name, args[0])
 	}
 }
 
-// textOf returns a string that is given directly or by index.
-func (d *devalueDecoder) textOf(raw []byte) (string, error) {
+// textOf returns a string that is given directly or by index, and reports whether there is one.
+func (d *devalueDecoder) textOf(raw []byte) (string, bool) {
 	if raw[0] != '"' {
-		n, err := d.pointer(raw)
-		if err != nil {
-			return "", err
-		}
-		if raw = d.values[n]; raw[0] != '"' {
-			return "", errOpaque
-		}
+		raw = d.referred(raw)
 	}
-	if err := d.spend(len(raw)); err != nil {
-		return "", err
+	text, ok := literal(raw)
+	if ok {
+		d.spend(len(raw))
 	}
-	return unquote(raw), nil
+	return text, ok
+}
+
+// literal returns a string that is given directly, and reports whether there is one.
+func literal(raw []byte) (string, bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false
+	}
+	return unquote(raw), true
 }
 
 // writePlain writes a type whose JSON form is a string.
-func (d *devalueDecoder) writePlain(name string, raw []byte) error {
-	text, err := d.textOf(raw)
-	if err != nil {
-		return err
-	}
+func (d *devalueDecoder) writePlain(name string, raw []byte) {
+	text, ok := d.textOf(raw)
 	const empty = "." // the SDK writes this instead of an empty string
 	switch {
+	case !ok:
+		d.fail(errOpaque)
 	case name == "Date" && (text == empty || text == ""):
-		return d.write(`null`)
+		d.write(`null`)
 	case name == "URLSearchParams" && text == empty:
-		text = ""
+		d.writeText("")
+	default:
+		d.writeText(text)
 	}
-	return d.writeText(text)
 }
 
 // writeRegExp writes a regular expression, encoded as source and flags or as an object with both.
-func (d *devalueDecoder) writeRegExp(args [][]byte) error {
+func (d *devalueDecoder) writeRegExp(args [][]byte) {
 	source, flags := args[0], []byte(`""`)
 	if len(args) > 1 {
 		flags = args[1]
 	}
 	if source[0] != '"' {
-		n, err := d.pointer(source)
-		if err != nil {
-			return err
-		}
-		for _, f := range fields(d.values[n]) {
+		for _, f := range fields(d.referred(source)) {
 			switch unquote(f.key) {
 			case "source":
 				source = f.value
@@ -94,15 +88,12 @@ func (d *devalueDecoder) writeRegExp(args [][]byte) error {
 			}
 		}
 	}
-	before, err := d.textOf(source)
-	if err != nil {
-		return err
+	before, ok := d.textOf(source)
+	after, okAfter := d.textOf(flags)
+	if !ok || !okAfter {
+		d.fail(errOpaque)
 	}
-	after, err := d.textOf(flags)
-	if err != nil {
-		return err
-	}
-	return d.writeText("/" + before + "/" + after)
+	d.writeText("/" + before + "/" + after)
 }
 
 // sdkList returns the array that the SDK's own form of a type refers to, or nil if the value has devalue's form.
@@ -110,44 +101,47 @@ func (d *devalueDecoder) sdkList(args [][]byte) [][]byte {
 	if len(args) != 1 {
 		return nil
 	}
-	n, err := d.pointer(args[0])
-	if err != nil || d.values[n][0] != '[' {
+	raw := d.referred(args[0])
+	if len(raw) == 0 || raw[0] != '[' {
 		return nil
 	}
-	list := items(d.values[n])
+	list := items(raw)
 	if list == nil {
 		return [][]byte{}
 	}
-	if _, err := index(list[0]); err != nil || d.spend(len(d.values[n])) != nil {
+	if _, err := index(list[0]); err != nil {
 		return nil
 	}
+	d.spend(len(raw))
 	return list
 }
 
 // writeEntries writes keys and values, encoded alternately or as references to pairs.
-func (d *devalueDecoder) writeEntries(args [][]byte) error {
+func (d *devalueDecoder) writeEntries(args [][]byte) {
 	if pairs := d.sdkList(args); pairs != nil {
 		args = make([][]byte, 0, 2*len(pairs))
 		for _, p := range pairs {
 			pair := d.sdkList([][]byte{p})
 			if len(pair) != 2 {
-				return errOpaque
+				d.fail(errOpaque)
+				return
 			}
 			args = append(args, pair...)
 		}
 	}
 	if d.areNames(args) {
-		return d.writePairs(args, d.textOf)
+		d.writePairs(args, d.textOf)
+	} else {
+		d.writePairList(args)
 	}
-	return d.writePairList(args)
 }
 
 // areNames reports whether all keys are distinct strings.
 func (d *devalueDecoder) areNames(args [][]byte) bool {
 	seen := map[string]bool{}
-	for i := 0; i < len(args); i += 2 {
-		name, err := d.textOf(args[i])
-		if err != nil || seen[name] {
+	for pair := range slices.Chunk(args, 2) {
+		name, ok := d.textOf(pair[0])
+		if !ok || seen[name] || d.err != nil {
 			return false
 		}
 		seen[name] = true
@@ -155,106 +149,82 @@ func (d *devalueDecoder) areNames(args [][]byte) bool {
 	return true
 }
 
-func literal(raw []byte) (string, error) {
-	if raw[0] != '"' {
-		return "", errOpaque
-	}
-	return unquote(raw), nil
-}
-
 // writePairs writes alternating keys and values as an object.
-func (d *devalueDecoder) writePairs(args [][]byte, name func([]byte) (string, error)) error {
-	if len(args)%2 != 0 {
-		return errOpaque
-	}
+func (d *devalueDecoder) writePairs(args [][]byte, name func([]byte) (string, bool)) {
 	all := make([]field, 0, len(args)/2)
 	for pair := range slices.Chunk(args, 2) {
-		key, err := name(pair[0])
-		if err != nil {
-			return err
+		key, ok := name(pair[0])
+		if !ok || len(pair) != 2 {
+			d.fail(errOpaque)
+			return
 		}
 		all = append(all, field{quote(key), pair[1]})
 	}
-	return d.writeObject(all, "")
+	d.writeObject(all, "")
 }
 
 // writePairList writes alternating keys and values as an array of pairs.
-func (d *devalueDecoder) writePairList(args [][]byte) error {
+func (d *devalueDecoder) writePairList(args [][]byte) {
 	if len(args)%2 != 0 {
-		return errOpaque
+		d.fail(errOpaque)
+		return
 	}
-	if err := d.write(`[`); err != nil {
-		return err
-	}
-	for i := 0; i < len(args); i += 2 {
+	d.write(`[`)
+	for i := 0; i < len(args) && d.err == nil; i += 2 {
 		d.path = append(d.path, strconv.Itoa(i/2))
-		err := d.writeList(args[i : i+2])
+		d.writeList(args[i : i+2])
 		d.path = d.path[:len(d.path)-1]
-		if err != nil {
-			return err
-		}
-		if err := d.write(`,`); err != nil {
-			return err
-		}
+		d.write(`,`)
 	}
-	return d.end(']')
+	d.end(']')
 }
 
 // writeBinary writes bytes, or a view of a buffer.
-func (d *devalueDecoder) writeBinary(name string, args [][]byte) error {
-	encoded, err := d.textOf(args[0])
-	if err != nil {
-		return d.writeView(name, args)
+func (d *devalueDecoder) writeBinary(name string, args [][]byte) {
+	encoded, ok := d.textOf(args[0])
+	if !ok {
+		d.writeView(name, args)
+		return
 	}
 	if encoded == "." { // the SDK writes this for no bytes
 		encoded = ""
 	}
 	if _, err := base64.StdEncoding.DecodeString(encoded); err != nil {
-		return errOpaque
+		d.fail(errOpaque)
 	}
-	return d.write(`{"$type":` + string(quote(name)) + `,"base64":"` + encoded + `"}`)
+	d.write(`{"$type":` + string(quote(name)) + `,"base64":"` + encoded + `"}`)
 }
 
 // writeView writes a typed array over all or a part of a buffer.
-func (d *devalueDecoder) writeView(name string, args [][]byte) error {
-	if err := d.write(`{"$type":` + string(quote(name)) + `,"value":`); err != nil {
-		return err
-	}
-	if err := d.writeRef(args[0], "value"); err != nil {
-		return err
-	}
-	for i, part := range []string{`,"offset":`, `,"length":`} {
-		if len(args) <= i+1 {
-			break
-		}
-		n, err := index(args[i+1])
+func (d *devalueDecoder) writeView(name string, args [][]byte) {
+	d.write(`{"$type":` + string(quote(name)) + `,"value":`)
+	d.writeRef(args[0], "value")
+	parts := []string{`,"offset":`, `,"length":`}
+	for i, raw := range args[1:min(len(args), 1+len(parts))] {
+		n, err := index(raw)
 		if err != nil {
-			return err
+			d.fail(errOpaque)
 		}
-		if err := d.write(part + strconv.Itoa(n)); err != nil {
-			return err
-		}
+		d.write(parts[i] + strconv.Itoa(n))
 	}
-	return d.write(`}`)
+	d.write(`}`)
 }
 
 // writeTagged writes a type without a special JSON form: its name, and its fields or its one value.
-func (d *devalueDecoder) writeTagged(name string, value []byte) error {
+func (d *devalueDecoder) writeTagged(name string, value []byte) {
 	given := `"$type":` + string(quote(name)) + `,`
 	if value == nil {
-		return d.writeObject(nil, given)
+		d.writeObject(nil, given)
+		return
 	}
-	n, err := index(value)
-	if err != nil || n < 0 || n >= len(d.values) || d.values[n][0] != '{' {
-		return d.writeObject([]field{{[]byte(`"value"`), value}}, given)
+	n, _ := index(value)
+	raw := d.referred(value)
+	if _, isOpen := d.open[n]; isOpen || len(raw) == 0 || raw[0] != '{' {
+		d.writeObject([]field{{[]byte(`"value"`), value}}, given)
+		return
 	}
-	if _, ok := d.open[n]; ok {
-		return d.writeObject([]field{{[]byte(`"value"`), value}}, given)
-	}
-	if err := d.spend(len(d.values[n])); err != nil {
-		return err
-	}
-	all := fields(d.values[n])
+	d.spend(len(raw))
+	all := fields(raw)
 	if strings.HasSuffix(name, "Error") || name == "DOMException" {
 		given = `"name":` + string(quote(name)) + `,`
 		if slices.ContainsFunc(all, func(f field) bool { return unquote(f.key) == "name" }) {
@@ -262,6 +232,6 @@ func (d *devalueDecoder) writeTagged(name string, value []byte) error {
 		}
 	}
 	d.open[n] = len(d.path)
-	defer delete(d.open, n)
-	return d.writeObject(all, given)
+	d.writeObject(all, given)
+	delete(d.open, n)
 }

@@ -69,7 +69,7 @@ func TestRecordedPayloadsAreDecoded(t *testing.T) {
 		if !bytes.HasPrefix(data, []byte("devl")) {
 			continue
 		}
-		if value, encoding := Decode(data); encoding != EncodingDevalue || !json.Valid(value) {
+		if value, encoding := decode(data); encoding != EncodingDevalue || !json.Valid(value) {
 			t.Errorf("%.200s: got %s %.200s", data, encoding, value)
 		}
 		shown++
@@ -94,7 +94,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(compressed(f, "gzip", `devl[{"a":1},2]`))
 	const limit = 1 << 16
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := DecodeWithin(data, limit)
+		d := Decode(data, limit)
 		value, encoding := d.Value, d.Encoding
 		switch {
 		case value == nil:
@@ -119,7 +119,7 @@ func FuzzDevalue(f *testing.F) {
 		if err != nil || len(data) > 1<<16 {
 			return
 		}
-		value, encoding := Decode(written)
+		value, encoding := decode(written)
 		if encoding != EncodingDevalue {
 			t.Fatalf("%q: %q is %s", data, written, encoding)
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -34,6 +35,12 @@ func readSDK(t testing.TB) sdk {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// decode returns the value and the encoding of a payload.
+func decode(data []byte) (value json.RawMessage, encoding string) {
+	d := Decode(data, MaxDecoded)
+	return d.Value, d.Encoding
 }
 
 func TestDecodeSDKPayloads(t *testing.T) {
@@ -93,7 +100,7 @@ func compare(t *testing.T, payloads map[string][]byte, want map[string]string) {
 		t.Errorf("got %d payloads, want %d", len(payloads), len(want))
 	}
 	for name, data := range payloads {
-		value, encoding := Decode(data)
+		value, encoding := decode(data)
 		if string(value) != want[name] || encoding != EncodingDevalue {
 			t.Errorf("%s: %s\ngot  %s %s\nwant %s", name, data, encoding, value, want[name])
 		}
@@ -230,7 +237,7 @@ func TestDecode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			value, encoding := Decode(test.data)
+			value, encoding := decode(test.data)
 			if encoding != test.encoding || string(value) != test.want {
 				t.Errorf("got %s %s, want %s %s", encoding, value, test.encoding, test.want)
 			}
@@ -256,7 +263,7 @@ func itoa(n int) string {
 
 func TestNestingIsDecodedUpToTheLimit(t *testing.T) {
 	t.Parallel()
-	value, encoding := Decode(deep(maxDepth))
+	value, encoding := decode(deep(maxDepth))
 	if encoding != EncodingDevalue || string(value) != strings.Repeat("[", maxDepth)+strings.Repeat("]", maxDepth) {
 		t.Errorf("got %s %.40s", encoding, value)
 	}
@@ -286,14 +293,32 @@ func TestSmallPayloadsCannotExceedTheLimits(t *testing.T) {
 		"CBOR":           string(inCBOR(t, []any{strings.Repeat("x", limit)})),
 		"CBOR bytes":     string(inCBOR(t, []any{bytes.Repeat([]byte{1}, limit*9/10)})),
 	} {
-		d := DecodeWithin([]byte(data), limit)
+		d := Decode([]byte(data), limit)
 		if d.Value != nil || !d.TooLarge {
 			t.Errorf("%s: got %.40s, too large: %t; want no value, as it is too large", name, d.Value, d.TooLarge)
 		}
 	}
-	d := DecodeWithin([]byte(`devl["small"]`), limit)
+	d := Decode([]byte(`devl["small"]`), limit)
 	if d.TooLarge || d.Value == nil || d.Encoding != EncodingDevalue {
 		t.Errorf("small: got %+v", d)
+	}
+}
+
+// TestDecodingTakesLittleMemory decodes payloads that are short compared with the memory that they could take: an array
+// with holes, and a reference to a place that is deep below a long key.
+func TestDecodingTakesLittleMemory(t *testing.T) { //nolint:paralleltest // measures what the process allocates
+	deep := `devl[{"` + strings.Repeat("k", 1<<20) + `":1}`
+	for i := range 900 {
+		deep += `,[` + itoa(min(i+2, 900)) + `]`
+	}
+	for name, data := range map[string]string{"holes": `devl[[-7,16000000]]`, "deep": deep + `]`} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		d := Decode([]byte(data), MaxDecoded)
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; d.Encoding != EncodingDevalue || used > 10*MaxDecoded {
+			t.Errorf("%s: took %d bytes as %s, want at most %d", name, used, d.Encoding, 10*MaxDecoded)
+		}
 	}
 }
 
@@ -335,7 +360,7 @@ func TestWorkIsMeasured(t *testing.T) {
 		"CBOR in zstd":     {string(compressed(t, "zstd", string(list(0x80)))), 250_000},
 		"not CBOR":         {string(append(list(0x01), 1)), 200_000},
 	} {
-		if d := DecodeWithin([]byte(c.data), limit); d.Work < c.work || d.Work > 20*limit {
+		if d := Decode([]byte(c.data), limit); d.Work < c.work || d.Work > 20*limit {
 			t.Errorf("%s: work is %d, want at least %d", name, d.Work, c.work)
 		}
 	}

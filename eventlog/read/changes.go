@@ -35,9 +35,10 @@ type Changes struct {
 }
 
 // EndOfChanges returns the place after which all events are that are committed from now on.
-func (l *Log) EndOfChanges(ctx context.Context, project entities.Project) (end FeedCursor, err error) {
-	err = l.live.withConnection(ctx, project, func() error {
-		return l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&end.xid)
+func (l *Log) EndOfChanges(ctx context.Context, project entities.Project) (FeedCursor, error) {
+	end, err := withConnection(ctx, l.live, project, func() (end FeedCursor, err error) {
+		err = l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&end.xid)
+		return end, err
 	})
 	if err != nil {
 		return end, fmt.Errorf("find the end of the events: %w", err)
@@ -48,10 +49,9 @@ func (l *Log) EndOfChanges(ctx context.Context, project entities.Project) (end F
 // Changes reads which events of the project were committed after a place, up to 1,000, in one statement. Unlike lists
 // of events it also returns those that an open transaction may precede. So there may be events between them later, and
 // callers must know which they have seen.
-func (l *Log) Changes(ctx context.Context, project entities.Project, after FeedCursor) (c Changes, err error) {
-	err = l.live.withConnection(ctx, project, func() error {
-		c, err = l.readChanges(ctx, project, after)
-		return err
+func (l *Log) Changes(ctx context.Context, project entities.Project, after FeedCursor) (Changes, error) {
+	c, err := withConnection(ctx, l.live, project, func() (Changes, error) {
+		return l.readChanges(ctx, project, after)
 	})
 	if err != nil {
 		return c, fmt.Errorf("read what has changed: %w", err)

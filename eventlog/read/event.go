@@ -2,26 +2,19 @@ package read
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // LoadEvent queues a read of one event, without its payload. Where is the condition that selects it, and may have an
 // order and a limit. Into stays nil if no event matches.
 func LoadEvent(b *pgx.Batch, into **entities.Event, where string, args ...any) {
-	b.Queue(`SELECT `+WithoutPayloads.columns()+` FROM events WHERE `+where, args...).Query(func(rows pgx.Rows) error {
-		event, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[entities.Event])
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		*into = event
-		return err
-	})
+	pg.LoadInto(b, into, `SELECT `+WithoutPayloads.columns()+` FROM events WHERE `+where, args...)
 }
 
 // Measure queues a read of the total size of the payloads in the page of a run's log after a position, up to a number
@@ -66,23 +59,19 @@ func (l *Log) Step(
 	var b pgx.Batch
 	steps := map[entities.StepID]entities.Step{}
 	var run *entities.Run
-	var created []entities.Event
+	var created *entities.Event
 	store.LoadRun(&b, project, runID, &run)
 	store.LoadSteps(&b, runID, []entities.StepID{id}, steps)
-	b.Queue(`
+	pg.LoadInto(&b, &created, `
 		SELECT `+WithPayloads.columns()+` FROM events
-		WHERE run_id = $1 AND seq = (SELECT created_seq FROM steps WHERE run_id = $1 AND id = $2)`, runID, id,
-	).Query(func(rows pgx.Rows) (err error) {
-		created, err = pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
-		return err
-	})
+		WHERE run_id = $1 AND seq = (SELECT created_seq FROM steps WHERE run_id = $1 AND id = $2)`, runID, id)
 	if err := l.pool.Run(ctx, &b); err != nil {
 		return StepState{}, fmt.Errorf("read step %s: %w", id, err)
 	}
-	if run == nil || len(created) == 0 || len(steps) == 0 { // the step may be created or deleted between the reads
+	if run == nil || created == nil || len(steps) == 0 { // the step may be created or deleted between the reads
 		return StepState{}, fmt.Errorf("read step %s: %w", id, entities.ErrStepNotFound)
 	}
-	return StepState{steps[id], created[0], *run}, nil
+	return StepState{steps[id], *created, *run}, nil
 }
 
 // Event reads one event of a run. It fails with [entities.ErrEventNotFound].
@@ -92,17 +81,10 @@ func (l *Log) Event(
 	var event sizedEvent
 	err := loadCounted(ctx, func(limit int64) (int64, error) {
 		rows, err := l.pool.Query(ctx, `
-			SELECT `+sizedColumns(`$4`)+` FROM events
-			WHERE run_id = (SELECT id FROM runs WHERE `+store.OfRun+`) AND seq = $3`, runID, project, seq, limit)
-		if err != nil {
-			return 0, err
-		}
-		event, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[sizedEvent])
+			SELECT `+sizedColumns(`$4`)+` FROM events WHERE `+inRun+` AND seq = $3`, runID, project, seq, limit)
+		event, err = pg.CollectOne[sizedEvent](rows, err, entities.ErrEventNotFound)
 		return event.Size, err
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = entities.ErrEventNotFound
-	}
 	if err != nil {
 		return entities.Event{}, fmt.Errorf("read event %d of %s: %w", seq, runID, err)
 	}
@@ -150,27 +132,20 @@ func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[P
 		runIDs[i], seqs[i] = string(p.RunID), p.Seq
 	}
 	found := make(map[Position]entities.Event, len(at))
-	load := func(columns string, args ...any) (size int64, err error) {
-		rows, err := l.pool.Query(ctx, `
-			SELECT `+columns+`
-			FROM unnest($1::text[], $2::bigint[]) AS wanted (run, position), `+lookUpEach,
-			append([]any{runIDs, seqs}, args...)...)
-		if err != nil {
-			return 0, err
+	err := loadCounted(ctx, func(limit int64) (size int64, err error) {
+		columns, args := unsizedColumns, []any{runIDs, seqs}
+		if with == WithPayloads {
+			columns, args = sizedColumns(`$3`), append(args, limit)
 		}
-		events, err := pgx.CollectRows(rows, pgx.RowToStructByName[sizedEvent])
+		events, err := pg.CollectAll[sizedEvent](l.pool.Query(ctx, `
+			SELECT `+columns+`
+			FROM unnest($1::text[], $2::bigint[]) AS wanted (run, position), `+lookUpEach, args...))
 		for _, e := range events {
 			found[Position{e.RunID, e.Seq}] = e.Event
 			size += e.Size
 		}
 		return size, err
-	}
-	var err error
-	if with == WithPayloads {
-		err = loadCounted(ctx, func(limit int64) (int64, error) { return load(sizedColumns(`$3`), limit) })
-	} else {
-		_, err = load(unsizedColumns)
-	}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
 	}
@@ -182,16 +157,12 @@ func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[P
 func (l *Log) LastStarts(
 	ctx context.Context, runID entities.RunID, steps []entities.StepID,
 ) (map[entities.StepID]entities.Event, error) {
-	rows, err := l.pool.Query(ctx, `
+	events, err := pg.CollectAll[entities.Event](l.pool.Query(ctx, `
 		SELECT last.* FROM unnest($2::text[]) AS step (id)
 		CROSS JOIN LATERAL (
 			SELECT `+WithoutPayloads.columns()+` FROM events
 			WHERE run_id = $1 AND correlation_id = step.id AND correlation_id <> '' AND type = 'step_started'
-			ORDER BY seq DESC LIMIT 1) last`, runID, steps)
-	if err != nil {
-		return nil, fmt.Errorf("read starts: %w", err)
-	}
-	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
+			ORDER BY seq DESC LIMIT 1) last`, runID, steps))
 	if err != nil {
 		return nil, fmt.Errorf("read starts: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -34,7 +33,7 @@ func EventCursorAt(seq int64) string {
 func ParseEventCursor(cursor string) (int64, error) {
 	seq, err := entities.EventID(strings.TrimPrefix(cursor, eventCursorPrefix)).Seq()
 	if err != nil {
-		return 0, &pg.CursorError{Cursor: cursor}
+		return 0, pg.BadCursor(cursor)
 	}
 	return seq, nil
 }
@@ -59,8 +58,7 @@ func (l *Log) Events(
 }
 
 // EventsByCorrelation reads a page of the events of one run that share a correlation ID. With an empty runID it finds
-// the run in the project. Cursors are as for [Log.Events]. A missing run has no events; that is not an
-// error.
+// the run in the project. Cursors are as for [Log.Events]. A missing run has no events; that is not an error.
 func (l *Log) EventsByCorrelation(
 	ctx context.Context, project entities.Project, runID entities.RunID, correlationID string,
 	p pg.Page, with Payloads,
@@ -79,13 +77,13 @@ func (l *Log) eventsWhere(
 	ctx context.Context, p pg.Page, with Payloads, where string, args ...any,
 ) (page EventPage, err error) {
 	q := pageQuery{Page: p, args: args}
-	_, after := q.direction()
+	_, after := q.Order()
 	if p.Cursor != "" {
 		from, err := ParseEventCursor(p.Cursor)
 		if err != nil {
 			return EventPage{}, err
 		}
-		where += ` AND seq ` + after + ` ` + q.arg(from)
+		where += ` AND seq ` + after + ` ` + q.args.Add(from)
 	}
 	if with == WithoutPayloads {
 		page, _, err = l.eventPage(ctx, q, unsizedColumns, where)
@@ -104,14 +102,14 @@ func (l *Log) eventsWhere(
 // those beyond a number of bytes in total.
 func (q *pageQuery) payloadColumns(limit int64) string {
 	const size = `octet_length(payload)`
-	order, _ := q.direction()
+	order, _ := q.Order()
 	return EventColumns + `, coalesce(` + size + `, 0) AS size, CASE WHEN ` + fits(size, `seq `+order, MaxPageBytes) +
-		` AND ` + withinLimit(size, `seq `+order, q.arg(limit)) + ` THEN payload END AS payload`
+		` AND ` + withinLimit(size, `seq `+order, q.args.Add(limit)) + ` THEN payload END AS payload`
 }
 
 // eventPage executes a query of one page. It also returns the size of the page in bytes.
 func (l *Log) eventPage(ctx context.Context, q pageQuery, columns, where string) (EventPage, int64, error) {
-	order, _ := q.direction()
+	order, _ := q.Order()
 	sql := `SELECT ` + columns + ` FROM events WHERE ` + where + ` ORDER BY seq ` + order + q.limit()
 	rows, err := l.pool.Query(ctx, sql, q.args...)
 	if err != nil {
@@ -151,14 +149,12 @@ type EventFilter struct {
 func (l *Log) FilteredEvents(
 	ctx context.Context, project entities.Project, runID entities.RunID, f EventFilter, p pg.Page,
 ) (EventPage, error) {
-	where, args := inRun, []any{runID, project}
+	where, args := inRun, pg.Args{runID, project}
 	if f.Type != "" {
-		args = append(args, f.Type)
-		where += ` AND type = $` + strconv.Itoa(len(args))
+		where += ` AND type = ` + args.Add(f.Type)
 	}
 	if f.CorrelationID != "" {
-		args = append(args, f.CorrelationID)
-		where += ` AND correlation_id <> '' AND correlation_id = $` + strconv.Itoa(len(args))
+		where += ` AND correlation_id <> '' AND correlation_id = ` + args.Add(f.CorrelationID)
 	}
 	return l.eventsWhere(ctx, p, WithoutPayloads, where, args...)
 }

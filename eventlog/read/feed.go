@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -116,23 +117,22 @@ func (p FeedCursor) String() string {
 	return strconv.FormatUint(p.xid, 10) + ":" + string(p.runID) + ":" + strconv.FormatInt(p.seq, 10)
 }
 
+// Compare returns the order of two cursors, which is that of the events in the database.
+func (p FeedCursor) Compare(q FeedCursor) int {
+	return cmp.Or(cmp.Compare(p.xid, q.xid), cmp.Compare(p.runID, q.runID), cmp.Compare(p.seq, q.seq))
+}
+
 // ParseFeedCursor is the inverse of [FeedCursor.String]. It fails with [entities.ErrInvalid].
 func ParseFeedCursor(cursor string) (FeedCursor, error) {
-	fail := func() (FeedCursor, error) {
-		return FeedCursor{}, &pg.CursorError{Cursor: cursor}
-	}
 	first, last := strings.IndexByte(cursor, ':'), strings.LastIndexByte(cursor, ':')
 	if first < 0 || first == last {
-		return fail()
+		return FeedCursor{}, pg.BadCursor(cursor)
 	}
 	xid, err := strconv.ParseUint(cursor[:first], 10, 63)
-	if err != nil {
-		return fail()
-	}
-	seq, err := strconv.ParseInt(cursor[last+1:], 10, 64)
+	seq, seqErr := strconv.ParseInt(cursor[last+1:], 10, 64)
 	runID := cursor[first+1 : last]
-	if err != nil || seq < 0 || (runID != "" && entities.ValidateID("run ID", runID) != nil) {
-		return fail()
+	if err != nil || seqErr != nil || seq < 0 || runID != "" && entities.ValidateID("run ID", runID) != nil {
+		return FeedCursor{}, pg.BadCursor(cursor)
 	}
 	return FeedCursor{xid, entities.RunID(runID), seq}, nil
 }
@@ -146,10 +146,8 @@ func (l *Log) RunEvents(
 	if err != nil {
 		return Listing{}, err
 	}
-	if p.Cursor != "" {
-		if s.from.seq, err = parseSeq(p.Cursor); err != nil {
-			return Listing{}, err
-		}
+	if s.from.seq, err = parsePosition(p.Cursor); err != nil {
+		return Listing{}, err
 	}
 	listing, err := s.loadPage(ctx, func(s search) (Listing, error) { return s.readRun(ctx, l.pool, runID) })
 	if err != nil {
@@ -162,14 +160,6 @@ func (l *Log) RunEvents(
 		listing.Cursor = strconv.FormatInt(listing.Entries[len(listing.Entries)-1].Seq, 10)
 	}
 	return listing, err
-}
-
-func parseSeq(cursor string) (int64, error) {
-	seq, err := strconv.ParseInt(cursor, 10, 64)
-	if err != nil || seq < 0 {
-		return 0, &pg.CursorError{Cursor: cursor}
-	}
-	return seq, nil
 }
 
 // ProjectEvents reads a page of the events of a project, ordered by transaction, run and position. The cursor is a

@@ -51,15 +51,15 @@ func newFollowSearch(project entities.Project, q EventQuery, with Payloads) (*se
 
 // conditions returns the condition on events, except for their types, run and cursor.
 func (s *search) conditions() string {
-	sql := ` WHERE project = ` + s.arg(s.project)
+	sql := ` WHERE project = ` + s.args.Add(s.project)
 	if s.CorrelationID != "" {
-		sql += ` AND correlation_id <> '' AND correlation_id = ` + s.arg(s.CorrelationID)
+		sql += ` AND correlation_id <> '' AND correlation_id = ` + s.args.Add(s.CorrelationID)
 	}
 	if from := s.Created.From; !from.IsZero() {
-		sql += ` AND created_at >= ` + s.arg(from)
+		sql += ` AND created_at >= ` + s.args.Add(from)
 	}
 	if to := s.Created.To; !to.IsZero() {
-		sql += ` AND created_at <= ` + s.arg(to)
+		sql += ` AND created_at <= ` + s.args.Add(to)
 	}
 	return sql
 }
@@ -68,20 +68,20 @@ func (s *search) ofTypes() string {
 	if len(s.Types) == 0 {
 		return ""
 	}
-	return ` AND type = ANY(` + s.arg(s.Types) + `)`
+	return ` AND type = ANY(` + s.args.Add(s.Types) + `)`
 }
 
 const feedColumns = EventColumns + `, xid, coalesce(octet_length(payload), 0) AS size, payload`
 
 // ofRun returns a query for the first events of a run after the cursor.
 func (s *search) ofRun(runID entities.RunID) string {
-	order, after := s.direction()
-	where := s.conditions() + s.ofTypes() + ` AND run_id = ` + s.arg(runID)
+	order, after := s.Order()
+	where := s.conditions() + s.ofTypes() + ` AND run_id = ` + s.args.Add(runID)
 	if s.After > 0 {
-		where += ` AND seq > ` + s.arg(s.After)
+		where += ` AND seq > ` + s.args.Add(s.After)
 	}
 	if s.Cursor != "" {
-		where += ` AND seq ` + after + ` ` + s.arg(s.from.seq)
+		where += ` AND seq ` + after + ` ` + s.args.Add(s.from.seq)
 	}
 	return `SELECT ` + feedColumns + ` FROM events` + where + ` ORDER BY seq ` + order + s.limit()
 }
@@ -93,14 +93,14 @@ func (s *search) afterCursor() string {
 	if s.Cursor == "" && s.from == (FeedCursor{}) {
 		return sql
 	}
-	_, after := s.direction()
+	_, after := s.Order()
 	return sql + fmt.Sprintf(` AND (xid, run_id, seq) %s (%s::text::xid8, %s, %s)`,
-		after, s.arg(strconv.FormatUint(s.from.xid, 10)), s.arg(s.from.runID), s.arg(s.from.seq))
+		after, s.args.Add(strconv.FormatUint(s.from.xid, 10)), s.args.Add(s.from.runID), s.args.Add(s.from.seq))
 }
 
 // feedOrder returns the order of a project's events.
 func (s *search) feedOrder() string {
-	order, _ := s.direction()
+	order, _ := s.Order()
 	return fmt.Sprintf(`xid %[1]s, run_id %[1]s, seq %[1]s`, order)
 }
 
@@ -112,8 +112,8 @@ func (s *search) ofProject() string {
 	where := s.conditions() + s.afterCursor()
 	switch {
 	case s.RunID != "": // the log of the run has the same order
-		order, _ := s.direction()
-		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + ` AND run_id = ` + s.arg(s.RunID) +
+		order, _ := s.Order()
+		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + ` AND run_id = ` + s.args.Add(s.RunID) +
 			s.afterSeq() + ` ORDER BY seq ` + order + s.limit()
 	case s.CorrelationID != "": // these are few
 		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + tail
@@ -124,7 +124,7 @@ func (s *search) ofProject() string {
 	}
 	parts := make([]string, len(types))
 	for i, t := range types {
-		parts[i] = `(SELECT ` + feedColumns + ` FROM events` + where + ` AND type = ` + s.arg(t) + tail + `)`
+		parts[i] = `(SELECT ` + feedColumns + ` FROM events` + where + ` AND type = ` + s.args.Add(t) + tail + `)`
 	}
 	if len(parts) == 1 {
 		return parts[0]
@@ -138,8 +138,8 @@ func (s *search) afterSeq() string {
 	if s.from.runID != s.RunID {
 		return ""
 	}
-	_, after := s.direction()
-	return ` AND seq ` + after + ` ` + s.arg(s.from.seq)
+	_, after := s.Order()
+	return ` AND seq ` + after + ` ` + s.args.Add(s.from.seq)
 }
 
 // payloads wraps a query so that it leaves out payloads: all of them in a list without payloads, else those that are
@@ -150,7 +150,7 @@ func (s *search) payloads(query, order string) string {
 	}
 	listed := strconv.Itoa(MaxListedPayload)
 	inPage := fits(`least(size, `+listed+`)`, order, s.maxBytes)
-	loaded := withinLimit(`CASE WHEN size <= `+listed+` THEN size END`, order, s.arg(s.loaded))
+	loaded := withinLimit(`CASE WHEN size <= `+listed+` THEN size END`, order, s.args.Add(s.loaded))
 	return `SELECT ` + EventColumns + `, xid, size, CASE WHEN size <= ` + listed + ` AND ` + inPage + ` AND ` + loaded +
 		` THEN payload END AS payload
 		FROM (` + query + `) listed ORDER BY ` + order
@@ -158,7 +158,7 @@ func (s *search) payloads(query, order string) string {
 
 // readRun reads the next page of a run's events.
 func (s *search) readRun(ctx context.Context, q pg.Querier, runID entities.RunID) (Listing, error) {
-	order, _ := s.direction()
+	order, _ := s.Order()
 	rows, err := q.Query(ctx, s.payloads(s.ofRun(runID), `seq `+order), s.args...)
 	if err != nil {
 		return Listing{}, err

@@ -1,7 +1,6 @@
 package read
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -49,17 +48,8 @@ func newFollowed(project entities.Project, runID entities.RunID, q EventQuery, w
 // same events in this process share what they read. A follower holds no connection while it waits. It is not safe for
 // concurrent use.
 type Follower struct {
-	next   func(ctx, deadline context.Context) ([]Entry, error)
-	cursor func() string
-	ended  func() bool
-	quit   func()
-}
-
-// newFollower returns a follower that is at a position in the form of text.
-func newFollower[P any](r *tailReader[P, Entry], text func(P) string) *Follower {
-	return &Follower{
-		next: r.next, cursor: func() string { return text(r.at) }, ended: func() bool { return r.ended }, quit: r.quit,
-	}
+	reader *tailReader[FeedCursor, Entry] // its positions in the log of a run are cursors with a seq only
+	text   func(FeedCursor) string
 }
 
 // FollowRun follows the log of a run from after the query's position, until the run has ended and all its events were
@@ -67,52 +57,56 @@ func newFollower[P any](r *tailReader[P, Entry], text func(P) string) *Follower 
 func (l *Log) FollowRun(
 	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, with Payloads,
 ) (*Follower, error) {
-	if _, err := newFollowSearch(project, q, with); err != nil {
+	s, err := newFollowSearch(project, q, with)
+	if err != nil {
 		return nil, err
 	}
 	run, err := l.run(ctx, project, runID)
 	if err != nil {
 		return nil, err
 	}
-	source := source[int64, Entry]{
-		project: project, topic: runTopic(project, runID), pollEvery: l.FollowPoll, pause: followPause,
-		perList: perFollowed, compare: cmp.Compare[int64], at: func(e Entry) int64 { return e.Seq }, size: entrySize,
-		read: func(ctx context.Context, after int64) (part[int64, Entry], error) {
-			return l.readRunAfter(ctx, project, runID, q, with, after)
+	source := source[FeedCursor, Entry]{
+		project: project, topic: runTopic(project, runID), at: func(e Entry) FeedCursor { return FeedCursor{seq: e.Seq} },
+		read: func(ctx context.Context, after FeedCursor) (part[FeedCursor, Entry], error) {
+			return l.readRunAfter(ctx, *s, runID, after.seq)
 		},
 	}
-	r := l.runTails.join(l.live, l.hub, newFollowed(project, runID, q, with), source, q.After, run.LastSeq)
-	return newFollower(r, func(seq int64) string { return strconv.FormatInt(seq, 10) }), nil
+	text := func(p FeedCursor) string { return strconv.FormatInt(p.seq, 10) }
+	list := newFollowed(project, runID, q, with)
+	return l.follow(source, list, FeedCursor{seq: q.After}, FeedCursor{seq: run.LastSeq}, text), nil
+}
+
+// follow returns a follower that starts at a position. A list that nobody follows begins at the position end.
+func (l *Log) follow(
+	s source[FeedCursor, Entry], list followed, start, end FeedCursor, text func(FeedCursor) string,
+) *Follower {
+	s.pollEvery, s.pause, s.perList = l.FollowPoll, followPause, perFollowed
+	s.compare, s.size = FeedCursor.Compare, entrySize
+	return &Follower{l.tails.join(l.live, l.hub, list, s, start, end), text}
 }
 
 // run reads a run as the followers do, with one of their connections.
-func (l *Log) run(ctx context.Context, project entities.Project, id entities.RunID) (run entities.Run, err error) {
-	err = l.live.withConnection(ctx, project, func() error {
-		run, err = store.RunByID(ctx, l.pool, project, id)
-		return err
+func (l *Log) run(ctx context.Context, project entities.Project, id entities.RunID) (entities.Run, error) {
+	return withConnection(ctx, l.live, project, func() (entities.Run, error) {
+		return store.RunByID(ctx, l.pool, project, id)
 	})
-	return run, err
 }
 
 // readRunAfter reads the events of a run after a position.
 func (l *Log) readRunAfter(
-	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, with Payloads, after int64,
-) (part[int64, Entry], error) {
-	q.After = after
-	s, err := newFollowSearch(project, q, with)
+	ctx context.Context, s search, runID entities.RunID, after int64,
+) (part[FeedCursor, Entry], error) {
+	s.After = after
+	run, err := store.RunByID(ctx, l.pool, s.project, runID) // before the events, which include its last one
 	if err != nil {
-		return part[int64, Entry]{}, err
-	}
-	run, err := store.RunByID(ctx, l.pool, project, runID) // before the events, which include its last one
-	if err != nil {
-		return part[int64, Entry]{}, err
+		return part[FeedCursor, Entry]{}, err
 	}
 	page, err := s.readRun(ctx, l.pool, runID)
-	p := part[int64, Entry]{items: withTexts(page.Entries), more: page.More}
+	p := part[FeedCursor, Entry]{items: withTexts(page.Entries), more: page.More}
 	if n := len(page.Entries); n > 0 {
-		p.to = page.Entries[n-1].Seq
+		p.to.seq = page.Entries[n-1].Seq
 	} else {
-		p.to = max(after, run.LastSeq) // no event up to there matches
+		p.to.seq = max(after, run.LastSeq) // no event up to there matches
 		p.ended = run.Status.Ended()
 	}
 	p.more = p.more || len(page.Entries) > 0 && run.Status.Ended() // the end is reported without events
@@ -125,13 +119,11 @@ func (l *Log) readRunAfter(
 func (l *Log) FollowProject(
 	ctx context.Context, project entities.Project, q EventQuery, from *FeedCursor, with Payloads,
 ) (*Follower, error) {
-	if _, err := newFollowSearch(project, q, with); err != nil {
+	s, err := newFollowSearch(project, q, with)
+	if err != nil {
 		return nil, err
 	}
-	var now FeedCursor
-	err := l.live.withConnection(ctx, project, func() error {
-		return l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&now.xid)
-	})
+	now, err := l.EndOfChanges(ctx, project)
 	if err != nil {
 		return nil, fmt.Errorf("follow events: %w", err)
 	}
@@ -139,24 +131,16 @@ func (l *Log) FollowProject(
 		from = &now
 	}
 	source := source[FeedCursor, Entry]{
-		project: project, topic: projectTopic(project), pollEvery: l.FollowPoll, pause: followPause,
-		perList: perFollowed, compare: FeedCursor.Compare, at: FeedCursorOf, size: entrySize,
+		project: project, topic: projectTopic(project), at: FeedCursorOf,
 		read: func(ctx context.Context, after FeedCursor) (part[FeedCursor, Entry], error) {
-			return l.readFeedAfter(ctx, project, q, with, after)
+			return l.readFeedAfter(ctx, *s, after)
 		},
 	}
-	r := l.feedTails.join(l.live, l.hub, newFollowed(project, "", q, with), source, *from, now)
-	return newFollower(r, FeedCursor.String), nil
+	return l.follow(source, newFollowed(project, "", q, with), *from, now, FeedCursor.String), nil
 }
 
 // readFeedAfter reads the events of a project after a cursor.
-func (l *Log) readFeedAfter(
-	ctx context.Context, project entities.Project, q EventQuery, with Payloads, after FeedCursor,
-) (part[FeedCursor, Entry], error) {
-	s, err := newFollowSearch(project, q, with)
-	if err != nil {
-		return part[FeedCursor, Entry]{}, err
-	}
+func (l *Log) readFeedAfter(ctx context.Context, s search, after FeedCursor) (part[FeedCursor, Entry], error) {
 	s.from = after
 	page, h, err := s.readFeed(ctx, l.pool)
 	// The end of the transaction that blocks events is not notified.
@@ -169,23 +153,20 @@ func (l *Log) readFeedAfter(
 	return p, err
 }
 
-// Compare returns the order of two cursors, which is that of the events in the database.
-func (p FeedCursor) Compare(q FeedCursor) int {
-	return cmp.Or(cmp.Compare(p.xid, q.xid), cmp.Compare(p.runID, q.runID), cmp.Compare(p.seq, q.seq))
-}
-
 func entrySize(e Entry) int { return len(e.Payload) + len(e.Extra) + entryBytes }
 
 // Next waits for events and returns them. It returns none if the deadline context ends first, or if no more will come:
 // see [Follower.Ended]. With a deadline that has ended, it reads once. It fails with the error of ctx, and with the
 // errors of the function that returned the follower. The caller must not change the entries.
-func (f *Follower) Next(ctx, deadline context.Context) ([]Entry, error) { return f.next(ctx, deadline) }
+func (f *Follower) Next(ctx, deadline context.Context) ([]Entry, error) {
+	return f.reader.next(ctx, deadline)
+}
 
 // Ended reports whether no more events will come.
-func (f *Follower) Ended() bool { return f.ended() }
+func (f *Follower) Ended() bool { return f.reader.ended }
 
 // Cursor returns the follower's position: another follower that starts there continues where this one is.
-func (f *Follower) Cursor() string { return f.cursor() }
+func (f *Follower) Cursor() string { return f.text(f.reader.at) }
 
 // Close makes the follower leave the list.
-func (f *Follower) Close() { f.quit() }
+func (f *Follower) Close() { f.reader.quit() }

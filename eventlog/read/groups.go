@@ -51,73 +51,59 @@ type StepGroups struct {
 // times of its execution in the event of the result. That is a look-up for these alone: with a join, Postgres would
 // read all events of the run.
 const groupedSteps = `
-	SELECT name, id, status, attempt > 1, created_seq, created_at, started_at, completed_at,
+	SELECT name, id, status, attempt > 1 AS retried, created_seq, created_at, started_at, completed_at,
 		CASE WHEN started_at IS NULL AND result_seq > 0 THEN (
 			SELECT ARRAY[data->>'startedAt', data->>'endedAt']::timestamptz[] FROM events e
-			WHERE e.run_id = s.run_id AND e.seq = s.result_seq) END
+			WHERE e.run_id = s.run_id AND e.seq = s.result_seq) END AS recorded
 	FROM steps s WHERE run_id = $1 AND created_seq > $2 ORDER BY created_seq LIMIT $3`
 
 // StepGroups sums up the steps of a run that follow the cursor, [MaxGroupedSteps] at most. It fails with
 // [entities.ErrInvalid] on an invalid cursor.
 func (l *Log) StepGroups(ctx context.Context, run entities.Run, cursor string) (StepGroups, error) {
-	var after int64
-	if cursor != "" {
-		var err error
-		if after, err = strconv.ParseInt(cursor, 10, 64); err != nil {
-			return StepGroups{}, &pg.CursorError{Cursor: cursor}
-		}
+	after, err := parsePosition(cursor)
+	if err != nil {
+		return StepGroups{}, err
 	}
 	end := l.Now()
 	if run.CompletedAt != nil {
 		end = *run.CompletedAt
 	}
 	rows, err := l.pool.Query(ctx, groupedSteps, run.ID, after, MaxGroupedSteps+1)
+	steps, more, err := pg.CollectPage[groupedStep](rows, err, MaxGroupedSteps)
 	if err != nil {
 		return StepGroups{}, fmt.Errorf("sum up steps of %s: %w", run.ID, err)
 	}
-	defer rows.Close()
-	g, page := grouping{end: end, groups: map[string]*group{}}, StepGroups{}
-	for rows.Next() {
-		if page.Steps == MaxGroupedSteps {
-			page.Cursor = strconv.FormatInt(after, 10)
-			break
-		}
-		var s groupedStep
-		err := rows.Scan(&s.name, &s.id, &s.status, &s.retried, &after, &s.created, &s.started, &s.ended,
-			&s.recorded)
-		if err != nil {
-			return StepGroups{}, fmt.Errorf("sum up steps of %s: %w", run.ID, err)
-		}
+	g := grouping{end: end, groups: map[string]*group{}}
+	for _, s := range steps {
 		g.add(s)
-		page.Steps++
 	}
-	rows.Close()
-	if err := rows.Err(); err != nil {
-		return StepGroups{}, fmt.Errorf("sum up steps of %s: %w", run.ID, err)
+	page := StepGroups{Groups: g.result(), Steps: len(steps), Names: len(g.order)}
+	if more {
+		page.Cursor = strconv.FormatInt(steps[len(steps)-1].CreatedSeq, 10)
 	}
-	page.Names, page.Groups = len(g.order), g.result()
 	return page, nil
 }
 
 // groupedStep is what a step adds to its group.
 type groupedStep struct {
-	name           string
-	id             entities.StepID
-	status         entities.StepStatus
-	retried        bool
-	created        time.Time
-	started, ended *time.Time
-	// recorded are the start and the end that a function recorded; nil if it did not.
-	recorded []*time.Time
+	Name                   string
+	ID                     entities.StepID
+	Status                 entities.StepStatus
+	Retried                bool
+	CreatedSeq             int64
+	CreatedAt              time.Time
+	StartedAt, CompletedAt *time.Time
+	// Recorded are the start and the end that a function recorded; nil if it did not.
+	Recorded []*time.Time
 }
 
 // recordedTimes returns the times that the function recorded, unless its clock is ahead of the server's.
 func (s groupedStep) recordedTimes() (from, to time.Time, ok bool) {
-	if len(s.recorded) != 2 || s.recorded[0] == nil || s.recorded[1] == nil {
+	if len(s.Recorded) != 2 || s.Recorded[0] == nil || s.Recorded[1] == nil {
 		return from, to, false
 	}
-	from, to = *s.recorded[0], *s.recorded[1]
-	return from, to, s.ended != nil && !to.After(*s.ended) && !from.After(to)
+	from, to = *s.Recorded[0], *s.Recorded[1]
+	return from, to, s.CompletedAt != nil && !to.After(*s.CompletedAt) && !from.After(to)
 }
 
 // times returns when the step was created, when its first attempt began, and when it ended: at the given time if it has
@@ -126,14 +112,14 @@ func (s groupedStep) times(open time.Time) (created, began, ended time.Time) {
 	if from, to, ok := s.recordedTimes(); ok {
 		return from, from, to
 	}
-	began, ended = s.created, open
-	if s.started != nil {
-		began = *s.started
+	began, ended = s.CreatedAt, open
+	if s.StartedAt != nil {
+		began = *s.StartedAt
 	}
-	if s.ended != nil {
-		ended = *s.ended
+	if s.CompletedAt != nil {
+		ended = *s.CompletedAt
 	}
-	return s.created, began, later(s.created, ended)
+	return s.CreatedAt, began, later(s.CreatedAt, ended)
 }
 
 func later(a, b time.Time) time.Time {
@@ -160,15 +146,15 @@ type group struct {
 }
 
 func (g *grouping) add(s groupedStep) {
-	of := g.groups[s.name]
+	of := g.groups[s.Name]
 	if of == nil {
 		of = &group{isHidden: len(g.order) >= MaxGroups}
-		of.Name, of.Statuses = s.name, map[entities.StepStatus]int{}
-		g.groups[s.name], g.order = of, append(g.order, of)
+		of.Name, of.Statuses = s.Name, map[entities.StepStatus]int{}
+		g.groups[s.Name], g.order = of, append(g.order, of)
 	}
 	of.Count++
-	of.Statuses[s.status]++
-	if s.retried {
+	of.Statuses[s.Status]++
+	if s.Retried {
 		of.Retried++
 	}
 	if of.isHidden {
@@ -180,12 +166,12 @@ func (g *grouping) add(s groupedStep) {
 	}
 	of.LastAt = later(of.LastAt, to)
 	of.from, of.to = append(of.from, from), append(of.to, to)
-	if s.ended == nil {
+	if s.CompletedAt == nil {
 		return
 	}
 	took := to.Sub(began)
 	if len(of.took) == 0 || took > of.Longest {
-		of.Longest, of.Slowest = took, s.id
+		of.Longest, of.Slowest = took, s.ID
 	}
 	of.took = append(of.took, took)
 }

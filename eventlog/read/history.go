@@ -2,12 +2,9 @@ package read
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -87,8 +84,7 @@ func joinLatest(name string, event entities.EventType) string {
 var (
 	hookHistory = `
 		SELECT made.run_id, made.correlation_id AS id, made.seq, made.created_at, made.type, made.data,
-			received.at AS received_at,
-			disposed.at AS disposed_at, r.completed_at AS run_ended_at
+			received.at AS received_at, disposed.at AS disposed_at, r.completed_at AS run_ended_at
 		FROM events made JOIN runs r ON r.id = made.run_id` +
 		joinLatest("received", entities.EventHookReceived) + joinLatest("disposed", entities.EventHookDisposed) + `
 		WHERE made.type IN ('hook_created', 'hook_conflict')`
@@ -107,8 +103,7 @@ var (
 func (l *Log) HookHistories(
 	ctx context.Context, project entities.Project, runID entities.RunID, p pg.Page,
 ) ([]HookHistory, string, error) {
-	hooks, next, err := histories(ctx, l, hookHistory, project, runID, p,
-		func(h HookHistory) int64 { return h.Seq })
+	hooks, next, err := histories(ctx, l, hookHistory, project, runID, p, func(h HookHistory) int64 { return h.Seq })
 	for i := range hooks {
 		hooks[i].setDisposedAt(l.Now())
 	}
@@ -132,8 +127,7 @@ func (l *Log) WaitHistories(
 	default:
 		return nil, "", entities.Invalid("%q is not a wait status", status)
 	}
-	return histories(ctx, l, sql, project, runID, p,
-		func(w WaitHistory) int64 { return w.Seq })
+	return histories(ctx, l, sql, project, runID, p, func(w WaitHistory) int64 { return w.Seq })
 }
 
 // histories reads a page of a run's entities, in the order of the events that created them.
@@ -141,29 +135,26 @@ func histories[T any](
 	ctx context.Context, l *Log, sql string, project entities.Project, runID entities.RunID, p pg.Page,
 	seq func(T) int64,
 ) ([]T, string, error) {
-	q := pageQuery{Page: p, args: []any{runID, project}}
+	from, err := parsePosition(p.Cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	q := pageQuery{Page: p, args: pg.Args{runID, project}}
 	sql += ` AND made.run_id = $1 AND r.project IS NOT DISTINCT FROM $2`
-	order, after := q.direction()
+	order, after := q.Order()
 	if p.Cursor != "" {
-		from, err := strconv.ParseInt(p.Cursor, 10, 64)
-		if err != nil {
-			return nil, "", &pg.CursorError{Cursor: p.Cursor}
-		}
-		sql += ` AND made.seq ` + after + ` ` + q.arg(from)
+		sql += ` AND made.seq ` + after + ` ` + q.args.Add(from)
 	}
 	rows, err := l.pool.Query(ctx, sql+` ORDER BY made.seq `+order+q.limit(), q.args...)
+	items, more, err := pg.CollectPage[T](rows, err, p.Limit)
 	if err != nil {
 		return nil, "", fmt.Errorf("read histories of %s: %w", runID, err)
 	}
-	items, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
-	if err != nil {
-		return nil, "", fmt.Errorf("read histories of %s: %w", runID, err)
+	next := ""
+	if more {
+		next = strconv.FormatInt(seq(items[p.Limit-1]), 10)
 	}
-	if len(items) <= p.Limit {
-		return items, "", nil
-	}
-	items = items[:p.Limit]
-	return items, strconv.FormatInt(seq(items[p.Limit-1]), 10), nil
+	return items, next, nil
 }
 
 // HookHistory reads the history of a hook. An empty runID means any run of the project. It fails with
@@ -181,27 +172,19 @@ func (l *Log) HookHistory(
 func (l *Log) WaitHistory(
 	ctx context.Context, project entities.Project, runID entities.RunID, id entities.WaitID,
 ) (WaitHistory, error) {
-	return history[WaitHistory](ctx, l, waitHistory, project, runID, string(id),
-		entities.ErrWaitNotFound)
+	return history[WaitHistory](ctx, l, waitHistory, project, runID, string(id), entities.ErrWaitNotFound)
 }
 
 func history[T any](
 	ctx context.Context, l *Log, sql string, project entities.Project, runID entities.RunID, id string, missing error,
 ) (T, error) {
-	var none T
 	rows, err := l.pool.Query(ctx, sql+`
 		AND made.correlation_id = $1 AND made.correlation_id <> '' AND r.project IS NOT DISTINCT FROM $2
 		AND ($3::text = '' OR made.run_id = $3)
 		ORDER BY made.run_id LIMIT 1`, id, project, runID)
+	item, err := pg.CollectOne[T](rows, err, missing)
 	if err != nil {
-		return none, fmt.Errorf("read history of %s: %w", id, err)
-	}
-	item, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = missing
-	}
-	if err != nil {
-		return none, fmt.Errorf("read history of %s: %w", id, err)
+		return item, fmt.Errorf("read history of %s: %w", id, err)
 	}
 	return item, nil
 }

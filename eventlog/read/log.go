@@ -19,9 +19,8 @@ type Log struct {
 	EndPoll    time.Duration
 	FollowPoll time.Duration
 
-	live      *live
-	runTails  tails[followed, int64, Entry]
-	feedTails tails[followed, FeedCursor, Entry]
+	live  *live
+	tails tails[followed, FeedCursor, Entry]
 }
 
 // New returns a reader of the database behind pool. The hub notifies it of new events; now is its clock.

@@ -34,7 +34,7 @@ func ReuseMemory(ctx context.Context) {
 	}
 }
 
-// TakeMemory takes memory for bytes that the request makes from payloads, such as their decoded form.
+// TakeMemory takes memory for bytes that the request is about to load.
 func TakeMemory(ctx context.Context, bytes int64) error {
 	m, ok := ctx.Value(memoryKey{}).(*memory)
 	if !ok {

@@ -54,25 +54,24 @@ func sizedColumns(limit string) string {
 type pageQuery struct {
 	pg.Page
 
-	args []any
-}
-
-// arg adds an argument, and returns its placeholder.
-func (q *pageQuery) arg(v any) string {
-	q.args = append(q.args, v)
-	return "$" + strconv.Itoa(len(q.args))
-}
-
-// direction returns the keyword for ORDER BY, and the operator for rows that follow a cursor.
-func (q *pageQuery) direction() (order, after string) {
-	if q.Descending {
-		return "DESC", "<"
-	}
-	return "ASC", ">"
+	args pg.Args
 }
 
 // limit returns the LIMIT: one row more than the page has, to know whether more follow.
 func (q *pageQuery) limit() string { return ` LIMIT ` + strconv.Itoa(q.Limit+1) }
+
+// parsePosition parses a cursor that is a position in a run's log; 0 for the first page. It fails with
+// [entities.ErrInvalid].
+func parsePosition(cursor string) (int64, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	position, err := strconv.ParseInt(cursor, 10, 64)
+	if err != nil || position < 0 {
+		return 0, pg.BadCursor(cursor)
+	}
+	return position, nil
+}
 
 // fits returns the condition that the rows before this one, in the order, have less than maxBytes in total. Payloads
 // beyond the end of the page are then left in the database: they may be many times the size of the page.

@@ -143,10 +143,8 @@ func (s *Streams) Of(
 func (s *Streams) Tail(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(store.Chunk) error,
 ) error {
-	var stream store.Stream
-	err := s.live.withConnection(ctx, project, func() (err error) {
-		stream, err = s.Info(ctx, project, name)
-		return err
+	stream, err := withConnection(ctx, s.live, project, func() (store.Stream, error) {
+		return s.Info(ctx, project, name)
 	})
 	if err != nil {
 		return err
@@ -154,7 +152,16 @@ func (s *Streams) Tail(
 	if from < 0 {
 		from = max(0, stream.Chunks+from)
 	}
-	r := s.tails.join(s.live, s.hub, streamKey{project, name}, s.source(project, name), from, stream.Chunks)
+	source := source[int64, store.Chunk]{ // the position is the index of the next chunk
+		project: project, topic: StreamTopic(project, name), pollEvery: streamPoll, perList: perStream,
+		compare: cmp.Compare[int64],
+		at:      func(ch store.Chunk) int64 { return ch.Idx + 1 },
+		size:    func(ch store.Chunk) int { return len(ch.Data) + chunkBytes },
+		read: func(ctx context.Context, after int64) (part[int64, store.Chunk], error) {
+			return s.readAfter(ctx, project, name, after)
+		},
+	}
+	r := s.tails.join(s.live, s.hub, streamKey{project, name}, source, from, stream.Chunks)
 	defer r.quit()
 	for !r.ended {
 		chunks, err := r.next(ctx, ctx)
@@ -168,19 +175,6 @@ func (s *Streams) Tail(
 		}
 	}
 	return nil
-}
-
-// source returns a stream as readers share it. The position is the index of the next chunk.
-func (s *Streams) source(project entities.Project, name entities.StreamName) source[int64, store.Chunk] {
-	return source[int64, store.Chunk]{
-		project: project, topic: StreamTopic(project, name), pollEvery: streamPoll, perList: perStream,
-		compare: cmp.Compare[int64],
-		at:      func(ch store.Chunk) int64 { return ch.Idx + 1 },
-		size:    func(ch store.Chunk) int { return len(ch.Data) + chunkBytes },
-		read: func(ctx context.Context, after int64) (part[int64, store.Chunk], error) {
-			return s.readAfter(ctx, project, name, after)
-		},
-	}
 }
 
 // readAfter reads chunks of a stream, starting at an index.

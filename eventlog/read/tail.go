@@ -47,10 +47,12 @@ func newLive(pool *pgxpool.Pool) *live {
 	}
 }
 
-// withConnection calls read when the project may use a connection, and returns its error or that of the context.
-func (l *live) withConnection(ctx context.Context, project entities.Project, read func() error) error {
+// withConnection calls read when the project may use a connection, and returns its results or the error of the context.
+func withConnection[T any](
+	ctx context.Context, l *live, project entities.Project, read func() (T, error),
+) (result T, err error) {
 	if err := l.connections.Take(ctx, string(project), 1, l.factor); err != nil {
-		return err
+		return result, err
 	}
 	defer l.connections.Release(string(project), 1)
 	return read()
@@ -272,12 +274,8 @@ func (r *tailReader[P, T]) readBehind(ctx context.Context) ([]T, error) {
 }
 
 // fetch reads items with one of the connections that readers may use.
-func (t *tail[P, T]) fetch(ctx context.Context, after P) (p part[P, T], err error) {
-	err = t.live.withConnection(ctx, t.project, func() error {
-		p, err = t.read(ctx, after)
-		return err
-	})
-	return p, err
+func (t *tail[P, T]) fetch(ctx context.Context, after P) (part[P, T], error) {
+	return withConnection(ctx, t.live, t.project, func() (part[P, T], error) { return t.read(ctx, after) })
 }
 
 // update reads the next items for all readers, once there may be some. It returns without when the deadline ends

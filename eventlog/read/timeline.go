@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
@@ -64,13 +62,11 @@ const (
 // window returns the positions that the page looks at, after the first and up to the last, and the cursor of the page
 // behind them; empty if there is none.
 func (q TimelineQuery) window(lastSeq int64) (after, to int64, next string, err error) {
-	var from int64
-	if q.Cursor != "" {
-		if from, err = strconv.ParseInt(q.Cursor, 10, 64); err != nil || from < 0 {
-			return 0, 0, "", &pg.CursorError{Cursor: q.Cursor}
-		}
-		from = min(from, lastSeq+1)
+	from, err := parsePosition(q.Cursor)
+	if err != nil {
+		return 0, 0, "", err
 	}
+	from = min(from, lastSeq+1)
 	span := int64(partSpan)
 	if q.selectsSteps() {
 		span = stepSpan
@@ -106,7 +102,7 @@ const (
 		FROM steps s CROSS JOIN LATERAL (
 			SELECT * FROM events e WHERE e.run_id = s.run_id AND e.seq = s.created_seq OFFSET 0) AS made
 		WHERE s.run_id = $1 AND s.created_seq > $2 AND s.created_seq <= $3
-			AND ($5 = '' OR s.name = $5) AND (cardinality($6::text[]) = 0 OR s.status = ANY ($6))
+			AND ($5 = '' OR s.name = $5) AND (coalesce(cardinality($6::text[]), 0) = 0 OR s.status = ANY ($6))
 		ORDER BY s.created_seq %s LIMIT $4`
 )
 
@@ -138,22 +134,14 @@ func (l *Log) Timeline(ctx context.Context, run entities.Run, q TimelineQuery) (
 	order, _ := q.Order()
 	args, parts := []any{run.ID, after, to, q.Limit + 1}, timelineParts
 	if q.selectsSteps() {
-		statuses := q.Statuses
-		if statuses == nil {
-			statuses = []entities.StepStatus{}
-		}
-		args, parts = append(args, q.Name, statuses), timelineSteps
+		args, parts = append(args, q.Name, q.Statuses), timelineSteps
 	}
 	rows, err := l.pool.Query(ctx, fmt.Sprintf(timelineLater, fmt.Sprintf(parts, order), order, MaxLater), args...)
+	items, more, err := pg.CollectPage[TimelinePart](rows, err, q.Limit)
 	if err != nil {
 		return nil, "", fmt.Errorf("read timeline of %s: %w", run.ID, err)
 	}
-	items, err := pgx.CollectRows(rows, pgx.RowToStructByName[TimelinePart])
-	if err != nil {
-		return nil, "", fmt.Errorf("read timeline of %s: %w", run.ID, err)
-	}
-	if len(items) > q.Limit {
-		items = items[:q.Limit]
+	if more {
 		next = strconv.FormatInt(items[q.Limit-1].Seq, 10)
 	}
 	return items, next, nil

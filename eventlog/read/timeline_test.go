@@ -24,15 +24,15 @@ func TestStepsAreGrouped(t *testing.T) {
 	t.Parallel()
 	g := grouping{end: at(6000), groups: map[string]*group{}}
 	for _, s := range []groupedStep{
-		{name: "a", id: "a1", status: entities.StepCompleted, created: at(0), started: timeAt(100), ended: timeAt(1000)},
-		{name: "b", id: "b1", status: entities.StepPending, created: at(3000)},
-		{name: "child", id: "d1", status: entities.StepCompleted, created: at(1000), ended: timeAt(5000)},
-		{name: "a", id: "a2", status: entities.StepFailed, retried: true, created: at(0), started: timeAt(100), ended: timeAt(3000)},
-		{name: "a", id: "a3", status: entities.StepCompleted, created: at(1000), started: timeAt(1000), ended: timeAt(1200)},
-		{name: "c", id: "c1", status: entities.StepCompleted, created: at(5000), ended: timeAt(5000),
-			recorded: []*time.Time{timeAt(4000), timeAt(4700)}},
-		{name: "c", id: "c2", status: entities.StepCompleted, created: at(5000), ended: timeAt(5000),
-			recorded: []*time.Time{timeAt(9000), timeAt(9500)}}, // by a clock that is ahead
+		{Name: "a", ID: "a1", Status: entities.StepCompleted, CreatedAt: at(0), StartedAt: timeAt(100), CompletedAt: timeAt(1000)},
+		{Name: "b", ID: "b1", Status: entities.StepPending, CreatedAt: at(3000)},
+		{Name: "child", ID: "d1", Status: entities.StepCompleted, CreatedAt: at(1000), CompletedAt: timeAt(5000)},
+		{Name: "a", ID: "a2", Status: entities.StepFailed, Retried: true, CreatedAt: at(0), StartedAt: timeAt(100), CompletedAt: timeAt(3000)},
+		{Name: "a", ID: "a3", Status: entities.StepCompleted, CreatedAt: at(1000), StartedAt: timeAt(1000), CompletedAt: timeAt(1200)},
+		{Name: "c", ID: "c1", Status: entities.StepCompleted, CreatedAt: at(5000), CompletedAt: timeAt(5000),
+			Recorded: []*time.Time{timeAt(4000), timeAt(4700)}},
+		{Name: "c", ID: "c2", Status: entities.StepCompleted, CreatedAt: at(5000), CompletedAt: timeAt(5000),
+			Recorded: []*time.Time{timeAt(9000), timeAt(9500)}}, // by a clock that is ahead
 	} {
 		g.add(s)
 	}
@@ -78,7 +78,7 @@ func TestGroupsHaveALimit(t *testing.T) {
 	t.Parallel()
 	g := grouping{end: at(1), groups: map[string]*group{}}
 	for i := range 2 * (MaxGroups + 1) {
-		g.add(groupedStep{name: string(rune('a' + i%(MaxGroups+1))), created: at(0)})
+		g.add(groupedStep{Name: string(rune('a' + i%(MaxGroups+1))), CreatedAt: at(0)})
 	}
 	if got := g.result(); len(got) != MaxGroups || len(g.order) != MaxGroups+1 || g.order[MaxGroups].Count != 2 {
 		t.Errorf("%d groups shown of %d, want %d", len(got), len(g.order), MaxGroups)

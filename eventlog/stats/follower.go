@@ -99,9 +99,8 @@ func (f *Follower) countBatch(ctx context.Context, project entities.Project) (co
 	return counted, err
 }
 
-// Restart forgets what was counted in a project, so that [Follower.Follow] counts its whole log again. The counts of
-// runs that retention has deleted are lost.
-func (f *Follower) Restart(ctx context.Context, project entities.Project) error {
+// restart forgets what was counted in a project, so that [Follower.Follow] counts its whole log again.
+func (f *Follower) restart(ctx context.Context, project entities.Project) error {
 	err := pg.InTx(ctx, f.pool, func(tx pgx.Tx) error {
 		// The deleted row stays locked until the end, so that no process counts meanwhile.
 		var b pgx.Batch
@@ -118,16 +117,16 @@ func (f *Follower) Restart(ctx context.Context, project entities.Project) error 
 // rebuildPause is how long [Follower.Rebuild] waits for transactions that keep events from being counted.
 const rebuildPause = 100 * time.Millisecond
 
-// Rebuild counts the logs of the projects again, as [Follower.Restart] does, until all events are counted that were
-// written before the call. Other processes may count at the same time. Meanwhile it reports the time up to which all
-// these projects are counted.
+// Rebuild forgets what was counted in the projects and counts their logs again, until all events are counted that were
+// written before the call. The counts of runs that retention has deleted are lost. Other processes may count at the same
+// time. Meanwhile Rebuild reports the time up to which all these projects are counted.
 func (f *Follower) Rebuild(ctx context.Context, projects []entities.Project, report func(completeTo time.Time)) error {
 	var next string
 	if err := f.pool.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&next); err != nil {
 		return fmt.Errorf("read the next transaction: %w", err)
 	}
 	for _, project := range projects {
-		if err := f.Restart(ctx, project); err != nil {
+		if err := f.restart(ctx, project); err != nil {
 			return err
 		}
 	}

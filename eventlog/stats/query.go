@@ -94,10 +94,7 @@ type progress struct {
 // readProgress returns how far the project's events of transactions before the given one are counted.
 func readProgress(ctx context.Context, q pg.Querier, project entities.Project, before string) (progress, error) {
 	rows, err := q.Query(ctx, progressOf, project, countedTypes, before)
-	if err != nil {
-		return progress{}, fmt.Errorf("read how far events are counted: %w", err)
-	}
-	p, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[progress])
+	p, err := pg.CollectOne[progress](rows, err, pgx.ErrNoRows)
 	if err != nil {
 		return progress{}, fmt.Errorf("read how far events are counted: %w", err)
 	}

@@ -392,7 +392,7 @@ func TestRestartCountsTheLogAgain(t *testing.T) {
 	if _, err := f.pool.Exec(t.Context(), `UPDATE stats SET count = count + 5`); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Restart(t.Context(), home); err != nil {
+	if err := f.restart(t.Context(), home); err != nil {
 		t.Fatal(err)
 	}
 	f.batch = 2

@@ -29,14 +29,14 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s %s: %s: log says %s, row says %s", d.RunID, d.Entity, d.Field, d.Log, d.Row)
 }
 
-// compareFields reports the fields in which two values of one struct type differ. It uses reflection so that a new
-// field is compared without anyone remembering to add it here.
-func compareFields(log, row any, report func(field, log, row string)) {
+// compare reports the fields in which an entity's row differs from the fold. It uses reflection so that a new field is
+// compared without anyone remembering to add it here.
+func (v *verifier) compare(entity string, log, row any) {
 	want, got := reflect.ValueOf(log), reflect.ValueOf(row)
 	for i := range want.NumField() {
 		w, g := want.Field(i).Interface(), got.Field(i).Interface()
 		if !equal(w, g) {
-			report(want.Type().Field(i).Name, format(w), format(g))
+			v.differ(entity, want.Type().Field(i).Name, format(w), format(g))
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (x *exporter) exportEvents(ctx context.Context, id entities.RunID) error {
 			if seq++; e.Seq != seq {
 				return fmt.Errorf("event %d is missing", seq)
 			}
-			if err := x.emit(Record{Event: newEventRecord(e)}); err != nil {
+			if err := x.emit(Record{Event: (*EventRecord)(&e)}); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
@@ -108,10 +109,7 @@ func (f *logFold) checkShape(ctx context.Context, tx pgx.Tx) error {
 			SELECT seq, created_at, row_number() OVER log AS position, lag(created_at) OVER log AS before
 			FROM events WHERE run_id = $1 WINDOW log AS (ORDER BY seq)
 		) placed`, f.runID)
-	if err != nil {
-		return fmt.Errorf("check log of %s: %w", f.runID, err)
-	}
-	if f.shape, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[shape]); err != nil {
+	if f.shape, err = pg.CollectOne[shape](rows, err, pgx.ErrNoRows); err != nil {
 		return fmt.Errorf("check log of %s: %w", f.runID, err)
 	}
 	if f.shape.Gap > 0 {
@@ -141,11 +139,7 @@ func declareCursor(ctx context.Context, tx pgx.Tx, runID entities.RunID) error {
 
 // fetch reads the next events from the cursor; fewer than fetchSize are the last.
 func fetch(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
-	rows, err := tx.Query(ctx, fmt.Sprintf(`FETCH %d FROM log`, fetchSize))
-	if err != nil {
-		return nil, fmt.Errorf("read log: %w", err)
-	}
-	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
+	events, err := pg.CollectAll[entities.Event](tx.Query(ctx, fmt.Sprintf(`FETCH %d FROM log`, fetchSize)))
 	if err != nil {
 		return nil, fmt.Errorf("read log: %w", err)
 	}

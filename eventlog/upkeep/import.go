@@ -139,7 +139,8 @@ func (in *importer) add(ctx context.Context, r Record) error {
 		if in.size.LastSeq++; r.Event.Seq != in.size.LastSeq || in.size.Streams > 0 {
 			return entities.Invalid("event %d is in the place of event %d", r.Event.Seq, in.size.LastSeq)
 		}
-		if err := in.addEvent(r.Event.event(in.run.ID)); err != nil {
+		r.Event.RunID = in.run.ID
+		if err := in.addEvent(entities.Event(*r.Event)); err != nil {
 			return err
 		}
 	case r.Stream != nil && in.chunksLeft == 0:
@@ -193,9 +194,8 @@ func (in *importer) addStream(ctx context.Context, r StreamRecord) error {
 
 // flush sends the queued statements, so that memory does not grow with the run.
 func (in *importer) flush(ctx context.Context) error {
-	b := in.batch
-	in.batch, in.bytes = pgx.Batch{}, 0
-	return in.tx.SendBatch(ctx, &b).Close()
+	in.bytes = 0
+	return pg.SendQueued(ctx, in.tx, &in.batch)
 }
 
 // deriveRows rebuilds the rows from the imported log, which also verifies it. Only then is it known whether the run had

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -116,19 +114,4 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, rep
 		},
 	}
 	return f.fold(ctx, tx)
-}
-
-// restore queues the insertion of the expected rows of a span.
-func (t rowType) restore(
-	b *pgx.Batch, s *eventlog.Snapshot, span store.Span, at time.Time, report func(Difference),
-) {
-	rows := t.expected(s, span)
-	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		if t.optional(rows[key], at) {
-			continue
-		}
-		t.insert(b, rows[key], at, func(conflict string) {
-			report(Difference{RunID: s.Run.ID, Entity: t.name + " " + key, Fault: conflict})
-		})
-	}
 }

@@ -32,8 +32,9 @@ type RunRecord struct {
 	Project entities.Project `json:"project"`
 }
 
-// EventRecord is an [entities.Event] of the run.
+// EventRecord is an [entities.Event] of the run, of which the ID is in the [RunRecord].
 type EventRecord struct {
+	RunID         entities.RunID     `json:"-"`
 	Seq           int64              `json:"seq"`
 	Type          entities.EventType `json:"type"`
 	CorrelationID string             `json:"correlationId,omitempty"`
@@ -74,19 +75,5 @@ func (s *RunSize) add(stream store.Stream) {
 	s.Chunks += stream.Chunks
 	if stream.ClosedAt != nil {
 		s.Closed++
-	}
-}
-
-func newEventRecord(e entities.Event) *EventRecord {
-	return &EventRecord{
-		Seq: e.Seq, Type: e.Type, CorrelationID: e.CorrelationID, SpecVersion: e.SpecVersion,
-		CreatedAt: e.CreatedAt, OccurredAt: e.OccurredAt, Data: e.Data, Extra: e.Extra, Payload: e.Payload,
-	}
-}
-
-func (e EventRecord) event(id entities.RunID) entities.Event {
-	return entities.Event{
-		RunID: id, Seq: e.Seq, Type: e.Type, CorrelationID: e.CorrelationID, SpecVersion: e.SpecVersion,
-		CreatedAt: e.CreatedAt, OccurredAt: e.OccurredAt, Data: e.Data, Extra: e.Extra, Payload: e.Payload,
 	}
 }

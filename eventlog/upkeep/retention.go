@@ -1,6 +1,7 @@
 package upkeep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -268,9 +269,7 @@ func (p *pass) removeOrphans(ctx context.Context) error {
 		}
 		at = done.Next
 		p.Streams += done.Deleted
-		if locked == 0 {
-			locked = done.Locked
-		}
+		locked = cmp.Or(locked, done.Locked)
 		p.checkedStream = at
 		if locked > 0 {
 			p.checkedStream = locked - 1

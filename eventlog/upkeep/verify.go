@@ -3,8 +3,6 @@ package upkeep
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -79,7 +77,7 @@ func (v *verifier) verifyRows(ctx context.Context) error {
 		},
 		onSpan: func(s *eventlog.Snapshot, span store.Span) error {
 			for _, t := range rowTypes {
-				if err := v.verifySpan(ctx, t, t.expected(s, span), span); err != nil {
+				if err := t.verify(ctx, v, s, span); err != nil {
 					return err
 				}
 			}
@@ -87,31 +85,6 @@ func (v *verifier) verifyRows(ctx context.Context) error {
 		},
 	}
 	return f.fold(ctx, v.tx)
-}
-
-// verifySpan compares the rows of one type in a span with the expected ones. It removes what it finds from expected.
-func (v *verifier) verifySpan(ctx context.Context, t rowType, expected map[string]any, span store.Span) error {
-	err := t.each(ctx, v.tx, v.run.ID, span, func(key string, row any) error {
-		entity := t.name + " " + key
-		want, ok := expected[key]
-		if !ok {
-			v.differ(entity, "row", "none", "exists")
-			return nil
-		}
-		delete(expected, key)
-		v.compare(entity, want, row)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	// Entities that are still expected have no row. They are sorted so that a repeated verify prints the same lines.
-	for _, key := range slices.Sorted(maps.Keys(expected)) {
-		if !t.optional(expected[key], v.at) {
-			v.differ(t.name+" "+key, "row", "exists", "none")
-		}
-	}
-	return nil
 }
 
 // verifyStreams compares the chunk counters of the run's streams with their chunks. Streams are not in the log.
@@ -125,11 +98,6 @@ func (v *verifier) verifyStreams(ctx context.Context) error {
 		v.fault("stream "+string(s.Name), fault)
 	}
 	return err
-}
-
-// compare reports the fields in which an entity's row differs from the fold.
-func (v *verifier) compare(entity string, log, row any) {
-	compareFields(log, row, func(field, log, row string) { v.differ(entity, field, log, row) })
 }
 
 // differ reports a differing field. For a row that is missing or superfluous the field is "row".

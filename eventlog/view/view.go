@@ -1,6 +1,6 @@
 // Package view defines the JSON form of events, which lists, live streams and functions all use.
 //
-// It imports packages entities, eventlog and eventlog/payload.
+// It imports packages entities, eventlog/payload and eventlog/read.
 package view
 
 import (
@@ -67,7 +67,7 @@ func show(e entities.Event, limit int) (v Event, work int) {
 			return v, work + len(reason)
 		}
 	}
-	d := payload.DecodeWithin(e.Payload, limit)
+	d := payload.Decode(e.Payload, limit)
 	v.Payload, v.Encoding, v.Truncated = d.Value, d.Encoding, d.TooLarge
 	return v, work + d.Work
 }

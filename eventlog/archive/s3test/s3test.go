@@ -44,12 +44,13 @@ const (
 // Server is a server with a bucket behind a proxy that can break connections. Its address stays the same when it
 // restarts.
 type Server struct {
+	wire
+
 	// Endpoint is the URL that clients use.
 	Endpoint string
 
 	dir      string // short, because it holds sockets
 	listener net.Listener
-	wire     wire
 	process  *exec.Cmd // nil while it is stopped
 	stdin    io.Closer
 	starts   int
@@ -78,9 +79,9 @@ func New(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	s.Endpoint = "http://" + s.listener.Addr().String()
-	s.wire.Mend()
+	s.Mend()
 	var serving sync.WaitGroup
-	serving.Go(func() { s.wire.serve(s.listener) })
+	serving.Go(func() { s.serve(s.listener) })
 	t.Cleanup(func() {
 		s.Stop()
 		_ = s.listener.Close()
@@ -143,7 +144,7 @@ func (s *Server) Start(t testing.TB) {
 		said, _ := os.ReadFile(log.Name())
 		t.Fatalf("the S3 server does not start: %v\n%s", err, said)
 	}
-	s.wire.connect(socket)
+	s.connect(socket)
 }
 
 // awaitSocket waits until the socket accepts connections.
@@ -176,56 +177,35 @@ func (s *Server) Stop() {
 	s.process = nil
 }
 
-// Cut closes all connections after the given number of further request bytes, and rejects new ones until Mend.
-func (s *Server) Cut(bytes int64) { s.wire.Cut(bytes) }
-
-// Mend lets connections through again after Cut.
-func (s *Server) Mend() { s.wire.Mend() }
-
 // Objects returns the contents of the bucket by key, read from the server's disk.
 func (s *Server) Objects(t testing.TB) map[string][]byte {
 	t.Helper()
-	objects := map[string][]byte{}
-	s.walk(t, func(key string, read func() []byte) {
-		if !strings.HasPrefix(key, uploads) {
-			objects[key] = read()
-		}
-	})
-	return objects
+	return s.files(t, func(key string) bool { return !strings.HasPrefix(key, uploads) })
 }
 
 // Uploads returns the number of parts of incomplete uploads.
 func (s *Server) Uploads(t testing.TB) int {
 	t.Helper()
-	n := 0
-	s.walk(t, func(key string, _ func() []byte) {
-		if strings.HasPrefix(key, uploads) {
-			n++
-		}
-	})
-	return n
+	return len(s.files(t, func(key string) bool { return strings.HasPrefix(key, uploads) }))
 }
 
 // uploads is the folder in which the gateway stores parts.
 const uploads = ".sgwtmp/"
 
-func (s *Server) walk(t testing.TB, visit func(key string, read func() []byte)) {
+// files returns the files in the bucket's folder that are wanted.
+func (s *Server) files(t testing.TB, wanted func(key string) bool) map[string][]byte {
 	t.Helper()
+	files := map[string][]byte{}
 	root := os.DirFS(filepath.Join(s.dir, "data", Bucket))
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() || !wanted(name) {
 			return err
 		}
-		visit(name, func() []byte {
-			data, err := fs.ReadFile(root, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return data
-		})
-		return nil
+		files[name], err = fs.ReadFile(root, name)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return files
 }
