@@ -86,10 +86,5 @@ func runIDOf(c echo.Context) entities.RunID {
 }
 
 func isProbe(route string) bool {
-	switch route {
-	case "/healthz", "/readyz", "/metrics":
-		return true
-	default:
-		return false
-	}
+	return route == "/healthz" || route == "/readyz" || route == "/metrics"
 }

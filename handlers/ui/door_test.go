@@ -29,15 +29,3 @@ func TestOnlyTheAPIIsBehindTheDoor(t *testing.T) {
 		}
 	}
 }
-
-func TestAddressesCountByNetwork(t *testing.T) {
-	t.Parallel()
-	for a, b := range map[string]string{"10.0.0.1": "::ffff:10.0.0.1", "2001:db8::1": "2001:db8::2", "nothing": ""} {
-		if prefixOf(a) != prefixOf(b) {
-			t.Errorf("%s and %s count apart", a, b)
-		}
-	}
-	if prefixOf("10.0.0.1") == prefixOf("10.0.0.2") {
-		t.Error("two addresses count as one")
-	}
-}

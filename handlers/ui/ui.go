@@ -41,7 +41,7 @@ type Server struct {
 	origin  string // of the public URL
 	secure  bool   // the public URL is https
 	static  *static
-	failed  *failures
+	failed  failures
 	// patience is how long the body of a sign-in may take.
 	patience time.Duration
 }

@@ -69,7 +69,7 @@ func (s *Server) lookUp(ctx context.Context, project entities.Project, token str
 		waiting, cancel := context.WithTimeout(ctx, lookupTimeout)
 		defer cancel()
 		if err := s.lookups.Acquire(waiting, 1); err != nil {
-			return target{}, &TooManyError{RetryAfter: time.Second}
+			return target{}, tooMany(time.Second)
 		}
 		defer s.lookups.Release(1)
 	}

@@ -239,7 +239,7 @@ func (s *Server) identify(
 	header := r.Request().Header
 	if spec.Verify == "" {
 		key := cmp.Or(header.Get("Idempotency-Key"), header.Get("Webhook-Id"))
-		return requestID(r.hook, key), digestOf(r.body), nil
+		return requestID(r.hook, key), incoming.Digest(r.body), nil
 	}
 	scheme, ok := signature.Of(webhook.Scheme(spec.Verify))
 	if !ok {
@@ -250,7 +250,7 @@ func (s *Server) identify(
 		return "", "", err
 	}
 	if spec.Verify == string(webhook.Generic) {
-		digest = digestOf(r.body) // the sender chooses this scheme's key, and may reuse it
+		digest = incoming.Digest(r.body) // the sender chooses this scheme's key, and may reuse it
 	}
 	return requestID(r.hook, scheme.Delivery(header, fields)), digest, nil
 }
