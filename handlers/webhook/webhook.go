@@ -7,8 +7,7 @@
 // handlers/webhook/signature.
 //
 // A request passes these stations: its webhook is found (find.go), within rates (limit.go); its body is received within
-// the share of its project; it is recorded or forwarded; and it may wait for its response without holding up others
-// (waits.go).
+// the share of its project; it is recorded or forwarded; and it may wait for its response without holding up others.
 package webhook
 
 import (
@@ -88,7 +87,7 @@ func (s *Server) Register(g *echo.Group, admit echo.MiddlewareFunc) {
 	s.limiter, s.proxy = newLimiter(s.Rates), newTransport(s.Allowed)
 	s.lookups, s.waits = semaphore.NewWeighted(lookups), newWaits()
 	for _, path := range []string{"/:token", "/:project/:token"} {
-		g.Any(path, s.receive, isolate, limitBody, s.look, admit)
+		g.Any(path, s.receive, isolate, limitBody, s.resolve, admit)
 	}
 }
 

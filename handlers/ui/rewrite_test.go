@@ -6,7 +6,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-func TestOnlyTheAPIIsBehindTheDoor(t *testing.T) {
+func TestOnlyAPIPathsAreRewritten(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]struct {
 		project entities.Project
@@ -23,7 +23,7 @@ func TestOnlyTheAPIIsBehindTheDoor(t *testing.T) {
 		"/v1/runs":                        {},
 		"/uix/shop/v1/runs":               {},
 	} {
-		project, rest, ok := cutDoor(path)
+		project, rest, ok := cutAPIPath(path)
 		if project != want.project || rest != want.rest || ok != (want.rest != "") {
 			t.Errorf("%s: got %q, %q, %t, want %+v", path, project, rest, ok, want)
 		}
