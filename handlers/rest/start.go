@@ -55,13 +55,9 @@ type startRequest struct {
 
 // firstMessage is a message that is sent with the start of a run.
 type firstMessage struct {
-	Inbox   string          `json:"inbox"`
-	ID      string          `json:"id"`
-	Payload json.RawMessage `json:"payload"`
+	Inbox string `json:"inbox"`
+	inboxMessage
 }
-
-// message returns the message itself.
-func (m firstMessage) message() inboxMessage { return inboxMessage{m.ID, m.Payload} }
 
 // event returns the event that starts the run, without its deployment.
 func (b startRequest) event(now time.Time) (eventlog.Request, error) {
@@ -130,7 +126,7 @@ func (b startRequest) validateInboxes() error {
 		if !slices.Contains(b.Inbox, m.Inbox) {
 			return badField(field, "%q is not one of the inboxes in inbox", m.Inbox)
 		}
-		if err := m.message().validate(); err != nil {
+		if err := m.validate(); err != nil {
 			return inField(field, err)
 		}
 	}
@@ -154,7 +150,7 @@ func opened(inboxes []string) []eventlog.Request {
 func (b startRequest) sent() []eventlog.Request {
 	var requests []eventlog.Request
 	for i, m := range b.Send {
-		r := m.message().request(m.Inbox)
+		r := m.request(m.Inbox)
 		if b.OnConflict == onConflictJoin && b.IdempotencyKey != "" {
 			r.Data.IdempotencyKey = b.IdempotencyKey
 			if m.ID == "" {

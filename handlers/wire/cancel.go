@@ -13,16 +13,7 @@ const (
 	maxCancelReason = 512 // characters
 )
 
-// Outcomes of a bulk cancel (§3.15).
-const (
-	cancelDone     = "cancelled"
-	cancelAlready  = "already_cancelled"
-	cancelTooLate  = "not_cancellable"
-	cancelNotFound = "not_found"
-	cancelFailed   = "failed"
-)
-
-// cancellation is the outcome for one run.
+// cancellation is the outcome for one run (§3.15).
 type cancellation struct {
 	RunID     string `cbor:"runId"`
 	Outcome   string `cbor:"outcome"`
@@ -58,16 +49,11 @@ func (s *Server) cancelRuns(r *request) error {
 	}
 	results := make([]cancellation, len(body.RunIDs))
 	summary := cancelSummary{Requested: codec.Int(len(results))}
-	count := map[string]*codec.Int{
-		cancelDone: &summary.Cancelled, cancelAlready: &summary.Already, cancelTooLate: &summary.NotCancellable,
-		cancelNotFound: &summary.NotFound, cancelFailed: &summary.Failed,
-	}
 	for i, id := range body.RunIDs {
 		if err := r.ctx().Err(); err != nil {
 			return err // the client has gone
 		}
-		results[i] = s.cancelRun(r, entities.RunID(id), extra)
-		*count[results[i].Outcome]++
+		results[i] = s.cancelRun(r, entities.RunID(id), extra, &summary)
 	}
 	return r.send(struct {
 		Summary cancelSummary  `cbor:"summary"`
@@ -103,21 +89,27 @@ func cancelExtra(reason string) ([]byte, error) {
 	return codec.Marshal(map[string]string{"cancelReason": reason})
 }
 
-func (s *Server) cancelRun(r *request, id entities.RunID, extra []byte) cancellation {
+// cancelRun cancels a run, and counts the outcome.
+func (s *Server) cancelRun(r *request, id entities.RunID, extra []byte, count *cancelSummary) cancellation {
 	outcome := cancellation{RunID: string(id)}
 	run, did, err := s.Log.Cancel(r.ctx(), r.project(), eventlog.Request{RunID: id, Extra: extra})
 	switch {
 	case errors.Is(err, entities.ErrRunNotFound):
-		outcome.Outcome = cancelNotFound
+		outcome.Outcome = "not_found"
+		count.NotFound++
 	case err != nil:
 		s.Logger.ErrorContext(r.ctx(), "cancel run", "run", id, "error", err)
-		outcome.Outcome, outcome.Code, outcome.Retryable = cancelFailed, "internal", true
+		outcome.Outcome, outcome.Code, outcome.Retryable = "failed", "internal", true
+		count.Failed++
 	case did:
-		outcome.Outcome = cancelDone
+		outcome.Outcome = "cancelled"
+		count.Cancelled++
 	case run.Status == entities.RunCancelled:
-		outcome.Outcome = cancelAlready
+		outcome.Outcome = "already_cancelled"
+		count.Already++
 	default:
-		outcome.Outcome, outcome.Status = cancelTooLate, string(run.Status)
+		outcome.Outcome, outcome.Status = "not_cancellable", string(run.Status)
+		count.NotCancellable++
 	}
 	return outcome
 }

@@ -185,8 +185,7 @@ func (u unended) Read(p []byte) (int, error) {
 
 // badPart translates an error of reading a part: the body is too large, or it is not valid multipart.
 func badPart(err error, part int) error {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) || errors.Is(err, entities.ErrInvalid) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge || errors.Is(err, entities.ErrInvalid) {
 		return err
 	}
 	return entities.Invalid("part %d of the batch: %v", part, err)
