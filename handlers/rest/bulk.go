@@ -155,23 +155,19 @@ func (s *Server) cancelMatching(r *request, f store.RunFilter, body cancelReques
 					return result, err
 				}
 			}
-			result.add(run.ID, cancelled)
+			result.Matched++
+			if cancelled {
+				result.Cancelled++
+			}
+			if len(result.RunIDs) < maxBulkIDs {
+				result.RunIDs = append(result.RunIDs, run.ID)
+			}
 		}
 		if page.Cursor, result.More = next, next != ""; !result.More {
 			break
 		}
 	}
 	return result, nil
-}
-
-func (t *cancelResult) add(id entities.RunID, cancelled bool) {
-	t.Matched++
-	if cancelled {
-		t.Cancelled++
-	}
-	if len(t.RunIDs) < maxBulkIDs {
-		t.RunIDs = append(t.RunIDs, id)
-	}
 }
 
 // rerunsRequest selects ended runs to start again.

@@ -347,7 +347,6 @@ func newStepGroupJSON(g read.StepGroup) stepGroupJSON {
 	return v
 }
 
-// stepGroupsJSON is the JSON form of a page of step groups.
 type stepGroupsJSON struct {
 	list[stepGroupJSON]
 

@@ -147,7 +147,6 @@ func (s *Server) getHook(r *request) error {
 	})
 }
 
-// signalJSON is the JSON form of a signal.
 type signalJSON struct {
 	ID   store.SignalID `json:"id"`
 	Name string         `json:"name"`

@@ -137,7 +137,6 @@ func (s *Server) revokeKey(r *request) error {
 	return answerNothing(r, func() error { return s.Keys.Revoke(r.ctx(), project, id) })
 }
 
-// projectJSON is the JSON form of a project.
 type projectJSON struct {
 	Name      entities.Project `json:"name"`
 	CreatedAt timestamp        `json:"createdAt"`
@@ -289,7 +288,6 @@ func (s *Server) removeSecret(r *request) error {
 	return deleteOne(r, r.pathID("name", "secret name"), s.Secrets.Delete)
 }
 
-// signingKeyJSON is the JSON form of a signing key.
 type signingKeyJSON struct {
 	ID        string    `json:"id"`
 	CreatedAt timestamp `json:"createdAt"`
@@ -388,7 +386,6 @@ func (s *Server) createCode(r *request) error {
 // errCodeOfBrowser is an [auth.ErrForbidden].
 var errCodeOfBrowser = fmt.Errorf("%w: a session makes no codes: use /v1 with a key", auth.ErrForbidden)
 
-// serversJSON is the JSON form of the servers.
 type serversJSON struct {
 	At       timestamp      `json:"at"`
 	Servers  []serverJSON   `json:"servers"`

@@ -332,12 +332,7 @@ func (d decoding) do(ctx context.Context, project entities.Project, decode func(
 	}
 	start := d.now()
 	defer func() {
-		release := func() { d.places.Release(string(project), 1) }
-		if took := d.now().Sub(start); took > 0 {
-			time.AfterFunc(took, release)
-		} else {
-			release()
-		}
+		time.AfterFunc(d.now().Sub(start), func() { d.places.Release(string(project), 1) })
 	}()
 	decode()
 	return nil

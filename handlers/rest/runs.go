@@ -186,7 +186,6 @@ func (s *Server) listRuns(r *request) error {
 	return s.answerRuns(r, r.runFilter())
 }
 
-// runCountJSON is the JSON form of a number of runs.
 type runCountJSON struct {
 	Count   int  `json:"count"`
 	AtLeast bool `json:"atLeast"`
@@ -304,7 +303,6 @@ func (s *Server) awaitRun(r *request) error {
 	return s.answerRun(r, run)
 }
 
-// attributesJSON is the JSON form of a run's attributes.
 type attributesJSON struct {
 	Attributes map[string]string `json:"attributes"`
 }

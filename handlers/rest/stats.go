@@ -103,7 +103,6 @@ func (s *Server) statsOfFailures(r *request) error {
 	})
 }
 
-// statsJSON is the JSON form of an answer with statistics.
 type statsJSON[T any] struct {
 	CompleteTo timestamp `json:"completeTo"`
 	Data       []T       `json:"data"`

@@ -130,7 +130,6 @@ func (s *Server) getStoreValue(r *request) error {
 // waitAbandoned is the status of a wait whose run ended first.
 const waitAbandoned entities.WaitStatus = "abandoned"
 
-// waitJSON is the JSON form of a wait.
 type waitJSON struct {
 	ID          entities.WaitID     `json:"id"`
 	RunID       entities.RunID      `json:"runId"`

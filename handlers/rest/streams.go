@@ -15,7 +15,6 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
-// streamJSON is the JSON form of a stream.
 type streamJSON struct {
 	Name      entities.StreamName `json:"name"`
 	Chunks    int64               `json:"chunks"`

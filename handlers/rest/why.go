@@ -8,7 +8,6 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/why"
 )
 
-// explanationJSON is the JSON form of an explanation.
 type explanationJSON struct {
 	RunID    entities.RunID `json:"runId"`
 	Verdict  why.Verdict    `json:"verdict"`

@@ -20,7 +20,6 @@ type madeBy struct {
 	Encrypted *bool `cbor:"workflowEncryptionEnabled,omitzero"`
 }
 
-// runRow is the row of a run.
 type runRow struct {
 	runFields
 	madeBy
@@ -28,7 +27,6 @@ type runRow struct {
 
 func newRunRow(o origin) runRow { return runRow{newRunFields(o.run), o.madeBy} }
 
-// stepRow is the row of a step.
 type stepRow struct {
 	stepFields
 
@@ -43,7 +41,6 @@ func newStepRow(o origin, s entities.Step, errorCode string, start entities.Even
 	return stepRow{newStepFields(s), errorCode, optional[string](extra["computeInstanceId"]), o.madeBy}, err
 }
 
-// eventRow is the row of an event.
 type eventRow struct {
 	RunID         string     `cbor:"runId"`
 	EventID       string     `cbor:"eventId"`

@@ -88,7 +88,6 @@ func newStepFields(s entities.Step) stepFields {
 	}
 }
 
-// step is the wire form of a step.
 type step struct {
 	stepFields
 
@@ -145,7 +144,6 @@ func newHook(h entities.Hook, created *entities.Event) hook {
 	return w
 }
 
-// wait is the wire form of a wait.
 type wait struct {
 	WaitID      string     `cbor:"waitId"`
 	RunID       string     `cbor:"runId"`

@@ -37,7 +37,6 @@ var dataOptional = map[entities.EventType]bool{
 // serverOnly are the events that only runs driven by the server have, and that the protocol does not know.
 var serverOnly = map[entities.EventType]bool{entities.EventCancelRequested: true, entities.EventWaitCancelled: true}
 
-// event is the wire form of an event.
 type event struct {
 	EventID       string         `cbor:"eventId"`
 	RunID         string         `cbor:"runId"`
