@@ -3,7 +3,6 @@ package rest
 import (
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -11,9 +10,6 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 )
-
-// maxAge limits the age of hooks that a list can be narrowed to.
-const maxAge = 10 * 365 * 24 * time.Hour
 
 // Statuses of a hook.
 const (
@@ -94,7 +90,7 @@ func (s *Server) listHooks(r *request) error {
 	if f.TokenPrefix != "" {
 		r.fail(auth.IdentityOf(r).Check(auth.Read))
 	}
-	if age := r.duration("olderThan", 0, maxAge); age > 0 {
+	if age := r.duration("olderThan", 0, maxSpan); age > 0 {
 		f.CreatedUntil = now.Add(-age)
 	}
 	return answerPage(r, r.hookJSON, func() ([]store.OpenHook, string, error) {

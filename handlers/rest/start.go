@@ -28,7 +28,7 @@ const (
 	onConflictReject = "reject"
 	onConflictJoin   = "join"
 
-	// maxSpan limits how far ahead a run may start, and how long it may take.
+	// maxSpan limits how far ahead a run may start, how long it may take, and other durations in requests.
 	maxSpan = 10 * 365 * 24 * time.Hour
 )
 
@@ -279,7 +279,7 @@ func (s *Server) start(
 		return run, false, err
 	}
 	var err error
-	if event.Data.DeploymentID, err = s.deploymentID(r, project, event.Data.WorkflowName, deployment); err != nil {
+	if event.Data.DeploymentID, err = s.resolveDeployment(r, project, event.Data.WorkflowName, deployment); err != nil {
 		return entities.Run{}, false, err
 	}
 	if event.Messages, err = firstMessages(event, project); err != nil {
@@ -288,8 +288,8 @@ func (s *Server) start(
 	return s.Log.Start(r.ctx(), project, event, then...)
 }
 
-// deploymentID resolves the deployment that a request names.
-func (s *Server) deploymentID(r *request, project entities.Project, workflow, name string) (string, error) {
+// resolveDeployment resolves the deployment that a request names.
+func (s *Server) resolveDeployment(r *request, project entities.Project, workflow, name string) (string, error) {
 	if err := entities.ValidateWorkflowName("workflow", workflow); err != nil {
 		return "", inField("workflow", err)
 	}

@@ -127,9 +127,6 @@ func (s *Server) getStoreValue(r *request) error {
 	return answerAs(r, newStoreValueJSON, func() (store.RunValue, error) { return s.Log.StoreValue(r.ctx(), run, key) })
 }
 
-// waitAbandoned is the status of a wait whose run ended first.
-const waitAbandoned entities.WaitStatus = "abandoned"
-
 type waitJSON struct {
 	ID          entities.WaitID     `json:"id"`
 	RunID       entities.RunID      `json:"runId"`
@@ -149,7 +146,7 @@ func (s *Server) listWaits(r *request) error {
 			CreatedAt: timestamp(w.CreatedAt), CompletedAt: optionalTime(w.CompletedAt),
 		}
 		if w.CompletedAt == nil && run.Status.Ended() {
-			v.Status = waitAbandoned
+			v.Status = abandoned
 		}
 		return v
 	}
