@@ -93,7 +93,9 @@ func (s *Server) statsOfRuns(r *request) error {
 
 // statsOfSteps answers with what happened to steps, by their name.
 func (s *Server) statsOfSteps(r *request) error {
-	return answerStats(s, r, newStepStatsJSON, func(q stats.Query) ([]stats.Step, error) { return s.Stats.Steps(r.ctx(), q) })
+	return answerStats(s, r, newStepStatsJSON, func(q stats.Query) ([]stats.Step, error) {
+		return s.Stats.Steps(r.ctx(), q)
+	})
 }
 
 // statsOfFailures answers with the runs that failed, by the code of their error.

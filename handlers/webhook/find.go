@@ -34,9 +34,9 @@ func targetOf(c echo.Context) target { return c.Get(targetKey).(target) }
 // ProjectOf returns the project of a request to a webhook that exists.
 func ProjectOf(c echo.Context) string { return string(targetOf(c).project) }
 
-// resolve looks up the webhook, and rejects requests beyond the rates. It comes before everything that costs more than the
-// lookup: the body of a request for no webhook is not read. All such requests take the same path, so that responses do
-// not reveal which tokens existed.
+// resolve looks up the webhook, and rejects requests beyond the rates. It comes before everything that costs more than
+// the lookup: the body of a request for no webhook is not read. All such requests take the same path, so that responses
+// do not reveal which tokens existed.
 func (s *Server) resolve(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		project, token, err := addressOf(c)

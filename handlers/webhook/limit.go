@@ -68,8 +68,8 @@ func newSender(project entities.Project, token, address string) sender {
 	return sender{project, sha256.Sum256([]byte(string(project) + "/" + token)), publicAddress(address)}
 }
 
-// before fails with a *[incoming.TooManyError] if the request is not to be looked up. It reports whether the webhook was found
-// lately.
+// before fails with a *[incoming.TooManyError] if the request is not to be looked up. It reports whether the webhook
+// was found lately.
 func (l *limiter) before(s sender, now time.Time) (known bool, err error) {
 	if b, ok := l.tokens.Get(s.token); ok {
 		return true, spend(b, now)
