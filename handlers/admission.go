@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,14 +23,13 @@ const (
 	defaultRequestMemory = 512 << 20
 )
 
-// overloadedError is returned when there is no capacity for a request. The client should retry.
-type overloadedError struct {
-	status     int
-	retryAfter time.Duration
-}
-
-func (e *overloadedError) Error() string {
-	return fmt.Sprintf("the server is overloaded: try again in %s", e.retryAfter)
+// overloaded returns the error for a request for which there is no capacity. The client should retry.
+func overloaded(status int) error {
+	const retryAfter = time.Second
+	return &problem{
+		status: status, code: "overloaded", retryAfter: retryAfter,
+		message: fmt.Sprintf("the server is overloaded: try again in %s", retryAfter),
+	}
 }
 
 // overloadPolicy is how a kind of requests is treated when there is no capacity: how long they wait for it, and the
@@ -67,15 +67,11 @@ func policyOf(method, route string) overloadPolicy {
 // isLongPoll reports whether requests of the route are long, but need few resources: they follow a stream or wait for
 // the end of a run.
 func isLongPoll(route string) bool {
-	switch route {
-	case sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status",
-		nativePath + "/runs/:id/wait", nativePath + "/runs/:id/streams/:name/tail",
-		nativePath + "/runs/:id/events/stream", nativePath + "/events/stream",
-		nativePath + "/live":
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]string{
+		sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status",
+		nativePath + "/runs/:id/wait", nativePath + "/runs/:id/streams/:name/tail", nativePath + "/runs/:id/events/stream",
+		nativePath + "/events/stream", nativePath + "/live",
+	}, route)
 }
 
 // The factors of [share.Pool] by which projects share the capacity for requests. A project that is alone gets three
@@ -122,7 +118,7 @@ func newAdmission(
 	}
 }
 
-// middleware admits requests or fails with an [overloadedError].
+// middleware admits requests or fails with [overloaded].
 func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if isLongPoll(c.Path()) {
@@ -167,7 +163,7 @@ func (v *visit) take(ctx context.Context, p *share.Pool, units, factor int64) er
 	defer cancel()
 	err := p.Take(waiting, v.project, units, factor)
 	if err != nil && ctx.Err() == nil {
-		return &overloadedError{v.status, time.Second}
+		return overloaded(v.status)
 	}
 	return err
 }

@@ -171,8 +171,7 @@ type limitedBody struct {
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.ended = err == io.EOF //nolint:errorlint // EOF is never wrapped
-	var tooLarge *http.MaxBytesError
-	if err != nil && !b.ended && !errors.As(err, &tooLarge) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); err != nil && !b.ended && !tooLarge {
 		err = fmt.Errorf("%w: %w", errBodyIncomplete, err)
 	}
 	return n, err

@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/handlers/ui"
@@ -78,10 +79,9 @@ var statuses = []struct {
 	{admin.ErrProjectNotFound, http.StatusNotFound, "project_not_found"},
 	{admin.ErrSessionNotFound, http.StatusNotFound, "session_not_found"},
 	{ui.ErrNoFile, http.StatusNotFound, "not_found"},
-	{ui.ErrTooManyFailures, http.StatusTooManyRequests, "too_many_requests"},
 	{webhook.ErrNotFound, http.StatusNotFound, "not_found"},
 	{signature.ErrWrong, http.StatusUnauthorized, "wrong_signature"},
-	{webhook.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},
+	{incoming.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},
 	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
 	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
 	{message.ErrStale, http.StatusConflict, "stale_invocation"},
@@ -93,7 +93,7 @@ var statuses = []struct {
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
 }
 
-// problem is the client's view of an error.
+// problem is the client's view of an error, and an error itself.
 type problem struct {
 	status     int
 	code       string
@@ -102,6 +102,8 @@ type problem struct {
 	// details are machine-readable; nil if there are none.
 	details map[string]any
 }
+
+func (p *problem) Error() string { return p.message }
 
 // detailed is an error with machine-readable details.
 type detailed interface {
@@ -126,13 +128,10 @@ func problemOf(err error) problem {
 			if facts, ok := errors.AsType[detailed](err); ok {
 				p.details = facts.Details()
 			}
-			if tooMany, ok := errors.AsType[*webhook.TooManyError](err); ok {
+			if tooMany, ok := errors.AsType[*incoming.TooManyError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
 			}
 			if tooMany, ok := errors.AsType[*live.TooManyError](err); ok {
-				p.retryAfter = tooMany.RetryAfter
-			}
-			if tooMany, ok := errors.AsType[*ui.TooManyFailuresError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
 			}
 			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
@@ -144,19 +143,14 @@ func problemOf(err error) problem {
 			return p
 		}
 	}
-	if overloaded, ok := errors.AsType[*overloadedError](err); ok {
-		return problem{
-			status: overloaded.status, code: "overloaded", message: overloaded.Error(), retryAfter: overloaded.retryAfter,
-		}
+	if p, ok := errors.AsType[*problem](err); ok {
+		return *p
 	}
 	if pg.IsUnavailable(err) {
 		return problem{
 			status: http.StatusServiceUnavailable, code: "database_unavailable",
 			message: "the database is unavailable: try again", retryAfter: databaseRetry,
 		}
-	}
-	if tooMany, ok := errors.AsType[*tooManyReadersError](err); ok {
-		return tooMany.problem()
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return problem{

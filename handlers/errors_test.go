@@ -24,6 +24,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/ui"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
@@ -107,10 +108,9 @@ func TestStatusOfEveryError(t *testing.T) {
 		{admin.ErrProjectNotFound, 404, "project_not_found"},
 		{admin.ErrSessionNotFound, 404, "session_not_found"},
 		{ui.ErrNoFile, 404, "not_found"},
-		{&ui.TooManyFailuresError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},
 		{webhook.ErrNotFound, 404, "not_found"},
 		{signature.ErrWrong, 401, "wrong_signature"},
-		{&webhook.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},
+		{&incoming.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},
 		{webhook.ErrUnreachable, 502, "app_unreachable"},
 		{webhook.ErrUnverifiable, 503, "unverifiable"},
 		{message.ErrStale, 409, "stale_invocation"},

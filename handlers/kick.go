@@ -54,9 +54,10 @@ func NewKicker(
 	if err != nil {
 		return nil, err
 	}
+	dialer := &net.Dialer{Timeout: kickTimeout}
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         newKickDialer().DialContext,
+		DialContext:         dialer.DialContext,
 		TLSHandshakeTimeout: kickTimeout,
 		ForceAttemptHTTP2:   true,
 		DisableKeepAlives:   true, // a connection would break while the platform freezes the process
@@ -65,7 +66,8 @@ func NewKicker(
 		if addr, err := netip.ParseAddr(u.Hostname()); err == nil && checkNotPublic(addr) != nil {
 			return nil, errPublicHTTP
 		}
-		usePlain(transport)
+		dialer.ControlContext = refusePublic
+		transport.Proxy = nil // it would only carry the request further in the open
 	}
 	return &Kicker{
 		url: strings.TrimSuffix(baseURL, "/") + drainPath, key: newSelfKey(apiKey), longest: longest, logger: logger,
@@ -76,8 +78,6 @@ func NewKicker(
 		},
 	}, nil
 }
-
-func newKickDialer() *net.Dialer { return &net.Dialer{Timeout: kickTimeout} }
 
 // Kick sends the request and waits until its response begins or the timeout expires. The request continues in either
 // case, because platforms stop requests whose client disconnects. A nil kicker does nothing.

@@ -51,7 +51,7 @@ type matrixServer struct {
 	// keyTexts are valid keys by project and role.
 	keyTexts map[entities.Project]map[admin.Role]string
 	// sessions are those of browsers, by the key with which they opened a project. Requests to /v1 with one of these keys
-	// go through the dashboard's door.
+	// go through the dashboard.
 	sessions map[string]browserSession
 	access   *access.Sessions
 	made     atomic.Int64

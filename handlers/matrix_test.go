@@ -176,7 +176,7 @@ var projects = map[entities.Project]entities.Project{entities.DefaultProject: "s
 // TestRolesCanUseOnlyTheirRoutes tries every route with every role of a project. Roles with the permission succeed; the
 // others get a 403 that changes nothing. Roles that may not see payloads see none.
 //
-// It does so with keys, and with the sessions of browsers, which go through the dashboard's door.
+// It does so with keys, and with the sessions of browsers, which go through the dashboard.
 func TestRolesCanUseOnlyTheirRoutes(t *testing.T) {
 	t.Parallel()
 	type door struct {

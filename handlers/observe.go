@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"log/slog"
+	"regexp"
 	"strings"
 	"time"
 
@@ -60,17 +61,15 @@ func routeOf(c echo.Context) string {
 	return c.Path()
 }
 
+// safeRequestID matches request IDs that are safe to log.
+var safeRequestID = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,64}$`)
+
 // requestID returns the client's request ID if it is safe to log, or else a new one.
 func requestID(sent string) string {
-	const limit = 64
-	if sent == "" || len(sent) > limit || strings.ContainsFunc(sent, notInRequestID) {
-		return ulid.Make().String()
+	if safeRequestID.MatchString(sent) {
+		return sent
 	}
-	return sent
-}
-
-func notInRequestID(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	return ulid.Make().String()
 }
 
 // runIDOf returns the run ID in the path; empty for none.
@@ -86,10 +85,5 @@ func runIDOf(c echo.Context) entities.RunID {
 }
 
 func isProbe(route string) bool {
-	switch route {
-	case "/healthz", "/readyz", "/metrics":
-		return true
-	default:
-		return false
-	}
+	return route == "/healthz" || route == "/readyz" || route == "/metrics"
 }

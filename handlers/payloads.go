@@ -3,7 +3,6 @@ package handlers
 import (
 	"cmp"
 	"context"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -23,17 +22,15 @@ const (
 // it loads payloads, and holds it until its answer has been written.
 type payloads struct {
 	memory *share.Pool
-	limit  int64 // of the memory
 	// project returns the project of a request.
 	project func(echo.Context) string
 }
 
 func newPayloads(memory int64, project func(echo.Context) string) *payloads {
-	memory = cmp.Or(memory, defaultRequestMemory)
-	return &payloads{memory: share.NewPool(memory), limit: memory, project: project}
+	return &payloads{share.NewPool(cmp.Or(memory, defaultRequestMemory)), project}
 }
 
-// middleware counts the payloads that requests read. Reading fails with an [overloadedError] when a request has waited
+// middleware counts the payloads that requests read. Reading fails with [overloaded] when a request has waited
 // for memory as long as the overload policy of its route allows.
 func (p *payloads) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
@@ -46,14 +43,14 @@ func (p *payloads) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		}()
 		ctx := read.WithMemory(r.Context(), func(ctx context.Context, bytes int64) error {
 			// A request takes at most what one project can have, so that it succeeds when it is alone.
-			n := min(bytes*payloadWeight, p.limit*payloadFactor/(payloadFactor+1)-held)
+			n := min(bytes*payloadWeight, p.memory.Most(payloadFactor)-held)
 			if n <= 0 {
 				return nil
 			}
 			waiting, cancel := context.WithTimeout(ctx, policy.deadline)
 			defer cancel()
 			if err := p.memory.Take(waiting, project, n, payloadFactor); err != nil {
-				return cmp.Or(ctx.Err(), error(&overloadedError{policy.status, time.Second}))
+				return cmp.Or(ctx.Err(), overloaded(policy.status))
 			}
 			held += n
 			return nil

@@ -22,15 +22,13 @@ const (
 	readersRetry = 10 * time.Second
 )
 
-// tooManyReadersError is returned to a client that follows or waits for too much at once.
-type tooManyReadersError struct {
-	what  string // has too many readers
-	limit int
-}
-
-func (e *tooManyReadersError) Error() string {
-	return fmt.Sprintf("%s has %d requests here that follow events or streams or wait for runs, and may not have more:"+
-		" close some, or raise STEPWELL_READERS", e.what, e.limit)
+// tooManyReaders returns the error for a client that follows or waits for too much at once.
+func tooManyReaders(who string, limit int) error {
+	return &problem{
+		status: http.StatusTooManyRequests, code: "too_many_readers", retryAfter: readersRetry,
+		message: fmt.Sprintf("%s has %d requests here that follow events or streams or wait for runs, and may not have"+
+			" more: close some, or raise STEPWELL_READERS", who, limit),
+	}
 }
 
 // readers limits the live readers of each project, and of each key to half of that, so that a project can be read while
@@ -55,7 +53,7 @@ func newReaders(limit int) *readers {
 	}
 }
 
-// middleware admits live readers or fails with a [tooManyReadersError]. Other requests pass.
+// middleware admits live readers or fails with [tooManyReaders]. Other requests pass.
 func (l *readers) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if !isLongPoll(c.Path()) {
@@ -75,10 +73,10 @@ func (l *readers) enter(key keyOf) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.projects[key.project] >= l.limit {
-		return &tooManyReadersError{"the project", l.limit}
+		return tooManyReaders("the project", l.limit)
 	}
 	if perKey := max(1, l.limit/2); l.keys[key] >= perKey {
-		return &tooManyReadersError{"the API key", perKey}
+		return tooManyReaders("the API key", perKey)
 	}
 	l.projects[key.project]++
 	l.keys[key]++
@@ -93,12 +91,5 @@ func (l *readers) leave(key keyOf) {
 	}
 	if l.keys[key]--; l.keys[key] == 0 {
 		delete(l.keys, key)
-	}
-}
-
-// problem returns the client's view of the error.
-func (e *tooManyReadersError) problem() problem {
-	return problem{
-		status: http.StatusTooManyRequests, code: "too_many_readers", message: e.Error(), retryAfter: readersRetry,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 )
 
@@ -36,7 +37,7 @@ type rejections struct {
 // add records a request.
 func (r *rejections) add(ctx context.Context, address string, err error) {
 	r.telemetry.Rejected()
-	client := network(address)
+	client := incoming.Network(address)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.more == nil {
@@ -76,22 +77,6 @@ func (r *rejections) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		r.flush(c.Request().Context())
 		return next(c)
 	}
-}
-
-// network returns the network that one client has: an IPv4 address, or 64 bits of an IPv6 address. It is the zero
-// prefix for an address that cannot be read.
-func network(address string) netip.Prefix {
-	addr, err := netip.ParseAddr(address)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addr = addr.Unmap().WithZone("")
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64
-	}
-	prefix, _ := addr.Prefix(bits)
-	return prefix
 }
 
 // clientAddresses returns how the address of a client is found: it is that of the connection or, behind trusted

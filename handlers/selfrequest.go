@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
-	"net/http"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -85,11 +84,4 @@ func checkNotPublic(addr netip.Addr) error {
 		return errPublicHTTP
 	}
 	return nil
-}
-
-// usePlain restricts a transport for an http URL, which a proxy would only carry further in the open.
-func usePlain(t *http.Transport) {
-	dialer := newKickDialer()
-	dialer.ControlContext = refusePublic
-	t.Proxy, t.DialContext = nil, dialer.DialContext
 }

@@ -215,7 +215,7 @@ func (o Options) dashboard(e *echo.Echo, a *auth.Authenticator) {
 	if err != nil {
 		panic(err)
 	}
-	e.Pre(s.Door)
+	e.Pre(s.Rewrite)
 	s.Register(e, a)
 }
 
@@ -231,18 +231,17 @@ func (o Options) ready(c echo.Context) error {
 		return unready("stopping")
 	}
 	busy, problem := databaseState(c.Request().Context(), o.Pool)
-	if problem != "" {
+	if problem == "" && o.Unready != nil {
+		problem = o.Unready()
+	}
+	switch {
+	case problem != "":
 		return unready(problem)
-	}
-	if o.Unready != nil {
-		if reason := o.Unready(); reason != "" {
-			return unready(reason)
-		}
-	}
-	if busy {
+	case busy:
 		return c.JSON(http.StatusOK, probeStatus{"busy"})
+	default:
+		return c.JSON(http.StatusOK, probeStatus{"ok"})
 	}
-	return c.JSON(http.StatusOK, probeStatus{"ok"})
 }
 
 // databaseState returns why the database is not reachable; empty if it is. If the pool has no free connection before

@@ -19,8 +19,8 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// door sends a request of the matrix with a browser's cookie, to a path that begins with prefix. Headers are in pairs.
-func (h *matrixServer) door(t *testing.T, prefix string, tr testRequest, s fixture, cookie string, header ...string) *httptest.ResponseRecorder {
+// viaDashboard sends a request of the matrix with a browser's cookie, to a path that begins with prefix. Headers are in pairs.
+func (h *matrixServer) viaDashboard(t *testing.T, prefix string, tr testRequest, s fixture, cookie string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	method, path, _ := strings.Cut(tr.route, " ")
 	if tr.path != "" {
@@ -77,7 +77,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 			"without ours":   {"Sec-Fetch-Site", "same-origin"},
 		} {
 			tried++
-			if got := h.door(t, "/ui/default", tr, s, cookie, header...); got.Code != http.StatusForbidden {
+			if got := h.viaDashboard(t, "/ui/default", tr, s, cookie, header...); got.Code != http.StatusForbidden {
 				t.Errorf("%s, %s: got %d %.200s, want 403", tr.route, name, got.Code, got.Body)
 			}
 		}
@@ -96,23 +96,23 @@ func TestNoOtherPathAcceptsTheCookie(t *testing.T) {
 	cookie := h.cookie(t, "default", h.keyTexts["default"][admin.RoleAdmin])
 	page := []string{auth.UIHeader, "1", "Sec-Fetch-Site", "same-origin"}
 	for _, tr := range testRequests {
-		if got := h.door(t, "", tr, s, cookie, page...); got.Code != http.StatusUnauthorized {
+		if got := h.viaDashboard(t, "", tr, s, cookie, page...); got.Code != http.StatusUnauthorized {
 			t.Errorf("%s: got %d %.200s, want 401", tr.route, got.Code, got.Body)
 		}
-		if strings.Contains(tr.route, " /sdk/") { // the door leads to /v1 only
-			if got := h.door(t, "/ui/default", tr, s, cookie, page...); got.Code < 400 && !strings.Contains(got.Body.String(), "<!doctype html>") {
-				t.Errorf("%s at the door: got %d %.200s", tr.route, got.Code, got.Body)
+		if strings.Contains(tr.route, " /sdk/") { // only paths below /v1 are rewritten
+			if got := h.viaDashboard(t, "/ui/default", tr, s, cookie, page...); got.Code < 400 && !strings.Contains(got.Body.String(), "<!doctype html>") {
+				t.Errorf("%s through the dashboard: got %d %.200s", tr.route, got.Code, got.Body)
 			}
 		}
 	}
 	hook := testRequest{route: "POST /hooks", path: "/hooks/default/" + s["token"], body: "{}"}
-	with, without := h.door(t, "", hook, s, cookie, page...), h.door(t, "", hook, s, "")
+	with, without := h.viaDashboard(t, "", hook, s, cookie, page...), h.viaDashboard(t, "", hook, s, "")
 	if with.Code != without.Code {
 		t.Errorf("a webhook: got %d with the cookie, %d without", with.Code, without.Code)
 	}
 }
 
-// TestAnswersOfTheDashboardHaveItsHeaders checks success and failure of every route of the door, and the pages.
+// TestAnswersOfTheDashboardHaveItsHeaders checks success and failure of every route that the dashboard uses, and the pages.
 func TestAnswersOfTheDashboardHaveItsHeaders(t *testing.T) {
 	t.Parallel()
 	h := newMatrixServer(t)
@@ -131,7 +131,7 @@ func TestAnswersOfTheDashboardHaveItsHeaders(t *testing.T) {
 			prefix = "/ui/default"
 		}
 		for _, with := range []string{"", cookie} {
-			got := h.door(t, prefix, tr, s, with, auth.UIHeader, "1", "Sec-Fetch-Site", "same-origin")
+			got := h.viaDashboard(t, prefix, tr, s, with, auth.UIHeader, "1", "Sec-Fetch-Site", "same-origin")
 			statuses[got.Code]++
 			for name, want := range map[string]string{
 				"Content-Security-Policy": "default-src 'none'", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",

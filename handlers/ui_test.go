@@ -327,7 +327,7 @@ func TestOtherPathsSeeNoCookie(t *testing.T) {
 		}
 	}
 	if got := d.send(http.MethodGet, "/ui/default/v1/runs", "", "Cookie", "", "Authorization", "Bearer "+environmentKey); got.Code != 401 {
-		t.Errorf("a key at the dashboard's door: got %d, want 401", got.Code)
+		t.Errorf("a key at the dashboard's API: got %d, want 401", got.Code)
 	}
 	if got := d.send(http.MethodGet, "/v1/runs", "", "Authorization", "Bearer "+environmentKey); got.Code != 200 {
 		t.Errorf("a key at the API: got %d, want 200", got.Code)

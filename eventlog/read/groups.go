@@ -69,7 +69,9 @@ func (l *Log) StepGroups(ctx context.Context, run entities.Run, cursor string) (
 		end = *run.CompletedAt
 	}
 	rows, err := l.pool.Query(ctx, groupedSteps, run.ID, after, MaxGroupedSteps+1)
-	steps, more, err := pg.CollectPage[groupedStep](rows, err, MaxGroupedSteps)
+	steps, next, err := pg.CollectPage(rows, err, MaxGroupedSteps, func(s groupedStep) string {
+		return strconv.FormatInt(s.CreatedSeq, 10)
+	})
 	if err != nil {
 		return StepGroups{}, fmt.Errorf("sum up steps of %s: %w", run.ID, err)
 	}
@@ -77,11 +79,7 @@ func (l *Log) StepGroups(ctx context.Context, run entities.Run, cursor string) (
 	for _, s := range steps {
 		g.add(s)
 	}
-	page := StepGroups{Groups: g.result(), Steps: len(steps), Names: len(g.order)}
-	if more {
-		page.Cursor = strconv.FormatInt(steps[len(steps)-1].CreatedSeq, 10)
-	}
-	return page, nil
+	return StepGroups{Groups: g.result(), Steps: len(steps), Names: len(g.order), Cursor: next}, nil
 }
 
 // groupedStep is what a step adds to its group.

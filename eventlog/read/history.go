@@ -146,15 +146,10 @@ func histories[T any](
 		sql += ` AND made.seq ` + after + ` ` + q.args.Add(from)
 	}
 	rows, err := l.pool.Query(ctx, sql+` ORDER BY made.seq `+order+q.limit(), q.args...)
-	items, more, err := pg.CollectPage[T](rows, err, p.Limit)
-	if err != nil {
-		return nil, "", fmt.Errorf("read histories of %s: %w", runID, err)
-	}
-	next := ""
-	if more {
-		next = strconv.FormatInt(seq(items[p.Limit-1]), 10)
-	}
-	return items, next, nil
+	items, next, err := pg.CollectPage(rows, err, p.Limit, func(item T) string {
+		return strconv.FormatInt(seq(item), 10)
+	})
+	return items, next, pg.Wrap(err, "read histories of %s", runID)
 }
 
 // HookHistory reads the history of a hook. An empty runID means any run of the project. It fails with

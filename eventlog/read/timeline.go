@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -137,12 +138,11 @@ func (l *Log) Timeline(ctx context.Context, run entities.Run, q TimelineQuery) (
 		args, parts = append(args, q.Name, q.Statuses), timelineSteps
 	}
 	rows, err := l.pool.Query(ctx, fmt.Sprintf(timelineLater, fmt.Sprintf(parts, order), order, MaxLater), args...)
-	items, more, err := pg.CollectPage[TimelinePart](rows, err, q.Limit)
+	items, within, err := pg.CollectPage(rows, err, q.Limit, func(p TimelinePart) string {
+		return strconv.FormatInt(p.Seq, 10)
+	})
 	if err != nil {
 		return nil, "", fmt.Errorf("read timeline of %s: %w", run.ID, err)
 	}
-	if more {
-		next = strconv.FormatInt(items[q.Limit-1].Seq, 10)
-	}
-	return items, next, nil
+	return items, cmp.Or(within, next), nil
 }

@@ -215,9 +215,9 @@ func (a *Authenticator) Require(p Permission) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			return a.authenticate(c, next, func(identity Identity) error {
 				if identity.Project != entities.DefaultProject {
-					return ErrOtherProject
+					return errOtherProject
 				}
-				return p.check(identity)
+				return identity.Check(p)
 			})
 		}
 	}

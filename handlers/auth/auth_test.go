@@ -121,14 +121,14 @@ func newServer(o Options) *echo.Echo {
 		return c.String(http.StatusOK, string(IdentityOf(c).Actor)+" "+string(Project(c)))
 	}
 	r := a.Group(e, "/v1")
-	r.GET("/read", Read, whoami)
-	r.GET("/metadata", Metadata, whoami)
-	r.Group("/sub").POST("/write", Write, whoami)
-	r.Group("/sub").PUT("/replace", Write, whoami)
-	r.GET("/runs/:id", Read, whoami)
-	r.ForCall(http.MethodGet, "/runs/:id")
-	r.POST("/runs/:id", Write, whoami)
-	r.GET("/wait", Any, func(c echo.Context) error {
+	r.Handle("GET /read", Read, whoami)
+	r.Handle("GET /metadata", Metadata, whoami)
+	r.Handle("POST /sub/write", Write, whoami)
+	r.Handle("PUT /sub/replace", Write, whoami)
+	r.Handle("GET /runs/:id", Read, whoami)
+	r.ForCall("GET /runs/:id")
+	r.Handle("POST /runs/:id", Write, whoami)
+	r.Handle("GET /wait", Any, func(c echo.Context) error {
 		<-c.Request().Context().Done()
 		return c.Request().Context().Err()
 	})
@@ -190,7 +190,7 @@ func TestAuthentication(t *testing.T) {
 		"open, call":                     {open, "Bearer swct_1", "/v1/read", 403, ""},
 		"open, invalid call":             {open, "Bearer swct_none", "/v1/read", 401, ""},
 		"operator-wide":                  {closed, "Bearer sw_read", "/metrics", 200, "key_read default"},
-		"operator-wide, other project":   {closed, "Bearer sw_shop", "/metrics", 403, ErrOtherProject.Error()},
+		"operator-wide, other project":   {closed, "Bearer sw_shop", "/metrics", 403, errOtherProject.Error()},
 		"operator-wide, no key":          {closed, "", "/metrics", 401, ErrUnauthorized.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestPermissions(t *testing.T) {
 	for permission, roles := range want {
 		got := ""
 		for _, role := range admin.Roles() {
-			err := permission.check(Identity{Role: role})
+			err := (Identity{Role: role}).Check(permission)
 			if err == nil {
 				got += " " + string(role)
 			} else if !errors.Is(err, ErrForbidden) {

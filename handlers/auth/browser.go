@@ -143,8 +143,7 @@ func (a *Authenticator) Accepts(o access.Opened) (admin.Role, error) {
 // or if its body is not JSON. Cookies come from browsers only, which tell where a request comes from; so a request that
 // does not is refused too.
 func CheckSameOrigin(r *http.Request, origin string) error {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
+	if onlyReads(r) {
 		return nil
 	}
 	if !isSameOrigin(r, origin) || r.Header.Get(UIHeader) != "1" {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -59,6 +60,9 @@ func (a *Authenticator) authorizeCall(c echo.Context, call token.Call) error {
 // ForCalls returns the routes that accept the tokens of calls, by method and path.
 func (a *Authenticator) ForCalls() []string { return slices.Sorted(maps.Keys(a.forCalls)) }
 
-// ForCall makes a route accept the tokens of calls too. The path has the run's ID as its parameter "id". A route that
-// writes must check in its transaction that the invocation is active.
-func (r Routes) ForCall(method, path string) { r.auth.forCalls[method+" "+r.prefix+path] = true }
+// ForCall makes the route of a pattern accept the tokens of calls too. The path has the run's ID as its parameter "id".
+// A route that writes must check in its transaction that the invocation is active.
+func (r Routes) ForCall(pattern string) {
+	method, path, _ := strings.Cut(pattern, " ")
+	r.auth.forCalls[method+" "+r.prefix+path] = true
+}

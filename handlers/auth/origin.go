@@ -31,12 +31,12 @@ func (a *Authenticator) checkOrigin(r *http.Request) error {
 // isPage reports whether a browser made the request for a page, and could not have made it for a link. Browsers tell
 // the origin of such requests.
 func isPage(r *http.Request) bool {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return false
-	default:
-		return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
-	}
+	return !onlyReads(r) && (r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "")
+}
+
+// onlyReads reports whether the request changes nothing, by its method.
+func onlyReads(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 }
 
 // isLocalName reports whether a host is an IP address or a name that cannot be DNS-rebound. To a browser, a page of a

@@ -47,14 +47,11 @@ func (p Permission) allows(role admin.Role) bool { return slices.Contains(allowe
 
 // Check fails with [ErrForbidden] unless the client has the permission. It is for what a route allows to some clients
 // only; routes themselves are checked before their handlers.
-func (i Identity) Check(p Permission) error { return p.check(i) }
-
-// check fails with [ErrForbidden].
-func (p Permission) check(identity Identity) error {
-	if p.allows(identity.Role) {
+func (i Identity) Check(p Permission) error {
+	if p.allows(i.Role) {
 		return nil
 	}
-	return &ForbiddenError{Role: identity.Role, Allowed: allowedRoles[p]}
+	return &ForbiddenError{Role: i.Role, Allowed: allowedRoles[p]}
 }
 
 // CheckDeployment fails with [ErrForbidden] if the key is for deployments other than this one.
@@ -72,8 +69,8 @@ var ErrForbidden = errors.New("forbidden")
 var ErrNotOperator = fmt.Errorf("%w: this requires an admin key of the project %s",
 	ErrForbidden, entities.DefaultProject)
 
-// ErrOtherProject is an [ErrForbidden] of operator-wide routes.
-var ErrOtherProject = fmt.Errorf("%w: this requires a key of the project %s", ErrForbidden, entities.DefaultProject)
+// errOtherProject is an [ErrForbidden] of operator-wide routes.
+var errOtherProject = fmt.Errorf("%w: this requires a key of the project %s", ErrForbidden, entities.DefaultProject)
 
 // ForbiddenError is an [ErrForbidden] that lists the roles that have the permission.
 type ForbiddenError struct {

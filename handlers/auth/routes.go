@@ -3,7 +3,7 @@ package auth
 import (
 	"fmt"
 	"maps"
-	"net/http"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 )
@@ -17,12 +17,8 @@ type Routes struct {
 
 // Group adds a group of routes. Requests pass authentication first, then the given middleware.
 func (a *Authenticator) Group(e *echo.Echo, prefix string, then ...echo.MiddlewareFunc) Routes {
-	return a.routes(e.Group(prefix, append([]echo.MiddlewareFunc{a.authorize}, then...)...), prefix)
-}
-
-func (a *Authenticator) routes(group *echo.Group, prefix string) Routes {
 	a.unrouted[prefix], a.unrouted[prefix+"/*"] = true, true // echo adds these to groups with middleware
-	return Routes{a, group, prefix}
+	return Routes{a, e.Group(prefix, append([]echo.MiddlewareFunc{a.authorize}, then...)...), prefix}
 }
 
 // authorize allows requests that have the permission of their route. Requests for no route pass with any key and get
@@ -37,7 +33,7 @@ func (a *Authenticator) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 			permission, ok := a.permissions[route]
 			switch {
 			case ok:
-				return permission.check(identity)
+				return identity.Check(permission)
 			case a.unrouted[c.Path()]:
 				return nil
 			default:
@@ -50,39 +46,15 @@ func (a *Authenticator) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 // Permissions returns the permission of each route, by method and path.
 func (a *Authenticator) Permissions() map[string]Permission { return maps.Clone(a.permissions) }
 
-// Group adds a subgroup.
-func (r Routes) Group(prefix string) Routes {
-	return r.auth.routes(r.group.Group(prefix), r.prefix+prefix)
-}
-
 // Use adds middleware that runs before the handlers of the group.
 func (r Routes) Use(then ...echo.MiddlewareFunc) { r.group.Use(then...) }
 
 // NotFound sets the handler of requests for no route.
 func (r Routes) NotFound(h echo.HandlerFunc) { r.group.RouteNotFound("/*", h) }
 
-// GET adds a route.
-func (r Routes) GET(path string, p Permission, h echo.HandlerFunc) { r.add(http.MethodGet, path, p, h) }
-
-// POST adds a route.
-func (r Routes) POST(path string, p Permission, h echo.HandlerFunc) {
-	r.add(http.MethodPost, path, p, h)
-}
-
-// PUT adds a route.
-func (r Routes) PUT(path string, p Permission, h echo.HandlerFunc) { r.add(http.MethodPut, path, p, h) }
-
-// PATCH adds a route.
-func (r Routes) PATCH(path string, p Permission, h echo.HandlerFunc) {
-	r.add(http.MethodPatch, path, p, h)
-}
-
-// DELETE adds a route.
-func (r Routes) DELETE(path string, p Permission, h echo.HandlerFunc) {
-	r.add(http.MethodDelete, path, p, h)
-}
-
-func (r Routes) add(method, path string, p Permission, h echo.HandlerFunc) {
+// Handle adds a route. The pattern is its method and path, such as "GET /runs/:id".
+func (r Routes) Handle(pattern string, p Permission, h echo.HandlerFunc) {
+	method, path, _ := strings.Cut(pattern, " ")
 	r.auth.permissions[method+" "+r.prefix+path] = p
 	r.group.Add(method, path, h)
 }

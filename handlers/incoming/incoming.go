@@ -3,6 +3,8 @@
 package incoming
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -19,6 +21,10 @@ func PathParam(c echo.Context, name string) (string, error) {
 	return url.PathUnescape(c.Param(name))
 }
 
+// Digest returns the SHA-256 of the content of a request in hexadecimal, by which the reuse of its idempotency key with
+// other content is detected.
+func Digest(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content)) }
+
 // longPast is a deadline that makes a pending read or write fail immediately.
 var longPast = time.Unix(1, 0)
 
@@ -29,8 +35,8 @@ func AbortRead(c echo.Context) func() {
 	return func() { _ = conn.SetReadDeadline(longPast) }
 }
 
-// AbortWrite is [AbortRead] for the pending write of the response.
-func AbortWrite(c echo.Context) func() {
+// abortWrite is [AbortRead] for the pending write of the response.
+func abortWrite(c echo.Context) func() {
 	conn := http.NewResponseController(c.Response().Writer)
 	return func() { _ = conn.SetWriteDeadline(longPast) }
 }

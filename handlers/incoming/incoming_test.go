@@ -60,3 +60,15 @@ func TestAbortReadEndsAStalledBody(t *testing.T) {
 		t.Error("the read succeeded")
 	}
 }
+
+func TestAddressesCountByNetwork(t *testing.T) {
+	t.Parallel()
+	for a, b := range map[string]string{"10.0.0.1": "::ffff:10.0.0.1", "2001:db8::1": "2001:db8::2", "nothing": ""} {
+		if Network(a) != Network(b) {
+			t.Errorf("%s and %s count apart", a, b)
+		}
+	}
+	if Network("10.0.0.1") == Network("10.0.0.2") {
+		t.Error("two addresses count as one")
+	}
+}

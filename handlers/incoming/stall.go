@@ -7,9 +7,9 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// WriteTimeout limits how long a client that follows something may take to accept one write. A client that is slower is
+// writeTimeout limits how long a client that follows something may take to accept one write. A client that is slower is
 // disconnected, so that what is written for it does not stay in memory.
-const WriteTimeout = 30 * time.Second
+const writeTimeout = 30 * time.Second
 
 // LiveWriter writes an answer piece by piece, as there is news. It fails when the client stops reading.
 type LiveWriter struct {
@@ -22,8 +22,8 @@ type LiveWriter struct {
 // NewLiveWriter returns a writer for the response of the request. Its writes fail when the context ends. The caller
 // must close it.
 func NewLiveWriter(ctx context.Context, c echo.Context) *LiveWriter {
-	abort := AbortWrite(c)
-	w := &LiveWriter{Response: c.Response(), timeout: time.AfterFunc(WriteTimeout, abort)}
+	abort := abortWrite(c)
+	w := &LiveWriter{Response: c.Response(), timeout: time.AfterFunc(writeTimeout, abort)}
 	w.timeout.Stop()
 	w.unhook = context.AfterFunc(ctx, abort)
 	return w
@@ -37,7 +37,7 @@ func (w *LiveWriter) Close() {
 
 // Send writes data and sends it at once.
 func (w *LiveWriter) Send(data []byte) error {
-	w.timeout.Reset(WriteTimeout)
+	w.timeout.Reset(writeTimeout)
 	defer w.timeout.Stop()
 	if _, err := w.Write(data); err != nil {
 		return err

@@ -3,12 +3,9 @@ package rest
 import (
 	"cmp"
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
@@ -16,36 +13,33 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 const (
-	// maxBulk limits the runs that one request cancels or reruns.
+	// maxBulk limits the runs that one request cancels or reruns, and the messages that it retries or discards.
 	maxBulk = 1000
 	// bulkPage is how many of them are read at a time.
 	bulkPage = 100
 	// maxBulkIDs limits the IDs in the answer.
 	maxBulkIDs = 100
-	// maxBulkPages limits the pages that a request reads to find runs to rerun.
+	// maxBulkPages limits the pages that a request reads to find runs to rerun, or messages.
 	maxBulkPages = 100
 )
 
 // cancelRun cancels a run, or asks it to cancel if there is a grace. Cancelling it again answers with the run
 // unchanged.
-func (s *Server) cancelRun(c echo.Context) error {
+func (s *Server) cancelRun(r *request) error {
 	var body struct {
 		Reason string `json:"reason"`
 		Grace  string `json:"grace"`
 	}
-	r := s.request(c)
 	id := r.runID()
 	r.optionalBody(&body)
 	cancel := cancellation(id, body.Reason)
-	if body.Grace != "" {
-		var err error
-		if cancel.Grace, err = parseDuration(body.Grace, maxSpan); err != nil {
-			r.fail(badField("grace", "%v", err))
-		}
-	}
+	var err error
+	cancel.Grace, err = durationField("grace", body.Grace, maxSpan)
+	r.fail(err)
 	if r.err != nil {
 		return r.err
 	}
@@ -94,10 +88,7 @@ func (b bulkFilter) runs() (store.RunFilter, error) {
 	if b.Status != "" && !b.Status.Known() {
 		return f, badField("status", "%q is not a run status", b.Status)
 	}
-	if b.Workflow == "" {
-		return f, nil
-	}
-	return f, inField("workflow", entities.ValidateName("workflow", b.Workflow))
+	return f, checkNameField("workflow", b.Workflow)
 }
 
 func validateBulkLimit(limit int) error {
@@ -125,12 +116,8 @@ func (b cancelRequest) filter() (store.RunFilter, error) {
 		return f, entities.Invalid("no condition given: to cancel all runs, give createdBefore")
 	case b.Status.Ended():
 		return f, badField("status", "runs that are %s cannot be cancelled", b.Status)
-	case b.Reason != "":
-		if err := entities.ValidateName("reason", b.Reason); err != nil {
-			return f, inField("reason", err)
-		}
 	}
-	return f, validateBulkLimit(b.Limit)
+	return f, cmp.Or(checkNameField("reason", b.Reason), validateBulkLimit(b.Limit))
 }
 
 // cancelResult is the answer to a request to cancel many runs.
@@ -143,20 +130,12 @@ type cancelResult struct {
 
 // cancelRuns cancels the matching runs, oldest first, each in its own transaction. A request that fails may have
 // cancelled some of them; it can be repeated.
-func (s *Server) cancelRuns(c echo.Context) error {
+func (s *Server) cancelRuns(r *request) error {
 	body := cancelRequest{Limit: maxBulk}
-	r := s.request(c)
 	r.body(&body)
 	f, err := body.filter()
 	r.fail(err)
-	if r.err != nil {
-		return r.err
-	}
-	result, err := s.cancelMatching(r, f, body)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, result)
+	return answer(r, func() (cancelResult, error) { return s.cancelMatching(r, f, body) })
 }
 
 // cancelMatching cancels the runs that match the filter or, in a dry run, only counts them.
@@ -176,23 +155,19 @@ func (s *Server) cancelMatching(r *request, f store.RunFilter, body cancelReques
 					return result, err
 				}
 			}
-			result.add(run.ID, cancelled)
+			result.Matched++
+			if cancelled {
+				result.Cancelled++
+			}
+			if len(result.RunIDs) < maxBulkIDs {
+				result.RunIDs = append(result.RunIDs, run.ID)
+			}
 		}
 		if page.Cursor, result.More = next, next != ""; !result.More {
 			break
 		}
 	}
 	return result, nil
-}
-
-func (t *cancelResult) add(id entities.RunID, cancelled bool) {
-	t.Matched++
-	if cancelled {
-		t.Cancelled++
-	}
-	if len(t.RunIDs) < maxBulkIDs {
-		t.RunIDs = append(t.RunIDs, id)
-	}
 }
 
 // rerunsRequest selects ended runs to start again.
@@ -223,22 +198,16 @@ func (b rerunsRequest) runs() (store.RunFilter, error) {
 		return f, badField("status", "runs that are %s have not ended: only ended runs are rerun", f.Status)
 	case b.IdempotencyKey == "" && !b.DryRun:
 		return f, badField("idempotencyKey", "it is missing: without one, a repeated request starts runs twice")
-	case b.IdempotencyKey != "":
-		if err := entities.ValidateName("idempotencyKey", b.IdempotencyKey); err != nil {
-			return f, inField("idempotencyKey", err)
-		}
 	}
-	if b.Deployment != "" && b.Deployment != latest {
-		if err := entities.ValidateID("deployment", b.Deployment); err != nil {
-			return f, inField("deployment", err)
-		}
-	}
-	return f, validateBulkLimit(b.Limit)
+	return f, cmp.Or(checkNameField("idempotencyKey", b.IdempotencyKey), checkIDField("deployment", b.Deployment),
+		validateBulkLimit(b.Limit))
 }
 
 // batch is what the idempotency keys of the copies begin with that requests with this idempotency key start. The ID of
 // the original follows. It has the same length for all requests, so that no two batches share a key.
-func (b rerunsRequest) batch() string { return "rerun:" + digest([]byte(b.IdempotencyKey)) + ":" }
+func (b rerunsRequest) batch() string {
+	return "rerun:" + incoming.Digest([]byte(b.IdempotencyKey)) + ":"
+}
 
 // rerunsResult is the answer to a request to rerun many runs.
 type rerunsResult struct {
@@ -258,15 +227,12 @@ type refusalJSON struct {
 
 // rerunRuns starts copies of the matching runs, oldest first, each in its own transaction. A request that fails may
 // have started some of them. When it is repeated, these are left out.
-func (s *Server) rerunRuns(c echo.Context) error {
+func (s *Server) rerunRuns(r *request) error {
 	body := rerunsRequest{Limit: maxBulk}
-	r := s.request(c)
 	r.body(&body)
 	f, err := body.runs()
 	r.fail(err)
-	return answer(r, http.StatusOK, func(v rerunsResult) rerunsResult { return v }, func() (rerunsResult, error) {
-		return s.rerunMatching(r, f, body)
-	})
+	return answer(r, func() (rerunsResult, error) { return s.rerunMatching(r, f, body) })
 }
 
 // rerunMatching starts copies of the runs that match the filter or, in a dry run, only counts them. It reads a limited
@@ -289,7 +255,10 @@ func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest
 			}
 			if result.Matched == body.Limit {
 				result.More = i+1 < len(left) || next != ""
-				result.Cursor = cursorIf(result.More, store.RunCursor(run))
+				result.Cursor = ""
+				if result.More {
+					result.Cursor = store.RunCursor(run)
+				}
 				return result, nil
 			}
 		}
@@ -298,13 +267,6 @@ func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest
 		}
 	}
 	return result, nil
-}
-
-func cursorIf(more bool, cursor string) string {
-	if !more {
-		return ""
-	}
-	return cursor
 }
 
 // notYetRerun returns the runs of a page without those that the batch has already copied, and without its copies, which

@@ -3,8 +3,6 @@ package rest
 import (
 	"net/http"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -16,21 +14,20 @@ import (
 
 // commandRun executes commands that a function sends before it answers its invocation. With the parameter "after", it
 // answers with the events that follow that position.
-func (s *Server) commandRun(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) commandRun(r *request) error {
 	id := r.runID()
 	invocation := r.invocation()
 	body := r.rawBody()
 	if len(body) > contract.MaxAnswer {
 		r.fail(entities.Invalid("the commands are %d bytes; the limit is %d", len(body), contract.MaxAnswer))
 	}
-	if !c.QueryParams().Has("after") {
+	if !r.QueryParams().Has("after") {
 		return answerNothing(r, func() error {
 			_, err := s.Runs.Command(r.ctx(), r.project(), id, invocation, body)
 			return err
 		})
 	}
-	after := r.number("after", c.QueryParam("after"), eventPosition)
+	after := r.after()
 	if r.err != nil {
 		return r.err
 	}
@@ -71,20 +68,14 @@ func (s *Server) answerExchange(r *request, id entities.RunID, after int64, resu
 	if err != nil {
 		return err
 	}
-	x := exchange{Seq: after, Events: make([]view.Event, 0, len(listing.Entries)), More: listing.More}
-	var decoded view.List
-	for _, e := range listing.Entries {
-		if decoded.Full() {
-			x.More = true
-			break
-		}
-		event, err := r.encodeEvent(formShown, &decoded, e)
-		if err != nil {
-			return err
-		}
-		x.Events, x.Seq = append(x.Events, event), e.Seq
+	events, err := r.encodeEvents(formShown, listing.Entries)
+	if err != nil {
+		return err
 	}
-	return r.JSON(http.StatusOK, x)
+	if n := len(events); n > 0 {
+		after = events[n-1].Seq
+	}
+	return r.JSON(http.StatusOK, exchange{after, events, listing.More || len(events) < len(listing.Entries)})
 }
 
 // eventsAfter returns the first page of the run's events after the position. If the log is cached, it is in the results

@@ -2,10 +2,7 @@ package rest
 
 import (
 	"encoding/json"
-	"net/http"
 	"net/url"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -40,17 +37,12 @@ func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
 	return v
 }
 
-func (s *Server) listDeployments(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listDeployments(r *request) error {
 	return answerAll(r, r.deploymentJSON, s.Queue.Deployments)
 }
 
-func (s *Server) getDeployment(c echo.Context) error {
-	r := s.request(c)
-	id := r.deploymentID()
-	return answer(r, http.StatusOK, r.deploymentJSON, func() (queue.Deployment, error) {
-		return s.Queue.DeploymentDetails(r.ctx(), r.project(), id)
-	})
+func (s *Server) getDeployment(r *request) error {
+	return answerOne(r, r.deploymentID(), r.deploymentJSON, s.Queue.DeploymentDetails)
 }
 
 // deploymentID returns the ID in the path. It fails if the key is for other deployments.
@@ -63,18 +55,17 @@ func (r *request) deploymentID() string {
 }
 
 // putDeployment registers a deployment or replaces it.
-func (s *Server) putDeployment(c echo.Context) error {
+func (s *Server) putDeployment(r *request) error {
 	var body struct {
 		URL       string          `json:"url"`
 		Workflows []string        `json:"workflows"`
 		Build     string          `json:"build"`
 		Schemas   json.RawMessage `json:"schemas"`
 	}
-	r := s.request(c)
 	id := r.deploymentID()
 	r.body(&body)
 	r.fail(s.checkURL(body.URL))
-	return answer(r, http.StatusOK, r.deploymentJSON, func() (queue.Deployment, error) {
+	return answerAs(r, r.deploymentJSON, func() (queue.Deployment, error) {
 		return s.Queue.Register(r.ctx(), r.project(), queue.Deployment{
 			ID: id, URL: body.URL, Workflows: body.Workflows, Build: body.Build, Schemas: body.Schemas,
 		})
@@ -94,6 +85,6 @@ func (s *Server) checkURL(deployment string) error {
 	return nil
 }
 
-func (s *Server) removeDeployment(c echo.Context) error {
-	return deleteByID(s.request(c), "id", "deployment ID", s.Queue.RemoveDeployment)
+func (s *Server) removeDeployment(r *request) error {
+	return deleteOne(r, r.pathID("id", "deployment ID"), s.Queue.RemoveDeployment)
 }

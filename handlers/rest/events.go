@@ -21,19 +21,17 @@ const maxCorrelationID = 1024
 const eventPosition = "the position of an event"
 
 // listRunEvents answers with a page of a run's log.
-func (s *Server) listRunEvents(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listRunEvents(r *request) error {
 	id, page := r.runID(), r.page(oldestFirst)
 	q, with := r.eventQuery()
-	q.After = r.number("after", c.QueryParam("after"), eventPosition)
+	q.After = r.after()
 	return r.answerEvents(with, runPosition, func() (read.Listing, error) {
 		return s.Log.RunEvents(r.ctx(), r.project(), id, q, page, with)
 	})
 }
 
 // listEvents answers with a page of all events of the project.
-func (s *Server) listEvents(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listEvents(r *request) error {
 	page := r.page(oldestFirst)
 	q, with := r.projectEventQuery()
 	return r.answerEvents(with, feedPosition, func() (read.Listing, error) {
@@ -50,28 +48,35 @@ func feedPosition(e read.Entry) string { return read.FeedCursorOf(e).String() }
 func (r *request) answerEvents(
 	with read.Payloads, cursor func(read.Entry) string, query func() (read.Listing, error),
 ) error {
-	if r.err != nil {
-		return r.err
-	}
-	listing, err := query()
-	if err != nil {
-		return err
-	}
-	page := list[view.Event]{Data: make([]view.Event, 0, len(listing.Entries)), Cursor: listing.Cursor}
+	return answer(r, func() (page list[view.Event], err error) {
+		listing, err := query()
+		if err != nil {
+			return page, err
+		}
+		page.Cursor = listing.Cursor
+		page.Data, err = r.encodeEvents(r.eventForm(with), listing.Entries)
+		if n := len(page.Data); n < len(listing.Entries) && err == nil {
+			page.Cursor = cursor(listing.Entries[n-1])
+		}
+		return page, err
+	})
+}
+
+// encodeEvents encodes the entries of a list, or its first ones if they are much work to decode.
+func (r *request) encodeEvents(form string, entries []read.Entry) ([]view.Event, error) {
+	events := make([]view.Event, 0, len(entries))
 	var decoded view.List
-	form := r.eventForm(with)
-	for i, e := range listing.Entries {
+	for _, e := range entries {
 		if decoded.Full() {
-			page.Cursor = cursor(listing.Entries[i-1])
 			break
 		}
 		event, err := r.encodeEvent(form, &decoded, e)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		page.Data = append(page.Data, event)
+		events = append(events, event)
 	}
-	return r.JSON(http.StatusOK, page)
+	return events, nil
 }
 
 // The forms of an event, which differ in what the client may see or wants to.
@@ -132,14 +137,10 @@ func (r *request) eventQuery() (q read.EventQuery, with read.Payloads) {
 
 // wantsPayloads returns whether the answer has payloads: if the request asks for them, and its client may see them.
 func (r *request) wantsPayloads() read.Payloads {
-	switch text := r.QueryParam("payloads"); text {
-	case "", "true":
-		return r.payloads()
-	case "false":
-	default:
-		r.fail(badParam("payloads", "%q is neither true nor false", text))
+	if !r.flag("payloads", true) {
+		return read.WithoutPayloads
 	}
-	return read.WithoutPayloads
+	return r.payloads()
 }
 
 // projectEventQuery is [request.eventQuery] for the events of all runs, or of the run that the query names.
@@ -165,31 +166,28 @@ func (s *Server) event(r *request) (entities.Event, error) {
 	return s.Log.Event(r.ctx(), r.project(), id, seq)
 }
 
-func (s *Server) getEvent(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) getEvent(r *request) error {
 	encode := view.Of
 	if r.payloads() == read.WithoutPayloads {
 		encode = redactEvent
 	}
+	return answer(r, func() (shown view.Event, err error) {
+		e, err := s.event(r)
+		if err != nil {
+			return shown, err
+		}
+		return decodeFor(r, func() view.Event { return encode(e) })
+	})
+}
+
+// getPayload answers with the stored bytes of an event's payload. They are empty if it has none.
+func (s *Server) getPayload(r *request) error {
 	e, err := s.event(r)
 	if err != nil {
 		return err
 	}
-	shown, err := decodeFor(r, func() view.Event { return encode(e) })
-	if err != nil {
-		return err
-	}
-	return r.JSON(http.StatusOK, shown)
-}
-
-// getPayload answers with the stored bytes of an event's payload. They are empty if it has none.
-func (s *Server) getPayload(c echo.Context) error {
-	e, err := s.event(s.request(c))
-	if err != nil {
-		return err
-	}
-	c.Response().Header().Set(echo.HeaderXContentTypeOptions, "nosniff")
-	return c.Blob(http.StatusOK, echo.MIMEOctetStream, e.Payload)
+	r.Response().Header().Set(echo.HeaderXContentTypeOptions, "nosniff")
+	return r.Blob(http.StatusOK, echo.MIMEOctetStream, e.Payload)
 }
 
 // timelineJSON is the JSON form of a step, hook or wait in the timeline of a run.
@@ -245,7 +243,7 @@ func newTimelineJSON(run entities.Run, p read.TimelinePart) timelineJSON {
 		entities.KindWait: string(entities.WaitWaiting),
 	}[v.Kind]
 	if p.Type == entities.EventHookConflict {
-		v.Status, v.EndedAt = hookConflict, pointerTo(timestamp(p.CreatedAt))
+		v.Status, v.EndedAt = hookConflict, new(timestamp(p.CreatedAt))
 	}
 	for _, e := range p.Later {
 		v.add(e)
@@ -302,11 +300,8 @@ func (a *attemptJSON) setRecorded(e read.TimelineEvent) {
 	a.StartedAt, a.EndedAt = timestamp(*e.StartedAt), optionalTime(e.EndedAt)
 }
 
-func pointerTo[T any](v T) *T { return &v }
-
 // getTimeline lists what a run did and when: its steps with their attempts, its hooks and its waits.
-func (s *Server) getTimeline(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) getTimeline(r *request) error {
 	q := read.TimelineQuery{Page: r.page(oldestFirst), Name: r.QueryParam("name")}
 	for _, status := range r.QueryParams()["status"] {
 		if !slices.Contains(stepStatuses, entities.StepStatus(status)) {
@@ -347,12 +342,11 @@ func newStepGroupJSON(g read.StepGroup) stepGroupJSON {
 		Slowest: g.Slowest, FirstAt: timestamp(g.FirstAt), LastAt: timestamp(g.LastAt), Density: g.Density,
 	}
 	if g.Slowest != "" {
-		v.P50Ms, v.MaxMs = pointerTo(g.Median.Milliseconds()), pointerTo(g.Longest.Milliseconds())
+		v.P50Ms, v.MaxMs = new(g.Median.Milliseconds()), new(g.Longest.Milliseconds())
 	}
 	return v
 }
 
-// stepGroupsJSON is the JSON form of a page of step groups.
 type stepGroupsJSON struct {
 	list[stepGroupJSON]
 
@@ -361,16 +355,10 @@ type stepGroupsJSON struct {
 }
 
 // getTimelineNames sums up the steps of a run by their names.
-func (s *Server) getTimelineNames(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) getTimelineNames(r *request) error {
 	run := r.run()
-	return answer(r, http.StatusOK, func(g read.StepGroups) stepGroupsJSON {
-		groups := list[stepGroupJSON]{Data: make([]stepGroupJSON, len(g.Groups)), Cursor: g.Cursor}
-		v := stepGroupsJSON{groups, g.Steps, g.Names}
-		for i, group := range g.Groups {
-			v.Data[i] = newStepGroupJSON(group)
-		}
-		return v
+	return answerAs(r, func(g read.StepGroups) stepGroupsJSON {
+		return stepGroupsJSON{list[stepGroupJSON]{encodeAll(g.Groups, newStepGroupJSON), g.Cursor}, g.Steps, g.Names}
 	}, func() (read.StepGroups, error) { return s.Log.StepGroups(r.ctx(), run, r.QueryParam("cursor")) })
 }
 

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,11 +32,10 @@ const (
 )
 
 // followRun streams a run's log as it is written, until the run has ended.
-func (s *Server) followRun(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) followRun(r *request) error {
 	id := r.runID()
 	q, with := r.eventQuery()
-	q.After = r.number("after", c.QueryParam("after"), eventPosition)
+	q.After = r.after()
 	if last := r.lastEventID(); last != "" {
 		q.After = r.number("Last-Event-ID", last, eventPosition)
 	}
@@ -51,8 +51,7 @@ func (s *Server) followRun(c echo.Context) error {
 }
 
 // followEvents streams all events of the project as they are written.
-func (s *Server) followEvents(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) followEvents(r *request) error {
 	q, with := r.projectEventQuery()
 	from := r.startPlace()
 	if r.err != nil {
@@ -72,11 +71,16 @@ func (r *request) startPlace() *read.FeedCursor {
 	if last := r.lastEventID(); last != "" {
 		name, text = "Last-Event-ID", last
 	}
-	switch text {
-	case "":
-		return nil
-	case "0": // before the first event
+	if text == "0" { // before the first event
 		return &read.FeedCursor{}
+	}
+	return r.place(name, text)
+}
+
+// place parses a place in the project's events; nil if the text is empty. The name is that of its parameter or header.
+func (r *request) place(name, text string) *read.FeedCursor {
+	if text == "" {
+		return nil
 	}
 	place, err := read.ParseFeedCursor(text)
 	if err != nil {
@@ -100,8 +104,7 @@ func (s *Server) follow(
 		if err != nil {
 			return nil, err
 		}
-		data, err := json.Marshal(event)
-		return fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id(e), data), err
+		return eventText(id(e), event)
 	}
 	err := w.begin(f.Cursor())
 	for err == nil && !f.Ended() {
@@ -121,6 +124,12 @@ func (s *Server) follow(
 func (s *Server) abort(r *request, err error) {
 	s.Logger.DebugContext(r.ctx(), "response aborted", "path", r.Path(), "error", err)
 	panic(http.ErrAbortHandler)
+}
+
+// eventText returns a server-sent event with JSON.
+func eventText(id string, v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	return fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, data), err
 }
 
 // eventWriter writes server-sent events.
@@ -219,19 +228,11 @@ func newLiveRun(v runJSON) liveRun {
 	l := liveRun{withPayloads: encode(v)}
 	l.without = l.withPayloads
 	if v.Held != nil {
-		held := *v.Held
-		held.Message = ""
-		v.Held = &held
+		v.Held = new(*v.Held)
+		v.Held.Message = ""
 		l.without = encode(v)
 	}
 	return l
-}
-
-// newLive returns the followers of live views. Less than 0 viewers are none.
-func (s *Server) newLive() *live.Followers[liveRun] {
-	return live.New(live.Options[liveRun]{
-		Log: s.Log.Log, Rows: s.liveRows, Held: s.Queue.HeldRuns, Viewers: s.Viewers,
-	})
 }
 
 // liveRows reads runs as lists show them.
@@ -242,10 +243,7 @@ func (s *Server) liveRows(
 	if err != nil {
 		return nil, err
 	}
-	shown, err := s.runSummaries(ctx, runs)
-	if err == nil {
-		err = s.addHeld(ctx, project, read.WithPayloads, shown)
-	}
+	shown, err := s.runSummaries(ctx, project, read.WithPayloads, runs)
 	rows := make([]live.Row[liveRun], len(shown))
 	for i := range shown {
 		rows[i] = live.Row[liveRun]{Run: runs[i], Shown: newLiveRun(shown[i])}
@@ -254,8 +252,7 @@ func (s *Server) liveRows(
 }
 
 // followLive tells a viewer what changes in what it looks at.
-func (s *Server) followLive(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) followLive(r *request) error {
 	wants := r.liveWants()
 	if r.err != nil {
 		return r.err
@@ -278,35 +275,19 @@ func (s *Server) followLive(c echo.Context) error {
 // liveWants returns what the request wants to be told.
 func (r *request) liveWants() live.Wants {
 	w := live.Wants{
-		Owner: auth.OwnerOf(r), Run: entities.RunID(r.QueryParam("run")), Counts: r.flag("counts"),
-		After: r.number("after", r.QueryParam("after"), eventPosition),
+		Owner: auth.OwnerOf(r), Run: entities.RunID(r.QueryParam("run")), Counts: r.flag("counts", false),
+		After: r.after(), From: r.place("Last-Event-ID", r.lastEventID()),
 	}
 	if w.Run != "" {
 		r.fail(inParam("run", entities.ValidateID("run ID", string(w.Run))))
 	}
-	if filter := r.runFilter(); r.flag("runs") {
+	if filter := r.runFilter(); r.flag("runs", false) {
 		w.Runs = &filter
 	}
 	if w.Run == "" && w.Runs == nil && !w.Counts {
 		r.fail(badParam("run", "say what to look at: run=ID, runs=true or counts=true"))
 	}
-	if last := r.lastEventID(); last != "" {
-		place, err := read.ParseFeedCursor(last)
-		if err != nil {
-			r.fail(badParam("Last-Event-ID", "%q is not the ID of an event of this stream", last))
-		}
-		w.From = &place
-	}
 	return w
-}
-
-// flag returns a query parameter that is true or false; false if it is missing.
-func (r *request) flag(name string) bool {
-	text := r.QueryParam(name)
-	if text != "" && text != "true" && text != "false" {
-		r.fail(badParam(name, "%q is neither true nor false", text))
-	}
-	return text == "true"
 }
 
 // tell writes events until the client leaves or the server stops.
@@ -370,39 +351,29 @@ func (w liveWriter) event(kind string, place read.FeedCursor, data any) error {
 }
 
 // news sends what is new. The log comes before the state of its run.
-func (w liveWriter) news(n live.News[liveRun]) error {
-	var err error
-	send := func(kind string, data any) {
-		if err == nil {
+func (w liveWriter) news(n live.News[liveRun]) (err error) {
+	send := func(kind string, data any, failed error) {
+		if err = cmp.Or(err, failed); err == nil {
 			err = w.event(kind, n.Place, data)
 		}
 	}
 	if n.Reset {
-		send("reset", struct{}{})
+		send("reset", struct{}{}, nil)
 	}
 	if len(n.Runs)+len(n.Gone) > 0 {
 		runs, failed := w.runs(n)
-		if failed != nil {
-			return failed
-		}
-		send("runs", runs)
+		send("runs", runs, failed)
 	}
 	if n.Log != nil {
-		log, failed := w.log(*n.Log)
-		if failed != nil {
-			return failed
-		}
-		send("log", log)
+		events, failed := w.r.encodeEvents(w.r.eventForm(read.WithoutPayloads), n.Log.Events)
+		send("log", liveLogJSON{n.Log.From, n.Log.To, events}, failed)
 	}
 	if n.Run != nil {
 		run, failed := w.run(*n.Run)
-		if failed != nil {
-			return failed
-		}
-		send("run", run)
+		send("run", run, failed)
 	}
 	if n.Counts != nil {
-		send("counts", liveCountsJSON(*n.Counts))
+		send("counts", liveCountsJSON(*n.Counts), nil)
 	}
 	return err
 }
@@ -416,29 +387,15 @@ func (w liveWriter) run(row live.Row[liveRun]) (json.RawMessage, error) {
 }
 
 func (w liveWriter) runs(n live.News[liveRun]) (liveRunsJSON, error) {
-	v := liveRunsJSON{Runs: []json.RawMessage{}, Gone: []goneJSON{}}
-	for _, row := range n.Runs {
-		run, err := w.run(row)
-		if err != nil {
+	v := liveRunsJSON{
+		Runs: make([]json.RawMessage, len(n.Runs)),
+		Gone: encodeAll(n.Gone, func(g live.Gone) goneJSON { return goneJSON(g) }),
+	}
+	for i, row := range n.Runs {
+		var err error
+		if v.Runs[i], err = w.run(row); err != nil {
 			return v, err
 		}
-		v.Runs = append(v.Runs, run)
-	}
-	for _, g := range n.Gone {
-		v.Gone = append(v.Gone, goneJSON(g))
-	}
-	return v, nil
-}
-
-func (w liveWriter) log(p live.Part) (liveLogJSON, error) {
-	v := liveLogJSON{From: p.From, To: p.To}
-	form := w.r.eventForm(read.WithoutPayloads)
-	for _, e := range p.Events {
-		event, err := w.r.encodeEvent(form, new(view.List), e)
-		if err != nil {
-			return v, err
-		}
-		v.Events = append(v.Events, event)
 	}
 	return v, nil
 }

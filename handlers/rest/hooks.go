@@ -3,9 +3,6 @@ package rest
 import (
 	"encoding/json"
 	"net/http"
-	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -13,9 +10,6 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 )
-
-// maxAge limits the age of hooks that a list can be narrowed to.
-const maxAge = 10 * 365 * 24 * time.Hour
 
 // Statuses of a hook.
 const (
@@ -90,14 +84,13 @@ func (r *request) redactHook(v hookJSON) hookJSON {
 }
 
 // listHooks lists the open hooks of all runs.
-func (s *Server) listHooks(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listHooks(r *request) error {
 	page, now := r.page(oldestFirst), s.Log.Now()
 	f := store.HookFilter{WorkflowName: r.QueryParam("workflow"), TokenPrefix: r.QueryParam("tokenPrefix")}
 	if f.TokenPrefix != "" {
 		r.fail(auth.IdentityOf(r).Check(auth.Read))
 	}
-	if age := r.duration("olderThan", 0, maxAge); age > 0 {
+	if age := r.duration("olderThan", 0, maxSpan); age > 0 {
 		f.CreatedUntil = now.Add(-age)
 	}
 	return answerPage(r, r.hookJSON, func() ([]store.OpenHook, string, error) {
@@ -106,8 +99,7 @@ func (s *Server) listHooks(c echo.Context) error {
 }
 
 // listOpenWaits lists the waits of all runs that are not over, by the time at which they end.
-func (s *Server) listOpenWaits(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listOpenWaits(r *request) error {
 	page := r.page(oldestFirst)
 	encode := func(w store.OpenWait) waitJSON {
 		return waitJSON{
@@ -121,44 +113,36 @@ func (s *Server) listOpenWaits(c echo.Context) error {
 }
 
 // listRunHooks lists all hooks that a run ever had.
-func (s *Server) listRunHooks(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listRunHooks(r *request) error {
 	page, run := r.page(oldestFirst), r.run()
 	return answerPage(r, r.hookHistoryJSON, func() ([]read.HookHistory, string, error) {
 		return s.Log.HookHistories(r.ctx(), run.Project, run.ID, page)
 	})
 }
 
-func (s *Server) getHook(c echo.Context) error {
-	r := s.request(c)
-	run, id := r.run(), r.pathID("hookId", "hook ID")
-	if r.err != nil {
-		return r.err
-	}
-	h, err := s.Log.HookHistory(r.ctx(), run.Project, run.ID, entities.HookID(id))
-	if err != nil {
-		return err
-	}
-	v := r.hookHistoryJSON(h)
-	if r.payloads() == read.WithoutPayloads {
-		return c.JSON(http.StatusOK, v)
-	}
-	created := read.Position{RunID: run.ID, Seq: h.Seq}
-	events, err := s.Log.EventsAt(r.ctx(), []read.Position{created}, read.WithPayloads)
-	if err != nil {
-		return err
-	}
-	v, err = decodeFor(r, func() hookJSON {
-		v.Metadata, v.MetadataEncoding = payloadJSON(events[created])
-		return v
+func (s *Server) getHook(r *request) error {
+	run, id := r.run(), entities.HookID(r.pathID("hookId", "hook ID"))
+	return answer(r, func() (v hookJSON, err error) {
+		h, err := s.Log.HookHistory(r.ctx(), run.Project, run.ID, id)
+		if err != nil {
+			return v, err
+		}
+		v = r.hookHistoryJSON(h)
+		if r.payloads() == read.WithoutPayloads {
+			return v, nil
+		}
+		created := read.Position{RunID: run.ID, Seq: h.Seq}
+		events, err := s.Log.EventsAt(r.ctx(), []read.Position{created}, read.WithPayloads)
+		if err != nil {
+			return v, err
+		}
+		return decodeFor(r, func() hookJSON {
+			v.Metadata, v.MetadataEncoding = payloadJSON(events[created])
+			return v
+		})
 	})
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, v)
 }
 
-// signalJSON is the JSON form of a signal.
 type signalJSON struct {
 	ID   store.SignalID `json:"id"`
 	Name string         `json:"name"`
@@ -185,15 +169,16 @@ func newListedSignalJSON(s store.Signal) listedSignalJSON {
 }
 
 // postSignal records a signal. It answers before hooks are resumed.
-func (s *Server) postSignal(c echo.Context) error {
+func (s *Server) postSignal(r *request) error {
 	var body struct {
 		ID      string          `json:"id"`
 		Data    json.RawMessage `json:"data"`
 		KeepFor string          `json:"keepFor"`
 	}
-	r := s.request(c)
 	name := r.pathText("name", "signal name")
 	r.body(&body)
+	keep, err := durationField("keepFor", body.KeepFor, engine.MaxKeep)
+	r.fail(err)
 	if r.err != nil {
 		return r.err
 	}
@@ -201,26 +186,18 @@ func (s *Server) postSignal(c echo.Context) error {
 	if body.Data == nil {
 		signal.Data = []byte("null")
 	}
-	var keep time.Duration
-	if body.KeepFor != "" {
-		var err error
-		if keep, err = parseDuration(body.KeepFor, engine.MaxKeep); err != nil {
-			return badField("keepFor", "%v", err)
-		}
-	}
 	stored, _, err := s.Runs.PostSignal(r.ctx(), signal, keep)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusAccepted, newSignalJSON(stored))
+	return r.JSON(http.StatusAccepted, newSignalJSON(stored))
 }
 
 // listSignals lists the stored signals, optionally by name.
-func (s *Server) listSignals(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listSignals(r *request) error {
 	page := r.page(oldestFirst)
 	query := func() ([]store.Signal, string, error) {
-		return s.Runs.Signals(r.ctx(), r.project(), c.QueryParam("name"), page)
+		return s.Runs.Signals(r.ctx(), r.project(), r.QueryParam("name"), page)
 	}
 	if r.payloads() == read.WithoutPayloads {
 		return answerPage(r, newSignalJSON, query)

@@ -31,9 +31,9 @@ type clientJSON struct {
 }
 
 // describeClient answers with what the client's key may do.
-func (s *Server) describeClient(c echo.Context) error {
-	i := auth.IdentityOf(c)
-	return c.JSON(http.StatusOK, clientJSON{
+func (s *Server) describeClient(r *request) error {
+	i := auth.IdentityOf(r)
+	return r.JSON(http.StatusOK, clientJSON{
 		i.Project, i.Role, i.Actor, i.Operator(), i.Key().Name, optionalTime(i.Key().ExpiresAt), s.Version,
 	})
 }
@@ -79,8 +79,8 @@ func (r *request) queryProject() entities.Project {
 }
 
 // listKeys lists a project's keys, including revoked and expired ones.
-func (s *Server) listKeys(c echo.Context) error {
-	return answerOfProject(s.request(c), newKeyJSON, admin.ListKeys)
+func (s *Server) listKeys(r *request) error {
+	return answerOfProject(r, newKeyJSON, admin.ListKeys)
 }
 
 // answerOfProject answers with a page of rows of the project that the query names, newest first.
@@ -93,7 +93,7 @@ func answerOfProject[R, T any](
 }
 
 // createKey creates a key. Only this answer contains the key itself.
-func (s *Server) createKey(c echo.Context) error {
+func (s *Server) createKey(r *request) error {
 	var body struct {
 		Name        string     `json:"name"`
 		Role        admin.Role `json:"role"`
@@ -101,7 +101,6 @@ func (s *Server) createKey(c echo.Context) error {
 		Project     string     `json:"project"`
 		ExpiresAt   instant    `json:"expiresAt"`
 	}
-	r := s.request(c)
 	r.body(&body)
 	project, err := r.projectOr(body.Project)
 	r.fail(inField("project", err))
@@ -116,31 +115,28 @@ func (s *Server) createKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-	c.Response().Header().Set(echo.HeaderLocation, "/v1/keys/"+string(created.ID))
-	return c.JSON(http.StatusCreated, struct {
+	r.Response().Header().Set(echo.HeaderCacheControl, "no-store")
+	r.Response().Header().Set(echo.HeaderLocation, "/v1/keys/"+string(created.ID))
+	return r.JSON(http.StatusCreated, struct {
 		keyJSON
 
 		Key string `json:"key"`
 	}{newKeyJSON(created), text})
 }
 
-func (s *Server) getKey(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) getKey(r *request) error {
 	project, id := r.queryProject(), admin.KeyID(r.pathID("id", "key ID"))
-	return answer(r, http.StatusOK, newKeyJSON, func() (admin.Key, error) {
+	return answerAs(r, newKeyJSON, func() (admin.Key, error) {
 		return admin.KeyByID(r.ctx(), s.Reader, project, id)
 	})
 }
 
 // revokeKey revokes a key for good. It stays in lists, because the audit log refers to it.
-func (s *Server) revokeKey(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) revokeKey(r *request) error {
 	project, id := r.queryProject(), admin.KeyID(r.pathID("id", "key ID"))
 	return answerNothing(r, func() error { return s.Keys.Revoke(r.ctx(), project, id) })
 }
 
-// projectJSON is the JSON form of a project.
 type projectJSON struct {
 	Name      entities.Project `json:"name"`
 	CreatedAt timestamp        `json:"createdAt"`
@@ -171,8 +167,7 @@ func (r *request) requireOperator() {
 	}
 }
 
-func (s *Server) listProjects(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listProjects(r *request) error {
 	r.requireOperator()
 	return answerPage(r, newProjectJSON, func() ([]admin.ListedProject, string, error) {
 		all, err := admin.ListProjects(r.ctx(), s.Reader, s.Log.Now())
@@ -223,13 +218,12 @@ func (b *projectBody) change(l admin.Limits) admin.Limits {
 }
 
 // putProject creates a project unless it exists, and changes the limits that the body names.
-func (s *Server) putProject(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) putProject(r *request) error {
 	r.requireOperator()
 	name := entities.Project(r.pathID("name", "project"))
 	var body projectBody
 	r.optionalBody(&body)
-	return answer(r, http.StatusOK, newProjectJSON, func() (admin.ListedProject, error) {
+	return answerAs(r, newProjectJSON, func() (admin.ListedProject, error) {
 		return s.Projects.Put(r.ctx(), name, body.change)
 	})
 }
@@ -251,12 +245,12 @@ func newActionJSON(a admin.Action) actionJSON {
 }
 
 // listAudit answers with a page of a project's audit log, of one actor, action or subject if the query names it.
-func (s *Server) listAudit(c echo.Context) error {
+func (s *Server) listAudit(r *request) error {
 	f := admin.ActionFilter{
-		Actor: admin.Actor(c.QueryParam("actor")), Action: admin.ActionKind(c.QueryParam("action")),
-		Subject: c.QueryParam("subject"),
+		Actor: admin.Actor(r.QueryParam("actor")), Action: admin.ActionKind(r.QueryParam("action")),
+		Subject: r.QueryParam("subject"),
 	}
-	return answerOfProject(s.request(c), newActionJSON,
+	return answerOfProject(r, newActionJSON,
 		func(ctx context.Context, q pg.Querier, p entities.Project, page pg.Page) ([]admin.Action, string, error) {
 			return admin.ListActions(ctx, q, p, f, page)
 		})
@@ -273,33 +267,27 @@ func newSecretJSON(s admin.Secret) secretJSON {
 	return secretJSON{s.Name, timestamp(s.CreatedAt), timestamp(s.UpdatedAt)}
 }
 
-func (s *Server) listSecrets(c echo.Context) error {
-	return answerAll(s.request(c), newSecretJSON, s.Secrets.List)
+func (s *Server) listSecrets(r *request) error {
+	return answerAll(r, newSecretJSON, s.Secrets.List)
 }
 
 // putSecret creates a secret or replaces its values.
-func (s *Server) putSecret(c echo.Context) error {
+func (s *Server) putSecret(r *request) error {
 	var body struct {
-		Values []string `json:"values"`
+		Values []admin.SecretValue `json:"values"`
 	}
-	r := s.request(c)
 	name := r.pathID("name", "secret name")
 	r.body(&body)
-	values := make([]admin.SecretValue, len(body.Values))
-	for i, v := range body.Values {
-		values[i] = admin.SecretValue(v)
-	}
-	return answer(r, http.StatusOK, newSecretJSON, func() (admin.Secret, error) {
-		v, err := s.Secrets.Put(r.ctx(), r.project(), name, values)
+	return answerAs(r, newSecretJSON, func() (admin.Secret, error) {
+		v, err := s.Secrets.Put(r.ctx(), r.project(), name, body.Values)
 		return v, inField("values", err)
 	})
 }
 
-func (s *Server) removeSecret(c echo.Context) error {
-	return deleteByID(s.request(c), "name", "secret name", s.Secrets.Delete)
+func (s *Server) removeSecret(r *request) error {
+	return deleteOne(r, r.pathID("name", "secret name"), s.Secrets.Delete)
 }
 
-// signingKeyJSON is the JSON form of a signing key.
 type signingKeyJSON struct {
 	ID        string    `json:"id"`
 	CreatedAt timestamp `json:"createdAt"`
@@ -311,24 +299,23 @@ func newSigningKeyJSON(k admin.SigningKey) signingKeyJSON {
 	return signingKeyJSON{ID: k.ID, CreatedAt: timestamp(k.CreatedAt)}
 }
 
-func (s *Server) listSigningKeys(c echo.Context) error {
-	return answerAll(s.request(c), newSigningKeyJSON, s.SigningKeys.List)
+func (s *Server) listSigningKeys(r *request) error {
+	return answerAll(r, newSigningKeyJSON, s.SigningKeys.List)
 }
 
-func (s *Server) createSigningKey(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) createSigningKey(r *request) error {
 	key, secret, err := s.SigningKeys.Create(r.ctx(), r.project())
 	if err != nil {
 		return err
 	}
 	v := newSigningKeyJSON(key)
 	v.Secret = secret.Reveal()
-	c.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-	return c.JSON(http.StatusCreated, v)
+	r.Response().Header().Set(echo.HeaderCacheControl, "no-store")
+	return r.JSON(http.StatusCreated, v)
 }
 
-func (s *Server) deleteSigningKey(c echo.Context) error {
-	return deleteByID(s.request(c), "id", "signing key ID", s.SigningKeys.Delete)
+func (s *Server) deleteSigningKey(r *request) error {
+	return deleteOne(r, r.pathID("id", "signing key ID"), s.SigningKeys.Delete)
 }
 
 // sessionJSON is the JSON form of a session of the dashboard.
@@ -344,10 +331,9 @@ type sessionJSON struct {
 }
 
 // listSessions lists the sessions of the dashboard that have opened the project.
-func (s *Server) listSessions(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listSessions(r *request) error {
 	page := r.page(oldestFirst)
-	cookie := auth.CookieOf(c.Request())
+	cookie := auth.CookieOf(r.Request())
 	encode := func(o admin.OpenSession) sessionJSON {
 		role := o.Role
 		if o.KeyID == "" {
@@ -364,8 +350,7 @@ func (s *Server) listSessions(c echo.Context) error {
 }
 
 // endSession ends a session for the project.
-func (s *Server) endSession(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) endSession(r *request) error {
 	id, err := admin.ParseSessionID(r.pathID("id", "session ID"))
 	r.fail(err)
 	return answerNothing(r, func() error { return s.Sessions.Close(r.ctx(), r.project(), id) })
@@ -373,9 +358,9 @@ func (s *Server) endSession(c echo.Context) error {
 
 // createCode makes a code with which a browser gets the rights of the request's key. A session cannot make one, since
 // that would outlive the session.
-func (s *Server) createCode(c echo.Context) error {
-	i := auth.IdentityOf(c)
-	if auth.FromBrowser(c.Request()) {
+func (s *Server) createCode(r *request) error {
+	i := auth.IdentityOf(r)
+	if auth.FromBrowser(r.Request()) {
 		return errCodeOfBrowser
 	}
 	opened := access.Opened{Project: i.Project}
@@ -387,21 +372,20 @@ func (s *Server) createCode(c echo.Context) error {
 		ExpiresAt *timestamp `json:"expiresAt,omitempty"`
 	}
 	if i.Actor != admin.ActorOpen {
-		code, err := s.Sessions.Code(c.Request().Context(), opened)
+		code, err := s.Sessions.Code(r.Request().Context(), opened)
 		if err != nil {
 			return err
 		}
 		expires := s.Log.Now().Add(access.CodeTime)
 		answer.Code, answer.ExpiresAt = code, optionalTime(&expires)
 	}
-	c.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-	return c.JSON(http.StatusCreated, answer)
+	r.Response().Header().Set(echo.HeaderCacheControl, "no-store")
+	return r.JSON(http.StatusCreated, answer)
 }
 
 // errCodeOfBrowser is an [auth.ErrForbidden].
 var errCodeOfBrowser = fmt.Errorf("%w: a session makes no codes: use /v1 with a key", auth.ErrForbidden)
 
-// serversJSON is the JSON form of the servers.
 type serversJSON struct {
 	At       timestamp      `json:"at"`
 	Servers  []serverJSON   `json:"servers"`
@@ -431,28 +415,21 @@ type strandedJSON struct {
 }
 
 // listServers answers with the processes that deliver, and with the stranded runs of all projects.
-func (s *Server) listServers(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listServers(r *request) error {
 	r.requireOperator()
-	return answer(r, http.StatusOK, newServersJSON, func() (cluster.Servers, error) {
+	return answerAs(r, newServersJSON, func() (cluster.Servers, error) {
 		return cluster.ListServers(r.ctx(), s.Reader)
 	})
 }
 
 func newServersJSON(s cluster.Servers) serversJSON {
-	v := serversJSON{
-		At: timestamp(s.Now), Servers: []serverJSON{}, Extended: s.Extended, Capped: s.Capped,
-		Stranded: []strandedJSON{}, More: s.MoreStranded,
+	server := func(p cluster.Server) serverJSON {
+		return serverJSON{p.ID, p.Host, p.Version, p.Role, timestamp(p.StartedAt), timestamp(p.BeatAt), p.Deliveries}
 	}
-	for _, p := range s.List {
-		v.Servers = append(v.Servers, serverJSON{
-			p.ID, p.Host, p.Version, p.Role, timestamp(p.StartedAt), timestamp(p.BeatAt), p.Deliveries,
-		})
+	stranded := func(r cluster.StrandedRun) strandedJSON {
+		return strandedJSON{r.ID, r.Project, r.WorkflowName, r.Reason, timestamp(r.StrandedAt), r.Repairs}
 	}
-	for _, run := range s.Stranded {
-		v.Stranded = append(v.Stranded, strandedJSON{
-			run.ID, run.Project, run.WorkflowName, run.Reason, timestamp(run.StrandedAt), run.Repairs,
-		})
+	return serversJSON{
+		timestamp(s.Now), encodeAll(s.List, server), s.Extended, s.Capped, encodeAll(s.Stranded, stranded), s.MoreStranded,
 	}
-	return v
 }

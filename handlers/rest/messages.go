@@ -1,11 +1,9 @@
 package rest
 
 import (
+	"cmp"
 	"context"
-	"net/http"
 	"slices"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -69,8 +67,7 @@ func (r *request) errorText(text string) (string, bool) {
 }
 
 // listMessages lists the messages that match.
-func (s *Server) listMessages(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listMessages(r *request) error {
 	page, f := r.page(oldestFirst), r.messageFilter()
 	return answerPage(r, r.messageJSON, func() ([]queue.Entry, string, error) {
 		return s.Queue.Messages(r.ctx(), r.project(), f, page)
@@ -101,19 +98,9 @@ func newCountsJSON(c queue.Counts) countsJSON {
 }
 
 // countMessages answers with the numbers of messages by state.
-func (s *Server) countMessages(c echo.Context) error {
-	r := s.request(c)
-	return answer(r, http.StatusOK, newCountsJSON, func() (queue.Counts, error) {
-		return s.Queue.Counts(r.ctx(), r.project())
-	})
+func (s *Server) countMessages(r *request) error {
+	return answerAs(r, newCountsJSON, func() (queue.Counts, error) { return s.Queue.Counts(r.ctx(), r.project()) })
 }
-
-const (
-	// maxChanged limits the messages that one request retries or discards.
-	maxChanged = 1000
-	// maxLooks limits the pages that are read to find the messages.
-	maxLooks = 100
-)
 
 // changeRequest selects the messages to retry or discard: by conditions, or by their IDs.
 type changeRequest struct {
@@ -132,25 +119,17 @@ func (b changeRequest) validate(states []queue.State) error {
 	if !slices.Contains(states, b.State) {
 		return badField("state", "%q is none of %q", b.State, states)
 	}
-	if b.Limit < 1 || b.Limit > maxChanged {
-		return badField("limit", "%d is not a number from 1 to %d", b.Limit, maxChanged)
+	if err := validateBulkLimit(b.Limit); err != nil {
+		return err
 	}
 	for field, id := range map[string]string{
 		"runId": string(b.RunID), "deployment": b.Deployment, "work": string(b.Work),
 	} {
-		if id == "" {
-			continue
-		}
-		if err := entities.ValidateID(field, id); err != nil {
-			return inField(field, err)
+		if err := checkIDField(field, id); err != nil {
+			return err
 		}
 	}
-	if b.ErrorContains != "" {
-		if err := entities.ValidateName("errorContains", b.ErrorContains); err != nil {
-			return inField("errorContains", err)
-		}
-	}
-	return b.validateIDs()
+	return cmp.Or(checkNameField("errorContains", b.ErrorContains), b.validateIDs())
 }
 
 // validateIDs checks the IDs, and that nothing but the state is there beside them: searching the errors of chosen
@@ -160,8 +139,8 @@ func (b changeRequest) validateIDs() error {
 		return nil
 	}
 	conditions := b.RunID != "" || b.Deployment != "" || b.Work != "" || b.ErrorContains != ""
-	if n := len(b.MessageIDs); conditions || b.DryRun || b.Limit != maxChanged || n > maxChanged {
-		return badField("messageIds", "want up to %d IDs, and beside them only the state", maxChanged)
+	if n := len(b.MessageIDs); conditions || b.DryRun || b.Limit != maxBulk || n > maxBulk {
+		return badField("messageIds", "want up to %d IDs, and beside them only the state", maxBulk)
 	}
 	for _, id := range b.MessageIDs {
 		if err := entities.ValidateID("message ID", id); err != nil {
@@ -189,30 +168,29 @@ type messageChange struct {
 }
 
 // retryMessages makes all matching messages due now that failed, so that a repeat goes on with others.
-func (s *Server) retryMessages(c echo.Context) error {
-	return s.changeMessages(c, messageChange{s.Queue.RetryAll, true, []queue.State{
+func (s *Server) retryMessages(r *request) error {
+	return s.changeMessages(r, messageChange{s.Queue.RetryAll, true, []queue.State{
 		queue.StateParked, queue.StateRetrying,
 	}})
 }
 
 // discardMessages deletes all matching messages.
-func (s *Server) discardMessages(c echo.Context) error {
-	return s.changeMessages(c, messageChange{s.Queue.DiscardAll, false, []queue.State{
+func (s *Server) discardMessages(r *request) error {
+	return s.changeMessages(r, messageChange{s.Queue.DiscardAll, false, []queue.State{
 		queue.StateParked, queue.StateRetrying, queue.StateDue, queue.StateDelayed,
 	}})
 }
 
 // changeMessages finds the messages that match and, unless it is a dry run, changes them in one transaction.
-func (s *Server) changeMessages(c echo.Context, m messageChange) error {
-	body := changeRequest{State: m.states[0], Limit: maxChanged}
-	r := s.request(c)
+func (s *Server) changeMessages(r *request, m messageChange) error {
+	body := changeRequest{State: m.states[0], Limit: maxBulk}
 	r.optionalBody(&body)
 	r.fail(body.validate(m.states))
 	f := queue.Filter{
 		State: body.State, RunID: body.RunID, DeploymentID: body.Deployment, Work: body.Work, NotDue: m.notDue,
 	}
 	f.ErrorContains, f.Redacted = r.errorText(body.ErrorContains)
-	return answer(r, http.StatusOK, func(v changeResult) changeResult { return v }, func() (v changeResult, err error) {
+	return answer(r, func() (v changeResult, err error) {
 		ids, more := body.MessageIDs, false
 		if ids == nil {
 			ids, more, err = s.findMessages(r, f, body.Limit)
@@ -228,7 +206,7 @@ func (s *Server) changeMessages(c echo.Context, m messageChange) error {
 // findMessages returns the IDs of up to limit messages that match, and whether there may be more.
 func (s *Server) findMessages(r *request, f queue.Filter, limit int) (ids []string, more bool, err error) {
 	page := pg.Page{}
-	for range maxLooks {
+	for range maxBulkPages {
 		page.Limit = limit - len(ids)
 		entries, next, err := s.Queue.Messages(r.ctx(), r.project(), f, page)
 		if err != nil {
@@ -244,17 +222,15 @@ func (s *Server) findMessages(r *request, f queue.Filter, limit int) (ids []stri
 	return ids, page.Cursor != "", nil
 }
 
-func (s *Server) getMessage(c echo.Context) error {
-	r := s.request(c)
-	return answerByID(r, "message ID", r.messageJSON, s.Queue.Message)
+func (s *Server) getMessage(r *request) error {
+	return answerOne(r, r.pathID("id", "message ID"), r.messageJSON, s.Queue.Message)
 }
 
 // retryMessage makes a failed message due now.
-func (s *Server) retryMessage(c echo.Context) error {
-	r := s.request(c)
-	return answerByID(r, "message ID", r.messageJSON, s.Queue.Retry)
+func (s *Server) retryMessage(r *request) error {
+	return answerOne(r, r.pathID("id", "message ID"), r.messageJSON, s.Queue.Retry)
 }
 
-func (s *Server) discardMessage(c echo.Context) error {
-	return deleteByID(s.request(c), "id", "message ID", s.Queue.Discard)
+func (s *Server) discardMessage(r *request) error {
+	return deleteOne(r, r.pathID("id", "message ID"), s.Queue.Discard)
 }

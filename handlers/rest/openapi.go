@@ -113,7 +113,6 @@ type document struct {
 }
 
 type pathItem struct {
-	Parameters                    []parameter
 	Get, Put, Post, Patch, Delete *struct{ Parameters []parameter }
 }
 

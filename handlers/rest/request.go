@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,10 +65,6 @@ type request struct {
 	err      error
 	reader   pg.Querier
 	decoding decoding
-}
-
-func (s *Server) request(c echo.Context) *request {
-	return &request{Context: c, reader: s.Reader, decoding: s.decoding}
 }
 
 func (r *request) ctx() context.Context { return r.Request().Context() }
@@ -136,9 +133,7 @@ func (r *request) page(order string) pg.Page {
 		}
 		p.Limit = n
 	}
-	if s := r.QueryParam("order"); s != "" {
-		order = s
-	}
+	order = cmp.Or(r.QueryParam("order"), order)
 	if order != oldestFirst && order != newestFirst {
 		r.fail(badParam("order", "%q is neither %s nor %s", order, oldestFirst, newestFirst))
 	}
@@ -184,6 +179,22 @@ func (r *request) number(name, text, label string) int64 {
 	}
 	return n
 }
+
+// flag returns a query parameter that is true or false, or missing if there is none.
+func (r *request) flag(name string, missing bool) bool {
+	switch text := r.QueryParam(name); text {
+	case "":
+		return missing
+	case "true", "false":
+		return text == "true"
+	default:
+		r.fail(badParam(name, "%q is neither true nor false", text))
+		return false
+	}
+}
+
+// after returns the position after which events are wanted.
+func (r *request) after() int64 { return r.number("after", r.QueryParam("after"), eventPosition) }
 
 // lastEventID returns the ID of the last server-sent event that a reconnecting client received.
 func (r *request) lastEventID() string { return r.Request().Header.Get("Last-Event-ID") }
@@ -267,6 +278,29 @@ func (i *instant) UnmarshalJSON(data []byte) error {
 // MarshalJSON implements [json.Marshaler].
 func (i instant) MarshalJSON() ([]byte, error) { return time.Time(i).MarshalJSON() }
 
+// durationField returns a duration in a field of a body; 0 if it is missing.
+func durationField(name, s string, limit time.Duration) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	d, err := parseDuration(s, limit)
+	if err != nil {
+		return 0, badField(name, "%v", err)
+	}
+	return d, nil
+}
+
+// checkNameField and checkIDField check a name and an ID in a field of a body, which may be missing.
+func checkNameField(name, s string) error { return checkField(name, s, entities.ValidateName) }
+func checkIDField(name, s string) error   { return checkField(name, s, entities.ValidateID) }
+
+func checkField(name, s string, validate func(what, s string) error) error {
+	if s == "" {
+		return nil
+	}
+	return inField(name, validate(name, s))
+}
+
 func parseDuration(s string, limit time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 || d > limit {
@@ -298,12 +332,7 @@ func (d decoding) do(ctx context.Context, project entities.Project, decode func(
 	}
 	start := d.now()
 	defer func() {
-		release := func() { d.places.Release(string(project), 1) }
-		if took := d.now().Sub(start); took > 0 {
-			time.AfterFunc(took, release)
-		} else {
-			release()
-		}
+		time.AfterFunc(d.now().Sub(start), func() { d.places.Release(string(project), 1) })
 	}()
 	decode()
 	return nil

@@ -1,5 +1,7 @@
 // Package rest serves Stepwell's native HTTP API under /v1: JSON in camelCase, as openapi.yaml describes it.
 //
+// A type whose name ends with JSON is the JSON form of what its name says. The comment of one says what it hides.
+//
 // It imports entities, eventlog and queue with packages below them, handlers/auth and handlers/incoming.
 package rest
 
@@ -68,8 +70,8 @@ type list[T any] struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// answer answers with the encoded result of do, unless reading the request failed.
-func answer[R, T any](r *request, status int, encode func(R) T, do func() (R, error)) error {
+// answer answers with the result of do, unless reading the request failed.
+func answer[T any](r *request, do func() (T, error)) error {
 	if r.err != nil {
 		return r.err
 	}
@@ -77,23 +79,38 @@ func answer[R, T any](r *request, status int, encode func(R) T, do func() (R, er
 	if err != nil {
 		return err
 	}
-	return r.JSON(status, encode(result))
+	return r.JSON(http.StatusOK, result)
+}
+
+// answerAs is [answer] with the encoded result.
+func answerAs[R, T any](r *request, encode func(R) T, do func() (R, error)) error {
+	return answer(r, func() (encoded T, err error) {
+		result, err := do()
+		if err != nil {
+			return encoded, err
+		}
+		return encode(result), nil
+	})
 }
 
 // answerPage answers with one page of a query, unless reading the request failed.
 func answerPage[R, T any](r *request, encode func(R) T, query func() (rows []R, cursor string, err error)) error {
-	if r.err != nil {
-		return r.err
-	}
-	rows, cursor, err := query()
-	if err != nil {
-		return err
-	}
-	page := list[T]{Data: make([]T, len(rows)), Cursor: cursor}
+	return answer(r, func() (page list[T], err error) {
+		rows, cursor, err := query()
+		if err != nil {
+			return page, err
+		}
+		return list[T]{encodeAll(rows, encode), cursor}, nil
+	})
+}
+
+// encodeAll returns the encoded rows: an empty list, not nil, if there are none.
+func encodeAll[R, T any](rows []R, encode func(R) T) []T {
+	encoded := make([]T, len(rows))
 	for i, row := range rows {
-		page.Data[i] = encode(row)
+		encoded[i] = encode(row)
 	}
-	return r.JSON(http.StatusOK, page)
+	return encoded
 }
 
 // answerAll answers with all rows of the request's project on a single page.
@@ -106,19 +123,15 @@ func answerAll[R, T any](
 	})
 }
 
-// answerByID answers with the row whose ID is in the path. The label names the ID in errors.
-func answerByID[R, T any](
-	r *request, label string, encode func(R) T, find func(context.Context, entities.Project, string) (R, error),
+// answerOne answers with the row of the request's project that has the ID.
+func answerOne[R, T any](
+	r *request, id string, encode func(R) T, find func(context.Context, entities.Project, string) (R, error),
 ) error {
-	id := r.pathID("id", label)
-	return answer(r, http.StatusOK, encode, func() (R, error) { return find(r.ctx(), r.project(), id) })
+	return answerAs(r, encode, func() (R, error) { return find(r.ctx(), r.project(), id) })
 }
 
-// deleteByID deletes the row that a path parameter identifies. The label names the parameter in errors.
-func deleteByID(
-	r *request, param, label string, remove func(context.Context, entities.Project, string) error,
-) error {
-	id := r.pathID(param, label)
+// deleteOne deletes the row of the request's project that has the ID.
+func deleteOne(r *request, id string, remove func(context.Context, entities.Project, string) error) error {
 	return answerNothing(r, func() error { return remove(r.ctx(), r.project(), id) })
 }
 

@@ -1,14 +1,10 @@
 package rest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
@@ -20,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
@@ -43,8 +40,7 @@ type resumeResult struct {
 }
 
 // resumeByToken resumes the hook that has the token.
-func (s *Server) resumeByToken(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) resumeByToken(r *request) error {
 	token := r.pathText("token", "hook token")
 	r.fail(entities.ValidateToken(token))
 	if r.err != nil {
@@ -62,8 +58,7 @@ func (s *Server) resumeByToken(c echo.Context) error {
 }
 
 // resumeHook resumes a run's hook.
-func (s *Server) resumeHook(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) resumeHook(r *request) error {
 	id, run := r.pathID("hookId", "hook ID"), r.run()
 	if r.err != nil {
 		return r.err
@@ -79,18 +74,12 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 	if body.Payload == nil {
 		r.fail(badField("payload", "it is missing"))
 	}
-	if body.ResumeID != "" {
-		if err := entities.ValidateName("resumeId", body.ResumeID); err != nil {
-			r.fail(badField("resumeId", "%v", err))
-		}
+	r.fail(checkNameField("resumeId", body.ResumeID))
+	if body.Unverified {
+		r.fail(auth.IdentityOf(r).Check(auth.Admin))
 	}
 	if r.err != nil {
 		return r.err
-	}
-	if body.Unverified {
-		if err := auth.IdentityOf(r).Check(auth.Admin); err != nil {
-			return err
-		}
 	}
 	if run.Driver == entities.DriverClient {
 		if err := s.rejectWebhook(r, run, id); err != nil {
@@ -135,7 +124,7 @@ func (m inboxMessage) request(name string) eventlog.Request {
 		Payload: m.Payload, Data: entities.EventData{MessageID: m.ID, Via: webhook.ViaAPI},
 	}
 	if m.ID != "" {
-		r.Data.ResumeID, r.Data.ResumeDigest = inbox.ResumeID(name, m.ID), digest(m.Payload)
+		r.Data.ResumeID, r.Data.ResumeDigest = inbox.ResumeID(name, m.ID), incoming.Digest(m.Payload)
 	}
 	return r
 }
@@ -148,9 +137,8 @@ type messageResult struct {
 }
 
 // sendMessage sends a message to an inbox of a run.
-func (s *Server) sendMessage(c echo.Context) error {
+func (s *Server) sendMessage(r *request) error {
 	var body inboxMessage
-	r := s.request(c)
 	name := r.pathText("name", "name of the inbox")
 	r.fail(inParam("name", inbox.ValidateName(name)))
 	r.body(&body)
@@ -239,7 +227,7 @@ func hookReceived(r entities.Run, id entities.HookID, body resumeRequest) (event
 		Data: entities.EventData{ResumeID: body.ResumeID, Via: webhook.ViaAPI},
 	}
 	if body.ResumeID != "" {
-		event.Data.ResumeDigest = digest(body.Payload)
+		event.Data.ResumeDigest = incoming.Digest(body.Payload)
 	}
 	if r.Driver == entities.DriverServer {
 		return event, nil
@@ -251,10 +239,4 @@ func hookReceived(r entities.Run, id entities.HookID, body resumeRequest) (event
 	event.Messages = []message.Message{wake}
 	event.Payload, err = payload.Devalue(body.Payload)
 	return event, err
-}
-
-// digest identifies the content of a request, to detect the reuse of its idempotency key.
-func digest(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
 }

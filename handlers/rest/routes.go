@@ -1,135 +1,151 @@
 package rest
 
 import (
-	"net/http"
 	"runtime"
 
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// Register adds the endpoints to the group, each with the permission it needs.
+// routes are the endpoints, each with the permission it needs.
 //
 // A new endpoint also needs an entry in openapi.yaml, a test that calls it, and a request in
 // handlers/matrix_requests_test.go, which tries every role on it. Then regenerate docs/api.md:
 // go test ./handlers/rest -run TestReference -update
+var routes = []struct {
+	pattern    string
+	permission auth.Permission
+	handle     func(*Server, *request) error
+}{
+	// Runs.
+	{"POST /runs", auth.Invoke, (*Server).startRun},
+	{"GET /runs", auth.Metadata, (*Server).listRuns},
+	{"GET /runs/count", auth.Metadata, (*Server).countRuns},
+	{"GET /runs/:id", auth.Any, (*Server).getRun},
+	{"GET /runs/:id/wait", auth.Any, (*Server).awaitRun},
+	{"GET /runs/:id/why", auth.Metadata, (*Server).explainRun},
+	{"GET /runs/:id/attributes", auth.Metadata, (*Server).getAttributes},
+	{"PATCH /runs/:id/attributes", auth.Write, (*Server).setAttributes},
+	{"GET /runs/:id/children", auth.Metadata, (*Server).listChildren},
+	{"POST /runs/:id/cancel", auth.Write, (*Server).cancelRun},
+	{"POST /runs/cancel", auth.Write, (*Server).cancelRuns},
+	{"POST /runs/:id/rerun", auth.Write, (*Server).rerunRun},
+	{"POST /runs/rerun", auth.Write, (*Server).rerunRuns},
+	{"POST /runs/:id/commands", auth.Write, (*Server).commandRun},
+
+	// Parts of runs.
+	{"GET /runs/:id/steps", auth.Metadata, (*Server).listSteps},
+	{"GET /runs/:id/steps/:stepId", auth.Metadata, (*Server).getStep},
+	{"GET /hooks", auth.Metadata, (*Server).listHooks},
+	{"GET /runs/:id/hooks", auth.Metadata, (*Server).listRunHooks},
+	{"GET /runs/:id/hooks/:hookId", auth.Metadata, (*Server).getHook},
+	{"POST /hooks/:token/resume", auth.Invoke, (*Server).resumeByToken},
+	{"POST /runs/:id/hooks/:hookId/resume", auth.Invoke, (*Server).resumeHook},
+	{"POST /runs/:id/inbox/:name", auth.Invoke, (*Server).sendMessage},
+	{"GET /runs/:id/store", auth.Read, (*Server).getStore},
+	{"GET /runs/:id/store/:key", auth.Read, (*Server).getStoreValue},
+	{"GET /waits", auth.Metadata, (*Server).listOpenWaits},
+	{"GET /runs/:id/waits", auth.Metadata, (*Server).listWaits},
+	{"GET /runs/:id/streams", auth.Metadata, (*Server).listStreams},
+	{"GET /runs/:id/streams/:name", auth.Read, (*Server).listChunks},
+	{"GET /runs/:id/streams/:name/tail", auth.Read, (*Server).tailStream},
+
+	// Events.
+	{"GET /runs/:id/events", auth.Metadata, (*Server).listRunEvents},
+	{"GET /runs/:id/events/stream", auth.Metadata, (*Server).followRun},
+	{"GET /runs/:id/events/:seq", auth.Metadata, (*Server).getEvent},
+	{"GET /runs/:id/events/:seq/payload", auth.Read, (*Server).getPayload},
+	{"GET /runs/:id/timeline", auth.Metadata, (*Server).getTimeline},
+	{"GET /runs/:id/timeline/names", auth.Metadata, (*Server).getTimelineNames},
+	{"GET /events", auth.Metadata, (*Server).listEvents},
+	{"GET /events/stream", auth.Metadata, (*Server).followEvents},
+	{"GET /live", auth.Metadata, (*Server).followLive},
+
+	// Statistics.
+	{"GET /stats/runs", auth.Metadata, (*Server).statsOfRuns},
+	{"GET /stats/steps", auth.Metadata, (*Server).statsOfSteps},
+	{"GET /stats/failures", auth.Metadata, (*Server).statsOfFailures},
+	{"GET /failures", auth.Metadata, (*Server).listFailures},
+	{"GET /workflows", auth.Metadata, (*Server).listWorkflows},
+
+	// Views and search.
+	{"GET /views", auth.Metadata, (*Server).listViews},
+	{"GET /views/:name", auth.Metadata, (*Server).getView},
+	{"PUT /views/:name", auth.Write, (*Server).putView},
+	{"DELETE /views/:name", auth.Write, (*Server).removeView},
+	{"GET /search", auth.Metadata, (*Server).search},
+	{"GET /stats/now", auth.Metadata, (*Server).gauges},
+	{"GET /attention", auth.Metadata, (*Server).attention},
+
+	// Signals.
+	{"POST /signals/:name", auth.Invoke, (*Server).postSignal},
+	{"GET /signals", auth.Metadata, (*Server).listSignals},
+
+	// Deployments.
+	{"GET /deployments", auth.Metadata, (*Server).listDeployments},
+	{"GET /deployments/:id", auth.Registered, (*Server).getDeployment},
+	{"PUT /deployments/:id", auth.Register, (*Server).putDeployment},
+	{"DELETE /deployments/:id", auth.Admin, (*Server).removeDeployment},
+
+	// Secrets.
+	{"GET /secrets", auth.Metadata, (*Server).listSecrets},
+	{"PUT /secrets/:name", auth.Admin, (*Server).putSecret},
+	{"DELETE /secrets/:name", auth.Admin, (*Server).removeSecret},
+
+	// Signing keys.
+	{"GET /signing-keys", auth.Admin, (*Server).listSigningKeys},
+	{"POST /signing-keys", auth.Admin, (*Server).createSigningKey},
+	{"DELETE /signing-keys/:id", auth.Admin, (*Server).deleteSigningKey},
+
+	// Messages.
+	{"GET /messages", auth.Metadata, (*Server).listMessages},
+	{"GET /messages/count", auth.Metadata, (*Server).countMessages},
+	{"POST /messages/retry", auth.Write, (*Server).retryMessages},
+	{"POST /messages/discard", auth.Write, (*Server).discardMessages},
+	{"GET /messages/:id", auth.Metadata, (*Server).getMessage},
+	{"POST /messages/:id/retry", auth.Write, (*Server).retryMessage},
+	{"DELETE /messages/:id", auth.Write, (*Server).discardMessage},
+
+	// Access.
+	{"GET /whoami", auth.Any, (*Server).describeClient},
+	{"GET /keys", auth.Admin, (*Server).listKeys},
+	{"POST /keys", auth.Admin, (*Server).createKey},
+	{"GET /keys/:id", auth.Admin, (*Server).getKey},
+	{"DELETE /keys/:id", auth.Admin, (*Server).revokeKey},
+	{"GET /projects", auth.Admin, (*Server).listProjects},
+	{"PUT /projects/:name", auth.Admin, (*Server).putProject},
+	{"GET /audit", auth.Admin, (*Server).listAudit},
+	{"GET /servers", auth.Admin, (*Server).listServers},
+	{"POST /ui/codes", auth.Any, (*Server).createCode},
+	{"GET /ui/sessions", auth.Admin, (*Server).listSessions},
+	{"DELETE /ui/sessions/:id", auth.Admin, (*Server).endSession},
+}
+
+// callRoutes are the routes that also accept the tokens of calls.
+var callRoutes = []string{
+	"POST /runs/:id/commands",
+	"GET /runs/:id/store",
+	"GET /runs/:id/store/:key",
+	"GET /runs/:id/events",
+	"GET /runs/:id/events/:seq/payload",
+}
+
+// Register adds the endpoints to the group.
 func (s *Server) Register(g auth.Routes) {
-	s.live = s.newLive()
+	s.live = live.New(live.Options[liveRun]{
+		Log: s.Log.Log, Rows: s.liveRows, Held: s.Queue.HeldRuns, Viewers: s.Viewers,
+	})
 	s.decoding = newDecoding(runtime.GOMAXPROCS(0), s.Log.Now)
 	g.Use(validateQuery)
 	g.NotFound(notFound)
-	s.registerRuns(g)
-	s.registerOther(g)
-}
-
-func (s *Server) registerRuns(g auth.Routes) {
-	// Runs.
-	g.POST("/runs", auth.Invoke, s.startRun)
-	g.GET("/runs", auth.Metadata, s.listRuns)
-	g.GET("/runs/count", auth.Metadata, s.countRuns)
-	g.GET("/runs/:id", auth.Any, s.getRun)
-	g.GET("/runs/:id/wait", auth.Any, s.awaitRun)
-	g.GET("/runs/:id/why", auth.Metadata, s.explainRun)
-	g.GET("/runs/:id/attributes", auth.Metadata, s.getAttributes)
-	g.PATCH("/runs/:id/attributes", auth.Write, s.setAttributes)
-	g.GET("/runs/:id/children", auth.Metadata, s.listChildren)
-	g.POST("/runs/:id/cancel", auth.Write, s.cancelRun)
-	g.POST("/runs/cancel", auth.Write, s.cancelRuns)
-	g.POST("/runs/:id/rerun", auth.Write, s.rerunRun)
-	g.POST("/runs/rerun", auth.Write, s.rerunRuns)
-	g.POST("/runs/:id/commands", auth.Write, s.commandRun)
-	g.ForCall(http.MethodPost, "/runs/:id/commands")
-
-	// Parts of runs.
-	g.GET("/runs/:id/steps", auth.Metadata, s.listSteps)
-	g.GET("/runs/:id/steps/:stepId", auth.Metadata, s.getStep)
-	g.GET("/hooks", auth.Metadata, s.listHooks)
-	g.GET("/runs/:id/hooks", auth.Metadata, s.listRunHooks)
-	g.GET("/runs/:id/hooks/:hookId", auth.Metadata, s.getHook)
-	g.POST("/hooks/:token/resume", auth.Invoke, s.resumeByToken)
-	g.POST("/runs/:id/hooks/:hookId/resume", auth.Invoke, s.resumeHook)
-	g.POST("/runs/:id/inbox/:name", auth.Invoke, s.sendMessage)
-	g.GET("/runs/:id/store", auth.Read, s.getStore)
-	g.ForCall(http.MethodGet, "/runs/:id/store")
-	g.GET("/runs/:id/store/:key", auth.Read, s.getStoreValue)
-	g.ForCall(http.MethodGet, "/runs/:id/store/:key")
-	g.GET("/waits", auth.Metadata, s.listOpenWaits)
-	g.GET("/runs/:id/waits", auth.Metadata, s.listWaits)
-	g.GET("/runs/:id/streams", auth.Metadata, s.listStreams)
-	g.GET("/runs/:id/streams/:name", auth.Read, s.listChunks)
-	g.GET("/runs/:id/streams/:name/tail", auth.Read, s.tailStream)
-
-	// Events.
-	g.GET("/runs/:id/events", auth.Metadata, s.listRunEvents)
-	g.ForCall(http.MethodGet, "/runs/:id/events")
-	g.GET("/runs/:id/events/stream", auth.Metadata, s.followRun)
-	g.GET("/runs/:id/events/:seq", auth.Metadata, s.getEvent)
-	g.GET("/runs/:id/events/:seq/payload", auth.Read, s.getPayload)
-	g.ForCall(http.MethodGet, "/runs/:id/events/:seq/payload")
-	g.GET("/runs/:id/timeline", auth.Metadata, s.getTimeline)
-	g.GET("/runs/:id/timeline/names", auth.Metadata, s.getTimelineNames)
-	g.GET("/events", auth.Metadata, s.listEvents)
-	g.GET("/events/stream", auth.Metadata, s.followEvents)
-	g.GET("/live", auth.Metadata, s.followLive)
-
-}
-
-func (s *Server) registerOther(g auth.Routes) {
-	// Statistics.
-	g.GET("/stats/runs", auth.Metadata, s.statsOfRuns)
-	g.GET("/stats/steps", auth.Metadata, s.statsOfSteps)
-	g.GET("/stats/failures", auth.Metadata, s.statsOfFailures)
-	g.GET("/failures", auth.Metadata, s.listFailures)
-	g.GET("/workflows", auth.Metadata, s.listWorkflows)
-
-	// Views and search.
-	g.GET("/views", auth.Metadata, s.listViews)
-	g.GET("/views/:name", auth.Metadata, s.getView)
-	g.PUT("/views/:name", auth.Write, s.putView)
-	g.DELETE("/views/:name", auth.Write, s.removeView)
-	g.GET("/search", auth.Metadata, s.search)
-	g.GET("/stats/now", auth.Metadata, s.gauges)
-	g.GET("/attention", auth.Metadata, s.attention)
-
-	// Signals.
-	g.POST("/signals/:name", auth.Invoke, s.postSignal)
-	g.GET("/signals", auth.Metadata, s.listSignals)
-
-	// Deployments.
-	g.GET("/deployments", auth.Metadata, s.listDeployments)
-	g.GET("/deployments/:id", auth.Registered, s.getDeployment)
-	g.PUT("/deployments/:id", auth.Register, s.putDeployment)
-	g.DELETE("/deployments/:id", auth.Admin, s.removeDeployment)
-
-	// Secrets.
-	g.GET("/secrets", auth.Metadata, s.listSecrets)
-	g.PUT("/secrets/:name", auth.Admin, s.putSecret)
-	g.DELETE("/secrets/:name", auth.Admin, s.removeSecret)
-
-	// Signing keys.
-	g.GET("/signing-keys", auth.Admin, s.listSigningKeys)
-	g.POST("/signing-keys", auth.Admin, s.createSigningKey)
-	g.DELETE("/signing-keys/:id", auth.Admin, s.deleteSigningKey)
-
-	// Messages.
-	g.GET("/messages", auth.Metadata, s.listMessages)
-	g.GET("/messages/count", auth.Metadata, s.countMessages)
-	g.POST("/messages/retry", auth.Write, s.retryMessages)
-	g.POST("/messages/discard", auth.Write, s.discardMessages)
-	g.GET("/messages/:id", auth.Metadata, s.getMessage)
-	g.POST("/messages/:id/retry", auth.Write, s.retryMessage)
-	g.DELETE("/messages/:id", auth.Write, s.discardMessage)
-
-	// Access.
-	g.GET("/whoami", auth.Any, s.describeClient)
-	g.GET("/keys", auth.Admin, s.listKeys)
-	g.POST("/keys", auth.Admin, s.createKey)
-	g.GET("/keys/:id", auth.Admin, s.getKey)
-	g.DELETE("/keys/:id", auth.Admin, s.revokeKey)
-	g.GET("/projects", auth.Admin, s.listProjects)
-	g.PUT("/projects/:name", auth.Admin, s.putProject)
-	g.GET("/audit", auth.Admin, s.listAudit)
-	g.GET("/servers", auth.Admin, s.listServers)
-	g.POST("/ui/codes", auth.Any, s.createCode)
-	g.GET("/ui/sessions", auth.Admin, s.listSessions)
-	g.DELETE("/ui/sessions/:id", auth.Admin, s.endSession)
+	for _, route := range routes {
+		g.Handle(route.pattern, route.permission, func(c echo.Context) error {
+			return route.handle(s, &request{Context: c, reader: s.Reader, decoding: s.decoding})
+		})
+	}
+	for _, pattern := range callRoutes {
+		g.ForCall(pattern)
+	}
 }

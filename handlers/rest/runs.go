@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -115,8 +113,11 @@ func newRunJSON(r entities.Run) runJSON {
 	return v
 }
 
-// runSummaries encodes runs for a list. It reads the log only for pending runs, whose first event has their start time.
-func (s *Server) runSummaries(ctx context.Context, runs []entities.Run) ([]runJSON, error) {
+// runSummaries encodes runs of the project for a list. It reads the log only for pending runs, whose first event has
+// their start time.
+func (s *Server) runSummaries(
+	ctx context.Context, project entities.Project, with read.Payloads, runs []entities.Run,
+) ([]runJSON, error) {
 	var at []read.Position
 	for _, r := range runs {
 		if r.Driver == entities.DriverServer && r.Status == entities.RunPending {
@@ -134,7 +135,7 @@ func (s *Server) runSummaries(ctx context.Context, runs []entities.Run) ([]runJS
 			summaries[i].StartAt = optionalTime(first.Data.StartAt)
 		}
 	}
-	return summaries, nil
+	return summaries, s.addHeld(ctx, project, with, summaries)
 }
 
 // runDetail encodes a single run with its input and outcome. Without payloads, it has no input or output, and of an
@@ -181,51 +182,39 @@ func (v *runJSON) addOutcome(r entities.Run, e entities.Event, with read.Payload
 	}
 }
 
-func (s *Server) listRuns(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listRuns(r *request) error {
 	return s.answerRuns(r, r.runFilter())
 }
 
-// runCountJSON is the JSON form of a number of runs.
 type runCountJSON struct {
 	Count   int  `json:"count"`
 	AtLeast bool `json:"atLeast"`
 }
 
-func newRunCountJSON(c store.RunCount) runCountJSON { return runCountJSON{c.Count, c.AtLeast} }
-
 // countRuns counts the runs that a list would have, up to a limit.
-func (s *Server) countRuns(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) countRuns(r *request) error {
 	f := r.runFilter()
-	return answer(r, http.StatusOK, newRunCountJSON, func() (store.RunCount, error) {
-		return store.CountRuns(r.ctx(), s.Reader, r.project(), f)
+	return answer(r, func() (runCountJSON, error) {
+		n, err := store.CountRuns(r.ctx(), s.Reader, r.project(), f)
+		return runCountJSON(n), err
 	})
 }
 
 // listChildren lists the runs that a run started.
-func (s *Server) listChildren(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listChildren(r *request) error {
 	return s.answerRuns(r, store.RunFilter{ParentID: r.run().ID})
 }
 
 func (s *Server) answerRuns(r *request, f store.RunFilter) error {
 	page := r.page(newestFirst)
-	if r.err != nil {
-		return r.err
-	}
-	runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
-	if err != nil {
-		return err
-	}
-	summaries, err := s.runSummaries(r.ctx(), runs)
-	if err == nil {
-		err = s.addHeld(r.ctx(), r.project(), r.payloads(), summaries)
-	}
-	if err != nil {
-		return err
-	}
-	return r.JSON(http.StatusOK, list[runJSON]{summaries, next})
+	return answer(r, func() (v list[runJSON], err error) {
+		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
+		if err != nil {
+			return v, err
+		}
+		summaries, err := s.runSummaries(r.ctx(), r.project(), r.payloads(), runs)
+		return list[runJSON]{summaries, next}, err
+	})
 }
 
 // runFilter returns the filter parameters of the list of runs.
@@ -233,8 +222,7 @@ func (r *request) runFilter() store.RunFilter {
 	f := store.RunFilter{
 		WorkflowName: r.QueryParam("workflow"), DeploymentID: r.QueryParam("deployment"), AnyStatus: r.statuses(),
 		UniqueKey: r.QueryParam("key"), ParentID: entities.RunID(r.QueryParam("parentId")),
-		ByEnd:     r.QueryParam("orderBy") == orderByEnd,
-		ErrorCode: r.QueryParam("errorCode"),
+		ByEnd: r.QueryParam("orderBy") == orderByEnd, ErrorCode: r.QueryParam("errorCode"),
 	}
 	for name, values := range r.QueryParams() {
 		if key, ok := strings.CutPrefix(name, attributePrefix); ok {
@@ -278,8 +266,7 @@ func window(after, before time.Time) store.Window {
 	return store.Window{From: after, To: before}
 }
 
-func (s *Server) getRun(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) getRun(r *request) error {
 	return s.answerRunWith(r, r.run(), r.wantsPayloads())
 }
 
@@ -289,23 +276,19 @@ func (s *Server) answerRun(r *request, run entities.Run) error {
 }
 
 func (s *Server) answerRunWith(r *request, run entities.Run, with read.Payloads) error {
-	if r.err != nil {
-		return r.err
-	}
-	detail, err := s.runDetail(r, run, with)
-	if err != nil {
-		return err
-	}
-	one := []runJSON{detail}
-	if err := s.addHeld(r.ctx(), r.project(), r.payloads(), one); err != nil {
-		return err
-	}
-	return r.JSON(http.StatusOK, one[0])
+	return answer(r, func() (runJSON, error) {
+		detail, err := s.runDetail(r, run, with)
+		if err != nil {
+			return detail, err
+		}
+		one := []runJSON{detail}
+		err = s.addHeld(r.ctx(), r.project(), r.payloads(), one)
+		return one[0], err
+	})
 }
 
 // awaitRun answers when the run has ended. On timeout, it answers with the unfinished run.
-func (s *Server) awaitRun(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) awaitRun(r *request) error {
 	id, timeout := r.runID(), r.duration("timeout", defaultWait, maxWait)
 	if r.err != nil {
 		return r.err
@@ -320,26 +303,20 @@ func (s *Server) awaitRun(c echo.Context) error {
 	return s.answerRun(r, run)
 }
 
-// attributesJSON is the JSON form of a run's attributes.
 type attributesJSON struct {
 	Attributes map[string]string `json:"attributes"`
 }
 
-func (s *Server) getAttributes(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) getAttributes(r *request) error {
 	run := r.run()
-	if r.err != nil {
-		return r.err
-	}
-	return c.JSON(http.StatusOK, attributesJSON{newRunJSON(run).Attributes})
+	return answer(r, func() (attributesJSON, error) { return attributesJSON{newRunJSON(run).Attributes}, nil })
 }
 
 // setAttributes sets some attributes and removes those whose value is null.
-func (s *Server) setAttributes(c echo.Context) error {
+func (s *Server) setAttributes(r *request) error {
 	var body struct {
 		Attributes map[string]*string `json:"attributes"`
 	}
-	r := s.request(c)
 	r.body(&body)
 	if len(body.Attributes) == 0 {
 		r.fail(badField("attributes", "name at least one attribute to change"))
@@ -363,5 +340,5 @@ func (s *Server) setAttributes(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, attributesJSON{appended.Run.Attributes})
+	return r.JSON(http.StatusOK, attributesJSON{appended.Run.Attributes})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
@@ -27,7 +28,7 @@ const (
 	onConflictReject = "reject"
 	onConflictJoin   = "join"
 
-	// maxSpan limits how far ahead a run may start, and how long it may take.
+	// maxSpan limits how far ahead a run may start, how long it may take, and other durations in requests.
 	maxSpan = 10 * 365 * 24 * time.Hour
 )
 
@@ -54,13 +55,9 @@ type startRequest struct {
 
 // firstMessage is a message that is sent with the start of a run.
 type firstMessage struct {
-	Inbox   string          `json:"inbox"`
-	ID      string          `json:"id"`
-	Payload json.RawMessage `json:"payload"`
+	Inbox string `json:"inbox"`
+	inboxMessage
 }
-
-// message returns the message itself.
-func (m firstMessage) message() inboxMessage { return inboxMessage{m.ID, m.Payload} }
 
 // event returns the event that starts the run, without its deployment.
 func (b startRequest) event(now time.Time) (eventlog.Request, error) {
@@ -72,7 +69,7 @@ func (b startRequest) event(now time.Time) (eventlog.Request, error) {
 		RunID: entities.NewRunID(now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: b.Input,
 		Data: entities.EventData{
 			Driver: entities.DriverServer, WorkflowName: b.Workflow, Attributes: b.Attributes, UniqueKey: b.Key,
-			IdempotencyKey: b.IdempotencyKey, ParentID: b.Parent, RequestDigest: digest(content),
+			IdempotencyKey: b.IdempotencyKey, ParentID: b.Parent, RequestDigest: incoming.Digest(content),
 		},
 	}
 	if err := b.validate(); err != nil {
@@ -90,23 +87,13 @@ func (b startRequest) event(now time.Time) (eventlog.Request, error) {
 
 // validate checks what the log would also reject, so that the error can name the field.
 func (b startRequest) validate() error {
-	if b.Parent != "" {
-		if err := entities.ValidateID("parent", string(b.Parent)); err != nil {
-			return inField("parent", err)
-		}
-	}
-	if err := entities.ValidateAttributes(b.Attributes, false); err != nil {
-		return inField("attributes", err)
-	}
-	for field, value := range map[string]string{"key": b.Key, "idempotencyKey": b.IdempotencyKey} {
-		if value == "" {
-			continue
-		}
-		if err := entities.ValidateName(field, value); err != nil {
-			return inField(field, err)
-		}
-	}
-	if err := b.validateInboxes(); err != nil {
+	if err := cmp.Or(
+		checkIDField("parent", string(b.Parent)),
+		inField("attributes", entities.ValidateAttributes(b.Attributes, false)),
+		checkNameField("key", b.Key),
+		checkNameField("idempotencyKey", b.IdempotencyKey),
+		b.validateInboxes(),
+	); err != nil {
 		return err
 	}
 	switch {
@@ -139,7 +126,7 @@ func (b startRequest) validateInboxes() error {
 		if !slices.Contains(b.Inbox, m.Inbox) {
 			return badField(field, "%q is not one of the inboxes in inbox", m.Inbox)
 		}
-		if err := m.message().validate(); err != nil {
+		if err := m.validate(); err != nil {
 			return inField(field, err)
 		}
 	}
@@ -163,12 +150,12 @@ func opened(inboxes []string) []eventlog.Request {
 func (b startRequest) sent() []eventlog.Request {
 	var requests []eventlog.Request
 	for i, m := range b.Send {
-		r := m.message().request(m.Inbox)
+		r := m.request(m.Inbox)
 		if b.OnConflict == onConflictJoin && b.IdempotencyKey != "" {
 			r.Data.IdempotencyKey = b.IdempotencyKey
 			if m.ID == "" {
-				r.Data.ResumeID = fmt.Sprintf("start:%s:%d", digest([]byte(b.IdempotencyKey)), i)
-				r.Data.ResumeDigest = digest(m.Payload)
+				r.Data.ResumeID = fmt.Sprintf("start:%s:%d", incoming.Digest([]byte(b.IdempotencyKey)), i)
+				r.Data.ResumeDigest = incoming.Digest(m.Payload)
 			}
 		}
 		requests = append(requests, r)
@@ -190,12 +177,8 @@ func (b startRequest) startAt(now time.Time) (*time.Time, error) {
 	if b.Delay == "" {
 		return nil, nil
 	}
-	delay, err := parseDuration(b.Delay, maxSpan)
-	if err != nil {
-		return nil, badField("delay", "%v", err)
-	}
-	at := now.Add(delay)
-	return &at, nil
+	delay, err := durationField("delay", b.Delay, maxSpan)
+	return new(now.Add(delay)), err
 }
 
 // deadline returns when the run fails if it has not ended; nil for never. The timeout counts from the run's start.
@@ -203,39 +186,28 @@ func (b startRequest) deadline(now time.Time, startAt *time.Time) (*time.Time, e
 	if b.Timeout == "" {
 		return nil, nil
 	}
-	timeout, err := parseDuration(b.Timeout, maxSpan)
+	timeout, err := durationField("timeout", b.Timeout, maxSpan)
 	if err == nil && timeout < time.Millisecond {
-		err = fmt.Errorf("%q is less than 1ms", b.Timeout)
-	}
-	if err != nil {
-		return nil, badField("timeout", "%v", err)
+		err = badField("timeout", "%q is less than 1ms", b.Timeout)
 	}
 	if startAt != nil && startAt.After(now) {
 		now = *startAt
 	}
-	at := now.Add(timeout)
-	return &at, nil
+	return new(now.Add(timeout)), err
 }
 
 // timeoutGrace returns how many milliseconds the run may take to end by itself after its timeout.
 func (b startRequest) timeoutGrace() (int64, error) {
-	if b.TimeoutGrace == "" {
-		return 0, nil
-	}
-	if b.Timeout == "" {
+	if b.TimeoutGrace != "" && b.Timeout == "" {
 		return 0, badField("timeoutGrace", "there is no timeout: give both")
 	}
-	grace, err := parseDuration(b.TimeoutGrace, maxSpan)
-	if err != nil {
-		return 0, badField("timeoutGrace", "%v", err)
-	}
-	return grace.Milliseconds(), nil
+	grace, err := durationField("timeoutGrace", b.TimeoutGrace, maxSpan)
+	return grace.Milliseconds(), err
 }
 
 // startRun starts a run that the server drives.
-func (s *Server) startRun(c echo.Context) error {
+func (s *Server) startRun(r *request) error {
 	var body startRequest
-	r := s.request(c)
 	if r.body(&body); r.err != nil {
 		return r.err
 	}
@@ -307,7 +279,7 @@ func (s *Server) start(
 		return run, false, err
 	}
 	var err error
-	if event.Data.DeploymentID, err = s.deploymentID(r, project, event.Data.WorkflowName, deployment); err != nil {
+	if event.Data.DeploymentID, err = s.resolveDeployment(r, project, event.Data.WorkflowName, deployment); err != nil {
 		return entities.Run{}, false, err
 	}
 	if event.Messages, err = firstMessages(event, project); err != nil {
@@ -316,8 +288,8 @@ func (s *Server) start(
 	return s.Log.Start(r.ctx(), project, event, then...)
 }
 
-// deploymentID resolves the deployment that a request names.
-func (s *Server) deploymentID(r *request, project entities.Project, workflow, name string) (string, error) {
+// resolveDeployment resolves the deployment that a request names.
+func (s *Server) resolveDeployment(r *request, project entities.Project, workflow, name string) (string, error) {
 	if err := entities.ValidateWorkflowName("workflow", workflow); err != nil {
 		return "", inField("workflow", err)
 	}
@@ -351,9 +323,8 @@ type rerunRequest struct {
 }
 
 // rerunRun starts a run with the workflow, input and attributes that another run was started with.
-func (s *Server) rerunRun(c echo.Context) error {
+func (s *Server) rerunRun(r *request) error {
 	var body rerunRequest
-	r := s.request(c)
 	r.optionalBody(&body)
 	original := r.run()
 	if r.err != nil {
@@ -405,7 +376,7 @@ func (s *Server) rerunEvent(r *request, original entities.Run, body rerunRequest
 		Data: entities.EventData{
 			Driver: original.Driver, WorkflowName: original.WorkflowName, Attributes: first.Data.Attributes,
 			AllowReserved: first.Data.AllowReserved, UniqueKey: original.UniqueKey, IdempotencyKey: body.IdempotencyKey,
-			RequestDigest: digest([]byte("rerun " + string(original.ID) + " " + body.Deployment)),
+			RequestDigest: incoming.Digest([]byte("rerun " + string(original.ID) + " " + body.Deployment)),
 		},
 	}
 	if original.Deadline != nil {
@@ -413,8 +384,8 @@ func (s *Server) rerunEvent(r *request, original entities.Run, body rerunRequest
 		if first.Data.StartAt != nil && first.Data.StartAt.After(start) {
 			start = *first.Data.StartAt
 		}
-		deadline := now.Add(original.Deadline.Sub(start))
-		event.Data.Deadline, event.Data.TimeoutGraceMS = &deadline, first.Data.TimeoutGraceMS
+		event.Data.Deadline = new(now.Add(original.Deadline.Sub(start)))
+		event.Data.TimeoutGraceMS = first.Data.TimeoutGraceMS
 	}
 	return event, nil
 }

@@ -1,11 +1,8 @@
 package rest
 
 import (
-	"net/http"
 	"slices"
 	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -58,11 +55,7 @@ type seriesJSON struct {
 }
 
 func newSeriesJSON(s stats.Series) seriesJSON {
-	v := seriesJSON{s.Name, make([]pointJSON, len(s.Points)), newPointJSON(s.Total)}
-	for i, p := range s.Points {
-		v.Points[i] = newPointJSON(p)
-	}
-	return v
+	return seriesJSON{s.Name, encodeAll(s.Points, newPointJSON), newPointJSON(s.Total)}
 }
 
 type stepStatsJSON struct {
@@ -90,8 +83,7 @@ type failuresJSON struct {
 func newFailuresJSON(f stats.Failures) failuresJSON { return failuresJSON{f.Workflow, f.Code, f.Count} }
 
 // statsOfRuns answers with what happened to runs, in intervals.
-func (s *Server) statsOfRuns(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) statsOfRuns(r *request) error {
 	step := r.duration("step", time.Minute, maxSpan)
 	by := stats.Group(r.QueryParam("by"))
 	return answerStats(s, r, newSeriesJSON, func(q stats.Query) ([]stats.Series, error) {
@@ -100,22 +92,19 @@ func (s *Server) statsOfRuns(c echo.Context) error {
 }
 
 // statsOfSteps answers with what happened to steps, by their name.
-func (s *Server) statsOfSteps(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) statsOfSteps(r *request) error {
 	return answerStats(s, r, newStepStatsJSON, func(q stats.Query) ([]stats.Step, error) {
 		return s.Stats.Steps(r.ctx(), q)
 	})
 }
 
 // statsOfFailures answers with the runs that failed, by the code of their error.
-func (s *Server) statsOfFailures(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) statsOfFailures(r *request) error {
 	return answerStats(s, r, newFailuresJSON, func(q stats.Query) ([]stats.Failures, error) {
 		return s.Stats.Failures(r.ctx(), q)
 	})
 }
 
-// statsJSON is the JSON form of an answer with statistics.
 type statsJSON[T any] struct {
 	CompleteTo timestamp `json:"completeTo"`
 	Data       []T       `json:"data"`
@@ -132,20 +121,13 @@ func answerStats[S, T any](s *Server, r *request, encode func(S) T, do func(stat
 	if q.From.IsZero() {
 		q.From = q.To.Add(-defaultWindow)
 	}
-	return answer(r, http.StatusOK, func(v statsJSON[T]) statsJSON[T] { return v }, func() (v statsJSON[T], err error) {
+	return answer(r, func() (v statsJSON[T], err error) {
 		complete, err := s.Stats.CompleteTo(r.ctx(), q.Project)
 		if err != nil {
 			return v, err
 		}
 		list, err := do(q)
-		if err != nil {
-			return v, err
-		}
-		v = statsJSON[T]{timestamp(complete), make([]T, len(list))}
-		for i, item := range list {
-			v.Data[i] = encode(item)
-		}
-		return v, nil
+		return statsJSON[T]{timestamp(complete), encodeAll(list, encode)}, err
 	})
 }
 
@@ -167,6 +149,13 @@ type failureGroupJSON struct {
 	Trend           []int          `json:"trend"`
 }
 
+func newFailureGroupJSON(g stats.FailureGroup) failureGroupJSON {
+	return failureGroupJSON{
+		g.Workflow, g.Step, g.Code, g.Shape, g.Message, g.Count, timestamp(g.First), timestamp(g.Last),
+		timestamp(g.CreatedFrom), g.FirstDeployment, g.RunID, g.Trend,
+	}
+}
+
 // failureListJSON has groups of runs that failed since a time.
 type failureListJSON struct {
 	Since timestamp          `json:"since"`
@@ -179,8 +168,7 @@ const maxFailuresWindow = 90 * 24 * time.Hour
 
 // listFailures answers with the last failed runs in groups. Clients that may not see payloads get groups without
 // messages.
-func (s *Server) listFailures(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listFailures(r *request) error {
 	window := r.duration("window", 24*time.Hour, maxFailuresWindow)
 	if window == 0 {
 		r.fail(badParam("window", "it is empty"))
@@ -189,7 +177,7 @@ func (s *Server) listFailures(c echo.Context) error {
 	if r.payloads() == read.WithPayloads {
 		maxPayload = stats.MaxFailedPayload
 	}
-	return answer(r, http.StatusOK, func(v failureListJSON) failureListJSON { return v }, func() (failureListJSON, error) {
+	return answer(r, func() (failureListJSON, error) {
 		to := s.Log.Now()
 		from := to.Add(-window)
 		runs, more, err := s.Stats.Failed(r.ctx(), r.project(), from, maxPayload)
@@ -202,14 +190,7 @@ func (s *Server) listFailures(c echo.Context) error {
 		groups, err := decodeFor(r, func() []stats.FailureGroup {
 			return stats.GroupFailed(runs, messageOf, from, to.Add(1), trendParts)
 		})
-		v := failureListJSON{timestamp(from), more, make([]failureGroupJSON, len(groups))}
-		for i, g := range groups {
-			v.Data[i] = failureGroupJSON{
-				g.Workflow, g.Step, g.Code, g.Shape, g.Message, g.Count, timestamp(g.First), timestamp(g.Last),
-				timestamp(g.CreatedFrom), g.FirstDeployment, g.RunID, g.Trend,
-			}
-		}
-		return v, err
+		return failureListJSON{timestamp(from), more, encodeAll(groups, newFailureGroupJSON)}, err
 	})
 }
 
@@ -228,8 +209,7 @@ type workflowJSON struct {
 }
 
 // listWorkflows lists the workflows that have runs, by name.
-func (s *Server) listWorkflows(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listWorkflows(r *request) error {
 	page := r.page(oldestFirst)
 	return answerPage(r, func(w stats.Workflow) workflowJSON {
 		return workflowJSON{
@@ -276,11 +256,8 @@ func newGaugesJSON(g overview.Gauges) gaugesJSON {
 }
 
 // gauges answers with what is open and queued now.
-func (s *Server) gauges(c echo.Context) error {
-	r := s.request(c)
-	return answer(r, http.StatusOK, newGaugesJSON, func() (overview.Gauges, error) {
-		return s.Overview.Gauges(r.ctx(), r.project())
-	})
+func (s *Server) gauges(r *request) error {
+	return answerAs(r, newGaugesJSON, func() (overview.Gauges, error) { return s.Overview.Gauges(r.ctx(), r.project()) })
 }
 
 // attentionJSON is what wants a person.
@@ -320,14 +297,9 @@ func newAttentionItemJSON(i overview.Item) attentionItemJSON {
 }
 
 // attention answers with what wants a person.
-func (s *Server) attention(c echo.Context) error {
-	r := s.request(c)
-	return answer(r, http.StatusOK, func(v attentionJSON) attentionJSON { return v }, func() (attentionJSON, error) {
+func (s *Server) attention(r *request) error {
+	return answer(r, func() (attentionJSON, error) {
 		items, at, err := s.Overview.Attention(r.ctx(), r.project())
-		v := attentionJSON{timestamp(at), make([]attentionItemJSON, len(items))}
-		for i, item := range items {
-			v.Data[i] = newAttentionItemJSON(item)
-		}
-		return v, err
+		return attentionJSON{timestamp(at), encodeAll(items, newAttentionItemJSON)}, err
 	})
 }

@@ -2,10 +2,7 @@ package rest
 
 import (
 	"encoding/json"
-	"net/http"
 	"unicode/utf8"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
@@ -42,45 +39,38 @@ func newStepJSON(s entities.Step) stepJSON {
 	}
 }
 
-func (s *Server) listSteps(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listSteps(r *request) error {
 	page, run := r.page(oldestFirst), r.run()
 	return answerPage(r, newStepJSON, func() ([]entities.Step, string, error) {
 		return store.ListSteps(r.ctx(), s.Reader, run.Project, run.ID, page)
 	})
 }
 
-func (s *Server) getStep(c echo.Context) error {
-	r := s.request(c)
-	run, id := r.run(), r.pathID("stepId", "step ID")
-	if r.err != nil {
-		return r.err
-	}
-	step, err := store.StepByID(r.ctx(), s.Reader, run.Project, run.ID, entities.StepID(id))
-	if err != nil {
-		return err
-	}
-	created := read.Position{RunID: run.ID, Seq: step.CreatedSeq}
-	result := read.Position{RunID: run.ID, Seq: step.ResultSeq}
-	with := r.payloads()
-	events, err := s.Log.EventsAt(r.ctx(), []read.Position{created, result}, with)
-	if err != nil {
-		return err
-	}
-	v, err := decodeFor(r, func() stepJSON {
-		v := newStepJSON(step)
-		if e, ok := events[created]; ok {
-			v.addCreation(e, with)
+func (s *Server) getStep(r *request) error {
+	run, id := r.run(), entities.StepID(r.pathID("stepId", "step ID"))
+	return answer(r, func() (v stepJSON, err error) {
+		step, err := store.StepByID(r.ctx(), s.Reader, run.Project, run.ID, id)
+		if err != nil {
+			return v, err
 		}
-		if e, ok := events[result]; ok {
-			v.addResult(e, with)
+		created := read.Position{RunID: run.ID, Seq: step.CreatedSeq}
+		result := read.Position{RunID: run.ID, Seq: step.ResultSeq}
+		with := r.payloads()
+		events, err := s.Log.EventsAt(r.ctx(), []read.Position{created, result}, with)
+		if err != nil {
+			return v, err
 		}
-		return v
+		return decodeFor(r, func() stepJSON {
+			v := newStepJSON(step)
+			if e, ok := events[created]; ok {
+				v.addCreation(e, with)
+			}
+			if e, ok := events[result]; ok {
+				v.addResult(e, with)
+			}
+			return v
+		})
 	})
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, v)
 }
 
 // addCreation adds the content of the event that created the step.
@@ -95,14 +85,14 @@ func (v *stepJSON) addCreation(e entities.Event, with read.Payloads) {
 
 // addResult adds the content of the event that ended the last attempt.
 func (v *stepJSON) addResult(e entities.Event, with read.Payloads) {
+	completed := e.Type == entities.EventStepCompleted
 	switch {
-	case e.Type != entities.EventStepCompleted && with == read.WithoutPayloads:
-		v.Error = newFailureJSON(e.Data.ErrorCode, nil)
-	case with == read.WithoutPayloads:
-	case e.Type == entities.EventStepCompleted:
+	case completed && with == read.WithPayloads:
 		v.Output, v.OutputEncoding = payloadJSON(e)
-	default:
+	case !completed && with == read.WithPayloads:
 		v.Error = newFailureJSON(e.Data.ErrorCode, &e)
+	case !completed:
+		v.Error = newFailureJSON(e.Data.ErrorCode, nil)
 	}
 }
 
@@ -118,42 +108,25 @@ func newStoreValueJSON(v store.RunValue) storeValueJSON {
 }
 
 // getStore answers with the store of a run, by key.
-func (s *Server) getStore(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) getStore(r *request) error {
 	run := r.run()
-	if r.err != nil {
-		return r.err
-	}
-	values, err := s.Log.Store(r.ctx(), run)
-	if err != nil {
-		return err
-	}
-	data := make(map[string]storeValueJSON, len(values))
-	for _, v := range values {
-		data[v.Key] = newStoreValueJSON(v)
-	}
-	return c.JSON(http.StatusOK, map[string]any{"data": data})
+	return answer(r, func() (map[string]any, error) {
+		values, err := s.Log.Store(r.ctx(), run)
+		data := make(map[string]storeValueJSON, len(values))
+		for _, v := range values {
+			data[v.Key] = newStoreValueJSON(v)
+		}
+		return map[string]any{"data": data}, err
+	})
 }
 
 // getStoreValue answers with the value of one key.
-func (s *Server) getStoreValue(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) getStoreValue(r *request) error {
 	key, run := r.pathText("key", "key"), r.run()
 	r.fail(inParam("key", entities.ValidateText("key", key, utf8.UTFMax*kv.MaxKey)))
-	if r.err != nil {
-		return r.err
-	}
-	value, err := s.Log.StoreValue(r.ctx(), run, key)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newStoreValueJSON(value))
+	return answerAs(r, newStoreValueJSON, func() (store.RunValue, error) { return s.Log.StoreValue(r.ctx(), run, key) })
 }
 
-// waitAbandoned is the status of a wait whose run ended first.
-const waitAbandoned entities.WaitStatus = "abandoned"
-
-// waitJSON is the JSON form of a wait.
 type waitJSON struct {
 	ID          entities.WaitID     `json:"id"`
 	RunID       entities.RunID      `json:"runId"`
@@ -165,8 +138,7 @@ type waitJSON struct {
 }
 
 // listWaits lists all waits that a run ever had.
-func (s *Server) listWaits(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listWaits(r *request) error {
 	page, run := r.page(oldestFirst), r.run()
 	encode := func(w read.WaitHistory) waitJSON {
 		v := waitJSON{
@@ -174,7 +146,7 @@ func (s *Server) listWaits(c echo.Context) error {
 			CreatedAt: timestamp(w.CreatedAt), CompletedAt: optionalTime(w.CompletedAt),
 		}
 		if w.CompletedAt == nil && run.Status.Ended() {
-			v.Status = waitAbandoned
+			v.Status = abandoned
 		}
 		return v
 	}

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
-// streamJSON is the JSON form of a stream.
 type streamJSON struct {
 	Name      entities.StreamName `json:"name"`
 	Chunks    int64               `json:"chunks"`
@@ -43,8 +41,7 @@ func newChunkJSON(c store.Chunk) chunkJSON {
 	return chunkJSON{Index: c.Idx, Base64: c.Data}
 }
 
-func (s *Server) listStreams(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listStreams(r *request) error {
 	run := r.run()
 	return answerPage(r, newStreamJSON, func() ([]store.StoredStream, string, error) {
 		streams, err := s.Streams.Of(r.ctx(), run.Project, run.ID)
@@ -53,8 +50,7 @@ func (s *Server) listStreams(c echo.Context) error {
 }
 
 // listChunks answers with a page of a stream's chunks. The cursor is the index of the next chunk.
-func (s *Server) listChunks(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) listChunks(r *request) error {
 	page := r.page(oldestFirst)
 	from := r.number("cursor", page.Cursor, "the index of a chunk")
 	name := s.stream(r)
@@ -68,15 +64,14 @@ func (s *Server) listChunks(c echo.Context) error {
 	body := struct {
 		list[chunkJSON]
 		Closed bool `json:"closed"`
-	}{list[chunkJSON]{Data: make([]chunkJSON, len(chunks))}, info.ClosedAt != nil}
-	next := from
-	for i, ch := range chunks {
-		body.Data[i], next = newChunkJSON(ch), ch.Idx+1
+	}{list[chunkJSON]{Data: encodeAll(chunks, newChunkJSON)}, info.ClosedAt != nil}
+	if n := len(chunks); n > 0 {
+		from = chunks[n-1].Idx + 1
 	}
-	if next < info.Chunks {
-		body.Cursor = strconv.FormatInt(next, 10)
+	if from < info.Chunks {
+		body.Cursor = strconv.FormatInt(from, 10)
 	}
-	return c.JSON(http.StatusOK, body)
+	return r.JSON(http.StatusOK, body)
 }
 
 // stream returns the name of the stream in the path. It fails with [entities.ErrStreamNotFound] if the run in the path
@@ -98,8 +93,7 @@ func (s *Server) stream(r *request) entities.StreamName {
 
 // tailStream streams the chunks as they are written, until the stream is closed: as bytes or, if the client accepts
 // them, as server-sent events.
-func (s *Server) tailStream(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) tailStream(r *request) error {
 	from, name := r.firstChunk(), s.stream(r)
 	if r.err != nil {
 		return r.err
@@ -108,17 +102,17 @@ func (s *Server) tailStream(c echo.Context) error {
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
 
-	w, mediaType := incoming.NewLiveWriter(ctx, c), echo.MIMEOctetStream
+	w, mediaType := incoming.NewLiveWriter(ctx, r), echo.MIMEOctetStream
 	defer w.Close()
 	send := func(ch store.Chunk) error { return w.Send(ch.Data) }
-	if strings.Contains(c.Request().Header.Get(echo.HeaderAccept), mimeEvents) {
+	if strings.Contains(r.Request().Header.Get(echo.HeaderAccept), mimeEvents) {
 		mediaType = mimeEvents
 		send = func(ch store.Chunk) error {
-			data, err := chunkEvent(ch)
+			text, err := eventText(strconv.FormatInt(ch.Idx, 10), newChunkJSON(ch))
 			if err != nil {
 				return err
 			}
-			return w.Send(data)
+			return w.Send(text)
 		}
 	}
 	beginStream(w.Response, mediaType)
@@ -137,11 +131,7 @@ func (s *Server) tailStream(c echo.Context) error {
 // parameter from, where a negative index counts from the end.
 func (r *request) firstChunk() int64 {
 	if last := r.lastEventID(); last != "" {
-		n, err := strconv.ParseInt(last, 10, 64)
-		if err != nil || n < 0 {
-			r.fail(entities.Invalid("Last-Event-ID %q is not the ID of an event of this stream", last))
-		}
-		return n + 1
+		return r.number("Last-Event-ID", last, "the ID of an event of this stream") + 1
 	}
 	s := r.QueryParam("from")
 	if s == "" {
@@ -152,12 +142,4 @@ func (r *request) firstChunk() int64 {
 		r.fail(badParam("from", "%q is not a number", s))
 	}
 	return n
-}
-
-func chunkEvent(ch store.Chunk) ([]byte, error) {
-	data, err := json.Marshal(newChunkJSON(ch))
-	if err != nil {
-		return nil, err
-	}
-	return fmt.Appendf(nil, "id: %d\ndata: %s\n\n", ch.Idx, data), nil
 }

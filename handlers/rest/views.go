@@ -2,11 +2,8 @@ package rest
 
 import (
 	"errors"
-	"net/http"
 	"regexp"
 	"strings"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
@@ -36,39 +33,32 @@ func (r *request) viewName() string {
 	return name
 }
 
-func (s *Server) listViews(c echo.Context) error {
-	return answerAll(s.request(c), newViewJSON, s.Views.List)
+func (s *Server) listViews(r *request) error {
+	return answerAll(r, newViewJSON, s.Views.List)
 }
 
-func (s *Server) getView(c echo.Context) error {
-	r := s.request(c)
-	name := r.viewName()
-	return answer(r, http.StatusOK, newViewJSON, func() (admin.View, error) {
-		return s.Views.View(r.ctx(), r.project(), name)
-	})
+func (s *Server) getView(r *request) error {
+	return answerOne(r, r.viewName(), newViewJSON, s.Views.View)
 }
 
 // putView creates or replaces a view.
-func (s *Server) putView(c echo.Context) error {
+func (s *Server) putView(r *request) error {
 	var body struct {
 		Filter  string   `json:"filter"`
 		Columns []string `json:"columns"`
 		OrderBy string   `json:"orderBy"`
 	}
 	body.OrderBy = orderByCreation
-	r := s.request(c)
-	v := admin.View{Name: r.viewName()}
+	name := r.viewName()
 	r.body(&body)
-	v.Filter, v.Columns, v.OrderBy = body.Filter, body.Columns, body.OrderBy
-	return answer(r, http.StatusOK, newViewJSON, func() (admin.View, error) {
+	return answerAs(r, newViewJSON, func() (admin.View, error) {
+		v := admin.View{Name: name, Filter: body.Filter, Columns: body.Columns, OrderBy: body.OrderBy}
 		return s.Views.Put(r.ctx(), r.project(), v)
 	})
 }
 
-func (s *Server) removeView(c echo.Context) error {
-	r := s.request(c)
-	name := r.viewName()
-	return answerNothing(r, func() error { return s.Views.Delete(r.ctx(), r.project(), name) })
+func (s *Server) removeView(r *request) error {
+	return deleteOne(r, r.viewName(), s.Views.Delete)
 }
 
 // maxHits limits what a search finds of each kind.
@@ -91,24 +81,22 @@ func runHit(kind, text string, r entities.Run) hitJSON {
 }
 
 // search answers with what a text may mean. Each probe reads at most a few rows.
-func (s *Server) search(c echo.Context) error {
-	r := s.request(c)
-	q := strings.TrimSpace(c.QueryParam("q"))
+func (s *Server) search(r *request) error {
+	q := strings.TrimSpace(r.QueryParam("q"))
 	r.fail(inParam("q", entities.ValidateName("q", q)))
-	if r.err != nil {
-		return r.err
-	}
-	hits := []hitJSON{}
-	for _, probe := range []func(*request, string) ([]hitJSON, error){
-		s.findRun, s.findKey, s.findAttribute, s.findHook, s.findMessage, s.findWorkflow,
-	} {
-		found, err := probe(r, q)
-		if err != nil {
-			return err
+	return answer(r, func() (list[hitJSON], error) {
+		hits := []hitJSON{}
+		for _, probe := range []func(*request, string) ([]hitJSON, error){
+			s.findRun, s.findKey, s.findAttribute, s.findHook, s.findMessage, s.findWorkflow,
+		} {
+			found, err := probe(r, q)
+			if err != nil {
+				return list[hitJSON]{}, err
+			}
+			hits = append(hits, found...)
 		}
-		hits = append(hits, found...)
-	}
-	return r.JSON(http.StatusOK, list[hitJSON]{Data: hits})
+		return list[hitJSON]{Data: hits}, nil
+	})
 }
 
 // idEnd is the end of an ID, as the dashboard shows it.
@@ -117,9 +105,8 @@ var idEnd = regexp.MustCompile(`^[0-9A-HJKMNP-TV-Z]{8}$`)
 // findRun finds a run by its ID or by the last eight letters of it.
 func (s *Server) findRun(r *request, q string) ([]hitJSON, error) {
 	if end := strings.ToUpper(strings.TrimPrefix(q, "…")); idEnd.MatchString(end) {
-		return runHits("run", "", func() ([]entities.Run, error) {
-			return store.RunsByIDEnd(r.ctx(), s.Reader, r.project(), end, maxHits)
-		})
+		runs, err := store.RunsByIDEnd(r.ctx(), s.Reader, r.project(), end, maxHits)
+		return encodeAll(runs, func(run entities.Run) hitJSON { return runHit("run", string(run.ID), run) }), err
 	}
 	if entities.ValidateID("run ID", q) != nil {
 		return nil, nil
@@ -133,24 +120,9 @@ func (s *Server) findRun(r *request, q string) ([]hitJSON, error) {
 
 // findKey finds the newest runs with a key.
 func (s *Server) findKey(r *request, q string) ([]hitJSON, error) {
-	return runHits("key", q, func() ([]entities.Run, error) {
-		page := pg.Page{Limit: maxHits, Descending: true}
-		runs, _, err := store.ListRuns(r.ctx(), s.Reader, r.project(), store.RunFilter{UniqueKey: q}, page)
-		return runs, err
-	})
-}
-
-// runHits returns runs as hits. The text is that of each, or the ID of the run if it is empty.
-func runHits(kind, text string, find func() ([]entities.Run, error)) ([]hitJSON, error) {
-	runs, err := find()
-	hits := make([]hitJSON, len(runs))
-	for i, run := range runs {
-		hits[i] = runHit(kind, text, run)
-		if text == "" {
-			hits[i].Text = string(run.ID)
-		}
-	}
-	return hits, err
+	page := pg.Page{Limit: maxHits, Descending: true}
+	runs, _, err := store.ListRuns(r.ctx(), s.Reader, r.project(), store.RunFilter{UniqueKey: q}, page)
+	return encodeAll(runs, func(run entities.Run) hitJSON { return runHit("key", q, run) }), err
 }
 
 // findAttribute finds the attributes for which a run has the value: of all, or of one if the text is NAME=VALUE.
@@ -165,11 +137,9 @@ func (s *Server) findAttribute(r *request, q string) ([]hitJSON, error) {
 		return []hitJSON{{Kind: "attribute", Attribute: name, Text: value}}, nil
 	}
 	names, err := store.AttributesWithValue(r.ctx(), s.Reader, r.project(), q, maxHits)
-	hits := make([]hitJSON, len(names))
-	for i, name := range names {
-		hits[i] = hitJSON{Kind: "attribute", Attribute: name, Text: q}
-	}
-	return hits, err
+	return encodeAll(names, func(name string) hitJSON {
+		return hitJSON{Kind: "attribute", Attribute: name, Text: q}
+	}), err
 }
 
 // findHook finds an open hook by its token. Whoever has the token can resume the hook, so clients that may not see
@@ -200,9 +170,7 @@ func (s *Server) findMessage(r *request, q string) ([]hitJSON, error) {
 // findWorkflow finds the workflows of runs whose names begin with the text.
 func (s *Server) findWorkflow(r *request, q string) ([]hitJSON, error) {
 	names, err := store.WorkflowsByPrefix(r.ctx(), s.Reader, r.project(), q, maxHits)
-	hits := make([]hitJSON, len(names))
-	for i, name := range names {
-		hits[i] = hitJSON{Kind: "workflow", Text: name, Workflow: name}
-	}
-	return hits, err
+	return encodeAll(names, func(name string) hitJSON {
+		return hitJSON{Kind: "workflow", Text: name, Workflow: name}
+	}), err
 }

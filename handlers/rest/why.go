@@ -1,10 +1,6 @@
 package rest
 
 import (
-	"net/http"
-
-	"github.com/labstack/echo/v4"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -12,7 +8,6 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/why"
 )
 
-// explanationJSON is the JSON form of an explanation.
 type explanationJSON struct {
 	RunID    entities.RunID `json:"runId"`
 	Verdict  why.Verdict    `json:"verdict"`
@@ -88,13 +83,13 @@ func (r *request) reasonJSON(reason why.Reason) reasonJSON {
 		reason.Kind, reason.StepID, reason.HookID, reason.WaitID, reason.Name, reason.Condition, reason.ChildID,
 		reason.ChildStatus, reason.MessageID, reason.DeploymentID, reason.Server, reason.Host, reason.Attempt,
 		reason.MaxAttempts, reason.Failures, reason.Backlog, reason.Detail, optionalTime(reason.Since),
-		optionalTime(reason.At), optionalTime(reason.Until), (*reasonErrorJSON)(nil), reason.Remedies,
+		optionalTime(reason.At), optionalTime(reason.Until), nil, reason.Remedies,
 	}
 	if v.Remedies == nil {
 		v.Remedies = []why.Remedy{}
 	}
 	if reason.Error != nil {
-		v.Error = &reasonErrorJSON{reason.Error.Code, reason.Error.Message, reason.Error.Seq}
+		v.Error = new(reasonErrorJSON(*reason.Error))
 	}
 	operator := auth.IdentityOf(r).Operator()
 	if !operator {
@@ -116,37 +111,34 @@ func (r *request) reasonJSON(reason why.Reason) reasonJSON {
 }
 
 // explainRun says why a run is not done, or how it ended.
-func (s *Server) explainRun(c echo.Context) error {
-	r := s.request(c)
+func (s *Server) explainRun(r *request) error {
 	id := r.runID()
-	if r.err != nil {
-		return r.err
-	}
-	e, err := why.Of(r.ctx(), s.Queue.Pool(), r.project(), id)
-	if err != nil {
-		return err
-	}
-	v := explanationJSON{
-		RunID: id, Verdict: e.Verdict, At: timestamp(e.At), LastSeq: e.Run.LastSeq, Reasons: []reasonJSON{},
+	return answer(r, func() (explanationJSON, error) {
+		e, err := why.Of(r.ctx(), s.Queue.Pool(), r.project(), id)
+		if err != nil {
+			return explanationJSON{}, err
+		}
+		return s.newExplanationJSON(r, e)
+	})
+}
+
+func (s *Server) newExplanationJSON(r *request, e why.Explanation) (v explanationJSON, err error) {
+	v = explanationJSON{
+		RunID: e.Run.ID, Verdict: e.Verdict, At: timestamp(e.At), LastSeq: e.Run.LastSeq,
+		Reasons: encodeAll(e.Reasons, r.reasonJSON),
 	}
 	if e.Run.Status.Ended() {
 		v.End, err = s.endOf(r, e.Run)
-		if err != nil {
-			return err
-		}
-		return c.JSON(http.StatusOK, v)
+		return v, err
 	}
-	v.Since, v.Open = optionalTime(e.Reasons[0].Since), &partsJSON{e.Open.Steps, e.Open.Hooks, e.Open.Waits}
+	v.Since, v.Open = optionalTime(e.Reasons[0].Since), new(partsJSON(e.Open))
 	if e.Run.ForcedAt == nil {
 		v.Deadline = optionalTime(e.Run.Deadline)
 	}
 	if n := e.Next; n != nil {
 		v.Next = &nextJSON{timestamp(*n.At), n.Kind, n.StepID, n.WaitID}
 	}
-	for _, reason := range e.Reasons {
-		v.Reasons = append(v.Reasons, r.reasonJSON(reason))
-	}
-	return c.JSON(http.StatusOK, v)
+	return v, nil
 }
 
 // endOf returns how a run ended.

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/codes"
@@ -97,13 +98,11 @@ var refusals = []error{
 }
 
 func isRefusal(err error) bool {
-	if refused := (*eventlog.RefusedError)(nil); errors.As(err, &refused) {
+	if _, refused := errors.AsType[*eventlog.RefusedError](err); refused {
 		return true
 	}
-	for _, refusal := range refusals {
-		if errors.Is(err, refusal) {
-			return true
-		}
+	if slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
+		return true
 	}
 	const integrityViolation = "23" // the SQLSTATE class: a concurrent request took the key or the name
 	var sqlError interface{ SQLState() string }

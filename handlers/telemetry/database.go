@@ -29,12 +29,6 @@ type databaseCollector struct {
 	err  error
 }
 
-func newDatabaseCollector(
-	query func(context.Context) (queue.Gauges, error), now func() time.Time,
-) *databaseCollector {
-	return &databaseCollector{query: query, now: now}
-}
-
 var (
 	upDesc = prometheus.NewDesc("stepwell_database_up",
 		"1 if the last query succeeded, 0 if it failed.", nil, nil)
@@ -112,41 +106,33 @@ type PoolStat interface {
 	CanceledAcquireCount() int64
 }
 
-// poolCollector reports this process's connection pool.
-type poolCollector struct{ stat func() PoolStat }
-
-var (
-	connectionsDesc = prometheus.NewDesc("stepwell_pool_connections",
-		"Connections to the database.", []string{"state"}, nil)
-	maxConnectionsDesc = prometheus.NewDesc("stepwell_pool_connections_limit",
-		"Maximum number of connections to the database.", nil, nil)
-	acquiresDesc = prometheus.NewDesc("stepwell_pool_acquires_total",
-		"Connections acquired from the pool.", nil, nil)
-	acquireSecondsDesc = prometheus.NewDesc("stepwell_pool_acquire_seconds_total",
-		"Total time spent waiting for a connection.", nil, nil)
-	emptyAcquiresDesc = prometheus.NewDesc("stepwell_pool_waited_acquires_total",
-		"Acquires that waited because no connection was idle.", nil, nil)
-	canceledAcquiresDesc = prometheus.NewDesc("stepwell_pool_canceled_acquires_total",
-		"Acquires canceled while waiting for a connection.", nil, nil)
-)
-
-// Describe implements [prometheus.Collector].
-func (p poolCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, to) }
-
-// Collect implements [prometheus.Collector].
-func (p poolCollector) Collect(to chan<- prometheus.Metric) {
-	s := p.stat()
-	send := func(desc *prometheus.Desc, t prometheus.ValueType, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(desc, t, value, labels...)
+// poolMetrics report this process's connection pool.
+func poolMetrics(stat func() PoolStat) []prometheus.Collector {
+	connections := func(state string, count func(PoolStat) int32) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "stepwell_pool_connections", Help: "Connections to the database.",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(count(stat())) })
 	}
-	send(connectionsDesc, prometheus.GaugeValue, float64(s.AcquiredConns()), "acquired")
-	send(connectionsDesc, prometheus.GaugeValue, float64(s.IdleConns()), "idle")
-	send(connectionsDesc, prometheus.GaugeValue, float64(s.ConstructingConns()), "connecting")
-	send(maxConnectionsDesc, prometheus.GaugeValue, float64(s.MaxConns()))
-	send(acquiresDesc, prometheus.CounterValue, float64(s.AcquireCount()))
-	send(acquireSecondsDesc, prometheus.CounterValue, s.AcquireDuration().Seconds())
-	send(emptyAcquiresDesc, prometheus.CounterValue, float64(s.EmptyAcquireCount()))
-	send(canceledAcquiresDesc, prometheus.CounterValue, float64(s.CanceledAcquireCount()))
+	counter := func(name, help string, value func(PoolStat) float64) prometheus.Collector {
+		opts := prometheus.CounterOpts{Name: name, Help: help}
+		return prometheus.NewCounterFunc(opts, func() float64 { return value(stat()) })
+	}
+	return []prometheus.Collector{
+		connections("acquired", PoolStat.AcquiredConns),
+		connections("idle", PoolStat.IdleConns),
+		connections("connecting", PoolStat.ConstructingConns),
+		gauge("stepwell_pool_connections_limit", "Maximum number of connections to the database.",
+			func() float64 { return float64(stat().MaxConns()) }),
+		counter("stepwell_pool_acquires_total", "Connections acquired from the pool.",
+			func(s PoolStat) float64 { return float64(s.AcquireCount()) }),
+		counter("stepwell_pool_acquire_seconds_total", "Total time spent waiting for a connection.",
+			func(s PoolStat) float64 { return s.AcquireDuration().Seconds() }),
+		counter("stepwell_pool_waited_acquires_total", "Acquires that waited because no connection was idle.",
+			func(s PoolStat) float64 { return float64(s.EmptyAcquireCount()) }),
+		counter("stepwell_pool_canceled_acquires_total", "Acquires canceled while waiting for a connection.",
+			func(s PoolStat) float64 { return float64(s.CanceledAcquireCount()) }),
+	}
 }
 
 // CommitProbe is the part of [github.com/stepwell-dev/stepwell/entities/pg.CommitProbe] that is reported.
@@ -155,21 +141,19 @@ type CommitProbe interface {
 	FeedLag() time.Duration
 }
 
-// commitCollector reports whether the commits of this process succeed.
-type commitCollector struct{ probe CommitProbe }
+// commitMetrics report whether the commits of this process succeed.
+func commitMetrics(p CommitProbe) []prometheus.Collector {
+	return []prometheus.Collector{
+		gauge("stepwell_commit_age_seconds",
+			"Time since a commit of this process last succeeded; it commits every 5 s.",
+			func() float64 { return p.Age().Seconds() }),
+		gauge("stepwell_feed_lag_seconds",
+			"How far followers of a project's events are behind, because a transaction is open.",
+			func() float64 { return p.FeedLag().Seconds() }),
+	}
+}
 
-var (
-	commitAgeDesc = prometheus.NewDesc("stepwell_commit_age_seconds",
-		"Time since a commit of this process last succeeded; it commits every 5 s.", nil, nil)
-	feedLagDesc = prometheus.NewDesc("stepwell_feed_lag_seconds",
-		"How far followers of a project's events are behind, because a transaction is open.", nil, nil)
-)
-
-// Describe implements [prometheus.Collector].
-func (c commitCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
-
-// Collect implements [prometheus.Collector].
-func (c commitCollector) Collect(to chan<- prometheus.Metric) {
-	to <- prometheus.MustNewConstMetric(commitAgeDesc, prometheus.GaugeValue, c.probe.Age().Seconds())
-	to <- prometheus.MustNewConstMetric(feedLagDesc, prometheus.GaugeValue, c.probe.FeedLag().Seconds())
+// gauge returns a gauge whose value is computed for each scrape.
+func gauge(name, help string, value func() float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }

@@ -43,7 +43,7 @@ func (t *Telemetry) Call(ctx context.Context, h http.Header) {
 	}
 }
 
-// deliverySpanNames maps the kinds of deliveries to the names of their spans.
+// deliverySpanNames has the kinds of deliveries, which are the values of a label, with the names of their spans.
 var deliverySpanNames = map[string]string{
 	"message":                    "deliver message",
 	"unknown":                    "unknown work",

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -72,34 +71,17 @@ func (m *metrics) register(r *prometheus.Registry) {
 			m.ended.WithLabelValues(string(status))
 		}
 	}
-	for _, kind := range kinds {
+	for kind := range deliverySpanNames {
 		m.underWay.WithLabelValues(kind)
 	}
 }
 
-// registerRuntime adds the metrics of the Go runtime and of the process.
-func registerRuntime(r *prometheus.Registry) {
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-}
-
 // newBuildInfo returns the gauge whose label is the version of this process.
 func newBuildInfo(version string) prometheus.Collector {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "stepwell_build_info", Help: "Always 1; the label is the version of this process.",
 		ConstLabels: prometheus.Labels{"version": version},
-	})
-	g.Set(1)
-	return g
-}
-
-// newPlaces returns the gauge of the places for deliveries. When about as many deliveries are in progress for long,
-// their functions hang.
-func newPlaces(n int) prometheus.Collector {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "stepwell_delivery_places", Help: "Deliveries that may be in progress at once.",
-	})
-	g.Set(float64(n))
-	return g
+	}, func() float64 { return 1 })
 }
 
 // endStatus maps the events that end a run to its final status. A log has at most one of them (I3).
@@ -123,19 +105,12 @@ func appendType(requests []eventlog.Request) string {
 	}
 }
 
-// kinds are the values of the kind label of deliveries.
-var kinds = []string{
-	"message", "unknown", string(message.WorkRun), string(message.WorkStep), string(message.WorkDeadline),
-	string(message.WorkCancel), string(message.WorkReport), string(message.WorkEnd), string(message.WorkSignal),
-	string(message.WorkLookBack),
-}
-
 // deliveryKind returns the kind label of a delivery.
 func deliveryKind(w message.Work) string {
 	switch {
 	case w == message.WorkNone:
 		return "message"
-	case slices.Contains(kinds, string(w)):
+	case deliverySpanNames[string(w)] != "":
 		return string(w)
 	default:
 		return "unknown"

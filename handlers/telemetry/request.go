@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -66,12 +67,7 @@ func (t *Telemetry) Pass(ctx context.Context, h http.Header) {
 	}
 }
 
-func routeLabel(route string) string {
-	if route == "" {
-		return "none"
-	}
-	return route
-}
+func routeLabel(route string) string { return cmp.Or(route, "none") }
 
 // request starts the span of a request and returns the function that ends it.
 func (t *Traces) request(ctx context.Context, r Request) (context.Context, func(status int)) {

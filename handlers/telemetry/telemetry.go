@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/stepwell-dev/stepwell/queue"
@@ -46,14 +47,16 @@ type Telemetry struct {
 func New(o Options) *Telemetry {
 	t := &Telemetry{now: o.Now, traces: o.Traces, registry: prometheus.NewRegistry(), metrics: newMetrics()}
 	t.metrics.register(t.registry)
-	t.registry.MustRegister(newDatabaseCollector(o.Gauges, o.Now), poolCollector{o.Pool}, newBuildInfo(o.Version))
+	t.registry.MustRegister(&databaseCollector{query: o.Gauges, now: o.Now}, newBuildInfo(o.Version),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	t.registry.MustRegister(poolMetrics(o.Pool)...)
 	if o.Commits != nil {
-		t.registry.MustRegister(commitCollector{o.Commits})
+		t.registry.MustRegister(commitMetrics(o.Commits)...)
 	}
-	if o.Places > 0 {
-		t.registry.MustRegister(newPlaces(o.Places))
+	if o.Places > 0 { // if about as many deliveries are in progress for long, their functions hang
+		t.registry.MustRegister(gauge("stepwell_delivery_places", "Deliveries that may be in progress at once.",
+			func() float64 { return float64(o.Places) }))
 	}
-	registerRuntime(t.registry)
 	return t
 }
 

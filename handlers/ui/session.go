@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"golang.org/x/time/rate"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
@@ -113,13 +115,13 @@ func (s *Server) signIn(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	giveBack, err := s.failed.take(c.RealIP())
+	refund, err := s.failed.take(c.RealIP())
 	if err != nil {
 		return err
 	}
 	opened, err := s.opens(r.Context(), body)
 	if !errors.Is(err, auth.ErrUnauthorized) {
-		giveBack()
+		refund()
 	}
 	if err != nil {
 		return err
@@ -154,10 +156,10 @@ func (s *Server) opens(ctx context.Context, data []byte) (access.Opened, error) 
 // body reads the body of a request. Anybody can send one, so a client that does not send all of it soon holds no
 // connection.
 func (s *Server) body(c echo.Context) ([]byte, error) {
-	timer := time.AfterFunc(s.patience, incoming.AbortRead(c))
+	timer := time.AfterFunc(s.bodyTimeout, incoming.AbortRead(c))
 	data, err := io.ReadAll(io.LimitReader(c.Request().Body, maxSignIn))
 	if !timer.Stop() {
-		return nil, entities.Invalid("the body takes longer than %s to arrive", s.patience)
+		return nil, entities.Invalid("the body takes longer than %s to arrive", s.bodyTimeout)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read body: %w", err)
@@ -178,4 +180,34 @@ func (s *Server) signOut(c echo.Context) error {
 	}
 	s.setCookie(c, "", -time.Second)
 	return c.NoContent(http.StatusNoContent)
+}
+
+const (
+	// failuresPerMinute is how many failed sign-ins an address has.
+	failuresPerMinute = 20
+	// failureInterval is how often it gets one back.
+	failureInterval = time.Minute / failuresPerMinute
+)
+
+// failures limits the failed sign-ins of each address.
+type failures struct {
+	now       func() time.Time
+	addresses incoming.Buckets[netip.Prefix]
+}
+
+func newFailures(now func() time.Time) failures {
+	return failures{now, incoming.NewBuckets[netip.Prefix](rate.Every(failureInterval), failuresPerMinute)}
+}
+
+// take uses up one of the failed sign-ins that the address has left. The caller refunds it if the sign-in does not
+// fail: so many at once are no more than the limit. It fails with a *[incoming.TooManyError] if there is none left.
+func (f failures) take(address string) (refund func(), err error) {
+	now := f.now()
+	taken := f.addresses.Of(incoming.Network(address)).ReserveN(now, 1)
+	refund = func() { taken.CancelAt(now) }
+	if taken.DelayFrom(now) > 0 {
+		refund()
+		return nil, &incoming.TooManyError{What: "failed sign-ins from your address", RetryAfter: failureInterval}
+	}
+	return refund, nil
 }

@@ -21,7 +21,7 @@ func TestSignInsThatStallEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.patience = time.Millisecond
+	s.bodyTimeout = time.Millisecond
 	e := echo.New()
 	s.Register(e, auth.New(auth.Options{Now: time.Now}))
 	web := httptest.NewServer(e)

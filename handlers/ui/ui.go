@@ -1,4 +1,4 @@
-// Package ui serves the dashboard under /ui: its files, the sessions of browsers, and the door through which its pages
+// Package ui serves the dashboard under /ui: its files, the sessions of browsers, and the rewriting by which its pages
 // use the native API with a cookie.
 //
 // It imports packages entities, entities/access, entities/admin, handlers/auth, handlers/incoming and ui.
@@ -41,9 +41,9 @@ type Server struct {
 	origin  string // of the public URL
 	secure  bool   // the public URL is https
 	static  *static
-	failed  *failures
-	// patience is how long the body of a sign-in may take.
-	patience time.Duration
+	failed  failures
+	// bodyTimeout is how long the body of a sign-in may take to arrive.
+	bodyTimeout time.Duration
 }
 
 // New returns the dashboard. It fails if the public URL is invalid.
@@ -53,7 +53,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("public URL: %w", err)
 	}
 	s := &Server{
-		options: o, base: strings.TrimSuffix(u.EscapedPath(), "/"), failed: newFailures(o.Now), patience: signInTime,
+		options: o, base: strings.TrimSuffix(u.EscapedPath(), "/"), failed: newFailures(o.Now), bodyTimeout: signInTime,
 	}
 	if u.Host != "" {
 		s.origin, s.secure = u.Scheme+"://"+u.Host, u.Scheme == "https"

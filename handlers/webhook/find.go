@@ -34,10 +34,10 @@ func targetOf(c echo.Context) target { return c.Get(targetKey).(target) }
 // ProjectOf returns the project of a request to a webhook that exists.
 func ProjectOf(c echo.Context) string { return string(targetOf(c).project) }
 
-// look looks up the webhook, and rejects requests beyond the rates. It comes before everything that costs more than the
-// lookup: the body of a request for no webhook is not read. All such requests take the same path, so that responses do
-// not reveal which tokens existed.
-func (s *Server) look(next echo.HandlerFunc) echo.HandlerFunc {
+// resolve looks up the webhook, and rejects requests beyond the rates. It comes before everything that costs more than
+// the lookup: the body of a request for no webhook is not read. All such requests take the same path, so that responses
+// do not reveal which tokens existed.
+func (s *Server) resolve(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		project, token, err := addressOf(c)
 		if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) lookUp(ctx context.Context, project entities.Project, token str
 		waiting, cancel := context.WithTimeout(ctx, lookupTimeout)
 		defer cancel()
 		if err := s.lookups.Acquire(waiting, 1); err != nil {
-			return target{}, &TooManyError{RetryAfter: time.Second}
+			return target{}, tooMany(time.Second)
 		}
 		defer s.lookups.Release(1)
 	}

@@ -44,7 +44,7 @@ func newTransport(allowed egress.Allowed) http.RoundTripper {
 func (s *Server) forward(r call) error {
 	leave, ok := s.waits.enter(r.target)
 	if !ok {
-		return &TooManyError{RetryAfter: time.Second}
+		return tooMany(time.Second)
 	}
 	defer leave()
 	incoming.Waits(r)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 // tries sends requests to a token, and returns how many were admitted. If found, a webhook has the token.
@@ -25,8 +26,8 @@ func (l *limiter) tries(t *testing.T, s sender, found bool, now time.Time, tries
 			n++
 			continue
 		}
-		tooMany := (*TooManyError)(nil)
-		if !errors.As(err, &tooMany) || !errors.Is(err, ErrTooMany) || tooMany.RetryAfter <= 0 || tooMany.RetryAfter > time.Second {
+		tooMany := (*incoming.TooManyError)(nil)
+		if !errors.As(err, &tooMany) || !errors.Is(err, incoming.ErrTooMany) || tooMany.RetryAfter <= 0 || tooMany.RetryAfter > time.Second {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -70,16 +71,16 @@ func TestRateLimits(t *testing.T) {
 func TestLimiterForgetsUnusedTokens(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
-	l := newLimiter(Rates{Token: 1, Project: 100 * remembered})
+	l := newLimiter(Rates{Token: 1, Project: 100 * incoming.MaxBuckets})
 	used := newSender("p", "used", "")
 	l.tries(t, used, true, now, burst)
-	for i := range 3 * remembered {
+	for i := range 3 * incoming.MaxBuckets {
 		l.tries(t, newSender("p", fmt.Sprint(i), fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&255, i&255)), i%2 == 0, now, 1)
-		if i%(remembered/2) == 0 && l.tries(t, used, true, now, 1) > 0 {
+		if i%(incoming.MaxBuckets/2) == 0 && l.tries(t, used, true, now, 1) > 0 {
 			t.Fatalf("the used token was forgotten after %d others", i)
 		}
 	}
-	if l.tokens.Len() > remembered || l.addresses.Len() > remembered {
+	if l.tokens.Len() > incoming.MaxBuckets || l.addresses.Len() > incoming.MaxBuckets {
 		t.Errorf("the limiter has %d tokens and %d addresses", l.tokens.Len(), l.addresses.Len())
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"mime"
@@ -123,10 +122,4 @@ func requestID(hook entities.Hook, key string) string {
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", hook.RunID, hook.ID, key))
 	return "hreq_" + ulid.ULID(sum[:16]).String()
-}
-
-// digestOf returns the SHA-256 of a body in hexadecimal.
-func digestOf(body []byte) string {
-	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:])
 }

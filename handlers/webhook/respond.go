@@ -14,11 +14,6 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// accepted is the answer to a recorded request.
-type accepted struct {
-	Request string `json:"request"`
-}
-
 // answer answers a recorded request with the workflow's response or, if there is none within the timeout, with 202.
 func (s *Server) answer(r call, id string, timeout time.Duration) error {
 	if timeout > 0 {
@@ -30,7 +25,7 @@ func (s *Server) answer(r call, id string, timeout time.Duration) error {
 			return write(r, *response)
 		}
 	}
-	return r.JSON(http.StatusAccepted, accepted{id})
+	return r.JSON(http.StatusAccepted, map[string]string{"request": id})
 }
 
 // await waits for the workflow's response. It returns nil on timeout, when the server drains, and at once if too many

@@ -7,8 +7,7 @@
 // handlers/webhook/signature.
 //
 // A request passes these stations: its webhook is found (find.go), within rates (limit.go); its body is received within
-// the share of its project; it is recorded or forwarded; and it may wait for its response without holding up others
-// (waits.go).
+// the share of its project; it is recorded or forwarded; and it may wait for its response without holding up others.
 package webhook
 
 import (
@@ -88,7 +87,7 @@ func (s *Server) Register(g *echo.Group, admit echo.MiddlewareFunc) {
 	s.limiter, s.proxy = newLimiter(s.Rates), newTransport(s.Allowed)
 	s.lookups, s.waits = semaphore.NewWeighted(lookups), newWaits()
 	for _, path := range []string{"/:token", "/:project/:token"} {
-		g.Any(path, s.receive, isolate, limitBody, s.look, admit)
+		g.Any(path, s.receive, isolate, limitBody, s.resolve, admit)
 	}
 }
 
@@ -239,7 +238,7 @@ func (s *Server) identify(
 	header := r.Request().Header
 	if spec.Verify == "" {
 		key := cmp.Or(header.Get("Idempotency-Key"), header.Get("Webhook-Id"))
-		return requestID(r.hook, key), digestOf(r.body), nil
+		return requestID(r.hook, key), incoming.Digest(r.body), nil
 	}
 	scheme, ok := signature.Of(webhook.Scheme(spec.Verify))
 	if !ok {
@@ -250,7 +249,7 @@ func (s *Server) identify(
 		return "", "", err
 	}
 	if spec.Verify == string(webhook.Generic) {
-		digest = digestOf(r.body) // the sender chooses this scheme's key, and may reuse it
+		digest = incoming.Digest(r.body) // the sender chooses this scheme's key, and may reuse it
 	}
 	return requestID(r.hook, scheme.Delivery(header, fields)), digest, nil
 }

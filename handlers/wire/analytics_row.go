@@ -14,51 +14,23 @@ import (
 
 // madeBy holds the fields of every row about the code that started the run.
 type madeBy struct {
+	// CoreVersion is the version of the SDK; empty if unknown.
 	CoreVersion string `cbor:"workflowCoreVersion,omitzero"`
-	Encrypted   *bool  `cbor:"workflowEncryptionEnabled,omitzero"`
+	// Encrypted is whether payloads are encrypted; nil if unknown.
+	Encrypted *bool `cbor:"workflowEncryptionEnabled,omitzero"`
 }
 
-func (o origin) madeBy() madeBy { return madeBy{o.coreVersion, o.encrypted} }
-
-// runRow is the row of a run.
 type runRow struct {
-	RunID        string            `cbor:"runId"`
-	Status       string            `cbor:"status"`
-	DeploymentID string            `cbor:"deploymentId"`
-	WorkflowName string            `cbor:"workflowName"`
-	SpecVersion  codec.Int         `cbor:"specVersion"`
-	Attributes   map[string]string `cbor:"attributes"`
-	ErrorCode    string            `cbor:"errorCode,omitzero"`
-	CreatedAt    codec.Time        `cbor:"createdAt"`
-	UpdatedAt    codec.Time        `cbor:"updatedAt"`
-	StartedAt    codec.Time        `cbor:"startedAt,omitzero"`
-	CompletedAt  codec.Time        `cbor:"completedAt,omitzero"`
+	runFields
 	madeBy
 }
 
-func newRunRow(o origin) runRow {
-	r := o.run
-	return runRow{
-		RunID: string(r.ID), Status: string(r.Status), DeploymentID: r.DeploymentID, WorkflowName: r.WorkflowName,
-		SpecVersion: codec.Int(r.SpecVersion), Attributes: r.Attributes, ErrorCode: r.ErrorCode,
-		CreatedAt: codec.NewTime(r.CreatedAt), UpdatedAt: codec.NewTime(r.UpdatedAt),
-		StartedAt: optionalTime(r.StartedAt), CompletedAt: optionalTime(r.CompletedAt), madeBy: o.madeBy(),
-	}
-}
+func newRunRow(o origin) runRow { return runRow{newRunFields(o.run), o.madeBy} }
 
-// stepRow is the row of a step.
 type stepRow struct {
-	RunID       string     `cbor:"runId"`
-	StepID      string     `cbor:"stepId"`
-	StepName    string     `cbor:"stepName"`
-	Status      string     `cbor:"status"`
-	Attempt     codec.Int  `cbor:"attempt"`
-	ErrorCode   string     `cbor:"errorCode,omitzero"`
-	CreatedAt   codec.Time `cbor:"createdAt"`
-	UpdatedAt   codec.Time `cbor:"updatedAt"`
-	StartedAt   codec.Time `cbor:"startedAt,omitzero"`
-	CompletedAt codec.Time `cbor:"completedAt,omitzero"`
-	RetryAfter  codec.Time `cbor:"retryAfter,omitzero"`
+	stepFields
+
+	ErrorCode string `cbor:"errorCode,omitzero"`
 	// ComputeInstanceID identifies the machine of the latest attempt.
 	ComputeInstanceID string `cbor:"computeInstanceId,omitzero"`
 	madeBy
@@ -66,17 +38,9 @@ type stepRow struct {
 
 func newStepRow(o origin, s entities.Step, errorCode string, start entities.Event) (stepRow, error) {
 	extra, err := extraOf(start)
-	return stepRow{
-		RunID: string(s.RunID), StepID: string(s.ID), StepName: s.Name, Status: string(s.Status),
-		Attempt: codec.Int(s.Attempt), ErrorCode: errorCode,
-		CreatedAt: codec.NewTime(s.CreatedAt), UpdatedAt: codec.NewTime(s.UpdatedAt),
-		StartedAt: optionalTime(s.StartedAt), CompletedAt: optionalTime(s.CompletedAt),
-		RetryAfter: optionalTime(s.RetryAfter), ComputeInstanceID: optional[string](extra["computeInstanceId"]),
-		madeBy: o.madeBy(),
-	}, err
+	return stepRow{newStepFields(s), errorCode, optional[string](extra["computeInstanceId"]), o.madeBy}, err
 }
 
-// eventRow is the row of an event.
 type eventRow struct {
 	RunID         string     `cbor:"runId"`
 	EventID       string     `cbor:"eventId"`
@@ -109,7 +73,7 @@ func newEventRow(o origin, e entities.Event) (eventRow, error) {
 		CreatedAt: codec.NewTime(e.CreatedAt), ResumeAt: optionalTime(e.Data.ResumeAt),
 		RetryAfter: optionalTime(e.Data.RetryAfter), ErrorCode: e.Data.ErrorCode, IsWebhook: e.Data.IsWebhook,
 		IsSystem: e.Data.IsSystem, VercelID: optional[string](extra["vercelId"]),
-		ComputeInstanceID: optional[string](extra["computeInstanceId"]), madeBy: o.madeBy(),
+		ComputeInstanceID: optional[string](extra["computeInstanceId"]), madeBy: o.madeBy,
 	}
 	if e.Type.Kind() != entities.KindRun {
 		row.EntityID = e.CorrelationID
@@ -156,7 +120,7 @@ func newHookRow(o origin, h read.HookHistory) hookRow {
 		RunID: string(h.RunID), HookID: string(h.ID), Status: status,
 		CreatedAt: codec.NewTime(h.CreatedAt), UpdatedAt: latest(h.CreatedAt, h.ReceivedAt, h.DisposedAt),
 		ReceivedAt: optionalTime(h.ReceivedAt), DisposedAt: optionalTime(h.DisposedAt),
-		IsWebhook: h.Data.IsWebhook, IsSystem: h.Data.IsSystem, madeBy: o.madeBy(),
+		IsWebhook: h.Data.IsWebhook, IsSystem: h.Data.IsSystem, madeBy: o.madeBy,
 	}
 }
 
@@ -176,7 +140,7 @@ func newWaitRow(o origin, w read.WaitHistory) waitRow {
 	return waitRow{
 		RunID: string(w.RunID), WaitID: string(w.ID), Status: string(w.Status()),
 		ResumeAt: optionalTime(w.Data.ResumeAt), CreatedAt: codec.NewTime(w.CreatedAt),
-		UpdatedAt: latest(w.CreatedAt, w.CompletedAt), CompletedAt: optionalTime(w.CompletedAt), madeBy: o.madeBy(),
+		UpdatedAt: latest(w.CreatedAt, w.CompletedAt), CompletedAt: optionalTime(w.CompletedAt), madeBy: o.madeBy,
 	}
 }
 

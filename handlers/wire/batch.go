@@ -1,15 +1,13 @@
 package wire
 
 import (
+	"io"
 	"net/http"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 // item is the outcome of one event of a batch: the same answer as for a single event, or why it was rejected.
@@ -22,16 +20,16 @@ type item struct {
 }
 
 // postBatch is endpoint 1b: it appends the events of consecutive frames, each independently (§3.13).
-func (s *Server) postBatch(c echo.Context) error {
-	runID, err := runParam(c)
+func (s *Server) postBatch(r *request) error {
+	runID := r.runID()
+	if r.err != nil {
+		return r.err
+	}
+	requests, err := readBatch(r.Request().Body, runID)
 	if err != nil {
 		return err
 	}
-	requests, err := readBatch(c.Request(), runID)
-	if err != nil {
-		return err
-	}
-	outcomes, err := s.Log.AppendBatch(c.Request().Context(), auth.Project(c), runID, requests)
+	outcomes, err := s.Log.AppendBatch(r.ctx(), r.project(), runID, requests)
 	if err != nil {
 		return err
 	}
@@ -45,20 +43,20 @@ func (s *Server) postBatch(c echo.Context) error {
 			items[i] = item{Status: codec.Int(status), Error: code, Message: message}
 			continue
 		}
-		res, err := s.newResult(c.Request().Context(), requests[i].Type, o.Result, read.WithoutPayloads)
+		res, err := s.newResult(r, requests[i].Type, o.Result, read.WithoutPayloads)
 		if err != nil {
 			return err
 		}
 		items[i] = item{Status: http.StatusOK, result: &res}
 	}
-	return answer(c, struct {
+	return r.send(struct {
 		Results []item `cbor:"results"`
 	}{items})
 }
 
-func readBatch(r *http.Request, runID entities.RunID) ([]eventlog.Request, error) {
+func readBatch(body io.Reader, runID entities.RunID) ([]eventlog.Request, error) {
 	var requests []eventlog.Request
-	for frame, err := range codec.Frames(r.Body) {
+	for frame, err := range codec.Frames(body) {
 		if err != nil {
 			return nil, err
 		}

@@ -1,18 +1,11 @@
 package wire
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 const (
@@ -20,16 +13,7 @@ const (
 	maxCancelReason = 512 // characters
 )
 
-// Outcomes of a bulk cancel (§3.15).
-const (
-	cancelDone     = "cancelled"
-	cancelAlready  = "already_cancelled"
-	cancelTooLate  = "not_cancellable"
-	cancelNotFound = "not_found"
-	cancelFailed   = "failed"
-)
-
-// cancellation is the outcome for one run.
+// cancellation is the outcome for one run (§3.15).
 type cancellation struct {
 	RunID     string `cbor:"runId"`
 	Outcome   string `cbor:"outcome"`
@@ -49,36 +33,29 @@ type cancelSummary struct {
 }
 
 // cancelRuns is endpoint 23. Each run is cancelled independently: a failure does not affect the others.
-func (s *Server) cancelRuns(c echo.Context) error {
+func (s *Server) cancelRuns(r *request) error {
 	var body struct {
 		RunIDs []string `cbor:"runIds"`
 		Reason string   `cbor:"cancelReason"`
 	}
-	if err := readBody(c.Request(), &body); err != nil {
-		return err
-	}
-	if err := validateCancel(body.RunIDs, body.Reason); err != nil {
-		return err
+	r.body(&body)
+	r.fail(validateCancel(body.RunIDs, body.Reason))
+	if r.err != nil {
+		return r.err
 	}
 	extra, err := cancelExtra(body.Reason)
 	if err != nil {
 		return err
 	}
-	ctx, project := c.Request().Context(), auth.Project(c)
 	results := make([]cancellation, len(body.RunIDs))
 	summary := cancelSummary{Requested: codec.Int(len(results))}
-	count := map[string]*codec.Int{
-		cancelDone: &summary.Cancelled, cancelAlready: &summary.Already, cancelTooLate: &summary.NotCancellable,
-		cancelNotFound: &summary.NotFound, cancelFailed: &summary.Failed,
-	}
 	for i, id := range body.RunIDs {
-		if err := ctx.Err(); err != nil {
+		if err := r.ctx().Err(); err != nil {
 			return err // the client has gone
 		}
-		results[i] = s.cancelRun(ctx, project, entities.RunID(id), extra)
-		*count[results[i].Outcome]++
+		results[i] = s.cancelRun(r, entities.RunID(id), extra, &summary)
 	}
-	return answer(c, struct {
+	return r.send(struct {
 		Summary cancelSummary  `cbor:"summary"`
 		Results []cancellation `cbor:"results"`
 	}{summary, results})
@@ -112,32 +89,27 @@ func cancelExtra(reason string) ([]byte, error) {
 	return codec.Marshal(map[string]string{"cancelReason": reason})
 }
 
-func (s *Server) cancelRun(
-	ctx context.Context, project entities.Project, id entities.RunID, extra []byte,
-) cancellation {
+// cancelRun cancels a run, and counts the outcome.
+func (s *Server) cancelRun(r *request, id entities.RunID, extra []byte, count *cancelSummary) cancellation {
 	outcome := cancellation{RunID: string(id)}
-	run, did, err := s.Log.Cancel(ctx, project, eventlog.Request{RunID: id, Extra: extra})
+	run, did, err := s.Log.Cancel(r.ctx(), r.project(), eventlog.Request{RunID: id, Extra: extra})
 	switch {
 	case errors.Is(err, entities.ErrRunNotFound):
-		outcome.Outcome = cancelNotFound
+		outcome.Outcome = "not_found"
+		count.NotFound++
 	case err != nil:
-		s.Logger.ErrorContext(ctx, "cancel run", "run", id, "error", err)
-		outcome.Outcome, outcome.Code, outcome.Retryable = cancelFailed, "internal", true
+		s.Logger.ErrorContext(r.ctx(), "cancel run", "run", id, "error", err)
+		outcome.Outcome, outcome.Code, outcome.Retryable = "failed", "internal", true
+		count.Failed++
 	case did:
-		outcome.Outcome = cancelDone
+		outcome.Outcome = "cancelled"
+		count.Cancelled++
 	case run.Status == entities.RunCancelled:
-		outcome.Outcome = cancelAlready
+		outcome.Outcome = "already_cancelled"
+		count.Already++
 	default:
-		outcome.Outcome, outcome.Status = cancelTooLate, string(run.Status)
+		outcome.Outcome, outcome.Status = "not_cancellable", string(run.Status)
+		count.NotCancellable++
 	}
 	return outcome
-}
-
-// readBody decodes a body that is one CBOR item.
-func readBody(r *http.Request, into any) error {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return fmt.Errorf("read body: %w", err)
-	}
-	return codec.Unmarshal(body, into)
 }

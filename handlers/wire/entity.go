@@ -7,34 +7,42 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
+// runFields are the fields of a run that lists of analytics have too.
+type runFields struct {
+	RunID        string            `cbor:"runId"`
+	Status       string            `cbor:"status"`
+	DeploymentID string            `cbor:"deploymentId"`
+	WorkflowName string            `cbor:"workflowName"`
+	SpecVersion  codec.Int         `cbor:"specVersion"`
+	Attributes   map[string]string `cbor:"attributes"`
+	ErrorCode    string            `cbor:"errorCode,omitzero"`
+	CreatedAt    codec.Time        `cbor:"createdAt"`
+	UpdatedAt    codec.Time        `cbor:"updatedAt"`
+	StartedAt    codec.Time        `cbor:"startedAt,omitzero"`
+	CompletedAt  codec.Time        `cbor:"completedAt,omitzero"`
+}
+
+func newRunFields(r entities.Run) runFields {
+	return runFields{
+		string(r.ID), string(r.Status), r.DeploymentID, r.WorkflowName, codec.Int(r.SpecVersion), r.Attributes, r.ErrorCode,
+		codec.NewTime(r.CreatedAt), codec.NewTime(r.UpdatedAt), optionalTime(r.StartedAt), optionalTime(r.CompletedAt),
+	}
+}
+
 // run is the wire form of a run (§2.5). Optional fields are omitted, never null.
 type run struct {
-	RunID            string            `cbor:"runId"`
-	Status           string            `cbor:"status"`
-	DeploymentID     string            `cbor:"deploymentId"`
-	WorkflowName     string            `cbor:"workflowName"`
-	SpecVersion      codec.Int         `cbor:"specVersion"`
-	ExecutionContext codec.Raw         `cbor:"executionContext,omitzero"`
-	Attributes       map[string]string `cbor:"attributes"`
-	PublicKey        string            `cbor:"encryptionPublicKey,omitzero"`
-	Input            codec.Bytes       `cbor:"input,omitzero"`
-	Output           codec.Bytes       `cbor:"output,omitzero"`
-	Error            any               `cbor:"error,omitzero"`
-	ErrorCode        string            `cbor:"errorCode,omitzero"`
-	CreatedAt        codec.Time        `cbor:"createdAt"`
-	UpdatedAt        codec.Time        `cbor:"updatedAt"`
-	StartedAt        codec.Time        `cbor:"startedAt,omitzero"`
-	CompletedAt      codec.Time        `cbor:"completedAt,omitzero"`
+	runFields
+
+	ExecutionContext codec.Raw   `cbor:"executionContext,omitzero"`
+	PublicKey        string      `cbor:"encryptionPublicKey,omitzero"`
+	Input            codec.Bytes `cbor:"input,omitzero"`
+	Output           codec.Bytes `cbor:"output,omitzero"`
+	Error            any         `cbor:"error,omitzero"`
 }
 
 // newRun makes the wire form of a run. Its first and last event, if not nil, complete it.
 func newRun(r entities.Run, first, end *entities.Event) (run, error) {
-	w := run{
-		RunID: string(r.ID), Status: string(r.Status), DeploymentID: r.DeploymentID, WorkflowName: r.WorkflowName,
-		SpecVersion: codec.Int(r.SpecVersion), Attributes: r.Attributes, ErrorCode: r.ErrorCode,
-		CreatedAt: codec.NewTime(r.CreatedAt), UpdatedAt: codec.NewTime(r.UpdatedAt),
-		StartedAt: optionalTime(r.StartedAt), CompletedAt: optionalTime(r.CompletedAt),
-	}
+	w := run{runFields: newRunFields(r)}
 	if first != nil {
 		extra, err := extraOf(*first)
 		if err != nil {
@@ -59,33 +67,39 @@ func newRun(r entities.Run, first, end *entities.Event) (run, error) {
 	return w, nil
 }
 
-// step is the wire form of a step.
+// stepFields are the fields of a step that lists of analytics have too.
+type stepFields struct {
+	RunID       string     `cbor:"runId"`
+	StepID      string     `cbor:"stepId"`
+	StepName    string     `cbor:"stepName"`
+	Status      string     `cbor:"status"`
+	Attempt     codec.Int  `cbor:"attempt"`
+	CreatedAt   codec.Time `cbor:"createdAt"`
+	UpdatedAt   codec.Time `cbor:"updatedAt"`
+	StartedAt   codec.Time `cbor:"startedAt,omitzero"`
+	CompletedAt codec.Time `cbor:"completedAt,omitzero"`
+	RetryAfter  codec.Time `cbor:"retryAfter,omitzero"`
+}
+
+func newStepFields(s entities.Step) stepFields {
+	return stepFields{
+		string(s.RunID), string(s.ID), s.Name, string(s.Status), codec.Int(s.Attempt), codec.NewTime(s.CreatedAt),
+		codec.NewTime(s.UpdatedAt), optionalTime(s.StartedAt), optionalTime(s.CompletedAt), optionalTime(s.RetryAfter),
+	}
+}
+
 type step struct {
-	RunID       string      `cbor:"runId"`
-	StepID      string      `cbor:"stepId"`
-	StepName    string      `cbor:"stepName"`
-	Status      string      `cbor:"status"`
-	Attempt     codec.Int   `cbor:"attempt"`
+	stepFields
+
 	SpecVersion codec.Int   `cbor:"specVersion"`
 	Input       codec.Bytes `cbor:"input,omitzero"`
 	Output      codec.Bytes `cbor:"output,omitzero"`
 	Error       any         `cbor:"error,omitzero"`
-	CreatedAt   codec.Time  `cbor:"createdAt"`
-	UpdatedAt   codec.Time  `cbor:"updatedAt"`
-	StartedAt   codec.Time  `cbor:"startedAt,omitzero"`
-	CompletedAt codec.Time  `cbor:"completedAt,omitzero"`
-	RetryAfter  codec.Time  `cbor:"retryAfter,omitzero"`
 }
 
 // newStep makes the wire form of a step. The events of its creation and its result, if not nil, complete it.
 func newStep(s entities.Step, created, result *entities.Event) (step, error) {
-	w := step{
-		RunID: string(s.RunID), StepID: string(s.ID), StepName: s.Name, Status: string(s.Status),
-		Attempt: codec.Int(s.Attempt), SpecVersion: codec.Int(s.SpecVersion),
-		CreatedAt: codec.NewTime(s.CreatedAt), UpdatedAt: codec.NewTime(s.UpdatedAt),
-		StartedAt: optionalTime(s.StartedAt), CompletedAt: optionalTime(s.CompletedAt),
-		RetryAfter: optionalTime(s.RetryAfter),
-	}
+	w := step{stepFields: newStepFields(s), SpecVersion: codec.Int(s.SpecVersion)}
 	if created != nil {
 		w.Input = created.Payload
 	}
@@ -130,7 +144,6 @@ func newHook(h entities.Hook, created *entities.Event) hook {
 	return w
 }
 
-// wait is the wire form of a wait.
 type wait struct {
 	WaitID      string     `cbor:"waitId"`
 	RunID       string     `cbor:"runId"`

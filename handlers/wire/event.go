@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"time"
@@ -36,7 +37,6 @@ var dataOptional = map[entities.EventType]bool{
 // serverOnly are the events that only runs driven by the server have, and that the protocol does not know.
 var serverOnly = map[entities.EventType]bool{entities.EventCancelRequested: true, entities.EventWaitCancelled: true}
 
-// event is the wire form of an event.
 type event struct {
 	EventID       string         `cbor:"eventId"`
 	RunID         string         `cbor:"runId"`
@@ -247,10 +247,7 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 	}
 	r := eventlog.Request{
 		RunID: runID, Type: entities.EventType(m.EventType), CorrelationID: m.CorrelationID,
-		SpecVersion: int(m.SpecVersion), Data: m.data(),
-	}
-	if m.SpecVersion == 0 {
-		r.SpecVersion = minSpecVersion
+		SpecVersion: cmp.Or(int(m.SpecVersion), minSpecVersion), OccurredAt: given(m.OccurredAt), Data: m.data(),
 	}
 	if r.SpecVersion < minSpecVersion || r.SpecVersion > maxSpecVersion {
 		return r, m, entities.Invalid("specVersion %d is not supported: this server supports %d to %d",
@@ -267,7 +264,6 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 			return r, m, err
 		}
 	}
-	r.OccurredAt = given(m.OccurredAt)
 	if len(frame.Body) > 0 {
 		r.Payload = frame.Body
 	}
@@ -316,8 +312,7 @@ func (m meta) data() entities.EventData {
 		ErrorCode: m.ErrorCode, Changes: attributeChanges(m.Changes), AllowReserved: m.AllowReserved,
 	}
 	if m.Attempt != nil {
-		n := int(*m.Attempt)
-		d.Attempt = &n
+		d.Attempt = new(int(*m.Attempt))
 	}
 	return d
 }
@@ -327,6 +322,5 @@ func given(t codec.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	at := t.Time()
-	return &at
+	return new(t.Time())
 }

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 // eventPage is the default page size of events. It holds nearly every log in one page.
@@ -42,12 +40,12 @@ type excerpt struct {
 }
 
 // postEvent is endpoint 1: it appends one event.
-func (s *Server) postEvent(c echo.Context) error {
-	runID, err := runParam(c)
-	if err != nil {
-		return err
+func (s *Server) postEvent(r *request) error {
+	runID := r.runID()
+	if r.err != nil {
+		return r.err
 	}
-	frame, err := codec.ReadFrame(c.Request().Body)
+	frame, err := codec.ReadFrame(r.Request().Body)
 	if err != nil {
 		return err
 	}
@@ -56,7 +54,7 @@ func (s *Server) postEvent(c echo.Context) error {
 		return err
 	}
 	if request.Type == "" {
-		request.Type = entities.EventType(c.Param("eventType"))
+		request.Type = entities.EventType(r.Param("eventType"))
 	}
 	if serverOnly[request.Type] {
 		return entities.Invalid("clients cannot write events of type %q", request.Type)
@@ -70,43 +68,42 @@ func (s *Server) postEvent(c echo.Context) error {
 			return err
 		}
 	}
-	ctx, project := c.Request().Context(), auth.Project(c)
-	appended, err := s.Log.Append(ctx, project, request)
+	appended, err := s.Log.Append(r.ctx(), r.project(), request)
 	if err != nil {
 		return err
 	}
-	setEventHeaders(c, appended)
-	if request.Type == entities.EventRunStarted && !m.SkipPreload && wantsFrames(c) {
-		c.Response().Header().Set("X-Wf-Max-Events", strconv.Itoa(maxEvents))
-		return s.sendLog(c, pg.Page{Limit: eventPage}, read.WithPayloads, s.eventsOf(project, runID))
+	r.setEventHeaders(appended)
+	if request.Type == entities.EventRunStarted && !m.SkipPreload && r.wantsFrames() {
+		r.Response().Header().Set("X-Wf-Max-Events", strconv.Itoa(maxEvents))
+		return s.sendLog(r, pg.Page{Limit: eventPage}, read.WithPayloads, s.eventsOf(r, runID))
 	}
-	res, err := s.newResult(ctx, request.Type, appended, with)
+	res, err := s.newResult(r, request.Type, appended, with)
 	if err != nil {
 		return err
 	}
-	if res.excerpt, err = s.excerptFor(ctx, project, appended, m); err != nil {
+	if res.excerpt, err = s.excerptFor(r, appended, m); err != nil {
 		return err
 	}
-	return answer(c, res)
+	return r.send(res)
 }
 
 // wantsFrames reports whether the client is of the next line, which reads the log of a run that it starts as frames
 // (§3.5).
-func wantsFrames(c echo.Context) bool {
-	return strings.Contains(c.Request().Header.Get(echo.HeaderAccept), mimeFrames)
+func (r *request) wantsFrames() bool {
+	return strings.Contains(r.Request().Header.Get(echo.HeaderAccept), mimeFrames)
 }
 
 // setEventHeaders sets the headers that identify the event. Clients of the stable line require them (§1.4).
-func setEventHeaders(c echo.Context, r eventlog.Result) {
-	h := c.Response().Header()
-	h.Set("X-Wf-Event-Id", string(r.Event.ID()))
-	h.Set("X-Wf-Run-Id", string(r.Run.ID))
-	h.Set("X-Wf-Created-At", r.Event.CreatedAt.UTC().Format(time.RFC3339Nano))
+func (r *request) setEventHeaders(appended eventlog.Result) {
+	h := r.Response().Header()
+	h.Set("X-Wf-Event-Id", string(appended.Event.ID()))
+	h.Set("X-Wf-Run-Id", string(appended.Run.ID))
+	h.Set("X-Wf-Created-At", appended.Event.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
 // newResult makes the answer to an append: the event, and the entity that it changed.
 func (s *Server) newResult(
-	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
+	r *request, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (result, error) {
 	e, err := newEvent(*appended.Event)
 	if err != nil {
@@ -115,17 +112,15 @@ func (s *Server) newResult(
 	res := result{Event: &e, StepCreated: appended.StepCreated}
 	switch typ.Kind() {
 	case entities.KindStep:
-		res.Step, err = s.stepAfter(ctx, typ, appended, with)
+		res.Step, err = s.stepAfter(r, typ, appended, with)
 	case entities.KindHook:
 		if appended.Hook != nil {
-			h := newHook(*appended.Hook, nil)
-			res.Hook = &h
+			res.Hook = new(newHook(*appended.Hook, nil))
 		}
 	case entities.KindWait:
-		w := newWait(*appended.Wait)
-		res.Wait = &w
+		res.Wait = new(newWait(*appended.Wait))
 	default:
-		res.Run, err = s.runAfter(ctx, typ, appended, with)
+		res.Run, err = s.runAfter(r, typ, appended, with)
 	}
 	return res, err
 }
@@ -133,24 +128,22 @@ func (s *Server) newResult(
 // stepAfter returns a step after an append. It includes the step's input only when the step starts, because clients
 // need it only then.
 func (s *Server) stepAfter(
-	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
+	r *request, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (*step, error) {
 	var created *entities.Event
-	after := *appended.Step
 	if typ == entities.EventStepStarted && with == read.WithPayloads {
 		var err error
-		created, err = s.eventAt(ctx, appended, after.CreatedSeq)
-		if err != nil {
+		if created, err = s.eventAt(r, appended, appended.Step.CreatedSeq); err != nil {
 			return nil, err
 		}
 	}
-	w, err := newStep(after, created, nil)
+	w, err := newStep(*appended.Step, created, nil)
 	return &w, err
 }
 
 // runAfter returns a run after an append.
 func (s *Server) runAfter(
-	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
+	r *request, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (*run, error) {
 	var first *entities.Event
 	switch {
@@ -158,7 +151,7 @@ func (s *Server) runAfter(
 		first = appended.Event
 	case with == read.WithPayloads:
 		var err error
-		if first, err = s.eventAt(ctx, appended, 1); err != nil {
+		if first, err = s.eventAt(r, appended, 1); err != nil {
 			return nil, err
 		}
 	}
@@ -167,11 +160,11 @@ func (s *Server) runAfter(
 }
 
 // eventAt returns an event of the run with its payload, from memory if the append has read it.
-func (s *Server) eventAt(ctx context.Context, appended eventlog.Result, seq int64) (*entities.Event, error) {
+func (s *Server) eventAt(r *request, appended eventlog.Result, seq int64) (*entities.Event, error) {
 	if seq <= int64(len(appended.Log)) {
 		return &appended.Log[seq-1], nil
 	}
-	e, err := s.Log.Event(ctx, appended.Run.Project, appended.Run.ID, seq)
+	e, err := s.Log.Event(r.ctx(), appended.Run.Project, appended.Run.ID, seq)
 	if err != nil {
 		return nil, err
 	}
@@ -181,9 +174,7 @@ func (s *Server) eventAt(ctx context.Context, appended eventlog.Result, seq int6
 // excerptFor returns the part of the log that saves the client its next request, or nil: the whole log when a replay
 // starts (§3.5), the events after a cursor, or those that were appended between the client's last known event and the
 // new one (§3.2).
-func (s *Server) excerptFor(
-	ctx context.Context, project entities.Project, appended eventlog.Result, m meta,
-) (*excerpt, error) {
+func (s *Server) excerptFor(r *request, appended eventlog.Result, m meta) (*excerpt, error) {
 	p := pg.Page{Limit: eventPage}
 	overtaken := false // by events that the client does not know
 	switch seen, seq := int64(m.MaxSlot), appended.Event.Seq; {
@@ -204,7 +195,7 @@ func (s *Server) excerptFor(
 	page, ok := appended.Page(p)
 	if !ok {
 		var err error
-		if page, err = s.Log.Events(ctx, project, appended.Run.ID, p, read.WithPayloads); err != nil {
+		if page, err = s.Log.Events(r.ctx(), r.project(), appended.Run.ID, p, read.WithPayloads); err != nil {
 			return nil, err
 		}
 	}
@@ -234,89 +225,74 @@ func newExcerpt(page read.EventPage) (*excerpt, error) {
 }
 
 // listEvents is endpoint 2: the log of a run.
-func (s *Server) listEvents(c echo.Context) error {
-	runID, err := runParam(c)
-	if err != nil {
-		return err
-	}
-	return s.sendEvents(c, s.eventsOf(auth.Project(c), runID))
+func (s *Server) listEvents(r *request) error {
+	return s.sendEvents(r, s.eventsOf(r, r.runID()))
 }
 
 // listEventsByCorrelation is endpoint 4: the events with a correlation ID.
-func (s *Server) listEventsByCorrelation(c echo.Context) error {
-	correlationID, err := query(c, "correlationId")
-	if err != nil {
-		return err
-	}
-	if correlationID == "" {
-		return entities.Invalid("correlationId is missing")
-	}
-	runID, err := query(c, "runId")
-	if err != nil {
-		return err
-	}
-	return s.sendEvents(c, func(ctx context.Context, p pg.Page, with read.Payloads) (read.EventPage, error) {
-		return s.Log.EventsByCorrelation(ctx, auth.Project(c), entities.RunID(runID), correlationID, p, with)
+func (s *Server) listEventsByCorrelation(r *request) error {
+	id, runID := r.required("correlationId"), entities.RunID(r.query("runId"))
+	return s.sendEvents(r, func(p pg.Page, with read.Payloads) (read.EventPage, error) {
+		return s.Log.EventsByCorrelation(r.ctx(), r.project(), runID, id, p, with)
 	})
 }
 
 // eventQuery reads one page of events.
-type eventQuery func(context.Context, pg.Page, read.Payloads) (read.EventPage, error)
+type eventQuery func(pg.Page, read.Payloads) (read.EventPage, error)
 
 // eventsOf returns a query for the log of a run.
-func (s *Server) eventsOf(project entities.Project, runID entities.RunID) eventQuery {
-	return func(ctx context.Context, p pg.Page, with read.Payloads) (read.EventPage, error) {
-		return s.Log.Events(ctx, project, runID, p, with)
+func (s *Server) eventsOf(r *request, runID entities.RunID) eventQuery {
+	return func(p pg.Page, with read.Payloads) (read.EventPage, error) {
+		return s.Log.Events(r.ctx(), r.project(), runID, p, with)
 	}
 }
 
 // sendEvents sends events as frames: one page, or all of them with returnAll (§2.4).
-func (s *Server) sendEvents(c echo.Context, list eventQuery) error {
-	p, with, err := listParams(c, eventPage, "asc")
+func (s *Server) sendEvents(r *request, list eventQuery) error {
+	p, with := r.page(eventPage, oldestFirst), r.payloads()
+	if r.err != nil {
+		return r.err
+	}
+	if r.QueryParam("returnAll") == "true" {
+		return s.sendLog(r, p, with, list)
+	}
+	got, err := list(p, with)
 	if err != nil {
 		return err
 	}
-	if c.QueryParam("returnAll") == "true" {
-		return s.sendLog(c, p, with, list)
-	}
-	got, err := list(c.Request().Context(), p, with)
-	if err != nil {
-		return err
-	}
-	w := startFrames(c)
+	w := r.startFrames()
 	err = writeEvents(w, got.Events)
 	if err == nil {
-		err = w.WriteEnd(nextCursor(c, got), got.More)
+		err = w.WriteEnd(r.nextCursor(got), got.More)
 	}
-	return s.cutOff(c, err)
+	return s.cutOff(r, err)
 }
 
 // sendLog sends all events after the page's cursor, with one page at a time in memory.
-func (s *Server) sendLog(c echo.Context, p pg.Page, with read.Payloads, list eventQuery) error {
-	ctx := c.Request().Context()
-	got, err := list(ctx, p, with)
+func (s *Server) sendLog(r *request, p pg.Page, with read.Payloads, list eventQuery) error {
+	got, err := list(p, with)
 	if err != nil {
 		return err
 	}
-	w := startFrames(c)
+	w := r.startFrames()
 	for {
 		if err := writeEvents(w, got.Events); err != nil {
-			return s.cutOff(c, err)
+			return s.cutOff(r, err)
 		}
 		if !got.More {
-			return s.cutOff(c, w.WriteEnd(nextCursor(c, got), false))
+			return s.cutOff(r, w.WriteEnd(r.nextCursor(got), false))
 		}
 		p.Cursor = read.EventCursor(got.Events[len(got.Events)-1])
-		read.ReuseMemory(ctx)
-		if got, err = list(ctx, p, with); err != nil {
-			return s.cutOff(c, err)
+		read.ReuseMemory(r.ctx())
+		if got, err = list(p, with); err != nil {
+			return s.cutOff(r, err)
 		}
 	}
 }
 
-func startFrames(c echo.Context) *codec.FrameWriter {
-	c.Response().Header().Set(echo.HeaderContentType, mimeFrames)
-	return codec.NewFrameWriter(c.Response())
+func (r *request) startFrames() *codec.FrameWriter {
+	r.Response().Header().Set(echo.HeaderContentType, mimeFrames)
+	return codec.NewFrameWriter(r.Response())
 }
 
 func writeEvents(w *codec.FrameWriter, events []entities.Event) error {
@@ -334,8 +310,8 @@ func writeEvents(w *codec.FrameWriter, events []entities.Event) error {
 
 // nextCursor returns the cursor after a page. It differs for the last page (§2.4): clients of the next line keep its
 // cursor to read later events from there; clients of the stable line would request another page, so they get none.
-func nextCursor(c echo.Context, p read.EventPage) string {
-	if len(p.Events) == 0 || (!p.More && stableLine(c)) {
+func (r *request) nextCursor(p read.EventPage) string {
+	if len(p.Events) == 0 || (!p.More && r.stableLine()) {
 		return ""
 	}
 	return read.EventCursor(p.Events[len(p.Events)-1])
@@ -350,24 +326,16 @@ func frameMeta(e entities.Event) ([]byte, error) {
 }
 
 // getEvent is endpoint 3: one event as a frame.
-func (s *Server) getEvent(c echo.Context) error {
-	runID, err := runParam(c)
-	if err != nil {
-		return err
+func (s *Server) getEvent(r *request) error {
+	runID, id, with := r.runID(), entities.EventID(r.param("eventId")), r.payloads()
+	if r.err != nil {
+		return r.err
 	}
-	id, err := param(c, "eventId")
-	if err != nil {
-		return err
-	}
-	with, err := payloads(c)
-	if err != nil {
-		return err
-	}
-	seq, err := entities.EventID(id).Seq()
+	seq, err := id.Seq()
 	if err != nil {
 		return entities.ErrEventNotFound // the server never issued this ID
 	}
-	e, err := s.Log.Event(c.Request().Context(), auth.Project(c), runID, seq)
+	e, err := s.Log.Event(r.ctx(), r.project(), runID, seq)
 	if err != nil {
 		return err
 	}
@@ -378,5 +346,5 @@ func (s *Server) getEvent(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return startFrames(c).WriteFrame(meta, e.Payload)
+	return r.startFrames().WriteFrame(meta, e.Payload)
 }

@@ -33,7 +33,7 @@ func FuzzMessage(f *testing.F) {
 		c.Request().Header.Set("Vqs-Deployment-Id", deployment)
 		var to address
 		err := auth.New(auth.Options{Open: true}).Require(auth.Write)(func(c echo.Context) (err error) {
-			to, err = newAddress(c)
+			to, err = (&request{Context: c}).address()
 			return err
 		})(c)
 		wantClientError(t, err)

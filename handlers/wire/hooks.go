@@ -1,48 +1,28 @@
 package wire
 
 import (
-	"context"
-
-	"github.com/labstack/echo/v4"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 const hookPage = 100
 
 // listHooks is endpoint 9: the hooks of a run, or of all runs.
-func (s *Server) listHooks(c echo.Context) error {
-	runID, err := query(c, "runId")
-	if err != nil {
-		return err
-	}
-	p, with, err := listParams(c, hookPage, "asc")
-	if err != nil {
-		return err
-	}
-	ctx := c.Request().Context()
-	hooks, next, err := store.ListHooks(ctx, s.Reader, auth.Project(c), entities.RunID(runID), s.Log.Now(), p)
-	if err != nil {
-		return err
-	}
-	return hookResource.answerPage(c, s, hooks, next, with)
+func (s *Server) listHooks(r *request) error {
+	runID, page, with := entities.RunID(r.query("runId")), r.page(hookPage, oldestFirst), r.payloads()
+	return hookResource.answerPage(s, r, with, func() ([]entities.Hook, string, error) {
+		return store.ListHooks(r.ctx(), s.Reader, r.project(), runID, s.Log.Now(), page)
+	})
 }
 
-// getHook is endpoint 10: a hook by ID.
-func (s *Server) getHook(c echo.Context) error {
-	id, err := param(c, "hookId")
-	if err != nil {
-		return err
-	}
-	h, err := store.HookByID(c.Request().Context(), s.Reader, auth.Project(c), entities.HookID(id), s.Log.Now())
-	if err != nil {
-		return err
-	}
-	return hookResource.answer(c, s, h, read.WithPayloads) // a webhook's metadata says how to respond (§7)
+// getHook is endpoint 10: a hook by ID. It has its metadata, because a webhook's says how to respond (§7).
+func (s *Server) getHook(r *request) error {
+	id := entities.HookID(r.param("hookId"))
+	return hookResource.answer(s, r, read.WithPayloads, func() (entities.Hook, error) {
+		return store.HookByID(r.ctx(), s.Reader, r.project(), id, s.Log.Now())
+	})
 }
 
 // resumable is a hook together with the data of its run that a client needs to resume it (§7), which saves a request.
@@ -70,35 +50,28 @@ type resumeCapabilities struct {
 }
 
 // getHookByToken is endpoint 11: a hook by token, to resume it.
-func (s *Server) getHookByToken(c echo.Context) error {
-	token, err := query(c, "token")
-	if err != nil {
-		return err
-	}
-	ctx, project := c.Request().Context(), auth.Project(c)
-	h, err := store.HookByToken(ctx, s.Reader, project, token, s.Log.Now())
-	if err != nil {
-		return err
-	}
-	list, err := hookResource.load(ctx, s, []entities.Hook{h}, read.WithPayloads)
-	if err != nil {
-		return err
-	}
-	of, err := s.resumeContext(ctx, project, h.RunID)
-	if err != nil {
-		return err
-	}
-	return answer(c, resumable{list[0], of, resumeCapabilities{DedupVersion: 1}})
+func (s *Server) getHookByToken(r *request) error {
+	token := r.query("token")
+	return answer(r, func() (v resumable, err error) {
+		h, err := store.HookByToken(r.ctx(), s.Reader, r.project(), token, s.Log.Now())
+		if err != nil {
+			return v, err
+		}
+		list, err := hookResource.load(s, r, []entities.Hook{h}, read.WithPayloads)
+		if err != nil {
+			return v, err
+		}
+		of, err := s.resumeContext(r, h.RunID)
+		return resumable{list[0], of, resumeCapabilities{DedupVersion: 1}}, err
+	})
 }
 
-func (s *Server) resumeContext(
-	ctx context.Context, project entities.Project, runID entities.RunID,
-) (resumeContext, error) {
-	run, err := store.RunByID(ctx, s.Reader, project, runID)
+func (s *Server) resumeContext(r *request, runID entities.RunID) (resumeContext, error) {
+	run, err := store.RunByID(r.ctx(), s.Reader, r.project(), runID)
 	if err != nil {
 		return resumeContext{}, err
 	}
-	list, err := runResource.load(ctx, s, []entities.Run{run}, read.WithoutPayloads)
+	list, err := runResource.load(s, r, []entities.Run{run}, read.WithoutPayloads)
 	if err != nil {
 		return resumeContext{}, err
 	}

@@ -2,7 +2,7 @@ package wire
 
 import (
 	"bytes"
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +19,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 const (
@@ -31,32 +30,32 @@ const (
 var workflowTopic = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_(?:workflow|step)_[A-Za-z0-9_-]+$`)
 
 // sendMessage is endpoint 17: it enqueues a message. The body is opaque.
-func (s *Server) sendMessage(c echo.Context) error {
-	to, err := newAddress(c)
+func (s *Server) sendMessage(r *request) error {
+	to, err := r.address()
 	if err != nil {
 		return err
 	}
-	m, err := to.message(c.Request().Header, c.Request().Body)
+	m, err := to.message(r.Request().Header, r.Request().Body)
 	if err != nil {
 		return err
 	}
-	if err := s.checkQuota(c.Request().Context(), m); err != nil {
+	if err := s.checkQuota(r, m); err != nil {
 		return err
 	}
-	id, err := s.Queue.Send(c.Request().Context(), m)
+	id, err := s.Queue.Send(r.ctx(), m)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusCreated, map[string]string{"messageId": id})
+	return r.JSON(http.StatusCreated, map[string]string{"messageId": id})
 }
 
 // checkQuota refuses the first message of a run that its project may not start.
-func (s *Server) checkQuota(ctx context.Context, messages ...message.Message) error {
+func (s *Server) checkQuota(r *request, messages ...message.Message) error {
 	for _, m := range messages {
 		if m.RunID == "" {
 			continue
 		}
-		if err := s.Log.CheckMessage(ctx, m.Project, m.RunID); err != nil {
+		if err := s.Log.CheckMessage(r.ctx(), m.Project, m.RunID); err != nil {
 			return err
 		}
 	}
@@ -67,19 +66,19 @@ func (s *Server) checkQuota(ctx context.Context, messages ...message.Message) er
 const maxMessages = 100
 
 // sendMessages is endpoint 17b: it enqueues every part of a multipart body as a message, all of them or none.
-func (s *Server) sendMessages(c echo.Context) error {
-	to, err := newAddress(c)
+func (s *Server) sendMessages(r *request) error {
+	to, err := r.address()
 	if err != nil {
 		return err
 	}
-	messages, err := to.messages(c.Request())
+	messages, err := to.messages(r.Request())
 	if err != nil {
 		return err
 	}
-	if err := s.checkQuota(c.Request().Context(), messages...); err != nil {
+	if err := s.checkQuota(r, messages...); err != nil {
 		return err
 	}
-	ids, err := s.Queue.SendAll(c.Request().Context(), messages)
+	ids, err := s.Queue.SendAll(r.ctx(), messages)
 	if err != nil {
 		return err
 	}
@@ -91,7 +90,7 @@ func (s *Server) sendMessages(c echo.Context) error {
 	for i, id := range ids {
 		results[i] = sent{"sent", id}
 	}
-	return c.JSON(http.StatusOK, map[string][]sent{"results": results})
+	return r.JSON(http.StatusOK, map[string][]sent{"results": results})
 }
 
 // address is the destination of the messages of a request.
@@ -101,20 +100,18 @@ type address struct {
 	deployment string
 }
 
-func newAddress(c echo.Context) (address, error) {
-	to := address{project: auth.Project(c), deployment: c.Request().Header.Get("Vqs-Deployment-Id")}
-	var err error
-	if to.topic, err = param(c, "topic"); err != nil {
-		return to, err
-	}
+// address returns the destination of the messages of the request.
+func (r *request) address() (address, error) {
+	to := address{r.project(), r.param("topic"), r.Request().Header.Get("Vqs-Deployment-Id")}
 	if !workflowTopic.MatchString(to.topic) {
-		return to, entities.Invalid("topic %q does not belong to a workflow or step", to.topic)
+		r.fail(entities.Invalid("topic %q does not belong to a workflow or step", to.topic))
 	}
 	if to.deployment == "" {
-		return to, entities.Invalid(
-			"Vqs-Deployment-Id is missing: set STEPWELL_DEPLOYMENT_ID in the app, and do not run it with NODE_ENV=development")
+		r.fail(entities.Invalid("Vqs-Deployment-Id is missing: set STEPWELL_DEPLOYMENT_ID in the app, and do not run it" +
+			" with NODE_ENV=development"))
 	}
-	return to, entities.ValidateID("Vqs-Deployment-Id", to.deployment)
+	r.fail(entities.ValidateID("Vqs-Deployment-Id", to.deployment))
+	return to, r.err
 }
 
 // message reads one message from its headers and body.
@@ -127,12 +124,9 @@ func (to address) message(h http.Header, body io.Reader) (message.Message, error
 	if err != nil {
 		return message.Message{}, err
 	}
-	contentType, err := clean(echo.HeaderContentType, h.Get(echo.HeaderContentType))
-	if err != nil {
+	contentType := cmp.Or(h.Get(echo.HeaderContentType), defaultContentType)
+	if err := checkText(echo.HeaderContentType, contentType); err != nil {
 		return message.Message{}, err
-	}
-	if contentType == "" {
-		contentType = defaultContentType
 	}
 	data, err := io.ReadAll(body)
 	if err != nil {
@@ -191,8 +185,7 @@ func (u unended) Read(p []byte) (int, error) {
 
 // badPart translates an error of reading a part: the body is too large, or it is not valid multipart.
 func badPart(err error, part int) error {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) || errors.Is(err, entities.ErrInvalid) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge || errors.Is(err, entities.ErrInvalid) {
 		return err
 	}
 	return entities.Invalid("part %d of the batch: %v", part, err)
@@ -200,75 +193,50 @@ func badPart(err error, part int) error {
 
 // seconds parses a header in seconds, or returns 0 if it is missing.
 func seconds(h http.Header, name string) (time.Duration, error) {
-	value := h.Get(name)
-	if value == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(value, 10, 31)
-	if err != nil {
-		return 0, entities.Invalid("%s: %q is not a whole number of seconds", name, value)
-	}
-	return time.Duration(n) * time.Second, nil
+	return wholeUnits(name, h.Get(name), time.Second, "seconds")
 }
 
 // acknowledge is the DELETE of endpoint 18: it deletes a leased message.
-func (s *Server) acknowledge(c echo.Context) error {
-	topic, receipt, err := leaseParams(c)
-	if err != nil {
+func (s *Server) acknowledge(r *request) error {
+	topic, receipt := r.param("topic"), r.param("receipt")
+	if r.err != nil {
+		return r.err
+	}
+	if err := s.Queue.Acknowledge(r.ctx(), r.project(), topic, receipt); err != nil {
 		return err
 	}
-	if err := s.Queue.Acknowledge(c.Request().Context(), auth.Project(c), topic, receipt); err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	return r.NoContent(http.StatusNoContent)
 }
 
 // setVisibility is the PATCH of endpoint 18: a long timeout extends the lease, a short one releases the message.
-func (s *Server) setVisibility(c echo.Context) error {
-	topic, receipt, err := leaseParams(c)
-	if err != nil {
-		return err
+func (s *Server) setVisibility(r *request) error {
+	topic, receipt := r.param("topic"), r.param("receipt")
+	if r.err != nil {
+		return r.err
 	}
 	var body struct {
 		Seconds *int64 `json:"visibilityTimeoutSeconds"`
 	}
-	if err := json.NewDecoder(c.Request().Body).Decode(&body); err != nil || body.Seconds == nil {
+	if err := json.NewDecoder(r.Request().Body).Decode(&body); err != nil || body.Seconds == nil {
 		return entities.Invalid(`the body is not {"visibilityTimeoutSeconds": seconds}`)
 	}
 	const most = int64(24 * 60 * 60) // prevents overflow below; the queue has its own limits
 	d := time.Duration(max(-1, min(*body.Seconds, most))) * time.Second
-	if err := s.Queue.SetVisibility(c.Request().Context(), auth.Project(c), topic, receipt, d); err != nil {
+	if err := s.Queue.SetVisibility(r.ctx(), r.project(), topic, receipt, d); err != nil {
 		return err
 	}
-	return c.NoContent(http.StatusNoContent)
-}
-
-func leaseParams(c echo.Context) (topic, receipt string, err error) {
-	if topic, err = param(c, "topic"); err != nil {
-		return "", "", err
-	}
-	receipt, err = param(c, "receipt")
-	return topic, receipt, err
+	return r.NoContent(http.StatusNoContent)
 }
 
 // receiveMessage is endpoint 19: it leases a message and sends it as the only part of a multipart body.
-func (s *Server) receiveMessage(c echo.Context) error {
-	topic, err := param(c, "topic")
-	if err != nil {
-		return err
+func (s *Server) receiveMessage(r *request) error {
+	topic, id := r.param("topic"), r.param("messageId")
+	lease, err := seconds(r.Request().Header, "Vqs-Visibility-Timeout-Seconds")
+	r.fail(err)
+	if r.err != nil {
+		return r.err
 	}
-	id, err := param(c, "messageId")
-	if err != nil {
-		return err
-	}
-	lease, err := seconds(c.Request().Header, "Vqs-Visibility-Timeout-Seconds")
-	if err != nil {
-		return err
-	}
-	if lease == 0 {
-		lease = defaultVisibility
-	}
-	m, err := s.Queue.Receive(c.Request().Context(), auth.Project(c), topic, id, lease)
+	m, err := s.Queue.Receive(r.ctx(), r.project(), topic, id, cmp.Or(lease, defaultVisibility))
 	if err != nil {
 		return err
 	}
@@ -291,5 +259,5 @@ func (s *Server) receiveMessage(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("write message: %w", err)
 	}
-	return c.Blob(http.StatusOK, "multipart/mixed; boundary="+parts.Boundary(), body.Bytes())
+	return r.Blob(http.StatusOK, "multipart/mixed; boundary="+parts.Boundary(), body.Bytes())
 }

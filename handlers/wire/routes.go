@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/labstack/echo/v4"
+
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -26,58 +28,69 @@ type Server struct {
 	Draining context.Context
 }
 
-// Register adds the endpoints of §2.3 to the group, each with the permission that it requires. Lists for the dashboard
-// contain no payloads, so the permission for metadata suffices; all other reads may contain payloads.
-func (s *Server) Register(g auth.Routes) {
+// routes are the endpoints of §2.3, each with the permission that it requires. Lists for the dashboard contain no
+// payloads, so the permission for metadata suffices; all other reads may contain payloads.
+var routes = []struct {
+	pattern    string
+	permission auth.Permission
+	handle     func(*Server, *request) error
+}{
 	// Events.
-	g.POST("/v4/runs/:runId/events/:eventType", auth.Write, s.postEvent)
-	g.POST("/v4/runs/:runId/events/batch", auth.Write, s.postBatch)
-	g.GET("/v4/runs/:runId/events", auth.Read, s.listEvents)
-	g.GET("/v4/runs/:runId/events/:eventId", auth.Read, s.getEvent)
-	g.GET("/v4/events", auth.Read, s.listEventsByCorrelation)
+	{"POST /v4/runs/:runId/events/:eventType", auth.Write, (*Server).postEvent},
+	{"POST /v4/runs/:runId/events/batch", auth.Write, (*Server).postBatch},
+	{"GET /v4/runs/:runId/events", auth.Read, (*Server).listEvents},
+	{"GET /v4/runs/:runId/events/:eventId", auth.Read, (*Server).getEvent},
+	{"GET /v4/events", auth.Read, (*Server).listEventsByCorrelation},
 
 	// Entities.
-	g.GET("/v2/runs", auth.Read, s.listRuns)
-	g.GET("/v2/runs/:runId", auth.Read, s.getRun)
-	g.GET("/v2/runs/:runId/status", auth.Read, s.awaitRun)
-	g.POST("/v2/runs/:runId/attributes", auth.Write, s.setAttributes)
-	g.POST("/v4/runs/cancel", auth.Write, s.cancelRuns)
-	g.GET("/v2/runs/:runId/steps", auth.Read, s.listSteps)
-	g.GET("/v2/runs/:runId/steps/:stepId", auth.Read, s.getStep)
-	g.GET("/v2/steps/:stepId", auth.Read, s.getStep)
-	g.GET("/v2/hooks", auth.Read, s.listHooks)
-	g.GET("/v2/hooks/by-token", auth.Read, s.getHookByToken)
-	g.GET("/v2/hooks/:hookId", auth.Read, s.getHook)
+	{"GET /v2/runs", auth.Read, (*Server).listRuns},
+	{"GET /v2/runs/:runId", auth.Read, (*Server).getRun},
+	{"GET /v2/runs/:runId/status", auth.Read, (*Server).awaitRun},
+	{"POST /v2/runs/:runId/attributes", auth.Write, (*Server).setAttributes},
+	{"POST /v4/runs/cancel", auth.Write, (*Server).cancelRuns},
+	{"GET /v2/runs/:runId/steps", auth.Read, (*Server).listSteps},
+	{"GET /v2/runs/:runId/steps/:stepId", auth.Read, (*Server).getStep},
+	{"GET /v2/steps/:stepId", auth.Read, (*Server).getStep},
+	{"GET /v2/hooks", auth.Read, (*Server).listHooks},
+	{"GET /v2/hooks/by-token", auth.Read, (*Server).getHookByToken},
+	{"GET /v2/hooks/:hookId", auth.Read, (*Server).getHook},
 
 	// Analytics.
-	a := g.Group("/v2/analytics")
-	a.GET("/runs", auth.Metadata, s.analyticsRuns)
-	a.GET("/runs/:runId", auth.Metadata, s.analyticsRun)
-	a.GET("/runs/:runId/steps", auth.Metadata, s.analyticsSteps)
-	a.GET("/runs/:runId/steps/:stepId", auth.Metadata, s.analyticsStep)
-	a.GET("/runs/:runId/events", auth.Metadata, s.analyticsEvents)
-	a.GET("/runs/:runId/events/:eventId", auth.Metadata, s.analyticsEvent)
-	a.POST("/runs/:runId/events/get-many", auth.Metadata, s.analyticsEventsAt)
-	a.GET("/runs/:runId/waits", auth.Metadata, s.analyticsWaits)
-	a.GET("/runs/:runId/waits/:waitId", auth.Metadata, s.analyticsWait)
-	a.GET("/events", auth.Metadata, s.analyticsEventsByCorrelation)
-	a.GET("/hooks", auth.Metadata, s.analyticsHooks)
-	a.GET("/hooks/:hookId", auth.Metadata, s.analyticsHook)
-	a.GET("/attributes", auth.Metadata, s.analyticsAttributes)
+	{"GET /v2/analytics/runs", auth.Metadata, (*Server).analyticsRuns},
+	{"GET /v2/analytics/runs/:runId", auth.Metadata, (*Server).analyticsRun},
+	{"GET /v2/analytics/runs/:runId/steps", auth.Metadata, (*Server).analyticsSteps},
+	{"GET /v2/analytics/runs/:runId/steps/:stepId", auth.Metadata, (*Server).analyticsStep},
+	{"GET /v2/analytics/runs/:runId/events", auth.Metadata, (*Server).analyticsEvents},
+	{"GET /v2/analytics/runs/:runId/events/:eventId", auth.Metadata, (*Server).analyticsEvent},
+	{"POST /v2/analytics/runs/:runId/events/get-many", auth.Metadata, (*Server).analyticsEventsAt},
+	{"GET /v2/analytics/runs/:runId/waits", auth.Metadata, (*Server).analyticsWaits},
+	{"GET /v2/analytics/runs/:runId/waits/:waitId", auth.Metadata, (*Server).analyticsWait},
+	{"GET /v2/analytics/events", auth.Metadata, (*Server).analyticsEventsByCorrelation},
+	{"GET /v2/analytics/hooks", auth.Metadata, (*Server).analyticsHooks},
+	{"GET /v2/analytics/hooks/:hookId", auth.Metadata, (*Server).analyticsHook},
+	{"GET /v2/analytics/attributes", auth.Metadata, (*Server).analyticsAttributes},
 
 	// Streams.
-	g.PUT("/v2/runs/:runId/stream/:name", auth.Write, s.writeStream)
-	g.GET("/v2/stream/:name", auth.Read, s.tailStream)
-	g.GET("/v3/runs/:runId/stream/:name", auth.Read, s.tailStream)
-	g.GET("/v2/runs/:runId/streams", auth.Read, s.listStreams)
-	g.GET("/v2/runs/:runId/streams/:name/chunks", auth.Read, s.listChunks)
-	g.GET("/v2/runs/:runId/streams/:name/info", auth.Read, s.streamInfo)
+	{"PUT /v2/runs/:runId/stream/:name", auth.Write, (*Server).writeStream},
+	{"GET /v2/stream/:name", auth.Read, (*Server).tailStream},
+	{"GET /v3/runs/:runId/stream/:name", auth.Read, (*Server).tailStream},
+	{"GET /v2/runs/:runId/streams", auth.Read, (*Server).listStreams},
+	{"GET /v2/runs/:runId/streams/:name/chunks", auth.Read, (*Server).listChunks},
+	{"GET /v2/runs/:runId/streams/:name/info", auth.Read, (*Server).streamInfo},
 
 	// Queue.
-	topic := g.Group("/queues-proxy/api/v3/topic/:topic")
-	topic.POST("", auth.Write, s.sendMessage)
-	topic.POST("/batch", auth.Write, s.sendMessages)
-	topic.DELETE("/consumer/:group/lease/:receipt", auth.Write, s.acknowledge)
-	topic.PATCH("/consumer/:group/lease/:receipt", auth.Write, s.setVisibility)
-	topic.POST("/consumer/:group/id/:messageId", auth.Write, s.receiveMessage)
+	{"POST /queues-proxy/api/v3/topic/:topic", auth.Write, (*Server).sendMessage},
+	{"POST /queues-proxy/api/v3/topic/:topic/batch", auth.Write, (*Server).sendMessages},
+	{"DELETE /queues-proxy/api/v3/topic/:topic/consumer/:group/lease/:receipt", auth.Write, (*Server).acknowledge},
+	{"PATCH /queues-proxy/api/v3/topic/:topic/consumer/:group/lease/:receipt", auth.Write, (*Server).setVisibility},
+	{"POST /queues-proxy/api/v3/topic/:topic/consumer/:group/id/:messageId", auth.Write, (*Server).receiveMessage},
+}
+
+// Register adds the endpoints to the group.
+func (s *Server) Register(g auth.Routes) {
+	for _, route := range routes {
+		g.Handle(route.pattern, route.permission, func(c echo.Context) error {
+			return route.handle(s, &request{Context: c})
+		})
+	}
 }

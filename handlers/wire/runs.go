@@ -4,14 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 // Default page sizes (§2.4).
@@ -21,44 +18,20 @@ const (
 )
 
 // listRuns is endpoint 5: the runs of the project.
-func (s *Server) listRuns(c echo.Context) error {
-	p, with, err := listParams(c, runPage, "desc")
-	if err != nil {
-		return err
-	}
-	name, err := query(c, "workflowName")
-	if err != nil {
-		return err
-	}
-	status, err := query(c, "status")
-	if err != nil {
-		return err
-	}
-	ctx := c.Request().Context()
-	filter := store.RunFilter{WorkflowName: name, Status: entities.RunStatus(status)}
-	runs, next, err := store.ListRuns(ctx, s.Reader, auth.Project(c), filter, p)
-	if err != nil {
-		return err
-	}
-	return runResource.answerPage(c, s, runs, next, with)
+func (s *Server) listRuns(r *request) error {
+	page, with := r.page(runPage, newestFirst), r.payloads()
+	filter := store.RunFilter{WorkflowName: r.query("workflowName"), Status: entities.RunStatus(r.query("status"))}
+	return runResource.answerPage(s, r, with, func() ([]entities.Run, string, error) {
+		return store.ListRuns(r.ctx(), s.Reader, r.project(), filter, page)
+	})
 }
 
 // getRun is endpoint 6: one run.
-func (s *Server) getRun(c echo.Context) error {
-	id, err := runParam(c)
-	if err != nil {
-		return err
-	}
-	with, err := payloads(c)
-	if err != nil {
-		return err
-	}
-	ctx := c.Request().Context()
-	r, err := store.RunByID(ctx, s.Reader, auth.Project(c), id)
-	if err != nil {
-		return err
-	}
-	return runResource.answer(c, s, r, with)
+func (s *Server) getRun(r *request) error {
+	id, with := r.runID(), r.payloads()
+	return runResource.answer(s, r, with, func() (entities.Run, error) {
+		return store.RunByID(r.ctx(), s.Reader, r.project(), id)
+	})
 }
 
 // maxWait limits how long one request waits for the end of a run.
@@ -66,28 +39,16 @@ const maxWait = 55 * time.Second
 
 // awaitRun is endpoint 6b: it waits until the run has ended or the client's timeout is over, and returns the run
 // (§3.14).
-func (s *Server) awaitRun(c echo.Context) error {
-	id, err := runParam(c)
-	if err != nil {
-		return err
-	}
-	with, err := payloads(c)
-	if err != nil {
-		return err
-	}
-	wait, err := milliseconds(c, "waitMs")
-	if err != nil {
-		return err
-	}
-	ctx := c.Request().Context()
-	waiting, cancel := context.WithTimeout(ctx, min(wait, maxWait))
-	defer cancel()
-	defer context.AfterFunc(s.Draining, cancel)()
-	r, err := s.Log.WaitForEnd(ctx, waiting, auth.Project(c), id)
-	if err != nil {
-		return err
-	}
-	return runResource.answer(c, s, r, with)
+func (s *Server) awaitRun(r *request) error {
+	id, with := r.runID(), r.payloads()
+	wait, err := wholeUnits("waitMs", r.QueryParam("waitMs"), time.Millisecond, "milliseconds")
+	r.fail(err)
+	return runResource.answer(s, r, with, func() (entities.Run, error) {
+		waiting, cancel := context.WithTimeout(r.ctx(), min(wait, maxWait))
+		defer cancel()
+		defer context.AfterFunc(s.Draining, cancel)()
+		return s.Log.WaitForEnd(r.ctx(), waiting, r.project(), id)
+	})
 }
 
 // outsider is the writer of attributes that are set from outside a run. The protocol has only workflows and steps as
@@ -96,35 +57,32 @@ func (s *Server) awaitRun(c echo.Context) error {
 var outsider = map[string]any{"type": "step", "stepId": "outside", "attempt": 0}
 
 // setAttributes is endpoint 20: it changes attributes from outside the run's code.
-func (s *Server) setAttributes(c echo.Context) error {
-	id, err := runParam(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) setAttributes(r *request) error {
 	var body struct {
 		Changes       []change `cbor:"changes"`
 		AllowReserved bool     `cbor:"allowReservedAttributes"`
 	}
-	if err := readBody(c.Request(), &body); err != nil {
-		return err
+	id := r.runID()
+	r.body(&body)
+	if r.err != nil {
+		return r.err
 	}
 	extra, err := codec.Marshal(map[string]any{"writer": outsider})
 	if err != nil {
 		return err
 	}
-	ctx, project := c.Request().Context(), auth.Project(c)
-	run, err := store.RunByID(ctx, s.Reader, project, id)
+	run, err := store.RunByID(r.ctx(), s.Reader, r.project(), id)
 	if err != nil {
 		return err
 	}
-	appended, err := s.Log.Append(ctx, project, eventlog.Request{
+	appended, err := s.Log.Append(r.ctx(), r.project(), eventlog.Request{
 		RunID: id, Type: entities.EventAttrSet, SpecVersion: run.SpecVersion, Extra: extra,
 		Data: entities.EventData{Changes: attributeChanges(body.Changes), AllowReserved: body.AllowReserved},
 	})
 	if err != nil {
 		return err
 	}
-	return answer(c, struct {
+	return r.send(struct {
 		Attributes map[string]string `cbor:"attributes"`
 	}{appended.Run.Attributes})
 }
@@ -149,43 +107,19 @@ func runEvents(r entities.Run, with read.Payloads) []read.Position {
 }
 
 // listSteps is endpoint 7: the steps of a run.
-func (s *Server) listSteps(c echo.Context) error {
-	runID, err := runParam(c)
-	if err != nil {
-		return err
-	}
-	p, with, err := listParams(c, stepPage, "desc")
-	if err != nil {
-		return err
-	}
-	ctx := c.Request().Context()
-	steps, next, err := store.ListSteps(ctx, s.Reader, auth.Project(c), runID, p)
-	if err != nil {
-		return err
-	}
-	return stepResource.answerPage(c, s, steps, next, with)
+func (s *Server) listSteps(r *request) error {
+	runID, page, with := r.runID(), r.page(stepPage, newestFirst), r.payloads()
+	return stepResource.answerPage(s, r, with, func() ([]entities.Step, string, error) {
+		return store.ListSteps(r.ctx(), s.Reader, r.project(), runID, page)
+	})
 }
 
 // getStep is endpoint 8: one step. The run ID is optional.
-func (s *Server) getStep(c echo.Context) error {
-	runID, err := runParam(c)
-	if err != nil {
-		return err
-	}
-	id, err := param(c, "stepId")
-	if err != nil {
-		return err
-	}
-	with, err := payloads(c)
-	if err != nil {
-		return err
-	}
-	ctx := c.Request().Context()
-	st, err := store.StepByID(ctx, s.Reader, auth.Project(c), runID, entities.StepID(id))
-	if err != nil {
-		return err
-	}
-	return stepResource.answer(c, s, st, with)
+func (s *Server) getStep(r *request) error {
+	runID, id, with := r.runID(), entities.StepID(r.param("stepId")), r.payloads()
+	return stepResource.answer(s, r, with, func() (entities.Step, error) {
+		return store.StepByID(r.ctx(), s.Reader, r.project(), runID, id)
+	})
 }
 
 // stepResource is how steps are sent.

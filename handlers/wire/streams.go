@@ -2,8 +2,6 @@ package wire
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
@@ -23,88 +20,74 @@ const (
 	maxIndex = 1 << 53
 )
 
-func streamParam(c echo.Context) (entities.StreamName, error) {
-	name, err := param(c, "name")
-	return entities.StreamName(name), err
-}
+func (r *request) streamName() entities.StreamName { return entities.StreamName(r.param("name")) }
 
 // writeStream is endpoint 12: it appends chunks to a stream, or closes it. Clients retry with an empty body by mistake,
 // so a request that has no chunks and does not close the stream is ignored (§1.6).
-func (s *Server) writeStream(c echo.Context) error {
-	runID, err := runParam(c)
-	if err != nil {
-		return err
+func (s *Server) writeStream(r *request) error {
+	runID, name, chunks := r.runID(), r.streamName(), r.chunks()
+	if r.err != nil {
+		return r.err
 	}
-	name, err := streamParam(c)
-	if err != nil {
-		return err
-	}
-	chunks, err := readChunks(c.Request())
-	if err != nil {
-		return err
-	}
-	ctx, project := c.Request().Context(), auth.Project(c)
 	if len(chunks) > 0 {
-		if err := s.Streams.Write(ctx, project, runID, name, chunks); err != nil {
+		if err := s.Streams.Write(r.ctx(), r.project(), runID, name, chunks); err != nil {
 			return err
 		}
 	}
-	if c.Request().Header.Get("X-Stream-Done") == "true" {
-		if err := s.Streams.Close(ctx, project, runID, name); err != nil {
+	if r.Request().Header.Get("X-Stream-Done") == "true" {
+		if err := s.Streams.Close(r.ctx(), r.project(), runID, name); err != nil {
 			return err
 		}
 	}
-	return c.NoContent(http.StatusNoContent)
+	return r.NoContent(http.StatusNoContent)
 }
 
-func readChunks(r *http.Request) ([][]byte, error) {
-	if r.Header.Get("X-Stream-Multi") == "true" {
-		return codec.ReadChunks(r.Body)
+// chunks reads the chunks in the body.
+func (r *request) chunks() [][]byte {
+	if r.err != nil {
+		return nil
 	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read body: %w", err)
+	if r.Request().Header.Get("X-Stream-Multi") == "true" {
+		chunks, err := codec.ReadChunks(r.Request().Body)
+		r.fail(err)
+		return chunks
 	}
-	if len(body) == 0 {
-		return nil, nil
+	if body := r.bytes(); len(body) > 0 {
+		return [][]byte{body}
 	}
-	return [][]byte{body}, nil
+	return nil
 }
 
 // tailStream is endpoint 13: it sends the bytes of a stream as they are written, until it is closed. The header is sent
 // at once, because a stream may be silent for long.
-func (s *Server) tailStream(c echo.Context) error {
-	name, err := streamParam(c)
-	if err != nil {
-		return err
+func (s *Server) tailStream(r *request) error {
+	name, from := r.streamName(), r.startIndex()
+	if r.err != nil {
+		return r.err
 	}
-	from, err := startIndex(c)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(c.Request().Context())
+	ctx, cancel := context.WithCancel(r.ctx())
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
 
-	w := incoming.NewLiveWriter(ctx, c)
+	w := incoming.NewLiveWriter(ctx, r)
 	defer w.Close()
 	w.Header().Set(echo.HeaderContentType, echo.MIMEOctetStream)
 	w.WriteHeader(http.StatusOK)
 	w.Flush()
-	err = s.Streams.Tail(ctx, auth.Project(c), name, from, func(chunk store.Chunk) error { return w.Send(chunk.Data) })
-	return s.cutOff(c, err)
+	err := s.Streams.Tail(ctx, r.project(), name, from, func(chunk store.Chunk) error { return w.Send(chunk.Data) })
+	return s.cutOff(r, err)
 }
 
-func startIndex(c echo.Context) (int64, error) {
-	value := c.QueryParam("startIndex")
+func (r *request) startIndex() int64 {
+	value := r.QueryParam("startIndex")
 	if value == "" {
-		return 0, nil
+		return 0
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
-		return 0, entities.Invalid("startIndex %q is not a number", value)
+		r.fail(entities.Invalid("startIndex %q is not a number", value))
 	}
-	return n, nil
+	return n
 }
 
 // chunk is the wire form of a chunk of a stream.
@@ -121,65 +104,57 @@ type chunkListing struct {
 }
 
 // listChunks is endpoint 14: a page of chunks. The cursor is the index of the next chunk.
-func (s *Server) listChunks(c echo.Context) error {
-	name, err := streamParam(c)
-	if err != nil {
-		return err
-	}
-	p, err := page(c, chunkPage, "asc")
-	if err != nil {
-		return err
-	}
-	from := int64(0)
-	if p.Cursor != "" {
-		if from, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || from < 0 || from > maxIndex {
-			return &pg.CursorError{Cursor: p.Cursor}
+func (s *Server) listChunks(r *request) error {
+	name, page, from := r.streamName(), r.page(chunkPage, oldestFirst), int64(0)
+	if page.Cursor != "" {
+		var err error
+		if from, err = strconv.ParseInt(page.Cursor, 10, 64); err != nil || from < 0 || from > maxIndex {
+			r.fail(&pg.CursorError{Cursor: page.Cursor})
 		}
 	}
-	chunks, stream, err := s.Streams.Chunks(c.Request().Context(), auth.Project(c), name, from, p.Limit)
+	if r.err != nil {
+		return r.err
+	}
+	chunks, stream, err := s.Streams.Chunks(r.ctx(), r.project(), name, from, page.Limit)
 	if err != nil {
 		return err
 	}
-	data, next := make([]chunk, len(chunks)), from
+	data, cursor := make([]chunk, len(chunks)), ""
 	for i, ch := range chunks {
 		data[i] = chunk{Index: codec.Int(ch.Idx), Data: ch.Data}
-		next = ch.Idx + 1
+		from = ch.Idx + 1
 	}
-	cursor := ""
-	if next < stream.Chunks {
-		cursor = strconv.FormatInt(next, 10)
+	if from < stream.Chunks {
+		cursor = strconv.FormatInt(from, 10)
 	}
-	return answer(c, chunkListing{newListing(data, cursor), stream.ClosedAt != nil})
+	return r.send(chunkListing{newListing(data, cursor), stream.ClosedAt != nil})
 }
 
 // streamInfo is endpoint 15: the length of a stream, and whether it is closed.
-func (s *Server) streamInfo(c echo.Context) error {
-	name, err := streamParam(c)
-	if err != nil {
-		return err
-	}
-	stream, err := s.Streams.Info(c.Request().Context(), auth.Project(c), name)
-	if err != nil {
-		return err
-	}
-	return answer(c, struct {
+func (s *Server) streamInfo(r *request) error {
+	type info struct {
 		TailIndex codec.Int `cbor:"tailIndex"`
 		Done      bool      `cbor:"done"`
-	}{codec.Int(stream.Chunks - 1), stream.ClosedAt != nil})
+	}
+	name := r.streamName()
+	return answer(r, func() (info, error) {
+		stream, err := s.Streams.Info(r.ctx(), r.project(), name)
+		return info{codec.Int(stream.Chunks - 1), stream.ClosedAt != nil}, err
+	})
 }
 
 // listStreams is endpoint 16: the names of the streams of a run. It is the only list in JSON.
-func (s *Server) listStreams(c echo.Context) error {
-	runID, err := runParam(c)
-	if err != nil {
-		return err
+func (s *Server) listStreams(r *request) error {
+	runID := r.runID()
+	if r.err != nil {
+		return r.err
 	}
-	names, err := s.Streams.List(c.Request().Context(), auth.Project(c), runID)
+	names, err := s.Streams.List(r.ctx(), r.project(), runID)
 	if err != nil {
 		return err
 	}
 	if names == nil {
 		names = []entities.StreamName{}
 	}
-	return c.JSON(http.StatusOK, names)
+	return r.JSON(http.StatusOK, names)
 }

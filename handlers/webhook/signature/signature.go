@@ -40,8 +40,9 @@ type Scheme struct {
 	key func(secret string) (key []byte, ok bool)
 	// decode decodes a signature.
 	decode func(string) ([]byte, error)
-	// delivery returns the sender's ID of the delivery, which retries share; empty for none.
-	delivery func(http.Header, Fields) string
+	// Delivery returns the sender's ID of the delivery, which retries share; empty for none. It can be trusted only if the
+	// request is verified.
+	Delivery func(http.Header, Fields) string
 }
 
 // Fields returns a string field of a JSON body; empty if there is none.
@@ -61,23 +62,23 @@ type claim struct {
 var schemes = map[webhook.Scheme]Scheme{
 	webhook.GitHub: {
 		claim: bodyClaim("X-Hub-Signature-256"), key: rawKey, decode: hex.DecodeString,
-		delivery: func(h http.Header, _ Fields) string { return h.Get("X-GitHub-Delivery") },
+		Delivery: func(h http.Header, _ Fields) string { return h.Get("X-GitHub-Delivery") },
 	},
 	webhook.Generic: {
 		claim: bodyClaim("X-Signature-256"), key: rawKey, decode: hex.DecodeString,
-		delivery: func(h http.Header, _ Fields) string { return h.Get("Idempotency-Key") },
+		Delivery: func(h http.Header, _ Fields) string { return h.Get("Idempotency-Key") },
 	},
 	webhook.Stripe: {
 		claim: stripeClaim, key: rawKey, decode: hex.DecodeString,
-		delivery: func(_ http.Header, f Fields) string { return f("id") },
+		Delivery: func(_ http.Header, f Fields) string { return f("id") },
 	},
 	webhook.Slack: {
 		claim: slackClaim, key: rawKey, decode: hex.DecodeString,
-		delivery: func(_ http.Header, f Fields) string { return f("event_id") },
+		Delivery: func(_ http.Header, f Fields) string { return f("event_id") },
 	},
 	webhook.Standard: {
 		claim: standardClaim, key: standardKey, decode: base64.StdEncoding.DecodeString,
-		delivery: func(h http.Header, _ Fields) string { return h.Get("Webhook-Id") },
+		Delivery: func(h http.Header, _ Fields) string { return h.Get("Webhook-Id") },
 	},
 }
 
@@ -86,10 +87,6 @@ func Of(name webhook.Scheme) (Scheme, bool) {
 	s, ok := schemes[name]
 	return s, ok
 }
-
-// Delivery returns the sender's ID of the delivery, which retries share; empty for none. It can be trusted only if the
-// request is verified.
-func (s Scheme) Delivery(h http.Header, body Fields) string { return s.delivery(h, body) }
 
 // Verify fails with [ErrWrong] unless the body is signed with one of the secrets within [Tolerance] of now, and with
 // [ErrUnusable] if no secret is usable. It compares signatures in constant time.

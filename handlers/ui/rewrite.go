@@ -11,12 +11,12 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// Door runs before the router. It makes requests to /ui/PROJECT/v1/… requests to /v1/… that authenticate with the
-// session of the browser instead of a key. So the dashboard's API is the native API: the same routes, permissions and
-// limits. Requests to other paths never see the cookie.
+// Rewrite runs before the router. It turns requests to /ui/PROJECT/v1/… into requests to /v1/… that authenticate with
+// the session of the browser instead of a key. So the dashboard's API is the native API: the same routes, permissions
+// and limits. Requests to other paths never see the cookie.
 //
 // It also removes the path of the public URL, for proxies that keep it.
-func (s *Server) Door(next echo.HandlerFunc) echo.HandlerFunc {
+func (s *Server) Rewrite(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		path := r.URL.EscapedPath()
@@ -25,7 +25,7 @@ func (s *Server) Door(next echo.HandlerFunc) echo.HandlerFunc {
 			path = below
 			setPath(r, path)
 		}
-		if project, rest, ok := cutDoor(path); ok {
+		if project, rest, ok := cutAPIPath(path); ok {
 			setPath(r, rest)
 			b := auth.Browser{Cookie: cookieOf(r), Project: project, Origin: s.origin}
 			c.SetRequest(r.WithContext(auth.WithBrowser(r.Context(), b)))
@@ -35,8 +35,8 @@ func (s *Server) Door(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// cutDoor returns the project and the path of the native API in an escaped path below [Path].
-func cutDoor(path string) (project entities.Project, rest string, ok bool) {
+// cutAPIPath returns the project and the path of the native API in an escaped path below [Path].
+func cutAPIPath(path string) (project entities.Project, rest string, ok bool) {
 	below, ok := strings.CutPrefix(path, Path+"/")
 	if !ok {
 		return "", "", false
