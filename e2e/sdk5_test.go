@@ -256,10 +256,16 @@ func resumedOnce(t *testing.T, s *server, a *app) {
 
 // returnValue checks that the SDK's returnValue needs one long poll.
 func returnValue(t *testing.T, s *server, a *app) {
-	id := a.run(t, "slowStep", 2000)
-	r := request(t, http.MethodGet, a.url()+"/runs/"+id+"/value", nil).want(t, http.StatusOK)
-	if got := decode[struct{ Value int }](t, r).Value; got != 2000 {
-		t.Errorf("the value is %d", got)
+	token := a.named("value")
+	id := a.run(t, "hookHold", token)
+	a.hook(t, id)
+	answer := make(chan response, 1)
+	go func() { answer <- request(t, http.MethodGet, a.url()+"/runs/"+id+"/value", nil) }()
+	a.tap.awaitRequest(t, id, "/status")
+	a.resume(t, token, "done")
+	got := decode[struct{ Value struct{ Payload string } }](t, (<-answer).want(t, http.StatusOK))
+	if got.Value.Payload != "done" {
+		t.Errorf("the value is %v", got)
 	}
 	a.tap.wantLongPoll(t, id, s.log(t, id).of("run_completed")[0].CreatedAt)
 }

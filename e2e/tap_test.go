@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ type tap struct {
 	*proxy
 
 	mu    sync.Mutex
+	asked []string // paths of all requests, also of those that are not answered yet
 	calls []*call
 	lose  []func(*http.Request) bool
 }
@@ -55,6 +57,9 @@ func (tp *tap) serve(w http.ResponseWriter, r *http.Request, forward http.Handle
 		io.Closer
 	}{io.TeeReader(r.Body, requestBody), r.Body}
 	started := time.Now()
+	tp.mu.Lock()
+	tp.asked = append(tp.asked, r.URL.Path)
+	tp.mu.Unlock()
 	if tp.loses(r) {
 		forward.ServeHTTP(httptest.NewRecorder(), r)
 		hangUp(w)
@@ -84,6 +89,18 @@ func (tp *tap) loses(r *http.Request) bool {
 		}
 	}
 	return false
+}
+
+// awaitRequest waits for a request about a run whose path ends in the suffix. It may not be answered yet.
+func (tp *tap) awaitRequest(t *testing.T, runID, ending string) {
+	t.Helper()
+	eventually(t, "a request of "+ending+" for "+runID, func() bool {
+		tp.mu.Lock()
+		defer tp.mu.Unlock()
+		return slices.ContainsFunc(tp.asked, func(path string) bool {
+			return strings.Contains(path, runID) && strings.HasSuffix(path, ending)
+		})
+	})
 }
 
 // of returns the calls about a run whose paths end in one of the suffixes, in the order of their answers.
