@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/heapprofiler"
@@ -30,6 +31,9 @@ func TestOpenListKeepsItsSize(t *testing.T) {
 	b.isLive()
 	half := i.heapAfter(b, runs/2)
 	whole := i.heapAfter(b, runs-runs/2)
+	for deadline := time.Now().Add(20 * time.Second); whole > half+noise && time.Now().Before(deadline); {
+		whole = b.heap() // what waits for a task of the browser is garbage only later
+	}
 	t.Logf("after %d runs the heap has %.1f MB, after %d runs %.1f MB", runs/2, half, runs, whole)
 	if whole > most || whole > half+noise {
 		t.Errorf("the heap has grown from %.1f to %.1f MB, want at most %.0f, and %.0f more", half, whole, most, noise)
