@@ -228,6 +228,11 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	case c.start.admit(d) != nil: // unless the run exists
 		return decision{}, false, nil
 	}
+	return l.writeOptimistic(ctx, c, f, d)
+}
+
+// writeOptimistic writes a decision with one statement, which applies only if the facts from the cache are still true.
+func (l *Log) writeOptimistic(ctx context.Context, c call, f facts, d decision) (decision, bool, error) {
 	var s pg.Conditional
 	ended, ok := l.enqueueOptimistic(&s, &d, c)
 	if !ok {

@@ -40,8 +40,8 @@ func mayBeCBOR(first byte) bool {
 	return major >= text && major <= tag
 }
 
-// Field decodes one field of a CBOR map as JSON. Ok is false if the field is missing, cannot be decoded, or has more than
-// [MaxDecoded] bytes.
+// Field decodes one field of a CBOR map as JSON. Ok is false if the field is missing, cannot be decoded, or has more
+// than [MaxDecoded] bytes.
 func Field(data []byte, name string) (value json.RawMessage, ok bool) {
 	var all map[string]cbor.RawMessage
 	if len(data) == 0 || cborMode.Unmarshal(data, &all) != nil || all[name] == nil {

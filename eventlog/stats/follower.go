@@ -118,8 +118,8 @@ func (f *Follower) restart(ctx context.Context, project entities.Project) error 
 const rebuildPause = 100 * time.Millisecond
 
 // Rebuild forgets what was counted in the projects and counts their logs again, until all events are counted that were
-// written before the call. The counts of runs that retention has deleted are lost. Other processes may count at the same
-// time. Meanwhile Rebuild reports the time up to which all these projects are counted.
+// written before the call. The counts of runs that retention has deleted are lost. Other processes may count at the
+// same time. Meanwhile Rebuild reports the time up to which all these projects are counted.
 func (f *Follower) Rebuild(ctx context.Context, projects []entities.Project, report func(completeTo time.Time)) error {
 	var next string
 	if err := f.pool.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&next); err != nil {
