@@ -40,7 +40,7 @@ func (d decision) queueLocked(b *pgx.Batch, f facts) {
 func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	store.WriteRun(s, d.before.Run, d.after.Run)
 	store.WriteAttributes(s, d.before.Run, d.after.Run)
-	insertEvents(s, xid, d.after.Run.Project, d.events...)
+	insertEvents(s, xid, d.after.Run.Project, d.events)
 	for _, e := range d.events {
 		d.audit(s, e)
 	}
@@ -72,12 +72,31 @@ func (d decision) audit(s *pg.Conditional, e entities.Event) {
 	admin.WriteAction(s, d.source, action, detail)
 }
 
-// insertEvents adds consecutive events of one run, by one write however many they are. The SELECT has a WHERE clause
-// because a conditional statement appends its condition.
-func insertEvents(w pg.Writer, xid string, project entities.Project, events ...entities.Event) {
-	if len(events) == 0 {
-		return
+// insertEvents adds consecutive events of one run by one write.
+func insertEvents(w pg.Writer, xid string, project entities.Project, events []entities.Event) {
+	switch len(events) {
+	case 0:
+	case 1:
+		insertEvent(w, xid, project, events[0])
+	default:
+		insertSeveral(w, xid, project, events)
 	}
+}
+
+// insertEvent adds an event. The SELECT has a WHERE clause because a conditional statement appends its condition.
+func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.Event) {
+	w.Add(pg.Write{What: "insert event", SQL: `
+		INSERT INTO events (` + read.EventColumns + `, payload, project, xid)
+		SELECT $1::text, $2::bigint, $3::text, $4::text, $5::integer, $6::timestamptz, $7::timestamptz, $8::jsonb,
+			$9::bytea, $10::bytea, $11::text, ` + xid + ` WHERE true`, Args: []any{
+		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, e.Extra, e.Payload,
+		project,
+	}})
+}
+
+// insertSeveral adds events by a statement whose text does not depend on their number, so that it is planned once. Its
+// arrays make it dearer than [insertEvent] for a single event.
+func insertSeveral(w pg.Writer, xid string, project entities.Project, events []entities.Event) {
 	var (
 		seqs                []int64
 		types, correlations []string
@@ -109,7 +128,7 @@ func insertEvents(w pg.Writer, xid string, project entities.Project, events ...e
 // QueueImport queues the insertion of an event that another database logged, exactly as it was logged there. Imported
 // events are not decided again; the import checks the log as a whole.
 func QueueImport(b *pgx.Batch, project entities.Project, e entities.Event) {
-	insertEvents(pg.Batch{Batch: b}, xidInOrder, project, e)
+	insertEvent(pg.Batch{Batch: b}, xidInOrder, project, e)
 }
 
 // writeChanged writes the rows that are new or differ.
