@@ -95,7 +95,7 @@ func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.E
 }
 
 // insertSeveral adds events by a statement whose text does not depend on their number, so that it is planned once. Its
-// arrays make it dearer than [insertEvent] for a single event.
+// arrays cost more than [insertEvent] if there is one event. Like that, the SELECT has a WHERE clause for conditions.
 func insertSeveral(w pg.Writer, xid string, project entities.Project, events []entities.Event) {
 	var (
 		seqs                []int64
