@@ -33,19 +33,21 @@ type connections struct {
 
 	mu  sync.Mutex
 	all map[net.Conn]*connection
-	// quiet has the connections whose clients the server waits for, as *connection, the longest first.
-	quiet *list.List
+	// order has all connections, as *connection. Those that are quiet are in the order in which they became so.
+	order *list.List
 }
 
 type connection struct {
-	of       *connections
+	of       *connections // nil if the connection is not tracked
 	conn     net.Conn
-	requests int           // in progress, without those that are writing
-	quiet    *list.Element // nil during requests
+	requests int // in progress, without those that are writing; if there are none, the connection is quiet
+	place    *list.Element
+	// renewed is when the deadline of writes was last set. Only the request in progress uses it.
+	renewed time.Time
 }
 
 func newConnections(limit int) *connections {
-	return &connections{limit: limit, all: map[net.Conn]*connection{}, quiet: list.New()}
+	return &connections{limit: limit, all: map[net.Conn]*connection{}, order: list.New()}
 }
 
 // install makes the server report its connections and requests.
@@ -67,19 +69,27 @@ func (s *connections) opened(ctx context.Context, conn net.Conn) context.Context
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.all) >= s.limit {
-		victim := c
-		if longest := s.quiet.Front(); longest != nil {
-			victim = longest.Value.(*connection)
-			s.forget(victim)
-		}
-		_ = victim.conn.Close()
-		if victim == c {
+		victim := s.longestQuiet()
+		if victim == nil {
+			_ = conn.Close()
 			return ctx
 		}
+		s.forget(victim)
+		_ = victim.conn.Close()
 	}
 	s.all[conn] = c
-	c.quiet = s.quiet.PushBack(c)
+	c.place = s.order.PushBack(c)
 	return context.WithValue(ctx, connectionKey{}, c)
+}
+
+// longestQuiet returns the connection that has been quiet for longest, or nil. The caller holds the mutex.
+func (s *connections) longestQuiet() *connection {
+	for e := s.order.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*connection); c.requests == 0 {
+			return c
+		}
+	}
+	return nil
 }
 
 func (s *connections) closed(conn net.Conn) {
@@ -93,35 +103,31 @@ func (s *connections) closed(conn net.Conn) {
 // forget removes a connection. The caller holds the mutex.
 func (s *connections) forget(c *connection) {
 	delete(s.all, c.conn)
-	if c.quiet != nil {
-		s.quiet.Remove(c.quiet)
-		c.quiet = nil
-	}
+	s.order.Remove(c.place)
 }
 
 // track records which connections have requests.
 func (s *connections) track(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
-			s.count(c, 1)
-			defer s.count(c, -1)
+			c.count(1)
+			defer c.count(-1)
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// count changes the number of requests on a connection.
-func (s *connections) count(c *connection, change int) {
+// count changes the number of requests.
+func (c *connection) count(change int) {
+	s := c.of
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.requests += change
-	switch {
-	case s.all[c.conn] != c: // it has been closed
-	case c.requests == 0:
-		c.quiet = s.quiet.PushBack(c)
-	case c.quiet != nil:
-		s.quiet.Remove(c.quiet)
-		c.quiet = nil
+	if c.requests == 0 && s.all[c.conn] == c { // else it has been closed
+		s.order.MoveToBack(c.place)
 	}
 }
 
@@ -129,7 +135,10 @@ func (s *connections) count(c *connection, change int) {
 // not need.
 func limitStalls(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, _ := r.Context().Value(connectionKey{}).(*connection)
+		c, ok := r.Context().Value(connectionKey{}).(*connection)
+		if !ok {
+			c = new(connection)
+		}
 		writer := stallingWriter{w, http.NewResponseController(w), timeout, c}
 		next.ServeHTTP(writer, r)
 		writer.renew() // the rest of the answer is still in a buffer
@@ -146,14 +155,20 @@ type stallingWriter struct {
 
 	conn    *http.ResponseController
 	timeout time.Duration // of each piece
-	on      *connection   // nil if it is not tracked
+	on      *connection
 }
 
 // Unwrap is for [http.ResponseController].
 func (w stallingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// renew sets the deadline of the next writes, unless that was done a moment ago: it costs as much as a small write.
 func (w stallingWriter) renew() {
-	_ = w.conn.SetWriteDeadline(time.Now().Add(w.timeout)) // the server's writers support it
+	now := time.Now()
+	if now.Sub(w.on.renewed) < w.timeout/32 {
+		return
+	}
+	w.on.renewed = now
+	_ = w.conn.SetWriteDeadline(now.Add(w.timeout)) // the server's writers support it
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -183,9 +198,7 @@ func (w stallingWriter) FlushError() (err error) {
 
 // waits calls a function that waits for the client to read. Meanwhile the connection is quiet.
 func (w stallingWriter) waits(write func()) {
-	if w.on != nil {
-		w.on.of.count(w.on, -1)
-		defer w.on.of.count(w.on, 1)
-	}
+	w.on.count(-1)
+	defer w.on.count(1)
 	write()
 }

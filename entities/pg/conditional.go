@@ -131,8 +131,8 @@ func (c *Conditional) QueueLocked(b *pgx.Batch) {
 // statement renders the SQL that is shown with [Conditional], and its arguments.
 func (c *Conditional) statement() (string, []any) {
 	args := c.run.Args
-	var writes, returned strings.Builder
-	conditions, from := "", ""
+	var writes strings.Builder
+	conditions, returned, from := "", "", ""
 	if c.locked {
 		conditions = ` AND current_setting('stepwell.held', true) = $1`
 	}
@@ -141,12 +141,15 @@ func (c *Conditional) statement() (string, []any) {
 		args = append(args, r.Args...)
 	}
 	for i, w := range c.writes {
-		fmt.Fprintf(&writes, `, write_%d AS (%s AND EXISTS (SELECT FROM run)%s`, i, renumberParameters(w.SQL, len(args)),
-			renumberParameters(w.Rest, len(args)))
+		name := `write_` + strconv.Itoa(i)
+		writes.WriteString(`, ` + name + ` AS (`)
+		writes.WriteString(renumberParameters(w.SQL, len(args)))
+		writes.WriteString(` AND EXISTS (SELECT FROM run)`)
+		writes.WriteString(renumberParameters(w.Rest, len(args)))
 		if w.Returning != "" {
 			writes.WriteString(` RETURNING ` + renumberParameters(w.Returning, len(args)))
-			fmt.Fprintf(&returned, `, write_%d.*`, i)
-			from += fmt.Sprintf(`, write_%d`, i)
+			returned += `, ` + name + `.*`
+			from += `, ` + name
 		}
 		writes.WriteByte(')')
 		if w.If != "" {
@@ -155,7 +158,7 @@ func (c *Conditional) statement() (string, []any) {
 		args = append(args, w.Args...)
 	}
 	return `WITH run AS (` + c.run.SQL + conditions + c.run.Rest + ` RETURNING id)` + writes.String() +
-		` SELECT true` + returned.String() + ` FROM run` + from, args
+		` SELECT true` + returned + ` FROM run` + from, args
 }
 
 // renumbered caches the results of [renumberParameters]. It needs no bound: SQL contains no values, so there are only
