@@ -33,6 +33,7 @@ var goals = []goal{
 	{"idle, % of a core (server and Postgres)", idleCPU, "≤ 1", atMost(1)},
 	{"idle, statements /s", idleStatements, "≤ 5", atMost(5)},
 	{"append, CPU at the longest log / at the shortest", growthOf("append"), "0.8 to 1.2", within(0.8, 1.2)},
+	{"read a log of 10,000 events, CPU of the server ms", readCPU, "≤ 19", atMost(19)},
 	{"append, CPU with many runs stored / with none", growthOf("append, by stored runs"), "0.8 to 1.2", within(0.8, 1.2)},
 	{"dashboard, slowest page beside many runs, p99 ms", slowestPage, "≤ 50", atMost(50)},
 	{"30 viewers, runs /s / without", viewedRuns, "≥ 0.97", atLeast(0.97)},
@@ -131,6 +132,11 @@ func idleCPU(rows map[string][]row) (float64, bool) {
 func idleStatements(rows map[string][]row) (float64, bool) {
 	r, ok := find(rows["idle"], key{of: "idle server"})
 	return ratio(float64(r.Statements), r.Seconds), ok
+}
+
+func readCPU(rows map[string][]row) (float64, bool) {
+	r, ok := find(merge(rows["growth"]), key{of: "read the log", size: 10_000})
+	return r.per(r.ServerCPU) * 1000, ok
 }
 
 func slowestPage(rows map[string][]row) (most float64, ok bool) {
