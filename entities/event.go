@@ -1,7 +1,6 @@
 package entities
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -181,11 +180,16 @@ type EventData struct {
 // clients expect, and sorts like one, but contains no time.
 type EventID string
 
-const eventIDPrefix = "evnt_"
+const (
+	eventIDPrefix = "evnt_"
+	eventIDZeros  = "00000000000000000000000000"
+)
 
 // eventIDAt returns the ID of the event at position seq, which is the same in each run.
 func eventIDAt(seq int64) EventID {
-	return EventID(fmt.Sprintf("%s%026d", eventIDPrefix, seq))
+	var buf [20]byte
+	digits := strconv.AppendInt(buf[:0], seq, 10)
+	return EventID(eventIDPrefix + eventIDZeros[len(digits):] + string(digits))
 }
 
 // Seq returns the event's position. It fails with [ErrInvalid] on any text that eventIDAt does not return.

@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { testdb.Main(m) }
 
 // newEcho returns a server with its own database, and its log.
-func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
+func newEcho(t testing.TB, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
 	if err != nil {

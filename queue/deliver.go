@@ -165,8 +165,11 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 	}
 	if !ok {
 		// Unless the ticket has been used, others have taken over the leases of this process, and would take over new ones
-		// as well. Its next heartbeat registers it again.
-		_, err := postponeTicket(ctx, w.queue.pool, t, cluster.BeatInterval)
+		// as well. Its next heartbeat registers it again. Until then no heartbeat finds out that the message is due.
+		postponed, err := postponeTicket(ctx, w.queue.pool, t, cluster.BeatInterval)
+		if postponed {
+			poke(w.news)
+		}
 		return err
 	}
 	d.endTurn = endTurn

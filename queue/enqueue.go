@@ -22,10 +22,10 @@ func (q *Queue) Send(ctx context.Context, m message.Message) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("send message: %w", err)
 	}
-	if s.Made() {
+	if len(m.Body) <= smallBody {
 		err = q.group.Do(ctx, s)
-	} else {
-		err = s.execute(ctx, pg.NewPool(q.pool))
+	} else { // others would wait until it has been transferred
+		err = s.Execute(ctx, q.pool)
 	}
 	s.ended(err)
 	if err == nil {

@@ -126,7 +126,7 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 func (r *replica) silentOf(t testing.TB, p *cluster.Heartbeat) []string {
 	t.Helper()
 	t.Cleanup(func() { p.SignOff(context.Background()) })
-	silent, err := p.Silent(t.Context())
+	silent, _, err := p.Silent(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func TestUnregisteredProcessClaimsNothing(t *testing.T) {
 		t.Errorf("got %+v and %d calls, want the message untouched", got, len(a.calls))
 	}
 	r.sweep(t)
-	if err := w.heartbeat.Beat(t.Context()); err != nil {
+	if _, err := w.heartbeat.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := a.next(t)

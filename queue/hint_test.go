@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -137,4 +138,33 @@ func TestWorkersFindWorkWithoutHints(t *testing.T) {
 		t.Errorf("got %s and delivery %s of %s, want both of %s", first.id(), second.count(), second.id(), id)
 	}
 	r.ack(t, second)
+}
+
+// TestHeartbeatsFindDueMessages: a worker with nothing to do does not search for messages whose hints it missed. Its
+// heartbeats do, and it does if they fail.
+func TestHeartbeatsFindDueMessages(t *testing.T) {
+	t.Parallel()
+	for name, alter := range map[string]string{
+		"heartbeats": ``, "failing heartbeats": `ALTER TABLE processes RENAME COLUMN host TO computer`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.New(t)
+			a := newApp(t, nil)
+			worker, sender := withoutHints(t, dsn), withoutHints(t, dsn)
+			worker.register(t, deployment, a.URL)
+			worker.worker(t)
+			if alter != "" {
+				worker.exec(t, alter)
+			}
+			for _, delay := range []time.Duration{0, 100 * time.Millisecond} {
+				id := sender.send(t, delayed(delay))
+				c := a.next(t)
+				if c.id() != id {
+					t.Errorf("got a delivery of %s, want %s", c.id(), id)
+				}
+				worker.ack(t, c)
+			}
+		})
+	}
 }

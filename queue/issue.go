@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -71,7 +72,7 @@ func divide(all []demand, room func(entities.Project) int) (rations []ration, ne
 // next message is due.
 func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 	for {
-		next, err := untilDue(ctx, w.queue.pool)
+		next, err := cluster.UntilDue(ctx, w.queue.pool)
 		if err != nil {
 			return 0, err
 		}

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// duePoll is the longest pause between two searches for due messages: hints from other processes may get lost.
+	// duePoll is the pause before searching for due messages again after an error, and in function mode the longest pause
+	// between two searches. Hints from other processes may get lost.
 	duePoll = time.Second
 	// dueRetry is the pause before searching again when another process has locked the due messages.
 	dueRetry = 5 * time.Millisecond
@@ -51,7 +52,7 @@ type loop struct {
 // over leases only from registered processes, so a lease taken earlier would be held until it expires.
 func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 	ctx = context.WithoutCancel(ctx)
-	if err := w.heartbeat.Beat(ctx); err != nil {
+	if _, err := w.heartbeat.Beat(ctx); err != nil {
 		w.heartbeat.SignOff(ctx)
 		return nil, fmt.Errorf("sign on: %w", err)
 	}
@@ -81,8 +82,9 @@ func (l *loop) stopTasks() {
 	l.tasks.Wait()
 }
 
-// beat sends heartbeats until the process deregisters. It never cancels a heartbeat that is being sent: that would
-// close the connection, and the connection's session is the proof that the process is alive.
+// beat sends heartbeats until the process deregisters. Each also finds out whether messages are due, whose hints may
+// have got lost; after one that failed, the loop searches itself. Beat never cancels a heartbeat that is being sent:
+// that would close the connection, and the connection's session is the proof that the process is alive.
 func (l *loop) beat(ctx context.Context) {
 	ticker := time.NewTicker(cluster.BeatInterval)
 	defer ticker.Stop()
@@ -93,8 +95,12 @@ func (l *loop) beat(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if err := l.heartbeat.Beat(ctx); err != nil {
+		untilDue, err := l.heartbeat.Beat(ctx)
+		if err != nil {
 			l.logger.WarnContext(ctx, "heartbeat", "error", err)
+		}
+		if err != nil || untilDue < cluster.BeatInterval { // before the next heartbeat can tell
+			poke(l.news)
 		}
 		if beats == cluster.SteadyBeats {
 			l.steady.Store(true)
@@ -118,7 +124,7 @@ func (l *loop) every(interval time.Duration, do func(context.Context)) {
 }
 
 // run calls poll whenever messages may be due, until the loop halts. Poll returns the time after which to call it
-// again.
+// again, if no hint and no heartbeat leads to it earlier.
 func (l *loop) run(poll func(context.Context) time.Duration) {
 	sooner, cancel := l.queue.hub.Subscribe(timerTopic)
 	defer cancel()
@@ -131,7 +137,7 @@ func (l *loop) run(poll func(context.Context) time.Duration) {
 		case <-l.news:
 		case <-due:
 		case <-sooner:
-		case <-time.After(min(max(next, dueRetry), duePoll)):
+		case <-time.After(max(next, dueRetry)):
 		}
 	}
 }

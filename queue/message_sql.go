@@ -308,17 +308,6 @@ func makeDueNow(
 	return nil
 }
 
-// untilDue returns how long it is until the next message is due: negative if it is overdue, an hour if there is none.
-func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
-	var d time.Duration
-	err := pg.NewPool(pool).QueryRow(ctx, `
-		SELECT due_at - clock_timestamp() FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1`).Scan(&d)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return time.Hour, nil
-	}
-	return d, wrap("find next due message", err)
-}
-
 // keysBatch is how many idempotency keys one statement deletes.
 const keysBatch = 10_000
 

@@ -128,7 +128,7 @@ func (s *session) poll(ctx context.Context) time.Duration {
 		s.idle = number
 	}
 	s.changed()
-	return next
+	return min(next, duePoll) // hints of tickets reach only River
 }
 
 // take takes up to n tickets and starts to use them. It reports whether there were any, and how long it is until the

@@ -4,7 +4,7 @@
 // It imports nothing of this module and contains no HTTP. All CBOR for clients must pass through it, because their
 // decoder (the npm package cbor-x) misreads some legal CBOR, or throws on it. [Marshal] never emits such CBOR, whatever
 // Go types a wire struct uses, and [Unmarshal] rejects it, so that accepted data can be stored and returned unchanged
-// (see [Raw]).
+// (see [Raw]). Answers with thousands of events are encoded by [Object], which writes what Marshal would write.
 //
 // Rules for wire structs:
 //

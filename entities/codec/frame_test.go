@@ -76,17 +76,57 @@ func TestReadFrameAcceptsItsLimits(t *testing.T) {
 	}
 }
 
-// TestReadFrameLarge reads a body that is larger than the first buffer.
-func TestReadFrameLarge(t *testing.T) {
+// TestLargeFrames reads frames that are larger than the buffers of reader and writer, between small ones.
+func TestLargeFrames(t *testing.T) {
 	t.Parallel()
-	body := bytes.Repeat([]byte("0123456789"), 100_000)
 	var buf bytes.Buffer
-	if err := NewFrameWriter(&buf).WriteFrame([]byte{0xa0}, body); err != nil {
+	w := NewFrameWriter(&buf)
+	var bodies [][]byte
+	for _, size := range []int{3, bufferedFrames - 1, bufferedFrames, 1_000_000, 0, 5} {
+		bodies = append(bodies, bytes.Repeat([]byte("x"), size))
+		if err := w.WriteFrame([]byte{0xa0}, bodies[len(bodies)-1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	f, err := ReadFrame(&buf)
-	if err != nil || !bytes.Equal(f.Body, body) {
-		t.Errorf("got %d bytes, error %v", len(f.Body), err)
+	n := 0
+	for f, err := range Frames(&buf) {
+		if err != nil || !bytes.Equal(f.Body, bodies[n]) {
+			t.Errorf("frame %d: got %d bytes, error %v; want %d", n, len(f.Body), err, len(bodies[n]))
+		}
+		n++
+	}
+	if n != len(bodies) {
+		t.Errorf("got %d frames, want %d", n, len(bodies))
+	}
+}
+
+// countedWrites counts the writes to it.
+type countedWrites struct{ writes, bytes int }
+
+func (c *countedWrites) Write(p []byte) (int, error) {
+	c.writes++
+	c.bytes += len(p)
+	return len(p), nil
+}
+
+func TestSmallFramesShareWrites(t *testing.T) {
+	t.Parallel()
+	var out countedWrites
+	w := NewFrameWriter(&out)
+	const frames, size = 1000, 100 + 9 // with the lengths and the metadata
+	for range frames {
+		if err := w.WriteFrame([]byte{0xa0}, make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if most := frames*size/bufferedFrames + 1; out.writes > most || out.bytes != frames*size {
+		t.Errorf("%d bytes in %d writes, want %d in at most %d", out.bytes, out.writes, frames*size, most)
 	}
 }
 
@@ -202,7 +242,7 @@ func TestFrameWriter(t *testing.T) {
 func TestFrameWriterFails(t *testing.T) {
 	t.Parallel()
 	w := NewFrameWriter(brokenPipe{})
-	if err := w.WriteFrame([]byte{0xa0}, []byte("a")); !errors.Is(err, errPipe) {
+	if err := w.WriteFrame([]byte{0xa0}, make([]byte, bufferedFrames)); !errors.Is(err, errPipe) {
 		t.Errorf("frame: got %v, want %v", err, errPipe)
 	}
 	if err := w.WriteEnd("c", true); !errors.Is(err, errPipe) {

@@ -11,18 +11,22 @@ import (
 // errEnded reports a write to a FrameWriter after its sentinel.
 var errEnded = errors.New("frame after the sentinel")
 
-// FrameWriter writes frames without buffering. The caller flushes the writer.
+// bufferedFrames is how many bytes of frames are written at once. Each write of an answer has a cost, and most frames
+// have a few hundred bytes.
+const bufferedFrames = 32 << 10
+
+// FrameWriter writes frames in pieces of about 32 kB. The caller flushes it after the last frame.
 type FrameWriter struct {
 	w     io.Writer
-	head  []byte // reused for the bytes before the body
+	buf   []byte
 	ended bool
 }
 
 // NewFrameWriter returns a FrameWriter that writes to w.
 func NewFrameWriter(w io.Writer) *FrameWriter { return &FrameWriter{w: w} }
 
-// WriteFrame writes one frame. Meta must come from Marshal; an empty body means no payload. After an error the stream
-// is broken and must be abandoned.
+// WriteFrame writes one frame. Meta must come from [Marshal] or an [Object]; an empty body means no payload. After an
+// error the stream is broken and must be abandoned.
 func (w *FrameWriter) WriteFrame(meta, body []byte) error {
 	if w.ended {
 		return errEnded
@@ -30,23 +34,39 @@ func (w *FrameWriter) WriteFrame(meta, body []byte) error {
 	if len(meta) > math.MaxUint32 || len(body) > math.MaxUint32 {
 		return fmt.Errorf("write frame: meta of %d and body of %d bytes, limit 2^32-1", len(meta), len(body))
 	}
-	w.head = binary.BigEndian.AppendUint32(w.head[:0], uint32(len(meta)))
-	w.head = append(w.head, meta...)
-	w.head = binary.BigEndian.AppendUint32(w.head, uint32(len(body)))
-	if _, err := w.w.Write(w.head); err != nil {
-		return fmt.Errorf("write frame: %w", err)
-	}
-	if len(body) == 0 {
+	w.buf = binary.BigEndian.AppendUint32(w.buf, uint32(len(meta)))
+	w.buf = append(w.buf, meta...)
+	w.buf = binary.BigEndian.AppendUint32(w.buf, uint32(len(body)))
+	if len(body) >= bufferedFrames {
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		if _, err := w.w.Write(body); err != nil {
+			return fmt.Errorf("write frame body: %w", err)
+		}
 		return nil
 	}
-	if _, err := w.w.Write(body); err != nil {
-		return fmt.Errorf("write frame body: %w", err)
+	if w.buf = append(w.buf, body...); len(w.buf) >= bufferedFrames {
+		return w.Flush()
+	}
+	return nil
+}
+
+// Flush writes what is still in the buffer.
+func (w *FrameWriter) Flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	_, err := w.w.Write(w.buf)
+	w.buf = w.buf[:0]
+	if err != nil {
+		return fmt.Errorf("write frame: %w", err)
 	}
 	return nil
 }
 
 // WriteEnd writes the sentinel of a list. Without it, clients treat the list as broken. An empty next is omitted;
-// whether the last page has one depends on the client (protocol §2.4).
+// whether the last page has one depends on the client (protocol §2.4). It flushes the writer.
 func (w *FrameWriter) WriteEnd(next string, hasMore bool) error {
 	meta, err := Marshal(endMeta{End: 1, Next: next, HasMore: hasMore})
 	if err != nil {
@@ -56,5 +76,5 @@ func (w *FrameWriter) WriteEnd(next string, hasMore bool) error {
 		return err
 	}
 	w.ended = true
-	return nil
+	return w.Flush()
 }

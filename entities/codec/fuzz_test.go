@@ -63,7 +63,8 @@ func FuzzReadFrame(f *testing.F) {
 			return
 		}
 		var again bytes.Buffer
-		if err := NewFrameWriter(&again).WriteFrame(frame.Meta, frame.Body); err != nil {
+		w := NewFrameWriter(&again)
+		if err := errors.Join(w.WriteFrame(frame.Meta, frame.Body), w.Flush()); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(again.Bytes(), data) {

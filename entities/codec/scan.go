@@ -24,10 +24,26 @@ func scan(data []byte) ([]byte, error) {
 	if err := s.item(0); err != nil {
 		return nil, err
 	}
-	if n := len(s.data) - s.off; n > 0 {
-		return nil, malformed("%d bytes after the end of the CBOR item", n)
+	return s.data, s.end()
+}
+
+// members validates a map as scan does, and calls take with each of its keys and values. Null and undefined have none.
+func members(data []byte, take func(key, value []byte)) error {
+	if isNil(data) {
+		return nil
 	}
-	return s.data, nil
+	s := scanner{data: data}
+	h, err := s.head()
+	if err != nil {
+		return err
+	}
+	if h.major != majorMap {
+		return s.refuse("not a map where one is expected")
+	}
+	if err := s.pairs(h, 1, take); err != nil {
+		return err
+	}
+	return s.end()
 }
 
 // scanner validates one CBOR item without allocating memory for announced sizes.
@@ -53,6 +69,14 @@ func (s *scanner) head() (head, error) {
 		return head{}, s.refuse("indefinite length not allowed here")
 	}
 	return h, nil
+}
+
+// end checks that nothing follows the item.
+func (s *scanner) end() error {
+	if n := len(s.data) - s.off; n > 0 {
+		return malformed("%d bytes after the end of the CBOR item", n)
+	}
+	return nil
 }
 
 // item checks the next item; depth counts the containers and tags around it.
@@ -179,6 +203,11 @@ func (s *scanner) array(h head, depth int) error {
 
 // object checks the pairs of a map that represents a JS object: the keys are unique texts.
 func (s *scanner) object(h head, depth int) error {
+	return s.pairs(h, depth, func(_, _ []byte) {})
+}
+
+// pairs is object, and calls take with each key and value.
+func (s *scanner) pairs(h head, depth int, take func(key, value []byte)) error {
 	if err := s.enter(h, depth, 2); err != nil {
 		return err
 	}
@@ -191,7 +220,12 @@ func (s *scanner) object(h head, depth int) error {
 		if !seen.add(key) {
 			return s.refuse("key %q twice in one map", key)
 		}
-		return s.item(depth)
+		start := s.off
+		if err := s.item(depth); err != nil {
+			return err
+		}
+		take(key, s.data[start:s.off])
+		return nil
 	})
 }
 

@@ -34,12 +34,17 @@ func (t Time) MarshalCBOR() ([]byte, error) {
 	if t.IsZero() {
 		return nil, errZeroTime
 	}
+	return t.appendTo(make([]byte, 0, 10)), nil
+}
+
+// appendTo appends a time that is not zero.
+func (t Time) appendTo(dst []byte) []byte {
 	ms := t.t.UnixMilli()
-	dst := appendHead(make([]byte, 0, 10), majorTag, tagDate)
+	dst = appendHead(dst, majorTag, tagDate)
 	if sec := ms / 1000; ms%1000 == 0 && sec >= 0 && sec <= math.MaxUint32 {
-		return binary.BigEndian.AppendUint32(append(dst, majorUint<<5|infoFourBytes), uint32(sec)), nil
+		return binary.BigEndian.AppendUint32(append(dst, majorUint<<5|infoFourBytes), uint32(sec))
 	}
-	return appendFloat(dst, float64(ms)/1000), nil
+	return appendFloat(dst, float64(ms)/1000)
 }
 
 // UnmarshalCBOR decodes a date: tag 1 with seconds, rounded to the millisecond, or tag 0 with RFC 3339 text. It ignores

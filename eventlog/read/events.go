@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -72,12 +73,14 @@ func (l *Log) EventsByCorrelation(
 		ORDER BY e.run_id LIMIT 1)`, correlationID, project, runID)
 }
 
-// eventsWhere reads a page of the events of one run that match the condition.
+// eventsWhere reads a page of the events of one run that match the condition. Payloads that are small together, as they
+// mostly are, come with the events. Otherwise the events come alone, with the sizes of their payloads, and are read
+// again with these once there is memory for them.
 func (l *Log) eventsWhere(
 	ctx context.Context, p pg.Page, with Payloads, where string, args ...any,
-) (page EventPage, err error) {
-	q := pageQuery{Page: p, args: args}
-	_, after := q.Order()
+) (EventPage, error) {
+	q := eventQuery{limit: p.Limit, args: args}
+	order, after := p.Order()
 	if p.Cursor != "" {
 		from, err := ParseEventCursor(p.Cursor)
 		if err != nil {
@@ -85,50 +88,69 @@ func (l *Log) eventsWhere(
 		}
 		where += ` AND seq ` + after + ` ` + q.args.Add(from)
 	}
+	q.from = ` FROM events WHERE ` + where + ` ORDER BY seq ` + order + ` LIMIT ` + q.args.Add(p.Limit+1)
 	if with == WithoutPayloads {
-		page, _, err = l.eventPage(ctx, q, unsizedColumns, where)
-		return page, err
+		page, err := l.eventPage(ctx, unsizedColumns, q)
+		return page.EventPage, err
 	}
-	args = q.args
-	err = loadCounted(ctx, func(limit int64) (size int64, err error) {
-		q := pageQuery{Page: p, args: slices.Clone(args)}
-		page, size, err = l.eventPage(ctx, q, q.payloadColumns(limit), where)
-		return size, err
-	})
-	return page, err
+	page, err := l.eventPage(ctx, q.columnsIfSmall(), q.with(freeLimit(ctx)))
+	if err == nil && page.size > freeBytes {
+		err = TakeMemory(ctx, page.size)
+	}
+	if err != nil || !page.incomplete {
+		return page.EventPage, err
+	}
+	q.args[len(q.args)-1] = len(page.Events)
+	complete, err := l.eventPage(ctx, EventColumns+`, payload`, q)
+	return EventPage{complete.Events, page.More}, err
 }
 
-// payloadColumns returns the columns of a [sizedEvent] in a page. Payloads after the end of the page are left out, and
-// those beyond a number of bytes in total.
-func (q *pageQuery) payloadColumns(limit int64) string {
-	const size = `octet_length(payload)`
-	order, _ := q.Order()
-	return EventColumns + `, coalesce(` + size + `, 0) AS size, CASE WHEN ` + fits(size, `seq `+order, MaxPageBytes) +
-		` AND ` + withinLimit(size, `seq `+order, q.args.Add(limit)) + ` THEN payload END AS payload`
+// eventQuery is a query for a page of the events of one run, without its columns. Its last argument is how many rows it
+// has at most: one more than the page.
+type eventQuery struct {
+	from  string
+	args  pg.Args
+	limit int // of the page
 }
 
-// eventPage executes a query of one page. It also returns the size of the page in bytes.
-func (l *Log) eventPage(ctx context.Context, q pageQuery, columns, where string) (EventPage, int64, error) {
-	order, _ := q.Order()
-	sql := `SELECT ` + columns + ` FROM events WHERE ` + where + ` ORDER BY seq ` + order + q.limit()
-	rows, err := l.pool.Query(ctx, sql, q.args...)
+// with returns the query with one more argument.
+func (q eventQuery) with(arg any) eventQuery {
+	q.args = append(slices.Clip(q.args), arg)
+	return q
+}
+
+// columnsIfSmall returns columns with payloads if these have at most a number of bytes together: the argument after
+// those of the query.
+func (q eventQuery) columnsIfSmall() string {
+	return EventColumns + `, coalesce(octet_length(payload), 0) AS size, CASE WHEN (
+		SELECT coalesce(sum(octet_length(payload)), 0) FROM (SELECT payload` + q.from + `) AS page
+	) <= $` + strconv.Itoa(len(q.args)+1) + ` THEN payload END AS payload`
+}
+
+// sizedPage is a page with its size in bytes.
+type sizedPage struct {
+	EventPage
+
+	size int64
+	// incomplete is set if payloads were left out.
+	incomplete bool
+}
+
+// eventPage executes a query of one page.
+func (l *Log) eventPage(ctx context.Context, columns string, q eventQuery) (page sizedPage, err error) {
+	rows, err := l.pool.Query(ctx, `SELECT `+columns+q.from, q.args...)
 	if err != nil {
-		return EventPage{}, 0, fmt.Errorf("list events: %w", err)
+		return page, fmt.Errorf("list events: %w", err)
 	}
-	total := int64(0)
-	sized, more, err := collectPage(rows, q.Limit, MaxPageBytes, func(e sizedEvent) int {
-		size := int(e.Size) + len(e.Extra)
-		total += int64(size)
-		return size
-	})
-	if err != nil {
-		return EventPage{}, 0, fmt.Errorf("list events: %w", err)
-	}
-	events := make([]entities.Event, len(sized))
-	for i, e := range sized {
-		events[i] = e.Event
-	}
-	return EventPage{events, more}, total, nil
+	page.Events, page.More, err = collectPage(rows, q.limit, MaxPageBytes,
+		func(s *eventScanner, e *entities.Event) (int, error) {
+			err := s.scan(e)
+			size := int(s.size) + len(e.Extra)
+			page.size += int64(size)
+			page.incomplete = page.incomplete || s.size > 0 && e.Payload == nil
+			return size, err
+		})
+	return page, pg.Wrap(err, "list events")
 }
 
 // Prefix reads a page of a run's log up to the position, inclusive, with payloads. It does not ask which project has

@@ -189,11 +189,13 @@ func (s *search) loadPage(ctx context.Context, read func(s search) (Listing, err
 
 // collect reads the entries of a page.
 func (s *search) collect(rows pgx.Rows) (Listing, error) {
-	entries, more, err := collectPage(rows, s.Limit, s.maxBytes, func(e Entry) int {
+	entries, more, err := collectPage(rows, s.Limit, s.maxBytes, func(row *eventScanner, e *Entry) (int, error) {
+		err := row.scan(&e.Event)
+		e.Size, e.Xid = row.size, row.xid
 		if s.with == WithoutPayloads {
-			return 0
+			return 0, err
 		}
-		return int(min(e.Size, MaxListedPayload)) + len(e.Extra)
+		return int(min(e.Size, MaxListedPayload)) + len(e.Extra), err
 	})
 	return Listing{Entries: entries, More: more}, err
 }

@@ -50,6 +50,15 @@ func TakeMemory(ctx context.Context, bytes int64) error {
 	return nil
 }
 
+// freeLimit returns how many bytes of payloads the next read may load without taking more memory.
+func freeLimit(ctx context.Context) int64 {
+	m, ok := ctx.Value(memoryKey{}).(*memory)
+	if !ok {
+		return MaxPageBytes
+	}
+	return max(freeBytes, m.held-m.used)
+}
+
 // loadCounted loads payloads and takes memory for them. Load reads the rows, but leaves out payloads beyond a number of
 // bytes in total. It returns the size of all payloads, including those left out. If that is small, as it mostly is,
 // load is called once. Otherwise it is called again when there is memory for all of them.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
@@ -85,25 +83,4 @@ func fits(size, order string, maxBytes int) string {
 func withinLimit(size, order, limit string) string {
 	const total = `coalesce(sum(%s) OVER (ORDER BY %s ROWS UNBOUNDED PRECEDING), 0)`
 	return fmt.Sprintf(total+` <= %s::bigint`, size, order, limit)
-}
-
-// collectPage reads rows until there are limit of them, or their sizes reach maxBytes. Either way it tries to read one
-// more, to report whether more follow.
-func collectPage[T any](rows pgx.Rows, limit, maxBytes int, size func(T) int) (items []T, more bool, err error) {
-	defer rows.Close()
-	bytes := 0
-	for rows.Next() {
-		if len(items) == limit || bytes >= maxBytes {
-			more = true
-			break
-		}
-		item, err := pgx.RowToStructByName[T](rows)
-		if err != nil {
-			return nil, false, err
-		}
-		bytes += size(item)
-		items = append(items, item)
-	}
-	rows.Close()
-	return items, more, rows.Err()
 }

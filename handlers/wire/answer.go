@@ -3,6 +3,8 @@ package wire
 import (
 	"net/http"
 
+	"github.com/labstack/echo/v4"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -37,7 +39,11 @@ func answer[T any](r *request, do func() (T, error)) error {
 // cutOff handles an error in the middle of a streamed answer. Once the header is sent, the status cannot change, and
 // clients recognize an incomplete answer only by a broken connection.
 func (s *Server) cutOff(r *request, err error) error {
-	if err == nil || !r.Response().Committed {
+	if err == nil {
+		return nil
+	}
+	if !r.Response().Committed {
+		r.Response().Header().Del(echo.HeaderContentType) // the error's answer sets its own
 		return err
 	}
 	s.Logger.DebugContext(r.ctx(), "answer cut off", "path", r.Path(), "error", err)

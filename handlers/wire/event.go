@@ -37,96 +37,80 @@ var dataOptional = map[entities.EventType]bool{
 // serverOnly are the events that only runs driven by the server have, and that the protocol does not know.
 var serverOnly = map[entities.EventType]bool{entities.EventCancelRequested: true, entities.EventWaitCancelled: true}
 
-type event struct {
-	EventID       string         `cbor:"eventId"`
-	RunID         string         `cbor:"runId"`
-	EventType     string         `cbor:"eventType"`
-	CorrelationID string         `cbor:"correlationId,omitzero"`
-	SpecVersion   codec.Int      `cbor:"specVersion"`
-	CreatedAt     codec.Time     `cbor:"createdAt"`
-	OccurredAt    codec.Time     `cbor:"occurredAt,omitzero"`
-	ResumeID      string         `cbor:"resumeId,omitzero"`
-	EventData     map[string]any `cbor:"eventData,omitzero"`
+// eventEncoder encodes events, and reuses its memory for the next one. The zero eventEncoder is ready to use.
+type eventEncoder struct {
+	event, data codec.Object
 }
 
-// newEvent makes the wire form of an event without its payload, which follows it in a frame.
-func newEvent(e entities.Event) (event, error) {
-	data, err := eventData(e)
+// append appends the wire form of an event without its payload, which follows it in a frame.
+func (w *eventEncoder) append(dst []byte, e *entities.Event) ([]byte, error) {
+	w.setData(e)
+	return w.finish(dst, e)
+}
+
+// appendResolved appends the wire form of an event with its payload inside its data.
+func (w *eventEncoder) appendResolved(dst []byte, e *entities.Event) ([]byte, error) {
+	w.setData(e)
+	if field := payloadField[e.Type]; field != "" && len(e.Payload) > 0 {
+		w.data.Bytes(field, e.Payload)
+	}
+	return w.finish(dst, e)
+}
+
+// finish appends the event with its data. Sorting the fields takes no time if they are added in their order.
+func (w *eventEncoder) finish(dst []byte, e *entities.Event) ([]byte, error) {
+	w.event.Reset()
+	w.event.Text("runId", string(e.RunID))
+	w.event.Text("eventId", string(e.ID()))
+	w.event.Text("resumeId", e.Data.ResumeID)
+	w.event.Time("createdAt", codec.NewTime(e.CreatedAt))
+	if w.data.Len() > 0 || !dataOptional[e.Type] {
+		w.event.Object("eventData", &w.data)
+	}
+	w.event.Text("eventType", string(e.Type))
+	w.event.Time("occurredAt", optionalTime(e.OccurredAt))
+	w.event.Int("specVersion", codec.Int(e.SpecVersion))
+	w.event.Text("correlationId", e.CorrelationID)
+	dst, err := w.event.AppendTo(dst)
 	if err != nil {
-		return event{}, err
+		return dst, fmt.Errorf("encode event %s of %s: %w", e.ID(), e.RunID, err)
 	}
-	if len(data) == 0 && dataOptional[e.Type] {
-		data = nil
-	}
-	return event{
-		EventID: string(e.ID()), RunID: string(e.RunID), EventType: string(e.Type), CorrelationID: e.CorrelationID,
-		SpecVersion: codec.Int(e.SpecVersion), CreatedAt: codec.NewTime(e.CreatedAt),
-		OccurredAt: optionalTime(e.OccurredAt), ResumeID: e.Data.ResumeID, EventData: data,
-	}, nil
+	return dst, nil
 }
 
-// newResolvedEvent makes the wire form of an event with its payload inside its data.
-func newResolvedEvent(e entities.Event) (event, error) {
-	w, err := newEvent(e)
-	if field := payloadField[e.Type]; err == nil && field != "" && len(e.Payload) > 0 {
-		w.EventData[field] = codec.Bytes(e.Payload)
+// setData merges the data that the server understands with the extra data, under the names that clients read.
+func (w *eventEncoder) setData(e *entities.Event) {
+	data, d := &w.data, &e.Data
+	data.Reset()
+	if e.Extra != nil {
+		data.Merge(e.Extra)
 	}
-	return w, err
-}
-
-// eventData merges the data that the server understands with the extra data, under the names that clients read.
-func eventData(e entities.Event) (map[string]any, error) {
-	extra, err := extraOf(e)
-	if err != nil {
-		return nil, err
-	}
-	data := make(map[string]any, len(extra)+4)
-	for key, value := range extra {
-		data[key] = value
-	}
-	setData(data, e.Data)
-	return data, nil
-}
-
-func setData(data map[string]any, d entities.EventData) {
-	setText(data, "deploymentId", d.DeploymentID)
-	setText(data, "workflowName", d.WorkflowName)
-	setText(data, "stepName", d.StepName)
-	setText(data, "token", d.Token)
-	setText(data, "conflictingRunId", string(d.ConflictingRunID))
-	setText(data, "errorCode", d.ErrorCode)
+	data.Text("deploymentId", d.DeploymentID)
+	data.Text("workflowName", d.WorkflowName)
+	data.Text("stepName", d.StepName)
+	data.Text("token", d.Token)
+	data.Text("conflictingRunId", string(d.ConflictingRunID))
+	data.Text("errorCode", d.ErrorCode)
 	if d.Attempt != nil {
-		data["attempt"] = codec.Int(*d.Attempt)
+		data.Int("attempt", codec.Int(*d.Attempt))
 	}
-	setTime(data, "resumeAt", d.ResumeAt)
-	setTime(data, "retryAfter", d.RetryAfter)
-	setTime(data, "tokenRetentionUntil", d.TokenRetentionUntil)
+	data.Time("resumeAt", optionalTime(d.ResumeAt))
+	data.Time("retryAfter", optionalTime(d.RetryAfter))
+	data.Time("tokenRetentionUntil", optionalTime(d.TokenRetentionUntil))
 	if d.IsWebhook != nil {
-		data["isWebhook"] = *d.IsWebhook
+		data.Value("isWebhook", *d.IsWebhook)
 	}
 	if d.IsSystem != nil {
-		data["isSystem"] = *d.IsSystem
+		data.Value("isSystem", *d.IsSystem)
 	}
 	if d.Attributes != nil {
-		data["attributes"] = d.Attributes
+		data.Value("attributes", d.Attributes)
 	}
 	if d.Changes != nil {
-		data["changes"] = wireChanges(d.Changes)
+		data.Value("changes", wireChanges(d.Changes))
 	}
 	if d.AllowReserved {
-		data["allowReservedAttributes"] = true
-	}
-}
-
-func setTime(data map[string]any, key string, at *time.Time) {
-	if at != nil {
-		data[key] = codec.NewTime(*at)
-	}
-}
-
-func setText(data map[string]any, key, value string) {
-	if value != "" {
-		data[key] = value
+		data.Value("allowReservedAttributes", true)
 	}
 }
 

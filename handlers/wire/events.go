@@ -22,21 +22,21 @@ const maxEvents = 25_000
 
 // result is the answer to a posted event (§3.2).
 type result struct {
-	Event       *event `cbor:"event,omitzero"`
-	Run         *run   `cbor:"run,omitzero"`
-	Step        *step  `cbor:"step,omitzero"`
-	Hook        *hook  `cbor:"hook,omitzero"`
-	Wait        *wait  `cbor:"wait,omitzero"`
-	StepCreated bool   `cbor:"stepCreated,omitzero"`
+	Event       codec.Encoded `cbor:"event,omitzero"`
+	Run         *run          `cbor:"run,omitzero"`
+	Step        *step         `cbor:"step,omitzero"`
+	Hook        *hook         `cbor:"hook,omitzero"`
+	Wait        *wait         `cbor:"wait,omitzero"`
+	StepCreated bool          `cbor:"stepCreated,omitzero"`
 
 	*excerpt
 }
 
 // excerpt is a part of the log in an answer. It has all of its fields, or is missing as a whole.
 type excerpt struct {
-	Events  []event `cbor:"events"`
-	Cursor  *string `cbor:"cursor"`
-	HasMore bool    `cbor:"hasMore"`
+	Events  []codec.Encoded `cbor:"events"`
+	Cursor  *string         `cbor:"cursor"`
+	HasMore bool            `cbor:"hasMore"`
 }
 
 // postEvent is endpoint 1: it appends one event.
@@ -105,11 +105,11 @@ func (r *request) setEventHeaders(appended eventlog.Result) {
 func (s *Server) newResult(
 	r *request, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (result, error) {
-	e, err := newEvent(*appended.Event)
+	e, err := new(eventEncoder).append(nil, appended.Event)
 	if err != nil {
 		return result{}, err
 	}
-	res := result{Event: &e, StepCreated: appended.StepCreated}
+	res := result{Event: e, StepCreated: appended.StepCreated}
 	switch typ.Kind() {
 	case entities.KindStep:
 		res.Step, err = s.stepAfter(r, typ, appended, with)
@@ -210,10 +210,11 @@ func (s *Server) excerptFor(r *request, appended eventlog.Result, m meta) (*exce
 }
 
 func newExcerpt(page read.EventPage) (*excerpt, error) {
-	x := &excerpt{Events: make([]event, len(page.Events)), HasMore: page.More}
-	for i, e := range page.Events {
+	x := &excerpt{Events: make([]codec.Encoded, len(page.Events)), HasMore: page.More}
+	var w eventEncoder
+	for i := range page.Events {
 		var err error
-		if x.Events[i], err = newResolvedEvent(e); err != nil {
+		if x.Events[i], err = w.appendResolved(nil, &page.Events[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -295,13 +296,14 @@ func (r *request) startFrames() *codec.FrameWriter {
 	return codec.NewFrameWriter(r.Response())
 }
 
-func writeEvents(w *codec.FrameWriter, events []entities.Event) error {
-	for _, e := range events {
-		meta, err := frameMeta(e)
-		if err != nil {
+func writeEvents(w *codec.FrameWriter, events []entities.Event) (err error) {
+	var encoder eventEncoder
+	var meta []byte
+	for i := range events {
+		if meta, err = encoder.append(meta[:0], &events[i]); err != nil {
 			return err
 		}
-		if err := w.WriteFrame(meta, e.Payload); err != nil {
+		if err := w.WriteFrame(meta, events[i].Payload); err != nil {
 			return err
 		}
 	}
@@ -315,14 +317,6 @@ func (r *request) nextCursor(p read.EventPage) string {
 		return ""
 	}
 	return read.EventCursor(p.Events[len(p.Events)-1])
-}
-
-func frameMeta(e entities.Event) ([]byte, error) {
-	w, err := newEvent(e)
-	if err != nil {
-		return nil, err
-	}
-	return codec.Marshal(w)
 }
 
 // getEvent is endpoint 3: one event as a frame.
@@ -342,9 +336,9 @@ func (s *Server) getEvent(r *request) error {
 	if with == read.WithoutPayloads {
 		e.Payload = nil
 	}
-	meta, err := frameMeta(e)
-	if err != nil {
+	w := r.startFrames()
+	if err := writeEvents(w, []entities.Event{e}); err != nil {
 		return err
 	}
-	return r.startFrames().WriteFrame(meta, e.Payload)
+	return w.Flush()
 }

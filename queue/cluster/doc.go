@@ -4,8 +4,9 @@
 // # Dead, slow and frozen processes
 //
 // Every process beats once a second, on a connection of its own, so that a busy pool cannot delay the beat. One
-// statement writes the process's row in processes and returns the processes whose beats are missing. The same
-// connection holds an advisory lock, which Postgres frees when the process is gone.
+// statement writes the process's row in processes, and returns the processes whose beats are missing and when the next
+// message is due: a message whose hint got lost is found with the next beat, and an idle process need not search for
+// due messages itself. The same connection holds an advisory lock, which Postgres frees when the process is gone.
 //
 // A process is dead when its beats have been missing for 2.5 s and its lock is free, or when its beats have been
 // missing for 30 s. A process that is merely slow still holds its lock, so it keeps its leases for those 30 s. A

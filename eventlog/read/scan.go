@@ -1,0 +1,134 @@
+package read
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// eventScanner scans the rows of a list of events, of which a log has thousands. Unlike [pgx.RowToStructByName], it
+// uses no reflection, and neither allocates nor decodes again what a row has in common with earlier ones: the run, the
+// type and, for most events of a kind, the data.
+type eventScanner struct {
+	rows         pgx.Rows
+	destinations []any
+
+	// The columns of the current row; size and xid are 0 if there are none.
+	runID, eventType, data pgtype.DriverBytes
+	seq, size              int64
+	correlationID          string
+	specVersion            int
+	createdAt, occurredAt  pgtype.Timestamptz
+	extra, payload         []byte
+	xid                    uint64
+
+	run   entities.RunID // of the last row
+	known map[string]*entities.EventData
+}
+
+// maxKnown is how many different data a scanner remembers.
+const maxKnown = 64
+
+// newEventScanner returns a scanner for rows with the columns of [entities.Event], and perhaps size and xid.
+func newEventScanner(rows pgx.Rows) (*eventScanner, error) {
+	s := &eventScanner{rows: rows, known: map[string]*entities.EventData{}}
+	columns := map[string]any{
+		"run_id": &s.runID, "seq": &s.seq, "type": &s.eventType, "correlation_id": &s.correlationID,
+		"spec_version": &s.specVersion, "created_at": &s.createdAt, "occurred_at": &s.occurredAt,
+		"data": &s.data, "extra": &s.extra, "payload": &s.payload, "size": &s.size, "xid": &s.xid,
+	}
+	for _, f := range rows.FieldDescriptions() {
+		to, ok := columns[f.Name]
+		if !ok {
+			return nil, fmt.Errorf("scan events: no column %q is expected", f.Name)
+		}
+		s.destinations = append(s.destinations, to)
+	}
+	return s, nil
+}
+
+// scan scans the current row into an empty event. Events may share what the pointers in their data refer to, which must
+// not be changed.
+func (s *eventScanner) scan(e *entities.Event) error {
+	if err := s.rows.Scan(s.destinations...); err != nil {
+		return err
+	}
+	if string(s.runID) != string(s.run) {
+		s.run = entities.RunID(s.runID)
+	}
+	data, err := s.decodeData()
+	if err != nil {
+		return err
+	}
+	e.RunID, e.Seq, e.Type, e.CorrelationID = s.run, s.seq, eventType(s.eventType), s.correlationID
+	e.SpecVersion, e.CreatedAt, e.Data, e.Extra, e.Payload = s.specVersion, s.createdAt.Time, *data, s.extra, s.payload
+	if s.occurredAt.Valid {
+		e.OccurredAt = new(s.occurredAt.Time)
+	}
+	return nil
+}
+
+func (s *eventScanner) decodeData() (*entities.EventData, error) {
+	if known, ok := s.known[string(s.data)]; ok {
+		return known, nil
+	}
+	data := new(entities.EventData)
+	if err := json.Unmarshal(s.data, data); err != nil {
+		return nil, fmt.Errorf("decode the data of event %d of %s: %w", s.seq, s.run, err)
+	}
+	if len(s.known) < maxKnown {
+		s.known[string(s.data)] = data
+	}
+	return data, nil
+}
+
+// eventTypes has the known types by their names, so that scanning one needs no memory.
+var eventTypes = func() map[string]entities.EventType {
+	all := make(map[string]entities.EventType, len(entities.EventTypes))
+	for _, t := range entities.EventTypes {
+		all[string(t)] = t
+	}
+	return all
+}()
+
+func eventType(name []byte) entities.EventType {
+	if t, ok := eventTypes[string(name)]; ok {
+		return t
+	}
+	return entities.EventType(name)
+}
+
+// collectPage reads rows of events until there are limit of them, or their sizes reach maxBytes. Either way it tries to
+// read one more, to report whether more follow. Scan scans the current row into an item, and returns its size.
+func collectPage[T any](
+	rows pgx.Rows, limit, maxBytes int, scan func(*eventScanner, *T) (size int, err error),
+) (items []T, more bool, err error) {
+	defer rows.Close()
+	s, err := newEventScanner(rows)
+	if err != nil {
+		return nil, false, err
+	}
+	bytes := 0
+	for rows.Next() {
+		if len(items) == limit || bytes >= maxBytes {
+			more = true
+			break
+		}
+		if len(items) == cap(items) { // items are large: few steps, so that few are copied
+			items = slices.Grow(items, min(7*len(items)+16, limit-len(items)))
+		}
+		items = items[:len(items)+1]
+		size, err := scan(s, &items[len(items)-1])
+		if err != nil {
+			return nil, false, err
+		}
+		bytes += size
+	}
+	rows.Close()
+	return items, more, rows.Err()
+}
