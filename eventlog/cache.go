@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -13,8 +14,9 @@ import (
 )
 
 const (
-	// cachedRuns is the most runs that are cached: those appended to last.
-	cachedRuns = 1024
+	// cacheMemory is how many bytes of memory the cached runs take at most, about: those appended to last. It is enough
+	// for some ten thousand small runs, so that a load does not outgrow the cache before it outgrows the server.
+	cacheMemory = 64 << 20
 	// cachedEntities is the most steps, and also the most waits, that are cached of one run.
 	cachedEntities = 64
 	// cachedEvents and cachedBytes limit the logs that are cached: in events, and in bytes of payloads and extra data.
@@ -29,7 +31,7 @@ const (
 // just written. A cached run can be stale: a decision made from it must be written by a conditional statement, or
 // checked against the length of the log. Losing the cache loses nothing.
 type runCache struct {
-	runs *lru.Cache[entities.RunID, *cachedRun]
+	runs *recentRuns
 
 	mu     sync.Mutex
 	queues map[entities.RunID]*runQueue
@@ -45,6 +47,67 @@ type cachedRun struct {
 	at time.Time
 	// shared is set if another process has appended to the run too: then it is not cached until the TTL is over.
 	shared bool
+	// counted is how many bytes of [recentRuns.memory] the run takes, and added when it was added last, in nanoseconds
+	// since 1970. They are for all goroutines.
+	counted, added atomic.Int64
+}
+
+// The memory that parts of a cached run take besides their payloads, in bytes, as measured.
+const (
+	runMemory    = 2048
+	eventMemory  = 448
+	entityMemory = 320
+)
+
+// memory returns how many bytes of memory the run takes, about.
+func (c *cachedRun) memory() int64 {
+	n := runMemory
+	if c.log != nil {
+		n += eventMemory*len(c.log) + c.bytes
+	}
+	if c.Snapshot != nil {
+		n += entityMemory * (len(c.Steps) + len(c.Waits) + len(c.Store))
+	}
+	return int64(n)
+}
+
+// recentRuns are the cached runs, as many as fit into the limit. They shrink with the load: whenever one is added,
+// those that have expired go.
+type recentRuns struct {
+	*lru.Cache[entities.RunID, *cachedRun]
+
+	limit  int64
+	memory atomic.Int64 // of the runs
+}
+
+func newRecentRuns(limit int64) *recentRuns {
+	r := &recentRuns{limit: limit}
+	var err error
+	r.Cache, err = lru.NewWithEvict(int(limit/runMemory), func(_ entities.RunID, gone *cachedRun) {
+		r.memory.Add(-gone.counted.Swap(0))
+	})
+	if err != nil {
+		panic(err) // the size is not positive
+	}
+	return r
+}
+
+// add adds a run, or counts its memory again, and removes the runs that have expired or do not fit.
+func (r *recentRuns) add(id entities.RunID, run *cachedRun) {
+	run.added.Store(run.at.UnixNano())
+	if old, ok := r.Peek(id); ok && old != run {
+		r.Remove(id) // a replacement does not count the old one
+	}
+	size := run.memory()
+	r.memory.Add(size - run.counted.Swap(size))
+	r.Add(id, run)
+	for {
+		_, oldest, ok := r.GetOldest()
+		if !ok || r.memory.Load() <= r.limit && run.at.UnixNano()-oldest.added.Load() <= int64(cacheTTL) {
+			return
+		}
+		r.RemoveOldest()
+	}
 }
 
 // runQueue serializes the appends of this process to a run. In Postgres they would wait for each other too, but each
@@ -57,11 +120,7 @@ type runQueue struct {
 }
 
 func newRunCache() *runCache {
-	runs, err := lru.New[entities.RunID, *cachedRun](cachedRuns)
-	if err != nil {
-		panic(err) // the size is not positive
-	}
-	return &runCache{runs: runs, queues: map[entities.RunID]*runQueue{}}
+	return &runCache{runs: newRecentRuns(cacheMemory), queues: map[entities.RunID]*runQueue{}}
 }
 
 // acquire waits until no other append of this process is at the run. The caller must call release.
@@ -242,7 +301,7 @@ func (c *runCache) store(d decision, now time.Time) {
 	case fresh && run.shared:
 		return
 	case fresh && d.before.Run != nil && run.Run.LastSeq != d.before.Run.LastSeq:
-		c.runs.Add(id, &cachedRun{at: now, shared: true})
+		c.runs.add(id, &cachedRun{at: now, shared: true})
 		return
 	case !ok || run.shared || d.before.Run == nil || run.Run.LastSeq != d.before.Run.LastSeq:
 		run = &cachedRun{Snapshot: NewSnapshot(d.after.Project)}
@@ -257,7 +316,7 @@ func (c *runCache) store(d decision, now time.Time) {
 	addUpToLimit(run.Steps, d.after.Steps)
 	addUpToLimit(run.Waits, d.after.Waits)
 	run.appendLog(d)
-	c.runs.Add(id, run)
+	c.runs.add(id, run)
 }
 
 // appendLog adds the appended events to the cached log, or drops the log if it is incomplete or too large. Payloads are

@@ -1,0 +1,45 @@
+package eventlog
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// TestCachedRunsTakeBoundedMemory, which follows the load: each addition removes the runs that have expired.
+func TestCachedRunsTakeBoundedMemory(t *testing.T) {
+	t.Parallel()
+	c := newRunCache()
+	c.runs = newRecentRuns(100 * runMemory)
+	add := func(payload int, at time.Time) {
+		run := *newMemoryRun(t, created, started).snapshot.Run
+		run.ID, run.LastSeq = newRunID(), 1
+		d := decision{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &run}}
+		d.events = []entities.Event{{Payload: make([]byte, payload)}}
+		c.store(d, at)
+		c.store(decision{before: d.after, after: d.after}, at) // counts once
+	}
+	for name, tt := range map[string]struct{ payload, want int }{
+		"small": {0, 100 * runMemory / (runMemory + eventMemory)},
+		"large": {3 * runMemory, 100 * runMemory / (4*runMemory + eventMemory)},
+	} {
+		for range 200 {
+			add(tt.payload, day)
+		}
+		if got := c.runs.Len(); got != tt.want {
+			t.Errorf("%d %s runs are cached, want %d", got, name, tt.want)
+		}
+		if got, size := c.runs.memory.Load(), int64(runMemory+eventMemory+tt.payload); got != int64(tt.want)*size {
+			t.Errorf("%s: %d bytes are counted, want %d runs of %d", name, got, tt.want, size)
+		}
+	}
+	add(0, day.Add(cacheTTL+time.Millisecond))
+	if got := c.runs.Len(); got != 1 {
+		t.Errorf("%d runs are cached after the others have expired, want 1", got)
+	}
+	c.runs.Purge()
+	if got := c.runs.memory.Load(); got != 0 {
+		t.Errorf("%d bytes are counted without a run", got)
+	}
+}
