@@ -16,6 +16,7 @@ type operation func(ctx context.Context, client int, began time.Time) (done time
 type sample struct {
 	Ops        int64
 	Errors     int64
+	Refused    int64 // operations that failed with errRefused
 	Unfinished int64 // operations of an open loop that were not done after the grace
 	Took       time.Duration
 	Latency    *latencies
@@ -31,6 +32,10 @@ func (s *sample) add(began, done time.Time, err error) {
 	if err == nil {
 		atomic.AddInt64(&s.Ops, 1)
 		s.Latency.record(done.Sub(began))
+		return
+	}
+	if errors.Is(err, errRefused) {
+		atomic.AddInt64(&s.Refused, 1)
 		return
 	}
 	atomic.AddInt64(&s.Errors, 1)

@@ -119,6 +119,7 @@ var parts = []part{
 	{"append", measureAppends},
 	{"gopath", measureGoPath},
 	{"engine", measureEngine},
+	{"overload", measureOverload},
 	{"queue", measureQueue},
 	{"growth", measureGrowth},
 	{"idle", measureIdle},

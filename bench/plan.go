@@ -18,7 +18,9 @@ type plan struct {
 	rates      []float64 // runs per second in an open loop
 	open       time.Duration
 	grace      time.Duration // how long open loops wait for unfinished operations
-	shapes     []string      // of runs, see shapeOf
+	// overloadGrace is the same after an overload, and recovery how long after it the server is to be as fast as before.
+	overloadGrace, recovery time.Duration
+	shapes                  []string // of runs, see shapeOf
 
 	messages int    // sent one after the other
 	pause    pauses // between them
@@ -47,6 +49,7 @@ func planFor(short bool) plan {
 			warm: 50 * time.Millisecond, window: 200 * time.Millisecond, rounds: 1, floorTimes: 50,
 			clients: []int{1, 8}, inFlight: []int{1, 8}, goInFlight: []int{1, 8}, engine: 300 * time.Millisecond,
 			rates: []float64{20}, open: 300 * time.Millisecond, grace: 10 * time.Second,
+			overloadGrace: 30 * time.Second, recovery: 300 * time.Millisecond,
 			shapes:   []string{"seq-1", "seq-3", "wide-5"},
 			messages: 5, pause: pauses{5 * time.Millisecond}, hooks: 3, load: []int{4}, msgRates: []float64{50},
 			logSizes: []int{10, 100}, logAppends: 20, stored: 10_000, idle: time.Second,
@@ -57,6 +60,7 @@ func planFor(short bool) plan {
 		warm: time.Second, window: 5 * time.Second, rounds: 2,
 		clients: []int{1, 8, 32}, inFlight: []int{1, 8, 32, 200}, goInFlight: []int{1, 200}, engine: 8 * time.Second,
 		rates: []float64{25, 50, 100, 200, 400}, open: 15 * time.Second, grace: 10 * time.Second,
+		overloadGrace: time.Minute, recovery: 5 * time.Second,
 		shapes:   []string{"seq-1", "seq-3", "seq-10", "wide-50"},
 		messages: 200, pause: pauses{50 * time.Millisecond}, hooks: 200, load: []int{1, 8, 32, 200},
 		msgRates: []float64{100, 500},

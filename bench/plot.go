@@ -32,6 +32,9 @@ const (
 func plots(all []results) map[string]string {
 	files := map[string]string{}
 	for _, r := range all {
+		if r.Part == "overload" {
+			files["overload.svg"] = overloadPlot(r.Rows).svg()
+		}
 		if r.Part != "engine" {
 			continue
 		}

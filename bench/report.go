@@ -34,7 +34,8 @@ func writeReport(folder string) error {
 
 // sections maps each part to its section of the report.
 var sections = map[string]func([]row) string{
-	"append": reportAppends, "gopath": reportGoPath, "engine": reportEngine, "queue": reportQueue,
+	"append": reportAppends, "gopath": reportGoPath, "engine": reportEngine, "overload": reportOverload,
+	"queue":  reportQueue,
 	"growth": reportGrowth, "idle": reportIdle, "dashboard": reportDashboard, "sdk": reportSDK, "sdkgo": reportSDKGo,
 }
 

@@ -70,6 +70,30 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// TestOverloadGoal: the goal compares the worst open loop with the best of all measurements.
+func TestOverloadGoal(t *testing.T) {
+	t.Parallel()
+	rows := []row{
+		{Case: "seq-3", Variant: "wire", Clients: 200, Ops: 200, Seconds: 1},
+		{Case: "seq-3", Variant: "wire", Size: 1, Rate: 200, Ops: 400, Seconds: 2},
+		{Case: "seq-3", Variant: "wire", Size: 2, Rate: 400, Ops: 300, Seconds: 2, Counts: map[string]float64{countRefused: 500}},
+		{Case: "seq-3", Variant: "contract", Clients: 200, Ops: 900, Seconds: 1},
+	}
+	if got, ok := leastOfBest("wire")(map[string][]row{"overload": rows}); !ok || got != 0.75 {
+		t.Errorf("got %g, %v; want 150 of 200", got, ok)
+	}
+	if _, ok := leastOfBest("contract")(map[string][]row{"overload": rows}); ok {
+		t.Error("a goal without an open loop was measured")
+	}
+	got := render([]results{{Part: "overload", Rows: rows}})
+	if want := "| wire | 2 × | 400 | 150 | 0.75 | 250 |"; !strings.Contains(got, want) {
+		t.Errorf("the report has no %q:\n%s", want, got)
+	}
+	if plots([]results{{Part: "overload", Rows: rows}})["overload.svg"] == "" {
+		t.Error("there is no plot")
+	}
+}
+
 func TestPlots(t *testing.T) {
 	t.Parallel()
 	files := plots([]results{{Part: "engine", Rows: []row{

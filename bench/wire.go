@@ -336,8 +336,8 @@ func (c *client) start(ctx context.Context, workflow, run string) error {
 	created := make(chan error, 1)
 	go func() {
 		_, err := c.post(ctx, run, creation("run_created", workflow))
-		if refused(err, http.StatusConflict) {
-			err = nil // the message was faster
+		if refused(err, http.StatusConflict, http.StatusTooManyRequests) {
+			err = nil // the message was faster, or creates the run
 		}
 		created <- err
 	}()

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// multiples are how many times what fits is asked for.
+var multiples = []int{1, 2, 4, 8}
+
+// The counts of a row of the part overload.
+const (
+	countRefused = "refused"   // starts
+	countLate    = "late"      // runs that ended after the window
+	countAfter   = "after"     // runs per second once the load is over
+	countMemory  = "memory MB" // the most that the server had in memory
+)
+
+// measureOverload asks for more runs than fit. What fits is what a closed loop gets.
+func measureOverload(ctx context.Context, b *bench) ([]row, error) {
+	var rows []row
+	for _, d := range drivers {
+		s, err := b.newTestbed(ctx, "all")
+		if err != nil {
+			return nil, err
+		}
+		of, err := b.overloadRows(ctx, s, d)
+		if err := errors.Join(err, s.clear()); err != nil {
+			return nil, fmt.Errorf("%s: %w", d.name, err)
+		}
+		rows = append(rows, of...)
+	}
+	return rows, nil
+}
+
+func (b *bench) overloadRows(ctx context.Context, s *testbed, d driver) ([]row, error) {
+	clients := b.inFlight[len(b.inFlight)-1]
+	b.saturate(ctx, s, d, clients, b.warm)
+	fits := row{Case: "seq-3", Variant: d.name, Clients: clients}.with(b.saturate(ctx, s, d, clients, b.engine))
+	say("overload %s: %.0f/s fit, p50 %.1f ms", d.name, fits.perSecond(), fits.Latency.P50)
+	rows := []row{fits}
+	for _, n := range multiples {
+		r, err := b.overloadRow(ctx, s, d, row{
+			Case: "seq-3", Variant: d.name, Size: n, Rate: float64(n) * fits.perSecond(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		say("overload %s, %d times what fits: %.0f/s, p50 %.1f ms, p99 %.1f ms, refused %.0f, late %.0f, unfinished %d, "+
+			"errors %d %s, then %.0f/s; CPU s: %.1f server, %.1f Postgres, %.1f function, %.1f load", d.name, n, r.perSecond(), r.Latency.P50, r.Latency.P99, r.Counts[countRefused],
+			r.Counts[countLate], r.Unfinished, r.Errors, r.Error, r.Counts[countAfter], r.ServerCPU, r.PostgresCPU, r.FunctionCPU, r.LoadCPU)
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// saturate keeps a number of runs in flight.
+func (b *bench) saturate(ctx context.Context, s *testbed, d driver, clients int, window time.Duration) *sample {
+	return closedLoop(ctx, clients, window, func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
+		done, _, err := d.run(ctx, s, workflowPrefix+"seq-3")
+		return done, err
+	})
+}
+
+// overloadRow asks for runs at a rate. Refused starts are not repeated. Only runs that end in the window count as done,
+// so that a backlog which is worked off later does not look like throughput.
+func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (row, error) {
+	if err := s.cluster.checkpoint(ctx); err != nil {
+		return r, err
+	}
+	var late atomic.Int64
+	end := time.Now().Add(b.open)
+	once := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
+		done, _, err := d.run(ctx, s, workflowPrefix+r.Case)
+		switch {
+		case refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable):
+			err = errRefused
+		case err == nil && done.After(end):
+			late.Add(1)
+		}
+		return done, err
+	}
+	var got *sample
+	u, err := s.during(ctx, func() error {
+		got = openLoop(ctx, r.Rate, b.open, b.overloadGrace, once)
+		return nil
+	})
+	if err != nil {
+		return r, err
+	}
+	memory, err := peakMemory(s.server.pid())
+	if err != nil {
+		return r, err
+	}
+	time.Sleep(time.Until(end.Add(b.recovery)))
+	after := b.saturate(ctx, s, d, b.inFlight[len(b.inFlight)-1], b.recovery)
+	if err := s.awaitEmptyQueue(ctx); err != nil {
+		return r, err
+	}
+	r = r.with(got).using(u)
+	r.Ops -= late.Load()
+	r.Seconds = b.open.Seconds()
+	r.Counts = map[string]float64{
+		countRefused: float64(got.Refused), countLate: float64(late.Load()), countMemory: memory,
+		countAfter: float64(after.Ops) / after.Took.Seconds(),
+	}
+	return r, nil
+}
+
+// errRefused is the error of a start that the server refused for lack of capacity.
+var errRefused = errors.New("the start was refused")
+
+// peakMemory returns the most memory that a process has had, in MB.
+func peakMemory(pid int) (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read memory: %w", err)
+	}
+	for line := range bytes.Lines(data) {
+		if size, ok := strings.CutPrefix(string(line), "VmHWM:"); ok {
+			kB, err := strconv.ParseFloat(strings.Fields(size)[0], 64)
+			return kB / 1024, err //nolint:wrapcheck // the kernel writes numbers
+		}
+	}
+	return 0, errNoMemory
+}
+
+var errNoMemory = errors.New("the process has no VmHWM")
+
+// reportOverload is the section of the part overload.
+func reportOverload(rows []row) string {
+	t := newTable(1, "", "asked", "runs /s asked", "done /s", "of the best", "refused /s", "p50", "p99", "max", "unfinished",
+		"5 s later: done /s", "server memory MB")
+	for _, r := range rows {
+		if r.Rate == 0 {
+			t.add(r.Variant, fmt.Sprintf("%d in flight", r.Clients), "", number(r.perSecond()), number(ratio(r.perSecond(), mostDone(rows, r.Variant))),
+				"", number(r.Latency.P50), number(r.Latency.P99), number(r.Latency.Max), "", "", "")
+			continue
+		}
+		t.add(r.Variant, fmt.Sprintf("%d ×", r.Size), number(r.Rate), number(r.perSecond()),
+			number(ratio(r.perSecond(), mostDone(rows, r.Variant))), number(ratio(r.Counts[countRefused], r.Seconds)),
+			number(r.Latency.P50), number(r.Latency.P99), number(r.Latency.Max), number(float64(r.Unfinished)),
+			number(r.Counts[countAfter]), number(r.Counts[countMemory]))
+	}
+	return "## Overload\n\n3-step runs that start at a fixed rate: 1, 2, 4 and 8 times what a closed loop gets. A start that " +
+		"is refused is not repeated. *Done* are the runs that ended while the load lasted. Times are in ms, of accepted " +
+		"runs, from the intended start.\n\n![Runs done by runs asked for](results/overload.svg)\n\n" + t.String()
+}
+
+// mostDone returns the most runs per second of a variant, with any load.
+func mostDone(rows []row, variant string) (most float64) {
+	for _, r := range rows {
+		if r.Variant == variant {
+			most = max(most, r.perSecond())
+		}
+	}
+	return most
+}
+
+// leastOfBest returns the least runs per second of a variant in an open loop, divided by the most.
+func leastOfBest(variant string) func(map[string][]row) (float64, bool) {
+	return func(rows map[string][]row) (least float64, ok bool) {
+		most := mostDone(rows["overload"], variant)
+		for _, r := range rows["overload"] {
+			if r.Variant == variant && r.Rate > 0 && (!ok || ratio(r.perSecond(), most) < least) {
+				least, ok = ratio(r.perSecond(), most), true
+			}
+		}
+		return least, ok
+	}
+}
+
+// overloadPlot shows how many runs are done, by how many are asked for.
+func overloadPlot(rows []row) plot {
+	p := plot{title: "3-step runs per second under overload", x: "times what fits", y: "runs/s"}
+	for _, d := range []struct{ variant, color string }{{"wire", wireColor}, {"contract", contractColor}} {
+		p.add(series{name: d.variant, color: d.color}, rows, d.variant, true,
+			func(r row) (float64, float64) { return float64(r.Size), r.perSecond() })
+	}
+	return p
+}
