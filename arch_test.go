@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"entities/admin":      {"entities", "entities/pg"},
 	"entities/await":      {},
 	"entities/codec":      {},
+	"entities/cron":       {"entities"},
 	"entities/inbox":      {"entities"},
 	"entities/kv":         {"entities", "entities/strictjson"},
 	"entities/message":    {"entities"},
