@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"entities/kv":         {"entities", "entities/strictjson"},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
+	"entities/schedule":   {"entities", "entities/cron", "entities/pg"},
 	"entities/share":      {},
 	"entities/store":      {"entities", "entities/kv", "entities/pg"},
 	"entities/strictjson": {"entities"},
@@ -68,6 +69,7 @@ var mayImport = map[string][]string{
 	"queue/overview": {
 		"entities", "entities/admin", "entities/message", "entities/pg", "eventlog/stats",
 	},
+	"queue/scheduler":           and(data, "entities/admin", "entities/message", "entities/schedule", "eventlog", "queue"),
 	"queue/signing":             {},
 	"queue/signing/signingtest": {"queue/signing"},
 	"queue/tickets":             {"entities", "entities/pg"},
@@ -75,18 +77,20 @@ var mayImport = map[string][]string{
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/inbox", "entities/kv",
-		"entities/message", "entities/pg", "entities/share", "entities/token", "entities/webhook", "eventlog", "eventlog/live", "eventlog/read",
+		"entities/message", "entities/pg", "entities/schedule", "entities/share", "entities/token", "entities/webhook",
+		"eventlog", "eventlog/live", "eventlog/read",
 		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/ui",
 		"handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine", "queue/overview",
+		"queue/scheduler",
 	},
 	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token"},
 	"handlers/incoming": {},
 	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/inbox", "entities/kv",
-		"entities/message", "entities/share", "entities/strictjson", "entities/webhook", "eventlog",
+		"entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/webhook", "eventlog",
 		"eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
 		"handlers/incoming", "queue", "queue/cluster", "queue/continuation", "queue/contract", "queue/egress",
-		"queue/engine", "queue/overview", "queue/why"),
+		"queue/engine", "queue/overview", "queue/scheduler", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
 	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "handlers/incoming", "ui"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/webhook", "eventlog", "eventlog/read",
@@ -104,9 +108,9 @@ var mayImport = map[string][]string{
 	"ui":      {},
 	"cmd/stepwell": {
 		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/access", "entities/admin",
-		"entities/pg", "eventlog", "eventlog/archive", "eventlog/read", "eventlog/stats", "eventlog/upkeep",
+		"entities/message", "entities/pg", "eventlog", "eventlog/archive", "eventlog/read", "eventlog/stats", "eventlog/upkeep",
 		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/cluster", "queue/egress",
-		"queue/engine",
+		"queue/engine", "queue/scheduler",
 	},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote":     {"cmd/stepwell/remote/redact"},
@@ -157,6 +161,7 @@ var testsOf = map[string][]string{
 	"handlers/webhook": {"handlers", "queue/engine"},
 	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers"},
 	"queue":            {"queue/continuation", "queue/signing/signingtest", "queue/why"},
+	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/engine":     {"queue/why", "queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 }
 
@@ -170,8 +175,9 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities/access", "entities/admin", "entities/pg", "entities/store", "eventlog", "eventlog/read", "eventlog/stats",
-		"eventlog/upkeep", "queue", "queue/cluster", "queue/engine", "queue/overview", "queue/tickets", "queue/why",
+		"entities/access", "entities/admin", "entities/pg", "entities/schedule", "entities/store", "eventlog",
+		"eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue", "queue/cluster", "queue/engine", "queue/overview",
+		"queue/scheduler", "queue/tickets", "queue/why",
 		"migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},
