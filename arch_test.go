@@ -73,7 +73,8 @@ var mayImport = map[string][]string{
 	"queue/signing":             {},
 	"queue/signing/signingtest": {"queue/signing"},
 	"queue/tickets":             {"entities", "entities/pg"},
-	"queue/why":                 and(data, "entities/await", "entities/inbox", "entities/message", "queue/cluster"),
+	"queue/why": and(data, "entities/await", "entities/inbox", "entities/message", "entities/schedule",
+		"queue/cluster"),
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/inbox", "entities/kv",
