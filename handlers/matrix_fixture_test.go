@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/schedule"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -29,6 +30,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/queue/scheduler"
 )
 
 // classified is in every payload of a fixture, and tokenMark in every hook token.
@@ -171,7 +173,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"receipt": id("rh_sdk"), "lease": id("rh_run"), "topic": id("__wkf_step_order"), "idem": id("idem"),
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
 		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
-		"view": id("view"), "spareView": id("spare-view"),
+		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
 		"session": fmt.Sprintf("%064x", n),
 	}
 }
@@ -194,6 +196,15 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 	for _, name := range []string{s["view"], s["spareView"]} {
 		v := admin.View{Name: name, OrderBy: "created"}
 		if _, err := admin.NewViews(h.pool, time.Now).Put(t.Context(), project, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{s["schedule"], s["spareSchedule"]} {
+		_, _, err := scheduler.New(h.queue, h.log).Put(t.Context(), project, name, schedule.Spec{
+			Every: time.Hour, Workflow: "order", Deployment: s["deployment"], Input: []byte(`"` + classified + `"`),
+			Overlap: schedule.OverlapAllow, CatchUp: schedule.CatchUpLatest, CatchUpWindow: time.Hour,
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

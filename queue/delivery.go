@@ -194,6 +194,16 @@ func (d Delivery) NoteHeard(w pg.Writer, seq int64) {
 // NackIn releases the message after a failure as part of the batch.
 func (d Delivery) NackIn(b *pgx.Batch, f Failure) { b.Queue(nackSQL, f.nackArgs(d.Lease)...) }
 
+// RescheduleIn ends the lease as part of the batch. The work is due again at the time, or at once if it was requested
+// again meanwhile, and its failures are forgotten.
+func (d Delivery) RescheduleIn(b *pgx.Batch, at time.Time) {
+	b.Queue(`
+		UPDATE messages
+		SET lease = '', holder = '', again = false, due_at = CASE WHEN again THEN now() ELSE $2 END, delivery_count = 0,
+			unreached = 0, cut_off = 0, first_failed_at = NULL, last_error = '', held = NULL
+		WHERE `+OfLease, d.Lease, at)
+}
+
 // Advance stores the progress of the work in the message's body, from where any process can resume it, and restarts the
 // lease. It fails with [message.ErrStale] when the lease has expired.
 func (d Delivery) Advance(ctx context.Context, progress []byte) error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -26,6 +27,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/queue/scheduler"
 )
 
 // role selects the parts of the server that a process runs.
@@ -206,13 +208,14 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	if err != nil {
 		return queue.WorkerOptions{}, err
 	}
-	runs := engine.New(q, s.log).WithPublicURL(s.config.PublicURL)
+	work := engine.New(q, s.log).WithPublicURL(s.config.PublicURL).Handlers()
+	work[message.WorkSchedule] = scheduler.New(q, s.log).Handler()
 	return queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Signer:   q.NewSigner(time.Now, s.logger),
-		Handlers: runs.Handlers(), Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
+		Handlers: work, Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
 		Program: cluster.Program{Version: version(), Role: string(s.role)},
 	}, nil
 }

@@ -79,6 +79,13 @@ const (
 	ActionRetentionRemove ActionKind = "retention.remove"
 	ActionViewPut         ActionKind = "view.put"
 	ActionViewRemove      ActionKind = "view.remove"
+	ActionSchedulePut     ActionKind = "schedule.put"
+	ActionScheduleRemove  ActionKind = "schedule.remove"
+	ActionSchedulePause   ActionKind = "schedule.pause"
+	ActionScheduleResume  ActionKind = "schedule.resume"
+	ActionScheduleTrigger ActionKind = "schedule.trigger"
+	// ActionScheduleBackfill is recorded when a backfill is ordered and when it is ended early.
+	ActionScheduleBackfill ActionKind = "schedule.backfill"
 	// ActionSessionEnd is recorded when an admin ends a session of the dashboard, and not when somebody signs out.
 	ActionSessionEnd ActionKind = "session.end"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.

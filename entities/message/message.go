@@ -34,6 +34,8 @@ const (
 	WorkSignal Work = "signal"
 	// WorkLookBack resumes a hook, its subject, with earlier signals.
 	WorkLookBack Work = "lookback"
+	// WorkSchedule decides the ticks of a schedule, its subject, and is due at the next one. It belongs to no run.
+	WorkSchedule Work = "schedule"
 )
 
 // StoresProgress reports whether the work stores how far it is, so that it can be interrupted at any time and any

@@ -24,6 +24,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 	"github.com/stepwell-dev/stepwell/queue/overview"
+	"github.com/stepwell-dev/stepwell/queue/scheduler"
 )
 
 // Server serves the native API. All fields except Allowed, Viewers and Version are required.
@@ -32,6 +33,7 @@ type Server struct {
 	Streams     *read.Streams
 	Queue       *queue.Queue
 	Runs        *engine.Engine
+	Scheduler   *scheduler.Scheduler
 	Secrets     *admin.Secrets
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys

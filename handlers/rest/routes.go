@@ -83,6 +83,18 @@ var routes = []struct {
 	{"POST /signals/:name", auth.Invoke, (*Server).postSignal},
 	{"GET /signals", auth.Metadata, (*Server).listSignals},
 
+	// Schedules.
+	{"GET /schedules", auth.Metadata, (*Server).listSchedules},
+	{"GET /schedules/:name", auth.Metadata, (*Server).getSchedule},
+	{"PUT /schedules/:name", auth.Admin, (*Server).putSchedule},
+	{"DELETE /schedules/:name", auth.Admin, (*Server).removeSchedule},
+	{"POST /schedules/:name/pause", auth.Write, (*Server).pauseSchedule},
+	{"POST /schedules/:name/resume", auth.Write, (*Server).resumeSchedule},
+	{"POST /schedules/:name/trigger", auth.Write, (*Server).triggerSchedule},
+	{"POST /schedules/:name/backfill", auth.Write, (*Server).backfillSchedule},
+	{"DELETE /schedules/:name/backfill", auth.Write, (*Server).endBackfill},
+	{"GET /schedules/:name/ticks", auth.Metadata, (*Server).listTicks},
+
 	// Deployments.
 	{"GET /deployments", auth.Metadata, (*Server).listDeployments},
 	{"GET /deployments/:id", auth.Registered, (*Server).getDeployment},

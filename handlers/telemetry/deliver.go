@@ -55,6 +55,7 @@ var deliverySpanNames = map[string]string{
 	string(message.WorkEnd):      "end children",
 	string(message.WorkSignal):   "hand over signal",
 	string(message.WorkLookBack): "look back at signals",
+	string(message.WorkSchedule): "decide tick",
 }
 
 // deliver starts the span of a delivery and returns the function that ends it.

@@ -361,6 +361,70 @@ export type View = {
   updatedAt: Time;
 };
 
+export type ScheduleSpec = {
+  cron?: string;
+  every?: string;
+  timeZone?: string;
+  workflow: string;
+  deployment?: string;
+  input?: unknown;
+  attributes?: Record<string, string>;
+  timeout?: string;
+  overlap?: "skip" | "wait" | "cancel" | "allow";
+  catchUp?: "latest" | "all";
+  catchUpWindow?: string;
+  jitter?: string;
+};
+
+export type Schedule = {
+  name: string;
+  cron?: string;
+  every?: string;
+  timeZone?: string;
+  workflow: string;
+  deployment?: string;
+  input?: unknown;
+  attributes?: Record<string, string>;
+  timeout?: string;
+  overlap: "skip" | "wait" | "cancel" | "allow";
+  catchUp: "latest" | "all";
+  catchUpWindow: string;
+  jitter?: string;
+  pausedAt?: Time;
+  pauseNote?: string;
+  nextAt?: Time;
+  next?: Array<Time>;
+  waitingAt?: Time;
+  runId?: string;
+  backfill?: {
+    at: Time;
+    until: Time;
+    repeat: boolean;
+    runId?: string;
+  };
+  why?: Array<{
+    kind: "parked" | "task_fails" | "paused" | "refused" | "overlap" | "waiting" | "backfill" | "no_tick";
+    text: string;
+    since?: Time;
+    at?: Time;
+    runId?: string;
+    messageId?: string;
+  }>;
+  createdAt: Time;
+  updatedAt: Time;
+};
+
+export type Tick = {
+  kind: "tick" | "trigger" | "backfill";
+  at: Time;
+  count: number;
+  lastAt?: Time;
+  decision: "started" | "waiting" | "skipped" | "missed" | "refused";
+  runId?: string;
+  reason?: string;
+  decidedAt: Time;
+};
+
 export type Hit = {
   kind: "run" | "key" | "attribute" | "hook" | "message" | "workflow";
   text: string;
@@ -390,7 +454,7 @@ export type Count = {
 
 export type QueueState = "waiting" | "retrying" | "due" | "delayed" | "leased" | "parked";
 
-export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "lookback";
+export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "lookback" | "schedule";
 
 export type Message = {
   id: string;
@@ -512,7 +576,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -1123,6 +1187,88 @@ export interface Api {
     body: null;
     answer: {
       data: Array<ListedSignal>;
+      cursor?: Cursor;
+    };
+  };
+  // List schedules by name
+  "GET /v1/schedules": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Schedule>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a schedule, its next ticks, and why it starts nothing
+  "GET /v1/schedules/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: Schedule;
+  };
+  // Create or replace a schedule
+  "PUT /v1/schedules/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: ScheduleSpec;
+    answer: Schedule;
+  };
+  // Remove a schedule with its ticks
+  "DELETE /v1/schedules/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // Pause a schedule
+  "POST /v1/schedules/{name}/pause": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      note?: string;
+    };
+    answer: Schedule;
+  };
+  // Resume a paused schedule
+  "POST /v1/schedules/{name}/resume": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: Schedule;
+  };
+  // Start a run of a schedule now
+  "POST /v1/schedules/{name}/trigger": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: Tick;
+  };
+  // Start runs for ticks of the past
+  "POST /v1/schedules/{name}/backfill": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      from: string;
+      to: string;
+      repeat?: boolean;
+    };
+    answer: Schedule;
+  };
+  // End the backfill under way
+  "DELETE /v1/schedules/{name}/backfill": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: Schedule;
+  };
+  // List what was decided about ticks, the last decision first
+  "GET /v1/schedules/{name}/ticks": {
+    path: { "name": string };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Tick>;
       cursor?: Cursor;
     };
   };

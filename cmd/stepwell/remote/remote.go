@@ -26,6 +26,7 @@ type Commands struct {
 	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of runs."`
 	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read the streams of a run."`
 	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Send and list signals."`
+	Schedules   schedulesCmd   `cmd:"" group:"api-commands" help:"Start runs at times and intervals."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
 	Views       viewsCmd       `cmd:"" group:"api-commands" help:"Manage saved lists of runs."`
 	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find what a text may mean."`
@@ -52,6 +53,9 @@ var Vars = map[string]string{
 	"target":    "The deployment; default is the newest one with the workflow.",
 	"conflicts": ",reject,join",
 	"conflict":  "If the key is taken: reject the command (default), or join the run that has the key.",
+	"overlaps":  ",skip,wait,cancel,allow",
+	"catchUp":   "Which late ticks start a run: latest (default) or all.",
+	"overlap":   "While the last run has not ended: skip the tick (default), wait, cancel the run, or allow both.",
 	"place":     "Start --follow after this event ID of the stream, or at its beginning with 0; default is now.",
 }
 
