@@ -57,6 +57,33 @@ func (l *Log) Events(
 	return l.eventsWhere(ctx, p, with, inRun, runID, project)
 }
 
+// EventsWithin reads the page of a run's log after a position, with payloads, that has at most a number of bytes of
+// payloads and extra data: none if the first event is larger. It does not ask which project has the run.
+func (l *Log) EventsWithin(
+	ctx context.Context, runID entities.RunID, after int64, limit, maxBytes int,
+) (page EventPage, err error) {
+	q := pageQuery{Page: pg.Page{Limit: limit}, args: pg.Args{runID, after}}
+	sql := `SELECT ` + q.payloadColumns(int64(maxBytes)) + `
+		FROM events WHERE run_id = $1 AND seq > $2 ORDER BY seq` + q.limit()
+	rows, err := l.pool.Query(ctx, sql, q.args...)
+	if err != nil {
+		return EventPage{}, fmt.Errorf("list events: %w", err)
+	}
+	sized, more, err := collectPage(rows, limit, maxBytes+1, sizedEvent.bytes)
+	if err != nil {
+		return EventPage{}, fmt.Errorf("list events: %w", err)
+	}
+	left := maxBytes
+	for _, e := range sized {
+		if left -= e.bytes(); left < 0 {
+			return EventPage{page.Events, true}, nil
+		}
+		page.Events = append(page.Events, e.Event)
+	}
+	page.More = more
+	return page, nil
+}
+
 // EventsByCorrelation reads a page of the events of one run that share a correlation ID. With an empty runID it finds
 // the run in the project. Cursors are as for [Log.Events]. A missing run has no events; that is not an error.
 func (l *Log) EventsByCorrelation(
@@ -117,7 +144,7 @@ func (l *Log) eventPage(ctx context.Context, q pageQuery, columns, where string)
 	}
 	total := int64(0)
 	sized, more, err := collectPage(rows, q.Limit, MaxPageBytes, func(e sizedEvent) int {
-		size := int(e.Size) + len(e.Extra)
+		size := e.bytes()
 		total += int64(size)
 		return size
 	})
