@@ -177,6 +177,22 @@ test('the creation of a run and its first message are one request', async (t) =>
   assert.equal(commits.join('r', message), undefined);
 });
 
+for (const [name, outcome, requestsWanted] of [
+  ['was applied', { status: 409, error: 'conflict', message: 'exists' }, 2],
+  ['was not applied', { status: 200 }, 3],
+]) {
+  test(`the first message is sent once: the commit that got no answer ${name}`, async (t) => {
+    const { commits, requests } = await serve(t, lost, results(outcome), results({ status: 201, messageId: 'm' }));
+    const created = commits.start('r', eventItem({ eventType: 'run_created' }));
+    const sent = commits.join('r', messageItem('__wkf_workflow_w', { runId: 'r' }, {}, { deployment: 'd', specVersion: 3 }));
+    assert.equal((await created).status, outcome.status);
+    assert.equal((await sent)[0].status, 201);
+    const kinds = requests.map(({ body }) => readFrames(body).slice(1, -1).map(({ meta }) => meta.eventType ?? 'message'));
+    const wanted = [['run_created', 'message'], ['run_created'], ['message']];
+    assert.deepEqual(kinds, wanted.slice(0, requestsWanted));
+  });
+}
+
 test('a refused creation of a run refuses its message', async (t) => {
   const { commits } = await serve(t, results({ status: 400, error: 'invalid_request', message: 'bad attribute' }));
   const created = commits.start('r', eventItem({ eventType: 'run_created' }));

@@ -18,15 +18,15 @@ export class Commits {
    * Sends a commit and returns the outcomes of its items. There are fewer outcomes than items if one was refused in a
    * way that ends the commit.
    *
-   * A commit is repeated after a lost answer. Its outcome is then that of the first try: the server recognizes the
-   * events that have keys, and a conflict of any other event is with itself.
+   * A commit is repeated after a lost answer, with the items in again if that is given. Its outcome is then that of the
+   * first try: the server recognizes the events that have keys, and a conflict of any other event is with itself.
    */
-  async send({ runId, items, end }) {
+  async send({ runId, items, end, again = items }) {
     let repeated = false;
     const answer = await this.#http.request('POST', PATH, {
       body: (attempt) => {
         repeated = attempt > 0;
-        return encodeCommit({ runId, items, end, repeat: repeated });
+        return encodeCommit({ runId, items: repeated ? again : items, end, repeat: repeated });
       },
       headers: { 'content-type': MIME_WORLD },
       accept: MIME_CBOR,
@@ -37,7 +37,7 @@ export class Commits {
     });
     this.#http.requireProtocol(answer, PATH);
     const { results } = body(answer);
-    if (repeated) results.forEach((result, i) => excuseOwnConflict(result, items[i]));
+    if (repeated) results.forEach((result, i) => excuseOwnConflict(result, again[i]));
     return results;
   }
 
@@ -58,7 +58,7 @@ export class Commits {
     const items = [];
     const sent = Promise.resolve().then(() => {
       this.#starts.delete(runId);
-      return this.send({ runId, items });
+      return this.#sendStart(runId, items);
     });
     const start = {
       // The outcome of the item, or that of the one whose refusal ended the commit.
@@ -69,6 +69,19 @@ export class Commits {
     };
     this.#starts.set(runId, start);
     return start;
+  }
+
+  /**
+   * Sends the creation of a run with its first message. The message is not sent again if the creation conflicts with
+   * itself, because it was stored with it: two first messages would execute a step twice.
+   */
+  async #sendStart(runId, items) {
+    const [created, ...messages] = items;
+    const results = await this.send({ runId, items, again: [created] });
+    if (results.length > 1 || messages.length === 0) return results;
+    const [{ status }] = results;
+    if (status === CONFLICT) return [results[0], ...messages.map(() => ({ status: 201 }))];
+    return status === 200 ? [results[0], ...(await this.send({ items: messages }))] : results;
   }
 
   /** Returns the outcome if the item was accepted. @throws the SDK's error otherwise */
