@@ -122,7 +122,7 @@ func (d *decision) enqueue(work []message.Message) {
 func (f facts) note(r Request, e entities.Event) {
 	switch e.Type {
 	case entities.EventHookCreated, entities.EventHookConflict, entities.EventAttrSet:
-		if f.claimed != nil {
+		if f.claimed != nil && e.CorrelationID != "" {
 			f.claimed[e.CorrelationID] = true
 		}
 	default:

@@ -36,8 +36,8 @@ type facts struct {
 	unheard bool
 }
 
-// receipt is an event that a request may repeat: a hook_received with a resume ID, or an event with a mark. The event is
-// nil if the log has none.
+// receipt is an event that a request may repeat: a hook_received with a resume ID, or an event with a mark. The event
+// is nil if the log has none.
 type receipt struct{ event *entities.Event }
 
 // earlierOf returns the event that the request may repeat, or nil.
@@ -114,9 +114,9 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	if r.isMarked() {
 		earlier := &receipt{}
 		f.marked[string(r.Mark)] = earlier
-		read.LoadEvent(b, &earlier.event, `run_id = $1 AND correlation_id = $2 AND (type = $3 AND position($4::bytea IN extra) > 0
-			OR type = 'hook_conflict' AND $3 = 'hook_created') ORDER BY seq LIMIT 1`,
-			r.RunID, r.CorrelationID, r.Type, r.Mark)
+		read.LoadEvent(b, &earlier.event, `run_id = $1 AND correlation_id = $2 AND (
+			type = $3 AND position($4::bytea IN extra) > 0 OR type = 'hook_conflict' AND $3 = 'hook_created')
+			ORDER BY seq LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)
 	}
 	if r.AsAsked { // the event is near the end of the log, since the run ends soon after it
 		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'cancel_requested' ORDER BY seq DESC LIMIT 1`, r.RunID)

@@ -358,9 +358,9 @@ const (
 )
 
 // errForgotten is the failure of a delivery that only another client than the one that answered can read.
-var errForgotten = &Failure{
-	Reason: "the app's client cannot read this form of delivery", Public: "the app's client cannot read this form of delivery",
-}
+var errForgotten = &Failure{Reason: otherClient, Public: otherClient}
+
+const otherClient = "another client than the app's last one answered"
 
 // noRun is the position of the log in a delivery without its run.
 const noRun = -1

@@ -22,10 +22,11 @@ func commitEnd(t *testing.T, more ...field) []byte {
 	return frame(t, meta(t, append([]field{{"_end", uint16(1)}}, more...)...), nil)
 }
 
-func sentMessage(t *testing.T, topic, key string) []byte {
+func sentMessage(t *testing.T, topic, key string, more ...field) []byte {
 	t.Helper()
-	return frame(t, meta(t, field{"topic", topic}, field{"deploymentId", "dpl_x"},
-		field{"contentType", "application/json"}, field{"key", key}), []byte("wake"))
+	return frame(t, meta(t, append([]field{
+		{"topic", topic}, {"deploymentId", "dpl_x"}, {"contentType", "application/json"}, {"key", key},
+	}, more...)...), []byte("wake"))
 }
 
 func joined(frames ...[]byte) []byte { return bytes.Join(frames, nil) }

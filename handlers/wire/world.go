@@ -68,45 +68,48 @@ func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byt
 }
 
 // current returns the run of a delivery, nil if there is none, and the page of its log after a position. A delivery for
-// the workflow starts a pending run. One for a step, or of a run that has ended, has no log, and then After becomes 0.
+// the workflow starts a pending run. One for a step, or of a run that has ended, has no log. After becomes 0 unless the
+// page begins after it.
 func (s *Server) current(
 	ctx context.Context, d queue.Delivery, after *int64,
 ) (of *entities.Run, page read.EventPage, err error) {
 	known := *after
 	*after = 0
-	found, err := store.RunByID(ctx, s.Reader, d.Project, d.RunID)
+	now, cached := s.Log.Cached(ctx, d.Project, d.RunID)
+	if !cached {
+		now.Run, err = store.RunByID(ctx, s.Reader, d.Project, d.RunID)
+	}
 	switch {
 	case errors.Is(err, entities.ErrRunNotFound):
 		return nil, page, nil // its run_created is under way
 	case err != nil:
 		return nil, page, err
-	case d.IsForStep() || found.Status.Ended():
-		return &found, page, nil
-	case found.Status == entities.RunPending:
-		return s.startRun(ctx, d, found.SpecVersion)
-	}
-	if known <= found.LastSeq {
+	case d.IsForStep() || now.Run.Status.Ended():
+		return &now.Run, page, nil
+	case now.Run.Status == entities.RunPending: // it is started as its client would do
+		now, err = s.Log.Append(ctx, d.Project, eventlog.Request{
+			RunID: d.RunID, Type: entities.EventRunStarted, SpecVersion: now.Run.SpecVersion,
+		})
+		if err != nil {
+			return nil, page, err
+		}
+	case known <= now.Run.LastSeq:
 		*after = known
 	}
-	page, err = s.Log.EventsWithin(ctx, d.RunID, *after, eventPage, maxLogBytes)
-	return &found, page, err
+	page, err = s.logAfter(ctx, now, *after)
+	return &now.Run, page, err
 }
 
-// startRun starts a run as its client would, and returns it with its log.
-func (s *Server) startRun(
-	ctx context.Context, d queue.Delivery, version int,
-) (of *entities.Run, page read.EventPage, err error) {
-	started, err := s.Log.Append(ctx, d.Project, eventlog.Request{
-		RunID: d.RunID, Type: entities.EventRunStarted, SpecVersion: version,
-	})
-	if err != nil {
-		return nil, page, err
+// logAfter returns the page of a run's log after a position, from memory if it is cached.
+func (s *Server) logAfter(ctx context.Context, now eventlog.Result, after int64) (read.EventPage, error) {
+	p := pg.Page{Limit: eventPage}
+	if after > 0 {
+		p.Cursor = read.EventCursorAt(after)
 	}
-	page, cached := started.Page(pg.Page{Limit: eventPage})
-	if !cached {
-		page, err = s.Log.EventsWithin(ctx, d.RunID, 0, eventPage, maxLogBytes)
+	if page, ok := now.Page(p); ok {
+		return page, nil
 	}
-	return &started.Run, page, err
+	return s.Log.EventsWithin(ctx, now.Run.ID, after, eventPage, maxLogBytes)
 }
 
 // summary returns a run without payloads, from the page of its log if that begins with the run.

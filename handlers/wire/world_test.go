@@ -185,20 +185,29 @@ func TestDeliveryCarriesTheRun(t *testing.T) {
 	wantEqual(t, "type", head["contentType"], any("application/cbor"))
 	run := a.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t)
 	wantEqual(t, "run", head["run"], any(run))
-	wantEqual(t, "log", events, a.client.log(t, id))
+	log := a.client.log(t, id)
+	wantEqual(t, "events", seqs(t, events), seqs(t, log))
+	for i, e := range log {
+		wantEqual(t, "event", events[i].meta, e.meta)
+		wantEqual(t, "payload", events[i].body, e.body)
+	}
 	wantEqual(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false, "next": "eid:" + eventID(2)})
 	if _, ok := head["after"]; ok {
 		t.Error("the whole log has an after")
 	}
 	second.own(commitHead(t, id), framed(t, "step_created", "devl[3]", stepMeta("step_1")...),
-		sentMessage(t, stepTopic, "step_1"), commitEnd(t, field{"ack", true}))
+		sentMessage(t, stepTopic, "step_1", field{"runId", id}), commitEnd(t, field{"ack", true}))
 
 	// A step gets the run without the log.
 	step := a.next(t)
 	a.gone(t, message)
 	wantEqual(t, "path", step.path, "/.well-known/workflow/v1/step")
-	wantEqual(t, "plain", string(step.body), "wake") // it names no run
-	step.own(commitHead(t, ""), commitEnd(t, field{"ack", true}))
+	head, body, events, end = step.log(t)
+	wantEqual(t, "run", head["run"].(map[string]any)["runId"], any(id))
+	wantEqual(t, "message", body, "wake")
+	wantEqual(t, "events", len(events), 0)
+	wantEqual(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false})
+	step.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 
 	// The process that was told the log gets what it does not know.
 	a.wake(t, id)

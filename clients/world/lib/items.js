@@ -1,4 +1,4 @@
-// The items of a commit, and their outcomes (docs/protocol.md §11.2).
+// The items of a commit, and their outcomes (docs/protocol.md §11.1).
 import { randomBytes } from 'node:crypto';
 import { encode } from './cbor.js';
 import { frame } from './frames.js';
