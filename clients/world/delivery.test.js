@@ -120,7 +120,8 @@ test('of an aborted request, nothing is left to the answer', async () => {
   const delivery = newDelivery(commits);
   await delivery.hold(event('step_completed'));
   const { frames } = await answerOf(delivery, { ack: true }, { aborted: true });
-  assert.deepEqual(commits.sent.map(({ items }) => types(items)), [['step_completed']]);
+  const end = { ack: true, topic: 't', receipt: 'rh' };
+  assert.deepEqual(commits.sent.map(({ items, end }) => [types(items), end]), [[['step_completed'], end]]);
   assert.equal(frames.length, 1);
 });
 

@@ -175,7 +175,8 @@ export class Delivery {
     if (this.#refused && outcome.ack) throw this.#refused;
     let items = this.#take();
     if (items.length > 0 && (aborted || this.age > LONGEST_ANSWERED_MS)) {
-      const refused = (await this.#commits.send({ runId: this.runId, items })).find(endsCommit);
+      const end = aborted ? this.#withReceipt(outcome) : undefined; // nobody reads the answer
+      const refused = (await this.#commits.send({ runId: this.runId, items, end })).find(endsCommit);
       if (refused && outcome.ack) throw this.#asError(refused);
       items = [];
     }
@@ -186,8 +187,12 @@ export class Delivery {
   /** Sends what the answer carried, and its outcome, because the answer was aborted. */
   async answerLost() {
     const { items, outcome } = this.answered;
+    await this.#commits.send({ runId: this.runId, items, end: this.#withReceipt(outcome) });
+  }
+
+  #withReceipt(outcome) {
     const { topic, receipt } = this.message;
-    await this.#commits.send({ runId: this.runId, items, end: { ...outcome, topic, receipt } });
+    return { ...outcome, topic, receipt };
   }
 }
 
