@@ -172,7 +172,9 @@ test('a delivery with a log has the run and the events; cut anywhere, it is refu
   for (let length = 0; length < whole.length; length++) {
     assert.throws(() => readDelivery(headers, whole.subarray(0, length)), `${length} bytes`);
   }
-  assert.throws(() => readDelivery(headers, new Uint8Array(Buffer.concat([...frame({ world: 2 }), ...frame({ _end: 1 })]))), /version/);
+  const read2 = (...frames) => readDelivery(headers, new Uint8Array(Buffer.concat([...frames.flat(), ...frame({ _end: 1 })])));
+  assert.throws(() => read2(frame({ world: 2 })), { code: 'world_version' });
+  assert.throws(() => read2(frame({ world: 1 }, encode(wrapper)), frame({ later: 1 })), { code: 'unknown_frame' });
 });
 
 test('a request without the headers of a delivery is refused', () => {

@@ -2,7 +2,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { decode } from './cbor.js';
 import { readList } from './frames.js';
-import { MIME_WORLD } from './http.js';
+import { MIME_WORLD, PROTOCOL } from './http.js';
 import { encodeCommit, eventOf, sizeOf } from './items.js';
 
 /** Above this size, what the answer would carry is sent before. */
@@ -48,7 +48,10 @@ export function readDelivery(headers, bytes) {
   }
   const { frames, end } = readList(bytes);
   const [first, ...events] = frames;
-  if (first?.meta.world !== 1) throw new TypeError('the delivery has another version than 1');
+  if (first?.meta.world !== PROTOCOL) throw refusal('world_version', `this client speaks version ${PROTOCOL} of the World protocol`);
+  for (const { meta } of events) {
+    if (typeof meta.eventType !== 'string') throw refusal('unknown_frame', 'a frame is neither an event nor the end');
+  }
   return {
     message: { ...message, wrapper: decodeMessage(first.body) },
     run: first.meta.run,
@@ -56,6 +59,10 @@ export function readDelivery(headers, bytes) {
     events: events.map(eventOf),
     more: end.hasMore === true,
   };
+}
+
+function refusal(code, message) {
+  return Object.assign(new TypeError(message), { code });
 }
 
 // JSON text is never valid CBOR: its first byte announces more text than there is.
