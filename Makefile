@@ -71,6 +71,10 @@ upgrade: ## Test the upgrade from the commit OLD under load
 e2e: ## Run only the black-box tests
 	$(GO) test -race -timeout 20m -v ./e2e/...
 
+.PHONY: official
+official: ## Run the tests of apps with the SDK's own client instead of that of @stepwell/world
+	E2E_CLIENT=official $(GO) test -race -timeout 20m -v -p 1 ./e2e ./e2e/tools
+
 # The logs of servers and apps are kept in .data/torture. TORTURE_SEED repeats the faults of an earlier run.
 export TORTURE_SEED
 TORTURE_FOR ?= 10m

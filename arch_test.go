@@ -54,7 +54,8 @@ var mayImport = map[string][]string{
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
 	"queue": and(data, "entities/admin", "entities/message", "entities/share", "eventlog", "eventlog/stats",
-		"eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/signing", "queue/tickets"),
+		"eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/signing", "queue/tickets",
+		"queue/world"),
 	"queue/cluster": {
 		"entities", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
 	},
@@ -73,6 +74,7 @@ var mayImport = map[string][]string{
 	"queue/signing":             {},
 	"queue/signing/signingtest": {"queue/signing"},
 	"queue/tickets":             {"entities", "entities/pg"},
+	"queue/world":               {"entities"},
 	"queue/why": and(data, "entities/await", "entities/inbox", "entities/message", "entities/schedule",
 		"queue/cluster"),
 
@@ -83,7 +85,7 @@ var mayImport = map[string][]string{
 		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/ui",
 		"handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine", "queue/overview",
-		"queue/scheduler",
+		"queue/scheduler", "queue/world",
 	},
 	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token"},
 	"handlers/incoming": {},
@@ -98,7 +100,7 @@ var mayImport = map[string][]string{
 		"handlers/incoming", "handlers/webhook/signature", "queue", "queue/contract", "queue/egress"),
 	"handlers/webhook/signature": {"entities/webhook"},
 	"handlers/wire": and(data, "entities/codec", "entities/message", "entities/webhook", "eventlog", "eventlog/read",
-		"handlers/auth", "handlers/incoming", "queue"),
+		"handlers/auth", "handlers/incoming", "queue", "queue/world"),
 
 	"migrations":             {},
 	"migrations/localpg":     {},
@@ -160,7 +162,7 @@ var testsOf = map[string][]string{
 	"handlers":         {"entities/store"},
 	"handlers/rest":    {"handlers", "queue/signing/signingtest"},
 	"handlers/webhook": {"handlers", "queue/engine"},
-	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers"},
+	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers", "queue/egress"},
 	"queue":            {"queue/continuation", "queue/signing/signingtest", "queue/why"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/engine":     {"queue/why", "queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},

@@ -11,7 +11,7 @@ import (
 	"io/fs"
 )
 
-//go:embed world/package.json world/index.js world/index.d.ts world/preload.mjs world/README.md
+//go:embed world/package.json world/index.js world/index.d.ts world/preload.mjs world/README.md world/lib/*.js
 var files embed.FS
 
 // WorldTarball writes the npm package @stepwell/world in the format of npm pack. The output is byte-for-byte
@@ -19,14 +19,14 @@ var files embed.FS
 func WorldTarball(w io.Writer) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
-	names, err := fs.Glob(files, "world/*")
-	if err != nil {
-		return fmt.Errorf("list package: %w", err)
-	}
-	for _, name := range names {
-		if err := addFile(archive, name); err != nil {
-			return fmt.Errorf("pack %s: %w", name, err)
+	err := fs.WalkDir(files, "world", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
 		}
+		return addFile(archive, name)
+	})
+	if err != nil {
+		return fmt.Errorf("pack: %w", err)
 	}
 	if err := archive.Close(); err != nil {
 		return fmt.Errorf("pack: %w", err)

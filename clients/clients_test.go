@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -123,16 +124,17 @@ func targets(t *testing.T, target json.RawMessage) []string {
 func TestWorldTarballPacksEveryFile(t *testing.T) {
 	t.Parallel()
 	content := packed(t)
-	entries, err := os.ReadDir("world")
+	err := fs.WalkDir(os.DirFS("world"), ".", func(name string, e fs.DirEntry, err error) error {
+		if e.Name() == "node_modules" {
+			return fs.SkipDir
+		}
+		if _, ok := content[name]; !ok && !e.IsDir() && !strings.Contains(name, ".test.") {
+			t.Errorf("world/%s is neither packed nor a test", name)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, e := range entries {
-		name := e.Name()
-		if _, ok := content[name]; ok || strings.Contains(name, ".test.") || name == "node_modules" {
-			continue
-		}
-		t.Errorf("world/%s is neither packed nor a test", name)
 	}
 }
 

@@ -19,6 +19,8 @@ type appOptions struct {
 	line       *sdkLine
 	stepwell   string // the base URL of the server or of a proxy before it
 	deployment string
+	// client is the client that @stepwell/world uses; see [harness.Client] for the default.
+	client string
 	// preload installs the World with NODE_OPTIONS instead of WORKFLOW_TARGET_WORLD.
 	preload bool
 	env     []string
@@ -52,6 +54,9 @@ func (a *app) start(t *testing.T) {
 		if a.otherBuild != "" {
 			install = append(install, "BUILD_DIR="+a.otherBuild)
 		}
+	}
+	if a.options.client != "" {
+		install = append(install, "STEPWELL_CLIENT="+a.options.client)
 	}
 	cmd := exec.Command("node", "server.mjs")
 	cmd.Dir = a.dir

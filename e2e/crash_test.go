@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -69,7 +70,7 @@ func TestRunsContinueAfterLostMessages(t *testing.T) {
 			_, _ = io.WriteString(w, `{"messageId":"msg_lost"}`)
 		}
 	})
-	a := newApp(t, appOptions{line: stable, stepwell: between.URL, deployment: "lossy"})
+	a := newApp(t, appOptions{line: stable, stepwell: between.URL, deployment: "lossy", client: harness.OfficialClient})
 	s.register(t, "lossy", a.url())
 	loseNext := func(kind string) { lose.Store(&kind) }
 	lost := func() {
@@ -115,7 +116,7 @@ func TestRunIsWokenBeforeItsBackstop(t *testing.T) {
 			forward.ServeHTTP(w, r)
 		}
 	})
-	a := newApp(t, appOptions{line: beta55, stepwell: between.URL, deployment: "backstop"})
+	a := newApp(t, appOptions{line: beta55, stepwell: between.URL, deployment: "backstop", client: harness.OfficialClient})
 	s.register(t, "backstop", a.url())
 
 	id := a.run(t, "retryable")

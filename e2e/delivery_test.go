@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // faultyLink is an app behind a proxy that records requested delays, and that can drop run_created or its answer.
@@ -28,7 +31,7 @@ func newFaultyLink(t *testing.T, s *server, l *sdkLine) *faultyLink {
 		return func(w http.ResponseWriter, req *http.Request) { r.serve(w, req, forward) }
 	})
 	r.app = newApp(t, appOptions{
-		line: l, stepwell: between.URL, deployment: l.named("faulty-link"),
+		line: l, stepwell: between.URL, deployment: l.named("faulty-link"), client: harness.OfficialClient,
 		env: []string{"VERCEL_QUEUE_MAX_DELAY_SECONDS=1", "WORKFLOW_WAIT_CONTINUATION_MAX_DELAY_SECONDS=1"},
 	})
 	s.register(t, l.named("faulty-link"), r.url())
@@ -93,6 +96,66 @@ func runCreatedLost(t *testing.T, s *server, r *faultyLink) {
 	}
 }
 
+// lostAnswers drops the answer to every third commit of the own client, which then sends the commit again. Nothing must
+// be written twice.
+func lostAnswers(t *testing.T, s *server, l *sdkLine) {
+	var commits, lost atomic.Int64
+	between := newProxy(t, s.url(), func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/world/v1/commit") && commits.Add(1)%3 == 0 {
+				lost.Add(1)
+				forward.ServeHTTP(httptest.NewRecorder(), r)
+				hangUp(w)
+			}
+			forward.ServeHTTP(w, r)
+		}
+	})
+	deployment := l.named("lost-answers")
+	a := newApp(t, appOptions{line: l, stepwell: between.URL, deployment: deployment, client: harness.OwnClient})
+	s.register(t, deployment, a.url())
+	var runs []string
+	for range 5 {
+		runs = append(runs, a.run(t, "sequential", 1))
+	}
+	token := l.named("lost-answers")
+	hooked := a.run(t, "hookMany", token, 4)
+	a.hook(t, hooked)
+	for i := range 4 {
+		a.resume(t, token, i)
+	}
+	for _, id := range runs {
+		a.want(t, id, 4)
+		s.wantLog(t, id,
+			sequence("run_created", "run_started", step("add"), step("add"), step("add"), "run_completed")...)
+		a.wantCounts(t, id, map[string]int{"add": 3})
+	}
+	a.want(t, hooked, []int{0, 1, 2, 3})
+	s.wantThreads(t, hooked, "hook: created received received received received disposed",
+		"run: created started completed", "tick: created started completed")
+	if lost.Load() == 0 {
+		t.Error("no answer was lost")
+	}
+}
+
+// clientChanged restarts an app with the other client, in both directions. The server notices at the first answer.
+func clientChanged(t *testing.T, s *server, l *sdkLine) {
+	deployment := l.named("changed")
+	a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: deployment, client: harness.OwnClient})
+	s.register(t, deployment, a.url())
+	for _, client := range []string{harness.OwnClient, harness.OfficialClient, harness.OwnClient} {
+		if client != a.options.client {
+			a.Stop(t)
+			a.options.client = client
+			a.start(t)
+		}
+		for n := range 2 {
+			id := a.run(t, "sequential", n)
+			a.want(t, id, n+3)
+			a.wantCounts(t, id, map[string]int{"add": 3})
+		}
+	}
+}
+
 // deliveredTwice delivers each message twice at the same time, to two processes of the app. Step attempts may then be
 // duplicated, but all other events, including the ends of steps, are not.
 func deliveredTwice(t *testing.T, s *server, l *sdkLine) {
@@ -151,13 +214,13 @@ func (l log) wantOneOwner(t *testing.T) {
 	}
 }
 
-// deliverTwice sends the request to all processes at once, and returns the status of the first one's answer.
+// deliverTwice sends the request to all processes at once, and returns the first one's answer.
 func deliverTwice(w http.ResponseWriter, r *http.Request, apps ...*app) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		hangUp(w)
 	}
-	answers := make([]*http.Response, len(apps))
+	answers, bodies := make([]*http.Response, len(apps)), make([][]byte, len(apps))
 	var sending sync.WaitGroup
 	for i, app := range apps {
 		sending.Go(func() {
@@ -166,8 +229,11 @@ func deliverTwice(w http.ResponseWriter, r *http.Request, apps ...*app) {
 			again.URL.Scheme, again.URL.Host = "http", "127.0.0.1:"+app.port
 			again.Body = io.NopCloser(bytes.NewReader(body))
 			if answer, err := http.DefaultTransport.RoundTrip(again); err == nil {
-				answers[i] = answer
-				_ = answer.Body.Close()
+				defer func() { _ = answer.Body.Close() }()
+				bodies[i], err = io.ReadAll(answer.Body)
+				if err == nil {
+					answers[i] = answer
+				}
 			}
 		})
 	}
@@ -175,7 +241,9 @@ func deliverTwice(w http.ResponseWriter, r *http.Request, apps ...*app) {
 	if answers[0] == nil {
 		hangUp(w)
 	}
+	maps.Copy(w.Header(), answers[0].Header)
 	w.WriteHeader(answers[0].StatusCode)
+	_, _ = w.Write(bodies[0])
 }
 
 // firstAttempts returns the log without the second and later step_started of each step.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 var recordTo = flag.String("record", "", "the folder to which TestRecord writes all recordings")
@@ -51,7 +53,7 @@ var notRecorded = map[string]string{
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
-	dir, cases := *recordTo, slices.Concat(sharedCases, recordingCases)
+	dir, cases := *recordTo, slices.Concat(sharedCases, requestCases, recordingCases)
 	if dir == "" {
 		dir, cases = t.TempDir(), cases[:1]
 	}
@@ -75,7 +77,7 @@ func recordCase(t *testing.T, dir string, l *sdkLine, c sharedCase) {
 	r := newRecorder(t, s)
 	between := newTap(t, r.URL)
 	a := newApp(t, appOptions{
-		line: l, stepwell: between.URL, deployment: l.named("recorded"),
+		line: l, stepwell: between.URL, deployment: l.named("recorded"), client: harness.OfficialClient,
 		env: []string{"NODE_OPTIONS=--stack-trace-limit=0"}, // stack traces are long and contain local paths
 	})
 	a.tap = between

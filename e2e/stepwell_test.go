@@ -1,25 +1,43 @@
 package e2e
 
-import "testing"
+import (
+	"slices"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
 
 // TestStepwell runs all cases on one server and one database, one SDK line after the other. The cases of a line run in
-// parallel and share one app, except those that need an app with another setup.
+// parallel and share one app, except those that need an app with another setup. Some of them run again with the SDK's
+// own client.
 func TestStepwell(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	s := newServer(t)
 	for _, l := range sdkLines {
-		t.Run(l.name, func(t *testing.T) { runCases(t, s, l) })
+		t.Run(l.name, func(t *testing.T) {
+			runCases(t, s, l, harness.Client(), sharedCases)
+			for _, c := range ownCases {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					c.run(t, s, l)
+				})
+			}
+		})
+		t.Run(l.name+" with the official client", func(t *testing.T) {
+			runCases(t, s, l, harness.OfficialClient, officialCases())
+		})
 	}
 }
 
-func runCases(t *testing.T, s *server, l *sdkLine) {
+func runCases(t *testing.T, s *server, l *sdkLine, client string, cases []sharedCase) {
 	between := newTap(t, s.url())
-	a := newApp(t, appOptions{line: l, stepwell: between.URL, deployment: l.named("shared")})
-	s.register(t, l.named("shared"), a.url())
+	deployment := l.named("shared-" + client)
+	a := newApp(t, appOptions{line: l, stepwell: between.URL, deployment: deployment, client: client})
+	s.register(t, deployment, a.url())
 	a.tap = between
 	t.Cleanup(func() { between.wantCorrectDeltas(t) }) // after all cases
-	for _, c := range sharedCases {
+	for _, c := range cases {
 		if l.atLeast(c.from) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
@@ -27,12 +45,29 @@ func runCases(t *testing.T, s *server, l *sdkLine) {
 			})
 		}
 	}
-	for _, c := range ownCases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			c.run(t, s, l)
-		})
+}
+
+// requestCases check which requests the SDK's own client sends.
+var requestCases = []sharedCase{
+	{"steps run inline, with deltas", beta35, inlineSteps},
+	{"preload and its opt-out", stable, preload},
+	{"hook resumed once", beta55, resumedOnce},
+}
+
+// officialCases returns the cases that run with the SDK's own client: those about its requests, and one for each group
+// of endpoints.
+func officialCases() []sharedCase {
+	cases := slices.Clone(requestCases)
+	for _, c := range sharedCases {
+		if slices.Contains([]string{
+			"sequential steps", "parallel steps", "RetryableError with retryAfter", "sleep", "hook with many payloads",
+			"webhook answered by the workflow", "stream read while written", "cancel while running",
+			"fan-outs of 12 and 60 steps", "attributes by event", "returnValue by long poll", "cancel of many runs",
+		}, c.name) {
+			cases = append(cases, c)
+		}
 	}
+	return cases
 }
 
 // ownCases are the cases that start their own apps.
@@ -42,6 +77,8 @@ var ownCases = []struct {
 }{
 	{"World by preload", worldByPreload},
 	{"faulty link", faultyLinks},
+	{"answers to commits lost", lostAnswers},
+	{"client changed", clientChanged},
 	{"every message delivered twice", deliveredTwice},
 }
 
@@ -76,8 +113,6 @@ var sharedCases = []sharedCase{
 	{"payload of 20 MB", stable, largePayload},
 	{"app down for ten seconds", stable, appDown},
 
-	{"steps run inline, with deltas", beta35, inlineSteps},
-	{"preload and its opt-out", stable, preload},
 	{"fan-outs of 12 and 60 steps", beta35, fans},
 	{"attributes by event", beta35, attributesByEvent},
 	{"attributes by endpoint", beta35, attributesByEndpoint},
@@ -87,7 +122,6 @@ var sharedCases = []sharedCase{
 	{"stream endpoints", beta35, streamEndpoints},
 	{"hook retained beyond its run", beta55, hookRetained},
 	{"hook released in time", beta55, hookReleased},
-	{"hook resumed once", beta55, resumedOnce},
 	{"returnValue by long poll", beta55, returnValue},
 	{"cancel of many runs", beta55, cancelMany},
 	{"many runs at once", beta55, getMany},

@@ -101,6 +101,27 @@ func (l *Log) AppendAll(
 	return results, nil
 }
 
+// AppendEach appends several requests for one run, in their order and in one transaction with what the options add.
+// Each has the outcome that it would have alone with [Log.Append], as long as the refused ones only come too late: those
+// with [entities.ErrConflict] or [entities.ErrRunEnded].
+//
+// Otherwise it fails with a *[RefusedError] about the first other refusal, and nothing is written. It also fails with
+// the errors of the options and with [entities.ErrRunNotFound].
+func (l *Log) AppendEach(
+	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request, o AppendOptions,
+) ([]Outcome, error) {
+	outcomes, err := l.append(ctx, call{
+		AppendOptions: o, project: project, runID: runID, requests: aboutRun(runID, requests), atomic: true, late: true,
+	})
+	if i := slices.IndexFunc(requests, Request.startsRun); i >= 0 && pg.ViolatedConstraint(err) == "runs_pkey" {
+		err = &RefusedError{i, requests[i].conflict("taken")} // by another project
+	}
+	if err != nil {
+		return nil, fmt.Errorf("append to %s: %w", runID, err)
+	}
+	return outcomes, nil
+}
+
 // AppendBatch appends several requests for one run, in their order and in one transaction. Each is appended or refused
 // on its own, with the outcome that [Log.Append] would return, except that a step_started directly after the
 // step_created of its step fails if that fails (protocol §3.13).

@@ -152,7 +152,7 @@ func (c *runCache) acquire(ctx context.Context, id entities.RunID) (release func
 // facts returns all facts that a decision on requests about one run needs. It reports false if one is not cached.
 func (c *runCache) facts(project entities.Project, requests []Request, now time.Time) (facts, bool) {
 	f := facts{Snapshot: NewSnapshot(project)}
-	if n := countSteps(requests); n == 0 || n > maxOptimistic {
+	if n := countSteps(requests); n == 0 || n > maxOptimistic || slices.ContainsFunc(requests, Request.isMarked) {
 		return facts{}, false
 	}
 	if startsAlone(requests) {

@@ -25,6 +25,9 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.markedBy(r) != nil {
+		return nil, errRepeated
+	}
 	if r.Once && f.isRecorded(r) {
 		return nil, f.checkRepeat(r)
 	}

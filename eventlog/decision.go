@@ -36,6 +36,8 @@ type decision struct {
 	children []decision
 	// source is the client that made the requests, for the audit.
 	source admin.Source
+	// apart makes a step_started independent of the step_created before it.
+	apart bool
 	// rerunOf is the run of which the run is a copy, if it is created as one.
 	rerunOf entities.RunID
 }
@@ -56,7 +58,7 @@ func (d *decision) addAll(f facts, requests []Request, now time.Time) {
 	var before Request
 	var last Outcome
 	for _, r := range requests {
-		if last.Err == nil || !r.startsStepOf(before) { // else the start fails as the creation did
+		if last.Err == nil || d.apart || !r.startsStepOf(before) { // else the start fails as the creation did
 			last = d.add(f, r, now)
 		}
 		d.outcomes = append(d.outcomes, last)
@@ -72,7 +74,11 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	}
 	events, err := decide(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
-		return Outcome{Result: resultOf(d.after, now, f.earlierOf(r), r, Result{Repeated: true})}
+		earlier, created := f.earlierOf(r), f.markedBy(r) != nil && r.createsStep()
+		if earlier == nil {
+			earlier = d.eventOf(r)
+		}
+		return Outcome{Result: resultOf(d.after, now, earlier, r, Result{Repeated: true, StepCreated: created})}
 	}
 	if err != nil {
 		return Outcome{Err: err}
@@ -91,6 +97,16 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	return Outcome{Result: resultOf(d.after, now, &last, r, Result{StepCreated: r.createsStep()})}
 }
 
+// eventOf returns the event of the decision that a request repeats, or nil.
+func (d *decision) eventOf(r Request) *entities.Event {
+	for i, e := range d.events {
+		if e.Type == r.Type && e.CorrelationID == r.CorrelationID {
+			return &d.events[i]
+		}
+	}
+	return nil
+}
+
 // enqueue adds the work that follows from an event. One invocation of the run sees all events of the decision: a second
 // one would follow the first if that starts in the same transaction.
 func (d *decision) enqueue(work []message.Message) {
@@ -101,9 +117,16 @@ func (d *decision) enqueue(work []message.Message) {
 }
 
 // note adds to the facts what an event changes for later requests of the same call: a hook that is disposed of frees
-// its token, a new step may stand for a child run, and the IDs of commands that write to the store count once, as do
-// resume IDs.
+// its token, a new step may stand for a child run, and the IDs of hooks, attribute changes and commands that write to
+// the store count once, as do resume IDs.
 func (f facts) note(r Request, e entities.Event) {
+	switch e.Type {
+	case entities.EventHookCreated, entities.EventHookConflict, entities.EventAttrSet:
+		if f.claimed != nil && e.CorrelationID != "" {
+			f.claimed[e.CorrelationID] = true
+		}
+	default:
+	}
 	if e.Type == entities.EventHookDisposed {
 		maps.DeleteFunc(f.holders, func(_ string, holder *entities.Hook) bool {
 			return holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID

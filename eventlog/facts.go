@@ -26,6 +26,8 @@ type facts struct {
 	earlier *entities.Event
 	// received has the hook_received in the log with the resume IDs of the requests.
 	received map[string]*receipt
+	// marked has the events in the log with the marks of the requests.
+	marked map[string]*receipt
 	// schemes maps the hooks that receive payloads to the signature schemes that they require; empty for none.
 	schemes map[string]string
 	// children maps the steps that requests cancel to the child runs that they stand for.
@@ -34,15 +36,27 @@ type facts struct {
 	unheard bool
 }
 
-// receipt is a hook_received with a resume ID; its event is nil if the log has none.
+// receipt is an event that a request may repeat: a hook_received with a resume ID, or an event with a mark. The event
+// is nil if the log has none.
 type receipt struct{ event *entities.Event }
 
 // earlierOf returns the event that the request may repeat, or nil.
 func (f facts) earlierOf(r Request) *entities.Event {
+	if found := f.markedBy(r); found != nil {
+		return found
+	}
 	if r.Type != entities.EventHookReceived {
 		return f.earlier
 	}
 	if found := f.received[r.Data.ResumeID]; found != nil {
+		return found.event
+	}
+	return nil
+}
+
+// markedBy returns the event in the log that has the request's mark, or nil.
+func (f facts) markedBy(r Request) *entities.Event {
+	if found := f.marked[string(r.Mark)]; r.isMarked() && found != nil {
 		return found.event
 	}
 	return nil
@@ -54,7 +68,7 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
 		schemes: map[string]string{}, children: map[string]entities.RunID{}, stored: map[string]bool{},
-		received: map[string]*receipt{},
+		received: map[string]*receipt{}, marked: map[string]*receipt{},
 	}
 	steps, waits := c.Await.items()
 	store.LockRun(b, project, runID, &f.Run)
@@ -97,6 +111,13 @@ func byToken(requests []Request) []Request {
 
 // loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
+	if r.isMarked() {
+		earlier := &receipt{}
+		f.marked[string(r.Mark)] = earlier
+		read.LoadEvent(b, &earlier.event, `run_id = $1 AND correlation_id = $2 AND (
+			type = $3 AND position($4::bytea IN extra) > 0 OR type = 'hook_conflict' AND $3 = 'hook_created')
+			ORDER BY seq LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)
+	}
 	if r.AsAsked { // the event is near the end of the log, since the run ends soon after it
 		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'cancel_requested' ORDER BY seq DESC LIMIT 1`, r.RunID)
 	}

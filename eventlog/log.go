@@ -76,6 +76,26 @@ func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entiti
 	return store.RunByID(ctx, pg.NewPool(l.pool), project, id)
 }
 
+// Cached returns a run and its whole log if this process has cached them and the log has not grown since. It reports
+// false if they must be read.
+func (l *Log) Cached(ctx context.Context, project entities.Project, id entities.RunID) (Result, bool) {
+	release, err := l.cache.acquire(ctx, id)
+	if err != nil {
+		return Result{}, false
+	}
+	defer release()
+	cached := l.cache.fresh(project, id, l.Now())
+	if cached == nil {
+		return Result{}, false
+	}
+	log := l.cache.logOf(cached.Run)
+	if log == nil {
+		return Result{}, false
+	}
+	unchanged, err := store.IsUnchanged(ctx, pg.NewPool(l.pool), cached.Run)
+	return Result{Run: *cached.Run, Log: log}, err == nil && unchanged
+}
+
 // MeasureAfter sets the function that returns after which position of a run's log an invocation's call will begin: 0
 // for a call with the whole log. The size of an [InlineStart] is measured from there.
 func (l *Log) MeasureAfter(position func(entities.RunID) int64) { l.after.Store(&position) }

@@ -41,6 +41,8 @@ type AppendOptions struct {
 	Seen int64
 	// Streams are written and closed, before Finish is called. A stream that is already closed stays as it is.
 	Streams []WholeStream
+	// Messages are sent, whatever the outcomes of the requests.
+	Messages []message.Message
 	// Open is stored as data of the first event of the requests that is appended: see [entities.EventData].
 	Open []entities.StepID
 }
@@ -91,6 +93,8 @@ type call struct {
 	requests []Request
 	// atomic makes nothing be appended if a request is refused. Otherwise each is appended or refused on its own.
 	atomic bool
+	// late makes a refusal an outcome of its own even so if the request only comes too late.
+	late   bool
 	now    time.Time
 	source admin.Source
 	// start is set if the call may start a run.
@@ -121,6 +125,7 @@ func (c call) decide(f facts) decision {
 			return m.RunID == d.after.Run.ID && m.Work != message.WorkNone && m.Work != message.WorkEnd
 		})
 	}
+	d.messages = append(d.messages, c.Messages...)
 	if len(d.events) > 0 && len(c.Open) > 0 {
 		d.events[0].Data.Open = c.Open
 	}
@@ -129,7 +134,7 @@ func (c call) decide(f facts) decision {
 
 // hasOptions reports whether the call adds anything to its requests.
 func (c call) hasOptions() bool {
-	return c.Guard != nil || c.StartNext != nil || c.Finish != nil || len(c.Streams) > 0
+	return c.Guard != nil || c.StartNext != nil || c.Finish != nil || len(c.Streams) > 0 || len(c.Messages) > 0
 }
 
 // exceeds reports whether the caller says to know more than the log has.
@@ -140,7 +145,7 @@ func (c call) exceeds(before *Snapshot) bool { return before.Run != nil && c.See
 func (c call) accept(d decision) error {
 	if c.atomic {
 		for i, o := range d.outcomes {
-			if o.Err != nil {
+			if o.Err != nil && (!c.late || !isLate(o.Err)) {
 				return &RefusedError{i, o.Err}
 			}
 		}
@@ -156,6 +161,12 @@ func (c call) accept(d decision) error {
 		return errUnwritten
 	}
 	return nil
+}
+
+// isLate reports whether a request was refused because the run or an entity has gone on: somebody has done what it asks
+// for, or it can no longer be done.
+func isLate(err error) bool {
+	return errors.Is(err, entities.ErrConflict) || errors.Is(err, entities.ErrRunEnded)
 }
 
 // withoutInvocation returns the messages without invocations of the run.

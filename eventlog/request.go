@@ -48,6 +48,9 @@ type Request struct {
 	Inline bool
 	// Messages are sent in the same transaction: if the event is appended, and only then.
 	Messages []message.Message
+	// Mark makes the request a repetition of one whose outcome got lost, if the log has an event of its type and
+	// correlation ID whose extra data contains these bytes. For a hook_created, the hook_conflict of its hook counts too.
+	Mark []byte
 }
 
 // FirstAttempt is a failed attempt at a step that is created with it. The server makes the next one.
@@ -86,6 +89,9 @@ func (r Request) createsRun() bool {
 func (r Request) createsStep() bool {
 	return r.Type == entities.EventStepStarted && r.Data.StepName != "" && len(r.Payload) > 0
 }
+
+// isMarked reports whether the request may repeat one that the log has already.
+func (r Request) isMarked() bool { return len(r.Mark) > 0 }
 
 // truncated returns the request with its times in UTC, truncated to milliseconds, the precision of the protocol.
 func (r Request) truncated() Request {

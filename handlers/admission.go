@@ -53,7 +53,8 @@ var (
 // policyOf returns the overload policy of a route.
 func policyOf(method, route string) overloadPolicy {
 	switch {
-	case method == http.MethodPost && strings.HasPrefix(route, sdkPath+"/v4/runs/:runId/events/"):
+	case method == http.MethodPost && (strings.HasPrefix(route, sdkPath+"/v4/runs/:runId/events/") ||
+		strings.HasPrefix(route, sdkPath+"/world/")):
 		return eventPolicy
 	case method == http.MethodPost && strings.HasPrefix(route, sdkPath+"/queues-proxy/"):
 		return messagePolicy

@@ -30,6 +30,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/ui"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
+	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -45,6 +46,8 @@ var statuses = []struct {
 	code   string
 }{
 	{kv.ErrLimit, http.StatusBadRequest, "store_limit"},
+	{wire.ErrVersion, http.StatusBadRequest, "world_version"},
+	{wire.ErrUnknownFrame, http.StatusBadRequest, "unknown_frame"},
 	{entities.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},

@@ -30,6 +30,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/ui"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
+	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -74,6 +75,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		code   string
 	}{
 		{&kv.LimitError{}, 400, "store_limit"},
+		{wire.ErrVersion, 400, "world_version"},
+		{wire.ErrUnknownFrame, 400, "unknown_frame"},
 		{entities.Invalid("no"), 400, "invalid_request"},
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},

@@ -327,23 +327,26 @@ func encode(t *testing.T, body string) []byte {
 	if !ok || kind != "cbor" && kind != "frame" {
 		return []byte(body)
 	}
-	var value map[string]any
-	decoder := json.NewDecoder(strings.NewReader(text))
-	if err := decoder.Decode(&value); err != nil {
-		t.Fatalf("%s: %v", body, err)
+	var framed []byte
+	for decoder := json.NewDecoder(strings.NewReader(text)); decoder.More(); {
+		var value map[string]any
+		if err := decoder.Decode(&value); err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		if n, ok := value["specVersion"].(float64); ok {
+			value["specVersion"] = int(n)
+		}
+		data, err := cbor.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind == "cbor" {
+			return data
+		}
+		framed = binary.BigEndian.AppendUint32(framed, uint32(len(data)))
+		framed = binary.BigEndian.AppendUint32(append(framed, data...), 0)
 	}
-	if n, ok := value["specVersion"].(float64); ok {
-		value["specVersion"] = int(n)
-	}
-	data, err := cbor.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if kind == "cbor" {
-		return data
-	}
-	framed := binary.BigEndian.AppendUint32(nil, uint32(len(data)))
-	return binary.BigEndian.AppendUint32(append(framed, data...), 0)
+	return framed
 }
 
 // globalTables have no rows that belong to a project.

@@ -6,7 +6,7 @@ import "net/http"
 type testRequest struct {
 	route string // method and path, as registered
 	path  string // with the query
-	// body is JSON. For /sdk, the prefix "cbor " sends it as CBOR, and "frame " as the frame of an event.
+	// body is JSON. For /sdk, the prefix "cbor " sends it as CBOR, and "frame " several objects as frames.
 	body   string
 	header []string
 	// foreign is the status for a key of another project that has the permission: 404, unless the route is a list, which
@@ -170,6 +170,15 @@ var testRequests = []testRequest{
 	{
 		route: "POST /sdk/v4/runs/:runId/events/batch", path: "/sdk/v4/runs/{run}/events/batch",
 		body: `frame {"eventType":"step_started","specVersion":3,"correlationId":"{step}"}`, foreign: 404,
+	},
+	{
+		route: "POST /sdk/world/v1/commit", header: []string{"Stepwell-World", "1"}, foreign: 200,
+		body: `frame {"world":1,"runId":"{run}"}` +
+			`{"eventType":"step_started","specVersion":3,"correlationId":"{step}"} {"_end":1}`,
+	},
+	{
+		route: "POST /sdk/world/v1/commit", header: []string{"Stepwell-World", "1"}, foreign: 200,
+		body: `frame {"world":1} {"_end":1,"ack":true,"topic":"{topic}","receipt":"{receipt}"}`,
 	},
 	{route: "GET /sdk/v4/runs/:runId/events", path: "/sdk/v4/runs/{run}/events", foreign: 404},
 	{route: "GET /sdk/v4/runs/:runId/events/:eventId", path: "/sdk/v4/runs/{run}/events/{event}", foreign: 404},

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +36,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/engine"
 	"github.com/stepwell-dev/stepwell/queue/overview"
 	"github.com/stepwell-dev/stepwell/queue/scheduler"
+	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
 const (
@@ -115,7 +118,7 @@ func (o Options) probes() *echo.Echo {
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = errorHandler(o.Logger)
 	e.IPExtractor = clientAddresses(o.TrustedProxies)
-	e.Use(observe(o), o.rejections.middleware)
+	e.Use(observe(o), o.rejections.middleware, worldVersion)
 	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{"ok"}) })
 	e.GET("/readyz", o.ready)
 	if o.Telemetry != nil {
@@ -176,13 +179,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	admit := newAdmission(o.Requests, o.RequestMemory, o.Log.Now, project).middleware
 	count := newPayloads(o.RequestMemory, project).middleware
 	readers := newReaders(o.Readers).middleware
-	(&wire.Server{
-		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
-		Problem: func(err error) (int, string, string) {
-			p := problemOf(err)
-			return p.status, p.code, p.message
-		},
-	}).Register(a.Group(e, sdkPath, admit, readers, count))
+	o.wire().Register(a.Group(e, sdkPath, admit, readers, count))
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
 	counts, signingKeys := stats.NewReader(o.Pool, o.Log.Now), admin.NewSigningKeys(o.Pool, o.Log.Now)
@@ -200,6 +197,21 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory, o.Log.Now, webhook.ProjectOf).middleware)
 	return e
 }
+
+// wire returns the server of the Workflow SDK's protocol.
+func (o Options) wire() *wire.Server {
+	return &wire.Server{
+		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
+		Problem: func(err error) wire.Problem {
+			p := problemOf(err)
+			return wire.Problem{Status: p.status, Code: p.code, Message: p.message, RetryAfter: p.retryAfter}
+		},
+	}
+}
+
+// World returns what makes deliveries to apps with a client of their own, and carries out their answers. It needs only
+// the options Pool, Log, Queue and Logger.
+func World(o Options) queue.World { return o.wire() }
 
 // viewers returns the limit of live views. A server in function mode has none: a connection that is held costs money.
 func (o Options) viewers() int {
@@ -272,6 +284,16 @@ func databaseState(ctx context.Context, pool *pgxpool.Pool) (busy bool, problem 
 		return false, "no connection to the database is free"
 	default:
 		return false, "database unreachable"
+	}
+}
+
+// worldVersion tells clients of @stepwell/world which version of their protocol the server speaks.
+func worldVersion(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if strings.HasPrefix(c.Request().URL.Path, sdkPath+"/world/") {
+			c.Response().Header().Set(world.Header, strconv.Itoa(world.Version))
+		}
+		return next(c)
 	}
 }
 

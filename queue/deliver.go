@@ -25,6 +25,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
+	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
 const (
@@ -98,6 +99,7 @@ type deliverer struct {
 	memory     memory
 	answers    *share.Pool // bytes of memory for the answers of functions
 	serializer *serializer
+	clients    *world.Clients
 	lease      time.Duration // the initial lease of each delivery
 	// keepPause is how often a delivery that waits for memory renews its ticket.
 	keepPause time.Duration
@@ -130,7 +132,7 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: memory{share.NewPool(o.BodyMemory)},
 		answers: share.NewPool(o.BodyMemory),
 		places:  share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
-		turns: turns, news: make(chan struct{}, 1),
+		clients: world.NewClients(), turns: turns, news: make(chan struct{}, 1),
 	}
 }
 
@@ -342,14 +344,19 @@ func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 
 // post sends the message to the function. An error means that it was not delivered.
 func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
+	upTo, free := w.addRun(ctx, d)
+	defer free()
 	req, err := newRequest(ctx, *d)
 	if err != nil {
 		return err
 	}
+	if w.options.World != nil {
+		req.Header.Set(world.Header, strconv.Itoa(world.Version))
+	}
 	body := d.Body
 	if len(body) > smallBody {
 		// The memory is needed until the body is sent, not until the function answers.
-		req.Body, req.GetBody = &sending{body: body, sent: sent}, nil
+		req.Body, req.GetBody = &sending{body: body, sent: func() { sent(); free() }}, nil
 		d.Body = nil
 	}
 	resp, err := w.send(req, *d, body)
@@ -357,6 +364,9 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if done, err := w.answeredByWorld(ctx, *d, resp, upTo); done {
+		return err
+	}
 	start, err := io.ReadAll(io.LimitReader(resp.Body, maxReasonBody))
 	if err != nil {
 		return fmt.Errorf("read answer: %w", err)

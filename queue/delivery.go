@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
 // Delivery is a message that is leased for one delivery. Its methods end, extend and release the lease. Each does so in
@@ -346,6 +348,101 @@ func (w *deliverer) retryLater(ctx context.Context, d Delivery, err error) (Deli
 	w.logger.InfoContext(ctx, "work failed", "message", d.ID, "run", d.RunID, "work", d.Work, "subject", d.Subject,
 		"delivery", d.DeliveryCount, "error", f.Public)
 	return f.delivered(), w.nack(ctx, d.Lease, f)
+}
+
+// World makes deliveries to apps with a client of their own, and carries out their answers (docs/protocol.md, section
+// 11).
+type World interface {
+	// Body returns the body of a delivery with its run and the run's log after a position, and the position up to which
+	// it has the log. If it fails, the message is delivered without them.
+	Body(ctx context.Context, d Delivery, after int64) (body []byte, upTo int64, err error)
+	// Answer carries out the commit in an answer. If it fails, the delivery has failed; see [Delivery.Failure].
+	Answer(ctx context.Context, d Delivery, commit []byte) error
+}
+
+const (
+	// maxRunBody is how much memory is taken for the run and its log in a delivery.
+	maxRunBody = 2 << 20
+	// maxCommit is the size limit of an answer that is a commit.
+	maxCommit = 4 << 20
+)
+
+// errForgotten is the failure of a delivery that only another client than the one that answered can read.
+var errForgotten = &Failure{Reason: otherClient, Public: otherClient}
+
+const otherClient = "another client than the app's last one answered"
+
+// noRun is the position of the log in a delivery without its run.
+const noRun = -1
+
+// app returns the app of the delivery.
+func (d Delivery) app() world.App { return world.App{Project: d.Project, Deployment: d.DeploymentID} }
+
+// IsForStep reports whether the message is for a step of the Workflow SDK, and not for a workflow.
+func (d Delivery) IsForStep() bool { return stepTopic.MatchString(d.Topic) }
+
+// addRun adds its run and the run's log to a delivery to an app with a client of its own, and returns the position up
+// to which it has the log. Free releases the memory. Without memory, the client reads the log itself.
+func (w *deliverer) addRun(ctx context.Context, d *Delivery) (upTo int64, free func()) {
+	after, own := w.clients.Knows(d.app(), d.RunID)
+	if !own || d.RunID == "" || w.options.World == nil {
+		return noRun, func() {}
+	}
+	free, ok := w.memory.try(d.Project, maxRunBody)
+	if !ok {
+		return noRun, func() {}
+	}
+	body, upTo, err := w.options.World.Body(ctx, *d, after)
+	if err != nil {
+		w.logger.WarnContext(ctx, "deliver without the log", "message", d.ID, "run", d.RunID, "error", err)
+		free()
+		return noRun, func() {}
+	}
+	if len(body) <= smallBody {
+		free()
+	}
+	d.Body, d.ContentType = body, world.MIME
+	return upTo, free
+}
+
+// answeredByWorld notes whether the app that answered has a client of its own. It reports true if the answer is dealt
+// with: it was a commit, or one of a client that could not read the delivery.
+func (w *deliverer) answeredByWorld(ctx context.Context, d Delivery, resp *http.Response, upTo int64) (bool, error) {
+	if w.options.World == nil {
+		return false, nil
+	}
+	if !w.clients.Answered(d.app(), resp.Header, d.ClaimedAt) {
+		return upTo != noRun, errForgotten
+	}
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != world.MIME {
+		return false, nil
+	}
+	if upTo > 0 {
+		w.clients.Told(d.app(), d.RunID, upTo)
+	}
+	return true, w.carryOut(ctx, d, resp)
+}
+
+// carryOut carries out an answer that is a commit. It goes on when the lease expires or the server stops meanwhile: the
+// app has done its part.
+func (w *deliverer) carryOut(ctx context.Context, d Delivery, resp *http.Response) error {
+	held := &answerMemory{pool: w.answers, project: string(d.Project)}
+	defer held.free()
+	length := resp.ContentLength
+	if length < 0 || length > maxCommit {
+		length = maxCommit
+	}
+	commit, err := io.ReadAll(io.LimitReader(
+		&answer{ReadCloser: resp.Body, ctx: ctx, length: length, memory: held}, maxCommit+1))
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	if len(commit) > maxCommit {
+		return PublicError(message.AnswerRefused + "it is larger than 4 MiB")
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
+	defer cancel()
+	return w.options.World.Answer(ctx, d, commit)
 }
 
 // IsOver reports whether an error means that nothing is left to do: the run has ended or was deleted, or another

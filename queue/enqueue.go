@@ -108,6 +108,9 @@ func (q *Queue) enqueueAll(
 	}
 	for _, s := range insertions {
 		all.ids = append(all.ids, s.id)
+		if s.Stored != nil {
+			*s.Stored = s.id
+		}
 	}
 	return all, nil
 }

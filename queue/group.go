@@ -147,18 +147,21 @@ func (a *acknowledgement) Order() pg.LockOrder {
 const needNote = `topic !~ $4 AND coalesce(
 	(SELECT true FROM hooks h WHERE h.run_id = m.run_id AND h.project IS NOT DISTINCT FROM m.project LIMIT 1), false)`
 
+// deleteNoted deletes an acknowledged message, with a note if it needs one.
+const deleteNoted = `
+	WITH m AS (
+		DELETE FROM messages WHERE ` + ofMessage + `
+		RETURNING project, topic, run_id, seen_seq
+	), noted AS (
+		INSERT INTO run_wakes AS w (run_id, seen_seq)
+		SELECT run_id, seen_seq FROM m WHERE ` + needNote + `
+		ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq
+	)
+	SELECT FROM m`
+
 // Execute implements [pg.Statement].
 func (a *acknowledgement) Execute(ctx context.Context, pool *pgxpool.Pool) error {
-	tag, err := pg.NewPool(pool).Exec(ctx, `
-		WITH m AS (
-			DELETE FROM messages WHERE `+ofMessage+`
-			RETURNING project, topic, run_id, seen_seq
-		), noted AS (
-			INSERT INTO run_wakes AS w (run_id, seen_seq)
-			SELECT run_id, seen_seq FROM m WHERE `+needNote+`
-			ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq
-		)
-		SELECT FROM m`, a.args()...)
+	tag, err := pg.NewPool(pool).Exec(ctx, deleteNoted, a.args()...)
 	a.ended, a.shared = tag.RowsAffected() > 0, false
 	return err
 }

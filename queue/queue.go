@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -84,10 +85,46 @@ func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic
 	if err := q.deleteLeased(ctx, project, topic, handle); err != nil {
 		return fmt.Errorf("acknowledge message: %w", err)
 	}
+	q.noteAcknowledged(handle)
+	return nil
+}
+
+// noteAcknowledged tells the delivery in progress that its lease is gone.
+func (q *Queue) noteAcknowledged(handle string) {
 	if acknowledged, ok := q.underWay.Load(handle); ok {
 		acknowledged.(*atomic.Bool).Store(true)
 	}
-	return nil
+}
+
+// AcknowledgeWith makes an append delete the message too, in its transaction, if its lease is live then. The caller
+// must call committed after the append has succeeded. The message is locked before the append claims the keys of its
+// own messages; see ARCHITECTURE.md, "Locks".
+func (q *Queue) AcknowledgeWith(
+	o *eventlog.AppendOptions, project entities.Project, topic, handle string,
+) (committed func()) {
+	o.Guard = func(b *pgx.Batch) func() error {
+		b.Queue(`SELECT FROM messages WHERE `+ofMessage+` FOR UPDATE`, handle, project, topic)
+		return func() error { return nil }
+	}
+	o.Finish = func(b *pgx.Batch) {
+		a := acknowledgement{project: project, topic: topic, handle: handle}
+		b.Queue(deleteNoted, a.args()...)
+	}
+	return func() { q.noteAcknowledged(handle) }
+}
+
+// Nack releases a leased message after a failure of its function. It does nothing if the project's topic has no live
+// lease with this handle.
+func (q *Queue) Nack(ctx context.Context, project entities.Project, topic, handle string, f Failure) error {
+	var live bool
+	err := pg.NewPool(q.pool).QueryRow(ctx,
+		`SELECT EXISTS (SELECT FROM messages WHERE `+ofMessage+`)`, handle, project, topic).Scan(&live)
+	if err != nil || !live {
+		return wrap("find lease", err)
+	}
+	err = exec(ctx, q.pool, "release failed message", nackSQL, f.nackArgs(handle)...)
+	q.WakeTimer(err)
+	return err
 }
 
 // CheckLease fails with [message.ErrStale] unless work of the project's run has the live lease.

@@ -36,6 +36,8 @@ type WorkerOptions struct {
 	Signer *Signer
 	// Handlers do the server's own work, by kind.
 	Handlers map[message.Work]Handler
+	// World serves apps with a client of their own; nil delivers all messages in the form that all clients read.
+	World World
 	// Retention, if not nil, deletes expired runs every minute.
 	Retention *upkeep.Retention
 	// Stats, if not nil, counts new events after each pass of the sweeper.

@@ -2,11 +2,11 @@
 export type World = Awaited<ReturnType<typeof import('workflow/runtime').getWorld>>;
 
 /**
- * The World of a Stepwell server, configured from the environment: `STEPWELL_URL`,
- * `STEPWELL_DEPLOYMENT_ID` and, if the server requires a key, `STEPWELL_API_KEY`.
+ * The World of a Stepwell server, configured from the environment: `STEPWELL_URL`, `STEPWELL_DEPLOYMENT_ID`, if the
+ * server requires a key `STEPWELL_API_KEY`, and `STEPWELL_CLIENT` (`own`, the default, or `official`).
  *
- * @throws if a variable is missing, if the SDK is not installed or its version is not supported, or (SDK 4)
- * if `NODE_ENV` is `development`.
+ * @throws if a variable is missing or invalid, if the SDK is not installed or its version is not supported, or (the
+ * official client of SDK 4) if `NODE_ENV` is `development`.
  */
 export declare function createWorld(): World;
 

@@ -215,7 +215,9 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Signer:   q.NewSigner(time.Now, s.logger),
-		Handlers: work, Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
+		Handlers: work, World: handlers.World(handlers.Options{
+			Pool: s.pool, Log: s.log, Queue: q, Logger: s.logger,
+		}), Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
 		Program: cluster.Program{Version: version(), Role: string(s.role)},
 	}, nil
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"os"
 	"regexp"
 	"strings"
@@ -9,9 +10,20 @@ import (
 // foreign matches environment variables that would change the configuration of a server, an app or a tool under test.
 var foreign = regexp.MustCompile(`^(DATABASE_URL=|STEPWELL_|WORKFLOW_|VERCEL|NODE_|PORT=|EFFECTS_FILE=|DEBUG=)`)
 
-// CleanEnv returns the environment without foreign variables and proxy settings, plus the given variables.
+// Clients of @stepwell/world.
+const (
+	OwnClient      = "own"
+	OfficialClient = "official"
+)
+
+// Client returns the client of @stepwell/world that apps use unless a test chooses one: the own one, or the one in
+// E2E_CLIENT.
+func Client() string { return cmp.Or(os.Getenv("E2E_CLIENT"), OwnClient) }
+
+// CleanEnv returns the environment without foreign variables and proxy settings, plus the client and the given
+// variables.
 func CleanEnv(more ...string) []string {
-	env := []string{"NO_COLOR=1"}
+	env := []string{"NO_COLOR=1", "STEPWELL_CLIENT=" + Client()}
 	for _, variable := range os.Environ() {
 		if !foreign.MatchString(variable) && !strings.Contains(strings.ToLower(variable), "_proxy=") {
 			env = append(env, variable)

@@ -71,6 +71,8 @@ type Message struct {
 	Lasts time.Duration
 	// Retention is how long the key is remembered after the end of the delay.
 	Retention time.Duration
+	// Stored, if not nil, receives the ID under which the message is stored: for a duplicate, that of the first one.
+	Stored *string
 }
 
 // Held says why a run does not go on: its function answers invocations with a failure that has a code.

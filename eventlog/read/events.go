@@ -58,6 +58,36 @@ func (l *Log) Events(
 	return l.eventsWhere(ctx, p, with, inRun, runID, project)
 }
 
+// EventsWithin reads the page of a run's log after a position, with payloads, that has at most a number of bytes of
+// payloads and extra data: none if the first event is larger. It does not ask which project has the run.
+func (l *Log) EventsWithin(
+	ctx context.Context, runID entities.RunID, after int64, limit, maxBytes int,
+) (page EventPage, err error) {
+	rows, err := l.pool.Query(ctx, `SELECT `+sizedColumns(`$3`)+` FROM (
+			SELECT * FROM events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $4
+		) AS page ORDER BY seq`, runID, after, maxBytes, limit+1)
+	if err != nil {
+		return EventPage{}, fmt.Errorf("list events: %w", err)
+	}
+	sized, more, err := collectPage(rows, limit, maxBytes+1, func(s *eventScanner, e *sizedEvent) (int, error) {
+		err := s.scan(&e.Event)
+		e.Size = s.size
+		return e.bytes(), err
+	})
+	if err != nil {
+		return EventPage{}, fmt.Errorf("list events: %w", err)
+	}
+	left := maxBytes
+	for _, e := range sized {
+		if left -= e.bytes(); left < 0 {
+			return EventPage{page.Events, true}, nil
+		}
+		page.Events = append(page.Events, e.Event)
+	}
+	page.More = more
+	return page, nil
+}
+
 // EventsByCorrelation reads a page of the events of one run that share a correlation ID. With an empty runID it finds
 // the run in the project. Cursors are as for [Log.Events]. A missing run has no events; that is not an error.
 func (l *Log) EventsByCorrelation(

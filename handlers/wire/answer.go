@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -88,12 +89,12 @@ func (e eventsAt) at(id entities.RunID, seq int64) *entities.Event {
 }
 
 // load returns the wire form of rows, with one query for the events of all of them.
-func (t resource[T, W]) load(s *Server, r *request, rows []T, with read.Payloads) ([]W, error) {
+func (t resource[T, W]) load(ctx context.Context, s *Server, rows []T, with read.Payloads) ([]W, error) {
 	var positions []read.Position
 	for _, row := range rows {
 		positions = append(positions, t.events(row, with)...)
 	}
-	events, err := s.Log.EventsAt(r.ctx(), positions, with)
+	events, err := s.Log.EventsAt(ctx, positions, with)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func (t resource[T, W]) answer(s *Server, r *request, with read.Payloads, find f
 		if err != nil {
 			return w, err
 		}
-		list, err := t.load(s, r, []T{row}, with)
+		list, err := t.load(r.ctx(), s, []T{row}, with)
 		if err != nil {
 			return w, err
 		}
@@ -142,7 +143,7 @@ func (t resource[T, W]) answerPage(
 		if n < len(rows) {
 			rows, next = rows[:n], t.cursor(rows[n-1])
 		}
-		list, err := t.load(s, r, rows, with)
+		list, err := t.load(r.ctx(), s, rows, with)
 		return newListing(list, next), err
 	})
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"io"
+	"math"
 	"net/http"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -10,13 +11,22 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// item is the outcome of one event of a batch: the same answer as for a single event, or why it was rejected.
+// item is the outcome of one event of a batch or a commit: the same answer as for a single event, or why it was
+// rejected. In a commit it may also be the outcome of a message.
 type item struct {
-	Status  codec.Int `cbor:"status"`
-	Error   string    `cbor:"error,omitzero"`
-	Message string    `cbor:"message,omitzero"`
+	Status     codec.Int `cbor:"status"`
+	Error      string    `cbor:"error,omitzero"`
+	Message    string    `cbor:"message,omitzero"`
+	RetryAfter codec.Int `cbor:"retryAfter,omitzero"`
+	MessageID  string    `cbor:"messageId,omitzero"`
 
 	*result
+}
+
+// item returns the outcome of an event that was rejected for the problem.
+func (p Problem) item() item {
+	seconds := codec.Int(math.Ceil(p.RetryAfter.Seconds())) // rounded up, so that clients do not retry too early
+	return item{Status: codec.Int(p.Status), Error: p.Code, Message: p.Message, RetryAfter: seconds}
 }
 
 // postBatch is endpoint 1b: it appends the events of consecutive frames, each independently (§3.13).
@@ -36,11 +46,11 @@ func (s *Server) postBatch(r *request) error {
 	items := make([]item, len(outcomes))
 	for i, o := range outcomes {
 		if o.Err != nil {
-			status, code, message := s.Problem(o.Err)
-			if status >= http.StatusInternalServerError {
+			p := s.Problem(o.Err)
+			if p.Status >= http.StatusInternalServerError {
 				return o.Err // fail the whole batch, so that it is logged; a retry finds the events already written
 			}
-			items[i] = item{Status: codec.Int(status), Error: code, Message: message}
+			items[i] = p.item()
 			continue
 		}
 		res, err := s.newResult(r, requests[i].Type, o.Result, read.WithoutPayloads)

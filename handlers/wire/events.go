@@ -56,17 +56,9 @@ func (s *Server) postEvent(r *request) error {
 	if request.Type == "" {
 		request.Type = entities.EventType(r.Param("eventType"))
 	}
-	if serverOnly[request.Type] {
-		return entities.Invalid("clients cannot write events of type %q", request.Type)
-	}
-	with, err := payloadsFor(m.RemoteRefBehavior)
+	with, err := m.check(request.Type)
 	if err != nil {
 		return err
-	}
-	if m.SinceCursor != "" {
-		if _, err := read.ParseEventCursor(m.SinceCursor); err != nil {
-			return err
-		}
 	}
 	appended, err := s.Log.Append(r.ctx(), r.project(), request)
 	if err != nil {
@@ -85,6 +77,19 @@ func (s *Server) postEvent(r *request) error {
 		return err
 	}
 	return r.send(res)
+}
+
+// check checks what the metadata of an event of the type asks of the answer, and returns whether that has payloads.
+func (m meta) check(typ entities.EventType) (read.Payloads, error) {
+	if serverOnly[typ] {
+		return false, entities.Invalid("clients cannot write events of type %q", typ)
+	}
+	if m.SinceCursor != "" {
+		if _, err := read.ParseEventCursor(m.SinceCursor); err != nil {
+			return false, err
+		}
+	}
+	return payloadsFor(m.RemoteRefBehavior)
 }
 
 // wantsFrames reports whether the client is of the next line, which reads the log of a run that it starts as frames

@@ -57,7 +57,7 @@ func (s *Server) getHookByToken(r *request) error {
 		if err != nil {
 			return v, err
 		}
-		list, err := hookResource.load(s, r, []entities.Hook{h}, read.WithPayloads)
+		list, err := hookResource.load(r.ctx(), s, []entities.Hook{h}, read.WithPayloads)
 		if err != nil {
 			return v, err
 		}
@@ -71,7 +71,7 @@ func (s *Server) resumeContext(r *request, runID entities.RunID) (resumeContext,
 	if err != nil {
 		return resumeContext{}, err
 	}
-	list, err := runResource.load(s, r, []entities.Run{run}, read.WithoutPayloads)
+	list, err := runResource.load(r.ctx(), s, []entities.Run{run}, read.WithoutPayloads)
 	if err != nil {
 		return resumeContext{}, err
 	}

@@ -103,15 +103,20 @@ type address struct {
 // address returns the destination of the messages of the request.
 func (r *request) address() (address, error) {
 	to := address{r.project(), r.param("topic"), r.Request().Header.Get("Vqs-Deployment-Id")}
+	r.fail(to.check("Vqs-Deployment-Id"))
+	return to, r.err
+}
+
+// check checks the topic and the deployment, which the client names so.
+func (to address) check(name string) error {
 	if !workflowTopic.MatchString(to.topic) {
-		r.fail(entities.Invalid("topic %q does not belong to a workflow or step", to.topic))
+		return entities.Invalid("topic %q does not belong to a workflow or step", to.topic)
 	}
 	if to.deployment == "" {
-		r.fail(entities.Invalid("Vqs-Deployment-Id is missing: set STEPWELL_DEPLOYMENT_ID in the app, and do not run it" +
-			" with NODE_ENV=development"))
+		return entities.Invalid("%s is missing: set STEPWELL_DEPLOYMENT_ID in the app, and do not run it"+
+			" with NODE_ENV=development", name)
 	}
-	r.fail(entities.ValidateID("Vqs-Deployment-Id", to.deployment))
-	return to, r.err
+	return entities.ValidateID(name, to.deployment)
 }
 
 // message reads one message from its headers and body.

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -22,10 +23,18 @@ type Server struct {
 	Reader  pg.Querier
 	Logger  *slog.Logger
 	// Problem translates an error that is only a part of an answer.
-	Problem func(error) (status int, code, message string)
+	Problem func(error) Problem
 	// Draining is done when the server is about to stop. Clients that follow a stream or wait for a run must then
 	// reconnect.
 	Draining context.Context
+}
+
+// Problem is the client's view of an error.
+type Problem struct {
+	Status        int
+	Code, Message string
+	// RetryAfter is the time after which a repetition may succeed; 0 if that is unknown.
+	RetryAfter time.Duration
 }
 
 // routes are the endpoints of §2.3, each with the permission that it requires. Lists for the dashboard contain no
@@ -41,6 +50,9 @@ var routes = []struct {
 	{"GET /v4/runs/:runId/events", auth.Read, (*Server).listEvents},
 	{"GET /v4/runs/:runId/events/:eventId", auth.Read, (*Server).getEvent},
 	{"GET /v4/events", auth.Read, (*Server).listEventsByCorrelation},
+
+	// The own client of @stepwell/world.
+	{"POST /world/v1/commit", auth.Write, (*Server).postCommit},
 
 	// Entities.
 	{"GET /v2/runs", auth.Read, (*Server).listRuns},

@@ -1,0 +1,272 @@
+// Requests to the server, over one pool of keep-alive connections. It uses node:http because frameworks replace fetch.
+import http from 'node:http';
+import https from 'node:https';
+import { decode, encode } from './cbor.js';
+
+/** The version of the World protocol (docs/protocol.md §11) that this client speaks. */
+export const PROTOCOL = 1;
+
+export const MIME_CBOR = 'application/cbor';
+export const MIME_FRAMES = 'application/vnd.workflow.v4-frames';
+export const MIME_WORLD = 'application/vnd.stepwell.world';
+
+// An idle connection is closed here before the server closes it (2 minutes), so that no request meets its end.
+const IDLE_MS = 15_000;
+// The time until the answer has begun and, from then on, between its parts.
+const TIMEOUT_MS = 60_000;
+// The pauses between the tries of a request that may be repeated: enough for a server to restart.
+const PAUSES_MS = [100, 200, 400, 800, 1600, 3200];
+// The longest time that a request waits, all in all, because the server asks for it (429).
+const LONGEST_WAIT_MS = 30_000;
+
+const UNAVAILABLE = new Set([502, 503, 504]);
+
+/** A request that got no whole answer. */
+class Interrupted extends Error {
+  constructor(message, cause) {
+    super(message, { cause });
+    this.code = cause?.code;
+  }
+}
+
+export class Http {
+  #base;
+  #prefix;
+  #headers;
+  #errors;
+  #agent;
+  #request;
+  #live = new Set();
+
+  /** @param errors the error classes of the app's SDK */
+  constructor({ base, key, errors, userAgent }) {
+    this.#base = new URL(base);
+    this.#prefix = this.#base.pathname.replace(/\/+$/, '');
+    const secure = this.#base.protocol === 'https:';
+    this.#request = secure ? https.request : http.request;
+    this.#agent = new (secure ? https : http).Agent({ keepAlive: true, timeout: IDLE_MS });
+    this.#errors = errors;
+    this.#headers = { 'user-agent': userAgent, 'stepwell-world': String(PROTOCOL), 'accept-encoding': 'identity' };
+    if (key) this.#headers.authorization = `Bearer ${key}`;
+  }
+
+  /** Ends the connections and the live reads. */
+  close() {
+    for (const request of this.#live) request.destroy(new Error('the World was closed'));
+    this.#agent.destroy();
+  }
+
+  /** Reads an entity. */
+  async get(path, query) {
+    const answer = await this.request('GET', path + search(query), { repeatable: true, accept: MIME_CBOR });
+    return body(answer);
+  }
+
+  /** Sends CBOR and returns the decoded answer. */
+  async post(path, value, options) {
+    const headers = { 'content-type': MIME_CBOR };
+    return body(await this.request('POST', path, { body: encode(value), headers, accept: MIME_CBOR, ...options }));
+  }
+
+  /**
+   * Sends a request and returns the whole answer, of status 2xx.
+   *
+   * A repeatable request is sent again after a lost answer or while the server is unavailable. Body may be a function
+   * of the number of the try, from 0.
+   * @throws the SDK's error for the status
+   */
+  async request(method, path, { body, repeatable = false, waits = false, ...options } = {}) {
+    let waited = 0;
+    for (let attempt = 0; ; attempt++) {
+      let answer;
+      try {
+        answer = await this.#send(method, path, typeof body === 'function' ? body(attempt) : body, options);
+      } catch (err) {
+        if (!repeatable || attempt === PAUSES_MS.length || options.signal?.aborted) throw this.#transportError(err, method, path);
+      }
+      if (answer && answer.status < 300) return answer;
+      if (answer?.status === 429 && waits) {
+        const wait = retryAfter(answer) ?? 1;
+        waited += wait * 1000;
+        if (waited > LONGEST_WAIT_MS) throw this.error(answer, path);
+        await pause(wait * 1000);
+      } else if (answer && !(repeatable && UNAVAILABLE.has(answer.status) && attempt < PAUSES_MS.length)) {
+        throw this.error(answer, path);
+      } else {
+        await pause(PAUSES_MS[Math.min(attempt, PAUSES_MS.length - 1)]);
+      }
+    }
+  }
+
+  /** Opens a live read. Returns the answer as a stream, which fails if the answer is cut. */
+  async open(path) {
+    const answer = await new Promise((resolve, reject) => {
+      const request = this.#start('GET', path, { accept: 'application/json' }, resolve, reject);
+      this.#live.add(request);
+      request.on('close', () => this.#live.delete(request)).end();
+    }).catch((err) => {
+      throw this.#transportError(err, 'GET', path);
+    });
+    if (answer.statusCode >= 300) throw this.error(await whole(answer), path);
+    return webStream(answer, (err) => this.#transportError(err, 'GET', path));
+  }
+
+  #start(method, path, headers, resolve, reject) {
+    const request = this.#request(
+      {
+        hostname: this.#base.hostname.replace(/^\[|\]$/g, ''),
+        port: this.#base.port || undefined,
+        path: this.#prefix + path,
+        method,
+        headers: { ...this.#headers, ...headers },
+        agent: this.#agent,
+      },
+      resolve,
+    );
+    return request.on('error', reject);
+  }
+
+  #send(method, path, body, { headers, accept, signal, timeout = TIMEOUT_MS }) {
+    return new Promise((resolve, reject) => {
+      const all = { ...headers, ...(accept && { accept }), ...(body && { 'content-length': size(body) }) };
+      const request = this.#start(method, path, all, (answer) => whole(answer).then(resolve, reject), reject);
+      request.setTimeout(timeout, () => request.destroy(new Interrupted(`no answer within ${timeout / 1000} s`)));
+      if (signal) {
+        const abort = () => request.destroy(signal.reason);
+        signal.addEventListener('abort', abort, { once: true });
+        request.on('close', () => signal.removeEventListener('abort', abort));
+      }
+      for (const part of parts(body)) request.write(part);
+      request.end();
+    });
+  }
+
+  /** The SDK's error for an answer. */
+  error(answer, path) {
+    const { message, code, details } = problem(answer);
+    return this.errorFor({ status: answer.status, code, details, retryAfter: retryAfter(answer), url: this.#url(path),
+      message: message ?? `HTTP ${answer.status} from ${path}` });
+  }
+
+  /** The SDK's error for a status. */
+  errorFor({ status, message, code, retryAfter, url, details }) {
+    const e = this.#errors;
+    switch (status) {
+      case 409:
+        return new e.EntityConflictError(message);
+      case 410:
+        return code === 'stream-expired' && e.StreamExpiredError
+          ? new e.StreamExpiredError(message, details?.runId, details?.streamId, details?.expiredAt)
+          : new e.RunExpiredError(message);
+      case 425:
+        return new e.TooEarlyError(message, { retryAfter });
+      case 429:
+        return new e.ThrottleError(message, { retryAfter });
+      default:
+        return new e.WorkflowWorldError(message, { status, code, url, retryAfter });
+    }
+  }
+
+  /** @throws if the answer is from a server that is older than the World protocol. */
+  requireProtocol(answer, path) {
+    if (!(Number(answer.headers['stepwell-world']) >= PROTOCOL)) throw this.tooOld(path);
+  }
+
+  /** The error for a server that is older than the World protocol. */
+  tooOld(path) {
+    return new this.#errors.WorkflowWorldError(
+      `the Stepwell server at ${this.#url('')} does not speak version ${PROTOCOL} of the World protocol, which this ` +
+        `@stepwell/world needs (${path}). Update the server, install the package that it serves ` +
+        '(npm install <server>/clients/world.tgz), or set STEPWELL_CLIENT=official.',
+      { code: 'world_version', url: this.#url(path) },
+    );
+  }
+
+  #transportError(err, method, path) {
+    return new this.#errors.WorkflowWorldError(`${method} ${path}: ${err.message || err.code}`, {
+      code: 'TRANSPORT', url: this.#url(path), cause: err,
+    });
+  }
+
+  #url(path) {
+    return this.#base.origin + this.#prefix + path;
+  }
+}
+
+/** Decodes the body of an answer: CBOR or JSON. */
+export function body(answer) {
+  if (answer.body.length === 0) return undefined;
+  return answer.headers['content-type']?.includes(MIME_CBOR) ? decode(answer.body) : JSON.parse(answer.body);
+}
+
+/** Returns a query string without the parameters that are undefined or null. */
+export function search(query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
+  return given.length ? '?' + new URLSearchParams(given.map(([name, value]) => [name, String(value)])) : '';
+}
+
+export function pause(ms) {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+/** Reads an answer to its end. An answer that is cut is an error. */
+function whole(answer) {
+  return new Promise((resolve, reject) => {
+    const chunks = [];
+    answer.on('data', (chunk) => chunks.push(chunk));
+    answer.on('error', reject);
+    answer.on('close', () => {
+      if (!answer.complete) return reject(new Interrupted('the answer is cut'));
+      resolve({ status: answer.statusCode, headers: answer.headers, body: Buffer.concat(chunks) });
+    });
+  });
+}
+
+function webStream(answer, toError) {
+  return new ReadableStream(
+    {
+      start(controller) {
+        answer.on('data', (chunk) => {
+          controller.enqueue(new Uint8Array(chunk));
+          if (controller.desiredSize <= 0) answer.pause();
+        });
+        answer.on('error', () => {}); // close follows
+        answer.on('close', () => {
+          try {
+            if (answer.complete) controller.close();
+            else controller.error(toError(new Interrupted('the stream is cut')));
+          } catch {
+            // cancelled
+          }
+        });
+      },
+      pull: () => void answer.resume(),
+      cancel: () => void answer.destroy(),
+    },
+    { highWaterMark: 64 * 1024, size: (chunk) => chunk.byteLength },
+  );
+}
+
+function problem(answer) {
+  try {
+    const { message, code, error, details } = JSON.parse(answer.body);
+    return { message, code: code ?? (typeof error === 'string' ? error : undefined), details };
+  } catch {
+    return {};
+  }
+}
+
+/** The header Retry-After in seconds. */
+function retryAfter(answer) {
+  const seconds = Number.parseInt(answer.headers['retry-after'], 10);
+  return Number.isNaN(seconds) ? undefined : seconds;
+}
+
+function parts(body) {
+  if (!body) return [];
+  return Array.isArray(body) ? body : [body];
+}
+
+function size(body) {
+  return parts(body).reduce((sum, part) => sum + (typeof part === 'string' ? Buffer.byteLength(part) : part.length), 0);
+}

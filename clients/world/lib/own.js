@@ -1,0 +1,48 @@
+// The World on Stepwell's own client: docs/protocol.md §11.
+import { createAnalytics } from './analytics.js';
+import { Commits } from './commits.js';
+import { Http } from './http.js';
+import { Logs } from './logs.js';
+import { createQueue } from './queue.js';
+import { configure, refuseUnknownVersion, requireFromSdk } from './sdk.js';
+import { createLog, createStorage } from './storage.js';
+import { createStreamer } from './streams.js';
+
+const USER_AGENT = `@stepwell/world node/${process.versions.node}`;
+
+// The SDK creates two Worlds in each process. They share what is known of logs, and the connections until both are
+// closed.
+const shared = (globalThis[Symbol.for('@stepwell/world//shared/1')] ??= { logs: new Logs() });
+
+export function createOwnWorld() {
+  const settings = configure();
+  const { deployment } = settings;
+  const errors = requireFromSdk('@workflow/errors');
+  const sdk = requireFromSdk('@workflow/world');
+  const specVersion = sdk.mintedSpecVersion?.() ?? sdk.SPEC_VERSION_CURRENT;
+  refuseUnknownVersion(specVersion);
+
+  const http = new Http({ ...settings, errors, userAgent: USER_AGENT });
+  const commits = new Commits(http);
+  const log = createLog({ http, logs: shared.logs });
+  return {
+    specVersion,
+    ...createQueue({ http, commits, log, deployment, specVersion }),
+    ...createStorage({ http, commits, log, errors, specVersion }),
+    ...createStreamer(http, specVersion),
+    ...extras(http, specVersion),
+    close: async () => http.close(),
+  };
+}
+
+function extras(http, specVersion) {
+  if (specVersion < 5) return {};
+  return {
+    analytics: process.env.WORKFLOW_DISABLE_ANALYTICS_READS === '1' ? undefined : createAnalytics(http),
+    // The server delivers a message again when the process dies (beta.35 asks for it).
+    processExitTriggersQueueRedelivery: true,
+    // Without deploymentAffinity: a deployment name is stable across builds, and the operator decides which app serves
+    // it. An app that receives another deployment's run is meant to take it over.
+    capabilities: { hookRetention: { active: true }, maxConcurrency: true, deploymentAffinity: false },
+  };
+}

@@ -1,0 +1,144 @@
+// The World's queue: sends messages, and handles their deliveries.
+import { randomUUID } from 'node:crypto';
+import { Delivery, deliveryOf, readDelivery } from './delivery.js';
+import { MIME_WORLD, PROTOCOL } from './http.js';
+import { encodeCommit, messageItem, runOf } from './items.js';
+
+const MAX_DELAY_SECONDS = Number(process.env.VERCEL_QUEUE_MAX_DELAY_SECONDS || 82_800);
+// The lease of a message is extended for the first time after this time, and then at each interval, by LEASE_SECONDS.
+const FIRST_EXTENSION_MS = 30_000;
+const EXTENSION_MS = 60_000;
+const LEASE_SECONDS = 300;
+const MAX_BACKOFF_SECONDS = 900;
+const MAX_ITEMS = 1000;
+
+const PROCESS = randomUUID();
+
+export function createQueue({ http, commits, log, deployment, specVersion }) {
+  const item = (queueName, payload, options = {}) =>
+    messageItem(queueName, payload, options, { deployment, specVersion });
+
+  async function send(items) {
+    const [{ runId }] = items;
+    const delivery = runId && deliveryOf(runId);
+    if (delivery) {
+      const missing = items.filter((each) => !log.hasStarted(runId, each.meta.key));
+      await Promise.all(missing.map((each) => delivery.hold(each)));
+      return items.map(() => ({ messageId: null }));
+    }
+    const joined = items.length === 1 && runId && commits.join(runId, items[0]);
+    const results = joined ? await joined : await commits.send({ items });
+    return results.map((result) => ({ messageId: commits.accept(result).messageId ?? null }));
+  }
+
+  return {
+    getDeploymentId: async () => deployment,
+
+    async queue(queueName, payload, options) {
+      const [sent] = await send([item(queueName, payload, options)]);
+      return sent;
+    },
+
+    async queueBatch(queueName, messages) {
+      const items = messages.map(({ message, opts }) => item(queueName, message, opts));
+      const sent = [];
+      for (let at = 0; at < items.length; at += MAX_ITEMS) sent.push(...(await send(items.slice(at, at + MAX_ITEMS))));
+      return sent;
+    },
+
+    createQueueHandler: (_prefix, handler) => async (request) => {
+      let read;
+      try {
+        read = readDelivery(request.headers, new Uint8Array(await request.arrayBuffer()));
+      } catch (err) {
+        return refuse(err);
+      }
+      return handle(read, handler, request);
+    },
+  };
+
+  async function handle(read, handler, request) {
+    const { payload, queueName, deploymentId } = read.message.wrapper;
+    const runId = runOf(payload);
+    const delivery = new Delivery(read, runId, commits);
+    if (read.run) log.receive(delivery, read);
+    const stop = keepLease(read.message);
+    try {
+      const meta = {
+        queueName, messageId: read.message.id, attempt: read.message.attempt,
+        requestId: request.headers.get('x-vercel-id')?.trim() || undefined,
+      };
+      const result = await delivery.do(() => handler(payload, meta));
+      if (typeof result?.timeoutSeconds === 'number') {
+        const delaySeconds = Math.min(result.timeoutSeconds, MAX_DELAY_SECONDS);
+        await delivery.hold(item(queueName, payload, { deploymentId, delaySeconds, specVersion }));
+      }
+      return respond(delivery, await delivery.end({ ack: true }, { aborted: request.signal?.aborted }));
+    } catch (err) {
+      return fail(delivery, err);
+    } finally {
+      stop();
+    }
+  }
+
+  /** Answers a delivery whose handler failed. What it wrote until then stays written. */
+  async function fail(delivery, err) {
+    const { id, attempt } = delivery.message;
+    const retryAfter = backoff(err, attempt);
+    console.error(`[@stepwell/world] delivery ${attempt} of message ${id} failed; again in ${retryAfter} s:`, err);
+    const outcome = { retryAfter, reason: String(err?.message ?? err).slice(0, 300) };
+    const parts = await delivery.end(outcome).catch(() => encodeCommit({ runId: delivery.runId, items: [], end: outcome }));
+    return respond(delivery, parts);
+  }
+
+  /** Extends the lease of a message while its handler works. */
+  function keepLease({ topic, receipt }) {
+    const path = `/queues-proxy/api/v3/topic/${encodeURIComponent(topic)}/consumer/default/lease/${encodeURIComponent(receipt)}`;
+    let timer;
+    const schedule = (ms) => (timer = setTimeout(extend, ms).unref());
+    const extend = () => {
+      const body = JSON.stringify({ visibilityTimeoutSeconds: LEASE_SECONDS });
+      http.request('PATCH', path, { body, headers: { 'content-type': 'application/json' }, repeatable: true }).catch(() => {});
+      schedule(EXTENSION_MS);
+    };
+    schedule(FIRST_EXTENSION_MS);
+    return () => clearTimeout(timer);
+  }
+}
+
+const HEADERS = { 'content-type': MIME_WORLD, 'stepwell-world': String(PROTOCOL), 'stepwell-process': PROCESS };
+
+/** The answer to a delivery. If it is aborted before it was read, its content is sent. */
+function respond(delivery, parts) {
+  const bytes = new Uint8Array(Buffer.concat(parts));
+  let sent = false;
+  const stream = new ReadableStream(
+    {
+      pull(controller) {
+        if (sent) return controller.close();
+        sent = true;
+        controller.enqueue(bytes);
+      },
+      cancel: () => void delivery.answerLost?.().catch(() => {}), // then the message is delivered again
+    },
+    { highWaterMark: 0 },
+  );
+  return new Response(stream, { headers: HEADERS });
+}
+
+const REFUSALS = ['world_version', 'unknown_frame'];
+
+/** Answers what is not a whole delivery, or not one that this client knows. */
+function refuse(err) {
+  const code = REFUSALS.includes(err.code) ? err.code : 'malformed';
+  const body = { code, message: `the app cannot read the delivery: ${err.message}` };
+  return Response.json(body, { status: 400, headers: { ...HEADERS, 'content-type': 'application/json' } });
+}
+
+/** The seconds until a failed message is delivered again: 1, 2, 4, …, a quarter of it random; or what the error asks for. */
+function backoff(err, attempt) {
+  const full = Math.min(2 ** (attempt - 1), MAX_BACKOFF_SECONDS);
+  const asked = Number.isFinite(err?.retryAfter) ? Math.ceil(err.retryAfter) : 0;
+  const jittered = Math.max(1, Math.round(full * (1 - Math.random() / 4)));
+  return Math.max(jittered, Math.min(asked, MAX_BACKOFF_SECONDS));
+}

@@ -1,0 +1,82 @@
+// What the client takes from the app's own SDK, and from the environment.
+import { createRequire } from 'node:module';
+import { isAbsolute, join } from 'node:path';
+
+// The spec versions of the SDK (the format of a run) that this package is tested with: 3 is the 4.x line, 5 is
+// 5.0.0-beta.35, 7 is 5.0.0-beta.55 (6 with WORKFLOW_SEALED_LOG=0). An unknown version may need server features
+// that are missing, and would fail only in the middle of a run.
+const OLDEST_SPEC = 3;
+const NEWEST_SPEC = 7;
+
+// The dependency paths to a package of the SDK. The path through `workflow` comes first: it finds the version that
+// the SDK was built with, even with a package manager that isolates dependencies. A copy found directly may belong
+// to another package.
+const ROUTES = [['workflow', '@workflow/core'], ['@workflow/core'], []];
+
+/** Loads a package of the app's SDK. */
+export function requireFromSdk(name) {
+  const roots = [join(process.cwd(), 'index.js'), process.argv[1], import.meta.url].filter(
+    (root) => root && (isAbsolute(root) || root.startsWith('file:')), // with node -e, argv[1] is any argument
+  );
+  for (const root of roots) {
+    for (const route of ROUTES) {
+      const found = resolve(root, [...route, name]);
+      if (found) return createRequire(found)(found);
+    }
+  }
+  throw fail(`cannot find ${name} from ${process.cwd()}. Start the app in the folder where "workflow" is installed.`);
+}
+
+/**
+ * Reads the settings. The SDK and the official client read two of them only from their own variables, which are set
+ * unless they are already.
+ */
+export function configure() {
+  const env = process.env;
+  if (!env.WORKFLOW_VERCEL_BACKEND_URL) {
+    if (!env.STEPWELL_URL) {
+      throw fail('set STEPWELL_URL to the address of your Stepwell server, for example http://127.0.0.1:8788.');
+    }
+    env.WORKFLOW_VERCEL_BACKEND_URL = env.STEPWELL_URL.replace(/\/+$/, '') + '/sdk';
+  }
+  if (!env.VERCEL_DEPLOYMENT_ID) {
+    if (!env.STEPWELL_DEPLOYMENT_ID) {
+      throw fail('set STEPWELL_DEPLOYMENT_ID to the deployment name of this app on the server.');
+    }
+    env.VERCEL_DEPLOYMENT_ID = env.STEPWELL_DEPLOYMENT_ID;
+  }
+  if (env.VERCEL_URL && env.VERCEL !== '1') {
+    console.warn(
+      `[@stepwell/world] VERCEL_URL is set outside Vercel: webhook URLs will start with https://${env.VERCEL_URL}, ` +
+        'and the SDK may exit the process if a replay takes long. Unset it.',
+    );
+  }
+  return { base: env.WORKFLOW_VERCEL_BACKEND_URL, key: env.STEPWELL_API_KEY, deployment: env.VERCEL_DEPLOYMENT_ID };
+}
+
+/** @throws if the SDK has a spec version that this package does not support. */
+export function refuseUnknownVersion(specVersion) {
+  if (specVersion >= OLDEST_SPEC && specVersion <= NEWEST_SPEC) return;
+  const remedy =
+    specVersion > NEWEST_SPEC
+      ? 'update the Stepwell server and install the package it serves (npm install <server>/clients/world.tgz), or use an older "workflow"'
+      : 'update "workflow" to 4.8 or newer';
+  throw fail(
+    `the Workflow SDK of this app has spec version ${specVersion ?? 'none'}, but this package supports ` +
+      `${OLDEST_SPEC} to ${NEWEST_SPEC}: ${remedy}.`,
+  );
+}
+
+/** Resolves each package from the one before it. Returns undefined if one of them is not found. */
+function resolve(root, packages) {
+  try {
+    return packages.reduce((from, name) => createRequire(from).resolve(name), root);
+  } catch (err) {
+    if (err.code === 'MODULE_NOT_FOUND' || err.code === 'ERR_PACKAGE_PATH_NOT_EXPORTED') return undefined;
+    throw err;
+  }
+}
+
+export function fail(sentence) {
+  return new Error(`[@stepwell/world] ${sentence}`);
+}

@@ -1,0 +1,271 @@
+// The World on the own client. A scripted server takes the place of the real one where a test needs lost or broken
+// answers; package e2e runs the client against the real server.
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { encode } from './lib/cbor.js';
+import { Commits } from './lib/commits.js';
+import { readFrames } from './lib/frames.js';
+import { Http } from './lib/http.js';
+import { eventItem, messageItem } from './lib/items.js';
+
+const HERE = dirname(fileURLToPath(import.meta.url));
+const ENV = { PATH: process.env.PATH, STEPWELL_URL: 'http://stepwell.test:8788/', STEPWELL_DEPLOYMENT_ID: 'shop' };
+const CREATE = 'import { createWorld } from "@stepwell/world"; const world = createWorld();';
+
+/** The SDK's error classes, as far as the client uses them. */
+const ERRORS = `
+  class WorkflowWorldError extends Error {
+    constructor(message, options = {}) { super(message, options); Object.assign(this, options); this.name = new.target.name; }
+  }
+  ${['EntityConflictError', 'RunExpiredError', 'TooEarlyError', 'ThrottleError', 'WorkflowRunNotFoundError', 'HookNotFoundError']
+    .map((name) => `class ${name} extends WorkflowWorldError {}`).join('\n')}
+  export { WorkflowWorldError, EntityConflictError, RunExpiredError, TooEarlyError, ThrottleError, WorkflowRunNotFoundError, HookNotFoundError };`;
+const errors = await import(`data:text/javascript,${encodeURIComponent(ERRORS)}`);
+
+function install(app, name, source) {
+  const home = join(app, 'node_modules', name);
+  mkdirSync(home, { recursive: true });
+  writeFileSync(join(home, 'package.json'), JSON.stringify({ name, type: 'module', exports: './index.js' }));
+  writeFileSync(join(home, 'index.js'), source);
+}
+
+/** Creates an app that links this package, with an SDK of a spec version. */
+function makeApp(t, specVersion) {
+  const app = mkdtempSync(join(tmpdir(), 'stepwell-world-'));
+  t.after(() => rmSync(app, { recursive: true, force: true }));
+  mkdirSync(join(app, 'node_modules/@stepwell'), { recursive: true });
+  symlinkSync(HERE, join(app, 'node_modules/@stepwell/world'), 'dir');
+  install(app, 'workflow', '');
+  install(app, '@workflow/core', '');
+  install(app, '@workflow/errors', ERRORS);
+  install(app, '@workflow/world', `export const SPEC_VERSION_CURRENT = ${specVersion};`);
+  return app;
+}
+
+function run(app, code, env = {}) {
+  const flags = ['--input-type=module', '-e', code];
+  return spawnSync(process.execPath, flags, { cwd: app, env: { ...ENV, ...env }, encoding: 'utf8', timeout: 20_000 });
+}
+
+function output(app, code, env) {
+  const { stdout, stderr, status } = run(app, code, env);
+  assert.equal(status, 0, stderr);
+  return JSON.parse(stdout);
+}
+
+for (const [specVersion, has, hasNot] of [
+  [3, ['writeToStream', 'readFromStream', 'createQueueHandler', 'close'], ['analytics', 'streams', 'getEncryptionKeyForRun']],
+  [5, ['streams', 'analytics', 'queueBatch'], ['writeToStream', 'getEncryptionKeyForRun', 'resolveLatestDeploymentId']],
+  [7, ['streams', 'analytics', 'capabilities'], ['writeToStream', 'getEncryptionKeyForRun', 'resolveLatestDeploymentId']],
+]) {
+  test(`has what the SDK of spec version ${specVersion} expects`, (t) => {
+    const app = makeApp(t, specVersion);
+    const keys = output(app, `${CREATE} console.log(JSON.stringify([world.specVersion, Object.keys(world)]))`);
+    assert.equal(keys[0], specVersion);
+    for (const name of has) assert.ok(keys[1].includes(name), name);
+    for (const name of hasNot) assert.ok(!keys[1].includes(name), name);
+  });
+}
+
+test('a deployment may serve runs of others', (t) => {
+  const code = `${CREATE} console.log(JSON.stringify(world.capabilities))`;
+  assert.equal(output(makeApp(t, 7), code).deploymentAffinity, false);
+});
+
+test('development mode is accepted', (t) => {
+  const code = `${CREATE} console.log(JSON.stringify(await world.getDeploymentId()))`;
+  assert.equal(output(makeApp(t, 3), code, { NODE_ENV: 'development' }), 'shop');
+});
+
+for (const [name, specVersion, env, message] of [
+  ['no server', 3, { STEPWELL_URL: '' }, /set STEPWELL_URL/],
+  ['no deployment', 3, { STEPWELL_DEPLOYMENT_ID: '' }, /set STEPWELL_DEPLOYMENT_ID/],
+  ['an older SDK', 2, {}, /spec version 2, but this package supports 3 to 7: update "workflow"/],
+  ['a newer SDK', 8, {}, /spec version 8, .*: update the Stepwell server/],
+  ['an unknown client', 3, { STEPWELL_CLIENT: 'mine' }, /STEPWELL_CLIENT is "mine": set it to own or official/],
+]) {
+  test(`refuses to start: ${name}`, (t) => {
+    const { status, stderr } = run(makeApp(t, specVersion), CREATE, env);
+    assert.equal(status, 1);
+    assert.match(stderr, message);
+  });
+}
+
+/** Starts a server that answers requests in turn, and the client of it. Requests are kept with their bodies. */
+async function serve(t, ...answers) {
+  const requests = [];
+  const server = createServer(async (req, res) => {
+    const chunks = [];
+    for await (const chunk of req) chunks.push(chunk);
+    requests.push({ method: req.method, url: req.url, headers: req.headers, socket: req.socket, body: Buffer.concat(chunks) });
+    answers.shift()(res, req);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const base = `http://127.0.0.1:${server.address().port}/sdk`;
+  const http = new Http({ base, key: 'sk_1', errors, userAgent: 'test' });
+  t.after(() => {
+    http.close();
+    server.closeAllConnections();
+    server.close();
+  });
+  return { base, http, commits: new Commits(http), requests };
+}
+
+const WORLD = { 'content-type': 'application/cbor', 'stepwell-world': '1' };
+const results = (...list) => (res) => res.writeHead(200, WORLD).end(encode({ results: list }));
+const lost = (res) => res.destroy();
+const problem = (status, code, headers) => (res) =>
+  res.writeHead(status, { 'stepwell-world': '1', ...headers }).end(JSON.stringify({ code, message: `a ${code}` }));
+const started = () => eventItem({ eventType: 'step_started', correlationId: 'step_1' });
+const completed = () => eventItem({ eventType: 'step_completed', correlationId: 'step_1' });
+
+test('a lost answer repeats the commit, with the same key', async (t) => {
+  const { commits, requests } = await serve(t, lost, results({ status: 200, step: { attempt: 1 } }));
+  assert.deepEqual(await commits.send({ runId: 'r', items: [started()] }), [{ status: 200, step: { attempt: 1 } }]);
+  const [first, second] = requests.map(({ body }) => readFrames(body));
+  assert.deepEqual([first[0].meta.repeat, second[0].meta.repeat], [undefined, true]);
+  assert.equal(first[1].meta.writeKey, second[1].meta.writeKey);
+  assert.equal(requests[0].headers.authorization, 'Bearer sk_1');
+  assert.equal(requests[0].headers['stepwell-world'], '1');
+});
+
+test('an answer that is cut is a lost one', async (t) => {
+  const whole = encode({ results: [{ status: 200 }] });
+  const cut = (res) => {
+    res.writeHead(200, { ...WORLD, 'content-length': whole.length }).write(whole.subarray(0, whole.length - 1));
+    setImmediate(() => res.destroy());
+  };
+  const { commits, requests } = await serve(t, cut, results({ status: 200 }));
+  assert.deepEqual(await commits.send({ runId: 'r', items: [completed()] }), [{ status: 200 }]);
+  assert.equal(requests.length, 2);
+});
+
+test('a conflict of a repeated event is with itself', async (t) => {
+  const conflict = { status: 409, error: 'conflict', message: 'exists' };
+  const { commits } = await serve(t, lost, results({ ...conflict }), results({ ...conflict }), lost, results({ ...conflict }));
+  const [repeated] = await commits.send({ runId: 'r', items: [completed()] });
+  assert.equal(repeated.status, 200);
+  const [other] = await commits.send({ runId: 'r', items: [completed()] });
+  assert.equal(other.status, 409);
+  // An event with a key has an outcome of its own: the server found another one.
+  const [keyed] = await commits.send({ runId: 'r', items: [started()] });
+  assert.equal(keyed.status, 409);
+});
+
+test('a server that is away is tried again, a refusal is not', async (t) => {
+  const { commits, requests } = await serve(t, problem(503, 'stopping'), results({ status: 200 }), problem(400, 'unknown_frame'));
+  await commits.send({ runId: 'r', items: [completed()] });
+  await assert.rejects(commits.send({ runId: 'r', items: [completed()] }), { status: 400, code: 'unknown_frame', message: 'a unknown_frame' });
+  assert.equal(requests.length, 3);
+});
+
+test('the creation of a run and its first message are one request', async (t) => {
+  const { commits, requests } = await serve(t, results({ status: 409, error: 'conflict', message: 'exists' }, { status: 201, messageId: 'm' }));
+  const message = messageItem('__wkf_workflow_w', { runId: 'r' }, {}, { deployment: 'd', specVersion: 3 });
+  const created = commits.start('r', eventItem({ eventType: 'run_created' }));
+  const sent = commits.join('r', message);
+  assert.equal((await created).status, 409);
+  assert.deepEqual(await sent, [{ status: 201, messageId: 'm' }]);
+  assert.equal(requests.length, 1);
+  assert.equal(commits.join('r', message), undefined);
+});
+
+for (const [name, outcome, requestsWanted] of [
+  ['was applied', { status: 409, error: 'conflict', message: 'exists' }, 2],
+  ['was not applied', { status: 200 }, 3],
+]) {
+  test(`the first message is sent once: the commit that got no answer ${name}`, async (t) => {
+    const { commits, requests } = await serve(t, lost, results(outcome), results({ status: 201, messageId: 'm' }));
+    const created = commits.start('r', eventItem({ eventType: 'run_created' }));
+    const sent = commits.join('r', messageItem('__wkf_workflow_w', { runId: 'r' }, {}, { deployment: 'd', specVersion: 3 }));
+    assert.equal((await created).status, outcome.status);
+    assert.equal((await sent)[0].status, 201);
+    const kinds = requests.map(({ body }) => readFrames(body).slice(1, -1).map(({ meta }) => meta.eventType ?? 'message'));
+    const wanted = [['run_created', 'message'], ['run_created'], ['message']];
+    assert.deepEqual(kinds, wanted.slice(0, requestsWanted));
+  });
+}
+
+test('a refused creation of a run refuses its message', async (t) => {
+  const { commits } = await serve(t, results({ status: 400, error: 'invalid_request', message: 'bad attribute' }));
+  const created = commits.start('r', eventItem({ eventType: 'run_created' }));
+  const [sent] = await commits.join('r', messageItem('__wkf_workflow_w', { runId: 'r' }, {}, { deployment: 'd', specVersion: 3 }));
+  assert.throws(() => commits.accept(sent), { name: 'WorkflowWorldError', status: 400, message: 'bad attribute' });
+  assert.equal((await created).status, 400);
+});
+
+for (const [name, answer] of [
+  ['no such endpoint', (res) => res.writeHead(404).end('{"code":"not_found","message":"Not Found"}')],
+  ['no version', (res) => res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode({ results: [] }))],
+]) {
+  test(`an older server: the client names the version that it needs (${name})`, async (t) => {
+    const { commits } = await serve(t, answer);
+    await assert.rejects(commits.send({ runId: 'r', items: [completed()] }), {
+      code: 'world_version', message: /does not speak version 1 of the World protocol.*Update the server/,
+    });
+  });
+}
+
+for (const [status, headers, expected] of [
+  [409, {}, { name: 'EntityConflictError' }],
+  [410, {}, { name: 'RunExpiredError' }],
+  [425, { 'retry-after': '7' }, { name: 'TooEarlyError', retryAfter: 7 }],
+  [429, { 'retry-after': '3' }, { name: 'ThrottleError', retryAfter: 3 }],
+  [500, {}, { name: 'WorkflowWorldError', status: 500, code: 'x' }],
+]) {
+  test(`status ${status} is a ${expected.name}`, async (t) => {
+    const { http } = await serve(t, problem(status, 'x', headers));
+    await assert.rejects(http.request('POST', '/x'), expected);
+  });
+}
+
+test('requests share a connection', async (t) => {
+  const answer = (res) => res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode(1));
+  const { http, requests } = await serve(t, answer, answer, answer);
+  for (let i = 0; i < 3; i++) await http.get('/x');
+  assert.equal(new Set(requests.map(({ socket }) => socket)).size, 1);
+});
+
+test('a stream that is cut fails, and one that ends does not', async (t) => {
+  const { http } = await serve(t, (res) => res.end('whole'), (res) => {
+    res.write('part');
+    setImmediate(() => res.destroy());
+  });
+  assert.equal(await new Response(await http.open('/v2/stream/s')).text(), 'whole');
+  await assert.rejects(new Response(await http.open('/v2/stream/s')).text(), { code: 'TRANSPORT' });
+});
+
+test('after close, nothing holds the process open', async (t) => {
+  // The live read would last for ever.
+  const { base } = await serve(t, (res) => res.write('first'), (res) => res.end('[]'));
+  const code = `${CREATE}
+    const reader = (await world.readFromStream('s')).getReader();
+    await reader.read();
+    await world.listStreamsByRunId('r');
+    reader.read().catch(() => {});
+    await world.close();
+    console.log('closed');`;
+  const { execFile } = await import('node:child_process');
+  const app = makeApp(t, 3);
+  const env = { ...ENV, WORKFLOW_VERCEL_BACKEND_URL: base };
+  const stdout = await new Promise((resolve, reject) => {
+    execFile(process.execPath, ['--input-type=module', '-e', code], { cwd: app, env, timeout: 15_000 }, (err, out) => (err ? reject(err) : resolve(out)));
+  });
+  assert.equal(stdout, 'closed\n');
+});
+
+test('publishes exactly the files that package.json lists', () => {
+  const [pack] = JSON.parse(execFileSync('npm', ['pack', '--dry-run', '--json'], { cwd: HERE, encoding: 'utf8' }));
+  const paths = pack.files.map((file) => file.path);
+  assert.deepEqual(paths.filter((path) => path.includes('.test.')), []);
+  for (const path of ['README.md', 'index.d.ts', 'index.js', 'lib/own.js', 'package.json', 'preload.mjs']) {
+    assert.ok(paths.includes(path), path);
+  }
+});

@@ -1,0 +1,164 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/world"
+)
+
+const (
+	// maxLogBytes limits the payloads and the extra data of the log in a delivery.
+	maxLogBytes = 1 << 20
+	// maxRetryAfter is the longest time after which an app may have a message delivered again.
+	maxRetryAfter = 12 * time.Hour
+	// maxReason is how many bytes of the reason of a failure are kept.
+	maxReason = 300
+)
+
+// deliveryHead is the first frame of a delivery that carries its run (§11.2).
+type deliveryHead struct {
+	World       codec.Int `cbor:"world"`
+	ContentType string    `cbor:"contentType"`
+	Run         *run      `cbor:"run,omitzero"`
+	After       codec.Int `cbor:"after,omitzero"`
+}
+
+// Body implements [queue.World].
+func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byte, int64, error) {
+	of, page, err := s.current(ctx, d, &after)
+	if err != nil {
+		return nil, 0, err
+	}
+	head := deliveryHead{World: world.Version, ContentType: d.ContentType, After: codec.Int(after)}
+	if of != nil {
+		if head.Run, err = s.summary(ctx, *of, page); err != nil {
+			return nil, 0, err
+		}
+	}
+	meta, err := codec.Marshal(head)
+	if err != nil {
+		return nil, 0, err
+	}
+	var body bytes.Buffer
+	w := codec.NewFrameWriter(&body)
+	err = w.WriteFrame(meta, d.Body)
+	if err == nil {
+		err = writeEvents(w, page.Events)
+	}
+	next, upTo := "", after
+	if n := len(page.Events); n > 0 {
+		next, upTo = read.EventCursor(page.Events[n-1]), page.Events[n-1].Seq
+	}
+	if err == nil {
+		err = w.WriteEnd(next, page.More)
+	}
+	return body.Bytes(), upTo, err
+}
+
+// current returns the run of a delivery, nil if there is none, and the page of its log after a position. A delivery for
+// the workflow starts a pending run. One for a step, or of a run that has ended, has no log. After becomes 0 unless the
+// page begins after it.
+func (s *Server) current(
+	ctx context.Context, d queue.Delivery, after *int64,
+) (of *entities.Run, page read.EventPage, err error) {
+	known := *after
+	*after = 0
+	now, cached := s.Log.Cached(ctx, d.Project, d.RunID)
+	if !cached {
+		now.Run, err = store.RunByID(ctx, s.Reader, d.Project, d.RunID)
+	}
+	switch {
+	case errors.Is(err, entities.ErrRunNotFound):
+		return nil, page, nil // its run_created is under way
+	case err != nil:
+		return nil, page, err
+	case d.IsForStep() || now.Run.Status.Ended():
+		return &now.Run, page, nil
+	case now.Run.Status == entities.RunPending: // it is started as its client would do
+		now, err = s.Log.Append(ctx, d.Project, eventlog.Request{
+			RunID: d.RunID, Type: entities.EventRunStarted, SpecVersion: now.Run.SpecVersion,
+		})
+		if err != nil {
+			return nil, page, err
+		}
+	case known <= now.Run.LastSeq:
+		*after = known
+	}
+	page, err = s.logAfter(ctx, now, *after)
+	return &now.Run, page, err
+}
+
+// logAfter returns the page of a run's log after a position, from memory if it is cached.
+func (s *Server) logAfter(ctx context.Context, now eventlog.Result, after int64) (read.EventPage, error) {
+	p := pg.Page{Limit: eventPage}
+	if after > 0 {
+		p.Cursor = read.EventCursorAt(after)
+	}
+	if page, ok := now.Page(p); ok {
+		return page, nil
+	}
+	return s.Log.EventsWithin(ctx, now.Run.ID, after, eventPage, maxLogBytes)
+}
+
+// summary returns a run without payloads, from the page of its log if that begins with the run.
+func (s *Server) summary(ctx context.Context, of entities.Run, page read.EventPage) (*run, error) {
+	if len(page.Events) > 0 && page.Events[0].Seq == 1 {
+		first := page.Events[0]
+		first.Payload = nil
+		w, err := newRun(of, &first, nil)
+		return &w, err
+	}
+	list, err := runResource.load(ctx, s, []entities.Run{of}, read.WithoutPayloads)
+	if err != nil {
+		return nil, err
+	}
+	return &list[0], nil
+}
+
+// Answer implements [queue.World]. The message is acknowledged in the transaction of the commit's events.
+func (s *Server) Answer(ctx context.Context, d queue.Delivery, body []byte) error {
+	c, err := s.readCommit(bytes.NewReader(body), d.Project)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s%w", message.AnswerRefused, err)
+	case c.head.RunID != string(d.RunID):
+		return queue.PublicError(message.AnswerRefused + "it is about another run")
+	case !c.end.Ack && c.end.RetryAfter == nil:
+		return queue.PublicError(message.AnswerRefused + "its end has neither ack nor retryAfter")
+	}
+	ack := &lease{d.Project, d.Topic, d.Lease}
+	if c.end.RetryAfter != nil {
+		ack = nil
+	}
+	done, err := s.apply(ctx, d.Project, c, ack)
+	switch {
+	case err != nil:
+		return err
+	case done.refused != nil:
+		return fmt.Errorf("%s%w", message.AnswerRefused, done.refused)
+	case ack == nil:
+		f := c.end.failure()
+		return &f
+	}
+	return nil
+}
+
+// failure returns the failure of a delivery whose app wants the message again.
+func (e commitEnd) failure() queue.Failure {
+	return queue.Failure{
+		Reason: "the app failed: " + e.Reason[:min(len(e.Reason), maxReason)], Public: "the app failed", Reached: true,
+		After: min(time.Duration(max(0, min(*e.RetryAfter, maxSeconds)))*time.Second, maxRetryAfter),
+	}
+}
