@@ -132,7 +132,10 @@ func (l *Log) eventsWhere(
 	}
 	q.args[len(q.args)-1] = len(page.Events)
 	complete, err := l.eventPage(ctx, EventColumns+`, payload`, q)
-	return EventPage{complete.Events, page.More}, err
+	// Events that were appended meanwhile are the first of a page in descending order, and push others out of it.
+	last := len(page.Events) - 1
+	more := page.More || len(complete.Events) <= last || complete.Events[last].Seq != page.Events[last].Seq
+	return EventPage{complete.Events, more}, err
 }
 
 // eventQuery is a query for a page of the events of one run, without its columns. Its last argument is how many rows it
