@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/world"
 )
@@ -30,9 +29,6 @@ func (w *fakeWorld) Answer(ctx context.Context, d Delivery, _ []byte) error {
 	return w.Acknowledge(ctx, d.Project, d.Topic, d.Lease)
 }
 
-// ofRun is the option of a message about a run.
-func ofRun(m *message.Message) { m.RunID = "wrun_1" }
-
 // ownClient starts an app with a client of its own, which acknowledges each call by its answer, and a worker that knows
 // it.
 func ownClient(t *testing.T) (*app, *replica, *Worker, *fakeWorld) {
@@ -54,7 +50,7 @@ func ownClient(t *testing.T) (*app, *replica, *Worker, *fakeWorld) {
 // wantBody sends a message with the body "body" about a run, and checks what is delivered.
 func wantBody(t *testing.T, a *app, r *replica, want string) {
 	t.Helper()
-	id := r.send(t, ofRun)
+	id := r.send(t, ofRun("wrun_1"))
 	c := a.next(t)
 	if string(c.Body) != want || c.Header.Get(world.Header) != "1" || c.id() != id {
 		t.Errorf("got %q with %s %q, want %q", c.Body, world.Header, c.Header.Get(world.Header), want)

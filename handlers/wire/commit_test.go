@@ -393,3 +393,18 @@ func TestCommitEndsADelivery(t *testing.T) {
 		t.Errorf("got lease %q, error %q, due in %v s", lease, why, wait)
 	}
 }
+
+// TestWriteKeyOfAnotherEvent: a write key is that of one type and entity, and only of events that need one.
+func TestWriteKeyOfAnotherEvent(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), next}
+	id := c.newRunNext(t)
+	wait := framed(t, "wait_created", "", marked("A", field{"correlationId", "wait_1"}, field{"resumeAt", t0})...)
+	c.results(t, commitHead(t, id), framed(t, "step_started", "devl[3]", marked("A", stepMeta("step_1")...)...), wait)
+	hook := framed(t, "hook_created", "", marked("A", field{"correlationId", "hook_1"}, field{"hookToken", "tok"})...)
+	step := framed(t, "step_started", "", marked("A", stepMeta("step_1")...)...)
+	results := c.results(t, commitHead(t, id, repeated), hook, step, framed(t, "run_completed", ""), wait)
+	wantEqual(t, "statuses", statusesOf(results), []uint64{200, 200, 200, 409})
+	wantEqual(t, "attempt", results[1]["step"].(map[string]any)["attempt"], any(uint64(1)))
+	wantEqual(t, "events", len(c.log(t, id)), 7)
+}
