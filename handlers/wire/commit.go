@@ -169,8 +169,8 @@ func (h commitHead) readEvent(frame codec.Frame) (i commitItem) {
 	return i
 }
 
-// mayRepeat are the events with a write key. A repetition of the others is refused, from which the client concludes that
-// the log has them.
+// mayRepeat are the events with a write key. A repetition of the others is refused, from which the client concludes
+// that the log has them.
 var mayRepeat = map[entities.EventType]bool{
 	entities.EventStepStarted:  true,
 	entities.EventStepRetrying: true,

@@ -62,16 +62,6 @@ func statusesOf(results []map[string]any) (list []uint64) {
 	return list
 }
 
-// messages returns the bodies and keys of the messages of a deployment.
-func (s *server) messages(t *testing.T) int {
-	t.Helper()
-	var n int
-	if err := s.pool.QueryRow(t.Context(), `SELECT count(*) FROM messages`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 func TestCommitAppliesItemsInTheirOrder(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -360,14 +350,14 @@ func TestCommitEndsADelivery(t *testing.T) {
 		message = c.mustEnqueue(t, flowTopic, "x", "X-Vercel-Workflow-Run-Id", id)
 		return message, c.pull(t, message).get("Vqs-Receipt-Handle")
 	}
-	message, receipt := receive()
+	_, receipt := receive()
 	got := c.commit(t, commitHead(t, id), framed(t, "step_created", "devl[3]", stepMeta("step_1")...),
 		commitEnd(t, field{"ack", true}, field{"topic", flowTopic}, field{"receipt", receipt}))
 	wantStatus(t, got, http.StatusOK)
 	wantEqual(t, "messages", c.messages(t), 0)
 
 	// A refusal leaves the message under its lease; an unknown receipt changes nothing.
-	message, receipt = receive()
+	message, receipt := receive()
 	for _, end := range []string{receipt, "rh_none"} {
 		item := framed(t, "step_completed", "", stepMeta("step_none")...)
 		if end != receipt {
