@@ -102,8 +102,8 @@ func (l *Log) AppendAll(
 }
 
 // AppendEach appends several requests for one run, in their order and in one transaction with what the options add.
-// Each has the outcome that it would have alone with [Log.Append], as long as the refused ones only come too late: those
-// with [entities.ErrConflict] or [entities.ErrRunEnded].
+// Each has the outcome that it would have alone with [Log.Append], as long as the refused ones only come too late:
+// those with [entities.ErrConflict] or [entities.ErrRunEnded].
 //
 // Otherwise it fails with a *[RefusedError] about the first other refusal, and nothing is written. It also fails with
 // the errors of the options and with [entities.ErrRunNotFound].

@@ -26,7 +26,7 @@ type facts struct {
 	earlier *entities.Event
 	// received has the hook_received in the log with the resume IDs of the requests.
 	received map[string]*receipt
-	// marked has the events in the log with the marks of the requests.
+	// marked has the events in the log with the marks of the requests, by [Request.markKey].
 	marked map[string]*receipt
 	// schemes maps the hooks that receive payloads to the signature schemes that they require; empty for none.
 	schemes map[string]string
@@ -56,7 +56,7 @@ func (f facts) earlierOf(r Request) *entities.Event {
 
 // markedBy returns the event in the log that has the request's mark, or nil.
 func (f facts) markedBy(r Request) *entities.Event {
-	if found := f.marked[string(r.Mark)]; r.isMarked() && found != nil {
+	if found := f.marked[r.markKey()]; r.isMarked() && found != nil {
 		return found.event
 	}
 	return nil
@@ -113,7 +113,7 @@ func byToken(requests []Request) []Request {
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	if r.isMarked() {
 		earlier := &receipt{}
-		f.marked[string(r.Mark)] = earlier
+		f.marked[r.markKey()] = earlier
 		read.LoadEvent(b, &earlier.event, `run_id = $1 AND correlation_id = $2 AND (
 			type = $3 AND position($4::bytea IN extra) > 0 OR type = 'hook_conflict' AND $3 = 'hook_created')
 			ORDER BY seq LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)

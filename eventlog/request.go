@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -92,6 +93,11 @@ func (r Request) createsStep() bool {
 
 // isMarked reports whether the request may repeat one that the log has already.
 func (r Request) isMarked() bool { return len(r.Mark) > 0 }
+
+// markKey identifies what the request repeats.
+func (r Request) markKey() string {
+	return strings.Join([]string{string(r.Type), r.CorrelationID, string(r.Mark)}, "\x00")
+}
 
 // truncated returns the request with its times in UTC, truncated to milliseconds, the precision of the protocol.
 func (r Request) truncated() Request {

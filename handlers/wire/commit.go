@@ -162,11 +162,22 @@ func (h commitHead) readEvent(frame codec.Frame) (i commitItem) {
 	if err == nil {
 		err = codec.Unmarshal(frame.Meta, &own)
 	}
-	if err == nil && h.Repeat && own.WriteKey != "" {
+	if err == nil && h.Repeat && own.WriteKey != "" && mayRepeat[request.Type] {
 		request.Mark, err = markOf(own.WriteKey)
 	}
 	i.event, i.meta, i.refused = &request, m, err
 	return i
+}
+
+// mayRepeat are the events with a write key. A repetition of the others is refused, from which the client concludes
+// that the log has them.
+var mayRepeat = map[entities.EventType]bool{
+	entities.EventStepStarted:  true,
+	entities.EventStepRetrying: true,
+	entities.EventHookCreated:  true,
+	entities.EventHookReceived: true,
+	entities.EventHookDisposed: true,
+	entities.EventAttrSet:      true,
 }
 
 // markOf returns what the extra data of an event with the write key contains: the entry of a CBOR map.

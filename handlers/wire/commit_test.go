@@ -62,16 +62,6 @@ func statusesOf(results []map[string]any) (list []uint64) {
 	return list
 }
 
-// messages returns the bodies and keys of the messages of a deployment.
-func (s *server) messages(t *testing.T) int {
-	t.Helper()
-	var n int
-	if err := s.pool.QueryRow(t.Context(), `SELECT count(*) FROM messages`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 func TestCommitAppliesItemsInTheirOrder(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -360,14 +350,14 @@ func TestCommitEndsADelivery(t *testing.T) {
 		message = c.mustEnqueue(t, flowTopic, "x", "X-Vercel-Workflow-Run-Id", id)
 		return message, c.pull(t, message).get("Vqs-Receipt-Handle")
 	}
-	message, receipt := receive()
+	_, receipt := receive()
 	got := c.commit(t, commitHead(t, id), framed(t, "step_created", "devl[3]", stepMeta("step_1")...),
 		commitEnd(t, field{"ack", true}, field{"topic", flowTopic}, field{"receipt", receipt}))
 	wantStatus(t, got, http.StatusOK)
 	wantEqual(t, "messages", c.messages(t), 0)
 
 	// A refusal leaves the message under its lease; an unknown receipt changes nothing.
-	message, receipt = receive()
+	message, receipt := receive()
 	for _, end := range []string{receipt, "rh_none"} {
 		item := framed(t, "step_completed", "", stepMeta("step_none")...)
 		if end != receipt {
@@ -392,4 +382,19 @@ func TestCommitEndsADelivery(t *testing.T) {
 	if lease != "" || why != "the app failed: no" || wait < 30 || wait > 60 {
 		t.Errorf("got lease %q, error %q, due in %v s", lease, why, wait)
 	}
+}
+
+// TestWriteKeyOfAnotherEvent: a write key is that of one type and entity, and only of events that need one.
+func TestWriteKeyOfAnotherEvent(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), next}
+	id := c.newRunNext(t)
+	wait := framed(t, "wait_created", "", marked("A", field{"correlationId", "wait_1"}, field{"resumeAt", t0})...)
+	c.results(t, commitHead(t, id), framed(t, "step_started", "devl[3]", marked("A", stepMeta("step_1")...)...), wait)
+	hook := framed(t, "hook_created", "", marked("A", field{"correlationId", "hook_1"}, field{"hookToken", "tok"})...)
+	step := framed(t, "step_started", "", marked("A", stepMeta("step_1")...)...)
+	results := c.results(t, commitHead(t, id, repeated), hook, step, framed(t, "run_completed", ""), wait)
+	wantEqual(t, "statuses", statusesOf(results), []uint64{200, 200, 200, 409})
+	wantEqual(t, "attempt", results[1]["step"].(map[string]any)["attempt"], any(uint64(1)))
+	wantEqual(t, "events", len(c.log(t, id)), 7)
 }

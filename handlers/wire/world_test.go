@@ -185,7 +185,7 @@ func TestDeliveryCarriesTheRun(t *testing.T) {
 	wantEqual(t, "type", head["contentType"], any("application/cbor"))
 	run := a.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t)
 	wantEqual(t, "run", head["run"], any(run))
-	log := a.client.log(t, id)
+	log := a.log(t, id)
 	wantEqual(t, "events", seqs(t, events), seqs(t, log))
 	for i, e := range log {
 		wantEqual(t, "event", events[i].meta, e.meta)
@@ -266,7 +266,7 @@ func TestTwoDeliveriesStartARunOnce(t *testing.T) {
 	for _, at := range starts {
 		wantEqual(t, "startedAt", at, starts[0])
 	}
-	wantEqual(t, "events", len(a.client.log(t, id)), 2)
+	wantEqual(t, "events", len(a.log(t, id)), 2)
 }
 
 func TestDeliveryOfALongLog(t *testing.T) {
@@ -357,7 +357,7 @@ func TestAnswerThatIsRefusedKeepsTheMessage(t *testing.T) {
 		if !strings.Contains(why, tt.why) || count != 1 {
 			t.Errorf("%s: got error %q after %d deliveries, want %q", tt.name, why, count, tt.why)
 		}
-		wantEqual(t, tt.name, len(a.client.log(t, id)), tt.events)
+		wantEqual(t, tt.name, len(a.log(t, id)), tt.events)
 	}
 }
 
@@ -373,7 +373,7 @@ func TestAnswerAfterTheLeaseIsApplied(t *testing.T) {
 	d.own(commitHead(t, id), framed(t, "step_created", "devl[3]", stepMeta("step_1")...), commitEnd(t, field{"ack", true}))
 	var events atomic.Int32
 	for range 3000 {
-		if events.Store(int32(len(a.client.log(t, id)))); events.Load() == 3 {
+		if events.Store(int32(len(a.log(t, id)))); events.Load() == 3 {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
