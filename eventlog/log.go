@@ -93,7 +93,10 @@ func (l *Log) Cached(ctx context.Context, project entities.Project, id entities.
 		return Result{}, false
 	}
 	unchanged, err := store.IsUnchanged(ctx, pg.NewPool(l.pool), cached.Run)
-	return Result{Run: *cached.Run, Log: log}, err == nil && unchanged
+	if err != nil || !unchanged {
+		return Result{}, false
+	}
+	return Result{Run: *cached.Run, Log: log}, true
 }
 
 // MeasureAfter sets the function that returns after which position of a run's log an invocation's call will begin: 0
