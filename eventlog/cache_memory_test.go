@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
@@ -41,5 +43,28 @@ func TestCachedRunsTakeBoundedMemory(t *testing.T) {
 	c.runs.Purge()
 	if got := c.runs.memory.Load(); got != 0 {
 		t.Errorf("%d bytes are counted without a run", got)
+	}
+}
+
+// TestCachedLogIsReturnedUntilAnotherServerAppends: then nothing of it may be used.
+func TestCachedLogIsReturnedUntilAnotherServerAppends(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	one, two := f.with(noQueue{}), f.with(noQueue{})
+	id := newRunID()
+	for _, r := range []Request{created, started} {
+		if _, err := one.Append(t.Context(), home, forRun(r, id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, ok := one.Cached(t.Context(), home, id)
+	if diff := cmp.Diff(f.events(t, id), got.Log); !ok || diff != "" || got.Run.LastSeq != 2 {
+		t.Errorf("got %+v, %v, want the whole log (-want +got):\n%s", got.Run, ok, diff)
+	}
+	if _, err := two.Append(t.Context(), home, forRun(step("step_created"), id)); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := one.Cached(t.Context(), home, id); ok || got.Log != nil || got.Run.ID != "" {
+		t.Errorf("got run %q with %d events, %v, after another server's append", got.Run.ID, len(got.Log), ok)
 	}
 }

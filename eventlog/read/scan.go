@@ -109,12 +109,14 @@ func collectPage[T any](
 	rows pgx.Rows, limit, maxBytes int, scan func(*eventScanner, *T) (size int, err error),
 ) (items []T, more bool, err error) {
 	defer rows.Close()
-	s, err := newEventScanner(rows)
-	if err != nil {
-		return nil, false, err
-	}
+	var s *eventScanner
 	bytes := 0
 	for rows.Next() {
+		if s == nil { // rows that have ended no longer have their connection, which knows the columns
+			if s, err = newEventScanner(rows); err != nil {
+				return nil, false, err
+			}
+		}
 		if len(items) == limit || bytes >= maxBytes {
 			more = true
 			break
