@@ -164,10 +164,14 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 		return facts{}, false
 	}
 	f.Run = run.Run
+	ends := slices.ContainsFunc(requests, Request.endsRun)
 	var last Request
 	for _, r := range requests {
 		if !r.continuesStepOf(last) && !run.addFacts(r, &f) {
 			return facts{}, false
+		}
+		if _, known := f.Waits[entities.WaitID(r.CorrelationID)]; ends && !known && r.Type == entities.EventWaitCreated {
+			return facts{}, false // the end of the run deletes its waits: a second wait with the ID would not be noticed
 		}
 		if r.Type != entities.EventStoreSet { // what a step writes comes between its creation and its result
 			last = r

@@ -1,6 +1,8 @@
 package eventlog
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,5 +68,29 @@ func TestCachedLogIsReturnedUntilAnotherServerAppends(t *testing.T) {
 	}
 	if got, ok := one.Cached(t.Context(), home, id); ok || got.Log != nil || got.Run.ID != "" {
 		t.Errorf("got run %q with %d events, %v, after another server's append", got.Run.ID, len(got.Log), ok)
+	}
+}
+
+// TestWaitThatExistsIsNotCreatedWithTheEndOfItsRun, although the end deletes the waits and this server has cached the
+// run without the wait.
+func TestWaitThatExistsIsNotCreatedWithTheEndOfItsRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started, sleep("wait_created"))
+	other := f.with(noQueue{})
+	if _, err := other.Append(t.Context(), home, forRun(step("step_created"), id)); err != nil {
+		t.Fatal(err)
+	}
+	outcomes, err := other.AppendBatch(t.Context(), home, id, []Request{sleep("wait_created"), completed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(outcomes[0].Err, entities.ErrConflict) || outcomes[1].Err != nil {
+		t.Errorf("got %v and %v, want a conflict and no error", outcomes[0].Err, outcomes[1].Err)
+	}
+	if got, want := f.types(t, id), []entities.EventType{
+		"run_created", "run_started", "wait_created", "step_created", "run_completed",
+	}; !slices.Equal(got, want) {
+		t.Errorf("the log has %v, want %v", got, want)
 	}
 }

@@ -91,6 +91,16 @@ func (r Request) createsStep() bool {
 	return r.Type == entities.EventStepStarted && r.Data.StepName != "" && len(r.Payload) > 0
 }
 
+// endsRun reports whether the request ends its run.
+func (r Request) endsRun() bool {
+	switch r.Type {
+	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
+		return true
+	default:
+		return false
+	}
+}
+
 // isMarked reports whether the request may repeat one that the log has already.
 func (r Request) isMarked() bool { return len(r.Mark) > 0 }
 
