@@ -182,7 +182,8 @@ export class Delivery {
     if (this.#refused && outcome.ack) throw this.#refused;
     let items = this.#take();
     if (items.length > 0 && (aborted || this.age > LONGEST_ANSWERED_MS)) {
-      const end = aborted ? this.#withReceipt(outcome) : undefined; // nobody reads the answer
+      // With its outcome, so that the message is not delivered again if the answer is lost.
+      const end = this.#withReceipt(outcome);
       const refused = (await this.#commits.send({ runId: this.runId, items, end })).find(endsCommit);
       if (refused && outcome.ack) throw this.#asError(refused);
       items = [];

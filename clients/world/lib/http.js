@@ -20,6 +20,8 @@ const PAUSES_MS = [100, 200, 400, 800, 1600, 3200];
 const LONGEST_WAIT_MS = 30_000;
 
 const UNAVAILABLE = new Set([502, 503, 504]);
+// Errors of connections that were never made, so that no server has the request.
+const UNSENT = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN']);
 
 /** A request that got no whole answer. */
 class Interrupted extends Error {
@@ -71,7 +73,7 @@ export class Http {
   /**
    * Sends a request and returns the whole answer, of status 2xx.
    *
-   * A repeatable request is sent again after a lost answer or while the server is unavailable. Body may be a function
+   * A request is sent again if it found no server; a repeatable one also after a lost answer or while the server is unavailable. Body may be a function
    * of the number of the try, from 0.
    * @throws the SDK's error for the status
    */
@@ -82,7 +84,8 @@ export class Http {
       try {
         answer = await this.#send(method, path, typeof body === 'function' ? body(attempt) : body, options);
       } catch (err) {
-        if (!repeatable || attempt === PAUSES_MS.length || options.signal?.aborted) throw this.#transportError(err, method, path);
+        const again = repeatable || UNSENT.has(err.code);
+        if (!again || attempt === PAUSES_MS.length || options.signal?.aborted) throw this.#transportError(err, method, path);
       }
       if (answer && answer.status < 300) return answer;
       if (answer?.status === 429 && waits) {
@@ -128,6 +131,7 @@ export class Http {
 
   #send(method, path, body, { headers, accept, signal, timeout = TIMEOUT_MS }) {
     return new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(signal.reason);
       const all = { ...headers, ...(accept && { accept }), ...(body && { 'content-length': size(body) }) };
       const request = this.#start(method, path, all, (answer) => whole(answer).then(resolve, reject), reject);
       request.setTimeout(timeout, () => request.destroy(new Interrupted(`no answer within ${timeout / 1000} s`)));
@@ -145,7 +149,7 @@ export class Http {
   error(answer, path) {
     const { message, code, details } = problem(answer);
     return this.errorFor({ status: answer.status, code, details, retryAfter: retryAfter(answer), url: this.#url(path),
-      message: message ?? `HTTP ${answer.status} from ${path}` });
+      message: message ?? `HTTP ${answer.status} from ${path.split('?')[0]}` });
   }
 
   /** The SDK's error for a status. */
@@ -183,13 +187,14 @@ export class Http {
   }
 
   #transportError(err, method, path) {
-    return new this.#errors.WorkflowWorldError(`${method} ${path}: ${err.message || err.code}`, {
+    return new this.#errors.WorkflowWorldError(`${method} ${path.split('?')[0]}: ${err.message || err.code}`, {
       code: 'TRANSPORT', url: this.#url(path), cause: err,
     });
   }
 
+  /** The address without its query, which may be secret: hooks are found by their tokens. */
   #url(path) {
-    return this.#base.origin + this.#prefix + path;
+    return this.#base.origin + this.#prefix + path.split('?')[0];
   }
 }
 

@@ -21,8 +21,11 @@ export function createQueue({ http, commits, log, deployment, specVersion }) {
   async function send(items) {
     const [{ runId }] = items;
     const delivery = runId && deliveryOf(runId);
+    // On the 4.x line a step starts with its message, and a replay sends that again. The 5.x line also starts steps
+    // without one, and a retry has the key of the step.
+    const isStored = ({ key, delay }) => specVersion < 5 && !delay && log.hasStarted(runId, key);
     if (delivery) {
-      const missing = items.filter((each) => !log.hasStarted(runId, each.meta.key));
+      const missing = items.filter((each) => !isStored(each.meta));
       await Promise.all(missing.map((each) => delivery.hold(each)));
       return items.map(() => ({ messageId: null }));
     }

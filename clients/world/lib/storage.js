@@ -19,7 +19,7 @@ const ENDS = new Set(['run_completed', 'run_failed']);
 const HELD = new Set(['step_created', 'wait_created', 'step_retrying']);
 // On the 4.x line these are the last events of a delivery. The 5.x line goes on with the log that the end of a step
 // completes, and tells the app of the end of a run, so it waits for them.
-const HELD_ON_4 = new Set([...HELD, ...ENDS, 'step_completed', 'step_failed']);
+const HELD_ON_4 = new Set([...HELD, 'step_completed', 'step_failed', 'run_completed']); // not run_failed: the process may exit
 
 // After these events the runtime reads what is new in the log, so the answer brings it.
 const FOLLOWED = new Set(['wait_completed', 'step_completed', 'step_failed']);
@@ -55,7 +55,8 @@ export function createLog({ http, logs }) {
     async read(delivery, position) {
       const { runId } = delivery;
       const events = logs.after(runId, position);
-      let more = !delivery.isCurrent(logs.length(runId));
+      const length = logs.length(runId);
+      let more = length === 0 || length < position || !delivery.isCurrent(length); // it may have been dropped
       while (more) {
         const cursor = cursorAt(position + events.length);
         const page = await list(http, runId, { cursor, sortOrder: 'asc', returnAll: true });
@@ -294,9 +295,9 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
  * The answer without a delta that the runtime has not asked for. What is left are the events that its own event has
  * skipped, if it said what it knows (maxSlot).
  */
-function reported({ events = [], cursor, hasMore, ...answer }, maxSlot) {
+function reported({ events = [], cursor, hasMore = false, ...answer }, maxSlot) {
   if (!maxSlot || !answer.event) return answer;
   const own = positionOf(answer.event.eventId);
   const skipped = events.filter((event) => positionOf(event.eventId) > maxSlot && positionOf(event.eventId) < own);
-  return skipped.length > 0 ? { ...answer, events: skipped, cursor: null, hasMore: false } : answer;
+  return skipped.length > 0 ? { ...answer, events: skipped, cursor: null, hasMore } : answer;
 }

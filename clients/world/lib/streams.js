@@ -27,7 +27,7 @@ function createStreams(http) {
 
   // A write is not repeated after a lost answer: its chunks might be there twice.
   async function put(runId, name, options) {
-    await http.request('PUT', `/v2/runs/${id(await runId)}/stream/${id(name)}`, options);
+    await http.request('PUT', `/v2/runs/${id(await runId)}/stream/${id(name)}`, { waits: true, ...options });
   }
 
   async function writeMulti(runId, name, chunks) {
