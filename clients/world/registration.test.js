@@ -89,7 +89,7 @@ test('two Worlds register the app once', async (t) => {
 });
 
 test('a server that is away is tried again, and said to be away once', async (t) => {
-  const server = await serve(t, [503, { message: 'no database' }], [429], [200]);
+  const server = await serve(t, [503, { error: { message: 'no database' } }], [429], [200]);
   const app = start(t, server.base);
   await server.received(3);
   assert.equal((await app.end()).match(/keeps trying: no database/g)?.length, 1);
@@ -115,7 +115,7 @@ for (const [name, answers, remedy] of [
     /role admin: stepwell deployments add shop http:\/\/127.0.0.1:3000/],
   ['the key may not register, and nothing is registered', [[403], [404]], /stepwell deployments add shop/],
   ['the key is wrong', [[401]], /Set STEPWELL_API_KEY/],
-  ['the address is not allowed', [[400, { message: 'the address is not allowed' }]],
+  ['the address is not allowed', [[400, { error: { message: 'the address is not allowed' } }]],
     /the address is not allowed. Correct STEPWELL_APP_URL/],
 ]) {
   test(`a refusal says what to do: ${name}`, async (t) => {
