@@ -137,6 +137,25 @@ func lostAnswers(t *testing.T, s *server, l *sdkLine) {
 	}
 }
 
+// clientChanged restarts an app with the other client, in both directions. The server notices at the first answer.
+func clientChanged(t *testing.T, s *server, l *sdkLine) {
+	deployment := l.named("changed")
+	a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: deployment, client: harness.OwnClient})
+	s.register(t, deployment, a.url())
+	for _, client := range []string{harness.OwnClient, harness.OfficialClient, harness.OwnClient} {
+		if client != a.options.client {
+			a.Stop(t)
+			a.options.client = client
+			a.start(t)
+		}
+		for n := range 2 {
+			id := a.run(t, "sequential", n)
+			a.want(t, id, n+3)
+			a.wantCounts(t, id, map[string]int{"add": 3})
+		}
+	}
+}
+
 // deliveredTwice delivers each message twice at the same time, to two processes of the app. Step attempts may then be
 // duplicated, but all other events, including the ends of steps, are not.
 func deliveredTwice(t *testing.T, s *server, l *sdkLine) {

@@ -78,6 +78,7 @@ var ownCases = []struct {
 	{"World by preload", worldByPreload},
 	{"faulty link", faultyLinks},
 	{"answers to commits lost", lostAnswers},
+	{"client changed", clientChanged},
 	{"every message delivered twice", deliveredTwice},
 }
 

@@ -120,7 +120,8 @@ test('of an aborted request, nothing is left to the answer', async () => {
   const delivery = newDelivery(commits);
   await delivery.hold(event('step_completed'));
   const { frames } = await answerOf(delivery, { ack: true }, { aborted: true });
-  assert.deepEqual(commits.sent.map(({ items }) => types(items)), [['step_completed']]);
+  const end = { ack: true, topic: 't', receipt: 'rh' };
+  assert.deepEqual(commits.sent.map(({ items, end }) => [types(items), end]), [[['step_completed'], end]]);
   assert.equal(frames.length, 1);
 });
 
@@ -171,7 +172,9 @@ test('a delivery with a log has the run and the events; cut anywhere, it is refu
   for (let length = 0; length < whole.length; length++) {
     assert.throws(() => readDelivery(headers, whole.subarray(0, length)), `${length} bytes`);
   }
-  assert.throws(() => readDelivery(headers, new Uint8Array(Buffer.concat([...frame({ world: 2 }), ...frame({ _end: 1 })]))), /version/);
+  const read2 = (...frames) => readDelivery(headers, new Uint8Array(Buffer.concat([...frames.flat(), ...frame({ _end: 1 })])));
+  assert.throws(() => read2(frame({ world: 2 })), { code: 'world_version' });
+  assert.throws(() => read2(frame({ world: 1 }, encode(wrapper)), frame({ later: 1 })), { code: 'unknown_frame' });
 });
 
 test('a request without the headers of a delivery is refused', () => {

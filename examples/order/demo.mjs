@@ -118,7 +118,6 @@ async function main() {
   const appPort = await openPort(Number(process.env.PORT || 3000), 'PORT=3001 make run');
   const server = `http://127.0.0.1:${port}`;
   const app = `http://127.0.0.1:${appPort}`;
-  const { NODE_ENV: _, ...env } = process.env; // the SDK's client refuses to work with "development"
 
   say('Starting Postgres and the Stepwell server.');
   let psql = '';
@@ -126,7 +125,7 @@ async function main() {
     env: {
       STEPWELL_DATA_DIR: DATA,
       STEPWELL_LOG_LEVEL: 'warn',
-      ...env,
+      ...process.env,
       STEPWELL_LISTEN: ONCE ? `127.0.0.1:${port}` : listen,
     },
     onLine: (line) => { psql ||= /psql ['"].*['"]/.exec(line)?.[0] ?? ''; },
@@ -138,7 +137,7 @@ async function main() {
   say('Starting the app.');
   start('app', process.execPath, ['server.mjs'], {
     env: {
-      ...env,
+      ...process.env,
       PORT: String(appPort),
       STEPWELL_DEPLOYMENT_ID: 'order',
       STEPWELL_URL: server,

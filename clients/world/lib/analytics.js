@@ -26,7 +26,8 @@ export function createAnalytics(http) {
       getMany: (runId, eventIds) =>
         http.post(`${inRun(runId, 'events')}/get-many`, { eventIds: [...new Set(eventIds)] }, { repeatable: true }),
       list: ({ runId, ...params }) => get(inRun(runId, 'events'), params),
-      listByCorrelationId: ({ runId, ...params }) => get(inRun(runId, 'events'), params),
+      // beta.35 does not name the run.
+      listByCorrelationId: ({ runId, ...params }) => get(runId ? inRun(runId, 'events') : `${BASE}/events`, params),
     },
     hooks: {
       get: (hookId, params) => get(`${BASE}/hooks/${id(hookId)}`, params),

@@ -2,7 +2,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { decode } from './cbor.js';
 import { readList } from './frames.js';
-import { MIME_WORLD } from './http.js';
+import { MIME_WORLD, PROTOCOL } from './http.js';
 import { encodeCommit, eventOf, sizeOf } from './items.js';
 
 /** Above this size, what the answer would carry is sent before. */
@@ -48,7 +48,10 @@ export function readDelivery(headers, bytes) {
   }
   const { frames, end } = readList(bytes);
   const [first, ...events] = frames;
-  if (first?.meta.world !== 1) throw new TypeError('the delivery has another version than 1');
+  if (first?.meta.world !== PROTOCOL) throw refusal('world_version', `this client speaks version ${PROTOCOL} of the World protocol`);
+  for (const { meta } of events) {
+    if (typeof meta.eventType !== 'string') throw refusal('unknown_frame', 'a frame is neither an event nor the end');
+  }
   return {
     message: { ...message, wrapper: decodeMessage(first.body) },
     run: first.meta.run,
@@ -56,6 +59,10 @@ export function readDelivery(headers, bytes) {
     events: events.map(eventOf),
     more: end.hasMore === true,
   };
+}
+
+function refusal(code, message) {
+  return Object.assign(new TypeError(message), { code });
 }
 
 // JSON text is never valid CBOR: its first byte announces more text than there is.
@@ -175,7 +182,8 @@ export class Delivery {
     if (this.#refused && outcome.ack) throw this.#refused;
     let items = this.#take();
     if (items.length > 0 && (aborted || this.age > LONGEST_ANSWERED_MS)) {
-      const refused = (await this.#commits.send({ runId: this.runId, items })).find(endsCommit);
+      const end = aborted ? this.#withReceipt(outcome) : undefined; // nobody reads the answer
+      const refused = (await this.#commits.send({ runId: this.runId, items, end })).find(endsCommit);
       if (refused && outcome.ack) throw this.#asError(refused);
       items = [];
     }
@@ -186,8 +194,12 @@ export class Delivery {
   /** Sends what the answer carried, and its outcome, because the answer was aborted. */
   async answerLost() {
     const { items, outcome } = this.answered;
+    await this.#commits.send({ runId: this.runId, items, end: this.#withReceipt(outcome) });
+  }
+
+  #withReceipt(outcome) {
     const { topic, receipt } = this.message;
-    await this.#commits.send({ runId: this.runId, items, end: { ...outcome, topic, receipt } });
+    return { ...outcome, topic, receipt };
   }
 }
 

@@ -126,9 +126,12 @@ function respond(delivery, parts) {
   return new Response(stream, { headers: HEADERS });
 }
 
-/** Answers what is not a whole delivery. */
+const REFUSALS = ['world_version', 'unknown_frame'];
+
+/** Answers what is not a whole delivery, or not one that this client knows. */
 function refuse(err) {
-  const body = { code: 'malformed', message: `the app cannot read the delivery: ${err.message}` };
+  const code = REFUSALS.includes(err.code) ? err.code : 'malformed';
+  const body = { code, message: `the app cannot read the delivery: ${err.message}` };
   return Response.json(body, { status: 400, headers: { ...HEADERS, 'content-type': 'application/json' } });
 }
 

@@ -16,9 +16,10 @@ const ENDS = new Set(['run_completed', 'run_failed']);
 
 // Events whose answer the runtime does not read: it goes on in the same way after a conflict and at the end of the
 // run. They are written with the answer of the delivery.
-const HELD = new Set(['step_created', 'wait_created', 'step_retrying', ...ENDS]);
-// On the 4.x line these are the last events of a delivery. The 5.x line goes on with the log that they complete.
-const HELD_ON_4 = new Set([...HELD, 'step_completed', 'step_failed']);
+const HELD = new Set(['step_created', 'wait_created', 'step_retrying']);
+// On the 4.x line these are the last events of a delivery. The 5.x line goes on with the log that the end of a step
+// completes, and tells the app of the end of a run, so it waits for them.
+const HELD_ON_4 = new Set([...HELD, ...ENDS, 'step_completed', 'step_failed']);
 
 // After these events the runtime reads what is new in the log, so the answer brings it.
 const FOLLOWED = new Set(['wait_completed', 'step_completed', 'step_failed']);
@@ -113,6 +114,7 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
       throw new errors.WorkflowWorldError('runs of spec version 1 are not supported: update "workflow"', { status: 400 });
     }
     const delivery = deliveryOf(runId);
+    if (ENDS.has(eventType)) log.drop(runId);
     if (delivery && eventType === 'run_started') {
       const answer = await started(delivery, params);
       if (answer) return answer;
@@ -126,7 +128,6 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
     }
     if (held.has(eventType) && !params?.sinceCursor) {
       await delivery.hold(item);
-      if (ENDS.has(eventType)) log.drop(runId);
       return provisional(runId, item, eventData);
     }
     return write(delivery, data, item);
