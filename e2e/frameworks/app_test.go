@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,10 @@ func install(t *testing.T, s server, f framework) *app {
 	if a.dir, err = os.MkdirTemp(parent, f.name+"-"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(a.dir) })
+	t.Cleanup(func() {
+		endProcesses(a.dir)
+		_ = os.RemoveAll(a.dir)
+	})
 	if err := os.CopyFS(a.dir, os.DirFS(f.name)); err != nil {
 		t.Fatal(err)
 	}
@@ -87,6 +91,24 @@ func install(t *testing.T, s server, f framework) *app {
 	}
 	a.command(t, "npm install --no-audit --no-fund "+string(s)+"/clients/world.tgz")
 	return a
+}
+
+// endProcesses kills what still runs in a folder: a development server of Next.js leaves a process that reads the
+// configuration, and thereby watches the folder forever. Where there is no /proc, it does nothing.
+func endProcesses(dir string) {
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd") // fails only for a bad pattern
+	for _, link := range links {
+		if cwd, err := os.Readlink(link); err != nil || cwd != dir {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+		if err != nil {
+			continue
+		}
+		if process, err := os.FindProcess(pid); err == nil {
+			_ = process.Kill() // fails only if it has ended
+		}
+	}
 }
 
 // freePort returns a port on which nothing listens now. The frameworks do not tell which port they choose.
