@@ -71,6 +71,12 @@ upgrade: ## Test the upgrade from the commit OLD under load
 e2e: ## Run only the black-box tests
 	$(GO) test -race -timeout 20m -v ./e2e/...
 
+# Installs the frameworks from npm into .data/frameworks, and takes some minutes.
+.PHONY: frameworks
+frameworks: ## Test apps in Next.js and Nitro: development with hot reload, and production
+	@scripts/need postgres
+	FRAMEWORKS=1 $(GO) test -timeout 30m -count 1 -v ./e2e/frameworks
+
 .PHONY: official
 official: ## Run the tests of apps with the SDK's own client instead of that of @stepwell/world
 	E2E_CLIENT=official $(GO) test -race -timeout 20m -v -p 1 ./e2e ./e2e/tools

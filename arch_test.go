@@ -122,6 +122,7 @@ var mayImport = map[string][]string{
 
 	"e2e":              {},
 	"e2e/failover":     {},
+	"e2e/frameworks":   {},
 	"e2e/harness":      {},
 	"e2e/hostile":      {},
 	"e2e/linear":       {},
@@ -150,6 +151,7 @@ var testsOf = map[string][]string{
 	},
 	"e2e":              {"e2e/harness", "e2e/record"},
 	"e2e/failover":     {"e2e/harness", "migrations/localpg"},
+	"e2e/frameworks":   {"e2e/harness"},
 	"e2e/hostile":      {"e2e/harness"},
 	"e2e/tools":        {"e2e/harness"},
 	"e2e/torture":      {"e2e/harness", "migrations/localpg"},

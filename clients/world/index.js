@@ -1,6 +1,7 @@
 import { createOfficialWorld } from './lib/official.js';
 import { createOwnWorld } from './lib/own.js';
-import { fail } from './lib/sdk.js';
+import { register } from './lib/registration.js';
+import { configure, fail } from './lib/sdk.js';
 
 const CLIENTS = { own: createOwnWorld, official: createOfficialWorld };
 
@@ -8,7 +9,10 @@ const CLIENTS = { own: createOwnWorld, official: createOfficialWorld };
 export function createWorld() {
   const name = process.env.STEPWELL_CLIENT || 'own';
   if (!Object.hasOwn(CLIENTS, name)) throw fail(`STEPWELL_CLIENT is "${name}": set it to own or official, or unset it.`);
-  return CLIENTS[name]();
+  const settings = configure();
+  const world = CLIENTS[name](settings);
+  register(settings);
+  return world;
 }
 
 export default createWorld;

@@ -107,8 +107,7 @@ Run workflows on any HTTP endpoint:
 Or connect a Workflow SDK app:
   npm i %[1]s/clients/world.tgz
   export STEPWELL_URL=%[1]s STEPWELL_DEPLOYMENT_ID=my-app WORKFLOW_TARGET_WORLD=@stepwell/world
-and register the app:
-  stepwell deployments add my-app http://127.0.0.1:3000
+  export STEPWELL_APP_URL=http://127.0.0.1:3000
 
 Query the log in SQL: psql %[2]s
   select seq, type, correlation_id, created_at from stepwell.events order by run_id, seq;

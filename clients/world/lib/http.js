@@ -252,9 +252,11 @@ function webStream(answer, toError) {
   );
 }
 
+/** The problem in an answer. The API /v1 nests it. */
 function problem(answer) {
   try {
-    const { message, code, error, details } = JSON.parse(answer.body);
+    const body = JSON.parse(answer.body);
+    const { message, code, error, details } = body.error?.message ? body.error : body;
     return { message, code: code ?? (typeof error === 'string' ? error : undefined), details };
   } catch {
     return {};

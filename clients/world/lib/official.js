@@ -1,12 +1,12 @@
 // The World on the SDK's own HTTP client (STEPWELL_CLIENT=official).
-import { configure, fail, refuseUnknownVersion, requireFromSdk } from './sdk.js';
+import { fail, refuseUnknownVersion, requireFromSdk } from './sdk.js';
 
 // The client uses another backend than the hosted one only if it has a project and a team. Stepwell identifies
 // projects by API key, so both are constants, in a form that the client's tools accept.
 const PROJECT = { projectId: 'prj_stepwell', teamId: 'team_stepwell', environment: 'production' };
 
-export function createOfficialWorld() {
-  const { key } = configure();
+/** @param settings what configure returns */
+export function createOfficialWorld({ key }) {
   const client = requireFromSdk('@workflow/world-vercel');
   const world = (client.createWorld ?? client.createVercelWorld)({
     // The client requires a token even if the server does not.

@@ -4,18 +4,16 @@ import { Commits } from './commits.js';
 import { Http } from './http.js';
 import { Logs } from './logs.js';
 import { createQueue } from './queue.js';
-import { configure, refuseUnknownVersion, requireFromSdk } from './sdk.js';
+import { refuseUnknownVersion, requireFromSdk, USER_AGENT } from './sdk.js';
 import { createLog, createStorage } from './storage.js';
 import { createStreamer } from './streams.js';
-
-const USER_AGENT = `@stepwell/world node/${process.versions.node}`;
 
 // The SDK creates two Worlds in each process. They share what is known of logs, and the connections until both are
 // closed.
 const shared = (globalThis[Symbol.for('@stepwell/world//shared/1')] ??= { logs: new Logs() });
 
-export function createOwnWorld() {
-  const settings = configure();
+/** @param settings what configure returns */
+export function createOwnWorld(settings) {
   const { deployment } = settings;
   const errors = requireFromSdk('@workflow/errors');
   const sdk = requireFromSdk('@workflow/world');

@@ -13,6 +13,8 @@ const NEWEST_SPEC = 7;
 // to another package.
 const ROUTES = [['workflow', '@workflow/core'], ['@workflow/core'], []];
 
+export const USER_AGENT = `@stepwell/world node/${process.versions.node}`;
+
 /** Loads a package of the app's SDK. */
 export function requireFromSdk(name) {
   const roots = [join(process.cwd(), 'index.js'), process.argv[1], import.meta.url].filter(

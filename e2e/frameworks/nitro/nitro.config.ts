@@ -1,0 +1,6 @@
+import { defineConfig } from 'nitro';
+
+export default defineConfig({
+  serverDir: './',
+  modules: ['workflow/nitro'],
+});

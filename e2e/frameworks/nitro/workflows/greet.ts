@@ -1,0 +1,16 @@
+export async function greet(name: string) {
+  'use workflow';
+  const text = await greeting(name);
+  const loud = await shout(text);
+  return `${loud} bye`;
+}
+
+async function greeting(name: string) {
+  'use step';
+  return `hello ${name}`;
+}
+
+async function shout(text: string) {
+  'use step';
+  return `${text.toUpperCase()}!`;
+}
