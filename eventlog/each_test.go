@@ -117,4 +117,9 @@ func TestMarkedRequestIsWrittenOnce(t *testing.T) {
 	if got := f.must(t, again); got.Repeated || got.Step.Attempt != 2 {
 		t.Errorf("another mark: got %+v", got)
 	}
+	again.Mark = []byte("\x68writeKey\x61x")
+	_, err := f.Append(t.Context(), "another project", again)
+	if !errors.Is(err, entities.ErrRunNotFound) {
+		t.Errorf("another project's repetition: got %v, want that there is no such run", err)
+	}
 }

@@ -114,7 +114,11 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	if r.isMarked() {
 		earlier := &receipt{}
 		f.marked[r.markKey()] = earlier
-		read.LoadEvent(b, &earlier.event, `run_id = $1 AND correlation_id = $2 AND (
+		where := `run_id = $1 AND correlation_id = $2`
+		if r.CorrelationID != "" {
+			where = ofEntity
+		}
+		read.LoadEvent(b, &earlier.event, where+` AND (
 			type = $3 AND position($4::bytea IN extra) > 0 OR type = 'hook_conflict' AND $3 = 'hook_created')
 			ORDER BY seq LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)
 	}

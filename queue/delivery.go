@@ -388,7 +388,7 @@ func (w *deliverer) addRun(ctx context.Context, d *Delivery) (upTo int64, free f
 	if !own || d.RunID == "" || w.options.World == nil {
 		return noRun, func() {}
 	}
-	free, ok := w.memory.try(d.Project, maxRunBody)
+	free, ok := w.memory.try(d.Project, maxRunBody+int64(len(d.Body)))
 	if !ok {
 		return noRun, func() {}
 	}
@@ -406,13 +406,14 @@ func (w *deliverer) addRun(ctx context.Context, d *Delivery) (upTo int64, free f
 }
 
 // answeredByWorld notes whether the app that answered has a client of its own. It reports true if the answer is dealt
-// with: it was a commit, or one of a client that could not read the delivery.
+// with: it was a commit, or one of a client that could not read the delivery. An error of a server in between, such as a
+// proxy's time limit, is no such answer.
 func (w *deliverer) answeredByWorld(ctx context.Context, d Delivery, resp *http.Response, upTo int64) (bool, error) {
 	if w.options.World == nil {
 		return false, nil
 	}
 	if !w.clients.Answered(d.app(), resp.Header, d.ClaimedAt) {
-		return upTo != noRun, errForgotten
+		return upTo != noRun && resp.StatusCode < http.StatusInternalServerError, errForgotten
 	}
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != world.MIME {
 		return false, nil

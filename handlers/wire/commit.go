@@ -386,11 +386,16 @@ func (e commitEnd) lease(project entities.Project) *lease {
 	return &lease{project, e.Topic, e.Receipt}
 }
 
-// results returns the outcomes of a commit's items, in their order.
+// results returns the outcomes of a commit's items, in their order. They bring no more payloads and no more of the log
+// once they have as many bytes as a page may have.
 func (s *Server) results(r *request, c *commit, done applied) ([]item, error) {
 	list := make([]item, 0, len(done.outcomes)+1)
+	size := 0
 	for i, outcome := range done.outcomes {
 		of := c.items[i]
+		if size >= read.MaxPageBytes {
+			of.with = read.WithoutPayloads
+		}
 		switch {
 		case of.message != nil:
 			list = append(list, item{Status: http.StatusCreated, MessageID: of.id})
@@ -398,12 +403,13 @@ func (s *Server) results(r *request, c *commit, done applied) ([]item, error) {
 			list = append(list, s.Problem(outcome.Err).item())
 		default:
 			res, err := s.newResult(r, of.event.Type, outcome.Result, of.with)
-			if err == nil {
+			if err == nil && size < read.MaxPageBytes {
 				res.excerpt, err = s.excerptFor(r, outcome.Result, of.meta)
 			}
 			if err != nil {
 				return nil, err
 			}
+			size += res.size()
 			list = append(list, item{Status: http.StatusOK, result: &res})
 		}
 	}

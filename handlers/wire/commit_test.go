@@ -107,6 +107,24 @@ func TestCommitAnswersLikeSingleEvents(t *testing.T) {
 	}
 }
 
+// TestOutcomesBringLimitedPayloads: beyond the size of a page, they have neither the input of the run nor the log.
+func TestOutcomesBringLimitedPayloads(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), next}
+	id := newID("wrun_")
+	input := "devl" + strings.Repeat("x", 9<<20)
+	again := framed(t, "run_started", "", field{"remoteRefBehavior", "resolve"})
+	list := c.results(t, commitHead(t, id), framed(t, "run_created", input, creationNext("workflow//./a//b")...), again, again, again)
+	for i, result := range list[1:] {
+		run := result["run"].(map[string]any)
+		_, hasInput := run["input"]
+		_, hasLog := result["events"]
+		if first := i == 0; hasInput != first || hasLog != first {
+			t.Errorf("start %d: the outcome has the input: %v, the log: %v", i+1, hasInput, hasLog)
+		}
+	}
+}
+
 // replaceRun replaces the ID of a run in a decoded answer.
 func replaceRun(v any, from, to string) {
 	switch v := v.(type) {

@@ -32,6 +32,23 @@ type result struct {
 	*excerpt
 }
 
+// size returns how many bytes of payloads and of the log the result has.
+func (r result) size() int {
+	n := 0
+	if r.Run != nil {
+		n += len(r.Run.Input)
+	}
+	if r.Step != nil {
+		n += len(r.Step.Input)
+	}
+	if r.excerpt != nil {
+		for _, e := range r.Events {
+			n += len(e)
+		}
+	}
+	return n
+}
+
 // excerpt is a part of the log in an answer. It has all of its fields, or is missing as a whole.
 type excerpt struct {
 	Events  []codec.Encoded `cbor:"events"`
