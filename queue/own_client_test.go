@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -15,7 +16,8 @@ import (
 type fakeWorld struct {
 	*Queue
 
-	broken atomic.Bool // Body fails
+	broken  atomic.Bool // Body fails
+	timeout atomic.Bool // a proxy before the app answers
 }
 
 func (w *fakeWorld) Body(_ context.Context, _ Delivery, after int64) ([]byte, int64, error) {
@@ -33,14 +35,19 @@ func (w *fakeWorld) Answer(ctx context.Context, d Delivery, _ []byte) error {
 // it.
 func ownClient(t *testing.T) (*app, *replica, *Worker, *fakeWorld) {
 	t.Helper()
+	fake := &fakeWorld{}
 	a := newApp(t, func(w http.ResponseWriter, _ *http.Request, _ call) {
+		if fake.timeout.Load() {
+			w.WriteHeader(http.StatusGatewayTimeout)
+			return
+		}
 		w.Header().Set(world.Header, "1")
 		w.Header().Set("Content-Type", world.MIME)
 		_, _ = w.Write([]byte("commit"))
 	})
 	r := open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
-	fake := &fakeWorld{Queue: r.Queue}
+	fake.Queue = r.Queue
 	w := r.worker(t, func(o *WorkerOptions) { o.World = fake })
 	wantBody(t, a, r, "body")
 	wantBody(t, a, r, "with run")
@@ -89,5 +96,21 @@ func TestDeliveryIsPlainWithoutTheLog(t *testing.T) {
 		free()
 	} else {
 		t.Error("the deliveries have kept memory")
+	}
+}
+
+// TestTimeoutOfAProxyIsAFailure: its answer is not that of another client, after which the message would be delivered
+// again at once, beside the function that still works.
+func TestTimeoutOfAProxyIsAFailure(t *testing.T) {
+	t.Parallel()
+	a, r, _, fake := ownClient(t)
+	fake.timeout.Store(true)
+	id := r.send(t, ofRun("wrun_1"))
+	a.next(t)
+	if got := r.failed(t, id, 1); got.DeliveryCount != 1 || !strings.Contains(got.LastError, "504") {
+		t.Errorf("delivery %d failed with %q, want the first one with 504", got.DeliveryCount, got.LastError)
+	}
+	if n := len(a.calls); n > 0 {
+		t.Errorf("the message was delivered again at once, %d times", n)
 	}
 }
