@@ -52,7 +52,7 @@ type cachedRun struct {
 	counted, added atomic.Int64
 }
 
-// The memory that parts of a cached run take besides their payloads, in bytes: estimates, from the sizes of their types.
+// The memory that parts of a cached run take besides their payloads, in bytes, estimated from the sizes of their types.
 const (
 	runMemory    = 2048
 	eventMemory  = 448

@@ -25,7 +25,7 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.Run != nil && f.markedBy(r) != nil { // not of another project's run
+	if f.markedBy(r) != nil {
 		return nil, errRepeated
 	}
 	if r.Once && f.isRecorded(r) {

@@ -54,9 +54,9 @@ func (f facts) earlierOf(r Request) *entities.Event {
 	return nil
 }
 
-// markedBy returns the event in the log that has the request's mark, or nil.
+// markedBy returns the event in the log that has the request's mark, or nil. Another project's run has none.
 func (f facts) markedBy(r Request) *entities.Event {
-	if found := f.marked[r.markKey()]; r.isMarked() && found != nil {
+	if found := f.marked[r.markKey()]; f.Run != nil && r.isMarked() && found != nil {
 		return found.event
 	}
 	return nil
@@ -109,18 +109,23 @@ func byToken(requests []Request) []Request {
 	})
 }
 
+// loadMarked queues the read of the event that has the request's mark.
+func (f *facts) loadMarked(b *pgx.Batch, r Request) {
+	earlier := &receipt{}
+	f.marked[r.markKey()] = earlier
+	where := `run_id = $1 AND correlation_id = $2`
+	if r.CorrelationID != "" {
+		where = ofEntity
+	}
+	read.LoadEvent(b, &earlier.event, where+` AND (
+		type = $3 AND position($4::bytea IN extra) > 0 OR type = 'hook_conflict' AND $3 = 'hook_created')
+		ORDER BY seq LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)
+}
+
 // loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	if r.isMarked() {
-		earlier := &receipt{}
-		f.marked[r.markKey()] = earlier
-		where := `run_id = $1 AND correlation_id = $2`
-		if r.CorrelationID != "" {
-			where = ofEntity
-		}
-		read.LoadEvent(b, &earlier.event, where+` AND (
-			type = $3 AND position($4::bytea IN extra) > 0 OR type = 'hook_conflict' AND $3 = 'hook_created')
-			ORDER BY seq LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)
+		f.loadMarked(b, r)
 	}
 	if r.AsAsked { // the event is near the end of the log, since the run ends soon after it
 		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'cancel_requested' ORDER BY seq DESC LIMIT 1`, r.RunID)

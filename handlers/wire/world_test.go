@@ -308,7 +308,7 @@ func TestAnotherClientGetsTheMessageAgain(t *testing.T) {
 	message := a.wake(t, id)
 	d := a.next(t)
 	d.log(t)
-	d.respond <- reply{status: 500}
+	d.respond <- reply{status: http.StatusBadRequest}
 	again := a.next(t)
 	wantEqual(t, "message", again.header.Get("Ce-Vqsmessageid"), message)
 	wantEqual(t, "count", again.header.Get("Ce-Vqsdeliverycount"), "1")
