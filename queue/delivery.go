@@ -406,8 +406,8 @@ func (w *deliverer) addRun(ctx context.Context, d *Delivery) (upTo int64, free f
 }
 
 // answeredByWorld notes whether the app that answered has a client of its own. It reports true if the answer is dealt
-// with: it was a commit, or one of a client that could not read the delivery. A 5xx, such as a proxy's time limit, is no
-// such answer.
+// with: it was a commit, or one of a client that could not read the delivery. A 5xx, such as a proxy's time limit, is
+// neither.
 func (w *deliverer) answeredByWorld(ctx context.Context, d Delivery, resp *http.Response, upTo int64) (bool, error) {
 	if w.options.World == nil {
 		return false, nil
