@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -290,8 +291,15 @@ func (p *player) awaitLog(ctx context.Context, workflow, want string) {
 // compared are the fields of data that are compared.
 var compared = []string{"errorCode", "messageId", "reason"}
 
-// texts formats the events that are compared. The start of a step is not: it comes when the server likes.
+// texts formats the events that are compared. The start of a step is not: it comes when the server likes. Children that
+// are cancelled together end in any order, which is therefore that of their steps.
 func texts(events []event) string {
+	events = slices.Clone(events)
+	for i := range events {
+		for ; i > 0 && isCancelledChild(events[i]) && isCancelledChild(events[i-1]) && events[i].ID < events[i-1].ID; i-- {
+			events[i], events[i-1] = events[i-1], events[i]
+		}
+	}
 	var b strings.Builder
 	for _, e := range events {
 		if e.Type == "step_started" {
@@ -320,6 +328,10 @@ func texts(events []event) string {
 		fmt.Fprintf(&b, " %s\n", canonical(e.Payload))
 	}
 	return runID.ReplaceAllString(b.String(), "wrun")
+}
+
+func isCancelledChild(e event) bool {
+	return e.Type == "step_failed" && e.Data["errorCode"] == "child_cancelled"
 }
 
 var runID = regexp.MustCompile(`wrun_[0-9A-Z]+`)
