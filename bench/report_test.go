@@ -57,7 +57,7 @@ func TestRender(t *testing.T) {
 	for _, want := range []string{
 		"| append, 32 clients, of the floor | 0.62 | ≥ 0.5 | yes |",
 		"| idle, % of a core (server and Postgres) | 0.50 | ≤ 1 | yes |",
-		"| idle, statements /s | 10.0 | ≤ 5 | **no** |",
+		"| idle, statements /s | 10.0 | ≤ 4 | **no** |",
 		"| append | 32 | 100 | 1,500 |  | 1,000 | 0.62 |",
 		"| messages by , 8 clients, size 0, 0/s | `busy` | 10.0 | 90.0 |",
 	} {
