@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -121,5 +122,38 @@ func TestLargeEventAfterThePageIsNotLoaded(t *testing.T) {
 		if diff := cmp.Diff(c.sizes, sizes); diff != "" || got.More != c.more {
 			t.Errorf("%+v: more is %t, want %t; sizes (-want +got):\n%s", c.page, got.More, c.more, diff)
 		}
+	}
+}
+
+// TestPageThatIsReadAgainLosesNoEvent: the payloads need memory, so they are read again, after another event has come to
+// the front of the page.
+func TestPageThatIsReadAgainLosesNoEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	large := step("step_created")
+	large.Payload = make([]byte, 100<<10)
+	id := f.run(t, started, large)
+	grown := false
+	ctx := read.WithMemory(t.Context(), func(context.Context, int64) error {
+		if !grown {
+			grown = true
+			f.must(t, forRun(sleep("wait_created"), id))
+		}
+		return nil
+	})
+	var positions []int64
+	p := pg.Page{Limit: 10, Descending: true}
+	for more := true; more; {
+		page, err := f.Events(ctx, home, id, p, read.WithPayloads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			positions = append(positions, e.Seq)
+		}
+		more, p.Cursor = page.More, read.EventCursor(page.Events[len(page.Events)-1])
+	}
+	if diff := cmp.Diff([]int64{4, 3, 2, 1}, positions); diff != "" || !grown {
+		t.Errorf("grown: %v; positions (-want +got):\n%s", grown, diff)
 	}
 }

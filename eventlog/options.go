@@ -93,7 +93,7 @@ type call struct {
 	requests []Request
 	// atomic makes nothing be appended if a request is refused. Otherwise each is appended or refused on its own.
 	atomic bool
-	// late makes a refusal an outcome of its own even so if the request only comes too late.
+	// late makes conflicts outcomes of their own, although the call is atomic: see [Log.AppendEach].
 	late   bool
 	now    time.Time
 	source admin.Source

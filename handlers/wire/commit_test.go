@@ -107,22 +107,28 @@ func TestCommitAnswersLikeSingleEvents(t *testing.T) {
 	}
 }
 
-// TestOutcomesBringLimitedPayloads: beyond the size of a page, they have neither the input of the run nor the log.
+// TestOutcomesBringLimitedPayloads: beyond the size of a page, they have neither the run's input nor its log.
 func TestOutcomesBringLimitedPayloads(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
+	large := "devl" + strings.Repeat("x", 9<<20)
+	since := func(id string) []field { return append(stepMeta(id), field{"sinceCursor", "eid:" + eventID(2)}) }
+	again := framed(t, "run_started", "", field{"remoteRefBehavior", "resolve"}, field{"skipPreload", true})
 	id := newID("wrun_")
-	input := "devl" + strings.Repeat("x", 9<<20)
-	again := framed(t, "run_started", "", field{"remoteRefBehavior", "resolve"})
-	list := c.results(t, commitHead(t, id), framed(t, "run_created", input, creationNext("workflow//./a//b")...), again, again, again)
-	for i, result := range list[1:] {
-		run := result["run"].(map[string]any)
-		_, hasInput := run["input"]
-		_, hasLog := result["events"]
-		if first := i == 0; hasInput != first || hasLog != first {
-			t.Errorf("start %d: the outcome has the input: %v, the log: %v", i+1, hasInput, hasLog)
-		}
-	}
+	list := c.results(t, commitHead(t, id),
+		framed(t, "run_created", "devl[1]", creationNext("workflow//./a//b")...), again,
+		framed(t, "step_created", large, since("step_1")...),
+		framed(t, "step_created", large, since("step_2")...), again)
+	wantEqual(t, "the first start has the input", hasInput(list[1]), true)
+	wantEqual(t, "the first step has the log", list[2]["events"] != nil, true) // both steps, as the commit leaves it
+	wantEqual(t, "the second step has the log", list[3]["events"] != nil, false)
+	wantEqual(t, "the second start has the input", hasInput(list[4]), false)
+}
+
+// hasInput reports whether an outcome has the input of the run.
+func hasInput(outcome map[string]any) bool {
+	_, ok := outcome["run"].(map[string]any)["input"]
+	return ok
 }
 
 // replaceRun replaces the ID of a run in a decoded answer.

@@ -122,7 +122,7 @@ function respond(delivery, parts) {
         sent = true;
         controller.enqueue(bytes);
       },
-      cancel: () => void delivery.answerLost?.().catch(() => {}), // then the message is delivered again
+      cancel: () => void delivery.answerLost().catch(() => {}), // then the message is delivered again
     },
     { highWaterMark: 0 },
   );
