@@ -97,7 +97,7 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 	permissions := h.auth.Permissions()
 	documented, forCalls := documentedPermissions(t)
 	if diff := cmp.Diff(forCalls, h.auth.ForCalls()); diff != "" {
-		t.Errorf("routes for calls (-openapi.yaml +routes.go):\n%s", diff)
+		t.Errorf("routes for calls (-openapi.yaml +rest.go):\n%s", diff)
 	}
 	native, registered, tried := map[string]auth.Permission{}, map[string]bool{}, map[string]bool{}
 	for route, p := range permissions {
@@ -109,7 +109,7 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(documented, native); diff != "" {
-		t.Errorf("permissions (-openapi.yaml +routes.go):\n%s", diff)
+		t.Errorf("permissions (-openapi.yaml +rest.go):\n%s", diff)
 	}
 	for _, r := range h.echo.Routes() {
 		if keyed := strings.HasPrefix(r.Path, "/v1/") || strings.HasPrefix(r.Path, "/sdk/"); keyed &&

@@ -2,12 +2,22 @@ package rest
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/inbox"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/payload"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/queue/continuation"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
@@ -203,4 +213,225 @@ func (s *Server) listSignals(r *request) error {
 		return answerPage(r, newSignalJSON, query)
 	}
 	return answerPage(r, newListedSignalJSON, query)
+}
+
+// resumeRequest is the body of a request that resumes a hook.
+type resumeRequest struct {
+	Payload json.RawMessage `json:"payload"`
+	// ResumeID makes the request idempotent.
+	ResumeID string `json:"resumeId"`
+	// Unverified resumes a hook that requires signed requests. It needs the role admin.
+	Unverified bool `json:"unverified"`
+}
+
+// resumeResult is the answer to a request that resumes a hook.
+type resumeResult struct {
+	RunID   entities.RunID   `json:"runId"`
+	HookID  entities.HookID  `json:"hookId"`
+	Seq     int64            `json:"seq"`
+	EventID entities.EventID `json:"eventId"`
+	// Repeated reports that an earlier request with the same resume ID wrote the event.
+	Repeated bool `json:"repeated"`
+}
+
+// resumeByToken resumes the hook that has the token.
+func (s *Server) resumeByToken(r *request) error {
+	token := r.pathText("token", "hook token")
+	r.fail(entities.ValidateToken(token))
+	if r.err != nil {
+		return r.err
+	}
+	h, err := store.HookByToken(r.ctx(), s.Reader, r.project(), token, s.Log.Now())
+	if err != nil {
+		return err
+	}
+	run, err := store.RunByID(r.ctx(), s.Reader, r.project(), h.RunID)
+	if err != nil {
+		return err
+	}
+	return s.resume(r, run, h.ID)
+}
+
+// resumeHook resumes a run's hook.
+func (s *Server) resumeHook(r *request) error {
+	id, run := r.pathID("hookId", "hook ID"), r.run()
+	if r.err != nil {
+		return r.err
+	}
+	return s.resume(r, run, entities.HookID(id))
+}
+
+// resume appends the payload in the body to the run's log. The message that continues the run is written in the same
+// transaction: by the log for runs that the server drives, and from the request for runs of the Workflow SDK.
+func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error {
+	var body resumeRequest
+	r.body(&body)
+	if body.Payload == nil {
+		r.fail(badField("payload", "it is missing"))
+	}
+	r.fail(checkNameField("resumeId", body.ResumeID))
+	if body.Unverified {
+		r.fail(auth.IdentityOf(r).Check(auth.Admin))
+	}
+	if r.err != nil {
+		return r.err
+	}
+	if run.Driver == entities.DriverClient {
+		if err := s.rejectWebhook(r, run, id); err != nil {
+			return err
+		}
+	}
+	event, err := hookReceived(run, id, body)
+	if err != nil {
+		return err
+	}
+	result, err := s.Log.Append(r.ctx(), run.Project, event)
+	if errors.Is(err, entities.ErrHookNotFound) {
+		return s.hookNotFound(r, run.ID, err)
+	}
+	if err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, resumeResult{run.ID, id, result.Event.Seq, result.Event.ID(), result.Repeated})
+}
+
+// inboxMessage is the body of a request that sends a message to an inbox.
+type inboxMessage struct {
+	// ID makes the message count once in the inbox; empty for none.
+	ID      string          `json:"id"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+func (m inboxMessage) validate() error {
+	if m.Payload == nil {
+		return entities.Invalid("the payload is missing")
+	}
+	if m.ID == "" {
+		return nil
+	}
+	return inbox.ValidateMessageID(m.ID)
+}
+
+// request returns the request that sends the message to an inbox.
+func (m inboxMessage) request(name string) eventlog.Request {
+	r := eventlog.Request{
+		Type: entities.EventHookReceived, CorrelationID: string(inbox.HookID(name)), SpecVersion: entities.SpecDriven,
+		Payload: m.Payload, Data: entities.EventData{MessageID: m.ID, Via: webhook.ViaAPI},
+	}
+	if m.ID != "" {
+		r.Data.ResumeID, r.Data.ResumeDigest = inbox.ResumeID(name, m.ID), incoming.Digest(m.Payload)
+	}
+	return r
+}
+
+// messageResult is the answer to a message.
+type messageResult struct {
+	Seq int64 `json:"seq"`
+	// Repeated reports that an earlier message with the same ID wrote the event.
+	Repeated bool `json:"repeated"`
+}
+
+// sendMessage sends a message to an inbox of a run.
+func (s *Server) sendMessage(r *request) error {
+	var body inboxMessage
+	name := r.pathText("name", "name of the inbox")
+	r.fail(inParam("name", inbox.ValidateName(name)))
+	r.body(&body)
+	r.fail(body.validate())
+	run := r.run()
+	if r.err != nil {
+		return r.err
+	}
+	if run.Driver != entities.DriverServer {
+		return fmt.Errorf("run %s: %w: its client continues it", run.ID, inbox.ErrNotFound)
+	}
+	event := body.request(name)
+	event.RunID = run.ID
+	result, err := s.Log.Append(r.ctx(), run.Project, event)
+	if errors.Is(err, entities.ErrHookNotFound) {
+		return s.inboxNotFound(r, run.ID, err)
+	}
+	if err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, messageResult{result.Event.Seq, result.Repeated})
+}
+
+// inboxNotFound returns a more precise error if the hook of an inbox is missing.
+func (s *Server) inboxNotFound(r *request, id entities.RunID, notFound error) error {
+	err := s.hookNotFound(r, id, notFound)
+	if !errors.Is(err, entities.ErrHookNotFound) {
+		return err
+	}
+	missing, _ := errors.AsType[*entities.TransitionError](err)
+	name, _ := inbox.Name(entities.HookID(missing.ID))
+	return fmt.Errorf("run %s: %w: it has not opened %q, or has closed it", id, inbox.ErrNotFound, name)
+}
+
+// inboxesOf returns the names of the inboxes with which the run was started. They were opened right after its first
+// event.
+func (s *Server) inboxesOf(r *request, run entities.Run) ([]string, error) {
+	first, err := s.Log.Events(r.ctx(), run.Project, run.ID, pg.Page{Limit: 1 + inbox.MaxInboxes}, read.WithoutPayloads)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range first.Events {
+		if e.Type == entities.EventRunCreated {
+			continue
+		}
+		name, ok := inbox.Name(entities.HookID(e.CorrelationID))
+		if e.Type != entities.EventHookCreated || !ok {
+			break
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// hookNotFound returns a more precise error if the hook is missing because its run has ended.
+func (s *Server) hookNotFound(r *request, id entities.RunID, notFound error) error {
+	run, err := store.RunByID(r.ctx(), s.Reader, r.project(), id)
+	if err != nil {
+		return err
+	}
+	if run.Status.Ended() {
+		return runEnded(run, entities.EventHookReceived)
+	}
+	return notFound
+}
+
+// rejectWebhook fails for webhooks of Workflow SDK runs: they expect an HTTP request, which only the app can encode.
+func (s *Server) rejectWebhook(r *request, run entities.Run, id entities.HookID) error {
+	h, err := s.Log.HookHistory(r.ctx(), run.Project, run.ID, id)
+	if err != nil {
+		return err
+	}
+	if h.Data.IsWebhook != nil && *h.Data.IsWebhook {
+		return entities.Invalid(
+			"hook %s is a webhook of a Workflow SDK app: send the request to /hooks/ and its token", id)
+	}
+	return nil
+}
+
+// hookReceived returns the event that resumes the hook, with the payload in the encoding that the run's functions read.
+func hookReceived(r entities.Run, id entities.HookID, body resumeRequest) (eventlog.Request, error) {
+	event := eventlog.Request{
+		RunID: r.ID, Type: entities.EventHookReceived, CorrelationID: string(id), SpecVersion: r.SpecVersion,
+		Payload: body.Payload, Unverified: body.Unverified,
+		Data: entities.EventData{ResumeID: body.ResumeID, Via: webhook.ViaAPI},
+	}
+	if body.ResumeID != "" {
+		event.Data.ResumeDigest = incoming.Digest(body.Payload)
+	}
+	if r.Driver == entities.DriverServer {
+		return event, nil
+	}
+	wake, err := continuation.Of(r)
+	if err != nil {
+		return event, err
+	}
+	event.Messages = []message.Message{wake}
+	event.Payload, err = payload.Devalue(body.Payload)
+	return event, err
 }

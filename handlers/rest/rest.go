@@ -9,7 +9,10 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
@@ -20,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
@@ -146,4 +150,157 @@ func answerNothing(r *request, do func() error) error {
 		return err
 	}
 	return r.NoContent(http.StatusNoContent)
+}
+
+// routes are the endpoints, each with the permission it needs.
+//
+// A new endpoint also needs an entry in openapi.yaml, a test that calls it, and a request in
+// handlers/matrix_requests_test.go, which tries every role on it. Then regenerate docs/api.md:
+// go test ./handlers/rest -run TestReference -update
+var routes = []struct {
+	pattern    string
+	permission auth.Permission
+	handle     func(*Server, *request) error
+}{
+	// Runs.
+	{"POST /runs", auth.Invoke, (*Server).startRun},
+	{"GET /runs", auth.Metadata, (*Server).listRuns},
+	{"GET /runs/count", auth.Metadata, (*Server).countRuns},
+	{"GET /runs/:id", auth.Any, (*Server).getRun},
+	{"GET /runs/:id/wait", auth.Any, (*Server).awaitRun},
+	{"GET /runs/:id/why", auth.Metadata, (*Server).explainRun},
+	{"GET /runs/:id/attributes", auth.Metadata, (*Server).getAttributes},
+	{"PATCH /runs/:id/attributes", auth.Write, (*Server).setAttributes},
+	{"GET /runs/:id/children", auth.Metadata, (*Server).listChildren},
+	{"POST /runs/:id/cancel", auth.Write, (*Server).cancelRun},
+	{"POST /runs/cancel", auth.Write, (*Server).cancelRuns},
+	{"POST /runs/:id/rerun", auth.Write, (*Server).rerunRun},
+	{"POST /runs/rerun", auth.Write, (*Server).rerunRuns},
+	{"POST /runs/:id/commands", auth.Write, (*Server).commandRun},
+
+	// Parts of runs.
+	{"GET /runs/:id/steps", auth.Metadata, (*Server).listSteps},
+	{"GET /runs/:id/steps/:stepId", auth.Metadata, (*Server).getStep},
+	{"GET /hooks", auth.Metadata, (*Server).listHooks},
+	{"GET /runs/:id/hooks", auth.Metadata, (*Server).listRunHooks},
+	{"GET /runs/:id/hooks/:hookId", auth.Metadata, (*Server).getHook},
+	{"POST /hooks/:token/resume", auth.Invoke, (*Server).resumeByToken},
+	{"POST /runs/:id/hooks/:hookId/resume", auth.Invoke, (*Server).resumeHook},
+	{"POST /runs/:id/inbox/:name", auth.Invoke, (*Server).sendMessage},
+	{"GET /runs/:id/store", auth.Read, (*Server).getStore},
+	{"GET /runs/:id/store/:key", auth.Read, (*Server).getStoreValue},
+	{"GET /waits", auth.Metadata, (*Server).listOpenWaits},
+	{"GET /runs/:id/waits", auth.Metadata, (*Server).listWaits},
+	{"GET /runs/:id/streams", auth.Metadata, (*Server).listStreams},
+	{"GET /runs/:id/streams/:name", auth.Read, (*Server).listChunks},
+	{"GET /runs/:id/streams/:name/tail", auth.Read, (*Server).tailStream},
+
+	// Events.
+	{"GET /runs/:id/events", auth.Metadata, (*Server).listRunEvents},
+	{"GET /runs/:id/events/stream", auth.Metadata, (*Server).followRun},
+	{"GET /runs/:id/events/:seq", auth.Metadata, (*Server).getEvent},
+	{"GET /runs/:id/events/:seq/payload", auth.Read, (*Server).getPayload},
+	{"GET /runs/:id/timeline", auth.Metadata, (*Server).getTimeline},
+	{"GET /runs/:id/timeline/names", auth.Metadata, (*Server).getTimelineNames},
+	{"GET /events", auth.Metadata, (*Server).listEvents},
+	{"GET /events/stream", auth.Metadata, (*Server).followEvents},
+	{"GET /live", auth.Metadata, (*Server).followLive},
+
+	// Statistics.
+	{"GET /stats/runs", auth.Metadata, (*Server).statsOfRuns},
+	{"GET /stats/steps", auth.Metadata, (*Server).statsOfSteps},
+	{"GET /stats/failures", auth.Metadata, (*Server).statsOfFailures},
+	{"GET /failures", auth.Metadata, (*Server).listFailures},
+	{"GET /workflows", auth.Metadata, (*Server).listWorkflows},
+
+	// Views and search.
+	{"GET /views", auth.Metadata, (*Server).listViews},
+	{"GET /views/:name", auth.Metadata, (*Server).getView},
+	{"PUT /views/:name", auth.Write, (*Server).putView},
+	{"DELETE /views/:name", auth.Write, (*Server).removeView},
+	{"GET /search", auth.Metadata, (*Server).search},
+	{"GET /stats/now", auth.Metadata, (*Server).gauges},
+	{"GET /attention", auth.Metadata, (*Server).attention},
+
+	// Signals.
+	{"POST /signals/:name", auth.Invoke, (*Server).postSignal},
+	{"GET /signals", auth.Metadata, (*Server).listSignals},
+
+	// Schedules.
+	{"GET /schedules", auth.Metadata, (*Server).listSchedules},
+	{"GET /schedules/:name", auth.Metadata, (*Server).getSchedule},
+	{"PUT /schedules/:name", auth.Admin, (*Server).putSchedule},
+	{"DELETE /schedules/:name", auth.Admin, (*Server).removeSchedule},
+	{"POST /schedules/:name/pause", auth.Write, (*Server).pauseSchedule},
+	{"POST /schedules/:name/resume", auth.Write, (*Server).resumeSchedule},
+	{"POST /schedules/:name/trigger", auth.Write, (*Server).triggerSchedule},
+	{"POST /schedules/:name/backfill", auth.Write, (*Server).backfillSchedule},
+	{"DELETE /schedules/:name/backfill", auth.Write, (*Server).endBackfill},
+	{"GET /schedules/:name/ticks", auth.Metadata, (*Server).listTicks},
+
+	// Deployments.
+	{"GET /deployments", auth.Metadata, (*Server).listDeployments},
+	{"GET /deployments/:id", auth.Registered, (*Server).getDeployment},
+	{"PUT /deployments/:id", auth.Register, (*Server).putDeployment},
+	{"DELETE /deployments/:id", auth.Admin, (*Server).removeDeployment},
+
+	// Secrets.
+	{"GET /secrets", auth.Metadata, (*Server).listSecrets},
+	{"PUT /secrets/:name", auth.Admin, (*Server).putSecret},
+	{"DELETE /secrets/:name", auth.Admin, (*Server).removeSecret},
+
+	// Signing keys.
+	{"GET /signing-keys", auth.Admin, (*Server).listSigningKeys},
+	{"POST /signing-keys", auth.Admin, (*Server).createSigningKey},
+	{"DELETE /signing-keys/:id", auth.Admin, (*Server).deleteSigningKey},
+
+	// Messages.
+	{"GET /messages", auth.Metadata, (*Server).listMessages},
+	{"GET /messages/count", auth.Metadata, (*Server).countMessages},
+	{"POST /messages/retry", auth.Write, (*Server).retryMessages},
+	{"POST /messages/discard", auth.Write, (*Server).discardMessages},
+	{"GET /messages/:id", auth.Metadata, (*Server).getMessage},
+	{"POST /messages/:id/retry", auth.Write, (*Server).retryMessage},
+	{"DELETE /messages/:id", auth.Write, (*Server).discardMessage},
+
+	// Access.
+	{"GET /whoami", auth.Any, (*Server).describeClient},
+	{"GET /keys", auth.Admin, (*Server).listKeys},
+	{"POST /keys", auth.Admin, (*Server).createKey},
+	{"GET /keys/:id", auth.Admin, (*Server).getKey},
+	{"DELETE /keys/:id", auth.Admin, (*Server).revokeKey},
+	{"GET /projects", auth.Admin, (*Server).listProjects},
+	{"PUT /projects/:name", auth.Admin, (*Server).putProject},
+	{"GET /audit", auth.Admin, (*Server).listAudit},
+	{"GET /servers", auth.Admin, (*Server).listServers},
+	{"POST /ui/codes", auth.Any, (*Server).createCode},
+	{"GET /ui/sessions", auth.Admin, (*Server).listSessions},
+	{"DELETE /ui/sessions/:id", auth.Admin, (*Server).endSession},
+}
+
+// callRoutes are the routes that also accept the tokens of calls.
+var callRoutes = []string{
+	"POST /runs/:id/commands",
+	"GET /runs/:id/store",
+	"GET /runs/:id/store/:key",
+	"GET /runs/:id/events",
+	"GET /runs/:id/events/:seq/payload",
+}
+
+// Register adds the endpoints to the group.
+func (s *Server) Register(g auth.Routes) {
+	s.live = live.New(live.Options[liveRun]{
+		Log: s.Log.Log, Rows: s.liveRows, Held: s.Queue.HeldRuns, Viewers: s.Viewers,
+	})
+	s.decoding = newDecoding(runtime.GOMAXPROCS(0), s.Log.Now)
+	g.Use(validateQuery)
+	g.NotFound(notFound)
+	for _, route := range routes {
+		g.Handle(route.pattern, route.permission, func(c echo.Context) error {
+			return route.handle(s, &request{Context: c, reader: s.Reader, decoding: s.decoding})
+		})
+	}
+	for _, pattern := range callRoutes {
+		g.ForCall(pattern)
+	}
 }

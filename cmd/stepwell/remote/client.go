@@ -157,3 +157,143 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 		"no response from %s: is the server running? set its address with --url or STEPWELL_URL (%w)",
 		c.base.Redacted(), err)}
 }
+
+// Exit codes of commands.
+const (
+	ExitError       = 1
+	ExitUsage       = 2
+	ExitNotFound    = 3
+	ExitConflict    = 4
+	ExitDenied      = 5
+	ExitUnreachable = 6
+	ExitFailed      = 10
+	ExitCancelled   = 11
+	ExitTimeout     = 12
+	ExitInterrupted = 130
+)
+
+// Exit is an exit code and its meaning.
+type Exit struct {
+	Code    int
+	Meaning string
+}
+
+// Exits lists all exit codes, for --help and docs/cli.md.
+var Exits = []Exit{
+	{0, "Success; the awaited run completed."},
+	{ExitError, "Failure without a more specific code."},
+	{ExitUsage, "Invalid command line or request."},
+	{ExitNotFound, "The run, hook, deployment, … does not exist."},
+	{ExitConflict, "Not possible in the current state: a conflict, or the run has ended."},
+	{ExitDenied, "The API key is missing, wrong, or lacks permission."},
+	{ExitUnreachable, "The server is unreachable or overloaded."},
+	{ExitFailed, "The awaited run failed."},
+	{ExitCancelled, "The awaited run was cancelled."},
+	{ExitTimeout, "The awaited run did not end in time."},
+	{ExitInterrupted, "Interrupted while waiting or following."},
+}
+
+// exitError is an error with an exit code.
+type exitError struct {
+	code int
+	error
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+// ErrInterrupted means that a signal ended the command. It need not be printed.
+var ErrInterrupted error = exitError{ExitInterrupted, errors.New("interrupted")}
+
+// usageErrorf returns a usage error that kong cannot detect.
+func usageErrorf(format string, a ...any) error { return UsageError(fmt.Errorf(format, a...)) }
+
+// UsageError wraps an error in the command line, whose exit code is [ExitUsage].
+func UsageError(err error) error { return exitError{ExitUsage, err} }
+
+// ExitCode returns the exit code of err, or 0 for nil. For joined errors it is the code of the first error that has
+// one.
+func ExitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if coded, ok := errors.AsType[exitError](err); ok {
+		return coded.code
+	}
+	return ExitError
+}
+
+func exitOfStatus(status int) int {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect,
+		http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return ExitUsage
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return ExitDenied
+	case http.StatusNotFound:
+		return ExitNotFound
+	case http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed, http.StatusTooEarly:
+		return ExitConflict
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return ExitUnreachable
+	default:
+		return ExitError
+	}
+}
+
+// maxErrorBody limits how many bytes of an error response are read.
+const maxErrorBody = 1 << 20
+
+// hints suggest remedies by error code.
+var hints = map[string]string{
+	"run_not_found":         "stepwell runs list shows the runs",
+	"step_not_found":        "stepwell steps list RUN shows the steps",
+	"unverified":            "send a signed request to the hook's URL",
+	"hook_not_found":        "stepwell hooks list shows the hooks",
+	"stream_not_found":      "stepwell streams list RUN shows the streams",
+	"deployment_not_found":  "stepwell deployments list shows the deployments",
+	"schedule_not_found":    "stepwell schedules list shows the schedules",
+	"view_not_found":        "stepwell views list shows the views",
+	"too_many_views":        "delete one first: stepwell views remove NAME",
+	"secret_not_found":      "stepwell secrets list shows the secrets",
+	"message_not_found":     "stepwell messages list --state all shows the messages",
+	"key_not_found":         "stepwell keys list shows the keys",
+	"project_not_found":     "stepwell projects create creates one",
+	"signing_key_not_found": "stepwell signing-keys list shows the keys",
+	"unauthorized":          "set the key with --api-key or STEPWELL_API_KEY",
+	"not_found":             "is the server older than this command?",
+}
+
+// newServerError returns the error for a response of the server that is not 2xx: the API's message with a hint and the
+// API's code, or else the request and its status.
+func newServerError(req *http.Request, resp *http.Response) error {
+	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Path, resp.Status)
+	var body struct {
+		Error struct{ Code, Message string }
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
+		text += ": redirects to " + to + ": set this address with --url or STEPWELL_URL?"
+	} else if err == nil && json.Unmarshal(data, &body) == nil && body.Error.Message != "" {
+		text = body.Error.Message
+		if id := runIDOf(req.URL); body.Error.Code == "run_not_found" && id != "" {
+			text = "no run " + id + " in this project"
+		}
+		if hint := hints[body.Error.Code]; hint != "" {
+			text += ": " + hint
+		}
+		if body.Error.Code != "" {
+			text += " (" + body.Error.Code + ")"
+		}
+	}
+	return exitError{exitOfStatus(resp.StatusCode), errors.New(escape(text))}
+}
+
+// runIDOf returns the run ID in a URL's path, or "" if it has none.
+func runIDOf(u *url.URL) string {
+	_, rest, ok := strings.Cut(u.Path, "/v1/runs/")
+	if !ok {
+		return ""
+	}
+	id, _, _ := strings.Cut(rest, "/")
+	return id
+}
