@@ -64,9 +64,11 @@ var mayImport = map[string][]string{
 	"queue/contract": {
 		"entities", "entities/await", "entities/kv", "entities/message", "entities/strictjson", "entities/webhook", "eventlog",
 	},
-	"queue/egress": {},
+	"queue/egress":        {},
+	"queue/flow":          {"entities", "queue/condition", "queue/contract"},
+	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
 	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
-		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress"),
+		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress", "queue/flow", "queue/flow/registry"),
 	"queue/overview": {
 		"entities", "entities/admin", "entities/message", "entities/pg", "eventlog/stats",
 	},
@@ -84,8 +86,8 @@ var mayImport = map[string][]string{
 		"eventlog", "eventlog/live", "eventlog/read",
 		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/ui",
 		"handlers/webhook",
-		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine", "queue/overview",
-		"queue/scheduler", "queue/world",
+		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine", "queue/flow", "queue/flow/registry",
+		"queue/overview", "queue/scheduler", "queue/world",
 	},
 	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token"},
 	"handlers/incoming": {},
@@ -93,7 +95,7 @@ var mayImport = map[string][]string{
 		"entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/webhook", "eventlog",
 		"eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
 		"handlers/incoming", "queue", "queue/cluster", "queue/continuation", "queue/contract", "queue/egress",
-		"queue/engine", "queue/overview", "queue/scheduler", "queue/why"),
+		"queue/engine", "queue/flow", "queue/flow/registry", "queue/overview", "queue/scheduler", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
 	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "handlers/incoming", "ui"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/webhook", "eventlog", "eventlog/read",
@@ -181,15 +183,15 @@ var onlyFor = map[string][]string{
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"entities/access", "entities/admin", "entities/pg", "entities/schedule", "entities/store", "eventlog",
-		"eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue", "queue/cluster", "queue/engine", "queue/overview",
-		"queue/scheduler", "queue/tickets", "queue/why",
+		"eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue", "queue/cluster", "queue/engine", "queue/flow/registry",
+		"queue/overview", "queue/scheduler", "queue/tickets", "queue/why",
 		"migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},
 	"github.com/riverqueue":                 {"queue/tickets", "migrations", "_test.go"},
 	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/ui", "handlers/wire", "handlers/webhook"},
 	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "entities/codec", "eventlog/payload", "_test.go"},
-	"cel.dev/cel-go":                        {"queue/condition"},
+	"cel.dev/cel-go":                        {"queue/condition", "queue/flow"},
 	"github.com/alecthomas/kong":            {"cmd/stepwell", "cmd/stepwell/completion"},
 	"github.com/caarlos0/env":               {"cmd/stepwell"},
 	"github.com/klauspost/compress":         {"eventlog/archive", "eventlog/payload", "_test.go"},
@@ -204,8 +206,8 @@ var onlyFor = map[string][]string{
 	"github.com/anishathalye/porcupine":     {"_test.go"},
 	"github.com/chromedp":                   {"_test.go"},
 	"github.com/testcontainers":             {"migrations/testdb", "_test.go"}, // so the binary does not link it
-	"github.com/santhosh-tekuri/jsonschema": {"_test.go"},
-	"go.yaml.in/yaml":                       {"handlers/rest", "_test.go"},
+	"github.com/santhosh-tekuri/jsonschema": {"queue/flow", "_test.go"},
+	"go.yaml.in/yaml":                       {"handlers/rest", "queue/flow", "_test.go"},
 }
 
 // file is a parsed Go file of the module.

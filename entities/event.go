@@ -158,6 +158,8 @@ type EventData struct {
 	ConflictingRunID RunID `json:"conflictingRunId,omitempty"`
 	// ErrorCode classifies a failure; the client chooses it freely.
 	ErrorCode string `json:"errorCode,omitempty"`
+	// Skipped is set on the step_completed of a step that its run's function has skipped: why.
+	Skipped string `json:"skipped,omitempty"`
 	// Changes are set on attr_set.
 	Changes []AttributeChange `json:"changes,omitempty"`
 	// The fields from here to Open are for replaying a function's code, and set on events that its commands made.

@@ -32,6 +32,8 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 )
 
 // databaseRetry is when clients should try again while the database is unavailable. Most failovers take several
@@ -74,6 +76,9 @@ var statuses = []struct {
 	{admin.ErrStorageQuota, http.StatusTooManyRequests, "storage_quota"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
+	{flow.ErrFaults, http.StatusUnprocessableEntity, "invalid_flow"},
+	{registry.ErrNotFound, http.StatusNotFound, "flow_not_found"},
+	{registry.ErrTooMany, http.StatusConflict, "too_many_flows"},
 	{schedule.ErrNotFound, http.StatusNotFound, "schedule_not_found"},
 	{schedule.ErrTooMany, http.StatusConflict, "too_many_schedules"},
 	{admin.ErrViewNotFound, http.StatusNotFound, "view_not_found"},

@@ -32,6 +32,8 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 )
 
 // messageOf decodes the body of an error, as clients do under /sdk and elsewhere.
@@ -103,6 +105,9 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&admin.QuotaError{Reason: admin.ErrStorageQuota}, 429, "storage_quota"},
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
+		{flow.Faults{{Line: 1, Column: 1, Code: flow.CodeMissing, Message: "the document is empty"}}, 422, "invalid_flow"},
+		{registry.ErrNotFound, 404, "flow_not_found"},
+		{registry.ErrTooMany, 409, "too_many_flows"},
 		{schedule.ErrNotFound, 404, "schedule_not_found"},
 		{schedule.ErrTooMany, 409, "too_many_schedules"},
 		{admin.ErrViewNotFound, 404, "view_not_found"},

@@ -30,6 +30,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 	"github.com/stepwell-dev/stepwell/queue/scheduler"
 )
 
@@ -173,7 +174,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"receipt": id("rh_sdk"), "lease": id("rh_run"), "topic": id("__wkf_step_order"), "idem": id("idem"),
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
 		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
-		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
+		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"), "flow": id("flow"),
 		"session": fmt.Sprintf("%064x", n),
 	}
 }
@@ -207,6 +208,10 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	flowOf := fmt.Sprintf("flow: %s\nsteps: {a: {set: 1}}", s["flow"])
+	if _, err := registry.New(h.pool, time.Now).Put(t.Context(), project, []byte(flowOf)); err != nil {
+		t.Fatal(err)
 	}
 	h.exec(t, `DELETE FROM signing_keys WHERE project = $1`, project) // a project has at most two
 	key, _, err := admin.NewSigningKeys(h.pool, time.Now).Create(t.Context(), project)

@@ -102,6 +102,9 @@ var testRequests = []testRequest{
 	{route: "GET /v1/stats/failures", foreign: 200},
 	{route: "GET /v1/failures", foreign: 200},
 	{route: "GET /v1/workflows", foreign: 200},
+	{route: "GET /v1/flows", foreign: 200},
+	{route: "POST /v1/flows", body: `{"document":"flow: new-{flow}\nsteps: {a: {set: 1}}"}`, foreign: 201},
+	{route: "GET /v1/flows/:name", path: "/v1/flows/{flow}", foreign: 404},
 	{route: "GET /v1/schedules", foreign: 200},
 	{route: "GET /v1/schedules/:name", path: "/v1/schedules/{schedule}", foreign: 404},
 	{

@@ -34,6 +34,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 	"github.com/stepwell-dev/stepwell/queue/overview"
 	"github.com/stepwell-dev/stepwell/queue/scheduler"
 	"github.com/stepwell-dev/stepwell/queue/world"
@@ -185,8 +186,8 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	counts, signingKeys := stats.NewReader(o.Pool, o.Log.Now), admin.NewSigningKeys(o.Pool, o.Log.Now)
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
-		Scheduler: scheduler.New(o.Queue, o.Log),
-		Views:     admin.NewViews(o.Pool, o.Log.Now), SigningKeys: signingKeys, Keys: o.Keys,
+		Scheduler: scheduler.New(o.Queue, o.Log), Flows: registry.New(o.Pool, func() time.Time { return o.Log.Now() }),
+		Views: admin.NewViews(o.Pool, o.Log.Now), SigningKeys: signingKeys, Keys: o.Keys,
 		Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed, Stats: counts,
 		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),
 		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Viewers: o.viewers(),

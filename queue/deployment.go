@@ -150,6 +150,7 @@ func (q *Queue) writeDeployment(
 			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows,
 				build = excluded.build, schemas = excluded.schemas, updated_at = now(), unreachable_since =
 					CASE WHEN d.url = excluded.url THEN d.unreachable_since END
+			WHERE d.url NOT LIKE '`+contract.FlowScheme+`%'
 			RETURNING `+deploymentColumns+`, nullif(schemas, '{}') AS schemas, `+state+`,
 				url IS DISTINCT FROM (SELECT url FROM old) AS moved,
 				(workflows, build, schemas) IS DISTINCT FROM (SELECT (workflows, build, schemas) FROM old) AS changed`,
@@ -161,6 +162,9 @@ func (q *Queue) writeDeployment(
 			Deployment
 			Moved, Changed bool
 		}])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errIsFlow(d.ID)
+		}
 		if err != nil {
 			return err
 		}
@@ -185,6 +189,11 @@ func audit(
 	var b pgx.Batch
 	admin.InsertAction(ctx, &b, project, kind, subject, detail)
 	return tx.SendBatch(ctx, &b).Close()
+}
+
+// errIsFlow refuses to change a deployment that is a version of a flow.
+func errIsFlow(id string) error {
+	return entities.Invalid("deployment %s is a version of a flow, which does not change: put the flow again", id)
 }
 
 func validateURL(s string) error {
@@ -318,12 +327,16 @@ func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]De
 // [message.ErrDeploymentNotFound].
 func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `DELETE FROM deployments WHERE project = $1 AND id = $2`, project, id)
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 {
+		var address string
+		err := tx.QueryRow(ctx, `DELETE FROM deployments WHERE project = $1 AND id = $2 RETURNING url`, project, id).
+			Scan(&address)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
 			return message.ErrDeploymentNotFound
+		case err != nil:
+			return err
+		case strings.HasPrefix(address, contract.FlowScheme):
+			return errIsFlow(id)
 		}
 		return audit(ctx, tx, project, admin.ActionDeploymentRemove, id, nil)
 	})

@@ -79,6 +79,7 @@ const (
 	ActionRetentionRemove ActionKind = "retention.remove"
 	ActionViewPut         ActionKind = "view.put"
 	ActionViewRemove      ActionKind = "view.remove"
+	ActionFlowPut         ActionKind = "flow.put"
 	ActionSchedulePut     ActionKind = "schedule.put"
 	ActionScheduleRemove  ActionKind = "schedule.remove"
 	ActionSchedulePause   ActionKind = "schedule.pause"

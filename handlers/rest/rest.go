@@ -27,6 +27,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 	"github.com/stepwell-dev/stepwell/queue/overview"
 	"github.com/stepwell-dev/stepwell/queue/scheduler"
 )
@@ -38,6 +39,7 @@ type Server struct {
 	Queue       *queue.Queue
 	Runs        *engine.Engine
 	Scheduler   *scheduler.Scheduler
+	Flows       *registry.Registry
 	Secrets     *admin.Secrets
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys
@@ -225,6 +227,11 @@ var routes = []struct {
 	// Signals.
 	{"POST /signals/:name", auth.Invoke, (*Server).postSignal},
 	{"GET /signals", auth.Metadata, (*Server).listSignals},
+
+	// Flows.
+	{"GET /flows", auth.Metadata, (*Server).listFlows},
+	{"POST /flows", auth.Admin, (*Server).postFlow},
+	{"GET /flows/:name", auth.Metadata, (*Server).getFlow},
 
 	// Schedules.
 	{"GET /schedules", auth.Metadata, (*Server).listSchedules},

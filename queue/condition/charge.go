@@ -70,8 +70,8 @@ type work struct{}
 func (work) Function() string   { return "stepwell.work" }
 func (work) OverloadID() string { return "stepwell.work" }
 
-// options returns the options of programs that limit their cost.
-func options() []cel.ProgramOption {
+// Limits returns the options of programs that limit their cost.
+func Limits() []cel.ProgramOption {
 	return []cel.ProgramOption{
 		cel.CustomDecoratorV2(chargeFirst),
 		cel.EvalOptions(cel.OptOptimize), // prepares constant lists at compile time

@@ -66,26 +66,33 @@ type Conditions struct {
 
 // New returns Conditions with an empty cache, which measure time by the given clock.
 func New(now func() time.Time) *Conditions {
-	env, err := cel.NewEnv(
+	env := Environment(
 		cel.Variable("data", cel.DynType),
 		cel.Variable("signal.name", cel.StringType),
 		cel.Variable("signal.id", cel.StringType),
 		cel.Variable("run.id", cel.StringType),
 		cel.Variable("run.attributes", cel.MapType(cel.StringType, cel.StringType)),
-		cel.CrossTypeNumericComparisons(true),
-		cel.DefaultUTCTimeZone(true),
-		cel.ParserRecursionLimit(maxDepth),
-		cel.ParserErrorRecoveryLimit(0), // report the first error only
-		cel.ASTValidators(patterns{}),
 	)
-	if err != nil {
-		panic(fmt.Sprintf("condition: invalid environment: %v", err)) // all options are constants
-	}
 	processors := max(1, runtime.GOMAXPROCS(0)/2)
 	return &Conditions{
 		env: env, programs: newPrograms(), now: now,
 		turns: share.NewPool(math.MaxInt64), processors: semaphore.NewWeighted(int64(processors)),
 	}
+}
+
+// Environment returns an environment for expressions with the given variables.
+func Environment(variables ...cel.EnvOption) *cel.Env {
+	env, err := cel.NewEnv(append(variables,
+		cel.CrossTypeNumericComparisons(true),
+		cel.DefaultUTCTimeZone(true),
+		cel.ParserRecursionLimit(maxDepth),
+		cel.ParserErrorRecoveryLimit(0), // report the first error only
+		cel.ASTValidators(patterns{}),
+	)...)
+	if err != nil {
+		panic(fmt.Sprintf("condition: invalid environment: %v", err)) // all options are constants
+	}
+	return env
 }
 
 // Variables are the values that a condition can refer to: a signal, and the run that waits for it.
@@ -218,7 +225,7 @@ func (c *Conditions) compile(text string) (cel.Program, error) {
 	if kind := tree.OutputType(); !kind.IsExactType(cel.BoolType) && !kind.IsExactType(cel.DynType) {
 		return nil, entities.Invalid("condition: its value is a %s; want a bool", kind)
 	}
-	program, err := c.env.Program(tree, options()...)
+	program, err := c.env.Program(tree, Limits()...)
 	if err != nil {
 		return nil, entities.Invalid("condition: %v", err)
 	}

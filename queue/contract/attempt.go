@@ -31,6 +31,8 @@ type recordStep struct {
 	Input  json.RawMessage `json:"input"`
 	Output json.RawMessage `json:"output"`
 	Error  *Failure        `json:"error"`
+	// Skipped is why the step was not executed. It then completes without an output.
+	Skipped string `json:"skipped"`
 	// Store is what the step has written to the run's store. It is written with the output, or not at all.
 	Store map[string]json.RawMessage `json:"store"`
 	// Seen is the position of the last event that the code had seen when it got the result.
@@ -42,6 +44,8 @@ type recordStep struct {
 
 func (c *recordStep) requests(planner Planner) ([]eventlog.Request, error) {
 	switch {
+	case c.Skipped != "" && (c.Output != nil || c.Error != nil):
+		return nil, entities.Invalid("a step that was skipped has neither an output nor an error")
 	case c.Output != nil && c.Error != nil:
 		return nil, entities.Invalid("a step has either an output or an error, not both")
 	case c.RetryAfter != nil && c.Error == nil:
@@ -51,6 +55,11 @@ func (c *recordStep) requests(planner Planner) ([]eventlog.Request, error) {
 	case c.Seen < 0:
 		return nil, entities.Invalid("seen %d is not the position of an event", c.Seen)
 	}
+	if c.Skipped != "" {
+		if err := entities.ValidateName("skipped", c.Skipped); err != nil {
+			return nil, err
+		}
+	}
 	name := cmp.Or(c.Name, c.ID)
 	created := eventlog.Request{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
@@ -58,7 +67,7 @@ func (c *recordStep) requests(planner Planner) ([]eventlog.Request, error) {
 	}
 	ended := eventlog.Request{
 		Type: entities.EventStepCompleted, CorrelationID: c.ID, Payload: orNull(c.Output), Inline: true,
-		Data: entities.EventData{StepName: name, Seen: c.Seen, StartedAt: c.StartedAt, EndedAt: c.EndedAt},
+		Data: entities.EventData{StepName: name, Seen: c.Seen, StartedAt: c.StartedAt, EndedAt: c.EndedAt, Skipped: c.Skipped},
 	}
 	if c.Error != nil {
 		ended.Type, ended.Payload, ended.Data.ErrorCode = entities.EventStepFailed, c.Error.Text(), c.Error.Code

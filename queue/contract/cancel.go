@@ -14,6 +14,8 @@ const (
 	CodeTimeout = "timeout"
 	// CodeCancelled means that the run's function cancelled the step.
 	CodeCancelled = "cancelled"
+	// CodeNoAnswer means that a step's function was called and did not answer, so that nobody knows what it did.
+	CodeNoAnswer = "no_answer"
 )
 
 // cancelStep cancels a step that has no result: it fails, and its call is closed. A child run is asked to cancel, and

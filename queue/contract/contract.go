@@ -29,6 +29,9 @@ const (
 	HeaderIdempotencyKey = "Idempotency-Key"
 )
 
+// FlowScheme begins the address of a deployment that is a version of a flow, which the server answers itself.
+const FlowScheme = "flow:"
+
 // Types of calls.
 const (
 	TypeWorkflow = "workflow"
@@ -78,7 +81,7 @@ var features = []string{
 	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter",
 	"cancelStep", "cancelWait", "cancel",
 	"await", "keep", "held",
-	"store", "inbox",
+	"store", "inbox", "skipped",
 }
 
 // Offer returns what this version of the server offers.

@@ -63,6 +63,9 @@ func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (an
 	if d.URL == "" {
 		return answer{}, d.Unregistered()
 	}
+	if strings.HasPrefix(d.URL, contract.FlowScheme) {
+		return e.askFlow(ctx, d, c)
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() { stop(e.watch(ctx, d)) }()

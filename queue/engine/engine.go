@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/condition"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 )
 
 // Engine continues runs that are driven by the server. It calls their functions and applies the commands they answer
@@ -31,6 +32,7 @@ type Engine struct {
 	// hooksURL is the beginning of the URL of every webhook; empty if the server does not know its public address.
 	hooksURL string
 	kept     keptRuns
+	flows    *registry.Registry
 }
 
 // New makes an engine for the queue and the log of one database.
@@ -38,7 +40,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	now := func() time.Time { return log.Now() }
 	return &Engine{
 		pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), callKey: newCallKey(pg.NewPool(q.Pool()), now),
-		kept: newKeptRuns(),
+		kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
 	}
 }
 

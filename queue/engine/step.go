@@ -250,7 +250,7 @@ func parseOutput(body []byte) (output []byte, ok bool) {
 // decides: a client error would happen again.
 func parseFailure(a answer, err error) (contract.Failure, bool) {
 	if err != nil {
-		return contract.Failure{Message: queue.Storable(egress.Redact(err.Error()))}, true
+		return contract.Failure{Message: queue.Storable(egress.Redact(err.Error())), Code: contract.CodeNoAnswer}, true
 	}
 	retryable := a.status/100 != 4 || a.status == http.StatusRequestTimeout || a.status == http.StatusTooEarly ||
 		a.status == http.StatusTooManyRequests

@@ -376,6 +376,24 @@ export type ScheduleSpec = {
   jitter?: string;
 };
 
+export type Flow = {
+  name: string;
+  version: number;
+  deployment: string;
+  createdAt: Time;
+  document?: string;
+  warnings?: Array<Fault>;
+  versions?: Array<Flow>;
+};
+
+export type Fault = {
+  line: number;
+  column: number;
+  path: string;
+  code: "syntax" | "unknown" | "missing" | "type" | "conflict" | "cycle" | "expression";
+  message: string;
+};
+
 export type Schedule = {
   name: string;
   cron?: string;
@@ -576,7 +594,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -1189,6 +1207,32 @@ export interface Api {
       data: Array<ListedSignal>;
       cursor?: Cursor;
     };
+  };
+  // List flows by name
+  "GET /v1/flows": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<Flow>;
+    };
+  };
+  // Store a document as the newest version of its flow
+  "POST /v1/flows": {
+    path: {  };
+    query: {  };
+    body: {
+      document: string;
+      dryRun?: boolean;
+    };
+    answer: Flow;
+  };
+  // Get a version of a flow
+  "GET /v1/flows/{name}": {
+    path: { "name": string };
+    query: { "version"?: number };
+    body: null;
+    answer: Flow;
   };
   // List schedules by name
   "GET /v1/schedules": {

@@ -251,6 +251,7 @@ var hints = map[string]string{
 	"hook_not_found":        "stepwell hooks list shows the hooks",
 	"stream_not_found":      "stepwell streams list RUN shows the streams",
 	"deployment_not_found":  "stepwell deployments list shows the deployments",
+	"flow_not_found":        "stepwell flows list shows the flows",
 	"schedule_not_found":    "stepwell schedules list shows the schedules",
 	"view_not_found":        "stepwell views list shows the views",
 	"too_many_views":        "delete one first: stepwell views remove NAME",
@@ -268,7 +269,10 @@ var hints = map[string]string{
 func newServerError(req *http.Request, resp *http.Response) error {
 	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Path, resp.Status)
 	var body struct {
-		Error struct{ Code, Message string }
+		Error struct {
+			Code, Message string
+			Details       struct{ Faults []flowFault }
+		}
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
@@ -285,7 +289,14 @@ func newServerError(req *http.Request, resp *http.Response) error {
 			text += " (" + body.Error.Code + ")"
 		}
 	}
-	return exitError{exitOfStatus(resp.StatusCode), errors.New(escape(text))}
+	text = escape(text)
+	if faults := body.Error.Details.Faults; len(faults) > 0 {
+		text = fmt.Sprintf("the document has %d faults:", len(faults))
+		for _, f := range faults {
+			text += "\n" + f.String()
+		}
+	}
+	return exitError{exitOfStatus(resp.StatusCode), errors.New(text)}
 }
 
 // runIDOf returns the run ID in a URL's path, or "" if it has none.

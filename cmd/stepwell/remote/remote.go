@@ -26,6 +26,7 @@ type Commands struct {
 	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of runs."`
 	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read the streams of a run."`
 	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Send and list signals."`
+	Flows       flowsCmd       `cmd:"" group:"api-commands" help:"Store workflows that are documents."`
 	Schedules   schedulesCmd   `cmd:"" group:"api-commands" help:"Start runs at times and intervals."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
 	Views       viewsCmd       `cmd:"" group:"api-commands" help:"Manage saved lists of runs."`

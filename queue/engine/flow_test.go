@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/view"
+	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
+)
+
+// orderFlow has a step of each kind that flows have.
+const orderFlow = `
+flow: order
+deployment: dpl_test
+defaults: {retry: {maxAttempts: 1}}
+input: {type: object, required: [id]}
+steps:
+  reserve: {call: reserve, undo: {call: release}}
+  big: {needs: [reserve], when: input.amount > 100, call: check}
+  charge:
+    needs: [reserve, big]
+    call: charge
+    input: {order: "${input.id}", held: "${steps.reserve.output}"}
+    undo: {call: refund, input: "${undo}"}
+    catch: [{codes: [declined], to: invoice}]
+  invoice: {call: invoice, input: {because: "${error.message}"}}
+  pause: {needs: [charge], wait: 10ms}
+  gift: {needs: [charge], flow: gift, input: {for: "${input.id}"}}
+  never: {needs: [charge], signal: {name: never, within: 10ms}, catch: [{codes: [wait_timeout]}]}
+  ship: {needs: [pause, gift, never], call: ship}
+output: {shipped: "${steps.ship.output}", gift: "${steps.gift.output}", text: "Order ${input.id}"}
+`
+
+const giftFlow = `
+flow: gift
+steps:
+  pack: {set: "${'a gift for ' + input.for}"}
+output: "${steps.pack.output}"
+`
+
+// shop is the function of the steps. A step fails with the code in the run's attribute "fail." and its name.
+func shop(c *functionCall) {
+	if code := c.Run.Attributes["fail."+c.Step.Name]; code != "" {
+		c.w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = fmt.Fprintf(c.w, `{"error":{"message":"%s failed","code":%q}}`, c.Step.Name, code)
+		return
+	}
+	c.w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(c.w, `"%s done"`, c.Step.Name)
+}
+
+// startFlows starts a server with the flows, and a deployment that executes the same flows remotely.
+func startFlows(t *testing.T) *server {
+	t.Helper()
+	d := startServer(t, serve(t, shop))
+	flows := registry.New(d.pool, time.Now)
+	for _, document := range []string{giftFlow, orderFlow} {
+		if _, err := flows.Put(t.Context(), project, []byte(document)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remote := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var call flow.Call
+		if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
+			t.Error(err)
+		}
+		p, err := flow.Parse([]byte(orderFlow))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		body, err := p.Answer(call)
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = w.Write(body)
+	}))
+	t.Cleanup(remote.Close)
+	d.register(t, "remote", remote.URL)
+	return d
+}
+
+// startOrder starts a run of the flow in a deployment, in which the steps with the names fail.
+func (d *server) startOrder(t *testing.T, deployment, input, fails string) entities.RunID {
+	t.Helper()
+	attributes := map[string]string{}
+	if name, code, ok := strings.Cut(fails, "="); ok {
+		attributes["fail."+name] = code
+	}
+	return d.startRun(t, input, func(r *eventlog.Request) {
+		r.Data.DeploymentID, r.Data.Attributes = deployment, attributes
+	})
+}
+
+// TestFlows runs flows in the server, and in a remote function: both logs are what the document says.
+func TestFlows(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, input, fails string
+		status             entities.RunStatus
+		payload            string
+		steps              map[string]string // how each step ended
+	}{
+		{
+			name: "well", input: `{"id":"7","amount":3}`, status: entities.RunCompleted,
+			payload: `{"shipped":"ship done","gift":"a gift for 7","text":"Order 7"}`,
+			steps: map[string]string{
+				"reserve": "completed", "big": "skipped", "charge": "completed", "invoice": "skipped", "gift": "completed",
+				"ship": "completed", "never": "disposed", "pause": "completed", "never~within": "completed",
+			},
+		},
+		{
+			name: "declined", input: `{"id":"7","amount":300}`, fails: "charge=declined", status: entities.RunCompleted,
+			payload: `{"shipped":"ship done","gift":"a gift for 7","text":"Order 7"}`,
+			steps: map[string]string{
+				"reserve": "completed", "big": "completed", "charge": "failed", "invoice": "completed", "gift": "completed",
+				"ship": "completed", "never": "disposed", "pause": "completed", "never~within": "completed",
+			},
+		},
+		{
+			name: "undone", input: `{"id":"7","amount":3}`, fails: "ship=lost", status: entities.RunFailed,
+			payload: `{"message":"ship failed","code":"lost","details":{"of":null,"undo":{"done":["reserve","charge"],"failed":null}}}`,
+			steps: map[string]string{
+				"reserve": "completed", "big": "skipped", "charge": "completed", "invoice": "skipped", "gift": "completed",
+				"ship": "failed", "never": "disposed", "pause": "completed", "never~within": "completed",
+				"charge~undo": "completed", "reserve~undo": "completed",
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := startFlows(t)
+			for _, deployment := range []string{"order@1", "remote"} {
+				id := d.startOrder(t, deployment, test.input, test.fails)
+				d.wantEnd(t, id, test.status, test.payload)
+				if diff := cmp.Diff(test.steps, d.ends(t, id)); diff != "" {
+					t.Errorf("%s: steps (-want +got):\n%s\nthe log is\n%s", deployment, diff, d.describe(t, id))
+				}
+			}
+		})
+	}
+}
+
+// ends returns how each step, wait and hook of a run has ended.
+func (d *server) ends(t *testing.T, id entities.RunID) map[string]string {
+	t.Helper()
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := map[string]string{}
+	for _, e := range page.Events {
+		_, end, _ := strings.Cut(string(e.Type), "_")
+		switch {
+		case e.CorrelationID == "" || end == "created" || end == "started":
+		case view.Of(e).Data.Skipped != "":
+			ends[e.CorrelationID] = "skipped"
+		default:
+			ends[e.CorrelationID] = end
+		}
+	}
+	return ends
+}
+
+// TestFlowsKeepTheirVersion puts a second version while a run of the first one waits: it ends as the first.
+func TestFlowsKeepTheirVersion(t *testing.T) {
+	t.Parallel()
+	d := startFlows(t)
+	flows := registry.New(d.pool, time.Now)
+	put := func(output string) registry.Version {
+		t.Helper()
+		v, err := flows.Put(t.Context(), project, []byte(`
+flow: slow
+steps:
+  go: {signal: go}
+output: `+output))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Version
+	}
+	one := put("1")
+	if again := put("1 # one"); again.Version != one.Version {
+		t.Errorf("the same document is version %d, then %d", one.Version, again.Version)
+	}
+	id := d.startOrder(t, one.DeploymentID, `{}`, "")
+	d.waitForEvent(t, id, "hook_created go")
+	two := put("2")
+	if two.Version != 2 {
+		t.Errorf("the second document is version %d", two.Version)
+	}
+	if newest, err := d.NewestDeployment(t.Context(), project, "slow"); err != nil || newest.ID != two.DeploymentID {
+		t.Errorf("the newest deployment is %s (%v)", newest.ID, err)
+	}
+	signal := store.Signal{Project: project, Name: "go", Data: []byte(`{}`)}
+	if _, _, err := d.runs.PostSignal(t.Context(), signal, 0); err != nil {
+		t.Fatal(err)
+	}
+	d.wantEnd(t, id, entities.RunCompleted, "1")
+}
+
+// TestFlowsOnlyChangeAsFlows: their deployments are neither replaced nor removed.
+func TestFlowsOnlyChangeAsFlows(t *testing.T) {
+	t.Parallel()
+	d := startFlows(t)
+	_, err := d.PutDeployment(t.Context(), project, "order@1", "http://127.0.0.1:1")
+	wantError(t, "registering over a flow", err, entities.ErrInvalid)
+	wantError(t, "removing a flow's deployment", d.RemoveDeployment(t.Context(), project, "order@1"), entities.ErrInvalid)
+	id := d.startOrder(t, "order@1", `{"id":"7","amount":3}`, "")
+	if status, payload := d.waitForEnd(t, id); status != entities.RunCompleted {
+		t.Errorf("run ended %s with %s", status, payload)
+	}
+}

@@ -1,0 +1,123 @@
+package flow
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// Event is what a flow reads of an event in a call.
+type Event struct {
+	Seq           int64              `json:"seq"`
+	Type          entities.EventType `json:"type"`
+	CorrelationID string             `json:"correlationId"`
+	CreatedAt     time.Time          `json:"createdAt"`
+	Data          struct {
+		Skipped string `json:"skipped"`
+	} `json:"data"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// Call is a call of the function contract, as far as a flow reads it.
+type Call struct {
+	Run    contract.Run `json:"run"`
+	Events []Event      `json:"events"`
+}
+
+// Answer returns the answer to a call: the commands that follow from the log, which must be complete. The same call
+// always has the same answer.
+func (p *Program) Answer(c Call) ([]byte, error) {
+	s, err := p.fold(c)
+	if err != nil {
+		return nil, err
+	}
+	t := turn{state: s}
+	t.decide()
+	return json.Marshal(struct {
+		Commands []any `json:"commands"`
+	}{t.commands})
+}
+
+// The commands of the function contract that flows use.
+type (
+	runStep struct {
+		Type           string          `json:"type"`
+		ID             string          `json:"id"`
+		Name           string          `json:"name"`
+		Input          json.RawMessage `json:"input"`
+		Deployment     string          `json:"deployment"`
+		Timeout        string          `json:"timeout,omitempty"`
+		AttemptTimeout string          `json:"attemptTimeout,omitempty"`
+		Retry          json.RawMessage `json:"retry,omitempty"`
+	}
+	recordStep struct {
+		Type    string            `json:"type"`
+		ID      string            `json:"id"`
+		Name    string            `json:"name"`
+		Output  json.RawMessage   `json:"output,omitempty"`
+		Error   *contract.Failure `json:"error,omitempty"`
+		Skipped string            `json:"skipped,omitempty"`
+	}
+	startChild struct {
+		Type       string          `json:"type"`
+		ID         string          `json:"id"`
+		Workflow   string          `json:"workflow"`
+		Input      json.RawMessage `json:"input"`
+		Deployment string          `json:"deployment"`
+		Timeout    string          `json:"timeout,omitempty"`
+	}
+	wait struct {
+		Type  string     `json:"type"`
+		ID    string     `json:"id"`
+		For   string     `json:"for,omitempty"`
+		Until *time.Time `json:"until,omitempty"`
+	}
+	openHook struct {
+		Type   string     `json:"type"`
+		ID     string     `json:"id"`
+		Signal hookSignal `json:"signal"`
+	}
+	hookSignal struct {
+		Name      string `json:"name"`
+		Condition string `json:"condition,omitempty"`
+		LookBack  string `json:"lookBack,omitempty"`
+	}
+	// partOf is a command that needs nothing but an ID: closeHook, cancelStep, cancelWait.
+	partOf struct {
+		Type string `json:"type"`
+		ID   string `json:"id,omitempty"`
+	}
+	complete struct {
+		Type   string          `json:"type"`
+		Output json.RawMessage `json:"output"`
+	}
+	fail struct {
+		Type  string           `json:"type"`
+		Error contract.Failure `json:"error"`
+	}
+)
+
+// duration returns a duration as commands have it; empty for none.
+func duration(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+// The codes of failures that flows report.
+const (
+	// codeExpression means that an expression could not be evaluated.
+	codeExpression = "flow.expression"
+	// codeInput means that the input does not fit the flow's schema.
+	codeInput = "flow.input"
+	// codeWaitTimeout means that no signal came in time.
+	codeWaitTimeout = "wait_timeout"
+)
+
+func expressionFailed(where string, err error) contract.Failure {
+	return contract.Failure{Message: fmt.Sprintf("%s: %v", where, err), Code: codeExpression}
+}

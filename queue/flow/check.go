@@ -1,0 +1,155 @@
+package flow
+
+import (
+	"slices"
+	"strings"
+)
+
+// place is where in a document an expression is, as far as it decides what the expression may read.
+type place int
+
+const (
+	placeStep place = iota
+	placeUndo
+	placeOutput
+)
+
+// usage is the step and the place that use an expression.
+type usage struct {
+	step  int
+	place place
+}
+
+// use is an expression in a document.
+type use struct {
+	at   *node
+	expr *expression
+	usage
+}
+
+// checkGraph checks that no step needs itself, and that each can begin.
+func (r *reader) checkGraph(p *Program) {
+	const (
+		unseen = iota
+		open
+		done
+	)
+	state := make([]int, len(p.steps))
+	var visit func(i int, path []string) bool
+	visit = func(i int, path []string) bool {
+		switch state[i] {
+		case open:
+			from := slices.Index(path, p.steps[i].id)
+			r.faults.add(p.steps[i].at, CodeCycle, "these steps wait for each other: %s",
+				strings.Join(append(path[from:], p.steps[i].id), " needs "))
+			return false
+		case done:
+			return true
+		}
+		state[i] = open
+		for _, before := range p.before(i) {
+			if !visit(before, append(slices.Clip(path), p.steps[i].id)) {
+				return false
+			}
+		}
+		state[i] = done
+		return true
+	}
+	for i := range p.steps {
+		if !visit(i, nil) {
+			return
+		}
+	}
+	for i := range p.steps {
+		if s := &p.steps[i]; s.isLast() && s.action.kind == kindComplete {
+			r.faults.add(s.at, CodeConflict, "%s would complete runs that have failed: join must not be always", s.id)
+		}
+		if s := &p.steps[i]; s.join == joinAll && len(s.needs) == 1 && p.steps[s.needs[0]].when != nil {
+			p.Warnings.add(s.at, CodeConflict, "%s is skipped whenever %s is, which it alone needs; if that is not meant, "+
+				"let it need something else as well", s.id, p.steps[s.needs[0]].id)
+		}
+	}
+}
+
+// before returns the steps that have to have ended before a step begins. What stands for a step that failed counts as
+// that step.
+func (p *Program) before(i int) (list []int) {
+	if s := &p.steps[i]; s.target != 0 {
+		return []int{s.target - 1}
+	}
+	for _, needed := range p.steps[i].needs {
+		list = append(list, needed)
+		for _, c := range p.steps[needed].catches {
+			if c.to != 0 {
+				list = append(list, c.to-1)
+			}
+		}
+	}
+	return list
+}
+
+// ancestors returns all steps that have ended when a step begins.
+func (p *Program) ancestors(i int) map[int]bool {
+	found := map[int]bool{}
+	var visit func(int)
+	visit = func(i int) {
+		for _, before := range p.before(i) {
+			if !found[before] {
+				found[before] = true
+				visit(before)
+			}
+		}
+	}
+	visit(i)
+	return found
+}
+
+// orderUndo notes what is undone before each step: the steps that came after it.
+func (p *Program) orderUndo() {
+	p.undoneBefore = make([][]int, len(p.steps))
+	for later := range p.steps {
+		if p.steps[later].undo == nil {
+			continue
+		}
+		for i := range p.ancestors(later) {
+			if p.steps[i].undo != nil {
+				p.undoneBefore[i] = append(p.undoneBefore[i], later)
+			}
+		}
+	}
+}
+
+// checkReferences checks that expressions read what is known when they are evaluated.
+func (r *reader) checkReferences(p *Program) {
+	known := map[int]map[int]bool{}
+	for _, u := range r.uses {
+		for _, id := range u.expr.steps {
+			r.checkStep(p, known, u, id)
+		}
+		if slices.Contains(u.expr.vars, varError) && (u.place == placeOutput || p.steps[u.step].target == 0) {
+			r.faults.add(u.at, CodeExpression, "error is known only in a step that a catch leads to")
+		}
+		if slices.Contains(u.expr.vars, varUndo) && u.place != placeUndo {
+			r.faults.add(u.at, CodeExpression, "undo is known only where a step is undone")
+		}
+	}
+}
+
+// checkStep checks that a step has ended when an expression reads it.
+func (r *reader) checkStep(p *Program, known map[int]map[int]bool, u use, id string) {
+	read, ok := p.byID[id]
+	if !ok {
+		r.faults.add(u.at, CodeUnknown, "%q reads the step %q, which does not exist%s", u.expr.text, id, nearest(id, p.byID))
+		return
+	}
+	if u.place == placeOutput || u.place == placeUndo && read == u.step {
+		return
+	}
+	if known[u.step] == nil {
+		known[u.step] = p.ancestors(u.step)
+	}
+	if !known[u.step][read] {
+		r.faults.add(u.at, CodeExpression, "%q reads steps.%s, which may not have ended then: add %s to needs",
+			u.expr.text, id, id)
+	}
+}

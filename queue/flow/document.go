@@ -1,0 +1,268 @@
+package flow
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Format is the version of the documents' format.
+const Format = 1
+
+const (
+	// MaxSteps limits the steps of a flow.
+	MaxSteps = 1000
+	// maxCatches limits the catches of a step.
+	maxCatches = 20
+	// maxName limits the length of names, and of the IDs of steps, in bytes.
+	maxName = 128
+)
+
+// Program is a compiled document.
+type Program struct {
+	// Name is the name of the flow, and so of the workflow that it is.
+	Name string
+	// Description says what the flow is for.
+	Description string
+	// Input is the JSON Schema of the input; nil for any input.
+	Input json.RawMessage
+	// Deployment executes the calls of steps that name none.
+	Deployment string
+	// Warnings are what is probably not meant, though it is allowed.
+	Warnings Faults
+
+	schema *jsonschema.Schema
+	output *template
+	drain  bool // whether steps end when another one has failed
+	steps  []step
+	byID   map[string]int
+	digest [sha256.Size]byte
+	// undoneBefore are the steps that are undone before each step.
+	undoneBefore [][]int
+}
+
+// step is a step of a program.
+type step struct {
+	id    string
+	needs []int
+	// wantedBy are the steps that need this one.
+	wantedBy []int
+	join     join
+	when     *expression
+	action   action
+	catches  []catch
+	undo     *action
+	// target is set for steps that begin because a catch leads to them: the step that has it, plus one.
+	target int
+	at     *node
+}
+
+// join says how many of the needed steps must have ended well.
+type join string
+
+const (
+	joinAll    join = "all"    // each has completed or was skipped, and at least one completed
+	joinAny    join = "any"    // one has completed
+	joinAlways join = "always" // all have ended, whatever became of them
+)
+
+// actionKind is what a step does: the name of the field that says it.
+type actionKind string
+
+const (
+	kindCall     actionKind = "call"
+	kindFlow     actionKind = "flow"
+	kindWait     actionKind = "wait"
+	kindSignal   actionKind = "signal"
+	kindSet      actionKind = "set"
+	kindComplete actionKind = "complete"
+	kindFail     actionKind = "fail"
+)
+
+// action is what a step, or the undoing of one, does.
+type action struct {
+	kind actionKind
+	// name is the function that is called, the workflow that is started, or the signal that is awaited.
+	name       string
+	deployment string
+	// input is what is handed to it; the value of set and complete; nil for the default.
+	input *template
+	// retry is passed on to the server, as in the contract's runStep.
+	retry                   json.RawMessage
+	timeout, attemptTimeout time.Duration
+	// pause and until are those of a wait.
+	pause time.Duration
+	until *template
+	// condition is that of a signal, and lookBack how old it may be.
+	condition string
+	lookBack  time.Duration
+	// code and message are those of fail.
+	code    string
+	message *template
+}
+
+// catch says what follows from a failure.
+type catch struct {
+	codes []string // empty for all
+	to    int      // plus one; 0 for none
+	then  outcome
+}
+
+// outcome is what becomes of the run after a catch.
+type outcome string
+
+const (
+	thenContinue outcome = "continue"
+	thenComplete outcome = "complete"
+	thenFail     outcome = "fail"
+)
+
+// Parse compiles a document in YAML or JSON. If it has faults, the error is a [Faults] with all of them.
+func Parse(document []byte) (*Program, error) {
+	root, faults := readNodes(document)
+	if len(faults) > 0 {
+		return nil, faults.sorted()
+	}
+	r := reader{faults: &faults}
+	p := r.program(root)
+	p.digest = sha256.Sum256(root.appendJSON(nil))
+	if len(faults) == 0 {
+		r.checkGraph(p)
+	}
+	if len(faults) == 0 {
+		r.checkReferences(p)
+	}
+	if len(faults) > 0 {
+		return nil, faults.sorted()
+	}
+	p.orderUndo()
+	return p, nil
+}
+
+// Digest returns the SHA-256 of the document's values as JSON. They keep their order, in which steps begin; comments and
+// spaces do not count.
+func (p *Program) Digest() []byte { return p.digest[:] }
+
+// program reads the document itself.
+func (r *reader) program(root *node) *Program {
+	o := r.object(root)
+	p := &Program{byID: map[string]int{}}
+	if format := o.get("format"); format != nil && (format.kind != kindNumber || format.text != "1") {
+		r.faults.add(format, CodeType, "this server knows format %d", Format)
+	}
+	p.Name = o.name("flow")
+	if p.Name == "" && o.node.get("flow") == nil {
+		r.faults.add(root, CodeMissing, `want "flow", the name of the flow`)
+	}
+	if p.Name != "" && !validName(p.Name) {
+		r.faults.add(o.node.get("flow"), CodeType, "the name of a flow has 1 to %d letters, digits, - and _", maxName)
+	}
+	p.Description = o.text("describe")
+	p.Deployment = o.name("deployment")
+	p.Input, p.schema = r.schema(o.get("input"))
+	p.drain = o.choice("onFailure", "stop", "drain") == "drain"
+	r.defaults = r.readDefaults(o.get("defaults"))
+	r.deployment = p.Deployment
+	r.readSteps(p, o.get("steps"), root)
+	if output := o.get("output"); output != nil {
+		p.output = r.template(output, usage{place: placeOutput})
+	}
+	o.end()
+	return p
+}
+
+// schema compiles a JSON Schema, and returns it as JSON too.
+func (r *reader) schema(n *node) (json.RawMessage, *jsonschema.Schema) {
+	if n == nil {
+		return nil, nil
+	}
+	text := n.appendJSON(nil)
+	schema, err := compileSchema(text)
+	if err != nil {
+		r.faults.add(n, CodeType, "it is not a JSON Schema: %v", err)
+	}
+	return text, schema
+}
+
+// schemaURL is the address of a document's schema. Others cannot be loaded.
+const schemaURL = "flow:input"
+
+func compileSchema(text []byte) (*jsonschema.Schema, error) {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(jsonschema.SchemeURLLoader{})
+	if err := c.AddResource(schemaURL, value); err != nil {
+		return nil, err
+	}
+	return c.Compile(schemaURL)
+}
+
+// CheckInput returns how an input violates the flow's schema, all violations at once; nil if it does not.
+func (p *Program) CheckInput(input json.RawMessage) error {
+	if p.schema == nil {
+		return nil
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(orNull(input)))
+	if err != nil {
+		return err
+	}
+	return p.schema.Validate(value)
+}
+
+// readSteps reads all steps. The IDs are known before the first one is read, so that they can name each other.
+func (r *reader) readSteps(p *Program, n, root *node) {
+	if n == nil || n.kind != kindObject || len(n.names) == 0 {
+		r.faults.add(orNode(n, root), CodeMissing, `want "steps", an object with at least one step`)
+		return
+	}
+	if len(n.names) > MaxSteps {
+		r.faults.add(n, CodeType, "%d steps; the limit is %d", len(n.names), MaxSteps)
+		return
+	}
+	for i, id := range n.names {
+		if !validName(id) {
+			r.faults.add(n.items[i], CodeType, "the ID %q is not 1 to %d letters, digits, - and _", id, maxName)
+		}
+		p.byID[id] = i
+	}
+	r.ids = p.byID
+	for i, id := range n.names {
+		p.steps = append(p.steps, r.readStep(id, n.items[i]))
+	}
+	for i := range p.steps {
+		for _, needed := range p.steps[i].needs {
+			p.steps[needed].wantedBy = append(p.steps[needed].wantedBy, i)
+		}
+	}
+	for i := range p.steps {
+		for _, c := range p.steps[i].catches {
+			r.target(p, i, c)
+		}
+	}
+}
+
+// target marks the step that a catch leads to.
+func (r *reader) target(p *Program, from int, c catch) {
+	if c.to == 0 {
+		return
+	}
+	to := &p.steps[c.to-1]
+	switch {
+	case c.to-1 == from:
+		r.faults.add(to.at, CodeCycle, "a catch of %s leads to %s itself", to.id, to.id)
+	case to.target != 0 && to.target != from+1:
+		r.faults.add(to.at, CodeConflict, "catches of both %s and %s lead to %s: each needs a step of its own",
+			p.steps[to.target-1].id, p.steps[from].id, to.id)
+	case len(to.needs) > 0:
+		r.faults.add(to.at, CodeConflict, "%s begins when %s fails, so it cannot have needs", to.id, p.steps[from].id)
+	default:
+		to.target = from + 1
+	}
+}

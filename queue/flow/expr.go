@@ -1,0 +1,276 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+
+	"github.com/stepwell-dev/stepwell/queue/condition"
+)
+
+// The names that expressions know. Some are known in some places only.
+const (
+	varInput = "input"
+	varSteps = "steps"
+	varRun   = "run"
+	varNow   = "now"
+	varError = "error" // in steps that a catch leads to
+	varUndo  = "undo"  // in what undoes a step
+)
+
+var variables = []string{varInput, varSteps, varRun, varNow, varError, varUndo}
+
+// environment is the environment of all expressions in flows.
+var environment = condition.Environment(
+	cel.Variable(varInput, cel.DynType),
+	cel.Variable(varSteps, cel.MapType(cel.StringType, cel.DynType)),
+	cel.Variable(varRun, cel.MapType(cel.StringType, cel.DynType)),
+	cel.Variable(varNow, cel.TimestampType),
+	cel.Variable(varError, cel.DynType),
+	cel.Variable(varUndo, cel.DynType),
+)
+
+// expression is a compiled expression in CEL.
+type expression struct {
+	text    string
+	program cel.Program
+	// vars are the variables it reads, and steps the IDs of the steps.
+	vars, steps []string
+	// path is set if the expression only names a value, such as input.order.id: the value is handed on as it is.
+	path []string
+}
+
+// compile compiles an expression. The error names what to do.
+func compile(text string) (*expression, error) {
+	if len(text) > condition.MaxLength {
+		return nil, fmt.Errorf("the expression has %d bytes; the limit is %d", len(text), condition.MaxLength)
+	}
+	tree, issues := environment.Compile(text)
+	if issues.Err() != nil {
+		return nil, fmt.Errorf("the expression %q cannot be compiled: %s", text, issues.Errors()[0].Message)
+	}
+	program, err := environment.Program(tree, condition.Limits()...)
+	if err != nil {
+		return nil, fmt.Errorf("the expression %q cannot be compiled: %w", text, err)
+	}
+	e := &expression{text: text, program: program}
+	root := ast.NavigateAST(tree.NativeRep())
+	e.path = pathOf(root)
+	return e, e.references(root)
+}
+
+// references finds the variables and steps that the expression reads.
+func (e *expression) references(root ast.NavigableExpr) error {
+	vars, steps := map[string]bool{}, map[string]bool{}
+	for _, ident := range ast.MatchDescendants(root, ast.KindMatcher(ast.IdentKind)) {
+		name := ident.AsIdent()
+		if slices.Contains(variables, name) {
+			vars[name] = true
+		}
+		if name != varSteps {
+			continue
+		}
+		id, ok := stepOf(ident)
+		if !ok {
+			return fmt.Errorf(`the expression %q must name the steps that it reads: steps.ID or steps["ID"]`, e.text)
+		}
+		steps[id] = true
+	}
+	e.vars, e.steps = slices.Sorted(maps.Keys(vars)), slices.Sorted(maps.Keys(steps))
+	return nil
+}
+
+// stepOf returns the step that follows the name of the variable.
+func stepOf(ident ast.NavigableExpr) (string, bool) {
+	parent, ok := ident.Parent()
+	if !ok {
+		return "", false
+	}
+	return member(parent)
+}
+
+// member returns the name of the field that an expression selects from its operand.
+func member(e ast.NavigableExpr) (string, bool) {
+	switch e.Kind() {
+	case ast.SelectKind:
+		return e.AsSelect().FieldName(), true
+	case ast.CallKind:
+		call := e.AsCall()
+		if call.FunctionName() == operators.Index && call.Args()[1].Kind() == ast.LiteralKind {
+			name, ok := call.Args()[1].AsLiteral().Value().(string)
+			return name, ok
+		}
+	}
+	return "", false
+}
+
+// pathOf returns the names of a value if the expression does nothing but name it, else nil.
+func pathOf(e ast.NavigableExpr) []string {
+	if e.Kind() == ast.IdentKind {
+		return []string{e.AsIdent()}
+	}
+	if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
+		return nil
+	}
+	name, ok := member(e)
+	if !ok {
+		return nil
+	}
+	path := pathOf(e.Children()[0])
+	if path == nil {
+		return nil
+	}
+	return append(path, name)
+}
+
+// scope has the values of variables, as JSON, at one moment of a run.
+type scope interface {
+	// value returns the JSON of a variable; of [varSteps], an object of the steps that are named.
+	value(name string, steps []string) json.RawMessage
+	now() time.Time
+}
+
+// maxTime limits the time of one evaluation, as a second guard behind its cost.
+const maxTime = 5 * time.Second
+
+// eval evaluates the expression.
+func (e *expression) eval(s scope) (ref.Val, error) {
+	vars := map[string]any{}
+	for _, name := range e.vars {
+		if name == varNow {
+			vars[name] = s.now()
+			continue
+		}
+		value, err := condition.Decode(s.value(name, e.steps))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		vars[name] = value
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), maxTime)
+	defer cancel()
+	value, _, err := e.program.ContextEval(ctx, vars)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.text, err)
+	}
+	return value, nil
+}
+
+// isTrue evaluates a condition.
+func (e *expression) isTrue(s scope) (bool, error) {
+	value, err := e.eval(s)
+	if err != nil {
+		return false, err
+	}
+	is, ok := value.Value().(bool)
+	if !ok {
+		return false, fmt.Errorf("%s is a %s; want true or false", e.text, value.Type().TypeName())
+	}
+	return is, nil
+}
+
+// json evaluates the expression to JSON. A value that it only names is handed on byte for byte.
+func (e *expression) json(s scope) (json.RawMessage, error) {
+	if e.path != nil && e.path[0] != varNow {
+		return e.handOn(s)
+	}
+	value, err := e.eval(s)
+	if err != nil {
+		return nil, err
+	}
+	text, err := appendValue(nil, value)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.text, err)
+	}
+	return text, nil
+}
+
+func (e *expression) handOn(s scope) (json.RawMessage, error) {
+	value := s.value(e.path[0], e.steps)
+	for i, name := range e.path[1:] {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(value, &object); err != nil || object == nil {
+			return nil, fmt.Errorf("%s: %s is not an object", e.text, strings.Join(e.path[:i+1], "."))
+		}
+		next, ok := object[name]
+		if !ok {
+			return nil, fmt.Errorf("%s: %s has no %q", e.text, strings.Join(e.path[:i+1], "."), name)
+		}
+		value = next
+	}
+	return value, nil
+}
+
+var errNoJSON = errors.New("has no form in JSON")
+
+// appendValue appends a value of CEL as JSON. Doubles that are whole numbers have no point, and names are sorted.
+func appendValue(dst []byte, v ref.Val) ([]byte, error) {
+	switch v := v.(type) {
+	case types.Null:
+		return append(dst, "null"...), nil
+	case types.Bool, types.Int, types.Uint, types.Double, types.String:
+		text, err := json.Marshal(v.Value())
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w", v.Value(), errNoJSON)
+		}
+		return append(dst, text...), nil
+	case types.Timestamp:
+		return appendText(dst, v.Time.UTC().Format(time.RFC3339Nano)), nil
+	case types.Duration:
+		return appendText(dst, v.Duration.String()), nil
+	case traits.Mapper:
+		return appendMap(dst, v)
+	case traits.Lister:
+		return appendList(dst, v)
+	default:
+		return nil, fmt.Errorf("a %s %w", v.Type().TypeName(), errNoJSON)
+	}
+}
+
+func appendList(dst []byte, list traits.Lister) (_ []byte, err error) {
+	dst = append(dst, '[')
+	for it, first := list.Iterator(), true; it.HasNext() == types.True; first = false {
+		if !first {
+			dst = append(dst, ',')
+		}
+		if dst, err = appendValue(dst, it.Next()); err != nil {
+			return nil, err
+		}
+	}
+	return append(dst, ']'), nil
+}
+
+func appendMap(dst []byte, m traits.Mapper) (_ []byte, err error) {
+	values := map[string]ref.Val{}
+	for it := m.Iterator(); it.HasNext() == types.True; {
+		key := it.Next()
+		name, ok := key.(types.String)
+		if !ok {
+			return nil, fmt.Errorf("a map with the key %v %w: names are texts", key.Value(), errNoJSON)
+		}
+		values[string(name)] = m.Get(key)
+	}
+	dst = append(dst, '{')
+	for i, name := range slices.Sorted(maps.Keys(values)) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(appendText(dst, name), ':')
+		if dst, err = appendValue(dst, values[name]); err != nil {
+			return nil, err
+		}
+	}
+	return append(dst, '}'), nil
+}

@@ -1,0 +1,146 @@
+package flow
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestFaults checks documents with mistakes: all of them are reported, where they are.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	const head = "flow: f\ndeployment: d\nsteps:\n"
+	for _, test := range []struct {
+		document string
+		want     []string // line:column code, and a part of the message
+	}{
+		{"", []string{"1:1 missing the document is empty"}},
+		{"a: [", []string{"1:1 syntax did not find expected node content"}},
+		{"flow: f", []string{`1:1 missing want "steps"`}},
+		{"steps: {a: {set: 1}}", []string{`1:1 missing want "flow"`}},
+		{"flow: a b\nsteps: {a: {set: 1}}", []string{"1:7 type letters, digits"}},
+		{"flow: f\nformat: 2\nsteps: {a: {set: 1}}", []string{"2:9 type format 1"}},
+		{"flow: f\nstep: {}\nsteps: {a: {set: 1}}", []string{`2:7 unknown do you mean "steps"?`}},
+		{"flow: f\nsteps: {a: {set: 1}, a: {set: 2}}", []string{"2:22 conflict there twice"}},
+		{"flow: f\nsteps: {a: !!str 1}", []string{"2:12 syntax tags"}},
+		{"flow: f\nsteps: {a: {set: .inf}}", []string{"2:18 type no form in JSON"}},
+		{"flow: f\ninput: {type: 7}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
+		{"flow: f\ninput: {$ref: 'http://127.0.0.1:1/x'}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
+		{"flow: f\nsteps: {a: {call: b}}", []string{`2:12 missing want a "deployment"`}},
+		{head + "  a: {}", []string{"4:6 missing want one of call, flow, wait"}},
+		{head + "  a: {call: x, set: 1}", []string{"4:21 conflict this one is a call already"}},
+		{head + "  a: 7", []string{"4:6 type want an object"}},
+		{head + "  a: {call: x, needs: [b, c]}\n  b: {call: x, join: some}", []string{
+			`4:27 unknown there is no step "c"`, `5:22 type "some" is none of all, any, always`,
+		}},
+		{head + "  a: {call: x, needs: [b]}\n  b: {call: x, needs: [a]}", []string{"4:6 cycle a needs b needs a"}},
+		{head + "  a: {call: x, needs: [a]}", []string{"4:6 cycle a needs a"}},
+		{head + "  a: {call: x, when: 'input.'}", []string{"4:22 expression cannot be compiled"}},
+		{head + "  a: {call: x, when: 'steps.b.failed'}\n  b: {call: x}", []string{"4:22 expression add b to needs"}},
+		{head + "  a: {call: x, when: 'steps.z.failed'}", []string{`4:22 unknown reads the step "z"`}},
+		{head + "  a: {call: x, when: 'size(steps) > 1'}", []string{"4:22 expression must name the steps"}},
+		{head + "  a: {call: x, input: '${error.code}'}", []string{"4:23 expression error is known only"}},
+		{head + "  a: {call: x, input: '${undo.output}'}", []string{"4:23 expression undo is known only"}},
+		{head + "  a: {call: x, input: '${unknown}'}", []string{"4:23 expression undeclared reference"}},
+		{head + "  a: {call: x, input: 'a ${b'}", []string{`4:23 expression has no "}" after it`}},
+		{head + "  a: {call: x, catch: [{to: a}]}", []string{"4:6 cycle leads to a itself"}},
+		{head + "  a: {call: x, catch: [{to: b}]}\n  b: {call: x, needs: [a]}", []string{"5:6 conflict cannot have needs"}},
+		{head + "  a: {call: x, catch: [{to: c}]}\n  b: {call: x, catch: [{to: c}]}\n  c: {call: x}", []string{
+			"6:6 conflict each needs a step of its own",
+		}},
+		{head + "  a: {call: x, catch: [{then: fail}]}", []string{"4:24 conflict leave it out"}},
+		{head + "  a: {wait: 0s}", []string{"4:13 type want a duration"}},
+		{head + "  a: {wait: {}}", []string{"4:13 missing want a duration"}},
+		{head + "  a: {call: x, retry: {maxAttempts: 0}}", []string{"4:37 type from 1 to 1000"}},
+		{head + "  a: {call: x, attemptTimeout: 1ms}", []string{"4:32 type between 1s and 12h"}},
+		{head + "  a: {call: x, undo: {wait: 1s}}", []string{"4:22 type only call and flow"}},
+		{head + "  a: {complete: 1, join: always}", []string{"4:6 conflict join must not be always"}},
+		{head + "  a: {signal: {condition: x}}", []string{`4:15 missing "name" of the signal`}},
+		{head + "  a: {fail: {code: x}}", []string{`4:13 missing want a "message"`}},
+	} {
+		t.Run(test.document, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse([]byte(test.document))
+			var faults Faults
+			if !errors.As(err, &faults) || !errors.Is(err, ErrFaults) {
+				t.Fatalf("got %v, want faults", err)
+			}
+			var got []string
+			for i, f := range faults {
+				text := fmt.Sprintf("%d:%d %s", f.Line, f.Column, f.Code)
+				if i < len(test.want) {
+					place, part, _ := cutPlace(test.want[i])
+					if strings.Contains(f.Message, part) && place == text {
+						text = test.want[i]
+					} else {
+						text += " " + f.Message
+					}
+				}
+				got = append(got, text)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// cutPlace cuts "4:6 cycle a needs a" after the code.
+func cutPlace(want string) (place, part string, ok bool) {
+	fields := strings.SplitN(want, " ", 3)
+	if len(fields) < 3 {
+		return want, "", false
+	}
+	return fields[0] + " " + fields[1], fields[2], true
+}
+
+// TestValuesKeepTheirTypes checks the types of YAML's core schema, as JSON.
+func TestValuesKeepTheirTypes(t *testing.T) {
+	t.Parallel()
+	for document, want := range map[string]string{
+		"no": `"no"`, "on": `"on"`, "2026-01-01": `"2026-01-01"`, "1_000": `"1_000"`, "12:30:45": `"12:30:45"`,
+		"~": "null", "": "null", "TRUE": "true", "0x1F": "31", "0o17": "15", "017": "17", "+7": "7", "-0": "0",
+		"9007199254740993": "9007199254740993", "1.50": "1.5", "1e3": "1000", "'7'": `"7"`, `"a\u00e9"`: `"aé"`,
+		"[1, {b: 2, a: }]": `[1,{"b":2,"a":null}]`, "[&x 1, *x]": "[1,1]",
+	} {
+		root, faults := readNodes([]byte("v: " + document))
+		if len(faults) > 0 {
+			t.Errorf("%s: %v", document, faults)
+			continue
+		}
+		if got := string(root.get("v").appendJSON(nil)); got != want {
+			t.Errorf("%s is %s, want %s", document, got, want)
+		}
+	}
+}
+
+// TestAliasesAreLimited: a document that grows when its aliases are expanded is refused.
+func TestAliasesAreLimited(t *testing.T) {
+	t.Parallel()
+	document := "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+	for i := 1; i < 9; i++ {
+		of := fmt.Sprintf("*a%d", i-1)
+		document += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(of+", ", 10), ", "))
+	}
+	if _, err := Parse([]byte(document)); err == nil || !strings.Contains(err.Error(), "too many values") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// FuzzParse: no document makes the parser panic, and one that has no faults runs to an end.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(saga))
+	f.Add([]byte("flow: f\nsteps: {a: {wait: {until: '${now}'}}, b: {signal: x, needs: a, join: any}}"))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		p, err := Parse(document)
+		if err != nil {
+			return
+		}
+		if got, err := (Trial{}).Run(p); err != nil && !errors.Is(err, errStuck) {
+			t.Errorf("%v after %v", err, got.Steps())
+		}
+	})
+}

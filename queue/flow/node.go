@@ -1,0 +1,258 @@
+package flow
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	// MaxDocument limits the size of a document in bytes.
+	MaxDocument = 256 << 10
+	// maxNodes limits how many values a document has once its aliases are expanded.
+	maxNodes = 100_000
+	// maxDepth limits how deep the values of a document are nested.
+	maxDepth = 64
+)
+
+// kind is the type of a value in a document: that of JSON.
+type kind string
+
+const (
+	kindNull   kind = "null"
+	kindBool   kind = "a boolean"
+	kindNumber kind = "a number"
+	kindText   kind = "a text"
+	kindList   kind = "a list"
+	kindObject kind = "an object"
+)
+
+// node is a value of a document, and where it is.
+type node struct {
+	kind         kind
+	line, column int
+	path         string
+	// text is the value of a text, and the JSON of a number or boolean.
+	text string
+	// items are the items of a list, or the values of an object. Names are the names of the latter, in their order.
+	items []*node
+	names []string
+}
+
+// get returns a value of an object, or nil.
+func (n *node) get(name string) *node {
+	if n == nil || n.kind != kindObject {
+		return nil
+	}
+	for i, known := range n.names {
+		if known == name {
+			return n.items[i]
+		}
+	}
+	return nil
+}
+
+// appendJSON appends the value as JSON.
+func (n *node) appendJSON(dst []byte) []byte {
+	switch n.kind {
+	case kindText:
+		return appendText(dst, n.text)
+	case kindList:
+		dst = append(dst, '[')
+		for i, item := range n.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = item.appendJSON(dst)
+		}
+		return append(dst, ']')
+	case kindObject:
+		dst = append(dst, '{')
+		for i, item := range n.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendText(dst, n.names[i]), ':')
+			dst = item.appendJSON(dst)
+		}
+		return append(dst, '}')
+	default:
+		return append(dst, n.text...)
+	}
+}
+
+func appendText(dst []byte, text string) []byte {
+	encoded, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string has a JSON form
+	}
+	return append(dst, encoded...)
+}
+
+// readNodes reads a document in YAML 1.2 or JSON, which is a part of it. Values have the types of the core schema: "no"
+// and "on" are texts, and so are dates.
+func readNodes(document []byte) (*node, Faults) {
+	var faults Faults
+	top := &node{line: 1, column: 1}
+	if len(document) > MaxDocument {
+		faults.add(top, CodeSyntax, "the document has %d bytes; the limit is %d", len(document), MaxDocument)
+		return nil, faults
+	}
+	if !utf8.Valid(document) || bytes.IndexByte(document, 0) >= 0 {
+		faults.add(top, CodeSyntax, "the document is not text in UTF-8")
+		return nil, faults
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(document, &root); err != nil {
+		faults.add(placeOf(err), CodeSyntax, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, faults
+	}
+	if len(root.Content) == 0 {
+		faults.add(top, CodeMissing, "the document is empty")
+		return nil, faults
+	}
+	t := translation{faults: &faults}
+	n := t.node(root.Content[0], "", 0)
+	return n, faults
+}
+
+var lineOfError = regexp.MustCompile(`line (\d+)`)
+
+// placeOf returns the place that an error of the YAML parser names.
+func placeOf(err error) *node {
+	n := &node{line: 1, column: 1}
+	if found := lineOfError.FindStringSubmatch(err.Error()); found != nil {
+		n.line, _ = strconv.Atoi(found[1])
+	}
+	return n
+}
+
+// translation makes nodes of those of the YAML parser.
+type translation struct {
+	faults *Faults
+	count  int
+}
+
+var errTooLarge = errors.New("too many values")
+
+func (t *translation) node(y *yaml.Node, path string, depth int) *node {
+	n := &node{line: y.Line, column: y.Column, path: path, kind: kindNull, text: "null"}
+	t.count++
+	switch {
+	case t.count > maxNodes:
+		if t.count == maxNodes+1 {
+			t.faults.add(n, CodeSyntax, "%v; the limit is %d, with those of aliases", errTooLarge, maxNodes)
+		}
+		return n
+	case depth > maxDepth:
+		t.faults.add(n, CodeSyntax, "nested too deeply; the limit is %d", maxDepth)
+		return n
+	}
+	switch y.Kind {
+	case yaml.AliasNode:
+		return t.node(y.Alias, path, depth+1)
+	case yaml.SequenceNode:
+		n.kind, n.text = kindList, ""
+		for i, item := range y.Content {
+			n.items = append(n.items, t.node(item, fmt.Sprintf("%s[%d]", path, i), depth+1))
+		}
+	case yaml.MappingNode:
+		n.kind, n.text = kindObject, ""
+		for i := 0; i+1 < len(y.Content); i += 2 {
+			t.entry(n, y.Content[i], y.Content[i+1], depth)
+		}
+	default:
+		t.scalar(n, y)
+	}
+	return n
+}
+
+func (t *translation) entry(n *node, key, value *yaml.Node, depth int) {
+	name := key.Value
+	at := &node{line: key.Line, column: key.Column, path: below(n.path, name)}
+	if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
+		t.faults.add(at, CodeSyntax, "the name of a field must be a text")
+		return
+	}
+	if n.get(name) != nil {
+		t.faults.add(at, CodeConflict, "%q is there twice", name)
+		return
+	}
+	n.names = append(n.names, name)
+	n.items = append(n.items, t.node(value, at.path, depth+1))
+}
+
+func below(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// The core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/, section 10.3.2), of which JSON has no infinity.
+var (
+	isNull    = regexp.MustCompile(`^(|~|null|Null|NULL)$`)
+	isBool    = regexp.MustCompile(`^(true|True|TRUE|false|False|FALSE)$`)
+	isInt     = regexp.MustCompile(`^[-+]?[0-9]+$`)
+	isBased   = regexp.MustCompile(`^0(o[0-7]+|x[0-9a-fA-F]+)$`)
+	isFloat   = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
+	isSpecial = regexp.MustCompile(`^([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$`)
+)
+
+func (t *translation) scalar(n *node, y *yaml.Node) {
+	text := y.Value
+	if y.Style&yaml.TaggedStyle != 0 {
+		t.faults.add(n, CodeSyntax, "tags such as %s have no meaning here: leave it out", y.Tag)
+		return
+	}
+	if y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		n.kind, n.text = kindText, text
+		return
+	}
+	switch {
+	case isNull.MatchString(text):
+	case isBool.MatchString(text):
+		n.kind, n.text = kindBool, strings.ToLower(text)
+	case isBased.MatchString(text):
+		v, err := strconv.ParseUint(text, 0, 64)
+		if err != nil {
+			t.faults.add(n, CodeType, "%s is too large", text)
+		}
+		n.kind, n.text = kindNumber, strconv.FormatUint(v, 10)
+	case isInt.MatchString(text):
+		n.kind, n.text = kindNumber, plainInt(text)
+	case isFloat.MatchString(text):
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsInf(v, 0) {
+			t.faults.add(n, CodeType, "%s is too large", text)
+			v = 0
+		}
+		n.kind, n.text = kindNumber, strconv.FormatFloat(v, 'g', -1, 64)
+	case isSpecial.MatchString(text):
+		t.faults.add(n, CodeType, "%s has no form in JSON; quote it if a text is meant", text)
+	default:
+		n.kind, n.text = kindText, text
+	}
+}
+
+// plainInt returns an integer as JSON writes it: without a plus, and without zeros before it. All digits are kept.
+func plainInt(text string) string {
+	text = strings.TrimPrefix(text, "+")
+	digits, minus := strings.CutPrefix(text, "-")
+	digits = strings.TrimLeft(digits, "0")
+	if digits == "" {
+		return "0"
+	}
+	if minus {
+		return "-" + digits
+	}
+	return digits
+}

@@ -1,0 +1,220 @@
+package flow
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// reader reads the nodes of a document, and collects its faults.
+type reader struct {
+	faults     *Faults
+	ids        map[string]int // of all steps
+	defaults   defaults
+	deployment string
+	uses       []use
+}
+
+// defaults are what steps have unless they say otherwise.
+type defaults struct {
+	retry                   json.RawMessage
+	timeout, attemptTimeout time.Duration
+}
+
+func (r *reader) readDefaults(n *node) (d defaults) {
+	if n == nil {
+		return d
+	}
+	o := r.object(n)
+	d.retry = r.retry(o.get("retry"))
+	d.timeout, d.attemptTimeout = o.duration("timeout"), o.duration("attemptTimeout")
+	o.end()
+	return d
+}
+
+// object reads the fields of an object, and knows which were read.
+type object struct {
+	r    *reader
+	node *node
+	read map[string]bool
+}
+
+// object begins to read an object. A value of another type is a fault, and has no fields.
+func (r *reader) object(n *node) *object {
+	if n.kind != kindObject {
+		r.faults.add(n, CodeType, "want an object instead of %s", n.kind)
+	}
+	return &object{r, n, map[string]bool{}}
+}
+
+// get returns a field, or nil.
+func (o *object) get(name string) *node {
+	o.read[name] = true
+	return o.node.get(name)
+}
+
+// end reports the fields that nobody has read.
+func (o *object) end() {
+	for i, name := range o.node.names {
+		if !o.read[name] {
+			o.r.faults.add(o.node.items[i], CodeUnknown, "there is no field %q here%s", name, nearest(name, o.read))
+		}
+	}
+}
+
+// text returns a text; empty if it is missing or a fault.
+func (o *object) text(name string) string {
+	n := o.get(name)
+	if n == nil {
+		return ""
+	}
+	if n.kind != kindText {
+		o.r.faults.add(n, CodeType, "want a text instead of %s", n.kind)
+		return ""
+	}
+	return n.text
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,` + strconv.Itoa(maxName) + `}$`)
+
+func validName(s string) bool { return namePattern.MatchString(s) }
+
+// name returns a text that is used as a name.
+func (o *object) name(name string) string {
+	text := o.text(name)
+	if n := o.node.get(name); n != nil && n.kind == kindText && (text == "" || len(text) > maxName) {
+		o.r.faults.add(n, CodeType, "want a name of 1 to %d bytes", maxName)
+	}
+	return text
+}
+
+// choice returns one of several texts, by default the first.
+func (o *object) choice(name string, options ...string) string {
+	text := cmp.Or(o.text(name), options[0])
+	if !slices.Contains(options, text) {
+		o.r.faults.add(o.node.get(name), CodeType, "%q is none of %s", text, strings.Join(options, ", "))
+		return options[0]
+	}
+	return text
+}
+
+// maxDuration limits every duration, as the function contract does.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
+// duration returns a duration such as "90s" or "48h"; 0 if it is missing or a fault.
+func (o *object) duration(name string) time.Duration {
+	n := o.get(name)
+	if n == nil {
+		return 0
+	}
+	d, err := time.ParseDuration(n.text)
+	if n.kind != kindText || err != nil || d <= 0 || d > maxDuration {
+		o.r.faults.add(n, CodeType, `want a duration such as "90s" or "48h", above 0 and at most %s`, maxDuration)
+		return 0
+	}
+	return d
+}
+
+// list returns the items of a list of at most n items; a single value counts as a list of one.
+func (o *object) list(name string, most int) []*node {
+	n := o.get(name)
+	switch {
+	case n == nil:
+		return nil
+	case n.kind != kindList:
+		return []*node{n}
+	case len(n.items) > most:
+		o.r.faults.add(n, CodeType, "%d items; the limit is %d", len(n.items), most)
+		return nil
+	}
+	return n.items
+}
+
+// stepIDs returns the positions of the steps that a list names.
+func (o *object) stepIDs(name string) (ids []int) {
+	for _, n := range o.list(name, MaxSteps) {
+		if i, ok := o.r.stepID(n); ok && !slices.Contains(ids, i) {
+			ids = append(ids, i)
+		}
+	}
+	return ids
+}
+
+func (r *reader) stepID(n *node) (int, bool) {
+	if n.kind != kindText {
+		r.faults.add(n, CodeType, "want the ID of a step instead of %s", n.kind)
+		return 0, false
+	}
+	i, ok := r.ids[n.text]
+	if !ok {
+		r.faults.add(n, CodeUnknown, "there is no step %q%s", n.text, nearest(n.text, r.ids))
+	}
+	return i, ok
+}
+
+// expression reads a field that is an expression by nature.
+func (o *object) expression(name string, u usage) *expression {
+	text := o.text(name)
+	if text == "" {
+		return nil
+	}
+	e, err := compile(text)
+	if err != nil {
+		o.r.faults.add(o.node.get(name), CodeExpression, "%v", err)
+		return nil
+	}
+	o.r.uses = append(o.r.uses, use{o.node.get(name), e, u})
+	return e
+}
+
+// template reads a value that may have expressions.
+func (r *reader) template(n *node, u usage) *template {
+	return newTemplate(n, r.faults, func(at *node, e *expression) { r.uses = append(r.uses, use{at, e, u}) })
+}
+
+// nearest suggests the known name that is most like the given one, if one is.
+func nearest[T any](name string, known map[string]T) string {
+	best, least := "", max(2, len(name)/3)+1
+	for candidate := range known {
+		d := distance(strings.ToLower(name), strings.ToLower(candidate))
+		if d < least || d == least && best != "" && candidate < best {
+			best, least = candidate, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; do you mean %q?", best)
+}
+
+// distance is how many letters have to be added, removed or changed to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := before
+			if a[i] != b[j] {
+				cost++
+			}
+			before, row[j+1] = row[j+1], min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func orNode(n, otherwise *node) *node {
+	if n == nil {
+		return otherwise
+	}
+	return n
+}

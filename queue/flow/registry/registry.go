@@ -1,0 +1,230 @@
+// Package registry keeps the versions of flows, and answers the calls of their runs. Each version is a deployment whose
+// address is that of no server: its functions are called in this process.
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/flow"
+)
+
+// MaxFlows limits the flows of a project.
+const MaxFlows = 1000
+
+// ErrTooMany refuses one more flow than a project may have.
+var ErrTooMany = fmt.Errorf("the project has %d flows already: put a new version of one of them", MaxFlows)
+
+// ErrNotFound reports a flow, or a version of one, that does not exist.
+var ErrNotFound = errors.New("flow not found")
+
+// Version is a version of a flow.
+type Version struct {
+	Name    string
+	Version int64
+	// DeploymentID is the deployment of its runs.
+	DeploymentID string
+	// Digest is that of the document's values: see [flow.Program.Digest].
+	Digest    []byte
+	Document  string
+	CreatedAt time.Time
+}
+
+const columns = `name, version, deployment_id, digest, document, created_at`
+
+// maxPrograms is how many compiled documents a process keeps.
+const maxPrograms = 256
+
+// Registry keeps flows in a database.
+type Registry struct {
+	pool     *pgxpool.Pool
+	now      func() time.Time
+	programs *lru.Cache[programKey, *flow.Program]
+}
+
+type programKey struct {
+	project    string
+	deployment string
+}
+
+// New returns the registry in the pool's database. Now is the log's clock.
+func New(pool *pgxpool.Pool, now func() time.Time) *Registry {
+	programs, err := lru.New[programKey, *flow.Program](maxPrograms)
+	if err != nil {
+		panic(err) // only a size below 1 fails
+	}
+	return &Registry{pool, now, programs}
+}
+
+// Stored is the version that has a document.
+type Stored struct {
+	Version
+
+	// Created is set if it is a new version, rather than the newest one, which has the same values.
+	Created bool
+	// Warnings are what is probably not meant in the document.
+	Warnings flow.Faults
+}
+
+// Put stores a document as the newest version of its flow, unless it has the same values as the newest one. It fails
+// with a [flow.Faults] if the document has faults, and with [ErrTooMany] if the project has [MaxFlows].
+func (r *Registry) Put(
+	ctx context.Context, project entities.Project, document []byte,
+) (s Stored, err error) {
+	p, err := flow.Parse(document)
+	if err != nil {
+		return s, err
+	}
+	err = pg.InTx(ctx, r.pool, func(tx pgx.Tx) error {
+		if s, err = next(ctx, tx, project, p, document); err != nil || !s.Created {
+			return err
+		}
+		s.CreatedAt = r.now()
+		return r.insert(ctx, tx, project, s.Version, p)
+	})
+	if err != nil {
+		return Stored{}, fmt.Errorf("put flow %s: %w", p.Name, err)
+	}
+	return s, nil
+}
+
+// Check returns what [Registry.Put] would, and stores nothing.
+func (r *Registry) Check(
+	ctx context.Context, project entities.Project, document []byte,
+) (s Stored, err error) {
+	p, err := flow.Parse(document)
+	if err != nil {
+		return s, err
+	}
+	err = pg.InTx(ctx, r.pool, func(tx pgx.Tx) error {
+		s, err = next(ctx, tx, project, p, document)
+		return err
+	})
+	s.Created = false
+	return s, err
+}
+
+// next returns the version that a document is or will be. The flows of a project change one after the other.
+func next(
+	ctx context.Context, tx pgx.Tx, project entities.Project, p *flow.Program, document []byte,
+) (s Stored, err error) {
+	s.Warnings = p.Warnings
+	_, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('stepwell flows ' || $1, 0))`, project)
+	if err != nil {
+		return s, err
+	}
+	s.Version, err = one(ctx, tx, `WHERE project = $1 AND name = $2 ORDER BY version DESC LIMIT 1`, project, p.Name)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		if err := checkCount(ctx, tx, project); err != nil {
+			return s, err
+		}
+	case err != nil || bytes.Equal(s.Digest, p.Digest()):
+		return s, err
+	}
+	number := s.Version.Version + 1
+	s.Created, s.Version = true, Version{
+		Name: p.Name, Version: number, DeploymentID: fmt.Sprintf("%s@%d", p.Name, number), Digest: p.Digest(),
+		Document: string(document),
+	}
+	return s, nil
+}
+
+// checkCount fails with [ErrTooMany] unless the project may have one more flow.
+func checkCount(ctx context.Context, tx pgx.Tx, project entities.Project) error {
+	var flows int
+	err := tx.QueryRow(ctx, `SELECT count(*) FROM flow_versions WHERE project = $1 AND version = 1`, project).Scan(&flows)
+	if err == nil && flows >= MaxFlows {
+		err = ErrTooMany
+	}
+	return err
+}
+
+func (r *Registry) insert(
+	ctx context.Context, tx pgx.Tx, project entities.Project, v Version, p *flow.Program,
+) error {
+	schemas := json.RawMessage("{}")
+	if p.Input != nil {
+		var err error
+		schemas, err = json.Marshal(map[string]any{p.Name: map[string]json.RawMessage{"input": p.Input}})
+		if err != nil {
+			return err
+		}
+	}
+	var b pgx.Batch
+	b.Queue(`INSERT INTO deployments (project, id, url, workflows, build, schemas) VALUES ($1, $2, $3, $4, $5, $6)`,
+		project, v.DeploymentID, contract.FlowScheme+v.DeploymentID, []string{v.Name}, fmt.Sprintf("%x", v.Digest[:8]), schemas)
+	b.Queue(`INSERT INTO flow_versions (project, name, version, deployment_id, digest, document, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		project, v.Name, v.Version, v.DeploymentID, v.Digest, v.Document, v.CreatedAt)
+	admin.InsertAction(ctx, &b, project, admin.ActionFlowPut, v.Name, map[string]any{"version": v.Version})
+	return tx.SendBatch(ctx, &b).Close()
+}
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func one(ctx context.Context, q querier, rest string, args ...any) (Version, error) {
+	list, err := list(ctx, q, rest, args...)
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Version{}, err
+	}
+	return list[0], nil
+}
+
+func list(ctx context.Context, q querier, rest string, args ...any) ([]Version, error) {
+	rows, err := q.Query(ctx, `SELECT `+columns+` FROM flow_versions `+rest, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read flows: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Version])
+}
+
+// List returns the newest version of each flow, by name.
+func (r *Registry) List(ctx context.Context, project entities.Project) ([]Version, error) {
+	return list(ctx, pg.NewPool(r.pool), `f WHERE project = $1 AND version = (
+		SELECT max(version) FROM flow_versions WHERE project = f.project AND name = f.name) ORDER BY name`, project)
+}
+
+// Versions returns all versions of a flow, the newest first.
+func (r *Registry) Versions(ctx context.Context, project entities.Project, name string) ([]Version, error) {
+	versions, err := list(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND name = $2 ORDER BY version DESC`, project, name)
+	if err == nil && len(versions) == 0 {
+		err = ErrNotFound
+	}
+	return versions, err
+}
+
+// Program returns the program of a deployment. It fails with [ErrNotFound] if that is not a flow.
+func (r *Registry) Program(ctx context.Context, project entities.Project, deployment string) (*flow.Program, error) {
+	key := programKey{string(project), deployment}
+	if p, ok := r.programs.Get(key); ok {
+		return p, nil
+	}
+	v, err := one(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND deployment_id = $2`, project, deployment)
+	if err != nil {
+		return nil, err
+	}
+	p, err := flow.Parse([]byte(v.Document))
+	if err != nil {
+		return nil, fmt.Errorf("version %d of flow %s: %w", v.Version, v.Name, err)
+	}
+	r.programs.Add(key, p)
+	return p, nil
+}

@@ -1,0 +1,73 @@
+package flow
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// stepScope has the values that the expressions of a step can read.
+type stepScope struct {
+	*turn
+
+	step  int
+	place place
+}
+
+func (t *turn) scope(i int, where place) *stepScope { return &stepScope{t, i, where} }
+
+// now is the time of the newest event that the decision has seen.
+func (s *stepScope) now() time.Time { return s.at }
+
+func (s *stepScope) value(name string, ids []string) json.RawMessage {
+	switch name {
+	case varInput:
+		return s.input
+	case varSteps:
+		return s.stepValues(ids)
+	case varRun:
+		return mustJSON(map[string]any{
+			"id": s.run.ID, "key": s.run.Key, "workflow": s.run.Workflow, "createdAt": s.run.CreatedAt,
+			"attributes": s.run.Attributes,
+		})
+	case varError:
+		return orNull(s.steps[s.Program.steps[s.step].target-1].error)
+	case varUndo:
+		return s.undoValue()
+	}
+	return orNull(nil)
+}
+
+// stepValues returns an object with the steps that are named. The outputs are the bytes of the log.
+func (s *stepScope) stepValues(ids []string) json.RawMessage {
+	text := []byte{'{'}
+	for n, id := range ids {
+		if n > 0 {
+			text = append(text, ',')
+		}
+		i := s.byID[id]
+		effective := s.outcome(i)
+		text = append(appendText(text, id), `:{"output":`...)
+		text = append(append(text, orNull(effective.output)...), `,"error":`...)
+		text = append(append(text, orNull(s.steps[i].error)...), `,"status":`...)
+		text = appendText(text, string(s.steps[i].status))
+		text = append(text, `,"skipped":`...)
+		text = append(text, mustJSON(s.steps[i].status == statusSkipped)...)
+		text = append(text, `,"failed":`...)
+		text = append(append(text, mustJSON(s.steps[i].status == statusFailed)...), '}')
+	}
+	return append(text, '}')
+}
+
+// undoValue returns what is known of a step that is undone. Its output is null if nobody knows whether it was carried
+// out.
+func (s *stepScope) undoValue() json.RawMessage {
+	p := s.steps[s.step]
+	known := "completed"
+	if p.status != statusCompleted {
+		known = "unknown"
+	}
+	return mustJSON(map[string]json.RawMessage{
+		"input": orNull(s.inputs[s.step]), "output": orNull(p.output), "error": orNull(p.error),
+		"outcome": mustJSON(known),
+	})
+}

@@ -1,0 +1,233 @@
+package flow
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// kinds are the fields of which a step has exactly one, in the order of the documentation.
+var kinds = []actionKind{kindCall, kindFlow, kindWait, kindSignal, kindSet, kindComplete, kindFail}
+
+// readStep reads one step.
+func (r *reader) readStep(id string, n *node) step {
+	self := r.ids[id]
+	s := step{id: id, at: n, join: joinAll}
+	if n.kind != kindObject {
+		r.faults.add(n, CodeType, "want an object with one of %s instead of %s", kindNames(), n.kind)
+		return s
+	}
+	o := r.object(n)
+	o.text("describe")
+	s.needs = o.stepIDs("needs")
+	s.join = join(o.choice("join", string(joinAll), string(joinAny), string(joinAlways)))
+	s.when = o.expression("when", usage{step: self})
+	s.action = r.readAction(o, usage{step: self})
+	for _, c := range o.list("catch", maxCatches) {
+		s.catches = append(s.catches, r.readCatch(c))
+	}
+	if undo := o.get("undo"); undo != nil {
+		u := r.object(undo)
+		a := r.readAction(u, usage{step: self, place: placeUndo})
+		u.end()
+		s.undo = &a
+		if a.kind != kindCall && a.kind != kindFlow && a.kind != "" {
+			r.faults.add(undo, CodeType, "only call and flow can undo a step")
+		}
+	}
+	o.end()
+	return s
+}
+
+func kindNames() string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k)
+	}
+	return strings.Join(names, ", ")
+}
+
+// readAction reads what a step does, and the settings of that.
+func (r *reader) readAction(o *object, u usage) action {
+	var a action
+	for _, k := range kinds {
+		n := o.get(string(k))
+		switch {
+		case n == nil:
+		case a.kind != "":
+			r.faults.add(n, CodeConflict, "a step is one of %s; this one is a %s already", kindNames(), a.kind)
+		default:
+			a.kind = k
+		}
+	}
+	if a.kind == "" {
+		r.faults.add(o.node, CodeMissing, "want one of %s", kindNames())
+		return a
+	}
+	r.readKind(o, &a, u)
+	return a
+}
+
+func (r *reader) readKind(o *object, a *action, u usage) {
+	n := o.get(string(a.kind))
+	switch a.kind {
+	case kindCall:
+		r.readCall(o, a, u)
+	case kindFlow:
+		a.name, a.deployment = o.name(string(kindFlow)), o.name("deployment")
+		a.timeout = o.duration("timeout")
+		r.readInput(o, a, u)
+	case kindWait:
+		r.readWait(n, a, u)
+	case kindSignal:
+		r.readSignal(n, a)
+	case kindSet, kindComplete:
+		a.input = r.template(n, u)
+	case kindFail:
+		f := r.object(n)
+		a.code = f.text("code")
+		if m := f.get("message"); m != nil {
+			a.message = r.template(m, u)
+		} else {
+			r.faults.add(n, CodeMissing, `want a "message"`)
+		}
+		f.end()
+	}
+}
+
+func (r *reader) readCall(o *object, a *action, u usage) {
+	a.name = o.name(string(kindCall))
+	if a.deployment = o.name("deployment"); a.deployment == "" {
+		a.deployment = r.deployment
+	}
+	if a.deployment == "" {
+		r.faults.add(o.node, CodeMissing, `want a "deployment": whose function is %s? It may be named once for the flow`, a.name)
+	}
+	a.retry = r.defaults.retry
+	if n := o.get("retry"); n != nil {
+		a.retry = r.retry(n)
+	}
+	a.timeout, a.attemptTimeout = orDefault(o.duration("timeout"), r.defaults.timeout),
+		orDefault(o.duration("attemptTimeout"), r.defaults.attemptTimeout)
+	if a.attemptTimeout != 0 && (a.attemptTimeout < time.Second || a.attemptTimeout > contract.MaxAttemptTimeout) {
+		r.faults.add(orNode(o.node.get("attemptTimeout"), o.node), CodeType,
+			"attemptTimeout is not between 1s and %s", contract.MaxAttemptTimeout)
+	}
+	r.readInput(o, a, u)
+}
+
+func (r *reader) readInput(o *object, a *action, u usage) {
+	if n := o.get("input"); n != nil {
+		a.input = r.template(n, u)
+	}
+}
+
+func orDefault(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}
+
+// readWait reads "wait: 1h" or "wait: {until: …}".
+func (r *reader) readWait(n *node, a *action, u usage) {
+	if n.kind == kindText {
+		o := &object{r, &node{kind: kindObject, names: []string{"for"}, items: []*node{n}}, map[string]bool{}}
+		a.pause = o.duration("for")
+		return
+	}
+	o := r.object(n)
+	a.pause = o.duration("for")
+	if until := o.get("until"); until != nil {
+		a.until = r.template(until, u)
+	}
+	if (a.pause == 0) == (a.until == nil) {
+		r.faults.add(n, CodeMissing, `want a duration, or "until" with a time`)
+	}
+	o.end()
+}
+
+// readSignal reads "signal: name" or "signal: {name, condition, lookBack, within}".
+func (r *reader) readSignal(n *node, a *action) {
+	if n.kind == kindText {
+		a.name = n.text
+		return
+	}
+	o := r.object(n)
+	a.name, a.condition = o.name("name"), o.text("condition")
+	a.lookBack, a.timeout = o.duration("lookBack"), o.duration("within")
+	if a.name == "" {
+		r.faults.add(n, CodeMissing, `want the "name" of the signal`)
+	}
+	o.end()
+}
+
+// maxAttempts limits the attempts that a document may ask for.
+const maxAttempts = 1000
+
+// retry reads the settings of attempts, and returns them as the contract has them.
+func (r *reader) retry(n *node) json.RawMessage {
+	if n == nil {
+		return nil
+	}
+	o := r.object(n)
+	policy := map[string]any{}
+	if a := o.get("maxAttempts"); a != nil {
+		attempts, err := strconv.Atoi(a.text)
+		if a.kind != kindNumber || err != nil || attempts < 1 || attempts > maxAttempts {
+			r.faults.add(a, CodeType, "want a number from 1 to %d", maxAttempts)
+		}
+		policy["maxAttempts"] = attempts
+	}
+	if f := o.get("factor"); f != nil {
+		factor, err := strconv.ParseFloat(f.text, 64)
+		if f.kind != kindNumber || err != nil || factor < 1 || factor > 100 {
+			r.faults.add(f, CodeType, "want a number from 1 to 100")
+		}
+		policy["factor"] = factor
+	}
+	for _, name := range []string{"backoff", "maxBackoff"} {
+		if d := o.duration(name); d > 0 {
+			policy[name] = d.String()
+		}
+	}
+	o.end()
+	return mustJSON(policy)
+}
+
+func (r *reader) readCatch(n *node) (c catch) {
+	o := r.object(n)
+	for _, code := range o.list("codes", maxCatches) {
+		if code.kind != kindText {
+			r.faults.add(code, CodeType, "want the code of a failure instead of %s", code.kind)
+			continue
+		}
+		c.codes = append(c.codes, code.text)
+	}
+	if to := o.get("to"); to != nil {
+		if i, ok := r.stepID(to); ok {
+			c.to = i + 1
+		}
+	}
+	c.then = outcome(o.choice("then", string(thenContinue), string(thenComplete), string(thenFail)))
+	if c.to == 0 && c.then == thenFail && o.node.get("to") == nil {
+		r.faults.add(n, CodeConflict, "a catch without a step that fails the run does what happens without it: leave it out")
+	}
+	o.end()
+	return c
+}
+
+// fits reports whether the catch is for failures with the code.
+func (c catch) fits(code string) bool { return len(c.codes) == 0 || slices.Contains(c.codes, code) }
+
+func mustJSON(v any) json.RawMessage {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // only values that have a JSON form are given
+	}
+	return text
+}

@@ -1,0 +1,228 @@
+package flow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// Trial runs a program without a server: the results of its steps are given, and time is skipped.
+type Trial struct {
+	Input json.RawMessage
+	// Attributes and Key are those of the run.
+	Attributes map[string]string
+	Key        string
+	// Results are those of calls and children, by the ID of the step; of a step that is undone, ID~undo. A step without
+	// one completes with null.
+	Results map[string]Result
+	// Signals are the data of signals, by their names. They come as soon as a step waits for them.
+	Signals map[string]json.RawMessage
+}
+
+// Result is the result of a step: an output, or an error.
+type Result struct {
+	Output json.RawMessage
+	Error  *contract.Failure
+}
+
+// Outcome is what has become of a trial.
+type Outcome struct {
+	// Status is completed, failed or cancelled.
+	Status entities.RunStatus
+	Output json.RawMessage
+	Error  *contract.Failure
+	// Events is the log without the attempts of steps.
+	Events []Event
+}
+
+// trialStart is when each trial begins.
+var trialStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// errStuck reports a run in which nothing is under way, though it has not ended. That is a defect of this package.
+var errStuck = errors.New("nothing is under way, and the run has not ended")
+
+// Run runs the program until its run has ended, or nothing more can happen.
+func (t Trial) Run(p *Program) (Outcome, error) {
+	r := trialRun{Trial: t, now: trialStart}
+	r.run = contract.Run{ID: "wrun_trial", Workflow: p.Name, CreatedAt: trialStart, Attributes: t.Attributes, Key: t.Key}
+	r.append(entities.EventRunCreated, "", orNull(t.Input))
+	r.append(entities.EventRunStarted, "", nil)
+	for r.outcome.Status == "" {
+		text, err := p.Answer(Call{Run: r.run, Events: r.events})
+		if err != nil {
+			return r.outcome, err
+		}
+		var answer struct {
+			Commands []json.RawMessage `json:"commands"`
+		}
+		if err := json.Unmarshal(text, &answer); err != nil {
+			return r.outcome, fmt.Errorf("the answer: %w", err)
+		}
+		for _, command := range answer.Commands {
+			if err := r.carryOut(command); err != nil {
+				return r.outcome, err
+			}
+		}
+		if r.outcome.Status == "" && !r.happen() {
+			r.outcome.Events = r.events
+			return r.outcome, errStuck
+		}
+	}
+	r.outcome.Events = r.events
+	return r.outcome, nil
+}
+
+// trialRun is a trial under way.
+type trialRun struct {
+	Trial
+
+	run     contract.Run
+	now     time.Time
+	events  []Event
+	outcome Outcome
+	pending []pendingResult
+}
+
+// pendingResult is something that is going to happen.
+type pendingResult struct {
+	id    string
+	at    time.Time // zero for at once
+	event entities.EventType
+	of    json.RawMessage
+}
+
+func (r *trialRun) append(typ entities.EventType, id string, payload json.RawMessage) {
+	r.events = append(r.events, Event{
+		Seq: int64(len(r.events) + 1), Type: typ, CorrelationID: id, CreatedAt: r.now, Payload: payload,
+	})
+}
+
+// anyCommand has the fields of all commands that a trial reads.
+type anyCommand struct {
+	Type    string            `json:"type"`
+	ID      string            `json:"id"`
+	Input   json.RawMessage   `json:"input"`
+	Output  json.RawMessage   `json:"output"`
+	Error   *contract.Failure `json:"error"`
+	Skipped string            `json:"skipped"`
+	For     string            `json:"for"`
+	Until   time.Time         `json:"until"`
+	Signal  hookSignal        `json:"signal"`
+}
+
+// carryOut does what the server does with a command.
+func (r *trialRun) carryOut(text json.RawMessage) error {
+	var c anyCommand
+	if err := json.Unmarshal(text, &c); err != nil {
+		return fmt.Errorf("the command %s: %w", text, err)
+	}
+	switch c.Type {
+	case "runStep", "startChild":
+		r.append(entities.EventStepCreated, c.ID, c.Input)
+		r.later(c.ID, time.Time{}, r.resultOf(c.ID))
+	case "recordStep":
+		r.append(entities.EventStepCreated, c.ID, nil)
+		r.record(c)
+	case "wait":
+		r.append(entities.EventWaitCreated, c.ID, nil)
+		until := c.Until
+		if c.For != "" {
+			d, err := time.ParseDuration(c.For)
+			if err != nil {
+				return fmt.Errorf("the wait %s: %w", c.ID, err)
+			}
+			until = r.now.Add(d)
+		}
+		r.later(c.ID, until, pendingResult{event: entities.EventWaitCompleted})
+	case "openHook":
+		r.append(entities.EventHookCreated, c.ID, nil)
+		if data, ok := r.Signals[c.Signal.Name]; ok {
+			r.later(c.ID, time.Time{}, pendingResult{event: entities.EventHookReceived, of: data})
+		}
+	case "closeHook":
+		r.end(entities.EventHookDisposed, c.ID, nil)
+	case "cancelWait":
+		r.end(entities.EventWaitCancelled, c.ID, nil)
+	case "cancelStep":
+		r.end(entities.EventStepFailed, c.ID, contract.Payload("cancelled by the workflow", contract.CodeCancelled))
+	case "complete":
+		r.append(entities.EventRunCompleted, "", c.Output)
+		r.outcome.Status, r.outcome.Output = entities.RunCompleted, c.Output
+	case "fail":
+		r.append(entities.EventRunFailed, "", c.Error.Text())
+		r.outcome.Status, r.outcome.Error = entities.RunFailed, c.Error
+	default:
+		return fmt.Errorf("the command %q is not known here", c.Type)
+	}
+	return nil
+}
+
+func (r *trialRun) record(c anyCommand) {
+	if c.Error != nil {
+		r.append(entities.EventStepFailed, c.ID, c.Error.Text())
+		return
+	}
+	r.append(entities.EventStepCompleted, c.ID, orNull(c.Output))
+	r.events[len(r.events)-1].Data.Skipped = c.Skipped
+}
+
+func (r *trialRun) resultOf(id string) pendingResult {
+	result := r.Results[id]
+	if result.Error != nil {
+		return pendingResult{event: entities.EventStepFailed, of: result.Error.Text()}
+	}
+	return pendingResult{event: entities.EventStepCompleted, of: orNull(result.Output)}
+}
+
+func (r *trialRun) later(id string, at time.Time, result pendingResult) {
+	result.id, result.at = id, at
+	r.pending = append(r.pending, result)
+}
+
+// end ends something before it has a result.
+func (r *trialRun) end(typ entities.EventType, id string, payload json.RawMessage) {
+	r.pending = slices.DeleteFunc(r.pending, func(p pendingResult) bool { return p.id == id })
+	r.append(typ, id, payload)
+}
+
+// happen lets the next thing happen: the earliest, and of several the one that has begun first.
+func (r *trialRun) happen() bool {
+	if len(r.pending) == 0 {
+		return false
+	}
+	next := 0
+	for i, p := range r.pending {
+		if p.at.Before(r.pending[next].at) {
+			next = i
+		}
+	}
+	p := r.pending[next]
+	r.pending = slices.Delete(r.pending, next, next+1)
+	r.now = r.now.Add(time.Millisecond)
+	if p.at.After(r.now) {
+		r.now = p.at
+	}
+	r.append(p.event, p.id, p.of)
+	return true
+}
+
+// Steps returns what a trial did, in one line for each event that ends something: "charge completed".
+func (o Outcome) Steps() (lines []string) {
+	for _, e := range o.Events {
+		kind, end, _ := strings.Cut(string(e.Type), "_")
+		switch {
+		case e.Data.Skipped != "":
+			end = "skipped"
+		case end == "created" || end == "started" || kind == "run":
+			continue
+		}
+		lines = append(lines, e.CorrelationID+" "+end)
+	}
+	return lines
+}

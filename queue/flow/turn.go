@@ -1,0 +1,401 @@
+package flow
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// turn decides what follows from a state. What it decides changes the state as the events of its commands will, so that
+// a decision sees those before it.
+type turn struct {
+	*state
+
+	commands []any
+	ended    bool // whether the last command ends the run
+}
+
+func (t *turn) send(command any) { t.commands = append(t.commands, command) }
+
+// decide goes through the steps, in the order of the document, until nothing follows any more.
+func (t *turn) decide() {
+	if t.refuse() {
+		return
+	}
+	for moved := true; moved && !t.ended; {
+		failed, failing := t.failure()
+		switch {
+		case failing:
+			moved = t.fail(failed)
+		default:
+			moved = t.advance()
+		}
+	}
+	if t.ended {
+		return
+	}
+	for i := range t.Program.steps {
+		t.close(i)
+	}
+}
+
+// refuse fails a run at its start if its input does not fit. Once something has begun, the input did fit.
+func (t *turn) refuse() bool {
+	if t.begun {
+		return false
+	}
+	err := t.CheckInput(t.input)
+	if err == nil {
+		return false
+	}
+	message := strings.ReplaceAll(err.Error(), schemaURL+"#", "the schema")
+	t.send(fail{"fail", contract.Failure{Message: "the input does not fit: " + message, Code: codeInput}})
+	t.ended = true
+	return true
+}
+
+// advance begins or skips all steps that can, and ends the run if nothing is left. It reports whether it has decided
+// anything.
+func (t *turn) advance() (moved bool) {
+	if t.completesEarly() {
+		return true
+	}
+	open := false
+	for i := range t.Program.steps {
+		if t.steps[i].status == statusNone && t.consider(i) {
+			moved = true
+		}
+		if t.ended {
+			return true
+		}
+		open = open || !t.steps[i].status.ended()
+	}
+	if !moved && !open {
+		t.complete(t.result())
+		return true
+	}
+	return moved
+}
+
+// completesEarly ends the run if a catch says so.
+func (t *turn) completesEarly() bool {
+	for i := range t.Program.steps {
+		if c := t.catchOf(i); c == nil || c.then != thenComplete {
+			continue
+		}
+		if p := t.outcome(i); p.status == statusCompleted {
+			t.complete(p.output, nil)
+			return true
+		}
+	}
+	return false
+}
+
+// consider decides whether a step begins or is skipped. It reports false if that depends on what has not ended.
+func (t *turn) consider(i int) bool {
+	begins, known := t.isWanted(i)
+	if !known {
+		return false
+	}
+	if begins {
+		t.start(i)
+	} else {
+		t.skip(i, "nothing that it needs has run")
+	}
+	return true
+}
+
+// start begins a step, unless its condition is false.
+func (t *turn) start(i int) {
+	when := t.Program.steps[i].when
+	if when == nil {
+		t.begin(i)
+		return
+	}
+	is, err := when.isTrue(t.scope(i, placeStep))
+	switch {
+	case err != nil:
+		t.record(i, expressionFailed("when", err))
+	case is:
+		t.begin(i)
+	default:
+		t.skip(i, "when is false")
+	}
+}
+
+// isWanted reports whether a step begins as far as others are concerned, if that is known yet.
+func (t *turn) isWanted(i int) (begins, known bool) {
+	s := &t.Program.steps[i]
+	if s.target != 0 {
+		from := s.target - 1
+		if !t.steps[from].status.ended() {
+			return false, false
+		}
+		c := t.catchOf(from)
+		return c != nil && c.to-1 == i, true
+	}
+	completed, failed, open := 0, 0, 0
+	for _, needed := range s.needs {
+		switch t.outcome(needed).status {
+		case statusCompleted:
+			completed++
+		case statusFailed:
+			failed++
+		case statusSkipped:
+		default:
+			open++
+		}
+	}
+	switch {
+	case s.join == joinAny && completed > 0:
+		return true, true
+	case open > 0:
+		return false, false
+	case s.join == joinAlways || len(s.needs) == 0:
+		return true, true
+	case s.join == joinAll && failed > 0:
+		return false, false // the run is failing
+	default:
+		return completed > 0, true
+	}
+}
+
+// catchOf returns the catch for the failure of a step, or nil.
+func (t *turn) catchOf(i int) *catch {
+	if t.steps[i].status != statusFailed {
+		return nil
+	}
+	list := t.Program.steps[i].catches
+	at := slices.IndexFunc(list, func(c catch) bool { return c.fits(t.steps[i].code) })
+	if at < 0 {
+		return nil
+	}
+	return &list[at]
+}
+
+// outcome returns what has become of a step for those who need it. If a catch leads from its failure to another step,
+// that one stands for it.
+func (t *turn) outcome(i int) progress {
+	p, c := t.steps[i], t.catchOf(i)
+	switch {
+	case c == nil:
+		return p
+	case c.to == 0:
+		return progress{status: statusCompleted, output: orNull(nil), seq: p.seq}
+	}
+	stands := t.outcome(c.to - 1)
+	switch {
+	case !stands.status.ended():
+		return progress{status: statusOpen}
+	case stands.status == statusFailed:
+		return stands
+	case c.then == thenFail:
+		return progress{status: statusFailed, error: p.error, code: p.code, seq: p.seq}
+	default:
+		return progress{status: statusCompleted, output: orNull(stands.output), seq: stands.seq}
+	}
+}
+
+// failure returns the first failure that ends the run, if there is one.
+func (t *turn) failure() (first progress, failing bool) {
+	if t.asked {
+		return progress{}, true
+	}
+	for i := range t.Program.steps {
+		if t.Program.steps[i].target != 0 {
+			continue // it counts for the step that it stands for
+		}
+		if p := t.outcome(i); p.status == statusFailed && (!failing || p.seq < first.seq) {
+			first, failing = p, true
+		}
+	}
+	return first, failing
+}
+
+// begin begins a step.
+func (t *turn) begin(i int) {
+	s := &t.Program.steps[i]
+	a := &s.action
+	where := t.scope(i, placeStep)
+	input, err := t.inputOf(a, where)
+	if err != nil {
+		t.record(i, expressionFailed("input", err))
+		return
+	}
+	switch a.kind {
+	case kindCall, kindFlow:
+		t.call(s.id, a, input)
+		t.steps[i].status = statusOpen
+	case kindWait:
+		t.wait(i, a, where)
+	case kindSignal:
+		t.openHook(i, a)
+	case kindSet:
+		t.send(recordStep{Type: "recordStep", ID: s.id, Name: s.id, Output: input})
+		t.steps[i] = progress{status: statusCompleted, output: input}
+	case kindComplete:
+		t.complete(input, nil)
+	case kindFail:
+		t.failStep(i, a, where)
+	}
+}
+
+// inputOf returns the input of a step: the run's unless it says otherwise. Undoing a step gets all that is known of it.
+func (t *turn) inputOf(a *action, where *stepScope) (json.RawMessage, error) {
+	switch {
+	case a.input != nil:
+		return a.input.json(where)
+	case where.place == placeUndo:
+		return where.value(varUndo, nil), nil
+	default:
+		return t.input, nil
+	}
+}
+
+// call calls a function, or starts a child.
+func (t *turn) call(id string, a *action, input json.RawMessage) {
+	if a.kind == kindFlow {
+		t.send(startChild{
+			Type: "startChild", ID: id, Workflow: a.name, Input: input, Timeout: duration(a.timeout),
+			Deployment: orLatest(a.deployment),
+		})
+		return
+	}
+	t.send(runStep{
+		Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
+		Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout),
+	})
+}
+
+func orLatest(deployment string) string {
+	if deployment == "" {
+		return contract.Latest
+	}
+	return deployment
+}
+
+func (t *turn) wait(i int, a *action, where *stepScope) {
+	command := wait{Type: "wait", ID: t.Program.steps[i].id, For: duration(a.pause)}
+	if a.until != nil {
+		until, err := timeOf(a.until, where)
+		if err != nil {
+			t.record(i, expressionFailed("until", err))
+			return
+		}
+		command.Until = &until
+	}
+	t.send(command)
+	t.steps[i].status = statusOpen
+}
+
+// timeOf evaluates a template to a time.
+func timeOf(v *template, where *stepScope) (at time.Time, err error) {
+	text, err := v.json(where)
+	if err == nil {
+		err = json.Unmarshal(text, &at)
+	}
+	return at, err
+}
+
+// openHook waits for a signal.
+func (t *turn) openHook(i int, a *action) {
+	id := t.Program.steps[i].id
+	t.send(openHook{
+		Type: "openHook", ID: id, Signal: hookSignal{a.name, a.condition, duration(a.lookBack)},
+	})
+	t.hooks[i] = true
+	if a.timeout > 0 {
+		t.send(wait{Type: "wait", ID: id + timeSuffix, For: duration(a.timeout)})
+		t.limits[i] = true
+	}
+	t.steps[i].status = statusOpen
+}
+
+// close closes what a step that has ended does not need any more.
+func (t *turn) close(i int) {
+	if !t.steps[i].status.ended() {
+		return
+	}
+	id := t.Program.steps[i].id
+	if t.hooks[i] {
+		t.send(partOf{"closeHook", id})
+		t.hooks[i] = false
+	}
+	if t.limits[i] {
+		t.send(partOf{"cancelWait", id + timeSuffix})
+		t.limits[i] = false
+	}
+}
+
+func (t *turn) skip(i int, why string) {
+	id := t.Program.steps[i].id
+	t.send(recordStep{Type: "recordStep", ID: id, Name: id, Skipped: why})
+	t.steps[i] = progress{status: statusSkipped, output: orNull(nil)}
+}
+
+// record records that a step has failed here.
+func (t *turn) record(i int, f contract.Failure) {
+	id := t.Program.steps[i].id
+	t.send(recordStep{Type: "recordStep", ID: id, Name: id, Error: &f})
+	t.steps[i] = failedWith(f, t.next())
+}
+
+// next returns the position of the next event, for the order of failures in one turn.
+func (t *turn) next() int64 {
+	last := int64(0)
+	for _, p := range t.steps {
+		last = max(last, p.seq)
+	}
+	return last + 1
+}
+
+func (t *turn) failStep(i int, a *action, where *stepScope) {
+	text, err := a.message.json(where)
+	if err != nil {
+		t.record(i, expressionFailed("message", err))
+		return
+	}
+	t.record(i, contract.Failure{Message: plain(text), Code: a.code})
+}
+
+// plain returns a text without its quotes, and any other value as JSON.
+func plain(value json.RawMessage) string {
+	var text string
+	if len(value) > 0 && value[0] == '"' && json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return string(value)
+}
+
+// complete ends the run with an output.
+func (t *turn) complete(output json.RawMessage, err error) {
+	if err != nil {
+		t.send(fail{"fail", expressionFailed("output", err)})
+	} else {
+		t.send(complete{"complete", output})
+	}
+	t.ended = true
+}
+
+// result returns the output of a run whose steps have all ended: by default, an object of the outputs that no other
+// step needs.
+func (t *turn) result() (json.RawMessage, error) {
+	if output := t.Program.output; output != nil {
+		return output.json(t.scope(0, placeOutput))
+	}
+	text := []byte{'{'}
+	for i := range t.Program.steps {
+		s := &t.Program.steps[i]
+		if len(s.wantedBy) > 0 || s.target != 0 {
+			continue
+		}
+		if len(text) > 1 {
+			text = append(text, ',')
+		}
+		text = append(append(appendText(text, s.id), ':'), orNull(t.outcome(i).output)...)
+	}
+	return append(text, '}'), nil
+}

@@ -1,0 +1,295 @@
+package flow
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+func parse(t testing.TB, document string) *Program {
+	t.Helper()
+	p, err := Parse([]byte(document))
+	if err != nil {
+		t.Fatalf("%v\nin:\n%s", err, document)
+	}
+	return p
+}
+
+func output(text string) Result { return Result{Output: json.RawMessage(text)} }
+
+func failure(code string) Result {
+	return Result{Error: &contract.Failure{Message: "it failed", Code: code}}
+}
+
+const saga = `
+flow: order
+deployment: shop
+steps:
+  reserve:
+    call: reserve
+    undo: {call: release}
+  charge:
+    needs: [reserve]
+    call: charge
+    undo: {call: refund, input: "${undo}"}
+    catch: [{codes: [declined], to: invoice}]
+  invoice:
+    call: invoice
+    input: {because: "${error.message}", id: "${input.id}"}
+  ship:
+    needs: [charge]
+    call: ship
+    input: {paid: "${steps.charge.output}", text: "Order ${input.id}"}
+output: {shipped: "${steps.ship.output}", paid: "${steps.charge.output}"}
+`
+
+// TestRuns runs documents with given results. What is expected follows from docs/flows.md.
+func TestRuns(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, document string
+		trial          Trial
+		steps          []string
+		status         entities.RunStatus
+		output         string
+		code           string
+	}{
+		{
+			name:     "a line of steps",
+			document: saga,
+			trial: Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{
+				"charge": output(`{"sum":10}`), "ship": output(`"T1"`),
+			}},
+			steps:  []string{"reserve completed", "charge completed", "invoice skipped", "ship completed"},
+			status: entities.RunCompleted, output: `{"shipped":"T1","paid":{"sum":10}}`,
+		},
+		{
+			name:     "a caught failure",
+			document: saga,
+			trial: Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{
+				"charge": failure("declined"), "invoice": output(`{"sum":10}`), "ship": output(`"T1"`),
+			}},
+			steps:  []string{"reserve completed", "charge failed", "invoice completed", "ship completed"},
+			status: entities.RunCompleted, output: `{"shipped":"T1","paid":{"sum":10}}`,
+		},
+		{
+			name:     "another failure is not caught",
+			document: saga,
+			trial:    Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{"charge": failure("broken")}},
+			steps:    []string{"reserve completed", "charge failed", "reserve~undo completed"},
+			status:   entities.RunFailed, code: "broken",
+		},
+		{
+			name:     "a failure at the end is undone in reverse order",
+			document: saga,
+			trial:    Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{"ship": failure("lost")}},
+			steps: []string{
+				"reserve completed", "charge completed", "invoice skipped", "ship failed", "charge~undo completed",
+				"reserve~undo completed",
+			},
+			status: entities.RunFailed, code: "lost",
+		},
+		{
+			name:     "an unknown outcome is undone",
+			document: saga,
+			trial:    Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{"charge": failure("timeout")}},
+			steps:    []string{"reserve completed", "charge failed", "charge~undo completed", "reserve~undo completed"},
+			status:   entities.RunFailed, code: "timeout",
+		},
+		{
+			name:     "undo that fails does not keep the others",
+			document: saga,
+			trial: Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{
+				"ship": failure("lost"), "charge~undo": failure("no"),
+			}},
+			steps: []string{
+				"reserve completed", "charge completed", "invoice skipped", "ship failed", "charge~undo failed",
+				"reserve~undo completed",
+			},
+			status: entities.RunFailed, code: "lost",
+		},
+		{
+			name: "branches and their join",
+			document: `
+flow: f
+deployment: d
+steps:
+  big: {when: "input.n > 10", call: big}
+  small: {when: "input.n <= 10", call: small}
+  only: {needs: [big], call: only}
+  joined: {needs: [big, small], call: joined}
+`,
+			trial:  Trial{Input: json.RawMessage(`{"n": 3}`), Results: map[string]Result{"joined": output(`1`)}},
+			steps:  []string{"big skipped", "only skipped", "small completed", "joined completed"},
+			status: entities.RunCompleted, output: `{"only":null,"joined":1}`,
+		},
+		{
+			name: "an expression that cannot be evaluated fails its step",
+			document: `
+flow: f
+deployment: d
+steps:
+  a: {when: "input.missing > 10", call: big}
+`,
+			trial:  Trial{Input: json.RawMessage(`{}`)},
+			steps:  []string{"a failed"},
+			status: entities.RunFailed, code: "flow.expression",
+		},
+		{
+			name: "a step that always runs",
+			document: `
+flow: f
+deployment: d
+steps:
+  work: {call: work}
+  next: {needs: [work], call: next}
+  tell: {needs: [next], join: always, call: tell, input: {failed: "${steps.work.failed}"}}
+`,
+			trial:  Trial{Results: map[string]Result{"work": failure("x")}},
+			steps:  []string{"work failed", "tell completed"},
+			status: entities.RunFailed, code: "x",
+		},
+		{
+			name: "values, waits and signals",
+			document: `
+flow: f
+steps:
+  sum: {set: "${input.a + input.b}"}
+  pause: {needs: [sum], wait: 1h}
+  paid: {needs: [pause], signal: {name: paid, within: 2h}}
+  late: {needs: [pause], signal: {name: never, within: 1h}, catch: [{codes: [wait_timeout]}]}
+output: {sum: "${steps.sum.output}", paid: "${steps.paid.output}", late: "${steps.late.failed}"}
+`,
+			trial: Trial{
+				Input: json.RawMessage(`{"a":1,"b":2}`), Signals: map[string]json.RawMessage{"paid": json.RawMessage(`{"by":"card"}`)},
+			},
+			steps: []string{
+				"sum completed", "pause completed", "paid received", "paid disposed", "paid~within cancelled",
+				"late~within completed",
+			},
+			status: entities.RunCompleted, output: `{"sum":3,"paid":{"by":"card"},"late":true}`,
+		},
+		{
+			name: "any of two",
+			document: `
+flow: f
+deployment: d
+steps:
+  a: {call: a}
+  b: {call: b, catch: [{then: continue}]}
+  first: {needs: [a, b], join: any, set: "${steps.b.failed}"}
+`,
+			trial:  Trial{Results: map[string]Result{"b": failure("x")}},
+			steps:  []string{"a completed", "first completed", "b failed"},
+			status: entities.RunCompleted, output: `{"first":false}`,
+		},
+		{
+			name: "a failure that ends the run well",
+			document: `
+flow: f
+deployment: d
+steps:
+  a: {call: a, catch: [{codes: [gone], to: b, then: complete}]}
+  b: {set: "${error.code}"}
+  c: {needs: [a], call: c}
+`,
+			trial:  Trial{Results: map[string]Result{"a": failure("gone")}},
+			steps:  []string{"a failed", "b completed"},
+			status: entities.RunCompleted, output: `"gone"`,
+		},
+		{
+			name: "a failure after a last step",
+			document: `
+flow: f
+deployment: d
+steps:
+  a: {call: a, catch: [{to: b, then: fail}]}
+  b: {call: b}
+  c: {needs: [a], call: c}
+`,
+			trial:  Trial{Results: map[string]Result{"a": failure("gone")}},
+			steps:  []string{"a failed", "b completed"},
+			status: entities.RunFailed, code: "gone",
+		},
+		{
+			name: "an early end",
+			document: `
+flow: f
+deployment: d
+steps:
+  known: {when: "has(input.known)", complete: "${input.known}"}
+  work: {call: work}
+`,
+			trial:  Trial{Input: json.RawMessage(`{"known": {"big":9007199254740993}}`)},
+			status: entities.RunCompleted, output: `{"big":9007199254740993}`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := parse(t, test.document)
+			got, err := test.trial.Run(p)
+			if err != nil {
+				t.Fatalf("%v after %v", err, got.Steps())
+			}
+			if diff := cmp.Diff(test.steps, got.Steps()); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			code := ""
+			if got.Error != nil {
+				code = got.Error.Code
+			}
+			if got.Status != test.status || string(got.Output) != test.output || code != test.code {
+				t.Errorf("%s, %s, %+v; want %s, %s, %q", got.Status, got.Output, got.Error, test.status, test.output, test.code)
+			}
+		})
+	}
+}
+
+// TestUndoSeesTheStep tests what undoing a step gets.
+func TestUndoSeesTheStep(t *testing.T) {
+	t.Parallel()
+	got, err := Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{
+		"ship": failure("lost"), "charge": output(`{"sum":10}`),
+	}}.Run(parse(t, saga))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(got.Events, func(e Event) bool { return e.CorrelationID == "charge~undo" })
+	want := `{"error":null,"input":{"id":7},"outcome":"completed","output":{"sum":10}}`
+	if input := string(got.Events[i].Payload); input != want {
+		t.Errorf("input of the undo: %s; want %s", input, want)
+	}
+	if details := string(got.Error.Details); !strings.Contains(details, `"done":["reserve","charge"]`) {
+		t.Errorf("details %s", details)
+	}
+}
+
+// TestAnswersAreTheSame asks again at each moment of a run, with what the log had then: the commands are those that
+// were carried out, and what the log has already is not asked for again.
+func TestAnswersAreTheSame(t *testing.T) {
+	t.Parallel()
+	p := parse(t, saga)
+	got, err := Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{"ship": failure("lost")}}.Run(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 2; n < len(got.Events); n++ {
+		call := Call{Run: contract.Run{Workflow: "order"}, Events: got.Events[:n]}
+		one, err1 := p.Answer(call)
+		two, err2 := p.Answer(call)
+		if err1 != nil || err2 != nil || string(one) != string(two) {
+			t.Errorf("after %d events: %s, then %s (%v, %v)", n, one, two, err1, err2)
+		}
+		for _, e := range got.Events[:n] {
+			if e.Type == entities.EventStepCreated && strings.Contains(string(one), `"runStep","id":"`+e.CorrelationID+`"`) {
+				t.Errorf("after %d events, %s is asked for again: %s", n, e.CorrelationID, one)
+			}
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package flow
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// fail does what is left of a run that fails, or is asked to cancel: steps that must run in any case, the end of those
+// that are open, undoing, and the end. It reports whether it has decided anything that may lead to more.
+func (t *turn) fail(why progress) (moved bool) {
+	open := false
+	for i := range t.Program.steps {
+		switch {
+		case t.steps[i].status == statusNone && t.runsAnyway(i):
+			t.start(i)
+			return true
+		case t.steps[i].status == statusOpen && t.isCancelled(i):
+			t.cancel(i)
+		}
+		open = open || t.steps[i].status == statusOpen
+	}
+	if open || !t.undone() {
+		return false
+	}
+	t.end(why)
+	return true
+}
+
+// runsAnyway reports whether a step that has not begun runs although the run fails: all that it needs has ended, or will
+// not begin any more.
+func (t *turn) runsAnyway(i int) bool {
+	s := &t.Program.steps[i]
+	if !s.isLast() {
+		return false
+	}
+	for _, needed := range s.needs {
+		if t.isAwaited(needed) {
+			return false
+		}
+		if c := t.catchOf(needed); c != nil && c.to != 0 && t.isAwaited(c.to-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// isLast reports whether the step runs when a run fails, too.
+func (s *step) isLast() bool { return s.join == joinAlways && s.target == 0 }
+
+// isAwaited reports whether a step of a run that fails is under way, or still begins.
+func (t *turn) isAwaited(i int) bool {
+	return t.steps[i].status == statusOpen || t.steps[i].status == statusNone && t.Program.steps[i].isLast()
+}
+
+// isCancelled reports whether a step that is under way ends when the run fails. One that can be undone does not, since
+// nobody knew then whether it was carried out.
+func (t *turn) isCancelled(i int) bool {
+	s := &t.Program.steps[i]
+	return !t.drain && s.undo == nil && !s.isLast()
+}
+
+// cancel ends a step that is open.
+func (t *turn) cancel(i int) {
+	s := &t.Program.steps[i]
+	switch s.action.kind {
+	case kindWait:
+		t.send(partOf{"cancelWait", s.id})
+	case kindSignal: // its hook is closed with what belongs to it
+	default:
+		t.send(partOf{"cancelStep", s.id})
+	}
+	t.steps[i] = failedWith(contract.Failure{Message: "cancelled", Code: contract.CodeCancelled}, t.next())
+}
+
+// needsUndo reports whether a step has to be undone: it has completed, or nobody knows whether it was carried out.
+func (t *turn) needsUndo(i int) bool {
+	p := t.steps[i]
+	return t.Program.steps[i].undo != nil &&
+		(p.status == statusCompleted || p.status == statusFailed && unknownOutcome[p.code])
+}
+
+// unknownOutcome are the codes of failures after which a step may have been carried out.
+var unknownOutcome = map[string]bool{contract.CodeTimeout: true, contract.CodeNoAnswer: true}
+
+// undone undoes what has to be undone: a step after all that came after it, and what is independent at once. It reports
+// whether all is done.
+func (t *turn) undone() bool {
+	done := true
+	for i := range t.Program.steps {
+		if !t.needsUndo(i) || t.undos[i].status.ended() {
+			continue
+		}
+		done = false
+		if t.undos[i].status == statusNone && !t.isAwaitedByUndo(i) {
+			t.beginUndo(i)
+			done = done && t.undos[i].status.ended()
+		}
+	}
+	return done
+}
+
+// isAwaitedByUndo reports whether a step that came after this one has to be undone first.
+func (t *turn) isAwaitedByUndo(i int) bool {
+	return slices.ContainsFunc(t.undoneBefore[i], func(later int) bool {
+		return t.needsUndo(later) && !t.undos[later].status.ended()
+	})
+}
+
+func (t *turn) beginUndo(i int) {
+	s := &t.Program.steps[i]
+	input, err := t.inputOf(s.undo, t.scope(i, placeUndo))
+	if err != nil {
+		f := expressionFailed("input", err)
+		t.send(recordStep{Type: "recordStep", ID: s.id + undoSuffix, Name: s.id + undoSuffix, Error: &f})
+		t.undos[i] = failedWith(f, 0)
+		return
+	}
+	t.call(s.id+undoSuffix, s.undo, input)
+	t.undos[i].status = statusOpen
+}
+
+// end ends the run after everything that had to be undone.
+func (t *turn) end(why progress) {
+	t.ended = true
+	if t.asked {
+		t.send(partOf{Type: "cancelled"})
+		return
+	}
+	var f contract.Failure
+	if err := json.Unmarshal(why.error, &f); err != nil {
+		f = contract.Failure{Message: string(why.error)}
+	}
+	var report struct {
+		Done   []string `json:"done"`
+		Failed []string `json:"failed"`
+	}
+	for i, p := range t.undos {
+		switch p.status {
+		case statusCompleted:
+			report.Done = append(report.Done, t.Program.steps[i].id)
+		case statusFailed:
+			report.Failed = append(report.Failed, t.Program.steps[i].id)
+		}
+	}
+	if report.Done != nil || report.Failed != nil {
+		f.Details = mustJSON(map[string]any{"undo": report, "of": f.Details})
+	}
+	t.send(fail{"fail", f})
+}
