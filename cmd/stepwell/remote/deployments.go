@@ -2,8 +2,13 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"net/url"
+	"os"
+	"strconv"
 	"strings"
+	"time"
 )
 
 type deploymentsCmd struct {
@@ -72,4 +77,98 @@ type removeDeploymentCmd struct {
 // Run unregisters the deployment.
 func (c removeDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	return s.client.delete(ctx, path("deployments", c.ID))
+}
+
+type flowsCmd struct {
+	List listFlowsCmd `cmd:"" help:"List the flows."`
+	Show showFlowCmd  `cmd:"" help:"Print the document of a flow."`
+	Put  putFlowCmd   `cmd:"" help:"Store a document as the newest version of its flow."`
+}
+
+// flowVersion is a version of a flow.
+type flowVersion struct {
+	Name, Deployment, Document string
+
+	Version   int
+	CreatedAt time.Time
+	Warnings  []flowFault
+	Versions  []flowVersion
+}
+
+// flowFault is a fault in a document.
+type flowFault struct {
+	Line, Column  int
+	Path, Message string
+}
+
+// String returns the fault as compilers print it, without the name of the file.
+func (f flowFault) String() string {
+	text := fmt.Sprintf("%d:%d: ", f.Line, f.Column)
+	if f.Path != "" {
+		text += f.Path + ": "
+	}
+	return escape(text + f.Message)
+}
+
+var flowColumns = []column[flowVersion]{
+	{"NAME", func(f flowVersion) any { return f.Name }},
+	{"VERSION", func(f flowVersion) any { return f.Version }},
+	{"DEPLOYMENT", func(f flowVersion) any { return f.Deployment }},
+	{"CREATED", func(f flowVersion) any { return timestamp(f.CreatedAt) }},
+}
+
+type listFlowsCmd struct{}
+
+// Run lists the flows.
+func (c listFlowsCmd) Run(ctx context.Context, s *Session) error {
+	return listUnpaged(ctx, s, path("flows"), nil, flowColumns)
+}
+
+type showFlowCmd struct {
+	Name    string `arg:"" help:"The flow's name."`
+	Version int    `placeholder:"NUMBER" help:"The version; by default the newest."`
+}
+
+// Run prints the document.
+func (c showFlowCmd) Run(ctx context.Context, s *Session) error {
+	query := url.Values{}
+	if c.Version != 0 {
+		query.Set("version", strconv.Itoa(c.Version))
+	}
+	var f flowVersion
+	raw, err := s.client.get(ctx, path("flows", c.Name), query, &f)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return s.printJSON(raw)
+	}
+	_, err = fmt.Fprint(s.Stdout, f.Document)
+	return err
+}
+
+type putFlowCmd struct {
+	File   string `arg:"" help:"The document, in YAML or JSON."`
+	DryRun bool   `help:"Only check the document."`
+}
+
+// Run stores the document, or prints all of its faults.
+func (c putFlowCmd) Run(ctx context.Context, s *Session) error {
+	document, err := os.ReadFile(c.File)
+	if err != nil {
+		return usageErrorf("%v", err)
+	}
+	var f flowVersion
+	body := jsonBody{"document": string(document), "dryRun": c.DryRun}.omitZero()
+	raw, err := s.client.call(ctx, http.MethodPost, path("flows"), body, &f)
+	if err != nil {
+		return err
+	}
+	for _, w := range f.Warnings {
+		s.note("warning: %s", w)
+	}
+	if c.DryRun {
+		return s.printResult(raw, "%s would be version %d of %s", c.File, f.Version, f.Name)
+	}
+	return s.printResult(raw, "%s is version %d of %s", c.File, f.Version, f.Name)
 }
