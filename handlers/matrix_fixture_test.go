@@ -178,7 +178,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
 		"collection": id("wrun_collection"), "hurriedCollection": id("wrun_hurried"), "spareCollection": id("wrun_spare"),
-		"flow": id("flow"),
+		"flow":    id("flow"),
 		"session": fmt.Sprintf("%064x", n),
 	}
 }
