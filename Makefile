@@ -71,9 +71,9 @@ upgrade: ## Test the upgrade from the commit OLD under load
 e2e: ## Run only the black-box tests
 	$(GO) test -race -timeout 20m -v ./e2e/...
 
-# Installs the frameworks from npm into .data/frameworks, and takes some minutes.
+# Installs the frameworks from npm into .data/frameworks, where the packages stay (4 GB), and takes some minutes.
 .PHONY: frameworks
-frameworks: ## Test apps in Next.js and Nitro: development with hot reload, and production
+frameworks: ## Test apps in Next.js, Nitro and SvelteKit: development with hot reload, and production
 	@scripts/need postgres
 	FRAMEWORKS=1 $(GO) test -timeout 30m -count 1 -v ./e2e/frameworks
 

@@ -130,6 +130,7 @@ for (const [name, answers, remedy] of [
 for (const [name, env, args] of [
   ['without an address', { STEPWELL_APP_URL: '' }, []],
   ['from a build of Next.js', { NEXT_PHASE: 'phase-production-build' }, []],
+  ['from the prerendering of SvelteKit', { SVELTEKIT_FORK: 'true' }, []],
   ['from another build', {}, ['build']],
 ]) {
   test(`nothing is registered ${name}`, async (t) => {

@@ -56,41 +56,65 @@ func (s server) call(t *testing.T, method, path string) (status int, body []byte
 // app is an app in a folder of its own, with its packages and the World that the server serves.
 type app struct {
 	framework
+	// name is the framework and the line of the SDK, and the ID of the deployment.
+	name   string
+	need   need
 	server server
 	dir    string
 	port   string
+	// nodeOptions are the options for Node.
+	nodeOptions string
 }
 
-// install copies the app of a framework and installs its packages. The folder is not in /tmp, which may be small.
-func install(t *testing.T, s server, f framework) *app {
+// install copies the app of a framework and installs its packages for a line of the SDK.
+func install(t *testing.T, s server, f framework, l line) *app {
 	t.Helper()
-	parent, err := filepath.Abs("../../.data/frameworks")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	a := &app{framework: f, server: s, port: freePort(t)}
-	if a.dir, err = os.MkdirTemp(parent, f.name+"-"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		endProcesses(a.dir)
-		_ = os.RemoveAll(a.dir)
-	})
-	if err := os.CopyFS(a.dir, os.DirFS(f.name)); err != nil {
+	a := &app{framework: f, name: f.folder + "-" + l.name, need: f.on[l.name], server: s, port: freePort(t)}
+	a.dir = emptyFolder(t, a.name)
+	t.Cleanup(func() { endProcesses(a.dir) })
+	if err := os.CopyFS(a.dir, os.DirFS(f.folder)); err != nil {
 		t.Fatal(err)
 	}
 	env := strings.Join([]string{
-		"STEPWELL_URL=" + string(s), "STEPWELL_API_KEY=" + apiKey, "STEPWELL_DEPLOYMENT_ID=" + f.name,
+		"STEPWELL_URL=" + string(s), "STEPWELL_API_KEY=" + apiKey, "STEPWELL_DEPLOYMENT_ID=" + a.name,
 		"STEPWELL_APP_URL=" + a.url(), "WORKFLOW_TARGET_WORLD=@stepwell/world", "",
 	}, "\n")
 	if err := os.WriteFile(filepath.Join(a.dir, f.envFile), []byte(env), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.command(t, "npm install --no-audit --no-fund "+string(s)+"/clients/world.tgz")
+	a.command(t, strings.Join([]string{"npm install --prefer-offline --no-audit --no-fund", l.packages, a.need.packages,
+		string(s) + "/clients/world.tgz"}, " "))
+	a.nodeOptions = a.need.nodeOptions // only now is there what they name
 	return a
+}
+
+// emptyFolder returns the folder of an app. Only packages of an earlier test are in it, of which npm keeps those that
+// still fit. It is not in /tmp, which may be small.
+func emptyFolder(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("../../.data/frameworks", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"*", "node_modules/.*"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			switch filepath.Base(path) {
+			case "node_modules", "package-lock.json", ".bin", ".package-lock.json":
+				continue
+			}
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
 }
 
 // endProcesses kills what still runs in a folder: a development server of Next.js leaves a process that reads the
@@ -128,14 +152,24 @@ func freePort(t *testing.T) string {
 
 func (a *app) url() string { return "http://127.0.0.1:" + a.port }
 
-// prepare returns a command in the app's folder.
+// prepare returns a command in the app's folder, where its packages may bring the program. $PORT is the app's port.
 func (a *app) prepare(ctx context.Context, line string) *exec.Cmd {
-	words := strings.Fields(line)
+	words := strings.Fields(strings.ReplaceAll(line, "$PORT", a.port))
+	bin := filepath.Join(a.dir, "node_modules", ".bin")
+	if own := filepath.Join(bin, words[0]); exists(own) {
+		words[0] = own
+	}
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = a.dir
-	cmd.Env = harness.CleanEnv("HOST=127.0.0.1", "HOSTNAME=127.0.0.1", "PORT="+a.port, "NEXT_TELEMETRY_DISABLED=1",
-		"DO_NOT_TRACK=1")
+	cmd.Env = harness.CleanEnv("PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "HOST=127.0.0.1",
+		"HOSTNAME=127.0.0.1", "PORT="+a.port, "NODE_OPTIONS="+a.nodeOptions, "NEXT_TELEMETRY_DISABLED=1", "DO_NOT_TRACK=1",
+		"WORKFLOW_NO_UPDATE_CHECK=1")
 	return cmd
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // command runs a command to its end and returns its standard output.
@@ -149,6 +183,15 @@ func (a *app) command(t *testing.T, line string) string {
 		t.Fatalf("%s: %v\n%s%s", line, err, out, stderr.Bytes())
 	}
 	return string(out)
+}
+
+// workflow runs the SDK's command line, and decodes what it prints.
+func (a *app) workflow(t *testing.T, args string, v any) {
+	t.Helper()
+	out := a.command(t, "workflow "+args+" --json --backend @stepwell/world")
+	if err := json.Unmarshal([]byte(out), v); err != nil {
+		t.Fatalf("workflow %s: %v\n%s", args, err, out)
+	}
 }
 
 // launch starts the app until the end of the test.
@@ -185,7 +228,7 @@ func (a *app) edit(t *testing.T, name, old, text string) {
 	}
 }
 
-// wantGreeting starts runs until one returns the text, and returns its ID.
+// wantGreeting starts runs until one returns the text, and returns its ID. The server must know it.
 func (a *app) wantGreeting(t *testing.T, want string) (runID string) {
 	t.Helper()
 	last := ""
@@ -200,6 +243,9 @@ func (a *app) wantGreeting(t *testing.T, want string) (runID string) {
 		runID = run.RunID
 		return run.Value == want
 	})
+	if status, body := a.server.call(t, http.MethodGet, "/v1/runs/"+runID); status != http.StatusOK {
+		t.Errorf("the server does not have the run: status %d %s", status, body)
+	}
 	return runID
 }
 
@@ -212,6 +258,7 @@ func (a *app) greet(t *testing.T) (run struct{ RunID, Value string }, answer str
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Content-Type", "application/octet-stream") // SvelteKit takes text for a form of another site
 	status, body, err := send(req)
 	if err != nil {
 		return run, err.Error()

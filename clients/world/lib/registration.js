@@ -30,7 +30,8 @@ export function register({ base, key, deployment }) {
 
 /** Reports whether a process serves the app. Builds and the SDK's command line create Worlds too. */
 export function servesApp({ argv, env }) {
-  const builds = env.NEXT_PHASE === 'phase-production-build' || argv[2] === 'build';
+  // SvelteKit's build prerenders in threads, which it marks and which do not have the arguments of the build.
+  const builds = env.NEXT_PHASE === 'phase-production-build' || env.SVELTEKIT_FORK === 'true' || argv[2] === 'build';
   return !builds && !COMMAND_LINE.test(argv[1] ?? '');
 }
 

@@ -1,5 +1,8 @@
+import { sleep } from 'workflow';
+
 export async function greet(name: string) {
   'use workflow';
+  if (name === 'sleeper') await sleep('1h');
   const text = await greeting(name);
   const loud = await shout(text);
   return `${loud} bye`;

@@ -1,0 +1,6 @@
+import { definePlugin } from 'nitro';
+import { getWorld } from 'workflow/runtime';
+
+export default definePlugin(async () => {
+  await getWorld();
+});

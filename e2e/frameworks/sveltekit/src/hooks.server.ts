@@ -1,0 +1,5 @@
+import { getWorld } from 'workflow/runtime';
+
+export async function init() {
+  await getWorld();
+}
