@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// longestStart is how long a request that starts a run waits at most. Then the run starts although the server is busy,
-	// unless lateStarts more than fit are under way: then it is refused.
+	// longestStart is how long a request that starts a run waits at most. Then the run starts although the server is
+	// busy, unless lateStarts more than fit are under way: then it is refused.
 	longestStart = 20 * time.Second
 	lateStarts   = 400
 	// mostStarts is how many may wait at most: each holds a connection or two, and to take them in costs the processor time
@@ -107,8 +107,8 @@ func newStarts(
 	}
 }
 
-// startRoom returns how many runs may start besides those whose requests are being served. A start counts as long as the
-// deliveries that follow from it, so that few runs are under way at a time, and those end soon.
+// startRoom returns how many runs may start besides those whose requests are being served. A start counts as long as
+// the deliveries that follow from it, so that few runs are under way at a time, and those end soon.
 func startRoom(q *queue.Queue) func(serving int) int {
 	most := startsPerProcessor * runtime.GOMAXPROCS(0)
 	return func(serving int) int {
@@ -120,8 +120,8 @@ func startRoom(q *queue.Queue) func(serving int) int {
 	}
 }
 
-// admit waits until the run may start, or fails with a *[tooManyStartsError] or the context's error. The run is empty if
-// only this request starts it. If the run may start, the request must call served when it has been answered.
+// admit waits until the run may start, or fails with a *[tooManyStartsError] or the context's error. The run is empty
+// if only this request starts it. If the run may start, the request must call served when it has been answered.
 func (s *starts) admit(ctx context.Context, project, run string) error {
 	st := s.enter(project, run)
 	if st.done == nil {
@@ -316,8 +316,8 @@ func (s *starts) perSecond(now time.Time) float64 {
 	return float64(s.counted+s.count) / max(past, time.Second).Seconds()
 }
 
-// limit returns how many starts may wait: no more than the server can do in [longestStart]. When it has just become busy,
-// that is not known yet.
+// limit returns how many starts may wait: no more than the server can do in [longestStart]. When it has just become
+// busy, that is not known yet.
 func (s *starts) limit(now time.Time) int {
 	if s.waiting == 0 || now.Sub(s.busySince) < longestStart {
 		return mostStarts

@@ -66,8 +66,19 @@ func (l *line) makeRoom(n int) {
 	synctest.Wait()
 }
 
+// look calls f, which may read everything.
+func (l *line) look(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.starts.mu.Lock()
+	defer l.starts.mu.Unlock()
+	f()
+}
+
 func (l *line) want(t *testing.T, when string, admitted ...string) {
 	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if slices.Sort(l.admitted); !slices.Equal(l.admitted, admitted) {
 		t.Errorf("%s: admitted %v, want %v", when, l.admitted, admitted)
 	}
@@ -94,9 +105,11 @@ func TestStartsWaitInOrderAndProjectsInTurns(t *testing.T) {
 		l.want(t, "one was served", "a0", "a1", "a2", "b1", "b2")
 		l.makeRoom(100)
 		l.want(t, "room for all", "a0", "a1", "a2", "a3", "a4", "b1", "b2")
-		if l.waiting != 0 || len(l.line) != 0 || len(l.turns) != 0 {
-			t.Errorf("%d wait, in %v with turns %v; want none", l.waiting, l.line, l.turns)
-		}
+		l.look(func() {
+			if l.waiting != 0 || len(l.line) != 0 || len(l.turns) != 0 {
+				t.Errorf("%d wait, in %v with turns %v; want none", l.waiting, l.line, l.turns)
+			}
+		})
 	})
 }
 
@@ -110,28 +123,36 @@ func TestTooManyStartsAreRefused(t *testing.T) {
 			l.ask(t.Context(), "a", "", fmt.Sprint(i))
 		}
 		l.ask(t.Context(), "b", "", "more")
-		if got := l.refused["more"]; got == nil || got.Waiting != mostStarts || got.RetryAfter != longestStart {
-			t.Errorf("got %+v, want a refusal; nothing is known of when there is room", got)
-		}
+		l.look(func() {
+			if got := l.refused["more"]; got == nil || got.Waiting != mostStarts || got.RetryAfter != longestStart {
+				t.Errorf("got %+v, want a refusal; nothing is known of when there is room", got)
+			}
+		})
 		for i := range 10 { // of 100 starts per second
 			l.makeRoom(100 * (i + 1))
 			l.ask(t.Context(), "a", "", fmt.Sprint("more", i))
 			time.Sleep(time.Second - startTick)
 		}
-		if l.waiting != 10 || len(l.refused) != 1 {
-			t.Errorf("%d wait, %d were refused; want 10 and 1", l.waiting, len(l.refused))
-		}
-		if got := l.perSecond(time.Now()); got < 90 || got > 110 {
-			t.Errorf("%g starts per second, want about 100", got)
-		}
+		l.look(func() {
+			if l.waiting != 10 || len(l.refused) != 1 {
+				t.Errorf("%d wait, %d were refused; want 10 and 1", l.waiting, len(l.refused))
+			}
+		})
+		l.look(func() {
+			if got := l.perSecond(time.Now()); got < 90 || got > 110 {
+				t.Errorf("%g starts per second, want about 100", got)
+			}
+		})
 		for range 3 * longestStart / time.Second { // of one start per second
 			l.ask(t.Context(), "a", "", "slow")
 			l.makeRoom(l.serving + 1)
 			time.Sleep(time.Second - startTick)
 		}
-		if got := l.limit(time.Now()); got < 15 || got > 25 || l.waiting != 10 {
-			t.Errorf("%d may wait, and %d do; want about 20, as many as start in %s, and 10", got, l.waiting, longestStart)
-		}
+		l.look(func() {
+			if got := l.limit(time.Now()); got < 15 || got > 25 || l.waiting != 10 {
+				t.Errorf("%d may wait, and %d do; want about 20, as many as start in %s, and 10", got, l.waiting, longestStart)
+			}
+		})
 		l.stop()
 	})
 }
@@ -146,19 +167,25 @@ func TestLongestWait(t *testing.T) {
 			l.ask(t.Context(), "a", "", "early")
 			time.Sleep(longestStart - 2*startTick)
 			l.ask(t.Context(), "a", "", "late")
-			if len(l.admitted)+len(l.refused) != 0 {
-				t.Error("the wait was shorter than the longest")
-			}
+			l.look(func() {
+				if len(l.admitted)+len(l.refused) != 0 {
+					t.Error("the wait was shorter than the longest")
+				}
+			})
 			time.Sleep(3 * startTick)
 			synctest.Wait()
-			if got := slices.Equal(l.admitted, []string{"early"}); got != admitted || (l.refused["early"] != nil) == admitted || l.waiting != 1 {
-				t.Errorf("room %d: admitted %v, refused %v; admission of the early one: want %v", room, l.admitted, l.refused, admitted)
-			}
+			l.look(func() {
+				if got := slices.Equal(l.admitted, []string{"early"}); got != admitted || (l.refused["early"] != nil) == admitted || l.waiting != 1 {
+					t.Errorf("room %d: admitted %v, refused %v; admission of the early one: want %v", room, l.admitted, l.refused, admitted)
+				}
+			})
 			l.stop()
 			l.asks.Wait()
-			if !slices.Contains(l.admitted, "late") {
-				t.Error("a server that stops lets starts wait")
-			}
+			l.look(func() {
+				if !slices.Contains(l.admitted, "late") {
+					t.Error("a server that stops lets starts wait")
+				}
+			})
 		})
 	}
 }
@@ -180,23 +207,31 @@ func TestBothRequestsOfARunHaveOneVerdict(t *testing.T) {
 		l.ask(t.Context(), "a", "second", "message of second")
 		l.ask(t.Context(), "a", "third", "event of third")
 		l.ask(t.Context(), "b", "second", "another second")
-		if l.waiting != mostStarts || l.refused["event of third"] == nil || l.refused["another second"] == nil {
-			t.Errorf("%d wait, %d were refused, want %d and 2", l.waiting, len(l.refused), mostStarts)
-		}
+		l.look(func() {
+			if l.waiting != mostStarts || l.refused["event of third"] == nil || l.refused["another second"] == nil {
+				t.Errorf("%d wait, %d were refused, want %d and 2", l.waiting, len(l.refused), mostStarts)
+			}
+		})
 		l.makeRoom(1_000_000)
-		if !slices.Contains(l.admitted, "event of second") || !slices.Contains(l.admitted, "message of second") {
-			t.Error("one of the requests still waits")
-		}
+		l.look(func() {
+			if !slices.Contains(l.admitted, "event of second") || !slices.Contains(l.admitted, "message of second") {
+				t.Error("one of the requests still waits")
+			}
+		})
 		l.ask(t.Context(), "a", "third", "message of third")
-		if l.refused["message of third"] == nil {
-			t.Error("the message of a refused run was accepted")
-		}
+		l.look(func() {
+			if l.refused["message of third"] == nil {
+				t.Error("the message of a refused run was accepted")
+			}
+		})
 		for range l.admitted {
 			l.served()
 		}
-		if l.serving != 0 {
-			t.Errorf("%d are being served, want none", l.serving)
-		}
+		l.look(func() {
+			if l.serving != 0 {
+				t.Errorf("%d are being served, want none", l.serving)
+			}
+		})
 	})
 }
 
@@ -211,14 +246,18 @@ func TestClientsThatGoLeaveTheLine(t *testing.T) {
 		l.ask(t.Context(), "b", "run", "message")
 		leave()
 		synctest.Wait()
-		if l.waiting != 1 || len(l.turns) != 1 {
-			t.Errorf("%d wait, with turns %v; want the run", l.waiting, l.turns)
-		}
+		l.look(func() {
+			if l.waiting != 1 || len(l.turns) != 1 {
+				t.Errorf("%d wait, with turns %v; want the run", l.waiting, l.turns)
+			}
+		})
 		l.makeRoom(1)
 		l.want(t, "the message is left", "message")
-		if l.serving != 1 {
-			t.Errorf("%d are being served, want 1", l.serving)
-		}
+		l.look(func() {
+			if l.serving != 1 {
+				t.Errorf("%d are being served, want 1", l.serving)
+			}
+		})
 	})
 }
 
