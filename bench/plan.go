@@ -19,8 +19,9 @@ type plan struct {
 	open       time.Duration
 	grace      time.Duration // how long open loops wait for unfinished operations
 	// overloadGrace is the same after an overload, and recovery how long after it the server is to be as fast as before.
-	overloadGrace, recovery time.Duration
-	shapes                  []string // of runs, see shapeOf
+	// Settle is how long an overload lasts before runs that end are counted.
+	overloadGrace, recovery, settle time.Duration
+	shapes                          []string // of runs, see shapeOf
 
 	messages int    // sent one after the other
 	pause    pauses // between them
@@ -60,7 +61,7 @@ func planFor(short bool) plan {
 		warm: time.Second, window: 5 * time.Second, rounds: 2,
 		clients: []int{1, 8, 32}, inFlight: []int{1, 8, 32, 200}, goInFlight: []int{1, 200}, engine: 8 * time.Second,
 		rates: []float64{25, 50, 100, 200, 400}, open: 15 * time.Second, grace: 10 * time.Second,
-		overloadGrace: time.Minute, recovery: 5 * time.Second,
+		overloadGrace: time.Minute, recovery: 5 * time.Second, settle: 5 * time.Second,
 		shapes:   []string{"seq-1", "seq-3", "seq-10", "wide-50"},
 		messages: 200, pause: pauses{50 * time.Millisecond}, hooks: 200, load: []int{1, 8, 32, 200},
 		msgRates: []float64{100, 500},

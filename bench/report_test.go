@@ -76,7 +76,7 @@ func TestOverloadGoal(t *testing.T) {
 	rows := []row{
 		{Case: "seq-3", Variant: "wire", Clients: 200, Ops: 200, Seconds: 1},
 		{Case: "seq-3", Variant: "wire", Size: 1, Rate: 200, Ops: 400, Seconds: 2},
-		{Case: "seq-3", Variant: "wire", Size: 2, Rate: 400, Ops: 300, Seconds: 2, Counts: map[string]float64{countRefused: 500}},
+		{Case: "seq-3", Variant: "wire", Size: 2, Rate: 400, Ops: 300, Seconds: 2, Counts: map[string]float64{countRefused: 250}},
 		{Case: "seq-3", Variant: "contract", Clients: 200, Ops: 900, Seconds: 1},
 	}
 	if got, ok := leastOfBest("wire")(map[string][]row{"overload": rows}); !ok || got != 0.75 {

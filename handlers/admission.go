@@ -105,6 +105,8 @@ type admission struct {
 	growing *share.Pool
 	pace    share.Pace
 	now     func() time.Time
+	// starts holds back starts of runs while the server is busy; nil if there are none.
+	starts *starts
 	// project returns the project of a request.
 	project func(echo.Context) string
 }
@@ -127,8 +129,19 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		v := &visit{admission: a, project: a.project(c), overloadPolicy: policyOf(c.Request().Method, c.Path())}
 		defer v.release()
+		if run, starts := startedRun(c); starts {
+			if err := v.start(c, run); err != nil {
+				return err
+			}
+		}
 		if err := v.receive(c); err != nil {
 			return err
+		}
+		if run, starts := messagedRun(c, v.beginning); starts {
+			v.arrived()
+			if err := v.start(c, run); err != nil {
+				return err
+			}
 		}
 		if err := v.take(c.Request().Context(), a.running, 1, requestFactor); err != nil {
 			return err
@@ -150,7 +163,25 @@ type visit struct {
 	waited   time.Duration // for capacity
 	arrives  bool          // holds a unit of arriving
 	grows    bool          // holds a unit of growing
+	begins   bool          // starts a run, and has been admitted to do so
 	reserved int64         // bytes of memory
+	// beginning is the first piece of the body.
+	beginning []byte
+}
+
+// startWait is the key under which a request has how long it waited until a run might start.
+const startWait = "startWait"
+
+// start waits until a run may start.
+func (v *visit) start(c echo.Context, run string) error {
+	if v.starts == nil {
+		return nil
+	}
+	came := v.now()
+	err := v.starts.admit(c.Request().Context(), v.project, run)
+	c.Set(startWait, v.now().Sub(came))
+	v.begins = err == nil
+	return err
 }
 
 // take waits for units of the pool until the policy's deadline, which is one for all that the request waits for.
@@ -212,6 +243,9 @@ func (v *visit) release() {
 	}
 	if v.grows {
 		v.growing.Release(v.project, 1)
+	}
+	if v.begins {
+		v.starts.served()
 	}
 	v.arrived()
 }

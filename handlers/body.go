@@ -63,6 +63,7 @@ func (v *visit) receive(c echo.Context) error {
 		}
 		size = min(4*size, largestPiece)
 	}
+	v.beginning = body[0]
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(&body), total, nil
 	return nil
 }

@@ -73,6 +73,7 @@ var statuses = []struct {
 	{message.ErrMessageNotFound, http.StatusNotFound, "message_not_found"},
 	{kv.ErrKeyNotFound, http.StatusNotFound, "store_key_not_found"},
 	{entities.ErrStreamNotFound, http.StatusNotFound, "stream_not_found"},
+	{errTooManyStarts, http.StatusTooManyRequests, "too_many_starts"},
 	{admin.ErrStartQuota, http.StatusTooManyRequests, "start_quota"},
 	{admin.ErrStorageQuota, http.StatusTooManyRequests, "storage_quota"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
@@ -147,6 +148,9 @@ func problemOf(err error) problem {
 				p.retryAfter = tooMany.RetryAfter
 			}
 			if tooMany, ok := errors.AsType[*live.TooManyError](err); ok {
+				p.retryAfter = tooMany.RetryAfter
+			}
+			if tooMany, ok := errors.AsType[*tooManyStartsError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
 			}
 			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {

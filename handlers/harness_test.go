@@ -27,6 +27,13 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 // newEcho returns a server with its own database, and its log.
 func newEcho(t testing.TB, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 	t.Helper()
+	e, q, l := newEchoOf(t, key)
+	return e, q.Pool(), l
+}
+
+// newEchoOf is [newEcho], and returns the queue too.
+func newEchoOf(t testing.TB, key string) (*echo.Echo, *queue.Queue, *logs) {
+	t.Helper()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +52,7 @@ func newEcho(t testing.TB, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 		Pool: pool, Log: eventlog.New(pool, hub, q, time.Now), Streams: read.NewStreams(pool, hub, time.Now), Queue: q,
 		APIKey: key, Open: key == "", Logger: logger, Telemetry: newTelemetry(pool, q),
 		Stopping: context.Background(), Draining: draining,
-	}), pool, l
+	}), q, l
 }
 
 // newTelemetry returns telemetry without traces.

@@ -20,7 +20,7 @@ import (
 const slowRequest = time.Second
 
 // observe gives each request an ID, measures and traces it, and logs it: slow requests as warnings, others at debug
-// level. The error handler logs internal errors.
+// level. That a start had to wait is not slow. The error handler logs internal errors.
 func observe(o Options) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -33,7 +33,8 @@ func observe(o Options) echo.MiddlewareFunc {
 			ctx, done := o.Telemetry.Request(c.Request().Context(), r)
 			c.SetRequest(c.Request().WithContext(ctx))
 			defer func() { // handlers panic to abort the connection
-				o.logRequest(ctx, r, c.Response(), done(c.Response().Status))
+				waited, _ := c.Get(startWait).(time.Duration)
+				o.logRequest(ctx, r, c.Response(), done(c.Response().Status), waited)
 			}()
 			if err := next(c); err != nil {
 				c.Error(err) // sets the status
@@ -43,10 +44,12 @@ func observe(o Options) echo.MiddlewareFunc {
 	}
 }
 
-func (o Options) logRequest(ctx context.Context, r telemetry.Request, response *echo.Response, took time.Duration) {
+func (o Options) logRequest(
+	ctx context.Context, r telemetry.Request, response *echo.Response, took, waited time.Duration,
+) {
 	level := slog.LevelDebug
 	waits := isLongPoll(strings.TrimPrefix(r.Route, ui.Path)) || r.Public // a webhook may wait for the workflow's response
-	if took > slowRequest && !waits {
+	if took-waited > slowRequest && !waits {
 		level = slog.LevelWarn
 	}
 	o.Logger.Log(ctx, level, "request", "method", r.Method, "route", r.Route, "status", response.Status,

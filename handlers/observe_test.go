@@ -66,24 +66,27 @@ func TestEveryResponseHasARequestID(t *testing.T) {
 	}
 }
 
-// TestSlowRequestsAreLoggedAsWarnings checks that long polls and webhooks are not.
+// TestSlowRequestsAreLoggedAsWarnings checks that long polls and webhooks are not, nor starts that had to wait.
 func TestSlowRequestsAreLoggedAsWarnings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		route string
 		took  time.Duration
+		wait  time.Duration // to start a run
 		want  string
 	}{
-		{"/v1/runs/:id", time.Second, "DEBUG"},
-		{"/v1/runs/:id", time.Second + 1, "WARN"},
-		{"/v1/runs/:id/wait", time.Minute, "DEBUG"},
-		{"/hooks/:token", time.Minute, "DEBUG"},
+		{"/v1/runs/:id", time.Second, 0, "DEBUG"},
+		{"/v1/runs/:id", time.Second + 1, 0, "WARN"},
+		{"/v1/runs/:id/wait", time.Minute, 0, "DEBUG"},
+		{"/hooks/:token", time.Minute, 0, "DEBUG"},
+		{"/v1/runs", 10 * time.Second, 9 * time.Second, "DEBUG"},
+		{"/v1/runs", 10 * time.Second, 8 * time.Second, "WARN"},
 	} {
 		var out bytes.Buffer
 		o := Options{Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 		c := echo.New().NewContext(httptest.NewRequest("GET", "/", nil), httptest.NewRecorder())
 		r := telemetry.Request{Method: "GET", Route: tt.route, Public: strings.HasPrefix(tt.route, hooksPath+"/")}
-		o.logRequest(t.Context(), r, c.Response(), tt.took)
+		o.logRequest(t.Context(), r, c.Response(), tt.took, tt.wait)
 		if !strings.Contains(out.String(), "level="+tt.want) || !strings.Contains(out.String(), "route="+tt.route) {
 			t.Errorf("%s after %s: got %s, want %s", tt.route, tt.took, &out, tt.want)
 		}

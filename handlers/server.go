@@ -178,7 +178,9 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		o.Function.register(e, a.Require(auth.Invoke), o.Keys)
 	}
 	project := func(c echo.Context) string { return string(auth.Project(c)) }
-	admit := newAdmission(o.Requests, o.RequestMemory, o.Log.Now, project).middleware
+	admission := newAdmission(o.Requests, o.RequestMemory, o.Log.Now, project)
+	admission.starts = newStarts(o.Stopping, startRoom(o.Queue), o.Log.Now, o.Telemetry)
+	admit := admission.middleware
 	count := newPayloads(o.RequestMemory, project).middleware
 	readers := newReaders(o.Readers).middleware
 	o.wire().Register(a.Group(e, sdkPath, admit, readers, count))

@@ -64,6 +64,15 @@ func (q *Queue) Pool() *pgxpool.Pool { return q.pool }
 // [eventlog.WithGroup].
 func (q *Queue) Group() *pg.GroupCommit { return q.group }
 
+// Delivering returns how many deliveries are under way in this process.
+func (q *Queue) Delivering() int {
+	d := q.local.Load()
+	if d == nil {
+		return 0
+	}
+	return int(d.places.Held() + d.deliverer.places.Held())
+}
+
 // announceDue notifies all processes that a message is due now. It does nothing if the transaction failed.
 func (q *Queue) announceDue(failed error) {
 	if failed == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +35,8 @@ const (
 // holds another must follow the same order.
 type GroupCommit struct {
 	pool *pgxpool.Pool
+	// underWay counts the statements that are executed or wait.
+	underWay atomic.Int64
 
 	mu      sync.Mutex
 	running int // transactions
@@ -98,6 +101,8 @@ type waiter struct {
 // If the context ends before the statement's transaction begins, nothing is written. Once the transaction has begun, Do
 // waits for its outcome and returns it: the transaction also belongs to others.
 func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
+	g.underWay.Add(1)
+	defer g.underWay.Add(-1)
 	w := &waiter{Statement: s, done: make(chan struct{})}
 	if g.startOrWait(w) {
 		defer g.next()
@@ -150,6 +155,12 @@ func (g *GroupCommit) Load() (running, waiting int) {
 	defer g.mu.Unlock()
 	return g.running, len(g.waiting)
 }
+
+// UnderWay returns how many statements are executed or wait.
+func (g *GroupCommit) UnderWay() int { return int(g.underWay.Load()) }
+
+// Busy reports whether enough statements are under way to fill a transaction. More of them get no cheaper.
+func (g *GroupCommit) Busy() bool { return g.UnderWay() >= groupSize }
 
 // startOrWait reports whether the statement may be executed at once. If not, the statement now waits for the next
 // transaction.

@@ -66,6 +66,9 @@ func (p *Pool) Free() int64 {
 	return p.free
 }
 
+// Held returns the number of units that are not free.
+func (p *Pool) Held() int64 { return p.units - p.Free() }
+
 // Room returns how many units the key could take now, one by one.
 func (p *Pool) Room(key string, factor int64) int64 {
 	p.mu.Lock()

@@ -32,6 +32,9 @@ type metrics struct {
 	underWay   *prometheus.GaugeVec     // by kind
 	requests   *prometheus.HistogramVec // by route, method, status
 	rejected   prometheus.Counter
+
+	startsWaiting prometheus.Gauge
+	startsRefused prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -58,13 +61,20 @@ func newMetrics() *metrics {
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "stepwell_unauthorized_requests_total", Help: "Requests without a valid API key.",
 		}),
+		startsWaiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "stepwell_starts_waiting", Help: "Starts of runs that wait because the server is busy.",
+		}),
+		startsRefused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "stepwell_starts_refused_total", Help: "Starts of runs that were refused because too many wait.",
+		}),
 	}
 }
 
 // register adds the metrics to a registry. Counters whose labels are known start at 0, so that rates and alerts see
 // the first increment.
 func (m *metrics) register(r *prometheus.Registry) {
-	r.MustRegister(m.appends, m.events, m.ended, m.deliveries, m.waits, m.underWay, m.requests, m.rejected)
+	r.MustRegister(m.appends, m.events, m.ended, m.deliveries, m.waits, m.underWay, m.requests, m.rejected,
+		m.startsWaiting, m.startsRefused)
 	for _, t := range entities.EventTypes {
 		m.events.WithLabelValues(string(t))
 		if status, ends := endStatus[t]; ends {

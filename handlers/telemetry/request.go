@@ -59,6 +59,20 @@ func (t *Telemetry) Rejected() {
 	}
 }
 
+// StartsWaiting sets how many starts of runs wait for room.
+func (t *Telemetry) StartsWaiting(n int) {
+	if t != nil {
+		t.metrics.startsWaiting.Set(float64(n))
+	}
+}
+
+// StartRefused counts a start of a run that was refused because too many wait.
+func (t *Telemetry) StartRefused() {
+	if t != nil {
+		t.metrics.startsRefused.Inc()
+	}
+}
+
 // Pass adds the request ID and the trace context to the headers of a forwarded request.
 func (t *Telemetry) Pass(ctx context.Context, h http.Header) {
 	h.Set("X-Request-Id", RequestID(ctx))

@@ -1,0 +1,392 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+// line is a line of starts in a bubble of package synctest, with the order in which they are admitted.
+type line struct {
+	*starts
+
+	room int
+	stop context.CancelFunc
+	asks sync.WaitGroup
+
+	mu       sync.Mutex
+	admitted []string
+	refused  map[string]*tooManyStartsError
+}
+
+func newLine() *line {
+	l := &line{refused: map[string]*tooManyStartsError{}}
+	stopping, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.starts = newStarts(stopping, func(serving int) int { return l.room - serving }, time.Now, nil)
+	return l
+}
+
+// ask lets a request ask to start a run, and waits until it has its verdict or waits for it. The name is recorded with
+// the verdict.
+func (l *line) ask(ctx context.Context, project, run, name string) {
+	l.asks.Go(func() {
+		err := l.admit(ctx, project, run)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if tooMany, ok := errors.AsType[*tooManyStartsError](err); ok {
+			l.refused[name] = tooMany
+		} else if err == nil {
+			l.admitted = append(l.admitted, name)
+		}
+	})
+	synctest.Wait()
+}
+
+// makeRoom sets how many may be served, and waits for the next tick.
+func (l *line) makeRoom(n int) {
+	l.starts.mu.Lock()
+	l.room = n
+	l.starts.mu.Unlock()
+	time.Sleep(startTick)
+	synctest.Wait()
+}
+
+// look calls f, which may read everything.
+func (l *line) look(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.starts.mu.Lock()
+	defer l.starts.mu.Unlock()
+	f()
+}
+
+func (l *line) want(t *testing.T, when string, admitted ...string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Sort(l.admitted); !slices.Equal(l.admitted, admitted) {
+		t.Errorf("%s: admitted %v, want %v", when, l.admitted, admitted)
+	}
+}
+
+func TestStartsWaitInOrderAndProjectsInTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine()
+		l.room = 1
+		l.ask(t.Context(), "a", "", "a0")
+		l.want(t, "there is room for one", "a0")
+		for _, name := range []string{"a1", "a2", "a3", "a4", "b1", "b2"} {
+			l.ask(t.Context(), name[:1], "", name)
+		}
+		time.Sleep(time.Second)
+		l.want(t, "no room is left", "a0")
+		l.makeRoom(2)
+		l.want(t, "room for one more", "a0", "a1")
+		l.makeRoom(4)
+		l.want(t, "room for two more", "a0", "a1", "a2", "b1")
+		l.served()
+		l.makeRoom(4)
+		l.want(t, "one was served", "a0", "a1", "a2", "b1", "b2")
+		l.makeRoom(100)
+		l.want(t, "room for all", "a0", "a1", "a2", "a3", "a4", "b1", "b2")
+		l.look(func() {
+			if l.waiting != 0 || len(l.line) != 0 || len(l.turns) != 0 {
+				t.Errorf("%d wait, in %v with turns %v; want none", l.waiting, l.line, l.turns)
+			}
+		})
+	})
+}
+
+// TestTooManyStartsAreRefused: at first as many may wait as there may ever; then as many as can be admitted in the
+// longest wait.
+func TestTooManyStartsAreRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine()
+		for i := range mostStarts {
+			l.ask(t.Context(), "a", "", fmt.Sprint(i))
+		}
+		l.ask(t.Context(), "b", "", "more")
+		l.look(func() {
+			if got := l.refused["more"]; got == nil || got.Waiting != mostStarts || got.RetryAfter != longestStart {
+				t.Errorf("got %+v, want a refusal; nothing is known of when there is room", got)
+			}
+		})
+		for i := range 10 { // of 100 starts per second
+			l.makeRoom(100 * (i + 1))
+			l.ask(t.Context(), "a", "", fmt.Sprint("more", i))
+			time.Sleep(time.Second - startTick)
+		}
+		l.look(func() {
+			if l.waiting != 10 || len(l.refused) != 1 {
+				t.Errorf("%d wait, %d were refused; want 10 and 1", l.waiting, len(l.refused))
+			}
+		})
+		l.look(func() {
+			if got := l.perSecond(time.Now()); got < 90 || got > 110 {
+				t.Errorf("%g starts per second, want about 100", got)
+			}
+		})
+		for range 3 * longestStart / time.Second { // of one start per second
+			l.ask(t.Context(), "a", "", "slow")
+			l.makeRoom(l.serving + 1)
+			time.Sleep(time.Second - startTick)
+		}
+		l.look(func() {
+			if got := l.limit(time.Now()); got < 15 || got > 25 || l.waiting != 10 {
+				t.Errorf("%d may wait, and %d do; want about 20, as many as start in %s, and 10", got, l.waiting, longestStart)
+			}
+		})
+		l.stop()
+	})
+}
+
+// TestLongestWait: starts that have waited for long are admitted, but not if that slows down many runs that have begun.
+func TestLongestWait(t *testing.T) {
+	t.Parallel()
+	for room, admitted := range map[int]bool{0: true, -lateStarts + 1: true, -lateStarts: false} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLine()
+			l.room = room
+			l.ask(t.Context(), "a", "", "early")
+			time.Sleep(longestStart - 2*startTick)
+			l.ask(t.Context(), "a", "", "late")
+			l.look(func() {
+				if len(l.admitted)+len(l.refused) != 0 {
+					t.Error("the wait was shorter than the longest")
+				}
+			})
+			time.Sleep(3 * startTick)
+			synctest.Wait()
+			l.look(func() {
+				if got := slices.Equal(l.admitted, []string{"early"}); got != admitted || (l.refused["early"] != nil) == admitted || l.waiting != 1 {
+					t.Errorf("room %d: admitted %v, refused %v; admission of the early one: want %v", room, l.admitted, l.refused, admitted)
+				}
+			})
+			l.stop()
+			l.asks.Wait()
+			l.look(func() {
+				if !slices.Contains(l.admitted, "late") {
+					t.Error("a server that stops lets starts wait")
+				}
+			})
+		})
+	}
+}
+
+// TestBothRequestsOfARunHaveOneVerdict: a client of the Workflow SDK takes the run for failed if its message is refused,
+// so its event must not create it.
+func TestBothRequestsOfARunHaveOneVerdict(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine()
+		l.room = 1
+		l.ask(t.Context(), "a", "first", "event of first")
+		l.ask(t.Context(), "a", "first", "message of first")
+		l.want(t, "the run was admitted", "event of first", "message of first")
+		for i := range mostStarts - 1 {
+			l.ask(t.Context(), "a", "", fmt.Sprint(i))
+		}
+		l.ask(t.Context(), "a", "second", "event of second")
+		l.ask(t.Context(), "a", "second", "message of second")
+		l.ask(t.Context(), "a", "third", "event of third")
+		l.ask(t.Context(), "b", "second", "another second")
+		l.look(func() {
+			if l.waiting != mostStarts || l.refused["event of third"] == nil || l.refused["another second"] == nil {
+				t.Errorf("%d wait, %d were refused, want %d and 2", l.waiting, len(l.refused), mostStarts)
+			}
+		})
+		l.makeRoom(1_000_000)
+		l.look(func() {
+			if !slices.Contains(l.admitted, "event of second") || !slices.Contains(l.admitted, "message of second") {
+				t.Error("one of the requests still waits")
+			}
+		})
+		l.ask(t.Context(), "a", "third", "message of third")
+		l.look(func() {
+			if l.refused["message of third"] == nil {
+				t.Error("the message of a refused run was accepted")
+			}
+		})
+		for range l.admitted {
+			l.served()
+		}
+		l.look(func() {
+			if l.serving != 0 {
+				t.Errorf("%d are being served, want none", l.serving)
+			}
+		})
+	})
+}
+
+// TestClientsThatGoLeaveTheLine also checks that a run waits as long as one of its requests does.
+func TestClientsThatGoLeaveTheLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine()
+		gone, leave := context.WithCancel(t.Context())
+		l.ask(gone, "a", "", "gone")
+		l.ask(gone, "b", "run", "event")
+		l.ask(t.Context(), "b", "run", "message")
+		leave()
+		synctest.Wait()
+		l.look(func() {
+			if l.waiting != 1 || len(l.turns) != 1 {
+				t.Errorf("%d wait, with turns %v; want the run", l.waiting, l.turns)
+			}
+		})
+		l.makeRoom(1)
+		l.want(t, "the message is left", "message")
+		l.look(func() {
+			if l.serving != 1 {
+				t.Errorf("%d are being served, want 1", l.serving)
+			}
+		})
+	})
+}
+
+// nothing is a statement that does nothing.
+type nothing struct{}
+
+func (nothing) Order() pg.LockOrder                          { return pg.LockOrder{} }
+func (nothing) Execute(context.Context, *pgxpool.Pool) error { return nil }
+func (nothing) Queue(b *pgx.Batch)                           { b.Queue(`SELECT 1`) }
+func post(e http.Handler, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, r)
+	return w
+}
+
+// TestBusyServerFinishesWhatHasBegun: while the database is busy, a burst of starts waits, and more are refused before
+// anything is written; a run that has begun can end. Then all that wait start, and the server is as it was.
+func TestBusyServerFinishesWhatHasBegun(t *testing.T) {
+	t.Parallel()
+	e, q, _ := newEchoOf(t, "")
+	if _, err := q.Pool().Exec(t.Context(),
+		`INSERT INTO deployments (project, id, url, updated_at) VALUES ('default', 'dpl_1', 'http://app.test', now())`); err != nil {
+		t.Fatal(err)
+	}
+	const request = `{"workflow":"order","deployment":"dpl_1"}`
+	begun := post(e, "/v1/runs", request)
+	if begun.Code != http.StatusCreated {
+		t.Fatalf("got %d: %s", begun.Code, begun.Body)
+	}
+	count := func() (n int) {
+		if err := q.Pool().QueryRow(t.Context(), `SELECT count(*) FROM runs`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	shows := func(metric string) bool {
+		return strings.Contains(serve(e, http.MethodGet, "/metrics").Body.String(), "\n"+metric+"\n")
+	}
+
+	resume := q.Group().Pause()
+	var busy, asking sync.WaitGroup
+	for range startsPerProcessor * runtime.GOMAXPROCS(0) {
+		busy.Go(func() { _ = q.Group().Do(context.Background(), nothing{}) })
+	}
+	await(t, "the database is busy", func() bool {
+		return q.Group().UnderWay() == startsPerProcessor*runtime.GOMAXPROCS(0)
+	})
+	codes := make(chan int, mostStarts)
+	for range mostStarts {
+		asking.Go(func() { codes <- post(e, "/v1/runs", request).Code })
+	}
+	await(t, "the starts wait", func() bool { return shows(fmt.Sprintf("stepwell_starts_waiting %d", mostStarts)) })
+
+	refused := post(e, "/v1/runs", request)
+	if refused.Code != http.StatusTooManyRequests || refused.Header().Get("Retry-After") == "" ||
+		!strings.Contains(refused.Body.String(), `"too_many_starts"`) {
+		t.Errorf("got %d, Retry-After %q: %s", refused.Code, refused.Header().Get("Retry-After"), refused.Body)
+	}
+	refused = post(e, "/sdk/v4/runs/wrun_01J0000000000000000000000A/events/run_created", "x")
+	if refused.Code != http.StatusTooManyRequests || refused.Header().Get("Retry-After") == "" {
+		t.Errorf("got %d, Retry-After %q: %s", refused.Code, refused.Header().Get("Retry-After"), refused.Body)
+	}
+	if n := count(); n != 1 {
+		t.Errorf("%d runs, want only the one that had begun", n)
+	}
+	if ended := post(e, begun.Header().Get("Location")+"/cancel", ""); ended.Code/100 != 2 {
+		t.Errorf("the run that had begun cannot end: %d: %s", ended.Code, ended.Body)
+	}
+
+	resume()
+	busy.Wait()
+	asking.Wait()
+	close(codes)
+	for code := range codes {
+		if code != http.StatusCreated {
+			t.Errorf("a start that waited got %d", code)
+		}
+	}
+	if n := count(); n != 1+mostStarts {
+		t.Errorf("%d runs, want %d", n, 1+mostStarts)
+	}
+	if !shows("stepwell_starts_waiting 0") || !shows("stepwell_starts_refused_total 2") {
+		t.Errorf("the metrics do not show that none wait and two were refused")
+	}
+	if after := post(e, "/v1/runs", request); after.Code != http.StatusCreated {
+		t.Errorf("the next start got %d", after.Code)
+	}
+}
+
+// TestFirstMessagesAreRecognized: all others continue runs that have begun, and never wait.
+func TestFirstMessagesAreRecognized(t *testing.T) {
+	t.Parallel()
+	s := newLimitedServer(t, 10, 1<<20)
+	s.admission.starts = newStarts(t.Context(), func(int) int { return -1_000_000 }, time.Now, nil)
+	send := func(topic, run, body string) <-chan int {
+		code := make(chan int, 1)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			s.URL+sdkPath+"/queues-proxy/api/v3/topic/"+topic, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Vercel-Workflow-Run-Id", run)
+		go func() {
+			resp, err := s.Client().Do(req)
+			if err == nil {
+				code <- resp.StatusCode
+				_ = resp.Body.Close()
+			}
+		}()
+		return code
+	}
+	for _, m := range [][3]string{
+		{"__wkf_workflow_order", "wrun_1", "a message that continues a run"},
+		{"__wkf_step_pay", "wrun_1", "runInput"},
+		{"__wkf_workflow_order", "", "runInput"},
+	} {
+		if code := <-send(m[0], m[1], m[2]); code != http.StatusOK {
+			t.Errorf("%v: got %d, want it to pass", m, code)
+		}
+	}
+	_ = send("__acme_wkf_workflow_order", "wrun_1", "\xa1hrunInput")
+	await(t, "the first message waits", func() bool {
+		s.admission.starts.mu.Lock()
+		defer s.admission.starts.mu.Unlock()
+		return s.admission.starts.waiting == 1
+	})
+	if s.admission.arriving.Free() != 10 {
+		t.Error("a start that waits takes a place from other requests")
+	}
+}
