@@ -120,10 +120,9 @@ func startOnStepwell(ctx context.Context, b *bench, dir string) (*backend, error
 	return of, of.client.deploy(ctx, sdkDeployment, of.app.url)
 }
 
-// stepwellEnvironment selects the SDK's own client: that of the package reports the end of a run to the app before the
-// server has it, and the app measures until that report.
+// stepwellEnvironment selects the World with its default client.
 func stepwellEnvironment(url, deployment string) []string {
-	return []string{"WORKFLOW_TARGET_WORLD=@stepwell/world", "STEPWELL_CLIENT=official", "STEPWELL_URL=" + url,
+	return []string{"WORKFLOW_TARGET_WORLD=@stepwell/world", "STEPWELL_URL=" + url,
 		"STEPWELL_DEPLOYMENT_ID=" + deployment, "STEPWELL_API_KEY=" + apiKey}
 }
 
