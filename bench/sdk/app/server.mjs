@@ -48,7 +48,7 @@ async function measure(request, once) {
   const work = async () => {
     while (left-- > 0) {
       if (pauseMs > 0) await pause(pauseMs * (1 + Math.random()));
-      latencies.push(...(await once(what)));
+      latencies.push(...(await once({ ...what, pauseMs })));
     }
   };
   await Promise.all(Array.from({ length: inFlight }, work));
