@@ -40,15 +40,15 @@ func sdkPlanFor(short bool) sdkPlan {
 	}
 	if short {
 		return sdkPlan{2, []sdkLoad{
-			idle("1 step", "runs", "one", 3), idle("10 steps", "runs", "ten", 2), idle("50 at once", "runs", "wide", 1),
+			idle("1 step", "runs", "one", 3), idle("3 steps", "runs", "three", 3), idle("10 steps", "runs", "ten", 2), idle("50 at once", "runs", "wide", 1),
 			together("3 steps", "runs", "three", 10, 10), idle("hook to code", "hook", "", 2),
 			together("sleep, too late by", "sleep", "", 2, 2), chunks(1, 5),
 		}, 1}
 	}
 	return sdkPlan{100, []sdkLoad{
-		idle("1 step", "runs", "one", 100), idle("3 steps", "runs", "three", 100), idle("10 steps", "runs", "ten", 40),
-		idle("50 at once", "runs", "wide", 15), together("3 steps", "runs", "three", 800, 200),
-		idle("hook to code", "hook", "", 50), together("sleep, too late by", "sleep", "", 40, 10), chunks(4, 50),
+		idle("1 step", "runs", "one", 80), idle("3 steps", "runs", "three", 80), idle("10 steps", "runs", "ten", 30),
+		idle("50 at once", "runs", "wide", 15), together("3 steps", "runs", "three", 600, 200),
+		idle("hook to code", "hook", "", 50), together("sleep, too late by", "sleep", "", 30, 10), chunks(4, 50),
 	}, 10}
 }
 
