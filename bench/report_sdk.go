@@ -43,24 +43,29 @@ func reportSDKLatencies(rows []row) string {
 }
 
 func reportSDKCosts(rows []row) string {
-	t := newTable(2, "per run", "on", "in flight", "app CPU", "server CPU", "Postgres CPU", "**Postgres CPU, ratio**",
+	t := newTable(2, "per run", "on", "in flight", "app CPU", "**app CPU, ratio**", "server CPU", "Postgres CPU", "**Postgres CPU, ratio**",
 		"all CPU", "statements", "WAL kB")
 	for _, r := range merge(rows) {
 		if r.Variant != onStepwell && r.Variant != onWorldPostgres {
 			continue
 		}
-		cell := ""
-		if r.Variant == onStepwell {
-			cell = number(pairwise(rows, r.key(), counterpart(r.key()), postgresPerRun))
+		compare := func(of func(row) float64) string {
+			if r.Variant != onStepwell {
+				return ""
+			}
+			return number(pairwise(rows, r.key(), counterpart(r.key()), of))
 		}
-		t.add(r.Case, r.Variant, strconv.Itoa(r.Clients), number(r.per(r.FunctionCPU*1e3)), number(r.per(r.ServerCPU*1e3)),
-			number(postgresPerRun(r)), cell, number(r.per((r.FunctionCPU+r.ServerCPU+r.PostgresCPU)*1e3)),
+		t.add(r.Case, r.Variant, strconv.Itoa(r.Clients), number(appPerRun(r)), compare(appPerRun),
+			number(r.per(r.ServerCPU*1e3)), number(postgresPerRun(r)), compare(postgresPerRun),
+			number(r.per((r.FunctionCPU+r.ServerCPU+r.PostgresCPU)*1e3)),
 			number(r.per(float64(r.Statements))), number(r.per(float64(r.WAL)/1e3)))
 	}
 	return "CPU time per run in ms, including CPU time used while a run waits:\n\n" + t.String()
 }
 
 func postgresPerRun(r row) float64 { return r.per(r.PostgresCPU * 1e3) }
+
+func appPerRun(r row) float64 { return r.per(r.FunctionCPU * 1e3) }
 
 // reportShares reports how the duration of runs divides between server, app and queue.
 func reportShares(rows []row) string {
@@ -76,7 +81,7 @@ func reportShares(rows []row) string {
 	if len(t.lines) == 0 {
 		return ""
 	}
-	return "How the time from a run's first request to the answer to its last event is spent, one run at a time, as " +
+	return "How the time from a run's first request to the answer that it has ended is spent, one run at a time, as " +
 		"seen by a proxy between app and server, which adds some time itself. *Server answers*: a request of the app is in " +
 		"flight. *App works*: a message is being delivered, and no request is in flight. *Queue delivers*: neither. Means, " +
 		"in ms.\n\n" + t.String()

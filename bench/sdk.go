@@ -40,15 +40,15 @@ func sdkPlanFor(short bool) sdkPlan {
 	}
 	if short {
 		return sdkPlan{2, []sdkLoad{
-			idle("1 step", "runs", "one", 3), idle("10 steps", "runs", "ten", 2), idle("50 at once", "runs", "wide", 1),
+			idle("1 step", "runs", "one", 3), idle("3 steps", "runs", "three", 3), idle("10 steps", "runs", "ten", 2), idle("50 at once", "runs", "wide", 1),
 			together("3 steps", "runs", "three", 10, 10), idle("hook to code", "hook", "", 2),
 			together("sleep, too late by", "sleep", "", 2, 2), chunks(1, 5),
 		}, 1}
 	}
 	return sdkPlan{100, []sdkLoad{
-		idle("1 step", "runs", "one", 100), idle("3 steps", "runs", "three", 100), idle("10 steps", "runs", "ten", 40),
-		idle("50 at once", "runs", "wide", 15), together("3 steps", "runs", "three", 800, 200),
-		idle("hook to code", "hook", "", 50), together("sleep, too late by", "sleep", "", 40, 10), chunks(4, 50),
+		idle("1 step", "runs", "one", 80), idle("3 steps", "runs", "three", 80), idle("10 steps", "runs", "ten", 30),
+		idle("50 at once", "runs", "wide", 15), together("3 steps", "runs", "three", 600, 200),
+		idle("hook to code", "hook", "", 50), together("sleep, too late by", "sleep", "", 30, 10), chunks(4, 50),
 	}, 10}
 }
 
@@ -120,10 +120,9 @@ func startOnStepwell(ctx context.Context, b *bench, dir string) (*backend, error
 	return of, of.client.deploy(ctx, sdkDeployment, of.app.url)
 }
 
-// stepwellEnvironment selects the SDK's own client: that of the package reports the end of a run to the app before the
-// server has it, and the app measures until that report.
+// stepwellEnvironment selects the World with its default client.
 func stepwellEnvironment(url, deployment string) []string {
-	return []string{"WORKFLOW_TARGET_WORLD=@stepwell/world", "STEPWELL_CLIENT=official", "STEPWELL_URL=" + url,
+	return []string{"WORKFLOW_TARGET_WORLD=@stepwell/world", "STEPWELL_URL=" + url,
 		"STEPWELL_DEPLOYMENT_ID=" + deployment, "STEPWELL_API_KEY=" + apiKey}
 }
 

@@ -84,8 +84,8 @@ var tracedRun = []exchange{
 	{From: fromApp, Path: "/runs/{wrun}/events/run_created", Status: 200, At: 0, Took: 4},
 	{From: fromApp, Path: "/topic/flow", Status: 201, At: 1, Took: 5},
 	{From: fromServer, Path: "/flow", Status: 200, At: 10, Took: 40},
-	{From: fromApp, Path: "/runs/{wrun}/events/run_completed", Status: 409, At: 12, Took: 3},
-	{From: fromApp, Path: "/runs/{wrun}/events/run_completed", Status: 200, At: 30, Took: 10},
+	{From: fromApp, Path: "/runs/{wrun}/status", Status: 503, At: 12, Took: 3},
+	{From: fromApp, Path: "/runs/{wrun}/status", Status: 200, At: 30, Took: 10},
 	{From: fromApp, Path: "/lease", Status: 204, At: 45, Took: 1},
 }
 
@@ -100,7 +100,7 @@ func TestShares(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if _, ok := ended(tracedRun[:4]); ok {
-		t.Error("a refused run_completed was taken for the end")
+		t.Error("a refused read of the status was taken for the end")
 	}
 }
 
@@ -186,17 +186,18 @@ func TestReportSDK(t *testing.T) {
 	t.Parallel()
 	got := render([]results{{Part: "sdk", Rows: sdkRows}})
 	for _, want := range []string{
-		"| SDK app, 1 step, p50 / world-postgres' | 1.25 | ≤ 1.38 | yes |",
-		"| SDK app, 3 steps, 200 in flight, runs /s / world-postgres' | 1.00 | ≥ 0.84 | yes |",
-		"| SDK app, 3 steps, 200 in flight, Postgres CPU / world-postgres' | 0.40 | ≤ 0.5 | yes |",
+		"| SDK app, 1 step, p50 / world-postgres' | 1.25 | ≤ 0.9 | **no** |",
+		"| SDK app, 3 steps, 200 in flight, runs /s / world-postgres' | 1.00 | ≥ 1.3 | **no** |",
+		"| SDK app, 3 steps, 200 in flight, app CPU / world-postgres' | 1.00 | ≤ 0.9 | **no** |",
+		"| SDK app, 3 steps, 200 in flight, Postgres CPU / world-postgres' | 0.40 | ≤ 0.4 | yes |",
 		"| 1 step | 1 | 200 | 25.0 | 25.0 | 30.0 | 20.0 | 20.0 | 20.0 | 1.25 |  |  |  |",
 		"| 3 steps | 200 | 100 | 900 | 900 | 900 | 1,000 | 1,000 | 1,000 | 0.90 | 50.0 | 50.0 | 1.00 |",
-		"| 1 step | Stepwell | 1 | 15.0 | 0 | 1.50 | 0.38 | 16.5 | 40.0 | 0 |",
-		"| 1 step | world-postgres | 1 | 15.0 | 0 | 4.00 |",
+		"| 1 step | Stepwell | 1 | 15.0 | 1.00 | 0 | 1.50 | 0.38 | 16.5 | 40.0 | 0 |",
+		"| 1 step | world-postgres | 1 | 15.0 |  | 0 | 4.00 |",
 		"| three | 40.0 | 19.0 | 17.0 | 4.00 | 5.00 | 1.00 |",
-		"| ` /runs/{wrun}/events/run_completed` | 0.50 | 10.0 |",
-		"| ` /runs/{wrun}/events/run_completed → 409` | 0.50 | 3.00 |",
-		"| app |  | `/runs/{wrun}/events/run_completed` | 200 | 30.0 | 10.0 | 15.0 |",
+		"| ` /runs/{wrun}/status` | 0.50 | 10.0 |",
+		"| ` /runs/{wrun}/status → 503` | 0.50 | 3.00 |",
+		"| app |  | `/runs/{wrun}/status` | 200 | 30.0 | 10.0 | 15.0 |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the report has no %q:\n%s", want, got)

@@ -173,10 +173,10 @@ func sharesUntil(all []exchange, until float64) shares {
 	return s
 }
 
-// ended returns the time at which the app had the answer to run_completed.
+// ended returns the time at which the app had the answer that the run has ended.
 func ended(all []exchange) (float64, bool) {
 	i := slices.IndexFunc(all, func(e exchange) bool {
-		return e.From == fromApp && strings.HasSuffix(e.Path, "/run_completed") && e.Status/100 == 2
+		return e.From == fromApp && strings.HasSuffix(e.Path, "/status") && e.Status/100 == 2
 	})
 	if i < 0 {
 		return 0, false

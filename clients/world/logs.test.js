@@ -61,6 +61,15 @@ test('memory is bounded: the least recently used runs are dropped', () => {
   assert.equal(logs.bytes, 0);
 });
 
+test('memory counts all data, and events do not keep the message that brought them', () => {
+  const logs = new Logs();
+  const message = new Uint8Array(1_000_000);
+  const error = { message: 'm'.repeat(20_000), details: [new Uint8Array(30_000)] };
+  logs.add('r', [event(1, { eventData: { input: message.subarray(0, 10_000), error } })]);
+  assert.ok(logs.bytes >= 60_000 && logs.bytes < 62_000, `${logs.bytes} bytes`);
+  assert.equal(logs.at('r', 1).eventData.input.buffer.byteLength, 10_000);
+});
+
 test('the number of runs is bounded', () => {
   const logs = new Logs({ maxRuns: 3 });
   for (const run of 'abcde') logs.add(run, [event(1)]);

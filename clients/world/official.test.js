@@ -135,6 +135,7 @@ for (const [name, env, message] of [
   ['no server', { STEPWELL_URL: '' }, /set STEPWELL_URL/],
   ['no deployment', { STEPWELL_DEPLOYMENT_ID: '' }, /set STEPWELL_DEPLOYMENT_ID/],
   ['development mode', { NODE_ENV: 'development' }, /NODE_ENV is "development"/],
+  ['signing keys', { STEPWELL_SIGNING_KEYS: 'swsk_x' }, /the official client does not verify signatures/],
 ]) {
   test(`refuses to start: ${name}`, (t) => {
     const { status, stderr } = run(makeApp(t, 'npm'), `${REQUIRE}; createWorld()`, { ...ENV, ...env });

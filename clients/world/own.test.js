@@ -14,6 +14,7 @@ import { Commits } from './lib/commits.js';
 import { readFrames } from './lib/frames.js';
 import { Http } from './lib/http.js';
 import { eventItem, messageItem } from './lib/items.js';
+import { createStorage } from './lib/storage.js';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const ENV = { PATH: process.env.PATH, STEPWELL_URL: 'http://stepwell.test:8788/', STEPWELL_DEPLOYMENT_ID: 'shop' };
@@ -89,6 +90,7 @@ for (const [name, specVersion, env, message] of [
   ['no deployment', 3, { STEPWELL_DEPLOYMENT_ID: '' }, /set STEPWELL_DEPLOYMENT_ID/],
   ['an older SDK', 2, {}, /spec version 2, but this package supports 3 to 7: update "workflow"/],
   ['a newer SDK', 8, {}, /spec version 8, .*: update the Stepwell server/],
+  ['a wrong signing key', 3, { STEPWELL_SIGNING_KEYS: 'swsk_AAAA' }, /STEPWELL_SIGNING_KEYS is invalid: a signing key is swsk_ and 32 bytes/],
   ['an unknown client', 3, { STEPWELL_CLIENT: 'mine' }, /STEPWELL_CLIENT is "mine": set it to own or official/],
 ]) {
   test(`refuses to start: ${name}`, (t) => {
@@ -164,6 +166,120 @@ test('a server that is away is tried again, a refusal is not', async (t) => {
   await commits.send({ runId: 'r', items: [completed()] });
   await assert.rejects(commits.send({ runId: 'r', items: [completed()] }), { status: 400, code: 'unknown_frame', message: 'a unknown_frame' });
   assert.equal(requests.length, 3);
+});
+
+for (const [name, answer, wanted] of [
+  ['of an overloaded server', problem(429, 'overloaded', { 'retry-after': '0' }), 409],
+  ['of a server with an overloaded part', problem(503, 'overloaded'), 409],
+  ['of a server whose database went away', problem(503, 'database_unavailable'), 200],
+  ['of a proxy', (res) => res.writeHead(504).end('<html>'), 200],
+]) {
+  test(`after the answer ${name}, a conflict is ${wanted}`, async (t) => {
+    const conflict = { status: 409, error: 'conflict', message: 'exists' };
+    const { commits, requests } = await serve(t, answer, results(conflict));
+    const [result] = await commits.send({ runId: 'r', items: [completed()] });
+    assert.equal(result.status, wanted);
+    assert.equal(readFrames(requests[1].body)[0].meta.repeat, wanted === 200 ? true : undefined);
+  });
+}
+
+/** Lets mocked time pass until the promise is settled. */
+async function passTime(t, promise) {
+  let settled = false;
+  const end = () => (settled = true);
+  promise.then(end, end);
+  while (!settled) {
+    t.mock.timers.tick(200);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  return promise;
+}
+
+test('the end of a step is sent for minutes, its start for seconds', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  const away = (res) => problem(503, 'stopping')(res);
+  const { commits, requests } = await serve(t, ...Array.from({ length: 10_000 }, () => away));
+  const began = Date.now();
+  await assert.rejects(passTime(t, commits.send({ runId: 'r', items: [started()] })), { status: 503 });
+  assert.ok(Date.now() - began < 10_000);
+  const tries = requests.length;
+
+  const sent = commits.send({ runId: 'r', items: [completed()], end: { ack: true } });
+  await assert.rejects(passTime(t, sent), { status: 503 });
+  assert.ok(requests.length > 10 * tries && Date.now() - began > 280_000);
+});
+
+test('a request without an answer is repeated once', async (t) => {
+  const never = () => {};
+  const { http, requests } = await serve(t, never, never, never);
+  await assert.rejects(http.request('GET', '/x', { repeatable: true, timeout: 200, patience: 200 }), /no answer within 0.2 s/);
+  assert.equal(requests.length, 2);
+});
+
+const start = (step) => eventItem({ eventType: 'step_started', correlationId: step });
+const stepsOf = ({ body }) => readFrames(body).slice(1, -1).map(({ meta }) => meta.correlationId);
+
+test('steps that start at once share a commit, and have outcomes of their own', async (t) => {
+  const { commits, requests } = await serve(
+    t, results({ status: 200, step: { stepId: 'a' } }), results({ status: 409 }, { status: 404, error: 'step_not_found' }), results({ status: 200 }),
+  );
+  const outcomes = await Promise.all(['a', 'b', 'c', 'd'].map((step) => commits.send({ runId: 'r', items: [start(step)] })));
+  assert.deepEqual(requests.map(stepsOf), [['a'], ['b', 'c', 'd'], ['d']]);
+  assert.deepEqual(outcomes.map(([{ status }]) => status), [200, 409, 404, 200]);
+});
+
+test('starts of other runs, and those after an error, are not held up', async (t) => {
+  const refused = problem(400, 'malformed');
+  const { commits, requests } = await serve(t, refused, refused, results({ status: 200 }));
+  const send = (runId) => commits.send({ runId, items: [start('a')] });
+  const sent = await Promise.allSettled([send('r'), send('other')]);
+  assert.deepEqual(sent.map(({ status }) => status), ['rejected', 'rejected']);
+  assert.deepEqual(await send('r'), [{ status: 200 }]);
+  assert.equal(requests.length, 3);
+});
+
+test('a commit has at most 16 starts, and no more than a megabyte of them', async (t) => {
+  const ok = (n) => results(...Array.from({ length: n }, () => ({ status: 200 })));
+  const { commits, requests } = await serve(t, ok(1), ok(16), ok(3), ok(1));
+  const large = () => eventItem({ eventType: 'step_started', correlationId: 'x', eventData: { input: new Uint8Array(600_000) } });
+  await Promise.all([...Array.from({ length: 19 }, (_, i) => start(`s${i}`)), large(), large()].map((item) => commits.send({ runId: 'r', items: [item] })));
+  assert.deepEqual(requests.map((request) => stepsOf(request).length), [1, 16, 3, 1]);
+});
+
+test('a step whose input the answer leaves out is read', async (t) => {
+  const step = { stepId: 'step_1', status: 'running', attempt: 1 };
+  const whole = (res) => res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode({ ...step, input: new Uint8Array([1]) }));
+  const { http, commits, requests } = await serve(t, results({ status: 200, step }), whole);
+  const { events } = createStorage({ http, commits, log: {}, errors, specVersion: 3 });
+  const answer = await events.create('r', { eventType: 'step_started', correlationId: 'step_1' });
+  assert.deepEqual([...answer.step.input], [1]);
+  assert.equal(requests[1].url, '/sdk/v2/runs/r/steps/step_1?remoteRefBehavior=resolve');
+});
+
+test('the run of a hook comes with it, for the read that follows at once', async (t) => {
+  const entity = (value) => (res) => res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode(value));
+  const { http, commits, requests } = await serve(
+    t, entity({ hookId: 'h', runId: 'r', run: { runId: 'r', status: 'running' } }), ...['completed', 'failed'].map((status) => entity({ runId: 'r', status })),
+  );
+  const { hooks, runs } = createStorage({ http, commits, log: {}, errors, specVersion: 3 });
+  assert.deepEqual(await hooks.getByToken('tok'), { hookId: 'h', runId: 'r' });
+  assert.equal((await runs.get('r')).status, 'running');
+  assert.equal((await runs.get('r')).status, 'completed');
+  const { hooks: others } = createStorage({ http, commits, log: {}, errors, specVersion: 7 });
+  await others.getByToken('tok');
+  assert.deepEqual(requests.map(({ url }) => url.split('/v2/')[1]), [
+    'hooks/by-token?token=tok&withRun=true', 'runs/r?remoteRefBehavior=resolve', 'hooks/by-token?token=tok',
+  ]);
+});
+
+test('with signing keys, deliveries without a signature are refused', (t) => {
+  const secret = `swsk_${Buffer.alloc(32, 1).toString('base64')}`;
+  const code = `${CREATE}
+    const handle = world.createQueueHandler('', () => { throw new Error('the delivery was handled'); });
+    const answer = await handle(new Request('http://app/', { method: 'POST', body: '{}' }));
+    console.log(JSON.stringify([answer.status, (await answer.json()).message]));`;
+  const refused = output(makeApp(t, 3), code, { STEPWELL_SIGNING_KEYS: secret });
+  assert.deepEqual(refused, [401, 'the delivery is refused: the call is not signed']);
 });
 
 test('the creation of a run and its first message are one request', async (t) => {

@@ -31,6 +31,8 @@ type resumable struct {
 
 	Context      resumeContext      `cbor:"resumeContext"`
 	Capabilities resumeCapabilities `cbor:"resumeCapabilities"`
+	// Run is the whole run, for the own client's apps on the stable line, which read it next (§11.4).
+	Run *run `cbor:"run,omitzero"`
 }
 
 type resumeContext struct {
@@ -51,7 +53,7 @@ type resumeCapabilities struct {
 
 // getHookByToken is endpoint 11: a hook by token, to resume it.
 func (s *Server) getHookByToken(r *request) error {
-	token := r.query("token")
+	token, withRun := r.query("token"), r.query("withRun") == "true"
 	return answer(r, func() (v resumable, err error) {
 		h, err := store.HookByToken(r.ctx(), s.Reader, r.project(), token, s.Log.Now())
 		if err != nil {
@@ -61,29 +63,43 @@ func (s *Server) getHookByToken(r *request) error {
 		if err != nil {
 			return v, err
 		}
-		of, err := s.resumeContext(r, h.RunID)
-		return resumable{list[0], of, resumeCapabilities{DedupVersion: 1}}, err
+		with := read.WithoutPayloads
+		if withRun {
+			with = read.WithPayloads
+		}
+		of, err := s.runOf(r, h, with)
+		if err != nil {
+			return v, err
+		}
+		v = resumable{hook: list[0], Context: newResumeContext(of), Capabilities: resumeCapabilities{DedupVersion: 1}}
+		if withRun {
+			v.Run = &of
+		}
+		return v, nil
 	})
 }
 
-func (s *Server) resumeContext(r *request, runID entities.RunID) (resumeContext, error) {
-	run, err := store.RunByID(r.ctx(), s.Reader, r.project(), runID)
+// runOf returns the run of a hook.
+func (s *Server) runOf(r *request, h entities.Hook, with read.Payloads) (run, error) {
+	row, err := store.RunByID(r.ctx(), s.Reader, r.project(), h.RunID)
 	if err != nil {
-		return resumeContext{}, err
+		return run{}, err
 	}
-	list, err := runResource.load(r.ctx(), s, []entities.Run{run}, read.WithoutPayloads)
+	list, err := runResource.load(r.ctx(), s, []entities.Run{row}, with)
 	if err != nil {
-		return resumeContext{}, err
+		return run{}, err
 	}
-	of := resumeContext{
-		DeploymentID: run.DeploymentID, WorkflowName: run.WorkflowName, SpecVersion: codec.Int(run.SpecVersion),
-		PublicKey: list[0].PublicKey,
+	return list[0], nil
+}
+
+func newResumeContext(r run) resumeContext {
+	execution := optional[codec.Map](r.ExecutionContext)
+	return resumeContext{
+		DeploymentID: r.DeploymentID, WorkflowName: r.WorkflowName, SpecVersion: r.SpecVersion, PublicKey: r.PublicKey,
+		CoreVersion:  optional[string](execution["workflowCoreVersion"]),
+		TraceCarrier: optional[map[string]string](execution["traceCarrier"]),
+		InputVersion: optional[codec.Int](execution["hookResumeInputVersion"]),
 	}
-	execution := optional[codec.Map](list[0].ExecutionContext)
-	of.CoreVersion = optional[string](execution["workflowCoreVersion"])
-	of.TraceCarrier = optional[map[string]string](execution["traceCarrier"])
-	of.InputVersion = optional[codec.Int](execution["hookResumeInputVersion"])
-	return of, nil
 }
 
 // hookResource is how hooks are sent.

@@ -45,6 +45,8 @@ func TestHookLifecycle(t *testing.T) { // §3.8
 	wantEqual(t, "hook by token", c.get(t, byToken).cbor(t), resumable)
 	// encodeURIComponent encodes a space as %20, forms as +.
 	wantEqual(t, "hook by token", c.get(t, "/v2/hooks/by-token?token=tok%2Fa%20b").cbor(t), resumable)
+	withRun := mergeMaps(resumable, map[string]any{"run": c.get(t, "/v2/runs/"+runID).cbor(t)})
+	wantEqual(t, "hook by token, with its run", c.get(t, byToken+"&withRun=true").cbor(t), withRun)
 
 	for seq := 4; seq <= 5; seq++ {
 		got = c.post(t, runID, "hook_received", []byte("devl[4]"), id, field{"hookToken", "tok/a b"})

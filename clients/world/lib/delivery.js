@@ -84,6 +84,7 @@ export class Delivery {
   #currentAt = 0;
   #currentLength = 0;
   #commits;
+  #outboxes = new Map(); // of the streams that the handler writes, by name
 
   constructor(read, runId, commits) {
     this.message = read.message;
@@ -110,6 +111,16 @@ export class Delivery {
   noteLog(length) {
     this.#currentAt = length === undefined ? 0 : Date.now();
     this.#currentLength = length ?? 0;
+  }
+
+  /** Notes that chunks of a stream are on their way, so that the end of their step waits for them. */
+  expect(stream, outbox) {
+    this.#outboxes.set(stream, outbox);
+  }
+
+  /** Waits until the chunks that were written are stored, or lost: then the stream's next write fails. */
+  async storeChunks() {
+    await Promise.allSettled([...this.#outboxes.values()].map((outbox) => outbox.settled()));
   }
 
   /** Keeps an item for the answer. Resolves at once, unless there is too much. */
@@ -178,6 +189,8 @@ export class Delivery {
    */
   async end(outcome, { aborted = false } = {}) {
     this.ended = true;
+    await this.storeChunks();
+    for (const [stream, outbox] of this.#outboxes) outbox.giveUp(stream);
     await this.#flushing;
     if (this.#refused && outcome.ack) throw this.#refused;
     let items = this.#take();

@@ -14,8 +14,10 @@ export const MIME_WORLD = 'application/vnd.stepwell.world';
 const IDLE_MS = 15_000;
 // The time until the answer has begun and, from then on, between its parts.
 const TIMEOUT_MS = 60_000;
-// The pauses between the tries of a request that may be repeated: enough for a server to restart.
+// The pauses between the tries of a request that may be repeated; the last one repeats.
 const PAUSES_MS = [100, 200, 400, 800, 1600, 3200];
+// How long after its first failure a request is repeated: enough for a server to restart.
+const PATIENCE_MS = 8000;
 // The longest time that a request waits, all in all, because the server asks for it (429).
 const LONGEST_WAIT_MS = 30_000;
 
@@ -73,32 +75,36 @@ export class Http {
   /**
    * Sends a request and returns the whole answer, of status 2xx.
    *
-   * A request is sent again if it found no server; a repeatable one also after a lost answer or while the server is unavailable. Body may be a function
-   * of the number of the try, from 0.
+   * A request is sent again if it found no server; a repeatable one also after a lost answer or while the server is
+   * unavailable. That ends when it has failed for as long as the patience, in milliseconds. Body may be a function of
+   * whether an earlier try may have been carried out.
    * @throws the SDK's error for the status
    */
-  async request(method, path, { body, repeatable = false, waits = false, ...options } = {}) {
+  async request(method, path, { body, repeatable = false, waits = false, patience = PATIENCE_MS, ...options } = {}) {
     let waited = 0;
+    let deadline;
+    let doubtful = false;
     for (let attempt = 0; ; attempt++) {
-      let answer;
-      try {
-        answer = await this.#send(method, path, typeof body === 'function' ? body(attempt) : body, options);
-      } catch (err) {
-        const again = repeatable || UNSENT.has(err.code);
-        if (!again || attempt === PAUSES_MS.length || options.signal?.aborted) throw this.#transportError(err, method, path);
-      }
-      if (answer && answer.status < 300) return answer;
+      const { answer, err } = await this.#try(method, path, typeof body === 'function' ? body(doubtful) : body, options);
+      if (answer?.status < 300) return answer;
+      let wait = PAUSES_MS[Math.min(attempt, PAUSES_MS.length - 1)];
+      let again;
       if (answer?.status === 429 && waits) {
-        const wait = retryAfter(answer) ?? 1;
-        waited += wait * 1000;
-        if (waited > LONGEST_WAIT_MS) throw this.error(answer, path);
-        await pause(wait * 1000);
-      } else if (answer && !(repeatable && UNAVAILABLE.has(answer.status) && attempt < PAUSES_MS.length)) {
-        throw this.error(answer, path);
+        wait = (retryAfter(answer) ?? 1) * 1000;
+        waited += wait;
+        again = waited <= Math.max(LONGEST_WAIT_MS, patience);
       } else {
-        await pause(PAUSES_MS[Math.min(attempt, PAUSES_MS.length - 1)]);
+        deadline ??= Date.now() + patience;
+        again = mayRepeat(answer, err, repeatable) && !options.signal?.aborted && Date.now() + wait < deadline;
       }
+      if (!again) throw answer ? this.error(answer, path) : this.#transportError(err, method, path);
+      doubtful ||= mayBeDone(answer, err);
+      await pause(wait);
     }
+  }
+
+  #try(...request) {
+    return this.#send(...request).then((answer) => ({ answer }), (err) => ({ err }));
   }
 
   /** Opens a live read. Returns the answer as a stream, which fails if the answer is cut. */
@@ -196,6 +202,16 @@ export class Http {
   #url(path) {
     return this.#base.origin + this.#prefix + path.split('?')[0];
   }
+}
+
+function mayRepeat(answer, err, repeatable) {
+  return answer ? repeatable && UNAVAILABLE.has(answer.status) : repeatable || UNSENT.has(err.code);
+}
+
+/** Whether a failed request may have been carried out. An overloaded server refuses requests before it looks at them. */
+function mayBeDone(answer, err) {
+  if (!answer) return !UNSENT.has(err.code);
+  return UNAVAILABLE.has(answer.status) && !(answer.status === 503 && problem(answer).code === 'overloaded');
 }
 
 /** Decodes the body of an answer: CBOR or JSON. */

@@ -3,8 +3,9 @@
 /** The bytes of payloads that are kept for all runs together. */
 const MAX_BYTES = 64 * 1024 * 1024;
 const MAX_RUNS = 1000;
-// What an event costs besides its payload, roughly.
+// What an event, and each value in its data, costs besides its bytes, roughly.
 const EVENT_BYTES = 512;
+const VALUE_BYTES = 32;
 
 const PREFIX = 'evnt_';
 
@@ -62,8 +63,8 @@ export class Logs {
     const before = log.bytes;
     for (const event of events) {
       if (positionOf(event.eventId) !== log.events.length + 1) continue;
-      log.events.push(event);
-      log.bytes += sizeOf(event);
+      log.events.push(detached(event));
+      log.bytes += EVENT_BYTES + sizeOf(event.eventData);
       if (event.eventType === 'step_started') log.started.add(event.correlationId);
     }
     this.#bytes += log.bytes - before;
@@ -104,8 +105,20 @@ function copy(event) {
   return event.eventData ? { ...event, eventData: { ...event.eventData } } : { ...event };
 }
 
-function sizeOf({ eventData = {} }) {
-  let size = EVENT_BYTES;
-  for (const value of Object.values(eventData)) if (value instanceof Uint8Array) size += value.length;
+/** The event without references into the message that brought it, which would keep all of that in memory. */
+function detached(event) {
+  const { eventData } = event;
+  if (!eventData) return event;
+  const own = Object.entries(eventData).map(([name, value]) => [name, value instanceof Uint8Array ? new Uint8Array(value) : value]);
+  return { ...event, eventData: Object.fromEntries(own) };
+}
+
+/** The memory of a value, roughly. */
+function sizeOf(value) {
+  if (typeof value === 'string') return VALUE_BYTES + value.length;
+  if (value instanceof Uint8Array) return VALUE_BYTES + value.length;
+  if (value === null || typeof value !== 'object') return VALUE_BYTES;
+  let size = VALUE_BYTES;
+  for (const [name, each] of Object.entries(value)) size += name.length + sizeOf(each);
   return size;
 }

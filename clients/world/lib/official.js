@@ -14,6 +14,9 @@ export function createOfficialWorld({ key }) {
     projectConfig: PROJECT,
   });
   refuseUnknownVersion(world.specVersion);
+  if (process.env.STEPWELL_SIGNING_KEYS) {
+    throw fail('STEPWELL_SIGNING_KEYS is set, but the official client does not verify signatures. Unset it, or unset STEPWELL_CLIENT.');
+  }
   refuseDevelopmentMode(world.specVersion);
   return {
     // This includes specVersion: the SDK stores it in each run, and refuses a World with another one.

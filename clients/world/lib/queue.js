@@ -3,6 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { Delivery, deliveryOf, readDelivery } from './delivery.js';
 import { MIME_WORLD, PROTOCOL } from './http.js';
 import { encodeCommit, messageItem, runOf } from './items.js';
+import { fail as failure } from './sdk.js';
+import { parseKeys, Refused, verify } from './signature.js';
 
 const MAX_DELAY_SECONDS = Number(process.env.VERCEL_QUEUE_MAX_DELAY_SECONDS || 82_800);
 // The lease of a message is extended for the first time after this time, and then at each interval, by LEASE_SECONDS.
@@ -15,6 +17,7 @@ const MAX_ITEMS = 1000;
 const PROCESS = randomUUID();
 
 export function createQueue({ http, commits, log, deployment, specVersion }) {
+  const keys = signingKeys();
   const item = (queueName, payload, options = {}) =>
     messageItem(queueName, payload, options, { deployment, specVersion });
 
@@ -52,7 +55,9 @@ export function createQueue({ http, commits, log, deployment, specVersion }) {
     createQueueHandler: (_prefix, handler) => async (request) => {
       let read;
       try {
-        read = readDelivery(request.headers, new Uint8Array(await request.arrayBuffer()));
+        const bytes = new Uint8Array(await request.arrayBuffer());
+        if (keys) verify({ method: request.method, url: request.url, headers: request.headers, body: bytes }, keys);
+        read = readDelivery(request.headers, bytes);
       } catch (err) {
         return refuse(err);
       }
@@ -131,8 +136,23 @@ function respond(delivery, parts) {
 
 const REFUSALS = ['world_version', 'unknown_frame'];
 
-/** Answers what is not a whole delivery, or not one that this client knows. */
+/** The keys of STEPWELL_SIGNING_KEYS. With them, only signed deliveries are accepted. */
+function signingKeys() {
+  const { STEPWELL_SIGNING_KEYS: keys } = process.env;
+  if (!keys) return undefined;
+  try {
+    return parseKeys(keys);
+  } catch (err) {
+    throw failure(`STEPWELL_SIGNING_KEYS is invalid: ${err.message}.`);
+  }
+}
+
+/** Answers what is not signed, not a whole delivery, or not one that this client knows. */
 function refuse(err) {
+  if (err instanceof Refused) {
+    const message = `the delivery is refused: ${err.message}`;
+    return Response.json({ code: 'unverified', message }, { status: 401, headers: { 'content-type': 'application/json' } });
+  }
   const code = REFUSALS.includes(err.code) ? err.code : 'malformed';
   const body = { code, message: `the app cannot read the delivery: ${err.message}` };
   return Response.json(body, { status: 400, headers: { ...HEADERS, 'content-type': 'application/json' } });

@@ -21,6 +21,8 @@ const HELD = new Set(['step_created', 'wait_created', 'step_retrying']);
 // completes, and tells the app of the end of a run, so it waits for them.
 const HELD_ON_4 = new Set([...HELD, 'step_completed', 'step_failed', 'run_completed']); // not run_failed: the process may exit
 
+const STEP_ENDS = new Set(['step_completed', 'step_failed', 'step_retrying']);
+
 // After these events the runtime reads what is new in the log, so the answer brings it.
 const FOLLOWED = new Set(['wait_completed', 'step_completed', 'step_failed']);
 
@@ -125,8 +127,9 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
       const [result] = eventType === 'run_created'
         ? [await commits.start(runId, item)]
         : await commits.send({ runId, items: [item] });
-      return outcome(data, result);
+      return withInput(runId, eventType, outcome(data, result));
     }
+    if (STEP_ENDS.has(eventType)) await delivery.storeChunks();
     if (held.has(eventType) && !params?.sinceCursor) {
       await delivery.hold(item);
       return provisional(runId, item, eventData);
@@ -142,7 +145,13 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
     const [result] = await delivery.commit([item]);
     const answer = outcome(data, result);
     log.absorb(delivery, answer);
-    return added ? reported(answer, meta.maxSlot) : answer;
+    return withInput(delivery.runId, data.eventType, added ? reported(answer, meta.maxSlot) : answer);
+  }
+
+  /** The answer to the start of a step with its input, which large answers to several starts leave out. */
+  async function withInput(runId, eventType, answer) {
+    if (eventType !== 'step_started' || !answer.step || answer.step.input !== undefined) return answer;
+    return { ...answer, step: await steps.get(runId, answer.step.stepId) };
   }
 
   function outcome({ eventType, correlationId }, result) {
@@ -160,6 +169,7 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
 
     async createBatch(runId, batch, params) {
       const delivery = deliveryOf(runId);
+      await delivery?.storeChunks();
       await delivery?.flush();
       const items = batch.map(({ event, ...own }) => eventItem(event, { ...own, requestId: params?.requestId }));
       const answer = await http.request('POST', `/v4/runs/${id(runId)}/events/batch`, {
@@ -216,6 +226,8 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
       if (delivery?.run && params?.resolveData === 'none' && delivery.age < RUN_FRESH_MS) {
         return run(delivery.run, 'none');
       }
+      const told = justTold.get(runId);
+      if (told && justTold.delete(runId)) return run(told, params?.resolveData);
       await delivery?.flush();
       return readRun(runId, params);
     },
@@ -271,12 +283,23 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
     },
   };
 
+  // On the 4.x line, who has read a hook by its token reads its run next, in the same turn of the event loop.
+  const readsRunOfHook = specVersion > 3 ? undefined : true;
+  const justTold = new Map();
+
+  function tellOnce(of) {
+    justTold.set(of.runId, of);
+    setImmediate(() => justTold.delete(of.runId));
+  }
+
   const hooks = {
     get: async (hookId) => normalizeHook(await http.get(`/v2/hooks/${id(hookId)}`)),
 
     async getByToken(token) {
       try {
-        return normalizeHook(await http.get('/v2/hooks/by-token', { token }));
+        const { run: of, ...hook } = await http.get('/v2/hooks/by-token', { token, withRun: readsRunOfHook });
+        if (of) tellOnce(of);
+        return normalizeHook(hook);
       } catch (err) {
         throw err.status === 404 ? new errors.HookNotFoundError(token) : err;
       }
