@@ -270,15 +270,6 @@ func TestSurvivesACrashAtAnyStatement(t *testing.T) {
 	}
 }
 
-// onlyID returns the ID of the only collection.
-func (s *server) onlyID(t testing.TB) (id entities.RunID) {
-	t.Helper()
-	if err := s.pool.QueryRow(t.Context(), `SELECT run_id FROM collections`).Scan(&id); err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
 // TestFailedStartLeavesNoTrace makes the last statements fail, which end the collection's work, and remember the key of
 // the start that fills a batch.
 func TestFailedStartLeavesNoTrace(t *testing.T) {
