@@ -224,6 +224,9 @@ func (l *Log) whenDurable(ctx context.Context, outcome error) error {
 	return outcome
 }
 
+// AwaitDurability waits until everything that is visible now is as durable as a commit: see [pg.Durability.Await].
+func (l *Log) AwaitDurability(ctx context.Context) error { return l.durability.Await(ctx) }
+
 // maxOptimistic is the most requests that one conditional statement writes; those that create a step and those about
 // its first attempt count once. The text of the statement depends on the requests, so that a longer one would rarely
 // find a prepared plan.
@@ -297,7 +300,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			}
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
-			if err := check(); err != nil {
+			if err := c.complete(check); err != nil {
 				return nil, err
 			}
 			d = c.decide(*f)

@@ -23,6 +23,9 @@ type AppendOptions struct {
 	// Guard queues reads, which are executed after the run is locked. The check that it returns is called next, before
 	// anything is decided. The check's error rolls the transaction back.
 	Guard func(*pgx.Batch) (check func() error)
+	// Complete fills in data and payloads of the requests from what Guard has read. It is called after the check, needs a
+	// Guard, and must not change what the requests are about. Its error rolls the transaction back.
+	Complete func([]Request) error
 	// StartNext is for a caller that is the run's own invocation: it decides on the next invocation in place of the
 	// queue. It is called if the server continues the run. News is set if the events call for an invocation at once.
 	// The statements that it queues are executed before anything is written. Then the function that it returns, which
@@ -110,6 +113,14 @@ func (c call) validate() error {
 		}
 	}
 	return nil
+}
+
+// complete calls the check of the caller's Guard, then its Complete.
+func (c call) complete(check func() error) error {
+	if err := check(); err != nil || c.Complete == nil {
+		return err
+	}
+	return c.Complete(c.requests)
 }
 
 // decide decides on the requests. It is pure, except that it sets [Awaiting.Left].

@@ -129,6 +129,18 @@ func (l *Log) CheckMessage(ctx context.Context, project entities.Project, id ent
 	return err
 }
 
+// CheckStart fails with a *[admin.QuotaError] if the project may not start a run now.
+func (l *Log) CheckStart(ctx context.Context, project entities.Project) error {
+	now := l.Now()
+	q, err := l.quotas.of(ctx, project, now)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.check(now)
+}
+
 // check returns why the project may not start a run, or nil. The caller holds the mutex.
 func (q *quota) check(now time.Time) error {
 	today := q.started + q.starting

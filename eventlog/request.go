@@ -30,6 +30,8 @@ type Request struct {
 	Unverified bool
 	// RerunOf is for the run_created of a copy, for the audit: the run that is copied.
 	RerunOf entities.RunID
+	// Reserved is for a run_created: the server has told the run's ID to somebody, so that it may have been made long ago.
+	Reserved bool
 	// Once makes the request succeed without writing anything if the log already records what it asks for.
 	Once bool
 	// Grace is how long a run that is asked to cancel may take to end by itself; of a step_failed that cancels a child
@@ -207,7 +209,7 @@ func (r Request) checkData(now time.Time) error {
 const maxTokenRetention = 30 * 24 * time.Hour
 
 func checkCreation(r Request, now time.Time) error {
-	if err := entities.ValidateNewRunID(r.RunID, now); err != nil {
+	if err := entities.ValidateNewRunID(r.RunID, now); err != nil && !r.Reserved {
 		return err
 	}
 	// The queue accepts only such deployment IDs. A run with another could never be invoked.

@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/entities/collection"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -76,6 +77,9 @@ var statuses = []struct {
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
 	{schedule.ErrNotFound, http.StatusNotFound, "schedule_not_found"},
 	{schedule.ErrTooMany, http.StatusConflict, "too_many_schedules"},
+	{collection.ErrNotFound, http.StatusNotFound, "collection_not_found"},
+	{collection.ErrCollecting, http.StatusNotFound, "run_collecting"},
+	{collection.ErrTooMany, http.StatusConflict, "too_many_collections"},
 	{admin.ErrViewNotFound, http.StatusNotFound, "view_not_found"},
 	{admin.ErrTooManyViews, http.StatusConflict, "too_many_views"},
 	{admin.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},

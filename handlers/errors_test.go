@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/entities/collection"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -105,6 +106,9 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
 		{schedule.ErrNotFound, 404, "schedule_not_found"},
 		{schedule.ErrTooMany, 409, "too_many_schedules"},
+		{collection.ErrNotFound, 404, "collection_not_found"},
+		{&collection.PendingError{}, 404, "run_collecting"},
+		{collection.ErrTooMany, 409, "too_many_collections"},
 		{admin.ErrViewNotFound, 404, "view_not_found"},
 		{admin.ErrTooManyViews, 409, "too_many_views"},
 		{admin.ErrSecretNotFound, 404, "secret_not_found"},

@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/collection"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -29,6 +30,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/collector"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 	"github.com/stepwell-dev/stepwell/queue/scheduler"
 )
@@ -174,6 +176,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
 		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
+		"collection": id("wrun_collection"), "hurriedCollection": id("wrun_hurried"), "spareCollection": id("wrun_spare"),
 		"session": fmt.Sprintf("%064x", n),
 	}
 }
@@ -208,6 +211,11 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 			t.Fatal(err)
 		}
 	}
+	for name, key := range map[string]string{
+		"collection": s["unique"], "hurriedCollection": "hurried", "spareCollection": "spare",
+	} {
+		s[name] = h.collect(t, project, s["deployment"], key)
+	}
 	h.exec(t, `DELETE FROM signing_keys WHERE project = $1`, project) // a project has at most two
 	key, _, err := admin.NewSigningKeys(h.pool, time.Now).Create(t.Context(), project)
 	if err != nil {
@@ -231,6 +239,23 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 	s["key"] = string(id)
 	s["session"] = h.access.ID(h.cookie(t, project, text)).String()
 	return s
+}
+
+// collect opens a collection that does not start by itself, and returns its ID.
+func (h *matrixServer) collect(t *testing.T, project entities.Project, deployment, key string) string {
+	t.Helper()
+	rule, err := collection.NewBatch(key, 1000, time.Hour, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := collector.New(h.queue, h.log).Add(t.Context(), project, rule, collection.Start{
+		Workflow: "order", Deployment: deployment, Input: []byte(`"` + classified + `"`),
+		Data: entities.EventData{Driver: entities.DriverServer, WorkflowName: "order"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(done.Collection.RunID)
 }
 
 // createRuns creates a run of the SDK with one object of every kind, and three runs that the server drives.

@@ -35,6 +35,12 @@ var testRequests = []testRequest{
 		route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","key":"{unique}","onConflict":"join"}`,
 		foreign: 404,
 	},
+	{
+		route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","input":"classified",
+			"batch":{"key":"{unique}","size":1000,"wait":"1h"}}`, foreign: 404,
+	},
+	{route: "GET /v1/runs/:id", path: "/v1/runs/{collection}", foreign: 404},
+	{route: "GET /v1/runs/:id/wait", path: "/v1/runs/{collection}/wait?timeout=0s", foreign: 404},
 	{route: "GET /v1/runs", foreign: 200},
 	{route: "GET /v1/runs", path: "/v1/runs?parentId={run}", foreign: 200},
 	{route: "GET /v1/runs", path: "/v1/runs?orderBy=ended&status=completed&status=failed&deployment={deployment}", foreign: 200},
@@ -102,6 +108,10 @@ var testRequests = []testRequest{
 	{route: "GET /v1/stats/failures", foreign: 200},
 	{route: "GET /v1/failures", foreign: 200},
 	{route: "GET /v1/workflows", foreign: 200},
+	{route: "GET /v1/collections", foreign: 200},
+	{route: "GET /v1/collections/:id", path: "/v1/collections/{collection}", foreign: 404},
+	{route: "POST /v1/collections/:id/hurry", path: "/v1/collections/{hurriedCollection}/hurry", foreign: 404},
+	{route: "DELETE /v1/collections/:id", path: "/v1/collections/{spareCollection}", foreign: 404},
 	{route: "GET /v1/schedules", foreign: 200},
 	{route: "GET /v1/schedules/:name", path: "/v1/schedules/{schedule}", foreign: 404},
 	{

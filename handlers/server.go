@@ -32,6 +32,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/collector"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 	"github.com/stepwell-dev/stepwell/queue/overview"
@@ -186,6 +187,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
 		Scheduler: scheduler.New(o.Queue, o.Log),
+		Collector: collector.New(o.Queue, o.Log),
 		Views:     admin.NewViews(o.Pool, o.Log.Now), SigningKeys: signingKeys, Keys: o.Keys,
 		Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed, Stats: counts,
 		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),

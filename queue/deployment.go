@@ -259,6 +259,17 @@ func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, 
 	return d, err
 }
 
+// StartDeployment reads the deployment for a new run of the workflow: the one with the ID, or that of
+// [Queue.NewestDeployment] if it is empty. It fails with [message.ErrDeploymentNotFound].
+func (q *Queue) StartDeployment(
+	ctx context.Context, project entities.Project, workflow, id string,
+) (Deployment, error) {
+	if id == "" {
+		return q.NewestDeployment(ctx, project, workflow)
+	}
+	return q.Deployment(ctx, project, id)
+}
+
 // oneDeployment reads the deployment that the condition selects; see [Queue.readDeployments].
 func (q *Queue) oneDeployment(
 	ctx context.Context, more, condition string, project entities.Project, argument string,

@@ -395,6 +395,11 @@ func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.
 	return children, wrap("drop work", pg.SendQueued(ctx, tx, before))
 }
 
+// DropWorkOf deletes, as part of the batch, work that belongs to no run.
+func DropWorkOf(b *pgx.Batch, work message.Work, subject string) {
+	b.Queue(`DELETE FROM messages WHERE run_id = '' AND work = $1 AND work <> '' AND subject = $2`, work, subject)
+}
+
 // extendSQL sets the time that the lease $1 lasts from now.
 const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 

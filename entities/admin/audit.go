@@ -86,6 +86,8 @@ const (
 	ActionScheduleTrigger ActionKind = "schedule.trigger"
 	// ActionScheduleBackfill is recorded when a backfill is ordered and when it is ended early.
 	ActionScheduleBackfill ActionKind = "schedule.backfill"
+	ActionCollectionHurry  ActionKind = "collection.hurry"
+	ActionCollectionDrop   ActionKind = "collection.drop"
 	// ActionSessionEnd is recorded when an admin ends a session of the dashboard, and not when somebody signs out.
 	ActionSessionEnd ActionKind = "session.end"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.

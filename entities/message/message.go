@@ -36,6 +36,9 @@ const (
 	WorkLookBack Work = "lookback"
 	// WorkSchedule decides the ticks of a schedule, its subject, and is due at the next one. It belongs to no run.
 	WorkSchedule Work = "schedule"
+	// WorkCollection starts the run, its subject, of a collection that is due. It belongs to no run as long as there is
+	// none.
+	WorkCollection Work = "collection"
 )
 
 // StoresProgress reports whether the work stores how far it is, so that it can be interrupted at any time and any

@@ -50,6 +50,24 @@ func (l *Log) WaitForEnd(
 	}
 }
 
+// WaitForStart waits as long as pending says that the run is to be started, or until the deadline context ends. It asks
+// at once, after each notification about the run, and now and then. It fails with the error of pending.
+func (l *Log) WaitForStart(
+	ctx, deadline context.Context, project entities.Project, runID entities.RunID,
+	pending func(context.Context) (bool, error),
+) error {
+	notifications, cancel := l.hub.Subscribe(runTopic(project, runID))
+	defer cancel()
+	defer l.live.enter(project)()
+	for {
+		over := deadline.Err() != nil
+		if yes, err := pending(ctx); err != nil || !yes || over {
+			return err
+		}
+		_ = waitForNotification(deadline, notifications, l.live.poll(project, l.EndPoll)) // either way, ask once more
+	}
+}
+
 // WatchEnd returns nil once a live run has ended or was deleted, in any process, or the error of the context if that
 // ends first. It does not read before the first notification or poll, because most watches are cancelled earlier. It
 // does not cancel a read that is under way, which would cost the connection. An end before the call, or with a lost

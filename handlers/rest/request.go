@@ -17,7 +17,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/share"
-	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -110,7 +109,7 @@ func (r *request) run() entities.Run {
 	if r.err != nil {
 		return entities.Run{}
 	}
-	run, err := store.RunByID(r.ctx(), r.reader, r.project(), id)
+	run, err := r.findRun(id)
 	r.fail(err)
 	return run
 }

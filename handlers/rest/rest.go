@@ -25,6 +25,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/collector"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 	"github.com/stepwell-dev/stepwell/queue/overview"
@@ -38,6 +39,7 @@ type Server struct {
 	Queue       *queue.Queue
 	Runs        *engine.Engine
 	Scheduler   *scheduler.Scheduler
+	Collector   *collector.Collector
 	Secrets     *admin.Secrets
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys
@@ -238,6 +240,12 @@ var routes = []struct {
 	{"DELETE /schedules/:name/backfill", auth.Write, (*Server).endBackfill},
 	{"GET /schedules/:name/ticks", auth.Metadata, (*Server).listTicks},
 
+	// Collections.
+	{"GET /collections", auth.Metadata, (*Server).listCollections},
+	{"GET /collections/:id", auth.Metadata, (*Server).getCollection},
+	{"POST /collections/:id/hurry", auth.Write, (*Server).hurryCollection},
+	{"DELETE /collections/:id", auth.Write, (*Server).dropCollection},
+
 	// Deployments.
 	{"GET /deployments", auth.Metadata, (*Server).listDeployments},
 	{"GET /deployments/:id", auth.Registered, (*Server).getDeployment},
@@ -297,7 +305,8 @@ func (s *Server) Register(g auth.Routes) {
 	g.NotFound(notFound)
 	for _, route := range routes {
 		g.Handle(route.pattern, route.permission, func(c echo.Context) error {
-			return route.handle(s, &request{Context: c, reader: s.Reader, decoding: s.decoding})
+			r := &request{Context: c, reader: s.Reader, decoding: s.decoding}
+			return r.orPending(route.handle(s, r))
 		})
 	}
 	for _, pattern := range callRoutes {

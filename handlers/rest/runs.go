@@ -270,8 +270,9 @@ func window(after, before time.Time) store.Window {
 	return store.Window{From: after, To: before}
 }
 
+// getRun answers with a run, or with the collection of one that has not started.
 func (s *Server) getRun(r *request) error {
-	return s.answerRunWith(r, r.run(), r.wantsPayloads())
+	return r.answerPending(s.answerRunWith(r, r.run(), r.wantsPayloads()))
 }
 
 // answerRun answers with a single run, unless reading the request failed.
@@ -291,7 +292,8 @@ func (s *Server) answerRunWith(r *request, run entities.Run, with read.Payloads)
 	})
 }
 
-// awaitRun answers when the run has ended. On timeout, it answers with the unfinished run.
+// awaitRun answers when the run has ended. On timeout, it answers with the unfinished run, or with the collection of a
+// run that has not started.
 func (s *Server) awaitRun(r *request) error {
 	id, timeout := r.runID(), r.duration("timeout", defaultWait, maxWait)
 	if r.err != nil {
@@ -300,9 +302,9 @@ func (s *Server) awaitRun(r *request) error {
 	waiting, cancel := context.WithTimeout(r.ctx(), timeout)
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
-	run, err := s.Log.WaitForEnd(r.ctx(), waiting, r.project(), id)
+	run, err := s.awaitEnd(r, waiting, id)
 	if err != nil {
-		return err
+		return r.answerPending(err)
 	}
 	return s.answerRun(r, run)
 }

@@ -51,6 +51,9 @@ type startRequest struct {
 	// request without them, as in servers that did not know them.
 	Inbox []string       `json:"inbox,omitempty"`
 	Send  []firstMessage `json:"send,omitempty"`
+	// Debounce or Batch makes one run of several starts. Only one of them may be there.
+	Debounce *debounceBody `json:"debounce,omitempty"`
+	Batch    *batchBody    `json:"batch,omitempty"`
 }
 
 // firstMessage is a message that is sent with the start of a run.
@@ -211,6 +214,9 @@ func (s *Server) startRun(r *request) error {
 	if r.body(&body); r.err != nil {
 		return r.err
 	}
+	if body.isCollected() {
+		return s.collectStart(r, body)
+	}
 	event, err := body.event(s.Log.Now())
 	if err != nil {
 		return err
@@ -293,14 +299,13 @@ func (s *Server) resolveDeployment(r *request, project entities.Project, workflo
 	if err := entities.ValidateWorkflowName("workflow", workflow); err != nil {
 		return "", inField("workflow", err)
 	}
-	if name == "" || name == latest {
-		d, err := s.Queue.NewestDeployment(r.ctx(), project, workflow)
-		return d.ID, err
+	if name == latest {
+		name = ""
 	}
-	if err := entities.ValidateID("deployment", name); err != nil {
-		return "", inField("deployment", err)
+	if err := checkIDField("deployment", name); err != nil {
+		return "", err
 	}
-	d, err := s.Queue.Deployment(r.ctx(), project, name)
+	d, err := s.Queue.StartDeployment(r.ctx(), project, workflow, name)
 	return d.ID, err
 }
 

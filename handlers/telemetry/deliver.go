@@ -45,17 +45,18 @@ func (t *Telemetry) Call(ctx context.Context, h http.Header) {
 
 // deliverySpanNames has the kinds of deliveries, which are the values of a label, with the names of their spans.
 var deliverySpanNames = map[string]string{
-	"message":                    "deliver message",
-	"unknown":                    "unknown work",
-	string(message.WorkRun):      "invoke run",
-	string(message.WorkStep):     "execute step",
-	string(message.WorkDeadline): "enforce deadline",
-	string(message.WorkCancel):   "cancel run",
-	string(message.WorkReport):   "report child",
-	string(message.WorkEnd):      "end children",
-	string(message.WorkSignal):   "hand over signal",
-	string(message.WorkLookBack): "look back at signals",
-	string(message.WorkSchedule): "decide tick",
+	"message":                      "deliver message",
+	"unknown":                      "unknown work",
+	string(message.WorkRun):        "invoke run",
+	string(message.WorkStep):       "execute step",
+	string(message.WorkDeadline):   "enforce deadline",
+	string(message.WorkCancel):     "cancel run",
+	string(message.WorkReport):     "report child",
+	string(message.WorkEnd):        "end children",
+	string(message.WorkSignal):     "hand over signal",
+	string(message.WorkLookBack):   "look back at signals",
+	string(message.WorkSchedule):   "decide tick",
+	string(message.WorkCollection): "start collected run",
 }
 
 // deliver starts the span of a delivery and returns the function that ends it.

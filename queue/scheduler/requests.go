@@ -32,7 +32,7 @@ func (s *Scheduler) Put(
 		return sched, false, err
 	}
 	wanted := schedule.Schedule{Spec: spec, Project: p, Name: name}
-	if _, err := s.deployment(ctx, wanted); err != nil {
+	if _, err := s.queue.StartDeployment(ctx, p, spec.Workflow, spec.Deployment); err != nil {
 		return sched, false, err
 	}
 	err = untilUnchanged(func() (err error) {

@@ -193,12 +193,12 @@ func finish(b *pgx.Batch, d decision, by writer) {
 
 // startRun writes a decision together with the run that it starts.
 func (s *Scheduler) startRun(ctx context.Context, sched schedule.Schedule, d *decision, by writer) error {
-	deployment, err := s.deployment(ctx, sched)
+	deployment, err := s.queue.StartDeployment(ctx, sched.Project, sched.Workflow, sched.Deployment)
 	if err != nil {
 		return err
 	}
 	now := s.log.Now()
-	r := d.event(deployment, now)
+	r := d.event(deployment.ID, now)
 	started := *d
 	started.setRun(r.RunID)
 	_, err = s.log.AppendAll(ctx, sched.Project, r.RunID, []eventlog.Request{r}, eventlog.AppendOptions{
@@ -209,16 +209,6 @@ func (s *Scheduler) startRun(ctx context.Context, sched schedule.Schedule, d *de
 		*d = started
 	}
 	return err
-}
-
-// deployment returns the deployment on which the schedule's runs are started.
-func (s *Scheduler) deployment(ctx context.Context, sched schedule.Schedule) (string, error) {
-	if sched.Deployment == "" {
-		d, err := s.queue.NewestDeployment(ctx, sched.Project, sched.Workflow)
-		return d.ID, err
-	}
-	d, err := s.queue.Deployment(ctx, sched.Project, sched.Deployment)
-	return d.ID, err
 }
 
 // event returns the event that starts the run of a decision. The run that gives way is cancelled in the same

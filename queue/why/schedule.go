@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -51,15 +52,15 @@ type ScheduleReason struct {
 type ScheduleFacts struct {
 	Schedule schedule.Schedule
 	// Work is the schedule's work in the queue; nil if there is none.
-	Work *ScheduleWork
+	Work *TaskState
 	// Run is the last run, and Backfilled the last one of the backfill; nil if there is none or it has ended.
 	Run, Backfilled *entities.Run
 	// Last is the last decision about a tick that came by itself; nil if there is none.
 	Last *schedule.Tick
 }
 
-// ScheduleWork is the state of the work that decides the ticks.
-type ScheduleWork struct {
+// TaskState is the state of work in the queue that belongs to no run.
+type TaskState struct {
 	ID        string
 	DueAt     time.Time
 	ParkedAt  *time.Time
@@ -73,15 +74,8 @@ func ReadSchedule(
 	if f.Schedule, err = schedule.ByName(ctx, q, project, name); err != nil {
 		return f, err
 	}
-	rows, err := q.Query(ctx, `
-		SELECT id, due_at, parked_at, last_error FROM messages
-		WHERE run_id = '' AND work = 'schedule' AND work <> '' AND subject = $1 AND project = $2`, f.Schedule.ID, project)
-	work, err := pg.CollectAll[ScheduleWork](rows, err)
-	if err != nil {
-		return f, pg.Wrap(err, "read the work of schedule %s", name)
-	}
-	if len(work) > 0 {
-		f.Work = &work[0]
+	if f.Work, err = readTask(ctx, q, project, message.WorkSchedule, string(f.Schedule.ID)); err != nil {
+		return f, err
 	}
 	for _, r := range []struct {
 		id   entities.RunID
@@ -100,6 +94,19 @@ func ReadSchedule(
 	}
 	f.Last, err = schedule.LastTick(ctx, q, f.Schedule.ID)
 	return f, err
+}
+
+// readTask reads the state of work that belongs to no run; nil if there is none.
+func readTask(
+	ctx context.Context, q pg.Querier, project entities.Project, work message.Work, subject string,
+) (*TaskState, error) {
+	list, err := pg.CollectAll[TaskState](q.Query(ctx, `
+		SELECT id, due_at, parked_at, last_error FROM messages
+		WHERE run_id = '' AND work = $1 AND work <> '' AND subject = $2 AND project = $3`, work, subject, project))
+	if err != nil || len(list) == 0 {
+		return nil, pg.Wrap(err, "read work %s of %s", work, subject)
+	}
+	return &list[0], nil
 }
 
 // ExplainSchedule returns why a schedule starts no run, or did not at its last tick; nothing if all is well. It is

@@ -17,7 +17,7 @@ func TestSchedulesAreExplained(t *testing.T) {
 	well := func() ScheduleFacts {
 		return ScheduleFacts{
 			Schedule: schedule.Schedule{Spec: schedule.Spec{Overlap: schedule.OverlapSkip}, NextAt: &now},
-			Work:     &ScheduleWork{ID: "msg_1", DueAt: now},
+			Work:     &TaskState{ID: "msg_1", DueAt: now},
 			Last:     &schedule.Tick{Decision: schedule.Started},
 		}
 	}

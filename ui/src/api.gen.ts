@@ -376,6 +376,37 @@ export type ScheduleSpec = {
   jitter?: string;
 };
 
+// A run that has not started because it collects starts. Inputs are not shown.
+export type Collection = {
+  id: string;
+  status: string;
+  kind: "debounce" | "batch";
+  key?: string;
+  workflow: string;
+  deployment?: string;
+  attributes?: Attributes;
+  runKey?: string;
+  timeout?: string;
+  count: number;
+  bytes: number;
+  firstAt: Time;
+  lastAt: Time;
+  dueAt: Time;
+  keep: "last" | "first" | "all";
+  quiet?: string;
+  max?: string;
+  size?: number;
+  wait?: string;
+  maxBytes?: number;
+  why?: Array<{
+    kind: "parked" | "task_fails" | "refused" | "due" | "collecting";
+    text: string;
+    since?: Time;
+    at?: Time;
+    messageId?: string;
+  }>;
+};
+
 export type Schedule = {
   name: string;
   cron?: string;
@@ -576,7 +607,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.hurry" | "collection.drop" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -613,8 +644,20 @@ export interface Api {
         id?: MessageId;
         payload: unknown;
       }>;
+      debounce?: {
+        key?: string;
+        quiet: string;
+        max?: string;
+        keep?: "last" | "first" | "all";
+      };
+      batch?: {
+        key?: string;
+        size: number;
+        wait: string;
+        bytes?: number;
+      };
     };
-    answer: Run;
+    answer: Run | Run | Collection;
   };
   // List runs, newest first
   "GET /v1/runs": {
@@ -641,14 +684,14 @@ export interface Api {
     path: { "id": string };
     query: { "payloads"?: boolean };
     body: null;
-    answer: Run;
+    answer: Run | Collection;
   };
   // Wait for the end of a run
   "GET /v1/runs/{id}/wait": {
     path: { "id": string };
     query: { "timeout"?: string };
     body: null;
-    answer: Run;
+    answer: Run | Collection;
   };
   // Explain why a run is not done, or how it ended
   "GET /v1/runs/{id}/why": {
@@ -1189,6 +1232,37 @@ export interface Api {
       data: Array<ListedSignal>;
       cursor?: Cursor;
     };
+  };
+  // List the runs that collect starts
+  "GET /v1/collections": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Collection>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a run that collects starts, and why it has not started
+  "GET /v1/collections/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: Collection;
+  };
+  // Drop a collection with its starts
+  "DELETE /v1/collections/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // Start the run of a collection now
+  "POST /v1/collections/{id}/hurry": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: Run;
   };
   // List schedules by name
   "GET /v1/schedules": {

@@ -251,6 +251,8 @@ var hints = map[string]string{
 	"hook_not_found":        "stepwell hooks list shows the hooks",
 	"stream_not_found":      "stepwell streams list RUN shows the streams",
 	"deployment_not_found":  "stepwell deployments list shows the deployments",
+	"collection_not_found":  "stepwell collections list shows the runs that collect starts",
+	"run_collecting":        "stepwell collections show RUN shows what it waits for",
 	"schedule_not_found":    "stepwell schedules list shows the schedules",
 	"view_not_found":        "stepwell views list shows the views",
 	"too_many_views":        "delete one first: stepwell views remove NAME",

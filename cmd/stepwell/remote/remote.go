@@ -26,6 +26,7 @@ type Commands struct {
 	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of runs."`
 	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read the streams of a run."`
 	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Send and list signals."`
+	Collections collectionsCmd `cmd:"" group:"api-commands" help:"Manage runs that collect starts."`
 	Schedules   schedulesCmd   `cmd:"" group:"api-commands" help:"Start runs at times and intervals."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
 	Views       viewsCmd       `cmd:"" group:"api-commands" help:"Manage saved lists of runs."`
@@ -53,6 +54,8 @@ var Vars = map[string]string{
 	"target":    "The deployment; default is the newest one with the workflow.",
 	"conflicts": ",reject,join",
 	"conflict":  "If the key is taken: reject the command (default), or join the run that has the key.",
+	"debounce":  "Start the run when no such start comes for a while: quiet, max, keep, key.",
+	"batch":     "Start one run with the inputs of several such starts: size, wait, bytes, key.",
 	"overlaps":  ",skip,wait,cancel,allow",
 	"catchUp":   "Which late ticks start a run: latest (default) or all.",
 	"overlap":   "While the last run has not ended: skip the tick (default), wait, cancel the run, or allow both.",
