@@ -179,7 +179,7 @@ func (p *plantation) requests(role admin.Role) (list []testRequest) {
 		expand(":hookId", "hook", "inbox:notes")
 		expand(":key", "step", p.fixture["key"])
 		expand(":name", p.fixture["view"], p.fixture["schedule"])
-		expand(":id", p.fixture["deployment"], p.fixture["parked"], p.fixture["message"], p.fixture["key"])
+		expand(":id", p.fixture["deployment"], p.fixture["parked"], p.fixture["message"], p.fixture["key"], p.fixture["collection"])
 		for _, path := range paths {
 			queries, ok := plantedQueries[route]
 			if !ok {

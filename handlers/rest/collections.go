@@ -147,45 +147,39 @@ func (r *request) answerCollecting(c collection.Collection) error {
 	return r.JSON(http.StatusAccepted, newCollectionJSON(c))
 }
 
-// collectionJSON is the JSON form of a collection. It never has the inputs.
+// collectionJSON is the JSON form of a collection, which stands in for that of its run. It never has the inputs.
 type collectionJSON struct {
 	ID         entities.RunID    `json:"id"`
 	Status     string            `json:"status"`
-	Kind       collection.Kind   `json:"kind"`
-	Key        string            `json:"key,omitempty"`
 	Workflow   string            `json:"workflow"`
 	Deployment string            `json:"deployment,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	RunKey     string            `json:"runKey,omitempty"`
+	Key        string            `json:"key,omitempty"`
 	Timeout    string            `json:"timeout,omitempty"`
 	Count      int64             `json:"count"`
 	Bytes      int64             `json:"bytes"`
 	FirstAt    timestamp         `json:"firstAt"`
 	LastAt     timestamp         `json:"lastAt"`
 	DueAt      timestamp         `json:"dueAt"`
-	Keep       collection.Keep   `json:"keep"`
-	Quiet      string            `json:"quiet,omitempty"`
-	Max        string            `json:"max,omitempty"`
-	Size       int               `json:"size,omitempty"`
-	Wait       string            `json:"wait,omitempty"`
-	MaxBytes   int64             `json:"maxBytes,omitempty"`
+	Debounce   *debounceBody     `json:"debounce,omitempty"`
+	Batch      *batchBody        `json:"batch,omitempty"`
 
 	Why []collectionReasonJSON `json:"why,omitempty"`
 }
 
-// statusCollecting stands in for the status of a run that will be.
+// statusCollecting stands in for the status of a run that has not started.
 const statusCollecting = "collecting"
 
 func newCollectionJSON(c collection.Collection) collectionJSON {
 	v := collectionJSON{
-		ID: c.RunID, Status: statusCollecting, Kind: c.Kind, Key: c.Key, Workflow: c.Workflow, Deployment: c.Deployment,
-		Attributes: c.Data.Attributes, RunKey: c.Data.UniqueKey, Timeout: duration(c.Timeout), Count: c.Count, Bytes: c.Bytes,
-		FirstAt: timestamp(c.FirstAt), LastAt: timestamp(c.LastAt), DueAt: timestamp(c.DueAt), Keep: c.Keep,
+		ID: c.RunID, Status: statusCollecting, Workflow: c.Workflow, Deployment: c.Deployment,
+		Attributes: c.Data.Attributes, Key: c.Data.UniqueKey, Timeout: duration(c.Timeout), Count: c.Count, Bytes: c.Bytes,
+		FirstAt: timestamp(c.FirstAt), LastAt: timestamp(c.LastAt), DueAt: timestamp(c.DueAt),
 	}
 	if c.Kind == collection.Debounce {
-		v.Quiet, v.Max = duration(c.Quiet), duration(c.MaxWait)
+		v.Debounce = &debounceBody{c.Rule.Key, duration(c.Quiet), duration(c.MaxWait), c.Keep}
 	} else {
-		v.Size, v.Wait, v.MaxBytes = c.Size, duration(c.MaxWait), c.MaxBytes
+		v.Batch = &batchBody{c.Rule.Key, c.Size, duration(c.MaxWait), c.MaxBytes}
 	}
 	return v
 }

@@ -15,13 +15,14 @@ func TestDebouncedStarts(t *testing.T) {
 	first := a.post(t, "/v1/runs", `{"workflow":"sync","input":{"a":1},"attributes":{"b":"c"},`+rule+`}`, http.StatusAccepted)
 	id := first["id"].(string)
 	form := func(count, bytes int, more string) string {
-		return fmt.Sprintf(`{"id":%q,"status":"collecting","kind":"debounce","key":"customer-7","workflow":"sync","count":%d,
-			"bytes":%d,"firstAt":%q,"lastAt":%q,"dueAt":"2026-11-21T01:41:53.197Z","keep":"last","quiet":"10s","max":"10m"%s}`,
+		return fmt.Sprintf(`{"id":%q,"status":"collecting","workflow":"sync","count":%d,"bytes":%d,"firstAt":%q,
+			"lastAt":%q,"dueAt":"2026-11-21T01:41:53.197Z","debounce":{"key":"customer-7","quiet":"10s","max":"10m","keep":"last"}
+			%s}`,
 			id, count, bytes, at0, at0, more)
 	}
 	same(t, "first", form(1, 7, `,"attributes":{"b":"c"}`), first)
 	body := `{"workflow":"sync","input":{"a":22},"key":"k","timeout":"30m","deployment":"shop","idempotencyKey":"i",` + rule + `}`
-	second := form(2, 8, `,"runKey":"k","timeout":"30m","deployment":"shop"`)
+	second := form(2, 8, `,"key":"k","timeout":"30m","deployment":"shop"`)
 	for range 2 { // the second is a repetition
 		same(t, "another", second, a.post(t, "/v1/runs", body, http.StatusAccepted))
 	}
@@ -68,9 +69,8 @@ func TestBatchedStarts(t *testing.T) {
 	}
 	first := a.post(t, "/v1/runs", body(`1`, "a"), http.StatusAccepted)
 	id := first["id"].(string)
-	same(t, "first", `{"id":"`+id+`","status":"collecting","kind":"batch","workflow":"import","count":1,"bytes":3,
-		"firstAt":"`+at0+`","lastAt":"`+at0+`","dueAt":"2026-11-21T01:42:43.197Z","keep":"all","size":3,"wait":"1m",
-		"maxBytes":100}`, first)
+	same(t, "first", `{"id":"`+id+`","status":"collecting","workflow":"import","count":1,"bytes":3,"firstAt":"`+at0+`",
+		"lastAt":"`+at0+`","dueAt":"2026-11-21T01:42:43.197Z","batch":{"size":3,"wait":"1m","bytes":100}}`, first)
 	a.post(t, "/v1/runs", body(`[2]`, "b"), http.StatusAccepted)
 	if run := a.post(t, "/v1/runs", body(`{"c":3}`, "c"), http.StatusCreated); run["id"] != id || fmt.Sprint(run["input"]) != "[1 [2] map[c:3]]" {
 		t.Errorf("the last start: got %v", run)

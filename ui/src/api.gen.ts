@@ -376,28 +376,40 @@ export type ScheduleSpec = {
   jitter?: string;
 };
 
+// Starts the run when no further start with this key has come for a while. It cannot be combined with `batch`,
+// `onConflict`, `delay`, `startAt`, `parent`, `inbox` and `send`. The run waits until its `key` is free.
+export type Debounce = {
+  key?: string;
+  quiet: string;
+  max?: string;
+  keep?: "last" | "first" | "all";
+};
+
+// Starts one run with the list of the inputs of several starts, in the order of their arrival. The first start says the
+// rest about the run. It cannot be combined with what `debounce` cannot.
+export type Batch = {
+  key?: string;
+  size: number;
+  wait: string;
+  bytes?: number;
+};
+
 // A run that has not started because it collects starts. Inputs are not shown.
 export type Collection = {
   id: string;
   status: string;
-  kind: "debounce" | "batch";
-  key?: string;
   workflow: string;
   deployment?: string;
   attributes?: Attributes;
-  runKey?: string;
+  key?: string;
   timeout?: string;
   count: number;
   bytes: number;
   firstAt: Time;
   lastAt: Time;
   dueAt: Time;
-  keep: "last" | "first" | "all";
-  quiet?: string;
-  max?: string;
-  size?: number;
-  wait?: string;
-  maxBytes?: number;
+  debounce?: Debounce;
+  batch?: Batch;
   why?: Array<{
     kind: "parked" | "task_fails" | "refused" | "due" | "collecting";
     text: string;
@@ -644,18 +656,8 @@ export interface Api {
         id?: MessageId;
         payload: unknown;
       }>;
-      debounce?: {
-        key?: string;
-        quiet: string;
-        max?: string;
-        keep?: "last" | "first" | "all";
-      };
-      batch?: {
-        key?: string;
-        size: number;
-        wait: string;
-        bytes?: number;
-      };
+      debounce?: Debounce;
+      batch?: Batch;
     };
     answer: Run | Run | Collection;
   };

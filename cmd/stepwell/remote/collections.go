@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,19 +17,47 @@ type collectionsCmd struct {
 
 // collection is a run that has not started because it collects starts.
 type collection struct {
-	ID, Kind, Key, Workflow, Deployment, RunKey, Timeout, Keep, Quiet, Max, Wait string
+	ID, Workflow, Deployment, Key, Timeout string
 
-	Attributes             map[string]string
-	Count, Bytes, Size     int64
+	Count, Bytes           int64
 	FirstAt, LastAt, DueAt time.Time
-	Why                    []struct{ Text string }
+	Debounce               *struct{ Key, Quiet, Max, Keep string }
+	Batch                  *struct {
+		Key, Wait   string
+		Size, Bytes int64
+	}
+	Why []struct{ Text string }
+}
+
+// rule says how the starts are collected.
+func (c collection) rule() string {
+	switch {
+	case c.Debounce != nil:
+		return fmt.Sprintf("debounce %s, max %s, keep %s", c.Debounce.Quiet, c.Debounce.Max, c.Debounce.Keep)
+	case c.Batch != nil:
+		return fmt.Sprintf("batch of %d, wait %s, bytes %d", c.Batch.Size, c.Batch.Wait, c.Batch.Bytes)
+	default:
+		return ""
+	}
+}
+
+// key returns the key that the starts have in common.
+func (c collection) key() string {
+	switch {
+	case c.Debounce != nil:
+		return c.Debounce.Key
+	case c.Batch != nil:
+		return c.Batch.Key
+	default:
+		return ""
+	}
 }
 
 var collectionColumns = []column[collection]{
 	{"RUN", func(c collection) any { return c.ID }},
 	{"WORKFLOW", func(c collection) any { return c.Workflow }},
-	{"KIND", func(c collection) any { return c.Kind }},
-	{"KEY", func(c collection) any { return c.Key }},
+	{"RULE", func(c collection) any { return c.rule() }},
+	{"KEY", func(c collection) any { return c.key() }},
 	{"STARTS", func(c collection) any { return c.Count }},
 	{"DUE", func(c collection) any { return c.DueAt }},
 }
@@ -51,25 +80,15 @@ type showCollectionCmd struct{ collectionID }
 func (c showCollectionCmd) Run(ctx context.Context, s *Session) error {
 	return show(ctx, s, path("collections", c.ID), nil, func(g collection) []field {
 		fields := []field{
-			{"run", g.ID}, {"workflow", g.Workflow}, {"deployment", g.Deployment}, {"run key", g.RunKey},
-			{"timeout", g.Timeout}, {"kind", g.Kind}, {"key", g.Key}, {"quiet", g.Quiet}, {"max", g.Max}, {"wait", g.Wait},
-			{"keep", g.Keep}, {"starts", g.starts()}, {"bytes", g.Bytes}, {"first", g.FirstAt}, {"last", g.LastAt},
-			{"due", g.DueAt},
+			{"run", g.ID}, {"workflow", g.Workflow}, {"deployment", g.Deployment}, {"run key", g.Key}, {"timeout", g.Timeout},
+			{"rule", g.rule()}, {"key", g.key()}, {"starts", g.Count}, {"bytes", g.Bytes}, {"first", g.FirstAt},
+			{"last", g.LastAt}, {"due", g.DueAt},
 		}
 		for _, r := range g.Why {
 			fields = append(fields, field{"why", r.Text})
 		}
 		return fields
 	})
-}
-
-// starts says how many starts there are, and of a batch how many it takes.
-func (c collection) starts() string {
-	text := strconv.FormatInt(c.Count, 10)
-	if c.Size > 0 {
-		text += " of " + strconv.FormatInt(c.Size, 10)
-	}
-	return text
 }
 
 type hurryCollectionCmd struct{ collectionID }
