@@ -26,11 +26,18 @@ import (
 func (l *Log) Start(
 	ctx context.Context, project entities.Project, r Request, then ...Request,
 ) (entities.Run, bool, error) {
+	return l.StartWith(ctx, project, r, AppendOptions{Guard: requireLiveParent(project, r.Data.ParentID)}, then...)
+}
+
+// StartWith is [Log.Start] with what the options add to the transaction that creates the run. It does not look at a
+// parent. It fails with the errors of the options as well.
+func (l *Log) StartWith(
+	ctx context.Context, project entities.Project, r Request, o AppendOptions, then ...Request,
+) (entities.Run, bool, error) {
 	if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 		return run, false, err
 	}
-	results, err := l.AppendAll(ctx, project, r.RunID, append([]Request{r}, then...),
-		AppendOptions{Guard: requireLiveParent(project, r.Data.ParentID)})
+	results, err := l.AppendAll(ctx, project, r.RunID, append([]Request{r}, then...), o)
 	switch pg.ViolatedConstraint(err) {
 	case "runs_idempotency_key":
 		run, ok, err := l.StartedBefore(ctx, project, r)
@@ -45,7 +52,7 @@ func (l *Log) Start(
 		}
 		err = l.keyTaken(ctx, project, r)
 		if errors.Is(err, entities.ErrRunNotFound) {
-			return l.Start(ctx, project, r, then...) // the run that had the key has just ended
+			return l.StartWith(ctx, project, r, o, then...) // the run that had the key has just ended
 		}
 	}
 	if _, ok := errors.AsType[*admin.QuotaError](err); ok && r.Data.UniqueKey != "" {

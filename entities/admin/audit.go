@@ -86,6 +86,10 @@ const (
 	ActionScheduleTrigger ActionKind = "schedule.trigger"
 	// ActionScheduleBackfill is recorded when a backfill is ordered and when it is ended early.
 	ActionScheduleBackfill ActionKind = "schedule.backfill"
+	ActionTriggerPut       ActionKind = "trigger.put"
+	ActionTriggerRemove    ActionKind = "trigger.remove"
+	ActionTriggerPause     ActionKind = "trigger.pause"
+	ActionTriggerResume    ActionKind = "trigger.resume"
 	// ActionSessionEnd is recorded when an admin ends a session of the dashboard, and not when somebody signs out.
 	ActionSessionEnd ActionKind = "session.end"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.

@@ -36,6 +36,8 @@ const (
 	WorkLookBack Work = "lookback"
 	// WorkSchedule decides the ticks of a schedule, its subject, and is due at the next one. It belongs to no run.
 	WorkSchedule Work = "schedule"
+	// WorkTrigger starts the run of a trigger for an event; both are its subject. It belongs to no run.
+	WorkTrigger Work = "trigger"
 )
 
 // StoresProgress reports whether the work stores how far it is, so that it can be interrupted at any time and any

@@ -56,6 +56,7 @@ var deliverySpanNames = map[string]string{
 	string(message.WorkSignal):   "hand over signal",
 	string(message.WorkLookBack): "look back at signals",
 	string(message.WorkSchedule): "decide tick",
+	string(message.WorkTrigger):  "start run of trigger",
 }
 
 // deliver starts the span of a delivery and returns the function that ends it.

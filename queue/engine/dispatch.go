@@ -18,8 +18,12 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/condition"
+	"github.com/stepwell-dev/stepwell/queue/triggers"
 )
 
+// Before the hooks come the triggers that wait for the signal, once: each that matches gets work of its own, and a cursor
+// says that this is done; see package triggers.
+//
 // Two kinds of work match signals with waiting hooks. Dispatch, enqueued with a signal, goes through the hooks. Replay,
 // enqueued with a hook that looks back, goes through earlier signals. Both are enqueued in the transaction of the
 // signal or hook itself, so they start after that commit and see everything committed before.
@@ -36,8 +40,6 @@ const (
 	// conditions before it does.
 	hooksPage = 200
 	pageTime  = time.Second
-	// turnWait is how long a signal waits for its project's turn, before its place goes to another delivery.
-	turnWait = 10 * time.Second
 	// signalsPage is the number of signals after which replay does. It is small, since a signal may have [MaxSignal]
 	// bytes.
 	signalsPage = 16
@@ -64,13 +66,17 @@ type hookCursor struct {
 // dispatch resumes every hook that was waiting for the signal when it was recorded. A hook that cannot be resumed now
 // does not hold up the others: the work is retried for it.
 func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
-	s, err := store.SignalByID(ctx, pg.NewPool(h.pool), d.Project, store.SignalID(d.Subject))
+	due, err := store.SignalByID(ctx, pg.NewPool(h.pool), d.Project, store.SignalID(d.Subject))
 	if errors.Is(err, store.ErrSignalNotFound) {
 		return d.End(ctx)
+	}
+	if err == nil && due.Triggers && len(d.Body) == 0 {
+		err = h.triggers.Signal(ctx, d, due.Signal)
 	}
 	if err != nil {
 		return err
 	}
+	s := due.Signal
 	var cursor hookCursor
 	if err := loadCursor(d, &cursor); err != nil {
 		return err
@@ -117,7 +123,7 @@ func (h signalDispatch) match(
 	if len(hooks) == 0 {
 		return 0, nil, nil
 	}
-	release, err := h.turn(ctx, d.Project)
+	release, err := triggers.Turn(ctx, h.conditions, d.Project)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -143,19 +149,6 @@ func (h signalDispatch) match(
 	}
 	problems.log(ctx, d.Logger(), s)
 	return evaluated, matching, nil
-}
-
-// turn waits for the project's turn to evaluate conditions. If other signals of the project take too long, it fails
-// without counting as a delivery.
-func (h signalDispatch) turn(ctx context.Context, project entities.Project) (release func(), err error) {
-	waiting, cancel := context.WithTimeout(ctx, turnWait)
-	defer cancel()
-	release, err = h.conditions.Acquire(waiting, project)
-	if err != nil && ctx.Err() == nil {
-		const reason = "timed out waiting for the conditions of the project's other signals"
-		return nil, &queue.Failure{Reason: reason, Public: reason, After: time.Second}
-	}
-	return release, err
 }
 
 // problems are the conditions that could not be evaluated for a signal. Their hooks do not receive it.

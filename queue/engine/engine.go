@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/condition"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/triggers"
 )
 
 // Engine continues runs that are driven by the server. It calls their functions and applies the commands they answer
@@ -27,6 +28,7 @@ type Engine struct {
 	queue      *queue.Queue
 	log        *eventlog.Log
 	conditions *condition.Conditions
+	triggers   *triggers.Triggers
 	callKey    *callKey
 	// hooksURL is the beginning of the URL of every webhook; empty if the server does not know its public address.
 	hooksURL string
@@ -36,11 +38,15 @@ type Engine struct {
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	now := func() time.Time { return log.Now() }
+	conditions := condition.New(now)
 	return &Engine{
-		pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), callKey: newCallKey(pg.NewPool(q.Pool()), now),
-		kept: newKeptRuns(),
+		pool: q.Pool(), queue: q, log: log, conditions: conditions, triggers: triggers.New(q, log, conditions),
+		callKey: newCallKey(pg.NewPool(q.Pool()), now), kept: newKeptRuns(),
 	}
 }
+
+// Triggers returns what starts runs because of events. It shares the limits on conditions with the engine.
+func (e *Engine) Triggers() *triggers.Triggers { return e.triggers }
 
 // hooksPath is the path of webhooks on the server.
 const hooksPath = "/hooks/"
@@ -68,6 +74,7 @@ func (e *Engine) Handlers() map[message.Work]queue.Handler {
 		message.WorkEnd:      e.endChildren,
 		message.WorkSignal:   signals.dispatch,
 		message.WorkLookBack: signals.replay,
+		message.WorkTrigger:  e.triggers.Handle,
 	}
 }
 
