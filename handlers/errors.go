@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
@@ -76,6 +77,8 @@ var statuses = []struct {
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
 	{schedule.ErrNotFound, http.StatusNotFound, "schedule_not_found"},
 	{schedule.ErrTooMany, http.StatusConflict, "too_many_schedules"},
+	{trigger.ErrNotFound, http.StatusNotFound, "trigger_not_found"},
+	{trigger.ErrTooMany, http.StatusConflict, "too_many_triggers"},
 	{admin.ErrViewNotFound, http.StatusNotFound, "view_not_found"},
 	{admin.ErrTooManyViews, http.StatusConflict, "too_many_views"},
 	{admin.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
@@ -89,6 +92,7 @@ var statuses = []struct {
 	{signature.ErrWrong, http.StatusUnauthorized, "wrong_signature"},
 	{incoming.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},
 	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
+	{webhook.ErrRefused, http.StatusServiceUnavailable, "start_refused"},
 	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
 	{message.ErrStale, http.StatusConflict, "stale_invocation"},
 	{eventlog.ErrGraceUnsupported, http.StatusConflict, "grace_unsupported"},

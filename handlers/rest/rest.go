@@ -29,6 +29,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/engine"
 	"github.com/stepwell-dev/stepwell/queue/overview"
 	"github.com/stepwell-dev/stepwell/queue/scheduler"
+	"github.com/stepwell-dev/stepwell/queue/triggers"
 )
 
 // Server serves the native API. All fields except Allowed, Viewers and Version are required.
@@ -38,6 +39,7 @@ type Server struct {
 	Queue       *queue.Queue
 	Runs        *engine.Engine
 	Scheduler   *scheduler.Scheduler
+	Triggers    *triggers.Triggers
 	Secrets     *admin.Secrets
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys
@@ -237,6 +239,15 @@ var routes = []struct {
 	{"POST /schedules/:name/backfill", auth.Write, (*Server).backfillSchedule},
 	{"DELETE /schedules/:name/backfill", auth.Write, (*Server).endBackfill},
 	{"GET /schedules/:name/ticks", auth.Metadata, (*Server).listTicks},
+
+	// Triggers.
+	{"GET /triggers", auth.Metadata, (*Server).listTriggers},
+	{"GET /triggers/:name", auth.Metadata, (*Server).getTrigger},
+	{"PUT /triggers/:name", auth.Admin, (*Server).putTrigger},
+	{"DELETE /triggers/:name", auth.Admin, (*Server).removeTrigger},
+	{"POST /triggers/:name/pause", auth.Write, (*Server).pauseTrigger},
+	{"POST /triggers/:name/resume", auth.Write, (*Server).resumeTrigger},
+	{"GET /triggers/:name/history", auth.Metadata, (*Server).listTriggerEvents},
 
 	// Deployments.
 	{"GET /deployments", auth.Metadata, (*Server).listDeployments},

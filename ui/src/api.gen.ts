@@ -425,6 +425,60 @@ export type Tick = {
   decidedAt: Time;
 };
 
+export type TriggerSpec = {
+  on: TriggerOn;
+  start: TriggerStart;
+};
+
+// What the trigger waits for. Exactly one of these.
+export type TriggerOn = {
+  signal?: {
+    name: string;
+    condition?: string;
+  };
+  webhook?: {
+    verify?: "github" | "stripe" | "slack" | "standard" | "generic";
+    secret?: string;
+    condition?: string;
+  };
+  runEnded?: {
+    workflow: string;
+    statuses?: Array<"completed" | "failed" | "cancelled">;
+    condition?: string;
+  };
+};
+
+// What the trigger starts.
+export type TriggerStart = {
+  workflow: string;
+  deployment?: string;
+  input?: unknown;
+  attributes?: Record<string, string>;
+  key?: string;
+  onConflict?: "reject" | "join";
+  timeout?: string;
+};
+
+export type Trigger = {
+  name: string;
+  on: TriggerOn;
+  start: TriggerStart;
+  path?: string;
+  pausedAt?: Time;
+  pauseNote?: string;
+  last?: Array<TriggerEvent>;
+  createdAt: Time;
+  updatedAt: Time;
+};
+
+export type TriggerEvent = {
+  event: string;
+  decision: "started" | "joined" | "skipped" | "refused" | "retrying";
+  runId?: string;
+  reason?: string;
+  decidedAt: Time;
+};
+
 export type Hit = {
   kind: "run" | "key" | "attribute" | "hook" | "message" | "workflow";
   text: string;
@@ -454,7 +508,7 @@ export type Count = {
 
 export type QueueState = "waiting" | "retrying" | "due" | "delayed" | "leased" | "parked";
 
-export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "lookback" | "schedule";
+export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "lookback" | "schedule" | "trigger";
 
 export type Message = {
   id: string;
@@ -576,7 +630,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -1269,6 +1323,63 @@ export interface Api {
     body: null;
     answer: {
       data: Array<Tick>;
+      cursor?: Cursor;
+    };
+  };
+  // List triggers by name
+  "GET /v1/triggers": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Trigger>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a trigger, and what became of the last events
+  "GET /v1/triggers/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: Trigger;
+  };
+  // Create or replace a trigger
+  "PUT /v1/triggers/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: TriggerSpec;
+    answer: Trigger;
+  };
+  // Remove a trigger with its history
+  "DELETE /v1/triggers/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // Pause a trigger
+  "POST /v1/triggers/{name}/pause": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      note?: string;
+    };
+    answer: Trigger;
+  };
+  // Resume a paused trigger
+  "POST /v1/triggers/{name}/resume": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: Trigger;
+  };
+  // List what became of events, the last decision first
+  "GET /v1/triggers/{name}/history": {
+    path: { "name": string };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<TriggerEvent>;
       cursor?: Cursor;
     };
   };

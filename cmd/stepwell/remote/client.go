@@ -252,6 +252,7 @@ var hints = map[string]string{
 	"stream_not_found":      "stepwell streams list RUN shows the streams",
 	"deployment_not_found":  "stepwell deployments list shows the deployments",
 	"schedule_not_found":    "stepwell schedules list shows the schedules",
+	"trigger_not_found":     "stepwell triggers list shows the triggers",
 	"view_not_found":        "stepwell views list shows the views",
 	"too_many_views":        "delete one first: stepwell views remove NAME",
 	"secret_not_found":      "stepwell secrets list shows the secrets",

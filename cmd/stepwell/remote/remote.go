@@ -27,6 +27,7 @@ type Commands struct {
 	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read the streams of a run."`
 	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Send and list signals."`
 	Schedules   schedulesCmd   `cmd:"" group:"api-commands" help:"Start runs at times and intervals."`
+	Triggers    triggersCmd    `cmd:"" group:"api-commands" help:"Start runs when something happens."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
 	Views       viewsCmd       `cmd:"" group:"api-commands" help:"Manage saved lists of runs."`
 	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find what a text may mean."`
@@ -53,6 +54,8 @@ var Vars = map[string]string{
 	"target":    "The deployment; default is the newest one with the workflow.",
 	"conflicts": ",reject,join",
 	"conflict":  "If the key is taken: reject the command (default), or join the run that has the key.",
+	"keyTaken":  "If the key is taken: reject the event (default), or join the run that has the key.",
+	"endings":   "How the runs end: completed, failed or cancelled; default is each. May be repeated.",
 	"overlaps":  ",skip,wait,cancel,allow",
 	"catchUp":   "Which late ticks start a run: latest (default) or all.",
 	"overlap":   "While the last run has not ended: skip the tick (default), wait, cancel the run, or allow both.",
