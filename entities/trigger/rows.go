@@ -137,8 +137,8 @@ func lock(b *pgx.Batch, t Trigger, how string) (check func() error) {
 }
 
 // Reserve queues the check that the project may have one more trigger, and one more that waits for the same. The check
-// that it returns then fails with [ErrTooMany], and with [ErrChanged] if there is one of the same name already. A trigger
-// with an ID is not counted: it is to change.
+// that it returns then fails with [ErrTooMany], and with [ErrChanged] if there is one of the same name already. A
+// trigger with an ID is not counted: it is to change.
 func Reserve(b *pgx.Batch, t Trigger) (check func() error) {
 	var found *struct{ Count, Equal, Named int64 }
 	// Without the lock, two transactions could both create the last trigger.

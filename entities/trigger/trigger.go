@@ -87,7 +87,8 @@ type Spec struct {
 	Condition string
 	// Statuses are those with which the runs end.
 	Statuses []entities.RunStatus
-	// Verify is the scheme by which requests to the webhook are signed, and Secret the name of the secret; both or neither.
+	// Verify is the scheme by which requests to the webhook are signed, and Secret the name of the secret; both or
+	// neither.
 	Verify, Secret string
 	// Workflow, Deployment, Input, Attributes, UniqueKey and Timeout are those of the run. An empty deployment is the
 	// newest one of the workflow, an empty input is that of the event, and no timeout is 0.

@@ -103,8 +103,8 @@ func (o triggerOn) addTo(s *trigger.Spec) error {
 	return nil
 }
 
-// triggerJSON is the JSON form of a trigger. Clients that may not see payloads see neither the input, nor the condition,
-// which may quote payloads, nor the path of the webhook, to which they could send requests.
+// triggerJSON is the JSON form of a trigger. Clients that may not see payloads see neither the input, nor the
+// condition, which may quote payloads, nor the path of the webhook, to which they could send requests.
 type triggerJSON struct {
 	Name string `json:"name"`
 	triggerBody
@@ -156,7 +156,7 @@ func webhookPath(project entities.Project, token string) string {
 }
 
 // triggerEventJSON is the JSON form of what became of an event. Clients that may not see payloads do not see why it was
-// skipped, which quotes the condition.
+// skipped, which quotes the condition, nor why its start has failed.
 type triggerEventJSON struct {
 	Event     string           `json:"event"`
 	Decision  trigger.Decision `json:"decision"`
@@ -167,7 +167,7 @@ type triggerEventJSON struct {
 
 func (r *request) triggerEventJSON(e trigger.Event) triggerEventJSON {
 	v := triggerEventJSON{e.Event, e.Decision, e.RunID, e.Reason, timestamp(e.DecidedAt)}
-	if e.Decision == trigger.Skipped && r.payloads() != read.WithPayloads {
+	if r.payloads() != read.WithPayloads && (e.Decision == trigger.Skipped || e.Decision == trigger.Retrying) {
 		v.Reason = ""
 	}
 	return v

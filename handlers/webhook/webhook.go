@@ -1,15 +1,15 @@
 // Package webhook serves /hooks/{token} and, for projects other than the default one, /hooks/{project}/{token}: public
 // endpoints through which other systems resume waiting runs, or start runs by triggers. They need no API key: the token
-// authorizes the request, and the hook or trigger may require a signature as well. A run that the server drives receives
-// the request as a payload, and one that a trigger starts as its input. For a run of the Workflow SDK, the request is
-// forwarded to the app's own webhook route.
+// authorizes the request, and the hook or trigger may require a signature as well. A run that the server drives
+// receives the request as a payload, and one that a trigger starts as its input. For a run of the Workflow SDK, the
+// request is forwarded to the app's own webhook route.
 //
 // It imports packages entities, eventlog, queue, queue/contract, queue/egress, queue/triggers, handlers/incoming and
 // handlers/webhook/signature.
 //
 // A request passes these stations: its webhook is found (find.go), within rates (limit.go); its body is received within
-// the share of its project; it is recorded, forwarded, or starts a run; and it may wait for its response without holding
-// up others.
+// the share of its project; it is recorded, forwarded, or starts a run; and it may wait for its response without
+// holding up others.
 package webhook
 
 import (

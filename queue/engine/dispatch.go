@@ -21,8 +21,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/triggers"
 )
 
-// Before the hooks come the triggers that wait for the signal, once: each that matches gets work of its own, and a cursor
-// says that this is done; see package triggers.
+// Before the hooks come the triggers that wait for the signal, once: each that matches gets work of its own, and a
+// cursor says that this is done; see package triggers.
 //
 // Two kinds of work match signals with waiting hooks. Dispatch, enqueued with a signal, goes through the hooks. Replay,
 // enqueued with a hook that looks back, goes through earlier signals. Both are enqueued in the transaction of the

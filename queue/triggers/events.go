@@ -47,7 +47,7 @@ func (t *Triggers) matches(
 	case ok:
 		return true, "", nil
 	case err != nil:
-		return false, err.Error(), nil
+		return false, queue.Storable(err.Error()), nil // it may quote the event
 	}
 	if part := t.conditions.Explain(ctx, trg.Condition, v); part != "" {
 		return false, fmt.Sprintf("the condition is false: %s", part), nil
@@ -55,7 +55,8 @@ func (t *Triggers) matches(
 	return false, "the condition is false", nil
 }
 
-// evaluate waits for the project's turn and decodes an event, of which matches then tells whether the condition is true.
+// evaluate waits for the project's turn and decodes an event, of which matches then tells whether the condition is
+// true.
 func (t *Triggers) evaluate(
 	ctx context.Context, trg trigger.Trigger, data []byte, v condition.Variables,
 ) (ok bool, reason string, err error) {
@@ -76,8 +77,8 @@ func (t *Triggers) evaluate(
 // dispatched is the progress of a signal's work after its triggers.
 var dispatched = []byte("{}")
 
-// Signal leaves work for each trigger that waits for a signal and whose condition is true of it, in one transaction with
-// the note that this is done. The delivery is of the signal's work. What the others have not started is recorded.
+// Signal leaves work for each trigger that waits for a signal and whose condition is true of it, in one transaction
+// with the note that this is done. The delivery is of the signal's work. What the others have not started is recorded.
 func (t *Triggers) Signal(ctx context.Context, d queue.Delivery, s store.Signal) error {
 	return untilUnchanged(func() error {
 		list, err := trigger.For(ctx, pg.NewPool(t.pool), s.Project, trigger.KindSignal, s.Name)
@@ -113,8 +114,8 @@ type recorded struct {
 	event   trigger.Event
 }
 
-// sift evaluates the conditions of triggers. It returns the work for those that match a signal, and what to record about
-// the others.
+// sift evaluates the conditions of triggers. It returns the work for those that match a signal, and what to record
+// about the others.
 func (t *Triggers) sift(
 	ctx context.Context, list []trigger.Trigger, s store.Signal,
 ) (work []message.Message, skipped []recorded, err error) {
@@ -146,8 +147,8 @@ func (t *Triggers) sift(
 	return work, skipped, nil
 }
 
-// Handle does [message.WorkTrigger]: it starts the run of a trigger for a signal, which is the body, or for the end of a
-// run.
+// Handle does [message.WorkTrigger]: it starts the run of a trigger for a signal, which is the body, or for the end of
+// a run.
 func (t *Triggers) Handle(ctx context.Context, d queue.Delivery) error {
 	id, eventID := trigger.ParseSubject(d.Subject)
 	return untilUnchanged(func() error {

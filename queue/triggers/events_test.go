@@ -66,6 +66,18 @@ func TestSignalGoesThroughTriggersBeforeHooks(t *testing.T) {
 	}
 }
 
+// TestReasonsCanBeStored: the error of a condition quotes what the sender has chosen, which Postgres cannot store.
+func TestReasonsCanBeStored(t *testing.T) {
+	t.Parallel()
+	s := newApp(t)
+	s.put(t, onSignal("data.map[data.key]"))
+	s.post(t, `{"map": {}, "key": "\u0000"}`)
+	s.settle(t)
+	if list := s.wantHistory(t, trigger.Skipped); !strings.Contains(list[0].Reason, "no such key") {
+		t.Errorf("got the reason %q", list[0].Reason)
+	}
+}
+
 func TestEndOfARunStartsARun(t *testing.T) {
 	t.Parallel()
 	s := newApp(t)

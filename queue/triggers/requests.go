@@ -149,8 +149,8 @@ func (t *Triggers) Delete(ctx context.Context, p entities.Project, name string) 
 	})
 }
 
-// Pause stops a trigger until it is resumed: events that come meanwhile start nothing and leave no trace. The note, which
-// may be empty, says why; that of a paused trigger is replaced. It fails with [entities.ErrInvalid] and
+// Pause stops a trigger until it is resumed: events that come meanwhile start nothing and leave no trace. The note,
+// which may be empty, says why; that of a paused trigger is replaced. It fails with [entities.ErrInvalid] and
 // [trigger.ErrNotFound].
 func (t *Triggers) Pause(ctx context.Context, p entities.Project, name, note string) (trigger.Trigger, error) {
 	if err := trigger.ValidateNote(note); err != nil {

@@ -118,7 +118,8 @@ func (t *Triggers) start(ctx context.Context, trg trigger.Trigger, e event, by w
 		return trigger.Event{}, err
 	default:
 		by.finish = func(*pgx.Batch) {} // the work is done again
-		_, failed := t.record(ctx, trg, trigger.Event{Event: e.id, Decision: trigger.Retrying, Reason: err.Error()}, by)
+		failure := trigger.Event{Event: e.id, Decision: trigger.Retrying, Reason: queue.Storable(err.Error())}
+		_, failed := t.record(ctx, trg, failure, by)
 		return trigger.Event{}, errors.Join(err, failed)
 	}
 }

@@ -108,7 +108,7 @@ type putTriggerCmd struct {
 	RunEnded   string            `placeholder:"WORKFLOW" xor:"on" required:"" help:"Wait for the ends of its runs."`
 	Condition  string            `placeholder:"CEL" help:"What must be true of the event."`
 	Status     []string          `enum:"completed,failed,cancelled" placeholder:"STATUS" help:"${endings}"`
-	Verify     string            `placeholder:"SCHEME" help:"How requests are signed: github, stripe, slack, standard, generic."`
+	Verify     string            `placeholder:"SCHEME" help:"How requests are signed, such as github or stripe."`
 	Secret     string            `placeholder:"NAME" help:"The secret with which they are signed."`
 	Input      jsonFlag          `short:"i" placeholder:"JSON" help:"The runs' input instead of the event: ${json}."`
 	Deployment string            `placeholder:"ID" help:"${target}"`
