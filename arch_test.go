@@ -77,7 +77,7 @@ var mayImport = map[string][]string{
 	"queue/tickets":             {"entities", "entities/pg"},
 	"queue/triggers": and(data, "entities/admin", "entities/message", "entities/trigger", "eventlog", "queue",
 		"queue/condition"),
-	"queue/world":               {"entities"},
+	"queue/world": {"entities"},
 	"queue/why": and(data, "entities/await", "entities/inbox", "entities/message", "entities/schedule",
 		"queue/cluster"),
 

@@ -66,17 +66,13 @@ type hookCursor struct {
 // dispatch resumes every hook that was waiting for the signal when it was recorded. A hook that cannot be resumed now
 // does not hold up the others: the work is retried for it.
 func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
-	due, err := store.SignalByID(ctx, pg.NewPool(h.pool), d.Project, store.SignalID(d.Subject))
+	s, err := h.pastTriggers(ctx, d)
 	if errors.Is(err, store.ErrSignalNotFound) {
 		return d.End(ctx)
-	}
-	if err == nil && due.Triggers && len(d.Body) == 0 {
-		err = h.triggers.Signal(ctx, d, due.Signal)
 	}
 	if err != nil {
 		return err
 	}
-	s := due.Signal
 	var cursor hookCursor
 	if err := loadCursor(d, &cursor); err != nil {
 		return err
@@ -113,6 +109,15 @@ func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
 		return failed
 	}
 	return h.end(ctx, d, s)
+}
+
+// pastTriggers returns the signal of a delivery, which has gone through its triggers.
+func (h signalDispatch) pastTriggers(ctx context.Context, d queue.Delivery) (store.Signal, error) {
+	due, err := store.SignalByID(ctx, pg.NewPool(h.pool), d.Project, store.SignalID(d.Subject))
+	if err == nil && due.Triggers && len(d.Body) == 0 {
+		err = h.triggers.Signal(ctx, d, due.Signal)
+	}
+	return due.Signal, err
 }
 
 // match evaluates the conditions of the hooks in their order, until [pageTime] is over. It returns how many hooks it

@@ -192,9 +192,9 @@ func (s *server) settle(t testing.TB) {
 	s.do(t, message.WorkTrigger)
 }
 
-func (s *server) count(t testing.TB, sql string, args ...any) (n int) {
+func (s *server) count(t testing.TB, sql string) (n int) {
 	t.Helper()
-	if err := s.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+	if err := s.pool.QueryRow(t.Context(), sql).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
