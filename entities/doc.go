@@ -15,6 +15,7 @@
 //
 //   - pg, the toolkit for Postgres: transactions, pages, conditional statements, group commit, notifications;
 //   - store, the SQL of the entities' tables;
+//   - schedule and trigger, what starts runs by itself, with the rows of both;
 //   - admin, what operators administer: projects, API keys, secrets, signing keys, retention, audit;
 //   - access, which authenticates by API keys and by the sessions of browsers.
 //

@@ -44,6 +44,20 @@ func Invalid(format string, args ...any) error {
 	return invalidError(fmt.Sprintf(format, args...))
 }
 
+// FieldError is an [ErrInvalid] about a field of something that a client puts, by its name in the API.
+type FieldError struct {
+	Field string
+	Err   error
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// Details returns the machine-readable part of the error.
+func (e *FieldError) Details() map[string]any { return map[string]any{"field": e.Field} }
+
 // NotYetError is an [ErrNotYet] with the time to retry.
 type NotYetError struct {
 	// StepID is the step that is not due.

@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
@@ -263,6 +264,9 @@ func (l *Log) writeOptimistic(ctx context.Context, c call, f facts, d decision) 
 		return decision{}, false, nil
 	}
 	d.addTo(&s, f, xidOfNow)
+	if d.endsRun() {
+		trigger.RequireNoneOnEnd(&s, c.project, d.after.Run.WorkflowName)
+	}
 	written, err := l.group.ExecuteConditional(ctx, &s)
 	if pg.Retryable(err) {
 		return decision{}, false, nil

@@ -87,6 +87,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		d.after.Apply(e)
 		f.note(r, e)
 		d.enqueue(d.after.awaited(e, r.nextWork(d.after.Run, e)))
+		d.enqueue(f.triggered(d.after.Run, e))
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
 	if r.Child != nil {

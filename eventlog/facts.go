@@ -9,6 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
@@ -32,6 +33,9 @@ type facts struct {
 	schemes map[string]string
 	// children maps the steps that requests cancel to the child runs that they stand for.
 	children map[string]entities.RunID
+	// onEnd has the triggers that wait for the end of the run, if a request ends it. Those of the cache are none: the
+	// conditional statement requires it.
+	onEnd []trigger.OnEnd
 	// unheard is set if the answer's function must hear of an event that arrived during its invocation.
 	unheard bool
 }
@@ -95,6 +99,9 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 	}
 	for _, r := range byToken(requests) {
 		f.loadFromLog(b, project, r)
+	}
+	if slices.ContainsFunc(requests, Request.endsRun) {
+		trigger.LoadOnEnd(b, project, runID, &f.onEnd)
 	}
 	return f
 }

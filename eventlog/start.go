@@ -29,8 +29,8 @@ func (l *Log) Start(
 	return l.StartWith(ctx, project, r, AppendOptions{Guard: requireLiveParent(project, r.Data.ParentID)}, then...)
 }
 
-// StartWith is [Log.Start] with options, whose errors it fails with as well. Their Guard stands in for the check of the
-// parent.
+// StartWith is [Log.Start] with what the options add to the transaction that creates the run. It does not look at a
+// parent. It fails with the errors of the options as well.
 func (l *Log) StartWith(
 	ctx context.Context, project entities.Project, r Request, o AppendOptions, then ...Request,
 ) (entities.Run, bool, error) {

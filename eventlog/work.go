@@ -1,10 +1,12 @@
 package eventlog
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 )
 
 // nextWork returns the messages to enqueue after an event, if the server continues the run: after every event that lets
@@ -97,6 +99,19 @@ func lastWork(run *entities.Run, e entities.Event) []message.Message {
 		report := work(run, message.WorkReport, string(run.ParentStep))
 		report.RunID = run.ParentID
 		list = append(list, report)
+	}
+	return list
+}
+
+// triggered returns the messages for the triggers that wait for the event: the one that has ended the run.
+func (f facts) triggered(run *entities.Run, e entities.Event) []message.Message {
+	var list []message.Message
+	for _, t := range f.onEnd {
+		if run.EndSeq == e.Seq && slices.Contains(t.Statuses, run.Status) {
+			list = append(list, message.Message{
+				Project: run.Project, Topic: t.Name, Work: message.WorkTrigger, Subject: trigger.Subject(t.ID, string(run.ID)),
+			})
+		}
 	}
 	return list
 }

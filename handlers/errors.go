@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
@@ -86,6 +87,8 @@ var statuses = []struct {
 	{collection.ErrNotFound, http.StatusNotFound, "collection_not_found"},
 	{collection.ErrCollecting, http.StatusNotFound, "run_collecting"},
 	{collection.ErrTooMany, http.StatusConflict, "too_many_collections"},
+	{trigger.ErrNotFound, http.StatusNotFound, "trigger_not_found"},
+	{trigger.ErrTooMany, http.StatusConflict, "too_many_triggers"},
 	{admin.ErrViewNotFound, http.StatusNotFound, "view_not_found"},
 	{admin.ErrTooManyViews, http.StatusConflict, "too_many_views"},
 	{admin.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
@@ -99,6 +102,7 @@ var statuses = []struct {
 	{signature.ErrWrong, http.StatusUnauthorized, "wrong_signature"},
 	{incoming.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},
 	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
+	{webhook.ErrRefused, http.StatusServiceUnavailable, "start_refused"},
 	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
 	{message.ErrStale, http.StatusConflict, "stale_invocation"},
 	{eventlog.ErrGraceUnsupported, http.StatusConflict, "grace_unsupported"},

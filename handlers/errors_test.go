@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
@@ -115,6 +116,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{collection.ErrNotFound, 404, "collection_not_found"},
 		{&collection.PendingError{}, 404, "run_collecting"},
 		{collection.ErrTooMany, 409, "too_many_collections"},
+		{trigger.ErrNotFound, 404, "trigger_not_found"},
+		{trigger.ErrTooMany, 409, "too_many_triggers"},
 		{admin.ErrViewNotFound, 404, "view_not_found"},
 		{admin.ErrTooManyViews, 409, "too_many_views"},
 		{admin.ErrSecretNotFound, 404, "secret_not_found"},
@@ -128,6 +131,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{signature.ErrWrong, 401, "wrong_signature"},
 		{&incoming.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},
 		{webhook.ErrUnreachable, 502, "app_unreachable"},
+		{webhook.ErrRefused, 503, "start_refused"},
 		{webhook.ErrUnverifiable, 503, "unverifiable"},
 		{message.ErrStale, 409, "stale_invocation"},
 		{eventlog.ErrGraceUnsupported, 409, "grace_unsupported"},
@@ -165,7 +169,7 @@ func TestStatusOfEveryError(t *testing.T) {
 	}
 	for line := range strings.Lines(logged.String()) {
 		ours := func(err error) bool { return strings.Contains(line, err.Error()) }
-		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(queue.ErrStopping) {
+		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(webhook.ErrRefused) || ours(queue.ErrStopping) {
 			continue // operators need to know
 		}
 		t.Errorf("logged a client's error: %s", line)

@@ -24,6 +24,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -179,6 +180,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
 		"collection": id("wrun_collection"), "hurriedCollection": id("wrun_hurried"), "spareCollection": id("wrun_spare"),
 		"flow":    id("flow"),
+		"trigger": id("trigger"), "spareTrigger": id("spare-trigger"),
 		"session": fmt.Sprintf("%064x", n),
 	}
 }
@@ -221,6 +223,19 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 		"collection": s["unique"], "hurriedCollection": "hurried", "spareCollection": "spare",
 	} {
 		s[name] = h.collect(t, project, s["deployment"], key)
+	}
+	h.exec(t, `DELETE FROM triggers WHERE project = $1`, project) // a project has at most 50 that wait for the same
+	for _, name := range []string{s["trigger"], s["spareTrigger"]} {
+		trg, _, err := engine.New(h.queue, h.log).Triggers().Put(t.Context(), project, name, trigger.Spec{
+			Kind: trigger.KindSignal, Source: "never", Condition: "data == '" + classified + "'",
+			Workflow: "order", Deployment: s["deployment"], Input: []byte(`"` + classified + `"`),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.exec(t, `
+			INSERT INTO trigger_events (trigger_id, event, project, decision, run_id, reason, decided_at)
+			VALUES ($1, 'sig_1', $2, 'skipped', '', $3, now()) ON CONFLICT DO NOTHING`, trg.ID, project, classified)
 	}
 	h.exec(t, `DELETE FROM signing_keys WHERE project = $1`, project) // a project has at most two
 	key, _, err := admin.NewSigningKeys(h.pool, time.Now).Create(t.Context(), project)

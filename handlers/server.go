@@ -190,15 +190,15 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
 		Scheduler: scheduler.New(o.Queue, o.Log), Flows: registry.New(o.Pool, func() time.Time { return o.Log.Now() }),
-		Collector: collector.New(o.Queue, o.Log),
-		Views:     admin.NewViews(o.Pool, o.Log.Now), SigningKeys: signingKeys, Keys: o.Keys,
+		Collector: collector.New(o.Queue, o.Log), Triggers: o.runs.Triggers(),
+		Views: admin.NewViews(o.Pool, o.Log.Now), SigningKeys: signingKeys, Keys: o.Keys,
 		Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed, Stats: counts,
 		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),
 		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Viewers: o.viewers(),
 	}).Register(a.Group(e, nativePath, admit, readers, count))
 	(&webhook.Server{
-		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: pg.NewPool(o.Pool),
-		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,
+		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Triggers: o.runs.Triggers(),
+		Reader: pg.NewPool(o.Pool), Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory, o.Log.Now, webhook.ProjectOf).middleware)
 	return e
 }

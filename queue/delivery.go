@@ -206,6 +206,11 @@ func (d Delivery) RescheduleIn(b *pgx.Batch, at time.Time) {
 		WHERE `+OfLease, d.Lease, at)
 }
 
+// AdvanceIn stores the progress of the work in the message's body as part of the batch.
+func (d Delivery) AdvanceIn(b *pgx.Batch, progress []byte) {
+	b.Queue(`UPDATE messages SET body = $2, due_at = now() + $3 WHERE `+OfLease, d.Lease, progress, d.by.lease)
+}
+
 // Advance stores the progress of the work in the message's body, from where any process can resume it, and restarts the
 // lease. It fails with [message.ErrStale] when the lease has expired.
 func (d Delivery) Advance(ctx context.Context, progress []byte) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
@@ -167,13 +168,16 @@ func (w *deliverer) countEvents(ctx context.Context) {
 	}
 }
 
-// deleteExpired deletes expired idempotency keys and signals.
+// deleteExpired deletes expired idempotency keys and signals, and old events of triggers.
 func (w *deliverer) deleteExpired(ctx context.Context) {
 	if err := deleteExpiredKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete expired idempotency keys", "error", err)
 	}
 	if err := store.DeleteSpentSignals(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete expired signals", "error", err)
+	}
+	if err := trigger.Prune(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, "delete old events of triggers", "error", err)
 	}
 }
 

@@ -89,6 +89,10 @@ const (
 	ActionScheduleBackfill ActionKind = "schedule.backfill"
 	ActionCollectionHurry  ActionKind = "collection.hurry"
 	ActionCollectionDrop   ActionKind = "collection.drop"
+	ActionTriggerPut       ActionKind = "trigger.put"
+	ActionTriggerRemove    ActionKind = "trigger.remove"
+	ActionTriggerPause     ActionKind = "trigger.pause"
+	ActionTriggerResume    ActionKind = "trigger.resume"
 	// ActionSessionEnd is recorded when an admin ends a session of the dashboard, and not when somebody signs out.
 	ActionSessionEnd ActionKind = "session.end"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.

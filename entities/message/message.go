@@ -39,6 +39,8 @@ const (
 	// WorkCollection starts the run, its subject, of a collection that is due. It belongs to no run as long as there is
 	// none.
 	WorkCollection Work = "collection"
+	// WorkTrigger starts the run of a trigger for an event; both are its subject. It belongs to no run.
+	WorkTrigger Work = "trigger"
 )
 
 // StoresProgress reports whether the work stores how far it is, so that it can be interrupted at any time and any

@@ -174,38 +174,24 @@ type Tick struct {
 	DecidedAt time.Time
 }
 
-// FieldError is an [entities.ErrInvalid] about a field of a [Spec], by its name in the API.
-type FieldError struct {
-	Field string
-	Err   error
-}
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
-
-// Unwrap returns what is wrong.
-func (e *FieldError) Unwrap() error { return e.Err }
-
-// Details returns the machine-readable part of the error.
-func (e *FieldError) Details() map[string]any { return map[string]any{"field": e.Field} }
-
 func bad(field, format string, args ...any) error {
-	return &FieldError{field, entities.Invalid(format, args...)}
+	return &entities.FieldError{Field: field, Err: entities.Invalid(format, args...)}
 }
 
-// Validate checks the schedule, except for whether its deployment exists. It fails with a [FieldError].
+// Validate checks the schedule, except for whether its deployment exists. It fails with an *[entities.FieldError].
 func (s Spec) Validate() error {
 	timing, err := s.Timing()
 	if err != nil {
 		return err
 	}
 	if err := entities.ValidateWorkflowName("workflow", s.Workflow); err != nil {
-		return &FieldError{"workflow", err}
+		return &entities.FieldError{Field: "workflow", Err: err}
 	}
 	if err := cmp.Or(
 		entities.ValidateAttributes(s.Attributes, false),
 		entities.ValidateAttributes(Schedule{Spec: s}.RunAttributes(Tick{}), true),
 	); err != nil {
-		return &FieldError{"attributes", err}
+		return &entities.FieldError{Field: "attributes", Err: err}
 	}
 	switch {
 	case !slices.Contains([]Overlap{OverlapSkip, OverlapWait, OverlapCancel, OverlapAllow}, s.Overlap):

@@ -56,7 +56,7 @@ func TestValidate(t *testing.T) {
 		s := nightly()
 		tt.edit(&s)
 		err := s.Validate()
-		field, ok := errors.AsType[*FieldError](err)
+		field, ok := errors.AsType[*entities.FieldError](err)
 		if !ok || !errors.Is(err, entities.ErrInvalid) || field.Field != tt.field || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want field %s and %q", name, err, tt.field, tt.want)
 		}

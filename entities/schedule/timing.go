@@ -4,6 +4,7 @@ import (
 	"time"
 	_ "time/tzdata" // a server without the files of its system knows the zones too
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/cron"
 )
 
@@ -14,7 +15,7 @@ type Timing struct {
 	every      time.Duration
 }
 
-// Timing returns when the schedule ticks. It fails with a [FieldError].
+// Timing returns when the schedule ticks. It fails with an *[entities.FieldError].
 func (s Spec) Timing() (Timing, error) {
 	zone, err := location(s.TimeZone)
 	if err != nil {
@@ -36,7 +37,7 @@ func (s Spec) Timing() (Timing, error) {
 	}
 	expression, err := cron.Parse(s.Cron)
 	if err != nil {
-		return Timing{}, &FieldError{"cron", err}
+		return Timing{}, &entities.FieldError{Field: "cron", Err: err}
 	}
 	return Timing{expression: expression, zone: zone}, nil
 }

@@ -59,10 +59,21 @@ func InsertSignal(ctx context.Context, q pg.Querier, s Signal, kept, known time.
 	return stored, pg.Wrap(err, "insert signal")
 }
 
+// DueSignal is a signal that is to be dispatched.
+type DueSignal struct {
+	Signal
+	// Triggers is set if a trigger waits for signals of the name.
+	Triggers bool
+}
+
 // SignalByID reads a signal of the project. It fails with [ErrSignalNotFound].
-func SignalByID(ctx context.Context, q pg.Querier, project entities.Project, id SignalID) (Signal, error) {
-	rows, err := q.Query(ctx, `SELECT `+signalColumns+` FROM signals WHERE project = $1 AND id = $2`, project, id)
-	s, err := pg.CollectOne[Signal](rows, err, ErrSignalNotFound)
+func SignalByID(ctx context.Context, q pg.Querier, project entities.Project, id SignalID) (DueSignal, error) {
+	rows, err := q.Query(ctx, `
+		SELECT `+signalColumns+`, EXISTS (
+			SELECT FROM triggers t
+			WHERE t.project = $1 AND t.kind = 'signal' AND t.source = s.name AND t.paused_at IS NULL) AS triggers
+		FROM signals s WHERE project = $1 AND id = $2`, project, id)
+	s, err := pg.CollectOne[DueSignal](rows, err, ErrSignalNotFound)
 	return s, pg.Wrap(err, "read signal %s", id)
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 	"github.com/stepwell-dev/stepwell/queue/overview"
 	"github.com/stepwell-dev/stepwell/queue/scheduler"
+	"github.com/stepwell-dev/stepwell/queue/triggers"
 )
 
 // Server serves the native API. All fields except Allowed, Viewers and Version are required.
@@ -42,6 +43,7 @@ type Server struct {
 	Scheduler   *scheduler.Scheduler
 	Flows       *registry.Registry
 	Collector   *collector.Collector
+	Triggers    *triggers.Triggers
 	Secrets     *admin.Secrets
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys
@@ -252,6 +254,15 @@ var routes = []struct {
 	{"GET /collections/:id", auth.Metadata, (*Server).getCollection},
 	{"POST /collections/:id/hurry", auth.Write, (*Server).hurryCollection},
 	{"DELETE /collections/:id", auth.Write, (*Server).dropCollection},
+
+	// Triggers.
+	{"GET /triggers", auth.Metadata, (*Server).listTriggers},
+	{"GET /triggers/:name", auth.Metadata, (*Server).getTrigger},
+	{"PUT /triggers/:name", auth.Admin, (*Server).putTrigger},
+	{"DELETE /triggers/:name", auth.Admin, (*Server).removeTrigger},
+	{"POST /triggers/:name/pause", auth.Write, (*Server).pauseTrigger},
+	{"POST /triggers/:name/resume", auth.Write, (*Server).resumeTrigger},
+	{"GET /triggers/:name/history", auth.Metadata, (*Server).listTriggerEvents},
 
 	// Deployments.
 	{"GET /deployments", auth.Metadata, (*Server).listDeployments},

@@ -57,6 +57,7 @@ var deliverySpanNames = map[string]string{
 	string(message.WorkLookBack):   "look back at signals",
 	string(message.WorkSchedule):   "decide tick",
 	string(message.WorkCollection): "start collected run",
+	string(message.WorkTrigger):    "start run of trigger",
 }
 
 // deliver starts the span of a delivery and returns the function that ends it.

@@ -3,12 +3,14 @@ package webhook
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 )
 
 const (
@@ -19,12 +21,21 @@ const (
 	lookupTimeout = 5 * time.Second
 )
 
-// target is the webhook that a request is for.
+// target is the webhook that a request is for: that of a hook and its run, or of a trigger.
 type target struct {
 	project entities.Project
 	token   string
 	hook    entities.Hook
 	run     entities.Run
+	trigger *trigger.Trigger
+}
+
+// identity identifies the webhook for ever, so that requests to another one have other IDs.
+func (t target) identity() string {
+	if t.trigger != nil {
+		return string(t.trigger.ID)
+	}
+	return fmt.Sprintf("%q %q", t.hook.RunID, t.hook.ID)
 }
 
 const targetKey = "stepwell.webhook"
@@ -76,13 +87,18 @@ func (s *Server) lookUp(ctx context.Context, project entities.Project, token str
 	return s.find(ctx, project, token, s.Log.Now())
 }
 
-// find returns the webhook and its run. It fails with [ErrNotFound].
+// find returns the webhook and its run or trigger. It fails with [ErrNotFound].
 func (s *Server) find(ctx context.Context, project entities.Project, token string, at time.Time) (target, error) {
 	found := target{project: project, token: token}
 	var err error
 	found.hook, err = store.HookByToken(ctx, s.Reader, project, token, at)
 	if err == nil && !found.hook.IsWebhook {
 		err = ErrNotFound
+	}
+	if errors.Is(err, entities.ErrHookNotFound) {
+		t, err := trigger.ByToken(ctx, s.Reader, project, token)
+		found.trigger = &t
+		return found, notFound(err)
 	}
 	if err != nil {
 		return target{}, notFound(err)

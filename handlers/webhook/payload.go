@@ -13,7 +13,6 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 )
 
@@ -114,12 +113,12 @@ func jsonFields(body []byte) signature.Fields {
 	}
 }
 
-// requestID returns the ID of a request to a hook. Requests with the same key have the same ID; without a key, each
+// requestID returns the ID of a request to a webhook. Requests with the same key have the same ID; without a key, each
 // request has a new one.
-func requestID(hook entities.Hook, key string) string {
+func requestID(to target, key string) string {
 	if key == "" {
 		key = rand.Text()
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", hook.RunID, hook.ID, key))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q", to.identity(), key))
 	return "hreq_" + ulid.ULID(sum[:16]).String()
 }

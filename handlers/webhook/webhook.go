@@ -1,13 +1,15 @@
 // Package webhook serves /hooks/{token} and, for projects other than the default one, /hooks/{project}/{token}: public
-// endpoints through which other systems resume waiting runs. They need no API key: the hook's token authorizes the
-// request, and the hook may require a signature as well. A run that the server drives receives the request as a
-// payload. For a run of the Workflow SDK, the request is forwarded to the app's own webhook route.
+// endpoints through which other systems resume waiting runs, or start runs by triggers. They need no API key: the token
+// authorizes the request, and the hook or trigger may require a signature as well. A run that the server drives
+// receives the request as a payload, and one that a trigger starts as its input. For a run of the Workflow SDK, the
+// request is forwarded to the app's own webhook route.
 //
-// It imports packages entities, eventlog, queue, queue/contract, queue/egress, handlers/incoming and
+// It imports packages entities, eventlog, queue, queue/contract, queue/egress, queue/triggers, handlers/incoming and
 // handlers/webhook/signature.
 //
 // A request passes these stations: its webhook is found (find.go), within rates (limit.go); its body is received within
-// the share of its project; it is recorded or forwarded; and it may wait for its response without holding up others.
+// the share of its project; it is recorded, forwarded, or starts a run; and it may wait for its response without
+// holding up others.
 package webhook
 
 import (
@@ -26,6 +28,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -33,6 +36,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/triggers"
 )
 
 // MaxBody limits the bytes of a request's body.
@@ -43,6 +47,8 @@ var (
 	ErrNotFound = errors.New("Not Found") //nolint:staticcheck // the same text as for unknown routes
 	// ErrUnverifiable is returned when the secret that the hook requires does not exist or is unusable.
 	ErrUnverifiable = errors.New("the webhook cannot verify requests now; try again later")
+	// ErrRefused is returned when the trigger of the webhook cannot start its run. Its history tells why.
+	ErrRefused = errors.New("the webhook cannot start its workflow now; try again later")
 	// ErrUnreachable is returned when an app of the Workflow SDK does not respond.
 	ErrUnreachable = errors.New("the webhook's app cannot be reached now; try again later")
 )
@@ -64,6 +70,8 @@ type Server struct {
 	Streams *read.Streams
 	Secrets *admin.Secrets
 	Queue   *queue.Queue
+	// Triggers starts the runs of triggers.
+	Triggers *triggers.Triggers
 	// Reader runs the queries that read hooks and runs.
 	Reader pg.Querier
 	// Draining is done when the server is about to stop. Requests then stop waiting for a response.
@@ -138,6 +146,9 @@ func (s *Server) receive(c echo.Context) error {
 		return fmt.Errorf("read body: %w", err)
 	}
 	r := call{Context: c, target: targetOf(c), body: body, at: s.Log.Now()}
+	if r.trigger != nil {
+		return s.start(r)
+	}
 	if r.run.Driver == entities.DriverClient {
 		return s.forward(r)
 	}
@@ -166,9 +177,11 @@ func addressOf(c echo.Context) (entities.Project, string, error) {
 	return entities.Project(project), token, entities.ValidateToken(token)
 }
 
-// notFound turns the errors for a missing or disposed hook and for an ended run into [ErrNotFound].
+// notFound turns the errors for a missing or disposed hook, an ended run and a missing trigger into [ErrNotFound].
 func notFound(err error) error {
-	for _, gone := range []error{entities.ErrHookNotFound, entities.ErrRunNotFound, entities.ErrRunEnded} {
+	for _, gone := range []error{
+		entities.ErrHookNotFound, entities.ErrRunNotFound, entities.ErrRunEnded, trigger.ErrNotFound,
+	} {
 		if errors.Is(err, gone) {
 			return ErrNotFound
 		}
@@ -206,9 +219,8 @@ func (s *Server) record(r call) error {
 	if err != nil {
 		return err
 	}
-	if challenge := fields("challenge"); spec.Verify == string(webhook.Slack) &&
-		fields("type") == "url_verification" && challenge != "" {
-		return r.String(http.StatusOK, challenge) // Slack verifies the URL; this is not an event
+	if challenge := challengeOf(spec, fields); challenge != "" {
+		return r.String(http.StatusOK, challenge)
 	}
 	payload, err := newPayload(r, id).encode()
 	if err != nil {
@@ -230,6 +242,50 @@ func (s *Server) record(r call) error {
 	return s.answer(r, id, time.Duration(spec.RespondMS)*time.Millisecond)
 }
 
+// challengeOf returns the text with which Slack verifies a URL. Its request is no event. It is empty for others.
+func challengeOf(spec entities.WebhookSpec, fields signature.Fields) string {
+	if spec.Verify != string(webhook.Slack) || fields("type") != "url_verification" {
+		return ""
+	}
+	return fields("challenge")
+}
+
+// start verifies a request, starts the run of its trigger, and answers with the run.
+func (s *Server) start(r call) error {
+	ctx, fields := r.Request().Context(), jsonFields(r.body)
+	spec := entities.WebhookSpec{Verify: r.trigger.Verify, Secret: r.trigger.Secret}
+	id, digest, err := s.identify(ctx, r, spec, fields)
+	if err != nil {
+		return err
+	}
+	if challenge := challengeOf(spec, fields); challenge != "" {
+		return r.String(http.StatusOK, challenge)
+	}
+	payload, err := newPayload(r, id).encode()
+	if err != nil {
+		return err
+	}
+	done, err := s.Triggers.Receive(ctx, *r.trigger, triggers.Request{ID: id, Digest: digest, Payload: payload})
+	busy, isBusy := errors.AsType[*queue.Failure](err)
+	switch {
+	case isBusy:
+		return tooMany(busy.After)
+	case errors.Is(err, entities.ErrKeyReused):
+		return entities.ErrKeyReused // without the details, which describe the log
+	case err != nil:
+		return notFound(err)
+	case done.Decision == trigger.Refused:
+		return &redactedError{ErrRefused, fmt.Errorf("trigger %s, request %s: %s", r.trigger.Name, id, done.Reason)}
+	}
+	return r.JSON(http.StatusAccepted, startedJSON{id, done.RunID})
+}
+
+// startedJSON is the answer to a request to the webhook of a trigger. The run is missing if the condition is false.
+type startedJSON struct {
+	Request string         `json:"request"`
+	RunID   entities.RunID `json:"runId,omitempty"`
+}
+
 // identify verifies a request and returns its ID, which all retries of a delivery share. If digest is not empty,
 // retries must have the same digest too.
 func (s *Server) identify(
@@ -238,12 +294,12 @@ func (s *Server) identify(
 	header := r.Request().Header
 	if spec.Verify == "" {
 		key := cmp.Or(header.Get("Idempotency-Key"), header.Get("Webhook-Id"))
-		return requestID(r.hook, key), incoming.Digest(r.body), nil
+		return requestID(r.target, key), incoming.Digest(r.body), nil
 	}
 	scheme, ok := signature.Of(webhook.Scheme(spec.Verify))
 	if !ok {
-		return "", "", &redactedError{ErrUnverifiable, fmt.Errorf("run %s, hook %s: unknown signature scheme %q",
-			r.hook.RunID, r.hook.ID, spec.Verify)}
+		return "", "", &redactedError{ErrUnverifiable, fmt.Errorf("webhook %s: unknown signature scheme %q",
+			r.identity(), spec.Verify)}
 	}
 	if err := s.verify(ctx, scheme, spec, r); err != nil {
 		return "", "", err
@@ -251,12 +307,12 @@ func (s *Server) identify(
 	if spec.Verify == string(webhook.Generic) {
 		digest = incoming.Digest(r.body) // the sender chooses this scheme's key, and may reuse it
 	}
-	return requestID(r.hook, scheme.Delivery(header, fields)), digest, nil
+	return requestID(r.target, scheme.Delivery(header, fields)), digest, nil
 }
 
 // verify fails with [signature.ErrWrong], or with [ErrUnverifiable] if the secret is missing or unusable.
 func (s *Server) verify(ctx context.Context, scheme signature.Scheme, spec entities.WebhookSpec, r call) error {
-	values, err := s.Secrets.Values(ctx, r.hook.Project, spec.Secret)
+	values, err := s.Secrets.Values(ctx, r.project, spec.Secret)
 	if err == nil {
 		secrets := make([]string, len(values))
 		for i, v := range values {
@@ -265,8 +321,8 @@ func (s *Server) verify(ctx context.Context, scheme signature.Scheme, spec entit
 		err = scheme.Verify(secrets, r.Request().Header, r.body, r.at)
 	}
 	if errors.Is(err, admin.ErrSecretNotFound) || errors.Is(err, signature.ErrUnusable) {
-		return &redactedError{ErrUnverifiable, fmt.Errorf("run %s, hook %s, secret %s: %w",
-			r.hook.RunID, r.hook.ID, spec.Secret, err)}
+		return &redactedError{ErrUnverifiable, fmt.Errorf("webhook %s, secret %s: %w",
+			r.identity(), spec.Secret, err)}
 	}
 	return err
 }

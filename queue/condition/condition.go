@@ -1,5 +1,6 @@
-// Package condition compiles and evaluates the conditions of hooks, which decide what signals resume them. A condition
-// is an expression in CEL, the Common Expression Language. docs/signals.md describes them for their authors.
+// Package condition compiles and evaluates the conditions of hooks, which decide what signals resume them, and of
+// triggers, which decide what events start a run. A condition is an expression in CEL, the Common Expression Language.
+// docs/signals.md and docs/triggers.md describe them for their authors.
 package condition
 
 import (
@@ -95,7 +96,8 @@ func Environment(variables ...cel.EnvOption) *cel.Env {
 	return env
 }
 
-// Variables are the values that a condition can refer to: a signal, and the run that waits for it.
+// Variables are the values that a condition can refer to: a signal, and the run that waits for it; or the event of a
+// trigger. A condition that refers to a signal or a run that is missing cannot be evaluated.
 type Variables struct {
 	// Data is the data of the signal, as returned by [Decode].
 	Data       any
@@ -107,13 +109,14 @@ type Variables struct {
 
 // activation maps the names in expressions to their values.
 func (v Variables) activation() map[string]any {
-	return map[string]any{
-		"data":           v.Data,
-		"signal.name":    v.SignalName,
-		"signal.id":      string(v.SignalID),
-		"run.id":         string(v.RunID),
-		"run.attributes": v.Attributes,
+	names := map[string]any{"data": v.Data}
+	if v.SignalID != "" {
+		names["signal.name"], names["signal.id"] = v.SignalName, string(v.SignalID)
 	}
+	if v.RunID != "" {
+		names["run.id"], names["run.attributes"] = string(v.RunID), v.Attributes
+	}
+	return names
 }
 
 // Acquire waits for the project's turn to decode signals and evaluate conditions, which release ends. It fails only if

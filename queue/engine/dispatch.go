@@ -18,8 +18,12 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/condition"
+	"github.com/stepwell-dev/stepwell/queue/triggers"
 )
 
+// Before the hooks come the triggers that wait for the signal, once: each that matches gets work of its own, and a
+// cursor says that this is done; see package triggers.
+//
 // Two kinds of work match signals with waiting hooks. Dispatch, enqueued with a signal, goes through the hooks. Replay,
 // enqueued with a hook that looks back, goes through earlier signals. Both are enqueued in the transaction of the
 // signal or hook itself, so they start after that commit and see everything committed before.
@@ -36,8 +40,6 @@ const (
 	// conditions before it does.
 	hooksPage = 200
 	pageTime  = time.Second
-	// turnWait is how long a signal waits for its project's turn, before its place goes to another delivery.
-	turnWait = 10 * time.Second
 	// signalsPage is the number of signals after which replay does. It is small, since a signal may have [MaxSignal]
 	// bytes.
 	signalsPage = 16
@@ -64,7 +66,7 @@ type hookCursor struct {
 // dispatch resumes every hook that was waiting for the signal when it was recorded. A hook that cannot be resumed now
 // does not hold up the others: the work is retried for it.
 func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
-	s, err := store.SignalByID(ctx, pg.NewPool(h.pool), d.Project, store.SignalID(d.Subject))
+	s, err := h.pastTriggers(ctx, d)
 	if errors.Is(err, store.ErrSignalNotFound) {
 		return d.End(ctx)
 	}
@@ -109,6 +111,15 @@ func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
 	return h.end(ctx, d, s)
 }
 
+// pastTriggers returns the signal of a delivery, which has gone through its triggers.
+func (h signalDispatch) pastTriggers(ctx context.Context, d queue.Delivery) (store.Signal, error) {
+	due, err := store.SignalByID(ctx, pg.NewPool(h.pool), d.Project, store.SignalID(d.Subject))
+	if err == nil && due.Triggers && len(d.Body) == 0 {
+		err = h.triggers.Signal(ctx, d, due.Signal)
+	}
+	return due.Signal, err
+}
+
 // match evaluates the conditions of the hooks in their order, until [pageTime] is over. It returns how many hooks it
 // has evaluated, at least one, and those that match the signal. It fails if the signal is invalid or the context ends.
 func (h signalDispatch) match(
@@ -117,7 +128,7 @@ func (h signalDispatch) match(
 	if len(hooks) == 0 {
 		return 0, nil, nil
 	}
-	release, err := h.turn(ctx, d.Project)
+	release, err := triggers.Turn(ctx, h.conditions, d.Project)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -143,19 +154,6 @@ func (h signalDispatch) match(
 	}
 	problems.log(ctx, d.Logger(), s)
 	return evaluated, matching, nil
-}
-
-// turn waits for the project's turn to evaluate conditions. If other signals of the project take too long, it fails
-// without counting as a delivery.
-func (h signalDispatch) turn(ctx context.Context, project entities.Project) (release func(), err error) {
-	waiting, cancel := context.WithTimeout(ctx, turnWait)
-	defer cancel()
-	release, err = h.conditions.Acquire(waiting, project)
-	if err != nil && ctx.Err() == nil {
-		const reason = "timed out waiting for the conditions of the project's other signals"
-		return nil, &queue.Failure{Reason: reason, Public: reason, After: time.Second}
-	}
-	return release, err
 }
 
 // problems are the conditions that could not be evaluated for a signal. Their hooks do not receive it.

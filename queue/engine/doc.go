@@ -13,7 +13,8 @@
 //	cancel            grace          asks the run to cancel; without a subject: ends it, since its grace is over
 //	report            step           gives the result of a child run to the parent's step
 //	end               -              cancels the children of an ended run
-//	signal, lookback  signal, hook   gives a signal to waiting hooks, or earlier signals to a new hook
+//	signal, lookback  signal, hook   gives a signal to triggers and waiting hooks, or earlier signals to a new hook
+//	trigger           trigger, event starts the run of a trigger; see package triggers
 //
 // Work is unique by run, kind and subject, so at most one delivery at a time invokes a run. An event that needs an
 // invocation while one is under way marks its work; the answer's transaction then makes the work due again instead of

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/condition"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
+	"github.com/stepwell-dev/stepwell/queue/triggers"
 )
 
 // Engine continues runs that are driven by the server. It calls their functions and applies the commands they answer
@@ -28,6 +29,7 @@ type Engine struct {
 	queue      *queue.Queue
 	log        *eventlog.Log
 	conditions *condition.Conditions
+	triggers   *triggers.Triggers
 	callKey    *callKey
 	// hooksURL is the beginning of the URL of every webhook; empty if the server does not know its public address.
 	hooksURL string
@@ -38,11 +40,15 @@ type Engine struct {
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	now := func() time.Time { return log.Now() }
+	conditions := condition.New(now)
 	return &Engine{
-		pool: q.Pool(), queue: q, log: log, conditions: condition.New(now), callKey: newCallKey(pg.NewPool(q.Pool()), now),
-		kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
+		pool: q.Pool(), queue: q, log: log, conditions: conditions, triggers: triggers.New(q, log, conditions),
+		callKey: newCallKey(pg.NewPool(q.Pool()), now), kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
 	}
 }
+
+// Triggers returns what starts runs because of events. It shares the limits on conditions with the engine.
+func (e *Engine) Triggers() *triggers.Triggers { return e.triggers }
 
 // hooksPath is the path of webhooks on the server.
 const hooksPath = "/hooks/"
@@ -70,6 +76,7 @@ func (e *Engine) Handlers() map[message.Work]queue.Handler {
 		message.WorkEnd:      e.endChildren,
 		message.WorkSignal:   signals.dispatch,
 		message.WorkLookBack: signals.replay,
+		message.WorkTrigger:  e.triggers.Handle,
 	}
 }
 

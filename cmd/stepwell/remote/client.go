@@ -255,6 +255,7 @@ var hints = map[string]string{
 	"collection_not_found":  "stepwell collections list shows the runs that collect starts",
 	"run_collecting":        "stepwell collections show RUN shows what it waits for",
 	"schedule_not_found":    "stepwell schedules list shows the schedules",
+	"trigger_not_found":     "stepwell triggers list shows the triggers",
 	"view_not_found":        "stepwell views list shows the views",
 	"too_many_views":        "delete one first: stepwell views remove NAME",
 	"secret_not_found":      "stepwell secrets list shows the secrets",

@@ -29,6 +29,7 @@ type Commands struct {
 	Flows       flowsCmd       `cmd:"" group:"api-commands" help:"Store workflows that are documents."`
 	Collections collectionsCmd `cmd:"" group:"api-commands" help:"Manage runs that collect starts."`
 	Schedules   schedulesCmd   `cmd:"" group:"api-commands" help:"Start runs at times and intervals."`
+	Triggers    triggersCmd    `cmd:"" group:"api-commands" help:"Start runs when something happens."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
 	Views       viewsCmd       `cmd:"" group:"api-commands" help:"Manage saved lists of runs."`
 	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find what a text may mean."`
@@ -57,6 +58,8 @@ var Vars = map[string]string{
 	"conflict":  "If the key is taken: reject the command (default), or join the run that has the key.",
 	"debounce":  "Start the run when no such start comes for a while: quiet, max, keep, key.",
 	"batch":     "Start one run with the inputs of several such starts: size, wait, bytes, key.",
+	"keyTaken":  "If the key is taken: reject the event (default), or join the run that has the key.",
+	"endings":   "How the runs end: completed, failed or cancelled; default is each. May be repeated.",
 	"overlaps":  ",skip,wait,cancel,allow",
 	"catchUp":   "Which late ticks start a run: latest (default) or all.",
 	"overlap":   "While the last run has not ended: skip the tick (default), wait, cancel the run, or allow both.",

@@ -1,0 +1,204 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+)
+
+type triggersCmd struct {
+	List    listTriggersCmd   `cmd:"" help:"List the triggers."`
+	Show    showTriggerCmd    `cmd:"" help:"Show a trigger, and what became of the last events."`
+	Put     putTriggerCmd     `cmd:"" help:"Create or replace a trigger."`
+	Delete  deleteTriggerCmd  `cmd:"" help:"Delete a trigger; its runs go on."`
+	Pause   pauseTriggerCmd   `cmd:"" help:"Stop a trigger until it is resumed."`
+	Resume  resumeTriggerCmd  `cmd:"" help:"Let a paused trigger go on with the next event."`
+	History triggerHistoryCmd `cmd:"" help:"List what became of the events of a trigger."`
+}
+
+// trigger says what starts runs.
+type trigger struct {
+	Name string
+	On   struct {
+		Signal  *struct{ Name, Condition string }
+		Webhook *struct{ Verify, Secret, Condition string }
+
+		RunEnded *struct {
+			Workflow, Condition string
+			Statuses            []string
+		}
+	}
+	Start struct{ Workflow, Deployment, Key, OnConflict, Timeout string }
+
+	Path, PauseNote string
+	PausedAt        time.Time
+	Last            []triggerEvent
+}
+
+// event returns what the trigger waits for in words, and the condition.
+func (g trigger) event() (text, condition string) {
+	switch on := g.On; {
+	case on.Signal != nil:
+		return "signal " + on.Signal.Name, on.Signal.Condition
+	case on.Webhook != nil:
+		return strings.TrimSpace("webhook " + on.Webhook.Verify), on.Webhook.Condition
+	case on.RunEnded != nil:
+		return "end of " + on.RunEnded.Workflow + ": " + strings.Join(on.RunEnded.Statuses, ", "), on.RunEnded.Condition
+	default:
+		return "", ""
+	}
+}
+
+func (g trigger) waitsFor() string {
+	text, _ := g.event()
+	return text
+}
+
+// state is a word for what the trigger does.
+func (g trigger) state() string {
+	if g.PausedAt.IsZero() {
+		return "active"
+	}
+	return "paused"
+}
+
+var triggerColumns = []column[trigger]{
+	{"NAME", func(g trigger) any { return g.Name }},
+	{"ON", func(g trigger) any { return g.waitsFor() }},
+	{"STARTS", func(g trigger) any { return g.Start.Workflow }},
+	{"STATE", func(g trigger) any { return g.state() }},
+}
+
+type listTriggersCmd struct{ paging }
+
+// Run lists the triggers.
+func (c listTriggersCmd) Run(ctx context.Context, s *Session) error {
+	return list(ctx, s, path("triggers"), nil, c.paging, triggerColumns)
+}
+
+// triggerName is the argument that names a trigger.
+type triggerName struct {
+	Name string `arg:"" help:"The trigger's name."`
+}
+
+type showTriggerCmd struct{ triggerName }
+
+// Run prints the trigger.
+func (c showTriggerCmd) Run(ctx context.Context, s *Session) error {
+	return show(ctx, s, path("triggers", c.Name), nil, func(g trigger) []field {
+		text, condition := g.event()
+		fields := []field{
+			{"trigger", g.Name}, {"on", text}, {"condition", condition}, {"path", g.Path}, {"starts", g.Start.Workflow},
+			{"deployment", g.Start.Deployment}, {"key", g.Start.Key}, {"on conflict", g.Start.OnConflict},
+			{"timeout", g.Start.Timeout}, {"paused", g.PausedAt}, {"note", g.PauseNote},
+		}
+		for _, e := range g.Last {
+			fields = append(fields, field{e.Event, strings.TrimSpace(e.Decision + " " + e.RunID + " " + e.Reason)})
+		}
+		return fields
+	})
+}
+
+type putTriggerCmd struct {
+	triggerName
+	Workflow   string            `arg:"" help:"The workflow of the runs that it starts."`
+	Signal     string            `placeholder:"NAME" xor:"on" required:"" help:"Wait for the signals of this name."`
+	Webhook    bool              `xor:"on" required:"" help:"Wait for requests to a URL of its own."`
+	RunEnded   string            `placeholder:"WORKFLOW" xor:"on" required:"" help:"Wait for the ends of its runs."`
+	Condition  string            `placeholder:"CEL" help:"What must be true of the event."`
+	Status     []string          `enum:"completed,failed,cancelled" placeholder:"STATUS" help:"${endings}"`
+	Verify     string            `placeholder:"SCHEME" help:"How requests are signed, such as github or stripe."`
+	Secret     string            `placeholder:"NAME" help:"The secret with which they are signed."`
+	Input      jsonFlag          `short:"i" placeholder:"JSON" help:"The runs' input instead of the event: ${json}."`
+	Deployment string            `placeholder:"ID" help:"${target}"`
+	Attr       map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"An attribute; may be repeated."`
+	UniqueKey  string            `name:"key" placeholder:"KEY" help:"The key of the runs: one at a time has it."`
+	OnConflict string            `enum:"${conflicts}" default:"" placeholder:"HOW" help:"${keyTaken}"`
+	Timeout    string            `placeholder:"TIME" help:"How long a run may take."`
+}
+
+// Run stores the trigger.
+func (c putTriggerCmd) Run(ctx context.Context, s *Session) error {
+	input, err := c.Input.read(s, "--input")
+	if err != nil {
+		return err
+	}
+	on := jsonBody{}
+	switch {
+	case c.Signal != "":
+		on["signal"] = jsonBody{"name": c.Signal, "condition": c.Condition}.omitZero()
+	case c.RunEnded != "":
+		on["runEnded"] = jsonBody{"workflow": c.RunEnded, "statuses": c.Status, "condition": c.Condition}.omitZero()
+	default:
+		on["webhook"] = jsonBody{"verify": c.Verify, "secret": c.Secret, "condition": c.Condition}.omitZero()
+	}
+	start := jsonBody{
+		"workflow": c.Workflow, "input": input, "deployment": c.Deployment, "attributes": c.Attr, "key": c.UniqueKey,
+		"onConflict": c.OnConflict, "timeout": c.Timeout,
+	}.omitZero()
+	return s.changeTrigger(ctx, http.MethodPut, path("triggers", c.Name), jsonBody{"on": on, "start": start})
+}
+
+// changeTrigger sends a request that changes a trigger, and prints its state and the path of its webhook.
+func (s *Session) changeTrigger(ctx context.Context, method, path string, body any) error {
+	var g trigger
+	raw, err := s.client.call(ctx, method, path, body, &g)
+	if err != nil {
+		return err
+	}
+	text := g.state()
+	if g.Path != "" {
+		text += ", at " + g.Path
+	}
+	return s.printResult(raw, "%s is %s", g.Name, text)
+}
+
+type deleteTriggerCmd struct{ triggerName }
+
+// Run deletes the trigger.
+func (c deleteTriggerCmd) Run(ctx context.Context, s *Session) error {
+	return s.client.delete(ctx, path("triggers", c.Name))
+}
+
+type pauseTriggerCmd struct {
+	triggerName
+	Note string `placeholder:"TEXT" help:"Why, for those who wonder."`
+}
+
+// Run pauses the trigger.
+func (c pauseTriggerCmd) Run(ctx context.Context, s *Session) error {
+	return s.changeTrigger(ctx, http.MethodPost, path("triggers", c.Name, "pause"), jsonBody{"note": c.Note}.omitZero())
+}
+
+type resumeTriggerCmd struct{ triggerName }
+
+// Run resumes the trigger.
+func (c resumeTriggerCmd) Run(ctx context.Context, s *Session) error {
+	return s.changeTrigger(ctx, http.MethodPost, path("triggers", c.Name, "resume"), nil)
+}
+
+// triggerEvent is what became of an event of a trigger.
+type triggerEvent struct {
+	Event, Decision, RunID, Reason string
+
+	DecidedAt time.Time
+}
+
+var triggerEventColumns = []column[triggerEvent]{
+	{"DECIDED", func(e triggerEvent) any { return timestamp(e.DecidedAt) }},
+	{"EVENT", func(e triggerEvent) any { return e.Event }},
+	{"DECISION", func(e triggerEvent) any { return e.Decision }},
+	{"RUN", func(e triggerEvent) any { return e.RunID }},
+	{"REASON", func(e triggerEvent) any { return e.Reason }},
+}
+
+type triggerHistoryCmd struct {
+	triggerName
+	paging
+}
+
+// Run lists the events.
+func (c triggerHistoryCmd) Run(ctx context.Context, s *Session) error {
+	return list(ctx, s, path("triggers", c.Name, "history"), nil, c.paging, triggerEventColumns)
+}

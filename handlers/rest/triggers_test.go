@@ -1,0 +1,122 @@
+package rest_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestTriggers(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	const path = "/v1/triggers/receipts"
+	const body = `{"on":{"signal":{"name":"order.paid","condition":"data.amount > 100"}},"start":{"workflow":"report","timeout":"90m","key":"k","onConflict":"join"}}`
+	a.wantRejected(t, http.MethodPut, path, body, http.StatusNotFound, "deployment_not_found")
+	if status, got := a.do(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`); status != http.StatusOK {
+		t.Fatalf("got %d %v", status, got)
+	}
+	status, created := a.do(t, http.MethodPut, path, body)
+	if want := "map[key:k onConflict:join timeout:1h30m workflow:report]"; status != http.StatusCreated || fmt.Sprint(created["start"]) != want {
+		t.Fatalf("got %d %v, want to start %s", status, created, want)
+	}
+	if status, again := a.do(t, http.MethodPut, path, body); status != http.StatusOK {
+		t.Errorf("the same again: got %d %v", status, again)
+	}
+	if got := a.get(t, path); fmt.Sprint(got["on"]) != "map[signal:map[condition:data.amount > 100 name:order.paid]]" || got["last"] != nil {
+		t.Errorf("got %v", got)
+	}
+
+	if status, got := a.do(t, http.MethodPost, path+"/pause", `{"note":"we move"}`); status != http.StatusOK || got["pauseNote"] != "we move" {
+		t.Errorf("pause: got %d %v", status, got)
+	}
+	if status, got := a.do(t, http.MethodPost, path+"/resume", ""); status != http.StatusOK || got["pausedAt"] != nil {
+		t.Errorf("resume: got %d %v", status, got)
+	}
+
+	status, hook := a.do(t, http.MethodPut, "/v1/triggers/hook", `{"on":{"webhook":{"condition":"data.body.ok"}},"start":{"workflow":"report"}}`)
+	url, _ := hook["path"].(string)
+	if status != http.StatusCreated || !strings.HasPrefix(url, "/hooks/trg_") {
+		t.Fatalf("got %d %v", status, hook)
+	}
+	for _, body := range []string{`{"ok":true}`, `{"ok":false}`} {
+		r := httptest.NewRequest(http.MethodPost, url, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		if a.ServeHTTP(w, r); w.Code != http.StatusAccepted {
+			t.Errorf("%s: got %d %s", body, w.Code, w.Body)
+		}
+	}
+	if last, ok := a.get(t, "/v1/triggers/hook")["last"].([]any); !ok || len(last) != 2 {
+		t.Errorf("got the last events %v, want both", last)
+	}
+	var decisions []string
+	for _, e := range a.all(t, "/v1/triggers/hook/history", "1") {
+		decisions = append(decisions, fmt.Sprint(e["decision"], " ", e["reason"]))
+		if e["decision"] == "started" {
+			run := a.get(t, fmt.Sprint("/v1/runs/", e["runId"]))
+			if got := fmt.Sprint(run["attributes"]); got != fmt.Sprintf("map[$trigger:hook $triggerEvent:%s]", e["event"]) {
+				t.Errorf("the run has the attributes %s", got)
+			}
+		}
+	}
+	if got, want := fmt.Sprint(decisions), "[skipped the condition is false: data.body.ok started <nil>]"; got != want {
+		t.Errorf("got the history %s, want %s", got, want)
+	}
+
+	var names []string
+	for _, s := range a.all(t, "/v1/triggers", "1") {
+		names = append(names, fmt.Sprint(s["name"]))
+	}
+	if got := fmt.Sprint(names); got != "[hook receipts]" {
+		t.Errorf("got the triggers %s", got)
+	}
+	if status, _ := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
+		t.Errorf("delete: got %d", status)
+	}
+	for _, rest := range []string{"", "/history"} {
+		a.wantRejected(t, http.MethodGet, path+rest, "", http.StatusNotFound, "trigger_not_found")
+	}
+	var actions []string
+	for _, e := range a.all(t, "/v1/audit", "20") {
+		if action := fmt.Sprint(e["action"]); strings.HasPrefix(action, "trigger.") && e["subject"] == "receipts" {
+			actions = append(actions, strings.TrimPrefix(action, "trigger."))
+		}
+	}
+	if got := fmt.Sprint(actions); got != "[remove resume pause put]" {
+		t.Errorf("audit: got %s", got)
+	}
+}
+
+func TestBadTriggersAreRejected(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	if status, _ := a.do(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	const start = `"start":{"workflow":"report"}`
+	for field, bodies := range map[string][]string{
+		"on":                   {`{` + start + `}`, `{"on":{"signal":{"name":"a"},"webhook":{}},` + start + `}`},
+		"on.signal.name":       {`{"on":{"signal":{}},` + start + `}`},
+		"on.signal.condition":  {`{"on":{"signal":{"name":"a","condition":"nothing"}},` + start + `}`},
+		"on.webhook":           {`{"on":{"webhook":{"verify":"github"}},` + start + `}`},
+		"on.runEnded.statuses": {`{"on":{"runEnded":{"workflow":"a","statuses":["running"]}},` + start + `}`},
+		"on.runEnded.workflow": {`{"on":{"runEnded":{}},` + start + `}`},
+		"start.workflow":       {`{"on":{"webhook":{}},"start":{}}`},
+		"start.deployment":     {`{"on":{"webhook":{}},"start":{"workflow":"report","deployment":"a b"}}`},
+		"start.onConflict":     {`{"on":{"webhook":{}},"start":{"workflow":"report","onConflict":"wait"}}`, `{"on":{"webhook":{}},"start":{"workflow":"report","onConflict":"join"}}`},
+		"start.timeout":        {`{"on":{"webhook":{}},"start":{"workflow":"report","timeout":"soon"}}`},
+		"start.attributes":     {`{"on":{"webhook":{}},"start":{"workflow":"report","attributes":{"$a":"b"}}}`},
+	} {
+		for _, body := range bodies {
+			status, got := a.do(t, http.MethodPut, "/v1/triggers/t", body)
+			if status != http.StatusBadRequest || !strings.Contains(fmt.Sprint(got), "field:"+field+"]") {
+				t.Errorf("%s: got %d %v, want field %s", body, status, got, field)
+			}
+		}
+	}
+	if got := a.all(t, "/v1/triggers", "10"); len(got) != 0 {
+		t.Errorf("got the triggers %v", got)
+	}
+}

@@ -1,0 +1,181 @@
+package webhook_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/trigger"
+	"github.com/stepwell-dev/stepwell/queue/engine"
+)
+
+// trigger puts a trigger with a webhook, and returns the webhook's path.
+func (d *testServer) trigger(t *testing.T, project entities.Project, edit ...func(*trigger.Spec)) string {
+	t.Helper()
+	if _, err := d.queue.PutDeployment(t.Context(), project, "shop", "http://127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
+	spec := trigger.Spec{Kind: trigger.KindWebhook, Workflow: "order"}
+	for _, e := range edit {
+		e(&spec)
+	}
+	trg, _, err := engine.New(d.queue, d.log).Triggers().Put(t.Context(), project, "t", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if project == entities.DefaultProject {
+		return "/hooks/" + trg.Source
+	}
+	return "/hooks/" + string(project) + "/" + trg.Source
+}
+
+// wantStarted checks that a request has started a run, and returns the run.
+func wantStarted(t *testing.T, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	wantAccepted(t, w)
+	var answer struct{ RunID string }
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || !strings.HasPrefix(answer.RunID, "wrun_") {
+		t.Fatalf("got %s, want the ID of a run", w.Body)
+	}
+	return answer.RunID
+}
+
+func (d *testServer) countRuns(t *testing.T) (n int) {
+	t.Helper()
+	if err := d.pool.QueryRow(t.Context(), `SELECT count(*) FROM runs`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestRequestsToATriggerStartRuns, each one. With an Idempotency-Key, a request counts once, with the same body only.
+func TestRequestsToATriggerStartRuns(t *testing.T) {
+	t.Parallel()
+	d := newTestServer(t)
+	path := d.trigger(t, entities.DefaultProject)
+	first := wantStarted(t, d.call(http.MethodPost, path, `{"a":1}`, "Content-Type", "application/json"))
+	e, err := d.log.Event(t.Context(), entities.DefaultProject, entities.RunID(first), 1)
+	if err != nil || !strings.Contains(string(e.Payload), `"method":"POST"`) || !strings.Contains(string(e.Payload), `"body":{"a":1}`) {
+		t.Errorf("got the input %s, %v", e.Payload, err)
+	}
+	if wantStarted(t, d.call(http.MethodPost, path, `{"a":1}`)) == first {
+		t.Error("a request without a key did not start a run of its own")
+	}
+	key := []string{"Idempotency-Key", "k"}
+	var race sync.WaitGroup
+	started := make([]string, 8)
+	for i := range started {
+		race.Go(func() { started[i] = d.call(http.MethodPost, path, "x", key...).Body.String() })
+	}
+	race.Wait()
+	for _, answer := range started {
+		if answer != started[0] || !strings.Contains(answer, "wrun_") {
+			t.Errorf("got the answers %q and %q", answer, started[0])
+		}
+	}
+	wantRejected(t, d.call(http.MethodPost, path, "y", key...), http.StatusConflict, "idempotency_mismatch")
+	if n := d.countRuns(t); n != 3 {
+		t.Errorf("there are %d runs, want 3", n)
+	}
+}
+
+// TestSignedRequestsToATrigger count once per delivery, whatever the sender calls it.
+func TestSignedRequestsToATrigger(t *testing.T) {
+	t.Parallel()
+	d := newTestServer(t)
+	path := d.trigger(t, entities.DefaultProject, func(s *trigger.Spec) { s.Verify, s.Secret = "github", "hub" })
+	mac := hmac.New(sha256.New, []byte("top"))
+	mac.Write([]byte("x"))
+	signed := []string{"X-Hub-Signature-256", "sha256=" + hex.EncodeToString(mac.Sum(nil)), "X-GitHub-Delivery", "1"}
+	wantRejected(t, d.call(http.MethodPost, path, "x", signed...), http.StatusServiceUnavailable, "unverifiable")
+	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "hub", []admin.SecretValue{"top"}); err != nil {
+		t.Fatal(err)
+	}
+	wantRejected(t, d.call(http.MethodPost, path, "y", signed...), http.StatusUnauthorized, "wrong_signature")
+	wantRejected(t, d.call(http.MethodPost, path, "x"), http.StatusUnauthorized, "wrong_signature")
+	first := wantStarted(t, d.call(http.MethodPost, path, "x", signed...))
+	if again := wantStarted(t, d.call(http.MethodPost, path, "x", signed...)); again != first {
+		t.Errorf("the same delivery started %s and %s", first, again)
+	}
+	signed[3] = "2"
+	if other := wantStarted(t, d.call(http.MethodPost, path, "x", signed...)); other == first {
+		t.Error("another delivery started nothing")
+	}
+	if n := d.countRuns(t); n != 2 {
+		t.Errorf("there are %d runs, want 2", n)
+	}
+}
+
+// TestRefusedRequestCanBeSentAgain: no app has the workflow; then one has, and the same delivery starts its run.
+func TestRefusedRequestCanBeSentAgain(t *testing.T) {
+	t.Parallel()
+	d := newTestServer(t)
+	path := d.trigger(t, entities.DefaultProject)
+	if err := d.queue.RemoveDeployment(t.Context(), entities.DefaultProject, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	key := []string{"Idempotency-Key", "k"}
+	w := d.call(http.MethodPost, path, "x", key...)
+	if wantRejected(t, w, http.StatusServiceUnavailable, "start_refused"); strings.Contains(w.Body.String(), "order") {
+		t.Errorf("the answer %s tells strangers the workflow", w.Body)
+	}
+	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", "http://127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
+	wantStarted(t, d.call(http.MethodPost, path, "x", key...))
+}
+
+// TestTriggersWithoutTheURLAreNotFound: the answer is that for an unknown token, byte for byte.
+func TestTriggersWithoutTheURLAreNotFound(t *testing.T) {
+	t.Parallel()
+	d := newTestServer(t)
+	path, away := d.trigger(t, entities.DefaultProject), d.trigger(t, "away")
+	wantStarted(t, d.call(http.MethodPost, away, "x"))
+	triggers := engine.New(d.queue, d.log).Triggers()
+	if _, err := triggers.Pause(t.Context(), entities.DefaultProject, "t", ""); err != nil {
+		t.Fatal(err)
+	}
+	answer := func(path string) string {
+		w := d.call(http.MethodPost, path, "x")
+		text, _, _ := strings.Cut(w.Body.String(), "requestId") // each has its own
+		return fmt.Sprint(w.Code, w.Header()["Connection"], text)
+	}
+	unknown := answer("/hooks/nothing")
+	for what, path := range map[string]string{
+		"paused": path, "its name": "/hooks/t", "of another project": strings.Replace(away, "/away", "", 1),
+	} {
+		if got := answer(path); got != unknown || !strings.HasPrefix(got, "404") {
+			t.Errorf("%s: got %s, want %s", what, got, unknown)
+		}
+	}
+	if n := d.countRuns(t); n != 1 {
+		t.Errorf("there are %d runs, want that of the other project", n)
+	}
+}
+
+// TestSlackVerifiesATriggersURL without starting a run.
+func TestSlackVerifiesATriggersURL(t *testing.T) {
+	t.Parallel()
+	d := newTestServer(t)
+	path := d.trigger(t, entities.DefaultProject, func(s *trigger.Spec) { s.Verify, s.Secret = "slack", "slack" })
+	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "slack", []admin.SecretValue{"top"}); err != nil {
+		t.Fatal(err)
+	}
+	body, stamp := `{"type":"url_verification","challenge":"c"}`, "1795225303" // t0
+	mac := hmac.New(sha256.New, []byte("top"))
+	mac.Write([]byte("v0:" + stamp + ":" + body))
+	w := d.call(http.MethodPost, path, body, "Content-Type", "application/json",
+		"X-Slack-Signature", "v0="+hex.EncodeToString(mac.Sum(nil)), "X-Slack-Request-Timestamp", stamp)
+	if w.Code != http.StatusOK || w.Body.String() != "c" || d.countRuns(t) != 0 {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
