@@ -54,8 +54,8 @@ var mayImport = map[string][]string{
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
 	"queue": and(data, "entities/admin", "entities/message", "entities/share", "eventlog", "eventlog/stats",
-		"eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/signing", "queue/tickets",
-		"queue/world"),
+		"eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/pull", "queue/signing",
+		"queue/tickets", "queue/world"),
 	"queue/cluster": {
 		"entities", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
 	},
@@ -70,6 +70,7 @@ var mayImport = map[string][]string{
 	"queue/overview": {
 		"entities", "entities/admin", "entities/message", "entities/pg", "eventlog/stats",
 	},
+	"queue/pull":                {},
 	"queue/scheduler":           and(data, "entities/admin", "entities/message", "entities/schedule", "eventlog", "queue"),
 	"queue/signing":             {},
 	"queue/signing/signingtest": {"queue/signing"},
