@@ -10,6 +10,9 @@ export const MIME_CBOR = 'application/cbor';
 export const MIME_FRAMES = 'application/vnd.workflow.v4-frames';
 export const MIME_WORLD = 'application/vnd.stepwell.world';
 
+/** Marks a delivery that the app has fetched: its outcome goes to the server in a request of its own. */
+export const PULLED = 'stepwell-pulled';
+
 // An idle connection is closed here before the server closes it (2 minutes), so that no request meets its end.
 const IDLE_MS = 15_000;
 // The time until the answer has begun and, from then on, between its parts.
@@ -39,9 +42,11 @@ export class Http {
   #agent;
   #request;
   #live = new Set();
+  #unref;
 
-  /** @param errors the error classes of the app's SDK */
-  constructor({ base, key, errors, userAgent }) {
+  /** @param errors the error classes of the app's SDK; unref: whether requests do not keep the process alive */
+  constructor({ base, key, errors, userAgent, unref = false }) {
+    this.#unref = unref;
     this.#base = new URL(base);
     this.#prefix = this.#base.pathname.replace(/\/+$/, '');
     const secure = this.#base.protocol === 'https:';
@@ -74,17 +79,17 @@ export class Http {
    * Sends a request and returns the whole answer, of status 2xx.
    *
    * A request is sent again if it found no server; a repeatable one also after a lost answer or while the server is unavailable. Body may be a function
-   * of the number of the try, from 0.
+   * of the number of the try, from 0. With once, it is never sent again.
    * @throws the SDK's error for the status
    */
-  async request(method, path, { body, repeatable = false, waits = false, ...options } = {}) {
+  async request(method, path, { body, repeatable = false, waits = false, once = false, ...options } = {}) {
     let waited = 0;
     for (let attempt = 0; ; attempt++) {
       let answer;
       try {
         answer = await this.#send(method, path, typeof body === 'function' ? body(attempt) : body, options);
       } catch (err) {
-        const again = repeatable || UNSENT.has(err.code);
+        const again = !once && (repeatable || UNSENT.has(err.code));
         if (!again || attempt === PAUSES_MS.length || options.signal?.aborted) throw this.#transportError(err, method, path);
       }
       if (answer && answer.status < 300) return answer;
@@ -126,6 +131,7 @@ export class Http {
       },
       resolve,
     );
+    if (this.#unref) request.on('socket', (socket) => socket.unref());
     return request.on('error', reject);
   }
 
