@@ -82,15 +82,21 @@ func install(t *testing.T, s server, f framework) *app {
 	if err := os.CopyFS(a.dir, os.DirFS(f.name)); err != nil {
 		t.Fatal(err)
 	}
-	env := strings.Join([]string{
-		"STEPWELL_URL=" + string(s), "STEPWELL_API_KEY=" + apiKey, "STEPWELL_DEPLOYMENT_ID=" + f.name,
-		"STEPWELL_APP_URL=" + a.url(), "WORKFLOW_TARGET_WORLD=@stepwell/world", "",
-	}, "\n")
-	if err := os.WriteFile(filepath.Join(a.dir, f.envFile), []byte(env), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	a.configure(t, "STEPWELL_APP_URL="+a.url())
 	a.command(t, "npm install --no-audit --no-fund "+string(s)+"/clients/world.tgz")
 	return a
+}
+
+// configure writes the environment of the app, with the variable that says how deliveries reach it.
+func (a *app) configure(t *testing.T, deliveries string) {
+	t.Helper()
+	env := strings.Join([]string{
+		"STEPWELL_URL=" + string(a.server), "STEPWELL_API_KEY=" + apiKey, "STEPWELL_DEPLOYMENT_ID=" + a.name,
+		deliveries, "WORKFLOW_TARGET_WORLD=@stepwell/world", "",
+	}, "\n")
+	if err := os.WriteFile(filepath.Join(a.dir, a.envFile), []byte(env), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // endProcesses kills what still runs in a folder: a development server of Next.js leaves a process that reads the
