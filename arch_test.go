@@ -56,8 +56,8 @@ var mayImport = map[string][]string{
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
 	"queue": and(data, "entities/admin", "entities/message", "entities/share", "entities/trigger", "eventlog",
-		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/signing", "queue/tickets",
-		"queue/world"),
+		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/pull", "queue/signing",
+		"queue/tickets", "queue/world"),
 	"queue/cluster": {
 		"entities", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
 	},
@@ -76,6 +76,7 @@ var mayImport = map[string][]string{
 	"queue/overview": {
 		"entities", "entities/admin", "entities/message", "entities/pg", "eventlog/stats",
 	},
+	"queue/pull":                {},
 	"queue/scheduler":           and(data, "entities/admin", "entities/message", "entities/schedule", "eventlog", "queue"),
 	"queue/signing":             {},
 	"queue/signing/signingtest": {"queue/signing"},

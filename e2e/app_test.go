@@ -61,7 +61,8 @@ func (a *app) start(t *testing.T) {
 	cmd := exec.Command("node", "server.mjs")
 	cmd.Dir = a.dir
 	cmd.Env = append(cleanEnv("PORT="+a.port, "STEPWELL_URL="+a.options.stepwell,
-		"STEPWELL_DEPLOYMENT_ID="+a.options.deployment, "STEPWELL_API_KEY="+apiKey, "EFFECTS_FILE="+a.effects),
+		"STEPWELL_DEPLOYMENT_ID="+a.options.deployment, "STEPWELL_API_KEY="+apiKey, "EFFECTS_FILE="+a.effects,
+		"STEPWELL_PULL=0"),
 		append(install, a.options.env...)...)
 	a.process, a.port = startProcess(t, "app "+a.options.deployment, cmd, harness.AppReady)
 }

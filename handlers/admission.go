@@ -65,11 +65,12 @@ func policyOf(method, route string) overloadPolicy {
 	}
 }
 
-// isLongPoll reports whether requests of the route are long, but need few resources: they follow a stream or wait for
-// the end of a run.
+// isLongPoll reports whether requests of the route are long, but need few resources: they follow a stream, or wait
+// for the end of a run or for deliveries.
 func isLongPoll(route string) bool {
 	return slices.Contains([]string{
 		sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status",
+		sdkPath + "/world/v1/pull",
 		nativePath + "/runs/:id/wait", nativePath + "/runs/:id/streams/:name/tail", nativePath + "/runs/:id/events/stream",
 		nativePath + "/events/stream", nativePath + "/live",
 	}, route)

@@ -52,6 +52,8 @@ var statuses = []struct {
 	{kv.ErrLimit, http.StatusBadRequest, "store_limit"},
 	{wire.ErrVersion, http.StatusBadRequest, "world_version"},
 	{wire.ErrUnknownFrame, http.StatusBadRequest, "unknown_frame"},
+	{wire.ErrUnasked, http.StatusForbidden, "pull_unasked"},
+	{message.ErrHasURL, http.StatusConflict, "deployment_has_url"},
 	{entities.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},

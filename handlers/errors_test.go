@@ -81,6 +81,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&kv.LimitError{}, 400, "store_limit"},
 		{wire.ErrVersion, 400, "world_version"},
 		{wire.ErrUnknownFrame, 400, "unknown_frame"},
+		{wire.ErrUnasked, 403, "pull_unasked"},
+		{message.ErrHasURL, 409, "deployment_has_url"},
 		{entities.Invalid("no"), 400, "invalid_request"},
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},

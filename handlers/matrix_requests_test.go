@@ -204,6 +204,10 @@ var testRequests = []testRequest{
 		route: "POST /sdk/world/v1/commit", header: []string{"Stepwell-World", "1"}, foreign: 200,
 		body: `frame {"world":1} {"_end":1,"ack":true,"topic":"{topic}","receipt":"{receipt}"}`,
 	},
+	{
+		route: "POST /sdk/world/v1/pull", header: []string{"Stepwell-World", "1"}, foreign: 200,
+		body: `cbor {"world":1,"deployment":"dpl_asks","asked":true,"places":1,"waitMs":0,"receipts":["{receipt}"]}`,
+	},
 	{route: "GET /sdk/v4/runs/:runId/events", path: "/sdk/v4/runs/{run}/events", foreign: 404},
 	{route: "GET /sdk/v4/runs/:runId/events/:eventId", path: "/sdk/v4/runs/{run}/events/{event}", foreign: 404},
 	{route: "GET /sdk/v4/events", path: "/sdk/v4/events?correlationId={step}", foreign: 200},

@@ -79,6 +79,8 @@ type Options struct {
 	Readers int
 	// Allowed lists the non-public addresses that deployments may have.
 	Allowed egress.Allowed
+	// PullByDefault lets apps of the Workflow SDK ask for their deliveries that were not told to.
+	PullByDefault bool
 	// HookRates limits the requests to webhooks.
 	HookRates webhook.Rates
 	// UI serves the dashboard, and PublicURL is the address at which its browsers reach the server; it may be empty.
@@ -207,6 +209,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 func (o Options) wire() *wire.Server {
 	return &wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
+		PullByDefault: o.PullByDefault, Told: world.NewClients(),
 		Problem: func(err error) wire.Problem {
 			p := problemOf(err)
 			return wire.Problem{Status: p.status, Code: p.code, Message: p.message, RetryAfter: p.retryAfter}

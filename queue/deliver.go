@@ -202,6 +202,10 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 		free() // handlers read from the database what they send
 		return w.Perform(ctx, d)
 	}
+	if d.URL == PulledURL {
+		free()
+		return w.handOver(ctx, d)
+	}
 	if d.URL == "" {
 		f := d.Unregistered()
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
@@ -394,13 +398,22 @@ func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Resp
 	return resp, err
 }
 
-// newRequest returns the request of protocol §5.4: a binary-mode CloudEvent with the message's body.
+// newRequest returns the request that delivers the message.
 func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
-	url := strings.TrimSuffix(d.URL, "/") + "/.well-known/workflow/v1/" + route(d.Topic, d.DeliveryCount)
+	path, header := d.Request()
+	url := strings.TrimSuffix(d.URL, "/") + path
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.Body))
 	if err != nil {
 		return nil, err
 	}
+	req.Header = header
+	return req, nil
+}
+
+// Request returns the path of the app's route and the header of the request of protocol §5.4: a binary-mode CloudEvent
+// with the message's body.
+func (d Delivery) Request() (path string, header http.Header) {
+	header = http.Header{}
 	for name, value := range map[string]string{
 		"Content-Type":             d.ContentType,
 		"Ce-Specversion":           "1.0",
@@ -417,9 +430,9 @@ func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 		"Ce-Vqsvisibilitydeadline": timestamp(d.shownDeadline()),
 		"User-Agent":               "stepwell",
 	} {
-		req.Header.Set(name, value)
+		header.Set(name, value)
 	}
-	return req, nil
+	return "/.well-known/workflow/v1/" + route(d.Topic, d.DeliveryCount), header
 }
 
 // shownDeadline is the end of the lease that the function is told. It is earlier than the real one, so that a function

@@ -19,11 +19,13 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
 // Deployment is a version of an app: messages for ID are sent to its functions below URL.
 type Deployment struct {
-	ID  string
+	ID string
+	// URL is [PulledURL] if the app asks for its deliveries.
 	URL string
 	// Workflows are the names of its workflows, sorted. If empty, the deployment may have any workflow.
 	Workflows []string
@@ -46,7 +48,8 @@ type Deployment struct {
 
 // Reached says how a deployment could be reached by the server, by calls of its functions.
 type Reached struct {
-	// AnsweredAt is when it last answered a call, with any status, to the minute; nil if it never did.
+	// AnsweredAt is when it last answered a call, with any status, or asked for its deliveries, to the minute; nil if it
+	// never did.
 	AnsweredAt *time.Time
 	// FailedAt is when it could not be reached last, and Failure why.
 	FailedAt *time.Time
@@ -197,6 +200,9 @@ func errIsFlow(id string) error {
 }
 
 func validateURL(s string) error {
+	if s == PulledURL {
+		return nil
+	}
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
 		return entities.Invalid("url %q is not an absolute http or https URL", s)
@@ -258,9 +264,10 @@ func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project,
 }
 
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
-// one that lists no workflows. It fails with [message.ErrDeploymentNotFound].
+// one that lists no workflows. Apps that ask for their deliveries have no functions to call. It fails with
+// [message.ErrDeploymentNotFound].
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
-	d, err := q.oneDeployment(ctx, "", `($2 = ANY (workflows) OR workflows = '{}')
+	d, err := q.oneDeployment(ctx, "", `($2 = ANY (workflows) OR workflows = '{}') AND url <> '`+PulledURL+`'
 		ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
 	if errors.Is(err, message.ErrDeploymentNotFound) {
 		err = fmt.Errorf("no app with workflow %q is registered: %w", workflow, message.ErrDeploymentNotFound)
@@ -315,6 +322,59 @@ const outageGap = 5 * unreachedBackoff
 func noteAnswered(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) error {
 	return exec(ctx, pool, "note answer", `
 		UPDATE deployments SET answered_at = now(), unreachable_since = NULL WHERE project = $1 AND id = $2`, project, id)
+}
+
+// noteAsked notes that the app asks for its deliveries, and registers it if it is not. It fails with
+// [message.ErrHasURL].
+func (q *Queue) noteAsked(ctx context.Context, app world.App) error {
+	if _, noted := q.asked.Load(app); noted {
+		return nil
+	}
+	if err := entities.ValidateID("deployment ID", app.Deployment); err != nil {
+		return err
+	}
+	d, err := q.Deployment(ctx, app.Project, app.Deployment)
+	if errors.Is(err, message.ErrDeploymentNotFound) {
+		if err = q.registerPulled(ctx, app); err == nil {
+			d, err = q.Deployment(ctx, app.Project, app.Deployment)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case d.URL != PulledURL:
+		return message.ErrHasURL
+	}
+	q.asked.Store(app, nil)
+	time.AfterFunc(askedPause, func() { q.asked.Delete(app) })
+	return noteAnswered(ctx, q.pool, app.Project, app.Deployment)
+}
+
+// lastAsked returns when the app of the delivery last asked for deliveries, if none could be handed over for a while.
+func (q *Queue) lastAsked(ctx context.Context, d Delivery) *time.Time {
+	if d.Unreached == 0 {
+		return nil // it may be asking another process
+	}
+	var last *time.Time
+	err := pg.NewPool(q.pool).QueryRow(ctx, `
+		SELECT answered_at FROM deployments WHERE project = $1 AND id = $2 AND answered_at < now() - $3::interval`,
+		d.Project, d.DeploymentID, unreachedBackoff).Scan(&last)
+	if err != nil { // such as that there is none
+		return nil
+	}
+	return last
+}
+
+// registerPulled registers an app that asks for its deliveries, unless it is registered.
+func (q *Queue) registerPulled(ctx context.Context, app world.App) error {
+	return pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `INSERT INTO deployments (project, id, url) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+			app.Project, app.Deployment, PulledURL)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return audit(ctx, tx, app.Project, admin.ActionDeploymentPut, app.Deployment, map[string]any{"url": PulledURL})
+	})
 }
 
 // noteUnreachable notes that a call at the URL did not reach the deployment. It changes nothing if that is not the

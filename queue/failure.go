@@ -140,9 +140,27 @@ func (d Delivery) Failure(err error) Failure {
 	return f
 }
 
-// Unregistered is the failure of a delivery whose deployment is not registered.
+// Callable reports whether the deployment is registered at a URL.
+func (d Delivery) Callable() bool { return d.URL != "" && d.URL != PulledURL }
+
+// Unregistered is the failure of a delivery whose deployment is not registered at a URL.
 func (d Delivery) Unregistered() *Failure {
 	reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
+	if d.URL == PulledURL {
+		reason = fmt.Sprintf("deployment %s asks for its messages, and has no URL to call functions at: "+
+			"stepwell deployments add %[1]s URL", d.DeploymentID)
+	}
+	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
+}
+
+// NotAsked is the failure of a delivery whose app asks for its deliveries, and has not asked the process that makes it.
+// Since is when it last asked any process; nil if that is not known.
+func (d Delivery) NotAsked(since *time.Time) *Failure {
+	last := ""
+	if since != nil {
+		last = " since " + since.UTC().Format(time.RFC3339)
+	}
+	reason := fmt.Sprintf("no app asks for deliveries of deployment %s%s: start it", d.DeploymentID, last)
 	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
 }
 

@@ -125,6 +125,24 @@ func (q *Queue) Claim(
 	return d, err == nil, wrap("claim message", err)
 }
 
+// claimGivenBackSQL leases to a poll the messages of project $1 for deployment $2 that have not reached it, under the
+// handles $4, unless the deployment has got another URL than $6. A message that was cut off often keeps its backoff
+// (unreachedOnly).
+const claimGivenBackSQL = `
+	WITH next AS (
+		SELECT id, row_number() OVER () AS n FROM (
+			SELECT id FROM messages
+			WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
+				AND work = '' AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6)
+			ORDER BY due_at LIMIT cardinality($4::text[])
+			FOR UPDATE SKIP LOCKED) AS locked
+	)
+	UPDATE messages m
+	SET lease = ($4::text[])[n], holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1,
+		due_at = now() + $5, again = false, seen_seq = ` + logLength + `
+	FROM (SELECT id AS next_id, n FROM next) AS next WHERE m.id = next_id
+	RETURNING ` + deliveryColumns + `, body`
+
 // postponeTicket makes an issued ticket count as lost after d, so that its message gets another one then. It reports
 // whether the ticket is still valid.
 func postponeTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket, d time.Duration) (bool, error) {

@@ -16,7 +16,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/pull"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
+	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
 const (
@@ -46,6 +48,10 @@ type Queue struct {
 	// underWay has the leases of the deliveries in progress here, and whether this process served their
 	// acknowledgement. If it did, the lease is gone and needs no statement to shorten it.
 	underWay sync.Map // of *atomic.Bool, by handle
+	// desk has the polls of apps that ask this process for their deliveries, and asked the apps that were noted to have
+	// asked within askedPause.
+	desk  *pull.Desk[world.App, Delivery]
+	asked sync.Map // by world.App
 }
 
 // New returns the queue in the pool's database, whose tables are in the given schema.
@@ -54,7 +60,8 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer}, nil
+	return &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
+		desk: pull.NewDesk[world.App, Delivery]()}, nil
 }
 
 // Pool returns the connection pool of the queue's database.
@@ -207,4 +214,106 @@ func (q *Queue) whyNotReceived(ctx context.Context, project entities.Project, to
 	default:
 		return message.ErrMessageNotFound
 	}
+}
+
+const (
+	// PulledURL is the URL of a deployment whose app asks for its deliveries.
+	PulledURL = "pull:"
+	// PulledLease is how long an app has a message that it asked for, unless it renews the lease; see [Queue.Renew].
+	PulledLease = 30 * time.Second
+	// askedPause is how long the polls of an app are not noted again.
+	askedPause = 10 * time.Second
+	// pullRetry is how often a poll that waits looks for messages without a hint: hints may get lost.
+	pullRetry = 5 * time.Second
+)
+
+// Pull returns messages for the app, leased to it for [PulledLease], as soon as there are any: up to so many as it has
+// places for, and one more for each delivery that comes at the same moment. It returns none when the context ends. An
+// app that is not registered is registered as one that asks. Pull fails with [message.ErrHasURL].
+//
+// A process hands what it would deliver to a poll that waits here. Without one it gives the message back, for the polls
+// that wait at other processes and those that come: they claim it.
+func (q *Queue) Pull(ctx context.Context, app world.App, places int) ([]Delivery, error) {
+	if err := q.noteAsked(ctx, app); err != nil {
+		if ctx.Err() != nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("pull: %w", err)
+	}
+	news, cancel := q.hub.Subscribe(pullTopic(app))
+	defer cancel()
+	poll := q.desk.Join(app, places)
+	for {
+		list, err := q.claimGivenBack(ctx, app, places)
+		if len(list) > 0 || poll.Has() || err != nil || ctx.Err() != nil {
+			list = append(list, poll.Leave()...)
+			if len(list) > 0 || ctx.Err() != nil {
+				err = nil // what was claimed by a statement without an answer is claimed again when its lease ends
+			}
+			return list, wrap("pull", err)
+		}
+		select {
+		case <-poll.Filled():
+		case <-news:
+		case <-time.After(pullRetry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// pullTopic is the hub's topic for hints that a message was given back for polls of the app.
+func pullTopic(app world.App) string { return "pull " + string(app.Project) + " " + app.Deployment }
+
+// Renew restarts the leases that the app has. Those that it has lost stay lost.
+func (q *Queue) Renew(ctx context.Context, app world.App, handles []string) error {
+	if len(handles) == 0 {
+		return nil
+	}
+	return exec(ctx, q.pool, "renew leases", `
+		UPDATE messages SET due_at = now() + $4
+		WHERE lease = ANY ($1) AND lease <> '' AND holder = '' AND due_at > clock_timestamp()
+			AND (project, deployment_id, work) IS NOT DISTINCT FROM ($2, $3, '')`,
+		handles, app.Project, app.Deployment, PulledLease)
+}
+
+// GiveBack makes messages due that an app was to get and did not.
+func (q *Queue) GiveBack(ctx context.Context, list []Delivery) error {
+	var failed []error
+	for _, d := range list {
+		failed = append(failed, Persist(ctx, func(ctx context.Context) error {
+			return exec(ctx, q.pool, "give back message", releaseSQL, d.Lease)
+		}))
+	}
+	q.announceDue(nil)
+	return errors.Join(failed...)
+}
+
+// claimGivenBack claims messages that have not reached the app, for a poll.
+func (q *Queue) claimGivenBack(ctx context.Context, app world.App, places int) ([]Delivery, error) {
+	handles := make([]string, places)
+	for i := range handles {
+		handles[i] = "rh_" + ulid.Make().String()
+	}
+	return pg.CollectAll[Delivery](pg.NewPool(q.pool).Query(ctx, claimGivenBackSQL,
+		app.Project, app.Deployment, promptCutOffs, handles, PulledLease, PulledURL))
+}
+
+// handOver gives a message to its app if the app waits for one here. From then on the app has the lease. Otherwise the
+// message is given back.
+func (w *deliverer) handOver(ctx context.Context, d Delivery) (Delivered, error) {
+	give := w.queue.desk.Reserve(d.app())
+	if give == nil {
+		f := d.NotAsked(w.queue.lastAsked(ctx, d))
+		err := w.nack(ctx, d.Lease, *f)
+		w.queue.hub.Publish(pullTopic(d.app()))
+		return Delivered{OutcomeUnreached, f.Public}, err
+	}
+	err := exec(ctx, w.queue.pool, "give lease to app",
+		`UPDATE messages SET holder = '', due_at = now() + $2 WHERE `+OfLease, d.Lease, PulledLease)
+	if err != nil {
+		give(nil)
+		return Delivered{Outcome: OutcomeStopped}, errors.Join(err, w.release(ctx, d.Lease))
+	}
+	give(&d)
+	return Delivered{Outcome: OutcomeDone}, nil
 }

@@ -125,6 +125,17 @@ test('of an aborted request, nothing is left to the answer', async () => {
   assert.equal(frames.length, 1);
 });
 
+test('the outcome of a pulled delivery is sent, with the receipt, also if nothing else is', async () => {
+  const commits = recorder();
+  const acknowledged = newDelivery(commits);
+  await acknowledged.hold(event('step_completed'));
+  await answerOf(acknowledged, { ack: true }, { pulled: true });
+  await answerOf(newDelivery(commits), { retryAfter: 2 }, { pulled: true });
+  assert.deepEqual(commits.sent.map(({ items, end }) => [types(items), end]), [
+    [['step_completed'], { ack: true, topic: 't', receipt: 'rh' }], [[], { retryAfter: 2, topic: 't', receipt: 'rh' }],
+  ]);
+});
+
 test('an answer that is lost is sent as a commit, with the receipt', async () => {
   const commits = recorder();
   const delivery = newDelivery(commits);

@@ -1,5 +1,6 @@
 import { createOfficialWorld } from './lib/official.js';
 import { createOwnWorld } from './lib/own.js';
+import { pull, pullMode } from './lib/pull.js';
 import { register } from './lib/registration.js';
 import { configure, fail } from './lib/sdk.js';
 
@@ -11,7 +12,10 @@ export function createWorld() {
   if (!Object.hasOwn(CLIENTS, name)) throw fail(`STEPWELL_CLIENT is "${name}": set it to own or official, or unset it.`);
   const settings = configure();
   const world = CLIENTS[name](settings);
-  register(settings);
+  const { mode } = pullMode(process.env);
+  if (mode === 'asked' && name !== 'own') throw fail('STEPWELL_PULL needs the own client: unset STEPWELL_CLIENT.');
+  if (mode !== 'asked') register(settings);
+  if (name === 'own') pull(settings);
   return world;
 }
 

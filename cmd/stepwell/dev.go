@@ -63,7 +63,7 @@ func (c devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger
 		config.Open = true
 		logger.InfoContext(ctx, "no API key is required: only this machine can connect")
 	}
-	s := &server{config: config, role: roleAll, logger: logger, local: local}
+	s := &server{config: config, role: roleAll, logger: logger, local: local, pullByDefault: true}
 	if err := s.start(ctx); err != nil {
 		return err
 	}
@@ -107,7 +107,6 @@ Run workflows on any HTTP endpoint:
 Or connect a Workflow SDK app:
   npm i %[1]s/clients/world.tgz
   export STEPWELL_URL=%[1]s STEPWELL_DEPLOYMENT_ID=my-app WORKFLOW_TARGET_WORLD=@stepwell/world
-  export STEPWELL_APP_URL=http://127.0.0.1:3000
 
 Query the log in SQL: psql %[2]s
   select seq, type, correlation_id, created_at from stepwell.events order by run_id, seq;

@@ -68,6 +68,8 @@ type server struct {
 	logger *slog.Logger
 	// local means that the server is open because it listens on a loopback address.
 	local bool
+	// pullByDefault lets apps of the Workflow SDK ask for their deliveries that were not told to.
+	pullByDefault bool
 
 	pool       *pgxpool.Pool
 	primary    *pg.Primary
@@ -250,6 +252,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		Keys:           s.keys,
 		APIKey:         s.config.APIKey,
 		Allowed:        s.allowed,
+		PullByDefault:  s.pullByDefault,
 		Open:           s.config.Open,
 		Local:          s.local,
 		TrustedProxies: s.config.TrustedProxies,

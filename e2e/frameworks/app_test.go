@@ -75,17 +75,23 @@ func install(t *testing.T, s server, f framework, l line) *app {
 	if err := os.CopyFS(a.dir, os.DirFS(f.folder)); err != nil {
 		t.Fatal(err)
 	}
-	env := strings.Join([]string{
-		"STEPWELL_URL=" + string(s), "STEPWELL_API_KEY=" + apiKey, "STEPWELL_DEPLOYMENT_ID=" + a.name,
-		"STEPWELL_APP_URL=" + a.url(), "WORKFLOW_TARGET_WORLD=@stepwell/world", "",
-	}, "\n")
-	if err := os.WriteFile(filepath.Join(a.dir, f.envFile), []byte(env), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	a.configure(t, "STEPWELL_APP_URL="+a.url())
 	a.command(t, strings.Join([]string{"npm install --prefer-offline --no-audit --no-fund", l.packages, a.need.packages,
 		string(s) + "/clients/world.tgz"}, " "))
 	a.nodeOptions = a.need.nodeOptions // only now is there what they name
 	return a
+}
+
+// configure writes the environment of the app, with the variable that says how deliveries reach it.
+func (a *app) configure(t *testing.T, deliveries string) {
+	t.Helper()
+	env := strings.Join([]string{
+		"STEPWELL_URL=" + string(a.server), "STEPWELL_API_KEY=" + apiKey, "STEPWELL_DEPLOYMENT_ID=" + a.name,
+		deliveries, "WORKFLOW_TARGET_WORLD=@stepwell/world", "",
+	}, "\n")
+	if err := os.WriteFile(filepath.Join(a.dir, a.envFile), []byte(env), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // emptyFolder returns the folder of an app. Only packages of an earlier test are in it, of which npm keeps those that

@@ -78,11 +78,26 @@ func TestFrameworks(t *testing.T) {
 			t.Run(f.folder+"-"+l.name, func(t *testing.T) {
 				t.Parallel()
 				a := install(t, s, f, l)
+				t.Run("fetching", func(t *testing.T) { fetching(t, a) })
 				t.Run("development", func(t *testing.T) { development(t, a) })
 				t.Run("production", func(t *testing.T) { production(t, a) })
 			})
 		}
 	}
+}
+
+// fetching changes a step and back while the app runs, which fetches its deliveries and has no registered address.
+func fetching(t *testing.T, a *app) {
+	a.configure(t, "STEPWELL_PULL=1")
+	defer a.configure(t, "STEPWELL_APP_URL="+a.url())
+	a.launch(t, a.dev)
+	a.wantGreeting(t, "HELLO ANN! bye")
+	if got := a.registered(t); got != "pull:" {
+		t.Errorf("the app is registered at %q, not as one that fetches", got)
+	}
+	a.edit(t, a.steps, "hello", "howdy")
+	a.wantGreeting(t, "HOWDY ANN! bye")
+	a.edit(t, a.steps, "howdy", "hello")
 }
 
 // development changes a step and a workflow while the app runs.

@@ -116,6 +116,10 @@ const CodeStale = "stale_invocation"
 // ErrDeploymentNotFound means that the project has no such deployment.
 var ErrDeploymentNotFound = errors.New("deployment not found")
 
+// ErrHasURL refuses an app that asks for its deliveries and is registered at a URL: its messages are delivered there.
+var ErrHasURL = errors.New("the deployment is registered at a URL, to which its messages are delivered: remove the " +
+	"registration, or do not ask for deliveries")
+
 // ErrLeaseNotFound means that the project has no message under this lease.
 var ErrLeaseNotFound = errors.New("lease not found")
 

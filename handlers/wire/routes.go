@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
 // Server serves the endpoints of the protocol.
@@ -22,6 +23,10 @@ type Server struct {
 	Queue   *queue.Queue
 	Reader  pg.Querier
 	Logger  *slog.Logger
+	// PullByDefault lets apps ask for their deliveries that were not told to, unless they are registered at a URL.
+	PullByDefault bool
+	// Told is what the processes that ask for their deliveries have been told about runs.
+	Told *world.Clients
 	// Problem translates an error that is only a part of an answer.
 	Problem func(error) Problem
 	// Draining is done when the server is about to stop. Clients that follow a stream or wait for a run must then
@@ -53,6 +58,7 @@ var routes = []struct {
 
 	// The own client of @stepwell/world.
 	{"POST /world/v1/commit", auth.Write, (*Server).postCommit},
+	{"POST /world/v1/pull", auth.Write, (*Server).pull},
 
 	// Entities.
 	{"GET /v2/runs", auth.Read, (*Server).listRuns},

@@ -1,11 +1,13 @@
 package wire_test
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,6 +76,10 @@ func startWorker(t *testing.T, s *server, url string) {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	hub := pg.NewHub(s.pool, migrations.DefaultSchema+".hints", logger)
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	running.Go(func() { hub.Run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
 	q, err := queue.New(s.pool, migrations.DefaultSchema, hub)
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func (e *Engine) askOnLease(ctx context.Context, d queue.Delivery, c contract.Ca
 // ask calls a function and returns its answer. It fails when the context or the run ends, and then closes the
 // connection, which tells the function to stop.
 func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
-	if d.URL == "" {
+	if !d.Callable() {
 		return answer{}, d.Unregistered()
 	}
 	if strings.HasPrefix(d.URL, contract.FlowScheme) {

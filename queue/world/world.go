@@ -108,3 +108,19 @@ func (c *Clients) Told(of App, run entities.RunID, seq int64) {
 		c.runs.Add(run, told{state.process, seq})
 	}
 }
+
+// Position returns the position up to which a process was told the log of the run, if it is the one that was told last;
+// 0 otherwise.
+func (c *Clients) Position(process string, run entities.RunID) int64 {
+	if last, ok := c.runs.Get(run); ok && last.process == process {
+		return last.seq
+	}
+	return 0
+}
+
+// Note notes that a process which asks for its deliveries is told the log of the run up to the position.
+func (c *Clients) Note(process string, run entities.RunID, seq int64) {
+	if process != "" && len(process) <= maxProcess && seq > 0 {
+		c.runs.Add(run, told{process, seq})
+	}
+}

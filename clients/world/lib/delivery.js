@@ -184,17 +184,17 @@ export class Delivery {
 
   /**
    * Ends the delivery and returns the parts of its answer. The outcome acknowledges the message or, after a failure,
-   * says when to deliver it again.
+   * says when to deliver it again. That of a pulled delivery is sent: nobody carries out its answer.
    * @throws if something that the handler wrote before was refused
    */
-  async end(outcome, { aborted = false } = {}) {
+  async end(outcome, { aborted = false, pulled = false } = {}) {
     this.ended = true;
     await this.storeChunks();
     for (const [stream, outbox] of this.#outboxes) outbox.giveUp(stream);
     await this.#flushing;
     if (this.#refused && outcome.ack) throw this.#refused;
     let items = this.#take();
-    if (items.length > 0 && (aborted || this.age > LONGEST_ANSWERED_MS)) {
+    if (pulled || (items.length > 0 && (aborted || this.age > LONGEST_ANSWERED_MS))) {
       // With its outcome, so that the message is not delivered again if the answer is lost.
       const end = this.#withReceipt(outcome);
       const refused = (await this.#commits.send({ runId: this.runId, items, end })).find(endsCommit);

@@ -1,4 +1,5 @@
 // Requests to the server, over one pool of keep-alive connections. It uses node:http because frameworks replace fetch.
+import { randomUUID } from 'node:crypto';
 import http from 'node:http';
 import https from 'node:https';
 import { decode, encode } from './cbor.js';
@@ -9,6 +10,11 @@ export const PROTOCOL = 1;
 export const MIME_CBOR = 'application/cbor';
 export const MIME_FRAMES = 'application/vnd.workflow.v4-frames';
 export const MIME_WORLD = 'application/vnd.stepwell.world';
+
+/** Marks a delivery that the app has fetched: its outcome goes to the server in a request of its own. */
+export const PULLED = 'stepwell-pulled';
+/** Its value, by which this process knows the deliveries that it has fetched itself: nobody signs them. */
+export const PULL_TOKEN = (globalThis[Symbol.for('@stepwell/world//pull-token/1')] ??= randomUUID());
 
 // An idle connection is closed here before the server closes it (2 minutes), so that no request meets its end.
 const IDLE_MS = 15_000;
@@ -41,9 +47,11 @@ export class Http {
   #agent;
   #request;
   #live = new Set();
+  #unref;
 
-  /** @param errors the error classes of the app's SDK */
-  constructor({ base, key, errors, userAgent }) {
+  /** @param errors the error classes of the app's SDK; unref: whether requests do not keep the process alive */
+  constructor({ base, key, errors, userAgent, unref = false }) {
+    this.#unref = unref;
     this.#base = new URL(base);
     this.#prefix = this.#base.pathname.replace(/\/+$/, '');
     const secure = this.#base.protocol === 'https:';
@@ -77,10 +85,10 @@ export class Http {
    *
    * A request is sent again if it found no server; a repeatable one also after a lost answer or while the server is
    * unavailable. That ends when it has failed for as long as the patience, in milliseconds. Body may be a function of
-   * whether an earlier try may have been carried out.
+   * whether an earlier try may have been carried out. With once, it is never sent again.
    * @throws the SDK's error for the status
    */
-  async request(method, path, { body, repeatable = false, waits = false, patience = PATIENCE_MS, ...options } = {}) {
+  async request(method, path, { body, repeatable = false, waits = false, patience = PATIENCE_MS, once = false, ...options } = {}) {
     let waited = 0;
     let deadline;
     let doubtful = false;
@@ -95,7 +103,7 @@ export class Http {
         again = waited <= Math.max(LONGEST_WAIT_MS, patience);
       } else {
         deadline ??= Date.now() + patience;
-        again = mayRepeat(answer, err, repeatable) && !options.signal?.aborted && Date.now() + wait < deadline;
+        again = !once && mayRepeat(answer, err, repeatable) && !options.signal?.aborted && Date.now() + wait < deadline;
       }
       if (!again) throw answer ? this.error(answer, path) : this.#transportError(err, method, path);
       doubtful ||= mayBeDone(answer, err);
@@ -132,6 +140,7 @@ export class Http {
       },
       resolve,
     );
+    if (this.#unref) request.on('socket', (socket) => socket.unref());
     return request.on('error', reject);
   }
 

@@ -1,7 +1,7 @@
 // The World's queue: sends messages, and handles their deliveries.
 import { randomUUID } from 'node:crypto';
 import { Delivery, deliveryOf, readDelivery } from './delivery.js';
-import { MIME_WORLD, PROTOCOL } from './http.js';
+import { MIME_WORLD, PROTOCOL, PULL_TOKEN, PULLED } from './http.js';
 import { encodeCommit, messageItem, runOf } from './items.js';
 import { fail as failure } from './sdk.js';
 import { parseKeys, Refused, verify } from './signature.js';
@@ -56,7 +56,8 @@ export function createQueue({ http, commits, log, deployment, specVersion }) {
       let read;
       try {
         const bytes = new Uint8Array(await request.arrayBuffer());
-        if (keys) verify({ method: request.method, url: request.url, headers: request.headers, body: bytes }, keys);
+        const own = request.headers.get(PULLED) === PULL_TOKEN;
+        if (keys && !own) verify({ method: request.method, url: request.url, headers: request.headers, body: bytes }, keys);
         read = readDelivery(request.headers, bytes);
       } catch (err) {
         return refuse(err);
@@ -70,7 +71,8 @@ export function createQueue({ http, commits, log, deployment, specVersion }) {
     const runId = runOf(payload);
     const delivery = new Delivery(read, runId, commits);
     if (read.run) log.receive(delivery, read);
-    const stop = keepLease(read.message);
+    const pulled = request.headers.has(PULLED); // then its leases are renewed by the polls
+    const stop = pulled ? () => {} : keepLease(read.message);
     try {
       const meta = {
         queueName, messageId: read.message.id, attempt: read.message.attempt,
@@ -81,21 +83,21 @@ export function createQueue({ http, commits, log, deployment, specVersion }) {
         const delaySeconds = Math.min(result.timeoutSeconds, MAX_DELAY_SECONDS);
         await delivery.hold(item(queueName, payload, { deploymentId, delaySeconds, specVersion }));
       }
-      return respond(delivery, await delivery.end({ ack: true }, { aborted: request.signal?.aborted }));
+      return respond(delivery, await delivery.end({ ack: true }, { aborted: request.signal?.aborted, pulled }));
     } catch (err) {
-      return fail(delivery, err);
+      return fail(delivery, err, pulled);
     } finally {
       stop();
     }
   }
 
   /** Answers a delivery whose handler failed. What it wrote until then stays written. */
-  async function fail(delivery, err) {
+  async function fail(delivery, err, pulled) {
     const { id, attempt } = delivery.message;
     const retryAfter = backoff(err, attempt);
     console.error(`[@stepwell/world] delivery ${attempt} of message ${id} failed; again in ${retryAfter} s:`, err);
     const outcome = { retryAfter, reason: String(err?.message ?? err).slice(0, 300) };
-    const parts = await delivery.end(outcome).catch(() => encodeCommit({ runId: delivery.runId, items: [], end: outcome }));
+    const parts = await delivery.end(outcome, { pulled }).catch(() => encodeCommit({ runId: delivery.runId, items: [], end: outcome }));
     return respond(delivery, parts);
   }
 
@@ -159,7 +161,7 @@ function refuse(err) {
 }
 
 /** The seconds until a failed message is delivered again: 1, 2, 4, …, a quarter of it random; or what the error asks for. */
-function backoff(err, attempt) {
+export function backoff(err, attempt) {
   const full = Math.min(2 ** (attempt - 1), MAX_BACKOFF_SECONDS);
   const asked = Number.isFinite(err?.retryAfter) ? Math.ceil(err.retryAfter) : 0;
   const jittered = Math.max(1, Math.round(full * (1 - Math.random() / 4)));

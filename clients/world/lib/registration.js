@@ -75,7 +75,7 @@ function remedy({ status }, deployment, url) {
   }
 }
 
-function report(sentence) {
+export function report(sentence) {
   console.error(`[@stepwell/world] ${sentence}`);
 }
 

@@ -32,11 +32,23 @@ func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
 
 var deploymentColumns = []column[deployment]{
 	{"ID", func(d deployment) any { return d.ID }},
-	{"URL", func(d deployment) any { return d.URL }},
+	{"URL", func(d deployment) any { return d.place() }},
 	{"OPEN RUNS", func(d deployment) any { return d.OpenRuns }},
 	{"UPDATED", func(d deployment) any { return d.UpdatedAt }},
 	{"AWAY SINCE", func(d deployment) any { return d.UnreachableSince }},
 	{"WORKFLOWS", func(d deployment) any { return strings.Join(d.Workflows, " ") }},
+}
+
+// place says where the deployment is called.
+func (d deployment) place() string {
+	switch {
+	case d.URL != "pull:":
+		return d.URL
+	case d.AnsweredAt.IsZero():
+		return "pulled, no poll yet"
+	default:
+		return "pulled, last poll " + timestamp(d.AnsweredAt)
+	}
 }
 
 type listDeploymentsCmd struct{}
@@ -55,7 +67,7 @@ func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	return show(ctx, s, path("deployments", c.ID), nil, func(d deployment) []field {
 		return []field{
 			{"deployment", d.ID},
-			{"url", d.URL},
+			{"url", d.place()},
 			{"build", d.Build},
 			{"workflows", strings.Join(d.Workflows, " ")},
 			{"open runs", d.OpenRuns},

@@ -59,8 +59,12 @@ function Signing() {
   return <span class="quiet">{n === 0 ? "Calls are not signed." : `Calls are signed with ${n === 1 ? "one key" : `${n} keys`}.`} <a href={href(["access"])}>Signing keys</a></span>;
 }
 
+// fetches is the URL of a deployment whose app asks for its deliveries.
+const fetches = "pull:";
+
 function stateOf(d: Deployment): State {
   if (d.unreachableSince) return { look: "failed", word: "unreachable" };
+  if (d.url === fetches) return { look: d.answeredAt ? "completed" : "pending", word: "pulled" };
   if (d.answeredAt) return { look: "completed", word: "answers" };
   return { look: "pending", word: "not called yet" };
 }
@@ -73,7 +77,9 @@ function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) 
   const runs = capped(d.openRuns, 10_000);
   return (
     <tr>
-      <td><span class="strong">{d.id}</span>{d.build && <span class="quiet"> build {d.build}</span>}<div class="mono quiet url">{d.url}</div></td>
+      <td><span class="strong">{d.id}</span>{d.build && <span class="quiet"> build {d.build}</span>}{d.url === fetches
+        ? <div class="quiet">pulled{d.answeredAt && <>, last poll <Age at={d.answeredAt} /></>}</div>
+        : <div class="mono quiet url">{d.url}</div>}</td>
       <td class="reach"><Status {...stateOf(d)} />
         {d.unreachableSince && <> <span class="quiet">since</span> <Clock at={d.unreachableSince} /> <span class="quiet"><Age at={d.unreachableSince} /></span></>}
         {d.lastError && d.failedAt && <div class="quiet small"><Age at={d.failedAt} />: <span class="mono">{d.lastError}</span></div>}</td>

@@ -1,0 +1,100 @@
+// Package pull brings deliveries together with the polls of apps that ask for them, within one process.
+//
+// It imports nothing of this module.
+package pull
+
+import (
+	"slices"
+	"sync"
+)
+
+// Desk has the polls that wait for deliveries D of apps A. It is safe for concurrent use.
+type Desk[A comparable, D any] struct {
+	mu    sync.Mutex
+	polls map[A][]*Poll[A, D] // the one that has waited longest first
+}
+
+// NewDesk returns a desk without polls.
+func NewDesk[A comparable, D any]() *Desk[A, D] {
+	return &Desk[A, D]{polls: map[A][]*Poll[A, D]{}}
+}
+
+// Poll is a request of an app for deliveries.
+type Poll[A comparable, D any] struct {
+	desk *Desk[A, D]
+	of   A
+
+	// The mutex of the desk protects these.
+	places  int // that no delivery has or will have
+	pending int // deliveries that will come
+	got     []D
+
+	filled chan struct{}
+}
+
+// Join adds a poll for up to so many deliveries of an app. It must be ended by [Poll.Leave].
+func (d *Desk[A, D]) Join(of A, places int) *Poll[A, D] {
+	p := &Poll[A, D]{desk: d, of: of, places: places, filled: make(chan struct{}, 1)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.polls[of] = append(d.polls[of], p)
+	return p
+}
+
+// Reserve takes a place in a poll of the app, or returns nil if there is none. The poll waits until the caller calls
+// give: with the delivery, or with nil if there will be none.
+func (d *Desk[A, D]) Reserve(of A) (give func(*D)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.IndexFunc(d.polls[of], func(p *Poll[A, D]) bool { return p.places > 0 })
+	if i < 0 {
+		return nil
+	}
+	p := d.polls[of][i]
+	p.places--
+	p.pending++
+	return p.give
+}
+
+func (p *Poll[A, D]) give(delivery *D) {
+	p.desk.mu.Lock()
+	defer p.desk.mu.Unlock()
+	p.pending--
+	if delivery == nil {
+		p.places++
+	} else {
+		p.got = append(p.got, *delivery)
+	}
+	if p.pending == 0 {
+		select {
+		case p.filled <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Filled receives an item when the poll may have got a delivery.
+func (p *Poll[A, D]) Filled() <-chan struct{} { return p.filled }
+
+// Leave removes the poll, waits for the deliveries that will come, and returns all that it got.
+func (p *Poll[A, D]) Leave() []D {
+	p.desk.mu.Lock()
+	defer p.desk.mu.Unlock()
+	rest := slices.DeleteFunc(p.desk.polls[p.of], func(other *Poll[A, D]) bool { return other == p })
+	if p.desk.polls[p.of] = rest; len(rest) == 0 {
+		delete(p.desk.polls, p.of)
+	}
+	for p.pending > 0 {
+		p.desk.mu.Unlock()
+		<-p.filled
+		p.desk.mu.Lock()
+	}
+	return p.got
+}
+
+// Has reports whether the poll has got a delivery.
+func (p *Poll[A, D]) Has() bool {
+	p.desk.mu.Lock()
+	defer p.desk.mu.Unlock()
+	return len(p.got) > 0
+}
