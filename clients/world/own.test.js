@@ -272,14 +272,21 @@ test('the run of a hook comes with it, for the read that follows at once', async
   ]);
 });
 
-test('with signing keys, deliveries without a signature are refused', (t) => {
+test('with signing keys, deliveries need a signature, unless the process has fetched them', (t) => {
   const secret = `swsk_${Buffer.alloc(32, 1).toString('base64')}`;
   const code = `${CREATE}
     const handle = world.createQueueHandler('', () => { throw new Error('the delivery was handled'); });
-    const answer = await handle(new Request('http://app/', { method: 'POST', body: '{}' }));
-    console.log(JSON.stringify([answer.status, (await answer.json()).message]));`;
-  const refused = output(makeApp(t, 3), code, { STEPWELL_SIGNING_KEYS: secret });
-  assert.deepEqual(refused, [401, 'the delivery is refused: the call is not signed']);
+    const { PULL_TOKEN } = await import(${JSON.stringify(new URL('lib/http.js', import.meta.url))});
+    const answers = [];
+    for (const pulled of ['1', PULL_TOKEN]) {
+      const headers = { 'stepwell-pulled': pulled };
+      const answer = await handle(new Request('http://app/', { method: 'POST', body: '{}', headers }));
+      answers.push([answer.status, (await answer.json()).message]);
+    }
+    console.log(JSON.stringify(answers));`;
+  const [outsider, fetched] = output(makeApp(t, 3), code, { STEPWELL_SIGNING_KEYS: secret });
+  assert.deepEqual(outsider, [401, 'the delivery is refused: the call is not signed']);
+  assert.notEqual(fetched[0], 401);
 });
 
 test('the creation of a run and its first message are one request', async (t) => {

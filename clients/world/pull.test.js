@@ -18,6 +18,7 @@ const URL_OF = (name) => JSON.stringify(new URL(name, import.meta.url));
 const APP = `
   import { createServer } from 'node:http';
   const { pull } = await import(${URL_OF('lib/pull.js')});
+  const { PULL_TOKEN } = await import(${URL_OF('lib/http.js')});
   const settings = { base: process.env.BASE, key: 'sk_1', deployment: 'shop' };
   pull(settings);
   pull(settings);
@@ -26,7 +27,7 @@ const APP = `
     let body = '';
     for await (const part of req) body += part;
     if (req.url.endsWith('?__health')) return res.end('{"healthy":true}');
-    console.log([req.url, req.headers['ce-vqsmessageid'], req.headers['stepwell-pulled'], body].join(' '));
+    console.log([req.url, req.headers['ce-vqsmessageid'], req.headers['stepwell-pulled'] === PULL_TOKEN, body].join(' '));
     await new Promise((done) => setTimeout(done, Number(process.env.WORK ?? 0)));
     res.writeHead(Number(process.env.STATUS ?? 200)).end('no');
   }).listen(0, '127.0.0.1');
@@ -126,7 +127,7 @@ test('each delivery is handed to the app, whose handler reports the outcome', as
   await app.says('stdout', /m1(.|\n)*m2|m2(.|\n)*m1/);
   await server.until(() => server.polls.length >= 2);
   assert.deepEqual(app.output.stdout.trim().split('\n').sort(), [
-    '/.well-known/workflow/v1/flow m1 1 body of m1', '/.well-known/workflow/v1/step m2 1 body of m2',
+    '/.well-known/workflow/v1/flow m1 true body of m1', '/.well-known/workflow/v1/step m2 true body of m2',
   ]);
   const [{ process, ...first }] = server.polls;
   assert.deepEqual(first, { world: 1, deployment: 'shop', asked: true, places: 100, waitMs: 25000, receipts: [] });
