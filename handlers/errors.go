@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
@@ -70,6 +71,8 @@ var statuses = []struct {
 	{message.ErrMessageNotFound, http.StatusNotFound, "message_not_found"},
 	{kv.ErrKeyNotFound, http.StatusNotFound, "store_key_not_found"},
 	{entities.ErrStreamNotFound, http.StatusNotFound, "stream_not_found"},
+	{limit.ErrNotFound, http.StatusNotFound, "limit_not_found"},
+	{limit.ErrFull, http.StatusTooManyRequests, "limit_full"},
 	{admin.ErrStartQuota, http.StatusTooManyRequests, "start_quota"},
 	{admin.ErrStorageQuota, http.StatusTooManyRequests, "storage_quota"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
@@ -142,6 +145,9 @@ func problemOf(err error) problem {
 			}
 			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
 				p.retryAfter = quota.RetryAfter
+			}
+			if full, ok := errors.AsType[*limit.FullError](err); ok {
+				p.retryAfter = full.RetryAfter
 			}
 			if r, ok := errors.AsType[redacted](err); ok {
 				p.message = r.Public()
