@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"entities/cron":       {"entities"},
 	"entities/inbox":      {"entities"},
 	"entities/kv":         {"entities", "entities/strictjson"},
+	"entities/limit":      {"entities", "entities/admin", "entities/pg"},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
 	"entities/schedule":   {"entities", "entities/cron", "entities/pg"},
@@ -44,7 +45,7 @@ var mayImport = map[string][]string{
 	"entities/trigger":    {"entities", "entities/pg", "entities/webhook"},
 	"entities/webhook":    {"entities"},
 
-	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/message", "entities/trigger",
+	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/message", "entities/trigger",
 		"entities/webhook", "eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
@@ -55,8 +56,8 @@ var mayImport = map[string][]string{
 	"eventlog/upkeep":         and(data, "entities/admin", "eventlog", "eventlog/read"),
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
-	"queue": and(data, "entities/admin", "entities/message", "entities/share", "entities/trigger", "eventlog",
-		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/pull", "queue/signing",
+	"queue": and(data, "entities/admin", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
+		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/pull", "queue/limiter", "queue/signing",
 		"queue/tickets", "queue/world"),
 	"queue/cluster": {
 		"entities", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
@@ -70,6 +71,7 @@ var mayImport = map[string][]string{
 	"queue/egress":        {},
 	"queue/flow":          {"entities", "queue/condition", "queue/contract"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
+	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
 	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress", "queue/triggers", "queue/flow",
 		"queue/flow/registry"),
@@ -84,13 +86,13 @@ var mayImport = map[string][]string{
 	"queue/triggers": and(data, "entities/admin", "entities/message", "entities/trigger", "eventlog", "queue",
 		"queue/condition"),
 	"queue/world": {"entities"},
-	"queue/why": and(data, "entities/await", "entities/collection", "entities/inbox", "entities/message", "entities/schedule",
+	"queue/why": and(data, "entities/await", "entities/collection", "entities/inbox", "entities/limit", "entities/message", "entities/schedule",
 		"queue/cluster"),
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/collection",
-		"entities/inbox", "entities/kv", "entities/message", "entities/pg", "entities/schedule", "entities/share",
-		"entities/token", "entities/trigger", "entities/webhook",
+		"entities/inbox", "entities/kv", "entities/limit", "entities/message", "entities/pg", "entities/schedule",
+		"entities/share", "entities/token", "entities/trigger", "entities/webhook",
 		"eventlog", "eventlog/live", "eventlog/read",
 		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/ui",
 		"handlers/webhook",
@@ -101,7 +103,7 @@ var mayImport = map[string][]string{
 	"handlers/incoming": {},
 	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/collection",
 		"entities/inbox", "entities/kv",
-		"entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
+		"entities/limit", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
 		"entities/webhook", "eventlog", "eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
 		"handlers/incoming", "queue", "queue/cluster", "queue/collector", "queue/continuation", "queue/contract",
 		"queue/egress", "queue/engine", "queue/flow", "queue/flow/registry", "queue/overview", "queue/scheduler",
@@ -182,7 +184,7 @@ var testsOf = map[string][]string{
 	"queue/collector":  {"queue/egress", "queue/tickets"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
-	"queue/engine":     {"queue/why", "queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
@@ -195,10 +197,10 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities/access", "entities/admin", "entities/collection", "entities/pg", "entities/schedule", "entities/store",
-		"entities/trigger", "eventlog", "eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue", "queue/cluster",
-		"queue/engine", "queue/flow/registry", "queue/overview", "queue/collector", "queue/scheduler", "queue/tickets",
-		"queue/triggers", "queue/why",
+		"entities/access", "entities/admin", "entities/limit", "entities/collection", "entities/pg", "entities/schedule",
+		"entities/store", "entities/trigger", "eventlog", "eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue",
+		"queue/cluster", "queue/engine", "queue/limiter", "queue/flow/registry", "queue/overview", "queue/collector",
+		"queue/scheduler", "queue/tickets", "queue/triggers", "queue/why",
 		"migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},

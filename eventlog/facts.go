@@ -36,6 +36,8 @@ type facts struct {
 	// onEnd has the triggers that wait for the end of the run, if a request ends it. Those of the cache are none: the
 	// conditional statement requires it.
 	onEnd []trigger.OnEnd
+	// waits is set if the run waits for places of limits, which is read only for its start.
+	waits bool
 	// unheard is set if the answer's function must hear of an event that arrived during its invocation.
 	unheard bool
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/collection"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
@@ -77,6 +78,8 @@ var statuses = []struct {
 	{kv.ErrKeyNotFound, http.StatusNotFound, "store_key_not_found"},
 	{entities.ErrStreamNotFound, http.StatusNotFound, "stream_not_found"},
 	{errTooManyStarts, http.StatusTooManyRequests, "too_many_starts"},
+	{limit.ErrNotFound, http.StatusNotFound, "limit_not_found"},
+	{limit.ErrFull, http.StatusTooManyRequests, "limit_full"},
 	{admin.ErrStartQuota, http.StatusTooManyRequests, "start_quota"},
 	{admin.ErrStorageQuota, http.StatusTooManyRequests, "storage_quota"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
@@ -161,6 +164,9 @@ func problemOf(err error) problem {
 			}
 			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
 				p.retryAfter = quota.RetryAfter
+			}
+			if full, ok := errors.AsType[*limit.FullError](err); ok {
+				p.retryAfter = full.RetryAfter
 			}
 			if r, ok := errors.AsType[redacted](err); ok {
 				p.message = r.Public()

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/limiter"
 	"github.com/stepwell-dev/stepwell/queue/pull"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 	"github.com/stepwell-dev/stepwell/queue/world"
@@ -43,6 +44,8 @@ type Queue struct {
 	group  *pg.GroupCommit
 	hub    *pg.Hub
 	issuer *tickets.Issuer
+	// limits grants places of limits to what waits for them.
+	limits *limiter.Limiter
 	// local delivers the messages that this process accepts; nil if the process does not deliver.
 	local atomic.Pointer[dispatcher]
 	// underWay has the leases of the deliveries in progress here, and whether this process served their
@@ -60,8 +63,10 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
-		desk: pull.NewDesk[world.App, Delivery]()}, nil
+	q := &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
+		desk: pull.NewDesk[world.App, Delivery]()}
+	q.limits = limiter.New(pool, hub, q.admit)
+	return q, nil
 }
 
 // Pool returns the connection pool of the queue's database.
@@ -78,6 +83,11 @@ func (q *Queue) Delivering() int {
 		return 0
 	}
 	return int(d.places.Held() + d.deliverer.places.Held())
+}
+
+// Look implements [eventlog.Limiter].
+func (q *Queue) Look(project entities.Project, uses []entities.LimitUse) {
+	q.limits.Look(project, uses)
 }
 
 // announceDue notifies all processes that a message is due now. It does nothing if the transaction failed.
