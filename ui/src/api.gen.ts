@@ -394,6 +394,49 @@ export type Fault = {
   message: string;
 };
 
+// Starts the run when no further start with this key has come for a while. It cannot be combined with `batch`,
+// `onConflict`, `delay`, `startAt`, `parent`, `inbox` and `send`. The run waits until its `key` is free.
+export type Debounce = {
+  key?: string;
+  quiet: string;
+  max?: string;
+  keep?: "last" | "first" | "all";
+};
+
+// Starts one run with the list of the inputs of several starts, in the order of their arrival. The first start says the
+// rest about the run. It cannot be combined with what `debounce` cannot.
+export type Batch = {
+  key?: string;
+  size: number;
+  wait: string;
+  bytes?: number;
+};
+
+// A run that has not started because it collects starts. Inputs are not shown.
+export type Collection = {
+  id: string;
+  status: string;
+  workflow: string;
+  deployment?: string;
+  attributes?: Attributes;
+  key?: string;
+  timeout?: string;
+  count: number;
+  bytes: number;
+  firstAt: Time;
+  lastAt: Time;
+  dueAt: Time;
+  debounce?: Debounce;
+  batch?: Batch;
+  why?: Array<{
+    kind: "parked" | "task_fails" | "refused" | "due" | "collecting";
+    text: string;
+    since?: Time;
+    at?: Time;
+    messageId?: string;
+  }>;
+};
+
 export type Schedule = {
   name: string;
   cron?: string;
@@ -443,6 +486,60 @@ export type Tick = {
   decidedAt: Time;
 };
 
+export type TriggerSpec = {
+  on: TriggerOn;
+  start: TriggerStart;
+};
+
+// What the trigger waits for. Exactly one of these.
+export type TriggerOn = {
+  signal?: {
+    name: string;
+    condition?: string;
+  };
+  webhook?: {
+    verify?: "github" | "stripe" | "slack" | "standard" | "generic";
+    secret?: string;
+    condition?: string;
+  };
+  runEnded?: {
+    workflow: string;
+    statuses?: Array<"completed" | "failed" | "cancelled">;
+    condition?: string;
+  };
+};
+
+// What the trigger starts.
+export type TriggerStart = {
+  workflow: string;
+  deployment?: string;
+  input?: unknown;
+  attributes?: Record<string, string>;
+  key?: string;
+  onConflict?: "reject" | "join";
+  timeout?: string;
+};
+
+export type Trigger = {
+  name: string;
+  on: TriggerOn;
+  start: TriggerStart;
+  path?: string;
+  pausedAt?: Time;
+  pauseNote?: string;
+  last?: Array<TriggerEvent>;
+  createdAt: Time;
+  updatedAt: Time;
+};
+
+export type TriggerEvent = {
+  event: string;
+  decision: "started" | "joined" | "skipped" | "refused" | "retrying";
+  runId?: string;
+  reason?: string;
+  decidedAt: Time;
+};
+
 export type Hit = {
   kind: "run" | "key" | "attribute" | "hook" | "message" | "workflow";
   text: string;
@@ -472,7 +569,7 @@ export type Count = {
 
 export type QueueState = "waiting" | "retrying" | "due" | "delayed" | "leased" | "parked";
 
-export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "lookback" | "schedule";
+export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "lookback" | "schedule" | "trigger";
 
 export type Message = {
   id: string;
@@ -594,7 +691,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.hurry" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -625,14 +722,23 @@ export interface Api {
       timeout?: string;
       timeoutGrace?: string;
       parent?: string;
+      limits?: Array<{
+        name: string;
+        key?: string;
+        tenant?: string;
+        cost?: number;
+      }>;
+      priority?: string;
       inbox?: Array<string>;
       send?: Array<{
         inbox: string;
         id?: MessageId;
         payload: unknown;
       }>;
+      debounce?: Debounce;
+      batch?: Batch;
     };
-    answer: Run;
+    answer: Run | Run | Collection;
   };
   // List runs, newest first
   "GET /v1/runs": {
@@ -659,14 +765,14 @@ export interface Api {
     path: { "id": string };
     query: { "payloads"?: boolean };
     body: null;
-    answer: Run;
+    answer: Run | Collection;
   };
   // Wait for the end of a run
   "GET /v1/runs/{id}/wait": {
     path: { "id": string };
     query: { "timeout"?: string };
     body: null;
-    answer: Run;
+    answer: Run | Collection;
   };
   // Explain why a run is not done, or how it ended
   "GET /v1/runs/{id}/why": {
@@ -1234,6 +1340,37 @@ export interface Api {
     body: null;
     answer: Flow;
   };
+  // List the runs that collect starts
+  "GET /v1/collections": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Collection>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a run that collects starts, and why it has not started
+  "GET /v1/collections/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: Collection;
+  };
+  // Drop a collection with its starts
+  "DELETE /v1/collections/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // Start the run of a collection now
+  "POST /v1/collections/{id}/hurry": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: Run;
+  };
   // List schedules by name
   "GET /v1/schedules": {
     path: {  };
@@ -1313,6 +1450,63 @@ export interface Api {
     body: null;
     answer: {
       data: Array<Tick>;
+      cursor?: Cursor;
+    };
+  };
+  // List triggers by name
+  "GET /v1/triggers": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Trigger>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a trigger, and what became of the last events
+  "GET /v1/triggers/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: Trigger;
+  };
+  // Create or replace a trigger
+  "PUT /v1/triggers/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: TriggerSpec;
+    answer: Trigger;
+  };
+  // Remove a trigger with its history
+  "DELETE /v1/triggers/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // Pause a trigger
+  "POST /v1/triggers/{name}/pause": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      note?: string;
+    };
+    answer: Trigger;
+  };
+  // Resume a paused trigger
+  "POST /v1/triggers/{name}/resume": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: Trigger;
+  };
+  // List what became of events, the last decision first
+  "GET /v1/triggers/{name}/history": {
+    path: { "name": string };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<TriggerEvent>;
       cursor?: Cursor;
     };
   };
