@@ -428,7 +428,7 @@ func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.
 }
 
 // DropWorkOf deletes, as part of the batch, work that belongs to no run.
-func DropWorkOf(b *pgx.Batch, work message.Work, subject string) {
+func (q *Queue) DropWorkOf(b *pgx.Batch, work message.Work, subject string) {
 	b.Queue(`DELETE FROM messages WHERE run_id = '' AND work = $1 AND work <> '' AND subject = $2`, work, subject)
 }
 

@@ -232,7 +232,7 @@ func (c *Collector) Drop(ctx context.Context, p entities.Project, id entities.Ru
 		if err := check(); err != nil {
 			return err
 		}
-		queue.DropWorkOf(&b, message.WorkCollection, string(id))
+		c.queue.DropWorkOf(&b, message.WorkCollection, string(id))
 		admin.InsertAction(ctx, &b, p, admin.ActionCollectionDrop, string(id), nil)
 		return pg.SendQueued(ctx, tx, &b)
 	})

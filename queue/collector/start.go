@@ -120,7 +120,7 @@ func (c *Collector) byRequest(of collection.Collection) writer {
 	return writer{
 		guard:  func(*pgx.Batch) func() error { return func() error { return nil } },
 		admit:  func(collection.Collection) ([]byte, error) { return nil, nil },
-		finish: func(b *pgx.Batch) { queue.DropWorkOf(b, message.WorkCollection, string(of.RunID)) },
+		finish: func(b *pgx.Batch) { c.queue.DropWorkOf(b, message.WorkCollection, string(of.RunID)) },
 	}
 }
 

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
+)
+
+// TestCommandsForWhatStartsRuns uses flows, collections, schedules and triggers.
+func TestCommandsForWhatStartsRuns(t *testing.T) {
+	t.Parallel()
+	c, _ := newShell(t)
+	c.try(t, []commandTest{
+		{`flows put testdata/flow.yaml`, `testdata/flow.yaml is version 1 of greet\n`, 0, ""},
+		{`flows put testdata/flow.yaml --dry-run`, `testdata/flow.yaml would be version 1 of greet\n`, 0, ""},
+		{`flows put testdata/faulty.yaml`, ``, remote.ExitUsage, "the document has 2 faults:\n3:20: steps.a.cal: there is no field"},
+		{`flows list`, `NAME +VERSION +DEPLOYMENT +CREATED\ngreet +1 +greet@1 +\S+Z\n`, 0, ""},
+		{`flows show greet`, `flow: greet\n(?s).*`, 0, ""},
+		{`flows show nobody`, ``, remote.ExitNotFound, "stepwell flows list"},
+		{`runs start report --debounce quiet=1h --batch size=2,wait=1h`, ``, remote.ExitUsage, "can't be used together"},
+		{`runs start report --batch size=two,wait=1h`, ``, remote.ExitUsage, "size"},
+		{`runs start report -d app --batch key=a,size=3,wait=1h -i 1`, oneID, 0, ""},
+		{`runs show RUN`, `run .*status +collecting\n.*`, remote.ExitNotFound, "has not started: it collects starts until"},
+		{`runs wait RUN --timeout 50ms`, `run .*status +collecting\n.*`, remote.ExitTimeout, "still collecting"},
+		{`why RUN`, ``, remote.ExitNotFound, "stepwell collections show RUN"},
+		{`collections list`, `RUN +WORKFLOW +RULE +KEY +STARTS +DUE\nwrun_\w+ +report +batch of 3, wait 1h, bytes 8388608 +a +1 +\S+Z\n`, 0, ""},
+		{`collections show RUN`, `run +wrun_\w+\n.*starts +1\n.*why +it collects starts until \S+Z, 1 so far: wait, or hurry it\n`, 0, ""},
+		{`collections hurry RUN`, oneID, 0, ""},
+		{`collections drop RUN`, ``, remote.ExitNotFound, "stepwell collections list"},
+		{`runs start report -d app --debounce quiet=1h --debounce keep=all`, oneID, 0, ""},
+		{`collections drop RUN`, ``, 0, ""},
+		{`schedules put nightly report --cron 30`, ``, remote.ExitUsage, "has 1 fields"},
+		{`schedules put nightly report --every 1h --deployment app --attr a=b --input 1`, `nightly is active, next at \S+Z\n`, 0, ""},
+		{`schedules list`, `NAME +WHEN +WORKFLOW +STATE +NEXT +LAST RUN\nnightly +every 1h +report +active .*\n`, 0, ""},
+		{`schedules trigger nightly`, `wrun_\w+\n`, 0, ""},
+		{`schedules ticks nightly`, `TICK +KIND +DECISION +COUNT +RUN +REASON\n\S+Z +trigger +started +1 +wrun_\w+ *\n`, 0, ""},
+		{`schedules backfill nightly`, ``, remote.ExitUsage, "give --from and --to"},
+		{`schedules backfill nightly --from 2026-01-01T00:00:00Z --to 2026-01-01T01:00:00Z`, `nightly is active.*\n`, 0, ""},
+		{`schedules backfill nightly --end`, `nightly is active.*\n`, 0, ""},
+		{`schedules pause nightly --note moving`, `nightly is paused\n`, 0, ""},
+		{`schedules show nightly`, `schedule +nightly\n.*why +it is paused \(moving\): resume it\n.*`, 0, ""},
+		{`schedules resume nightly`, `nightly is active, next at \S+Z\n`, 0, ""},
+		{`schedules remove nightly`, ``, 0, ""},
+		{`schedules show nightly`, ``, remote.ExitNotFound, "stepwell schedules list"},
+		{`triggers put paid report`, ``, remote.ExitUsage, "--signal"},
+		{`triggers put paid report --signal order.paid --condition nothing`, ``, remote.ExitUsage, "undeclared reference"},
+		{`triggers put paid report --signal order.paid --condition data.ok --deployment app --attr a=b --input 1`, `paid is active\n`, 0, ""},
+		{`triggers put pushed report --webhook --deployment app`, `pushed is active, at /hooks/trg_\w+\n`, 0, ""},
+		{`triggers put after report --run-ended order --status failed --deployment app`, `after is active\n`, 0, ""},
+		{`triggers list`, `NAME +ON +STARTS +STATE\nafter +end of order: failed +report +active\npaid +signal order.paid +report +active\npushed +webhook +report +active\n`, 0, ""},
+		{`triggers pause paid --note moving`, `paid is paused\n`, 0, ""},
+		{`triggers show paid`, `trigger +paid\non +signal order.paid\ncondition +data.ok\n.*note +moving\n.*`, 0, ""},
+		{`triggers resume paid`, `paid is active\n`, 0, ""},
+		{`triggers history paid`, `DECIDED +EVENT +DECISION +RUN +REASON\n`, 0, ""},
+		{`triggers delete paid`, ``, 0, ""},
+		{`triggers show paid`, ``, remote.ExitNotFound, "stepwell triggers list"},
+	})
+}
