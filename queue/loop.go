@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -171,13 +172,16 @@ func (w *deliverer) countEvents(ctx context.Context) {
 	}
 }
 
-// deleteExpired deletes expired idempotency keys and signals.
+// deleteExpired deletes expired idempotency keys and signals, and old clocks of limits.
 func (w *deliverer) deleteExpired(ctx context.Context) {
 	if err := deleteExpiredKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete expired idempotency keys", "error", err)
 	}
 	if err := store.DeleteSpentSignals(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete expired signals", "error", err)
+	}
+	if err := limit.DeleteOldClocks(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, "delete old clocks", "error", err)
 	}
 }
 
