@@ -607,6 +607,13 @@ export interface Api {
       timeout?: string;
       timeoutGrace?: string;
       parent?: string;
+      limits?: Array<{
+        name: string;
+        key?: string;
+        tenant?: string;
+        cost?: number;
+      }>;
+      priority?: string;
       inbox?: Array<string>;
       send?: Array<{
         inbox: string;
