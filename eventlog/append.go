@@ -248,7 +248,10 @@ const maxOptimistic = 16
 // several requests, or that creates children, always takes the lock.
 func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, error) {
 	f, ok := l.cache.facts(c.project, c.requests, c.now)
-	if !ok || slices.ContainsFunc(c.requests, Request.isLimited) || c.exceeds(f.Snapshot) || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if !ok || slices.ContainsFunc(c.requests, Request.isLimited) {
+		return decision{}, false, nil
+	}
+	if c.exceeds(f.Snapshot) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)

@@ -60,10 +60,7 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 	}
 	switch r.Type {
 	case entities.EventRunStarted:
-		if f.waits {
-			return nil, &waitsError{r.RunID}
-		}
-		return []entities.Event{startedEvent(r, e.Seq, at)}, nil
+		return f.startedEvents(r, e.Seq, at)
 	case entities.EventStepStarted:
 		if step := f.Steps[entities.StepID(r.CorrelationID)]; step.RetryAfter != nil && step.RetryAfter.After(at) {
 			return nil, &entities.NotYetError{StepID: step.ID, RetryAfter: step.RetryAfter.Sub(at)}
@@ -86,6 +83,14 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 	default: // the tables are enough
 	}
 	return []entities.Event{e}, nil
+}
+
+// startedEvents returns the events of a run_started, unless the run waits for places of limits.
+func (f facts) startedEvents(r Request, seq int64, at time.Time) ([]entities.Event, error) {
+	if f.waits {
+		return nil, &waitsError{r.RunID}
+	}
+	return []entities.Event{startedEvent(r, seq, at)}, nil
 }
 
 // withFirstAttempt returns a step_created and the events of the attempt that the function has made.

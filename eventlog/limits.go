@@ -115,8 +115,8 @@ type admission struct {
 }
 
 // openGate reads, in the transaction that holds the lock on the run, what limits need: whether the run waits if it is
-// to start, and what decides about the runs that the call creates. It gives the requests the limits of these. It returns
-// nil if no limited run is created.
+// to start, and what decides about the runs that the call creates. It gives the requests the limits of these. The
+// admission is nil if no limited run is created.
 func (c *call) openGate(ctx context.Context, tx pgx.Tx, f *facts) (*admission, error) {
 	var b pgx.Batch
 	if f.Run != nil && len(f.Run.Limits) > 0 && f.Run.Status == entities.RunPending {

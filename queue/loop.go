@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/trigger"
@@ -172,7 +173,7 @@ func (w *deliverer) countEvents(ctx context.Context) {
 	}
 }
 
-// deleteExpired deletes expired idempotency keys and signals, and old events of triggers.
+// deleteExpired deletes expired idempotency keys and signals, old events of triggers, and old clocks of limits.
 func (w *deliverer) deleteExpired(ctx context.Context) {
 	if err := deleteExpiredKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete expired idempotency keys", "error", err)
@@ -182,6 +183,9 @@ func (w *deliverer) deleteExpired(ctx context.Context) {
 	}
 	if err := trigger.Prune(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete old events of triggers", "error", err)
+	}
+	if err := limit.DeleteOldClocks(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, "delete old clocks", "error", err)
 	}
 }
 

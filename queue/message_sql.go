@@ -50,7 +50,8 @@ var insertMessage = `
 	INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
 		due_at, lease, holder, delivery_count, seen_seq)
 	SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
-		CASE WHEN waits AND $10::integer > 0 THEN ` + gated + ` ELSE now() + CASE WHEN taken THEN $13 ELSE $9::interval END END,
+		CASE WHEN waits AND $10::integer > 0 THEN ` + gated + `
+			ELSE now() + CASE WHEN taken THEN $13 ELSE $9::interval END END,
 		CASE WHEN taken THEN $11 ELSE '' END,
 		CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
 			coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END

@@ -87,7 +87,7 @@ func TestPassesThatRaceNeverExceedALimit(t *testing.T) {
 	var granted, failed atomic.Int64
 	for racer := range 8 {
 		racers.Go(func() {
-			r := rand.New(rand.NewPCG(uint64(racer), 7)) //nolint:gosec // a test
+			r := rand.New(rand.NewPCG(uint64(racer), 7))
 			for left() != 0 && ctx.Err() == nil {
 				passed, err := limit.Pass(ctx, pool, home, places, nothing)
 				granted.Add(int64(passed.Granted))

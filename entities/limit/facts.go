@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -75,6 +76,12 @@ func (r *reading) count(b *pgx.Batch, uses []entities.LimitUse) {
 			SELECT name FROM limits WHERE project = $1 AND name = ANY ($2) AND (total > 0 OR fair))
 		GROUP BY name, tenant`, r.project, names)
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&r.now) })
+}
+
+// DeleteOldClocks deletes the clocks that mean nothing any more.
+func DeleteOldClocks(ctx context.Context, q pg.Pool) error {
+	_, err := q.Exec(ctx, `DELETE FROM limit_clocks WHERE at < now() - interval '1 hour'`)
+	return pg.Wrap(err, "delete old clocks of limits")
 }
 
 // writeClocks queues the writes of the clocks that a decision changed.

@@ -38,8 +38,8 @@ type victim struct {
 }
 
 // OpenGate queues the reads that decide about runs with the uses, at the beginning of a transaction. Unless the
-// transaction holds other locks, it waits for the limits that refuse or cancel: they need a decision at once. Others are
-// locked only if that needs no wait; else the run waits for a pass.
+// transaction holds other locks, it waits for the limits that refuse or cancel: they need a decision at once.
+// Others are locked only if that needs no wait; else the run waits for a pass.
 func OpenGate(b *pgx.Batch, project entities.Project, uses []entities.LimitUse, mayWait bool) *Gate {
 	g := &Gate{
 		reading: newReading(project), known: map[string]Limit{}, queued: map[Place]bool{}, victims: map[Place][]victim{},

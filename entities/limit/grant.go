@@ -133,7 +133,8 @@ func (g *granter) consider(i int) {
 	}
 }
 
-// earliest returns when the rates allow the candidate to go. It reports false if a limit is paused, or too small for it.
+// earliest returns when the rates allow the candidate to go. It reports false if a limit is paused, or too
+// small for it.
 func (g *granter) earliest(c Candidate) (at time.Time, possible bool) {
 	at = g.now
 	for _, u := range c.Uses {

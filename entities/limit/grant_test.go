@@ -172,7 +172,7 @@ func TestRateHasNoWindowWithMoreThanItsLimit(t *testing.T) {
 	t.Parallel()
 	worst := 0
 	for seed := range uint64(100) {
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
+		r := rand.New(rand.NewPCG(seed, 1))
 		s := limit.Spec{Rate: 1 + r.IntN(20), Per: time.Duration(1+r.IntN(60)) * time.Second, PerKey: 0}
 		s.Burst = 1 + r.IntN(s.Rate)
 		w := newWorld(map[string]limit.Spec{"r": s})

@@ -100,6 +100,20 @@ func (s Spec) Validate() error {
 		return entities.Invalid("total %d is not between 0 and %d", s.Total, MaxPlaces)
 	case s.PerKey == 0 && s.Total == 0 && s.Rate == 0:
 		return entities.Invalid("the limit bounds nothing: set perKey, total or rate")
+	}
+	if err := s.validateRate(); err != nil {
+		return err
+	}
+	switch s.OnFull {
+	case Wait, Reject, ReplaceWaiting, CancelOldest:
+		return nil
+	default:
+		return entities.Invalid("onFull %q is none of wait, reject, replaceWaiting and cancelOldest", s.OnFull)
+	}
+}
+
+func (s Spec) validateRate() error {
+	switch {
 	case s.Rate < 0 || s.Rate > maxRate:
 		return entities.Invalid("rate.limit %d is not between 1 and %d", s.Rate, maxRate)
 	case s.Rate == 0 && (s.Per != 0 || s.Burst != 0):
@@ -110,12 +124,8 @@ func (s Spec) Validate() error {
 		return entities.Invalid("rate.burst %d is not between 1 and rate.limit, which is %d", s.Burst, s.Rate)
 	case s.Rate > 0 && s.Per/time.Duration(s.Rate) < time.Microsecond:
 		return entities.Invalid("rate: %d in %s is more than one in a microsecond", s.Rate, s.Per)
-	}
-	switch s.OnFull {
-	case Wait, Reject, ReplaceWaiting, CancelOldest:
-		return nil
 	default:
-		return entities.Invalid("onFull %q is none of wait, reject, replaceWaiting and cancelOldest", s.OnFull)
+		return nil
 	}
 }
 

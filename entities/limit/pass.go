@@ -31,7 +31,8 @@ type Granted struct {
 
 // Passed is the outcome of a pass.
 type Passed struct {
-	// Granted is how many got places, and Next how long it is until a rate allows the next one; 0 if nothing waits for one.
+	// Granted is how many got places, and Next how long it is until a rate allows the next one; 0 if none
+	// waits for that.
 	Granted int
 	Next    time.Duration
 }

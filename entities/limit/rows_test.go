@@ -206,3 +206,18 @@ func TestUsageTellsWhoHoldsAndWhoWaits(t *testing.T) {
 		t.Errorf("after the runs are gone: got %+v, error %v; want nobody", waiting, err)
 	}
 }
+
+func TestOldClocksAreDeleted(t *testing.T) {
+	t.Parallel()
+	_, pool := openStore(t)
+	exec(t, pool, `
+		INSERT INTO limit_clocks (project, name, kind, key, at)
+		VALUES ($1, 'l', 'rate', 'old', now() - interval '2 hours'), ($1, 'l', 'rate', 'new', now())`, home)
+	if err := limit.DeleteOldClocks(t.Context(), pg.NewPool(pool)); err != nil {
+		t.Fatal(err)
+	}
+	var left string
+	if err := pool.QueryRow(t.Context(), `SELECT string_agg(key, ' ') FROM limit_clocks`).Scan(&left); err != nil || left != "new" {
+		t.Errorf("%q are left, error %v; want new", left, err)
+	}
+}

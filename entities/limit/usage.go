@@ -121,7 +121,9 @@ func (a Awaited) HasRoom() bool {
 }
 
 // AwaitedBy reads the places that a run and its steps wait for, at most n, with the limits' state.
-func AwaitedBy(ctx context.Context, q pg.Querier, project entities.Project, run entities.RunID, n int) ([]Awaited, error) {
+func AwaitedBy(
+	ctx context.Context, q pg.Querier, project entities.Project, run entities.RunID, n int,
+) ([]Awaited, error) {
 	rows, err := q.Query(ctx, `
 		SELECT `+permitColumns+`,
 			coalesce(l.per_key, 0), coalesce(l.total, 0), coalesce(l.rate, 0), coalesce(l.per, '0'), coalesce(l.burst, 0),
