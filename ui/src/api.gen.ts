@@ -396,6 +396,7 @@ export type Schedule = {
   next?: Array<Time>;
   waitingAt?: Time;
   runId?: string;
+  runStatus?: RunStatus;
   backfill?: {
     at: Time;
     until: Time;
