@@ -19,6 +19,7 @@ const pages: Record<string, ComponentType> = {
   failures: lazy("failures", async () => (await import("./pages/numbers")).Failures),
   waiting: lazy("waiting", async () => (await import("./pages/operations")).Waiting),
   queue: lazy("queue", async () => (await import("./pages/operations")).Queue),
+  schedules: lazy("schedules", async () => (await import("./pages/operations")).Schedules),
   deployments: lazy("deployments", async () => (await import("./pages/operations")).Deployments),
   servers: lazy("servers", async () => (await import("./pages/operations")).Servers),
   access: lazy("access", async () => (await import("./pages/operations")).Access),

@@ -2,5 +2,6 @@
 export { Access } from "./access";
 export { Deployments } from "./deployments";
 export { Queue } from "./queue";
+export { Schedules } from "./schedules";
 export { Servers } from "./servers";
 export { Waiting } from "./waiting";
