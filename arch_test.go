@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"entities/cron":       {"entities"},
 	"entities/inbox":      {"entities"},
 	"entities/kv":         {"entities", "entities/strictjson"},
+	"entities/limit":      {"entities", "entities/admin", "entities/pg"},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
 	"entities/schedule":   {"entities", "entities/cron", "entities/pg"},
@@ -42,7 +43,7 @@ var mayImport = map[string][]string{
 	"entities/token":      {"entities"},
 	"entities/webhook":    {"entities"},
 
-	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/message", "entities/webhook",
+	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/message", "entities/webhook",
 		"eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
@@ -53,7 +54,7 @@ var mayImport = map[string][]string{
 	"eventlog/upkeep":         and(data, "entities/admin", "eventlog", "eventlog/read"),
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
-	"queue": and(data, "entities/admin", "entities/message", "entities/share", "eventlog", "eventlog/stats",
+	"queue": and(data, "entities/admin", "entities/limit", "entities/message", "entities/share", "eventlog", "eventlog/stats",
 		"eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/signing", "queue/tickets",
 		"queue/world"),
 	"queue/cluster": {
@@ -75,12 +76,12 @@ var mayImport = map[string][]string{
 	"queue/signing/signingtest": {"queue/signing"},
 	"queue/tickets":             {"entities", "entities/pg"},
 	"queue/world":               {"entities"},
-	"queue/why": and(data, "entities/await", "entities/inbox", "entities/message", "entities/schedule",
+	"queue/why": and(data, "entities/await", "entities/inbox", "entities/limit", "entities/message", "entities/schedule",
 		"queue/cluster"),
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/inbox", "entities/kv",
-		"entities/message", "entities/pg", "entities/schedule", "entities/share", "entities/token", "entities/webhook",
+		"entities/limit", "entities/message", "entities/pg", "entities/schedule", "entities/share", "entities/token", "entities/webhook",
 		"eventlog", "eventlog/live", "eventlog/read",
 		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/ui",
 		"handlers/webhook",
@@ -90,7 +91,7 @@ var mayImport = map[string][]string{
 	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token"},
 	"handlers/incoming": {},
 	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/inbox", "entities/kv",
-		"entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/webhook", "eventlog",
+		"entities/limit", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/webhook", "eventlog",
 		"eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
 		"handlers/incoming", "queue", "queue/cluster", "queue/continuation", "queue/contract", "queue/egress",
 		"queue/engine", "queue/overview", "queue/scheduler", "queue/why"),
@@ -180,7 +181,7 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities/access", "entities/admin", "entities/pg", "entities/schedule", "entities/store", "eventlog",
+		"entities/access", "entities/admin", "entities/limit", "entities/pg", "entities/schedule", "entities/store", "eventlog",
 		"eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue", "queue/cluster", "queue/engine", "queue/overview",
 		"queue/scheduler", "queue/tickets", "queue/why",
 		"migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",

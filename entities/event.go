@@ -107,6 +107,10 @@ type EventData struct {
 	// RequestDigest is the digest of the request that started the run. A repetition with the same idempotency key must
 	// have the same digest.
 	RequestDigest string `json:"requestDigest,omitempty"`
+	// Limits are the limits that the run needs a place of, and PriorityMS is by how many milliseconds it goes before those
+	// that came with it. Both may be set for either driver.
+	Limits     []LimitUse `json:"limits,omitempty"`
+	PriorityMS int64      `json:"priorityMs,omitempty"`
 	// TimeoutGraceMS is how many milliseconds the run may take to end by itself after its deadline; 0 for none.
 	TimeoutGraceMS int64 `json:"timeoutGraceMs,omitempty"`
 	// Reason is set on cancel_requested and run_cancelled: the reason given by the caller.

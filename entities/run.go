@@ -31,6 +31,8 @@ type Run struct {
 	ParentStep StepID
 	// Detached says that the run continues when its parent ends.
 	Detached bool
+	// Limited says that the run needs places of limits: it starts once it has all of them, and holds them until it ends.
+	Limited bool
 	// Deadline is the time at which the run fails if it has not ended; nil for none.
 	Deadline *time.Time
 	// ForcedAt is set once the run was asked to cancel: the time at which it ends if it has not ended by itself.
@@ -53,6 +55,16 @@ type Run struct {
 	// Await is what the run's function waits for, if it has said so; nil if every event has the run invoked, and once
 	// the run has to be invoked. It must not be changed.
 	Await *await.Pending
+}
+
+// LimitUse names a limit that a run or a step needs a place of, and which of its places: those of the key.
+type LimitUse struct {
+	Name string `json:"name"`
+	Key  string `json:"key,omitempty"`
+	// Tenant is who takes turns with others if the limit is fair; the key if it is empty.
+	Tenant string `json:"tenant,omitempty"`
+	// Cost is how many places it takes; 0 for one.
+	Cost int `json:"cost,omitempty"`
 }
 
 // Driver selects how a run is continued: by the client or by the server.

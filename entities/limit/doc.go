@@ -1,0 +1,24 @@
+// Package limit has limits on what is under way at once and on what begins in a time: their settings, the decision who
+// is next, and the rows of what holds a place or waits for one.
+//
+// A limit is a name in a project. Runs and steps name the limits that they need, each with a key. What needs limits
+// has a permit for each: a row of the table permits, which waits or is granted. It begins when all of its permits are
+// granted, at once and all together.
+//
+// # Never more than allowed
+//
+// Places are granted under a lock on the limit's row, and what is held is counted in a statement after the one that
+// obtained the lock. Postgres lets a lock go after the commit is visible, so that count sees every grant there was. A
+// release takes no lock: it deletes the permit, and a count that does not see that yet is only too high.
+//
+// Counting in the statement that waits for the lock would be wrong. Its snapshot is from before the wait, so it misses
+// the grants of the transaction that it waited for.
+//
+// # Nothing is left behind
+//
+// A permit refers to its run and its message by foreign keys that delete it with them.
+//
+// # Who is next
+//
+// [Grant] decides that. It is pure.
+package limit

@@ -1,0 +1,233 @@
+package limit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// barrierAfter is how often something may be passed over because another of its limits has no place. From then on,
+// nothing behind it gets a place that it waits for, so that it gets all of them in the end.
+const barrierAfter = 100
+
+// Place is the places of a limit with one key or, where that is said, for one tenant.
+type Place struct{ Name, Key string }
+
+// Candidate is what waits for places.
+type Candidate struct {
+	Holder string
+	// Rank is when it came, less its priority.
+	Rank time.Time
+	Uses []entities.LimitUse
+	// Passed is how many have gone before it while another limit kept it from going.
+	Passed int
+}
+
+// Facts are what decides who is next, read under the locks of the limits.
+type Facts struct {
+	// Limits has the limits that are locked. Limits that do not exist bound nothing.
+	Limits map[string]Limit
+	// Held is how many places are taken, Total how many in all, and Tenants how many by each tenant of a fair limit.
+	Held    map[Place]int
+	Total   map[string]int
+	Tenants map[Place]int
+	// Rates is when keys have their whole burst again, and Turns when tenants last got a place.
+	Rates, Turns map[Place]time.Time
+	// Waiting are those that may go now, in no order.
+	Waiting []Candidate
+}
+
+// Grants is who gets places.
+type Grants struct {
+	// Holders get all the places that they wait for.
+	Holders []string
+	// Rates and Turns are the clocks that change.
+	Rates, Turns map[Place]time.Time
+	// Passed has the counts of candidates that change.
+	Passed map[string]int
+	// Next is when the first of those that wait for a rate may go; zero if none does.
+	Next time.Time
+}
+
+// NewFacts returns facts without content.
+func NewFacts() Facts {
+	return Facts{
+		Limits: map[string]Limit{}, Held: map[Place]int{}, Total: map[string]int{}, Tenants: map[Place]int{},
+		Rates: map[Place]time.Time{}, Turns: map[Place]time.Time{},
+	}
+}
+
+// Grant decides who gets places. It is pure, except that it counts in the facts what it grants.
+//
+// Who came first goes first; tenants of a fair limit take turns instead. Who cannot go because of another limit is
+// passed over, so that no place stays free that somebody could take, until it has been passed over [barrierAfter]
+// times.
+func Grant(f Facts, now time.Time) Grants {
+	g := granter{
+		Facts: f, now: now, turn: now, blocked: map[scope]bool{}, over: map[scope][]int{},
+		out: Grants{Rates: map[Place]time.Time{}, Turns: map[Place]time.Time{}, Passed: map[string]int{}},
+	}
+	slices.SortFunc(g.Waiting, func(a, b Candidate) int {
+		return cmp.Or(a.Rank.Compare(b.Rank), strings.Compare(a.Holder, b.Holder))
+	})
+	lines := g.line()
+	for i := lines.next(); i >= 0; i = lines.next() {
+		g.consider(i)
+	}
+	return g.out
+}
+
+type granter struct {
+	Facts
+
+	now time.Time
+	out Grants
+	// turn is the clock of the last tenant that got a place.
+	turn time.Time
+	// blocked has what stands behind a barrier, and over who has been passed over there.
+	blocked map[scope]bool
+	over    map[scope][]int
+}
+
+// scope is what candidates compete for: the places of a limit with one key or, if it has a total, all of them.
+type scope struct {
+	Place
+
+	all bool
+}
+
+func (g *granter) scopes(u entities.LimitUse) []scope {
+	s := []scope{{Place: placeOf(u)}}
+	if g.Limits[u.Name].Total > 0 {
+		s = append(s, scope{Place{Name: u.Name}, true})
+	}
+	return s
+}
+
+// consider grants places to a candidate, or passes it over. It may become a barrier only if nothing but places is
+// missing: others must not wait for what a pause or a rate keeps from going.
+func (g *granter) consider(i int) {
+	c := g.Waiting[i]
+	at, possible := g.earliest(c)
+	if !possible {
+		return
+	}
+	if at.After(g.now) {
+		if g.out.Next.IsZero() || at.Before(g.out.Next) {
+			g.out.Next = at
+		}
+		return
+	}
+	if g.fits(c) {
+		g.grant(c)
+		return
+	}
+	for _, u := range c.Uses {
+		for _, s := range g.scopes(u) {
+			g.over[s] = append(g.over[s], i)
+			g.blocked[s] = g.blocked[s] || c.Passed >= barrierAfter
+		}
+	}
+}
+
+// earliest returns when the rates allow the candidate to go. It reports false if a limit is paused, or too small for it.
+func (g *granter) earliest(c Candidate) (at time.Time, possible bool) {
+	at = g.now
+	for _, u := range c.Uses {
+		l := g.Limits[u.Name]
+		if most := l.Most(); l.Paused || most > 0 && CostOf(u) > most {
+			return at, false
+		}
+		if t := g.allowedAt(u); t.After(at) {
+			at = t
+		}
+	}
+	return at, true
+}
+
+// fits reports whether all limits of the candidate have room for it, and no barrier is before it.
+func (g *granter) fits(c Candidate) bool {
+	for _, u := range c.Uses {
+		l, n := g.Limits[u.Name], CostOf(u)
+		if l.PerKey > 0 && g.Held[placeOf(u)]+n > l.PerKey || l.Total > 0 && g.Total[u.Name]+n > l.Total {
+			return false
+		}
+		for _, s := range g.scopes(u) {
+			if g.blocked[s] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// allowedAt returns when the rate allows the use. It is the generic cell rate algorithm: each start moves the key's
+// clock one interval on, and the clock may be no more than a burst ahead.
+func (g *granter) allowedAt(u entities.LimitUse) time.Time {
+	l := g.Limits[u.Name]
+	if l.Rate == 0 {
+		return g.now
+	}
+	return g.afterStart(u).Add(-time.Duration(l.Burst) * l.Interval())
+}
+
+// afterStart returns the clock of the key after the use.
+func (g *granter) afterStart(u entities.LimitUse) time.Time {
+	from := g.now
+	if at := g.Rates[placeOf(u)]; at.After(from) {
+		from = at
+	}
+	return from.Add(time.Duration(CostOf(u)) * g.Limits[u.Name].Interval())
+}
+
+func (g *granter) grant(c Candidate) {
+	g.out.Holders = append(g.out.Holders, c.Holder)
+	passed := map[int]bool{}
+	for _, u := range c.Uses {
+		p, t, n := placeOf(u), tenantOf(u), CostOf(u)
+		if g.Limits[u.Name].Rate > 0 {
+			g.Rates[p] = g.afterStart(u)
+			g.out.Rates[p] = g.Rates[p]
+		}
+		if g.Limits[u.Name].Fair {
+			g.turn = g.turn.Add(time.Microsecond)
+			g.Turns[t], g.out.Turns[t] = g.turn, g.turn
+		}
+		g.Held[p] += n
+		g.Total[u.Name] += n
+		g.Tenants[t] += n
+		for _, s := range g.scopes(u) {
+			for _, i := range g.over[s] {
+				passed[i] = true
+			}
+		}
+	}
+	for i := range passed {
+		g.pass(&g.Waiting[i])
+	}
+}
+
+// pass counts that somebody has gone before the candidate.
+func (g *granter) pass(c *Candidate) {
+	c.Passed++
+	g.out.Passed[c.Holder] = c.Passed
+	if c.Passed < barrierAfter {
+		return
+	}
+	for _, u := range c.Uses {
+		for _, s := range g.scopes(u) {
+			g.blocked[s] = true
+		}
+	}
+}
+
+// CostOf returns how many places the use takes.
+func CostOf(u entities.LimitUse) int { return max(1, u.Cost) }
+
+func placeOf(u entities.LimitUse) Place { return Place{u.Name, u.Key} }
+
+// tenantOf returns who takes turns.
+func tenantOf(u entities.LimitUse) Place { return Place{u.Name, cmp.Or(u.Tenant, u.Key)} }

@@ -1,0 +1,194 @@
+package limit
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+const (
+	columns = `project, name, per_key, total, rate, per, burst, fair, on_full, paused, created_at, updated_at`
+
+	policyColumns = `project, workflow, limits, priority, created_at, updated_at`
+)
+
+// Store stores the limits and the policies of projects. Every change is in the audit.
+type Store struct {
+	pool pg.Pool
+	now  func() time.Time
+}
+
+// NewStore returns the limits in the database behind pool.
+func NewStore(pool *pgxpool.Pool, now func() time.Time) *Store {
+	return &Store{pool: pg.NewPool(pool), now: now}
+}
+
+// Put creates or changes a limit. The change counts for all that waits, within a second. Put fails with
+// [entities.ErrInvalid] and [ErrTooMany].
+func (s *Store) Put(ctx context.Context, project entities.Project, name string, spec Spec) (Limit, error) {
+	spec = spec.WithDefaults()
+	if err := entities.ValidateID("limit name", name); err != nil {
+		return Limit{}, err
+	}
+	if err := spec.Validate(); err != nil {
+		return Limit{}, err
+	}
+	// The update of the row waits for those that grant places, and they read the settings after they have locked it.
+	l, err := change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Limit) {
+		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('limits ' || $1::text, 0))`, project)
+		pg.LoadInto(b, into, `
+			INSERT INTO limits (`+columns+`)
+			SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11
+			WHERE EXISTS (SELECT FROM limits WHERE project = $1 AND name = $2)
+				OR (SELECT count(*) FROM limits WHERE project = $1) < $12
+			ON CONFLICT (project, name) DO UPDATE SET per_key = excluded.per_key, total = excluded.total,
+				rate = excluded.rate, per = excluded.per, burst = excluded.burst, fair = excluded.fair,
+				on_full = excluded.on_full, paused = excluded.paused, updated_at = excluded.updated_at
+			RETURNING `+columns,
+			project, name, spec.PerKey, spec.Total, spec.Rate, spec.Per, spec.Burst, spec.Fair, spec.OnFull, spec.Paused,
+			s.clock(), MaxLimits)
+		admin.InsertAction(ctx, b, project, admin.ActionLimitPut, name, nil)
+	})
+	return l, pg.Wrap(err, "write limit %s", name)
+}
+
+// Delete deletes a limit. It fails with [ErrNotFound]. Without force it fails with [ErrInUse] while a policy names the
+// limit, or something holds or awaits a place. With force, they go on without it.
+func (s *Store) Delete(ctx context.Context, project entities.Project, name string, force bool) error {
+	var used *struct{ Used bool }
+	_, err := change(ctx, s.pool, ErrNotFound, func(b *pgx.Batch, into **Limit) {
+		used = nil
+		b.Queue(`SELECT FROM limits WHERE project = $1 AND name = $2 FOR UPDATE`, project, name)
+		pg.LoadInto(b, &used, `SELECT EXISTS (SELECT FROM permits WHERE project = $1 AND name = $2) OR EXISTS (
+			SELECT FROM policies WHERE project = $1 AND limits @> jsonb_build_array(jsonb_build_object('name', $2::text)))
+			AS used`, project, name)
+		pg.LoadInto(b, into, `DELETE FROM limits WHERE project = $1 AND name = $2 RETURNING `+columns, project, name)
+		admin.InsertAction(ctx, b, project, admin.ActionLimitRemove, name, map[string]any{"force": force})
+	}, func() error {
+		if used != nil && used.Used && !force {
+			return ErrInUse
+		}
+		return nil
+	})
+	return pg.Wrap(err, "delete limit %s", name)
+}
+
+// Limit reads a limit. It fails with [ErrNotFound].
+func (s *Store) Limit(ctx context.Context, project entities.Project, name string) (Limit, error) {
+	rows, err := s.pool.Query(ctx, `SELECT `+columns+` FROM limits WHERE project = $1 AND name = $2`, project, name)
+	l, err := pg.CollectOne[Limit](rows, err, ErrNotFound)
+	return l, pg.Wrap(err, "read limit %s", name)
+}
+
+// List reads a page of the project's limits, ordered by name, and the cursor of the next page; empty after the last.
+func (s *Store) List(
+	ctx context.Context, project entities.Project, p pg.Page,
+) (list []Limit, next string, err error) {
+	keyword, after := p.Order()
+	rows, err := s.pool.Query(ctx, `
+		SELECT `+columns+` FROM limits WHERE project = $1 AND ($2 = '' OR name `+after+` $2)
+		ORDER BY name `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
+	list, next, err = pg.CollectPage(rows, err, p.Limit, func(l Limit) string { return l.Name })
+	return list, next, pg.Wrap(err, "list limits")
+}
+
+// PutPolicy creates or replaces the policy of a workflow. It counts for runs that start a second later. It fails with
+// [entities.ErrInvalid], with [ErrNotFound] if it names a limit that the project does not have, and with [ErrTooMany].
+func (s *Store) PutPolicy(ctx context.Context, p Policy) (Policy, error) {
+	if err := p.Validate(); err != nil {
+		return Policy{}, err
+	}
+	names := make([]string, len(p.Limits))
+	for i, u := range p.Limits {
+		names[i] = u.Name
+	}
+	var found *struct{ Names int }
+	put, err := change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Policy) {
+		found = nil
+		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('limits ' || $1::text, 0))`, p.Project)
+		pg.LoadInto(b, &found, `
+			SELECT count(*) AS names FROM (
+				SELECT FROM limits WHERE project = $1 AND name = ANY ($2) FOR SHARE) AS named`, p.Project, names)
+		pg.LoadInto(b, into, `
+			INSERT INTO policies (`+policyColumns+`)
+			SELECT $1, $2, $3, $4, $5, $5
+			WHERE EXISTS (SELECT FROM policies WHERE project = $1 AND workflow = $2)
+				OR (SELECT count(*) FROM policies WHERE project = $1) < $6
+			ON CONFLICT (project, workflow) DO UPDATE SET limits = excluded.limits, priority = excluded.priority,
+				updated_at = excluded.updated_at
+			RETURNING `+policyColumns, p.Project, p.Workflow, p.Limits, p.Priority, s.clock(), MaxLimits)
+		admin.InsertAction(ctx, b, p.Project, admin.ActionPolicyPut, p.Workflow, nil)
+	}, func() error {
+		if found.Names < len(names) {
+			return ErrNotFound
+		}
+		return nil
+	})
+	return put, pg.Wrap(err, "write policy of %s", p.Workflow)
+}
+
+// DeletePolicy deletes the policy of a workflow. Runs that have started keep their limits. It fails with
+// [ErrPolicyNotFound].
+func (s *Store) DeletePolicy(ctx context.Context, project entities.Project, workflow string) error {
+	_, err := change(ctx, s.pool, ErrPolicyNotFound, func(b *pgx.Batch, into **Policy) {
+		pg.LoadInto(b, into, `
+			DELETE FROM policies WHERE project = $1 AND workflow = $2 RETURNING `+policyColumns, project, workflow)
+		admin.InsertAction(ctx, b, project, admin.ActionPolicyRemove, workflow, nil)
+	})
+	return pg.Wrap(err, "delete policy of %s", workflow)
+}
+
+// Policy reads the policy of a workflow. It fails with [ErrPolicyNotFound].
+func (s *Store) Policy(ctx context.Context, project entities.Project, workflow string) (Policy, error) {
+	rows, err := s.pool.Query(ctx,
+		`SELECT `+policyColumns+` FROM policies WHERE project = $1 AND workflow = $2`, project, workflow)
+	p, err := pg.CollectOne[Policy](rows, err, ErrPolicyNotFound)
+	return p, pg.Wrap(err, "read policy of %s", workflow)
+}
+
+// Policies reads a page of the project's policies, ordered by workflow, and the cursor of the next page; empty after
+// the last.
+func (s *Store) Policies(
+	ctx context.Context, project entities.Project, p pg.Page,
+) (list []Policy, next string, err error) {
+	keyword, after := p.Order()
+	rows, err := s.pool.Query(ctx, `
+		SELECT `+policyColumns+` FROM policies WHERE project = $1 AND ($2 = '' OR workflow `+after+` $2)
+		ORDER BY workflow `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
+	list, next, err = pg.CollectPage(rows, err, p.Limit, func(p Policy) string { return p.Workflow })
+	return list, next, pg.Wrap(err, "list policies")
+}
+
+func (s *Store) clock() time.Time { return s.now().UTC().Truncate(time.Millisecond) }
+
+// change executes statements in one transaction: a change that returns its row, and its entry in the audit. It rolls
+// back and fails with the error missing if no row is returned, and with the error of a check.
+func change[T any](
+	ctx context.Context, pool pg.Pool, missing error, statements func(b *pgx.Batch, into **T), checks ...func() error,
+) (changed T, err error) {
+	err = pg.InTx(ctx, pool.Pool, func(tx pgx.Tx) error {
+		var row *T
+		var b pgx.Batch
+		statements(&b, &row)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		if row == nil {
+			return missing
+		}
+		for _, check := range checks {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		changed = *row
+		return nil
+	})
+	return changed, err
+}
