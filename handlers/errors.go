@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
@@ -76,6 +77,11 @@ var statuses = []struct {
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
 	{schedule.ErrNotFound, http.StatusNotFound, "schedule_not_found"},
 	{schedule.ErrTooMany, http.StatusConflict, "too_many_schedules"},
+	{limit.ErrFull, http.StatusTooManyRequests, "limit_full"},
+	{limit.ErrNotFound, http.StatusNotFound, "limit_not_found"},
+	{limit.ErrInUse, http.StatusConflict, "limit_in_use"},
+	{limit.ErrTooMany, http.StatusConflict, "too_many_limits"},
+	{limit.ErrPolicyNotFound, http.StatusNotFound, "policy_not_found"},
 	{admin.ErrViewNotFound, http.StatusNotFound, "view_not_found"},
 	{admin.ErrTooManyViews, http.StatusConflict, "too_many_views"},
 	{admin.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
@@ -133,6 +139,9 @@ func problemOf(err error) problem {
 			}
 			if facts, ok := errors.AsType[detailed](err); ok {
 				p.details = facts.Details()
+			}
+			if full, ok := errors.AsType[*limit.FullError](err); ok {
+				p.retryAfter = full.RetryAfter
 			}
 			if tooMany, ok := errors.AsType[*incoming.TooManyError](err); ok {
 				p.retryAfter = tooMany.RetryAfter

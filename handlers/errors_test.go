@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
@@ -105,6 +106,11 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
 		{schedule.ErrNotFound, 404, "schedule_not_found"},
 		{schedule.ErrTooMany, 409, "too_many_schedules"},
+		{&limit.FullError{RetryAfter: 1500 * time.Millisecond}, 429, "limit_full"},
+		{limit.ErrNotFound, 404, "limit_not_found"},
+		{limit.ErrInUse, 409, "limit_in_use"},
+		{limit.ErrTooMany, 409, "too_many_limits"},
+		{limit.ErrPolicyNotFound, 404, "policy_not_found"},
 		{admin.ErrViewNotFound, 404, "view_not_found"},
 		{admin.ErrTooManyViews, 409, "too_many_views"},
 		{admin.ErrSecretNotFound, 404, "secret_not_found"},

@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -174,6 +175,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
 		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
+		"limit": id("limit"), "spareLimit": id("spare-limit"), "policy": id("policy"), "sparePolicy": id("spare-policy"),
 		"session": fmt.Sprintf("%064x", n),
 	}
 }
@@ -205,6 +207,18 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 			Overlap: schedule.OverlapAllow, CatchUp: schedule.CatchUpLatest, CatchUpWindow: time.Hour,
 		})
 		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	limits := limit.NewStore(h.pool, time.Now)
+	for _, name := range []string{s["limit"], s["spareLimit"]} {
+		if _, err := limits.Put(t.Context(), project, name, limit.Spec{PerKey: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, workflow := range []string{s["policy"], s["sparePolicy"]} {
+		p := limit.Policy{Project: project, Workflow: workflow, Limits: []limit.PolicyUse{{Name: s["limit"]}}}
+		if _, err := limits.PutPolicy(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}

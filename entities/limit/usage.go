@@ -185,7 +185,7 @@ func (s Spec) nextStart(clock *time.Time, cost int, now time.Time) *time.Time {
 // Count is how many places of a limit are taken, and how many wait for one, up to 10,000.
 type Count struct{ Held, Waiting int }
 
-// Counts counts what holds and awaits places of the limits, with all keys. Limits that nothing uses are not in the result.
+// Counts counts what holds and awaits places of the limits, with all keys.
 func (s *Store) Counts(ctx context.Context, project entities.Project, names []string) (map[string]Count, error) {
 	counts := map[string]Count{}
 	rows, err := s.pool.Query(ctx, `

@@ -109,7 +109,8 @@ func (r *request) scheduleJSON(s schedule.Schedule) scheduleJSON {
 	return v
 }
 
-// addRunStatuses sets the status of the last run of each schedule, in one query. A run that retention has deleted has none.
+// addRunStatuses sets the status of the last run of each schedule, in one query. A run that retention has deleted has
+// none.
 func (s *Server) addRunStatuses(r *request, schedules []scheduleJSON) error {
 	var ids []entities.RunID
 	for _, v := range schedules {

@@ -265,6 +265,7 @@ func TestRemediesEndReasons(t *testing.T) {
 	seen := map[why.Kind]bool{
 		// Those that last as long as a server has no place, and those of the Workflow SDK, are scenes of their own.
 		why.Queued: true, why.StepQueued: true, why.Client: true, why.TaskFails: true, why.Unscheduled: true,
+		why.LimitFull: true, why.Rate: true, why.LimitPaused: true, // see package queue/why
 	}
 	for name, tt := range whyScenes() {
 		seen[tt.kind] = true
