@@ -20,6 +20,7 @@ const pages: Record<string, ComponentType> = {
   waiting: lazy("waiting", async () => (await import("./pages/operations")).Waiting),
   queue: lazy("queue", async () => (await import("./pages/operations")).Queue),
   schedules: lazy("schedules", async () => (await import("./pages/operations")).Schedules),
+  limits: lazy("limits", async () => (await import("./pages/operations")).Limits),
   deployments: lazy("deployments", async () => (await import("./pages/operations")).Deployments),
   servers: lazy("servers", async () => (await import("./pages/operations")).Servers),
   access: lazy("access", async () => (await import("./pages/operations")).Access),
