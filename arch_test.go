@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
 	"queue": and(data, "entities/admin", "entities/limit", "entities/message", "entities/share", "eventlog", "eventlog/stats",
-		"eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/signing", "queue/tickets",
+		"eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/limiter", "queue/signing", "queue/tickets",
 		"queue/world"),
 	"queue/cluster": {
 		"entities", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
@@ -65,7 +65,8 @@ var mayImport = map[string][]string{
 	"queue/contract": {
 		"entities", "entities/await", "entities/kv", "entities/message", "entities/strictjson", "entities/webhook", "eventlog",
 	},
-	"queue/egress": {},
+	"queue/egress":  {},
+	"queue/limiter": {"entities", "entities/limit", "entities/pg"},
 	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress"),
 	"queue/overview": {
@@ -168,7 +169,7 @@ var testsOf = map[string][]string{
 	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers", "queue/egress"},
 	"queue":            {"queue/continuation", "queue/signing/signingtest", "queue/why"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
-	"queue/engine":     {"queue/why", "queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
@@ -182,8 +183,8 @@ var onlyFor = map[string][]string{
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"entities/access", "entities/admin", "entities/limit", "entities/pg", "entities/schedule", "entities/store", "eventlog",
-		"eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue", "queue/cluster", "queue/engine", "queue/overview",
-		"queue/scheduler", "queue/tickets", "queue/why",
+		"eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue", "queue/cluster", "queue/engine", "queue/limiter",
+		"queue/overview", "queue/scheduler", "queue/tickets", "queue/why",
 		"migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},

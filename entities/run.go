@@ -31,8 +31,9 @@ type Run struct {
 	ParentStep StepID
 	// Detached says that the run continues when its parent ends.
 	Detached bool
-	// Limited says that the run needs places of limits: it starts once it has all of them, and holds them until it ends.
-	Limited bool
+	// Limits are the limits that the run needs a place of; nil for none. It starts once it has all of them, and holds them
+	// until it ends.
+	Limits []LimitUse
 	// Deadline is the time at which the run fails if it has not ended; nil for none.
 	Deadline *time.Time
 	// ForcedAt is set once the run was asked to cancel: the time at which it ends if it has not ended by itself.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -160,6 +161,11 @@ func aboutRun(runID entities.RunID, requests []Request) []Request {
 func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 	ctx, done := l.observer.Append(ctx, c.runID, c.requests)
 	d, err := l.carryOut(ctx, c)
+	if errors.Is(err, errCreateFirst) {
+		if err = l.createFirst(ctx, c); err == nil {
+			d, err = l.carryOut(ctx, c)
+		}
+	}
 	if err != nil {
 		done(Appended{Err: err})
 		return nil, err
@@ -205,6 +211,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	for _, s := range c.Streams {
 		l.hub.Publish(read.StreamTopic(c.project, s.Name))
 	}
+	l.lookAgain(d)
 	if len(d.events) > 0 {
 		l.Announce(c.project, c.runID, d.closesCalls())
 	}
@@ -237,7 +244,7 @@ const maxOptimistic = 16
 // several requests, or that creates children, always takes the lock.
 func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, error) {
 	f, ok := l.cache.facts(c.project, c.requests, c.now)
-	if !ok || c.exceeds(f.Snapshot) || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if !ok || slices.ContainsFunc(c.requests, Request.isLimited) || c.exceeds(f.Snapshot) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)
@@ -258,6 +265,12 @@ func (l *Log) writeOptimistic(ctx context.Context, c call, f facts, d decision) 
 	ended, ok := l.enqueueOptimistic(&s, &d, c)
 	if !ok {
 		return decision{}, false, nil
+	}
+	switch {
+	case d.before.Run == nil:
+		limit.RequireNoPolicy(&s, c.project, d.after.Run.WorkflowName)
+	case d.startsLimited():
+		limit.RequireGranted(&s, d.before.Run.ID)
 	}
 	d.addTo(&s, f, xidOfNow)
 	written, err := l.group.ExecuteConditional(ctx, &s)
@@ -288,6 +301,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 	var d decision
 	var f *facts
 	var check func() error
+	requests := c.requests
 	err := pg.Pipelined{
 		First: func(b *pgx.Batch) {
 			f = lockAndRead(b, c)
@@ -300,8 +314,16 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if err := check(); err != nil {
 				return nil, err
 			}
+			c.requests = requests
+			gate, err := c.openGate(ctx, tx, f)
+			if err != nil {
+				return nil, err
+			}
 			d = c.decide(*f)
 			if err := c.accept(d); err != nil {
+				return nil, err
+			}
+			if err := gate.admit(&d); err != nil {
 				return nil, err
 			}
 			if err := c.start.admit(d); err != nil {
@@ -310,6 +332,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if ended, err = l.enqueueLocked(ctx, tx, last, *f, &d, c); err != nil {
 				return nil, err
 			}
+			gate.write(last)
 			c.finish(last)
 			return ended, nil
 		},

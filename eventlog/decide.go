@@ -60,6 +60,9 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 	}
 	switch r.Type {
 	case entities.EventRunStarted:
+		if f.waits {
+			return nil, &waitsError{r.RunID}
+		}
 		return []entities.Event{startedEvent(r, e.Seq, at)}, nil
 	case entities.EventStepStarted:
 		if step := f.Steps[entities.StepID(r.CorrelationID)]; step.RetryAfter != nil && step.RetryAfter.After(at) {

@@ -38,6 +38,8 @@ type decision struct {
 	source admin.Source
 	// apart makes a step_started independent of the step_created before it.
 	apart bool
+	// waits is set if the decision creates the run, and the run waits for places of limits.
+	waits bool
 	// rerunOf is the run of which the run is a copy, if it is created as one.
 	rerunOf entities.RunID
 }

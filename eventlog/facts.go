@@ -32,6 +32,8 @@ type facts struct {
 	schemes map[string]string
 	// children maps the steps that requests cancel to the child runs that they stand for.
 	children map[string]entities.RunID
+	// waits is set if the run waits for places of limits, which is read only for its start.
+	waits bool
 	// unheard is set if the answer's function must hear of an event that arrived during its invocation.
 	unheard bool
 }

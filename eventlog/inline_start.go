@@ -183,6 +183,9 @@ func (d *decision) recordStart(s *InlineStart, now time.Time) {
 // recordInvocation records the start of an invocation: run_started if it is the first, and wait_completed for each wait
 // that is over.
 func (d *decision) recordInvocation(s *InlineStart, now time.Time) {
+	if d.before.Run != nil && len(d.after.Run.Limits) > 0 && d.after.Run.Status == entities.RunPending {
+		return // it may wait for places; the worker's own append finds out
+	}
 	requests := []Request{{RunID: s.RunID, Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}}
 	for _, w := range d.after.dueWaits(s.At) {
 		requests = append(requests, Request{

@@ -39,6 +39,7 @@ type Log struct {
 	observer Observer
 	cache    *runCache
 	quotas   *quotas
+	limiter  Limiter // nil if nobody grants places
 	group    *pg.GroupCommit
 
 	durability *pg.Durability
@@ -54,6 +55,7 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 		observer: unobserved{}, cache: newRunCache(), quotas: newQuotas(pool), group: pg.NewGroupCommit(pool),
 		durability: pg.NewDurability(pool, now),
 	}
+	l.limiter, _ = enqueuer.(Limiter)
 	l.MeasureAfter(func(entities.RunID) int64 { return 0 })
 	for _, o := range options {
 		o(l)

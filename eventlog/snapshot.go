@@ -81,7 +81,7 @@ func (s *Snapshot) createRun(e entities.Event) {
 		Attributes: map[string]string{}, CreatedAt: e.CreatedAt,
 		Driver: e.Data.Driver, UniqueKey: e.Data.UniqueKey, IdempotencyKey: e.Data.IdempotencyKey,
 		ParentID: e.Data.ParentID, ParentStep: e.Data.ParentStep, Detached: e.Data.Detached, Deadline: e.Data.Deadline,
-		Limited: len(e.Data.Limits) > 0,
+		Limits: e.Data.Limits,
 	}
 	maps.Copy(s.Run.Attributes, e.Data.Attributes)
 }

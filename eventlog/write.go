@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -48,6 +49,9 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	writeChanged(s, d.before.Steps, d.after.Steps, store.InsertStep, store.UpdateStep)
 	writeHooks(s, f, d.after)
 	if d.endsRun() {
+		if len(d.after.Run.Limits) > 0 {
+			limit.Release(s, d.after.Run.ID)
+		}
 		store.EndHooks(s, d.after.Run.ID, *d.after.Run.CompletedAt)
 		store.DeleteWaits(s, d.after.Run.ID)
 	} else {

@@ -140,9 +140,6 @@ func problemOf(err error) problem {
 			if facts, ok := errors.AsType[detailed](err); ok {
 				p.details = facts.Details()
 			}
-			if full, ok := errors.AsType[*limit.FullError](err); ok {
-				p.retryAfter = full.RetryAfter
-			}
 			if tooMany, ok := errors.AsType[*incoming.TooManyError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
 			}
@@ -151,6 +148,9 @@ func problemOf(err error) problem {
 			}
 			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
 				p.retryAfter = quota.RetryAfter
+			}
+			if full, ok := errors.AsType[*limit.FullError](err); ok {
+				p.retryAfter = full.RetryAfter
 			}
 			if r, ok := errors.AsType[redacted](err); ok {
 				p.message = r.Public()

@@ -52,7 +52,7 @@ func (r Reservation) Made() bool { return r.by != nil }
 // reserved earlier in the same transaction.
 func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
-	if d == nil || m.Delay > 0 || len(m.Body) > smallBody || !d.room(m.Project, earlier) {
+	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody || !d.room(m.Project, earlier) {
 		return Reservation{}
 	}
 	lease := d.lease

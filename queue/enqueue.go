@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -248,4 +249,31 @@ func (*Queue) Validate(m message.Message) error {
 		return entities.Invalid("a retention of %s is not between 0 and %s", m.Retention, maxRetention)
 	}
 	return nil
+}
+
+// admit makes the messages due of runs that got the places of their limits. As many as this process has room for are
+// leased to it; see [limiter.Admit].
+func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted) (ended func(error)) {
+	var made []Reservation
+	var runs, handles, all []string
+	for _, g := range granted {
+		all = append(all, string(g.RunID))
+		if r := q.reserve(message.Message{Project: p}, len(made)); r.Made() {
+			made, runs, handles = append(made, r), append(runs, string(g.RunID)), append(handles, r.handle)
+		}
+	}
+	begun := map[string]Delivery{}
+	if len(made) > 0 {
+		pg.LoadEach(b, func(d Delivery) { begun[d.Lease] = d }, leaseGated, runs, handles, made[0].holder, made[0].lease)
+	}
+	b.Queue(releaseGated, all)
+	return func(failed error) {
+		for _, r := range made {
+			if d, ok := begun[r.handle]; ok || failed != nil { // the commit may have succeeded nevertheless
+				d.Lease = r.handle
+				r.Start(d, failed)
+			}
+		}
+		q.announceDue(failed)
+	}
 }

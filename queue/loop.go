@@ -61,6 +61,7 @@ func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 	l.calls, l.cancelCalls = context.WithCancelCause(ctx)
 	l.beating, l.deregister = context.WithCancel(ctx)
 	l.beats.Go(func() { l.beat(ctx) })
+	l.tasks.Go(func() { w.queue.limits.Run(l.running, w.logger) })
 	return l, nil
 }
 
@@ -101,6 +102,9 @@ func (l *loop) beat(ctx context.Context) {
 		}
 		if err != nil || untilDue < cluster.BeatInterval { // before the next heartbeat can tell
 			poke(l.news)
+		}
+		if l.heartbeat.LimitsAwaited() {
+			l.queue.limits.LookAtAll()
 		}
 		if beats == cluster.SteadyBeats {
 			l.steady.Store(true)

@@ -38,7 +38,7 @@ func ticketOf(m message.Message) int {
 
 // insertMessage stores a message and its idempotency key. It stores nothing if the key belongs to another message, and
 // transfers the key of a message only if the key has expired.
-const insertMessage = `
+var insertMessage = `
 	WITH claimed AS (
 		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> ''
@@ -50,12 +50,25 @@ const insertMessage = `
 	INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
 		due_at, lease, holder, delivery_count, seen_seq)
 	SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
-		now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
+		CASE WHEN waits AND $10::integer > 0 THEN ` + gated + ` ELSE now() + CASE WHEN taken THEN $13 ELSE $9::interval END END,
+		CASE WHEN taken THEN $11 ELSE '' END,
 		CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
 			coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
-	FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
+	FROM (
+		SELECT EXISTS (SELECT FROM processes WHERE id = $12) AND NOT waits AS taken, waits
+		FROM (SELECT ` + waits("$5") + ` AS waits OFFSET 0) AS p OFFSET 0 -- OFFSET 0: evaluate it once
+	) AS o
 	WHERE $14 = '' OR EXISTS (SELECT FROM claimed)
 	RETURNING ` + deliveryColumns + `, ''::bytea AS body`
+
+// gated is when a message is due that waits for its run to get places of limits: [Queue.admit] makes it due then.
+const gated = `timestamptz '2200-01-01 00:00:00+00'`
+
+// waits is the condition that a run waits for places of limits. It locks what it finds, so that a grant that is
+// committed meanwhile counts, and one that comes later sees what the statement writes.
+func waits(run string) string {
+	return `EXISTS (SELECT FROM permits w WHERE w.holder = ` + run + ` AND w.granted_at IS NULL FOR SHARE)`
+}
 
 // isRegistered is the condition that a process is registered. If it is not, others have taken over its leases, and
 // would take over new ones as well.
@@ -114,7 +127,7 @@ func (q *Queue) Claim(
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			again = false, seen_seq = `+logLength+`
-		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+`
+		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+` AND NOT `+waits("run_id")+`
 			AND ($4 = '' OR `+isRegistered("$4")+`)
 		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
@@ -359,7 +372,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
 			expires_at, ticket, due_at, lease, holder, delivery_count)
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', coalesce($15::bytea, ''), now() + $8 + $10, $9::integer,
-			now() + CASE WHEN taken THEN $13 ELSE $8::interval END,
+			CASE WHEN $17::boolean THEN ` + gated + ` ELSE now() + CASE WHEN taken THEN $13 ELSE $8::interval END END,
 			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
 		FROM (SELECT ` + isRegistered("$12") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		WHERE true`, Rest: `
@@ -379,6 +392,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 		Args: []any{
 			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
 			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body, m.Urgent,
+			m.Gated,
 		},
 		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
 		Into:      append(s.columns(), &s.Body, &s.Taken),
@@ -411,3 +425,21 @@ const keepSQL = `
 // endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the
 // planner would consider the index on work as good as that on leases; see [ofMessage].
 const endWork = `DELETE FROM messages WHERE ` + OfLease
+
+// leaseGated leases the first invocations of the runs $1 under the handles $2 to the process $3 for the time $4.
+var leaseGated = `
+	UPDATE messages m SET lease = g.handle, holder = $3, ticket = ticket + 1, delivery_count = delivery_count + 1,
+		due_at = now() + $4::interval
+	FROM unnest($1::text[], $2::text[]) AS g (run, handle)
+	WHERE run_id = g.run AND work = 'run' AND subject = '' AND due_at = ` + gated + ` AND lease = ''
+		AND ` + isRegistered("$3") + `
+	RETURNING ` + deliveryColumns + `, body`
+
+// releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those
+// whose tickets were refused.
+var releaseGated = `
+	UPDATE messages m SET due_at = now()
+	FROM runs r
+	WHERE r.id = ANY ($1) AND m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
+		AND m.work IN ('', 'run') AND m.lease = '' AND m.parked_at IS NULL AND m.due_at > now()
+		AND (m.ticket > 0 OR m.due_at = ` + gated + `)`

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/limiter"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -41,6 +42,8 @@ type Queue struct {
 	group  *pg.GroupCommit
 	hub    *pg.Hub
 	issuer *tickets.Issuer
+	// limits grants places of limits to what waits for them.
+	limits *limiter.Limiter
 	// local delivers the messages that this process accepts; nil if the process does not deliver.
 	local atomic.Pointer[dispatcher]
 	// underWay has the leases of the deliveries in progress here, and whether this process served their
@@ -54,7 +57,9 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer}, nil
+	q := &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer}
+	q.limits = limiter.New(pool, hub, q.admit)
+	return q, nil
 }
 
 // Pool returns the connection pool of the queue's database.
@@ -63,6 +68,11 @@ func (q *Queue) Pool() *pgxpool.Pool { return q.pool }
 // Group returns the group commit of messages and acknowledgements, which a log on the same database may share; see
 // [eventlog.WithGroup].
 func (q *Queue) Group() *pg.GroupCommit { return q.group }
+
+// Look implements [eventlog.Limiter].
+func (q *Queue) Look(project entities.Project, uses []entities.LimitUse) {
+	q.limits.Look(project, uses)
+}
 
 // announceDue notifies all processes that a message is due now. It does nothing if the transaction failed.
 func (q *Queue) announceDue(failed error) {

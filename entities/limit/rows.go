@@ -98,7 +98,7 @@ func (s *Store) List(
 	return list, next, pg.Wrap(err, "list limits")
 }
 
-// PutPolicy creates or replaces the policy of a workflow. It counts for runs that start a second later. It fails with
+// PutPolicy creates or replaces the policy of a workflow. It counts for runs that start from now on. It fails with
 // [entities.ErrInvalid], with [ErrNotFound] if it names a limit that the project does not have, and with [ErrTooMany].
 func (s *Store) PutPolicy(ctx context.Context, p Policy) (Policy, error) {
 	if err := p.Validate(); err != nil {
@@ -150,6 +150,12 @@ func (s *Store) Policy(ctx context.Context, project entities.Project, workflow s
 		`SELECT `+policyColumns+` FROM policies WHERE project = $1 AND workflow = $2`, project, workflow)
 	p, err := pg.CollectOne[Policy](rows, err, ErrPolicyNotFound)
 	return p, pg.Wrap(err, "read policy of %s", workflow)
+}
+
+// LoadPolicy queues a read of the policy of a workflow; without one, into stays as it is.
+func LoadPolicy(b *pgx.Batch, project entities.Project, workflow string, into *Policy) {
+	pg.LoadEach(b, func(p Policy) { *into = p },
+		`SELECT `+policyColumns+` FROM policies WHERE project = $1 AND workflow = $2`, project, workflow)
 }
 
 // Policies reads a page of the project's policies, ordered by workflow, and the cursor of the next page; empty after

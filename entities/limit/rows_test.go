@@ -162,8 +162,8 @@ func TestUsageTellsWhoHoldsAndWhoWaits(t *testing.T) {
 		for i, run := range []string{"wrun_1", "wrun_2", "wrun_3"} {
 			b.Queue(`
 				INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq,
-					created_at, updated_at, limited)
-				VALUES ($1, $2, 'd', 'w', 'pending', 2, '{}', 1, now(), now(), true)`, run, home)
+					created_at, updated_at)
+				VALUES ($1, $2, 'd', 'w', 'pending', 2, '{}', 1, now(), now())`, run, home)
 			b.Queue(`
 				INSERT INTO permits (holder, project, name, key, tenant, cost, run_id, created_at, rank_at, granted_at)
 				VALUES ($1, $2, 'l', 'k', '', 1, $1, $3, $3, CASE WHEN $4 THEN now() END)`,

@@ -67,6 +67,8 @@ type Message struct {
 	Deliveries int
 	// Urgent makes stored work due that waits for its backoff after a failure.
 	Urgent bool
+	// Gated makes the first invocation of a run wait until the run has places of its limits.
+	Gated bool
 	// Lasts is how long the work may take; 0 if that is unknown.
 	Lasts time.Duration
 	// Retention is how long the key is remembered after the end of the delay.

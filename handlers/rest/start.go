@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -51,6 +52,9 @@ type startRequest struct {
 	// request without them, as in servers that did not know them.
 	Inbox []string       `json:"inbox,omitempty"`
 	Send  []firstMessage `json:"send,omitempty"`
+	// Limits are those that the run needs places of, and Priority is by how much it goes before others that wait.
+	Limits   []entities.LimitUse `json:"limits,omitempty"`
+	Priority string              `json:"priority,omitempty"`
 }
 
 // firstMessage is a message that is sent with the start of a run.
@@ -79,6 +83,9 @@ func (b startRequest) event(now time.Time) (eventlog.Request, error) {
 		return e, err
 	}
 	if e.Data.Deadline, err = b.deadline(now, e.Data.StartAt); err != nil {
+		return e, err
+	}
+	if e.Data.Limits, e.Data.PriorityMS, err = b.limits(); err != nil {
 		return e, err
 	}
 	e.Data.TimeoutGraceMS, err = b.timeoutGrace()
@@ -194,6 +201,18 @@ func (b startRequest) deadline(now time.Time, startAt *time.Time) (*time.Time, e
 		now = *startAt
 	}
 	return new(now.Add(timeout)), err
+}
+
+// limits returns the limits of the run, and its priority in milliseconds.
+func (b startRequest) limits() ([]entities.LimitUse, int64, error) {
+	var priority time.Duration
+	if b.Priority != "" {
+		var err error
+		if priority, err = time.ParseDuration(b.Priority); err != nil {
+			return nil, 0, badField("priority", "%q is not a duration such as 10m or -1h", b.Priority)
+		}
+	}
+	return b.Limits, priority.Milliseconds(), inField("limits", limit.ValidateUses(b.Limits, priority))
 }
 
 // timeoutGrace returns how many milliseconds the run may take to end by itself after its timeout.

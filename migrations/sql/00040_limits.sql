@@ -73,9 +73,9 @@ CREATE TABLE policies (
     PRIMARY KEY (project, workflow)
 );
 
--- Whether the run needs places of limits. A constant default rewrites no rows.
-ALTER TABLE runs ADD limited boolean NOT NULL DEFAULT false;
+-- The limits that the run needs places of, as in its first event; NULL for none.
+ALTER TABLE runs ADD limits jsonb;
 
 -- +goose Down
-ALTER TABLE runs DROP limited;
+ALTER TABLE runs DROP limits;
 DROP TABLE policies, limit_clocks, permits, limits;

@@ -49,7 +49,9 @@ type Heartbeat struct {
 	tookOver func()
 	logger   *slog.Logger
 
-	conn *pgx.Conn // nil before the first beat and after SignOff
+	// awaited says whether something waited for a place of a limit at the last beat.
+	awaited bool
+	conn    *pgx.Conn // nil before the first beat and after SignOff
 }
 
 // NewHeartbeat makes the heartbeat of a new process that runs a program. It calls tookOver after messages of a dead
@@ -104,6 +106,10 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 	return nil
 }
 
+// LimitsAwaited reports whether something waited for a place of a limit at the last beat. It must be called by the
+// goroutine that beats.
+func (h *Heartbeat) LimitsAwaited() bool { return h.awaited }
+
 // Suspects reports whether beats of other processes are missing. [Heartbeat.Beat] finds out which of them are dead,
 // once this process's own beats are steady.
 func (h *Heartbeat) Suspects(ctx context.Context) (bool, error) {
@@ -144,9 +150,10 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 				steady_since = CASE WHEN p.beat_at >= now() - $4::interval THEN p.steady_since ELSE now() END
 			RETURNING steady_since
 		)
-		SELECT coalesce(array_agg(o.id), '{}'), (`+untilDueSQL+`) FROM processes o, me
+		SELECT coalesce(array_agg(o.id), '{}'), (`+untilDueSQL+`),
+			EXISTS (SELECT FROM permits WHERE granted_at IS NULL) FROM processes o, me
 		WHERE o.id <> $1 AND o.beat_at < now() - $4::interval AND me.steady_since < now() - $4::interval`,
-		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Role).Scan(&silent, &untilDue)
+		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Role).Scan(&silent, &untilDue, &h.awaited)
 	return silent, untilDue, wrap("beat", err)
 }
 

@@ -419,13 +419,6 @@ export type Permit = {
   notBefore?: Time;
 };
 
-export type LimitUse = {
-  name: string;
-  key?: string;
-  tenant?: string;
-  cost?: number;
-};
-
 export type PolicyUse = {
   name: string;
   key?: string;
@@ -693,6 +686,13 @@ export interface Api {
       timeout?: string;
       timeoutGrace?: string;
       parent?: string;
+      limits?: Array<{
+        name: string;
+        key?: string;
+        tenant?: string;
+        cost?: number;
+      }>;
+      priority?: string;
       inbox?: Array<string>;
       send?: Array<{
         inbox: string;

@@ -1,0 +1,209 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+// insertRun is the row of a run with an ID.
+const insertRun = `
+	INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
+		updated_at)
+	VALUES ($1, $2, 'd', 'w', 'pending', 2, '{}', 1, now(), now())`
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait adds runs that wait for the uses.
+func wait(t *testing.T, pool *pgxpool.Pool, first, n int, uses ...entities.LimitUse) {
+	t.Helper()
+	err := pg.InTxBatch(t.Context(), pool, func(b *pgx.Batch) {
+		for i := first; i < first+n; i++ {
+			id := fmt.Sprintf("wrun_%06d", i)
+			b.Queue(insertRun, id, home)
+			for _, u := range uses {
+				b.Queue(`
+					INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at)
+					VALUES ($1, $1, $2, $3, $4, $4, 1, $5, $5)`, id, home, u.Name, u.Key, start.Add(time.Duration(i)*time.Second))
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// heldOf counts who holds a place with the key.
+func heldOf(ctx context.Context, pool *pgxpool.Pool, name, key string) (n int, err error) {
+	err = pool.QueryRow(ctx, `
+		SELECT count(*) FROM permits WHERE project = $1 AND name = $2 AND key = $3 AND granted_at IS NOT NULL`,
+		home, name, key).Scan(&n)
+	return n, err
+}
+
+func nothing(*pgx.Batch, []limit.Granted) func(error) { return func(error) {} }
+
+// TestPassesThatRaceNeverExceedALimit has eight passes at a time grant the places of three overlapping limits, while
+// their sessions are killed and what holds places ends. Each look at the database finds no limit exceeded. In the end
+// all have had their places, and no permit is left.
+func TestPassesThatRaceNeverExceedALimit(t *testing.T) {
+	t.Parallel()
+	s, pool := openStore(t)
+	for name, spec := range map[string]limit.Spec{"a": {PerKey: 3}, "b": {PerKey: 2}, "c": {Total: 4, Fair: true}} {
+		if _, err := s.Put(t.Context(), home, name, spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	places := []limit.Place{{Name: "a", Key: "x"}, {Name: "b", Key: "x"}, {Name: "c", Key: "x"}, {Name: "c", Key: "y"}}
+	wait(t, pool, 0, 40, use("a", "x"), use("b", "x"))
+	wait(t, pool, 40, 40, use("a", "x"), use("c", "x"))
+	wait(t, pool, 80, 40, use("b", "x"), use("c", "y"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	left := func() (n int) {
+		if err := pool.QueryRow(ctx, `SELECT count(*) FROM permits`).Scan(&n); err != nil {
+			return -1 // killed
+		}
+		return n
+	}
+	var racers sync.WaitGroup
+	var granted, failed atomic.Int64
+	for racer := range 8 {
+		racers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(racer), 7)) //nolint:gosec // a test
+			for left() != 0 && ctx.Err() == nil {
+				passed, err := limit.Pass(ctx, pool, home, places, nothing)
+				granted.Add(int64(passed.Granted))
+				if err != nil {
+					failed.Add(1)
+				}
+				for range r.IntN(3) { // somebody ends
+					_, _ = pool.Exec(ctx, `
+						DELETE FROM runs WHERE id = (SELECT run_id FROM permits WHERE granted_at IS NOT NULL
+							ORDER BY random() LIMIT 1)`)
+				}
+				if r.IntN(20) == 0 {
+					_, _ = pool.Exec(ctx, `
+						SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+						WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%limits%' LIMIT 1`)
+				}
+			}
+		})
+	}
+	for left() != 0 && ctx.Err() == nil {
+		for p, most := range map[limit.Place]int{places[0]: 3, places[1]: 2} {
+			if n, err := heldOf(ctx, pool, p.Name, p.Key); err == nil && n > most {
+				t.Errorf("%d hold a place of %v, which has %d", n, p, most)
+			}
+		}
+		var total int
+		err := pool.QueryRow(ctx, `SELECT count(*) FROM permits WHERE name = 'c' AND granted_at IS NOT NULL`).Scan(&total)
+		if err == nil && total > 4 {
+			t.Errorf("%d hold a place of c, which has 4", total)
+		}
+	}
+	racers.Wait()
+	if ctx.Err() != nil {
+		t.Fatalf("after a minute, %d permits are left", left())
+	}
+	t.Logf("%d grants were reported, %d passes failed", granted.Load(), failed.Load())
+}
+
+// TestCountsAfterTheLockIsHeld has a transaction wait for the lock of a limit while another one takes its last place.
+// The mutant that counts in the statement that waits exceeds the limit; the gate does not.
+func TestCountsAfterTheLockIsHeld(t *testing.T) {
+	t.Parallel()
+	const mutant = `
+		WITH locked AS (
+			SELECT per_key FROM limits WHERE project = $2 AND name = 'l' FOR NO KEY UPDATE
+		), counted AS (
+			SELECT count(*) AS held FROM permits WHERE project = $2 AND name = 'l' AND key = 'k' AND granted_at IS NOT NULL
+		)
+		INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, granted_at)
+		SELECT $1, $1, $2, 'l', 'k', 'k', 1, now(), now(), now() FROM locked, counted WHERE held < per_key`
+	admit := func(ctx context.Context, tx pgx.Tx, run entities.RunID) error {
+		var b pgx.Batch
+		uses := []entities.LimitUse{use("l", "k")}
+		g := limit.OpenGate(&b, home, uses, true)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		a, err := g.Admit(limit.Start{RunID: run, Uses: uses}, false)
+		if err != nil {
+			return err
+		}
+		g.Insert(&b, limit.Start{RunID: run, Uses: uses}, a)
+		return tx.SendBatch(ctx, &b).Close()
+	}
+	for name, second := range map[string]func(context.Context, pgx.Tx, entities.RunID) error{
+		"gate": admit,
+		"mutant": func(ctx context.Context, tx pgx.Tx, run entities.RunID) error {
+			_, err := tx.Exec(ctx, mutant, run, home)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := openStore(t)
+			if _, err := s.Put(t.Context(), home, "l", limit.Spec{PerKey: 1, OnFull: limit.Reject}); err != nil {
+				t.Fatal(err)
+			}
+			exec(t, pool, insertRun, "wrun_1", home)
+			exec(t, pool, insertRun, "wrun_2", home)
+			first, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := admit(t.Context(), first, "wrun_1"); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() {
+				done <- pg.InTx(t.Context(), pool, func(tx pgx.Tx) error { return second(t.Context(), tx, "wrun_2") })
+			}()
+			for waiting := 0; waiting == 0; { // until the second one waits for the lock
+				err := pool.QueryRow(t.Context(), `
+					SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+				).Scan(&waiting)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := first.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			err = <-done
+			held, countErr := heldOf(t.Context(), pool, "l", "k")
+			if countErr != nil {
+				t.Fatal(countErr)
+			}
+			switch name {
+			case "gate":
+				if !errors.Is(err, limit.ErrFull) || held != 1 {
+					t.Errorf("got error %v, and %d hold the one place; want ErrFull and 1", err, held)
+				}
+			default:
+				if err != nil || held != 2 {
+					t.Errorf("got error %v, and %d hold the one place; the test must be able to fail with 2", err, held)
+				}
+			}
+		})
+	}
+}

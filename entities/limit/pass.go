@@ -1,0 +1,211 @@
+package limit
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+const (
+	// perPlace is how many that wait with one key a pass considers, and perPass how many in all.
+	perPlace = 500
+	perPass  = 2000
+	// maxKeys is how many keys of one limit a pass looks at.
+	maxKeys = 10_000
+)
+
+// Granted is what a pass has granted places to.
+type Granted struct {
+	RunID entities.RunID
+	// MessageID is the message with the step; empty for a run.
+	MessageID string
+}
+
+// Passed is the outcome of a pass.
+type Passed struct {
+	// Granted is how many got places, and Next how long it is until a rate allows the next one; 0 if nothing waits for one.
+	Granted int
+	Next    time.Duration
+}
+
+// Pass grants the places of a project that can be granted: those of the places that are named and, of limits with a
+// total, those of all keys. It calls admit with what is about to be granted, to queue the statements that make it
+// begin; the function that admit returns is called after the transaction.
+func Pass(
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place,
+	admit func(*pgx.Batch, []Granted) (ended func(error)),
+) (Passed, error) {
+	waiting, err := candidates(ctx, pool, project, places)
+	if err != nil || len(waiting) == 0 {
+		return Passed{}, pg.Wrap(err, "look who waits for limits")
+	}
+	var out Passed
+	p := &pass{reading: newReading(project)}
+	err = pg.Pipelined{
+		First: func(b *pgx.Batch) {
+			p = &pass{reading: newReading(project)}
+			p.read(b, waiting)
+		},
+		Then: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) (func(error), error) {
+			g := Grant(p.Facts, p.now)
+			out = Passed{Granted: len(g.Holders)}
+			if !g.Next.IsZero() {
+				out.Next = g.Next.Sub(p.now)
+			}
+			p.write(last, g)
+			if len(g.Holders) == 0 {
+				return nil, nil
+			}
+			return admit(last, p.granted(g)), nil
+		},
+	}.Run(ctx, pool)
+	return out, pg.Wrap(err, "grant places of limits")
+}
+
+// pass is what one transaction reads and writes.
+type pass struct {
+	*reading
+
+	holders map[string]Granted
+}
+
+// permit is a row that waits.
+type permit struct {
+	Holder            string
+	Name, Key, Tenant string
+	Cost              int
+	RunID             entities.RunID
+	MessageID         string
+	RankAt            time.Time
+	Passed            int
+}
+
+func (p permit) use() entities.LimitUse {
+	return entities.LimitUse{Name: p.Name, Key: p.Key, Tenant: p.Tenant, Cost: p.Cost}
+}
+
+// candidates reads, without locks, what a pass may grant places to: all that each of them waits for.
+func candidates(
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place,
+) ([]permit, error) {
+	names, keys := make([]string, len(places)), make([]string, len(places))
+	for i, p := range places {
+		names[i], keys[i] = p.Name, p.Key
+	}
+	return pg.CollectAll[permit](pg.NewPool(pool).Query(ctx, `
+		WITH RECURSIVE shared AS (
+			SELECT name FROM limits WHERE project = $1 AND name = ANY ($2) AND total > 0
+		), keys (name, key, n) AS (
+			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = shared.name
+				AND granted_at IS NULL), 1 FROM shared
+			UNION ALL
+			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = keys.name AND w.key > keys.key
+				AND granted_at IS NULL), n + 1 FROM keys WHERE key IS NOT NULL AND n < $6
+		), places AS (
+			SELECT DISTINCT name, key FROM (
+				SELECT * FROM unnest($2::text[], $3::text[]) AS named (name, key)
+				UNION ALL SELECT name, key FROM keys WHERE key IS NOT NULL) AS p
+		), open AS (
+			SELECT p.* FROM places p LEFT JOIN limits l ON l.project = $1 AND l.name = p.name
+			WHERE l.paused IS NOT TRUE AND (coalesce(l.per_key, 0) = 0 OR l.per_key > (
+				SELECT coalesce(sum(cost), 0) FROM permits h
+				WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL))
+		), first AS (
+			SELECT DISTINCT holder, rank_at FROM open, LATERAL (
+				SELECT holder, rank_at FROM permits w
+				WHERE w.project = $1 AND w.name = open.name AND w.key = open.key AND w.granted_at IS NULL
+					AND (w.not_before IS NULL OR w.not_before <= clock_timestamp())
+				ORDER BY rank_at, holder LIMIT $4) AS w
+			ORDER BY rank_at, holder LIMIT $5
+		)
+		SELECT `+permitOf+` FROM permits w WHERE holder IN (SELECT holder FROM first) AND granted_at IS NULL`,
+		project, names, keys, perPlace, perPass, maxKeys))
+}
+
+// permitOf are the columns of a [permit].
+const permitOf = `holder, name, key, tenant, cost, run_id, coalesce(message_id, '') AS message_id, rank_at, passed`
+
+// read queues the locks and the reads of the pass.
+func (p *pass) read(b *pgx.Batch, waiting []permit) {
+	p.holders = map[string]Granted{}
+	var uses []entities.LimitUse
+	var names, holders []string
+	for _, w := range waiting {
+		uses, names, holders = append(uses, w.use()), append(names, w.Name), append(holders, w.Holder)
+	}
+	slices.Sort(names)
+	p.lock(b, slices.Compact(names), lockSorted)
+	byHolder := map[string]*Candidate{}
+	pg.LoadEach(b, func(w permit) {
+		c := byHolder[w.Holder]
+		if c == nil {
+			c = &Candidate{Holder: w.Holder, Rank: w.RankAt, Passed: w.Passed}
+			byHolder[w.Holder] = c
+			p.holders[w.Holder] = Granted{w.RunID, w.MessageID}
+		}
+		c.Uses = append(c.Uses, w.use())
+	}, `SELECT `+permitOf+` FROM permits WHERE holder = ANY ($1) AND granted_at IS NULL`, holders)
+	p.count(b, uses)
+	b.Queue(`SELECT`).Exec(func(pgconn.CommandTag) error {
+		for _, c := range byHolder {
+			p.Waiting = append(p.Waiting, *c)
+		}
+		return nil
+	})
+}
+
+// write queues the grants.
+func (p *pass) write(b *pgx.Batch, g Grants) {
+	holders := slices.Sorted(slices.Values(g.Holders))
+	if len(holders) > 0 {
+		b.Queue(`UPDATE permits SET granted_at = $2, not_before = NULL WHERE holder = ANY ($1) AND granted_at IS NULL`,
+			holders, p.now)
+	}
+	for holder, n := range g.Passed {
+		if !slices.Contains(g.Holders, holder) {
+			b.Queue(`UPDATE permits SET passed = $2 WHERE holder = $1 AND granted_at IS NULL`, holder, n)
+		}
+	}
+	p.writeClocks(b, g)
+}
+
+func (p *pass) granted(g Grants) []Granted {
+	list := make([]Granted, len(g.Holders))
+	for i, h := range g.Holders {
+		list[i] = p.holders[h]
+	}
+	slices.SortFunc(list, func(a, b Granted) int { return strings.Compare(string(a.RunID), string(b.RunID)) })
+	return list
+}
+
+// AllWaiting reads the places that something waits for, in all projects.
+func AllWaiting(ctx context.Context, pool *pgxpool.Pool) (map[entities.Project][]Place, error) {
+	type row struct {
+		Project   entities.Project
+		Name, Key string
+	}
+	rows, err := pg.CollectAll[row](pg.NewPool(pool).Query(ctx, `
+		WITH RECURSIVE places AS (
+			(SELECT project, name, key, 1 AS n FROM permits WHERE granted_at IS NULL ORDER BY project, name, key LIMIT 1)
+			UNION ALL
+			SELECT next.*, n + 1 FROM places p, LATERAL (
+				SELECT project, name, key FROM permits w
+				WHERE granted_at IS NULL AND (w.project, w.name, w.key) > (p.project, p.name, p.key)
+				ORDER BY project, name, key LIMIT 1) AS next
+			WHERE n < $1
+		)
+		SELECT project, name, key FROM places`, maxKeys))
+	all := map[entities.Project][]Place{}
+	for _, r := range rows {
+		all[r.Project] = append(all[r.Project], Place{r.Name, r.Key})
+	}
+	return all, pg.Wrap(err, "look who waits for limits")
+}

@@ -1,0 +1,297 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+// Limiter grants places of limits to what waits for them. An [Enqueuer] that is one is told after each commit that
+// lets something wait or go.
+type Limiter interface {
+	Look(project entities.Project, uses []entities.LimitUse)
+}
+
+// errCreateFirst rolls back an append whose run_started would create a run with limits too: the run is created by
+// itself, so that it can wait.
+var errCreateFirst = errors.New("create the run first")
+
+// policies are the policies of the workflows of which a call creates runs.
+type policies map[string]*limit.Policy
+
+// loadPolicies queues the reads of the policies that a call needs. They are read in the transaction that creates the
+// run, so a policy counts for each run that starts after it was put.
+func (c *call) loadPolicies(b *pgx.Batch, exists bool) policies {
+	found := policies{}
+	for _, r := range c.requests {
+		switch {
+		case r.Child != nil:
+			r = *r.Child
+		case exists:
+			continue
+		}
+		if _, ok := found[r.Data.WorkflowName]; !ok && (r.Type == entities.EventRunCreated || r.createsRun()) {
+			found[r.Data.WorkflowName] = &limit.Policy{}
+			limit.LoadPolicy(b, c.project, r.Data.WorkflowName, found[r.Data.WorkflowName])
+		}
+	}
+	return found
+}
+
+// apply returns the requests with the limits and the priority that policies give the runs that they create.
+func (p policies) apply(requests []Request) ([]Request, error) {
+	for i, r := range requests {
+		changed, err := p.applyTo(r)
+		if err != nil {
+			return nil, &RefusedError{i, err}
+		}
+		if changed.isLimited() {
+			requests = slices.Clone(requests)
+			requests[i] = changed
+		}
+	}
+	return requests, nil
+}
+
+func (p policies) applyTo(r Request) (Request, error) {
+	if r.Child != nil {
+		child, err := p.applyTo(*r.Child)
+		r.Child = &child
+		return r, err
+	}
+	policy := p[r.Data.WorkflowName]
+	if policy == nil || r.Type != entities.EventRunCreated && !r.createsRun() {
+		return r, nil
+	}
+	uses, err := policy.Uses(limit.Subject{
+		Workflow: r.Data.WorkflowName, UniqueKey: r.Data.UniqueKey, Attributes: r.Data.Attributes,
+	}, r.Data.Limits)
+	if err != nil || len(uses) == 0 {
+		return r, err
+	}
+	r.Data.Limits = uses
+	if r.Data.PriorityMS == 0 {
+		r.Data.PriorityMS = policy.Priority.Milliseconds()
+	}
+	return r, limit.ValidateUses(uses, time.Duration(r.Data.PriorityMS)*time.Millisecond)
+}
+
+// createFirst creates the run of the run_started that carryOut refused with errCreateFirst. That somebody else has
+// created it is no error.
+func (l *Log) createFirst(ctx context.Context, c call) error {
+	for _, r := range c.requests {
+		if !r.createsRun() {
+			continue
+		}
+		r.Type, r.RunID = entities.EventRunCreated, c.runID
+		_, err := l.Append(ctx, c.project, r)
+		if errors.Is(err, entities.ErrConflict) {
+			err = nil
+		}
+		return err
+	}
+	return nil
+}
+
+// isLimited reports whether the request creates a run that needs places of limits.
+func (r Request) isLimited() bool {
+	return len(r.Data.Limits) > 0 || r.Child != nil && len(r.Child.Data.Limits) > 0
+}
+
+// admission decides about the limited runs that a locked append creates.
+type admission struct {
+	gate      *limit.Gate
+	ancestors []entities.LimitUse
+	// writes are queued last, when the rows of the runs are there.
+	writes []func(*pgx.Batch)
+}
+
+// openGate reads, in the transaction that holds the lock on the run, what limits need: whether the run waits if it is
+// to start, and what decides about the runs that the call creates. It gives the requests the limits of these. It returns
+// nil if no limited run is created.
+func (c *call) openGate(ctx context.Context, tx pgx.Tx, f *facts) (*admission, error) {
+	var b pgx.Batch
+	if f.Run != nil && len(f.Run.Limits) > 0 && f.Run.Status == entities.RunPending {
+		limit.LoadWaits(&b, c.runID, &f.waits)
+	}
+	found := c.loadPolicies(&b, f.Run != nil)
+	if err := pg.SendQueued(ctx, tx, &b); err != nil || len(found) == 0 {
+		return nil, err
+	}
+	var err error
+	if c.requests, err = found.apply(c.requests); err != nil {
+		return nil, err
+	}
+	uses, parent, err := c.uses(f.Run != nil)
+	if err != nil || len(uses) == 0 {
+		return nil, err
+	}
+	a := &admission{}
+	if parent != "" {
+		limit.LoadAncestors(&b, c.project, parent, &a.ancestors)
+	}
+	// A run with a parent is created under a lock on that, so it waits for no limit's lock.
+	a.gate = limit.OpenGate(&b, c.project, uses, parent == "")
+	err = pg.SendQueued(ctx, tx, &b)
+	c.requests = a.share(c.requests)
+	return a, err
+}
+
+// uses returns the limits of the runs that the call creates, and the parent that they have, if any.
+func (c *call) uses(exists bool) (uses []entities.LimitUse, parent entities.RunID, err error) {
+	for _, r := range c.requests {
+		switch {
+		case r.Child != nil && len(r.Child.Data.Limits) > 0:
+			uses, parent = append(uses, r.Child.Data.Limits...), c.runID
+		case exists || len(r.Data.Limits) == 0:
+		case r.createsRun():
+			return nil, "", errCreateFirst
+		default:
+			uses, parent = append(uses, r.Data.Limits...), r.Data.ParentID
+		}
+	}
+	return uses, parent, nil
+}
+
+// share takes the limits from the requests of children whose places an ancestor has: they share them, unless they go on
+// after the parent.
+func (a *admission) share(requests []Request) []Request {
+	if a == nil || len(a.ancestors) == 0 {
+		return requests
+	}
+	requests = slices.Clone(requests)
+	for i, r := range requests {
+		if r.Child != nil {
+			child := *r.Child
+			child.Data.Limits = a.unshared(child.Data)
+			requests[i].Child = &child
+		} else {
+			requests[i].Data.Limits = a.unshared(r.Data)
+		}
+	}
+	return requests
+}
+
+func (a *admission) unshared(d entities.EventData) []entities.LimitUse {
+	if d.ParentID == "" || d.Detached {
+		return d.Limits
+	}
+	var rest []entities.LimitUse
+	for _, u := range d.Limits {
+		shared := func(has entities.LimitUse) bool { return has.Name == u.Name && has.Key == u.Key }
+		if !slices.ContainsFunc(a.ancestors, shared) {
+			rest = append(rest, u)
+		}
+	}
+	return rest
+}
+
+// admit decides about the runs that the decision creates. The messages of those that wait are sent when places are
+// granted to them.
+func (a *admission) admit(d *decision) error {
+	if a == nil {
+		return nil
+	}
+	a.writes = nil
+	if err := a.admitRun(d, d); err != nil {
+		return &RefusedError{0, err}
+	}
+	for i := range d.children {
+		if err := a.admitRun(d, &d.children[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admitRun decides about one run, if the decision of creates it; d has the messages.
+func (a *admission) admitRun(d, of *decision) error {
+	run := of.after.Run
+	if of.before.Run != nil || run == nil || len(run.Limits) == 0 || run.Status.Ended() {
+		return nil
+	}
+	if err := a.gate.Check(run.Limits); err != nil {
+		return err
+	}
+	admitted, err := a.gate.Admit(limit.Start{
+		RunID: run.ID, Uses: run.Limits, NotBefore: of.events[0].Data.StartAt,
+	}, run.ParentID != "")
+	if err != nil {
+		return err
+	}
+	if run.StartedAt != nil && !admitted.Granted {
+		return &waitsError{run.ID}
+	}
+	created := of.events[0].Data
+	a.writes = append(a.writes, func(b *pgx.Batch) {
+		a.gate.Insert(b, limit.Start{
+			RunID: run.ID, Uses: run.Limits, Priority: time.Duration(created.PriorityMS) * time.Millisecond,
+			NotBefore: created.StartAt,
+		}, admitted)
+	})
+	of.waits = !admitted.Granted
+	for i, m := range d.messages {
+		if m.RunID == run.ID && m.Work == message.WorkRun {
+			d.messages[i].Gated = of.waits
+		}
+	}
+	for _, id := range admitted.Cancel {
+		d.messages = append(d.messages, replaced(run, id))
+	}
+	return nil
+}
+
+// replaced returns the work that cancels another run because of a new one.
+func replaced(run *entities.Run, id entities.RunID) message.Message {
+	m := work(run, message.WorkCancel, "0s")
+	m.RunID, m.Body = id, []byte("replaced by run "+string(run.ID)+", which needs its place of a limit")
+	return m
+}
+
+// write queues the permits.
+func (a *admission) write(b *pgx.Batch) {
+	if a == nil {
+		return
+	}
+	for _, w := range a.writes {
+		w(b)
+	}
+	a.gate.Write(b)
+}
+
+// lookAgain tells the limiter what a committed decision lets wait or go.
+func (l *Log) lookAgain(d decision) {
+	if l.limiter == nil || d.after.Run == nil {
+		return
+	}
+	if uses := d.after.Run.Limits; len(uses) > 0 && (d.waits || d.endsRun()) {
+		l.limiter.Look(d.after.Run.Project, uses)
+	}
+	for _, child := range d.children {
+		l.lookAgain(child)
+	}
+}
+
+// startsLimited reports whether the decision starts a run that may wait for places.
+func (d decision) startsLimited() bool {
+	return d.before.Run != nil && len(d.before.Run.Limits) > 0 && d.before.Run.Status == entities.RunPending &&
+		d.after.Run.Status != entities.RunPending && !d.after.Run.Status.Ended()
+}
+
+// waitsError refuses to start a run that waits for places of limits.
+type waitsError struct{ runID entities.RunID }
+
+func (e *waitsError) Error() string {
+	return "run " + string(e.runID) + " waits for places of its limits: it starts when it has them"
+}
+
+// Is makes errors.Is(err, entities.ErrNotYet) true.
+func (e *waitsError) Is(target error) bool { return target == entities.ErrNotYet }

@@ -1,0 +1,169 @@
+// Package limiter grants places of limits to what waits for them. Package entities/limit says how that is exact.
+//
+// Whoever commits something that waits, or that frees places, calls [Limiter.Look] afterwards. Both commits precede
+// both looks, so the later look sees both, and nothing waits that could go. If a process dies in between, or a look
+// fails, [Limiter.LookAtAll] makes up for it: each process looks once a second if its heartbeat says that something
+// waits, which costs an idle server no statement.
+package limiter
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+const (
+	// topic is the hub's topic for hints to processes that grant places.
+	topic = "limits"
+	// soon is how far a look may be planned ahead. Looks further off are those of the heartbeat.
+	soon = time.Second
+	// manyGranted is how many grants of one pass suggest that there is more to grant.
+	manyGranted = 500
+)
+
+// Admit queues the statements that make begin what places are granted to. The function that it returns must be called
+// when the transaction has ended.
+type Admit func(b *pgx.Batch, project entities.Project, granted []limit.Granted) (ended func(error))
+
+// Limiter grants places, one pass at a time: what is committed meanwhile is granted together by the next pass.
+type Limiter struct {
+	pool  *pgxpool.Pool
+	hub   *pg.Hub
+	admit Admit
+
+	running atomic.Int32 // how many loops run in this process
+	news    chan struct{}
+
+	mu    sync.Mutex
+	dirty map[entities.Project]map[limit.Place]bool
+	all   bool
+}
+
+// New returns a limiter that grants nothing until it runs.
+func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit) *Limiter {
+	return &Limiter{
+		pool: pool, hub: hub, admit: admit, news: make(chan struct{}, 1), dirty: map[entities.Project]map[limit.Place]bool{},
+	}
+}
+
+// Look says that places of these uses may be granted now.
+func (l *Limiter) Look(project entities.Project, uses []entities.LimitUse) {
+	if l.running.Load() == 0 { // this process grants nothing: tell the others
+		l.hub.Publish(topic)
+		return
+	}
+	places := make([]limit.Place, len(uses))
+	for i, u := range uses {
+		places[i] = limit.Place{Name: u.Name, Key: u.Key}
+	}
+	l.mark(project, places)
+}
+
+func (l *Limiter) mark(project entities.Project, places []limit.Place) {
+	l.mu.Lock()
+	if l.dirty[project] == nil {
+		l.dirty[project] = map[limit.Place]bool{}
+	}
+	for _, p := range places {
+		l.dirty[project][p] = true
+	}
+	l.mu.Unlock()
+	l.poke()
+}
+
+// LookAtAll says that any place may be granted now.
+func (l *Limiter) LookAtAll() {
+	l.mu.Lock()
+	l.all = true
+	l.mu.Unlock()
+	l.poke()
+}
+
+func (l *Limiter) poke() {
+	select {
+	case l.news <- struct{}{}:
+	default:
+	}
+}
+
+// Run grants places until the context ends.
+func (l *Limiter) Run(ctx context.Context, logger *slog.Logger) {
+	l.running.Add(1)
+	defer l.running.Add(-1)
+	hints, cancel := l.hub.Subscribe(topic)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hints:
+			l.LookAtAll()
+		case <-l.news:
+			if err := l.round(context.WithoutCancel(ctx)); err != nil {
+				logger.ErrorContext(ctx, "grant places of limits", "error", err)
+			}
+		}
+	}
+}
+
+// round makes a pass for each project in which places may be granted.
+func (l *Limiter) round(ctx context.Context) error {
+	dirty, all := l.take()
+	if all {
+		waiting, err := limit.AllWaiting(ctx, l.pool)
+		if err != nil {
+			return err
+		}
+		for project, places := range waiting {
+			if dirty[project] == nil {
+				dirty[project] = map[limit.Place]bool{}
+			}
+			for _, p := range places {
+				dirty[project][p] = true
+			}
+		}
+	}
+	for project, places := range dirty {
+		if err := l.pass(ctx, project, places); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Limiter) take() (dirty map[entities.Project]map[limit.Place]bool, all bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	dirty, all = l.dirty, l.all
+	l.dirty, l.all = map[entities.Project]map[limit.Place]bool{}, false
+	return dirty, all
+}
+
+func (l *Limiter) pass(ctx context.Context, project entities.Project, dirty map[limit.Place]bool) error {
+	places := make([]limit.Place, 0, len(dirty))
+	for p := range dirty {
+		places = append(places, p)
+	}
+	passed, err := limit.Pass(ctx, l.pool, project, places, func(b *pgx.Batch, granted []limit.Granted) func(error) {
+		return l.admit(b, project, granted)
+	})
+	if err != nil {
+		return err
+	}
+	if passed.Granted >= manyGranted {
+		l.mark(project, places)
+	}
+	if passed.Next > 0 && passed.Next < soon {
+		time.AfterFunc(passed.Next, func() { l.mark(project, places) })
+	}
+	return nil
+}
