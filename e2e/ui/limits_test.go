@@ -21,7 +21,7 @@ func TestLimitPages(t *testing.T) {
 			policyScene(b)
 			holder, waiter := i.placesScene(b)
 			guestLimitScene(guest, holder)
-			whyLimitScene(b, waiter)
+			i.whyLimitScene(b, waiter)
 			deleteLimitScene(b)
 		})
 	}
@@ -66,10 +66,15 @@ func policyScene(b *tab) {
 
 // placesScene has one run hold the place of a customer, and another wait for it.
 func (i *installation) placesScene(b *tab) (holder, waiter string) {
-	holder, waiter = i.start("order", nil), i.start("order", nil)
-	i.permit(holder, "now() - interval '2 minutes'")
-	i.permit(waiter, "NULL")
-	i.wait(waiter, "hook_created")
+	customer := map[string]any{"attributes": map[string]string{"customer": "c7"}}
+	harness.Eventually(i.t, "the policy counts", func() bool {
+		holder = i.start("reminder", customer)
+		var places struct{ Held []any }
+		i.call("GET", "/v1/limits/stripe/places?key=c7", nil, &places)
+		return len(places.Held) > 0
+	})
+	waiter = i.start("reminder", customer)
+	i.wait(holder, "wait_created")
 	b.open("/ui/default/limits/stripe")
 	b.shows("c7", "holds", "waits, no. 1", "the run", "some wait")
 	b.accessible()
@@ -86,12 +91,6 @@ func (i *installation) placesScene(b *tab) (holder, waiter string) {
 	return holder, waiter
 }
 
-// permit inserts what holds a place of the limit since a time, or awaits one.
-func (i *installation) permit(run, granted string) {
-	i.exec(`INSERT INTO permits (holder, project, name, key, tenant, cost, run_id, created_at, rank_at, granted_at)
-		VALUES ($1, 'default', 'stripe', 'c7', 'c7', 1, $1, now(), now(), `+granted+`)`, run)
-}
-
 // guestLimitScene sees who holds a place, and may do nothing.
 func guestLimitScene(b *tab, holder string) {
 	b.open("/ui/default/limits/stripe?key=c7")
@@ -102,8 +101,8 @@ func guestLimitScene(b *tab, holder string) {
 	b.shows("There is no limit with this name")
 }
 
-// whyLimitScene goes from a run that waits to its limit, pauses it, and gives it a second place.
-func whyLimitScene(b *tab, waiter string) {
+// whyLimitScene goes from a run that waits to its limit, and gives it a second place.
+func (i *installation) whyLimitScene(b *tab, waiter string) {
 	b.open("/ui/default/runs/" + waiter)
 	b.shows("It waits for a place of limit stripe, key c7: 1 of 1 are taken")
 	b.accessible()
@@ -120,6 +119,8 @@ func whyLimitScene(b *tab, waiter string) {
 	b.fill("dialog input[name=perKey]", "2")
 	b.click("Change it")
 	b.shows("2 per key")
+	i.wait(waiter, "wait_created")
+	b.until("nobody waits", `!document.body.innerText.includes("waits, no.")`)
 }
 
 func deleteLimitScene(b *tab) {
