@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/collection"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	"github.com/stepwell-dev/stepwell/entities/trigger"
@@ -120,6 +121,11 @@ func TestStatusOfEveryError(t *testing.T) {
 		{collection.ErrTooMany, 409, "too_many_collections"},
 		{trigger.ErrNotFound, 404, "trigger_not_found"},
 		{trigger.ErrTooMany, 409, "too_many_triggers"},
+		{&limit.FullError{RetryAfter: 1500 * time.Millisecond}, 429, "limit_full"},
+		{limit.ErrNotFound, 404, "limit_not_found"},
+		{limit.ErrInUse, 409, "limit_in_use"},
+		{limit.ErrTooMany, 409, "too_many_limits"},
+		{limit.ErrPolicyNotFound, 404, "policy_not_found"},
 		{admin.ErrViewNotFound, 404, "view_not_found"},
 		{admin.ErrTooManyViews, 409, "too_many_views"},
 		{admin.ErrSecretNotFound, 404, "secret_not_found"},

@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/collection"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -181,6 +182,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"collection": id("wrun_collection"), "hurriedCollection": id("wrun_hurried"), "spareCollection": id("wrun_spare"),
 		"flow":    id("flow"),
 		"trigger": id("trigger"), "spareTrigger": id("spare-trigger"),
+		"limit": id("limit"), "spareLimit": id("spare-limit"), "policy": id("policy"), "sparePolicy": id("spare-policy"),
 		"session": fmt.Sprintf("%064x", n),
 	}
 }
@@ -236,6 +238,18 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 		h.exec(t, `
 			INSERT INTO trigger_events (trigger_id, event, project, decision, run_id, reason, decided_at)
 			VALUES ($1, 'sig_1', $2, 'skipped', '', $3, now()) ON CONFLICT DO NOTHING`, trg.ID, project, classified)
+	}
+	limits := limit.NewStore(h.pool, time.Now)
+	for _, name := range []string{s["limit"], s["spareLimit"]} {
+		if _, err := limits.Put(t.Context(), project, name, limit.Spec{PerKey: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, workflow := range []string{s["policy"], s["sparePolicy"]} {
+		p := limit.Policy{Project: project, Workflow: workflow, Limits: []limit.PolicyUse{{Name: s["limit"]}}}
+		if _, err := limits.PutPolicy(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
 	}
 	h.exec(t, `DELETE FROM signing_keys WHERE project = $1`, project) // a project has at most two
 	key, _, err := admin.NewSigningKeys(h.pool, time.Now).Create(t.Context(), project)

@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/clients"
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -193,7 +194,8 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
 		Scheduler: scheduler.New(o.Queue, o.Log), Flows: registry.New(o.Pool, func() time.Time { return o.Log.Now() }),
 		Collector: collector.New(o.Queue, o.Log), Triggers: o.runs.Triggers(),
-		Views: admin.NewViews(o.Pool, o.Log.Now), SigningKeys: signingKeys, Keys: o.Keys,
+		Views: admin.NewViews(o.Pool, o.Log.Now), Limits: limit.NewStore(o.Pool, o.Log.Now),
+		SigningKeys: signingKeys, Keys: o.Keys,
 		Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed, Stats: counts,
 		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),
 		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Viewers: o.viewers(),

@@ -145,7 +145,7 @@ func (s Spec) Sustained() int {
 	if s.Rate == 0 {
 		return 0
 	}
-	return int(s.Per / s.Interval())
+	return s.Rate - s.Burst + 1
 }
 
 // Most is the most places that something may take of the limit; 0 if that is not bounded.

@@ -88,6 +88,15 @@ func (s *Store) Holders(
 	return list, pg.Wrap(err, "read holders of limit %s", name)
 }
 
+// HoldersOf reads what holds places that the run waits for, longest first; at most n. With inAll, those with any key.
+func HoldersOf(ctx context.Context, q pg.Querier, a Awaited, inAll bool, n int) ([]Permit, error) {
+	list, err := pg.CollectAll[Permit](q.Query(ctx, `
+		SELECT `+permitColumns+` FROM permits p
+		WHERE project = $1 AND name = $2 AND ($4 OR key = $3) AND granted_at IS NOT NULL
+		ORDER BY granted_at, holder LIMIT $5`, a.Limit.Project, a.Name, a.Key, inAll, n))
+	return list, pg.Wrap(err, "read holders of limit %s", a.Name)
+}
+
 // Waiting reads what waits for a place of the limit with the key, in the order of its rank; at most n.
 func (s *Store) Waiting(
 	ctx context.Context, project entities.Project, name, key string, n int,
@@ -173,4 +182,27 @@ func (s Spec) nextStart(clock *time.Time, cost int, now time.Time) *time.Time {
 		return nil
 	}
 	return &at
+}
+
+// Count is how many places of a limit are taken, and how many wait for one, up to 10,000.
+type Count struct{ Held, Waiting int }
+
+// Counts counts what holds and awaits places of the limits, with all keys.
+func (s *Store) Counts(ctx context.Context, project entities.Project, names []string) (map[string]Count, error) {
+	counts := map[string]Count{}
+	rows, err := s.pool.Query(ctx, `
+		SELECT name,
+			(SELECT coalesce(sum(cost), 0) FROM permits h
+				WHERE h.project = $1 AND h.name = names.name AND h.granted_at IS NOT NULL)::integer AS held,
+			(SELECT count(*) FROM (SELECT FROM permits w
+				WHERE w.project = $1 AND w.name = names.name AND w.granted_at IS NULL LIMIT $3) AS counted)::integer AS waiting
+		FROM unnest($2::text[]) AS names (name)`, project, names, maxCount)
+	list, err := pg.CollectAll[struct {
+		Name          string
+		Held, Waiting int
+	}](rows, err)
+	for _, c := range list {
+		counts[c.Name] = Count{c.Held, c.Waiting}
+	}
+	return counts, pg.Wrap(err, "count use of limits")
 }

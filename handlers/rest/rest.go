@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
@@ -49,6 +50,7 @@ type Server struct {
 	Keys        *access.Keys
 	Projects    *access.Projects
 	Views       *admin.Views
+	Limits      *limit.Store
 	Sessions    *access.Sessions
 	Stats       *stats.Reader
 	Overview    *overview.Reader
@@ -263,6 +265,18 @@ var routes = []struct {
 	{"POST /triggers/:name/pause", auth.Write, (*Server).pauseTrigger},
 	{"POST /triggers/:name/resume", auth.Write, (*Server).resumeTrigger},
 	{"GET /triggers/:name/history", auth.Metadata, (*Server).listTriggerEvents},
+
+	// Limits.
+	{"GET /limits", auth.Metadata, (*Server).listLimits},
+	{"GET /limits/:name", auth.Metadata, (*Server).getLimit},
+	{"PUT /limits/:name", auth.Admin, (*Server).putLimit},
+	{"DELETE /limits/:name", auth.Admin, (*Server).removeLimit},
+	{"GET /limits/:name/keys", auth.Metadata, (*Server).listLimitKeys},
+	{"GET /limits/:name/places", auth.Metadata, (*Server).getPlaces},
+	{"GET /policies", auth.Metadata, (*Server).listPolicies},
+	{"GET /policies/:workflow", auth.Metadata, (*Server).getPolicy},
+	{"PUT /policies/:workflow", auth.Admin, (*Server).putPolicy},
+	{"DELETE /policies/:workflow", auth.Admin, (*Server).removePolicy},
 
 	// Deployments.
 	{"GET /deployments", auth.Metadata, (*Server).listDeployments},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue/why"
 )
@@ -72,6 +73,7 @@ type scheduleJSON struct {
 	Next      []timestamp          `json:"next,omitempty"`
 	WaitingAt *timestamp           `json:"waitingAt,omitempty"`
 	RunID     entities.RunID       `json:"runId,omitempty"`
+	RunStatus entities.RunStatus   `json:"runStatus,omitempty"`
 	Backfill  *backfillJSON        `json:"backfill,omitempty"`
 	Why       []scheduleReasonJSON `json:"why,omitempty"`
 	CreatedAt timestamp            `json:"createdAt"`
@@ -105,6 +107,32 @@ func (r *request) scheduleJSON(s schedule.Schedule) scheduleJSON {
 		v.Backfill = &backfillJSON{timestamp(*s.BackfillAt), timestamp(*s.BackfillUntil), s.BackfillRepeat, s.BackfillRunID}
 	}
 	return v
+}
+
+// addRunStatuses sets the status of the last run of each schedule, in one query. A run that retention has deleted has
+// none.
+func (s *Server) addRunStatuses(r *request, schedules []scheduleJSON) error {
+	var ids []entities.RunID
+	for _, v := range schedules {
+		if v.RunID != "" {
+			ids = append(ids, v.RunID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	runs, err := store.RunsByID(r.ctx(), s.Reader, r.project(), ids)
+	if err != nil {
+		return err
+	}
+	statuses := map[entities.RunID]entities.RunStatus{}
+	for _, run := range runs {
+		statuses[run.ID] = run.Status
+	}
+	for i := range schedules {
+		schedules[i].RunStatus = statuses[schedules[i].RunID]
+	}
+	return nil
 }
 
 // duration returns a duration as people write it: 24h, and nothing for 0.
@@ -166,8 +194,13 @@ func (r *request) scheduleName() string {
 
 func (s *Server) listSchedules(r *request) error {
 	page := r.page(oldestFirst)
-	return answerPage(r, r.scheduleJSON, func() ([]schedule.Schedule, string, error) {
-		return schedule.List(r.ctx(), s.Reader, r.project(), page)
+	return answer(r, func() (v list[scheduleJSON], err error) {
+		schedules, cursor, err := schedule.List(r.ctx(), s.Reader, r.project(), page)
+		if err != nil {
+			return v, err
+		}
+		v = list[scheduleJSON]{encodeAll(schedules, r.scheduleJSON), cursor}
+		return v, s.addRunStatuses(r, v.Data)
 	})
 }
 
@@ -179,7 +212,11 @@ func (s *Server) getSchedule(r *request) error {
 		if err != nil {
 			return v, err
 		}
-		v = r.scheduleJSON(f.Schedule)
+		one := []scheduleJSON{r.scheduleJSON(f.Schedule)}
+		if err := s.addRunStatuses(r, one); err != nil {
+			return v, err
+		}
+		v = one[0]
 		v.Why = encodeAll(why.ExplainSchedule(f), newScheduleReasonJSON)
 		if timing, err := f.Schedule.Timing(); err == nil && f.Schedule.PausedAt == nil {
 			v.Next = encodeAll(timing.Upcoming(f.Schedule.DecidedUntil, shownTicks), func(t time.Time) timestamp {

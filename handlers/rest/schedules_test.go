@@ -46,6 +46,9 @@ func TestSchedules(t *testing.T) {
 	if why := fmt.Sprint(a.get(t, path)["why"]); !strings.Contains(why, "kind:overlap") || !strings.Contains(why, fmt.Sprint(tick["runId"])) {
 		t.Errorf("got the reasons %s", why)
 	}
+	if one, all := a.get(t, path), a.all(t, "/v1/schedules", "1"); one["runStatus"] != run["status"] || all[0]["runStatus"] != run["status"] {
+		t.Errorf("the last run is %v, and %v in the list; want %v", one["runStatus"], all[0]["runStatus"], run["status"])
+	}
 	ticks := a.all(t, path+"/ticks", "1")
 	if len(ticks) != 1 || ticks[0]["runId"] != tick["runId"] {
 		t.Errorf("got the ticks %v", ticks)

@@ -64,6 +64,13 @@ type reasonJSON struct {
 	MaxAttempts int                `json:"maxAttempts,omitempty"`
 	Failures    int                `json:"failures,omitempty"`
 	Backlog     int                `json:"backlog,omitempty"`
+	Limit       string             `json:"limit,omitempty"`
+	Key         string             `json:"key,omitempty"`
+	Held        int                `json:"held,omitempty"`
+	Places      int                `json:"places,omitempty"`
+	InAll       bool               `json:"inAll,omitempty"`
+	Ahead       int                `json:"ahead,omitempty"`
+	Holders     []holderJSON       `json:"holders,omitempty"`
 	Detail      string             `json:"detail,omitempty"`
 	Since       *timestamp         `json:"since,omitempty"`
 	At          *timestamp         `json:"at,omitempty"`
@@ -78,11 +85,21 @@ type reasonErrorJSON struct {
 	Seq     int64  `json:"seq,omitempty"`
 }
 
+// holderJSON is the JSON form of a run, or a step of it, that holds a place of a limit.
+type holderJSON struct {
+	RunID  entities.RunID  `json:"runId"`
+	StepID entities.StepID `json:"stepId,omitempty"`
+	Since  timestamp       `json:"since"`
+}
+
+func newHolderJSON(h why.Holder) holderJSON { return holderJSON{h.RunID, h.StepID, timestamp(h.Since)} }
+
 func (r *request) reasonJSON(reason why.Reason) reasonJSON {
 	v := reasonJSON{
 		reason.Kind, reason.StepID, reason.HookID, reason.WaitID, reason.Name, reason.Condition, reason.ChildID,
 		reason.ChildStatus, reason.MessageID, reason.DeploymentID, reason.Server, reason.Host, reason.Attempt,
-		reason.MaxAttempts, reason.Failures, reason.Backlog, reason.Detail, optionalTime(reason.Since),
+		reason.MaxAttempts, reason.Failures, reason.Backlog, reason.Limit, reason.Key, reason.Held, reason.Places,
+		reason.InAll, reason.Ahead, encodeAll(reason.Holders, newHolderJSON), reason.Detail, optionalTime(reason.Since),
 		optionalTime(reason.At), optionalTime(reason.Until), nil, reason.Remedies,
 	}
 	if v.Remedies == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/why"
@@ -19,6 +20,8 @@ type whyScene struct {
 	// answer serves the function, until remedy has ended.
 	answer func(*functionCall)
 	start  func(*eventlog.Request)
+	// limit is the limit that the run needs; another run has begun with it before, and holds a place.
+	limit *limit.Spec
 	// arrange does something to the run before the question.
 	arrange func(t *testing.T, d *server, id entities.RunID)
 	kind    why.Kind
@@ -234,6 +237,23 @@ func whyScenes() map[string]whyScene {
 				cancelRun(t, d, id)
 			},
 		},
+		"limit is full": {
+			answer: commands(object{"type": "openHook", "id": "h"}), limit: &limit.Spec{PerKey: 1},
+			kind: why.LimitFull, verdict: why.VerdictWaiting, remedy: raises,
+			check: func(r why.Reason) bool {
+				return r.Limit == "stripe" && r.Key == "c7" && r.Held == 1 && r.Places == 1 && r.Ahead == 0 && len(r.Holders) == 1
+			},
+		},
+		"limit is paused": {
+			answer: commands(object{"type": "openHook", "id": "h"}), limit: &limit.Spec{PerKey: 2, Paused: true},
+			kind: why.LimitPaused, verdict: why.VerdictBlocked, remedy: raises,
+			check: func(r why.Reason) bool { return r.Limit == "stripe" && r.Since != nil },
+		},
+		"rate": {
+			answer: commands(object{"type": "openHook", "id": "h"}), limit: &limit.Spec{Rate: 1, Per: 5 * time.Second, Burst: 1},
+			kind: why.Rate, verdict: why.VerdictWaiting, remedy: waits,
+			check: func(r why.Reason) bool { return r.At != nil && r.Limit == "stripe" },
+		},
 		"stranded": {
 			answer: commands(runStep),
 			start: func(r *eventlog.Request) {
@@ -257,6 +277,25 @@ func whyScenes() map[string]whyScene {
 			},
 		},
 	}
+}
+
+// holdLimit puts a limit, starts a run that begins with it and holds a place, and returns what makes a run need it.
+func (d *server) holdLimit(t *testing.T, spec limit.Spec) func(*eventlog.Request) {
+	t.Helper()
+	limits := func(r *eventlog.Request) { r.Data.Limits = []entities.LimitUse{{Name: "stripe", Key: "c7"}} }
+	open := spec
+	open.Paused = false
+	d.putLimit(t, "stripe", open)
+	d.reason(t, d.startRun(t, `null`, limits), why.Hook)
+	d.putLimit(t, "stripe", spec)
+	return limits
+}
+
+// raises gives the limit of the reason more places, and resumes it.
+func raises(t *testing.T, d *server, _ entities.RunID, r why.Reason, _ string) {
+	t.Helper()
+	remedied(t, r, why.PutLimit)
+	d.putLimit(t, "stripe", limit.Spec{PerKey: 2})
 }
 
 // TestRemediesEndReasons brings about each reason, asks why, does what the remedy names, and watches the reason go.
@@ -297,6 +336,9 @@ func (tt whyScene) play(t *testing.T) {
 	change := []func(*eventlog.Request){}
 	if tt.start != nil {
 		change = append(change, tt.start)
+	}
+	if tt.limit != nil {
+		change = append(change, d.holdLimit(t, *tt.limit))
 	}
 	id := d.startRun(t, `null`, change...)
 	if tt.arrange != nil {

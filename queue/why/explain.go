@@ -25,6 +25,7 @@ func Explain(f Facts) Explanation {
 	x := explainer{Facts: f}
 	x.addWatch()
 	x.addCancellation()
+	x.addLimits("", Reason{})
 	for _, m := range f.Messages {
 		x.addMessage(m)
 	}
@@ -241,6 +242,7 @@ func (x *explainer) addMessage(m Message) {
 	case !calls: // the server's own tasks keep nobody waiting unless they fail
 	case p == leased:
 		x.add(Reason{Kind: Called}.underWay(m))
+	case x.waits(""): // its limits are the reason
 	case p == queued && m.Work == message.WorkNone:
 		x.add(x.waitsForPlace(Reason{Kind: Client}, m))
 	case p == queued:

@@ -346,6 +346,11 @@ func drawFacts(t *rapid.T) Facts {
 		}
 		f.Steps = append(f.Steps, s)
 	}
+	for range rapid.IntRange(0, 2).Draw(t, "limits") {
+		gated(rapid.SampledFrom([]string{"", "m"}).Draw(t, "holder"), func(l *LimitFact) {
+			l.Held, l.NotBefore, l.RateAt, l.Limit.Paused = rapid.IntRange(0, 5).Draw(t, "held"), maybe("retry"), maybe("rate"), flag("paused")
+		})(&f)
+	}
 	for range rapid.IntRange(0, 2).Draw(t, "waits") {
 		f.Waits = append(f.Waits, WaitFact{ResumeAt: maybe("resume")})
 	}

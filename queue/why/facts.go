@@ -33,6 +33,8 @@ type Facts struct {
 	Steps    []Step
 	Hooks    []HookFact
 	Waits    []WaitFact
+	// Limits are the places that the run and its steps wait for.
+	Limits []LimitFact
 	// Open counts the steps, hooks and waits that are open, whether or not they are in the lists. If the run's function
 	// has said which steps it awaits, the others do not count.
 	Open Parts
@@ -115,7 +117,7 @@ func Of(
 	return Explain(f), nil
 }
 
-// read reads the facts in three batches: the run, its parts, and the messages and children of its steps.
+// read reads the facts: the run, its parts, the limits that it waits for, and the messages and children of its steps.
 func read(ctx context.Context, tx pgx.Tx, project entities.Project, id entities.RunID) (f Facts, err error) {
 	var run *entities.Run
 	var b pgx.Batch
@@ -134,6 +136,9 @@ func read(ctx context.Context, tx pgx.Tx, project entities.Project, id entities.
 	}
 	f.loadParts(&b)
 	if err := pg.SendQueued(ctx, tx, &b); err != nil {
+		return Facts{}, err
+	}
+	if err := f.readLimits(ctx, tx); err != nil {
 		return Facts{}, err
 	}
 	f.loadStepWork(&b)

@@ -27,6 +27,8 @@ const (
 	Held Kind = "held"
 	// AnswerRefused: the server refused the function's answer.
 	AnswerRefused Kind = "answer_refused"
+	// LimitPaused: a limit that the run or a step needs is paused.
+	LimitPaused Kind = "limit_paused"
 	// Unreachable: calls do not reach the function. No attempt is used up.
 	Unreachable Kind = "unreachable"
 	// FunctionFails: the function of the run, or a message of its app, fails and is called again.
@@ -52,6 +54,10 @@ const (
 	Unscheduled Kind = "unscheduled"
 	// StartDelay: the run was started for a later time.
 	StartDelay Kind = "start_delay"
+	// LimitFull: all places of a limit are taken.
+	LimitFull Kind = "limit_full"
+	// Rate: as many have begun as a limit lets begin in its time.
+	Rate Kind = "rate"
 	// Child: a child run has not ended.
 	Child Kind = "child"
 	// Hook, Webhook and Signal: nobody has resumed a hook, which waits for anybody, for a request, or for a signal.
@@ -85,12 +91,13 @@ var verdicts = []struct {
 }{
 	{Stranded, VerdictStranded},
 	{Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked}, {Diverged, VerdictBlocked}, {Held, VerdictBlocked},
-	{AnswerRefused, VerdictBlocked},
+	{AnswerRefused, VerdictBlocked}, {LimitPaused, VerdictBlocked},
 	{Unreachable, VerdictRetrying}, {FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying},
 	{StepBackoff, VerdictRetrying},
 	{Cancelling, VerdictWorking}, {Called, VerdictWorking}, {StepRunning, VerdictWorking}, {StepQueued, VerdictWorking},
 	{Queued, VerdictWorking}, {Client, VerdictWorking}, {Unscheduled, VerdictWorking},
 	{StartDelay, VerdictScheduled},
+	{LimitFull, VerdictWaiting}, {Rate, VerdictWaiting},
 	{Child, VerdictWaiting}, {Hook, VerdictWaiting}, {Webhook, VerdictWaiting}, {Signal, VerdictWaiting},
 	{Wait, VerdictWaiting}, {Inbox, VerdictWaiting},
 }
@@ -119,6 +126,8 @@ const (
 	ResumeHook    Remedy = "resumeHook"
 	PostSignal    Remedy = "postSignal"
 	SendMessage   Remedy = "sendMessage"
+	// PutLimit gives the reason's limit more places, or resumes it.
+	PutLimit Remedy = "putLimit"
 	// ExplainRun explains the child run.
 	ExplainRun Remedy = "explainRun"
 	CancelRun  Remedy = "cancelRun"
@@ -127,7 +136,8 @@ const (
 // Remedies returns all remedies.
 func Remedies() []Remedy {
 	return []Remedy{
-		RetryMessage, DiscardMessage, PutDeployment, ResumeHook, PostSignal, SendMessage, ExplainRun, CancelRun,
+		RetryMessage, DiscardMessage, PutDeployment, ResumeHook, PostSignal, SendMessage, PutLimit, ExplainRun,
+		CancelRun,
 	}
 }
 
@@ -158,6 +168,13 @@ type Reason struct {
 	Failures int
 	// Backlog is how many messages of the project are due and wait for a place, at most [MaxBacklog].
 	Backlog int
+	// Limit is the limit whose place is awaited, and Key the key. Held of its Places are taken: those with the key, or
+	// those with all keys together if InAll is set. Holders are some that hold them, the longest first. Ahead is how many
+	// wait before it with the same key, up to 10,000.
+	Limit, Key          string
+	Held, Places, Ahead int
+	InAll               bool
+	Holders             []Holder
 	// Detail describes for which event or state of a stranded run a message is missing.
 	Detail string
 	// Since is when it began, as far as that is known.

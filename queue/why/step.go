@@ -29,6 +29,9 @@ func (x *explainer) addStep(s Step) {
 		r.Kind, r.Attempt = StepRunning, max(1, m.DeliveryCount)
 	case isAfter(s.RetryAfter, x.Now):
 		r = r.backingOff(s)
+	case m != nil && p != leased && x.waits(m.ID):
+		x.addLimits(m.ID, r)
+		return
 	case x.runsInCall(s):
 		r.Kind, r.Attempt, r.Error = StepRunning, max(1, s.Attempt), nil
 	default:

@@ -30,6 +30,8 @@ type Commands struct {
 	Collections collectionsCmd `cmd:"" group:"api-commands" help:"Manage runs that collect starts."`
 	Schedules   schedulesCmd   `cmd:"" group:"api-commands" help:"Start runs at times and intervals."`
 	Triggers    triggersCmd    `cmd:"" group:"api-commands" help:"Start runs when something happens."`
+	Limits      limitsCmd      `cmd:"" group:"api-commands" help:"Bound what is under way at once, or begins in a time."`
+	Policies    policiesCmd    `cmd:"" group:"api-commands" help:"Give the runs of a workflow limits."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
 	Views       viewsCmd       `cmd:"" group:"api-commands" help:"Manage saved lists of runs."`
 	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find what a text may mean."`
@@ -64,6 +66,11 @@ var Vars = map[string]string{
 	"catchUp":   "Which late ticks start a run: latest (default) or all.",
 	"overlap":   "While the last run has not ended: skip the tick (default), wait, cancel the run, or allow both.",
 	"place":     "Start --follow after this event ID of the stream, or at its beginning with 0; default is now.",
+	"fulls":     ",wait,reject,replaceWaiting,cancelOldest",
+	"full":      "If there is no place: wait (default), reject the start, replaceWaiting or cancelOldest runs.",
+
+	"policyLimit":  "A limit, and an expression for its key; may be repeated.",
+	"policyTenant": "An expression for who takes turns at a limit; may be repeated.",
 }
 
 // The keys of kong's groups of flags and commands.

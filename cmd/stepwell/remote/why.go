@@ -31,12 +31,15 @@ type explanation struct {
 
 // reason is one reason why a run is not done.
 type reason struct {
-	Kind, StepID, HookID, WaitID, Name, ChildID, ChildStatus, MessageID, Deployment, Detail string
+	Kind, StepID, HookID, WaitID, Name, ChildID, ChildStatus, MessageID, Deployment, Detail, Limit, Key string
 
-	Attempt, MaxAttempts, Failures, Backlog int
-	Since, At, Until                        time.Time
-	Error                                   *failure
-	Remedies                                []string
+	Attempt, MaxAttempts, Failures, Backlog, Held, Places, Ahead int
+
+	InAll            bool
+	Holders          []struct{ RunID, StepID string }
+	Since, At, Until time.Time
+	Error            *failure
+	Remedies         []string
 }
 
 // sentences says what each kind of reason means. The dashboard says the same: ui/src/lib/why.ts.
@@ -54,6 +57,16 @@ var sentences = map[string]func(r reason) string{
 	"held":     func(reason) string { return "The function refuses to go on." },
 	"answer_refused": func(reason) string {
 		return "The server refuses the function's answer."
+	},
+	"limit_paused": func(r reason) string {
+		return fmt.Sprintf("%s waits for limit %s, which is paused.", upper(r.waiter()), r.Limit)
+	},
+	"limit_full": func(r reason) string {
+		const text = "%s waits for a place of %s: %d of %d are taken%s%s."
+		return fmt.Sprintf(text, upper(r.waiter()), r.place(), r.Held, r.Places, r.holders(), r.ahead())
+	},
+	"rate": func(r reason) string {
+		return fmt.Sprintf("%s waits for the rate of %s%s.", upper(r.waiter()), r.place(), r.ahead())
 	},
 	"unreachable": func(r reason) string {
 		const text = "Deployment %s cannot be reached: it was tried %s. No attempt is used up."
@@ -94,6 +107,44 @@ func (r reason) call() string {
 		return "the call of step " + r.step()
 	}
 	return "the call of its function"
+}
+
+// waiter names what waits for a place of a limit.
+func (r reason) waiter() string {
+	if r.StepID != "" {
+		return "step " + r.step()
+	}
+	return "it"
+}
+
+// place names the limit, and the key whose places count.
+func (r reason) place() string {
+	if r.Key == "" || r.InAll {
+		return "limit " + r.Limit
+	}
+	return "limit " + r.Limit + ", key " + r.Key
+}
+
+func (r reason) holders() string {
+	switch {
+	case len(r.Holders) == 0:
+		return ""
+	case r.Held == 1:
+		return ", by " + r.Holders[0].RunID
+	default:
+		return ", by " + r.Holders[0].RunID + " and others"
+	}
+}
+
+func (r reason) ahead() string {
+	switch r.Ahead {
+	case 0:
+		return "; it is next"
+	case 1:
+		return "; one is before it"
+	default:
+		return fmt.Sprintf("; %d are before it", r.Ahead)
+	}
 }
 
 // step names the step, with its ID if that differs.
@@ -145,8 +196,23 @@ var remedies = map[string]func(run string, r reason) string{
 	},
 	"postSignal":  func(_ string, r reason) string { return "signals send " + r.Name + " --data JSON" },
 	"sendMessage": func(run string, r reason) string { return fmt.Sprintf("runs send %s %s --payload JSON", run, r.Name) },
+	"putLimit":    func(_ string, r reason) string { return r.setLimit() },
 	"explainRun":  func(_ string, r reason) string { return "why " + r.ChildID },
 	"cancelRun":   func(run string, _ reason) string { return "runs cancel " + run },
+}
+
+// setLimit is the command that lets more begin.
+func (r reason) setLimit() string {
+	switch {
+	case r.Kind == "limit_paused":
+		return "limits set " + r.Limit + " --no-paused"
+	case r.Kind == "rate":
+		return "limits set " + r.Limit + " --rate N/TIME"
+	case r.InAll:
+		return fmt.Sprintf("limits set %s --total %d", r.Limit, r.Places+1)
+	default:
+		return fmt.Sprintf("limits set %s --per-key %d", r.Limit, r.Places+1)
+	}
 }
 
 type whyCmd struct {

@@ -171,3 +171,10 @@ export function runIdIn(text: string): string | null {
   const id = text.trim();
   return /^wrun_[0-9A-Za-z]{26}$/.test(id) ? id : null;
 }
+
+// attributesIn returns the attributes in a text, such as customer=7 tier="very gold", and why it has none.
+export function attributesIn(text: string): { attributes: Record<string, string>; problem: string } {
+  const { filter, problem } = parseFilter(text);
+  const attributes = Object.fromEntries(filter.filter((t) => t.attribute !== undefined).map((t) => [t.attribute!, t.value]));
+  return { attributes, problem: problem || filter.some((t) => t.field) ? "Write attributes as customer=7 tier=gold." : "" };
+}

@@ -10,6 +10,9 @@ const sentences: Record<ReasonKind, (r: Reason) => string> = {
   diverged: () => "The code changed under the run: its log does not fit the function.",
   held: () => "The function refuses to go on.",
   answer_refused: () => "The server refuses the function's answer.",
+  limit_paused: (r) => `${upper(waiter(r))} waits for limit ${r.limit ?? ""}, which is paused.`,
+  limit_full: (r) => `${upper(waiter(r))} waits for a place of ${place(r)}: ${r.held ?? 0} of ${r.places ?? 0} are taken${holders(r)}${ahead(r)}.`,
+  rate: (r) => `${upper(waiter(r))} waits for the rate of ${place(r)}${ahead(r)}.`,
   unreachable: (r) => `Deployment ${r.deployment ?? ""} cannot be reached: it was tried ${times(r)}. No attempt is used up.`,
   function_fails: (r) => `${upper(call(r))} has failed ${times(r)}.`,
   task_fails: (r) => `A task of the server has failed ${times(r)}.`,
@@ -32,6 +35,23 @@ const sentences: Record<ReasonKind, (r: Reason) => string> = {
 
 function call(r: Reason): string {
   return r.stepId ? `the call of step ${step(r)}` : "the call of its function";
+}
+
+function waiter(r: Reason): string {
+  return r.stepId ? `step ${step(r)}` : "it";
+}
+
+function place(r: Reason): string {
+  return `limit ${r.limit ?? ""}${r.key && !r.inAll ? `, key ${r.key}` : ""}`;
+}
+
+function holders(r: Reason): string {
+  const first = r.holders?.[0];
+  return first ? `, by ${first.runId}${r.held === 1 ? "" : " and others"}` : "";
+}
+
+function ahead(r: Reason): string {
+  return !r.ahead ? "; it is next" : r.ahead === 1 ? "; one is before it" : `; ${r.ahead} are before it`;
 }
 
 function step(r: Reason): string {
@@ -62,6 +82,7 @@ export function sentenceOf(r: Reason): string {
 
 const looks: Partial<Record<ReasonKind, Look>> = {
   stranded: "failed", parked: "failed", deployment_missing: "failed", diverged: "failed", held: "failed", answer_refused: "failed",
+  limit_paused: "failed", limit_full: "waiting", rate: "waiting",
   unreachable: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
   cancelling: "cancelled", called: "running", step_running: "running",
   start_delay: "waiting", child: "waiting", hook: "waiting", webhook: "waiting", signal: "waiting", wait: "waiting", inbox: "waiting",
@@ -73,7 +94,7 @@ export function lookOf(r: Reason): Look {
 }
 
 const quiet = new Set<ReasonKind>([
-  "cancelling", "called", "step_running", "step_queued", "queued", "client", "unscheduled", "start_delay", "child", "wait", "inbox",
+  "cancelling", "called", "step_running", "step_queued", "queued", "client", "unscheduled", "start_delay", "limit_full", "rate", "child", "wait", "inbox",
 ]);
 
 // needsNobody reports whether a run goes on without a person: no reason is a failure or waits for somebody.
@@ -90,9 +111,17 @@ export function nextOf(e: Explanation): string {
     case "step_backoff": return r ? `step ${step(r)}, ${attempt(r)}` : "the next attempt";
     case "wait": return n.waitId ? `the sleep ${n.waitId} is over` : "the sleep is over";
     case "start_delay": return "it starts";
+    case "rate": return r ? `${waiter(r)} may begin` : "the rate allows it";
     case "stranded": return "the sweeper wakes it";
     default: return r?.stepId ? `the call of step ${step(r)} is repeated` : "the call is repeated";
   }
+}
+
+function setLimit(r: Reason): string {
+  const set = `limits set ${quote(r.limit ?? "")}`;
+  if (r.kind === "limit_paused") return `${set} --no-paused`;
+  if (r.kind === "rate") return `${set} --rate N/TIME`;
+  return `${set} ${r.inAll ? "--total" : "--per-key"} ${(r.places ?? 0) + 1}`;
 }
 
 const commands: Record<Remedy, (run: string, r: Reason) => string> = {
@@ -102,6 +131,7 @@ const commands: Record<Remedy, (run: string, r: Reason) => string> = {
   resumeHook: (run, r) => `hooks resume ${quote(r.hookId ?? "")} --run ${run} --payload JSON`,
   postSignal: (_, r) => `signals send ${quote(r.name ?? "")} --data JSON`,
   sendMessage: (run, r) => `runs send ${run} ${quote(r.name ?? "")} --payload JSON`,
+  putLimit: (_, r) => setLimit(r),
   explainRun: (_, r) => `why ${r.childId ?? ""}`,
   cancelRun: (run) => `runs cancel ${run}`,
 };

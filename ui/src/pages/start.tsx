@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { Run } from "../api.gen";
 import { addressOf, call, callText, server } from "../api";
-import { formatFilter, parseFilter } from "../lib/filter";
+import { attributesIn, formatFilter } from "../lib/filter";
 import { member, parseJson, withValue, writeJson, type JsonValue } from "../lib/jsontext";
 import { curl, quote } from "../lib/shell";
 import { go, href, project } from "../location";
@@ -63,13 +63,6 @@ function fieldsOf(created: JsonValue, like: Run): Fields {
     ...empty, workflow: like.workflow, deployment: like.deployment, key: like.key ?? "", missing, input: missing ? "" : input,
     attributes: formatFilter(Object.entries(attributes).map(([attribute, value]) => ({ attribute, value }))),
   };
-}
-
-// attributesIn returns the attributes in a text, such as customer=7 tier="very gold", and why it has none.
-function attributesIn(text: string): { attributes: Record<string, string>; problem: string } {
-  const { filter, problem } = parseFilter(text);
-  const attributes = Object.fromEntries(filter.filter((t) => t.attribute !== undefined).map((t) => [t.attribute!, t.value]));
-  return { attributes, problem: problem || filter.some((t) => t.field) ? "Write attributes as customer=7 tier=gold." : "" };
 }
 
 // inputOfLast returns the input of the newest run of a workflow, as it was written.

@@ -26,6 +26,8 @@ export const places: Array<{ segment: string; name: string; key: string; roles?:
   { segment: "failures", name: "Failures", key: "g f" },
   { segment: "waiting", name: "Waiting", key: "g h" },
   { segment: "queue", name: "Queue", key: "g q" },
+  { segment: "schedules", name: "Schedules", key: "g c" },
+  { segment: "limits", name: "Limits", key: "g l" },
   { segment: "deployments", name: "Deployments", key: "g d" },
   { segment: "servers", name: "Servers", key: "g s", roles: ["admin"] },
   { segment: "access", name: "Access", key: "g a", roles: ["admin"] },

@@ -1,0 +1,333 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type limitsCmd struct {
+	List   listLimitsCmd    `cmd:"" help:"List the limits."`
+	Show   showLimitCmd     `cmd:"" help:"Show a limit."`
+	Set    setLimitCmd      `cmd:"" help:"Create a limit, or change what the flags say."`
+	Keys   listLimitKeysCmd `cmd:"" help:"List the keys of a limit that something holds or awaits."`
+	Places listPlacesCmd    `cmd:"" help:"List who holds the places of a key, and who waits."`
+	Remove removeLimitCmd   `cmd:"" help:"Delete a limit."`
+}
+
+// limitSpec is what a request says about a limit.
+type limitSpec struct {
+	PerKey int    `json:"perKey,omitempty"`
+	Total  int    `json:"total,omitempty"`
+	Rate   *rate  `json:"rate,omitempty"`
+	Fair   bool   `json:"fair,omitempty"`
+	OnFull string `json:"onFull,omitempty"`
+	Paused bool   `json:"paused,omitempty"`
+}
+
+type rate struct {
+	Limit int    `json:"limit"`
+	Per   string `json:"per"`
+	Burst int    `json:"burst,omitempty"`
+}
+
+func (r *rate) String() string {
+	switch {
+	case r == nil:
+		return ""
+	case r.Burst > 1:
+		return fmt.Sprintf("%d/%s, %d at once", r.Limit, r.Per, r.Burst)
+	default:
+		return fmt.Sprintf("%d/%s", r.Limit, r.Per)
+	}
+}
+
+type flowLimit struct {
+	limitSpec
+
+	Name                 string
+	Held, Waiting        int
+	CreatedAt, UpdatedAt time.Time
+}
+
+func (l flowLimit) state() string {
+	if l.Paused {
+		return "paused"
+	}
+	return "active"
+}
+
+// bound prints how many places there are.
+func bound(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+var limitColumns = []column[flowLimit]{
+	{"NAME", func(l flowLimit) any { return l.Name }},
+	{"STATE", func(l flowLimit) any { return l.state() }},
+	{"PER KEY", func(l flowLimit) any { return bound(l.PerKey) }},
+	{"TOTAL", func(l flowLimit) any { return bound(l.Total) }},
+	{"RATE", func(l flowLimit) any { return l.Rate.String() }},
+	{"HELD", func(l flowLimit) any { return l.Held }},
+	{"WAITING", func(l flowLimit) any { return l.Waiting }},
+	{"IF FULL", func(l flowLimit) any { return l.OnFull }},
+}
+
+type listLimitsCmd struct{ paging }
+
+// Run lists the limits.
+func (c listLimitsCmd) Run(ctx context.Context, s *Session) error {
+	return list(ctx, s, path("limits"), nil, c.paging, limitColumns)
+}
+
+// limitName is the argument that names a limit.
+type limitName struct {
+	Name string `arg:"" help:"The limit's name."`
+}
+
+type showLimitCmd struct{ limitName }
+
+// Run prints the limit.
+func (c showLimitCmd) Run(ctx context.Context, s *Session) error {
+	return show(ctx, s, path("limits", c.Name), nil, func(l flowLimit) []field {
+		return []field{
+			{"limit", l.Name}, {"state", l.state()}, {"per key", bound(l.PerKey)}, {"total", bound(l.Total)},
+			{"rate", l.Rate.String()}, {"fair", l.Fair}, {"if full", l.OnFull}, {"held", l.Held}, {"waiting", l.Waiting},
+			{"created", l.CreatedAt}, {"updated", l.UpdatedAt},
+		}
+	})
+}
+
+type setLimitCmd struct {
+	limitName
+	PerKey *int   `placeholder:"N" help:"So many at once with one key; 0 for no bound."`
+	Total  *int   `placeholder:"N" help:"So many at once with all keys; 0 for no bound."`
+	Rate   string `placeholder:"N/TIME" help:"So many starts with one key in a time, such as 100/1m; 0 for no bound."`
+	Burst  *int   `placeholder:"N" help:"How many of them may begin at once; default is 1."`
+	Fair   *bool  `negatable:"" help:"Tenants take turns at the places."`
+	OnFull string `enum:"${fulls}" default:"" placeholder:"HOW" help:"${full}"`
+	Paused *bool  `negatable:"" help:"Nothing gets a place; what has one continues."`
+}
+
+// Run changes what the flags say. The limit keeps its other settings.
+func (c setLimitCmd) Run(ctx context.Context, s *Session) error {
+	var l flowLimit
+	_, err := s.client.get(ctx, path("limits", c.Name), nil, &l)
+	if err != nil && ExitCode(err) != ExitNotFound {
+		return err
+	}
+	spec := l.limitSpec
+	if err := c.change(&spec); err != nil {
+		return err
+	}
+	return s.change(ctx, http.MethodPut, path("limits", c.Name), spec, "set limit %s", c.Name)
+}
+
+// change sets what the flags say.
+func (c setLimitCmd) change(spec *limitSpec) error {
+	setIfGiven(&spec.PerKey, c.PerKey)
+	setIfGiven(&spec.Total, c.Total)
+	setIfGiven(&spec.Fair, c.Fair)
+	setIfGiven(&spec.Paused, c.Paused)
+	if c.OnFull != "" {
+		spec.OnFull = c.OnFull
+	}
+	switch c.Rate {
+	case "":
+	case "0":
+		spec.Rate = nil
+	default:
+		n, per, _ := strings.Cut(c.Rate, "/")
+		limit, err := strconv.Atoi(n)
+		if err != nil || per == "" {
+			return usageErrorf("--rate %s is not a number and a time, such as 100/1m", c.Rate)
+		}
+		spec.Rate = &rate{Limit: limit, Per: per}
+	}
+	if c.Burst == nil {
+		return nil
+	}
+	if spec.Rate == nil {
+		return usageErrorf("--burst is part of a rate: give --rate")
+	}
+	spec.Rate.Burst = *c.Burst
+	return nil
+}
+
+func setIfGiven[T any](into, flag *T) {
+	if flag != nil {
+		*into = *flag
+	}
+}
+
+type limitKey struct {
+	Key           string
+	Held, Waiting int
+	WaitingSince  time.Time
+}
+
+var limitKeyColumns = []column[limitKey]{
+	{"KEY", func(k limitKey) any { return strconv.Quote(k.Key) }},
+	{"HELD", func(k limitKey) any { return k.Held }},
+	{"WAITING", func(k limitKey) any { return k.Waiting }},
+	{"WAITING SINCE", func(k limitKey) any { return k.WaitingSince }},
+}
+
+type listLimitKeysCmd struct {
+	limitName
+	paging
+}
+
+// Run lists the keys.
+func (c listLimitKeysCmd) Run(ctx context.Context, s *Session) error {
+	return list(ctx, s, path("limits", c.Name, "keys"), nil, c.paging, limitKeyColumns)
+}
+
+// permit is what holds or awaits a place; place says which.
+type permit struct {
+	RunID, StepID, Tenant string
+
+	Cost  int
+	Since time.Time
+	place string
+}
+
+var permitColumns = []column[permit]{
+	{"PLACE", func(p permit) any { return p.place }},
+	{"RUN", func(p permit) any { return p.RunID }},
+	{"STEP", func(p permit) any { return p.StepID }},
+	{"SINCE", func(p permit) any { return p.Since }},
+	{"COST", func(p permit) any { return p.Cost }},
+	{"TENANT", func(p permit) any { return p.Tenant }},
+}
+
+type listPlacesCmd struct {
+	limitName
+	Key   string `arg:"" optional:"" help:"The key; default is the empty one."`
+	Limit int    `default:"100" help:"List at most so many that hold a place, and that wait."`
+}
+
+// Run lists who holds the places, longest first, and who waits, in order.
+func (c listPlacesCmd) Run(ctx context.Context, s *Session) error {
+	var places struct{ Held, Waiting []permit }
+	query := url.Values{"key": {c.Key}, "limit": {strconv.Itoa(c.Limit)}}
+	raw, err := s.client.get(ctx, path("limits", c.Name, "places"), query, &places)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return s.printJSON(raw)
+	}
+	for i := range places.Held {
+		places.Held[i].place = "held"
+	}
+	for i := range places.Waiting {
+		places.Waiting[i].place = fmt.Sprintf("waits, no. %d", i+1)
+	}
+	p := tablePrinter[permit]{Session: s, columns: permitColumns}
+	return p.table(append(places.Held, places.Waiting...))
+}
+
+type removeLimitCmd struct {
+	limitName
+	Force bool `help:"Delete it even if a policy names it or something waits; that goes on without it."`
+}
+
+// Run deletes the limit.
+func (c removeLimitCmd) Run(ctx context.Context, s *Session) error {
+	where := path("limits", c.Name)
+	if c.Force {
+		where += "?force=true"
+	}
+	return s.client.delete(ctx, where)
+}
+
+type policiesCmd struct {
+	List   listPoliciesCmd `cmd:"" help:"List the policies."`
+	Set    setPolicyCmd    `cmd:"" help:"Create or replace the policy of a workflow."`
+	Remove removePolicyCmd `cmd:"" help:"Delete the policy of a workflow; its runs keep their limits."`
+}
+
+// policyUse names a limit, with expressions for its key and its tenant.
+type policyUse struct {
+	Name   string `json:"name"`
+	Key    string `json:"key,omitempty"`
+	Tenant string `json:"tenant,omitempty"`
+	Cost   int    `json:"cost,omitempty"`
+}
+
+// String prints the limit as --limit takes it, and what else there is.
+func (u policyUse) String() string {
+	text := u.Name
+	if u.Key != "" {
+		text += "=" + u.Key
+	}
+	if u.Tenant != "" {
+		text += " by " + u.Tenant
+	}
+	if u.Cost > 1 {
+		text += fmt.Sprintf(" x%d", u.Cost)
+	}
+	return text
+}
+
+type policy struct {
+	Workflow, Priority string
+	Limits             []policyUse
+	UpdatedAt          time.Time
+}
+
+var policyColumns = []column[policy]{
+	{"WORKFLOW", func(p policy) any { return p.Workflow }},
+	{"LIMITS", func(p policy) any {
+		uses := make([]string, len(p.Limits))
+		for i, u := range p.Limits {
+			uses[i] = u.String()
+		}
+		return strings.Join(uses, ", ")
+	}},
+	{"PRIORITY", func(p policy) any { return p.Priority }},
+	{"UPDATED", func(p policy) any { return p.UpdatedAt }},
+}
+
+type listPoliciesCmd struct{ paging }
+
+// Run lists the policies.
+func (c listPoliciesCmd) Run(ctx context.Context, s *Session) error {
+	return list(ctx, s, path("policies"), nil, c.paging, policyColumns)
+}
+
+type setPolicyCmd struct {
+	Workflow string            `arg:"" help:"The workflow."`
+	Limit    []string          `sep:"none" required:"" placeholder:"NAME[=KEY]" help:"${policyLimit}"`
+	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${policyTenant}"`
+	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit a run takes."`
+	Priority string            `placeholder:"TIME" help:"By how much the runs go before others, from -1h to 1h."`
+}
+
+// Run stores the policy.
+func (c setPolicyCmd) Run(ctx context.Context, s *Session) error {
+	var uses []policyUse
+	for _, text := range c.Limit {
+		name, key, _ := strings.Cut(text, "=")
+		uses = append(uses, policyUse{Name: name, Key: key, Tenant: c.Tenant[name], Cost: c.Cost[name]})
+	}
+	body := jsonBody{"limits": uses, "priority": c.Priority}.omitZero()
+	return s.change(ctx, http.MethodPut, path("policies", c.Workflow), body, "set the policy of %s", c.Workflow)
+}
+
+type removePolicyCmd struct {
+	Workflow string `arg:"" help:"The workflow."`
+}
+
+// Run deletes the policy.
+func (c removePolicyCmd) Run(ctx context.Context, s *Session) error {
+	return s.client.delete(ctx, path("policies", c.Workflow))
+}

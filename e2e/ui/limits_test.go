@@ -1,0 +1,138 @@
+package ui
+
+import (
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+// TestLimitPages makes a limit and a policy, looks at who holds a place and who waits, and pauses and deletes them.
+func TestLimitPages(t *testing.T) {
+	harness.SkipIfShort(t)
+	t.Parallel()
+	for name, base := range bases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newInstallation(t, base)
+			b, guest := newTab(t, i.web), newTab(t, i.web)
+			i.enter(b, "admin")
+			i.enter(guest, "metadata")
+			addLimitScene(b)
+			policyScene(b)
+			holder, waiter := i.placesScene(b)
+			guestLimitScene(guest, holder)
+			i.whyLimitScene(b, waiter)
+			deleteLimitScene(b)
+		})
+	}
+}
+
+func addLimitScene(b *tab) {
+	b.open("/ui/default/limits")
+	b.shows("There are no limits", "A policy gives the runs of a workflow limits")
+	b.click("Add …")
+	b.fill("dialog input[name=name]", "stripe")
+	b.fill("dialog input[name=perKey]", "one")
+	b.shows("Write whole numbers.")
+	b.fill("dialog input[name=perKey]", "1")
+	b.fill("dialog input[name=rate]", "100")
+	b.fill("dialog input[name=per]", "1m")
+	b.fill("dialog input[name=burst]", "10")
+	b.click("Copy as curl or CLI")
+	b.shows("limits set stripe --per-key 1 --rate 100/1m --burst 10")
+	b.accessible()
+	b.look("limit-add")
+	b.click("Add it")
+	b.shows("1 per key · 100 in 1m, 10 at once", "91 in 1m", "Nothing holds a place")
+	b.accessible()
+}
+
+func policyScene(b *tab) {
+	b.click("Limits")
+	b.rows(1)
+	b.click("Add a policy …")
+	b.fill("dialog input[name=workflow]", "reminder")
+	b.fill("dialog textarea", `[{"name": "stripe", "key": "input.customer"}]`)
+	b.allow("400")
+	b.accessible()
+	b.click("Add it")
+	b.until("the expression is refused", `document.querySelector("dialog .trouble")`)
+	b.fill("dialog textarea", `[{"name": "stripe", "key": "attributes.customer"}]`)
+	b.click("Add it")
+	b.rows(2)
+	b.shows("stripe=attributes.customer")
+	b.accessible()
+}
+
+// placesScene has one run hold the place of a customer, and another wait for it.
+func (i *installation) placesScene(b *tab) (holder, waiter string) {
+	customer := map[string]any{"attributes": map[string]string{"customer": "c7"}}
+	harness.Eventually(i.t, "the policy counts", func() bool {
+		holder = i.start("reminder", customer)
+		var places struct{ Held []any }
+		i.call("GET", "/v1/limits/stripe/places?key=c7", nil, &places)
+		return len(places.Held) > 0
+	})
+	waiter = i.start("reminder", customer)
+	i.wait(holder, "wait_created")
+	b.open("/ui/default/limits/stripe")
+	b.shows("c7", "holds", "waits, no. 1", "the run", "some wait")
+	b.accessible()
+	b.narrow()
+	b.look("limit")
+	b.click("Limits")
+	b.rows(2)
+	b.shows("some wait")
+	b.narrow()
+	b.look("limits")
+	b.click("stripe")
+	b.click(short(holder))
+	b.shows(holder)
+	return holder, waiter
+}
+
+// guestLimitScene sees who holds a place, and may do nothing.
+func guestLimitScene(b *tab, holder string) {
+	b.open("/ui/default/limits/stripe?key=c7")
+	b.shows("holds", short(holder))
+	b.until("nothing can be done", `[...document.querySelectorAll(".actions button")].every((e) => e.disabled)`)
+	b.open("/ui/default/limits/gone")
+	b.allow("404")
+	b.shows("There is no limit with this name")
+}
+
+// whyLimitScene goes from a run that waits to its limit, and gives it a second place.
+func (i *installation) whyLimitScene(b *tab, waiter string) {
+	b.open("/ui/default/runs/" + waiter)
+	b.shows("It waits for a place of limit stripe, key c7: 1 of 1 are taken")
+	b.accessible()
+	b.look("limit-why")
+	b.click("Open the limit")
+	b.shows("Places: c7")
+	b.click("Pause …")
+	b.accessible()
+	b.click("Pause it")
+	b.shows("paused")
+	b.click("Resume …")
+	b.click("Resume it")
+	b.click("Edit …")
+	b.fill("dialog input[name=perKey]", "2")
+	b.click("Change it")
+	b.shows("2 per key")
+	i.wait(waiter, "wait_created")
+	b.until("nobody waits", `!document.body.innerText.includes("waits, no.")`)
+}
+
+func deleteLimitScene(b *tab) {
+	b.click("Delete …")
+	b.allow("409")
+	b.click("Delete it")
+	b.shows("The state does not allow this")
+	b.click("Delete it anyway: what waits goes on without it")
+	b.accessible()
+	b.click("Delete it")
+	b.shows("There are no limits")
+	b.click("Delete …")
+	b.click("Delete it")
+	b.shows("A policy gives the runs of a workflow limits")
+}

@@ -1,0 +1,148 @@
+package rest_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// permit inserts what holds or awaits a place of the limit stripe: granted seconds ago, or waiting if that is 0.
+func (a api) permit(t *testing.T, run entities.RunID, key string, granted, came int) {
+	t.Helper()
+	a.exec(t, `
+		INSERT INTO permits (holder, project, name, key, tenant, cost, run_id, created_at, rank_at, granted_at)
+		VALUES ($1, 'default', 'stripe', $2, '', 1, $1, now() - $4 * interval '1 second', now() - $4 * interval '1 second',
+			CASE WHEN $3 > 0 THEN now() - $3 * interval '1 second' END)`, run, key, granted, came)
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	const path = "/v1/limits/stripe"
+	a.wantRejected(t, http.MethodGet, path, "", http.StatusNotFound, "limit_not_found")
+	status, got := a.do(t, http.MethodPut, path, `{"perKey":2,"rate":{"limit":100,"per":"1m","burst":10},"fair":true}`)
+	// 91 = 100 - 10 + 1: a burst costs a part of the sustained rate.
+	want := "map[burst:10 limit:100 per:1m sustained:91]"
+	if rate := fmt.Sprint(got["rate"]); status != http.StatusOK || rate != want || got["onFull"] != "wait" {
+		t.Errorf("got %d %v, want a rate of %s", status, got, want)
+	}
+	if got = a.get(t, path); got["held"] != 0.0 || got["waiting"] != 0.0 {
+		t.Errorf("got %v, want nothing that holds or waits", got)
+	}
+
+	holder, first, second, other := a.driven(t, "order"), a.driven(t, "order"), a.driven(t, "order"), a.driven(t, "order")
+	a.permit(t, holder, "c7", 60, 90)
+	a.permit(t, second, "c7", 0, 10)
+	a.permit(t, first, "c7", 0, 20)
+	a.permit(t, other, "", 5, 5)
+	if list := a.all(t, "/v1/limits", "1"); len(list) != 1 || list[0]["held"] != 2.0 || list[0]["waiting"] != 2.0 {
+		t.Errorf("got %v, want 2 that hold and 2 that wait", list)
+	}
+	var keys []string
+	for _, k := range a.all(t, path+"/keys", "1") {
+		keys = append(keys, fmt.Sprint(k["key"], " ", k["held"], " ", k["waiting"], " ", k["waitingSince"] != nil))
+	}
+	if diff := cmp.Diff([]string{" 1 0 false", "c7 1 2 true"}, keys); diff != "" {
+		t.Errorf("keys differ (-want +got):\n%s", diff)
+	}
+	places := a.get(t, path+"/places?key=c7")
+	runs := func(state string) (ids []string) {
+		for _, p := range places[state].([]any) {
+			ids = append(ids, fmt.Sprint(p.(object)["runId"]))
+		}
+		return ids
+	}
+	if diff := cmp.Diff([]string{string(holder)}, runs("held")); diff != "" {
+		t.Errorf("who holds differs (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{string(first), string(second)}, runs("waiting")); diff != "" {
+		t.Errorf("who waits differs (-want +got):\n%s", diff)
+	}
+
+	a.wantRejected(t, http.MethodDelete, path, "", http.StatusConflict, "limit_in_use")
+	if status, got := a.do(t, http.MethodDelete, path+"?force=true", ""); status != http.StatusNoContent {
+		t.Errorf("delete: got %d %v", status, got)
+	}
+	for _, more := range []string{"/keys", "/places"} {
+		a.wantRejected(t, http.MethodGet, path+more, "", http.StatusNotFound, "limit_not_found")
+	}
+	if got, want := a.audited(t, "stripe"), "limit.remove limit.put"; got != want {
+		t.Errorf("the audit has %s, want %s", got, want)
+	}
+}
+
+// audited returns the actions about a subject, the last one first.
+func (a api) audited(t *testing.T, subject string) string {
+	t.Helper()
+	var actions []string
+	for _, e := range a.all(t, "/v1/audit", "100") {
+		if e["subject"] == subject {
+			actions = append(actions, fmt.Sprint(e["action"]))
+		}
+	}
+	return strings.Join(actions, " ")
+}
+
+func TestBadLimitsAreRejected(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for name, body := range map[string]string{
+		"bounds nothing":   `{}`,
+		"negative":         `{"perKey":-1}`,
+		"rate without per": `{"rate":{"limit":5}}`,
+		"rate of nothing":  `{"rate":{"limit":0,"per":"1m"}}`,
+		"no duration":      `{"rate":{"limit":5,"per":"a minute"}}`,
+		"unknown onFull":   `{"perKey":1,"onFull":"skip"}`,
+		"unknown field":    `{"perkey":1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a.wantRejected(t, http.MethodPut, "/v1/limits/l", body, http.StatusBadRequest, "invalid_request")
+		})
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	const path = "/v1/policies/order"
+	const body = `{"limits":[{"name":"stripe","key":"attributes.customer"}],"priority":"-5m"}`
+	a.wantRejected(t, http.MethodGet, path, "", http.StatusNotFound, "policy_not_found")
+	a.wantRejected(t, http.MethodPut, path, body, http.StatusNotFound, "limit_not_found")
+	if status, got := a.do(t, http.MethodPut, "/v1/limits/stripe", `{"total":3}`); status != http.StatusOK {
+		t.Fatalf("got %d %v", status, got)
+	}
+	for range 2 {
+		status, got := a.do(t, http.MethodPut, path, body)
+		if text := fmt.Sprint(got["limits"], got["priority"]); status != http.StatusOK || text != "[map[key:attributes.customer name:stripe]]-5m" {
+			t.Errorf("got %d %s", status, text)
+		}
+	}
+	if list := a.all(t, "/v1/policies", "1"); len(list) != 1 || list[0]["workflow"] != "order" {
+		t.Errorf("got %v", list)
+	}
+	for name, body := range map[string]string{
+		"no limit":       `{"limits":[]}`,
+		"bad expression": `{"limits":[{"name":"stripe","key":"input.customer"}]}`,
+		"twice":          `{"limits":[{"name":"stripe"},{"name":"stripe"}]}`,
+		"long priority":  `{"limits":[{"name":"stripe"}],"priority":"2h"}`,
+		"no duration":    `{"limits":[{"name":"stripe"}],"priority":"--5m"}`,
+	} {
+		if status, got := a.do(t, http.MethodPut, path, body); status != http.StatusBadRequest {
+			t.Errorf("%s: got %d %v, want 400", name, status, got)
+		}
+	}
+	a.wantRejected(t, http.MethodDelete, "/v1/limits/stripe", "", http.StatusConflict, "limit_in_use")
+	if status, got := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
+		t.Errorf("got %d %v", status, got)
+	}
+	a.wantRejected(t, http.MethodDelete, path, "", http.StatusNotFound, "policy_not_found")
+	if got, want := a.audited(t, "order"), "policy.remove policy.put policy.put"; got != want {
+		t.Errorf("the audit has %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,139 @@
+// One limit: its settings, its keys, and who holds the places of a key or waits for one.
+import { useSignal } from "@preact/signals";
+import { addressOf, call, server } from "../api";
+import type { Limit, Permit } from "../api.gen";
+import { boundsOf, keyName } from "../lib/limit";
+import { shortId } from "../lib/path";
+import { curl, quote } from "../lib/shell";
+import { useList } from "../list";
+import { go, href, project, search } from "../location";
+import { Commands } from "../parts/copy";
+import { Gated } from "../parts/gated";
+import { Status } from "../parts/icon";
+import { Rows } from "../parts/list";
+import { Empty, Loading, Trouble } from "../parts/notice";
+import { Age } from "../parts/time";
+import { useResource } from "../resource";
+import { useKeys } from "../shortcuts";
+import { DeleteLimit, PauseLimit, PutLimit } from "./limitforms";
+import { capped, stateOfLimit } from "./limits";
+
+const pollEvery = 5000;
+const shown = 100; // who holds a place, and who waits
+
+export function OneLimit({ name }: { name: string }) {
+  const path = { name };
+  const read = useResource((signal) => call(project.value, "GET /v1/limits/{name}", { path, signal }), [project.value, name], pollEvery);
+  useKeys({ u: () => go(href(["limits"])) });
+  if (read.problem.value?.status === 404) {
+    return (
+      <main class="page"><Empty title="There is no limit with this name"><p class="mono">{name}</p>
+        <a class="button" href={href(["limits"])}>All limits</a></Empty></main>
+    );
+  }
+  const l = read.data.value;
+  return (
+    <main class="page limits">
+      <header class="run-head">
+        <nav class="crumbs" aria-label="Path"><a href={href(["limits"])}>Limits</a></nav>
+        <div class="run-title"><h1>{name}</h1>
+          {l && <span class={`pill ${stateOfLimit(l).look}`}><Status {...stateOfLimit(l)} /></span>}
+          {l && <Actions limit={l} done={read.refresh} />}
+        </div>
+        <Commands cli={`stepwell limits show ${quote(name)}`} curl={curl(server, "GET", addressOf("GET /v1/limits/{name}", { path }))} />
+      </header>
+      {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
+      {!l && !read.problem.value && <Loading what="the limit" />}
+      {l && <Facts limit={l} />}
+      <Keys name={name} />
+    </main>
+  );
+}
+
+type Open = "" | "pause" | "edit" | "delete";
+
+function Actions({ limit, done }: { limit: Limit; done: () => void }) {
+  const open = useSignal<Open>("");
+  const show = (name: Open) => () => (open.value = name);
+  return (
+    <div class="actions">
+      <Gated permission="admin" act={show("edit")}>Edit …</Gated>
+      <Gated permission="admin" act={show("pause")}>{limit.paused ? "Resume …" : "Pause …"}</Gated>
+      <Gated permission="admin" act={show("delete")}>Delete …</Gated>
+      {open.value === "edit" && <PutLimit of={limit} done={done} close={show("")} />}
+      {open.value === "pause" && <PauseLimit of={limit} done={done} close={show("")} />}
+      {open.value === "delete" && <DeleteLimit of={limit} done={() => go(href(["limits"]))} close={show("")} />}
+    </div>
+  );
+}
+
+function Facts({ limit: l }: { limit: Limit }) {
+  const facts: Array<[string, preact.ComponentChild]> = [
+    ["Bounds", boundsOf(l)], ["Sustained", l.rate && `${l.rate.sustained?.toLocaleString("en")} in ${l.rate.per}`],
+    ["Order", l.fair ? "tenants take turns" : "first come, first served"], ["If full", l.onFull],
+    ["Held", (l.held ?? 0).toLocaleString("en")], ["Waiting", capped(l.waiting)], ["Changed", <Age at={l.updatedAt} />],
+  ];
+  return <dl class="facts">{facts.filter(([, value]) => value).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
+}
+
+// Keys are the keys that something holds or awaits, and the places of one of them.
+function Keys({ name }: { name: string }) {
+  const list = useList((cursor, signal) =>
+    call(project.value, "GET /v1/limits/{name}/keys", { path: { name }, query: { limit: 50, cursor }, signal }), [project.value, name], (k) => k.key);
+  const chosen = search.value.get("key") ?? list.rows[0]?.key;
+  return (
+    <>
+      <h2 class="gap">Keys</h2>
+      <Rows list={list} what="keys" empty={<p class="quiet">Nothing holds a place, and nothing waits for one.</p>}>
+        <table class="list">
+          <thead><tr><th>Key</th><th class="num">Held</th><th class="num">Waiting</th><th class="num">The first waits</th></tr></thead>
+          <tbody>{list.rows.map((k) => (
+            <tr key={k.key}>
+              <td><a class="strong" aria-current={k.key === chosen ? "true" : undefined} href={`${href(["limits", name])}?${new URLSearchParams({ key: k.key })}`}>{keyName(k.key)}</a></td>
+              <td class="num" data-label="held">{k.held.toLocaleString("en")}</td><td class="num" data-label="waiting">{capped(k.waiting)}</td>
+              <td class="num">{k.waitingSince ? <Age at={k.waitingSince} /> : "–"}</td>
+            </tr>
+          ))}</tbody>
+        </table>
+      </Rows>
+      {chosen !== undefined && <Places key={chosen} name={name} of={chosen} />}
+    </>
+  );
+}
+
+function Places({ name, of }: { name: string; of: string }) {
+  const request = { path: { name }, query: { key: of, limit: shown } };
+  const read = useResource((signal) => call(project.value, "GET /v1/limits/{name}/places", { ...request, signal }), [project.value, name, of], pollEvery);
+  const places = read.data.value;
+  return (
+    <section aria-label={`Places of ${keyName(of)}`}>
+      <div class="bar gap"><h2>Places: {keyName(of)}</h2>
+        <Commands cli={`stepwell limits places ${quote(name)} ${quote(of)}`} curl={curl(server, "GET", addressOf("GET /v1/limits/{name}/places", request))} /></div>
+      {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
+      {!places && !read.problem.value && <Loading what="the places" />}
+      {places && places.held.length + places.waiting.length === 0 && <p class="quiet">Nothing holds a place of this key, and nothing waits for one.</p>}
+      {places && places.held.length + places.waiting.length > 0 && (
+        <table class="list places">
+          <thead><tr><th>Place</th><th>Run</th><th>Step</th><th class="num">Since</th><th class="num">Cost</th><th>Tenant</th></tr></thead>
+          <tbody>
+            {places.held.map((p) => <Row key={p.runId + (p.stepId ?? "")} permit={p} place={<Status look="running" word="holds" />} />)}
+            {places.waiting.map((p, i) => <Row key={p.runId + (p.stepId ?? "")} permit={p} place={<Status look="waiting" word={`waits, no. ${i + 1}`} />} />)}
+          </tbody>
+        </table>
+      )}
+      {places && Math.max(places.held.length, places.waiting.length) === shown && <p class="quiet">The first {shown} of each are shown.</p>}
+    </section>
+  );
+}
+
+function Row({ permit: p, place }: { permit: Permit; place: preact.ComponentChild }) {
+  return (
+    <tr>
+      <td>{place}</td>
+      <td><a class="mono" href={href(["runs", p.runId])} title={p.runId}>{shortId(p.runId)}</a></td>
+      <td>{p.stepId ? <a href={href(["runs", p.runId, "log"], { of: p.stepId })}>{p.stepId}</a> : <span class="quiet">the run</span>}</td>
+      <td class="num"><Age at={p.since} />{p.notBefore && <span class="quiet"> · not before <Age at={p.notBefore} /></span>}</td>
+      <td class="num" data-label="cost">{p.cost}</td><td>{p.tenant ?? ""}</td>
+    </tr>
+  );
+}
