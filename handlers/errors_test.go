@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
@@ -99,6 +100,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{message.ErrMessageNotFound, 404, "message_not_found"},
 		{kv.ErrKeyNotFound, 404, "store_key_not_found"},
 		{entities.ErrStreamNotFound, 404, "stream_not_found"},
+		{limit.ErrNotFound, 404, "limit_not_found"},
+		{&limit.FullError{Use: entities.LimitUse{Name: "l"}, RetryAfter: 1500 * time.Millisecond}, 429, "limit_full"},
 		{&admin.QuotaError{Reason: admin.ErrStartQuota, RetryAfter: 1500 * time.Millisecond}, 429, "start_quota"},
 		{&admin.QuotaError{Reason: admin.ErrStorageQuota}, 429, "storage_quota"},
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
