@@ -105,7 +105,7 @@ export type Run = {
 export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
 
 // The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
+export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_paused" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
 
 export type Explanation = {
   runId: string;
@@ -152,6 +152,17 @@ export type Reason = {
   maxAttempts?: number;
   failures?: number;
   backlog?: number;
+  limit?: string;
+  key?: string;
+  held?: number;
+  places?: number;
+  inAll?: boolean;
+  ahead?: number;
+  holders?: Array<{
+    runId: string;
+    stepId?: string;
+    since: Time;
+  }>;
   detail?: string;
   since?: Time;
   at?: Time;
@@ -165,8 +176,8 @@ export type Reason = {
 };
 
 // An operation of this API, by its operationId. Its parameters are in the reason: `messageId`, `deployment`, `hookId`,
-// `name`, `childId`.
-export type Remedy = "retryMessage" | "discardMessage" | "putDeployment" | "resumeHook" | "postSignal" | "sendMessage" | "explainRun" | "cancelRun";
+// `name`, `limit`, `childId`.
+export type Remedy = "retryMessage" | "discardMessage" | "putDeployment" | "resumeHook" | "postSignal" | "sendMessage" | "putLimit" | "explainRun" | "cancelRun";
 
 export type TimelinePart = {
   kind: "step" | "hook" | "wait";
@@ -361,6 +372,73 @@ export type View = {
   updatedAt: Time;
 };
 
+export type Rate = {
+  limit: number;
+  per: string;
+  burst?: number;
+  sustained?: number;
+};
+
+export type LimitSpec = {
+  perKey?: number;
+  total?: number;
+  rate?: Rate;
+  fair?: boolean;
+  onFull?: "wait" | "reject" | "replaceWaiting" | "cancelOldest";
+  paused?: boolean;
+};
+
+export type Limit = {
+  name: string;
+  perKey?: number;
+  total?: number;
+  rate?: Rate;
+  fair: boolean;
+  onFull: "wait" | "reject" | "replaceWaiting" | "cancelOldest";
+  paused: boolean;
+  held?: number;
+  waiting?: number;
+  createdAt: Time;
+  updatedAt: Time;
+};
+
+export type LimitKey = {
+  key: string;
+  held: number;
+  waiting: number;
+  waitingSince?: Time;
+};
+
+export type Permit = {
+  runId: string;
+  stepId?: string;
+  messageId?: string;
+  tenant?: string;
+  cost: number;
+  since: Time;
+  notBefore?: Time;
+};
+
+export type PolicyUse = {
+  name: string;
+  key?: string;
+  tenant?: string;
+  cost?: number;
+};
+
+export type PolicySpec = {
+  limits: Array<PolicyUse>;
+  priority?: string;
+};
+
+export type Policy = {
+  workflow: string;
+  limits: Array<PolicyUse>;
+  priority?: string;
+  createdAt: Time;
+  updatedAt: Time;
+};
+
 export type ScheduleSpec = {
   cron?: string;
   every?: string;
@@ -457,6 +535,7 @@ export type Schedule = {
   next?: Array<Time>;
   waitingAt?: Time;
   runId?: string;
+  runStatus?: RunStatus;
   backfill?: {
     at: Time;
     until: Time;
@@ -691,7 +770,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.hurry" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.hurry" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -1509,6 +1588,88 @@ export interface Api {
       data: Array<TriggerEvent>;
       cursor?: Cursor;
     };
+  };
+  // List limits by name
+  "GET /v1/limits": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Limit>;
+      cursor?: Cursor;
+    };
+  };
+  // Get a limit, and how many hold or await a place
+  "GET /v1/limits/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: null;
+    answer: Limit;
+  };
+  // Create or replace a limit
+  "PUT /v1/limits/{name}": {
+    path: { "name": string };
+    query: {  };
+    body: LimitSpec;
+    answer: Limit;
+  };
+  // Remove a limit
+  "DELETE /v1/limits/{name}": {
+    path: { "name": string };
+    query: { "force"?: boolean };
+    body: null;
+    answer: null;
+  };
+  // List the keys of a limit that something holds or awaits
+  "GET /v1/limits/{name}/keys": {
+    path: { "name": string };
+    query: { "limit"?: number; "cursor"?: string };
+    body: null;
+    answer: {
+      data: Array<LimitKey>;
+      cursor?: Cursor;
+    };
+  };
+  // Get who holds the places of a key, and who waits
+  "GET /v1/limits/{name}/places": {
+    path: { "name": string };
+    query: { "key"?: string; "limit"?: number };
+    body: null;
+    answer: {
+      held: Array<Permit>;
+      waiting: Array<Permit>;
+    };
+  };
+  // List policies by workflow
+  "GET /v1/policies": {
+    path: {  };
+    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Policy>;
+      cursor?: Cursor;
+    };
+  };
+  // Get the policy of a workflow
+  "GET /v1/policies/{workflow}": {
+    path: { "workflow": string };
+    query: {  };
+    body: null;
+    answer: Policy;
+  };
+  // Create or replace the policy of a workflow
+  "PUT /v1/policies/{workflow}": {
+    path: { "workflow": string };
+    query: {  };
+    body: PolicySpec;
+    answer: Policy;
+  };
+  // Remove the policy of a workflow
+  "DELETE /v1/policies/{workflow}": {
+    path: { "workflow": string };
+    query: {  };
+    body: null;
+    answer: null;
   };
   // List all deployments by ID
   "GET /v1/deployments": {
