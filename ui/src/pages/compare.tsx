@@ -16,6 +16,7 @@ import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { useResource } from "../resource";
 import { may } from "../session";
+import { readRun } from "./readrun";
 
 const mostSteps = 5000;
 const shownAtOnce = 200;
@@ -52,7 +53,7 @@ interface Side {
 }
 
 async function readSide(id: string, signal: AbortSignal): Promise<Side> {
-  const run = await call(project.value, "GET /v1/runs/{id}", { path: { id }, query: { payloads: false }, signal });
+  const run = await readRun(id, signal);
   const steps: Step[] = [];
   for (let cursor: string | undefined; ;) {
     const answer = await call(project.value, "GET /v1/runs/{id}/steps", { path: { id }, query: { limit: 1000, ...(cursor && { cursor }) }, signal });

@@ -14,6 +14,7 @@ import { Status } from "../parts/icon";
 import { Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
 import { useResource } from "../resource";
+import { readRun } from "./readrun";
 
 const pageSize = 50;
 const pollEvery = 5000;
@@ -23,7 +24,7 @@ export function Family({ run }: { run: Run }) {
   const parents = useResource(async (signal) => {
     const list: Run[] = [];
     for (let id = run.parentId; id && list.length < mostParents; id = list[0]!.parentId) {
-      list.unshift(await call(project.value, "GET /v1/runs/{id}", { path: { id }, query: { payloads: false }, signal }));
+      list.unshift(await readRun(id, signal));
     }
     return list;
   }, [run.id]);

@@ -1,7 +1,7 @@
 // The page of a run: what it is, how it stands, what one can do, and its parts.
 import { useSignal } from "@preact/signals";
 import type { Run } from "../api.gen";
-import { addressOf, call, server } from "../api";
+import { addressOf, server } from "../api";
 import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
 import { formatTerm } from "../lib/filter";
@@ -21,6 +21,7 @@ import { Family } from "./family";
 import { Hooks } from "./hooks";
 import { Log } from "./log";
 import { Messages } from "./messages";
+import { readRun } from "./readrun";
 import { Steps } from "./steps";
 import { Streams } from "./streams";
 import { Timeline } from "./timeline";
@@ -42,7 +43,7 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
     if (r.lastSeq >= (last.peek()?.lastSeq ?? 0)) last.value = r;
   };
   const run = useResource(async (signal) => {
-    const answer = await call(project.value, "GET /v1/runs/{id}", { path: { id }, query: { payloads: false }, signal });
+    const answer = await readRun(id, signal);
     keep(answer);
     return answer;
   }, [project.value, id], ended || covered.value ? 0 : pollEvery);
@@ -53,6 +54,14 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
   }, run.refresh);
   useKeys({ u: () => go(href(["runs"])), ...Object.fromEntries(tabs.filter((t) => t.key).map((t) => [t.key, () => go(href(["runs", id, t.name]), "replace")])) });
   const r = last.value;
+  if (run.problem.value?.code === "run_collecting") {
+    return (
+      <main class="page"><Empty title="This run has not started">
+        <p class="mono">{id}</p>
+        <p>{run.problem.value.message}</p>
+      </Empty></main>
+    );
+  }
   if (run.problem.value?.status === 404) {
     return (
       <main class="page"><Empty title="There is no run with this ID">
