@@ -6,7 +6,7 @@ import { project } from "../location";
 
 export async function readRun(id: string, signal: AbortSignal): Promise<Run> {
   const answer = await call(project.value, "GET /v1/runs/{id}", { path: { id }, query: { payloads: false }, signal });
-  if (answer.status === "collecting") {
+  if ("dueAt" in answer) {
     throw new Problem(404, "run_collecting", `It collects starts until ${answer.dueAt}: it has ${answer.count}.`);
   }
   return answer;
