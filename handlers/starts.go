@@ -23,8 +23,8 @@ const (
 	// busy, unless lateStarts more than fit are under way: then it is refused.
 	longestStart = 20 * time.Second
 	lateStarts   = 400
-	// mostStarts is how many may wait at most: each holds a connection or two, and to take them in costs the processor time
-	// of others.
+	// mostStarts is how many may wait at most: each holds a connection or two, and to take them in costs the processor
+	// time of others.
 	mostStarts = 1000
 	// startsPerProcessor is how many deliveries and starts may be under way at a time, by processor, while the database is
 	// busy: enough to keep it so.

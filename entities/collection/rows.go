@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-const columns = `run_id, project, workflow, kind, key, quiet, max_wait, keep, size, max_bytes, deployment, data, timeout,
-	input, count, bytes, first_at, last_at, due_at, refusal`
+const columns = `run_id, project, workflow, kind, key, quiet, max_wait, keep, size, max_bytes, deployment, data,
+	timeout, input, count, bytes, first_at, last_at, due_at, refusal`
 
 // ByID reads the collection of a run. It fails with [ErrNotFound].
 func ByID(ctx context.Context, q pg.Querier, project entities.Project, id entities.RunID) (Collection, error) {
@@ -19,8 +19,8 @@ func ByID(ctx context.Context, q pg.Querier, project entities.Project, id entiti
 	return c, pg.Wrap(err, "read collection %s", id)
 }
 
-// List reads a page of the project's collections, ordered by their opening, and the cursor of the next page; empty after
-// the last.
+// List reads a page of the project's collections, ordered by their opening, and the cursor of the next page; empty
+// after the last.
 func List(
 	ctx context.Context, q pg.Querier, project entities.Project, p pg.Page,
 ) (list []Collection, next string, err error) {

@@ -177,9 +177,9 @@ func newCollectionJSON(c collection.Collection) collectionJSON {
 		FirstAt: timestamp(c.FirstAt), LastAt: timestamp(c.LastAt), DueAt: timestamp(c.DueAt),
 	}
 	if c.Kind == collection.Debounce {
-		v.Debounce = &debounceBody{c.Rule.Key, duration(c.Quiet), duration(c.MaxWait), c.Keep}
+		v.Debounce = &debounceBody{c.Key, duration(c.Quiet), duration(c.MaxWait), c.Keep}
 	} else {
-		v.Batch = &batchBody{c.Rule.Key, c.Size, duration(c.MaxWait), c.MaxBytes}
+		v.Batch = &batchBody{c.Key, c.Size, duration(c.MaxWait), c.MaxBytes}
 	}
 	return v
 }

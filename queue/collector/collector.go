@@ -1,12 +1,12 @@
 // Package collector collects starts of runs: it debounces them, and makes batches of them.
 //
 // A collection is a row that says how its run is started, and a piece of work in the queue. A start locks the row, and
-// adds itself in the same transaction. The work is due when the run was to start at first; if starts have come since, it
-// is put off. So a start that is collected writes no message.
+// adds itself in the same transaction. The work is due when the run was to start at first; if starts have come since,
+// it is put off. So a start that is collected writes no message.
 //
-// The run starts in one transaction, which locks the row, reads what was collected, appends the first event, and deletes
-// the row: on behalf of the work, of the start that makes a list full, or of a request. Whoever comes too late finds no
-// row. So each start is in one run, and a run that was promised starts once.
+// The run starts in one transaction, which locks the row, reads what was collected, appends the first event, and
+// deletes the row: on behalf of the work, of the start that makes a list full, or of a request. Whoever comes too late
+// finds no row. So each start is in one run, and a run that was promised starts once.
 //
 // Collections are locked before their work, always.
 package collector
@@ -53,9 +53,10 @@ type Collected struct {
 
 // Add collects a start. One with the idempotency key of an earlier start changes nothing, and gets the same run.
 //
-// It fails with [entities.ErrInvalid]; with [entities.ErrKeyReused] if the idempotency key was used with another digest;
-// with [message.ErrDeploymentNotFound]; and, if the start opens a collection, with [collection.ErrTooMany] and with a
-// *[admin.QuotaError]. A start that makes a list full fails as [eventlog.Log.Start] does; it is not collected then.
+// It fails with [entities.ErrInvalid]; with [entities.ErrKeyReused] if the idempotency key was used with another
+// digest; with [message.ErrDeploymentNotFound]; and, if the start opens a collection, with [collection.ErrTooMany] and
+// with a *[admin.QuotaError]. A start that makes a list full fails as [eventlog.Log.Start] does; it is not collected
+// then.
 func (c *Collector) Add(
 	ctx context.Context, p entities.Project, rule collection.Rule, s collection.Start,
 ) (Collected, error) {

@@ -81,7 +81,7 @@ func TestRunHasTheStartsOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.add(t, rule, start("1"))
-	id := s.add(t, rule, start("", uniqueKey("u"), func(s *collection.Start) {
+	id := s.add(t, rule, start("", uniqueKey, func(s *collection.Start) {
 		s.Data.Attributes, s.Timeout, s.Data.TimeoutGraceMS = map[string]string{"k": "v"}, time.Hour, 1000
 		s.Deployment = "dpl"
 	}))
@@ -202,9 +202,9 @@ func TestIdempotencyKeyCountsOnce(t *testing.T) {
 func TestRefusedRunIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := registered(t)
-	s.add(t, debounced(collection.KeepLast), start("1", uniqueKey("u")))
+	s.add(t, debounced(collection.KeepLast), start("1", uniqueKey))
 	holder := s.hurry(t)
-	id := s.add(t, debounced(collection.KeepLast), start("2", uniqueKey("u")))
+	id := s.add(t, debounced(collection.KeepLast), start("2", uniqueKey))
 	s.at(time.Minute)
 	refused := func(part string) {
 		t.Helper()
@@ -252,9 +252,9 @@ func TestRefusedRunIsTriedAgain(t *testing.T) {
 func TestStartThatFillsIsNotCollectedIfTheRunIsRefused(t *testing.T) {
 	t.Parallel()
 	s := registered(t)
-	s.add(t, batches(2), start("0", uniqueKey("u")))
+	s.add(t, batches(2), start("0", uniqueKey))
 	s.hurry(t)
-	s.add(t, batches(2), start("1", uniqueKey("u")))
+	s.add(t, batches(2), start("1", uniqueKey))
 	if _, err := s.Add(t.Context(), project, batches(2), start("2", once("i"))); !errors.Is(err, entities.ErrKeyTaken) {
 		t.Errorf("got %v, want that the key is taken", err)
 	}

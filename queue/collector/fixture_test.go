@@ -111,9 +111,7 @@ func once(key string) func(*collection.Start) {
 	return func(s *collection.Start) { s.IdempotencyKey, s.Digest = key, "digest of "+string(s.Input) }
 }
 
-func uniqueKey(key string) func(*collection.Start) {
-	return func(s *collection.Start) { s.Data.UniqueKey = key }
-}
+func uniqueKey(s *collection.Start) { s.Data.UniqueKey = "u" }
 
 // add collects a start, and returns the run that it belongs to.
 func (s *server) add(t testing.TB, rule collection.Rule, st collection.Start) entities.RunID {

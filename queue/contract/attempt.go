@@ -42,23 +42,29 @@ type recordStep struct {
 	At         place     `json:"at"`
 }
 
-func (c *recordStep) requests(planner Planner) ([]eventlog.Request, error) {
+// check checks that the fields fit together.
+func (c *recordStep) check() error {
 	switch {
 	case c.Skipped != "" && (c.Output != nil || c.Error != nil):
-		return nil, entities.Invalid("a step that was skipped has neither an output nor an error")
+		return entities.Invalid("a step that was skipped has neither an output nor an error")
 	case c.Output != nil && c.Error != nil:
-		return nil, entities.Invalid("a step has either an output or an error, not both")
+		return entities.Invalid("a step has either an output or an error, not both")
 	case c.RetryAfter != nil && c.Error == nil:
-		return nil, entities.Invalid("retryAfter is for a step with an error")
+		return entities.Invalid("retryAfter is for a step with an error")
 	case len(c.Store) > 0 && c.Error != nil:
-		return nil, entities.Invalid("store is for a step with an output: an attempt that failed writes nothing")
+		return entities.Invalid("store is for a step with an output: an attempt that failed writes nothing")
 	case c.Seen < 0:
-		return nil, entities.Invalid("seen %d is not the position of an event", c.Seen)
+		return entities.Invalid("seen %d is not the position of an event", c.Seen)
+	case c.Skipped != "":
+		return entities.ValidateName("skipped", c.Skipped)
+	default:
+		return nil
 	}
-	if c.Skipped != "" {
-		if err := entities.ValidateName("skipped", c.Skipped); err != nil {
-			return nil, err
-		}
+}
+
+func (c *recordStep) requests(planner Planner) ([]eventlog.Request, error) {
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 	name := cmp.Or(c.Name, c.ID)
 	created := eventlog.Request{
@@ -67,7 +73,9 @@ func (c *recordStep) requests(planner Planner) ([]eventlog.Request, error) {
 	}
 	ended := eventlog.Request{
 		Type: entities.EventStepCompleted, CorrelationID: c.ID, Payload: orNull(c.Output), Inline: true,
-		Data: entities.EventData{StepName: name, Seen: c.Seen, StartedAt: c.StartedAt, EndedAt: c.EndedAt, Skipped: c.Skipped},
+		Data: entities.EventData{
+			StepName: name, Seen: c.Seen, StartedAt: c.StartedAt, EndedAt: c.EndedAt, Skipped: c.Skipped,
+		},
 	}
 	if c.Error != nil {
 		ended.Type, ended.Payload, ended.Data.ErrorCode = entities.EventStepFailed, c.Error.Text(), c.Error.Code

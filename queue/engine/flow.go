@@ -17,7 +17,8 @@ import (
 // askFlow answers the call of a flow's run, as the flow's function would.
 func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
 	if c.Type != contract.TypeWorkflow {
-		return refusal("flow_call", fmt.Sprintf("%s is a flow: start it as a child instead of calling it", d.DeploymentID)), nil
+		message := fmt.Sprintf("%s is a flow: start it as a child instead of calling it", d.DeploymentID)
+		return refusal("flow_call", message), nil
 	}
 	program, err := e.flows.Program(ctx, d.Project, d.DeploymentID)
 	if err != nil {

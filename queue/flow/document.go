@@ -142,8 +142,8 @@ func Parse(document []byte) (*Program, error) {
 	return p, nil
 }
 
-// Digest returns the SHA-256 of the document's values as JSON. They keep their order, in which steps begin; comments and
-// spaces do not count.
+// Digest returns the SHA-256 of the document's values as JSON. They keep their order, in which steps begin; comments
+// and spaces do not count.
 func (p *Program) Digest() []byte { return p.digest[:] }
 
 // program reads the document itself.

@@ -112,8 +112,10 @@ func member(e ast.NavigableExpr) (string, bool) {
 			name, ok := call.Args()[1].AsLiteral().Value().(string)
 			return name, ok
 		}
+		return "", false
+	default:
+		return "", false
 	}
-	return "", false
 }
 
 // pathOf returns the names of a value if the expression does nothing but name it, else nil.
@@ -229,7 +231,7 @@ func appendValue(dst []byte, v ref.Val) ([]byte, error) {
 	case types.Timestamp:
 		return appendText(dst, v.Time.UTC().Format(time.RFC3339Nano)), nil
 	case types.Duration:
-		return appendText(dst, v.Duration.String()), nil
+		return appendText(dst, v.String()), nil
 	case traits.Mapper:
 		return appendMap(dst, v)
 	case traits.Lister:

@@ -74,6 +74,8 @@ func (f *Faults) add(at *node, code, format string, args ...any) {
 
 // sorted returns the faults in the order of their places.
 func (f Faults) sorted() Faults {
-	slices.SortStableFunc(f, func(a, b Fault) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
+	slices.SortStableFunc(f, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	return f
 }

@@ -87,6 +87,7 @@ func (s *state) apply(e Event) error {
 	case entities.EventCancelRequested:
 		s.asked = true
 		return nil
+	default:
 	}
 	if e.CorrelationID == "" || e.Type == entities.EventAttrSet {
 		return nil
@@ -145,6 +146,7 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 		if s.Program.steps[i].undo != nil && p == &s.steps[i] {
 			s.inputs[i] = e.Payload
 		}
+	default:
 	}
 	if p.status.ended() {
 		return nil
@@ -165,6 +167,7 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 		*p = progress{status: statusFailed, error: e.Payload, code: f.Code, seq: e.Seq}
 	case entities.EventWaitCancelled, entities.EventHookDisposed, entities.EventHookConflict:
 		*p = failedWith(contract.Failure{Message: "nobody waits for it any more", Code: contract.CodeCancelled}, e.Seq)
+	default: // an attempt
 	}
 	return nil
 }

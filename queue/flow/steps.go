@@ -105,7 +105,8 @@ func (r *reader) readCall(o *object, a *action, u usage) {
 		a.deployment = r.deployment
 	}
 	if a.deployment == "" {
-		r.faults.add(o.node, CodeMissing, `want a "deployment": whose function is %s? It may be named once for the flow`, a.name)
+		r.faults.add(o.node, CodeMissing,
+			`want a "deployment": whose function is %s? It may be named once for the flow`, a.name)
 	}
 	a.retry = r.defaults.retry
 	if n := o.get("retry"); n != nil {

@@ -383,7 +383,7 @@ func (t *turn) complete(output json.RawMessage, err error) {
 // result returns the output of a run whose steps have all ended: by default, an object of the outputs that no other
 // step needs.
 func (t *turn) result() (json.RawMessage, error) {
-	if output := t.Program.output; output != nil {
+	if output := t.output; output != nil {
 		return output.json(t.scope(0, placeOutput))
 	}
 	text := []byte{'{'}

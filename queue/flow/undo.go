@@ -28,8 +28,8 @@ func (t *turn) fail(why progress) (moved bool) {
 	return true
 }
 
-// runsAnyway reports whether a step that has not begun runs although the run fails: all that it needs has ended, or will
-// not begin any more.
+// runsAnyway reports whether a step that has not begun runs although the run fails: all that it needs has ended, or
+// will not begin any more.
 func (t *turn) runsAnyway(i int) bool {
 	s := &t.Program.steps[i]
 	if !s.isLast() {
@@ -142,6 +142,7 @@ func (t *turn) end(why progress) {
 			report.Done = append(report.Done, t.Program.steps[i].id)
 		case statusFailed:
 			report.Failed = append(report.Failed, t.Program.steps[i].id)
+		default: // it did not have to be undone
 		}
 	}
 	if report.Done != nil || report.Failed != nil {

@@ -81,7 +81,8 @@ func ExplainCollection(f CollectionFacts, now time.Time) []CollectionReason {
 		add(CollectionReason{Kind: CollectionOpen, Since: &c.FirstAt, At: &c.DueAt},
 			"it collects starts until %s, %d so far: wait, or hurry it", c.DueAt.UTC().Format(time.RFC3339), c.Count)
 	case len(list) == 0:
-		add(CollectionReason{Kind: CollectionDue, Since: &c.DueAt}, "its run is due, and starts as soon as a server gets to it")
+		add(CollectionReason{Kind: CollectionDue, Since: &c.DueAt},
+			"its run is due, and starts as soon as a server gets to it")
 	}
 	return list
 }

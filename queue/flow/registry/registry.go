@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -165,7 +165,8 @@ func (r *Registry) insert(
 	}
 	var b pgx.Batch
 	b.Queue(`INSERT INTO deployments (project, id, url, workflows, build, schemas) VALUES ($1, $2, $3, $4, $5, $6)`,
-		project, v.DeploymentID, contract.FlowScheme+v.DeploymentID, []string{v.Name}, fmt.Sprintf("%x", v.Digest[:8]), schemas)
+		project, v.DeploymentID, contract.FlowScheme+v.DeploymentID, []string{v.Name}, fmt.Sprintf("%x", v.Digest[:8]),
+		schemas)
 	b.Queue(`INSERT INTO flow_versions (project, name, version, deployment_id, digest, document, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 		project, v.Name, v.Version, v.DeploymentID, v.Digest, v.Document, v.CreatedAt)
