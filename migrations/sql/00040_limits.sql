@@ -60,6 +60,7 @@ CREATE TABLE limit_clocks (
     at      timestamptz NOT NULL,
     PRIMARY KEY (project, name, kind, key)
 ) WITH (fillfactor = 50);
+CREATE INDEX limit_clocks_at_idx ON limit_clocks (at);
 
 -- The limits of workflows whose runs do not name them.
 CREATE TABLE policies (
