@@ -118,7 +118,7 @@ func startRoom(q *queue.Queue) func(serving int) int {
 	return func(serving int) int {
 		room := most - max(q.Delivering(), q.Group().UnderWay()) - serving
 		if !q.Group().Busy() {
-			return max(room, idleStarts)
+			return max(room, idleStarts-serving)
 		}
 		return room
 	}
@@ -135,12 +135,11 @@ func (s *starts) admit(ctx context.Context, project, run string) error {
 	case <-st.done:
 		return st.err
 	case <-s.stopping.Done(): // the server makes no more deliveries, so there is nothing to wait for
-		s.hurry(st)
+		return s.hurry(st)
 	case <-ctx.Done():
 		s.leave(st)
 		return ctx.Err()
 	}
-	return nil
 }
 
 // served ends a request that was admitted.
@@ -170,7 +169,7 @@ func (s *starts) enter(project, run string) *start {
 	switch {
 	case s.waiting == 0 && s.room(s.serving) > 0:
 		s.begin(st, now)
-	case s.waiting >= s.limit(now):
+	case s.waiting >= s.limit(now) && len(s.line[project]) >= s.shareOf(project, now):
 		s.refuse(st, now)
 	default:
 		st.done = make(chan struct{})
@@ -230,14 +229,15 @@ func (s *starts) leave(st *start) {
 	s.remove(st)
 }
 
-// hurry admits a start that waits.
-func (s *starts) hurry(st *start) {
+// hurry admits a start unless it was refused, which is the error.
+func (s *starts) hurry(st *start) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !st.admitted && st.err == nil {
 		s.remove(st)
 		s.begin(st, s.now())
 	}
+	return st.err
 }
 
 // remove takes a start out of the line.
@@ -321,6 +321,16 @@ func (s *starts) perSecond(now time.Time) float64 {
 	return float64(s.counted+s.count) / max(past, time.Second).Seconds()
 }
 
+// shareOf returns how many starts of a project may wait when no more may wait in all, so that no project keeps the
+// others from the line.
+func (s *starts) shareOf(project string, now time.Time) int {
+	projects := len(s.turns)
+	if len(s.line[project]) == 0 {
+		projects++
+	}
+	return s.limit(now) / max(projects, 1)
+}
+
 // limit returns how many starts may wait: no more than the server can do in [longestStart]. When it has just become
 // busy, that is not known yet.
 func (s *starts) limit(now time.Time) int {
@@ -354,9 +364,15 @@ func startedRun(c echo.Context) (run string, starts bool) {
 	}
 }
 
-// messagedRun reports whether a request sends the first message of a run, and returns the run's ID. Only that message
-// contains what the run is made of, near its beginning.
+// createsRun is how a commit of the own client's that creates a run begins: with the event's type, a text in CBOR.
+var createsRun = []byte("\x6brun_created")
+
+// messagedRun reports whether a request sends the first message of a run, and returns the run's ID if another request
+// may start the same run. Only that message contains what the run is made of, near its beginning.
 func messagedRun(c echo.Context, beginning []byte) (run string, starts bool) {
+	if c.Path() == sdkPath+"/world/v1/commit" {
+		return "", bytes.Contains(beginning, createsRun)
+	}
 	if c.Path() != sdkPath+"/queues-proxy/api/v3/topic/:topic" || !workflowTopics.MatchString(c.Param("topic")) {
 		return "", false
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
@@ -113,6 +114,26 @@ func TestStartsWaitInOrderAndProjectsInTurns(t *testing.T) {
 	})
 }
 
+// TestOneProjectLeavesPlacesInTheLine: when one project fills the line, others may still wait, up to their share.
+func TestOneProjectLeavesPlacesInTheLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine()
+		for i := range mostStarts {
+			l.ask(t.Context(), "a", "", fmt.Sprint(i))
+		}
+		for i := range mostStarts/2 + 1 {
+			l.ask(t.Context(), "b", "", fmt.Sprint("b", i))
+		}
+		l.look(func() {
+			if last := fmt.Sprint("b", mostStarts/2); len(l.line["b"]) != mostStarts/2 || l.refused[last] == nil {
+				t.Errorf("%d of the second project wait, want %d", len(l.line["b"]), mostStarts/2)
+			}
+		})
+		l.stop()
+	})
+}
+
 // TestTooManyStartsAreRefused: at first as many may wait as there may ever; then as many as can be admitted in the
 // longest wait.
 func TestTooManyStartsAreRefused(t *testing.T) {
@@ -122,7 +143,7 @@ func TestTooManyStartsAreRefused(t *testing.T) {
 		for i := range mostStarts {
 			l.ask(t.Context(), "a", "", fmt.Sprint(i))
 		}
-		l.ask(t.Context(), "b", "", "more")
+		l.ask(t.Context(), "a", "", "more")
 		l.look(func() {
 			if got := l.refused["more"]; got == nil || got.Waiting != mostStarts || got.RetryAfter != longestStart {
 				t.Errorf("got %+v, want a refusal; nothing is known of when there is room", got)
@@ -208,8 +229,8 @@ func TestBothRequestsOfARunHaveOneVerdict(t *testing.T) {
 		l.ask(t.Context(), "a", "third", "event of third")
 		l.ask(t.Context(), "b", "second", "another second")
 		l.look(func() {
-			if l.waiting != mostStarts || l.refused["event of third"] == nil || l.refused["another second"] == nil {
-				t.Errorf("%d wait, %d were refused, want %d and 2", l.waiting, len(l.refused), mostStarts)
+			if l.waiting != mostStarts+1 || l.refused["event of third"] == nil || l.refused["another second"] != nil {
+				t.Errorf("%d wait, %d were refused, want %d and 1", l.waiting, len(l.refused), mostStarts+1)
 			}
 		})
 		l.makeRoom(1_000_000)
@@ -378,6 +399,13 @@ func TestFirstMessagesAreRecognized(t *testing.T) {
 	} {
 		if code := <-send(m[0], m[1], m[2]); code != http.StatusOK {
 			t.Errorf("%v: got %d, want it to pass", m, code)
+		}
+	}
+	for commit, want := range map[string]bool{"\xa1ieventType\x6brun_created": true, "\xa1ieventType\x6crun_completed": false} {
+		c := echo.New().NewContext(httptest.NewRequest(http.MethodPost, "/", nil), nil)
+		c.SetPath(sdkPath + "/world/v1/commit")
+		if _, got := messagedRun(c, []byte(commit)); got != want {
+			t.Errorf("the commit %q starts a run: %v", commit, got)
 		}
 	}
 	_ = send("__acme_wkf_workflow_order", "wrun_1", "\xa1hrunInput")

@@ -147,7 +147,7 @@ func TestAttemptTimesOut(t *testing.T) {
 		}
 		waitForHangUp(c)
 	}))
-	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s"}`)
+	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s","code":"no_answer"}`)
 }
 
 // TestEndOfARunCancelsItsCalls: a function's connection is closed when its run is cancelled or meets its deadline.

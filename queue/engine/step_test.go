@@ -36,21 +36,21 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 		"late output":                {spec: late, answer: answer{status: 200, body: []byte(`1`)}, event: "step_completed", payload: `1`},
 		"not JSON": {
 			answer: answer{status: 200, body: []byte(`<p>`)}, event: "step_retrying", after: time.Second,
-			payload: `{"message":"the answer is not JSON: \"\u003cp\u003e\""}`,
+			payload: `{"message":"the answer is not JSON: \"\u003cp\u003e\"","code":"no_answer"}`, code: "no_answer",
 		},
 		"not UTF-8": {
 			answer: answer{status: 200, body: []byte("\"\xff\"")}, event: "step_retrying", after: time.Second,
-			payload: `{"message":"the answer is not JSON: \"\\\"\\xff\\\"\""}`,
+			payload: `{"message":"the answer is not JSON: \"\\\"\\xff\\\"\"","code":"no_answer"}`, code: "no_answer",
 		},
 		"no answer": {
-			err: errors.New("cut off"), event: "step_retrying", payload: `{"message":"cut off"}`, after: time.Second,
+			err: errors.New("cut off"), event: "step_retrying", payload: `{"message":"cut off","code":"no_answer"}`, code: "no_answer", after: time.Second,
 		},
 		"second failure": {
-			err: errors.New("cut off"), attempts: 2, event: "step_retrying", payload: `{"message":"cut off"}`,
+			err: errors.New("cut off"), attempts: 2, event: "step_retrying", payload: `{"message":"cut off","code":"no_answer"}`, code: "no_answer",
 			after: 10 * time.Second,
 		},
-		"last failure":   {err: errors.New("cut off"), attempts: 3, event: "step_failed", payload: `{"message":"cut off"}`},
-		"longest pause":  {spec: entities.StepSpec{MaxAttempts: 9, BackoffMS: 1000, Factor: 10, MaxBackoffMS: 60_000}, err: errors.New("x"), attempts: 8, event: "step_retrying", payload: `{"message":"x"}`, after: time.Minute},
+		"last failure":   {err: errors.New("cut off"), attempts: 3, event: "step_failed", payload: `{"message":"cut off","code":"no_answer"}`, code: "no_answer"},
+		"longest pause":  {spec: entities.StepSpec{MaxAttempts: 9, BackoffMS: 1000, Factor: 10, MaxBackoffMS: 60_000}, err: errors.New("x"), attempts: 8, event: "step_retrying", payload: `{"message":"x","code":"no_answer"}`, code: "no_answer", after: time.Minute},
 		"500":            {answer: answer{status: 500, body: []byte(`oops`)}, event: "step_retrying", payload: `{"message":"500 Internal Server Error: \"oops\""}`, after: time.Second},
 		"302":            {answer: answer{status: 302}, event: "step_retrying", payload: `{"message":"302 Found: \"\""}`, after: time.Second},
 		"400":            {answer: answer{status: 400}, event: "step_failed", payload: `{"message":"400 Bad Request: \"\""}`},
