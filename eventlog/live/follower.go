@@ -331,13 +331,13 @@ func (f *follower[R]) look(ctx context.Context, others []entities.RunID) (read.C
 	f.place = c.To
 	l := look[R]{place: c.To, reset: c.Blocked, Counts: counts}
 	ids, watched := f.wanted(fresh, others)
-	if len(ids) > 0 {
+	if l.parts, err = f.parts(ctx, fresh, watched); err != nil {
+		return c, err
+	}
+	if len(ids) > 0 { // after the logs, so that no state is older than its log
 		if l.rows, err = f.Rows(ctx, f.project, ids); err != nil {
 			return c, err
 		}
-	}
-	if l.parts, err = f.parts(ctx, fresh, watched); err != nil {
-		return c, err
 	}
 	for _, v := range f.all() {
 		v.tell(l)
