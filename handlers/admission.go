@@ -44,7 +44,8 @@ var (
 	eventPolicy = overloadPolicy{time.Second, http.StatusTooManyRequests}
 	// A rejected message fails a delivery or the start of a run, so it waits longer.
 	messagePolicy = overloadPolicy{10 * time.Second, http.StatusTooManyRequests}
-	// A rejected chunk of a stream is lost if the official client sent it, which does not repeat it and times out after 30 s.
+	// A rejected chunk of a stream is lost if it came from the official client, which does not send it again. Clients time
+	// out after 30 s.
 	chunkPolicy = overloadPolicy{25 * time.Second, http.StatusServiceUnavailable}
 	// Clients retry all other requests and respect Retry-After.
 	defaultPolicy = overloadPolicy{5 * time.Second, http.StatusServiceUnavailable}

@@ -304,8 +304,8 @@ func (q *Queue) GiveBack(ctx context.Context, list []Delivery) error {
 	return errors.Join(failed...)
 }
 
-// claimGivenBack claims messages that have not reached the app, for a poll: up to so many as it has places for, and up to
-// [maxPulledBytes].
+// claimGivenBack claims messages that have not reached the app, for a poll: up to so many as it has places for, and up
+// to [maxPulledBytes].
 func (q *Queue) claimGivenBack(ctx context.Context, app world.App, places int) ([]Delivery, error) {
 	handles := make([]string, places)
 	for i := range handles {
