@@ -44,7 +44,8 @@ var (
 	eventPolicy = overloadPolicy{time.Second, http.StatusTooManyRequests}
 	// A rejected message fails a delivery or the start of a run, so it waits longer.
 	messagePolicy = overloadPolicy{10 * time.Second, http.StatusTooManyRequests}
-	// A rejected chunk of a stream is lost, because the client does not send it again. Clients time out after 30 s.
+	// A rejected chunk of a stream is lost if it came from the official client, which does not send it again. Clients time
+	// out after 30 s.
 	chunkPolicy = overloadPolicy{25 * time.Second, http.StatusServiceUnavailable}
 	// Clients retry all other requests and respect Retry-After.
 	defaultPolicy = overloadPolicy{5 * time.Second, http.StatusServiceUnavailable}
@@ -65,8 +66,8 @@ func policyOf(method, route string) overloadPolicy {
 	}
 }
 
-// isLongPoll reports whether requests of the route are long, but need few resources: they follow a stream, or wait
-// for the end of a run or for deliveries.
+// isLongPoll reports whether requests of the route are long, but need few resources once they have been received: they
+// follow a stream, or wait for the end of a run or for deliveries.
 func isLongPoll(route string) bool {
 	return slices.Contains([]string{
 		sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status",
@@ -125,11 +126,15 @@ func newAdmission(
 // middleware admits requests or fails with [overloaded].
 func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if isLongPoll(c.Path()) {
-			return next(c)
-		}
 		v := &visit{admission: a, project: a.project(c), overloadPolicy: policyOf(c.Request().Method, c.Path())}
 		defer v.release()
+		if isLongPoll(c.Path()) {
+			if err := v.receive(c); err != nil {
+				return err
+			}
+			v.arrived()
+			return next(c)
+		}
 		if run, starts := startedRun(c); starts {
 			if err := v.start(c, run); err != nil {
 				return err

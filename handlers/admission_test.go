@@ -42,7 +42,7 @@ func newLimitedServer(t *testing.T, requests, memory int64) *limitedServer {
 		return c.JSON(http.StatusOK, n)
 	}
 	for _, path := range []string{
-		sdkPath + "/v4/runs/:runId/events/:eventType", sdkPath + "/queues-proxy/api/v3/topic/:topic",
+		sdkPath + "/v4/runs/:runId/events/:eventType", sdkPath + "/queues-proxy/api/v3/topic/:topic", sdkPath + deliveries,
 	} {
 		e.POST(path, count)
 	}
@@ -148,6 +148,7 @@ func (s *limitedServer) wantAllFree(t *testing.T, requests, memory int64) {
 const (
 	event, chunk = "/v4/runs/r/events/run_started", "/v2/runs/r/stream/s"
 	status, list = "/v2/runs/r/status", "/v3/runs"
+	deliveries   = "/world/v1/pull"
 )
 
 func TestExcessRequestsAreRejected(t *testing.T) {
@@ -271,8 +272,11 @@ func TestSlowBodyReleasesItsSlot(t *testing.T) {
 	s := newLimitedServer(t, 1, 1<<20)
 	pace := s.admission.pace
 	s.admission.pace = share.Pace{Credit: 50 * time.Millisecond, Most: 100 * time.Millisecond, Rate: 10_000}
-	for _, length := range []int64{-1, 10_000} {
-		body, answer := s.begin(t, http.MethodPut, chunk, length)
+	for _, of := range []struct {
+		method, path string
+		length       int64
+	}{{http.MethodPut, chunk, -1}, {http.MethodPut, chunk, 10_000}, {http.MethodPost, deliveries, 10_000}} {
+		body, answer := s.begin(t, of.method, of.path, of.length)
 		go func() {
 			for range 100 { // 5,000 bytes a second: half of the rate
 				if _, err := io.WriteString(body, strings.Repeat("x", 100)); err != nil {
@@ -293,6 +297,7 @@ func TestSlowBodyReleasesItsSlot(t *testing.T) {
 	}
 	s.admission.pace = pace
 	wantCount(t, s.do(t, http.MethodPut, chunk, 3), 3)
+	wantCount(t, s.do(t, http.MethodPost, deliveries, 3), 3)
 	s.wantAllFree(t, 1, 1<<20)
 }
 

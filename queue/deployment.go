@@ -330,7 +330,8 @@ func (q *Queue) noteAsked(ctx context.Context, app world.App) error {
 	if _, noted := q.asked.Load(app); noted {
 		return nil
 	}
-	if err := entities.ValidateID("deployment ID", app.Deployment); err != nil {
+	asking := Deployment{ID: app.Deployment, URL: PulledURL}
+	if err := asking.normalize(); err != nil {
 		return err
 	}
 	d, err := q.Deployment(ctx, app.Project, app.Deployment)

@@ -141,15 +141,18 @@ func (q *Queue) Claim(
 
 // claimGivenBackSQL leases to a poll the messages of project $1 for deployment $2 that have not reached it, under the
 // handles $4, unless the deployment has got another URL than $6. A message that was cut off often keeps its backoff
-// (unreachedOnly).
+// (unreachedOnly). They have up to $7 bytes together, unless the first one is larger.
 const claimGivenBackSQL = `
 	WITH next AS (
-		SELECT id, row_number() OVER () AS n FROM (
-			SELECT id FROM messages
-			WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
-				AND work = '' AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6)
-			ORDER BY due_at LIMIT cardinality($4::text[])
-			FOR UPDATE SKIP LOCKED) AS locked
+		SELECT id, n FROM (
+			SELECT id, row_number() OVER one_by_one AS n, sum(size) OVER one_by_one AS bytes FROM (
+				SELECT id, octet_length(body) AS size FROM messages
+				WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
+					AND work = '' AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6)
+				ORDER BY due_at LIMIT cardinality($4::text[])
+				FOR UPDATE SKIP LOCKED) AS locked
+			WINDOW one_by_one AS (ROWS UNBOUNDED PRECEDING)) AS counted
+		WHERE n = 1 OR bytes <= $7
 	)
 	UPDATE messages m
 	SET lease = ($4::text[])[n], holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1,

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +23,9 @@ func (r *replica) poll(ctx context.Context, t testing.TB, places int, got chan<-
 		if err != nil && ctx.Err() == nil {
 			t.Errorf("pull: %v", err)
 			return
+		}
+		if len(list) > places {
+			t.Errorf("got %d deliveries for %d places", len(list), places)
 		}
 		if len(list) > 0 {
 			got <- list
@@ -245,6 +249,37 @@ func TestMessageSaysThatNoAppAsks(t *testing.T) {
 			t.Errorf("got %+v, want a wait that does not count", s)
 		}
 		r.makeDue(t, id)
+	}
+}
+
+// TestPollIsBounded: a poll gets no more than it has places for, and no more bytes than one answer may have, unless a
+// single message is larger.
+func TestPollIsBounded(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	r.register(t, deployment, PulledURL)
+	ids := make([]string, 6)
+	for i := range ids {
+		ids[i] = r.send(t)
+	}
+	for i, mib := range []int{9, 5, 5, 1, 0, 0} {
+		r.exec(t, `UPDATE messages SET unreached = 1, due_at = now() + $2 * interval '1 s',
+			body = decode(repeat('00', $3), 'hex') WHERE id = $1`, ids[i], i, mib<<20)
+	}
+	for _, tt := range []struct{ places, want int }{{6, 1}, {6, 1}, {2, 2}, {6, 2}} {
+		list, err := r.Pull(t.Context(), testApp, tt.places)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) != tt.want {
+			t.Fatalf("got %d messages for %d places, want %d", len(list), tt.places, tt.want)
+		}
+		for i := range list {
+			if !slices.ContainsFunc(list, func(d Delivery) bool { return d.ID == ids[i] }) {
+				t.Errorf("message %s is not among the first %d", ids[i], tt.want)
+			}
+		}
+		ids = ids[tt.want:]
 	}
 }
 

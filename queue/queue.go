@@ -235,11 +235,13 @@ const (
 	askedPause = 10 * time.Second
 	// pullRetry is how often a poll that waits looks for messages without a hint: hints may get lost.
 	pullRetry = 5 * time.Second
+	// maxPulledBytes is how many bytes of bodies a poll claims, unless a single body is larger.
+	maxPulledBytes = 8 << 20
 )
 
 // Pull returns messages for the app, leased to it for [PulledLease], as soon as there are any: up to so many as it has
-// places for, and one more for each delivery that comes at the same moment. It returns none when the context ends. An
-// app that is not registered is registered as one that asks. Pull fails with [message.ErrHasURL].
+// places for. It returns none when the context ends. An app that is not registered is registered as one that asks. Pull
+// fails with [message.ErrHasURL].
 //
 // A process hands what it would deliver to a poll that waits here. Without one it gives the message back, for the polls
 // that wait at other processes and those that come: they claim it.
@@ -252,21 +254,25 @@ func (q *Queue) Pull(ctx context.Context, app world.App, places int) ([]Delivery
 	}
 	news, cancel := q.hub.Subscribe(pullTopic(app))
 	defer cancel()
-	poll := q.desk.Join(app, places)
 	for {
+		// The poll is not at the desk meanwhile, or it would get more than it has places for. What comes is given back, which
+		// is news.
 		list, err := q.claimGivenBack(ctx, app, places)
-		if len(list) > 0 || poll.Has() || err != nil || ctx.Err() != nil {
-			list = append(list, poll.Leave()...)
-			if len(list) > 0 || ctx.Err() != nil {
-				err = nil // what was claimed by a statement without an answer is claimed again when its lease ends
-			}
+		if ctx.Err() != nil {
+			return list, nil // what was claimed by a statement without an answer is claimed again when its lease ends
+		}
+		if len(list) > 0 || err != nil {
 			return list, wrap("pull", err)
 		}
+		poll := q.desk.Join(app, places)
 		select {
 		case <-poll.Filled():
 		case <-news:
 		case <-time.After(pullRetry):
 		case <-ctx.Done():
+		}
+		if list := poll.Leave(); len(list) > 0 || ctx.Err() != nil {
+			return list, nil
 		}
 	}
 }
@@ -298,14 +304,15 @@ func (q *Queue) GiveBack(ctx context.Context, list []Delivery) error {
 	return errors.Join(failed...)
 }
 
-// claimGivenBack claims messages that have not reached the app, for a poll.
+// claimGivenBack claims messages that have not reached the app, for a poll: up to so many as it has places for, and up
+// to [maxPulledBytes].
 func (q *Queue) claimGivenBack(ctx context.Context, app world.App, places int) ([]Delivery, error) {
 	handles := make([]string, places)
 	for i := range handles {
 		handles[i] = "rh_" + ulid.Make().String()
 	}
 	return pg.CollectAll[Delivery](pg.NewPool(q.pool).Query(ctx, claimGivenBackSQL,
-		app.Project, app.Deployment, promptCutOffs, handles, PulledLease, PulledURL))
+		app.Project, app.Deployment, promptCutOffs, handles, PulledLease, PulledURL, maxPulledBytes))
 }
 
 // handOver gives a message to its app if the app waits for one here. From then on the app has the lease. Otherwise the

@@ -183,6 +183,14 @@ for (const [name, answer, wanted] of [
   });
 }
 
+test('a request that must not be carried out twice is repeated after an answer that says that it was not', async (t) => {
+  const { http, requests } = await serve(t, problem(503, 'overloaded'), results({ status: 200 }), problem(503, 'stopping'));
+  await http.request('PUT', '/x', { body: 'chunk' });
+  assert.equal(requests.length, 2);
+  await assert.rejects(http.request('PUT', '/x', { body: 'chunk' }), { status: 503 });
+  assert.equal(requests.length, 3);
+});
+
 /** Lets mocked time pass until the promise is settled. */
 async function passTime(t, promise) {
   let settled = false;

@@ -22,11 +22,15 @@ const APP = `
   const settings = { base: process.env.BASE, key: 'sk_1', deployment: 'shop' };
   pull(settings);
   pull(settings);
+  if (process.env.SILENT) createServer(() => {}).listen(0, '127.0.0.1').unref();
   if (process.env.NO_SERVER) setTimeout(() => {}, 600);
-  else createServer(async (req, res) => {
+  else createServer(async function (req, res) {
     let body = '';
     for await (const part of req) body += part;
-    if (req.url.endsWith('?__health')) return res.end('{"healthy":true}');
+    if (req.url.endsWith('?__health')) {
+      if (process.env.CLOSE) this.close();
+      return res.end('{"healthy":true}');
+    }
     console.log([req.url, req.headers['ce-vqsmessageid'], req.headers['stepwell-pulled'] === PULL_TOKEN, body].join(' '));
     await new Promise((done) => setTimeout(done, Number(process.env.WORK ?? 0)));
     res.writeHead(Number(process.env.STATUS ?? 200)).end('no');
@@ -192,15 +196,42 @@ for (const [name, answer, env, says] of [
   });
 }
 
-for (const answer of [refusal(404, 'not_found'), refusal(409, 'deployment_has_url'), refusal(403, 'forbidden')]) {
-  test(`an app that was not told to ask does not mind ${answer[0]} ${answer[1].toString().slice(0, 30)}`, async (t) => {
-    const server = await serve(t, answer, [200, list(delivery('never'))]);
+for (const [answer, says] of [
+  [refusal(404, 'not_found'), /does not speak version 1/],
+  [refusal(409, 'deployment_has_url'), /deployment_has_url/],
+  [refusal(403, 'forbidden'), /forbidden/],
+]) {
+  test(`an app that was not told to ask says that it goes on after ${answer[0]}`, async (t) => {
+    const server = await serve(t, answer);
     const app = start(t, server.base, { STEPWELL_PULL: '' });
-    await server.until(() => server.polls.length === 1);
-    assert.equal(await app.end(), '');
-    assert.equal(server.polls.length, 1);
+    await app.says('stderr', /keeps trying/);
+    assert.match(await app.end(), says);
   });
 }
+
+test('a refusal is said once, also after other failures', async (t) => {
+  const server = await serve(t, [0], refusal(403, 'forbidden'));
+  const app = start(t, server.base);
+  await app.says('stderr', /forbidden/);
+  assert.equal((await app.end()).match(/forbidden: /g).length, 1);
+});
+
+test('a server of the app that never answers does not hide the one that does', async (t) => {
+  const server = await serve(t, [200, list(delivery('m1'))]);
+  const app = start(t, server.base, { SILENT: '1' });
+  await app.says('stdout', /m1/);
+  assert.equal(await app.end(), '');
+});
+
+test('a delivery that finds no server of the app has not reached it', async (t) => {
+  const server = await serve(t, [200, list(delivery('m1'))]);
+  const app = start(t, server.base, { CLOSE: '1' });
+  await server.until(() => server.commits.length === 1);
+  const [{ reason, ...end }] = server.commits;
+  assert.match(reason, /its own server did not answer: .*ECONNREFUSED/);
+  assert.deepEqual(end, { _end: 1, retryAfter: 1, unreached: true, topic: 't', receipt: 'rh_m1' });
+  await app.end();
+});
 
 test('a process without a server asks for nothing, and may end', async (t) => {
   const server = await serve(t);
@@ -217,5 +248,17 @@ test('a signal ends the polls, and the process after what is under way', async (
   const [, signal] = await once(app.child, 'close');
   assert.equal(signal, 'SIGTERM');
   assert.equal(server.commits.length, 1); // it has waited for the outcome
-  assert.ok(server.polls.length <= 2);
+  assert.ok(server.polls.filter(({ places }) => places > 0).length <= 2);
+});
+
+test('a signal does not end the renewals of leases, also with more deliveries than places', async (t) => {
+  const ids = Array.from({ length: 101 }, (_, i) => `m${i}`);
+  const server = await serve(t, [200, list(...ids.map((each) => delivery(each)))]);
+  const app = start(t, server.base, { WORK: '60000' });
+  await app.says('stdout', /m100 /);
+  assert.equal(server.polls.length, 1); // there is no place
+  app.child.kill('SIGTERM');
+  await server.until(() => server.polls.length === 2);
+  const { places, waitMs, receipts } = server.polls[1];
+  assert.deepEqual({ places, waitMs, receipts: receipts.length }, { places: 0, waitMs: 0, receipts: 101 });
 });

@@ -92,6 +92,15 @@ test('a lost chunk fails the next write, and the close, of its stream', async (t
   assert.deepEqual(server.requests.map(({ chunks }) => chunks), [['1'], ['1']]);
 });
 
+test('a lost chunk fails the end of its step', async (t) => {
+  const server = await serve(t, 3);
+  const delivery = newDelivery();
+  await delivery.do(() => server.writeToStream('s', 'r', '1'));
+  (await server.next())(400);
+  await assert.rejects(delivery.requireChunks(), { status: 400 });
+  await delivery.requireChunks(); // it is said once
+});
+
 test('a lost chunk that nobody was told is reported at the end of the delivery', async (t) => {
   const { mock } = t.mock.method(console, 'error', () => {});
   const server = await serve(t, 3);

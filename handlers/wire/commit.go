@@ -54,6 +54,8 @@ type commitEnd struct {
 	Reason     string     `cbor:"reason"`
 	Topic      string     `cbor:"topic"`
 	Receipt    string     `cbor:"receipt"`
+	// Unreached says that nobody has looked at the message: the failure does not count.
+	Unreached bool `cbor:"unreached"`
 }
 
 // commitItem is an event or a message.

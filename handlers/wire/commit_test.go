@@ -393,18 +393,27 @@ func TestCommitEndsADelivery(t *testing.T) {
 	wantEqual(t, "events", len(c.log(t, id)), 4)
 	wantEqual(t, "messages", c.messages(t), 1)
 
-	// A failure releases it.
-	wantStatus(t, c.commit(t, commitHead(t, id), commitEnd(t, field{"retryAfter", uint16(60)}, field{"reason", "no"},
-		field{"topic", flowTopic}, field{"receipt", receipt})), http.StatusOK)
-	var lease, why string
-	var wait float64
-	if err := c.pool.QueryRow(t.Context(), `
-		SELECT lease, last_error, extract(epoch FROM due_at - now()) FROM messages WHERE id = $1`, message,
-	).Scan(&lease, &why, &wait); err != nil {
-		t.Fatal(err)
-	}
-	if lease != "" || why != "the app failed: no" || wait < 30 || wait > 60 {
-		t.Errorf("got lease %q, error %q, due in %v s", lease, why, wait)
+	// A failure releases it, and counts if it reached the app.
+	for _, unreached := range []bool{false, true} {
+		if _, err := c.pool.Exec(t.Context(), `
+			UPDATE messages SET lease = $2, delivery_count = 5, unreached = 0, due_at = now() + interval '1 min' WHERE id = $1`,
+			message, receipt); err != nil {
+			t.Fatal(err)
+		}
+		wantStatus(t, c.commit(t, commitHead(t, id), commitEnd(t, field{"retryAfter", uint16(60)}, field{"reason", "no"},
+			field{"unreached", unreached}, field{"topic", flowTopic}, field{"receipt", receipt})), http.StatusOK)
+		var lease, why string
+		var wait float64
+		var counted bool
+		if err := c.pool.QueryRow(t.Context(), `
+			SELECT lease, last_error, extract(epoch FROM due_at - now()), (delivery_count, unreached) = (5, 0)
+			FROM messages WHERE id = $1`, message,
+		).Scan(&lease, &why, &wait, &counted); err != nil {
+			t.Fatal(err)
+		}
+		if lease != "" || why != "the app failed: no" || wait < 30 || wait > 60 || counted == unreached {
+			t.Errorf("unreached %t: got lease %q, error %q, due in %v s, counted %t", unreached, lease, why, wait, counted)
+		}
 	}
 }
 

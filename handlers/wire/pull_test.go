@@ -180,6 +180,7 @@ func TestPollsAreRefused(t *testing.T) {
 	}{
 		{"no deployment", []field{{"deployment", ""}}, 400, "invalid_request"},
 		{"a deployment that cannot be", []field{{"deployment", "a\nb"}}, 400, "invalid_request"},
+		{"a deployment that is reserved", []field{{"deployment", "latest"}}, 400, "invalid_request"},
 		{"fewer places than none", []field{{"places", -1}}, 400, "invalid_request"},
 		{"too many places", []field{{"places", uint16(1001)}}, 400, "invalid_request"},
 		{"too long a wait", []field{{"waitMs", uint16(30_001)}}, 400, "invalid_request"},

@@ -158,7 +158,8 @@ func (s *Server) Answer(ctx context.Context, d queue.Delivery, body []byte) erro
 // failure returns the failure of a delivery whose app wants the message again.
 func (e commitEnd) failure() queue.Failure {
 	return queue.Failure{
-		Reason: "the app failed: " + e.Reason[:min(len(e.Reason), maxReason)], Public: "the app failed", Reached: true,
-		After: min(time.Duration(max(0, min(*e.RetryAfter, maxSeconds)))*time.Second, maxRetryAfter),
+		Reason: "the app failed: " + e.Reason[:min(len(e.Reason), maxReason)], Public: "the app failed",
+		Reached: !e.Unreached,
+		After:   min(time.Duration(max(0, min(*e.RetryAfter, maxSeconds)))*time.Second, maxRetryAfter),
 	}
 }

@@ -91,10 +91,3 @@ func (p *Poll[A, D]) Leave() []D {
 	}
 	return p.got
 }
-
-// Has reports whether the poll has got a delivery.
-func (p *Poll[A, D]) Has() bool {
-	p.desk.mu.Lock()
-	defer p.desk.mu.Unlock()
-	return len(p.got) > 0
-}

@@ -118,9 +118,15 @@ export class Delivery {
     this.#outboxes.set(stream, outbox);
   }
 
-  /** Waits until the chunks that were written are stored, or lost: then the stream's next write fails. */
+  /** Waits until the chunks that were written are stored, or lost: then whoever relies on them is told. */
   async storeChunks() {
     await Promise.allSettled([...this.#outboxes.values()].map((outbox) => outbox.settled()));
+  }
+
+  /** Waits until the chunks that were written are stored. @throws if some could not be */
+  async requireChunks() {
+    await this.storeChunks();
+    for (const outbox of this.#outboxes.values()) await outbox.stored();
   }
 
   /** Keeps an item for the answer. Resolves at once, unless there is too much. */

@@ -83,9 +83,9 @@ export class Http {
   /**
    * Sends a request and returns the whole answer, of status 2xx.
    *
-   * A request is sent again if it found no server; a repeatable one also after a lost answer or while the server is
-   * unavailable. That ends when it has failed for as long as the patience, in milliseconds. Body may be a function of
-   * whether an earlier try may have been carried out. With once, it is never sent again.
+   * A request is sent again if it found no server, or an overloaded one; a repeatable one also after a lost answer or
+   * while the server is unavailable. That ends when it has failed for as long as the patience, in milliseconds. Body may
+   * be a function of whether an earlier try may have been carried out. With once, it is never sent again.
    * @throws the SDK's error for the status
    */
   async request(method, path, { body, repeatable = false, waits = false, patience = PATIENCE_MS, once = false, ...options } = {}) {
@@ -214,13 +214,17 @@ export class Http {
 }
 
 function mayRepeat(answer, err, repeatable) {
-  return answer ? repeatable && UNAVAILABLE.has(answer.status) : repeatable || UNSENT.has(err.code);
+  return isUndone(answer, err) || (repeatable && (!answer || UNAVAILABLE.has(answer.status)));
 }
 
-/** Whether a failed request may have been carried out. An overloaded server refuses requests before it looks at them. */
+/** Whether a failed request may have been carried out. */
 function mayBeDone(answer, err) {
-  if (!answer) return !UNSENT.has(err.code);
-  return UNAVAILABLE.has(answer.status) && !(answer.status === 503 && problem(answer).code === 'overloaded');
+  return !isUndone(answer, err) && (!answer || UNAVAILABLE.has(answer.status));
+}
+
+/** Whether nobody has looked at a failed request: it found no server, or an overloaded one. */
+function isUndone(answer, err) {
+  return answer ? answer.status === 503 && problem(answer).code === 'overloaded' : UNSENT.has(err.code);
 }
 
 /** Decodes the body of an answer: CBOR or JSON. */

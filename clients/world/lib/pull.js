@@ -22,6 +22,8 @@ const PLACES = 100;
 /** How long a poll waits. While the app works, the polls also renew its leases, of 30 s. */
 const WAIT_MS = 25_000;
 const BUSY_WAIT_MS = 10_000;
+/** How long after a renewal the next one is sent, if no poll brings it. */
+const RENEW_MS = 12_000;
 /** How much longer than its wait a poll may take. */
 const SLACK_MS = 15_000;
 // The pauses between the tries while the server is away; the last one repeats.
@@ -29,6 +31,8 @@ const PAUSES_MS = [100, 250, 500, 1000, 2000];
 const REFUSED_PAUSE_MS = 15_000;
 // The pauses between looks for the app's server; the last one repeats. A process that only starts runs has none.
 const LOOKS_MS = [100, 250, 250, 500, 500, 1000, 1000, 2000, 5000];
+/** How long the app may take for a health check: in development, that compiles the route. */
+const LOOK_MS = 30_000;
 /** How long a signal to end the process waits for the deliveries under way. */
 const GRACE_MS = 10_000;
 /** An idle connection to the app's server is closed before Node's servers do that (5 s). */
@@ -69,6 +73,8 @@ export class Puller {
   #agent = new http.Agent({ keepAlive: true, timeout: APP_IDLE_MS });
   #app; // where it listens
   #underWay = new Map(); // the work on each delivery, by receipt
+  #renewal; // the timer of the next one
+  #refusal; // what the last one said
   #stopping = new AbortController();
 
   constructor(settings) {
@@ -77,7 +83,7 @@ export class Puller {
     this.#commits = new Commits(this.#http);
   }
 
-  /** Polls until it is stopped, or the server refuses an app that was not told to ask. */
+  /** Polls until it is stopped, or the server asks for no polls of apps that were not told to. */
   async run() {
     for (let failures = 0; !this.#stopping.signal.aborted; ) {
       const app = await this.#findApp();
@@ -85,6 +91,7 @@ export class Puller {
       try {
         await this.#poll(app);
         failures = 0;
+        this.#refusal = undefined;
       } catch (err) {
         if (this.#stopping.signal.aborted) return;
         if (!(await this.#goesOn(err, failures++))) return;
@@ -92,10 +99,12 @@ export class Puller {
     }
   }
 
-  /** Ends the polls. Resolves when what is under way has ended. */
+  /** Ends the polls. Resolves when what is under way has ended; until then, its leases are renewed. */
   async stop() {
     this.#stopping.abort(new Error('the app stops'));
+    void this.#renew();
     await Promise.allSettled(this.#underWay.values());
+    clearTimeout(this.#renewal);
     this.#agent.destroy();
   }
 
@@ -103,9 +112,8 @@ export class Puller {
   async #findApp() {
     for (let looks = 0; !this.#stopping.signal.aborted; looks++) {
       if (this.#app?.isListening()) return this.#app;
-      for (const place of this.#settings.app ? [placeAt(this.#settings.app)] : ownPlaces()) {
-        if (await servesWorkflows(place)) return (this.#app = place);
-      }
+      this.#app = await firstServing(this.#settings.app ? [placeAt(this.#settings.app)] : ownPlaces());
+      if (this.#app) return this.#app;
       await unobtrusivePause(LOOKS_MS[Math.min(looks, LOOKS_MS.length - 1)]);
     }
     return undefined;
@@ -113,20 +121,41 @@ export class Puller {
 
   async #poll(app) {
     const places = PLACES - this.#underWay.size;
-    const waitMs = places === 0 ? 0 : this.#underWay.size > 0 ? BUSY_WAIT_MS : WAIT_MS;
-    const { deployment, asked } = this.#settings;
-    const receipts = [...this.#underWay.keys()];
-    const answer = await this.#http.request('POST', PATH, {
-      body: encode({ world: PROTOCOL, deployment, process: this.#process, asked, places, waitMs, receipts }),
-      headers: { 'content-type': MIME_CBOR },
-      accept: MIME_WORLD,
-      timeout: waitMs + SLACK_MS,
-      signal: this.#stopping.signal,
-      once: true,
+    if (places <= 0) return Promise.race(this.#underWay.values());
+    const waitMs = this.#underWay.size > 0 ? BUSY_WAIT_MS : WAIT_MS;
+    const answer = await this.#post(places, waitMs, {
+      accept: MIME_WORLD, timeout: waitMs + SLACK_MS, signal: this.#stopping.signal, once: true,
     });
     this.#http.requireProtocol(answer, PATH);
     for (const { meta, body } of readList(answer.body).frames) this.#start(app, meta, body);
-    if (places === 0) await Promise.race([...this.#underWay.values(), unobtrusivePause(BUSY_WAIT_MS)]);
+  }
+
+  /** Renews the leases of what is under way, by a poll without places. */
+  async #renew() {
+    if (this.#underWay.size === 0) return;
+    await this.#post(0, 0, { timeout: RENEW_MS, repeatable: true }).catch(() => {}); // the next one may succeed
+  }
+
+  #post(places, waitMs, options) {
+    clearTimeout(this.#renewal);
+    this.#renewal = undefined;
+    this.#renewSoon();
+    const { deployment, asked } = this.#settings;
+    const receipts = [...this.#underWay.keys()];
+    return this.#http.request('POST', PATH, {
+      body: encode({ world: PROTOCOL, deployment, process: this.#process, asked, places, waitMs, receipts }),
+      headers: { 'content-type': MIME_CBOR },
+      ...options,
+    });
+  }
+
+  /** Sees to the next renewal, which a poll that comes before puts off. */
+  #renewSoon() {
+    if (this.#underWay.size === 0) return;
+    this.#renewal ??= setTimeout(() => {
+      this.#renewal = undefined;
+      void this.#renew();
+    }, RENEW_MS).unref();
   }
 
   #start(app, { path, headers }, body) {
@@ -138,18 +167,23 @@ export class Puller {
       .catch((err) => report(`cannot tell the server that a delivery failed: ${err.message}`))
       .finally(() => this.#underWay.delete(receipt));
     this.#underWay.set(receipt, work);
+    this.#renewSoon();
   }
 
   /** Hands a delivery to the app, whose handler reports the outcome. If it did not get it, that is reported here. */
   async #deliver(app, path, headers, body) {
-    const problem = await post(app, this.#agent, path, { ...headers, [PULLED]: PULL_TOKEN }, body).then(
-      ({ status, text }) => (status < 300 ? undefined : `its own server answered ${status}: ${text}`),
-      (err) => `its own server did not answer: ${err.message}`,
+    const { problem, unreached } = await post(app, this.#agent, path, { ...headers, [PULLED]: PULL_TOKEN }, body).then(
+      ({ status, text }) => (status < 300 ? {} : { problem: `its own server answered ${status}: ${text}` }),
+      (err) => ({
+        problem: `its own server did not answer: ${err.message || err.code}`,
+        unreached: err.code === 'ECONNREFUSED' || undefined,
+      }),
     );
     if (problem === undefined) return;
+    if (unreached) this.#app = undefined; // look for it before the next poll
     const attempt = Number(headers['Ce-Vqsdeliverycount']) || 1;
     const end = {
-      retryAfter: backoff(undefined, attempt), reason: problem.slice(0, 300),
+      retryAfter: backoff(undefined, attempt), reason: problem.slice(0, 300), unreached,
       topic: headers['Ce-Vqsqueuename'], receipt: headers['Ce-Vqsreceipthandle'],
     };
     await this.#commits.send({ items: [], end });
@@ -158,13 +192,16 @@ export class Puller {
   /** Reports an error of a poll, and waits. Returns false if there is nothing to wait for. */
   async #goesOn(err, failures) {
     const { asked, deployment } = this.#settings;
-    const refused = err.name === 'EntityConflictError' || (err.status >= 400 && err.status < 500 && err.status !== 429);
-    if (refused && !asked) {
-      if (err.code === 'pull_unasked') report(`no deliveries for deployment ${deployment}: ${err.message}`);
+    if (err.code === 'pull_unasked' && !asked) {
+      report(`no deliveries for deployment ${deployment}: ${err.message}`);
       return false;
     }
+    const refused = err.name === 'EntityConflictError' || (err.status >= 400 && err.status < 500 && err.status !== 429);
     const why = err.status === 404 ? this.#http.tooOld(PATH) : err;
-    if (failures === 0) report(`cannot fetch deliveries for deployment ${deployment} yet, and keeps trying: ${why.message}`);
+    if (failures === 0 || (refused && this.#refusal !== why.message)) {
+      report(`cannot fetch deliveries for deployment ${deployment} yet, and keeps trying: ${why.message}`);
+    }
+    if (refused) this.#refusal = why.message;
     const pauses = refused ? REFUSED_PAUSE_MS : PAUSES_MS[Math.min(failures, PAUSES_MS.length - 1)];
     await Promise.race([unobtrusivePause(pauses), aborted(this.#stopping.signal)]);
     return true;
@@ -190,17 +227,23 @@ function placeAt(app) {
   return { host: hostname.replace(/^\[|\]$/g, ''), port: port || 80, base: pathname.replace(/\/+$/, ''), isListening: () => true };
 }
 
-/** Whether the SDK's health check answers there. It also makes a framework load the route. */
+/** The first place to answer the SDK's health check; undefined if none does. */
+function firstServing(places) {
+  return Promise.any(places.map(servesWorkflows)).catch(() => undefined);
+}
+
+/** Resolves if the SDK's health check answers there. It also makes a framework load the route. */
 async function servesWorkflows(place) {
-  const { status, text } = await post(place, undefined, `${ROUTE}?__health`, {}, '').catch(() => ({}));
-  return status === 200 && text.includes('"healthy":true');
+  const { status, text } = await post(place, undefined, `${ROUTE}?__health`, {}, '', AbortSignal.timeout(LOOK_MS));
+  if (status === 200 && text.includes('"healthy":true')) return place;
+  throw new Error('no workflows are served there');
 }
 
 /** Posts to the app's own server, with node:http because frameworks replace fetch. */
-function post({ base, isListening, ...place }, agent, path, headers, body) {
+function post({ base, isListening, ...place }, agent, path, headers, body, signal) {
   return new Promise((resolve, reject) => {
     const all = { ...headers, 'content-length': body.length };
-    const request = http.request({ ...place, agent, path: base + path, method: 'POST', headers: all }, (answer) => {
+    const request = http.request({ ...place, agent, signal, path: base + path, method: 'POST', headers: all }, (answer) => {
       let text = '';
       answer.setEncoding('utf8').on('data', (part) => (text = (text + part).slice(0, 300)));
       answer.on('error', reject).on('end', () => resolve({ status: answer.statusCode, text }));

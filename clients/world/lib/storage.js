@@ -129,13 +129,16 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
         : await commits.send({ runId, items: [item] });
       return withInput(runId, eventType, outcome(data, result));
     }
-    if (STEP_ENDS.has(eventType)) await delivery.storeChunks();
+    if (STEP_ENDS.has(eventType)) await chunksOf(delivery, [eventType]);
     if (held.has(eventType) && !params?.sinceCursor) {
       await delivery.hold(item);
       return provisional(runId, item, eventData);
     }
     return write(delivery, data, item);
   }
+
+  /** Waits for the chunks that a step has written. @throws if one is lost and the step is to complete: it is not whole */
+  const chunksOf = (delivery, types) => (types.includes('step_completed') ? delivery.requireChunks() : delivery.storeChunks());
 
   /** Writes an event in its delivery, with what is held before it. */
   async function write(delivery, data, item) {
@@ -169,7 +172,7 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
 
     async createBatch(runId, batch, params) {
       const delivery = deliveryOf(runId);
-      await delivery?.storeChunks();
+      if (delivery) await chunksOf(delivery, batch.map(({ event }) => event.eventType));
       await delivery?.flush();
       const items = batch.map(({ event, ...own }) => eventItem(event, { ...own, requestId: params?.requestId }));
       const answer = await http.request('POST', `/v4/runs/${id(runId)}/events/batch`, {
