@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"queue/cluster": {
 		"entities", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
 	},
-	"queue/collector":    and(data, "entities/admin", "entities/collection", "entities/message", "eventlog", "queue"),
+	"queue/collector":    and(data, "entities/admin", "entities/collection", "entities/limit", "entities/message", "eventlog", "queue"),
 	"queue/condition":    {"entities", "entities/share", "entities/store"},
 	"queue/continuation": {"entities", "entities/codec", "entities/message"},
 	"queue/contract": {
