@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"queue/cluster": {
 		"entities", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
 	},
-	"queue/collector":    and(data, "entities/admin", "entities/collection", "entities/message", "eventlog", "queue"),
+	"queue/collector":    and(data, "entities/admin", "entities/collection", "entities/limit", "entities/message", "eventlog", "queue"),
 	"queue/condition":    {"entities", "entities/share", "entities/store"},
 	"queue/continuation": {"entities", "entities/codec", "entities/message"},
 	"queue/contract": {
@@ -83,8 +83,8 @@ var mayImport = map[string][]string{
 	"queue/signing":             {},
 	"queue/signing/signingtest": {"queue/signing"},
 	"queue/tickets":             {"entities", "entities/pg"},
-	"queue/triggers": and(data, "entities/admin", "entities/message", "entities/trigger", "eventlog", "queue",
-		"queue/condition"),
+	"queue/triggers": and(data, "entities/admin", "entities/limit", "entities/message", "entities/trigger", "eventlog",
+		"queue", "queue/condition"),
 	"queue/world": {"entities"},
 	"queue/why": and(data, "entities/await", "entities/collection", "entities/inbox", "entities/limit", "entities/message", "entities/schedule",
 		"queue/cluster"),
@@ -178,7 +178,7 @@ var testsOf = map[string][]string{
 	"eventlog/upkeep":  {"entities/access", "entities/message"},
 	"handlers":         {"entities/store"},
 	"handlers/rest":    {"handlers", "queue/signing/signingtest"},
-	"handlers/webhook": {"handlers", "queue/engine"},
+	"handlers/webhook": {"entities/limit", "handlers", "queue/engine"},
 	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers", "queue/egress"},
 	"queue":            {"queue/continuation", "queue/signing/signingtest", "queue/why"},
 	"queue/collector":  {"queue/egress", "queue/tickets"},

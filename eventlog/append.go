@@ -321,10 +321,10 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			}
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
+			c.requests = slices.Clone(requests) // each try completes them anew
 			if err := c.complete(check); err != nil {
 				return nil, err
 			}
-			c.requests = requests
 			gate, err := c.openGate(ctx, tx, f)
 			if err != nil {
 				return nil, err

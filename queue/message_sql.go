@@ -436,6 +436,26 @@ func (q *Queue) DropWorkOf(b *pgx.Batch, work message.Work, subject string) {
 	b.Queue(`DELETE FROM messages WHERE run_id = '' AND work = $1 AND work <> '' AND subject = $2`, work, subject)
 }
 
+// reviveSQL makes parked work of kind $1 about the subject $2 due at once, which belongs to no run, and returns
+// whether there is work.
+const reviveSQL = `
+	WITH revived AS (` + retrySQL + `run_id = '' AND work = $1 AND work <> '' AND subject = $2 AND parked_at IS NOT NULL)
+	SELECT EXISTS (SELECT FROM messages WHERE run_id = '' AND work = $1 AND work <> '' AND subject = $2)`
+
+// Revive makes the work about the subject due at once if it is parked, and enqueues it if it is missing; it belongs
+// to no run. The function that it returns must be called with the transaction's error when the transaction has ended.
+func (q *Queue) Revive(ctx context.Context, tx pgx.Tx, m message.Message) (ended func(error), err error) {
+	there, err := pg.CollectValue[bool](tx.Query(ctx, reviveSQL, m.Work, m.Subject))
+	if err != nil {
+		return nil, wrap("revive work", err)
+	}
+	if there {
+		return q.announceDue, nil
+	}
+	_, ended, err = q.Enqueue(ctx, tx, &pgx.Batch{}, []message.Message{m})
+	return ended, err
+}
+
 // extendSQL sets the time that the lease $1 lasts from now.
 const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 

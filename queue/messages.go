@@ -313,7 +313,8 @@ const (
 
 // Discard deletes a message in any state together with its idempotency key, so that it can be sent again. If this
 // strands its run, the sweeper wakes the run: for a run that the server continues, also if the message invoked it,
-// since nobody can tell what its function has missed. It fails with [message.ErrMessageNotFound].
+// since nobody can tell what its function has missed. It fails with [message.ErrMessageNotFound], and with
+// [entities.ErrConflict] for the work of a collection, which would collect starts for ever.
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, awaitNowSQL, []string{id}, project); err != nil {
@@ -322,6 +323,10 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 		gone, err := readEntry(ctx, tx, project, id, ` FOR UPDATE`)
 		if err != nil {
 			return err
+		}
+		if gone.Work == message.WorkCollection {
+			return fmt.Errorf("it starts the run of collection %s: drop the collection instead: %w",
+				gone.Subject, entities.ErrConflict)
 		}
 		if _, err := tx.Exec(ctx, discardSQL, []string{id}, project); err != nil {
 			return err
@@ -342,8 +347,8 @@ func (q *Queue) RetryAll(ctx context.Context, project entities.Project, f Filter
 	return n, nil
 }
 
-// DiscardAll is [Queue.Discard] for those of the messages that match the filter. It returns how many it has discarded,
-// which is one entry of the audit.
+// DiscardAll is [Queue.Discard] for those of the messages that match the filter and can be discarded. It returns how
+// many it has discarded, which is one entry of the audit.
 func (q *Queue) DiscardAll(ctx context.Context, project entities.Project, f Filter, ids []string) (int, error) {
 	n, err := q.changeAll(ctx, project, f, ids, admin.ActionMessagesDiscard)
 	return n, wrap("discard messages", err)
@@ -364,8 +369,11 @@ func (q *Queue) changeAll(
 		args = append(args, f.RunID)
 		where += ` AND run_id = $6`
 	}
-	if kind == admin.ActionMessagesRetry {
+	switch kind {
+	case admin.ActionMessagesRetry:
 		where += ` AND (parked_at IS NOT NULL OR lease = '' AND last_error <> '')`
+	case admin.ActionMessagesDiscard:
+		where += ` AND work <> '` + string(message.WorkCollection) + `'`
 	}
 	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		if kind == admin.ActionMessagesDiscard {

@@ -97,11 +97,12 @@ func Insert(b *pgx.Batch, c Collection, first Start) (check func() error) {
 	}
 }
 
-// Update queues the replacement of a locked collection, which has just got a start.
+// Update queues the replacement of a locked collection, which has just got a start. Why its run could not be started
+// is of no interest if it is due at another time now.
 func Update(b *pgx.Batch, c Collection, added Start) {
 	b.Queue(`
-		UPDATE collections SET (deployment, data, timeout, input, count, bytes, last_at, due_at)
-			= ($2, $3, $4, $5, $6, $7, $8, $9)
+		UPDATE collections SET (deployment, data, timeout, input, count, bytes, last_at, due_at, refusal)
+			= ($2, $3, $4, $5, $6, $7, $8, $9, CASE WHEN due_at = $9 THEN refusal ELSE '' END)
 		WHERE run_id = $1`,
 		c.RunID, c.Deployment, c.Data, c.Timeout, append([]byte{}, c.Input...), c.Count, c.Bytes, c.LastAt, c.DueAt)
 	insertItem(b, c, added)

@@ -141,9 +141,9 @@ func each[T any](ctx context.Context, q pg.Querier, do func(T) error, sql string
 	return pg.Wrap(rows.Err(), "read rows of %s", runID)
 }
 
-// StoredBytes returns the size of a project's payloads and streams, as they were received: Postgres may compress them,
-// and needs more for rows and indexes. It reads all events and chunks of the project, but not the payloads themselves,
-// because their lengths are in the rows.
+// StoredBytes returns the size of a project's payloads, streams and collected inputs, as they were received: Postgres
+// may compress them, and needs more for rows and indexes. It reads all rows that have them, but not the data
+// themselves, because their lengths are in the rows.
 func StoredBytes(ctx context.Context, q pg.Querier, project entities.Project) (int64, error) {
 	return pg.CollectValue[int64](q.Query(ctx, `
 		SELECT ((
@@ -152,5 +152,7 @@ func StoredBytes(ctx context.Context, q pg.Querier, project entities.Project) (i
 		) + (
 			SELECT coalesce(sum(octet_length(c.data)), 0)
 			FROM streams s JOIN stream_chunks c ON c.stream_id = s.id WHERE s.project = $1
+		) + (
+			SELECT coalesce(sum(bytes), 0) FROM collections WHERE project = $1
 		))::bigint`, project))
 }

@@ -58,9 +58,15 @@ func TestStorageIsMeasuredWhereItIsLimited(t *testing.T) {
 	}
 	f.write(t, home, r.RunID, "strm") // two chunks of a byte
 	f.write(t, stranger, other.RunID, "strm")
+	f.exec(t, `
+		INSERT INTO collections (run_id, project, workflow, kind, key, quiet, max_wait, keep, size, max_bytes, deployment,
+			data, timeout, input, count, bytes, first_at, last_at, due_at)
+		SELECT 'wrun_' || p, p, 'w', 'batch', '', '1 s', '1 s', 'all', 2, 100, '', '{}', '0', '', 1, length('[1]'),
+			now(), now(), now()
+		FROM unnest(ARRAY['home', 'stranger']) AS p`)
 	pass(0) // the next measurement is not due yet
 	f.exec(t, `UPDATE projects SET measure_after = now() WHERE name = 'home'`)
-	pass(int64(len("input") + len("extra") + len("ab")))
+	pass(int64(len("input") + len("extra") + len("ab") + len("[1]")))
 	f.limit(t, admin.Limits{})
 	f.limit(t, admin.Limits{StorageBytes: ptr(int64(1))})
 	if p := f.project(t, day); p.StoredBytes != nil {

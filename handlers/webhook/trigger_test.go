@@ -11,9 +11,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 )
@@ -132,6 +134,30 @@ func TestRefusedRequestCanBeSentAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantStarted(t, d.call(http.MethodPost, path, "x", key...))
+}
+
+// TestFullLimitTellsTheSenderWhenToTryAgain, and not whose limit it is.
+func TestFullLimitTellsTheSenderWhenToTryAgain(t *testing.T) {
+	t.Parallel()
+	d := newTestServer(t)
+	path := d.trigger(t, entities.DefaultProject)
+	limits := limit.NewStore(d.pool, time.Now)
+	_, err := limits.Put(t.Context(), entities.DefaultProject, "one", limit.Spec{PerKey: 1, OnFull: limit.Reject})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = limits.PutPolicy(t.Context(), limit.Policy{
+		Project: entities.DefaultProject, Workflow: "order", Limits: []limit.PolicyUse{{Name: "one", Key: "'tenant-7'"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantStarted(t, d.call(http.MethodPost, path, "x"))
+	w := d.call(http.MethodPost, path, "x")
+	wantRejected(t, w, http.StatusTooManyRequests, "too_many_requests")
+	if strings.Contains(w.Body.String(), "tenant-7") || w.Header().Get("Retry-After") == "" {
+		t.Errorf("got %s with the header %v", w.Body, w.Header())
+	}
 }
 
 // TestTriggersWithoutTheURLAreNotFound: the answer is that for an unknown token, byte for byte.

@@ -266,6 +266,7 @@ func (s *Server) start(r call) error {
 		return err
 	}
 	done, err := s.Triggers.Receive(ctx, *r.trigger, triggers.Request{ID: id, Digest: digest, Payload: payload})
+	// A failure is that of a busy project or of a full limit, whose key is not for the sender.
 	busy, isBusy := errors.AsType[*queue.Failure](err)
 	switch {
 	case isBusy:

@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/collection"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -35,11 +36,13 @@ type Collector struct {
 	pool  *pgxpool.Pool
 	queue *queue.Queue
 	log   *eventlog.Log
+	// limits tells which limits there are.
+	limits *limit.Store
 }
 
 // New returns a collector for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Collector {
-	return &Collector{pool: q.Pool(), queue: q, log: log}
+	return &Collector{pool: q.Pool(), queue: q, log: log, limits: limit.NewStore(q.Pool(), log.Now)}
 }
 
 // Collected is what became of a start.
@@ -54,9 +57,9 @@ type Collected struct {
 // Add collects a start. One with the idempotency key of an earlier start changes nothing, and gets the same run.
 //
 // It fails with [entities.ErrInvalid]; with [entities.ErrKeyReused] if the idempotency key was used with another
-// digest; with [message.ErrDeploymentNotFound]; and, if the start opens a collection, with [collection.ErrTooMany] and
-// with a *[admin.QuotaError]. A start that makes a list full fails as [eventlog.Log.Start] does; it is not collected
-// then.
+// digest; with [message.ErrDeploymentNotFound]; with [limit.ErrNotFound]; and, if the start opens a collection, with
+// [collection.ErrTooMany] and with a *[admin.QuotaError]. A start that makes a list full fails as [eventlog.Log.Start]
+// does; it is not collected then.
 func (c *Collector) Add(
 	ctx context.Context, p entities.Project, rule collection.Rule, s collection.Start,
 ) (Collected, error) {
@@ -112,6 +115,11 @@ func (c *Collector) collect(
 	if _, err := c.queue.StartDeployment(ctx, p, s.Workflow, s.Deployment); err != nil {
 		return Collected{}, err
 	}
+	for _, use := range s.Data.Limits {
+		if _, err := c.limits.Limit(ctx, p, use.Name); err != nil {
+			return Collected{}, err
+		}
+	}
 	now, quota := c.log.Now(), c.log.CheckStart(ctx, p)
 	var found *collection.Collection
 	var after collection.Collection
@@ -136,6 +144,9 @@ func (c *Collector) collect(
 				return nil, errFull
 			}
 			collection.Update(last, after, s)
+			if found.DueAt.Before(now) {
+				return c.queue.Revive(ctx, tx, work(after, now)) // else nobody might start the run
+			}
 			return nil, nil
 		},
 	}.Run(ctx, c.pool)
@@ -163,11 +174,16 @@ func (c *Collector) open(
 	if err := check(); err != nil {
 		return opened, nil, err
 	}
-	_, ended, err = c.queue.Enqueue(ctx, tx, &pgx.Batch{}, []message.Message{{
-		Project: p, Topic: s.Workflow, Work: message.WorkCollection, Subject: string(opened.RunID),
-		Delay: opened.DueAt.Sub(now),
-	}})
+	_, ended, err = c.queue.Enqueue(ctx, tx, &pgx.Batch{}, []message.Message{work(opened, now)})
 	return opened, ended, err
+}
+
+// work returns the work that starts the run of a collection.
+func work(of collection.Collection, now time.Time) message.Message {
+	return message.Message{
+		Project: of.Project, Topic: of.Workflow, Work: message.WorkCollection, Subject: string(of.RunID),
+		Delay: max(of.DueAt.Sub(now), 0),
+	}
 }
 
 // startFull starts the run of a list that is full with the start. A list that is full without it is started first, and

@@ -274,7 +274,8 @@ func TestHurryAndDrop(t *testing.T) {
 	t.Parallel()
 	s := registered(t)
 	ctx := admin.WithSource(t.Context(), admin.Source{Actor: "key_1"})
-	for _, keep := range []collection.Keep{collection.KeepLast, collection.KeepAll} {
+	for i, keep := range []collection.Keep{collection.KeepLast, collection.KeepAll} {
+		s.at(time.Duration(i) * time.Millisecond) // the runs are in the order of their starts
 		s.add(t, debounced(keep), start("1"))
 		id := s.add(t, debounced(keep), start("2", once("i"+string(keep))))
 		if _, err := s.Hurry(ctx, project, id); err != nil {

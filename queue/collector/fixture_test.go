@@ -182,12 +182,13 @@ func (s *server) exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// state describes what there is: the runs with their inputs, and the collections with their counts.
+// state describes what there is: the runs with their inputs, in the order of their starts, and the collections with their counts.
 func (s *server) state(t testing.TB) string {
 	t.Helper()
 	q := pg.NewPool(s.pool)
 	inputs, err := pg.CollectColumn[string](q.Query(t.Context(), `
-		SELECT convert_from(e.payload, 'UTF8') FROM runs r JOIN events e ON e.run_id = r.id AND e.seq = 1 ORDER BY r.id`))
+		SELECT convert_from(e.payload, 'UTF8') FROM runs r JOIN events e ON e.run_id = r.id AND e.seq = 1
+		ORDER BY r.created_at, r.id`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/collection"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -66,7 +67,7 @@ func (c *Collector) handle(ctx context.Context, d queue.Delivery) error {
 func isRefusal(err error) bool {
 	_, quota := errors.AsType[*admin.QuotaError](err)
 	return quota || errors.Is(err, message.ErrDeploymentNotFound) || errors.Is(err, entities.ErrKeyTaken) ||
-		errors.Is(err, entities.ErrInvalid)
+		errors.Is(err, entities.ErrInvalid) || errors.Is(err, limit.ErrFull) || errors.Is(err, limit.ErrNotFound)
 }
 
 // putOff has the work done again later, and writes a note to its collection.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -136,7 +138,7 @@ func (t *Triggers) sift(
 		if ok {
 			work = append(work, message.Message{
 				Project: s.Project, Topic: trg.Name, Work: message.WorkTrigger,
-				Subject: trigger.Subject(trg.ID, string(s.ID)), Body: s.Data,
+				Subject: trigger.Subject(trg.ID, string(s.ID)+" "+s.Name), Body: s.Data,
 			})
 			continue
 		}
@@ -147,10 +149,14 @@ func (t *Triggers) sift(
 	return work, skipped, nil
 }
 
+// changed is why a trigger skips an event for which it has waited.
+const changed = "the trigger waits for something else by now"
+
 // Handle does [message.WorkTrigger]: it starts the run of a trigger for a signal, which is the body, or for the end of
 // a run.
 func (t *Triggers) Handle(ctx context.Context, d queue.Delivery) error {
 	id, eventID := trigger.ParseSubject(d.Subject)
+	eventID, signal, _ := strings.Cut(eventID, " ") // old work has no name of its signal
 	return untilUnchanged(func() error {
 		trg, err := trigger.ByID(ctx, pg.NewPool(t.pool), d.Project, id)
 		if errors.Is(err, trigger.ErrNotFound) {
@@ -165,6 +171,11 @@ func (t *Triggers) Handle(ctx context.Context, d queue.Delivery) error {
 			reason = "the trigger was paused"
 		case len(d.Body) == 0:
 			e, reason, err = t.runEnded(ctx, trg, entities.RunID(eventID))
+		case trg.Kind != trigger.KindSignal, signal != "" && signal != trg.Source:
+			reason = changed
+		default:
+			v := condition.Variables{SignalName: trg.Source, SignalID: store.SignalID(eventID)}
+			_, reason, err = t.evaluate(ctx, trg, d.Body, v)
 		}
 		switch {
 		case err != nil:
@@ -202,8 +213,8 @@ func (t *Triggers) runEnded(
 	if err != nil {
 		return e, "", err
 	}
-	if trg.Kind != trigger.KindRunEnded || trg.Source != run.WorkflowName {
-		return e, "the trigger waits for something else by now", nil
+	if trg.Kind != trigger.KindRunEnded || trg.Source != run.WorkflowName || !slices.Contains(trg.Statuses, run.Status) {
+		return e, changed, nil
 	}
 	end, err := t.log.Event(ctx, trg.Project, id, run.EndSeq)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/trigger"
@@ -74,18 +75,23 @@ type writer struct {
 	guard func(*pgx.Batch) (check func() error)
 	// finish queues what is written besides.
 	finish func(*pgx.Batch)
+	// failed is what becomes of an event whose start has failed.
+	failed trigger.Decision
 }
 
 // byDelivery writes for a delivery of work, which it ends.
 func byDelivery(d queue.Delivery) writer {
-	return writer{guard: func(b *pgx.Batch) func() error { return d.Guard(b).Check }, finish: d.EndIn}
+	return writer{
+		guard: func(b *pgx.Batch) func() error { return d.Guard(b).Check }, finish: d.EndIn, failed: trigger.Retrying,
+	}
 }
 
-// byRequest writes for a request, which has no work.
+// byRequest writes for a request, which has no work: only its sender can try again.
 func byRequest() writer {
 	return writer{
 		guard:  func(*pgx.Batch) func() error { return func() error { return nil } },
 		finish: func(*pgx.Batch) {},
+		failed: trigger.Refused,
 	}
 }
 
@@ -118,9 +124,9 @@ func (t *Triggers) start(ctx context.Context, trg trigger.Trigger, e event, by w
 		return trigger.Event{}, err
 	default:
 		by.finish = func(*pgx.Batch) {} // the work is done again
-		failure := trigger.Event{Event: e.id, Decision: trigger.Retrying, Reason: queue.Storable(err.Error())}
+		failure := trigger.Event{Event: e.id, Decision: by.failed, Reason: queue.Storable(err.Error())}
 		_, failed := t.record(ctx, trg, failure, by)
-		return trigger.Event{}, errors.Join(err, failed)
+		return trigger.Event{}, errors.Join(later(err), failed)
 	}
 }
 
@@ -176,12 +182,21 @@ func (t *Triggers) deployment(ctx context.Context, trg trigger.Trigger) (string,
 	return d.ID, err
 }
 
+// later makes the error of a full limit one that does not count as a delivery: the run can be started when there is
+// room.
+func later(err error) error {
+	if full, ok := errors.AsType[*limit.FullError](err); ok {
+		return &queue.Failure{Reason: queue.Storable(err.Error()), Public: limit.ErrFull.Error(), After: full.RetryAfter}
+	}
+	return err
+}
+
 // refusal returns why a run can never be started, and reports false for an error after which it can be tried again.
 func refusal(err error) (reason string, ok bool) {
 	switch {
 	case errors.Is(err, message.ErrDeploymentNotFound):
 		return fmt.Sprintf("%v: register one with this workflow", err), true
-	case errors.Is(err, entities.ErrInvalid):
+	case errors.Is(err, entities.ErrInvalid), errors.Is(err, limit.ErrNotFound):
 		return err.Error(), true
 	default:
 		return "", false

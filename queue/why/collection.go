@@ -16,7 +16,8 @@ type CollectionKind string
 
 // The kinds, ordered by how much they need a person.
 const (
-	// CollectionParked: starting the run failed so often that it is not tried again until somebody retries it.
+	// CollectionParked: starting the run failed so often that it is not tried again until somebody retries it. Without a
+	// message, the work is missing.
 	CollectionParked CollectionKind = "parked"
 	// CollectionFails: starting the run failed, and is tried again.
 	CollectionFails CollectionKind = "task_fails"
@@ -57,6 +58,9 @@ func ReadCollection(
 	return f, err
 }
 
+// lateAfter is how long a run has been due when work that was not found is missing: before, the run may just start.
+const lateAfter = time.Minute
+
 // ExplainCollection returns why the run of a collection has not started at the time. It is pure.
 func ExplainCollection(f CollectionFacts, now time.Time) []CollectionReason {
 	var list []CollectionReason
@@ -66,6 +70,9 @@ func ExplainCollection(f CollectionFacts, now time.Time) []CollectionReason {
 	}
 	c, w := f.Collection, f.Work
 	switch {
+	case w == nil && now.Sub(c.DueAt) > lateAfter:
+		add(CollectionReason{Kind: CollectionParked, Since: &c.DueAt},
+			"the work that starts its run is missing: hurry or drop it; the next start for it makes it anew")
 	case w != nil && w.ParkedAt != nil:
 		add(CollectionReason{Kind: CollectionParked, Since: w.ParkedAt, MessageID: w.ID},
 			"starting its run failed too often: retry message %s", w.ID)

@@ -13,6 +13,7 @@ func TestExplainCollection(t *testing.T) {
 	noon := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
 	waits := collection.Collection{Count: 3, FirstAt: noon.Add(-time.Hour), DueAt: noon.Add(time.Minute)}
 	due := collection.Collection{Count: 3, DueAt: noon.Add(-time.Minute)}
+	late := collection.Collection{Count: 3, DueAt: noon.Add(-2 * time.Minute)}
 	refused := due
 	refused.Refusal = "no app has it"
 	again := refused // a start has come since
@@ -28,6 +29,7 @@ func TestExplainCollection(t *testing.T) {
 		"collects":           {waits, &work, "collecting until 12:01:00"},
 		"is due":             {due, &work, "due"},
 		"is just starting":   {due, nil, "due"},
+		"has lost its work":  {late, nil, "parked"},
 		"refused":            {refused, &work, "refused until 12:00:01"},
 		"refused, and again": {again, &work, "refused until 12:00:01, collecting until 12:01:00"},
 		"fails":              {due, &failing, "task_fails until 12:00:01"},
