@@ -115,7 +115,7 @@ func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID
 	t.Helper()
 	other, ok := map[string]string{
 		"text": `%[2]s || '!'`, "integer": `%[2]s + 1000`, "bigint": `%[2]s + 1000`, "boolean": `NOT %[2]s`,
-		"jsonb": `coalesce(%[2]s, '[]') || '{"damage": "done"}'`,
+		"jsonb":                    `coalesce(%[2]s, '[]') || '{"damage": "done"}'`,
 		"timestamp with time zone": `coalesce(%[2]s + interval '1 ms', 'epoch')`,
 	}[c.kind]
 	if !ok {
