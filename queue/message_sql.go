@@ -153,7 +153,8 @@ var claimGivenBackSQL = `
 		SELECT id, row_number() OVER () AS n FROM (
 			SELECT id FROM messages m
 			WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
-				AND work = '' AND NOT ` + messageWaits + ` AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6)
+				AND work = '' AND NOT ` + messageWaits + `
+				AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6)
 			ORDER BY due_at LIMIT cardinality($4::text[])
 			FOR UPDATE SKIP LOCKED) AS locked
 	)
@@ -432,8 +433,8 @@ const endGated = `
 	UPDATE messages SET due_at = now()
 	WHERE project = $1 AND deployment_id = $2 AND run_id = $3 AND work = '' AND due_at = ` + gated
 
-// dropWork deletes all work about a run that has ended, and reports whether the run has children to end. The statements
-// in before have deleted the permits of the run: a pass locks these before the messages, too.
+// dropWork deletes all work about a run that has ended, and reports whether the run has children to end. The
+// statements in before have deleted the permits of the run: a pass locks these before the messages, too.
 func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, m message.Message) (children bool, err error) {
 	before.Queue(dropAllWork, m.RunID)
 	if m.Gated {

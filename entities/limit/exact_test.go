@@ -212,7 +212,9 @@ func TestCountsAfterTheLockIsHeld(t *testing.T) {
 func TestLongQueuesKeepNoOtherOut(t *testing.T) {
 	t.Parallel()
 	s, pool := openStore(t)
-	for name, spec := range map[string]limit.Spec{"a": {PerKey: 1}, "b": {PerKey: 1}, "paused": {PerKey: 1, Paused: true}} {
+	for name, spec := range map[string]limit.Spec{
+		"a": {PerKey: 1}, "b": {PerKey: 1}, "paused": {PerKey: 1, Paused: true},
+	} {
 		if _, err := s.Put(t.Context(), home, name, spec); err != nil {
 			t.Fatal(err)
 		}
@@ -227,6 +229,7 @@ func TestLongQueuesKeepNoOtherOut(t *testing.T) {
 	wait(t, pool, 2501, 1, use("b", "k"))
 	passed, err := limit.Pass(t.Context(), pool, home, append(places, limit.Place{Name: "a", Key: "last"}), nothing)
 	if err != nil || passed.Granted != 2 {
-		t.Errorf("%d got their places, error %v; want the run of the other limit, and that of the other key", passed.Granted, err)
+		t.Errorf("%d got their places, error %v; want the run of the other limit, and that of the other key",
+			passed.Granted, err)
 	}
 }

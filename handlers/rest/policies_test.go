@@ -153,7 +153,8 @@ func TestRerunNeedsTheSameLimits(t *testing.T) {
 	if status, got := a.do(t, http.MethodPut, "/v1/limits/stripe", `{"perKey":1}`); status != http.StatusOK {
 		t.Fatalf("got %d %v", status, got)
 	}
-	first := a.post(t, "/v1/runs", `{"workflow":"w","limits":[{"name":"stripe","key":"c7"}],"priority":"5m"}`, http.StatusCreated)
+	first := a.post(t, "/v1/runs", `{"workflow":"w","limits":[{"name":"stripe","key":"c7"}],"priority":"5m"}`,
+		http.StatusCreated)
 	again := a.post(t, "/v1/runs/"+first["id"].(string)+"/rerun", "", http.StatusCreated)
 	var earlier string
 	err := a.pool.QueryRow(t.Context(), `

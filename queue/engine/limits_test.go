@@ -395,3 +395,41 @@ func TestDeadServerLeavesNothingUngranted(t *testing.T) {
 	}
 	release()
 }
+
+// TestChildWithAnUnknownLimitIsRefused, as a command of the answer: else the answer would be applied for ever.
+func TestChildWithAnUnknownLimitIsRefused(t *testing.T) {
+	t.Parallel()
+	d := startServer(t, serve(t, func(call *functionCall) {
+		call.reply(map[string]any{"type": "startChild", "id": "child", "workflow": "limited", "input": "x"})
+	}))
+	d.exec(t, `
+		INSERT INTO policies (project, workflow, limits, priority, created_at, updated_at)
+		VALUES ($1, 'limited', '[{"name": "gone"}]', '0', now(), now())`, project)
+	id := d.startRun(t, `"parent"`)
+	eventually(t, "the message says why", func() bool {
+		return d.count(t, `
+			SELECT count(*) FROM messages WHERE run_id = $1 AND last_error LIKE '%refused: command 0: %limit gone%'`, id) == 1
+	})
+}
+
+// TestChildSharesNoRate has a parent and its child start with the same key within the interval of a rate.
+func TestChildSharesNoRate(t *testing.T) {
+	t.Parallel()
+	d := startServer(t, serve(t, func(call *functionCall) {
+		call.reply(map[string]any{"type": "startChild", "id": "child", "workflow": "order", "input": "x"})
+	}))
+	d.putLimit(t, "hourly", limit.Spec{Rate: 1, Per: time.Hour})
+	_, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
+		Project: project, Workflow: "order", Limits: []limit.PolicyUse{{Name: "hourly"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := d.startRun(t, `"parent"`)
+	d.waitForEvent(t, parent, "step_created child")
+	n := d.count(t, `
+		SELECT count(*) FROM permits p JOIN runs r ON r.id = p.run_id WHERE r.parent_id = $1 AND granted_at IS NULL`, parent)
+	if n != 1 {
+		t.Errorf("%d children wait for the rate, want 1", n)
+	}
+}
