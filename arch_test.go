@@ -78,8 +78,9 @@ var mayImport = map[string][]string{
 	"queue/overview": {
 		"entities", "entities/admin", "entities/message", "entities/pg", "eventlog/stats",
 	},
-	"queue/pull":                {},
-	"queue/scheduler":           and(data, "entities/admin", "entities/message", "entities/schedule", "eventlog", "queue"),
+	"queue/pull": {},
+	"queue/scheduler": and(data, "entities/admin", "entities/limit", "entities/message", "entities/schedule", "eventlog",
+		"queue"),
 	"queue/signing":             {},
 	"queue/signing/signingtest": {"queue/signing"},
 	"queue/tickets":             {"entities", "entities/pg"},

@@ -333,7 +333,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if err := c.accept(d); err != nil {
 				return nil, err
 			}
-			if err := gate.admit(&d); err != nil {
+			if err := gate.admit(&d, c.requests); err != nil {
 				return nil, err
 			}
 			if err := c.start.admit(d); err != nil {

@@ -162,7 +162,7 @@ func (c *call) uses(exists bool) (uses []entities.LimitUse, parent entities.RunI
 }
 
 // share takes the limits from the requests of children whose places an ancestor has: they share them, unless they go on
-// after the parent.
+// after the parent or need more places. A limit that is only a rate has no places to share.
 func (a *admission) share(requests []Request) []Request {
 	if a == nil || len(a.ancestors) == 0 {
 		return requests
@@ -186,8 +186,11 @@ func (a *admission) unshared(d entities.EventData) []entities.LimitUse {
 	}
 	var rest []entities.LimitUse
 	for _, u := range d.Limits {
-		shared := func(has entities.LimitUse) bool { return has.Name == u.Name && has.Key == u.Key }
-		if !slices.ContainsFunc(a.ancestors, shared) {
+		l := a.gate.Known(u.Name)
+		shared := func(has entities.LimitUse) bool {
+			return has.Name == u.Name && has.Key == u.Key && limit.CostOf(has) >= limit.CostOf(u)
+		}
+		if l.PerKey == 0 && l.Total == 0 || !slices.ContainsFunc(a.ancestors, shared) {
 			rest = append(rest, u)
 		}
 	}
@@ -196,7 +199,7 @@ func (a *admission) unshared(d entities.EventData) []entities.LimitUse {
 
 // admit decides about the runs that the decision creates. The messages of those that wait are sent when places are
 // granted to them.
-func (a *admission) admit(d *decision) error {
+func (a *admission) admit(d *decision, requests []Request) error {
 	if a == nil {
 		return nil
 	}
@@ -205,8 +208,11 @@ func (a *admission) admit(d *decision) error {
 		return &RefusedError{0, err}
 	}
 	for i := range d.children {
-		if err := a.admitRun(d, &d.children[i]); err != nil {
-			return err
+		child := &d.children[i]
+		if err := a.admitRun(d, child); err != nil {
+			return &RefusedError{slices.IndexFunc(requests, func(r Request) bool {
+				return r.Child != nil && r.Child.RunID == child.after.Run.ID
+			}), err}
 		}
 	}
 	return nil
@@ -278,6 +284,20 @@ func (l *Log) lookAgain(d decision) {
 	for _, child := range d.children {
 		l.lookAgain(child)
 	}
+}
+
+// endWait has the messages sent of a run that ends before it got the places that it waited for, so that its function
+// learns of the end.
+func (d *decision) endWait() {
+	run := d.after.Run
+	if len(run.Limits) == 0 || run.StartedAt != nil {
+		return
+	}
+	end := work(run, message.WorkEnd, "")
+	end.Gated = true
+	d.messages = append(slices.DeleteFunc(d.messages, func(m message.Message) bool {
+		return m.RunID == run.ID && m.Work == message.WorkEnd
+	}), end)
 }
 
 // startsLimited reports whether the decision starts a run that may wait for places.

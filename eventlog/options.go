@@ -135,6 +135,7 @@ func (c call) decide(f facts) decision {
 		d.messages = slices.DeleteFunc(d.messages, func(m message.Message) bool {
 			return m.RunID == d.after.Run.ID && m.Work != message.WorkNone && m.Work != message.WorkEnd
 		})
+		d.endWait()
 	}
 	d.messages = append(d.messages, c.Messages...)
 	if len(d.events) > 0 && len(c.Open) > 0 {

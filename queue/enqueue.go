@@ -132,9 +132,13 @@ func (q *Queue) enqueueWork(
 	var all workBatch
 	for _, m := range work {
 		if m.Work == message.WorkEnd {
-			children, err := dropWork(ctx, tx, before, m.RunID)
+			children, err := dropWork(ctx, tx, before, m)
 			if err != nil {
 				return nil, nil, err
+			}
+			if m.Gated {
+				all.stored = append(all.stored, &storedWork{announce: q.announceDue})
+				m.Gated = false
 			}
 			if !children {
 				continue
@@ -165,6 +169,9 @@ func (q *Queue) EnqueueOptimistic(
 		case message.WorkNone, message.WorkReport, message.WorkCancel:
 			return nil, nil, false
 		case message.WorkEnd:
+			if m.Gated { // a message that is sent meanwhile would be missed
+				return nil, nil, false
+			}
 			store.RequireNoOpenChild(c, m.RunID)
 			c.Add(pg.Write{SQL: dropAllWork, Args: []any{m.RunID}})
 			continue

@@ -57,7 +57,7 @@ var insertMessage = `
 			coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
 	FROM (
 		SELECT EXISTS (SELECT FROM processes WHERE id = $12) AND NOT waits AS taken, waits
-		FROM (SELECT ` + waits("$5") + ` AS waits OFFSET 0) AS p OFFSET 0 -- OFFSET 0: evaluate it once
+		FROM (SELECT ` + waits("$5", "$2", "$4") + ` AS waits OFFSET 0) AS p OFFSET 0 -- OFFSET 0: evaluate it once
 	) AS o
 	WHERE $14 = '' OR EXISTS (SELECT FROM claimed)
 	RETURNING ` + deliveryColumns + `, ''::bytea AS body`
@@ -65,11 +65,17 @@ var insertMessage = `
 // gated is when a message is due that waits for its run to get places of limits: [Queue.admit] makes it due then.
 const gated = `timestamptz '2200-01-01 00:00:00+00'`
 
-// waits is the condition that a run waits for places of limits. It locks what it finds, so that a grant that is
-// committed meanwhile counts, and one that comes later sees what the statement writes.
-func waits(run string) string {
-	return `EXISTS (SELECT FROM permits w WHERE w.holder = ` + run + ` AND w.granted_at IS NULL FOR SHARE)`
+// waits is the condition that a message must wait until its run has places of limits: it is for the deployment that
+// executes the run, so [releaseGated] finds it. It locks what it finds, so that a grant that is committed meanwhile
+// counts, and one that comes later sees what the statement writes.
+func waits(run, project, deployment string) string {
+	return `EXISTS (SELECT FROM permits w JOIN runs r ON r.id = w.holder
+		WHERE w.holder = ` + run + ` AND w.granted_at IS NULL AND r.project = ` + project + `
+			AND r.deployment_id = ` + deployment + ` FOR SHARE OF w)`
 }
+
+// messageWaits is [waits] for a row of messages m.
+var messageWaits = waits("m.run_id", "m.project", "m.deployment_id")
 
 // isRegistered is the condition that a process is registered. If it is not, others have taken over its leases, and
 // would take over new ones as well.
@@ -128,7 +134,7 @@ func (q *Queue) Claim(
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			again = false, seen_seq = `+logLength+`
-		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+` AND NOT `+waits("run_id")+`
+		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+` AND NOT `+messageWaits+`
 			AND ($4 = '' OR `+isRegistered("$4")+`)
 		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
@@ -142,13 +148,14 @@ func (q *Queue) Claim(
 // claimGivenBackSQL leases to a poll the messages of project $1 for deployment $2 that have not reached it, under the
 // handles $4, unless the deployment has got another URL than $6. A message that was cut off often keeps its backoff
 // (unreachedOnly). They have up to $7 bytes together, unless the first one is larger.
-const claimGivenBackSQL = `
+var claimGivenBackSQL = `
 	WITH next AS (
 		SELECT id, n FROM (
 			SELECT id, row_number() OVER one_by_one AS n, sum(size) OVER one_by_one AS bytes FROM (
-				SELECT id, octet_length(body) AS size FROM messages
+				SELECT id, octet_length(body) AS size FROM messages m
 				WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
-					AND work = '' AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6)
+					AND work = '' AND NOT ` + messageWaits + `
+				AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6)
 				ORDER BY due_at LIMIT cardinality($4::text[])
 				FOR UPDATE SKIP LOCKED) AS locked
 			WINDOW one_by_one AS (ROWS UNBOUNDED PRECEDING)) AS counted
@@ -424,10 +431,19 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 // dropAllWork deletes the work about run $1.
 const dropAllWork = `DELETE FROM messages WHERE run_id = $1 AND work <> ''`
 
-// dropWork deletes all work about a run that has ended, and reports whether the run has children to end.
-func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.RunID) (children bool, err error) {
-	before.Queue(dropAllWork, runID)
-	store.LoadOpenChildren(before, runID, &children)
+// endGated makes the messages due of run $3 that has ended before it got places. They are those of [waits].
+const endGated = `
+	UPDATE messages SET due_at = now()
+	WHERE project = $1 AND deployment_id = $2 AND run_id = $3 AND work = '' AND due_at = ` + gated
+
+// dropWork deletes all work about a run that has ended, and reports whether the run has children to end. The
+// statements in before have deleted the permits of the run: a pass locks these before the messages, too.
+func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, m message.Message) (children bool, err error) {
+	before.Queue(dropAllWork, m.RunID)
+	if m.Gated {
+		before.Queue(endGated, m.Project, m.DeploymentID, m.RunID)
+	}
+	store.LoadOpenChildren(before, m.RunID, &children)
 	return children, wrap("drop work", pg.SendQueued(ctx, tx, before))
 }
 

@@ -90,6 +90,9 @@ func (q *Queue) Look(project entities.Project, uses []entities.LimitUse) {
 	q.limits.Look(project, uses)
 }
 
+// LimitsChanged tells the processes that grant places of limits that settings have changed.
+func (q *Queue) LimitsChanged() { q.limits.LookEverywhere() }
+
 // announceDue notifies all processes that a message is due now. It does nothing if the transaction failed.
 func (q *Queue) announceDue(failed error) {
 	if failed == nil {

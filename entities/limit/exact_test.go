@@ -207,3 +207,29 @@ func TestCountsAfterTheLockIsHeld(t *testing.T) {
 		})
 	}
 }
+
+// TestLongQueuesKeepNoOtherOut has more wait for one limit than a pass considers, all before the one that can go.
+func TestLongQueuesKeepNoOtherOut(t *testing.T) {
+	t.Parallel()
+	s, pool := openStore(t)
+	for name, spec := range map[string]limit.Spec{
+		"a": {PerKey: 1}, "b": {PerKey: 1}, "paused": {PerKey: 1, Paused: true},
+	} {
+		if _, err := s.Put(t.Context(), home, name, spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	places := []limit.Place{{Name: "b", Key: "k"}}
+	for i := range 5 {
+		key := fmt.Sprint(i)
+		wait(t, pool, i*500, 500, use("a", key), use("paused", key))
+		places = append(places, limit.Place{Name: "a", Key: key})
+	}
+	wait(t, pool, 2500, 1, use("a", "last"))
+	wait(t, pool, 2501, 1, use("b", "k"))
+	passed, err := limit.Pass(t.Context(), pool, home, append(places, limit.Place{Name: "a", Key: "last"}), nothing)
+	if err != nil || passed.Granted != 2 {
+		t.Errorf("%d got their places, error %v; want the run of the other limit, and that of the other key",
+			passed.Granted, err)
+	}
+}

@@ -69,12 +69,15 @@ func OpenGate(b *pgx.Batch, project entities.Project, uses []entities.LimitUse, 
 		FROM unnest($2::text[], $3::text[]) AS u (name, key) JOIN limits l ON l.project = $1 AND l.name = u.name, LATERAL (
 			SELECT run_id, cost, granted_at FROM permits p
 			WHERE p.project = $1 AND p.name = u.name AND p.key = u.key AND p.holder = p.run_id
-				AND CASE l.on_full WHEN 'replaceWaiting' THEN p.granted_at IS NULL WHEN 'cancelOldest' THEN p.granted_at IS NOT NULL
-					ELSE false END
+				AND CASE l.on_full WHEN 'replaceWaiting' THEN p.granted_at IS NULL
+					WHEN 'cancelOldest' THEN p.not_before IS NULL OR p.not_before <= clock_timestamp() ELSE false END
 			ORDER BY granted_at, rank_at, holder LIMIT $4) AS v`, project, names, keys, maxVictims)
 	g.count(b, uses)
 	return g
 }
+
+// Known returns the settings of a limit as they are without its lock, or the zero value if it does not exist.
+func (g *Gate) Known(name string) Limit { return g.known[name] }
 
 // Check fails with [ErrNotFound] if a limit does not exist, and with [entities.ErrInvalid] if it can never have room
 // for the use.
@@ -177,12 +180,18 @@ func (g *Gate) full(u entities.LimitUse, next time.Time) error {
 	}
 }
 
-// oldest returns the runs that have held their places for longest, as many as make room for the use with its key.
+// oldest returns the runs that came first with the key of the use, as many as leave room for it when those that hold
+// places and those that wait have got theirs.
 func (g *Gate) oldest(u entities.LimitUse) (runs []entities.RunID) {
 	l := g.Limits[u.Name]
 	missing := g.Held[placeOf(u)] + CostOf(u) - l.PerKey
 	for _, v := range g.victims[placeOf(u)] {
-		if l.PerKey == 0 || missing <= 0 {
+		if !v.Granted {
+			missing += v.Cost
+		}
+	}
+	for _, v := range g.victims[placeOf(u)] {
+		if missing <= 0 {
 			break
 		}
 		runs, missing = append(runs, v.RunID), missing-v.Cost

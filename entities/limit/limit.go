@@ -48,7 +48,8 @@ const (
 	Reject OnFull = "reject"
 	// ReplaceWaiting has it wait in place of the runs that wait with the same key: they are cancelled.
 	ReplaceWaiting OnFull = "replaceWaiting"
-	// CancelOldest cancels the runs that have held a place with the same key for longest, as far as that makes room.
+	// CancelOldest cancels the runs that came first with the same key, as far as that makes room: those that hold places,
+	// then those that wait. It needs PerKey.
 	CancelOldest OnFull = "cancelOldest"
 )
 
@@ -100,6 +101,8 @@ func (s Spec) Validate() error {
 		return entities.Invalid("total %d is not between 0 and %d", s.Total, MaxPlaces)
 	case s.PerKey == 0 && s.Total == 0 && s.Rate == 0:
 		return entities.Invalid("the limit bounds nothing: set perKey, total or rate")
+	case s.OnFull == CancelOldest && s.PerKey == 0:
+		return entities.Invalid("onFull cancelOldest cancels runs with the same key: set perKey")
 	}
 	if err := s.validateRate(); err != nil {
 		return err

@@ -93,7 +93,8 @@ func (p permit) use() entities.LimitUse {
 	return entities.LimitUse{Name: p.Name, Key: p.Key, Tenant: p.Tenant, Cost: p.Cost}
 }
 
-// candidates reads, without locks, what a pass may grant places to: all that each of them waits for.
+// candidates reads, without locks, what a pass may grant places to: all that each of them waits for. Limits take turns
+// in the window, and so do the keys of one, so that a long queue keeps no other one out.
 func candidates(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place,
 ) ([]permit, error) {
@@ -102,8 +103,13 @@ func candidates(
 		names[i], keys[i] = p.Name, p.Key
 	}
 	return pg.CollectAll[permit](pg.NewPool(pool).Query(ctx, `
-		WITH RECURSIVE shared AS (
+		WITH RECURSIVE closed AS MATERIALIZED (
+			SELECT name FROM limits l WHERE project = $1 AND name = ANY ($2) AND (paused OR total > 0 AND total <= (
+				SELECT coalesce(sum(cost), 0) FROM permits h
+				WHERE h.project = $1 AND h.name = l.name AND h.granted_at IS NOT NULL))
+		), shared AS (
 			SELECT name FROM limits WHERE project = $1 AND name = ANY ($2) AND total > 0
+				AND name NOT IN (SELECT name FROM closed)
 		), keys (name, key, n) AS (
 			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = shared.name
 				AND granted_at IS NULL), 1 FROM shared
@@ -116,16 +122,18 @@ func candidates(
 				UNION ALL SELECT name, key FROM keys WHERE key IS NOT NULL) AS p
 		), open AS (
 			SELECT p.* FROM places p LEFT JOIN limits l ON l.project = $1 AND l.name = p.name
-			WHERE l.paused IS NOT TRUE AND (coalesce(l.per_key, 0) = 0 OR l.per_key > (
+			WHERE p.name NOT IN (SELECT name FROM closed) AND (coalesce(l.per_key, 0) = 0 OR l.per_key > (
 				SELECT coalesce(sum(cost), 0) FROM permits h
 				WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL))
 		), first AS (
-			SELECT DISTINCT holder, rank_at FROM open, LATERAL (
-				SELECT holder, rank_at FROM permits w
-				WHERE w.project = $1 AND w.name = open.name AND w.key = open.key AND w.granted_at IS NULL
-					AND (w.not_before IS NULL OR w.not_before <= clock_timestamp())
-				ORDER BY rank_at, holder LIMIT $4) AS w
-			ORDER BY rank_at, holder LIMIT $5
+			SELECT holder FROM (
+				SELECT w.*, open.name, row_number() OVER (PARTITION BY open.name, open.key ORDER BY rank_at, holder) AS nth
+				FROM open, LATERAL (
+					SELECT holder, rank_at FROM permits w
+					WHERE w.project = $1 AND w.name = open.name AND w.key = open.key AND w.granted_at IS NULL
+						AND (w.not_before IS NULL OR w.not_before <= clock_timestamp())
+					ORDER BY rank_at, holder LIMIT $4) AS w) AS w
+			ORDER BY row_number() OVER (PARTITION BY name ORDER BY nth, rank_at, holder), rank_at, holder LIMIT $5
 		)
 		SELECT `+permitOf+` FROM permits w WHERE holder IN (SELECT holder FROM first) AND granted_at IS NULL`,
 		project, names, keys, perPlace, perPass, maxKeys))

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,23 +59,35 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 	return l, pg.Wrap(err, "write limit %s", name)
 }
 
-// Delete deletes a limit. It fails with [ErrNotFound]. Without force it fails with [ErrInUse] while a policy names the
-// limit, or something holds or awaits a place. With force, they go on without it.
+// Delete deletes a limit. It fails with [ErrNotFound], and with [ErrInUse] while a policy names the limit: all starts of
+// its workflow would fail. Without force it also fails with [ErrInUse] while something holds or awaits a place. With
+// force, they go on without it.
 func (s *Store) Delete(ctx context.Context, project entities.Project, name string, force bool) error {
-	var used *struct{ Used bool }
+	var used *struct {
+		Held   bool
+		Policy string
+	}
 	_, err := change(ctx, s.pool, ErrNotFound, func(b *pgx.Batch, into **Limit) {
 		used = nil
 		b.Queue(`SELECT FROM limits WHERE project = $1 AND name = $2 FOR UPDATE`, project, name)
-		pg.LoadInto(b, &used, `SELECT EXISTS (SELECT FROM permits WHERE project = $1 AND name = $2) OR EXISTS (
-			SELECT FROM policies WHERE project = $1 AND limits @> jsonb_build_array(jsonb_build_object('name', $2::text)))
-			AS used`, project, name)
+		pg.LoadInto(b, &used, `
+			SELECT EXISTS (SELECT FROM permits WHERE project = $1 AND name = $2) AS held, coalesce((
+				SELECT min(workflow) FROM policies
+				WHERE project = $1 AND limits @> jsonb_build_array(jsonb_build_object('name', $2::text))), '') AS policy`,
+			project, name)
 		pg.LoadInto(b, into, `DELETE FROM limits WHERE project = $1 AND name = $2 RETURNING `+columns, project, name)
 		admin.InsertAction(ctx, b, project, admin.ActionLimitRemove, name, map[string]any{"force": force})
 	}, func() error {
-		if used != nil && used.Used && !force {
-			return ErrInUse
+		switch {
+		case used == nil:
+			return nil
+		case used.Policy != "":
+			return fmt.Errorf("%w: the policy of workflow %s names it: change or remove that first", ErrInUse, used.Policy)
+		case used.Held && !force:
+			return fmt.Errorf("%w: something holds or awaits a place: force lets that go on without it", ErrInUse)
+		default:
+			return nil
 		}
-		return nil
 	})
 	return pg.Wrap(err, "delete limit %s", name)
 }

@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +79,7 @@ func TestWrongLimitsAreRefused(t *testing.T) {
 		"burst over rate":  {Rate: 2, Per: time.Second, Burst: 3},
 		"short window":     {Rate: 1, Per: time.Millisecond},
 		"unknown on full":  {PerKey: 1, OnFull: "skip"},
+		"oldest of all":    {Total: 1, OnFull: limit.CancelOldest},
 	} {
 		if _, err := s.Put(t.Context(), home, "l", spec); !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("%s: got error %v, want ErrInvalid", name, err)
@@ -98,8 +100,11 @@ func TestLimitInUseIsNotDeleted(t *testing.T) {
 	if _, err := s.PutPolicy(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Delete(t.Context(), home, "l", false); !errors.Is(err, limit.ErrInUse) {
-		t.Errorf("a policy names it: got error %v, want ErrInUse", err)
+	for _, force := range []bool{false, true} {
+		err := s.Delete(t.Context(), home, "l", force)
+		if !errors.Is(err, limit.ErrInUse) || !strings.Contains(err.Error(), "policy of workflow w ") {
+			t.Errorf("a policy names it, force %v: got error %v, want ErrInUse with its workflow", force, err)
+		}
 	}
 	if _, err := s.Limit(t.Context(), home, "l"); err != nil {
 		t.Errorf("after the refusal: %v", err)

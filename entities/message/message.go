@@ -72,7 +72,8 @@ type Message struct {
 	Deliveries int
 	// Urgent makes stored work due that waits for its backoff after a failure.
 	Urgent bool
-	// Gated makes the first invocation of a run wait until the run has places of its limits.
+	// Gated makes the first invocation of a run wait until the run has places of its limits. With [WorkEnd], it makes
+	// the messages due that have waited so.
 	Gated bool
 	// Lasts is how long the work may take; 0 if that is unknown.
 	Lasts time.Duration

@@ -115,7 +115,8 @@ func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID
 	t.Helper()
 	other, ok := map[string]string{
 		"text": `%[2]s || '!'`, "integer": `%[2]s + 1000`, "bigint": `%[2]s + 1000`, "boolean": `NOT %[2]s`,
-		"jsonb": `%[2]s || '{"damage": "done"}'`, "timestamp with time zone": `coalesce(%[2]s + interval '1 ms', 'epoch')`,
+		"jsonb":                    `coalesce(%[2]s, '[]') || '{"damage": "done"}'`,
+		"timestamp with time zone": `coalesce(%[2]s + interval '1 ms', 'epoch')`,
 	}[c.kind]
 	if !ok {
 		t.Fatalf("no damage is defined for type %s", c.kind)

@@ -160,13 +160,23 @@ func (s *Server) putLimit(r *request) error {
 		return err
 	}
 	return answerAs(r, newLimitJSON, func() (limit.Limit, error) {
-		return s.Limits.Put(r.ctx(), r.project(), name, spec)
+		l, err := s.Limits.Put(r.ctx(), r.project(), name, spec)
+		if err == nil {
+			s.Queue.LimitsChanged()
+		}
+		return l, err
 	})
 }
 
 func (s *Server) removeLimit(r *request) error {
 	name, force := r.limitName(), r.flag("force", false)
-	return answerNothing(r, func() error { return s.Limits.Delete(r.ctx(), r.project(), name, force) })
+	return answerNothing(r, func() error {
+		err := s.Limits.Delete(r.ctx(), r.project(), name, force)
+		if err == nil {
+			s.Queue.LimitsChanged()
+		}
+		return err
+	})
 }
 
 // listLimitKeys lists the keys of a limit that something holds or awaits.

@@ -137,12 +137,30 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("%s: got %d %v, want 400", name, status, got)
 		}
 	}
-	a.wantRejected(t, http.MethodDelete, "/v1/limits/stripe", "", http.StatusConflict, "limit_in_use")
+	a.wantRejected(t, http.MethodDelete, "/v1/limits/stripe?force=true", "", http.StatusConflict, "limit_in_use")
 	if status, got := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
 		t.Errorf("got %d %v", status, got)
 	}
 	a.wantRejected(t, http.MethodDelete, path, "", http.StatusNotFound, "policy_not_found")
 	if got, want := a.audited(t, "order"), "policy.remove policy.put policy.put"; got != want {
 		t.Errorf("the audit has %s, want %s", got, want)
+	}
+}
+
+func TestRerunNeedsTheSameLimits(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	if status, got := a.do(t, http.MethodPut, "/v1/limits/stripe", `{"perKey":1}`); status != http.StatusOK {
+		t.Fatalf("got %d %v", status, got)
+	}
+	first := a.post(t, "/v1/runs", `{"workflow":"w","limits":[{"name":"stripe","key":"c7"}],"priority":"5m"}`,
+		http.StatusCreated)
+	again := a.post(t, "/v1/runs/"+first["id"].(string)+"/rerun", "", http.StatusCreated)
+	var earlier string
+	err := a.pool.QueryRow(t.Context(), `
+		SELECT name || ' ' || key || ' ' || (created_at - rank_at) FROM permits WHERE holder = $1 AND granted_at IS NULL`,
+		again["id"]).Scan(&earlier)
+	if err != nil || earlier != "stripe c7 00:05:00" {
+		t.Errorf("the rerun waits for %q, error %v; want the place of its original, with its priority", earlier, err)
 	}
 }

@@ -401,6 +401,7 @@ func (s *Server) rerunEvent(r *request, original entities.Run, body rerunRequest
 			Driver: original.Driver, WorkflowName: original.WorkflowName, Attributes: first.Data.Attributes,
 			AllowReserved: first.Data.AllowReserved, UniqueKey: original.UniqueKey, IdempotencyKey: body.IdempotencyKey,
 			RequestDigest: incoming.Digest([]byte("rerun " + string(original.ID) + " " + body.Deployment)),
+			Limits:        first.Data.Limits, PriorityMS: first.Data.PriorityMS,
 		},
 	}
 	if original.Deadline != nil {

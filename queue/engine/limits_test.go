@@ -230,6 +230,12 @@ func TestFullLimitRefusesOrCancels(t *testing.T) {
 	if s := d.status(t, oldest); s != entities.RunCancelled {
 		t.Errorf("the run that held the place is %s, want cancelled", s)
 	}
+	d.exec(t, `UPDATE limits SET paused = true WHERE name = 'oldest'`)
+	older := d.startRun(t, `"x"`, limits(place("oldest", "k")))
+	last := d.startRun(t, `"x"`, limits(place("oldest", "k")))
+	if s, _ := d.waitForEnd(t, older); s != entities.RunCancelled || d.status(t, last) != entities.RunPending {
+		t.Errorf("of two that wait, the first is %s, the last %s; want cancelled and pending", s, d.status(t, last))
+	}
 	if s := d.status(t, first); s.Ended() {
 		t.Errorf("a run of another limit is %s", s)
 	}
@@ -293,6 +299,7 @@ func TestMessageOfALimitedRunWaits(t *testing.T) {
 	t.Cleanup(f.Close)
 	d = newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
+	d.register(t, "other", f.URL)
 	d.worker(t)
 	d.putLimit(t, "one", limit.Spec{PerKey: 1})
 	start := func() entities.RunID {
@@ -322,6 +329,23 @@ func TestMessageOfALimitedRunWaits(t *testing.T) {
 	d.scan(t, `SELECT id, ticket FROM messages WHERE run_id = $1`, []any{second}, &ticket.MessageID, &ticket.Number)
 	if _, ok, err := d.Claim(t.Context(), ticket, "rh_early", "", time.Minute); ok || err != nil {
 		t.Errorf("claimed %v, error %v; want no delivery while the place is taken", ok, err)
+	}
+	_, err := d.Send(t.Context(), message.Message{
+		Project: project, Topic: topic, DeploymentID: "other", RunID: second, Body: []byte("for another deployment"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, "a message for another deployment", calls); got != "for another deployment" {
+		t.Errorf("%s was called, want the other deployment", got)
+	}
+	third := start()
+	cancel := eventlog.Request{RunID: third, Type: entities.EventRunCancelled, SpecVersion: 5}
+	if _, err := d.log.Append(t.Context(), project, cancel); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, "the message of a run that was cancelled while it waited", calls); got != string(third) {
+		t.Errorf("%s was called, want %s", got, third)
 	}
 	end := eventlog.Request{RunID: first, Type: entities.EventRunCancelled, SpecVersion: 5}
 	if _, err := d.log.Append(t.Context(), project, end); err != nil {
@@ -370,4 +394,42 @@ func TestDeadServerLeavesNothingUngranted(t *testing.T) {
 		t.Errorf("got status %s, error %v; want it completed after a heartbeat", run.Status, err)
 	}
 	release()
+}
+
+// TestChildWithAnUnknownLimitIsRefused, as a command of the answer: else the answer would be applied for ever.
+func TestChildWithAnUnknownLimitIsRefused(t *testing.T) {
+	t.Parallel()
+	d := startServer(t, serve(t, func(call *functionCall) {
+		call.reply(map[string]any{"type": "startChild", "id": "child", "workflow": "limited", "input": "x"})
+	}))
+	d.exec(t, `
+		INSERT INTO policies (project, workflow, limits, priority, created_at, updated_at)
+		VALUES ($1, 'limited', '[{"name": "gone"}]', '0', now(), now())`, project)
+	id := d.startRun(t, `"parent"`)
+	eventually(t, "the message says why", func() bool {
+		return d.count(t, `
+			SELECT count(*) FROM messages WHERE run_id = $1 AND last_error LIKE '%refused: command 0: %limit gone%'`, id) == 1
+	})
+}
+
+// TestChildSharesNoRate has a parent and its child start with the same key within the interval of a rate.
+func TestChildSharesNoRate(t *testing.T) {
+	t.Parallel()
+	d := startServer(t, serve(t, func(call *functionCall) {
+		call.reply(map[string]any{"type": "startChild", "id": "child", "workflow": "order", "input": "x"})
+	}))
+	d.putLimit(t, "hourly", limit.Spec{Rate: 1, Per: time.Hour})
+	_, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
+		Project: project, Workflow: "order", Limits: []limit.PolicyUse{{Name: "hourly"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := d.startRun(t, `"parent"`)
+	d.waitForEvent(t, parent, "step_created child")
+	n := d.count(t, `
+		SELECT count(*) FROM permits p JOIN runs r ON r.id = p.run_id WHERE r.parent_id = $1 AND granted_at IS NULL`, parent)
+	if n != 1 {
+		t.Errorf("%d children wait for the rate, want 1", n)
+	}
 }

@@ -68,6 +68,9 @@ func (l *Limiter) Look(project entities.Project, uses []entities.LimitUse) {
 	l.mark(project, places)
 }
 
+// LookEverywhere says that any place may be granted now, to all processes that grant places.
+func (l *Limiter) LookEverywhere() { l.hub.Publish(topic) }
+
 func (l *Limiter) mark(project entities.Project, places []limit.Place) {
 	l.mu.Lock()
 	if l.dirty[project] == nil {

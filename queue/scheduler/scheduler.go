@@ -27,6 +27,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
@@ -262,7 +263,7 @@ func refusal(err error) (reason string, ok bool) {
 		return quota.Error(), true
 	case errors.Is(err, message.ErrDeploymentNotFound):
 		return fmt.Sprintf("%v: register one with this workflow, then trigger the schedule", err), true
-	case errors.Is(err, entities.ErrInvalid):
+	case errors.Is(err, entities.ErrInvalid), errors.Is(err, limit.ErrFull), errors.Is(err, limit.ErrNotFound):
 		return err.Error(), true
 	default:
 		return "", false

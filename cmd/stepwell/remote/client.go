@@ -255,7 +255,7 @@ var hints = map[string]string{
 	"collection_not_found":  "stepwell collections list shows the runs that collect starts",
 	"run_collecting":        "stepwell collections show RUN shows what it waits for",
 	"limit_not_found":       "stepwell limits list shows the limits",
-	"limit_in_use":          "stepwell policies list shows who names it; --force removes it anyway",
+	"limit_in_use":          "change the policies that name it (stepwell policies list); --force leaves those that wait",
 	"policy_not_found":      "stepwell policies list shows the policies",
 	"schedule_not_found":    "stepwell schedules list shows the schedules",
 	"trigger_not_found":     "stepwell triggers list shows the triggers",

@@ -237,7 +237,7 @@ func (c listPlacesCmd) Run(ctx context.Context, s *Session) error {
 
 type removeLimitCmd struct {
 	limitName
-	Force bool `help:"Delete it even if a policy names it or something waits; that goes on without it."`
+	Force bool `help:"Delete it even if something holds or awaits a place; that goes on without it."`
 }
 
 // Run deletes the limit.
