@@ -139,7 +139,8 @@ func (r *reader) checkReferences(p *Program) {
 func (r *reader) checkStep(p *Program, known map[int]map[int]bool, u use, id string) {
 	read, ok := p.byID[id]
 	if !ok {
-		r.faults.add(u.at, CodeUnknown, "%q reads the step %q, which does not exist%s", u.expr.text, id, nearest(id, p.byID))
+		r.faults.add(u.at, CodeUnknown, "%q reads the step %q, which does not exist%s", u.expr.text, id,
+			nearest(r.faults, id, p.byID))
 		return
 	}
 	if u.place == placeOutput || u.place == placeUndo && read == u.step {

@@ -2,10 +2,13 @@ package flow
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -294,10 +297,19 @@ func (t *turn) wait(i int, a *action, where *stepScope) {
 // timeOf evaluates a template to a time.
 func timeOf(v *template, where *stepScope) (at time.Time, err error) {
 	text, err := v.json(where)
+	var until *time.Time
 	if err == nil {
-		err = json.Unmarshal(text, &at)
+		err = json.Unmarshal(text, &until)
 	}
-	return at, err
+	switch {
+	case err != nil:
+		return at, err
+	case until == nil:
+		return at, errors.New("it is null; want a time")
+	case until.Before(time.Unix(0, 0)) || until.After(where.now().Add(maxDuration)):
+		return at, fmt.Errorf("%s is before 1970, or more than ten years ahead", until.Format(time.RFC3339))
+	}
+	return *until, nil
 }
 
 // openHook waits for a signal.
@@ -338,9 +350,21 @@ func (t *turn) skip(i int, why string) {
 
 // record records that a step has failed here.
 func (t *turn) record(i int, f contract.Failure) {
+	f = accepted(f)
 	id := t.Program.steps[i].id
 	t.send(recordStep{Type: "recordStep", ID: id, Name: id, Error: &f})
 	t.steps[i] = failedWith(f, t.next())
+}
+
+// accepted returns a failure that the log accepts: with a message, and a code only if it can be one.
+func accepted(f contract.Failure) contract.Failure {
+	if f.Message == "" {
+		f.Message = "it failed without a message"
+	}
+	if f.Code != "" && entities.ValidateName("code", f.Code) != nil {
+		f.Code = ""
+	}
+	return f
 }
 
 // next returns the position of the next event, for the order of failures in one turn.
