@@ -2,6 +2,8 @@ package flow
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 )
 
@@ -17,6 +19,22 @@ func (t *turn) scope(i int, where place) *stepScope { return &stepScope{t, i, wh
 
 // now is the time of the newest event that the decision has seen.
 func (s *stepScope) now() time.Time { return s.at }
+
+// maxMade limits the bytes of the values that a turn makes: inputs, outputs and texts.
+const maxMade = 16 << 20
+
+var errTooMuch = errors.New(
+	"the values of this turn are larger than " + fmt.Sprint(maxMade>>20) + " MiB together: hand on references instead")
+
+func (s *stepScope) left() int { return maxMade - s.made }
+
+func (s *stepScope) spend(bytes int) error {
+	if bytes > s.left() {
+		return errTooMuch
+	}
+	s.made += bytes
+	return nil
+}
 
 func (s *stepScope) value(name string, ids []string) json.RawMessage {
 	switch name {

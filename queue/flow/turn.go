@@ -19,6 +19,7 @@ type turn struct {
 
 	commands []any
 	ended    bool // whether the last command ends the run
+	made     int  // bytes of values, up to [maxMade]
 }
 
 func (t *turn) send(command any) { t.commands = append(t.commands, command) }
@@ -252,9 +253,12 @@ func (t *turn) inputOf(a *action, where *stepScope) (json.RawMessage, error) {
 	case a.input != nil:
 		return a.input.json(where)
 	case where.place == placeUndo:
-		return where.value(varUndo, nil), nil
+		value := where.value(varUndo, nil)
+		return value, where.spend(len(value))
+	case a.kind == kindCall || a.kind == kindFlow:
+		return t.input, where.spend(len(t.input))
 	default:
-		return t.input, nil
+		return nil, nil
 	}
 }
 

@@ -379,6 +379,47 @@ func TestEarlierAttemptsAreUndone(t *testing.T) {
 	}
 }
 
+// TestValuesAreLimited tests values that are larger together than a turn may make, though each is small.
+func TestValuesAreLimited(t *testing.T) {
+	t.Parallel()
+	large := json.RawMessage(`"` + strings.Repeat("x", maxMade/4) + `"`)
+	for _, test := range []struct {
+		name, steps string
+		want        []string
+	}{
+		{"in a list", `{a: {set: "${[input, input, input, input]}"}}`, []string{"a failed"}},
+		{
+			"nested lists", `{a: {set: "${[[[input, input], [input, input]], [[input, input], [input, input]]]}"}}`,
+			[]string{"a failed"},
+		},
+		{"in a text", `{a: {set: "${input} ${input} ${input} ${input}"}}`, []string{"a failed"}},
+		{"in an object", `{a: {set: {b: "${input}", c: "${input}", d: ["${input}", "${input}"]}}}`, []string{"a failed"}},
+		{
+			"of several steps",
+			`{a: {set: "${input}"}, b: {set: "${input}"}, c: {call: c}, d: {call: d, catch: [{codes: [flow.expression]}]}}`,
+			[]string{"a completed", "b completed", "d failed", "c completed"},
+		},
+		{
+			"that undo gets, in a later turn",
+			`{a: {call: a, undo: {call: u}}, b: {needs: a, call: b, input: 1, undo: {call: u, input: "${input}"}},
+			  c: {needs: a, call: c, input: 1, undo: {call: u, input: "${[input, input]}"}},
+			  d: {needs: a, call: d, input: 1, undo: {call: u, input: "${input}"}}, e: {needs: [b, c, d], fail: {message: no}}}`,
+			[]string{
+				"a completed", "b completed", "c completed", "d completed", "e failed", "b~undo completed", "c~undo completed",
+				"d~undo completed", "a~undo completed",
+			},
+		},
+	} {
+		got, err := Trial{Input: large}.Run(parse(t, "flow: f\ndeployment: d\noutput: 1\nsteps: "+test.steps))
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if diff := cmp.Diff(test.want, got.Steps()); diff != "" {
+			t.Errorf("%s: steps (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
 // TestUndoSeesTheStep tests what undoing a step gets.
 func TestUndoSeesTheStep(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -98,8 +99,7 @@ func (t *turn) undo() (done, moved bool) {
 		}
 		done = false
 		if t.undos[i].status == statusNone && !t.isAwaitedByUndo(i) {
-			t.beginUndo(i)
-			moved = true
+			moved = t.beginUndo(i) || moved
 		}
 	}
 	return done, moved
@@ -112,17 +112,23 @@ func (t *turn) isAwaitedByUndo(i int) bool {
 	})
 }
 
-func (t *turn) beginUndo(i int) {
+// beginUndo begins to undo a step, unless the values of this turn are too large already and something else is being
+// undone: then a later turn begins it.
+func (t *turn) beginUndo(i int) bool {
 	s := &t.Program.steps[i]
 	input, err := t.inputOf(s.undo, t.scope(i, placeUndo))
+	if errors.Is(err, errTooMuch) && slices.ContainsFunc(t.undos, func(p progress) bool { return p.status == statusOpen }) {
+		return false
+	}
 	if err != nil {
 		f := expressionFailed("input", err)
 		t.send(recordStep{Type: "recordStep", ID: s.id + undoSuffix, Name: s.id + undoSuffix, Error: &f})
 		t.undos[i] = failedWith(f, 0)
-		return
+		return true
 	}
 	t.call(s.id+undoSuffix, s.undo, input)
 	t.undos[i].status = statusOpen
+	return true
 }
 
 // end ends the run after everything that had to be undone.
