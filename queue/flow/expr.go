@@ -141,6 +141,8 @@ func pathOf(e ast.NavigableExpr) []string {
 type scope interface {
 	// value returns the JSON of a variable; of [varSteps], an object of the steps that are named.
 	value(name string, steps []string) json.RawMessage
+	// decode returns that value for CEL.
+	decode(name string, steps []string) (any, error)
 	now() time.Time
 	// left is how many bytes a turn may still make, and spend takes some of them, or fails with [errTooMuch].
 	left() int
@@ -158,7 +160,7 @@ func (e *expression) eval(s scope) (ref.Val, error) {
 			vars[name] = s.now()
 			continue
 		}
-		value, err := condition.Decode(s.value(name, e.steps))
+		value, err := s.decode(name, e.steps)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

@@ -67,6 +67,10 @@ func TestFaults(t *testing.T) {
 		{head + "  a: {signal: {name: a, condition: '7'}}", []string{"4:36 type want a bool"}},
 		{head + "  a: {fail: {message: no, code: \"a\\u0001\"}}", []string{"4:33 type control characters"}},
 		{head + "  attr_a: {set: 1}", []string{"4:11 type reserved"}},
+		{
+			"flow: f\nsteps: {a: {set: '" + strings.Repeat("${1}", maxExpressions+1) + "'}}",
+			[]string{"2:18 expression too many expressions"},
+		},
 		{head + "  a: {complete: 1, join: always}", []string{"4:6 conflict join must not be always"}},
 		{head + "  a: {signal: {condition: 'true'}}", []string{`4:15 missing "name" of the signal`}},
 		{head + "  a: {fail: {code: x}}", []string{`4:13 missing want a "message"`}},

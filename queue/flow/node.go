@@ -22,6 +22,8 @@ const (
 	// maxExpanded limits the bytes of a document's texts and names, and of the paths that lead to them, once its aliases
 	// are expanded.
 	maxExpanded = 10 * MaxDocument
+	// maxExpressions limits the expressions in ${…}.
+	maxExpressions = 1000
 	// maxDepth limits how deep the values of a document are nested.
 	maxDepth = 64
 )
@@ -144,6 +146,8 @@ type translation struct {
 	count  int
 	bytes  int // of texts and names, and of the paths
 	full   bool
+	// expressions counts the places where one begins.
+	expressions int
 }
 
 var errTooLarge = errors.New("too many values")
@@ -230,6 +234,10 @@ var (
 
 func (t *translation) scalar(n *node, y *yaml.Node) {
 	text := y.Value
+	before := t.expressions
+	if t.expressions += strings.Count(text, "${"); before <= maxExpressions && t.expressions > maxExpressions {
+		t.faults.add(n, CodeExpression, "too many expressions; the limit is %d, with those of aliases", maxExpressions)
+	}
 	if y.Style&yaml.TaggedStyle != 0 {
 		t.faults.add(n, CodeSyntax, "tags such as %s have no meaning here: leave it out", y.Tag)
 		return

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/queue/condition"
 )
 
 // stepScope has the values that the expressions of a step can read.
@@ -25,6 +27,21 @@ const maxMade = 16 << 20
 
 var errTooMuch = errors.New(
 	"the values of this turn are larger than " + fmt.Sprint(maxMade>>20) + " MiB together: hand on references instead")
+
+// decode returns a variable for CEL, or the error of a context that has ended.
+func (s *stepScope) decode(name string, steps []string) (any, error) {
+	if err := s.stopped(); err != nil {
+		return nil, err
+	}
+	if value, ok := s.decoded[name]; ok {
+		return value, nil
+	}
+	value, err := condition.Decode(s.value(name, steps))
+	if err == nil && (name == varInput || name == varRun) {
+		s.decoded[name] = value
+	}
+	return value, err
+}
 
 func (s *stepScope) left() int { return maxMade - s.made }
 

@@ -20,6 +20,9 @@ type turn struct {
 	commands []any
 	ended    bool // whether the last command ends the run
 	made     int  // bytes of values, up to [maxMade]
+	stopped  func() error
+	// decoded has the variables that stay as they are in a turn.
+	decoded map[string]any
 }
 
 func (t *turn) send(command any) { t.commands = append(t.commands, command) }
@@ -29,7 +32,7 @@ func (t *turn) decide() {
 	if t.refuse() {
 		return
 	}
-	for moved := true; moved && !t.ended; {
+	for moved := true; moved && !t.ended && t.stopped() == nil; {
 		failed, failing := t.failure()
 		switch {
 		case failing:

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -320,7 +321,7 @@ func TestTurnsFitInAnswers(t *testing.T) {
 		t.Errorf("%d steps: %v, want faults", MaxSteps+1, err)
 	}
 	p := parse(t, strings.TrimSuffix(document.String(), "  never: {set: 1}\n"))
-	text, err := p.Answer(Call{})
+	text, err := p.Answer(t.Context(), Call{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +371,7 @@ func TestEarlierAttemptsAreUndone(t *testing.T) {
 	} {
 		log := slices.Concat([]Event{{Type: entities.EventRunCreated}, event(entities.EventStepCreated, "")}, test.attempts,
 			[]Event{event(entities.EventStepFailed, "x")})
-		text, err := p.Answer(Call{Events: log})
+		text, err := p.Answer(t.Context(), Call{Events: log})
 		answer := string(text)
 		if err != nil || strings.Contains(answer, `"a~undo"`) != test.undone ||
 			test.undone && !strings.Contains(answer, `"outcome":"unknown"`) {
@@ -403,7 +404,8 @@ func TestValuesAreLimited(t *testing.T) {
 			"that undo gets, in a later turn",
 			`{a: {call: a, undo: {call: u}}, b: {needs: a, call: b, input: 1, undo: {call: u, input: "${input}"}},
 			  c: {needs: a, call: c, input: 1, undo: {call: u, input: "${[input, input]}"}},
-			  d: {needs: a, call: d, input: 1, undo: {call: u, input: "${input}"}}, e: {needs: [b, c, d], fail: {message: no}}}`,
+			  d: {needs: a, call: d, input: 1, undo: {call: u, input: "${input}"}},
+			  e: {needs: [b, c, d], fail: {message: no}}}`,
 			[]string{
 				"a completed", "b completed", "c completed", "d completed", "e failed", "b~undo completed", "c~undo completed",
 				"d~undo completed", "a~undo completed",
@@ -417,6 +419,17 @@ func TestValuesAreLimited(t *testing.T) {
 		if diff := cmp.Diff(test.want, got.Steps()); diff != "" {
 			t.Errorf("%s: steps (-want +got):\n%s", test.name, diff)
 		}
+	}
+}
+
+// TestAnswersStop tests a context that has ended: there are no commands, rather than failures.
+func TestAnswersStop(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	text, err := parse(t, `{flow: f, steps: {a: {set: "${1 + 1}"}}}`).Answer(ctx, Call{})
+	if !errors.Is(err, context.Canceled) || text != nil {
+		t.Errorf("got %s (%v)", text, err)
 	}
 }
 
@@ -450,8 +463,8 @@ func TestAnswersAreTheSame(t *testing.T) {
 	}
 	for n := 2; n < len(got.Events); n++ {
 		call := Call{Run: contract.Run{Workflow: "order"}, Events: got.Events[:n]}
-		one, err1 := p.Answer(call)
-		two, err2 := p.Answer(call)
+		one, err1 := p.Answer(t.Context(), call)
+		two, err2 := p.Answer(t.Context(), call)
 		if err1 != nil || err2 != nil || string(one) != string(two) {
 			t.Errorf("after %d events: %s, then %s (%v, %v)", n, one, two, err1, err2)
 		}

@@ -117,7 +117,8 @@ func (t *turn) isAwaitedByUndo(i int) bool {
 func (t *turn) beginUndo(i int) bool {
 	s := &t.Program.steps[i]
 	input, err := t.inputOf(s.undo, t.scope(i, placeUndo))
-	if errors.Is(err, errTooMuch) && slices.ContainsFunc(t.undos, func(p progress) bool { return p.status == statusOpen }) {
+	isOpen := func(p progress) bool { return p.status == statusOpen }
+	if errors.Is(err, errTooMuch) && slices.ContainsFunc(t.undos, isOpen) {
 		return false
 	}
 	if err != nil {
