@@ -71,6 +71,12 @@ func TestFaults(t *testing.T) {
 			"flow: f\nsteps: {a: {set: '" + strings.Repeat("${1}", maxExpressions+1) + "'}}",
 			[]string{"2:18 expression too many expressions"},
 		},
+		{
+			head + "  z: {set: 1}\n  a: {set: 1, needs: z}\n  b: {set: 1, needs: z}\n" +
+				"  c: {needs: [a, b], join: any, set: '${[steps.z.output, steps.a.output]}'}\n" +
+				"  d: {needs: c, set: '${[steps.z.output, steps.c.output, steps.b.output]}'}",
+			[]string{"7:38 expression since join is any", "8:22 expression add b to needs"},
+		},
 		{head + "  a: {complete: 1, join: always}", []string{"4:6 conflict join must not be always"}},
 		{head + "  a: {signal: {condition: 'true'}}", []string{`4:15 missing "name" of the signal`}},
 		{head + "  a: {fail: {code: x}}", []string{`4:13 missing want a "message"`}},

@@ -27,9 +27,9 @@ func randomFlow(t *rapid.T) string {
 			for k, j := range needs {
 				ids[k] = fmt.Sprintf("s%d", j)
 			}
-			fields = append(fields, "needs: ["+strings.Join(ids, ", ")+"]",
-				"join: "+rapid.SampledFrom([]string{"all", "all", "any", "always"}).Draw(t, "join"))
-			if rapid.Bool().Draw(t, "conditional") {
+			join := rapid.SampledFrom([]string{"all", "all", "any", "always"}).Draw(t, "join")
+			fields = append(fields, "needs: ["+strings.Join(ids, ", ")+"]", "join: "+join)
+			if (join != "any" || len(ids) == 1) && rapid.Bool().Draw(t, "conditional") {
 				fields = append(fields, fmt.Sprintf("when: 'steps.%s.%s'", ids[0],
 					rapid.SampledFrom([]string{"failed", "skipped", "status == \"completed\"", "output.missing"}).Draw(t, "when")))
 			}

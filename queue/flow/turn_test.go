@@ -240,11 +240,11 @@ deployment: d
 steps:
   a: {call: a}
   b: {call: b, catch: [{then: continue}]}
-  first: {needs: [a, b], join: any, set: "${steps.b.failed}"}
+  first: {needs: [a, b], join: any, set: 7}
 `,
 			trial:  Trial{Results: map[string]Result{"b": failure("x")}},
 			steps:  []string{"a completed", "first completed", "b failed"},
-			status: entities.RunCompleted, output: `{"first":false}`,
+			status: entities.RunCompleted, output: `{"first":7}`,
 		},
 		{
 			name: "a failure that ends the run well",
