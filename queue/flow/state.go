@@ -139,17 +139,7 @@ func failedWith(f contract.Failure, seq int64) progress {
 
 // applyStep folds an event of a step, or of what undoes one.
 func (s *state) applyStep(p *progress, i int, e Event) error {
-	switch e.Type {
-	case entities.EventHookCreated:
-		s.hooks[i] = true
-	case entities.EventHookDisposed, entities.EventHookConflict:
-		s.hooks[i] = false
-	case entities.EventStepCreated:
-		if s.Program.steps[i].undo != nil && p == &s.steps[i] {
-			s.inputs[i] = e.Payload
-		}
-	default:
-	}
+	s.note(p, i, e)
 	if p.status.ended() {
 		return nil
 	}
@@ -180,6 +170,21 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 	default:
 	}
 	return nil
+}
+
+// note keeps what is needed of a step beside its progress: whether its hook is open, and its input if it can be undone.
+func (s *state) note(p *progress, i int, e Event) {
+	switch e.Type {
+	case entities.EventHookCreated:
+		s.hooks[i] = true
+	case entities.EventHookDisposed, entities.EventHookConflict:
+		s.hooks[i] = false
+	case entities.EventStepCreated:
+		if s.Program.steps[i].undo != nil && p == &s.steps[i] {
+			s.inputs[i] = e.Payload
+		}
+	default:
+	}
 }
 
 // failureOf returns the failure in an event.
