@@ -57,7 +57,6 @@ var (
 // What conditions can take from others is limited: the cost and the time of each evaluation, the memory of all cached
 // programs, one evaluation at a time for each project, and half of the processors for all of them.
 type Conditions struct {
-	env      *cel.Env
 	programs *programs
 	now      func() time.Time
 	// turns has one unit for each project; each evaluation needs one of processors as well.
@@ -65,18 +64,26 @@ type Conditions struct {
 	processors *semaphore.Weighted
 }
 
+// signals is the environment of the conditions of signals.
+var signals = Environment(
+	cel.Variable("data", cel.DynType),
+	cel.Variable("signal.name", cel.StringType),
+	cel.Variable("signal.id", cel.StringType),
+	cel.Variable("run.id", cel.StringType),
+	cel.Variable("run.attributes", cel.MapType(cel.StringType, cel.StringType)),
+)
+
+// Validate returns what [Conditions.Check] does. It neither waits nor keeps the program.
+func Validate(text string) error {
+	_, err := compile(text)
+	return err
+}
+
 // New returns Conditions with an empty cache, which measure time by the given clock.
 func New(now func() time.Time) *Conditions {
-	env := Environment(
-		cel.Variable("data", cel.DynType),
-		cel.Variable("signal.name", cel.StringType),
-		cel.Variable("signal.id", cel.StringType),
-		cel.Variable("run.id", cel.StringType),
-		cel.Variable("run.attributes", cel.MapType(cel.StringType, cel.StringType)),
-	)
 	processors := max(1, runtime.GOMAXPROCS(0)/2)
 	return &Conditions{
-		env: env, programs: newPrograms(), now: now,
+		programs: newPrograms(), now: now,
 		turns: share.NewPool(math.MaxInt64), processors: semaphore.NewWeighted(int64(processors)),
 	}
 }
@@ -207,28 +214,28 @@ func (c *Conditions) program(text string) (cel.Program, error) {
 	if program, ok := c.programs.get(text); ok {
 		return program, nil
 	}
-	program, err := c.compile(text)
+	program, err := compile(text)
 	if err == nil {
 		c.programs.add(text, program)
 	}
 	return program, err
 }
 
-func (c *Conditions) compile(text string) (cel.Program, error) {
+func compile(text string) (cel.Program, error) {
 	if len(text) > MaxLength {
 		return nil, entities.Invalid("condition: %d bytes; the limit is %d", len(text), MaxLength)
 	}
 	if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
 		return nil, entities.Invalid("condition: contains NUL or invalid UTF-8")
 	}
-	tree, issues := c.env.Compile(text)
+	tree, issues := signals.Compile(text)
 	if err := issues.Err(); err != nil {
 		return nil, firstIssue(issues)
 	}
 	if kind := tree.OutputType(); !kind.IsExactType(cel.BoolType) && !kind.IsExactType(cel.DynType) {
 		return nil, entities.Invalid("condition: its value is a %s; want a bool", kind)
 	}
-	program, err := c.env.Program(tree, Limits()...)
+	program, err := signals.Program(tree, Limits()...)
 	if err != nil {
 		return nil, entities.Invalid("condition: %v", err)
 	}

@@ -15,7 +15,7 @@ const maxExplained = 8
 // cannot be evaluated, as text. It is empty if the condition has too many parts to find it. As for
 // [Conditions.Matches], the caller must have its project's turn.
 func (c *Conditions) Explain(ctx context.Context, text string, v Variables) string {
-	tree, issues := c.env.Parse(text)
+	tree, issues := signals.Parse(text)
 	if issues.Err() != nil {
 		return ""
 	}

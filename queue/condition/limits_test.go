@@ -242,7 +242,6 @@ func TestProgramCacheIsBounded(t *testing.T) {
 
 // TestProgramMemoryIsEstimated holds the estimate against the memory that programs really use.
 func TestProgramMemoryIsEstimated(t *testing.T) {
-	c := New(time.Now)
 	class := `^(\\pL`
 	for i := range 80 {
 		class += fmt.Sprintf("|%d", i%10)
@@ -256,7 +255,7 @@ func TestProgramMemoryIsEstimated(t *testing.T) {
 		kept := make([]any, copies)
 		before := inUse()
 		for i := range kept {
-			program, err := c.compile(text)
+			program, err := compile(text)
 			if err != nil {
 				t.Fatalf("%.30s: %v", text, err)
 			}

@@ -222,7 +222,7 @@ func (planner Planner) command(text json.RawMessage, p *Plan) error {
 // checkID validates the ID like the log does, but calls it "id" in the error, as the command does. Commands about the
 // run itself need no ID.
 func checkID(r eventlog.Request) error {
-	id := strings.TrimPrefix(r.CorrelationID, attributesID)
+	id := strings.TrimPrefix(r.CorrelationID, AttributesID)
 	switch r.Type {
 	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
 		return nil

@@ -176,8 +176,8 @@ type signal struct {
 }
 
 func (c *openHook) requests(planner Planner) ([]eventlog.Request, error) {
-	if strings.HasPrefix(c.ID, attributesID) {
-		return nil, entities.Invalid("id %q begins with %s, which is reserved for setAttributes", c.ID, attributesID)
+	if strings.HasPrefix(c.ID, AttributesID) {
+		return nil, entities.Invalid("id %q begins with %s, which is reserved for setAttributes", c.ID, AttributesID)
 	}
 	isWebhook := c.Webhook != nil
 	data := entities.EventData{Token: cmp.Or(c.Token, newToken()), IsWebhook: &isWebhook, At: string(c.At)}
@@ -229,8 +229,8 @@ func (c *endPart) requests(Planner) ([]eventlog.Request, error) {
 	return []eventlog.Request{{Type: c.event, CorrelationID: c.ID}}, nil
 }
 
-// attributesID is the prefix of the correlation IDs of setAttributes, so that they never equal those of hooks.
-const attributesID = "attr_"
+// AttributesID is the prefix of the correlation IDs of setAttributes, so that they never equal those of hooks.
+const AttributesID = "attr_"
 
 // setAttributes sets attributes of the run, and removes those whose value is null. With an ID it is idempotent.
 type setAttributes struct {
@@ -244,7 +244,7 @@ type setAttributes struct {
 func (c *setAttributes) requests(Planner) ([]eventlog.Request, error) {
 	r := eventlog.Request{Type: entities.EventAttrSet, Data: entities.EventData{At: string(c.At)}}
 	if c.ID != "" {
-		r.CorrelationID = attributesID + c.ID
+		r.CorrelationID = AttributesID + c.ID
 	}
 	for key, value := range c.Attributes {
 		r.Data.Changes = append(r.Data.Changes, entities.AttributeChange{Key: key, Value: value})

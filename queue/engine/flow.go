@@ -33,7 +33,10 @@ func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call)
 	if err := e.readRest(ctx, d, c, &call); err != nil {
 		return answer{}, err
 	}
-	body, err := program.Answer(call)
+	body, err := program.Answer(ctx, call)
+	if ended := ctx.Err(); ended != nil {
+		return answer{}, ended
+	}
 	if err != nil {
 		return refusal("flow_log", err.Error()), nil
 	}

@@ -82,7 +82,7 @@ func startFlows(t *testing.T) *server {
 			t.Error(err)
 			return
 		}
-		body, err := p.Answer(call)
+		body, err := p.Answer(r.Context(), call)
 		if err != nil {
 			t.Error(err)
 		}

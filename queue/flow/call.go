@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -28,14 +29,17 @@ type Call struct {
 }
 
 // Answer returns the answer to a call: the commands that follow from the log, which must be complete. The same call
-// always has the same answer.
-func (p *Program) Answer(c Call) ([]byte, error) {
+// always has the same answer. If the context ends before, its error is returned.
+func (p *Program) Answer(ctx context.Context, c Call) ([]byte, error) {
 	s, err := p.fold(c)
 	if err != nil {
 		return nil, err
 	}
-	t := turn{state: s}
+	t := turn{state: s, stopped: ctx.Err, decoded: map[string]any{}}
 	t.decide()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	return json.Marshal(struct {
 		Commands []any `json:"commands"`
 	}{t.commands})

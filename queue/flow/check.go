@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -78,17 +79,50 @@ func (p *Program) before(i int) (list []int) {
 		return []int{s.target - 1}
 	}
 	for _, needed := range p.steps[i].needs {
-		list = append(list, needed)
-		for _, c := range p.steps[needed].catches {
-			if c.to != 0 {
-				list = append(list, c.to-1)
-			}
+		list = append(list, p.standing(needed)...)
+	}
+	return list
+}
+
+// standing returns a step and those that may stand for it.
+func (p *Program) standing(i int) []int {
+	list := []int{i}
+	for _, c := range p.steps[i].catches {
+		if c.to != 0 {
+			list = append(list, c.to-1)
 		}
 	}
 	return list
 }
 
-// ancestors returns all steps that have ended when a step begins.
+// readable returns the steps that have ended for sure when a step begins. Of a step that begins with any of those that
+// it needs, these are what is readable after each. Known has what has been found before.
+func (p *Program) readable(i int, known map[int]map[int]bool) map[int]bool {
+	if found, ok := known[i]; ok {
+		return found
+	}
+	after := func(ended []int) map[int]bool {
+		found := map[int]bool{}
+		for _, j := range ended {
+			found[j] = true
+			maps.Copy(found, p.readable(j, known))
+		}
+		return found
+	}
+	s := &p.steps[i]
+	if s.join != joinAny || len(s.needs) == 0 {
+		known[i] = after(p.before(i))
+		return known[i]
+	}
+	known[i] = after(p.standing(s.needs[0]))
+	for _, needed := range s.needs[1:] {
+		other := after(p.standing(needed))
+		maps.DeleteFunc(known[i], func(j int, _ bool) bool { return !other[j] })
+	}
+	return known[i]
+}
+
+// ancestors returns all steps that come before a step.
 func (p *Program) ancestors(i int) map[int]bool {
 	found := map[int]bool{}
 	var visit func(int)
@@ -139,16 +173,19 @@ func (r *reader) checkReferences(p *Program) {
 func (r *reader) checkStep(p *Program, known map[int]map[int]bool, u use, id string) {
 	read, ok := p.byID[id]
 	if !ok {
-		r.faults.add(u.at, CodeUnknown, "%q reads the step %q, which does not exist%s", u.expr.text, id, nearest(id, p.byID))
+		r.faults.add(u.at, CodeUnknown, "%q reads the step %q, which does not exist%s", u.expr.text, id,
+			nearest(r.faults, id, p.byID))
 		return
 	}
 	if u.place == placeOutput || u.place == placeUndo && read == u.step {
 		return
 	}
-	if known[u.step] == nil {
-		known[u.step] = p.ancestors(u.step)
-	}
-	if !known[u.step][read] {
+	switch {
+	case p.readable(u.step, known)[read]:
+	case p.steps[u.step].join == joinAny:
+		r.faults.add(u.at, CodeExpression, "%q reads steps.%s, which may not have ended then, since join is any",
+			u.expr.text, id)
+	default:
 		r.faults.add(u.at, CodeExpression, "%q reads steps.%s, which may not have ended then: add %s to needs",
 			u.expr.text, id, id)
 	}

@@ -4,17 +4,21 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // Format is the version of the documents' format.
 const Format = 1
 
 const (
-	// MaxSteps limits the steps of a flow.
-	MaxSteps = 1000
+	// MaxSteps limits the steps of a flow. A turn has at most four commands for a step, those of a signal that begins
+	// and ends in it, and one for the run: all fit in an answer, whose limit is [contract.MaxCommands].
+	MaxSteps = 240
 	// maxCatches limits the catches of a step.
 	maxCatches = 20
 	// maxName limits the length of names, and of the IDs of steps, in bytes.
@@ -161,7 +165,7 @@ func (r *reader) program(root *node) *Program {
 		r.faults.add(o.node.get("flow"), CodeType, "the name of a flow has 1 to %d letters, digits, - and _", maxName)
 	}
 	p.Description = o.text("describe")
-	p.Deployment = o.name("deployment")
+	p.Deployment = o.deployment()
 	p.Input, p.schema = r.schema(o.get("input"))
 	p.drain = o.choice("onFailure", "stop", "drain") == "drain"
 	r.defaults = r.readDefaults(o.get("defaults"))
@@ -229,6 +233,9 @@ func (r *reader) readSteps(p *Program, n, root *node) {
 	for i, id := range n.names {
 		if !validName(id) {
 			r.faults.add(n.items[i], CodeType, "the ID %q is not 1 to %d letters, digits, - and _", id, maxName)
+		}
+		if strings.HasPrefix(id, contract.AttributesID) {
+			r.faults.add(n.items[i], CodeType, "the ID %q begins with %s, which is reserved", id, contract.AttributesID)
 		}
 		p.byID[id] = i
 	}

@@ -141,7 +141,12 @@ func pathOf(e ast.NavigableExpr) []string {
 type scope interface {
 	// value returns the JSON of a variable; of [varSteps], an object of the steps that are named.
 	value(name string, steps []string) json.RawMessage
+	// decode returns that value for CEL.
+	decode(name string, steps []string) (any, error)
 	now() time.Time
+	// left is how many bytes a turn may still make, and spend takes some of them, or fails with [errTooMuch].
+	left() int
+	spend(bytes int) error
 }
 
 // maxTime limits the time of one evaluation, as a second guard behind its cost.
@@ -155,7 +160,7 @@ func (e *expression) eval(s scope) (ref.Val, error) {
 			vars[name] = s.now()
 			continue
 		}
-		value, err := condition.Decode(s.value(name, e.steps))
+		value, err := s.decode(name, e.steps)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -192,7 +197,10 @@ func (e *expression) json(s scope) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := appendValue(nil, value)
+	text, err := appendValue(nil, value, s.left())
+	if err == nil {
+		err = s.spend(len(text))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.text, err)
 	}
@@ -212,13 +220,17 @@ func (e *expression) handOn(s scope) (json.RawMessage, error) {
 		}
 		value = next
 	}
-	return value, nil
+	return value, s.spend(len(value))
 }
 
 var errNoJSON = errors.New("has no form in JSON")
 
-// appendValue appends a value of CEL as JSON. Doubles that are whole numbers have no point, and names are sorted.
-func appendValue(dst []byte, v ref.Val) ([]byte, error) {
+// appendValue appends a value of CEL as JSON. Doubles that are whole numbers have no point, and names are sorted. It
+// fails with [errTooMuch] beyond a number of bytes: values can be in a list many times over.
+func appendValue(dst []byte, v ref.Val, most int) ([]byte, error) {
+	if len(dst) > most {
+		return nil, errTooMuch
+	}
 	switch v := v.(type) {
 	case types.Null:
 		return append(dst, "null"...), nil
@@ -233,28 +245,28 @@ func appendValue(dst []byte, v ref.Val) ([]byte, error) {
 	case types.Duration:
 		return appendText(dst, v.String()), nil
 	case traits.Mapper:
-		return appendMap(dst, v)
+		return appendMap(dst, v, most)
 	case traits.Lister:
-		return appendList(dst, v)
+		return appendList(dst, v, most)
 	default:
 		return nil, fmt.Errorf("a %s %w", v.Type().TypeName(), errNoJSON)
 	}
 }
 
-func appendList(dst []byte, list traits.Lister) (_ []byte, err error) {
+func appendList(dst []byte, list traits.Lister, most int) (_ []byte, err error) {
 	dst = append(dst, '[')
 	for it, first := list.Iterator(), true; it.HasNext() == types.True; first = false {
 		if !first {
 			dst = append(dst, ',')
 		}
-		if dst, err = appendValue(dst, it.Next()); err != nil {
+		if dst, err = appendValue(dst, it.Next(), most); err != nil {
 			return nil, err
 		}
 	}
 	return append(dst, ']'), nil
 }
 
-func appendMap(dst []byte, m traits.Mapper) (_ []byte, err error) {
+func appendMap(dst []byte, m traits.Mapper, most int) (_ []byte, err error) {
 	values := map[string]ref.Val{}
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
@@ -270,7 +282,7 @@ func appendMap(dst []byte, m traits.Mapper) (_ []byte, err error) {
 			dst = append(dst, ',')
 		}
 		dst = append(appendText(dst, name), ':')
-		if dst, err = appendValue(dst, values[name]); err != nil {
+		if dst, err = appendValue(dst, values[name], most); err != nil {
 			return nil, err
 		}
 	}

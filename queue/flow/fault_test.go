@@ -57,8 +57,28 @@ func TestFaults(t *testing.T) {
 		{head + "  a: {call: x, retry: {maxAttempts: 0}}", []string{"4:37 type from 1 to 1000"}},
 		{head + "  a: {call: x, attemptTimeout: 1ms}", []string{"4:32 type between 1s and 12h"}},
 		{head + "  a: {call: x, undo: {wait: 1s}}", []string{"4:22 type only call and flow"}},
+		{head + "  a: {wait: 1s, undo: {call: x}}", []string{"4:23 conflict only call and flow can be undone"}},
+		{head + "  a: {set: 1, " + strings.Repeat("x", 200) + ": 1}", []string{"4:217 unknown here"}},
+		{"flow: f\ndeployment: a/b\nsteps: {a: {set: 1}}", []string{"2:13 type characters an ID may not have"}},
+		{head + "  a: {flow: x, deployment: a b}", []string{"4:28 type characters an ID may not have"}},
+		{head + "  a: {signal: ''}", []string{"4:15 type want a name"}},
+		{head + "  a: {signal: \"a\\u0001\"}", []string{"4:15 type control characters"}},
+		{head + "  a: {signal: {name: a, condition: 'data.'}}", []string{"4:36 type condition: line 1"}},
+		{head + "  a: {signal: {name: a, condition: '7'}}", []string{"4:36 type want a bool"}},
+		{head + "  a: {fail: {message: no, code: \"a\\u0001\"}}", []string{"4:33 type control characters"}},
+		{head + "  attr_a: {set: 1}", []string{"4:11 type reserved"}},
+		{
+			"flow: f\nsteps: {a: {set: '" + strings.Repeat("${1}", maxExpressions+1) + "'}}",
+			[]string{"2:18 expression too many expressions"},
+		},
+		{
+			head + "  z: {set: 1}\n  a: {set: 1, needs: z}\n  b: {set: 1, needs: z}\n" +
+				"  c: {needs: [a, b], join: any, set: '${[steps.z.output, steps.a.output]}'}\n" +
+				"  d: {needs: c, set: '${[steps.z.output, steps.c.output, steps.b.output]}'}",
+			[]string{"7:38 expression since join is any", "8:22 expression add b to needs"},
+		},
 		{head + "  a: {complete: 1, join: always}", []string{"4:6 conflict join must not be always"}},
-		{head + "  a: {signal: {condition: x}}", []string{`4:15 missing "name" of the signal`}},
+		{head + "  a: {signal: {condition: 'true'}}", []string{`4:15 missing "name" of the signal`}},
 		{head + "  a: {fail: {code: x}}", []string{`4:13 missing want a "message"`}},
 	} {
 		t.Run(test.document, func(t *testing.T) {
@@ -127,6 +147,19 @@ func TestAliasesAreLimited(t *testing.T) {
 	}
 	if _, err := Parse([]byte(document)); err == nil || !strings.Contains(err.Error(), "too many values") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestAliasesAreLimitedByBytes: so is one with few values that are long.
+func TestAliasesAreLimitedByBytes(t *testing.T) {
+	t.Parallel()
+	const copies = 20
+	long := strings.Repeat("x", MaxDocument/2)
+	for name, value := range map[string]string{"texts": long, "names": "{? " + long + " : 1}"} {
+		document := "a: &a " + value + "\nb: [" + strings.TrimSuffix(strings.Repeat("*a, ", copies), ", ") + "]\n"
+		if _, err := Parse([]byte(document)); err == nil || !strings.Contains(err.Error(), "too many bytes") {
+			t.Errorf("%s: got %.200v", name, err)
+		}
 	}
 }
 

@@ -19,6 +19,11 @@ const (
 	MaxDocument = 256 << 10
 	// maxNodes limits how many values a document has once its aliases are expanded.
 	maxNodes = 100_000
+	// maxExpanded limits the bytes of a document's texts and names, and of the paths that lead to them, once its aliases
+	// are expanded.
+	maxExpanded = 10 * MaxDocument
+	// maxExpressions limits the expressions in ${…}.
+	maxExpressions = 1000
 	// maxDepth limits how deep the values of a document are nested.
 	maxDepth = 64
 )
@@ -139,18 +144,35 @@ func placeOf(err error) *node {
 type translation struct {
 	faults *Faults
 	count  int
+	bytes  int // of texts and names, and of the paths
+	full   bool
+	// expressions counts the places where one begins.
+	expressions int
 }
 
 var errTooLarge = errors.New("too many values")
 
+// isFull counts a value of a document, and reports whether it is one too many. The first such value is a fault.
+func (t *translation) isFull(n *node, text string) bool {
+	t.count++
+	t.bytes += len(text) + len(n.path)
+	switch {
+	case t.full:
+	case t.count > maxNodes:
+		t.faults.add(n, CodeSyntax, "%v; the limit is %d, with those of aliases", errTooLarge, maxNodes)
+	case t.bytes > maxExpanded:
+		t.faults.add(n, CodeSyntax, "the texts have too many bytes; the limit is %d, with those of aliases", maxExpanded)
+	default:
+		return false
+	}
+	t.full = true
+	return true
+}
+
 func (t *translation) node(y *yaml.Node, path string, depth int) *node {
 	n := &node{line: y.Line, column: y.Column, path: path, kind: kindNull, text: "null"}
-	t.count++
 	switch {
-	case t.count > maxNodes:
-		if t.count == maxNodes+1 {
-			t.faults.add(n, CodeSyntax, "%v; the limit is %d, with those of aliases", errTooLarge, maxNodes)
-		}
+	case t.isFull(n, y.Value):
 		return n
 	case depth > maxDepth:
 		t.faults.add(n, CodeSyntax, "nested too deeply; the limit is %d", maxDepth)
@@ -177,6 +199,7 @@ func (t *translation) node(y *yaml.Node, path string, depth int) *node {
 
 func (t *translation) entry(n *node, key, value *yaml.Node, depth int) {
 	name := key.Value
+	t.bytes += len(name)
 	at := &node{line: key.Line, column: key.Column, path: below(n.path, name)}
 	if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
 		t.faults.add(at, CodeSyntax, "the name of a field must be a text")
@@ -190,7 +213,9 @@ func (t *translation) entry(n *node, key, value *yaml.Node, depth int) {
 	n.items = append(n.items, t.node(value, at.path, depth+1))
 }
 
+// below returns the path of a field. What no name of ours has is left out.
 func below(path, name string) string {
+	name = name[:min(len(name), maxName)]
 	if path == "" {
 		return name
 	}
@@ -209,6 +234,10 @@ var (
 
 func (t *translation) scalar(n *node, y *yaml.Node) {
 	text := y.Value
+	before := t.expressions
+	if t.expressions += strings.Count(text, "${"); before <= maxExpressions && t.expressions > maxExpressions {
+		t.faults.add(n, CodeExpression, "too many expressions; the limit is %d, with those of aliases", maxExpressions)
+	}
 	if y.Style&yaml.TaggedStyle != 0 {
 		t.faults.add(n, CodeSyntax, "tags such as %s have no meaning here: leave it out", y.Tag)
 		return

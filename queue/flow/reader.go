@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
 )
 
 // reader reads the nodes of a document, and collects its faults.
@@ -52,6 +54,14 @@ func (r *reader) object(n *node) *object {
 	return &object{r, n, map[string]bool{}}
 }
 
+// short begins to read an object, or a text that stands for one with a single field.
+func (r *reader) short(n *node, field string) *object {
+	if n.kind == kindText {
+		n = &node{kind: kindObject, line: n.line, column: n.column, names: []string{field}, items: []*node{n}}
+	}
+	return r.object(n)
+}
+
 // get returns a field, or nil.
 func (o *object) get(name string) *node {
 	o.read[name] = true
@@ -62,7 +72,8 @@ func (o *object) get(name string) *node {
 func (o *object) end() {
 	for i, name := range o.node.names {
 		if !o.read[name] {
-			o.r.faults.add(o.node.items[i], CodeUnknown, "there is no field %q here%s", name, nearest(name, o.read))
+			o.r.faults.add(o.node.items[i], CodeUnknown, "there is no field %q here%s", name,
+				nearest(o.r.faults, name, o.read))
 		}
 	}
 }
@@ -89,8 +100,26 @@ func (o *object) name(name string) string {
 	text := o.text(name)
 	if n := o.node.get(name); n != nil && n.kind == kindText && (text == "" || len(text) > maxName) {
 		o.r.faults.add(n, CodeType, "want a name of 1 to %d bytes", maxName)
+	} else if text != "" {
+		o.check(name, entities.ValidateName(name, text))
 	}
 	return text
+}
+
+// check adds a fault at a field if there is an error.
+func (o *object) check(name string, err error) {
+	if err != nil {
+		o.r.faults.add(o.node.get(name), CodeType, "%v", err)
+	}
+}
+
+// deployment returns the field "deployment"; empty if it is missing.
+func (o *object) deployment() string {
+	id := o.name("deployment")
+	if id != "" {
+		o.check("deployment", entities.ValidateID("deployment", id))
+	}
+	return id
 }
 
 // choice returns one of several texts, by default the first.
@@ -152,7 +181,7 @@ func (r *reader) stepID(n *node) (int, bool) {
 	}
 	i, ok := r.ids[n.text]
 	if !ok {
-		r.faults.add(n, CodeUnknown, "there is no step %q%s", n.text, nearest(n.text, r.ids))
+		r.faults.add(n, CodeUnknown, "there is no step %q%s", n.text, nearest(r.faults, n.text, r.ids))
 	}
 	return i, ok
 }
@@ -177,8 +206,12 @@ func (r *reader) template(n *node, u usage) *template {
 	return newTemplate(n, r.faults, func(at *node, e *expression) { r.uses = append(r.uses, use{at, e, u}) })
 }
 
-// nearest suggests the known name that is most like the given one, if one is.
-func nearest[T any](name string, known map[string]T) string {
+// nearest suggests the known name that is most like the given one, if one is. It does not search for names that are too
+// long, and faults that are not reported.
+func nearest[T any](faults *Faults, name string, known map[string]T) string {
+	if len(name) > maxName || len(*faults) >= maxFaults {
+		return ""
+	}
 	best, least := "", max(2, len(name)/3)+1
 	for candidate := range known {
 		d := distance(strings.ToLower(name), strings.ToLower(candidate))

@@ -2,7 +2,11 @@ package flow
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/queue/condition"
 )
 
 // stepScope has the values that the expressions of a step can read.
@@ -17,6 +21,37 @@ func (t *turn) scope(i int, where place) *stepScope { return &stepScope{t, i, wh
 
 // now is the time of the newest event that the decision has seen.
 func (s *stepScope) now() time.Time { return s.at }
+
+// maxMade limits the bytes of the values that a turn makes: inputs, outputs and texts.
+const maxMade = 16 << 20
+
+var errTooMuch = errors.New(
+	"the values of this turn are larger than " + fmt.Sprint(maxMade>>20) + " MiB together: hand on references instead")
+
+// decode returns a variable for CEL, or the error of a context that has ended.
+func (s *stepScope) decode(name string, steps []string) (any, error) {
+	if err := s.stopped(); err != nil {
+		return nil, err
+	}
+	if value, ok := s.decoded[name]; ok {
+		return value, nil
+	}
+	value, err := condition.Decode(s.value(name, steps))
+	if err == nil && (name == varInput || name == varRun) {
+		s.decoded[name] = value
+	}
+	return value, err
+}
+
+func (s *stepScope) left() int { return maxMade - s.made }
+
+func (s *stepScope) spend(bytes int) error {
+	if bytes > s.left() {
+		return errTooMuch
+	}
+	s.made += bytes
+	return nil
+}
 
 func (s *stepScope) value(name string, ids []string) json.RawMessage {
 	switch name {

@@ -31,6 +31,8 @@ type progress struct {
 	code   string          // of the error
 	// seq orders the ends of steps.
 	seq int64
+	// tried is set while an attempt has no result, and doubtful once nobody knows what an earlier one has done.
+	tried, doubtful bool
 }
 
 // state is what the log of a run says, by the steps of its program.
@@ -137,6 +139,41 @@ func failedWith(f contract.Failure, seq int64) progress {
 
 // applyStep folds an event of a step, or of what undoes one.
 func (s *state) applyStep(p *progress, i int, e Event) error {
+	s.note(p, i, e)
+	if p.status.ended() {
+		return nil
+	}
+	doubtful := p.doubtful
+	defer func() { p.doubtful = p.doubtful || doubtful }()
+	switch e.Type {
+	case entities.EventStepStarted:
+		p.tried, p.doubtful = true, p.tried
+	case entities.EventStepRetrying:
+		f, err := failureOf(e)
+		p.tried, p.doubtful = false, unknownOutcome[f.Code]
+		return err
+	case entities.EventStepCreated, entities.EventWaitCreated, entities.EventHookCreated:
+		p.status = statusOpen
+	case entities.EventStepCompleted, entities.EventWaitCompleted, entities.EventHookReceived:
+		*p = progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
+		if e.Data.Skipped != "" {
+			p.status = statusSkipped
+		}
+	case entities.EventStepFailed:
+		f, err := failureOf(e)
+		if err != nil {
+			return err
+		}
+		*p = progress{status: statusFailed, error: e.Payload, code: f.Code, seq: e.Seq}
+	case entities.EventWaitCancelled, entities.EventHookDisposed, entities.EventHookConflict:
+		*p = failedWith(contract.Failure{Message: "nobody waits for it any more", Code: contract.CodeCancelled}, e.Seq)
+	default:
+	}
+	return nil
+}
+
+// note keeps what is needed of a step beside its progress: whether its hook is open, and its input if it can be undone.
+func (s *state) note(p *progress, i int, e Event) {
 	switch e.Type {
 	case entities.EventHookCreated:
 		s.hooks[i] = true
@@ -148,28 +185,14 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 		}
 	default:
 	}
-	if p.status.ended() {
-		return nil
+}
+
+// failureOf returns the failure in an event.
+func failureOf(e Event) (f contract.Failure, err error) {
+	if err = json.Unmarshal(orNull(e.Payload), &f); err != nil {
+		err = fmt.Errorf("the failure of %s: %w", e.CorrelationID, err)
 	}
-	switch e.Type {
-	case entities.EventStepCreated, entities.EventWaitCreated, entities.EventHookCreated:
-		p.status = statusOpen
-	case entities.EventStepCompleted, entities.EventWaitCompleted, entities.EventHookReceived:
-		*p = progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
-		if e.Data.Skipped != "" {
-			p.status = statusSkipped
-		}
-	case entities.EventStepFailed:
-		var f contract.Failure
-		if err := json.Unmarshal(e.Payload, &f); err != nil {
-			return fmt.Errorf("the failure of %s: %w", e.CorrelationID, err)
-		}
-		*p = progress{status: statusFailed, error: e.Payload, code: f.Code, seq: e.Seq}
-	case entities.EventWaitCancelled, entities.EventHookDisposed, entities.EventHookConflict:
-		*p = failedWith(contract.Failure{Message: "nobody waits for it any more", Code: contract.CodeCancelled}, e.Seq)
-	default: // an attempt
-	}
-	return nil
+	return f, err
 }
 
 func orNull(text json.RawMessage) json.RawMessage {

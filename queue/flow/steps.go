@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/condition"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -37,6 +39,9 @@ func (r *reader) readStep(id string, n *node) step {
 		s.undo = &a
 		if a.kind != kindCall && a.kind != kindFlow && a.kind != "" {
 			r.faults.add(undo, CodeType, "only call and flow can undo a step")
+		}
+		if k := s.action.kind; k != kindCall && k != kindFlow && k != "" {
+			r.faults.add(undo, CodeConflict, "only call and flow can be undone, and this is a %s", k)
 		}
 	}
 	o.end()
@@ -78,7 +83,7 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	case kindCall:
 		r.readCall(o, a, u)
 	case kindFlow:
-		a.name, a.deployment = o.name(string(kindFlow)), o.name("deployment")
+		a.name, a.deployment = o.name(string(kindFlow)), o.deployment()
 		a.timeout = o.duration("timeout")
 		r.readInput(o, a, u)
 	case kindWait:
@@ -89,7 +94,9 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 		a.input = r.template(n, u)
 	case kindFail:
 		f := r.object(n)
-		a.code = f.text("code")
+		if a.code = f.text("code"); a.code != "" {
+			f.check("code", entities.ValidateName("the code", a.code))
+		}
 		if m := f.get("message"); m != nil {
 			a.message = r.template(m, u)
 		} else {
@@ -101,7 +108,7 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 
 func (r *reader) readCall(o *object, a *action, u usage) {
 	a.name = o.name(string(kindCall))
-	if a.deployment = o.name("deployment"); a.deployment == "" {
+	if a.deployment = o.deployment(); a.deployment == "" {
 		a.deployment = r.deployment
 	}
 	if a.deployment == "" {
@@ -136,17 +143,12 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 
 // readWait reads "wait: 1h" or "wait: {until: …}".
 func (r *reader) readWait(n *node, a *action, u usage) {
-	if n.kind == kindText {
-		o := &object{r, &node{kind: kindObject, names: []string{"for"}, items: []*node{n}}, map[string]bool{}}
-		a.pause = o.duration("for")
-		return
-	}
-	o := r.object(n)
+	o := r.short(n, "for")
 	a.pause = o.duration("for")
 	if until := o.get("until"); until != nil {
 		a.until = r.template(until, u)
 	}
-	if (a.pause == 0) == (a.until == nil) {
+	if (o.node.get("for") == nil) == (a.until == nil) {
 		r.faults.add(n, CodeMissing, `want a duration, or "until" with a time`)
 	}
 	o.end()
@@ -154,14 +156,13 @@ func (r *reader) readWait(n *node, a *action, u usage) {
 
 // readSignal reads "signal: name" or "signal: {name, condition, lookBack, within}".
 func (r *reader) readSignal(n *node, a *action) {
-	if n.kind == kindText {
-		a.name = n.text
-		return
-	}
-	o := r.object(n)
+	o := r.short(n, "name")
 	a.name, a.condition = o.name("name"), o.text("condition")
 	a.lookBack, a.timeout = o.duration("lookBack"), o.duration("within")
-	if a.name == "" {
+	if a.condition != "" {
+		o.check("condition", condition.Validate(a.condition))
+	}
+	if o.node.get("name") == nil {
 		r.faults.add(n, CodeMissing, `want the "name" of the signal`)
 	}
 	o.end()

@@ -140,7 +140,7 @@ func closing(text string) int {
 func (t *template) json(s scope) (json.RawMessage, error) {
 	switch {
 	case t.fixed != nil:
-		return t.fixed, nil
+		return t.fixed, s.spend(len(t.fixed))
 	case t.whole != nil:
 		return t.whole.json(s)
 	case t.pieces != nil:
@@ -148,10 +148,11 @@ func (t *template) json(s scope) (json.RawMessage, error) {
 	}
 	var failed error
 	value := t.join(func(one *template) json.RawMessage {
-		text, err := one.json(s)
-		if err != nil && failed == nil {
-			failed = err
+		if failed != nil {
+			return nil
 		}
+		text, err := one.json(s)
+		failed = err
 		return text
 	})
 	return value, failed
@@ -162,6 +163,9 @@ func (t *template) text(s scope) (json.RawMessage, error) {
 	for _, p := range t.pieces {
 		if p.expr == nil {
 			text.WriteString(p.text)
+			if err := s.spend(len(p.text)); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		value, err := p.expr.json(s)

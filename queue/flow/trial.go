@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (t Trial) Run(p *Program) (Outcome, error) {
 	r.append(entities.EventRunCreated, "", orNull(t.Input))
 	r.append(entities.EventRunStarted, "", nil)
 	for r.outcome.Status == "" {
-		text, err := p.Answer(Call{Run: r.run, Events: r.events})
+		text, err := p.Answer(context.Background(), Call{Run: r.run, Events: r.events})
 		if err != nil {
 			return r.outcome, err
 		}

@@ -2,10 +2,13 @@ package flow
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -16,6 +19,10 @@ type turn struct {
 
 	commands []any
 	ended    bool // whether the last command ends the run
+	made     int  // bytes of values, up to [maxMade]
+	stopped  func() error
+	// decoded has the variables that stay as they are in a turn.
+	decoded map[string]any
 }
 
 func (t *turn) send(command any) { t.commands = append(t.commands, command) }
@@ -25,7 +32,7 @@ func (t *turn) decide() {
 	if t.refuse() {
 		return
 	}
-	for moved := true; moved && !t.ended; {
+	for moved := true; moved && !t.ended && t.stopped() == nil; {
 		failed, failing := t.failure()
 		switch {
 		case failing:
@@ -249,9 +256,12 @@ func (t *turn) inputOf(a *action, where *stepScope) (json.RawMessage, error) {
 	case a.input != nil:
 		return a.input.json(where)
 	case where.place == placeUndo:
-		return where.value(varUndo, nil), nil
+		value := where.value(varUndo, nil)
+		return value, where.spend(len(value))
+	case a.kind == kindCall || a.kind == kindFlow:
+		return t.input, where.spend(len(t.input))
 	default:
-		return t.input, nil
+		return nil, nil
 	}
 }
 
@@ -294,10 +304,19 @@ func (t *turn) wait(i int, a *action, where *stepScope) {
 // timeOf evaluates a template to a time.
 func timeOf(v *template, where *stepScope) (at time.Time, err error) {
 	text, err := v.json(where)
+	var until *time.Time
 	if err == nil {
-		err = json.Unmarshal(text, &at)
+		err = json.Unmarshal(text, &until)
 	}
-	return at, err
+	switch {
+	case err != nil:
+		return at, err
+	case until == nil:
+		return at, errors.New("it is null; want a time")
+	case until.Before(time.Unix(0, 0)) || until.After(where.now().Add(maxDuration)):
+		return at, fmt.Errorf("%s is before 1970, or more than ten years ahead", until.Format(time.RFC3339))
+	}
+	return *until, nil
 }
 
 // openHook waits for a signal.
@@ -338,9 +357,21 @@ func (t *turn) skip(i int, why string) {
 
 // record records that a step has failed here.
 func (t *turn) record(i int, f contract.Failure) {
+	f = accepted(f)
 	id := t.Program.steps[i].id
 	t.send(recordStep{Type: "recordStep", ID: id, Name: id, Error: &f})
 	t.steps[i] = failedWith(f, t.next())
+}
+
+// accepted returns a failure that the log accepts: with a message, and a code only if it can be one.
+func accepted(f contract.Failure) contract.Failure {
+	if f.Message == "" {
+		f.Message = "it failed without a message"
+	}
+	if f.Code != "" && entities.ValidateName("code", f.Code) != nil {
+		f.Code = ""
+	}
+	return f
 }
 
 // next returns the position of the next event, for the order of failures in one turn.

@@ -1,7 +1,10 @@
 package flow
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -156,6 +159,60 @@ steps:
 			status: entities.RunFailed, code: "x",
 		},
 		{
+			name: "a step that always runs stands before what it needs, which is cancelled",
+			document: `
+flow: f
+deployment: d
+steps:
+  tell: {needs: [slow], join: always, call: tell}
+  slow: {wait: 1h}
+  work: {call: work}
+`,
+			trial:  Trial{Results: map[string]Result{"work": failure("x")}},
+			steps:  []string{"work failed", "slow cancelled", "tell completed"},
+			status: entities.RunFailed, code: "x",
+		},
+		{
+			name: "an undo whose input cannot be evaluated does not keep the others",
+			document: `
+flow: f
+deployment: d
+steps:
+  a: {call: a, undo: {call: u}}
+  b: {needs: [a], call: b, undo: {call: u, input: "${undo.output.missing}"}}
+  c: {needs: [b], call: c}
+`,
+			trial:  Trial{Results: map[string]Result{"c": failure("x")}},
+			steps:  []string{"a completed", "b completed", "c failed", "b~undo failed", "a~undo completed"},
+			status: entities.RunFailed, code: "x",
+		},
+		{
+			name: "until must be a time that a wait can have",
+			document: `
+flow: f
+steps:
+  none: {wait: {until: "${null}"}, catch: [{codes: [flow.expression]}]}
+  late: {wait: {until: "${now + duration('87601h')}"}, catch: [{codes: [flow.expression]}]}
+  soon: {wait: {until: "${now + duration('87599h')}"}}
+  early: {wait: {until: "1969-12-31T00:00:00Z"}, catch: [{codes: [flow.expression]}]}
+output: 1
+`,
+			steps:  []string{"none failed", "late failed", "early failed", "soon completed"},
+			status: entities.RunCompleted, output: "1",
+		},
+		{
+			name: "the code of a function that no code can be is left out",
+			document: `
+flow: f
+deployment: d
+steps:
+  a: {call: a}
+`,
+			trial:  Trial{Results: map[string]Result{"a": failure("x\x01")}},
+			steps:  []string{"a failed"},
+			status: entities.RunFailed,
+		},
+		{
 			name: "values, waits and signals",
 			document: `
 flow: f
@@ -183,11 +240,11 @@ deployment: d
 steps:
   a: {call: a}
   b: {call: b, catch: [{then: continue}]}
-  first: {needs: [a, b], join: any, set: "${steps.b.failed}"}
+  first: {needs: [a, b], join: any, set: 7}
 `,
 			trial:  Trial{Results: map[string]Result{"b": failure("x")}},
 			steps:  []string{"a completed", "first completed", "b failed"},
-			status: entities.RunCompleted, output: `{"first":false}`,
+			status: entities.RunCompleted, output: `{"first":7}`,
 		},
 		{
 			name: "a failure that ends the run well",
@@ -251,6 +308,131 @@ steps:
 	}
 }
 
+// TestTurnsFitInAnswers tests the longest turn: all signals begin, and end since the last step fails.
+func TestTurnsFitInAnswers(t *testing.T) {
+	t.Parallel()
+	var document strings.Builder
+	document.WriteString("flow: f\nsteps:\n")
+	for i := range MaxSteps - 1 {
+		fmt.Fprintf(&document, "  s%d: {signal: {name: s, within: 1h}}\n", i)
+	}
+	document.WriteString("  last: {fail: {message: no}}\n  never: {set: 1}\n")
+	if _, err := Parse([]byte(document.String())); !errors.Is(err, ErrFaults) {
+		t.Errorf("%d steps: %v, want faults", MaxSteps+1, err)
+	}
+	p := parse(t, strings.TrimSuffix(document.String(), "  never: {set: 1}\n"))
+	text, err := p.Answer(t.Context(), Call{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Commands []json.RawMessage `json:"commands"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(answer.Commands); n < MaxSteps || n > contract.MaxCommands || 4*MaxSteps+1 > contract.MaxCommands {
+		t.Errorf("%d commands; the limit is %d", n, contract.MaxCommands)
+	}
+}
+
+// TestFailuresHaveMessages tests a message that is empty.
+func TestFailuresHaveMessages(t *testing.T) {
+	t.Parallel()
+	got, err := Trial{Input: json.RawMessage(`""`)}.Run(parse(t, `
+flow: f
+steps: {a: {fail: {message: "${input}", code: x}}}
+`))
+	if err != nil || got.Error == nil || got.Error.Message == "" || got.Error.Code != "x" {
+		t.Errorf("%+v (%v)", got.Error, err)
+	}
+}
+
+// TestEarlierAttemptsAreUndone tests steps whose last attempt did nothing for sure, though an earlier one may have.
+func TestEarlierAttemptsAreUndone(t *testing.T) {
+	t.Parallel()
+	p := parse(t, "flow: f\ndeployment: d\nsteps:\n  a: {call: a, undo: {call: u}}\n")
+	event := func(typ entities.EventType, code string) Event {
+		return Event{Type: typ, CorrelationID: "a", Payload: contract.Payload("it failed", code)}
+	}
+	started := event(entities.EventStepStarted, "")
+	for name, test := range map[string]struct {
+		attempts []Event
+		undone   bool
+	}{
+		"one attempt":    {[]Event{started}, false},
+		"a known result": {[]Event{started, event(entities.EventStepRetrying, "x"), started}, false},
+		"a time limit":   {[]Event{started, event(entities.EventStepRetrying, contract.CodeTimeout), started}, true},
+		"no answer": {[]Event{
+			started, event(entities.EventStepRetrying, contract.CodeNoAnswer), started,
+			event(entities.EventStepRetrying, "x"), started,
+		}, true},
+		"no result": {[]Event{started, started}, true},
+	} {
+		log := slices.Concat([]Event{{Type: entities.EventRunCreated}, event(entities.EventStepCreated, "")}, test.attempts,
+			[]Event{event(entities.EventStepFailed, "x")})
+		text, err := p.Answer(t.Context(), Call{Events: log})
+		answer := string(text)
+		if err != nil || strings.Contains(answer, `"a~undo"`) != test.undone ||
+			test.undone && !strings.Contains(answer, `"outcome":"unknown"`) {
+			t.Errorf("%s: %s (%v); want undone: %v", name, answer, err, test.undone)
+		}
+	}
+}
+
+// TestValuesAreLimited tests values that are larger together than a turn may make, though each is small.
+func TestValuesAreLimited(t *testing.T) {
+	t.Parallel()
+	large := json.RawMessage(`"` + strings.Repeat("x", maxMade/4) + `"`)
+	for _, test := range []struct {
+		name, steps string
+		want        []string
+	}{
+		{"in a list", `{a: {set: "${[input, input, input, input]}"}}`, []string{"a failed"}},
+		{
+			"nested lists", `{a: {set: "${[[[input, input], [input, input]], [[input, input], [input, input]]]}"}}`,
+			[]string{"a failed"},
+		},
+		{"in a text", `{a: {set: "${input} ${input} ${input} ${input}"}}`, []string{"a failed"}},
+		{"in an object", `{a: {set: {b: "${input}", c: "${input}", d: ["${input}", "${input}"]}}}`, []string{"a failed"}},
+		{
+			"of several steps",
+			`{a: {set: "${input}"}, b: {set: "${input}"}, c: {call: c}, d: {call: d, catch: [{codes: [flow.expression]}]}}`,
+			[]string{"a completed", "b completed", "d failed", "c completed"},
+		},
+		{
+			"that undo gets, in a later turn",
+			`{a: {call: a, undo: {call: u}}, b: {needs: a, call: b, input: 1, undo: {call: u, input: "${input}"}},
+			  c: {needs: a, call: c, input: 1, undo: {call: u, input: "${[input, input]}"}},
+			  d: {needs: a, call: d, input: 1, undo: {call: u, input: "${input}"}},
+			  e: {needs: [b, c, d], fail: {message: no}}}`,
+			[]string{
+				"a completed", "b completed", "c completed", "d completed", "e failed", "b~undo completed", "c~undo completed",
+				"d~undo completed", "a~undo completed",
+			},
+		},
+	} {
+		got, err := Trial{Input: large}.Run(parse(t, "flow: f\ndeployment: d\noutput: 1\nsteps: "+test.steps))
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if diff := cmp.Diff(test.want, got.Steps()); diff != "" {
+			t.Errorf("%s: steps (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+// TestAnswersStop tests a context that has ended: there are no commands, rather than failures.
+func TestAnswersStop(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	text, err := parse(t, `{flow: f, steps: {a: {set: "${1 + 1}"}}}`).Answer(ctx, Call{})
+	if !errors.Is(err, context.Canceled) || text != nil {
+		t.Errorf("got %s (%v)", text, err)
+	}
+}
+
 // TestUndoSeesTheStep tests what undoing a step gets.
 func TestUndoSeesTheStep(t *testing.T) {
 	t.Parallel()
@@ -281,8 +463,8 @@ func TestAnswersAreTheSame(t *testing.T) {
 	}
 	for n := 2; n < len(got.Events); n++ {
 		call := Call{Run: contract.Run{Workflow: "order"}, Events: got.Events[:n]}
-		one, err1 := p.Answer(call)
-		two, err2 := p.Answer(call)
+		one, err1 := p.Answer(t.Context(), call)
+		two, err2 := p.Answer(t.Context(), call)
 		if err1 != nil || err2 != nil || string(one) != string(two) {
 			t.Errorf("after %d events: %s, then %s (%v, %v)", n, one, two, err1, err2)
 		}

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -18,14 +19,18 @@ func (t *turn) fail(why progress) (moved bool) {
 			return true
 		case t.steps[i].status == statusOpen && t.isCancelled(i):
 			t.cancel(i)
+			moved = true // a step before this one may have waited for it
 		}
 		open = open || t.steps[i].status == statusOpen
 	}
-	if open || !t.undone() {
-		return false
+	if open || moved {
+		return moved
 	}
-	t.end(why)
-	return true
+	done, moved := t.undo()
+	if done {
+		t.end(why)
+	}
+	return moved
 }
 
 // runsAnyway reports whether a step that has not begun runs although the run fails: all that it needs has ended, or
@@ -78,27 +83,26 @@ func (t *turn) cancel(i int) {
 func (t *turn) needsUndo(i int) bool {
 	p := t.steps[i]
 	return t.Program.steps[i].undo != nil &&
-		(p.status == statusCompleted || p.status == statusFailed && unknownOutcome[p.code])
+		(p.status == statusCompleted || p.status == statusFailed && (unknownOutcome[p.code] || p.doubtful))
 }
 
 // unknownOutcome are the codes of failures after which a step may have been carried out.
 var unknownOutcome = map[string]bool{contract.CodeTimeout: true, contract.CodeNoAnswer: true}
 
-// undone undoes what has to be undone: a step after all that came after it, and what is independent at once. It reports
-// whether all is done.
-func (t *turn) undone() bool {
-	done := true
+// undo undoes what has to be undone: a step after all that came after it, and what is independent at once. It reports
+// whether all is done, and otherwise whether it has begun anything: that may have failed here, and so let more begin.
+func (t *turn) undo() (done, moved bool) {
+	done = true
 	for i := range t.Program.steps {
 		if !t.needsUndo(i) || t.undos[i].status.ended() {
 			continue
 		}
 		done = false
 		if t.undos[i].status == statusNone && !t.isAwaitedByUndo(i) {
-			t.beginUndo(i)
-			done = done && t.undos[i].status.ended()
+			moved = t.beginUndo(i) || moved
 		}
 	}
-	return done
+	return done, moved
 }
 
 // isAwaitedByUndo reports whether a step that came after this one has to be undone first.
@@ -108,17 +112,24 @@ func (t *turn) isAwaitedByUndo(i int) bool {
 	})
 }
 
-func (t *turn) beginUndo(i int) {
+// beginUndo begins to undo a step, unless the values of this turn are too large already and something else is being
+// undone: then a later turn begins it.
+func (t *turn) beginUndo(i int) bool {
 	s := &t.Program.steps[i]
 	input, err := t.inputOf(s.undo, t.scope(i, placeUndo))
+	isOpen := func(p progress) bool { return p.status == statusOpen }
+	if errors.Is(err, errTooMuch) && slices.ContainsFunc(t.undos, isOpen) {
+		return false
+	}
 	if err != nil {
 		f := expressionFailed("input", err)
 		t.send(recordStep{Type: "recordStep", ID: s.id + undoSuffix, Name: s.id + undoSuffix, Error: &f})
 		t.undos[i] = failedWith(f, 0)
-		return
+		return true
 	}
 	t.call(s.id+undoSuffix, s.undo, input)
 	t.undos[i].status = statusOpen
+	return true
 }
 
 // end ends the run after everything that had to be undone.
@@ -148,5 +159,5 @@ func (t *turn) end(why progress) {
 	if report.Done != nil || report.Failed != nil {
 		f.Details = mustJSON(map[string]any{"undo": report, "of": f.Details})
 	}
-	t.send(fail{"fail", f})
+	t.send(fail{"fail", accepted(f)})
 }

@@ -88,16 +88,23 @@ func (r *Registry) Put(
 		return s, err
 	}
 	err = pg.InTx(ctx, r.pool, func(tx pgx.Tx) error {
-		if s, err = next(ctx, tx, project, p, document); err != nil || !s.Created {
-			return err
-		}
-		s.CreatedAt = r.now()
-		return r.insert(ctx, tx, project, s.Version, p)
+		s, err = r.put(ctx, tx, project, p, document)
+		return err
 	})
 	if err != nil {
 		return Stored{}, fmt.Errorf("put flow %s: %w", p.Name, err)
 	}
 	return s, nil
+}
+
+func (r *Registry) put(
+	ctx context.Context, tx pgx.Tx, project entities.Project, p *flow.Program, document []byte,
+) (s Stored, err error) {
+	if s, err = next(ctx, tx, project, p, document); err != nil || !s.Created {
+		return s, err
+	}
+	s.CreatedAt = r.now()
+	return s, r.insert(ctx, tx, project, s.Version, p)
 }
 
 // Check returns what [Registry.Put] would, and stores nothing.
@@ -136,11 +143,13 @@ func next(
 	}
 	number := s.Version.Version + 1
 	s.Created, s.Version = true, Version{
-		Name: p.Name, Version: number, DeploymentID: fmt.Sprintf("%s@%d", p.Name, number), Digest: p.Digest(),
+		Name: p.Name, Version: number, DeploymentID: deploymentID(p.Name, number), Digest: p.Digest(),
 		Document: string(document),
 	}
 	return s, nil
 }
+
+func deploymentID(name string, version int64) string { return fmt.Sprintf("%s@%d", name, version) }
 
 // checkCount fails with [ErrTooMany] unless the project may have one more flow.
 func checkCount(ctx context.Context, tx pgx.Tx, project entities.Project) error {
@@ -164,9 +173,12 @@ func (r *Registry) insert(
 		}
 	}
 	var b pgx.Batch
-	b.Queue(`INSERT INTO deployments (project, id, url, workflows, build, schemas) VALUES ($1, $2, $3, $4, $5, $6)`,
+	// The newest version is the newest deployment, whichever transaction began first, and whatever the clock does.
+	b.Queue(`INSERT INTO deployments (project, id, url, workflows, build, schemas, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, greatest(clock_timestamp(), (
+			SELECT created_at + interval '1 microsecond' FROM deployments WHERE project = $1 AND id = $7)))`,
 		project, v.DeploymentID, contract.FlowScheme+v.DeploymentID, []string{v.Name}, fmt.Sprintf("%x", v.Digest[:8]),
-		schemas)
+		schemas, deploymentID(v.Name, v.Version-1))
 	b.Queue(`INSERT INTO flow_versions (project, name, version, deployment_id, digest, document, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 		project, v.Name, v.Version, v.DeploymentID, v.Digest, v.Document, v.CreatedAt)
