@@ -284,3 +284,21 @@ func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted)
 		q.announceDue(failed)
 	}
 }
+
+// leaseGated leases the first invocations of the runs $1 under the handles $2 to the process $3 for the time $4.
+var leaseGated = `
+	UPDATE messages m SET lease = g.handle, holder = $3, ticket = ticket + 1, delivery_count = delivery_count + 1,
+		due_at = now() + $4::interval
+	FROM unnest($1::text[], $2::text[]) AS g (run, handle)
+	WHERE run_id = g.run AND work = 'run' AND subject = '' AND due_at = ` + gated + ` AND lease = ''
+		AND ` + isRegistered("$3") + `
+	RETURNING ` + deliveryColumns + `, body`
+
+// releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those
+// whose tickets were refused.
+var releaseGated = `
+	UPDATE messages m SET due_at = now()
+	FROM runs r
+	WHERE r.id = ANY ($1) AND m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
+		AND m.work IN ('', 'run') AND m.lease = '' AND m.parked_at IS NULL AND m.due_at > now()
+		AND (m.ticket > 0 OR m.due_at = ` + gated + `)`
