@@ -127,12 +127,16 @@ func deleteLimitScene(b *tab) {
 	b.click("Delete …")
 	b.allow("409")
 	b.click("Delete it")
-	b.shows("The state does not allow this")
-	b.click("Delete it anyway: what waits goes on without it")
-	b.accessible()
-	b.click("Delete it")
-	b.shows("There are no limits")
+	b.shows("The state does not allow this") // a policy names it
+	b.open("/ui/default/limits")
 	b.click("Delete …")
 	b.click("Delete it")
 	b.shows("A policy gives the runs of a workflow limits")
+	b.open("/ui/default/limits/stripe")
+	b.click("Delete …")
+	b.click("Delete it anyway: what waits goes on without it")
+	b.accessible()
+	b.allow("404") // the page that reads what it has deleted
+	b.click("Delete it")
+	b.shows("There are no limits")
 }
