@@ -374,6 +374,7 @@ func (q *Queue) changeAll(
 		where += ` AND (parked_at IS NOT NULL OR lease = '' AND last_error <> '')`
 	case admin.ActionMessagesDiscard:
 		where += ` AND work <> '` + string(message.WorkCollection) + `'`
+	default:
 	}
 	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		if kind == admin.ActionMessagesDiscard {

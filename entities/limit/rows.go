@@ -59,8 +59,8 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 	return l, pg.Wrap(err, "write limit %s", name)
 }
 
-// Delete deletes a limit. It fails with [ErrNotFound], and with [ErrInUse] while a policy names the limit: all starts of
-// its workflow would fail. Without force it also fails with [ErrInUse] while something holds or awaits a place. With
+// Delete deletes a limit. It fails with [ErrNotFound], and with [ErrInUse] while a policy names the limit: all starts
+// of its workflow would fail. Without force it also fails with [ErrInUse] while something holds or awaits a place. With
 // force, they go on without it.
 func (s *Store) Delete(ctx context.Context, project entities.Project, name string, force bool) error {
 	var used *struct {
