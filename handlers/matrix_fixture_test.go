@@ -179,7 +179,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
 		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
-		"collection": id("wrun_collection"), "hurriedCollection": id("wrun_hurried"), "spareCollection": id("wrun_spare"),
+		"collection": id("wrun_collection"), "flushedCollection": id("wrun_flushed"), "spareCollection": id("wrun_spare"),
 		"flow":    id("flow"),
 		"trigger": id("trigger"), "spareTrigger": id("spare-trigger"),
 		"limit": id("limit"), "spareLimit": id("spare-limit"), "policy": id("policy"), "sparePolicy": id("spare-policy"),
@@ -222,7 +222,7 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 		t.Fatal(err)
 	}
 	for name, key := range map[string]string{
-		"collection": s["unique"], "hurriedCollection": "hurried", "spareCollection": "spare",
+		"collection": s["unique"], "flushedCollection": "flushed", "spareCollection": "spare",
 	} {
 		s[name] = h.collect(t, project, s["deployment"], key)
 	}

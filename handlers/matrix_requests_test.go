@@ -113,7 +113,7 @@ var testRequests = []testRequest{
 	{route: "GET /v1/flows/:name", path: "/v1/flows/{flow}", foreign: 404},
 	{route: "GET /v1/collections", foreign: 200},
 	{route: "GET /v1/collections/:id", path: "/v1/collections/{collection}", foreign: 404},
-	{route: "POST /v1/collections/:id/hurry", path: "/v1/collections/{hurriedCollection}/hurry", foreign: 404},
+	{route: "POST /v1/collections/:id/flush", path: "/v1/collections/{flushedCollection}/flush", foreign: 404},
 	{route: "DELETE /v1/collections/:id", path: "/v1/collections/{spareCollection}", foreign: 404},
 	{route: "GET /v1/schedules", foreign: 200},
 	{route: "GET /v1/schedules/:name", path: "/v1/schedules/{schedule}", foreign: 404},

@@ -51,9 +51,9 @@ type Queue struct {
 	// underWay has the leases of the deliveries in progress here, and whether this process served their
 	// acknowledgement. If it did, the lease is gone and needs no statement to shorten it.
 	underWay sync.Map // of *atomic.Bool, by handle
-	// desk has the polls of apps that ask this process for their deliveries, and asked the apps that were noted to have
+	// polls has the polls of apps that ask this process for their deliveries, and asked the apps that were noted to have
 	// asked within askedPause.
-	desk  *pull.Desk[world.App, Delivery]
+	polls *pull.Polls[world.App, Delivery]
 	asked sync.Map // by world.App
 }
 
@@ -64,7 +64,7 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
-		desk: pull.NewDesk[world.App, Delivery]()}
+		polls: pull.NewPolls[world.App, Delivery]()}
 	q.limits = limiter.New(pool, hub, q.admit)
 	return q, nil
 }
@@ -258,8 +258,8 @@ func (q *Queue) Pull(ctx context.Context, app world.App, places int) ([]Delivery
 	news, cancel := q.hub.Subscribe(pullTopic(app))
 	defer cancel()
 	for {
-		// The poll is not at the desk meanwhile, or it would get more than it has places for. What comes is given back, which
-		// is news.
+		// The poll joins only afterwards, or it would get more than it has places for. What comes meanwhile is given back,
+		// which is news.
 		list, err := q.claimGivenBack(ctx, app, places)
 		if ctx.Err() != nil {
 			return list, nil // what was claimed by a statement without an answer is claimed again when its lease ends
@@ -267,7 +267,7 @@ func (q *Queue) Pull(ctx context.Context, app world.App, places int) ([]Delivery
 		if len(list) > 0 || err != nil {
 			return list, wrap("pull", err)
 		}
-		poll := q.desk.Join(app, places)
+		poll := q.polls.Join(app, places)
 		select {
 		case <-poll.Filled():
 		case <-news:
@@ -321,7 +321,7 @@ func (q *Queue) claimGivenBack(ctx context.Context, app world.App, places int) (
 // handOver gives a message to its app if the app waits for one here. From then on the app has the lease. Otherwise the
 // message is given back.
 func (w *deliverer) handOver(ctx context.Context, d Delivery) (Delivered, error) {
-	give := w.queue.desk.Reserve(d.app())
+	give := w.queue.polls.Reserve(d.app())
 	if give == nil {
 		f := d.NotAsked(w.queue.lastAsked(ctx, d))
 		err := w.nack(ctx, d.Lease, *f)

@@ -91,7 +91,7 @@ const (
 	ActionScheduleTrigger ActionKind = "schedule.trigger"
 	// ActionScheduleBackfill is recorded when a backfill is ordered and when it is ended early.
 	ActionScheduleBackfill ActionKind = "schedule.backfill"
-	ActionCollectionHurry  ActionKind = "collection.hurry"
+	ActionCollectionFlush  ActionKind = "collection.flush"
 	ActionCollectionDrop   ActionKind = "collection.drop"
 	ActionTriggerPut       ActionKind = "trigger.put"
 	ActionTriggerRemove    ActionKind = "trigger.remove"

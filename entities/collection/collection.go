@@ -58,7 +58,7 @@ var (
 	// ErrNotFound means that the project has no such collection: the run has started, or the collection was dropped.
 	ErrNotFound = errors.New("collection not found")
 	// ErrTooMany means that the project has as many collections as it may.
-	ErrTooMany = fmt.Errorf("the project has %d collections: hurry or drop one first", MaxCollections)
+	ErrTooMany = fmt.Errorf("the project has %d collections: flush or drop one first", MaxCollections)
 	// ErrChanged means that the collection is no longer as it was read.
 	ErrChanged = fmt.Errorf("the collection was changed at the same time: %w", entities.ErrConflict)
 	// ErrCollecting is what a [PendingError] is.
@@ -69,7 +69,7 @@ var (
 type PendingError struct{ Collection Collection }
 
 func (e *PendingError) Error() string {
-	return fmt.Sprintf("run %s has not started: it collects starts until %s; wait, or hurry collection %s",
+	return fmt.Sprintf("run %s has not started: it collects starts until %s; wait, or flush collection %s",
 		e.Collection.RunID, e.Collection.DueAt.UTC().Format(time.RFC3339), e.Collection.RunID)
 }
 

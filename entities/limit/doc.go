@@ -1,9 +1,9 @@
 // Package limit has limits on what is under way at once and on what begins in a time: their settings, the decision who
 // is next, and the rows of what holds a place or waits for one.
 //
-// A limit is a name in a project. Runs and steps name the limits that they need, each with a key. What needs limits
-// has a permit for each: a row of the table permits, which waits or is granted. It begins when all of its permits are
-// granted, at once and all together.
+// A limit is a name in a project. A run names the limits that it needs, each with a key, or the policy of its workflow
+// does. It has a permit for each: a row of the table permits, which waits or is granted. The run begins when all of its
+// permits are granted, at once and all together. Steps have no limits yet; permits have room for them.
 //
 // # Never more than allowed
 //

@@ -218,13 +218,13 @@ func (s *Server) getCollection(r *request) error {
 	})
 }
 
-// hurryCollection starts the run of a collection now.
-func (s *Server) hurryCollection(r *request) error {
+// flushCollection starts the run of a collection now.
+func (s *Server) flushCollection(r *request) error {
 	id := r.runID()
 	if r.err != nil {
 		return r.err
 	}
-	run, err := s.Collector.Hurry(r.ctx(), r.project(), id)
+	run, err := s.Collector.Flush(r.ctx(), r.project(), id)
 	if err != nil {
 		return err
 	}

@@ -47,8 +47,8 @@ func TestDebouncedStarts(t *testing.T) {
 	// Who waits for the run hears of its start.
 	ended := make(chan object)
 	go func() { ended <- a.get(t, "/v1/runs/"+id+"/wait?timeout=60s") }()
-	run := a.post(t, "/v1/collections/"+id+"/hurry", "", http.StatusCreated)
-	same(t, "hurried", `{"id":"`+id+`","workflow":"sync","deployment":"shop","driver":"server","status":"pending",
+	run := a.post(t, "/v1/collections/"+id+"/flush", "", http.StatusCreated)
+	same(t, "flushed", `{"id":"`+id+`","workflow":"sync","deployment":"shop","driver":"server","status":"pending",
 		"attributes":{},"key":"k","createdAt":"`+at0+`","deadline":"2026-11-21T02:11:43.197Z","lastSeq":1,"input":{"a":22},
 		"inputEncoding":"json"}`, run)
 	if again := a.post(t, "/v1/runs", body, http.StatusOK); again["id"] != id {
@@ -58,7 +58,7 @@ func TestDebouncedStarts(t *testing.T) {
 	if got := <-ended; got["status"] != "cancelled" {
 		t.Errorf("the wait ended with %v", got)
 	}
-	a.wantRejected(t, http.MethodPost, "/v1/collections/"+id+"/hurry", "", http.StatusNotFound, "collection_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/collections/"+id+"/flush", "", http.StatusNotFound, "collection_not_found")
 }
 
 func TestBatchedStarts(t *testing.T) {

@@ -254,7 +254,7 @@ var routes = []struct {
 	// Collections.
 	{"GET /collections", auth.Metadata, (*Server).listCollections},
 	{"GET /collections/:id", auth.Metadata, (*Server).getCollection},
-	{"POST /collections/:id/hurry", auth.Write, (*Server).hurryCollection},
+	{"POST /collections/:id/flush", auth.Write, (*Server).flushCollection},
 	{"DELETE /collections/:id", auth.Write, (*Server).dropCollection},
 
 	// Triggers.

@@ -218,9 +218,9 @@ func (c *Collector) startFull(
 	return Collected{Run: run, Created: err == nil}, err
 }
 
-// Hurry starts the run of a collection now, and returns it. It fails with [collection.ErrNotFound], and as
+// Flush starts the run of a collection now, and returns it. It fails with [collection.ErrNotFound], and as
 // [eventlog.Log.Start] does; then nothing has changed.
-func (c *Collector) Hurry(ctx context.Context, p entities.Project, id entities.RunID) (run entities.Run, err error) {
+func (c *Collector) Flush(ctx context.Context, p entities.Project, id entities.RunID) (run entities.Run, err error) {
 	err = untilUnchanged(func() error {
 		found, err := collection.ByID(ctx, pg.NewPool(c.pool), p, id)
 		if err != nil {
@@ -230,7 +230,7 @@ func (c *Collector) Hurry(ctx context.Context, p entities.Project, id entities.R
 		drop := by.finish
 		by.finish = func(b *pgx.Batch) {
 			drop(b)
-			admin.InsertAction(ctx, b, p, admin.ActionCollectionHurry, string(id), map[string]any{"count": found.Count})
+			admin.InsertAction(ctx, b, p, admin.ActionCollectionFlush, string(id), map[string]any{"count": found.Count})
 		}
 		run, err = c.start(ctx, found, by)
 		return err

@@ -203,7 +203,7 @@ func TestRefusedRunIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := registered(t)
 	s.add(t, debounced(collection.KeepLast), start("1", uniqueKey))
-	holder := s.hurry(t)
+	holder := s.flush(t)
 	id := s.add(t, debounced(collection.KeepLast), start("2", uniqueKey))
 	s.at(time.Minute)
 	refused := func(part string) {
@@ -220,8 +220,8 @@ func TestRefusedRunIsTriedAgain(t *testing.T) {
 		}
 	}
 	refused(string(holder))
-	if _, err := s.Hurry(t.Context(), project, id); !errors.Is(err, entities.ErrKeyTaken) {
-		t.Errorf("hurry: got %v, want that the key is taken", err)
+	if _, err := s.Flush(t.Context(), project, id); !errors.Is(err, entities.ErrKeyTaken) {
+		t.Errorf("flush: got %v, want that the key is taken", err)
 	}
 	_, err := s.log.Append(t.Context(), project, eventlog.Request{
 		RunID: holder, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven,
@@ -253,7 +253,7 @@ func TestStartThatFillsIsNotCollectedIfTheRunIsRefused(t *testing.T) {
 	t.Parallel()
 	s := registered(t)
 	s.add(t, batches(2), start("0", uniqueKey))
-	s.hurry(t)
+	s.flush(t)
 	s.add(t, batches(2), start("1", uniqueKey))
 	if _, err := s.Add(t.Context(), project, batches(2), start("2", once("i"))); !errors.Is(err, entities.ErrKeyTaken) {
 		t.Errorf("got %v, want that the key is taken", err)
@@ -270,7 +270,7 @@ func TestStartsWithoutAnAppAreRefused(t *testing.T) {
 	s.want(t, "")
 }
 
-func TestHurryAndDrop(t *testing.T) {
+func TestFlushAndDrop(t *testing.T) {
 	t.Parallel()
 	s := registered(t)
 	ctx := admin.WithSource(t.Context(), admin.Source{Actor: "key_1"})
@@ -278,11 +278,11 @@ func TestHurryAndDrop(t *testing.T) {
 		s.at(time.Duration(i) * time.Millisecond) // the runs are in the order of their starts
 		s.add(t, debounced(keep), start("1"))
 		id := s.add(t, debounced(keep), start("2", once("i"+string(keep))))
-		if _, err := s.Hurry(ctx, project, id); err != nil {
+		if _, err := s.Flush(ctx, project, id); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Hurry(ctx, project, id); !errors.Is(err, collection.ErrNotFound) {
-			t.Errorf("hurry again: got %v", err)
+		if _, err := s.Flush(ctx, project, id); !errors.Is(err, collection.ErrNotFound) {
+			t.Errorf("flush again: got %v", err)
 		}
 	}
 	s.want(t, "run 2, run [1,2]")
@@ -294,7 +294,7 @@ func TestHurryAndDrop(t *testing.T) {
 		t.Errorf("drop again: got %v", err)
 	}
 	s.want(t, "run 2, run [1,2]")
-	if n := s.count(t, `SELECT count(*) FROM audit WHERE actor = 'key_1' AND action IN ('collection.hurry', 'collection.drop')`); n != 3 {
+	if n := s.count(t, `SELECT count(*) FROM audit WHERE actor = 'key_1' AND action IN ('collection.flush', 'collection.drop')`); n != 3 {
 		t.Errorf("the audit has %d entries, want 3", n)
 	}
 	if again := s.add(t, batches(3), start("1", once("i"))); again == id {
@@ -308,7 +308,7 @@ func TestProjectsAreIsolated(t *testing.T) {
 	id := s.add(t, batches(3), start("1", once("i")))
 	const other = entities.Project("other")
 	for what, do := range map[string]func(context.Context) error{
-		"hurry": func(ctx context.Context) error { _, err := s.Hurry(ctx, other, id); return err },
+		"flush": func(ctx context.Context) error { _, err := s.Flush(ctx, other, id); return err },
 		"drop":  func(ctx context.Context) error { return s.Drop(ctx, other, id) },
 		"read": func(ctx context.Context) error {
 			_, err := collection.ByID(ctx, pg.NewPool(s.pool), other, id)

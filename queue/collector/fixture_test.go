@@ -227,11 +227,11 @@ func (s *server) want(t testing.TB, want string) {
 	}
 }
 
-// hurry starts the run of the only collection.
-func (s *server) hurry(t testing.TB) entities.RunID {
+// flush starts the run of the only collection.
+func (s *server) flush(t testing.TB) entities.RunID {
 	t.Helper()
 	id := s.onlyID(t)
-	run, err := s.Hurry(t.Context(), project, id)
+	run, err := s.Flush(t.Context(), project, id)
 	if err != nil || run.ID != id {
 		t.Fatalf("got %s, %v", run.ID, err)
 	}

@@ -37,7 +37,7 @@ func TestFullLimitIsTriedAgain(t *testing.T) {
 	s.want(t, "")
 	s.limit(t, limit.Reject)
 	s.add(t, last, start("1", limited))
-	holder := s.hurry(t)
+	holder := s.flush(t)
 	s.at(time.Second)
 	id := s.add(t, last, start("2", limited))
 	s.at(time.Minute)

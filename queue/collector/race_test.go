@@ -62,7 +62,7 @@ func TestThousandDebouncedStartsAreOneRun(t *testing.T) {
 	servers[0].want(t, "run "+string(c.Input))
 }
 
-// TestRacersStartACollectionOnce lets deliveries, requests to hurry and to drop, and further starts race.
+// TestRacersStartACollectionOnce lets deliveries, requests to flush and to drop, and further starts race.
 func TestRacersStartACollectionOnce(t *testing.T) {
 	t.Parallel()
 	servers := twoServers(t)
@@ -85,7 +85,7 @@ func TestRacersStartACollectionOnce(t *testing.T) {
 				}
 			})
 			race.Go(func() {
-				if _, err := s.Hurry(t.Context(), project, id); err != nil && !errors.Is(err, collection.ErrNotFound) {
+				if _, err := s.Flush(t.Context(), project, id); err != nil && !errors.Is(err, collection.ErrNotFound) {
 					t.Error(err)
 				}
 			})
@@ -96,7 +96,7 @@ func TestRacersStartACollectionOnce(t *testing.T) {
 			t.Fatalf("%d runs with the ID of the collection", n)
 		}
 		if servers[0].count(t, `SELECT count(*) FROM collections`) == 1 {
-			servers[0].hurry(t)
+			servers[0].flush(t)
 		}
 	}
 	items := servers[0].items(t)
@@ -286,7 +286,7 @@ func TestFailedStartLeavesNoTrace(t *testing.T) {
 			_, err := s.Add(t.Context(), project, batches(2), start("2", once("2")))
 			return err
 		},
-		"hurry": func() error { _, err := s.Hurry(t.Context(), project, id); return err },
+		"flush": func() error { _, err := s.Flush(t.Context(), project, id); return err },
 		"drop":  func() error { return s.Drop(t.Context(), project, id) },
 		"work": func() error {
 			s.at(time.Minute)

@@ -34,7 +34,7 @@ func (t *Triggers) Put(
 		return trg, false, err
 	}
 	wanted := trigger.Trigger{Spec: spec, Project: p, Name: name}
-	if _, err := t.deployment(ctx, wanted); err != nil {
+	if _, err := t.queue.StartDeployment(ctx, p, spec.Workflow, spec.Deployment); err != nil {
 		return trg, false, err
 	}
 	err = untilUnchanged(func() (err error) {

@@ -132,12 +132,12 @@ func (t *Triggers) start(ctx context.Context, trg trigger.Trigger, e event, by w
 
 // startRun creates the run of an event, records it and finishes in one transaction.
 func (t *Triggers) startRun(ctx context.Context, trg trigger.Trigger, e event, by writer) (trigger.Event, error) {
-	deployment, err := t.deployment(ctx, trg)
+	deployment, err := t.queue.StartDeployment(ctx, trg.Project, trg.Workflow, trg.Deployment)
 	if err != nil {
 		return trigger.Event{}, err
 	}
 	now := t.log.Now()
-	r := request(trg, e, deployment, now)
+	r := request(trg, e, deployment.ID, now)
 	done := trigger.Event{Event: e.id, Decision: trigger.Started, RunID: r.RunID, DecidedAt: now}
 	run, created, err := t.log.StartWith(ctx, trg.Project, r, eventlog.AppendOptions{
 		Guard: func(b *pgx.Batch) func() error { return guard(b, trg, by) },
@@ -170,16 +170,6 @@ func request(trg trigger.Trigger, e event, deployment string, now time.Time) eve
 		r.Data.Deadline = new(now.Add(trg.Timeout))
 	}
 	return r
-}
-
-// deployment returns the deployment on which the trigger's runs are started.
-func (t *Triggers) deployment(ctx context.Context, trg trigger.Trigger) (string, error) {
-	if trg.Deployment == "" {
-		d, err := t.queue.NewestDeployment(ctx, trg.Project, trg.Workflow)
-		return d.ID, err
-	}
-	d, err := t.queue.Deployment(ctx, trg.Project, trg.Deployment)
-	return d.ID, err
 }
 
 // later makes the error of a full limit one that does not count as a delivery: the run can be started when there is

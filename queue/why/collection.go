@@ -72,7 +72,7 @@ func ExplainCollection(f CollectionFacts, now time.Time) []CollectionReason {
 	switch {
 	case w == nil && now.Sub(c.DueAt) > lateAfter:
 		add(CollectionReason{Kind: CollectionParked, Since: &c.DueAt},
-			"the work that starts its run is missing: hurry or drop it; the next start for it makes it anew")
+			"the work that starts its run is missing: flush or drop it; the next start for it makes it anew")
 	case w != nil && w.ParkedAt != nil:
 		add(CollectionReason{Kind: CollectionParked, Since: w.ParkedAt, MessageID: w.ID},
 			"starting its run failed too often: retry message %s", w.ID)
@@ -86,7 +86,7 @@ func ExplainCollection(f CollectionFacts, now time.Time) []CollectionReason {
 	switch {
 	case c.DueAt.After(now):
 		add(CollectionReason{Kind: CollectionOpen, Since: &c.FirstAt, At: &c.DueAt},
-			"it collects starts until %s, %d so far: wait, or hurry it", c.DueAt.UTC().Format(time.RFC3339), c.Count)
+			"it collects starts until %s, %d so far: wait, or flush it", c.DueAt.UTC().Format(time.RFC3339), c.Count)
 	case len(list) == 0:
 		add(CollectionReason{Kind: CollectionDue, Since: &c.DueAt},
 			"its run is due, and starts as soon as a server gets to it")

@@ -49,7 +49,7 @@ func TestExplainCollection(t *testing.T) {
 		}
 	}
 	text := ExplainCollection(CollectionFacts{waits, nil}, noon)[0].Text
-	if want := "it collects starts until 2027-03-01T12:01:00Z, 3 so far: wait, or hurry it"; text != want {
+	if want := "it collects starts until 2027-03-01T12:01:00Z, 3 so far: wait, or flush it"; text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
 }

@@ -770,7 +770,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.hurry" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -1444,7 +1444,7 @@ export interface Api {
     answer: null;
   };
   // Start the run of a collection now
-  "POST /v1/collections/{id}/hurry": {
+  "POST /v1/collections/{id}/flush": {
     path: { "id": string };
     query: {  };
     body: null;

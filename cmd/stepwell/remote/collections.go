@@ -11,7 +11,7 @@ import (
 type collectionsCmd struct {
 	List  listCollectionsCmd `cmd:"" help:"List the runs that collect starts."`
 	Show  showCollectionCmd  `cmd:"" help:"Show a run that collects starts, and why it has not started."`
-	Hurry hurryCollectionCmd `cmd:"" help:"Start the run of a collection now."`
+	Flush flushCollectionCmd `cmd:"" help:"Start the run of a collection now."`
 	Drop  dropCollectionCmd  `cmd:"" help:"Drop a collection with its starts; its run will never start."`
 }
 
@@ -91,12 +91,12 @@ func (c showCollectionCmd) Run(ctx context.Context, s *Session) error {
 	})
 }
 
-type hurryCollectionCmd struct{ collectionID }
+type flushCollectionCmd struct{ collectionID }
 
 // Run starts the run, and prints its ID.
-func (c hurryCollectionCmd) Run(ctx context.Context, s *Session) error {
+func (c flushCollectionCmd) Run(ctx context.Context, s *Session) error {
 	var r run
-	raw, err := s.client.call(ctx, http.MethodPost, path("collections", c.ID, "hurry"), nil, &r)
+	raw, err := s.client.call(ctx, http.MethodPost, path("collections", c.ID, "flush"), nil, &r)
 	if err != nil {
 		return err
 	}

@@ -8,23 +8,23 @@ import (
 	"sync"
 )
 
-// Desk has the polls that wait for deliveries D of apps A. It is safe for concurrent use.
-type Desk[A comparable, D any] struct {
-	mu    sync.Mutex
-	polls map[A][]*Poll[A, D] // the one that has waited longest first
+// Polls has the polls that wait for deliveries D of apps A. It is safe for concurrent use.
+type Polls[A comparable, D any] struct {
+	mu      sync.Mutex
+	waiting map[A][]*Poll[A, D] // the one that has waited longest first
 }
 
-// NewDesk returns a desk without polls.
-func NewDesk[A comparable, D any]() *Desk[A, D] {
-	return &Desk[A, D]{polls: map[A][]*Poll[A, D]{}}
+// NewPolls returns no polls.
+func NewPolls[A comparable, D any]() *Polls[A, D] {
+	return &Polls[A, D]{waiting: map[A][]*Poll[A, D]{}}
 }
 
 // Poll is a request of an app for deliveries.
 type Poll[A comparable, D any] struct {
-	desk *Desk[A, D]
-	of   A
+	all *Polls[A, D]
+	of  A
 
-	// The mutex of the desk protects these.
+	// The mutex of all polls protects these.
 	places  int // that no delivery has or will have
 	pending int // deliveries that will come
 	got     []D
@@ -33,32 +33,32 @@ type Poll[A comparable, D any] struct {
 }
 
 // Join adds a poll for up to so many deliveries of an app. It must be ended by [Poll.Leave].
-func (d *Desk[A, D]) Join(of A, places int) *Poll[A, D] {
-	p := &Poll[A, D]{desk: d, of: of, places: places, filled: make(chan struct{}, 1)}
+func (d *Polls[A, D]) Join(of A, places int) *Poll[A, D] {
+	p := &Poll[A, D]{all: d, of: of, places: places, filled: make(chan struct{}, 1)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.polls[of] = append(d.polls[of], p)
+	d.waiting[of] = append(d.waiting[of], p)
 	return p
 }
 
 // Reserve takes a place in a poll of the app, or returns nil if there is none. The poll waits until the caller calls
 // give: with the delivery, or with nil if there will be none.
-func (d *Desk[A, D]) Reserve(of A) (give func(*D)) {
+func (d *Polls[A, D]) Reserve(of A) (give func(*D)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i := slices.IndexFunc(d.polls[of], func(p *Poll[A, D]) bool { return p.places > 0 })
+	i := slices.IndexFunc(d.waiting[of], func(p *Poll[A, D]) bool { return p.places > 0 })
 	if i < 0 {
 		return nil
 	}
-	p := d.polls[of][i]
+	p := d.waiting[of][i]
 	p.places--
 	p.pending++
 	return p.give
 }
 
 func (p *Poll[A, D]) give(delivery *D) {
-	p.desk.mu.Lock()
-	defer p.desk.mu.Unlock()
+	p.all.mu.Lock()
+	defer p.all.mu.Unlock()
 	p.pending--
 	if delivery == nil {
 		p.places++
@@ -78,16 +78,16 @@ func (p *Poll[A, D]) Filled() <-chan struct{} { return p.filled }
 
 // Leave removes the poll, waits for the deliveries that will come, and returns all that it got.
 func (p *Poll[A, D]) Leave() []D {
-	p.desk.mu.Lock()
-	defer p.desk.mu.Unlock()
-	rest := slices.DeleteFunc(p.desk.polls[p.of], func(other *Poll[A, D]) bool { return other == p })
-	if p.desk.polls[p.of] = rest; len(rest) == 0 {
-		delete(p.desk.polls, p.of)
+	p.all.mu.Lock()
+	defer p.all.mu.Unlock()
+	rest := slices.DeleteFunc(p.all.waiting[p.of], func(other *Poll[A, D]) bool { return other == p })
+	if p.all.waiting[p.of] = rest; len(rest) == 0 {
+		delete(p.all.waiting, p.of)
 	}
 	for p.pending > 0 {
-		p.desk.mu.Unlock()
+		p.all.mu.Unlock()
 		<-p.filled
-		p.desk.mu.Lock()
+		p.all.mu.Lock()
 	}
 	return p.got
 }

@@ -11,7 +11,7 @@ import (
 
 func TestReserveNeedsAPollOfTheAppWithAPlace(t *testing.T) {
 	t.Parallel()
-	d := pull.NewDesk[string, int]()
+	d := pull.NewPolls[string, int]()
 	if d.Reserve("a") != nil {
 		t.Error("a place without a poll")
 	}
@@ -44,7 +44,7 @@ func TestReserveNeedsAPollOfTheAppWithAPlace(t *testing.T) {
 func TestEveryDeliveryIsInOnePoll(t *testing.T) {
 	t.Parallel()
 	const deliveries, polls = 2000, 4
-	d := pull.NewDesk[string, int]()
+	d := pull.NewPolls[string, int]()
 	var pollers, givers sync.WaitGroup
 	var mu sync.Mutex
 	var got []int
