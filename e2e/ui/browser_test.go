@@ -31,6 +31,9 @@ const sceneTimeout = 5 * time.Minute
 // untilTimeout limits every wait for something in the page.
 const untilTimeout = time.Minute
 
+// clickTimeout limits one attempt to click on an element that was found.
+const clickTimeout = 15 * time.Second
+
 // tab is a page in the browser. What it must never do fails the test: see watch.
 type tab struct {
 	t   *testing.T
@@ -202,16 +205,27 @@ func quote(text string) string {
 	return string(data)
 }
 
-// click clicks on the button, link, box or tab with a name: a real click, at its place on the screen.
+// click clicks on the button, link, box or tab with a name: a real click, at its place on the screen. A page that is drawn
+// anew between the search and the click takes the element away, so it is searched again.
 func (b *tab) click(name string) {
 	b.t.Helper()
 	const mark = `document.querySelectorAll("[data-e2e]").forEach((e) => e.removeAttribute("data-e2e"));`
 	named := `[...([...document.querySelectorAll("dialog[open]")].at(-1) ?? document)
 		.querySelectorAll("button, a, summary, label, input[type=checkbox], [role=tab]")]
 		.find((e) => ((e.ariaLabel ?? "") === ` + quote(name) + ` || e.innerText.trim() === ` + quote(name) + `) && !e.disabled)`
-	b.until("find "+name, named)
-	evaluate[chromedp.Void](b, `(() => {`+mark+named+`.setAttribute("data-e2e", "")})()`)
-	b.do(chromedp.Click(`[data-e2e]`))
+	deadline := time.Now().Add(untilTimeout)
+	for {
+		b.until("find "+name, `(() => {`+mark+`const e = `+named+`; e?.setAttribute("data-e2e", ""); return e; })()`)
+		ctx, cancel := context.WithTimeout(b.ctx, clickTimeout)
+		err := chromedp.Do(ctx, chromedp.Click(`[data-e2e]`))
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) || b.ctx.Err() != nil {
+			b.t.Fatalf("click %s: %v; the page shows:\n%s", name, err, b.text())
+		}
+	}
 }
 
 // fill types a text into a field, in place of what is in it.

@@ -140,6 +140,7 @@ async function main() {
       ...process.env,
       PORT: String(appPort),
       STEPWELL_DEPLOYMENT_ID: 'order',
+      STEPWELL_PULL: '0', // it is registered above
       STEPWELL_URL: server,
       WORKFLOW_TARGET_WORLD: '@stepwell/world',
     },
