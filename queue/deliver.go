@@ -203,7 +203,6 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 		return w.Perform(ctx, d)
 	}
 	if d.URL == PulledURL {
-		free()
 		return w.handOver(ctx, d)
 	}
 	if d.URL == "" {

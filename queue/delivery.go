@@ -59,6 +59,15 @@ type Delivery struct {
 	answers *answerMemory
 	// endTurn ends the turn of the delivery, if it has one; see [deliverer.turn].
 	endTurn func()
+	// taken tells the process that handed the delivery to a poll; see [Delivery.Taken].
+	taken func()
+}
+
+// Taken releases the memory of the body of a delivery that [Queue.Pull] returned.
+func (d Delivery) Taken() {
+	if d.taken != nil {
+		d.taken()
+	}
 }
 
 // leaveTurn ends the turn of the delivery before it waits for something.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +30,9 @@ func (r *replica) poll(ctx context.Context, t testing.TB, places int, got chan<-
 		}
 		if len(list) > 0 {
 			got <- list
+		}
+		for _, d := range list {
+			d.Taken()
 		}
 	}
 }
@@ -281,6 +285,44 @@ func TestPollIsBounded(t *testing.T) {
 		}
 		ids = ids[tt.want:]
 	}
+}
+
+// TestBodyOfPollIsCounted: while the answer of a poll is written, its bodies take memory, and others wait for it.
+func TestBodyOfPollIsCounted(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	w := r.newWorker(t, func(o *WorkerOptions) { o.BodyMemory = 1 << 20 })
+	startWorker(t, w)
+	got := make(chan []Delivery)
+	go func() {
+		list, err := r.Pull(t.Context(), testApp, 10)
+		if err != nil {
+			t.Errorf("pull: %v", err)
+		}
+		got <- list
+	}()
+	var give func(*Delivery) // keeps the poll waiting
+	eventually(t, "the poll waits", func() bool { give = r.polls.Reserve(testApp); return give != nil })
+	id := r.send(t, body(strings.Repeat("x", 1<<20)))
+	eventually(t, "the app has the lease", func() bool {
+		return r.count(t, `SELECT count(*) FROM messages WHERE lease <> '' AND holder = ''`) == 1
+	})
+	give(nil)
+	list := receive(t, "a delivery", got)
+	if len(list) != 1 || list[0].ID != id {
+		t.Fatalf("got %+v, want %s", list, id)
+	}
+	if _, ok := w.memory.try(project, 1<<20); ok {
+		t.Error("the memory of a body is free before its poll is answered")
+	}
+	list[0].Taken()
+	eventually(t, "the memory is free", func() bool {
+		free, ok := w.memory.try(project, 1<<20)
+		if ok {
+			free()
+		}
+		return ok
+	})
 }
 
 // TestPollsOfOthersGetNothing: neither another project nor another deployment gets the message.

@@ -247,7 +247,8 @@ const (
 // fails with [message.ErrHasURL].
 //
 // A process hands what it would deliver to a poll that waits here. Without one it gives the message back, for the polls
-// that wait at other processes and those that come: they claim it.
+// that wait at other processes and those that come: they claim it. Call [Delivery.Taken] for each message when its body is
+// no longer needed.
 func (q *Queue) Pull(ctx context.Context, app world.App, places int) ([]Delivery, error) {
 	if err := q.noteAsked(ctx, app); err != nil {
 		if ctx.Err() != nil {
@@ -319,7 +320,7 @@ func (q *Queue) claimGivenBack(ctx context.Context, app world.App, places int) (
 }
 
 // handOver gives a message to its app if the app waits for one here. From then on the app has the lease. Otherwise the
-// message is given back.
+// message is given back. The message keeps its place, and the memory of its body, until the poll's answer is written.
 func (w *deliverer) handOver(ctx context.Context, d Delivery) (Delivered, error) {
 	give := w.queue.polls.Reserve(d.app())
 	if give == nil {
@@ -334,6 +335,13 @@ func (w *deliverer) handOver(ctx context.Context, d Delivery) (Delivered, error)
 		give(nil)
 		return Delivered{Outcome: OutcomeStopped}, errors.Join(err, w.release(ctx, d.Lease))
 	}
+	taken := make(chan struct{})
+	d.taken = sync.OnceFunc(func() { close(taken) })
+	d.leaveTurn()
 	give(&d)
+	select {
+	case <-taken:
+	case <-ctx.Done():
+	}
 	return Delivered{Outcome: OutcomeDone}, nil
 }

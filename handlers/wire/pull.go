@@ -84,6 +84,11 @@ func (s *Server) pull(r *request) error {
 			return err
 		}
 	}
+	defer func() {
+		for _, d := range list {
+			d.Taken()
+		}
+	}()
 	err := r.ctx().Err()
 	if err == nil {
 		err = s.answerPoll(r, list, p.Process)
