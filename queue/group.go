@@ -71,11 +71,26 @@ func (s *insertion) read(rows pgx.Rows) (err error) {
 	return err
 }
 
-func (s *insertion) args() []any {
+func (s *insertion) args() []any { return append(s.rowArgs(), s.Key) }
+
+func (s *insertion) rowArgs() []any {
 	return []any{
 		s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Delay + s.Retention, s.Delay,
-		ticketOf(s.Message), s.handle, s.holder, s.lease, s.Key,
+		ticketOf(s.Message), s.handle, s.holder, s.lease,
 	}
+}
+
+// addTo adds the statement to a conditional one about the message's run, which has no limits. It does not apply if
+// the key has been claimed, and fails if another transaction claims it meanwhile; see [pg.Retryable].
+func (s *insertion) addTo(c *pg.Conditional) {
+	if s.Key != "" {
+		c.Add(pg.Write{What: "claim idempotency key", SQL: claimFreeKey, If: isFreeKey, Args: []any{
+			s.Project, s.DeploymentID, s.Topic, s.Key, s.id, s.Delay + s.Retention,
+		}})
+	}
+	s.stored = make([]Delivery, 1)
+	c.Add(pg.Write{What: "insert message", SQL: insertUngated, Args: s.rowArgs(), Returning: deliveryColumns,
+		Into: s.stored[0].columns()})
 }
 
 // resolve replaces the ID of a duplicate by that of the message that the key belongs to. It must be a separate
@@ -154,10 +169,12 @@ const deleteNoted = `
 		RETURNING project, topic, run_id, seen_seq
 	), noted AS (
 		INSERT INTO run_wakes AS w (run_id, seen_seq)
-		SELECT run_id, seen_seq FROM m WHERE ` + needNote + `
-		ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq
+		SELECT run_id, seen_seq FROM m WHERE ` + needNote + onNote + `
 	)
 	SELECT FROM m`
+
+const onNote = `
+		ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq`
 
 // Execute implements [pg.Statement].
 func (a *acknowledgement) Execute(ctx context.Context, pool *pgxpool.Pool) error {
@@ -174,6 +191,16 @@ func (a *acknowledgement) Queue(b *pgx.Batch) {
 			a.ended = tag.RowsAffected() > 0
 			return nil
 		})
+}
+
+// addTo adds the statement to a conditional one. That locks the run of the message, so the note may be part of it.
+func (a *acknowledgement) addTo(c *pg.Conditional) {
+	if !stepTopic.MatchString(a.topic) {
+		c.Add(pg.Write{SQL: `
+			INSERT INTO run_wakes AS w (run_id, seen_seq)
+			SELECT run_id, seen_seq FROM messages m WHERE ` + ofMessage + ` AND ` + needNote, Rest: onNote, Args: a.args()})
+	}
+	c.Add(pg.Write{SQL: `DELETE FROM messages m WHERE ` + ofMessage, Args: a.args()[:3]})
 }
 
 func (a *acknowledgement) args() []any { return []any{a.handle, a.project, a.topic, stepTopics} }

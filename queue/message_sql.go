@@ -46,7 +46,14 @@ var insertMessage = `
 			DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
 			WHERE message_keys.expires_at <= now()
 		RETURNING message_id
-	)
+	)` + insertRow(waits("$5", "$2", "$4")) + `
+	WHERE $14 = '' OR EXISTS (SELECT FROM claimed)
+	RETURNING ` + deliveryColumns + `, ''::bytea AS body`
+
+// insertRow is the insertion of a message up to its condition. Waits is the condition that the message waits until its
+// run has places of limits.
+func insertRow(waits string) string {
+	return `
 	INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
 		due_at, lease, holder, delivery_count, seen_seq)
 	SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
@@ -57,10 +64,21 @@ var insertMessage = `
 			coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
 	FROM (
 		SELECT EXISTS (SELECT FROM processes WHERE id = $12) AND NOT waits AS taken, waits
-		FROM (SELECT ` + waits("$5", "$2", "$4") + ` AS waits OFFSET 0) AS p OFFSET 0 -- OFFSET 0: evaluate it once
-	) AS o
-	WHERE $14 = '' OR EXISTS (SELECT FROM claimed)
-	RETURNING ` + deliveryColumns + `, ''::bytea AS body`
+		FROM (SELECT ` + waits + ` AS waits OFFSET 0) AS p OFFSET 0 -- OFFSET 0: evaluate it once
+	) AS o`
+}
+
+// insertUngated is the insertion of a message about a run without limits.
+var insertUngated = insertRow(`false`) + ` WHERE true`
+
+// claimFreeKey claims an idempotency key that nobody has claimed. It fails if somebody does so meanwhile.
+const (
+	claimFreeKey = `
+		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::text, now() + $6::interval WHERE true`
+	isFreeKey = `NOT EXISTS (
+		SELECT FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4)`
+)
 
 // gated is when a message is due that waits for its run to get places of limits: [Queue.admit] makes it due then.
 const gated = `timestamptz '2200-01-01 00:00:00+00'`
@@ -105,7 +123,7 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, cut_off, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version,
+	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, seen_seq,
 	CASE work WHEN 'run' THEN coalesce((SELECT w.seen_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
 		AS heard`
 
@@ -114,7 +132,7 @@ func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
 		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL, &d.SpecVersion,
-		&d.Heard,
+		&d.SeenSeq, &d.Heard,
 	}
 }
 
