@@ -48,7 +48,7 @@ func TestCachedRunsTakeBoundedMemory(t *testing.T) {
 	}
 }
 
-// TestCachedLogIsReturnedUntilAnotherServerAppends: then nothing of it may be used.
+// TestCachedLogIsReturnedUntilAnotherServerAppends: then it may be used only by who knows that it is long enough.
 func TestCachedLogIsReturnedUntilAnotherServerAppends(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -59,15 +59,20 @@ func TestCachedLogIsReturnedUntilAnotherServerAppends(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, ok := one.Cached(t.Context(), home, id)
+	got, ok := one.Cached(t.Context(), home, id, 0)
 	if diff := cmp.Diff(f.events(t, id), got.Log); !ok || diff != "" || got.Run.LastSeq != 2 {
 		t.Errorf("got %+v, %v, want the whole log (-want +got):\n%s", got.Run, ok, diff)
 	}
 	if _, err := two.Append(t.Context(), home, forRun(step("step_created"), id)); err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := one.Cached(t.Context(), home, id); ok || got.Log != nil || got.Run.ID != "" {
+	if got, ok := one.Cached(t.Context(), home, id, 0); ok || got.Log != nil || got.Run.ID != "" {
 		t.Errorf("got run %q with %d events, %v, after another server's append", got.Run.ID, len(got.Log), ok)
+	}
+	for length, want := range map[int64]bool{1: true, 2: true, 3: false} {
+		if got, ok := one.Cached(t.Context(), home, id, length); ok != want || ok && len(got.Log) != 2 {
+			t.Errorf("got %d events, %v, of at least %d; two are cached", len(got.Log), ok, length)
+		}
 	}
 }
 

@@ -91,11 +91,11 @@ func (l *Log) enqueueLocked(
 }
 
 // enqueueOptimistic adds to a conditional statement what enqueueLocked and the call's options would do. It reports
-// false if that needs facts that are not cached: whether an invocation is the first of the run, which waits are over,
-// or the log that an invocation's call carries.
+// false if that needs facts that are not cached: whether a message must wait for places of limits, whether an invocation
+// is the first of the run, which waits are over, or the log that an invocation's call carries.
 func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended func(error), ok bool) {
 	messages, ok := c.addTo(s, *d)
-	if !ok {
+	if !ok || slices.ContainsFunc(messages, d.mayWait) {
 		return nil, false
 	}
 	if len(messages) == 0 {
@@ -120,6 +120,12 @@ func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended f
 		}
 	}
 	return ended, true
+}
+
+// mayWait reports whether a message for a function might have to wait until its run has places of limits. The decision
+// knows the limits of its own run only.
+func (d *decision) mayWait(m message.Message) bool {
+	return m.Work == message.WorkNone && (m.RunID != d.after.Run.ID || len(d.after.Run.Limits) > 0)
 }
 
 // wantsInvocation reports whether the messages include an immediate invocation of the run.

@@ -78,9 +78,11 @@ func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entiti
 	return store.RunByID(ctx, pg.NewPool(l.pool), project, id)
 }
 
-// Cached returns a run and its whole log if this process has cached them and the log has not grown since. It reports
-// false if they must be read.
-func (l *Log) Cached(ctx context.Context, project entities.Project, id entities.RunID) (Result, bool) {
+// Cached returns a run and its whole log if this process has cached them and the log has at least the given length. With
+// the length 0, the log must not have grown since it was cached. Cached reports false if they must be read.
+func (l *Log) Cached(
+	ctx context.Context, project entities.Project, id entities.RunID, length int64,
+) (Result, bool) {
 	release, err := l.cache.acquire(ctx, id)
 	if err != nil {
 		return Result{}, false
@@ -91,12 +93,14 @@ func (l *Log) Cached(ctx context.Context, project entities.Project, id entities.
 		return Result{}, false
 	}
 	log := l.cache.logOf(cached.Run)
-	if log == nil {
+	if log == nil || int64(len(log)) < length {
 		return Result{}, false
 	}
-	unchanged, err := store.IsUnchanged(ctx, pg.NewPool(l.pool), cached.Run)
-	if err != nil || !unchanged {
-		return Result{}, false
+	if length == 0 {
+		unchanged, err := store.IsUnchanged(ctx, pg.NewPool(l.pool), cached.Run)
+		if err != nil || !unchanged {
+			return Result{}, false
+		}
 	}
 	return Result{Run: *cached.Run, Log: log}, true
 }

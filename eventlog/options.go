@@ -191,11 +191,12 @@ func withoutInvocation(runID entities.RunID, messages []message.Message) []messa
 // addTo adds to a conditional statement what the options ask for, and returns the messages that are left to send. It
 // reports false if that needs the lock. If the caller decides on the next invocation, Optimistic stands in for that.
 func (c call) addTo(s *pg.Conditional, d decision) ([]message.Message, bool) {
+	locks := c.Guard != nil || c.StartNext != nil || c.Finish != nil
 	switch {
-	case !c.hasOptions():
-		return d.messages, true
-	case c.Optimistic == nil || len(c.Streams) > 0:
+	case len(c.Streams) > 0 || locks && c.Optimistic == nil:
 		return nil, false
+	case c.Optimistic == nil:
+		return d.messages, true
 	case c.StartNext == nil:
 		return d.messages, c.Optimistic(s, d.outlook())
 	}

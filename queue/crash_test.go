@@ -63,6 +63,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 		"send a forgotten":  {setup: (*site).forgotten, do: sends(keyed("key"))},
 		"send a batch":      {setup: (*site).empty, do: sendsAll, grows: 1},
 		"start a run":       {setup: (*site).noRun, do: starts, again: entities.ErrConflict},
+		"answer":            {setup: (*site).delivered, do: answers, again: entities.ErrConflict},
 		"claim":             {setup: (*site).ready, do: claims("rh_1")},
 		"receive":           {setup: (*site).ready, do: receives, again: entities.ErrConflict},
 		"acknowledge":       {setup: (*site).leased, do: acknowledges, again: message.ErrLeaseNotFound},

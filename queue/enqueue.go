@@ -157,16 +157,28 @@ func (q *Queue) enqueueWork(
 	return starts, []func(error){all.ended}, nil
 }
 
-// EnqueueOptimistic implements [eventlog.Enqueuer] for all work, except for the end of a run with open children. It
-// refuses messages for functions, a report to a parent and the cancellation of a child: these are work of another run,
-// and the lock order of statements that share a transaction has only one run per statement.
+// maxInsertions is how many messages for functions a conditional statement stores. Its text depends on their number.
+const maxInsertions = 4
+
+// EnqueueOptimistic implements [eventlog.Enqueuer] for small messages for functions and for all work, except for the end
+// of a run with open children. It refuses a report to a parent and the cancellation of a child: these are work of
+// another run, and the lock order of statements that share a transaction has only one run per statement.
 func (q *Queue) EnqueueOptimistic(
 	c *pg.Conditional, messages []message.Message,
 ) (starts []*eventlog.InlineStart, ended func(error), ok bool) {
 	var all workBatch
+	var insertions []*insertion
 	for _, m := range messages {
 		switch m.Work {
-		case message.WorkNone, message.WorkReport, message.WorkCancel:
+		case message.WorkNone:
+			s, err := q.newInsertion(m)
+			if err != nil || len(m.Body) > smallBody || len(insertions) == maxInsertions {
+				return nil, nil, false
+			}
+			s.addTo(c)
+			insertions = append(insertions, s)
+			continue
+		case message.WorkReport, message.WorkCancel:
 			return nil, nil, false
 		case message.WorkEnd:
 			if m.Gated { // a message that is sent meanwhile would be missed
@@ -184,7 +196,15 @@ func (q *Queue) EnqueueOptimistic(
 			starts = append(starts, s.InlineStart())
 		}
 	}
-	return starts, all.ended, true
+	return starts, func(failed error) {
+		all.ended(failed)
+		for _, s := range insertions {
+			if s.Stored != nil {
+				*s.Stored = s.id
+			}
+			s.ended(failed)
+		}
+	}, true
 }
 
 // workBatch is the work that one transaction stores.

@@ -71,11 +71,26 @@ func (s *insertion) read(rows pgx.Rows) (err error) {
 	return err
 }
 
-func (s *insertion) args() []any {
+func (s *insertion) args() []any { return append(s.rowArgs(), s.Key) }
+
+func (s *insertion) rowArgs() []any {
 	return []any{
 		s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Delay + s.Retention, s.Delay,
-		ticketOf(s.Message), s.handle, s.holder, s.lease, s.Key,
+		ticketOf(s.Message), s.handle, s.holder, s.lease,
 	}
+}
+
+// addTo adds the statement to a conditional one about the message's run, which has no limits. It does not apply if
+// the key has been claimed, and fails if another transaction claims it meanwhile; see [pg.Retryable].
+func (s *insertion) addTo(c *pg.Conditional) {
+	if s.Key != "" {
+		c.Add(pg.Write{What: "claim idempotency key", SQL: claimFreeKey, If: isFreeKey, Args: []any{
+			s.Project, s.DeploymentID, s.Topic, s.Key, s.id, s.Delay + s.Retention,
+		}})
+	}
+	s.stored = make([]Delivery, 1)
+	c.Add(pg.Write{What: "insert message", SQL: insertUngated, Args: s.rowArgs(), Returning: deliveryColumns,
+		Into: s.stored[0].columns()})
 }
 
 // resolve replaces the ID of a duplicate by that of the message that the key belongs to. It must be a separate
@@ -109,6 +124,50 @@ func (s *insertion) ended(failed error) {
 		s.queue.announce(s.Message)(nil)
 	}
 }
+
+// insertMessage stores a message and its idempotency key. It stores nothing if the key belongs to another message, and
+// transfers the key of a message only if the key has expired.
+var insertMessage = `
+	WITH claimed AS (
+		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> ''
+		ON CONFLICT (project, deployment_id, topic, key)
+			DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
+			WHERE message_keys.expires_at <= now()
+		RETURNING message_id
+	)` + insertRow(waits("$5", "$2", "$4")) + `
+	WHERE $14 = '' OR EXISTS (SELECT FROM claimed)
+	RETURNING ` + deliveryColumns + `, ''::bytea AS body`
+
+// insertRow is the insertion of a message up to its condition. Waits is the condition that the message waits until its
+// run has places of limits.
+func insertRow(waits string) string {
+	return `
+	INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
+		due_at, lease, holder, delivery_count, seen_seq)
+	SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
+		CASE WHEN waits AND $10::integer > 0 THEN ` + gated + `
+			ELSE now() + CASE WHEN taken THEN $13 ELSE $9::interval END END,
+		CASE WHEN taken THEN $11 ELSE '' END,
+		CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
+			coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
+	FROM (
+		SELECT EXISTS (SELECT FROM processes WHERE id = $12) AND NOT waits AS taken, waits
+		FROM (SELECT ` + waits + ` AS waits OFFSET 0) AS p OFFSET 0 -- OFFSET 0: evaluate it once
+	) AS o`
+}
+
+// insertUngated is the insertion of a message about a run without limits.
+var insertUngated = insertRow(`false`) + ` WHERE true`
+
+// claimFreeKey claims an idempotency key that nobody has claimed. It fails if somebody does so meanwhile.
+const (
+	claimFreeKey = `
+		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::text, now() + $6::interval WHERE true`
+	isFreeKey = `NOT EXISTS (
+		SELECT FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4)`
+)
 
 // acknowledgement is the group-commit statement that deletes an acknowledged message.
 type acknowledgement struct {
@@ -154,10 +213,12 @@ const deleteNoted = `
 		RETURNING project, topic, run_id, seen_seq
 	), noted AS (
 		INSERT INTO run_wakes AS w (run_id, seen_seq)
-		SELECT run_id, seen_seq FROM m WHERE ` + needNote + `
-		ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq
+		SELECT run_id, seen_seq FROM m WHERE ` + needNote + onNote + `
 	)
 	SELECT FROM m`
+
+const onNote = `
+		ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq`
 
 // Execute implements [pg.Statement].
 func (a *acknowledgement) Execute(ctx context.Context, pool *pgxpool.Pool) error {
@@ -174,6 +235,16 @@ func (a *acknowledgement) Queue(b *pgx.Batch) {
 			a.ended = tag.RowsAffected() > 0
 			return nil
 		})
+}
+
+// addTo adds the statement to a conditional one. That locks the run of the message, so the note may be part of it.
+func (a *acknowledgement) addTo(c *pg.Conditional) {
+	if !stepTopic.MatchString(a.topic) {
+		c.Add(pg.Write{SQL: `
+			INSERT INTO run_wakes AS w (run_id, seen_seq)
+			SELECT run_id, seen_seq FROM messages m WHERE ` + ofMessage + ` AND ` + needNote, Rest: onNote, Args: a.args()})
+	}
+	c.Add(pg.Write{SQL: `DELETE FROM messages m WHERE ` + ofMessage, Args: a.args()[:3]})
 }
 
 func (a *acknowledgement) args() []any { return []any{a.handle, a.project, a.topic, stepTopics} }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -36,6 +38,8 @@ type site struct {
 	id     string
 	// handle is the message's initial lease, if it has one.
 	handle string
+	// run is the run that the test case creates, if it does.
+	run entities.RunID
 }
 
 // The operations. Each is one transaction.
@@ -81,6 +85,27 @@ func sendsInTx(options ...func(*message.Message)) operation {
 	return func(ctx context.Context, s *site) (any, error) {
 		return s.SendAll(ctx, []message.Message{newMessage(options...)})
 	}
+}
+
+// answers does what the answer to a delivery does: it appends an event, sends a message about its run, and acknowledges
+// the site's message. All facts are known, since it creates the run.
+func answers(ctx context.Context, s *site) (any, error) { return answersOn(ctx, s, topic) }
+
+func answersOn(ctx context.Context, s *site, topic string) (any, error) {
+	id := ""
+	m := newMessage(keyed("key"), body("next"), ofRun(s.run))
+	m.Stored = &id
+	o := eventlog.AppendOptions{Messages: []message.Message{m}}
+	committed := s.AcknowledgeWith(&o, project, topic, s.handle)
+	outcomes, err := s.log.AppendEach(ctx, project, s.run, []eventlog.Request{{
+		Type: entities.EventRunCreated, SpecVersion: 3, Payload: []byte("input"),
+		Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"},
+	}}, o)
+	if err != nil {
+		return nil, err
+	}
+	committed()
+	return id, outcomes[0].Err
 }
 
 // frozen is the process that makes the deliveries. The others have declared it dead, but it may be alive.
@@ -165,6 +190,15 @@ func (s *site) expired(t *testing.T) {
 	s.exec(t, `UPDATE messages SET due_at = now()`)
 }
 
+// delivered stores a message that is being delivered, whose answer creates a run.
+func (s *site) delivered(t *testing.T) {
+	t.Helper()
+	s.leased(t)
+	s.exec(t, `DELETE FROM message_keys`)
+	s.exec(t, `DELETE FROM runs`)
+	s.run = entities.RunID("wrun_" + ulid.Make().String())
+}
+
 // forgotten stores an expired key of a message that is gone.
 func (s *site) forgotten(t *testing.T) {
 	t.Helper()
@@ -176,7 +210,7 @@ func (s *site) forgotten(t *testing.T) {
 // with returns a site with the same message on another replica.
 func (s *site) with(other *site) *site {
 	there := *other
-	there.id, there.handle = s.id, s.handle
+	there.id, there.handle, there.run = s.id, s.handle, s.run
 	return &there
 }
 
@@ -261,6 +295,12 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 		"send × send later, one key":      {setup: (*site).empty, one: sends(keyed("key")), two: sends(keyed("key"), delayed(time.Hour))},
 		"send of a known key × delivery":  {setup: (*site).ready, one: sends(keyed("key")), two: claims("rh_1"), alike: true},
 		"send of a known key × its end":   {setup: (*site).leased, one: sends(keyed("key")), two: acknowledges, alike: true},
+		"answer × answer":                 {setup: (*site).delivered, one: answers, two: answers},
+		"answer × acknowledge":            {setup: (*site).delivered, one: answers, two: acknowledges},
+		"answer × extend":                 {setup: (*site).delivered, one: answers, two: extends},
+		"answer × release":                {setup: (*site).delivered, one: answers, two: releases},
+		"answer × take over":              {setup: (*site).delivered, one: answers, two: reaps},
+		"answer × send, one key":          {setup: (*site).delivered, one: answers, two: sends(keyed("key"), body("sent"))},
 		"send × timer, of another's loss": {setup: (*site).lost, one: sendsInTx(keyed("other")), two: issuesTickets},
 	} {
 		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages

@@ -36,32 +36,6 @@ func ticketOf(m message.Message) int {
 	return firstTicket
 }
 
-// insertMessage stores a message and its idempotency key. It stores nothing if the key belongs to another message, and
-// transfers the key of a message only if the key has expired.
-var insertMessage = `
-	WITH claimed AS (
-		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
-		SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> ''
-		ON CONFLICT (project, deployment_id, topic, key)
-			DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
-			WHERE message_keys.expires_at <= now()
-		RETURNING message_id
-	)
-	INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
-		due_at, lease, holder, delivery_count, seen_seq)
-	SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
-		CASE WHEN waits AND $10::integer > 0 THEN ` + gated + `
-			ELSE now() + CASE WHEN taken THEN $13 ELSE $9::interval END END,
-		CASE WHEN taken THEN $11 ELSE '' END,
-		CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
-			coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
-	FROM (
-		SELECT EXISTS (SELECT FROM processes WHERE id = $12) AND NOT waits AS taken, waits
-		FROM (SELECT ` + waits("$5", "$2", "$4") + ` AS waits OFFSET 0) AS p OFFSET 0 -- OFFSET 0: evaluate it once
-	) AS o
-	WHERE $14 = '' OR EXISTS (SELECT FROM claimed)
-	RETURNING ` + deliveryColumns + `, ''::bytea AS body`
-
 // gated is when a message is due that waits for its run to get places of limits: [Queue.admit] makes it due then.
 const gated = `timestamptz '2200-01-01 00:00:00+00'`
 
@@ -105,7 +79,7 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, cut_off, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version,
+	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, seen_seq,
 	CASE work WHEN 'run' THEN coalesce((SELECT w.seen_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
 		AS heard`
 
@@ -114,7 +88,7 @@ func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
 		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL, &d.SpecVersion,
-		&d.Heard,
+		&d.SeenSeq, &d.Heard,
 	}
 }
 

@@ -131,13 +131,15 @@ func (q *Queue) noteAcknowledged(handle string) {
 func (q *Queue) AcknowledgeWith(
 	o *eventlog.AppendOptions, project entities.Project, topic, handle string,
 ) (committed func()) {
+	a := acknowledgement{project: project, topic: topic, handle: handle}
 	o.Guard = func(b *pgx.Batch) func() error {
 		b.Queue(`SELECT FROM messages WHERE `+ofMessage+` FOR UPDATE`, handle, project, topic)
 		return func() error { return nil }
 	}
-	o.Finish = func(b *pgx.Batch) {
-		a := acknowledgement{project: project, topic: topic, handle: handle}
-		b.Queue(deleteNoted, a.args()...)
+	o.Finish = func(b *pgx.Batch) { b.Queue(deleteNoted, a.args()...) }
+	o.Optimistic = func(c *pg.Conditional, _ eventlog.Outlook) bool {
+		a.addTo(c)
+		return true
 	}
 	return func() { q.noteAcknowledged(handle) }
 }

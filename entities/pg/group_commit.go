@@ -75,11 +75,13 @@ const (
 	LockLease LockClass = iota
 	// LockRun is of statements about a run. The creation of a run waits for another creation of the same ID. Existing
 	// runs are never waited for, neither here (see [Conditional]) nor by transactions that hold a lock which a
-	// statement needs. A statement about a run may also lock the messages of the run's work.
+	// statement needs. A statement about a run may also lock the messages of the run's work, delete the message whose
+	// delivery it ends, and claim the keys of messages about the run, which other statements about the run cannot do
+	// meanwhile.
 	LockRun
 	// LockKey is of statements that claim the key of a message. It comes last because an append holds its run when it
-	// claims keys. Two creations of one run that claim the same key in different ways can still deadlock; Postgres then
-	// ends one of them, which is retried.
+	// claims keys. Keys that are claimed in different ways at the same time, by two creations of one run or by answers
+	// and plain sends, can still deadlock; Postgres then ends one of the transactions, which is retried.
 	LockKey
 )
 

@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -127,19 +128,14 @@ func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[P
 	if len(at) == 0 {
 		return nil, nil
 	}
-	runIDs, seqs := make([]string, len(at)), make([]int64, len(at))
-	for i, p := range at {
-		runIDs[i], seqs[i] = string(p.RunID), p.Seq
-	}
+	from, positions := fromWanted(at)
 	found := make(map[Position]entities.Event, len(at))
 	err := loadCounted(ctx, func(limit int64) (size int64, err error) {
-		columns, args := unsizedColumns, []any{runIDs, seqs}
+		columns, args := unsizedColumns, positions
 		if with == WithPayloads {
-			columns, args = sizedColumns(`$3`), append(args, limit)
+			columns, args = sizedColumns(`$3`), append(slices.Clip(args), limit)
 		}
-		events, err := pg.CollectAll[sizedEvent](l.pool.Query(ctx, `
-			SELECT `+columns+`
-			FROM unnest($1::text[], $2::bigint[]) AS wanted (run, position), `+lookUpEach, args...))
+		events, err := pg.CollectAll[sizedEvent](l.pool.Query(ctx, `SELECT `+columns+from, args...))
 		for _, e := range events {
 			found[Position{e.RunID, e.Seq}] = e.Event
 			size += e.Size
@@ -150,6 +146,19 @@ func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[P
 		return nil, fmt.Errorf("read events: %w", err)
 	}
 	return found, nil
+}
+
+// fromWanted returns the FROM clause of a query for the events at the positions, and its arguments. A single one, which
+// is the usual case, needs no arrays, with which Postgres would plan the statement at each execution.
+func fromWanted(at []Position) (from string, args []any) {
+	if len(at) == 1 {
+		return ` FROM events WHERE run_id = $1 AND seq = $2`, []any{at[0].RunID, at[0].Seq}
+	}
+	runIDs, seqs := make([]string, len(at)), make([]int64, len(at))
+	for i, p := range at {
+		runIDs[i], seqs[i] = string(p.RunID), p.Seq
+	}
+	return ` FROM unnest($1::text[], $2::bigint[]) AS wanted (run, position), ` + lookUpEach, []any{runIDs, seqs}
 }
 
 // LastStarts reads the latest step_started of each of a run's steps, without payloads. Steps that never started are

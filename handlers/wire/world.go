@@ -37,13 +37,13 @@ type deliveryHead struct {
 
 // Body implements [queue.World].
 func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byte, int64, error) {
-	of, page, err := s.current(ctx, d, &after)
+	now, page, err := s.current(ctx, d, &after)
 	if err != nil {
 		return nil, 0, err
 	}
 	head := deliveryHead{World: world.Version, ContentType: d.ContentType, After: codec.Int(after)}
-	if of != nil {
-		if head.Run, err = s.summary(ctx, *of, page); err != nil {
+	if now != nil {
+		if head.Run, err = s.summary(ctx, *now, page); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -67,15 +67,15 @@ func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byt
 	return body.Bytes(), upTo, err
 }
 
-// current returns the run of a delivery, nil if there is none, and the page of its log after a position. A delivery for
-// the workflow starts a pending run. One for a step, or of a run that has ended, has no log. After becomes 0 unless the
-// page begins after it.
+// current returns the run of a delivery, nil if there is none, and the page of its log after a position. They are at
+// least as new as the delivery's lease. A delivery for the workflow starts a pending run. One for a step, or of a run
+// that has ended, has no log. After becomes 0 unless the page begins after it.
 func (s *Server) current(
 	ctx context.Context, d queue.Delivery, after *int64,
-) (of *entities.Run, page read.EventPage, err error) {
+) (of *eventlog.Result, page read.EventPage, err error) {
 	known := *after
 	*after = 0
-	now, cached := s.Log.Cached(ctx, d.Project, d.RunID)
+	now, cached := s.Log.Cached(ctx, d.Project, d.RunID, d.SeenSeq)
 	if !cached {
 		now.Run, err = store.RunByID(ctx, s.Reader, d.Project, d.RunID)
 	}
@@ -85,7 +85,7 @@ func (s *Server) current(
 	case err != nil:
 		return nil, page, err
 	case d.IsForStep() || now.Run.Status.Ended():
-		return &now.Run, page, nil
+		return &now, page, nil
 	case now.Run.Status == entities.RunPending: // it is started as its client would do
 		now, err = s.Log.Append(ctx, d.Project, eventlog.Request{
 			RunID: d.RunID, Type: entities.EventRunStarted, SpecVersion: now.Run.SpecVersion,
@@ -97,7 +97,7 @@ func (s *Server) current(
 		*after = known
 	}
 	page, err = s.logAfter(ctx, now, *after)
-	return &now.Run, page, err
+	return &now, page, err
 }
 
 // logAfter returns the page of a run's log after a position, from memory if it is cached.
@@ -112,15 +112,19 @@ func (s *Server) logAfter(ctx context.Context, now eventlog.Result, after int64)
 	return s.Log.EventsWithin(ctx, now.Run.ID, after, eventPage, maxLogBytes)
 }
 
-// summary returns a run without payloads, from the page of its log if that begins with the run.
-func (s *Server) summary(ctx context.Context, of entities.Run, page read.EventPage) (*run, error) {
-	if len(page.Events) > 0 && page.Events[0].Seq == 1 {
-		first := page.Events[0]
+// summary returns a run without payloads: from its log, or the page of it, if that is there from its beginning.
+func (s *Server) summary(ctx context.Context, now eventlog.Result, page read.EventPage) (*run, error) {
+	log := now.Log
+	if log == nil {
+		log = page.Events
+	}
+	if len(log) > 0 && log[0].Seq == 1 {
+		first := log[0]
 		first.Payload = nil
-		w, err := newRun(of, &first, nil)
+		w, err := newRun(now.Run, &first, nil)
 		return &w, err
 	}
-	list, err := runResource.load(ctx, s, []entities.Run{of}, read.WithoutPayloads)
+	list, err := runResource.load(ctx, s, []entities.Run{now.Run}, read.WithoutPayloads)
 	if err != nil {
 		return nil, err
 	}
