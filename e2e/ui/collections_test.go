@@ -1,9 +1,15 @@
 package ui
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
 
 // TestCollectionPages looks at runs that collect starts, starts one of them, and drops another one.
 func TestCollectionPages(t *testing.T) {
+	harness.SkipIfShort(t)
+	t.Parallel()
 	eachBase(t, func(i *installation, admin, guest *tab) {
 		admin.open("/ui/default/collections")
 		admin.shows("Nothing is being collected")

@@ -8,6 +8,8 @@ import (
 
 // TestLimitPages makes a limit and a policy, looks at who holds a place and who waits, and pauses and deletes them.
 func TestLimitPages(t *testing.T) {
+	harness.SkipIfShort(t)
+	t.Parallel()
 	eachBase(t, func(i *installation, admin, guest *tab) {
 		addLimitScene(admin)
 		policyScene(admin)

@@ -1,17 +1,11 @@
 package ui
 
-import (
-	"testing"
-
-	"github.com/stepwell-dev/stepwell/e2e/harness"
-)
+import "testing"
 
 // eachBase plays scenes of the pages of a kind of thing, such as schedules, at each of the bases, as an admin and as
 // somebody with the role metadata.
 func eachBase(t *testing.T, scenes func(i *installation, admin, guest *tab)) {
 	t.Helper()
-	harness.SkipIfShort(t)
-	t.Parallel()
 	for name, base := range bases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

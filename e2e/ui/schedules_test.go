@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // TestSchedulePages makes, uses, changes and deletes a schedule, at the root and below a path.
 func TestSchedulePages(t *testing.T) {
+	harness.SkipIfShort(t)
+	t.Parallel()
 	eachBase(t, func(i *installation, admin, guest *tab) {
 		addScheduleScene(admin)
 		i.triggerScene(admin)

@@ -9,6 +9,8 @@ import (
 
 // TestTriggerPages makes, uses, changes and deletes a trigger, at the root and below a path.
 func TestTriggerPages(t *testing.T) {
+	harness.SkipIfShort(t)
+	t.Parallel()
 	eachBase(t, func(i *installation, admin, guest *tab) {
 		addTriggerScene(admin)
 		i.historyScene(admin)

@@ -184,7 +184,8 @@ func Delete(b *pgx.Batch, t Trigger) { b.Queue(`DELETE FROM triggers WHERE id = 
 // then the batch fails, and [IsRepeated] reports true of its error.
 func Record(b *pgx.Batch, t Trigger, e Event) {
 	b.Queue(`
-		DELETE FROM trigger_events WHERE trigger_id = $1 AND event = $2 AND decision NOT IN ('started', 'joined', 'collected')`,
+		DELETE FROM trigger_events
+		WHERE trigger_id = $1 AND event = $2 AND decision NOT IN ('started', 'joined', 'collected')`,
 		t.ID, e.Event)
 	b.Queue(`
 		INSERT INTO trigger_events (trigger_id, project, event, decision, run_id, reason, decided_at)

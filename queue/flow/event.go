@@ -97,11 +97,12 @@ func (p *fillParser) container(open json.Delim) (*template, error) {
 	}
 	for p.decoder.More() {
 		if t.names != nil {
-			name, err := p.decoder.Token()
+			token, err := p.decoder.Token()
 			if err != nil {
 				return nil, err
 			}
-			t.names = append(t.names, name.(string)) //nolint:forcetypeassert // the decoder has checked it
+			name, _ := token.(string) // the decoder has checked it
+			t.names = append(t.names, name)
 		}
 		item, err := p.value()
 		if err != nil {
