@@ -147,14 +147,19 @@ func ExplainSchedule(f ScheduleFacts) []ScheduleReason {
 		add(ScheduleReason{Kind: ScheduleFills, Since: &f.Backfilled.CreatedAt, RunID: f.Backfilled.ID},
 			"the backfill waits for the end of run %s: wait for it, or cancel the run", f.Backfilled.ID)
 	}
-	switch {
-	case s.NextAt == nil && s.UntilAt != nil:
-		add(ScheduleReason{Kind: ScheduleOver}, "it has no tick until %s, which it may not exceed: put a later until",
-			s.UntilAt.UTC().Format(time.RFC3339))
-	case s.NextAt == nil:
-		add(ScheduleReason{Kind: ScheduleOver}, "it has no tick in the next 40 years: put another cron")
+	if s.NextAt == nil {
+		add(ScheduleReason{Kind: ScheduleOver}, "%s", whyOver(s))
 	}
 	return list
+}
+
+// whyOver returns why a schedule has no next tick.
+func whyOver(s schedule.Schedule) string {
+	if s.UntilAt == nil {
+		return "it has no tick in the next 40 years: put another cron"
+	}
+	return fmt.Sprintf("it has no tick until %s, which it may not exceed: put a later until",
+		s.UntilAt.UTC().Format(time.RFC3339))
 }
 
 func note(text string) string {
