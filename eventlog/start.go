@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,6 +14,15 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
+
+// NewRun returns the event that creates a run that the server continues, with a new ID.
+func NewRun(now time.Time, input []byte, data entities.EventData) Request {
+	data.Driver = entities.DriverServer
+	return Request{
+		RunID: entities.NewRunID(now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: input,
+		Data: data,
+	}
+}
 
 // Start creates a run that the server continues. The request is a run_created. Start reports whether it created the
 // run: a run that was started earlier with the same idempotency key and digest is returned as it is now. If the request

@@ -134,6 +134,10 @@ type RunStatus string
 
 // The states of a run. The last three are final.
 const (
+	// StatusCollecting is that of a run that has not started because it waits for further starts: see [Debounced] and
+	// [StartWith].
+	StatusCollecting RunStatus = "collecting"
+
 	StatusPending   RunStatus = "pending"
 	StatusRunning   RunStatus = "running"
 	StatusCompleted RunStatus = "completed"
@@ -200,6 +204,10 @@ type startBody struct {
 	TimeoutGrace   string            `json:"timeoutGrace,omitempty"`
 	Inbox          []string          `json:"inbox,omitempty"`
 	Send           []startMessage    `json:"send,omitempty"`
+	Limits         []Use             `json:"limits,omitempty"`
+	Priority       string            `json:"priority,omitempty"`
+	Debounce       *debounceBody     `json:"debounce,omitempty"`
+	Batch          *batchBody        `json:"batch,omitempty"`
 
 	err error // of an option
 }
@@ -255,6 +263,13 @@ func StartOn(deployment string) StartOption { return func(b *startBody) { b.Depl
 // Start starts a run of the workflow and returns its handle. It is safe to repeat: an answer that is lost does not
 // start a second run.
 func (d *Workflow[I, O]) Start(ctx context.Context, c *Client, in I, options ...StartOption) (*Run[O], error) {
+	return start(ctx, c, d, in, options)
+}
+
+// start starts a run with an input, which is an item of it if the options say so.
+func start[I, O any](
+	ctx context.Context, c *Client, d *Workflow[I, O], in any, options []StartOption,
+) (*Run[O], error) {
 	input, err := json.Marshal(in)
 	if err != nil {
 		return nil, fmt.Errorf("encode the input of workflow %s: %w", d.name, err)

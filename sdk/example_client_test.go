@@ -49,3 +49,38 @@ func ExampleApp_Handler() {
 	http.Handle("/stepwell", handler)
 	log.Fatal(http.ListenAndServe(":3000", nil))
 }
+
+// Several starts can become one run, and limits bound how many runs there are.
+func ExampleStartWith() {
+	ctx := context.Background()
+	client, err := stepwell.Connect(stepwell.ClientFromEnv())
+	if err != nil {
+		log.Fatal(err)
+	}
+	// At most as many runs of customer ann as the limit allows, before others that came up to five minutes earlier.
+	run, err := Order.Start(ctx, client, Purchase{ID: "7", Amount: 2500},
+		stepwell.Limits(stepwell.Use{Limit: "orders", Key: "ann"}), stepwell.Priority(5*time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(run.ID())
+
+	// One run with the last purchase, when no other one has come for ten seconds.
+	run, err = Order.Start(ctx, client, Purchase{ID: "7", Amount: 2600},
+		stepwell.Debounced(stepwell.DebounceRule{Key: "order-7", Quiet: 10 * time.Second}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(run.ID())
+
+	// One run with a list of up to a hundred purchases.
+	payout, err := stepwell.StartWith(ctx, client, Payout, Purchase{ID: "7", Amount: 2500},
+		stepwell.BatchRule{Size: 100, Wait: time.Minute})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(payout.Wait(ctx))
+}
+
+// Payout pays purchases out together.
+var Payout = stepwell.DeclareWorkflow[[]Purchase, int]("payout")

@@ -88,7 +88,8 @@ func (e *RunCancelledError) Error() string {
 	return fmt.Sprintf("run %s was cancelled: %s", e.RunID, e.Reason)
 }
 
-// Info describes the run, with its input and output.
+// Info describes the run, with its input and output. One that waits for further starts has the status
+// [StatusCollecting], and no other fields but ID, Workflow, Deployment, Attributes and Key.
 func (r *Run[O]) Info(ctx context.Context) (RunDetails, error) {
 	var info RunDetails
 	err := r.c.get(ctx, r.path(), nil, &info)

@@ -40,6 +40,9 @@ const (
 	KeepAll Keep = "all"
 )
 
+// Attribute is the attribute of runs that a collection has started; it has the kind.
+const Attribute = "$collected"
+
 // Limits.
 const (
 	// MaxCollections is how many collections a project may have at a time. It is checked without a lock, so that starts
@@ -86,16 +89,17 @@ func (e *PendingError) Details() map[string]any {
 // Rule says which starts are collected, for how long, and what becomes of them. The one of the first start applies
 // until the run has started.
 type Rule struct {
-	Kind Kind
+	Kind Kind `json:"kind"`
 	// Key separates the collections of a workflow; it may be empty.
-	Key string
+	Key string `json:"key"`
 	// The run is due Quiet after the last start, and MaxWait after the first one at the latest. In a batch they are equal.
-	Quiet, MaxWait time.Duration
-	Keep           Keep
+	Quiet   time.Duration `json:"quiet"`
+	MaxWait time.Duration `json:"maxWait"`
+	Keep    Keep          `json:"keep"`
 	// Size and MaxBytes limit the list of [KeepAll]: a start that makes the list full starts the run. MaxBytes limits the
 	// input of any run.
-	Size     int
-	MaxBytes int64
+	Size     int   `json:"size"`
+	MaxBytes int64 `json:"maxBytes"`
 }
 
 // NewDebounce returns the rule of a debounce. Without a time, maxDelay is as long as possible; without keep, the last

@@ -24,12 +24,8 @@ func ByID(ctx context.Context, q pg.Querier, project entities.Project, id entiti
 func List(
 	ctx context.Context, q pg.Querier, project entities.Project, p pg.Page,
 ) (list []Collection, next string, err error) {
-	keyword, after := p.Order()
-	rows, err := q.Query(ctx, `
-		SELECT `+columns+` FROM collections WHERE project = $1 AND ($2 = '' OR run_id `+after+` $2)
-		ORDER BY run_id `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
-	list, next, err = pg.CollectPage(rows, err, p.Limit, func(c Collection) string { return string(c.RunID) })
-	return list, next, pg.Wrap(err, "list collections")
+	from := pg.Keyed{Table: "collections", Key: "run_id", Columns: columns}
+	return pg.ListKeyed(ctx, q, from, project, p, func(c Collection) string { return string(c.RunID) })
 }
 
 // Repeated is what is remembered of a start with an idempotency key.

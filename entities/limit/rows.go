@@ -103,12 +103,8 @@ func (s *Store) Limit(ctx context.Context, project entities.Project, name string
 func (s *Store) List(
 	ctx context.Context, project entities.Project, p pg.Page,
 ) (list []Limit, next string, err error) {
-	keyword, after := p.Order()
-	rows, err := s.pool.Query(ctx, `
-		SELECT `+columns+` FROM limits WHERE project = $1 AND ($2 = '' OR name `+after+` $2)
-		ORDER BY name `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
-	list, next, err = pg.CollectPage(rows, err, p.Limit, func(l Limit) string { return l.Name })
-	return list, next, pg.Wrap(err, "list limits")
+	from := pg.Keyed{Table: "limits", Key: "name", Columns: columns}
+	return pg.ListKeyed(ctx, s.pool, from, project, p, func(l Limit) string { return l.Name })
 }
 
 // PutPolicy creates or replaces the policy of a workflow. It counts for runs that start from now on. It fails with
@@ -176,12 +172,8 @@ func LoadPolicy(b *pgx.Batch, project entities.Project, workflow string, into *P
 func (s *Store) Policies(
 	ctx context.Context, project entities.Project, p pg.Page,
 ) (list []Policy, next string, err error) {
-	keyword, after := p.Order()
-	rows, err := s.pool.Query(ctx, `
-		SELECT `+policyColumns+` FROM policies WHERE project = $1 AND ($2 = '' OR workflow `+after+` $2)
-		ORDER BY workflow `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
-	list, next, err = pg.CollectPage(rows, err, p.Limit, func(p Policy) string { return p.Workflow })
-	return list, next, pg.Wrap(err, "list policies")
+	from := pg.Keyed{Table: "policies", Key: "workflow", Columns: policyColumns}
+	return pg.ListKeyed(ctx, s.pool, from, project, p, func(p Policy) string { return p.Workflow })
 }
 
 func (s *Store) clock() time.Time { return s.now().UTC().Truncate(time.Millisecond) }

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -41,6 +42,46 @@ func CollectPage[T any](rows pgx.Rows, err error, limit int, cursor func(T) stri
 		return items, "", err
 	}
 	return items[:limit], cursor(items[limit-1]), nil
+}
+
+// Keyed are the rows of a table with a project and a key that is unique in it, such as a name.
+type Keyed struct{ Table, Key, Columns string }
+
+// ListKeyed reads a page of the project's rows, ordered by their keys, and the cursor of the next page; empty after the
+// last.
+func ListKeyed[T any](
+	ctx context.Context, q Querier, from Keyed, project entities.Project, p Page, key func(T) string,
+) (items []T, next string, err error) {
+	keyword, after := p.Order()
+	rows, err := q.Query(ctx, `
+		SELECT `+from.Columns+` FROM `+from.Table+`
+		WHERE project = $1 AND ($2 = '' OR `+from.Key+` `+after+` $2)
+		ORDER BY `+from.Key+` `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
+	items, next, err = CollectPage(rows, err, p.Limit, key)
+	return items, next, Wrap(err, "list %s", from.Table)
+}
+
+// Numbered are the rows of a table that belong to an owner and have a number, seq, that is unique among those.
+type Numbered struct{ Table, Owner, Columns string }
+
+// ListNumbered reads a page of the owner's rows, ordered by their numbers, and the cursor of the next page; empty after
+// the last. It fails with a [CursorError] on a cursor of another list.
+func ListNumbered[T any](
+	ctx context.Context, q Querier, from Numbered, owner string, p Page, seq func(T) int64,
+) (items []T, next string, err error) {
+	var before int64
+	if p.Cursor != "" {
+		if before, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || before < 1 {
+			return nil, "", BadCursor(p.Cursor)
+		}
+	}
+	keyword, after := p.Order()
+	rows, err := q.Query(ctx, `
+		SELECT `+from.Columns+` FROM `+from.Table+`
+		WHERE `+from.Owner+` = $1 AND ($2 = 0 OR seq `+after+` $2)
+		ORDER BY seq `+keyword+` LIMIT $3`, owner, before, p.Limit+1)
+	items, next, err = CollectPage(rows, err, p.Limit, func(v T) string { return strconv.FormatInt(seq(v), 10) })
+	return items, next, Wrap(err, "list %s", from.Table)
 }
 
 // ScanPage collects a page of a query that looks at a limited number of rows, of which few may match. The query returns

@@ -2,7 +2,7 @@ package schedule
 
 import (
 	"context"
-	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,7 +15,8 @@ const keptTicks = 1000
 
 const columns = `project, name, id, cron, every, time_zone, workflow, deployment, input, attributes, timeout, overlap,
 	catch_up, catch_up_window, jitter, paused_at, pause_note, decided_until, next_at, waiting_at, run_id, backfill_at,
-	backfill_until, backfill_repeat, backfill_run_id, ticks, revision, created_at, updated_at`
+	backfill_until, backfill_repeat, backfill_run_id, ticks, revision, created_at, updated_at,
+	from_at, until_at, waiting_more`
 
 const tickColumns = `kind, at, decision, run_id, reason, count, last_at, seq, decided_at`
 
@@ -37,29 +38,15 @@ func ByID(ctx context.Context, q pg.Querier, project entities.Project, id ID) (S
 func List(
 	ctx context.Context, q pg.Querier, project entities.Project, p pg.Page,
 ) (list []Schedule, next string, err error) {
-	keyword, after := p.Order()
-	rows, err := q.Query(ctx, `
-		SELECT `+columns+` FROM schedules WHERE project = $1 AND ($2 = '' OR name `+after+` $2)
-		ORDER BY name `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
-	list, next, err = pg.CollectPage(rows, err, p.Limit, func(s Schedule) string { return s.Name })
-	return list, next, pg.Wrap(err, "list schedules")
+	from := pg.Keyed{Table: "schedules", Key: "name", Columns: columns}
+	return pg.ListKeyed(ctx, q, from, project, p, func(s Schedule) string { return s.Name })
 }
 
 // ListTicks reads a page of the decisions of a schedule in the order in which they were made, and the cursor of the
 // next page; empty after the last. It fails with a [pg.CursorError] on a cursor of another list.
 func ListTicks(ctx context.Context, q pg.Querier, id ID, p pg.Page) (list []Tick, next string, err error) {
-	var from int64
-	if p.Cursor != "" {
-		if from, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || from < 1 {
-			return nil, "", pg.BadCursor(p.Cursor)
-		}
-	}
-	keyword, after := p.Order()
-	rows, err := q.Query(ctx, `
-		SELECT `+tickColumns+` FROM schedule_ticks WHERE schedule_id = $1 AND ($2 = 0 OR seq `+after+` $2)
-		ORDER BY seq `+keyword+` LIMIT $3`, id, from, p.Limit+1)
-	list, next, err = pg.CollectPage(rows, err, p.Limit, func(t Tick) string { return strconv.FormatInt(t.Seq, 10) })
-	return list, next, pg.Wrap(err, "list ticks")
+	from := pg.Numbered{Table: "schedule_ticks", Owner: "schedule_id", Columns: tickColumns}
+	return pg.ListNumbered(ctx, q, from, string(id), p, func(t Tick) int64 { return t.Seq })
 }
 
 // LastTick reads the last decision about a tick that came by itself; nil if there is none.
@@ -106,7 +93,7 @@ func Create(b *pgx.Batch, s Schedule) (check func() error) {
 	b.Queue(`
 		INSERT INTO schedules (`+columns+`)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-			$24, $25, $26, $27, $28, $29)
+			$24, $25, $26, $27, $28, $29, $30, $31, $32)
 		ON CONFLICT DO NOTHING`, s.values()...)
 	return func() error {
 		switch {
@@ -125,7 +112,7 @@ func Update(b *pgx.Batch, s Schedule) {
 	s.Revision++
 	b.Queue(`
 		UPDATE schedules SET (`+columns+`) = ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
-			$18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)
+			$18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)
 		WHERE id = $3`, s.values()...)
 }
 
@@ -138,7 +125,7 @@ func (s Schedule) values() []any {
 		s.Project, s.Name, s.ID, s.Cron, s.Every, s.TimeZone, s.Workflow, s.Deployment, append([]byte{}, s.Input...),
 		s.Attributes, s.Timeout, s.Overlap, s.CatchUp, s.CatchUpWindow, s.Jitter, s.PausedAt, s.PauseNote,
 		s.DecidedUntil, s.NextAt, s.WaitingAt, s.RunID, s.BackfillAt, s.BackfillUntil, s.BackfillRepeat, s.BackfillRunID,
-		s.Ticks, s.Revision, s.CreatedAt, s.UpdatedAt,
+		s.Ticks, s.Revision, s.CreatedAt, s.UpdatedAt, s.FromAt, s.UntilAt, append([]time.Time{}, s.WaitingMore...),
 	}
 }
 
@@ -153,7 +140,8 @@ func Delete(b *pgx.Batch, s Schedule) {
 func Record(b *pgx.Batch, s Schedule, t Tick) {
 	b.Queue(`
 		DELETE FROM schedule_ticks
-		WHERE schedule_id = $1 AND (kind = $2 AND at = $3 AND (decision = 'waiting' OR kind = 'backfill') OR seq <= $4)`,
+		WHERE schedule_id = $1 AND (kind = $2 AND at = $3 AND (decision = 'waiting' OR kind = 'backfill')
+			OR seq <= $4 AND decision <> 'waiting')`,
 		s.ID, t.Kind, t.At, t.Seq-keptTicks)
 	b.Queue(`
 		INSERT INTO schedule_ticks (project, schedule_id, `+tickColumns+`)

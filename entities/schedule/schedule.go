@@ -32,6 +32,8 @@ const (
 	OverlapSkip Overlap = "skip"
 	// OverlapWait starts a run when the other one has ended. One tick can wait; those after it are skipped.
 	OverlapWait Overlap = "wait"
+	// OverlapWaitAll is [OverlapWait] for up to [MaxWaiting] ticks, whose runs follow each other.
+	OverlapWaitAll Overlap = "waitAll"
 	// OverlapCancel cancels the other run, and starts one.
 	OverlapCancel Overlap = "cancel"
 	// OverlapAllow starts a run beside it.
@@ -56,6 +58,8 @@ const (
 	MaxSchedules = 10_000
 	// MaxBackfill is the most ticks of one backfill.
 	MaxBackfill = 1000
+	// MaxWaiting is the most ticks that wait for the end of a run.
+	MaxWaiting = 1000
 
 	minEvery  = 10 * time.Second
 	maxEvery  = 366 * 24 * time.Hour
@@ -92,6 +96,8 @@ type Spec struct {
 	Every time.Duration
 	// TimeZone is the IANA name of the zone whose clock Cron means; empty for UTC.
 	TimeZone string
+	// FromAt and UntilAt are the first and the last moment at which the schedule may tick; nil for no bound.
+	FromAt, UntilAt *time.Time
 	// Workflow, Deployment, Input, Attributes and Timeout are those of the runs. An empty deployment is the newest one of
 	// the workflow at the tick, and no timeout is 0.
 	Workflow   string
@@ -121,9 +127,10 @@ type Schedule struct {
 	DecidedUntil time.Time
 	// NextAt is the next tick; nil if there is none.
 	NextAt *time.Time
-	// WaitingAt is the tick that waits for the end of the last run, RunID.
-	WaitingAt *time.Time
-	RunID     entities.RunID
+	// WaitingAt is the tick that waits for the end of the last run, RunID, and WaitingMore are those behind it.
+	WaitingAt   *time.Time
+	WaitingMore []time.Time
+	RunID       entities.RunID
 	// The backfill under way. All of its ticks up to BackfillAt have been decided; it ends with BackfillUntil.
 	BackfillAt     *time.Time
 	BackfillUntil  *time.Time
@@ -194,8 +201,8 @@ func (s Spec) Validate() error {
 		return &entities.FieldError{Field: "attributes", Err: err}
 	}
 	switch {
-	case !slices.Contains([]Overlap{OverlapSkip, OverlapWait, OverlapCancel, OverlapAllow}, s.Overlap):
-		return bad("overlap", "%q is none of skip, wait, cancel and allow", s.Overlap)
+	case !slices.Contains([]Overlap{OverlapSkip, OverlapWait, OverlapWaitAll, OverlapCancel, OverlapAllow}, s.Overlap):
+		return bad("overlap", "%q is none of skip, wait, waitAll, cancel and allow", s.Overlap)
 	case s.CatchUp != CatchUpLatest && s.CatchUp != CatchUpAll:
 		return bad("catchUp", "%q is neither latest nor all", s.CatchUp)
 	case len(s.Input) > maxInput:
@@ -216,6 +223,9 @@ func (s Spec) validateSpans(timing Timing) error {
 		return bad("jitter", "%s is not between 0 and %s", s.Jitter, maxJitter)
 	case s.Jitter > 0 && s.Jitter >= timing.every && timing.every > 0:
 		return bad("jitter", "%s is not shorter than every, which is %s", s.Jitter, timing.every)
+	case s.FromAt != nil && s.UntilAt != nil && s.UntilAt.Before(*s.FromAt):
+		return bad("until", "%s is before from, which is %s",
+			s.UntilAt.Format(time.RFC3339), s.FromAt.Format(time.RFC3339))
 	case s.Timeout < 0 || s.Timeout > maxSpan:
 		return bad("timeout", "%s is not between 0 and %s", s.Timeout, maxSpan)
 	default:

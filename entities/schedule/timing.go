@@ -13,10 +13,24 @@ type Timing struct {
 	expression cron.Expression
 	zone       *time.Location
 	every      time.Duration
+	// All ticks are after the one and not after the other; zero for no bound.
+	after, until time.Time
 }
 
 // Timing returns when the schedule ticks. It fails with an *[entities.FieldError].
 func (s Spec) Timing() (Timing, error) {
+	t, err := s.unbounded()
+	if s.FromAt != nil {
+		t.after = s.FromAt.Add(-time.Nanosecond)
+	}
+	if s.UntilAt != nil {
+		t.until = *s.UntilAt
+	}
+	return t, err
+}
+
+// unbounded is [Spec.Timing] without its bounds.
+func (s Spec) unbounded() (Timing, error) {
 	zone, err := location(s.TimeZone)
 	if err != nil {
 		return Timing{}, err
@@ -51,13 +65,17 @@ func location(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// Next returns the first tick after a time. It reports false if there is none in the next 40 years.
-func (t Timing) Next(after time.Time) (time.Time, bool) {
-	if t.every > 0 {
-		return after.UTC().Truncate(t.every).Add(t.every), true
+// Next returns the first tick after a time. It reports false if there is none in the next 40 years, or before the end.
+func (t Timing) Next(after time.Time) (at time.Time, ok bool) {
+	if after.Before(t.after) {
+		after = t.after
 	}
-	at, ok := t.expression.Next(after, t.zone)
-	return at.UTC(), ok
+	if t.every > 0 {
+		at, ok = after.UTC().Truncate(t.every).Add(t.every), true
+	} else {
+		at, ok = t.expression.Next(after, t.zone)
+	}
+	return at.UTC(), ok && (t.until.IsZero() || !at.After(t.until))
 }
 
 // Upcoming returns the next n ticks after a time, or as many as there are.

@@ -17,7 +17,7 @@ const (
 )
 
 const columns = `project, name, id, kind, source, condition, statuses, verify, secret, workflow, deployment, input,
-	attributes, unique_key, joins, timeout, paused_at, pause_note, revision, created_at, updated_at`
+	attributes, unique_key, joins, timeout, paused_at, pause_note, revision, created_at, updated_at, options`
 
 const eventColumns = `event, decision, run_id, reason, decided_at, seq`
 
@@ -83,29 +83,15 @@ func RequireNoneOnEnd(c *pg.Conditional, project entities.Project, workflow stri
 func List(
 	ctx context.Context, q pg.Querier, project entities.Project, p pg.Page,
 ) (list []Trigger, next string, err error) {
-	keyword, after := p.Order()
-	rows, err := q.Query(ctx, `
-		SELECT `+columns+` FROM triggers WHERE project = $1 AND ($2 = '' OR name `+after+` $2)
-		ORDER BY name `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
-	list, next, err = pg.CollectPage(rows, err, p.Limit, func(t Trigger) string { return t.Name })
-	return list, next, pg.Wrap(err, "list triggers")
+	from := pg.Keyed{Table: "triggers", Key: "name", Columns: columns}
+	return pg.ListKeyed(ctx, q, from, project, p, func(t Trigger) string { return t.Name })
 }
 
 // History reads a page of what became of the events of a trigger, in the order of the decisions, and the cursor of the
 // next page; empty after the last. It fails with a [pg.CursorError] on a cursor of another list.
 func History(ctx context.Context, q pg.Querier, id ID, p pg.Page) (list []Event, next string, err error) {
-	var from int64
-	if p.Cursor != "" {
-		if from, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || from < 1 {
-			return nil, "", pg.BadCursor(p.Cursor)
-		}
-	}
-	keyword, after := p.Order()
-	rows, err := q.Query(ctx, `
-		SELECT `+eventColumns+` FROM trigger_events WHERE trigger_id = $1 AND ($2 = 0 OR seq `+after+` $2)
-		ORDER BY seq `+keyword+` LIMIT $3`, id, from, p.Limit+1)
-	list, next, err = pg.CollectPage(rows, err, p.Limit, func(e Event) string { return strconv.FormatInt(e.Seq, 10) })
-	return list, next, pg.Wrap(err, "list events of trigger")
+	from := pg.Numbered{Table: "trigger_events", Owner: "trigger_id", Columns: eventColumns}
+	return pg.ListNumbered(ctx, q, from, string(id), p, func(e Event) int64 { return e.Seq })
 }
 
 // EventByID reads what became of an event; nil if the history does not have it.
@@ -163,7 +149,7 @@ func Reserve(b *pgx.Batch, t Trigger) (check func() error) {
 func Insert(b *pgx.Batch, t Trigger) {
 	b.Queue(`
 		INSERT INTO triggers (`+columns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)`,
 		t.values()...)
 }
 
@@ -171,7 +157,7 @@ func Insert(b *pgx.Batch, t Trigger) {
 func Update(b *pgx.Batch, t Trigger) {
 	b.Queue(`
 		UPDATE triggers SET (`+columns+`) = ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
-			$18, $19, $20, $21)
+			$18, $19, $20, $21, $22)
 		WHERE id = $3`, t.values()...)
 }
 
@@ -187,7 +173,7 @@ func (t Trigger) values() []any {
 	return []any{
 		t.Project, t.Name, t.ID, t.Kind, t.Source, t.Condition, statuses, t.Verify, t.Secret, t.Workflow,
 		t.Deployment, append([]byte{}, t.Input...), t.Attributes, t.UniqueKey, t.Joins, t.Timeout, t.PausedAt, t.PauseNote,
-		t.Revision, t.CreatedAt, t.UpdatedAt,
+		t.Revision, t.CreatedAt, t.UpdatedAt, t.Options,
 	}
 }
 
@@ -198,7 +184,8 @@ func Delete(b *pgx.Batch, t Trigger) { b.Queue(`DELETE FROM triggers WHERE id = 
 // then the batch fails, and [IsRepeated] reports true of its error.
 func Record(b *pgx.Batch, t Trigger, e Event) {
 	b.Queue(`
-		DELETE FROM trigger_events WHERE trigger_id = $1 AND event = $2 AND decision NOT IN ('started', 'joined')`,
+		DELETE FROM trigger_events
+		WHERE trigger_id = $1 AND event = $2 AND decision NOT IN ('started', 'joined', 'collected')`,
 		t.ID, e.Event)
 	b.Queue(`
 		INSERT INTO trigger_events (trigger_id, project, event, decision, run_id, reason, decided_at)

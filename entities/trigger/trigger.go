@@ -1,6 +1,6 @@
 // Package trigger has triggers: what they wait for, what they start, and the rows of both.
 //
-// It imports entities, entities/pg and entities/webhook.
+// It imports entities, entities/collection, entities/limit, entities/pg and entities/webhook.
 package trigger
 
 import (
@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/collection"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
@@ -100,6 +103,20 @@ type Spec struct {
 	// Joins makes an event count as done if a live run has the key. Otherwise it is refused.
 	Joins   bool
 	Timeout time.Duration
+	// Options are what the start says besides.
+	Options Options
+}
+
+// Options are what a start says about how it is done.
+type Options struct {
+	// IdempotencyKey makes events with the same one start one run; the default is the event.
+	IdempotencyKey string              `json:"idempotencyKey,omitempty"`
+	Limits         []entities.LimitUse `json:"limits,omitempty"`
+	Priority       time.Duration       `json:"priority,omitempty"`
+	// Delay is how long after the event the run starts.
+	Delay time.Duration `json:"delay,omitempty"`
+	// Collect makes one run of several events; nil for a run of each.
+	Collect *collection.Rule `json:"collect,omitempty"`
 }
 
 // Trigger is a trigger as it is stored.
@@ -122,9 +139,10 @@ type Decision string
 
 // The decisions.
 const (
-	// Started and Joined are final: the event has its run.
-	Started Decision = "started"
-	Joined  Decision = "joined"
+	// Started, Joined and Collected are final: the event has its run, or is in the collection of one.
+	Started   Decision = "started"
+	Joined    Decision = "joined"
+	Collected Decision = "collected"
 	// Skipped means that the condition was not true.
 	Skipped Decision = "skipped"
 	// Refused means that the run cannot be started. Only a sender that repeats its request has it tried again.
@@ -138,7 +156,7 @@ type Event struct {
 	// Event is the ID of the signal, of the request, or of the run that ended.
 	Event    string
 	Decision Decision
-	// RunID is the run that was started or joined, or that has the key.
+	// RunID is the run that was started or joined, that will be, or that has the key.
 	RunID     entities.RunID
 	Reason    string
 	DecidedAt time.Time
@@ -171,10 +189,8 @@ func (s Spec) Validate() error {
 	); err != nil {
 		return err
 	}
-	if s.UniqueKey != "" {
-		if err := entities.ValidateName("key", s.UniqueKey); err != nil {
-			return inField("start.key", err)
-		}
+	if err := s.validateOptions(); err != nil {
+		return err
 	}
 	switch {
 	case s.Joins && s.UniqueKey == "":
@@ -188,6 +204,65 @@ func (s Spec) Validate() error {
 	default:
 		return nil
 	}
+}
+
+// validateOptions checks the keys of the start, and how it is done.
+func (s Spec) validateOptions() error {
+	for field, key := range map[string]string{"start.key": s.UniqueKey, "start.idempotencyKey": s.Options.IdempotencyKey} {
+		if key == "" {
+			continue
+		}
+		if err := entities.ValidateName("key", key); err != nil {
+			return inField(field, err)
+		}
+	}
+	o := s.Options
+	if o.Collect != nil && o.Collect.Key != "" {
+		if err := entities.ValidateName("key", o.Collect.Key); err != nil {
+			return inField("start."+string(o.Collect.Kind), err)
+		}
+	}
+	switch {
+	case o.Delay < 0 || o.Delay > maxSpan:
+		return bad("start.delay", "%s is not between 0 and %s", o.Delay, maxSpan)
+	case o.Collect != nil && o.Delay > 0:
+		return bad("start.delay", "debounce or batch says when the run starts: leave delay out")
+	case o.Collect != nil && s.Joins:
+		return bad("start.onConflict", "a run that is debounced or a batch waits until its key is free: leave onConflict out")
+	default:
+		return inField("start.limits", limit.ValidateUses(o.Limits, o.Priority))
+	}
+}
+
+// EachText replaces the texts of the start in which values of the event may be: keys, and the values of attributes.
+// It fails with an *[entities.FieldError] that wraps the error of replace.
+func (s *Spec) EachText(replace func(text string) (string, error)) error {
+	s.Attributes, s.Options.Limits = maps.Clone(s.Attributes), slices.Clone(s.Options.Limits)
+	texts := map[string]*string{"start.key": &s.UniqueKey, "start.idempotencyKey": &s.Options.IdempotencyKey}
+	for i := range s.Options.Limits {
+		use := &s.Options.Limits[i]
+		field := fmt.Sprintf("start.limits[%d].", i)
+		texts[field+"key"], texts[field+"tenant"] = &use.Key, &use.Tenant
+	}
+	if s.Options.Collect != nil {
+		s.Options.Collect = new(*s.Options.Collect)
+		texts["start."+string(s.Options.Collect.Kind)+".key"] = &s.Options.Collect.Key
+	}
+	for _, field := range slices.Sorted(maps.Keys(texts)) {
+		text, err := replace(*texts[field])
+		if err != nil {
+			return inField(field, err)
+		}
+		*texts[field] = text
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Attributes)) {
+		text, err := replace(s.Attributes[name])
+		if err != nil {
+			return inField("start.attributes", err)
+		}
+		s.Attributes[name] = text
+	}
+	return nil
 }
 
 // validateSource checks what the trigger waits for.

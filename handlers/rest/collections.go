@@ -67,8 +67,6 @@ func (b startRequest) rule() (collection.Rule, error) {
 		}
 	}
 	switch {
-	case b.Debounce != nil && b.Batch != nil:
-		return collection.Rule{}, badField("batch", "there is a debounce as well: give one of them")
 	case b.OnConflict != "":
 		return collection.Rule{}, badField("onConflict",
 			"a run that is debounced or a batch waits until its key is free: leave onConflict out")
@@ -77,11 +75,29 @@ func (b startRequest) rule() (collection.Rule, error) {
 	case len(b.Inbox) > 0 || len(b.Send) > 0:
 		return collection.Rule{}, badField("inbox",
 			"a run that is debounced or a batch starts without inboxes: leave inbox and send out")
-	case b.Debounce != nil:
-		return b.Debounce.rule()
 	default:
-		return b.Batch.rule()
+		return ruleOf(b.Debounce, b.Batch)
 	}
+}
+
+// ruleOf returns how starts are collected, of which one is not nil.
+func ruleOf(debounce *debounceBody, batch *batchBody) (collection.Rule, error) {
+	switch {
+	case debounce != nil && batch != nil:
+		return collection.Rule{}, badField("batch", "there is a debounce as well: give one of them")
+	case debounce != nil:
+		return debounce.rule()
+	default:
+		return batch.rule()
+	}
+}
+
+// ruleBodies returns how starts are collected as answers say it.
+func ruleBodies(r collection.Rule) (*debounceBody, *batchBody) {
+	if r.Kind == collection.Debounce {
+		return &debounceBody{r.Key, duration(r.Quiet), duration(r.MaxWait), r.Keep}, nil
+	}
+	return nil, &batchBody{r.Key, r.Size, duration(r.MaxWait), r.MaxBytes}
 }
 
 // collectStart collects a start. The answer is the collection, or the run if that has started.
@@ -176,11 +192,7 @@ func newCollectionJSON(c collection.Collection) collectionJSON {
 		Attributes: c.Data.Attributes, Key: c.Data.UniqueKey, Timeout: duration(c.Timeout), Count: c.Count, Bytes: c.Bytes,
 		FirstAt: timestamp(c.FirstAt), LastAt: timestamp(c.LastAt), DueAt: timestamp(c.DueAt),
 	}
-	if c.Kind == collection.Debounce {
-		v.Debounce = &debounceBody{c.Key, duration(c.Quiet), duration(c.MaxWait), c.Keep}
-	} else {
-		v.Batch = &batchBody{c.Key, c.Size, duration(c.MaxWait), c.MaxBytes}
-	}
+	v.Debounce, v.Batch = ruleBodies(c.Rule)
 	return v
 }
 

@@ -49,7 +49,7 @@ func TestDebouncedStarts(t *testing.T) {
 	go func() { ended <- a.get(t, "/v1/runs/"+id+"/wait?timeout=60s") }()
 	run := a.post(t, "/v1/collections/"+id+"/flush", "", http.StatusCreated)
 	same(t, "flushed", `{"id":"`+id+`","workflow":"sync","deployment":"shop","driver":"server","status":"pending",
-		"attributes":{},"key":"k","createdAt":"`+at0+`","deadline":"2026-11-21T02:11:43.197Z","lastSeq":1,"input":{"a":22},
+		"attributes":{"$collected":"debounce"},"key":"k","createdAt":"`+at0+`","deadline":"2026-11-21T02:11:43.197Z","lastSeq":1,"input":{"a":22},
 		"inputEncoding":"json"}`, run)
 	if again := a.post(t, "/v1/runs", body, http.StatusOK); again["id"] != id {
 		t.Errorf("repeated after the start: got %v", again)

@@ -277,6 +277,25 @@ func (i *instant) UnmarshalJSON(data []byte) error {
 // MarshalJSON implements [json.Marshaler].
 func (i instant) MarshalJSON() ([]byte, error) { return time.Time(i).MarshalJSON() }
 
+// optional returns the time in milliseconds, as times are stored; nil if the field is missing.
+func (i instant) optional() *time.Time {
+	if time.Time(i).IsZero() {
+		return nil
+	}
+	return new(time.Time(i).UTC().Truncate(time.Millisecond))
+}
+
+// IsZero reports whether the field is missing.
+func (i instant) IsZero() bool { return time.Time(i).IsZero() }
+
+// instantOf returns an optional time as a field.
+func instantOf(t *time.Time) (i instant) {
+	if t != nil {
+		i = instant(t.UTC())
+	}
+	return i
+}
+
 // durationField returns a duration in a field of a body; 0 if it is missing.
 func durationField(name, s string, limit time.Duration) (time.Duration, error) {
 	if s == "" {

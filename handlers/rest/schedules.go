@@ -24,6 +24,8 @@ type scheduleBody struct {
 	Cron          string            `json:"cron,omitempty"`
 	Every         string            `json:"every,omitempty"`
 	TimeZone      string            `json:"timeZone,omitempty"`
+	From          instant           `json:"from,omitzero"`
+	Until         instant           `json:"until,omitzero"`
 	Workflow      string            `json:"workflow"`
 	Deployment    string            `json:"deployment,omitempty"`
 	Input         json.RawMessage   `json:"input,omitempty"`
@@ -45,6 +47,7 @@ func (b scheduleBody) spec() (s schedule.Spec, err error) {
 	if s.Deployment == latest {
 		s.Deployment = ""
 	}
+	s.FromAt, s.UntilAt = b.From.optional(), b.Until.optional()
 	for _, d := range []struct {
 		field, text string
 		into        *time.Duration
@@ -72,6 +75,7 @@ type scheduleJSON struct {
 	NextAt    *timestamp           `json:"nextAt,omitempty"`
 	Next      []timestamp          `json:"next,omitempty"`
 	WaitingAt *timestamp           `json:"waitingAt,omitempty"`
+	Waiting   int                  `json:"waiting,omitempty"`
 	RunID     entities.RunID       `json:"runId,omitempty"`
 	RunStatus entities.RunStatus   `json:"runStatus,omitempty"`
 	Backfill  *backfillJSON        `json:"backfill,omitempty"`
@@ -95,6 +99,7 @@ func (r *request) scheduleJSON(s schedule.Schedule) scheduleJSON {
 			Cron: s.Cron, Every: duration(s.Every), TimeZone: s.TimeZone, Workflow: s.Workflow, Deployment: s.Deployment,
 			Attributes: s.Attributes, Timeout: duration(s.Timeout), Overlap: s.Overlap, CatchUp: s.CatchUp,
 			CatchUpWindow: duration(s.CatchUpWindow), Jitter: duration(s.Jitter),
+			From: instantOf(s.FromAt), Until: instantOf(s.UntilAt),
 		},
 		PausedAt: optionalTime(s.PausedAt), PauseNote: s.PauseNote, NextAt: optionalTime(s.NextAt),
 		WaitingAt: optionalTime(s.WaitingAt), RunID: s.RunID,
@@ -102,6 +107,9 @@ func (r *request) scheduleJSON(s schedule.Schedule) scheduleJSON {
 	}
 	if r.payloads() == read.WithPayloads {
 		v.Input = s.Input
+	}
+	if s.WaitingAt != nil {
+		v.Waiting = 1 + len(s.WaitingMore)
 	}
 	if s.BackfillAt != nil {
 		v.Backfill = &backfillJSON{timestamp(*s.BackfillAt), timestamp(*s.BackfillUntil), s.BackfillRepeat, s.BackfillRunID}

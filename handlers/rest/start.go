@@ -72,13 +72,10 @@ func (b startRequest) event(now time.Time) (eventlog.Request, error) {
 	if err != nil {
 		return eventlog.Request{}, err
 	}
-	e := eventlog.Request{
-		RunID: entities.NewRunID(now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: b.Input,
-		Data: entities.EventData{
-			Driver: entities.DriverServer, WorkflowName: b.Workflow, Attributes: b.Attributes, UniqueKey: b.Key,
-			IdempotencyKey: b.IdempotencyKey, ParentID: b.Parent, RequestDigest: incoming.Digest(content),
-		},
-	}
+	e := eventlog.NewRun(now, b.Input, entities.EventData{
+		WorkflowName: b.Workflow, Attributes: b.Attributes, UniqueKey: b.Key, IdempotencyKey: b.IdempotencyKey,
+		ParentID: b.Parent, RequestDigest: incoming.Digest(content),
+	})
 	if err := b.validate(); err != nil {
 		return e, err
 	}
@@ -88,9 +85,11 @@ func (b startRequest) event(now time.Time) (eventlog.Request, error) {
 	if e.Data.Deadline, err = b.deadline(now, e.Data.StartAt); err != nil {
 		return e, err
 	}
-	if e.Data.Limits, e.Data.PriorityMS, err = b.limits(); err != nil {
+	uses, priority, err := limitsOf(b.Limits, b.Priority)
+	if err != nil {
 		return e, err
 	}
+	e.Data.Limits, e.Data.PriorityMS = uses, priority.Milliseconds()
 	e.Data.TimeoutGraceMS, err = b.timeoutGrace()
 	return e, err
 }
@@ -206,16 +205,16 @@ func (b startRequest) deadline(now time.Time, startAt *time.Time) (*time.Time, e
 	return new(now.Add(timeout)), err
 }
 
-// limits returns the limits of the run, and its priority in milliseconds.
-func (b startRequest) limits() ([]entities.LimitUse, int64, error) {
+// limitsOf returns the limits of a run, and its priority.
+func limitsOf(uses []entities.LimitUse, text string) ([]entities.LimitUse, time.Duration, error) {
 	var priority time.Duration
-	if b.Priority != "" {
+	if text != "" {
 		var err error
-		if priority, err = time.ParseDuration(b.Priority); err != nil {
-			return nil, 0, badField("priority", "%q is not a duration such as 10m or -1h", b.Priority)
+		if priority, err = time.ParseDuration(text); err != nil {
+			return nil, 0, badField("priority", "%q is not a duration such as 10m or -1h", text)
 		}
 	}
-	return b.Limits, priority.Milliseconds(), inField("limits", limit.ValidateUses(b.Limits, priority))
+	return uses, priority, inField("limits", limit.ValidateUses(uses, priority))
 }
 
 // timeoutGrace returns how many milliseconds the run may take to end by itself after its timeout.

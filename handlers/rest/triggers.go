@@ -2,6 +2,7 @@ package rest
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -52,6 +53,38 @@ type triggerStart struct {
 	Key        string            `json:"key,omitempty"`
 	OnConflict string            `json:"onConflict,omitempty"`
 	Timeout    string            `json:"timeout,omitempty"`
+
+	IdempotencyKey string              `json:"idempotencyKey,omitempty"`
+	Delay          string              `json:"delay,omitempty"`
+	Limits         []entities.LimitUse `json:"limits,omitempty"`
+	Priority       string              `json:"priority,omitempty"`
+	Debounce       *debounceBody       `json:"debounce,omitempty"`
+	Batch          *batchBody          `json:"batch,omitempty"`
+}
+
+// inStart says that the field of an error is in the start.
+func inStart(err error) error {
+	if bad, ok := errors.AsType[*validationError](err); ok {
+		return &validationError{bad.kind, "start." + bad.name, bad.message}
+	}
+	return err
+}
+
+// options returns what the start says about how it is done.
+func (b triggerStart) options() (o trigger.Options, err error) {
+	o.IdempotencyKey = b.IdempotencyKey
+	if o.Delay, err = durationField("start.delay", b.Delay, maxSpan); err != nil {
+		return o, err
+	}
+	if o.Limits, o.Priority, err = limitsOf(b.Limits, b.Priority); err != nil {
+		return o, inStart(err)
+	}
+	if b.Debounce == nil && b.Batch == nil {
+		return o, nil
+	}
+	rule, err := ruleOf(b.Debounce, b.Batch)
+	o.Collect = &rule
+	return o, inStart(err)
 }
 
 // spec returns what the body says, with the defaults.
@@ -69,6 +102,9 @@ func (b triggerBody) spec() (s trigger.Spec, err error) {
 	if !s.Joins && b.Start.OnConflict != "" && b.Start.OnConflict != onConflictReject {
 		return s, badField("start.onConflict", "%q is neither %s nor %s",
 			b.Start.OnConflict, onConflictReject, onConflictJoin)
+	}
+	if s.Options, err = b.Start.options(); err != nil {
+		return s, err
 	}
 	if b.Start.Timeout != "" {
 		if s.Timeout, err = durationField("start.timeout", b.Start.Timeout, maxSpan); err != nil {
@@ -124,7 +160,11 @@ func (r *request) triggerJSON(t trigger.Trigger) triggerJSON {
 	}
 	v.Start = triggerStart{
 		Workflow: t.Workflow, Deployment: t.Deployment, Attributes: t.Attributes, Key: t.UniqueKey,
-		Timeout: duration(t.Timeout),
+		Timeout: duration(t.Timeout), IdempotencyKey: t.Options.IdempotencyKey, Delay: duration(t.Options.Delay),
+		Limits: t.Options.Limits, Priority: duration(t.Options.Priority),
+	}
+	if t.Options.Collect != nil {
+		v.Start.Debounce, v.Start.Batch = ruleBodies(*t.Options.Collect)
 	}
 	if t.Joins {
 		v.Start.OnConflict = onConflictJoin
@@ -155,8 +195,8 @@ func webhookPath(project entities.Project, token string) string {
 	return "/hooks/" + string(project) + "/" + token
 }
 
-// triggerEventJSON is the JSON form of what became of an event. Clients that may not see payloads do not see why it was
-// skipped, which quotes the condition, nor why its start has failed.
+// triggerEventJSON is the JSON form of what became of an event. Clients that may not see payloads do not see why it
+// started nothing, which may quote the condition, the start or the event.
 type triggerEventJSON struct {
 	Event     string           `json:"event"`
 	Decision  trigger.Decision `json:"decision"`
@@ -167,7 +207,7 @@ type triggerEventJSON struct {
 
 func (r *request) triggerEventJSON(e trigger.Event) triggerEventJSON {
 	v := triggerEventJSON{e.Event, e.Decision, e.RunID, e.Reason, timestamp(e.DecidedAt)}
-	if r.payloads() != read.WithPayloads && (e.Decision == trigger.Skipped || e.Decision == trigger.Retrying) {
+	if r.payloads() != read.WithPayloads {
 		v.Reason = ""
 	}
 	return v

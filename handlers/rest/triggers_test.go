@@ -1,9 +1,12 @@
 package rest_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -89,6 +92,37 @@ func TestTriggers(t *testing.T) {
 	}
 }
 
+// TestTriggerOptions: what a start says besides is stored, and the same again changes nothing.
+func TestTriggerOptions(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	if status, _ := a.do(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	for _, start := range []string{
+		`{"workflow":"report","idempotencyKey":"${data.order}","delay":"1m","limits":[{"name":"stripe","key":"${data.customer}","cost":2}],"priority":"-10m"}`,
+		`{"workflow":"report","debounce":{"key":"${data.customer}","quiet":"10s","max":"1m","keep":"all"}}`,
+		`{"workflow":"report","batch":{"size":3,"wait":"1h","bytes":1000}}`,
+	} {
+		body := `{"on":{"signal":{"name":"order.paid"}},"start":` + start + `}`
+		if status, got := a.do(t, http.MethodPut, "/v1/triggers/t", body); status > http.StatusCreated {
+			t.Fatalf("%s: got %d %v", start, status, got)
+		}
+		first := a.get(t, "/v1/triggers/t")
+		got, err := json.Marshal(first["start"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, is any
+		if err := errors.Join(json.Unmarshal([]byte(start), &want), json.Unmarshal(got, &is)); err != nil || !reflect.DeepEqual(want, is) {
+			t.Errorf("got  %s\nwant %s, %v", got, start, err)
+		}
+		if _, again := a.do(t, http.MethodPut, "/v1/triggers/t", body); again["updatedAt"] != first["updatedAt"] {
+			t.Errorf("the same again: got %v", again)
+		}
+	}
+}
+
 func TestBadTriggersAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -108,6 +142,13 @@ func TestBadTriggersAreRejected(t *testing.T) {
 		"start.onConflict":     {`{"on":{"webhook":{}},"start":{"workflow":"report","onConflict":"wait"}}`, `{"on":{"webhook":{}},"start":{"workflow":"report","onConflict":"join"}}`},
 		"start.timeout":        {`{"on":{"webhook":{}},"start":{"workflow":"report","timeout":"soon"}}`},
 		"start.attributes":     {`{"on":{"webhook":{}},"start":{"workflow":"report","attributes":{"$a":"b"}}}`},
+		"start.input":          {`{"on":{"webhook":{}},"start":{"workflow":"report","input":["${data.}"]}}`},
+		"start.key":            {`{"on":{"webhook":{}},"start":{"workflow":"report","key":"${input.a}"}}`},
+		"start.limits":         {`{"on":{"webhook":{}},"start":{"workflow":"report","limits":[{"name":"a"},{"name":"a"}]}}`},
+		"start.priority":       {`{"on":{"webhook":{}},"start":{"workflow":"report","priority":"high"}}`},
+		"start.delay":          {`{"on":{"webhook":{}},"start":{"workflow":"report","delay":"1h","batch":{"size":2,"wait":"1m"}}}`},
+		"start.debounce.quiet": {`{"on":{"webhook":{}},"start":{"workflow":"report","debounce":{"quiet":"soon"}}}`},
+		"start.batch":          {`{"on":{"webhook":{}},"start":{"workflow":"report","debounce":{"quiet":"1m"},"batch":{"size":2,"wait":"1m"}}}`},
 	} {
 		for _, body := range bodies {
 			status, got := a.do(t, http.MethodPut, "/v1/triggers/t", body)

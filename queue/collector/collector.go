@@ -52,6 +52,29 @@ type Collected struct {
 	Run        entities.Run
 	// Created is set if this start has started the run, because it made the list full.
 	Created bool
+	// Repeated is set if an earlier start had the idempotency key: nothing was written.
+	Repeated bool
+}
+
+// Beside is what the transaction that collects a start does besides; its functions may be nil.
+type Beside struct {
+	// Guard queues what has to be locked after the collection, and returns the check of it.
+	Guard func(*pgx.Batch) (check func() error)
+	// Finish queues what is written besides, for the run that the collection will be.
+	Finish func(*pgx.Batch, entities.RunID)
+}
+
+func (b Beside) guard(batch *pgx.Batch) (check func() error) {
+	if b.Guard == nil {
+		return func() error { return nil }
+	}
+	return b.Guard(batch)
+}
+
+func (b Beside) finish(batch *pgx.Batch, id entities.RunID) {
+	if b.Finish != nil {
+		b.Finish(batch, id)
+	}
 }
 
 // Add collects a start. One with the idempotency key of an earlier start changes nothing, and gets the same run.
@@ -63,12 +86,22 @@ type Collected struct {
 func (c *Collector) Add(
 	ctx context.Context, p entities.Project, rule collection.Rule, s collection.Start,
 ) (Collected, error) {
+	return c.AddWith(ctx, p, rule, s, Beside{})
+}
+
+// AddWith is [Collector.Add] with what the transaction does besides. It fails with its errors as well.
+func (c *Collector) AddWith(
+	ctx context.Context, p entities.Project, rule collection.Rule, s collection.Start, by Beside,
+) (Collected, error) {
+	if err := entities.ValidateAttributes(withKind(s.Data.Attributes, rule.Kind), true); err != nil {
+		return Collected{}, &entities.FieldError{Field: "attributes", Err: err}
+	}
 	for {
 		done, ok, err := c.collectedBefore(ctx, p, s)
 		if ok || err != nil {
 			return done, err
 		}
-		done, err = c.collect(ctx, p, rule, s)
+		done, err = c.collect(ctx, p, rule, s, by)
 		// If a collection has changed meanwhile, another start was collected, or a run started.
 		again := errors.Is(err, collection.ErrChanged) || pg.ViolatedConstraint(err) == "collected_key"
 		if !again || ctx.Err() != nil {
@@ -105,12 +138,13 @@ func (c *Collector) collectedBefore(
 	if err != nil {
 		return done, false, err
 	}
+	done.Repeated = true
 	return done, true, c.log.AwaitDurability(ctx)
 }
 
 // collect adds a start to the collection with its key, or opens one.
 func (c *Collector) collect(
-	ctx context.Context, p entities.Project, rule collection.Rule, s collection.Start,
+	ctx context.Context, p entities.Project, rule collection.Rule, s collection.Start, by Beside,
 ) (Collected, error) {
 	if _, err := c.queue.StartDeployment(ctx, p, s.Workflow, s.Deployment); err != nil {
 		return Collected{}, err
@@ -122,19 +156,26 @@ func (c *Collector) collect(
 	}
 	now, quota := c.log.Now(), c.log.CheckStart(ctx, p)
 	var found *collection.Collection
+	var check func() error
 	var after collection.Collection
 	var next collection.Next
 	err := pg.Pipelined{
 		First: func(b *pgx.Batch) {
 			found = nil
 			collection.LockByKey(b, p, s.Workflow, rule, &found)
+			check = by.guard(b)
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
+			if err := check(); err != nil {
+				return nil, err
+			}
 			if found == nil {
 				if quota != nil {
 					return nil, quota
 				}
-				after, ended, err = c.open(ctx, tx, p, rule, s, now)
+				if after, ended, err = c.open(ctx, tx, p, rule, s, now); err == nil {
+					by.finish(last, after.RunID)
+				}
 				return ended, err
 			}
 			if after, next, err = found.Add(s, now); err != nil {
@@ -144,6 +185,7 @@ func (c *Collector) collect(
 				return nil, errFull
 			}
 			collection.Update(last, after, s)
+			by.finish(last, after.RunID)
 			if found.DueAt.Before(now) {
 				return c.queue.Revive(ctx, tx, work(after, now)) // else nobody might start the run
 			}
@@ -151,7 +193,7 @@ func (c *Collector) collect(
 		},
 	}.Run(ctx, c.pool)
 	if errors.Is(err, errFull) {
-		return c.startFull(ctx, *found, s, now)
+		return c.startFull(ctx, *found, s, by, now)
 	}
 	return Collected{Collection: &after}, err
 }
@@ -189,11 +231,12 @@ func work(of collection.Collection, now time.Time) message.Message {
 // startFull starts the run of a list that is full with the start. A list that is full without it is started first, and
 // the start is not collected yet: that is an [collection.ErrChanged].
 func (c *Collector) startFull(
-	ctx context.Context, full collection.Collection, s collection.Start, now time.Time,
+	ctx context.Context, full collection.Collection, s collection.Start, beside Beside, now time.Time,
 ) (Collected, error) {
 	var after collection.Collection
 	var next collection.Next
 	by := c.byRequest(full)
+	by.guard = beside.guard
 	by.admit = func(locked collection.Collection) (added []byte, err error) {
 		after, next, err = locked.Add(s, now)
 		switch {
@@ -209,6 +252,7 @@ func (c *Collector) startFull(
 		drop(b)
 		if next == collection.Fills {
 			collection.Remember(b, after, s)
+			beside.finish(b, after.RunID)
 		}
 	}
 	run, err := c.start(ctx, full, by)

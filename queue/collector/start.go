@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -135,10 +136,8 @@ func (c *Collector) start(ctx context.Context, found collection.Collection, by w
 	now := c.log.Now()
 	var locked *collection.Collection
 	var items [][]byte
-	r := eventlog.Request{
-		RunID: found.RunID, Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Reserved: true,
-		Data: dataOf(found, deployment.ID, now),
-	}
+	r := eventlog.NewRun(now, nil, dataOf(found, deployment.ID, now))
+	r.RunID, r.Reserved = found.RunID, true
 	run, _, err := c.log.StartWith(ctx, found.Project, r, eventlog.AppendOptions{
 		Guard: func(b *pgx.Batch) func() error {
 			locked, items = nil, nil
@@ -175,9 +174,17 @@ func (c *Collector) start(ctx context.Context, found collection.Collection, by w
 	return run, err
 }
 
+// withKind returns the attributes of a run with that of its collection.
+func withKind(attributes map[string]string, kind collection.Kind) map[string]string {
+	all := map[string]string{collection.Attribute: string(kind)}
+	maps.Copy(all, attributes)
+	return all
+}
+
 // dataOf returns the data of the run's first event.
 func dataOf(c collection.Collection, deployment string, now time.Time) entities.EventData {
 	data := c.Data
+	data.Attributes, data.AllowReserved = withKind(data.Attributes, c.Kind), true
 	data.DeploymentID = deployment
 	if c.Timeout > 0 {
 		data.Deadline = new(now.Add(c.Timeout).Truncate(time.Millisecond))

@@ -166,6 +166,9 @@ func (r *reader) checkReferences(p *Program) {
 		if slices.Contains(u.expr.vars, varUndo) && u.place != placeUndo {
 			r.faults.add(u.at, CodeExpression, "undo is known only where a step is undone")
 		}
+		if slices.Contains(u.expr.vars, varData) || slices.Contains(u.expr.vars, varSignal) {
+			r.faults.add(u.at, CodeExpression, "data and signal are known only in the start of a trigger: read input")
+		}
 	}
 }
 

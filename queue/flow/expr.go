@@ -28,9 +28,12 @@ const (
 	varNow   = "now"
 	varError = "error" // in steps that a catch leads to
 	varUndo  = "undo"  // in what undoes a step
+
+	varData   = "data"   // of an event: see [Fill]
+	varSignal = "signal" // of an event that is a signal
 )
 
-var variables = []string{varInput, varSteps, varRun, varNow, varError, varUndo}
+var variables = []string{varInput, varSteps, varRun, varNow, varError, varUndo, varData, varSignal}
 
 // environment is the environment of all expressions in flows.
 var environment = condition.Environment(
@@ -40,6 +43,8 @@ var environment = condition.Environment(
 	cel.Variable(varNow, cel.TimestampType),
 	cel.Variable(varError, cel.DynType),
 	cel.Variable(varUndo, cel.DynType),
+	cel.Variable(varData, cel.DynType),
+	cel.Variable(varSignal, cel.DynType),
 )
 
 // expression is a compiled expression in CEL.

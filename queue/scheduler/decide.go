@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -72,6 +74,9 @@ func (d *decision) startWaiting(f facts) bool {
 	}
 	d.startRun(schedule.Tick{Kind: schedule.KindTick, At: *d.after.WaitingAt}, f.now)
 	d.after.WaitingAt = nil
+	if more := d.after.WaitingMore; len(more) > 0 {
+		d.after.WaitingAt, d.after.WaitingMore = &more[0], more[1:]
+	}
 	return true
 }
 
@@ -115,13 +120,21 @@ func (d *decision) decideDue(timing schedule.Timing, f facts) bool {
 func (d *decision) apply(at time.Time, f facts) {
 	t := schedule.Tick{Kind: schedule.KindTick, At: at}
 	switch s := &d.after; {
+	case s.WaitingAt != nil && s.Overlap == schedule.OverlapWaitAll && len(s.WaitingMore) < schedule.MaxWaiting-1:
+		t.Decision, t.RunID, t.Reason = schedule.Waiting, s.RunID, "other ticks wait before it"
+		s.WaitingMore = append(slices.Clip(s.WaitingMore), at)
+		d.record(t, f.now)
+	case s.WaitingAt != nil && s.Overlap == schedule.OverlapWaitAll:
+		t.Decision, t.RunID = schedule.Skipped, s.RunID
+		t.Reason = fmt.Sprintf("%d other ticks wait for the end of the run", schedule.MaxWaiting)
+		d.record(t, f.now)
 	case s.WaitingAt != nil:
 		t.Decision, t.RunID, t.Reason = schedule.Skipped, s.RunID, "another tick waits for the end of the run"
 		d.record(t, f.now)
 	case f.run != nil && s.Overlap == schedule.OverlapSkip:
 		t.Decision, t.RunID, t.Reason = schedule.Skipped, f.run.ID, "the run has not ended"
 		d.record(t, f.now)
-	case f.run != nil && s.Overlap == schedule.OverlapWait:
+	case f.run != nil && (s.Overlap == schedule.OverlapWait || s.Overlap == schedule.OverlapWaitAll):
 		t.Decision, t.RunID, t.Reason = schedule.Waiting, f.run.ID, "the run has not ended"
 		s.WaitingAt = &at
 		d.record(t, f.now)

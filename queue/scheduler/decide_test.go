@@ -72,6 +72,8 @@ func TestDecide(t *testing.T) {
 	at := func(hour, minute int) time.Time { return time.Date(2027, 3, 1, hour, minute, 0, 0, time.UTC) }
 	all := func(s *schedule.Schedule) { s.CatchUp = schedule.CatchUpAll }
 	waits := func(s *schedule.Schedule) { s.WaitingAt = new(at(12, 0)) }
+	many := func(s *schedule.Schedule) { s.WaitingMore = make([]time.Time, schedule.MaxWaiting-1) }
+	until := func(s *schedule.Schedule) { s.UntilAt = new(at(14, 0)) }
 	for name, tt := range map[string]struct {
 		schedule schedule.Schedule
 		now      time.Time
@@ -91,6 +93,12 @@ func TestDecide(t *testing.T) {
 		"still waits":                {hourly(overlap("wait"), waits), at(12, 30), openRun("wrun_last"), "due 12:31"},
 		"has waited":                 {hourly(overlap("wait"), waits), at(12, 30), nil, "tick 12:00 started!, due 13:00"},
 		"waits, overlap is now skip": {hourly(waits), at(12, 30), nil, "tick 12:00 started!, due 13:00"},
+		"wait, all":                  {hourly(overlap("waitAll")), at(13, 0), openRun("wrun_last"), "tick 13:00 waiting, due 13:01"},
+		"another one waits":          {hourly(overlap("waitAll"), waits), at(13, 0), openRun("wrun_last"), "tick 13:00 waiting, due 13:01"},
+		"as many wait as may":        {hourly(overlap("waitAll"), waits, many), at(13, 0), openRun("wrun_last"), "tick 13:00 skipped, due 13:01"},
+		"before its time":            {hourly(func(s *schedule.Schedule) { s.FromAt = new(at(14, 0)) }), at(13, 0), nil, "due 14:00"},
+		"its last tick":              {hourly(until), at(14, 0), nil, "tick 13:00 missed, tick 14:00 started!, due never"},
+		"after its time":             {hourly(until, func(s *schedule.Schedule) { s.DecidedUntil = at(14, 0) }), at(15, 0), nil, "due never"},
 		"three are late":             {hourly(), at(15, 30), nil, "tick 13:00 missed to 14:00 (2), tick 15:00 started!, due 16:00"},
 		"three are late, all":        {hourly(all), at(15, 30), nil, "tick 13:00 started!, due 14:00"},
 		"three days late": {
@@ -203,5 +211,31 @@ func TestBackfill(t *testing.T) {
 		if got := describe(decide(tt.schedule, timing, tt.facts)); got != tt.want {
 			t.Errorf("%s: got %s, want %s", name, got, tt.want)
 		}
+	}
+}
+
+// TestWaitingTicksStartInTheirOrder, one after the other.
+func TestWaitingTicksStartInTheirOrder(t *testing.T) {
+	t.Parallel()
+	s := hourly(overlap("waitAll"))
+	timing, err := s.Timing()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for hour := 1; hour <= 3; hour++ {
+		s = decide(s, timing, facts{now: noon.Add(time.Duration(hour) * time.Hour), run: openRun("wrun_last")}).after
+	}
+	now := noon.Add(3*time.Hour + time.Minute)
+	var got []string
+	for s.WaitingAt != nil {
+		d := decide(s, timing, facts{now: now})
+		got, s = append(got, describe(d)), d.after
+	}
+	// The next one is looked at after a second, when the run has begun.
+	want := []string{
+		"tick 13:00 started!, due 15:01", "tick 14:00 started!, due 15:01", "tick 15:00 started!, due 16:00",
+	}
+	if diff := strings.Join(got, "; "); diff != strings.Join(want, "; ") {
+		t.Errorf("got  %s\nwant %s", diff, strings.Join(want, "; "))
 	}
 }

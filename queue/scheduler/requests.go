@@ -45,7 +45,7 @@ func (s *Scheduler) Put(
 			return err
 		}
 		sched, err = s.change(ctx, sched, admin.ActionSchedulePut, func(d *decision, now time.Time) error {
-			if sched.Cron != spec.Cron || sched.Every != spec.Every || sched.TimeZone != spec.TimeZone {
+			if !sameTicks(sched.Spec, spec) {
 				d.after.DecidedUntil = now
 			}
 			d.after.Spec = spec
@@ -59,9 +59,19 @@ func (s *Scheduler) Put(
 // same reports whether both say the same.
 func same(a, b schedule.Spec) bool {
 	return bytes.Equal(a.Input, b.Input) && maps.Equal(a.Attributes, b.Attributes) &&
-		a.Cron == b.Cron && a.Every == b.Every && a.TimeZone == b.TimeZone && a.Workflow == b.Workflow &&
+		sameTicks(a, b) && a.Workflow == b.Workflow &&
 		a.Deployment == b.Deployment && a.Timeout == b.Timeout && a.Overlap == b.Overlap && a.CatchUp == b.CatchUp &&
 		a.CatchUpWindow == b.CatchUpWindow && a.Jitter == b.Jitter
+}
+
+// sameTicks reports whether both tick at the same times.
+func sameTicks(a, b schedule.Spec) bool {
+	return a.Cron == b.Cron && a.Every == b.Every && a.TimeZone == b.TimeZone && sameTime(a.FromAt, b.FromAt) &&
+		sameTime(a.UntilAt, b.UntilAt)
+}
+
+func sameTime(a, b *time.Time) bool {
+	return a == nil && b == nil || a != nil && b != nil && a.Equal(*b)
 }
 
 // create stores a new schedule.
@@ -247,7 +257,7 @@ func (s *Scheduler) Trigger(ctx context.Context, p entities.Project, name string
 		if err != nil {
 			return err
 		}
-		if f.run != nil && (sched.Overlap == schedule.OverlapSkip || sched.Overlap == schedule.OverlapWait) {
+		if f.run != nil && sched.Overlap != schedule.OverlapCancel && sched.Overlap != schedule.OverlapAllow {
 			return fmt.Errorf("%w: run %s of the schedule has not ended, and its overlap is %q: "+
 				"wait for the end of the run, or cancel it", entities.ErrConflict, f.run.ID, sched.Overlap)
 		}

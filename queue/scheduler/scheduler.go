@@ -216,13 +216,9 @@ func (s *Scheduler) startRun(ctx context.Context, sched schedule.Schedule, d *de
 // transaction, by a message.
 func (d decision) event(deployment string, now time.Time) eventlog.Request {
 	s, tick := d.after, d.ticks[d.start]
-	r := eventlog.Request{
-		RunID: entities.NewRunID(now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: s.Input,
-		Data: entities.EventData{
-			Driver: entities.DriverServer, WorkflowName: s.Workflow, DeploymentID: deployment,
-			Attributes: s.RunAttributes(tick), AllowReserved: true,
-		},
-	}
+	r := eventlog.NewRun(now, s.Input, entities.EventData{
+		WorkflowName: s.Workflow, DeploymentID: deployment, Attributes: s.RunAttributes(tick), AllowReserved: true,
+	})
 	if s.Timeout > 0 {
 		r.Data.Deadline = new(now.Add(s.Timeout))
 	}

@@ -476,7 +476,7 @@ func TestProjectsAreIsolated(t *testing.T) {
 	}
 }
 
-// TestOldDecisionsAreDeleted keeps the last thousand.
+// TestOldDecisionsAreDeleted keeps the last thousand, and ticks that wait.
 func TestOldDecisionsAreDeleted(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t))
@@ -487,10 +487,11 @@ func TestOldDecisionsAreDeleted(t *testing.T) {
 		SELECT $1, $2, 'tick', at, 'missed', '', '', 1, at, at, n
 		FROM (SELECT n, $3::timestamptz - (2000 - n) * interval '1 hour' AS at FROM generate_series(1, 1500) n) AS old`,
 		project, sched.ID, noon)
+	s.exec(t, `UPDATE schedule_ticks SET decision = 'waiting' WHERE seq = 7`) // it is not over
 	s.exec(t, `UPDATE schedules SET ticks = 1500`)
 	s.at(time.Hour)
 	s.deliver(t, sched.ID)
-	if n := s.count(t, `SELECT count(*) FROM schedule_ticks`); n != 1000 {
+	if n := s.count(t, `SELECT count(*) FROM schedule_ticks`); n != 1001 {
 		t.Errorf("%d decisions are kept", n)
 	}
 }

@@ -1,6 +1,7 @@
 package triggers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/condition"
+	"github.com/stepwell-dev/stepwell/queue/flow"
 )
 
 // turnWait is how long work waits for its project's turn to evaluate conditions, before its place goes to another
@@ -74,6 +76,37 @@ func (t *Triggers) evaluate(
 		return false, "", err
 	}
 	return t.matches(ctx, trg, v)
+}
+
+// fill waits for the project's turn and returns a trigger with values of an event in what it starts. It fails with an
+// *[entities.FieldError] if the event does not have them.
+func (t *Triggers) fill(ctx context.Context, trg trigger.Trigger, e event) (trigger.Trigger, error) {
+	if !hasExpressions(trg.Spec) {
+		return trg, nil
+	}
+	release, err := Turn(ctx, t.conditions, trg.Project)
+	if err != nil {
+		return trg, err
+	}
+	defer release()
+	values := flow.Values{Data: e.data, Signal: e.signal, Run: e.run}
+	if trg.Input, err = flow.Fill(trg.Input, values); err != nil {
+		return trg, &entities.FieldError{Field: "start.input", Err: err}
+	}
+	if err := trg.EachText(func(text string) (string, error) { return flow.FillText(text, values) }); err != nil {
+		return trg, err
+	}
+	return trg, trg.Validate()
+}
+
+// hasExpressions reports whether a start has values of the event.
+func hasExpressions(s trigger.Spec) bool {
+	found := bytes.Contains(s.Input, []byte("${"))
+	_ = s.EachText(func(text string) (string, error) {
+		found = found || strings.Contains(text, "${")
+		return text, nil
+	})
+	return found
 }
 
 // dispatched is the progress of a signal's work after its triggers.
@@ -175,7 +208,9 @@ func (t *Triggers) Handle(ctx context.Context, d queue.Delivery) error {
 			reason = changed
 		default:
 			v := condition.Variables{SignalName: trg.Source, SignalID: store.SignalID(eventID)}
-			_, reason, err = t.evaluate(ctx, trg, d.Body, v)
+			if _, reason, err = t.evaluate(ctx, trg, d.Body, v); err == nil {
+				e.signal, err = json.Marshal(map[string]string{"name": trg.Source, "id": eventID})
+			}
 		}
 		switch {
 		case err != nil:
@@ -238,8 +273,12 @@ func (t *Triggers) runEnded(
 	if err != nil {
 		return e, "", fmt.Errorf("encode end of run %s: %w", id, err)
 	}
+	about, err := json.Marshal(map[string]any{"id": id, "attributes": run.Attributes})
+	if err != nil {
+		return e, "", fmt.Errorf("encode run %s: %w", id, err)
+	}
 	_, reason, err = t.evaluate(ctx, trg, data, condition.Variables{RunID: id, Attributes: run.Attributes})
-	return event{id: string(id), data: data, depth: depth + 1}, reason, err
+	return event{id: string(id), data: data, run: about, depth: depth + 1}, reason, err
 }
 
 // Request is a request to the webhook of a trigger.

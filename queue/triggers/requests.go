@@ -3,8 +3,11 @@ package triggers
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/trigger"
+	"github.com/stepwell-dev/stepwell/queue/flow"
 )
 
 // Put creates a trigger or replaces what is said about one, and reports whether it is new. It counts for every event
@@ -31,6 +35,9 @@ func (t *Triggers) Put(
 		return trg, false, err
 	}
 	if err := t.checkCondition(ctx, p, spec); err != nil {
+		return trg, false, err
+	}
+	if err := checkTemplates(spec); err != nil {
 		return trg, false, err
 	}
 	wanted := trigger.Trigger{Spec: spec, Project: p, Name: name}
@@ -70,6 +77,20 @@ func (t *Triggers) checkCondition(ctx context.Context, p entities.Project, spec 
 	return err
 }
 
+// checkTemplates fails with an *[entities.FieldError] if an expression in the start is invalid.
+func checkTemplates(spec trigger.Spec) error {
+	if err := flow.CheckFill(spec.Input); err != nil {
+		return &entities.FieldError{Field: "start.input", Err: err}
+	}
+	return spec.EachText(func(text string) (string, error) {
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			return "", fmt.Errorf("encode text: %w", err)
+		}
+		return text, flow.CheckFill(quoted)
+	})
+}
+
 // source returns what a trigger waits for, whose spec was another one before. A webhook gets a token, and keeps it.
 func source(spec, before trigger.Spec) string {
 	switch {
@@ -87,7 +108,13 @@ func same(a, b trigger.Spec) bool {
 	return bytes.Equal(a.Input, b.Input) && maps.Equal(a.Attributes, b.Attributes) &&
 		slices.Equal(a.Statuses, b.Statuses) && a.Kind == b.Kind && a.Source == b.Source && a.Condition == b.Condition &&
 		a.Verify == b.Verify && a.Secret == b.Secret && a.Workflow == b.Workflow && a.Deployment == b.Deployment &&
-		a.UniqueKey == b.UniqueKey && a.Joins == b.Joins && a.Timeout == b.Timeout
+		a.UniqueKey == b.UniqueKey && a.Joins == b.Joins && a.Timeout == b.Timeout &&
+		sameOptions(a.Options, b.Options)
+}
+
+func sameOptions(a, b trigger.Options) bool {
+	return a.IdempotencyKey == b.IdempotencyKey && slices.Equal(a.Limits, b.Limits) && a.Priority == b.Priority &&
+		a.Delay == b.Delay && reflect.DeepEqual(a.Collect, b.Collect)
 }
 
 // create stores a new trigger.

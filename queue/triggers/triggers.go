@@ -23,12 +23,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/collection"
 	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/collector"
 	"github.com/stepwell-dev/stepwell/queue/condition"
 )
 
@@ -38,11 +40,14 @@ type Triggers struct {
 	queue      *queue.Queue
 	log        *eventlog.Log
 	conditions *condition.Conditions
+	collector  *collector.Collector
 }
 
 // New returns the triggers of one database.
 func New(q *queue.Queue, log *eventlog.Log, conditions *condition.Conditions) *Triggers {
-	return &Triggers{pool: q.Pool(), queue: q, log: log, conditions: conditions}
+	return &Triggers{
+		pool: q.Pool(), queue: q, log: log, conditions: conditions, collector: collector.New(q, log),
+	}
 }
 
 // maxTries is how often something starts over because the trigger has changed meanwhile.
@@ -63,6 +68,8 @@ type event struct {
 	id string
 	// data is JSON: the input of the run, unless the trigger has one.
 	data []byte
+	// signal and run have the values of which the start can have some, as JSON; nil for other events.
+	signal, run []byte
 	// digest must be that of the first delivery, if the sender has chosen the ID.
 	digest string
 	// depth is how many ends of runs led to it.
@@ -103,7 +110,7 @@ func (t *Triggers) start(ctx context.Context, trg trigger.Trigger, e event, by w
 			"%d runs were started by triggers, each because of the end of the one before: the limit is %d, "+
 				"so that loops end", trigger.MaxDepth, trigger.MaxDepth)}, by)
 	}
-	done, err := t.startRun(ctx, trg, e, by)
+	done, err := t.startFilled(ctx, trg, e, by)
 	taken, isTaken := errors.AsType[*entities.KeyTakenError](err)
 	reason, refused := refusal(err)
 	switch {
@@ -130,6 +137,19 @@ func (t *Triggers) start(ctx context.Context, trg trigger.Trigger, e event, by w
 	}
 }
 
+// startFilled starts the run of an event, or collects it, with values of the event in the start.
+func (t *Triggers) startFilled(ctx context.Context, trg trigger.Trigger, e event, by writer) (trigger.Event, error) {
+	filled, err := t.fill(ctx, trg, e)
+	switch {
+	case err != nil:
+		return trigger.Event{}, err
+	case trg.Options.Collect != nil:
+		return t.collect(ctx, filled, e, by)
+	default:
+		return t.startRun(ctx, filled, e, by)
+	}
+}
+
 // startRun creates the run of an event, records it and finishes in one transaction.
 func (t *Triggers) startRun(ctx context.Context, trg trigger.Trigger, e event, by writer) (trigger.Event, error) {
 	deployment, err := t.queue.StartDeployment(ctx, trg.Project, trg.Workflow, trg.Deployment)
@@ -146,35 +166,89 @@ func (t *Triggers) startRun(ctx context.Context, trg trigger.Trigger, e event, b
 			by.finish(b)
 		},
 	})
-	if err == nil && !created {
-		done.RunID = run.ID
-		err = t.write(ctx, trg, by, by.finish)
+	if err == nil && !created { // by the same event, or by another one with the same idempotency key
+		return t.record(ctx, trg, trigger.Event{Event: e.id, Decision: trigger.Joined, RunID: run.ID}, by)
 	}
 	return done, err
 }
 
+// collect adds an event to the collection of a run, records it and finishes in one transaction.
+func (t *Triggers) collect(ctx context.Context, trg trigger.Trigger, e event, by writer) (trigger.Event, error) {
+	now := t.log.Now()
+	start := collection.Start{
+		Workflow: trg.Workflow, Deployment: trg.Deployment, Timeout: trg.Timeout, Input: input(trg, e),
+		IdempotencyKey: idempotencyKey(trg, e), Digest: digest(trg, e), Data: data(trg, e),
+	}
+	done := trigger.Event{Event: e.id, Decision: trigger.Collected, DecidedAt: now}
+	collected, err := t.collector.AddWith(ctx, trg.Project, *trg.Options.Collect, start, collector.Beside{
+		Guard: func(b *pgx.Batch) func() error { return guard(b, trg, by) },
+		Finish: func(b *pgx.Batch, id entities.RunID) {
+			done.RunID = id
+			trigger.Record(b, trg, done)
+			by.finish(b)
+		},
+	})
+	if err != nil || !collected.Repeated {
+		return done, err
+	}
+	if done.RunID = collected.Run.ID; collected.Collection != nil {
+		done.RunID = collected.Collection.RunID
+	}
+	return t.record(ctx, trg, done, by)
+}
+
 // request returns the event that starts the run.
 func request(trg trigger.Trigger, e event, deployment string, now time.Time) eventlog.Request {
-	r := eventlog.Request{
-		RunID: entities.NewRunID(now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: trg.Input,
-		Data: entities.EventData{
-			Driver: entities.DriverServer, WorkflowName: trg.Workflow, DeploymentID: deployment,
-			Attributes: trg.RunAttributes(e.id, e.depth), AllowReserved: true, UniqueKey: trg.UniqueKey,
-			IdempotencyKey: trigger.Subject(trg.ID, e.id), RequestDigest: e.digest,
-		},
-	}
-	if len(r.Payload) == 0 {
-		r.Payload = e.data
+	r := eventlog.NewRun(now, input(trg, e), data(trg, e))
+	r.Data.DeploymentID = deployment
+	r.Data.IdempotencyKey, r.Data.RequestDigest = idempotencyKey(trg, e), digest(trg, e)
+	startAt := now.Add(trg.Options.Delay)
+	if trg.Options.Delay > 0 {
+		r.Data.StartAt = &startAt
 	}
 	if trg.Timeout > 0 {
-		r.Data.Deadline = new(now.Add(trg.Timeout))
+		r.Data.Deadline = new(startAt.Add(trg.Timeout))
 	}
 	return r
 }
 
-// later makes the error of a full limit one that does not count as a delivery: the run can be started when there is
-// room.
+// data returns the data of the event that starts the run, except for when it does, and where.
+func data(trg trigger.Trigger, e event) entities.EventData {
+	return entities.EventData{
+		Driver: entities.DriverServer, WorkflowName: trg.Workflow, Attributes: trg.RunAttributes(e.id, e.depth),
+		AllowReserved: true, UniqueKey: trg.UniqueKey, Limits: trg.Options.Limits,
+		PriorityMS: trg.Options.Priority.Milliseconds(),
+	}
+}
+
+// input returns the input of the run.
+func input(trg trigger.Trigger, e event) []byte {
+	if len(trg.Input) == 0 {
+		return e.data
+	}
+	return trg.Input
+}
+
+// idempotencyKey returns what events have in common that start one run.
+func idempotencyKey(trg trigger.Trigger, e event) string {
+	return trigger.Subject(trg.ID, cmp.Or(trg.Options.IdempotencyKey, e.id))
+}
+
+// digest returns what all deliveries of an event have in common. Events that start one run may differ.
+func digest(trg trigger.Trigger, e event) string {
+	if trg.Options.IdempotencyKey != "" {
+		return ""
+	}
+	return e.digest
+}
+
+// later makes the error of a full limit, or of too many collections, one that does not count as a delivery: the run can
+// be started when there is room.
 func later(err error) error {
+	if errors.Is(err, collection.ErrTooMany) {
+		const reason = "the project has too many collections"
+		return &queue.Failure{Reason: reason, Public: reason, After: time.Minute}
+	}
 	if full, ok := errors.AsType[*limit.FullError](err); ok {
 		return &queue.Failure{Reason: queue.Storable(err.Error()), Public: limit.ErrFull.Error(), After: full.RetryAfter}
 	}

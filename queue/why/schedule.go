@@ -148,9 +148,18 @@ func ExplainSchedule(f ScheduleFacts) []ScheduleReason {
 			"the backfill waits for the end of run %s: wait for it, or cancel the run", f.Backfilled.ID)
 	}
 	if s.NextAt == nil {
-		add(ScheduleReason{Kind: ScheduleOver}, "it has no tick in the next 40 years: put another cron")
+		add(ScheduleReason{Kind: ScheduleOver}, "%s", whyOver(s))
 	}
 	return list
+}
+
+// whyOver returns why a schedule has no next tick.
+func whyOver(s schedule.Schedule) string {
+	if s.UntilAt == nil {
+		return "it has no tick in the next 40 years: put another cron"
+	}
+	return fmt.Sprintf("it has no tick until %s, which it may not exceed: put a later until",
+		s.UntilAt.UTC().Format(time.RFC3339))
 }
 
 func note(text string) string {

@@ -41,6 +41,9 @@ func TestSchedulesAreExplained(t *testing.T) {
 		"refused": {
 			func(f *ScheduleFacts) { f.Last = &schedule.Tick{Decision: schedule.Refused, Reason: "no app"} }, "refused", "no app",
 		},
+		"over": {
+			func(f *ScheduleFacts) { f.Schedule.NextAt, f.Schedule.UntilAt = nil, &now }, "no_tick", "put a later until",
+		},
 		"filling": {
 			func(f *ScheduleFacts) { f.Backfilled, f.Schedule.BackfillAt = run, &now }, "backfill wrun_1", "cancel the run",
 		},

@@ -443,12 +443,14 @@ export type ScheduleSpec = {
   cron?: string;
   every?: string;
   timeZone?: string;
+  from?: string;
+  until?: string;
   workflow: string;
   deployment?: string;
   input?: unknown;
   attributes?: Record<string, string>;
   timeout?: string;
-  overlap?: "skip" | "wait" | "cancel" | "allow";
+  overlap?: "skip" | "wait" | "waitAll" | "cancel" | "allow";
   catchUp?: "latest" | "all";
   catchUpWindow?: string;
   jitter?: string;
@@ -470,6 +472,13 @@ export type Fault = {
   path: string;
   code: "syntax" | "unknown" | "missing" | "type" | "conflict" | "cycle" | "expression";
   message: string;
+};
+
+export type LimitUse = {
+  name: string;
+  key?: string;
+  tenant?: string;
+  cost?: number;
 };
 
 // Starts the run when no further start with this key has come for a while. It cannot be combined with `batch`,
@@ -520,12 +529,14 @@ export type Schedule = {
   cron?: string;
   every?: string;
   timeZone?: string;
+  from?: string;
+  until?: string;
   workflow: string;
   deployment?: string;
   input?: unknown;
   attributes?: Record<string, string>;
   timeout?: string;
-  overlap: "skip" | "wait" | "cancel" | "allow";
+  overlap: "skip" | "wait" | "waitAll" | "cancel" | "allow";
   catchUp: "latest" | "all";
   catchUpWindow: string;
   jitter?: string;
@@ -534,6 +545,7 @@ export type Schedule = {
   nextAt?: Time;
   next?: Array<Time>;
   waitingAt?: Time;
+  waiting?: number;
   runId?: string;
   runStatus?: RunStatus;
   backfill?: {
@@ -588,7 +600,9 @@ export type TriggerOn = {
   };
 };
 
-// What the trigger starts.
+// What the trigger starts. The texts of `input`, and `key`, `idempotencyKey`, `attributes` and the keys of limits,
+// `debounce` and `batch` may have values of the event: `${data.customer}`. See
+// [triggers](triggers.md#values-of-the-event).
 export type TriggerStart = {
   workflow: string;
   deployment?: string;
@@ -596,7 +610,13 @@ export type TriggerStart = {
   attributes?: Record<string, string>;
   key?: string;
   onConflict?: "reject" | "join";
+  idempotencyKey?: string;
+  delay?: string;
   timeout?: string;
+  limits?: Array<LimitUse>;
+  priority?: string;
+  debounce?: Debounce;
+  batch?: Batch;
 };
 
 export type Trigger = {
@@ -613,7 +633,7 @@ export type Trigger = {
 
 export type TriggerEvent = {
   event: string;
-  decision: "started" | "joined" | "skipped" | "refused" | "retrying";
+  decision: "started" | "joined" | "collected" | "skipped" | "refused" | "retrying";
   runId?: string;
   reason?: string;
   decidedAt: Time;
@@ -801,12 +821,7 @@ export interface Api {
       timeout?: string;
       timeoutGrace?: string;
       parent?: string;
-      limits?: Array<{
-        name: string;
-        key?: string;
-        tenant?: string;
-        cost?: number;
-      }>;
+      limits?: Array<LimitUse>;
       priority?: string;
       inbox?: Array<string>;
       send?: Array<{

@@ -304,22 +304,38 @@ func (c listPoliciesCmd) Run(ctx context.Context, s *Session) error {
 	return list(ctx, s, path("policies"), nil, c.paging, policyColumns)
 }
 
-type setPolicyCmd struct {
-	Workflow string            `arg:"" help:"The workflow."`
-	Limit    []string          `sep:"none" required:"" placeholder:"NAME[=KEY]" help:"${policyLimit}"`
-	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${policyTenant}"`
+// limitFlags are the flags that give runs limits and a priority.
+type limitFlags struct {
+	Limit    []string          `sep:"none" placeholder:"NAME[=KEY]" help:"${limitUse}"`
+	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${limitTenant}"`
 	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit a run takes."`
 	Priority string            `placeholder:"TIME" help:"By how much the runs go before others, from -1h to 1h."`
 }
 
+// addLimits adds the flags to the body of a request.
+func (f limitFlags) addLimits(body jsonBody) jsonBody {
+	var uses []policyUse
+	for _, limit := range f.Limit {
+		name, key, _ := strings.Cut(limit, "=")
+		uses = append(uses, policyUse{Name: name, Key: key, Tenant: f.Tenant[name], Cost: f.Cost[name]})
+	}
+	if len(uses) > 0 {
+		body["limits"] = uses
+	}
+	if f.Priority != "" {
+		body["priority"] = f.Priority
+	}
+	return body
+}
+
+type setPolicyCmd struct {
+	Workflow string `arg:"" help:"The workflow."`
+	limitFlags
+}
+
 // Run stores the policy.
 func (c setPolicyCmd) Run(ctx context.Context, s *Session) error {
-	var uses []policyUse
-	for _, text := range c.Limit {
-		name, key, _ := strings.Cut(text, "=")
-		uses = append(uses, policyUse{Name: name, Key: key, Tenant: c.Tenant[name], Cost: c.Cost[name]})
-	}
-	body := jsonBody{"limits": uses, "priority": c.Priority}.omitZero()
+	body := c.addLimits(jsonBody{})
 	return s.change(ctx, http.MethodPut, path("policies", c.Workflow), body, "set the policy of %s", c.Workflow)
 }
 

@@ -62,15 +62,15 @@ var Vars = map[string]string{
 	"batch":     "Start one run with the inputs of several such starts: size, wait, bytes, key.",
 	"keyTaken":  "If the key is taken: reject the event (default), or join the run that has the key.",
 	"endings":   "How the runs end: completed, failed or cancelled; default is each. May be repeated.",
-	"overlaps":  ",skip,wait,cancel,allow",
+	"overlaps":  ",skip,wait,waitAll,cancel,allow",
 	"catchUp":   "Which late ticks start a run: latest (default) or all.",
-	"overlap":   "While the last run has not ended: skip the tick (default), wait, cancel the run, or allow both.",
+	"overlap":   "While the last run has not ended: skip the tick (default), wait, waitAll, cancel it, or allow both.",
 	"place":     "Start --follow after this event ID of the stream, or at its beginning with 0; default is now.",
 	"fulls":     ",wait,reject,replaceWaiting,cancelOldest",
 	"full":      "If there is no place: wait (default), reject the start, replaceWaiting or cancelOldest runs.",
 
-	"policyLimit":  "A limit, and an expression for its key; may be repeated.",
-	"policyTenant": "An expression for who takes turns at a limit; may be repeated.",
+	"limitUse":    "A limit and its key, in policies an expression for it; may be repeated.",
+	"limitTenant": "Who takes turns at a limit, in policies an expression; may be repeated.",
 }
 
 // The keys of kong's groups of flags and commands.

@@ -84,6 +84,7 @@ type startRunCmd struct {
 	Timeout        string            `placeholder:"TIME" help:"Fail the run after this time, such as 24h."`
 	TimeoutGrace   string            `placeholder:"TIME" help:"Let the run end by itself for this long after it."`
 	Parent         string            `placeholder:"ID" help:"The parent run; when it ends, the run is cancelled."`
+	limitFlags
 	collectFlags
 	waitFlags
 }
@@ -94,12 +95,12 @@ func (c startRunCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	return c.start(ctx, s, path("runs"), c.addTo(jsonBody{
+	return c.start(ctx, s, path("runs"), c.addTo(c.addLimits(jsonBody{
 		"workflow": c.Workflow, "deployment": c.Deployment, "input": input,
 		"key": c.Key, "onConflict": c.OnConflict, "idempotencyKey": c.IdempotencyKey,
 		"attributes": c.Attr, "inbox": c.Inbox, "parent": c.Parent,
 		"delay": c.Delay, "startAt": c.StartAt, "timeout": c.Timeout, "timeoutGrace": c.TimeoutGrace,
-	}.omitZero()))
+	}.omitZero())))
 }
 
 type waitRunCmd struct {

@@ -100,6 +100,8 @@ type putScheduleCmd struct {
 	Cron          string            `placeholder:"CRON" xor:"when" help:"When it ticks, such as '30 2 * * MON-FRI'."`
 	Every         string            `placeholder:"TIME" xor:"when" help:"The time between ticks instead, such as 15m."`
 	TimeZone      string            `placeholder:"ZONE" help:"The zone whose clock --cron means, such as Europe/Berlin."`
+	From          string            `placeholder:"TIME" help:"The first time at which it may tick, in RFC 3339."`
+	Until         string            `placeholder:"TIME" help:"The last time at which it may tick, in RFC 3339."`
 	Input         jsonFlag          `short:"i" placeholder:"JSON" help:"The runs' input: ${json}."`
 	Deployment    string            `placeholder:"ID" help:"${target}"`
 	Attr          map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"An attribute; may be repeated."`
@@ -119,7 +121,7 @@ func (c putScheduleCmd) Run(ctx context.Context, s *Session) error {
 	body := jsonBody{
 		"workflow": c.Workflow, "cron": c.Cron, "every": c.Every, "timeZone": c.TimeZone, "input": input,
 		"deployment": c.Deployment, "attributes": c.Attr, "timeout": c.Timeout, "overlap": c.Overlap,
-		"catchUp": c.CatchUp, "catchUpWindow": c.CatchUpWindow, "jitter": c.Jitter,
+		"catchUp": c.CatchUp, "catchUpWindow": c.CatchUpWindow, "jitter": c.Jitter, "from": c.From, "until": c.Until,
 	}.omitZero()
 	return s.changeSchedule(ctx, http.MethodPut, path("schedules", c.Name), body)
 }

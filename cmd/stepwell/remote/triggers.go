@@ -116,6 +116,11 @@ type putTriggerCmd struct {
 	UniqueKey  string            `name:"key" placeholder:"KEY" help:"The key of the runs: one at a time has it."`
 	OnConflict string            `enum:"${conflicts}" default:"" placeholder:"HOW" help:"${keyTaken}"`
 	Timeout    string            `placeholder:"TIME" help:"How long a run may take."`
+	Delay      string            `placeholder:"TIME" help:"Start a run so long after its event."`
+
+	IdempotencyKey string `placeholder:"KEY" help:"Start one run for events with the same one."`
+	limitFlags
+	collectFlags
 }
 
 // Run stores the trigger.
@@ -133,10 +138,10 @@ func (c putTriggerCmd) Run(ctx context.Context, s *Session) error {
 	default:
 		on["webhook"] = jsonBody{"verify": c.Verify, "secret": c.Secret, "condition": c.Condition}.omitZero()
 	}
-	start := jsonBody{
+	start := c.addTo(c.addLimits(jsonBody{
 		"workflow": c.Workflow, "input": input, "deployment": c.Deployment, "attributes": c.Attr, "key": c.UniqueKey,
-		"onConflict": c.OnConflict, "timeout": c.Timeout,
-	}.omitZero()
+		"onConflict": c.OnConflict, "timeout": c.Timeout, "delay": c.Delay, "idempotencyKey": c.IdempotencyKey,
+	}.omitZero()))
 	return s.changeTrigger(ctx, http.MethodPut, path("triggers", c.Name), jsonBody{"on": on, "start": start})
 }
 

@@ -178,3 +178,8 @@ export function attributesIn(text: string): { attributes: Record<string, string>
   const attributes = Object.fromEntries(filter.filter((t) => t.attribute !== undefined).map((t) => [t.attribute!, t.value]));
   return { attributes, problem: problem || filter.some((t) => t.field) ? "Write attributes as customer=7 tier=gold." : "" };
 }
+
+// attributesOf returns attributes as a text of that kind.
+export function attributesOf(attributes: Record<string, string> | undefined): string {
+  return formatFilter(Object.entries(attributes ?? {}).map(([attribute, value]) => ({ attribute, value })));
+}

@@ -33,12 +33,17 @@ export function useText(u: PolicyUse): string {
   return u.name + (u.key ? `=${u.key}` : "") + (u.tenant ? ` by ${u.tenant}` : "") + ((u.cost ?? 0) > 1 ? ` x${u.cost}` : "");
 }
 
-// policyCommand returns the command that sets a policy.
-export function policyCommand(workflow: string, uses: PolicyUse[], priority: string): string {
-  const words = ["stepwell policies set", quote(workflow)];
+// useFlags returns limits and a priority as the command line takes them.
+export function useFlags(uses: PolicyUse[], priority: string): string[] {
+  const words: string[] = [];
   for (const u of uses) words.push(`--limit ${quote(u.name + (u.key ? `=${u.key}` : ""))}`);
   for (const u of uses) if (u.tenant) words.push(`--tenant ${quote(`${u.name}=${u.tenant}`)}`);
   for (const u of uses) if (u.cost) words.push(`--cost ${quote(`${u.name}=${u.cost}`)}`);
   if (priority) words.push(`--priority=${quote(priority)}`);
-  return words.join(" ");
+  return words;
+}
+
+// policyCommand returns the command that sets a policy.
+export function policyCommand(workflow: string, uses: PolicyUse[], priority: string): string {
+  return ["stepwell policies set", quote(workflow), ...useFlags(uses, priority)].join(" ");
 }

@@ -11,7 +11,7 @@ export function timingOf(s: Pick<ScheduleSpec, "cron" | "every" | "timeZone">): 
 // stateOfSchedule returns what a schedule does now.
 export function stateOfSchedule(s: Schedule): State {
   if (s.pausedAt) return { look: "cancelled", word: "paused" };
-  if (s.waitingAt) return { look: "waiting", word: "waiting" };
+  if (s.waitingAt) return { look: "waiting", word: (s.waiting ?? 1) > 1 ? `${s.waiting} ticks wait` : "waiting" };
   return s.nextAt ? { look: "running", word: "active" } : { look: "cancelled", word: "no more ticks" };
 }
 
@@ -26,7 +26,7 @@ export function lookOfDecision(d: Tick["decision"]): Look {
 
 // flags are the fields of a schedule that the command line has as flags of the same meaning.
 const flags: Array<[keyof ScheduleSpec, string]> = [
-  ["cron", "--cron"], ["every", "--every"], ["timeZone", "--time-zone"], ["deployment", "--deployment"], ["timeout", "--timeout"],
+  ["cron", "--cron"], ["every", "--every"], ["timeZone", "--time-zone"], ["from", "--from"], ["until", "--until"], ["deployment", "--deployment"], ["timeout", "--timeout"],
   ["overlap", "--overlap"], ["catchUp", "--catch-up"], ["catchUpWindow", "--catch-up-window"], ["jitter", "--jitter"],
 ];
 

@@ -11,10 +11,10 @@ import { Commands } from "../parts/copy";
 import { Gated } from "../parts/gated";
 import { Status } from "../parts/icon";
 import { Rows } from "../parts/list";
-import { Empty, Loading, Trouble } from "../parts/notice";
+import { Loading, Trouble } from "../parts/notice";
+import { Facts, One, type Fact } from "../parts/one";
 import { Age } from "../parts/time";
 import { useResource } from "../resource";
-import { useKeys } from "../shortcuts";
 import { DeleteLimit, PauseLimit, PutLimit } from "./limitforms";
 import { capped, stateOfLimit } from "./limits";
 
@@ -24,29 +24,12 @@ const shown = 100; // who holds a place, and who waits
 export function OneLimit({ name }: { name: string }) {
   const path = { name };
   const read = useResource((signal) => call(project.value, "GET /v1/limits/{name}", { path, signal }), [project.value, name], pollEvery);
-  useKeys({ u: () => go(href(["limits"])) });
-  if (read.problem.value?.status === 404) {
-    return (
-      <main class="page"><Empty title="There is no limit with this name"><p class="mono">{name}</p>
-        <a class="button" href={href(["limits"])}>All limits</a></Empty></main>
-    );
-  }
-  const l = read.data.value;
   return (
-    <main class="page limits">
-      <header class="run-head">
-        <nav class="crumbs" aria-label="Path"><a href={href(["limits"])}>Limits</a></nav>
-        <div class="run-title"><h1>{name}</h1>
-          {l && <span class={`pill ${stateOfLimit(l).look}`}><Status {...stateOfLimit(l)} /></span>}
-          {l && <Actions limit={l} done={read.refresh} />}
-        </div>
-        <Commands cli={`stepwell limits show ${quote(name)}`} curl={curl(server, "GET", addressOf("GET /v1/limits/{name}", { path }))} />
-      </header>
-      {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
-      {!l && !read.problem.value && <Loading what="the limit" />}
-      {l && <Facts limit={l} />}
+    <One read={read} place="limits" title="Limits" what="limit" name={name} state={stateOfLimit}
+      actions={(l) => <Actions limit={l} done={read.refresh} />} facts={(l) => <Facts facts={factsOf(l)} />}
+      cli={`stepwell limits show ${quote(name)}`} curl={curl(server, "GET", addressOf("GET /v1/limits/{name}", { path }))}>
       <Keys name={name} />
-    </main>
+    </One>
   );
 }
 
@@ -67,13 +50,12 @@ function Actions({ limit, done }: { limit: Limit; done: () => void }) {
   );
 }
 
-function Facts({ limit: l }: { limit: Limit }) {
-  const facts: Array<[string, preact.ComponentChild]> = [
+function factsOf(l: Limit): Fact[] {
+  return [
     ["Bounds", boundsOf(l)], ["Sustained", l.rate && `${l.rate.sustained?.toLocaleString("en")} in ${l.rate.per}`],
     ["Order", l.fair ? "tenants take turns" : "first come, first served"], ["If full", l.onFull],
     ["Held", (l.held ?? 0).toLocaleString("en")], ["Waiting", capped(l.waiting)], ["Changed", <Age at={l.updatedAt} />],
   ];
-  return <dl class="facts">{facts.filter(([, value]) => value).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
 }
 
 // Keys are the keys that something holds or awaits, and the places of one of them.

@@ -1,18 +1,10 @@
 // What one can do with limits and policies. Each form says the same as a request and as a command.
 import { useSignal } from "@preact/signals";
-import { addressOf, call, server } from "../api";
 import type { Limit, LimitSpec, Policy, PolicyUse } from "../api.gen";
 import { policyCommand, setCommand } from "../lib/limit";
-import { curl, quote } from "../lib/shell";
-import { project } from "../location";
-import { Commands } from "../parts/copy";
-import { Dialog } from "../parts/dialog";
+import { quote } from "../lib/shell";
+import { Act, type Form } from "../parts/act";
 import { Editor, problemIn } from "../parts/editor";
-
-interface Props {
-  done: () => void;
-  close: () => void;
-}
 
 // specOf returns the settings of a limit as a request has them.
 function specOf(l: Limit): LimitSpec {
@@ -41,10 +33,6 @@ export function PutLimit({ of, done, close }: { of?: Limit; done: (name: string)
     fair: f.fair, onFull: f.onFull, ...(of?.paused && { paused: true }),
   };
   const path = { name: f.name || "NAME" };
-  const act = async () => {
-    await call(project.value, "PUT /v1/limits/{name}", { path, body });
-    done(f.name);
-  };
   const blocked = f.name === "" ? "The name is missing." : [f.perKey, f.total, f.rate, f.burst].some((n) => !/^\d*$/.test(n)) ? "Write whole numbers."
     : !f.perKey && !f.total && !f.rate ? "Say what it bounds." : f.rate && !f.per ? "Say in which time, such as 1m." : "";
   const field = (name: Name, label: string, hint: string) => (
@@ -52,7 +40,8 @@ export function PutLimit({ of, done, close }: { of?: Limit; done: (name: string)
       onInput={(e) => set({ [name]: e.currentTarget.value.trim() })} /></label>
   );
   return (
-    <Dialog title={of ? `Edit ${of.name}` : "Add a limit"} button={of ? "Change it" : "Add it"} act={act} close={close} blocked={blocked}>
+    <Act operation="PUT /v1/limits/{name}" request={{ path, body }} title={of ? `Edit ${of.name}` : "Add a limit"} button={of ? "Change it" : "Add it"}
+      cli={setCommand(path.name, body)} done={() => done(f.name)} close={close} blocked={blocked}>
       <p>The settings count at once for all that waits. What holds a place keeps it.</p>
       <div class="pair">
         {field("name", "Name", "stripe")}
@@ -66,47 +55,35 @@ export function PutLimit({ of, done, close }: { of?: Limit; done: (name: string)
         {field("burst", "of them at once", "1")}
       </div>
       <label class="check"><input type="checkbox" checked={f.fair} onChange={(e) => set({ fair: e.currentTarget.checked })} />Tenants take turns at the places</label>
-      <Commands cli={setCommand(path.name, body)} curl={curl(server, "PUT", addressOf("PUT /v1/limits/{name}", { path }), JSON.stringify(body))} />
-    </Dialog>
+    </Act>
   );
 }
 
 // PauseLimit pauses a limit, or resumes one.
-export function PauseLimit({ of, done, close }: Props & { of: Limit }) {
-  const path = { name: of.name };
-  const body = { ...specOf(of), paused: !of.paused };
-  const act = async () => {
-    await call(project.value, "PUT /v1/limits/{name}", { path, body });
-    done();
-  };
+export function PauseLimit({ of, done, close }: Form & { of: Limit }) {
+  const request = { path: { name: of.name }, body: { ...specOf(of), paused: !of.paused } };
   return (
-    <Dialog title={`${of.paused ? "Resume" : "Pause"} ${of.name}`} button={of.paused ? "Resume it" : "Pause it"} act={act} close={close}>
+    <Act operation="PUT /v1/limits/{name}" request={request} title={`${of.paused ? "Resume" : "Pause"} ${of.name}`} button={of.paused ? "Resume it" : "Pause it"}
+      cli={`stepwell limits set ${quote(of.name)} ${of.paused ? "--no-paused" : "--paused"}`} done={done} close={close}>
       <p>{of.paused ? "What waits gets places again, in its order." : "Nothing gets a place until it is resumed. What holds one continues."}</p>
-      <Commands cli={`stepwell limits set ${quote(of.name)} ${of.paused ? "--no-paused" : "--paused"}`}
-        curl={curl(server, "PUT", addressOf("PUT /v1/limits/{name}", { path }), JSON.stringify(body))} />
-    </Dialog>
+    </Act>
   );
 }
 
-export function DeleteLimit({ of, done, close }: Props & { of: Limit }) {
+export function DeleteLimit({ of, done, close }: Form & { of: Limit }) {
   const force = useSignal(false);
   const request = { path: { name: of.name }, query: force.value ? { force: true } : {} };
-  const act = async () => {
-    await call(project.value, "DELETE /v1/limits/{name}", request);
-    done();
-  };
   return (
-    <Dialog title={`Delete ${of.name}`} button="Delete it" danger act={act} close={close}>
+    <Act operation="DELETE /v1/limits/{name}" request={request} title={`Delete ${of.name}`} button="Delete it" danger
+      cli={`stepwell limits remove ${quote(of.name)}${force.value ? " --force" : ""}`} done={done} close={close}>
       <p>It is refused while a policy names the limit, or while something holds or awaits a place.</p>
       <label class="check"><input type="checkbox" name="force" checked={force.value} onChange={(e) => (force.value = e.currentTarget.checked)} />Delete it anyway: what waits goes on without it</label>
-      <Commands cli={`stepwell limits remove ${quote(of.name)}${force.value ? " --force" : ""}`}
-        curl={curl(server, "DELETE", addressOf("DELETE /v1/limits/{name}", request))} />
-    </Dialog>
+    </Act>
   );
 }
 
 // PutPolicy is the form that creates the policy of a workflow, or replaces it.
-export function PutPolicy({ of, done, close }: Props & { of?: Policy }) {
+export function PutPolicy({ of, done, close }: Form & { of?: Policy }) {
   const workflow = useSignal(of?.workflow ?? "");
   const priority = useSignal(of?.priority ?? "");
   const text = useSignal(JSON.stringify(of?.limits ?? [{ name: "LIMIT", key: "attributes.customer" }], null, 1));
@@ -115,34 +92,24 @@ export function PutPolicy({ of, done, close }: Props & { of?: Policy }) {
   const listed = Array.isArray(limits) && limits.every((u) => u !== null && typeof u === "object");
   const path = { workflow: workflow.value || "WORKFLOW" };
   const body = { limits, ...(priority.value && { priority: priority.value }) };
-  const act = async () => {
-    await call(project.value, "PUT /v1/policies/{workflow}", { path, body });
-    done();
-  };
   const blocked = workflow.value === "" ? "The workflow is missing." : wrong || !listed ? "The limits are no JSON list." : "";
   return (
-    <Dialog title={of ? `Edit the policy of ${of.workflow}` : "Add a policy"} button={of ? "Change it" : "Add it"} act={act} close={close} blocked={blocked}>
+    <Act operation="PUT /v1/policies/{workflow}" request={{ path, body }} title={of ? `Edit the policy of ${of.workflow}` : "Add a policy"} button={of ? "Change it" : "Add it"}
+      cli={policyCommand(path.workflow, listed ? limits : [], priority.value)} done={done} close={close} blocked={blocked}>
       <p>It counts for runs that start from now on. A key is <code>key</code>, <code>workflow</code>, <code>attributes.NAME</code>, or a text in quotes.</p>
       <label>Workflow<input name="workflow" value={workflow.value} disabled={of !== undefined} spellcheck={false} onInput={(e) => (workflow.value = e.currentTarget.value.trim())} /></label>
       <Editor label="Limits, with name, key, tenant and cost" text={text.value} change={(t) => (text.value = t)} />
       <label>Priority: go before those that came so much earlier, such as 5m<input name="priority" value={priority.value} placeholder="none" spellcheck={false}
         onInput={(e) => (priority.value = e.currentTarget.value.trim())} /></label>
-      <Commands cli={policyCommand(path.workflow, listed ? limits : [], priority.value)}
-        curl={curl(server, "PUT", addressOf("PUT /v1/policies/{workflow}", { path }), JSON.stringify(body))} />
-    </Dialog>
+    </Act>
   );
 }
 
-export function DeletePolicy({ workflow, done, close }: Props & { workflow: string }) {
-  const path = { workflow };
-  const act = async () => {
-    await call(project.value, "DELETE /v1/policies/{workflow}", { path });
-    done();
-  };
+export function DeletePolicy({ workflow, done, close }: Form & { workflow: string }) {
   return (
-    <Dialog title={`Delete the policy of ${workflow}`} button="Delete it" danger act={act} close={close}>
+    <Act operation="DELETE /v1/policies/{workflow}" request={{ path: { workflow } }} title={`Delete the policy of ${workflow}`} button="Delete it" danger
+      cli={`stepwell policies remove ${quote(workflow)}`} done={done} close={close}>
       <p>Runs that have started keep their limits.</p>
-      <Commands cli={`stepwell policies remove ${quote(workflow)}`} curl={curl(server, "DELETE", addressOf("DELETE /v1/policies/{workflow}", { path }))} />
-    </Dialog>
+    </Act>
   );
 }

@@ -47,18 +47,20 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
     keep(answer);
     return answer;
   }, [project.value, id], ended || covered.value ? 0 : pollEvery);
-  useLive(ended ? "" : `run ${id}`, () => ({ run: id, after: last.peek()?.lastSeq ?? 0 }), (m) => {
+  const collecting = run.problem.value?.code === "run_collecting";
+  useLive(ended || collecting ? "" : `run ${id}`, () => ({ run: id, after: last.peek()?.lastSeq ?? 0 }), (m) => {
     if (m.kind !== "run" || m.data.id !== id) return;
     if (hasEnded(m.data)) run.refresh(); // lists do not have all that is known of an end
     else keep(m.data);
   }, run.refresh);
   useKeys({ u: () => go(href(["runs"])), ...Object.fromEntries(tabs.filter((t) => t.key).map((t) => [t.key, () => go(href(["runs", id, t.name]), "replace")])) });
   const r = last.value;
-  if (run.problem.value?.code === "run_collecting") {
+  if (collecting) {
     return (
       <main class="page"><Empty title="This run has not started">
         <p class="mono">{id}</p>
-        <p>{run.problem.value.message}</p>
+        <p>{run.problem.value?.message}</p>
+        <a class="button" href={href(["collections", id])}>Its collection</a>
       </Empty></main>
     );
   }

@@ -2,26 +2,22 @@
 import { useSignal } from "@preact/signals";
 import { addressOf, call, callText, server } from "../api";
 import type { Schedule, Tick } from "../api.gen";
-import { formatTerm } from "../lib/filter";
+import { attributesOf, formatTerm } from "../lib/filter";
 import { member, parseJson, writeJson, type JsonValue } from "../lib/jsontext";
 import { shortId } from "../lib/path";
 import { lookOfDecision, stateOfSchedule, timingOf } from "../lib/schedule";
 import { curl, quote } from "../lib/shell";
-import type { Look } from "../lib/status";
 import { formatShort } from "../lib/zone";
 import { useList } from "../list";
 import { go, href, project } from "../location";
-import { Commands } from "../parts/copy";
 import { Gated } from "../parts/gated";
-import { Glyph, Status } from "../parts/icon";
-import { JsonTree } from "../parts/json";
+import { Status } from "../parts/icon";
 import { Rows } from "../parts/list";
-import { Empty, Loading, Trouble } from "../parts/notice";
+import { Facts, Input, One, type Fact } from "../parts/one";
+import { Reasons } from "../parts/reasons";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
-import { may } from "../session";
 import { zone } from "../settings";
-import { useKeys } from "../shortcuts";
 import { Backfill, DeleteSchedule, EndBackfill, Pause, PutSchedule, Resume, Trigger } from "./scheduleforms";
 
 const pollEvery = 5000;
@@ -42,31 +38,15 @@ export function OneSchedule({ name }: { name: string }) {
   const ticks = useList((cursor, signal) =>
     call(project.value, "GET /v1/schedules/{name}/ticks", { path: { name }, query: { limit: 50, cursor }, signal }),
   [project.value, name], (t) => `${t.kind} ${t.at}`);
-  useKeys({ u: () => go(href(["schedules"])) });
   const refresh = () => {
     read.refresh();
     ticks.refresh();
   };
-  if (read.problem.value?.status === 404) {
-    return (
-      <main class="page"><Empty title="There is no schedule with this name"><p class="mono">{name}</p>
-        <a class="button" href={href(["schedules"])}>All schedules</a></Empty></main>
-    );
-  }
-  const data = read.data.value;
   return (
-    <main class="page schedule">
-      <header class="run-head">
-        <nav class="crumbs" aria-label="Path"><a href={href(["schedules"])}>Schedules</a></nav>
-        <div class="run-title"><h1>{name}</h1>
-          {data && <span class={`pill ${stateOfSchedule(data.schedule).look}`}><Status {...stateOfSchedule(data.schedule)} /></span>}
-          {data && <Actions {...data} done={refresh} />}
-        </div>
-        <Commands cli={`stepwell schedules show ${quote(name)}`} curl={curl(server, "GET", addressOf("GET /v1/schedules/{name}", { path: { name } }))} />
-      </header>
-      {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
-      {!data && !read.problem.value && <Loading what="the schedule" />}
-      {data && <><Why schedule={data.schedule} /><Facts schedule={data.schedule} /><Next schedule={data.schedule} /><Input of={data} /></>}
+    <One read={read} place="schedules" title="Schedules" what="schedule" name={name} state={(of) => stateOfSchedule(of.schedule)}
+      actions={(of) => <Actions {...of} done={refresh} />}
+      facts={(of) => <><Reasons of={of.schedule.why} label="Why it starts no run" /><Facts facts={factsOf(of.schedule)} /><Next schedule={of.schedule} /><Input of={of.input} /></>}
+      cli={`stepwell schedules show ${quote(name)}`} curl={curl(server, "GET", addressOf("GET /v1/schedules/{name}", { path: { name } }))}>
       <h2 class="gap">Past ticks</h2>
       <Rows list={ticks} what="ticks" empty={<p class="quiet">No tick has been decided yet.</p>}>
         <table class="list ticks">
@@ -74,7 +54,7 @@ export function OneSchedule({ name }: { name: string }) {
           <tbody>{ticks.rows.map((t) => <Row key={`${t.kind} ${t.at}`} tick={t} />)}</tbody>
         </table>
       </Rows>
-    </main>
+    </One>
   );
 }
 
@@ -100,47 +80,24 @@ function Actions({ schedule: s, input, done }: Read & { done: () => void }) {
   );
 }
 
-// Why says why the schedule starts no run, in the words of the server.
-function Why({ schedule: s }: { schedule: Schedule }) {
-  const reasons = s.why ?? [];
-  if (reasons.length === 0) return null;
-  const looks = reasons.map((r): Look => (r.kind === "parked" || r.kind === "refused" ? "failed" : r.kind === "task_fails" ? "retrying" : "waiting"));
-  return (
-    <section class={`why ${looks.includes("failed") ? "blocked" : looks.includes("retrying") ? "retrying" : "quiet"}`} aria-label="Why it starts no run">
-      <ul>{reasons.map((r, i) => (
-        <li key={r.kind}><p class="lead"><Glyph look={looks[i]!} /><span><Sentence text={r.text} run={r.runId} />
-          {r.since && <span class="when"> · since <Age at={r.since} /></span>}{r.at && <span class="when"> · again <Age at={r.at} /></span>}
-          {r.messageId && <> <a href={href(["queue"])}>Queue</a></>}</span></p></li>
-      ))}</ul>
-    </section>
-  );
-}
-
-// Sentence begins a sentence of the server with a capital, and links the run that it names.
-function Sentence({ text, run }: { text: string; run: string | undefined }) {
-  const [before = "", after = ""] = run ? text.split(run) : [text];
-  return <>{before.charAt(0).toUpperCase() + before.slice(1)}{run && <a class="mono" href={href(["runs", run])} title={run}>{shortId(run)}</a>}{after}.</>;
-}
-
-function Facts({ schedule: s }: { schedule: Schedule }) {
-  const facts: Array<[string, preact.ComponentChild]> = [
+function factsOf(s: Schedule): Fact[] {
+  return [
     ["When", <span class="mono">{timingOf(s)}</span>],
     ["Workflow", <a href={href(["workflows", s.workflow])}>{s.workflow}</a>],
     ["Runs", <a href={href(["runs"], { q: formatTerm({ attribute: "$schedule", value: s.name }) })}>of this schedule</a>],
     ["Last run", s.runId && <>{s.runStatus && <Status look={s.runStatus} word={s.runStatus} />} <a class="mono" href={href(["runs", s.runId])}>{shortId(s.runId)}</a></>],
     ["Deployment", s.deployment ?? "latest"],
+    ["From", s.from && <Clock at={s.from} />],
+    ["Until", s.until && <Clock at={s.until} />],
     ["Overlap", s.overlap],
     ["Catch up", `${s.catchUp} within ${s.catchUpWindow}`],
     ["Jitter", s.jitter],
     ["Timeout", s.timeout],
-    ["Attributes", s.attributes && Object.entries(s.attributes).map(([k, v]) => formatTerm({ attribute: k, value: v })).join(" ")],
+    ["Attributes", attributesOf(s.attributes)],
     ["Paused", s.pausedAt && <><Age at={s.pausedAt} />{s.pauseNote && `: ${s.pauseNote}`}</>],
     ["Changed", <Age at={s.updatedAt} />],
+    ["Backfill", s.backfill && <>decided up to <Clock at={s.backfill.at} /> of <Clock at={s.backfill.until} /></>],
   ];
-  return (
-    <dl class="facts">{facts.filter(([, value]) => value).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
-      {s.backfill && <div><dt>Backfill</dt><dd>decided up to <Clock at={s.backfill.at} /> of <Clock at={s.backfill.until} /></dd></div>}</dl>
-  );
 }
 
 // Next are the next ticks: in the zone of the schedule, which its expression means, and in that of the reader.
@@ -156,11 +113,6 @@ function Next({ schedule: s }: { schedule: Schedule }) {
       ))}</ol>
     </>
   );
-}
-
-function Input({ of: { input } }: { of: Read }) {
-  if (may("read") && !input) return null;
-  return <><h2 class="gap">Input of its runs</h2>{input ? <JsonTree value={input} /> : <p class="quiet">Not shown to keys of the role metadata.</p>}</>;
 }
 
 function Row({ tick: t }: { tick: Tick }) {

@@ -1,54 +1,24 @@
 // What one can do with a schedule. Each form says the same as a request and as a command.
 import { useSignal } from "@preact/signals";
-import { addressOf, call, server, type Operation, type Request } from "../api";
 import type { Schedule, ScheduleSpec } from "../api.gen";
 import { clock } from "../clock";
-import { attributesIn, formatFilter } from "../lib/filter";
+import { attributesIn, attributesOf } from "../lib/filter";
 import { withValue } from "../lib/jsontext";
 import { putCommand } from "../lib/schedule";
-import { curl, quote } from "../lib/shell";
-import { project } from "../location";
-import { Commands } from "../parts/copy";
-import { Dialog } from "../parts/dialog";
+import { quote } from "../lib/shell";
+import { Act, type Form } from "../parts/act";
 import { Editor, problemIn } from "../parts/editor";
 
-interface Props {
+interface Props extends Form {
   name: string;
-  done: () => void;
-  close: () => void;
 }
 
-interface ActProps extends Props {
-  operation: Operation & `${string} /v1/schedules/{name}${string}`;
-  body?: object;
-  title: string;
-  button: string;
-  danger?: boolean;
-  blocked?: string;
-  // The command after "stepwell schedules".
-  cli: string;
-  children: preact.ComponentChildren;
-}
-
-// Act is a form that sends one request about a schedule.
-function Act({ operation, body, title, button, danger, blocked, cli, name, done, close, children }: ActProps) {
-  const request = { path: { name }, ...(body && { body }) } as Request<Operation>;
-  const act = async () => {
-    await call(project.value, operation, request);
-    done();
-  };
-  return (
-    <Dialog title={title} button={button} act={act} close={close} {...(danger && { danger })} {...(blocked && { blocked })}>
-      {children}
-      <Commands cli={`stepwell schedules ${cli}`}
-        curl={curl(server, operation.slice(0, operation.indexOf(" ")), addressOf(operation, request), body && JSON.stringify(body))} />
-    </Dialog>
-  );
-}
+// about returns what a request says about a schedule.
+const about = ({ name }: Props) => ({ path: { name } });
 
 export function Trigger(p: Props) {
   return (
-    <Act {...p} operation="POST /v1/schedules/{name}/trigger" title={`Start a run of ${p.name} now`} button="Start a run" cli={`trigger ${quote(p.name)}`}>
+    <Act {...p} operation="POST /v1/schedules/{name}/trigger" title={`Start a run of ${p.name} now`} button="Start a run" request={about(p)} cli={`stepwell schedules trigger ${quote(p.name)}`}>
       <p>The ticks of the schedule stay as they are. It is refused while the last run has not ended, unless the overlap is cancel or allow.</p>
     </Act>
   );
@@ -57,8 +27,8 @@ export function Trigger(p: Props) {
 export function Pause(p: Props) {
   const note = useSignal("");
   return (
-    <Act {...p} operation="POST /v1/schedules/{name}/pause" title={`Pause ${p.name}`} button="Pause it" body={note.value ? { note: note.value } : {}}
-      cli={`pause ${quote(p.name)}${note.value ? ` --note ${quote(note.value)}` : ""}`}>
+    <Act {...p} operation="POST /v1/schedules/{name}/pause" title={`Pause ${p.name}`} button="Pause it" request={{ ...about(p), body: note.value ? { note: note.value } : {} }}
+      cli={`stepwell schedules pause ${quote(p.name)}${note.value ? ` --note ${quote(note.value)}` : ""}`}>
       <p>Ticks of the pause are missed, and not caught up. Runs that have started go on.</p>
       <label>Why, for those who wonder<input name="note" value={note.value} maxLength={1024} onInput={(e) => (note.value = e.currentTarget.value)} /></label>
     </Act>
@@ -67,7 +37,7 @@ export function Pause(p: Props) {
 
 export function Resume(p: Props) {
   return (
-    <Act {...p} operation="POST /v1/schedules/{name}/resume" title={`Resume ${p.name}`} button="Resume it" cli={`resume ${quote(p.name)}`}>
+    <Act {...p} operation="POST /v1/schedules/{name}/resume" title={`Resume ${p.name}`} button="Resume it" request={about(p)} cli={`stepwell schedules resume ${quote(p.name)}`}>
       <p>It goes on with its next tick. A backfill starts the runs of the pause, if they are wanted.</p>
     </Act>
   );
@@ -88,9 +58,9 @@ export function Backfill({ overlap, ...p }: Props & { overlap: Schedule["overlap
   const body = { from: from.value, to: to.value, ...(repeat.value && { repeat: true }) };
   const wrong = [from.value, to.value].some((t) => Number.isNaN(Date.parse(t)));
   return (
-    <Act {...p} operation="POST /v1/schedules/{name}/backfill" title={`Backfill ${p.name}`} button="Start the runs" body={body}
+    <Act {...p} operation="POST /v1/schedules/{name}/backfill" title={`Backfill ${p.name}`} button="Start the runs" request={{ ...about(p), body }}
       blocked={wrong ? "Write times as 2026-11-22T00:00:00Z." : ""}
-      cli={`backfill ${quote(p.name)} --from ${quote(from.value)} --to ${quote(to.value)}${repeat.value ? " --repeat" : ""}`}>
+      cli={`stepwell schedules backfill ${quote(p.name)} --from ${quote(from.value)} --to ${quote(to.value)}${repeat.value ? " --repeat" : ""}`}>
       <p>It starts a run for each tick of this span, 1,000 at most{overlap === "allow" ? ", all at once" : ", one after the other"}.</p>
       <label>From<input name="from" value={from.value} spellcheck={false} onInput={(e) => (from.value = e.currentTarget.value.trim())} /></label>
       <label>To<input name="to" value={to.value} spellcheck={false} onInput={(e) => (to.value = e.currentTarget.value.trim())} /></label>
@@ -101,7 +71,7 @@ export function Backfill({ overlap, ...p }: Props & { overlap: Schedule["overlap
 
 export function EndBackfill(p: Props) {
   return (
-    <Act {...p} operation="DELETE /v1/schedules/{name}/backfill" title={`End the backfill of ${p.name}`} button="End it" danger cli={`backfill ${quote(p.name)} --end`}>
+    <Act {...p} operation="DELETE /v1/schedules/{name}/backfill" title={`End the backfill of ${p.name}`} button="End it" danger request={about(p)} cli={`stepwell schedules backfill ${quote(p.name)} --end`}>
       <p>No further run is started for ticks of the past. Runs that have started go on.</p>
     </Act>
   );
@@ -109,14 +79,14 @@ export function EndBackfill(p: Props) {
 
 export function DeleteSchedule(p: Props) {
   return (
-    <Act {...p} operation="DELETE /v1/schedules/{name}" title={`Delete ${p.name}`} button="Delete it" danger cli={`remove ${quote(p.name)}`}>
+    <Act {...p} operation="DELETE /v1/schedules/{name}" title={`Delete ${p.name}`} button="Delete it" danger request={about(p)} cli={`stepwell schedules remove ${quote(p.name)}`}>
       <p>The schedule and the list of its ticks are deleted. Its runs stay, and go on. This cannot be undone.</p>
     </Act>
   );
 }
 
 // fields are the texts of the form; an empty one is the default.
-const fields = ["workflow", "cron", "every", "timeZone", "deployment", "timeout", "catchUpWindow", "jitter"] as const;
+const fields = ["workflow", "cron", "every", "timeZone", "from", "until", "deployment", "timeout", "catchUpWindow", "jitter"] as const;
 
 interface PutProps {
   // The schedule that is changed; a new one if there is none.
@@ -130,7 +100,7 @@ interface PutProps {
 export function PutSchedule({ of, input = "", done, close }: PutProps) {
   const form = useSignal({
     name: of?.name ?? "", overlap: of?.overlap ?? "skip", catchUp: of?.catchUp ?? "latest", input,
-    attributes: formatFilter(Object.entries(of?.attributes ?? {}).map(([attribute, value]) => ({ attribute, value }))),
+    attributes: attributesOf(of?.attributes),
     ...Object.fromEntries(fields.map((f) => [f, of?.[f] ?? ""])) as Record<(typeof fields)[number], string>,
   });
   const f = form.value;
@@ -143,11 +113,7 @@ export function PutSchedule({ of, input = "", done, close }: PutProps) {
   const wrong = f.input.trim() === "" ? "" : problemIn(f.input);
   const given = wrong ? "" : f.input.trim();
   const text = given ? withValue(spec, "input", given) : JSON.stringify(spec);
-  const path = { name: f.name || "NAME" };
-  const act = async () => {
-    await call(project.value, "PUT /v1/schedules/{name}", { path, text });
-    done(f.name);
-  };
+  const name = f.name || "NAME";
   const blocked = f.name === "" ? "The name is missing." : f.workflow === "" ? "The workflow is missing."
     : f.cron === "" && f.every === "" ? "Say when it ticks." : wrong ? "The input is not valid JSON." : problem;
   const field = (name: "name" | "attributes" | (typeof fields)[number], label: string, hint: string) => (
@@ -155,7 +121,8 @@ export function PutSchedule({ of, input = "", done, close }: PutProps) {
       onInput={(e) => set({ [name]: e.currentTarget.value })} /></label>
   );
   return (
-    <Dialog title={of ? `Edit ${of.name}` : "Add a schedule"} button={of ? "Change it" : "Add it"} act={act} close={close} blocked={blocked}>
+    <Act operation="PUT /v1/schedules/{name}" request={{ path: { name }, text }} title={of ? `Edit ${of.name}` : "Add a schedule"} button={of ? "Change it" : "Add it"}
+      cli={putCommand(name, spec, given)} done={() => done(f.name)} close={close} blocked={blocked}>
       <div class="pair">
         {field("name", "Name", "nightly")}
         {field("workflow", "Workflow", "report")}
@@ -163,7 +130,7 @@ export function PutSchedule({ of, input = "", done, close }: PutProps) {
         {field("timeZone", "Its time zone", "UTC")}
         {field("every", "Or every", "15m")}
         <label>While the last run has not ended<select name="overlap" value={f.overlap} onChange={(e) => set({ overlap: e.currentTarget.value as Schedule["overlap"] })}>
-          <option value="skip">skip the tick</option><option value="wait">wait for its end</option>
+          <option value="skip">skip the tick</option><option value="wait">wait for its end, one tick</option><option value="waitAll">wait for its end, all ticks</option>
           <option value="cancel">cancel it</option><option value="allow">start another</option></select></label>
       </div>
       <Editor label="Input of the runs: any JSON, or nothing" optional text={f.input} change={(input) => set({ input })} />
@@ -172,13 +139,14 @@ export function PutSchedule({ of, input = "", done, close }: PutProps) {
           {field("deployment", "Deployment", "latest")}
           {field("attributes", "Attributes", "customer=7 tier=gold")}
           {field("timeout", "Timeout of a run", "none")}
+          {field("from", "Ticks from", "now")}
+          {field("until", "Ticks until", "for ever")}
           {field("jitter", "Starts are spread over", "none")}
           <label>Late ticks start<select name="catchUp" value={f.catchUp} onChange={(e) => set({ catchUp: e.currentTarget.value as Schedule["catchUp"] })}>
             <option value="latest">a run for the latest</option><option value="all">a run each</option></select></label>
           {field("catchUpWindow", "A tick may be late by", "24h")}
         </div>
       </details>
-      <Commands cli={putCommand(path.name, spec, given)} curl={curl(server, "PUT", addressOf("PUT /v1/schedules/{name}", { path }), text)} />
-    </Dialog>
+    </Act>
   );
 }

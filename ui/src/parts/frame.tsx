@@ -27,6 +27,8 @@ export const places: Array<{ segment: string; name: string; key: string; roles?:
   { segment: "waiting", name: "Waiting", key: "g h" },
   { segment: "queue", name: "Queue", key: "g q" },
   { segment: "schedules", name: "Schedules", key: "g c" },
+  { segment: "triggers", name: "Triggers", key: "g t" },
+  { segment: "collections", name: "Collections", key: "g b" },
   { segment: "limits", name: "Limits", key: "g l" },
   { segment: "deployments", name: "Deployments", key: "g d" },
   { segment: "servers", name: "Servers", key: "g s", roles: ["admin"] },

@@ -5,7 +5,8 @@ import { helpOpen } from "../shortcuts";
 
 const keys: Array<[string, string]> = [
   ["j  k", "next, previous row"], ["Enter", "open the run"], ["/", "filter"], ["Ctrl K", "search"], ["x  X", "select the row, or all up to it"], ["s", "save the view"], ["g o  g r  g w  g f", "overview, runs, workflows, failures"],
-  ["g h  g q  g c  g l  g d  g s  g a", "waiting, queue, schedules, limits, deployments, servers, access"],
+  ["g h  g q  g c  g t  g b", "waiting, queue, schedules, triggers, collections"],
+  ["g l  g d  g s  g a", "limits, deployments, servers, access"],
   ["t  l  d  s  h  f  m", "of a run: timeline, log, data, steps, hooks, family, messages"],
   ["+  −  0  .", "timeline: zoom, show all, follow"], ["e  n", "timeline: next failure, what it waits for"],
   ["u", "from a run to the list"], ["p", "pause what changes by itself"], ["Esc", "close"], ["?", "this list"],
