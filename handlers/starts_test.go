@@ -42,8 +42,8 @@ func newLine() *line {
 	return l
 }
 
-// ask lets a request ask to start a run, and waits until it has its verdict or waits for it. The name is recorded with
-// the verdict.
+// ask lets a request ask to start a run, and waits until that is decided or it waits. The name is recorded with
+// the decision.
 func (l *line) ask(ctx context.Context, project, run, name string) {
 	l.asks.Go(func() {
 		err := l.admit(ctx, project, run)
@@ -211,9 +211,9 @@ func TestLongestWait(t *testing.T) {
 	}
 }
 
-// TestBothRequestsOfARunHaveOneVerdict: a client of the Workflow SDK takes the run for failed if its message is refused,
+// TestBothRequestsOfARunAreDecidedAlike: a client of the Workflow SDK takes the run for failed if its message is refused,
 // so its event must not create it.
-func TestBothRequestsOfARunHaveOneVerdict(t *testing.T) {
+func TestBothRequestsOfARunAreDecidedAlike(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine()

@@ -49,10 +49,11 @@ type Reservation struct {
 func (r Reservation) Made() bool { return r.by != nil }
 
 // reserve returns a reservation if the message is due now, is small, and its project may take a place besides those
-// reserved earlier in the same transaction.
+// reserved earlier in the same transaction. No run begins while others wait for a place.
 func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
-	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody || !d.room(m.Project, earlier) {
+	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody || m.BeginsRun && d.full.Load() ||
+		!d.room(m.Project, earlier) {
 		return Reservation{}
 	}
 	lease := d.lease

@@ -75,6 +75,7 @@ func (s *insertion) args() []any {
 	return []any{
 		s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Delay + s.Retention, s.Delay,
 		ticketOf(s.Message), s.handle, s.holder, s.lease, s.Key,
+		s.BeginsRun,
 	}
 }
 

@@ -72,6 +72,9 @@ type Message struct {
 	Deliveries int
 	// Urgent makes stored work due that waits for its backoff after a failure.
 	Urgent bool
+	// BeginsRun marks the message with which a run begins. Of the messages that wait for a place, those of runs that have
+	// begun come first.
+	BeginsRun bool
 	// Gated makes the first invocation of a run wait until the run has places of its limits. With [WorkEnd], it makes
 	// the messages due that have waited so.
 	Gated bool
