@@ -58,7 +58,7 @@ func (e *tooManyStartsError) Error() string {
 func (*tooManyStartsError) Is(target error) bool { return target == errTooManyStarts }
 
 // starts keeps starts of runs from slowing down the runs that have begun. While the server is busy, starts wait before
-// anything of them is read or written, and are admitted in the order in which they came, projects in turns, as there is
+// anything of them is written, and are admitted in the order in which they came, projects in turns, as there is
 // room. If more wait than the server can start in [longestStart], further ones are refused.
 //
 // A client of the Workflow SDK starts a run with two requests at a time. Both are decided alike, since the run exists if

@@ -68,8 +68,8 @@ func (r *replica) ticketed(t *testing.T) []string {
 	return got
 }
 
-// TestNoRunBeginsWhileOthersWait: a process whose places are all taken, and for which messages wait, begins no run: its
-// message waits with the others. Runs that have begun go on, and new ones begin when nothing waits.
+// TestNoRunBeginsWhileOthersWait: a process that has no place for messages that are due begins no run: its message waits
+// with them. Runs that have begun go on, and new ones begin when there are places.
 func TestNoRunBeginsWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

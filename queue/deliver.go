@@ -105,7 +105,6 @@ type deliverer struct {
 	keepPause time.Duration
 	news      chan struct{} // has an item when more tickets may be issued or taken
 	backlog   atomic.Bool   // messages are due that no ticket may be issued for now
-	full      atomic.Bool   // messages are due, and this process has no place for them
 	tally     tally
 	// outages has the deployments whose last calls by this process were refused or cut off, each with the claim of the
 	// call for which the leases at it were last shortened.

@@ -78,7 +78,6 @@ func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 		}
 		w.backlog.Store(next <= 0)
 		if next > 0 {
-			w.full.Store(false)
 			return next, nil
 		}
 		all, err := readDemands(ctx, w.queue.pool)
@@ -88,7 +87,6 @@ func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 		rations, next := divide(all, func(p entities.Project) int {
 			return int(w.places.Room(string(p), shareFactor))
 		})
-		w.full.Store(len(rations) == 0)
 		if len(rations) == 0 {
 			pause(ctx, dueRetry) // bounds how often deliveries that end lead to this
 			return min(next, backlogPoll), nil
