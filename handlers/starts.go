@@ -13,9 +13,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/queue"
-	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
 const (
@@ -374,5 +374,5 @@ func messagedRun(c echo.Context, beginning []byte) (run string, starts bool) {
 		return "", false
 	}
 	run = c.Request().Header.Get("X-Vercel-Workflow-Run-Id")
-	return run, run != "" && continuation.Begins(c.Param("topic"), beginning)
+	return run, run != "" && message.Begins(c.Param("topic"), beginning)
 }

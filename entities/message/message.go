@@ -4,7 +4,9 @@
 package message
 
 import (
+	"bytes"
 	"errors"
+	"regexp"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -84,6 +86,16 @@ type Message struct {
 	Retention time.Duration
 	// Stored, if not nil, receives the ID under which the message is stored: for a duplicate, that of the first one.
 	Stored *string
+}
+
+// workflowTopics matches the topics of messages that begin or continue runs, and not those of steps.
+var workflowTopics = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_workflow_`)
+
+// Begins reports whether a client's message is the first of its run: only that one has what the run is made of, near its
+// beginning (protocol §5.2).
+func Begins(topic string, body []byte) bool {
+	const near = 4 << 10
+	return workflowTopics.MatchString(topic) && bytes.Contains(body[:min(near, len(body))], []byte("runInput"))
 }
 
 // Held says why a run does not go on: its function answers invocations with a failure that has a code.

@@ -15,7 +15,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/queue/continuation"
 	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
@@ -199,7 +198,7 @@ func (s *Server) readMessage(frame codec.Frame, project entities.Project) (i com
 	i.message = &message.Message{
 		Project: project, Topic: m.Topic, DeploymentID: m.DeploymentID, RunID: entities.RunID(m.RunID),
 		ContentType: cmp.Or(m.ContentType, defaultContentType), Body: frame.Body, Key: m.Key,
-		BeginsRun: continuation.Begins(m.Topic, frame.Body),
+		BeginsRun: message.Begins(m.Topic, frame.Body),
 	}
 	if err == nil {
 		err = cmp.Or(address{project, m.Topic, m.DeploymentID}.check("deploymentId"), checkText("contentType", m.ContentType))

@@ -3,7 +3,6 @@
 package continuation
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -44,16 +43,6 @@ func Of(r entities.Run) (message.Message, error) {
 		return message.Message{}, fmt.Errorf("encode continuation: %w", err)
 	}
 	return m, nil
-}
-
-// workflowTopics matches the topics of messages that begin or continue runs, and not those of steps.
-var workflowTopics = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_workflow_`)
-
-// Begins reports whether a message with this beginning is the first of its run: only that one has what the run is made
-// of, near its beginning (protocol §5.2).
-func Begins(topic string, beginning []byte) bool {
-	const near = 4 << 10
-	return workflowTopics.MatchString(topic) && bytes.Contains(beginning[:min(near, len(beginning))], []byte("runInput"))
 }
 
 var invalidInTopic = regexp.MustCompile(`[^A-Za-z0-9_-]`)
