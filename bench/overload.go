@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,20 +20,30 @@ var multiples = []int{1, 2, 4, 8}
 
 // The counts of a row of the part overload.
 const (
-	countRefused = "refused"   // starts per second
-	countLate    = "late"      // runs that ended after the window
-	countAfter   = "after"     // runs per second once the load is over
-	countMemory  = "memory MB" // the most that the server had in memory
+	countRefused = "refused"       // starts per second
+	countLate    = "late"          // runs that ended after the window
+	countAfter   = "after"         // runs per second once the load is over
+	countMemory  = "memory MB"     // the most that the server had in memory
+	countRetry   = "retry after s" // what refused clients were told on average
 )
+
+// overloadDrivers are the two protocols, and the Go SDK's app.
+var overloadDrivers = append(slices.Clone(drivers), driver{byGoSDK,
+	func(ctx context.Context, s *testbed, _ string) (time.Time, report, error) {
+		return runBySDK(ctx, s, "three")
+	}})
+
+const byGoSDK = "Go SDK"
 
 // measureOverload asks for more runs than fit. What fits is what a closed loop gets.
 func measureOverload(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
-	for _, d := range drivers {
+	for _, d := range overloadDrivers {
 		s, err := b.newTestbed(ctx, "all")
 		if err != nil {
 			return nil, err
 		}
+		s.client = s.client.lean() // most requests are starts that are refused
 		of, err := b.overloadRows(ctx, s, d)
 		if err := errors.Join(err, s.clear()); err != nil {
 			return nil, fmt.Errorf("%s: %w", d.name, err)
@@ -77,13 +89,14 @@ func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (r
 	if err := s.cluster.checkpoint(ctx); err != nil {
 		return r, err
 	}
-	var early, late atomic.Int64
+	var early, late, told atomic.Int64
 	began := time.Now()
 	end := began.Add(b.open)
 	once := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
 		done, _, err := d.run(ctx, s, workflowPrefix+r.Case)
 		switch {
 		case refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable):
+			told.Add(retryAfter(err))
 			err = errRefused
 		case err == nil && done.Before(began.Add(b.settle)):
 			early.Add(1)
@@ -114,13 +127,23 @@ func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (r
 	r.Seconds = (b.open - b.settle).Seconds()
 	r.Counts = map[string]float64{
 		countRefused: float64(got.Refused) / b.open.Seconds(), countLate: float64(late.Load()), countMemory: memory,
-		countAfter: float64(after.Ops) / after.Took.Seconds(),
+		countAfter: float64(after.Ops) / after.Took.Seconds(), countRetry: ratio(float64(told.Load()), float64(got.Refused)),
 	}
 	return r, nil
 }
 
 // errRefused is the error of a start that the server refused for lack of capacity.
 var errRefused = errors.New("the start was refused")
+
+// retryAfter returns after how many seconds a refused client is to try again, by the text of the refusal.
+func retryAfter(refusal error) (seconds int64) {
+	if told := toldToRetry.FindStringSubmatch(refusal.Error()); told != nil {
+		seconds, _ = strconv.ParseInt(told[1], 10, 64)
+	}
+	return seconds
+}
+
+var toldToRetry = regexp.MustCompile(`try again in (\d+)s`)
 
 // peakMemory returns the most memory that a process has had, in MB.
 func peakMemory(pid int) (float64, error) {
@@ -141,21 +164,21 @@ var errNoMemory = errors.New("the process has no VmHWM")
 
 // reportOverload is the section of the part overload.
 func reportOverload(rows []row) string {
-	t := newTable(1, "", "asked", "runs /s asked", "done /s", "of the best", "refused /s", "p50", "p99", "max", "unfinished",
+	t := newTable(1, "", "asked", "runs /s asked", "done /s", "of the best", "refused /s", "retry after s", "p50", "p99", "max", "unfinished",
 		"5 s later: done /s", "server memory MB")
 	for _, r := range rows {
 		if r.Rate == 0 {
 			t.add(r.Variant, fmt.Sprintf("%d in flight", r.Clients), "", number(r.perSecond()), number(ratio(r.perSecond(), mostDone(rows, r.Variant))),
-				"", number(r.Latency.P50), number(r.Latency.P99), number(r.Latency.Max), "", "", "")
+				"", "", number(r.Latency.P50), number(r.Latency.P99), number(r.Latency.Max), "", "", "")
 			continue
 		}
 		t.add(r.Variant, fmt.Sprintf("%d ×", r.Size), number(r.Rate), number(r.perSecond()),
-			number(ratio(r.perSecond(), mostDone(rows, r.Variant))), number(r.Counts[countRefused]),
+			number(ratio(r.perSecond(), mostDone(rows, r.Variant))), number(r.Counts[countRefused]), number(r.Counts[countRetry]),
 			number(r.Latency.P50), number(r.Latency.P99), number(r.Latency.Max), number(float64(r.Unfinished)),
 			number(r.Counts[countAfter]), number(r.Counts[countMemory]))
 	}
 	return "## Overload\n\n3-step runs that start at a fixed rate: 1, 2, 4 and 8 times what a closed loop gets. A start that " +
-		"is refused is not repeated. *Done* are the runs that ended while the load lasted, except for its first third. Times are in ms, of accepted " +
+		"is refused is not repeated; *retry after* is what it was told on average. *Done* are the runs that ended while the load lasted, except for its first third. Times are in ms, of accepted " +
 		"runs, from the intended start.\n\n![Runs done by runs asked for](results/overload.svg)\n\n" + t.String()
 }
 
@@ -185,7 +208,7 @@ func leastOfBest(variant string) func(map[string][]row) (float64, bool) {
 // overloadPlot shows how many runs are done, by how many are asked for.
 func overloadPlot(rows []row) plot {
 	p := plot{title: "3-step runs per second under overload", x: "times what fits", y: "runs/s"}
-	for _, d := range []struct{ variant, color string }{{"wire", wireColor}, {"contract", contractColor}} {
+	for _, d := range []struct{ variant, color string }{{"wire", wireColor}, {"contract", contractColor}, {byGoSDK, goColor}} {
 		p.add(series{name: d.variant, color: d.color}, rows, d.variant, true,
 			func(r row) (float64, float64) { return float64(r.Size), r.perSecond() })
 	}

@@ -26,6 +26,7 @@ const (
 	plotWidth, plotHeight                      = 720.0, 400.0
 	plotLeft, plotRight, plotTop, plotBottom   = 70.0, 150.0, 40.0, 50.0
 	wireColor, contractColor, neutral, gridded = "#2563eb", "#d97706", "#6b7280", "#d1d5db"
+	goColor                                    = "#059669"
 )
 
 // plots returns the report's plots by file name.

@@ -76,7 +76,7 @@ func TestOverloadGoal(t *testing.T) {
 	rows := []row{
 		{Case: "seq-3", Variant: "wire", Clients: 200, Ops: 200, Seconds: 1},
 		{Case: "seq-3", Variant: "wire", Size: 1, Rate: 200, Ops: 400, Seconds: 2},
-		{Case: "seq-3", Variant: "wire", Size: 2, Rate: 400, Ops: 300, Seconds: 2, Counts: map[string]float64{countRefused: 250}},
+		{Case: "seq-3", Variant: "wire", Size: 2, Rate: 400, Ops: 300, Seconds: 2, Counts: map[string]float64{countRefused: 250, countRetry: 5}},
 		{Case: "seq-3", Variant: "contract", Clients: 200, Ops: 900, Seconds: 1},
 	}
 	if got, ok := leastOfBest("wire")(map[string][]row{"overload": rows}); !ok || got != 0.75 {
@@ -86,7 +86,7 @@ func TestOverloadGoal(t *testing.T) {
 		t.Error("a goal without an open loop was measured")
 	}
 	got := render([]results{{Part: "overload", Rows: rows}})
-	if want := "| wire | 2 × | 400 | 150 | 0.75 | 250 |"; !strings.Contains(got, want) {
+	if want := "| wire | 2 × | 400 | 150 | 0.75 | 250 | 5.00 |"; !strings.Contains(got, want) {
 		t.Errorf("the report has no %q:\n%s", want, got)
 	}
 	if plots([]results{{Part: "overload", Rows: rows}})["overload.svg"] == "" {

@@ -25,6 +25,7 @@ var goals = []goal{
 	{"3-step runs /s, by the contract, most", mostRuns("contract"), "≥ 600", atLeast(600)},
 	{"overload by the wire, least runs /s / most", leastOfBest("wire"), "≥ 0.9", atLeast(0.9)},
 	{"overload by the contract, least runs /s / most", leastOfBest("contract"), "≥ 0.9", atLeast(0.9)},
+	{"overload of the Go SDK's app, least runs /s / most", leastOfBest(byGoSDK), "≥ 0.9", atLeast(0.9)},
 	{"single 3-step run, by the wire, p50 ms", latencyOf("engine", key{"seq-3", "wire", 1, 0, 0}), "≤ 15", atMost(15)},
 	{"single 3-step run, by the contract, p50 ms", latencyOf("engine", key{"seq-3", "contract", 1, 0, 0}), "≤ 15",
 		atMost(15)},

@@ -65,6 +65,7 @@ func invocation(run *entities.Run, delay time.Duration) message.Message {
 // firstWork returns the messages of a new run: its first invocation, and its deadline if it has one.
 func firstWork(run *entities.Run, e entities.Event) []message.Message {
 	first := invocation(run, 0)
+	first.BeginsRun = true
 	if e.Data.StartAt != nil {
 		first.Delay = max(0, e.Data.StartAt.Sub(e.CreatedAt))
 	}

@@ -135,19 +135,8 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 			v.arrived()
 			return next(c)
 		}
-		if run, starts := startedRun(c); starts {
-			if err := v.start(c, run); err != nil {
-				return err
-			}
-		}
-		if err := v.receive(c); err != nil {
+		if err := v.receiveStart(c); err != nil {
 			return err
-		}
-		if run, starts := messagedRun(c, v.beginning); starts {
-			v.arrived()
-			if err := v.start(c, run); err != nil {
-				return err
-			}
 		}
 		if err := v.take(c.Request().Context(), a.running, 1, requestFactor); err != nil {
 			return err
@@ -188,6 +177,29 @@ func (v *visit) start(c echo.Context, run string) error {
 	c.Set(startWait, v.now().Sub(came))
 	v.begins = err == nil
 	return err
+}
+
+// receiveStart receives a request, and waits until its run may start if it starts one. A small body comes first: it has
+// mostly arrived with the head, and a request that is refused after its body leaves its connection open.
+func (v *visit) receiveStart(c echo.Context) error {
+	run, starts := startedRun(c)
+	if starts && c.Request().ContentLength > smallBody {
+		if err := v.start(c, run); err != nil {
+			return err
+		}
+		return v.receive(c)
+	}
+	if err := v.receive(c); err != nil {
+		return err
+	}
+	if !starts {
+		run, starts = messagedRun(c, v.beginning)
+	}
+	if !starts {
+		return nil
+	}
+	v.arrived()
+	return v.start(c, run)
 }
 
 // take waits for units of the pool until the policy's deadline, which is one for all that the request waits for.

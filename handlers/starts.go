@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"runtime"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -36,8 +36,8 @@ const (
 	startTick = 5 * time.Millisecond
 	// startWindow is how long starts are counted to know how many the server can do.
 	startWindow = 5 * time.Second
-	// keptVerdicts is how many decisions about runs are remembered, up to twice as many.
-	keptVerdicts = 10_000
+	// keptDecisions is how many decisions about runs are remembered, up to twice as many.
+	keptDecisions = 10_000
 )
 
 // errTooManyStarts matches a *[tooManyStartsError].
@@ -58,10 +58,10 @@ func (e *tooManyStartsError) Error() string {
 func (*tooManyStartsError) Is(target error) bool { return target == errTooManyStarts }
 
 // starts keeps starts of runs from slowing down the runs that have begun. While the server is busy, starts wait before
-// anything of them is read or written, and are admitted in the order in which they came, projects in turns, as there is
+// anything of them is written, and are admitted in the order in which they came, projects in turns, as there is
 // room. If more wait than the server can start in [longestStart], further ones are refused.
 //
-// A client of the Workflow SDK starts a run with two requests at a time. Both have one verdict, since the run exists if
+// A client of the Workflow SDK starts a run with two requests at a time. Both are decided alike, since the run exists if
 // either is accepted.
 type starts struct {
 	// room returns how many starts fit besides those that are being served.
@@ -84,7 +84,7 @@ type starts struct {
 	began          time.Time
 	count, counted int
 	took           time.Duration
-	// recent and before have the latest verdicts about runs that two requests start.
+	// recent and before have the latest decisions about runs that two requests start.
 	recent, before map[string]*start
 }
 
@@ -92,7 +92,7 @@ type starts struct {
 type start struct {
 	project, run string
 	came         time.Time
-	requests     int // that wait for the verdict
+	requests     int // that wait for the decision
 	admitted     bool
 	err          error         // if it was refused
 	refusedUntil time.Time     // when it may be tried again
@@ -135,7 +135,7 @@ func (s *starts) admit(ctx context.Context, project, run string) error {
 	case <-st.done:
 		return st.err
 	case <-s.stopping.Done(): // the server makes no more deliveries, so there is nothing to wait for
-		return s.hurry(st)
+		return s.admitNow(st)
 	case <-ctx.Done():
 		s.leave(st)
 		return ctx.Err()
@@ -157,7 +157,7 @@ func (s *starts) enter(project, run string) *start {
 		run = project + "/" + run
 	}
 	now := s.now()
-	if st := s.verdict(run); st != nil && !st.isOver(now) {
+	if st := s.decided(run); st != nil && !st.isOver(now) {
 		st.requests++
 		if st.admitted {
 			s.serving++
@@ -178,8 +178,8 @@ func (s *starts) enter(project, run string) *start {
 	return st
 }
 
-// verdict returns the start that an earlier request for the run has made; nil if there is none.
-func (s *starts) verdict(run string) *start {
+// decided returns the start that an earlier request for the run has made; nil if there is none.
+func (s *starts) decided(run string) *start {
 	if st := s.recent[run]; st != nil {
 		return st
 	}
@@ -191,7 +191,7 @@ func (s *starts) keep(st *start) {
 	if st.run == "" {
 		return
 	}
-	if len(s.recent) >= keptVerdicts {
+	if len(s.recent) >= keptDecisions {
 		s.recent, s.before = map[string]*start{}, s.recent
 	}
 	s.recent[st.run] = st
@@ -229,8 +229,8 @@ func (s *starts) leave(st *start) {
 	s.remove(st)
 }
 
-// hurry admits a start unless it was refused, which is the error.
-func (s *starts) hurry(st *start) error {
+// admitNow admits a start unless it was refused, which is the error.
+func (s *starts) admitNow(st *start) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !st.admitted && st.err == nil {
@@ -346,9 +346,6 @@ func (s *starts) retryAfter(now time.Time) time.Duration {
 	return min(max(time.Duration(seconds*float64(time.Second)).Round(time.Second), time.Second), longestStart)
 }
 
-// workflowTopics matches the topics of messages that continue or start runs, and not those of steps.
-var workflowTopics = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_workflow_`)
-
 // startedRun reports whether a request starts a run, as far as its head tells, and the run's ID if it names one.
 func startedRun(c echo.Context) (run string, starts bool) {
 	if c.Request().Method != http.MethodPost {
@@ -368,14 +365,14 @@ func startedRun(c echo.Context) (run string, starts bool) {
 var createsRun = []byte("\x6brun_created")
 
 // messagedRun reports whether a request sends the first message of a run, and returns the run's ID if another request
-// may start the same run. Only that message contains what the run is made of, near its beginning.
+// may start the same run.
 func messagedRun(c echo.Context, beginning []byte) (run string, starts bool) {
 	if c.Path() == sdkPath+"/world/v1/commit" {
 		return "", bytes.Contains(beginning, createsRun)
 	}
-	if c.Path() != sdkPath+"/queues-proxy/api/v3/topic/:topic" || !workflowTopics.MatchString(c.Param("topic")) {
+	if c.Path() != sdkPath+"/queues-proxy/api/v3/topic/:topic" {
 		return "", false
 	}
 	run = c.Request().Header.Get("X-Vercel-Workflow-Run-Id")
-	return run, run != "" && bytes.Contains(beginning, []byte("runInput"))
+	return run, run != "" && message.Begins(c.Param("topic"), beginning)
 }

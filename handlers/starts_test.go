@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -42,8 +43,8 @@ func newLine() *line {
 	return l
 }
 
-// ask lets a request ask to start a run, and waits until it has its verdict or waits for it. The name is recorded with
-// the verdict.
+// ask lets a request ask to start a run, and waits until that is decided or it waits. The name is recorded with
+// the decision.
 func (l *line) ask(ctx context.Context, project, run, name string) {
 	l.asks.Go(func() {
 		err := l.admit(ctx, project, run)
@@ -211,9 +212,9 @@ func TestLongestWait(t *testing.T) {
 	}
 }
 
-// TestBothRequestsOfARunHaveOneVerdict: a client of the Workflow SDK takes the run for failed if its message is refused,
+// TestBothRequestsOfARunAreDecidedAlike: a client of the Workflow SDK takes the run for failed if its message is refused,
 // so its event must not create it.
-func TestBothRequestsOfARunHaveOneVerdict(t *testing.T) {
+func TestBothRequestsOfARunAreDecidedAlike(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine()
@@ -416,5 +417,35 @@ func TestFirstMessagesAreRecognized(t *testing.T) {
 	})
 	if s.admission.arriving.Free() != 10 {
 		t.Error("a start that waits takes a place from other requests")
+	}
+}
+
+// TestRefusedStartKeepsItsConnection: a client that tries again needs no new connection, unless the server would have to
+// wait for much of a body that it does not need.
+func TestRefusedStartKeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	a := newAdmission(10, 1<<20, time.Now, projectOf)
+	a.starts = newStarts(t.Context(), func(int) int { return -1_000_000 }, time.Now, nil)
+	a.starts.waiting = 1 // and none has started lately
+	e := echo.New()
+	e.HTTPErrorHandler = errorHandler(slog.New(slog.DiscardHandler))
+	e.Use(limitBody, a.middleware)
+	e.POST(sdkPath+"/v4/runs/:runId/events/:eventType", func(c echo.Context) error { return c.NoContent(http.StatusOK) })
+	s := httptest.NewServer(e)
+	t.Cleanup(s.Close)
+	for size, closes := range map[int]bool{0: false, 1000: false, smallBody: false, smallBody + 1: true} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+sdkPath+"/v4/runs/wrun_1/events/run_created",
+			strings.NewReader(strings.Repeat("x", size)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Close != closes {
+			t.Errorf("%d bytes: got %d, connection closed: %v; want 429, %v", size, resp.StatusCode, resp.Close, closes)
+		}
 	}
 }

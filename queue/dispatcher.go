@@ -49,10 +49,11 @@ type Reservation struct {
 func (r Reservation) Made() bool { return r.by != nil }
 
 // reserve returns a reservation if the message is due now, is small, and its project may take a place besides those
-// reserved earlier in the same transaction.
+// reserved earlier in the same transaction. No run begins here while messages wait for a place of its project.
 func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
-	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody || !d.room(m.Project, earlier) {
+	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody || m.BeginsRun && d.othersWait(m.Project) ||
+		!d.room(m.Project, earlier) {
 		return Reservation{}
 	}
 	lease := d.lease
@@ -92,6 +93,11 @@ func (d *dispatcher) release(m Delivery) {
 	if err := d.deliverer.release(d.calls, m.Lease); err != nil {
 		d.logger.WarnContext(d.calls, "release message", "message", m.ID, "error", err)
 	}
+}
+
+// othersWait reports whether messages are due for which the project has no place here.
+func (d *dispatcher) othersWait(p entities.Project) bool {
+	return d.backlog.Load() && d.deliverer.places.Room(string(p), shareFactor) <= 0
 }
 
 // room reports whether the project may take a place if it takes more of them first.

@@ -308,7 +308,7 @@ func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted)
 // leaseGated leases the first invocations of the runs $1 under the handles $2 to the process $3 for the time $4.
 var leaseGated = `
 	UPDATE messages m SET lease = g.handle, holder = $3, ticket = ticket + 1, delivery_count = delivery_count + 1,
-		due_at = now() + $4::interval
+		due_at = now() + $4::interval, begins_run = false
 	FROM unnest($1::text[], $2::text[]) AS g (run, handle)
 	WHERE run_id = g.run AND work = 'run' AND subject = '' AND due_at = ` + gated + ` AND lease = ''
 		AND ` + isRegistered("$3") + `

@@ -76,7 +76,7 @@ func (s *insertion) args() []any { return append(s.rowArgs(), s.Key) }
 func (s *insertion) rowArgs() []any {
 	return []any{
 		s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Delay + s.Retention, s.Delay,
-		ticketOf(s.Message), s.handle, s.holder, s.lease,
+		ticketOf(s.Message), s.handle, s.holder, s.lease, s.BeginsRun,
 	}
 }
 
@@ -130,13 +130,13 @@ func (s *insertion) ended(failed error) {
 var insertMessage = `
 	WITH claimed AS (
 		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
-		SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> ''
+		SELECT $2, $4, $3, $15, $1, now() + $8 WHERE $15 <> ''
 		ON CONFLICT (project, deployment_id, topic, key)
 			DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
 			WHERE message_keys.expires_at <= now()
 		RETURNING message_id
 	)` + insertRow(waits("$5", "$2", "$4")) + `
-	WHERE $14 = '' OR EXISTS (SELECT FROM claimed)
+	WHERE $15 = '' OR EXISTS (SELECT FROM claimed)
 	RETURNING ` + deliveryColumns + `, ''::bytea AS body`
 
 // insertRow is the insertion of a message up to its condition. Waits is the condition that the message waits until its
@@ -144,11 +144,11 @@ var insertMessage = `
 func insertRow(waits string) string {
 	return `
 	INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
-		due_at, lease, holder, delivery_count, seen_seq)
+		due_at, begins_run, lease, holder, delivery_count, seen_seq)
 	SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
 		CASE WHEN waits AND $10::integer > 0 THEN ` + gated + `
 			ELSE now() + CASE WHEN taken THEN $13 ELSE $9::interval END END,
-		CASE WHEN taken THEN $11 ELSE '' END,
+		$14::boolean AND NOT taken, CASE WHEN taken THEN $11 ELSE '' END,
 		CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
 			coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
 	FROM (

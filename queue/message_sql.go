@@ -107,7 +107,7 @@ func (q *Queue) Claim(
 	rows, err := pg.NewPool(q.pool).Query(ctx, `
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			again = false, seen_seq = `+logLength+`
+			begins_run = false, again = false, seen_seq = `+logLength+`
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+` AND NOT `+messageWaits+`
 			AND ($4 = '' OR `+isRegistered("$4")+`)
 		RETURNING `+deliveryColumns+`, body`,
@@ -137,7 +137,7 @@ var claimGivenBackSQL = `
 	)
 	UPDATE messages m
 	SET lease = ($4::text[])[n], holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1,
-		due_at = now() + $5, again = false, seen_seq = ` + logLength + `
+		due_at = now() + $5, begins_run = false, again = false, seen_seq = ` + logLength + `
 	FROM (SELECT id AS next_id, n FROM next) AS next WHERE m.id = next_id
 	RETURNING ` + deliveryColumns + `, body`
 
@@ -243,9 +243,10 @@ type parking struct {
 }
 
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
-// tickets to issue: the projects take turns, and the messages of one come in the order in which they are due. Steps are
-// never parked: each has its own limit of attempts. Nor are runs that have diverged: they wait for the right code, and
-// go on when it is deployed.
+// tickets to issue: the projects take turns. Of one project, the messages of runs that have begun come first, and then
+// those that begin one, each in the order in which they are due: a backlog of new runs delays none that has begun. Steps
+// are never parked: each has its own limit of attempts. Nor are runs that have diverged: they wait for the right code,
+// and go on when it is deployed.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
 // waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as
@@ -259,13 +260,17 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 	}
 	list, err := pg.CollectAll[tickets.Ticket](tx.Query(ctx, `
 		WITH due AS (
-			SELECT d.id, d.due_at FROM unnest($1::text[], $6::integer[]) AS ration (project, most),
+			SELECT d.id, d.due_at, d.begins_run FROM unnest($1::text[], $6::integer[]) AS ration (project, most),
 				(SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS quick,
 				LATERAL (
-					SELECT id, due_at FROM messages m
-					WHERE m.project = ration.project AND m.parked_at IS NULL AND m.due_at <= now()
-					ORDER BY m.due_at LIMIT ration.most
-					FOR UPDATE SKIP LOCKED) AS d
+					SELECT of_kind.* FROM unnest(ARRAY[false, true]) AS kind (begins_run),
+						LATERAL (
+							SELECT id, due_at, begins_run FROM messages m
+							WHERE m.project = ration.project AND m.begins_run = kind.begins_run
+								AND m.parked_at IS NULL AND m.due_at <= now()
+							ORDER BY m.due_at LIMIT ration.most
+							FOR UPDATE SKIP LOCKED) AS of_kind
+					ORDER BY begins_run, due_at LIMIT ration.most) AS d
 		), longest AS (
 			SELECT greatest(now() - scheduled_at, '0') AS wait FROM (`+tickets.OldestSince+`) AS oldest
 		), moved AS (
@@ -283,7 +288,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 		)
 		SELECT id AS message_id, project, ticket AS number, size, now() AS issued_at
 		FROM moved JOIN due USING (id) WHERE parked_at IS NULL
-		ORDER BY row_number() OVER (PARTITION BY project ORDER BY due.due_at), due.due_at`,
+		ORDER BY row_number() OVER (PARTITION BY project ORDER BY due.begins_run, due.due_at), due.due_at`,
 		projects, ticketTime, limit.deliveries, notAcknowledged, limit.window, most))
 	return list, wrap("take due messages", err)
 }
@@ -373,10 +378,10 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 func upsertWork(m message.Message, s *storedWork) pg.Write {
 	return pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
-			expires_at, ticket, due_at, lease, holder, delivery_count)
+			expires_at, ticket, due_at, begins_run, lease, holder, delivery_count)
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', coalesce($15::bytea, ''), now() + $8 + $10, $9::integer,
 			CASE WHEN $17::boolean THEN ` + gated + ` ELSE now() + CASE WHEN taken THEN $13 ELSE $8::interval END END,
-			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
+			$18 AND NOT taken, CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
 		FROM (SELECT ` + isRegistered("$12") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
@@ -395,7 +400,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 		Args: []any{
 			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
 			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body, m.Urgent,
-			m.Gated,
+			m.Gated, m.BeginsRun,
 		},
 		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
 		Into:      append(s.columns(), &s.Body, &s.Taken),

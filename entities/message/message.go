@@ -4,7 +4,9 @@
 package message
 
 import (
+	"bytes"
 	"errors"
+	"regexp"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -72,6 +74,9 @@ type Message struct {
 	Deliveries int
 	// Urgent makes stored work due that waits for its backoff after a failure.
 	Urgent bool
+	// BeginsRun marks the message with which a run begins. Of the messages that wait for a place, those of runs that have
+	// begun come first.
+	BeginsRun bool
 	// Gated makes the first invocation of a run wait until the run has places of its limits. With [WorkEnd], it makes
 	// the messages due that have waited so.
 	Gated bool
@@ -81,6 +86,16 @@ type Message struct {
 	Retention time.Duration
 	// Stored, if not nil, receives the ID under which the message is stored: for a duplicate, that of the first one.
 	Stored *string
+}
+
+// workflowTopics matches the topics of messages that begin or continue runs, and not those of steps.
+var workflowTopics = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_workflow_`)
+
+// Begins reports whether a client's message is the first of its run: only that one has what the run is made of, near its
+// beginning (protocol §5.2).
+func Begins(topic string, body []byte) bool {
+	const near = 4 << 10
+	return workflowTopics.MatchString(topic) && bytes.Contains(body[:min(near, len(body))], []byte("runInput"))
 }
 
 // Held says why a run does not go on: its function answers invocations with a failure that has a code.

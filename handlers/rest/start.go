@@ -336,6 +336,7 @@ func firstMessages(event eventlog.Request, project entities.Project) ([]message.
 		ID: event.RunID, Project: project, DeploymentID: event.Data.DeploymentID, WorkflowName: event.Data.WorkflowName,
 		SpecVersion: event.SpecVersion,
 	})
+	m.BeginsRun = true
 	return []message.Message{m}, err
 }
 

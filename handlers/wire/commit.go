@@ -198,6 +198,7 @@ func (s *Server) readMessage(frame codec.Frame, project entities.Project) (i com
 	i.message = &message.Message{
 		Project: project, Topic: m.Topic, DeploymentID: m.DeploymentID, RunID: entities.RunID(m.RunID),
 		ContentType: cmp.Or(m.ContentType, defaultContentType), Body: frame.Body, Key: m.Key,
+		BeginsRun: message.Begins(m.Topic, frame.Body),
 	}
 	if err == nil {
 		err = cmp.Or(address{project, m.Topic, m.DeploymentID}.check("deploymentId"), checkText("contentType", m.ContentType))

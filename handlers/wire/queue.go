@@ -141,7 +141,7 @@ func (to address) message(h http.Header, body io.Reader) (message.Message, error
 		Project: to.project, Topic: to.topic, DeploymentID: to.deployment,
 		RunID:       entities.RunID(h.Get("X-Vercel-Workflow-Run-Id")),
 		ContentType: contentType, Body: data, Key: h.Get("Vqs-Idempotency-Key"),
-		Delay: delay, Retention: retention,
+		Delay: delay, Retention: retention, BeginsRun: message.Begins(to.topic, data),
 	}, nil
 }
 

@@ -1,0 +1,124 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
+)
+
+func beginsRun(m *message.Message) { m.BeginsRun = true }
+
+// TestRunsThatHaveBegunComeFirst: two servers share a backlog. The messages of runs that have begun get their tickets
+// before those with which runs begin, although these are due for longer, and of each kind the oldest first.
+func TestRunsThatHaveBegunComeFirst(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	servers := []*Worker{withoutHints(t, dsn).newWorker(t), withoutHints(t, dsn).newWorker(t)}
+	r := withoutHints(t, dsn)
+	const each = 20
+	r.exec(t, `
+		INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, begins_run)
+		SELECT CASE WHEN new THEN 'msg_new_' ELSE 'msg_begun_' END || chr(64 + n), $1, $2, $3, '', '', now() + interval '1 d',
+			now() - make_interval(hours => CASE WHEN new THEN 2 ELSE 1 END, mins => -n), new
+		FROM generate_series(1, $4::integer) n, unnest(ARRAY[false, true]) new`, project, topic, deployment, each)
+	var order []string
+	for _, kind := range []string{"begun", "new"} {
+		for n := range each {
+			order = append(order, fmt.Sprintf("msg_%s_%c", kind, 'A'+n))
+		}
+	}
+	// Each ticket is for the first message that the other server has not locked for one of its own, so the tickets of both
+	// are for the first ones.
+	for issued := 10; issued <= len(order); issued += 10 {
+		var racing sync.WaitGroup
+		for _, w := range servers {
+			racing.Go(func() {
+				for range 5 {
+					if n, err := w.issue(t.Context(), []ration{{project, 1}}); err != nil || n != 1 {
+						t.Errorf("issued %d tickets: %v", n, err)
+					}
+				}
+			})
+		}
+		racing.Wait()
+		if got := r.ticketed(t); !slices.Equal(got, order[:issued]) {
+			t.Errorf("got tickets for %v, want them for %v", got, order[:issued])
+		}
+	}
+}
+
+// ticketed returns the messages that have tickets.
+func (r *replica) ticketed(t *testing.T) []string {
+	t.Helper()
+	rows, err := r.pool.Query(t.Context(), `SELECT args->>'message' FROM river_job ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestNoRunBeginsWhileOthersWait: a process that has no place for messages that are due begins no run: its message waits
+// with them. Runs that have begun go on, and new ones begin when there are places.
+func TestNoRunBeginsWhileOthersWait(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	w := r.newWorker(t, func(o *WorkerOptions) { o.Deliveries = 4 })
+	r.Attach(w)
+	search := func() {
+		if _, err := w.issueDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reserves := func(options ...func(*message.Message)) bool { return r.reserve(newMessage(options...), 0).Made() }
+	r.addDue(t, project, 1)
+	search()
+	if !reserves(beginsRun) {
+		t.Error("no run begins although nothing waits")
+	}
+
+	taken := w.places.Room(string(project), shareFactor)
+	if !w.places.Try(string(project), taken, shareFactor) {
+		t.Fatal("the places are not free")
+	}
+	r.addDue(t, "other", 1)
+	r.exec(t, `UPDATE messages SET due_at = now()`)
+	search()
+	if reserves(beginsRun) || !reserves() {
+		t.Errorf("a new run gets a place: %v; one that has begun: %v", reserves(beginsRun), reserves())
+	}
+
+	w.places.Release(string(project), taken)
+	search()
+	if !reserves(beginsRun) {
+		t.Error("no run begins although places are free")
+	}
+}
+
+// TestClaimedMessageBeginsNoRun: what is due again after its first delivery belongs to a run that has begun.
+func TestClaimedMessageBeginsNoRun(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	id := r.send(t, beginsRun)
+	const waiting = `SELECT count(*) FROM messages WHERE begins_run`
+	if n := r.count(t, waiting); n != 1 {
+		t.Fatalf("%d messages begin a run, want the one that was sent", n)
+	}
+	_, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "", leaseTime)
+	if err != nil || !ok {
+		t.Fatalf("claim: got %v, %v", ok, err)
+	}
+	if n := r.count(t, waiting); n != 0 {
+		t.Errorf("%d messages begin a run after the claim, want none", n)
+	}
+}
