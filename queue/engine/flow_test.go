@@ -55,10 +55,11 @@ steps:
   ask: {http: {url: "${input.url}/json", body: {id: "${input.id}"}}, undo: {http: "${input.url}/text"}}
   agree: {needs: [ask], approval: {title: "Order ${input.id}", by: [anna, bob, carl], quorum: 2}}
   answer: {needs: [agree], hook: {token: "${'answer ' + run.id}"}}
+  heard: {needs: [agree], signal: told}
   tell: {needs: [answer], emit: {signal: "told", data: "${input.id}"}}
   more: {needs: [tell], start: gift, input: {for: "${input.id}"}}
-  lost: {needs: [more], when: input.fails, fail: {message: lost, code: lost}}
-output: {n: "${steps.ask.output.body.n}", votes: "${size(steps.agree.output.votes)}", said: "${steps.answer.output}"}
+  lost: {needs: [more, heard], when: input.fails, fail: {message: lost, code: lost}}
+output: {n: "${steps.ask.output.body.n}", votes: "${size(steps.agree.output.votes)}", said: "${steps.answer.output}", heard: "${steps.heard.output}"}
 `
 
 const giftFlow = `
@@ -196,7 +197,7 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 				d.wantEnd(t, id, entities.RunFailed,
 					`{"message":"lost","code":"lost","details":{"of":null,"undo":{"done":["ask"],"failed":null}}}`)
 			} else {
-				d.wantEnd(t, id, entities.RunCompleted, `{"n":12345678901234567890,"votes":2,"said":{"yes":true}}`)
+				d.wantEnd(t, id, entities.RunCompleted, `{"n":12345678901234567890,"votes":2,"said":{"yes":true},"heard":"7"}`)
 			}
 			logs = append(logs, d.ends(t, id))
 		}
@@ -204,10 +205,10 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 			t.Errorf("steps (-in the server +remote):\n%s", diff)
 		}
 		want := map[string]string{
-			"ask": "completed", "agree": "disposed", "answer": "disposed", "tell": "completed", "more": "completed", "lost": "skipped",
+			"ask": "completed", "agree": "disposed", "answer": "disposed", "heard": "received", "tell": "completed", "more": "completed", "lost": "skipped",
 		}
-		if fails {
-			want["lost"], want["ask~undo"] = "failed", "completed"
+		if fails { // the run goes on after the signal, and so closes its hook
+			want["lost"], want["ask~undo"], want["heard"] = "failed", "completed", "disposed"
 		}
 		if diff := cmp.Diff(want, logs[0]); diff != "" {
 			t.Errorf("steps (-want +got):\n%s", diff)

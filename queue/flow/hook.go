@@ -165,13 +165,26 @@ const (
 func (s *state) received(p progress, i int, e Event) progress {
 	v := s.Program.steps[i].action.approval
 	if v == nil {
-		return progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
+		return progress{status: statusCompleted, output: s.dataOf(i, orNull(e.Payload)), seq: e.Seq}
 	}
 	decision, decided := s.tally(i).Add(v.settings.Quorum, e.Payload)
 	if !decided {
 		return p
 	}
 	return s.decided(i, decision, e.Seq)
+}
+
+// dataOf returns the data of a signal that a hook has received, and any other payload as it is.
+func (s *state) dataOf(i int, payload json.RawMessage) json.RawMessage {
+	var signal struct {
+		Signal *string         `json:"signal"`
+		Data   json.RawMessage `json:"data"`
+	}
+	isSignal := s.Program.steps[i].action.kind == kindSignal
+	if !isSignal || json.Unmarshal(payload, &signal) != nil || signal.Signal == nil {
+		return payload
+	}
+	return orNull(signal.Data)
 }
 
 func (s *state) tally(i int) *approval.Tally {

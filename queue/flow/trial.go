@@ -173,7 +173,7 @@ func (r *trialRun) openHook(c anyCommand) error {
 		return fmt.Errorf("the signal of %s is not an object", c.ID)
 	}
 	if data, ok := r.Signals[signal.Name]; ok {
-		received = append(slices.Clip(received), data)
+		received = append(slices.Clip(received), mustJSON(map[string]any{"signal": signal.Name, "data": data}))
 	}
 	for _, payload := range received {
 		r.later(c.ID, time.Time{}, pendingResult{event: entities.EventHookReceived, of: payload})

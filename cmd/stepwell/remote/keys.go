@@ -306,7 +306,7 @@ func (listSecretsCmd) Run(ctx context.Context, s *Session) error {
 
 type setSecretCmd struct {
 	Name    string   `arg:"" help:"The secret's name, as hooks and HTTP steps refer to it."`
-	Origins []string `name:"origin" placeholder:"URL" help:"Where HTTP steps may send it, such as https://mail.example.com."`
+	Origins []string `name:"origin" placeholder:"URL" help:"Where HTTP steps may send it: https://mail.example.com."`
 }
 
 // Run stores the secret. Its values are not arguments, which every user of the machine can see.
