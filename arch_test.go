@@ -65,11 +65,14 @@ var mayImport = map[string][]string{
 	"queue/collector":    and(data, "entities/admin", "entities/collection", "entities/limit", "entities/message", "eventlog", "queue"),
 	"queue/condition":    {"entities", "entities/share", "entities/store"},
 	"queue/continuation": {"entities", "entities/codec", "entities/message"},
+	"queue/approval":     {"entities", "queue/schema"},
+	"queue/schema":       {},
 	"queue/contract": {
 		"entities", "entities/await", "entities/kv", "entities/message", "entities/strictjson", "entities/webhook", "eventlog",
+		"queue/approval",
 	},
 	"queue/egress":        {},
-	"queue/flow":          {"entities", "queue/condition", "queue/contract"},
+	"queue/flow":          {"entities", "entities/webhook", "queue/approval", "queue/condition", "queue/contract", "queue/schema"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
 	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
@@ -98,7 +101,7 @@ var mayImport = map[string][]string{
 		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/ui",
 		"handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/collector", "queue/egress", "queue/engine",
-		"queue/flow", "queue/flow/registry", "queue/overview", "queue/scheduler", "queue/world",
+		"queue/approval", "queue/flow", "queue/flow/registry", "queue/overview", "queue/scheduler", "queue/schema", "queue/world",
 	},
 	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token"},
 	"handlers/incoming": {},
@@ -106,7 +109,7 @@ var mayImport = map[string][]string{
 		"entities/inbox", "entities/kv",
 		"entities/limit", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
 		"entities/webhook", "eventlog", "eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
-		"handlers/incoming", "queue", "queue/cluster", "queue/collector", "queue/continuation", "queue/contract",
+		"handlers/incoming", "queue", "queue/approval", "queue/cluster", "queue/collector", "queue/continuation", "queue/contract",
 		"queue/egress", "queue/engine", "queue/flow", "queue/flow/registry", "queue/overview", "queue/scheduler",
 		"queue/triggers", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
@@ -223,7 +226,7 @@ var onlyFor = map[string][]string{
 	"github.com/anishathalye/porcupine":     {"_test.go"},
 	"github.com/chromedp":                   {"_test.go"},
 	"github.com/testcontainers":             {"migrations/testdb", "_test.go"}, // so the binary does not link it
-	"github.com/santhosh-tekuri/jsonschema": {"queue/flow", "_test.go"},
+	"github.com/santhosh-tekuri/jsonschema": {"queue/schema", "_test.go"},
 	"go.yaml.in/yaml":                       {"handlers/rest", "queue/flow", "_test.go"},
 }
 

@@ -1,6 +1,10 @@
 package entities
 
-import "time"
+import (
+	"slices"
+	"strconv"
+	"time"
+)
 
 // Step is a step of a run: the fold of its events. Payloads stay in the log: the input in the event at CreatedSeq, the
 // output or the last error in the event at ResultSeq.
@@ -44,6 +48,30 @@ type StepSpec struct {
 	BackoffMS    int64   `json:"backoffMs,omitempty"`
 	Factor       float64 `json:"factor,omitempty"`
 	MaxBackoffMS int64   `json:"maxBackoffMs,omitempty"`
+	// HTTP is set if the step is an HTTP request that the server makes itself; nil if a function executes the step.
+	HTTP *HTTPSpec `json:"http,omitempty"`
+	// Async says that the function may accept the step with the status 202, and have its result sent until Deadline.
+	Async bool `json:"async,omitempty"`
+}
+
+// HTTPSpec says what the status of the answer to an HTTP step means. A status is three digits, or one and "xx".
+type HTTPSpec struct {
+	// Success are the statuses that complete the step; empty for 2xx.
+	Success []string `json:"success,omitempty"`
+	// Retry are the other statuses after which the request is repeated; empty for 408, 425, 429 and 5xx.
+	Retry []string `json:"retry,omitempty"`
+}
+
+// Outcome reports what a status means for the step: whether it completes, and otherwise whether to try again.
+func (s HTTPSpec) Outcome(status int) (success, retry bool) {
+	in := func(list, otherwise []string) bool {
+		if len(list) == 0 {
+			list = otherwise
+		}
+		text := strconv.Itoa(status)
+		return slices.Contains(list, text) || slices.Contains(list, text[:1]+"xx")
+	}
+	return in(s.Success, []string{"2xx"}), in(s.Retry, []string{"408", "425", "429", "5xx"})
 }
 
 // Late reports whether the deadline has passed.

@@ -35,8 +35,10 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/approval"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
+	"github.com/stepwell-dev/stepwell/queue/schema"
 )
 
 // databaseRetry is when clients should try again while the database is unavailable. Most failovers take several
@@ -83,6 +85,8 @@ var statuses = []struct {
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
 	{flow.ErrFaults, http.StatusUnprocessableEntity, "invalid_flow"},
+	{schema.ErrViolations, http.StatusUnprocessableEntity, "schema_violated"},
+	{approval.ErrNotAllowed, http.StatusForbidden, "not_an_approver"},
 	{registry.ErrNotFound, http.StatusNotFound, "flow_not_found"},
 	{registry.ErrTooMany, http.StatusConflict, "too_many_flows"},
 	{schedule.ErrNotFound, http.StatusNotFound, "schedule_not_found"},

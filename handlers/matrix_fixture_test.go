@@ -339,6 +339,9 @@ func (h *matrixServer) createRuns(t *testing.T, project entities.Project, s fixt
 		add(id, typ, "", string(reason), entities.EventData{})
 	}
 	add(s["driven"], entities.EventHookCreated, "inbox:notes", "", entities.EventData{Token: "inbox of " + s["driven"]})
+	add(s["driven"], entities.EventStepCreated, "async", "", entities.EventData{
+		StepName: "async", Step: &entities.StepSpec{DeploymentID: s["deployment"], Async: true},
+	})
 	add(s["driven"], entities.EventStoreSet, "set", `{"secret":"`+classified+`"}`, entities.EventData{})
 	h.exec(t, `UPDATE messages SET lease = $2, due_at = now() + '1 minute' WHERE run_id = $1 AND work = 'run'`,
 		s["driven"], s["lease"])

@@ -69,6 +69,10 @@ var testRequests = []testRequest{
 		foreign: 404,
 	},
 	{route: "POST /v1/runs/:id/inbox/:name", path: "/v1/runs/{driven}/inbox/notes", body: `{"payload":"classified"}`, foreign: 404},
+	{
+		route: "POST /v1/runs/:id/steps/:stepId/result", path: "/v1/runs/{driven}/steps/async/result", body: `{"output":"classified"}`,
+		foreign: 404,
+	},
 	{route: "GET /v1/runs/:id/store", path: "/v1/runs/{driven}/store", foreign: 404},
 	{route: "GET /v1/runs/:id/store/:key", path: "/v1/runs/{driven}/store/secret", foreign: 404},
 	{route: "GET /v1/runs/:id/steps", path: "/v1/runs/{run}/steps", foreign: 404},

@@ -117,10 +117,24 @@ func (d Delivery) WatchLease(ctx context.Context, reserve time.Duration, over fu
 // until its end.
 func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {
 	resp, err := d.by.send(req, d, body)
-	if err == nil && d.answers != nil {
+	return d.counted(req, resp), err
+}
+
+// Fetch is [Delivery.Call] for a request to another service than the deployment's function: it is neither signed nor
+// traced, and its outcome says nothing about the deployment.
+func (d Delivery) Fetch(req *http.Request) (*http.Response, error) {
+	quick := time.AfterFunc(callTurn, d.leaveTurn)
+	defer quick.Stop()
+	resp, err := d.by.http.Do(req) //nolint:gosec // the dialer refuses addresses that requests may not have
+	return d.counted(req, resp), err
+}
+
+// counted returns the response, or nil, with a body that takes memory as it is read.
+func (d Delivery) counted(req *http.Request, resp *http.Response) *http.Response {
+	if resp != nil && d.answers != nil {
 		resp.Body = &answer{ReadCloser: resp.Body, ctx: req.Context(), length: resp.ContentLength, memory: d.answers}
 	}
-	return resp, err
+	return resp
 }
 
 // ReserveMemory takes memory for the given number of bytes, which free releases. After waiting for half of the lease

@@ -431,6 +431,12 @@ func (q *Queue) DropWorkOf(b *pgx.Batch, work message.Work, subject string) {
 	b.Queue(`DELETE FROM messages WHERE run_id = '' AND work = $1 AND work <> '' AND subject = $2`, work, subject)
 }
 
+// DropWaitingStep deletes, as part of the batch, the work of a step that nobody is executing.
+func (q *Queue) DropWaitingStep(b *pgx.Batch, p entities.Project, runID entities.RunID, step entities.StepID) {
+	b.Queue(`DELETE FROM messages WHERE project = $1 AND run_id = $2 AND work = 'step' AND subject = $3 AND lease = ''`,
+		p, runID, step)
+}
+
 // reviveSQL makes parked work of kind $1 about the subject $2 due at once, which belongs to no run, and returns
 // whether there is work.
 const reviveSQL = `

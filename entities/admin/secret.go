@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,15 +26,20 @@ const (
 // ErrSecretNotFound means that the project has no such secret.
 var ErrSecretNotFound = errors.New("secret not found")
 
-// Secret describes a secret that a project shares with the senders of its webhooks. Its values are left out: they are
-// write-only, and read only to verify signatures.
+// ErrSecretNotFor means that a secret must not be sent to an address.
+var ErrSecretNotFor = errors.New("the secret is not for this address")
+
+// Secret describes a secret that a project shares with the senders of its webhooks, or with the services that its HTTP
+// steps call. Its values are left out: they are write-only.
 type Secret struct {
 	Name      string
 	CreatedAt time.Time
 	UpdatedAt time.Time
+	// Origins are where HTTP steps may send the secret to, such as "https://mail.example.com"; empty for nowhere.
+	Origins []string
 }
 
-const secretColumns = `name, created_at, updated_at`
+const secretColumns = `name, created_at, updated_at, origins`
 
 // Secrets stores the secrets by which projects verify webhooks.
 type Secrets struct {
@@ -45,22 +53,24 @@ func NewSecrets(pool *pgxpool.Pool, now func() time.Time) *Secrets {
 }
 
 // Put creates or replaces a secret. To rotate a value without rejecting requests, put the old and the new value, and
-// later the new one alone. It fails with [entities.ErrInvalid].
+// later the new one alone. Origins are those of the [Secret]. It fails with [entities.ErrInvalid].
 func (s *Secrets) Put(
-	ctx context.Context, project entities.Project, name string, values []SecretValue,
+	ctx context.Context, project entities.Project, name string, values []SecretValue, origins ...string,
 ) (Secret, error) {
-	if err := validateSecret(name, values); err != nil {
+	if err := cmp.Or(validateSecret(name, values), validateOrigins(origins)); err != nil {
 		return Secret{}, err
 	}
+	origins = append([]string{}, origins...)
 	texts := make([]string, len(values))
 	for i, v := range values {
 		texts[i] = string(v)
 	}
 	secret, err := change(ctx, s.pool, ErrSecretNotFound, func(b *pgx.Batch, into **Secret) {
 		pg.LoadInto(b, into, `
-			INSERT INTO secrets (project, name, values, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)
-			ON CONFLICT (project, name) DO UPDATE SET values = excluded.values, updated_at = excluded.updated_at
-			RETURNING `+secretColumns, project, name, texts, s.now().UTC().Truncate(time.Millisecond))
+			INSERT INTO secrets (project, name, values, origins, created_at, updated_at) VALUES ($1, $2, $3, $5, $4, $4)
+			ON CONFLICT (project, name) DO UPDATE
+			SET values = excluded.values, origins = excluded.origins, updated_at = excluded.updated_at
+			RETURNING `+secretColumns, project, name, texts, s.now().UTC().Truncate(time.Millisecond), origins)
 		InsertAction(ctx, b, project, ActionSecretPut, name, nil)
 	})
 	return secret, pg.Wrap(err, "write secret %s", name)
@@ -92,6 +102,44 @@ func (s *Secrets) Values(ctx context.Context, project entities.Project, name str
 	rows, err := s.pool.Query(ctx, `SELECT values FROM secrets WHERE project = $1 AND name = $2`, project, name)
 	row, err := pg.CollectOne[struct{ Values []SecretValue }](rows, err, ErrSecretNotFound)
 	return row.Values, pg.Wrap(err, "read secret %s", name)
+}
+
+// ValueFor reads the first value of a secret, to send it to an origin. It fails with [ErrSecretNotFound], and with
+// [ErrSecretNotFor] unless that is one of the secret's origins.
+func (s *Secrets) ValueFor(
+	ctx context.Context, project entities.Project, name, origin string,
+) (SecretValue, error) {
+	rows, err := s.pool.Query(ctx, `SELECT values[1] AS value, $3 = ANY (origins) AS allowed
+		FROM secrets WHERE project = $1 AND name = $2`, project, name, origin)
+	row, err := pg.CollectOne[struct {
+		Value   SecretValue
+		Allowed bool
+	}](rows, err, ErrSecretNotFound)
+	if err == nil && !row.Allowed {
+		err = ErrSecretNotFor
+	}
+	if err != nil {
+		return "", pg.Wrap(err, "read secret %s", name)
+	}
+	return row.Value, nil
+}
+
+// maxOrigins limits the origins of a secret.
+const maxOrigins = 20
+
+// validateOrigins validates the origins of a secret: scheme, host and perhaps port, in lower case.
+func validateOrigins(origins []string) error {
+	if n := len(origins); n > maxOrigins {
+		return entities.Invalid("%d origins; the limit is %d", n, maxOrigins)
+	}
+	for _, origin := range origins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http" ||
+			origin != strings.ToLower(u.Scheme+"://"+u.Host) {
+			return entities.Invalid("origin %.100q is not like https://mail.example.com", origin)
+		}
+	}
+	return nil
 }
 
 // validateSecret validates a secret's name and values. It fails with [entities.ErrInvalid]; the error contains no

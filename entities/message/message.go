@@ -34,6 +34,8 @@ const (
 	WorkEnd Work = "end"
 	// WorkSignal dispatches a signal, its subject, to the hooks that wait for it.
 	WorkSignal Work = "signal"
+	// WorkEmit posts a signal that a run has sent; its body says which. It belongs to no run, whose end would delete it.
+	WorkEmit Work = "emit"
 	// WorkLookBack resumes a hook, its subject, with earlier signals.
 	WorkLookBack Work = "lookback"
 	// WorkSchedule decides the ticks of a schedule, its subject, and is due at the next one. It belongs to no run.
@@ -117,6 +119,9 @@ const (
 	ServerStopped = "the server was stopped"
 	NoMemory      = "timed out waiting for memory for the run's log"
 )
+
+// NotReady is the last error of a step whose function has asked to be called later, as the failure in the log.
+const NotReady = `{"message":"the function is not ready yet","code":"not_ready"}`
 
 // ServerErrors are these errors.
 var ServerErrors = []string{ServerDied, ServerStopped, NoMemory}

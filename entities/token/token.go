@@ -76,6 +76,20 @@ type Call struct {
 	Invocation string
 }
 
+// callbackPrefix starts what the token of a callback has instead of the lease of an invocation. No lease begins so.
+const callbackPrefix = "callback:"
+
+// Callback returns the call that stands for sending the result of a step.
+func Callback(p entities.Project, runID entities.RunID, step entities.StepID) Call {
+	return Call{p, runID, callbackPrefix + string(step)}
+}
+
+// Step returns the step whose result the token is for. It reports false for the token of a call.
+func (c Call) Step() (entities.StepID, bool) {
+	id, ok := strings.CutPrefix(c.Invocation, callbackPrefix)
+	return entities.StepID(id), ok
+}
+
 // callParts is the number of parts in the claims of a call. No part has a slash.
 const callParts = 3
 

@@ -70,6 +70,8 @@ type Authenticator struct {
 	permissions map[string]Permission
 	// forCalls are the routes that accept the tokens of calls, by method and path.
 	forCalls map[string]bool
+	// callback is the route for the tokens of callbacks.
+	callback string
 	// unrouted are the catch-all paths of the router, which match requests for no route.
 	unrouted map[string]bool
 }

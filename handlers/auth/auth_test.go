@@ -84,6 +84,8 @@ func (callStore) VerifyCall(_ context.Context, text string) (token.Call, bool, e
 	switch text {
 	case "swct_1":
 		return token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_1"}, true, nil
+	case "swct_callback":
+		return token.Callback("shop", "wrun_1", "a"), true, nil
 	case "swct_ended":
 		return token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_2"}, true, nil
 	default:
@@ -127,6 +129,8 @@ func newServer(o Options) *echo.Echo {
 	r.Handle("PUT /sub/replace", Write, whoami)
 	r.Handle("GET /runs/:id", Read, whoami)
 	r.ForCall("GET /runs/:id")
+	r.Handle("POST /runs/:id/steps/:stepId/result", Invoke, whoami)
+	r.ForCallback("POST /runs/:id/steps/:stepId/result")
 	r.Handle("POST /runs/:id", Write, whoami)
 	r.Handle("GET /wait", Any, func(c echo.Context) error {
 		<-c.Request().Context().Done()
@@ -327,4 +331,28 @@ func TestProjectPanicsWithoutAuthentication(t *testing.T) {
 		}
 	}()
 	Project(echo.New().NewContext(httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()))
+}
+
+// TestCallbackTokens are for the result of their own step, and for nothing else.
+func TestCallbackTokens(t *testing.T) {
+	t.Parallel()
+	e := newServer(Options{Calls: callStore{}})
+	for name, tt := range map[string]struct {
+		method, path, token string
+		status              int
+	}{
+		"its step":           {http.MethodPost, "/v1/runs/wrun_1/steps/a/result", "swct_callback", 200},
+		"another step":       {http.MethodPost, "/v1/runs/wrun_1/steps/b/result", "swct_callback", 403},
+		"another run":        {http.MethodPost, "/v1/runs/wrun_2/steps/a/result", "swct_callback", 403},
+		"the run":            {http.MethodGet, "/v1/runs/wrun_1", "swct_callback", 403},
+		"another route":      {http.MethodGet, "/v1/read", "swct_callback", 403},
+		"the token of calls": {http.MethodPost, "/v1/runs/wrun_1/steps/a/result", "swct_1", 403},
+	} {
+		r := httptest.NewRequest(tt.method, tt.path, nil)
+		r.Header.Set("Authorization", "Bearer "+tt.token)
+		w := httptest.NewRecorder()
+		if e.ServeHTTP(w, r); w.Code != tt.status {
+			t.Errorf("%s: got %d %s, want %d", name, w.Code, w.Body, tt.status)
+		}
+	}
 }

@@ -29,6 +29,9 @@ const actorFunction admin.Actor = "function"
 // runParam is the path parameter of routes for calls that has the ID of the run.
 const runParam = "id"
 
+// stepParam is the one of the route for callbacks that has the ID of the step.
+const stepParam = "stepId"
+
 // identifyCall returns the function that has the token of a call. Invalid tokens fail on an open server too.
 func (a *Authenticator) identifyCall(ctx context.Context, text string) (Identity, error) {
 	call, ok, err := a.options.Calls.VerifyCall(ctx, text)
@@ -45,6 +48,9 @@ func (a *Authenticator) identifyCall(ctx context.Context, text string) (Identity
 // invocation is active. The transaction of a request that writes checks the invocation itself.
 func (a *Authenticator) authorizeCall(c echo.Context, call token.Call) error {
 	r := c.Request()
+	if step, ok := call.Step(); ok {
+		return a.authorizeCallback(c, call.RunID, step)
+	}
 	if !a.forCalls[r.Method+" "+c.Path()] {
 		return fmt.Errorf("%w: the token of a call is not for this request: use an API key", ErrForbidden)
 	}
@@ -55,6 +61,22 @@ func (a *Authenticator) authorizeCall(c echo.Context, call token.Call) error {
 		return nil
 	}
 	return a.options.Calls.CheckLease(r.Context(), call.Project, call.RunID, call.Invocation)
+}
+
+// authorizeCallback allows whoever has the token of a step's callback to send the step's result.
+func (a *Authenticator) authorizeCallback(c echo.Context, id entities.RunID, step entities.StepID) error {
+	isRoute := c.Request().Method+" "+c.Path() == a.callback
+	if !isRoute || c.Param(runParam) != string(id) || c.Param(stepParam) != string(step) {
+		return fmt.Errorf("%w: the token is for the result of step %s of run %s", ErrForbidden, step, id)
+	}
+	return nil
+}
+
+// ForCallback makes the route of a pattern the one for the tokens of callbacks. The path has the run's ID as its
+// parameter "id", and the step's as "stepId".
+func (r Routes) ForCallback(pattern string) {
+	method, path, _ := strings.Cut(pattern, " ")
+	r.auth.callback = method + " " + r.prefix + path
 }
 
 // ForCalls returns the routes that accept the tokens of calls, by method and path.

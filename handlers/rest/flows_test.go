@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
 )
 
 // TestFlows puts versions of a flow, reads them, and starts a run of the newest one.
@@ -49,5 +51,81 @@ func TestFlows(t *testing.T) {
 	_, got := a.do(t, http.MethodPost, "/v1/flows", `{"document":"flow: a\nsteps: {b: {sett: 1}, c: {needs: z, set: 2}}"}`)
 	if faults := fmt.Sprint(got["error"]); strings.Count(faults, "line:2") != 3 {
 		t.Errorf("got %s, want three faults in line 2", faults)
+	}
+}
+
+// TestFlowInputIsCheckedAtTheStart: nothing is written if the input does not fit, and all faults are told at once.
+func TestFlowInputIsCheckedAtTheStart(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.post(t, "/v1/flows", `{"document":"flow: paid\ninput: {type: object, required: [id, sum], properties: {sum: {type: number}, n: {type: integer}}}\nsteps: {a: {set: 1}}"}`, 201)
+	status, got := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"paid","input":{"sum":"1","n":1.5}}`)
+	text := fmt.Sprint(got["error"])
+	if status != http.StatusUnprocessableEntity || strings.Count(text, "path:") != 3 || !strings.Contains(text, "path:/sum") ||
+		!strings.Contains(text, "schema_violated") {
+		t.Errorf("got %d %s, want three violations", status, text)
+	}
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"paid"}`, http.StatusUnprocessableEntity, "schema_violated")
+	if list := a.all(t, "/v1/runs", "10"); len(list) != 0 {
+		t.Errorf("%d runs were written", len(list))
+	}
+	a.post(t, "/v1/runs", `{"workflow":"paid","input":{"id":1,"sum":1e2}}`, 201)
+}
+
+// TestVotes: an approval takes votes of those who may, with a form that fits, once for each name, and notes the key.
+func TestVotes(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	run := a.driven(t, "w")
+	a.event(t, run, entities.EventHookCreated, on("agree"), token("approval_1", false), with(
+		`{"approval":{"title":"t","by":["anna","role:finance"],"form":{"type":"object","required":["limit","why"]}}}`))
+	path := "/v1/runs/" + string(run) + "/hooks/agree/resume"
+	for payload, want := range map[string]string{
+		`{"decision":"approve","as":"anna","form":{}}`: "schema_violated",
+		`{"decision":"approve","as":"bob"}`:            "not_an_approver",
+		`{"decision":"perhaps","as":"anna"}`:           "invalid_request",
+		`{"approve":true}`:                             "invalid_request",
+		`true`:                                         "invalid_request",
+	} {
+		status := map[string]int{"schema_violated": 422, "not_an_approver": 403, "invalid_request": 400}[want]
+		a.wantRejected(t, http.MethodPost, path, `{"payload":`+payload+`}`, status, want)
+	}
+	good := `{"payload":{"decision":"approve","as":"anna","form":{"limit":1,"why":"x"}}}`
+	a.post(t, path, good, 200)
+	if got := a.post(t, "/v1/hooks/approval_1/resume", good, 200); got["repeated"] != true {
+		t.Errorf("the same vote again: %v", got)
+	}
+	a.wantRejected(t, http.MethodPost, path, `{"payload":{"decision":"reject","as":"anna"}}`, 409, "conflict")
+	a.post(t, path, `{"payload":{"decision":"reject","roles":["finance"]}}`, 200)
+	got := a.payloads(t, run)
+	if len(got) != 2 || !strings.HasPrefix(got[0], `{"decision":"approve","by":"anna","key":"`) ||
+		strings.Contains(got[0], `"key":""`) {
+		t.Errorf("the log has %q", got)
+	}
+}
+
+// TestStepResults: the result of an async step is sent with the token of its callback or a key, once.
+func TestStepResults(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	run := a.driven(t, "w")
+	a.event(t, run, entities.EventStepCreated, on("a"), data(func(d *entities.EventData) {
+		d.StepName, d.Step = "a", &entities.StepSpec{DeploymentID: "d", Async: true}
+	}))
+	a.event(t, run, entities.EventStepCreated, on("b"), data(func(d *entities.EventData) {
+		d.StepName, d.Step = "b", &entities.StepSpec{DeploymentID: "d"}
+	}))
+	path := "/v1/runs/" + string(run) + "/steps/"
+	for _, body := range []string{`{}`, `{"output":1,"error":{"message":"x"}}`, `{"error":{}}`, `{"result":1}`} {
+		a.wantRejected(t, http.MethodPost, path+"a/result", body, 400, "invalid_request")
+	}
+	a.wantRejected(t, http.MethodPost, path+"b/result", `{"output":1}`, 400, "invalid_request")
+	a.wantRejected(t, http.MethodPost, path+"c/result", `{"output":1}`, 404, "step_not_found")
+	if status, got := a.do(t, http.MethodPost, path+"a/result", `{"error":{"message":"lost","code":"lost"}}`); status != 204 {
+		t.Errorf("got %d %v", status, got)
+	}
+	a.wantRejected(t, http.MethodPost, path+"a/result", `{"output":1}`, 409, "conflict")
+	if step := a.get(t, path+"a"); step["status"] != "failed" {
+		t.Errorf("the step is %v", step)
 	}
 }

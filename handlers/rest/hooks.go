@@ -11,12 +11,14 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/queue/approval"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 )
@@ -281,7 +283,14 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 			return err
 		}
 	}
+	settings, err := s.approvalOf(r, run, id)
+	if err != nil {
+		return err
+	}
 	event, err := hookReceived(run, id, body)
+	if settings != nil {
+		event, err = vote(r, event, *settings)
+	}
 	if err != nil {
 		return err
 	}
@@ -293,6 +302,43 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 		return err
 	}
 	return r.JSON(http.StatusOK, resumeResult{run.ID, id, result.Event.Seq, result.Event.ID(), result.Repeated})
+}
+
+// approvalOf returns the settings of a hook that is an approval; nil for any other one.
+func (s *Server) approvalOf(r *request, run entities.Run, id entities.HookID) (*approval.Settings, error) {
+	if run.Driver != entities.DriverServer {
+		return nil, nil //nolint:nilnil // the Workflow SDK has none
+	}
+	h, err := s.Log.HookHistory(r.ctx(), run.Project, run.ID, id)
+	if errors.Is(err, entities.ErrHookNotFound) || err == nil && !approval.IsToken(h.Data.Token) {
+		return nil, nil //nolint:nilnil // it is none, and the log says so if it does not exist
+	}
+	if err != nil {
+		return nil, err
+	}
+	created := read.Position{RunID: run.ID, Seq: h.Seq}
+	events, err := s.Log.EventsAt(r.ctx(), []read.Position{created}, read.WithPayloads)
+	var metadata approval.Metadata
+	if err == nil && json.Unmarshal(events[created].Payload, &metadata) != nil {
+		metadata.Approval = nil
+	}
+	return metadata.Approval, err
+}
+
+// vote makes the event that resumes a hook a vote: with its payload as the log has votes, once for each name.
+func vote(r *request, event eventlog.Request, settings approval.Settings) (eventlog.Request, error) {
+	var ballot approval.Ballot
+	if err := strictjson.Decode(event.Payload, &ballot); err != nil {
+		return event, inField("payload", err)
+	}
+	v, err := settings.Vote(ballot, string(auth.IdentityOf(r).Actor))
+	if err != nil {
+		return event, inField("payload", err)
+	}
+	event.Payload, err = json.Marshal(v)
+	event.Data.ResumeID = "vote:" + incoming.Digest([]byte(v.By))
+	event.Data.ResumeDigest = incoming.Digest(event.Payload)
+	return event, err
 }
 
 // inboxMessage is the body of a request that sends a message to an inbox.

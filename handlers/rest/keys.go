@@ -256,15 +256,16 @@ func (s *Server) listAudit(r *request) error {
 		})
 }
 
-// secretJSON is the JSON form of a webhook secret, without its values.
+// secretJSON is the JSON form of a secret, without its values.
 type secretJSON struct {
 	Name      string    `json:"name"`
 	CreatedAt timestamp `json:"createdAt"`
 	UpdatedAt timestamp `json:"updatedAt"`
+	Origins   []string  `json:"origins,omitempty"`
 }
 
 func newSecretJSON(s admin.Secret) secretJSON {
-	return secretJSON{s.Name, timestamp(s.CreatedAt), timestamp(s.UpdatedAt)}
+	return secretJSON{s.Name, timestamp(s.CreatedAt), timestamp(s.UpdatedAt), s.Origins}
 }
 
 func (s *Server) listSecrets(r *request) error {
@@ -274,12 +275,13 @@ func (s *Server) listSecrets(r *request) error {
 // putSecret creates a secret or replaces its values.
 func (s *Server) putSecret(r *request) error {
 	var body struct {
-		Values []admin.SecretValue `json:"values"`
+		Values  []admin.SecretValue `json:"values"`
+		Origins []string            `json:"origins"`
 	}
 	name := r.pathID("name", "secret name")
 	r.body(&body)
 	return answerAs(r, newSecretJSON, func() (admin.Secret, error) {
-		v, err := s.Secrets.Put(r.ctx(), r.project(), name, body.Values)
+		v, err := s.Secrets.Put(r.ctx(), r.project(), name, body.Values, body.Origins...)
 		return v, inField("values", err)
 	})
 }

@@ -189,6 +189,7 @@ var routes = []struct {
 	// Parts of runs.
 	{"GET /runs/:id/steps", auth.Metadata, (*Server).listSteps},
 	{"GET /runs/:id/steps/:stepId", auth.Metadata, (*Server).getStep},
+	{"POST /runs/:id/steps/:stepId/result", auth.Invoke, (*Server).endStep},
 	{"GET /hooks", auth.Metadata, (*Server).listHooks},
 	{"GET /runs/:id/hooks", auth.Metadata, (*Server).listRunHooks},
 	{"GET /runs/:id/hooks/:hookId", auth.Metadata, (*Server).getHook},
@@ -344,4 +345,5 @@ func (s *Server) Register(g auth.Routes) {
 	for _, pattern := range callRoutes {
 		g.ForCall(pattern)
 	}
+	g.ForCallback("POST /runs/:id/steps/:stepId/result")
 }

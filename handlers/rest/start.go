@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -19,7 +20,9 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 const (
@@ -302,10 +305,14 @@ func (s *Server) start(
 	if run, ok, err := s.Log.StartedBefore(r.ctx(), project, event); ok || err != nil {
 		return run, false, err
 	}
-	var err error
-	if event.Data.DeploymentID, err = s.resolveDeployment(r, project, event.Data.WorkflowName, deployment); err != nil {
+	d, err := s.resolveDeployment(r, project, event.Data.WorkflowName, deployment)
+	if err == nil {
+		err = s.checkInput(r, project, d, event.Payload)
+	}
+	if err != nil {
 		return entities.Run{}, false, err
 	}
+	event.Data.DeploymentID = d.ID
 	if event.Messages, err = firstMessages(event, project); err != nil {
 		return entities.Run{}, false, err
 	}
@@ -313,18 +320,34 @@ func (s *Server) start(
 }
 
 // resolveDeployment resolves the deployment that a request names.
-func (s *Server) resolveDeployment(r *request, project entities.Project, workflow, name string) (string, error) {
+func (s *Server) resolveDeployment(
+	r *request, project entities.Project, workflow, name string,
+) (d queue.Deployment, err error) {
 	if err := entities.ValidateWorkflowName("workflow", workflow); err != nil {
-		return "", inField("workflow", err)
+		return d, inField("workflow", err)
 	}
 	if name == latest {
 		name = ""
 	}
 	if err := checkIDField("deployment", name); err != nil {
-		return "", err
+		return d, err
 	}
-	d, err := s.Queue.StartDeployment(r.ctx(), project, workflow, name)
-	return d.ID, err
+	return s.Queue.StartDeployment(r.ctx(), project, workflow, name)
+}
+
+// checkInput fails with [schema.ErrViolations] if a deployment is a flow whose schema the input does not fit.
+func (s *Server) checkInput(r *request, project entities.Project, d queue.Deployment, input json.RawMessage) error {
+	if !strings.HasPrefix(d.URL, contract.FlowScheme) {
+		return nil
+	}
+	p, err := s.Flows.Program(r.ctx(), project, d.ID)
+	if err == nil {
+		err = p.CheckInput(input)
+	}
+	if err != nil {
+		return fmt.Errorf("the input of flow %s: %w", d.ID, err)
+	}
+	return nil
 }
 
 // firstMessages returns the message that makes a client begin a new run. The server needs none for runs it drives.

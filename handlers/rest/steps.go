@@ -16,6 +16,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // stepJSON is the JSON form of a step. Only a single step has the fields from Deployment on.
@@ -51,6 +53,39 @@ func (s *Server) listSteps(r *request) error {
 	page, run := r.page(oldestFirst), r.run()
 	return answerPage(r, newStepJSON, func() ([]entities.Step, string, error) {
 		return store.ListSteps(r.ctx(), s.Reader, run.Project, run.ID, page)
+	})
+}
+
+// stepResult is the body of a request that sends the result of a step which its function has accepted.
+type stepResult struct {
+	Output json.RawMessage   `json:"output"`
+	Error  *contract.Failure `json:"error"`
+}
+
+func (b stepResult) validate() error {
+	switch {
+	case (b.Output == nil) == (b.Error == nil):
+		return badField("output", "give either an output or an error")
+	case b.Error != nil && b.Error.Message == "":
+		return badField("error.message", "it is missing")
+	case b.Error != nil && b.Error.Code != "":
+		return inField("error.code", entities.ValidateName("code", b.Error.Code))
+	default:
+		return nil
+	}
+}
+
+// endStep records the result of a step that its function has accepted.
+func (s *Server) endStep(r *request) error {
+	var body stepResult
+	run, id := r.run(), entities.StepID(r.pathID("stepId", "step ID"))
+	r.body(&body)
+	r.fail(body.validate())
+	if r.err != nil {
+		return r.err
+	}
+	return answerNothing(r, func() error {
+		return s.Runs.EndStep(r.ctx(), run.Project, run.ID, id, engine.StepResult{Output: body.Output, Error: body.Error})
 	})
 }
 

@@ -167,6 +167,8 @@ var commands = map[string]func() command{
 	"setAttributes": func() command { return &setAttributes{} },
 	"setStore":      func() command { return &setStore{} },
 	"startChild":    func() command { return &startChild{} },
+	"startRun":      func() command { return &startRun{} },
+	"emit":          func() command { return &emit{} },
 	"respond":       func() command { return &respond{} },
 	"cancelStep":    func() command { return &cancelStep{} },
 	"cancelWait":    func() command { return &endPart{event: entities.EventWaitCancelled} },

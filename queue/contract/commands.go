@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/approval"
 )
 
 // Defaults of runStep.
@@ -62,7 +63,23 @@ type runStep struct {
 	AttemptTimeout *duration       `json:"attemptTimeout"`
 	Retry          retry           `json:"retry"`
 	FirstAttempt   *firstAttempt   `json:"firstAttempt"`
-	At             place           `json:"at"`
+	// HTTP is the request that the step is; nil for the call of a function.
+	HTTP *httpOptions `json:"http"`
+	// Async lets the function accept the step, and have its result sent later.
+	Async bool  `json:"async"`
+	At    place `json:"at"`
+}
+
+// check checks that the fields fit together.
+func (c *runStep) check() error {
+	switch {
+	case c.HTTP != nil && (c.Input != nil || c.Deployment != "" || c.FirstAttempt != nil || c.Async):
+		return entities.Invalid("a step with http has no input, deployment, firstAttempt or async: the request is its input")
+	case c.Async && c.Timeout == nil:
+		return entities.Invalid("an async step needs a timeout: until when its result may be sent")
+	default:
+		return nil
+	}
 }
 
 // retry configures the attempts of a step.
@@ -74,6 +91,9 @@ type retry struct {
 }
 
 func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	spec, err := c.Retry.spec()
 	if err != nil {
 		return nil, err
@@ -89,6 +109,12 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 	spec.AttemptTimeoutMS = attempt.Milliseconds()
 	if c.Timeout != nil {
 		spec.Deadline = planner.after(*c.Timeout)
+	}
+	spec.Async = c.Async
+	if c.HTTP != nil {
+		if c.Input, spec.HTTP, err = c.HTTP.step(); err != nil {
+			return nil, err
+		}
 	}
 	r := eventlog.Request{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
@@ -156,7 +182,9 @@ type openHook struct {
 	Metadata json.RawMessage `json:"metadata"`
 	Webhook  *webhookOptions `json:"webhook"`
 	Signal   *signal         `json:"signal"`
-	At       place           `json:"at"`
+	// Approval makes the hook one for votes.
+	Approval *approval.Settings `json:"approval"`
+	At       place              `json:"at"`
 }
 
 // webhookOptions lets HTTP requests with the token of the hook resume it, optionally only if they are signed.
@@ -178,6 +206,9 @@ type signal struct {
 func (c *openHook) requests(planner Planner) ([]eventlog.Request, error) {
 	if strings.HasPrefix(c.ID, AttributesID) {
 		return nil, entities.Invalid("id %q begins with %s, which is reserved for setAttributes", c.ID, AttributesID)
+	}
+	if c.Approval != nil {
+		return c.approval()
 	}
 	isWebhook := c.Webhook != nil
 	data := entities.EventData{Token: cmp.Or(c.Token, newToken()), IsWebhook: &isWebhook, At: string(c.At)}
@@ -206,6 +237,21 @@ func (c *openHook) requests(planner Planner) ([]eventlog.Request, error) {
 	return []eventlog.Request{{
 		Type: entities.EventHookCreated, CorrelationID: c.ID, Payload: c.Metadata, Data: data,
 	}}, nil
+}
+
+// approval returns the request for the hook of an approval.
+func (c *openHook) approval() ([]eventlog.Request, error) {
+	if c.Token != "" || c.Metadata != nil || c.Webhook != nil || c.Signal != nil {
+		return nil, entities.Invalid("an approval has no token, metadata, webhook or signal")
+	}
+	if err := c.Approval.Validate(); err != nil {
+		return nil, fmt.Errorf("approval: %w", err)
+	}
+	metadata, err := json.Marshal(approval.Metadata{Approval: c.Approval})
+	return []eventlog.Request{{
+		Type: entities.EventHookCreated, CorrelationID: c.ID, Payload: metadata, FreshToken: true,
+		Data: entities.EventData{Token: approval.NewToken(), At: string(c.At)},
+	}}, err
 }
 
 // spec returns the validated settings.

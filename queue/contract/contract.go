@@ -82,6 +82,7 @@ var features = []string{
 	"cancelStep", "cancelWait", "cancel",
 	"await", "keep", "held",
 	"store", "inbox", "skipped",
+	"http", "async", "emit", "startRun", "notReady",
 }
 
 // Offer returns what this version of the server offers.
@@ -117,6 +118,16 @@ type Step struct {
 	Name     string          `json:"name"`
 	Input    json.RawMessage `json:"input,omitempty"`
 	Deadline *time.Time      `json:"deadline,omitempty"`
+	// Callback is where the result may be sent after the answer 202; only for a step with async.
+	Callback *Callback `json:"callback,omitempty"`
+}
+
+// Callback is where the result of a step may be sent until the step's deadline.
+type Callback struct {
+	// URL takes a POST with the result. It is only a path if the server does not know its public address.
+	URL string `json:"url"`
+	// Token is the credential for it, and for nothing else.
+	Token string `json:"token"`
 }
 
 // Failure is an error in the JSON form that functions send and the log stores.

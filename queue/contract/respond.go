@@ -109,7 +109,7 @@ func checkHeader(name, value string) error {
 	if reserved[textproto.CanonicalMIMEHeaderKey(name)] || webhook.SharedHeader(name) {
 		return entities.Invalid("header %s cannot be set by workflows", name)
 	}
-	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f }) {
+	if strings.ContainsFunc(value, notInValue) {
 		return entities.Invalid("header %s contains characters other than printable ASCII", name)
 	}
 	return nil

@@ -24,6 +24,8 @@ type answer struct {
 	status     int
 	retryAfter time.Duration // from the Retry-After header; 0 without one
 	body       []byte
+	// header is that of the answer to an HTTP step; nil for a function.
+	header http.Header
 	// isStepAnswer says that the body is a [contract.StepAnswer].
 	isStepAnswer bool
 }
@@ -66,10 +68,17 @@ func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (an
 	if strings.HasPrefix(d.URL, contract.FlowScheme) {
 		return e.askFlow(ctx, d, c)
 	}
+	return e.whileWanted(ctx, d, func(ctx context.Context) (answer, error) { return e.postCall(ctx, d, c) })
+}
+
+// whileWanted sends a request. It fails when the context or the run ends, or the step is cancelled.
+func (e *Engine) whileWanted(
+	ctx context.Context, d queue.Delivery, send func(context.Context) (answer, error),
+) (answer, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() { stop(e.watch(ctx, d)) }()
-	a, err := e.postCall(ctx, d, c)
+	a, err := send(ctx)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return answer{}, cause
 	}
@@ -117,16 +126,24 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 		status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), e.log.Now()),
 		isStepAnswer: contract.IsStepAnswer(resp.Header.Get("Content-Type")),
 	}
-	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, contract.MaxAnswer+1)); err != nil {
-		return answer{}, fmt.Errorf("read answer: %w", err)
-	}
-	if len(a.body) > contract.MaxAnswer {
-		return answer{}, errAnswerTooLarge
+	if a.body, err = readAnswer(resp, contract.MaxAnswer); err != nil {
+		return answer{}, err
 	}
 	if reason, ok := a.isRefusal(); ok {
 		return answer{}, d.NotServed(reason)
 	}
 	return a, nil
+}
+
+func readAnswer(resp *http.Response, limit int64) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	if int64(len(body)) > limit {
+		return nil, errAnswerTooLarge
+	}
+	return body, nil
 }
 
 // The codes with which a process refuses a call that it has not carried out, together with the status 503.

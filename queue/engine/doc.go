@@ -13,6 +13,7 @@
 //	cancel            grace          asks the run to cancel; without a subject: ends it, since its grace is over
 //	report            step           gives the result of a child run to the parent's step
 //	end               -              cancels the children of an ended run
+//	emit              run and step   posts a signal that a run has sent
 //	signal, lookback  signal, hook   gives a signal to triggers and waiting hooks, or earlier signals to a new hook
 //	trigger           trigger, event starts the run of a trigger; see package triggers
 //

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -35,6 +36,7 @@ type Engine struct {
 	hooksURL string
 	kept     keptRuns
 	flows    *registry.Registry
+	secrets  *admin.Secrets
 }
 
 // New makes an engine for the queue and the log of one database.
@@ -44,6 +46,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	return &Engine{
 		pool: q.Pool(), queue: q, log: log, conditions: conditions, triggers: triggers.New(q, log, conditions),
 		callKey: newCallKey(pg.NewPool(q.Pool()), now), kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
+		secrets: admin.NewSecrets(q.Pool(), now),
 	}
 }
 
@@ -75,6 +78,7 @@ func (e *Engine) Handlers() map[message.Work]queue.Handler {
 		message.WorkReport:   e.report,
 		message.WorkEnd:      e.endChildren,
 		message.WorkSignal:   signals.dispatch,
+		message.WorkEmit:     e.emit,
 		message.WorkLookBack: signals.replay,
 		message.WorkTrigger:  e.triggers.Handle,
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,6 +46,22 @@ steps:
 output: {shipped: "${steps.ship.output}", gift: "${steps.gift.output}", text: "Order ${input.id}"}
 `
 
+// askFlow has the steps that speak to others.
+const askFlow = `
+flow: ask
+deployment: dpl_test
+defaults: {retry: {maxAttempts: 1}}
+steps:
+  ask: {http: {url: "${input.url}/json", body: {id: "${input.id}"}}, undo: {http: "${input.url}/text"}}
+  agree: {needs: [ask], approval: {title: "Order ${input.id}", by: [anna, bob, carl], quorum: 2}}
+  answer: {needs: [agree], hook: {token: "${'answer ' + run.id}"}}
+  heard: {needs: [agree], signal: told}
+  tell: {needs: [answer], emit: {signal: "told", data: "${input.id}"}}
+  more: {needs: [tell], start: gift, input: {for: "${input.id}"}}
+  lost: {needs: [more, heard], when: input.fails, fail: {message: lost, code: lost}}
+output: {n: "${steps.ask.output.body.n}", votes: "${size(steps.agree.output.votes)}", said: "${steps.answer.output}", heard: "${steps.heard.output}"}
+`
+
 const giftFlow = `
 flow: gift
 steps:
@@ -67,7 +85,7 @@ func startFlows(t *testing.T) *server {
 	t.Helper()
 	d := startServer(t, serve(t, shop))
 	flows := registry.New(d.pool, time.Now)
-	for _, document := range []string{giftFlow, orderFlow} {
+	for _, document := range []string{giftFlow, orderFlow, askFlow} {
 		if _, err := flows.Put(t.Context(), project, []byte(document)); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +95,11 @@ func startFlows(t *testing.T) *server {
 		if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
 			t.Error(err)
 		}
-		p, err := flow.Parse([]byte(orderFlow))
+		document := orderFlow
+		if call.Run.Workflow == "ask" {
+			document = askFlow
+		}
+		p, err := flow.Parse([]byte(document))
 		if err != nil {
 			t.Error(err)
 			return
@@ -152,6 +174,68 @@ func TestFlows(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFlowsThatSpeakToOthers runs the same document in the server and in a remote function. Voters race: exactly the
+// quorum's votes count.
+func TestFlowsThatSpeakToOthers(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	d := startFlows(t)
+	for _, fails := range []bool{false, true} {
+		var logs []map[string]string
+		for _, deployment := range []string{"ask@1", "remote"} {
+			input := fmt.Sprintf(`{"id":"7","url":%q,"fails":%t}`, s.URL, fails)
+			id := d.startRun(t, input, func(r *eventlog.Request) {
+				r.Data.DeploymentID, r.Data.WorkflowName = deployment, "ask"
+			})
+			d.waitForEvent(t, id, "hook_created agree")
+			d.vote(t, id, "agree", "anna", "bob", "carl")
+			d.waitForEvent(t, id, "hook_created answer")
+			d.receive(t, id, "answer", `{"yes":true}`)
+			if fails {
+				d.wantEnd(t, id, entities.RunFailed,
+					`{"message":"lost","code":"lost","details":{"of":null,"undo":{"done":["ask"],"failed":null}}}`)
+			} else {
+				d.wantEnd(t, id, entities.RunCompleted, `{"n":12345678901234567890,"votes":2,"said":{"yes":true},"heard":"7"}`)
+			}
+			logs = append(logs, d.ends(t, id))
+		}
+		if diff := cmp.Diff(logs[0], logs[1]); diff != "" {
+			t.Errorf("steps (-in the server +remote):\n%s", diff)
+		}
+		want := map[string]string{
+			"ask": "completed", "agree": "disposed", "answer": "disposed", "heard": "received", "tell": "completed", "more": "completed", "lost": "skipped",
+		}
+		if fails { // the run goes on after the signal, and so closes its hook
+			want["lost"], want["ask~undo"], want["heard"] = "failed", "completed", "disposed"
+		}
+		if diff := cmp.Diff(want, logs[0]); diff != "" {
+			t.Errorf("steps (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// receive resumes a hook.
+func (d *server) receive(t *testing.T, id entities.RunID, hook, payload string) {
+	t.Helper()
+	_, err := d.log.Append(t.Context(), project, eventlog.Request{
+		RunID: id, Type: entities.EventHookReceived, CorrelationID: hook, SpecVersion: entities.SpecDriven,
+		Payload: []byte(payload),
+	})
+	if err != nil && !isAny(err, entities.ErrHookNotFound, entities.ErrRunEnded) {
+		t.Error(err)
+	}
+}
+
+// vote has everybody approve at the same time, three times.
+func (d *server) vote(t *testing.T, id entities.RunID, hook string, names ...string) {
+	t.Helper()
+	var voting sync.WaitGroup
+	for _, name := range slices.Concat(names, names, names) {
+		voting.Go(func() { d.receive(t, id, hook, fmt.Sprintf(`{"decision":"approve","by":%q,"key":"k"}`, name)) })
+	}
+	voting.Wait()
 }
 
 // ends returns how each step, wait and hook of a run has ended.

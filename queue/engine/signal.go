@@ -13,13 +13,15 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 const (
 	// MaxSignal is the limit of a signal's data in bytes.
-	MaxSignal = 1 << 20
+	MaxSignal = contract.MaxSignal
 	// MaxKeep is the longest time a signal may be kept for hooks that look back.
-	MaxKeep = 30 * 24 * time.Hour
+	MaxKeep = contract.MaxKeep
 	// keyRetention is how long a signal's key is remembered at least.
 	keyRetention = 24 * time.Hour
 )
@@ -56,6 +58,19 @@ func (e *Engine) PostSignal(ctx context.Context, s store.Signal, keep time.Durat
 		return store.Signal{}, false, fmt.Errorf("post signal: %w", err)
 	}
 	return stored, stored.ID == s.ID, nil
+}
+
+// emit posts a signal that a run has sent. It counts once, since it has a key.
+func (e *Engine) emit(ctx context.Context, d queue.Delivery) error {
+	var sent contract.Emitted
+	if err := json.Unmarshal(d.Body, &sent); err != nil {
+		return fmt.Errorf("decode signal: %w", err)
+	}
+	s := store.Signal{Project: d.Project, Name: sent.Name, Key: sent.Key, Data: sent.Data}
+	if _, _, err := e.PostSignal(ctx, s, sent.Keep); err != nil {
+		return err
+	}
+	return queue.Persist(ctx, d.End)
 }
 
 func validateSignal(s store.Signal, keep time.Duration) error {

@@ -38,11 +38,19 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	if !ok || err != nil {
 		return err
 	}
+	if s.spec.HTTP != nil {
+		return e.executeHTTP(ctx, d, s)
+	}
 	token, err := e.tokenOf(ctx, d)
 	if err != nil {
 		return err
 	}
 	call := s.call(d, token)
+	if s.spec.Async {
+		if call.Step.Callback, err = e.callback(ctx, d, s); err != nil {
+			return err
+		}
+	}
 	if call.Run.Store, err = e.loadStore(ctx, s.run); err != nil {
 		return err
 	}
@@ -61,6 +69,34 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 		}
 	}
 	return e.record(ctx, d, s, s.decide(a, err, d.DeliveryCount, now))
+}
+
+// The codes of attempts without a result: they are step_retrying in the log.
+const (
+	// codeAccepted means that the function has accepted an async step. Its time is the step's deadline.
+	codeAccepted = "accepted"
+	// codeNotReady means that the function has asked to be called later. Such an attempt does not count.
+	codeNotReady = "not_ready"
+)
+
+// later returns the decision for an answer 202 that has no result yet. It reports false for any other answer.
+func (s stepWork) later(a answer, now time.Time) (decision, bool) {
+	switch {
+	case a.status != http.StatusAccepted:
+		return decision{}, false
+	case s.spec.Async:
+		return decision{
+			event: entities.EventStepRetrying, code: codeAccepted, after: s.spec.Deadline.Sub(now),
+			payload: contract.Payload("the function has accepted the step, and sends its result later", codeAccepted),
+		}, true
+	case a.retryAfter > 0:
+		return decision{
+			event: entities.EventStepRetrying, code: codeNotReady, after: s.spec.Within(a.retryAfter, now),
+			payload: []byte(message.NotReady),
+		}, true
+	default:
+		return decision{}, false
+	}
 }
 
 // startStep records the start of an attempt, unless the step was started inline. It returns false if the step needs no
@@ -192,12 +228,22 @@ func (s stepWork) timeout() decision {
 // function.
 func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decision {
 	if err == nil && a.ok() {
-		var v decision
+		v, ok := s.later(a, now)
+		if ok {
+			return v
+		}
 		if v, err = completion(a); err == nil {
 			return v
 		}
 	}
 	f, retryable := parseFailure(a, err)
+	return s.failure(f, retryable, a.retryAfter, attempts, now)
+}
+
+// failure decides what the failure of an attempt means for the step.
+func (s stepWork) failure(
+	f contract.Failure, retryable bool, retryAfter time.Duration, attempts int, now time.Time,
+) decision {
 	switch {
 	case !retryable:
 		return decision{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
@@ -206,7 +252,7 @@ func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decis
 	case attempts >= s.spec.MaxAttempts:
 		return decision{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
 	default:
-		after := s.spec.Within(max(s.backoff(attempts), a.retryAfter), now)
+		after := s.spec.Within(max(s.backoff(attempts), retryAfter), now)
 		return decision{event: entities.EventStepRetrying, payload: f.Text(), code: f.Code, after: after}
 	}
 }
@@ -291,7 +337,9 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	err := queue.Persist(ctx, func(ctx context.Context) error {
 		options := endWith(d)
 		if v.event == entities.EventStepRetrying {
-			options = retryWith(d, queue.Failure{Reason: string(v.payload), After: v.after, Reached: true})
+			options = retryWith(d, queue.Failure{
+				Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady,
+			})
 		}
 		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, requests, options)
 		if refused := (*eventlog.RefusedError)(nil); final == nil || queue.IsOver(final) || errors.As(final, &refused) {

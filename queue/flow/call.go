@@ -56,6 +56,7 @@ type (
 		Timeout        string          `json:"timeout,omitempty"`
 		AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 		Retry          json.RawMessage `json:"retry,omitempty"`
+		Async          bool            `json:"async,omitempty"`
 	}
 	recordStep struct {
 		Type    string            `json:"type"`
@@ -118,7 +119,7 @@ const (
 	codeExpression = "flow.expression"
 	// codeInput means that the input does not fit the flow's schema.
 	codeInput = "flow.input"
-	// codeWaitTimeout means that no signal came in time.
+	// codeWaitTimeout means that no signal or payload came, or no approval, in time.
 	codeWaitTimeout = "wait_timeout"
 )
 

@@ -156,6 +156,7 @@ func (p *Program) orderUndo() {
 // checkReferences checks that expressions read what is known when they are evaluated.
 func (r *reader) checkReferences(p *Program) {
 	known := map[int]map[int]bool{}
+	r.checkResponses(p)
 	for _, u := range r.uses {
 		for _, id := range u.expr.steps {
 			r.checkStep(p, known, u, id)

@@ -1,15 +1,13 @@
 package flow
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"strings"
 	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/schema"
 )
 
 // Format is the version of the documents' format.
@@ -38,7 +36,7 @@ type Program struct {
 	// Warnings are what is probably not meant, though it is allowed.
 	Warnings Faults
 
-	schema *jsonschema.Schema
+	schema *schema.Schema
 	output *template
 	drain  bool // whether steps end when another one has failed
 	steps  []step
@@ -81,6 +79,12 @@ const (
 	kindFlow     actionKind = "flow"
 	kindWait     actionKind = "wait"
 	kindSignal   actionKind = "signal"
+	kindHTTP     actionKind = "http"
+	kindHook     actionKind = "hook"
+	kindApproval actionKind = "approval"
+	kindStart    actionKind = "start"
+	kindEmit     actionKind = "emit"
+	kindRespond  actionKind = "respond"
 	kindSet      actionKind = "set"
 	kindComplete actionKind = "complete"
 	kindFail     actionKind = "fail"
@@ -100,6 +104,12 @@ type action struct {
 	// pause and until are those of a wait.
 	pause time.Duration
 	until *template
+	// async lets the function of a call accept it, and send its result later.
+	async    bool
+	http     *httpAction
+	hook     *hookAction
+	approval *approvalAction
+	respond  *respondAction
 	// condition is that of a signal, and lookBack how old it may be.
 	condition string
 	lookBack  time.Duration
@@ -179,46 +189,20 @@ func (r *reader) program(root *node) *Program {
 }
 
 // schema compiles a JSON Schema, and returns it as JSON too.
-func (r *reader) schema(n *node) (json.RawMessage, *jsonschema.Schema) {
+func (r *reader) schema(n *node) (json.RawMessage, *schema.Schema) {
 	if n == nil {
 		return nil, nil
 	}
 	text := n.appendJSON(nil)
-	schema, err := compileSchema(text)
+	compiled, err := schema.Compile(text)
 	if err != nil {
 		r.faults.add(n, CodeType, "it is not a JSON Schema: %v", err)
 	}
-	return text, schema
+	return text, compiled
 }
 
-// schemaURL is the address of a document's schema. Others cannot be loaded.
-const schemaURL = "flow:input"
-
-func compileSchema(text []byte) (*jsonschema.Schema, error) {
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(jsonschema.SchemeURLLoader{})
-	if err := c.AddResource(schemaURL, value); err != nil {
-		return nil, err
-	}
-	return c.Compile(schemaURL)
-}
-
-// CheckInput returns how an input violates the flow's schema, all violations at once; nil if it does not.
-func (p *Program) CheckInput(input json.RawMessage) error {
-	if p.schema == nil {
-		return nil
-	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(orNull(input)))
-	if err != nil {
-		return err
-	}
-	return p.schema.Validate(value)
-}
+// CheckInput fails with [schema.Violations] if an input does not fit the flow's schema.
+func (p *Program) CheckInput(input json.RawMessage) error { return p.schema.Check(input) }
 
 // readSteps reads all steps. The IDs are known before the first one is read, so that they can name each other.
 func (r *reader) readSteps(p *Program, n, root *node) {

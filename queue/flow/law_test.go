@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,8 +20,10 @@ func randomFlow(t *rapid.T) string {
 	for i := range n {
 		fields := []string{rapid.SampledFrom([]string{
 			"call: f", "call: f", "call: f", "wait: 1h", "set: 1", "signal: {name: s, within: 1h}", "fail: {message: no}",
+			"http: 'https://example.com/${run.id}'", "http: 'https://example.com/${run.id}'", "hook: {within: 1h}", "emit: news",
+			"approval: {title: t, quorum: 2, deadline: 1h, onTimeout: approve}", "start: other",
 		}).Draw(t, "kind")}
-		isCall := fields[0] == "call: f"
+		isCall := fields[0] == "call: f" || strings.HasPrefix(fields[0], "http")
 		needs := rapid.SliceOfNDistinct(rapid.IntRange(0, max(i-1, 0)), 0, min(i, 3), rapid.ID[int]).Draw(t, "needs")
 		if i > 0 && len(needs) > 0 {
 			ids := make([]string, len(needs))
@@ -36,7 +39,7 @@ func randomFlow(t *rapid.T) string {
 		}
 		if isCall && rapid.Bool().Draw(t, "undo") {
 			fields = append(fields, rapid.SampledFrom([]string{
-				"undo: {call: u}", "undo: {call: u}", "undo: {call: u, input: '${undo.output.missing}'}",
+				"undo: {call: u}", "undo: {http: {url: 'https://example.com', body: '${undo}'}}", "undo: {call: u, input: '${undo.output.missing}'}",
 			}).Draw(t, "input of the undo"))
 		}
 		if rapid.IntRange(0, 3).Draw(t, "catch") == 0 {
@@ -45,6 +48,12 @@ func randomFlow(t *rapid.T) string {
 		lines[i] = fmt.Sprintf("  s%d: {%s}\n", i, strings.Join(fields, ", "))
 	}
 	return "flow: random\ndeployment: d\nsteps:\n" + strings.Join(rapid.Permutation(lines).Draw(t, "order"), "")
+}
+
+// ballots are what hooks and approvals receive.
+var ballots = []json.RawMessage{
+	json.RawMessage(`{"decision":"approve","by":"anna"}`), json.RawMessage(`{"decision":"approve","by":"bob"}`),
+	json.RawMessage(`{"decision":"reject","by":"carl"}`), json.RawMessage(`7`),
 }
 
 // TestRandomFlows runs random documents with random results. Each run ends (R6 of the design: after a decision, the run
@@ -59,8 +68,11 @@ func TestRandomFlows(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\nin:\n%s", err, document)
 		}
-		trial := Trial{Results: map[string]Result{}}
+		trial := Trial{Results: map[string]Result{}, Payloads: map[string][]json.RawMessage{}}
 		for i := range p.steps {
+			for range rapid.IntRange(0, 3).Draw(t, "votes") {
+				trial.Payloads[p.steps[i].id] = append(trial.Payloads[p.steps[i].id], rapid.SampledFrom(ballots).Draw(t, "vote"))
+			}
 			if code := rapid.SampledFrom([]string{"", "", "", "x", "y", contract.CodeTimeout}).Draw(t, "result"); code != "" {
 				trial.Results[p.steps[i].id] = failure(code)
 			}
@@ -113,11 +125,16 @@ func checkOrder(t *rapid.T, p *Program, o Outcome, document string) {
 			continue // any begins with the first; last steps also begin when something will never begin
 		}
 		for _, needed := range s.needs {
-			if ended, ok := end[p.steps[needed].id]; (!ok || ended > at) && p.steps[needed].action.kind != kindSignal {
+			if ended, ok := end[p.steps[needed].id]; (!ok || ended > at) && !p.steps[needed].action.hasHook() {
 				t.Fatalf("%s begins before %s has ended: %v of\n%s", s.id, p.steps[needed].id, o.Steps(), document)
 			}
 		}
 	}
+}
+
+// hasHook reports whether the end of a step is not the first thing that the log says about its hook.
+func (a action) hasHook() bool {
+	return a.kind == kindSignal || a.kind == kindHook || a.kind == kindApproval
 }
 
 func checkLast(t *rapid.T, p *Program, o Outcome, document string) {

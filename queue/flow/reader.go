@@ -20,6 +20,8 @@ type reader struct {
 	defaults   defaults
 	deployment string
 	uses       []use
+	// respondsTo are the steps whose requests are answered.
+	respondsTo []use
 }
 
 // defaults are what steps have unless they say otherwise.
@@ -130,6 +132,29 @@ func (o *object) choice(name string, options ...string) string {
 		return options[0]
 	}
 	return text
+}
+
+// flag returns a boolean; false if it is missing or a fault.
+func (o *object) flag(name string) bool {
+	n := o.get(name)
+	if n != nil && n.kind != kindBool {
+		o.r.faults.add(n, CodeType, "want true or false instead of %s", n.kind)
+	}
+	return n != nil && n.text == "true"
+}
+
+// number returns a whole number within bounds; the lower one if it is missing or a fault.
+func (o *object) number(name string, least, most int) int {
+	n := o.get(name)
+	if n == nil {
+		return least
+	}
+	v, err := strconv.Atoi(n.text)
+	if n.kind != kindNumber || err != nil || v < least || v > most {
+		o.r.faults.add(n, CodeType, "want a number from %d to %d", least, most)
+		return least
+	}
+	return v
 }
 
 // maxDuration limits every duration, as the function contract does.

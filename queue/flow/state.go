@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/approval"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -46,10 +47,12 @@ type state struct {
 	undos []progress
 	// inputs are those of the steps that can be undone.
 	inputs []json.RawMessage
-	// hooks and limits say which signals have a hook that is open, and a wait that limits their time.
+	// hooks and limits say which signals, hooks and approvals have a hook that is open, and a wait that limits their time.
 	hooks, limits []bool
-	begun         bool // whether anything has been decided
-	asked         bool // whether the run is asked to cancel
+	// votes are those of approvals.
+	votes map[int]*approval.Tally
+	begun bool // whether anything has been decided
+	asked bool // whether the run is asked to cancel
 }
 
 // undoSuffix follows the ID of a step in the ID of the step that undoes it, and timeSuffix in that of the wait that
@@ -68,7 +71,7 @@ func (p *Program) fold(c Call) (*state, error) {
 	s := &state{
 		Program: p, run: c.Run, input: c.Run.Input, steps: make([]progress, n), undos: make([]progress, n),
 		inputs: make([]json.RawMessage, n),
-		hooks:  make([]bool, n), limits: make([]bool, n),
+		hooks:  make([]bool, n), limits: make([]bool, n), votes: map[int]*approval.Tally{},
 	}
 	for _, e := range c.Events {
 		if err := s.apply(e); err != nil {
@@ -129,7 +132,7 @@ func (s *state) find(id string) (i int, list []progress, suffix string, err erro
 func (s *state) applyLimit(i int, e Event) {
 	s.limits[i] = e.Type == entities.EventWaitCreated
 	if e.Type == entities.EventWaitCompleted && s.steps[i].status == statusOpen {
-		s.steps[i] = failedWith(contract.Failure{Message: "no signal came in time", Code: codeWaitTimeout}, e.Seq)
+		s.steps[i] = s.late(i, e.Seq)
 	}
 }
 
@@ -154,7 +157,9 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 		return err
 	case entities.EventStepCreated, entities.EventWaitCreated, entities.EventHookCreated:
 		p.status = statusOpen
-	case entities.EventStepCompleted, entities.EventWaitCompleted, entities.EventHookReceived:
+	case entities.EventHookReceived:
+		*p = s.received(*p, i, e)
+	case entities.EventStepCompleted, entities.EventWaitCompleted:
 		*p = progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
 		if e.Data.Skipped != "" {
 			p.status = statusSkipped
@@ -165,7 +170,9 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 			return err
 		}
 		*p = progress{status: statusFailed, error: e.Payload, code: f.Code, seq: e.Seq}
-	case entities.EventWaitCancelled, entities.EventHookDisposed, entities.EventHookConflict:
+	case entities.EventHookConflict:
+		*p = failedWith(contract.Failure{Message: "another hook has the token", Code: codeHookConflict}, e.Seq)
+	case entities.EventWaitCancelled, entities.EventHookDisposed:
 		*p = failedWith(contract.Failure{Message: "nobody waits for it any more", Code: contract.CodeCancelled}, e.Seq)
 	default:
 	}

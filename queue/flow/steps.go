@@ -13,7 +13,10 @@ import (
 )
 
 // kinds are the fields of which a step has exactly one, in the order of the documentation.
-var kinds = []actionKind{kindCall, kindFlow, kindWait, kindSignal, kindSet, kindComplete, kindFail}
+var kinds = []actionKind{
+	kindCall, kindFlow, kindHTTP, kindWait, kindSignal, kindHook, kindApproval, kindStart, kindEmit, kindRespond, kindSet,
+	kindComplete, kindFail,
+}
 
 // readStep reads one step.
 func (r *reader) readStep(id string, n *node) step {
@@ -37,16 +40,19 @@ func (r *reader) readStep(id string, n *node) step {
 		a := r.readAction(u, usage{step: self, place: placeUndo})
 		u.end()
 		s.undo = &a
-		if a.kind != kindCall && a.kind != kindFlow && a.kind != "" {
-			r.faults.add(undo, CodeType, "only call and flow can undo a step")
+		if !a.kind.isWork() && a.kind != "" {
+			r.faults.add(undo, CodeType, "only call, flow and http can undo a step")
 		}
-		if k := s.action.kind; k != kindCall && k != kindFlow && k != "" {
-			r.faults.add(undo, CodeConflict, "only call and flow can be undone, and this is a %s", k)
+		if k := s.action.kind; !k.isWork() && k != "" {
+			r.faults.add(undo, CodeConflict, "only call, flow and http can be undone, and this is a %s", k)
 		}
 	}
 	o.end()
 	return s
 }
+
+// isWork reports whether somebody else does something for a step of the kind, which may have to be undone.
+func (k actionKind) isWork() bool { return k == kindCall || k == kindFlow || k == kindHTTP }
 
 func kindNames() string {
 	names := make([]string, len(kinds))
@@ -82,6 +88,20 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	switch a.kind {
 	case kindCall:
 		r.readCall(o, a, u)
+	case kindHTTP:
+		r.readAttempts(o, a)
+		r.readHTTP(n, a, u)
+	case kindHook:
+		r.readHook(n, a, u)
+	case kindApproval:
+		r.readApproval(n, a, u)
+	case kindStart:
+		a.name, a.deployment, a.timeout = o.name(string(kindStart)), o.deployment(), o.duration("timeout")
+		r.readInput(o, a, u)
+	case kindEmit:
+		r.readEmit(n, a, u)
+	case kindRespond:
+		r.readRespond(n, a, u)
 	case kindFlow:
 		a.name, a.deployment = o.name(string(kindFlow)), o.deployment()
 		a.timeout = o.duration("timeout")
@@ -115,6 +135,15 @@ func (r *reader) readCall(o *object, a *action, u usage) {
 		r.faults.add(o.node, CodeMissing,
 			`want a "deployment": whose function is %s? It may be named once for the flow`, a.name)
 	}
+	r.readAttempts(o, a)
+	if a.async = o.flag("async"); a.async && a.timeout == 0 {
+		r.faults.add(o.node.get("async"), CodeMissing, `an async call needs a "timeout": until when its result may be sent`)
+	}
+	r.readInput(o, a, u)
+}
+
+// readAttempts reads the settings of the attempts of a step.
+func (r *reader) readAttempts(o *object, a *action) {
 	a.retry = r.defaults.retry
 	if n := o.get("retry"); n != nil {
 		a.retry = r.retry(n)
@@ -125,7 +154,6 @@ func (r *reader) readCall(o *object, a *action, u usage) {
 		r.faults.add(orNode(o.node.get("attemptTimeout"), o.node), CodeType,
 			"attemptTimeout is not between 1s and %s", contract.MaxAttemptTimeout)
 	}
-	r.readInput(o, a, u)
 }
 
 func (r *reader) readInput(o *object, a *action, u usage) {

@@ -24,6 +24,8 @@ type Trial struct {
 	Results map[string]Result
 	// Signals are the data of signals, by their names. They come as soon as a step waits for them.
 	Signals map[string]json.RawMessage
+	// Payloads are what hooks receive, and the votes of approvals, by the ID of the step.
+	Payloads map[string][]json.RawMessage
 }
 
 // Result is the result of a step: an output, or an error.
@@ -114,7 +116,7 @@ type anyCommand struct {
 	Skipped string            `json:"skipped"`
 	For     string            `json:"for"`
 	Until   time.Time         `json:"until"`
-	Signal  hookSignal        `json:"signal"`
+	Signal  json.RawMessage   `json:"signal"`
 }
 
 // carryOut does what the server does with a command.
@@ -124,10 +126,10 @@ func (r *trialRun) carryOut(text json.RawMessage) error {
 		return fmt.Errorf("the command %s: %w", text, err)
 	}
 	switch c.Type {
-	case "runStep", "startChild":
+	case "runStep", "startChild", "startRun":
 		r.append(entities.EventStepCreated, c.ID, c.Input)
 		r.later(c.ID, time.Time{}, r.resultOf(c.ID))
-	case "recordStep":
+	case "recordStep", "emit":
 		r.append(entities.EventStepCreated, c.ID, nil)
 		r.record(c)
 	case "wait":
@@ -141,11 +143,9 @@ func (r *trialRun) carryOut(text json.RawMessage) error {
 			until = r.now.Add(d)
 		}
 		r.later(c.ID, until, pendingResult{event: entities.EventWaitCompleted})
+	case "respond": // nobody waits for it here
 	case "openHook":
-		r.append(entities.EventHookCreated, c.ID, nil)
-		if data, ok := r.Signals[c.Signal.Name]; ok {
-			r.later(c.ID, time.Time{}, pendingResult{event: entities.EventHookReceived, of: data})
-		}
+		return r.openHook(c)
 	case "closeHook":
 		r.end(entities.EventHookDisposed, c.ID, nil)
 	case "cancelWait":
@@ -160,6 +160,23 @@ func (r *trialRun) carryOut(text json.RawMessage) error {
 		r.outcome.Status, r.outcome.Error = entities.RunFailed, c.Error
 	default:
 		return fmt.Errorf("the command %q is not known here", c.Type)
+	}
+	return nil
+}
+
+// openHook opens a hook, which receives what the trial has for it.
+func (r *trialRun) openHook(c anyCommand) error {
+	r.append(entities.EventHookCreated, c.ID, nil)
+	received := r.Payloads[c.ID]
+	var signal hookSignal
+	if c.Signal != nil && json.Unmarshal(c.Signal, &signal) != nil {
+		return fmt.Errorf("the signal of %s is not an object", c.ID)
+	}
+	if data, ok := r.Signals[signal.Name]; ok {
+		received = append(slices.Clip(received), mustJSON(map[string]any{"signal": signal.Name, "data": data}))
+	}
+	for _, payload := range received {
+		r.later(c.ID, time.Time{}, pendingResult{event: entities.EventHookReceived, of: payload})
 	}
 	return nil
 }

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/schema"
 )
 
 // turn decides what follows from a state. What it decides changes the state as the events of its commands will, so that
@@ -58,8 +58,11 @@ func (t *turn) refuse() bool {
 	if err == nil {
 		return false
 	}
-	message := strings.ReplaceAll(err.Error(), schemaURL+"#", "the schema")
-	t.send(fail{"fail", contract.Failure{Message: "the input does not fit: " + message, Code: codeInput}})
+	f := contract.Failure{Message: "the input does not fit: " + err.Error(), Code: codeInput}
+	if violations := (schema.Violations)(nil); errors.As(err, &violations) {
+		f.Details = mustJSON(violations.Details())
+	}
+	t.send(fail{"fail", f})
 	t.ended = true
 	return true
 }
@@ -227,15 +230,28 @@ func (t *turn) begin(i int) {
 	s := &t.Program.steps[i]
 	a := &s.action
 	where := t.scope(i, placeStep)
+	if a.kind.isWork() || a.kind == kindStart {
+		command, err := t.commandOf(s.id, a, where)
+		if err != nil {
+			t.record(i, expressionFailed("input", err))
+			return
+		}
+		t.send(command)
+		t.steps[i].status = statusOpen
+		return
+	}
 	input, err := t.inputOf(a, where)
 	if err != nil {
 		t.record(i, expressionFailed("input", err))
 		return
 	}
 	switch a.kind {
-	case kindCall, kindFlow:
-		t.call(s.id, a, input)
-		t.steps[i].status = statusOpen
+	case kindEmit:
+		t.emit(i, a, input)
+	case kindRespond:
+		t.respond(i, a, where)
+	case kindHook, kindApproval:
+		t.openOther(i, a, where)
 	case kindWait:
 		t.wait(i, a, where)
 	case kindSignal:
@@ -247,6 +263,7 @@ func (t *turn) begin(i int) {
 		t.complete(input, nil)
 	case kindFail:
 		t.failStep(i, a, where)
+	default: // it has begun above
 	}
 }
 
@@ -258,26 +275,36 @@ func (t *turn) inputOf(a *action, where *stepScope) (json.RawMessage, error) {
 	case where.place == placeUndo:
 		value := where.value(varUndo, nil)
 		return value, where.spend(len(value))
-	case a.kind == kindCall || a.kind == kindFlow:
+	case a.kind == kindCall || a.kind == kindFlow || a.kind == kindStart:
 		return t.input, where.spend(len(t.input))
 	default:
 		return nil, nil
 	}
 }
 
-// call calls a function, or starts a child.
-func (t *turn) call(id string, a *action, input json.RawMessage) {
-	if a.kind == kindFlow {
-		t.send(startChild{
-			Type: "startChild", ID: id, Workflow: a.name, Input: input, Timeout: duration(a.timeout),
-			Deployment: orLatest(a.deployment),
-		})
-		return
+// commandOf returns the command that calls a function, starts a child or another run, or makes a request.
+func (t *turn) commandOf(id string, a *action, where *stepScope) (any, error) {
+	if a.kind == kindHTTP {
+		return t.request(id, a, where)
 	}
-	t.send(runStep{
-		Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
-		Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout),
-	})
+	input, err := t.inputOf(a, where)
+	if err != nil {
+		return nil, err
+	}
+	if a.kind == kindCall {
+		return runStep{
+			Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
+			Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async,
+		}, nil
+	}
+	command := startChild{
+		Type: "startChild", ID: id, Workflow: a.name, Input: input, Timeout: duration(a.timeout),
+		Deployment: orLatest(a.deployment),
+	}
+	if a.kind == kindStart {
+		command.Type = "startRun"
+	}
+	return command, nil
 }
 
 func orLatest(deployment string) string {
@@ -321,16 +348,9 @@ func timeOf(v *template, where *stepScope) (at time.Time, err error) {
 
 // openHook waits for a signal.
 func (t *turn) openHook(i int, a *action) {
-	id := t.Program.steps[i].id
-	t.send(openHook{
-		Type: "openHook", ID: id, Signal: hookSignal{a.name, a.condition, duration(a.lookBack)},
+	t.await(i, a, openHook{
+		Type: "openHook", ID: t.Program.steps[i].id, Signal: hookSignal{a.name, a.condition, duration(a.lookBack)},
 	})
-	t.hooks[i] = true
-	if a.timeout > 0 {
-		t.send(wait{Type: "wait", ID: id + timeSuffix, For: duration(a.timeout)})
-		t.limits[i] = true
-	}
-	t.steps[i].status = statusOpen
 }
 
 // close closes what a step that has ended does not need any more.

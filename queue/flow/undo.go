@@ -72,7 +72,7 @@ func (t *turn) cancel(i int) {
 	switch s.action.kind {
 	case kindWait:
 		t.send(partOf{"cancelWait", s.id})
-	case kindSignal: // its hook is closed with what belongs to it
+	case kindSignal, kindHook, kindApproval: // its hook is closed with what belongs to it
 	default:
 		t.send(partOf{"cancelStep", s.id})
 	}
@@ -87,7 +87,11 @@ func (t *turn) needsUndo(i int) bool {
 }
 
 // unknownOutcome are the codes of failures after which a step may have been carried out.
-var unknownOutcome = map[string]bool{contract.CodeTimeout: true, contract.CodeNoAnswer: true}
+var unknownOutcome = map[string]bool{
+	contract.CodeTimeout: true, contract.CodeNoAnswer: true,
+	// Of HTTP steps: a proxy has answered, or the answer was too large.
+	"http_408": true, "http_502": true, "http_504": true, "answer_too_large": true,
+}
 
 // undo undoes what has to be undone: a step after all that came after it, and what is independent at once. It reports
 // whether all is done, and otherwise whether it has begun anything: that may have failed here, and so let more begin.
@@ -116,7 +120,7 @@ func (t *turn) isAwaitedByUndo(i int) bool {
 // undone: then a later turn begins it.
 func (t *turn) beginUndo(i int) bool {
 	s := &t.Program.steps[i]
-	input, err := t.inputOf(s.undo, t.scope(i, placeUndo))
+	command, err := t.commandOf(s.id+undoSuffix, s.undo, t.scope(i, placeUndo))
 	isOpen := func(p progress) bool { return p.status == statusOpen }
 	if errors.Is(err, errTooMuch) && slices.ContainsFunc(t.undos, isOpen) {
 		return false
@@ -127,7 +131,7 @@ func (t *turn) beginUndo(i int) bool {
 		t.undos[i] = failedWith(f, 0)
 		return true
 	}
-	t.call(s.id+undoSuffix, s.undo, input)
+	t.send(command)
 	t.undos[i].status = statusOpen
 	return true
 }

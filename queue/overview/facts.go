@@ -76,7 +76,7 @@ const (
 
 // notUnreached are errors of messages that count as unreached although their deployment may be well.
 func notUnreached() []string {
-	return append([]string{"another copy of this call has written to the log"}, message.ServerErrors...)
+	return append([]string{"another copy of this call has written to the log", message.NotReady}, message.ServerErrors...)
 }
 
 // facts reads the facts. Those of the queue are of one moment.

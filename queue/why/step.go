@@ -16,7 +16,7 @@ func (x *explainer) addStep(s Step) {
 		p = m.phase(x.Now, false)
 	}
 	// An attempt that failed is the log's business. All else that goes wrong is the message's.
-	if p > failed || p == failed && (m.Unreached > 0 || s.RetryAfter == nil) {
+	if p > failed || p == failed && s.RetryAfter == nil {
 		x.add(r.trouble(*m, p))
 		return
 	}

@@ -654,6 +654,7 @@ export type Secret = {
   name: string;
   createdAt: Time;
   updatedAt: Time;
+  origins?: Array<string>;
 };
 
 export type SigningKey = {
@@ -668,7 +669,7 @@ export type Count = {
 
 export type QueueState = "waiting" | "retrying" | "due" | "delayed" | "leased" | "parked";
 
-export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "lookback" | "schedule" | "trigger";
+export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "emit" | "lookback" | "schedule" | "trigger";
 
 export type Message = {
   id: string;
@@ -1011,6 +1012,20 @@ export interface Api {
     query: {  };
     body: null;
     answer: Step;
+  };
+  // Send the result of a step that its function has accepted
+  "POST /v1/runs/{id}/steps/{stepId}/result": {
+    path: { "id": string; "stepId": string };
+    query: {  };
+    body: {
+      output?: unknown;
+      error?: {
+        message: string;
+        code?: string;
+        details?: unknown;
+      };
+    };
+    answer: null;
   };
   // List all open hooks
   "GET /v1/hooks": {
@@ -1736,6 +1751,7 @@ export interface Api {
     query: {  };
     body: {
       values: Array<string>;
+      origins?: Array<string>;
     };
     answer: Secret;
   };

@@ -294,6 +294,7 @@ var secretColumns = []column[secret]{
 	{"NAME", func(c secret) any { return c.Name }},
 	{"CREATED", func(c secret) any { return c.CreatedAt }},
 	{"UPDATED", func(c secret) any { return c.UpdatedAt }},
+	{"SENT TO", func(c secret) any { return strings.Join(c.Origins, ", ") }},
 }
 
 type listSecretsCmd struct{}
@@ -304,7 +305,8 @@ func (listSecretsCmd) Run(ctx context.Context, s *Session) error {
 }
 
 type setSecretCmd struct {
-	Name string `arg:"" help:"The secret's name, as hooks refer to it."`
+	Name    string   `arg:"" help:"The secret's name, as hooks and HTTP steps refer to it."`
+	Origins []string `name:"origin" placeholder:"URL" help:"Where HTTP steps may send it: https://mail.example.com."`
 }
 
 // Run stores the secret. Its values are not arguments, which every user of the machine can see.
@@ -322,7 +324,8 @@ func (c setSecretCmd) Run(ctx context.Context, s *Session) error {
 	if len(values) == 0 {
 		return usageErrorf("no value on standard input: echo VALUE | stepwell secrets set %s", c.Name)
 	}
-	return s.change(ctx, http.MethodPut, path("secrets", c.Name), jsonBody{"values": values}, "set secret %s", c.Name)
+	body := jsonBody{"values": values, "origins": c.Origins}.omitZero()
+	return s.change(ctx, http.MethodPut, path("secrets", c.Name), body, "set secret %s", c.Name)
 }
 
 type removeSecretCmd struct {

@@ -139,6 +139,7 @@ type deployment struct {
 type secret struct {
 	Name                 string
 	CreatedAt, UpdatedAt time.Time
+	Origins              []string
 }
 
 type message struct {

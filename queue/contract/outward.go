@@ -1,0 +1,116 @@
+package contract
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+const (
+	// MaxSignal is the limit of a signal's data in bytes.
+	MaxSignal = 1 << 20
+	// MaxKeep is the longest time a signal may be kept for hooks that look back.
+	MaxKeep = 30 * 24 * time.Hour
+)
+
+// emit sends a signal. It is a step that has completed: the signal is sent if the step is in the log, and once.
+type emit struct {
+	head
+
+	ID     string          `json:"id"`
+	Signal string          `json:"signal"`
+	Data   json.RawMessage `json:"data"`
+	// KeepFor is how long the signal is kept for hooks that look back.
+	KeepFor *duration `json:"keepFor"`
+	At      place     `json:"at"`
+}
+
+// Emitted is the body of the work that posts a signal.
+type Emitted struct {
+	Name string          `json:"name"`
+	Data json.RawMessage `json:"data"`
+	// Key makes the signal count once.
+	Key  string        `json:"key"`
+	Keep time.Duration `json:"keep"`
+}
+
+func (c *emit) requests(planner Planner) ([]eventlog.Request, error) {
+	keep := or(c.KeepFor, 0)
+	switch {
+	case entities.ValidateName("signal", c.Signal) != nil:
+		return nil, entities.ValidateName("signal", c.Signal)
+	case len(c.Data) > MaxSignal:
+		return nil, entities.Invalid("the data is %d bytes long; the limit is %d", len(c.Data), MaxSignal)
+	case keep > MaxKeep:
+		return nil, entities.Invalid("keepFor %s is more than %s", keep, MaxKeep)
+	}
+	place := sha256.Sum256([]byte(string(planner.Run.ID) + "/" + c.ID))
+	body, err := json.Marshal(Emitted{
+		Name: c.Signal, Data: orNull(c.Data), Keep: keep, Key: "emit_" + hex.EncodeToString(place[:]),
+	})
+	requests := atOnce(c.ID, c.Signal, c.Data, nil, c.At)
+	// The message is not the run's, whose end would delete it.
+	requests[1].Messages = []message.Message{{
+		Project: planner.Run.Project, Topic: c.Signal, Work: message.WorkEmit, Subject: string(planner.Run.ID) + "/" + c.ID,
+		Body: body,
+	}}
+	return requests, err
+}
+
+// atOnce returns the requests for a step that has completed as soon as it is there.
+func atOnce(id, name string, input, output []byte, at place) []eventlog.Request {
+	return []eventlog.Request{
+		{
+			Type: entities.EventStepCreated, CorrelationID: id, Payload: input,
+			Data: entities.EventData{StepName: name, At: string(at)},
+		},
+		{
+			Type: entities.EventStepCompleted, CorrelationID: id, Payload: orNull(output), Inline: true,
+			Data: entities.EventData{StepName: name},
+		},
+	}
+}
+
+// startRun starts a run that is no child: nobody waits for it, and it goes on when this run has ended. It is a step
+// that has completed, with the run's ID in its output.
+type startRun struct {
+	head
+
+	ID         string            `json:"id"`
+	Workflow   string            `json:"workflow"`
+	Input      json.RawMessage   `json:"input"`
+	Deployment string            `json:"deployment"`
+	Attributes map[string]string `json:"attributes"`
+	Timeout    *duration         `json:"timeout"`
+	At         place             `json:"at"`
+}
+
+func (c *startRun) requests(planner Planner) ([]eventlog.Request, error) {
+	deployment := cmp.Or(c.Deployment, Latest)
+	if deployment == Latest {
+		var err error
+		if deployment, err = planner.Deployment(c.Workflow); err != nil {
+			return nil, err
+		}
+	}
+	run := eventlog.Request{
+		RunID: entities.NewRunID(planner.Now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
+		Payload: c.Input,
+		Data: entities.EventData{
+			DeploymentID: deployment, WorkflowName: c.Workflow, Driver: entities.DriverServer, Attributes: c.Attributes,
+		},
+	}
+	if c.Timeout != nil {
+		run.Data.Deadline = planner.after(*c.Timeout)
+	}
+	output, err := json.Marshal(map[string]entities.RunID{"runId": run.RunID})
+	requests := atOnce(c.ID, c.Workflow, c.Input, output, c.At)
+	requests[0].Child = &run
+	return requests, err
+}

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/token"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// callback returns where the result of an async step may be sent.
+func (e *Engine) callback(ctx context.Context, d queue.Delivery, s stepWork) (*contract.Callback, error) {
+	key, err := e.callKey.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &contract.Callback{
+		URL: fmt.Sprintf("%s/v1/runs/%s/steps/%s/result", strings.TrimSuffix(e.hooksURL, hooksPath), d.RunID,
+			url.PathEscape(string(s.ID))),
+		Token: key.SignCall(token.Callback(d.Project, d.RunID, s.ID), *s.spec.Deadline),
+	}, nil
+}
+
+// StepResult is the result of a step that its function has accepted: an output, or an error.
+type StepResult struct {
+	Output []byte
+	Error  *contract.Failure
+}
+
+// EndStep records the result of an async step, and ends the work that waits for it. The first result counts. It fails
+// with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async, with [entities.ErrConflict] if
+// it has a result already, and with [entities.ErrRunEnded].
+func (e *Engine) EndStep(
+	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID, result StepResult,
+) error {
+	found, err := e.log.Step(ctx, project, runID, id)
+	if err != nil {
+		return err
+	}
+	s := newStepWork(found)
+	if !s.spec.Async {
+		return entities.Invalid("step %s is not async: its function answers with its result", id)
+	}
+	r := s.request(entities.EventStepCompleted)
+	if r.Payload = result.Output; result.Error != nil {
+		r.Type, r.Payload, r.Data.ErrorCode = entities.EventStepFailed, result.Error.Text(), result.Error.Code
+	}
+	_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{
+		Finish: func(last *pgx.Batch) { e.queue.DropWaitingStep(last, project, runID, id) },
+	})
+	return err
+}

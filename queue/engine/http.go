@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/egress"
+)
+
+// The codes of failures of HTTP steps, beside contract.CodeNoAnswer and that of a status, such as http_404.
+const (
+	// CodeForbiddenAddress means that the server may not connect to the address.
+	CodeForbiddenAddress = "forbidden_address"
+	// CodeUnreachable means that no connection was made, so that the service did nothing.
+	CodeUnreachable = "unreachable"
+	// CodeSecret means that a secret of the request does not exist, or is not for the address.
+	CodeSecret = "secret_unusable"
+	// CodeAnswerTooLarge means that the answer exceeds 4 MiB.
+	CodeAnswerTooLarge = "answer_too_large"
+	httpCodePrefix     = "http_"
+)
+
+const (
+	// maxHTTPAnswer limits the body of an answer to an HTTP step, in bytes.
+	maxHTTPAnswer = 4 << 20
+	// maxHTTPError limits the body that is kept of an answer with which the step fails.
+	maxHTTPError = 16 << 10
+)
+
+// executeHTTP makes the request that a step is, and records the result.
+func (e *Engine) executeHTTP(ctx context.Context, d queue.Delivery, s stepWork) error {
+	timeout := s.spec.AttemptTimeout(e.log.Now())
+	timed, cancel := context.WithTimeoutCause(ctx, timeout, noAnswer(timeout))
+	defer cancel()
+	a, err := e.whileWanted(timed, d, func(ctx context.Context) (answer, error) { return e.fetch(ctx, d, s) })
+	if errors.Is(err, errStepOver) {
+		return queue.Persist(ctx, d.End)
+	}
+	if err != nil && (queue.IsOver(err) || queue.Interrupted(ctx, err)) {
+		return err
+	}
+	return e.record(ctx, d, s, s.decideHTTP(a, err, d.DeliveryCount, e.log.Now()))
+}
+
+// fetch makes the request of a step.
+func (e *Engine) fetch(ctx context.Context, d queue.Delivery, s stepWork) (answer, error) {
+	var r contract.HTTPRequest
+	if err := json.Unmarshal(s.input, &r); err != nil {
+		return answer{}, fmt.Errorf("decode request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("User-Agent", "stepwell")
+	if r.Body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if err := e.setHeaders(ctx, d, r, req.Header); err != nil {
+		return answer{}, err
+	}
+	req.Header.Set(contract.HeaderIdempotencyKey, string(d.RunID)+"/"+d.Subject)
+	resp, err := d.Fetch(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	a := answer{
+		status: resp.StatusCode, header: resp.Header, retryAfter: retryAfter(resp.Header.Get("Retry-After"), e.log.Now()),
+	}
+	a.body, err = readAnswer(resp, maxHTTPAnswer)
+	return a, err
+}
+
+func (e *Engine) setHeaders(
+	ctx context.Context, d queue.Delivery, r contract.HTTPRequest, header http.Header,
+) error {
+	origin, err := r.Origin()
+	if err != nil {
+		return err
+	}
+	for name, h := range r.Headers {
+		value := h.Text
+		if h.Secret != "" {
+			secret, err := e.secrets.ValueFor(ctx, d.Project, h.Secret, origin)
+			if err != nil {
+				return &secretError{h.Secret, origin, err}
+			}
+			value = h.Prefix + string(secret)
+		}
+		header.Set(name, value)
+	}
+	return nil
+}
+
+// secretError reports a secret that a request cannot have.
+type secretError struct {
+	name, origin string
+	err          error
+}
+
+func (e *secretError) Error() string {
+	return fmt.Sprintf("secret %s cannot be sent to %s: stepwell secrets set %[1]s --origin %[2]s", e.name, e.origin)
+}
+
+func (e *secretError) Unwrap() error { return e.err }
+
+// decideHTTP decides what the answer to a request, or its error, means for the step.
+func (s stepWork) decideHTTP(a answer, err error, attempts int, now time.Time) decision {
+	if err != nil {
+		f, retryable := requestFailure(err)
+		return s.failure(f, retryable, 0, attempts, now)
+	}
+	success, retryable := s.spec.HTTP.Outcome(a.status)
+	if success {
+		return decision{event: entities.EventStepCompleted, payload: a.result()}
+	}
+	if len(a.body) > maxHTTPError {
+		a.body = nil
+	}
+	return s.failure(contract.Failure{
+		Message: strings.TrimSpace(fmt.Sprintf("the service answered %d %s", a.status, http.StatusText(a.status))),
+		Code:    fmt.Sprintf("%s%d", httpCodePrefix, a.status), Details: a.result(),
+	}, retryable, a.retryAfter, attempts, now)
+}
+
+// requestFailure returns the failure of a request without an answer, and whether to repeat the request.
+func requestFailure(err error) (f contract.Failure, retryable bool) {
+	f = contract.Failure{Message: queue.Storable(egress.Redact(err.Error())), Code: contract.CodeNoAnswer}
+	forbidden, dial := (*egress.ForbiddenError)(nil), (*net.OpError)(nil)
+	switch {
+	case errors.As(err, &forbidden):
+		f.Code = CodeForbiddenAddress
+		return f, false
+	case errors.Is(err, admin.ErrSecretNotFound), errors.Is(err, admin.ErrSecretNotFor):
+		f.Code = CodeSecret
+		return f, false
+	case errors.Is(err, errAnswerTooLarge):
+		f.Code = CodeAnswerTooLarge
+		return f, false
+	case errors.As(err, &dial) && dial.Op == "dial":
+		f.Code = CodeUnreachable
+	}
+	return f, true
+}
+
+// keptHeaders are the headers of answers that steps see.
+var keptHeaders = []string{"Content-Type", "ETag", "Last-Modified", "Link", "Location", "Retry-After"}
+
+// result returns the answer as the output of an HTTP step: its status, some headers, and the body in one of three
+// forms.
+func (a answer) result() json.RawMessage {
+	v := struct {
+		Status     int               `json:"status"`
+		Headers    map[string]string `json:"headers,omitempty"`
+		Body       json.RawMessage   `json:"body,omitempty"`
+		Text       string            `json:"text,omitempty"`
+		BodyBase64 []byte            `json:"bodyBase64,omitempty"`
+	}{Status: a.status, Headers: map[string]string{}}
+	for _, name := range keptHeaders {
+		if value := a.header.Get(name); value != "" {
+			v.Headers[strings.ToLower(name)] = strings.ToValidUTF8(value, "�")
+		}
+	}
+	kind, _, _ := mime.ParseMediaType(a.header.Get("Content-Type"))
+	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	switch {
+	case len(a.body) == 0:
+	case isJSON && json.Valid(a.body) && utf8.Valid(a.body):
+		v.Body = a.body
+	case utf8.Valid(a.body):
+		v.Text = string(a.body)
+	default:
+		v.BodyBase64 = a.body
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // all of it has a JSON form
+	}
+	return text
+}
