@@ -280,11 +280,9 @@ func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 		return nil, entities.Invalid("onParentEnd %q is neither %s nor %s", c.OnParentEnd, onEndCancel, onEndLeave)
 	}
 	deployment := cmp.Or(c.Deployment, planner.Run.DeploymentID)
-	if deployment == Latest {
-		var err error
-		if deployment, err = planner.Deployment(c.Workflow); err != nil {
-			return nil, err
-		}
+	deployment, err := planner.deploymentOf(c, deployment)
+	if err != nil {
+		return nil, err
 	}
 	child := eventlog.Request{
 		RunID: entities.NewRunID(planner.Now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
@@ -306,6 +304,18 @@ func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 			StepName: c.Workflow, Step: &entities.StepSpec{ChildID: child.RunID}, At: string(c.At),
 		},
 	}}, nil
+}
+
+// deploymentOf returns the deployment of a child. That of the run itself may be retired: it goes on.
+func (planner Planner) deploymentOf(c *startChild, id string) (string, error) {
+	switch {
+	case id == Latest:
+		return planner.Deployment(c.Workflow, "")
+	case c.Deployment != "" && strings.Contains(id, "@"):
+		return planner.Deployment(c.Workflow, id)
+	default:
+		return id, nil
+	}
 }
 
 // Latest selects the newest deployment of a workflow.

@@ -15,9 +15,14 @@ import (
 )
 
 var orders = Planner{
-	Run:        entities.Run{ID: "wrun_1", DeploymentID: "orders"},
-	Now:        time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
-	Deployment: func(workflow string) (string, error) { return "newest of " + workflow, nil },
+	Run: entities.Run{ID: "wrun_1", DeploymentID: "orders"},
+	Now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+	Deployment: func(workflow, id string) (string, error) {
+		if name, _, isFlow := strings.Cut(id, "@"); isFlow {
+			return name + "@7", nil
+		}
+		return "newest of " + workflow, nil
+	},
 	Condition: func(condition string) error {
 		if condition == "(" {
 			return entities.Invalid("no condition")

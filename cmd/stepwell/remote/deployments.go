@@ -39,9 +39,14 @@ var deploymentColumns = []column[deployment]{
 	{"WORKFLOWS", func(d deployment) any { return strings.Join(d.Workflows, " ") }},
 }
 
+// flowURL begins the URL of a version of a flow, which the server executes.
+const flowURL = "flow:"
+
 // place says where the deployment is called.
 func (d deployment) place() string {
 	switch {
+	case strings.HasPrefix(d.URL, flowURL):
+		return "flow " + strings.Replace(strings.TrimPrefix(d.URL, flowURL), "@", ", version ", 1)
 	case d.URL != "pull:":
 		return d.URL
 	case d.AnsweredAt.IsZero():
@@ -95,16 +100,25 @@ type flowsCmd struct {
 	List listFlowsCmd `cmd:"" help:"List the flows."`
 	Show showFlowCmd  `cmd:"" help:"Print the document of a flow."`
 	Put  putFlowCmd   `cmd:"" help:"Store a document as the newest version of its flow."`
+
+	Versions flowVersionsCmd `cmd:"" help:"List the versions of a flow, and their aliases."`
+	Alias    putAliasCmd     `cmd:"" help:"Have an alias point to a version."`
+	Unalias  removeAliasCmd  `cmd:"" help:"Remove an alias."`
+	Retire   retireFlowCmd   `cmd:"" help:"End the new runs of a version, for good."`
 }
 
 // flowVersion is a version of a flow.
 type flowVersion struct {
 	Name, Deployment, Document string
 
-	Version   int
-	CreatedAt time.Time
-	Warnings  []flowFault
-	Versions  []flowVersion
+	Version              int
+	CreatedAt, RetiredAt time.Time
+	Warnings             []flowFault
+	Versions             []flowVersion
+	Aliases              []struct {
+		Alias   string
+		Version int
+	}
 }
 
 // flowFault is a fault in a document.
@@ -183,4 +197,69 @@ func (c putFlowCmd) Run(ctx context.Context, s *Session) error {
 		return s.printResult(raw, "%s would be version %d of %s", c.File, f.Version, f.Name)
 	}
 	return s.printResult(raw, "%s is version %d of %s", c.File, f.Version, f.Name)
+}
+
+type flowVersionsCmd struct {
+	Name string `arg:"" help:"The flow's name."`
+}
+
+// Run lists the versions.
+func (c flowVersionsCmd) Run(ctx context.Context, s *Session) error {
+	var f flowVersion
+	raw, err := s.client.get(ctx, path("flows", c.Name), nil, &f)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return s.printJSON(raw)
+	}
+	p := tablePrinter[flowVersion]{Session: s, columns: []column[flowVersion]{
+		{"VERSION", func(v flowVersion) any { return v.Version }},
+		{"ALIASES", func(v flowVersion) any { return strings.Join(f.aliasesOf(v.Version), " ") }},
+		{"CREATED", func(v flowVersion) any { return v.CreatedAt }},
+		{"RETIRED", func(v flowVersion) any { return v.RetiredAt }},
+	}}
+	return p.table(f.Versions)
+}
+
+func (f flowVersion) aliasesOf(version int) (names []string) {
+	for _, a := range f.Aliases {
+		if a.Version == version {
+			names = append(names, a.Alias)
+		}
+	}
+	return names
+}
+
+type putAliasCmd struct {
+	Name    string `arg:"" help:"The flow's name."`
+	Alias   string `arg:"" help:"The alias, such as prod."`
+	Version int    `arg:"" help:"The version."`
+}
+
+// Run moves the alias, or creates it.
+func (c putAliasCmd) Run(ctx context.Context, s *Session) error {
+	return s.change(ctx, http.MethodPut, path("flows", c.Name, "aliases", c.Alias), jsonBody{"version": c.Version},
+		"%s@%s is version %d", c.Name, c.Alias, c.Version)
+}
+
+type removeAliasCmd struct {
+	Name  string `arg:"" help:"The flow's name."`
+	Alias string `arg:"" help:"The alias."`
+}
+
+// Run removes the alias.
+func (c removeAliasCmd) Run(ctx context.Context, s *Session) error {
+	return s.client.delete(ctx, path("flows", c.Name, "aliases", c.Alias))
+}
+
+type retireFlowCmd struct {
+	Name    string `arg:"" help:"The flow's name."`
+	Version int    `arg:"" help:"The version."`
+}
+
+// Run retires the version.
+func (c retireFlowCmd) Run(ctx context.Context, s *Session) error {
+	return s.change(ctx, http.MethodPost, path("flows", c.Name, "versions", strconv.Itoa(c.Version), "retire"), nil,
+		"version %d of %s is retired", c.Version, c.Name)
 }
