@@ -70,6 +70,9 @@ var mayImport = map[string][]string{
 	},
 	"queue/egress":        {},
 	"queue/flow":          {"entities", "queue/condition", "queue/contract"},
+	"queue/flow/convert":  {"queue/flow"},
+	"queue/flow/flowtest": {"entities", "queue/contract", "queue/flow"},
+	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
 	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
@@ -132,7 +135,10 @@ var mayImport = map[string][]string{
 		"queue/engine", "queue/scheduler",
 	},
 	"cmd/stepwell/completion": {},
-	"cmd/stepwell/remote":     {"cmd/stepwell/remote/redact"},
+	"cmd/stepwell/remote": {
+		"cmd/stepwell/remote/redact", "queue/contract", "queue/flow", "queue/flow/convert", "queue/flow/flowtest",
+		"queue/flow/replay",
+	},
 
 	"cmd/stepwell/remote/redact": {},
 

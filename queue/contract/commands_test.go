@@ -161,7 +161,9 @@ func TestCommandsBecomeRequests(t *testing.T) {
 // TestStartChildCreatesStepAndRun: a child is a step of its parent, and a run on the requested deployment.
 func TestStartChildCreatesStepAndRun(t *testing.T) {
 	t.Parallel()
-	for deployment, want := range map[string]string{"": "orders", "other": "other", Latest: "newest of ship"} {
+	for deployment, want := range map[string]string{
+		"": "orders", "other": "other", Latest: "newest of ship", "ship@prod": "ship@7",
+	} {
 		requests, err := read(`{"type":"startChild","id":"kid","workflow":"ship","input":7,"deployment":"` + deployment +
 			`","attributes":{"a":"b"},"timeout":"1m","onParentEnd":"leave"}`)
 		if err != nil {
