@@ -73,6 +73,9 @@ var mayImport = map[string][]string{
 	},
 	"queue/egress":        {},
 	"queue/flow":          {"entities", "entities/webhook", "queue/approval", "queue/condition", "queue/contract", "queue/schema"},
+	"queue/flow/convert":  {"queue/flow"},
+	"queue/flow/flowtest": {"entities", "queue/contract", "queue/flow"},
+	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
 	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
@@ -135,7 +138,10 @@ var mayImport = map[string][]string{
 		"queue/engine", "queue/scheduler",
 	},
 	"cmd/stepwell/completion": {},
-	"cmd/stepwell/remote":     {"cmd/stepwell/remote/redact"},
+	"cmd/stepwell/remote": {
+		"cmd/stepwell/remote/redact", "queue/contract", "queue/flow", "queue/flow/convert", "queue/flow/flowtest",
+		"queue/flow/replay",
+	},
 
 	"cmd/stepwell/remote/redact": {},
 

@@ -217,9 +217,17 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 			t.Fatal(err)
 		}
 	}
-	flowOf := fmt.Sprintf("flow: %s\nsteps: {a: {set: 1}}", s["flow"])
-	if _, err := registry.New(h.pool, time.Now).Put(t.Context(), project, []byte(flowOf)); err != nil {
-		t.Fatal(err)
+	flows := registry.New(h.pool, time.Now)
+	for value := range 2 {
+		document := fmt.Sprintf("flow: %s\nsteps: {a: {set: %d}}", s["flow"], value)
+		if _, err := flows.Put(t.Context(), project, []byte(document)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, alias := range []string{"prod", "spare"} {
+		if _, err := flows.PutAlias(t.Context(), project, s["flow"], alias, 2); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, key := range map[string]string{
 		"collection": s["unique"], "flushedCollection": "flushed", "spareCollection": "spare",

@@ -205,7 +205,7 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 	if d.URL == PulledURL {
 		return w.handOver(ctx, d)
 	}
-	if d.URL == "" {
+	if d.URL == "" || d.IsFlow() {
 		f := d.Unregistered()
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)

@@ -42,6 +42,8 @@ type Deployment struct {
 	Waiting int64
 	// Reached says how the deployment could be reached. It is read where OpenRuns is.
 	Reached
+	// RetiredAt is set if it is a version of a flow that begins no new runs.
+	RetiredAt *time.Time
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
@@ -59,7 +61,7 @@ type Reached struct {
 }
 
 // deploymentColumns are what the start of a run reads.
-const deploymentColumns = `id, url, workflows, build, created_at, updated_at`
+const deploymentColumns = `id, url, workflows, build, retired_at, created_at, updated_at`
 
 const (
 	// maxWorkflows is how many workflows a deployment may list.
@@ -149,7 +151,8 @@ func (q *Queue) writeDeployment(
 		rows, err := tx.Query(ctx, `
 			WITH old AS (SELECT url, workflows, build, schemas FROM deployments WHERE project = $1 AND id = $2)
 			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas)
-			VALUES ($1, $2, $3, $4, $5, $6)
+			SELECT $1, $2, $3, $4, $5, $6
+			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2)
 			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows,
 				build = excluded.build, schemas = excluded.schemas, updated_at = now(), unreachable_since =
 					CASE WHEN d.url = excluded.url THEN d.unreachable_since END
@@ -194,9 +197,9 @@ func audit(
 	return tx.SendBatch(ctx, &b).Close()
 }
 
-// errIsFlow refuses to change a deployment that is a version of a flow.
+// errIsFlow refuses to change a deployment that is a version of a flow, and one with the ID of an alias.
 func errIsFlow(id string) error {
-	return entities.Invalid("deployment %s is a version of a flow, which does not change: put the flow again", id)
+	return entities.Invalid("deployment %s is a version or an alias of a flow: put the flow, or choose another ID", id)
 }
 
 func validateURL(s string) error {
@@ -264,26 +267,35 @@ func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project,
 }
 
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
-// one that lists no workflows. Apps that ask for their deliveries have no functions to call. It fails with
-// [message.ErrDeploymentNotFound].
+// one that lists no workflows. Apps that ask for their deliveries have no functions to call, and versions of flows that
+// are retired begin no runs. It fails with [message.ErrDeploymentNotFound].
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
 	d, err := q.oneDeployment(ctx, "", `($2 = ANY (workflows) OR workflows = '{}') AND url <> '`+PulledURL+`'
-		ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
+		AND retired_at IS NULL ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
 	if errors.Is(err, message.ErrDeploymentNotFound) {
 		err = fmt.Errorf("no app with workflow %q is registered: %w", workflow, message.ErrDeploymentNotFound)
 	}
 	return d, err
 }
 
-// StartDeployment reads the deployment for a new run of the workflow: the one with the ID, or that of
-// [Queue.NewestDeployment] if it is empty. It fails with [message.ErrDeploymentNotFound].
+// StartDeployment reads the deployment for a new run of the workflow: the one with the ID, the version of a flow that
+// an alias with the ID points to, or that of [Queue.NewestDeployment] if it is empty. It fails with
+// [message.ErrDeploymentNotFound] and with [message.ErrDeploymentRetired].
 func (q *Queue) StartDeployment(
 	ctx context.Context, project entities.Project, workflow, id string,
 ) (Deployment, error) {
 	if id == "" {
 		return q.NewestDeployment(ctx, project, workflow)
 	}
-	return q.Deployment(ctx, project, id)
+	d, err := q.Deployment(ctx, project, id)
+	if errors.Is(err, message.ErrDeploymentNotFound) && strings.Contains(id, "@") {
+		d, err = q.oneDeployment(ctx, "", `id = (SELECT v.deployment_id FROM flow_aliases a
+			JOIN flow_versions v USING (project, name, version) WHERE a.project = $1 AND a.id = $2)`, project, id)
+	}
+	if err == nil && d.RetiredAt != nil {
+		err = fmt.Errorf("start a run of %s: %w", id, message.ErrDeploymentRetired)
+	}
+	return d, err
 }
 
 // oneDeployment reads the deployment that the condition selects; see [Queue.readDeployments].

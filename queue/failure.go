@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // answerError is an answer without a success status.
@@ -150,8 +152,14 @@ func (d Delivery) Unregistered() *Failure {
 		reason = fmt.Sprintf("deployment %s asks for its messages, and has no URL to call functions at: "+
 			"stepwell deployments add %[1]s URL", d.DeploymentID)
 	}
+	if d.IsFlow() {
+		reason = fmt.Sprintf("deployment %s is a flow, which has no app: only the server executes its runs", d.DeploymentID)
+	}
 	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
 }
+
+// IsFlow reports whether the deployment is a version of a flow, which the server executes: there is nothing to call.
+func (d Delivery) IsFlow() bool { return strings.HasPrefix(d.URL, contract.FlowScheme) }
 
 // NotAsked is the failure of a delivery whose app asks for its deliveries, and has not asked the process that makes it.
 // Since is when it last asked any process; nil if that is not known.

@@ -48,6 +48,7 @@ var groups = kong.Groups{
 	"server":            "Server:",
 	remote.CommandGroup: "API client:",
 	remote.FlagGroup:    "API client flags:",
+	"documents":         "Documents of flows (no server):",
 	"database":          "Direct database access (DATABASE_URL):",
 	"shell":             "Shell:",
 }

@@ -6,6 +6,7 @@ package message
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"regexp"
 	"time"
 
@@ -138,6 +139,9 @@ const CodeStale = "stale_invocation"
 
 // ErrDeploymentNotFound means that the project has no such deployment.
 var ErrDeploymentNotFound = errors.New("deployment not found")
+
+// ErrDeploymentRetired refuses a new run of a version that is retired.
+var ErrDeploymentRetired = fmt.Errorf("%w: the version of the flow is retired: start another one", entities.ErrInvalid)
 
 // ErrHasURL refuses an app that asks for its deliveries and is registered at a URL: its messages are delivered there.
 var ErrHasURL = errors.New("the deployment is registered at a URL, to which its messages are delivered: remove the " +

@@ -100,15 +100,33 @@ type flowJSON struct {
 	Version    int64     `json:"version"`
 	Deployment string    `json:"deployment"`
 	CreatedAt  timestamp `json:"createdAt"`
-	Document   string    `json:"document,omitempty"`
+	// RetiredAt is set once the version begins no new runs.
+	RetiredAt *timestamp `json:"retiredAt,omitempty"`
+	Document  string     `json:"document,omitempty"`
 	// Warnings are what is probably not meant. Only the answer to a put has them.
 	Warnings flow.Faults `json:"warnings,omitempty"`
-	// Versions are all versions, the newest first. Only the answer about one flow has them.
-	Versions []flowJSON `json:"versions,omitempty"`
+	// Versions are all versions, the newest first, and Aliases the names for some. Only the answer about one flow has them.
+	Versions []flowJSON  `json:"versions,omitempty"`
+	Aliases  []aliasJSON `json:"aliases,omitempty"`
 }
 
 func newFlowJSON(v registry.Version) flowJSON {
-	return flowJSON{Name: v.Name, Version: v.Version, Deployment: v.DeploymentID, CreatedAt: timestamp(v.CreatedAt)}
+	return flowJSON{
+		Name: v.Name, Version: v.Version, Deployment: v.DeploymentID, CreatedAt: timestamp(v.CreatedAt),
+		RetiredAt: optionalTime(v.RetiredAt),
+	}
+}
+
+// aliasJSON is the JSON form of an alias.
+type aliasJSON struct {
+	Alias      string    `json:"alias"`
+	Version    int64     `json:"version"`
+	Deployment string    `json:"deployment"`
+	UpdatedAt  timestamp `json:"updatedAt"`
+}
+
+func newAliasJSON(a registry.Alias) aliasJSON {
+	return aliasJSON{a.Alias, a.Version, a.ID, timestamp(a.UpdatedAt)}
 }
 
 func (r *request) flowName() string {
@@ -140,9 +158,40 @@ func (s *Server) getFlow(r *request) error {
 		if i < 0 {
 			return v, registry.ErrNotFound
 		}
+		aliases, err := s.Flows.Aliases(r.ctx(), r.project(), name)
+		if err != nil {
+			return v, err
+		}
 		v = newFlowJSON(versions[i])
 		v.Document, v.Versions = versions[i].Document, encodeAll(versions, newFlowJSON)
+		v.Aliases = encodeAll(aliases, newAliasJSON)
 		return v, nil
+	})
+}
+
+// putAlias has an alias point to a version of a flow.
+func (s *Server) putAlias(r *request) error {
+	var body struct {
+		Version int64 `json:"version"`
+	}
+	name, alias := r.flowName(), r.pathText("alias", "alias")
+	r.body(&body)
+	return answerAs(r, newAliasJSON, func() (registry.Alias, error) {
+		return s.Flows.PutAlias(r.ctx(), r.project(), name, alias, body.Version)
+	})
+}
+
+func (s *Server) removeAlias(r *request) error {
+	name, alias := r.flowName(), r.pathText("alias", "alias")
+	return answerNothing(r, func() error { return s.Flows.RemoveAlias(r.ctx(), r.project(), name, alias) })
+}
+
+// retireFlow ends the new runs of a version.
+func (s *Server) retireFlow(r *request) error {
+	name := r.flowName()
+	number := r.number("version", r.pathText("version", "version"), "version")
+	return answerAs(r, newFlowJSON, func() (registry.Version, error) {
+		return s.Flows.Retire(r.ctx(), r.project(), name, number)
 	})
 }
 

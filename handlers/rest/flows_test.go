@@ -129,3 +129,55 @@ func TestStepResults(t *testing.T) {
 		t.Errorf("the step is %v", step)
 	}
 }
+
+// TestAliases starts runs by an alias, moves it, and retires the version that it pointed to.
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, document := range []string{"flow: greet\\nsteps: {text: {set: 1}}", "flow: greet\\nsteps: {text: {set: 2}}"} {
+		if status, got := a.do(t, http.MethodPost, "/v1/flows", `{"document":"`+document+`"}`); status != http.StatusCreated {
+			t.Fatalf("got %d %v", status, got)
+		}
+	}
+	start := func(deployment string) (id, of any) {
+		t.Helper()
+		status, run := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"greet","deployment":"`+deployment+`"}`)
+		if status != http.StatusCreated {
+			t.Fatalf("got %d %v", status, run)
+		}
+		return run["id"], run["deployment"]
+	}
+	put := func(version string) {
+		t.Helper()
+		status, got := a.do(t, http.MethodPut, "/v1/flows/greet/aliases/prod", `{"version":`+version+`}`)
+		if status != http.StatusOK || got["deployment"] != "greet@prod" {
+			t.Fatalf("got %d %v", status, got)
+		}
+	}
+	put("1")
+	run, of := start("greet@prod")
+	if of != "greet@1" {
+		t.Errorf("the run has %v, want greet@1", of)
+	}
+	put("2")
+	if _, of := start("greet@prod"); of != "greet@2" {
+		t.Errorf("after the move, a run has %v, want greet@2", of)
+	}
+	a.wantRejected(t, http.MethodPut, "/v1/deployments/greet@prod", `{"url":"http://app.test"}`, http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodPut, "/v1/deployments/mine", `{"url":"flow:greet@1"}`, http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodPost, "/v1/flows/greet/versions/2/retire", "", http.StatusConflict, "flow_in_use")
+	a.wantRejected(t, http.MethodPost, "/v1/flows/greet/versions/9/retire", "", http.StatusNotFound, "flow_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/flows/greet/versions/1/retire", "", http.StatusConflict, "flow_in_use") // its run is open
+	if status, got := a.do(t, http.MethodPost, fmt.Sprintf("/v1/runs/%v/cancel", run), "{}"); status != http.StatusOK {
+		t.Fatalf("cancel: got %d %v", status, got)
+	}
+	if status, got := a.do(t, http.MethodPost, "/v1/flows/greet/versions/1/retire", ""); status != http.StatusOK || got["retiredAt"] == nil {
+		t.Fatalf("got %d %v", status, got)
+	}
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"greet","deployment":"greet@1"}`, http.StatusConflict, "flow_retired")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"greet","deployment":"greet@none"}`, http.StatusNotFound, "deployment_not_found")
+	if status, got := a.do(t, http.MethodDelete, "/v1/flows/greet/aliases/prod", ""); status != http.StatusNoContent {
+		t.Errorf("got %d %v", status, got)
+	}
+	a.wantRejected(t, http.MethodDelete, "/v1/flows/greet/aliases/prod", "", http.StatusNotFound, "alias_not_found")
+}

@@ -239,6 +239,9 @@ var routes = []struct {
 	{"GET /flows", auth.Metadata, (*Server).listFlows},
 	{"POST /flows", auth.Admin, (*Server).postFlow},
 	{"GET /flows/:name", auth.Metadata, (*Server).getFlow},
+	{"PUT /flows/:name/aliases/:alias", auth.Admin, (*Server).putAlias},
+	{"DELETE /flows/:name/aliases/:alias", auth.Admin, (*Server).removeAlias},
+	{"POST /flows/:name/versions/:version/retire", auth.Admin, (*Server).retireFlow},
 
 	// Schedules.
 	{"GET /schedules", auth.Metadata, (*Server).listSchedules},

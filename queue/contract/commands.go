@@ -325,12 +325,9 @@ func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 	if c.OnParentEnd != "" && c.OnParentEnd != onEndCancel && c.OnParentEnd != onEndLeave {
 		return nil, entities.Invalid("onParentEnd %q is neither %s nor %s", c.OnParentEnd, onEndCancel, onEndLeave)
 	}
-	deployment := cmp.Or(c.Deployment, planner.Run.DeploymentID)
-	if deployment == Latest {
-		var err error
-		if deployment, err = planner.Deployment(c.Workflow); err != nil {
-			return nil, err
-		}
+	deployment, err := planner.deploymentOf(c.Workflow, c.Deployment, planner.Run.DeploymentID)
+	if err != nil {
+		return nil, err
 	}
 	child := eventlog.Request{
 		RunID: entities.NewRunID(planner.Now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
@@ -352,6 +349,19 @@ func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 			StepName: c.Workflow, Step: &entities.StepSpec{ChildID: child.RunID}, At: string(c.At),
 		},
 	}}, nil
+}
+
+// deploymentOf returns the deployment that a command names for a workflow, or the default. A retired default is fine if
+// it is the deployment of the run itself: that goes on.
+func (planner Planner) deploymentOf(workflow, named, other string) (string, error) {
+	switch id := cmp.Or(named, other); {
+	case id == Latest:
+		return planner.Deployment(workflow, "")
+	case named != "" && strings.Contains(id, "@"):
+		return planner.Deployment(workflow, id)
+	default:
+		return id, nil
+	}
 }
 
 // Latest selects the newest deployment of a workflow.

@@ -15,9 +15,14 @@ import (
 )
 
 var orders = Planner{
-	Run:        entities.Run{ID: "wrun_1", DeploymentID: "orders"},
-	Now:        time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
-	Deployment: func(workflow string) (string, error) { return "newest of " + workflow, nil },
+	Run: entities.Run{ID: "wrun_1", DeploymentID: "orders"},
+	Now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+	Deployment: func(workflow, id string) (string, error) {
+		if name, _, isFlow := strings.Cut(id, "@"); isFlow {
+			return name + "@7", nil
+		}
+		return "newest of " + workflow, nil
+	},
 	Condition: func(condition string) error {
 		if condition == "(" {
 			return entities.Invalid("no condition")
@@ -156,7 +161,9 @@ func TestCommandsBecomeRequests(t *testing.T) {
 // TestStartChildCreatesStepAndRun: a child is a step of its parent, and a run on the requested deployment.
 func TestStartChildCreatesStepAndRun(t *testing.T) {
 	t.Parallel()
-	for deployment, want := range map[string]string{"": "orders", "other": "other", Latest: "newest of ship"} {
+	for deployment, want := range map[string]string{
+		"": "orders", "other": "other", Latest: "newest of ship", "ship@prod": "ship@7",
+	} {
 		requests, err := read(`{"type":"startChild","id":"kid","workflow":"ship","input":7,"deployment":"` + deployment +
 			`","attributes":{"a":"b"},"timeout":"1m","onParentEnd":"leave"}`)
 		if err != nil {

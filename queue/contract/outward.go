@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -92,12 +91,9 @@ type startRun struct {
 }
 
 func (c *startRun) requests(planner Planner) ([]eventlog.Request, error) {
-	deployment := cmp.Or(c.Deployment, Latest)
-	if deployment == Latest {
-		var err error
-		if deployment, err = planner.Deployment(c.Workflow); err != nil {
-			return nil, err
-		}
+	deployment, err := planner.deploymentOf(c.Workflow, c.Deployment, Latest)
+	if err != nil {
+		return nil, err
 	}
 	run := eventlog.Request{
 		RunID: entities.NewRunID(planner.Now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,

@@ -65,7 +65,7 @@ func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (an
 	if !d.Callable() {
 		return answer{}, d.Unregistered()
 	}
-	if strings.HasPrefix(d.URL, contract.FlowScheme) {
+	if d.IsFlow() {
 		return e.askFlow(ctx, d, c)
 	}
 	return e.whileWanted(ctx, d, func(ctx context.Context) (answer, error) { return e.postCall(ctx, d, c) })

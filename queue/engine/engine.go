@@ -123,8 +123,11 @@ func checkLease(d queue.Delivery) func(*pgx.Batch) func() error {
 func (e *Engine) planner(ctx context.Context, run entities.Run) contract.Planner {
 	return contract.Planner{
 		Run: run, Now: e.log.Now(),
-		Deployment: func(workflow string) (string, error) {
-			d, err := e.queue.NewestDeployment(ctx, run.Project, workflow)
+		Deployment: func(workflow, id string) (string, error) {
+			d, err := e.queue.StartDeployment(ctx, run.Project, workflow, id)
+			if id != "" && errors.Is(err, message.ErrDeploymentNotFound) {
+				return id, nil // the child waits for it
+			}
 			return d.ID, err
 		},
 		Condition: func(text string) error { return e.conditions.Check(ctx, run.Project, text) },

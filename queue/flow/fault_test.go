@@ -197,7 +197,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got, err := (Trial{}).Run(p); err != nil && !errors.Is(err, errStuck) {
+		if got, err := (Trial{}).Run(p); err != nil && !errors.Is(err, ErrStuck) {
 			t.Errorf("%v after %v", err, got.Steps())
 		}
 	})

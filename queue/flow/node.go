@@ -285,3 +285,12 @@ func plainInt(text string) string {
 	}
 	return digits
 }
+
+// JSON returns a document in YAML 1.2 or JSON as JSON, read as flows are. If it has faults, the error is a [Faults].
+func JSON(document []byte) (json.RawMessage, error) {
+	root, faults := readNodes(document)
+	if len(faults) > 0 {
+		return nil, faults.sorted()
+	}
+	return root.appendJSON(nil), nil
+}

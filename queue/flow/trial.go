@@ -22,8 +22,9 @@ type Trial struct {
 	// Results are those of calls and children, by the ID of the step; of a step that is undone, ID~undo. A step without
 	// one completes with null.
 	Results map[string]Result
-	// Signals are the data of signals, by their names. They come as soon as a step waits for them.
-	Signals map[string]json.RawMessage
+	// Signals are the data of signals, by their names. They come as soon as a step waits for them, or SignalAfter later.
+	Signals     map[string]json.RawMessage
+	SignalAfter map[string]time.Duration
 	// Payloads are what hooks receive, and the votes of approvals, by the ID of the step.
 	Payloads map[string][]json.RawMessage
 }
@@ -32,6 +33,8 @@ type Trial struct {
 type Result struct {
 	Output json.RawMessage
 	Error  *contract.Failure
+	// After is how long the step takes. If that is longer than its timeout, the step fails with [contract.CodeTimeout].
+	After time.Duration
 }
 
 // Outcome is what has become of a trial.
@@ -47,8 +50,9 @@ type Outcome struct {
 // trialStart is when each trial begins.
 var trialStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// errStuck reports a run in which nothing is under way, though it has not ended. That is a defect of this package.
-var errStuck = errors.New("nothing is under way, and the run has not ended")
+// ErrStuck reports a run that has not ended, and in which nothing will happen any more: it waits for a signal that does
+// not come. The outcome has no status then.
+var ErrStuck = errors.New("nothing is under way, and the run has not ended")
 
 // Run runs the program until its run has ended, or nothing more can happen.
 func (t Trial) Run(p *Program) (Outcome, error) {
@@ -74,7 +78,7 @@ func (t Trial) Run(p *Program) (Outcome, error) {
 		}
 		if r.outcome.Status == "" && !r.happen() {
 			r.outcome.Events = r.events
-			return r.outcome, errStuck
+			return r.outcome, ErrStuck
 		}
 	}
 	r.outcome.Events = r.events
@@ -116,6 +120,7 @@ type anyCommand struct {
 	Skipped string            `json:"skipped"`
 	For     string            `json:"for"`
 	Until   time.Time         `json:"until"`
+	Timeout string            `json:"timeout"`
 	Signal  json.RawMessage   `json:"signal"`
 }
 
@@ -128,7 +133,7 @@ func (r *trialRun) carryOut(text json.RawMessage) error {
 	switch c.Type {
 	case "runStep", "startChild", "startRun":
 		r.append(entities.EventStepCreated, c.ID, c.Input)
-		r.later(c.ID, time.Time{}, r.resultOf(c.ID))
+		r.result(c)
 	case "recordStep", "emit":
 		r.append(entities.EventStepCreated, c.ID, nil)
 		r.record(c)
@@ -167,16 +172,16 @@ func (r *trialRun) carryOut(text json.RawMessage) error {
 // openHook opens a hook, which receives what the trial has for it.
 func (r *trialRun) openHook(c anyCommand) error {
 	r.append(entities.EventHookCreated, c.ID, nil)
-	received := r.Payloads[c.ID]
+	for _, payload := range r.Payloads[c.ID] {
+		r.later(c.ID, time.Time{}, pendingResult{event: entities.EventHookReceived, of: payload})
+	}
 	var signal hookSignal
 	if c.Signal != nil && json.Unmarshal(c.Signal, &signal) != nil {
 		return fmt.Errorf("the signal of %s is not an object", c.ID)
 	}
 	if data, ok := r.Signals[signal.Name]; ok {
-		received = append(slices.Clip(received), mustJSON(map[string]any{"signal": signal.Name, "data": data}))
-	}
-	for _, payload := range received {
-		r.later(c.ID, time.Time{}, pendingResult{event: entities.EventHookReceived, of: payload})
+		payload := mustJSON(map[string]any{"signal": signal.Name, "data": data})
+		r.later(c.ID, r.in(r.SignalAfter[signal.Name]), pendingResult{event: entities.EventHookReceived, of: payload})
 	}
 	return nil
 }
@@ -190,12 +195,28 @@ func (r *trialRun) record(c anyCommand) {
 	r.events[len(r.events)-1].Data.Skipped = c.Skipped
 }
 
-func (r *trialRun) resultOf(id string) pendingResult {
-	result := r.Results[id]
-	if result.Error != nil {
-		return pendingResult{event: entities.EventStepFailed, of: result.Error.Text()}
+// result has a step end as the trial says, or at its timeout.
+func (r *trialRun) result(c anyCommand) {
+	given := r.Results[c.ID]
+	end := pendingResult{event: entities.EventStepCompleted, of: orNull(given.Output)}
+	if given.Error != nil {
+		end = pendingResult{event: entities.EventStepFailed, of: given.Error.Text()}
 	}
-	return pendingResult{event: entities.EventStepCompleted, of: orNull(result.Output)}
+	if limit, err := time.ParseDuration(c.Timeout); err == nil && limit < given.After {
+		given.After = limit
+		end = pendingResult{
+			event: entities.EventStepFailed, of: contract.Payload("it took longer than "+c.Timeout, contract.CodeTimeout),
+		}
+	}
+	r.later(c.ID, r.in(given.After), end)
+}
+
+// in returns the time after a while; zero for at once.
+func (r *trialRun) in(d time.Duration) time.Time {
+	if d == 0 {
+		return time.Time{}
+	}
+	return r.now.Add(d)
 }
 
 func (r *trialRun) later(id string, at time.Time, result pendingResult) {

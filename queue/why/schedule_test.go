@@ -47,7 +47,7 @@ func TestSchedulesAreExplained(t *testing.T) {
 		"filling": {
 			func(f *ScheduleFacts) { f.Backfilled, f.Schedule.BackfillAt = run, &now }, "backfill wrun_1", "cancel the run",
 		},
-		"over": {func(f *ScheduleFacts) { f.Schedule.NextAt = nil }, "no_tick", "another cron"},
+		"without an end": {func(f *ScheduleFacts) { f.Schedule.NextAt = nil }, "no_tick", "another cron"},
 		"several": {
 			func(f *ScheduleFacts) { f.Work.LastError, f.Run = "x", run }, "task_fails msg_1, overlap wrun_1", "",
 		},

@@ -461,9 +461,18 @@ export type Flow = {
   version: number;
   deployment: string;
   createdAt: Time;
+  retiredAt?: Time;
   document?: string;
   warnings?: Array<Fault>;
   versions?: Array<Flow>;
+  aliases?: Array<FlowAlias>;
+};
+
+export type FlowAlias = {
+  alias: string;
+  version: number;
+  deployment: string;
+  updatedAt: Time;
 };
 
 export type Fault = {
@@ -791,7 +800,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "flow.retire" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -1446,6 +1455,29 @@ export interface Api {
   "GET /v1/flows/{name}": {
     path: { "name": string };
     query: { "version"?: number };
+    body: null;
+    answer: Flow;
+  };
+  // Have an alias point to a version of a flow
+  "PUT /v1/flows/{name}/aliases/{alias}": {
+    path: { "name": string; "alias": string };
+    query: {  };
+    body: {
+      version: number;
+    };
+    answer: FlowAlias;
+  };
+  // Remove an alias of a flow
+  "DELETE /v1/flows/{name}/aliases/{alias}": {
+    path: { "name": string; "alias": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // Retire a version of a flow
+  "POST /v1/flows/{name}/versions/{version}/retire": {
+    path: { "name": string; "version": number };
+    query: {  };
     body: null;
     answer: Flow;
   };

@@ -27,8 +27,16 @@ const MaxFlows = 1000
 // ErrTooMany refuses one more flow than a project may have.
 var ErrTooMany = fmt.Errorf("the project has %d flows already: put a new version of one of them", MaxFlows)
 
-// ErrNotFound reports a flow, or a version of one, that does not exist.
-var ErrNotFound = errors.New("flow not found")
+var (
+	// ErrNotFound reports a flow, or a version of one, that does not exist.
+	ErrNotFound = errors.New("flow not found")
+	// ErrAliasNotFound reports an alias that does not exist.
+	ErrAliasNotFound = errors.New("alias not found")
+	// ErrTaken refuses a version or an alias whose ID is that of a deployment which somebody has registered.
+	ErrTaken = errors.New("the ID belongs to the deployment of an app: remove that deployment, or choose another name")
+	// ErrInUse refuses to retire a version, or to remove an alias, that something uses.
+	ErrInUse = errors.New("it is in use")
+)
 
 // Version is a version of a flow.
 type Version struct {
@@ -40,9 +48,12 @@ type Version struct {
 	Digest    []byte
 	Document  string
 	CreatedAt time.Time
+	// RetiredAt is set once the version begins no new runs.
+	RetiredAt *time.Time
 }
 
-const columns = `name, version, deployment_id, digest, document, created_at`
+const columns = `name, version, deployment_id, digest, document, created_at,
+	(SELECT retired_at FROM deployments d WHERE d.project = f.project AND d.id = f.deployment_id) AS retired_at`
 
 // maxPrograms is how many compiled documents a process keeps.
 const maxPrograms = 256
@@ -78,20 +89,33 @@ type Stored struct {
 	Warnings flow.Faults
 }
 
-// Put stores a document as the newest version of its flow, unless it has the same values as the newest one. It fails
-// with a [flow.Faults] if the document has faults, and with [ErrTooMany] if the project has [MaxFlows].
+// Put stores a document as the newest version of its flow, unless it has the same values as the newest one and that is
+// not retired. It fails with a [flow.Faults] if the document has faults, with [ErrTooMany] if the project has
+// [MaxFlows], and with [ErrTaken].
 func (r *Registry) Put(
 	ctx context.Context, project entities.Project, document []byte,
+) (s Stored, err error) {
+	return r.putThen(ctx, project, document, nil)
+}
+
+// errDryRun undoes what a dry run has written.
+var errDryRun = errors.New("dry run")
+
+// putThen puts a document, and ends the transaction with the given error.
+func (r *Registry) putThen(
+	ctx context.Context, project entities.Project, document []byte, end error,
 ) (s Stored, err error) {
 	p, err := flow.Parse(document)
 	if err != nil {
 		return s, err
 	}
 	err = pg.InTx(ctx, r.pool, func(tx pgx.Tx) error {
-		s, err = r.put(ctx, tx, project, p, document)
-		return err
+		if s, err = r.put(ctx, tx, project, p, document); err != nil {
+			return err
+		}
+		return end
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errDryRun) {
 		return Stored{}, fmt.Errorf("put flow %s: %w", p.Name, err)
 	}
 	return s, nil
@@ -111,25 +135,17 @@ func (r *Registry) put(
 func (r *Registry) Check(
 	ctx context.Context, project entities.Project, document []byte,
 ) (s Stored, err error) {
-	p, err := flow.Parse(document)
-	if err != nil {
-		return s, err
-	}
-	err = pg.InTx(ctx, r.pool, func(tx pgx.Tx) error {
-		s, err = next(ctx, tx, project, p, document)
-		return err
-	})
+	s, err = r.putThen(ctx, project, document, errDryRun)
 	s.Created = false
 	return s, err
 }
 
-// next returns the version that a document is or will be. The flows of a project change one after the other.
+// next returns the version that a document is or will be.
 func next(
 	ctx context.Context, tx pgx.Tx, project entities.Project, p *flow.Program, document []byte,
 ) (s Stored, err error) {
 	s.Warnings = p.Warnings
-	_, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('stepwell flows ' || $1, 0))`, project)
-	if err != nil {
+	if err := lock(ctx, tx, project); err != nil {
 		return s, err
 	}
 	s.Version, err = one(ctx, tx, `WHERE project = $1 AND name = $2 ORDER BY version DESC LIMIT 1`, project, p.Name)
@@ -138,7 +154,7 @@ func next(
 		if err := checkCount(ctx, tx, project); err != nil {
 			return s, err
 		}
-	case err != nil || bytes.Equal(s.Digest, p.Digest()):
+	case err != nil || bytes.Equal(s.Digest, p.Digest()) && s.RetiredAt == nil:
 		return s, err
 	}
 	number := s.Version.Version + 1
@@ -147,6 +163,12 @@ func next(
 		Document: string(document),
 	}
 	return s, nil
+}
+
+// lock has the flows of a project change one after the other.
+func lock(ctx context.Context, tx pgx.Tx, project entities.Project) error {
+	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('stepwell flows ' || $1, 0))`, project)
+	return err
 }
 
 func deploymentID(name string, version int64) string { return fmt.Sprintf("%s@%d", name, version) }
@@ -172,13 +194,20 @@ func (r *Registry) insert(
 			return err
 		}
 	}
-	var b pgx.Batch
 	// The newest version is the newest deployment, whichever transaction began first, and whatever the clock does.
-	b.Queue(`INSERT INTO deployments (project, id, url, workflows, build, schemas, created_at)
+	tag, err := tx.Exec(ctx, `INSERT INTO deployments (project, id, url, workflows, build, schemas, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, greatest(clock_timestamp(), (
-			SELECT created_at + interval '1 microsecond' FROM deployments WHERE project = $1 AND id = $7)))`,
+			SELECT created_at + interval '1 microsecond' FROM deployments WHERE project = $1 AND id = $7)))
+		ON CONFLICT (project, id) DO NOTHING`,
 		project, v.DeploymentID, contract.FlowScheme+v.DeploymentID, []string{v.Name}, fmt.Sprintf("%x", v.Digest[:8]),
 		schemas, deploymentID(v.Name, v.Version-1))
+	if err == nil && tag.RowsAffected() == 0 {
+		err = fmt.Errorf("%s: %w", v.DeploymentID, ErrTaken)
+	}
+	if err != nil {
+		return err
+	}
+	var b pgx.Batch
 	b.Queue(`INSERT INTO flow_versions (project, name, version, deployment_id, digest, document, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 		project, v.Name, v.Version, v.DeploymentID, v.Digest, v.Document, v.CreatedAt)
@@ -202,7 +231,7 @@ func one(ctx context.Context, q querier, rest string, args ...any) (Version, err
 }
 
 func list(ctx context.Context, q querier, rest string, args ...any) ([]Version, error) {
-	rows, err := q.Query(ctx, `SELECT `+columns+` FROM flow_versions `+rest, args...)
+	rows, err := q.Query(ctx, `SELECT `+columns+` FROM flow_versions f `+rest, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read flows: %w", err)
 	}
@@ -211,7 +240,7 @@ func list(ctx context.Context, q querier, rest string, args ...any) ([]Version, 
 
 // List returns the newest version of each flow, by name.
 func (r *Registry) List(ctx context.Context, project entities.Project) ([]Version, error) {
-	return list(ctx, pg.NewPool(r.pool), `f WHERE project = $1 AND version = (
+	return list(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND version = (
 		SELECT max(version) FROM flow_versions WHERE project = f.project AND name = f.name) ORDER BY name`, project)
 }
 

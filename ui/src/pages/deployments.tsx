@@ -62,7 +62,14 @@ function Signing() {
 // fetches is the URL of a deployment whose app asks for its deliveries.
 const fetches = "pull:";
 
+// flowOf returns the flow and the version that a deployment is, or null: the server executes its runs and calls nothing.
+function flowOf(d: Deployment): { name: string; version: string } | null {
+  const [name, version] = d.url.startsWith("flow:") ? d.url.slice("flow:".length).split("@") : [];
+  return name && version ? { name, version } : null;
+}
+
 function stateOf(d: Deployment): State {
+  if (flowOf(d)) return { look: "completed", word: "flow" };
   if (d.unreachableSince) return { look: "failed", word: "unreachable" };
   if (d.url === fetches) return { look: d.answeredAt ? "completed" : "pending", word: "pulled" };
   if (d.answeredAt) return { look: "completed", word: "answers" };
@@ -75,10 +82,12 @@ function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) 
       onClick={() => open({ kind, of: d })}>{text}</button>
   );
   const runs = capped(d.openRuns, 10_000);
+  const flow = flowOf(d);
   return (
     <tr>
-      <td><span class="strong">{d.id}</span>{d.build && <span class="quiet"> build {d.build}</span>}{d.url === fetches
-        ? <div class="quiet">pulled{d.answeredAt && <>, last poll <Age at={d.answeredAt} /></>}</div>
+      <td><span class="strong">{d.id}</span>{d.build && <span class="quiet"> build {d.build}</span>}{flow
+        ? <div class="quiet">flow {flow.name}, version {flow.version}</div>
+        : d.url === fetches ? <div class="quiet">pulled{d.answeredAt && <>, last poll <Age at={d.answeredAt} /></>}</div>
         : <div class="mono quiet url">{d.url}</div>}</td>
       <td class="reach"><Status {...stateOf(d)} />
         {d.unreachableSince && <> <span class="quiet">since</span> <Clock at={d.unreachableSince} /> <span class="quiet"><Age at={d.unreachableSince} /></span></>}
@@ -87,7 +96,7 @@ function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) 
       <td class="num"><a href={href(["runs"], { q: formatTerm({ field: "deployment", value: d.id }) })}>{runs}</a></td>
       <td class="num">{d.waitingMessages > 0 ? <a href={href(["queue", "retrying"], { deployment: d.id })}>{capped(d.waitingMessages, 1000)}</a> : 0}</td>
       <td>{d.answeredAt ? <Age at={d.answeredAt} /> : <span class="quiet">–</span>}</td>
-      <td class="row-actions">{button("move", "Move …")}{button("forget", "Forget …")}</td>
+      <td class="row-actions">{!flow && <>{button("move", "Move …")}{button("forget", "Forget …")}</>}</td>
     </tr>
   );
 }

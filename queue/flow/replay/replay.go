@@ -1,0 +1,320 @@
+// Package replay compares logs with what a flow's program decides: whether a binary, or another document, would decide
+// what a log has. It needs no server.
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/flow"
+)
+
+// Difference is the first place where a program decides otherwise than a log.
+type Difference struct {
+	// Seq is the position of the event that the program would not have led to.
+	Seq int64
+	// Logged is what the log has there, and Decided what the program decides.
+	Logged, Decided string
+}
+
+// String says both.
+func (d Difference) String() string {
+	return fmt.Sprintf("event %d: the log has %s, and now it would be %s", d.Seq, d.Logged, d.Decided)
+}
+
+// entry is an event of a log.
+type entry struct {
+	flow.Event
+
+	made *decision // nil for events that no answer has made
+}
+
+// Compare has the program decide again what a log has, event by event, and returns the first difference; nil if there is
+// none. What comes from outside, such as results of steps, is taken from the log, and so is every decision before: it is
+// never made again. What a run has not decided yet is not compared.
+func Compare(
+	ctx context.Context, p *flow.Program, run contract.Run, events []json.RawMessage,
+) (*Difference, error) {
+	log, err := readLog(events)
+	if err != nil {
+		return nil, err
+	}
+	c := comparison{program: p, run: run, log: log}
+	for at := 0; at < len(log); {
+		if log[at].made == nil {
+			at++
+			continue
+		}
+		next, difference, err := c.turn(ctx, at)
+		if err != nil || difference != nil {
+			return difference, err
+		}
+		c.decided, at = next, next
+	}
+	return nil, nil //nolint:nilnil // no difference is no error
+}
+
+type comparison struct {
+	program *flow.Program
+	run     contract.Run
+	log     []entry
+	decided int // how many events the decisions before need
+}
+
+// turn finds the call whose answer is the decisions that begin at a position, and returns the position after them. The
+// answer may be older than the news before it, since a call takes a while: so each state since the last decision may be
+// the one that was decided on.
+func (c *comparison) turn(ctx context.Context, at int) (next int, d *Difference, err error) {
+	for known := at; known >= max(c.decided, 1); known-- {
+		decided, err := c.ask(ctx, known)
+		if err != nil {
+			if ctx.Err() != nil {
+				return 0, nil, err
+			}
+			return 0, c.differs(at, err.Error()), nil
+		}
+		next, missing := c.match(at, decided)
+		if missing == nil && len(decided) > 0 {
+			return next, nil, nil
+		}
+		if d == nil {
+			d = c.differs(next, missing.String())
+		}
+	}
+	if isDeadline(c.log[at].Event) {
+		return len(c.log), nil, nil
+	}
+	return 0, d, nil
+}
+
+// isDeadline reports whether a run may have failed because its own time was up, which the program does not decide.
+func isDeadline(e flow.Event) bool {
+	return e.Type == entities.EventRunFailed && codeOf(e.Payload) == contract.CodeTimeout
+}
+
+// ask returns what the program decides when it knows the first events.
+func (c *comparison) ask(ctx context.Context, known int) ([]decision, error) {
+	call := flow.Call{Run: c.run}
+	for _, e := range c.log[:known] {
+		call.Events = append(call.Events, e.Event)
+	}
+	text, err := c.program.Answer(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return decisionsOf(text)
+}
+
+// match compares decisions with those in the log from a position on. It returns the position after them, or that of the
+// first event that is another one, and what was decided there.
+func (c *comparison) match(at int, decided []decision) (next int, missing *decision) {
+	if len(decided) == 0 {
+		return at, &decision{}
+	}
+	for _, d := range decided {
+		for at < len(c.log) && c.log[at].made == nil {
+			at++ // such as the first attempt, which begins in the same transaction
+		}
+		if at == len(c.log) || !d.is(*c.log[at].made) {
+			return min(at, len(c.log)-1), &d
+		}
+		at++
+	}
+	return at, nil
+}
+
+func (c *comparison) differs(at int, decided string) *Difference {
+	e := c.log[at]
+	logged := strings.TrimSpace(string(e.Type) + " " + e.CorrelationID)
+	if e.made != nil {
+		logged = e.made.String()
+	}
+	return &Difference{Seq: e.Seq, Logged: logged, Decided: decided}
+}
+
+// readLog reads the events of a log, and finds those that answers have made.
+func readLog(events []json.RawMessage) ([]entry, error) {
+	log, more := make([]entry, len(events)), make([]details, len(events))
+	for i, text := range events {
+		if err := errors.Join(json.Unmarshal(text, &log[i].Event), json.Unmarshal(text, &more[i])); err != nil {
+			return nil, fmt.Errorf("event %d of the log: %w", i+1, err)
+		}
+	}
+	for i := range log {
+		e := log[i].Event
+		switch {
+		case e.Type == entities.EventStepCreated && i+1 < len(log) && isRecorded(e, more[i], log[i+1].Event):
+			log[i].made = recorded(log[i+1].Event)
+		case i > 0 && isRecorded(log[i-1].Event, more[i-1], e): // it is a part of the decision before
+		default:
+			log[i].made = made(e, more[i])
+		}
+	}
+	return log, nil
+}
+
+// isRecorded reports whether a step was created and ended by one decision: both events are in one transaction, and the
+// step has nothing that the server would execute.
+func isRecorded(created flow.Event, d details, ended flow.Event) bool {
+	return created.Type == entities.EventStepCreated && d.Data.Step == nil &&
+		created.CorrelationID == ended.CorrelationID &&
+		(ended.Type == entities.EventStepCompleted || ended.Type == entities.EventStepFailed)
+}
+
+// recorded returns the decision that has recorded a step with its end.
+func recorded(ended flow.Event) *decision {
+	if ended.Data.Skipped != "" {
+		return &decision{what: "skip", id: ended.CorrelationID}
+	}
+	return &decision{what: "record", id: ended.CorrelationID, value: canonical(ended.Payload)}
+}
+
+// details are what is read of an event besides [flow.Event].
+type details struct {
+	Data struct {
+		StepName string          `json:"stepName"`
+		Signal   string          `json:"signal"`
+		Step     json.RawMessage `json:"step"`
+	} `json:"data"`
+}
+
+// made returns the decision that has led to an event; nil if it comes from outside.
+func made(e flow.Event, d details) *decision {
+	id := e.CorrelationID
+	switch e.Type {
+	case entities.EventStepCreated:
+		return &decision{what: "begin", id: id, name: d.Data.StepName, value: canonical(e.Payload)}
+	case entities.EventStepFailed:
+		if codeOf(e.Payload) == contract.CodeCancelled {
+			return &decision{what: "cancel", id: id}
+		}
+	case entities.EventWaitCreated:
+		return &decision{what: "wait", id: id}
+	case entities.EventHookCreated:
+		return &decision{what: "await a signal", id: id, name: d.Data.Signal}
+	case entities.EventRunCompleted:
+		return &decision{what: "complete", value: canonical(e.Payload)}
+	case entities.EventRunFailed:
+		return &decision{what: "fail", value: canonical(e.Payload)}
+	default: // what closes hooks and waits follows from what is compared, and anybody may cancel a run
+	}
+	return nil
+}
+
+func codeOf(payload json.RawMessage) string {
+	var f contract.Failure
+	_ = json.Unmarshal(payload, &f) // anything else has no code
+	return f.Code
+}
+
+// decision is what an answer does, as far as it is compared.
+type decision struct {
+	what, id, name string
+	value          string // canonical JSON
+}
+
+// nothing is how no decision is shown.
+const nothing = "nothing yet"
+
+func (d decision) is(other decision) bool { return d == other }
+
+// String returns the decision in one line.
+func (d *decision) String() string {
+	if d == nil || d.what == "" {
+		return nothing
+	}
+	text := d.what
+	if d.id != "" {
+		text += " " + d.id
+	}
+	if d.name != "" && d.name != d.id {
+		text += " as " + d.name
+	}
+	if d.value != "" {
+		const most = 200
+		text += " with " + d.value[:min(len(d.value), most)]
+	}
+	return text
+}
+
+// command has the fields of commands that are compared.
+type command struct {
+	Type     string            `json:"type"`
+	ID       string            `json:"id"`
+	Name     string            `json:"name"`
+	Workflow string            `json:"workflow"`
+	Input    json.RawMessage   `json:"input"`
+	Output   json.RawMessage   `json:"output"`
+	Error    *contract.Failure `json:"error"`
+	Skipped  string            `json:"skipped"`
+	Signal   struct {
+		Name string `json:"name"`
+	} `json:"signal"`
+}
+
+// decisionsOf returns the decisions in an answer.
+func decisionsOf(answer []byte) (list []decision, err error) {
+	var body struct {
+		Commands []command `json:"commands"`
+	}
+	if err := json.Unmarshal(answer, &body); err != nil {
+		return nil, fmt.Errorf("the answer: %w", err)
+	}
+	for _, c := range body.Commands {
+		if d := c.decision(); d.what != "" {
+			list = append(list, d)
+		}
+	}
+	return list, nil
+}
+
+func (c command) decision() decision {
+	value := c.Output
+	if c.Error != nil {
+		value = c.Error.Text()
+	}
+	switch c.Type {
+	case "closeHook", "cancelWait", "cancelled":
+		return decision{}
+	case "recordStep":
+		if c.Skipped != "" {
+			return decision{what: "skip", id: c.ID}
+		}
+		return decision{what: "record", id: c.ID, value: canonical(value)}
+	case "cancelStep":
+		return decision{what: "cancel", id: c.ID}
+	case "wait":
+		return decision{what: "wait", id: c.ID}
+	case "openHook":
+		return decision{what: "await a signal", id: c.ID, name: c.Signal.Name}
+	case "complete", "fail":
+		return decision{what: c.Type, value: canonical(value)}
+	default:
+		return decision{what: "begin", id: c.ID, name: cmp.Or(c.Name, c.Workflow), value: canonical(c.Input)}
+	}
+}
+
+// canonical returns a JSON value in the one form that equal values share.
+func canonical(text json.RawMessage) string {
+	if len(text) == 0 {
+		return "null"
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var value any
+	if d.Decode(&value) != nil {
+		return string(text)
+	}
+	again, err := json.Marshal(value)
+	if err != nil {
+		return string(text)
+	}
+	return string(again)
+}

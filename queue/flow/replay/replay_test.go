@@ -1,0 +1,109 @@
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/flow"
+)
+
+const document = `
+flow: f
+deployment: d
+steps:
+  a: {call: a}
+  b: {call: b}
+  c: {needs: [a], when: steps.a.output > 1, call: c}
+  e: {needs: [b], set: "${steps.b.output}"}
+output: {e: "${steps.e.output}"}
+`
+
+// log returns the events of a log, whose parts after the type are a correlation ID, data and a payload.
+func log(lines ...string) (events []json.RawMessage) {
+	for i, line := range lines {
+		data, payload := "{}", "null"
+		fields := strings.SplitN(line, " ", 4)
+		id := ""
+		if len(fields) > 1 {
+			id = fields[1]
+		}
+		if len(fields) > 2 {
+			data = fields[2]
+		}
+		if len(fields) > 3 {
+			payload = fields[3]
+		}
+		events = append(events, json.RawMessage(fmt.Sprintf(
+			`{"seq":%d,"type":%q,"correlationId":%q,"createdAt":"2026-01-01T00:00:00.000Z","data":%s,"payload":%s}`,
+			i+1, fields[0], id, data, payload)))
+	}
+	return events
+}
+
+// ran is a log of the document. The answer with e did not know the end of a, which came meanwhile.
+var ran = log(
+	`run_created  {} {}`,
+	`run_started`,
+	`step_created a {"stepName":"a","step":{}} {}`,
+	`step_started a`,
+	`step_created b {"stepName":"b","step":{}} {}`,
+	`step_completed b {} 5`,
+	`step_completed a {} 1`,
+	`step_created e {"stepName":"e"} null`,
+	`step_completed e {} 5`,
+	`step_created c {"stepName":"c"} null`,
+	`step_completed c {"skipped":"when"} null`,
+	`run_completed  {} {"e":5}`,
+)
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		document string
+		events   []json.RawMessage
+		want     string // the difference; empty for none
+	}{
+		"the same document": {document: document, events: ran},
+		"an open run":       {document: document, events: ran[:7]},
+		"cancelled by somebody": {
+			document: document, events: append(ran[:7:7], log("run_cancelled")[0]),
+		},
+		"another condition": {
+			document: strings.Replace(document, "> 1", "< 2", 1), events: ran,
+			want: "event 10: the log has skip c, and now it would be begin c with {}",
+		},
+		"another input": {
+			document: strings.Replace(document, "{call: b}", "{call: b, input: 1}", 1), events: ran,
+			want: "event 5: the log has begin b with {}, and now it would be begin b with 1",
+		},
+		"a step less": {
+			document: strings.Replace(document, "  e: {needs: [b], set: \"${steps.b.output}\"}\noutput: {e: \"${steps.e.output}\"}\n",
+				"output: 1\n", 1), events: ran,
+			want: "event 8: the log has record e with 5, and now it would be skip c",
+		},
+		"a step that has to wait": {
+			document: strings.Replace(document, "b: {call: b}", "b: {needs: [a], call: b}", 1), events: ran,
+			want: "event 5: the log has begin b with {}, and now it would be nothing yet",
+		},
+		"another output": {
+			document: strings.Replace(document, "output: {e:", "output: {f:", 1), events: ran,
+			want: `event 12: the log has complete with {"e":5}, and now it would be complete with {"f":5}`,
+		},
+	} {
+		p, err := flow.Parse([]byte(test.document))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		d, err := Compare(t.Context(), p, contract.Run{ID: "wrun_1", Workflow: "f"}, test.events)
+		got := ""
+		if d != nil {
+			got = d.String()
+		}
+		if err != nil || got != test.want {
+			t.Errorf("%s: got %q (%v), want %q", name, got, err, test.want)
+		}
+	}
+}
