@@ -55,9 +55,12 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit) *Limiter {
 	}
 }
 
+// Running reports whether this process grants places.
+func (l *Limiter) Running() bool { return l.running.Load() > 0 }
+
 // Look says that places of these uses may be granted now.
 func (l *Limiter) Look(project entities.Project, uses []entities.LimitUse) {
-	if l.running.Load() == 0 { // this process grants nothing: tell the others
+	if !l.Running() { // this process grants nothing: tell the others
 		l.hub.Publish(topic)
 		return
 	}
