@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -58,6 +57,9 @@ func Pass(
 			p.read(b, waiting)
 		},
 		Then: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) (func(error), error) {
+			for _, c := range p.waiting {
+				p.Waiting = append(p.Waiting, *c)
+			}
 			g := Grant(p.Facts, p.now)
 			out = Passed{Granted: len(g.Holders)}
 			if !g.Next.IsZero() {
@@ -78,6 +80,7 @@ type pass struct {
 	*reading
 
 	holders map[string]Granted
+	waiting map[string]*Candidate // by holder
 }
 
 // permit is a row that waits.
@@ -173,7 +176,7 @@ const permitOf = `holder, name, key, tenant, cost, run_id, coalesce(message_id, 
 
 // read queues the locks and the reads of the pass.
 func (p *pass) read(b *pgx.Batch, waiting []permit) {
-	p.holders = map[string]Granted{}
+	p.holders, p.waiting = map[string]Granted{}, map[string]*Candidate{}
 	var uses []entities.LimitUse
 	var names, holders []string
 	for _, w := range waiting {
@@ -181,23 +184,16 @@ func (p *pass) read(b *pgx.Batch, waiting []permit) {
 	}
 	slices.Sort(names)
 	p.lock(b, slices.Compact(names), lockSorted)
-	byHolder := map[string]*Candidate{}
 	pg.LoadEach(b, func(w permit) {
-		c := byHolder[w.Holder]
+		c := p.waiting[w.Holder]
 		if c == nil {
 			c = &Candidate{Holder: w.Holder, Rank: w.RankAt, Passed: w.Passed}
-			byHolder[w.Holder] = c
+			p.waiting[w.Holder] = c
 			p.holders[w.Holder] = Granted{w.RunID, w.MessageID}
 		}
 		c.Uses = append(c.Uses, w.use())
 	}, `SELECT `+permitOf+` FROM permits WHERE holder = ANY ($1) AND granted_at IS NULL`, holders)
 	p.count(b, uses)
-	b.Queue(`SELECT`).Exec(func(pgconn.CommandTag) error {
-		for _, c := range byHolder {
-			p.Waiting = append(p.Waiting, *c)
-		}
-		return nil
-	})
 }
 
 // write queues the grants.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -48,8 +46,8 @@ type Store struct {
 }
 
 // NewStore returns the runs in the database behind pool.
-func NewStore(pool *pgxpool.Pool, limits *limit.Store) *Store {
-	return &Store{pg.NewPool(pool), limits, make(chan struct{}, 1)}
+func NewStore(pool pg.Pool, limits *limit.Store) *Store {
+	return &Store{pool, limits, make(chan struct{}, 1)}
 }
 
 // Try answers a trial. It fails with [limit.ErrNotFound] if it needs the settings of a limit that does not exist, with
