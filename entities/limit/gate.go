@@ -229,8 +229,8 @@ type WaitingStart struct {
 	Policy *Policy
 }
 
-// Require makes the statement depend on that the policy is what it was, and that all limits exist, have a start wait that
-// finds no place, and can ever have room for the run.
+// Require makes the statement depend on that the policy is what it was, and that all limits exist, have a start wait
+// that finds no place, and can ever have room for the run.
 func (w WaitingStart) Require(c *pg.Conditional, project entities.Project, workflow string) {
 	if w.Policy == nil {
 		RequireNoPolicy(c, project, workflow)

@@ -251,7 +251,7 @@ func (c listPlacesCmd) Run(ctx context.Context, s *Session) error {
 type tryLimitCmd struct {
 	limitName
 	limitFlags
-	Workflow string   `placeholder:"NAME" help:"Try it on all runs of a workflow; default is the runs that needed the limit."`
+	Workflow string   `placeholder:"NAME" help:"Try it on all runs of a workflow, not on those that needed the limit."`
 	Key      string   `placeholder:"EXPRESSION" help:"The key of these runs, as in a policy, such as attributes.customer."`
 	Tenant   string   `placeholder:"EXPRESSION" help:"Who takes turns, as in a policy."`
 	Cost     int      `placeholder:"N" help:"How many places each run takes; default is as many as it took."`

@@ -164,7 +164,8 @@ func (t Trial) useOf(r run) (entities.LimitUse, error) {
 // empty, those with limits $5; at most $6. Runs that ended before they began never needed a place.
 const runsOf = `
 	SELECT id, workflow_name, coalesce(unique_key, '') AS unique_key, attributes, coalesce(limits, '[]') AS limits,
-		coalesce((SELECT (data->>'startAt')::timestamptz FROM events e WHERE e.run_id = r.id AND e.seq = 1), created_at) AS at,
+		coalesce((SELECT (data->>'startAt')::timestamptz FROM events e WHERE e.run_id = r.id AND e.seq = 1), created_at)
+			AS at,
 		started_at, completed_at
 	FROM (
 		SELECT * FROM runs WHERE project = $1 AND completed_at >= $2 AND started_at IS NOT NULL

@@ -61,7 +61,7 @@ type Counts struct {
 	Runs int
 	// Waited is how many would have waited for a place, including those that would still wait at the end of the window.
 	Waited int
-	// Refused is how many starts would have been refused, and Cancelled how many runs would have been cancelled for others.
+	// Refused is how many starts would have been refused, and Cancelled how many runs cancelled for others.
 	Refused, Cancelled int
 	// Longest is the longest wait.
 	Longest time.Duration
@@ -105,8 +105,8 @@ func Simulate(q Question) (Outcome, error) {
 	return s.outcome(), nil
 }
 
-// parts returns the runs that compete with each other, by their numbers: those with one key if nothing is shared between
-// keys, else all.
+// parts returns the runs that compete with each other, by their numbers: those with one key if nothing is shared
+// between keys, else all.
 func (q Question) parts() [][]int {
 	shared := q.Spec.Total > 0 || q.Spec.Fair
 	var parts [][]int
