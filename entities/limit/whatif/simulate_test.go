@@ -185,10 +185,8 @@ func naive(q whatif.Question) (o whatif.Outcome) {
 	type one struct {
 		whatif.Run
 
-		holder    string
-		ends      time.Time
-		waited    bool
-		cancelled bool
+		holder string
+		ends   time.Time
 	}
 	slices.SortFunc(q.Runs, func(a, b whatif.Run) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
 	f := limit.NewFacts()
