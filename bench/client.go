@@ -117,10 +117,13 @@ func (c *client) startRun(ctx context.Context, workflow string) (string, error) 
 
 // startRunOn starts a run of a deployment.
 func (c *client) startRunOn(ctx context.Context, deployment, workflow string, input any) (string, error) {
+	return c.startWith(ctx, map[string]any{"workflow": workflow, "deployment": deployment, "input": input})
+}
+
+// startWith starts a run.
+func (c *client) startWith(ctx context.Context, body map[string]any) (string, error) {
 	var run runAnswer
-	err := c.json(ctx, http.MethodPost, "/v1/runs", map[string]any{
-		"workflow": workflow, "deployment": deployment, "input": input,
-	}, &run)
+	err := c.json(ctx, http.MethodPost, "/v1/runs", body, &run)
 	return run.ID, err
 }
 

@@ -42,6 +42,11 @@ func runByContract(ctx context.Context, s *testbed, workflow string) (time.Time,
 	if err != nil {
 		return time.Time{}, report{}, err
 	}
+	return s.ended(ctx, run)
+}
+
+// ended waits until a run of the function contract has ended.
+func (s *testbed) ended(ctx context.Context, run string) (time.Time, report, error) {
 	if err := s.client.awaitRun(ctx, run); err != nil {
 		return time.Time{}, report{}, err
 	}

@@ -16,6 +16,11 @@ func (b *bench) fill(ctx context.Context, s *testbed, runs int) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
+	return b.multiply(ctx, s, r.Run, runs, copied)
+}
+
+// multiply stores copies of the rows of a run.
+func (b *bench) multiply(ctx context.Context, s *testbed, run string, times int, tables []copies) (time.Duration, error) {
 	conn, err := s.cluster.open(ctx, s.database)
 	if err != nil {
 		return 0, err
@@ -26,12 +31,12 @@ func (b *bench) fill(ctx context.Context, s *testbed, runs int) (time.Duration, 
 	if _, err := conn.Exec(ctx, `SET session_replication_role = replica; SET maintenance_work_mem = '512MB'`); err != nil {
 		return 0, fmt.Errorf("prepare: %w", err)
 	}
-	indexes, err := dropIndexes(ctx, conn, copied)
+	indexes, err := dropIndexes(ctx, conn, tables)
 	if err != nil {
 		return 0, err
 	}
-	for _, of := range copied {
-		if err := of.copy(ctx, conn, r.Run, runs); err != nil {
+	for _, of := range tables {
+		if err := of.copy(ctx, conn, run, times); err != nil {
 			return 0, err
 		}
 	}
@@ -40,7 +45,7 @@ func (b *bench) fill(ctx context.Context, s *testbed, runs int) (time.Duration, 
 			return 0, fmt.Errorf("create index: %w", err)
 		}
 	}
-	for _, of := range copied {
+	for _, of := range tables {
 		if _, err := conn.Exec(ctx, `VACUUM (ANALYZE) `+of.table); err != nil {
 			return 0, fmt.Errorf("vacuum: %w", err)
 		}
@@ -59,6 +64,8 @@ type copies struct {
 const (
 	copyOfRun  = `'wrun_01J0000000' || lpad(n::text, 16, '0')`
 	copyOfStep = `'step_01J0000000' || lpad(n::text, 16, '0')`
+
+	copyOfMessage = `'msg_01J0000000' || lpad(n::text, 16, '0')`
 )
 
 var copied = []copies{

@@ -123,6 +123,7 @@ var parts = []part{
 	{"queue", measureQueue},
 	{"growth", measureGrowth},
 	{"idle", measureIdle},
+	{"limits", measureLimits},
 	{"dashboard", measureDashboard},
 	{"sdk", measureSDK},
 	{"sdkgo", measureSDKGo},

@@ -36,7 +36,8 @@ func writeReport(folder string) error {
 var sections = map[string]func([]row) string{
 	"append": reportAppends, "gopath": reportGoPath, "engine": reportEngine, "overload": reportOverload,
 	"queue":  reportQueue,
-	"growth": reportGrowth, "idle": reportIdle, "dashboard": reportDashboard, "sdk": reportSDK, "sdkgo": reportSDKGo,
+	"growth": reportGrowth, "idle": reportIdle, "limits": reportLimits,
+	"dashboard": reportDashboard, "sdk": reportSDK, "sdkgo": reportSDKGo,
 }
 
 func render(all []results) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -127,6 +128,8 @@ type reports struct {
 	mu   sync.Mutex
 	runs map[string]chan report
 	sink chan report
+	// ended counts the completed runs.
+	ended atomic.Int64
 }
 
 func newReports() *reports {
@@ -144,6 +147,7 @@ func (r *reports) listen(line string) {
 		r.sink <- of
 		return
 	}
+	r.ended.Add(1)
 	r.of(of.Run) <- of
 }
 

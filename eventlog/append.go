@@ -248,7 +248,11 @@ const maxOptimistic = 16
 // several requests, or that creates children, always takes the lock.
 func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, error) {
 	f, ok := l.cache.facts(c.project, c.requests, c.now)
-	if !ok || slices.ContainsFunc(c.requests, Request.isLimited) {
+	if !ok {
+		return decision{}, false, nil
+	}
+	waiting, ok := l.waitFirst(&c, f.Run != nil)
+	if !ok {
 		return decision{}, false, nil
 	}
 	if c.exceeds(f.Snapshot) || !l.cache.addAwaited(c.Await, c.requests, &f) {
@@ -263,23 +267,33 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	case c.start.admit(d) != nil: // unless the run exists
 		return decision{}, false, nil
 	}
-	return l.writeOptimistic(ctx, c, f, d)
+	return l.writeOptimistic(ctx, c, f, d, waiting)
 }
 
 // writeOptimistic writes a decision with one statement, which applies only if the facts from the cache are still true.
-func (l *Log) writeOptimistic(ctx context.Context, c call, f facts, d decision) (decision, bool, error) {
+func (l *Log) writeOptimistic(
+	ctx context.Context, c call, f facts, d decision, waiting *limit.WaitingStart,
+) (decision, bool, error) {
+	if waiting != nil {
+		d.makeWait()
+	}
 	var s pg.Conditional
 	ended, ok := l.enqueueOptimistic(&s, &d, c)
 	if !ok {
 		return decision{}, false, nil
 	}
 	switch {
+	case waiting != nil:
+		waiting.Require(&s, c.project, d.after.Run.WorkflowName)
 	case d.before.Run == nil:
 		limit.RequireNoPolicy(&s, c.project, d.after.Run.WorkflowName)
 	case d.startsLimited():
 		limit.RequireGranted(&s, d.before.Run.ID)
 	}
 	d.addTo(&s, f, xidOfNow)
+	if waiting != nil {
+		waiting.Insert(&s, c.project)
+	}
 	if d.endsRun() {
 		trigger.RequireNoneOnEnd(&s, c.project, d.after.Run.WorkflowName)
 	}
@@ -325,7 +339,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if err := c.complete(check); err != nil {
 				return nil, err
 			}
-			gate, err := c.openGate(ctx, tx, f)
+			gate, err := l.openGate(ctx, tx, &c, f)
 			if err != nil {
 				return nil, err
 			}

@@ -18,6 +18,8 @@ import (
 // lets something wait or go.
 type Limiter interface {
 	Look(project entities.Project, uses []entities.LimitUse)
+	// Grants reports whether this process grants places, so that what waits gets them at once.
+	Grants() bool
 }
 
 // errCreateFirst rolls back an append whose run_started would create a run with limits too: the run is created by
@@ -84,6 +86,64 @@ func (p policies) applyTo(r Request) (Request, error) {
 	return r, limit.ValidateUses(uses, time.Duration(r.Data.PriorityMS)*time.Millisecond)
 }
 
+// knownPolicies is how many policies a process remembers.
+const knownPolicies = 1024
+
+// workflowKey identifies a workflow of a project.
+type workflowKey struct {
+	project  entities.Project
+	workflow string
+}
+
+// remember keeps the policies that were read, for [Log.waitFirst].
+func (l *Log) remember(project entities.Project, found policies) {
+	for workflow, p := range found {
+		key := workflowKey{project, workflow}
+		if len(p.Limits) == 0 {
+			l.policies.Remove(key)
+		} else {
+			l.policies.Add(key, p)
+		}
+	}
+}
+
+// waitFirst gives the request of a call that creates a run the limits of the policy that this process remembers. If the
+// run then needs places, it can be created without the locks of its limits: it waits, and a pass grants the places to
+// all runs that were created meanwhile. The conditional statement requires that nothing has changed. WaitFirst reports
+// false if the limits must decide in the transaction that creates the run.
+func (l *Log) waitFirst(c *call, exists bool) (w *limit.WaitingStart, ok bool) {
+	if exists || len(c.requests) != 1 || c.requests[0].Type != entities.EventRunCreated {
+		return nil, !slices.ContainsFunc(c.requests, Request.isLimited)
+	}
+	r := c.requests[0]
+	policy, known := l.policies.Get(workflowKey{c.project, r.Data.WorkflowName})
+	if !known && !r.isLimited() {
+		return nil, true
+	}
+	if r.Data.ParentID != "" || l.limiter == nil || !l.limiter.Grants() {
+		return nil, false
+	}
+	requests, err := policies{r.Data.WorkflowName: policy}.apply(c.requests)
+	if err != nil {
+		return nil, false // a policy that has changed may allow it
+	}
+	c.requests, r = requests, requests[0]
+	return &limit.WaitingStart{Policy: policy, Start: limit.Start{
+		RunID: r.RunID, Uses: r.Data.Limits, Priority: time.Duration(r.Data.PriorityMS) * time.Millisecond,
+		NotBefore: r.Data.StartAt,
+	}}, true
+}
+
+// makeWait has the run that the decision creates wait for its places.
+func (d *decision) makeWait() {
+	d.waits = true
+	for i, m := range d.messages {
+		if m.RunID == d.after.Run.ID && m.Work == message.WorkRun {
+			d.messages[i].Gated = true
+		}
+	}
+}
+
 // createFirst creates the run of the run_started that carryOut refused with errCreateFirst. That somebody else has
 // created it is no error.
 func (l *Log) createFirst(ctx context.Context, c call) error {
@@ -117,7 +177,7 @@ type admission struct {
 // openGate reads, in the transaction that holds the lock on the run, what limits need: whether the run waits if it is
 // to start, and what decides about the runs that the call creates. It gives the requests the limits of these. The
 // admission is nil if no limited run is created.
-func (c *call) openGate(ctx context.Context, tx pgx.Tx, f *facts) (*admission, error) {
+func (l *Log) openGate(ctx context.Context, tx pgx.Tx, c *call, f *facts) (*admission, error) {
 	var b pgx.Batch
 	if f.Run != nil && len(f.Run.Limits) > 0 && f.Run.Status == entities.RunPending {
 		limit.LoadWaits(&b, c.runID, &f.waits)
@@ -126,6 +186,7 @@ func (c *call) openGate(ctx context.Context, tx pgx.Tx, f *facts) (*admission, e
 	if err := pg.SendQueued(ctx, tx, &b); err != nil || len(found) == 0 {
 		return nil, err
 	}
+	l.remember(c.project, found)
 	var err error
 	if c.requests, err = found.apply(c.requests); err != nil {
 		return nil, err

@@ -5,10 +5,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -40,6 +42,7 @@ type Log struct {
 	cache    *runCache
 	quotas   *quotas
 	limiter  Limiter // nil if nobody grants places
+	policies *lru.Cache[workflowKey, *limit.Policy]
 	group    *pg.GroupCommit
 
 	durability *pg.Durability
@@ -56,6 +59,7 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 		durability: pg.NewDurability(pool, now),
 	}
 	l.limiter, _ = enqueuer.(Limiter)
+	l.policies, _ = lru.New[workflowKey, *limit.Policy](knownPolicies) // fails only for a size below 1
 	l.MeasureAfter(func(entities.RunID) int64 { return 0 })
 	for _, o := range options {
 		o(l)

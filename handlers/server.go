@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/entities/limit/whatif"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -189,12 +190,13 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	o.wire().Register(a.Group(e, sdkPath, admit, readers, count))
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
+	limits := limit.NewStore(o.Pool, o.Log.Now)
 	counts, signingKeys := stats.NewReader(o.Pool, o.Log.Now), admin.NewSigningKeys(o.Pool, o.Log.Now)
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
 		Scheduler: scheduler.New(o.Queue, o.Log), Flows: registry.New(o.Pool, func() time.Time { return o.Log.Now() }),
 		Collector: collector.New(o.Queue, o.Log), Triggers: o.runs.Triggers(),
-		Views: admin.NewViews(o.Pool, o.Log.Now), Limits: limit.NewStore(o.Pool, o.Log.Now),
+		Views: admin.NewViews(o.Pool, o.Log.Now), Limits: limits, Trials: whatif.NewStore(pg.NewPool(o.Pool), limits),
 		SigningKeys: signingKeys, Keys: o.Keys,
 		Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed, Stats: counts,
 		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),

@@ -118,10 +118,14 @@ func (q *Queue) enqueueAll(
 
 // announce returns the function that notifies all processes of a message without a lease.
 func (q *Queue) announce(m message.Message) func(failed error) {
-	if m.Delay > 0 {
+	switch {
+	case m.Gated:
+		return func(error) {} // the pass that makes it due announces it
+	case m.Delay > 0:
 		return q.WakeTimer
+	default:
+		return q.announceDue
 	}
-	return q.announceDue
 }
 
 // enqueueWork stores pieces of work, or makes those already stored due, after their delays. It returns the work that
@@ -315,10 +319,15 @@ var leaseGated = `
 	RETURNING ` + deliveryColumns + `, body`
 
 // releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those
-// whose tickets were refused.
+// whose tickets were refused. It looks them up run by run: as a join, Postgres may read all messages.
 var releaseGated = `
-	UPDATE messages m SET due_at = now()
-	FROM runs r
-	WHERE r.id = ANY ($1) AND m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
-		AND m.work IN ('', 'run') AND m.lease = '' AND m.parked_at IS NULL AND m.due_at > now()
-		AND (m.ticket > 0 OR m.due_at = ` + gated + `)`
+	UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY (
+		SELECT m.id FROM unnest($1::text[]) AS g (run), LATERAL (
+			SELECT id, project, deployment_id FROM runs WHERE id = g.run OFFSET 0
+		) AS r, LATERAL (
+			SELECT id FROM messages m
+			WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
+				AND m.work IN ('', 'run') AND m.lease = '' AND m.parked_at IS NULL AND m.due_at > now()
+				AND (m.ticket > 0 OR m.due_at = ` + gated + `) OFFSET 0
+		) AS m))
+		AND lease = '' AND parked_at IS NULL`

@@ -90,6 +90,9 @@ func (q *Queue) Look(project entities.Project, uses []entities.LimitUse) {
 	q.limits.Look(project, uses)
 }
 
+// Grants implements [eventlog.Limiter].
+func (q *Queue) Grants() bool { return q.limits.Running() }
+
 // LimitsChanged tells the processes that grant places of limits that settings have changed.
 func (q *Queue) LimitsChanged() { q.limits.LookEverywhere() }
 

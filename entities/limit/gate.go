@@ -66,11 +66,17 @@ func OpenGate(b *pgx.Batch, project entities.Project, uses []entities.LimitUse, 
 		g.victims[p] = append(g.victims[p], v)
 	}, `
 		SELECT u.name, u.key, v.run_id, v.cost, v.granted_at IS NOT NULL AS granted
-		FROM unnest($2::text[], $3::text[]) AS u (name, key) JOIN limits l ON l.project = $1 AND l.name = u.name, LATERAL (
-			SELECT run_id, cost, granted_at FROM permits p
-			WHERE p.project = $1 AND p.name = u.name AND p.key = u.key AND p.holder = p.run_id
-				AND CASE l.on_full WHEN 'replaceWaiting' THEN p.granted_at IS NULL
-					WHEN 'cancelOldest' THEN p.not_before IS NULL OR p.not_before <= clock_timestamp() ELSE false END
+		FROM unnest($2::text[], $3::text[]) AS u (name, key)
+			JOIN limits l ON l.project = $1 AND l.name = u.name AND l.on_full IN ('replaceWaiting', 'cancelOldest'), LATERAL (
+			(SELECT run_id, cost, granted_at, rank_at, holder FROM permits p
+				WHERE p.project = $1 AND p.name = u.name AND p.key = u.key AND p.granted_at IS NOT NULL AND p.holder = p.run_id
+					AND l.on_full = 'cancelOldest'
+				ORDER BY granted_at, holder LIMIT $4)
+			UNION ALL
+			(SELECT run_id, cost, granted_at, rank_at, holder FROM permits p
+				WHERE p.project = $1 AND p.name = u.name AND p.key = u.key AND p.granted_at IS NULL AND p.holder = p.run_id
+					AND (l.on_full = 'replaceWaiting' OR p.not_before IS NULL OR p.not_before <= clock_timestamp())
+				ORDER BY rank_at, holder LIMIT $4)
 			ORDER BY granted_at, rank_at, holder LIMIT $4) AS v`, project, names, keys, maxVictims)
 	g.count(b, uses)
 	return g
@@ -205,17 +211,59 @@ func (g *Gate) Insert(b *pgx.Batch, s Start, a Admission) {
 	if a.Granted {
 		granted = &g.now
 	}
-	n := len(s.Uses)
-	names, keys, tenants, costs := make([]string, n), make([]string, n), make([]string, n), make([]int, n)
-	for i, u := range s.Uses {
-		names[i], keys[i], tenants[i], costs[i] = u.Name, u.Key, tenantOf(u).Key, CostOf(u)
-	}
+	names, keys, tenants, costs := columnsOf(s.Uses)
 	b.Queue(`
 		INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, granted_at, not_before)
 		SELECT $1, $1, $2, u.*, $7::timestamptz, coalesce($10::timestamptz, $7) - $8::interval, $9::timestamptz,
 			$10::timestamptz
 		FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[]) AS u`,
 		s.RunID, g.project, names, keys, tenants, costs, g.now, s.Priority, granted, s.NotBefore)
+}
+
+// WaitingStart is a run that waits from the beginning, so that it can be created without the locks of its limits: by a
+// conditional statement.
+type WaitingStart struct {
+	Start
+
+	// Policy is the policy of the workflow that gave the run its limits; nil if it has none.
+	Policy *Policy
+}
+
+// Require makes the statement depend on that the policy is what it was, and that all limits exist, have a start wait
+// that finds no place, and can ever have room for the run.
+func (w WaitingStart) Require(c *pg.Conditional, project entities.Project, workflow string) {
+	if w.Policy == nil {
+		RequireNoPolicy(c, project, workflow)
+	} else {
+		c.Require(`EXISTS (SELECT FROM policies
+			WHERE project = $1::text AND workflow = $2::text AND limits = $3::jsonb AND priority = $4::interval)`,
+			project, workflow, w.Policy.Limits, w.Policy.Priority)
+	}
+	names, _, _, costs := columnsOf(w.Uses)
+	c.Require(`$4::integer = (SELECT count(*) FROM unnest($2::text[], $3::integer[]) AS u (name, cost)
+			JOIN limits l ON l.project = $1 AND l.name = u.name
+		WHERE on_full = 'wait' AND (per_key = 0 OR per_key >= u.cost) AND (total = 0 OR total >= u.cost)
+			AND (rate = 0 OR burst >= u.cost))`, project, names, costs, len(names))
+}
+
+// Insert adds the permits.
+func (w WaitingStart) Insert(to pg.Writer, project entities.Project) {
+	names, keys, tenants, costs := columnsOf(w.Uses)
+	to.Add(pg.Write{What: "wait for limits", Rows: len(names), SQL: `
+		INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, not_before)
+		SELECT $1::text, $1::text, $2::text, u.*, clock_timestamp(),
+			coalesce($8::timestamptz, clock_timestamp()) - $7::interval, $8::timestamptz
+		FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[]) AS u WHERE true`,
+		Args: []any{w.RunID, project, names, keys, tenants, costs, w.Priority, w.NotBefore}})
+}
+
+// columnsOf returns the uses as arrays.
+func columnsOf(uses []entities.LimitUse) (names, keys, tenants []string, costs []int) {
+	for _, u := range uses {
+		names, keys = append(names, u.Name), append(keys, u.Key)
+		tenants, costs = append(tenants, tenantOf(u).Key), append(costs, CostOf(u))
+	}
+	return names, keys, tenants, costs
 }
 
 // Write queues the clocks that the decisions changed, after the last of them.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -18,6 +17,8 @@ const (
 	// perPlace is how many that wait with one key a pass considers, and perPass how many in all.
 	perPlace = 500
 	perPass  = 2000
+	// spare is how many more that wait than there is room for a narrow pass considers with one key.
+	spare = 8
 	// maxKeys is how many keys of one limit a pass looks at.
 	maxKeys = 10_000
 )
@@ -56,6 +57,9 @@ func Pass(
 			p.read(b, waiting)
 		},
 		Then: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) (func(error), error) {
+			for _, c := range p.waiting {
+				p.Waiting = append(p.Waiting, *c)
+			}
 			g := Grant(p.Facts, p.now)
 			out = Passed{Granted: len(g.Holders)}
 			if !g.Next.IsZero() {
@@ -76,6 +80,7 @@ type pass struct {
 	*reading
 
 	holders map[string]Granted
+	waiting map[string]*Candidate // by holder
 }
 
 // permit is a row that waits.
@@ -93,38 +98,65 @@ func (p permit) use() entities.LimitUse {
 	return entities.LimitUse{Name: p.Name, Key: p.Key, Tenant: p.Tenant, Cost: p.Cost}
 }
 
-// candidates reads, without locks, what a pass may grant places to: all that each of them waits for. Limits take turns
-// in the window, and so do the keys of one, so that a long queue keeps no other one out.
+// candidates reads, without locks, what a pass may grant places to: all that each of them waits for.
+//
+// Usually all take one place of one limit. Then those for which there is room, and a few spare ones for what ends
+// meanwhile, are enough, however many wait. Otherwise who is next may be far behind.
 func candidates(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place,
+) ([]permit, error) {
+	waiting, err := window(ctx, pool, project, places, spare)
+	if err != nil || isPlain(waiting) {
+		return waiting, err
+	}
+	return window(ctx, pool, project, places, perPlace)
+}
+
+// isPlain reports whether each that waits takes one place of one limit.
+func isPlain(waiting []permit) bool {
+	seen := map[string]bool{}
+	for _, w := range waiting {
+		if w.Cost > 1 || seen[w.Holder] {
+			return false
+		}
+		seen[w.Holder] = true
+	}
+	return true
+}
+
+// window reads those that wait first with each key: so many more than there is room for, and no more than perPlace.
+// Of fair limits, whose tenants take turns, it reads perPlace. Limits take turns in the window, and so do the keys of
+// one, so that a long queue keeps no other one out.
+func window(
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place, more int,
 ) ([]permit, error) {
 	names, keys := make([]string, len(places)), make([]string, len(places))
 	for i, p := range places {
 		names[i], keys[i] = p.Name, p.Key
 	}
 	return pg.CollectAll[permit](pg.NewPool(pool).Query(ctx, `
-		WITH RECURSIVE closed AS MATERIALIZED (
-			SELECT name FROM limits l WHERE project = $1 AND name = ANY ($2) AND (paused OR total > 0 AND total <= (
-				SELECT coalesce(sum(cost), 0) FROM permits h
-				WHERE h.project = $1 AND h.name = l.name AND h.granted_at IS NOT NULL))
-		), shared AS (
-			SELECT name FROM limits WHERE project = $1 AND name = ANY ($2) AND total > 0
-				AND name NOT IN (SELECT name FROM closed)
+		WITH RECURSIVE named AS MATERIALIZED (
+			SELECT name, per_key, total, fair, paused, CASE WHEN rate > 0 THEN burst END AS burst,
+				CASE WHEN total > 0 THEN total - (SELECT coalesce(sum(cost), 0) FROM permits h
+					WHERE h.project = $1 AND h.name = l.name AND h.granted_at IS NOT NULL)::integer END AS room
+			FROM limits l WHERE project = $1 AND name = ANY ($2)
 		), keys (name, key, n) AS (
-			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = shared.name
-				AND granted_at IS NULL), 1 FROM shared
+			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = named.name
+				AND granted_at IS NULL), 1 FROM named WHERE room > 0 AND NOT paused
 			UNION ALL
 			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = keys.name AND w.key > keys.key
 				AND granted_at IS NULL), n + 1 FROM keys WHERE key IS NOT NULL AND n < $6
 		), places AS (
 			SELECT DISTINCT name, key FROM (
-				SELECT * FROM unnest($2::text[], $3::text[]) AS named (name, key)
+				SELECT * FROM unnest($2::text[], $3::text[]) AS asked (name, key)
 				UNION ALL SELECT name, key FROM keys WHERE key IS NOT NULL) AS p
 		), open AS (
-			SELECT p.* FROM places p LEFT JOIN limits l ON l.project = $1 AND l.name = p.name
-			WHERE p.name NOT IN (SELECT name FROM closed) AND (coalesce(l.per_key, 0) = 0 OR l.per_key > (
-				SELECT coalesce(sum(cost), 0) FROM permits h
-				WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL))
+			SELECT p.*, CASE WHEN l.fair THEN $4 ELSE least($4, $7 + least(l.room, k.room, l.burst)) END AS size
+			FROM places p LEFT JOIN named l ON l.name = p.name, LATERAL (
+				SELECT CASE WHEN l.per_key > 0 THEN l.per_key - (SELECT coalesce(sum(cost), 0) FROM permits h
+					WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL)::integer END AS room
+			) AS k
+			WHERE (l.paused OR l.room <= 0 OR k.room <= 0) IS NOT TRUE
 		), first AS (
 			SELECT holder FROM (
 				SELECT w.*, open.name, row_number() OVER (PARTITION BY open.name, open.key ORDER BY rank_at, holder) AS nth
@@ -132,11 +164,11 @@ func candidates(
 					SELECT holder, rank_at FROM permits w
 					WHERE w.project = $1 AND w.name = open.name AND w.key = open.key AND w.granted_at IS NULL
 						AND (w.not_before IS NULL OR w.not_before <= clock_timestamp())
-					ORDER BY rank_at, holder LIMIT $4) AS w) AS w
+					ORDER BY rank_at, holder LIMIT open.size) AS w) AS w
 			ORDER BY row_number() OVER (PARTITION BY name ORDER BY nth, rank_at, holder), rank_at, holder LIMIT $5
 		)
-		SELECT `+permitOf+` FROM permits w WHERE holder IN (SELECT holder FROM first) AND granted_at IS NULL`,
-		project, names, keys, perPlace, perPass, maxKeys))
+		SELECT `+permitOf+` FROM permits w WHERE holder = ANY (ARRAY (SELECT holder FROM first)) AND granted_at IS NULL`,
+		project, names, keys, perPlace, perPass, maxKeys, more))
 }
 
 // permitOf are the columns of a [permit].
@@ -144,7 +176,7 @@ const permitOf = `holder, name, key, tenant, cost, run_id, coalesce(message_id, 
 
 // read queues the locks and the reads of the pass.
 func (p *pass) read(b *pgx.Batch, waiting []permit) {
-	p.holders = map[string]Granted{}
+	p.holders, p.waiting = map[string]Granted{}, map[string]*Candidate{}
 	var uses []entities.LimitUse
 	var names, holders []string
 	for _, w := range waiting {
@@ -152,23 +184,16 @@ func (p *pass) read(b *pgx.Batch, waiting []permit) {
 	}
 	slices.Sort(names)
 	p.lock(b, slices.Compact(names), lockSorted)
-	byHolder := map[string]*Candidate{}
 	pg.LoadEach(b, func(w permit) {
-		c := byHolder[w.Holder]
+		c := p.waiting[w.Holder]
 		if c == nil {
 			c = &Candidate{Holder: w.Holder, Rank: w.RankAt, Passed: w.Passed}
-			byHolder[w.Holder] = c
+			p.waiting[w.Holder] = c
 			p.holders[w.Holder] = Granted{w.RunID, w.MessageID}
 		}
 		c.Uses = append(c.Uses, w.use())
 	}, `SELECT `+permitOf+` FROM permits WHERE holder = ANY ($1) AND granted_at IS NULL`, holders)
 	p.count(b, uses)
-	b.Queue(`SELECT`).Exec(func(pgconn.CommandTag) error {
-		for _, c := range byHolder {
-			p.Waiting = append(p.Waiting, *c)
-		}
-		return nil
-	})
 }
 
 // write queues the grants.

@@ -164,3 +164,56 @@ func TestRerunNeedsTheSameLimits(t *testing.T) {
 		t.Errorf("the rerun waits for %q, error %v; want the place of its original, with its priority", earlier, err)
 	}
 }
+
+// TestTryLimit has three runs of a customer that come a second apart and take ten, and one of another customer.
+func TestTryLimit(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for i, customer := range []string{"c7", "c7", "c7", "c8"} {
+		id := a.driven(t, "order")
+		a.exec(t, `
+			UPDATE runs SET status = 'completed', end_seq = last_seq, completed_at = created_at,
+				created_at = created_at - '1 day'::interval + $2 * interval '1 second', attributes = jsonb_build_object('customer', $3::text), limits = jsonb_build_array(
+					jsonb_build_object('name', 'stripe', 'key', left($3, 1)))
+			WHERE id = $1`, id, i, customer)
+		a.exec(t, `UPDATE runs SET started_at = created_at, completed_at = created_at + '10 seconds' WHERE id = $1`, id)
+	}
+	a.driven(t, "other")
+	const path = "/v1/limits/stripe/try"
+	try := func(body string) object {
+		t.Helper()
+		status, got := a.do(t, http.MethodPost, path, body)
+		if status != http.StatusOK {
+			t.Fatalf("%s: got %d %v", body, status, got)
+		}
+		delete(got, "from")
+		delete(got, "to")
+		return got
+	}
+	// The second run of c7 goes after 9 s, the third one after 18.
+	same(t, "by customer", `{"runs":4,"waited":2,"refused":0,"cancelled":0,"stillWaiting":0,"withoutKey":0,
+		"waitMs":{"p50":9000,"p95":18000,"max":18000},"refusedRuns":[],
+		"keys":[{"key":"c7","runs":3,"waited":2,"refused":0,"cancelled":0,"longestWaitMs":18000}]}`,
+		try(`{"limit":{"perKey":1},"workflow":"order","key":"attributes.customer"}`))
+	// With the key that they had, all four share it: the last one waits from 3 to 30.
+	same(t, "as recorded", `{"runs":4,"waited":3,"refused":0,"cancelled":0,"stillWaiting":0,"withoutKey":0,
+		"waitMs":{"p50":18000,"p95":27000,"max":27000},"refusedRuns":[],
+		"keys":[{"key":"c","runs":4,"waited":3,"refused":0,"cancelled":0,"longestWaitMs":27000}]}`,
+		try(`{"limit":{"perKey":1}}`))
+	if got := try(`{"limit":{"perKey":1},"workflow":"order","key":"attributes.missing"}`); got["withoutKey"] != 4.0 {
+		t.Errorf("got %v, want 4 without a key", got)
+	}
+	if got := try(`{"limit":{"perKey":1,"onFull":"reject"}}`); len(got["refusedRuns"].([]any)) != 3 {
+		t.Errorf("got %v, want 3 refused", got)
+	}
+	if got := try(`{"limit":{"perKey":1},"from":"2026-11-01T00:00:00Z","to":"2026-11-02T00:00:00Z"}`); got["runs"] != 0.0 {
+		t.Errorf("got %v, want none in another window", got)
+	}
+	a.wantRejected(t, http.MethodPost, path, `{}`, http.StatusNotFound, "limit_not_found")
+	for _, body := range []string{
+		`{"limit":{}}`, `{"limit":{"perKey":1},"key":"key"}`, `{"limit":{"perKey":1},"cost":2}`,
+		`{"limit":{"perKey":1},"workflow":"order","key":"payload.x"}`, `{"limit":{"perKey":1},"from":"2027-01-01T00:00:00Z"}`,
+	} {
+		a.wantRejected(t, http.MethodPost, path, body, http.StatusBadRequest, "invalid_request")
+	}
+}

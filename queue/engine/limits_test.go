@@ -283,6 +283,48 @@ func TestPolicyLimitsWorkflowsInCode(t *testing.T) {
 	})
 }
 
+// TestChangesOfPoliciesCountForTheNextStart changes what the process remembers of a policy, and its limit.
+func TestChangesOfPoliciesCountForTheNextStart(t *testing.T) {
+	t.Parallel()
+	d, release := holding(t)
+	store := limit.NewStore(d.pool, time.Now)
+	put := func(key string) {
+		t.Helper()
+		_, err := store.PutPolicy(t.Context(), limit.Policy{
+			Project: project, Workflow: "order", Limits: []limit.PolicyUse{{Name: "one", Key: key}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("'first'")
+	first := d.startRun(t, `"hold"`) // reads the policy
+	d.waitForEvent(t, first, "run_started")
+	second := d.startRun(t, `"x"`) // has the policy that is remembered
+	put("'other'")
+	third := d.startRun(t, `"hold"`)
+	d.waitForEvent(t, third, "run_started")
+	if s := d.status(t, second); s != entities.RunPending {
+		t.Errorf("the second run is %s while the first one holds the place", s)
+	}
+	d.putLimit(t, "one", limit.Spec{PerKey: 1, OnFull: limit.Reject})
+	_, err := d.log.Append(t.Context(), project, eventlog.Request{
+		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
+		Payload: []byte(`"x"`), Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"},
+	})
+	wantError(t, "a start that finds no place", err, limit.ErrFull)
+	if err := store.DeletePolicy(t.Context(), project, "order"); err != nil {
+		t.Fatal(err)
+	}
+	d.wantEnd(t, d.startRun(t, `"x"`), entities.RunCompleted, `"done"`)
+	release()
+	d.wantEnd(t, second, entities.RunCompleted, `"done"`)
+	d.wantEnd(t, third, entities.RunCompleted, `"done"`)
+	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
+		t.Errorf("%d permits are left", n)
+	}
+}
+
 // TestMessageOfALimitedRunWaits checks the gate of the Workflow SDK's own messages.
 func TestMessageOfALimitedRunWaits(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,6 +17,7 @@ type limitsCmd struct {
 	Set    setLimitCmd      `cmd:"" help:"Create a limit, or change what the flags say."`
 	Keys   listLimitKeysCmd `cmd:"" help:"List the keys of a limit that something holds or awaits."`
 	Places listPlacesCmd    `cmd:"" help:"List who holds the places of a key, and who waits."`
+	Try    tryLimitCmd      `cmd:"" help:"Print what a limit would have done to the runs of the past."`
 	Remove removeLimitCmd   `cmd:"" help:"Delete a limit."`
 }
 
@@ -107,6 +109,11 @@ func (c showLimitCmd) Run(ctx context.Context, s *Session) error {
 
 type setLimitCmd struct {
 	limitName
+	limitFlags
+}
+
+// limitFlags are the settings of a limit; those that are missing stay as they are.
+type limitFlags struct {
 	PerKey *int   `placeholder:"N" help:"So many at once with one key; 0 for no bound."`
 	Total  *int   `placeholder:"N" help:"So many at once with all keys; 0 for no bound."`
 	Rate   string `placeholder:"N/TIME" help:"So many starts with one key in a time, such as 100/1m; 0 for no bound."`
@@ -118,20 +125,26 @@ type setLimitCmd struct {
 
 // Run changes what the flags say. The limit keeps its other settings.
 func (c setLimitCmd) Run(ctx context.Context, s *Session) error {
-	var l flowLimit
-	_, err := s.client.get(ctx, path("limits", c.Name), nil, &l)
-	if err != nil && ExitCode(err) != ExitNotFound {
-		return err
-	}
-	spec := l.limitSpec
-	if err := c.change(&spec); err != nil {
+	spec, err := c.changed(ctx, s, c.Name)
+	if err != nil {
 		return err
 	}
 	return s.change(ctx, http.MethodPut, path("limits", c.Name), spec, "set limit %s", c.Name)
 }
 
+// changed returns the settings of a limit, which need not exist, with what the flags change.
+func (c limitFlags) changed(ctx context.Context, s *Session, name string) (limitSpec, error) {
+	var l flowLimit
+	_, err := s.client.get(ctx, path("limits", name), nil, &l)
+	if err != nil && ExitCode(err) != ExitNotFound {
+		return limitSpec{}, err
+	}
+	err = c.change(&l.limitSpec)
+	return l.limitSpec, err
+}
+
 // change sets what the flags say.
-func (c setLimitCmd) change(spec *limitSpec) error {
+func (c limitFlags) change(spec *limitSpec) error {
 	setIfGiven(&spec.PerKey, c.PerKey)
 	setIfGiven(&spec.Total, c.Total)
 	setIfGiven(&spec.Fair, c.Fair)
@@ -233,6 +246,94 @@ func (c listPlacesCmd) Run(ctx context.Context, s *Session) error {
 	}
 	p := tablePrinter[permit]{Session: s, columns: permitColumns}
 	return p.table(append(places.Held, places.Waiting...))
+}
+
+type tryLimitCmd struct {
+	limitName
+	limitFlags
+	Workflow string   `placeholder:"NAME" help:"Try it on all runs of a workflow, not on those that needed the limit."`
+	Key      string   `placeholder:"EXPRESSION" help:"The key of these runs, as in a policy, such as attributes.customer."`
+	Tenant   string   `placeholder:"EXPRESSION" help:"Who takes turns, as in a policy."`
+	Cost     int      `placeholder:"N" help:"How many places each run takes; default is as many as it took."`
+	From     timeFlag `placeholder:"TIME" help:"Try it on runs created since ${time}; default is 7 days ago."`
+	To       timeFlag `placeholder:"TIME" help:"Try it on runs created before ${time}; default is now."`
+}
+
+// limitTrial is what a limit would have done.
+type limitTrial struct {
+	From, To                         time.Time
+	Runs, Waited, Refused, Cancelled int
+	StillWaiting, WithoutKey         int
+	WaitMs                           *struct{ P50, P95, Max int64 }
+	RefusedRuns                      []string
+	Keys                             []triedKey
+}
+
+type triedKey struct {
+	Key                              string
+	Runs, Waited, Refused, Cancelled int
+	LongestWaitMs                    int64
+}
+
+var triedKeyColumns = []column[triedKey]{
+	{"KEY", func(k triedKey) any { return strconv.Quote(k.Key) }},
+	{"RUNS", func(k triedKey) any { return k.Runs }},
+	{"WAITED", func(k triedKey) any { return k.Waited }},
+	{"REFUSED", func(k triedKey) any { return k.Refused }},
+	{"CANCELLED", func(k triedKey) any { return k.Cancelled }},
+	{"LONGEST WAIT", func(k triedKey) any { return milliseconds(&k.LongestWaitMs) }},
+}
+
+// Run prints what the limit would have done, and to which keys.
+func (c tryLimitCmd) Run(ctx context.Context, s *Session) error {
+	spec, err := c.changed(ctx, s, c.Name)
+	if err != nil {
+		return err
+	}
+	body, err := c.body(s, spec)
+	if err != nil {
+		return err
+	}
+	var t limitTrial
+	raw, err := s.client.call(ctx, http.MethodPost, path("limits", c.Name, "try"), body, &t)
+	if err != nil || s.json {
+		return errors.Join(err, s.printJSON(raw))
+	}
+	fields := []field{
+		{"from", t.From}, {"to", t.To}, {"runs", t.Runs}, {"waited", t.Waited}, {"still waiting", t.StillWaiting},
+		{"refused", t.Refused}, {"cancelled", t.Cancelled}, {"without key", t.WithoutKey},
+	}
+	if w := t.WaitMs; w != nil {
+		fields = append(fields, field{"wait p50", milliseconds(&w.P50)}, field{"wait p95", milliseconds(&w.P95)},
+			field{"wait max", milliseconds(&w.Max)})
+	}
+	if len(t.RefusedRuns) > 0 {
+		fields = append(fields, field{"refused first", strings.Join(t.RefusedRuns, ", ")})
+	}
+	if err := s.printFields(fields); err != nil || len(t.Keys) == 0 {
+		return err
+	}
+	p := tablePrinter[triedKey]{Session: s, columns: triedKeyColumns}
+	return p.table(t.Keys)
+}
+
+func (c tryLimitCmd) body(s *Session, spec limitSpec) (jsonBody, error) {
+	from, to, err := interval(s, c.From, c.To)
+	if err != nil {
+		return nil, err
+	}
+	body := jsonBody{"limit": spec}
+	for name, value := range map[string]string{
+		"workflow": c.Workflow, "key": c.Key, "tenant": c.Tenant, "from": from, "to": to,
+	} {
+		if value != "" {
+			body[name] = value
+		}
+	}
+	if c.Cost > 0 {
+		body["cost"] = c.Cost
+	}
+	return body, nil
 }
 
 type removeLimitCmd struct {
