@@ -109,11 +109,11 @@ func (c showLimitCmd) Run(ctx context.Context, s *Session) error {
 
 type setLimitCmd struct {
 	limitName
-	limitFlags
+	limitSettings
 }
 
-// limitFlags are the settings of a limit; those that are missing stay as they are.
-type limitFlags struct {
+// limitSettings are the settings of a limit; those that are missing stay as they are.
+type limitSettings struct {
 	PerKey *int   `placeholder:"N" help:"So many at once with one key; 0 for no bound."`
 	Total  *int   `placeholder:"N" help:"So many at once with all keys; 0 for no bound."`
 	Rate   string `placeholder:"N/TIME" help:"So many starts with one key in a time, such as 100/1m; 0 for no bound."`
@@ -133,7 +133,7 @@ func (c setLimitCmd) Run(ctx context.Context, s *Session) error {
 }
 
 // changed returns the settings of a limit, which need not exist, with what the flags change.
-func (c limitFlags) changed(ctx context.Context, s *Session, name string) (limitSpec, error) {
+func (c limitSettings) changed(ctx context.Context, s *Session, name string) (limitSpec, error) {
 	var l flowLimit
 	_, err := s.client.get(ctx, path("limits", name), nil, &l)
 	if err != nil && ExitCode(err) != ExitNotFound {
@@ -144,7 +144,7 @@ func (c limitFlags) changed(ctx context.Context, s *Session, name string) (limit
 }
 
 // change sets what the flags say.
-func (c limitFlags) change(spec *limitSpec) error {
+func (c limitSettings) change(spec *limitSpec) error {
 	setIfGiven(&spec.PerKey, c.PerKey)
 	setIfGiven(&spec.Total, c.Total)
 	setIfGiven(&spec.Fair, c.Fair)
@@ -250,7 +250,7 @@ func (c listPlacesCmd) Run(ctx context.Context, s *Session) error {
 
 type tryLimitCmd struct {
 	limitName
-	limitFlags
+	limitSettings
 	Workflow string   `placeholder:"NAME" help:"Try it on all runs of a workflow, not on those that needed the limit."`
 	Key      string   `placeholder:"EXPRESSION" help:"The key of these runs, as in a policy, such as attributes.customer."`
 	Tenant   string   `placeholder:"EXPRESSION" help:"Who takes turns, as in a policy."`
