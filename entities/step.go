@@ -44,6 +44,10 @@ type StepSpec struct {
 	BackoffMS    int64   `json:"backoffMs,omitempty"`
 	Factor       float64 `json:"factor,omitempty"`
 	MaxBackoffMS int64   `json:"maxBackoffMs,omitempty"`
+	// Limits are the limits of which each attempt needs a place; nil for none. PriorityMS is by how many milliseconds the
+	// step goes before those that came with it.
+	Limits     []LimitUse `json:"limits,omitempty"`
+	PriorityMS int64      `json:"priorityMs,omitempty"`
 }
 
 // Late reports whether the deadline has passed.

@@ -251,7 +251,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	if !ok || slices.ContainsFunc(c.requests, Request.isLimited) {
 		return decision{}, false, nil
 	}
-	if c.exceeds(f.Snapshot) || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if c.exceeds(f.Snapshot) || f.mayShareSteps(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)
@@ -272,6 +272,9 @@ func (l *Log) writeOptimistic(ctx context.Context, c call, f facts, d decision) 
 	ended, ok := l.enqueueOptimistic(&s, &d, c)
 	if !ok {
 		return decision{}, false, nil
+	}
+	if named, _ := f.stepUses(c.requests); len(named) > 0 {
+		limit.RequireKnown(&s, c.project, named)
 	}
 	switch {
 	case d.before.Run == nil:
@@ -329,10 +332,15 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if err != nil {
 				return nil, err
 			}
+			steps, err := c.openStepGate(ctx, tx, f)
+			if err != nil {
+				return nil, err
+			}
 			d = c.decide(*f)
 			if err := c.accept(d); err != nil {
 				return nil, err
 			}
+			steps.share(&d)
 			if err := gate.admit(&d, c.requests); err != nil {
 				return nil, err
 			}

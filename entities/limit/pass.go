@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ type Granted struct {
 	RunID entities.RunID
 	// MessageID is the message with the step; empty for a run.
 	MessageID string
+	// Refused is the limit that had no place for a step; nil if it got all places.
+	Refused *FullError
 }
 
 // Passed is the outcome of a pass.
@@ -38,8 +41,8 @@ type Passed struct {
 }
 
 // Pass grants the places of a project that can be granted: those of the places that are named and, of limits with a
-// total, those of all keys. It calls admit with what is about to be granted, to queue the statements that make it
-// begin; the function that admit returns is called after the transaction.
+// total, those of all keys. It calls admit with what is about to be granted or refused, to queue the statements that make
+// it begin or end; the function that admit returns is called after the transaction.
 func Pass(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place,
 	admit func(*pgx.Batch, []Granted) (ended func(error)),
@@ -62,7 +65,7 @@ func Pass(
 				out.Next = g.Next.Sub(p.now)
 			}
 			p.write(last, g)
-			if len(g.Holders) == 0 {
+			if len(g.Holders)+len(g.Refused) == 0 {
 				return nil, nil
 			}
 			return admit(last, p.granted(g)), nil
@@ -87,6 +90,8 @@ type permit struct {
 	MessageID         string
 	RankAt            time.Time
 	Passed            int
+	// Paused is set after a pause: a later start, or another attempt.
+	Paused bool
 }
 
 func (p permit) use() entities.LimitUse {
@@ -104,7 +109,8 @@ func candidates(
 	}
 	return pg.CollectAll[permit](pg.NewPool(pool).Query(ctx, `
 		WITH RECURSIVE closed AS MATERIALIZED (
-			SELECT name FROM limits l WHERE project = $1 AND name = ANY ($2) AND (paused OR total > 0 AND total <= (
+			SELECT name FROM limits l WHERE project = $1 AND name = ANY ($2) AND on_full <> 'reject' AND (paused
+				OR total > 0 AND total <= (
 				SELECT coalesce(sum(cost), 0) FROM permits h
 				WHERE h.project = $1 AND h.name = l.name AND h.granted_at IS NOT NULL))
 		), shared AS (
@@ -122,7 +128,7 @@ func candidates(
 				UNION ALL SELECT name, key FROM keys WHERE key IS NOT NULL) AS p
 		), open AS (
 			SELECT p.* FROM places p LEFT JOIN limits l ON l.project = $1 AND l.name = p.name
-			WHERE p.name NOT IN (SELECT name FROM closed) AND (coalesce(l.per_key, 0) = 0 OR l.per_key > (
+			WHERE p.name NOT IN (SELECT name FROM closed) AND (coalesce(l.per_key, 0) = 0 OR l.on_full = 'reject' OR l.per_key > (
 				SELECT coalesce(sum(cost), 0) FROM permits h
 				WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL))
 		), first AS (
@@ -140,28 +146,39 @@ func candidates(
 }
 
 // permitOf are the columns of a [permit].
-const permitOf = `holder, name, key, tenant, cost, run_id, coalesce(message_id, '') AS message_id, rank_at, passed`
+const permitOf = `holder, name, key, tenant, cost, run_id, coalesce(message_id, '') AS message_id, rank_at, passed,
+	not_before IS NOT NULL AS paused`
 
 // read queues the locks and the reads of the pass.
 func (p *pass) read(b *pgx.Batch, waiting []permit) {
 	p.holders = map[string]Granted{}
 	var uses []entities.LimitUse
-	var names, holders []string
+	var names, holders, messages []string
 	for _, w := range waiting {
 		uses, names, holders = append(uses, w.use()), append(names, w.Name), append(holders, w.Holder)
+		if w.MessageID != "" {
+			messages = append(messages, w.MessageID)
+		}
 	}
 	slices.Sort(names)
 	p.lock(b, slices.Compact(names), lockSorted)
+	locked := lockMessages(b, messages)
 	byHolder := map[string]*Candidate{}
 	pg.LoadEach(b, func(w permit) {
+		if w.MessageID != "" && !locked[w.MessageID] {
+			return
+		}
 		c := byHolder[w.Holder]
 		if c == nil {
-			c = &Candidate{Holder: w.Holder, Rank: w.RankAt, Passed: w.Passed}
+			c = &Candidate{
+				Holder: w.Holder, Rank: w.RankAt, Passed: w.Passed, MayRefuse: w.MessageID != "" && !w.Paused,
+			}
 			byHolder[w.Holder] = c
-			p.holders[w.Holder] = Granted{w.RunID, w.MessageID}
+			p.holders[w.Holder] = Granted{RunID: w.RunID, MessageID: w.MessageID}
 		}
 		c.Uses = append(c.Uses, w.use())
-	}, `SELECT `+permitOf+` FROM permits WHERE holder = ANY ($1) AND granted_at IS NULL`, holders)
+	}, `SELECT `+permitOf+` FROM permits WHERE holder = ANY ($1) AND granted_at IS NULL
+			AND (not_before IS NULL OR not_before <= clock_timestamp())`, holders)
 	p.count(b, uses)
 	b.Queue(`SELECT`).Exec(func(pgconn.CommandTag) error {
 		for _, c := range byHolder {
@@ -171,12 +188,28 @@ func (p *pass) read(b *pgx.Batch, waiting []permit) {
 	})
 }
 
+// lockMessages queues a lock on the messages of steps, which whoever deletes or releases them locks before their
+// permits. Those that somebody else has locked are left for the next pass.
+func lockMessages(b *pgx.Batch, ids []string) (locked map[string]bool) {
+	locked = map[string]bool{}
+	if len(ids) == 0 {
+		return locked
+	}
+	type found struct{ ID string }
+	pg.LoadEach(b, func(m found) { locked[m.ID] = true },
+		`SELECT id FROM messages WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED`, ids)
+	return locked
+}
+
 // write queues the grants.
 func (p *pass) write(b *pgx.Batch, g Grants) {
 	holders := slices.Sorted(slices.Values(g.Holders))
 	if len(holders) > 0 {
 		b.Queue(`UPDATE permits SET granted_at = $2, not_before = NULL WHERE holder = ANY ($1) AND granted_at IS NULL`,
 			holders, p.now)
+	}
+	if len(g.Refused) > 0 {
+		b.Queue(`DELETE FROM permits WHERE holder = ANY ($1)`, slices.Sorted(maps.Keys(g.Refused)))
 	}
 	for holder, n := range g.Passed {
 		if !slices.Contains(g.Holders, holder) {
@@ -187,9 +220,14 @@ func (p *pass) write(b *pgx.Batch, g Grants) {
 }
 
 func (p *pass) granted(g Grants) []Granted {
-	list := make([]Granted, len(g.Holders))
-	for i, h := range g.Holders {
-		list[i] = p.holders[h]
+	list := make([]Granted, 0, len(g.Holders)+len(g.Refused))
+	for _, h := range g.Holders {
+		list = append(list, p.holders[h])
+	}
+	for h, full := range g.Refused {
+		refused := p.holders[h]
+		refused.Refused = full
+		list = append(list, refused)
 	}
 	slices.SortFunc(list, func(a, b Granted) int { return strings.Compare(string(a.RunID), string(b.RunID)) })
 	return list

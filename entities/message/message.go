@@ -72,15 +72,34 @@ type Message struct {
 	Deliveries int
 	// Urgent makes stored work due that waits for its backoff after a failure.
 	Urgent bool
-	// Gated makes the first invocation of a run wait until the run has places of its limits. With [WorkEnd], it makes
-	// the messages due that have waited so.
+	// Gated makes the first invocation of a run, or a step with Limits, wait for places of limits. With [WorkEnd], it
+	// makes the messages due that have waited so.
 	Gated bool
+	// Limits are those of which each attempt at a step needs a place; nil for none.
+	Limits *Limits
 	// Lasts is how long the work may take; 0 if that is unknown.
 	Lasts time.Duration
 	// Retention is how long the key is remembered after the end of the delay.
 	Retention time.Duration
 	// Stored, if not nil, receives the ID under which the message is stored: for a duplicate, that of the first one.
 	Stored *string
+}
+
+// Limits are the limits of which work needs places.
+type Limits struct {
+	Uses []entities.LimitUse
+	// Priority is by how much it goes before what came with it.
+	Priority time.Duration
+	// Until is when it stops waiting; nil for never.
+	Until *time.Time
+}
+
+// LimitsOf returns what a step needs, of which it shares no places with others; nil for nothing.
+func LimitsOf(spec entities.StepSpec, uses []entities.LimitUse) *Limits {
+	if len(uses) == 0 {
+		return nil
+	}
+	return &Limits{Uses: uses, Priority: time.Duration(spec.PriorityMS) * time.Millisecond, Until: spec.Deadline}
 }
 
 // Held says why a run does not go on: its function answers invocations with a failure that has a code.

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
@@ -62,7 +63,10 @@ type runStep struct {
 	AttemptTimeout *duration       `json:"attemptTimeout"`
 	Retry          retry           `json:"retry"`
 	FirstAttempt   *firstAttempt   `json:"firstAttempt"`
-	At             place           `json:"at"`
+	// Limits are those of which each attempt needs a place, and Priority is by how much it goes before others.
+	Limits   []entities.LimitUse `json:"limits"`
+	Priority string              `json:"priority"`
+	At       place               `json:"at"`
 }
 
 // retry configures the attempts of a step.
@@ -90,6 +94,9 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 	if c.Timeout != nil {
 		spec.Deadline = planner.after(*c.Timeout)
 	}
+	if err := c.limit(&spec); err != nil {
+		return nil, err
+	}
 	r := eventlog.Request{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
 		Data: entities.EventData{StepName: cmp.Or(c.Name, c.ID), Step: &spec, At: string(c.At)},
@@ -100,6 +107,22 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 		}
 	}
 	return []eventlog.Request{r}, nil
+}
+
+// limit sets the limits that the step names.
+func (c *runStep) limit(spec *entities.StepSpec) error {
+	var priority time.Duration
+	if c.Priority != "" {
+		var err error
+		if priority, err = time.ParseDuration(c.Priority); err != nil {
+			return entities.Invalid(`priority: %q is not a duration like "10m" or "-10m"`, c.Priority)
+		}
+	}
+	if len(c.Limits) > 0 && c.FirstAttempt != nil {
+		return entities.Invalid("a step with limits has no firstAttempt: each attempt needs its places, also the first one")
+	}
+	spec.Limits, spec.PriorityMS = c.Limits, priority.Milliseconds()
+	return limit.ValidateUses(c.Limits, priority)
 }
 
 func (r retry) spec() (entities.StepSpec, error) {
