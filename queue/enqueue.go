@@ -331,6 +331,9 @@ const (
 	releaseSteps = `UPDATE messages SET due_at = now() WHERE id = ANY ($1) AND lease = ''`
 )
 
+// needsPlaces is the condition that the message m is for a step that needs places of limits.
+const needsPlaces = `EXISTS (SELECT FROM permits w WHERE w.message_id = m.id)`
+
 // lateStep is the error of a step whose deadline has passed while it waited for a place.
 var lateStep = contract.Payload("the time of the step was over before its limits had a place", contract.CodeTimeout)
 

@@ -194,9 +194,6 @@ const nackSQL = `
 	RETURNING id, now() + $2 AS not_before
 	)` + limit.Return
 
-// needsPlaces is the condition that the message m is for a step that needs places of limits.
-const needsPlaces = `EXISTS (SELECT FROM permits w WHERE w.message_id = m.id)`
-
 // releaseSQL makes the message under the lease $1 due again whose delivery has not started. If the log already has an
 // attempt of its step, the attempt counts as unreached.
 const releaseSQL = `

@@ -1,9 +1,15 @@
 package engine
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +17,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -56,7 +63,7 @@ func limitedSteps(t *testing.T, c *counter, steps int) (commands []map[string]an
 	for i := range steps {
 		commands = append(commands, map[string]any{
 			"type": "runStep", "id": fmt.Sprint(i), "name": "s", "input": i,
-			"retry": object{"backoff": "10ms", "maxAttempts": 2},
+			"retry":  object{"backoff": "10ms", "maxAttempts": 2},
 			"limits": []object{{"name": "all"}, {"name": "users", "key": fmt.Sprint(i % 3)}},
 		})
 	}
@@ -241,7 +248,7 @@ func TestFullLimitRefusesAStep(t *testing.T) {
 	}
 }
 
-// TestWaitingStepHasATimeout.
+// TestWaitingStepHasATimeout, which is over although nothing frees its place.
 func TestWaitingStepHasATimeout(t *testing.T) {
 	t.Parallel()
 	d, _ := oneStep(t, object{"limits": []object{{"name": "one", "key": "k"}}, "timeout": "2s"})
@@ -301,4 +308,135 @@ func TestStepSharesThePlaceOfItsRun(t *testing.T) {
 	d, _ := oneStep(t, needsOne)
 	d.putLimit(t, "one", limit.Spec{PerKey: 1})
 	d.wantEnd(t, d.startRun(t, `"x"`, limits(place("one", "k"))), entities.RunCompleted, `"done"`)
+}
+
+// TestDeadlockIsTold has two runs hold a place of one limit each, and wait for the other's by a step.
+func TestDeadlockIsTold(t *testing.T) {
+	t.Parallel()
+	var begun sync.WaitGroup
+	begun.Add(2)
+	d := startServer(t, serve(t, func(call *functionCall) {
+		switch {
+		case call.Type == contract.TypeStep:
+			_, _ = call.w.Write([]byte(`"done"`))
+		case call.has("step_completed", "x"):
+			call.reply(map[string]any{"type": "complete", "output": "done"})
+		default:
+			begun.Done() // neither step gets a place before both runs have theirs
+			begun.Wait()
+			call.reply(object{"type": "runStep", "id": "x", "limits": []object{{"name": call.log["run_created "]}}})
+		}
+	}))
+	d.putLimit(t, "a", limit.Spec{PerKey: 1})
+	d.putLimit(t, "b", limit.Spec{PerKey: 1})
+	first := d.startRun(t, `"b"`, limits(place("a", "")))
+	second := d.startRun(t, `"a"`, limits(place("b", "")))
+	r, other := d.reason(t, first, why.LimitDeadlock), d.reason(t, second, why.LimitDeadlock)
+	if !slices.Equal(r.Circle, []entities.RunID{second, first}) || r.StepID != "x" || r.Limit != "b" ||
+		!slices.Contains(r.Remedies, why.CancelRun) {
+		t.Errorf("got %+v", r)
+	}
+	if !slices.Equal(other.Circle, []entities.RunID{first, second}) {
+		t.Errorf("got circle %v", other.Circle)
+	}
+	g, err := d.Gauges(t.Context())
+	if err != nil || g.DeadlockedRuns != 2 {
+		t.Errorf("the gauge says %d runs, error %v; want 2", g.DeadlockedRuns, err)
+	}
+	if _, _, err := d.log.Cancel(t.Context(), project, eventlog.Request{RunID: second}); err != nil {
+		t.Fatal(err)
+	}
+	d.wantEnd(t, first, entities.RunCompleted, `"done"`)
+}
+
+// The ways in which runs with limited steps end.
+const (
+	endsAll      = iota // when all steps have ended
+	endsEarly           // while steps wait or are under way
+	cancelsSteps        // after it has cancelled those that have not ended
+	lateSteps           // when the time of all steps is over
+	isCancelled         // by the API
+	isDeleted           // as retention does
+	waysToEnd
+)
+
+// TestNoPermitIsLeft after limited steps with every kind of end. STEPWELL_LIMITED_STEPS sets how many there are.
+func TestNoPermitIsLeft(t *testing.T) {
+	t.Parallel()
+	const steps = 20
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("STEPWELL_LIMITED_STEPS"), "2000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c counter
+	commands, step := limitedSteps(t, &c, steps)
+	d := startServer(t, serve(t, func(call *functionCall) {
+		var way int
+		_ = json.Unmarshal(call.log["run_created "], &way)
+		switch ended := call.ended(); {
+		case call.Type == contract.TypeStep:
+			step(call)
+		case ended == steps, way == endsEarly && ended > 0:
+			call.reply(map[string]any{"type": "complete", "output": "done"})
+		case way == cancelsSteps && ended > 0:
+			var cancels []map[string]any
+			for i := range steps {
+				cancels = append(cancels, map[string]any{"type": "cancelStep", "id": fmt.Sprint(i)})
+			}
+			call.reply(append(cancels, map[string]any{"type": "complete", "output": "done"})...)
+		case way == lateSteps:
+			var late []map[string]any
+			for _, c := range commands {
+				c = maps.Clone(c)
+				c["timeout"], c["limits"] = "1s", []object{{"name": "closed"}}
+				late = append(late, c)
+			}
+			call.reply(late...)
+		default:
+			call.reply(commands...)
+		}
+	}))
+	d.putLimit(t, "users", limit.Spec{PerKey: 20})
+	d.putLimit(t, "all", limit.Spec{Total: 50})
+	d.putLimit(t, "closed", limit.Spec{PerKey: 1, Paused: true})
+	var starters sync.WaitGroup
+	var next atomic.Int64
+	for range 8 {
+		starters.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n/steps); i = next.Add(1) - 1 {
+				way := int(i % waysToEnd)
+				id := d.startRun(t, fmt.Sprint(way))
+				switch way {
+				case isCancelled:
+					d.waitForEvent(t, id, "step_created 0")
+					if _, _, err := d.log.Cancel(t.Context(), project, eventlog.Request{RunID: id}); err != nil {
+						t.Error(err)
+					}
+				case isDeleted:
+					d.waitForEvent(t, id, "step_created 0")
+					d.exec(t, `DELETE FROM messages WHERE run_id = $1`, id)
+					d.exec(t, `DELETE FROM runs WHERE id = $1`, id)
+				}
+			}
+		})
+	}
+	starters.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	for open := -1; open != 0; {
+		if err := d.pool.QueryRow(ctx, `SELECT count(*) FROM runs WHERE completed_at IS NULL`).Scan(&open); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all messages are gone", func() bool {
+		return d.count(t, `SELECT count(*) FROM messages WHERE work = 'step'`) == 0
+	})
+	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
+		t.Errorf("%d permits are left", n)
+	}
+	for event, least := range map[string]int{"step_completed": n / 10, "step_failed": n / 10, "step_retrying": n / 100} {
+		if found := d.count(t, `SELECT count(*) FROM events WHERE type = $1`, event); found < least {
+			t.Errorf("got %d %s, want at least %d: the test shows too little", found, event, least)
+		}
+	}
 }

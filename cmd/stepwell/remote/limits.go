@@ -3,8 +3,10 @@ package remote
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -281,6 +283,7 @@ func (u policyUse) String() string {
 type policy struct {
 	Workflow, Priority string
 	Limits             []policyUse
+	Steps              map[string][]policyUse
 	UpdatedAt          time.Time
 }
 
@@ -290,6 +293,11 @@ var policyColumns = []column[policy]{
 		uses := make([]string, len(p.Limits))
 		for i, u := range p.Limits {
 			uses[i] = u.String()
+		}
+		for _, step := range slices.Sorted(maps.Keys(p.Steps)) {
+			for _, u := range p.Steps[step] {
+				uses = append(uses, "step "+step+": "+u.String())
+			}
 		}
 		return strings.Join(uses, ", ")
 	}},
@@ -306,21 +314,31 @@ func (c listPoliciesCmd) Run(ctx context.Context, s *Session) error {
 
 type setPolicyCmd struct {
 	Workflow string            `arg:"" help:"The workflow."`
-	Limit    []string          `sep:"none" required:"" placeholder:"NAME[=KEY]" help:"${policyLimit}"`
+	Limit    []string          `sep:"none" placeholder:"NAME[=KEY]" help:"${policyLimit}"`
+	Step     []string          `sep:"none" placeholder:"STEP=NAME[=KEY]" help:"${policyStep}"`
 	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${policyTenant}"`
-	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit a run takes."`
+	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit a run or a step takes."`
 	Priority string            `placeholder:"TIME" help:"By how much the runs go before others, from -1h to 1h."`
 }
 
 // Run stores the policy.
 func (c setPolicyCmd) Run(ctx context.Context, s *Session) error {
-	var uses []policyUse
+	uses, steps := []policyUse{}, map[string][]policyUse{}
 	for _, text := range c.Limit {
-		name, key, _ := strings.Cut(text, "=")
-		uses = append(uses, policyUse{Name: name, Key: key, Tenant: c.Tenant[name], Cost: c.Cost[name]})
+		uses = append(uses, c.use(text))
 	}
-	body := jsonBody{"limits": uses, "priority": c.Priority}.omitZero()
+	for _, text := range c.Step {
+		step, use, _ := strings.Cut(text, "=")
+		steps[step] = append(steps[step], c.use(use))
+	}
+	body := jsonBody{"limits": uses, "steps": steps, "priority": c.Priority}.omitZero()
 	return s.change(ctx, http.MethodPut, path("policies", c.Workflow), body, "set the policy of %s", c.Workflow)
+}
+
+// use returns the limit that NAME or NAME=KEY names.
+func (c setPolicyCmd) use(text string) policyUse {
+	name, key, _ := strings.Cut(text, "=")
+	return policyUse{Name: name, Key: key, Tenant: c.Tenant[name], Cost: c.Cost[name]}
 }
 
 type removePolicyCmd struct {

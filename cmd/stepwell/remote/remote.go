@@ -70,6 +70,7 @@ var Vars = map[string]string{
 	"full":      "If there is no place: wait (default), reject the start, replaceWaiting or cancelOldest runs.",
 
 	"policyLimit":  "A limit, and an expression for its key; may be repeated.",
+	"policyStep":   "A limit of the step with the name; may be repeated.",
 	"policyTenant": "An expression for who takes turns at a limit; may be repeated.",
 }
 

@@ -114,7 +114,8 @@ export function PutPolicy({ of, done, close }: Props & { of?: Policy }) {
   const limits = wrong ? [] : JSON.parse(text.value) as PolicyUse[];
   const listed = Array.isArray(limits) && limits.every((u) => u !== null && typeof u === "object");
   const path = { workflow: workflow.value || "WORKFLOW" };
-  const body = { limits, ...(priority.value && { priority: priority.value }) };
+  const steps = of?.steps && { steps: of.steps }; // which the form keeps as they are
+  const body = { limits, ...steps, ...(priority.value && { priority: priority.value }) };
   const act = async () => {
     await call(project.value, "PUT /v1/policies/{workflow}", { path, body });
     done();
