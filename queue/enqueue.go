@@ -295,7 +295,8 @@ func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted)
 		begin := func(d Delivery) { begun[d.Lease] = d }
 		pg.LoadEach(b, begin, leaseGated+` AND run_id = g.about AND work = 'run' AND subject = '' AND due_at = `+gated+
 			returningLeased, leased, handles, made[0].holder, made[0].lease)
-		pg.LoadEach(b, begin, leaseGated+` AND m.id = g.about`+returningLeased, leased, handles, made[0].holder, made[0].lease)
+		pg.LoadEach(b, begin, leaseGated+` AND m.id = g.about`+returningLeased,
+			leased, handles, made[0].holder, made[0].lease)
 	}
 	if len(runs) > 0 {
 		b.Queue(releaseGated, runs)

@@ -41,8 +41,8 @@ type Passed struct {
 }
 
 // Pass grants the places of a project that can be granted: those of the places that are named and, of limits with a
-// total, those of all keys. It calls admit with what is about to be granted or refused, to queue the statements that make
-// it begin or end; the function that admit returns is called after the transaction.
+// total, those of all keys. It calls admit with what is about to be granted or refused, to queue the statements that
+// make it begin or end; the function that admit returns is called after the transaction.
 func Pass(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place,
 	admit func(*pgx.Batch, []Granted) (ended func(error)),
@@ -128,7 +128,8 @@ func candidates(
 				UNION ALL SELECT name, key FROM keys WHERE key IS NOT NULL) AS p
 		), open AS (
 			SELECT p.* FROM places p LEFT JOIN limits l ON l.project = $1 AND l.name = p.name
-			WHERE p.name NOT IN (SELECT name FROM closed) AND (coalesce(l.per_key, 0) = 0 OR l.on_full = 'reject' OR l.per_key > (
+			WHERE p.name NOT IN (SELECT name FROM closed) AND (coalesce(l.per_key, 0) = 0 OR l.on_full = 'reject'
+				OR l.per_key > (
 				SELECT coalesce(sum(cost), 0) FROM permits h
 				WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL))
 		), first AS (

@@ -9,7 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Policy names the limits of a workflow's runs and of their steps, for workflows whose starts do not name them: the Workflow SDK's, for
+// Policy names the limits of a workflow's runs and of their steps, for workflows whose starts do not name them: the
+// Workflow SDK's, for
 // example. It adds to the limits that a start names itself; of two uses of one limit, the start's counts.
 type Policy struct {
 	Project  entities.Project

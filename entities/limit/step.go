@@ -11,8 +11,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// InsertWaiting adds the permits of a message that the statement stores, for a step of the run. They wait: a pass grants
-// them, after the commit.
+// InsertWaiting adds the permits of a message that the statement stores, for a step of the run. They wait: a pass
+// grants them, after the commit.
 func InsertWaiting(w pg.Writer, m message.Message, id string) {
 	names, keys, tenants, costs := columnsOf(m.Limits.Uses)
 	w.Add(pg.Write{What: "insert permits of a step", Rows: len(names), SQL: `

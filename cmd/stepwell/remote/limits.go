@@ -317,7 +317,7 @@ type setPolicyCmd struct {
 	Limit    []string          `sep:"none" placeholder:"NAME[=KEY]" help:"${policyLimit}"`
 	Step     []string          `sep:"none" placeholder:"STEP=NAME[=KEY]" help:"${policyStep}"`
 	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${policyTenant}"`
-	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit a run or a step takes."`
+	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit it takes."`
 	Priority string            `placeholder:"TIME" help:"By how much the runs go before others, from -1h to 1h."`
 }
 
