@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"entities/cron":       {"entities"},
 	"entities/inbox":      {"entities"},
 	"entities/kv":         {"entities", "entities/strictjson"},
-	"entities/limit":      {"entities", "entities/admin", "entities/pg"},
+	"entities/limit":      {"entities", "entities/admin", "entities/message", "entities/pg"},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
 	"entities/schedule":   {"entities", "entities/cron", "entities/pg"},
@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/pull", "queue/limiter", "queue/signing",
 		"queue/tickets", "queue/world"),
 	"queue/cluster": {
-		"entities", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
+		"entities", "entities/limit", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
 	},
 	"queue/collector":    and(data, "entities/admin", "entities/collection", "entities/limit", "entities/message", "eventlog", "queue"),
 	"queue/condition":    {"entities", "entities/share", "entities/store"},
@@ -70,7 +70,7 @@ var mayImport = map[string][]string{
 	"queue/approval":     {"entities", "queue/schema"},
 	"queue/schema":       {},
 	"queue/contract": {
-		"entities", "entities/await", "entities/kv", "entities/message", "entities/strictjson", "entities/webhook", "eventlog",
+		"entities", "entities/await", "entities/kv", "entities/limit", "entities/message", "entities/strictjson", "entities/webhook", "eventlog",
 		"queue/approval",
 	},
 	"queue/egress":        {},

@@ -111,6 +111,8 @@ type EventData struct {
 	// that came with it. Both may be set for either driver.
 	Limits     []LimitUse `json:"limits,omitempty"`
 	PriorityMS int64      `json:"priorityMs,omitempty"`
+	// StepLimits are set on run_created if the policy of the workflow gives limits to steps.
+	StepLimits []StepLimits `json:"stepLimits,omitempty"`
 	// TimeoutGraceMS is how many milliseconds the run may take to end by itself after its deadline; 0 for none.
 	TimeoutGraceMS int64 `json:"timeoutGraceMs,omitempty"`
 	// Reason is set on cancel_requested and run_cancelled: the reason given by the caller.

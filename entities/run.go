@@ -34,6 +34,8 @@ type Run struct {
 	// Limits are the limits that the run needs a place of; nil for none. It starts once it has all of them, and holds them
 	// until it ends.
 	Limits []LimitUse
+	// StepLimits are the limits that the policy of its workflow gives the run's steps; nil for none.
+	StepLimits []StepLimits
 	// Deadline is the time at which the run fails if it has not ended; nil for none.
 	Deadline *time.Time
 	// ForcedAt is set once the run was asked to cancel: the time at which it ends if it has not ended by itself.
@@ -66,6 +68,14 @@ type LimitUse struct {
 	Tenant string `json:"tenant,omitempty"`
 	// Cost is how many places it takes; 0 for one.
 	Cost int `json:"cost,omitempty"`
+}
+
+// StepLimits are the limits of a run's steps with a name.
+type StepLimits struct {
+	Step   string     `json:"step"`
+	Limits []LimitUse `json:"limits"`
+	// PriorityMS is as in [StepSpec].
+	PriorityMS int64 `json:"priorityMs,omitempty"`
 }
 
 // Driver selects how a run is continued: by the client or by the server.

@@ -255,7 +255,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	if !ok {
 		return decision{}, false, nil
 	}
-	if c.exceeds(f.Snapshot) || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if c.exceeds(f.Snapshot) || f.mayShareSteps(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)
@@ -281,6 +281,9 @@ func (l *Log) writeOptimistic(
 	ended, ok := l.enqueueOptimistic(&s, &d, c)
 	if !ok {
 		return decision{}, false, nil
+	}
+	if named, _ := f.stepUses(c.requests); len(named) > 0 {
+		limit.RequireKnown(&s, c.project, named)
 	}
 	switch {
 	case waiting != nil:
@@ -343,10 +346,15 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if err != nil {
 				return nil, err
 			}
+			steps, err := c.openStepGate(ctx, tx, f)
+			if err != nil {
+				return nil, err
+			}
 			d = c.decide(*f)
 			if err := c.accept(d); err != nil {
 				return nil, err
 			}
+			steps.share(&d)
 			if err := gate.admit(&d, c.requests); err != nil {
 				return nil, err
 			}

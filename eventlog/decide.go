@@ -49,6 +49,7 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 // permittedEvents returns the events of a request that the transition tables permit, or the reason of a refusal that
 // depends on more than statuses.
 func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error) {
+	r.Data.Step = f.withLimits(r)
 	e := f.newEvent(r, at)
 	if r.First != nil {
 		return withFirstAttempt(e, *r.First), nil

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -55,7 +56,7 @@ func (p policies) apply(requests []Request) ([]Request, error) {
 		if err != nil {
 			return nil, &RefusedError{i, err}
 		}
-		if changed.isLimited() {
+		if changed.isLimited() || changed.limitsSteps() {
 			requests = slices.Clone(requests)
 			requests[i] = changed
 		}
@@ -73,9 +74,14 @@ func (p policies) applyTo(r Request) (Request, error) {
 	if policy == nil || r.Type != entities.EventRunCreated && !r.createsRun() {
 		return r, nil
 	}
-	uses, err := policy.Uses(limit.Subject{
+	subject := limit.Subject{
 		Workflow: r.Data.WorkflowName, UniqueKey: r.Data.UniqueKey, Attributes: r.Data.Attributes,
-	}, r.Data.Limits)
+	}
+	var err error
+	if r.Data.StepLimits, err = policy.StepLimits(subject); err != nil {
+		return r, err
+	}
+	uses, err := policy.Uses(subject, r.Data.Limits)
 	if err != nil || len(uses) == 0 {
 		return r, err
 	}
@@ -166,6 +172,100 @@ func (r Request) isLimited() bool {
 	return len(r.Data.Limits) > 0 || r.Child != nil && len(r.Child.Data.Limits) > 0
 }
 
+// limitsSteps reports whether the request creates a run with limits for its steps.
+func (r Request) limitsSteps() bool {
+	return len(r.Data.StepLimits) > 0 || r.Child != nil && len(r.Child.Data.StepLimits) > 0
+}
+
+// withLimits returns what the request says about a step. If the server executes it, that has the limits that the request
+// names, and those that the policy of the workflow gives the step.
+func (f facts) withLimits(r Request) *entities.StepSpec {
+	if r.Type != entities.EventStepCreated || r.Data.Step == nil || r.Data.Step.DeploymentID == "" {
+		return r.Data.Step
+	}
+	spec := *r.Data.Step
+	for _, p := range f.Run.StepLimits {
+		if p.Step != r.Data.StepName {
+			continue
+		}
+		spec.Limits = limit.Join(spec.Limits, p.Limits)
+		spec.PriorityMS = cmp.Or(spec.PriorityMS, p.PriorityMS)
+	}
+	return &spec
+}
+
+// stepUses returns the limits of the steps that the requests create: those that they name, and all.
+func (f facts) stepUses(requests []Request) (named, all []entities.LimitUse) {
+	for _, r := range requests {
+		if _, exists := f.Steps[entities.StepID(r.CorrelationID)]; exists || f.Run == nil {
+			continue
+		}
+		if spec := f.withLimits(r); spec != nil {
+			named, all = append(named, r.Data.Step.Limits...), append(all, spec.Limits...)
+		}
+	}
+	return named, all
+}
+
+// mayShareSteps reports whether a step that the requests create may share the places of its run or of its ancestors.
+func (f facts) mayShareSteps(requests []Request) bool {
+	_, all := f.stepUses(requests)
+	if len(all) > 0 && f.Run.ParentID != "" && !f.Run.Detached {
+		return true
+	}
+	return slices.ContainsFunc(all, func(u entities.LimitUse) bool { return limit.MayShare(u, f.Run.Limits) })
+}
+
+// stepGate has what decides, in a transaction that holds the lock on the run, about the limits of the steps that it
+// creates. It is nil if they have none.
+type stepGate struct {
+	limit.Settings
+
+	ancestors []entities.LimitUse
+}
+
+// openStepGate reads the limits that the steps need which the call creates, and those whose places they share.
+func (c *call) openStepGate(ctx context.Context, tx pgx.Tx, f *facts) (*stepGate, error) {
+	named, all := f.stepUses(c.requests)
+	if len(all) == 0 {
+		return nil, nil
+	}
+	var b pgx.Batch
+	g := &stepGate{Settings: limit.LoadSettings(&b, c.project, all)}
+	limit.LoadAncestors(&b, c.project, c.runID, &g.ancestors)
+	if err := pg.SendQueued(ctx, tx, &b); err != nil || len(named) == 0 {
+		return g, err
+	}
+	for i, r := range c.requests {
+		if f.withLimits(r) == nil {
+			continue
+		}
+		if err := g.Check(r.Data.Step.Limits); err != nil {
+			return nil, &RefusedError{i, err}
+		}
+	}
+	return g, nil
+}
+
+// share takes from the work of steps the limits whose places the run or its ancestors hold.
+func (g *stepGate) share(d *decision) {
+	if g == nil {
+		return
+	}
+	for i, m := range d.messages {
+		if m.Limits == nil {
+			continue
+		}
+		if rest := g.Unshared(m.Limits.Uses, g.ancestors); len(rest) > 0 {
+			limits := *m.Limits
+			limits.Uses = rest
+			d.messages[i].Limits = &limits
+		} else {
+			d.messages[i].Limits, d.messages[i].Gated = nil, false
+		}
+	}
+}
+
 // admission decides about the limited runs that a locked append creates.
 type admission struct {
 	gate      *limit.Gate
@@ -245,17 +345,7 @@ func (a *admission) unshared(d entities.EventData) []entities.LimitUse {
 	if d.ParentID == "" || d.Detached {
 		return d.Limits
 	}
-	var rest []entities.LimitUse
-	for _, u := range d.Limits {
-		l := a.gate.Known(u.Name)
-		shared := func(has entities.LimitUse) bool {
-			return has.Name == u.Name && has.Key == u.Key && limit.CostOf(has) >= limit.CostOf(u)
-		}
-		if l.PerKey == 0 && l.Total == 0 || !slices.ContainsFunc(a.ancestors, shared) {
-			rest = append(rest, u)
-		}
-	}
-	return rest
+	return a.gate.Known().Unshared(d.Limits, a.ancestors)
 }
 
 // admit decides about the runs that the decision creates. The messages of those that wait are sent when places are
@@ -285,7 +375,7 @@ func (a *admission) admitRun(d, of *decision) error {
 	if of.before.Run != nil || run == nil || len(run.Limits) == 0 || run.Status.Ended() {
 		return nil
 	}
-	if err := a.gate.Check(run.Limits); err != nil {
+	if err := a.gate.Known().Check(run.Limits); err != nil {
 		return err
 	}
 	admitted, err := a.gate.Admit(limit.Start{
@@ -341,6 +431,11 @@ func (l *Log) lookAgain(d decision) {
 	}
 	if uses := d.after.Run.Limits; len(uses) > 0 && (d.waits || d.endsRun()) {
 		l.limiter.Look(d.after.Run.Project, uses)
+	}
+	for _, m := range d.messages {
+		if m.Limits != nil {
+			l.limiter.Look(m.Project, m.Limits.Uses)
+		}
 	}
 	for _, child := range d.children {
 		l.lookAgain(child)

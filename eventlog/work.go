@@ -86,6 +86,8 @@ func stepWork(run *entities.Run, e entities.Event) []message.Message {
 	m := work(run, message.WorkStep, e.CorrelationID)
 	m.DeploymentID, m.Topic = e.Data.Step.DeploymentID, e.Data.StepName
 	m.Lasts = e.Data.Step.AttemptTimeout(e.CreatedAt)
+	m.Limits = message.LimitsOf(*e.Data.Step, e.Data.Step.Limits)
+	m.Gated = m.Limits != nil
 	return []message.Message{m}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -134,7 +135,7 @@ func invocation() message.Message {
 // storeWork stores a piece of work under a reservation of the replica's dispatcher.
 func (r *replica) storeWork(t *testing.T, m message.Message) storedWork {
 	t.Helper()
-	s := storedWork{Reservation: r.reserve(m, 0)}
+	s := storedWork{Delivery: Delivery{ID: "msg_" + ulid.Make().String()}, Reservation: r.reserve(m, 0)}
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		pg.Batch{Batch: &b}.Add(upsertWork(m, &s))

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/limit"
@@ -14,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // Send accepts a message and returns its ID. For a duplicate it returns the ID of the original message, even if that
@@ -148,7 +150,7 @@ func (q *Queue) enqueueWork(
 				continue
 			}
 		}
-		pg.Batch{Batch: before}.Add(upsertWork(m, all.add(q, m)))
+		all.write(pg.Batch{Batch: before}, q, m)
 	}
 	if err := pg.SendQueued(ctx, tx, before); err != nil {
 		return nil, nil, err
@@ -193,9 +195,7 @@ func (q *Queue) EnqueueOptimistic(
 			continue
 		default:
 		}
-		s := all.add(q, m)
-		c.Add(upsertWork(m, s))
-		if s.Made() {
+		if s := all.write(c, q, m); s.Made() {
 			c.Require(isRegistered("$1"), s.holder)
 			starts = append(starts, s.InlineStart())
 		}
@@ -217,10 +217,23 @@ type workBatch struct {
 	reserved int
 }
 
-// add adds a piece of work, which this process does if it has a free place.
+// write adds the writes of a piece of work, which this process does if it has a free place.
+func (b *workBatch) write(w pg.Writer, q *Queue, m message.Message) *storedWork {
+	s := b.add(q, m)
+	id := s.ID // which the write of the message replaces if it finds one
+	w.Add(upsertWork(m, s))
+	if m.Limits != nil {
+		limit.InsertWaiting(w, m, id)
+	}
+	return s
+}
+
+// add adds a piece of work.
 func (b *workBatch) add(q *Queue, m message.Message) *storedWork {
 	s := &storedWork{
-		Delivery:    Delivery{Project: m.Project, RunID: m.RunID, Work: m.Work, Subject: m.Subject},
+		Delivery: Delivery{
+			ID: "msg_" + ulid.Make().String(), Project: m.Project, RunID: m.RunID, Work: m.Work, Subject: m.Subject,
+		},
 		Reservation: q.reserve(m, b.reserved),
 		announce:    q.announce(m),
 	}
@@ -282,22 +295,39 @@ func (*Queue) Validate(m message.Message) error {
 	return nil
 }
 
-// admit makes the messages due of runs that got the places of their limits. As many as this process has room for are
-// leased to it; see [limiter.Admit].
+// admit makes the messages due of runs and steps that got the places of their limits, and of steps that were refused.
+// As many as this process has room for are leased to it; see [limiter.Admit].
 func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted) (ended func(error)) {
 	var made []Reservation
-	var runs, handles, all []string
+	var leased, handles, runs, steps []string
 	for _, g := range granted {
-		all = append(all, string(g.RunID))
+		if g.Refused != nil {
+			b.Queue(refuseStep, g.MessageID, contract.Payload(g.Refused.Error(), contract.CodeLimitFull))
+		}
+		id := cmp.Or(g.MessageID, string(g.RunID))
+		if g.MessageID == "" {
+			runs = append(runs, id)
+		} else {
+			steps = append(steps, id)
+		}
 		if r := q.reserve(message.Message{Project: p}, len(made)); r.Made() {
-			made, runs, handles = append(made, r), append(runs, string(g.RunID)), append(handles, r.handle)
+			made, leased, handles = append(made, r), append(leased, id), append(handles, r.handle)
 		}
 	}
 	begun := map[string]Delivery{}
 	if len(made) > 0 {
-		pg.LoadEach(b, func(d Delivery) { begun[d.Lease] = d }, leaseGated, runs, handles, made[0].holder, made[0].lease)
+		begin := func(d Delivery) { begun[d.Lease] = d }
+		pg.LoadEach(b, begin, leaseGated+` AND run_id = g.about AND work = 'run' AND subject = '' AND due_at = `+gated+
+			returningLeased, leased, handles, made[0].holder, made[0].lease)
+		pg.LoadEach(b, begin, leaseGated+` AND m.id = g.about`+returningLeased,
+			leased, handles, made[0].holder, made[0].lease)
 	}
-	b.Queue(releaseGated, all)
+	if len(runs) > 0 {
+		b.Queue(releaseGated, runs)
+	}
+	if len(steps) > 0 {
+		b.Queue(releaseSteps, steps)
+	}
 	return func(failed error) {
 		for _, r := range made {
 			if d, ok := begun[r.handle]; ok || failed != nil { // the commit may have succeeded nevertheless
@@ -309,14 +339,37 @@ func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted)
 	}
 }
 
-// leaseGated leases the first invocations of the runs $1 under the handles $2 to the process $3 for the time $4.
+// leaseGated leases messages, which belong to the IDs $1 by a further condition, under the handles $2 to the process $3
+// for the time $4.
 var leaseGated = `
 	UPDATE messages m SET lease = g.handle, holder = $3, ticket = ticket + 1, delivery_count = delivery_count + 1,
 		due_at = now() + $4::interval, begins_run = false
-	FROM unnest($1::text[], $2::text[]) AS g (run, handle)
-	WHERE run_id = g.run AND work = 'run' AND subject = '' AND due_at = ` + gated + ` AND lease = ''
-		AND ` + isRegistered("$3") + `
-	RETURNING ` + deliveryColumns + `, body`
+	FROM unnest($1::text[], $2::text[]) AS g (about, handle)
+	WHERE lease = '' AND ` + isRegistered("$3")
+
+const returningLeased = ` RETURNING ` + deliveryColumns + `, body`
+
+const (
+	// refuseStep has the step with the message $1 fail with the error $2.
+	refuseStep = `UPDATE messages SET body = $2 WHERE id = $1 AND lease = ''`
+	// releaseSteps makes the messages $1 due, which are for steps.
+	releaseSteps = `UPDATE messages SET due_at = now() WHERE id = ANY ($1) AND lease = ''`
+)
+
+// needsPlaces is the condition that the message m is for a step that needs places of limits.
+const needsPlaces = `EXISTS (SELECT FROM permits w WHERE w.message_id = m.id)`
+
+// lateStep is the error of a step whose deadline has passed while it waited for a place.
+var lateStep = contract.Payload("the time of the step was over before its limits had a place", contract.CodeTimeout)
+
+// expire ends the waits of steps whose deadline has passed; see [limiter.Expire].
+func (q *Queue) expire(ctx context.Context) error {
+	n, err := limit.Expire(ctx, q.pool, lateStep)
+	if n > 0 {
+		q.announceDue(err)
+	}
+	return err
+}
 
 // releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those
 // whose tickets were refused. It looks them up run by run: as a join, Postgres may read all messages.

@@ -173,6 +173,16 @@ func (w *deliverer) countEvents(ctx context.Context) {
 	}
 }
 
+// tellDeadlocks logs that runs wait for each other's places of limits.
+func (w *deliverer) tellDeadlocks(ctx context.Context) {
+	switch n, err := w.queue.countDeadlocked(ctx); {
+	case err != nil && ctx.Err() == nil:
+		w.logger.ErrorContext(ctx, "find deadlocks over limits", "error", err)
+	case n > 0:
+		w.logger.WarnContext(ctx, "runs wait for each other's places of limits: cancel one of them", "runs", n)
+	}
+}
+
 // deleteExpired deletes expired idempotency keys and signals, old events of triggers, and old clocks of limits.
 func (w *deliverer) deleteExpired(ctx context.Context) {
 	if err := deleteExpiredKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -109,7 +109,7 @@ func (q *Queue) Claim(
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			begins_run = false, again = false, seen_seq = `+logLength+`
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+` AND NOT `+messageWaits+`
-			AND ($4 = '' OR `+isRegistered("$4")+`)
+			AND NOT `+limit.MessageWaits+` AND ($4 = '' OR `+isRegistered("$4")+`)
 		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
 	d, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
@@ -152,15 +152,21 @@ func postponeTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket, d
 
 // nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
 // did not reach the function does not count. One that was cut off counts, and is also unreached: the app is away.
+//
+// The permits of a step wait again, and their pass makes the message due.
 const nackSQL = `
-	UPDATE messages
-	SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
+	WITH failed AS (
+	UPDATE messages m
+	SET lease = '', holder = '', due_at = CASE WHEN ` + needsPlaces + ` THEN ` + gated + ` ELSE now() + $2 END,
+		last_error = $3,
 		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
 		unreached = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached + 1 END,
 		cut_off = cut_off + $5::boolean::integer,
 		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END,
 		held = CASE WHEN $4 THEN $6 ELSE held END
-	WHERE ` + OfLease
+	WHERE ` + OfLease + `
+	RETURNING id, now() + $2 AS not_before
+	)` + limit.Return
 
 // releaseSQL makes the message under the lease $1 due again whose delivery has not started. If the log already has an
 // attempt of its step, the attempt counts as unreached.
@@ -316,7 +322,10 @@ func makeDueNow(
 				ORDER BY due_at, id LIMIT $6
 				FOR UPDATE SKIP LOCKED
 			), moved AS (
-				UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY(SELECT id FROM next))
+				UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY(SELECT id FROM next)) AND due_at < `+gated+`
+			), hurried AS (
+				UPDATE permits SET not_before = now()
+				WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()
 			)
 			SELECT coalesce(max(due_at), $4),
 				coalesce(max(id) FILTER (WHERE due_at = (SELECT max(due_at) FROM next)), ''), count(*)
@@ -398,7 +407,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 				CASE WHEN idle THEN excluded.delivery_count ELSE 0 END + m.delivery_count
 				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
 		Args: []any{
-			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
+			s.ID, m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
 			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body, m.Urgent,
 			m.Gated, m.BeginsRun,
 		},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -271,7 +272,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 		if before.State == StateLeased || before.LastError == "" && before.State != StateParked {
 			return fmt.Errorf("message is %s and cannot be retried: %w", before.State, entities.ErrConflict)
 		}
-		if _, err := tx.Exec(ctx, retrySQL+`id = $1`, id); err != nil {
+		if err := retry(ctx, tx, []string{id}); err != nil {
 			return err
 		}
 		if e, err = readEntry(ctx, tx, project, id, ``); err != nil {
@@ -289,7 +290,8 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 const (
 	// retrySQL makes messages due at once, and resets their failures.
 	retrySQL = `
-		UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, cut_off = 0,
+		UPDATE messages SET parked_at = NULL, due_at = CASE WHEN due_at = ` + gated + ` THEN due_at ELSE now() END,
+			delivery_count = 0, unreached = 0, cut_off = 0,
 			first_failed_at = NULL
 		WHERE `
 	// discardSQL deletes the messages $1 of project $2 with their idempotency keys.
@@ -310,6 +312,15 @@ const (
 				SELECT run_id FROM messages WHERE id = ANY ($1) AND project IS NOT DISTINCT FROM $2 AND work = 'run')
 			ORDER BY id FOR NO KEY UPDATE))`
 )
+
+// retry makes the messages due at once; those of steps that need places of limits, as soon as they have them.
+func retry(ctx context.Context, tx pgx.Tx, ids []string) error {
+	if _, err := tx.Exec(ctx, retrySQL+`id = ANY ($1)`, ids); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, limit.Hurry, ids)
+	return err
+}
 
 // Discard deletes a message in any state together with its idempotency key, so that it can be sent again. If this
 // strands its run, the sweeper wakes the run: for a run that the server continues, also if the message invoked it,
@@ -393,7 +404,7 @@ func (q *Queue) changeAll(
 		if kind == admin.ActionMessagesDiscard {
 			_, err = tx.Exec(ctx, discardSQL, chosen, project)
 		} else {
-			_, err = tx.Exec(ctx, retrySQL+`id = ANY ($1)`, chosen)
+			err = retry(ctx, tx, chosen)
 		}
 		if err != nil {
 			return err

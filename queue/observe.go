@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -183,6 +184,9 @@ type Gauges struct {
 	// HeldRuns counts the runs whose function refuses to go on, by the code that it gives; codes that are not known are
 	// counted as "other". The limit applies to their sum.
 	HeldRuns map[string]int64
+	// DeadlockedRuns counts the runs that wait for places of limits, or hold them, and can never go on: see
+	// [limit.FindDeadlocks].
+	DeadlockedRuns int64
 }
 
 // Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or 20,000 where
@@ -198,8 +202,24 @@ func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	if g.HeldRuns, err = q.countHeld(ctx); err != nil {
 		return Gauges{}, wrap("read gauges", err)
 	}
+	if g.DeadlockedRuns, err = q.countDeadlocked(ctx); err != nil {
+		return Gauges{}, wrap("read gauges", err)
+	}
 	g.OpenRuns, err = store.CountOpenRuns(ctx, pg.NewPool(q.pool), gaugeLimit)
 	return g, wrap("read gauges", err)
+}
+
+// countDeadlocked counts the runs of all projects that are in deadlocks over limits.
+func (q *Queue) countDeadlocked(ctx context.Context) (n int64, err error) {
+	waiting, err := limit.AllWaiting(ctx, q.pool)
+	for project := range waiting {
+		d, err := limit.ReadDeadlocks(ctx, pg.NewPool(q.pool), project)
+		if err != nil {
+			return 0, err
+		}
+		n += int64(len(d.DeadRuns()))
+	}
+	return n, err
 }
 
 // gaugesSQL reads the gauges up to the limit $1. The ORDER BY of each part makes Postgres use a partial index.

@@ -65,7 +65,7 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	}
 	q := &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
 		polls: pull.NewPolls[world.App, Delivery]()}
-	q.limits = limiter.New(pool, hub, q.admit)
+	q.limits = limiter.New(pool, hub, q.admit, q.expire)
 	return q, nil
 }
 

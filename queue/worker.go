@@ -65,7 +65,10 @@ func (q *Queue) NewWorker(schema string, o WorkerOptions) (*Worker, error) {
 	// Half of the places are for tickets, so that a stream of new messages cannot starve the old ones.
 	forTickets := o.Deliveries - o.Deliveries/2
 	d.places = share.NewPool(int64(forTickets))
-	d.sweeper.AfterPass = d.countEvents
+	d.sweeper.AfterPass = func(ctx context.Context) {
+		d.countEvents(ctx)
+		d.tellDeadlocks(ctx)
+	}
 	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
 	var err error
 	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, forTickets, d.redeem, o.Logger)

@@ -3,7 +3,11 @@
 //
 // A limit is a name in a project. A run names the limits that it needs, each with a key, or the policy of its workflow
 // does. It has a permit for each: a row of the table permits, which waits or is granted. The run begins when all of its
-// permits are granted, at once and all together. Steps have no limits yet; permits have room for them.
+// permits are granted, at once and all together.
+//
+// A step that the server calls needs places for each attempt. Its permits belong to its message, which is due only when
+// they are granted, and wait again after a failed attempt. They are never granted in the transaction that creates the
+// step, so that this locks no limit, but by a pass after it.
 //
 // # Never more than allowed
 //

@@ -233,3 +233,133 @@ func TestLongQueuesKeepNoOtherOut(t *testing.T) {
 			passed.Granted, err)
 	}
 }
+
+// waitStep adds a step that waits for the use, with its run and its message.
+func waitStep(t *testing.T, pool *pgxpool.Pool, message string, u entities.LimitUse) {
+	t.Helper()
+	run := "wrun_of_" + message
+	exec(t, pool, insertRun, run, home)
+	exec(t, pool, `
+		INSERT INTO messages (id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at, due_at)
+		VALUES ($1, $2, 's', 'd', $3, 'step', 'x', '', '', now() + interval '1 day', now() + interval '1 day')`,
+		message, home, run)
+	exec(t, pool, `
+		INSERT INTO permits (holder, message_id, run_id, project, name, key, tenant, cost, created_at, rank_at)
+		VALUES ($1, $1, $2, $3, $4, $5, $5, 1, now(), now())`, message, run, home, u.Name, u.Key)
+}
+
+// TestPassCountsStepsAfterTheLockIsHeld has a pass wait for the lock of a limit while another transaction gives a step
+// its last place. The mutant that counts in the statement that waits exceeds the limit; the pass does not.
+func TestPassCountsStepsAfterTheLockIsHeld(t *testing.T) {
+	t.Parallel()
+	const mutant = `
+		WITH locked AS (
+			SELECT per_key FROM limits WHERE project = $1 AND name = 'l' FOR NO KEY UPDATE
+		), counted AS (
+			SELECT count(*) AS held FROM permits WHERE project = $1 AND name = 'l' AND key = 'k' AND granted_at IS NOT NULL
+		)
+		UPDATE permits SET granted_at = now() FROM locked, counted WHERE holder = 'm2' AND held < per_key`
+	for name, want := range map[string]int{"pass": 1, "mutant": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := openStore(t)
+			if _, err := s.Put(t.Context(), home, "l", limit.Spec{PerKey: 1}); err != nil {
+				t.Fatal(err)
+			}
+			waitStep(t, pool, "m1", use("l", "k"))
+			waitStep(t, pool, "m2", use("l", "k"))
+			first, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, sql := range []string{
+				`SELECT FROM limits WHERE name = 'l' FOR NO KEY UPDATE`,
+				`SELECT FROM messages WHERE id = 'm1' FOR NO KEY UPDATE`,
+				`UPDATE permits SET granted_at = now() WHERE holder = 'm1'`,
+			} {
+				if _, err := first.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			done := make(chan error, 1)
+			go func() {
+				if name == "pass" {
+					_, err := limit.Pass(t.Context(), pool, home, []limit.Place{{Name: "l", Key: "k"}}, nothing)
+					done <- err
+					return
+				}
+				_, err := pool.Exec(t.Context(), mutant, home)
+				done <- err
+			}()
+			for waiting := 0; waiting == 0; { // until the second one waits for the lock
+				err := pool.QueryRow(t.Context(), `
+					SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+				).Scan(&waiting)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := first.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			if held, err := heldOf(t.Context(), pool, "l", "k"); err != nil || held != want {
+				t.Errorf("%d hold the one place, error %v; want %d", held, err, want)
+			}
+		})
+	}
+}
+
+// TestStepsThatEndDuringAPassKeepNothing races passes with the ends and the failures of steps: nobody waits for a lock
+// of the other, and in the end no permit is left.
+func TestStepsThatEndDuringAPassKeepNothing(t *testing.T) {
+	t.Parallel()
+	s, pool := openStore(t)
+	if _, err := s.Put(t.Context(), home, "l", limit.Spec{PerKey: 3}); err != nil {
+		t.Fatal(err)
+	}
+	const steps = 60
+	for i := range steps {
+		waitStep(t, pool, fmt.Sprintf("m%02d", i), use("l", "k"))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	left := func() (n int) {
+		if err := pool.QueryRow(ctx, `SELECT count(*) FROM permits`).Scan(&n); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	var racers sync.WaitGroup
+	for racer := range 6 {
+		racers.Go(func() {
+			for left() != 0 && ctx.Err() == nil {
+				var err error
+				switch racer % 3 {
+				case 0:
+					_, err = limit.Pass(ctx, pool, home, []limit.Place{{Name: "l", Key: "k"}}, nothing)
+				case 1: // a step ends, or is cancelled while it waits
+					_, err = pool.Exec(ctx, `DELETE FROM messages WHERE id = (SELECT message_id FROM permits ORDER BY random() LIMIT 1)`)
+				default: // an attempt fails
+					_, err = pool.Exec(ctx, `
+						WITH failed AS (
+							UPDATE messages SET body = '' WHERE id = (
+								SELECT message_id FROM permits WHERE granted_at IS NOT NULL ORDER BY random() LIMIT 1)
+							RETURNING id, now() AS not_before)`+limit.Return)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if n, err := heldOf(ctx, pool, "l", "k"); err == nil && n > 3 {
+					t.Errorf("%d hold a place of l, which has 3", n)
+				}
+			}
+		})
+	}
+	racers.Wait()
+	if n := left(); n != 0 {
+		t.Errorf("%d permits are left", n)
+	}
+}

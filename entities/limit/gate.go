@@ -22,7 +22,7 @@ type Gate struct {
 	*reading
 
 	// known has the limits that exist, locked or not; the facts have those that are locked.
-	known map[string]Limit
+	known Settings
 	// queued has the places for which others wait that could go now.
 	queued map[Place]bool
 	// victims has the runs that wait for a place, or hold one, of a limit that cancels them; first those that came first.
@@ -42,7 +42,7 @@ type victim struct {
 // Others are locked only if that needs no wait; else the run waits for a pass.
 func OpenGate(b *pgx.Batch, project entities.Project, uses []entities.LimitUse, mayWait bool) *Gate {
 	g := &Gate{
-		reading: newReading(project), known: map[string]Limit{}, queued: map[Place]bool{}, victims: map[Place][]victim{},
+		reading: newReading(project), known: Settings{}, queued: map[Place]bool{}, victims: map[Place][]victim{},
 		written: Grants{Rates: map[Place]time.Time{}, Turns: map[Place]time.Time{}},
 	}
 	names, keys := make([]string, len(uses)), make([]string, len(uses))
@@ -82,23 +82,8 @@ func OpenGate(b *pgx.Batch, project entities.Project, uses []entities.LimitUse, 
 	return g
 }
 
-// Known returns the settings of a limit as they are without its lock, or the zero value if it does not exist.
-func (g *Gate) Known(name string) Limit { return g.known[name] }
-
-// Check fails with [ErrNotFound] if a limit does not exist, and with [entities.ErrInvalid] if it can never have room
-// for the use.
-func (g *Gate) Check(uses []entities.LimitUse) error {
-	for _, u := range uses {
-		l, ok := g.known[u.Name]
-		if !ok {
-			return pg.Wrap(ErrNotFound, "limit %s", u.Name)
-		}
-		if most := l.Most(); most > 0 && CostOf(u) > most {
-			return entities.Invalid("limit %s: a cost of %d is more than its %d places", u.Name, CostOf(u), most)
-		}
-	}
-	return nil
-}
+// Known returns the settings of the limits as they are without their locks.
+func (g *Gate) Known() Settings { return g.known }
 
 // Admission is the decision about a run.
 type Admission struct {
@@ -172,18 +157,14 @@ func (g *Gate) grant(run entities.RunID, uses []entities.LimitUse) bool {
 
 // hasRoom reports whether the limit alone has room for the use; if only its rate has not, next is when it will.
 func (g *Gate) hasRoom(u entities.LimitUse) (next time.Time, ok bool) {
-	f := g.Facts
-	f.Waiting = nil
-	gr := granter{Facts: f, now: g.now, blocked: map[scope]bool{}}
-	c := Candidate{Uses: []entities.LimitUse{u}}
-	next, possible := gr.earliest(c)
-	return next, possible && !next.After(g.now) && gr.fits(c)
+	return (&granter{Facts: g.Facts, now: g.now, blocked: map[scope]bool{}}).hasRoom(u)
 }
 
-func (g *Gate) full(u entities.LimitUse, next time.Time) error {
-	return &FullError{
-		Use: u, Held: g.Held[placeOf(u)], RetryAfter: cmp.Or(max(0, next.Sub(g.now)), guessedRetry),
-	}
+func (g *Gate) full(u entities.LimitUse, next time.Time) error { return g.Facts.full(u, next, g.now) }
+
+// full returns the error of something that is refused; the limit may have room at the time next.
+func (f Facts) full(u entities.LimitUse, next, now time.Time) *FullError {
+	return &FullError{Use: u, Held: f.Held[placeOf(u)], RetryAfter: cmp.Or(max(0, next.Sub(now)), guessedRetry)}
 }
 
 // oldest returns the runs that came first with the key of the use, as many as leave room for it when those that hold

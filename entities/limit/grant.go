@@ -24,6 +24,8 @@ type Candidate struct {
 	Uses []entities.LimitUse
 	// Passed is how many have gone before it while another limit kept it from going.
 	Passed int
+	// MayRefuse is set for the first attempt at a step: it is refused, not kept waiting, if that is what its limit does.
+	MayRefuse bool
 }
 
 // Facts are what decides who is next, read under the locks of the limits.
@@ -44,6 +46,8 @@ type Facts struct {
 type Grants struct {
 	// Holders get all the places that they wait for.
 	Holders []string
+	// Refused has the holders that are refused, with the limit that had no place.
+	Refused map[string]*FullError
 	// Rates and Turns are the clocks that change.
 	Rates, Turns map[Place]time.Time
 	// Passed has the counts of candidates that change.
@@ -68,7 +72,10 @@ func NewFacts() Facts {
 func Grant(f Facts, now time.Time) Grants {
 	g := granter{
 		Facts: f, now: now, turn: now, blocked: map[scope]bool{}, over: map[scope][]int{},
-		out: Grants{Rates: map[Place]time.Time{}, Turns: map[Place]time.Time{}, Passed: map[string]int{}},
+		out: Grants{
+			Rates: map[Place]time.Time{}, Turns: map[Place]time.Time{}, Passed: map[string]int{},
+			Refused: map[string]*FullError{},
+		},
 	}
 	slices.SortFunc(g.Waiting, func(a, b Candidate) int {
 		return cmp.Or(a.Rank.Compare(b.Rank), strings.Compare(a.Holder, b.Holder))
@@ -111,6 +118,9 @@ func (g *granter) scopes(u entities.LimitUse) []scope {
 // missing: others must not wait for what a pause or a rate keeps from going.
 func (g *granter) consider(i int) {
 	c := g.Waiting[i]
+	if c.MayRefuse && g.refuse(c) {
+		return
+	}
 	at, possible := g.earliest(c)
 	if !possible {
 		return
@@ -131,6 +141,27 @@ func (g *granter) consider(i int) {
 			g.blocked[s] = g.blocked[s] || c.Passed >= barrierAfter
 		}
 	}
+}
+
+// refuse refuses a candidate if a limit that refuses has no room for it, and reports whether it did.
+func (g *granter) refuse(c Candidate) bool {
+	for _, u := range c.Uses {
+		if g.Limits[u.Name].OnFull != Reject {
+			continue
+		}
+		if next, ok := g.hasRoom(u); !ok {
+			g.out.Refused[c.Holder] = g.full(u, next, g.now)
+			return true
+		}
+	}
+	return false
+}
+
+// hasRoom reports whether the limit alone has room for the use; if only its rate has not, next is when it will.
+func (g *granter) hasRoom(u entities.LimitUse) (next time.Time, ok bool) {
+	c := Candidate{Uses: []entities.LimitUse{u}}
+	next, possible := g.earliest(c)
+	return next, possible && !next.After(g.now) && g.fits(c)
 }
 
 // earliest returns when the rates allow the candidate to go. It reports false if a limit is paused, or too

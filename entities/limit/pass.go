@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,8 @@ type Granted struct {
 	RunID entities.RunID
 	// MessageID is the message with the step; empty for a run.
 	MessageID string
+	// Refused is the limit that had no place for a step; nil if it got all places.
+	Refused *FullError
 }
 
 // Passed is the outcome of a pass.
@@ -39,8 +42,8 @@ type Passed struct {
 }
 
 // Pass grants the places of a project that can be granted: those of the places that are named and, of limits with a
-// total, those of all keys. It calls admit with what is about to be granted, to queue the statements that make it
-// begin; the function that admit returns is called after the transaction.
+// total, those of all keys. It calls admit with what is about to be granted or refused, to queue the statements that
+// make it begin or end; the function that admit returns is called after the transaction.
 func Pass(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place,
 	admit func(*pgx.Batch, []Granted) (ended func(error)),
@@ -66,7 +69,7 @@ func Pass(
 				out.Next = g.Next.Sub(p.now)
 			}
 			p.write(last, g)
-			if len(g.Holders) == 0 {
+			if len(g.Holders)+len(g.Refused) == 0 {
 				return nil, nil
 			}
 			return admit(last, p.granted(g)), nil
@@ -92,6 +95,8 @@ type permit struct {
 	MessageID         string
 	RankAt            time.Time
 	Passed            int
+	// Paused is set after a pause: a later start, or another attempt.
+	Paused bool
 }
 
 func (p permit) use() entities.LimitUse {
@@ -125,7 +130,7 @@ func isPlain(waiting []permit) bool {
 }
 
 // window reads those that wait first with each key: so many more than there is room for, and no more than perPlace.
-// Of fair limits, whose tenants take turns, it reads perPlace. Limits take turns in the window, and so do the keys of
+// Of fair limits, whose tenants take turns, and of those that reject, it reads perPlace. Limits take turns in the window, and so do the keys of
 // one, so that a long queue keeps no other one out.
 func window(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place, more int,
@@ -136,13 +141,13 @@ func window(
 	}
 	return pg.CollectAll[permit](pg.NewPool(pool).Query(ctx, `
 		WITH RECURSIVE named AS MATERIALIZED (
-			SELECT name, per_key, total, fair, paused, CASE WHEN rate > 0 THEN burst END AS burst,
+			SELECT name, per_key, fair, paused, on_full = 'reject' AS rejects, CASE WHEN rate > 0 THEN burst END AS burst,
 				CASE WHEN total > 0 THEN total - (SELECT coalesce(sum(cost), 0) FROM permits h
 					WHERE h.project = $1 AND h.name = l.name AND h.granted_at IS NOT NULL)::integer END AS room
 			FROM limits l WHERE project = $1 AND name = ANY ($2)
 		), keys (name, key, n) AS (
 			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = named.name
-				AND granted_at IS NULL), 1 FROM named WHERE room > 0 AND NOT paused
+				AND granted_at IS NULL), 1 FROM named WHERE room > 0 AND NOT paused OR rejects AND room IS NOT NULL
 			UNION ALL
 			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = keys.name AND w.key > keys.key
 				AND granted_at IS NULL), n + 1 FROM keys WHERE key IS NOT NULL AND n < $6
@@ -151,12 +156,12 @@ func window(
 				SELECT * FROM unnest($2::text[], $3::text[]) AS asked (name, key)
 				UNION ALL SELECT name, key FROM keys WHERE key IS NOT NULL) AS p
 		), open AS (
-			SELECT p.*, CASE WHEN l.fair THEN $4 ELSE least($4, $7 + least(l.room, k.room, l.burst)) END AS size
+			SELECT p.*, CASE WHEN l.fair OR l.rejects THEN $4 ELSE least($4, $7 + least(l.room, k.room, l.burst)) END AS size
 			FROM places p LEFT JOIN named l ON l.name = p.name, LATERAL (
 				SELECT CASE WHEN l.per_key > 0 THEN l.per_key - (SELECT coalesce(sum(cost), 0) FROM permits h
 					WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL)::integer END AS room
 			) AS k
-			WHERE (l.paused OR l.room <= 0 OR k.room <= 0) IS NOT TRUE
+			WHERE l.rejects OR (l.paused OR l.room <= 0 OR k.room <= 0) IS NOT TRUE
 		), first AS (
 			SELECT holder FROM (
 				SELECT w.*, open.name, row_number() OVER (PARTITION BY open.name, open.key ORDER BY rank_at, holder) AS nth
@@ -172,28 +177,52 @@ func window(
 }
 
 // permitOf are the columns of a [permit].
-const permitOf = `holder, name, key, tenant, cost, run_id, coalesce(message_id, '') AS message_id, rank_at, passed`
+const permitOf = `holder, name, key, tenant, cost, run_id, coalesce(message_id, '') AS message_id, rank_at, passed,
+	not_before IS NOT NULL AS paused`
 
 // read queues the locks and the reads of the pass.
 func (p *pass) read(b *pgx.Batch, waiting []permit) {
 	p.holders, p.waiting = map[string]Granted{}, map[string]*Candidate{}
 	var uses []entities.LimitUse
-	var names, holders []string
+	var names, holders, messages []string
 	for _, w := range waiting {
 		uses, names, holders = append(uses, w.use()), append(names, w.Name), append(holders, w.Holder)
+		if w.MessageID != "" {
+			messages = append(messages, w.MessageID)
+		}
 	}
 	slices.Sort(names)
 	p.lock(b, slices.Compact(names), lockSorted)
+	locked := lockMessages(b, messages)
 	pg.LoadEach(b, func(w permit) {
+		if w.MessageID != "" && !locked[w.MessageID] {
+			return
+		}
 		c := p.waiting[w.Holder]
 		if c == nil {
-			c = &Candidate{Holder: w.Holder, Rank: w.RankAt, Passed: w.Passed}
+			c = &Candidate{
+				Holder: w.Holder, Rank: w.RankAt, Passed: w.Passed, MayRefuse: w.MessageID != "" && !w.Paused,
+			}
 			p.waiting[w.Holder] = c
-			p.holders[w.Holder] = Granted{w.RunID, w.MessageID}
+			p.holders[w.Holder] = Granted{RunID: w.RunID, MessageID: w.MessageID}
 		}
 		c.Uses = append(c.Uses, w.use())
-	}, `SELECT `+permitOf+` FROM permits WHERE holder = ANY ($1) AND granted_at IS NULL`, holders)
+	}, `SELECT `+permitOf+` FROM permits WHERE holder = ANY ($1) AND granted_at IS NULL
+			AND (not_before IS NULL OR not_before <= clock_timestamp())`, holders)
 	p.count(b, uses)
+}
+
+// lockMessages queues a lock on the messages of steps, which whoever deletes or releases them locks before their
+// permits. Those that somebody else has locked are left for the next pass.
+func lockMessages(b *pgx.Batch, ids []string) (locked map[string]bool) {
+	locked = map[string]bool{}
+	if len(ids) == 0 {
+		return locked
+	}
+	type found struct{ ID string }
+	pg.LoadEach(b, func(m found) { locked[m.ID] = true },
+		`SELECT id FROM messages WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED`, ids)
+	return locked
 }
 
 // write queues the grants.
@@ -202,6 +231,9 @@ func (p *pass) write(b *pgx.Batch, g Grants) {
 	if len(holders) > 0 {
 		b.Queue(`UPDATE permits SET granted_at = $2, not_before = NULL WHERE holder = ANY ($1) AND granted_at IS NULL`,
 			holders, p.now)
+	}
+	if len(g.Refused) > 0 {
+		b.Queue(`DELETE FROM permits WHERE holder = ANY ($1)`, slices.Sorted(maps.Keys(g.Refused)))
 	}
 	for holder, n := range g.Passed {
 		if !slices.Contains(g.Holders, holder) {
@@ -212,9 +244,14 @@ func (p *pass) write(b *pgx.Batch, g Grants) {
 }
 
 func (p *pass) granted(g Grants) []Granted {
-	list := make([]Granted, len(g.Holders))
-	for i, h := range g.Holders {
-		list[i] = p.holders[h]
+	list := make([]Granted, 0, len(g.Holders)+len(g.Refused))
+	for _, h := range g.Holders {
+		list = append(list, p.holders[h])
+	}
+	for h, full := range g.Refused {
+		refused := p.holders[h]
+		refused.Refused = full
+		list = append(list, refused)
 	}
 	slices.SortFunc(list, func(a, b Granted) int { return strings.Compare(string(a.RunID), string(b.RunID)) })
 	return list

@@ -1,19 +1,24 @@
 package limit
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Policy names the limits of a workflow's runs, for workflows whose starts do not name them: the Workflow SDK's, for
+// Policy names the limits of a workflow's runs and of their steps, for workflows whose starts do not name them: the
+// Workflow SDK's, for
 // example. It adds to the limits that a start names itself; of two uses of one limit, the start's counts.
 type Policy struct {
 	Project  entities.Project
 	Workflow string
 	Limits   []PolicyUse
-	// Priority is that of the runs whose start names none.
+	// Steps has the limits of the workflow's steps, by their names. They count for the steps that the server calls.
+	Steps map[string][]PolicyUse
+	// Priority is that of the runs whose start names none, and of the steps.
 	Priority  time.Duration
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -29,6 +34,9 @@ type PolicyUse struct {
 	Cost   int    `json:"cost,omitempty"`
 }
 
+// maxSteps is how many steps a policy may have limits for.
+const maxSteps = 100
+
 // Subject has the fields of a run that expressions can read.
 type Subject struct {
 	Workflow, UniqueKey string
@@ -41,11 +49,41 @@ func (p Policy) Validate() error {
 	if err := entities.ValidateWorkflowName("workflow", p.Workflow); err != nil {
 		return err
 	}
-	if len(p.Limits) == 0 {
+	if len(p.Limits)+len(p.Steps) == 0 {
 		return entities.Invalid("the policy names no limit: delete it instead")
 	}
-	uses := make([]entities.LimitUse, 0, len(p.Limits))
-	for _, u := range p.Limits {
+	if n := len(p.Steps); n > maxSteps {
+		return entities.Invalid("the policy has limits for %d steps; the most is %d", n, maxSteps)
+	}
+	for step, uses := range p.Steps {
+		if err := entities.ValidateName("step", step); err != nil {
+			return err
+		}
+		if len(uses) == 0 {
+			return entities.Invalid("the policy names no limit for step %s", step)
+		}
+		if err := validatePolicyUses(uses, p.Priority); err != nil {
+			return err
+		}
+	}
+	return validatePolicyUses(p.Limits, p.Priority)
+}
+
+// names returns the names of all limits of the policy, each once.
+func (p Policy) names() []string {
+	var names []string
+	for _, uses := range append(slices.Collect(maps.Values(p.Steps)), p.Limits) {
+		for _, u := range uses {
+			names = append(names, u.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func validatePolicyUses(list []PolicyUse, priority time.Duration) error {
+	uses := make([]entities.LimitUse, 0, len(list))
+	for _, u := range list {
 		for what, expression := range map[string]string{"key": u.Key, "tenant": u.Tenant} {
 			if _, err := parse(expression); err != nil {
 				return entities.Invalid("%s of limit %s: %s", what, u.Name, err)
@@ -53,14 +91,44 @@ func (p Policy) Validate() error {
 		}
 		uses = append(uses, entities.LimitUse{Name: u.Name, Cost: u.Cost})
 	}
-	return ValidateUses(uses, p.Priority)
+	return ValidateUses(uses, priority)
 }
 
 // Uses returns the limits that the policy gives a run, besides those it has. It fails with [entities.ErrInvalid] if an
 // expression has no value: a key is never empty by accident.
 func (p Policy) Uses(s Subject, have []entities.LimitUse) ([]entities.LimitUse, error) {
-	uses := have[:len(have):len(have)]
-	for _, u := range p.Limits {
+	uses, err := p.evaluate(p.Limits, s, have)
+	return Join(have, uses), err
+}
+
+// StepLimits returns the limits that the policy gives the steps of a run. It fails as [Policy.Uses] does.
+func (p Policy) StepLimits(s Subject) ([]entities.StepLimits, error) {
+	var all []entities.StepLimits
+	for _, step := range slices.Sorted(maps.Keys(p.Steps)) {
+		uses, err := p.evaluate(p.Steps[step], s, nil)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, entities.StepLimits{Step: step, Limits: uses, PriorityMS: p.Priority.Milliseconds()})
+	}
+	return all, nil
+}
+
+// Join returns the uses with those of the others whose limits they do not name.
+func Join(uses, others []entities.LimitUse) []entities.LimitUse {
+	joined := uses[:len(uses):len(uses)]
+	for _, u := range others {
+		if !named(uses, u.Name) {
+			joined = append(joined, u)
+		}
+	}
+	return joined
+}
+
+// evaluate returns the uses of the list, except those of limits that are named already.
+func (p Policy) evaluate(list []PolicyUse, s Subject, have []entities.LimitUse) ([]entities.LimitUse, error) {
+	var uses []entities.LimitUse
+	for _, u := range list {
 		if named(have, u.Name) {
 			continue
 		}

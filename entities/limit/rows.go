@@ -16,7 +16,7 @@ import (
 const (
 	columns = `project, name, per_key, total, rate, per, burst, fair, on_full, paused, created_at, updated_at`
 
-	policyColumns = `project, workflow, limits, priority, created_at, updated_at`
+	policyColumns = `project, workflow, limits, steps, priority, created_at, updated_at`
 )
 
 // Store stores the limits and the policies of projects. Every change is in the audit.
@@ -73,7 +73,9 @@ func (s *Store) Delete(ctx context.Context, project entities.Project, name strin
 		pg.LoadInto(b, &used, `
 			SELECT EXISTS (SELECT FROM permits WHERE project = $1 AND name = $2) AS held, coalesce((
 				SELECT min(workflow) FROM policies
-				WHERE project = $1 AND limits @> jsonb_build_array(jsonb_build_object('name', $2::text))), '') AS policy`,
+				WHERE project = $1 AND (limits @> jsonb_build_array(jsonb_build_object('name', $2::text))
+					OR jsonb_path_exists(steps, '$.*[*] ? (@.name == $name)', jsonb_build_object('name', $2::text)))), '')
+				AS policy`,
 			project, name)
 		pg.LoadInto(b, into, `DELETE FROM limits WHERE project = $1 AND name = $2 RETURNING `+columns, project, name)
 		admin.InsertAction(ctx, b, project, admin.ActionLimitRemove, name, map[string]any{"force": force})
@@ -113,11 +115,12 @@ func (s *Store) PutPolicy(ctx context.Context, p Policy) (Policy, error) {
 	if err := p.Validate(); err != nil {
 		return Policy{}, err
 	}
-	names := make([]string, len(p.Limits))
-	for i, u := range p.Limits {
-		names[i] = u.Name
-	}
+	names := p.names()
 	var found *struct{ Names int }
+	list := p.Limits
+	if list == nil {
+		list = []PolicyUse{}
+	}
 	put, err := change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Policy) {
 		found = nil
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('limits ' || $1::text, 0))`, p.Project)
@@ -126,12 +129,12 @@ func (s *Store) PutPolicy(ctx context.Context, p Policy) (Policy, error) {
 				SELECT FROM limits WHERE project = $1 AND name = ANY ($2) FOR SHARE) AS named`, p.Project, names)
 		pg.LoadInto(b, into, `
 			INSERT INTO policies (`+policyColumns+`)
-			SELECT $1, $2, $3, $4, $5, $5
+			SELECT $1, $2, $3, $7, $4, $5, $5
 			WHERE EXISTS (SELECT FROM policies WHERE project = $1 AND workflow = $2)
 				OR (SELECT count(*) FROM policies WHERE project = $1) < $6
-			ON CONFLICT (project, workflow) DO UPDATE SET limits = excluded.limits, priority = excluded.priority,
-				updated_at = excluded.updated_at
-			RETURNING `+policyColumns, p.Project, p.Workflow, p.Limits, p.Priority, s.clock(), MaxLimits)
+			ON CONFLICT (project, workflow) DO UPDATE SET limits = excluded.limits, steps = excluded.steps,
+				priority = excluded.priority, updated_at = excluded.updated_at
+			RETURNING `+policyColumns, p.Project, p.Workflow, list, p.Priority, s.clock(), MaxLimits, p.Steps)
 		admin.InsertAction(ctx, b, p.Project, admin.ActionPolicyPut, p.Workflow, nil)
 	}, func() error {
 		if found.Names < len(names) {

@@ -80,9 +80,11 @@ type Message struct {
 	// BeginsRun marks the message with which a run begins. Of the messages that wait for a place, those of runs that have
 	// begun come first.
 	BeginsRun bool
-	// Gated makes the first invocation of a run wait until the run has places of its limits. With [WorkEnd], it makes
-	// the messages due that have waited so.
+	// Gated makes the first invocation of a run, or a step with Limits, wait for places of limits. With [WorkEnd], it
+	// makes the messages due that have waited so.
 	Gated bool
+	// Limits are those of which each attempt at a step needs a place; nil for none.
+	Limits *Limits
 	// Lasts is how long the work may take; 0 if that is unknown.
 	Lasts time.Duration
 	// Retention is how long the key is remembered after the end of the delay.
@@ -99,6 +101,23 @@ var workflowTopics = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_workflow_`)
 func Begins(topic string, body []byte) bool {
 	const near = 4 << 10
 	return workflowTopics.MatchString(topic) && bytes.Contains(body[:min(near, len(body))], []byte("runInput"))
+}
+
+// Limits are the limits of which work needs places.
+type Limits struct {
+	Uses []entities.LimitUse
+	// Priority is by how much it goes before what came with it.
+	Priority time.Duration
+	// Until is when it stops waiting; nil for never.
+	Until *time.Time
+}
+
+// LimitsOf returns what a step needs, of which it shares no places with others; nil for nothing.
+func LimitsOf(spec entities.StepSpec, uses []entities.LimitUse) *Limits {
+	if len(uses) == 0 {
+		return nil
+	}
+	return &Limits{Uses: uses, Priority: time.Duration(spec.PriorityMS) * time.Millisecond, Until: spec.Deadline}
 }
 
 // Held says why a run does not go on: its function answers invocations with a failure that has a code.

@@ -313,8 +313,10 @@ func (s *Server) tryLimit(r *request) error {
 
 // policyBody is what a request says about a policy, and what an answer repeats.
 type policyBody struct {
-	Limits   []limit.PolicyUse `json:"limits"`
-	Priority string            `json:"priority,omitempty"`
+	Limits []limit.PolicyUse `json:"limits"`
+	// Steps has the limits of the workflow's steps, by their names.
+	Steps    map[string][]limit.PolicyUse `json:"steps,omitempty"`
+	Priority string                       `json:"priority,omitempty"`
 }
 
 // policyJSON is the JSON form of a policy.
@@ -328,7 +330,7 @@ type policyJSON struct {
 
 func newPolicyJSON(p limit.Policy) policyJSON {
 	return policyJSON{
-		p.Workflow, policyBody{p.Limits, duration(p.Priority)}, timestamp(p.CreatedAt), timestamp(p.UpdatedAt),
+		p.Workflow, policyBody{p.Limits, p.Steps, duration(p.Priority)}, timestamp(p.CreatedAt), timestamp(p.UpdatedAt),
 	}
 }
 
@@ -372,7 +374,7 @@ func (s *Server) putPolicy(r *request) error {
 	}
 	return answerAs(r, newPolicyJSON, func() (limit.Policy, error) {
 		return s.Limits.PutPolicy(r.ctx(), limit.Policy{
-			Project: r.project(), Workflow: workflow, Limits: body.Limits, Priority: priority,
+			Project: r.project(), Workflow: workflow, Limits: body.Limits, Steps: body.Steps, Priority: priority,
 		})
 	})
 }

@@ -146,6 +146,9 @@ func TestDeployments(t *testing.T) {
 func TestDeploymentWorkflows(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
+	// A deployment has no limit of its own; that is said, not ignored.
+	a.wantRejected(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://x","maxConcurrent":1}`,
+		http.StatusBadRequest, "invalid_request")
 	status, put := a.do(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://x","workflows":["refund","order"]}`)
 	if diff := cmp.Diff([]any{"order", "refund"}, put["workflows"]); status != http.StatusOK || diff != "" {
 		t.Errorf("put: got %d (-want +got):\n%s", status, diff)

@@ -71,6 +71,7 @@ type reasonJSON struct {
 	InAll       bool               `json:"inAll,omitempty"`
 	Ahead       int                `json:"ahead,omitempty"`
 	Holders     []holderJSON       `json:"holders,omitempty"`
+	Circle      []entities.RunID   `json:"circle,omitempty"`
 	Detail      string             `json:"detail,omitempty"`
 	Since       *timestamp         `json:"since,omitempty"`
 	At          *timestamp         `json:"at,omitempty"`
@@ -99,7 +100,8 @@ func (r *request) reasonJSON(reason why.Reason) reasonJSON {
 		reason.Kind, reason.StepID, reason.HookID, reason.WaitID, reason.Name, reason.Condition, reason.ChildID,
 		reason.ChildStatus, reason.MessageID, reason.DeploymentID, reason.Server, reason.Host, reason.Attempt,
 		reason.MaxAttempts, reason.Failures, reason.Backlog, reason.Limit, reason.Key, reason.Held, reason.Places,
-		reason.InAll, reason.Ahead, encodeAll(reason.Holders, newHolderJSON), reason.Detail, optionalTime(reason.Since),
+		reason.InAll, reason.Ahead, encodeAll(reason.Holders, newHolderJSON), reason.Circle,
+		reason.Detail, optionalTime(reason.Since),
 		optionalTime(reason.At), optionalTime(reason.Until), nil, reason.Remedies,
 	}
 	if v.Remedies == nil {

@@ -36,6 +36,8 @@ var (
 		"Runs that have not ended; the count stops at 10000.", []string{"status"}, nil)
 	strandedDesc = prometheus.NewDesc("stepwell_runs_stranded",
 		"Runs with nothing scheduled to continue them, as found by the sweeper; the count stops at 10000.", nil, nil)
+	deadlocksDesc = prometheus.NewDesc("stepwell_limit_deadlocks",
+		"Runs that wait for each other's places of limits, and cannot go on unless one is ended.", nil, nil)
 	heldDesc = prometheus.NewDesc("stepwell_runs_held",
 		"Runs whose function refuses to go on; the count stops at 10000.", []string{"code"}, nil)
 	waitingDesc = prometheus.NewDesc("stepwell_messages_waiting",
@@ -51,7 +53,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (d *databaseCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		upDesc, openDesc, strandedDesc, heldDesc, waitingDesc, leasedDesc, parkedDesc, oldestDesc,
+		upDesc, openDesc, strandedDesc, deadlocksDesc, heldDesc, waitingDesc, leasedDesc, parkedDesc, oldestDesc,
 	} {
 		to <- desc
 	}
@@ -72,6 +74,7 @@ func (d *databaseCollector) Collect(to chan<- prometheus.Metric) {
 		gauge(openDesc, float64(n), string(status))
 	}
 	gauge(strandedDesc, float64(g.StrandedRuns))
+	gauge(deadlocksDesc, float64(g.DeadlockedRuns))
 	for code, n := range g.HeldRuns {
 		gauge(heldDesc, float64(n), code)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -248,7 +249,7 @@ func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]message.Messag
 	rows, err := tx.Query(ctx, `
 		SELECT s.id AS subject, s.name AS topic,
 			CASE WHEN e.data->'step'->>'childId' IS NULL THEN 'step' ELSE 'report' END AS work,
-			coalesce(e.data->'step'->>'deploymentId', $2) AS deployment_id, interval '0' AS delay
+			coalesce(e.data->'step'->>'deploymentId', $2) AS deployment_id, interval '0' AS delay, e.data->'step' AS spec
 		FROM steps s JOIN events e ON e.run_id = s.run_id AND e.seq = s.created_seq
 		WHERE s.run_id = $1 AND s.completed_at IS NULL AND e.data->'step' IS NOT NULL
 			AND NOT EXISTS (SELECT FROM runs c WHERE c.parent_id = s.run_id AND c.parent_id <> ''
@@ -256,22 +257,36 @@ func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]message.Messag
 			AND NOT EXISTS (SELECT FROM messages m
 				WHERE m.run_id = s.run_id AND m.work IN ('step', 'report') AND m.subject = s.id)
 		UNION ALL
-		SELECT '', workflow_name, 'deadline', deployment_id, deadline - now() FROM runs r
+		SELECT '', workflow_name, 'deadline', deployment_id, deadline - now(), NULL FROM runs r
 		WHERE r.id = $1 AND deadline IS NOT NULL AND (forced_at IS NULL OR deadline > now())
 			AND NOT EXISTS (SELECT FROM messages m WHERE m.run_id = r.id AND m.work = 'deadline')
 		UNION ALL
-		SELECT '', workflow_name, 'cancel', deployment_id, forced_at - now() FROM runs r
+		SELECT '', workflow_name, 'cancel', deployment_id, forced_at - now(), NULL FROM runs r
 		WHERE r.id = $1 AND forced_at IS NOT NULL
 			AND NOT EXISTS (SELECT FROM messages m WHERE m.run_id = r.id AND m.work = 'cancel' AND m.subject = '')
 		LIMIT $3`, run.ID, run.DeploymentID, eventlog.MaxBatch)
 	if err != nil {
 		return nil, wrap("find missing work", err)
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[message.Message])
+	type missing struct {
+		message.Message
+
+		Spec *entities.StepSpec
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[missing])
 	if err != nil {
 		return nil, wrap("find missing work", err)
 	}
-	list = append(list, message.Message{Work: message.WorkRun, Topic: run.WorkflowName, DeploymentID: run.DeploymentID})
+	list := []message.Message{{Work: message.WorkRun, Topic: run.WorkflowName, DeploymentID: run.DeploymentID}}
+	for _, m := range found {
+		if m.Spec != nil && len(m.Spec.Limits) > 0 {
+			if m.Limits, err = limit.OfStep(ctx, tx, run.Project, run.ID, *m.Spec); err != nil {
+				return nil, err
+			}
+			m.Gated = m.Limits != nil
+		}
+		list = append(list, m.Message)
+	}
 	for i := range list {
 		list[i].Project, list[i].RunID = run.Project, run.ID
 	}

@@ -16,6 +16,8 @@ const (
 	CodeCancelled = "cancelled"
 	// CodeNoAnswer means that a step's function was called and did not answer, so that nobody knows what it did.
 	CodeNoAnswer = "no_answer"
+	// CodeLimitFull means that a limit, which refuses, had no place for the first attempt at a step.
+	CodeLimitFull = "limit_full"
 )
 
 // cancelStep cancels a step that has no result: it fails, and its call is closed. A child run is asked to cancel, and

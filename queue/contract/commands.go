@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/approval"
@@ -66,8 +67,11 @@ type runStep struct {
 	// HTTP is the request that the step is; nil for the call of a function.
 	HTTP *httpOptions `json:"http"`
 	// Async lets the function accept the step, and have its result sent later.
-	Async bool  `json:"async"`
-	At    place `json:"at"`
+	Async bool `json:"async"`
+	// Limits are those of which each attempt needs a place, and Priority is by how much it goes before others.
+	Limits   []entities.LimitUse `json:"limits"`
+	Priority string              `json:"priority"`
+	At       place               `json:"at"`
 }
 
 // check checks that the fields fit together.
@@ -116,6 +120,9 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 			return nil, err
 		}
 	}
+	if err := c.limit(&spec); err != nil {
+		return nil, err
+	}
 	r := eventlog.Request{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
 		Data: entities.EventData{StepName: cmp.Or(c.Name, c.ID), Step: &spec, At: string(c.At)},
@@ -126,6 +133,22 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 		}
 	}
 	return []eventlog.Request{r}, nil
+}
+
+// limit sets the limits that the step names.
+func (c *runStep) limit(spec *entities.StepSpec) error {
+	var priority time.Duration
+	if c.Priority != "" {
+		var err error
+		if priority, err = time.ParseDuration(c.Priority); err != nil {
+			return entities.Invalid(`priority: %q is not a duration like "10m" or "-10m"`, c.Priority)
+		}
+	}
+	if len(c.Limits) > 0 && c.FirstAttempt != nil {
+		return entities.Invalid("a step with limits has no firstAttempt: each attempt needs its places, also the first one")
+	}
+	spec.Limits, spec.PriorityMS = c.Limits, priority.Milliseconds()
+	return limit.ValidateUses(c.Limits, priority)
 }
 
 func (r retry) spec() (entities.StepSpec, error) {

@@ -38,6 +38,7 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	if !ok || err != nil {
 		return err
 	}
+	defer e.freePlaces(d, s)
 	if s.spec.HTTP != nil {
 		return e.executeHTTP(ctx, d, s)
 	}
@@ -99,6 +100,20 @@ func (s stepWork) later(a answer, now time.Time) (decision, bool) {
 	}
 }
 
+// freePlaces has the places granted to others that the attempt held.
+func (e *Engine) freePlaces(d queue.Delivery, s stepWork) {
+	if len(s.spec.Limits) > 0 {
+		e.queue.Look(d.Project, s.spec.Limits)
+	}
+}
+
+// refused returns the decision about a step that gets no place of its limits: it fails with the error.
+func refused(payload []byte) decision {
+	var f contract.Failure
+	_ = json.Unmarshal(payload, &f)
+	return decision{event: entities.EventStepFailed, payload: payload, code: f.Code}
+}
+
 // startStep records the start of an attempt, unless the step was started inline. It returns false if the step needs no
 // call.
 func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, ok bool, err error) {
@@ -114,6 +129,9 @@ func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	}
 	if s.spec.DeploymentID == "" {
 		return s, false, e.resumeStep(ctx, d, s)
+	}
+	if len(d.Body) > 0 {
+		return s, false, e.record(ctx, d, s, refused(d.Body))
 	}
 	if s.spec.Late(e.log.Now()) {
 		return s, false, e.record(ctx, d, s, s.timeout())

@@ -37,11 +37,16 @@ const (
 // when the transaction has ended.
 type Admit func(b *pgx.Batch, project entities.Project, granted []limit.Granted) (ended func(error))
 
+// Expire ends the waits of steps whose deadline has passed.
+type Expire func(context.Context) error
+
 // Limiter grants places, one pass at a time: what is committed meanwhile is granted together by the next pass.
 type Limiter struct {
 	pool  *pgxpool.Pool
 	hub   *pg.Hub
 	admit Admit
+	// expire is called with each look at all that waits.
+	expire Expire
 
 	running atomic.Int32 // how many loops run in this process
 	news    chan struct{}
@@ -52,9 +57,10 @@ type Limiter struct {
 }
 
 // New returns a limiter that grants nothing until it runs.
-func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit) *Limiter {
+func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 	return &Limiter{
-		pool: pool, hub: hub, admit: admit, news: make(chan struct{}, 1), dirty: map[entities.Project]map[limit.Place]bool{},
+		pool: pool, hub: hub, admit: admit, expire: expire, news: make(chan struct{}, 1),
+		dirty: map[entities.Project]map[limit.Place]bool{},
 	}
 }
 
@@ -139,6 +145,9 @@ func rest(ctx context.Context) {
 func (l *Limiter) round(ctx context.Context) error {
 	dirty, all := l.take()
 	if all {
+		if err := l.expire(ctx); err != nil {
+			return err
+		}
 		waiting, err := limit.AllWaiting(ctx, l.pool)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -231,12 +232,25 @@ func (f *Facts) loadStepWork(b *pgx.Batch) {
 			children, byChild[id] = append(children, id), s
 		}
 	}
-	pg.LoadEach(b, func(m Message) { byID[m.Subject].Message = &m }, workOfStepsSQL, f.Run.ID, ids)
+	pg.LoadEach(b, func(m Message) {
+		m.DueAt = f.dueAt(m)
+		byID[m.Subject].Message = &m
+	}, workOfStepsSQL, f.Run.ID, ids)
 	type child struct {
 		ID     entities.RunID
 		Status entities.RunStatus
 	}
 	pg.LoadEach(b, func(c child) { byChild[c.ID].ChildStatus = c.Status }, statusesSQL, children)
+}
+
+// dueAt returns when a step's message is due. If it waits for places, that is when it may have them.
+func (f *Facts) dueAt(m Message) time.Time {
+	for _, l := range f.Limits {
+		if l.MessageID == m.ID {
+			return *cmp.Or(l.NotBefore, &l.CreatedAt)
+		}
+	}
+	return m.DueAt
 }
 
 // childID returns the child run that the step stands for; empty if it is none.

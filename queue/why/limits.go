@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -19,6 +20,9 @@ type LimitFact struct {
 	// Holders are some that hold places of the limit, longest first: those of the key unless all keys together are at the
 	// bound.
 	Holders []limit.Permit
+	// Circle are the runs that wait for each other, if the place is never free unless one of them is ended: the first one
+	// holds the place.
+	Circle []entities.RunID
 }
 
 // InAll reports whether the bound of all keys together keeps the place from being granted.
@@ -40,12 +44,21 @@ func (f *Facts) readLimits(ctx context.Context, q pg.Querier) error {
 	if err != nil {
 		return err
 	}
+	var deadlocks *limit.Deadlocks
 	for _, a := range awaited {
 		fact := LimitFact{Awaited: a}
 		if !a.HasRoom() {
 			if fact.Holders, err = limit.HoldersOf(ctx, q, a, fact.inAll(), maxHolders); err != nil {
 				return err
 			}
+			if deadlocks == nil {
+				found, err := limit.ReadDeadlocks(ctx, q, f.Run.Project)
+				if err != nil {
+					return err
+				}
+				deadlocks = &found
+			}
+			fact.Circle = deadlocks.Circle(cmp.Or(a.MessageID, string(a.RunID)))
 		}
 		f.Limits = append(f.Limits, fact)
 	}
@@ -81,6 +94,16 @@ func (x *explainer) waits(messageID string) bool {
 	return false
 }
 
+// waitsNow reports whether the step with the message waits for a place, and not for the end of a pause.
+func (x *explainer) waitsNow(messageID string) bool {
+	for _, f := range x.Limits {
+		if f.MessageID == messageID {
+			return !isAfter(f.NotBefore, x.Now)
+		}
+	}
+	return false
+}
+
 // addLimit adds the reason why a place is not granted, unless it is another one's.
 func (x *explainer) addLimit(f LimitFact, r Reason) {
 	l := f.Limit
@@ -90,7 +113,10 @@ func (x *explainer) addLimit(f LimitFact, r Reason) {
 	case l.Paused:
 		r.Kind = LimitPaused
 	case !f.HasRoom():
-		r.Kind, r.Held, r.Places = LimitFull, f.Held, l.PerKey
+		if r.Kind = LimitFull; len(f.Circle) > 0 {
+			r.Kind, r.Circle, r.Remedies = LimitDeadlock, f.Circle, []Remedy{CancelRun, PutLimit}
+		}
+		r.Held, r.Places = f.Held, l.PerKey
 		if f.inAll() {
 			r.Held, r.Places, r.InAll = f.HeldInAll, l.Total, true
 		}

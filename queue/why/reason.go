@@ -27,6 +27,8 @@ const (
 	Held Kind = "held"
 	// AnswerRefused: the server refused the function's answer.
 	AnswerRefused Kind = "answer_refused"
+	// LimitDeadlock: a place is held by runs that wait for each other's places, so it is never free.
+	LimitDeadlock Kind = "limit_deadlock"
 	// LimitPaused: a limit that the run or a step needs is paused.
 	LimitPaused Kind = "limit_paused"
 	// Unreachable: calls do not reach the function. No attempt is used up.
@@ -91,7 +93,7 @@ var verdicts = []struct {
 }{
 	{Stranded, VerdictStranded},
 	{Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked}, {Diverged, VerdictBlocked}, {Held, VerdictBlocked},
-	{AnswerRefused, VerdictBlocked}, {LimitPaused, VerdictBlocked},
+	{AnswerRefused, VerdictBlocked}, {LimitDeadlock, VerdictBlocked}, {LimitPaused, VerdictBlocked},
 	{Unreachable, VerdictRetrying}, {FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying},
 	{StepBackoff, VerdictRetrying},
 	{Cancelling, VerdictWorking}, {Called, VerdictWorking}, {StepRunning, VerdictWorking}, {StepQueued, VerdictWorking},
@@ -175,6 +177,9 @@ type Reason struct {
 	Held, Places, Ahead int
 	InAll               bool
 	Holders             []Holder
+	// Circle are the runs that wait for each other's places: the first one holds the awaited place, and the last one waits
+	// for a place of one before it.
+	Circle []entities.RunID
 	// Detail describes for which event or state of a stranded run a message is missing.
 	Detail string
 	// Since is when it began, as far as that is known.

@@ -15,6 +15,10 @@ func (x *explainer) addStep(s Step) {
 	if m != nil {
 		p = m.phase(x.Now, false)
 	}
+	if m != nil && p != leased && x.waitsNow(m.ID) {
+		x.addLimits(m.ID, r)
+		return
+	}
 	// An attempt that failed is the log's business. All else that goes wrong is the message's.
 	if p > failed || p == failed && s.RetryAfter == nil {
 		x.add(r.trouble(*m, p))
@@ -29,9 +33,6 @@ func (x *explainer) addStep(s Step) {
 		r.Kind, r.Attempt = StepRunning, max(1, m.DeliveryCount)
 	case isAfter(s.RetryAfter, x.Now):
 		r = r.backingOff(s)
-	case m != nil && p != leased && x.waits(m.ID):
-		x.addLimits(m.ID, r)
-		return
 	case x.runsInCall(s):
 		r.Kind, r.Attempt, r.Error = StepRunning, max(1, s.Attempt), nil
 	default:

@@ -105,7 +105,7 @@ export type Run = {
 export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
 
 // The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_paused" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
+export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
 
 export type Explanation = {
   runId: string;
@@ -163,6 +163,7 @@ export type Reason = {
     stepId?: string;
     since: Time;
   }>;
+  circle?: Array<string>;
   detail?: string;
   since?: Time;
   at?: Time;
@@ -427,13 +428,15 @@ export type PolicyUse = {
 };
 
 export type PolicySpec = {
-  limits: Array<PolicyUse>;
+  limits?: Array<PolicyUse>;
+  steps?: Record<string, Array<PolicyUse>>;
   priority?: string;
 };
 
 export type Policy = {
   workflow: string;
   limits: Array<PolicyUse>;
+  steps?: Record<string, Array<PolicyUse>>;
   priority?: string;
   createdAt: Time;
   updatedAt: Time;

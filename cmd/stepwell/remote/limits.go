@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -382,6 +384,7 @@ func (u policyUse) String() string {
 type policy struct {
 	Workflow, Priority string
 	Limits             []policyUse
+	Steps              map[string][]policyUse
 	UpdatedAt          time.Time
 }
 
@@ -391,6 +394,11 @@ var policyColumns = []column[policy]{
 		uses := make([]string, len(p.Limits))
 		for i, u := range p.Limits {
 			uses[i] = u.String()
+		}
+		for _, step := range slices.Sorted(maps.Keys(p.Steps)) {
+			for _, u := range p.Steps[step] {
+				uses = append(uses, "step "+step+": "+u.String())
+			}
 		}
 		return strings.Join(uses, ", ")
 	}},
@@ -409,16 +417,15 @@ func (c listPoliciesCmd) Run(ctx context.Context, s *Session) error {
 type limitFlags struct {
 	Limit    []string          `sep:"none" placeholder:"NAME[=KEY]" help:"${limitUse}"`
 	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${limitTenant}"`
-	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit a run takes."`
+	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit it takes."`
 	Priority string            `placeholder:"TIME" help:"By how much the runs go before others, from -1h to 1h."`
 }
 
 // addLimits adds the flags to the body of a request.
 func (f limitFlags) addLimits(body jsonBody) jsonBody {
 	var uses []policyUse
-	for _, limit := range f.Limit {
-		name, key, _ := strings.Cut(limit, "=")
-		uses = append(uses, policyUse{Name: name, Key: key, Tenant: f.Tenant[name], Cost: f.Cost[name]})
+	for _, text := range f.Limit {
+		uses = append(uses, f.use(text))
 	}
 	if len(uses) > 0 {
 		body["limits"] = uses
@@ -429,14 +436,30 @@ func (f limitFlags) addLimits(body jsonBody) jsonBody {
 	return body
 }
 
+// use returns the limit that NAME or NAME=KEY names.
+func (f limitFlags) use(text string) policyUse {
+	name, key, _ := strings.Cut(text, "=")
+	return policyUse{Name: name, Key: key, Tenant: f.Tenant[name], Cost: f.Cost[name]}
+}
+
 type setPolicyCmd struct {
 	Workflow string `arg:"" help:"The workflow."`
 	limitFlags
+
+	Step []string `sep:"none" placeholder:"STEP=NAME[=KEY]" help:"${policyStep}"`
 }
 
 // Run stores the policy.
 func (c setPolicyCmd) Run(ctx context.Context, s *Session) error {
+	steps := map[string][]policyUse{}
+	for _, text := range c.Step {
+		step, use, _ := strings.Cut(text, "=")
+		steps[step] = append(steps[step], c.use(use))
+	}
 	body := c.addLimits(jsonBody{})
+	if len(steps) > 0 {
+		body["steps"] = steps
+	}
 	return s.change(ctx, http.MethodPut, path("policies", c.Workflow), body, "set the policy of %s", c.Workflow)
 }
 

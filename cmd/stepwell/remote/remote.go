@@ -70,6 +70,7 @@ var Vars = map[string]string{
 	"full":      "If there is no place: wait (default), reject the start, replaceWaiting or cancelOldest runs.",
 
 	"limitUse":    "A limit and its key, in policies an expression for it; may be repeated.",
+	"policyStep":  "A limit of the step with the name; may be repeated.",
 	"limitTenant": "Who takes turns at a limit, in policies an expression; may be repeated.",
 }
 

@@ -37,6 +37,7 @@ type reason struct {
 
 	InAll            bool
 	Holders          []struct{ RunID, StepID string }
+	Circle           []string
 	Since, At, Until time.Time
 	Error            *failure
 	Remedies         []string
@@ -57,6 +58,10 @@ var sentences = map[string]func(r reason) string{
 	"held":     func(reason) string { return "The function refuses to go on." },
 	"answer_refused": func(reason) string {
 		return "The server refuses the function's answer."
+	},
+	"limit_deadlock": func(r reason) string {
+		const text = "%s waits for a place of %s for ever: %s wait for each other's places. Cancel one of them."
+		return fmt.Sprintf(text, upper(r.waiter()), r.place(), strings.Join(r.Circle, " and "))
 	},
 	"limit_paused": func(r reason) string {
 		return fmt.Sprintf("%s waits for limit %s, which is paused.", upper(r.waiter()), r.Limit)

@@ -10,6 +10,7 @@ const sentences: Record<ReasonKind, (r: Reason) => string> = {
   diverged: () => "The code changed under the run: its log does not fit the function.",
   held: () => "The function refuses to go on.",
   answer_refused: () => "The server refuses the function's answer.",
+  limit_deadlock: (r) => `${upper(waiter(r))} waits for a place of ${place(r)} for ever: ${(r.circle ?? []).join(" and ")} wait for each other's places. Cancel one of them.`,
   limit_paused: (r) => `${upper(waiter(r))} waits for limit ${r.limit ?? ""}, which is paused.`,
   limit_full: (r) => `${upper(waiter(r))} waits for a place of ${place(r)}: ${r.held ?? 0} of ${r.places ?? 0} are taken${holders(r)}${ahead(r)}.`,
   rate: (r) => `${upper(waiter(r))} waits for the rate of ${place(r)}${ahead(r)}.`,
@@ -82,7 +83,7 @@ export function sentenceOf(r: Reason): string {
 
 const looks: Partial<Record<ReasonKind, Look>> = {
   stranded: "failed", parked: "failed", deployment_missing: "failed", diverged: "failed", held: "failed", answer_refused: "failed",
-  limit_paused: "failed", limit_full: "waiting", rate: "waiting",
+  limit_deadlock: "failed", limit_paused: "failed", limit_full: "waiting", rate: "waiting",
   unreachable: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
   cancelling: "cancelled", called: "running", step_running: "running",
   start_delay: "waiting", child: "waiting", hook: "waiting", webhook: "waiting", signal: "waiting", wait: "waiting", inbox: "waiting",

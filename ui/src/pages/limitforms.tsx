@@ -91,7 +91,8 @@ export function PutPolicy({ of, done, close }: Form & { of?: Policy }) {
   const limits = wrong ? [] : JSON.parse(text.value) as PolicyUse[];
   const listed = Array.isArray(limits) && limits.every((u) => u !== null && typeof u === "object");
   const path = { workflow: workflow.value || "WORKFLOW" };
-  const body = { limits, ...(priority.value && { priority: priority.value }) };
+  const steps = of?.steps && { steps: of.steps }; // which the form keeps as they are
+  const body = { limits, ...steps, ...(priority.value && { priority: priority.value }) };
   const blocked = workflow.value === "" ? "The workflow is missing." : wrong || !listed ? "The limits are no JSON list." : "";
   return (
     <Act operation="PUT /v1/policies/{workflow}" request={{ path, body }} title={of ? `Edit the policy of ${of.workflow}` : "Add a policy"} button={of ? "Change it" : "Add it"}

@@ -80,7 +80,8 @@ function Policies() {
           <tbody>{list.rows.map((p) => (
             <tr key={p.workflow}>
               <td><a class="strong" href={href(["workflows", p.workflow])}>{p.workflow}</a></td>
-              <td class="mono detail">{p.limits.map((u, i) => <>{i > 0 && ", "}<a href={href(["limits", u.name])}>{useText(u)}</a></>)}</td>
+              <td class="mono detail">{p.limits.map((u, i) => <>{i > 0 && ", "}<a href={href(["limits", u.name])}>{useText(u)}</a></>)}
+                {Object.entries(p.steps ?? {}).map(([step, uses]) => <div key={step}>step {step}: {uses.map(useText).join(", ")}</div>)}</td>
               <td data-label="priority">{p.priority || "–"}</td>
               <td class="num" data-label="changed"><Age at={p.updatedAt} /></td>
               <td class="row-actions">
