@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,18 +32,69 @@ type Call struct {
 // Answer returns the answer to a call: the commands that follow from the log, which must be complete. The same call
 // always has the same answer. If the context ends before, its error is returned.
 func (p *Program) Answer(ctx context.Context, c Call) ([]byte, error) {
-	s, err := p.fold(c)
-	if err != nil {
+	s := p.Begin()
+	if err := s.Apply(c.Run, c.Events); err != nil {
 		return nil, err
 	}
-	t := turn{state: s, stopped: ctx.Err, decoded: map[string]any{}}
-	t.decide()
-	if err := ctx.Err(); err != nil {
+	commands, err := s.Next(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(struct {
 		Commands []any `json:"commands"`
-	}{t.commands})
+	}{commands})
+}
+
+// State is what a program knows of a run: the fold of the run's log up to a position.
+type State struct{ root *state }
+
+// Begin returns the state of a run without a log.
+func (p *Program) Begin() *State { return &State{newState(p, &history{}, frame{})} }
+
+// Apply folds the next events of the log. What the state had Next decide before counts as carried out: if it was not, the
+// state must not be used any more.
+func (s *State) Apply(run contract.Run, events []Event) error {
+	s.root.run = run
+	if run.Input != nil {
+		s.root.input = run.Input
+	}
+	s.root.news.forget()
+	return s.More(events)
+}
+
+// More folds further events that were there when the last ones were applied.
+func (s *State) More(events []Event) error {
+	for _, e := range events {
+		if err := s.root.apply(e); err != nil {
+			return fmt.Errorf("event %d: %w", e.Seq, notOurs(err))
+		}
+	}
+	s.root.input = orNull(s.root.input)
+	return nil
+}
+
+// notOurs makes an error one that [ErrLog] matches.
+func notOurs(err error) error {
+	if errors.Is(err, ErrLog) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrLog, err)
+}
+
+// Seq returns the position of the last event.
+func (s *State) Seq() int64 { return s.root.seq }
+
+// Bytes returns how much memory the state takes, about.
+func (s *State) Bytes() int64 { return s.root.held + int64(len(s.root.input)) }
+
+// Next returns the commands that follow. The state stays as the log has it.
+func (s *State) Next(ctx context.Context) ([]any, error) {
+	t := turn{state: s.root.clone(nil), round: &round{stopped: ctx.Err, decoded: map[string]any{}}}
+	t.decide()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return t.commands, nil
 }
 
 // The commands of the function contract that flows use.

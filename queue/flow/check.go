@@ -13,6 +13,8 @@ const (
 	placeStep place = iota
 	placeUndo
 	placeOutput
+	placeKey  // of the items of a map
+	placeLoop // the conditions of a loop
 )
 
 // usage is the step and the place that use an expression.
@@ -64,6 +66,10 @@ func (r *reader) checkGraph(p *Program) {
 	for i := range p.steps {
 		if s := &p.steps[i]; s.isLast() && s.action.kind == kindComplete {
 			r.faults.add(s.at, CodeConflict, "%s would complete runs that have failed: join must not be always", s.id)
+		}
+		if s := &p.steps[i]; r.body != nil && s.endsRun() {
+			r.faults.add(s.at, CodeConflict, "%s is in a body, which cannot complete the run: let the step after the body do it",
+				s.name)
 		}
 		if s := &p.steps[i]; s.join == joinAll && len(s.needs) == 1 && p.steps[s.needs[0]].when != nil {
 			p.Warnings.add(s.at, CodeConflict, "%s is skipped whenever %s is, which it alone needs; if that is not meant, "+
@@ -138,15 +144,21 @@ func (p *Program) ancestors(i int) map[int]bool {
 	return found
 }
 
+// endsRun reports whether the step, or a catch of it, completes the run.
+func (s *step) endsRun() bool {
+	return s.action.kind == kindComplete ||
+		slices.ContainsFunc(s.catches, func(c catch) bool { return c.then == thenComplete })
+}
+
 // orderUndo notes what is undone before each step: the steps that came after it.
 func (p *Program) orderUndo() {
 	p.undoneBefore = make([][]int, len(p.steps))
 	for later := range p.steps {
-		if p.steps[later].undo == nil {
+		if !p.steps[later].canBeUndone() {
 			continue
 		}
 		for i := range p.ancestors(later) {
-			if p.steps[i].undo != nil {
+			if p.steps[i].canBeUndone() {
 				p.undoneBefore[i] = append(p.undoneBefore[i], later)
 			}
 		}
@@ -156,17 +168,21 @@ func (p *Program) orderUndo() {
 // checkReferences checks that expressions read what is known when they are evaluated.
 func (r *reader) checkReferences(p *Program) {
 	known := map[int]map[int]bool{}
+	r.checkBodies(p, known)
 	for _, u := range r.uses {
 		for _, id := range u.expr.steps {
-			r.checkStep(p, known, u, id)
+			r.checkRead(p, known, u, id)
 		}
-		if slices.Contains(u.expr.vars, varError) && (u.place == placeOutput || p.steps[u.step].target == 0) {
+		r.checkPlace(u)
+		inStep := u.place == placeStep || u.place == placeUndo
+		if slices.Contains(u.expr.vars, varError) && (!inStep || p.steps[u.step].target == 0) {
 			r.faults.add(u.at, CodeExpression, "error is known only in a step that a catch leads to")
 		}
 		if slices.Contains(u.expr.vars, varUndo) && u.place != placeUndo {
 			r.faults.add(u.at, CodeExpression, "undo is known only where a step is undone")
 		}
 	}
+	p.orderUndo()
 }
 
 // checkStep checks that a step has ended when an expression reads it.

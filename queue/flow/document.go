@@ -16,8 +16,8 @@ import (
 const Format = 1
 
 const (
-	// MaxSteps limits the steps of a flow. A turn has at most four commands for a step, those of a signal that begins
-	// and ends in it, and one for the run: all fit in an answer, whose limit is [contract.MaxCommands].
+	// MaxSteps limits the steps of a flow, and of each body in it. The commands that begin them, two for a signal, fit in
+	// a turn: see [fullTurn].
 	MaxSteps = 240
 	// maxCatches limits the catches of a step.
 	maxCatches = 20
@@ -50,7 +50,9 @@ type Program struct {
 
 // step is a step of a program.
 type step struct {
+	// id is that in the log, and name that in the document. They differ in bodies, whose instances have a prefix.
 	id    string
+	name  string
 	needs []int
 	// wantedBy are the steps that need this one.
 	wantedBy []int
@@ -84,6 +86,9 @@ const (
 	kindSet      actionKind = "set"
 	kindComplete actionKind = "complete"
 	kindFail     actionKind = "fail"
+	kindMap      actionKind = "map"
+	kindLoop     actionKind = "loop"
+	kindPlan     actionKind = "plan"
 )
 
 // action is what a step, or the undoing of one, does.
@@ -106,6 +111,8 @@ type action struct {
 	// code and message are those of fail.
 	code    string
 	message *template
+	// many is what steps with a body have: map, loop and plan.
+	many *many
 }
 
 // catch says what follows from a failure.
@@ -142,7 +149,6 @@ func Parse(document []byte) (*Program, error) {
 	if len(faults) > 0 {
 		return nil, faults.sorted()
 	}
-	p.orderUndo()
 	return p, nil
 }
 
@@ -168,6 +174,7 @@ func (r *reader) program(root *node) *Program {
 	p.Deployment = o.deployment()
 	p.Input, p.schema = r.schema(o.get("input"))
 	p.drain = o.choice("onFailure", "stop", "drain") == "drain"
+	r.drain = p.drain
 	r.defaults = r.readDefaults(o.get("defaults"))
 	r.deployment = p.Deployment
 	r.readSteps(p, o.get("steps"), root)

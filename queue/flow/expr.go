@@ -26,11 +26,14 @@ const (
 	varSteps = "steps"
 	varRun   = "run"
 	varNow   = "now"
-	varError = "error" // in steps that a catch leads to
-	varUndo  = "undo"  // in what undoes a step
+	varError = "error"     // in steps that a catch leads to
+	varUndo  = "undo"      // in what undoes a step
+	varItem  = "item"      // in the body of a map, with
+	varIndex = "index"     // its place
+	varLoop  = "iteration" // in the body of a loop
 )
 
-var variables = []string{varInput, varSteps, varRun, varNow, varError, varUndo}
+var variables = []string{varInput, varSteps, varRun, varNow, varError, varUndo, varItem, varIndex, varLoop}
 
 // environment is the environment of all expressions in flows.
 var environment = condition.Environment(
@@ -40,6 +43,9 @@ var environment = condition.Environment(
 	cel.Variable(varNow, cel.TimestampType),
 	cel.Variable(varError, cel.DynType),
 	cel.Variable(varUndo, cel.DynType),
+	cel.Variable(varItem, cel.DynType),
+	cel.Variable(varIndex, cel.DynType),
+	cel.Variable(varLoop, cel.DynType),
 )
 
 // expression is a compiled expression in CEL.

@@ -29,6 +29,7 @@ const (
 	CodeType       = "type"       // a value of another type, or out of bounds
 	CodeConflict   = "conflict"   // things that exclude each other
 	CodeCycle      = "cycle"      // steps that need each other
+	CodeForbidden  = "forbidden"  // what a plan does not allow
 	CodeExpression = "expression" // an expression that cannot be compiled, or reads what it cannot know
 )
 

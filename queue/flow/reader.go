@@ -19,7 +19,13 @@ type reader struct {
 	ids        map[string]int // of all steps
 	defaults   defaults
 	deployment string
+	drain      bool
 	uses       []use
+	// bodies are the readers of the bodies of steps, and body is what this one reads if it is one of them.
+	bodies []*reader
+	body   *bodyReader
+	// outside are the reads of a body that are not of its own steps.
+	outside []outsideRead
 }
 
 // defaults are what steps have unless they say otherwise.

@@ -65,7 +65,9 @@ func (s *stepScope) value(name string, ids []string) json.RawMessage {
 			"attributes": s.run.Attributes,
 		})
 	case varError:
-		return orNull(s.steps[s.Program.steps[s.step].target-1].error)
+		return s.caught()
+	case varItem, varIndex, varLoop:
+		return s.bodyValue(name)
 	case varUndo:
 		return s.undoValue()
 	}
@@ -79,18 +81,31 @@ func (s *stepScope) stepValues(ids []string) json.RawMessage {
 		if n > 0 {
 			text = append(text, ',')
 		}
-		i := s.byID[id]
-		effective := s.outcome(i)
+		in, i := s.lookup(id)
+		effective := in.outcome(i)
 		text = append(appendText(text, id), `:{"output":`...)
 		text = append(append(text, orNull(effective.output)...), `,"error":`...)
-		text = append(append(text, orNull(s.steps[i].error)...), `,"status":`...)
-		text = appendText(text, string(s.steps[i].status))
+		text = append(append(text, orNull(in.steps[i].error)...), `,"status":`...)
+		text = appendText(text, string(in.steps[i].status))
 		text = append(text, `,"skipped":`...)
-		text = append(text, mustJSON(s.steps[i].status == statusSkipped)...)
+		text = append(text, mustJSON(in.steps[i].status == statusSkipped)...)
 		text = append(text, `,"failed":`...)
-		text = append(append(text, mustJSON(s.steps[i].status == statusFailed)...), '}')
+		text = append(text, mustJSON(in.steps[i].status == statusFailed)...)
+		if g := in.groups[i]; g != nil && g.mapping != nil {
+			text = append(append(text, `,"failures":`...), g.failures()...)
+		}
+		text = append(text, '}')
 	}
 	return append(text, '}')
+}
+
+// caught returns the failure that has led to the step. The call of a planner has that of the plan.
+func (s *stepScope) caught() json.RawMessage {
+	in, i := s.state, s.step
+	for in.Program.steps[i].target == 0 && in.up != nil {
+		in, i = in.up, in.of
+	}
+	return orNull(in.steps[in.Program.steps[i].target-1].error)
 }
 
 // undoValue returns what is known of a step that is undone. Its output is null if nobody knows whether it was carried

@@ -35,21 +35,34 @@ type progress struct {
 	tried, doubtful bool
 }
 
-// state is what the log of a run says, by the steps of its program.
-type state struct {
-	*Program
-
+// history is what the log of a run says about the run itself.
+type history struct {
 	run   contract.Run
 	input json.RawMessage
 	at    time.Time // the log's clock
+	seq   int64     // of the last event
+	held  int64     // bytes of values and instances
+	begun bool      // whether anything has been decided
+	asked bool      // whether the run is asked to cancel
+	// turns counts the turns that were too long, and news is what the last events were about.
+	turns int
+	news  news
+}
+
+// state is what the log of a run says, by the steps of its program, or of an instance of a body.
+type state struct {
+	*Program
+	*history
+	frame
+
 	steps []progress
 	undos []progress
 	// inputs are those of the steps that can be undone.
 	inputs []json.RawMessage
 	// hooks and limits say which signals have a hook that is open, and a wait that limits their time.
 	hooks, limits []bool
-	begun         bool // whether anything has been decided
-	asked         bool // whether the run is asked to cancel
+	// groups are the instances of the bodies of steps that have one.
+	groups []*group
 }
 
 // undoSuffix follows the ID of a step in the ID of the step that undoes it, and timeSuffix in that of the wait that
@@ -59,29 +72,21 @@ const (
 	timeSuffix = "~within"
 )
 
-// errLog reports a log that this program cannot have produced.
-var errLog = errors.New("the log is not one of this flow")
+// ErrLog reports a log that this program cannot have produced.
+var ErrLog = errors.New("the log is not one of this flow")
 
-// fold returns the state after a log.
-func (p *Program) fold(c Call) (*state, error) {
+// newState returns the state before anything has happened.
+func newState(p *Program, h *history, f frame) *state {
 	n := len(p.steps)
-	s := &state{
-		Program: p, run: c.Run, input: c.Run.Input, steps: make([]progress, n), undos: make([]progress, n),
-		inputs: make([]json.RawMessage, n),
-		hooks:  make([]bool, n), limits: make([]bool, n),
+	return &state{
+		Program: p, history: h, frame: f, steps: make([]progress, n), undos: make([]progress, n),
+		inputs: make([]json.RawMessage, n), hooks: make([]bool, n), limits: make([]bool, n), groups: make([]*group, n),
 	}
-	for _, e := range c.Events {
-		if err := s.apply(e); err != nil {
-			return nil, fmt.Errorf("event %d: %w", e.Seq, err)
-		}
-	}
-	s.input = orNull(s.input)
-	return s, nil
 }
 
 // apply folds one event.
 func (s *state) apply(e Event) error {
-	s.at = e.CreatedAt
+	s.at, s.seq = e.CreatedAt, e.Seq
 	switch e.Type {
 	case entities.EventRunCreated:
 		s.input = e.Payload
@@ -95,7 +100,18 @@ func (s *state) apply(e Event) error {
 		return nil
 	}
 	s.begun = true
-	i, list, suffix, err := s.find(e.CorrelationID)
+	if s.isContinuation(e) {
+		return nil
+	}
+	return s.applyAt(e.CorrelationID, e)
+}
+
+// applyAt folds an event of what an ID is about. The ID is without the prefix of the state.
+func (s *state) applyAt(id string, e Event) error {
+	if i, rest, ok := s.inBody(id); ok {
+		return s.applyInBody(i, rest, e)
+	}
+	i, list, suffix, err := s.find(id)
 	if err != nil {
 		return err
 	}
@@ -103,14 +119,20 @@ func (s *state) apply(e Event) error {
 		s.applyLimit(i, e)
 		return nil
 	}
-	return s.applyStep(&list[i], i, e)
+	if err := s.applyStep(&list[i], i, e); err != nil {
+		return err
+	}
+	if g := s.groups[i]; g != nil && s.steps[i].status.ended() {
+		s.held -= g.release()
+	}
+	return nil
 }
 
 // find returns the step that an ID is about.
 func (s *state) find(id string) (i int, list []progress, suffix string, err error) {
 	list = s.steps
 	for _, suffix = range []string{undoSuffix, timeSuffix, ""} {
-		if n := len(id) - len(suffix); suffix != "" && n > 0 && id[n:] == suffix {
+		if n := len(id) - len(suffix); suffix != "" && n >= 0 && id[n:] == suffix {
 			id = id[:n]
 			break
 		}
@@ -120,7 +142,7 @@ func (s *state) find(id string) (i int, list []progress, suffix string, err erro
 	}
 	i, ok := s.byID[id]
 	if !ok {
-		return 0, nil, "", fmt.Errorf("there is no step %q: %w", id, errLog)
+		return 0, nil, "", fmt.Errorf("there is no step %q: %w", id, ErrLog)
 	}
 	return i, list, suffix, nil
 }
@@ -156,6 +178,7 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 		p.status = statusOpen
 	case entities.EventStepCompleted, entities.EventWaitCompleted, entities.EventHookReceived:
 		*p = progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
+		s.held += int64(len(e.Payload))
 		if e.Data.Skipped != "" {
 			p.status = statusSkipped
 		}
@@ -182,6 +205,7 @@ func (s *state) note(p *progress, i int, e Event) {
 	case entities.EventStepCreated:
 		if s.Program.steps[i].undo != nil && p == &s.steps[i] {
 			s.inputs[i] = e.Payload
+			s.held += int64(len(e.Payload))
 		}
 	default:
 	}

@@ -16,13 +16,24 @@ import (
 // a decision sees those before it.
 type turn struct {
 	*state
+	*round
 
+	ended bool // whether the run has ended, or the instance of a body
+	// stopping is why an instance of a body must end; nil if it need not.
+	stopping *progress
+	// result is what an instance that has ended comes to.
+	result progress
+}
+
+// round is what a turn has in common with those of the instances of bodies.
+type round struct {
 	commands []any
-	ended    bool // whether the last command ends the run
-	made     int  // bytes of values, up to [maxMade]
+	made     int // bytes of values, up to [maxMade]
 	stopped  func() error
 	// decoded has the variables that stay as they are in a turn.
 	decoded map[string]any
+	// more is set if there is more to decide than a turn may have.
+	more bool
 }
 
 func (t *turn) send(command any) { t.commands = append(t.commands, command) }
@@ -32,6 +43,12 @@ func (t *turn) decide() {
 	if t.refuse() {
 		return
 	}
+	t.settle()
+	t.continueLater()
+}
+
+// settle goes through the steps until nothing follows any more.
+func (t *turn) settle() {
 	for moved := true; moved && !t.ended && t.stopped() == nil; {
 		failed, failing := t.failure()
 		switch {
@@ -72,7 +89,10 @@ func (t *turn) advance() (moved bool) {
 	}
 	open := false
 	for i := range t.Program.steps {
-		if t.steps[i].status == statusNone && t.consider(i) {
+		if t.isFull() {
+			return false
+		}
+		if t.steps[i].status == statusNone && t.consider(i) || t.isDriven(i) && t.drive(i) {
 			moved = true
 		}
 		if t.ended {
@@ -81,7 +101,7 @@ func (t *turn) advance() (moved bool) {
 		open = open || !t.steps[i].status.ended()
 	}
 	if !moved && !open {
-		t.complete(t.result())
+		t.complete(t.output())
 		return true
 	}
 	return moved
@@ -171,7 +191,7 @@ func (t *turn) isWanted(i int) (begins, known bool) {
 }
 
 // catchOf returns the catch for the failure of a step, or nil.
-func (t *turn) catchOf(i int) *catch {
+func (t *state) catchOf(i int) *catch {
 	if t.steps[i].status != statusFailed {
 		return nil
 	}
@@ -185,7 +205,7 @@ func (t *turn) catchOf(i int) *catch {
 
 // outcome returns what has become of a step for those who need it. If a catch leads from its failure to another step,
 // that one stands for it.
-func (t *turn) outcome(i int) progress {
+func (t *state) outcome(i int) progress {
 	p, c := t.steps[i], t.catchOf(i)
 	switch {
 	case c == nil:
@@ -208,7 +228,10 @@ func (t *turn) outcome(i int) progress {
 
 // failure returns the first failure that ends the run, if there is one.
 func (t *turn) failure() (first progress, failing bool) {
-	if t.asked {
+	switch {
+	case t.stopping != nil:
+		return *t.stopping, true
+	case t.asked && t.up == nil:
 		return progress{}, true
 	}
 	for i := range t.Program.steps {
@@ -234,7 +257,7 @@ func (t *turn) begin(i int) {
 	}
 	switch a.kind {
 	case kindCall, kindFlow:
-		t.call(s.id, a, input)
+		t.call(s.id, a, t.asPlanned(input))
 		t.steps[i].status = statusOpen
 	case kindWait:
 		t.wait(i, a, where)
@@ -247,6 +270,8 @@ func (t *turn) begin(i int) {
 		t.complete(input, nil)
 	case kindFail:
 		t.failStep(i, a, where)
+	case kindMap, kindLoop, kindPlan:
+		t.beginMany(i)
 	}
 }
 
@@ -259,7 +284,8 @@ func (t *turn) inputOf(a *action, where *stepScope) (json.RawMessage, error) {
 		value := where.value(varUndo, nil)
 		return value, where.spend(len(value))
 	case a.kind == kindCall || a.kind == kindFlow:
-		return t.input, where.spend(len(t.input))
+		input := t.given()
+		return input, where.spend(len(input))
 	default:
 		return nil, nil
 	}
@@ -335,7 +361,7 @@ func (t *turn) openHook(i int, a *action) {
 
 // close closes what a step that has ended does not need any more.
 func (t *turn) close(i int) {
-	if !t.steps[i].status.ended() {
+	if !t.steps[i].status.ended() || t.isAtLimit() {
 		return
 	}
 	id := t.Program.steps[i].id
@@ -403,19 +429,29 @@ func plain(value json.RawMessage) string {
 
 // complete ends the run with an output.
 func (t *turn) complete(output json.RawMessage, err error) {
-	if err != nil {
+	switch {
+	case t.up != nil && err != nil:
+		t.finish(failedWith(expressionFailed("output", err), t.next()))
+		return
+	case t.up != nil:
+		t.finish(progress{status: statusCompleted, output: output, seq: t.next()})
+		return
+	case err != nil:
 		t.send(fail{"fail", expressionFailed("output", err)})
-	} else {
+	default:
 		t.send(complete{"complete", output})
 	}
 	t.ended = true
 }
 
-// result returns the output of a run whose steps have all ended: by default, an object of the outputs that no other
+// output returns the output of a run whose steps have all ended: by default, an object of the outputs that no other
 // step needs.
-func (t *turn) result() (json.RawMessage, error) {
-	if output := t.output; output != nil {
-		return output.json(t.scope(0, placeOutput))
+func (t *turn) output() (json.RawMessage, error) {
+	switch {
+	case t.single:
+		return t.outcome(0).output, nil
+	case t.Program.output != nil:
+		return t.Program.output.json(t.scope(0, placeOutput))
 	}
 	text := []byte{'{'}
 	for i := range t.Program.steps {
@@ -426,7 +462,7 @@ func (t *turn) result() (json.RawMessage, error) {
 		if len(text) > 1 {
 			text = append(text, ',')
 		}
-		text = append(append(appendText(text, s.id), ':'), orNull(t.outcome(i).output)...)
+		text = append(append(appendText(text, s.name), ':'), orNull(t.outcome(i).output)...)
 	}
 	return append(text, '}'), nil
 }
