@@ -35,6 +35,8 @@ type Engine struct {
 	hooksURL string
 	kept     keptRuns
 	flows    *registry.Registry
+	// flowStates has what flows know of their runs.
+	flowStates *flowStates
 }
 
 // New makes an engine for the queue and the log of one database.
@@ -44,6 +46,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	return &Engine{
 		pool: q.Pool(), queue: q, log: log, conditions: conditions, triggers: triggers.New(q, log, conditions),
 		callKey: newCallKey(pg.NewPool(q.Pool()), now), kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
+		flowStates: newFlowStates(),
 	}
 }
 
