@@ -269,3 +269,19 @@ func TestRulesOfBodies(t *testing.T) {
 		t.Errorf("iterations (-want +got):\n%s", diff)
 	}
 }
+
+// BenchmarkMap measures the time that the interpreter takes for an item, in maps of two sizes.
+func BenchmarkMap(b *testing.B) {
+	p := parse(b, "flow: f\ndeployment: d\nsteps: {m: {map: input, do: {call: x}}}\noutput: 1\n")
+	for _, n := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			input := numbers(n)
+			for b.Loop() {
+				if got, err := (Trial{Input: input}).Run(p); err != nil || string(got.Output) != "1" {
+					b.Fatalf("%+v (%v)", got.Error, err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(n*b.N), "µs/item")
+		})
+	}
+}
