@@ -21,7 +21,7 @@ import (
 )
 
 // askFlow answers the call of a flow's run, as the flow's function would. The engine keeps the states of runs, as
-// functions may: a call has then only what came after, and answering it costs no more in a long log than in a short one.
+// functions may. A call then has only what came after, and costs no more in a long log than in a short one.
 func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
 	if c.Type != contract.TypeWorkflow {
 		message := fmt.Sprintf("%s is a flow: start it as a child instead of calling it", d.DeploymentID)
@@ -48,7 +48,7 @@ func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call)
 	return answer{status: http.StatusOK, body: body}, nil
 }
 
-// stateOf returns the state of a run at the beginning of the call's events; nil if the engine does not have it any more.
+// stateOf returns the state of a run before the call's events; nil if the engine does not have it any more.
 func (e *Engine) stateOf(ctx context.Context, d queue.Delivery, c contract.Call) (*flow.State, error) {
 	kept := e.flowStates.take(d.RunID)
 	if c.Since > 0 {
@@ -67,7 +67,8 @@ func (e *Engine) stateOf(ctx context.Context, d queue.Delivery, c contract.Call)
 // keepFlows is how long the engine promises to keep a state.
 const keepFlows = time.Minute
 
-// follow applies the events of a call to a state, and returns the answer. Expressions are evaluated in the project's turn.
+// follow applies the events of a call to a state, and returns the answer. Expressions are evaluated in the project's
+// turn.
 func (e *Engine) follow(ctx context.Context, d queue.Delivery, c contract.Call, kept *flow.State) ([]byte, error) {
 	events := make([]flow.Event, 0, len(c.Events))
 	for _, text := range c.Events {
@@ -98,8 +99,8 @@ func (e *Engine) follow(ctx context.Context, d queue.Delivery, c contract.Call, 
 	}{commands, map[string]any{"seq": kept.Seq(), "by": "server", "for": keepFlows.String()}})
 }
 
-// applyRest applies the events that the call has left out because the log is long, page by page: each takes the place of
-// the one before in the memory of the delivery.
+// applyRest applies the events that the call has left out because the log is long. Each page takes the place of the one
+// before in the memory of the delivery.
 func (e *Engine) applyRest(ctx context.Context, d queue.Delivery, c contract.Call, kept *flow.State) error {
 	var free []func()
 	defer func() {

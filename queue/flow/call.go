@@ -51,8 +51,8 @@ type State struct{ root *state }
 // Begin returns the state of a run without a log.
 func (p *Program) Begin() *State { return &State{newState(p, &history{}, frame{})} }
 
-// Apply folds the next events of the log. What the state had Next decide before counts as carried out: if it was not, the
-// state must not be used any more.
+// Apply folds the next events of the log. What Next has decided before counts as carried out: if it was not, the state
+// must not be used any more.
 func (s *State) Apply(run contract.Run, events []Event) error {
 	s.root.run = run
 	if run.Input != nil {
@@ -89,7 +89,7 @@ func (s *State) Bytes() int64 { return s.root.held + int64(len(s.root.input)) }
 
 // Next returns the commands that follow. The state stays as the log has it.
 func (s *State) Next(ctx context.Context) ([]any, error) {
-	t := turn{state: s.root.clone(nil), round: &round{stopped: ctx.Err, decoded: map[string]any{}}}
+	t := turn{state: s.root.clone(nil), round: &round{stopped: ctx.Err, decoded: map[any]any{}}}
 	t.decide()
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -79,7 +79,8 @@ func (t *turn) iterate(i int) {
 		}
 		t.completeStep(i, output)
 	case g.begun == g.max:
-		t.stopWith(i, progressOf(*failedAs(codeExhausted, "the loop has not ended after %d iterations, which is its max", g.max)))
+		t.stopWith(i, progressOf(*failedAs(codeExhausted,
+			"the loop has not ended after %d iterations, which is its max", g.max)))
 	case g.begun > 0 && g.delay > 0 && g.paused < g.begun:
 		g.pause, g.paused = true, g.begun
 		id := t.Program.steps[i].id + "#" + strconv.Itoa(g.begun) + delaySuffix

@@ -53,7 +53,9 @@ func (r *reader) readMap(o *object, u usage) *many {
 	m.collect = o.choice("collect", "outputs", "none") == "outputs"
 	if n := o.get("tolerate"); n != nil {
 		if n.kind == kindNumber {
-			n = &node{kind: kindObject, line: n.line, column: n.column, path: n.path, names: []string{"count"}, items: []*node{n}}
+			n = &node{
+				kind: kindObject, line: n.line, column: n.column, path: n.path, names: []string{"count"}, items: []*node{n},
+			}
 		}
 		t := r.object(n)
 		m.tolerateCount = t.count("count", 0, 0, MaxItems)

@@ -36,7 +36,8 @@ type planning struct {
 // readPlan reads "plan: NAME", with the fields of a call, and what the planner may return.
 func (r *reader) readPlan(o *object, u usage) *many {
 	p := &planning{
-		repairs: o.count("repairs", defaultRepairs, 0, maxRepairs), defaults: r.defaults, drain: r.drain, most: defaultPlanned,
+		repairs: o.count("repairs", defaultRepairs, 0, maxRepairs), most: defaultPlanned,
+		defaults: r.defaults, drain: r.drain,
 	}
 	if r.body != nil {
 		p.depth = r.body.depth

@@ -33,6 +33,9 @@ func (s *stepScope) decode(name string, steps []string) (any, error) {
 	if err := s.stopped(); err != nil {
 		return nil, err
 	}
+	if name == varSteps {
+		return s.decodeSteps(steps)
+	}
 	if value, ok := s.decoded[name]; ok {
 		return value, nil
 	}
@@ -74,6 +77,32 @@ func (s *stepScope) value(name string, ids []string) json.RawMessage {
 	return orNull(nil)
 }
 
+// stepKey is a step of a state.
+type stepKey struct {
+	in *state
+	i  int
+}
+
+// decodeSteps returns the steps that are named for CEL. Those that have ended are decoded once in a turn.
+func (s *stepScope) decodeSteps(ids []string) (any, error) {
+	steps := make(map[string]any, len(ids))
+	for _, id := range ids {
+		in, i := s.lookup(id)
+		value, ok := s.decoded[stepKey{in, i}]
+		if !ok {
+			var err error
+			if value, err = condition.Decode(in.appendStep(nil, i)); err != nil {
+				return nil, err
+			}
+		}
+		if in.steps[i].status.ended() && in.outcome(i).status.ended() {
+			s.decoded[stepKey{in, i}] = value
+		}
+		steps[id] = value
+	}
+	return steps, nil
+}
+
 // stepValues returns an object with the steps that are named. The outputs are the bytes of the log.
 func (s *stepScope) stepValues(ids []string) json.RawMessage {
 	text := []byte{'{'}
@@ -82,19 +111,21 @@ func (s *stepScope) stepValues(ids []string) json.RawMessage {
 			text = append(text, ',')
 		}
 		in, i := s.lookup(id)
-		effective := in.outcome(i)
-		text = append(appendText(text, id), `:{"output":`...)
-		text = append(append(text, orNull(effective.output)...), `,"error":`...)
-		text = append(append(text, orNull(in.steps[i].error)...), `,"status":`...)
-		text = appendText(text, string(in.steps[i].status))
-		text = append(text, `,"skipped":`...)
-		text = append(text, mustJSON(in.steps[i].status == statusSkipped)...)
-		text = append(text, `,"failed":`...)
-		text = append(text, mustJSON(in.steps[i].status == statusFailed)...)
-		if g := in.groups[i]; g != nil && g.mapping != nil {
-			text = append(append(text, `,"failures":`...), g.failures()...)
-		}
-		text = append(text, '}')
+		text = in.appendStep(append(appendText(text, id), ':'), i)
+	}
+	return append(text, '}')
+}
+
+// appendStep appends what expressions read of a step.
+func (s *state) appendStep(text []byte, i int) []byte {
+	p := s.steps[i]
+	text = append(append(text, `{"output":`...), orNull(s.outcome(i).output)...)
+	text = append(append(text, `,"error":`...), orNull(p.error)...)
+	text = appendText(append(text, `,"status":`...), string(p.status))
+	text = append(append(text, `,"skipped":`...), mustJSON(p.status == statusSkipped)...)
+	text = append(append(text, `,"failed":`...), mustJSON(p.status == statusFailed)...)
+	if g := s.groups[i]; g != nil && g.mapping != nil {
+		text = append(append(text, `,"failures":`...), g.failures()...)
 	}
 	return append(text, '}')
 }

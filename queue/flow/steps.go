@@ -13,7 +13,9 @@ import (
 )
 
 // kinds are the fields of which a step has exactly one, in the order of the documentation.
-var kinds = []actionKind{kindCall, kindFlow, kindWait, kindSignal, kindSet, kindComplete, kindFail, kindMap, kindLoop, kindPlan}
+var kinds = []actionKind{
+	kindCall, kindFlow, kindWait, kindSignal, kindSet, kindComplete, kindFail, kindMap, kindLoop, kindPlan,
+}
 
 // readStep reads one step.
 func (r *reader) readStep(id string, n *node) step {

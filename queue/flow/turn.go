@@ -30,8 +30,8 @@ type round struct {
 	commands []any
 	made     int // bytes of values, up to [maxMade]
 	stopped  func() error
-	// decoded has the variables that stay as they are in a turn.
-	decoded map[string]any
+	// decoded has the variables that stay as they are in a turn, by their names, and the steps that have ended.
+	decoded map[any]any
 	// more is set if there is more to decide than a turn may have.
 	more bool
 }
