@@ -31,7 +31,7 @@ defaults: {retry: {maxAttempts: 2, backoff: 1ms}}
 steps:
   rows:
     map: input.rows
-    key: row_ + string(item)
+    key: "'row_' + string(item)"
     concurrency: 3
     tolerate: 1
     do: {call: row, undo: {call: unrow}}
@@ -78,7 +78,6 @@ func rows(c *functionCall) {
 // steps with the same values.
 func TestBodiesOfFlows(t *testing.T) {
 	t.Parallel()
-	document := strings.ReplaceAll(bodiesFlow, "row_ +", "'row_' +")
 	for _, test := range []struct {
 		name, bad string
 		status    entities.RunStatus
@@ -97,8 +96,8 @@ func TestBodiesOfFlows(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			d := startServer(t, serve(t, rows))
-			putFlow(t, d, document)
-			d.register(t, "remote", remoteFlow(t, document).URL)
+			putFlow(t, d, bodiesFlow)
+			d.register(t, "remote", remoteFlow(t, bodiesFlow).URL)
 			var logs [][]string
 			for _, deployment := range []string{"bodies@1", "remote"} {
 				id := d.startRun(t, `{"rows":[1,2,3,4,5]}`, func(r *eventlog.Request) {
