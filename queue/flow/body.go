@@ -132,7 +132,7 @@ func (p *Program) longest() (n int) {
 	for i := range p.steps {
 		own := 1 + len(p.steps[i].name) + len("~within")
 		if m := p.steps[i].action.many; m != nil {
-			own = max(own, 1+len(p.steps[i].name)+len("#10000")+m.body.longest())
+			own = max(own, 1+len(p.steps[i].name)+len("#10000")+m.longest())
 		}
 		n = max(n, own)
 	}

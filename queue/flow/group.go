@@ -241,7 +241,7 @@ func (g *group) applyTo(f *state, n int, rest string, e Event) error {
 	return nil
 }
 
-// settle notes that an instance has ended, and forgets it unless it may have to be undone.
+// settle notes that an instance has ended.
 func (g *group) settle(f *state, n int) {
 	if g.single && !g.ended[n].status.ended() {
 		if p := f.outcome(0); p.status.ended() && (p.status != statusFailed || f.isUndone()) {
@@ -251,6 +251,11 @@ func (g *group) settle(f *state, n int) {
 	if !g.ended[n].status.ended() {
 		return
 	}
+	g.forget(f, n)
+}
+
+// forget forgets an instance that has ended, unless it may have to be undone.
+func (g *group) forget(f *state, n int) {
 	if g.ended[n].status != statusCompleted || f.isUndone() {
 		if g.ended[n].status == statusCompleted && !f.isUnneeded() {
 			g.undid, g.faulty = true, g.faulty || f.isFaulty()

@@ -117,7 +117,7 @@ func (p *planning) check(program *Program, faults *Faults) (steps int) {
 			p.checkAction(s.undo, s.at, faults)
 		}
 		if m := s.action.many; m != nil && s.action.kind != kindPlan {
-			steps += p.check(m.body.Program, faults)
+			steps += p.check(m.Program, faults)
 		}
 	}
 	return steps

@@ -191,12 +191,12 @@ func (t *turn) isWanted(i int) (begins, known bool) {
 }
 
 // catchOf returns the catch for the failure of a step, or nil.
-func (t *state) catchOf(i int) *catch {
-	if t.steps[i].status != statusFailed {
+func (s *state) catchOf(i int) *catch {
+	if s.steps[i].status != statusFailed {
 		return nil
 	}
-	list := t.Program.steps[i].catches
-	at := slices.IndexFunc(list, func(c catch) bool { return c.fits(t.steps[i].code) })
+	list := s.Program.steps[i].catches
+	at := slices.IndexFunc(list, func(c catch) bool { return c.fits(s.steps[i].code) })
 	if at < 0 {
 		return nil
 	}
@@ -205,15 +205,15 @@ func (t *state) catchOf(i int) *catch {
 
 // outcome returns what has become of a step for those who need it. If a catch leads from its failure to another step,
 // that one stands for it.
-func (t *state) outcome(i int) progress {
-	p, c := t.steps[i], t.catchOf(i)
+func (s *state) outcome(i int) progress {
+	p, c := s.steps[i], s.catchOf(i)
 	switch {
 	case c == nil:
 		return p
 	case c.to == 0:
 		return progress{status: statusCompleted, output: orNull(nil), seq: p.seq}
 	}
-	stands := t.outcome(c.to - 1)
+	stands := s.outcome(c.to - 1)
 	switch {
 	case !stands.status.ended():
 		return progress{status: statusOpen}

@@ -87,12 +87,12 @@ func (t *turn) cancel(i int) {
 }
 
 // needsUndo reports whether a step has to be undone: it has completed, or nobody knows whether it was carried out.
-func (t *state) needsUndo(i int) bool {
-	p := t.steps[i]
-	if t.groups[i] != nil {
-		return p.status == statusCompleted && t.groups[i].isKept()
+func (s *state) needsUndo(i int) bool {
+	p := s.steps[i]
+	if s.groups[i] != nil {
+		return p.status == statusCompleted && s.groups[i].isKept()
 	}
-	return t.Program.steps[i].undo != nil &&
+	return s.Program.steps[i].undo != nil &&
 		(p.status == statusCompleted || p.status == statusFailed && (unknownOutcome[p.code] || p.doubtful))
 }
 
