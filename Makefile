@@ -75,6 +75,12 @@ upgrade: ## Test the upgrade from the commit OLD under load
 e2e: ## Run only the black-box tests
 	$(GO) test -race -timeout 20m -v ./e2e/...
 
+# Takes some minutes.
+.PHONY: flow-crashes
+flow-crashes: ## Kill a server once a second while a flow maps 10,000 items
+	@scripts/need postgres
+	FLOW_ITEMS=10000 $(GO) test ./e2e -run '^TestMapSurvivesServerCrashes$$' -count 1 -v -timeout 30m
+
 # Installs the frameworks from npm into .data/frameworks, where the packages stay (4 GB), and takes some minutes.
 .PHONY: frameworks
 frameworks: ## Test apps in Next.js, Nitro and SvelteKit: development with hot reload, and production

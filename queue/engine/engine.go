@@ -37,6 +37,8 @@ type Engine struct {
 	kept     keptRuns
 	flows    *registry.Registry
 	secrets  *admin.Secrets
+	// flowStates has what flows know of their runs.
+	flowStates *flowStates
 }
 
 // New makes an engine for the queue and the log of one database.
@@ -46,7 +48,8 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	return &Engine{
 		pool: q.Pool(), queue: q, log: log, conditions: conditions, triggers: triggers.New(q, log, conditions),
 		callKey: newCallKey(pg.NewPool(q.Pool()), now), kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
-		secrets: admin.NewSecrets(q.Pool(), now),
+		secrets:    admin.NewSecrets(q.Pool(), now),
+		flowStates: newFlowStates(),
 	}
 }
 

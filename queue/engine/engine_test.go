@@ -37,7 +37,7 @@ func (c *functionCall) reply(commands ...map[string]any) {
 }
 
 // serve starts an HTTP server for a function. The test stops it.
-func serve(t *testing.T, do func(*functionCall)) *httptest.Server {
+func serve(t testing.TB, do func(*functionCall)) *httptest.Server {
 	t.Helper()
 	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &functionCall{log: map[string]json.RawMessage{}, w: w, r: r}
@@ -68,7 +68,7 @@ type server struct {
 	runs *Engine
 }
 
-func newServer(t *testing.T, dsn string) *server {
+func newServer(t testing.TB, dsn string) *server {
 	t.Helper()
 	r := newReplica(t, dsn)
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
@@ -76,7 +76,7 @@ func newServer(t *testing.T, dsn string) *server {
 }
 
 // startServer starts a server with a worker, and registers the function.
-func startServer(t *testing.T, f *httptest.Server) *server {
+func startServer(t testing.TB, f *httptest.Server) *server {
 	t.Helper()
 	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
@@ -85,7 +85,7 @@ func startServer(t *testing.T, f *httptest.Server) *server {
 }
 
 // startRun starts a run of the function.
-func (d *server) startRun(t *testing.T, input string, change ...func(*eventlog.Request)) entities.RunID {
+func (d *server) startRun(t testing.TB, input string, change ...func(*eventlog.Request)) entities.RunID {
 	t.Helper()
 	r := eventlog.Request{
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
@@ -166,7 +166,7 @@ func (d *server) events(t *testing.T, id entities.RunID) []string {
 }
 
 // describe returns the run's log and the queue's messages, for test failures.
-func (d *server) describe(t *testing.T, id entities.RunID) string {
+func (d *server) describe(t testing.TB, id entities.RunID) string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {

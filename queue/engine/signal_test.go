@@ -34,9 +34,14 @@ func withKey(key string) func(*store.Signal) { return func(s *store.Signal) { s.
 
 func named(name string) func(*store.Signal) { return func(s *store.Signal) { s.Name = name } }
 
+// engine returns the replica's engine.
+func (r *replica) engine() *Engine {
+	return New(r.Queue, eventlog.New(r.pool, r.hub, r.Queue, time.Now))
+}
+
 func (r *replica) postSignal(t testing.TB, keep time.Duration, s store.Signal) store.Signal {
 	t.Helper()
-	stored, first, err := New(r.Queue, nil).PostSignal(t.Context(), s, keep)
+	stored, first, err := r.engine().PostSignal(t.Context(), s, keep)
 	if err != nil || !first {
 		t.Fatalf("post %s: %v, %v", s.Data, first, err)
 	}
@@ -284,7 +289,7 @@ func TestRacersPostOneSignal(t *testing.T) {
 	ids, firsts := map[store.SignalID]int{}, 0
 	for i := range racers {
 		all.Go(func() {
-			s, first, err := New(replicas[i%2].Queue, nil).PostSignal(t.Context(), newSignal(`{"n":1}`, withKey("key")), 0)
+			s, first, err := replicas[i%2].engine().PostSignal(t.Context(), newSignal(`{"n":1}`, withKey("key")), 0)
 			if err != nil {
 				t.Error(err)
 			}
@@ -301,7 +306,7 @@ func TestRacersPostOneSignal(t *testing.T) {
 	if messages := r.count(t, `SELECT count(*) FROM messages`); len(ids) != 1 || firsts != 1 || messages != 1 {
 		t.Errorf("got IDs %v, %d first and %d messages, want one of each", ids, firsts, messages)
 	}
-	_, _, err := New(r.Queue, nil).PostSignal(t.Context(), newSignal(`{"n":2}`, withKey("key")), 0)
+	_, _, err := r.engine().PostSignal(t.Context(), newSignal(`{"n":2}`, withKey("key")), 0)
 	wantError(t, "other data", err, entities.ErrKeyReused)
 	if n := r.count(t, `SELECT count(*) FROM signals`); n != 1 {
 		t.Errorf("%d signals are stored", n)
@@ -387,6 +392,7 @@ func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 func TestInvalidSignalsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, testdb.New(t))
+	runs := r.engine()
 	for name, try := range map[string]struct {
 		signal store.Signal
 		keep   time.Duration
@@ -401,7 +407,7 @@ func TestInvalidSignalsAreRefused(t *testing.T) {
 		"negative":   {signal: newSignal(`1`), keep: -time.Second},
 		"too long":   {signal: newSignal(`1`), keep: MaxKeep + 1},
 	} {
-		_, _, err := New(r.Queue, nil).PostSignal(t.Context(), try.signal, try.keep)
+		_, _, err := runs.PostSignal(t.Context(), try.signal, try.keep)
 		wantError(t, name, err, entities.ErrInvalid)
 	}
 	if n := r.count(t, `SELECT (SELECT count(*) FROM signals) + (SELECT count(*) FROM messages)`); n != 0 {

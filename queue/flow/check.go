@@ -1,6 +1,9 @@
 package flow
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +16,8 @@ const (
 	placeStep place = iota
 	placeUndo
 	placeOutput
+	placeKey  // of the items of a map
+	placeLoop // the conditions of a loop
 )
 
 // usage is the step and the place that use an expression.
@@ -64,6 +69,10 @@ func (r *reader) checkGraph(p *Program) {
 	for i := range p.steps {
 		if s := &p.steps[i]; s.isLast() && s.action.kind == kindComplete {
 			r.faults.add(s.at, CodeConflict, "%s would complete runs that have failed: join must not be always", s.id)
+		}
+		if s := &p.steps[i]; r.body != nil && s.endsRun() {
+			r.faults.add(s.at, CodeConflict, "%s is in a body, which cannot complete the run: let the step after the body do it",
+				s.name)
 		}
 		if s := &p.steps[i]; s.join == joinAll && len(s.needs) == 1 && p.steps[s.needs[0]].when != nil {
 			p.Warnings.add(s.at, CodeConflict, "%s is skipped whenever %s is, which it alone needs; if that is not meant, "+
@@ -138,15 +147,21 @@ func (p *Program) ancestors(i int) map[int]bool {
 	return found
 }
 
+// endsRun reports whether the step, or a catch of it, completes the run.
+func (s *step) endsRun() bool {
+	return s.action.kind == kindComplete ||
+		slices.ContainsFunc(s.catches, func(c catch) bool { return c.then == thenComplete })
+}
+
 // orderUndo notes what is undone before each step: the steps that came after it.
 func (p *Program) orderUndo() {
 	p.undoneBefore = make([][]int, len(p.steps))
 	for later := range p.steps {
-		if p.steps[later].undo == nil {
+		if !p.steps[later].canBeUndone() {
 			continue
 		}
 		for i := range p.ancestors(later) {
-			if p.steps[i].undo != nil {
+			if p.steps[i].canBeUndone() {
 				p.undoneBefore[i] = append(p.undoneBefore[i], later)
 			}
 		}
@@ -157,11 +172,14 @@ func (p *Program) orderUndo() {
 func (r *reader) checkReferences(p *Program) {
 	known := map[int]map[int]bool{}
 	r.checkResponses(p)
+	r.checkBodies(p, known)
 	for _, u := range r.uses {
 		for _, id := range u.expr.steps {
-			r.checkStep(p, known, u, id)
+			r.checkRead(p, known, u, id)
 		}
-		if slices.Contains(u.expr.vars, varError) && (u.place == placeOutput || p.steps[u.step].target == 0) {
+		r.checkPlace(u)
+		inStep := u.place == placeStep || u.place == placeUndo
+		if slices.Contains(u.expr.vars, varError) && (!inStep || p.steps[u.step].target == 0) {
 			r.faults.add(u.at, CodeExpression, "error is known only in a step that a catch leads to")
 		}
 		if slices.Contains(u.expr.vars, varUndo) && u.place != placeUndo {
@@ -171,6 +189,7 @@ func (r *reader) checkReferences(p *Program) {
 			r.faults.add(u.at, CodeExpression, "data and signal are known only in the start of a trigger: read input")
 		}
 	}
+	p.orderUndo()
 }
 
 // checkStep checks that a step has ended when an expression reads it.
@@ -193,4 +212,77 @@ func (r *reader) checkStep(p *Program, known map[int]map[int]bool, u use, id str
 		r.faults.add(u.at, CodeExpression, "%q reads steps.%s, which may not have ended then: add %s to needs",
 			u.expr.text, id, id)
 	}
+}
+
+// Fault is a mistake in a document.
+type Fault struct {
+	// Line and Column are where it is, counted from 1.
+	Line   int `json:"line"`
+	Column int `json:"column"`
+	// Path leads to it, such as "steps.charge.retry".
+	Path string `json:"path"`
+	// Code is one of the Code constants.
+	Code string `json:"code"`
+	// Message says what is wrong, and what to do.
+	Message string `json:"message"`
+}
+
+// The codes of faults.
+const (
+	CodeSyntax     = "syntax"     // it is not YAML or JSON
+	CodeUnknown    = "unknown"    // a field, or a step, that does not exist
+	CodeMissing    = "missing"    // something that must be there
+	CodeType       = "type"       // a value of another type, or out of bounds
+	CodeConflict   = "conflict"   // things that exclude each other
+	CodeCycle      = "cycle"      // steps that need each other
+	CodeForbidden  = "forbidden"  // what a plan does not allow
+	CodeExpression = "expression" // an expression that cannot be compiled, or reads what it cannot know
+)
+
+// Faults are all mistakes of a document, in the order of their lines.
+type Faults []Fault
+
+// Error implements error: a line for each fault.
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i, one := range f {
+		lines[i] = one.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ErrFaults is what all [Faults] match.
+var ErrFaults = errors.New("the document has faults")
+
+// Is implements the matching of [errors.Is].
+func (f Faults) Is(target error) bool { return target == ErrFaults }
+
+// Details returns the faults for machines.
+func (f Faults) Details() map[string]any { return map[string]any{"faults": []Fault(f)} }
+
+// String returns the fault in one line, as compilers do.
+func (f Fault) String() string {
+	text := fmt.Sprintf("%d:%d: ", f.Line, f.Column)
+	if f.Path != "" {
+		text += f.Path + ": "
+	}
+	return text + f.Message
+}
+
+// maxFaults is how many faults of a document are reported.
+const maxFaults = 200
+
+// add adds a fault at a place in the document.
+func (f *Faults) add(at *node, code, format string, args ...any) {
+	if len(*f) < maxFaults {
+		*f = append(*f, Fault{at.line, at.column, at.path, code, fmt.Sprintf(format, args...)})
+	}
+}
+
+// sorted returns the faults in the order of their places.
+func (f Faults) sorted() Faults {
+	slices.SortStableFunc(f, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return f
 }

@@ -1,3 +1,12 @@
+// Package flow runs declarative workflows: documents that say which steps a run has, what each step needs, and what
+// follows from failures. docs/flows.md describes them for their authors.
+//
+// A flow is a function behind the function contract. [Program.Answer] reads a call, with the run's log, and returns the
+// commands that follow. It is pure: it knows no clock, no chance and no database, so the same log always has the same
+// answer, whether the program is asked by the server or as a remote HTTP function.
+//
+//	document ── Parse ──▶ Program ── Answer(call) ──▶ commands
+//	            faults                  fold the log, then decide until nothing follows
 package flow
 
 import (
@@ -14,8 +23,8 @@ import (
 const Format = 1
 
 const (
-	// MaxSteps limits the steps of a flow. A turn has at most four commands for a step, those of a signal that begins
-	// and ends in it, and one for the run: all fit in an answer, whose limit is [contract.MaxCommands].
+	// MaxSteps limits the steps of a flow, and of each body in it. The commands that begin them, two for a signal, fit in
+	// a turn: see [fullTurn].
 	MaxSteps = 240
 	// maxCatches limits the catches of a step.
 	maxCatches = 20
@@ -48,7 +57,9 @@ type Program struct {
 
 // step is a step of a program.
 type step struct {
+	// id is that in the log, and name that in the document. They differ in bodies, whose instances have a prefix.
 	id    string
+	name  string
 	needs []int
 	// wantedBy are the steps that need this one.
 	wantedBy []int
@@ -88,6 +99,9 @@ const (
 	kindSet      actionKind = "set"
 	kindComplete actionKind = "complete"
 	kindFail     actionKind = "fail"
+	kindMap      actionKind = "map"
+	kindLoop     actionKind = "loop"
+	kindPlan     actionKind = "plan"
 )
 
 // action is what a step, or the undoing of one, does.
@@ -116,6 +130,8 @@ type action struct {
 	// code and message are those of fail.
 	code    string
 	message *template
+	// many is what steps with a body have: map, loop and plan.
+	many *many
 }
 
 // catch says what follows from a failure.
@@ -152,7 +168,6 @@ func Parse(document []byte) (*Program, error) {
 	if len(faults) > 0 {
 		return nil, faults.sorted()
 	}
-	p.orderUndo()
 	return p, nil
 }
 
@@ -178,6 +193,7 @@ func (r *reader) program(root *node) *Program {
 	p.Deployment = o.deployment()
 	p.Input, p.schema = r.schema(o.get("input"))
 	p.drain = o.choice("onFailure", "stop", "drain") == "drain"
+	r.drain = p.drain
 	r.defaults = r.readDefaults(o.get("defaults"))
 	r.deployment = p.Deployment
 	r.readSteps(p, o.get("steps"), root)

@@ -29,11 +29,14 @@ const (
 	varError = "error" // in steps that a catch leads to
 	varUndo  = "undo"  // in what undoes a step
 
-	varData   = "data"   // of an event: see [Fill]
-	varSignal = "signal" // of an event that is a signal
+	varData   = "data"      // of an event: see [Fill]
+	varSignal = "signal"    // of an event that is a signal
+	varItem   = "item"      // in the body of a map, with
+	varIndex  = "index"     // its place
+	varLoop   = "iteration" // in the body of a loop
 )
 
-var variables = []string{varInput, varSteps, varRun, varNow, varError, varUndo, varData, varSignal}
+var variables = []string{varInput, varSteps, varRun, varNow, varError, varUndo, varData, varSignal, varItem, varIndex, varLoop}
 
 // environment is the environment of all expressions in flows.
 var environment = condition.Environment(
@@ -45,6 +48,9 @@ var environment = condition.Environment(
 	cel.Variable(varUndo, cel.DynType),
 	cel.Variable(varData, cel.DynType),
 	cel.Variable(varSignal, cel.DynType),
+	cel.Variable(varItem, cel.DynType),
+	cel.Variable(varIndex, cel.DynType),
+	cel.Variable(varLoop, cel.DynType),
 )
 
 // expression is a compiled expression in CEL.

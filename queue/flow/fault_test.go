@@ -105,6 +105,26 @@ func TestFaults(t *testing.T) {
 		{head + "  a: {complete: 1, join: always}", []string{"4:6 conflict join must not be always"}},
 		{head + "  a: {signal: {condition: 'true'}}", []string{`4:15 missing "name" of the signal`}},
 		{head + "  a: {fail: {code: x}}", []string{`4:13 missing want a "message"`}},
+		{head + "  a: {map: input}", []string{`4:6 missing want "do"`}},
+		{head + "  a: {map: '', do: {call: x}}", []string{"4:12 missing want an expression"}},
+		{head + "  a: {map: input, do: {wait: 1s}}", []string{"4:23 conflict this is a wait"}},
+		{head + "  a: {map: input, do: {call: x, needs: a}}", []string{
+			`4:40 unknown there is no step "a"`, `4:40 conflict needs no other`,
+		}},
+		{head + "  a: {map: input, concurrency: 0, do: {call: x}}", []string{"4:32 type from 1 to 1000"}},
+		{head + "  a: {map: input, tolerate: {percent: 101}, do: {call: x}}", []string{"4:39 type from 0 to 100"}},
+		{head + "  a: {map: input, do: {call: x}, undo: {call: y}}", []string{"4:40 conflict this is a map"}},
+		{head + "  a: {map: input, do: {call: x, input: '${iteration}'}}", []string{"4:40 expression only in the body of a loop"}},
+		{head + "  a: {call: x, input: '${item}'}", []string{"4:23 expression only in the body of a map"}},
+		{head + "  a: {map: input, do: {call: x, input: '${steps.b.output}'}}\n  b: {call: x}", []string{"4:40 expression add b to needs"}},
+		{head + "  a: {map: input, do: {steps: {c: {map: item, do: {call: x, input: '${steps.z.output}'}}}}}", []string{
+			`4:68 unknown reads the step "z"`,
+		}},
+		{head + "  a: {map: input, do: {steps: {c: {complete: 1}}}}", []string{"4:35 conflict cannot complete the run"}},
+		{head + "  a: {map: input, do: {steps: {c: {call: x, needs: d}, d: {call: x, needs: c}}}}", []string{"4:35 cycle c needs d needs c"}},
+		{head + "  a: {loop: {do: {call: x}}}", []string{`4:13 missing want "while" or "until"`}},
+		{head + "  a: {loop: {do: {call: x}, until: 'true', max: 10001}}", []string{"4:49 type from 1 to 10000"}},
+		{head + "  a: {plan: x}", []string{`4:6 missing want "allow"`}},
 	} {
 		t.Run(test.document, func(t *testing.T) {
 			t.Parallel()

@@ -22,6 +22,13 @@ func randomFlow(t *rapid.T) string {
 			"call: f", "call: f", "call: f", "wait: 1h", "set: 1", "signal: {name: s, within: 1h}", "fail: {message: no}",
 			"http: 'https://example.com/${run.id}'", "http: 'https://example.com/${run.id}'", "hook: {within: 1h}", "emit: news",
 			"approval: {title: t, quorum: 2, deadline: 1h, onTimeout: approve}", "start: other",
+			"map: '[1,2,3]', concurrency: 2, do: {call: f, undo: {call: u}}, tolerate: 1",
+			"map: '[1,2,3]', key: \"'k' + string(item)\", do: {call: f}",
+			"map: '[1,2,3]', do: {steps: {a: {call: f, undo: {call: u}}, b: {needs: a, call: f, catch: [{codes: [y]}]}}}, tolerate: {percent: 40}",
+			"map: '[1,2]', do: {steps: {a: {map: '[1,2]', do: {call: f, undo: {call: u}}}, c: {join: always, needs: a, call: f}}}",
+			"loop: {do: {call: f, undo: {call: u}}, until: iteration.index == 3, max: 3, delay: 1m}",
+			"loop: {do: {steps: {a: {call: f, undo: {call: u}}, b: {signal: {name: s, within: 1h}, catch: [{}]}}}, while: iteration.index < 4, max: 3}",
+			"plan: p, repairs: 1, allow: {calls: [f, u]}",
 		}).Draw(t, "kind")}
 		isCall := fields[0] == "call: f" || strings.HasPrefix(fields[0], "http")
 		needs := rapid.SliceOfNDistinct(rapid.IntRange(0, max(i-1, 0)), 0, min(i, 3), rapid.ID[int]).Draw(t, "needs")
@@ -73,20 +80,128 @@ func TestRandomFlows(t *testing.T) {
 			for range rapid.IntRange(0, 3).Draw(t, "votes") {
 				trial.Payloads[p.steps[i].id] = append(trial.Payloads[p.steps[i].id], rapid.SampledFrom(ballots).Draw(t, "vote"))
 			}
-			if code := rapid.SampledFrom([]string{"", "", "", "x", "y", contract.CodeTimeout}).Draw(t, "result"); code != "" {
-				trial.Results[p.steps[i].id] = failure(code)
-			}
+			drawResults(t, trial.Results, p.steps[i].id)
 		}
 		got, err := trial.Run(p)
 		if err != nil {
 			t.Fatalf("%v after %v of\n%s", err, got.Steps(), document)
 		}
 		checkOrder(t, p, got, document)
+		checkTurns(t, p, got, document)
 		if got.Status == entities.RunFailed {
 			checkLast(t, p, got, document)
 			checkUndone(t, p, got, document)
+			checkBodiesUndone(t, p, got, document)
 		}
 	})
+}
+
+// planned is what a planner returns.
+const planned = `{"steps":{"a":{"call":"f","undo":{"call":"u"}},"b":{"needs":"a","map":"[1,2]","do":{"call":"f","undo":{"call":"u"}}}}}`
+
+// drawResults draws the results of a step, and of the instances of bodies that it may have.
+func drawResults(t *rapid.T, results map[string]Result, id string) {
+	ids := []string{id}
+	for _, n := range []string{"[0]", "[1]", "[2]", "[k1]", "[k2]", "[k3]", "#1", "#2", "#3", ""} {
+		ids = append(ids, id+n, id+n+".a", id+n+".b", id+n+".c", id+n+".a[0]", id+n+".a[1]", id+n+".b[0]", id+n+".b[1]")
+	}
+	codes := []string{"", "", "", "", "", "", "x", "y", contract.CodeTimeout}
+	for _, one := range ids {
+		if code := rapid.SampledFrom(codes).Draw(t, "result"); code != "" {
+			results[one] = failure(code)
+		} else if rapid.IntRange(0, 3).Draw(t, "planned") > 0 {
+			results[one] = output(planned)
+		}
+	}
+}
+
+// checkTurns checks that a state which is kept between the turns answers as one that is made of the whole log does: so
+// does a remote function. Nothing that the log has is asked for again.
+func checkTurns(t *rapid.T, p *Program, o Outcome, document string) {
+	kept, seen := p.Begin(), 0
+	begun := map[string]bool{}
+	for _, n := range o.turns {
+		if err := kept.Apply(contract.Run{Workflow: "random"}, o.Events[seen:n]); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range o.Events[seen:n] {
+			if strings.HasSuffix(string(e.Type), "_created") {
+				begun[e.CorrelationID] = true
+			}
+		}
+		seen = n
+		commands, err := kept.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := p.Answer(t.Context(), Call{Run: contract.Run{Workflow: "random"}, Events: o.Events[:n]})
+		if got := string(mustJSON(map[string]any{"commands": commands})); err != nil || got != string(whole) {
+			t.Fatalf("after %d events the kept state answers\n%s, and one of the whole log\n%s (%v) in\n%s\n%v", n, got, whole, err,
+				document, o.Steps())
+		}
+		for _, c := range commands {
+			var of struct{ Type, ID string }
+			if err := json.Unmarshal(mustJSON(c), &of); err != nil {
+				t.Fatal(err)
+			}
+			if (of.Type == "runStep" || of.Type == "wait" || of.Type == "openHook") && begun[of.ID] {
+				t.Fatalf("%s begins again after %d events of\n%s", of.ID, n, document)
+			}
+		}
+	}
+}
+
+// checkBodiesUndone checks that the calls in bodies are undone that took effect, or may have, and no others.
+func checkBodiesUndone(t *rapid.T, p *Program, o Outcome, document string) {
+	begin, end, failed := begins(o)
+	for id := range begin {
+		s := calledStep(t, p, id)
+		if s == nil || strings.Contains(id, "~") {
+			continue
+		}
+		_, ended := end[id]
+		text, isFailed := failed[id]
+		took := ended && !isFailed || strings.Contains(text, `"code":"`+contract.CodeTimeout+`"`)
+		if _, isUndone := begin[id+undoSuffix]; isUndone != (took && s.undo != nil) {
+			t.Fatalf("%s is undone: %v, want %v in %v of\n%s", id, isUndone, !isUndone, o.Steps(), document)
+		}
+	}
+}
+
+// calledStep returns the call in a body that has an ID, or nil.
+func calledStep(t *rapid.T, p *Program, id string) *step {
+	at := strings.IndexAny(id, "[#.~")
+	if at < 0 {
+		return nil
+	}
+	m := p.steps[p.byID[id[:at]]].action.many
+	if m == nil {
+		return nil
+	}
+	program, rest := m.Program, id[at:]
+	if rest[0] == '.' {
+		b, faults := m.fragment([]byte(planned))
+		if faults != nil {
+			t.Fatal(faults)
+		}
+		program = b.Program
+	} else {
+		rest = strings.TrimLeft(rest, "[]#k0123456789")
+	}
+	switch {
+	case rest == "" && m.single:
+		return &program.steps[0]
+	case rest == "" || rest[0] == '~':
+		return nil
+	case !strings.ContainsAny(rest[1:], "[#.~"):
+		s := &program.steps[program.byID[rest[1:]]]
+		if s.action.kind == kindCall {
+			return s
+		}
+		return nil
+	default:
+		return calledStep(t, program, rest[1:])
+	}
 }
 
 // begins returns where in the log each step begins, and where it ends.

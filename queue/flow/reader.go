@@ -19,9 +19,15 @@ type reader struct {
 	ids        map[string]int // of all steps
 	defaults   defaults
 	deployment string
+	drain      bool
 	uses       []use
 	// respondsTo are the steps whose requests are answered.
 	respondsTo []use
+	// bodies are the readers of the bodies of steps, and body is what this one reads if it is one of them.
+	bodies []*reader
+	body   *bodyReader
+	// outside are the reads of a body that are not of its own steps.
+	outside []outsideRead
 }
 
 // defaults are what steps have unless they say otherwise.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/approval"
+	"github.com/stepwell-dev/stepwell/queue/condition"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -36,13 +37,26 @@ type progress struct {
 	tried, doubtful bool
 }
 
-// state is what the log of a run says, by the steps of its program.
-type state struct {
-	*Program
-
+// history is what the log of a run says about the run itself.
+type history struct {
 	run   contract.Run
 	input json.RawMessage
 	at    time.Time // the log's clock
+	seq   int64     // of the last event
+	held  int64     // bytes of values and instances
+	begun bool      // whether anything has been decided
+	asked bool      // whether the run is asked to cancel
+	// turns counts the turns that were too long, and news is what the last events were about.
+	turns int
+	news  news
+}
+
+// state is what the log of a run says, by the steps of its program, or of an instance of a body.
+type state struct {
+	*Program
+	*history
+	frame
+
 	steps []progress
 	undos []progress
 	// inputs are those of the steps that can be undone.
@@ -51,8 +65,8 @@ type state struct {
 	hooks, limits []bool
 	// votes are those of approvals.
 	votes map[int]*approval.Tally
-	begun bool // whether anything has been decided
-	asked bool // whether the run is asked to cancel
+	// groups are the instances of the bodies of steps that have one.
+	groups []*group
 }
 
 // undoSuffix follows the ID of a step in the ID of the step that undoes it, and timeSuffix in that of the wait that
@@ -62,29 +76,21 @@ const (
 	timeSuffix = "~within"
 )
 
-// errLog reports a log that this program cannot have produced.
-var errLog = errors.New("the log is not one of this flow")
+// ErrLog reports a log that this program cannot have produced.
+var ErrLog = errors.New("the log is not one of this flow")
 
-// fold returns the state after a log.
-func (p *Program) fold(c Call) (*state, error) {
+// newState returns the state before anything has happened.
+func newState(p *Program, h *history, f frame) *state {
 	n := len(p.steps)
-	s := &state{
-		Program: p, run: c.Run, input: c.Run.Input, steps: make([]progress, n), undos: make([]progress, n),
-		inputs: make([]json.RawMessage, n),
-		hooks:  make([]bool, n), limits: make([]bool, n), votes: map[int]*approval.Tally{},
+	return &state{
+		Program: p, history: h, frame: f, steps: make([]progress, n), undos: make([]progress, n),
+		inputs: make([]json.RawMessage, n), hooks: make([]bool, n), limits: make([]bool, n), votes: map[int]*approval.Tally{}, groups: make([]*group, n),
 	}
-	for _, e := range c.Events {
-		if err := s.apply(e); err != nil {
-			return nil, fmt.Errorf("event %d: %w", e.Seq, err)
-		}
-	}
-	s.input = orNull(s.input)
-	return s, nil
 }
 
 // apply folds one event.
 func (s *state) apply(e Event) error {
-	s.at = e.CreatedAt
+	s.at, s.seq = e.CreatedAt, e.Seq
 	switch e.Type {
 	case entities.EventRunCreated:
 		s.input = e.Payload
@@ -98,7 +104,18 @@ func (s *state) apply(e Event) error {
 		return nil
 	}
 	s.begun = true
-	i, list, suffix, err := s.find(e.CorrelationID)
+	if s.isContinuation(e) {
+		return nil
+	}
+	return s.applyAt(e.CorrelationID, e)
+}
+
+// applyAt folds an event of what an ID is about. The ID is without the prefix of the state.
+func (s *state) applyAt(id string, e Event) error {
+	if i, rest, ok := s.inBody(id); ok {
+		return s.applyInBody(i, rest, e)
+	}
+	i, list, suffix, err := s.find(id)
 	if err != nil {
 		return err
 	}
@@ -106,14 +123,20 @@ func (s *state) apply(e Event) error {
 		s.applyLimit(i, e)
 		return nil
 	}
-	return s.applyStep(&list[i], i, e)
+	if err := s.applyStep(&list[i], i, e); err != nil {
+		return err
+	}
+	if g := s.groups[i]; g != nil && s.steps[i].status.ended() {
+		s.held -= g.release()
+	}
+	return nil
 }
 
 // find returns the step that an ID is about.
 func (s *state) find(id string) (i int, list []progress, suffix string, err error) {
 	list = s.steps
 	for _, suffix = range []string{undoSuffix, timeSuffix, ""} {
-		if n := len(id) - len(suffix); suffix != "" && n > 0 && id[n:] == suffix {
+		if n := len(id) - len(suffix); suffix != "" && n >= 0 && id[n:] == suffix {
 			id = id[:n]
 			break
 		}
@@ -123,7 +146,7 @@ func (s *state) find(id string) (i int, list []progress, suffix string, err erro
 	}
 	i, ok := s.byID[id]
 	if !ok {
-		return 0, nil, "", fmt.Errorf("there is no step %q: %w", id, errLog)
+		return 0, nil, "", fmt.Errorf("there is no step %q: %w", id, ErrLog)
 	}
 	return i, list, suffix, nil
 }
@@ -161,6 +184,7 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 		*p = s.received(*p, i, e)
 	case entities.EventStepCompleted, entities.EventWaitCompleted:
 		*p = progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
+		s.held += int64(len(e.Payload))
 		if e.Data.Skipped != "" {
 			p.status = statusSkipped
 		}
@@ -189,6 +213,7 @@ func (s *state) note(p *progress, i int, e Event) {
 	case entities.EventStepCreated:
 		if s.Program.steps[i].undo != nil && p == &s.steps[i] {
 			s.inputs[i] = e.Payload
+			s.held += int64(len(e.Payload))
 		}
 	default:
 	}
@@ -207,4 +232,148 @@ func orNull(text json.RawMessage) json.RawMessage {
 		return json.RawMessage("null")
 	}
 	return text
+}
+
+// stepScope has the values that the expressions of a step can read.
+type stepScope struct {
+	*turn
+
+	step  int
+	place place
+}
+
+func (t *turn) scope(i int, where place) *stepScope { return &stepScope{t, i, where} }
+
+// now is the time of the newest event that the decision has seen.
+func (s *stepScope) now() time.Time { return s.at }
+
+// maxMade limits the bytes of the values that a turn makes: inputs, outputs and texts.
+const maxMade = 16 << 20
+
+var errTooMuch = errors.New(
+	"the values of this turn are larger than " + fmt.Sprint(maxMade>>20) + " MiB together: hand on references instead")
+
+// decode returns a variable for CEL, or the error of a context that has ended.
+func (s *stepScope) decode(name string, steps []string) (any, error) {
+	if err := s.stopped(); err != nil {
+		return nil, err
+	}
+	if name == varSteps {
+		return s.decodeSteps(steps)
+	}
+	if value, ok := s.decoded[name]; ok {
+		return value, nil
+	}
+	value, err := condition.Decode(s.value(name, steps))
+	if err == nil && (name == varInput || name == varRun) {
+		s.decoded[name] = value
+	}
+	return value, err
+}
+
+func (s *stepScope) left() int { return maxMade - s.made }
+
+func (s *stepScope) spend(bytes int) error {
+	if bytes > s.left() {
+		return errTooMuch
+	}
+	s.made += bytes
+	return nil
+}
+
+func (s *stepScope) value(name string, ids []string) json.RawMessage {
+	switch name {
+	case varInput:
+		return s.input
+	case varSteps:
+		return s.stepValues(ids)
+	case varRun:
+		return mustJSON(map[string]any{
+			"id": s.run.ID, "key": s.run.Key, "workflow": s.run.Workflow, "createdAt": s.run.CreatedAt,
+			"attributes": s.run.Attributes,
+		})
+	case varError:
+		return s.caught()
+	case varItem, varIndex, varLoop:
+		return s.bodyValue(name)
+	case varUndo:
+		return s.undoValue()
+	}
+	return orNull(nil)
+}
+
+// stepKey is a step of a state.
+type stepKey struct {
+	in *state
+	i  int
+}
+
+// decodeSteps returns the steps that are named for CEL. Those that have ended are decoded once in a turn.
+func (s *stepScope) decodeSteps(ids []string) (any, error) {
+	steps := make(map[string]any, len(ids))
+	for _, id := range ids {
+		in, i := s.lookup(id)
+		value, ok := s.decoded[stepKey{in, i}]
+		if !ok {
+			var err error
+			if value, err = condition.Decode(in.appendStep(nil, i)); err != nil {
+				return nil, err
+			}
+		}
+		if in.steps[i].status.ended() && in.outcome(i).status.ended() {
+			s.decoded[stepKey{in, i}] = value
+		}
+		steps[id] = value
+	}
+	return steps, nil
+}
+
+// stepValues returns an object with the steps that are named. The outputs are the bytes of the log.
+func (s *stepScope) stepValues(ids []string) json.RawMessage {
+	text := []byte{'{'}
+	for n, id := range ids {
+		if n > 0 {
+			text = append(text, ',')
+		}
+		in, i := s.lookup(id)
+		text = in.appendStep(append(appendText(text, id), ':'), i)
+	}
+	return append(text, '}')
+}
+
+// appendStep appends what expressions read of a step.
+func (s *state) appendStep(text []byte, i int) []byte {
+	p := s.steps[i]
+	text = append(append(text, `{"output":`...), orNull(s.outcome(i).output)...)
+	text = append(append(text, `,"error":`...), orNull(p.error)...)
+	text = appendText(append(text, `,"status":`...), string(p.status))
+	text = append(append(text, `,"skipped":`...), mustJSON(p.status == statusSkipped)...)
+	text = append(append(text, `,"failed":`...), mustJSON(p.status == statusFailed)...)
+	if g := s.groups[i]; g != nil && g.mapping != nil {
+		text = append(append(text, `,"failures":`...), g.failures()...)
+	}
+	return append(text, '}')
+}
+
+// caught returns the failure that has led to the step. The call of a planner has that of the plan.
+func (s *stepScope) caught() json.RawMessage {
+	in, i := s.state, s.step
+	for in.Program.steps[i].target == 0 && in.up != nil {
+		in, i = in.up, in.of
+	}
+	return orNull(in.steps[in.Program.steps[i].target-1].error)
+}
+
+// undoValue returns what is known of a step that is undone. Its output is null if nobody knows whether it was carried
+// out.
+func (s *stepScope) undoValue() json.RawMessage {
+	p := s.steps[s.step]
+	known := "completed"
+	if p.status != statusCompleted {
+		known = "unknown"
+	}
+	return mustJSON(map[string]json.RawMessage{
+		"input": orNull(s.inputs[s.step]), "output": orNull(p.output), "error": orNull(p.error),
+		"outcome": mustJSON(known),
+	})
 }

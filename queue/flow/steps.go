@@ -15,13 +15,13 @@ import (
 // kinds are the fields of which a step has exactly one, in the order of the documentation.
 var kinds = []actionKind{
 	kindCall, kindFlow, kindHTTP, kindWait, kindSignal, kindHook, kindApproval, kindStart, kindEmit, kindRespond, kindSet,
-	kindComplete, kindFail,
+	kindComplete, kindFail, kindMap, kindLoop, kindPlan,
 }
 
 // readStep reads one step.
 func (r *reader) readStep(id string, n *node) step {
 	self := r.ids[id]
-	s := step{id: id, at: n, join: joinAll}
+	s := step{id: id, name: id, at: n, join: joinAll}
 	if n.kind != kindObject {
 		r.faults.add(n, CodeType, "want an object with one of %s instead of %s", kindNames(), n.kind)
 		return s
@@ -87,7 +87,7 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	n := o.get(string(a.kind))
 	switch a.kind {
 	case kindCall:
-		r.readCall(o, a, u)
+		r.readCall(o, kindCall, a, u)
 	case kindHTTP:
 		r.readAttempts(o, a)
 		r.readHTTP(n, a, u)
@@ -110,6 +110,8 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 		r.readWait(n, a, u)
 	case kindSignal:
 		r.readSignal(n, a)
+	case kindMap, kindLoop, kindPlan:
+		a.many = r.readMany(o, a.kind, u)
 	case kindSet, kindComplete:
 		a.input = r.template(n, u)
 	case kindFail:
@@ -126,8 +128,9 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	}
 }
 
-func (r *reader) readCall(o *object, a *action, u usage) {
-	a.name = o.name(string(kindCall))
+// readCall reads a call; its name is in the field of the kind.
+func (r *reader) readCall(o *object, kind actionKind, a *action, u usage) {
+	a.name = o.name(string(kind))
 	if a.deployment = o.deployment(); a.deployment == "" {
 		a.deployment = r.deployment
 	}

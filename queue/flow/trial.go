@@ -45,6 +45,8 @@ type Outcome struct {
 	Error  *contract.Failure
 	// Events is the log without the attempts of steps.
 	Events []Event
+
+	turns []int // how many events there were at each turn
 }
 
 // trialStart is when each trial begins.
@@ -60,19 +62,20 @@ func (t Trial) Run(p *Program) (Outcome, error) {
 	r.run = contract.Run{ID: "wrun_trial", Workflow: p.Name, CreatedAt: trialStart, Attributes: t.Attributes, Key: t.Key}
 	r.append(entities.EventRunCreated, "", orNull(t.Input))
 	r.append(entities.EventRunStarted, "", nil)
+	state, seen := p.Begin(), 0
 	for r.outcome.Status == "" {
-		text, err := p.Answer(context.Background(), Call{Run: r.run, Events: r.events})
+		err := state.Apply(r.run, r.events[seen:])
 		if err != nil {
 			return r.outcome, err
 		}
-		var answer struct {
-			Commands []json.RawMessage `json:"commands"`
+		seen = len(r.events)
+		r.outcome.turns = append(r.outcome.turns, seen)
+		commands, err := state.Next(context.Background())
+		if err != nil {
+			return r.outcome, err
 		}
-		if err := json.Unmarshal(text, &answer); err != nil {
-			return r.outcome, fmt.Errorf("the answer: %w", err)
-		}
-		for _, command := range answer.Commands {
-			if err := r.carryOut(command); err != nil {
+		for _, command := range commands {
+			if err := r.carryOut(mustJSON(command)); err != nil {
 				return r.outcome, err
 			}
 		}

@@ -16,13 +16,24 @@ import (
 // a decision sees those before it.
 type turn struct {
 	*state
+	*round
 
+	ended bool // whether the run has ended, or the instance of a body
+	// stopping is why an instance of a body must end; nil if it need not.
+	stopping *progress
+	// result is what an instance that has ended comes to.
+	result progress
+}
+
+// round is what a turn has in common with those of the instances of bodies.
+type round struct {
 	commands []any
-	ended    bool // whether the last command ends the run
-	made     int  // bytes of values, up to [maxMade]
+	made     int // bytes of values, up to [maxMade]
 	stopped  func() error
-	// decoded has the variables that stay as they are in a turn.
-	decoded map[string]any
+	// decoded has the variables that stay as they are in a turn, by their names, and the steps that have ended.
+	decoded map[any]any
+	// more is set if there is more to decide than a turn may have.
+	more bool
 }
 
 func (t *turn) send(command any) { t.commands = append(t.commands, command) }
@@ -32,6 +43,12 @@ func (t *turn) decide() {
 	if t.refuse() {
 		return
 	}
+	t.settle()
+	t.continueLater()
+}
+
+// settle goes through the steps until nothing follows any more.
+func (t *turn) settle() {
 	for moved := true; moved && !t.ended && t.stopped() == nil; {
 		failed, failing := t.failure()
 		switch {
@@ -75,7 +92,10 @@ func (t *turn) advance() (moved bool) {
 	}
 	open := false
 	for i := range t.Program.steps {
-		if t.steps[i].status == statusNone && t.consider(i) {
+		if t.isFull() {
+			return false
+		}
+		if t.steps[i].status == statusNone && t.consider(i) || t.isDriven(i) && t.drive(i) {
 			moved = true
 		}
 		if t.ended {
@@ -84,7 +104,7 @@ func (t *turn) advance() (moved bool) {
 		open = open || !t.steps[i].status.ended()
 	}
 	if !moved && !open {
-		t.complete(t.result())
+		t.complete(t.output())
 		return true
 	}
 	return moved
@@ -174,12 +194,12 @@ func (t *turn) isWanted(i int) (begins, known bool) {
 }
 
 // catchOf returns the catch for the failure of a step, or nil.
-func (t *turn) catchOf(i int) *catch {
-	if t.steps[i].status != statusFailed {
+func (s *state) catchOf(i int) *catch {
+	if s.steps[i].status != statusFailed {
 		return nil
 	}
-	list := t.Program.steps[i].catches
-	at := slices.IndexFunc(list, func(c catch) bool { return c.fits(t.steps[i].code) })
+	list := s.Program.steps[i].catches
+	at := slices.IndexFunc(list, func(c catch) bool { return c.fits(s.steps[i].code) })
 	if at < 0 {
 		return nil
 	}
@@ -188,15 +208,15 @@ func (t *turn) catchOf(i int) *catch {
 
 // outcome returns what has become of a step for those who need it. If a catch leads from its failure to another step,
 // that one stands for it.
-func (t *turn) outcome(i int) progress {
-	p, c := t.steps[i], t.catchOf(i)
+func (s *state) outcome(i int) progress {
+	p, c := s.steps[i], s.catchOf(i)
 	switch {
 	case c == nil:
 		return p
 	case c.to == 0:
 		return progress{status: statusCompleted, output: orNull(nil), seq: p.seq}
 	}
-	stands := t.outcome(c.to - 1)
+	stands := s.outcome(c.to - 1)
 	switch {
 	case !stands.status.ended():
 		return progress{status: statusOpen}
@@ -211,7 +231,10 @@ func (t *turn) outcome(i int) progress {
 
 // failure returns the first failure that ends the run, if there is one.
 func (t *turn) failure() (first progress, failing bool) {
-	if t.asked {
+	switch {
+	case t.stopping != nil:
+		return *t.stopping, true
+	case t.asked && t.up == nil:
 		return progress{}, true
 	}
 	for i := range t.Program.steps {
@@ -263,6 +286,8 @@ func (t *turn) begin(i int) {
 		t.complete(input, nil)
 	case kindFail:
 		t.failStep(i, a, where)
+	case kindMap, kindLoop, kindPlan:
+		t.beginMany(i)
 	default: // it has begun above
 	}
 }
@@ -276,7 +301,8 @@ func (t *turn) inputOf(a *action, where *stepScope) (json.RawMessage, error) {
 		value := where.value(varUndo, nil)
 		return value, where.spend(len(value))
 	case a.kind == kindCall || a.kind == kindFlow || a.kind == kindStart:
-		return t.input, where.spend(len(t.input))
+		input := t.given()
+		return input, where.spend(len(input))
 	default:
 		return nil, nil
 	}
@@ -290,6 +316,9 @@ func (t *turn) commandOf(id string, a *action, where *stepScope) (any, error) {
 	input, err := t.inputOf(a, where)
 	if err != nil {
 		return nil, err
+	}
+	if where.place == placeStep {
+		input = t.asPlanned(input)
 	}
 	if a.kind == kindCall {
 		return runStep{
@@ -355,7 +384,7 @@ func (t *turn) openHook(i int, a *action) {
 
 // close closes what a step that has ended does not need any more.
 func (t *turn) close(i int) {
-	if !t.steps[i].status.ended() {
+	if !t.steps[i].status.ended() || t.isAtLimit() {
 		return
 	}
 	id := t.Program.steps[i].id
@@ -423,19 +452,29 @@ func plain(value json.RawMessage) string {
 
 // complete ends the run with an output.
 func (t *turn) complete(output json.RawMessage, err error) {
-	if err != nil {
+	switch {
+	case t.up != nil && err != nil:
+		t.finish(failedWith(expressionFailed("output", err), t.next()))
+		return
+	case t.up != nil:
+		t.finish(progress{status: statusCompleted, output: output, seq: t.next()})
+		return
+	case err != nil:
 		t.send(fail{"fail", expressionFailed("output", err)})
-	} else {
+	default:
 		t.send(complete{"complete", output})
 	}
 	t.ended = true
 }
 
-// result returns the output of a run whose steps have all ended: by default, an object of the outputs that no other
+// output returns the output of a run whose steps have all ended: by default, an object of the outputs that no other
 // step needs.
-func (t *turn) result() (json.RawMessage, error) {
-	if output := t.output; output != nil {
-		return output.json(t.scope(0, placeOutput))
+func (t *turn) output() (json.RawMessage, error) {
+	switch {
+	case t.single:
+		return t.outcome(0).output, nil
+	case t.Program.output != nil:
+		return t.Program.output.json(t.scope(0, placeOutput))
 	}
 	text := []byte{'{'}
 	for i := range t.Program.steps {
@@ -446,7 +485,7 @@ func (t *turn) result() (json.RawMessage, error) {
 		if len(text) > 1 {
 			text = append(text, ',')
 		}
-		text = append(append(appendText(text, s.id), ':'), orNull(t.outcome(i).output)...)
+		text = append(append(appendText(text, s.name), ':'), orNull(t.outcome(i).output)...)
 	}
 	return append(text, '}'), nil
 }

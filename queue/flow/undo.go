@@ -1,9 +1,11 @@
 package flow
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -13,10 +15,15 @@ import (
 func (t *turn) fail(why progress) (moved bool) {
 	open := false
 	for i := range t.Program.steps {
+		if t.isFull() {
+			return false
+		}
 		switch {
 		case t.steps[i].status == statusNone && t.runsAnyway(i):
 			t.start(i)
 			return true
+		case t.isDriven(i):
+			moved = t.driveOrStop(i) || moved
 		case t.steps[i].status == statusOpen && t.isCancelled(i):
 			t.cancel(i)
 			moved = true // a step before this one may have waited for it
@@ -80,9 +87,12 @@ func (t *turn) cancel(i int) {
 }
 
 // needsUndo reports whether a step has to be undone: it has completed, or nobody knows whether it was carried out.
-func (t *turn) needsUndo(i int) bool {
-	p := t.steps[i]
-	return t.Program.steps[i].undo != nil &&
+func (s *state) needsUndo(i int) bool {
+	p := s.steps[i]
+	if s.groups[i] != nil {
+		return p.status == statusCompleted && s.groups[i].isKept()
+	}
+	return s.Program.steps[i].undo != nil &&
 		(p.status == statusCompleted || p.status == statusFailed && (unknownOutcome[p.code] || p.doubtful))
 }
 
@@ -102,7 +112,13 @@ func (t *turn) undo() (done, moved bool) {
 			continue
 		}
 		done = false
-		if t.undos[i].status == statusNone && !t.isAwaitedByUndo(i) {
+		if t.isFull() || t.isAwaitedByUndo(i) {
+			continue
+		}
+		switch {
+		case t.groups[i] != nil:
+			moved = t.undoStep(i) || moved
+		case t.undos[i].status == statusNone:
 			moved = t.beginUndo(i) || moved
 		}
 	}
@@ -138,6 +154,10 @@ func (t *turn) beginUndo(i int) bool {
 
 // end ends the run after everything that had to be undone.
 func (t *turn) end(why progress) {
+	if t.up != nil {
+		t.finish(why)
+		return
+	}
 	t.ended = true
 	if t.asked {
 		t.send(partOf{Type: "cancelled"})
@@ -164,4 +184,82 @@ func (t *turn) end(why progress) {
 		f.Details = mustJSON(map[string]any{"undo": report, "of": f.Details})
 	}
 	t.send(fail{"fail", accepted(f)})
+}
+
+// stop ends a step with a body: its open instances, then what has to be undone of the others, and then the step.
+func (t *turn) stop(i int, why progress) (moved bool) {
+	g := t.groups[i]
+	id := t.Program.steps[i].id
+	if g.pause {
+		t.send(partOf{"cancelWait", id + "#" + strconv.Itoa(g.paused) + delaySuffix})
+		g.pause = false
+	}
+	for _, n := range g.openInstances() {
+		if t.isFull() {
+			return moved
+		}
+		moved = t.move(i, n, &why) || moved
+	}
+	if g.plan != nil {
+		return t.movePlan(i, &why) || moved
+	}
+	if g.open > 0 {
+		return moved
+	}
+	done, undid := t.undoGroup(i)
+	if done && !t.isFull() {
+		t.record(i, failureIn(why))
+		return true
+	}
+	return undid || moved
+}
+
+// undoStep undoes a step with a body.
+func (t *turn) undoStep(i int) (moved bool) {
+	done, moved := t.undoGroup(i)
+	if done {
+		t.undos[i].status = statusCompleted
+		if t.groups[i].faulty {
+			t.undos[i].status = statusFailed
+		}
+	}
+	return done || moved
+}
+
+// undoGroup undoes the instances of a body, as many at once as may be open.
+func (t *turn) undoGroup(i int) (done, moved bool) {
+	g := t.groups[i]
+	if g.plan != nil && !g.plan.isUnneeded() {
+		sub := t.enterPlan(i)
+		done, moved = sub.undo()
+		g.faulty = g.faulty || sub.isFaulty()
+		return done, moved
+	}
+	active := 0
+	for k := g.undone; k < g.begun; k++ {
+		n := g.inUndo(k)
+		if g.frame(n) == nil || g.result(n).status != statusCompleted {
+			continue
+		}
+		if t.isFull() || active >= g.atOnce() {
+			return false, moved
+		}
+		sub := t.enter(i, n)
+		is, did := sub.undo()
+		moved = moved || did
+		if is {
+			g.faulty = g.faulty || sub.isFaulty()
+		} else {
+			active++
+		}
+	}
+	return active == 0, moved
+}
+
+// atOnce is how many instances may be open at once.
+func (g *group) atOnce() int {
+	if g.mapping == nil {
+		return 1
+	}
+	return cmp.Or(g.window, defaultConcurrency)
 }
