@@ -134,7 +134,7 @@ type runStep struct {
 	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 	Retry          *retry          `json:"retry,omitempty"`
 	FirstAttempt   *firstAttempt   `json:"firstAttempt,omitempty"`
-	Limits         []limitUse      `json:"limits,omitempty"`
+	Limits         []Use      `json:"limits,omitempty"`
 	Priority       string          `json:"priority,omitempty"`
 	At             string          `json:"at,omitempty"`
 }
@@ -216,7 +216,7 @@ type stepOptions struct {
 	retry          retry
 	first, longest time.Duration // pauses between attempts; 0: the default
 	remote         bool
-	limits         []limitUse
+	limits         []Use
 	priority       time.Duration
 	durable        bool
 	// undo adds a compensation of the step to the handle's saga.
@@ -263,27 +263,19 @@ func OnDeployment(id string) StepOption { return func(o *stepOptions) { o.deploy
 // unless there is too little time left, or an earlier call has failed, perhaps because of this step.
 func Remote() StepOption { return func(o *stepOptions) { o.remote = true } }
 
-// limitUse names a limit, and the key of its places.
-type limitUse struct {
-	Name string `json:"name"`
-	Key  string `json:"key,omitempty"`
-}
-
-// LimitedBy lets each attempt of the step wait for a place of a limit of the project, with the key: "" for the places that
-// all share. With several, an attempt waits until it has a place of each. All attempts are calls of their own, as with
-// [Remote]. [Do] ignores the option: what it executes runs in the call of the workflow.
+// LimitedBy lets each attempt of the step wait until it has its places of all of these limits, up to 8. All attempts are
+// calls of their own, as with [Remote]. [Do] ignores the option: what it executes runs in the call of the workflow.
 //
-// If the limit refuses instead of letting wait, the step fails with the code limit_full.
-func LimitedBy(name, key string) StepOption {
+// If a limit refuses instead of letting wait, the step fails with the code limit_full.
+func LimitedBy(uses ...Use) StepOption {
 	return func(o *stepOptions) {
 		o.remote = true
-		o.limits = append(o.limits, limitUse{name, key})
+		o.limits = append(o.limits, uses...)
 	}
 }
 
-// Priority lets the step go before others that wait for the same limits, as if it had come so much earlier: from -1h to
-// 1h.
-func Priority(d time.Duration) StepOption { return func(o *stepOptions) { o.priority = d } }
+// StepPriority lets the step go before others that wait for the same limits, as if it had come d earlier: from -1h to 1h.
+func StepPriority(d time.Duration) StepOption { return func(o *stepOptions) { o.priority = d } }
 
 // durable puts the result on disk before the next step begins, in batches as well.
 func durable(o *stepOptions) { o.durable = true }
