@@ -252,8 +252,8 @@ const (
 // fails with [message.ErrHasURL].
 //
 // A process hands what it would deliver to a poll that waits here. Without one it gives the message back, for the polls
-// that wait at other processes and those that come: they claim it. Call [Delivery.Taken] for each message when its body is
-// no longer needed.
+// that wait at other processes and those that come: they claim it. Call [Delivery.Taken] for each message when its body
+// is no longer needed.
 func (q *Queue) Pull(ctx context.Context, app world.App, places int) ([]Delivery, error) {
 	if err := q.noteAsked(ctx, app); err != nil {
 		if ctx.Err() != nil {

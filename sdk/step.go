@@ -134,7 +134,7 @@ type runStep struct {
 	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 	Retry          *retry          `json:"retry,omitempty"`
 	FirstAttempt   *firstAttempt   `json:"firstAttempt,omitempty"`
-	Limits         []Use      `json:"limits,omitempty"`
+	Limits         []Use           `json:"limits,omitempty"`
 	Priority       string          `json:"priority,omitempty"`
 	At             string          `json:"at,omitempty"`
 }
@@ -274,7 +274,7 @@ func LimitedBy(uses ...Use) StepOption {
 	}
 }
 
-// StepPriority lets the step go before others that wait for the same limits, as if it had come d earlier: from -1h to 1h.
+// StepPriority lets the step go before others that wait for its limits, as if it had come d earlier: from -1h to 1h.
 func StepPriority(d time.Duration) StepOption { return func(o *stepOptions) { o.priority = d } }
 
 // durable puts the result on disk before the next step begins, in batches as well.

@@ -130,8 +130,8 @@ func isPlain(waiting []permit) bool {
 }
 
 // window reads those that wait first with each key: so many more than there is room for, and no more than perPlace.
-// Of fair limits, whose tenants take turns, and of those that reject, it reads perPlace. Limits take turns in the window, and so do the keys of
-// one, so that a long queue keeps no other one out.
+// Of fair limits, whose tenants take turns, and of those that reject, it reads perPlace. Limits take turns in the
+// window, and so do the keys of one, so that a long queue keeps no other one out.
 func window(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place, more int,
 ) ([]permit, error) {

@@ -36,7 +36,9 @@ const (
 	varLoop   = "iteration" // in the body of a loop
 )
 
-var variables = []string{varInput, varSteps, varRun, varNow, varError, varUndo, varData, varSignal, varItem, varIndex, varLoop}
+var variables = []string{
+	varInput, varSteps, varRun, varNow, varError, varUndo, varData, varSignal, varItem, varIndex, varLoop,
+}
 
 // environment is the environment of all expressions in flows.
 var environment = condition.Environment(

@@ -123,7 +123,7 @@ func (p *planning) check(program *Program, faults *Faults) (steps int) {
 	return steps
 }
 
-// unplanned are kinds that only authors use: they reach others, or whoever starts runs, by names that a plan cannot allow.
+// unplanned are kinds that only authors use: they reach others by names that a plan cannot allow.
 var unplanned = []actionKind{kindHTTP, kindHook, kindApproval, kindStart, kindEmit, kindRespond}
 
 func (p *planning) checkAction(a *action, at *node, faults *Faults) {

@@ -84,7 +84,8 @@ func newState(p *Program, h *history, f frame) *state {
 	n := len(p.steps)
 	return &state{
 		Program: p, history: h, frame: f, steps: make([]progress, n), undos: make([]progress, n),
-		inputs: make([]json.RawMessage, n), hooks: make([]bool, n), limits: make([]bool, n), votes: map[int]*approval.Tally{}, groups: make([]*group, n),
+		inputs: make([]json.RawMessage, n), hooks: make([]bool, n), limits: make([]bool, n),
+		votes: map[int]*approval.Tally{}, groups: make([]*group, n),
 	}
 }
 
