@@ -196,7 +196,7 @@ var testsOf = map[string][]string{
 	"queue/collector":  {"queue/egress", "queue/tickets"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
-	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,

@@ -1,10 +1,27 @@
 package main
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
 )
+
+// TestCommandsWithoutServer uses those for documents of flows.
+func TestCommandsWithoutServer(t *testing.T) {
+	t.Parallel()
+	c := &shell{stdin: strings.NewReader("")}
+	c.commandLine = newCommandLine(t, remote.Console{Stdin: c.stdin, Now: time.Now})
+	c.try(t, []commandTest{
+		{`flows check testdata/flow.yaml`, `testdata/flow.yaml is a flow: greet, \d+ steps\n`, 0, ""},
+		{`flows check testdata/faulty.yaml`, ``, remote.ExitUsage, "steps.a.cal: there is no field"},
+		{`flows test testdata/flow_test.yaml`, `(?s)ok   testdata/flow_test.yaml: greets\nFAIL testdata/flow_test.yaml: fails\n.*want.*`, remote.ExitError, "1 of 2 tests failed"},
+		{`flows diagram testdata/flow.yaml`, `flowchart TD\n(?s).*`, 0, ""},
+		{`flows import --from dagnats --deployment app testdata/dagnats.json`, `flow: "hello"\n(?s).*call: "say-hello"\n`, 0, ""},
+		{`flows import --from dagnats --deployment app testdata/flow.yaml`, ``, remote.ExitUsage, "not a workflow definition of DagNats"},
+	})
+}
 
 // TestCommandsForWhatStartsRuns uses flows, collections, schedules and triggers.
 func TestCommandsForWhatStartsRuns(t *testing.T) {
@@ -20,14 +37,8 @@ func TestCommandsForWhatStartsRuns(t *testing.T) {
 		{`flows versions greet`, `VERSION +ALIASES +CREATED +RETIRED\n1 +prod +\S+Z\n`, 0, ""},
 		{`flows retire greet 1`, ``, remote.ExitConflict, "the alias prod"},
 		{`deployments show greet@1`, `(?s).*url +flow greet, version 1\n.*`, 0, ""},
-		{`flows check testdata/flow.yaml`, `testdata/flow.yaml is a flow: greet, \d+ steps\n`, 0, ""},
-		{`flows check testdata/faulty.yaml`, ``, remote.ExitUsage, "steps.a.cal: there is no field"},
 		{`flows check`, ``, remote.ExitUsage, "want a document, or --since"},
 		{`flows check --since 1h`, `0 runs would decide what they have decided\n`, 0, ""},
-		{`flows test testdata/flow_test.yaml`, `(?s)ok   testdata/flow_test.yaml: greets\nFAIL testdata/flow_test.yaml: fails\n.*want.*`, remote.ExitError, "1 of 2 tests failed"},
-		{`flows diagram testdata/flow.yaml`, `flowchart TD\n(?s).*`, 0, ""},
-		{`flows import --from dagnats --deployment app testdata/dagnats.json`, `flow: "hello"\n(?s).*call: "say-hello"\n`, 0, ""},
-		{`flows import --from dagnats --deployment app testdata/flow.yaml`, ``, remote.ExitUsage, "not a workflow definition of DagNats"},
 		{`flows show nobody`, ``, remote.ExitNotFound, "stepwell flows list"},
 		{`runs start report --debounce quiet=1h --batch size=2,wait=1h`, ``, remote.ExitUsage, "can't be used together"},
 		{`runs start report --batch size=two,wait=1h`, ``, remote.ExitUsage, "size"},

@@ -113,7 +113,11 @@ func (c *shell) do(t *testing.T, line string) (out, notes string, err error) {
 }
 
 func (c *shell) args(line string) []string {
-	return append(strings.Fields(strings.ReplaceAll(line, "RUN", c.run)), "--url", c.url, "--api-key", "key")
+	words := strings.Fields(strings.ReplaceAll(line, "RUN", c.run))
+	if c.url == "" {
+		return words
+	}
+	return append(words, "--url", c.url, "--api-key", "key")
 }
 
 // start runs a command line beside others.
@@ -244,9 +248,9 @@ func TestHookSignalAndStreamCommands(t *testing.T) {
 		{`views remove failed`, ``, remote.ExitNotFound, "stepwell views list"},
 		{`search nothing`, `KIND +ATTRIBUTE +TEXT +RUN +WORKFLOW +STATUS\n`, 0, ""},
 		{`runs count --workflow none`, `0\n`, 0, ""},
-		{`secrets list`, `NAME +CREATED +UPDATED\n`, 0, ""},
+		{`secrets list`, `NAME +CREATED +UPDATED +SENT TO\n`, 0, ""},
 		{`secrets set stripe`, `set secret stripe\n`, 0, ""},
-		{`secrets list`, `NAME +CREATED +UPDATED\nstripe .*\n`, 0, ""},
+		{`secrets list`, `NAME +CREATED +UPDATED +SENT TO\nstripe .*\n`, 0, ""},
 		{`secrets remove stripe`, ``, 0, ""},
 		{`secrets remove stripe`, ``, remote.ExitNotFound, "stepwell secrets list"},
 		{`messages show msg_x`, ``, remote.ExitNotFound, "stepwell messages list --state all"},

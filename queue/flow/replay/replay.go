@@ -151,7 +151,7 @@ func readLog(events []json.RawMessage) ([]entry, error) {
 		e := log[i].Event
 		switch {
 		case e.Type == entities.EventStepCreated && i+1 < len(log) && isRecorded(e, more[i], log[i+1].Event):
-			log[i].made = recorded(log[i+1].Event)
+			log[i].made = recorded(e, more[i], log[i+1].Event)
 		case i > 0 && isRecorded(log[i-1].Event, more[i-1], e): // it is a part of the decision before
 		default:
 			log[i].made = made(e, more[i])
@@ -168,10 +168,14 @@ func isRecorded(created flow.Event, d details, ended flow.Event) bool {
 		(ended.Type == entities.EventStepCompleted || ended.Type == entities.EventStepFailed)
 }
 
-// recorded returns the decision that has recorded a step with its end.
-func recorded(ended flow.Event) *decision {
+// recorded returns the decision that has recorded a step with its end. Such a step has an input if it tells others
+// something: by a signal, or by the start of a run.
+func recorded(created flow.Event, d details, ended flow.Event) *decision {
 	if ended.Data.Skipped != "" {
 		return &decision{what: "skip", id: ended.CorrelationID}
+	}
+	if input := canonical(created.Payload); input != null {
+		return &decision{what: "begin", id: created.CorrelationID, name: d.Data.StepName, value: input}
 	}
 	return &decision{what: "record", id: ended.CorrelationID, value: canonical(ended.Payload)}
 }
@@ -251,12 +255,24 @@ type command struct {
 	Name     string            `json:"name"`
 	Workflow string            `json:"workflow"`
 	Input    json.RawMessage   `json:"input"`
+	Data     json.RawMessage   `json:"data"`
 	Output   json.RawMessage   `json:"output"`
 	Error    *contract.Failure `json:"error"`
 	Skipped  string            `json:"skipped"`
-	Signal   struct {
+	// Signal is the name of the signal that is sent, or an object about the one that is awaited.
+	Signal json.RawMessage `json:"signal"`
+}
+
+// signal returns the name of the signal that is sent or awaited.
+func (c command) signal() (name string) {
+	var awaited struct {
 		Name string `json:"name"`
-	} `json:"signal"`
+	}
+	if json.Unmarshal(c.Signal, &name) != nil {
+		_ = json.Unmarshal(c.Signal, &awaited) // a hook may wait for something else
+		name = awaited.Name
+	}
+	return name
 }
 
 // decisionsOf returns the decisions in an answer.
@@ -281,7 +297,7 @@ func (c command) decision() decision {
 		value = c.Error.Text()
 	}
 	switch c.Type {
-	case "closeHook", "cancelWait", "cancelled":
+	case "closeHook", "cancelWait", "cancelled", "respond":
 		return decision{}
 	case "recordStep":
 		if c.Skipped != "" {
@@ -293,7 +309,12 @@ func (c command) decision() decision {
 	case "wait":
 		return decision{what: "wait", id: c.ID}
 	case "openHook":
-		return decision{what: "await a signal", id: c.ID, name: c.Signal.Name}
+		return decision{what: "await a signal", id: c.ID, name: c.signal()}
+	case "emit":
+		if canonical(c.Data) == null {
+			return decision{what: "record", id: c.ID, value: null}
+		}
+		return decision{what: "begin", id: c.ID, name: c.signal(), value: canonical(c.Data)}
 	case "complete", "fail":
 		return decision{what: c.Type, value: canonical(value)}
 	default:
@@ -301,10 +322,13 @@ func (c command) decision() decision {
 	}
 }
 
+// null is the form of what is missing.
+const null = "null"
+
 // canonical returns a JSON value in the one form that equal values share.
 func canonical(text json.RawMessage) string {
 	if len(text) == 0 {
-		return "null"
+		return null
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
