@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/entities/limit/whatif"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	"github.com/stepwell-dev/stepwell/entities/trigger"
@@ -35,8 +36,10 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/approval"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
+	"github.com/stepwell-dev/stepwell/queue/schema"
 )
 
 // messageOf decodes the body of an error, as clients do under /sdk and elsewhere.
@@ -84,6 +87,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{wire.ErrUnknownFrame, 400, "unknown_frame"},
 		{wire.ErrUnasked, 403, "pull_unasked"},
 		{message.ErrHasURL, 409, "deployment_has_url"},
+		{message.ErrDeploymentRetired, 409, "flow_retired"},
 		{entities.Invalid("no"), 400, "invalid_request"},
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},
@@ -112,12 +116,13 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
 		{flow.Faults{{Line: 1, Column: 1, Code: flow.CodeMissing, Message: "the document is empty"}}, 422, "invalid_flow"},
+		{schema.Violations{{Path: "/a", Message: "missing"}}, 422, "schema_violated"},
+		{approval.ErrNotAllowed, 403, "not_an_approver"},
 		{registry.ErrNotFound, 404, "flow_not_found"},
 		{registry.ErrTooMany, 409, "too_many_flows"},
 		{registry.ErrAliasNotFound, 404, "alias_not_found"},
 		{registry.ErrTaken, 409, "deployment_taken"},
 		{registry.ErrInUse, 409, "flow_in_use"},
-		{message.ErrDeploymentRetired, 409, "flow_retired"},
 		{schedule.ErrNotFound, 404, "schedule_not_found"},
 		{schedule.ErrTooMany, 409, "too_many_schedules"},
 		{collection.ErrNotFound, 404, "collection_not_found"},
@@ -129,6 +134,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{limit.ErrNotFound, 404, "limit_not_found"},
 		{limit.ErrInUse, 409, "limit_in_use"},
 		{limit.ErrTooMany, 409, "too_many_limits"},
+		{whatif.ErrTooMuch, 422, "too_much_to_try"},
 		{limit.ErrPolicyNotFound, 404, "policy_not_found"},
 		{admin.ErrViewNotFound, 404, "view_not_found"},
 		{admin.ErrTooManyViews, 409, "too_many_views"},

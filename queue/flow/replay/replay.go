@@ -250,15 +250,17 @@ func (d *decision) String() string {
 
 // command has the fields of commands that are compared.
 type command struct {
-	Type     string            `json:"type"`
-	ID       string            `json:"id"`
-	Name     string            `json:"name"`
-	Workflow string            `json:"workflow"`
-	Input    json.RawMessage   `json:"input"`
-	Data     json.RawMessage   `json:"data"`
-	Output   json.RawMessage   `json:"output"`
-	Error    *contract.Failure `json:"error"`
-	Skipped  string            `json:"skipped"`
+	Type     string          `json:"type"`
+	ID       string          `json:"id"`
+	Name     string          `json:"name"`
+	Workflow string          `json:"workflow"`
+	Input    json.RawMessage `json:"input"`
+	// HTTP is the request of a step that is one.
+	HTTP    *contract.HTTPRequest `json:"http"`
+	Data    json.RawMessage       `json:"data"`
+	Output  json.RawMessage       `json:"output"`
+	Error   *contract.Failure     `json:"error"`
+	Skipped string                `json:"skipped"`
 	// Signal is the name of the signal that is sent, or an object about the one that is awaited.
 	Signal json.RawMessage `json:"signal"`
 }
@@ -318,8 +320,22 @@ func (c command) decision() decision {
 	case "complete", "fail":
 		return decision{what: c.Type, value: canonical(value)}
 	default:
-		return decision{what: "begin", id: c.ID, name: cmp.Or(c.Name, c.Workflow), value: canonical(c.Input)}
+		return decision{what: "begin", id: c.ID, name: cmp.Or(c.Name, c.Workflow, c.ID), value: c.inputValue()}
 	}
+}
+
+// inputValue returns what a step begins with, as the log has it.
+func (c command) inputValue() string {
+	if c.HTTP == nil {
+		return canonical(c.Input)
+	}
+	request := *c.HTTP
+	_ = request.Complete() // the log says what the server has made of it
+	input, err := json.Marshal(request)
+	if err != nil {
+		return err.Error()
+	}
+	return canonical(input)
 }
 
 // null is the form of what is missing.
