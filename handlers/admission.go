@@ -129,11 +129,7 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		v := &visit{admission: a, project: a.project(c), overloadPolicy: policyOf(c.Request().Method, c.Path())}
 		defer v.release()
 		if isLongPoll(c.Path()) {
-			if err := v.receive(c); err != nil {
-				return err
-			}
-			v.arrived()
-			return next(c)
+			return v.longPoll(next, c)
 		}
 		if err := v.receiveStart(c); err != nil {
 			return err
@@ -177,6 +173,18 @@ func (v *visit) start(c echo.Context, run string) error {
 	c.Set(startWait, v.now().Sub(came))
 	v.begins = err == nil
 	return err
+}
+
+// longPoll lets a request pass that holds no place. Only that of a method with a body is received: the others are answered
+// without.
+func (v *visit) longPoll(next echo.HandlerFunc, c echo.Context) error {
+	if c.Request().Method == http.MethodPost {
+		if err := v.receive(c); err != nil {
+			return err
+		}
+	}
+	v.arrived()
+	return next(c)
 }
 
 // receiveStart receives a request, and waits until its run may start if it starts one. A small body comes first: it has
