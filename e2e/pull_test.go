@@ -66,6 +66,7 @@ func TestPulledDeliveriesSurviveCrashes(t *testing.T) {
 
 			id = a.run(t, "slowStep", work.Milliseconds())
 			eventually(t, "the step is running", func() bool { return a.counts(t, id)["takesTime"] == 1 })
+			s.waitFor(t, id, "step_started") // what no server knows has not begun
 			s.Kill()
 			s.start(t)
 			a.want(t, id, work.Milliseconds())
