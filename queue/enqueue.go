@@ -28,7 +28,7 @@ func (q *Queue) Send(ctx context.Context, m message.Message) (string, error) {
 	if len(m.Body) <= smallBody {
 		err = q.group.Do(ctx, s)
 	} else { // others would wait until it has been transferred
-		err = s.Execute(ctx, q.pool)
+		err = q.group.Alone(ctx, s)
 	}
 	s.ended(err)
 	if err == nil {
