@@ -179,11 +179,11 @@ func (v *visit) start(c echo.Context, run string) error {
 	return err
 }
 
-// receiveStart receives a request, and waits until its run may start if it starts one. A small body comes first: it has
-// mostly arrived with the head, and a request that is refused after its body leaves its connection open.
+// receiveStart receives a request, and waits until its run may start if it starts one. A small body of known length comes
+// first: it has mostly arrived with the head, and a request that is refused after its body leaves its connection open.
 func (v *visit) receiveStart(c echo.Context) error {
 	run, starts := startedRun(c)
-	if starts && c.Request().ContentLength > smallBody {
+	if length := c.Request().ContentLength; starts && (length < 0 || length > smallBody) {
 		if err := v.start(c, run); err != nil {
 			return err
 		}
