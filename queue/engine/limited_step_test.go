@@ -447,3 +447,30 @@ func TestNoPermitIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitsOfAStepThatExistsAreNotChecked again: one may have been deleted since, and the request creates nothing.
+func TestLimitsOfAStepThatExistsAreNotChecked(t *testing.T) {
+	t.Parallel()
+	d, _ := oneStep(t, needsOne)
+	d.putLimit(t, "one", limit.Spec{PerKey: 1})
+	d.putLimit(t, "two", limit.Spec{PerKey: 1})
+	id := d.startRun(t, `"hold"`)
+	d.waitForEvent(t, id, "step_started x")
+	d.exec(t, `DELETE FROM limits WHERE name = 'one'`)
+	step := func(step, limit string) eventlog.Request {
+		return eventlog.Request{
+			Type: entities.EventStepCreated, CorrelationID: step, SpecVersion: entities.SpecDriven, Payload: []byte(`1`),
+			Data: entities.EventData{StepName: step, Step: &entities.StepSpec{
+				DeploymentID: deployment, Limits: []entities.LimitUse{place(limit, "k")},
+			}},
+		}
+	}
+	_, err := d.log.AppendEach(t.Context(), project, id, []eventlog.Request{step("x", "one"), step("y", "two")},
+		eventlog.AppendOptions{})
+	if err != nil {
+		t.Error(err)
+	}
+	if n := d.countEvents(t, id, "step_created y"); n != 1 {
+		t.Errorf("the other step was created %d times, want once", n)
+	}
+}
