@@ -348,3 +348,20 @@ func TestDecideAttributesAtCreationBySection3_4(t *testing.T) {
 		}
 	})
 }
+
+// TestOnlyRunsOfTheirOwnBegin: what a parent waits for goes with what has begun.
+func TestOnlyRunsOfTheirOwnBegin(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		run    entities.Run
+		begins bool
+	}{
+		"a run":            {entities.Run{}, true},
+		"a child":          {entities.Run{ParentID: "wrun_parent"}, false},
+		"a detached child": {entities.Run{ParentID: "wrun_parent", Detached: true}, true},
+	} {
+		if got := firstWork(&tt.run, entities.Event{})[0].BeginsRun; got != tt.begins {
+			t.Errorf("%s begins: %v, want %v", name, got, tt.begins)
+		}
+	}
+}

@@ -194,13 +194,18 @@ func (f facts) withLimits(r Request) *entities.StepSpec {
 	return &spec
 }
 
+// newStep is withLimits for a step that does not exist yet; nil for all other requests.
+func (f facts) newStep(r Request) *entities.StepSpec {
+	if _, exists := f.Steps[entities.StepID(r.CorrelationID)]; exists || f.Run == nil {
+		return nil
+	}
+	return f.withLimits(r)
+}
+
 // stepUses returns the limits of the steps that the requests create: those that they name, and all.
 func (f facts) stepUses(requests []Request) (named, all []entities.LimitUse) {
 	for _, r := range requests {
-		if _, exists := f.Steps[entities.StepID(r.CorrelationID)]; exists || f.Run == nil {
-			continue
-		}
-		if spec := f.withLimits(r); spec != nil {
+		if spec := f.newStep(r); spec != nil {
 			named, all = append(named, r.Data.Step.Limits...), append(all, spec.Limits...)
 		}
 	}
@@ -237,7 +242,7 @@ func (c *call) openStepGate(ctx context.Context, tx pgx.Tx, f *facts) (*stepGate
 		return g, err
 	}
 	for i, r := range c.requests {
-		if f.withLimits(r) == nil {
+		if f.newStep(r) == nil {
 			continue
 		}
 		if err := g.Check(r.Data.Step.Limits); err != nil {

@@ -62,10 +62,11 @@ func invocation(run *entities.Run, delay time.Duration) message.Message {
 	return m
 }
 
-// firstWork returns the messages of a new run: its first invocation, and its deadline if it has one.
+// firstWork returns the messages of a new run: its first invocation, and its deadline if it has one. A child that its
+// parent waits for does not count as one that begins: behind a backlog of new runs, its parent would never end.
 func firstWork(run *entities.Run, e entities.Event) []message.Message {
 	first := invocation(run, 0)
-	first.BeginsRun = true
+	first.BeginsRun = run.ParentID == "" || run.Detached
 	if e.Data.StartAt != nil {
 		first.Delay = max(0, e.Data.StartAt.Sub(e.CreatedAt))
 	}

@@ -175,8 +175,7 @@ func (v *visit) start(c echo.Context, run string) error {
 	return err
 }
 
-// longPoll lets a request pass that holds no place. Only that of a method with a body is received: the others are answered
-// without.
+// longPoll lets a request pass that holds no place. Only a POST has a body that counts: others are answered without.
 func (v *visit) longPoll(next echo.HandlerFunc, c echo.Context) error {
 	if c.Request().Method == http.MethodPost {
 		if err := v.receive(c); err != nil {
@@ -187,11 +186,11 @@ func (v *visit) longPoll(next echo.HandlerFunc, c echo.Context) error {
 	return next(c)
 }
 
-// receiveStart receives a request, and waits until its run may start if it starts one. A small body comes first: it has
-// mostly arrived with the head, and a request that is refused after its body leaves its connection open.
+// receiveStart receives a request, and waits until its run may start if it starts one. A small body of known length comes
+// first: it has mostly arrived with the head, and a request that is refused after its body leaves its connection open.
 func (v *visit) receiveStart(c echo.Context) error {
 	run, starts := startedRun(c)
-	if starts && c.Request().ContentLength > smallBody {
+	if length := c.Request().ContentLength; starts && (length < 0 || length > smallBody) {
 		if err := v.start(c, run); err != nil {
 			return err
 		}

@@ -8,7 +8,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
@@ -105,7 +108,7 @@ func TestNoRunBeginsWhileOthersWait(t *testing.T) {
 	}
 }
 
-// TestClaimedMessageBeginsNoRun: what is due again after its first delivery belongs to a run that has begun.
+// TestClaimedMessageBeginsNoRun: what is due again after its first delivery, or has been received, belongs to a run that has begun.
 func TestClaimedMessageBeginsNoRun(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
@@ -114,11 +117,35 @@ func TestClaimedMessageBeginsNoRun(t *testing.T) {
 	if n := r.count(t, waiting); n != 1 {
 		t.Fatalf("%d messages begin a run, want the one that was sent", n)
 	}
+	received := r.send(t, beginsRun)
+	if _, err := r.Receive(t.Context(), project, topic, received, leaseTime); err != nil {
+		t.Fatal(err)
+	}
 	_, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "", leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
 	if n := r.count(t, waiting); n != 0 {
 		t.Errorf("%d messages begin a run after the claim, want none", n)
+	}
+}
+
+// TestGrantedRunCountsAsBegun: a run that has got the places of its limits goes before runs that begin.
+func TestGrantedRunCountsAsBegun(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	const run entities.RunID = "wrun_limited"
+	r.exec(t, `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
+			updated_at)
+		VALUES ($1, $2, $3, 'w', 'pending', 2, '{}', 1, now(), now())`, run, project, deployment)
+	id := r.send(t, beginsRun, func(m *message.Message) { m.RunID = run })
+	r.exec(t, `UPDATE messages SET due_at = `+gated)
+	err := pg.InTxBatch(t.Context(), r.pool, func(b *pgx.Batch) { r.admit(b, project, []limit.Granted{{RunID: run}}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND NOT begins_run AND due_at <= now()`, id); n != 1 {
+		t.Error("the message is not due as one of a run that has begun")
 	}
 }

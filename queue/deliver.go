@@ -210,7 +210,7 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
-	answered, err := w.serializer.acquire(ctx, d)
+	answered, err := w.serializer.acquire(ctx, &d)
 	if err != nil {
 		return Delivered{Outcome: OutcomeStopped}, w.release(ctx, d.Lease)
 	}

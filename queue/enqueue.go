@@ -28,7 +28,7 @@ func (q *Queue) Send(ctx context.Context, m message.Message) (string, error) {
 	if len(m.Body) <= smallBody {
 		err = q.group.Do(ctx, s)
 	} else { // others would wait until it has been transferred
-		err = s.Execute(ctx, q.pool)
+		err = q.group.Alone(ctx, s)
 	}
 	s.ended(err)
 	if err == nil {
@@ -296,7 +296,8 @@ func (*Queue) Validate(m message.Message) error {
 }
 
 // admit makes the messages due of runs and steps that got the places of their limits, and of steps that were refused.
-// As many as this process has room for are leased to it; see [limiter.Admit].
+// As many as this process has room for are leased to it; see [limiter.Admit]. They go before what waits for a place of
+// the project: a granted run counts as begun, since others wait for the places of the limits that it holds.
 func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted) (ended func(error)) {
 	var made []Reservation
 	var leased, handles, runs, steps []string
@@ -372,9 +373,9 @@ func (q *Queue) expire(ctx context.Context) error {
 }
 
 // releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those
-// whose tickets were refused. It looks them up run by run: as a join, Postgres may read all messages.
+// whose tickets were refused. They count as begun; see admit. It looks them up run by run: as a join, Postgres may read all messages.
 var releaseGated = `
-	UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY (
+	UPDATE messages SET due_at = now(), begins_run = false WHERE id = ANY (ARRAY (
 		SELECT m.id FROM unnest($1::text[]) AS g (run), LATERAL (
 			SELECT id, project, deployment_id FROM runs WHERE id = g.run OFFSET 0
 		) AS r, LATERAL (

@@ -185,12 +185,12 @@ type Gauges struct {
 	// counted as "other". The limit applies to their sum.
 	HeldRuns map[string]int64
 	// DeadlockedRuns counts the runs that wait for places of limits, or hold them, and can never go on: see
-	// [limit.FindDeadlocks].
+	// [limit.FindDeadlocks]. Those of a project with more than 10,000 such runs or steps are not known, and not counted.
 	DeadlockedRuns int64
 }
 
 // Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or 20,000 where
-// leased messages are mixed with waiting ones.
+// leased messages are mixed with waiting ones. The search for deadlocks reads so many of each kind for each project.
 func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	var g Gauges
 	err := pg.NewPool(q.pool).QueryRow(ctx, gaugesSQL, gaugeLimit).
@@ -217,7 +217,9 @@ func (q *Queue) countDeadlocked(ctx context.Context) (n int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		n += int64(len(d.DeadRuns()))
+		if n += int64(len(d.DeadRuns())); n >= gaugeLimit {
+			return gaugeLimit, nil
+		}
 	}
 	return n, err
 }

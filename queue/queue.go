@@ -207,7 +207,7 @@ func (q *Queue) Receive(
 	rows, err := pg.NewPool(q.pool).Query(ctx, `
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			seen_seq = `+logLength+`
+			begins_run = false, seen_seq = `+logLength+`
 		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+`
 			AND (ticket > 0 OR due_at <= now())
 		RETURNING `+deliveryColumns+`, body`,

@@ -69,14 +69,18 @@ func newSerializer(deliveries int) *serializer {
 }
 
 // acquire waits until the function may be called with the message. The caller must call answered when the function has
-// answered. If the message has to wait, acquire fails with the context's cause, and with [ErrStopping] when the
-// serializer is closed.
-func (s *serializer) acquire(ctx context.Context, d Delivery) (answered func(), err error) {
-	if !isWakeUp(d) {
+// answered. If the message has to wait, its SeenSeq becomes unknown, since the log grows meanwhile, and acquire fails
+// with the context's cause, and with [ErrStopping] when the serializer is closed.
+func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(), err error) {
+	if !isWakeUp(*d) {
 		return func() {}, nil
 	}
-	own := s.add(d)
-	if err := s.wait(ctx, own, d.leaveTurn); err != nil {
+	begin := func() {
+		d.SeenSeq = 0
+		d.leaveTurn()
+	}
+	own := s.add(*d)
+	if err := s.wait(ctx, own, begin); err != nil {
 		return nil, err
 	}
 	return func() { s.end(own) }, nil

@@ -23,7 +23,7 @@ func wake(changes ...func(*Delivery)) Delivery {
 func (s *serializer) acquireAsync(tb testing.TB, d Delivery) <-chan func() {
 	acquired := make(chan func(), 1)
 	go func() {
-		answered, err := s.acquire(context.Background(), d)
+		answered, err := s.acquire(context.Background(), &d)
 		if err != nil {
 			tb.Error(err)
 		}
@@ -249,7 +249,8 @@ func TestSerializerWaitEndsWithContextAndServer(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				ended := make(chan error, 1)
 				go func() {
-					_, err := s.acquire(ctx, wake())
+					d := wake()
+					_, err := s.acquire(ctx, &d)
 					ended <- err
 				}()
 				synctest.Wait()
@@ -307,7 +308,8 @@ func TestSerializerUnderContention(t *testing.T) {
 		if i%3 == 0 {
 			go cancel()
 		}
-		answered, err := s.acquire(ctx, wake())
+		d := wake()
+		answered, err := s.acquire(ctx, &d)
 		if err != nil {
 			failed.Add(1)
 			return struct{}{}
@@ -327,4 +329,23 @@ func TestSerializerUnderContention(t *testing.T) {
 		t.Errorf("%d were called and %d gave up, of %d", called.Load(), failed.Load(), racers)
 	}
 	s.wantNoQueues(t)
+}
+
+// TestWaitMakesTheLengthOfTheLogUnknown: the log grows while a wake-up waits.
+func TestWaitMakesTheLengthOfTheLogUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSerializer(100)
+		first, second := wake(func(d *Delivery) { d.SeenSeq = 7 }), wake(func(d *Delivery) { d.SeenSeq = 7 })
+		answered, err := s.acquire(t.Context(), &first)
+		if err != nil || first.SeenSeq != 7 {
+			t.Errorf("without a wait: got %d, error %v; want 7", first.SeenSeq, err)
+		}
+		after, err := s.acquire(t.Context(), &second) // until the hold of the first one ends
+		if err != nil || second.SeenSeq != 0 {
+			t.Errorf("after a wait: got %d, error %v; want 0", second.SeenSeq, err)
+		}
+		answered()
+		after()
+	})
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// maxWaiters is how many permits that wait a search for deadlocks considers. With more it finds nothing.
-const maxWaiters = 10_000
+// maxSearched is how many permits that wait, permits that are held, and runs with their open steps a search for deadlocks
+// considers. With more of one of them it finds nothing.
+const maxSearched = 10_000
 
 // Waits is what waits for places in a project, and what the runs that hold them wait for.
 type Waits struct {
@@ -180,17 +181,18 @@ func (d Deadlocks) waiterBelow(node string) string {
 	return ""
 }
 
-// ReadDeadlocks finds the deadlocks in a project, as they are in the querier's snapshot.
+// ReadDeadlocks finds the deadlocks in a project, as they are in the querier's snapshot. Where there is too much to search,
+// it finds none.
 func ReadDeadlocks(ctx context.Context, q pg.Querier, project entities.Project) (Deadlocks, error) {
 	w := Waits{Limits: map[string]Limit{}, Runs: map[entities.RunID]Dependence{}}
 	const of = `SELECT holder, run_id, coalesce(message_id, '') AS message_id, name, key, cost FROM permits p
 		WHERE project = $1`
 	var err error
 	if w.Waiting, err = pg.CollectAll[HeldBy](q.Query(ctx,
-		of+` AND granted_at IS NULL ORDER BY name, key, rank_at LIMIT $2`, project, maxWaiters+1)); err != nil {
+		of+` AND granted_at IS NULL ORDER BY name, key, rank_at LIMIT $2`, project, maxSearched+1)); err != nil {
 		return Deadlocks{}, pg.Wrap(err, "read what waits for limits")
 	}
-	if len(w.Waiting) == 0 || len(w.Waiting) > maxWaiters {
+	if len(w.Waiting) == 0 || len(w.Waiting) > maxSearched {
 		return FindDeadlocks(Waits{}), nil
 	}
 	var names []string
@@ -208,17 +210,20 @@ func ReadDeadlocks(ctx context.Context, q pg.Querier, project entities.Project) 
 		w.Limits[l.Name] = l
 	}
 	if w.Held, err = pg.CollectAll[HeldBy](q.Query(ctx,
-		of+` AND granted_at IS NOT NULL AND name = ANY ($2)`, project, names)); err != nil {
+		of+` AND granted_at IS NOT NULL AND name = ANY ($2) LIMIT $3`, project, names, maxSearched+1)); err != nil {
 		return Deadlocks{}, pg.Wrap(err, "read what holds places of limits")
 	}
-	if err := w.readRuns(ctx, q); err != nil {
-		return Deadlocks{}, err
+	if len(w.Held) > maxSearched {
+		return FindDeadlocks(Waits{}), nil
+	}
+	if all, err := w.readRuns(ctx, q); err != nil || !all {
+		return FindDeadlocks(Waits{}), err
 	}
 	return FindDeadlocks(w), nil
 }
 
-// readRuns reads what the runs wait for that hold places.
-func (w *Waits) readRuns(ctx context.Context, q pg.Querier) error {
+// readRuns reads what the runs wait for that hold places, and reports whether that was all.
+func (w *Waits) readRuns(ctx context.Context, q pg.Querier) (all bool, err error) {
 	var holders []entities.RunID
 	for _, h := range w.Held {
 		if h.MessageID == "" {
@@ -244,7 +249,8 @@ func (w *Waits) readRuns(ctx context.Context, q pg.Querier) error {
 			tree.driver = '' OR EXISTS (SELECT FROM hooks h WHERE h.run_id = tree.id)
 				OR EXISTS (SELECT FROM waits v WHERE v.run_id = tree.id AND v.status = 'waiting')
 				OR EXISTS (SELECT FROM messages m WHERE m.run_id = tree.id AND m.work = 'run') AS moves
-		FROM tree LEFT JOIN steps s ON s.run_id = tree.id AND s.completed_at IS NULL`, holders))
+		FROM (SELECT * FROM tree LIMIT $2) AS tree LEFT JOIN steps s ON s.run_id = tree.id AND s.completed_at IS NULL
+		LIMIT $2`, holders, maxSearched+1))
 	for _, f := range found {
 		d := w.Runs[f.ID]
 		d.Moves = d.Moves || f.Moves
@@ -253,5 +259,5 @@ func (w *Waits) readRuns(ctx context.Context, q pg.Querier) error {
 		}
 		w.Runs[f.ID] = d
 	}
-	return pg.Wrap(err, "read what runs wait for that hold places of limits")
+	return len(found) <= maxSearched, pg.Wrap(err, "read what runs wait for that hold places of limits")
 }

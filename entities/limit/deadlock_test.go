@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // TestDeadlocksAreRunsThatWaitForEachOther: r1 holds a place of a, and waits for one of b by a child or a step; r2 the
@@ -66,6 +67,51 @@ func TestDeadlocksAreRunsThatWaitForEachOther(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.circle, d.Circle("child")); diff != "" {
 				t.Errorf("circle (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestTooMuchToSearchTellsNoDeadlock: two runs hold a place each, and their children wait for the other's. Among more
+// holders, or with more open steps, than are searched they are not found.
+func TestTooMuchToSearchTellsNoDeadlock(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]string{
+		"nothing": ``,
+		"holders": `
+			INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, granted_at)
+			SELECT 'h' || n, 'r1', 'home', 'of-r1', 'k' || n, '', 1, now(), now(), now() FROM generate_series(1, 10000) n`,
+		"steps": `
+			INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+			SELECT 'r1', 's' || n, 's', 'pending', 0, 2, 10 + n, now(), now() FROM generate_series(1, 10000) n`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := openStore(t)
+			for run, other := range map[string]string{"r1": "r2", "r2": "r1"} {
+				if _, err := s.Put(t.Context(), home, "of-"+run, limit.Spec{PerKey: 1}); err != nil {
+					t.Fatal(err)
+				}
+				exec(t, pool, insertRun, run, home)
+				exec(t, pool, insertRun, run+" child", home)
+				exec(t, pool, `UPDATE runs SET driver = 'server' WHERE id LIKE $1 || '%'`, run)
+				exec(t, pool, `UPDATE runs SET parent_id = $1, parent_step = 'c' WHERE id = $1 || ' child'`, run)
+				exec(t, pool, `
+					INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+					VALUES ($1, 'c', 'c', 'pending', 0, 2, 2, now(), now())`, run)
+				exec(t, pool, `
+					INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, granted_at)
+					SELECT id, id, $2, l, '', '', 1, now(), now(), at FROM (VALUES
+						($1, 'of-' || $1, now()), ($1 || ' child', 'of-' || $3, NULL)) AS p (id, l, at)`, run, home, other)
+			}
+			want := 4
+			if more != "" {
+				exec(t, pool, more)
+				want = 0
+			}
+			d, err := limit.ReadDeadlocks(t.Context(), pg.NewPool(pool), home)
+			if dead := d.DeadRuns(); err != nil || len(dead) != want {
+				t.Errorf("got %v, error %v; want %d runs", dead, err, want)
 			}
 		})
 	}

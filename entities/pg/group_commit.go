@@ -108,7 +108,7 @@ func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
 	w := &waiter{Statement: s, done: make(chan struct{})}
 	if g.startOrWait(w) {
 		defer g.next()
-		return g.alone(ctx, s)
+		return g.Alone(ctx, s)
 	}
 	select {
 	case <-w.done:
@@ -121,14 +121,15 @@ func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
 	// The transaction was rolled back, perhaps because of another statement. After any other error it may have been
 	// committed.
 	if isStatementError(w.err) {
-		return g.alone(ctx, s)
+		return g.Alone(ctx, s)
 	}
 	return w.err
 }
 
-// alone executes the statement as a transaction of its own.
-func (g *GroupCommit) alone(ctx context.Context, s Statement) error {
-	return replan(g.pool, func() error { return s.Execute(ctx, g.pool) })
+// Alone executes a statement as a transaction of its own, and again after an error that is [Retryable]: Postgres may
+// choose it as the victim of a deadlock.
+func (g *GroupCommit) Alone(ctx context.Context, s Statement) error {
+	return retry(ctx, g.pool, func() error { return s.Execute(ctx, g.pool) })
 }
 
 // ExecuteConditional executes a [Conditional], alone or with other statements, and reports whether it applied; see

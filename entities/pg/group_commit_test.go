@@ -246,3 +246,25 @@ func TestTwoProcessesLockInTheSameOrder(t *testing.T) {
 		t.Errorf("no session waited for a lock in %d schedules", schedules)
 	}
 }
+
+// victim is a statement that Postgres chooses as the victim of a deadlock at first.
+type victim struct{ tries int }
+
+func (*victim) Order() LockOrder { return LockOrder{LockKey, "victim"} }
+
+func (v *victim) Execute(context.Context, *pgxpool.Pool) error {
+	if v.tries++; v.tries == 1 {
+		return &pgconn.PgError{Code: "40P01", SeverityUnlocalized: "ERROR"}
+	}
+	return nil
+}
+
+func (*victim) Queue(*pgx.Batch) {}
+
+func TestVictimOfADeadlockIsRetried(t *testing.T) {
+	t.Parallel()
+	var v victim
+	if err := NewGroupCommit(nil).Do(t.Context(), &v); err != nil || v.tries != 2 {
+		t.Errorf("got error %v after %d tries, want none after 2", err, v.tries)
+	}
+}

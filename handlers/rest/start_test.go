@@ -356,6 +356,10 @@ func TestRerunClientDrivenRun(t *testing.T) {
 	if diff := cmp.Diff(map[message.Work]int{"": 1}, a.work(t, id)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
+	sent, _, err := a.queue.Messages(t.Context(), entities.DefaultProject, queue.Filter{RunID: id}, pg.Page{Limit: 1})
+	if err != nil || len(sent) != 1 || a.count(t, "messages WHERE begins_run AND id = '"+sent[0].ID+"'") != 1 {
+		t.Errorf("the message does not begin a run: %+v, error %v", sent, err)
+	}
 	a.post(t, "/v1/runs/"+string(first)+"/rerun", `{"idempotencyKey":"r"}`, http.StatusOK)
 	if got := a.count(t, "messages"); got != 1 {
 		t.Errorf("got %d messages, want only that of the rerun", got)

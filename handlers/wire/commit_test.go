@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
 )
 
 // The parts of commits.
@@ -430,4 +432,28 @@ func TestWriteKeyOfAnotherEvent(t *testing.T) {
 	wantEqual(t, "statuses", statusesOf(results), []uint64{200, 200, 200, 409})
 	wantEqual(t, "attempt", results[1]["step"].(map[string]any)["attempt"], any(uint64(1)))
 	wantEqual(t, "events", len(c.log(t, id)), 7)
+}
+
+// TestFirstMessagesOfRunsAreMarked, by sends and by commits: they have what their run is made of.
+func TestFirstMessagesOfRunsAreMarked(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), next}
+	id := c.newRunNext(t)
+	begins := func(where string, args ...any) (marked bool) {
+		t.Helper()
+		if err := c.pool.QueryRow(t.Context(), `SELECT begins_run FROM messages WHERE id = `+where, args...).Scan(&marked); err != nil {
+			t.Fatal(err)
+		}
+		return marked
+	}
+	for body, first := range map[string]bool{`{"runInput":{}}`: true, "wake": false} {
+		sent := c.mustEnqueue(t, flowTopic, body, "X-Vercel-Workflow-Run-Id", id)
+		wantEqual(t, "sent "+body, begins("$1", sent), first)
+		item := frame(t, meta(t, field{"topic", flowTopic}, field{"deploymentId", "dpl_x"}, field{"key", body}), []byte(body))
+		wantEqual(t, "statuses", statusesOf(c.results(t, commitHead(t, id), item)), []uint64{201})
+		wantEqual(t, "committed "+body, begins(`(
+			SELECT message_id FROM message_keys
+			WHERE project = $1 AND deployment_id = 'dpl_x' AND topic = $2 AND key = $3)`,
+			entities.DefaultProject, flowTopic, body), first)
+	}
 }

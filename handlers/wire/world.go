@@ -76,7 +76,8 @@ func (s *Server) current(
 	known := *after
 	*after = 0
 	now, cached := s.Log.Cached(ctx, d.Project, d.RunID, d.SeenSeq)
-	if !cached {
+	if !cached || known > now.Run.LastSeq { // another process has told the app more than this one knows
+		now = eventlog.Result{}
 		now.Run, err = store.RunByID(ctx, s.Reader, d.Project, d.RunID)
 	}
 	switch {

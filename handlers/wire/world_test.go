@@ -379,3 +379,42 @@ func TestAnswerAfterTheLeaseIsApplied(t *testing.T) {
 	a.eventually(t, "the step is in the log", `SELECT last_seq = 3 FROM runs WHERE id = $1`, id)
 	a.eventually(t, "kept", `SELECT lease = 'rh_other' FROM messages WHERE id = $1`, message)
 }
+
+// TestStaleCacheIsNotBelieved if the app has been told more by another process.
+func TestStaleCacheIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	hub := pg.NewHub(s.pool, migrations.DefaultSchema+".hints", slog.New(slog.DiscardHandler))
+	q, err := queue.New(s.pool, migrations.DefaultSchema, hub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := entities.RunID(newID("wrun_"))
+	stale, other := eventlog.New(s.pool, hub, q, s.clock), eventlog.New(s.pool, hub, q, s.clock)
+	for _, step := range []struct {
+		log *eventlog.Log
+		eventlog.Request
+	}{
+		{stale, eventlog.Request{
+			Type: entities.EventRunCreated, Data: entities.EventData{DeploymentID: "dpl_x", WorkflowName: "w"},
+		}},
+		{stale, eventlog.Request{Type: entities.EventRunStarted}},
+		{other, eventlog.Request{
+			Type: entities.EventStepCreated, CorrelationID: "step_1", Data: entities.EventData{StepName: "s"},
+		}},
+	} {
+		step.RunID, step.SpecVersion = id, 3
+		if _, err := step.log.Append(t.Context(), entities.DefaultProject, step.Request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := queue.Delivery{Project: entities.DefaultProject, RunID: id, Topic: flowTopic, SeenSeq: 2}
+	if _, ok := stale.Cached(t.Context(), d.Project, id, d.SeenSeq); !ok {
+		t.Fatal("the cache is not stale: the test shows nothing")
+	}
+	app := handlers.World(handlers.Options{Pool: s.pool, Log: stale, Queue: q, Logger: slog.New(slog.DiscardHandler)})
+	_, upTo, err := app.Body(t.Context(), d, 3)
+	if err != nil || upTo != 3 {
+		t.Errorf("the delivery tells the log up to %d, error %v; want 3", upTo, err)
+	}
+}

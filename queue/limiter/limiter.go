@@ -8,7 +8,10 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,15 +55,27 @@ type Limiter struct {
 	news    chan struct{}
 
 	mu    sync.Mutex
-	dirty map[entities.Project]map[limit.Place]bool
+	dirty marks
 	all   bool
+}
+
+// marks are places that may be granted, by project.
+type marks map[entities.Project]map[limit.Place]bool
+
+func (m marks) add(project entities.Project, places []limit.Place) {
+	if m[project] == nil {
+		m[project] = map[limit.Place]bool{}
+	}
+	for _, p := range places {
+		m[project][p] = true
+	}
 }
 
 // New returns a limiter that grants nothing until it runs.
 func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 	return &Limiter{
 		pool: pool, hub: hub, admit: admit, expire: expire, news: make(chan struct{}, 1),
-		dirty: map[entities.Project]map[limit.Place]bool{},
+		dirty: marks{},
 	}
 }
 
@@ -84,15 +99,15 @@ func (l *Limiter) Look(project entities.Project, uses []entities.LimitUse) {
 func (l *Limiter) LookEverywhere() { l.hub.Publish(topic) }
 
 func (l *Limiter) mark(project entities.Project, places []limit.Place) {
-	l.mu.Lock()
-	if l.dirty[project] == nil {
-		l.dirty[project] = map[limit.Place]bool{}
-	}
-	for _, p := range places {
-		l.dirty[project][p] = true
-	}
-	l.mu.Unlock()
+	l.keep(project, places)
 	l.poke()
+}
+
+// keep leaves the places to the next round.
+func (l *Limiter) keep(project entities.Project, places []limit.Place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dirty.add(project, places)
 }
 
 // LookAtAll says that any place may be granted now.
@@ -141,51 +156,49 @@ func rest(ctx context.Context) {
 	}
 }
 
-// round makes a pass for each project in which places may be granted.
+// round makes a pass for each project in which places may be granted. A part that fails keeps no other from its turn,
+// and is repeated by the next round. It returns all errors.
 func (l *Limiter) round(ctx context.Context) error {
 	dirty, all := l.take()
+	var errs []error
 	if all {
-		if err := l.expire(ctx); err != nil {
-			return err
-		}
-		waiting, err := limit.AllWaiting(ctx, l.pool)
-		if err != nil {
-			return err
-		}
-		for project, places := range waiting {
-			if dirty[project] == nil {
-				dirty[project] = map[limit.Place]bool{}
-			}
-			for _, p := range places {
-				dirty[project][p] = true
-			}
-		}
+		errs = append(errs, l.expire(ctx), l.addWaiting(ctx, dirty))
 	}
 	for project, places := range dirty {
-		if err := l.pass(ctx, project, places); err != nil {
-			return err
-		}
+		errs = append(errs, l.pass(ctx, project, slices.Collect(maps.Keys(places))))
+	}
+	return errors.Join(errs...)
+}
+
+// addWaiting adds the places that something waits for.
+func (l *Limiter) addWaiting(ctx context.Context, dirty marks) error {
+	waiting, err := limit.AllWaiting(ctx, l.pool)
+	if err != nil {
+		l.mu.Lock()
+		l.all = true
+		l.mu.Unlock()
+		return err
+	}
+	for project, places := range waiting {
+		dirty.add(project, places)
 	}
 	return nil
 }
 
-func (l *Limiter) take() (dirty map[entities.Project]map[limit.Place]bool, all bool) {
+func (l *Limiter) take() (dirty marks, all bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	dirty, all = l.dirty, l.all
-	l.dirty, l.all = map[entities.Project]map[limit.Place]bool{}, false
+	l.dirty, l.all = marks{}, false
 	return dirty, all
 }
 
-func (l *Limiter) pass(ctx context.Context, project entities.Project, dirty map[limit.Place]bool) error {
-	places := make([]limit.Place, 0, len(dirty))
-	for p := range dirty {
-		places = append(places, p)
-	}
+func (l *Limiter) pass(ctx context.Context, project entities.Project, places []limit.Place) error {
 	passed, err := limit.Pass(ctx, l.pool, project, places, func(b *pgx.Batch, granted []limit.Granted) func(error) {
 		return l.admit(b, project, granted)
 	})
 	if err != nil {
+		l.keep(project, places) // without a round at once, which would fail as well
 		return err
 	}
 	if passed.Granted >= manyGranted {

@@ -1,0 +1,86 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+const project = entities.DefaultProject
+
+var errExpire = errors.New("expire")
+
+// newLimiter returns a limiter whose expire fails, and which writes into granted what it grants.
+func newLimiter(t *testing.T, granted *[]entities.RunID) (*Limiter, *pgxpool.Pool) {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	admit := func(_ *pgx.Batch, _ entities.Project, list []limit.Granted) func(error) {
+		for _, g := range list {
+			*granted = append(*granted, g.RunID)
+		}
+		return func(error) {}
+	}
+	return New(pool, nil, admit, func(context.Context) error { return errExpire }), pool
+}
+
+// TestRoundGoesOnAfterAnError of its first part.
+func TestRoundGoesOnAfterAnError(t *testing.T) {
+	t.Parallel()
+	var granted []entities.RunID
+	l, pool := newLimiter(t, &granted)
+	if _, err := limit.NewStore(pool, time.Now).Put(t.Context(), project, "one", limit.Spec{PerKey: 1}); err != nil {
+		t.Fatal(err)
+	}
+	err := pg.InTxBatch(t.Context(), pool, func(b *pgx.Batch) {
+		b.Queue(`
+			INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
+				updated_at)
+			VALUES ('wrun_1', $1, 'd', 'w', 'pending', 2, '{}', 1, now(), now())`, project)
+		b.Queue(`
+			INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at)
+			VALUES ('wrun_1', 'wrun_1', $1, 'one', '', '', 1, now(), now())`, project)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.LookAtAll()
+	if err := l.round(t.Context()); !errors.Is(err, errExpire) {
+		t.Errorf("got error %v, want that of expire", err)
+	}
+	if len(granted) != 1 {
+		t.Errorf("granted to %v, want the run that waits", granted)
+	}
+}
+
+// TestFailedPassIsRepeated by the next round.
+func TestFailedPassIsRepeated(t *testing.T) {
+	t.Parallel()
+	l, _ := newLimiter(t, nil)
+	place := limit.Place{Name: "one", Key: "k"}
+	l.mark(project, []limit.Place{place})
+	l.LookAtAll()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.round(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want that the context ended", err)
+	}
+	if dirty, all := l.take(); !dirty[project][place] || !all {
+		t.Errorf("left to the next round: %v, all: %v; want the place, and all", dirty, all)
+	}
+}
