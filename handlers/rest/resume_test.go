@@ -158,7 +158,7 @@ func TestInvalidResumesAreRejected(t *testing.T) {
 	}
 	for _, body := range []string{
 		``, `{}`, `[]`, `{"payload":1,"more":1}`, `{"payload":1,"resumeId":"a\u0000"}`, `{"payload":}`,
-		`{"payload":1,"payload":2}`,
+		`{"payload":1,"payload":2}`, `{"payload":1,"resumeId":"vote:x"}`,
 	} {
 		a.wantRejected(t, http.MethodPost, "/v1/hooks/T/resume", body, 400, "invalid_request")
 	}
