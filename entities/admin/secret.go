@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -127,15 +125,13 @@ func (s *Secrets) ValueFor(
 // maxOrigins limits the origins of a secret.
 const maxOrigins = 20
 
-// validateOrigins validates the origins of a secret: scheme, host and perhaps port, in lower case.
+// validateOrigins validates the origins of a secret, which are those of [entities.Origin].
 func validateOrigins(origins []string) error {
 	if n := len(origins); n > maxOrigins {
 		return entities.Invalid("%d origins; the limit is %d", n, maxOrigins)
 	}
 	for _, origin := range origins {
-		u, err := url.Parse(origin)
-		if err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http" ||
-			origin != strings.ToLower(u.Scheme+"://"+u.Host) {
+		if valid, err := entities.Origin(origin); err != nil || origin != valid {
 			return entities.Invalid("origin %.100q is not like https://mail.example.com", origin)
 		}
 	}
