@@ -262,14 +262,16 @@ func isAny(err error, list ...error) bool {
 	return false
 }
 
-// TestNotReadyUsesNoAttempt: the function asks to be called later, more often than it has attempts.
+// TestNotReadyUsesNoAttempt: the function asks to be called later, more often than it has attempts. A time that is
+// over asks for that too.
 func TestNotReadyUsesNoAttempt(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
+	over := []string{"0", "Sat, 21 Nov 2015 10:00:00 GMT"}
 	d := startServer(t, serve(t, func(c *functionCall) {
 		switch {
-		case c.Type == contract.TypeStep && calls.Add(1) <= 2:
-			c.w.Header().Set("Retry-After", "1")
+		case c.Type == contract.TypeStep && int(calls.Add(1)) <= len(over):
+			c.w.Header().Set("Retry-After", over[calls.Load()-1])
 			c.w.WriteHeader(http.StatusAccepted)
 		case c.Type == contract.TypeStep:
 			_, _ = io.WriteString(c.w, fmt.Sprint(c.Attempt))

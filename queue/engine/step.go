@@ -78,6 +78,8 @@ const (
 	codeAccepted = "accepted"
 	// codeNotReady means that the function has asked to be called later. Such an attempt does not count.
 	codeNotReady = "not_ready"
+	// minNotReady is the shortest pause before the function is called again that was not ready.
+	minNotReady = time.Second
 )
 
 // later returns the decision for an answer 202 that has no result yet. It reports false for any other answer.
@@ -90,9 +92,10 @@ func (s stepWork) later(a answer, now time.Time) (decision, bool) {
 			event: entities.EventStepRetrying, code: codeAccepted, after: s.spec.Deadline.Sub(now),
 			payload: contract.Payload("the function has accepted the step, and sends its result later", codeAccepted),
 		}, true
-	case a.retryAfter > 0:
+	case a.asksLater:
 		return decision{
-			event: entities.EventStepRetrying, code: codeNotReady, after: s.spec.Within(a.retryAfter, now),
+			event: entities.EventStepRetrying, code: codeNotReady,
+			after:   s.spec.Within(max(a.retryAfter, minNotReady), now),
 			payload: []byte(message.NotReady),
 		}, true
 	default:
