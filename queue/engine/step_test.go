@@ -35,6 +35,14 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 		"no output":                  {answer: answer{status: 204}, event: "step_completed", payload: `null`},
 		"output of the last attempt": {answer: answer{status: 200, body: []byte(`1`)}, attempts: 3, event: "step_completed", payload: `1`},
 		"late output":                {spec: late, answer: answer{status: 200, body: []byte(`1`)}, event: "step_completed", payload: `1`},
+		"deep output": {
+			answer: answer{status: 200, body: []byte(deep)}, event: "step_failed", code: "too_deep",
+			payload: `{"message":"the output is nested deeper than 1000 levels","code":"too_deep"}`,
+		},
+		"deep details": {
+			answer: answer{status: 400, body: []byte(`{"error":{"message":"m","details":` + deep + `}}`)},
+			event:  "step_failed", payload: `{"message":"m"}`,
+		},
 		"not JSON": {
 			answer: answer{status: 200, body: []byte(`<p>`)}, event: "step_retrying", after: time.Second,
 			payload: `{"message":"the answer is not JSON: \"\u003cp\u003e\"","code":"no_answer"}`, code: "no_answer",
