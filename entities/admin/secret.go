@@ -65,7 +65,8 @@ func (s *Secrets) Put(
 	}
 	secret, err := change(ctx, s.pool, ErrSecretNotFound, func(b *pgx.Batch, into **Secret) {
 		pg.LoadInto(b, into, `
-			INSERT INTO secrets (project, name, values, origins, created_at, updated_at) VALUES ($1, $2, $3, coalesce($5::text[], '{}'), $4, $4)
+			INSERT INTO secrets (project, name, values, origins, created_at, updated_at)
+			VALUES ($1, $2, $3, coalesce($5::text[], '{}'), $4, $4)
 			ON CONFLICT (project, name) DO UPDATE
 			SET values = excluded.values, origins = coalesce($5, secrets.origins), updated_at = excluded.updated_at
 			RETURNING `+secretColumns, project, name, texts, s.now().UTC().Truncate(time.Millisecond), origins)

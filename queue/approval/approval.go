@@ -73,8 +73,8 @@ func (s Settings) Validate() error {
 	return nil
 }
 
-// validateVoters validates those who may vote. There must be enough of them, unless a role may vote, which any number of
-// names may have.
+// validateVoters validates those who may vote. There must be enough of them, unless a role may vote, which any number
+// of names may have.
 func (s Settings) validateVoters() error {
 	roles := false
 	for i, name := range s.By {

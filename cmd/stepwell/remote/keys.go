@@ -306,7 +306,7 @@ func (listSecretsCmd) Run(ctx context.Context, s *Session) error {
 
 type setSecretCmd struct {
 	Name     string   `arg:"" help:"The secret's name, as hooks and HTTP steps refer to it."`
-	Origins  []string `name:"origin" placeholder:"URL" xor:"origin" help:"Where HTTP steps may send it: https://mail.example.com. Without it, the secret keeps its origins."`
+	Origins  []string `name:"origin" placeholder:"URL" xor:"origin" help:"Where HTTP steps may send it; else as before."`
 	NoOrigin bool     `xor:"origin" help:"HTTP steps may send it nowhere."`
 }
 
