@@ -80,7 +80,7 @@ var mayImport = map[string][]string{
 	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
-	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
+	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress", "queue/triggers", "queue/flow",
 		"queue/flow/registry"),
 	"queue/overview": {
@@ -108,7 +108,7 @@ var mayImport = map[string][]string{
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/collector", "queue/egress", "queue/engine",
 		"queue/approval", "queue/flow", "queue/flow/registry", "queue/overview", "queue/scheduler", "queue/schema", "queue/world",
 	},
-	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token"},
+	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token", "handlers/incoming"},
 	"handlers/incoming": {},
 	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/collection",
 		"entities/inbox", "entities/kv",

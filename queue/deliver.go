@@ -67,6 +67,8 @@ const (
 	placePause = 50 * time.Millisecond
 	// maxReasonBody is how many bytes of a failed answer are kept as its reason.
 	maxReasonBody = 300
+	// maxAnswerHeader limits the header of an answer, in bytes.
+	maxAnswerHeader = 64 << 10
 )
 
 // newDeliveryClient returns the HTTP client that calls functions at allowed addresses. A call may last as long as its
@@ -80,6 +82,8 @@ func newDeliveryClient(allowed egress.Allowed) *http.Client {
 			MaxIdleConnsPerHost: 256,
 			IdleConnTimeout:     4 * time.Second, // below the 5 s after which Node closes idle connections
 			DisableCompression:  true,
+
+			MaxResponseHeaderBytes: maxAnswerHeader,
 		}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,23 +51,24 @@ func NewSecrets(pool *pgxpool.Pool, now func() time.Time) *Secrets {
 }
 
 // Put creates or replaces a secret. To rotate a value without rejecting requests, put the old and the new value, and
-// later the new one alone. Origins are those of the [Secret]. It fails with [entities.ErrInvalid].
+// later the new one alone. Origins are those of the [Secret]; nil keeps those that it has. It fails with
+// [entities.ErrInvalid].
 func (s *Secrets) Put(
 	ctx context.Context, project entities.Project, name string, values []SecretValue, origins ...string,
 ) (Secret, error) {
 	if err := cmp.Or(validateSecret(name, values), validateOrigins(origins)); err != nil {
 		return Secret{}, err
 	}
-	origins = append([]string{}, origins...)
 	texts := make([]string, len(values))
 	for i, v := range values {
 		texts[i] = string(v)
 	}
 	secret, err := change(ctx, s.pool, ErrSecretNotFound, func(b *pgx.Batch, into **Secret) {
 		pg.LoadInto(b, into, `
-			INSERT INTO secrets (project, name, values, origins, created_at, updated_at) VALUES ($1, $2, $3, $5, $4, $4)
+			INSERT INTO secrets (project, name, values, origins, created_at, updated_at)
+			VALUES ($1, $2, $3, coalesce($5::text[], '{}'), $4, $4)
 			ON CONFLICT (project, name) DO UPDATE
-			SET values = excluded.values, origins = excluded.origins, updated_at = excluded.updated_at
+			SET values = excluded.values, origins = coalesce($5, secrets.origins), updated_at = excluded.updated_at
 			RETURNING `+secretColumns, project, name, texts, s.now().UTC().Truncate(time.Millisecond), origins)
 		InsertAction(ctx, b, project, ActionSecretPut, name, nil)
 	})
@@ -127,15 +126,13 @@ func (s *Secrets) ValueFor(
 // maxOrigins limits the origins of a secret.
 const maxOrigins = 20
 
-// validateOrigins validates the origins of a secret: scheme, host and perhaps port, in lower case.
+// validateOrigins validates the origins of a secret, which are those of [entities.Origin].
 func validateOrigins(origins []string) error {
 	if n := len(origins); n > maxOrigins {
 		return entities.Invalid("%d origins; the limit is %d", n, maxOrigins)
 	}
 	for _, origin := range origins {
-		u, err := url.Parse(origin)
-		if err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http" ||
-			origin != strings.ToLower(u.Scheme+"://"+u.Host) {
+		if valid, err := entities.Origin(origin); err != nil || origin != valid {
 			return entities.Invalid("origin %.100q is not like https://mail.example.com", origin)
 		}
 	}

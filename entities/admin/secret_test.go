@@ -42,6 +42,20 @@ func TestValidateSecret(t *testing.T) {
 	}
 }
 
+// TestValidateOrigins: an origin is as [entities.Origin] returns it.
+func TestValidateOrigins(t *testing.T) {
+	t.Parallel()
+	for origin, valid := range map[string]bool{
+		"https://mail.example.com": true, "http://127.0.0.1:80": true, "https://Mail.example.com": false,
+		"https://mail.example.com/": false, "mail.example.com": false, "https://maİl.example.com": false,
+		"https://ma%C4%B0l.example.com": false,
+	} {
+		if err := validateOrigins([]string{origin}); valid != (err == nil) || err != nil && !errors.Is(err, entities.ErrInvalid) {
+			t.Errorf("%s: got %v, want valid: %v", origin, err, valid)
+		}
+	}
+}
+
 // TestSecretValuesAreRedacted: however they are printed.
 func TestSecretValuesAreRedacted(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,26 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
+// TestOriginsOfSecretsAreKept when its values are replaced, unless others are given, or none.
+func TestOriginsOfSecretsAreKept(t *testing.T) {
+	t.Parallel()
+	s := NewSecrets(openPool(t), func() time.Time { return day })
+	const mail, other = "https://mail.example.com", "https://other.example.com"
+	for _, tt := range []struct{ origins, want []string }{
+		{nil, []string{}},
+		{[]string{mail}, []string{mail}},
+		{nil, []string{mail}},
+		{[]string{other, mail}, []string{other, mail}},
+		{[]string{}, []string{}},
+		{nil, []string{}},
+	} {
+		got, err := s.Put(t.Context(), home, "mail", []SecretValue{"v"}, tt.origins...)
+		if diff := cmp.Diff(tt.want, got.Origins); err != nil || diff != "" {
+			t.Errorf("put %q: %v (-want +got):\n%s", tt.origins, err, diff)
+		}
+	}
+}
+
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	pool, now := openPool(t), day

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -86,6 +87,8 @@ func (callStore) VerifyCall(_ context.Context, text string) (token.Call, bool, e
 		return token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_1"}, true, nil
 	case "swct_callback":
 		return token.Callback("shop", "wrun_1", "a"), true, nil
+	case "swct_escaped":
+		return token.Callback("shop", "wrun_1", "a,b@c"), true, nil
 	case "swct_ended":
 		return token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_2"}, true, nil
 	default:
@@ -342,6 +345,9 @@ func TestCallbackTokens(t *testing.T) {
 		status              int
 	}{
 		"its step":           {http.MethodPost, "/v1/runs/wrun_1/steps/a/result", "swct_callback", 200},
+		"escaped in the URL": {http.MethodPost, "/v1/runs/wrun_1/steps/" + url.PathEscape("a,b@c") + "/result", "swct_escaped", 200},
+		"not escaped":        {http.MethodPost, "/v1/runs/wrun_1/steps/a,b@c/result", "swct_escaped", 200},
+		"escaped twice":      {http.MethodPost, "/v1/runs/wrun_1/steps/a%252Cb@c/result", "swct_escaped", 403},
 		"another step":       {http.MethodPost, "/v1/runs/wrun_1/steps/b/result", "swct_callback", 403},
 		"another run":        {http.MethodPost, "/v1/runs/wrun_2/steps/a/result", "swct_callback", 403},
 		"the run":            {http.MethodGet, "/v1/runs/wrun_1", "swct_callback", 403},

@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/token"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 // Calls verifies the tokens of calls.
@@ -54,7 +55,7 @@ func (a *Authenticator) authorizeCall(c echo.Context, call token.Call) error {
 	if !a.forCalls[r.Method+" "+c.Path()] {
 		return fmt.Errorf("%w: the token of a call is not for this request: use an API key", ErrForbidden)
 	}
-	if c.Param(runParam) != string(call.RunID) {
+	if !hasParam(c, runParam, string(call.RunID)) {
 		return fmt.Errorf("%w: the token is for the call's own run, %s", ErrForbidden, call.RunID)
 	}
 	if r.Method != http.MethodGet {
@@ -66,10 +67,16 @@ func (a *Authenticator) authorizeCall(c echo.Context, call token.Call) error {
 // authorizeCallback allows whoever has the token of a step's callback to send the step's result.
 func (a *Authenticator) authorizeCallback(c echo.Context, id entities.RunID, step entities.StepID) error {
 	isRoute := c.Request().Method+" "+c.Path() == a.callback
-	if !isRoute || c.Param(runParam) != string(id) || c.Param(stepParam) != string(step) {
+	if !isRoute || !hasParam(c, runParam, string(id)) || !hasParam(c, stepParam, string(step)) {
 		return fmt.Errorf("%w: the token is for the result of step %s of run %s", ErrForbidden, step, id)
 	}
 	return nil
+}
+
+// hasParam reports whether a decoded path parameter has a value.
+func hasParam(c echo.Context, name, value string) bool {
+	got, err := incoming.PathParam(c, name)
+	return err == nil && got == value
 }
 
 // ForCallback makes the route of a pattern the one for the tokens of callbacks. The path has the run's ID as its

@@ -104,6 +104,27 @@ func TestVotes(t *testing.T) {
 	}
 }
 
+// TestVotesCountPerApproval: a name that has voted on one approval of a run votes on another one too.
+func TestVotesCountPerApproval(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	run := a.driven(t, "w")
+	ballot := `{"payload":{"decision":"approve","as":"anna"}}`
+	for _, hook := range []string{"first", "second"} {
+		a.event(t, run, entities.EventHookCreated, on(hook), token("approval_"+hook, false), with(`{"approval":{"title":"t"}}`))
+		path := "/v1/runs/" + string(run) + "/hooks/" + hook + "/resume"
+		if got := a.post(t, path, ballot, 200); got["repeated"] != false || got["hookId"] != hook {
+			t.Errorf("the vote on %s: %v", hook, got)
+		}
+		if got := a.post(t, path, ballot, 200); got["repeated"] != true {
+			t.Errorf("the same vote on %s again: %v", hook, got)
+		}
+	}
+	if got := a.payloads(t, run); len(got) != 2 {
+		t.Errorf("the log has %q, want two votes", got)
+	}
+}
+
 // TestStepResults: the result of an async step is sent with the token of its callback or a key, once.
 func TestStepResults(t *testing.T) {
 	t.Parallel()

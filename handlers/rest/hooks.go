@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
@@ -272,6 +273,9 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 		r.fail(badField("payload", "it is missing"))
 	}
 	r.fail(checkNameField("resumeId", body.ResumeID))
+	if strings.HasPrefix(body.ResumeID, votePrefix) {
+		r.fail(badField("resumeId", "the prefix "+votePrefix+" is reserved for votes"))
+	}
 	if body.Unverified {
 		r.fail(auth.IdentityOf(r).Check(auth.Admin))
 	}
@@ -325,7 +329,11 @@ func (s *Server) approvalOf(r *request, run entities.Run, id entities.HookID) (*
 	return metadata.Approval, err
 }
 
-// vote makes the event that resumes a hook a vote: with its payload as the log has votes, once for each name.
+// votePrefix begins the resume IDs of votes.
+const votePrefix = "vote:"
+
+// vote makes the event that resumes a hook a vote: with its payload as the log has votes, once for each name and hook.
+// The log knows resume IDs by the run, and no hook ID has a NUL.
 func vote(r *request, event eventlog.Request, settings approval.Settings) (eventlog.Request, error) {
 	var ballot approval.Ballot
 	if err := strictjson.Decode(event.Payload, &ballot); err != nil {
@@ -336,7 +344,7 @@ func vote(r *request, event eventlog.Request, settings approval.Settings) (event
 		return event, inField("payload", err)
 	}
 	event.Payload, err = json.Marshal(v)
-	event.Data.ResumeID = "vote:" + incoming.Digest([]byte(v.By))
+	event.Data.ResumeID = votePrefix + incoming.Digest([]byte(event.CorrelationID+"\x00"+v.By))
 	event.Data.ResumeDigest = incoming.Digest(event.Payload)
 	return event, err
 }

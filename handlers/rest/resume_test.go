@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -158,7 +159,7 @@ func TestInvalidResumesAreRejected(t *testing.T) {
 	}
 	for _, body := range []string{
 		``, `{}`, `[]`, `{"payload":1,"more":1}`, `{"payload":1,"resumeId":"a\u0000"}`, `{"payload":}`,
-		`{"payload":1,"payload":2}`,
+		`{"payload":1,"payload":2}`, `{"payload":1,"resumeId":"vote:x"}`,
 	} {
 		a.wantRejected(t, http.MethodPost, "/v1/hooks/T/resume", body, 400, "invalid_request")
 	}
@@ -182,8 +183,12 @@ func TestSecrets(t *testing.T) {
 	same(t, "put", want, put("/v1/secrets/stripe", `{"values":["whsec_1"]}`))
 	same(t, "put again", want, put("/v1/secrets/stripe", `{"values":["whsec_2","whsec_1"]}`))
 	same(t, "list", `{"data":[`+want+`]}`, a.get(t, "/v1/secrets"))
+	sent := strings.Replace(want, "}", `,"origins":["https://mail.example.com"]}`, 1)
+	same(t, "origins", sent, put("/v1/secrets/stripe", `{"values":["a"],"origins":["https://mail.example.com"]}`))
+	same(t, "origins are kept", sent, put("/v1/secrets/stripe", `{"values":["b"]}`))
+	same(t, "origins are cleared", want, put("/v1/secrets/stripe", `{"values":["b"],"origins":[]}`))
 	for _, body := range []string{
-		``, `{}`, `{"values":[]}`, `{"values":[""]}`, `{"values":["a\u0000"]}`, `{"values":"a"}`,
+		``, `{}`, `{"values":["a"],"origins":null}`, `{"values":[]}`, `{"values":[""]}`, `{"values":["a\u0000"]}`, `{"values":"a"}`,
 	} {
 		a.wantRejected(t, http.MethodPut, "/v1/secrets/stripe", body, 400, "invalid_request")
 	}

@@ -59,10 +59,8 @@ func (s Settings) Validate() error {
 	if len(s.By) > MaxVoters {
 		return entities.Invalid("%d names and roles; the limit is %d", len(s.By), MaxVoters)
 	}
-	for _, name := range s.By {
-		if err := entities.ValidateName("by", strings.TrimPrefix(name, rolePrefix)); err != nil {
-			return err
-		}
+	if err := s.validateVoters(); err != nil {
+		return err
 	}
 	if err := entities.ValidateText("title", s.Title, maxTitle); err != nil {
 		return err
@@ -71,6 +69,26 @@ func (s Settings) Validate() error {
 		if _, err := schema.Compile(s.Form); err != nil {
 			return entities.Invalid("form is not a JSON Schema: %v", err)
 		}
+	}
+	return nil
+}
+
+// validateVoters validates those who may vote. There must be enough of them, unless a role may vote, which any number
+// of names may have.
+func (s Settings) validateVoters() error {
+	roles := false
+	for i, name := range s.By {
+		bare, isRole := strings.CutPrefix(name, rolePrefix)
+		if err := entities.ValidateName("by", bare); err != nil {
+			return err
+		}
+		if slices.Contains(s.By[:i], name) {
+			return entities.Invalid("by has %q twice", name)
+		}
+		roles = roles || isRole
+	}
+	if n := len(s.By); n > 0 && !roles && s.Quorum > n {
+		return entities.Invalid("quorum %d is more than the %d who may vote", s.Quorum, n)
 	}
 	return nil
 }

@@ -53,9 +53,26 @@ func TestSettingsAreValidated(t *testing.T) {
 	for name, s := range map[string]Settings{
 		"no title": {}, "quorum": {Title: "t", Quorum: MaxQuorum + 1}, "negative": {Title: "t", Quorum: -1},
 		"voters": {Title: "t", By: make([]string, MaxVoters+1)}, "empty voter": {Title: "t", By: []string{"role:"}},
-		"form": {Title: "t", Form: json.RawMessage(`{"type":7}`)},
+		"a name twice":          {Title: "t", By: []string{"anna", "bob", "anna"}},
+		"a role twice":          {Title: "t", By: []string{"role:a", "role:a"}},
+		"more votes than names": {Title: "t", By: []string{"anna", "bob"}, Quorum: 3},
+		"form":                  {Title: "t", Form: json.RawMessage(`{"type":7}`)},
 	} {
 		if err := s.Validate(); !errors.Is(err, entities.ErrInvalid) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// TestQuorumNeedsVoters: as many as it asks for may vote, or any number.
+func TestQuorumNeedsVoters(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]Settings{
+		"everybody": {Title: "t", Quorum: 3}, "a role": {Title: "t", Quorum: 3, By: []string{"anna", "role:a"}},
+		"all of them": {Title: "t", Quorum: 2, By: []string{"anna", "bob"}}, "one by default": {Title: "t", By: []string{"anna"}},
+		"a role and its name": {Title: "t", By: []string{"a", "role:a"}},
+	} {
+		if err := s.Validate(); err != nil {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

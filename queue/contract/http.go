@@ -109,16 +109,14 @@ func (r *HTTPRequest) Complete() error {
 // Origin returns the scheme, host and port of the URL, such as "https://mail.example.com". It fails with
 // [entities.ErrInvalid] if the server could not send the request there.
 func (r *HTTPRequest) Origin() (string, error) {
-	u, err := url.Parse(r.URL)
-	switch {
-	case len(r.URL) > maxURL:
+	if len(r.URL) > maxURL {
 		return "", entities.Invalid("the URL has %d bytes; the limit is %d", len(r.URL), maxURL)
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return "", entities.Invalid("%.100q is not a URL like https://example.com/path", r.URL)
-	case u.User != nil:
+	}
+	origin, err := entities.Origin(r.URL)
+	if u, _ := url.Parse(r.URL); err == nil && u.User != nil {
 		return "", entities.Invalid("a URL has no user name and password: use the header Authorization with a secret")
 	}
-	return strings.ToLower(u.Scheme + "://" + u.Host), nil
+	return origin, err
 }
 
 // credentials are the headers whose values must be secrets, since requests are kept in the log.

@@ -23,6 +23,7 @@ import (
 type answer struct {
 	status     int
 	retryAfter time.Duration // from the Retry-After header; 0 without one
+	asksLater  bool          // whether there is a Retry-After header
 	body       []byte
 	// header is that of the answer to an HTTP step; nil for a function.
 	header http.Header
@@ -124,6 +125,7 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 	defer func() { _ = resp.Body.Close() }()
 	a := answer{
 		status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), e.log.Now()),
+		asksLater:    len(resp.Header.Values("Retry-After")) > 0,
 		isStepAnswer: contract.IsStepAnswer(resp.Header.Get("Content-Type")),
 	}
 	if a.body, err = readAnswer(resp, contract.MaxAnswer); err != nil {

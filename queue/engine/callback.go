@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -35,11 +36,14 @@ type StepResult struct {
 }
 
 // EndStep records the result of an async step, and ends the work that waits for it. The first result counts. It fails
-// with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async, with [entities.ErrConflict] if
-// it has a result already, and with [entities.ErrRunEnded].
+// with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async or the result nested too deep,
+// with [entities.ErrConflict] if it has a result already, and with [entities.ErrRunEnded].
 func (e *Engine) EndStep(
 	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID, result StepResult,
 ) error {
+	if strictjson.IsDeep(result.Output) || result.Error != nil && strictjson.IsDeep(result.Error.Details) {
+		return errTooDeep
+	}
 	found, err := e.log.Step(ctx, project, runID, id)
 	if err != nil {
 		return err

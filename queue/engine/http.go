@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -38,6 +39,8 @@ const (
 	maxHTTPAnswer = 4 << 20
 	// maxHTTPError limits the body that is kept of an answer with which the step fails.
 	maxHTTPError = 16 << 10
+	// maxKeptHeader limits the value of a header that is kept of an answer; longer ones are dropped.
+	maxKeptHeader = 8 << 10
 )
 
 // executeHTTP makes the request that a step is, and records the result.
@@ -45,7 +48,13 @@ func (e *Engine) executeHTTP(ctx context.Context, d queue.Delivery, s stepWork) 
 	timeout := s.spec.AttemptTimeout(e.log.Now())
 	timed, cancel := context.WithTimeoutCause(ctx, timeout, noAnswer(timeout))
 	defer cancel()
-	a, err := e.whileWanted(timed, d, func(ctx context.Context) (answer, error) { return e.fetch(ctx, d, s) })
+	req, err := e.httpRequest(timed, d, s)
+	if err != nil {
+		return e.unsent(ctx, d, s, err)
+	}
+	a, err := e.whileWanted(timed, d, func(ctx context.Context) (answer, error) {
+		return e.fetch(d, req.WithContext(ctx))
+	})
 	if errors.Is(err, errStepOver) {
 		return queue.Persist(ctx, d.End)
 	}
@@ -55,24 +64,44 @@ func (e *Engine) executeHTTP(ctx context.Context, d queue.Delivery, s stepWork) 
 	return e.record(ctx, d, s, s.decideHTTP(a, err, d.DeliveryCount, e.log.Now()))
 }
 
-// fetch makes the request of a step.
-func (e *Engine) fetch(ctx context.Context, d queue.Delivery, s stepWork) (answer, error) {
+// unsent handles the error of a request that cannot be made. The step fails with the errors of the request itself. Any
+// other one is the server's, such as a database that is away: the delivery is repeated, and counts as no attempt.
+func (e *Engine) unsent(ctx context.Context, d queue.Delivery, s stepWork, err error) error {
+	now := e.log.Now()
+	if f, retryable := requestFailure(err); !retryable {
+		return e.record(ctx, d, s, s.failure(f, retryable, 0, d.DeliveryCount, now))
+	}
+	if queue.IsOver(err) || queue.Interrupted(ctx, err) {
+		return err
+	}
+	f := d.Failure(err)
+	f.Reached, f.After = false, s.spec.Within(f.After, now)
+	return &f
+}
+
+// httpRequest builds the request of a step.
+func (e *Engine) httpRequest(ctx context.Context, d queue.Delivery, s stepWork) (*http.Request, error) {
 	var r contract.HTTPRequest
 	if err := json.Unmarshal(s.input, &r); err != nil {
-		return answer{}, fmt.Errorf("decode request: %w", err)
+		return nil, entities.Invalid("decode request: %v", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
 	if err != nil {
-		return answer{}, err
+		return nil, entities.Invalid("%v", err)
 	}
 	req.Header.Set("User-Agent", "stepwell")
 	if r.Body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if err := e.setHeaders(ctx, d, r, req.Header); err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	req.Header.Set(contract.HeaderIdempotencyKey, string(d.RunID)+"/"+d.Subject)
+	return req, nil
+}
+
+// fetch makes the request of a step.
+func (e *Engine) fetch(d queue.Delivery, req *http.Request) (answer, error) {
 	resp, err := d.Fetch(req)
 	if err != nil {
 		return answer{}, err
@@ -96,8 +125,11 @@ func (e *Engine) setHeaders(
 		value := h.Text
 		if h.Secret != "" {
 			secret, err := e.secrets.ValueFor(ctx, d.Project, h.Secret, origin)
-			if err != nil {
+			if errors.Is(err, admin.ErrSecretNotFound) || errors.Is(err, admin.ErrSecretNotFor) {
 				return &secretError{h.Secret, origin, err}
+			}
+			if err != nil {
+				return err
 			}
 			value = h.Prefix + string(secret)
 		}
@@ -142,7 +174,7 @@ func requestFailure(err error) (f contract.Failure, retryable bool) {
 	f = contract.Failure{Message: queue.Storable(egress.Redact(err.Error())), Code: contract.CodeNoAnswer}
 	forbidden, dial := (*egress.ForbiddenError)(nil), (*net.OpError)(nil)
 	switch {
-	case errors.As(err, &forbidden):
+	case errors.As(err, &forbidden), errors.Is(err, entities.ErrInvalid):
 		f.Code = CodeForbiddenAddress
 		return f, false
 	case errors.Is(err, admin.ErrSecretNotFound), errors.Is(err, admin.ErrSecretNotFor):
@@ -171,7 +203,7 @@ func (a answer) result() json.RawMessage {
 		BodyBase64 []byte            `json:"bodyBase64,omitempty"`
 	}{Status: a.status, Headers: map[string]string{}}
 	for _, name := range keptHeaders {
-		if value := a.header.Get(name); value != "" {
+		if value := a.header.Get(name); value != "" && len(value) <= maxKeptHeader {
 			v.Headers[strings.ToLower(name)] = strings.ToValidUTF8(value, "�")
 		}
 	}
@@ -179,7 +211,7 @@ func (a answer) result() json.RawMessage {
 	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	switch {
 	case len(a.body) == 0:
-	case isJSON && json.Valid(a.body) && utf8.Valid(a.body):
+	case isJSON && json.Valid(a.body) && utf8.Valid(a.body) && !strictjson.IsDeep(a.body):
 		v.Body = a.body
 	case utf8.Valid(a.body):
 		v.Text = string(a.body)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -24,6 +25,9 @@ type service struct {
 	last  atomic.Pointer[http.Request]
 	body  atomic.Pointer[string]
 }
+
+// deep is JSON with one level more than the results of steps may have.
+var deep = strings.Repeat("[", strictjson.MaxDepth+1) + strings.Repeat("]", strictjson.MaxDepth+1)
 
 func startService(t *testing.T) *service {
 	t.Helper()
@@ -55,6 +59,13 @@ func startService(t *testing.T) *service {
 			}
 		case "/conflict":
 			w.WriteHeader(http.StatusConflict)
+		case "/deep":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, deep)
+		case "/longlink":
+			w.Header().Set("Link", strings.Repeat("a", maxKeptHeader+1))
+		case "/header":
+			w.Header().Set("X-Large", strings.Repeat("a", 64<<10))
 		case "/big":
 			_, _ = w.Write(make([]byte, maxHTTPAnswer+1))
 		case "/hang":
@@ -108,9 +119,13 @@ func TestHTTPSteps(t *testing.T) {
 		want   string // a part of the payload of the run's end
 		calls  int32
 	}{
-		"JSON":  {"/json", nil, nil, entities.RunCompleted, `"body":{"n":12345678901234567890}`, 1},
-		"text":  {"/text", nil, nil, entities.RunCompleted, `"text":"hello"`, 1},
-		"bytes": {"/bytes", nil, nil, entities.RunCompleted, `"bodyBase64":"/wA="`, 1},
+		"JSON":                     {"/json", nil, nil, entities.RunCompleted, `"body":{"n":12345678901234567890}`, 1},
+		"text":                     {"/text", nil, nil, entities.RunCompleted, `"text":"hello"`, 1},
+		"bytes":                    {"/bytes", nil, nil, entities.RunCompleted, `"bodyBase64":"/wA="`, 1},
+		"deep JSON is text":        {"/deep", nil, nil, entities.RunCompleted, `"text":"[[[`, 1},
+		"a long header is dropped": {"/longlink", nil, nil, entities.RunCompleted, `{"status":200}`, 1},
+		"headers beyond the limit": {"/header", nil, map[string]any{"retry": map[string]any{"maxAttempts": 1}},
+			entities.RunFailed, `"code":"no_answer"`, 1},
 		"a client error fails for good": {"/missing", nil, nil, entities.RunFailed,
 			`"code":"http_404","details":{"status":404}`, 1},
 		"a status that is a success": {"/missing", map[string]any{"success": []string{"2xx", "404"}}, nil,
@@ -194,6 +209,43 @@ func TestHTTPRequests(t *testing.T) {
 	wantError(t, "an origin without a scheme", err, entities.ErrInvalid)
 }
 
+// TestSecretsThatCannotBeRead: an error of the database while a secret is read is no attempt. The delivery is repeated.
+func TestSecretsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	ready := make(chan struct{})
+	d := startServer(t, serve(t, func(c *functionCall) {
+		<-ready
+		if c.has("step_completed", "a") {
+			c.reply(map[string]any{"type": "complete"})
+			return
+		}
+		c.reply(map[string]any{"type": "runStep", "id": "a", "retry": map[string]any{"maxAttempts": 1}, "http": map[string]any{
+			"url": s.URL + "/json", "headers": map[string]any{"Authorization": map[string]any{"secret": "mail"}},
+		}})
+	}))
+	if _, err := admin.NewSecrets(d.pool, d.log.Now).Put(t.Context(), project, "mail", []admin.SecretValue{"v"}, s.URL); err != nil {
+		t.Fatal(err)
+	}
+	rename := func(from, to string) {
+		t.Helper()
+		if _, err := d.pool.Exec(t.Context(), `ALTER TABLE `+from+` RENAME TO `+to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename("secrets", "away")
+	close(ready)
+	id := d.startRun(t, `{}`)
+	eventually(t, "a delivery has failed", func() bool {
+		return d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step' AND unreached > 0`, id) > 0
+	})
+	rename("away", "secrets")
+	d.wantEnd(t, id, entities.RunCompleted, "null")
+	if n := s.calls.Load(); n != 1 {
+		t.Errorf("%d requests, want 1", n)
+	}
+}
+
 // TestAsyncSteps: the function accepts the step, and the result comes later, once.
 func TestAsyncSteps(t *testing.T) {
 	t.Parallel()
@@ -222,6 +274,11 @@ func TestAsyncSteps(t *testing.T) {
 	call, ok, err := d.runs.VerifyCall(t.Context(), callback.Token)
 	if step, isCallback := call.Step(); !ok || err != nil || !isCallback || step != "a" || call.RunID != id {
 		t.Errorf("the token is for %+v: %v", call, err)
+	}
+	for _, tooDeep := range []StepResult{
+		{Output: []byte(deep)}, {Error: &contract.Failure{Message: "m", Details: []byte(deep)}},
+	} {
+		wantError(t, "a deep result", d.runs.EndStep(t.Context(), project, id, "a", tooDeep), entities.ErrInvalid)
 	}
 	errs := make(chan error, 8)
 	for n := range cap(errs) {
@@ -262,14 +319,16 @@ func isAny(err error, list ...error) bool {
 	return false
 }
 
-// TestNotReadyUsesNoAttempt: the function asks to be called later, more often than it has attempts.
+// TestNotReadyUsesNoAttempt: the function asks to be called later, more often than it has attempts. A time that is
+// over asks for that too.
 func TestNotReadyUsesNoAttempt(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
+	over := []string{"0", "Sat, 21 Nov 2015 10:00:00 GMT"}
 	d := startServer(t, serve(t, func(c *functionCall) {
 		switch {
-		case c.Type == contract.TypeStep && calls.Add(1) <= 2:
-			c.w.Header().Set("Retry-After", "1")
+		case c.Type == contract.TypeStep && int(calls.Add(1)) <= len(over):
+			c.w.Header().Set("Retry-After", over[calls.Load()-1])
 			c.w.WriteHeader(http.StatusAccepted)
 		case c.Type == contract.TypeStep:
 			_, _ = io.WriteString(c.w, fmt.Sprint(c.Attempt))

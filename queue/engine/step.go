@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -30,6 +31,8 @@ const (
 	CodeChildCancelled = "child_cancelled"
 	// CodeStoreLimit means that a step's writes to the run's store exceeded a limit.
 	CodeStoreLimit = "store_limit"
+	// CodeTooDeep means that an output is nested deeper than [strictjson.MaxDepth] levels.
+	CodeTooDeep = "too_deep"
 )
 
 // executeStep calls the function that executes a step, and records the result.
@@ -78,6 +81,8 @@ const (
 	codeAccepted = "accepted"
 	// codeNotReady means that the function has asked to be called later. Such an attempt does not count.
 	codeNotReady = "not_ready"
+	// minNotReady is the shortest pause before the function is called again that was not ready.
+	minNotReady = time.Second
 )
 
 // later returns the decision for an answer 202 that has no result yet. It reports false for any other answer.
@@ -90,9 +95,10 @@ func (s stepWork) later(a answer, now time.Time) (decision, bool) {
 			event: entities.EventStepRetrying, code: codeAccepted, after: s.spec.Deadline.Sub(now),
 			payload: contract.Payload("the function has accepted the step, and sends its result later", codeAccepted),
 		}, true
-	case a.retryAfter > 0:
+	case a.asksLater:
 		return decision{
-			event: entities.EventStepRetrying, code: codeNotReady, after: s.spec.Within(a.retryAfter, now),
+			event: entities.EventStepRetrying, code: codeNotReady,
+			after:   s.spec.Within(max(a.retryAfter, minNotReady), now),
 			payload: []byte(message.NotReady),
 		}, true
 	default:
@@ -283,7 +289,7 @@ func completion(a answer) (decision, error) {
 		if !ok {
 			return decision{}, fmt.Errorf("the answer is not JSON: %.100q", a.body)
 		}
-		return decision{event: entities.EventStepCompleted, payload: output}, nil
+		return completed(output, nil), nil
 	}
 	parsed, err := contract.ParseStepAnswer(a.body)
 	if errors.Is(err, kv.ErrLimit) {
@@ -292,8 +298,21 @@ func completion(a answer) (decision, error) {
 	if err != nil {
 		return decision{}, fmt.Errorf("the answer is not of the type %s: %w", contract.StepAnswerType, err)
 	}
-	return decision{event: entities.EventStepCompleted, payload: parsed.Output, store: parsed.Store}, nil
+	return completed(parsed.Output, parsed.Store), nil
 }
+
+// completed returns the decision to complete a step, or to fail it if others could not decode its output.
+func completed(output, store []byte) decision {
+	if strictjson.IsDeep(output) || strictjson.IsDeep(store) {
+		return decision{
+			event: entities.EventStepFailed, code: CodeTooDeep, payload: contract.Payload(errTooDeep.Error(), CodeTooDeep),
+		}
+	}
+	return decision{event: entities.EventStepCompleted, payload: output, store: store}
+}
+
+// errTooDeep refuses an output that is nested too deep.
+var errTooDeep = entities.Invalid("the output is nested deeper than %d levels", strictjson.MaxDepth)
 
 // storeLimit fails a step that writes more to the run's store than that may have. Another attempt would do so again.
 func storeLimit(err error) decision {
@@ -335,7 +354,9 @@ func parseFailure(a answer, err error) (contract.Failure, bool) {
 	}
 	f := body.Error.Failure
 	f.Message, f.Code = queue.Storable(f.Message), queue.Storable(f.Code)
-	f.Details = []byte(queue.Storable(string(f.Details)))
+	if f.Details = []byte(queue.Storable(string(f.Details))); strictjson.IsDeep(f.Details) {
+		f.Details = nil
+	}
 	return f, retryable
 }
 

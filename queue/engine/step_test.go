@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 func TestStepDecisionsFollowTheContract(t *testing.T) {
@@ -34,6 +35,14 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 		"no output":                  {answer: answer{status: 204}, event: "step_completed", payload: `null`},
 		"output of the last attempt": {answer: answer{status: 200, body: []byte(`1`)}, attempts: 3, event: "step_completed", payload: `1`},
 		"late output":                {spec: late, answer: answer{status: 200, body: []byte(`1`)}, event: "step_completed", payload: `1`},
+		"deep output": {
+			answer: answer{status: 200, body: []byte(deep)}, event: "step_failed", code: "too_deep",
+			payload: `{"message":"the output is nested deeper than 1000 levels","code":"too_deep"}`,
+		},
+		"deep details": {
+			answer: answer{status: 400, body: []byte(`{"error":{"message":"m","details":` + deep + `}}`)},
+			event:  "step_failed", payload: `{"message":"m"}`,
+		},
 		"not JSON": {
 			answer: answer{status: 200, body: []byte(`<p>`)}, event: "step_retrying", after: time.Second,
 			payload: `{"message":"the answer is not JSON: \"\u003cp\u003e\"","code":"no_answer"}`, code: "no_answer",
@@ -57,6 +66,15 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 		"408":            {answer: answer{status: 408}, event: "step_retrying", payload: `{"message":"408 Request Timeout: \"\""}`, after: time.Second},
 		"425":            {answer: answer{status: 425}, event: "step_retrying", payload: `{"message":"425 Too Early: \"\""}`, after: time.Second},
 		"429 with pause": {answer: answer{status: 429, retryAfter: 30 * time.Second}, event: "step_retrying", payload: `{"message":"429 Too Many Requests: \"\""}`, after: 30 * time.Second, exact: true},
+		"not ready": {
+			answer: answer{status: 202, retryAfter: time.Minute, asksLater: true}, event: "step_retrying", code: "not_ready",
+			payload: message.NotReady, after: time.Minute, exact: true,
+		},
+		"not ready, without a pause": {
+			answer: answer{status: 202, asksLater: true}, event: "step_retrying", code: "not_ready",
+			payload: message.NotReady, after: time.Second, exact: true,
+		},
+		"202 with an output": {answer: answer{status: 202, body: []byte(`1`)}, event: "step_completed", payload: `1`},
 		"pause to the deadline": {
 			spec: due, answer: answer{status: 429, retryAfter: 30 * time.Second}, event: "step_retrying",
 			payload: `{"message":"429 Too Many Requests: \"\""}`, after: 5 * time.Second, exact: true,

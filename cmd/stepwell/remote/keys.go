@@ -305,8 +305,9 @@ func (listSecretsCmd) Run(ctx context.Context, s *Session) error {
 }
 
 type setSecretCmd struct {
-	Name    string   `arg:"" help:"The secret's name, as hooks and HTTP steps refer to it."`
-	Origins []string `name:"origin" placeholder:"URL" help:"Where HTTP steps may send it: https://mail.example.com."`
+	Name     string   `arg:"" help:"The secret's name, as hooks and HTTP steps refer to it."`
+	Origins  []string `name:"origin" placeholder:"URL" xor:"origin" help:"Where HTTP steps may send it; else as before."`
+	NoOrigin bool     `xor:"origin" help:"HTTP steps may send it nowhere."`
 }
 
 // Run stores the secret. Its values are not arguments, which every user of the machine can see.
@@ -325,6 +326,9 @@ func (c setSecretCmd) Run(ctx context.Context, s *Session) error {
 		return usageErrorf("no value on standard input: echo VALUE | stepwell secrets set %s", c.Name)
 	}
 	body := jsonBody{"values": values, "origins": c.Origins}.omitZero()
+	if c.NoOrigin {
+		body["origins"] = []string{}
+	}
 	return s.change(ctx, http.MethodPut, path("secrets", c.Name), body, "set secret %s", c.Name)
 }
 

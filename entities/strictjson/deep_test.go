@@ -1,0 +1,33 @@
+package strictjson
+
+import (
+	"strings"
+	"testing"
+)
+
+func nested(levels int) string {
+	return strings.Repeat(`{"a":[`, levels/2) + strings.Repeat("]}", levels/2)
+}
+
+// TestIsDeep counts the levels that are open at a time, and not what strings have.
+func TestIsDeep(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		value string
+		want  bool
+	}{
+		"empty":                {"", false},
+		"a number":             {"1", false},
+		"the limit":            {nested(MaxDepth), false},
+		"one more":             {"[" + nested(MaxDepth) + "]", true},
+		"one after the other":  {"[" + strings.Repeat("[],", MaxDepth) + "1]", false},
+		"in a string":          {`"` + strings.Repeat("[", MaxDepth+1) + `"`, false},
+		"after a quote":        {`"\"` + strings.Repeat("[", MaxDepth+1) + `"`, false},
+		"after a backslash":    {`["\\",` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + "]", true},
+		"names with backslash": {`{"\\\"{":` + nested(MaxDepth-2) + "}", false},
+	} {
+		if got := IsDeep([]byte(tt.value)); got != tt.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
