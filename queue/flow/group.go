@@ -154,6 +154,8 @@ func (s *state) inBody(id string) (i int, rest string, ok bool) {
 func (s *state) applyInBody(i int, rest string, e Event) error {
 	g := s.group(i)
 	switch {
+	case s.steps[i].status.ended() && g.plan == nil && len(g.frames) == 0:
+		return nil // nothing of it is needed, and its items may be released
 	case rest == itemsSuffix:
 		before := g.items.size()
 		err := g.items.apply(e)
