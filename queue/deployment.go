@@ -267,20 +267,25 @@ func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project,
 }
 
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
-// one that lists no workflows. Apps that ask for their deliveries have no functions to call, and versions of flows that
-// are retired begin no runs. It fails with [message.ErrDeploymentNotFound].
+// one that lists no workflows. Apps that ask for their deliveries have no functions to call. It fails with
+// [message.ErrDeploymentNotFound], and with [message.ErrDeploymentRetired] if the workflow is a flow whose versions are
+// all retired: no app has it.
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
 	d, err := q.oneDeployment(ctx, "", `($2 = ANY (workflows) OR workflows = '{}') AND url <> '`+PulledURL+`'
-		AND retired_at IS NULL ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
+		ORDER BY workflows = '{}', retired_at IS NOT NULL, created_at DESC, id DESC LIMIT 1`, project, workflow)
 	if errors.Is(err, message.ErrDeploymentNotFound) {
 		err = fmt.Errorf("no app with workflow %q is registered: %w", workflow, message.ErrDeploymentNotFound)
+	}
+	if err == nil && d.RetiredAt != nil {
+		err = fmt.Errorf("start a run of %s: %w", workflow, message.ErrDeploymentRetired)
 	}
 	return d, err
 }
 
 // StartDeployment reads the deployment for a new run of the workflow: the one with the ID, the version of a flow that
 // an alias with the ID points to, or that of [Queue.NewestDeployment] if it is empty. It fails with
-// [message.ErrDeploymentNotFound] and with [message.ErrDeploymentRetired].
+// [message.ErrDeploymentNotFound], with [message.ErrDeploymentRetired], and with [entities.ErrInvalid] if it is a version
+// of another flow.
 func (q *Queue) StartDeployment(
 	ctx context.Context, project entities.Project, workflow, id string,
 ) (Deployment, error) {
@@ -292,8 +297,13 @@ func (q *Queue) StartDeployment(
 		d, err = q.oneDeployment(ctx, "", `id = (SELECT v.deployment_id FROM flow_aliases a
 			JOIN flow_versions v USING (project, name, version) WHERE a.project = $1 AND a.id = $2)`, project, id)
 	}
-	if err == nil && d.RetiredAt != nil {
+	switch {
+	case err != nil:
+	case d.RetiredAt != nil:
 		err = fmt.Errorf("start a run of %s: %w", id, message.ErrDeploymentRetired)
+	case strings.HasPrefix(d.URL, contract.FlowScheme) && !slices.Contains(d.Workflows, workflow):
+		err = entities.Invalid("deployment %s is a version of the flow %s, not of %s: name that flow, or another deployment",
+			id, strings.Join(d.Workflows, ", "), workflow)
 	}
 	return d, err
 }

@@ -342,3 +342,35 @@ func TestFlowsOnlyChangeAsFlows(t *testing.T) {
 		t.Errorf("run ended %s with %s", status, payload)
 	}
 }
+
+// TestStartsThatAreRefusedFailTheirSteps starts runs of what is retired, missing, or another flow. A catch sees the code.
+func TestStartsThatAreRefusedFailTheirSteps(t *testing.T) {
+	t.Parallel()
+	d := startFlows(t)
+	flows := registry.New(d.pool, time.Now)
+	put := func(document string) string {
+		t.Helper()
+		v, err := flows.Put(t.Context(), project, []byte(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.DeploymentID
+	}
+	put(`{flow: old, steps: {a: {set: 1}}}`)
+	if _, err := flows.Retire(t.Context(), project, "old", 1); err != nil {
+		t.Fatal(err)
+	}
+	catch := ", catch: [{codes: [flow_retired, alias_not_found, flow_mismatch]}]}"
+	id := d.startOrder(t, put(`
+flow: starts
+steps:
+  retired: {flow: old, deployment: old@1`+catch+`
+  newest: {flow: old`+catch+`
+  missing: {flow: order, deployment: order@prod`+catch+`
+  version: {start: order, deployment: order@99`+catch+`
+  other: {start: another, deployment: order@1`+catch+`
+output: "${[steps.retired, steps.newest, steps.missing, steps.version, steps.other].map(s, s.error.code)}"
+`), `{}`, "")
+	d.wantEnd(t, id, entities.RunCompleted,
+		`["flow_retired","flow_retired","alias_not_found","alias_not_found","flow_mismatch"]`)
+}
