@@ -237,6 +237,7 @@ func (g *group) applyTo(f *state, n int, rest string, e Event) error {
 		if err != nil {
 			return err
 		}
+		f.held += int64(len(e.Payload))
 		g.end(n, progress{status: statusFailed, error: e.Payload, code: failure.Code, seq: e.Seq})
 	default:
 	}
@@ -300,14 +301,17 @@ func (g *group) tolerated() int {
 
 // release forgets what is not needed of the instances once the step has ended. It returns how many bytes are free.
 func (g *group) release() (bytes int64) {
-	g.items.failures = g.failures()
+	if g.items.failures == nil {
+		g.items.failures = g.failures()
+		bytes -= int64(len(g.items.failures))
+	}
 	for n := range g.ended {
-		bytes += int64(len(g.ended[n].output))
+		bytes += int64(len(g.ended[n].output) + len(g.ended[n].error))
 		g.ended[n].output, g.ended[n].error = nil, nil
 	}
 	if len(g.frames) == 0 {
 		bytes += g.items.size() + int64(len(g.ended))*endedBytes
-		g.ended, g.items.list, g.items.keys, g.items.places = nil, nil, nil, nil
+		g.ended, g.items.list, g.items.keys, g.items.places, g.items.bytes = nil, nil, nil, nil, 0
 	}
 	return bytes
 }
