@@ -148,6 +148,9 @@ func (q *Queue) writeDeployment(
 	ctx context.Context, project entities.Project, d Deployment,
 ) (written Deployment, moved bool, err error) {
 	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		if err := lockFlows(ctx, tx, project, d.ID); err != nil {
+			return err
+		}
 		rows, err := tx.Query(ctx, `
 			WITH old AS (SELECT url, workflows, build, schemas FROM deployments WHERE project = $1 AND id = $2)
 			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas)
@@ -185,6 +188,15 @@ func (q *Queue) writeDeployment(
 		return audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID, detail)
 	})
 	return written, moved, err
+}
+
+// lockFlows keeps the project's flows from taking the ID of a deployment in the meantime.
+func lockFlows(ctx context.Context, tx pgx.Tx, project entities.Project, id string) error {
+	if !strings.Contains(id, "@") {
+		return nil // it can be no version and no alias
+	}
+	_, err := tx.Exec(ctx, contract.LockFlows, project)
+	return err
 }
 
 // audit writes an audit entry in the transaction of the audited action, so that neither is stored without the other.
@@ -388,10 +400,14 @@ func (q *Queue) lastAsked(ctx context.Context, d Delivery) *time.Time {
 	return last
 }
 
-// registerPulled registers an app that asks for its deliveries, unless it is registered.
+// registerPulled registers an app that asks for its deliveries, unless it is registered, or its ID is that of an alias.
 func (q *Queue) registerPulled(ctx context.Context, app world.App) error {
 	return pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `INSERT INTO deployments (project, id, url) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+		if err := lockFlows(ctx, tx, app.Project, app.Deployment); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `INSERT INTO deployments (project, id, url) SELECT $1, $2, $3
+			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2) ON CONFLICT DO NOTHING`,
 			app.Project, app.Deployment, PulledURL)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err

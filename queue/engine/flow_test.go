@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -373,4 +374,34 @@ output: "${[steps.retired, steps.newest, steps.missing, steps.version, steps.oth
 `), `{}`, "")
 	d.wantEnd(t, id, entities.RunCompleted,
 		`["flow_retired","flow_retired","alias_not_found","alias_not_found","flow_mismatch"]`)
+}
+
+// TestAnIDIsOfAnAliasOrOfAnApp has aliases and apps race for the same IDs: each ID goes to one of them.
+func TestAnIDIsOfAnAliasOrOfAnApp(t *testing.T) {
+	t.Parallel()
+	d := startFlows(t)
+	flows := registry.New(d.pool, time.Now)
+	const ids = 40
+	var all sync.WaitGroup
+	for n := range ids {
+		alias := fmt.Sprintf("a%d", n)
+		all.Go(func() {
+			if _, err := flows.PutAlias(t.Context(), project, "order", alias, 1); err != nil && !errors.Is(err, registry.ErrTaken) {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			_, err := d.PutDeployment(t.Context(), project, "order@"+alias, "http://127.0.0.1:1")
+			if err != nil && !errors.Is(err, entities.ErrInvalid) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	var both, either int
+	err := d.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE a.id = d.id), count(*)
+		FROM flow_aliases a FULL JOIN (SELECT id FROM deployments WHERE id LIKE 'order@a%') d USING (id)`).Scan(&both, &either)
+	if err != nil || both != 0 || either != ids {
+		t.Errorf("%d of %d IDs belong to both (%v), want none of %d", both, either, err, ids)
+	}
 }
