@@ -148,6 +148,9 @@ func (q *Queue) writeDeployment(
 	ctx context.Context, project entities.Project, d Deployment,
 ) (written Deployment, moved bool, err error) {
 	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		if err := lockFlows(ctx, tx, project, d.ID); err != nil {
+			return err
+		}
 		rows, err := tx.Query(ctx, `
 			WITH old AS (SELECT url, workflows, build, schemas FROM deployments WHERE project = $1 AND id = $2)
 			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas)
@@ -185,6 +188,15 @@ func (q *Queue) writeDeployment(
 		return audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID, detail)
 	})
 	return written, moved, err
+}
+
+// lockFlows keeps the project's flows from taking the ID of a deployment in the meantime.
+func lockFlows(ctx context.Context, tx pgx.Tx, project entities.Project, id string) error {
+	if !strings.Contains(id, "@") {
+		return nil // it can be no version and no alias
+	}
+	_, err := tx.Exec(ctx, contract.LockFlows, project)
+	return err
 }
 
 // audit writes an audit entry in the transaction of the audited action, so that neither is stored without the other.
@@ -267,20 +279,25 @@ func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project,
 }
 
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
-// one that lists no workflows. Apps that ask for their deliveries have no functions to call, and versions of flows that
-// are retired begin no runs. It fails with [message.ErrDeploymentNotFound].
+// one that lists no workflows. Apps that ask for their deliveries have no functions to call. It fails with
+// [message.ErrDeploymentNotFound], and with [message.ErrDeploymentRetired] if the workflow is a flow whose versions are
+// all retired: no app has it.
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
 	d, err := q.oneDeployment(ctx, "", `($2 = ANY (workflows) OR workflows = '{}') AND url <> '`+PulledURL+`'
-		AND retired_at IS NULL ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
+		ORDER BY workflows = '{}', retired_at IS NOT NULL, created_at DESC, id DESC LIMIT 1`, project, workflow)
 	if errors.Is(err, message.ErrDeploymentNotFound) {
 		err = fmt.Errorf("no app with workflow %q is registered: %w", workflow, message.ErrDeploymentNotFound)
+	}
+	if err == nil && d.RetiredAt != nil {
+		err = fmt.Errorf("start a run of %s: %w", workflow, message.ErrDeploymentRetired)
 	}
 	return d, err
 }
 
 // StartDeployment reads the deployment for a new run of the workflow: the one with the ID, the version of a flow that
 // an alias with the ID points to, or that of [Queue.NewestDeployment] if it is empty. It fails with
-// [message.ErrDeploymentNotFound] and with [message.ErrDeploymentRetired].
+// [message.ErrDeploymentNotFound], with [message.ErrDeploymentRetired], and with [entities.ErrInvalid] if it is a version
+// of another flow.
 func (q *Queue) StartDeployment(
 	ctx context.Context, project entities.Project, workflow, id string,
 ) (Deployment, error) {
@@ -292,8 +309,13 @@ func (q *Queue) StartDeployment(
 		d, err = q.oneDeployment(ctx, "", `id = (SELECT v.deployment_id FROM flow_aliases a
 			JOIN flow_versions v USING (project, name, version) WHERE a.project = $1 AND a.id = $2)`, project, id)
 	}
-	if err == nil && d.RetiredAt != nil {
+	switch {
+	case err != nil:
+	case d.RetiredAt != nil:
 		err = fmt.Errorf("start a run of %s: %w", id, message.ErrDeploymentRetired)
+	case strings.HasPrefix(d.URL, contract.FlowScheme) && !slices.Contains(d.Workflows, workflow):
+		err = entities.Invalid("deployment %s is a version of the flow %s, not of %s: name that flow, or another deployment",
+			id, strings.Join(d.Workflows, ", "), workflow)
 	}
 	return d, err
 }
@@ -378,10 +400,14 @@ func (q *Queue) lastAsked(ctx context.Context, d Delivery) *time.Time {
 	return last
 }
 
-// registerPulled registers an app that asks for its deliveries, unless it is registered.
+// registerPulled registers an app that asks for its deliveries, unless it is registered, or its ID is that of an alias.
 func (q *Queue) registerPulled(ctx context.Context, app world.App) error {
 	return pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `INSERT INTO deployments (project, id, url) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+		if err := lockFlows(ctx, tx, app.Project, app.Deployment); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `INSERT INTO deployments (project, id, url) SELECT $1, $2, $3
+			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2) ON CONFLICT DO NOTHING`,
 			app.Project, app.Deployment, PulledURL)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err

@@ -236,6 +236,29 @@ func TestPutDeploymentIsStoredIfReschedulingFails(t *testing.T) {
 	}
 }
 
+// TestARetiredFlowIsNotTheWorkflowOfAnApp: an app that lists no workflows does not stand in for a flow that is retired.
+func TestARetiredFlowIsNotTheWorkflowOfAnApp(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	if _, err := r.PutDeployment(t.Context(), project, "any", "http://a.test"); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(t, `INSERT INTO deployments (project, id, url, workflows, retired_at)
+		VALUES ('`+string(project)+`', 'order@1', 'flow:order@1', '{order}', now())`)
+	_, err := r.StartDeployment(t.Context(), project, "order", "")
+	wantError(t, "order", err, message.ErrDeploymentRetired)
+	if d, err := r.StartDeployment(t.Context(), project, "ship", ""); err != nil || d.ID != "any" {
+		t.Errorf("ship: got %s (%v), want any", d.ID, err)
+	}
+	r.exec(t, `INSERT INTO deployments (project, id, url, workflows)
+		VALUES ('`+string(project)+`', 'order@2', 'flow:order@2', '{order}')`)
+	if d, err := r.StartDeployment(t.Context(), project, "order", ""); err != nil || d.ID != "order@2" {
+		t.Errorf("order: got %s (%v), want order@2", d.ID, err)
+	}
+	_, err = r.StartDeployment(t.Context(), project, "ship", "order@2")
+	wantError(t, "ship on a version of order", err, entities.ErrInvalid)
+}
+
 func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

@@ -22,7 +22,7 @@ type Planner struct {
 	// Now is the time from which durations count.
 	Now time.Time
 	// Deployment returns the newest deployment of a workflow, for [Latest], or the one that an ID with "@" names: a
-	// version of a flow, or what an alias points to.
+	// version of a flow, or what an alias points to. A [StartRefused] fails the step.
 	Deployment func(workflow, id string) (string, error)
 	// Condition returns an error if the condition of a signal is invalid.
 	Condition func(string) error

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -349,6 +350,9 @@ func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 		return nil, entities.Invalid("onParentEnd %q is neither %s nor %s", c.OnParentEnd, onEndCancel, onEndLeave)
 	}
 	deployment, err := planner.deploymentOf(c.Workflow, c.Deployment, planner.Run.DeploymentID)
+	if refused := (StartRefused{}); errors.As(err, &refused) {
+		return refused.requests(c.ID, c.Workflow, c.Input, c.At), nil
+	}
 	if err != nil {
 		return nil, err
 	}

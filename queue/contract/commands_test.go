@@ -18,6 +18,9 @@ var orders = Planner{
 	Run: entities.Run{ID: "wrun_1", DeploymentID: "orders"},
 	Now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
 	Deployment: func(workflow, id string) (string, error) {
+		if id == "ship@old" {
+			return "", StartRefused{Message: "retired", Code: "flow_retired"}
+		}
 		if name, _, isFlow := strings.Cut(id, "@"); isFlow {
 			return name + "@7", nil
 		}
@@ -133,6 +136,14 @@ func TestCommandsBecomeRequests(t *testing.T) {
 		}},
 		"setStore": {`{"type":"setStore","id":"s","values":{"b":null,"a":{"x": "<"}}}`, []string{
 			`store_set s {} {"a":{"x": "<"},"b":null}`,
+		}},
+		"startChild that is refused": {`{"type":"startChild","id":"a","workflow":"ship","deployment":"ship@old","input":1,"at":"f:1"}`, []string{
+			`step_created a {"stepName":"ship","at":"f:1"} 1`,
+			`step_failed a {"stepName":"ship","errorCode":"flow_retired"} {"message":"retired","code":"flow_retired"}`,
+		}},
+		"startRun that is refused": {`{"type":"startRun","id":"a","workflow":"ship","deployment":"ship@old"}`, []string{
+			`step_created a {"stepName":"ship"} `,
+			`step_failed a {"stepName":"ship","errorCode":"flow_retired"} {"message":"retired","code":"flow_retired"}`,
 		}},
 		"complete":                {`{"type":"complete","output":{"a": 1}}`, []string{`run_completed  {} {"a": 1}`}},
 		"complete without output": {`{"type":"complete"}`, []string{`run_completed  {} null`}},

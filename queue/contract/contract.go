@@ -32,6 +32,10 @@ const (
 // FlowScheme begins the address of a deployment that is a version of a flow, which the server answers itself.
 const FlowScheme = "flow:"
 
+// LockFlows is the statement after which no other transaction changes which IDs with "@" of the project $1 belong to
+// flows, and which to apps.
+const LockFlows = `SELECT pg_advisory_xact_lock(hashtextextended('stepwell flows ' || $1, 0))`
+
 // Types of calls.
 const (
 	TypeWorkflow = "workflow"

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -76,6 +77,19 @@ func atOnce(id, name string, input, output []byte, at place) []eventlog.Request 
 	}
 }
 
+// StartRefused is why no run can begin, now or later: it is the failure of the step that would have started it.
+type StartRefused Failure
+
+func (e StartRefused) Error() string { return e.Message }
+
+// requests returns the requests for the step, which fails as soon as it is there.
+func (e StartRefused) requests(id, name string, input []byte, at place) []eventlog.Request {
+	requests := atOnce(id, name, input, nil, at)
+	failed := &requests[1]
+	failed.Type, failed.Payload, failed.Data.ErrorCode = entities.EventStepFailed, Failure(e).Text(), e.Code
+	return requests
+}
+
 // startRun starts a run that is no child: nobody waits for it, and it goes on when this run has ended. It is a step
 // that has completed, with the run's ID in its output.
 type startRun struct {
@@ -92,6 +106,9 @@ type startRun struct {
 
 func (c *startRun) requests(planner Planner) ([]eventlog.Request, error) {
 	deployment, err := planner.deploymentOf(c.Workflow, c.Deployment, Latest)
+	if refused := (StartRefused{}); errors.As(err, &refused) {
+		return refused.requests(c.ID, c.Workflow, c.Input, c.At), nil
+	}
 	if err != nil {
 		return nil, err
 	}

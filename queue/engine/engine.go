@@ -126,15 +126,36 @@ func checkLease(d queue.Delivery) func(*pgx.Batch) func() error {
 func (e *Engine) planner(ctx context.Context, run entities.Run) contract.Planner {
 	return contract.Planner{
 		Run: run, Now: e.log.Now(),
-		Deployment: func(workflow, id string) (string, error) {
-			d, err := e.queue.StartDeployment(ctx, run.Project, workflow, id)
-			if id != "" && errors.Is(err, message.ErrDeploymentNotFound) {
-				return id, nil // the child waits for it
-			}
-			return d.ID, err
-		},
-		Condition: func(text string) error { return e.conditions.Check(ctx, run.Project, text) },
+		Deployment: func(workflow, id string) (string, error) { return e.startOn(ctx, run.Project, workflow, id) },
+		Condition:  func(text string) error { return e.conditions.Check(ctx, run.Project, text) },
 	}
+}
+
+// startOn returns the deployment for a run that a run starts. It fails with a [contract.StartRefused] if none will ever
+// do. An app that is not registered yet may be, and the run waits for it; a version or an alias of a flow is not awaited.
+func (e *Engine) startOn(ctx context.Context, project entities.Project, workflow, id string) (string, error) {
+	d, err := e.queue.StartDeployment(ctx, project, workflow, id)
+	code := ""
+	switch {
+	case errors.Is(err, message.ErrDeploymentRetired):
+		code = "flow_retired"
+	case errors.Is(err, entities.ErrInvalid):
+		code = "flow_mismatch"
+	case id != "" && errors.Is(err, message.ErrDeploymentNotFound):
+		name, alias, _ := strings.Cut(id, "@")
+		_, unknown := e.flows.Versions(ctx, project, name)
+		if errors.Is(unknown, registry.ErrNotFound) {
+			return id, nil
+		}
+		if unknown != nil {
+			return "", unknown
+		}
+		code, err = "alias_not_found", fmt.Errorf("the flow %s has no version or alias %s", name, alias)
+	}
+	if code != "" {
+		err = contract.StartRefused{Message: err.Error(), Code: code}
+	}
+	return d.ID, err
 }
 
 // ErrNothingLeft refuses an answer after which its run could never move again.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -340,5 +341,67 @@ func TestFlowsOnlyChangeAsFlows(t *testing.T) {
 	id := d.startOrder(t, "order@1", `{"id":"7","amount":3}`, "")
 	if status, payload := d.waitForEnd(t, id); status != entities.RunCompleted {
 		t.Errorf("run ended %s with %s", status, payload)
+	}
+}
+
+// TestStartsThatAreRefusedFailTheirSteps starts runs of what is retired, missing, or another flow. A catch sees the code.
+func TestStartsThatAreRefusedFailTheirSteps(t *testing.T) {
+	t.Parallel()
+	d := startFlows(t)
+	flows := registry.New(d.pool, time.Now)
+	put := func(document string) string {
+		t.Helper()
+		v, err := flows.Put(t.Context(), project, []byte(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.DeploymentID
+	}
+	put(`{flow: old, steps: {a: {set: 1}}}`)
+	if _, err := flows.Retire(t.Context(), project, "old", 1); err != nil {
+		t.Fatal(err)
+	}
+	catch := ", catch: [{codes: [flow_retired, alias_not_found, flow_mismatch]}]}"
+	id := d.startOrder(t, put(`
+flow: starts
+steps:
+  retired: {flow: old, deployment: old@1`+catch+`
+  newest: {flow: old`+catch+`
+  missing: {flow: order, deployment: order@prod`+catch+`
+  version: {start: order, deployment: order@99`+catch+`
+  other: {start: another, deployment: order@1`+catch+`
+output: "${[steps.retired, steps.newest, steps.missing, steps.version, steps.other].map(s, s.error.code)}"
+`), `{}`, "")
+	d.wantEnd(t, id, entities.RunCompleted,
+		`["flow_retired","flow_retired","alias_not_found","alias_not_found","flow_mismatch"]`)
+}
+
+// TestAnIDIsOfAnAliasOrOfAnApp has aliases and apps race for the same IDs: each ID goes to one of them.
+func TestAnIDIsOfAnAliasOrOfAnApp(t *testing.T) {
+	t.Parallel()
+	d := startFlows(t)
+	flows := registry.New(d.pool, time.Now)
+	const ids = 40
+	var all sync.WaitGroup
+	for n := range ids {
+		alias := fmt.Sprintf("a%d", n)
+		all.Go(func() {
+			if _, err := flows.PutAlias(t.Context(), project, "order", alias, 1); err != nil && !errors.Is(err, registry.ErrTaken) {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			_, err := d.PutDeployment(t.Context(), project, "order@"+alias, "http://127.0.0.1:1")
+			if err != nil && !errors.Is(err, entities.ErrInvalid) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	var both, either int
+	err := d.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE a.id = d.id), count(*)
+		FROM flow_aliases a FULL JOIN (SELECT id FROM deployments WHERE id LIKE 'order@a%') d USING (id)`).Scan(&both, &either)
+	if err != nil || both != 0 || either != ids {
+		t.Errorf("%d of %d IDs belong to both (%v), want none of %d", both, either, err, ids)
 	}
 }

@@ -296,17 +296,15 @@ func (t *turn) beginInstance(i int) {
 	t.move(i, n, nil)
 }
 
-// finish ends an instance.
+// finish ends an instance, unless this turn has no space for closing all that is open of its steps: once the end is in
+// the log, nobody closes the rest.
 func (t *turn) finish(p progress) {
-	if t.isFull() {
+	if t.isFull() || !t.closeAll() {
 		return
 	}
 	t.ended, t.result = true, p
 	if t.single {
 		return
-	}
-	for i := range t.Program.steps {
-		t.close(i)
 	}
 	command := recordStep{Type: "recordStep", ID: t.prefix, Name: t.up.Program.steps[t.of].name, Output: p.output}
 	if p.status == statusFailed {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // numbers returns a list of the numbers from 0.
@@ -283,5 +284,57 @@ func BenchmarkMap(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(n*b.N), "µs/item")
 		})
+	}
+}
+
+// TestBytesCountWhatAStateKeeps has each kind of event bring 1 MiB that the state keeps, and a map give back what it held.
+func TestBytesCountWhatAStateKeeps(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]byte(`
+flow: f
+deployment: d
+steps:
+  call: {call: f}
+  fails: {call: f, catch: [{}]}
+  hook: {hook: {}}
+  vote: {approval: {title: t, quorum: 2}}
+  map: {map: '[1]', do: {steps: {a: {call: f}}}, tolerate: 1}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 1 << 20
+	large := strings.Repeat("x", size)
+	failed := json.RawMessage(`{"message":"no","code":"c","details":"` + large + `"}`)
+	s := p.Begin()
+	apply := func(typ entities.EventType, id string, payload json.RawMessage) int64 {
+		t.Helper()
+		before := s.Bytes()
+		err := s.Apply(contract.Run{}, []Event{{Seq: s.Seq() + 1, Type: typ, CorrelationID: id, Payload: payload}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Bytes() - before
+	}
+	for _, e := range []Event{
+		{Type: entities.EventStepCompleted, CorrelationID: "call", Payload: json.RawMessage(`"` + large + `"`)},
+		{Type: entities.EventStepFailed, CorrelationID: "fails", Payload: failed},
+		{Type: entities.EventHookReceived, CorrelationID: "hook", Payload: json.RawMessage(`"` + large + `"`)},
+		{
+			Type: entities.EventHookReceived, CorrelationID: "vote",
+			Payload: json.RawMessage(`{"decision":"approve","by":"anna","comment":"` + large + `"}`),
+		},
+	} {
+		if got := apply(e.Type, e.CorrelationID, e.Payload); got < size || got > size+1000 {
+			t.Errorf("%s of %s counts as %d bytes, want about %d", e.Type, e.CorrelationID, got, size)
+		}
+	}
+	apply(entities.EventStepCompleted, "map~items", json.RawMessage(`{"items":[1]}`))
+	apply(entities.EventStepCreated, "map[0].a", nil)
+	if got := apply(entities.EventStepFailed, "map[0]", failed); got > size+1000 || got < size-frameBytes {
+		t.Errorf("the failure of an item counts as %d bytes, want about %d", got, size)
+	}
+	if got := apply(entities.EventStepCompleted, "map", json.RawMessage("null")); got < -1000 || got > 1000 {
+		t.Errorf("the end of the map counts as %d bytes, want about 0: the list of failures has the one of the item", got)
 	}
 }

@@ -154,6 +154,8 @@ func (s *state) inBody(id string) (i int, rest string, ok bool) {
 func (s *state) applyInBody(i int, rest string, e Event) error {
 	g := s.group(i)
 	switch {
+	case s.steps[i].status.ended() && g.plan == nil && len(g.frames) == 0:
+		return nil // nothing of it is needed, and its items may be released
 	case rest == itemsSuffix:
 		before := g.items.size()
 		err := g.items.apply(e)
@@ -235,6 +237,7 @@ func (g *group) applyTo(f *state, n int, rest string, e Event) error {
 		if err != nil {
 			return err
 		}
+		f.held += int64(len(e.Payload))
 		g.end(n, progress{status: statusFailed, error: e.Payload, code: failure.Code, seq: e.Seq})
 	default:
 	}
@@ -298,14 +301,17 @@ func (g *group) tolerated() int {
 
 // release forgets what is not needed of the instances once the step has ended. It returns how many bytes are free.
 func (g *group) release() (bytes int64) {
-	g.items.failures = g.failures()
+	if g.items.failures == nil {
+		g.items.failures = g.failures()
+		bytes -= int64(len(g.items.failures))
+	}
 	for n := range g.ended {
-		bytes += int64(len(g.ended[n].output))
+		bytes += int64(len(g.ended[n].output) + len(g.ended[n].error))
 		g.ended[n].output, g.ended[n].error = nil, nil
 	}
 	if len(g.frames) == 0 {
 		bytes += g.items.size() + int64(len(g.ended))*endedBytes
-		g.ended, g.items.list, g.items.keys, g.items.places = nil, nil, nil, nil
+		g.ended, g.items.list, g.items.keys, g.items.places, g.items.bytes = nil, nil, nil, nil, 0
 	}
 	return bytes
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -54,7 +56,86 @@ func randomFlow(t *rapid.T) string {
 		}
 		lines[i] = fmt.Sprintf("  s%d: {%s}\n", i, strings.Join(fields, ", "))
 	}
+	if rapid.IntRange(0, 19).Draw(t, "crowded") == 0 {
+		lines = append(lines, crowdedMap(rapid.IntRange(60, 100).Draw(t, "items"), rapid.IntRange(1, 4).Draw(t, "signals")))
+	}
 	return "flow: random\ndeployment: d\nsteps:\n" + strings.Join(rapid.Permutation(lines).Draw(t, "order"), "")
+}
+
+// crowdedMap returns a map whose items wait for signals and a call each, and which fails with the first item: so more has
+// to be closed than a turn may have commands.
+func crowdedMap(items, signals int) string {
+	list, steps := make([]string, items), make([]string, signals)
+	for n := range items {
+		list[n] = strconv.Itoa(n)
+	}
+	for n := range signals {
+		steps[n] = fmt.Sprintf("h%d: {signal: {name: never, within: 1h}}", n)
+	}
+	return fmt.Sprintf("  crowd: {map: '[%s]', do: {steps: {%s, a: {call: f}}}, catch: [{}]}\n  after: {wait: 2h}\n",
+		strings.Join(list, ","), strings.Join(steps, ", "))
+}
+
+// TestInstancesEndWithAllThatIsTheirs has a map fail while its items have more open than a turn may close. Each hook and
+// each wait of an item is closed before its end, and the run goes on to its own.
+func TestInstancesEndWithAllThatIsTheirs(t *testing.T) {
+	t.Parallel()
+	for signals := 1; signals <= 5; signals++ {
+		p, err := Parse([]byte("flow: f\ndeployment: d\nsteps:\n" + crowdedMap(100, signals)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		trial := Trial{Results: map[string]Result{"crowd[0].a": failure("x")}}
+		for n := 1; n < 100; n++ {
+			trial.Results[fmt.Sprintf("crowd[%d].a", n)] = Result{After: time.Minute}
+		}
+		got, err := trial.Run(p)
+		if err != nil || got.Status != entities.RunCompleted {
+			t.Fatalf("%d signals: the run is %s: %v", signals, got.Status, err)
+		}
+		if open := leftOpen(got); len(open) > 0 {
+			t.Errorf("%d signals: %v are open at the ends of their items", signals, open)
+		}
+	}
+}
+
+// leftOpen returns the hooks and waits that were open when the instance ended that they belong to.
+func leftOpen(o Outcome) (left []string) {
+	open := map[string]bool{}
+	for _, e := range o.Events {
+		switch e.Type {
+		case entities.EventHookCreated, entities.EventWaitCreated:
+			open[e.CorrelationID] = true
+		case entities.EventHookDisposed, entities.EventHookConflict, entities.EventWaitCancelled, entities.EventWaitCompleted:
+			delete(open, e.CorrelationID)
+		case entities.EventStepCompleted, entities.EventStepFailed:
+			for id := range open {
+				if strings.HasPrefix(id, e.CorrelationID+".") {
+					left = append(left, id)
+				}
+			}
+		default:
+		}
+	}
+	return left
+}
+
+// TestLateEventsOfWhatIsReleased: an event about an item of a map that has ended is no fault of the log.
+func TestLateEventsOfWhatIsReleased(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]byte("{flow: f, deployment: d, steps: {m: {map: '[1]', key: \"'k'\", do: {steps: {a: {call: f}}}}, w: {wait: 1h}}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Trial{}.Run(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.Begin()
+	late := Event{Seq: int64(len(got.Events)), Type: entities.EventHookReceived, CorrelationID: "m[k].a"}
+	if err := s.Apply(contract.Run{}, append(slices.Clone(got.Events[:len(got.Events)-1]), late)); err != nil {
+		t.Error(err)
+	}
 }
 
 // ballots are what hooks and approvals receive.
@@ -88,6 +169,9 @@ func TestRandomFlows(t *testing.T) {
 		}
 		checkOrder(t, p, got, document)
 		checkTurns(t, p, got, document)
+		if open := leftOpen(got); len(open) > 0 {
+			t.Fatalf("%v are open at the ends of their instances in\n%s", open, document)
+		}
 		if got.Status == entities.RunFailed {
 			checkLast(t, p, got, document)
 			checkUndone(t, p, got, document)

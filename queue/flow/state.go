@@ -182,6 +182,7 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 	case entities.EventStepCreated, entities.EventWaitCreated, entities.EventHookCreated:
 		p.status = statusOpen
 	case entities.EventHookReceived:
+		s.held += int64(len(e.Payload))
 		*p = s.received(*p, i, e)
 	case entities.EventStepCompleted, entities.EventWaitCompleted:
 		*p = progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
@@ -195,6 +196,7 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 			return err
 		}
 		*p = progress{status: statusFailed, error: e.Payload, code: f.Code, seq: e.Seq}
+		s.held += int64(len(e.Payload))
 	case entities.EventHookConflict:
 		*p = failedWith(contract.Failure{Message: "another hook has the token", Code: codeHookConflict}, e.Seq)
 	case entities.EventWaitCancelled, entities.EventHookDisposed:

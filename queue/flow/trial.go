@@ -125,6 +125,17 @@ type anyCommand struct {
 	Until   time.Time         `json:"until"`
 	Timeout string            `json:"timeout"`
 	Signal  json.RawMessage   `json:"signal"`
+	// HTTP is the request of a step that is one.
+	HTTP *contract.HTTPRequest `json:"http"`
+}
+
+// input returns what the log has as the input of a step: of an HTTP step, its request as the server makes it.
+func (c *anyCommand) input() json.RawMessage {
+	if c.HTTP == nil {
+		return c.Input
+	}
+	_ = c.HTTP.Complete() // one that the server refuses is shown as it is
+	return mustJSON(c.HTTP)
 }
 
 // carryOut does what the server does with a command.
@@ -135,7 +146,7 @@ func (r *trialRun) carryOut(text json.RawMessage) error {
 	}
 	switch c.Type {
 	case "runStep", "startChild", "startRun":
-		r.append(entities.EventStepCreated, c.ID, c.Input)
+		r.append(entities.EventStepCreated, c.ID, c.input())
 		r.result(c)
 	case "recordStep", "emit":
 		r.append(entities.EventStepCreated, c.ID, nil)

@@ -49,7 +49,7 @@ func (t *turn) decide() {
 
 // settle goes through the steps until nothing follows any more.
 func (t *turn) settle() {
-	for moved := true; moved && !t.ended && t.stopped() == nil; {
+	for moved := true; moved && !t.ended && !t.isFull() && t.stopped() == nil; {
 		failed, failing := t.failure()
 		switch {
 		case failing:
@@ -58,11 +58,8 @@ func (t *turn) settle() {
 			moved = t.advance()
 		}
 	}
-	if t.ended {
-		return
-	}
-	for i := range t.Program.steps {
-		t.close(i)
+	if !t.ended {
+		t.closeAll()
 	}
 }
 
@@ -382,11 +379,22 @@ func (t *turn) openHook(i int, a *action) {
 	})
 }
 
+// closeAll closes what the steps that have ended do not need any more. It reports whether this turn has space for all.
+func (t *turn) closeAll() bool {
+	for i := range t.Program.steps {
+		if !t.steps[i].status.ended() || !t.hooks[i] && !t.limits[i] {
+			continue
+		}
+		if t.isAtLimit() {
+			return false
+		}
+		t.close(i)
+	}
+	return true
+}
+
 // close closes what a step that has ended does not need any more.
 func (t *turn) close(i int) {
-	if !t.steps[i].status.ended() || t.isAtLimit() {
-		return
-	}
 	id := t.Program.steps[i].id
 	if t.hooks[i] {
 		t.send(partOf{"closeHook", id})

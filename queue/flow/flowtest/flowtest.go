@@ -31,7 +31,9 @@ type Test struct {
 	Results map[string]result `json:"results"`
 	// Signals are the signals that come, by name. Others do not come.
 	Signals map[string]signal `json:"signals"`
-	Expect  expectation       `json:"expect"`
+	// Payloads are what hooks receive, and the votes of approvals, by the ID of the step, in their order.
+	Payloads map[string][]json.RawMessage `json:"payloads"`
+	Expect   expectation                  `json:"expect"`
 }
 
 type result struct {
@@ -112,13 +114,15 @@ func Read(text []byte) (f File, err error) {
 // Run runs a test, and returns how the run differs from what is expected: a line for each difference, none if it is as
 // expected.
 func (test Test) Run(p *flow.Program) (differences []string, err error) {
-	ids := map[string]bool{}
-	for _, s := range p.Graph().Steps {
-		ids[s.ID], ids[s.ID+"~undo"] = true, true
-	}
+	known := knownIDs(p)
 	for id := range test.Results {
-		if !ids[id] {
+		if !known(id) {
 			return nil, fmt.Errorf("results: there is no step %q", id)
+		}
+	}
+	for id := range test.Payloads {
+		if !known(id) {
+			return nil, fmt.Errorf("payloads: there is no step %q", id)
 		}
 	}
 	outcome, err := test.trial().Run(p)
@@ -128,10 +132,27 @@ func (test Test) Run(p *flow.Program) (differences []string, err error) {
 	return test.Expect.compare(outcome), nil
 }
 
+// bodies are the kinds of steps that have a body.
+var bodies = map[string]bool{"map": true, "loop": true, "plan": true}
+
+// knownIDs returns whether an ID can be one of a step. The instances of a body are not known before the run: of its IDs,
+// only the first part is checked.
+func knownIDs(p *flow.Program) func(id string) bool {
+	kinds := map[string]string{}
+	for _, s := range p.Graph().Steps {
+		kinds[s.ID] = s.Kind
+	}
+	return func(id string) bool {
+		_, known := kinds[strings.TrimSuffix(id, "~undo")]
+		at := strings.IndexAny(id, "[#.")
+		return known || at > 0 && bodies[kinds[id[:at]]]
+	}
+}
+
 func (test Test) trial() flow.Trial {
 	t := flow.Trial{
 		Input: test.Input, Attributes: test.Attributes, Key: test.Key, Results: map[string]flow.Result{},
-		Signals: map[string]json.RawMessage{}, SignalAfter: map[string]time.Duration{},
+		Signals: map[string]json.RawMessage{}, SignalAfter: map[string]time.Duration{}, Payloads: test.Payloads,
 	}
 	for id, r := range test.Results {
 		t.Results[id] = flow.Result{Output: r.Output, Error: r.Error, After: time.Duration(r.After)}

@@ -1,6 +1,7 @@
 package flowtest
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -127,8 +128,61 @@ func TestFilesWithMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	test := Test{Results: map[string]result{"chrage": {}}}
-	if _, err := test.Run(p); err == nil || !strings.Contains(err.Error(), `"chrage"`) {
-		t.Errorf("got %v, want the unknown step", err)
+	for _, id := range []string{"chrage", "charge[0]", "charge.a", "charge~within"} {
+		test := Test{Results: map[string]result{id: {}}}
+		if _, err := test.Run(p); err == nil || !strings.Contains(err.Error(), `"`+id+`"`) {
+			t.Errorf("got %v, want the unknown step %s", err, id)
+		}
+	}
+	test := Test{Payloads: map[string][]json.RawMessage{"hok": nil}}
+	if _, err := test.Run(p); err == nil || !strings.Contains(err.Error(), `payloads: there is no step "hok"`) {
+		t.Errorf("got %v, want the unknown hook", err)
+	}
+}
+
+// TestBodiesAndOthers gives results to instances of bodies, payloads to a hook and votes to an approval, and reads the
+// request of an HTTP step.
+func TestBodiesAndOthers(t *testing.T) {
+	t.Parallel()
+	p, err := flow.Parse([]byte(`
+flow: order
+deployment: shop
+steps:
+  enrich: {map: '[1, 2]', do: {call: enrich}}
+  pack: {map: '[1]', do: {steps: {a: {call: pack}}}}
+  agent: {loop: {do: {call: ask}, until: 'iteration.last == 5', max: 3}}
+  paid: {hook: {}}
+  boss: {approval: {title: "May it?", quorum: 2}}
+  post: {needs: [paid], http: "https://example.com/${steps.paid.output.id}"}
+output: ["${steps.enrich.output}", "${steps.pack.output}", "${steps.agent.output}", "${steps.paid.output.id}", "${steps.boss.status}"]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Read([]byte(`
+flow: order.yaml
+tests:
+- name: one
+  results:
+    enrich[1]: {output: 4}
+    pack[0].a: {output: 6}
+    agent#1: {output: 3}
+    agent#2: {output: 5}
+  payloads:
+    paid: [{id: 7}]
+    boss: [{decision: approve, by: anna}, {decision: approve, by: bob}]
+  expect:
+    status: completed
+    output: [[null, 4], [{a: 6}], 5, 7, completed]
+    inputs:
+      enrich[1]: 2
+      post: {method: GET, url: "https://example.com/7"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := f.Tests[0].Run(p)
+	if err != nil || len(lines) > 0 {
+		t.Errorf("got %v and %q, want what is expected", err, lines)
 	}
 }

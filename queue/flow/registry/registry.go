@@ -165,9 +165,9 @@ func next(
 	return s, nil
 }
 
-// lock has the flows of a project change one after the other.
+// lock has the flows of a project change one after the other, and no app take an ID meanwhile that could be one of them.
 func lock(ctx context.Context, tx pgx.Tx, project entities.Project) error {
-	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('stepwell flows ' || $1, 0))`, project)
+	_, err := tx.Exec(ctx, contract.LockFlows, project)
 	return err
 }
 

@@ -46,7 +46,7 @@ func Compare(
 	if err != nil {
 		return nil, err
 	}
-	c := comparison{program: p, run: run, log: log}
+	c := comparison{run: run, log: log, head: cursor{state: p.Begin()}, trail: cursor{state: p.Begin()}}
 	for at := 0; at < len(log); {
 		if log[at].made == nil {
 			at++
@@ -62,36 +62,63 @@ func Compare(
 }
 
 type comparison struct {
-	program *flow.Program
 	run     contract.Run
 	log     []entry
 	decided int // how many events the decisions before need
+	// head is the state at each decision, and trail one before it, for answers that are older than the news. Both only go
+	// forward: a log is folded twice at most.
+	head, trail cursor
+}
+
+// cursor is a state that goes forward in a log.
+type cursor struct {
+	state *flow.State
+	known int  // the events that it has
+	asked bool // whether all that it has led to is in the log, so that only what is new counts
 }
 
 // turn finds the call whose answer is the decisions that begin at a position, and returns the position after them. The
 // answer may be older than the news before it, since a call takes a while: so each state since the last decision may be
-// the one that was decided on.
+// the one that was decided on. The newest one that fits counts.
 func (c *comparison) turn(ctx context.Context, at int) (next int, d *Difference, err error) {
-	for known := at; known >= max(c.decided, 1); known-- {
-		decided, err := c.ask(ctx, known)
+	next, d, err = c.try(ctx, &c.head, at, at)
+	if c.head.asked = err == nil && d == nil; c.head.asked || err != nil {
+		return next, nil, err
+	}
+	fits := 0
+	for known := max(c.decided, 1); known < at; known++ {
+		next, differs, err := c.try(ctx, &c.trail, known, at)
 		if err != nil {
-			if ctx.Err() != nil {
-				return 0, nil, err
-			}
-			return 0, c.differs(at, err.Error()), nil
+			return 0, nil, err
 		}
-		next, missing := c.match(at, decided)
-		if missing == nil && len(decided) > 0 {
-			return next, nil, nil
-		}
-		if d == nil {
-			d = c.differs(next, missing.String())
+		if c.trail.asked = differs == nil && known == at-1; differs == nil {
+			fits = next
 		}
 	}
-	if isDeadline(c.log[at].Event) {
+	switch {
+	case fits > 0:
+		return fits, nil, nil
+	case isDeadline(c.log[at].Event):
 		return len(c.log), nil, nil
+	default:
+		return 0, d, nil
 	}
-	return 0, d, nil
+}
+
+// try compares what follows from the first known events with the decisions that begin at a position.
+func (c *comparison) try(ctx context.Context, from *cursor, known, at int) (next int, d *Difference, err error) {
+	decided, err := c.ask(ctx, from, known)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, nil, err
+		}
+		return 0, c.differs(at, err.Error()), nil
+	}
+	next, missing := c.match(at, decided)
+	if missing != nil {
+		return 0, c.differs(next, missing.String()), nil
+	}
+	return next, nil, nil
 }
 
 // isDeadline reports whether a run may have failed because its own time was up, which the program does not decide.
@@ -100,16 +127,28 @@ func isDeadline(e flow.Event) bool {
 }
 
 // ask returns what the program decides when it knows the first events.
-func (c *comparison) ask(ctx context.Context, known int) ([]decision, error) {
-	call := flow.Call{Run: c.run}
-	for _, e := range c.log[:known] {
-		call.Events = append(call.Events, e.Event)
+func (c *comparison) ask(ctx context.Context, from *cursor, known int) ([]decision, error) {
+	events := make([]flow.Event, 0, known-from.known)
+	for _, e := range c.log[from.known:known] {
+		events = append(events, e.Event)
 	}
-	text, err := c.program.Answer(ctx, call)
+	fold := from.state.More
+	if from.asked || from.known == 0 {
+		fold = func(events []flow.Event) error { return from.state.Apply(c.run, events) }
+	}
+	from.known = known
+	if err := fold(events); err != nil {
+		return nil, err
+	}
+	commands, err := from.state.Next(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return decisionsOf(text)
+	answer, err := json.Marshal(map[string]any{"commands": commands})
+	if err != nil {
+		return nil, err
+	}
+	return decisionsOf(answer)
 }
 
 // match compares decisions with those in the log from a position on. It returns the position after them, or that of the

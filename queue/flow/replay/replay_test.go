@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 )
@@ -106,4 +108,90 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s: got %q (%v), want %q", name, got, err, test.want)
 		}
 	}
+}
+
+// TestLargeMap compares a map of 1,000 items with its own log in a time that grows with the log, not with its square: the
+// answers know their news, or come late. A change of the last decision is found in both.
+func TestLargeMap(t *testing.T) {
+	t.Parallel()
+	const source = "flow: f\ndeployment: d\nsteps:\n  m: {map: input, do: {call: f}}\noutput: %s\n"
+	p, err := flow.Parse(fmt.Appendf(nil, source, "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := flow.Parse(fmt.Appendf(nil, source, "2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := "[0" + strings.Repeat(",0", 999) + "]"
+	outcome, err := flow.Trial{Input: json.RawMessage(items)}.Run(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt := logged(t, outcome.Events)
+	began := time.Now()
+	for name, events := range map[string][]json.RawMessage{"prompt": prompt, "late": late(t, prompt)} {
+		run := contract.Run{ID: "wrun_1", Workflow: "f"}
+		if d, err := Compare(t.Context(), p, run, events); err != nil || d != nil {
+			t.Errorf("%s: got %v (%v), want no difference", name, d, err)
+		}
+		d, err := Compare(t.Context(), other, run, events)
+		if err != nil || d == nil || d.Seq != int64(len(events)) {
+			t.Errorf("%s: got %v (%v), want a difference at event %d", name, d, err, len(events))
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// logged returns the events of a trial as a log has them.
+func logged(t *testing.T, events []flow.Event) (list []json.RawMessage) {
+	t.Helper()
+	for i := range events {
+		data := map[string]any{}
+		if e := events[i]; e.Type == entities.EventStepCreated && strings.HasSuffix(e.CorrelationID, "]") {
+			data["stepName"], data["step"] = "f", map[string]any{}
+		}
+		text, err := json.Marshal(map[string]any{
+			"seq": i + 1, "type": events[i].Type, "correlationId": events[i].CorrelationID, "createdAt": events[i].CreatedAt,
+			"data": data, "payload": events[i].Payload,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+// late moves each end of a step before the creation that it did not lead to, as if the answer had been under way.
+func late(t *testing.T, events []json.RawMessage) []json.RawMessage {
+	t.Helper()
+	isEnd := func(text json.RawMessage) bool { return strings.Contains(string(text), `"type":"step_completed"`) }
+	isStep := func(text json.RawMessage) bool { return strings.Contains(string(text), `"stepName":"f"`) }
+	list := append([]json.RawMessage{}, events...)
+	moved := 0
+	for i := 1; i+2 < len(list); i++ {
+		if isEnd(list[i-1]) && isStep(list[i]) && isEnd(list[i+1]) && isStep(list[i+2]) {
+			list[i], list[i+1] = list[i+1], list[i]
+			i, moved = i+2, moved+1
+		}
+	}
+	if moved < 100 {
+		t.Fatalf("%d answers are late", moved)
+	}
+	for i := range list {
+		var e map[string]any
+		if err := json.Unmarshal(list[i], &e); err != nil {
+			t.Fatal(err)
+		}
+		e["seq"] = i + 1
+		text, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list[i] = text
+	}
+	return list
 }
