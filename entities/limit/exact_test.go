@@ -363,3 +363,53 @@ func TestStepsThatEndDuringAPassKeepNothing(t *testing.T) {
 		t.Errorf("%d permits are left", n)
 	}
 }
+
+// TestBarrierLetsStepsOfHoldersGo, and of their children.
+func TestBarrierLetsStepsOfHoldersGo(t *testing.T) {
+	t.Parallel()
+	s, pool := openStore(t)
+	for _, name := range []string{"a", "b"} {
+		if _, err := s.Put(t.Context(), home, name, limit.Spec{PerKey: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, pool, 0, 2, use("a", "k"))
+	exec(t, pool, `UPDATE permits SET granted_at = now()`)
+	wait(t, pool, 2, 1, use("a", "k"), use("b", "k"))
+	exec(t, pool, `UPDATE permits SET passed = 100 WHERE granted_at IS NULL`)
+	waitStep(t, pool, "m_child", use("b", "k"))
+	waitStep(t, pool, "m_other", use("b", "k"))
+	exec(t, pool, `UPDATE runs SET parent_id = 'wrun_000000', parent_step = 'x' WHERE id = 'wrun_of_m_child'`)
+	places := []limit.Place{{Name: "a", Key: "k"}, {Name: "b", Key: "k"}}
+	if _, err := limit.Pass(t.Context(), pool, home, places, nothing); err != nil {
+		t.Fatal(err)
+	}
+	var holder string
+	err := pool.QueryRow(t.Context(), `SELECT string_agg(holder, ' ') FROM permits WHERE name = 'b' AND granted_at IS NOT NULL`).
+		Scan(&holder)
+	if err != nil || holder != "m_child" {
+		t.Errorf("%q got places, error %v; want m_child alone", holder, err)
+	}
+}
+
+// TestPassJudgesNobodyByHalfOfItsUses: the pause of one use is over, that of the other not, as between two rows of a
+// statement that takes its time.
+func TestPassJudgesNobodyByHalfOfItsUses(t *testing.T) {
+	t.Parallel()
+	s, pool := openStore(t)
+	for _, name := range []string{"a", "b"} {
+		if _, err := s.Put(t.Context(), home, name, limit.Spec{PerKey: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, pool, 0, 1, use("b", "k"))
+	exec(t, pool, `UPDATE permits SET granted_at = now()`)
+	wait(t, pool, 1, 1, use("a", "k"), use("b", "k"))
+	exec(t, pool, `UPDATE permits SET not_before = now() + interval '1 hour' WHERE granted_at IS NULL AND name = 'b'`)
+	if _, err := limit.Pass(t.Context(), pool, home, []limit.Place{{Name: "a", Key: "k"}}, nothing); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := heldOf(t.Context(), pool, "b", "k"); n != 1 || err != nil {
+		t.Errorf("%d hold the one place of b, error %v", n, err)
+	}
+}
