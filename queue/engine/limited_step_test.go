@@ -560,3 +560,37 @@ func TestStepHasTooManyLimits(t *testing.T) {
 		t.Errorf("got %+v", r.Error)
 	}
 }
+
+// TestAcceptedStepKeepsItsPlace until its result is sent.
+func TestAcceptedStepKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	d := startServer(t, serve(t, func(call *functionCall) {
+		switch {
+		case call.Type == contract.TypeStep:
+			call.w.WriteHeader(http.StatusAccepted)
+		case call.has("step_completed", "x"):
+			call.reply(object{"type": "complete", "output": "done"})
+		default:
+			call.reply(object{
+				"type": "runStep", "id": "x", "async": true, "timeout": "1h", "limits": []object{{"name": "one", "key": "k"}},
+			})
+		}
+	}))
+	d.putLimit(t, "one", limit.Spec{PerKey: 1})
+	first := d.startRun(t, `null`)
+	d.waitForEvent(t, first, "step_retrying x")
+	second := d.startRun(t, `null`)
+	if r := d.reason(t, second, why.LimitFull); len(r.Holders) != 1 || r.Holders[0].RunID != first {
+		t.Errorf("the place is held by %+v, want the accepted step", r.Holders)
+	}
+	for _, id := range []entities.RunID{first, second} {
+		d.waitForEvent(t, id, "step_retrying x")
+		if err := d.runs.EndStep(t.Context(), project, id, "x", StepResult{Output: []byte(`1`)}); err != nil {
+			t.Fatal(err)
+		}
+		d.wantEnd(t, id, entities.RunCompleted, `"done"`)
+	}
+	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
+		t.Errorf("%d permits are left", n)
+	}
+}

@@ -351,7 +351,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		options := endWith(d)
 		if v.event == entities.EventStepRetrying {
 			options = retryWith(d, queue.Failure{
-				Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady,
+				Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady, KeepsPlaces: v.code == codeAccepted,
 			})
 		}
 		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, requests, options)
