@@ -82,13 +82,6 @@ func (d Delivery) leaveTurn() {
 	}
 }
 
-// Afterwards calls do when the outcome of the delivery is stored, whatever it is.
-func (d Delivery) Afterwards(do func()) {
-	if d.afterwards != nil {
-		*d.afterwards = append(*d.afterwards, do)
-	}
-}
-
 // HasStarted reports whether the log has recorded that the work started.
 func (d Delivery) HasStarted() bool { return d.Inline != nil && d.Inline.Run != nil }
 
