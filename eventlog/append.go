@@ -255,7 +255,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	if !ok {
 		return decision{}, false, nil
 	}
-	if c.exceeds(f.Snapshot) || f.mayShareSteps(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if c.exceeds(f.Snapshot) || f.mustGateSteps(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)
@@ -282,8 +282,12 @@ func (l *Log) writeOptimistic(
 	if !ok {
 		return decision{}, false, nil
 	}
-	if named, _ := f.stepUses(c.requests); len(named) > 0 {
+	named, all := f.stepUses(c.requests)
+	if len(named) > 0 {
 		limit.RequireKnown(&s, c.project, named)
+	}
+	if len(all) > len(named) { // with those of the policy
+		limit.RequireFits(&s, c.project, all)
 	}
 	switch {
 	case waiting != nil:

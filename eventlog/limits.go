@@ -194,7 +194,7 @@ func (f facts) withLimits(r Request) *entities.StepSpec {
 	return &spec
 }
 
-// newStep is withLimits for a step that does not exist yet; nil for all other requests.
+// newStep returns what the request says about the step that it creates, with all of its limits; nil if it creates none.
 func (f facts) newStep(r Request) *entities.StepSpec {
 	if _, exists := f.Steps[entities.StepID(r.CorrelationID)]; exists || f.Run == nil {
 		return nil
@@ -212,8 +212,14 @@ func (f facts) stepUses(requests []Request) (named, all []entities.LimitUse) {
 	return named, all
 }
 
-// mayShareSteps reports whether a step that the requests create may share the places of its run or of its ancestors.
-func (f facts) mayShareSteps(requests []Request) bool {
+// mustGateSteps reports whether a step that the requests create may share the places of its run or of its ancestors, or
+// needs too many limits.
+func (f facts) mustGateSteps(requests []Request) bool {
+	for _, r := range requests {
+		if spec := f.newStep(r); spec != nil && len(spec.Limits) > limit.MaxUses {
+			return true
+		}
+	}
 	_, all := f.stepUses(requests)
 	if len(all) > 0 && f.Run.ParentID != "" && !f.Run.Detached {
 		return true
@@ -231,25 +237,35 @@ type stepGate struct {
 
 // openStepGate reads the limits that the steps need which the call creates, and those whose places they share.
 func (c *call) openStepGate(ctx context.Context, tx pgx.Tx, f *facts) (*stepGate, error) {
-	named, all := f.stepUses(c.requests)
+	_, all := f.stepUses(c.requests)
 	if len(all) == 0 {
 		return nil, nil
 	}
 	var b pgx.Batch
 	g := &stepGate{Settings: limit.LoadSettings(&b, c.project, all)}
 	limit.LoadAncestors(&b, c.project, c.runID, &g.ancestors)
-	if err := pg.SendQueued(ctx, tx, &b); err != nil || len(named) == 0 {
-		return g, err
+	if err := pg.SendQueued(ctx, tx, &b); err != nil {
+		return nil, err
 	}
 	for i, r := range c.requests {
-		if f.newStep(r) == nil {
-			continue
-		}
-		if err := g.Check(r.Data.Step.Limits); err != nil {
-			return nil, &RefusedError{i, err}
+		if spec := f.newStep(r); spec != nil {
+			if err := g.check(r.Data.Step.Limits, spec.Limits); err != nil {
+				return nil, &RefusedError{i, err}
+			}
 		}
 	}
 	return g, nil
+}
+
+// check refuses a step whose limits can never be met: those that it names, or all with those of the policy.
+func (g *stepGate) check(named, all []entities.LimitUse) error {
+	if err := g.Check(named); err != nil {
+		return err
+	}
+	if err := limit.ValidateUses(all, 0); err != nil {
+		return err
+	}
+	return g.CheckCosts(all)
 }
 
 // share takes from the work of steps the limits whose places the run or its ancestors hold.
@@ -436,6 +452,11 @@ func (l *Log) lookAgain(d decision) {
 	}
 	if uses := d.after.Run.Limits; len(uses) > 0 && (d.waits || d.endsRun()) {
 		l.limiter.Look(d.after.Run.Project, uses)
+	}
+	if d.endsRun() {
+		for _, step := range d.after.Run.StepLimits {
+			l.limiter.Look(d.after.Run.Project, step.Limits)
+		}
 	}
 	for _, m := range d.messages {
 		if m.Limits != nil {

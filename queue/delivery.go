@@ -60,6 +60,8 @@ type Delivery struct {
 	by     *deliverer
 	// answers is the memory for the answers of functions; nil if they are not counted.
 	answers *answerMemory
+	// afterwards are called when the outcome is stored; see [Delivery.Afterwards].
+	afterwards *[]func()
 	// endTurn ends the turn of the delivery, if it has one; see [deliverer.turn].
 	endTurn func()
 	// taken tells the process that handed the delivery to a poll; see [Delivery.Taken].
@@ -351,6 +353,12 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 	}
 	d.answers = &answerMemory{pool: w.answers, project: string(d.Project)}
 	defer d.answers.free()
+	d.afterwards = &[]func(){}
+	defer func() {
+		for _, f := range *d.afterwards {
+			f()
+		}
+	}()
 	err := do(ctx, d)
 	switch {
 	case err == nil:

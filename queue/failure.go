@@ -105,6 +105,8 @@ type Failure struct {
 	CutOff bool
 	// Held is set if the function said with a code why the run does not go on.
 	Held *message.Held
+	// KeepsPlaces is set if the step goes on without its delivery, and keeps its places of limits.
+	KeepsPlaces bool
 }
 
 // Error implements error.

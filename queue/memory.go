@@ -142,3 +142,10 @@ func (a *answer) Read(p []byte) (int, error) {
 	a.read += int64(n)
 	return n, err
 }
+
+// Afterwards calls do when the outcome of the delivery is stored, whatever it is.
+func (d Delivery) Afterwards(do func()) {
+	if d.afterwards != nil {
+		*d.afterwards = append(*d.afterwards, do)
+	}
+}

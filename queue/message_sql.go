@@ -153,11 +153,12 @@ func postponeTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket, d
 // nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
 // did not reach the function does not count. One that was cut off counts, and is also unreached: the app is away.
 //
-// The permits of a step wait again, and their pass makes the message due.
+// The permits of a step wait again, and their pass makes the message due, unless the step keeps its places ($7).
 const nackSQL = `
 	WITH failed AS (
 	UPDATE messages m
-	SET lease = '', holder = '', due_at = CASE WHEN ` + needsPlaces + ` THEN ` + gated + ` ELSE now() + $2 END,
+	SET lease = '', holder = '',
+		due_at = CASE WHEN ` + needsPlaces + ` AND NOT $7::boolean THEN ` + gated + ` ELSE now() + $2 END,
 		last_error = $3,
 		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
 		unreached = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached + 1 END,
@@ -166,7 +167,7 @@ const nackSQL = `
 		held = CASE WHEN $4 THEN $6 ELSE held END
 	WHERE ` + OfLease + `
 	RETURNING id, now() + $2 AS not_before
-	)` + limit.Return
+	)` + limit.Return + ` AND NOT $7`
 
 // releaseSQL makes the message under the lease $1 due again whose delivery has not started. If the log already has an
 // attempt of its step, the attempt counts as unreached. Its run keeps counting as begun: such messages are few, not more
@@ -177,7 +178,7 @@ const releaseSQL = `
 	WHERE ` + OfLease
 
 func (f Failure) nackArgs(handle string) []any {
-	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held}
+	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held, f.KeepsPlaces}
 }
 
 // shortenLease leaves the function its lease when the process that called it has its answer: for d, the function may

@@ -34,7 +34,8 @@ type HeldBy struct {
 type Dependence struct {
 	// On has, for each open step, its child run or its message; empty if it has neither.
 	On []string
-	// Moves is set if something else may move the run: a call, a hook, a wait, or the app that continues it.
+	// Moves is set if something else may move the run: a call, a hook, a wait, its deadline, or the app that continues
+	// it.
 	Moves bool
 }
 
@@ -181,6 +182,11 @@ func (d Deadlocks) waiterBelow(node string) string {
 	return ""
 }
 
+// forEver is the condition that the permit p waits for nothing but a place: for no pause, and for no deadline of its own
+// or of its run.
+const forEver = `until IS NULL AND (not_before IS NULL OR not_before <= now())
+	AND NOT EXISTS (SELECT FROM runs r WHERE r.id = p.run_id AND r.deadline IS NOT NULL)`
+
 // ReadDeadlocks finds the deadlocks in a project, as they are in the querier's snapshot. Where there is too much to search,
 // it finds none.
 func ReadDeadlocks(ctx context.Context, q pg.Querier, project entities.Project) (Deadlocks, error) {
@@ -189,7 +195,7 @@ func ReadDeadlocks(ctx context.Context, q pg.Querier, project entities.Project) 
 		WHERE project = $1`
 	var err error
 	if w.Waiting, err = pg.CollectAll[HeldBy](q.Query(ctx,
-		of+` AND granted_at IS NULL ORDER BY name, key, rank_at LIMIT $2`, project, maxSearched+1)); err != nil {
+		of+` AND granted_at IS NULL AND `+forEver+` ORDER BY name, key, rank_at LIMIT $2`, project, maxSearched+1)); err != nil {
 		return Deadlocks{}, pg.Wrap(err, "read what waits for limits")
 	}
 	if len(w.Waiting) == 0 || len(w.Waiting) > maxSearched {
@@ -237,16 +243,16 @@ func (w *Waits) readRuns(ctx context.Context, q pg.Querier) (all bool, err error
 	}
 	found, err := pg.CollectAll[dependence](q.Query(ctx, `
 		WITH RECURSIVE tree AS (
-			SELECT id, driver FROM runs WHERE id = ANY ($1) AND completed_at IS NULL
+			SELECT id, driver, deadline FROM runs WHERE id = ANY ($1) AND completed_at IS NULL
 			UNION
-			SELECT c.id, c.driver FROM tree JOIN runs c ON c.parent_id = tree.id AND c.parent_id <> ''
+			SELECT c.id, c.driver, c.deadline FROM tree JOIN runs c ON c.parent_id = tree.id AND c.parent_id <> ''
 			WHERE c.completed_at IS NULL AND c.started_at IS NOT NULL
 		)
 		SELECT tree.id, coalesce(
 				(SELECT c.id FROM runs c WHERE c.parent_id = tree.id AND c.parent_id <> '' AND c.parent_step = s.id
 					AND c.completed_at IS NULL LIMIT 1),
 				(SELECT m.id FROM messages m WHERE m.run_id = tree.id AND m.work = 'step' AND m.subject = s.id)) AS "on",
-			tree.driver = '' OR EXISTS (SELECT FROM hooks h WHERE h.run_id = tree.id)
+			tree.driver = '' OR tree.deadline IS NOT NULL OR EXISTS (SELECT FROM hooks h WHERE h.run_id = tree.id)
 				OR EXISTS (SELECT FROM waits v WHERE v.run_id = tree.id AND v.status = 'waiting')
 				OR EXISTS (SELECT FROM messages m WHERE m.run_id = tree.id AND m.work = 'run') AS moves
 		FROM (SELECT * FROM tree LIMIT $2) AS tree LEFT JOIN steps s ON s.run_id = tree.id AND s.completed_at IS NULL

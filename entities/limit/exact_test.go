@@ -363,3 +363,91 @@ func TestStepsThatEndDuringAPassKeepNothing(t *testing.T) {
 		t.Errorf("%d permits are left", n)
 	}
 }
+
+// TestBarrierLetsStepsOfHoldersGo, and of their children.
+func TestBarrierLetsStepsOfHoldersGo(t *testing.T) {
+	t.Parallel()
+	s, pool := openStore(t)
+	for _, name := range []string{"a", "b"} {
+		if _, err := s.Put(t.Context(), home, name, limit.Spec{PerKey: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, pool, 0, 2, use("a", "k"))
+	exec(t, pool, `UPDATE permits SET granted_at = now()`)
+	wait(t, pool, 2, 1, use("a", "k"), use("b", "k"))
+	exec(t, pool, `UPDATE permits SET passed = 100 WHERE granted_at IS NULL`)
+	waitStep(t, pool, "m_child", use("b", "k"))
+	waitStep(t, pool, "m_other", use("b", "k"))
+	exec(t, pool, `UPDATE runs SET parent_id = 'wrun_000000', parent_step = 'x' WHERE id = 'wrun_of_m_child'`)
+	places := []limit.Place{{Name: "a", Key: "k"}, {Name: "b", Key: "k"}}
+	if _, err := limit.Pass(t.Context(), pool, home, places, nothing); err != nil {
+		t.Fatal(err)
+	}
+	var holder string
+	err := pool.QueryRow(t.Context(), `SELECT string_agg(holder, ' ') FROM permits WHERE name = 'b' AND granted_at IS NOT NULL`).
+		Scan(&holder)
+	if err != nil || holder != "m_child" {
+		t.Errorf("%q got places, error %v; want m_child alone", holder, err)
+	}
+}
+
+// TestPassJudgesNobodyByHalfOfItsUses: the pause of one use is over, that of the other not, as between two rows of a
+// statement that takes its time.
+func TestPassJudgesNobodyByHalfOfItsUses(t *testing.T) {
+	t.Parallel()
+	s, pool := openStore(t)
+	for _, name := range []string{"a", "b"} {
+		if _, err := s.Put(t.Context(), home, name, limit.Spec{PerKey: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, pool, 0, 1, use("b", "k"))
+	exec(t, pool, `UPDATE permits SET granted_at = now()`)
+	wait(t, pool, 1, 1, use("a", "k"), use("b", "k"))
+	exec(t, pool, `UPDATE permits SET not_before = now() + interval '1 hour' WHERE granted_at IS NULL AND name = 'b'`)
+	if _, err := limit.Pass(t.Context(), pool, home, []limit.Place{{Name: "a", Key: "k"}}, nothing); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := heldOf(t.Context(), pool, "b", "k"); n != 1 || err != nil {
+		t.Errorf("%d hold the one place of b, error %v", n, err)
+	}
+}
+
+// TestDeadlinesEndDeadlocks: two runs hold a place each and await the other's by a step. With a timeout of a step or of a
+// run, or during a pause, something will move them.
+func TestDeadlinesEndDeadlocks(t *testing.T) {
+	t.Parallel()
+	for change, want := range map[string]int{
+		`SELECT`: 2,
+		`UPDATE permits SET until = now() + interval '1 hour' WHERE granted_at IS NULL`:      0,
+		`UPDATE permits SET not_before = now() + interval '1 hour' WHERE granted_at IS NULL`: 0,
+		`UPDATE permits SET not_before = now() - interval '1 hour' WHERE granted_at IS NULL`: 2,
+		`UPDATE runs SET deadline = now() + interval '1 hour' WHERE id = 'wrun_of_m1'`:       0,
+	} {
+		t.Run(change, func(t *testing.T) {
+			t.Parallel()
+			s, pool := openStore(t)
+			for i, name := range []string{"a", "b"} {
+				if _, err := s.Put(t.Context(), home, name, limit.Spec{PerKey: 1}); err != nil {
+					t.Fatal(err)
+				}
+				message, other := fmt.Sprint("m", i+1), []string{"b", "a"}[i]
+				waitStep(t, pool, message, use(other, "k"))
+				exec(t, pool, `
+					INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, granted_at)
+					VALUES ($1, $1, $2, $3, 'k', 'k', 1, now(), now(), now())`, "wrun_of_"+message, home, name)
+				exec(t, pool, `
+					INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+					VALUES ($1, 'x', 's', 'pending', 0, 2, 2, now(), now())`,
+					"wrun_of_"+message)
+			}
+			exec(t, pool, `UPDATE runs SET driver = 'server'`)
+			exec(t, pool, change)
+			d, err := limit.ReadDeadlocks(t.Context(), pg.NewPool(pool), home)
+			if got := d.DeadRuns(); err != nil || len(got) != want {
+				t.Errorf("%v are dead, error %v; want %d", got, err, want)
+			}
+		})
+	}
+}

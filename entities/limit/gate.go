@@ -157,7 +157,8 @@ func (g *Gate) grant(run entities.RunID, uses []entities.LimitUse) bool {
 
 // hasRoom reports whether the limit alone has room for the use; if only its rate has not, next is when it will.
 func (g *Gate) hasRoom(u entities.LimitUse) (next time.Time, ok bool) {
-	return (&granter{Facts: g.Facts, now: g.now, blocked: map[scope]bool{}}).hasRoom(u)
+	free := granter{Facts: g.Facts, now: g.now, blocked: map[scope]bool{}}
+	return free.hasRoom(Candidate{Uses: []entities.LimitUse{u}})
 }
 
 func (g *Gate) full(u entities.LimitUse, next time.Time) error { return g.Facts.full(u, next, g.now) }
@@ -217,8 +218,9 @@ func (w WaitingStart) Require(c *pg.Conditional, project entities.Project, workf
 		RequireNoPolicy(c, project, workflow)
 	} else {
 		c.Require(`EXISTS (SELECT FROM policies
-			WHERE project = $1::text AND workflow = $2::text AND limits = $3::jsonb AND priority = $4::interval)`,
-			project, workflow, w.Policy.Limits, w.Policy.Priority)
+			WHERE project = $1::text AND workflow = $2::text AND limits = $3::jsonb AND priority = $4::interval
+				AND steps IS NOT DISTINCT FROM $5::jsonb)`,
+			project, workflow, w.Policy.Limits, w.Policy.Priority, w.Policy.Steps)
 	}
 	names, _, _, costs := columnsOf(w.Uses)
 	c.Require(`$4::integer = (SELECT count(*) FROM unnest($2::text[], $3::integer[]) AS u (name, cost)

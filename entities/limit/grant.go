@@ -26,6 +26,9 @@ type Candidate struct {
 	Passed int
 	// MayRefuse is set for the first attempt at a step: it is refused, not kept waiting, if that is what its limit does.
 	MayRefuse bool
+	// Inside is set if its run, or one that waits for that, holds places. No barrier holds it up: what the barrier waits
+	// for may be those places.
+	Inside bool
 }
 
 // Facts are what decides who is next, read under the locks of the limits.
@@ -68,7 +71,7 @@ func NewFacts() Facts {
 //
 // Who came first goes first; tenants of a fair limit take turns instead. Who cannot go because of another limit is
 // passed over, so that no place stays free that somebody could take, until it has been passed over [barrierAfter]
-// times.
+// times. A barrier does not hold up what is inside a run that holds places: see [Candidate].
 func Grant(f Facts, now time.Time) Grants {
 	g := granter{
 		Facts: f, now: now, turn: now, blocked: map[scope]bool{}, over: map[scope][]int{},
@@ -149,7 +152,8 @@ func (g *granter) refuse(c Candidate) bool {
 		if g.Limits[u.Name].OnFull != Reject {
 			continue
 		}
-		if next, ok := g.hasRoom(u); !ok {
+		alone := Candidate{Uses: []entities.LimitUse{u}, Inside: c.Inside}
+		if next, ok := g.hasRoom(alone); !ok {
 			g.out.Refused[c.Holder] = g.full(u, next, g.now)
 			return true
 		}
@@ -157,9 +161,8 @@ func (g *granter) refuse(c Candidate) bool {
 	return false
 }
 
-// hasRoom reports whether the limit alone has room for the use; if only its rate has not, next is when it will.
-func (g *granter) hasRoom(u entities.LimitUse) (next time.Time, ok bool) {
-	c := Candidate{Uses: []entities.LimitUse{u}}
+// hasRoom reports whether there is room for the candidate; if only a rate has none, next is when it will.
+func (g *granter) hasRoom(c Candidate) (next time.Time, ok bool) {
 	next, possible := g.earliest(c)
 	return next, possible && !next.After(g.now) && g.fits(c)
 }
@@ -188,7 +191,7 @@ func (g *granter) fits(c Candidate) bool {
 			return false
 		}
 		for _, s := range g.scopes(u) {
-			if g.blocked[s] {
+			if g.blocked[s] && !c.Inside {
 				return false
 			}
 		}

@@ -313,3 +313,28 @@ func TestCostTakesSeveralPlaces(t *testing.T) {
 		t.Errorf("%v began; want %v, which take three places", w.began, want)
 	}
 }
+
+// TestBarrierHoldsUpNothingInsideARun that holds the place for which the barrier waits: neither would ever go on.
+func TestBarrierHoldsUpNothingInsideARun(t *testing.T) {
+	t.Parallel()
+	for _, inside := range []bool{true, false} {
+		w := newWorld(map[string]limit.Spec{"a": {PerKey: 1}, "b": {PerKey: 1, OnFull: limit.Reject}})
+		w.arrive(use("a", "k"))
+		w.pass(start)
+		barrier := w.arrive(use("a", "k"), use("b", "k"))
+		c := w.waiting[barrier]
+		c.Passed = 100
+		w.waiting[barrier] = c
+		step := w.arrive(use("b", "k"))
+		c = w.waiting[step]
+		c.Inside, c.MayRefuse = inside, true
+		w.waiting[step] = c
+		g := w.pass(start)
+		if _, held := w.held[step]; held != inside {
+			t.Errorf("inside %v: granted %v", inside, held)
+		}
+		if refused := g.Refused[step] != nil; refused == inside {
+			t.Errorf("inside %v: refused %v", inside, refused)
+		}
+	}
+}

@@ -35,10 +35,10 @@ type Granted struct {
 
 // Passed is the outcome of a pass.
 type Passed struct {
-	// Granted is how many got places, and Next how long it is until a rate allows the next one; 0 if none
-	// waits for that.
-	Granted int
-	Next    time.Duration
+	// Granted is how many got places, Refused how many were refused, and Next how long it is until a rate allows the
+	// next one; 0 if none waits for that.
+	Granted, Refused int
+	Next             time.Duration
 }
 
 // Pass grants the places of a project that can be granted: those of the places that are named and, of limits with a
@@ -61,10 +61,12 @@ func Pass(
 		},
 		Then: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) (func(error), error) {
 			for _, c := range p.waiting {
-				p.Waiting = append(p.Waiting, *c)
+				if len(c.Uses) == p.needs[c.Holder] {
+					p.Waiting = append(p.Waiting, *c)
+				}
 			}
 			g := Grant(p.Facts, p.now)
-			out = Passed{Granted: len(g.Holders)}
+			out = Passed{Granted: len(g.Holders), Refused: len(g.Refused)}
 			if !g.Next.IsZero() {
 				out.Next = g.Next.Sub(p.now)
 			}
@@ -84,6 +86,9 @@ type pass struct {
 
 	holders map[string]Granted
 	waiting map[string]*Candidate // by holder
+	// needs is how many uses each holder has. One of which a later look shows fewer cannot be judged: the pause of some
+	// was over only after the look had passed them.
+	needs map[string]int
 }
 
 // permit is a row that waits.
@@ -97,6 +102,7 @@ type permit struct {
 	Passed            int
 	// Paused is set after a pause: a later start, or another attempt.
 	Paused bool
+	Inside bool
 }
 
 func (p permit) use() entities.LimitUse {
@@ -172,7 +178,7 @@ func window(
 					ORDER BY rank_at, holder LIMIT open.size) AS w) AS w
 			ORDER BY row_number() OVER (PARTITION BY name ORDER BY nth, rank_at, holder), rank_at, holder LIMIT $5
 		)
-		SELECT `+permitOf+` FROM permits w WHERE holder = ANY (ARRAY (SELECT holder FROM first)) AND granted_at IS NULL`,
+		SELECT `+permitOf+`, false AS inside FROM permits w WHERE holder = ANY (ARRAY (SELECT holder FROM first)) AND granted_at IS NULL`,
 		project, names, keys, perPlace, perPass, maxKeys, more))
 }
 
@@ -182,10 +188,13 @@ const permitOf = `holder, name, key, tenant, cost, run_id, coalesce(message_id, 
 
 // read queues the locks and the reads of the pass.
 func (p *pass) read(b *pgx.Batch, waiting []permit) {
-	p.holders, p.waiting = map[string]Granted{}, map[string]*Candidate{}
+	p.holders, p.waiting, p.needs = map[string]Granted{}, map[string]*Candidate{}, map[string]int{}
 	var uses []entities.LimitUse
 	var names, holders, messages []string
+	mayBar := false // a barrier that comes up during this pass counts in the next one
 	for _, w := range waiting {
+		p.needs[w.Holder]++
+		mayBar = mayBar || w.Passed > 0
 		uses, names, holders = append(uses, w.use()), append(names, w.Name), append(holders, w.Holder)
 		if w.MessageID != "" {
 			messages = append(messages, w.MessageID)
@@ -202,15 +211,26 @@ func (p *pass) read(b *pgx.Batch, waiting []permit) {
 		if c == nil {
 			c = &Candidate{
 				Holder: w.Holder, Rank: w.RankAt, Passed: w.Passed, MayRefuse: w.MessageID != "" && !w.Paused,
+				Inside: w.Inside,
 			}
 			p.waiting[w.Holder] = c
 			p.holders[w.Holder] = Granted{RunID: w.RunID, MessageID: w.MessageID}
 		}
 		c.Uses = append(c.Uses, w.use())
-	}, `SELECT `+permitOf+` FROM permits WHERE holder = ANY ($1) AND granted_at IS NULL
-			AND (not_before IS NULL OR not_before <= clock_timestamp())`, holders)
+	}, `SELECT `+permitOf+`, $2 AND `+inside+` AS inside FROM permits w WHERE holder = ANY ($1) AND granted_at IS NULL
+			AND (not_before IS NULL OR not_before <= clock_timestamp())`, holders, mayBar)
 	p.count(b, uses)
 }
+
+// inside is the condition that the run of the permit w, or an ancestor that waits for that, holds places.
+const inside = `EXISTS (
+	WITH RECURSIVE up AS (
+		SELECT id, parent_id, detached, 1 AS n FROM runs WHERE id = w.run_id
+		UNION ALL
+		SELECT r.id, r.parent_id, r.detached, n + 1 FROM up JOIN runs r ON r.id = up.parent_id
+		WHERE NOT up.detached AND n < 100
+	)
+	SELECT FROM up JOIN permits h ON h.holder = up.id AND h.granted_at IS NOT NULL)`
 
 // lockMessages queues a lock on the messages of steps, which whoever deletes or releases them locks before their
 // permits. Those that somebody else has locked are left for the next pass.

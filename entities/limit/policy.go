@@ -69,16 +69,14 @@ func (p Policy) Validate() error {
 	return validatePolicyUses(p.Limits, p.Priority)
 }
 
-// names returns the names of all limits of the policy, each once.
-func (p Policy) names() []string {
-	var names []string
-	for _, uses := range append(slices.Collect(maps.Values(p.Steps)), p.Limits) {
-		for _, u := range uses {
-			names = append(names, u.Name)
+// all returns the limits of the runs and of all steps, without keys and tenants.
+func (p Policy) all() (uses []entities.LimitUse) {
+	for _, list := range append(slices.Collect(maps.Values(p.Steps)), p.Limits) {
+		for _, u := range list {
+			uses = append(uses, entities.LimitUse{Name: u.Name, Cost: u.Cost})
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return uses
 }
 
 func validatePolicyUses(list []PolicyUse, priority time.Duration) error {
@@ -108,6 +106,9 @@ func (p Policy) StepLimits(s Subject) ([]entities.StepLimits, error) {
 		uses, err := p.evaluate(p.Steps[step], s, nil)
 		if err != nil {
 			return nil, err
+		}
+		if err := ValidateUses(uses, p.Priority); err != nil {
+			return nil, entities.Invalid("the policy of workflow %s: step %s: %s", p.Workflow, step, err)
 		}
 		all = append(all, entities.StepLimits{Step: step, Limits: uses, PriorityMS: p.Priority.Milliseconds()})
 	}

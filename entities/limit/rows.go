@@ -110,23 +110,20 @@ func (s *Store) List(
 }
 
 // PutPolicy creates or replaces the policy of a workflow. It counts for runs that start from now on. It fails with
-// [entities.ErrInvalid], with [ErrNotFound] if it names a limit that the project does not have, and with [ErrTooMany].
+// [entities.ErrInvalid], also if a cost is more than its limit ever has room for, with [ErrNotFound] if it names a limit
+// that the project does not have, and with [ErrTooMany].
 func (s *Store) PutPolicy(ctx context.Context, p Policy) (Policy, error) {
 	if err := p.Validate(); err != nil {
 		return Policy{}, err
 	}
-	names := p.names()
-	var found *struct{ Names int }
+	var found Settings
 	list := p.Limits
 	if list == nil {
 		list = []PolicyUse{}
 	}
 	put, err := change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Policy) {
-		found = nil
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('limits ' || $1::text, 0))`, p.Project)
-		pg.LoadInto(b, &found, `
-			SELECT count(*) AS names FROM (
-				SELECT FROM limits WHERE project = $1 AND name = ANY ($2) FOR SHARE) AS named`, p.Project, names)
+		found = loadSettings(b, p.Project, p.all(), ` FOR SHARE`)
 		pg.LoadInto(b, into, `
 			INSERT INTO policies (`+policyColumns+`)
 			SELECT $1, $2, $3, $7, $4, $5, $5
@@ -136,12 +133,7 @@ func (s *Store) PutPolicy(ctx context.Context, p Policy) (Policy, error) {
 				priority = excluded.priority, updated_at = excluded.updated_at
 			RETURNING `+policyColumns, p.Project, p.Workflow, list, p.Priority, s.clock(), MaxLimits, p.Steps)
 		admin.InsertAction(ctx, b, p.Project, admin.ActionPolicyPut, p.Workflow, nil)
-	}, func() error {
-		if found.Names < len(names) {
-			return ErrNotFound
-		}
-		return nil
-	})
+	}, func() error { return found.Check(p.all()) })
 	return put, pg.Wrap(err, "write policy of %s", p.Workflow)
 }
 

@@ -39,15 +39,28 @@ func RequireKnown(c *pg.Conditional, project entities.Project, uses []entities.L
 		WHERE `+neverFits+`)`, project, names, costs)
 }
 
+// RequireFits makes a conditional statement depend on that [Settings.CheckCosts] finds no fault.
+func RequireFits(c *pg.Conditional, project entities.Project, uses []entities.LimitUse) {
+	names, _, _, costs := columnsOf(uses)
+	c.Require(`NOT EXISTS (
+		SELECT FROM unnest($2::text[], $3::integer[]) AS u (name, cost)
+			JOIN limits l ON l.project = $1::text AND l.name = u.name
+		WHERE `+neverFits+`)`, project, names, costs)
+}
+
 // Settings are the limits that uses name, by their names.
 type Settings map[string]Limit
 
 // LoadSettings queues a read of the limits that the uses name, without locks.
 func LoadSettings(b *pgx.Batch, project entities.Project, uses []entities.LimitUse) Settings {
+	return loadSettings(b, project, uses, "")
+}
+
+func loadSettings(b *pgx.Batch, project entities.Project, uses []entities.LimitUse, lock string) Settings {
 	s := Settings{}
 	names, _, _, _ := columnsOf(uses)
 	pg.LoadEach(b, func(l Limit) { s[l.Name] = l },
-		`SELECT `+columns+` FROM limits WHERE project = $1 AND name = ANY ($2)`, project, names)
+		`SELECT `+columns+` FROM limits WHERE project = $1 AND name = ANY ($2)`+lock, project, names)
 	return s
 }
 
@@ -55,10 +68,18 @@ func LoadSettings(b *pgx.Batch, project entities.Project, uses []entities.LimitU
 // for the use.
 func (s Settings) Check(uses []entities.LimitUse) error {
 	for _, u := range uses {
-		l, ok := s[u.Name]
-		if !ok {
+		if _, ok := s[u.Name]; !ok {
 			return pg.Wrap(ErrNotFound, "limit %s", u.Name)
 		}
+	}
+	return s.CheckCosts(uses)
+}
+
+// CheckCosts fails with [entities.ErrInvalid] if a limit can never have room for the use. One that does not exist bounds
+// nothing.
+func (s Settings) CheckCosts(uses []entities.LimitUse) error {
+	for _, u := range uses {
+		l := s[u.Name]
 		if most := l.Most(); most > 0 && CostOf(u) > most {
 			return entities.Invalid("limit %s: a cost of %d is more than its %d places", u.Name, CostOf(u), most)
 		}

@@ -235,7 +235,8 @@ func (s Spec) validateOptions() error {
 }
 
 // EachText replaces the texts of the start in which values of the event may be: keys, and the values of attributes.
-// It fails with an *[entities.FieldError] that wraps the error of replace.
+// It fails with an *[entities.FieldError] that wraps the error of replace, or an [entities.ErrInvalid] if that leaves
+// nothing of a key: events without one would share the empty key by accident.
 func (s *Spec) EachText(replace func(text string) (string, error)) error {
 	s.Attributes, s.Options.Limits = maps.Clone(s.Attributes), slices.Clone(s.Options.Limits)
 	texts := map[string]*string{"start.key": &s.UniqueKey, "start.idempotencyKey": &s.Options.IdempotencyKey}
@@ -250,6 +251,9 @@ func (s *Spec) EachText(replace func(text string) (string, error)) error {
 	}
 	for _, field := range slices.Sorted(maps.Keys(texts)) {
 		text, err := replace(*texts[field])
+		if err == nil && text == "" && *texts[field] != "" {
+			err = entities.Invalid("%s is empty for this event", *texts[field])
+		}
 		if err != nil {
 			return inField(field, err)
 		}

@@ -279,11 +279,12 @@ type triedJSON struct {
 	To   timestamp `json:"to"`
 	triedCounts
 
-	StillWaiting int              `json:"stillWaiting"`
-	WithoutKey   int              `json:"withoutKey"`
-	WaitMs       *waitsJSON       `json:"waitMs,omitempty"`
-	RefusedRuns  []entities.RunID `json:"refusedRuns"`
-	Keys         []triedKeyJSON   `json:"keys"`
+	StillWaiting    int              `json:"stillWaiting"`
+	WithoutKey      int              `json:"withoutKey"`
+	StepsNotCounted bool             `json:"stepsNotCounted,omitempty"`
+	WaitMs          *waitsJSON       `json:"waitMs,omitempty"`
+	RefusedRuns     []entities.RunID `json:"refusedRuns"`
+	Keys            []triedKeyJSON   `json:"keys"`
 }
 
 // tryLimit answers with what the limit, or other settings of it, would have done to the runs of a window.
@@ -301,8 +302,8 @@ func (s *Server) tryLimit(r *request) error {
 		a, err := s.Trials.Try(r.ctx(), t)
 		v := triedJSON{
 			From: timestamp(t.From), To: timestamp(t.To), triedCounts: newTriedCounts(a.Counts), StillWaiting: a.StillWaiting,
-			WithoutKey: a.WithoutKey, RefusedRuns: append([]entities.RunID{}, a.RefusedRuns...),
-			Keys: encodeAll(a.Keys, newTriedKeyJSON),
+			WithoutKey: a.WithoutKey, StepsNotCounted: a.StepsNotCounted,
+			RefusedRuns: append([]entities.RunID{}, a.RefusedRuns...), Keys: encodeAll(a.Keys, newTriedKeyJSON),
 		}
 		if a.Waited > 0 {
 			v.WaitMs = &waitsJSON{a.P50.Milliseconds(), a.P95.Milliseconds(), a.Longest.Milliseconds()}

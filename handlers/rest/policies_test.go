@@ -210,6 +210,11 @@ func TestTryLimit(t *testing.T) {
 		t.Errorf("got %v, want none in another window", got)
 	}
 	a.wantRejected(t, http.MethodPost, path, `{}`, http.StatusNotFound, "limit_not_found")
+	a.exec(t, `INSERT INTO policies (project, workflow, limits, steps, priority, created_at, updated_at)
+		SELECT project, 'order', '[]', '{"charge": [{"name": "stripe"}]}', '0', now(), now() FROM runs LIMIT 1`)
+	if got := try(`{"limit":{"perKey":1}}`); got["stepsNotCounted"] != true || got["runs"] != 4.0 {
+		t.Errorf("got %v, want that steps are not counted", got)
+	}
 	for _, body := range []string{
 		`{"limit":{}}`, `{"limit":{"perKey":1},"key":"key"}`, `{"limit":{"perKey":1},"cost":2}`,
 		`{"limit":{"perKey":1},"workflow":"order","key":"payload.x"}`, `{"limit":{"perKey":1},"from":"2027-01-01T00:00:00Z"}`,

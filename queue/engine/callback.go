@@ -59,5 +59,8 @@ func (e *Engine) EndStep(
 	_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{
 		Finish: func(last *pgx.Batch) { e.queue.DropWaitingStep(last, project, runID, id) },
 	})
+	if err == nil && len(s.spec.Limits) > 0 {
+		e.queue.Look(project, s.spec.Limits)
+	}
 	return err
 }

@@ -38,10 +38,12 @@ const (
 // executeStep calls the function that executes a step, and records the result.
 func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	s, ok, err := e.startStep(ctx, d)
+	if len(s.spec.Limits) > 0 {
+		d.Afterwards(func() { e.queue.Look(d.Project, s.spec.Limits) })
+	}
 	if !ok || err != nil {
 		return err
 	}
-	defer e.freePlaces(d, s)
 	if s.spec.HTTP != nil {
 		return e.executeHTTP(ctx, d, s)
 	}
@@ -103,13 +105,6 @@ func (s stepWork) later(a answer, now time.Time) (decision, bool) {
 		}, true
 	default:
 		return decision{}, false
-	}
-}
-
-// freePlaces has the places granted to others that the attempt held.
-func (e *Engine) freePlaces(d queue.Delivery, s stepWork) {
-	if len(s.spec.Limits) > 0 {
-		e.queue.Look(d.Project, s.spec.Limits)
 	}
 }
 
@@ -377,7 +372,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		options := endWith(d)
 		if v.event == entities.EventStepRetrying {
 			options = retryWith(d, queue.Failure{
-				Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady,
+				Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady, KeepsPlaces: v.code == codeAccepted,
 			})
 		}
 		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, requests, options)

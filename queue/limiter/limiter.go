@@ -29,8 +29,8 @@ const (
 	topic = "limits"
 	// soon is how far a look may be planned ahead. Looks further off are those of the heartbeat.
 	soon = time.Second
-	// manyGranted is how many grants of one pass suggest that there is more to grant.
-	manyGranted = 500
+	// manyDecided is how many grants and refusals of one pass suggest that there is more to decide.
+	manyDecided = 500
 	// pause is how long a process grants nothing after a round of passes. Under load, the next pass then grants to more,
 	// and costs about the same.
 	pause = 2 * time.Millisecond
@@ -201,7 +201,7 @@ func (l *Limiter) pass(ctx context.Context, project entities.Project, places []l
 		l.keep(project, places) // without a round at once, which would fail as well
 		return err
 	}
-	if passed.Granted >= manyGranted {
+	if passed.Granted+passed.Refused >= manyDecided {
 		l.mark(project, places)
 	}
 	if passed.Next > 0 && passed.Next < soon {

@@ -18,7 +18,8 @@ import (
 )
 
 // Put creates a schedule or replaces what is said about one, and reports whether it is new. A schedule whose ticks
-// change ticks from now on: those of the past that are undecided are left out. Saying the same again changes nothing.
+// change ticks from now on: those of the past that are undecided are left out, unless only its begin or its end changes.
+// Ticks that wait, and would not with the new overlap, are skipped. Saying the same again changes nothing.
 //
 // It fails with [entities.ErrInvalid], with [message.ErrDeploymentNotFound] if no app has the workflow, and with
 // [schedule.ErrTooMany].
@@ -45,15 +46,54 @@ func (s *Scheduler) Put(
 			return err
 		}
 		sched, err = s.change(ctx, sched, admin.ActionSchedulePut, func(d *decision, now time.Time) error {
-			if !sameTicks(sched.Spec, spec) {
-				d.after.DecidedUntil = now
+			if err := d.leaveOut(spec, now); err != nil {
+				return err
 			}
+			d.dropWaiting(spec.Overlap, now)
 			d.after.Spec = spec
 			return nil
 		})
 		return err
 	})
 	return sched, created && err == nil, err
+}
+
+// leaveOut leaves out the ticks of the past that are undecided if the schedule is to tick at other times. If only its
+// begin or its end changes, those that are due stay so.
+func (d *decision) leaveOut(spec schedule.Spec, now time.Time) error {
+	if sameTicks(d.after.Spec, spec) {
+		return nil
+	}
+	if sameRhythm(d.after.Spec, spec) {
+		timing, err := d.after.Timing()
+		if err != nil {
+			return err
+		}
+		if next, ok := timing.Next(d.after.DecidedUntil); ok && !next.After(now) {
+			return nil
+		}
+	}
+	d.after.DecidedUntil = now
+	return nil
+}
+
+// dropWaiting records that the ticks are skipped that wait, and would not with the new overlap.
+func (d *decision) dropWaiting(o schedule.Overlap, now time.Time) {
+	s := &d.after
+	if s.WaitingAt == nil || o == schedule.OverlapWaitAll {
+		return
+	}
+	dropped := s.WaitingMore
+	s.WaitingMore = nil
+	if o != schedule.OverlapWait {
+		dropped = append([]time.Time{*s.WaitingAt}, dropped...)
+		s.WaitingAt = nil
+	}
+	for _, at := range dropped {
+		d.record(schedule.Tick{
+			Kind: schedule.KindTick, At: at, Decision: schedule.Skipped, RunID: s.RunID, Reason: "the overlap was changed",
+		}, now)
+	}
 }
 
 // same reports whether both say the same.
@@ -66,8 +106,12 @@ func same(a, b schedule.Spec) bool {
 
 // sameTicks reports whether both tick at the same times.
 func sameTicks(a, b schedule.Spec) bool {
-	return a.Cron == b.Cron && a.Every == b.Every && a.TimeZone == b.TimeZone && sameTime(a.FromAt, b.FromAt) &&
-		sameTime(a.UntilAt, b.UntilAt)
+	return sameRhythm(a, b) && sameTime(a.FromAt, b.FromAt) && sameTime(a.UntilAt, b.UntilAt)
+}
+
+// sameRhythm reports whether both tick at the same times, except for their begin and their end.
+func sameRhythm(a, b schedule.Spec) bool {
+	return a.Cron == b.Cron && a.Every == b.Every && a.TimeZone == b.TimeZone
 }
 
 func sameTime(a, b *time.Time) bool {

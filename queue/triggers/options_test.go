@@ -237,3 +237,32 @@ func TestEndOfARunFillsTheStart(t *testing.T) {
 		t.Errorf("got the input %s, want %s", got, want)
 	}
 }
+
+// TestEmptyKeyIsRefused: events whose key an expression leaves empty have nothing in common.
+func TestEmptyKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	collected := batches(t, 2)
+	for field, options := range map[string]trigger.Options{
+		"start.idempotencyKey":   {IdempotencyKey: "${data.customer}"},
+		"start.limits[0].key":    {Limits: []entities.LimitUse{{Name: "stripe", Key: "${data.customer}"}}},
+		"start.limits[0].tenant": {Limits: []entities.LimitUse{{Name: "stripe", Key: "k", Tenant: "${data.customer}"}}},
+		"start.batch.key":        {Collect: collected},
+		"start.key":              {},
+	} {
+		t.Run(field, func(t *testing.T) {
+			t.Parallel()
+			s := newApp(t)
+			spec := onSignal("")
+			if spec.Options = options; field == "start.key" {
+				spec.UniqueKey = "${data.customer}"
+			}
+			s.put(t, spec)
+			s.post(t, `{"customer": ""}`)
+			s.settle(t)
+			if e := s.wantHistory(t, trigger.Refused)[0]; !strings.Contains(e.Reason, field) ||
+				!strings.Contains(e.Reason, "is empty for this event") {
+				t.Errorf("got the reason %q, want one that names %s", e.Reason, field)
+			}
+		})
+	}
+}

@@ -429,6 +429,7 @@ export type LimitTrial = {
   cancelled: number;
   stillWaiting: number;
   withoutKey: number;
+  stepsNotCounted?: boolean;
   waitMs?: {
     p50: number;
     p95: number;

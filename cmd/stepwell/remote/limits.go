@@ -266,6 +266,7 @@ type limitTrial struct {
 	From, To                         time.Time
 	Runs, Waited, Refused, Cancelled int
 	StillWaiting, WithoutKey         int
+	StepsNotCounted                  bool
 	WaitMs                           *struct{ P50, P95, Max int64 }
 	RefusedRuns                      []string
 	Keys                             []triedKey
@@ -308,6 +309,9 @@ func (c tryLimitCmd) Run(ctx context.Context, s *Session) error {
 	if w := t.WaitMs; w != nil {
 		fields = append(fields, field{"wait p50", milliseconds(&w.P50)}, field{"wait p95", milliseconds(&w.P95)},
 			field{"wait max", milliseconds(&w.Max)})
+	}
+	if t.StepsNotCounted {
+		fields = append(fields, field{"steps", "not counted"})
 	}
 	if len(t.RefusedRuns) > 0 {
 		fields = append(fields, field{"refused first", strings.Join(t.RefusedRuns, ", ")})

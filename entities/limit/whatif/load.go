@@ -36,6 +36,8 @@ type Answer struct {
 	// WithoutKey is how many runs lacked what the key or the tenant is made of. Their starts would be refused; they are
 	// not among the runs.
 	WithoutKey int
+	// StepsNotCounted is set if steps need the limit, too: the trial is about runs alone.
+	StepsNotCounted bool
 }
 
 // Store answers trials from the runs in a database, one at a time.
@@ -74,11 +76,22 @@ func (s *Store) Try(ctx context.Context, t Trial) (Answer, error) {
 	}
 	q := Question{Spec: a.Spec, Cost: max(1, t.Use.Cost), From: t.From, To: t.To}
 	var err error
+	if a.StepsNotCounted, err = s.limitsSteps(ctx, t); err != nil {
+		return a, pg.Wrap(err, "try limit %s", t.Limit)
+	}
 	if a.WithoutKey, err = s.load(ctx, t, &q); err != nil {
 		return a, pg.Wrap(err, "try limit %s", t.Limit)
 	}
 	a.Outcome, err = Simulate(q)
 	return a, pg.Wrap(err, "try limit %s", t.Limit)
+}
+
+// limitsSteps reports whether a policy gives the limit to steps, or an open step holds or awaits a place of it.
+func (s *Store) limitsSteps(ctx context.Context, t Trial) (bool, error) {
+	return pg.CollectValue[bool](s.pool.Query(ctx, `
+		SELECT EXISTS (SELECT FROM policies WHERE project = $1
+				AND jsonb_path_exists(steps, '$.*[*] ? (@.name == $name)', jsonb_build_object('name', $2::text)))
+			OR EXISTS (SELECT FROM permits WHERE project = $1 AND name = $2 AND message_id IS NOT NULL)`, t.Project, t.Limit))
 }
 
 func (t Trial) validate() error {
