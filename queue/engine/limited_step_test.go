@@ -365,7 +365,7 @@ const (
 func TestNoPermitIsLeft(t *testing.T) {
 	t.Parallel()
 	const steps = 20
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("STEPWELL_LIMITED_STEPS"), "2000"))
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("STEPWELL_LIMITED_STEPS"), "500"))
 	if err != nil {
 		t.Fatal(err)
 	}
