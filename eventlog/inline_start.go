@@ -91,8 +91,8 @@ func (l *Log) enqueueLocked(
 }
 
 // enqueueOptimistic adds to a conditional statement what enqueueLocked and the call's options would do. It reports
-// false if that needs facts that are not cached: whether a message must wait for places of limits, whether an invocation
-// is the first of the run, which waits are over, or the log that an invocation's call carries.
+// false if that needs facts that are not cached: whether a message must wait for places of limits, whether an
+// invocation is the first of the run, which waits are over, or the log that an invocation's call carries.
 func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended func(error), ok bool) {
 	messages, ok := c.addTo(s, *d)
 	if !ok || slices.ContainsFunc(messages, d.mayWait) {

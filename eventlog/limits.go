@@ -177,8 +177,8 @@ func (r Request) limitsSteps() bool {
 	return len(r.Data.StepLimits) > 0 || r.Child != nil && len(r.Child.Data.StepLimits) > 0
 }
 
-// withLimits returns what the request says about a step. If the server executes it, that has the limits that the request
-// names, and those that the policy of the workflow gives the step.
+// withLimits returns what the request says about a step. If the server executes it, that has the limits that the
+// request names, and those that the policy of the workflow gives the step.
 func (f facts) withLimits(r Request) *entities.StepSpec {
 	if r.Type != entities.EventStepCreated || r.Data.Step == nil || r.Data.Step.DeploymentID == "" {
 		return r.Data.Step

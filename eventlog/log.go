@@ -82,8 +82,8 @@ func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entiti
 	return store.RunByID(ctx, pg.NewPool(l.pool), project, id)
 }
 
-// Cached returns a run and its whole log if this process has cached them and the log has at least the given length. With
-// the length 0, the log must not have grown since it was cached. Cached reports false if they must be read.
+// Cached returns a run and its whole log if this process has cached them and the log has at least the given length.
+// With the length 0, the log must not have grown since it was cached. Cached reports false if they must be read.
 func (l *Log) Cached(
 	ctx context.Context, project entities.Project, id entities.RunID, length int64,
 ) (Result, bool) {

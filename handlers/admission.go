@@ -186,8 +186,9 @@ func (v *visit) longPoll(next echo.HandlerFunc, c echo.Context) error {
 	return next(c)
 }
 
-// receiveStart receives a request, and waits until its run may start if it starts one. A small body of known length comes
-// first: it has mostly arrived with the head, and a request that is refused after its body leaves its connection open.
+// receiveStart receives a request, and waits until its run may start if it starts one. A small body of known length
+// comes first: it has mostly arrived with the head, and a request that is refused after its body leaves its connection
+// open.
 func (v *visit) receiveStart(c echo.Context) error {
 	run, starts := startedRun(c)
 	if length := c.Request().ContentLength; starts && (length < 0 || length > smallBody) {

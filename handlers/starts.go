@@ -61,8 +61,8 @@ func (*tooManyStartsError) Is(target error) bool { return target == errTooManySt
 // anything of them is written, and are admitted in the order in which they came, projects in turns, as there is
 // room. If more wait than the server can start in [longestStart], further ones are refused.
 //
-// A client of the Workflow SDK starts a run with two requests at a time. Both are decided alike, since the run exists if
-// either is accepted.
+// A client of the Workflow SDK starts a run with two requests at a time. Both are decided alike, since the run exists
+// if either is accepted.
 type starts struct {
 	// room returns how many starts fit besides those that are being served.
 	room      func(serving int) int

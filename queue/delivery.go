@@ -47,8 +47,8 @@ type Delivery struct {
 	URL string
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
-	// SeenSeq is how long the log of the run was when the message was leased; 0 if that is not known. Only for messages for
-	// functions.
+	// SeenSeq is how long the log of the run was when the message was leased; 0 if that is not known. Only for messages
+	// for functions.
 	SeenSeq int64
 	// Heard is the position up to which the function knew the log of the run when it last answered; 0 if it never did.
 	// Only for [message.WorkRun].

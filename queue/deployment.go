@@ -296,8 +296,8 @@ func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, 
 
 // StartDeployment reads the deployment for a new run of the workflow: the one with the ID, the version of a flow that
 // an alias with the ID points to, or that of [Queue.NewestDeployment] if it is empty. It fails with
-// [message.ErrDeploymentNotFound], with [message.ErrDeploymentRetired], and with [entities.ErrInvalid] if it is a version
-// of another flow.
+// [message.ErrDeploymentNotFound], with [message.ErrDeploymentRetired], and with [entities.ErrInvalid] if it is a
+// version of another flow.
 func (q *Queue) StartDeployment(
 	ctx context.Context, project entities.Project, workflow, id string,
 ) (Deployment, error) {

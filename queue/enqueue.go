@@ -166,8 +166,8 @@ func (q *Queue) enqueueWork(
 // maxInsertions is how many messages for functions a conditional statement stores. Its text depends on their number.
 const maxInsertions = 4
 
-// EnqueueOptimistic implements [eventlog.Enqueuer] for small messages for functions and for all work, except for the end
-// of a run with open children. It refuses a report to a parent and the cancellation of a child: these are work of
+// EnqueueOptimistic implements [eventlog.Enqueuer] for small messages for functions and for all work, except for the
+// end of a run with open children. It refuses a report to a parent and the cancellation of a child: these are work of
 // another run, and the lock order of statements that share a transaction has only one run per statement.
 func (q *Queue) EnqueueOptimistic(
 	c *pg.Conditional, messages []message.Message,
@@ -373,7 +373,8 @@ func (q *Queue) expire(ctx context.Context) error {
 }
 
 // releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those
-// whose tickets were refused. They count as begun; see admit. It looks them up run by run: as a join, Postgres may read all messages.
+// whose tickets were refused. They count as begun; see admit. It looks them up run by run: as a join, Postgres may read
+// all messages.
 var releaseGated = `
 	UPDATE messages SET due_at = now(), begins_run = false WHERE id = ANY (ARRAY (
 		SELECT m.id FROM unnest($1::text[]) AS g (run), LATERAL (

@@ -170,8 +170,9 @@ const nackSQL = `
 	)` + limit.Return + ` AND NOT $7`
 
 // releaseSQL makes the message under the lease $1 due again whose delivery has not started. If the log already has an
-// attempt of its step, the attempt counts as unreached. Its run keeps counting as begun: such messages are few, not more
-// than the places for which reservations raced or that a process had when it stopped, and come first the next time.
+// attempt of its step, the attempt counts as unreached. Its run keeps counting as begun: such messages are few, not
+// more than the places for which reservations raced or that a process had when it stopped, and come first the next
+// time.
 const releaseSQL = `
 	UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1,
 		unreached = unreached + (work = 'step')::integer
@@ -252,9 +253,9 @@ type parking struct {
 
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
 // tickets to issue: the projects take turns. Of one project, the messages of runs that have begun come first, and then
-// those that begin one, each in the order in which they are due: a backlog of new runs delays none that has begun. Steps
-// are never parked: each has its own limit of attempts. Nor are runs that have diverged: they wait for the right code,
-// and go on when it is deployed.
+// those that begin one, each in the order in which they are due: a backlog of new runs delays none that has begun.
+// Steps are never parked: each has its own limit of attempts. Nor are runs that have diverged: they wait for the right
+// code, and go on when it is deployed.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
 // waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as

@@ -318,7 +318,7 @@ func retry(ctx context.Context, tx pgx.Tx, ids []string) error {
 	if _, err := tx.Exec(ctx, retrySQL+`id = ANY ($1)`, ids); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, limit.Hurry, ids)
+	_, err := tx.Exec(ctx, limit.EndPause, ids)
 	return err
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// maxSearched is how many permits that wait, permits that are held, and runs with their open steps a search for deadlocks
-// considers. With more of one of them it finds nothing.
+// maxSearched is how many permits that wait, permits that are held, and runs with their open steps a search for
+// deadlocks considers. With more of one of them it finds nothing.
 const maxSearched = 10_000
 
 // Waits is what waits for places in a project, and what the runs that hold them wait for.
@@ -182,20 +182,21 @@ func (d Deadlocks) waiterBelow(node string) string {
 	return ""
 }
 
-// forEver is the condition that the permit p waits for nothing but a place: for no pause, and for no deadline of its own
-// or of its run.
+// forEver is the condition that the permit p waits for nothing but a place: for no pause, and for no deadline of its
+// own or of its run.
 const forEver = `until IS NULL AND (not_before IS NULL OR not_before <= now())
 	AND NOT EXISTS (SELECT FROM runs r WHERE r.id = p.run_id AND r.deadline IS NOT NULL)`
 
-// ReadDeadlocks finds the deadlocks in a project, as they are in the querier's snapshot. Where there is too much to search,
-// it finds none.
+// ReadDeadlocks finds the deadlocks in a project, as they are in the querier's snapshot. Where there is too much to
+// search, it finds none.
 func ReadDeadlocks(ctx context.Context, q pg.Querier, project entities.Project) (Deadlocks, error) {
 	w := Waits{Limits: map[string]Limit{}, Runs: map[entities.RunID]Dependence{}}
 	const of = `SELECT holder, run_id, coalesce(message_id, '') AS message_id, name, key, cost FROM permits p
 		WHERE project = $1`
 	var err error
 	if w.Waiting, err = pg.CollectAll[HeldBy](q.Query(ctx,
-		of+` AND granted_at IS NULL AND `+forEver+` ORDER BY name, key, rank_at LIMIT $2`, project, maxSearched+1)); err != nil {
+		of+` AND granted_at IS NULL AND `+forEver+` ORDER BY name, key, rank_at LIMIT $2`, project, maxSearched+1,
+	)); err != nil {
 		return Deadlocks{}, pg.Wrap(err, "read what waits for limits")
 	}
 	if len(w.Waiting) == 0 || len(w.Waiting) > maxSearched {

@@ -222,11 +222,7 @@ func (w WaitingStart) Require(c *pg.Conditional, project entities.Project, workf
 				AND steps IS NOT DISTINCT FROM $5::jsonb)`,
 			project, workflow, w.Policy.Limits, w.Policy.Priority, w.Policy.Steps)
 	}
-	names, _, _, costs := columnsOf(w.Uses)
-	c.Require(`$4::integer = (SELECT count(*) FROM unnest($2::text[], $3::integer[]) AS u (name, cost)
-			JOIN limits l ON l.project = $1 AND l.name = u.name
-		WHERE on_full = 'wait' AND (per_key = 0 OR per_key >= u.cost) AND (total = 0 OR total >= u.cost)
-			AND (rate = 0 OR burst >= u.cost))`, project, names, costs, len(names))
+	requireNone(c, project, w.Uses, `l.name IS NULL OR l.on_full <> 'wait' OR `+tooSmall)
 }
 
 // Insert adds the permits.

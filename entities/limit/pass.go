@@ -178,7 +178,8 @@ func window(
 					ORDER BY rank_at, holder LIMIT open.size) AS w) AS w
 			ORDER BY row_number() OVER (PARTITION BY name ORDER BY nth, rank_at, holder), rank_at, holder LIMIT $5
 		)
-		SELECT `+permitOf+`, false AS inside FROM permits w WHERE holder = ANY (ARRAY (SELECT holder FROM first)) AND granted_at IS NULL`,
+		SELECT `+permitOf+`, false AS inside FROM permits w
+		WHERE holder = ANY (ARRAY (SELECT holder FROM first)) AND granted_at IS NULL`,
 		project, names, keys, perPlace, perPass, maxKeys, more))
 }
 
@@ -232,8 +233,8 @@ const inside = `EXISTS (
 	)
 	SELECT FROM up JOIN permits h ON h.holder = up.id AND h.granted_at IS NOT NULL)`
 
-// lockMessages queues a lock on the messages of steps, which whoever deletes or releases them locks before their
-// permits. Those that somebody else has locked are left for the next pass.
+// lockMessages queues a lock on the messages of steps. A transaction that deletes or releases a message locks it before
+// its permits, and so does a pass. Messages that another transaction has locked are left for the next pass.
 func lockMessages(b *pgx.Batch, ids []string) (locked map[string]bool) {
 	locked = map[string]bool{}
 	if len(ids) == 0 {

@@ -110,8 +110,8 @@ func (s *Store) List(
 }
 
 // PutPolicy creates or replaces the policy of a workflow. It counts for runs that start from now on. It fails with
-// [entities.ErrInvalid], also if a cost is more than its limit ever has room for, with [ErrNotFound] if it names a limit
-// that the project does not have, and with [ErrTooMany].
+// [entities.ErrInvalid], also if a cost is more than its limit ever has room for, with [ErrNotFound] if it names a
+// limit that the project does not have, and with [ErrTooMany].
 func (s *Store) PutPolicy(ctx context.Context, p Policy) (Policy, error) {
 	if err := p.Validate(); err != nil {
 		return Policy{}, err

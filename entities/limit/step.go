@@ -26,26 +26,27 @@ func InsertWaiting(w pg.Writer, m message.Message, id string) {
 	}})
 }
 
-// neverFits is the condition that a limit l, joined to the use u, does not exist or can never have room for the use.
-const neverFits = `l.name IS NULL
-	OR u.cost > least(nullif(l.per_key, 0), nullif(l.total, 0), nullif(l.burst, 0))`
+// tooSmall is the condition that a limit l can never have room for a use u.
+const tooSmall = `u.cost > least(nullif(l.per_key, 0), nullif(l.total, 0), nullif(l.burst, 0))`
 
-// RequireKnown makes a conditional statement depend on that [Settings.Check] finds no fault.
-func RequireKnown(c *pg.Conditional, project entities.Project, uses []entities.LimitUse) {
+// requireNone makes a conditional statement depend on that for none of the uses u a condition holds, in which l is the
+// limit; its columns are null if there is no such limit.
+func requireNone(c *pg.Conditional, project entities.Project, uses []entities.LimitUse, condition string) {
 	names, _, _, costs := columnsOf(uses)
 	c.Require(`NOT EXISTS (
 		SELECT FROM unnest($2::text[], $3::integer[]) AS u (name, cost)
 			LEFT JOIN limits l ON l.project = $1::text AND l.name = u.name
-		WHERE `+neverFits+`)`, project, names, costs)
+		WHERE `+condition+`)`, project, names, costs)
+}
+
+// RequireKnown makes a conditional statement depend on that [Settings.Check] finds no fault.
+func RequireKnown(c *pg.Conditional, project entities.Project, uses []entities.LimitUse) {
+	requireNone(c, project, uses, `l.name IS NULL OR `+tooSmall)
 }
 
 // RequireFits makes a conditional statement depend on that [Settings.CheckCosts] finds no fault.
 func RequireFits(c *pg.Conditional, project entities.Project, uses []entities.LimitUse) {
-	names, _, _, costs := columnsOf(uses)
-	c.Require(`NOT EXISTS (
-		SELECT FROM unnest($2::text[], $3::integer[]) AS u (name, cost)
-			JOIN limits l ON l.project = $1::text AND l.name = u.name
-		WHERE `+neverFits+`)`, project, names, costs)
+	requireNone(c, project, uses, tooSmall)
 }
 
 // Settings are the limits that uses name, by their names.
@@ -75,8 +76,8 @@ func (s Settings) Check(uses []entities.LimitUse) error {
 	return s.CheckCosts(uses)
 }
 
-// CheckCosts fails with [entities.ErrInvalid] if a limit can never have room for the use. One that does not exist bounds
-// nothing.
+// CheckCosts fails with [entities.ErrInvalid] if a limit can never have room for the use. One that does not exist
+// bounds nothing.
 func (s Settings) CheckCosts(uses []entities.LimitUse) error {
 	for _, u := range uses {
 		l := s[u.Name]
@@ -134,8 +135,8 @@ const Return = `
 	UPDATE permits p SET granted_at = NULL, passed = 0, not_before = failed.not_before
 	FROM failed WHERE p.message_id = failed.id`
 
-// Hurry lets the permits of the messages $1 wait for no pause any more.
-const Hurry = `
+// EndPause ends the pauses of the permits of the messages $1.
+const EndPause = `
 	UPDATE permits SET not_before = now()
 	WHERE message_id = ANY ($1) AND granted_at IS NULL AND not_before > now()`
 

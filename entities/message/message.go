@@ -96,8 +96,8 @@ type Message struct {
 // workflowTopics matches the topics of messages that begin or continue runs, and not those of steps.
 var workflowTopics = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_workflow_`)
 
-// Begins reports whether a client's message is the first of its run: only that one has what the run is made of, near its
-// beginning (protocol §5.2).
+// Begins reports whether a client's message is the first of its run: only that one has what the run is made of, near
+// its beginning (protocol §5.2).
 func Begins(topic string, body []byte) bool {
 	const near = 4 << 10
 	return workflowTopics.MatchString(topic) && bytes.Contains(body[:min(near, len(body))], []byte("runInput"))

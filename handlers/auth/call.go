@@ -64,7 +64,7 @@ func (a *Authenticator) authorizeCall(c echo.Context, call token.Call) error {
 	return a.options.Calls.CheckLease(r.Context(), call.Project, call.RunID, call.Invocation)
 }
 
-// authorizeCallback allows whoever has the token of a step's callback to send the step's result.
+// authorizeCallback allows a request with the token of a step's callback to send the step's result.
 func (a *Authenticator) authorizeCallback(c echo.Context, id entities.RunID, step entities.StepID) error {
 	isRoute := c.Request().Method+" "+c.Path() == a.callback
 	if !isRoute || !hasParam(c, runParam, string(id)) || !hasParam(c, stepParam, string(step)) {

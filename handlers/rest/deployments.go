@@ -105,7 +105,8 @@ type flowJSON struct {
 	Document  string     `json:"document,omitempty"`
 	// Warnings are what is probably not meant. Only the answer to a put has them.
 	Warnings flow.Faults `json:"warnings,omitempty"`
-	// Versions are all versions, the newest first, and Aliases the names for some. Only the answer about one flow has them.
+	// Versions are all versions, the newest first, and Aliases the names for some. Only the answer about one flow has
+	// them.
 	Versions []flowJSON  `json:"versions,omitempty"`
 	Aliases  []aliasJSON `json:"aliases,omitempty"`
 }

@@ -356,14 +356,10 @@ func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	child := eventlog.Request{
-		RunID: entities.NewRunID(planner.Now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
-		Payload: c.Input,
-		Data: entities.EventData{
-			DeploymentID: deployment, WorkflowName: c.Workflow, Driver: entities.DriverServer, Attributes: c.Attributes,
-			ParentID: planner.Run.ID, ParentStep: entities.StepID(c.ID), Detached: c.OnParentEnd == onEndLeave,
-		},
-	}
+	child := eventlog.NewRun(planner.Now, c.Input, entities.EventData{
+		DeploymentID: deployment, WorkflowName: c.Workflow, Attributes: c.Attributes,
+		ParentID: planner.Run.ID, ParentStep: entities.StepID(c.ID), Detached: c.OnParentEnd == onEndLeave,
+	})
 	if c.TimeoutGrace != nil && c.Timeout == nil {
 		return nil, entities.Invalid("timeoutGrace needs a timeout")
 	}

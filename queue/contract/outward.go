@@ -112,13 +112,9 @@ func (c *startRun) requests(planner Planner) ([]eventlog.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	run := eventlog.Request{
-		RunID: entities.NewRunID(planner.Now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
-		Payload: c.Input,
-		Data: entities.EventData{
-			DeploymentID: deployment, WorkflowName: c.Workflow, Driver: entities.DriverServer, Attributes: c.Attributes,
-		},
-	}
+	run := eventlog.NewRun(planner.Now, c.Input, entities.EventData{
+		DeploymentID: deployment, WorkflowName: c.Workflow, Attributes: c.Attributes,
+	})
 	if c.Timeout != nil {
 		run.Data.Deadline = planner.after(*c.Timeout)
 	}

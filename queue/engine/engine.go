@@ -132,7 +132,8 @@ func (e *Engine) planner(ctx context.Context, run entities.Run) contract.Planner
 }
 
 // startOn returns the deployment for a run that a run starts. It fails with a [contract.StartRefused] if none will ever
-// do. An app that is not registered yet may be, and the run waits for it; a version or an alias of a flow is not awaited.
+// do. An app that is not registered yet may be, and the run waits for it; a version or an alias of a flow is not
+// awaited.
 func (e *Engine) startOn(ctx context.Context, project entities.Project, workflow, id string) (string, error) {
 	d, err := e.queue.StartDeployment(ctx, project, workflow, id)
 	code := ""

@@ -48,7 +48,7 @@ func TestChangedStepsOfAPolicyCount(t *testing.T) {
 	}
 }
 
-// TestAfterwardsComesWhenTheOutcomeIsStored, so that whoever looks then finds the places free.
+// TestAfterwardsComesWhenTheOutcomeIsStored: a look at the limits then finds the places free.
 func TestAfterwardsComesWhenTheOutcomeIsStored(t *testing.T) {
 	t.Parallel()
 	d := newServer(t, testdb.New(t))

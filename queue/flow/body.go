@@ -206,8 +206,8 @@ func (t *turn) newsOf(g *group) []int {
 	return slices.Sorted(maps.Keys(g.touched))
 }
 
-// A turn ends early once it has as many commands: what is left is decided in the next one.
 const (
+	// fullTurn is the number of commands with which a turn ends early. The next turn decides what is left.
 	fullTurn = 500
 	// commandLimit leaves space for what ends a turn.
 	commandLimit = contract.MaxCommands - 10

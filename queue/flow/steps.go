@@ -115,17 +115,22 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	case kindSet, kindComplete:
 		a.input = r.template(n, u)
 	case kindFail:
-		f := r.object(n)
-		if a.code = f.text("code"); a.code != "" {
-			f.check("code", entities.ValidateName("the code", a.code))
-		}
-		if m := f.get("message"); m != nil {
-			a.message = r.template(m, u)
-		} else {
-			r.faults.add(n, CodeMissing, `want a "message"`)
-		}
-		f.end()
+		r.readFail(n, a, u)
 	}
+}
+
+// readFail reads "fail: {code, message}".
+func (r *reader) readFail(n *node, a *action, u usage) {
+	f := r.object(n)
+	if a.code = f.text("code"); a.code != "" {
+		f.check("code", entities.ValidateName("the code", a.code))
+	}
+	if m := f.get("message"); m != nil {
+		a.message = r.template(m, u)
+	} else {
+		r.faults.add(n, CodeMissing, `want a "message"`)
+	}
+	f.end()
 }
 
 // readCall reads a call; its name is in the field of the kind.

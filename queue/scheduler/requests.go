@@ -18,8 +18,8 @@ import (
 )
 
 // Put creates a schedule or replaces what is said about one, and reports whether it is new. A schedule whose ticks
-// change ticks from now on: those of the past that are undecided are left out, unless only its begin or its end changes.
-// Ticks that wait, and would not with the new overlap, are skipped. Saying the same again changes nothing.
+// change ticks from now on: those of the past that are undecided are left out, unless only its begin or its end
+// changes. Ticks that wait, and would not with the new overlap, are skipped. Saying the same again changes nothing.
 //
 // It fails with [entities.ErrInvalid], with [message.ErrDeploymentNotFound] if no app has the workflow, and with
 // [schedule.ErrTooMany].

@@ -7,7 +7,7 @@
 //
 // Then all is the same. One transaction creates the run, records what became of the event, and ends the work. It is
 // written only if the trigger is as it was read and the lease on the work is live. The run's idempotency key is made of
-// the trigger and the event, so an event starts a run once, whoever brings it how often.
+// the trigger and the event, so an event starts a run once, however often it is delivered.
 //
 // What cannot be started now is recorded and tried again, as all work. What can never be started is recorded only.
 package triggers

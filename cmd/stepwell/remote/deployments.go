@@ -280,7 +280,7 @@ func (c retireFlowCmd) Run(ctx context.Context, s *Session) error {
 
 // readFlow reads a document from a file. Its faults are an error with [ExitUsage].
 func readFlow(file string) (*flow.Program, error) {
-	document, err := os.ReadFile(file)
+	document, err := os.ReadFile(file) //nolint:gosec // the user names it
 	if err != nil {
 		return nil, usageErrorf("%v", err)
 	}
@@ -397,7 +397,7 @@ type testFlowsCmd struct {
 func (c testFlowsCmd) Run(console Console) error {
 	failed, all := 0, 0
 	for _, file := range c.Files {
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(file) //nolint:gosec // the user names it
 		if err != nil {
 			return usageErrorf("%v", err)
 		}

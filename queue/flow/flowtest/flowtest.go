@@ -135,8 +135,8 @@ func (test Test) Run(p *flow.Program) (differences []string, err error) {
 // bodies are the kinds of steps that have a body.
 var bodies = map[string]bool{"map": true, "loop": true, "plan": true}
 
-// knownIDs returns whether an ID can be one of a step. The instances of a body are not known before the run: of its IDs,
-// only the first part is checked.
+// knownIDs returns whether an ID can be one of a step. The instances of a body are not known before the run: of its
+// IDs, only the first part is checked.
 func knownIDs(p *flow.Program) func(id string) bool {
 	kinds := map[string]string{}
 	for _, s := range p.Graph().Steps {

@@ -165,7 +165,8 @@ func next(
 	return s, nil
 }
 
-// lock has the flows of a project change one after the other, and no app take an ID meanwhile that could be one of them.
+// lock has the flows of a project change one after the other, and no app take an ID meanwhile that could be one of
+// them.
 func lock(ctx context.Context, tx pgx.Tx, project entities.Project) error {
 	_, err := tx.Exec(ctx, contract.LockFlows, project)
 	return err

@@ -36,9 +36,9 @@ type entry struct {
 	made *decision // nil for events that no answer has made
 }
 
-// Compare has the program decide again what a log has, event by event, and returns the first difference; nil if there is
-// none. What comes from outside, such as results of steps, is taken from the log, and so is every decision before: it is
-// never made again. What a run has not decided yet is not compared.
+// Compare has the program decide again what a log has, event by event, and returns the first difference; nil if there
+// is none. What comes from outside, such as results of steps, is taken from the log, and so is every decision before:
+// it is never made again. What a run has not decided yet is not compared.
 func Compare(
 	ctx context.Context, p *flow.Program, run contract.Run, events []json.RawMessage,
 ) (*Difference, error) {
