@@ -263,8 +263,8 @@ func OnDeployment(id string) StepOption { return func(o *stepOptions) { o.deploy
 // unless there is too little time left, or an earlier call has failed, perhaps because of this step.
 func Remote() StepOption { return func(o *stepOptions) { o.remote = true } }
 
-// LimitedBy lets each attempt of the step wait until it has its places of all of these limits, up to 8. All attempts are
-// calls of their own, as with [Remote]. [Do] ignores the option: what it executes runs in the call of the workflow.
+// LimitedBy lets each attempt of the step wait until it has its places of all of these limits, up to 8. All attempts
+// are calls of their own, as with [Remote]. [Do] ignores the option: what it executes runs in the call of the workflow.
 //
 // If a limit refuses instead of letting wait, the step fails with the code limit_full.
 func LimitedBy(uses ...Use) StepOption {

@@ -26,14 +26,7 @@ func numbers(n int) json.RawMessage {
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	const rows = "flow: f\ndeployment: d\nsteps:\n  m:\n    map: input\n"
-	for _, test := range []struct {
-		name, document string
-		trial          Trial
-		steps          []string
-		status         entities.RunStatus
-		output         string
-		code           string
-	}{
+	runTrials(t, []trialTest{
 		{
 			name: "a map", document: rows + "    do: {call: x}\n",
 			trial: Trial{Input: numbers(2), Results: map[string]Result{"m[0]": output(`"a"`), "m[1]": output(`"b"`)}},
@@ -166,25 +159,7 @@ func TestBodies(t *testing.T) {
 			}},
 			steps: []string{"p#1 completed", "p.a completed", "p.b failed", "p.a~undo completed", "p failed"}, status: entities.RunCompleted, output: `{"p":null}`,
 		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := test.trial.Run(parse(t, test.document))
-			if err != nil {
-				t.Fatalf("%v after %v", err, got.Steps())
-			}
-			if diff := cmp.Diff(test.steps, got.Steps()); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
-			code := ""
-			if got.Error != nil {
-				code = got.Error.Code
-			}
-			if got.Status != test.status || string(got.Output) != test.output || code != test.code {
-				t.Errorf("%s, %s, %+v; want %s, %s, %q", got.Status, got.Output, got.Error, test.status, test.output, test.code)
-			}
-		})
-	}
+	})
 }
 
 // TestMapsOfAllSizes: each item completes once, in windows, and the output is in their order.

@@ -52,17 +52,43 @@ steps:
 output: {shipped: "${steps.ship.output}", paid: "${steps.charge.output}"}
 `
 
+// trialTest is a document, what it is given, and what must come of that.
+type trialTest struct {
+	name, document string
+	trial          Trial
+	steps          []string
+	status         entities.RunStatus
+	output         string
+	code           string
+}
+
+func runTrials(t *testing.T, tests []trialTest) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := test.trial.Run(parse(t, test.document))
+			if err != nil {
+				t.Fatalf("%v after %v", err, got.Steps())
+			}
+			if diff := cmp.Diff(test.steps, got.Steps()); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			code := ""
+			if got.Error != nil {
+				code = got.Error.Code
+			}
+			if got.Status != test.status || string(got.Output) != test.output || code != test.code {
+				t.Errorf("%s, %s, %+v; want %s, %s, %q", got.Status, got.Output, got.Error, test.status, test.output, test.code)
+			}
+		})
+	}
+}
+
 // TestRuns runs documents with given results. What is expected follows from docs/flows.md.
 func TestRuns(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name, document string
-		trial          Trial
-		steps          []string
-		status         entities.RunStatus
-		output         string
-		code           string
-	}{
+	runTrials(t, []trialTest{
 		{
 			name:     "a line of steps",
 			document: saga,
@@ -286,26 +312,7 @@ steps:
 			trial:  Trial{Input: json.RawMessage(`{"known": {"big":9007199254740993}}`)},
 			status: entities.RunCompleted, output: `{"big":9007199254740993}`,
 		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			p := parse(t, test.document)
-			got, err := test.trial.Run(p)
-			if err != nil {
-				t.Fatalf("%v after %v", err, got.Steps())
-			}
-			if diff := cmp.Diff(test.steps, got.Steps()); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
-			code := ""
-			if got.Error != nil {
-				code = got.Error.Code
-			}
-			if got.Status != test.status || string(got.Output) != test.output || code != test.code {
-				t.Errorf("%s, %s, %+v; want %s, %s, %q", got.Status, got.Output, got.Error, test.status, test.output, test.code)
-			}
-		})
-	}
+	})
 }
 
 // TestTurnsFitInAnswers tests the longest turn: all signals begin, and end since the last step fails.
