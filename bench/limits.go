@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -40,10 +41,16 @@ const (
 
 // measureLimits measures what limits cost: whole runs, starts, many that wait, and a server with nothing to do.
 func measureLimits(ctx context.Context, b *bench) (rows []row, err error) {
-	for _, measure := range []func(context.Context) ([]row, error){
-		b.limitedRuns, b.limitedStarts, b.waitingRuns, b.limitedIdles,
+	for _, m := range []struct {
+		name string
+		does func(context.Context) ([]row, error)
+	}{
+		{"runs", b.limitedRuns}, {"starts", b.limitedStarts}, {"waiting", b.waitingRuns}, {"idle", b.limitedIdles},
 	} {
-		more, err := measure(ctx)
+		if len(b.limits) > 0 && !slices.Contains(b.limits, m.name) {
+			continue
+		}
+		more, err := m.does(ctx)
 		if err != nil {
 			return nil, err
 		}
