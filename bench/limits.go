@@ -19,6 +19,7 @@ const (
 	caseRoom   = "1,000 keys with room"
 	caseFull   = "saturated"
 	casePlaces = "no limits, as many in flight as places"
+	caseNoKey  = "no limits, without the foreign key"
 
 	caseHot     = "starts"
 	caseWaiting = "queue of waiting runs"
@@ -96,7 +97,28 @@ func byKeys(keys int64) driver {
 	}}
 }
 
-// limitedRuns measures whole runs with and without limits, alternately: A B C D E A B C D E.
+// foreignKey changes whether each deletion of a message looks for permits of it, as all deliveries pay for limits.
+const (
+	dropForeignKey = `ALTER TABLE permits DROP CONSTRAINT permits_message_id_fkey`
+	addForeignKey  = `
+		ALTER TABLE permits ADD CONSTRAINT permits_message_id_fkey FOREIGN KEY (message_id) REFERENCES messages (id)
+			ON DELETE CASCADE`
+)
+
+// alter executes a statement in the testbed's database.
+func (s *testbed) alter(ctx context.Context, sql string) error {
+	conn, err := s.cluster.open(ctx, s.database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("alter a table: %w", err)
+	}
+	return nil
+}
+
+// limitedRuns measures whole runs with and without limits, alternately: A B C D E F A B C D E F.
 func (b *bench) limitedRuns(ctx context.Context) (rows []row, err error) {
 	s, err := b.newTestbed(ctx, "all")
 	if err != nil {
@@ -117,7 +139,13 @@ func (b *bench) limitedRuns(ctx context.Context) (rows []row, err error) {
 			{caseRoom, limitedKeys, most, map[string]any{"perKey": 10}, limitedShape},
 			{caseFull, 1, most, map[string]any{"perKey": fewPlaces}, limitedShape},
 			{casePlaces, 1, fewPlaces, nil, ""},
+			{caseNoKey, limitedKeys, most, nil, ""},
 		} {
+			if c.what == caseNoKey {
+				if err := s.alter(ctx, dropForeignKey); err != nil {
+					return nil, err
+				}
+			}
 			if c.limit != nil {
 				if err := s.putLimit(ctx, "l", c.of, c.limit); err != nil {
 					return nil, err
@@ -129,6 +157,11 @@ func (b *bench) limitedRuns(ctx context.Context) (rows []row, err error) {
 			}
 			if c.limit != nil {
 				if err := s.removeLimit(ctx, "l", c.of); err != nil {
+					return nil, err
+				}
+			}
+			if c.what == caseNoKey {
+				if err := s.alter(ctx, addForeignKey); err != nil {
 					return nil, err
 				}
 			}
@@ -353,9 +386,9 @@ func (b *bench) limitedIdles(ctx context.Context) (rows []row, err error) {
 		if err := c.prepare(); err != nil {
 			return nil, err
 		}
-		half := *b
-		half.idle /= 2
-		r, err := half.idleRow(ctx, s)
+		window := *b
+		window.idle = 2 * b.idle / 3 // two passes of the sweeper, as long as that makes one every ten seconds
+		r, err := window.idleRow(ctx, s)
 		if err != nil {
 			return nil, err
 		}

@@ -80,6 +80,12 @@ func saturatedOf(rows map[string][]row) (float64, bool) {
 	return 0, false
 }
 
+// withoutKey returns the rate without limits divided by that without the foreign key of permits.
+func withoutKey(rows map[string][]row) (float64, bool) {
+	ratio, ok := limitedOf(caseNoKey)(rows)
+	return 1 / max(ratio, 1e-9), ok
+}
+
 // hotStarts returns the rate of starts with one key, of the slower variant.
 func hotStarts(rows map[string][]row) (least float64, ok bool) {
 	for _, r := range merge(rows["limits"]) {
