@@ -19,6 +19,7 @@ const (
 	caseRoom   = "1,000 keys with room"
 	caseFull   = "saturated"
 	casePlaces = "no limits, as many in flight as places"
+	caseKey    = "no limits, with the foreign key"
 	caseNoKey  = "no limits, without the foreign key"
 
 	caseHot     = "starts"
@@ -46,7 +47,7 @@ func measureLimits(ctx context.Context, b *bench) (rows []row, err error) {
 		name string
 		does func(context.Context) ([]row, error)
 	}{
-		{"runs", b.limitedRuns}, {"starts", b.limitedStarts}, {"waiting", b.waitingRuns}, {"idle", b.limitedIdles},
+		{"runs", b.limitedRuns}, {"key", b.foreignKeyRuns}, {"starts", b.limitedStarts}, {"waiting", b.waitingRuns}, {"idle", b.limitedIdles},
 	} {
 		if len(b.limits) > 0 && !slices.Contains(b.limits, m.name) {
 			continue
@@ -97,28 +98,7 @@ func byKeys(keys int64) driver {
 	}}
 }
 
-// foreignKey changes whether each deletion of a message looks for permits of it, as all deliveries pay for limits.
-const (
-	dropForeignKey = `ALTER TABLE permits DROP CONSTRAINT permits_message_id_fkey`
-	addForeignKey  = `
-		ALTER TABLE permits ADD CONSTRAINT permits_message_id_fkey FOREIGN KEY (message_id) REFERENCES messages (id)
-			ON DELETE CASCADE`
-)
-
-// alter executes a statement in the testbed's database.
-func (s *testbed) alter(ctx context.Context, sql string) error {
-	conn, err := s.cluster.open(ctx, s.database)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	if _, err := conn.Exec(ctx, sql); err != nil {
-		return fmt.Errorf("alter a table: %w", err)
-	}
-	return nil
-}
-
-// limitedRuns measures whole runs with and without limits, alternately: A B C D E F A B C D E F.
+// limitedRuns measures whole runs with and without limits, alternately: A B C D E A B C D E.
 func (b *bench) limitedRuns(ctx context.Context) (rows []row, err error) {
 	s, err := b.newTestbed(ctx, "all")
 	if err != nil {
@@ -139,13 +119,7 @@ func (b *bench) limitedRuns(ctx context.Context) (rows []row, err error) {
 			{caseRoom, limitedKeys, most, map[string]any{"perKey": 10}, limitedShape},
 			{caseFull, 1, most, map[string]any{"perKey": fewPlaces}, limitedShape},
 			{casePlaces, 1, fewPlaces, nil, ""},
-			{caseNoKey, limitedKeys, most, nil, ""},
 		} {
-			if c.what == caseNoKey {
-				if err := s.alter(ctx, dropForeignKey); err != nil {
-					return nil, err
-				}
-			}
 			if c.limit != nil {
 				if err := s.putLimit(ctx, "l", c.of, c.limit); err != nil {
 					return nil, err
@@ -160,11 +134,6 @@ func (b *bench) limitedRuns(ctx context.Context) (rows []row, err error) {
 					return nil, err
 				}
 			}
-			if c.what == caseNoKey {
-				if err := s.alter(ctx, addForeignKey); err != nil {
-					return nil, err
-				}
-			}
 			r.Case = c.what
 			say("limits, %s: %.0f/s, CPU ms per run: %.2f server, %.2f Postgres; %.1f statements", r.Case, r.perSecond(),
 				r.per(r.ServerCPU*1e3), r.per(r.PostgresCPU*1e3), r.per(float64(r.Statements)))
@@ -172,6 +141,48 @@ func (b *bench) limitedRuns(ctx context.Context) (rows []row, err error) {
 		}
 	}
 	return rows, nil
+}
+
+// foreignKeyRuns measures runs without limits, with and without the foreign key by which each deletion of a message looks
+// for its permits, alternately: A B A B.
+func (b *bench) foreignKeyRuns(ctx context.Context) (rows []row, err error) {
+	s, err := b.newTestbed(ctx, "all")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.clear()) }()
+	const key = `permits_message_id_fkey`
+	for round := range b.rounds {
+		for _, c := range []struct{ what, add string }{
+			{caseKey, `, ADD CONSTRAINT ` + key + ` FOREIGN KEY (message_id) REFERENCES messages (id) ON DELETE CASCADE`},
+			{caseNoKey, ``},
+		} {
+			if err := s.alter(ctx, `ALTER TABLE permits DROP CONSTRAINT IF EXISTS `+key+c.add); err != nil {
+				return nil, err
+			}
+			r, err := b.engineRow(ctx, s, byKeys(limitedKeys),
+				row{Case: limitedShape, Variant: "contract", Clients: b.inFlight[len(b.inFlight)-1], Round: round + 1})
+			if err != nil {
+				return nil, err
+			}
+			r.Case = c.what
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+// alter executes a statement in the testbed's database.
+func (s *testbed) alter(ctx context.Context, sql string) error {
+	conn, err := s.cluster.open(ctx, s.database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("alter a table: %w", err)
+	}
+	return nil
 }
 
 // pulledDeployment is a deployment whose app would ask for its deliveries, but there is none.

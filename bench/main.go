@@ -66,7 +66,7 @@ func readOptions(args []string) (options, error) {
 	o := options{line: strings.TrimSpace("go run . " + strings.Join(args, " "))}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := flags.String("only", "", "run only these parts, separated by commas: "+strings.Join(partNames(), ", "))
-	limits := flags.String("limits", "", "of the part limits, measure only some of runs,starts,waiting,idle")
+	limits := flags.String("limits", "", "of the part limits, measure only some of runs,key,starts,waiting,idle")
 	flags.BoolVar(&o.short, "short", false, "check that everything works, in a minute; the figures are meaningless")
 	flags.BoolVar(&o.reportOnly, "report", false, "measure nothing, only write the report of the existing results")
 	flags.StringVar(&o.root, "root", "..", "folder of the server's module")

@@ -80,10 +80,16 @@ func saturatedOf(rows map[string][]row) (float64, bool) {
 	return 0, false
 }
 
-// withoutKey returns the rate without limits divided by that without the foreign key of permits.
-func withoutKey(rows map[string][]row) (float64, bool) {
-	ratio, ok := limitedOf(caseNoKey)(rows)
-	return 1 / max(ratio, 1e-9), ok
+// withKey returns the rate without limits divided by that without the foreign key of permits.
+func withKey(rows map[string][]row) (float64, bool) {
+	for _, r := range rows["limits"] {
+		if r.Case == caseKey {
+			without := r.key()
+			without.of = caseNoKey
+			return pairwise(rows["limits"], r.key(), without, row.perSecond), true
+		}
+	}
+	return 0, false
 }
 
 // hotStarts returns the rate of starts with one key, of the slower variant.

@@ -18,9 +18,8 @@ const (
 	// groupsAtOnce is how many transactions run at a time: enough to keep Postgres busy while others wait for their
 	// commit to reach the disk.
 	groupsAtOnce = 4
-	// groupSize is the most statements in one transaction, and serialSize the same where one runs at a time.
-	groupSize  = 32
-	serialSize = 8
+	// groupSize is the most statements in one transaction.
+	groupSize = 32
 	// groupTimeout bounds one transaction.
 	groupTimeout = 30 * time.Second
 )
@@ -36,8 +35,8 @@ const (
 // holds another must follow the same order.
 type GroupCommit struct {
 	pool *pgxpool.Pool
-	// atOnce is how many transactions run at a time, and size the most statements in one.
-	atOnce, size int
+	// atOnce is how many transactions run at a time.
+	atOnce int
 	// underWay counts the statements that are executed or wait.
 	underWay atomic.Int64
 
@@ -48,15 +47,12 @@ type GroupCommit struct {
 
 // NewGroupCommit returns a GroupCommit for the database behind pool.
 func NewGroupCommit(pool *pgxpool.Pool) *GroupCommit {
-	return &GroupCommit{pool: pool, atOnce: groupsAtOnce, size: groupSize}
+	return &GroupCommit{pool: pool, atOnce: groupsAtOnce}
 }
 
 // NewSerialCommit returns a GroupCommit that runs one transaction at a time. It is for statements that try the same
-// locks, and so do not apply in two transactions at a time, but do in one. Its transactions are short, because others
-// find the locks taken meanwhile.
-func NewSerialCommit(pool *pgxpool.Pool) *GroupCommit {
-	return &GroupCommit{pool: pool, atOnce: 1, size: serialSize}
-}
+// locks, and so do not apply in two transactions at a time, but do in one.
+func NewSerialCommit(pool *pgxpool.Pool) *GroupCommit { return &GroupCommit{pool: pool, atOnce: 1} }
 
 // Statement can be executed as a transaction of its own or share one with others. It keeps its result, to be read
 // after [GroupCommit.Do] returns nil. If a shared transaction fails, its statements are executed a second time, each
@@ -206,7 +202,7 @@ func (g *GroupCommit) abandon(w *waiter) bool {
 func (g *GroupCommit) next() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := min(len(g.waiting), g.size)
+	n := min(len(g.waiting), groupSize)
 	if n == 0 {
 		g.running--
 		return
