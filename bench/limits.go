@@ -47,7 +47,8 @@ func measureLimits(ctx context.Context, b *bench) (rows []row, err error) {
 		name string
 		does func(context.Context) ([]row, error)
 	}{
-		{"runs", b.limitedRuns}, {"key", b.foreignKeyRuns}, {"starts", b.limitedStarts}, {"waiting", b.waitingRuns}, {"idle", b.limitedIdles},
+		{"runs", b.limitedRuns}, {"key", b.foreignKeyRuns}, {"starts", b.limitedStarts}, {"waiting", b.waitingRuns},
+		{"idle", b.limitedIdles},
 	} {
 		if len(b.limits) > 0 && !slices.Contains(b.limits, m.name) {
 			continue

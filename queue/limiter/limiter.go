@@ -1,7 +1,7 @@
 // Package limiter grants places of limits to what waits for them. Package entities/limit says how that is exact.
 //
-// Whoever commits something that waits, or that frees places, calls [Limiter.Look] afterwards. Both commits precede
-// both looks, so the later look sees both, and nothing waits that could go. If a process dies in between, or a look
+// Whoever commits something that waits calls [Limiter.Look] afterwards, and whoever commits what frees places calls
+// [Limiter.Freed]. Both commits precede both looks, so the later look sees both, and nothing waits that could go. If a process dies in between, or a look
 // fails, [Limiter.LookAtAll] makes up for it: each process looks once a second if its heartbeat says that something
 // waits, which costs an idle server no statement.
 package limiter
@@ -83,8 +83,7 @@ func newWork() work { return work{awaited: marks{}, freed: marks{}} }
 // New returns a limiter that grants nothing until it runs.
 func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 	return &Limiter{
-		pool: pool, hub: hub, admit: admit, expire: expire, news: make(chan struct{}, 1),
-		todo: newWork(),
+		pool: pool, hub: hub, admit: admit, expire: expire, news: make(chan struct{}, 1), todo: newWork(),
 	}
 }
 
