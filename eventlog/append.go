@@ -251,7 +251,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	if !ok {
 		return decision{}, false, nil
 	}
-	waiting, ok := l.waitFirst(&c, f.Run != nil)
+	limited, ok := l.limitedStart(&c, f.Run != nil)
 	if !ok {
 		return decision{}, false, nil
 	}
@@ -267,16 +267,17 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	case c.start.admit(d) != nil: // unless the run exists
 		return decision{}, false, nil
 	}
-	return l.writeOptimistic(ctx, c, f, d, waiting)
+	if limited != nil {
+		return l.createLimited(ctx, c, f, d, limited)
+	}
+	return l.writeOptimistic(ctx, c, f, d, l.group, d.requireNoLimit)
 }
 
-// writeOptimistic writes a decision with one statement, which applies only if the facts from the cache are still true.
+// writeOptimistic writes a decision with one statement of the group, which applies only if the facts from the cache are
+// still true, and what the function admit adds about the limits of the run.
 func (l *Log) writeOptimistic(
-	ctx context.Context, c call, f facts, d decision, waiting *limit.WaitingStart,
+	ctx context.Context, c call, f facts, d decision, group *pg.GroupCommit, admit func(*pg.Conditional),
 ) (decision, bool, error) {
-	if waiting != nil {
-		d.makeWait()
-	}
 	var s pg.Conditional
 	ended, ok := l.enqueueOptimistic(&s, &d, c)
 	if !ok {
@@ -289,22 +290,12 @@ func (l *Log) writeOptimistic(
 	if len(all) > len(named) { // with those of the policy
 		limit.RequireFits(&s, c.project, all)
 	}
-	switch {
-	case waiting != nil:
-		waiting.Require(&s, c.project, d.after.Run.WorkflowName)
-	case d.before.Run == nil:
-		limit.RequireNoPolicy(&s, c.project, d.after.Run.WorkflowName)
-	case d.startsLimited():
-		limit.RequireGranted(&s, d.before.Run.ID)
-	}
+	admit(&s)
 	d.addTo(&s, f, xidOfNow)
-	if waiting != nil {
-		waiting.Insert(&s, c.project)
-	}
 	if d.endsRun() {
 		trigger.RequireNoneOnEnd(&s, c.project, d.after.Run.WorkflowName)
 	}
-	written, err := l.group.ExecuteConditional(ctx, &s)
+	written, err := group.ExecuteConditional(ctx, &s)
 	if pg.Retryable(err) {
 		return decision{}, false, nil
 	}

@@ -60,7 +60,7 @@ func (e *Engine) EndStep(
 		Finish: func(last *pgx.Batch) { e.queue.DropWaitingStep(last, project, runID, id) },
 	})
 	if err == nil && len(s.spec.Limits) > 0 {
-		e.queue.Look(project, s.spec.Limits)
+		e.queue.Freed(project, s.spec.Limits)
 	}
 	return err
 }

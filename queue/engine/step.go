@@ -39,7 +39,7 @@ const (
 func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	s, ok, err := e.startStep(ctx, d)
 	if len(s.spec.Limits) > 0 {
-		d.Afterwards(func() { e.queue.Look(d.Project, s.spec.Limits) })
+		d.Afterwards(func() { e.queue.Freed(d.Project, s.spec.Limits) })
 	}
 	if !ok || err != nil {
 		return err
