@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
 	"queue": and(data, "entities/admin", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
-		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/pull", "queue/limiter", "queue/signing",
+		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/concurrency", "queue/contract", "queue/egress", "queue/pull", "queue/limiter", "queue/signing",
 		"queue/tickets", "queue/world"),
 	"queue/cluster": {
 		"entities", "entities/limit", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",
@@ -79,6 +79,7 @@ var mayImport = map[string][]string{
 	"queue/flow/flowtest": {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
+	"queue/concurrency":   {"entities", "entities/pg", "queue/tickets"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
 	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress", "queue/triggers", "queue/flow",
@@ -96,7 +97,7 @@ var mayImport = map[string][]string{
 		"queue", "queue/collector", "queue/condition", "queue/flow"),
 	"queue/world": {"entities"},
 	"queue/why": and(data, "entities/await", "entities/collection", "entities/inbox", "entities/limit", "entities/message", "entities/schedule",
-		"queue/cluster"),
+		"queue/cluster", "queue/concurrency"),
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/collection",
@@ -211,7 +212,7 @@ var onlyFor = map[string][]string{
 	"github.com/jackc/pgx/v5": {
 		"entities/access", "entities/admin", "entities/limit", "entities/collection", "entities/pg", "entities/schedule",
 		"entities/store", "entities/trigger", "eventlog", "eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue",
-		"queue/cluster", "queue/engine", "queue/limiter", "queue/flow/registry", "queue/overview", "queue/collector",
+		"queue/cluster", "queue/concurrency", "queue/engine", "queue/limiter", "queue/flow/registry", "queue/overview", "queue/collector",
 		"queue/scheduler", "queue/tickets", "queue/triggers", "queue/why",
 		"migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/queue/concurrency"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/world"
 )
@@ -34,6 +35,9 @@ type Deployment struct {
 	// Schemas is a JSON object with the JSON Schemas of inputs and outputs, by workflow; nil if there are none. Only
 	// [Queue.DeploymentDetails] and [Queue.Register] return it.
 	Schemas json.RawMessage
+	// MaxConcurrent is how many calls of its functions may be under way at once, over all servers; 0 for any number. Where
+	// it is registered, nil leaves the bound as it is.
+	MaxConcurrent *int
 	// OpenRuns is how many of its runs have not ended, at most [maxOpenRuns]. [Queue.Deployment] and
 	// [Queue.NewestDeployment], which a start of a run uses, do not count them.
 	OpenRuns int64
@@ -61,7 +65,7 @@ type Reached struct {
 }
 
 // deploymentColumns are what the start of a run reads.
-const deploymentColumns = `id, url, workflows, build, retired_at, created_at, updated_at`
+const deploymentColumns = `id, url, workflows, build, max_concurrent, retired_at, created_at, updated_at`
 
 const (
 	// maxWorkflows is how many workflows a deployment may list.
@@ -111,7 +115,8 @@ func (q *Queue) Register(ctx context.Context, project entities.Project, d Deploy
 	if moved {
 		waiting = unreachedAll
 	}
-	if err := makeDueNow(ctx, q.pool, project, d, waiting); err != nil {
+	err = errors.Join(makeDueNow(ctx, q.pool, project, d, waiting), q.bounds.Changed(ctx, project, d.ID))
+	if err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", d.ID, ErrNotRescheduled, err)
 	}
 	return d, nil
@@ -133,6 +138,9 @@ func (d *Deployment) normalize() error {
 			return err
 		}
 	}
+	if err := d.validateBound(); err != nil {
+		return err
+	}
 	var err error
 	if d.Workflows, err = validateWorkflows(d.Workflows); err != nil {
 		return err
@@ -152,18 +160,23 @@ func (q *Queue) writeDeployment(
 			return err
 		}
 		rows, err := tx.Query(ctx, `
-			WITH old AS (SELECT url, workflows, build, schemas FROM deployments WHERE project = $1 AND id = $2)
-			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas)
-			SELECT $1, $2, $3, $4, $5, $6
+			WITH old AS (
+				SELECT url, workflows, build, schemas, max_concurrent FROM deployments WHERE project = $1 AND id = $2)
+			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas, max_concurrent)
+			SELECT $1, $2, $3, $4, $5, $6, nullif($7::integer, 0)
 			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2)
 			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows,
-				build = excluded.build, schemas = excluded.schemas, updated_at = now(), unreachable_since =
+				build = excluded.build, schemas = excluded.schemas, updated_at = now(), max_concurrent = CASE
+					WHEN excluded.url = '`+PulledURL+`' THEN NULL
+					WHEN $7::integer IS NULL THEN d.max_concurrent ELSE excluded.max_concurrent END,
+				unreachable_since =
 					CASE WHEN d.url = excluded.url THEN d.unreachable_since END
 			WHERE d.url NOT LIKE '`+contract.FlowScheme+`%'
 			RETURNING `+deploymentColumns+`, nullif(schemas, '{}') AS schemas, `+state+`,
 				url IS DISTINCT FROM (SELECT url FROM old) AS moved,
-				(workflows, build, schemas) IS DISTINCT FROM (SELECT (workflows, build, schemas) FROM old) AS changed`,
-			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas)
+				(workflows, build, schemas, max_concurrent) IS DISTINCT FROM
+					(SELECT (workflows, build, schemas, max_concurrent) FROM old) AS changed`,
+			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent)
 		if err != nil {
 			return err
 		}
@@ -184,6 +197,9 @@ func (q *Queue) writeDeployment(
 		detail := map[string]any{"url": written.URL, "workflows": written.Workflows}
 		if written.Build != "" {
 			detail["build"] = written.Build
+		}
+		if written.MaxConcurrent != nil {
+			detail["maxConcurrent"] = *written.MaxConcurrent
 		}
 		return audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID, detail)
 	})
@@ -212,6 +228,20 @@ func audit(
 // errIsFlow refuses to change a deployment that is a version of a flow, and one with the ID of an alias.
 func errIsFlow(id string) error {
 	return entities.Invalid("deployment %s is a version or an alias of a flow: put the flow, or choose another ID", id)
+}
+
+func (d *Deployment) validateBound() error {
+	switch n := d.MaxConcurrent; {
+	case n == nil || *n == 0:
+		return nil
+	case d.URL == PulledURL:
+		return entities.Invalid("an app that asks for its deliveries takes as many as it has places for: bound its " +
+			"places instead of setting maxConcurrent")
+	case *n < 0 || *n > concurrency.MaxCalls:
+		return entities.Invalid("maxConcurrent %d is not between 0 and %d", *n, concurrency.MaxCalls)
+	default:
+		return nil
+	}
 }
 
 func validateURL(s string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/share"
+	"github.com/stepwell-dev/stepwell/queue/concurrency"
 )
 
 // dispatcher delivers messages in the process that accepts them. A message is stored leased to the process, and its
@@ -49,11 +50,11 @@ type Reservation struct {
 func (r Reservation) Made() bool { return r.by != nil }
 
 // reserve returns a reservation if the message is due now, is small, and its project may take a place besides those
-// reserved earlier in the same transaction. No run begins here while messages wait for a place of its project.
+// reserved earlier in the same transaction. If the calls of its deployment have a bound, it needs a ticket. No run begins here while messages wait for a place of its project.
 func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
 	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody || m.BeginsRun && d.othersWait(m.Project) ||
-		!d.room(m.Project, earlier) {
+		!d.room(m.Project, earlier) || q.bounds.Known(m.Project, m.DeploymentID) {
 		return Reservation{}
 	}
 	lease := d.lease
@@ -61,6 +62,12 @@ func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 		lease = m.Lasts + persistTimeout
 	}
 	return Reservation{by: d, handle: "rh_" + ulid.Make().String(), holder: d.heartbeat.ID, lease: lease}
+}
+
+// mayLease is the condition that a message with these columns may be leased to a process without a ticket: calls of a
+// deployment with a bound may not; see package concurrency.
+func mayLease(process, project, deployment, work string) string {
+	return isRegistered(process) + ` AND NOT ` + concurrency.IsBounded(project, deployment, work)
 }
 
 // Start delivers the message stored under the reservation, or releases it if no place is free. It also releases the

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -196,7 +197,7 @@ func (q *Queue) EnqueueOptimistic(
 		default:
 		}
 		if s := all.write(c, q, m); s.Made() {
-			c.Require(isRegistered("$1"), s.holder)
+			c.Require(mayLease("$1", "$2::text", "$3::text", "$4::text"), s.holder, m.Project, m.DeploymentID, m.Work)
 			starts = append(starts, s.InlineStart())
 		}
 	}
@@ -346,7 +347,7 @@ var leaseGated = `
 	UPDATE messages m SET lease = g.handle, holder = $3, ticket = ticket + 1, delivery_count = delivery_count + 1,
 		due_at = now() + $4::interval, begins_run = false
 	FROM unnest($1::text[], $2::text[]) AS g (about, handle)
-	WHERE lease = '' AND ` + isRegistered("$3")
+	WHERE lease = '' AND ` + mayLease("$3", "m.project", "m.deployment_id", "m.work")
 
 const returningLeased = ` RETURNING ` + deliveryColumns + `, body`
 
@@ -363,13 +364,14 @@ const needsPlaces = `EXISTS (SELECT FROM permits w WHERE w.message_id = m.id)`
 // lateStep is the error of a step whose deadline has passed while it waited for a place.
 var lateStep = contract.Payload("the time of the step was over before its limits had a place", contract.CodeTimeout)
 
-// expire ends the waits of steps whose deadline has passed; see [limiter.Expire].
+// expire ends the waits of steps whose deadline has passed, and has messages go that wait for their deployments; see
+// [limiter.Expire].
 func (q *Queue) expire(ctx context.Context) error {
 	n, err := limit.Expire(ctx, q.pool, lateStep)
 	if n > 0 {
 		q.announceDue(err)
 	}
-	return err
+	return errors.Join(err, q.bounds.LookAtAll(ctx))
 }
 
 // releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those

@@ -98,27 +98,6 @@ const logLength = `coalesce((SELECT last_seq` + fromRun + `), 0)`
 // fromRun selects from the run of message m; see [store.OfRun].
 const fromRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
 
-// Claim leases the message of a ticket to the holder, and invalidates the ticket. It reports false if there is nothing
-// to deliver, because the ticket has been used or the message is gone or parked, or if the holder is not registered,
-// since others would take over its lease.
-func (q *Queue) Claim(
-	ctx context.Context, t tickets.Ticket, handle, holder string, lease time.Duration,
-) (Delivery, bool, error) {
-	rows, err := pg.NewPool(q.pool).Query(ctx, `
-		UPDATE messages m
-		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			begins_run = false, again = false, seen_seq = `+logLength+`
-		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+` AND NOT `+messageWaits+`
-			AND NOT `+limit.MessageWaits+` AND ($4 = '' OR `+isRegistered("$4")+`)
-		RETURNING `+deliveryColumns+`, body`,
-		t.MessageID, t.Number, handle, holder, lease)
-	d, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Delivery{}, false, nil
-	}
-	return d, err == nil, wrap("claim message", err)
-}
-
 // claimGivenBackSQL leases to a poll the messages of project $1 for deployment $2 that have not reached it, under the
 // handles $4, unless the deployment has got another URL than $6. A message that was cut off often keeps its backoff
 // (unreachedOnly). They have up to $7 bytes together, unless the first one is larger.
@@ -129,7 +108,7 @@ var claimGivenBackSQL = `
 				SELECT id, octet_length(body) AS size FROM messages m
 				WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
 					AND work = '' AND NOT ` + messageWaits + `
-				AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6)
+				AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6) -- which has no bound
 				ORDER BY due_at LIMIT cardinality($4::text[])
 				FOR UPDATE SKIP LOCKED) AS locked
 			WINDOW one_by_one AS (ROWS UNBOUNDED PRECEDING)) AS counted
@@ -394,7 +373,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', coalesce($15::bytea, ''), now() + $8 + $10, $9::integer,
 			CASE WHEN $17::boolean THEN ` + gated + ` ELSE now() + CASE WHEN taken THEN $13 ELSE $8::interval END END,
 			$18 AND NOT taken, CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
-		FROM (SELECT ` + isRegistered("$12") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
+		FROM (SELECT ` + mayLease("$12", "$2", "$4", "$6") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
 			again = m.again OR m.lease <> '' AND excluded.ticket > 0,

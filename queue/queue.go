@@ -13,9 +13,11 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/concurrency"
 	"github.com/stepwell-dev/stepwell/queue/limiter"
 	"github.com/stepwell-dev/stepwell/queue/pull"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
@@ -46,6 +48,8 @@ type Queue struct {
 	issuer *tickets.Issuer
 	// limits grants places of limits to what waits for them.
 	limits *limiter.Limiter
+	// bounds knows how many calls of a deployment may be under way.
+	bounds *concurrency.Bounds
 	// local delivers the messages that this process accepts; nil if the process does not deliver.
 	local atomic.Pointer[dispatcher]
 	// underWay has the leases of the deliveries in progress here, and whether this process served their
@@ -66,6 +70,7 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	q := &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
 		polls: pull.NewPolls[world.App, Delivery]()}
 	q.limits = limiter.New(pool, hub, q.admit, q.expire)
+	q.bounds = concurrency.New(pool, gated, q.announceDue)
 	return q, nil
 }
 
@@ -199,9 +204,50 @@ func (q *Queue) SetVisibility(
 	return nil
 }
 
+// Claim leases the message of a ticket to the holder, and invalidates the ticket. It reports false if there is nothing
+// to deliver, because the ticket has been used or the message is gone or parked, or if the holder is not registered,
+// since others would take over its lease.
+func (q *Queue) Claim(
+	ctx context.Context, t tickets.Ticket, handle, holder string, lease time.Duration,
+) (Delivery, bool, error) {
+	args := []any{t.MessageID, t.Number, handle, holder, lease}
+	rows, err := pg.NewPool(q.pool).Query(ctx, claimSQL(`NOT `+isBounded), args...)
+	d, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return d, err == nil, wrap("claim message", err)
+	}
+	var claimed *Delivery
+	err = q.bounds.Claim(ctx, t, claimable, func(b *pgx.Batch, condition string) {
+		pg.LoadInto(b, &claimed, claimSQL(condition), args...)
+	})
+	if err != nil || claimed == nil {
+		return Delivery{}, false, wrap("claim message", err)
+	}
+	return *claimed, true, nil
+}
+
+// claimable is the condition that the message $1 with the ticket $2 may be leased.
+var claimable = `id = $1 AND ticket = $2 AND lease = '' AND ` + notParked + ` AND NOT ` + messageWaits + `
+	AND NOT ` + limit.MessageWaits
+
+// claimSQL leases the message $1 of ticket $2 under the handle $3 to the process $4 for the time $5, if it meets a
+// further condition.
+func claimSQL(condition string) string {
+	return `
+		UPDATE messages m
+		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
+			begins_run = false, again = false, awaits_since = NULL, seen_seq = ` + logLength + `
+		WHERE ` + claimable + ` AND ($4 = '' OR ` + isRegistered("$4") + `) AND ` + condition + `
+		RETURNING ` + deliveryColumns + `, body`
+}
+
+// isBounded is the condition that the message m is for a call whose deployment has a bound.
+var isBounded = concurrency.IsBounded("m.project", "m.deployment_id", "m.work")
+
 // Receive leases a message to a client that asks for it by ID. This counts as a delivery. It fails with
 // [message.ErrMessageNotFound] when the project's topic does not have the message, for example because it has been
-// acknowledged, and with [entities.ErrConflict] while the message is delayed, parked or leased.
+// acknowledged, and with [entities.ErrConflict] while the message is delayed, parked or leased, or if the calls of its
+// deployment have a bound.
 func (q *Queue) Receive(
 	ctx context.Context, project entities.Project, topic, id string, lease time.Duration,
 ) (Delivery, error) {
@@ -213,7 +259,7 @@ func (q *Queue) Receive(
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			begins_run = false, seen_seq = `+logLength+`
-		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+`
+		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+` AND NOT `+isBounded+`
 			AND (ticket > 0 OR due_at <= now())
 		RETURNING `+deliveryColumns+`, body`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)

@@ -21,6 +21,7 @@ type deploymentJSON struct {
 	Workflows        []string        `json:"workflows,omitempty"`
 	Build            string          `json:"build,omitempty"`
 	Schemas          json.RawMessage `json:"schemas,omitempty"`
+	MaxConcurrent    *int            `json:"maxConcurrent,omitempty"`
 	OpenRuns         int64           `json:"openRuns"`
 	WaitingMessages  int64           `json:"waitingMessages"`
 	AnsweredAt       *timestamp      `json:"answeredAt,omitempty"`
@@ -33,7 +34,7 @@ type deploymentJSON struct {
 
 func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
 	v := deploymentJSON{
-		d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.OpenRuns, d.Waiting, optionalTime(d.AnsweredAt),
+		d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent, d.OpenRuns, d.Waiting, optionalTime(d.AnsweredAt),
 		optionalTime(d.UnreachableSince), optionalTime(d.FailedAt), d.Failure, timestamp(d.CreatedAt), timestamp(d.UpdatedAt),
 	}
 	if !auth.IdentityOf(r).Operator() {
@@ -66,6 +67,8 @@ func (s *Server) putDeployment(r *request) error {
 		Workflows []string        `json:"workflows"`
 		Build     string          `json:"build"`
 		Schemas   json.RawMessage `json:"schemas"`
+
+		MaxConcurrent *int `json:"maxConcurrent"`
 	}
 	id := r.deploymentID()
 	r.body(&body)
@@ -73,6 +76,7 @@ func (s *Server) putDeployment(r *request) error {
 	return answerAs(r, r.deploymentJSON, func() (queue.Deployment, error) {
 		return s.Queue.Register(r.ctx(), r.project(), queue.Deployment{
 			ID: id, URL: body.URL, Workflows: body.Workflows, Build: body.Build, Schemas: body.Schemas,
+			MaxConcurrent: body.MaxConcurrent,
 		})
 	})
 }

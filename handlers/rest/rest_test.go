@@ -146,9 +146,22 @@ func TestDeployments(t *testing.T) {
 func TestDeploymentWorkflows(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	// A deployment has no limit of its own; that is said, not ignored.
-	a.wantRejected(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://x","maxConcurrent":1}`,
-		http.StatusBadRequest, "invalid_request")
+	for _, wrong := range []string{
+		`{"url":"http://x","maxConcurrent":-1}`, `{"url":"http://x","maxConcurrent":10001}`, `{"url":"pull:","maxConcurrent":1}`,
+	} {
+		a.wantRejected(t, http.MethodPut, "/v1/deployments/shop", wrong, http.StatusBadRequest, "invalid_request")
+	}
+	for _, put := range []struct {
+		body string
+		want any
+	}{
+		{`{"url":"http://x","maxConcurrent":5}`, 5.0}, {`{"url":"http://x"}`, 5.0}, {`{"url":"http://x","maxConcurrent":0}`, nil},
+	} {
+		status, got := a.do(t, http.MethodPut, "/v1/deployments/shop", put.body)
+		if status != http.StatusOK || got["maxConcurrent"] != put.want {
+			t.Errorf("put %s: got %d %v, want %v", put.body, status, got["maxConcurrent"], put.want)
+		}
+	}
 	status, put := a.do(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://x","workflows":["refund","order"]}`)
 	if diff := cmp.Diff([]any{"order", "refund"}, put["workflows"]); status != http.StatusOK || diff != "" {
 		t.Errorf("put: got %d (-want +got):\n%s", status, diff)

@@ -106,7 +106,7 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 	return nil
 }
 
-// LimitsAwaited reports whether something waited for a place of a limit at the last beat. It must be called by the
+// LimitsAwaited reports whether something waited for a place of a limit, or for its deployment, at the last beat. It must be called by the
 // goroutine that beats.
 func (h *Heartbeat) LimitsAwaited() bool { return h.awaited }
 
@@ -151,7 +151,8 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 			RETURNING steady_since
 		)
 		SELECT coalesce(array_agg(o.id), '{}'), (`+untilDueSQL+`),
-			EXISTS (SELECT FROM permits WHERE granted_at IS NULL) FROM processes o, me
+			EXISTS (SELECT FROM permits WHERE granted_at IS NULL)
+				OR EXISTS (SELECT FROM messages WHERE awaits_since IS NOT NULL) FROM processes o, me
 		WHERE o.id <> $1 AND o.beat_at < now() - $4::interval AND me.steady_since < now() - $4::interval`,
 		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Role).Scan(&silent, &untilDue, &h.awaited)
 	return silent, untilDue, wrap("beat", err)

@@ -305,7 +305,7 @@ func TestRemediesEndReasons(t *testing.T) {
 		// Those that last as long as a server has no place, those of the Workflow SDK, and those of two runs are scenes of
 		// their own.
 		why.Queued: true, why.StepQueued: true, why.Client: true, why.TaskFails: true, why.Unscheduled: true,
-		why.LimitDeadlock: true,
+		why.LimitDeadlock: true, why.DeploymentFull: true,
 	}
 	for name, tt := range whyScenes() {
 		seen[tt.kind] = true

@@ -121,12 +121,13 @@ func (x *explainer) addCancellation() {
 type phase int
 
 const (
-	delayed phase = iota // it is not due for the first time
-	queued               // it is due, and no server has taken it
-	leased               // a server or its function has it
-	failed               // it failed, and is tried again
-	missing              // its deployment is not registered
-	parked               // somebody must retry it
+	delayed  phase = iota // it is not due for the first time
+	queued                // it is due, and no server has taken it
+	awaiting              // its deployment has as many calls as it may have
+	leased                // a server or its function has it
+	failed                // it failed, and is tried again
+	missing               // its deployment is not registered
+	parked                // somebody must retry it
 )
 
 // phase returns the message's phase. Scheduled says that the message's time is that of something the run waits for.
@@ -140,11 +141,26 @@ func (m Message) phase(now time.Time, scheduled bool) phase {
 		return delayed
 	case m.callsFunction() && !m.Registered:
 		return missing
-	case m.hasFailed():
+	case m.hasFailed() && m.AwaitsSince == nil:
 		return failed
+	case m.awaitsDeployment():
+		return awaiting
 	default:
 		return queued
 	}
+}
+
+// awaitsDeployment reports whether the deployment of the message has no room for its call.
+func (m Message) awaitsDeployment() bool {
+	return m.AwaitsSince != nil && m.MaxCalls > 0 && m.UnderWay >= m.MaxCalls
+}
+
+// awaits completes a reason about a message that waits until its deployment may be called.
+func (r Reason) awaits(m Message) Reason {
+	r = r.fill(m)
+	r.Kind, r.Since, r.Held, r.Places, r.Ahead = DeploymentFull, m.AwaitsSince, m.UnderWay, m.MaxCalls, m.Ahead
+	r.Remedies = []Remedy{PutDeployment}
+	return r
 }
 
 // callsFunction reports whether the message is delivered by a call of a function.
@@ -242,6 +258,8 @@ func (x *explainer) addMessage(m Message) {
 	case !calls: // the server's own tasks keep nobody waiting unless they fail
 	case p == leased:
 		x.add(Reason{Kind: Called}.underWay(m))
+	case p == awaiting:
+		x.add(Reason{}.awaits(m))
 	case x.waits(""): // its limits are the reason
 	case p == queued && m.Work == message.WorkNone:
 		x.add(x.waitsForPlace(Reason{Kind: Client}, m))

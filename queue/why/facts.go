@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/concurrency"
 )
 
 const (
@@ -63,6 +64,10 @@ type Message struct {
 	ParkedAt      *time.Time
 	// Registered says that the deployment is.
 	Registered bool
+	// AwaitsSince is set if the message waits until its deployment may be called. Of MaxCalls, UnderWay are under way, and
+	// Ahead messages are before it.
+	AwaitsSince               *time.Time
+	MaxCalls, UnderWay, Ahead int
 }
 
 // Step is an open step.
@@ -147,12 +152,13 @@ func read(ctx context.Context, tx pgx.Tx, project entities.Project, id entities.
 }
 
 // messageColumns are those of a [Message] m.
-const messageColumns = `m.id, m.deployment_id, m.work, m.subject, m.lease, m.holder,
+var messageColumns = `m.id, m.deployment_id, m.work, m.subject, m.lease, m.holder,
 	coalesce((SELECT host FROM processes p WHERE p.id = m.holder), '') AS host, m.ticket > 0 AS ticketed, m.delivery_count,
 	m.cut_off, m.unreached, m.last_error, m.held, m.first_failed_at, m.created_at, m.due_at, m.parked_at,
-	EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered`
+	EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered,
+	m.awaits_since,` + concurrency.Awaited
 
-const (
+var (
 	// workOfRunSQL selects the work about run $1 itself, at most $2. What has no subject comes first: one piece of each
 	// kind, such as the invocation. There is a lookback for each hook; those that are parked or failed come before others.
 	// messages_work_key is a partial index on the work.
@@ -211,7 +217,7 @@ func (f *Facts) loadParts(b *pgx.Batch) {
 		openWaitsSQL, f.Run.ID, MaxParts)
 }
 
-const (
+var (
 	// workOfStepsSQL selects the messages of the steps $2 of run $1.
 	workOfStepsSQL = `SELECT ` + messageColumns + ` FROM messages m
 		WHERE m.run_id = $1 AND m.work = ANY ('{step,report}') AND m.work <> '' AND m.subject = ANY ($2)`

@@ -58,6 +58,8 @@ const (
 	StartDelay Kind = "start_delay"
 	// LimitFull: all places of a limit are taken.
 	LimitFull Kind = "limit_full"
+	// DeploymentFull: as many calls of the deployment are under way as it may have at once.
+	DeploymentFull Kind = "deployment_full"
 	// Rate: as many have begun as a limit lets begin in its time.
 	Rate Kind = "rate"
 	// Child: a child run has not ended.
@@ -99,7 +101,7 @@ var verdicts = []struct {
 	{Cancelling, VerdictWorking}, {Called, VerdictWorking}, {StepRunning, VerdictWorking}, {StepQueued, VerdictWorking},
 	{Queued, VerdictWorking}, {Client, VerdictWorking}, {Unscheduled, VerdictWorking},
 	{StartDelay, VerdictScheduled},
-	{LimitFull, VerdictWaiting}, {Rate, VerdictWaiting},
+	{LimitFull, VerdictWaiting}, {DeploymentFull, VerdictWaiting}, {Rate, VerdictWaiting},
 	{Child, VerdictWaiting}, {Hook, VerdictWaiting}, {Webhook, VerdictWaiting}, {Signal, VerdictWaiting},
 	{Wait, VerdictWaiting}, {Inbox, VerdictWaiting},
 }
@@ -123,7 +125,7 @@ type Remedy string
 const (
 	RetryMessage   Remedy = "retryMessage"
 	DiscardMessage Remedy = "discardMessage"
-	// PutDeployment registers the reason's deployment, or moves it to where it can be reached.
+	// PutDeployment registers the reason's deployment, moves it to where it can be reached, or lets it have more calls.
 	PutDeployment Remedy = "putDeployment"
 	ResumeHook    Remedy = "resumeHook"
 	PostSignal    Remedy = "postSignal"
@@ -172,7 +174,8 @@ type Reason struct {
 	Backlog int
 	// Limit is the limit whose place is awaited, and Key the key. Held of its Places are taken: those with the key, or
 	// those with all keys together if InAll is set. Holders are some that hold them, the longest first. Ahead is how many
-	// wait before it with the same key, up to 10,000.
+	// wait before it with the same key, up to 10,000. Of a deployment whose calls have a bound, Held of Places calls are
+	// under way, and Ahead messages are before it.
 	Limit, Key          string
 	Held, Places, Ahead int
 	InAll               bool

@@ -28,6 +28,8 @@ func (x *explainer) addStep(s Step) {
 	case s.hasOpenChild():
 		r.Attempt, r.MaxAttempts, r.Error, r.Since = 0, 0, nil, &s.CreatedAt
 		r.Kind, r.ChildID, r.ChildStatus, r.Remedies = Child, s.childID(), s.ChildStatus, []Remedy{ExplainRun}
+	case p == awaiting:
+		r = r.awaits(*m)
 	case p == leased && s.childID() == "":
 		r = r.underWay(*m)
 		r.Kind, r.Attempt = StepRunning, max(1, m.DeliveryCount)

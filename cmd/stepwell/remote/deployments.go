@@ -31,11 +31,16 @@ type addDeploymentCmd struct {
 	ID        string   `arg:"" help:"The app's STEPWELL_DEPLOYMENT_ID."`
 	URL       string   `arg:"" help:"The app's URL, such as http://127.0.0.1:3000."`
 	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" help:"A workflow it has; may be repeated."`
+
+	MaxConcurrent *int `placeholder:"N" help:"How many calls of its functions may be under way at once; 0 for any number."`
 }
 
 // Run registers the deployment.
 func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	body := jsonBody{"url": c.URL, "workflows": c.Workflows}.omitZero()
+	if c.MaxConcurrent != nil {
+		body["maxConcurrent"] = *c.MaxConcurrent
+	}
 	return s.change(ctx, http.MethodPut, path("deployments", c.ID), body, "registered %s at %s", c.ID, c.URL)
 }
 
@@ -65,6 +70,14 @@ func (d deployment) place() string {
 	}
 }
 
+// calls says how many calls of its functions may be under way at once; nothing if any number may.
+func (d deployment) calls() string {
+	if d.MaxConcurrent == 0 {
+		return ""
+	}
+	return strconv.Itoa(d.MaxConcurrent)
+}
+
 type listDeploymentsCmd struct{}
 
 // Run lists the deployments.
@@ -84,6 +97,7 @@ func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
 			{"url", d.place()},
 			{"build", d.Build},
 			{"workflows", strings.Join(d.Workflows, " ")},
+			{"calls at once", d.calls()},
 			{"open runs", d.OpenRuns},
 			{"waiting messages", d.WaitingMessages},
 			{"answered", d.AnsweredAt},

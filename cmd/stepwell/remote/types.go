@@ -131,6 +131,7 @@ type deployment struct {
 	Workflows            []string
 	OpenRuns             int64
 	WaitingMessages      int64
+	MaxConcurrent        int
 	CreatedAt, UpdatedAt time.Time
 
 	AnsweredAt, UnreachableSince, FailedAt time.Time

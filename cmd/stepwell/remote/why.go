@@ -70,6 +70,10 @@ var sentences = map[string]func(r reason) string{
 		const text = "%s waits for a place of %s: %d of %d are taken%s%s."
 		return fmt.Sprintf(text, upper(r.waiter()), r.place(), r.Held, r.Places, r.holders(), r.ahead())
 	},
+	"deployment_full": func(r reason) string {
+		const text = "%s waits: %d of %d calls that deployment %s may have at once are under way%s."
+		return fmt.Sprintf(text, upper(r.call()), r.Held, r.Places, r.Deployment, r.ahead())
+	},
 	"rate": func(r reason) string {
 		return fmt.Sprintf("%s waits for the rate of %s%s.", upper(r.waiter()), r.place(), r.ahead())
 	},
@@ -195,7 +199,7 @@ func (r reason) sentence() string {
 var remedies = map[string]func(run string, r reason) string{
 	"retryMessage":   func(_ string, r reason) string { return "messages retry " + r.MessageID },
 	"discardMessage": func(_ string, r reason) string { return "messages discard " + r.MessageID },
-	"putDeployment":  func(_ string, r reason) string { return "deployments add " + r.Deployment + " URL" },
+	"putDeployment":  func(_ string, r reason) string { return r.addDeployment() },
 	"resumeHook": func(run string, r reason) string {
 		return fmt.Sprintf("hooks resume %s --run %s --payload JSON", r.HookID, run)
 	},
@@ -218,6 +222,15 @@ func (r reason) setLimit() string {
 	default:
 		return fmt.Sprintf("limits set %s --per-key %d", r.Limit, r.Places+1)
 	}
+}
+
+// addDeployment is the command that registers the deployment, or lets it have more calls.
+func (r reason) addDeployment() string {
+	command := "deployments add " + r.Deployment + " URL"
+	if r.Kind == "deployment_full" {
+		command += fmt.Sprintf(" --max-concurrent %d", r.Places+1)
+	}
+	return command
 }
 
 type whyCmd struct {

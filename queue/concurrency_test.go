@@ -1,0 +1,220 @@
+package queue
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
+)
+
+// bound registers the tests' deployment with a bound of its calls; 0 for none.
+func (r *replica) bound(t testing.TB, url string, n int) {
+	t.Helper()
+	if _, err := r.Register(t.Context(), project, Deployment{ID: deployment, URL: url, MaxConcurrent: &n}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// countedApp is an app that answers and acknowledges when open is closed, and keeps the highest number of calls at once.
+func countedApp(t *testing.T, r **replica, open <-chan struct{}) (a *app, now, most *atomic.Int64) {
+	t.Helper()
+	now, most = &atomic.Int64{}, &atomic.Int64{}
+	var mu sync.Mutex
+	return newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
+		mu.Lock()
+		most.Store(max(most.Load(), now.Add(1)))
+		mu.Unlock()
+		<-open
+		now.Add(-1) // from the acknowledgement on, another call may begin
+		(*r).ack(t, c)
+	}), now, most
+}
+
+// TestNeverMoreCallsThanTheDeploymentAllows: two servers deliver messages, of which some were stored before the bound
+// was set, and some arrive while others wait.
+func TestNeverMoreCallsThanTheDeploymentAllows(t *testing.T) {
+	t.Parallel()
+	const bound, messages = 3, 60
+	dsn := testdb.New(t)
+	r := open(t, dsn)
+	full := make(chan struct{})
+	a, now, most := countedApp(t, &r, full)
+	race(messages/3, func(int) string { return r.send(t) })
+	r.bound(t, a.URL, bound)
+	r.worker(t)
+	open(t, dsn).worker(t)
+	race(messages/3, func(int) string { return r.send(t) })
+	eventually(t, "the places are taken", func() bool { return now.Load() == bound })
+	eventually(t, "all others wait", func() bool {
+		return r.count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND lease = ''`) == 2*messages/3-bound
+	})
+	close(full)
+	race(messages/3, func(int) string { return r.send(t) })
+	for range messages {
+		if c := a.next(t); c.count() != "1" {
+			t.Errorf("delivery %s of message %s", c.count(), c.id())
+		}
+	}
+	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+	if most.Load() != bound {
+		t.Errorf("%d calls at once, want %d", most.Load(), bound)
+	}
+}
+
+// TestRacersForAPlaceAtADeployment: only as many tickets as there are places lease their messages, and the others wait.
+func TestRacersForAPlaceAtADeployment(t *testing.T) {
+	t.Parallel()
+	const bound, racers = 2, 16
+	r := withoutHints(t, testdb.New(t))
+	r.bound(t, "http://127.0.0.1:1", bound)
+	ids := race(racers, func(int) string { return r.send(t) })
+	claimed := race(racers, func(i int) bool {
+		ticket := tickets.Ticket{MessageID: ids[i], Project: project, Number: firstTicket}
+		_, ok, err := r.Claim(t.Context(), ticket, fmt.Sprint("rh_", i), "", leaseTime)
+		if err != nil {
+			t.Errorf("claim: %v", err)
+		}
+		return ok
+	})
+	n := 0
+	for _, ok := range claimed {
+		if ok {
+			n++
+		}
+	}
+	waiting := r.count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND lease = '' AND due_at = `+gated)
+	if n != bound || waiting != racers-bound {
+		t.Errorf("%d claimed and %d wait, want %d and %d", n, waiting, bound, racers-bound)
+	}
+}
+
+// TestTheBoundOfADeploymentCanChange: more places count for those that wait at once, fewer keep no call from going on,
+// and without a bound all go. Who came first goes first, whatever comes meanwhile.
+func TestTheBoundOfADeploymentCanChange(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	a := newApp(t, nil) // which acknowledges nothing: its calls stay under way for [answeredLease]
+	r.bound(t, a.URL, 1)
+	r.worker(t)
+	var ids []string
+	for i := range 4 {
+		ids = append(ids, r.send(t))
+		eventually(t, "it is called or waits", func() bool {
+			return r.count(t, `SELECT count(*) FROM messages WHERE lease <> '' OR awaits_since IS NOT NULL`) == i+1
+		})
+	}
+	first := a.next(t)
+	r.bound(t, a.URL, 2)
+	second := a.next(t)
+	r.bound(t, a.URL, 1)
+	r.ack(t, first)
+	if err := r.bounds.LookAtAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late := r.send(t)
+	eventually(t, "the last one waits, too", func() bool {
+		return r.count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND due_at = `+gated) == 3
+	})
+	r.ack(t, second)
+	third := a.next(t)
+	if got := []string{first.id(), second.id(), third.id()}; !slices.Equal(got, ids[:3]) {
+		t.Errorf("called %v, want %v", got, ids[:3])
+	}
+	r.bound(t, a.URL, 0)
+	if got, want := []string{a.next(t).id(), a.next(t).id()}, []string{ids[3], late}; !slices.Contains(got, want[0]) ||
+		!slices.Contains(got, want[1]) {
+		t.Errorf("without a bound %v were called, want %v", got, want)
+	}
+}
+
+// TestAPlaceIsFreeWhateverEndsTheCall: a call that fails, is cut off, or whose lease has expired makes room.
+func TestAPlaceIsFreeWhateverEndsTheCall(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	answers := []func(http.ResponseWriter){
+		func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
+		func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		func(w http.ResponseWriter) { w.WriteHeader(http.StatusOK) },
+	}
+	var calls atomic.Int64
+	a := newApp(t, func(w http.ResponseWriter, _ *http.Request, c call) {
+		if i := calls.Add(1) - 1; int(i) < len(answers) {
+			answers[i](w)
+			return
+		}
+		r.ack(t, c)
+	})
+	r.bound(t, a.URL, 1)
+	r.worker(t)
+	for range len(answers) + 1 {
+		r.send(t)
+	}
+	eventually(t, "all have been called", func() bool { return int(calls.Load()) > len(answers) })
+	r.exec(t, `UPDATE messages SET due_at = now() WHERE lease <> ''`) // the lease of the one that was only answered
+	eventually(t, "all are gone", func() bool {
+		r.exec(t, `UPDATE messages SET due_at = now() WHERE last_error <> '' AND lease = '' AND awaits_since IS NULL`)
+		return r.count(t, `SELECT count(*) FROM messages`) == 0
+	})
+}
+
+// TestTheBoundIsNoBusinessOfTheServersOwnWork: work that calls no function of the deployment needs no place.
+func TestTheBoundIsNoBusinessOfTheServersOwnWork(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	r.bound(t, "http://127.0.0.1:1", 1)
+	for _, work := range []message.Work{message.WorkNone, message.WorkRun, message.WorkStep, message.WorkCancel} {
+		r.exec(t, `
+			INSERT INTO messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at,
+				ticket, due_at)
+			VALUES ('msg_' || $2, $1, '', $3, $2, $2, '', '', now() + interval '1 d', 1, now())`, project, work, deployment)
+		ticket := tickets.Ticket{MessageID: "msg_" + string(work), Project: project, Number: firstTicket}
+		_, ok, err := r.Claim(t.Context(), ticket, "rh_"+string(work), "", leaseTime)
+		if want := work == message.WorkNone || work == message.WorkCancel; ok != want || err != nil {
+			t.Errorf("claim work %q: got %v, %v; want %v", work, ok, err, want)
+		}
+	}
+}
+
+// TestARegistrationKeepsTheBound: apps repeat their registration at every start, and say nothing of the bound.
+func TestARegistrationKeepsTheBound(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	r.bound(t, "http://127.0.0.1:1", 5)
+	r.register(t, deployment, "http://127.0.0.1:2")
+	if d, err := r.Deployment(t.Context(), project, deployment); err != nil || d.MaxConcurrent == nil || *d.MaxConcurrent != 5 {
+		t.Errorf("got %v, %v; want a bound of 5", d.MaxConcurrent, err)
+	}
+	for _, wrong := range []struct {
+		url string
+		n   int
+	}{{"http://127.0.0.1:1", -1}, {"http://127.0.0.1:1", 10_001}, {PulledURL, 1}} {
+		_, err := r.Register(t.Context(), project, Deployment{ID: deployment, URL: wrong.url, MaxConcurrent: &wrong.n})
+		wantError(t, fmt.Sprint(wrong), err, entities.ErrInvalid)
+	}
+	r.register(t, deployment, PulledURL)
+	if d, err := r.Deployment(t.Context(), project, deployment); err != nil || d.MaxConcurrent != nil {
+		t.Errorf("an app that asks: got %v, %v; want no bound", d.MaxConcurrent, err)
+	}
+}
+
+// TestAParkedMessageBarsNobody: it keeps its place in the line, but others go before it.
+func TestAParkedMessageBarsNobody(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	r.bound(t, "http://127.0.0.1:1", 1)
+	parked, next := r.send(t), r.send(t)
+	r.exec(t, `UPDATE messages SET parked_at = now(), awaits_since = now() WHERE id = $1`, parked)
+	_, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: next, Project: project, Number: firstTicket}, "rh_1", "",
+		time.Minute)
+	if !ok || err != nil {
+		t.Errorf("claim: got %v, %v", ok, err)
+	}
+}
