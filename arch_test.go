@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"entities/inbox":      {"entities"},
 	"entities/kv":         {"entities", "entities/strictjson"},
 	"entities/limit":      {"entities", "entities/admin", "entities/message", "entities/pg"},
+	"entities/memo":       {"entities", "entities/pg"},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
 	"entities/schedule":   {"entities", "entities/cron", "entities/pg"},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 
 	"entities/limit/whatif": {"entities", "entities/limit", "entities/pg"},
 
-	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/message", "entities/trigger",
+	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/memo", "entities/message", "entities/trigger",
 		"entities/webhook", "eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
@@ -55,7 +56,7 @@ var mayImport = map[string][]string{
 	"eventlog/payload":        {"entities"},
 	"eventlog/read":           and(data, "entities/kv", "entities/share"),
 	"eventlog/stats":          {"entities", "entities/pg"},
-	"eventlog/upkeep":         and(data, "entities/admin", "eventlog", "eventlog/read"),
+	"eventlog/upkeep":         and(data, "entities/admin", "entities/memo", "eventlog", "eventlog/read"),
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
 	"queue": and(data, "entities/admin", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
@@ -80,7 +81,7 @@ var mayImport = map[string][]string{
 	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
-	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
+	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/memo", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress", "queue/triggers", "queue/flow",
 		"queue/flow/registry"),
 	"queue/overview": {
@@ -209,7 +210,7 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities/access", "entities/admin", "entities/limit", "entities/collection", "entities/pg", "entities/schedule",
+		"entities/access", "entities/admin", "entities/limit", "entities/memo", "entities/collection", "entities/pg", "entities/schedule",
 		"entities/store", "entities/trigger", "eventlog", "eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue",
 		"queue/cluster", "queue/engine", "queue/limiter", "queue/flow/registry", "queue/overview", "queue/collector",
 		"queue/scheduler", "queue/tickets", "queue/triggers", "queue/why",

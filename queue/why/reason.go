@@ -56,6 +56,8 @@ const (
 	Unscheduled Kind = "unscheduled"
 	// StartDelay: the run was started for a later time.
 	StartDelay Kind = "start_delay"
+	// EqualStep: an equal step is under way, whose output the step waits for.
+	EqualStep Kind = "equal_step"
 	// LimitFull: all places of a limit are taken.
 	LimitFull Kind = "limit_full"
 	// Rate: as many have begun as a limit lets begin in its time.
@@ -99,7 +101,7 @@ var verdicts = []struct {
 	{Cancelling, VerdictWorking}, {Called, VerdictWorking}, {StepRunning, VerdictWorking}, {StepQueued, VerdictWorking},
 	{Queued, VerdictWorking}, {Client, VerdictWorking}, {Unscheduled, VerdictWorking},
 	{StartDelay, VerdictScheduled},
-	{LimitFull, VerdictWaiting}, {Rate, VerdictWaiting},
+	{EqualStep, VerdictWaiting}, {LimitFull, VerdictWaiting}, {Rate, VerdictWaiting},
 	{Child, VerdictWaiting}, {Hook, VerdictWaiting}, {Webhook, VerdictWaiting}, {Signal, VerdictWaiting},
 	{Wait, VerdictWaiting}, {Inbox, VerdictWaiting},
 }
