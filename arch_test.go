@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"entities/codec":      {},
 	"entities/collection": {"entities", "entities/pg"},
 	"entities/cron":       {"entities"},
+	"entities/health":     {"entities", "entities/pg"},
 	"entities/inbox":      {"entities"},
 	"entities/kv":         {"entities", "entities/strictjson"},
 	"entities/limit":      {"entities", "entities/admin", "entities/message", "entities/pg"},
@@ -59,7 +60,7 @@ var mayImport = map[string][]string{
 	"eventlog/upkeep":         and(data, "entities/admin", "entities/memo", "eventlog", "eventlog/read"),
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
-	"queue": and(data, "entities/admin", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
+	"queue": and(data, "entities/admin", "entities/health", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
 		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/contract", "queue/egress", "queue/pull", "queue/limiter", "queue/signing",
 		"queue/tickets", "queue/world"),
 	"queue/cluster": {
@@ -87,7 +88,8 @@ var mayImport = map[string][]string{
 	"queue/overview": {
 		"entities", "entities/admin", "entities/message", "entities/pg", "eventlog/stats",
 	},
-	"queue/pull": {},
+	"queue/prober": {"entities/health", "entities/pg", "queue", "queue/egress"},
+	"queue/pull":   {},
 	"queue/scheduler": and(data, "entities/admin", "entities/limit", "entities/message", "entities/schedule", "eventlog",
 		"queue"),
 	"queue/signing":             {},
@@ -111,7 +113,7 @@ var mayImport = map[string][]string{
 	},
 	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token", "handlers/incoming"},
 	"handlers/incoming": {},
-	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/collection",
+	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/collection", "entities/health",
 		"entities/inbox", "entities/kv",
 		"entities/limit", "entities/limit/whatif", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
 		"entities/webhook", "eventlog", "eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
@@ -138,7 +140,7 @@ var mayImport = map[string][]string{
 		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/access", "entities/admin",
 		"entities/message", "entities/pg", "eventlog", "eventlog/archive", "eventlog/read", "eventlog/stats", "eventlog/upkeep",
 		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/cluster", "queue/collector", "queue/egress",
-		"queue/engine", "queue/scheduler",
+		"queue/engine", "queue/prober", "queue/scheduler",
 	},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote": {
@@ -197,7 +199,7 @@ var testsOf = map[string][]string{
 	"queue/collector":  {"queue/egress", "queue/tickets"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
-	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue/engine":     {"entities/health", "entities/limit", "queue/prober", "queue/why", "queue/cluster", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
@@ -210,7 +212,7 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities/access", "entities/admin", "entities/limit", "entities/memo", "entities/collection", "entities/pg", "entities/schedule",
+		"entities/access", "entities/admin", "entities/health", "entities/limit", "entities/memo", "queue/prober", "entities/collection", "entities/pg", "entities/schedule",
 		"entities/store", "entities/trigger", "eventlog", "eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue",
 		"queue/cluster", "queue/engine", "queue/limiter", "queue/flow/registry", "queue/overview", "queue/collector",
 		"queue/scheduler", "queue/tickets", "queue/triggers", "queue/why",

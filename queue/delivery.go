@@ -45,6 +45,8 @@ type Delivery struct {
 	ClaimedAt time.Time
 	// URL is the base URL of the deployment; empty when it is not registered.
 	URL string
+	// HeldUntil is set while the deployment is unhealthy: see [Delivery.Withheld].
+	HeldUntil *time.Time
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
 	// SeenSeq is how long the log of the run was when the message was leased; 0 if that is not known. Only for messages

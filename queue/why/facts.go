@@ -61,8 +61,9 @@ type Message struct {
 	CreatedAt     time.Time
 	DueAt         time.Time
 	ParkedAt      *time.Time
-	// Registered says that the deployment is.
-	Registered bool
+	// Registered says that the deployment is, and UnhealthySince since when its probes fail; nil if they do not.
+	Registered     bool
+	UnhealthySince *time.Time
 }
 
 // Step is an open step.
@@ -150,7 +151,8 @@ func read(ctx context.Context, tx pgx.Tx, project entities.Project, id entities.
 const messageColumns = `m.id, m.deployment_id, m.work, m.subject, m.lease, m.holder,
 	coalesce((SELECT host FROM processes p WHERE p.id = m.holder), '') AS host, m.ticket > 0 AS ticketed, m.delivery_count,
 	m.cut_off, m.unreached, m.last_error, m.held, m.first_failed_at, m.created_at, m.due_at, m.parked_at,
-	EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered`
+	EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered,
+	(SELECT unhealthy_since FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS unhealthy_since`
 
 const (
 	// workOfRunSQL selects the work about run $1 itself, at most $2. What has no subject comes first: one piece of each

@@ -31,6 +31,8 @@ const (
 	LimitDeadlock Kind = "limit_deadlock"
 	// LimitPaused: a limit that the run or a step needs is paused.
 	LimitPaused Kind = "limit_paused"
+	// Unhealthy: the probes of the deployment fail, so it is not called. No attempt is used up.
+	Unhealthy Kind = "unhealthy"
 	// Unreachable: calls do not reach the function. No attempt is used up.
 	Unreachable Kind = "unreachable"
 	// FunctionFails: the function of the run, or a message of its app, fails and is called again.
@@ -96,7 +98,7 @@ var verdicts = []struct {
 	{Stranded, VerdictStranded},
 	{Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked}, {Diverged, VerdictBlocked}, {Held, VerdictBlocked},
 	{AnswerRefused, VerdictBlocked}, {LimitDeadlock, VerdictBlocked}, {LimitPaused, VerdictBlocked},
-	{Unreachable, VerdictRetrying}, {FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying},
+	{Unhealthy, VerdictRetrying}, {Unreachable, VerdictRetrying}, {FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying},
 	{StepBackoff, VerdictRetrying},
 	{Cancelling, VerdictWorking}, {Called, VerdictWorking}, {StepRunning, VerdictWorking}, {StepQueued, VerdictWorking},
 	{Queued, VerdictWorking}, {Client, VerdictWorking}, {Unscheduled, VerdictWorking},

@@ -105,7 +105,7 @@ export type Run = {
 export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
 
 // The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "equal_step" | "limit_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
+export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "equal_step" | "limit_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
 
 export type Explanation = {
   runId: string;
@@ -346,6 +346,21 @@ export type Exchange = {
   more?: boolean;
 };
 
+export type Health = {
+  path: string;
+  every: string;
+  timeout: string;
+  failAfter: number;
+  recoverAfter: number;
+  hold: string;
+  status: "unknown" | "healthy" | "unhealthy";
+  probedAt?: Time;
+  failures?: number;
+  lastError?: string;
+  unhealthySince?: Time;
+  heldUntil?: Time;
+};
+
 export type Deployment = {
   id: string;
   url: string;
@@ -358,6 +373,7 @@ export type Deployment = {
   unreachableSince?: Time;
   failedAt?: Time;
   lastError?: string;
+  health?: Health;
   createdAt: Time;
   updatedAt: Time;
 };
@@ -711,7 +727,7 @@ export type Count = {
 
 export type QueueState = "waiting" | "retrying" | "due" | "delayed" | "leased" | "parked";
 
-export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "emit" | "lookback" | "schedule" | "trigger";
+export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "emit" | "lookback" | "schedule" | "trigger" | "probe";
 
 export type Message = {
   id: string;
@@ -1806,6 +1822,14 @@ export interface Api {
       workflows?: Array<string>;
       build?: string;
       schemas?: Schemas;
+      health?: {
+        path: string;
+        every?: string;
+        timeout?: string;
+        failAfter?: number;
+        recoverAfter?: number;
+        hold?: string;
+      } | null;
     };
     answer: Deployment;
   };

@@ -31,11 +31,19 @@ type addDeploymentCmd struct {
 	ID        string   `arg:"" help:"The app's STEPWELL_DEPLOYMENT_ID."`
 	URL       string   `arg:"" help:"The app's URL, such as http://127.0.0.1:3000."`
 	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" help:"A workflow it has; may be repeated."`
+	Health    string   `placeholder:"PATH" help:"Probe this path of its host, such as /healthz, and do not call the app while the probes fail; off ends the probes."`
 }
 
 // Run registers the deployment.
 func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	body := jsonBody{"url": c.URL, "workflows": c.Workflows}.omitZero()
+	switch c.Health {
+	case "":
+	case "off":
+		body["health"] = nil
+	default:
+		body["health"] = jsonBody{"path": c.Health}
+	}
 	return s.change(ctx, http.MethodPut, path("deployments", c.ID), body, "registered %s at %s", c.ID, c.URL)
 }
 
@@ -65,6 +73,20 @@ func (d deployment) place() string {
 	}
 }
 
+// deploymentHealth is what probes have found out about a deployment.
+type deploymentHealth struct {
+	Path, Status, LastError string
+	HeldUntil               time.Time
+}
+
+// String says how the deployment is; empty if it is not probed.
+func (h deploymentHealth) String() string {
+	if h.Status != "unhealthy" {
+		return h.Status
+	}
+	return fmt.Sprintf("unhealthy, not called until %s: %s", timestamp(h.HeldUntil), h.LastError)
+}
+
 type listDeploymentsCmd struct{}
 
 // Run lists the deployments.
@@ -90,6 +112,7 @@ func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
 			{"away since", d.UnreachableSince},
 			{"not reached", d.FailedAt},
 			{"last error", d.LastError},
+			{"health", d.Health.String()},
 			{"created", d.CreatedAt},
 			{"updated", d.UpdatedAt},
 		}

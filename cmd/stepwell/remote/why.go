@@ -80,6 +80,9 @@ var sentences = map[string]func(r reason) string{
 	"rate": func(r reason) string {
 		return fmt.Sprintf("%s waits for the rate of %s%s.", upper(r.waiter()), r.place(), r.ahead())
 	},
+	"unhealthy": func(r reason) string {
+		return fmt.Sprintf("Deployment %s is not called, because it is unhealthy. No attempt is used up.", r.Deployment)
+	},
 	"unreachable": func(r reason) string {
 		const text = "Deployment %s cannot be reached: it was tried %s. No attempt is used up."
 		return fmt.Sprintf(text, r.Deployment, r.times())
