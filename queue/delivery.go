@@ -43,9 +43,8 @@ type Delivery struct {
 	CutOff int
 	// ClaimedAt is when the delivery started.
 	ClaimedAt time.Time
-	// URL is the base URL of the deployment; empty when it is not registered.
-	URL string
-	// HeldUntil is set while the deployment is unhealthy: see [Delivery.Withheld].
+	// URL is the base URL of the deployment; empty when it is not registered. HeldUntil is set while it is unhealthy.
+	URL       string
 	HeldUntil *time.Time
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int

@@ -70,7 +70,11 @@ func (s Settings) Validate() error {
 		name        string
 		value       Duration
 		least, most time.Duration
-	}{{"every", s.Every, minEvery, maxEvery}, {"timeout", s.Timeout, minTimeout, maxTimeout}, {"hold", s.Hold, minHold, maxHold}} {
+	}{
+		{"every", s.Every, minEvery, maxEvery},
+		{"timeout", s.Timeout, minTimeout, maxTimeout},
+		{"hold", s.Hold, minHold, maxHold},
+	} {
 		if v := time.Duration(d.value); v < d.least || v > d.most {
 			return entities.Invalid("health: %s %s is not between %s and %s", d.name, v, d.least, d.most)
 		}

@@ -21,7 +21,8 @@ type Probed struct {
 	State
 }
 
-const probedSQL = `SELECT url, health, ` + Columns + ` FROM deployments WHERE project = $1 AND id = $2 AND health IS NOT NULL`
+const probedSQL = `SELECT url, health, ` + Columns + `
+	FROM deployments WHERE project = $1 AND id = $2 AND health IS NOT NULL`
 
 // Find reads how a deployment is probed; nil if it is not.
 func Find(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) (*Probed, error) {

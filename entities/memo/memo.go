@@ -38,7 +38,8 @@ type Known struct {
 // knownSQL selects the outputs that are known for the hashes $2 of project $1.
 const knownSQL = `
 	SELECT nth, run_id, seq, output FROM (
-		SELECT asked.nth, m.run_id, m.seq, e.payload AS output, sum(octet_length(e.payload)) OVER (ORDER BY asked.nth) AS bytes
+		SELECT asked.nth, m.run_id, m.seq, e.payload AS output,
+			sum(octet_length(e.payload)) OVER (ORDER BY asked.nth) AS bytes
 		FROM unnest($2::text[]) WITH ORDINALITY AS asked (hash, nth)
 			JOIN memos m ON m.project = $1 AND m.hash = asked.hash AND m.expires_at > now()
 			JOIN events e ON e.run_id = m.run_id AND e.seq = m.seq) AS known
