@@ -32,9 +32,11 @@ var mayImport = map[string][]string{
 	"entities/codec":      {},
 	"entities/collection": {"entities", "entities/pg"},
 	"entities/cron":       {"entities"},
+	"entities/health":     {"entities", "entities/pg"},
 	"entities/inbox":      {"entities"},
 	"entities/kv":         {"entities", "entities/strictjson"},
 	"entities/limit":      {"entities", "entities/admin", "entities/message", "entities/pg"},
+	"entities/memo":       {"entities", "entities/pg"},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
 	"entities/schedule":   {"entities", "entities/cron", "entities/pg"},
@@ -47,7 +49,7 @@ var mayImport = map[string][]string{
 
 	"entities/limit/whatif": {"entities", "entities/limit", "entities/pg"},
 
-	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/message", "entities/trigger",
+	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/memo", "entities/message", "entities/trigger",
 		"entities/webhook", "eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
@@ -55,10 +57,10 @@ var mayImport = map[string][]string{
 	"eventlog/payload":        {"entities"},
 	"eventlog/read":           and(data, "entities/kv", "entities/share"),
 	"eventlog/stats":          {"entities", "entities/pg"},
-	"eventlog/upkeep":         and(data, "entities/admin", "eventlog", "eventlog/read"),
+	"eventlog/upkeep":         and(data, "entities/admin", "entities/memo", "eventlog", "eventlog/read"),
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
-	"queue": and(data, "entities/admin", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
+	"queue": and(data, "entities/admin", "entities/health", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
 		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/concurrency", "queue/contract", "queue/egress", "queue/pull", "queue/limiter", "queue/signing",
 		"queue/tickets", "queue/world"),
 	"queue/cluster": {
@@ -81,13 +83,14 @@ var mayImport = map[string][]string{
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
 	"queue/concurrency":   {"entities", "entities/pg", "queue/tickets"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
-	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
+	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/memo", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress", "queue/triggers", "queue/flow",
 		"queue/flow/registry"),
 	"queue/overview": {
 		"entities", "entities/admin", "entities/message", "entities/pg", "eventlog/stats",
 	},
-	"queue/pull": {},
+	"queue/prober": {"entities/health", "entities/pg", "queue", "queue/egress"},
+	"queue/pull":   {},
 	"queue/scheduler": and(data, "entities/admin", "entities/limit", "entities/message", "entities/schedule", "eventlog",
 		"queue"),
 	"queue/signing":             {},
@@ -111,7 +114,7 @@ var mayImport = map[string][]string{
 	},
 	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token", "handlers/incoming"},
 	"handlers/incoming": {},
-	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/collection",
+	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/collection", "entities/health",
 		"entities/inbox", "entities/kv",
 		"entities/limit", "entities/limit/whatif", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
 		"entities/webhook", "eventlog", "eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
@@ -138,7 +141,7 @@ var mayImport = map[string][]string{
 		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/access", "entities/admin",
 		"entities/message", "entities/pg", "eventlog", "eventlog/archive", "eventlog/read", "eventlog/stats", "eventlog/upkeep",
 		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/cluster", "queue/collector", "queue/egress",
-		"queue/engine", "queue/scheduler",
+		"queue/engine", "queue/prober", "queue/scheduler",
 	},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote": {
@@ -197,7 +200,7 @@ var testsOf = map[string][]string{
 	"queue/collector":  {"queue/egress", "queue/tickets"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
-	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue/engine":     {"entities/health", "entities/limit", "queue/prober", "queue/why", "queue/cluster", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
@@ -210,7 +213,7 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities/access", "entities/admin", "entities/limit", "entities/collection", "entities/pg", "entities/schedule",
+		"entities/access", "entities/admin", "entities/health", "entities/limit", "entities/memo", "queue/prober", "entities/collection", "entities/pg", "entities/schedule",
 		"entities/store", "entities/trigger", "eventlog", "eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue",
 		"queue/cluster", "queue/concurrency", "queue/engine", "queue/limiter", "queue/flow/registry", "queue/overview", "queue/collector",
 		"queue/scheduler", "queue/tickets", "queue/triggers", "queue/why",

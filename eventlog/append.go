@@ -255,7 +255,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	if !ok {
 		return decision{}, false, nil
 	}
-	if c.exceeds(f.Snapshot) || f.mustGateSteps(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if c.exceeds(f.Snapshot) || f.mustGateSteps(c.requests) || f.usesMemos(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)
@@ -345,6 +345,9 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if err != nil {
 				return nil, err
 			}
+			if err := c.findKnown(ctx, tx, f); err != nil {
+				return nil, err
+			}
 			d = c.decide(*f)
 			if err := c.accept(d); err != nil {
 				return nil, err
@@ -360,6 +363,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 				return nil, err
 			}
 			gate.write(last)
+			c.keepOutputs(last, d)
 			c.finish(last)
 			return ended, nil
 		},

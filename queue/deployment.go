@@ -16,6 +16,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/health"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/concurrency"
@@ -46,6 +47,10 @@ type Deployment struct {
 	Waiting int64
 	// Reached says how the deployment could be reached. It is read where OpenRuns is.
 	Reached
+	// Health says how it is probed; nil if it is not. [Queue.Register] leaves it as it is if it is nil, and ends the probes
+	// if it has no path. State is what they have found out. Both are read where OpenRuns is.
+	Health *health.Settings
+	health.State
 	// RetiredAt is set if it is a version of a flow that begins no new runs.
 	RetiredAt *time.Time
 	CreatedAt time.Time
@@ -86,7 +91,7 @@ var state = fmt.Sprintf(`(SELECT count(*) FROM (SELECT FROM runs
 	(SELECT count(*) FROM (SELECT FROM messages
 	WHERE project = d.project AND deployment_id = d.id AND parked_at IS NULL AND last_error <> '' LIMIT %d) failed)
 	AS waiting,
-	answered_at, failed_at, failure, unreachable_since`, maxOpenRuns, maxWaiting)
+	answered_at, failed_at, failure, unreachable_since, health, `+health.Columns, maxOpenRuns, maxWaiting)
 
 // ErrNotRescheduled is the error when a registration was stored but its waiting messages keep their backoff.
 var ErrNotRescheduled = errors.New("waiting messages keep their backoff")
@@ -133,6 +138,9 @@ func (d *Deployment) normalize() error {
 	if err := validateURL(d.URL); err != nil {
 		return err
 	}
+	if err := d.normalizeHealth(); err != nil {
+		return err
+	}
 	if d.Build != "" {
 		if err := entities.ValidateText("build", d.Build, maxBuild); err != nil {
 			return err
@@ -151,48 +159,77 @@ func (d *Deployment) normalize() error {
 	return validateSchemas(d.Schemas, d.Workflows)
 }
 
+// normalizeHealth validates how the deployment is probed, and fills in the defaults.
+func (d *Deployment) normalizeHealth() error {
+	if d.Health == nil || d.Health.Path == "" {
+		return nil
+	}
+	if d.URL == PulledURL {
+		return entities.Invalid("an app that asks for its deliveries has no URL to probe: remove health")
+	}
+	settings := d.Health.WithDefaults()
+	d.Health = &settings
+	return settings.Validate()
+}
+
+// writeProbes queues or drops the work that probes a deployment, as part of its registration.
+func (q *Queue) writeProbes(ctx context.Context, tx pgx.Tx, p entities.Project, d Deployment) (func(error), error) {
+	subject := message.ProbeSubject(p, d.ID)
+	if d.Health == nil {
+		var b pgx.Batch
+		q.DropWorkOf(&b, message.WorkProbe, subject)
+		return nil, pg.SendQueued(ctx, tx, &b)
+	}
+	_, ended, err := q.Enqueue(ctx, tx, &pgx.Batch{}, []message.Message{{
+		Project: p, DeploymentID: d.ID, Topic: d.ID, Work: message.WorkProbe, Subject: subject, Urgent: true,
+	}})
+	return ended, err
+}
+
 // writeDeployment writes a registration and, if it changed, its audit entry; moved reports whether the URL changed.
 func (q *Queue) writeDeployment(
 	ctx context.Context, project entities.Project, d Deployment,
 ) (written Deployment, moved bool, err error) {
-	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+	err = pg.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
 		if err := lockFlows(ctx, tx, project, d.ID); err != nil {
-			return err
+			return nil, err
 		}
 		rows, err := tx.Query(ctx, `
 			WITH old AS (
-				SELECT url, workflows, build, schemas, max_concurrent FROM deployments WHERE project = $1 AND id = $2)
-			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas, max_concurrent)
-			SELECT $1, $2, $3, $4, $5, $6, nullif($7::integer, 0)
+				SELECT url, workflows, build, schemas, max_concurrent, health FROM deployments WHERE project = $1 AND id = $2)
+			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas, max_concurrent, health)
+			SELECT $1, $2, $3, $4, $5, $6, nullif($7::integer, 0), CASE WHEN $8::jsonb ->> 'path' <> '' THEN $8::jsonb END
 			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2)
 			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows,
-				build = excluded.build, schemas = excluded.schemas, updated_at = now(), max_concurrent = CASE
+				build = excluded.build, schemas = excluded.schemas, updated_at = now(),
+				max_concurrent = CASE
 					WHEN excluded.url = '`+PulledURL+`' THEN NULL
 					WHEN $7::integer IS NULL THEN d.max_concurrent ELSE excluded.max_concurrent END,
-				unreachable_since =
-					CASE WHEN d.url = excluded.url THEN d.unreachable_since END
+				unreachable_since = CASE WHEN d.url = excluded.url THEN d.unreachable_since END,
+				health = CASE WHEN $8::jsonb IS NULL AND $3 <> '`+PulledURL+`' THEN d.health ELSE excluded.health END,
+				probe_failures = 0, probe_successes = 0, probe_error = '', unhealthy_since = NULL, held_until = NULL
 			WHERE d.url NOT LIKE '`+contract.FlowScheme+`%'
 			RETURNING `+deploymentColumns+`, nullif(schemas, '{}') AS schemas, `+state+`,
 				url IS DISTINCT FROM (SELECT url FROM old) AS moved,
-				(workflows, build, schemas, max_concurrent) IS DISTINCT FROM
-					(SELECT (workflows, build, schemas, max_concurrent) FROM old) AS changed`,
-			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent)
+				(workflows, build, schemas, max_concurrent, health) IS DISTINCT FROM
+					(SELECT (workflows, build, schemas, max_concurrent, health) FROM old) AS changed`,
+			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent, d.Health)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[struct {
 			Deployment
 			Moved, Changed bool
 		}])
 		if errors.Is(err, pgx.ErrNoRows) {
-			return errIsFlow(d.ID)
+			return nil, errIsFlow(d.ID)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		written, moved = row.Deployment, row.Moved
-		if !row.Moved && !row.Changed {
-			return nil // apps repeat their registration at every start, which needs no audit entry
+		if ended, err = q.writeProbes(ctx, tx, project, written); err != nil || !row.Moved && !row.Changed {
+			return ended, err // apps repeat their registration at every start, which needs no audit entry
 		}
 		detail := map[string]any{"url": written.URL, "workflows": written.Workflows}
 		if written.Build != "" {
@@ -201,7 +238,7 @@ func (q *Queue) writeDeployment(
 		if written.MaxConcurrent != nil {
 			detail["maxConcurrent"] = *written.MaxConcurrent
 		}
-		return audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID, detail)
+		return ended, audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID, detail)
 	})
 	return written, moved, err
 }
@@ -477,6 +514,9 @@ func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, 
 			return err
 		case strings.HasPrefix(address, contract.FlowScheme):
 			return errIsFlow(id)
+		}
+		if _, err := q.writeProbes(ctx, tx, project, Deployment{ID: id}); err != nil {
+			return err
 		}
 		return audit(ctx, tx, project, admin.ActionDeploymentRemove, id, nil)
 	})

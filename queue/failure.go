@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/health"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -158,6 +159,42 @@ func (d Delivery) Unregistered() *Failure {
 		reason = fmt.Sprintf("deployment %s is a flow, which has no app: only the server executes its runs", d.DeploymentID)
 	}
 	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
+}
+
+// Withheld returns the failure of a delivery whose deployment is unhealthy, and so is not called; nil if it is called.
+// When the hold is over, one delivery is let through to see.
+func (d Delivery) Withheld(ctx context.Context) *Failure {
+	if d.HeldUntil == nil {
+		return nil
+	}
+	left := d.HeldUntil.Sub(d.ClaimedAt)
+	if left <= 0 {
+		if ok, err := health.Try(ctx, d.by.queue.pool, d.Project, d.DeploymentID); ok || err != nil {
+			return nil // without the database, the outcome of the call cannot be stored either
+		}
+	}
+	reason := fmt.Sprintf("deployment %s is unhealthy: it is called again when a probe succeeds, or at %s to see",
+		d.DeploymentID, d.HeldUntil.UTC().Format(time.RFC3339))
+	return &Failure{Reason: reason, Public: reason, After: min(max(left, firstBackoff), unreachedBackoff)}
+}
+
+// noteSuccess makes due what waits for an unhealthy deployment that has answered a call with success.
+func (w *deliverer) noteSuccess(ctx context.Context, d Delivery) {
+	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
+	defer cancel()
+	err := health.Answered(ctx, w.queue.pool, d.Project, d.DeploymentID)
+	if err == nil {
+		err = w.queue.Recovered(ctx, d.Project, d.DeploymentID, d.ClaimedAt)
+	}
+	if err != nil {
+		w.logger.WarnContext(ctx, "end the hold of a deployment", "deployment", d.DeploymentID, "error", err)
+	}
+}
+
+// Recovered makes the messages due now that wait for a deployment which was unhealthy. They were due after the time.
+func (q *Queue) Recovered(ctx context.Context, p entities.Project, deployment string, after time.Time) error {
+	defer q.announceDue(nil)
+	return makeDueNow(ctx, q.pool, p, Deployment{ID: deployment, UpdatedAt: after}, unreachedOnly)
 }
 
 // IsFlow reports whether the deployment is a version of a flow, which the server executes: there is nothing to call.

@@ -79,6 +79,7 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, cut_off, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
+	(SELECT held_until FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS held_until,
 	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, seen_seq,
 	CASE work WHEN 'run' THEN coalesce((SELECT w.seen_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
 		AS heard`
@@ -87,8 +88,8 @@ const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subjec
 func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
-		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL, &d.SpecVersion,
-		&d.SeenSeq, &d.Heard,
+		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL,
+		&d.HeldUntil, &d.SpecVersion, &d.SeenSeq, &d.Heard,
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/collector"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/queue/prober"
 	"github.com/stepwell-dev/stepwell/queue/scheduler"
 )
 
@@ -214,6 +215,7 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	work := engine.New(q, s.log).WithPublicURL(s.config.PublicURL).Handlers()
 	work[message.WorkSchedule] = scheduler.New(q, s.log).Handler()
 	work[message.WorkCollection] = collector.New(q, s.log).Handler()
+	work[message.WorkProbe] = prober.New(q).Handler()
 	return queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/health"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -28,6 +30,7 @@ type deploymentJSON struct {
 	UnreachableSince *timestamp      `json:"unreachableSince,omitempty"`
 	FailedAt         *timestamp      `json:"failedAt,omitempty"`
 	LastError        string          `json:"lastError,omitempty"`
+	Health           *healthJSON     `json:"health,omitempty"`
 	CreatedAt        timestamp       `json:"createdAt"`
 	UpdatedAt        timestamp       `json:"updatedAt"`
 }
@@ -35,12 +38,61 @@ type deploymentJSON struct {
 func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
 	v := deploymentJSON{
 		d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent, d.OpenRuns, d.Waiting, optionalTime(d.AnsweredAt),
-		optionalTime(d.UnreachableSince), optionalTime(d.FailedAt), d.Failure, timestamp(d.CreatedAt), timestamp(d.UpdatedAt),
+		optionalTime(d.UnreachableSince), optionalTime(d.FailedAt), d.Failure, newHealthJSON(d), timestamp(d.CreatedAt),
+		timestamp(d.UpdatedAt),
 	}
 	if !auth.IdentityOf(r).Operator() {
 		v.LastError = egress.Redact(v.LastError)
 	}
 	return v
+}
+
+// healthJSON is the JSON form of the health of a deployment: how it is probed, and what the probes have found out.
+type healthJSON struct {
+	health.Settings
+
+	Status         string     `json:"status"`
+	ProbedAt       *timestamp `json:"probedAt,omitempty"`
+	Failures       int        `json:"failures,omitempty"`
+	LastError      string     `json:"lastError,omitempty"`
+	UnhealthySince *timestamp `json:"unhealthySince,omitempty"`
+	HeldUntil      *timestamp `json:"heldUntil,omitempty"`
+}
+
+func newHealthJSON(d queue.Deployment) *healthJSON {
+	if d.Health == nil {
+		return nil
+	}
+	v := &healthJSON{
+		*d.Health, "healthy", optionalTime(d.ProbedAt), d.Failures, d.Error, optionalTime(d.UnhealthySince),
+		optionalTime(d.HeldUntil),
+	}
+	switch {
+	case d.UnhealthySince != nil:
+		v.Status = "unhealthy"
+	case d.ProbedAt == nil:
+		v.Status = "unknown"
+	}
+	return v
+}
+
+// healthSettings returns what a registration says about probes: nil for nothing, and settings without a path if it is
+// null, for none.
+func healthSettings(text json.RawMessage) (*health.Settings, error) {
+	var settings health.Settings
+	switch string(text) {
+	case "":
+		return nil, nil
+	case "null":
+		return &settings, nil
+	}
+	if err := strictjson.Decode(text, &settings); err != nil {
+		return nil, inField("health", err)
+	}
+	if settings.Path == "" {
+		return nil, badField("health.path", "it is missing")
+	}
+	return &settings, nil
 }
 
 func (s *Server) listDeployments(r *request) error {
@@ -68,15 +120,19 @@ func (s *Server) putDeployment(r *request) error {
 		Build     string          `json:"build"`
 		Schemas   json.RawMessage `json:"schemas"`
 
-		MaxConcurrent *int `json:"maxConcurrent"`
+		MaxConcurrent *int            `json:"maxConcurrent"`
+		Health        json.RawMessage `json:"health"`
 	}
 	id := r.deploymentID()
 	r.body(&body)
 	r.fail(s.checkURL(body.URL))
+	probes, err := healthSettings(body.Health)
+	r.fail(err)
 	return answerAs(r, r.deploymentJSON, func() (queue.Deployment, error) {
 		return s.Queue.Register(r.ctx(), r.project(), queue.Deployment{
 			ID: id, URL: body.URL, Workflows: body.Workflows, Build: body.Build, Schemas: body.Schemas,
 			MaxConcurrent: body.MaxConcurrent,
+			Health:        probes,
 		})
 	})
 }

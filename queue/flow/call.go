@@ -113,6 +113,12 @@ type (
 		AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 		Retry          json.RawMessage `json:"retry,omitempty"`
 		Async          bool            `json:"async,omitempty"`
+		Memo           *memo           `json:"memo,omitempty"`
+	}
+	memo struct {
+		Key   json.RawMessage `json:"key,omitempty"`
+		For   string          `json:"for"`
+		Share bool            `json:"share,omitempty"`
 	}
 	recordStep struct {
 		Type    string            `json:"type"`
@@ -160,6 +166,31 @@ type (
 		Error contract.Failure `json:"error"`
 	}
 )
+
+// call returns the command that calls a function.
+func call(id string, a *action, input json.RawMessage, where *stepScope) (any, error) {
+	known, err := a.memo.command(where)
+	return runStep{
+		Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
+		Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async, Memo: known,
+	}, err
+}
+
+// command returns what a command says about equal steps; nil for nothing.
+func (m *memoAction) command(where *stepScope) (*memo, error) {
+	if m == nil {
+		return nil, nil
+	}
+	command := &memo{For: duration(m.keep), Share: m.share}
+	if m.key == nil {
+		return command, nil
+	}
+	var err error
+	if command.Key, err = m.key.json(where); err != nil {
+		return nil, fmt.Errorf("memo: key: %w", err)
+	}
+	return command, nil
+}
 
 // duration returns a duration as commands have it; empty for none.
 func duration(d time.Duration) string {

@@ -119,7 +119,9 @@ type action struct {
 	pause time.Duration
 	until *template
 	// async lets the function of a call accept it, and send its result later.
-	async    bool
+	async bool
+	// memo keeps the output for equal steps; nil for none.
+	memo     *memoAction
 	http     *httpAction
 	hook     *hookAction
 	approval *approvalAction
@@ -132,6 +134,14 @@ type action struct {
 	message *template
 	// many is what steps with a body have: map, loop and plan.
 	many *many
+}
+
+// memoAction says for which equal steps an output is kept.
+type memoAction struct {
+	keep time.Duration
+	// key is what makes steps equal; nil for the input.
+	key   *template
+	share bool
 }
 
 // catch says what follows from a failure.

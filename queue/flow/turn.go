@@ -318,10 +318,7 @@ func (t *turn) commandOf(id string, a *action, where *stepScope) (any, error) {
 		input = t.asPlanned(input)
 	}
 	if a.kind == kindCall {
-		return runStep{
-			Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
-			Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async,
-		}, nil
+		return call(id, a, input, where)
 	}
 	command := startChild{
 		Type: "startChild", ID: id, Workflow: a.name, Input: input, Timeout: duration(a.timeout),

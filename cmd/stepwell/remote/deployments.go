@@ -32,7 +32,8 @@ type addDeploymentCmd struct {
 	URL       string   `arg:"" help:"The app's URL, such as http://127.0.0.1:3000."`
 	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" help:"A workflow it has; may be repeated."`
 
-	MaxConcurrent *int `placeholder:"N" help:"How many calls of its functions may be under way at once; 0 for any number."`
+	MaxConcurrent *int   `placeholder:"N" help:"How many calls of its functions may be under way at once; 0 for any number."`
+	Health        string `placeholder:"PATH" help:"Probe this path of its host, such as /healthz, and do not call the app while the probes fail; off ends the probes."`
 }
 
 // Run registers the deployment.
@@ -40,6 +41,13 @@ func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	body := jsonBody{"url": c.URL, "workflows": c.Workflows}.omitZero()
 	if c.MaxConcurrent != nil {
 		body["maxConcurrent"] = *c.MaxConcurrent
+	}
+	switch c.Health {
+	case "":
+	case "off":
+		body["health"] = nil
+	default:
+		body["health"] = jsonBody{"path": c.Health}
 	}
 	return s.change(ctx, http.MethodPut, path("deployments", c.ID), body, "registered %s at %s", c.ID, c.URL)
 }
@@ -78,6 +86,20 @@ func (d deployment) calls() string {
 	return strconv.Itoa(d.MaxConcurrent)
 }
 
+// deploymentHealth is what probes have found out about a deployment.
+type deploymentHealth struct {
+	Path, Status, LastError string
+	HeldUntil               time.Time
+}
+
+// String says how the deployment is; empty if it is not probed.
+func (h deploymentHealth) String() string {
+	if h.Status != "unhealthy" {
+		return h.Status
+	}
+	return fmt.Sprintf("unhealthy, not called until %s: %s", timestamp(h.HeldUntil), h.LastError)
+}
+
 type listDeploymentsCmd struct{}
 
 // Run lists the deployments.
@@ -104,6 +126,7 @@ func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
 			{"away since", d.UnreachableSince},
 			{"not reached", d.FailedAt},
 			{"last error", d.LastError},
+			{"health", d.Health.String()},
 			{"created", d.CreatedAt},
 			{"updated", d.UpdatedAt},
 		}

@@ -135,6 +135,8 @@ type deployment struct {
 	CreatedAt, UpdatedAt time.Time
 
 	AnsweredAt, UnreachableSince, FailedAt time.Time
+
+	Health deploymentHealth
 }
 
 type secret struct {
