@@ -64,7 +64,8 @@ func (l *Log) follow(ctx context.Context, c call, f facts, d decision) (call, fa
 	if starts := l.starts.Load(); d.before.Run == nil && starts != nil {
 		follow = *starts
 	}
-	if follow == nil || !d.serverDriven() || !wantsInvocation(d.after.Run.ID, d.messages) {
+	needsLock := c.hasOptions() && c.Optimistic == nil
+	if follow == nil || needsLock || !d.serverDriven() || !wantsInvocation(d.after.Run.ID, d.messages) {
 		return c, f, d
 	}
 	c.consulted.Following = follow(ctx, News{Run: *d.after.Run, Log: l.cache.logOf(d.before.Run), Events: d.events})
