@@ -179,7 +179,7 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 // lock. The calls of this process about one run are serialized here; in Postgres they would wait for each other too,
 // but each with a connection of its own.
 func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
-	c.now, c.source = l.Now(), admin.SourceOf(ctx)
+	c.now, c.source, c.consulted = l.Now(), admin.SourceOf(ctx), &consulted{}
 	if err := c.validate(); err != nil {
 		return decision{}, err
 	}
@@ -196,6 +196,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 		d, err = l.appendLocked(ctx, c)
 	}
 	c.start.end(d, err)
+	c.consulted.end(d, err)
 	if err != nil && !errors.Is(err, errUnwritten) {
 		l.cache.runs.Remove(c.runID) // the commit may have succeeded nevertheless
 		return decision{}, l.whenDurable(ctx, err)
@@ -255,7 +256,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	if !ok {
 		return decision{}, false, nil
 	}
-	if c.exceeds(f.Snapshot) || f.mustGateSteps(c.requests) || f.usesMemos(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if c.exceeds(f.Snapshot) || f.needLock(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)
@@ -270,8 +271,13 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	if limited != nil {
 		return l.createLimited(ctx, c, f, d, limited)
 	}
+	c, f, d = l.follow(ctx, c, f, d)
 	return l.writeOptimistic(ctx, c, f, d, l.group, d.requireNoLimit)
 }
+
+// needLock reports whether the requests can only be decided under the run's lock, although all facts about them are
+// cached.
+func (f facts) needLock(requests []Request) bool { return f.mustGateSteps(requests) || f.usesMemos(requests) }
 
 // writeOptimistic writes a decision with one statement of the group, which applies only if the facts from the cache are
 // still true, and what the function admit adds about the limits of the run.
@@ -292,6 +298,7 @@ func (l *Log) writeOptimistic(
 	}
 	admit(&s)
 	d.addTo(&s, f, xidOfNow)
+	d.requireMovement(&s)
 	if d.endsRun() {
 		trigger.RequireNoneOnEnd(&s, c.project, d.after.Run.WorkflowName)
 	}

@@ -46,6 +46,8 @@ type Log struct {
 	durability *pg.Durability
 	// after is set by MeasureAfter.
 	after atomic.Pointer[func(entities.RunID) int64]
+	// starts is set by FollowStarts.
+	starts atomic.Pointer[Follow]
 }
 
 // New returns a log on the database behind pool. The hub notifies readers of new events and of the ends of runs. Now is

@@ -465,3 +465,11 @@ const keepSQL = `
 // endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the
 // planner would consider the index on work as good as that on leases; see [ofMessage].
 const endWork = `DELETE FROM messages WHERE ` + OfLease
+
+// RequireNoInvocation makes a conditional statement depend on that the run of the work is not being invoked. Whoever
+// leases its invocation adds to the log in the same transaction, or locks the run before it reads the log.
+func (d Delivery) RequireNoInvocation(c *pg.Conditional) {
+	c.Require(`NOT EXISTS (SELECT FROM (
+		SELECT lease FROM messages WHERE run_id = $1 AND work = 'run' AND subject = '' FOR UPDATE) AS invocation
+		WHERE lease <> '')`, d.RunID)
+}

@@ -388,7 +388,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	requests := s.results(v, e.log.Now())
 	var final error
 	err := queue.Persist(ctx, func(ctx context.Context) error {
-		options := endWith(d)
+		options := e.endWith(d)
 		if v.event == entities.EventStepRetrying {
 			options = retryWith(d, queue.Failure{
 				Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady, KeepsPlaces: v.code == codeAccepted,
@@ -442,13 +442,22 @@ func retryWith(d queue.Delivery, f queue.Failure) eventlog.AppendOptions {
 	return eventlog.AppendOptions{Guard: checkLease(d), Finish: func(last *pgx.Batch) { d.NackIn(last, f) }}
 }
 
-// endWith returns options that end work in the append's transaction.
-func endWith(d queue.Delivery) eventlog.AppendOptions {
+// endWith returns options that end work in the append's transaction. What follows from its events is written with them
+// if the run is that of a flow.
+func (e *Engine) endWith(d queue.Delivery) eventlog.AppendOptions {
 	return eventlog.AppendOptions{
 		Guard:  checkLease(d),
 		Finish: d.EndIn,
-		Optimistic: func(c *pg.Conditional, _ eventlog.Outlook) bool {
-			d.EndIf(c, "", nil)
+		Follow: e.follows,
+		Optimistic: func(c *pg.Conditional, o eventlog.Outlook) bool {
+			if o.Follows {
+				d.RequireNoInvocation(c)
+			}
+			if o.Follows && o.Ended { // the work is deleted with the run
+				d.RequireLease(c, "", nil)
+			} else {
+				d.EndIf(c, "", nil)
+			}
 			return true
 		},
 	}

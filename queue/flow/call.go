@@ -55,14 +55,20 @@ type State struct{ root *state }
 // Begin returns the state of a run without a log.
 func (p *Program) Begin() *State { return &State{newState(p, &history{}, frame{})} }
 
-// Apply folds the next events of the log. What Next has decided before counts as carried out: if it was not, the state
-// must not be used any more.
+// Apply folds the next events of the log. What Next has decided before counts as carried out: if it was not, see
+// [State.Continue].
 func (s *State) Apply(run contract.Run, events []Event) error {
+	s.root.news.forget()
+	return s.Continue(run, events)
+}
+
+// Continue is [State.Apply] for a state of which nobody has carried out what Next has decided: the next decision is
+// also about the events of the last one.
+func (s *State) Continue(run contract.Run, events []Event) error {
 	s.root.run = run
 	if run.Input != nil {
 		s.root.input = run.Input
 	}
-	s.root.news.forget()
 	return s.More(events)
 }
 
@@ -90,6 +96,14 @@ func (s *State) Seq() int64 { return s.root.seq }
 
 // Bytes returns how much memory the state takes, about.
 func (s *State) Bytes() int64 { return s.root.held + int64(len(s.root.input)) }
+
+// IsWaiting reports whether something is under way for the run: a step that has begun and not ended, or the undoing of
+// one.
+func (s *State) IsWaiting() bool {
+	return slices.ContainsFunc(slices.Concat(s.root.steps, s.root.undos), func(p progress) bool {
+		return p.status == statusOpen
+	})
+}
 
 // Next returns the commands that follow. The state stays as the log has it.
 func (s *State) Next(ctx context.Context) ([]any, error) {

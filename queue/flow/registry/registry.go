@@ -254,6 +254,11 @@ func (r *Registry) Versions(ctx context.Context, project entities.Project, name 
 	return versions, err
 }
 
+// Known returns the program of a deployment if this process has used it lately.
+func (r *Registry) Known(project entities.Project, deployment string) (*flow.Program, bool) {
+	return r.programs.Get(programKey{string(project), deployment})
+}
+
 // Program returns the program of a deployment. It fails with [ErrNotFound] if that is not a flow.
 func (r *Registry) Program(ctx context.Context, project entities.Project, deployment string) (*flow.Program, error) {
 	key := programKey{string(project), deployment}
