@@ -25,9 +25,13 @@ steps:
   find: {flow: {catalog: people, want: name}, takes: {order: {}}, gives: {name: {}}}
   book:
     call: book
-    takes: {quote: {}, packed: {}, name: {}, account: {const: A-7}}
+    takes: {packed: {}, account: {const: A-7}}
     undo: {call: cancel}
-    gives: {label: {from: "{'text': result, 'quote': quote, 'packed': packed, 'name': name}"}}
+    gives: {ticket: {from: result}}
+  sum:
+    set: {label: {text: "${ticket}", quote: "${quote}", packed: "${packed}", name: "${name}"}}
+    takes: {ticket: {}, quote: {}, packed: {}, name: {}}
+    gives: {label: {}}
 attributes: {order: {type: object}, parcels: {type: array}}
 `
 
@@ -80,14 +84,14 @@ func TestGoals(t *testing.T) {
 	}
 
 	const one = `{"have":{"order":{"id":"7"},"parcels":["p"]}}`
-	const label = `{"label":{"name":"customer of 7","packed":["pack done"],"quote":"fast done","text":"book done"}}`
+	const label = `{"label":{"text":"book done","quote":"fast done","packed":["pack done"],"name":"customer of 7"}}`
 	id := start(first, one, "")
 	d.wantEnd(t, id, entities.RunCompleted, label)
 	want := map[string]string{
 		"fast": "completed", "fast--quote": "completed", "slow": "skipped", "slow--quote": "skipped",
-		"book--quote--slow--turn": "skipped", "book--quote--all": "completed", "pack": "completed", "pack[0]": "completed",
+		"sum--quote--slow--turn": "skipped", "sum--quote--all": "completed", "pack": "completed", "pack[0]": "completed",
 		"pack~items": "completed", "pack--packed": "completed", "find": "completed", "find--name": "completed",
-		"book": "completed", "book--label": "completed",
+		"book": "completed", "book--ticket": "completed", "sum": "completed", "sum--label": "completed",
 	}
 	if diff := cmp.Diff(want, d.ends(t, id)); diff != "" {
 		t.Errorf("steps (-want +got):\n%s\nthe log is\n%s", diff, d.describe(t, id))
@@ -95,7 +99,7 @@ func TestGoals(t *testing.T) {
 	id = start("goods@2", `{"have":{"order":{"id":"7"},"parcels":[]}}`, "fast")
 	d.wantEnd(t, id, entities.RunCompleted, strings.NewReplacer("fast", "slow", `"pack done"`, "").Replace(label))
 	id = start(first, one, "pack")
-	d.wantEnd(t, id, entities.RunFailed, `{"message":"book--label cannot be had: it needs book, which needs pack--packed, `+
-		`which needs pack, which failed: pack failed","code":"flow.goal","details":{"chain":["book--label","book",`+
-		`"pack--packed","pack"],"error":{"message":"pack failed","code":"broken"}}}`)
+	d.wantEnd(t, id, entities.RunFailed, `{"message":"sum--label cannot be had: it needs sum, which needs book--ticket, `+
+		`which needs book, which needs pack--packed, which needs pack, which failed: pack failed","code":"flow.goal",`+
+		`"details":{"chain":["sum--label","sum","book--ticket","book","pack--packed","pack"],"error":{"message":"pack failed","code":"broken"}}}`)
 }
