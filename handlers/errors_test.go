@@ -38,6 +38,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/approval"
 	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/goal"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 	"github.com/stepwell-dev/stepwell/queue/schema"
 )
@@ -122,6 +123,11 @@ func TestStatusOfEveryError(t *testing.T) {
 		{registry.ErrTooMany, 409, "too_many_flows"},
 		{registry.ErrAliasNotFound, 404, "alias_not_found"},
 		{registry.ErrTaken, 409, "deployment_taken"},
+		{registry.ErrCatalogNotFound, 404, "catalog_not_found"},
+		{registry.ErrTooManyCatalogs, 409, "too_many_catalogs"},
+		{registry.ErrTooManyPlans, 409, "too_many_plans"},
+		{registry.ErrNameTaken, 409, "flow_name_taken"},
+		{&goal.Unreached{}, 422, "goals_unreached"},
 		{registry.ErrInUse, 409, "flow_in_use"},
 		{schedule.ErrNotFound, 404, "schedule_not_found"},
 		{schedule.ErrTooMany, 409, "too_many_schedules"},

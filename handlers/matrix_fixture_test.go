@@ -224,6 +224,10 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 			t.Fatal(err)
 		}
 	}
+	document := "catalog: goals-" + s["flow"] + "\nsteps: {a: {set: {b: 1}, gives: {b: {}}}}"
+	if _, _, err := flows.PutCatalog(t.Context(), project, []byte(document), false); err != nil {
+		t.Fatal(err)
+	}
 	for _, alias := range []string{"prod", "spare"} {
 		if _, err := flows.PutAlias(t.Context(), project, s["flow"], alias, 2); err != nil {
 			t.Fatal(err)

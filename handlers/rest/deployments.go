@@ -2,6 +2,7 @@ package rest
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -9,10 +10,12 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/health"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/goal"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 )
 
@@ -280,4 +283,148 @@ func (s *Server) postFlow(r *request) error {
 	shown := newFlowJSON(stored.Version)
 	shown.Warnings = stored.Warnings
 	return r.JSON(status, shown)
+}
+
+// catalogJSON is the JSON form of a version of a catalog.
+type catalogJSON struct {
+	Name      string    `json:"name"`
+	Version   int64     `json:"version"`
+	CreatedAt timestamp `json:"createdAt"`
+	Document  string    `json:"document,omitempty"`
+	// Versions are all versions, the newest first. Only the answer about one catalog has them.
+	Versions []catalogJSON `json:"versions,omitempty"`
+}
+
+func newCatalogJSON(c registry.Catalog) catalogJSON {
+	return catalogJSON{Name: c.Name, Version: c.Version, CreatedAt: timestamp(c.CreatedAt)}
+}
+
+func (r *request) catalogName() string {
+	name := r.pathText("name", "catalog name")
+	r.fail(inParam("name", entities.ValidateID("catalog name", name)))
+	return name
+}
+
+// listCatalogs lists the newest version of each catalog.
+func (s *Server) listCatalogs(r *request) error {
+	return answerPage(r, newCatalogJSON, func() ([]registry.Catalog, string, error) {
+		list, err := s.Flows.Catalogs(r.ctx(), r.project())
+		return list, "", err
+	})
+}
+
+// getCatalog answers with one version of a catalog, by default the newest, and names the others.
+func (s *Server) getCatalog(r *request) error {
+	name, number := r.catalogName(), int64(0)
+	if text := r.QueryParam("version"); text != "" {
+		number = r.number("version", text, "version")
+	}
+	return answer(r, func() (v catalogJSON, err error) {
+		versions, err := s.Flows.CatalogVersions(r.ctx(), r.project(), name)
+		if err != nil {
+			return v, err
+		}
+		i := slices.IndexFunc(versions, func(c registry.Catalog) bool { return number == 0 || c.Version == number })
+		if i < 0 {
+			return v, registry.ErrCatalogNotFound
+		}
+		v = newCatalogJSON(versions[i])
+		v.Document, v.Versions = versions[i].Document, encodeAll(versions, newCatalogJSON)
+		return v, nil
+	})
+}
+
+// postCatalog stores a document as the newest version of its catalog.
+func (s *Server) postCatalog(r *request) error {
+	var body struct {
+		Document string `json:"document"`
+		DryRun   bool   `json:"dryRun"`
+	}
+	if r.body(&body); r.err != nil {
+		return r.err
+	}
+	stored, created, err := s.Flows.PutCatalog(r.ctx(), r.project(), []byte(body.Document), body.DryRun)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return r.JSON(status, newCatalogJSON(stored))
+}
+
+// previewJSON is the JSON form of a plan.
+type previewJSON struct {
+	goal.Preview
+
+	Version int64 `json:"version"`
+	// Document is the flow that executes the plan.
+	Document string `json:"document,omitempty"`
+}
+
+// previewCatalog answers with the plan that a start would have.
+func (s *Server) previewCatalog(r *request) error {
+	var body struct {
+		Want    []string `json:"want"`
+		Have    []string `json:"have"`
+		HaveAll []string `json:"haveAll"`
+		Version int64    `json:"version"`
+	}
+	name := r.catalogName()
+	r.body(&body)
+	return answer(r, func() (v previewJSON, err error) {
+		ask := goal.Ask{Want: body.Want, Have: body.Have, HaveAll: body.HaveAll}
+		p, err := s.Flows.Preview(r.ctx(), r.project(), name, body.Version, ask)
+		if err != nil {
+			return v, err
+		}
+		return previewJSON{p.Preview(), p.Version, string(p.Document)}, nil
+	})
+}
+
+// catalogStart are the fields of a start that names goals of a catalog instead of a workflow.
+type catalogStart struct {
+	Catalog string                     `json:"catalog,omitempty"`
+	Want    []string                   `json:"want,omitempty"`
+	Have    map[string]json.RawMessage `json:"have,omitempty"`
+	// HaveAll are lists of values.
+	HaveAll map[string][]json.RawMessage `json:"haveAll,omitempty"`
+}
+
+// planned makes a start with goals one of a workflow: that with the catalog's name.
+func (b *startRequest) planned() error {
+	switch {
+	case b.Catalog == "" && (b.Want != nil || b.Have != nil || b.HaveAll != nil):
+		return badField("catalog", "want, have and haveAll are for the goals of a catalog: name it")
+	case b.Catalog == "":
+		return nil
+	case b.Workflow != "" || b.Input != nil || b.Deployment != "":
+		return badField("catalog", "a start with goals has want, have and haveAll instead of workflow, input and deployment")
+	case b.isCollected():
+		return badField("catalog", "a start with goals cannot be collected: leave out debounce and batch")
+	}
+	if b.Have == nil {
+		b.Have = map[string]json.RawMessage{}
+	}
+	var err error
+	b.Workflow = b.Catalog
+	b.Input, err = json.Marshal(struct {
+		Have    map[string]json.RawMessage   `json:"have"`
+		HaveAll map[string][]json.RawMessage `json:"haveAll,omitempty"`
+	}{b.Have, b.HaveAll})
+	return err
+}
+
+// deploymentOf returns the deployment of a start: for goals, that of their plan, which is stored if it is new.
+func (s *Server) deploymentOf(r *request, b startRequest, event eventlog.Request) (string, error) {
+	if b.Catalog == "" {
+		return b.Deployment, nil
+	}
+	if _, before, err := s.Log.StartedBefore(r.ctx(), r.project(), event); before || err != nil {
+		return "", err
+	}
+	return s.Flows.Plan(r.ctx(), r.project(), b.Catalog, goal.Ask{
+		Want: b.Want, Have: slices.Sorted(maps.Keys(b.Have)), HaveAll: slices.Sorted(maps.Keys(b.HaveAll)),
+	})
 }

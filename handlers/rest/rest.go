@@ -244,6 +244,10 @@ var routes = []struct {
 	{"PUT /flows/:name/aliases/:alias", auth.Admin, (*Server).putAlias},
 	{"DELETE /flows/:name/aliases/:alias", auth.Admin, (*Server).removeAlias},
 	{"POST /flows/:name/versions/:version/retire", auth.Admin, (*Server).retireFlow},
+	{"GET /catalogs", auth.Metadata, (*Server).listCatalogs},
+	{"POST /catalogs", auth.Admin, (*Server).postCatalog},
+	{"GET /catalogs/:name", auth.Metadata, (*Server).getCatalog},
+	{"POST /catalogs/:name/preview", auth.Metadata, (*Server).previewCatalog},
 
 	// Schedules.
 	{"GET /schedules", auth.Metadata, (*Server).listSchedules},

@@ -312,7 +312,7 @@ func TestMemoSurvivesACrashAtAnyStatement(t *testing.T) {
 			}
 			v := decision{event: entities.EventStepCompleted, payload: []byte(`7`)}
 			return func() error {
-				_, err := broken.log.AppendAll(t.Context(), project, run.ID, s.results(v, time.Now()), endWith(d))
+				_, err := broken.log.AppendAll(t.Context(), project, run.ID, s.results(v, time.Now()), home.runs.endWith(d))
 				return err
 			}
 		}, `SELECT count(*) + (SELECT count(*) FROM memos) FROM events WHERE type = 'step_completed'`, 2},

@@ -300,7 +300,7 @@ func (p *fillParser) value() (*template, error) {
 	case json.Delim:
 		return p.container(token)
 	case string:
-		return textTemplate(&node{kind: kindText, text: token}, &p.faults, p.visit), nil
+		return textTemplate(&node{kind: kindText, text: token}, &p.faults, nil, p.visit), nil
 	default:
 		text, err := json.Marshal(token)
 		return &template{fixed: text}, err

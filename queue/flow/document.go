@@ -48,6 +48,7 @@ type Program struct {
 	schema *schema.Schema
 	output *template
 	drain  bool // whether steps end when another one has failed
+	goals  []int
 	steps  []step
 	byID   map[string]int
 	digest [sha256.Size]byte
@@ -79,6 +80,8 @@ type join string
 const (
 	joinAll    join = "all"    // each has completed or was skipped, and at least one completed
 	joinAny    join = "any"    // one has completed
+	joinEvery  join = "every"  // each has completed
+	joinNone   join = "none"   // all have ended, and none has completed
 	joinAlways join = "always" // all have ended, whatever became of them
 )
 
@@ -129,7 +132,9 @@ type action struct {
 	// condition is that of a signal, and lookBack how old it may be.
 	condition string
 	lookBack  time.Duration
-	// code and message are those of fail.
+	// schema is that of the value of set.
+	schema *schema.Schema
+	// code and message are those of fail. Set has a code for values that cannot be evaluated.
 	code    string
 	message *template
 	// many is what steps with a body have: map, loop and plan.
@@ -166,11 +171,18 @@ func Parse(document []byte) (*Program, error) {
 	if len(faults) > 0 {
 		return nil, faults.sorted()
 	}
+	return Compile(root)
+}
+
+// Compile is [Parse] for a document that has been read.
+func Compile(root *Node) (*Program, error) {
+	var faults Faults
 	r := reader{faults: &faults}
 	p := r.program(root)
 	p.digest = sha256.Sum256(root.appendJSON(nil))
 	if len(faults) == 0 {
 		r.checkGraph(p)
+		r.checkGoals(p)
 	}
 	if len(faults) == 0 {
 		r.checkReferences(p)
@@ -207,6 +219,7 @@ func (r *reader) program(root *node) *Program {
 	r.defaults = r.readDefaults(o.get("defaults"))
 	r.deployment = p.Deployment
 	r.readSteps(p, o.get("steps"), root)
+	p.goals = o.stepIDs("goals")
 	if output := o.get("output"); output != nil {
 		p.output = r.template(output, usage{place: placeOutput})
 	}

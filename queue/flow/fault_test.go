@@ -34,7 +34,7 @@ func TestFaults(t *testing.T) {
 		{head + "  a: {call: x, set: 1}", []string{"4:21 conflict this one is a call already"}},
 		{head + "  a: 7", []string{"4:6 type want an object"}},
 		{head + "  a: {call: x, needs: [b, c]}\n  b: {call: x, join: some}", []string{
-			`4:27 unknown there is no step "c"`, `5:22 type "some" is none of all, any, always`,
+			`4:27 unknown there is no step "c"`, `5:22 type "some" is none of all, any, every, none, always`,
 		}},
 		{head + "  a: {call: x, needs: [b]}\n  b: {call: x, needs: [a]}", []string{"4:6 cycle a needs b needs a"}},
 		{head + "  a: {call: x, needs: [a]}", []string{"4:6 cycle a needs a"}},

@@ -18,7 +18,7 @@ import (
 // randomFlow draws a document whose steps stand in any order.
 func randomFlow(t *rapid.T) string {
 	n := rapid.IntRange(1, 12).Draw(t, "steps")
-	lines := make([]string, n)
+	lines, needed := make([]string, n), map[int]bool{}
 	for i := range n {
 		fields := []string{rapid.SampledFrom([]string{
 			"call: f", "call: f", "call: f", "wait: 1h", "set: 1", "signal: {name: s, within: 1h}", "fail: {message: no}",
@@ -37,9 +37,9 @@ func randomFlow(t *rapid.T) string {
 		if i > 0 && len(needs) > 0 {
 			ids := make([]string, len(needs))
 			for k, j := range needs {
-				ids[k] = fmt.Sprintf("s%d", j)
+				ids[k], needed[j] = fmt.Sprintf("s%d", j), true
 			}
-			join := rapid.SampledFrom([]string{"all", "all", "any", "always"}).Draw(t, "join")
+			join := rapid.SampledFrom([]string{"all", "all", "any", "every", "none", "always"}).Draw(t, "join")
 			fields = append(fields, "needs: ["+strings.Join(ids, ", ")+"]", "join: "+join)
 			if (join != "any" || len(ids) == 1) && rapid.Bool().Draw(t, "conditional") {
 				fields = append(fields, fmt.Sprintf("when: 'steps.%s.%s'", ids[0],
@@ -59,7 +59,24 @@ func randomFlow(t *rapid.T) string {
 	if rapid.IntRange(0, 19).Draw(t, "crowded") == 0 {
 		lines = append(lines, crowdedMap(rapid.IntRange(60, 100).Draw(t, "items"), rapid.IntRange(1, 4).Draw(t, "signals")))
 	}
-	return "flow: random\ndeployment: d\nsteps:\n" + strings.Join(rapid.Permutation(lines).Draw(t, "order"), "")
+	goals := ""
+	if rapid.IntRange(0, 2).Draw(t, "goals") == 0 {
+		goals = "goals: [" + strings.Join(unneeded(n, needed, len(lines) > n), ", ") + "]\n"
+	}
+	return "flow: random\ndeployment: d\n" + goals + "steps:\n" + strings.Join(rapid.Permutation(lines).Draw(t, "order"), "")
+}
+
+// unneeded returns the steps that no other one needs.
+func unneeded(n int, needed map[int]bool, crowded bool) (ids []string) {
+	for i := range n {
+		if !needed[i] {
+			ids = append(ids, fmt.Sprintf("s%d", i))
+		}
+	}
+	if crowded {
+		ids = append(ids, "crowd", "after")
+	}
+	return ids
 }
 
 // crowdedMap returns a map whose items wait for signals and a call each, and which fails with the first item: so more has
@@ -317,9 +334,16 @@ func checkOrder(t *rapid.T, p *Program, o Outcome, document string) {
 		}
 	}
 	begin, end, _ := begins(o)
+	skipped := map[string]bool{} // a skip may come as soon as nobody needs the step, or as it cannot begin any more
+	for _, e := range o.Events {
+		skipped[e.CorrelationID] = e.Data.Skipped != ""
+	}
 	for i := range p.steps {
 		s := &p.steps[i]
 		at, begun := begin[s.id]
+		if skipped[s.id] && (len(p.goals) > 0 || s.join == joinEvery || s.join == joinNone) {
+			continue
+		}
 		if !begun || s.join == joinAny || s.isLast() {
 			continue // any begins with the first; last steps also begin when something will never begin
 		}

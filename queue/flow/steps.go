@@ -29,7 +29,10 @@ func (r *reader) readStep(id string, n *node) step {
 	o := r.object(n)
 	o.text("describe")
 	s.needs = o.stepIDs("needs")
-	s.join = join(o.choice("join", string(joinAll), string(joinAny), string(joinAlways)))
+	s.join = join(o.choice("join",
+		string(joinAll), string(joinAny), string(joinEvery), string(joinNone), string(joinAlways)))
+	r.lets = r.readLets(o.get("let"), usage{step: self})
+	defer func() { r.lets = nil }()
 	s.when = o.expression("when", usage{step: self})
 	s.action = r.readAction(o, usage{step: self})
 	for _, c := range o.list("catch", maxCatches) {
@@ -117,7 +120,13 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 		r.readSignal(n, a)
 	case kindMap, kindLoop, kindPlan:
 		a.many = r.readMany(o, a.kind, u)
-	case kindSet, kindComplete:
+	case kindSet:
+		a.input = r.template(n, u)
+		_, a.schema = r.schema(o.get("schema"))
+		if a.code = o.text("code"); a.code != "" {
+			o.check("code", entities.ValidateName("the code", a.code))
+		}
+	case kindComplete:
 		a.input = r.template(n, u)
 	case kindFail:
 		r.readFail(n, a, u)

@@ -25,11 +25,11 @@ type piece struct {
 	expr *expression
 }
 
-// newTemplate compiles a value. It hands each expression to visit.
-func newTemplate(n *node, faults *Faults, visit func(*node, *expression)) *template {
+// newTemplate compiles a value, in which expressions know the names. It hands each expression to visit.
+func newTemplate(n *node, faults *Faults, names lets, visit func(*node, *expression)) *template {
 	switch n.kind {
 	case kindText:
-		return textTemplate(n, faults, visit)
+		return textTemplate(n, faults, names, visit)
 	case kindList, kindObject:
 	default:
 		return &template{fixed: n.appendJSON(nil)}
@@ -37,7 +37,7 @@ func newTemplate(n *node, faults *Faults, visit func(*node, *expression)) *templ
 	t := &template{items: []*template{}, names: n.names}
 	fixed := true
 	for _, item := range n.items {
-		one := newTemplate(item, faults, visit)
+		one := newTemplate(item, faults, names, visit)
 		fixed = fixed && one.fixed != nil
 		t.items = append(t.items, one)
 	}
@@ -50,7 +50,7 @@ func newTemplate(n *node, faults *Faults, visit func(*node, *expression)) *templ
 	return t
 }
 
-func textTemplate(n *node, faults *Faults, visit func(*node, *expression)) *template {
+func textTemplate(n *node, faults *Faults, names lets, visit func(*node, *expression)) *template {
 	pieces, err := split(n.text)
 	if err != nil {
 		faults.add(n, CodeExpression, "%v", err)
@@ -62,7 +62,7 @@ func textTemplate(n *node, faults *Faults, visit func(*node, *expression)) *temp
 			t.pieces, fixed = append(t.pieces, p), fixed+p.text
 			continue
 		}
-		compiled, err := compile(p.text)
+		compiled, err := compile(p.text, names)
 		if err != nil {
 			faults.add(n, CodeExpression, "%v", err)
 			continue

@@ -498,6 +498,51 @@ export type Flow = {
   aliases?: Array<FlowAlias>;
 };
 
+export type Catalog = {
+  name: string;
+  version: number;
+  createdAt: Time;
+  document?: string;
+  versions?: Array<Catalog>;
+};
+
+export type Preview = {
+  catalog: string;
+  version: number;
+  digest: string;
+  want: Array<string>;
+  have: Array<string>;
+  waves: Array<Array<string>>;
+  steps: Array<PreviewStep>;
+  missing: Array<{
+    name: string;
+    chain: Array<string>;
+  }>;
+  excluded: Array<{
+    step: string;
+    code: "unreachable" | "blocked" | "there" | "not_needed";
+    reason: string;
+  }>;
+  mermaid: string;
+  document?: string;
+};
+
+export type PreviewStep = {
+  id: string;
+  wave: number;
+  spare?: boolean;
+  takes: Array<{
+    name: string;
+    from: Array<string>;
+    collect?: "last" | "some" | "all" | "none";
+    optional?: boolean;
+  }>;
+  gives: Array<{
+    name: string;
+    to: Array<string>;
+  }>;
+};
+
 export type FlowAlias = {
   alias: string;
   version: number;
@@ -830,7 +875,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "flow.retire" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -849,7 +894,11 @@ export interface Api {
     path: {  };
     query: {  };
     body: {
-      workflow: string;
+      workflow?: string;
+      catalog?: string;
+      want?: Array<string>;
+      have?: Record<string, unknown>;
+      haveAll?: Record<string, Array<unknown>>;
       input?: unknown;
       deployment?: string;
       idempotencyKey?: string;
@@ -1510,6 +1559,44 @@ export interface Api {
     query: {  };
     body: null;
     answer: Flow;
+  };
+  // List catalogs by name
+  "GET /v1/catalogs": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<Catalog>;
+    };
+  };
+  // Store a document as the newest version of its catalog
+  "POST /v1/catalogs": {
+    path: {  };
+    query: {  };
+    body: {
+      document: string;
+      dryRun?: boolean;
+    };
+    answer: Catalog;
+  };
+  // Get a version of a catalog
+  "GET /v1/catalogs/{name}": {
+    path: { "name": string };
+    query: { "version"?: number };
+    body: null;
+    answer: Catalog;
+  };
+  // Show the plan that a start would have
+  "POST /v1/catalogs/{name}/preview": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      want: Array<string>;
+      have?: Array<string>;
+      haveAll?: Array<string>;
+      version?: number;
+    };
+    answer: Preview;
   };
   // List the runs that collect starts
   "GET /v1/collections": {

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/goal"
 )
 
 // MaxFlows limits the flows of a project.
@@ -63,6 +64,7 @@ type Registry struct {
 	pool     *pgxpool.Pool
 	now      func() time.Time
 	programs *lru.Cache[programKey, *flow.Program]
+	catalogs *lru.Cache[catalogKey, *goal.Catalog]
 }
 
 type programKey struct {
@@ -76,7 +78,11 @@ func New(pool *pgxpool.Pool, now func() time.Time) *Registry {
 	if err != nil {
 		panic(err) // only a size below 1 fails
 	}
-	return &Registry{pool, now, programs}
+	catalogs, err := lru.New[catalogKey, *goal.Catalog](maxPrograms)
+	if err != nil {
+		panic(err) // only a size below 1 fails
+	}
+	return &Registry{pool, now, programs, catalogs}
 }
 
 // Stored is the version that has a document.
@@ -91,7 +97,7 @@ type Stored struct {
 
 // Put stores a document as the newest version of its flow, unless it has the same values as the newest one and that is
 // not retired. It fails with a [flow.Faults] if the document has faults, with [ErrTooMany] if the project has
-// [MaxFlows], and with [ErrTaken].
+// [MaxFlows], with [ErrTaken], and with [ErrNameTaken].
 func (r *Registry) Put(
 	ctx context.Context, project entities.Project, document []byte,
 ) (s Stored, err error) {
@@ -146,6 +152,9 @@ func next(
 ) (s Stored, err error) {
 	s.Warnings = p.Warnings
 	if err := lock(ctx, tx, project); err != nil {
+		return s, err
+	}
+	if err := checkFlowName(ctx, tx, project, p.Name); err != nil {
 		return s, err
 	}
 	s.Version, err = one(ctx, tx, `WHERE project = $1 AND name = $2 ORDER BY version DESC LIMIT 1`, project, p.Name)

@@ -1,12 +1,14 @@
 package flow
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -34,7 +36,9 @@ const (
 
 // mapping is what a map does.
 type mapping struct {
-	list   *expression
+	list *expression
+	// axes are lists of which the items are all combinations, if there is no list.
+	axes   []axis
 	key    *expression
 	window int
 	// collect is set if the outputs of the items are the map's output.
@@ -42,11 +46,29 @@ type mapping struct {
 	tolerateCount, toleratePercent int
 }
 
-// readMap reads "map: EXPRESSION", and what is done for each item.
+// axis is one of several lists of which a map has all combinations. The items have its values under its name.
+type axis struct {
+	name string
+	list *expression
+}
+
+// maxAxes limits the lists of which a map has all combinations.
+const maxAxes = 8
+
+// readMap reads "map: EXPRESSION" or "map: {NAME: EXPRESSION}", and what is done for each item.
 func (r *reader) readMap(o *object, u usage) *many {
-	m := &mapping{list: o.expression(string(kindMap), u)}
-	if o.node.get(string(kindMap)).text == "" {
-		r.faults.add(o.node.get(string(kindMap)), CodeMissing, "want an expression whose value is a list, such as input.rows")
+	m := &mapping{}
+	switch n := o.get(string(kindMap)); {
+	case n.kind == kindObject && len(n.names) > 0 && len(n.names) <= maxAxes:
+		in := r.object(n)
+		for _, name := range n.names {
+			m.axes = append(m.axes, axis{name, in.expression(name, u)})
+		}
+	case n.kind != kindText || n.text == "":
+		r.faults.add(n, CodeMissing,
+			"want an expression whose value is a list, such as input.rows, or an object of 1 to %d of them", maxAxes)
+	default:
+		m.list = o.expression(string(kindMap), u)
 	}
 	m.key = o.expression("key", usage{step: u.step, place: placeKey})
 	m.window = o.count("concurrency", defaultConcurrency, 1, maxConcurrency)
@@ -168,21 +190,70 @@ func (t *turn) beginMap(i int) {
 // itemsOf evaluates the list, of which it returns the text too, and the keys.
 func (t *turn) itemsOf(i int) (recorded recordedItems, text json.RawMessage, f *contract.Failure) {
 	m := t.Program.steps[i].action.many
-	text, err := m.list.json(t.scope(i, placeStep))
-	if err != nil {
-		return recorded, nil, failedAs(codeExpression, "map: %v", err)
+	if m.list != nil {
+		recorded.Items, text, f = t.listOf(i, m.list)
+	} else {
+		recorded.Items, text, f = t.combine(i, m.axes)
 	}
-	if json.Unmarshal(text, &recorded.Items) != nil || recorded.Items == nil {
-		return recorded, nil, failedAs(codeNotAList, "%s is not a list; a map needs one", m.list.text)
-	}
-	if n := len(recorded.Items); n > MaxItems {
-		return recorded, nil, failedAs(codeTooManyItems, "%s has %d items; the limit is %d: divide them between runs",
-			m.list.text, n, MaxItems)
-	}
-	if m.key != nil {
+	if f == nil && m.key != nil {
 		f = t.keysOf(i, &recorded)
 	}
 	return recorded, text, f
+}
+
+// listOf evaluates a list of items.
+func (t *turn) listOf(i int, e *expression) (items []json.RawMessage, text json.RawMessage, f *contract.Failure) {
+	text, err := e.json(t.scope(i, placeStep))
+	if err != nil {
+		return nil, nil, failedAs(codeExpression, "map: %v", err)
+	}
+	if json.Unmarshal(text, &items) != nil || items == nil {
+		return nil, nil, failedAs(codeNotAList, "%s is not a list; a map needs one", e.text)
+	}
+	if n := len(items); n > MaxItems {
+		return nil, nil, failedAs(codeTooManyItems, "%s has %d items; the limit is %d: divide them between runs",
+			e.text, n, MaxItems)
+	}
+	return items, text, nil
+}
+
+// combine returns all combinations of the values in several lists: objects that have one of each. Those of the last
+// list vary first.
+func (t *turn) combine(i int, axes []axis) (items []json.RawMessage, text json.RawMessage, f *contract.Failure) {
+	items = []json.RawMessage{nil}
+	for _, a := range axes {
+		values, _, f := t.listOf(i, a.list)
+		if f != nil {
+			return nil, nil, f
+		}
+		if n := len(items) * len(values); n > MaxItems {
+			return nil, nil, failedAs(codeTooManyItems, "%d combinations, with those of %s; the limit is %d",
+				n, a.name, MaxItems)
+		}
+		next := make([]json.RawMessage, 0, len(items)*len(values))
+		for _, item := range items {
+			for _, value := range values {
+				if err := t.spend(len(item) + len(value)); err != nil {
+					return nil, nil, failedAs(codeExpression, "map: %v", err)
+				}
+				next = append(next, slices.Concat(item, []byte{','}, appendText(nil, a.name), []byte{':'}, value))
+			}
+		}
+		items = next
+	}
+	for n, item := range items {
+		items[n] = slices.Concat([]byte{'{'}, item[1:], []byte{'}'})
+	}
+	return items, slices.Concat([]byte{'['}, bytes.Join(asBytes(items), []byte{','}), []byte{']'}), nil
+}
+
+// asBytes returns JSON values as what [bytes.Join] takes.
+func asBytes(items []json.RawMessage) [][]byte {
+	list := make([][]byte, len(items))
+	for n, item := range items {
+		list[n] = item
+	}
+	return list
 }
 
 func failedAs(code, format string, args ...any) *contract.Failure {
@@ -282,4 +353,112 @@ func (t *turn) completeStep(i int, output json.RawMessage) {
 	s := &t.Program.steps[i]
 	t.send(recordStep{Type: "recordStep", ID: s.id, Name: s.name, Output: output})
 	t.steps[i] = progress{status: statusCompleted, output: output, seq: t.next()}
+}
+
+const (
+	// MaxIterations limits the iterations of a loop, and defaultIterations is how many it has at most unless it says
+	// otherwise.
+	MaxIterations     = 10_000
+	defaultIterations = 25
+)
+
+// delaySuffix follows the ID of an iteration in the ID of the wait after it.
+const delaySuffix = "~delay"
+
+// codeExhausted means that a loop has not come to its end within its iterations.
+const codeExhausted = "flow.loop_exhausted"
+
+// looping is what a loop does.
+type looping struct {
+	while, until *expression
+	max          int
+	delay        time.Duration
+}
+
+// readLoop reads "loop: {do, while, until, max, delay}".
+func (r *reader) readLoop(o *object, u usage) *many {
+	n := o.get(string(kindLoop))
+	in := r.object(n)
+	where := usage{step: u.step, place: placeLoop}
+	l := &looping{
+		while: in.expression("while", where), until: in.expression("until", where),
+		max: in.count("max", defaultIterations, 1, MaxIterations), delay: in.duration("delay"),
+	}
+	if n.get("while") == nil && n.get("until") == nil {
+		r.faults.add(n, CodeMissing, `want "while" or "until", with the condition that ends the loop`)
+	}
+	m := &many{looping: l, body: r.readBody(in.get("do"), n, u, kindLoop)}
+	in.end()
+	return m
+}
+
+// loopValue returns the variable iteration in the iteration after n others, or in the conditions between them.
+func (g *group) loopValue(n int, between bool) json.RawMessage {
+	index := n
+	if !between {
+		index++
+	}
+	text := append([]byte(`{"index":`), strconv.Itoa(index)...)
+	text = append(append(text, `,"last":`...), orNull(g.result(n-1).output)...)
+	return append(text, '}')
+}
+
+// driveLoop begins the next iteration, or ends the loop.
+func (t *turn) driveLoop(i int) (moved bool) {
+	g := t.groups[i]
+	for g.open == 0 && !g.pause && g.why == nil && t.steps[i].status == statusOpen && !t.isFull() && !t.postpones() {
+		t.iterate(i)
+		moved = true
+	}
+	return moved
+}
+
+// iterate decides what follows an iteration.
+func (t *turn) iterate(i int) {
+	g := t.groups[i]
+	begins, err := t.goesOn(i)
+	switch {
+	case err != nil:
+		t.stopWith(i, progressOf(expressionFailed("loop", err)))
+	case !begins:
+		output := orNull(g.result(g.begun - 1).output)
+		if err := t.spend(len(output)); err != nil {
+			t.stopWith(i, progressOf(expressionFailed("loop", err)))
+			return
+		}
+		t.completeStep(i, output)
+	case g.begun == g.max:
+		t.stopWith(i, progressOf(*failedAs(codeExhausted,
+			"the loop has not ended after %d iterations, which is its max", g.max)))
+	case g.begun > 0 && g.delay > 0 && g.paused < g.begun:
+		g.pause, g.paused = true, g.begun
+		id := t.Program.steps[i].id + "#" + strconv.Itoa(g.begun) + delaySuffix
+		t.send(wait{Type: "wait", ID: id, For: duration(g.delay)})
+	default:
+		t.beginInstance(i)
+	}
+}
+
+// goesOn reports whether another iteration follows. After a pause that is decided already.
+func (t *turn) goesOn(i int) (bool, error) {
+	g := t.groups[i]
+	if g.begun > 0 && g.paused == g.begun {
+		return true, nil
+	}
+	where := t.beside(i, g.begun).scope(i, placeLoop)
+	if g.until != nil && g.begun > 0 {
+		if ends, err := g.until.isTrue(where); err != nil || ends {
+			return false, err
+		}
+	}
+	if g.while == nil {
+		return true, nil
+	}
+	return g.while.isTrue(where)
+}
+
+// stopWith ends a step with a body because of a failure of its own.
+func (t *turn) stopWith(i int, why progress) {
+	t.groups[i].why = &why
+	t.stop(i, why)
 }
