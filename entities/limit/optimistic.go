@@ -64,7 +64,8 @@ func (s OptimisticStart) Wait(c *pg.Conditional, project entities.Project, workf
 	s.insert(c, project, `NULL`)
 }
 
-// RequirePolicy makes the statement depend on that the policy is what it was, for a run of which only steps have limits.
+// RequirePolicy makes the statement depend on that the policy is what it was, for a run of which only steps have
+// limits.
 func (s OptimisticStart) RequirePolicy(c *pg.Conditional, project entities.Project, workflow string) {
 	if s.Policy == nil {
 		RequireNoPolicy(c, project, workflow)
