@@ -103,15 +103,16 @@ func (l *Log) limitedStart(c *call, exists bool) (s *limit.OptimisticStart, ok b
 	}}, true
 }
 
-// createLimited writes a decision that creates a run with limits. If the places that the run needs may be free, it takes
-// them in the statement that creates it. Else the run waits, and a pass grants places to all that were created
+// createLimited writes a decision that creates a run with limits. If the places that the run needs may be free, it
+// takes them in the statement that creates it. Else the run waits, and a pass grants places to all that were created
 // meanwhile. CreateLimited reports false if the limits must decide in a transaction that locks them.
 func (l *Log) createLimited(
 	ctx context.Context, c call, f facts, d decision, start *limit.OptimisticStart,
 ) (decision, bool, error) {
 	workflow := d.after.Run.WorkflowName
 	if len(start.Uses) == 0 { // only its steps have limits
-		return l.writeOptimistic(ctx, c, f, d, l.group, func(s *pg.Conditional) { start.RequirePolicy(s, c.project, workflow) })
+		return l.writeOptimistic(ctx, c, f, d, l.group,
+			func(s *pg.Conditional) { start.RequirePolicy(s, c.project, workflow) })
 	}
 	if l.limited.mayTake(c.project, start.Start, c.now) {
 		written, ok, err := l.writeOptimistic(ctx, c, f, d, l.limited.group,

@@ -439,8 +439,8 @@ func (d decision) startsLimited() bool {
 		d.after.Run.Status != entities.RunPending && !d.after.Run.Status.Ended()
 }
 
-// requireNoLimit makes a conditional statement depend on that no limit keeps the run from beginning: one that it creates
-// needs no places, and one that it starts has them.
+// requireNoLimit makes a conditional statement depend on that no limit keeps the run from beginning: one that it
+// creates needs no places, and one that it starts has them.
 func (d decision) requireNoLimit(s *pg.Conditional) {
 	switch run := d.after.Run; {
 	case d.before.Run == nil:

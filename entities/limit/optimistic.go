@@ -16,9 +16,9 @@ type OptimisticStart struct {
 	Policy *Policy
 }
 
-// mostCounted is how many places a start finds taken at most that takes one itself. Of a limit with more, a pass counts
-// once for many starts.
-const mostCounted = 1000
+// mostCounted is how many places a start finds taken at most that takes one itself. With more, counting costs a start
+// about as much as a pass does, which counts once for many.
+const mostCounted = 5000
 
 // Take has the run get its places. The statement depends on that the policy is what it was, and that the run could go
 // now: all limits have room, and nobody waits for them. It also depends on the locks of the limits, for which it does
@@ -64,7 +64,8 @@ func (s OptimisticStart) Wait(c *pg.Conditional, project entities.Project, workf
 	s.insert(c, project, `NULL`)
 }
 
-// RequirePolicy makes the statement depend on that the policy is what it was, for a run of which only steps have limits.
+// RequirePolicy makes the statement depend on that the policy is what it was, for a run of which only steps have
+// limits.
 func (s OptimisticStart) RequirePolicy(c *pg.Conditional, project entities.Project, workflow string) {
 	if s.Policy == nil {
 		RequireNoPolicy(c, project, workflow)

@@ -70,8 +70,8 @@ func (c *Conditional) RequireLocked(condition string, args ...any) {
 }
 
 // Earlier adds a statement that is executed before the others, in the same transaction. It must wait for no lock. What
-// it locks is locked when the conditions are checked, and their snapshot is newer: they see what those committed who had
-// the lock before. A setting that ends with the transaction can tell them whether it obtained the lock.
+// it locks is locked when the conditions are checked, and their snapshot is newer: they see what those committed who
+// had the lock before. A setting that ends with the transaction can tell them whether it obtained the lock.
 func (c *Conditional) Earlier(sql string, args ...any) {
 	c.earlier = append(c.earlier, Write{SQL: sql, Args: args})
 }

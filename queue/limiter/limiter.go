@@ -2,8 +2,8 @@
 //
 // Whoever commits something that waits calls [Limiter.Look] afterwards, and whoever commits what frees places calls
 // [Limiter.Freed]. Both commits precede both looks, so the later look sees both, and nothing waits that could go. If a
-// process dies in between, or a look fails, [Limiter.LookAtAll] makes up for it: each process looks once a second if its
-// heartbeat says that something waits, which costs an idle server no statement.
+// process dies in between, or a look fails, [Limiter.LookAtAll] makes up for it: each process looks once a second if
+// its heartbeat says that something waits, which costs an idle server no statement.
 package limiter
 
 import (
