@@ -31,7 +31,8 @@ func NewStore(pool *pgxpool.Pool, now func() time.Time) *Store {
 }
 
 // Put creates or changes a limit. The change counts for all that waits, within a second. Put fails with
-// [entities.ErrInvalid] and [ErrTooMany].
+// [entities.ErrInvalid] and [ErrTooMany], and with [ErrInUse] if something waits for more places than there would ever
+// be: it would wait for ever.
 func (s *Store) Put(ctx context.Context, project entities.Project, name string, spec Spec) (Limit, error) {
 	spec = spec.WithDefaults()
 	if err := entities.ValidateID("limit name", name); err != nil {
@@ -40,6 +41,7 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 	if err := spec.Validate(); err != nil {
 		return Limit{}, err
 	}
+	var needs int // the most places that something waits for
 	// The update of the row waits for those that grant places, and they read the settings after they have locked it.
 	l, err := change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Limit) {
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('limits ' || $1::text, 0))`, project)
@@ -54,7 +56,16 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 			RETURNING `+columns,
 			project, name, spec.PerKey, spec.Total, spec.Rate, spec.Per, spec.Burst, spec.Fair, spec.OnFull, spec.Paused,
 			s.clock(), MaxLimits)
+		b.Queue(`SELECT coalesce(max(cost), 0) FROM permits
+			WHERE project = $1 AND name = $2 AND granted_at IS NULL AND cost > 1`, project, name).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&needs) })
 		admin.InsertAction(ctx, b, project, admin.ActionLimitPut, name, nil)
+	}, func() error {
+		if most := spec.Most(); most > 0 && needs > most {
+			return fmt.Errorf("%w: something waits for %d places, and would wait for ever with %d: cancel it, or leave as many",
+				ErrInUse, needs, most)
+		}
+		return nil
 	})
 	return l, pg.Wrap(err, "write limit %s", name)
 }

@@ -226,3 +226,34 @@ func TestOldClocksAreDeleted(t *testing.T) {
 		t.Errorf("%q are left, error %v; want new", left, err)
 	}
 }
+
+// TestALimitIsNotMadeTooSmallForWhatWaits: that would wait for ever. What holds its places needs no more.
+func TestALimitIsNotMadeTooSmallForWhatWaits(t *testing.T) {
+	t.Parallel()
+	s, pool := openStore(t)
+	put := func(spec limit.Spec) error {
+		_, err := s.Put(t.Context(), home, "l", spec)
+		return err
+	}
+	if err := put(limit.Spec{PerKey: 5}); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, pool, 0, 2, use("l", "k"))
+	exec(t, pool, `UPDATE permits SET cost = 5, granted_at = now() WHERE run_id = 'wrun_000000'`)
+	exec(t, pool, `UPDATE permits SET cost = 3 WHERE granted_at IS NULL`)
+	for _, tooSmall := range []limit.Spec{{PerKey: 2}, {Total: 2}, {Rate: 5, Per: time.Minute, Burst: 2}} {
+		if err := put(tooSmall); !errors.Is(err, limit.ErrInUse) {
+			t.Errorf("%+v: got error %v, want ErrInUse", tooSmall, err)
+		}
+	}
+	if l, err := s.Limit(t.Context(), home, "l"); err != nil || l.PerKey != 5 {
+		t.Errorf("got %+v, error %v; want the limit as it was", l, err)
+	}
+	if err := put(limit.Spec{PerKey: 3}); err != nil {
+		t.Errorf("a limit with enough places: %v", err)
+	}
+	exec(t, pool, `DELETE FROM permits WHERE granted_at IS NULL`)
+	if err := put(limit.Spec{PerKey: 1}); err != nil {
+		t.Errorf("with nothing that waits: %v", err)
+	}
+}
