@@ -86,20 +86,6 @@ func (d deployment) calls() string {
 	return strconv.Itoa(d.MaxConcurrent)
 }
 
-// deploymentHealth is what probes have found out about a deployment.
-type deploymentHealth struct {
-	Path, Status, LastError string
-	HeldUntil               time.Time
-}
-
-// String says how the deployment is; empty if it is not probed.
-func (h deploymentHealth) String() string {
-	if h.Status != "unhealthy" {
-		return h.Status
-	}
-	return fmt.Sprintf("unhealthy, not called until %s: %s", timestamp(h.HeldUntil), h.LastError)
-}
-
 type listDeploymentsCmd struct{}
 
 // Run lists the deployments.

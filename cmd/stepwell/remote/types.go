@@ -139,6 +139,20 @@ type deployment struct {
 	Health deploymentHealth
 }
 
+// deploymentHealth is what probes have found out about a deployment.
+type deploymentHealth struct {
+	Path, Status, LastError string
+	HeldUntil               time.Time
+}
+
+// String says how the deployment is; empty if it is not probed.
+func (h deploymentHealth) String() string {
+	if h.Status != "unhealthy" {
+		return h.Status
+	}
+	return fmt.Sprintf("unhealthy, not called until %s: %s", timestamp(h.HeldUntil), h.LastError)
+}
+
 type secret struct {
 	Name                 string
 	CreatedAt, UpdatedAt time.Time
