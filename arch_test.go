@@ -78,7 +78,7 @@ var mayImport = map[string][]string{
 	"queue/flow/convert":  {"queue/flow"},
 	"queue/flow/flowtest": {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
-	"queue/flow/goal":     {"entities", "queue/flow", "queue/schema"},
+	"queue/flow/goal":     {"entities", "queue/contract", "queue/flow", "queue/schema"},
 	"queue/flow/registry": {
 		"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow", "queue/flow/goal",
 	},
