@@ -199,6 +199,7 @@ var testsOf = map[string][]string{
 	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers", "queue/egress"},
 	"queue":            {"queue/continuation", "queue/signing/signingtest", "queue/why"},
 	"queue/collector":  {"queue/egress", "queue/tickets"},
+	"queue/flow/goal":  {"queue/contract"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
 	"queue/engine":     {"entities/health", "entities/limit", "queue/prober", "queue/why", "queue/cluster", "queue/flow/goal", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},

@@ -215,7 +215,7 @@ func TestCatalogs(t *testing.T) {
 		}
 		return got
 	}
-	const document = `{"document":"catalog: c\\nattributes: {a: {type: string}}\\nsteps: {f: {set: {b: \\"${a}\\"}, takes: {a: {}}, gives: {b: {}}}}"%s}`
+	const document = `{"document":"catalog: c\nattributes: {a: {type: string}}\nsteps: {f: {set: {b: \"${a}\"}, takes: {a: {}}, gives: {b: {}}}}"%s}`
 	put(fmt.Sprintf(document, `,"dryRun":true`), http.StatusOK)
 	if list := a.get(t, "/v1/catalogs")["data"].([]any); len(list) != 0 {
 		t.Errorf("after a dry run there are %v", list)
