@@ -76,8 +76,9 @@ var mayImport = map[string][]string{
 		"queue/approval",
 	},
 	"queue/egress":        {},
-	"queue/flow":          {"entities", "entities/webhook", "queue/approval", "queue/condition", "queue/contract", "queue/schema"},
+	"queue/flow":          {"entities", "entities/strictjson", "entities/webhook", "queue/approval", "queue/condition", "queue/contract", "queue/schema"},
 	"queue/flow/convert":  {"queue/flow"},
+	"queue/flow/flowgen":  {},
 	"queue/flow/flowtest": {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/goal":     {"entities", "queue/flow", "queue/schema"},
@@ -169,8 +170,9 @@ var mayImport = map[string][]string{
 // and returns the list with more items.
 func and(list []string, more ...string) []string { return slices.Concat(list, more) }
 
-// testsMayImport lists the packages that the tests of every package may import in addition: they provide a database.
-var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/testdb/gate"}
+// testsMayImport lists the packages that the tests of every package may import in addition: they provide a database, and
+// random flows.
+var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/testdb/gate", "queue/flow/flowgen"}
 
 // testsOf lists further imports of the tests of some packages. Tests of an HTTP surface assemble a whole server, for
 // example.

@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 )
 
 // askFlow answers the call of a flow's run, as the flow's function would. The engine keeps the states of runs, as
@@ -25,6 +26,8 @@ func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call)
 	}
 	kept, err := e.stateOf(ctx, d, c)
 	switch {
+	case errors.Is(err, registry.ErrSemantics): // another server may know them
+		return answer{}, &queue.Failure{Reason: err.Error(), Public: err.Error(), After: laterServer}
 	case err != nil:
 		return answer{}, err
 	case kept == nil:
@@ -44,6 +47,13 @@ func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call)
 	e.flowStates.put(d.RunID, kept)
 	return answer{status: http.StatusOK, body: body}, nil
 }
+
+// UnknownFlows returns the versions of flows, in all projects, whose runs this server leaves alone, because it does not
+// have the rules by which their documents are interpreted.
+func (e *Engine) UnknownFlows(ctx context.Context) ([]string, error) { return e.flows.Unknown(ctx) }
+
+// laterServer is the pause before a run is looked at again whose rules this server does not know.
+const laterServer = time.Minute
 
 // stateOf returns the state of a run before the call's events; nil if the engine does not have it any more.
 func (e *Engine) stateOf(ctx context.Context, d queue.Delivery, c contract.Call) (*keptState, error) {

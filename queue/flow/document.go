@@ -22,6 +22,14 @@ import (
 // Format is the version of the documents' format.
 const Format = 1
 
+// Semantics is the number of the rules by which documents are interpreted. It grows when a rule changes so that a log
+// of before would be continued in another way. Package replay has recorded runs of each number, which are kept for
+// good. The rules of a number stay as long as there may be runs that began with them.
+const Semantics = 1
+
+// Knows reports whether this program has the rules of a number.
+func Knows(semantics int) bool { return semantics == Semantics }
+
 const (
 	// MaxSteps limits the steps of a flow, and of each body in it. The commands that begin them, two for a signal, fit in
 	// a turn: see [fullTurn].

@@ -186,13 +186,16 @@ func (r *reader) checkGoals(p *Program) {
 		return
 	}
 	needed := map[int]bool{}
-	for _, i := range p.goals {
+	add := func(i int) {
 		needed[i] = true
+		for _, stands := range p.standing(i) {
+			needed[stands] = true
+		}
+	}
+	for _, i := range p.goals {
+		add(i)
 		for j := range p.ancestors(i) {
-			needed[j] = true
-			for _, stands := range p.standing(j) {
-				needed[stands] = true
-			}
+			add(j)
 		}
 	}
 	for i := range p.steps {

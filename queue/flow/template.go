@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 )
 
 // template is a value of a document with expressions in its texts.
@@ -136,8 +138,19 @@ func closing(text string) int {
 	return -1
 }
 
+// errTooDeep refuses a value that others could not decode.
+var errTooDeep = fmt.Errorf("the value is nested deeper than %d levels", strictjson.MaxDepth)
+
 // json evaluates the template.
 func (t *template) json(s scope) (json.RawMessage, error) {
+	value, err := t.value(s)
+	if err == nil && t.fixed == nil && strictjson.IsDeep(value) {
+		return nil, errTooDeep
+	}
+	return value, err
+}
+
+func (t *template) value(s scope) (json.RawMessage, error) {
 	switch {
 	case t.fixed != nil:
 		return t.fixed, s.spend(len(t.fixed))
@@ -151,7 +164,7 @@ func (t *template) json(s scope) (json.RawMessage, error) {
 		if failed != nil {
 			return nil
 		}
-		text, err := one.json(s)
+		text, err := one.value(s)
 		failed = err
 		return text
 	})
