@@ -78,6 +78,7 @@ var mayImport = map[string][]string{
 	"queue/flow/convert":  {"queue/flow"},
 	"queue/flow/flowtest": {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
+	"queue/flow/progress": {"entities", "eventlog/read", "eventlog/view", "queue/contract", "queue/flow"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
 	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
@@ -115,8 +116,8 @@ var mayImport = map[string][]string{
 		"entities/limit", "entities/limit/whatif", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
 		"entities/webhook", "eventlog", "eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
 		"handlers/incoming", "queue", "queue/approval", "queue/cluster", "queue/collector", "queue/continuation", "queue/contract",
-		"queue/egress", "queue/engine", "queue/flow", "queue/flow/registry", "queue/overview", "queue/scheduler",
-		"queue/triggers", "queue/why"),
+		"queue/egress", "queue/engine", "queue/flow", "queue/flow/progress", "queue/flow/registry", "queue/overview",
+		"queue/scheduler", "queue/triggers", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
 	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "handlers/incoming", "ui"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/trigger", "entities/webhook", "eventlog",
@@ -196,7 +197,7 @@ var testsOf = map[string][]string{
 	"queue/collector":  {"queue/egress", "queue/tickets"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
-	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/flow/progress", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,

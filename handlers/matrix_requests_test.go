@@ -115,6 +115,7 @@ var testRequests = []testRequest{
 	{route: "GET /v1/flows", foreign: 200},
 	{route: "POST /v1/flows", body: `{"document":"flow: new-{flow}\nsteps: {a: {set: 1}}"}`, foreign: 201},
 	{route: "GET /v1/flows/:name", path: "/v1/flows/{flow}", foreign: 404},
+	{route: "GET /v1/flows/:name/graph", path: "/v1/flows/{flow}/graph", foreign: 404},
 	{route: "PUT /v1/flows/:name/aliases/:alias", path: "/v1/flows/{flow}/aliases/prod", body: `{"version":2}`, foreign: 404},
 	{route: "DELETE /v1/flows/:name/aliases/:alias", path: "/v1/flows/{flow}/aliases/spare", foreign: 404},
 	{route: "POST /v1/flows/:name/versions/:version/retire", path: "/v1/flows/{flow}/versions/1/retire", foreign: 404},

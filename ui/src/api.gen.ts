@@ -497,6 +497,37 @@ export type Flow = {
   aliases?: Array<FlowAlias>;
 };
 
+export type FlowGraph = {
+  name: string;
+  deployment: string;
+  steps: Array<FlowGraphStep>;
+  edges: Array<{
+    from: string;
+    to: string;
+    catch?: string;
+  }>;
+};
+
+export type FlowGraphStep = {
+  id: string;
+  kind: string;
+  name?: string;
+  conditional?: boolean;
+  undo?: boolean;
+  join?: "any" | "always";
+  layer: number;
+  stage?: "pending" | "running" | "retrying" | "waiting" | "completed" | "failed" | "cancelled" | "skipped";
+  code?: string;
+  undoing?: "running" | "retrying" | "completed" | "failed" | "cancelled";
+  items?: {
+    total?: number;
+    begun: number;
+    completed: number;
+    failed: number;
+    undone?: number;
+  };
+};
+
 export type FlowAlias = {
   alias: string;
   version: number;
@@ -1255,6 +1286,13 @@ export interface Api {
       cursor?: Cursor;
     };
   };
+  // Get the graph of a flow's run, and how far its steps are
+  "GET /v1/runs/{id}/graph": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: FlowGraph;
+  };
   // List the events of all runs
   "GET /v1/events": {
     path: {  };
@@ -1486,6 +1524,13 @@ export interface Api {
     query: { "version"?: number };
     body: null;
     answer: Flow;
+  };
+  // Get the graph of a version of a flow
+  "GET /v1/flows/{name}/graph": {
+    path: { "name": string };
+    query: { "version"?: number };
+    body: null;
+    answer: FlowGraph;
   };
   // Have an alias point to a version of a flow
   "PUT /v1/flows/{name}/aliases/{alias}": {
