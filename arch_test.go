@@ -116,7 +116,7 @@ var mayImport = map[string][]string{
 		"entities/limit", "entities/limit/whatif", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
 		"entities/webhook", "eventlog", "eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
 		"handlers/incoming", "queue", "queue/approval", "queue/cluster", "queue/collector", "queue/continuation", "queue/contract",
-		"queue/egress", "queue/engine", "queue/flow", "queue/flow/progress", "queue/flow/registry", "queue/overview",
+		"queue/egress", "queue/engine", "queue/flow", "queue/flow/docschema", "queue/flow/progress", "queue/flow/registry", "queue/overview",
 		"queue/scheduler", "queue/triggers", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
 	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "handlers/incoming", "ui"},
@@ -142,11 +142,12 @@ var mayImport = map[string][]string{
 	},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote": {
-		"cmd/stepwell/remote/redact", "queue/contract", "queue/flow", "queue/flow/convert", "queue/flow/flowtest",
+		"cmd/stepwell/remote/redact", "queue/contract", "queue/flow", "queue/flow/convert", "queue/flow/docschema", "queue/flow/flowtest",
 		"queue/flow/replay",
 	},
 
 	"cmd/stepwell/remote/redact": {},
+	"queue/flow/docschema":       {},
 
 	"e2e":              {},
 	"e2e/failover":     {},
@@ -198,6 +199,8 @@ var testsOf = map[string][]string{
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
 	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/flow/progress", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+
+	"queue/flow": {"queue/flow/docschema"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,

@@ -6,11 +6,14 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/labstack/echo/v4"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/docschema"
 	"github.com/stepwell-dev/stepwell/queue/flow/progress"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 )
@@ -135,6 +138,11 @@ func (r *request) flowName() string {
 	name := r.pathText("name", "flow name")
 	r.fail(inParam("name", entities.ValidateID("flow name", name)))
 	return name
+}
+
+// FlowSchema answers with the JSON Schema of flow documents. It needs no key, so that editors can read it.
+func FlowSchema(c echo.Context) error {
+	return c.Blob(http.StatusOK, "application/schema+json", docschema.JSON)
 }
 
 // flowVersion returns the flow in the path and the version in the query, which is 0 for the newest one.
