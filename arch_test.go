@@ -200,7 +200,8 @@ var testsOf = map[string][]string{
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
 	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/flow/progress", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 
-	"queue/flow": {"queue/flow/docschema"},
+	"queue/flow":         {"queue/flow/docschema"},
+	"queue/flow/convert": {"entities"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
