@@ -82,6 +82,7 @@ var mayImport = map[string][]string{
 	"queue/flow/flowtest": {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/goal":     {"entities", "queue/flow", "queue/schema"},
+	"queue/flow/progress": {"entities", "eventlog/read", "eventlog/view", "queue/contract", "queue/flow"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow", "queue/flow/goal"},
 	"queue/concurrency":   {"entities", "entities/pg", "queue/tickets"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
@@ -121,8 +122,8 @@ var mayImport = map[string][]string{
 		"entities/limit", "entities/limit/whatif", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
 		"entities/webhook", "eventlog", "eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
 		"handlers/incoming", "queue", "queue/approval", "queue/cluster", "queue/collector", "queue/continuation", "queue/contract",
-		"queue/egress", "queue/engine", "queue/flow", "queue/flow/goal", "queue/flow/registry", "queue/overview", "queue/scheduler",
-		"queue/triggers", "queue/why"),
+		"queue/egress", "queue/engine", "queue/flow", "queue/flow/docschema", "queue/flow/goal", "queue/flow/progress",
+		"queue/flow/registry", "queue/overview", "queue/scheduler", "queue/triggers", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
 	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "handlers/incoming", "ui"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/trigger", "entities/webhook", "eventlog",
@@ -147,11 +148,12 @@ var mayImport = map[string][]string{
 	},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote": {
-		"cmd/stepwell/remote/redact", "queue/contract", "queue/flow", "queue/flow/convert", "queue/flow/flowtest",
+		"cmd/stepwell/remote/redact", "queue/contract", "queue/flow", "queue/flow/convert", "queue/flow/docschema", "queue/flow/flowtest",
 		"queue/flow/replay",
 	},
 
 	"cmd/stepwell/remote/redact": {},
+	"queue/flow/docschema":       {},
 
 	"e2e":              {},
 	"e2e/failover":     {},
@@ -204,7 +206,10 @@ var testsOf = map[string][]string{
 	"queue/flow/goal":  {"queue/contract"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
-	"queue/engine":     {"entities/health", "entities/limit", "queue/prober", "queue/why", "queue/cluster", "queue/flow/goal", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue/engine":     {"entities/health", "entities/limit", "queue/prober", "queue/why", "queue/cluster", "queue/flow/goal", "queue/flow/progress", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+
+	"queue/flow":         {"queue/flow/docschema"},
+	"queue/flow/convert": {"entities"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/labstack/echo/v4"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/health"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
@@ -16,6 +18,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 	"github.com/stepwell-dev/stepwell/queue/flow/goal"
+	"github.com/stepwell-dev/stepwell/queue/flow/docschema"
+	"github.com/stepwell-dev/stepwell/queue/flow/progress"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 )
 
@@ -199,6 +203,19 @@ func (r *request) flowName() string {
 	return name
 }
 
+// FlowSchema answers with the JSON Schema of flow documents. It needs no key, so that editors can read it.
+func FlowSchema(c echo.Context) error {
+	return c.Blob(http.StatusOK, "application/schema+json", docschema.JSON)
+}
+
+// flowVersion returns the flow in the path and the version in the query, which is 0 for the newest one.
+func (r *request) flowVersion() (name string, number int64) {
+	if name = r.flowName(); r.QueryParam("version") != "" {
+		number = r.number("version", r.QueryParam("version"), "version")
+	}
+	return name, number
+}
+
 // listFlows lists the newest version of each flow.
 func (s *Server) listFlows(r *request) error {
 	return answerPage(r, newFlowJSON, func() ([]registry.Version, string, error) {
@@ -209,10 +226,7 @@ func (s *Server) listFlows(r *request) error {
 
 // getFlow answers with one version of a flow, by default the newest, and names the others.
 func (s *Server) getFlow(r *request) error {
-	name, number := r.flowName(), int64(0)
-	if text := r.QueryParam("version"); text != "" {
-		number = r.number("version", text, "version")
-	}
+	name, number := r.flowVersion()
 	return answer(r, func() (v flowJSON, err error) {
 		versions, err := s.Flows.Versions(r.ctx(), r.project(), name)
 		if err != nil {
@@ -230,6 +244,66 @@ func (s *Server) getFlow(r *request) error {
 		v.Document, v.Versions = versions[i].Document, encodeAll(versions, newFlowJSON)
 		v.Aliases = encodeAll(aliases, newAliasJSON)
 		return v, nil
+	})
+}
+
+// graphJSON is the JSON form of the graph of a version.
+type graphJSON struct {
+	Name       string           `json:"name"`
+	Deployment string           `json:"deployment"`
+	Steps      []graphStepJSON  `json:"steps"`
+	Edges      []flow.GraphEdge `json:"edges"`
+}
+
+// graphStepJSON is a step of a graph. Only the graph of a run says how far it is.
+type graphStepJSON struct {
+	flow.GraphStep
+	*flow.StepStage
+}
+
+// newGraphJSON encodes the graph of a program. The stages are those of a run; nil for none.
+func newGraphJSON(p *flow.Program, deployment string, stages []flow.StepStage) graphJSON {
+	g := p.Graph()
+	v := graphJSON{Name: p.Name, Deployment: deployment, Edges: g.Edges}
+	for i, step := range g.Steps {
+		drawn := graphStepJSON{GraphStep: step}
+		if stages != nil {
+			drawn.StepStage = &stages[i]
+		}
+		v.Steps = append(v.Steps, drawn)
+	}
+	return v
+}
+
+// getFlowGraph answers with the graph of a version, by default of the newest.
+func (s *Server) getFlowGraph(r *request) error {
+	name, number := r.flowVersion()
+	return answer(r, func() (v graphJSON, err error) {
+		version, err := s.Flows.Version(r.ctx(), r.project(), name, number)
+		if err != nil {
+			return v, err
+		}
+		p, err := s.Flows.Program(r.ctx(), r.project(), version.DeploymentID)
+		if err != nil {
+			return v, err
+		}
+		return newGraphJSON(p, version.DeploymentID, nil), nil
+	})
+}
+
+// getRunGraph answers with the graph of a run's version, and how far its steps are.
+func (s *Server) getRunGraph(r *request) error {
+	run := r.run()
+	return answer(r, func() (v graphJSON, err error) {
+		p, err := s.Flows.Program(r.ctx(), run.Project, run.DeploymentID)
+		if err != nil {
+			return v, err
+		}
+		stages, err := progress.Read(r.ctx(), s.Log.Log, run, p)
+		if err != nil {
+			return v, err
+		}
+		return newGraphJSON(p, run.DeploymentID, stages), nil
 	})
 }
 

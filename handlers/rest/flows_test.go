@@ -54,6 +54,33 @@ func TestFlows(t *testing.T) {
 	}
 }
 
+// TestFlowGraphs reads the graphs of two versions, and that of a run, which keeps the version that it began with.
+func TestFlowGraphs(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.post(t, "/v1/flows", `{"document":"flow: greet\nsteps: {a: {set: 1}, b: {needs: a, set: 2}}"}`, 201)
+	run := a.post(t, "/v1/runs", `{"workflow":"greet"}`, 201)["id"]
+	a.post(t, "/v1/flows", `{"document":"flow: greet\nsteps: {c: {set: 1}}"}`, 201)
+	graph := func(path string) string {
+		got := a.get(t, path)
+		return fmt.Sprint(got["deployment"], " ", got["steps"], " ", got["edges"])
+	}
+	if got := graph("/v1/flows/greet/graph"); got != "greet@2 [map[id:c kind:set layer:0]] []" {
+		t.Errorf("the newest version: %s", got)
+	}
+	const first = "greet@1 [map[id:a kind:set layer:0] map[id:b kind:set layer:1]] [map[from:a to:b]]"
+	if got := graph("/v1/flows/greet/graph?version=1"); got != first {
+		t.Errorf("version 1: %s", got)
+	}
+	const ofRun = "greet@1 [map[id:a kind:set layer:0 stage:pending] map[id:b kind:set layer:1 stage:pending]] [map[from:a to:b]]"
+	if got := graph(fmt.Sprintf("/v1/runs/%v/graph", run)); got != ofRun {
+		t.Errorf("the run: %s", got)
+	}
+	a.wantRejected(t, http.MethodGet, "/v1/flows/greet/graph?version=9", "", http.StatusNotFound, "flow_not_found")
+	a.wantRejected(t, http.MethodGet, "/v1/flows/nobody/graph", "", http.StatusNotFound, "flow_not_found")
+	a.wantRejected(t, http.MethodGet, "/v1/runs/"+string(a.driven(t, "w"))+"/graph", "", http.StatusNotFound, "flow_not_found")
+}
+
 // TestFlowInputIsCheckedAtTheStart: nothing is written if the input does not fit, and all faults are told at once.
 func TestFlowInputIsCheckedAtTheStart(t *testing.T) {
 	t.Parallel()

@@ -40,6 +40,9 @@ const (
 	maxName = 128
 )
 
+// reservedName is no name of a flow, since its address in the API is another one's.
+const reservedName = "schema"
+
 // Program is a compiled document.
 type Program struct {
 	// Name is the name of the flow, and so of the workflow that it is.
@@ -218,6 +221,9 @@ func (r *reader) program(root *node) *Program {
 	}
 	if p.Name != "" && !validName(p.Name) {
 		r.faults.add(o.node.get("flow"), CodeType, "the name of a flow has 1 to %d letters, digits, - and _", maxName)
+	}
+	if p.Name == reservedName {
+		r.faults.add(o.node.get("flow"), CodeType, "the name %q is reserved: /v1/flows/schema is the schema of documents", p.Name)
 	}
 	p.Description = o.text("describe")
 	p.Deployment = o.deployment()

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 	"github.com/stepwell-dev/stepwell/queue/flow/convert"
+	"github.com/stepwell-dev/stepwell/queue/flow/docschema"
 	"github.com/stepwell-dev/stepwell/queue/flow/flowtest"
 	"github.com/stepwell-dev/stepwell/queue/flow/replay"
 )
@@ -141,6 +142,7 @@ type flowsCmd struct {
 	Check   checkFlowsCmd  `cmd:"" help:"Check a document, or which runs would decide otherwise now."`
 	Test    testFlowsCmd   `cmd:"" group:"documents" help:"Run tests of flows, without a server."`
 	Diagram diagramFlowCmd `cmd:"" group:"documents" help:"Print a flow as a Mermaid diagram."`
+	Schema  flowSchemaCmd  `cmd:"" group:"documents" help:"Print the JSON Schema of documents, for editors."`
 	Import  importFlowCmd  `cmd:"" group:"documents" help:"Convert a document of another system into a flow."`
 }
 
@@ -478,6 +480,14 @@ func (c diagramFlowCmd) Run(console Console) error {
 	if err == nil {
 		_, err = fmt.Fprint(console.Stdout, p.Graph().Mermaid())
 	}
+	return err
+}
+
+type flowSchemaCmd struct{}
+
+// Run prints the schema.
+func (flowSchemaCmd) Run(console Console) error {
+	_, err := console.Stdout.Write(docschema.JSON)
 	return err
 }
 

@@ -268,6 +268,14 @@ func (r *Registry) Versions(ctx context.Context, project entities.Project, name 
 	return versions, err
 }
 
+// Version returns a version of a flow; 0 is the newest one. It fails with [ErrNotFound].
+func (r *Registry) Version(
+	ctx context.Context, project entities.Project, name string, number int64,
+) (Version, error) {
+	return one(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND name = $2 AND ($3 = 0 OR version = $3)
+		ORDER BY version DESC LIMIT 1`, project, name, number)
+}
+
 // Known returns the program of a deployment if this process has used it lately.
 func (r *Registry) Known(project entities.Project, deployment string) (*flow.Program, bool) {
 	return r.programs.Get(programKey{string(project), deployment})
