@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
@@ -21,7 +20,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/concurrency"
 	"github.com/stepwell-dev/stepwell/queue/contract"
-	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
 // Deployment is a version of an app: messages for ID are sent to its functions below URL.
@@ -410,88 +408,6 @@ func (q *Queue) readDeployments(ctx context.Context, more, rest string, args ...
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[Deployment])
-}
-
-// answeredPause is how long a deployment's answers are not noted again.
-const answeredPause = time.Minute
-
-// outageGap ends an outage of which nobody has seen the end: while a deployment is away, its messages are tried again
-// after [unreachedBackoff] at the latest.
-const outageGap = 5 * unreachedBackoff
-
-// noteAnswered notes that the deployment has answered.
-func noteAnswered(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) error {
-	return exec(ctx, pool, "note answer", `
-		UPDATE deployments SET answered_at = now(), unreachable_since = NULL WHERE project = $1 AND id = $2`, project, id)
-}
-
-// noteAsked notes that the app asks for its deliveries, and registers it if it is not. It fails with
-// [message.ErrHasURL].
-func (q *Queue) noteAsked(ctx context.Context, app world.App) error {
-	if _, noted := q.asked.Load(app); noted {
-		return nil
-	}
-	asking := Deployment{ID: app.Deployment, URL: PulledURL}
-	if err := asking.normalize(); err != nil {
-		return err
-	}
-	d, err := q.Deployment(ctx, app.Project, app.Deployment)
-	if errors.Is(err, message.ErrDeploymentNotFound) {
-		if err = q.registerPulled(ctx, app); err == nil {
-			d, err = q.Deployment(ctx, app.Project, app.Deployment)
-		}
-	}
-	switch {
-	case err != nil:
-		return err
-	case d.URL != PulledURL:
-		return message.ErrHasURL
-	}
-	q.asked.Store(app, nil)
-	time.AfterFunc(askedPause, func() { q.asked.Delete(app) })
-	return noteAnswered(ctx, q.pool, app.Project, app.Deployment)
-}
-
-// lastAsked returns when the app of the delivery last asked for deliveries, if none could be handed over for a while.
-func (q *Queue) lastAsked(ctx context.Context, d Delivery) *time.Time {
-	if d.Unreached == 0 {
-		return nil // it may be asking another process
-	}
-	var last *time.Time
-	err := pg.NewPool(q.pool).QueryRow(ctx, `
-		SELECT answered_at FROM deployments WHERE project = $1 AND id = $2 AND answered_at < now() - $3::interval`,
-		d.Project, d.DeploymentID, unreachedBackoff).Scan(&last)
-	if err != nil { // such as that there is none
-		return nil
-	}
-	return last
-}
-
-// registerPulled registers an app that asks for its deliveries, unless it is registered, or its ID is that of an alias.
-func (q *Queue) registerPulled(ctx context.Context, app world.App) error {
-	return pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		if err := lockFlows(ctx, tx, app.Project, app.Deployment); err != nil {
-			return err
-		}
-		tag, err := tx.Exec(ctx, `INSERT INTO deployments (project, id, url) SELECT $1, $2, $3
-			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2) ON CONFLICT DO NOTHING`,
-			app.Project, app.Deployment, PulledURL)
-		if err != nil || tag.RowsAffected() == 0 {
-			return err
-		}
-		return audit(ctx, tx, app.Project, admin.ActionDeploymentPut, app.Deployment, map[string]any{"url": PulledURL})
-	})
-}
-
-// noteUnreachable notes that a call at the URL did not reach the deployment. It changes nothing if that is not the
-// deployment's URL any more.
-func noteUnreachable(
-	ctx context.Context, pool *pgxpool.Pool, project entities.Project, id, url, failure string,
-) error {
-	return exec(ctx, pool, "note outage", `
-		UPDATE deployments SET failed_at = now(), failure = $4, unreachable_since =
-			CASE WHEN failed_at > now() - $5::interval THEN coalesce(unreachable_since, now()) ELSE now() END
-		WHERE project = $1 AND id = $2 AND url = $3`, project, id, url, failure, outageGap)
 }
 
 // Deployments lists the project's deployments by ID, with their state.

@@ -105,7 +105,7 @@ export type Run = {
 export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
 
 // The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
+export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "equal_step" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
 
 export type Explanation = {
   runId: string;
@@ -241,6 +241,10 @@ export type Step = {
   inputEncoding?: Encoding;
   output?: unknown;
   outputEncoding?: Encoding;
+  memo?: {
+    runId: string;
+    seq: number;
+  };
   error?: Failure;
 };
 
@@ -342,6 +346,21 @@ export type Exchange = {
   more?: boolean;
 };
 
+export type Health = {
+  path: string;
+  every: string;
+  timeout: string;
+  failAfter: number;
+  recoverAfter: number;
+  hold: string;
+  status: "unknown" | "healthy" | "unhealthy";
+  probedAt?: Time;
+  failures?: number;
+  lastError?: string;
+  unhealthySince?: Time;
+  heldUntil?: Time;
+};
+
 export type Deployment = {
   id: string;
   url: string;
@@ -355,6 +374,7 @@ export type Deployment = {
   unreachableSince?: Time;
   failedAt?: Time;
   lastError?: string;
+  health?: Health;
   createdAt: Time;
   updatedAt: Time;
 };
@@ -536,11 +556,43 @@ export type PreviewStep = {
     from: Array<string>;
     collect?: "last" | "some" | "all" | "none";
     optional?: boolean;
+    together?: boolean;
   }>;
   gives: Array<{
     name: string;
     to: Array<string>;
   }>;
+};
+
+export type FlowGraph = {
+  name: string;
+  deployment: string;
+  steps: Array<FlowGraphStep>;
+  edges: Array<{
+    from: string;
+    to: string;
+    catch?: string;
+  }>;
+};
+
+export type FlowGraphStep = {
+  id: string;
+  kind: string;
+  name?: string;
+  conditional?: boolean;
+  undo?: boolean;
+  join?: "any" | "always";
+  layer: number;
+  stage?: "pending" | "running" | "retrying" | "waiting" | "completed" | "failed" | "cancelled" | "skipped";
+  code?: string;
+  undoing?: "running" | "retrying" | "completed" | "failed" | "cancelled";
+  items?: {
+    total?: number;
+    begun: number;
+    completed: number;
+    failed: number;
+    undone?: number;
+  };
 };
 
 export type FlowAlias = {
@@ -753,7 +805,7 @@ export type Count = {
 
 export type QueueState = "waiting" | "retrying" | "due" | "delayed" | "leased" | "parked";
 
-export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "emit" | "lookback" | "schedule" | "trigger";
+export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "emit" | "lookback" | "schedule" | "trigger" | "probe";
 
 export type Message = {
   id: string;
@@ -1305,6 +1357,13 @@ export interface Api {
       cursor?: Cursor;
     };
   };
+  // Get the graph of a flow's run, and how far its steps are
+  "GET /v1/runs/{id}/graph": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: FlowGraph;
+  };
   // List the events of all runs
   "GET /v1/events": {
     path: {  };
@@ -1536,6 +1595,13 @@ export interface Api {
     query: { "version"?: number };
     body: null;
     answer: Flow;
+  };
+  // Get the graph of a version of a flow
+  "GET /v1/flows/{name}/graph": {
+    path: { "name": string };
+    query: { "version"?: number };
+    body: null;
+    answer: FlowGraph;
   };
   // Have an alias point to a version of a flow
   "PUT /v1/flows/{name}/aliases/{alias}": {
@@ -1891,6 +1957,14 @@ export interface Api {
       build?: string;
       maxConcurrent?: number;
       schemas?: Schemas;
+      health?: {
+        path: string;
+        every?: string;
+        timeout?: string;
+        failAfter?: number;
+        recoverAfter?: number;
+        hold?: string;
+      } | null;
     };
     answer: Deployment;
   };
