@@ -178,7 +178,8 @@ func (p *plantation) requests(role admin.Role) (list []testRequest) {
 		expand(":stepId", "step")
 		expand(":hookId", "hook", "inbox:notes")
 		expand(":key", "step", p.fixture["key"])
-		expand(":name", p.fixture["view"], p.fixture["schedule"], p.fixture["flow"], p.fixture["trigger"], p.fixture["limit"])
+		expand(":name", p.fixture["view"], p.fixture["schedule"], p.fixture["flow"], "goals-"+p.fixture["flow"],
+			p.fixture["trigger"], p.fixture["limit"])
 		expand(":workflow", p.fixture["policy"])
 		expand(":id", p.fixture["deployment"], p.fixture["parked"], p.fixture["message"], p.fixture["key"], p.fixture["collection"])
 		for _, path := range paths {

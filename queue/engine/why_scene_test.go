@@ -302,10 +302,10 @@ func raises(t *testing.T, d *server, _ entities.RunID, r why.Reason, _ string) {
 func TestRemediesEndReasons(t *testing.T) {
 	t.Parallel()
 	seen := map[why.Kind]bool{
-		// Those that last as long as a server has no place, those of the Workflow SDK, and those of two runs are scenes of
-		// their own.
+		// Those that last as long as a server has no place, those of the Workflow SDK, those of two runs, and that of probes
+		// are scenes of their own.
 		why.Queued: true, why.StepQueued: true, why.Client: true, why.TaskFails: true, why.Unscheduled: true,
-		why.LimitDeadlock: true, why.DeploymentFull: true,
+		why.LimitDeadlock: true, why.DeploymentFull: true, why.Unhealthy: true, why.EqualStep: true,
 	}
 	for name, tt := range whyScenes() {
 		seen[tt.kind] = true

@@ -1589,6 +1589,13 @@ export interface Api {
     };
     answer: Flow;
   };
+  // Get the JSON Schema of flow documents
+  "GET /v1/flows/schema": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: null;
+  };
   // Get a version of a flow
   "GET /v1/flows/{name}": {
     path: { "name": string };
