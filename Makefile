@@ -81,6 +81,13 @@ flow-crashes: ## Kill a server once a second while a flow maps 10,000 items
 	@scripts/need postgres
 	FLOW_ITEMS=10000 $(GO) test ./e2e -run '^TestMapSurvivesServerCrashes$$' -count 1 -v -timeout 30m
 
+LIMITS_FOR ?= 10m
+
+.PHONY: limits-crashes
+limits-crashes: ## Kill servers and Postgres for LIMITS_FOR (default 10m) while 64 clients start runs with limits
+	@scripts/need postgres
+	LIMITS_FOR=$(LIMITS_FOR) $(GO) test ./e2e/failover -run '^TestLimitsHoldWhateverDies$$' -count 1 -v -timeout 24h
+
 # Installs the frameworks from npm into .data/frameworks, where the packages stay (4 GB), and takes some minutes.
 .PHONY: frameworks
 frameworks: ## Test apps in Next.js, Nitro and SvelteKit: development with hot reload, and production
