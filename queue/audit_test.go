@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/health"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -98,6 +99,45 @@ func TestAuditSkipsUnchangedRegistrations(t *testing.T) {
 	want := []string{"server deployment.put a", "server deployment.put a", "server deployment.put a"}
 	if diff := cmp.Diff(want, r.audit(t)); diff != "" {
 		t.Errorf("audit (-want +got):\n%s", diff)
+	}
+}
+
+// TestAuditSaysWhatChanged of a registration: the bound and the probes are there if they are others than before.
+func TestAuditSaysWhatChanged(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	bound := func(n int) *int { return &n }
+	probes := &health.Settings{Path: "/healthz"}
+	const common = `"url": "http://a.test", "workflows": []`
+	var want []string
+	for _, put := range []struct {
+		d    Deployment
+		want string // "none" if there is no entry
+	}{
+		{Deployment{}, ``},
+		{Deployment{MaxConcurrent: bound(5)}, `, "maxConcurrent": 5`},
+		{Deployment{MaxConcurrent: bound(5)}, "none"},
+		{Deployment{Health: probes}, `, "health": {"path": "/healthz", "every": "30s", "timeout": "3s", "failAfter": 3,
+			"recoverAfter": 1, "hold": "10m0s"}`},
+		{Deployment{Health: probes}, "none"},
+		{Deployment{}, "none"},
+		{Deployment{MaxConcurrent: bound(0)}, `, "maxConcurrent": null`},
+		{Deployment{Health: &health.Settings{}}, `, "health": null`},
+	} {
+		put.d.ID, put.d.URL = "a", "http://a.test"
+		if _, err := r.Register(t.Context(), project, put.d); err != nil {
+			t.Fatal(err)
+		}
+		if put.want != "none" {
+			want = append(want, "{"+common+put.want+"}")
+		}
+	}
+	var same bool
+	r.scan(t, `SELECT array_agg(detail ORDER BY seq) = $1::jsonb[] FROM audit`, []any{want}, &same)
+	if !same {
+		var got []string
+		r.scan(t, `SELECT array_agg(detail::text ORDER BY seq) FROM audit`, nil, &got)
+		t.Errorf("got %s", strings.Join(got, "\n"))
 	}
 }
 

@@ -214,7 +214,9 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
-	if f := w.Bind(d).Withheld(ctx); f != nil {
+	d = w.Bind(d)
+	if f := d.Withheld(ctx); f != nil {
+		defer d.lookAgain(ctx)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
 	answered, err := w.serializer.acquire(ctx, &d)

@@ -102,7 +102,8 @@ func (q *Queue) PutDeployment(
 }
 
 // Register registers a deployment or replaces it. It then makes messages due now that could not be delivered to it:
-// those that did not reach it, invocations of runs that are held, and, if it has moved, all that failed. It fails with
+// those that did not reach it, invocations of runs that are held, and, if it has moved, all that failed. What its probes
+// have found out is forgotten if the URL, the build or the probes are others than before. It fails with
 // [entities.ErrInvalid] when a field is invalid, such as a URL that is not an absolute http or https URL, and with
 // [ErrNotRescheduled] when only the registration succeeded.
 func (q *Queue) Register(ctx context.Context, project entities.Project, d Deployment) (Deployment, error) {
@@ -170,7 +171,9 @@ func (d *Deployment) normalizeHealth() error {
 	return settings.Validate()
 }
 
-// writeProbes queues or drops the work that probes a deployment, as part of its registration.
+// writeProbes queues or drops the work that probes a deployment, as part of its registration. An unhealthy deployment,
+// and one whose health is not known, is probed at once. A healthy one is probed as before: apps that register often must
+// not come to failAfter sooner.
 func (q *Queue) writeProbes(ctx context.Context, tx pgx.Tx, p entities.Project, d Deployment) (func(error), error) {
 	subject := message.ProbeSubject(p, d.ID)
 	if d.Health == nil {
@@ -178,10 +181,48 @@ func (q *Queue) writeProbes(ctx context.Context, tx pgx.Tx, p entities.Project, 
 		q.DropWorkOf(&b, message.WorkProbe, subject)
 		return nil, pg.SendQueued(ctx, tx, &b)
 	}
-	_, ended, err := q.Enqueue(ctx, tx, &pgx.Batch{}, []message.Message{{
-		Project: p, DeploymentID: d.ID, Topic: d.ID, Work: message.WorkProbe, Subject: subject, Urgent: true,
-	}})
+	work := message.Message{Project: p, DeploymentID: d.ID, Topic: d.ID, Work: message.WorkProbe, Subject: subject}
+	if work.Urgent = d.ProbedAt == nil || d.UnhealthySince != nil; !work.Urgent {
+		work.Delay = time.Duration(d.Health.Every)
+	}
+	_, ended, err := q.Enqueue(ctx, tx, &pgx.Batch{}, []message.Message{work})
 	return ended, err
+}
+
+// registered is a deployment that was registered, and what the registration has changed.
+type registered struct {
+	Deployment
+	Moved, Rebuilt, Reprobed, Rebounded, Relisted bool
+}
+
+// resetHealth forgets what probes have found out if the registration is that of another program, of another address,
+// or has other probes. Apps repeat their registration at every start, which says nothing about their health.
+func (r *registered) resetHealth(ctx context.Context, tx pgx.Tx, p entities.Project) error {
+	if !r.Moved && !r.Rebuilt && !r.Reprobed {
+		return nil
+	}
+	r.State = health.State{}
+	var b pgx.Batch
+	health.Save(&b, p, r.ID, r.State)
+	return pg.SendQueued(ctx, tx, &b)
+}
+
+// audit writes an audit entry if something has changed: apps repeat their registration at every start.
+func (r *registered) audit(ctx context.Context, tx pgx.Tx, p entities.Project) error {
+	if !r.Moved && !r.Rebuilt && !r.Reprobed && !r.Rebounded && !r.Relisted {
+		return nil
+	}
+	detail := map[string]any{"url": r.URL, "workflows": r.Workflows}
+	if r.Build != "" {
+		detail["build"] = r.Build
+	}
+	if r.Rebounded {
+		detail["maxConcurrent"] = r.MaxConcurrent
+	}
+	if r.Reprobed {
+		detail["health"] = r.Health
+	}
+	return audit(ctx, tx, p, admin.ActionDeploymentPut, r.ID, detail)
 }
 
 // writeDeployment writes a registration and, if it changed, its audit entry; moved reports whether the URL changed.
@@ -204,39 +245,33 @@ func (q *Queue) writeDeployment(
 					WHEN excluded.url = '`+PulledURL+`' THEN NULL
 					WHEN $7::integer IS NULL THEN d.max_concurrent ELSE excluded.max_concurrent END,
 				unreachable_since = CASE WHEN d.url = excluded.url THEN d.unreachable_since END,
-				health = CASE WHEN $8::jsonb IS NULL AND $3 <> '`+PulledURL+`' THEN d.health ELSE excluded.health END,
-				probe_failures = 0, probe_successes = 0, probe_error = '', unhealthy_since = NULL, held_until = NULL
+				health = CASE WHEN $8::jsonb IS NULL AND $3 <> '`+PulledURL+`' THEN d.health ELSE excluded.health END
 			WHERE d.url NOT LIKE '`+contract.FlowScheme+`%'
 			RETURNING `+deploymentColumns+`, nullif(schemas, '{}') AS schemas, `+state+`,
 				url IS DISTINCT FROM (SELECT url FROM old) AS moved,
-				(workflows, build, schemas, max_concurrent, health) IS DISTINCT FROM
-					(SELECT (workflows, build, schemas, max_concurrent, health) FROM old) AS changed`,
+				build IS DISTINCT FROM (SELECT build FROM old) AS rebuilt,
+				health IS DISTINCT FROM (SELECT health FROM old) AS reprobed,
+				max_concurrent IS DISTINCT FROM (SELECT max_concurrent FROM old) AS rebounded,
+				(workflows, schemas) IS DISTINCT FROM (SELECT (workflows, schemas) FROM old) AS relisted`,
 			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent, d.Health)
 		if err != nil {
 			return nil, err
 		}
-		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[struct {
-			Deployment
-			Moved, Changed bool
-		}])
+		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[registered])
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil, errIsFlow(d.ID)
+		}
+		if err == nil {
+			err = row.resetHealth(ctx, tx, project)
 		}
 		if err != nil {
 			return nil, err
 		}
 		written, moved = row.Deployment, row.Moved
-		if ended, err = q.writeProbes(ctx, tx, project, written); err != nil || !row.Moved && !row.Changed {
-			return ended, err // apps repeat their registration at every start, which needs no audit entry
+		if ended, err = q.writeProbes(ctx, tx, project, written); err != nil {
+			return ended, err
 		}
-		detail := map[string]any{"url": written.URL, "workflows": written.Workflows}
-		if written.Build != "" {
-			detail["build"] = written.Build
-		}
-		if written.MaxConcurrent != nil {
-			detail["maxConcurrent"] = *written.MaxConcurrent
-		}
-		return ended, audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID, detail)
+		return ended, row.audit(ctx, tx, project)
 	})
 	return written, moved, err
 }

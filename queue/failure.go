@@ -167,7 +167,8 @@ func (d Delivery) Unregistered() *Failure {
 }
 
 // Withheld returns the failure of a delivery whose deployment is unhealthy, and so is not called; nil if it is called.
-// When the hold is over, one delivery is let through to see.
+// When the hold is over, one delivery is let through to see. Whoever releases the delivery looks again afterwards, as
+// [Delivery.Afterwards] does by itself.
 func (d Delivery) Withheld(ctx context.Context) *Failure {
 	if d.HeldUntil == nil {
 		return nil
@@ -178,9 +179,25 @@ func (d Delivery) Withheld(ctx context.Context) *Failure {
 			return nil // without the database, the outcome of the call cannot be stored either
 		}
 	}
+	d.Afterwards(func() { d.lookAgain(ctx) })
 	reason := fmt.Sprintf("deployment %s is unhealthy: it is called again when a probe succeeds, or at %s to see",
 		d.DeploymentID, d.HeldUntil.UTC().Format(time.RFC3339))
 	return &Failure{Reason: reason, Public: reason, After: min(max(left, firstBackoff), unreachedBackoff)}
+}
+
+// lookAgain makes a delivery due that was withheld if its deployment has recovered before the delivery was released.
+// Who notes a recovery makes due what was released until then. Both commit before they look, so one of them sees the
+// other.
+func (d Delivery) lookAgain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outageTimeout)
+	defer cancel()
+	p, err := health.Find(ctx, d.by.queue.pool, d.Project, d.DeploymentID)
+	if err == nil && (p == nil || p.HeldUntil == nil) {
+		err = d.by.queue.Recovered(ctx, d.Project, d.DeploymentID, d.ClaimedAt)
+	}
+	if err != nil {
+		d.Logger().WarnContext(ctx, "look whether a deployment has recovered", "deployment", d.DeploymentID, "error", err)
+	}
 }
 
 // noteSuccess makes due what waits for an unhealthy deployment that has answered a call with success.

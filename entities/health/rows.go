@@ -60,10 +60,12 @@ func Try(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id s
 	return tag.RowsAffected() > 0, pg.Wrap(err, "try deployment %s", id)
 }
 
-// Answered notes that a deployment which was unhealthy has answered a call with success.
+// Answered notes that a deployment which was unhealthy has answered a call with success. What the probes have found out
+// is forgotten: its health is unknown until the next one.
 func Answered(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) error {
 	_, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE deployments SET probe_failures = 0, probe_successes = 0, unhealthy_since = NULL, held_until = NULL
+		UPDATE deployments SET probed_at = NULL, probe_failures = 0, probe_successes = 0, probe_error = '',
+			unhealthy_since = NULL, held_until = NULL
 		WHERE project = $1 AND id = $2 AND unhealthy_since IS NOT NULL`, project, id)
 	return pg.Wrap(err, "note that deployment %s answers", id)
 }

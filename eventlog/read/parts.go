@@ -8,20 +8,24 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// maxOfPart is how many events of one part [Log.EventsOf] reads: the newest ones.
+// maxOfPart is how many events of one part [Log.EventsOf] reads, beside the first: the newest ones.
 const maxOfPart = 200
 
-// EventsOf reads the newest events of the steps, hooks and waits of a run that have one of the IDs, in the order of the
-// log. Of those that are among received, it reads the payloads that they have received. The caller must have checked
-// that it may see the run.
+// EventsOf reads the first and the newest events of the steps, hooks and waits of a run that have one of the IDs, in the
+// order of the log. The first one is that of their creation. Of those that are among received, it reads the payloads
+// that they have received. The caller must have checked that it may see the run.
 func (l *Log) EventsOf(
 	ctx context.Context, runID entities.RunID, ids, received []string,
 ) ([]entities.Event, error) {
 	rows, err := l.pool.Query(ctx, `
 		SELECT `+EventColumns+`, CASE WHEN type = 'hook_received' AND correlation_id = ANY ($3) THEN payload END AS payload
-		FROM unnest($2::text[]) AS wanted (id), LATERAL (
-			SELECT * FROM events WHERE run_id = $1 AND correlation_id = wanted.id AND correlation_id <> ''
-			ORDER BY seq DESC LIMIT $4) AS events
+		FROM events WHERE run_id = $1 AND seq = ANY (ARRAY(
+			SELECT part.seq FROM unnest($2::text[]) AS wanted (id), LATERAL (
+				(SELECT seq FROM events WHERE run_id = $1 AND correlation_id = wanted.id AND correlation_id <> ''
+				ORDER BY seq LIMIT 1)
+				UNION
+				(SELECT seq FROM events WHERE run_id = $1 AND correlation_id = wanted.id AND correlation_id <> ''
+				ORDER BY seq DESC LIMIT $4)) AS part))
 		ORDER BY seq`, runID, ids, received, maxOfPart)
 	events, err := pg.CollectAll[entities.Event](rows, err)
 	if err != nil {

@@ -99,6 +99,28 @@ func TestProgressOfAFlow(t *testing.T) {
 	})
 }
 
+// TestProgressOfAStepWithManyAttempts: a step that polls has more events than are read of it.
+func TestProgressOfAStepWithManyAttempts(t *testing.T) {
+	t.Parallel()
+	d := startServer(t, serve(t, func(c *functionCall) {
+		c.w.Header().Set("Retry-After", "3600")
+		c.w.WriteHeader(http.StatusAccepted)
+	}))
+	putFlow(t, d, "flow: polls\ndeployment: dpl_test\nsteps: {poll: {call: poll, timeout: 24h}}")
+	id := d.startRun(t, `null`, func(r *eventlog.Request) {
+		r.Data.DeploymentID, r.Data.WorkflowName = "polls@1", "polls"
+	})
+	want := map[string]flow.StepStage{"poll": {Stage: flow.StageRetrying}}
+	d.wantStages(t, id, want)
+	d.exec(t, `
+		INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data, payload, project, xid)
+		SELECT run_id, seq + i, type, correlation_id, spec_version, created_at, data, payload, project, xid
+		FROM events, generate_series(1, 300) AS i WHERE type = 'step_retrying'`)
+	if diff := cmp.Diff(want, d.stages(t, id)); diff != "" {
+		t.Errorf("stages (-want +got):\n%s", diff)
+	}
+}
+
 // stages returns how far the steps of a run are.
 func (d *server) stages(t *testing.T, id entities.RunID) map[string]flow.StepStage {
 	t.Helper()

@@ -1,14 +1,19 @@
 package engine
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/health"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -152,8 +157,8 @@ func TestOneCallIsMadeAfterTheHold(t *testing.T) {
 	for _, id := range ids {
 		d.wantEnd(t, id, entities.RunCompleted, `null`)
 	}
-	if got := d.details(t); got.UnhealthySince != nil {
-		t.Errorf("got %+v", got.State)
+	if got := d.details(t).State; got != (health.State{}) { // it is unknown until the next probe
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -189,8 +194,120 @@ func TestOnlyOneMayTry(t *testing.T) {
 	}
 }
 
-// TestRegisteringAgainEndsTheHold, and keeps the probes unless it says that there are none.
-func TestRegisteringAgainEndsTheHold(t *testing.T) {
+// TestOnlyANewDeployForgetsTheHealth: apps repeat their registration at every start. What forgets it has the deployment
+// probed at once, and so has a registration of one that is unhealthy.
+func TestOnlyANewDeployForgetsTheHealth(t *testing.T) {
+	t.Parallel()
+	d := idleServer(t, testdb.New(t))
+	const url = "http://a.test"
+	settings := health.Settings{Path: "/healthz", Every: health.Duration(time.Hour)}
+	other := settings
+	other.FailAfter = 7
+	for name, test := range map[string]struct {
+		again     queue.Deployment
+		unhealthy bool
+		forgotten bool
+		probed    bool
+	}{
+		"the same, healthy":   {again: queue.Deployment{URL: url, Build: "1", Health: &settings}},
+		"the same, unhealthy": {again: queue.Deployment{URL: url, Build: "1", Health: &settings}, unhealthy: true, probed: true},
+		"without health":      {again: queue.Deployment{URL: url, Build: "1"}, unhealthy: true, probed: true},
+		"other workflows": {
+			again: queue.Deployment{URL: url, Build: "1", Workflows: []string{"order"}}, unhealthy: true, probed: true,
+		},
+		"another build":    {again: queue.Deployment{URL: url, Build: "2"}, unhealthy: true, forgotten: true, probed: true},
+		"another URL":      {again: queue.Deployment{URL: url + "/b", Build: "1"}, unhealthy: true, forgotten: true, probed: true},
+		"other settings":   {again: queue.Deployment{URL: url, Build: "1", Health: &other}, unhealthy: true, forgotten: true, probed: true},
+		"without probes":   {again: queue.Deployment{URL: url, Build: "1", Health: &health.Settings{}}, unhealthy: true, forgotten: true},
+		"healthy, rebuilt": {again: queue.Deployment{URL: url, Build: "2"}, forgotten: true, probed: true},
+	} {
+		put := func(again queue.Deployment) queue.Deployment {
+			again.ID = deployment
+			written, err := d.Register(t.Context(), project, again)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return written
+		}
+		put(queue.Deployment{URL: url, Build: "1", Health: &settings})
+		d.exec(t, `UPDATE deployments SET probed_at = now(), probe_failures = 2, probe_error = '503',
+			(unhealthy_since, held_until) = (SELECT now(), now() + interval '1 h' WHERE $1)`, test.unhealthy)
+		d.exec(t, `UPDATE messages SET due_at = now() + interval '1 h' WHERE work = 'probe'`)
+		before := d.details(t).State
+		written := put(test.again)
+		want := before
+		if test.forgotten {
+			want = health.State{}
+		}
+		if diff := cmp.Diff(want, d.details(t).State); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(want, written.State); diff != "" {
+			t.Errorf("%s: the answer (-want +got):\n%s", name, diff)
+		}
+		if n := d.count(t, `SELECT count(*) FROM messages WHERE work = 'probe' AND due_at <= now()`); (n == 1) != test.probed {
+			t.Errorf("%s: %d probes are due", name, n)
+		}
+	}
+}
+
+// TestRecoveryDuringTheReleaseOfADelivery: what is released after the recovery of its deployment does not wait.
+func TestRecoveryDuringTheReleaseOfADelivery(t *testing.T) {
+	t.Parallel()
+	a := serveProbed(t)
+	d := newServer(t, testdb.New(t))
+	d.registerProbed(t, a, health.Settings{})
+	d.exec(t, `UPDATE deployments SET unhealthy_since = now(), held_until = now() + interval '1 h'`)
+	var withheld atomic.Int64
+	d.worker(t, func(o *queue.WorkerOptions) {
+		o.Handlers = d.runs.Handlers()
+		invoke := o.Handlers[message.WorkRun]
+		o.Handlers[message.WorkRun] = func(ctx context.Context, work queue.Delivery) error {
+			if work.HeldUntil != nil {
+				withheld.Add(1)
+				d.exec(t, `UPDATE deployments SET unhealthy_since = NULL, held_until = NULL`)
+				if err := d.Recovered(ctx, project, deployment, work.ClaimedAt); err != nil {
+					t.Error(err)
+				}
+			}
+			return invoke(ctx, work)
+		}
+	})
+	d.wantEnd(t, d.startRun(t, `1`), entities.RunCompleted, `null`)
+	if n := withheld.Load(); n != 1 {
+		t.Errorf("%d deliveries were withheld, want 1", n)
+	}
+}
+
+// TestUnhealthyDeploymentHoldsNoPlaces of limits for its steps, and neither does one that cannot be reached.
+func TestUnhealthyDeploymentHoldsNoPlaces(t *testing.T) {
+	t.Parallel()
+	for name, lastError := range map[string]string{"unhealthy": "is unhealthy", "away": "refused"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startServer(t, serve(t, completeWith("step_completed", "pay", object{
+				"type": "runStep", "id": "pay", "deployment": "bank", "limits": []object{{"name": "one"}},
+			})))
+			d.putLimit(t, "one", limit.Spec{Total: 1})
+			d.register(t, "bank", "http://127.0.0.1:1")
+			if name == "unhealthy" {
+				d.exec(t, `UPDATE deployments SET health = '{"path": "/"}', unhealthy_since = now(),
+					held_until = now() + interval '1 h' WHERE id = 'bank'`)
+			}
+			id := d.startRun(t, `null`)
+			eventually(t, "the step waits, and holds no place", func() bool {
+				return d.count(t, `SELECT count(*) FROM messages m JOIN permits p ON p.message_id = m.id
+					WHERE m.last_error LIKE '%' || $1 || '%' AND p.granted_at IS NULL AND p.not_before > now()`, lastError) == 1
+			})
+			bank := serve(t, func(c *functionCall) { _, _ = fmt.Fprint(c.w, c.Attempt) })
+			d.register(t, "bank", bank.URL)
+			d.wantEnd(t, id, entities.RunCompleted, `1`)
+		})
+	}
+}
+
+// TestRegisteringAgainProbesAtOnce, and keeps the probes unless it says that there are none.
+func TestRegisteringAgainProbesAtOnce(t *testing.T) {
 	t.Parallel()
 	a := serveProbed(t)
 	a.sick.Store(true)
