@@ -98,7 +98,8 @@ func (c call) with(following []Request, creates bool) call {
 }
 
 // followingFacts returns the facts about the requests of a call that includes what follows from its first ones. It
-// reports false if one is not cached. Of a run that does not exist, all is known but who has a token.
+// reports false if one is not cached. Of a run that does not exist, all is known but who has a token, and what memos and
+// limits its steps find.
 func (l *Log) followingFacts(all call, first int, creates bool) (facts, bool) {
 	if !creates {
 		return l.cache.facts(all.project, all.requests, all.now)
@@ -107,8 +108,10 @@ func (l *Log) followingFacts(all call, first int, creates bool) (facts, bool) {
 	following := all.requests[first:]
 	return f, ok && countSteps(following) <= maxOptimistic && !slices.ContainsFunc(following, func(r Request) bool {
 		switch r.Type {
-		case entities.EventRunStarted, entities.EventStepCreated, entities.EventStepCompleted, entities.EventStepFailed,
-			entities.EventWaitCreated, entities.EventRunCompleted, entities.EventRunFailed:
+		case entities.EventStepCreated:
+			return r.Data.Step != nil && (r.Data.Step.Memo != nil || len(r.Data.Step.Limits) > 0)
+		case entities.EventRunStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventWaitCreated,
+			entities.EventRunCompleted, entities.EventRunFailed:
 			return r.AsAsked
 		default:
 			return true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -147,21 +148,26 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 
 // sentOnce returns the request of a step's attempt, which is not repeated once it was sent. The transport would do so
 // if a connection that it has reused ends without an answer, because of the Idempotency-Key. The answer to the
-// repetition would then hide that there was an attempt whose outcome nobody knows. Requests without a body are repeated
-// all the same.
+// repetition would then hide that there was an attempt whose outcome nobody knows. It counts as sent when it is in the
+// transport's buffer: one of which the connection has taken nothing is an attempt without an answer, too. HTTP/2 only
+// repeats what the service has not looked at, so it may. Requests without a body are repeated all the same.
 func sentOnce(req *http.Request) *http.Request {
 	body := req.GetBody
 	if body == nil {
 		return req
 	}
-	var sent atomic.Bool
+	var sent, mayRepeat atomic.Bool
 	req.GetBody = func() (io.ReadCloser, error) {
-		if sent.Load() {
+		if sent.Load() && !mayRepeat.Load() {
 			return nil, io.EOF // as on a new connection
 		}
 		return body()
 	}
 	return req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(c httptrace.GotConnInfo) {
+			secure, ok := c.Conn.(*tls.Conn)
+			mayRepeat.Store(ok && secure.ConnectionState().NegotiatedProtocol == "h2")
+		},
 		WroteRequest: func(w httptrace.WroteRequestInfo) { sent.Store(w.Err == nil) },
 	}))
 }

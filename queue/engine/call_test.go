@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -100,6 +101,30 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 	})
 	d.wantEnd(t, d.startRun(t, `{}`), entities.RunCompleted, `42`)
 	wantAll(signingtest.ErrUnsigned, 3)
+}
+
+// TestStepsAreSentOnce over HTTP/1. HTTP/2 repeats only what has not been executed.
+func TestStepsAreSentOnce(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		f := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		f.EnableHTTP2 = http2
+		f.StartTLS()
+		t.Cleanup(f.Close)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL, strings.NewReader("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req = sentOnce(req)
+		resp, err := f.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if _, err := req.GetBody(); (err == nil) != http2 {
+			t.Errorf("HTTP/2: %t; got %v", http2, err)
+		}
+	}
 }
 
 // newKey creates a signing key for the project and returns its secret.

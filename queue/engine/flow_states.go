@@ -19,6 +19,8 @@ type keptState struct {
 	// undecided is set while nobody has carried out what was decided last. Lease is that of the turn that is about to.
 	undecided bool
 	lease     string
+	// needsTurn is set if what was decided last cannot ride along, until a turn has carried it out.
+	needsTurn bool
 	// bytes is the memory that the state took when it was kept.
 	bytes int64
 }
@@ -73,6 +75,17 @@ func (f *flowStates) seq(id entities.RunID) int64 {
 	return 0
 }
 
+// find returns the position of the state of a run, or 0. It drops a state that exceeds the run's log: a failover may have
+// lost events that the state knows.
+func (f *flowStates) find(run entities.Run) int64 {
+	seq := f.seq(run.ID)
+	if seq > run.LastSeq {
+		f.take(run.ID)
+		return 0
+	}
+	return seq
+}
+
 // take takes out the state of a run, or returns nil.
 func (f *flowStates) take(id entities.RunID) *keptState {
 	f.mu.Lock()
@@ -106,6 +119,6 @@ func (f *flowStates) carriedOut(id entities.RunID, lease string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s, ok := f.runs.Peek(id); ok && s.lease == lease {
-		s.undecided, s.lease = false, ""
+		s.undecided, s.needsTurn, s.lease = false, false, ""
 	}
 }

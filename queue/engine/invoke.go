@@ -83,8 +83,7 @@ func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run *entities.Ru
 	if !warm || err != nil || a.status != http.StatusPreconditionFailed {
 		return a, err
 	}
-	e.kept.forget(run.ID)
-	e.flowStates.take(run.ID)
+	e.forget(run.ID)
 	var b pgx.Batch
 	read.Measure(&b, run.ID, 0, contract.InlineEvents, &size)
 	if err := e.pool.SendBatch(ctx, &b).Close(); err != nil {
@@ -92,6 +91,12 @@ func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run *entities.Ru
 	}
 	a, _, err = e.callOnce(ctx, d, run, size)
 	return a, err
+}
+
+// forget drops what this server knows of the state of a run, so that the next call has the whole log.
+func (e *Engine) forget(id entities.RunID) {
+	e.kept.forget(id)
+	e.flowStates.take(id)
 }
 
 // callOnce makes one call, which carries a log of the given size in bytes, for which memory is reserved until the
@@ -132,7 +137,8 @@ func (e *Engine) reserveCall(
 var errCallGrows = errors.New("the decoded payloads are larger than the log")
 
 // applyAnswer applies the answer. It persists while the server shuts down or the database is away for a while, so that
-// the function need not be called again.
+// the function need not be called again. The cause of a refusal may be a state that was kept, so the next call has the
+// whole log.
 func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities.Run, a answer) error {
 	var outcome error
 	err := queue.Persist(ctx, func(ctx context.Context) error {
@@ -142,6 +148,9 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 		}
 		return nil
 	})
+	if isPermanent(outcome) {
+		e.forget(run.ID)
+	}
 	if refused := (*eventlog.RefusedError)(nil); errors.As(outcome, &refused) {
 		// The refusal may say that the run has ended, because a command of this answer would end it. The work stays.
 		f := d.Failure(asRefused(outcome))
@@ -169,7 +178,7 @@ func isPermanent(err error) bool {
 func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Run, most int64) (contract.Call, error) {
 	kept := e.kept.find(*run, d.URL, e.log.Now())
 	if d.IsFlow() {
-		kept.seq = e.flowStates.seq(run.ID)
+		kept.seq = e.flowStates.find(*run)
 	}
 	page, err := e.eventsAfter(ctx, d, *run, kept.seq)
 	if err != nil {

@@ -280,6 +280,49 @@ func TestStepWaitsForAnEqualOne(t *testing.T) {
 	}
 }
 
+// TestEqualFirstStepsOfFlows: the server knows the flow, so that the start of a run brings what may begin with it. It
+// still looks for an output that is known, and waits for an equal step.
+func TestEqualFirstStepsOfFlows(t *testing.T) {
+	t.Parallel()
+	for name, share := range map[string]bool{"one after the other": false, "at once": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const runs = 3
+			var calls atomic.Int64
+			release := make(chan struct{})
+			d := startServer(t, serve(t, func(c *functionCall) {
+				n := calls.Add(1)
+				if share {
+					<-release
+				}
+				_, _ = fmt.Fprint(c.w, n)
+			}))
+			d.knowFlow(t, fmt.Sprintf(`
+flow: memo
+deployment: dpl_test
+steps:
+  x: {call: work, memo: {for: 1h, share: %t}}
+`, share), "memo@1")
+			ids := make([]entities.RunID, runs)
+			for i := range ids {
+				if ids[i] = d.startFlow(t, "memo", `1`); !share {
+					d.wantEnd(t, ids[i], entities.RunCompleted, `{"x":1}`)
+				}
+			}
+			for _, id := range ids {
+				d.waitForEvent(t, id, "step_created x")
+			}
+			close(release)
+			for _, id := range ids {
+				d.wantEnd(t, id, entities.RunCompleted, `{"x":1}`)
+			}
+			if n := calls.Load(); n != 1 {
+				t.Errorf("%d calls were made", n)
+			}
+		})
+	}
+}
+
 // TestMemoSurvivesACrashAtAnyStatement interrupts the transaction of an answer whose step is known, and that of the
 // result that makes one known, at each statement. The events, the work and the memo are there together or not at all.
 func TestMemoSurvivesACrashAtAnyStatement(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 // process does not have at hand, and decisions that need more than one statement.
 
 const (
-	// maxRide limits the time of a decision that rides along, and maxRideBytes the payloads that it writes. What takes
-	// more is left to a turn, which keeps nobody waiting.
+	// maxRide limits the time of a decision that rides along, and maxRideBytes the payloads of the news and those that it
+	// writes. What takes more is left to a turn, which keeps nobody waiting and reserves its memory.
 	maxRide      = 100 * time.Millisecond
 	maxRideBytes = 1 << 20
 )
@@ -29,8 +29,15 @@ var errNeedsTurn = errors.New("this needs a turn of its own")
 
 // ride says what follows from news in the run of a flow; see [eventlog.Follow].
 func (e *Engine) ride(ctx context.Context, n eventlog.News) *eventlog.Following {
+	if sizeOf(n.Events) > maxRideBytes {
+		return nil // a turn reserves the memory
+	}
 	kept := e.stateBefore(n)
-	if kept == nil {
+	switch {
+	case kept == nil:
+		return nil
+	case kept.needsTurn:
+		e.flowStates.put(n.Run.ID, kept)
 		return nil
 	}
 	news, err := flowEvents(n.Events)
@@ -38,10 +45,19 @@ func (e *Engine) ride(ctx context.Context, n eventlog.News) *eventlog.Following 
 		return nil // a turn of its own tells why
 	}
 	requests, err := e.follow(ctx, n.Run, kept)
+	kept.needsTurn = err != nil
 	return &eventlog.Following{
 		Known: err == nil, Requests: requests,
 		Ended: func(written []entities.Event, followed bool) { e.rode(n, kept, written, followed) },
 	}
+}
+
+// sizeOf returns the bytes of the payloads of events.
+func sizeOf(events []entities.Event) (size int) {
+	for _, e := range events {
+		size += len(e.Payload)
+	}
+	return size
 }
 
 // stateBefore takes out the state of a run before the news, or returns nil if it is not at hand.
@@ -64,7 +80,9 @@ func (e *Engine) stateBefore(n eventlog.News) *keptState {
 			return kept
 		}
 	}
-	e.flowStates.put(n.Run.ID, kept)
+	if kept.upTo() < before { // else a failover has lost what the state knows
+		e.flowStates.put(n.Run.ID, kept)
+	}
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 const joinFlow = `
@@ -166,6 +167,78 @@ func TestARideIsRefusedDuringATurn(t *testing.T) {
 		if again := home.count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND again`) == 1; again != turn {
 			t.Errorf("during a turn: %t; the run is invoked again: %t", turn, again)
 		}
+	}
+}
+
+// TestAKeptStateThatIsWrongIsDropped: a failover has lost what the state knows, or the answer of its turn was refused. The
+// next call has the whole log.
+func TestAKeptStateThatIsWrongIsDropped(t *testing.T) {
+	t.Parallel()
+	home := idleServer(t, testdb.New(t))
+	b := cachingServerOn(t, gate.Open(t, home.pool.Config().ConnString(), home.pool, nil), home)
+	m := b.prepareTurn(t, home)
+	work := b.worker.Bind(m.invocation)
+	work.URL = contract.FlowScheme + "join@1"
+	run, _, err := b.runs.recordStart(t.Context(), work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := b.runs.flowStates
+	seq := states.seq(run.ID)
+	if seq == 0 {
+		t.Fatal("there is no state")
+	}
+	kept := *states.take(run.ID)
+	keep := func() {
+		state := kept
+		states.put(run.ID, &state)
+	}
+	keep()
+	short := run
+	short.LastSeq = seq - 1
+	if c, err := b.runs.newCall(t.Context(), work, &short, largestCall); err != nil || c.Since != 0 || states.seq(run.ID) != 0 {
+		t.Errorf("the log is shorter: got a call since %d (%v)", c.Since, err)
+	}
+	keep()
+	if c, err := b.runs.newCall(t.Context(), work, &run, largestCall); err != nil || c.Since != seq {
+		t.Errorf("the log is as long: got a call since %d (%v), want %d", c.Since, err, seq)
+	}
+	if f := b.runs.stateBefore(eventlog.News{Run: run, Events: []entities.Event{{Seq: seq}}}); f != nil || states.seq(run.ID) != 0 {
+		t.Error("news in a shorter log: the state is used, or still there")
+	}
+	keep()
+	err = b.runs.applyAnswer(t.Context(), work, run, answer{status: 200, body: []byte(
+		`{"commands":[{"type":"runStep","id":"c"},{"type":"closeHook","id":"none"}]}`)})
+	if err == nil || states.seq(run.ID) != 0 {
+		t.Errorf("the answer was refused with %v: the state is still there", err)
+	}
+}
+
+// TestWhatNeedsATurnIsDecidedOnce: a result does not ask again what could not ride along, until a turn has carried it
+// out. Large news are left to a turn that reserves the memory.
+func TestWhatNeedsATurnIsDecidedOnce(t *testing.T) {
+	t.Parallel()
+	home := idleServer(t, testdb.New(t))
+	b := cachingServerOn(t, gate.Open(t, home.pool.Config().ConnString(), home.pool, nil), home)
+	news := func(m *runUnderWay, payload string) eventlog.News {
+		return eventlog.News{Run: m.run, Events: []entities.Event{{
+			Seq: b.runs.flowStates.seq(m.run.ID) + 1, Type: entities.EventStepCompleted, CorrelationID: "a",
+			Payload: []byte(payload),
+		}}}
+	}
+	m := b.prepareLast(t, home)
+	if b.runs.ride(t.Context(), news(m, `"`+strings.Repeat("x", maxRideBytes)+`"`)) != nil {
+		t.Error("large news bring something")
+	}
+	kept := b.runs.flowStates.take(m.run.ID)
+	kept.needsTurn, kept.lease = true, "lease"
+	b.runs.flowStates.put(m.run.ID, kept)
+	if b.runs.ride(t.Context(), news(m, `1`)) != nil {
+		t.Error("it is decided again before the turn")
+	}
+	b.runs.flowStates.carriedOut(m.run.ID, "lease")
+	if f := b.runs.ride(t.Context(), news(m, `1`)); f == nil || !f.Known {
+		t.Errorf("after the turn: got %+v", f)
 	}
 }
 

@@ -17,7 +17,7 @@ const (
 
 // consider decides whether a step begins or is skipped. It reports false if that depends on what has not ended.
 func (t *turn) consider(i int) bool {
-	if len(t.goals) > 0 && !t.isNeeded(i, make([]bool, len(t.Program.steps))) {
+	if len(t.goals) > 0 && !t.Program.steps[i].isLast() && !t.isNeeded(i, make([]bool, len(t.Program.steps))) {
 		t.skip(i, "nobody needs it any more")
 		return true
 	}
@@ -118,28 +118,14 @@ func (t *turn) isReached() bool {
 	})
 }
 
-// finishReached ends a run whose goals are reached. What is under way is cancelled first; what can be undone ends by
-// itself, since nobody would know what it did. It reports whether it has decided anything.
+// finishReached ends a run whose goals are reached, after what is left of it. What can be undone ends by itself, since
+// nobody would know what it did. It reports whether it has decided anything.
 func (t *turn) finishReached() (moved bool) {
-	open := false
-	for i := range t.Program.steps {
-		if t.isFull() {
-			return false
-		}
-		switch {
-		case t.isDriven(i):
-			moved = t.driveOrStop(i) || moved
-		case t.steps[i].status == statusOpen && t.isCancelled(i):
-			t.cancel(i)
-			moved = true
-		}
-		open = open || t.steps[i].status == statusOpen
+	done, moved := t.wrapUp()
+	if done {
+		t.complete(t.output())
 	}
-	if open || moved {
-		return moved
-	}
-	t.complete(t.output())
-	return true
+	return done || moved
 }
 
 // goalMissed returns the failure of a run of which a goal cannot be reached any more.

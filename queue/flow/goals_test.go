@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,23 @@ func TestGoals(t *testing.T) {
   g: {needs: [a, b], join: any, set: 1}`,
 			results: map[string]Result{"b": {After: time.Hour}, "a": output("1")},
 			output:  `{"g":1}`, steps: "a completed, g completed, b completed",
+		},
+		{
+			name: "what always runs does so before the end", document: goals + `
+  a: {call: a}
+  g: {needs: a, set: 1}
+  clean: {needs: a, join: always, call: c}
+  report: {needs: [clean, g], join: always, call: r}`,
+			results: map[string]Result{"a": output("1"), "clean": {After: time.Hour, Output: json.RawMessage("2")}, "report": output("3")},
+			output:  `{"report":3}`, steps: "a completed, g completed, clean completed, report completed",
+		},
+		{
+			name: "what always runs does so when a goal cannot be had", document: goals + `
+  a: {call: a}
+  g: {needs: a, set: 1}
+  clean: {needs: a, join: always, call: c}`,
+			results: map[string]Result{"a": failure("x"), "clean": output("2")},
+			error:   "g cannot be had: it needs a, which failed", steps: "a failed, g skipped, clean completed",
 		},
 		{
 			name: "every does not wait for the others", document: goals + `

@@ -10,18 +10,32 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// fail does what is left of a run that fails, or is asked to cancel: steps that must run in any case, the end of those
-// that are open, undoing, and the end. It reports whether it has decided anything that may lead to more.
+// fail does what is left of a run that fails, or is asked to cancel: it wraps up, undoes, and ends the run. It reports
+// whether it has decided anything that may lead to more.
 func (t *turn) fail(why progress) (moved bool) {
+	done, moved := t.wrapUp()
+	if !done {
+		return moved
+	}
+	done, moved = t.undo()
+	if done {
+		t.end(why)
+	}
+	return moved
+}
+
+// wrapUp runs the steps that must run in any case, and ends those that are open. It reports whether nothing is under way
+// any more, and otherwise whether it has decided anything that may lead to more.
+func (t *turn) wrapUp() (done, moved bool) {
 	open := false
 	for i := range t.Program.steps {
 		if t.isFull() {
-			return false
+			return false, false
 		}
 		switch {
 		case t.steps[i].status == statusNone && t.runsAnyway(i):
 			t.start(i)
-			return true
+			return false, true
 		case t.isDriven(i):
 			moved = t.driveOrStop(i) || moved
 		case t.steps[i].status == statusOpen && t.isCancelled(i):
@@ -30,17 +44,10 @@ func (t *turn) fail(why progress) (moved bool) {
 		}
 		open = open || t.steps[i].status == statusOpen
 	}
-	if open || moved {
-		return moved
-	}
-	done, moved := t.undo()
-	if done {
-		t.end(why)
-	}
-	return moved
+	return !open && !moved, moved
 }
 
-// runsAnyway reports whether a step that has not begun runs although the run fails: all that it needs has ended, or
+// runsAnyway reports whether a step that has not begun runs although the run is about to end: all that it needs has ended, or
 // will not begin any more.
 func (t *turn) runsAnyway(i int) bool {
 	s := &t.Program.steps[i]
@@ -58,15 +65,15 @@ func (t *turn) runsAnyway(i int) bool {
 	return true
 }
 
-// isLast reports whether the step runs when a run fails, too.
+// isLast reports whether the step runs in any case: when the run fails, too, or has reached its goals.
 func (s *step) isLast() bool { return s.join == joinAlways && s.target == 0 }
 
-// isAwaited reports whether a step of a run that fails is under way, or still begins.
+// isAwaited reports whether a step of a run that is about to end is under way, or still begins.
 func (t *turn) isAwaited(i int) bool {
 	return t.steps[i].status == statusOpen || t.steps[i].status == statusNone && t.Program.steps[i].isLast()
 }
 
-// isCancelled reports whether a step that is under way ends when the run fails. One that can be undone does not, since
+// isCancelled reports whether a step that is under way ends when the run is about to end. One that can be undone does not, since
 // nobody knew then whether it was carried out.
 func (t *turn) isCancelled(i int) bool {
 	s := &t.Program.steps[i]
