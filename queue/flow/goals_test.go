@@ -53,7 +53,7 @@ func TestGoals(t *testing.T) {
 			results: map[string]Result{
 				"a": output("1"), "clean": {After: time.Hour, Output: json.RawMessage("2")}, "report": output("3"),
 			},
-			output:  `{"report":3}`, steps: "a completed, g completed, clean completed, report completed",
+			output: `{"report":3}`, steps: "a completed, g completed, clean completed, report completed",
 		},
 		{
 			name: "what always runs does so when a goal cannot be had", document: goals + `
