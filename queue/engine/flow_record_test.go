@@ -121,6 +121,20 @@ steps:
   few: {plan: p, repairs: 0, allow: {calls: [e, u], maxSteps: 2}, catch: [{codes: [flow.plan]}]}
   last: {needs: [work, few], call: f}
 `,
+	"goals": `
+flow: goals
+deployment: dpl_test
+goals: [made, none]
+steps:
+  a: {call: e, undo: {call: u}}
+  b: {call: f}
+  both: {needs: [a, b], join: every, let: {one: "${steps.a.output}", two: "${[one, one]}"}, set: "${two}", schema: {type: array}}
+  none: {needs: both, join: any, set: {status: "${steps.both.status}"}}
+  spare: {needs: both, join: none, call: f}
+  pairs: {needs: [a, b], join: any, map: {x: "[1,2]", y: "['a','b']"}, do: {call: f, input: "${item}"}, tolerate: 4}
+  made: {needs: [spare, both, pairs], join: any, set: 1}
+  tell: {needs: b, join: always, call: f}
+`,
 	"nested": `
 flow: nested
 deployment: dpl_test

@@ -196,14 +196,16 @@ func TestAKeptStateThatIsWrongIsDropped(t *testing.T) {
 	keep()
 	short := run
 	short.LastSeq = seq - 1
-	if c, err := b.runs.newCall(t.Context(), work, &short, largestCall); err != nil || c.Since != 0 || states.seq(run.ID) != 0 {
+	c, err := b.runs.newCall(t.Context(), work, &short, largestCall)
+	if err != nil || c.Since != 0 || states.seq(run.ID) != 0 {
 		t.Errorf("the log is shorter: got a call since %d (%v)", c.Since, err)
 	}
 	keep()
 	if c, err := b.runs.newCall(t.Context(), work, &run, largestCall); err != nil || c.Since != seq {
 		t.Errorf("the log is as long: got a call since %d (%v), want %d", c.Since, err, seq)
 	}
-	if f := b.runs.stateBefore(eventlog.News{Run: run, Events: []entities.Event{{Seq: seq}}}); f != nil || states.seq(run.ID) != 0 {
+	news := eventlog.News{Run: run, Events: []entities.Event{{Seq: seq}}}
+	if b.runs.stateBefore(news) != nil || states.seq(run.ID) != 0 {
 		t.Error("news in a shorter log: the state is used, or still there")
 	}
 	keep()

@@ -50,8 +50,10 @@ func TestGoals(t *testing.T) {
   g: {needs: a, set: 1}
   clean: {needs: a, join: always, call: c}
   report: {needs: [clean, g], join: always, call: r}`,
-			results: map[string]Result{"a": output("1"), "clean": {After: time.Hour, Output: json.RawMessage("2")}, "report": output("3")},
-			output:  `{"report":3}`, steps: "a completed, g completed, clean completed, report completed",
+			results: map[string]Result{
+				"a": output("1"), "clean": {After: time.Hour, Output: json.RawMessage("2")}, "report": output("3"),
+			},
+			output: `{"report":3}`, steps: "a completed, g completed, clean completed, report completed",
 		},
 		{
 			name: "what always runs does so when a goal cannot be had", document: goals + `

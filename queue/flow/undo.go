@@ -47,8 +47,8 @@ func (t *turn) wrapUp() (done, moved bool) {
 	return !open && !moved, moved
 }
 
-// runsAnyway reports whether a step that has not begun runs although the run is about to end: all that it needs has ended, or
-// will not begin any more.
+// runsAnyway reports whether a step that has not begun runs although the run is about to end: all that it needs has
+// ended, or will not begin any more.
 func (t *turn) runsAnyway(i int) bool {
 	s := &t.Program.steps[i]
 	if !s.isLast() {
@@ -73,8 +73,8 @@ func (t *turn) isAwaited(i int) bool {
 	return t.steps[i].status == statusOpen || t.steps[i].status == statusNone && t.Program.steps[i].isLast()
 }
 
-// isCancelled reports whether a step that is under way ends when the run is about to end. One that can be undone does not, since
-// nobody knew then whether it was carried out.
+// isCancelled reports whether a step that is under way ends when the run is about to end. One that can be undone does
+// not, since nobody knew then whether it was carried out.
 func (t *turn) isCancelled(i int) bool {
 	s := &t.Program.steps[i]
 	return !t.drain && s.undo == nil && !s.isLast()
