@@ -71,6 +71,37 @@ func TestInvocationsAndStepsShareTheCallsOfADeployment(t *testing.T) {
 	}
 }
 
+// TestARunThatIsInvokedAgainGoesBehindThoseThatWait: each of its answers has news for it, and it has the only place.
+func TestARunThatIsInvokedAgainGoesBehindThoseThatWait(t *testing.T) {
+	t.Parallel()
+	const answers = 10
+	called, waits := make(chan entities.RunID, 2*answers), make(chan struct{})
+	f := serve(t, func(call *functionCall) {
+		called <- call.Run.ID
+		n := call.ended()
+		switch {
+		case string(call.Run.Input) == `"short"` || n == answers:
+			call.reply(object{"type": "complete", "output": "done"})
+		default:
+			<-waits
+			call.reply(object{"type": "recordStep", "id": fmt.Sprint(n), "name": "s", "output": n})
+		}
+	})
+	d := startServer(t, f)
+	d.bound(t, f.URL, 1)
+	long := d.startRun(t, `"long"`)
+	got := []entities.RunID{<-called}
+	short := d.startRun(t, `"short"`)
+	d.reason(t, short, why.DeploymentFull)
+	close(waits)
+	for _, id := range []entities.RunID{long, short} {
+		d.wantEnd(t, id, entities.RunCompleted, `"done"`)
+	}
+	if got = append(got, <-called); got[0] != long || got[1] != short {
+		t.Errorf("called %v first, want %s and %s", got, long, short)
+	}
+}
+
 // TestADeploymentWithoutRoomIsAReason, for an invocation and for a step; a higher bound ends it.
 func TestADeploymentWithoutRoomIsAReason(t *testing.T) {
 	t.Parallel()
