@@ -102,6 +102,38 @@ func TestARunThatIsInvokedAgainGoesBehindThoseThatWait(t *testing.T) {
 	}
 }
 
+// TestTheTimeOfAStepRunsWhileItWaitsForItsDeployment: the step fails without a call, although there is no room.
+func TestTheTimeOfAStepRunsWhileItWaitsForItsDeployment(t *testing.T) {
+	t.Parallel()
+	waits, failed := make(chan struct{}), make(chan struct{})
+	f := serve(t, func(call *functionCall) {
+		switch {
+		case call.Type == contract.TypeStep:
+			t.Error("the step was called")
+		case string(call.Run.Input) == `"other"`:
+			<-failed
+			call.reply(object{"type": "complete", "output": "done"})
+		case call.ended() == 1:
+			call.reply(object{"type": "complete", "output": "done"})
+		default:
+			<-waits
+			call.reply(object{"type": "runStep", "id": "x", "timeout": "1s"})
+		}
+	})
+	d := startServer(t, f)
+	d.bound(t, f.URL, 1)
+	id := d.startRun(t, `null`)
+	d.reason(t, id, why.Called)
+	other := d.startRun(t, `"other"`)
+	d.reason(t, other, why.DeploymentFull)
+	close(waits)
+	d.waitForEvent(t, id, "step_failed x")
+	close(failed)
+	for _, id := range []entities.RunID{id, other} {
+		d.wantEnd(t, id, entities.RunCompleted, `"done"`)
+	}
+}
+
 // TestADeploymentWithoutRoomIsAReason, for an invocation and for a step; a higher bound ends it.
 func TestADeploymentWithoutRoomIsAReason(t *testing.T) {
 	t.Parallel()
