@@ -13,14 +13,9 @@ SET lock_timeout = 0;
 DROP INDEX IF EXISTS messages_awaiting_idx;
 CREATE INDEX CONCURRENTLY messages_awaiting_idx
     ON messages (project, deployment_id, awaits_since, id) WHERE awaits_since IS NOT NULL AND parked_at IS NULL;
-
--- Counts the calls of a deployment that are under way.
-DROP INDEX IF EXISTS messages_under_way_idx;
-CREATE INDEX CONCURRENTLY messages_under_way_idx ON messages (project, deployment_id) WHERE lease > '';
 RESET lock_timeout;
 
 -- +goose Down
-DROP INDEX messages_under_way_idx;
 DROP INDEX messages_awaiting_idx;
 ALTER TABLE messages DROP COLUMN awaits_since;
 ALTER TABLE deployments DROP COLUMN max_concurrent;
