@@ -218,3 +218,83 @@ func TestAParkedMessageBarsNobody(t *testing.T) {
 		t.Errorf("claim: got %v, %v", ok, err)
 	}
 }
+
+// TestALeaseEndsTheWait, also one that was taken without a bound: during its backoff, the message bars nobody.
+func TestALeaseEndsTheWait(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	r.register(t, deployment, "http://127.0.0.1:1")
+	failed, next := r.send(t), r.send(t)
+	r.exec(t, `UPDATE messages SET awaits_since = now() WHERE id = $1`, failed)
+	m, err := r.Receive(t.Context(), project, topic, failed, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.bound(t, "http://127.0.0.1:1", 1)
+	if err := r.Nack(t.Context(), project, topic, m.Lease, Failure{After: time.Hour, Reached: true}); err != nil {
+		t.Fatal(err)
+	}
+	ticket := tickets.Ticket{MessageID: next, Project: project, Number: firstTicket}
+	if _, ok, err := r.Claim(t.Context(), ticket, "rh_1", "", time.Minute); !ok || err != nil {
+		t.Errorf("claim: got %v, %v", ok, err)
+	}
+}
+
+// TestALookThatWasMissedIsMadeUpFor at every deployment with room, and what waits at a full one stays.
+func TestALookThatWasMissedIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	for _, id := range []string{"a", "b", "full"} {
+		one := 1
+		if _, err := r.Register(t.Context(), project, Deployment{ID: id, URL: "http://127.0.0.1:1", MaxConcurrent: &one}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.exec(t, `
+		INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket, due_at,
+			lease, awaits_since)
+		SELECT deployment || lease, $1, 't', deployment, '', '', '', now(), 1, `+gated+`, lease, CASE lease WHEN '' THEN now() END
+		FROM (VALUES ('a', ''), ('b', ''), ('full', ''), ('full', 'rh_1')) AS v (deployment, lease)`, project)
+	if err := r.bounds.LookAtAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(t, `SELECT count(*) FROM messages WHERE due_at <= now() AND id IN ('a', 'b')`); n != 2 {
+		t.Errorf("%d were made due, want 2", n)
+	}
+	if n := r.count(t, `SELECT count(*) FROM messages WHERE due_at = `+gated); n != 2 {
+		t.Errorf("%d wait or are leased at the full one, want 2", n)
+	}
+}
+
+// TestCallsAreCountedFromAnIndex: a claim and the looks read nothing of other deployments.
+func TestCallsAreCountedFromAnIndex(t *testing.T) {
+	t.Parallel()
+	const others = 5000
+	dsn := testdb.Indexed(t)
+	func() {
+		r := withoutHints(t, dsn)
+		defer r.pool.Close()
+		r.bound(t, "http://127.0.0.1:1", 1)
+		r.exec(t, `
+			INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket, due_at,
+				lease)
+			SELECT 'msg_' || i, $1, 't', 'other', '', '', '', now(), 1, now() + interval '1 d',
+				CASE WHEN i % 2 = 0 THEN 'rh_' || i ELSE '' END
+			FROM generate_series(1, $2) i`, project, others)
+		r.exec(t, `ANALYZE messages`)
+		for _, id := range []string{r.send(t), r.send(t)} {
+			ticket := tickets.Ticket{MessageID: id, Project: project, Number: firstTicket}
+			if _, _, err := r.Claim(t.Context(), ticket, "rh_"+id, "", time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.bounds.LookAtAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	for index, n := range testdb.Read(t, dsn) {
+		if n >= others/2 {
+			t.Errorf("%d entries of index %s were read", n, index)
+		}
+	}
+}

@@ -252,10 +252,10 @@ func (d Delivery) Advance(ctx context.Context, progress []byte) error {
 	return wrap("store progress of work", err)
 }
 
-// Reserve returns a reservation to do work of the project again in this process, right after a transaction that leases
-// it again; see [Delivery.RestartIn].
-func (q *Queue) Reserve(p entities.Project) Reservation {
-	return q.reserve(message.Message{Project: p}, 0)
+// Reserve returns a reservation to do work for the deployment again in this process, right after a transaction that
+// leases it again; see [Delivery.RestartIn]. There is none if its calls have a bound: others may wait for the place.
+func (q *Queue) Reserve(p entities.Project, deployment string) Reservation {
+	return q.reserve(message.Message{Project: p, DeploymentID: deployment}, 0)
 }
 
 // RestartIn replaces the lease by the reserved one as part of the batch, and resets the failures of the work. The batch

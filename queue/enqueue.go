@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -345,7 +344,7 @@ func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted)
 // for the time $4.
 var leaseGated = `
 	UPDATE messages m SET lease = g.handle, holder = $3, ticket = ticket + 1, delivery_count = delivery_count + 1,
-		due_at = now() + $4::interval, begins_run = false
+		due_at = now() + $4::interval, begins_run = false, awaits_since = NULL
 	FROM unnest($1::text[], $2::text[]) AS g (about, handle)
 	WHERE lease = '' AND ` + mayLease("$3", "m.project", "m.deployment_id", "m.work")
 
@@ -364,14 +363,13 @@ const needsPlaces = `EXISTS (SELECT FROM permits w WHERE w.message_id = m.id)`
 // lateStep is the error of a step whose deadline has passed while it waited for a place.
 var lateStep = contract.Payload("the time of the step was over before its limits had a place", contract.CodeTimeout)
 
-// expire ends the waits of steps whose deadline has passed, and has messages go that wait for their deployments; see
-// [limiter.Expire].
+// expire ends the waits of steps whose deadline has passed; see [limiter.Expire].
 func (q *Queue) expire(ctx context.Context) error {
 	n, err := limit.Expire(ctx, q.pool, lateStep)
 	if n > 0 {
 		q.announceDue(err)
 	}
-	return errors.Join(err, q.bounds.LookAtAll(ctx))
+	return err
 }
 
 // releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those

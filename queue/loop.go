@@ -64,6 +64,7 @@ func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 	l.beating, l.deregister = context.WithCancel(ctx)
 	l.beats.Go(func() { l.beat(ctx) })
 	l.tasks.Go(func() { w.queue.limits.Run(l.running, w.logger) })
+	l.tasks.Go(func() { w.queue.bounds.Run(l.running, w.logger) })
 	return l, nil
 }
 
@@ -107,6 +108,7 @@ func (l *loop) beat(ctx context.Context) {
 		}
 		if l.heartbeat.LimitsAwaited() {
 			l.queue.limits.LookAtAll()
+			l.queue.bounds.LookSoon()
 		}
 		if beats == cluster.SteadyBeats {
 			l.steady.Store(true)

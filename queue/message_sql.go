@@ -117,7 +117,7 @@ var claimGivenBackSQL = `
 	)
 	UPDATE messages m
 	SET lease = ($4::text[])[n], holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1,
-		due_at = now() + $5, begins_run = false, again = false, seen_seq = ` + logLength + `
+		due_at = now() + $5, begins_run = false, again = false, awaits_since = NULL, seen_seq = ` + logLength + `
 	FROM (SELECT id AS next_id, n FROM next) AS next WHERE m.id = next_id
 	RETURNING ` + deliveryColumns + `, body`
 
@@ -137,7 +137,7 @@ func postponeTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket, d
 const nackSQL = `
 	WITH failed AS (
 	UPDATE messages m
-	SET lease = '', holder = '',
+	SET lease = '', holder = '', awaits_since = NULL,
 		due_at = CASE WHEN ` + needsPlaces + ` AND NOT $7::boolean THEN ` + gated + ` ELSE now() + $2 END,
 		last_error = $3,
 		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
@@ -366,7 +366,8 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 
 // upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work in
 // progress is marked to be done again, unless the new request is for later. Work that failed keeps its backoff unless
-// the request is urgent, and work that is parked stays so: it sees all new events when it runs.
+// the request is urgent, and work that is parked stays so: it sees all new events when it runs. Work that waits for its
+// deployment keeps waiting if the new request is for later.
 func upsertWork(m message.Message, s *storedWork) pg.Write {
 	return pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
@@ -378,15 +379,17 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
 			again = m.again OR m.lease <> '' AND excluded.ticket > 0,
-			(ticket, due_at, lease, holder, delivery_count) = (SELECT
+			(ticket, due_at, lease, holder, awaits_since, delivery_count) = (SELECT
 				CASE WHEN NOT idle THEN m.ticket WHEN excluded.lease <> '' THEN m.ticket + 1 -- invalidates the issued ticket
 					ELSE greatest(m.ticket, excluded.ticket) END,
 				CASE WHEN NOT idle THEN
 						CASE WHEN $16::boolean AND m.lease = '' AND m.parked_at IS NULL THEN least(m.due_at, now()) ELSE m.due_at END
 					WHEN excluded.ticket > 0 THEN excluded.due_at
+					WHEN m.awaits_since IS NOT NULL THEN m.due_at
 					ELSE least(m.due_at, excluded.due_at) END,
 				CASE WHEN idle THEN excluded.lease ELSE m.lease END,
 				CASE WHEN idle THEN excluded.holder ELSE m.holder END,
+				CASE WHEN idle AND excluded.lease <> '' THEN NULL ELSE m.awaits_since END,
 				CASE WHEN idle THEN excluded.delivery_count ELSE 0 END + m.delivery_count
 				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
 		Args: []any{

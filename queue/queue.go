@@ -217,7 +217,7 @@ func (q *Queue) Claim(
 		return d, err == nil, wrap("claim message", err)
 	}
 	var claimed *Delivery
-	err = q.bounds.Claim(ctx, t, claimable, func(b *pgx.Batch, condition string) {
+	err = q.bounds.Claim(ctx, t, holder, claimable+` AND `+mayHold("$3"), func(b *pgx.Batch, condition string) {
 		pg.LoadInto(b, &claimed, claimSQL(condition), args...)
 	})
 	if err != nil || claimed == nil {
@@ -230,6 +230,9 @@ func (q *Queue) Claim(
 var claimable = `id = $1 AND ticket = $2 AND lease = '' AND ` + notParked + ` AND NOT ` + messageWaits + `
 	AND NOT ` + limit.MessageWaits
 
+// mayHold is the condition that a process, or the client ”, may have leases.
+func mayHold(process string) string { return `(` + process + ` = '' OR ` + isRegistered(process) + `)` }
+
 // claimSQL leases the message $1 of ticket $2 under the handle $3 to the process $4 for the time $5, if it meets a
 // further condition.
 func claimSQL(condition string) string {
@@ -237,7 +240,7 @@ func claimSQL(condition string) string {
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			begins_run = false, again = false, awaits_since = NULL, seen_seq = ` + logLength + `
-		WHERE ` + claimable + ` AND ($4 = '' OR ` + isRegistered("$4") + `) AND ` + condition + `
+		WHERE ` + claimable + ` AND ` + mayHold("$4") + ` AND ` + condition + `
 		RETURNING ` + deliveryColumns + `, body`
 }
 
@@ -258,7 +261,7 @@ func (q *Queue) Receive(
 	rows, err := pg.NewPool(q.pool).Query(ctx, `
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			begins_run = false, seen_seq = `+logLength+`
+			begins_run = false, awaits_since = NULL, seen_seq = `+logLength+`
 		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+` AND NOT `+isBounded+`
 			AND (ticket > 0 OR due_at <= now())
 		RETURNING `+deliveryColumns+`, body`,

@@ -32,7 +32,7 @@ func NewStore(pool *pgxpool.Pool, now func() time.Time) *Store {
 
 // Put creates or changes a limit. The change counts for all that waits, within a second. Put fails with
 // [entities.ErrInvalid] and [ErrTooMany], and with [ErrInUse] if something waits for more places than there would ever
-// be: it would wait for ever.
+// be, or is a step that may wait for them again: it would wait for ever.
 func (s *Store) Put(ctx context.Context, project entities.Project, name string, spec Spec) (Limit, error) {
 	spec = spec.WithDefaults()
 	if err := entities.ValidateID("limit name", name); err != nil {
@@ -42,9 +42,18 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 		return Limit{}, err
 	}
 	var needs int // the most places that something waits for
-	// The update of the row waits for those that grant places, and they read the settings after they have locked it.
+	// Those that grant places lock the row, and then read the settings. Steps wait for their places again after an
+	// attempt that failed, so those that they hold count as well.
 	l, err := change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Limit) {
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('limits ' || $1::text, 0))`, project)
+		b.Queue(`SELECT FROM limits WHERE project = $1 AND name = $2 FOR UPDATE`, project, name)
+		b.Queue(`
+			SELECT coalesce(max(cost), 0) FROM permits
+			WHERE project = $1 AND name = $2 AND (granted_at IS NULL OR message_id IS NOT NULL) AND cost > 1
+				AND $3 > 0 AND NOT coalesce((
+					SELECT least(nullif(per_key, 0), nullif(total, 0), nullif(burst, 0)) <= $3
+					FROM limits WHERE project = $1 AND name = $2), false)`, project, name, spec.Most()).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&needs) })
 		pg.LoadInto(b, into, `
 			INSERT INTO limits (`+columns+`)
 			SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11
@@ -56,13 +65,10 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 			RETURNING `+columns,
 			project, name, spec.PerKey, spec.Total, spec.Rate, spec.Per, spec.Burst, spec.Fair, spec.OnFull, spec.Paused,
 			s.clock(), MaxLimits)
-		b.Queue(`SELECT coalesce(max(cost), 0) FROM permits
-			WHERE project = $1 AND name = $2 AND granted_at IS NULL AND cost > 1`, project, name).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&needs) })
 		admin.InsertAction(ctx, b, project, admin.ActionLimitPut, name, nil)
 	}, func() error {
 		if most := spec.Most(); most > 0 && needs > most {
-			return fmt.Errorf("%w: something waits for %d places, and would wait for ever with %d: cancel it, or leave as many",
+			return fmt.Errorf("%w: something needs %d places, and would wait for ever with %d: cancel it, or leave as many",
 				ErrInUse, needs, most)
 		}
 		return nil

@@ -227,7 +227,8 @@ func TestOldClocksAreDeleted(t *testing.T) {
 	}
 }
 
-// TestALimitIsNotMadeTooSmallForWhatWaits: that would wait for ever. What holds its places needs no more.
+// TestALimitIsNotMadeTooSmallForWhatWaits: that would wait for ever. A run that holds its places needs no more, but a
+// step waits for them again before its next attempt.
 func TestALimitIsNotMadeTooSmallForWhatWaits(t *testing.T) {
 	t.Parallel()
 	s, pool := openStore(t)
@@ -252,7 +253,19 @@ func TestALimitIsNotMadeTooSmallForWhatWaits(t *testing.T) {
 	if err := put(limit.Spec{PerKey: 3}); err != nil {
 		t.Errorf("a limit with enough places: %v", err)
 	}
-	exec(t, pool, `DELETE FROM permits WHERE granted_at IS NULL`)
+	exec(t, pool, `UPDATE permits SET cost = 4 WHERE granted_at IS NULL`)
+	if err := put(limit.Spec{PerKey: 3, Total: 9}); err != nil {
+		t.Errorf("a limit that is as large as before: %v", err)
+	}
+	exec(t, pool, `
+		INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket, due_at)
+		VALUES ('msg_1', $1, 't', 'd', 'wrun_000001', '', '', now(), 1, now())`, home)
+	exec(t, pool, `
+		UPDATE permits SET cost = 3, holder = 'msg_1', message_id = 'msg_1', granted_at = now() WHERE granted_at IS NULL`)
+	if err := put(limit.Spec{PerKey: 1}); !errors.Is(err, limit.ErrInUse) {
+		t.Errorf("with a step that holds three: got error %v, want ErrInUse", err)
+	}
+	exec(t, pool, `DELETE FROM permits WHERE message_id IS NOT NULL`)
 	if err := put(limit.Spec{PerKey: 1}); err != nil {
 		t.Errorf("with nothing that waits: %v", err)
 	}

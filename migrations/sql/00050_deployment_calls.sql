@@ -12,7 +12,7 @@ ALTER TABLE messages ADD COLUMN IF NOT EXISTS awaits_since timestamptz;
 SET lock_timeout = 0;
 DROP INDEX IF EXISTS messages_awaiting_idx;
 CREATE INDEX CONCURRENTLY messages_awaiting_idx
-    ON messages (project, deployment_id, awaits_since, id) WHERE awaits_since IS NOT NULL;
+    ON messages (project, deployment_id, awaits_since, id) WHERE awaits_since IS NOT NULL AND parked_at IS NULL;
 RESET lock_timeout;
 
 -- +goose Down

@@ -152,7 +152,7 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 		)
 		SELECT coalesce(array_agg(o.id), '{}'), (`+untilDueSQL+`),
 			EXISTS (SELECT FROM permits WHERE granted_at IS NULL)
-				OR EXISTS (SELECT FROM messages WHERE awaits_since IS NOT NULL) FROM processes o, me
+				OR EXISTS (SELECT FROM messages WHERE awaits_since IS NOT NULL AND parked_at IS NULL) FROM processes o, me
 		WHERE o.id <> $1 AND o.beat_at < now() - $4::interval AND me.steady_since < now() - $4::interval`,
 		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Role).Scan(&silent, &untilDue, &h.awaited)
 	return silent, untilDue, wrap("beat", err)

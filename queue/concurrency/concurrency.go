@@ -1,21 +1,24 @@
 // Package concurrency bounds how many calls of a deployment's functions are under way at once, over all servers.
 //
 // A call that is under way is a lease of its message, so the leases are what is counted: no place can be lost. A lease
-// at a deployment with a bound is only taken by [Claim], under a lock on the deployment's row. It counts in a statement
-// after the one that obtained the lock, so it sees each lease that was taken under the lock before; see package
-// entities/limit. All other ways to lease a message leave those of such deployments alone: [IsBounded].
+// at a deployment with a bound is only taken by [Bounds.Claim], under a lock on the deployment's row. It counts in a
+// statement after the one that obtained the lock, so it sees each lease that was taken under the lock before; see
+// package entities/limit. All other ways to lease a message leave those of such deployments alone, [IsBounded], but take
+// no lock: those that are under way while the first bound is set may not see it.
 //
-// A message for which there is no room waits: awaits_since is set, and it is due in the far future. Whoever commits the
-// end of a lease, or such a wait, looks afterwards who may go: [Bounds.Look]. Both commits precede both looks, so the
-// later look sees both. If a process dies in between, [Bounds.LookAtAll] makes up for it. Making messages due that wait
-// needs no lock, since each is claimed before it is delivered. Who came first goes first: a message that has not waited
-// finds no room while others wait.
+// A message for which there is no room waits: awaits_since is set, and it is due in the far future, or when the time of
+// its step is over: then it needs no room, since the step fails without a call. Whoever commits the end of a lease, or
+// such a wait, looks afterwards who may go: [Bounds.Look]. Both commits precede both looks, so the later look sees both.
+// If a process dies in between, [Bounds.LookAtAll] makes up for it. Making messages due that wait needs no lock, since
+// each is claimed before it is delivered. Who came first goes first: a message that has not waited finds no room while
+// others wait, and a lease ends the wait.
 package concurrency
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +37,9 @@ const MaxCalls = 10_000
 // deployments [Bounds.LookAtAll] looks at.
 const perLook = 500
 
+// lateMargin is how long after its deadline a step is late by the clocks of all servers.
+const lateMargin = `interval '1 s'`
+
 // calls is the condition that a kind of work calls a function of its deployment.
 func calls(work string) string { return work + ` IN ('', 'run', 'step')` }
 
@@ -46,6 +52,11 @@ func IsBounded(project, deployment, work string) string {
 // isBounded is [IsBounded] for a row of messages m.
 var isBounded = IsBounded("m.project", "m.deployment_id", "m.work")
 
+// lateAt is when the step of the message m is late, so that it fails without a call; NULL for never.
+const lateAt = `(SELECT (e.data->'step'->>'deadline')::timestamptz + ` + lateMargin + `
+	FROM steps s JOIN events e ON e.run_id = s.run_id AND e.seq = s.created_seq
+	WHERE m.work = 'step' AND s.run_id = m.run_id AND s.id = m.subject)`
+
 // underWay counts the calls of a deployment that are under way.
 func underWay(project, deployment string) string {
 	return `(SELECT count(*) FROM messages l WHERE l.project = ` + project + ` AND l.lease > ''
@@ -55,13 +66,18 @@ func underWay(project, deployment string) string {
 // waiting selects the messages that wait for a deployment.
 func waiting(project, deployment string) string {
 	return ` FROM messages w WHERE w.project = ` + project + ` AND w.deployment_id = ` + deployment + `
-		AND w.awaits_since IS NOT NULL AND w.parked_at IS NULL`
+		AND w.awaits_since IS NOT NULL AND w.parked_at IS NULL AND w.lease = ''`
+}
+
+// isBelow is the condition that fewer calls of a deployment are under way than it may have.
+func isBelow(project, deployment string) string {
+	return `coalesce(` + underWay(project, deployment) + ` < (SELECT max_concurrent FROM deployments d
+		WHERE d.project = ` + project + ` AND d.id = ` + deployment + `), true)`
 }
 
 // hasRoom is the condition that the message m may be leased, in a statement after the lock.
-var hasRoom = `(m.awaits_since IS NOT NULL OR NOT EXISTS (SELECT` + waiting("m.project", "m.deployment_id") + `))
-	AND coalesce(` + underWay("m.project", "m.deployment_id") + ` < (SELECT max_concurrent FROM deployments d
-		WHERE d.project = m.project AND d.id = m.deployment_id), true)`
+var hasRoom = `((m.awaits_since IS NOT NULL OR NOT EXISTS (SELECT` + waiting("m.project", "m.deployment_id") + `))
+	AND ` + isBelow("m.project", "m.deployment_id") + ` OR coalesce(` + lateAt + ` <= now(), false))`
 
 // Awaited has, for a message m that waits, how many calls its deployment may have, how many are under way, and how many
 // messages are before it, up to 1,000.
@@ -73,6 +89,13 @@ var Awaited = `
 	CASE WHEN m.awaits_since IS NULL THEN 0 ELSE (SELECT count(*) FROM (
 		SELECT` + waiting("m.project", "m.deployment_id") + ` AND (w.awaits_since, w.id) < (m.awaits_since, m.id) LIMIT 1000) AS a) END::integer AS ahead`
 
+// nextPlace selects the deployment after another one for which messages wait.
+func nextPlace(project, deployment string) string {
+	return `SELECT project, deployment_id FROM messages
+		WHERE awaits_since IS NOT NULL AND parked_at IS NULL AND (project, deployment_id) > (` + project + `, ` + deployment + `)
+		ORDER BY project, deployment_id LIMIT 1`
+}
+
 // Deployment identifies a deployment.
 type Deployment struct {
 	Project    entities.Project
@@ -82,17 +105,24 @@ type Deployment struct {
 // Bounds knows which deployments have a bound, as far as this process has met them.
 type Bounds struct {
 	pool *pgxpool.Pool
-	// gated is the SQL of the time at which messages are due that wait.
-	gated string
+	// until is the SQL of the time at which a message m is due that waits.
+	until string
 	// announce tells all processes that messages are due.
 	announce func(failed error)
 
 	known sync.Map // of struct{}, by Deployment
+	news  chan struct{}
+
+	mu sync.Mutex
+	// last is the last deployment at which [Bounds.LookAtAll] has looked.
+	last Deployment
 }
 
-// New returns bounds of which nothing is known yet.
+// New returns bounds of which nothing is known yet. Gated is the SQL of the time at which messages are due that wait.
 func New(pool *pgxpool.Pool, gated string, announce func(error)) *Bounds {
-	return &Bounds{pool: pool, gated: gated, announce: announce}
+	return &Bounds{
+		pool: pool, until: `least(` + gated + `, ` + lateAt + `)`, announce: announce, news: make(chan struct{}, 1),
+	}
 }
 
 // Known reports whether the deployment had a bound when this process last met it.
@@ -101,36 +131,58 @@ func (b *Bounds) Known(project entities.Project, deployment string) bool {
 	return ok
 }
 
-// Claim leases the message of a ticket, whose deployment may have a bound, by the statement that claim queues with a
-// further condition on the message m. If there is no room, it has the message wait, if that meets the condition mayWait
-// on the ticket's message $1 and number $2.
+// note notes whether a deployment has a bound.
+func (b *Bounds) note(d Deployment, bounded bool) {
+	if bounded {
+		b.known.Store(d, struct{}{})
+	} else {
+		b.known.Delete(d)
+	}
+}
+
+// Claim leases the message of a ticket to the holder if its deployment has a bound, by the statement that claim queues
+// with a further condition on the message m. If there is no room, it has the message wait. It does either only if that
+// meets the condition claimable on the ticket's message $1 and number $2, and on the holder $3.
 func (b *Bounds) Claim(
-	ctx context.Context, t tickets.Ticket, mayWait string, claim func(batch *pgx.Batch, condition string),
+	ctx context.Context, t tickets.Ticket, holder, claimable string, claim func(batch *pgx.Batch, condition string),
 ) error {
-	var at *Deployment
+	args := []any{t.MessageID, t.Number, holder}
+	bounded, err := pg.CollectValue[bool](pg.NewPool(b.pool).Query(ctx,
+		`SELECT EXISTS (SELECT FROM messages m WHERE `+claimable+` AND `+isBounded+`)`, args...))
+	if err != nil || !bounded {
+		return err
+	}
+	var at *struct {
+		Deployment
+
+		Bounded bool
+	}
 	waits := false
-	err := pg.InTxBatch(ctx, b.pool, func(batch *pgx.Batch) {
+	err = pg.InTxBatch(ctx, b.pool, func(batch *pgx.Batch) {
 		at = nil
+		// From here on the bound does not change, whether there is one or not.
 		pg.LoadInto(batch, &at, `
-			SELECT d.project, d.id AS deployment FROM messages m
-				JOIN deployments d ON d.project = m.project AND d.id = m.deployment_id
-			WHERE m.id = $1 AND d.max_concurrent IS NOT NULL AND `+calls("m.work")+` FOR NO KEY UPDATE OF d`, t.MessageID)
+			SELECT d.project, d.id AS deployment, d.max_concurrent IS NOT NULL AS bounded
+			FROM messages m JOIN deployments d ON d.project = m.project AND d.id = m.deployment_id
+			WHERE m.id = $1 FOR NO KEY UPDATE OF d`, t.MessageID)
 		claim(batch, hasRoom)
+		// What was not leased waits, even if a call has ended since: the look makes it due.
 		batch.Queue(`
-			UPDATE messages m SET awaits_since = coalesce(awaits_since, now()), ticket = ticket + 1, due_at = `+b.gated+`
-			WHERE `+mayWait+` AND `+isBounded+` AND NOT (`+hasRoom+`)`, t.MessageID, t.Number).
+			UPDATE messages m SET awaits_since = coalesce(awaits_since, now()), ticket = ticket + 1, due_at = `+b.until+`
+			WHERE `+claimable, args...).
 			Exec(func(tag pgconn.CommandTag) error {
 				waits = tag.RowsAffected() > 0
 				return nil
 			})
 	})
-	if err == nil && at != nil {
-		b.known.Store(*at, struct{}{})
+	if err != nil || at == nil {
+		return err
 	}
-	if err == nil && waits {
-		err = b.look(ctx, *at)
+	b.note(at.Deployment, at.Bounded)
+	if waits {
+		return b.look(ctx, at.Deployment)
 	}
-	return err
+	return nil
 }
 
 // Look makes messages due that may go after a call of a deployment has ended. It looks only at deployments that have a
@@ -154,7 +206,7 @@ func (b *Bounds) look(ctx context.Context, d Deployment) error {
 		), next AS MATERIALIZED (
 			SELECT id`+waiting("$1", "$2")+` ORDER BY awaits_since, id LIMIT coalesce((SELECT n FROM room), $3)
 		), locked AS MATERIALIZED (
-			SELECT id FROM messages WHERE id = ANY (ARRAY(SELECT id FROM next)) AND lease = '' AND due_at = `+b.gated+`
+			SELECT id FROM messages m WHERE id = ANY (ARRAY(SELECT id FROM next)) AND lease = '' AND due_at = `+b.until+`
 			ORDER BY id FOR UPDATE SKIP LOCKED
 		), made AS (
 			UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY(SELECT id FROM locked)) RETURNING id
@@ -164,11 +216,7 @@ func (b *Bounds) look(ctx context.Context, d Deployment) error {
 	if err != nil {
 		return fmt.Errorf("look who may call deployment %s: %w", d.Deployment, err)
 	}
-	if bounded {
-		b.known.Store(d, struct{}{})
-	} else {
-		b.known.Delete(d)
-	}
+	b.note(d, bounded)
 	if due > 0 {
 		b.announce(nil)
 	}
@@ -180,23 +228,63 @@ func (b *Bounds) Changed(ctx context.Context, project entities.Project, deployme
 	return b.look(ctx, Deployment{project, deployment})
 }
 
-// LookAtAll looks at all deployments for which messages wait.
+// LookSoon has [Bounds.Run] look at all deployments for which messages wait.
+func (b *Bounds) LookSoon() {
+	select {
+	case b.news <- struct{}{}:
+	default:
+	}
+}
+
+// Run looks at all deployments whenever [Bounds.LookSoon] was called, until the context ends.
+func (b *Bounds) Run(ctx context.Context, logger *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.news:
+		}
+		if err := b.LookAtAll(ctx); err != nil && ctx.Err() == nil {
+			logger.WarnContext(ctx, "look who may be called", "error", err)
+		}
+	}
+}
+
+// LookAtAll looks at the deployments for which messages wait that may go. Of many it looks at a part, and at the next
+// part when it is called again.
 func (b *Bounds) LookAtAll(ctx context.Context) error {
-	list, err := pg.CollectAll[Deployment](pg.NewPool(b.pool).Query(ctx, `
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	type place struct {
+		Deployment
+
+		Bounded, Goes bool
+	}
+	list, err := pg.CollectAll[place](pg.NewPool(b.pool).Query(ctx, `
 		WITH RECURSIVE places AS (
-			(SELECT project, deployment_id, 1 AS n FROM messages WHERE awaits_since IS NOT NULL
-				ORDER BY project, deployment_id LIMIT 1)
+			SELECT next.*, 1 AS n FROM (`+nextPlace("$2", "$3")+`) AS next
 			UNION ALL
-			SELECT next.*, n + 1 FROM places p, LATERAL (
-				SELECT project, deployment_id FROM messages
-				WHERE awaits_since IS NOT NULL AND (project, deployment_id) > (p.project, p.deployment_id)
-				ORDER BY project, deployment_id LIMIT 1) AS next
-			WHERE n < $1
+			SELECT next.*, n + 1 FROM places p, LATERAL (`+nextPlace("p.project", "p.deployment_id")+`) AS next WHERE n < $1
 		)
-		SELECT project, deployment_id AS deployment FROM places`, perLook))
-	failed := []error{err}
-	for _, d := range list {
-		failed = append(failed, b.look(ctx, d))
+		SELECT project, deployment_id AS deployment,
+			EXISTS (SELECT FROM deployments d
+				WHERE d.project = p.project AND d.id = p.deployment_id AND d.max_concurrent IS NOT NULL) AS bounded,
+			`+isBelow("p.project", "p.deployment_id")+` AND EXISTS (SELECT FROM (
+				SELECT w.*`+waiting("p.project", "p.deployment_id")+`) AS m WHERE due_at = `+b.until+`) AS goes
+		FROM places p`, perLook, b.last.Project, b.last.Deployment))
+	if err != nil {
+		return fmt.Errorf("look who may be called: %w", err)
+	}
+	b.last = Deployment{}
+	if len(list) == perLook {
+		b.last = list[perLook-1].Deployment
+	}
+	var failed []error
+	for _, p := range list {
+		b.note(p.Deployment, p.Bounded)
+		if p.Goes {
+			failed = append(failed, b.look(ctx, p.Deployment))
+		}
 	}
 	return errors.Join(failed...)
 }

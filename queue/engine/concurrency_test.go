@@ -71,6 +71,69 @@ func TestInvocationsAndStepsShareTheCallsOfADeployment(t *testing.T) {
 	}
 }
 
+// TestARunThatIsInvokedAgainGoesBehindThoseThatWait: each of its answers has news for it, and it has the only place.
+func TestARunThatIsInvokedAgainGoesBehindThoseThatWait(t *testing.T) {
+	t.Parallel()
+	const answers = 10
+	called, waits := make(chan entities.RunID, 2*answers), make(chan struct{})
+	f := serve(t, func(call *functionCall) {
+		called <- call.Run.ID
+		n := call.ended()
+		switch {
+		case string(call.Run.Input) == `"short"` || n == answers:
+			call.reply(object{"type": "complete", "output": "done"})
+		default:
+			<-waits
+			call.reply(object{"type": "recordStep", "id": fmt.Sprint(n), "name": "s", "output": n})
+		}
+	})
+	d := startServer(t, f)
+	d.bound(t, f.URL, 1)
+	long := d.startRun(t, `"long"`)
+	got := []entities.RunID{<-called}
+	short := d.startRun(t, `"short"`)
+	d.reason(t, short, why.DeploymentFull)
+	close(waits)
+	for _, id := range []entities.RunID{long, short} {
+		d.wantEnd(t, id, entities.RunCompleted, `"done"`)
+	}
+	if got = append(got, <-called); got[0] != long || got[1] != short {
+		t.Errorf("called %v first, want %s and %s", got, long, short)
+	}
+}
+
+// TestTheTimeOfAStepRunsWhileItWaitsForItsDeployment: the step fails without a call, although there is no room.
+func TestTheTimeOfAStepRunsWhileItWaitsForItsDeployment(t *testing.T) {
+	t.Parallel()
+	waits, failed := make(chan struct{}), make(chan struct{})
+	f := serve(t, func(call *functionCall) {
+		switch {
+		case call.Type == contract.TypeStep:
+			t.Error("the step was called")
+		case string(call.Run.Input) == `"other"`:
+			<-failed
+			call.reply(object{"type": "complete", "output": "done"})
+		case call.ended() == 1:
+			call.reply(object{"type": "complete", "output": "done"})
+		default:
+			<-waits
+			call.reply(object{"type": "runStep", "id": "x", "timeout": "1s"})
+		}
+	})
+	d := startServer(t, f)
+	d.bound(t, f.URL, 1)
+	id := d.startRun(t, `null`)
+	d.reason(t, id, why.Called)
+	other := d.startRun(t, `"other"`)
+	d.reason(t, other, why.DeploymentFull)
+	close(waits)
+	d.waitForEvent(t, id, "step_failed x")
+	close(failed)
+	for _, id := range []entities.RunID{id, other} {
+		d.wantEnd(t, id, entities.RunCompleted, `"done"`)
+	}
+}
+
 // TestADeploymentWithoutRoomIsAReason, for an invocation and for a step; a higher bound ends it.
 func TestADeploymentWithoutRoomIsAReason(t *testing.T) {
 	t.Parallel()

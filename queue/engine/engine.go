@@ -100,7 +100,8 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 		return err
 	}
 	end := &invocationEnd{
-		Delivery: d, reservation: e.queue.Reserve(d.Project), heard: max(d.Heard, cmp.Or(plan.Seen, run.LastSeq)),
+		Delivery: d, reservation: e.queue.Reserve(d.Project, d.DeploymentID),
+		heard: max(d.Heard, cmp.Or(plan.Seen, run.LastSeq)),
 	}
 	if plan.Await != nil {
 		end.awaiting = &eventlog.Awaiting{Condition: *plan.Await, Heard: end.heard, Called: run.LastSeq}
