@@ -96,6 +96,7 @@ var statuses = []struct {
 	{registry.ErrTooManyCatalogs, http.StatusConflict, "too_many_catalogs"},
 	{registry.ErrTooManyPlans, http.StatusConflict, "too_many_plans"},
 	{registry.ErrNameTaken, http.StatusConflict, "flow_name_taken"},
+	{goal.ErrTooLarge, http.StatusUnprocessableEntity, "plan_too_large"},
 	{goal.ErrUnreached, http.StatusUnprocessableEntity, "goals_unreached"},
 	{registry.ErrAliasNotFound, http.StatusNotFound, "alias_not_found"},
 	{registry.ErrTaken, http.StatusConflict, "deployment_taken"},

@@ -125,6 +125,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{registry.ErrTooManyCatalogs, 409, "too_many_catalogs"},
 		{registry.ErrTooManyPlans, 409, "too_many_plans"},
 		{registry.ErrNameTaken, 409, "flow_name_taken"},
+		{goal.ErrTooLarge, 422, "plan_too_large"},
 		{&goal.Unreached{}, 422, "goals_unreached"},
 		{registry.ErrAliasNotFound, 404, "alias_not_found"},
 		{registry.ErrTaken, 409, "deployment_taken"},
