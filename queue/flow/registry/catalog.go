@@ -23,8 +23,8 @@ var (
 	ErrCatalogNotFound = errors.New("catalog not found")
 	// ErrTooManyCatalogs refuses one more catalog than a project may have.
 	ErrTooManyCatalogs = fmt.Errorf("the project has %d catalogs already: put a new version of one of them", MaxCatalogs)
-	// ErrNameTaken refuses a catalog with the name of a flow, and the other way round: both are workflows.
-	ErrNameTaken = errors.New("a flow and a catalog cannot have the same name: choose another one")
+	// ErrNameTaken refuses a catalog with the name of a flow or of an app's workflow, and a flow with that of a catalog.
+	ErrNameTaken = errors.New("a catalog cannot have the name of another workflow: choose another one")
 )
 
 // Catalog is a version of a catalog.
@@ -87,7 +87,7 @@ func checkNewCatalog(ctx context.Context, tx pgx.Tx, project entities.Project, n
 	var others int
 	var taken bool
 	err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM catalogs WHERE project = $1 AND version = 1),
-		EXISTS (SELECT FROM flow_versions WHERE project = $1 AND name = $2)`, project, name).Scan(&others, &taken)
+		EXISTS (SELECT FROM deployments WHERE project = $1 AND $2 = ANY (workflows))`, project, name).Scan(&others, &taken)
 	switch {
 	case err != nil:
 		return err

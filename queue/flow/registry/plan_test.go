@@ -133,7 +133,7 @@ func TestOldPlansMakeRoom(t *testing.T) {
 // TestPlansOfChildren plans children that are the same, that are too many, and that plan themselves.
 func TestPlansOfChildren(t *testing.T) {
 	t.Parallel()
-	r, _ := newRegistry(t)
+	r, pool := newRegistry(t)
 	// Each of six catalogs has the next one three times: 364 plans, of which six are different.
 	for i := range 5 {
 		putCatalog(t, r, strings.ReplaceAll(fmt.Sprintf(`
@@ -162,6 +162,11 @@ steps:
 		t.Errorf("101 different children: got %v, want ErrTooLarge", err)
 	}
 
+	execute(t, pool, `INSERT INTO deployments (project, id, url, workflows) VALUES ('p', 'shop', 'http://app', '{order}')`)
+	_, _, err := r.PutCatalog(t.Context(), project, []byte("{catalog: order, steps: {s: {set: 1}}}"), false)
+	if !errors.Is(err, ErrNameTaken) {
+		t.Errorf("a catalog with the name of an app's workflow: got %v, want ErrNameTaken", err)
+	}
 	putCatalog(t, r, "catalog: loop\nsteps:\n  s: {flow: {catalog: loop, want: x}, gives: {x: {}}}\n")
 	if _, err := r.Preview(t.Context(), project, "loop", 0, goal.Ask{Want: []string{"x"}}); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("a catalog that plans itself: got %v, want ErrInvalid", err)
