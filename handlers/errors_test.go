@@ -197,7 +197,8 @@ func TestStatusOfEveryError(t *testing.T) {
 	}
 	for line := range strings.Lines(logged.String()) {
 		ours := func(err error) bool { return strings.Contains(line, err.Error()) }
-		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(webhook.ErrRefused) || ours(queue.ErrStopping) {
+		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(webhook.ErrRefused) ||
+			ours(queue.ErrStopping) || ours(registry.ErrSemantics) {
 			continue // operators need to know
 		}
 		t.Errorf("logged a client's error: %s", line)
