@@ -88,6 +88,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{wire.ErrUnknownFrame, 400, "unknown_frame"},
 		{wire.ErrUnasked, 403, "pull_unasked"},
 		{message.ErrHasURL, 409, "deployment_has_url"},
+		{message.ErrIsCatalog, 409, "workflow_is_catalog"},
 		{message.ErrDeploymentRetired, 409, "flow_retired"},
 		{entities.Invalid("no"), 400, "invalid_request"},
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
@@ -125,7 +126,10 @@ func TestStatusOfEveryError(t *testing.T) {
 		{registry.ErrTooManyCatalogs, 409, "too_many_catalogs"},
 		{registry.ErrTooManyPlans, 409, "too_many_plans"},
 		{registry.ErrNameTaken, 409, "flow_name_taken"},
+		{goal.ErrTooLarge, 422, "plan_too_large"},
 		{&goal.Unreached{}, 422, "goals_unreached"},
+		{registry.ErrSemantics, 503, "flow_semantics"},
+		{flow.ErrLog, 409, "flow_log"},
 		{registry.ErrAliasNotFound, 404, "alias_not_found"},
 		{registry.ErrTaken, 409, "deployment_taken"},
 		{registry.ErrInUse, 409, "flow_in_use"},
@@ -193,7 +197,8 @@ func TestStatusOfEveryError(t *testing.T) {
 	}
 	for line := range strings.Lines(logged.String()) {
 		ours := func(err error) bool { return strings.Contains(line, err.Error()) }
-		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(webhook.ErrRefused) || ours(queue.ErrStopping) {
+		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(webhook.ErrRefused) ||
+			ours(queue.ErrStopping) || ours(registry.ErrSemantics) {
 			continue // operators need to know
 		}
 		t.Errorf("logged a client's error: %s", line)

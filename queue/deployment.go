@@ -380,12 +380,23 @@ func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project,
 
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
 // one that lists no workflows. Apps that ask for their deliveries have no functions to call. It fails with
-// [message.ErrDeploymentNotFound], and with [message.ErrDeploymentRetired] if the workflow is a flow whose versions are
-// all retired: no app has it.
+// [message.ErrDeploymentNotFound], with [message.ErrDeploymentRetired] if the workflow is a flow whose versions are all
+// retired: no app has it; and with [message.ErrIsCatalog] if it is a catalog, and no app lists it: a plan is for what
+// its run wants.
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
-	d, err := q.oneDeployment(ctx, "", `($2 = ANY (workflows) OR workflows = '{}') AND url <> '`+PulledURL+`'
+	const isCatalog = `EXISTS (SELECT FROM catalogs c WHERE c.project = $1 AND c.name = $2)`
+	d, err := q.oneDeployment(ctx, "", `CASE WHEN `+isCatalog+`
+			THEN $2 = ANY (workflows) AND url NOT LIKE '`+contract.FlowScheme+`%'
+			ELSE $2 = ANY (workflows) OR workflows = '{}' END AND url <> '`+PulledURL+`'
 		ORDER BY workflows = '{}', retired_at IS NOT NULL, created_at DESC, id DESC LIMIT 1`, project, workflow)
 	if errors.Is(err, message.ErrDeploymentNotFound) {
+		var planned bool
+		if err := pg.NewPool(q.pool).QueryRow(ctx, `SELECT `+isCatalog, project, workflow).Scan(&planned); err != nil {
+			return d, fmt.Errorf("look for a catalog: %w", err)
+		}
+		if planned {
+			return d, fmt.Errorf("start a run of %s: %w", workflow, message.ErrIsCatalog)
+		}
 		err = fmt.Errorf("no app with workflow %q is registered: %w", workflow, message.ErrDeploymentNotFound)
 	}
 	if err == nil && d.RetiredAt != nil {

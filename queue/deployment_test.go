@@ -361,3 +361,27 @@ func TestDeploymentSaysSinceWhenItCannotBeReached(t *testing.T) {
 		t.Errorf("a failure long after another: away for %s, want a new outage", d)
 	}
 }
+
+// TestNewestDeploymentIsNoPlan: a catalog's workflow is that of an app which lists it, and otherwise refused.
+func TestNewestDeploymentIsNoPlan(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	if _, err := r.PutDeployment(t.Context(), project, "any", "http://a.test"); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(t, `INSERT INTO catalogs (project, name, version, digest, document, created_at)
+		VALUES ('`+string(project)+`', 'order', 1, '', '', now());
+		INSERT INTO deployments (project, id, url, workflows)
+		VALUES ('`+string(project)+`', 'order@1', 'flow:order@1', '{order}')`)
+	_, err := r.StartDeployment(t.Context(), project, "order", "")
+	wantError(t, "order", err, message.ErrIsCatalog)
+	if d, err := r.StartDeployment(t.Context(), project, "order", "order@1"); err != nil || d.ID != "order@1" {
+		t.Errorf("order on a plan: got %s (%v), want order@1", d.ID, err)
+	}
+	if _, err := r.PutDeployment(t.Context(), project, "shop", "http://a.test", "order"); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := r.StartDeployment(t.Context(), project, "order", ""); err != nil || d.ID != "shop" {
+		t.Errorf("order, which an app lists: got %s (%v), want shop", d.ID, err)
+	}
+}

@@ -168,6 +168,10 @@ var ErrDeploymentNotFound = errors.New("deployment not found")
 // ErrDeploymentRetired refuses a new run of a version that is retired.
 var ErrDeploymentRetired = fmt.Errorf("%w: the version of the flow is retired: start another one", entities.ErrInvalid)
 
+// ErrIsCatalog refuses a new run of a workflow whose runs are planned.
+var ErrIsCatalog = fmt.Errorf("%w: the workflow is a catalog: start its runs with catalog and want, or name the "+
+	"deployment of a plan", entities.ErrInvalid)
+
 // ErrHasURL refuses an app that asks for its deliveries and is registered at a URL: its messages are delivered there.
 var ErrHasURL = errors.New("the deployment is registered at a URL, to which its messages are delivered: remove the " +
 	"registration, or do not ask for deliveries")

@@ -356,5 +356,5 @@ func (s *Server) deploymentOf(r *request, b startRequest, event eventlog.Request
 	}
 	return s.Flows.Plan(r.ctx(), r.project(), b.Catalog, goal.Ask{
 		Want: b.Want, Have: slices.Sorted(maps.Keys(b.Have)), HaveAll: slices.Sorted(maps.Keys(b.HaveAll)),
-	})
+	}, b.Input)
 }

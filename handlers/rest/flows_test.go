@@ -285,6 +285,7 @@ func TestCatalogs(t *testing.T) {
 		{"/v1/runs", `{"catalog":"c","want":["b"],"have":{"a":1}}`, http.StatusUnprocessableEntity, "schema_violated"},
 		{"/v1/runs", `{"catalog":"c","workflow":"c","want":["b"]}`, http.StatusBadRequest, "invalid_request"},
 		{"/v1/runs", `{"workflow":"c","want":["b"]}`, http.StatusBadRequest, "invalid_request"},
+		{"/v1/runs", `{"workflow":"c"}`, http.StatusConflict, "workflow_is_catalog"},
 		{"/v1/flows", `{"document":"flow: c\nsteps: {a: {set: 1}}"}`, http.StatusConflict, "flow_name_taken"},
 		{"/v1/catalogs", `{"document":"catalog: c\nsteps: {a: {sett: 1}}"}`, http.StatusUnprocessableEntity, "invalid_flow"},
 		{"/v1/catalogs/z/preview", `{"want":["b"]}`, http.StatusNotFound, "catalog_not_found"},

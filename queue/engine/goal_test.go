@@ -48,6 +48,7 @@ func TestGoals(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, serve(t, shop))
 	flows := registry.New(d.pool, time.Now)
+	const one = `{"have":{"order":{"id":"7"},"parcels":["p"]}}`
 	put := func(document string) {
 		t.Helper()
 		if _, _, err := flows.PutCatalog(t.Context(), project, []byte(document), false); err != nil {
@@ -58,7 +59,7 @@ func TestGoals(t *testing.T) {
 		t.Helper()
 		deployment, err := flows.Plan(t.Context(), project, "goods", goal.Ask{
 			Want: []string{"label"}, Have: []string{"order", "parcels"},
-		})
+		}, []byte(one))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +84,6 @@ func TestGoals(t *testing.T) {
 		t.Fatalf("the plan of the next version is %s, want goods@2", next)
 	}
 
-	const one = `{"have":{"order":{"id":"7"},"parcels":["p"]}}`
 	const label = `{"label":{"text":"book done","quote":"fast done","packed":["pack done"],"name":"customer of 7"}}`
 	id := start(first, one, "")
 	d.wantEnd(t, id, entities.RunCompleted, label)

@@ -101,17 +101,23 @@ type goalFlags struct {
 
 // addGoals adds the goals of a run to a request.
 func (f goalFlags) addGoals(s *Session, body jsonBody) (jsonBody, error) {
-	for flag, values := range map[string]map[string]string{"have": f.Have, "haveAll": f.HaveAll} {
+	for _, values := range []struct {
+		flag, field string
+		texts       map[string]string
+	}{{"--have", "have", f.Have}, {"--have-all", "haveAll", f.HaveAll}} {
 		read := map[string]json.RawMessage{}
-		for name, text := range values {
-			value, err := jsonFlag(text).read(s, "--have "+name)
+		for name, text := range values.texts {
+			if text == "" {
+				return nil, usageErrorf("%s %s has no value: want %[2]s=JSON", values.flag, name)
+			}
+			value, err := jsonFlag(text).read(s, values.flag+" "+name)
 			if err != nil {
 				return nil, err
 			}
 			read[name] = value
 		}
 		if len(read) > 0 {
-			body[flag] = read
+			body[values.field] = read
 		}
 	}
 	maps.Copy(body, jsonBody{"catalog": f.Catalog, "want": f.Want}.omitZero())

@@ -416,8 +416,13 @@ func (r reader) provide(c *Catalog) {
 
 // check compiles a plan of each step alone, which has all that it takes: so the faults are those of flows.
 func (c *Catalog) check(faults *flow.Faults) {
+	b := NewBudget()
 	for i := range c.steps {
-		p := c.alone(i)
+		p := c.alone(i, b)
+		if b.looks < 0 {
+			faults.Add(c.root.Get("steps"), flow.CodeType, "the steps offer too many ways to what they give: divide the catalog")
+			return
+		}
 		if _, err := flow.Compile(p.document(c.steps[i].node, "")); err != nil {
 			if list, ok := err.(flow.Faults); ok { //nolint:errorlint // it is not wrapped
 				*faults = append(*faults, list...)

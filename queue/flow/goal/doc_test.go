@@ -37,7 +37,7 @@ func TestTheExampleOfTheDocument(t *testing.T) {
 			t.Errorf("%s: %s, want the rates %s", country, last, rates)
 		}
 	}
-	p, err := parse(t, document[1]).Plan(Ask{Want: []string{"label"}})
+	p, err := parse(t, document[1]).Plan(Ask{Want: []string{"label"}}, NewBudget())
 	if err != nil || !strings.Contains(string(page), strings.Join(p.Preview().Missing[0].Chain, " needs ")) {
 		t.Errorf("the page does not have the chain of %v (%v)", p.Preview().Missing, err)
 	}

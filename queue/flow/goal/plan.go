@@ -16,9 +16,18 @@ const (
 	// goalID and haveID stand for the goals, and for what there is, among the steps of a plan.
 	goalID = "goal"
 	haveID = "have"
-	// maxLooks limits how often a plan looks at what a step takes.
+	// maxLooks limits how often planning looks at what a step takes. All looks take well below a second.
 	maxLooks = 5_000_000
 )
+
+// ErrTooLarge refuses what takes too long to plan.
+var ErrTooLarge = errors.New("the plan is too large")
+
+// Budget limits what planning costs. A plan and those of its children share one.
+type Budget struct{ looks int }
+
+// NewBudget returns what a request may cost.
+func NewBudget() *Budget { return &Budget{maxLooks} }
 
 // Ask says what a plan is for.
 type Ask struct {
@@ -44,9 +53,9 @@ type Plan struct {
 	spare map[int]bool
 	// deployments execute the plans of children.
 	deployments map[int]string
-	// usable says which steps can be executed at all, and looks how much planning may still cost.
+	// usable says which steps can be executed at all.
 	usable []int
-	looks  int
+	*Budget
 }
 
 // port is an attribute that a step takes.
@@ -55,13 +64,13 @@ type port struct{ step, take int }
 // sources are the steps from which ports have their attributes, the first choice first.
 type sources map[port][]int
 
-// Plan plans. It fails with [entities.ErrInvalid] on names that the catalog does not have. If a goal cannot be reached,
-// the plan has no steps, and [Preview] says what is missing.
-func (c *Catalog) Plan(a Ask) (*Plan, error) {
+// Plan plans. It fails with [entities.ErrInvalid] on names that the catalog does not have, and with [ErrTooLarge] when
+// the budget is spent. If a goal cannot be reached, the plan has no steps, and [Preview] says what is missing.
+func (c *Catalog) Plan(a Ask, b *Budget) (*Plan, error) {
 	if err := c.checkAsk(a); err != nil {
 		return nil, err
 	}
-	p := c.newPlan(a)
+	p := c.newPlan(a, b)
 	everything := make([]bool, len(p.all))
 	for i := range everything {
 		everything[i] = true
@@ -69,18 +78,21 @@ func (c *Catalog) Plan(a Ask) (*Plan, error) {
 	p.usable = p.reach(everything, nil)
 	if p.usable[p.goal()] >= 0 {
 		p.choose(everything)
+		p.addSpares()
 	}
 	if p.looks < 0 {
-		return nil, entities.Invalid("the catalog offers too many ways to %q: want less, or divide the catalog", a.Want)
+		return nil, fmt.Errorf("%w: the catalog %s offers too many ways to %q: want less, or divide the catalog",
+			ErrTooLarge, c.Name, a.Want)
 	}
+	p.sort()
 	return p, nil
 }
 
 // IsReached reports whether the plan leads to its goals.
 func (p *Plan) IsReached() bool { return p.usable[p.goal()] >= 0 }
 
-// alone returns the plan for a single step, which has what it takes.
-func (c *Catalog) alone(i int) *Plan {
+// alone returns the plan for a single step, which has what it takes, and no spares.
+func (c *Catalog) alone(i int, b *Budget) *Plan {
 	a := Ask{Want: []string{c.steps[i].id}}
 	for _, t := range c.steps[i].takes {
 		if !t.fixed && t.collect != collectNone {
@@ -90,17 +102,17 @@ func (c *Catalog) alone(i int) *Plan {
 	for _, g := range c.steps[i].gives {
 		a.Want = append(a.Want, g.name)
 	}
-	p := c.newPlan(a)
+	p := c.newPlan(a, b)
 	only := make([]bool, len(p.all))
 	only[i], only[p.goal()] = true, true
 	p.choose(only)
 	return p
 }
 
-func (c *Catalog) newPlan(a Ask) *Plan {
+func (c *Catalog) newPlan(a Ask, b *Budget) *Plan {
 	p := &Plan{
 		Catalog: c, Ask: a, have: map[string]bool{}, all: slices.Clone(c.steps), sources: sources{}, wave: map[int]int{},
-		spare: map[int]bool{}, deployments: map[int]string{}, looks: maxLooks,
+		spare: map[int]bool{}, deployments: map[int]string{}, Budget: b,
 	}
 	for _, name := range a.Have {
 		p.have[name] = false
@@ -249,7 +261,10 @@ func (p *Plan) choose(among []bool) {
 			p.steps, p.wave[i] = append(p.steps, i), rank[i]
 		}
 	}
-	p.addSpares()
+}
+
+// sort puts the steps of the plan in their order.
+func (p *Plan) sort() {
 	slices.SortFunc(p.steps, func(a, b int) int { return cmp.Or(cmp.Compare(p.wave[a], p.wave[b]), cmp.Compare(a, b)) })
 }
 
@@ -336,18 +351,20 @@ func (p *Plan) addSpares() {
 	}
 }
 
-// comesBefore reports whether a step waits for another one, directly or not.
+// comesBefore reports whether a step waits for another one, directly or not. Once the budget is spent, all do.
 func (p *Plan) comesBefore(first, then int) bool {
 	seen := map[int]bool{}
 	var visit func(int) bool
 	visit = func(i int) bool {
-		if i == first {
+		p.looks--
+		if i == first || p.looks < 0 {
 			return true
 		}
 		if seen[i] {
 			return false
 		}
 		seen[i] = true
+		p.looks -= len(p.all[i].takes)
 		for k := range p.all[i].takes {
 			if slices.ContainsFunc(p.sources[port{i, k}], visit) {
 				return true
@@ -370,6 +387,7 @@ type turn struct {
 // turns returns when a spare step begins: after any of those.
 func (p *Plan) turns(i int) (list []turn) {
 	for _, user := range append([]int{p.goal()}, p.steps...) {
+		p.looks -= len(p.all[user].takes)
 		for k := range p.all[user].takes {
 			at := port{user, k}
 			if place := slices.Index(p.sources[at], i); place > 0 {

@@ -85,7 +85,7 @@ func TestPlans(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := parse(t, catalogOf(test.lines...)).Plan(Ask{Want: names(test.want), Have: names(test.have)})
+			p, err := parse(t, catalogOf(test.lines...)).Plan(Ask{Want: names(test.want), Have: names(test.have)}, NewBudget())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestPlans(t *testing.T) {
 func TestWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	c := parse(t, catalogOf("s: b c -> goods", "f: a -> b", "u: d -> c", "v: b -> d", "no: a=collect:none -> c"))
-	p, err := c.Plan(Ask{Want: []string{"goods"}})
+	p, err := c.Plan(Ask{Want: []string{"goods"}}, NewBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestWhatIsMissing(t *testing.T) {
 	if err := p.Check(); !errors.As(err, &unreached) || !strings.Contains(err.Error(), "goods needs s needs b needs f needs a") {
 		t.Errorf("got %v, want the chain", err)
 	}
-	p, err = c.Plan(Ask{Want: []string{"goods"}, Have: []string{"a", "c"}})
+	p, err = c.Plan(Ask{Want: []string{"goods"}, Have: []string{"a", "c"}}, NewBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestWhatIsMissing(t *testing.T) {
 		{Want: []string{"goods"}, Have: names("a"), HaveAll: names("a")}: "a is there twice",
 		{}: "want 1 to 20",
 	} {
-		if _, err := c.Plan(*ask); !errors.Is(err, entities.ErrInvalid) || !strings.Contains(err.Error(), message) {
+		if _, err := c.Plan(*ask, NewBudget()); !errors.Is(err, entities.ErrInvalid) || !strings.Contains(err.Error(), message) {
 			t.Errorf("%v: got %v, want %s", ask, err, message)
 		}
 	}
@@ -222,7 +222,7 @@ func TestNoStepOfAPlanCanBeRemoved(t *testing.T) {
 			Want: rapid.SliceOfNDistinct(rapid.SampledFrom(known), 1, 2, rapid.ID[string]).Draw(t, "want"),
 			Have: rapid.SliceOfNDistinct(rapid.SampledFrom(known), 0, 3, rapid.ID[string]).Draw(t, "have"),
 		}
-		p, err := c.Plan(ask)
+		p, err := c.Plan(ask, NewBudget())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func TestNoStepOfAPlanCanBeRemoved(t *testing.T) {
 				t.Fatalf("with %b of %v the goals are reached: %v\nin:\n%s%+v", set, ids, got, document, v)
 			}
 		}
-		again, err := c.Plan(ask)
+		again, err := c.Plan(ask, NewBudget())
 		if err != nil || string(again.Document("")) != string(p.Document("")) {
 			t.Fatalf("planned again, it is another plan: %v", err)
 		}
@@ -306,4 +306,39 @@ func inputOf(have []string) []byte {
 		fields[i] = fmt.Sprintf("%q:%q", name, name)
 	}
 	return []byte(`{"have":{` + strings.Join(fields, ",") + `}}`)
+}
+
+// layers returns a catalog of steps in layers: each takes all that the layer before gives.
+func layers(steps, inLayer, attributes int) string {
+	lines := make([]string, 0, steps)
+	for i := range steps {
+		var takes, gives []string
+		for k := range attributes {
+			gives = append(gives, fmt.Sprintf("l%d_%d", i/inLayer, k))
+			if i >= inLayer {
+				takes = append(takes, fmt.Sprintf("l%d_%d", i/inLayer-1, k))
+			}
+		}
+		lines = append(lines, fmt.Sprintf("s%d:%s -> %s", i, strings.Join(takes, " "), strings.Join(gives, " ")))
+	}
+	return catalogOf(lines...)
+}
+
+// TestPlanningEnds plans what has more ways than the budget, and with a budget that others have spent.
+func TestPlanningEnds(t *testing.T) {
+	t.Parallel()
+	b := NewBudget()
+	if _, err := parse(t, layers(40, 20, 20)).Plan(Ask{Want: names("l1_0")}, b); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("20 ways to each of 20 attributes: got %v, want ErrTooLarge", err)
+	}
+	small := parse(t, catalogOf("f: a -> b"))
+	if _, err := small.Plan(Ask{Want: names("b"), Have: names("a")}, b); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a budget that is spent: got %v, want ErrTooLarge", err)
+	}
+}
+
+// TestOthersThatGiveTheSameAreNoFault: steps are checked one by one, whoever else gives what they give.
+func TestOthersThatGiveTheSameAreNoFault(t *testing.T) {
+	t.Parallel()
+	parse(t, layers(6, 6, MaxPorts))
 }

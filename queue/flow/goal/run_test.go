@@ -262,7 +262,7 @@ func TestRuns(t *testing.T) {
 
 func runPlan(t *testing.T, document string, ask Ask, input string, results map[string]flow.Result) flow.Outcome {
 	t.Helper()
-	p, err := parse(t, document).Plan(ask)
+	p, err := parse(t, document).Plan(ask, NewBudget())
 	if err == nil {
 		err = p.Check()
 	}

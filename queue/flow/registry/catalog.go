@@ -3,7 +3,6 @@ package registry
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -13,29 +12,19 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
-	"github.com/stepwell-dev/stepwell/queue/flow"
 	"github.com/stepwell-dev/stepwell/queue/flow/goal"
 )
 
-const (
-	// MaxCatalogs limits the catalogs of a project.
-	MaxCatalogs = 1000
-	// MaxPlans limits the plans that are kept of a catalog.
-	MaxPlans = 1000
-	// maxPlanDepth limits how deep the plans of catalogs are nested.
-	maxPlanDepth = 8
-)
+// MaxCatalogs limits the catalogs of a project.
+const MaxCatalogs = 1000
 
 var (
 	// ErrCatalogNotFound reports a catalog, or a version of one, that does not exist.
 	ErrCatalogNotFound = errors.New("catalog not found")
 	// ErrTooManyCatalogs refuses one more catalog than a project may have.
 	ErrTooManyCatalogs = fmt.Errorf("the project has %d catalogs already: put a new version of one of them", MaxCatalogs)
-	// ErrTooManyPlans refuses one more plan than a catalog may have.
-	ErrTooManyPlans = fmt.Errorf("%d plans of the catalog are kept already: start runs that want and have the same names",
-		MaxPlans)
-	// ErrNameTaken refuses a catalog with the name of a flow, and the other way round: both are workflows.
-	ErrNameTaken = errors.New("a flow and a catalog cannot have the same name: choose another one")
+	// ErrNameTaken refuses a catalog with the name of a flow or of an app's workflow, and a flow with that of a catalog.
+	ErrNameTaken = errors.New("a catalog cannot have the name of another workflow: choose another one")
 )
 
 // Catalog is a version of a catalog.
@@ -98,7 +87,7 @@ func checkNewCatalog(ctx context.Context, tx pgx.Tx, project entities.Project, n
 	var others int
 	var taken bool
 	err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM catalogs WHERE project = $1 AND version = 1),
-		EXISTS (SELECT FROM flow_versions WHERE project = $1 AND name = $2)`, project, name).Scan(&others, &taken)
+		EXISTS (SELECT FROM deployments WHERE project = $1 AND $2 = ANY (workflows))`, project, name).Scan(&others, &taken)
 	switch {
 	case err != nil:
 		return err
@@ -171,115 +160,4 @@ func (r *Registry) catalog(
 	}
 	r.catalogs.Add(key, c)
 	return c, newest, nil
-}
-
-// Planned is a plan of a version of a catalog. If its goals cannot be reached, it has no document.
-type Planned struct {
-	*goal.Plan
-	Version  int64
-	Document []byte
-}
-
-// Preview plans and stores nothing. Version 0 is the newest one. It fails with [ErrCatalogNotFound], with
-// [entities.ErrInvalid], and with [goal.ErrUnreached] if a child cannot reach its goals.
-func (r *Registry) Preview(
-	ctx context.Context, project entities.Project, name string, version int64, ask goal.Ask,
-) (Planned, error) {
-	return r.plan(ctx, project, name, version, ask, func(context.Context, Planned) (string, error) { return "", nil })
-}
-
-// Plan returns the version of a flow that executes a plan of the newest version of a catalog, and stores it if it is
-// not there. It fails like [Registry.Preview], with [goal.ErrUnreached], with [ErrTooManyPlans], and with a
-// [flow.Faults] if the plan is too large for a flow.
-func (r *Registry) Plan(
-	ctx context.Context, project entities.Project, name string, ask goal.Ask,
-) (deployment string, err error) {
-	keep := func(ctx context.Context, p Planned) (string, error) { return r.keepPlan(ctx, project, p) }
-	p, err := r.plan(ctx, project, name, 0, ask, keep)
-	if err == nil {
-		err = p.Check()
-	}
-	if err != nil {
-		return "", err
-	}
-	return keep(ctx, p)
-}
-
-type depthKey struct{}
-
-// plan plans, and has the plans of children kept.
-func (r *Registry) plan(
-	ctx context.Context, project entities.Project, name string, version int64, ask goal.Ask,
-	keep func(context.Context, Planned) (string, error),
-) (p Planned, err error) {
-	depth, _ := ctx.Value(depthKey{}).(int)
-	if depth >= maxPlanDepth {
-		return p, entities.Invalid("plans of catalogs are nested deeper than %d: %s plans itself again", maxPlanDepth, name)
-	}
-	c, version, err := r.catalog(ctx, project, name, version)
-	if err != nil {
-		return p, err
-	}
-	if p.Plan, err = c.Plan(ask); err != nil {
-		return p, err
-	}
-	p.Version = version
-	for _, child := range p.Children() {
-		planned, err := r.plan(context.WithValue(ctx, depthKey{}, depth+1), project, child.Catalog, 0, child.Ask, keep)
-		if err == nil {
-			err = planned.Check()
-		}
-		var deployment string
-		if err == nil {
-			deployment, err = keep(ctx, planned)
-		}
-		if err != nil {
-			return p, fmt.Errorf("step %s of catalog %s: %w", child.Step, name, err)
-		}
-		p.Execute(child, deployment)
-	}
-	if p.IsReached() {
-		p.Document = p.Plan.Document(fmt.Sprintf("Version %d of the catalog %s (%x)", version, name, c.Digest()[:8]))
-	}
-	return p, nil
-}
-
-// keepPlan stores a plan as a version of the flow with the catalog's name, unless one has it already.
-func (r *Registry) keepPlan(ctx context.Context, project entities.Project, p Planned) (string, error) {
-	digest := sha256.Sum256(p.Document)
-	const same = `WHERE project = $1 AND name = $2 AND digest = $3 ORDER BY version DESC LIMIT 1`
-	v, err := one(ctx, pg.NewPool(r.pool), same, project, p.Name, digest[:])
-	if err == nil && v.RetiredAt == nil {
-		return v.DeploymentID, nil
-	}
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return "", err
-	}
-	program, err := flow.Parse(p.Document)
-	if err != nil {
-		return "", fmt.Errorf("the plan of catalog %s: %w", p.Name, err)
-	}
-	err = pg.InTx(ctx, r.pool, func(tx pgx.Tx) error {
-		if err := lock(ctx, tx, project); err != nil {
-			return err
-		}
-		if v, err = one(ctx, tx, same, project, p.Name, digest[:]); err == nil && v.RetiredAt == nil {
-			return nil // another start has stored it meanwhile
-		}
-		var number int64
-		err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) + 1 FROM flow_versions WHERE project = $1 AND name = $2`,
-			project, p.Name).Scan(&number)
-		if err == nil && number > MaxPlans {
-			err = ErrTooManyPlans
-		}
-		if err != nil {
-			return err
-		}
-		v = Version{
-			Name: p.Name, Version: number, DeploymentID: deploymentID(p.Name, number), Digest: program.Digest(),
-			Document: string(p.Document), Semantics: flow.Semantics, CreatedAt: r.now(),
-		}
-		return r.insert(ctx, tx, project, v, program)
-	})
-	return v.DeploymentID, wrap("keep a plan of catalog "+p.Name, err)
 }

@@ -61,6 +61,19 @@ type Version struct {
 const columns = `name, version, deployment_id, digest, document, semantics, created_at,
 	(SELECT retired_at FROM deployments d WHERE d.project = f.project AND d.id = f.deployment_id) AS retired_at`
 
+// newVersion returns a version that is not stored yet.
+func newVersion(p *flow.Program, document []byte, number int64, now time.Time) Version {
+	return Version{
+		Name: p.Name, Version: number, DeploymentID: deploymentID(p.Name, number), Digest: p.Digest(),
+		Document: string(document), Semantics: flow.Semantics, CreatedAt: now,
+	}
+}
+
+// stands reports whether the version does for a document with the digest, so that no other one is needed.
+func (v *Version) stands(digest []byte) bool {
+	return bytes.Equal(v.Digest, digest) && v.RetiredAt == nil && v.Semantics >= flow.Semantics
+}
+
 // maxPrograms is how many compiled documents a process keeps.
 const maxPrograms = 256
 
@@ -135,10 +148,9 @@ func (r *Registry) putThen(
 func (r *Registry) put(
 	ctx context.Context, tx pgx.Tx, project entities.Project, p *flow.Program, document []byte,
 ) (s Stored, err error) {
-	if s, err = next(ctx, tx, project, p, document); err != nil || !s.Created {
+	if s, err = r.next(ctx, tx, project, p, document); err != nil || !s.Created {
 		return s, err
 	}
-	s.CreatedAt = r.now()
 	return s, r.insert(ctx, tx, project, s.Version, p)
 }
 
@@ -152,7 +164,7 @@ func (r *Registry) Check(
 }
 
 // next returns the version that a document is or will be.
-func next(
+func (r *Registry) next(
 	ctx context.Context, tx pgx.Tx, project entities.Project, p *flow.Program, document []byte,
 ) (s Stored, err error) {
 	s.Warnings = p.Warnings
@@ -168,14 +180,10 @@ func next(
 		if err := checkCount(ctx, tx, project); err != nil {
 			return s, err
 		}
-	case err != nil || bytes.Equal(s.Digest, p.Digest()) && s.RetiredAt == nil && s.Semantics >= flow.Semantics:
+	case err != nil || s.stands(p.Digest()):
 		return s, err
 	}
-	number := s.Version.Version + 1
-	s.Created, s.Version = true, Version{
-		Name: p.Name, Version: number, DeploymentID: deploymentID(p.Name, number), Digest: p.Digest(),
-		Document: string(document), Semantics: flow.Semantics,
-	}
+	s.Created, s.Version = true, newVersion(p, document, s.Version.Version+1, r.now())
 	return s, nil
 }
 
