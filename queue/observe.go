@@ -67,7 +67,7 @@ func (noObserver) Call(context.Context, http.Header) {}
 func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Duration, free func()) error {
 	ctx, done := w.options.Observer.Deliver(ctx, d, max(0, waited))
 	end, err := w.deliver(ctx, d, free)
-	err = errors.Join(err, w.queue.bounds.Look(ctx, d.Project, d.DeploymentID))
+	err = errors.Join(err, w.queue.bounds.Look(ctx, d.Project, d.DeploymentID), w.queue.lookAfter(ctx, d))
 	if err != nil {
 		end = Delivered{OutcomeLost, redact(err)}
 	}
