@@ -158,8 +158,8 @@ func TestAPlaceIsFreeWhateverEndsTheCall(t *testing.T) {
 		r.send(t)
 	}
 	eventually(t, "all have been called", func() bool { return int(calls.Load()) > len(answers) })
-	r.exec(t, `UPDATE messages SET due_at = now() WHERE lease <> ''`) // the lease of the one that was only answered
 	eventually(t, "all are gone", func() bool {
+		r.exec(t, `UPDATE messages SET due_at = now() WHERE lease <> '' AND holder = ''`) // of the one that was only answered
 		r.exec(t, `UPDATE messages SET due_at = now() WHERE last_error <> '' AND lease = '' AND awaits_since IS NULL`)
 		return r.count(t, `SELECT count(*) FROM messages`) == 0
 	})
