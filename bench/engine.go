@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,33 @@ type driver struct {
 // drivers are the two protocols: wire, the Workflow SDK's, in which the function continues the run with its own
 // requests, and contract, the function contract, in which each call of the function returns commands.
 var drivers = []driver{{"wire", runByWire}, {"contract", runByContract}}
+
+// flowDriver starts runs of a flow, which the server continues by itself. It has the case that is not the function's.
+var flowDriver = driver{"flow", runByFlow}
+
+const (
+	flowCase = "seq-3"
+	flowName = "bench-seq-3"
+	flowLast = "c" // its last step
+	// flowDocument is the flow of flowCase. It must name the deployment of the contract.
+	flowDocument = `
+flow: ` + flowName + `
+deployment: ` + contractDeployment + `
+steps:
+  a: {call: work}
+  b: {needs: a, call: work}
+  ` + flowLast + `: {needs: b, call: work}
+output: 3
+`
+)
+
+// driversOf returns the drivers that have a case.
+func driversOf(workflow string) []driver {
+	if workflow != flowCase {
+		return drivers
+	}
+	return append(slices.Clone(drivers), flowDriver)
+}
 
 // newRunID returns an ID whose first 20 characters are unique, because the IDs of steps and targets are derived from
 // them.
@@ -39,6 +67,15 @@ func runByWire(ctx context.Context, s *testbed, workflow string) (time.Time, rep
 // runByContract starts a run with the /v1 API. The run is done when the wait request is answered.
 func runByContract(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
 	run, err := s.client.startRun(ctx, workflow)
+	if err != nil {
+		return time.Time{}, report{}, err
+	}
+	return s.ended(ctx, run)
+}
+
+// runByFlow starts a run of the flow with the /v1 API.
+func runByFlow(ctx context.Context, s *testbed, _ string) (time.Time, report, error) {
+	run, err := s.client.startRunOn(ctx, flowName+"@1", flowName, []int{1, 2})
 	if err != nil {
 		return time.Time{}, report{}, err
 	}
@@ -123,7 +160,7 @@ func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 			if n*of.steps > mostSteps {
 				continue
 			}
-			for _, d := range drivers {
+			for _, d := range driversOf(workflow) {
 				r, err := b.engineRow(ctx, s, d, row{Case: workflow, Variant: d.name, Clients: n})
 				if err != nil {
 					return nil, err

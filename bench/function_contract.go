@@ -15,6 +15,9 @@ type call struct {
 		ID       string `json:"id"`
 		Workflow string `json:"workflow"`
 	} `json:"run"`
+	Step struct {
+		ID string `json:"id"`
+	} `json:"step"`
 	Events []logEvent `json:"events"`
 	After  int        `json:"after"`
 }
@@ -30,6 +33,9 @@ func (f *function) contract(r *http.Request, at time.Time) ([]byte, error) {
 	f.called(c.Run.ID)
 	if c.Type == "step" {
 		f.tracker.step(c.Run.ID, at, time.Now())
+		if c.Run.Workflow == flowName && c.Step.ID == flowLast { // the server does the rest
+			return []byte("3"), f.done(c.Run.ID, time.Now())
+		}
 		return []byte("3"), nil
 	}
 	if c.After > 0 {

@@ -28,6 +28,9 @@ func (b *bench) idleRow(ctx context.Context, s *testbed) (r row, err error) {
 		return n, err
 	}
 	before, err := commits()
+	if err == nil {
+		err = s.cluster.resetStatements(ctx)
+	}
 	if err != nil {
 		return r, err
 	}
@@ -49,6 +52,9 @@ func (b *bench) idleRow(ctx context.Context, s *testbed) (r row, err error) {
 		return r, err
 	}
 	r = row{Seconds: took.Seconds(), Counts: map[string]float64{"commits": float64(after - before)}}
+	if r.Profile, err = s.cluster.topStatements(ctx); err != nil {
+		return r, err
+	}
 	r = r.using(u)
 	say("idle: %.2f %% of a core, %.1f statements/s", (r.ServerCPU+r.PostgresCPU)/r.Seconds*100,
 		float64(r.Statements)/r.Seconds)

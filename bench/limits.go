@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,8 @@ const (
 	caseRoom   = "1,000 keys with room"
 	caseFull   = "saturated"
 	casePlaces = "no limits, as many in flight as places"
+	caseKey    = "no limits, with the foreign key"
+	caseNoKey  = "no limits, without the foreign key"
 
 	caseHot     = "starts"
 	caseWaiting = "queue of waiting runs"
@@ -40,10 +43,17 @@ const (
 
 // measureLimits measures what limits cost: whole runs, starts, many that wait, and a server with nothing to do.
 func measureLimits(ctx context.Context, b *bench) (rows []row, err error) {
-	for _, measure := range []func(context.Context) ([]row, error){
-		b.limitedRuns, b.limitedStarts, b.waitingRuns, b.limitedIdles,
+	for _, m := range []struct {
+		name string
+		does func(context.Context) ([]row, error)
+	}{
+		{"runs", b.limitedRuns}, {"key", b.foreignKeyRuns}, {"starts", b.limitedStarts}, {"waiting", b.waitingRuns},
+		{"idle", b.limitedIdles},
 	} {
-		more, err := measure(ctx)
+		if len(b.limits) > 0 && !slices.Contains(b.limits, m.name) {
+			continue
+		}
+		more, err := m.does(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -132,6 +142,48 @@ func (b *bench) limitedRuns(ctx context.Context) (rows []row, err error) {
 		}
 	}
 	return rows, nil
+}
+
+// foreignKeyRuns measures runs without limits, with and without the foreign key by which each deletion of a message looks
+// for its permits, alternately: A B A B.
+func (b *bench) foreignKeyRuns(ctx context.Context) (rows []row, err error) {
+	s, err := b.newTestbed(ctx, "all")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.clear()) }()
+	const key = `permits_message_id_fkey`
+	for round := range b.rounds {
+		for _, c := range []struct{ what, add string }{
+			{caseKey, `, ADD CONSTRAINT ` + key + ` FOREIGN KEY (message_id) REFERENCES messages (id) ON DELETE CASCADE`},
+			{caseNoKey, ``},
+		} {
+			if err := s.alter(ctx, `ALTER TABLE permits DROP CONSTRAINT IF EXISTS `+key+c.add); err != nil {
+				return nil, err
+			}
+			r, err := b.engineRow(ctx, s, byKeys(limitedKeys),
+				row{Case: limitedShape, Variant: "contract", Clients: b.inFlight[len(b.inFlight)-1], Round: round + 1})
+			if err != nil {
+				return nil, err
+			}
+			r.Case = c.what
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+// alter executes a statement in the testbed's database.
+func (s *testbed) alter(ctx context.Context, sql string) error {
+	conn, err := s.cluster.open(ctx, s.database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("alter a table: %w", err)
+	}
+	return nil
 }
 
 // pulledDeployment is a deployment whose app would ask for its deliveries, but there is none.
@@ -346,9 +398,9 @@ func (b *bench) limitedIdles(ctx context.Context) (rows []row, err error) {
 		if err := c.prepare(); err != nil {
 			return nil, err
 		}
-		half := *b
-		half.idle /= 2
-		r, err := half.idleRow(ctx, s)
+		window := *b
+		window.idle = 2 * b.idle / 3 // two passes of the sweeper, as long as that makes one every ten seconds
+		r, err := window.idleRow(ctx, s)
 		if err != nil {
 			return nil, err
 		}

@@ -52,6 +52,7 @@ func command(ctx context.Context, args []string) error {
 // options are the options of the command line.
 type options struct {
 	only       []string
+	limits     []string // the measurements of the part limits; none for all
 	short      bool
 	reportOnly bool
 	root       string // folder of the server's module
@@ -65,6 +66,7 @@ func readOptions(args []string) (options, error) {
 	o := options{line: strings.TrimSpace("go run . " + strings.Join(args, " "))}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := flags.String("only", "", "run only these parts, separated by commas: "+strings.Join(partNames(), ", "))
+	limits := flags.String("limits", "", "of the part limits, measure only some of runs,key,starts,waiting,idle")
 	flags.BoolVar(&o.short, "short", false, "check that everything works, in a minute; the figures are meaningless")
 	flags.BoolVar(&o.reportOnly, "report", false, "measure nothing, only write the report of the existing results")
 	flags.StringVar(&o.root, "root", "..", "folder of the server's module")
@@ -79,6 +81,9 @@ func readOptions(args []string) (options, error) {
 	}
 	if *only != "" {
 		o.only = strings.Split(*only, ",")
+	}
+	if *limits != "" {
+		o.limits = strings.Split(*limits, ",")
 	}
 	for _, name := range o.only {
 		if !slices.Contains(partNames(), name) {

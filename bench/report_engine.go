@@ -9,7 +9,8 @@ func reportEngine(rows []row) string {
 	merged := merge(rows)
 	var s strings.Builder
 	s.WriteString("## Engine\n\nWhole runs with steps that do nothing. *wire* is the protocol of the Workflow SDK, with " +
-		"the requests of its stable client; *contract* is the function contract. TTFS is the time from the start of a run " +
+		"the requests of its stable client; *contract* is the function contract; *flow* is a document with the same steps, " +
+		"which the server continues by itself. TTFS is the time from the start of a run " +
 		"to its first step, STSO from the end of a step to the start of the next, WO a run's time without its steps. Times " +
 		"are in ms, CPU time in ms per run.\n\n" +
 		"![Runs per second by runs in flight](results/throughput.svg)\n\n")

@@ -80,6 +80,18 @@ func saturatedOf(rows map[string][]row) (float64, bool) {
 	return 0, false
 }
 
+// withKey returns the rate without limits divided by that without the foreign key of permits.
+func withKey(rows map[string][]row) (float64, bool) {
+	for _, r := range rows["limits"] {
+		if r.Case == caseKey {
+			without := r.key()
+			without.of = caseNoKey
+			return pairwise(rows["limits"], r.key(), without, row.perSecond), true
+		}
+	}
+	return 0, false
+}
+
 // hotStarts returns the rate of starts with one key, of the slower variant.
 func hotStarts(rows map[string][]row) (least float64, ok bool) {
 	for _, r := range merge(rows["limits"]) {

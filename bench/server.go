@@ -71,6 +71,9 @@ func (b *bench) newTestbed(ctx context.Context, serverRole string) (s *testbed, 
 			return nil, fmt.Errorf("register the function: %w", err)
 		}
 	}
+	if err := s.client.putFlow(ctx, flowDocument); err != nil {
+		return nil, fmt.Errorf("store the flow: %w", err)
+	}
 	return s, nil
 }
 

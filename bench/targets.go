@@ -35,6 +35,7 @@ var goals = []goal{
 	{"idle, % of a core (server and Postgres)", idleCPU, "≤ 1", atMost(1)},
 	{"idle, statements /s", idleStatements, "≤ 4", atMost(4)},
 	{"limits that do not apply, runs /s / without limits", limitedOf(caseOther), "≥ 0.97", atLeast(0.97)},
+	{"no limits, runs /s / without the foreign key of limits", withKey, "≥ 0.97", atLeast(0.97)},
 	{"limits with room, runs /s / without limits", limitedOf(caseRoom), "≥ 0.8", atLeast(0.8)},
 	{"saturated limit, runs /s / without limits, as many in flight as places", saturatedOf, "≥ 0.5", atLeast(0.5)},
 	{"limit on one key, starts /s", hotStarts, "≥ 1,000", atLeast(1000)},

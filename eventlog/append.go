@@ -179,7 +179,7 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 // lock. The calls of this process about one run are serialized here; in Postgres they would wait for each other too,
 // but each with a connection of its own.
 func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
-	c.now, c.source = l.Now(), admin.SourceOf(ctx)
+	c.now, c.source, c.consulted = l.Now(), admin.SourceOf(ctx), &consulted{}
 	if err := c.validate(); err != nil {
 		return decision{}, err
 	}
@@ -196,6 +196,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 		d, err = l.appendLocked(ctx, c)
 	}
 	c.start.end(d, err)
+	c.consulted.end(d, err)
 	if err != nil && !errors.Is(err, errUnwritten) {
 		l.cache.runs.Remove(c.runID) // the commit may have succeeded nevertheless
 		return decision{}, l.whenDurable(ctx, err)
@@ -251,11 +252,11 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	if !ok {
 		return decision{}, false, nil
 	}
-	waiting, ok := l.waitFirst(&c, f.Run != nil)
+	limited, ok := l.limitedStart(&c, f.Run != nil)
 	if !ok {
 		return decision{}, false, nil
 	}
-	if c.exceeds(f.Snapshot) || f.mustGateSteps(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if c.exceeds(f.Snapshot) || f.needLock(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)
@@ -267,16 +268,24 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	case c.start.admit(d) != nil: // unless the run exists
 		return decision{}, false, nil
 	}
-	return l.writeOptimistic(ctx, c, f, d, waiting)
+	if limited != nil {
+		return l.createLimited(ctx, c, f, d, limited)
+	}
+	c, f, d = l.follow(ctx, c, f, d)
+	return l.writeOptimistic(ctx, c, f, d, l.group, d.requireNoLimit)
 }
 
-// writeOptimistic writes a decision with one statement, which applies only if the facts from the cache are still true.
+// needLock reports whether the requests can only be decided under the run's lock, although all facts about them are
+// cached.
+func (f facts) needLock(requests []Request) bool {
+	return f.mustGateSteps(requests) || f.usesMemos(requests)
+}
+
+// writeOptimistic writes a decision with one statement of the group, which applies only if the facts from the cache are
+// still true, and what the function admit adds about the limits of the run.
 func (l *Log) writeOptimistic(
-	ctx context.Context, c call, f facts, d decision, waiting *limit.WaitingStart,
+	ctx context.Context, c call, f facts, d decision, group *pg.GroupCommit, admit func(*pg.Conditional),
 ) (decision, bool, error) {
-	if waiting != nil {
-		d.makeWait()
-	}
 	var s pg.Conditional
 	ended, ok := l.enqueueOptimistic(&s, &d, c)
 	if !ok {
@@ -289,22 +298,13 @@ func (l *Log) writeOptimistic(
 	if len(all) > len(named) { // with those of the policy
 		limit.RequireFits(&s, c.project, all)
 	}
-	switch {
-	case waiting != nil:
-		waiting.Require(&s, c.project, d.after.Run.WorkflowName)
-	case d.before.Run == nil:
-		limit.RequireNoPolicy(&s, c.project, d.after.Run.WorkflowName)
-	case d.startsLimited():
-		limit.RequireGranted(&s, d.before.Run.ID)
-	}
+	admit(&s)
 	d.addTo(&s, f, xidOfNow)
-	if waiting != nil {
-		waiting.Insert(&s, c.project)
-	}
+	d.requireMovement(&s)
 	if d.endsRun() {
 		trigger.RequireNoneOnEnd(&s, c.project, d.after.Run.WorkflowName)
 	}
-	written, err := l.group.ExecuteConditional(ctx, &s)
+	written, err := group.ExecuteConditional(ctx, &s)
 	if pg.Retryable(err) {
 		return decision{}, false, nil
 	}
@@ -354,6 +354,9 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			if err != nil {
 				return nil, err
 			}
+			if err := c.findKnown(ctx, tx, f); err != nil {
+				return nil, err
+			}
 			d = c.decide(*f)
 			if err := c.accept(d); err != nil {
 				return nil, err
@@ -369,9 +372,70 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 				return nil, err
 			}
 			gate.write(last)
+			c.keepOutputs(last, d)
 			c.finish(last)
 			return ended, nil
 		},
 	}.Run(ctx, l.pool)
 	return d, err
+}
+
+// MaxBatch is the most requests one batch may have.
+const MaxBatch = 1000
+
+// allowedInBatch has the types that are allowed in a batch: those whose decision needs only the rows of the run, its
+// steps and its waits.
+var allowedInBatch = map[entities.EventType]bool{
+	entities.EventStepCreated:   true,
+	entities.EventStepStarted:   true,
+	entities.EventStepCompleted: true,
+	entities.EventStepFailed:    true,
+	entities.EventStepRetrying:  true,
+	entities.EventWaitCreated:   true,
+	entities.EventWaitCompleted: true,
+	entities.EventRunCompleted:  true,
+	entities.EventRunFailed:     true,
+}
+
+// validateBatch checks that the events are allowed in a batch, and that there is at most one for each entity, except
+// for the pair that creates a step and starts it.
+func validateBatch(requests []Request) error {
+	if n := len(requests); n < 1 || n > MaxBatch {
+		return entities.Invalid("a batch must have 1 to %d events, not %d", MaxBatch, n)
+	}
+	seen := map[[2]string]bool{}
+	for i, r := range requests {
+		if !allowedInBatch[r.Type] {
+			return entities.Invalid("event %d of the batch: %q is not allowed in a batch", i, r.Type)
+		}
+		if r.Type == entities.EventStepStarted && len(r.Payload) > 0 {
+			return entities.Invalid("event %d of the batch: a step_started in a batch must not have input; "+
+				"put a step_created before it", i)
+		}
+		entity := [2]string{r.Type.Kind(), r.CorrelationID}
+		if entity[0] == entities.KindRun {
+			entity[1] = "" // a batch is about one run
+		}
+		if seen[entity] && (i == 0 || !r.startsStepOf(requests[i-1])) {
+			return entities.Invalid("event %d of the batch: another event is for the same %s", i, entity[0])
+		}
+		seen[entity] = true
+	}
+	return nil
+}
+
+// continuesStepOf reports whether r is about an attempt at the step that before creates. What it depends on follows
+// from the creation.
+func (r Request) continuesStepOf(before Request) bool {
+	switch r.Type {
+	case entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventStepRetrying:
+		return before.Type == entities.EventStepCreated && before.CorrelationID == r.CorrelationID
+	default:
+		return false
+	}
+}
+
+// startsStepOf reports whether r starts the step that before creates.
+func (r Request) startsStepOf(before Request) bool {
+	return r.Type == entities.EventStepStarted && r.continuesStepOf(before)
 }

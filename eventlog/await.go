@@ -73,7 +73,7 @@ func (s *Snapshot) awaited(e entities.Event, work []message.Message) []message.M
 // decideNext decides on the requests, and on what the run awaits after them.
 func (c call) decideNext(f facts) decision {
 	d := newDecision(f)
-	d.apart = c.late
+	d.apart, d.follows = c.late, c.follows
 	run := d.after.Run
 	if c.StartNext == nil || run == nil {
 		d.addAll(f, c.requests, c.now)

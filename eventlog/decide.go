@@ -54,6 +54,9 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 	if r.First != nil {
 		return withFirstAttempt(e, *r.First), nil
 	}
+	if r.known != nil {
+		return withKnownOutput(e, *r.known), nil
+	}
 	if r.Inline && f.lacksStart(r) {
 		started := startOf(e)
 		e.Seq++

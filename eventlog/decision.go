@@ -38,6 +38,8 @@ type decision struct {
 	source admin.Source
 	// apart makes a step_started independent of the step_created before it.
 	apart bool
+	// follows is set if the decision includes what follows from its events: see [Follow].
+	follows bool
 	// waits is set if the decision creates the run, and the run waits for places of limits.
 	waits bool
 	// rerunOf is the run of which the run is a copy, if it is created as one.
@@ -88,7 +90,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	for _, e := range events {
 		d.after.Apply(e)
 		f.note(r, e)
-		d.enqueue(d.after.awaited(e, r.nextWork(d.after.Run, e)))
+		d.enqueue(d.unfollowed(e, d.after.awaited(e, r.nextWork(d.after.Run, e))))
 		d.enqueue(f.triggered(d.after.Run, e))
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
@@ -206,7 +208,7 @@ func (d decision) changes() bool {
 func (d decision) outlook() Outlook {
 	o := Outlook{
 		Events: d.after.Run.LastSeq, Ended: d.after.Run.Status.Ended(), Open: len(d.after.Hooks) > 0,
-		Await: d.after.Run.Await,
+		Await: d.after.Run.Await, Follows: d.follows,
 	}
 	if o.Await != nil {
 		o.Open = o.Open || o.Await.HasSteps()

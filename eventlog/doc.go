@@ -15,6 +15,9 @@
 //   - From a read under the lock on the run's row, if the cache is stale or lacks a fact, or the statement did not
 //     apply. Then the same writes are executed one by one in the transaction that holds the lock.
 //
+// What follows from the events of a run whose function is in this process may become part of the decision: see
+// [Follow].
+//
 // Invariants that this package keeps:
 //
 //   - I1: the log of a run is dense from 1, and readers see a prefix of it. Positions follow from the run's last_seq,

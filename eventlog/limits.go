@@ -18,7 +18,10 @@ import (
 // Limiter grants places of limits to what waits for them. An [Enqueuer] that is one is told after each commit that
 // lets something wait or go.
 type Limiter interface {
+	// Look says that something waits for the uses.
 	Look(project entities.Project, uses []entities.LimitUse)
+	// Freed says that their places may be free.
+	Freed(project entities.Project, uses []entities.LimitUse)
 	// Grants reports whether this process grants places, so that what waits gets them at once.
 	Grants() bool
 }
@@ -100,64 +103,6 @@ func (p policies) applyTo(r Request) (Request, error) {
 // function, without a message (protocol §5.3).
 const specInline = 5
 
-// knownPolicies is how many policies a process remembers.
-const knownPolicies = 1024
-
-// workflowKey identifies a workflow of a project.
-type workflowKey struct {
-	project  entities.Project
-	workflow string
-}
-
-// remember keeps the policies that were read, for [Log.waitFirst].
-func (l *Log) remember(project entities.Project, found policies) {
-	for workflow, p := range found {
-		key := workflowKey{project, workflow}
-		if len(p.Limits) == 0 {
-			l.policies.Remove(key)
-		} else {
-			l.policies.Add(key, p)
-		}
-	}
-}
-
-// waitFirst gives the request of a call that creates a run the limits of the policy that this process remembers. If the
-// run then needs places, it can be created without the locks of its limits: it waits, and a pass grants the places to
-// all runs that were created meanwhile. The conditional statement requires that nothing has changed. WaitFirst reports
-// false if the limits must decide in the transaction that creates the run.
-func (l *Log) waitFirst(c *call, exists bool) (w *limit.WaitingStart, ok bool) {
-	if exists || len(c.requests) != 1 || c.requests[0].Type != entities.EventRunCreated {
-		return nil, !slices.ContainsFunc(c.requests, Request.isLimited)
-	}
-	r := c.requests[0]
-	policy, known := l.policies.Get(workflowKey{c.project, r.Data.WorkflowName})
-	if !known && !r.isLimited() {
-		return nil, true
-	}
-	if r.Data.ParentID != "" || l.limiter == nil || !l.limiter.Grants() {
-		return nil, false
-	}
-	requests, err := policies{r.Data.WorkflowName: policy}.apply(c.requests)
-	if err != nil {
-		return nil, false // a policy that has changed may allow it
-	}
-	c.requests, r = requests, requests[0]
-	return &limit.WaitingStart{Policy: policy, Start: limit.Start{
-		RunID: r.RunID, Uses: r.Data.Limits, Priority: time.Duration(r.Data.PriorityMS) * time.Millisecond,
-		NotBefore: r.Data.StartAt,
-	}}, true
-}
-
-// makeWait has the run that the decision creates wait for its places.
-func (d *decision) makeWait() {
-	d.waits = true
-	for i, m := range d.messages {
-		if m.RunID == d.after.Run.ID && m.Work == message.WorkRun {
-			d.messages[i].Gated = true
-		}
-	}
-}
-
 // createFirst creates the run of the run_started that carryOut refused with errCreateFirst. That somebody else has
 // created it is no error.
 func (l *Log) createFirst(ctx context.Context, c call) error {
@@ -199,7 +144,7 @@ func (f facts) withLimits(r Request) *entities.StepSpec {
 		spec.Limits = limit.Join(spec.Limits, p.Limits)
 		spec.PriorityMS = cmp.Or(spec.PriorityMS, p.PriorityMS)
 	}
-	return &spec
+	return withShare(spec)
 }
 
 // newStep returns what the request says about the step that it creates, with all of its limits; nil if it creates none.
@@ -252,6 +197,7 @@ func (c *call) openStepGate(ctx context.Context, tx pgx.Tx, f *facts) (*stepGate
 	var b pgx.Batch
 	g := &stepGate{Settings: limit.LoadSettings(&b, c.project, all)}
 	limit.LoadAncestors(&b, c.project, c.runID, &g.ancestors)
+	limit.PutMemo(&b, c.project, all)
 	if err := pg.SendQueued(ctx, tx, &b); err != nil {
 		return nil, err
 	}
@@ -270,7 +216,7 @@ func (g *stepGate) check(named, all []entities.LimitUse) error {
 	if err := g.Check(named); err != nil {
 		return err
 	}
-	if err := limit.ValidateUses(all, 0); err != nil {
+	if err := limit.ValidateUses(limit.WithoutMemo(all), 0); err != nil {
 		return err
 	}
 	return g.CheckCosts(all)
@@ -315,7 +261,7 @@ func (l *Log) openGate(ctx context.Context, tx pgx.Tx, c *call, f *facts) (*admi
 	if err := pg.SendQueued(ctx, tx, &b); err != nil || len(found) == 0 {
 		return nil, err
 	}
-	l.remember(c.project, found)
+	l.limited.remember(c.project, found)
 	var err error
 	if c.requests, err = found.apply(c.requests); err != nil {
 		return nil, err
@@ -458,12 +404,17 @@ func (l *Log) lookAgain(d decision) {
 	if l.limiter == nil || d.after.Run == nil {
 		return
 	}
-	if uses := d.after.Run.Limits; len(uses) > 0 && (d.waits || d.endsRun()) {
-		l.limiter.Look(d.after.Run.Project, uses)
+	run := d.after.Run
+	if d.waits {
+		l.limiter.Look(run.Project, run.Limits)
 	}
 	if d.endsRun() {
-		for _, step := range d.after.Run.StepLimits {
-			l.limiter.Look(d.after.Run.Project, step.Limits)
+		freed := slices.Clone(run.Limits)
+		for _, step := range run.StepLimits {
+			freed = append(freed, step.Limits...)
+		}
+		if len(freed) > 0 {
+			l.limiter.Freed(run.Project, freed)
 		}
 	}
 	for _, m := range d.messages {
@@ -494,6 +445,17 @@ func (d *decision) endWait() {
 func (d decision) startsLimited() bool {
 	return d.before.Run != nil && len(d.before.Run.Limits) > 0 && d.before.Run.Status == entities.RunPending &&
 		d.after.Run.Status != entities.RunPending && !d.after.Run.Status.Ended()
+}
+
+// requireNoLimit makes a conditional statement depend on that no limit keeps the run from beginning: one that it
+// creates needs no places, and one that it starts has them.
+func (d decision) requireNoLimit(s *pg.Conditional) {
+	switch run := d.after.Run; {
+	case d.before.Run == nil:
+		limit.RequireNoPolicy(s, run.Project, run.WorkflowName)
+	case d.startsLimited():
+		limit.RequireGranted(s, run.ID)
+	}
 }
 
 // waitsError refuses to start a run that waits for places of limits.

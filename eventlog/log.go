@@ -5,12 +5,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -42,12 +40,14 @@ type Log struct {
 	cache    *runCache
 	quotas   *quotas
 	limiter  Limiter // nil if nobody grants places
-	policies *lru.Cache[workflowKey, *limit.Policy]
+	limited  limitedStarts
 	group    *pg.GroupCommit
 
 	durability *pg.Durability
 	// after is set by MeasureAfter.
 	after atomic.Pointer[func(entities.RunID) int64]
+	// starts is set by FollowStarts.
+	starts atomic.Pointer[Follow]
 }
 
 // New returns a log on the database behind pool. The hub notifies readers of new events and of the ends of runs. Now is
@@ -56,10 +56,9 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 	l := &Log{
 		Log: read.New(pool, hub, now), pool: pool, hub: hub, enqueuer: enqueuer,
 		observer: unobserved{}, cache: newRunCache(), quotas: newQuotas(pool), group: pg.NewGroupCommit(pool),
-		durability: pg.NewDurability(pool, now),
+		limited: newLimitedStarts(pool), durability: pg.NewDurability(pool, now),
 	}
 	l.limiter, _ = enqueuer.(Limiter)
-	l.policies, _ = lru.New[workflowKey, *limit.Policy](knownPolicies) // fails only for a size below 1
 	l.MeasureAfter(func(entities.RunID) int64 { return 0 })
 	for _, o := range options {
 		o(l)

@@ -48,6 +48,8 @@ type AppendOptions struct {
 	Messages []message.Message
 	// Open is stored as data of the first event of the requests that is appended: see [entities.EventData].
 	Open []entities.StepID
+	// Follow says what follows from the events, which is then written with them if the run is cached.
+	Follow Follow
 }
 
 // Outlook is what an append knows about how its run goes on.
@@ -64,6 +66,9 @@ type Outlook struct {
 	News, Next bool
 	// Await is what the run awaits; nil if all news has it invoked.
 	Await *await.Pending
+	// Follows is set if what follows from the events is written with them: see [Follow]. That must only happen while the
+	// run is not being invoked.
+	Follows bool
 }
 
 // WholeStream is a stream that is written and closed in one go.
@@ -102,6 +107,9 @@ type call struct {
 	source admin.Source
 	// start is set if the call may start a run.
 	start *newStart
+	// consulted has what was said to follow, and follows is set if the requests include that.
+	consulted *consulted
+	follows   bool
 }
 
 // validate checks the requests as far as that needs no database, and truncates their times to milliseconds.

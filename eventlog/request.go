@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/memo"
 	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
@@ -49,6 +50,10 @@ type Request struct {
 	// unless the log has it, or the step never needed a second attempt. A step_retrying before the time of the next
 	// attempt repeats the last one.
 	Inline bool
+	// Keep is for a step_completed: it keeps the output for equal steps; nil for none.
+	Keep *entities.MemoSpec
+	// known is set by the log on a step_created if the output of the step is known, so that it completes at once.
+	known *memo.Known
 	// Messages are sent in the same transaction: if the event is appended, and only then.
 	Messages []message.Message
 	// Mark makes the request a repetition of one whose outcome got lost, if the log has an event of its type and
@@ -64,9 +69,12 @@ type FirstAttempt struct {
 }
 
 // nextWork returns the messages to enqueue after an event of the request. The server waits for its attempt at a step
-// that the function has tried first.
+// that the function has tried first, and makes none at a step whose output is known.
 func (r Request) nextWork(run *entities.Run, e entities.Event) []message.Message {
 	messages := nextWork(run, e)
+	if e.Type == entities.EventStepCreated && r.known != nil {
+		return nil
+	}
 	if e.Type != entities.EventStepCreated || r.First == nil {
 		return messages
 	}

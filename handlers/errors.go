@@ -38,6 +38,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/approval"
 	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/goal"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 	"github.com/stepwell-dev/stepwell/queue/schema"
 )
@@ -91,6 +92,11 @@ var statuses = []struct {
 	{approval.ErrNotAllowed, http.StatusForbidden, "not_an_approver"},
 	{registry.ErrNotFound, http.StatusNotFound, "flow_not_found"},
 	{registry.ErrTooMany, http.StatusConflict, "too_many_flows"},
+	{registry.ErrCatalogNotFound, http.StatusNotFound, "catalog_not_found"},
+	{registry.ErrTooManyCatalogs, http.StatusConflict, "too_many_catalogs"},
+	{registry.ErrTooManyPlans, http.StatusConflict, "too_many_plans"},
+	{registry.ErrNameTaken, http.StatusConflict, "flow_name_taken"},
+	{goal.ErrUnreached, http.StatusUnprocessableEntity, "goals_unreached"},
 	{registry.ErrAliasNotFound, http.StatusNotFound, "alias_not_found"},
 	{registry.ErrTaken, http.StatusConflict, "deployment_taken"},
 	{registry.ErrInUse, http.StatusConflict, "flow_in_use"},

@@ -38,6 +38,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/approval"
 	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/goal"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 	"github.com/stepwell-dev/stepwell/queue/schema"
 )
@@ -120,6 +121,11 @@ func TestStatusOfEveryError(t *testing.T) {
 		{approval.ErrNotAllowed, 403, "not_an_approver"},
 		{registry.ErrNotFound, 404, "flow_not_found"},
 		{registry.ErrTooMany, 409, "too_many_flows"},
+		{registry.ErrCatalogNotFound, 404, "catalog_not_found"},
+		{registry.ErrTooManyCatalogs, 409, "too_many_catalogs"},
+		{registry.ErrTooManyPlans, 409, "too_many_plans"},
+		{registry.ErrNameTaken, 409, "flow_name_taken"},
+		{&goal.Unreached{}, 422, "goals_unreached"},
 		{registry.ErrAliasNotFound, 404, "alias_not_found"},
 		{registry.ErrTaken, 409, "deployment_taken"},
 		{registry.ErrInUse, 409, "flow_in_use"},

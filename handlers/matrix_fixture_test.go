@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -180,7 +181,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
 		"collection": id("wrun_collection"), "flushedCollection": id("wrun_flushed"), "spareCollection": id("wrun_spare"),
-		"flow":    id("flow"),
+		"flow": id("flow"), "flowRun": string(entities.NewRunID(time.Now())),
 		"trigger": id("trigger"), "spareTrigger": id("spare-trigger"),
 		"limit": id("limit"), "spareLimit": id("spare-limit"), "policy": id("policy"), "sparePolicy": id("spare-policy"),
 		"session": fmt.Sprintf("%064x", n),
@@ -223,6 +224,10 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 		if _, err := flows.Put(t.Context(), project, []byte(document)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	document := "catalog: goals-" + s["flow"] + "\nsteps: {a: {set: {b: 1}, gives: {b: {}}}}"
+	if _, _, err := flows.PutCatalog(t.Context(), project, []byte(document), false); err != nil {
+		t.Fatal(err)
 	}
 	for _, alias := range []string{"prod", "spare"} {
 		if _, err := flows.PutAlias(t.Context(), project, s["flow"], alias, 2); err != nil {
@@ -330,8 +335,10 @@ func (h *matrixServer) createRuns(t *testing.T, project entities.Project, s fixt
 	for id, data := range map[string]entities.EventData{
 		s["done"]:   {IdempotencyKey: s["idem"], RequestDigest: "another"},
 		s["driven"]: {UniqueKey: s["unique"]}, s["failed"]: {},
+		s["flowRun"]: {DeploymentID: s["flow"] + "@2", WorkflowName: s["flow"]},
 	} {
-		data.Driver, data.DeploymentID, data.WorkflowName = entities.DriverServer, app, "order"
+		data.Driver = entities.DriverServer
+		data.DeploymentID, data.WorkflowName = cmp.Or(data.DeploymentID, app), cmp.Or(data.WorkflowName, "order")
 		_, _, err := h.log.Start(t.Context(), project, eventlog.Request{
 			RunID: entities.RunID(id), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
 			Payload: []byte(`"` + classified + `"`), Data: data,
@@ -346,6 +353,8 @@ func (h *matrixServer) createRuns(t *testing.T, project entities.Project, s fixt
 		add(id, entities.EventRunStarted, "", "", entities.EventData{})
 		add(id, typ, "", string(reason), entities.EventData{})
 	}
+	add(s["flowRun"], entities.EventStepCreated, "a", `"`+classified+`"`, entities.EventData{StepName: "a"})
+	add(s["flowRun"], entities.EventStepFailed, "a", string(reason), entities.EventData{})
 	add(s["driven"], entities.EventHookCreated, "inbox:notes", "", entities.EventData{Token: "inbox of " + s["driven"]})
 	add(s["driven"], entities.EventStepCreated, "async", "", entities.EventData{
 		StepName: "async", Step: &entities.StepSpec{DeploymentID: s["deployment"], Async: true},

@@ -113,7 +113,7 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 	}
 	for _, r := range h.echo.Routes() {
 		if keyed := strings.HasPrefix(r.Path, "/v1/") || strings.HasPrefix(r.Path, "/sdk/"); keyed &&
-			r.Method != echo.RouteNotFound && r.Path != "/v1/openapi.json" {
+			r.Method != echo.RouteNotFound && r.Path != "/v1/openapi.json" && r.Path != "/v1/flows/schema" {
 			registered[r.Method+" "+r.Path] = true
 		}
 	}

@@ -172,7 +172,7 @@ func (p *plantation) requests(role admin.Role) (list []testRequest) {
 			expand(":id", p.runs[0])
 			expand(":name", "stream")
 		case strings.HasPrefix(path, "/v1/runs/:id"):
-			expand(":id", p.runs...)
+			expand(":id", append(p.runs, p.fixture["flowRun"])...)
 		}
 		expand(":seq", "1", "3", "9")
 		expand(":stepId", "step")

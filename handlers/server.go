@@ -189,6 +189,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	readers := newReaders(o.Readers).middleware
 	o.wire().Register(a.Group(e, sdkPath, admit, readers, count))
 	e.GET(nativePath+"/openapi.json", rest.Document)
+	e.GET(nativePath+"/flows/schema", rest.FlowSchema)
 	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
 	limits := limit.NewStore(o.Pool, o.Log.Now)
 	counts, signingKeys := stats.NewReader(o.Pool, o.Log.Now), admin.NewSigningKeys(o.Pool, o.Log.Now)

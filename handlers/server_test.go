@@ -25,7 +25,8 @@ func TestRoutesRequireTheKey(t *testing.T) {
 	// The public routes and their status without a key. The hook does not exist.
 	open := map[string]int{
 		"/healthz": 200, "/readyz": 200, "/clients/world.tgz": 200, "/v1/openapi.json": 200,
-		"/hooks/:token": 404, "/hooks/:project/:token": 404,
+		"/v1/flows/schema": 200,
+		"/hooks/:token":    404, "/hooks/:project/:token": 404,
 	}
 	locked, _, _ := newEcho(t, "secret key")
 	free, _, _ := newEcho(t, "")

@@ -214,6 +214,9 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
+	if f := w.Bind(d).Withheld(ctx); f != nil {
+		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
+	}
 	answered, err := w.serializer.acquire(ctx, &d)
 	if err != nil {
 		return Delivered{Outcome: OutcomeStopped}, w.release(ctx, d.Lease)
@@ -398,6 +401,9 @@ func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Resp
 		err = &cutOffError{err}
 	}
 	w.noteOutage(req.Context(), d, err)
+	if err == nil && d.HeldUntil != nil && resp.StatusCode/100 == 2 {
+		w.noteSuccess(req.Context(), d)
+	}
 	return resp, err
 }
 

@@ -43,8 +43,9 @@ type Delivery struct {
 	CutOff int
 	// ClaimedAt is when the delivery started.
 	ClaimedAt time.Time
-	// URL is the base URL of the deployment; empty when it is not registered.
-	URL string
+	// URL is the base URL of the deployment; empty when it is not registered. HeldUntil is set while it is unhealthy.
+	URL       string
+	HeldUntil *time.Time
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
 	// SeenSeq is how long the log of the run was when the message was leased; 0 if that is not known. Only for messages

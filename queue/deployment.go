@@ -12,15 +12,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/health"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/concurrency"
 	"github.com/stepwell-dev/stepwell/queue/contract"
-	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
 // Deployment is a version of an app: messages for ID are sent to its functions below URL.
@@ -46,6 +45,10 @@ type Deployment struct {
 	Waiting int64
 	// Reached says how the deployment could be reached. It is read where OpenRuns is.
 	Reached
+	// Health says how it is probed; nil if it is not. [Queue.Register] leaves it as it is if it is nil, and ends the probes
+	// if it has no path. State is what they have found out. Both are read where OpenRuns is.
+	Health *health.Settings
+	health.State
 	// RetiredAt is set if it is a version of a flow that begins no new runs.
 	RetiredAt *time.Time
 	CreatedAt time.Time
@@ -86,7 +89,7 @@ var state = fmt.Sprintf(`(SELECT count(*) FROM (SELECT FROM runs
 	(SELECT count(*) FROM (SELECT FROM messages
 	WHERE project = d.project AND deployment_id = d.id AND parked_at IS NULL AND last_error <> '' LIMIT %d) failed)
 	AS waiting,
-	answered_at, failed_at, failure, unreachable_since`, maxOpenRuns, maxWaiting)
+	answered_at, failed_at, failure, unreachable_since, health, `+health.Columns, maxOpenRuns, maxWaiting)
 
 // ErrNotRescheduled is the error when a registration was stored but its waiting messages keep their backoff.
 var ErrNotRescheduled = errors.New("waiting messages keep their backoff")
@@ -133,6 +136,9 @@ func (d *Deployment) normalize() error {
 	if err := validateURL(d.URL); err != nil {
 		return err
 	}
+	if err := d.normalizeHealth(); err != nil {
+		return err
+	}
 	if d.Build != "" {
 		if err := entities.ValidateText("build", d.Build, maxBuild); err != nil {
 			return err
@@ -151,48 +157,77 @@ func (d *Deployment) normalize() error {
 	return validateSchemas(d.Schemas, d.Workflows)
 }
 
+// normalizeHealth validates how the deployment is probed, and fills in the defaults.
+func (d *Deployment) normalizeHealth() error {
+	if d.Health == nil || d.Health.Path == "" {
+		return nil
+	}
+	if d.URL == PulledURL {
+		return entities.Invalid("an app that asks for its deliveries has no URL to probe: remove health")
+	}
+	settings := d.Health.WithDefaults()
+	d.Health = &settings
+	return settings.Validate()
+}
+
+// writeProbes queues or drops the work that probes a deployment, as part of its registration.
+func (q *Queue) writeProbes(ctx context.Context, tx pgx.Tx, p entities.Project, d Deployment) (func(error), error) {
+	subject := message.ProbeSubject(p, d.ID)
+	if d.Health == nil {
+		var b pgx.Batch
+		q.DropWorkOf(&b, message.WorkProbe, subject)
+		return nil, pg.SendQueued(ctx, tx, &b)
+	}
+	_, ended, err := q.Enqueue(ctx, tx, &pgx.Batch{}, []message.Message{{
+		Project: p, DeploymentID: d.ID, Topic: d.ID, Work: message.WorkProbe, Subject: subject, Urgent: true,
+	}})
+	return ended, err
+}
+
 // writeDeployment writes a registration and, if it changed, its audit entry; moved reports whether the URL changed.
 func (q *Queue) writeDeployment(
 	ctx context.Context, project entities.Project, d Deployment,
 ) (written Deployment, moved bool, err error) {
-	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+	err = pg.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
 		if err := lockFlows(ctx, tx, project, d.ID); err != nil {
-			return err
+			return nil, err
 		}
 		rows, err := tx.Query(ctx, `
 			WITH old AS (
-				SELECT url, workflows, build, schemas, max_concurrent FROM deployments WHERE project = $1 AND id = $2)
-			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas, max_concurrent)
-			SELECT $1, $2, $3, $4, $5, $6, nullif($7::integer, 0)
+				SELECT url, workflows, build, schemas, max_concurrent, health FROM deployments WHERE project = $1 AND id = $2)
+			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas, max_concurrent, health)
+			SELECT $1, $2, $3, $4, $5, $6, nullif($7::integer, 0), CASE WHEN $8::jsonb ->> 'path' <> '' THEN $8::jsonb END
 			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2)
 			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows,
-				build = excluded.build, schemas = excluded.schemas, updated_at = now(), max_concurrent = CASE
+				build = excluded.build, schemas = excluded.schemas, updated_at = now(),
+				max_concurrent = CASE
 					WHEN excluded.url = '`+PulledURL+`' THEN NULL
 					WHEN $7::integer IS NULL THEN d.max_concurrent ELSE excluded.max_concurrent END,
-				unreachable_since =
-					CASE WHEN d.url = excluded.url THEN d.unreachable_since END
+				unreachable_since = CASE WHEN d.url = excluded.url THEN d.unreachable_since END,
+				health = CASE WHEN $8::jsonb IS NULL AND $3 <> '`+PulledURL+`' THEN d.health ELSE excluded.health END,
+				probe_failures = 0, probe_successes = 0, probe_error = '', unhealthy_since = NULL, held_until = NULL
 			WHERE d.url NOT LIKE '`+contract.FlowScheme+`%'
 			RETURNING `+deploymentColumns+`, nullif(schemas, '{}') AS schemas, `+state+`,
 				url IS DISTINCT FROM (SELECT url FROM old) AS moved,
-				(workflows, build, schemas, max_concurrent) IS DISTINCT FROM
-					(SELECT (workflows, build, schemas, max_concurrent) FROM old) AS changed`,
-			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent)
+				(workflows, build, schemas, max_concurrent, health) IS DISTINCT FROM
+					(SELECT (workflows, build, schemas, max_concurrent, health) FROM old) AS changed`,
+			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent, d.Health)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[struct {
 			Deployment
 			Moved, Changed bool
 		}])
 		if errors.Is(err, pgx.ErrNoRows) {
-			return errIsFlow(d.ID)
+			return nil, errIsFlow(d.ID)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		written, moved = row.Deployment, row.Moved
-		if !row.Moved && !row.Changed {
-			return nil // apps repeat their registration at every start, which needs no audit entry
+		if ended, err = q.writeProbes(ctx, tx, project, written); err != nil || !row.Moved && !row.Changed {
+			return ended, err // apps repeat their registration at every start, which needs no audit entry
 		}
 		detail := map[string]any{"url": written.URL, "workflows": written.Workflows}
 		if written.Build != "" {
@@ -201,7 +236,7 @@ func (q *Queue) writeDeployment(
 		if written.MaxConcurrent != nil {
 			detail["maxConcurrent"] = *written.MaxConcurrent
 		}
-		return audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID, detail)
+		return ended, audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID, detail)
 	})
 	return written, moved, err
 }
@@ -375,88 +410,6 @@ func (q *Queue) readDeployments(ctx context.Context, more, rest string, args ...
 	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[Deployment])
 }
 
-// answeredPause is how long a deployment's answers are not noted again.
-const answeredPause = time.Minute
-
-// outageGap ends an outage of which nobody has seen the end: while a deployment is away, its messages are tried again
-// after [unreachedBackoff] at the latest.
-const outageGap = 5 * unreachedBackoff
-
-// noteAnswered notes that the deployment has answered.
-func noteAnswered(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) error {
-	return exec(ctx, pool, "note answer", `
-		UPDATE deployments SET answered_at = now(), unreachable_since = NULL WHERE project = $1 AND id = $2`, project, id)
-}
-
-// noteAsked notes that the app asks for its deliveries, and registers it if it is not. It fails with
-// [message.ErrHasURL].
-func (q *Queue) noteAsked(ctx context.Context, app world.App) error {
-	if _, noted := q.asked.Load(app); noted {
-		return nil
-	}
-	asking := Deployment{ID: app.Deployment, URL: PulledURL}
-	if err := asking.normalize(); err != nil {
-		return err
-	}
-	d, err := q.Deployment(ctx, app.Project, app.Deployment)
-	if errors.Is(err, message.ErrDeploymentNotFound) {
-		if err = q.registerPulled(ctx, app); err == nil {
-			d, err = q.Deployment(ctx, app.Project, app.Deployment)
-		}
-	}
-	switch {
-	case err != nil:
-		return err
-	case d.URL != PulledURL:
-		return message.ErrHasURL
-	}
-	q.asked.Store(app, nil)
-	time.AfterFunc(askedPause, func() { q.asked.Delete(app) })
-	return noteAnswered(ctx, q.pool, app.Project, app.Deployment)
-}
-
-// lastAsked returns when the app of the delivery last asked for deliveries, if none could be handed over for a while.
-func (q *Queue) lastAsked(ctx context.Context, d Delivery) *time.Time {
-	if d.Unreached == 0 {
-		return nil // it may be asking another process
-	}
-	var last *time.Time
-	err := pg.NewPool(q.pool).QueryRow(ctx, `
-		SELECT answered_at FROM deployments WHERE project = $1 AND id = $2 AND answered_at < now() - $3::interval`,
-		d.Project, d.DeploymentID, unreachedBackoff).Scan(&last)
-	if err != nil { // such as that there is none
-		return nil
-	}
-	return last
-}
-
-// registerPulled registers an app that asks for its deliveries, unless it is registered, or its ID is that of an alias.
-func (q *Queue) registerPulled(ctx context.Context, app world.App) error {
-	return pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		if err := lockFlows(ctx, tx, app.Project, app.Deployment); err != nil {
-			return err
-		}
-		tag, err := tx.Exec(ctx, `INSERT INTO deployments (project, id, url) SELECT $1, $2, $3
-			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2) ON CONFLICT DO NOTHING`,
-			app.Project, app.Deployment, PulledURL)
-		if err != nil || tag.RowsAffected() == 0 {
-			return err
-		}
-		return audit(ctx, tx, app.Project, admin.ActionDeploymentPut, app.Deployment, map[string]any{"url": PulledURL})
-	})
-}
-
-// noteUnreachable notes that a call at the URL did not reach the deployment. It changes nothing if that is not the
-// deployment's URL any more.
-func noteUnreachable(
-	ctx context.Context, pool *pgxpool.Pool, project entities.Project, id, url, failure string,
-) error {
-	return exec(ctx, pool, "note outage", `
-		UPDATE deployments SET failed_at = now(), failure = $4, unreachable_since =
-			CASE WHEN failed_at > now() - $5::interval THEN coalesce(unreachable_since, now()) ELSE now() END
-		WHERE project = $1 AND id = $2 AND url = $3`, project, id, url, failure, outageGap)
-}
-
 // Deployments lists the project's deployments by ID, with their state.
 func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]Deployment, error) {
 	list, err := q.readDeployments(ctx, `, `+state, ` ORDER BY id`, project)
@@ -477,6 +430,9 @@ func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, 
 			return err
 		case strings.HasPrefix(address, contract.FlowScheme):
 			return errIsFlow(id)
+		}
+		if _, err := q.writeProbes(ctx, tx, project, Deployment{ID: id}); err != nil {
+			return err
 		}
 		return audit(ctx, tx, project, admin.ActionDeploymentRemove, id, nil)
 	})

@@ -380,7 +380,7 @@ func (q *Queue) expire(ctx context.Context) error {
 
 // releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those
 // whose tickets were refused. They count as begun; see admit. It looks them up run by run: as a join, Postgres may read
-// all messages.
+// all messages, and it may read all that wait if it looks for those that are due later; see [notParked].
 var releaseGated = `
 	UPDATE messages SET due_at = now(), begins_run = false WHERE id = ANY (ARRAY (
 		SELECT m.id FROM unnest($1::text[]) AS g (run), LATERAL (
@@ -388,7 +388,7 @@ var releaseGated = `
 		) AS r, LATERAL (
 			SELECT id FROM messages m
 			WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
-				AND m.work IN ('', 'run') AND m.lease = '' AND m.parked_at IS NULL AND m.due_at > now()
+				AND m.work IN ('', 'run') AND m.lease = '' AND ` + notParked + ` AND m.due_at > now()
 				AND (m.ticket > 0 OR m.due_at = ` + gated + `) OFFSET 0
 		) AS m))
 		AND lease = '' AND parked_at IS NULL`

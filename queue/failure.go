@@ -11,12 +11,18 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/health"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
 // answerError is an answer without a success status.
@@ -158,6 +164,42 @@ func (d Delivery) Unregistered() *Failure {
 		reason = fmt.Sprintf("deployment %s is a flow, which has no app: only the server executes its runs", d.DeploymentID)
 	}
 	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
+}
+
+// Withheld returns the failure of a delivery whose deployment is unhealthy, and so is not called; nil if it is called.
+// When the hold is over, one delivery is let through to see.
+func (d Delivery) Withheld(ctx context.Context) *Failure {
+	if d.HeldUntil == nil {
+		return nil
+	}
+	left := d.HeldUntil.Sub(d.ClaimedAt)
+	if left <= 0 {
+		if ok, err := health.Try(ctx, d.by.queue.pool, d.Project, d.DeploymentID); ok || err != nil {
+			return nil // without the database, the outcome of the call cannot be stored either
+		}
+	}
+	reason := fmt.Sprintf("deployment %s is unhealthy: it is called again when a probe succeeds, or at %s to see",
+		d.DeploymentID, d.HeldUntil.UTC().Format(time.RFC3339))
+	return &Failure{Reason: reason, Public: reason, After: min(max(left, firstBackoff), unreachedBackoff)}
+}
+
+// noteSuccess makes due what waits for an unhealthy deployment that has answered a call with success.
+func (w *deliverer) noteSuccess(ctx context.Context, d Delivery) {
+	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
+	defer cancel()
+	err := health.Answered(ctx, w.queue.pool, d.Project, d.DeploymentID)
+	if err == nil {
+		err = w.queue.Recovered(ctx, d.Project, d.DeploymentID, d.ClaimedAt)
+	}
+	if err != nil {
+		w.logger.WarnContext(ctx, "end the hold of a deployment", "deployment", d.DeploymentID, "error", err)
+	}
+}
+
+// Recovered makes the messages due now that wait for a deployment which was unhealthy. They were due after the time.
+func (q *Queue) Recovered(ctx context.Context, p entities.Project, deployment string, after time.Time) error {
+	defer q.announceDue(nil)
+	return makeDueNow(ctx, q.pool, p, Deployment{ID: deployment, UpdatedAt: after}, unreachedOnly)
 }
 
 // IsFlow reports whether the deployment is a version of a flow, which the server executes: there is nothing to call.
@@ -308,4 +350,86 @@ func (w *deliverer) endOutage(ctx context.Context, d Delivery) error {
 	err := makeDueNow(ctx, w.queue.pool, d.Project, Deployment{ID: d.DeploymentID, UpdatedAt: d.ClaimedAt}, unreachedOnly)
 	w.queue.WakeTimer(nil)
 	return err
+}
+
+// answeredPause is how long a deployment's answers are not noted again.
+const answeredPause = time.Minute
+
+// outageGap ends an outage of which nobody has seen the end: while a deployment is away, its messages are tried again
+// after [unreachedBackoff] at the latest.
+const outageGap = 5 * unreachedBackoff
+
+// noteAnswered notes that the deployment has answered.
+func noteAnswered(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) error {
+	return exec(ctx, pool, "note answer", `
+		UPDATE deployments SET answered_at = now(), unreachable_since = NULL WHERE project = $1 AND id = $2`, project, id)
+}
+
+// noteAsked notes that the app asks for its deliveries, and registers it if it is not. It fails with
+// [message.ErrHasURL].
+func (q *Queue) noteAsked(ctx context.Context, app world.App) error {
+	if _, noted := q.asked.Load(app); noted {
+		return nil
+	}
+	asking := Deployment{ID: app.Deployment, URL: PulledURL}
+	if err := asking.normalize(); err != nil {
+		return err
+	}
+	d, err := q.Deployment(ctx, app.Project, app.Deployment)
+	if errors.Is(err, message.ErrDeploymentNotFound) {
+		if err = q.registerPulled(ctx, app); err == nil {
+			d, err = q.Deployment(ctx, app.Project, app.Deployment)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case d.URL != PulledURL:
+		return message.ErrHasURL
+	}
+	q.asked.Store(app, nil)
+	time.AfterFunc(askedPause, func() { q.asked.Delete(app) })
+	return noteAnswered(ctx, q.pool, app.Project, app.Deployment)
+}
+
+// lastAsked returns when the app of the delivery last asked for deliveries, if none could be handed over for a while.
+func (q *Queue) lastAsked(ctx context.Context, d Delivery) *time.Time {
+	if d.Unreached == 0 {
+		return nil // it may be asking another process
+	}
+	var last *time.Time
+	err := pg.NewPool(q.pool).QueryRow(ctx, `
+		SELECT answered_at FROM deployments WHERE project = $1 AND id = $2 AND answered_at < now() - $3::interval`,
+		d.Project, d.DeploymentID, unreachedBackoff).Scan(&last)
+	if err != nil { // such as that there is none
+		return nil
+	}
+	return last
+}
+
+// registerPulled registers an app that asks for its deliveries, unless it is registered, or its ID is that of an alias.
+func (q *Queue) registerPulled(ctx context.Context, app world.App) error {
+	return pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		if err := lockFlows(ctx, tx, app.Project, app.Deployment); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `INSERT INTO deployments (project, id, url) SELECT $1, $2, $3
+			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2) ON CONFLICT DO NOTHING`,
+			app.Project, app.Deployment, PulledURL)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return audit(ctx, tx, app.Project, admin.ActionDeploymentPut, app.Deployment, map[string]any{"url": PulledURL})
+	})
+}
+
+// noteUnreachable notes that a call at the URL did not reach the deployment. It changes nothing if that is not the
+// deployment's URL any more.
+func noteUnreachable(
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, id, url, failure string,
+) error {
+	return exec(ctx, pool, "note outage", `
+		UPDATE deployments SET failed_at = now(), failure = $4, unreachable_since =
+			CASE WHEN failed_at > now() - $5::interval THEN coalesce(unreachable_since, now()) ELSE now() END
+		WHERE project = $1 AND id = $2 AND url = $3`, project, id, url, failure, outageGap)
 }

@@ -79,6 +79,7 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, cut_off, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
+	(SELECT held_until FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS held_until,
 	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, seen_seq,
 	CASE work WHEN 'run' THEN coalesce((SELECT w.seen_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
 		AS heard`
@@ -87,8 +88,8 @@ const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subjec
 func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
-		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL, &d.SpecVersion,
-		&d.SeenSeq, &d.Heard,
+		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL,
+		&d.HeldUntil, &d.SpecVersion, &d.SeenSeq, &d.Heard,
 	}
 }
 
@@ -468,3 +469,11 @@ const keepSQL = `
 // endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the
 // planner would consider the index on work as good as that on leases; see [ofMessage].
 const endWork = `DELETE FROM messages WHERE ` + OfLease
+
+// RequireNoInvocation makes a conditional statement depend on that the run of the work is not being invoked. Whoever
+// leases its invocation adds to the log in the same transaction, or locks the run before it reads the log.
+func (d Delivery) RequireNoInvocation(c *pg.Conditional) {
+	c.Require(`NOT EXISTS (SELECT FROM (
+		SELECT lease FROM messages WHERE run_id = $1 AND work = 'run' AND subject = '' FOR UPDATE) AS invocation
+		WHERE lease <> '')`, d.RunID)
+}

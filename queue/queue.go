@@ -97,6 +97,11 @@ func (q *Queue) Look(project entities.Project, uses []entities.LimitUse) {
 	q.limits.Look(project, uses)
 }
 
+// Freed implements [eventlog.Limiter].
+func (q *Queue) Freed(project entities.Project, uses []entities.LimitUse) {
+	q.limits.Freed(project, uses)
+}
+
 // Grants implements [eventlog.Limiter].
 func (q *Queue) Grants() bool { return q.limits.Running() }
 

@@ -102,6 +102,7 @@ func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 		"it fails":                {"bad", nil, 1, "runStep step", 1},
 		"its only attempt":        {"bad", []StepOption{Attempts(1)}, 1, "recordStep step, complete", 1},
 		"remote":                  {"good", []StepOption{Remote()}, 1, "runStep step", 0},
+		"memo":                    {"good", []StepOption{SharedMemo(time.Hour, "k")}, 1, "runStep step", 0},
 		"on another deployment":   {"good", []StepOption{OnDeployment("other")}, 1, "runStep step", 0},
 		"too little time is left": {"good", []StepOption{AttemptTimeout(time.Hour)}, 1, "runStep step", 0},
 		"a call has failed":       {"good", nil, 2, "runStep step", 0},
@@ -118,6 +119,10 @@ func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 		got := f.invoke(nil)
 		if got.types() != test.want || attempts != test.calls {
 			t.Errorf("%s: got %s after %d attempts", name, got.types(), attempts)
+		}
+		if m, _ := got.Commands[0]["memo"].(map[string]any); (m != nil) != (name == "memo") ||
+			m != nil && (m["for"] != "1h0m0s" || m["key"] != "k" || m["share"] != true) {
+			t.Errorf("%s: the memo is %v", name, m)
 		}
 		first, _ := got.Commands[0]["firstAttempt"].(map[string]any)
 		if (first != nil) != (name == "it fails") || first != nil && first["retryAfter"] != "1m0s" {

@@ -136,6 +136,7 @@ type runStep struct {
 	FirstAttempt   *firstAttempt   `json:"firstAttempt,omitempty"`
 	Limits         []Use           `json:"limits,omitempty"`
 	Priority       string          `json:"priority,omitempty"`
+	Memo           *memo           `json:"memo,omitempty"`
 	At             string          `json:"at,omitempty"`
 }
 
@@ -151,6 +152,7 @@ func newRunStep(op *engine.Operation, o stepOptions) runStep {
 	c := runStep{
 		Type: "runStep", ID: op.ID, Name: op.Name, Input: op.Input, Deployment: o.deployment, At: op.Place,
 		Timeout: unlessZero(o.timeout), AttemptTimeout: unlessZero(o.attemptTimeout), Limits: o.limits,
+		Memo: o.memo,
 	}
 	if o.priority != 0 {
 		c.Priority = o.priority.String()
@@ -218,6 +220,7 @@ type stepOptions struct {
 	remote         bool
 	limits         []Use
 	priority       time.Duration
+	memo           *memo
 	durable        bool
 	// undo adds a compensation of the step to the handle's saga.
 	undo func(w *W, in, future any)
@@ -276,6 +279,26 @@ func LimitedBy(uses ...Use) StepOption {
 
 // StepPriority lets the step go before others that wait for its limits, as if it had come d earlier: from -1h to 1h.
 func StepPriority(d time.Duration) StepOption { return func(o *stepOptions) { o.priority = d } }
+
+// memo says for which equal steps an output is kept, as the contract describes it.
+type memo struct {
+	Key   string `json:"key,omitempty"`
+	For   string `json:"for"`
+	Share bool   `json:"share,omitempty"`
+}
+
+// Memo keeps the output of the step for a time: equal steps of all runs of the project, with the same name, deployment
+// and key, have it without being executed. If the key is empty, the input counts. Failures are not kept, and neither are
+// outputs of more than 1 MiB. All attempts are calls of their own, as with [Remote]. [Do] ignores the option.
+func Memo(keep time.Duration, key string) StepOption {
+	return func(o *stepOptions) { o.remote, o.memo = true, &memo{Key: key, For: keep.String()} }
+}
+
+// SharedMemo is [Memo] of a step that waits as long as an equal one is under way, so that one of them is executed at a
+// time.
+func SharedMemo(keep time.Duration, key string) StepOption {
+	return func(o *stepOptions) { o.remote, o.memo = true, &memo{Key: key, For: keep.String(), Share: true} }
+}
 
 // durable puts the result on disk before the next step begins, in batches as well.
 func durable(o *stepOptions) { o.durable = true }

@@ -81,7 +81,7 @@ func TestDocExamplesParse(t *testing.T) {
 	found, parser := 0, mustParser(t)
 	for _, name := range []string{
 		cliDoc, "../../README.md", "../../docs/configuration.md", "../../docs/operations.md", "../../docs/signals.md",
-		"../../docs/collections.md", "../../docs/flows.md", "../../docs/schedules.md", "../../docs/limits.md",
+		"../../docs/collections.md", "../../docs/flows.md", "../../docs/goals.md", "../../docs/schedules.md", "../../docs/limits.md",
 		"../../docs/triggers.md", "../../docs/webhooks.md", "../../examples/function-go/README.md",
 		"../../examples/function-python/README.md",
 		"../../examples/sdk-go/README.md",

@@ -28,6 +28,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/collector"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/queue/prober"
 	"github.com/stepwell-dev/stepwell/queue/scheduler"
 )
 
@@ -188,6 +189,15 @@ func (s *server) startWorker(ctx context.Context, q *queue.Queue) error {
 	return nil
 }
 
+// tellUnknown logs which flows have runs that this server leaves to a later version of it.
+func (s *server) tellUnknown(ctx context.Context, e *engine.Engine) error {
+	unknown, err := e.UnknownFlows(ctx)
+	if err == nil && len(unknown) > 0 {
+		s.logger.WarnContext(ctx, "flows have rules that this server does not know: update it", "deployments", unknown)
+	}
+	return err
+}
+
 // registerDeployments registers the deployments in the configuration.
 func (s *server) registerDeployments(ctx context.Context, q *queue.Queue) error {
 	for id, deploymentURL := range s.config.Deployments {
@@ -211,9 +221,14 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	if err != nil {
 		return queue.WorkerOptions{}, err
 	}
-	work := engine.New(q, s.log).WithPublicURL(s.config.PublicURL).Handlers()
+	runs := engine.New(q, s.log).WithPublicURL(s.config.PublicURL)
+	if err := s.tellUnknown(ctx, runs); err != nil {
+		return queue.WorkerOptions{}, err
+	}
+	work := runs.Handlers()
 	work[message.WorkSchedule] = scheduler.New(q, s.log).Handler()
 	work[message.WorkCollection] = collector.New(q, s.log).Handler()
+	work[message.WorkProbe] = prober.New(q).Handler()
 	return queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,

@@ -81,6 +81,7 @@ const (
 	ActionViewRemove      ActionKind = "view.remove"
 	ActionFlowPut         ActionKind = "flow.put"
 	ActionFlowRetire      ActionKind = "flow.retire"
+	ActionCatalogPut      ActionKind = "catalog.put"
 	ActionAliasPut        ActionKind = "flow_alias.put"
 	ActionAliasRemove     ActionKind = "flow_alias.remove"
 	ActionLimitPut        ActionKind = "limit.put"

@@ -15,6 +15,9 @@
 // obtained the lock. Postgres lets a lock go after the commit is visible, so that count sees every grant there was. A
 // release takes no lock: it deletes the permit, and a count that does not see that yet is only too high.
 //
+// A new run that finds room takes its places alone: one statement of its transaction tries the locks, and the next one
+// counts and grants ([OptimisticStart.Take]). All others wait for a pass, which does so for many ([Pass]).
+//
 // Counting in the statement that waits for the lock would be wrong. Its snapshot is from before the wait, so it misses
 // the grants of the transaction that it waited for.
 //

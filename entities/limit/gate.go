@@ -202,40 +202,6 @@ func (g *Gate) Insert(b *pgx.Batch, s Start, a Admission) {
 		s.RunID, g.project, names, keys, tenants, costs, g.now, s.Priority, granted, s.NotBefore)
 }
 
-// WaitingStart is a run that waits from the beginning, so that it can be created without the locks of its limits: by a
-// conditional statement.
-type WaitingStart struct {
-	Start
-
-	// Policy is the policy of the workflow that gave the run its limits; nil if it has none.
-	Policy *Policy
-}
-
-// Require makes the statement depend on that the policy is what it was, and that all limits exist, have a start wait
-// that finds no place, and can ever have room for the run.
-func (w WaitingStart) Require(c *pg.Conditional, project entities.Project, workflow string) {
-	if w.Policy == nil {
-		RequireNoPolicy(c, project, workflow)
-	} else {
-		c.Require(`EXISTS (SELECT FROM policies
-			WHERE project = $1::text AND workflow = $2::text AND limits = $3::jsonb AND priority = $4::interval
-				AND steps IS NOT DISTINCT FROM $5::jsonb)`,
-			project, workflow, w.Policy.Limits, w.Policy.Priority, w.Policy.Steps)
-	}
-	requireNone(c, project, w.Uses, `l.name IS NULL OR l.on_full <> 'wait' OR `+tooSmall)
-}
-
-// Insert adds the permits.
-func (w WaitingStart) Insert(to pg.Writer, project entities.Project) {
-	names, keys, tenants, costs := columnsOf(w.Uses)
-	to.Add(pg.Write{What: "wait for limits", Rows: len(names), SQL: `
-		INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, not_before)
-		SELECT $1::text, $1::text, $2::text, u.*, clock_timestamp(),
-			coalesce($8::timestamptz, clock_timestamp()) - $7::interval, $8::timestamptz
-		FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[]) AS u WHERE true`,
-		Args: []any{w.RunID, project, names, keys, tenants, costs, w.Priority, w.NotBefore}})
-}
-
 // columnsOf returns the uses as arrays.
 func columnsOf(uses []entities.LimitUse) (names, keys, tenants []string, costs []int) {
 	for _, u := range uses {

@@ -280,11 +280,7 @@ func (p *pass) granted(g Grants) []Granted {
 
 // AllWaiting reads the places that something waits for, in all projects.
 func AllWaiting(ctx context.Context, pool *pgxpool.Pool) (map[entities.Project][]Place, error) {
-	type row struct {
-		Project   entities.Project
-		Name, Key string
-	}
-	rows, err := pg.CollectAll[row](pg.NewPool(pool).Query(ctx, `
+	return placesByProject(ctx, pool, `
 		WITH RECURSIVE places AS (
 			(SELECT project, name, key, 1 AS n FROM permits WHERE granted_at IS NULL ORDER BY project, name, key LIMIT 1)
 			UNION ALL
@@ -294,7 +290,38 @@ func AllWaiting(ctx context.Context, pool *pgxpool.Pool) (map[entities.Project][
 				ORDER BY project, name, key LIMIT 1) AS next
 			WHERE n < $1
 		)
-		SELECT project, name, key FROM places`, maxKeys))
+		SELECT project, name, key FROM places`, maxKeys)
+}
+
+// AwaitedOf returns those of the places that something waits for. With the places of a limit with a total, something
+// may wait for those of any key.
+func AwaitedOf(
+	ctx context.Context, pool *pgxpool.Pool, freed map[entities.Project][]Place,
+) (map[entities.Project][]Place, error) {
+	var projects, names, keys []string
+	for project, places := range freed {
+		for _, p := range places {
+			projects, names, keys = append(projects, string(project)), append(names, p.Name), append(keys, p.Key)
+		}
+	}
+	return placesByProject(ctx, pool, `
+		SELECT p.project, p.name, p.key FROM unnest($1::text[], $2::text[], $3::text[]) AS p (project, name, key)
+		WHERE EXISTS (SELECT FROM permits w
+				WHERE w.project = p.project AND w.name = p.name AND w.key = p.key AND granted_at IS NULL)
+			OR EXISTS (SELECT FROM limits l WHERE l.project = p.project AND l.name = p.name AND total > 0
+				AND EXISTS (SELECT FROM permits w WHERE w.project = p.project AND w.name = p.name AND granted_at IS NULL))`,
+		projects, names, keys)
+}
+
+// placesByProject executes a query for projects, limits and keys.
+func placesByProject(
+	ctx context.Context, pool *pgxpool.Pool, sql string, args ...any,
+) (map[entities.Project][]Place, error) {
+	type row struct {
+		Project   entities.Project
+		Name, Key string
+	}
+	rows, err := pg.CollectAll[row](pg.NewPool(pool).Query(ctx, sql, args...))
 	all := map[entities.Project][]Place{}
 	for _, r := range rows {
 		all[r.Project] = append(all[r.Project], Place{r.Name, r.Key})

@@ -32,11 +32,11 @@ const tooSmall = `u.cost > least(nullif(l.per_key, 0), nullif(l.total, 0), nulli
 // requireNone makes a conditional statement depend on that for none of the uses u a condition holds, in which l is the
 // limit; its columns are null if there is no such limit.
 func requireNone(c *pg.Conditional, project entities.Project, uses []entities.LimitUse, condition string) {
-	names, _, _, costs := columnsOf(uses)
+	names, keys, _, costs := columnsOf(uses)
 	c.Require(`NOT EXISTS (
-		SELECT FROM unnest($2::text[], $3::integer[]) AS u (name, cost)
+		SELECT FROM unnest($2::text[], $3::text[], $4::integer[]) AS u (name, key, cost)
 			LEFT JOIN limits l ON l.project = $1::text AND l.name = u.name
-		WHERE `+condition+`)`, project, names, costs)
+		WHERE `+condition+`)`, project, names, keys, costs)
 }
 
 // RequireKnown makes a conditional statement depend on that [Settings.Check] finds no fault.

@@ -46,7 +46,13 @@ const (
 	WorkCollection Work = "collection"
 	// WorkTrigger starts the run of a trigger for an event; both are its subject. It belongs to no run.
 	WorkTrigger Work = "trigger"
+	// WorkProbe probes the health of the message's deployment, and is due at the next probe. Its subject is
+	// [ProbeSubject], and it belongs to no run.
+	WorkProbe Work = "probe"
 )
+
+// ProbeSubject returns the subject of the probes of a deployment: work that belongs to no run is told apart by it.
+func ProbeSubject(p entities.Project, deployment string) string { return string(p) + "/" + deployment }
 
 // StoresProgress reports whether the work stores how far it is, so that it can be interrupted at any time and any
 // process can go on with it.

@@ -43,6 +43,8 @@ type Conditional struct {
 	required []Write
 	// locked says that a condition needs the run locked by a statement before this one.
 	locked bool
+	// earlier are executed before the statement, in its transaction.
+	earlier []Write
 	// applied says whether the last execution has applied.
 	applied bool
 }
@@ -67,6 +69,13 @@ func (c *Conditional) RequireLocked(condition string, args ...any) {
 	c.Require(condition, args...)
 }
 
+// Earlier adds a statement that is executed before the others, in the same transaction. It must wait for no lock. What
+// it locks is locked when the conditions are checked, and their snapshot is newer: they see what those committed who
+// had the lock before. A setting that ends with the transaction can tell them whether it obtained the lock.
+func (c *Conditional) Earlier(sql string, args ...any) {
+	c.earlier = append(c.earlier, Write{SQL: sql, Args: args})
+}
+
 // Add implements [Writer].
 func (c *Conditional) Add(w Write) { c.writes = append(c.writes, w) }
 
@@ -75,7 +84,7 @@ func (c *Conditional) Order() LockOrder { return LockOrder{LockRun, fmt.Sprint(c
 
 // Execute implements [Statement].
 func (c *Conditional) Execute(ctx context.Context, pool *pgxpool.Pool) error {
-	if c.locked {
+	if c.locked || len(c.earlier) > 0 {
 		var b pgx.Batch
 		c.Queue(&b)
 		return Wrap(pool.SendBatch(ctx, &b).Close(), "write")
@@ -88,6 +97,9 @@ func (c *Conditional) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 // means that the run has changed, that another transaction has locked it, or that a requirement does not hold. This is
 // not an error, and the transaction can go on.
 func (c *Conditional) Queue(b *pgx.Batch) {
+	for _, w := range c.earlier {
+		b.Queue(w.SQL, w.Args...)
+	}
 	if c.locked {
 		// The setting, which ends with the transaction, tells the next statement whether the lock was obtained.
 		b.Queue(`

@@ -35,6 +35,8 @@ const (
 // holds another must follow the same order.
 type GroupCommit struct {
 	pool *pgxpool.Pool
+	// atOnce is how many transactions run at a time.
+	atOnce int
 	// underWay counts the statements that are executed or wait.
 	underWay atomic.Int64
 
@@ -44,7 +46,13 @@ type GroupCommit struct {
 }
 
 // NewGroupCommit returns a GroupCommit for the database behind pool.
-func NewGroupCommit(pool *pgxpool.Pool) *GroupCommit { return &GroupCommit{pool: pool} }
+func NewGroupCommit(pool *pgxpool.Pool) *GroupCommit {
+	return &GroupCommit{pool: pool, atOnce: groupsAtOnce}
+}
+
+// NewSerialCommit returns a GroupCommit that runs one transaction at a time. It is for statements that try the same
+// locks, and so do not apply in two transactions at a time, but do in one.
+func NewSerialCommit(pool *pgxpool.Pool) *GroupCommit { return &GroupCommit{pool: pool, atOnce: 1} }
 
 // Statement can be executed as a transaction of its own or share one with others. It keeps its result, to be read
 // after [GroupCommit.Do] returns nil. If a shared transaction fails, its statements are executed a second time, each
@@ -143,10 +151,10 @@ func (g *GroupCommit) ExecuteConditional(ctx context.Context, c *Conditional) (a
 // statements share a transaction.
 func (g *GroupCommit) Pause() (resume func()) {
 	g.mu.Lock()
-	g.running += groupsAtOnce
+	g.running += g.atOnce
 	g.mu.Unlock()
 	return func() {
-		for range groupsAtOnce {
+		for range g.atOnce {
 			g.next()
 		}
 	}
@@ -170,7 +178,7 @@ func (g *GroupCommit) Busy() bool { return g.UnderWay() >= groupSize }
 func (g *GroupCommit) startOrWait(w *waiter) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.running < groupsAtOnce {
+	if g.running < g.atOnce {
 		g.running++
 		return true
 	}

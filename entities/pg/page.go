@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -44,8 +45,9 @@ func CollectPage[T any](rows pgx.Rows, err error, limit int, cursor func(T) stri
 	return items[:limit], cursor(items[limit-1]), nil
 }
 
-// Keyed are the rows of a table with a project and a key that is unique in it, such as a name.
-type Keyed struct{ Table, Key, Columns string }
+// Keyed are the rows of a table with a project and a key that is unique in it, such as a name. Where is a condition that
+// they meet; empty for none.
+type Keyed struct{ Table, Key, Columns, Where string }
 
 // ListKeyed reads a page of the project's rows, ordered by their keys, and the cursor of the next page; empty after the
 // last.
@@ -55,7 +57,7 @@ func ListKeyed[T any](
 	keyword, after := p.Order()
 	rows, err := q.Query(ctx, `
 		SELECT `+from.Columns+` FROM `+from.Table+`
-		WHERE project = $1 AND ($2 = '' OR `+from.Key+` `+after+` $2)
+		WHERE project = $1 AND ($2 = '' OR `+from.Key+` `+after+` $2) AND `+cmp.Or(from.Where, "true")+`
 		ORDER BY `+from.Key+` `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1)
 	items, next, err = CollectPage(rows, err, p.Limit, key)
 	return items, next, Wrap(err, "list %s", from.Table)

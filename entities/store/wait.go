@@ -38,6 +38,13 @@ func RequireNoWait(c *pg.Conditional, runID entities.RunID) {
 	c.Require(`NOT EXISTS (SELECT FROM waits WHERE run_id = $1 AND status = 'waiting')`, runID)
 }
 
+// RequireMoving requires that the run has a step, a hook or a wait that is open, besides steps that the statement ends.
+func RequireMoving(c *pg.Conditional, runID entities.RunID, ended []string) {
+	c.Require(`(EXISTS (SELECT FROM steps WHERE run_id = $1 AND completed_at IS NULL AND id <> ALL ($2::text[]))
+		OR EXISTS (SELECT FROM hooks WHERE run_id = $1)
+		OR EXISTS (SELECT FROM waits WHERE run_id = $1 AND status = 'waiting'))`, runID, ended)
+}
+
 // InsertWait adds the insertion of a wait.
 func InsertWait(w pg.Writer, wait *entities.Wait) {
 	w.Add(pg.Write{What: "insert wait", SQL: `

@@ -1,8 +1,12 @@
 package strictjson
 
 import (
+	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
 )
 
 func nested(levels int) string {
@@ -28,6 +32,22 @@ func TestIsDeep(t *testing.T) {
 	} {
 		if got := IsDeep([]byte(tt.value)); got != tt.want {
 			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+// TestDeepPayloadsAreRefused: in bodies of requests, and in answers of functions.
+func TestDeepPayloadsAreRefused(t *testing.T) {
+	t.Parallel()
+	for levels, refused := range map[int]bool{MaxDepth: false, MaxDepth + wrapped: false, MaxDepth + wrapped + 2: true} {
+		for name, decode := range map[string]func([]byte, any) error{"Decode": Decode, "DecodeLenient": DecodeLenient} {
+			var into struct {
+				Input json.RawMessage `json:"input"`
+			}
+			err := decode([]byte(`{"input":`+nested(levels)+`}`), &into)
+			if errors.Is(err, entities.ErrInvalid) != refused || (err == nil) == refused {
+				t.Errorf("%s of %d levels: %v", name, levels, err)
+			}
 		}
 	}
 }

@@ -38,9 +38,13 @@ var options = json.JoinOptions(
 )
 
 // verbatim copies the value of a [stdjson.RawMessage] without looking into it: it is a user's payload, in which
-// duplicate names are the user's business.
+// duplicate names are the user's business. But it must not be so deep that others could not decode it.
 var verbatim = json.UnmarshalFromFunc(func(d *jsontext.Decoder, raw *stdjson.RawMessage) error {
-	return json.UnmarshalDecode(d, (*jsontext.Value)(raw), jsontext.AllowDuplicateNames(true))
+	err := json.UnmarshalDecode(d, (*jsontext.Value)(raw), jsontext.AllowDuplicateNames(true))
+	if err == nil && isDeeper(*raw, MaxDepth+wrapped) {
+		err = fmt.Errorf("it is nested deeper than %d levels", MaxDepth)
+	}
+	return err
 })
 
 // Decode decodes one JSON value into the struct that into points to. Unlike [stdjson.Unmarshal] it rejects unknown

@@ -2,16 +2,13 @@ package rest
 
 import (
 	"encoding/json"
-	"net/http"
 	"net/url"
-	"slices"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/health"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
-	"github.com/stepwell-dev/stepwell/queue/flow"
-	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 )
 
 // deploymentJSON is the JSON form of a deployment. Only the operator sees the addresses in errors.
@@ -28,6 +25,7 @@ type deploymentJSON struct {
 	UnreachableSince *timestamp      `json:"unreachableSince,omitempty"`
 	FailedAt         *timestamp      `json:"failedAt,omitempty"`
 	LastError        string          `json:"lastError,omitempty"`
+	Health           *healthJSON     `json:"health,omitempty"`
 	CreatedAt        timestamp       `json:"createdAt"`
 	UpdatedAt        timestamp       `json:"updatedAt"`
 }
@@ -35,12 +33,61 @@ type deploymentJSON struct {
 func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
 	v := deploymentJSON{
 		d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent, d.OpenRuns, d.Waiting, optionalTime(d.AnsweredAt),
-		optionalTime(d.UnreachableSince), optionalTime(d.FailedAt), d.Failure, timestamp(d.CreatedAt), timestamp(d.UpdatedAt),
+		optionalTime(d.UnreachableSince), optionalTime(d.FailedAt), d.Failure, newHealthJSON(d), timestamp(d.CreatedAt),
+		timestamp(d.UpdatedAt),
 	}
 	if !auth.IdentityOf(r).Operator() {
 		v.LastError = egress.Redact(v.LastError)
 	}
 	return v
+}
+
+// healthJSON is the JSON form of the health of a deployment: how it is probed, and what the probes have found out.
+type healthJSON struct {
+	health.Settings
+
+	Status         string     `json:"status"`
+	ProbedAt       *timestamp `json:"probedAt,omitempty"`
+	Failures       int        `json:"failures,omitempty"`
+	LastError      string     `json:"lastError,omitempty"`
+	UnhealthySince *timestamp `json:"unhealthySince,omitempty"`
+	HeldUntil      *timestamp `json:"heldUntil,omitempty"`
+}
+
+func newHealthJSON(d queue.Deployment) *healthJSON {
+	if d.Health == nil {
+		return nil
+	}
+	v := &healthJSON{
+		*d.Health, "healthy", optionalTime(d.ProbedAt), d.Failures, d.Error, optionalTime(d.UnhealthySince),
+		optionalTime(d.HeldUntil),
+	}
+	switch {
+	case d.UnhealthySince != nil:
+		v.Status = "unhealthy"
+	case d.ProbedAt == nil:
+		v.Status = "unknown"
+	}
+	return v
+}
+
+// healthSettings returns what a registration says about probes: nil for nothing, and settings without a path if it is
+// null, for none.
+func healthSettings(text json.RawMessage) (*health.Settings, error) {
+	var settings health.Settings
+	switch string(text) {
+	case "":
+		return nil, nil
+	case "null":
+		return &settings, nil
+	}
+	if err := strictjson.Decode(text, &settings); err != nil {
+		return nil, inField("health", err)
+	}
+	if settings.Path == "" {
+		return nil, badField("health.path", "it is missing")
+	}
+	return &settings, nil
 }
 
 func (s *Server) listDeployments(r *request) error {
@@ -68,15 +115,19 @@ func (s *Server) putDeployment(r *request) error {
 		Build     string          `json:"build"`
 		Schemas   json.RawMessage `json:"schemas"`
 
-		MaxConcurrent *int `json:"maxConcurrent"`
+		MaxConcurrent *int            `json:"maxConcurrent"`
+		Health        json.RawMessage `json:"health"`
 	}
 	id := r.deploymentID()
 	r.body(&body)
 	r.fail(s.checkURL(body.URL))
+	probes, err := healthSettings(body.Health)
+	r.fail(err)
 	return answerAs(r, r.deploymentJSON, func() (queue.Deployment, error) {
 		return s.Queue.Register(r.ctx(), r.project(), queue.Deployment{
 			ID: id, URL: body.URL, Workflows: body.Workflows, Build: body.Build, Schemas: body.Schemas,
 			MaxConcurrent: body.MaxConcurrent,
+			Health:        probes,
 		})
 	})
 }
@@ -96,132 +147,4 @@ func (s *Server) checkURL(deployment string) error {
 
 func (s *Server) removeDeployment(r *request) error {
 	return deleteOne(r, r.pathID("id", "deployment ID"), s.Queue.RemoveDeployment)
-}
-
-// flowJSON is the JSON form of a version of a flow.
-type flowJSON struct {
-	Name       string    `json:"name"`
-	Version    int64     `json:"version"`
-	Deployment string    `json:"deployment"`
-	CreatedAt  timestamp `json:"createdAt"`
-	// RetiredAt is set once the version begins no new runs.
-	RetiredAt *timestamp `json:"retiredAt,omitempty"`
-	Document  string     `json:"document,omitempty"`
-	// Warnings are what is probably not meant. Only the answer to a put has them.
-	Warnings flow.Faults `json:"warnings,omitempty"`
-	// Versions are all versions, the newest first, and Aliases the names for some. Only the answer about one flow has
-	// them.
-	Versions []flowJSON  `json:"versions,omitempty"`
-	Aliases  []aliasJSON `json:"aliases,omitempty"`
-}
-
-func newFlowJSON(v registry.Version) flowJSON {
-	return flowJSON{
-		Name: v.Name, Version: v.Version, Deployment: v.DeploymentID, CreatedAt: timestamp(v.CreatedAt),
-		RetiredAt: optionalTime(v.RetiredAt),
-	}
-}
-
-// aliasJSON is the JSON form of an alias.
-type aliasJSON struct {
-	Alias      string    `json:"alias"`
-	Version    int64     `json:"version"`
-	Deployment string    `json:"deployment"`
-	UpdatedAt  timestamp `json:"updatedAt"`
-}
-
-func newAliasJSON(a registry.Alias) aliasJSON {
-	return aliasJSON{a.Alias, a.Version, a.ID, timestamp(a.UpdatedAt)}
-}
-
-func (r *request) flowName() string {
-	name := r.pathText("name", "flow name")
-	r.fail(inParam("name", entities.ValidateID("flow name", name)))
-	return name
-}
-
-// listFlows lists the newest version of each flow.
-func (s *Server) listFlows(r *request) error {
-	return answerPage(r, newFlowJSON, func() ([]registry.Version, string, error) {
-		list, err := s.Flows.List(r.ctx(), r.project())
-		return list, "", err
-	})
-}
-
-// getFlow answers with one version of a flow, by default the newest, and names the others.
-func (s *Server) getFlow(r *request) error {
-	name, number := r.flowName(), int64(0)
-	if text := r.QueryParam("version"); text != "" {
-		number = r.number("version", text, "version")
-	}
-	return answer(r, func() (v flowJSON, err error) {
-		versions, err := s.Flows.Versions(r.ctx(), r.project(), name)
-		if err != nil {
-			return v, err
-		}
-		i := slices.IndexFunc(versions, func(v registry.Version) bool { return number == 0 || v.Version == number })
-		if i < 0 {
-			return v, registry.ErrNotFound
-		}
-		aliases, err := s.Flows.Aliases(r.ctx(), r.project(), name)
-		if err != nil {
-			return v, err
-		}
-		v = newFlowJSON(versions[i])
-		v.Document, v.Versions = versions[i].Document, encodeAll(versions, newFlowJSON)
-		v.Aliases = encodeAll(aliases, newAliasJSON)
-		return v, nil
-	})
-}
-
-// putAlias has an alias point to a version of a flow.
-func (s *Server) putAlias(r *request) error {
-	var body struct {
-		Version int64 `json:"version"`
-	}
-	name, alias := r.flowName(), r.pathText("alias", "alias")
-	r.body(&body)
-	return answerAs(r, newAliasJSON, func() (registry.Alias, error) {
-		return s.Flows.PutAlias(r.ctx(), r.project(), name, alias, body.Version)
-	})
-}
-
-func (s *Server) removeAlias(r *request) error {
-	name, alias := r.flowName(), r.pathText("alias", "alias")
-	return answerNothing(r, func() error { return s.Flows.RemoveAlias(r.ctx(), r.project(), name, alias) })
-}
-
-// retireFlow ends the new runs of a version.
-func (s *Server) retireFlow(r *request) error {
-	name := r.flowName()
-	number := r.number("version", r.pathText("version", "version"), "version")
-	return answerAs(r, newFlowJSON, func() (registry.Version, error) {
-		return s.Flows.Retire(r.ctx(), r.project(), name, number)
-	})
-}
-
-// postFlow stores a document as the newest version of its flow.
-func (s *Server) postFlow(r *request) error {
-	var body struct {
-		Document string `json:"document"`
-		DryRun   bool   `json:"dryRun"`
-	}
-	if r.body(&body); r.err != nil {
-		return r.err
-	}
-	put := s.Flows.Put
-	if body.DryRun {
-		put = s.Flows.Check
-	}
-	stored, err := put(r.ctx(), r.project(), []byte(body.Document))
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if stored.Created {
-		status = http.StatusCreated
-	}
-	shown := newFlowJSON(stored.Version)
-	shown.Warnings = stored.Warnings
-	return r.JSON(status, shown)
 }

@@ -54,6 +54,33 @@ func TestFlows(t *testing.T) {
 	}
 }
 
+// TestFlowGraphs reads the graphs of two versions, and that of a run, which keeps the version that it began with.
+func TestFlowGraphs(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.post(t, "/v1/flows", `{"document":"flow: greet\nsteps: {a: {set: 1}, b: {needs: a, set: 2}}"}`, 201)
+	run := a.post(t, "/v1/runs", `{"workflow":"greet"}`, 201)["id"]
+	a.post(t, "/v1/flows", `{"document":"flow: greet\nsteps: {c: {set: 1}}"}`, 201)
+	graph := func(path string) string {
+		got := a.get(t, path)
+		return fmt.Sprint(got["deployment"], " ", got["steps"], " ", got["edges"])
+	}
+	if got := graph("/v1/flows/greet/graph"); got != "greet@2 [map[id:c kind:set layer:0]] []" {
+		t.Errorf("the newest version: %s", got)
+	}
+	const first = "greet@1 [map[id:a kind:set layer:0] map[id:b kind:set layer:1]] [map[from:a to:b]]"
+	if got := graph("/v1/flows/greet/graph?version=1"); got != first {
+		t.Errorf("version 1: %s", got)
+	}
+	const ofRun = "greet@1 [map[id:a kind:set layer:0 stage:pending] map[id:b kind:set layer:1 stage:pending]] [map[from:a to:b]]"
+	if got := graph(fmt.Sprintf("/v1/runs/%v/graph", run)); got != ofRun {
+		t.Errorf("the run: %s", got)
+	}
+	a.wantRejected(t, http.MethodGet, "/v1/flows/greet/graph?version=9", "", http.StatusNotFound, "flow_not_found")
+	a.wantRejected(t, http.MethodGet, "/v1/flows/nobody/graph", "", http.StatusNotFound, "flow_not_found")
+	a.wantRejected(t, http.MethodGet, "/v1/runs/"+string(a.driven(t, "w"))+"/graph", "", http.StatusNotFound, "flow_not_found")
+}
+
 // TestFlowInputIsCheckedAtTheStart: nothing is written if the input does not fit, and all faults are told at once.
 func TestFlowInputIsCheckedAtTheStart(t *testing.T) {
 	t.Parallel()
@@ -201,4 +228,68 @@ func TestAliases(t *testing.T) {
 		t.Errorf("got %d %v", status, got)
 	}
 	a.wantRejected(t, http.MethodDelete, "/v1/flows/greet/aliases/prod", "", http.StatusNotFound, "alias_not_found")
+}
+
+// TestCatalogs puts versions of a catalog, previews plans, and starts runs that are planned.
+func TestCatalogs(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	put := func(body string, want int) map[string]any {
+		t.Helper()
+		status, got := a.do(t, http.MethodPost, "/v1/catalogs", body)
+		if status != want {
+			t.Fatalf("%s: got %d %v, want %d", body, status, got, want)
+		}
+		return got
+	}
+	const document = `{"document":"catalog: c\nattributes: {a: {type: string}}\nsteps: {f: {set: {b: \"${a}\"}, takes: {a: {}}, gives: {b: {}}}}"%s}`
+	put(fmt.Sprintf(document, `,"dryRun":true`), http.StatusOK)
+	if list := a.get(t, "/v1/catalogs")["data"].([]any); len(list) != 0 {
+		t.Errorf("after a dry run there are %v", list)
+	}
+	if got := put(fmt.Sprintf(document, ""), http.StatusCreated); got["version"] != 1.0 {
+		t.Errorf("the first version is %v", got)
+	}
+	put(fmt.Sprintf(document, ""), http.StatusOK)
+	put(strings.ReplaceAll(fmt.Sprintf(document, ""), "f:", "g:"), http.StatusCreated)
+	if got := a.get(t, "/v1/catalogs/c?version=1"); !strings.HasPrefix(got["document"].(string), "catalog: c") ||
+		len(got["versions"].([]any)) != 2 {
+		t.Errorf("version 1 is %v", got)
+	}
+	status, got := a.do(t, http.MethodPost, "/v1/catalogs/c/preview", `{"want":["b"],"have":["a"],"version":1}`)
+	if waves := fmt.Sprint(got["waves"]); status != http.StatusOK || waves != "[[f]]" || got["version"] != 1.0 {
+		t.Errorf("the preview is %d %v", status, got)
+	}
+
+	const start = `{"catalog":"c","want":["b"],"have":{"a":"x"},"idempotencyKey":"k"}`
+	status, run := a.do(t, http.MethodPost, "/v1/runs", start)
+	if status != http.StatusCreated || run["deployment"] != "c@1" || run["workflow"] != "c" {
+		t.Errorf("start: got %d %v", status, run)
+	}
+	put(strings.ReplaceAll(fmt.Sprintf(document, ""), "f:", "h:"), http.StatusCreated)
+	if status, again := a.do(t, http.MethodPost, "/v1/runs", start); status != http.StatusOK || again["id"] != run["id"] {
+		t.Errorf("the same start again, after a new version: got %d %v", status, again)
+	}
+	if versions := a.get(t, "/v1/flows/c")["versions"].([]any); len(versions) != 1 {
+		t.Errorf("there are the plans %v, want one", versions)
+	}
+
+	for _, test := range []struct {
+		path, body string
+		status     int
+		code       string
+	}{
+		{"/v1/runs", `{"catalog":"c","want":["b"]}`, http.StatusUnprocessableEntity, "goals_unreached"},
+		{"/v1/runs", `{"catalog":"c","want":["z"]}`, http.StatusBadRequest, "invalid_request"},
+		{"/v1/runs", `{"catalog":"z","want":["z"]}`, http.StatusNotFound, "catalog_not_found"},
+		{"/v1/runs", `{"catalog":"c","want":["b"],"have":{"a":1}}`, http.StatusUnprocessableEntity, "schema_violated"},
+		{"/v1/runs", `{"catalog":"c","workflow":"c","want":["b"]}`, http.StatusBadRequest, "invalid_request"},
+		{"/v1/runs", `{"workflow":"c","want":["b"]}`, http.StatusBadRequest, "invalid_request"},
+		{"/v1/flows", `{"document":"flow: c\nsteps: {a: {set: 1}}"}`, http.StatusConflict, "flow_name_taken"},
+		{"/v1/catalogs", `{"document":"catalog: c\nsteps: {a: {sett: 1}}"}`, http.StatusUnprocessableEntity, "invalid_flow"},
+		{"/v1/catalogs/z/preview", `{"want":["b"]}`, http.StatusNotFound, "catalog_not_found"},
+	} {
+		a.wantRejected(t, http.MethodPost, test.path, test.body, test.status, test.code)
+	}
+	a.wantRejected(t, http.MethodGet, "/v1/catalogs/z", "", http.StatusNotFound, "catalog_not_found")
 }

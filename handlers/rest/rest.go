@@ -213,6 +213,7 @@ var routes = []struct {
 	{"GET /runs/:id/events/:seq/payload", auth.Read, (*Server).getPayload},
 	{"GET /runs/:id/timeline", auth.Metadata, (*Server).getTimeline},
 	{"GET /runs/:id/timeline/names", auth.Metadata, (*Server).getTimelineNames},
+	{"GET /runs/:id/graph", auth.Metadata, (*Server).getRunGraph},
 	{"GET /events", auth.Metadata, (*Server).listEvents},
 	{"GET /events/stream", auth.Metadata, (*Server).followEvents},
 	{"GET /live", auth.Metadata, (*Server).followLive},
@@ -241,9 +242,14 @@ var routes = []struct {
 	{"GET /flows", auth.Metadata, (*Server).listFlows},
 	{"POST /flows", auth.Admin, (*Server).postFlow},
 	{"GET /flows/:name", auth.Metadata, (*Server).getFlow},
+	{"GET /flows/:name/graph", auth.Metadata, (*Server).getFlowGraph},
 	{"PUT /flows/:name/aliases/:alias", auth.Admin, (*Server).putAlias},
 	{"DELETE /flows/:name/aliases/:alias", auth.Admin, (*Server).removeAlias},
 	{"POST /flows/:name/versions/:version/retire", auth.Admin, (*Server).retireFlow},
+	{"GET /catalogs", auth.Metadata, (*Server).listCatalogs},
+	{"POST /catalogs", auth.Admin, (*Server).postCatalog},
+	{"GET /catalogs/:name", auth.Metadata, (*Server).getCatalog},
+	{"POST /catalogs/:name/preview", auth.Metadata, (*Server).previewCatalog},
 
 	// Schedules.
 	{"GET /schedules", auth.Metadata, (*Server).listSchedules},

@@ -61,6 +61,7 @@ type startRequest struct {
 	// Limits are those that the run needs places of, and Priority is by how much it goes before others that wait.
 	Limits   []entities.LimitUse `json:"limits,omitempty"`
 	Priority string              `json:"priority,omitempty"`
+	catalogStart
 }
 
 // firstMessage is a message that is sent with the start of a run.
@@ -235,6 +236,9 @@ func (s *Server) startRun(r *request) error {
 	if r.body(&body); r.err != nil {
 		return r.err
 	}
+	if err := body.planned(); err != nil {
+		return err
+	}
 	if body.isCollected() {
 		return s.collectStart(r, body)
 	}
@@ -251,7 +255,11 @@ func (s *Server) startRun(r *request) error {
 		if joined {
 			return s.answerRun(r, run)
 		}
-		run, created, err := s.start(r, r.project(), event, body.Deployment, append(opened(body.Inbox), messages...)...)
+		deployment, err := s.deploymentOf(r, body, event)
+		if err != nil {
+			return err
+		}
+		run, created, err := s.start(r, r.project(), event, deployment, append(opened(body.Inbox), messages...)...)
 		if taken, ok := errors.AsType[*entities.KeyTakenError](err); ok && body.OnConflict == onConflictJoin {
 			run, err = s.join(r, taken.RunID, messages)
 			if errors.Is(err, entities.ErrRunEnded) {

@@ -38,7 +38,9 @@ type stepJSON struct {
 	InputEncoding  string          `json:"inputEncoding,omitempty"`
 	Output         json.RawMessage `json:"output,omitempty"`
 	OutputEncoding string          `json:"outputEncoding,omitempty"`
-	Error          *failureJSON    `json:"error,omitempty"`
+	// Memo is where the output comes from, if the step was not executed.
+	Memo  *entities.MemoRef `json:"memo,omitempty"`
+	Error *failureJSON      `json:"error,omitempty"`
 }
 
 func newStepJSON(s entities.Step) stepJSON {
@@ -129,6 +131,7 @@ func (v *stepJSON) addCreation(e entities.Event, with read.Payloads) {
 // addResult adds the content of the event that ended the last attempt.
 func (v *stepJSON) addResult(e entities.Event, with read.Payloads) {
 	completed := e.Type == entities.EventStepCompleted
+	v.Memo = e.Data.Memo
 	switch {
 	case completed && with == read.WithPayloads:
 		v.Output, v.OutputEncoding = payloadJSON(e)

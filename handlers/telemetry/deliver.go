@@ -58,6 +58,7 @@ var deliverySpanNames = map[string]string{
 	string(message.WorkSchedule):   "decide tick",
 	string(message.WorkCollection): "start collected run",
 	string(message.WorkTrigger):    "start run of trigger",
+	string(message.WorkProbe):      "probe health",
 }
 
 // deliver starts the span of a delivery and returns the function that ends it.

@@ -72,7 +72,9 @@ type runStep struct {
 	// Limits are those of which each attempt needs a place, and Priority is by how much it goes before others.
 	Limits   []entities.LimitUse `json:"limits"`
 	Priority string              `json:"priority"`
-	At       place               `json:"at"`
+	// Memo keeps the output for equal steps; nil for none.
+	Memo *memo `json:"memo"`
+	At   place `json:"at"`
 }
 
 // check checks that the fields fit together.
@@ -122,6 +124,9 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 		}
 	}
 	if err := c.limit(&spec); err != nil {
+		return nil, err
+	}
+	if spec.Memo, err = c.memo(spec); err != nil {
 		return nil, err
 	}
 	r := eventlog.Request{

@@ -86,7 +86,7 @@ var features = []string{
 	"cancelStep", "cancelWait", "cancel",
 	"await", "keep", "held",
 	"store", "inbox", "skipped",
-	"http", "async", "emit", "startRun", "notReady",
+	"http", "async", "emit", "startRun", "notReady", "memo",
 }
 
 // Offer returns what this version of the server offers.

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -69,6 +71,9 @@ func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (an
 	if d.IsFlow() {
 		return e.askFlow(ctx, d, c)
 	}
+	if f := d.Withheld(ctx); f != nil {
+		return answer{}, f
+	}
 	return e.whileWanted(ctx, d, func(ctx context.Context) (answer, error) { return e.postCall(ctx, d, c) })
 }
 
@@ -118,6 +123,9 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 		key += "/" + d.Subject
 	}
 	req.Header.Set(contract.HeaderIdempotencyKey, key)
+	if d.Work == message.WorkStep {
+		req = sentOnce(req)
+	}
 	resp, err := d.Call(req, body)
 	if err != nil {
 		return answer{}, err
@@ -135,6 +143,27 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 		return answer{}, d.NotServed(reason)
 	}
 	return a, nil
+}
+
+// sentOnce returns the request of a step's attempt, which is not repeated once it was sent. The transport would do so
+// if a connection that it has reused ends without an answer, because of the Idempotency-Key. The answer to the
+// repetition would then hide that there was an attempt whose outcome nobody knows. Requests without a body are repeated
+// all the same.
+func sentOnce(req *http.Request) *http.Request {
+	body := req.GetBody
+	if body == nil {
+		return req
+	}
+	var sent atomic.Bool
+	req.GetBody = func() (io.ReadCloser, error) {
+		if sent.Load() {
+			return nil, io.EOF // as on a new connection
+		}
+		return body()
+	}
+	return req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		WroteRequest: func(w httptrace.WroteRequestInfo) { sent.Store(w.Err == nil) },
+	}))
 }
 
 func readAnswer(resp *http.Response, limit int64) ([]byte, error) {

@@ -53,14 +53,16 @@ func (e *Engine) EndStep(
 		return entities.Invalid("step %s is not async: its function answers with its result", id)
 	}
 	r := s.request(entities.EventStepCompleted)
+	r.Keep = s.spec.Memo
 	if r.Payload = result.Output; result.Error != nil {
+		r.Keep = nil
 		r.Type, r.Payload, r.Data.ErrorCode = entities.EventStepFailed, result.Error.Text(), result.Error.Code
 	}
 	_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{
 		Finish: func(last *pgx.Batch) { e.queue.DropWaitingStep(last, project, runID, id) },
 	})
 	if err == nil && len(s.spec.Limits) > 0 {
-		e.queue.Look(project, s.spec.Limits)
+		e.queue.Freed(project, s.spec.Limits)
 	}
 	return err
 }

@@ -52,7 +52,7 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 // result already, finish only ends the work.
 func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Request) error {
 	r.SpecVersion = entities.SpecDriven
-	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, endWith(d))
+	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, e.endWith(d))
 	if errors.Is(err, entities.ErrConflict) {
 		return queue.Persist(ctx, d.End)
 	}

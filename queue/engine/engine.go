@@ -39,18 +39,22 @@ type Engine struct {
 	secrets  *admin.Secrets
 	// flowStates has what flows know of their runs.
 	flowStates *flowStates
+	// follows says what follows from news in runs of flows.
+	follows eventlog.Follow
 }
 
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	now := func() time.Time { return log.Now() }
 	conditions := condition.New(now)
-	return &Engine{
+	e := &Engine{
 		pool: q.Pool(), queue: q, log: log, conditions: conditions, triggers: triggers.New(q, log, conditions),
 		callKey: newCallKey(pg.NewPool(q.Pool()), now), kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
 		secrets:    admin.NewSecrets(q.Pool(), now),
 		flowStates: newFlowStates(),
 	}
+	e.follows = e.ride
+	return e
 }
 
 // Triggers returns what starts runs because of events. It shares the limits on conditions with the engine.
@@ -71,7 +75,8 @@ func (e *Engine) WithPublicURL(address string) *Engine {
 // Handlers returns the handler for each kind of work, for [queue.WorkerOptions]. Only one engine of a log may have
 // handlers.
 func (e *Engine) Handlers() map[message.Work]queue.Handler {
-	e.log.MeasureAfter(e.kept.seq)
+	e.log.MeasureAfter(e.knownUpTo)
+	e.log.FollowStarts(e.follows)
 	signals := newSignalDispatch(e)
 	return map[message.Work]queue.Handler{
 		message.WorkRun:      e.invoke,
@@ -112,10 +117,14 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 	}
 	if err == nil { // before the next invocation starts
 		e.kept.replace(d.RunID, d.URL, plan.Keep, e.log.Now())
+		e.flowStates.carriedOut(d.RunID, d.Lease)
 	}
 	end.afterCommit(e.queue, err)
 	return plan.Explain(err)
 }
+
+// knownUpTo returns up to which position whoever continues a run probably knows its log.
+func (e *Engine) knownUpTo(id entities.RunID) int64 { return max(e.kept.seq(id), e.flowStates.seq(id)) }
 
 // checkLease returns a guard that fails the transaction unless the lease on the work is valid.
 func checkLease(d queue.Delivery) func(*pgx.Batch) func() error {

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -18,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
 )
 
 // askFlow answers the call of a flow's run, as the flow's function would. The engine keeps the states of runs, as
@@ -29,12 +27,14 @@ func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call)
 	}
 	kept, err := e.stateOf(ctx, d, c)
 	switch {
+	case errors.Is(err, registry.ErrSemantics): // another server may know them
+		return answer{}, &queue.Failure{Reason: err.Error(), Public: err.Error(), After: laterServer}
 	case err != nil:
 		return answer{}, err
 	case kept == nil:
 		return answer{status: http.StatusPreconditionFailed}, nil
 	}
-	body, err := e.follow(ctx, d, c, kept)
+	body, err := e.takeTurn(ctx, d, c, kept)
 	if ended := ctx.Err(); ended != nil {
 		return answer{}, ended
 	}
@@ -44,12 +44,20 @@ func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call)
 	if err != nil {
 		return answer{}, err
 	}
+	kept.lease = d.Lease
 	e.flowStates.put(d.RunID, kept)
 	return answer{status: http.StatusOK, body: body}, nil
 }
 
+// UnknownFlows returns the versions of flows, in all projects, whose runs this server leaves alone, because it does not
+// have the rules by which their documents are interpreted.
+func (e *Engine) UnknownFlows(ctx context.Context) ([]string, error) { return e.flows.Unknown(ctx) }
+
+// laterServer is the pause before a run is looked at again whose rules this server does not know.
+const laterServer = time.Minute
+
 // stateOf returns the state of a run before the call's events; nil if the engine does not have it any more.
-func (e *Engine) stateOf(ctx context.Context, d queue.Delivery, c contract.Call) (*flow.State, error) {
+func (e *Engine) stateOf(ctx context.Context, d queue.Delivery, c contract.Call) (*keptState, error) {
 	kept := e.flowStates.take(d.RunID)
 	if c.Since > 0 {
 		if kept == nil || kept.Seq() != c.Since {
@@ -61,15 +69,11 @@ func (e *Engine) stateOf(ctx context.Context, d queue.Delivery, c contract.Call)
 	if err != nil {
 		return nil, err
 	}
-	return program.Begin(), nil
+	return &keptState{State: program.Begin()}, nil
 }
 
-// keepFlows is how long the engine promises to keep a state.
-const keepFlows = time.Minute
-
-// follow applies the events of a call to a state, and returns the answer. Expressions are evaluated in the project's
-// turn.
-func (e *Engine) follow(ctx context.Context, d queue.Delivery, c contract.Call, kept *flow.State) ([]byte, error) {
+// takeTurn applies the events of a call to a state, and returns the answer.
+func (e *Engine) takeTurn(ctx context.Context, d queue.Delivery, c contract.Call, kept *keptState) ([]byte, error) {
 	events := make([]flow.Event, 0, len(c.Events))
 	for _, text := range c.Events {
 		event, err := decodeEvent(text)
@@ -78,25 +82,36 @@ func (e *Engine) follow(ctx context.Context, d queue.Delivery, c contract.Call, 
 		}
 		events = append(events, event)
 	}
-	if err := kept.Apply(c.Run, events); err != nil {
+	if err := kept.fold(c.Run, events); err != nil {
 		return nil, err
 	}
-	if err := e.applyRest(ctx, d, c, kept); err != nil {
+	if err := e.applyRest(ctx, d, c, kept.State); err != nil {
 		return nil, err
 	}
-	release, err := e.conditions.Acquire(ctx, d.Project)
+	commands, err := e.decide(ctx, d.Project, kept.State)
+	if err != nil {
+		return nil, err
+	}
+	return asAnswer(commands), nil
+}
+
+// decide returns the commands that follow from a state. Expressions are evaluated in the project's turn.
+func (e *Engine) decide(ctx context.Context, p entities.Project, state *flow.State) ([]any, error) {
+	release, err := e.conditions.Acquire(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	commands, err := kept.Next(ctx)
+	return state.Next(ctx)
+}
+
+// asAnswer returns the commands as functions answer with them.
+func asAnswer(commands []any) []byte {
+	body, err := json.Marshal(map[string][]any{"commands": commands})
 	if err != nil {
-		return nil, err
+		panic(err) // the values are JSON
 	}
-	return json.Marshal(struct {
-		Commands []any `json:"commands"`
-		Keep     any   `json:"keep"`
-	}{commands, map[string]any{"seq": kept.Seq(), "by": "server", "for": keepFlows.String()}})
+	return body
 }
 
 // applyRest applies the events that the call has left out because the log is long. Each page takes the place of the one
@@ -122,17 +137,9 @@ func (e *Engine) applyRest(ctx context.Context, d queue.Delivery, c contract.Cal
 		if err != nil {
 			return err
 		}
-		events := make([]flow.Event, 0, len(page.Events))
-		for _, event := range page.Events {
-			text, err := json.Marshal(view.Of(event))
-			if err != nil {
-				return err
-			}
-			decoded, err := decodeEvent(text)
-			if err != nil {
-				return err
-			}
-			events = append(events, decoded)
+		events, err := flowEvents(page.Events)
+		if err != nil {
+			return err
 		}
 		if err := kept.More(events); err != nil {
 			return err
@@ -145,69 +152,26 @@ func (e *Engine) applyRest(ctx context.Context, d queue.Delivery, c contract.Cal
 	return nil
 }
 
+// flowEvents returns events as [decodeEvent] would have them of a call, byte for byte.
+func flowEvents(events []entities.Event) (list []flow.Event, err error) {
+	for _, e := range events {
+		event := flow.Event{Seq: e.Seq, Type: e.Type, CorrelationID: e.CorrelationID, CreatedAt: e.CreatedAt.UTC()}
+		event.Data.Skipped = e.Data.Skipped
+		if payload := view.Of(e).Payload; len(payload) > 0 {
+			if event.Payload, err = json.Marshal(payload); err != nil {
+				return nil, fmt.Errorf("encode event %d: %w", e.Seq, err)
+			}
+		}
+		list = append(list, event)
+	}
+	return list, nil
+}
+
 func decodeEvent(text json.RawMessage) (event flow.Event, err error) {
 	if err := json.Unmarshal(text, &event); err != nil {
 		return event, fmt.Errorf("decode event: %w", err)
 	}
 	return event, nil
-}
-
-// keptState is a state of a run, and the memory that it took when it was kept.
-type keptState struct {
-	*flow.State
-
-	bytes int64
-}
-
-const (
-	// maxFlowStates and maxFlowBytes limit the states that an engine keeps.
-	maxFlowStates = 4096
-	maxFlowBytes  = 64 << 20
-	// stateBytes is what a small state takes, about.
-	stateBytes = 8 << 10
-)
-
-// flowStates keeps the states of the runs that were answered last. A state is taken out while it is used. Losing one
-// costs a call with the whole log.
-type flowStates struct {
-	mu    sync.Mutex
-	runs  *simplelru.LRU[entities.RunID, keptState]
-	bytes int64
-}
-
-func newFlowStates() *flowStates {
-	f := &flowStates{}
-	var err error
-	f.runs, err = simplelru.NewLRU(maxFlowStates, func(_ entities.RunID, s keptState) { f.bytes -= s.bytes })
-	if err != nil {
-		panic(err) // the size is not positive
-	}
-	return f
-}
-
-// take takes out the state of a run, or returns nil.
-func (f *flowStates) take(id entities.RunID) *flow.State {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s, _ := f.runs.Peek(id)
-	f.runs.Remove(id)
-	return s.State
-}
-
-// put keeps a state, unless it is too large, and drops the oldest ones beyond the limits.
-func (f *flowStates) put(id entities.RunID, s *flow.State) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.runs.Remove(id)
-	kept := keptState{s, s.Bytes() + stateBytes}
-	if kept.bytes > maxFlowBytes {
-		return
-	}
-	f.bytes += kept.bytes
-	f.runs.Add(id, kept)
-	for f.bytes > maxFlowBytes {
-		f.runs.RemoveOldest()
-	}
 }
 
 // refusal is the answer of a function that refuses a call. The run is held until a call succeeds.

@@ -405,3 +405,31 @@ func TestAnIDIsOfAnAliasOrOfAnApp(t *testing.T) {
 		t.Errorf("%d of %d IDs belong to both (%v), want none of %d", both, either, err, ids)
 	}
 }
+
+// TestUnknownSemanticsAreLeftAlone: a run whose document was put by a later server waits, with a reason, and is not
+// decided by rules that it does not have. A server that knows them goes on with it.
+func TestUnknownSemanticsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	d := startFlows(t)
+	set := func(number int) { d.exec(t, `UPDATE flow_versions SET semantics = $1 WHERE name = 'gift'`, number) }
+	set(flow.Semantics + 1)
+	id := d.startRun(t, `{"for":"7"}`, func(r *eventlog.Request) {
+		r.Data.DeploymentID, r.Data.WorkflowName = "gift@1", "gift"
+	})
+	const waits = `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run' AND last_error LIKE '%semantics 2%' AND delivery_count = 0`
+	eventually(t, "the run waits for another server", func() bool { return d.count(t, waits, id) == 1 })
+	if n := d.countEvents(t, id, "step_created pack"); n != 0 {
+		t.Error("the run was decided")
+	}
+	unknown, err := d.runs.flows.Unknown(t.Context())
+	if diff := cmp.Diff([]string{string(project) + "/gift@1"}, unknown); err != nil || diff != "" {
+		t.Errorf("unknown (-want +got):\n%s (%v)", diff, err)
+	}
+	set(flow.Semantics)
+	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
+	d.WakeTimer(nil)
+	d.wantEnd(t, id, entities.RunCompleted, `"a gift for 7"`)
+	if unknown, err := d.runs.flows.Unknown(t.Context()); err != nil || len(unknown) > 0 {
+		t.Errorf("unknown: %v (%v)", unknown, err)
+	}
+}

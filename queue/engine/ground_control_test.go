@@ -61,7 +61,7 @@ func TestGroundControlDoubledResultDispatchesOnce(t *testing.T) {
 	t.Parallel()
 	d := idleServer(t, testdb.New(t))
 	work, requests := d.writeOfStep(t)
-	if _, err := d.log.AppendAll(t.Context(), project, work.RunID, requests, endWith(work)); err != nil {
+	if _, err := d.log.AppendAll(t.Context(), project, work.RunID, requests, d.runs.endWith(work)); err != nil {
 		t.Fatal(err)
 	}
 	d.exec(t, `DELETE FROM messages`)

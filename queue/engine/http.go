@@ -102,7 +102,7 @@ func (e *Engine) httpRequest(ctx context.Context, d queue.Delivery, s stepWork) 
 
 // fetch makes the request of a step.
 func (e *Engine) fetch(d queue.Delivery, req *http.Request) (answer, error) {
-	resp, err := d.Fetch(req)
+	resp, err := d.Fetch(sentOnce(req))
 	if err != nil {
 		return answer{}, err
 	}

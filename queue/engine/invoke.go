@@ -84,6 +84,7 @@ func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run *entities.Ru
 		return a, err
 	}
 	e.kept.forget(run.ID)
+	e.flowStates.take(run.ID)
 	var b pgx.Batch
 	read.Measure(&b, run.ID, 0, contract.InlineEvents, &size)
 	if err := e.pool.SendBatch(ctx, &b).Close(); err != nil {
@@ -167,6 +168,9 @@ func isPermanent(err error) bool {
 // later events. It fails with [errCallGrows] if the payloads have more than the most bytes.
 func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Run, most int64) (contract.Call, error) {
 	kept := e.kept.find(*run, d.URL, e.log.Now())
+	if d.IsFlow() {
+		kept.seq = e.flowStates.seq(run.ID)
+	}
 	page, err := e.eventsAfter(ctx, d, *run, kept.seq)
 	if err != nil {
 		return contract.Call{}, err

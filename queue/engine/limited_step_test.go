@@ -184,8 +184,9 @@ func oneStep(t *testing.T, fields object) (d *server, release func()) {
 		}
 	})
 	release = sync.OnceFunc(func() { close(released) })
-	t.Cleanup(release)
-	return startServer(t, f), release
+	d = startServer(t, f)
+	t.Cleanup(release) // before the server ends, which waits for its calls
+	return d, release
 }
 
 var needsOne = object{"limits": []object{{"name": "one", "key": "k"}}}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/memo"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
@@ -39,7 +40,7 @@ const (
 func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	s, ok, err := e.startStep(ctx, d)
 	if len(s.spec.Limits) > 0 {
-		d.Afterwards(func() { e.queue.Look(d.Project, s.spec.Limits) })
+		d.Afterwards(func() { e.queue.Freed(d.Project, s.spec.Limits) })
 	}
 	if !ok || err != nil {
 		return err
@@ -137,8 +138,24 @@ func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	if s.spec.Late(e.log.Now()) {
 		return s, false, e.record(ctx, d, s, s.timeout())
 	}
+	if known, err := e.known(ctx, d, s); known != nil || err != nil {
+		if err == nil {
+			err = e.record(ctx, d, s, decision{
+				event: entities.EventStepCompleted, payload: known.Output, memo: &known.MemoRef,
+			})
+		}
+		return s, false, err
+	}
 	err = e.startAttempt(ctx, d, &s)
 	return s, err == nil, err
+}
+
+// known returns the output of a step that has waited for an equal one, if that is known now; else nil.
+func (e *Engine) known(ctx context.Context, d queue.Delivery, s stepWork) (*memo.Known, error) {
+	if s.spec.Memo == nil || !s.spec.Memo.Share {
+		return nil, nil
+	}
+	return memo.Find(ctx, pg.NewPool(e.pool), d.Project, s.spec.Memo.Hash)
 }
 
 // resumeStep records that the next attempt at a step begins that the function of its run executes itself, and has the
@@ -231,6 +248,8 @@ type decision struct {
 	code    string
 	// store is the payload of the event that writes to the run's store with the result; nil for none.
 	store []byte
+	// memo is where the output comes from, if the step was not executed.
+	memo *entities.MemoRef
 	// after is the pause before the next attempt, if the event is step_retrying.
 	after time.Duration
 }
@@ -369,7 +388,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	requests := s.results(v, e.log.Now())
 	var final error
 	err := queue.Persist(ctx, func(ctx context.Context) error {
-		options := endWith(d)
+		options := e.endWith(d)
 		if v.event == entities.EventStepRetrying {
 			options = retryWith(d, queue.Failure{
 				Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady, KeepsPlaces: v.code == codeAccepted,
@@ -399,7 +418,10 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 // results returns the requests for the events of a decision.
 func (s stepWork) results(v decision, now time.Time) []eventlog.Request {
 	r := s.request(v.event)
-	r.Payload, r.Data.ErrorCode = v.payload, v.code
+	r.Payload, r.Data.ErrorCode, r.Data.Memo = v.payload, v.code, v.memo
+	if v.event == entities.EventStepCompleted && v.memo == nil && v.store == nil {
+		r.Keep = s.spec.Memo
+	}
 	if entities.ValidateName("code", v.code) != nil {
 		r.Data.ErrorCode = "" // the log would refuse it, and the step would be retried forever; the payload still has it
 	}
@@ -420,13 +442,22 @@ func retryWith(d queue.Delivery, f queue.Failure) eventlog.AppendOptions {
 	return eventlog.AppendOptions{Guard: checkLease(d), Finish: func(last *pgx.Batch) { d.NackIn(last, f) }}
 }
 
-// endWith returns options that end work in the append's transaction.
-func endWith(d queue.Delivery) eventlog.AppendOptions {
+// endWith returns options that end work in the append's transaction. What follows from its events is written with them
+// if the run is that of a flow.
+func (e *Engine) endWith(d queue.Delivery) eventlog.AppendOptions {
 	return eventlog.AppendOptions{
 		Guard:  checkLease(d),
 		Finish: d.EndIn,
-		Optimistic: func(c *pg.Conditional, _ eventlog.Outlook) bool {
-			d.EndIf(c, "", nil)
+		Follow: e.follows,
+		Optimistic: func(c *pg.Conditional, o eventlog.Outlook) bool {
+			if o.Follows {
+				d.RequireNoInvocation(c)
+			}
+			if o.Follows && o.Ended { // the work is deleted with the run
+				d.RequireLease(c, "", nil)
+			} else {
+				d.EndIf(c, "", nil)
+			}
 			return true
 		},
 	}

@@ -185,7 +185,7 @@ func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 		home.exec(t, `DELETE FROM runs`)
 		work, requests = home.writeOfStep(t)
 		statements = session.Run(t, n, crash, func() {
-			_, err = broken.log.AppendAll(t.Context(), project, work.RunID, requests, endWith(work))
+			_, err = broken.log.AppendAll(t.Context(), project, work.RunID, requests, broken.runs.endWith(work))
 		})
 		return work, requests, statements, err
 	}
@@ -215,7 +215,7 @@ func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 			if got := parts(work.RunID); got != want {
 				t.Errorf("%s: got %v, want %v", what, got, want)
 			}
-			_, err = home.log.AppendAll(t.Context(), project, work.RunID, requests, endWith(work))
+			_, err = home.log.AppendAll(t.Context(), project, work.RunID, requests, home.runs.endWith(work))
 			if got := parts(work.RunID); got != [3]int{1, 1, 1} || (err != nil) != (want[0] == 1) {
 				t.Errorf("%s: after the repetition got %v and error %v", what, got, err)
 			}
@@ -239,7 +239,7 @@ func TestALateResultWritesNothingToTheStore(t *testing.T) {
 		d := idleServer(t, testdb.New(t))
 		work, requests := d.writeOfStep(t)
 		before(d, work)
-		_, err := d.log.AppendAll(t.Context(), project, work.RunID, requests, endWith(work))
+		_, err := d.log.AppendAll(t.Context(), project, work.RunID, requests, d.runs.endWith(work))
 		if !queue.IsOver(err) {
 			t.Errorf("%s: got error %v", name, err)
 		}

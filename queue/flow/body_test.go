@@ -313,3 +313,17 @@ steps:
 		t.Errorf("the end of the map counts as %d bytes, want about 0: the list of failures has the one of the item", got)
 	}
 }
+
+// TestDeepValuesFailTheirSteps: a loop that wraps its last value again and again ends with a failure, not with an answer
+// that the server refuses.
+func TestDeepValuesFailTheirSteps(t *testing.T) {
+	t.Parallel()
+	got, err := Trial{}.Run(parse(t, `
+flow: f
+steps:
+  deep: {loop: {max: 10000, until: "false", do: {steps: {a: {set: ["${iteration.last}"]}}, output: "${steps.a.output}"}}}
+`))
+	if err != nil || got.Error == nil || got.Error.Code != codeExpression {
+		t.Errorf("%s, %+v (%v)", got.Status, got.Error, err)
+	}
+}

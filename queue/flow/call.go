@@ -55,14 +55,20 @@ type State struct{ root *state }
 // Begin returns the state of a run without a log.
 func (p *Program) Begin() *State { return &State{newState(p, &history{}, frame{})} }
 
-// Apply folds the next events of the log. What Next has decided before counts as carried out: if it was not, the state
-// must not be used any more.
+// Apply folds the next events of the log. What Next has decided before counts as carried out: if it was not, see
+// [State.Continue].
 func (s *State) Apply(run contract.Run, events []Event) error {
+	s.root.news.forget()
+	return s.Continue(run, events)
+}
+
+// Continue is [State.Apply] for a state of which nobody has carried out what Next has decided: the next decision is
+// also about the events of the last one.
+func (s *State) Continue(run contract.Run, events []Event) error {
 	s.root.run = run
 	if run.Input != nil {
 		s.root.input = run.Input
 	}
-	s.root.news.forget()
 	return s.More(events)
 }
 
@@ -91,6 +97,14 @@ func (s *State) Seq() int64 { return s.root.seq }
 // Bytes returns how much memory the state takes, about.
 func (s *State) Bytes() int64 { return s.root.held + int64(len(s.root.input)) }
 
+// IsWaiting reports whether something is under way for the run: a step that has begun and not ended, or the undoing of
+// one.
+func (s *State) IsWaiting() bool {
+	return slices.ContainsFunc(slices.Concat(s.root.steps, s.root.undos), func(p progress) bool {
+		return p.status == statusOpen
+	})
+}
+
 // Next returns the commands that follow. The state stays as the log has it.
 func (s *State) Next(ctx context.Context) ([]any, error) {
 	t := turn{state: s.root.clone(nil), round: &round{stopped: ctx.Err, decoded: map[any]any{}}}
@@ -113,6 +127,12 @@ type (
 		AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 		Retry          json.RawMessage `json:"retry,omitempty"`
 		Async          bool            `json:"async,omitempty"`
+		Memo           *memo           `json:"memo,omitempty"`
+	}
+	memo struct {
+		Key   json.RawMessage `json:"key,omitempty"`
+		For   string          `json:"for"`
+		Share bool            `json:"share,omitempty"`
 	}
 	recordStep struct {
 		Type    string            `json:"type"`
@@ -160,6 +180,31 @@ type (
 		Error contract.Failure `json:"error"`
 	}
 )
+
+// call returns the command that calls a function.
+func call(id string, a *action, input json.RawMessage, where *stepScope) (any, error) {
+	known, err := a.memo.command(where)
+	return runStep{
+		Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
+		Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async, Memo: known,
+	}, err
+}
+
+// command returns what a command says about equal steps; nil for nothing.
+func (m *memoAction) command(where *stepScope) (*memo, error) {
+	if m == nil {
+		return nil, nil
+	}
+	command := &memo{For: duration(m.keep), Share: m.share}
+	if m.key == nil {
+		return command, nil
+	}
+	var err error
+	if command.Key, err = m.key.json(where); err != nil {
+		return nil, fmt.Errorf("memo: key: %w", err)
+	}
+	return command, nil
+}
 
 // duration returns a duration as commands have it; empty for none.
 func duration(d time.Duration) string {
@@ -255,7 +300,7 @@ func (p *fillParser) value() (*template, error) {
 	case json.Delim:
 		return p.container(token)
 	case string:
-		return textTemplate(&node{kind: kindText, text: token}, &p.faults, p.visit), nil
+		return textTemplate(&node{kind: kindText, text: token}, &p.faults, nil, p.visit), nil
 	default:
 		text, err := json.Marshal(token)
 		return &template{fixed: text}, err

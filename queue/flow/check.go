@@ -205,6 +205,7 @@ func (r *reader) checkStep(p *Program, known map[int]map[int]bool, u use, id str
 	}
 	switch {
 	case p.readable(u.step, known)[read]:
+	case len(p.goals) > 0 && slices.Contains(p.steps[u.step].needs, read): // its status says whether it has ended
 	case p.steps[u.step].join == joinAny:
 		r.faults.add(u.at, CodeExpression, "%q reads steps.%s, which may not have ended then, since join is any",
 			u.expr.text, id)
@@ -278,6 +279,12 @@ func (f *Faults) add(at *node, code, format string, args ...any) {
 		*f = append(*f, Fault{at.line, at.column, at.path, code, fmt.Sprintf(format, args...)})
 	}
 }
+
+// Add adds a fault at a place in a document. Code is one of the Code constants.
+func (f *Faults) Add(at *Node, code, format string, args ...any) { f.add(at, code, format, args...) }
+
+// Sorted returns the faults in the order of their places, each once.
+func (f Faults) Sorted() Faults { return slices.Compact(f.sorted()) }
 
 // sorted returns the faults in the order of their places.
 func (f Faults) sorted() Faults {

@@ -22,6 +22,14 @@ import (
 // Format is the version of the documents' format.
 const Format = 1
 
+// Semantics is the number of the rules by which documents are interpreted. It grows when a rule changes so that a log
+// of before would be continued in another way. Package replay has recorded runs of each number, which are kept for
+// good. The rules of a number stay as long as there may be runs that began with them.
+const Semantics = 1
+
+// Knows reports whether this program has the rules of a number.
+func Knows(semantics int) bool { return semantics == Semantics }
+
 const (
 	// MaxSteps limits the steps of a flow, and of each body in it. The commands that begin them, two for a signal, fit in
 	// a turn: see [fullTurn].
@@ -31,6 +39,9 @@ const (
 	// maxName limits the length of names, and of the IDs of steps, in bytes.
 	maxName = 128
 )
+
+// reservedName is no name of a flow, since its address in the API is another one's.
+const reservedName = "schema"
 
 // Program is a compiled document.
 type Program struct {
@@ -48,6 +59,7 @@ type Program struct {
 	schema *schema.Schema
 	output *template
 	drain  bool // whether steps end when another one has failed
+	goals  []int
 	steps  []step
 	byID   map[string]int
 	digest [sha256.Size]byte
@@ -79,6 +91,8 @@ type join string
 const (
 	joinAll    join = "all"    // each has completed or was skipped, and at least one completed
 	joinAny    join = "any"    // one has completed
+	joinEvery  join = "every"  // each has completed
+	joinNone   join = "none"   // all have ended, and none has completed
 	joinAlways join = "always" // all have ended, whatever became of them
 )
 
@@ -119,7 +133,9 @@ type action struct {
 	pause time.Duration
 	until *template
 	// async lets the function of a call accept it, and send its result later.
-	async    bool
+	async bool
+	// memo keeps the output for equal steps; nil for none.
+	memo     *memoAction
 	http     *httpAction
 	hook     *hookAction
 	approval *approvalAction
@@ -127,11 +143,21 @@ type action struct {
 	// condition is that of a signal, and lookBack how old it may be.
 	condition string
 	lookBack  time.Duration
-	// code and message are those of fail.
+	// schema is that of the value of set.
+	schema *schema.Schema
+	// code and message are those of fail. Set has a code for values that cannot be evaluated.
 	code    string
 	message *template
 	// many is what steps with a body have: map, loop and plan.
 	many *many
+}
+
+// memoAction says for which equal steps an output is kept.
+type memoAction struct {
+	keep time.Duration
+	// key is what makes steps equal; nil for the input.
+	key   *template
+	share bool
 }
 
 // catch says what follows from a failure.
@@ -156,11 +182,18 @@ func Parse(document []byte) (*Program, error) {
 	if len(faults) > 0 {
 		return nil, faults.sorted()
 	}
+	return Compile(root)
+}
+
+// Compile is [Parse] for a document that has been read.
+func Compile(root *Node) (*Program, error) {
+	var faults Faults
 	r := reader{faults: &faults}
 	p := r.program(root)
 	p.digest = sha256.Sum256(root.appendJSON(nil))
 	if len(faults) == 0 {
 		r.checkGraph(p)
+		r.checkGoals(p)
 	}
 	if len(faults) == 0 {
 		r.checkReferences(p)
@@ -189,6 +222,9 @@ func (r *reader) program(root *node) *Program {
 	if p.Name != "" && !validName(p.Name) {
 		r.faults.add(o.node.get("flow"), CodeType, "the name of a flow has 1 to %d letters, digits, - and _", maxName)
 	}
+	if p.Name == reservedName {
+		r.faults.add(o.node.get("flow"), CodeType, "the name %q is reserved: /v1/flows/schema is the schema of documents", p.Name)
+	}
 	p.Description = o.text("describe")
 	p.Deployment = o.deployment()
 	p.Input, p.schema = r.schema(o.get("input"))
@@ -197,6 +233,7 @@ func (r *reader) program(root *node) *Program {
 	r.defaults = r.readDefaults(o.get("defaults"))
 	r.deployment = p.Deployment
 	r.readSteps(p, o.get("steps"), root)
+	p.goals = o.stepIDs("goals")
 	if output := o.get("output"); output != nil {
 		p.output = r.template(output, usage{place: placeOutput})
 	}

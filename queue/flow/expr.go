@@ -53,7 +53,31 @@ var environment = condition.Environment(
 	cel.Variable(varItem, cel.DynType),
 	cel.Variable(varIndex, cel.DynType),
 	cel.Variable(varLoop, cel.DynType),
+	cel.Function("pluck", cel.Overload("pluck_list_string", []*cel.Type{cel.ListType(cel.DynType), cel.StringType},
+		cel.ListType(cel.DynType), cel.BinaryBinding(pluck))),
 )
+
+// pluck returns the values of a field of all objects in a list, and null for what is null.
+func pluck(list, name ref.Val) ref.Val {
+	items, ok := list.(traits.Lister)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(list)
+	}
+	values := make([]ref.Val, 0)
+	for it := items.Iterator(); it.HasNext() == types.True; {
+		item := it.Next()
+		object, isObject := item.(traits.Mapper)
+		value, found := ref.Val(types.NullValue), item == types.NullValue
+		if isObject {
+			value, found = object.Find(name)
+		}
+		if !found {
+			return types.NewErr("item %d of the list has no %q", len(values), name.Value())
+		}
+		values = append(values, value)
+	}
+	return types.NewRefValList(types.DefaultTypeAdapter, values)
+}
 
 // expression is a compiled expression in CEL.
 type expression struct {
@@ -61,27 +85,53 @@ type expression struct {
 	program cel.Program
 	// vars are the variables it reads, and steps the IDs of the steps.
 	vars, steps []string
+	// lets are the values of the step's own names among the variables.
+	lets lets
 	// path is set if the expression only names a value, such as input.order.id: the value is handed on as it is.
 	path []string
 }
 
-// compile compiles an expression. The error names what to do.
-func compile(text string) (*expression, error) {
+// lets are the names that a step has for values of its own.
+type lets map[string]*template
+
+// compile compiles an expression that knows the names. The error names what to do.
+func compile(text string, names lets) (*expression, error) {
 	if len(text) > condition.MaxLength {
 		return nil, fmt.Errorf("the expression has %d bytes; the limit is %d", len(text), condition.MaxLength)
 	}
-	tree, issues := environment.Compile(text)
+	env, used, err := names.environment(text)
+	if err != nil {
+		return nil, err
+	}
+	tree, issues := env.Compile(text)
 	if issues.Err() != nil {
 		return nil, fmt.Errorf("the expression %q cannot be compiled: %s", text, issues.Errors()[0].Message)
 	}
-	program, err := environment.Program(tree, condition.Limits()...)
+	program, err := env.Program(tree, condition.Limits()...)
 	if err != nil {
 		return nil, fmt.Errorf("the expression %q cannot be compiled: %w", text, err)
 	}
-	e := &expression{text: text, program: program}
+	e := &expression{text: text, program: program, lets: used}
 	root := ast.NavigateAST(tree.NativeRep())
 	e.path = pathOf(root)
 	return e, e.references(root)
+}
+
+// environment returns the environment of an expression, and those of the names that may be in it.
+func (l lets) environment(text string) (*cel.Env, lets, error) {
+	used := lets{}
+	var variables []cel.EnvOption
+	for name, value := range l {
+		if strings.Contains(text, name) {
+			used[name] = value
+			variables = append(variables, cel.Variable(name, cel.DynType))
+		}
+	}
+	if len(used) == 0 {
+		return environment, nil, nil
+	}
+	env, err := environment.Extend(variables...)
+	return env, used, err
 }
 
 // references finds the variables and steps that the expression reads.
@@ -89,7 +139,7 @@ func (e *expression) references(root ast.NavigableExpr) error {
 	vars, steps := map[string]bool{}, map[string]bool{}
 	for _, ident := range ast.MatchDescendants(root, ast.KindMatcher(ast.IdentKind)) {
 		name := ident.AsIdent()
-		if slices.Contains(variables, name) {
+		if _, own := e.lets[name]; own || slices.Contains(variables, name) {
 			vars[name] = true
 		}
 		if name != varSteps {
@@ -173,7 +223,7 @@ func (e *expression) eval(s scope) (ref.Val, error) {
 			vars[name] = s.now()
 			continue
 		}
-		value, err := s.decode(name, e.steps)
+		value, err := e.decode(name, s)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -186,6 +236,19 @@ func (e *expression) eval(s scope) (ref.Val, error) {
 		return nil, fmt.Errorf("%s: %w", e.text, err)
 	}
 	return value, nil
+}
+
+// decode returns a variable for CEL.
+func (e *expression) decode(name string, s scope) (any, error) {
+	own, ok := e.lets[name]
+	if !ok {
+		return s.decode(name, e.steps)
+	}
+	text, err := own.json(s)
+	if err != nil {
+		return nil, err
+	}
+	return condition.Decode(text)
 }
 
 // isTrue evaluates a condition.
@@ -221,7 +284,15 @@ func (e *expression) json(s scope) (json.RawMessage, error) {
 }
 
 func (e *expression) handOn(s scope) (json.RawMessage, error) {
-	value := s.value(e.path[0], e.steps)
+	var value json.RawMessage
+	if own, ok := e.lets[e.path[0]]; ok {
+		var err error
+		if value, err = own.json(s); err != nil {
+			return nil, err
+		}
+	} else {
+		value = s.value(e.path[0], e.steps)
+	}
 	for i, name := range e.path[1:] {
 		var object map[string]json.RawMessage
 		if err := json.Unmarshal(value, &object); err != nil || object == nil {

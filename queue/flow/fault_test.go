@@ -9,123 +9,137 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestFaults checks documents with mistakes: all of them are reported, where they are.
+// head begins documents that have only steps.
+const head = "flow: f\ndeployment: d\nsteps:\n"
+
+// faulty are documents with mistakes.
+var faulty = []struct {
+	document string
+	want     []string // line:column code, and a part of the message
+}{
+	{"", []string{"1:1 missing the document is empty"}},
+	{"a: [", []string{"1:1 syntax did not find expected node content"}},
+	{"flow: f", []string{`1:1 missing want "steps"`}},
+	{"steps: {a: {set: 1}}", []string{`1:1 missing want "flow"`}},
+	{"flow: a b\nsteps: {a: {set: 1}}", []string{"1:7 type letters, digits"}},
+	{"flow: schema\nsteps: {a: {set: 1}}", []string{"1:7 type is reserved"}},
+	{"flow: f\nformat: 2\nsteps: {a: {set: 1}}", []string{"2:9 type format 1"}},
+	{"flow: f\nstep: {}\nsteps: {a: {set: 1}}", []string{`2:7 unknown do you mean "steps"?`}},
+	{"flow: f\nsteps: {a: {set: 1}, a: {set: 2}}", []string{"2:22 conflict there twice"}},
+	{"flow: f\nsteps: {a: !!str 1}", []string{"2:12 syntax tags"}},
+	{"flow: f\nsteps: {a: {set: .inf}}", []string{"2:18 type no form in JSON"}},
+	{"flow: f\ninput: {type: 7}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
+	{"flow: f\ninput: {$ref: 'http://127.0.0.1:1/x'}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
+	{"flow: f\nsteps: {a: {call: b}}", []string{`2:12 missing want a "deployment"`}},
+	{head + "  a: {}", []string{"4:6 missing want one of call, flow, http, wait, signal, hook, approval"}},
+	{head + "  a: {call: x, set: 1}", []string{"4:21 conflict this one is a call already"}},
+	{head + "  a: 7", []string{"4:6 type want an object"}},
+	{head + "  a: {call: x, needs: [b, c]}\n  b: {call: x, join: some}", []string{
+		`4:27 unknown there is no step "c"`, `5:22 type "some" is none of all, any, every, none, always`,
+	}},
+	{head + "  a: {call: x, needs: [b]}\n  b: {call: x, needs: [a]}", []string{"4:6 cycle a needs b needs a"}},
+	{head + "  a: {call: x, needs: [a]}", []string{"4:6 cycle a needs a"}},
+	{head + "  a: {call: x, when: 'input.'}", []string{"4:22 expression cannot be compiled"}},
+	{head + "  a: {call: x, when: 'steps.b.failed'}\n  b: {call: x}", []string{"4:22 expression add b to needs"}},
+	{head + "  a: {call: x, when: 'steps.z.failed'}", []string{`4:22 unknown reads the step "z"`}},
+	{head + "  a: {call: x, when: 'size(steps) > 1'}", []string{"4:22 expression must name the steps"}},
+	{head + "  a: {call: x, input: '${error.code}'}", []string{"4:23 expression error is known only"}},
+	{head + "  a: {call: x, input: '${undo.output}'}", []string{"4:23 expression undo is known only"}},
+	{head + "  a: {call: x, input: '${unknown}'}", []string{"4:23 expression undeclared reference"}},
+	{head + "  a: {call: x, input: 'a ${b'}", []string{`4:23 expression has no "}" after it`}},
+	{head + "  a: {call: x, catch: [{to: a}]}", []string{"4:6 cycle leads to a itself"}},
+	{head + "  a: {call: x, catch: [{to: b}]}\n  b: {call: x, needs: [a]}", []string{"5:6 conflict cannot have needs"}},
+	{head + "  a: {call: x, catch: [{to: c}]}\n  b: {call: x, catch: [{to: c}]}\n  c: {call: x}", []string{
+		"6:6 conflict each needs a step of its own",
+	}},
+	{head + "  a: {call: x, catch: [{then: fail}]}", []string{"4:24 conflict leave it out"}},
+	{head + "  a: {wait: 0s}", []string{"4:13 type want a duration"}},
+	{head + "  a: {wait: {}}", []string{"4:13 missing want a duration"}},
+	{head + "  a: {call: x, retry: {maxAttempts: 0}}", []string{"4:37 type from 1 to 1000"}},
+	{head + "  a: {call: x, attemptTimeout: 1ms}", []string{"4:32 type between 1s and 12h"}},
+	{head + "  a: {http: {method: LIST, url: 'ftp://x', headers: {Authorization: secret, 'a b': x}, body: 1}}", []string{
+		`4:22 type method "LIST" is none of GET`, "4:33 type not a URL like", "4:69 type must be a secret", "4:84 type not a valid header name",
+	}},
+	{head + "  a: {http: {body: {a: 1}, method: GET, success: [ok, 200]}}", []string{
+		`4:13 missing want a "url"`, "4:36 type a GET has no body", "4:51 type a status such as 404",
+	}},
+	{head + "  a: {http: {url: 'https://u:p@x.test', headers: {Host: x, X: {secret: 'a b'}}}}", []string{
+		"4:19 type no user name and password", "4:57 type set by the server", "4:63 type secret",
+	}},
+	{head + "  a: {http: {url: x, headers: {X: {prefix: b}}}}", []string{"4:19 type not a URL", "4:35 missing {secret: NAME}"}},
+	{head + "  a: {call: x, async: yes}", []string{"4:23 type want true or false"}},
+	{head + "  a: {call: x, memo: 0s}", []string{"4:22 type a duration"}},
+	{head + "  a: {call: x, memo: {share: 1, kee: 2}}", []string{
+		`4:22 missing want "for"`, "4:30 type want true or false", `4:38 unknown do you mean "key"?`,
+	}},
+	{head + "  a: {call: x, memo: 1h, undo: {http: {url: 'http://a.test'}, memo: 1h}}", []string{
+		"4:32 conflict a step with memo cannot be undone", "4:69 conflict what undoes a step is always executed",
+	}},
+	{head + "  a: {set: 1, memo: 1h}", []string{`4:21 unknown no field "memo"`}},
+	{head + "  a: {call: x, async: true}", []string{`4:23 missing needs a "timeout"`}},
+	{head + "  a: {hook: {webhook: {verify: rot13}, token: '${x}'}}", []string{"4:23 type verify", "4:47 expression undeclared reference"}},
+	{head + "  a: {approval: {quorum: 0, by: [1], form: {type: 7}, onTimeout: maybe}}", []string{
+		`4:17 missing want a "title"`, "4:26 type from 1 to 100", "4:34 type want a name", "4:44 type not a JSON Schema",
+		`4:66 type "maybe" is none of fail, approve, reject`, `4:66 missing needs a "deadline"`,
+	}},
+	{head + "  a: {start: ''}", []string{"4:14 type want a name"}},
+	{head + "  a: {emit: {keepFor: 721h}}", []string{`4:13 missing want the name of the "signal"`, "4:23 type kept for 720h0m0s at most"}},
+	{head + "  a: {respond: {status: 99}}", []string{`4:16 missing want "to"`, "4:25 type from 200 to 599"}},
+	{head + "  a: {hook: {webhook: {}}}\n  b: {needs: [a], respond: {to: a, status: 204, body: 1}}", []string{
+		"5:55 conflict has no body",
+	}},
+	{head + "  a: {hook: {}}\n  b: {needs: [a], respond: {to: a}}", []string{`5:33 conflict a is not a hook with "webhook"`}},
+	{head + "  a: {hook: {webhook: {}}}\n  b: {respond: {to: a}}", []string{"5:21 expression add a to needs"}},
+	{head + "  a: {call: x, undo: {wait: 1s}}", []string{"4:22 type only call, flow and http"}},
+	{head + "  a: {wait: 1s, undo: {call: x}}", []string{"4:23 conflict only call, flow and http can be undone"}},
+	{head + "  a: {set: 1, " + strings.Repeat("x", 200) + ": 1}", []string{"4:217 unknown here"}},
+	{"flow: f\ndeployment: a/b\nsteps: {a: {set: 1}}", []string{"2:13 type characters an ID may not have"}},
+	{head + "  a: {flow: x, deployment: a b}", []string{"4:28 type characters an ID may not have"}},
+	{head + "  a: {signal: ''}", []string{"4:15 type want a name"}},
+	{head + "  a: {signal: \"a\\u0001\"}", []string{"4:15 type control characters"}},
+	{head + "  a: {signal: {name: a, condition: 'data.'}}", []string{"4:36 type condition: line 1"}},
+	{head + "  a: {signal: {name: a, condition: '7'}}", []string{"4:36 type want a bool"}},
+	{head + "  a: {fail: {message: no, code: \"a\\u0001\"}}", []string{"4:33 type control characters"}},
+	{head + "  attr_a: {set: 1}", []string{"4:11 type reserved"}},
+	{
+		"flow: f\nsteps: {a: {set: '" + strings.Repeat("${1}", maxExpressions+1) + "'}}",
+		[]string{"2:18 expression too many expressions"},
+	},
+	{
+		head + "  z: {set: 1}\n  a: {set: 1, needs: z}\n  b: {set: 1, needs: z}\n" +
+			"  c: {needs: [a, b], join: any, set: '${[steps.z.output, steps.a.output]}'}\n" +
+			"  d: {needs: c, set: '${[steps.z.output, steps.c.output, steps.b.output]}'}",
+		[]string{"7:38 expression since join is any", "8:22 expression add b to needs"},
+	},
+	{head + "  a: {complete: 1, join: always}", []string{"4:6 conflict join must not be always"}},
+	{head + "  a: {signal: {condition: 'true'}}", []string{`4:15 missing "name" of the signal`}},
+	{head + "  a: {fail: {code: x}}", []string{`4:13 missing want a "message"`}},
+	{head + "  a: {map: input}", []string{`4:6 missing want "do"`}},
+	{head + "  a: {map: '', do: {call: x}}", []string{"4:12 missing want an expression"}},
+	{head + "  a: {map: input, do: {wait: 1s}}", []string{"4:23 conflict this is a wait"}},
+	{head + "  a: {map: input, do: {call: x, needs: a}}", []string{
+		`4:40 unknown there is no step "a"`, `4:40 conflict needs no other`,
+	}},
+	{head + "  a: {map: input, concurrency: 0, do: {call: x}}", []string{"4:32 type from 1 to 1000"}},
+	{head + "  a: {map: input, tolerate: {percent: 101}, do: {call: x}}", []string{"4:39 type from 0 to 100"}},
+	{head + "  a: {map: input, do: {call: x}, undo: {call: y}}", []string{"4:40 conflict this is a map"}},
+	{head + "  a: {map: input, do: {call: x, input: '${iteration}'}}", []string{"4:40 expression only in the body of a loop"}},
+	{head + "  a: {call: x, input: '${item}'}", []string{"4:23 expression only in the body of a map"}},
+	{head + "  a: {map: input, do: {call: x, input: '${steps.b.output}'}}\n  b: {call: x}", []string{"4:40 expression add b to needs"}},
+	{head + "  a: {map: input, do: {steps: {c: {map: item, do: {call: x, input: '${steps.z.output}'}}}}}", []string{
+		`4:68 unknown reads the step "z"`,
+	}},
+	{head + "  a: {map: input, do: {steps: {c: {complete: 1}}}}", []string{"4:35 conflict cannot complete the run"}},
+	{head + "  a: {map: input, do: {steps: {c: {call: x, needs: d}, d: {call: x, needs: c}}}}", []string{"4:35 cycle c needs d needs c"}},
+	{head + "  a: {loop: {do: {call: x}}}", []string{`4:13 missing want "while" or "until"`}},
+	{head + "  a: {loop: {do: {call: x}, until: 'true', max: 10001}}", []string{"4:49 type from 1 to 10000"}},
+	{head + "  a: {plan: x}", []string{`4:6 missing want "allow"`}},
+}
+
+// TestFaults checks that all mistakes of a document are reported, where they are.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	const head = "flow: f\ndeployment: d\nsteps:\n"
-	for _, test := range []struct {
-		document string
-		want     []string // line:column code, and a part of the message
-	}{
-		{"", []string{"1:1 missing the document is empty"}},
-		{"a: [", []string{"1:1 syntax did not find expected node content"}},
-		{"flow: f", []string{`1:1 missing want "steps"`}},
-		{"steps: {a: {set: 1}}", []string{`1:1 missing want "flow"`}},
-		{"flow: a b\nsteps: {a: {set: 1}}", []string{"1:7 type letters, digits"}},
-		{"flow: f\nformat: 2\nsteps: {a: {set: 1}}", []string{"2:9 type format 1"}},
-		{"flow: f\nstep: {}\nsteps: {a: {set: 1}}", []string{`2:7 unknown do you mean "steps"?`}},
-		{"flow: f\nsteps: {a: {set: 1}, a: {set: 2}}", []string{"2:22 conflict there twice"}},
-		{"flow: f\nsteps: {a: !!str 1}", []string{"2:12 syntax tags"}},
-		{"flow: f\nsteps: {a: {set: .inf}}", []string{"2:18 type no form in JSON"}},
-		{"flow: f\ninput: {type: 7}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
-		{"flow: f\ninput: {$ref: 'http://127.0.0.1:1/x'}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
-		{"flow: f\nsteps: {a: {call: b}}", []string{`2:12 missing want a "deployment"`}},
-		{head + "  a: {}", []string{"4:6 missing want one of call, flow, http, wait, signal, hook, approval"}},
-		{head + "  a: {call: x, set: 1}", []string{"4:21 conflict this one is a call already"}},
-		{head + "  a: 7", []string{"4:6 type want an object"}},
-		{head + "  a: {call: x, needs: [b, c]}\n  b: {call: x, join: some}", []string{
-			`4:27 unknown there is no step "c"`, `5:22 type "some" is none of all, any, always`,
-		}},
-		{head + "  a: {call: x, needs: [b]}\n  b: {call: x, needs: [a]}", []string{"4:6 cycle a needs b needs a"}},
-		{head + "  a: {call: x, needs: [a]}", []string{"4:6 cycle a needs a"}},
-		{head + "  a: {call: x, when: 'input.'}", []string{"4:22 expression cannot be compiled"}},
-		{head + "  a: {call: x, when: 'steps.b.failed'}\n  b: {call: x}", []string{"4:22 expression add b to needs"}},
-		{head + "  a: {call: x, when: 'steps.z.failed'}", []string{`4:22 unknown reads the step "z"`}},
-		{head + "  a: {call: x, when: 'size(steps) > 1'}", []string{"4:22 expression must name the steps"}},
-		{head + "  a: {call: x, input: '${error.code}'}", []string{"4:23 expression error is known only"}},
-		{head + "  a: {call: x, input: '${undo.output}'}", []string{"4:23 expression undo is known only"}},
-		{head + "  a: {call: x, input: '${unknown}'}", []string{"4:23 expression undeclared reference"}},
-		{head + "  a: {call: x, input: 'a ${b'}", []string{`4:23 expression has no "}" after it`}},
-		{head + "  a: {call: x, catch: [{to: a}]}", []string{"4:6 cycle leads to a itself"}},
-		{head + "  a: {call: x, catch: [{to: b}]}\n  b: {call: x, needs: [a]}", []string{"5:6 conflict cannot have needs"}},
-		{head + "  a: {call: x, catch: [{to: c}]}\n  b: {call: x, catch: [{to: c}]}\n  c: {call: x}", []string{
-			"6:6 conflict each needs a step of its own",
-		}},
-		{head + "  a: {call: x, catch: [{then: fail}]}", []string{"4:24 conflict leave it out"}},
-		{head + "  a: {wait: 0s}", []string{"4:13 type want a duration"}},
-		{head + "  a: {wait: {}}", []string{"4:13 missing want a duration"}},
-		{head + "  a: {call: x, retry: {maxAttempts: 0}}", []string{"4:37 type from 1 to 1000"}},
-		{head + "  a: {call: x, attemptTimeout: 1ms}", []string{"4:32 type between 1s and 12h"}},
-		{head + "  a: {http: {method: LIST, url: 'ftp://x', headers: {Authorization: secret, 'a b': x}, body: 1}}", []string{
-			`4:22 type method "LIST" is none of GET`, "4:33 type not a URL like", "4:69 type must be a secret", "4:84 type not a valid header name",
-		}},
-		{head + "  a: {http: {body: {a: 1}, method: GET, success: [ok, 200]}}", []string{
-			`4:13 missing want a "url"`, "4:36 type a GET has no body", "4:51 type a status such as 404",
-		}},
-		{head + "  a: {http: {url: 'https://u:p@x.test', headers: {Host: x, X: {secret: 'a b'}}}}", []string{
-			"4:19 type no user name and password", "4:57 type set by the server", "4:63 type secret",
-		}},
-		{head + "  a: {http: {url: x, headers: {X: {prefix: b}}}}", []string{"4:19 type not a URL", "4:35 missing {secret: NAME}"}},
-		{head + "  a: {call: x, async: yes}", []string{"4:23 type want true or false"}},
-		{head + "  a: {call: x, async: true}", []string{`4:23 missing needs a "timeout"`}},
-		{head + "  a: {hook: {webhook: {verify: rot13}, token: '${x}'}}", []string{"4:23 type verify", "4:47 expression undeclared reference"}},
-		{head + "  a: {approval: {quorum: 0, by: [1], form: {type: 7}, onTimeout: maybe}}", []string{
-			`4:17 missing want a "title"`, "4:26 type from 1 to 100", "4:34 type want a name", "4:44 type not a JSON Schema",
-			`4:66 type "maybe" is none of fail, approve, reject`, `4:66 missing needs a "deadline"`,
-		}},
-		{head + "  a: {start: ''}", []string{"4:14 type want a name"}},
-		{head + "  a: {emit: {keepFor: 721h}}", []string{`4:13 missing want the name of the "signal"`, "4:23 type kept for 720h0m0s at most"}},
-		{head + "  a: {respond: {status: 99}}", []string{`4:16 missing want "to"`, "4:25 type from 200 to 599"}},
-		{head + "  a: {hook: {webhook: {}}}\n  b: {needs: [a], respond: {to: a, status: 204, body: 1}}", []string{
-			"5:55 conflict has no body",
-		}},
-		{head + "  a: {hook: {}}\n  b: {needs: [a], respond: {to: a}}", []string{`5:33 conflict a is not a hook with "webhook"`}},
-		{head + "  a: {hook: {webhook: {}}}\n  b: {respond: {to: a}}", []string{"5:21 expression add a to needs"}},
-		{head + "  a: {call: x, undo: {wait: 1s}}", []string{"4:22 type only call, flow and http"}},
-		{head + "  a: {wait: 1s, undo: {call: x}}", []string{"4:23 conflict only call, flow and http can be undone"}},
-		{head + "  a: {set: 1, " + strings.Repeat("x", 200) + ": 1}", []string{"4:217 unknown here"}},
-		{"flow: f\ndeployment: a/b\nsteps: {a: {set: 1}}", []string{"2:13 type characters an ID may not have"}},
-		{head + "  a: {flow: x, deployment: a b}", []string{"4:28 type characters an ID may not have"}},
-		{head + "  a: {signal: ''}", []string{"4:15 type want a name"}},
-		{head + "  a: {signal: \"a\\u0001\"}", []string{"4:15 type control characters"}},
-		{head + "  a: {signal: {name: a, condition: 'data.'}}", []string{"4:36 type condition: line 1"}},
-		{head + "  a: {signal: {name: a, condition: '7'}}", []string{"4:36 type want a bool"}},
-		{head + "  a: {fail: {message: no, code: \"a\\u0001\"}}", []string{"4:33 type control characters"}},
-		{head + "  attr_a: {set: 1}", []string{"4:11 type reserved"}},
-		{
-			"flow: f\nsteps: {a: {set: '" + strings.Repeat("${1}", maxExpressions+1) + "'}}",
-			[]string{"2:18 expression too many expressions"},
-		},
-		{
-			head + "  z: {set: 1}\n  a: {set: 1, needs: z}\n  b: {set: 1, needs: z}\n" +
-				"  c: {needs: [a, b], join: any, set: '${[steps.z.output, steps.a.output]}'}\n" +
-				"  d: {needs: c, set: '${[steps.z.output, steps.c.output, steps.b.output]}'}",
-			[]string{"7:38 expression since join is any", "8:22 expression add b to needs"},
-		},
-		{head + "  a: {complete: 1, join: always}", []string{"4:6 conflict join must not be always"}},
-		{head + "  a: {signal: {condition: 'true'}}", []string{`4:15 missing "name" of the signal`}},
-		{head + "  a: {fail: {code: x}}", []string{`4:13 missing want a "message"`}},
-		{head + "  a: {map: input}", []string{`4:6 missing want "do"`}},
-		{head + "  a: {map: '', do: {call: x}}", []string{"4:12 missing want an expression"}},
-		{head + "  a: {map: input, do: {wait: 1s}}", []string{"4:23 conflict this is a wait"}},
-		{head + "  a: {map: input, do: {call: x, needs: a}}", []string{
-			`4:40 unknown there is no step "a"`, `4:40 conflict needs no other`,
-		}},
-		{head + "  a: {map: input, concurrency: 0, do: {call: x}}", []string{"4:32 type from 1 to 1000"}},
-		{head + "  a: {map: input, tolerate: {percent: 101}, do: {call: x}}", []string{"4:39 type from 0 to 100"}},
-		{head + "  a: {map: input, do: {call: x}, undo: {call: y}}", []string{"4:40 conflict this is a map"}},
-		{head + "  a: {map: input, do: {call: x, input: '${iteration}'}}", []string{"4:40 expression only in the body of a loop"}},
-		{head + "  a: {call: x, input: '${item}'}", []string{"4:23 expression only in the body of a map"}},
-		{head + "  a: {map: input, do: {call: x, input: '${steps.b.output}'}}\n  b: {call: x}", []string{"4:40 expression add b to needs"}},
-		{head + "  a: {map: input, do: {steps: {c: {map: item, do: {call: x, input: '${steps.z.output}'}}}}}", []string{
-			`4:68 unknown reads the step "z"`,
-		}},
-		{head + "  a: {map: input, do: {steps: {c: {complete: 1}}}}", []string{"4:35 conflict cannot complete the run"}},
-		{head + "  a: {map: input, do: {steps: {c: {call: x, needs: d}, d: {call: x, needs: c}}}}", []string{"4:35 cycle c needs d needs c"}},
-		{head + "  a: {loop: {do: {call: x}}}", []string{`4:13 missing want "while" or "until"`}},
-		{head + "  a: {loop: {do: {call: x}, until: 'true', max: 10001}}", []string{"4:49 type from 1 to 10000"}},
-		{head + "  a: {plan: x}", []string{`4:6 missing want "allow"`}},
-	} {
+	for _, test := range faulty {
 		t.Run(test.document, func(t *testing.T) {
 			t.Parallel()
 			_, err := Parse([]byte(test.document))

@@ -294,3 +294,77 @@ func JSON(document []byte) (json.RawMessage, error) {
 	}
 	return root.appendJSON(nil), nil
 }
+
+// Node is a value of a document, and where it is. Packages whose documents are made into flows read and make nodes.
+type Node = node
+
+// ReadNodes reads a document in YAML 1.2 or JSON.
+func ReadNodes(document []byte) (*Node, Faults) { return readNodes(document) }
+
+// NewObject returns an object without fields that stands where another value does.
+func NewObject(at *Node) *Node {
+	return &node{kind: kindObject, line: at.line, column: at.column, path: at.path}
+}
+
+// NewText returns a text that stands where another value does.
+func NewText(at *Node, text string) *Node {
+	return &node{kind: kindText, line: at.line, column: at.column, path: at.path, text: text}
+}
+
+// NewNumber returns a whole number that stands where another value does.
+func NewNumber(at *Node, number int) *Node {
+	return &node{kind: kindNumber, line: at.line, column: at.column, path: at.path, text: strconv.Itoa(number)}
+}
+
+// NewList returns a list that stands where another value does.
+func NewList(at *Node, items ...*Node) *Node {
+	return &node{kind: kindList, line: at.line, column: at.column, path: at.path, items: items}
+}
+
+// Set adds a field to an object, unless the value is nil.
+func (n *node) Set(name string, value *Node) *Node {
+	if value != nil {
+		n.names, n.items = append(n.names, name), append(n.items, value)
+	}
+	return n
+}
+
+// Get returns a field of an object, or nil.
+func (n *node) Get(name string) *Node { return n.get(name) }
+
+// Names returns the names of an object's fields, in their order.
+func (n *node) Names() []string { return n.names }
+
+// Items returns the items of a list, or the values of an object.
+func (n *node) Items() []*Node { return n.items }
+
+// Kind says what type the value has, such as "a text" or "an object".
+func (n *node) Kind() string { return string(n.kind) }
+
+// Text returns a text, and the JSON of a number or boolean.
+func (n *node) Text() string { return n.text }
+
+// IsText reports whether the value is a text.
+func (n *node) IsText() bool { return n != nil && n.kind == kindText }
+
+// IsList reports whether the value is a list.
+func (n *node) IsList() bool { return n != nil && n.kind == kindList }
+
+// IsObject reports whether the value is an object.
+func (n *node) IsObject() bool { return n != nil && n.kind == kindObject }
+
+// JSON returns the value as JSON.
+func (n *node) JSON() json.RawMessage { return n.appendJSON(nil) }
+
+// Literal returns the value as a template that has it: without expressions.
+func (n *node) Literal() *Node {
+	literal := *n
+	if n.kind == kindText {
+		literal.text = strings.ReplaceAll(n.text, "${", "$${")
+	}
+	literal.items = make([]*node, len(n.items))
+	for i, item := range n.items {
+		literal.items[i] = item.Literal()
+	}
+	return &literal
+}

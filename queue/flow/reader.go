@@ -20,7 +20,9 @@ type reader struct {
 	defaults   defaults
 	deployment string
 	drain      bool
-	uses       []use
+	// lets are the names that the step has which is being read.
+	lets lets
+	uses []use
 	// respondsTo are the steps whose requests are answered.
 	respondsTo []use
 	// bodies are the readers of the bodies of steps, and body is what this one reads if it is one of them.
@@ -223,7 +225,7 @@ func (o *object) expression(name string, u usage) *expression {
 	if text == "" {
 		return nil
 	}
-	e, err := compile(text)
+	e, err := compile(text, o.r.lets)
 	if err != nil {
 		o.r.faults.add(o.node.get(name), CodeExpression, "%v", err)
 		return nil
@@ -234,7 +236,7 @@ func (o *object) expression(name string, u usage) *expression {
 
 // template reads a value that may have expressions.
 func (r *reader) template(n *node, u usage) *template {
-	return newTemplate(n, r.faults, func(at *node, e *expression) { r.uses = append(r.uses, use{at, e, u}) })
+	return newTemplate(n, r.faults, r.lets, func(at *node, e *expression) { r.uses = append(r.uses, use{at, e, u}) })
 }
 
 // nearest suggests the known name that is most like the given one, if one is. It does not search for names that are too
@@ -255,6 +257,12 @@ func nearest[T any](faults *Faults, name string, known map[string]T) string {
 	}
 	return fmt.Sprintf("; do you mean %q?", best)
 }
+
+// Nearest suggests the known name that is most like the given one, as "; do you mean …?", or is empty.
+func Nearest[T any](name string, known map[string]T) string { return nearest(&Faults{}, name, known) }
+
+// ValidName reports whether a text can be the name of a flow, or the ID of a step.
+func ValidName(s string) bool { return validName(s) }
 
 // distance is how many letters have to be added, removed or changed to make b of a.
 func distance(a, b string) int {

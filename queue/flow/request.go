@@ -29,6 +29,7 @@ type httpStep struct {
 	Timeout        string          `json:"timeout,omitempty"`
 	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 	Retry          json.RawMessage `json:"retry,omitempty"`
+	Memo           *memo           `json:"memo,omitempty"`
 }
 
 type httpFields struct {
@@ -127,6 +128,9 @@ func (t *turn) request(id string, a *action, where *stepScope) (any, error) {
 		if r.Body, err = h.body.json(where); err != nil {
 			return nil, fmt.Errorf("body: %w", err)
 		}
+	}
+	if command.Memo, err = a.memo.command(where); err != nil {
+		return nil, err
 	}
 	return command, r.Complete()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -31,6 +32,7 @@ type progress struct {
 	output json.RawMessage // of a completed step
 	error  json.RawMessage // of a failed one, as [contract.Failure]
 	code   string          // of the error
+	why    string          // the reason for which it was skipped
 	// seq orders the ends of steps.
 	seq int64
 	// tried is set while an attempt has no result, and doubtful once nobody knows what an earlier one has done.
@@ -188,7 +190,7 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 		*p = progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
 		s.held += int64(len(e.Payload))
 		if e.Data.Skipped != "" {
-			p.status = statusSkipped
+			p.status, p.why = statusSkipped, e.Data.Skipped
 		}
 	case entities.EventStepFailed:
 		f, err := failureOf(e)
@@ -352,6 +354,7 @@ func (s *state) appendStep(text []byte, i int) []byte {
 	text = appendText(append(text, `,"status":`...), string(p.status))
 	text = append(append(text, `,"skipped":`...), mustJSON(p.status == statusSkipped)...)
 	text = append(append(text, `,"failed":`...), mustJSON(p.status == statusFailed)...)
+	text = strconv.AppendInt(append(text, `,"order":`...), p.seq, 10)
 	if g := s.groups[i]; g != nil && g.mapping != nil {
 		text = append(append(text, `,"failures":`...), g.failures()...)
 	}

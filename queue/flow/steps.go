@@ -29,7 +29,10 @@ func (r *reader) readStep(id string, n *node) step {
 	o := r.object(n)
 	o.text("describe")
 	s.needs = o.stepIDs("needs")
-	s.join = join(o.choice("join", string(joinAll), string(joinAny), string(joinAlways)))
+	s.join = join(o.choice("join",
+		string(joinAll), string(joinAny), string(joinEvery), string(joinNone), string(joinAlways)))
+	r.lets = r.readLets(o.get("let"), usage{step: self})
+	defer func() { r.lets = nil }()
 	s.when = o.expression("when", usage{step: self})
 	s.action = r.readAction(o, usage{step: self})
 	for _, c := range o.list("catch", maxCatches) {
@@ -45,6 +48,9 @@ func (r *reader) readStep(id string, n *node) step {
 		}
 		if k := s.action.kind; !k.isWork() && k != "" {
 			r.faults.add(undo, CodeConflict, "only call, flow and http can be undone, and this is a %s", k)
+		}
+		if s.action.memo != nil {
+			r.faults.add(undo, CodeConflict, "a step with memo cannot be undone: its output may be the work of another run")
 		}
 	}
 	o.end()
@@ -88,8 +94,10 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	switch a.kind {
 	case kindCall:
 		r.readCall(o, kindCall, a, u)
+		r.readMemo(o, a, u)
 	case kindHTTP:
 		r.readAttempts(o, a)
+		r.readMemo(o, a, u)
 		r.readHTTP(n, a, u)
 	case kindHook:
 		r.readHook(n, a, u)
@@ -112,7 +120,13 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 		r.readSignal(n, a)
 	case kindMap, kindLoop, kindPlan:
 		a.many = r.readMany(o, a.kind, u)
-	case kindSet, kindComplete:
+	case kindSet:
+		a.input = r.template(n, u)
+		_, a.schema = r.schema(o.get("schema"))
+		if a.code = o.text("code"); a.code != "" {
+			o.check("code", entities.ValidateName("the code", a.code))
+		}
+	case kindComplete:
 		a.input = r.template(n, u)
 	case kindFail:
 		r.readFail(n, a, u)
@@ -148,6 +162,26 @@ func (r *reader) readCall(o *object, kind actionKind, a *action, u usage) {
 		r.faults.add(o.node.get("async"), CodeMissing, `an async call needs a "timeout": until when its result may be sent`)
 	}
 	r.readInput(o, a, u)
+}
+
+// readMemo reads "memo: 24h" or "memo: {for, key, share}".
+func (r *reader) readMemo(o *object, a *action, u usage) {
+	n := o.get("memo")
+	if n == nil {
+		return
+	}
+	m := r.short(n, "for")
+	a.memo = &memoAction{keep: m.duration("for"), share: m.flag("share")}
+	if m.node.get("for") == nil {
+		r.faults.add(n, CodeMissing, `want "for": for how long the output is kept`)
+	}
+	if key := m.get("key"); key != nil {
+		a.memo.key = r.template(key, u)
+	}
+	m.end()
+	if u.place == placeUndo {
+		r.faults.add(n, CodeConflict, "what undoes a step is always executed: it has no memo")
+	}
 }
 
 // readAttempts reads the settings of the attempts of a step.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 )
 
 // template is a value of a document with expressions in its texts.
@@ -25,11 +27,11 @@ type piece struct {
 	expr *expression
 }
 
-// newTemplate compiles a value. It hands each expression to visit.
-func newTemplate(n *node, faults *Faults, visit func(*node, *expression)) *template {
+// newTemplate compiles a value, in which expressions know the names. It hands each expression to visit.
+func newTemplate(n *node, faults *Faults, names lets, visit func(*node, *expression)) *template {
 	switch n.kind {
 	case kindText:
-		return textTemplate(n, faults, visit)
+		return textTemplate(n, faults, names, visit)
 	case kindList, kindObject:
 	default:
 		return &template{fixed: n.appendJSON(nil)}
@@ -37,7 +39,7 @@ func newTemplate(n *node, faults *Faults, visit func(*node, *expression)) *templ
 	t := &template{items: []*template{}, names: n.names}
 	fixed := true
 	for _, item := range n.items {
-		one := newTemplate(item, faults, visit)
+		one := newTemplate(item, faults, names, visit)
 		fixed = fixed && one.fixed != nil
 		t.items = append(t.items, one)
 	}
@@ -50,7 +52,7 @@ func newTemplate(n *node, faults *Faults, visit func(*node, *expression)) *templ
 	return t
 }
 
-func textTemplate(n *node, faults *Faults, visit func(*node, *expression)) *template {
+func textTemplate(n *node, faults *Faults, names lets, visit func(*node, *expression)) *template {
 	pieces, err := split(n.text)
 	if err != nil {
 		faults.add(n, CodeExpression, "%v", err)
@@ -62,7 +64,7 @@ func textTemplate(n *node, faults *Faults, visit func(*node, *expression)) *temp
 			t.pieces, fixed = append(t.pieces, p), fixed+p.text
 			continue
 		}
-		compiled, err := compile(p.text)
+		compiled, err := compile(p.text, names)
 		if err != nil {
 			faults.add(n, CodeExpression, "%v", err)
 			continue
@@ -136,8 +138,19 @@ func closing(text string) int {
 	return -1
 }
 
+// errTooDeep refuses a value that others could not decode.
+var errTooDeep = fmt.Errorf("the value is nested deeper than %d levels", strictjson.MaxDepth)
+
 // json evaluates the template.
 func (t *template) json(s scope) (json.RawMessage, error) {
+	value, err := t.value(s)
+	if err == nil && t.fixed == nil && strictjson.IsDeep(value) {
+		return nil, errTooDeep
+	}
+	return value, err
+}
+
+func (t *template) value(s scope) (json.RawMessage, error) {
 	switch {
 	case t.fixed != nil:
 		return t.fixed, s.spend(len(t.fixed))
@@ -151,7 +164,7 @@ func (t *template) json(s scope) (json.RawMessage, error) {
 		if failed != nil {
 			return nil
 		}
-		text, err := one.json(s)
+		text, err := one.value(s)
 		failed = err
 		return text
 	})

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,6 +55,8 @@ func (t *turn) settle() {
 		switch {
 		case failing:
 			moved = t.fail(failed)
+		case t.isReached():
+			moved = t.finishReached()
 		default:
 			moved = t.advance()
 		}
@@ -121,20 +124,6 @@ func (t *turn) completesEarly() bool {
 	return false
 }
 
-// consider decides whether a step begins or is skipped. It reports false if that depends on what has not ended.
-func (t *turn) consider(i int) bool {
-	begins, known := t.isWanted(i)
-	if !known {
-		return false
-	}
-	if begins {
-		t.start(i)
-	} else {
-		t.skip(i, "nothing that it needs has run")
-	}
-	return true
-}
-
 // start begins a step, unless its condition is false.
 func (t *turn) start(i int) {
 	when := t.Program.steps[i].when
@@ -150,43 +139,6 @@ func (t *turn) start(i int) {
 		t.begin(i)
 	default:
 		t.skip(i, "when is false")
-	}
-}
-
-// isWanted reports whether a step begins as far as others are concerned, if that is known yet.
-func (t *turn) isWanted(i int) (begins, known bool) {
-	s := &t.Program.steps[i]
-	if s.target != 0 {
-		from := s.target - 1
-		if !t.steps[from].status.ended() {
-			return false, false
-		}
-		c := t.catchOf(from)
-		return c != nil && c.to-1 == i, true
-	}
-	completed, failed, open := 0, 0, 0
-	for _, needed := range s.needs {
-		switch t.outcome(needed).status {
-		case statusCompleted:
-			completed++
-		case statusFailed:
-			failed++
-		case statusSkipped:
-		default:
-			open++
-		}
-	}
-	switch {
-	case s.join == joinAny && completed > 0:
-		return true, true
-	case open > 0:
-		return false, false
-	case s.join == joinAlways || len(s.needs) == 0:
-		return true, true
-	case s.join == joinAll && failed > 0:
-		return false, false // the run is failing
-	default:
-		return completed > 0, true
 	}
 }
 
@@ -233,6 +185,8 @@ func (t *turn) failure() (first progress, failing bool) {
 		return *t.stopping, true
 	case t.asked && t.up == nil:
 		return progress{}, true
+	case len(t.goals) > 0:
+		return t.goalMissed()
 	}
 	for i := range t.Program.steps {
 		if t.Program.steps[i].target != 0 {
@@ -262,7 +216,7 @@ func (t *turn) begin(i int) {
 	}
 	input, err := t.inputOf(a, where)
 	if err != nil {
-		t.record(i, expressionFailed("input", err))
+		t.record(i, a.failed(expressionFailed("input", err)))
 		return
 	}
 	switch a.kind {
@@ -277,8 +231,7 @@ func (t *turn) begin(i int) {
 	case kindSignal:
 		t.openHook(i, a)
 	case kindSet:
-		t.send(recordStep{Type: "recordStep", ID: s.id, Name: s.id, Output: input})
-		t.steps[i] = progress{status: statusCompleted, output: input}
+		t.set(i, a, input)
 	case kindComplete:
 		t.complete(input, nil)
 	case kindFail:
@@ -287,6 +240,25 @@ func (t *turn) begin(i int) {
 		t.beginMany(i)
 	default: // it has begun above
 	}
+}
+
+// set ends a step with a value, if it fits.
+func (t *turn) set(i int, a *action, value json.RawMessage) {
+	if err := a.schema.Check(value); err != nil {
+		t.record(i, *failedAs(codeSchema, "the value does not fit: %v", err))
+		return
+	}
+	id := t.Program.steps[i].id
+	t.send(recordStep{Type: "recordStep", ID: id, Name: id, Output: value})
+	t.steps[i] = progress{status: statusCompleted, output: value, seq: t.next()}
+}
+
+// failed returns a failure with the code that the document has for it, if it has one.
+func (a *action) failed(f contract.Failure) contract.Failure {
+	if a.kind == kindSet {
+		f.Code = cmp.Or(a.code, f.Code)
+	}
+	return f
 }
 
 // inputOf returns the input of a step: the run's unless it says otherwise. Undoing a step gets all that is known of it.
@@ -318,10 +290,7 @@ func (t *turn) commandOf(id string, a *action, where *stepScope) (any, error) {
 		input = t.asPlanned(input)
 	}
 	if a.kind == kindCall {
-		return runStep{
-			Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
-			Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async,
-		}, nil
+		return call(id, a, input, where)
 	}
 	command := startChild{
 		Type: "startChild", ID: id, Workflow: a.name, Input: input, Timeout: duration(a.timeout),
@@ -409,7 +378,7 @@ func (t *turn) close(i int) {
 func (t *turn) skip(i int, why string) {
 	id := t.Program.steps[i].id
 	t.send(recordStep{Type: "recordStep", ID: id, Name: id, Skipped: why})
-	t.steps[i] = progress{status: statusSkipped, output: orNull(nil)}
+	t.steps[i] = progress{status: statusSkipped, output: orNull(nil), why: why}
 }
 
 // record records that a step has failed here.

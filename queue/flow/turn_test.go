@@ -21,6 +21,9 @@ func parse(t testing.TB, document string) *Program {
 	if err != nil {
 		t.Fatalf("%v\nin:\n%s", err, document)
 	}
+	if err := fitsSchema(document); err != nil {
+		t.Errorf("the schema of documents refuses it: %v\nin:\n%s", err, document)
+	}
 	return p
 }
 

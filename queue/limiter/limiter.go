@@ -1,9 +1,9 @@
 // Package limiter grants places of limits to what waits for them. Package entities/limit says how that is exact.
 //
-// Whoever commits something that waits, or that frees places, calls [Limiter.Look] afterwards. Both commits precede
-// both looks, so the later look sees both, and nothing waits that could go. If a process dies in between, or a look
-// fails, [Limiter.LookAtAll] makes up for it: each process looks once a second if its heartbeat says that something
-// waits, which costs an idle server no statement.
+// Whoever commits something that waits calls [Limiter.Look] afterwards, and whoever commits what frees places calls
+// [Limiter.Freed]. Both commits precede both looks, so the later look sees both, and nothing waits that could go. If a
+// process dies in between, or a look fails, [Limiter.LookAtAll] makes up for it: each process looks once a second if
+// its heartbeat says that something waits, which costs an idle server no statement.
 package limiter
 
 import (
@@ -54,9 +54,16 @@ type Limiter struct {
 	running atomic.Int32 // how many loops run in this process
 	news    chan struct{}
 
-	mu    sync.Mutex
-	dirty marks
-	all   bool
+	mu   sync.Mutex
+	todo work
+}
+
+// work is what the next round has to do.
+type work struct {
+	// awaited has the places for which something waits, and freed those that may be free.
+	awaited, freed marks
+	// all is set if any place may be granted.
+	all bool
 }
 
 // marks are places that may be granted, by project.
@@ -71,51 +78,64 @@ func (m marks) add(project entities.Project, places []limit.Place) {
 	}
 }
 
+func newWork() work { return work{awaited: marks{}, freed: marks{}} }
+
 // New returns a limiter that grants nothing until it runs.
 func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 	return &Limiter{
-		pool: pool, hub: hub, admit: admit, expire: expire, news: make(chan struct{}, 1),
-		dirty: marks{},
+		pool: pool, hub: hub, admit: admit, expire: expire, news: make(chan struct{}, 1), todo: newWork(),
 	}
 }
 
 // Running reports whether this process grants places.
 func (l *Limiter) Running() bool { return l.running.Load() > 0 }
 
-// Look says that places of these uses may be granted now.
+// Look says that something waits for the uses.
 func (l *Limiter) Look(project entities.Project, uses []entities.LimitUse) {
-	if !l.Running() { // this process grants nothing: tell the others
-		l.hub.Publish(topic)
-		return
-	}
+	l.note(func() { l.todo.awaited.add(project, placesOf(uses)) })
+}
+
+// Freed says that places of the uses may be free. The next round asks first whether something waits for them.
+func (l *Limiter) Freed(project entities.Project, uses []entities.LimitUse) {
+	l.note(func() { l.todo.freed.add(project, placesOf(uses)) })
+}
+
+func placesOf(uses []entities.LimitUse) []limit.Place {
 	places := make([]limit.Place, len(uses))
 	for i, u := range uses {
 		places[i] = limit.Place{Name: u.Name, Key: u.Key}
 	}
-	l.mark(project, places)
+	return places
+}
+
+// note changes what the next round does. If this process grants nothing, it tells the others.
+func (l *Limiter) note(change func()) {
+	if !l.Running() {
+		l.hub.Publish(topic)
+		return
+	}
+	l.plan(change)
+}
+
+// plan changes what the next round does, and has it begin.
+func (l *Limiter) plan(change func()) {
+	l.keep(change)
+	l.poke()
+}
+
+// keep changes what the next round does.
+func (l *Limiter) keep(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
 }
 
 // LookEverywhere says that any place may be granted now, to all processes that grant places.
 func (l *Limiter) LookEverywhere() { l.hub.Publish(topic) }
 
-func (l *Limiter) mark(project entities.Project, places []limit.Place) {
-	l.keep(project, places)
-	l.poke()
-}
-
-// keep leaves the places to the next round.
-func (l *Limiter) keep(project entities.Project, places []limit.Place) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dirty.add(project, places)
-}
-
 // LookAtAll says that any place may be granted now.
 func (l *Limiter) LookAtAll() {
-	l.mu.Lock()
-	l.all = true
-	l.mu.Unlock()
-	l.poke()
+	l.plan(func() { l.todo.all = true })
 }
 
 func (l *Limiter) poke() {
@@ -159,53 +179,74 @@ func rest(ctx context.Context) {
 // round makes a pass for each project in which places may be granted. A part that fails keeps no other from its turn,
 // and is repeated by the next round. It returns all errors.
 func (l *Limiter) round(ctx context.Context) error {
-	dirty, all := l.take()
+	todo := l.take()
 	var errs []error
-	if all {
-		errs = append(errs, l.expire(ctx), l.addWaiting(ctx, dirty))
+	if todo.all {
+		errs = append(errs, l.expire(ctx), l.addWaiting(ctx, todo.awaited))
 	}
-	for project, places := range dirty {
+	if len(todo.freed) > 0 {
+		errs = append(errs, l.addFreed(ctx, todo))
+	}
+	for project, places := range todo.awaited {
 		errs = append(errs, l.pass(ctx, project, slices.Collect(maps.Keys(places))))
 	}
 	return errors.Join(errs...)
 }
 
 // addWaiting adds the places that something waits for.
-func (l *Limiter) addWaiting(ctx context.Context, dirty marks) error {
+func (l *Limiter) addWaiting(ctx context.Context, to marks) error {
 	waiting, err := limit.AllWaiting(ctx, l.pool)
 	if err != nil {
-		l.mu.Lock()
-		l.all = true
-		l.mu.Unlock()
-		return err
+		l.keep(func() { l.todo.all = true })
 	}
 	for project, places := range waiting {
-		dirty.add(project, places)
+		to.add(project, places)
 	}
-	return nil
+	return err
 }
 
-func (l *Limiter) take() (dirty marks, all bool) {
+// addFreed adds those of the freed places that something waits for. Usually nothing does.
+func (l *Limiter) addFreed(ctx context.Context, todo work) error {
+	freed := map[entities.Project][]limit.Place{}
+	for project, places := range todo.freed {
+		freed[project] = slices.Collect(maps.Keys(places))
+	}
+	awaited, err := limit.AwaitedOf(ctx, l.pool, freed)
+	if err != nil {
+		l.keep(func() {
+			for project, places := range freed {
+				l.todo.freed.add(project, places)
+			}
+		})
+	}
+	for project, places := range awaited {
+		todo.awaited.add(project, places)
+	}
+	return err
+}
+
+func (l *Limiter) take() work {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	dirty, all = l.dirty, l.all
-	l.dirty, l.all = marks{}, false
-	return dirty, all
+	todo := l.todo
+	l.todo = newWork()
+	return todo
 }
 
 func (l *Limiter) pass(ctx context.Context, project entities.Project, places []limit.Place) error {
 	passed, err := limit.Pass(ctx, l.pool, project, places, func(b *pgx.Batch, granted []limit.Granted) func(error) {
 		return l.admit(b, project, granted)
 	})
+	again := func() { l.todo.awaited.add(project, places) }
 	if err != nil {
-		l.keep(project, places) // without a round at once, which would fail as well
+		l.keep(again) // without a round at once, which would fail as well
 		return err
 	}
 	if passed.Granted+passed.Refused >= manyDecided {
-		l.mark(project, places)
+		l.plan(again)
 	}
 	if passed.Next > 0 && passed.Next < soon {
-		time.AfterFunc(passed.Next, func() { l.mark(project, places) })
+		time.AfterFunc(passed.Next, func() { l.plan(again) })
 	}
 	return nil
 }

@@ -74,16 +74,19 @@ func TestRoundGoesOnAfterAnError(t *testing.T) {
 func TestFailedPassIsRepeated(t *testing.T) {
 	t.Parallel()
 	l, _ := newLimiter(t, nil)
-	place := limit.Place{Name: "one", Key: "k"}
-	l.mark(project, []limit.Place{place})
+	place, freed := limit.Place{Name: "one", Key: "k"}, limit.Place{Name: "one", Key: "freed"}
+	l.keep(func() {
+		l.todo.awaited.add(project, []limit.Place{place})
+		l.todo.freed.add(project, []limit.Place{freed})
+	})
 	l.LookAtAll()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := l.round(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want that the context ended", err)
 	}
-	if dirty, all := l.take(); !dirty[project][place] || !all {
-		t.Errorf("left to the next round: %v, all: %v; want the place, and all", dirty, all)
+	if left := l.take(); !left.awaited[project][place] || !left.freed[project][freed] || !left.all {
+		t.Errorf("left to the next round: %+v; want the places, and all", left)
 	}
 }
 

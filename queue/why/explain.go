@@ -204,6 +204,8 @@ func (r Reason) trouble(m Message, p phase) Reason {
 		r.Kind, r.Since, r.At, r.Remedies = Parked, m.ParkedAt, nil, []Remedy{RetryMessage, DiscardMessage}
 	case p == missing:
 		r.Kind, r.Failures, r.Remedies = DeploymentMissing, m.Unreached, []Remedy{PutDeployment}
+	case m.Unreached > 0 && m.UnhealthySince != nil:
+		r.Kind, r.Since, r.Failures, r.Remedies = Unhealthy, m.UnhealthySince, m.Unreached, []Remedy{PutDeployment}
 	case m.Unreached > 0:
 		r.Kind, r.Failures, r.Remedies = Unreachable, m.Unreached, []Remedy{RetryMessage, PutDeployment}
 	case m.Held != nil && m.Held.Code == message.CodeDiverged:

@@ -62,8 +62,9 @@ type Message struct {
 	CreatedAt     time.Time
 	DueAt         time.Time
 	ParkedAt      *time.Time
-	// Registered says that the deployment is.
-	Registered bool
+	// Registered says that the deployment is, and UnhealthySince since when its probes fail; nil if they do not.
+	Registered     bool
+	UnhealthySince *time.Time
 	// AwaitsSince is set if the message waits until its deployment may be called. Of MaxCalls, UnderWay are under way, and
 	// Ahead messages are before it.
 	AwaitsSince               *time.Time
@@ -156,6 +157,7 @@ var messageColumns = `m.id, m.deployment_id, m.work, m.subject, m.lease, m.holde
 	coalesce((SELECT host FROM processes p WHERE p.id = m.holder), '') AS host, m.ticket > 0 AS ticketed, m.delivery_count,
 	m.cut_off, m.unreached, m.last_error, m.held, m.first_failed_at, m.created_at, m.due_at, m.parked_at,
 	EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered,
+	(SELECT unhealthy_since FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS unhealthy_since,
 	m.awaits_since,` + concurrency.Awaited
 
 var (

@@ -31,6 +31,8 @@ const (
 	LimitDeadlock Kind = "limit_deadlock"
 	// LimitPaused: a limit that the run or a step needs is paused.
 	LimitPaused Kind = "limit_paused"
+	// Unhealthy: the probes of the deployment fail, so it is not called. No attempt is used up.
+	Unhealthy Kind = "unhealthy"
 	// Unreachable: calls do not reach the function. No attempt is used up.
 	Unreachable Kind = "unreachable"
 	// FunctionFails: the function of the run, or a message of its app, fails and is called again.
@@ -56,6 +58,8 @@ const (
 	Unscheduled Kind = "unscheduled"
 	// StartDelay: the run was started for a later time.
 	StartDelay Kind = "start_delay"
+	// EqualStep: an equal step is under way, whose output the step waits for.
+	EqualStep Kind = "equal_step"
 	// LimitFull: all places of a limit are taken.
 	LimitFull Kind = "limit_full"
 	// DeploymentFull: as many calls of the deployment are under way as it may have at once.
@@ -96,12 +100,12 @@ var verdicts = []struct {
 	{Stranded, VerdictStranded},
 	{Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked}, {Diverged, VerdictBlocked}, {Held, VerdictBlocked},
 	{AnswerRefused, VerdictBlocked}, {LimitDeadlock, VerdictBlocked}, {LimitPaused, VerdictBlocked},
-	{Unreachable, VerdictRetrying}, {FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying},
+	{Unhealthy, VerdictRetrying}, {Unreachable, VerdictRetrying}, {FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying},
 	{StepBackoff, VerdictRetrying},
 	{Cancelling, VerdictWorking}, {Called, VerdictWorking}, {StepRunning, VerdictWorking}, {StepQueued, VerdictWorking},
 	{Queued, VerdictWorking}, {Client, VerdictWorking}, {Unscheduled, VerdictWorking},
 	{StartDelay, VerdictScheduled},
-	{LimitFull, VerdictWaiting}, {DeploymentFull, VerdictWaiting}, {Rate, VerdictWaiting},
+	{EqualStep, VerdictWaiting}, {LimitFull, VerdictWaiting}, {DeploymentFull, VerdictWaiting}, {Rate, VerdictWaiting},
 	{Child, VerdictWaiting}, {Hook, VerdictWaiting}, {Webhook, VerdictWaiting}, {Signal, VerdictWaiting},
 	{Wait, VerdictWaiting}, {Inbox, VerdictWaiting},
 }

@@ -105,7 +105,7 @@ export type Run = {
 export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
 
 // The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
+export type ReasonKind = "stranded" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "equal_step" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "wait" | "inbox";
 
 export type Explanation = {
   runId: string;
@@ -241,6 +241,10 @@ export type Step = {
   inputEncoding?: Encoding;
   output?: unknown;
   outputEncoding?: Encoding;
+  memo?: {
+    runId: string;
+    seq: number;
+  };
   error?: Failure;
 };
 
@@ -342,6 +346,21 @@ export type Exchange = {
   more?: boolean;
 };
 
+export type Health = {
+  path: string;
+  every: string;
+  timeout: string;
+  failAfter: number;
+  recoverAfter: number;
+  hold: string;
+  status: "unknown" | "healthy" | "unhealthy";
+  probedAt?: Time;
+  failures?: number;
+  lastError?: string;
+  unhealthySince?: Time;
+  heldUntil?: Time;
+};
+
 export type Deployment = {
   id: string;
   url: string;
@@ -355,6 +374,7 @@ export type Deployment = {
   unreachableSince?: Time;
   failedAt?: Time;
   lastError?: string;
+  health?: Health;
   createdAt: Time;
   updatedAt: Time;
 };
@@ -496,6 +516,83 @@ export type Flow = {
   warnings?: Array<Fault>;
   versions?: Array<Flow>;
   aliases?: Array<FlowAlias>;
+};
+
+export type Catalog = {
+  name: string;
+  version: number;
+  createdAt: Time;
+  document?: string;
+  versions?: Array<Catalog>;
+};
+
+export type Preview = {
+  catalog: string;
+  version: number;
+  digest: string;
+  want: Array<string>;
+  have: Array<string>;
+  waves: Array<Array<string>>;
+  steps: Array<PreviewStep>;
+  missing: Array<{
+    name: string;
+    chain: Array<string>;
+  }>;
+  excluded: Array<{
+    step: string;
+    code: "unreachable" | "blocked" | "there" | "not_needed";
+    reason: string;
+  }>;
+  mermaid: string;
+  document?: string;
+};
+
+export type PreviewStep = {
+  id: string;
+  wave: number;
+  spare?: boolean;
+  takes: Array<{
+    name: string;
+    from: Array<string>;
+    collect?: "last" | "some" | "all" | "none";
+    optional?: boolean;
+    together?: boolean;
+  }>;
+  gives: Array<{
+    name: string;
+    to: Array<string>;
+  }>;
+};
+
+export type FlowGraph = {
+  name: string;
+  deployment: string;
+  steps: Array<FlowGraphStep>;
+  edges: Array<{
+    from: string;
+    to: string;
+    catch?: string;
+  }>;
+};
+
+export type FlowGraphStep = {
+  id: string;
+  kind: string;
+  name?: string;
+  conditional?: boolean;
+  undo?: boolean;
+  join?: "any" | "always";
+  layer: number;
+  stage?: "pending" | "running" | "retrying" | "waiting" | "completed" | "failed" | "cancelled" | "skipped";
+  code?: string;
+  undoing?: "running" | "retrying" | "completed" | "failed" | "cancelled";
+  items?: {
+    total?: number;
+    begun: number;
+    completed: number;
+    failed: number;
+    undone?: number;
+  };
 };
 
 export type FlowAlias = {
@@ -708,7 +805,7 @@ export type Count = {
 
 export type QueueState = "waiting" | "retrying" | "due" | "delayed" | "leased" | "parked";
 
-export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "emit" | "lookback" | "schedule" | "trigger";
+export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "emit" | "lookback" | "schedule" | "trigger" | "probe";
 
 export type Message = {
   id: string;
@@ -830,7 +927,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "flow.retire" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -849,7 +946,11 @@ export interface Api {
     path: {  };
     query: {  };
     body: {
-      workflow: string;
+      workflow?: string;
+      catalog?: string;
+      want?: Array<string>;
+      have?: Record<string, unknown>;
+      haveAll?: Record<string, Array<unknown>>;
       input?: unknown;
       deployment?: string;
       idempotencyKey?: string;
@@ -1256,6 +1357,13 @@ export interface Api {
       cursor?: Cursor;
     };
   };
+  // Get the graph of a flow's run, and how far its steps are
+  "GET /v1/runs/{id}/graph": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: FlowGraph;
+  };
   // List the events of all runs
   "GET /v1/events": {
     path: {  };
@@ -1488,6 +1596,13 @@ export interface Api {
     body: null;
     answer: Flow;
   };
+  // Get the graph of a version of a flow
+  "GET /v1/flows/{name}/graph": {
+    path: { "name": string };
+    query: { "version"?: number };
+    body: null;
+    answer: FlowGraph;
+  };
   // Have an alias point to a version of a flow
   "PUT /v1/flows/{name}/aliases/{alias}": {
     path: { "name": string; "alias": string };
@@ -1510,6 +1625,44 @@ export interface Api {
     query: {  };
     body: null;
     answer: Flow;
+  };
+  // List catalogs by name
+  "GET /v1/catalogs": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<Catalog>;
+    };
+  };
+  // Store a document as the newest version of its catalog
+  "POST /v1/catalogs": {
+    path: {  };
+    query: {  };
+    body: {
+      document: string;
+      dryRun?: boolean;
+    };
+    answer: Catalog;
+  };
+  // Get a version of a catalog
+  "GET /v1/catalogs/{name}": {
+    path: { "name": string };
+    query: { "version"?: number };
+    body: null;
+    answer: Catalog;
+  };
+  // Show the plan that a start would have
+  "POST /v1/catalogs/{name}/preview": {
+    path: { "name": string };
+    query: {  };
+    body: {
+      want: Array<string>;
+      have?: Array<string>;
+      haveAll?: Array<string>;
+      version?: number;
+    };
+    answer: Preview;
   };
   // List the runs that collect starts
   "GET /v1/collections": {
@@ -1804,6 +1957,14 @@ export interface Api {
       build?: string;
       maxConcurrent?: number;
       schemas?: Schemas;
+      health?: {
+        path: string;
+        every?: string;
+        timeout?: string;
+        failAfter?: number;
+        recoverAfter?: number;
+        hold?: string;
+      } | null;
     };
     answer: Deployment;
   };

@@ -16,6 +16,7 @@ import { SignIn } from "./pages/signin";
 const pages: Record<string, ComponentType> = {
   overview: lazy("overview", async () => (await import("./pages/numbers")).Overview),
   workflows: lazy("workflows", async () => (await import("./pages/numbers")).Workflows),
+  flows: lazy("flows", async () => (await import("./pages/operations")).Flows),
   failures: lazy("failures", async () => (await import("./pages/numbers")).Failures),
   waiting: lazy("waiting", async () => (await import("./pages/operations")).Waiting),
   queue: lazy("queue", async () => (await import("./pages/operations")).Queue),

@@ -252,6 +252,8 @@ var hints = map[string]string{
 	"stream_not_found":      "stepwell streams list RUN shows the streams",
 	"deployment_not_found":  "stepwell deployments list shows the deployments",
 	"flow_not_found":        "stepwell flows list shows the flows",
+	"catalog_not_found":     "stepwell catalogs list shows the catalogs",
+	"goals_unreached":       "stepwell catalogs preview shows what is missing",
 	"collection_not_found":  "stepwell collections list shows the runs that collect starts",
 	"run_collecting":        "stepwell collections show RUN shows what it waits for",
 	"limit_not_found":       "stepwell limits list shows the limits",

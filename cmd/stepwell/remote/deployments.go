@@ -2,22 +2,9 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/stepwell-dev/stepwell/queue/contract"
-	"github.com/stepwell-dev/stepwell/queue/flow"
-	"github.com/stepwell-dev/stepwell/queue/flow/convert"
-	"github.com/stepwell-dev/stepwell/queue/flow/flowtest"
-	"github.com/stepwell-dev/stepwell/queue/flow/replay"
 )
 
 type deploymentsCmd struct {
@@ -32,7 +19,8 @@ type addDeploymentCmd struct {
 	URL       string   `arg:"" help:"The app's URL, such as http://127.0.0.1:3000."`
 	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" help:"A workflow it has; may be repeated."`
 
-	MaxConcurrent *int `placeholder:"N" help:"How many calls of its functions may be under way at once; 0 for any number."`
+	MaxConcurrent *int   `placeholder:"N" help:"How many calls of its functions may be under way at once; 0 for any number."`
+	Health        string `placeholder:"PATH" help:"Probe this path of its host, such as /healthz, and do not call the app while the probes fail; off ends the probes."`
 }
 
 // Run registers the deployment.
@@ -40,6 +28,13 @@ func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	body := jsonBody{"url": c.URL, "workflows": c.Workflows}.omitZero()
 	if c.MaxConcurrent != nil {
 		body["maxConcurrent"] = *c.MaxConcurrent
+	}
+	switch c.Health {
+	case "":
+	case "off":
+		body["health"] = nil
+	default:
+		body["health"] = jsonBody{"path": c.Health}
 	}
 	return s.change(ctx, http.MethodPut, path("deployments", c.ID), body, "registered %s at %s", c.ID, c.URL)
 }
@@ -104,6 +99,7 @@ func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
 			{"away since", d.UnreachableSince},
 			{"not reached", d.FailedAt},
 			{"last error", d.LastError},
+			{"health", d.Health.String()},
 			{"created", d.CreatedAt},
 			{"updated", d.UpdatedAt},
 		}
@@ -117,380 +113,4 @@ type removeDeploymentCmd struct {
 // Run unregisters the deployment.
 func (c removeDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	return s.client.delete(ctx, path("deployments", c.ID))
-}
-
-type flowsCmd struct {
-	List listFlowsCmd `cmd:"" help:"List the flows."`
-	Show showFlowCmd  `cmd:"" help:"Print the document of a flow."`
-	Put  putFlowCmd   `cmd:"" help:"Store a document as the newest version of its flow."`
-
-	Versions flowVersionsCmd `cmd:"" help:"List the versions of a flow, and their aliases."`
-	Alias    putAliasCmd     `cmd:"" help:"Have an alias point to a version."`
-	Unalias  removeAliasCmd  `cmd:"" help:"Remove an alias."`
-	Retire   retireFlowCmd   `cmd:"" help:"End the new runs of a version, for good."`
-
-	Check   checkFlowsCmd  `cmd:"" help:"Check a document, or which runs would decide otherwise now."`
-	Test    testFlowsCmd   `cmd:"" group:"documents" help:"Run tests of flows, without a server."`
-	Diagram diagramFlowCmd `cmd:"" group:"documents" help:"Print a flow as a Mermaid diagram."`
-	Import  importFlowCmd  `cmd:"" group:"documents" help:"Convert a document of another system into a flow."`
-}
-
-// flowVersion is a version of a flow.
-type flowVersion struct {
-	Name, Deployment, Document string
-
-	Version              int
-	CreatedAt, RetiredAt time.Time
-	Warnings             []flowFault
-	Versions             []flowVersion
-	Aliases              []struct {
-		Alias   string
-		Version int
-	}
-}
-
-// flowFault is a fault in a document.
-type flowFault struct {
-	Line, Column  int
-	Path, Message string
-}
-
-// String returns the fault as compilers print it, without the name of the file.
-func (f flowFault) String() string {
-	text := fmt.Sprintf("%d:%d: ", f.Line, f.Column)
-	if f.Path != "" {
-		text += f.Path + ": "
-	}
-	return escape(text + f.Message)
-}
-
-var flowColumns = []column[flowVersion]{
-	{"NAME", func(f flowVersion) any { return f.Name }},
-	{"VERSION", func(f flowVersion) any { return f.Version }},
-	{"DEPLOYMENT", func(f flowVersion) any { return f.Deployment }},
-	{"CREATED", func(f flowVersion) any { return timestamp(f.CreatedAt) }},
-}
-
-type listFlowsCmd struct{}
-
-// Run lists the flows.
-func (c listFlowsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("flows"), nil, flowColumns)
-}
-
-type showFlowCmd struct {
-	Name    string `arg:"" help:"The flow's name."`
-	Version int    `placeholder:"NUMBER" help:"The version; by default the newest."`
-}
-
-// Run prints the document.
-func (c showFlowCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	if c.Version != 0 {
-		query.Set("version", strconv.Itoa(c.Version))
-	}
-	var f flowVersion
-	raw, err := s.client.get(ctx, path("flows", c.Name), query, &f)
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return s.printJSON(raw)
-	}
-	_, err = fmt.Fprint(s.Stdout, f.Document)
-	return err
-}
-
-type putFlowCmd struct {
-	File   string `arg:"" help:"The document, in YAML or JSON."`
-	DryRun bool   `help:"Only check the document."`
-}
-
-// Run stores the document, or prints all of its faults.
-func (c putFlowCmd) Run(ctx context.Context, s *Session) error {
-	document, err := os.ReadFile(c.File)
-	if err != nil {
-		return usageErrorf("%v", err)
-	}
-	var f flowVersion
-	body := jsonBody{"document": string(document), "dryRun": c.DryRun}.omitZero()
-	raw, err := s.client.call(ctx, http.MethodPost, path("flows"), body, &f)
-	if err != nil {
-		return err
-	}
-	for _, w := range f.Warnings {
-		s.note("warning: %s", w)
-	}
-	if c.DryRun {
-		return s.printResult(raw, "%s would be version %d of %s", c.File, f.Version, f.Name)
-	}
-	return s.printResult(raw, "%s is version %d of %s", c.File, f.Version, f.Name)
-}
-
-type flowVersionsCmd struct {
-	Name string `arg:"" help:"The flow's name."`
-}
-
-// Run lists the versions.
-func (c flowVersionsCmd) Run(ctx context.Context, s *Session) error {
-	var f flowVersion
-	raw, err := s.client.get(ctx, path("flows", c.Name), nil, &f)
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return s.printJSON(raw)
-	}
-	p := tablePrinter[flowVersion]{Session: s, columns: []column[flowVersion]{
-		{"VERSION", func(v flowVersion) any { return v.Version }},
-		{"ALIASES", func(v flowVersion) any { return strings.Join(f.aliasesOf(v.Version), " ") }},
-		{"CREATED", func(v flowVersion) any { return v.CreatedAt }},
-		{"RETIRED", func(v flowVersion) any { return v.RetiredAt }},
-	}}
-	return p.table(f.Versions)
-}
-
-func (f flowVersion) aliasesOf(version int) (names []string) {
-	for _, a := range f.Aliases {
-		if a.Version == version {
-			names = append(names, a.Alias)
-		}
-	}
-	return names
-}
-
-type putAliasCmd struct {
-	Name    string `arg:"" help:"The flow's name."`
-	Alias   string `arg:"" help:"The alias, such as prod."`
-	Version int    `arg:"" help:"The version."`
-}
-
-// Run moves the alias, or creates it.
-func (c putAliasCmd) Run(ctx context.Context, s *Session) error {
-	return s.change(ctx, http.MethodPut, path("flows", c.Name, "aliases", c.Alias), jsonBody{"version": c.Version},
-		"%s@%s is version %d", c.Name, c.Alias, c.Version)
-}
-
-type removeAliasCmd struct {
-	Name  string `arg:"" help:"The flow's name."`
-	Alias string `arg:"" help:"The alias."`
-}
-
-// Run removes the alias.
-func (c removeAliasCmd) Run(ctx context.Context, s *Session) error {
-	return s.client.delete(ctx, path("flows", c.Name, "aliases", c.Alias))
-}
-
-type retireFlowCmd struct {
-	Name    string `arg:"" help:"The flow's name."`
-	Version int    `arg:"" help:"The version."`
-}
-
-// Run retires the version.
-func (c retireFlowCmd) Run(ctx context.Context, s *Session) error {
-	return s.change(ctx, http.MethodPost, path("flows", c.Name, "versions", strconv.Itoa(c.Version), "retire"), nil,
-		"version %d of %s is retired", c.Version, c.Name)
-}
-
-// readFlow reads a document from a file. Its faults are an error with [ExitUsage].
-func readFlow(file string) (*flow.Program, error) {
-	document, err := os.ReadFile(file) //nolint:gosec // the user names it
-	if err != nil {
-		return nil, usageErrorf("%v", err)
-	}
-	p, err := flow.Parse(document)
-	if err != nil {
-		return nil, usageErrorf("%s:\n%w", file, err)
-	}
-	return p, nil
-}
-
-type checkFlowsCmd struct {
-	File  string   `arg:"" optional:"" help:"A document; without it, each run is checked with that of its version."`
-	Since timeFlag `placeholder:"TIME" help:"Have the decisions of the runs made again that were created since ${time}."`
-}
-
-// Run checks a document, and replays the logs of runs.
-func (c checkFlowsCmd) Run(ctx context.Context, s *Session) error {
-	var p *flow.Program
-	var err error
-	switch {
-	case c.File != "":
-		p, err = readFlow(c.File)
-	case c.Since == "":
-		err = usageErrorf("want a document, or --since, or both")
-	}
-	if err != nil {
-		return err
-	}
-	if p != nil {
-		for _, w := range p.Warnings {
-			s.note("warning: %s", w)
-		}
-	}
-	if c.Since == "" {
-		_, err = fmt.Fprintf(s.Stdout, "%s is a flow: %s, %d steps\n", c.File, p.Name, len(p.Graph().Steps))
-		return err
-	}
-	return c.replay(ctx, s, p)
-}
-
-// replay has decisions made again by a program, or if it is nil by those of the runs' versions.
-func (c checkFlowsCmd) replay(ctx context.Context, s *Session, p *flow.Program) error {
-	since, err := c.Since.resolve(s.Now())
-	if err != nil {
-		return err
-	}
-	query, checked, differ := url.Values{"createdAfter": {since}}, 0, 0
-	if p != nil {
-		query.Set("workflow", p.Name)
-	}
-	programs := map[string]*flow.Program{}
-	err = s.entries(ctx, path("runs"), query, paging{All: true}, func(raw json.RawMessage) error {
-		var r run
-		if err := s.client.decode(raw, &r); err != nil {
-			return err
-		}
-		program := p
-		if version, err := s.programOf(ctx, r, programs); err != nil || version == nil {
-			return err // it is no flow
-		} else if program == nil {
-			program = version
-		}
-		d, err := s.compare(ctx, program, r.ID)
-		if checked++; err == nil && d != nil {
-			differ++
-			_, err = fmt.Fprintf(s.Stdout, "%s %s: %s\n", r.ID, r.Deployment, escape(d.String()))
-		}
-		return err
-	})
-	if err == nil && differ > 0 {
-		return fmt.Errorf("%d of %d runs would decide otherwise", differ, checked)
-	}
-	if err == nil {
-		_, err = fmt.Fprintf(s.Stdout, "%d runs would decide what they have decided\n", checked)
-	}
-	return err
-}
-
-// programOf returns the program of a run's version; nil if the run is not that of a flow.
-func (s *Session) programOf(ctx context.Context, r run, known map[string]*flow.Program) (*flow.Program, error) {
-	name, version, found := strings.Cut(r.Deployment, "@")
-	if p, ok := known[r.Deployment]; ok || !found || name != r.Workflow {
-		return p, nil
-	}
-	var f flowVersion
-	_, err := s.client.get(ctx, path("flows", name), url.Values{"version": {version}}, &f)
-	if err == nil {
-		known[r.Deployment], err = flow.Parse([]byte(f.Document))
-	}
-	if code := ExitCode(err); code == ExitNotFound || code == ExitUsage {
-		err = nil // the deployment of an app that has such a name
-	}
-	return known[r.Deployment], err
-}
-
-// compare has the decisions of a run made again.
-func (s *Session) compare(ctx context.Context, p *flow.Program, id string) (*replay.Difference, error) {
-	l, err := s.runLog(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	var of contract.Run
-	if err := json.Unmarshal(l.Run, &of); err != nil {
-		return nil, err
-	}
-	return replay.Compare(ctx, p, of, l.Events)
-}
-
-type testFlowsCmd struct {
-	Files []string `arg:"" help:"Files with tests, in YAML or JSON."`
-}
-
-// Run runs the tests. It fails if one of them does.
-func (c testFlowsCmd) Run(console Console) error {
-	failed, all := 0, 0
-	for _, file := range c.Files {
-		text, err := os.ReadFile(file) //nolint:gosec // the user names it
-		if err != nil {
-			return usageErrorf("%v", err)
-		}
-		f, err := flowtest.Read(text)
-		if err != nil {
-			return usageErrorf("%s: %w", file, err)
-		}
-		p, err := readFlow(filepath.Join(filepath.Dir(file), f.Flow))
-		if err != nil {
-			return err
-		}
-		for _, test := range f.Tests {
-			ok, err := runFlowTest(console, file, p, test)
-			if err != nil {
-				return err
-			}
-			if all++; !ok {
-				failed++
-			}
-		}
-	}
-	if failed > 0 {
-		return fmt.Errorf("%d of %d tests failed", failed, all)
-	}
-	return nil
-}
-
-// runFlowTest runs a test, and prints how it ended.
-func runFlowTest(console Console, file string, p *flow.Program, test flowtest.Test) (ok bool, err error) {
-	differences, err := test.Run(p)
-	if err != nil {
-		return false, usageErrorf("%s: %s: %w", file, test.Name, err)
-	}
-	word := "ok  "
-	if len(differences) > 0 {
-		word = "FAIL"
-	}
-	_, err = fmt.Fprintf(console.Stdout, "%s %s: %s\n", word, file, escape(test.Name))
-	for _, d := range differences {
-		for line := range strings.Lines(d) {
-			_, printErr := fmt.Fprintf(console.Stdout, "       %s\n", escape(strings.TrimSuffix(line, "\n")))
-			err = errors.Join(err, printErr)
-		}
-	}
-	return len(differences) == 0, err
-}
-
-type diagramFlowCmd struct {
-	File string `arg:"" help:"The document, in YAML or JSON."`
-}
-
-// Run prints the diagram.
-func (c diagramFlowCmd) Run(console Console) error {
-	p, err := readFlow(c.File)
-	if err == nil {
-		_, err = fmt.Fprint(console.Stdout, p.Graph().Mermaid())
-	}
-	return err
-}
-
-type importFlowCmd struct {
-	File       string `arg:"" help:"The document."`
-	From       string `required:"" enum:"dagnats" help:"The system that it is for: ${enum}."`
-	Deployment string `required:"" placeholder:"ID" help:"The deployment that has the functions of its steps."`
-}
-
-// Run prints the flow, or all that has no meaning in one.
-func (c importFlowCmd) Run(console Console) error {
-	document, err := os.ReadFile(c.File)
-	if err != nil {
-		return usageErrorf("%v", err)
-	}
-	text, warnings, err := convert.From(c.From, document, c.Deployment)
-	if err != nil {
-		return usageErrorf("%s:\n%w", c.File, err)
-	}
-	for _, w := range warnings {
-		_, _ = fmt.Fprintf(console.Stderr, "warning: %s\n", w)
-	}
-	_, err = console.Stdout.Write(text)
-	return err
 }

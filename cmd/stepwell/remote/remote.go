@@ -20,6 +20,7 @@ type Commands struct {
 	Why         whyCmd         `cmd:"" group:"api-commands" help:"Explain why a run is not done: short for runs why."`
 	Failures    failuresCmd    `cmd:"" group:"api-commands" help:"List failed runs in groups."`
 	Workflows   workflowsCmd   `cmd:"" group:"api-commands" help:"List the workflows that have runs."`
+	Catalogs    catalogsCmd    `cmd:"" group:"api-commands" help:"Store steps that are planned for goals."`
 	Attention   attentionCmd   `cmd:"" group:"api-commands" help:"List what wants a person."`
 	Stats       statsCmd       `cmd:"" group:"api-commands" help:"Count runs, steps and failures."`
 	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -71,7 +72,7 @@ func (f waitFlags) start(ctx context.Context, s *Session, path string, body json
 }
 
 type startRunCmd struct {
-	Workflow       string            `arg:"" help:"The name of the workflow."`
+	Workflow       string            `arg:"" optional:"" help:"The name of the workflow; not with --catalog."`
 	Deployment     string            `short:"d" placeholder:"ID" help:"${target}"`
 	Input          jsonFlag          `short:"i" placeholder:"JSON" help:"The workflow's input: ${json}."`
 	Key            string            `placeholder:"KEY" help:"A key that is unique among the workflow's active runs."`
@@ -84,23 +85,58 @@ type startRunCmd struct {
 	Timeout        string            `placeholder:"TIME" help:"Fail the run after this time, such as 24h."`
 	TimeoutGrace   string            `placeholder:"TIME" help:"Let the run end by itself for this long after it."`
 	Parent         string            `placeholder:"ID" help:"The parent run; when it ends, the run is cancelled."`
+	goalFlags
 	limitFlags
 	collectFlags
 	waitFlags
 }
 
+// goalFlags are the flags of a run that is planned.
+type goalFlags struct {
+	Catalog string            `placeholder:"NAME" help:"Plan the run with this catalog, instead of naming a workflow."`
+	Want    []string          `placeholder:"NAME" help:"What is wanted: attributes or steps of the catalog."`
+	Have    map[string]string `mapsep:"none" placeholder:"NAME=JSON" help:"A value that is there; may be repeated."`
+	HaveAll map[string]string `mapsep:"none" placeholder:"NAME=JSON" help:"A list of values; may be repeated."`
+}
+
+// addGoals adds the goals of a run to a request.
+func (f goalFlags) addGoals(s *Session, body jsonBody) (jsonBody, error) {
+	for flag, values := range map[string]map[string]string{"have": f.Have, "haveAll": f.HaveAll} {
+		read := map[string]json.RawMessage{}
+		for name, text := range values {
+			value, err := jsonFlag(text).read(s, "--have "+name)
+			if err != nil {
+				return nil, err
+			}
+			read[name] = value
+		}
+		if len(read) > 0 {
+			body[flag] = read
+		}
+	}
+	maps.Copy(body, jsonBody{"catalog": f.Catalog, "want": f.Want}.omitZero())
+	return body, nil
+}
+
 // Run starts the run.
 func (c startRunCmd) Run(ctx context.Context, s *Session) error {
+	if (c.Workflow == "") == (c.Catalog == "") {
+		return usageErrorf("want the name of a workflow, or --catalog")
+	}
 	input, err := c.Input.read(s, "--input")
 	if err != nil {
 		return err
 	}
-	return c.start(ctx, s, path("runs"), c.addTo(c.addLimits(jsonBody{
+	body, err := c.addGoals(s, jsonBody{
 		"workflow": c.Workflow, "deployment": c.Deployment, "input": input,
 		"key": c.Key, "onConflict": c.OnConflict, "idempotencyKey": c.IdempotencyKey,
 		"attributes": c.Attr, "inbox": c.Inbox, "parent": c.Parent,
 		"delay": c.Delay, "startAt": c.StartAt, "timeout": c.Timeout, "timeoutGrace": c.TimeoutGrace,
-	}.omitZero())))
+	}.omitZero())
+	if err != nil {
+		return err
+	}
+	return c.start(ctx, s, path("runs"), c.addTo(c.addLimits(body)))
 }
 
 type waitRunCmd struct {
@@ -164,4 +200,152 @@ func (s *Session) await(ctx context.Context, id string, timeout time.Duration) (
 			return r, raw, err
 		}
 	}
+}
+
+type catalogsCmd struct {
+	List    listCatalogsCmd   `cmd:"" help:"List the catalogs."`
+	Show    showCatalogCmd    `cmd:"" help:"Print the document of a catalog."`
+	Put     putCatalogCmd     `cmd:"" help:"Store a document as the newest version of its catalog."`
+	Preview previewCatalogCmd `cmd:"" help:"Show the plan that a run would have."`
+}
+
+// catalogVersion is a version of a catalog.
+type catalogVersion struct {
+	Name, Document string
+
+	Version   int
+	CreatedAt time.Time
+}
+
+type listCatalogsCmd struct{}
+
+// Run lists the catalogs.
+func (listCatalogsCmd) Run(ctx context.Context, s *Session) error {
+	return listUnpaged(ctx, s, path("catalogs"), nil, []column[catalogVersion]{
+		{"NAME", func(c catalogVersion) any { return c.Name }},
+		{"VERSION", func(c catalogVersion) any { return c.Version }},
+		{"CREATED", func(c catalogVersion) any { return timestamp(c.CreatedAt) }},
+	})
+}
+
+type showCatalogCmd struct {
+	Name    string `arg:"" help:"The catalog's name."`
+	Version int    `placeholder:"NUMBER" help:"The version; by default the newest."`
+}
+
+// Run prints the document.
+func (c showCatalogCmd) Run(ctx context.Context, s *Session) error {
+	query := url.Values{}
+	if c.Version != 0 {
+		query.Set("version", strconv.Itoa(c.Version))
+	}
+	var v catalogVersion
+	raw, err := s.client.get(ctx, path("catalogs", c.Name), query, &v)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return s.printJSON(raw)
+	}
+	_, err = fmt.Fprint(s.Stdout, v.Document)
+	return err
+}
+
+type putCatalogCmd struct {
+	File   string `arg:"" help:"The document, in YAML or JSON."`
+	DryRun bool   `help:"Only check the document."`
+}
+
+// Run stores the document, or prints all of its faults.
+func (c putCatalogCmd) Run(ctx context.Context, s *Session) error {
+	document, err := os.ReadFile(c.File)
+	if err != nil {
+		return usageErrorf("%v", err)
+	}
+	var v catalogVersion
+	body := jsonBody{"document": string(document), "dryRun": c.DryRun}.omitZero()
+	raw, err := s.client.call(ctx, http.MethodPost, path("catalogs"), body, &v)
+	if err != nil {
+		return err
+	}
+	is := "is"
+	if c.DryRun {
+		is = "would be"
+	}
+	return s.printResult(raw, "%s %s version %d of %s", c.File, is, v.Version, v.Name)
+}
+
+type previewCatalogCmd struct {
+	Name    string   `arg:"" help:"The catalog's name."`
+	Want    []string `required:"" placeholder:"NAME" help:"What is wanted: attributes or steps."`
+	Have    []string `placeholder:"NAME" help:"The attributes that are there."`
+	HaveAll []string `placeholder:"NAME" help:"The attributes of which there are lists of values."`
+	Version int      `placeholder:"NUMBER" help:"The version; by default the newest."`
+	Mermaid bool     `help:"Print the plan as a Mermaid diagram."`
+}
+
+// Run prints the plan: its steps in their order, what is left out, and what is missing.
+func (c previewCatalogCmd) Run(ctx context.Context, s *Session) error {
+	var p plan
+	body := jsonBody{"want": c.Want, "have": c.Have, "haveAll": c.HaveAll, "version": c.Version}.omitZero()
+	raw, err := s.client.call(ctx, http.MethodPost, path("catalogs", c.Name, "preview"), body, &p)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.json:
+		return s.printJSON(raw)
+	case c.Mermaid:
+		_, err = fmt.Fprint(s.Stdout, p.Mermaid)
+	default:
+		_, err = fmt.Fprint(s.Stdout, escapeLines(p.String()))
+	}
+	if err == nil && len(p.Missing) > 0 {
+		err = fmt.Errorf("%s cannot be had", strings.Join(c.Want, ", "))
+	}
+	return err
+}
+
+// plan is what a run of a catalog does.
+type plan struct {
+	Steps []struct {
+		ID    string
+		Wave  int
+		Spare bool
+		Takes []struct {
+			Name string
+			From []string
+		}
+		Gives []struct{ Name string }
+	}
+	Missing []struct {
+		Name  string
+		Chain []string
+	}
+	Excluded []struct{ Step, Reason string }
+	Mermaid  string
+}
+
+// String returns the plan in lines.
+func (p plan) String() string {
+	var b strings.Builder
+	for _, step := range p.Steps {
+		fmt.Fprintf(&b, "%d %s", step.Wave+1, step.ID)
+		for _, take := range step.Takes {
+			if len(take.From) > 0 {
+				fmt.Fprintf(&b, ", %s from %s", take.Name, strings.Join(take.From, " or "))
+			}
+		}
+		if step.Spare {
+			b.WriteString(", if the others fail")
+		}
+		b.WriteByte('\n')
+	}
+	for _, e := range p.Excluded {
+		fmt.Fprintf(&b, "- %s: %s\n", e.Step, e.Reason)
+	}
+	for _, m := range p.Missing {
+		fmt.Fprintf(&b, "missing %s: %s\n", m.Name, strings.Join(m.Chain, " needs "))
+	}
+	return b.String()
 }

@@ -135,6 +135,22 @@ type deployment struct {
 	CreatedAt, UpdatedAt time.Time
 
 	AnsweredAt, UnreachableSince, FailedAt time.Time
+
+	Health deploymentHealth
+}
+
+// deploymentHealth is what probes have found out about a deployment.
+type deploymentHealth struct {
+	Path, Status, LastError string
+	HeldUntil               time.Time
+}
+
+// String says how the deployment is; empty if it is not probed.
+func (h deploymentHealth) String() string {
+	if h.Status != "unhealthy" {
+		return h.Status
+	}
+	return fmt.Sprintf("unhealthy, not called until %s: %s", timestamp(h.HeldUntil), h.LastError)
 }
 
 type secret struct {

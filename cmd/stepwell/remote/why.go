@@ -66,6 +66,13 @@ var sentences = map[string]func(r reason) string{
 	"limit_paused": func(r reason) string {
 		return fmt.Sprintf("%s waits for limit %s, which is paused.", upper(r.waiter()), r.Limit)
 	},
+	"equal_step": func(r reason) string {
+		text := upper(r.waiter()) + " waits for the output of an equal step, which is under way"
+		if len(r.Holders) > 0 {
+			text += " in " + r.Holders[0].RunID
+		}
+		return text + "."
+	},
 	"limit_full": func(r reason) string {
 		const text = "%s waits for a place of %s: %d of %d are taken%s%s."
 		return fmt.Sprintf(text, upper(r.waiter()), r.place(), r.Held, r.Places, r.holders(), r.ahead())
@@ -76,6 +83,9 @@ var sentences = map[string]func(r reason) string{
 	},
 	"rate": func(r reason) string {
 		return fmt.Sprintf("%s waits for the rate of %s%s.", upper(r.waiter()), r.place(), r.ahead())
+	},
+	"unhealthy": func(r reason) string {
+		return fmt.Sprintf("Deployment %s is not called, because it is unhealthy. No attempt is used up.", r.Deployment)
 	},
 	"unreachable": func(r reason) string {
 		const text = "Deployment %s cannot be reached: it was tried %s. No attempt is used up."

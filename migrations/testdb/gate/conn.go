@@ -172,6 +172,8 @@ func (c *conn) query(m, out []byte) ([]byte, error) {
 	}
 	if !strings.Contains(sql, " ") {
 		sql = strings.ToUpper(sql) // COMMIT and ROLLBACK
+	} else if c.locked(func() bool { return c.status == 'I' }) {
+		sql += "; COMMIT" // which comes with the statement
 	}
 	if err := c.stopBefore(out, sql); err != nil {
 		return nil, err

@@ -50,16 +50,7 @@ type stepDef struct {
 	OnFailure  string            `json:"on_failure"`
 	Compensate string            `json:"compensate"`
 	Metadata   map[string]string `json:"metadata"` // is for people, and left out
-	Config     struct {
-		Workflow string `json:"workflow"`
-		Duration delay  `json:"duration"`
-		Event    string `json:"event"`
-		Timeout  delay  `json:"timeout"`
-
-		Match  json.RawMessage `json:"match"`
-		Detach bool            `json:"detach"`
-		rest
-	} `json:"config"`
+	Config     json.RawMessage   `json:"config"`
 
 	Loop                 json.RawMessage `json:"loop"`
 	WorkerGroup          json.RawMessage `json:"worker_group"`
@@ -68,16 +59,6 @@ type stepDef struct {
 	MaxTaskConcurrency   json.RawMessage `json:"max_task_concurrency"`
 	Singleton            json.RawMessage `json:"singleton"`
 	RequiredCapabilities json.RawMessage `json:"required_capabilities"`
-}
-
-// rest are the settings of kinds of steps that are refused as a whole.
-type rest struct {
-	MaxIterations json.RawMessage `json:"max_iterations"`
-	MaxDuration   json.RawMessage `json:"max_duration"`
-	LoopDelay     json.RawMessage `json:"loop_delay"`
-	BudgetWarnAt  json.RawMessage `json:"budget_warn_at"`
-	BudgetForceAt json.RawMessage `json:"budget_force_at"`
-	MaxItems      json.RawMessage `json:"max_items"`
 }
 
 type parentCond struct {
@@ -127,16 +108,23 @@ func (dagNats) Convert(document []byte, deployment string) ([]byte, error) {
 type dagNatsConversion struct {
 	definition
 
-	steps   map[string]stepDef
+	steps map[string]stepDef
+	// request is the ID of the hook for whose request a flow waits that responds; empty for others.
+	request string
 	refused Unsupported
 	out     bytes.Buffer
 }
 
 func (c *dagNatsConversion) convert(deployment string) ([]byte, error) {
+	undoing := c.index()
+	triggers := c.Triggers
+	if c.httpTriggers() != nil {
+		triggers = nil
+	}
 	c.refuseFields("the workflow", map[string]unwanted{
 		"timeout":         {c.Timeout, "give it when a run is started"},
 		"output_schema":   {c.OutputSchema, "a flow has no schema of its output"},
-		"triggers":        {c.Triggers, "put them with stepwell schedules and stepwell triggers"},
+		"triggers":        {triggers, "put them with stepwell schedules and stepwell triggers"},
 		"concurrency":     {c.Concurrency, "use limits: stepwell limits, stepwell policies"},
 		"idempotency_key": {c.IdempotencyKey, "give it when a run is started"},
 		"sticky":          {c.Sticky, "there are no workers that keep state"},
@@ -144,11 +132,6 @@ func (c *dagNatsConversion) convert(deployment string) ([]byte, error) {
 		"cancel_on":       {c.CancelOn, "have a trigger or a client cancel the run"},
 		"singleton":       {c.Singleton, "start runs with a key"},
 	})
-	undoing := map[string]bool{}
-	for _, s := range c.Steps {
-		c.steps[s.ID] = s
-		undoing[s.Compensate] = s.Compensate != ""
-	}
 	c.line(0, "flow", c.Name)
 	c.line(0, "deployment", deployment)
 	if len(c.InputSchema) > 0 {
@@ -158,6 +141,7 @@ func (c *dagNatsConversion) convert(deployment string) ([]byte, error) {
 		c.line(0, "defaults", map[string]any{"retry": c.retry("the workflow", c.DefaultRetry)})
 	}
 	c.out.WriteString("steps:\n")
+	c.awaitRequest()
 	for _, s := range c.Steps {
 		if !undoing[s.ID] {
 			c.step(s)
@@ -167,6 +151,24 @@ func (c *dagNatsConversion) convert(deployment string) ([]byte, error) {
 		return nil, c.refused
 	}
 	return c.out.Bytes(), nil
+}
+
+// index notes the steps by their IDs, and returns those that only undo others.
+func (c *dagNatsConversion) index() (undoing map[string]bool) {
+	undoing = map[string]bool{}
+	responds := false
+	for _, s := range c.Steps {
+		c.steps[s.ID] = s
+		undoing[s.Compensate] = s.Compensate != ""
+		responds = responds || s.Type == "respond"
+	}
+	if responds {
+		c.request = "request"
+		for c.steps[c.request].ID != "" {
+			c.request += "_"
+		}
+	}
+	return undoing
 }
 
 // unwanted is a field that has no meaning in a flow, and what to do instead.
@@ -181,11 +183,16 @@ func (c *dagNatsConversion) refuse(format string, args ...any) {
 
 func (c *dagNatsConversion) refuseFields(where string, fields map[string]unwanted) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if field := fields[name]; len(field.value) > 0 && string(field.value) != "null" {
+		if field := fields[name]; isSet(field.value) {
 			c.refuse("%s: %s has no meaning here: %s", where, name, field.instead)
 		}
 	}
 }
+
+func isSet(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
+
+// oneLine returns a text for a comment.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // line writes a field of a document. Its value is JSON, which is YAML, too.
 func (c *dagNatsConversion) line(indent int, name string, value any) {
@@ -223,8 +230,11 @@ func (c *dagNatsConversion) step(s stepDef) {
 		"required_capabilities": {s.RequiredCapabilities, "functions have the rights that their deployment gives them"},
 	})
 	fmt.Fprintf(&c.out, "  %s:\n", quoted(s.ID))
-	if len(s.DependsOn) > 0 {
+	switch {
+	case len(s.DependsOn) > 0:
 		c.line(4, "needs", s.DependsOn)
+	case c.request != "" && !c.isCaught(s.ID):
+		c.line(4, "needs", []string{c.request})
 	}
 	if s.SkipIf != nil {
 		c.line(4, "when", c.when(where, s.SkipIf))
@@ -233,65 +243,65 @@ func (c *dagNatsConversion) step(s stepDef) {
 	if s.OnFailure != "" {
 		c.line(4, "catch", []any{map[string]any{"to": s.OnFailure}})
 	}
-	if s.Compensate != "" {
-		if by, ok := c.steps[s.Compensate]; ok && (by.Type == "" || by.Type == "normal") {
-			c.line(4, "undo", map[string]any{"call": by.Task})
-		} else {
-			c.refuse("%s: compensate names %q, which is no step with a task", where, s.Compensate)
-		}
-	}
-}
-
-// kind writes what a step does.
-func (c *dagNatsConversion) kind(where string, s stepDef) {
 	switch s.Type {
-	case "", "normal":
-		c.line(4, "call", s.Task)
-		c.input(s)
-		if s.Timeout > 0 {
-			c.line(4, "timeout", time.Duration(s.Timeout).String())
+	case "map", "agent_loop": // the body has it
+	case "", "normal", "sub_workflow":
+		if undo := c.undo(where, s); undo != nil {
+			c.line(4, "undo", undo)
 		}
-		switch {
-		case s.Retry != nil:
-			c.line(4, "retry", c.retry(where, s.Retry))
-		case s.Retries > 0:
-			c.line(4, "retry", map[string]any{"maxAttempts": s.Retries + 1})
-		}
-	case "sub_workflow":
-		if s.Config.Detach {
-			c.refuse("%s: detach has no meaning here: a flow waits for its children", where)
-		}
-		c.line(4, "flow", s.Config.Workflow)
-		c.input(s)
-	case "sleep":
-		c.line(4, "wait", time.Duration(s.Config.Duration).String())
-	case "wait_for_event":
-		if len(s.Config.Match) > 0 && string(s.Config.Match) != "null" {
-			c.refuse("%s: match has no meaning here: the condition of a signal, in CEL, cannot read values of the run", where)
-		}
-		signal := map[string]any{"name": s.Config.Event}
-		if s.Config.Timeout > 0 {
-			signal["within"] = time.Duration(s.Config.Timeout).String()
-		}
-		c.line(4, "signal", signal)
 	default:
-		c.refuse("%s: there is no conversion of type %s: write the step by hand", where, s.Type)
+		if s.Compensate != "" {
+			c.refuse("%s: compensate has no meaning here for a step of type %s: there is nothing to undo by a call", where, s.Type)
+		}
 	}
 }
 
-// input writes what a step gets: the run's input, the output of the step that it needs, or those of several by ID.
+// undo returns what undoes a step; nil if nothing does.
+func (c *dagNatsConversion) undo(where string, s stepDef) map[string]any {
+	if s.Compensate == "" {
+		return nil
+	}
+	by, ok := c.steps[s.Compensate]
+	if !ok || by.Type != "" && by.Type != "normal" {
+		c.refuse("%s: compensate names %q, which is no step with a task", where, s.Compensate)
+	}
+	return map[string]any{"call": by.Task}
+}
+
+// isCaught reports whether a step begins because another one has failed.
+func (c *dagNatsConversion) isCaught(id string) bool {
+	return slices.ContainsFunc(c.Steps, func(s stepDef) bool { return s.OnFailure == id })
+}
+
+// input writes what a step gets, unless it is the run's input.
 func (c *dagNatsConversion) input(s stepDef) {
+	if len(s.DependsOn) > 0 || c.request != "" {
+		c.line(4, "input", c.inputOf(s))
+	}
+}
+
+// inputOf returns what a step gets: the run's input, the output of the step that it needs, or those of several by ID.
+func (c *dagNatsConversion) inputOf(s stepDef) any {
 	switch len(s.DependsOn) {
-	case 0: // as here
+	case 0:
+		return "${" + c.given() + "}"
 	case 1:
-		c.line(4, "input", "${"+outputOf(s.DependsOn[0])+"}")
+		return "${" + outputOf(s.DependsOn[0]) + "}"
 	default:
 		outputs := map[string]string{}
 		for _, id := range s.DependsOn {
 			outputs[id] = "${" + outputOf(id) + "}"
 		}
-		c.line(4, "input", outputs)
+		return outputs
 	}
+}
+
+// given is an expression for the input of a run, or for the body of the request for which it waits.
+func (c *dagNatsConversion) given() string {
+	if c.request != "" {
+		return outputOf(c.request) + ".body"
+	}
+	return "input"
 }
 
 func outputOf(id string) string { return "steps[" + encoded(id) + "].output" }

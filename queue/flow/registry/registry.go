@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/goal"
 )
 
 // MaxFlows limits the flows of a project.
@@ -34,6 +35,9 @@ var (
 	ErrAliasNotFound = errors.New("alias not found")
 	// ErrTaken refuses a version or an alias whose ID is that of a deployment which somebody has registered.
 	ErrTaken = errors.New("the ID belongs to the deployment of an app: remove that deployment, or choose another name")
+	// ErrSemantics reports a version whose document was put by a later version of the server, and means what this one
+	// does not know.
+	ErrSemantics = errors.New("the flow has rules that this server does not know: update the server")
 	// ErrInUse refuses to retire a version, or to remove an alias, that something uses.
 	ErrInUse = errors.New("it is in use")
 )
@@ -45,14 +49,16 @@ type Version struct {
 	// DeploymentID is the deployment of its runs.
 	DeploymentID string
 	// Digest is that of the document's values: see [flow.Program.Digest].
-	Digest    []byte
-	Document  string
+	Digest   []byte
+	Document string
+	// Semantics is the number of the rules by which the document is interpreted: see [flow.Semantics].
+	Semantics int
 	CreatedAt time.Time
 	// RetiredAt is set once the version begins no new runs.
 	RetiredAt *time.Time
 }
 
-const columns = `name, version, deployment_id, digest, document, created_at,
+const columns = `name, version, deployment_id, digest, document, semantics, created_at,
 	(SELECT retired_at FROM deployments d WHERE d.project = f.project AND d.id = f.deployment_id) AS retired_at`
 
 // maxPrograms is how many compiled documents a process keeps.
@@ -63,6 +69,7 @@ type Registry struct {
 	pool     *pgxpool.Pool
 	now      func() time.Time
 	programs *lru.Cache[programKey, *flow.Program]
+	catalogs *lru.Cache[catalogKey, *goal.Catalog]
 }
 
 type programKey struct {
@@ -76,7 +83,11 @@ func New(pool *pgxpool.Pool, now func() time.Time) *Registry {
 	if err != nil {
 		panic(err) // only a size below 1 fails
 	}
-	return &Registry{pool, now, programs}
+	catalogs, err := lru.New[catalogKey, *goal.Catalog](maxPrograms)
+	if err != nil {
+		panic(err) // only a size below 1 fails
+	}
+	return &Registry{pool, now, programs, catalogs}
 }
 
 // Stored is the version that has a document.
@@ -91,7 +102,7 @@ type Stored struct {
 
 // Put stores a document as the newest version of its flow, unless it has the same values as the newest one and that is
 // not retired. It fails with a [flow.Faults] if the document has faults, with [ErrTooMany] if the project has
-// [MaxFlows], and with [ErrTaken].
+// [MaxFlows], with [ErrTaken], and with [ErrNameTaken].
 func (r *Registry) Put(
 	ctx context.Context, project entities.Project, document []byte,
 ) (s Stored, err error) {
@@ -148,19 +159,22 @@ func next(
 	if err := lock(ctx, tx, project); err != nil {
 		return s, err
 	}
+	if err := checkFlowName(ctx, tx, project, p.Name); err != nil {
+		return s, err
+	}
 	s.Version, err = one(ctx, tx, `WHERE project = $1 AND name = $2 ORDER BY version DESC LIMIT 1`, project, p.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		if err := checkCount(ctx, tx, project); err != nil {
 			return s, err
 		}
-	case err != nil || bytes.Equal(s.Digest, p.Digest()) && s.RetiredAt == nil:
+	case err != nil || bytes.Equal(s.Digest, p.Digest()) && s.RetiredAt == nil && s.Semantics >= flow.Semantics:
 		return s, err
 	}
 	number := s.Version.Version + 1
 	s.Created, s.Version = true, Version{
 		Name: p.Name, Version: number, DeploymentID: deploymentID(p.Name, number), Digest: p.Digest(),
-		Document: string(document),
+		Document: string(document), Semantics: flow.Semantics,
 	}
 	return s, nil
 }
@@ -209,9 +223,9 @@ func (r *Registry) insert(
 		return err
 	}
 	var b pgx.Batch
-	b.Queue(`INSERT INTO flow_versions (project, name, version, deployment_id, digest, document, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		project, v.Name, v.Version, v.DeploymentID, v.Digest, v.Document, v.CreatedAt)
+	b.Queue(`INSERT INTO flow_versions (project, name, version, deployment_id, digest, document, semantics, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		project, v.Name, v.Version, v.DeploymentID, v.Digest, v.Document, v.Semantics, v.CreatedAt)
 	admin.InsertAction(ctx, &b, project, admin.ActionFlowPut, v.Name, map[string]any{"version": v.Version})
 	return tx.SendBatch(ctx, &b).Close()
 }
@@ -254,7 +268,21 @@ func (r *Registry) Versions(ctx context.Context, project entities.Project, name 
 	return versions, err
 }
 
-// Program returns the program of a deployment. It fails with [ErrNotFound] if that is not a flow.
+// Version returns a version of a flow; 0 is the newest one. It fails with [ErrNotFound].
+func (r *Registry) Version(
+	ctx context.Context, project entities.Project, name string, number int64,
+) (Version, error) {
+	return one(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND name = $2 AND ($3 = 0 OR version = $3)
+		ORDER BY version DESC LIMIT 1`, project, name, number)
+}
+
+// Known returns the program of a deployment if this process has used it lately.
+func (r *Registry) Known(project entities.Project, deployment string) (*flow.Program, bool) {
+	return r.programs.Get(programKey{string(project), deployment})
+}
+
+// Program returns the program of a deployment. It fails with [ErrNotFound] if that is not a flow, and with
+// [ErrSemantics].
 func (r *Registry) Program(ctx context.Context, project entities.Project, deployment string) (*flow.Program, error) {
 	key := programKey{string(project), deployment}
 	if p, ok := r.programs.Get(key); ok {
@@ -264,10 +292,27 @@ func (r *Registry) Program(ctx context.Context, project entities.Project, deploy
 	if err != nil {
 		return nil, err
 	}
+	if !flow.Knows(v.Semantics) {
+		return nil, fmt.Errorf("version %d of flow %s has the semantics %d: %w", v.Version, v.Name, v.Semantics, ErrSemantics)
+	}
 	p, err := flow.Parse([]byte(v.Document))
 	if err != nil {
 		return nil, fmt.Errorf("version %d of flow %s: %w", v.Version, v.Name, err)
 	}
 	r.programs.Add(key, p)
 	return p, nil
+}
+
+// Unknown returns the deployments of all projects that have runs which have not ended, and rules that this server does
+// not know, as "project/deployment".
+func (r *Registry) Unknown(ctx context.Context) ([]string, error) {
+	rows, err := pg.NewPool(r.pool).Query(ctx, `
+		SELECT v.project || '/' || v.deployment_id FROM flow_versions v
+		WHERE v.semantics <> $1 AND EXISTS (SELECT FROM runs r
+			WHERE r.project = v.project AND r.deployment_id = v.deployment_id AND r.completed_at IS NULL)
+		ORDER BY 1`, flow.Semantics)
+	if err != nil {
+		return nil, fmt.Errorf("read semantics of flows: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

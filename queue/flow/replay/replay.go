@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -34,6 +35,8 @@ type entry struct {
 	flow.Event
 
 	made *decision // nil for events that no answer has made
+	// isChild says that a step is created that has a run of its own.
+	isChild bool
 }
 
 // Compare has the program decide again what a log has, event by event, and returns the first difference; nil if there
@@ -158,6 +161,9 @@ func (c *comparison) match(at int, decided []decision) (next int, missing *decis
 		return at, &decision{}
 	}
 	for _, d := range decided {
+		if d.what == "cancel" && c.isChild(d.id) {
+			continue // the step ends later, when its run tells that
+		}
 		for at < len(c.log) && c.log[at].made == nil {
 			at++ // such as the first attempt, which begins in the same transaction
 		}
@@ -167,6 +173,11 @@ func (c *comparison) match(at int, decided []decision) (next int, missing *decis
 		at++
 	}
 	return at, nil
+}
+
+// isChild reports whether a step has a run of its own.
+func (c *comparison) isChild(id string) bool {
+	return slices.ContainsFunc(c.log, func(e entry) bool { return e.isChild && e.CorrelationID == id })
 }
 
 func (c *comparison) differs(at int, decided string) *Difference {
@@ -194,6 +205,7 @@ func readLog(events []json.RawMessage) ([]entry, error) {
 		case i > 0 && isRecorded(log[i-1].Event, more[i-1], e): // it is a part of the decision before
 		default:
 			log[i].made = made(e, more[i])
+			log[i].isChild = e.Type == entities.EventStepCreated && bytes.Contains(more[i].Data.Step, []byte(`"childId":`))
 		}
 	}
 	return log, nil

@@ -73,6 +73,16 @@ func TestCompare(t *testing.T) {
 		"cancelled by somebody": {
 			document: document, events: append(ran[:7:7], log("run_cancelled")[0]),
 		},
+		"a child that ends with its run": {
+			document: "{flow: f, deployment: d, steps: {a: {flow: g}, b: {call: b}}}", events: log(
+				`run_created  {} {}`,
+				`run_started`,
+				`step_created a {"stepName":"g","step":{"childId":"wrun_2"}} {}`,
+				`step_created b {"stepName":"b","step":{}} {}`,
+				`step_failed b {} {"message":"no"}`,
+				`run_failed  {} {"message":"no"}`,
+			),
+		},
 		"another condition": {
 			document: strings.Replace(document, "> 1", "< 2", 1), events: ran,
 			want: "event 10: the log has skip c, and now it would be begin c with {}",

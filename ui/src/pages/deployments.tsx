@@ -71,6 +71,7 @@ function flowOf(d: Deployment): { name: string; version: string } | null {
 function stateOf(d: Deployment): State {
   if (flowOf(d)) return { look: "completed", word: "flow" };
   if (d.unreachableSince) return { look: "failed", word: "unreachable" };
+  if (d.health?.status === "unhealthy") return { look: "failed", word: "unhealthy" };
   if (d.url === fetches) return { look: d.answeredAt ? "completed" : "pending", word: "pulled" };
   if (d.answeredAt) return { look: "completed", word: "answers" };
   return { look: "pending", word: "not called yet" };
@@ -91,6 +92,7 @@ function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) 
         : <div class="mono quiet url">{d.url}</div>}</td>
       <td class="reach"><Status {...stateOf(d)} />
         {d.unreachableSince && <> <span class="quiet">since</span> <Clock at={d.unreachableSince} /> <span class="quiet"><Age at={d.unreachableSince} /></span></>}
+        {d.health?.lastError && <div class="quiet small">health: <span class="mono">{d.health.lastError}</span></div>}
         {d.lastError && d.failedAt && <div class="quiet small"><Age at={d.failedAt} />: <span class="mono">{d.lastError}</span></div>}</td>
       <td>{d.workflows?.join(", ") ?? <span class="quiet">any</span>}</td>
       <td class="num"><a href={href(["runs"], { q: formatTerm({ field: "deployment", value: d.id }) })}>{runs}</a></td>

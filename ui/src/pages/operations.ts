@@ -2,6 +2,7 @@
 export { Access } from "./access";
 export { Collections } from "./collections";
 export { Deployments } from "./deployments";
+export { Flows } from "./flows";
 export { Limits } from "./limits";
 export { Queue } from "./queue";
 export { Schedules } from "./schedules";

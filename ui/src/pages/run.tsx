@@ -22,6 +22,7 @@ import { Hooks } from "./hooks";
 import { Log } from "./log";
 import { Messages } from "./messages";
 import { readRun } from "./readrun";
+import { RunGraph } from "./rungraph";
 import { Steps } from "./steps";
 import { Streams } from "./streams";
 import { Timeline } from "./timeline";
@@ -32,7 +33,7 @@ const pollEvery = 2000;
 const tabs = [
   { name: "timeline", title: "Timeline", key: "t" }, { name: "log", title: "Log", key: "l" }, { name: "data", title: "Data", key: "d" },
   { name: "steps", title: "Steps", key: "s" }, { name: "hooks", title: "Hooks and waits", key: "h" },
-  { name: "family", title: "Family", key: "f" }, { name: "streams", title: "Streams", key: "" },
+  { name: "graph", title: "Graph", key: "" }, { name: "family", title: "Family", key: "f" }, { name: "streams", title: "Streams", key: "" },
   { name: "messages", title: "Messages", key: "m" },
 ];
 
@@ -80,7 +81,7 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
       {run.problem.value && <Trouble problem={run.problem.value} retry={run.refresh} />}
       <Why run={r} done={run.refresh} />
       <div class="tabs" role="tablist" aria-label="Parts of the run">
-        {tabs.map((t) => (
+        {tabs.filter((t) => t.name !== "graph" || isOfFlow(r)).map((t) => (
           <a role="tab" id={`tab-${t.name}`} aria-selected={t.name === tab} aria-controls="tab-panel" href={href(["runs", id, t.name])}>{t.title}
             {t.name === "log" && <span class="badge">{r.lastSeq.toLocaleString("en")}</span>}</a>
         ))}
@@ -90,6 +91,7 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
         {tab === "log" && <Log run={r} />}
         {tab === "data" && <Data run={r} />}
         {tab === "steps" && <Steps run={r} />}
+        {tab === "graph" && <RunGraph run={r} />}
         {tab === "hooks" && <Hooks run={r} />}
         {tab === "family" && <Family run={r} />}
         {tab === "streams" && <Streams run={r} />}
@@ -97,6 +99,11 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
       </section>
     </main>
   );
+}
+
+// isOfFlow reports whether the run is probably one of a flow, whose versions are deployments with its name.
+function isOfFlow(r: Run): boolean {
+  return r.deployment.startsWith(`${r.workflow}@`);
 }
 
 function Head({ run: r, refresh }: { run: Run; refresh: () => void }) {

@@ -23,6 +23,7 @@ export const places: Array<{ segment: string; name: string; key: string; roles?:
   { segment: "overview", name: "Overview", key: "g o" },
   { segment: "runs", name: "Runs", key: "g r" },
   { segment: "workflows", name: "Workflows", key: "g w" },
+  { segment: "flows", name: "Flows", key: "g n" },
   { segment: "failures", name: "Failures", key: "g f" },
   { segment: "waiting", name: "Waiting", key: "g h" },
   { segment: "queue", name: "Queue", key: "g q" },

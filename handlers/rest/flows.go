@@ -1,0 +1,360 @@
+package rest
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/queue/flow/docschema"
+	"github.com/stepwell-dev/stepwell/queue/flow/goal"
+	"github.com/stepwell-dev/stepwell/queue/flow/progress"
+	"github.com/stepwell-dev/stepwell/queue/flow/registry"
+)
+
+// flowJSON is the JSON form of a version of a flow.
+type flowJSON struct {
+	Name       string    `json:"name"`
+	Version    int64     `json:"version"`
+	Deployment string    `json:"deployment"`
+	CreatedAt  timestamp `json:"createdAt"`
+	// RetiredAt is set once the version begins no new runs.
+	RetiredAt *timestamp `json:"retiredAt,omitempty"`
+	Document  string     `json:"document,omitempty"`
+	// Warnings are what is probably not meant. Only the answer to a put has them.
+	Warnings flow.Faults `json:"warnings,omitempty"`
+	// Versions are all versions, the newest first, and Aliases the names for some. Only the answer about one flow has
+	// them.
+	Versions []flowJSON  `json:"versions,omitempty"`
+	Aliases  []aliasJSON `json:"aliases,omitempty"`
+}
+
+func newFlowJSON(v registry.Version) flowJSON {
+	return flowJSON{
+		Name: v.Name, Version: v.Version, Deployment: v.DeploymentID, CreatedAt: timestamp(v.CreatedAt),
+		RetiredAt: optionalTime(v.RetiredAt),
+	}
+}
+
+// aliasJSON is the JSON form of an alias.
+type aliasJSON struct {
+	Alias      string    `json:"alias"`
+	Version    int64     `json:"version"`
+	Deployment string    `json:"deployment"`
+	UpdatedAt  timestamp `json:"updatedAt"`
+}
+
+func newAliasJSON(a registry.Alias) aliasJSON {
+	return aliasJSON{a.Alias, a.Version, a.ID, timestamp(a.UpdatedAt)}
+}
+
+func (r *request) flowName() string {
+	name := r.pathText("name", "flow name")
+	r.fail(inParam("name", entities.ValidateID("flow name", name)))
+	return name
+}
+
+// FlowSchema answers with the JSON Schema of flow documents. It needs no key, so that editors can read it.
+func FlowSchema(c echo.Context) error {
+	return c.Blob(http.StatusOK, "application/schema+json", docschema.JSON)
+}
+
+// flowVersion returns the flow in the path and the version in the query, which is 0 for the newest one.
+func (r *request) flowVersion() (name string, number int64) {
+	if name = r.flowName(); r.QueryParam("version") != "" {
+		number = r.number("version", r.QueryParam("version"), "version")
+	}
+	return name, number
+}
+
+// listFlows lists the newest version of each flow.
+func (s *Server) listFlows(r *request) error {
+	return answerPage(r, newFlowJSON, func() ([]registry.Version, string, error) {
+		list, err := s.Flows.List(r.ctx(), r.project())
+		return list, "", err
+	})
+}
+
+// getFlow answers with one version of a flow, by default the newest, and names the others.
+func (s *Server) getFlow(r *request) error {
+	name, number := r.flowVersion()
+	return answer(r, func() (v flowJSON, err error) {
+		versions, err := s.Flows.Versions(r.ctx(), r.project(), name)
+		if err != nil {
+			return v, err
+		}
+		i := slices.IndexFunc(versions, func(v registry.Version) bool { return number == 0 || v.Version == number })
+		if i < 0 {
+			return v, registry.ErrNotFound
+		}
+		aliases, err := s.Flows.Aliases(r.ctx(), r.project(), name)
+		if err != nil {
+			return v, err
+		}
+		v = newFlowJSON(versions[i])
+		v.Document, v.Versions = versions[i].Document, encodeAll(versions, newFlowJSON)
+		v.Aliases = encodeAll(aliases, newAliasJSON)
+		return v, nil
+	})
+}
+
+// graphJSON is the JSON form of the graph of a version.
+type graphJSON struct {
+	Name       string           `json:"name"`
+	Deployment string           `json:"deployment"`
+	Steps      []graphStepJSON  `json:"steps"`
+	Edges      []flow.GraphEdge `json:"edges"`
+}
+
+// graphStepJSON is a step of a graph. Only the graph of a run says how far it is.
+type graphStepJSON struct {
+	flow.GraphStep
+	*flow.StepStage
+}
+
+// newGraphJSON encodes the graph of a program. The stages are those of a run; nil for none.
+func newGraphJSON(p *flow.Program, deployment string, stages []flow.StepStage) graphJSON {
+	g := p.Graph()
+	v := graphJSON{Name: p.Name, Deployment: deployment, Edges: g.Edges}
+	for i, step := range g.Steps {
+		drawn := graphStepJSON{GraphStep: step}
+		if stages != nil {
+			drawn.StepStage = &stages[i]
+		}
+		v.Steps = append(v.Steps, drawn)
+	}
+	return v
+}
+
+// getFlowGraph answers with the graph of a version, by default of the newest.
+func (s *Server) getFlowGraph(r *request) error {
+	name, number := r.flowVersion()
+	return answer(r, func() (v graphJSON, err error) {
+		version, err := s.Flows.Version(r.ctx(), r.project(), name, number)
+		if err != nil {
+			return v, err
+		}
+		p, err := s.Flows.Program(r.ctx(), r.project(), version.DeploymentID)
+		if err != nil {
+			return v, err
+		}
+		return newGraphJSON(p, version.DeploymentID, nil), nil
+	})
+}
+
+// getRunGraph answers with the graph of a run's version, and how far its steps are.
+func (s *Server) getRunGraph(r *request) error {
+	run := r.run()
+	return answer(r, func() (v graphJSON, err error) {
+		p, err := s.Flows.Program(r.ctx(), run.Project, run.DeploymentID)
+		if err != nil {
+			return v, err
+		}
+		stages, err := progress.Read(r.ctx(), s.Log.Log, run, p)
+		if err != nil {
+			return v, err
+		}
+		return newGraphJSON(p, run.DeploymentID, stages), nil
+	})
+}
+
+// putAlias has an alias point to a version of a flow.
+func (s *Server) putAlias(r *request) error {
+	var body struct {
+		Version int64 `json:"version"`
+	}
+	name, alias := r.flowName(), r.pathText("alias", "alias")
+	r.body(&body)
+	return answerAs(r, newAliasJSON, func() (registry.Alias, error) {
+		return s.Flows.PutAlias(r.ctx(), r.project(), name, alias, body.Version)
+	})
+}
+
+func (s *Server) removeAlias(r *request) error {
+	name, alias := r.flowName(), r.pathText("alias", "alias")
+	return answerNothing(r, func() error { return s.Flows.RemoveAlias(r.ctx(), r.project(), name, alias) })
+}
+
+// retireFlow ends the new runs of a version.
+func (s *Server) retireFlow(r *request) error {
+	name := r.flowName()
+	number := r.number("version", r.pathText("version", "version"), "version")
+	return answerAs(r, newFlowJSON, func() (registry.Version, error) {
+		return s.Flows.Retire(r.ctx(), r.project(), name, number)
+	})
+}
+
+// postFlow stores a document as the newest version of its flow.
+func (s *Server) postFlow(r *request) error {
+	var body struct {
+		Document string `json:"document"`
+		DryRun   bool   `json:"dryRun"`
+	}
+	if r.body(&body); r.err != nil {
+		return r.err
+	}
+	put := s.Flows.Put
+	if body.DryRun {
+		put = s.Flows.Check
+	}
+	stored, err := put(r.ctx(), r.project(), []byte(body.Document))
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if stored.Created {
+		status = http.StatusCreated
+	}
+	shown := newFlowJSON(stored.Version)
+	shown.Warnings = stored.Warnings
+	return r.JSON(status, shown)
+}
+
+// catalogJSON is the JSON form of a version of a catalog.
+type catalogJSON struct {
+	Name      string    `json:"name"`
+	Version   int64     `json:"version"`
+	CreatedAt timestamp `json:"createdAt"`
+	Document  string    `json:"document,omitempty"`
+	// Versions are all versions, the newest first. Only the answer about one catalog has them.
+	Versions []catalogJSON `json:"versions,omitempty"`
+}
+
+func newCatalogJSON(c registry.Catalog) catalogJSON {
+	return catalogJSON{Name: c.Name, Version: c.Version, CreatedAt: timestamp(c.CreatedAt)}
+}
+
+func (r *request) catalogName() string {
+	name := r.pathText("name", "catalog name")
+	r.fail(inParam("name", entities.ValidateID("catalog name", name)))
+	return name
+}
+
+// listCatalogs lists the newest version of each catalog.
+func (s *Server) listCatalogs(r *request) error {
+	return answerPage(r, newCatalogJSON, func() ([]registry.Catalog, string, error) {
+		list, err := s.Flows.Catalogs(r.ctx(), r.project())
+		return list, "", err
+	})
+}
+
+// getCatalog answers with one version of a catalog, by default the newest, and names the others.
+func (s *Server) getCatalog(r *request) error {
+	name, number := r.catalogName(), int64(0)
+	if text := r.QueryParam("version"); text != "" {
+		number = r.number("version", text, "version")
+	}
+	return answer(r, func() (v catalogJSON, err error) {
+		versions, err := s.Flows.CatalogVersions(r.ctx(), r.project(), name)
+		if err != nil {
+			return v, err
+		}
+		i := slices.IndexFunc(versions, func(c registry.Catalog) bool { return number == 0 || c.Version == number })
+		if i < 0 {
+			return v, registry.ErrCatalogNotFound
+		}
+		v = newCatalogJSON(versions[i])
+		v.Document, v.Versions = versions[i].Document, encodeAll(versions, newCatalogJSON)
+		return v, nil
+	})
+}
+
+// postCatalog stores a document as the newest version of its catalog.
+func (s *Server) postCatalog(r *request) error {
+	var body struct {
+		Document string `json:"document"`
+		DryRun   bool   `json:"dryRun"`
+	}
+	if r.body(&body); r.err != nil {
+		return r.err
+	}
+	stored, created, err := s.Flows.PutCatalog(r.ctx(), r.project(), []byte(body.Document), body.DryRun)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return r.JSON(status, newCatalogJSON(stored))
+}
+
+// previewJSON is the JSON form of a plan.
+type previewJSON struct {
+	goal.Preview
+
+	Version int64 `json:"version"`
+	// Document is the flow that executes the plan.
+	Document string `json:"document,omitempty"`
+}
+
+// previewCatalog answers with the plan that a start would have.
+func (s *Server) previewCatalog(r *request) error {
+	var body struct {
+		Want    []string `json:"want"`
+		Have    []string `json:"have"`
+		HaveAll []string `json:"haveAll"`
+		Version int64    `json:"version"`
+	}
+	name := r.catalogName()
+	r.body(&body)
+	return answer(r, func() (v previewJSON, err error) {
+		ask := goal.Ask{Want: body.Want, Have: body.Have, HaveAll: body.HaveAll}
+		p, err := s.Flows.Preview(r.ctx(), r.project(), name, body.Version, ask)
+		if err != nil {
+			return v, err
+		}
+		return previewJSON{p.Preview(), p.Version, string(p.Document)}, nil
+	})
+}
+
+// catalogStart are the fields of a start that names goals of a catalog instead of a workflow.
+type catalogStart struct {
+	Catalog string                     `json:"catalog,omitempty"`
+	Want    []string                   `json:"want,omitempty"`
+	Have    map[string]json.RawMessage `json:"have,omitempty"`
+	// HaveAll are lists of values.
+	HaveAll map[string][]json.RawMessage `json:"haveAll,omitempty"`
+}
+
+// planned makes a start with goals one of a workflow: that with the catalog's name.
+func (b *startRequest) planned() error {
+	switch {
+	case b.Catalog == "" && (b.Want != nil || b.Have != nil || b.HaveAll != nil):
+		return badField("catalog", "want, have and haveAll are for the goals of a catalog: name it")
+	case b.Catalog == "":
+		return nil
+	case b.Workflow != "" || b.Input != nil || b.Deployment != "":
+		return badField("catalog", "a start with goals has want, have and haveAll instead of workflow, input and deployment")
+	case b.isCollected():
+		return badField("catalog", "a start with goals cannot be collected: leave out debounce and batch")
+	}
+	if b.Have == nil {
+		b.Have = map[string]json.RawMessage{}
+	}
+	var err error
+	b.Workflow = b.Catalog
+	b.Input, err = json.Marshal(struct {
+		Have    map[string]json.RawMessage   `json:"have"`
+		HaveAll map[string][]json.RawMessage `json:"haveAll,omitempty"`
+	}{b.Have, b.HaveAll})
+	return err
+}
+
+// deploymentOf returns the deployment of a start: for goals, that of their plan, which is stored if it is new.
+func (s *Server) deploymentOf(r *request, b startRequest, event eventlog.Request) (string, error) {
+	if b.Catalog == "" {
+		return b.Deployment, nil
+	}
+	if _, before, err := s.Log.StartedBefore(r.ctx(), r.project(), event); before || err != nil {
+		return "", err
+	}
+	return s.Flows.Plan(r.ctx(), r.project(), b.Catalog, goal.Ask{
+		Want: b.Want, Have: slices.Sorted(maps.Keys(b.Have)), HaveAll: slices.Sorted(maps.Keys(b.HaveAll)),
+	})
+}

@@ -1,0 +1,197 @@
+package stepwell_test
+
+import (
+	"go/ast"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestPackagesImportOnlyLayersBelow checks mayImport.
+func TestPackagesImportOnlyLayersBelow(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, f := range files(t) {
+		if f.pkg() == "." {
+			continue // the tests beside this file
+		}
+		allowed, known := mayImport[f.pkg()]
+		if !known {
+			t.Errorf("%s: package %s is not in mayImport", f.path, f.pkg())
+			continue
+		}
+		seen[f.pkg()] = true
+		if f.isTest() {
+			allowed = slices.Concat(allowed, testsMayImport, testsOf[f.pkg()], []string{f.pkg()})
+		}
+		for _, imported := range f.imports(t) {
+			ours, ok := strings.CutPrefix(imported, module+"/")
+			if ok && !slices.Contains(allowed, ours) {
+				t.Errorf("%s must not import %s", f.path, ours)
+			}
+		}
+	}
+	for pkg, allowed := range mayImport {
+		for _, p := range append(allowed, pkg) {
+			if !seen[p] {
+				t.Errorf("mayImport names package %s, which does not exist", p)
+			}
+		}
+	}
+	for pkg, allowed := range testsOf {
+		for _, p := range append(allowed, pkg) {
+			if !seen[p] {
+				t.Errorf("testsOf names package %s, which does not exist", p)
+			}
+		}
+	}
+}
+
+// within reports whether a file is in a place: a folder, a file, or all tests.
+func (f file) within(place string) bool {
+	return f.path == place || f.pkg() == place || place == "_test.go" && f.isTest()
+}
+
+// TestRestrictedPackagesStayInTheirPlaces checks onlyFor.
+func TestRestrictedPackagesStayInTheirPlaces(t *testing.T) {
+	t.Parallel()
+	all := files(t)
+	for guarded, places := range onlyFor {
+		used := false
+		for _, f := range all {
+			for _, imported := range f.imports(t) {
+				if imported != guarded && !strings.HasPrefix(imported, guarded+"/") {
+					continue
+				}
+				used = true
+				if !slices.ContainsFunc(places, f.within) {
+					t.Errorf("%s must not import %s: only %q may", f.path, imported, places)
+				}
+			}
+		}
+		if !used {
+			t.Errorf("onlyFor names %s, which no file imports", guarded)
+		}
+		for _, place := range places {
+			exists := func(f file) bool { return f.within(place) }
+			if !slices.ContainsFunc(all, exists) {
+				t.Errorf("onlyFor allows %s in %s, which does not exist", guarded, place)
+			}
+		}
+	}
+}
+
+// TestModulesNeedLittle checks what users get with the SDK and the examples: the SDK needs no other module, and an
+// example only the SDK.
+func TestModulesNeedLittle(t *testing.T) {
+	t.Parallel()
+	for folder, needed := range map[string]string{
+		"sdk":                  "",
+		"examples/function-go": "require " + module + "/sdk v0.0.0",
+		"examples/sdk-go":      "require " + module + "/sdk v0.0.0",
+	} {
+		text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(regexp.MustCompile(`(?m)^require.*$`).FindAllString(string(text), -1), "\n"); got != needed {
+			t.Errorf("%s: got %q, want %q", folder, got, needed)
+		}
+	}
+}
+
+// TestPackagesHaveOneComment checks that each package has one package comment, in godoc's form.
+func TestPackagesHaveOneComment(t *testing.T) {
+	t.Parallel()
+	comments := map[string][]string{}
+	for _, f := range files(t) {
+		if f.isTest() {
+			continue
+		}
+		if _, ok := comments[f.pkg()]; !ok {
+			comments[f.pkg()] = nil
+		}
+		if f.Doc == nil {
+			continue
+		}
+		comments[f.pkg()] = append(comments[f.pkg()], f.path)
+		want := "Package " + f.Name.Name + " "
+		if f.Name.Name == "main" {
+			want = "Command " + path.Base(f.pkg()) + " "
+		}
+		if text := f.Doc.Text(); !strings.HasPrefix(text, want) {
+			t.Errorf("%s: the package comment does not begin with %q", f.path, want)
+		}
+	}
+	for pkg, where := range comments {
+		if len(where) != 1 {
+			t.Errorf("package %s has %d package comments, want one: %v", pkg, len(where), where)
+		}
+	}
+}
+
+// TestClocksAreInjected checks that only commands, examples, tests and test helpers read the clock.
+func TestClocksAreInjected(t *testing.T) {
+	t.Parallel()
+	banned := []string{"Now", "Since", "Until"}
+	found := 0
+	for _, f := range files(t) {
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			selector, ok := n.(*ast.SelectorExpr)
+			if !ok || !slices.Contains(banned, selector.Sel.Name) {
+				return true
+			}
+			if x, ok := selector.X.(*ast.Ident); !ok || x.Name != "time" {
+				return true
+			}
+			found++
+			if !f.isTest() && !strings.HasPrefix(f.path, "cmd/") && !strings.HasPrefix(f.path, "examples/") &&
+				f.pkg() != "e2e/harness" {
+				t.Errorf("%s uses time.%s: have the clock passed in", f.path, selector.Sel.Name)
+			}
+			return true
+		})
+	}
+	if found == 0 {
+		t.Error("found no use of the clock, not even in cmd")
+	}
+}
+
+// TestGoModHasNoReplace checks that go.mod has no directive that dependents would ignore.
+func TestGoModHasNoReplace(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(data), "module "+module+"\n") {
+		t.Errorf("go.mod is not that of %s", module)
+	}
+	for line := range strings.Lines(string(data)) {
+		for _, directive := range []string{"replace", "exclude", "toolchain"} {
+			if strings.HasPrefix(line, directive+" ") {
+				t.Errorf("go.mod has the line %q", line)
+			}
+		}
+	}
+}
+
+// TestHandlersDoNotUseDatabase checks that handlers know no SQL, rows or database errors: they only pass on the pool.
+func TestHandlersDoNotUseDatabase(t *testing.T) {
+	t.Parallel()
+	const pool = "github.com/jackc/pgx/v5/pgxpool"
+	for _, f := range files(t) {
+		if f.isTest() || !strings.HasPrefix(f.path, "handlers/") {
+			continue
+		}
+		for _, imported := range f.imports(t) {
+			if strings.HasPrefix(imported, "github.com/jackc/") && (imported != pool || f.path != "handlers/server.go") {
+				t.Errorf("%s must not import %s", f.path, imported)
+			}
+		}
+	}
+}
