@@ -15,12 +15,12 @@ import (
 const limitedTopic = "__wkf_step_step----a--charge"
 
 // limitedRun adds a run of an app of the Workflow SDK, whose policy limits the step charge, and the limit.
-func (r *replica) limitedRun(t *testing.T, id, limits string) {
+func (r *replica) limitedRun(t *testing.T, id string, limits ...entities.LimitUse) {
 	t.Helper()
 	r.exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
 			updated_at, limits, step_limits)
-		VALUES ($1, $2, $3, 'w', 'running', 3, '{}', 1, now(), now(), $4::jsonb,
+		VALUES ($1, $2, $3, 'w', 'running', 3, '{}', 1, now(), now(), $4,
 			'[{"step": "step//./a//charge", "limits": [{"name": "stripe", "key": "c7"}]}]')`, id, project, deployment, limits)
 	_, err := limit.NewStore(r.pool, time.Now).Put(t.Context(), project, "stripe", limit.Spec{PerKey: 2, OnFull: limit.Reject})
 	if err != nil {
@@ -41,7 +41,7 @@ func TestStepsOfAppsWaitForTheirPlaces(t *testing.T) {
 	full := make(chan struct{})
 	a, now, most := countedApp(t, &r, full)
 	r.register(t, deployment, a.URL)
-	r.limitedRun(t, "wrun_1", `null`)
+	r.limitedRun(t, "wrun_1")
 	r.worker(t)
 	open(t, dsn).worker(t)
 	race(10, func(int) string { return r.send(t, ofStep("wrun_1")) })
@@ -72,7 +72,7 @@ func TestAFailedStepOfAnAppWaitsAgain(t *testing.T) {
 		r.ack(t, c)
 	})
 	r.register(t, deployment, a.URL)
-	r.limitedRun(t, "wrun_1", `null`)
+	r.limitedRun(t, "wrun_1")
 	r.worker(t)
 	for range 4 {
 		r.send(t, ofStep("wrun_1"), body("the app's"))
@@ -90,9 +90,9 @@ func TestWhichMessagesAreHeldBack(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	r.register(t, deployment, "http://127.0.0.1:1")
-	r.limitedRun(t, "wrun_1", `null`)
-	r.limitedRun(t, "wrun_shares", `[{"name": "stripe", "key": "c7"}]`)
-	r.limitedRun(t, "wrun_other", `[{"name": "stripe", "key": "c8"}]`)
+	r.limitedRun(t, "wrun_1")
+	r.limitedRun(t, "wrun_shares", entities.LimitUse{Name: "stripe", Key: "c7"})
+	r.limitedRun(t, "wrun_other", entities.LimitUse{Name: "stripe", Key: "c8"})
 	other := func(topic string) func(*message.Message) { return func(m *message.Message) { m.Topic = topic } }
 	for name, tt := range map[string]struct {
 		change []func(*message.Message)
@@ -124,7 +124,7 @@ func TestWhichMessagesAreHeldBack(t *testing.T) {
 func TestAParkedStepOfAnAppHoldsNoPlace(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
-	r.limitedRun(t, "wrun_1", `null`)
+	r.limitedRun(t, "wrun_1")
 	id := r.send(t, ofStep("wrun_1"))
 	r.exec(t, `
 		INSERT INTO permits (holder, message_id, run_id, project, name, key, tenant, cost, created_at, rank_at, granted_at)

@@ -218,15 +218,15 @@ func (q *Queue) Claim(
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return d, err == nil, wrap("claim message", err)
 	}
-	if held, err := q.holdBack(ctx, t); held || err != nil {
-		return Delivery{}, false, err
-	}
 	var claimed *Delivery
 	err = q.bounds.Claim(ctx, t, mayClaim, func(b *pgx.Batch, condition string) {
 		pg.LoadInto(b, &claimed, claimSQL(condition), args...)
 	})
-	if err != nil || claimed == nil {
+	if err != nil {
 		return Delivery{}, false, wrap("claim message", err)
+	}
+	if claimed == nil {
+		return Delivery{}, false, q.holdBack(ctx, t)
 	}
 	return *claimed, true, nil
 }
@@ -239,14 +239,14 @@ var claimable = `id = $1 AND ticket = $2 AND lease = '' AND ` + notParked + ` AN
 var mayClaim = claimable + ` AND NOT ` + limit.MustHoldBack
 
 // holdBack has the message of a ticket wait for its places, if it is for a step of an app of the Workflow SDK that needs
-// some, and reports whether it does.
-func (q *Queue) holdBack(ctx context.Context, t tickets.Ticket) (bool, error) {
+// some.
+func (q *Queue) holdBack(ctx context.Context, t tickets.Ticket) error {
 	uses, err := limit.HoldBack(ctx, q.pool, claimable, gated, t.MessageID, t.Number)
 	if len(uses) > 0 {
 		q.limitsClients.Store(true)
 		q.limits.Look(t.Project, uses)
 	}
-	return len(uses) > 0, err
+	return err
 }
 
 // lookAfter tells the limiter that a delivery may have freed places: that of a step of an app of the Workflow SDK.
