@@ -51,17 +51,22 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error) {
 	r.Data.Step = f.withLimits(r)
 	e := f.newEvent(r, at)
-	if r.First != nil {
+	switch {
+	case r.First != nil:
 		return withFirstAttempt(e, *r.First), nil
-	}
-	if r.known != nil {
+	case r.known != nil:
 		return withKnownOutput(e, *r.known), nil
-	}
-	if r.Inline && f.lacksStart(r) {
+	case r.Inline && f.lacksStart(r):
 		started := startOf(e)
 		e.Seq++
 		return []entities.Event{started, e}, nil
+	default:
+		return f.checkedEvents(r, e, at)
 	}
+}
+
+// checkedEvents returns the event, and what belongs to it, of a request that is its event alone.
+func (f facts) checkedEvents(r Request, e entities.Event, at time.Time) ([]entities.Event, error) {
 	switch r.Type {
 	case entities.EventRunStarted:
 		return f.startedEvents(r, e.Seq, at)

@@ -45,8 +45,8 @@ type Deployment struct {
 	Waiting int64
 	// Reached says how the deployment could be reached. It is read where OpenRuns is.
 	Reached
-	// Health says how it is probed; nil if it is not. [Queue.Register] leaves it as it is if it is nil, and ends the probes
-	// if it has no path. State is what they have found out. Both are read where OpenRuns is.
+	// Health says how it is probed; nil if it is not. [Queue.Register] leaves it as it is if it is nil, and ends the
+	// probes if it has no path. State is what they have found out. Both are read where OpenRuns is.
 	Health *health.Settings
 	health.State
 	// RetiredAt is set if it is a version of a flow that begins no new runs.

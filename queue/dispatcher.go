@@ -50,7 +50,8 @@ type Reservation struct {
 func (r Reservation) Made() bool { return r.by != nil }
 
 // reserve returns a reservation if the message is due now, is small, and its project may take a place besides those
-// reserved earlier in the same transaction. If the calls of its deployment have a bound, it needs a ticket. No run begins here while messages wait for a place of its project.
+// reserved earlier in the same transaction. If the calls of its deployment have a bound, it needs a ticket. No run
+// begins here while messages wait for a place of its project.
 func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
 	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody || m.BeginsRun && d.othersWait(m.Project) ||

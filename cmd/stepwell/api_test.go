@@ -380,7 +380,7 @@ func TestExitCodesOfFailedCommands(t *testing.T) {
 		{"runs list --limit=-1", remote.ExitUsage, "--limit is -1"},
 		{"runs list --limit many", remote.ExitUsage, "--limit"},
 		{"runs list --created-after yesterday", remote.ExitUsage, "nor an age such as 2h"},
-		{"runs start", remote.ExitUsage, `expected "<workflow>"`},
+		{"runs start", remote.ExitUsage, "want the name of a workflow, or --catalog"},
 		{"runs start w --input teapot", remote.ExitUsage, "--input is not JSON"},
 		{"runs cancel", remote.ExitUsage, "give IDs of runs"},
 		{"runs cancel wrun_1 --workflow w", remote.ExitUsage, "either IDs"},

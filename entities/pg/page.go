@@ -45,8 +45,8 @@ func CollectPage[T any](rows pgx.Rows, err error, limit int, cursor func(T) stri
 	return items[:limit], cursor(items[limit-1]), nil
 }
 
-// Keyed are the rows of a table with a project and a key that is unique in it, such as a name. Where is a condition that
-// they meet; empty for none.
+// Keyed are the rows of a table with a project and a key that is unique in it, such as a name. Where is a condition
+// that they meet; empty for none.
 type Keyed struct{ Table, Key, Columns, Where string }
 
 // ListKeyed reads a page of the project's rows, ordered by their keys, and the cursor of the next page; empty after the

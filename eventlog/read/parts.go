@@ -43,8 +43,8 @@ type BodyCount struct {
 	Count  int
 }
 
-// bodyParts selects the parts in the bodies of steps, with what follows the step's ID in theirs: [KEY] of an item, #N of
-// an iteration, or .STEP, and the rest. The bounds are those of the index.
+// bodyParts selects the parts in the bodies of steps, with what follows the step's ID in theirs: [KEY] of an item, #N
+// of an iteration, or .STEP, and the rest. The bounds are those of the index.
 const bodyParts = `
 	SELECT wanted.id AS of, substr(p.id, length(wanted.id) + 1) AS rest, p.status, p.result_seq
 	FROM unnest($2::text[]) AS wanted (id), unnest('{[,#,.}'::text[]) AS mark (text), LATERAL (

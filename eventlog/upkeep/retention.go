@@ -64,10 +64,10 @@ type PassResult struct {
 	Unarchived int
 }
 
-// Pass removes expired runs, orphan streams, expired hooks and expired memos. It deletes runs in batches, each in one transaction. It
-// skips a run that is locked, grows meanwhile, or cannot be archived; the next pass tries again. Only an archive that
-// is down stops the deletion of all runs. Then it measures what is stored by projects that have a limit of it. The
-// error has the last failure of the archive and those of the database.
+// Pass removes expired runs, orphan streams, expired hooks and expired memos. It deletes runs in batches, each in one
+// transaction. It skips a run that is locked, grows meanwhile, or cannot be archived; the next pass tries again. Only
+// an archive that is down stops the deletion of all runs. Then it measures what is stored by projects that have a limit
+// of it. The error has the last failure of the archive and those of the database.
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
 	// Each of them continues if another fails: an archive that is down must not keep orphans and hooks.

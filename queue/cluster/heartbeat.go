@@ -106,8 +106,8 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 	return nil
 }
 
-// LimitsAwaited reports whether something waited for a place of a limit, or for its deployment, at the last beat. It must be called by the
-// goroutine that beats.
+// LimitsAwaited reports whether something waited for a place of a limit, or for its deployment, at the last beat. It
+// must be called by the goroutine that beats.
 func (h *Heartbeat) LimitsAwaited() bool { return h.awaited }
 
 // Suspects reports whether beats of other processes are missing. [Heartbeat.Beat] finds out which of them are dead,

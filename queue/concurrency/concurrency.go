@@ -68,9 +68,10 @@ var hasRoom = `(m.awaits_since IS NOT NULL OR NOT EXISTS (SELECT` + waiting("m.p
 var Awaited = `
 	CASE WHEN m.awaits_since IS NULL THEN 0 ELSE coalesce((SELECT max_concurrent FROM deployments d
 		WHERE d.project = m.project AND d.id = m.deployment_id), 0) END AS max_calls,
-	CASE WHEN m.awaits_since IS NULL THEN 0 ELSE ` + underWay("m.project", "m.deployment_id") + ` END::integer AS under_way,
-	CASE WHEN m.awaits_since IS NULL THEN 0 ELSE (SELECT count(*) FROM (SELECT` + waiting("m.project", "m.deployment_id") + `
-		AND (w.awaits_since, w.id) < (m.awaits_since, m.id) LIMIT 1000) AS a) END::integer AS ahead`
+	CASE WHEN m.awaits_since IS NULL THEN 0
+		ELSE ` + underWay("m.project", "m.deployment_id") + ` END::integer AS under_way,
+	CASE WHEN m.awaits_since IS NULL THEN 0 ELSE (SELECT count(*) FROM (
+		SELECT` + waiting("m.project", "m.deployment_id") + ` AND (w.awaits_since, w.id) < (m.awaits_since, m.id) LIMIT 1000) AS a) END::integer AS ahead`
 
 // Deployment identifies a deployment.
 type Deployment struct {
@@ -117,10 +118,11 @@ func (b *Bounds) Claim(
 		claim(batch, hasRoom)
 		batch.Queue(`
 			UPDATE messages m SET awaits_since = coalesce(awaits_since, now()), ticket = ticket + 1, due_at = `+b.gated+`
-			WHERE `+mayWait+` AND `+isBounded+` AND NOT (`+hasRoom+`)`, t.MessageID, t.Number).Exec(func(tag pgconn.CommandTag) error {
-			waits = tag.RowsAffected() > 0
-			return nil
-		})
+			WHERE `+mayWait+` AND `+isBounded+` AND NOT (`+hasRoom+`)`, t.MessageID, t.Number).
+			Exec(func(tag pgconn.CommandTag) error {
+				waits = tag.RowsAffected() > 0
+				return nil
+			})
 	})
 	if err == nil && at != nil {
 		b.known.Store(*at, struct{}{})

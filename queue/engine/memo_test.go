@@ -124,7 +124,7 @@ func TestWhatMakesStepsEqual(t *testing.T) {
 }
 
 // completeMemo starts a run that executes the step, and completes it with the output 7.
-func (d *server) completeMemo(t *testing.T, command, step string) entities.RunID {
+func (d *server) completeMemo(t *testing.T, command, step string) {
 	t.Helper()
 	work, run := d.startInvocation(t)
 	if err := d.runs.answer(t.Context(), work, run, []byte(`{"commands":[`+command+`]}`)); err != nil {
@@ -139,7 +139,6 @@ func (d *server) completeMemo(t *testing.T, command, step string) entities.RunID
 	if err := d.runs.record(t.Context(), delivery, s, completed); err != nil {
 		t.Fatal(err)
 	}
-	return run.ID
 }
 
 // TestWhatIsNotKept: failures, outputs of more than 1 MiB, results that write to the store, and what has expired or

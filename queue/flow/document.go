@@ -223,7 +223,8 @@ func (r *reader) program(root *node) *Program {
 		r.faults.add(o.node.get("flow"), CodeType, "the name of a flow has 1 to %d letters, digits, - and _", maxName)
 	}
 	if p.Name == reservedName {
-		r.faults.add(o.node.get("flow"), CodeType, "the name %q is reserved: /v1/flows/schema is the schema of documents", p.Name)
+		r.faults.add(o.node.get("flow"), CodeType,
+			"the name %q is reserved: /v1/flows/schema is the schema of documents", p.Name)
 	}
 	p.Description = o.text("describe")
 	p.Deployment = o.deployment()

@@ -164,8 +164,8 @@ func (k actionKind) awaits() bool { return k == kindSignal || k == kindHook || k
 // ItemsID returns the ID of the step that records the items of a map.
 func ItemsID(step string) string { return step + itemsSuffix }
 
-// Stages returns how far the steps of a run are, in the order of the document: by the events of [Program.Parts], of which
-// failures have only the code, and the instances of bodies. It fails with [ErrLog].
+// Stages returns how far the steps of a run are, in the order of the document: by the events of [Program.Parts], of
+// which failures have only the code, and the instances of bodies. It fails with [ErrLog].
 func (p *Program) Stages(status entities.RunStatus, events []Event, of map[string][]Instances) ([]StepStage, error) {
 	s := newState(p, &history{}, frame{})
 	retrying := map[string]bool{}

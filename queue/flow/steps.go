@@ -89,6 +89,15 @@ func (r *reader) readAction(o *object, u usage) action {
 	return a
 }
 
+// readSet reads "set: VALUE", the schema of the value, and the code of the failure if there is none.
+func (r *reader) readSet(o *object, a *action, u usage) {
+	a.input = r.template(o.get(string(kindSet)), u)
+	_, a.schema = r.schema(o.get("schema"))
+	if a.code = o.text("code"); a.code != "" {
+		o.check("code", entities.ValidateName("the code", a.code))
+	}
+}
+
 func (r *reader) readKind(o *object, a *action, u usage) {
 	n := o.get(string(a.kind))
 	switch a.kind {
@@ -121,11 +130,7 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	case kindMap, kindLoop, kindPlan:
 		a.many = r.readMany(o, a.kind, u)
 	case kindSet:
-		a.input = r.template(n, u)
-		_, a.schema = r.schema(o.get("schema"))
-		if a.code = o.text("code"); a.code != "" {
-			o.check("code", entities.ValidateName("the code", a.code))
-		}
+		r.readSet(o, a, u)
 	case kindComplete:
 		a.input = r.template(n, u)
 	case kindFail:

@@ -19,8 +19,8 @@ type addDeploymentCmd struct {
 	URL       string   `arg:"" help:"The app's URL, such as http://127.0.0.1:3000."`
 	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" help:"A workflow it has; may be repeated."`
 
-	MaxConcurrent *int   `placeholder:"N" help:"How many calls of its functions may be under way at once; 0 for any number."`
-	Health        string `placeholder:"PATH" help:"Probe this path of its host, such as /healthz, and do not call the app while the probes fail; off ends the probes."`
+	MaxConcurrent *int   `placeholder:"N" help:"How many calls may be under way at once; 0 for any number."`
+	Health        string `placeholder:"PATH" help:"Probe this path of its host, and do not call the app while it fails; off for none."`
 }
 
 // Run registers the deployment.

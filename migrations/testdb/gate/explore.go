@@ -139,8 +139,9 @@ func (s *Schedule) Run(t testing.TB, one, two func()) {
 // next returns which session continues.
 //
 // Where both can continue, the schedules in which the first one does are explored first. In the others it sleeps until
-// the second has executed a statement that does not commute with its own: before that, it would only repeat one of them.
-// (This is the method of sleep sets: P. Godefroid, Partial-Order Methods for the Verification of Concurrent Systems.)
+// the second has executed a statement that does not commute with its own: before that, it would only repeat one of
+// them. (This is the method of sleep sets: P. Godefroid, Partial-Order Methods for the Verification of Concurrent
+// Systems.)
 func (s *Schedule) next(ready []*actor) *actor {
 	a := ready[0]
 	switch {

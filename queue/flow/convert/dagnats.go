@@ -251,7 +251,8 @@ func (c *dagNatsConversion) step(s stepDef) {
 		}
 	default:
 		if s.Compensate != "" {
-			c.refuse("%s: compensate has no meaning here for a step of type %s: there is nothing to undo by a call", where, s.Type)
+			c.refuse("%s: compensate has no meaning here for a step of type %s: there is nothing to undo by a call",
+				where, s.Type)
 		}
 	}
 }

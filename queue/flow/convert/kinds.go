@@ -142,7 +142,8 @@ func (c *dagNatsConversion) event(where string, config eventConfig) {
 	c.line(4, "signal", signal)
 }
 
-// mapping writes a map of the one list that the step gets. A longer one than it may have is none, so that the map fails.
+// mapping writes a map of the one list that the step gets. A longer one than it may have is none, so that the map
+// fails.
 func (c *dagNatsConversion) mapping(where string, s stepDef) {
 	list := c.given()
 	switch len(s.DependsOn) {
@@ -269,7 +270,8 @@ func (c *dagNatsConversion) awaitRequest() {
 	if triggers := c.httpTriggers(); len(triggers) == 1 && triggers[0].HTTP.TimeoutMS > 0 {
 		within = min(longestResponse, time.Duration(triggers[0].HTTP.TimeoutMS)*time.Millisecond)
 	}
-	fmt.Fprintf(&c.out, "  # A run waits for its request: start it, and send the request to the URL of this hook.\n  %s:\n", quoted(c.request))
+	fmt.Fprintf(&c.out, "  # A run waits for its request: start it, and send the request to the URL of this hook.\n  %s:\n",
+		quoted(c.request))
 	c.line(4, "hook", map[string]any{"webhook": map[string]any{"respond": within.String()}})
 }
 

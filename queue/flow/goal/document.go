@@ -39,7 +39,7 @@ func (p *Plan) document(at *flow.Node, describe string) *flow.Node {
 func (b builder) input(at *flow.Node) *flow.Node {
 	text := func(s string) *flow.Node { return flow.NewText(at, s) }
 	schema := func(names []string, each func(*flow.Node) *flow.Node) *flow.Node {
-		properties, required := flow.NewObject(at), flow.NewList(at)
+		properties := flow.NewObject(at)
 		items := make([]*flow.Node, 0, len(names))
 		for _, name := range names {
 			one := b.attributes[name]
@@ -49,8 +49,8 @@ func (b builder) input(at *flow.Node) *flow.Node {
 			properties.Set(name, each(one))
 			items = append(items, text(name))
 		}
-		required = flow.NewList(at, items...)
-		return flow.NewObject(at).Set("type", text("object")).Set("properties", properties).Set("required", required)
+		return flow.NewObject(at).Set("type", text("object")).Set("properties", properties).
+			Set("required", flow.NewList(at, items...))
 	}
 	properties := flow.NewObject(at).Set("have", schema(b.Have, func(n *flow.Node) *flow.Node { return n }))
 	required := []*flow.Node{text("have")}

@@ -19,8 +19,8 @@ const header = "catalog: c\ndeployment: d\nattributes: {list: {type: array}, n: 
 
 func gives(text string) flow.Result { return flow.Result{Output: json.RawMessage(text)} }
 
-func fails(code string) flow.Result {
-	return flow.Result{Error: &contract.Failure{Message: "it failed", Code: code}}
+func fails() flow.Result {
+	return flow.Result{Error: &contract.Failure{Message: "it failed", Code: "broken"}}
 }
 
 func after(d time.Duration, r flow.Result) flow.Result {
@@ -55,7 +55,7 @@ func TestRuns(t *testing.T) {
   f: {call: f, takes: {n: {}}, gives: {x: {}}}
   slow: {call: slow, takes: {n: {}}, gives: {z: {}}}
   g: {call: g, takes: {x: {}, z: {}}, gives: {y: {}}}`,
-			results: map[string]flow.Result{"f": fails("broken"), "slow": after(late, gives(`{"z":1}`))},
+			results: map[string]flow.Result{"f": fails(), "slow": after(late, gives(`{"z":1}`))},
 			error:   "g--y cannot be had: it needs g, which needs f--x, which needs f, which failed: it failed",
 			calls:   []string{`f {"n":1}`, `slow {"n":1}`},
 		},
@@ -64,7 +64,7 @@ func TestRuns(t *testing.T) {
 			steps: `
   f: {call: f, takes: {n: {}}, gives: {x: {}}}
   g: {call: g, takes: {n: {}, x: {optional: true, default: none}}, gives: {y: {}}}`,
-			results: map[string]flow.Result{"f": fails("broken"), "g": gives(`{"y":2}`)},
+			results: map[string]flow.Result{"f": fails(), "g": gives(`{"y":2}`)},
 			output:  `{"y":2}`, calls: []string{`f {"n":1}`, `g {"n":1,"x":"none"}`},
 		},
 		{
@@ -72,7 +72,7 @@ func TestRuns(t *testing.T) {
 			steps: `
   a: {call: a, takes: {n: {}}, gives: {x: {}}}
   b: {call: b, takes: {n: {}}, gives: {x: {}}, cost: 2}`,
-			results: map[string]flow.Result{"a": fails("broken"), "b": gives(`{"x":"b"}`)},
+			results: map[string]flow.Result{"a": fails(), "b": gives(`{"x":"b"}`)},
 			output:  `{"x":"b"}`, calls: []string{`a {"n":1}`, `b {"n":1}`},
 		},
 		{
@@ -142,7 +142,7 @@ func TestRuns(t *testing.T) {
   a: {call: a, takes: {n: {}}, gives: {x: {}}}
   b: {call: b, takes: {n: {}}, gives: {x: {}}}
   g: {call: g, takes: {x: {collect: some}}, gives: {y: {}}}`,
-			results: map[string]flow.Result{"a": fails("broken"), "b": gives(`{"x":"b"}`), "g": gives(`{"y":1}`)},
+			results: map[string]flow.Result{"a": fails(), "b": gives(`{"x":"b"}`), "g": gives(`{"y":1}`)},
 			output:  `{"y":1}`, calls: []string{`a {"n":1}`, `b {"n":1}`, `g {"x":["b"]}`},
 		},
 		{
@@ -151,7 +151,7 @@ func TestRuns(t *testing.T) {
   a: {call: a, takes: {n: {}}, gives: {x: {}}}
   b: {call: b, takes: {n: {}}, gives: {x: {}}}
   g: {call: g, takes: {x: {collect: all}}, gives: {y: {}}}`,
-			results: map[string]flow.Result{"a": fails("broken"), "b": after(late, gives(`{"x":"b"}`))},
+			results: map[string]flow.Result{"a": fails(), "b": after(late, gives(`{"x":"b"}`))},
 			error:   "which needs a, which failed", calls: []string{`a {"n":1}`, `b {"n":1}`},
 		},
 		{
@@ -168,7 +168,7 @@ func TestRuns(t *testing.T) {
 			steps: `
   a: {call: a, takes: {n: {}}, gives: {x: {}}}
   g: {call: g, takes: {n: {}, x: {collect: none}}, gives: {y: {}}}`,
-			results: map[string]flow.Result{"a": fails("broken"), "g": gives(`{"y":1}`)},
+			results: map[string]flow.Result{"a": fails(), "g": gives(`{"y":1}`)},
 			output:  `{"y":1}`, calls: []string{`a {"n":1}`, `g {"n":1}`},
 		},
 		{
@@ -220,7 +220,7 @@ func TestRuns(t *testing.T) {
 			steps: `
   f: {call: f, takes: {n: {}}, gives: {x: {}}, undo: {call: u}}
   g: {call: g, takes: {x: {}}, gives: {y: {}}}`,
-			results: map[string]flow.Result{"f": gives(`{"x":"a"}`), "g": fails("broken")},
+			results: map[string]flow.Result{"f": gives(`{"x":"a"}`), "g": fails()},
 			error:   "which failed", calls: []string{`f {"n":1}`, `g {"x":"a"}`, `f~undo *`},
 		},
 		{
@@ -342,16 +342,16 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	_, err := Parse([]byte(`catalog: no name
 deployment: d
-atributes: {}
+attribtes: {}
 attributes: {input: {}, b: {type: nothing}}
 steps:
   a--b: {call: f, takes: {c: {}}, gives: {b: {}}}
   b: {call: f, gives: {e: {form: 1}}}
-  e: {call: f, tkaes: {}, cost: -1, concurrency: 2}
+  e: {call: f, tskes: {}, cost: -1, concurrency: 2}
   f: {call: f, takes: {e: {within: 1s, collect: most}, g: {const: 1, optional: true}}, gives: {e: {}}}
 `))
 	want := []string{
-		`1:10 missing`, `3:12 unknown "atributes"`, `4:21 type "input"`, `4:28 type not a JSON Schema`, `6:9 type "a--b"`, `6:30 unknown no step gives c`,
+		`1:10 missing`, `3:12 unknown "attribtes"`, `4:21 type "input"`, `4:28 type not a JSON Schema`, `6:9 type "a--b"`, `6:30 unknown no step gives c`,
 		`7:6 conflict b is an attribute`, `7:34 unknown do you mean "from"?`, `8:6 conflict e is an attribute`,
 		`8:23 unknown do you mean "takes"?`, `8:33 type`, `8:50 conflict`, `9:36 conflict within`, `9:49 type "most"`,
 		`9:59 conflict const`, `9:99 conflict f takes e`,

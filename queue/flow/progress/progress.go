@@ -14,8 +14,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/flow"
 )
 
-// Read returns how far the steps of a run are, in the order of its program. The caller must have checked that it may see
-// the run. Read fails with [flow.ErrLog] if the run is not one of the program.
+// Read returns how far the steps of a run are, in the order of its program. The caller must have checked that it may
+// see the run. Read fails with [flow.ErrLog] if the run is not one of the program.
 func Read(ctx context.Context, log *read.Log, run entities.Run, p *flow.Program) ([]flow.StepStage, error) {
 	ids, approvals, bodies := p.Parts()
 	stored, err := log.EventsOf(ctx, run.ID, ids, approvals)
@@ -55,7 +55,9 @@ func eventOf(e entities.Event) flow.Event {
 }
 
 func instancesOf(c read.BodyCount) flow.Instances {
-	v := flow.Instances{Stage: flow.StageRunning, Code: c.ErrorCode, Undone: c.Undone, Iteration: c.Mark == "#", Count: c.Count}
+	v := flow.Instances{
+		Stage: flow.StageRunning, Code: c.ErrorCode, Undone: c.Undone, Iteration: c.Mark == "#", Count: c.Count,
+	}
 	switch entities.StepStatus(c.Status) {
 	case entities.StepCompleted:
 		v.Stage = flow.StageCompleted

@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// MaxCatalogs limits the catalogs of a project, and MaxPlans the plans that are kept of each.
+	// MaxCatalogs limits the catalogs of a project.
 	MaxCatalogs = 1000
-	MaxPlans    = 1000
+	// MaxPlans limits the plans that are kept of a catalog.
+	MaxPlans = 1000
 	// maxPlanDepth limits how deep the plans of catalogs are nested.
 	maxPlanDepth = 8
 )
@@ -276,7 +277,7 @@ func (r *Registry) keepPlan(ctx context.Context, project entities.Project, p Pla
 		}
 		v = Version{
 			Name: p.Name, Version: number, DeploymentID: deploymentID(p.Name, number), Digest: program.Digest(),
-			Document: string(p.Document), CreatedAt: r.now(),
+			Document: string(p.Document), Semantics: flow.Semantics, CreatedAt: r.now(),
 		}
 		return r.insert(ctx, tx, project, v, program)
 	})
