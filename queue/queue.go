@@ -238,8 +238,8 @@ var claimable = `id = $1 AND ticket = $2 AND lease = '' AND ` + notParked + ` AN
 // mayClaim is the condition that it may be leased now, unless the calls of its deployment have a bound.
 var mayClaim = claimable + ` AND NOT ` + limit.MustHoldBack
 
-// holdBack has the message of a ticket wait for its places, if it is for a step of an app of the Workflow SDK that needs
-// some.
+// holdBack has the message of a ticket wait for its places, if it is for a step of an app of the Workflow SDK that
+// needs some.
 func (q *Queue) holdBack(ctx context.Context, t tickets.Ticket) error {
 	uses, err := limit.HoldBack(ctx, q.pool, claimable, gated, t.MessageID, t.Number)
 	if len(uses) > 0 {
