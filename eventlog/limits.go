@@ -84,6 +84,10 @@ func (p policies) applyTo(r Request) (Request, error) {
 	if r.Data.StepLimits, err = policy.StepLimits(subject); err != nil {
 		return r, err
 	}
+	if len(r.Data.StepLimits) > 0 && r.SpecVersion >= specInline {
+		return r, entities.Invalid("the policy of workflow %s limits steps, which apps of the Workflow SDK 5 execute "+
+			"within the calls of their runs, where no limit holds: limit its runs instead", r.Data.WorkflowName)
+	}
 	uses, err := policy.Uses(subject, r.Data.Limits)
 	if err != nil || len(uses) == 0 {
 		return r, err
@@ -94,6 +98,10 @@ func (p policies) applyTo(r Request) (Request, error) {
 	}
 	return r, limit.ValidateUses(uses, time.Duration(r.Data.PriorityMS)*time.Millisecond)
 }
+
+// specInline is the first version of the wire protocol whose clients execute steps within the call of the run's
+// function, without a message (protocol §5.3).
+const specInline = 5
 
 // createFirst creates the run of the run_started that carryOut refused with errCreateFirst. That somebody else has
 // created it is no error.

@@ -331,7 +331,11 @@ func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted)
 	}
 	return func(failed error) {
 		for _, r := range made {
-			if d, ok := begun[r.handle]; ok || failed != nil { // the commit may have succeeded nevertheless
+			d, ok := begun[r.handle]
+			if ok && d.Work == message.WorkNone {
+				q.limitsClients.Store(true)
+			}
+			if ok || failed != nil { // the commit may have succeeded nevertheless
 				d.Lease = r.handle
 				r.Start(d, failed)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
@@ -152,7 +153,8 @@ func insertRow(waits string) string {
 		CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
 			coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
 	FROM (
-		SELECT ` + mayLease("$12", "$2", "$4", "''") + ` AND NOT waits AS taken, waits
+		SELECT ` + mayLease("$12", "$2", "$4", "''") + ` AND NOT waits
+			AND NOT ` + limit.LimitsClientStep("$2", "$5", "$3") + ` AS taken, waits
 		FROM (SELECT ` + waits + ` AS waits OFFSET 0) AS p OFFSET 0 -- OFFSET 0: evaluate it once
 	) AS o`
 }

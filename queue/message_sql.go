@@ -108,7 +108,7 @@ var claimGivenBackSQL = `
 			SELECT id, row_number() OVER one_by_one AS n, sum(size) OVER one_by_one AS bytes FROM (
 				SELECT id, octet_length(body) AS size FROM messages m
 				WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
-					AND work = '' AND NOT ` + messageWaits + `
+					AND work = '' AND NOT ` + messageWaits + ` AND NOT ` + limit.MessageWaits + ` AND NOT ` + limit.MustHoldBack + `
 				AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6) -- which has no bound
 				ORDER BY due_at LIMIT cardinality($4::text[])
 				FOR UPDATE SKIP LOCKED) AS locked
@@ -231,6 +231,9 @@ type parking struct {
 	window     time.Duration
 }
 
+// dropOfParked is [limit.DropOfParked]; takeDue has a parameter of that name.
+const dropOfParked = limit.DropOfParked
+
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
 // tickets to issue: the projects take turns. Of one project, the messages of runs that have begun come first, and then
 // those that begin one, each in the order in which they are due: a backlog of new runs delays none that has begun.
@@ -274,6 +277,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
 			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- the plan of a join might read all messages for each
 			RETURNING id, project, ticket, octet_length(body) AS size, parked_at
+		), dropped AS (`+dropOfParked+`
 		)
 		SELECT id AS message_id, project, ticket AS number, size, now() AS issued_at
 		FROM moved JOIN due USING (id) WHERE parked_at IS NULL

@@ -69,6 +69,9 @@ func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Durati
 	if err := w.queue.bounds.Look(ctx, d.Project, d.DeploymentID); err != nil { // the next look makes up for it
 		w.logger.WarnContext(ctx, "look who may be called", "deployment", d.DeploymentID, "error", err)
 	}
+	if err := w.queue.lookAfter(ctx, d); err != nil { // so it does for limits
+		w.logger.WarnContext(ctx, "look who may have the places of a step", "run", d.RunID, "error", err)
+	}
 	if err != nil {
 		end = Delivered{OutcomeLost, redact(err)}
 	}

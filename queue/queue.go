@@ -50,6 +50,8 @@ type Queue struct {
 	limits *limiter.Limiter
 	// bounds knows how many calls of a deployment may be under way.
 	bounds *concurrency.Bounds
+	// limitsClients is set when this process has met a step of an app of the Workflow SDK that needs places of limits.
+	limitsClients atomic.Bool
 	// local delivers the messages that this process accepts; nil if the process does not deliver.
 	local atomic.Pointer[dispatcher]
 	// underWay has the leases of the deliveries in progress here, and whether this process served their
@@ -217,11 +219,14 @@ func (q *Queue) Claim(
 		return d, err == nil, wrap("claim message", err)
 	}
 	var claimed *Delivery
-	err = q.bounds.Claim(ctx, t, holder, claimable+` AND `+mayHold("$3"), func(b *pgx.Batch, condition string) {
+	err = q.bounds.Claim(ctx, t, holder, mayClaim+` AND `+mayHold("$3"), func(b *pgx.Batch, condition string) {
 		pg.LoadInto(b, &claimed, claimSQL(condition), args...)
 	})
-	if err != nil || claimed == nil {
+	if err != nil {
 		return Delivery{}, false, wrap("claim message", err)
+	}
+	if claimed == nil {
+		return Delivery{}, false, q.holdBack(ctx, t)
 	}
 	return *claimed, true, nil
 }
@@ -233,6 +238,32 @@ var claimable = `id = $1 AND ticket = $2 AND lease = '' AND ` + notParked + ` AN
 // mayHold is the condition that a process, or the client ”, may have leases.
 func mayHold(process string) string { return `(` + process + ` = '' OR ` + isRegistered(process) + `)` }
 
+// mayClaim is the condition that it may be leased now, unless the calls of its deployment have a bound.
+var mayClaim = claimable + ` AND NOT ` + limit.MustHoldBack
+
+// holdBack has the message of a ticket wait for its places, if it is for a step of an app of the Workflow SDK that
+// needs some.
+func (q *Queue) holdBack(ctx context.Context, t tickets.Ticket) error {
+	uses, err := limit.HoldBack(ctx, q.pool, claimable, gated, t.MessageID, t.Number)
+	if len(uses) > 0 {
+		q.limitsClients.Store(true)
+		q.limits.Look(t.Project, uses)
+	}
+	return err
+}
+
+// lookAfter tells the limiter that a delivery may have freed places: that of a step of an app of the Workflow SDK.
+func (q *Queue) lookAfter(ctx context.Context, d Delivery) error {
+	if !q.limitsClients.Load() || d.Work != message.WorkNone || !stepTopic.MatchString(d.Topic) {
+		return nil
+	}
+	uses, err := limit.OfClientStep(context.WithoutCancel(ctx), q.pool, d.Project, d.RunID, d.Topic)
+	if len(uses) > 0 {
+		q.limits.Look(d.Project, uses)
+	}
+	return err
+}
+
 // claimSQL leases the message $1 of ticket $2 under the handle $3 to the process $4 for the time $5, if it meets a
 // further condition.
 func claimSQL(condition string) string {
@@ -240,7 +271,7 @@ func claimSQL(condition string) string {
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			begins_run = false, again = false, awaits_since = NULL, seen_seq = ` + logLength + `
-		WHERE ` + claimable + ` AND ` + mayHold("$4") + ` AND ` + condition + `
+		WHERE ` + mayClaim + ` AND ` + mayHold("$4") + ` AND ` + condition + `
 		RETURNING ` + deliveryColumns + `, body`
 }
 
@@ -250,7 +281,7 @@ var isBounded = concurrency.IsBounded("m.project", "m.deployment_id", "m.work")
 // Receive leases a message to a client that asks for it by ID. This counts as a delivery. It fails with
 // [message.ErrMessageNotFound] when the project's topic does not have the message, for example because it has been
 // acknowledged, and with [entities.ErrConflict] while the message is delayed, parked or leased, or if the calls of its
-// deployment have a bound.
+// deployment have a bound or its step has limits.
 func (q *Queue) Receive(
 	ctx context.Context, project entities.Project, topic, id string, lease time.Duration,
 ) (Delivery, error) {
@@ -263,6 +294,7 @@ func (q *Queue) Receive(
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			begins_run = false, awaits_since = NULL, seen_seq = `+logLength+`
 		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+` AND NOT `+isBounded+`
+			AND NOT `+limit.MustHoldBack+` AND NOT `+limit.MessageWaits+`
 			AND (ticket > 0 OR due_at <= now())
 		RETURNING `+deliveryColumns+`, body`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)

@@ -184,6 +184,7 @@ type offsetSQL struct {
 }
 
 // renumberParameters returns the SQL with offset added to the number of each parameter, so that $1 becomes $(offset+1).
+// A $ without a number, such as one in a pattern, stays as it is.
 func renumberParameters(sql string, offset int) string {
 	key := offsetSQL{sql, offset}
 	if made, ok := renumbered.Load(key); ok {
@@ -201,8 +202,10 @@ func renumber(sql string, offset int) string {
 		if !ok {
 			return b.String()
 		}
+		b.WriteByte('$')
 		sql = strings.TrimLeft(after, "0123456789")
-		number, _ := strconv.Atoi(after[:len(after)-len(sql)])
-		b.WriteString("$" + strconv.Itoa(number+offset))
+		if number, err := strconv.Atoi(after[:len(after)-len(sql)]); err == nil {
+			b.WriteString(strconv.Itoa(number + offset))
+		}
 	}
 }

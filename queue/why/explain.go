@@ -255,6 +255,8 @@ func (x *explainer) waitsForPlace(r Reason, m Message) Reason {
 func (x *explainer) addMessage(m Message) {
 	calls := m.Work == message.WorkNone || m.Work == message.WorkRun
 	switch p := m.phase(x.Now, x.isScheduled(m)); {
+	case p == queued && x.waitsNow(m.ID): // the step of an app of the Workflow SDK
+		x.addLimits(m.ID, Reason{DeploymentID: m.DeploymentID})
 	case p >= failed:
 		x.add(Reason{}.trouble(m, p))
 	case !calls: // the server's own tasks keep nobody waiting unless they fail

@@ -61,6 +61,8 @@ func TestLimitsAreReasons(t *testing.T) {
 			[]Reason{reason(LimitFull, isFull)}},
 		"step": {run(step(Step{Name: "pay", Spec: called()}, due), gated("msg_1", full)), VerdictWaiting,
 			[]Reason{reason(LimitFull, ofStep, isFull)}},
+		"step of an app of the SDK": {run(with("", due), gated("msg_1", full)), VerdictWaiting,
+			[]Reason{reason(LimitFull, isFull, func(r *Reason) { r.MessageID, r.DeploymentID = "msg_1", "shop" })}},
 		"bound of all keys": {run(gated("", func(f *LimitFact) { f.Held, f.HeldInAll = 1, 200 })), VerdictWaiting,
 			[]Reason{reason(LimitFull, func(r *Reason) { r.Held, r.Places, r.InAll = 200, 200, true })}},
 		// A start moves the clock on by a second: the three before it begin at 10, 11 and 12 s.
