@@ -98,8 +98,8 @@ func (c call) with(following []Request, creates bool) call {
 }
 
 // followingFacts returns the facts about the requests of a call that includes what follows from its first ones. It
-// reports false if one is not cached. Of a run that does not exist, all is known but who has a token, and what memos and
-// limits its steps find.
+// reports false if one is not cached. Of a run that does not exist, all is known but who has a token, and what memos
+// and limits its steps find.
 func (l *Log) followingFacts(all call, first int, creates bool) (facts, bool) {
 	if !creates {
 		return l.cache.facts(all.project, all.requests, all.now)

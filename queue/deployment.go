@@ -102,8 +102,8 @@ func (q *Queue) PutDeployment(
 }
 
 // Register registers a deployment or replaces it. It then makes messages due now that could not be delivered to it:
-// those that did not reach it, invocations of runs that are held, and, if it has moved, all that failed. What its probes
-// have found out is forgotten if the URL, the build or the probes are others than before. It fails with
+// those that did not reach it, invocations of runs that are held, and, if it has moved, all that failed. What its
+// probes have found out is forgotten if the URL, the build or the probes are others than before. It fails with
 // [entities.ErrInvalid] when a field is invalid, such as a URL that is not an absolute http or https URL, and with
 // [ErrNotRescheduled] when only the registration succeeded.
 func (q *Queue) Register(ctx context.Context, project entities.Project, d Deployment) (Deployment, error) {
@@ -172,8 +172,8 @@ func (d *Deployment) normalizeHealth() error {
 }
 
 // writeProbes queues or drops the work that probes a deployment, as part of its registration. An unhealthy deployment,
-// and one whose health is not known, is probed at once. A healthy one is probed as before: apps that register often must
-// not come to failAfter sooner.
+// and one whose health is not known, is probed at once. A healthy one is probed as before: apps that register often
+// must not come to failAfter sooner.
 func (q *Queue) writeProbes(ctx context.Context, tx pgx.Tx, p entities.Project, d Deployment) (func(error), error) {
 	subject := message.ProbeSubject(p, d.ID)
 	if d.Health == nil {

@@ -11,9 +11,9 @@ import (
 // maxOfPart is how many events of one part [Log.EventsOf] reads, beside the first: the newest ones.
 const maxOfPart = 200
 
-// EventsOf reads the first and the newest events of the steps, hooks and waits of a run that have one of the IDs, in the
-// order of the log. The first one is that of their creation. Of those that are among received, it reads the payloads
-// that they have received. The caller must have checked that it may see the run.
+// EventsOf reads the first and the newest events of the steps, hooks and waits of a run that have one of the IDs, in
+// the order of the log. The first one is that of their creation. Of those that are among received, it reads the
+// payloads that they have received. The caller must have checked that it may see the run.
 func (l *Log) EventsOf(
 	ctx context.Context, runID entities.RunID, ids, received []string,
 ) ([]entities.Event, error) {

@@ -3,15 +3,15 @@
 // A call that is under way is a lease of its message, so the leases are what is counted: no place can be lost. A lease
 // at a deployment with a bound is only taken by [Bounds.Claim], under a lock on the deployment's row. It counts in a
 // statement after the one that obtained the lock, so it sees each lease that was taken under the lock before; see
-// package entities/limit. All other ways to lease a message leave those of such deployments alone, [IsBounded], but take
-// no lock: those that are under way while the first bound is set may not see it.
+// package entities/limit. All other ways to lease a message leave those of such deployments alone, [IsBounded], but
+// take no lock: those that are under way while the first bound is set may not see it.
 //
 // A message for which there is no room waits: awaits_since is set, and it is due in the far future, or when the time of
 // its step is over: then it needs no room, since the step fails without a call. Whoever commits the end of a lease, or
-// such a wait, looks afterwards who may go: [Bounds.Look]. Both commits precede both looks, so the later look sees both.
-// If a process dies in between, [Bounds.LookAtAll] makes up for it. Making messages due that wait needs no lock, since
-// each is claimed before it is delivered. Who came first goes first: a message that has not waited finds no room while
-// others wait, and a lease ends the wait.
+// such a wait, looks afterwards who may go: [Bounds.Look]. Both commits precede both looks, so the later look sees
+// both. If a process dies in between, [Bounds.LookAtAll] makes up for it. Making messages due that wait needs no lock,
+// since each is claimed before it is delivered. Who came first goes first: a message that has not waited finds no room
+// while others wait, and a lease ends the wait.
 package concurrency
 
 import (
@@ -87,12 +87,14 @@ var Awaited = `
 	CASE WHEN m.awaits_since IS NULL THEN 0
 		ELSE ` + underWay("m.project", "m.deployment_id") + ` END::integer AS under_way,
 	CASE WHEN m.awaits_since IS NULL THEN 0 ELSE (SELECT count(*) FROM (
-		SELECT` + waiting("m.project", "m.deployment_id") + ` AND (w.awaits_since, w.id) < (m.awaits_since, m.id) LIMIT 1000) AS a) END::integer AS ahead`
+		SELECT` + waiting("m.project", "m.deployment_id") + ` AND (w.awaits_since, w.id) < (m.awaits_since, m.id)
+		LIMIT 1000) AS a) END::integer AS ahead`
 
 // nextPlace selects the deployment after another one for which messages wait.
 func nextPlace(project, deployment string) string {
 	return `SELECT project, deployment_id FROM messages
-		WHERE awaits_since IS NOT NULL AND parked_at IS NULL AND (project, deployment_id) > (` + project + `, ` + deployment + `)
+		WHERE awaits_since IS NOT NULL AND parked_at IS NULL
+			AND (project, deployment_id) > (` + project + `, ` + deployment + `)
 		ORDER BY project, deployment_id LIMIT 1`
 }
 

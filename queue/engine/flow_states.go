@@ -75,8 +75,8 @@ func (f *flowStates) seq(id entities.RunID) int64 {
 	return 0
 }
 
-// find returns the position of the state of a run, or 0. It drops a state that exceeds the run's log: a failover may have
-// lost events that the state knows.
+// find returns the position of the state of a run, or 0. It drops a state that exceeds the run's log: a failover may
+// have lost events that the state knows.
 func (f *flowStates) find(run entities.Run) int64 {
 	seq := f.seq(run.ID)
 	if seq > run.LastSeq {

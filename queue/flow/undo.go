@@ -24,8 +24,8 @@ func (t *turn) fail(why progress) (moved bool) {
 	return moved
 }
 
-// wrapUp runs the steps that must run in any case, and ends those that are open. It reports whether nothing is under way
-// any more, and otherwise whether it has decided anything that may lead to more.
+// wrapUp runs the steps that must run in any case, and ends those that are open. It reports whether nothing is under
+// way any more, and otherwise whether it has decided anything that may lead to more.
 func (t *turn) wrapUp() (done, moved bool) {
 	open := false
 	for i := range t.Program.steps {

@@ -20,7 +20,7 @@ type addDeploymentCmd struct {
 	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" help:"A workflow it has; may be repeated."`
 
 	MaxConcurrent *int   `placeholder:"N" help:"How many calls may be under way at once; 0 for any number."`
-	Health        string `placeholder:"PATH" help:"Probe this path of its host, and do not call the app while it fails; off for none."`
+	Health        string `placeholder:"PATH" help:"Probe this path of its host; no calls while it fails; off for none."`
 }
 
 // Run registers the deployment.

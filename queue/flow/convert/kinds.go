@@ -270,7 +270,8 @@ func (c *dagNatsConversion) awaitRequest() {
 	if triggers := c.httpTriggers(); len(triggers) == 1 && triggers[0].HTTP.TimeoutMS > 0 {
 		within = min(longestResponse, time.Duration(triggers[0].HTTP.TimeoutMS)*time.Millisecond)
 	}
-	fmt.Fprintf(&c.out, "  # A run waits for its request: start it, and send the request to the URL of this hook.\n  %s:\n",
+	fmt.Fprintf(&c.out,
+		"  # A run waits for its request: start it, and send the request to the URL of this hook.\n  %s:\n",
 		quoted(c.request))
 	c.line(4, "hook", map[string]any{"webhook": map[string]any{"respond": within.String()}})
 }

@@ -65,9 +65,9 @@ func (r *Registry) Preview(
 }
 
 // Plan returns the version of a flow that executes a plan of the newest version of a catalog, and stores it if it is
-// not there. It fails like [Registry.Preview], with [goal.ErrUnreached], with [ErrTooManyPlans], with a [flow.Faults] if
-// the plan is too large for a flow, and with the violations of its schema if the input does
-// not fit. It stores nothing then.
+// not there. It fails like [Registry.Preview], with [goal.ErrUnreached], with [ErrTooManyPlans], with a [flow.Faults]
+// if the plan is too large for a flow, and with the violations of its schema if the input does not fit. It stores
+// nothing then.
 func (r *Registry) Plan(
 	ctx context.Context, project entities.Project, name string, ask goal.Ask, input json.RawMessage,
 ) (deployment string, err error) {
