@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// knownPolicies is how many policies a process remembers, and knownCrowds how many places that were taken.
+	// knownPolicies is how many policies a process remembers, and knownFull how many places that were full.
 	knownPolicies = 1024
-	knownCrowds   = 4096
-	// crowdTime is how long places count as taken that were so when a start tried to take one.
-	crowdTime = time.Second
+	knownFull     = 4096
+	// fullTime is how long places count as full after a start could not take one.
+	fullTime = time.Second
 )
 
 // limitedStarts is what a process remembers to create runs with limits by one conditional statement. If something is
@@ -28,8 +28,8 @@ type limitedStarts struct {
 	// group commits the starts that take their places at once.
 	group    *pg.GroupCommit
 	policies *lru.Cache[workflowKey, *limit.Policy]
-	// crowds has when starts failed to take places.
-	crowds *lru.Cache[placeKey, time.Time]
+	// full has when starts failed to take places.
+	full *lru.Cache[placeKey, time.Time]
 }
 
 // workflowKey identifies a workflow of a project, and placeKey the places of a limit with one key.
@@ -47,7 +47,7 @@ type (
 func newLimitedStarts(pool *pgxpool.Pool) limitedStarts {
 	s := limitedStarts{group: pg.NewSerialCommit(pool)}
 	s.policies, _ = lru.New[workflowKey, *limit.Policy](knownPolicies) // fails only for a size below 1
-	s.crowds, _ = lru.New[placeKey, time.Time](knownCrowds)
+	s.full, _ = lru.New[placeKey, time.Time](knownFull)
 	return s
 }
 
@@ -66,15 +66,15 @@ func (s limitedStarts) remember(project entities.Project, found policies) {
 // mayTake reports whether a start is to try to take places: it may begin at once, and nobody failed at that lately.
 func (s limitedStarts) mayTake(project entities.Project, start limit.Start, now time.Time) bool {
 	return start.NotBefore == nil && !slices.ContainsFunc(start.Uses, func(u entities.LimitUse) bool {
-		failed, ok := s.crowds.Get(placeKey{project, limit.Place{Name: u.Name, Key: u.Key}})
-		return ok && now.Sub(failed) < crowdTime
+		failed, ok := s.full.Get(placeKey{project, limit.Place{Name: u.Name, Key: u.Key}})
+		return ok && now.Sub(failed) < fullTime
 	})
 }
 
 // failedToTake notes that a start could not take places.
 func (s limitedStarts) failedToTake(project entities.Project, start limit.Start, now time.Time) {
 	for _, u := range start.Uses {
-		s.crowds.Add(placeKey{project, limit.Place{Name: u.Name, Key: u.Key}}, now)
+		s.full.Add(placeKey{project, limit.Place{Name: u.Name, Key: u.Key}}, now)
 	}
 }
 

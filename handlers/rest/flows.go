@@ -250,7 +250,7 @@ func (s *Server) getCatalog(r *request) error {
 		number = r.number("version", text, "version")
 	}
 	return answer(r, func() (v catalogJSON, err error) {
-		versions, err := s.Flows.CatalogVersions(r.ctx(), r.project(), name)
+		versions, err := s.Flows.CatalogVersions(r.ctx(), r.project(), name, number)
 		if err != nil {
 			return v, err
 		}

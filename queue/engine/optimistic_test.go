@@ -412,38 +412,15 @@ func TestI4EveryInterleavingOfOptimisticAppendsIsSerial(t *testing.T) {
 
 func (e pairing) checkSerial(t *testing.T) {
 	t.Helper()
-	dsn := testdb.New(t)
-	home := idleServer(t, dsn)
-	one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
-	// The third has nothing in its cache, so it shows the results of the locked append.
-	servers := [3]*cachingServer{cachingServerOn(t, one, home), cachingServerOn(t, two, home), cachingServerOn(t, one, home)}
-	var m *runUnderWay
-	set := func() {
-		m = e.prepare(servers[0], t, home)
-		for _, s := range servers {
-			s.Attach(s.worker)
-		}
-	}
-	var errs [2]error
-	ask := func(i int) { errs[i%2] = [3]serverAction{e.one, e.two, e.one}[i](t.Context(), servers[i], m) }
-	set()
-	alone := one.Run(t, -1, gate.None, func() { ask(0) })
+	d := e.duel(t)
+	alone := d.alone(t)
 	const most = 3 // a lock if need be, the statement, and the commit
-	if optimistic := len(alone) <= most; optimistic == e.needsLock || errs[0] != nil && !e.needsLock {
-		t.Fatalf("got statements %q and error %v; needs a lock: %v", alone, errs[0], e.needsLock)
+	if optimistic := len(alone) <= most; optimistic == e.needsLock || d.errs[0] != nil && !e.needsLock {
+		t.Fatalf("got statements %q and error %v; needs a lock: %v", alone, d.errs[0], e.needsLock)
 	}
-	serial := map[string]string{}
-	for name, order := range map[string][2]int{"one, two": {2, 1}, "two, one": {1, 2}} {
-		set()
-		ask(order[0])
-		ask(order[1])
-		serial[m.state(t, errs)] = name
-	}
-	gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
-		set()
-		schedule.Run(t, func() { ask(0) }, func() { ask(1) })
-		return m.state(t, errs)
-	})
+	// The third server shows the results of the locked append.
+	serial := map[string]string{d.after(t, 2, 1): "one, two", d.after(t, 1, 2): "two, one"}
+	gate.Serial(t, d.one, d.two, serial, func(schedule *gate.Schedule) string { return d.play(t, schedule) })
 }
 
 // TestEachStepIsOneStatement: a function that records each step before the next costs one statement for each, and its

@@ -107,37 +107,17 @@ func TestI4EveryInterleavingWithARideIsSerial(t *testing.T) {
 // checkRide checks the interleavings of a pairing whose first operation rides, unless it needs a lock.
 func (e pairing) checkRide(t *testing.T) {
 	t.Helper()
-	dsn := testdb.New(t)
-	home := idleServer(t, dsn)
-	one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
-	// The third has no state, so nothing rides there.
-	servers := [3]*cachingServer{cachingServerOn(t, one, home), cachingServerOn(t, two, home), cachingServerOn(t, one, home)}
-	var m *runUnderWay
-	set := func() {
-		m = e.prepare(servers[0], t, home)
-		for _, s := range servers {
-			s.Attach(s.worker)
-		}
+	d := e.duel(t)
+	alone := d.alone(t)
+	if rode := len(alone) == 2; rode == e.needsLock || d.errs[0] != nil { // the statement and its commit
+		t.Fatalf("got statements %.60q and error %v; needs a lock: %v", alone, d.errs[0], e.needsLock)
 	}
-	var errs [2]error
-	ask := func(i int) { errs[i%2] = [3]serverAction{e.one, e.two, e.one}[i](t.Context(), servers[i], m) }
-	set()
-	alone := one.Run(t, -1, gate.None, func() { ask(0) })
-	if rode := len(alone) == 2; rode == e.needsLock || errs[0] != nil { // the statement and its commit
-		t.Fatalf("got statements %.60q and error %v; needs a lock: %v", alone, errs[0], e.needsLock)
+	serial := map[string]bool{}
+	for _, order := range [][2]int{{2, 1}, {1, 2}, {0, 1}, {1, 0}} { // nothing rides at the third server
+		serial[d.after(t, order[0], order[1])] = true
 	}
-	serial := map[string]string{}
-	for _, order := range [][2]int{{2, 1}, {1, 2}, {0, 1}, {1, 0}} {
-		set()
-		ask(order[0])
-		ask(order[1])
-		serial[m.state(t, errs)] = fmt.Sprint(order)
-	}
-	schedules := gate.Explore(t, one, two, func(s *gate.Schedule) {
-		set()
-		s.Run(t, func() { ask(0) }, func() { ask(1) })
-		got := m.state(t, errs)
-		if _, ok := serial[got]; !ok || s.Deadlocked {
+	schedules := gate.Explore(t, d.one, d.two, func(s *gate.Schedule) {
+		if got := d.play(t, s); !serial[got] || s.Deadlocked {
 			t.Fatalf("deadlock: %v; the state is\n%s\nwant one of\n%s", s.Deadlocked, got,
 				strings.Join(slices.Sorted(maps.Keys(serial)), "\n\n"))
 		}

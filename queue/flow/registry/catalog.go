@@ -36,10 +36,10 @@ type Catalog struct {
 	CreatedAt time.Time
 }
 
-const catalogColumns = `name, version, digest, document, created_at`
-
-func catalogs(ctx context.Context, q querier, rest string, args ...any) ([]Catalog, error) {
-	rows, err := q.Query(ctx, `SELECT `+catalogColumns+` FROM catalogs c `+rest, args...)
+// catalogs reads versions of catalogs. Document is the SQL of their documents, which lists leave out.
+func catalogs(ctx context.Context, q querier, document, rest string, args ...any) ([]Catalog, error) {
+	rows, err := q.Query(ctx,
+		`SELECT name, version, digest, `+document+` AS document, created_at FROM catalogs c `+rest, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read catalogs: %w", err)
 	}
@@ -57,7 +57,8 @@ func (r *Registry) PutCatalog(
 		return v, false, err
 	}
 	err = r.change(ctx, project, func(tx pgx.Tx, b *pgx.Batch) error {
-		list, err := catalogs(ctx, tx, `WHERE project = $1 AND name = $2 ORDER BY version DESC LIMIT 1`, project, c.Name)
+		list, err := catalogs(ctx, tx, `document`, `WHERE project = $1 AND name = $2 ORDER BY version DESC LIMIT 1`,
+			project, c.Name)
 		if err == nil && len(list) == 0 {
 			err = checkNewCatalog(ctx, tx, project, c.Name)
 		}
@@ -101,7 +102,7 @@ func checkNewCatalog(ctx context.Context, tx pgx.Tx, project entities.Project, n
 
 // checkFlowName fails with [ErrNameTaken] if a catalog has the name of a flow.
 func checkFlowName(ctx context.Context, tx pgx.Tx, project entities.Project, name string) error {
-	list, err := catalogs(ctx, tx, `WHERE project = $1 AND name = $2 LIMIT 1`, project, name)
+	list, err := catalogs(ctx, tx, `''`, `WHERE project = $1 AND name = $2 LIMIT 1`, project, name)
 	if err == nil && len(list) > 0 {
 		err = ErrNameTaken
 	}
@@ -110,13 +111,18 @@ func checkFlowName(ctx context.Context, tx pgx.Tx, project entities.Project, nam
 
 // Catalogs returns the newest version of each catalog, by name.
 func (r *Registry) Catalogs(ctx context.Context, project entities.Project) ([]Catalog, error) {
-	return catalogs(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND version = (
+	return catalogs(ctx, pg.NewPool(r.pool), `''`, `WHERE project = $1 AND version = (
 		SELECT max(version) FROM catalogs WHERE project = c.project AND name = c.name) ORDER BY name`, project)
 }
 
-// CatalogVersions returns all versions of a catalog, the newest first. It fails with [ErrCatalogNotFound].
-func (r *Registry) CatalogVersions(ctx context.Context, project entities.Project, name string) ([]Catalog, error) {
-	list, err := catalogs(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND name = $2 ORDER BY version DESC`, project, name)
+// CatalogVersions returns all versions of a catalog, the newest first. Only the one with the number has its document; 0
+// is the newest one. It fails with [ErrCatalogNotFound].
+func (r *Registry) CatalogVersions(
+	ctx context.Context, project entities.Project, name string, number int64,
+) ([]Catalog, error) {
+	list, err := catalogs(ctx, pg.NewPool(r.pool),
+		`CASE WHEN version = coalesce(nullif($3::bigint, 0), max(version) OVER ()) THEN document ELSE '' END`,
+		`WHERE project = $1 AND name = $2 ORDER BY version DESC`, project, name, number)
 	if err == nil && len(list) == 0 {
 		err = fmt.Errorf("%s: %w", name, ErrCatalogNotFound)
 	}
@@ -146,8 +152,8 @@ func (r *Registry) catalog(
 	if c, ok := r.catalogs.Get(key); ok {
 		return c, newest, nil
 	}
-	list, err := catalogs(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND name = $2 AND version = $3`,
-		project, name, newest)
+	list, err := catalogs(ctx, pg.NewPool(r.pool), `document`,
+		`WHERE project = $1 AND name = $2 AND version = $3`, project, name, newest)
 	if err == nil && len(list) == 0 {
 		err = ErrCatalogNotFound
 	}
