@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,8 +18,9 @@ const (
 	// cacheMemory is how many bytes of memory the cached runs take at most, about: those appended to last. It is enough
 	// for some ten thousand small runs, so that a load does not outgrow the cache before it outgrows the server.
 	cacheMemory = 64 << 20
-	// cachedEntities is the most steps, and also the most waits, that are cached of one run.
-	cachedEntities = 64
+	// cachedEntities is the most steps, and also the most waits, that are cached of one run. More are open at once only
+	// in wide maps.
+	cachedEntities = 256
 	// cachedEvents and cachedBytes limit the logs that are cached: in events, and in bytes of payloads and extra data.
 	cachedEvents = 128
 	cachedBytes  = 16 << 10
@@ -317,8 +319,8 @@ func (c *runCache) store(d decision, now time.Time) {
 	if d.after.Store != nil {
 		run.Store = kv.WithoutJSON(d.after.Store)
 	}
-	addUpToLimit(run.Steps, d.after.Steps)
-	addUpToLimit(run.Waits, d.after.Waits)
+	addUpToLimit(run.Steps, d.after.Steps, stepEnded)
+	addUpToLimit(run.Waits, d.after.Waits, waitEnded)
 	run.appendLog(d)
 	c.runs.add(id, run)
 }
@@ -366,11 +368,19 @@ func (c *runCache) logOf(run *entities.Run) []entities.Event {
 	return slices.Clip(cached.log)
 }
 
-// addUpToLimit updates the cached items, and adds others as long as fewer than cachedEntities are cached.
-func addUpToLimit[K comparable, V any](to, items map[K]V) {
+func stepEnded(s entities.Step) bool { return s.CompletedAt != nil }
+func waitEnded(w entities.Wait) bool { return w.CompletedAt != nil }
+
+// addUpToLimit adds items to the cached ones. Beyond cachedEntities, those that have ended go first, because requests
+// are rarely about them, and then those that were to be added.
+func addUpToLimit[K comparable, V any](to, items map[K]V, ended func(V) bool) {
 	for key, v := range items {
-		if _, ok := to[key]; ok || len(to) < cachedEntities {
-			to[key] = v
+		if _, ok := to[key]; !ok && len(to) >= cachedEntities {
+			maps.DeleteFunc(to, func(_ K, v V) bool { return ended(v) })
+			if len(to) >= cachedEntities {
+				continue
+			}
 		}
+		to[key] = v
 	}
 }

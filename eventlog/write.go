@@ -135,14 +135,17 @@ func QueueImport(b *pgx.Batch, project entities.Project, e entities.Event) {
 	insertEvent(pg.Batch{Batch: b}, xidInOrder, project, e)
 }
 
-// writeChanged writes the rows that are new or differ.
+// writeChanged writes the rows that differ, and then those that are new: a random order would make several statements
+// of one, each of which Postgres has to plan.
 func writeChanged[K, V comparable](w pg.Writer, before, after map[K]V, insert, update func(pg.Writer, *V)) {
 	for id, row := range after {
-		switch was, ok := before[id]; {
-		case !ok:
-			insert(w, &row)
-		case was != row:
+		if was, ok := before[id]; ok && was != row {
 			update(w, &row)
+		}
+	}
+	for id, row := range after {
+		if _, ok := before[id]; !ok {
+			insert(w, &row)
 		}
 	}
 }

@@ -149,11 +149,29 @@ func (s *Server) runDetail(r *request, run entities.Run, with read.Payloads) (ru
 	if run.EndSeq > 0 {
 		at = append(at, read.Position{RunID: run.ID, Seq: run.EndSeq})
 	}
-	events, err := s.Log.EventsAt(r.ctx(), at, with)
+	events, err := s.eventsAt(r.ctx(), run, at, with)
 	if err != nil {
 		return runJSON{}, err
 	}
 	return decodeFor(r, func() runJSON { return newRunDetail(run, events, with) })
+}
+
+// eventsAt returns events of a run. Those of a small run that has just ended in this process are at hand: many clients
+// wait for the end of what they have started.
+func (s *Server) eventsAt(
+	ctx context.Context, run entities.Run, at []read.Position, with read.Payloads,
+) (map[read.Position]entities.Event, error) {
+	if run.EndSeq > 0 && with == read.WithPayloads {
+		cached, ok := s.Log.Cached(ctx, run.Project, run.ID, run.LastSeq)
+		if ok && cached.Run.LastSeq == run.LastSeq {
+			events := map[read.Position]entities.Event{}
+			for _, p := range at {
+				events[p] = cached.Log[p.Seq-1]
+			}
+			return events, nil
+		}
+	}
+	return s.Log.EventsAt(ctx, at, with)
 }
 
 // newRunDetail encodes a run with those of its first and last event that were found.
