@@ -382,34 +382,52 @@ func (b builder) collect(at port, ids []string, have value) value {
 	if len(ids) == 1 && t.isChoice() && !many {
 		return value{ids[0], stepOf(ids[0]) + ".output"}
 	}
-	ended := make([]string, len(ids))
+	// The values are as old as the ends of their providers, since one turn may see several. What there is, is the oldest.
+	ended, sources := make([]string, len(ids)), b.sources[at]
 	for k, one := range ids {
-		ended[k] = stepOf(one)
+		order := "0"
+		if source := k - (len(ids) - len(sources)); source >= 0 {
+			order = stepOf(b.all[sources[source]].id) + ".order"
+		}
+		ended[k] = fmt.Sprintf(`{"step": %s, "order": %s}`, stepOf(one), order)
 	}
 	if many { // the list that there is comes first, and counts as its values
 		ended = ended[1:]
 	}
-	completed := "[" + strings.Join(ended, ", ") + `].filter(s, s.status == "completed")`
-	all := completed + ".map(s, s.output)"
-	if many {
-		all = "(" + stepOf(have.id) + ".output + " + all + ")"
+	end := func(relation string) string {
+		return fmt.Sprintf("ended.filter(v, ended.all(w, v.order %s w.order))[0].step.output", relation)
 	}
-	join, text := "all", all
-	switch {
-	case t.collect == collectFirst:
-		join, text = "any", all+"[0]"
-	case t.collect == collectAll:
+	join, text := "all", "ended.map(v, v.step.output)"
+	switch t.collect {
+	case collectFirst:
+		join, text = "any", end("<=")
+	case collectAll:
 		join = "every"
-	case t.collect == collectLast && len(ended) > 0:
-		text = completed + ".filter(s, " + completed + ".all(other, other.order <= s.order))[0].output"
-		if many {
-			text = fmt.Sprintf("size(%s) > 0 ? %s : %[3]s.output[size(%[3]s.output) - 1]", completed, text, stepOf(have.id))
-		}
-	case t.collect == collectLast:
-		text = all + "[size(" + all + ") - 1]"
+	case collectLast:
+		text = end(">=")
 	}
-	b.add(id+"--all", t.at, ids, join).Set("set", flow.NewText(t.at, "${"+text+"}"))
+	if many {
+		text = ofMany(t.collect, stepOf(have.id), text)
+	}
+	b.add(id+"--all", t.at, ids, join).
+		Set("let", flow.NewObject(t.at).Set("ended", flow.NewText(t.at,
+			"${["+strings.Join(ended, ", ")+`].filter(v, v.step.status == "completed")}`))).
+		Set("set", flow.NewText(t.at, "${"+text+"}"))
 	return value{id + "--all", stepOf(id+"--all") + ".output"}
+}
+
+// ofMany returns the expression for what is collected of a list that there is, and of what the expression otherwise
+// collects from providers.
+func ofMany(mode collect, have, otherwise string) string {
+	given := have + `.status == "completed"`
+	switch mode {
+	case collectFirst:
+		return fmt.Sprintf("%s ? %s.output[0] : %s", given, have, otherwise)
+	case collectLast:
+		return fmt.Sprintf("size(ended) > 0 ? %s : %s.output[size(%[2]s.output) - 1]", otherwise, have)
+	default:
+		return fmt.Sprintf("(%s ? %s.output : []) + %s", given, have, otherwise)
+	}
 }
 
 // optional adds the steps with which a port has its default if there is no value, or none in time.
