@@ -54,6 +54,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 		flowStates: newFlowStates(),
 	}
 	e.follows = e.ride
+	log.NoteBuilds(e.flows.Build)
 	return e
 }
 

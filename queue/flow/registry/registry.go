@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -222,7 +223,7 @@ func (r *Registry) insert(
 		VALUES ($1, $2, $3, $4, $5, $6, greatest(clock_timestamp(), (
 			SELECT created_at + interval '1 microsecond' FROM deployments WHERE project = $1 AND id = $7)))
 		ON CONFLICT (project, id) DO NOTHING`,
-		project, v.DeploymentID, contract.FlowScheme+v.DeploymentID, []string{v.Name}, fmt.Sprintf("%x", v.Digest[:8]),
+		project, v.DeploymentID, contract.FlowScheme+v.DeploymentID, []string{v.Name}, flow.Build(v.Digest),
 		schemas, deploymentID(v.Name, v.Version-1))
 	if err == nil && tag.RowsAffected() == 0 {
 		err = fmt.Errorf("%s: %w", v.DeploymentID, ErrTaken)
@@ -282,6 +283,33 @@ func (r *Registry) Version(
 ) (Version, error) {
 	return one(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND name = $2 AND ($3 = 0 OR version = $3)
 		ORDER BY version DESC LIMIT 1`, project, name, number)
+}
+
+// Build returns the build of a deployment; empty if that is not a flow. It fails with [flow.ErrOtherBuild] if
+// another one is wanted.
+func (r *Registry) Build(
+	ctx context.Context, project entities.Project, deployment, wanted string,
+) (string, error) {
+	if !strings.Contains(deployment, "@") {
+		return "", nil // it can be no version
+	}
+	var digest []byte
+	if p, ok := r.Known(project, deployment); ok {
+		digest = p.Digest()
+	} else {
+		v, err := one(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND deployment_id = $2`, project, deployment)
+		if errors.Is(err, ErrNotFound) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		digest = v.Digest
+	}
+	if found := flow.Build(digest); wanted == "" || wanted == found {
+		return found, nil
+	}
+	return "", fmt.Errorf("start a run of %s: %w", deployment, flow.ErrOtherBuild)
 }
 
 // Known returns the program of a deployment if this process has used it lately.
