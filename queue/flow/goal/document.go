@@ -123,7 +123,12 @@ func (s *step) isEach() bool {
 }
 
 // value is a value that a step takes: an expression, and the step that has it; that is empty for what is there anyway.
-type value struct{ id, text string }
+type value struct {
+	id, text string
+	// soFar has what there is of several values before all of their providers have ended: an expression over ended, the
+	// list that the expression of the same name has; empty if one value is enough, or all are needed.
+	soFar, ended string
+}
 
 // step adds a step, and those for what it takes and gives.
 func (b builder) step(i int) {
@@ -162,9 +167,18 @@ func (b builder) step(i int) {
 // let returns the template for what a step takes.
 func (b builder) let(t *take, v value) *flow.Node {
 	if v.text == "" {
-		return orNode(t.value, flow.NewText(t.at, "${null}"))
+		return t.otherwise()
 	}
 	return flow.NewText(t.at, "${"+v.text+"}")
+}
+
+// otherwise returns the template for what a step has if there is no value.
+func (t *take) otherwise() *flow.Node {
+	none := "${null}"
+	if t.each {
+		none = "${[]}"
+	}
+	return orNode(t.value, flow.NewText(t.at, none))
 }
 
 // each adds the fields of a step that is executed for each item.
@@ -356,12 +370,12 @@ func (b builder) haveOf(at port, others bool) value {
 			o.Set("let", flow.NewObject(t.at).Set("value", flow.NewText(t.at, "${"+v.text+"}"))).
 				Set("when", t.match).Set("set", flow.NewText(t.at, "${value}"))
 		}
-		return value{id, stepOf(id) + ".output"}
+		return value{id: id, text: stepOf(id) + ".output"}
 	}
 	if others {
 		id := haveID + "--" + t.name
 		b.add(id, t.at, nil, "").Set("set", flow.NewText(t.at, "${"+v.text+"}"))
-		return value{id, stepOf(id) + ".output"}
+		return value{id: id, text: stepOf(id) + ".output"}
 	}
 	switch {
 	case many && t.collect == collectFirst:
@@ -380,7 +394,7 @@ func (b builder) collect(at port, ids []string, have value) value {
 	many := b.have[t.name]
 	id := b.portID(at)
 	if len(ids) == 1 && t.isChoice() && !many {
-		return value{ids[0], stepOf(ids[0]) + ".output"}
+		return value{id: ids[0], text: stepOf(ids[0]) + ".output"}
 	}
 	// The values are as old as the ends of their providers, since one turn may see several. What there is, is the oldest.
 	ended, sources := make([]string, len(ids)), b.sources[at]
@@ -409,11 +423,15 @@ func (b builder) collect(at port, ids []string, have value) value {
 	if many {
 		text = ofMany(t.collect, stepOf(have.id), text)
 	}
+	list := "[" + strings.Join(ended, ", ") + `].filter(v, v.step.status == "completed")`
 	b.add(id+"--all", t.at, ids, join).
-		Set("let", flow.NewObject(t.at).Set("ended", flow.NewText(t.at,
-			"${["+strings.Join(ended, ", ")+`].filter(v, v.step.status == "completed")}`))).
+		Set("let", flow.NewObject(t.at).Set("ended", flow.NewText(t.at, "${"+list+"}"))).
 		Set("set", flow.NewText(t.at, "${"+text+"}"))
-	return value{id + "--all", stepOf(id+"--all") + ".output"}
+	v := value{id: id + "--all", text: stepOf(id+"--all") + ".output"}
+	if t.collect == collectSome || t.collect == collectLast {
+		v.soFar, v.ended = text, list
+	}
+	return v
 }
 
 // ofMany returns the expression for what is collected of a list that there is, and of what the expression otherwise
@@ -440,11 +458,19 @@ func (b builder) optional(at port, given value) value {
 		needs = append(needs, id+"--within")
 		b.add(id+"--within", t.at, b.required(at.step), "every").Set("wait", t.within)
 	}
-	text := fmt.Sprintf(`${%s.status == "completed" ? %s : otherwise}`, stepOf(given.id), given.text)
-	b.add(id, t.at, needs, "any").
-		Set("let", flow.NewObject(t.at).Set("otherwise", orNode(t.value, flow.NewText(t.at, "${null}")))).
-		Set("set", flow.NewText(t.at, text))
-	return value{id, stepOf(id) + ".output"}
+	lets := flow.NewObject(t.at).Set("otherwise", t.otherwise())
+	otherwise := "otherwise"
+	if t.within != nil && given.soFar != "" { // what is there when the time is over counts
+		lets.Set("ended", flow.NewText(t.at, "${"+given.ended+"}"))
+		there := "size(ended) > 0"
+		if have := b.haveOf(at, true); have.id != "" && b.have[t.name] {
+			there += " || " + stepOf(have.id) + `.status == "completed"`
+		}
+		otherwise = fmt.Sprintf("(%s ? %s : otherwise)", there, given.soFar)
+	}
+	text := fmt.Sprintf(`${%s.status == "completed" ? %s : %s}`, stepOf(given.id), given.text, otherwise)
+	b.add(id, t.at, needs, "any").Set("let", lets).Set("set", flow.NewText(t.at, text))
+	return value{id: id, text: stepOf(id) + ".output"}
 }
 
 // required returns the steps that have what a step needs in any case.

@@ -188,6 +188,43 @@ func TestRuns(t *testing.T) {
 			output:  `{"y":1}`, calls: []string{`a {"n":1}`, `g {"n":1,"x":"${none}"}`},
 		},
 		{
+			name: "what is there of several when the time is over counts", want: "y", have: `{"n": 1}`,
+			steps: `
+  a: {call: a, takes: {n: {}}, gives: {x: {}}}
+  b: {call: b, takes: {n: {}}, gives: {x: {}}}
+  g: {call: g, takes: {n: {}, x: {collect: some, optional: true, within: 2s}}, gives: {y: {}}}`,
+			results: map[string]flow.Result{"a": after(late, gives(`{"x":"a"}`)), "b": gives(`{"x":"b"}`), "g": gives(`{"y":1}`)},
+			output:  `{"y":1}`, calls: []string{`a {"n":1}`, `b {"n":1}`, `g {"n":1,"x":["b"]}`},
+		},
+		{
+			name: "so does the last of them", want: "y", have: `{"n": 1}`,
+			steps: `
+  a: {call: a, takes: {n: {}}, gives: {x: {}}}
+  b: {call: b, takes: {n: {}}, gives: {x: {}}}
+  c: {call: c, takes: {n: {}}, gives: {x: {}}}
+  g: {call: g, takes: {n: {}, x: {collect: last, optional: true, default: none, within: 2s}}, gives: {y: {}}}`,
+			results: map[string]flow.Result{
+				"a": after(time.Second, gives(`{"x":"a"}`)), "b": gives(`{"x":"b"}`), "c": after(late, gives(`{"x":"c"}`)), "g": gives(`{"y":1}`),
+			},
+			output: `{"y":1}`, calls: []string{`a {"n":1}`, `b {"n":1}`, `c {"n":1}`, `g {"n":1,"x":"a"}`},
+		},
+		{
+			name: "all of several, or the default", want: "y", have: `{"n": 1}`,
+			steps: `
+  a: {call: a, takes: {n: {}}, gives: {x: {}}}
+  b: {call: b, takes: {n: {}}, gives: {x: {}}}
+  g: {call: g, takes: {n: {}, x: {collect: all, optional: true, within: 2s}}, gives: {y: {}}}`,
+			results: map[string]flow.Result{"a": after(late, gives(`{"x":"a"}`)), "b": gives(`{"x":"b"}`), "g": gives(`{"y":1}`)},
+			output:  `{"y":1}`, calls: []string{`a {"n":1}`, `b {"n":1}`, `g {"n":1,"x":null}`},
+		},
+		{
+			name: "each of what is optional and not there is an empty list", want: "y", have: `{"n": 1}`,
+			steps: `
+  a: {call: a, takes: {n: {}}, gives: {x: {}}}
+  g: {call: g, takes: {x: {optional: true, each: true}}, gives: {y: {}}}`,
+			results: map[string]flow.Result{"a": fails()}, output: `{"y":[]}`, calls: []string{`a {"n":1}`},
+		},
+		{
 			name: "the time counts from when the others are there", want: "y", have: `{"n": 1}`,
 			steps: `
   a: {call: a, takes: {n: {}}, gives: {x: {}}}
@@ -293,101 +330,6 @@ func callsOf(o flow.Outcome) []string {
 		}
 	}
 	return calls
-}
-
-// TestListsOfValues has several values of an attribute from the start.
-func TestListsOfValues(t *testing.T) {
-	t.Parallel()
-	for mode, want := range map[string]string{
-		"": `"a"`, "collect: first, match: \"value > 'a'\"": `"b"`, "collect: last": `"b"`, "collect: some": `["a","b","c"]`,
-		"collect: all": `["a","b","c"]`, "collect: some, match: \"value != 'b'\"": `["a","c"]`,
-	} {
-		steps := "  f: {call: f, takes: {n: {}}, gives: {x: {}}}\n  g: {call: g, takes: {x: {" + mode + "}}, gives: {y: {}}}"
-		if strings.Contains(mode, "last") {
-			steps = "  g: {call: g, takes: {x: {" + mode + "}}, gives: {y: {}}}"
-		}
-		input := `{"have":{"n":1},"haveAll":{"x":["a","b"]}}`
-		got := runPlan(t, header+steps, Ask{Want: []string{"y"}, Have: []string{"n"}, HaveAll: []string{"x"}}, input,
-			map[string]flow.Result{"f": gives(`{"x":"c"}`), "g": gives(`{"y":1}`)})
-		calls := callsOf(got)
-		if last := calls[len(calls)-1]; last != fmt.Sprintf(`g {"x":%s}`, want) {
-			t.Errorf("%q: got %v, want %s", mode, calls, want)
-		}
-	}
-}
-
-// TestOneTurnSeesSeveralEnds: what counts is the order in the log, not that of the plan. What there was at the start is
-// older than all.
-func TestOneTurnSeesSeveralEnds(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ takes, have, haveAll, ends, want string }{
-		{"together: true", "", "", "a b c", `"a"`},
-		{"together: true", "", "", "c b a", `"c"`},
-		{"together: true, match: \"value != 'c'\"", "", "", "c b a", `"b"`},
-		{"collect: last", "", "", "a c b", `"b"`},
-		{"collect: last", "", "", "b c a", `"a"`},
-		{"collect: last, match: \"value != 'a'\"", "", "", "b c a", `"c"`},
-		{"collect: some", "", "", "c b a", `["a","b","c"]`},
-		{"collect: last", "x", "", "b c a", `"a"`},
-		{"collect: last", "", "x", "b c a", `"a"`},
-		{"collect: some", "x", "", "c b a", `["x0","a","b","c"]`},
-		{"collect: all", "", "x", "c b a", `["x0","x1","a","b","c"]`},
-		{"collect: some, match: \"value == 'b'\"", "x", "", "c b a", `["b"]`},
-		{"collect: some, match: \"value == 'b'\"", "", "x", "c b a", `["b"]`},
-		{"collect: last, match: \"value == 'b'\"", "", "x", "c b a", `"b"`},
-	} {
-		p, err := parse(t, header+`
-  a: {call: a, gives: {x: {from: result}}}
-  b: {call: b, gives: {x: {from: result}}}
-  c: {call: c, gives: {x: {from: result}}}
-  g: {call: g, takes: {x: {`+test.takes+`}}, gives: {y: {}}}`).
-			Plan(Ask{Want: names("y"), Have: names(test.have), HaveAll: names(test.haveAll)}, NewBudget())
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := flow.Parse(p.Document(""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		input := map[string]any{"have": map[string]any{}, "haveAll": map[string]any{}}
-		if test.have != "" {
-			input["have"] = map[string]any{"x": "x0"}
-		}
-		if test.haveAll != "" {
-			input["haveAll"] = map[string]any{"x": []string{"x0", "x1"}}
-		}
-		text, err := json.Marshal(input)
-		if err != nil {
-			t.Fatal(err)
-		}
-		log := []flow.Event{{Type: entities.EventRunCreated, Payload: text}, {Type: entities.EventRunStarted}}
-		for _, id := range names("a b c") {
-			log = append(log, flow.Event{Type: entities.EventStepCreated, CorrelationID: id})
-		}
-		for _, id := range names(test.ends) {
-			log = append(log, flow.Event{
-				Type: entities.EventStepCompleted, CorrelationID: id, Payload: json.RawMessage(fmt.Sprintf("%q", id)),
-			})
-		}
-		for i := range log {
-			log[i].Seq = int64(i + 1)
-		}
-		state := f.Begin()
-		if err := state.Apply(contract.Run{ID: "wrun_trial"}, log); err != nil {
-			t.Fatal(err)
-		}
-		commands, err := state.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err = json.Marshal(commands)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := `"input":{"x":` + test.want + `}`; !strings.Contains(string(text), want) {
-			t.Errorf("{%s} of %s%s, %s: got %s, want %s", test.takes, test.have, test.haveAll, test.ends, text, want)
-		}
-	}
 }
 
 // TestManyProducts has as many combinations as there may be, and one more.
