@@ -308,6 +308,10 @@ func TestScenarios(t *testing.T) {
 			output: `{"y":2}`,
 		},
 		{
+			name: "a child that names a catalog, and no goals", want: "y", have: `{}`,
+			steps: `  a: {flow: people, gives: {y: {from: result}}}`, fails: `"code":"workflow_is_catalog"`,
+		},
+		{
 			name: "a request", want: "y", have: `{"url": "URL"}`,
 			steps:  `  a: {http: {url: "${url}/json", method: POST}, takes: {url: {}}, gives: {y: {from: "result.n"}}}`,
 			output: `{"y":12345678901234567890}`, called: "a",
