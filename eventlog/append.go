@@ -160,6 +160,9 @@ func aboutRun(runID entities.RunID, requests []Request) []Request {
 
 // append carries out a call and reports it to the observer.
 func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
+	if err := l.noteBuilds(ctx, c); err != nil {
+		return nil, err
+	}
 	ctx, done := l.observer.Append(ctx, c.runID, c.requests)
 	d, err := l.carryOut(ctx, c)
 	if errors.Is(err, errCreateFirst) {

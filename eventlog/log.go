@@ -48,6 +48,8 @@ type Log struct {
 	after atomic.Pointer[func(entities.RunID) int64]
 	// starts is set by FollowStarts.
 	starts atomic.Pointer[Follow]
+	// builds is set by NoteBuilds.
+	builds atomic.Pointer[Builds]
 }
 
 // New returns a log on the database behind pool. The hub notifies readers of new events and of the ends of runs. Now is

@@ -77,6 +77,32 @@ func (l *Log) StartWith(
 	return results[len(then)].Run, true, nil
 }
 
+// Builds returns the build of a deployment whose runs keep to it; empty for other deployments. It fails if a build is
+// wanted and the deployment has another one.
+type Builds func(ctx context.Context, project entities.Project, deployment, wanted string) (string, error)
+
+// NoteBuilds sets what says which build runs are started with.
+func (l *Log) NoteBuilds(b Builds) { l.builds.Store(&b) }
+
+// noteBuilds adds to the requests of a call with which builds they start runs.
+func (l *Log) noteBuilds(ctx context.Context, c call) error {
+	builds := l.builds.Load()
+	for i := range c.requests {
+		r := &c.requests[i]
+		if r.Child != nil {
+			r = r.Child
+		}
+		if builds == nil || r.Type != entities.EventRunCreated || r.Data.Driver != entities.DriverServer {
+			continue
+		}
+		var err error
+		if r.Data.Build, err = (*builds)(ctx, c.project, r.Data.DeploymentID, r.Data.Build); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // keyTaken returns a *[entities.KeyTakenError] about the live run that has the request's unique key. It fails with
 // [entities.ErrRunNotFound] if there is none.
 func (l *Log) keyTaken(ctx context.Context, project entities.Project, r Request) error {

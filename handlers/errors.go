@@ -94,6 +94,7 @@ var statuses = []struct {
 	{registry.ErrNotFound, http.StatusNotFound, "flow_not_found"},
 	{registry.ErrTooMany, http.StatusConflict, "too_many_flows"},
 	{registry.ErrCatalogNotFound, http.StatusNotFound, "catalog_not_found"},
+	{registry.ErrTooManyVersions, http.StatusConflict, "too_many_versions"},
 	{registry.ErrTooManyCatalogs, http.StatusConflict, "too_many_catalogs"},
 	{registry.ErrTooManyPlans, http.StatusConflict, "too_many_plans"},
 	{registry.ErrNameTaken, http.StatusConflict, "flow_name_taken"},

@@ -123,6 +123,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{registry.ErrNotFound, 404, "flow_not_found"},
 		{registry.ErrTooMany, 409, "too_many_flows"},
 		{registry.ErrCatalogNotFound, 404, "catalog_not_found"},
+		{registry.ErrTooManyVersions, 409, "too_many_versions"},
 		{registry.ErrTooManyCatalogs, 409, "too_many_catalogs"},
 		{registry.ErrTooManyPlans, 409, "too_many_plans"},
 		{registry.ErrNameTaken, 409, "flow_name_taken"},

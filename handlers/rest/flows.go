@@ -88,16 +88,16 @@ func (s *Server) getFlow(r *request) error {
 		if err != nil {
 			return v, err
 		}
-		i := slices.IndexFunc(versions, func(v registry.Version) bool { return number == 0 || v.Version == number })
-		if i < 0 {
-			return v, registry.ErrNotFound
+		version, err := s.Flows.Version(r.ctx(), r.project(), name, number)
+		if err != nil {
+			return v, err
 		}
 		aliases, err := s.Flows.Aliases(r.ctx(), r.project(), name)
 		if err != nil {
 			return v, err
 		}
-		v = newFlowJSON(versions[i])
-		v.Document, v.Versions = versions[i].Document, encodeAll(versions, newFlowJSON)
+		v = newFlowJSON(version)
+		v.Document, v.Versions = version.Document, encodeAll(versions, newFlowJSON)
 		v.Aliases = encodeAll(aliases, newAliasJSON)
 		return v, nil
 	})

@@ -408,6 +408,9 @@ func (s *Server) rerun(r *request, original entities.Run, body rerunRequest) (st
 	if err != nil {
 		return started, err
 	}
+	if body.Deployment != "" {
+		started.event.Data.Build = ""
+	}
 	started.run, started.created, err = s.start(
 		r, original.Project, started.event, cmp.Or(body.Deployment, original.DeploymentID), opened(inboxes)...)
 	return started, err
@@ -432,7 +435,7 @@ func (s *Server) rerunEvent(r *request, original entities.Run, body rerunRequest
 			Driver: original.Driver, WorkflowName: original.WorkflowName, Attributes: first.Data.Attributes,
 			AllowReserved: first.Data.AllowReserved, UniqueKey: original.UniqueKey, IdempotencyKey: body.IdempotencyKey,
 			RequestDigest: incoming.Digest([]byte("rerun " + string(original.ID) + " " + body.Deployment)),
-			Limits:        first.Data.Limits, PriorityMS: first.Data.PriorityMS,
+			Limits:        first.Data.Limits, PriorityMS: first.Data.PriorityMS, Build: first.Data.Build,
 		},
 	}
 	if original.Deadline != nil {

@@ -162,7 +162,9 @@ func (c *Collector) start(ctx context.Context, found collection.Collection, by w
 			if added != nil {
 				items = append(items, added)
 			}
+			build := requests[0].Data.Build
 			requests[0].Data = dataOf(*locked, deployment.ID, now)
+			requests[0].Data.Build = build
 			requests[0].Payload = locked.RunInput(items)
 			return nil
 		},

@@ -54,6 +54,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 		flowStates: newFlowStates(),
 	}
 	e.follows = e.ride
+	log.NoteBuilds(e.flows.Build)
 	return e
 }
 
@@ -150,6 +151,8 @@ func (e *Engine) startOn(ctx context.Context, project entities.Project, workflow
 	switch {
 	case errors.Is(err, message.ErrDeploymentRetired):
 		code = "flow_retired"
+	case errors.Is(err, message.ErrIsCatalog):
+		code = "workflow_is_catalog"
 	case errors.Is(err, entities.ErrInvalid):
 		code = "flow_mismatch"
 	case id != "" && errors.Is(err, message.ErrDeploymentNotFound):

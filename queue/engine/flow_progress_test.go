@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +15,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 	"github.com/stepwell-dev/stepwell/queue/flow/progress"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
@@ -156,4 +161,77 @@ func (d *server) wantStages(t *testing.T, id entities.RunID, want map[string]flo
 		diff = cmp.Diff(want, d.stages(t, id))
 		return diff == ""
 	})
+}
+
+// TestRunsKeepTheDocumentThatTheyWereStartedWith: an imported run of a child has stages only if the version has the same
+// document in the database. Another one has the same steps here, so that the log alone does not tell.
+func TestRunsKeepTheDocumentThatTheyWereStartedWith(t *testing.T) {
+	t.Parallel()
+	const child = "flow: kid\nsteps: {a: {set: 1}, b: {needs: a, set: 2}}"
+	other := strings.Replace(child, "needs: a, ", "", 1)
+	d := startServer(t, serve(t, shop))
+	putFlow(t, d, child)
+	putFlow(t, d, "flow: up\nsteps: {kid: {flow: kid}}")
+	up := d.startRun(t, `null`, func(r *eventlog.Request) {
+		r.Data.DeploymentID, r.Data.WorkflowName = "up@1", "up"
+	})
+	d.wantEnd(t, up, entities.RunCompleted, `{"kid":{"b":2}}`)
+	var kid entities.RunID
+	if err := d.pool.QueryRow(t.Context(), `SELECT id FROM runs WHERE workflow_name = 'kid'`).Scan(&kid); err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range []string{child, other} {
+		there := idleServer(t, testdb.New(t))
+		putFlow(t, there, document)
+		var records []upkeep.Record
+		_, err := upkeep.NewMaintainer(d.pool, time.Now).Export(t.Context(), kid, func(r upkeep.Record) error {
+			records = append(records, r)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = upkeep.NewMaintainer(there.pool, time.Now).Import(t.Context(), func() (upkeep.Record, error) {
+			if len(records) == 0 {
+				return upkeep.Record{}, io.EOF
+			}
+			r := records[0]
+			records = records[1:]
+			return r, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		flows := registry.New(there.pool, time.Now)
+		p, err := flows.Program(t.Context(), project, "kid@1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := store.RunByID(t.Context(), pg.NewPool(there.pool), project, kid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = progress.Read(t.Context(), there.log.Log, run, p)
+		if errors.Is(err, flow.ErrOtherBuild) != (document == other) || document == child && err != nil {
+			t.Errorf("with %q: got %v", document, err)
+		}
+		rerun := eventlog.NewRun(time.Now(), []byte(`null`), entities.EventData{
+			WorkflowName: "kid", DeploymentID: "kid@1", Build: d.buildOf(t, kid),
+		})
+		_, _, err = there.log.Start(t.Context(), project, rerun)
+		if errors.Is(err, flow.ErrOtherBuild) != (document == other) || document == child && err != nil {
+			t.Errorf("started again with %q: got %v", document, err)
+		}
+	}
+}
+
+// buildOf returns the build that a run was started with.
+func (d *server) buildOf(t *testing.T, id entities.RunID) (build string) {
+	t.Helper()
+	err := d.pool.QueryRow(t.Context(), `SELECT coalesce(data ->> 'build', '') FROM events WHERE run_id = $1 AND seq = 1`, id).
+		Scan(&build)
+	if err != nil || build == "" {
+		t.Fatalf("run %s was started with the build %q (%v)", id, build, err)
+	}
+	return build
 }

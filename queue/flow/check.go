@@ -206,6 +206,7 @@ func (r *reader) checkStep(p *Program, known map[int]map[int]bool, u use, id str
 	switch {
 	case p.readable(u.step, known)[read]:
 	case len(p.goals) > 0 && slices.Contains(p.steps[u.step].needs, read): // its status says whether it has ended
+	case len(p.goals) > 0 && p.steps[u.step].join == joinAny && p.ancestors(u.step)[read]: // so does theirs
 	case p.steps[u.step].join == joinAny:
 		r.faults.add(u.at, CodeExpression, "%q reads steps.%s, which may not have ended then, since join is any",
 			u.expr.text, id)

@@ -11,6 +11,7 @@ package flow
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"time"
@@ -207,6 +208,9 @@ func Compile(root *Node) (*Program, error) {
 // Digest returns the SHA-256 of the document's values as JSON. They keep their order, in which steps begin; comments
 // and spaces do not count.
 func (p *Program) Digest() []byte { return p.digest[:] }
+
+// Build returns the build of the deployment of a document with the digest.
+func Build(digest []byte) string { return hex.EncodeToString(digest[:8]) }
 
 // program reads the document itself.
 func (r *reader) program(root *node) *Program {

@@ -81,6 +81,10 @@ const (
 // ErrLog reports a log that this program cannot have produced.
 var ErrLog = errors.New("the log is not one of this flow")
 
+// ErrOtherBuild reports a run that was started with another document, in the database that it was exported from.
+var ErrOtherBuild = fmt.Errorf("the version has another document in this database than where the run was started: %w",
+	ErrLog)
+
 // newState returns the state before anything has happened.
 func newState(p *Program, h *history, f frame) *state {
 	n := len(p.steps)

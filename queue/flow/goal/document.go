@@ -123,7 +123,12 @@ func (s *step) isEach() bool {
 }
 
 // value is a value that a step takes: an expression, and the step that has it; that is empty for what is there anyway.
-type value struct{ id, text string }
+type value struct {
+	id, text string
+	// soFar has what there is of several values before all of their providers have ended: an expression over ended, the
+	// list that the expression of the same name has; empty if one value is enough, or all are needed.
+	soFar, ended string
+}
 
 // step adds a step, and those for what it takes and gives.
 func (b builder) step(i int) {
@@ -162,9 +167,18 @@ func (b builder) step(i int) {
 // let returns the template for what a step takes.
 func (b builder) let(t *take, v value) *flow.Node {
 	if v.text == "" {
-		return orNode(t.value, flow.NewText(t.at, "${null}"))
+		return t.otherwise()
 	}
 	return flow.NewText(t.at, "${"+v.text+"}")
+}
+
+// otherwise returns the template for what a step has if there is no value.
+func (t *take) otherwise() *flow.Node {
+	none := "${null}"
+	if t.each {
+		none = "${[]}"
+	}
+	return orNode(t.value, flow.NewText(t.at, none))
 }
 
 // each adds the fields of a step that is executed for each item.
@@ -356,12 +370,12 @@ func (b builder) haveOf(at port, others bool) value {
 			o.Set("let", flow.NewObject(t.at).Set("value", flow.NewText(t.at, "${"+v.text+"}"))).
 				Set("when", t.match).Set("set", flow.NewText(t.at, "${value}"))
 		}
-		return value{id, stepOf(id) + ".output"}
+		return value{id: id, text: stepOf(id) + ".output"}
 	}
 	if others {
 		id := haveID + "--" + t.name
 		b.add(id, t.at, nil, "").Set("set", flow.NewText(t.at, "${"+v.text+"}"))
-		return value{id, stepOf(id) + ".output"}
+		return value{id: id, text: stepOf(id) + ".output"}
 	}
 	switch {
 	case many && t.collect == collectFirst:
@@ -380,36 +394,58 @@ func (b builder) collect(at port, ids []string, have value) value {
 	many := b.have[t.name]
 	id := b.portID(at)
 	if len(ids) == 1 && t.isChoice() && !many {
-		return value{ids[0], stepOf(ids[0]) + ".output"}
+		return value{id: ids[0], text: stepOf(ids[0]) + ".output"}
 	}
-	ended := make([]string, len(ids))
+	// The values are as old as the ends of their providers, since one turn may see several. What there is, is the oldest.
+	ended, sources := make([]string, len(ids)), b.sources[at]
 	for k, one := range ids {
-		ended[k] = stepOf(one)
+		order := "0"
+		if source := k - (len(ids) - len(sources)); source >= 0 {
+			order = stepOf(b.all[sources[source]].id) + ".order"
+		}
+		ended[k] = fmt.Sprintf(`{"step": %s, "order": %s}`, stepOf(one), order)
 	}
 	if many { // the list that there is comes first, and counts as its values
 		ended = ended[1:]
 	}
-	completed := "[" + strings.Join(ended, ", ") + `].filter(s, s.status == "completed")`
-	all := completed + ".map(s, s.output)"
-	if many {
-		all = "(" + stepOf(have.id) + ".output + " + all + ")"
+	end := func(relation string) string {
+		return fmt.Sprintf("ended.filter(v, ended.all(w, v.order %s w.order))[0].step.output", relation)
 	}
-	join, text := "all", all
-	switch {
-	case t.collect == collectFirst:
-		join, text = "any", all+"[0]"
-	case t.collect == collectAll:
+	join, text := "all", "ended.map(v, v.step.output)"
+	switch t.collect {
+	case collectFirst:
+		join, text = "any", end("<=")
+	case collectAll:
 		join = "every"
-	case t.collect == collectLast && len(ended) > 0:
-		text = completed + ".filter(s, " + completed + ".all(other, other.order <= s.order))[0].output"
-		if many {
-			text = fmt.Sprintf("size(%s) > 0 ? %s : %[3]s.output[size(%[3]s.output) - 1]", completed, text, stepOf(have.id))
-		}
-	case t.collect == collectLast:
-		text = all + "[size(" + all + ") - 1]"
+	case collectLast:
+		text = end(">=")
 	}
-	b.add(id+"--all", t.at, ids, join).Set("set", flow.NewText(t.at, "${"+text+"}"))
-	return value{id + "--all", stepOf(id+"--all") + ".output"}
+	if many {
+		text = ofMany(t.collect, stepOf(have.id), text)
+	}
+	list := "[" + strings.Join(ended, ", ") + `].filter(v, v.step.status == "completed")`
+	b.add(id+"--all", t.at, ids, join).
+		Set("let", flow.NewObject(t.at).Set("ended", flow.NewText(t.at, "${"+list+"}"))).
+		Set("set", flow.NewText(t.at, "${"+text+"}"))
+	v := value{id: id + "--all", text: stepOf(id+"--all") + ".output"}
+	if t.collect == collectSome || t.collect == collectLast {
+		v.soFar, v.ended = text, list
+	}
+	return v
+}
+
+// ofMany returns the expression for what is collected of a list that there is, and of what the expression otherwise
+// collects from providers.
+func ofMany(mode collect, have, otherwise string) string {
+	given := have + `.status == "completed"`
+	switch mode {
+	case collectFirst:
+		return fmt.Sprintf("%s ? %s.output[0] : %s", given, have, otherwise)
+	case collectLast:
+		return fmt.Sprintf("size(ended) > 0 ? %s : %s.output[size(%[2]s.output) - 1]", otherwise, have)
+	default:
+		return fmt.Sprintf("(%s ? %s.output : []) + %s", given, have, otherwise)
+	}
 }
 
 // optional adds the steps with which a port has its default if there is no value, or none in time.
@@ -422,11 +458,19 @@ func (b builder) optional(at port, given value) value {
 		needs = append(needs, id+"--within")
 		b.add(id+"--within", t.at, b.required(at.step), "every").Set("wait", t.within)
 	}
-	text := fmt.Sprintf(`${%s.status == "completed" ? %s : otherwise}`, stepOf(given.id), given.text)
-	b.add(id, t.at, needs, "any").
-		Set("let", flow.NewObject(t.at).Set("otherwise", orNode(t.value, flow.NewText(t.at, "${null}")))).
-		Set("set", flow.NewText(t.at, text))
-	return value{id, stepOf(id) + ".output"}
+	lets := flow.NewObject(t.at).Set("otherwise", t.otherwise())
+	otherwise := "otherwise"
+	if t.within != nil && given.soFar != "" { // what is there when the time is over counts
+		lets.Set("ended", flow.NewText(t.at, "${"+given.ended+"}"))
+		there := "size(ended) > 0"
+		if have := b.haveOf(at, true); have.id != "" && b.have[t.name] {
+			there += " || " + stepOf(have.id) + `.status == "completed"`
+		}
+		otherwise = fmt.Sprintf("(%s ? %s : otherwise)", there, given.soFar)
+	}
+	text := fmt.Sprintf(`${%s.status == "completed" ? %s : %s}`, stepOf(given.id), given.text, otherwise)
+	b.add(id, t.at, needs, "any").Set("let", lets).Set("set", flow.NewText(t.at, text))
+	return value{id: id, text: stepOf(id) + ".output"}
 }
 
 // required returns the steps that have what a step needs in any case.

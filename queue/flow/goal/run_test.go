@@ -188,6 +188,43 @@ func TestRuns(t *testing.T) {
 			output:  `{"y":1}`, calls: []string{`a {"n":1}`, `g {"n":1,"x":"${none}"}`},
 		},
 		{
+			name: "what is there of several when the time is over counts", want: "y", have: `{"n": 1}`,
+			steps: `
+  a: {call: a, takes: {n: {}}, gives: {x: {}}}
+  b: {call: b, takes: {n: {}}, gives: {x: {}}}
+  g: {call: g, takes: {n: {}, x: {collect: some, optional: true, within: 2s}}, gives: {y: {}}}`,
+			results: map[string]flow.Result{"a": after(late, gives(`{"x":"a"}`)), "b": gives(`{"x":"b"}`), "g": gives(`{"y":1}`)},
+			output:  `{"y":1}`, calls: []string{`a {"n":1}`, `b {"n":1}`, `g {"n":1,"x":["b"]}`},
+		},
+		{
+			name: "so does the last of them", want: "y", have: `{"n": 1}`,
+			steps: `
+  a: {call: a, takes: {n: {}}, gives: {x: {}}}
+  b: {call: b, takes: {n: {}}, gives: {x: {}}}
+  c: {call: c, takes: {n: {}}, gives: {x: {}}}
+  g: {call: g, takes: {n: {}, x: {collect: last, optional: true, default: none, within: 2s}}, gives: {y: {}}}`,
+			results: map[string]flow.Result{
+				"a": after(time.Second, gives(`{"x":"a"}`)), "b": gives(`{"x":"b"}`), "c": after(late, gives(`{"x":"c"}`)), "g": gives(`{"y":1}`),
+			},
+			output: `{"y":1}`, calls: []string{`a {"n":1}`, `b {"n":1}`, `c {"n":1}`, `g {"n":1,"x":"a"}`},
+		},
+		{
+			name: "all of several, or the default", want: "y", have: `{"n": 1}`,
+			steps: `
+  a: {call: a, takes: {n: {}}, gives: {x: {}}}
+  b: {call: b, takes: {n: {}}, gives: {x: {}}}
+  g: {call: g, takes: {n: {}, x: {collect: all, optional: true, within: 2s}}, gives: {y: {}}}`,
+			results: map[string]flow.Result{"a": after(late, gives(`{"x":"a"}`)), "b": gives(`{"x":"b"}`), "g": gives(`{"y":1}`)},
+			output:  `{"y":1}`, calls: []string{`a {"n":1}`, `b {"n":1}`, `g {"n":1,"x":null}`},
+		},
+		{
+			name: "each of what is optional and not there is an empty list", want: "y", have: `{"n": 1}`,
+			steps: `
+  a: {call: a, takes: {n: {}}, gives: {x: {}}}
+  g: {call: g, takes: {x: {optional: true, each: true}}, gives: {y: {}}}`,
+			results: map[string]flow.Result{"a": fails()}, output: `{"y":[]}`, calls: []string{`a {"n":1}`},
+		},
+		{
 			name: "the time counts from when the others are there", want: "y", have: `{"n": 1}`,
 			steps: `
   a: {call: a, takes: {n: {}}, gives: {x: {}}}
@@ -293,27 +330,6 @@ func callsOf(o flow.Outcome) []string {
 		}
 	}
 	return calls
-}
-
-// TestListsOfValues has several values of an attribute from the start.
-func TestListsOfValues(t *testing.T) {
-	t.Parallel()
-	for mode, want := range map[string]string{
-		"": `"a"`, "collect: first, match: \"value > 'a'\"": `"b"`, "collect: last": `"b"`, "collect: some": `["a","b","c"]`,
-		"collect: all": `["a","b","c"]`, "collect: some, match: \"value != 'b'\"": `["a","c"]`,
-	} {
-		steps := "  f: {call: f, takes: {n: {}}, gives: {x: {}}}\n  g: {call: g, takes: {x: {" + mode + "}}, gives: {y: {}}}"
-		if strings.Contains(mode, "last") {
-			steps = "  g: {call: g, takes: {x: {" + mode + "}}, gives: {y: {}}}"
-		}
-		input := `{"have":{"n":1},"haveAll":{"x":["a","b"]}}`
-		got := runPlan(t, header+steps, Ask{Want: []string{"y"}, Have: []string{"n"}, HaveAll: []string{"x"}}, input,
-			map[string]flow.Result{"f": gives(`{"x":"c"}`), "g": gives(`{"y":1}`)})
-		calls := callsOf(got)
-		if last := calls[len(calls)-1]; last != fmt.Sprintf(`g {"x":%s}`, want) {
-			t.Errorf("%q: got %v, want %s", mode, calls, want)
-		}
-	}
 }
 
 // TestManyProducts has as many combinations as there may be, and one more.

@@ -17,6 +17,14 @@ import (
 // Read returns how far the steps of a run are, in the order of its program. The caller must have checked that it may
 // see the run. Read fails with [flow.ErrLog] if the run is not one of the program.
 func Read(ctx context.Context, log *read.Log, run entities.Run, p *flow.Program) ([]flow.StepStage, error) {
+	first := read.Position{RunID: run.ID, Seq: 1}
+	created, err := log.EventsAt(ctx, []read.Position{first}, read.WithoutPayloads)
+	if err != nil {
+		return nil, err
+	}
+	if build := created[first].Data.Build; build != "" && build != flow.Build(p.Digest()) {
+		return nil, fmt.Errorf("stages of %s: %w", run.ID, flow.ErrOtherBuild)
+	}
 	ids, approvals, bodies := p.Parts()
 	stored, err := log.EventsOf(ctx, run.ID, ids, approvals)
 	if err != nil {

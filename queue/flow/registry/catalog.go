@@ -48,7 +48,8 @@ func catalogs(ctx context.Context, q querier, document, rest string, args ...any
 
 // PutCatalog stores a document as the newest version of its catalog, unless it has the same values as the newest one,
 // and reports whether it has created one. A dry run stores nothing. It fails with a [flow.Faults] if the document has
-// faults, with [ErrTooManyCatalogs] and with [ErrNameTaken].
+// faults, with [ErrTooManyCatalogs] and with [ErrNameTaken]. The oldest version goes if there are more than
+// [MaxCatalogVersions]: runs need their plans only.
 func (r *Registry) PutCatalog(
 	ctx context.Context, project entities.Project, document []byte, dryRun bool,
 ) (v Catalog, created bool, err error) {
@@ -77,6 +78,8 @@ func (r *Registry) PutCatalog(
 		created = true
 		b.Queue(`INSERT INTO catalogs (project, name, version, digest, document, created_at) VALUES ($1, $2, $3, $4, $5, $6)`,
 			project, v.Name, v.Version, v.Digest, v.Document, v.CreatedAt)
+		b.Queue(`DELETE FROM catalogs WHERE project = $1 AND name = $2 AND version <= $3`,
+			project, v.Name, v.Version-MaxCatalogVersions)
 		admin.InsertAction(ctx, b, project, admin.ActionCatalogPut, v.Name, map[string]any{"version": v.Version})
 		return nil
 	})
@@ -87,7 +90,7 @@ func (r *Registry) PutCatalog(
 func checkNewCatalog(ctx context.Context, tx pgx.Tx, project entities.Project, name string) error {
 	var others int
 	var taken bool
-	err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM catalogs WHERE project = $1 AND version = 1),
+	err := tx.QueryRow(ctx, `SELECT (SELECT count(DISTINCT name) FROM catalogs WHERE project = $1),
 		EXISTS (SELECT FROM deployments WHERE project = $1 AND $2 = ANY (workflows))`, project, name).Scan(&others, &taken)
 	switch {
 	case err != nil:

@@ -172,3 +172,64 @@ steps:
 		t.Errorf("a catalog that plans itself: got %v, want ErrInvalid", err)
 	}
 }
+
+// TestVersionsHaveALimit: the oldest that were retired make room, but for those with runs, for those that were retired
+// just now, and for the newest. If there are none, one more is refused.
+func TestVersionsHaveALimit(t *testing.T) {
+	t.Parallel()
+	r, pool := newRegistry(t)
+	execute(t, pool, fmt.Sprintf(`
+		INSERT INTO deployments (project, id, url, workflows, retired_at)
+			SELECT 'p', 'f@' || n, 'flow:f@' || n, '{f}', CASE n WHEN 4 THEN now() WHEN 5 THEN NULL
+				ELSE now() - interval '2 days' END FROM generate_series(3, %d) n;
+		INSERT INTO flow_versions (project, name, version, deployment_id, digest, document, semantics, created_at)
+			SELECT 'p', 'f', n, 'f@' || n, '', '', 1, now() FROM generate_series(3, %[1]d) n;
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
+			VALUES ('wrun_1', 'p', 'f@3', 'f', 'running', 1, 1, now(), now())`, MaxVersions))
+	put := func(value int) error {
+		_, err := r.Put(t.Context(), project, fmt.Appendf(nil, "{flow: f, steps: {a: {set: %d}}}", value))
+		return err
+	}
+	if err := put(3); err != nil {
+		t.Fatal(err)
+	}
+	versions, err := r.Versions(t.Context(), project, "f")
+	if err != nil || len(versions) != MaxVersions-maxForgotten+1 || versions[0].Version != MaxVersions+1 {
+		t.Fatalf("%d versions are left, up to %d (%v)", len(versions), versions[0].Version, err)
+	}
+	for i, want := range []int64{1, 2, 3, 4, 5, maxForgotten + 6} {
+		if got := versions[len(versions)-1-i].Version; got != want {
+			t.Errorf("version %d is left, want %d", got, want)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), `SELECT 1 / (count(*) - $1) FROM deployments`, len(versions)-1); err != nil {
+		t.Errorf("deployments are not deleted with their versions: %v", err)
+	}
+	execute(t, pool, `
+		INSERT INTO deployments (project, id, url) SELECT 'p', 'f@' || n, 'flow:f@' || n FROM generate_series(6, 505) n;
+		INSERT INTO flow_versions (project, name, version, deployment_id, digest, document, semantics, created_at)
+			SELECT 'p', 'f', n, 'f@' || n, '', '', 1, now() FROM generate_series(6, 505) n;
+		UPDATE deployments SET retired_at = CASE WHEN id = 'f@10001' THEN now() - interval '2 days' END`)
+	if err := put(4); !errors.Is(err, ErrTooManyVersions) {
+		t.Errorf("got %v, want ErrTooManyVersions", err)
+	}
+}
+
+// TestTheNewestVersionsOfACatalogAreKept, and its name still counts.
+func TestTheNewestVersionsOfACatalogAreKept(t *testing.T) {
+	t.Parallel()
+	r, pool := newRegistry(t)
+	putCatalog(t, r, kid)
+	execute(t, pool, fmt.Sprintf(`INSERT INTO catalogs (project, name, version, digest, document, created_at)
+		SELECT 'p', 'kid', n, '', '', now() FROM generate_series(2, %d) n`, MaxCatalogVersions))
+	putCatalog(t, r, kid)
+	list, err := r.CatalogVersions(t.Context(), project, "kid", 0)
+	if err != nil || len(list) != MaxCatalogVersions || list[0].Version != MaxCatalogVersions+1 || list[0].Document != kid {
+		t.Errorf("%d versions are left, up to %d (%v)", len(list), list[0].Version, err)
+	}
+	execute(t, pool, fmt.Sprintf(`INSERT INTO catalogs (project, name, version, digest, document, created_at)
+		SELECT 'p', 'c' || n, 1, '', '', now() FROM generate_series(2, %d) n`, MaxCatalogs))
+	if _, _, err := r.PutCatalog(t.Context(), project, []byte(greeting), false); !errors.Is(err, ErrTooManyCatalogs) {
+		t.Errorf("one more catalog: got %v, want ErrTooManyCatalogs", err)
+	}
+}

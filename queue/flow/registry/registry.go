@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -58,7 +59,7 @@ type Version struct {
 	RetiredAt *time.Time
 }
 
-const columns = `name, version, deployment_id, digest, document, semantics, created_at,
+const columns = `name, version, deployment_id, digest, semantics, created_at,
 	(SELECT retired_at FROM deployments d WHERE d.project = f.project AND d.id = f.deployment_id) AS retired_at`
 
 // newVersion returns a version that is not stored yet.
@@ -115,7 +116,7 @@ type Stored struct {
 
 // Put stores a document as the newest version of its flow, unless it has the same values as the newest one and that is
 // not retired. It fails with a [flow.Faults] if the document has faults, with [ErrTooMany] if the project has
-// [MaxFlows], with [ErrTaken], and with [ErrNameTaken].
+// [MaxFlows], with [ErrTooManyVersions], with [ErrTaken], and with [ErrNameTaken].
 func (r *Registry) Put(
 	ctx context.Context, project entities.Project, document []byte,
 ) (s Stored, err error) {
@@ -199,7 +200,7 @@ func deploymentID(name string, version int64) string { return fmt.Sprintf("%s@%d
 // checkCount fails with [ErrTooMany] unless the project may have one more flow.
 func checkCount(ctx context.Context, tx pgx.Tx, project entities.Project) error {
 	var flows int
-	err := tx.QueryRow(ctx, `SELECT count(*) FROM flow_versions WHERE project = $1 AND version = 1`, project).Scan(&flows)
+	err := tx.QueryRow(ctx, `SELECT count(DISTINCT name) FROM flow_versions WHERE project = $1`, project).Scan(&flows)
 	if err == nil && flows >= MaxFlows {
 		err = ErrTooMany
 	}
@@ -209,6 +210,9 @@ func checkCount(ctx context.Context, tx pgx.Tx, project entities.Project) error 
 func (r *Registry) insert(
 	ctx context.Context, tx pgx.Tx, project entities.Project, v Version, p *flow.Program,
 ) error {
+	if err := r.forget(ctx, tx, project, v.Name); err != nil {
+		return err
+	}
 	schemas := json.RawMessage("{}")
 	if p.Input != nil {
 		var err error
@@ -222,7 +226,7 @@ func (r *Registry) insert(
 		VALUES ($1, $2, $3, $4, $5, $6, greatest(clock_timestamp(), (
 			SELECT created_at + interval '1 microsecond' FROM deployments WHERE project = $1 AND id = $7)))
 		ON CONFLICT (project, id) DO NOTHING`,
-		project, v.DeploymentID, contract.FlowScheme+v.DeploymentID, []string{v.Name}, fmt.Sprintf("%x", v.Digest[:8]),
+		project, v.DeploymentID, contract.FlowScheme+v.DeploymentID, []string{v.Name}, flow.Build(v.Digest),
 		schemas, deploymentID(v.Name, v.Version-1))
 	if err == nil && tag.RowsAffected() == 0 {
 		err = fmt.Errorf("%s: %w", v.DeploymentID, ErrTaken)
@@ -243,7 +247,7 @@ type querier interface {
 }
 
 func one(ctx context.Context, q querier, rest string, args ...any) (Version, error) {
-	list, err := list(ctx, q, rest, args...)
+	list, err := list(ctx, q, `document`, rest, args...)
 	if err == nil && len(list) == 0 {
 		err = ErrNotFound
 	}
@@ -253,8 +257,9 @@ func one(ctx context.Context, q querier, rest string, args ...any) (Version, err
 	return list[0], nil
 }
 
-func list(ctx context.Context, q querier, rest string, args ...any) ([]Version, error) {
-	rows, err := q.Query(ctx, `SELECT `+columns+` FROM flow_versions f `+rest, args...)
+// list reads versions of flows. Document is the SQL of their documents, which lists leave out.
+func list(ctx context.Context, q querier, document, rest string, args ...any) ([]Version, error) {
+	rows, err := q.Query(ctx, `SELECT `+columns+`, `+document+` AS document FROM flow_versions f `+rest, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read flows: %w", err)
 	}
@@ -263,13 +268,14 @@ func list(ctx context.Context, q querier, rest string, args ...any) ([]Version, 
 
 // List returns the newest version of each flow, by name.
 func (r *Registry) List(ctx context.Context, project entities.Project) ([]Version, error) {
-	return list(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND version = (
+	return list(ctx, pg.NewPool(r.pool), `''`, `WHERE project = $1 AND version = (
 		SELECT max(version) FROM flow_versions WHERE project = f.project AND name = f.name) ORDER BY name`, project)
 }
 
-// Versions returns all versions of a flow, the newest first.
+// Versions returns all versions of a flow, the newest first, without their documents.
 func (r *Registry) Versions(ctx context.Context, project entities.Project, name string) ([]Version, error) {
-	versions, err := list(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND name = $2 ORDER BY version DESC`, project, name)
+	versions, err := list(ctx, pg.NewPool(r.pool), `''`, `WHERE project = $1 AND name = $2 ORDER BY version DESC`,
+		project, name)
 	if err == nil && len(versions) == 0 {
 		err = ErrNotFound
 	}
@@ -282,6 +288,33 @@ func (r *Registry) Version(
 ) (Version, error) {
 	return one(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND name = $2 AND ($3 = 0 OR version = $3)
 		ORDER BY version DESC LIMIT 1`, project, name, number)
+}
+
+// Build returns the build of a deployment; empty if that is not a flow. It fails with [flow.ErrOtherBuild] if
+// another one is wanted.
+func (r *Registry) Build(
+	ctx context.Context, project entities.Project, deployment, wanted string,
+) (string, error) {
+	if !strings.Contains(deployment, "@") {
+		return "", nil // it can be no version
+	}
+	var digest []byte
+	if p, ok := r.Known(project, deployment); ok {
+		digest = p.Digest()
+	} else {
+		v, err := one(ctx, pg.NewPool(r.pool), `WHERE project = $1 AND deployment_id = $2`, project, deployment)
+		if errors.Is(err, ErrNotFound) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		digest = v.Digest
+	}
+	if found := flow.Build(digest); wanted == "" || wanted == found {
+		return found, nil
+	}
+	return "", fmt.Errorf("start a run of %s: %w", deployment, flow.ErrOtherBuild)
 }
 
 // Known returns the program of a deployment if this process has used it lately.
