@@ -81,6 +81,12 @@ flow-crashes: ## Kill a server once a second while a flow maps 10,000 items
 	@scripts/need postgres
 	FLOW_ITEMS=10000 $(GO) test ./e2e -run '^TestMapSurvivesServerCrashes$$' -count 1 -v -timeout 30m
 
+FLOW_PROGRAMS ?= 500
+
+.PHONY: flow-law
+flow-law: ## Compare FLOW_PROGRAMS random flows (default 500) in the server and as a remote function (minutes)
+	FLOW_PROGRAMS=$(FLOW_PROGRAMS) $(GO) test -count=1 -timeout 2h -v -run '^TestTheServerDecidesAsARemoteFunction$$' ./queue/engine
+
 LIMITS_FOR ?= 10m
 
 .PHONY: limits-crashes

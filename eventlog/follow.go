@@ -178,7 +178,8 @@ func (s *Snapshot) hasWait() bool {
 }
 
 // requireMovement makes a statement that includes what follows depend on that something is under way for the run
-// afterwards (I5).
+// afterwards (I5). That the log is as long as it was does not say so: who was asked may have been wrong. The run is
+// then invoked, and an answer that leaves nothing is refused where people see it.
 func (d decision) requireMovement(s *pg.Conditional) {
 	if !d.follows || d.endsRun() || d.outlook().Open || d.after.hasWait() {
 		return

@@ -288,6 +288,9 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 			object{"type": "complete"}, object{"type": "wait", "id": "w", "for": "1s"},
 		}}, "nothing may follow"},
 		"nothing to wait for": {object{"commands": []any{fine}}, "wait for nothing"},
+		"nothing to wait for, all of it cached": {object{"commands": []any{
+			object{"type": "setStore", "id": "s", "values": object{"a": 1}},
+		}}, "wait for nothing"},
 		"another name": {object{"commands": []any{
 			object{"type": "runStep", "id": "x", "name": "one"}, object{"type": "runStep", "id": "x", "name": "two"},
 		}}, "cannot become"},

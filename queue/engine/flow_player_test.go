@@ -46,8 +46,9 @@ type player struct {
 	cancels bool
 }
 
-// restSQL counts the work of a project that is under way or due, and returns the calls that wait for their answers. The
-// call of a step that has ended is still under way: its connection is being closed.
+// restSQL counts the work of a project that is under way or due, with the steps for which a place is free since an equal
+// one has ended, and returns the calls that wait for their answers. The call of a step that has ended is still under way:
+// its connection is being closed.
 const restSQL = `
 	WITH work AS (
 		SELECT run_id || '/' || subject AS key, lease <> '' AND work = 'step' AND run_id || '/' || subject = ANY ($2) AND EXISTS (
@@ -56,7 +57,10 @@ const restSQL = `
 		FROM messages m
 		WHERE project = $1 AND parked_at IS NULL AND (lease <> '' OR due_at < clock_timestamp() + interval '30 s')
 	)
-	SELECT count(*) FILTER (WHERE NOT waits), coalesce(array_agg(key ORDER BY key) FILTER (WHERE waits), '{}') FROM work`
+	SELECT count(*) FILTER (WHERE NOT waits) + (
+			SELECT count(*) FROM permits p WHERE project = $1 AND granted_at IS NULL AND NOT EXISTS (
+				SELECT FROM permits held WHERE project = $1 AND held.key = p.key AND granted_at IS NOT NULL)),
+		coalesce(array_agg(key ORDER BY key) FILTER (WHERE waits), '{}') FROM work`
 
 // settle waits until nothing happens any more, and reads the log.
 func (p *player) settle(t *testing.T) bool {
@@ -72,7 +76,7 @@ func (p *player) settle(t *testing.T) bool {
 		p.scan(t, restSQL, []any{p.project, waiting}, &busy, &p.open)
 		if busy == 0 {
 			p.read(t)
-			if i := slices.IndexFunc(p.pending(), isContinuation); i < 0 {
+			if p.ended || !slices.ContainsFunc(p.pending(), isContinuation) {
 				return true
 			}
 			p.pass(t, p.now())
@@ -130,6 +134,7 @@ func (p *player) options(t *testing.T) (list []func(*testing.T)) {
 			if soonest == nil || e.Data.ResumeAt.Before(*soonest.Data.ResumeAt) {
 				soonest = &e
 			}
+		case e.Data.Webhook != nil && e.Data.Webhook.Verify != "": // nobody has the secret
 		case e.Data.Signal == "never" || p.votes[cmp.Or(e.Data.Signal, id)] > 3:
 		case e.Data.Signal != "":
 			if !signals[e.Data.Signal] {
@@ -137,7 +142,7 @@ func (p *player) options(t *testing.T) (list []func(*testing.T)) {
 			}
 			signals[e.Data.Signal] = true
 		default:
-			list = append(list, func(t *testing.T) { p.resume(t, id) })
+			list = append(list, func(t *testing.T) { p.resume(t, e) })
 		}
 	}
 	if soonest != nil {
@@ -203,7 +208,9 @@ func (p *player) answer(t *testing.T, key string) {
 	mine := run == string(p.id)
 	took := func() {
 		switch {
-		case !mine:
+		case !mine: // the child undoes the step
+			parent, _, _ := strings.Cut(p.nameOf(t, key), "/")
+			delete(p.ledger, strings.TrimSuffix(parent, "~undo"))
 		case c.name == "e":
 			p.ledger[id] = true
 		case c.name == "u":
@@ -223,6 +230,11 @@ func (p *player) answer(t *testing.T, key string) {
 	what := p.draw("answer", 14)
 	p.trail = append(p.trail, fmt.Sprintf("%s: %d", p.nameOf(t, key), what))
 	switch {
+	case !c.isHTTP && p.draw("not ready", 100) == 0: // it takes a second until the next call
+		p.reply(t, key, func(w http.ResponseWriter) {
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusAccepted)
+		})
 	case !mine && what > 2, c.name == "u" && what > 3:
 		took()
 		end(http.StatusOK, `"done"`)
@@ -274,13 +286,17 @@ func (p *player) signal(t *testing.T, name string) {
 	}
 }
 
-// resume sends a hook a payload, which is a vote, too.
-func (p *player) resume(t *testing.T, id string) {
+// resume sends a hook a payload, which is a vote, too, and a webhook's a request.
+func (p *player) resume(t *testing.T, hook entities.Event) {
 	t.Helper()
+	id := hook.CorrelationID
 	p.votes[id]++
 	p.trail = append(p.trail, "payload for "+id)
 	payload := fmt.Sprintf(`{"decision":%q,"by":%q,"key":"k"}`, flowgen.Pick(p.draw, "vote", "approve", "approve", "reject"),
 		flowgen.Pick(p.draw, "voter", "anna", "bob", "carl"))
+	if hook.Data.Webhook != nil && p.draw("request", 4) > 0 {
+		payload = `{"request":"r1"}`
+	}
 	if _, err := p.log.Append(t.Context(), p.project, eventlog.Request{
 		RunID: p.id, Type: entities.EventHookReceived, CorrelationID: id, SpecVersion: entities.SpecDriven, Payload: []byte(payload),
 	}); err != nil {
@@ -320,7 +336,7 @@ func (p *player) cancel(t *testing.T) {
 // random are the parts of a log that are random.
 var random = regexp.MustCompile(`(wrun|sig|hook|approval)_[0-9A-Za-z]{20,}`)
 
-// compared returns the events of a log, without what differs by nature.
+// compared returns the events of a log, without what differs by nature, and what the run has answered to requests.
 func (p *player) compared(t *testing.T) (list []string) {
 	t.Helper()
 	names, attempts := map[string]string{}, map[string]int{}
@@ -337,6 +353,9 @@ func (p *player) compared(t *testing.T) (list []string) {
 		case v.Data.Step != nil && v.Data.Step.HTTP != nil: // it is the run's, and nothing is called there
 			v.Data.Step.DeploymentID = ""
 		}
+		if v.Data.Memo != nil { // attempts are events of the log too
+			v.Data.Memo = &entities.MemoRef{RunID: v.Data.Memo.RunID}
+		}
 		v.Data.RetryAfter = nil
 		v.RunID, v.Seq, v.ID = "", 0, ""
 		text, err := json.Marshal(v)
@@ -350,7 +369,10 @@ func (p *player) compared(t *testing.T) (list []string) {
 			return names[id]
 		}))
 	}
-	return append(list, fmt.Sprint(attempts))
+	var answers []string // to requests
+	p.scan(t, `SELECT coalesce(array_agg(convert_from(data, 'UTF8') ORDER BY name), '{}')
+		FROM streams JOIN stream_chunks ON stream_id = id WHERE project = $1 AND run_id = $2`, []any{p.project, p.id}, &answers)
+	return append(append(list, answers...), fmt.Sprint(attempts))
 }
 
 // describe returns the log, for failures.

@@ -86,16 +86,14 @@ func (e *Engine) stateBefore(n eventlog.News) *keptState {
 	return nil
 }
 
-// follow returns the requests that follow from a state.
+// follow returns the requests that follow from a state. That something is under way after them, the statement that
+// writes them checks.
 func (e *Engine) follow(ctx context.Context, run entities.Run, kept *keptState) ([]eventlog.Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxRide)
 	defer cancel()
 	commands, err := e.decide(ctx, run.Project, kept.State)
 	if err != nil {
 		return nil, err
-	}
-	if len(commands) == 0 && !kept.IsWaiting() {
-		return nil, ErrNothingLeft
 	}
 	planner := contract.Planner{
 		Run: run, Now: e.log.Now(),

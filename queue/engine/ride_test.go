@@ -381,3 +381,21 @@ func TestEventsOfFlowsAreThoseOfCalls(t *testing.T) {
 		t.Errorf("events (-of a call +got): %v\n%s", err, diff)
 	}
 }
+
+// TestAResponseDoesNotRide: what a flow answers to a request is no event, so a turn writes it.
+func TestAResponseDoesNotRide(t *testing.T) {
+	t.Parallel()
+	d := startServer(t, serve(t, func(c *functionCall) { _, _ = fmt.Fprintf(c.w, `%q`, c.Step.ID) }))
+	d.knowFlow(t, `{flow: web, deployment: dpl_test, steps: {ask: {hook: {webhook: {respond: 10s}}},
+		work: {needs: ask, call: work}, answer: {needs: work, respond: {to: ask, body: "${steps.work.output}"}}}}`, "web@1")
+	id := d.startFlow(t, "web", `7`)
+	d.waitForEvent(t, id, "hook_created ask")
+	d.receive(t, id, "ask", `{"request":"r1"}`)
+	d.wantEnd(t, id, entities.RunCompleted, `{"answer":null}`)
+	var answer string
+	d.scan(t, `SELECT convert_from(data, 'UTF8') FROM streams JOIN stream_chunks ON stream_id = id WHERE run_id = $1`,
+		[]any{id}, &answer)
+	if want := `{"status":200,"headers":{"Content-Type":"application/json"},"body":"Indvcmsi"}`; answer != want {
+		t.Errorf("answered %s, want %s", answer, want)
+	}
+}

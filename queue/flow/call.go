@@ -97,14 +97,6 @@ func (s *State) Seq() int64 { return s.root.seq }
 // Bytes returns how much memory the state takes, about.
 func (s *State) Bytes() int64 { return s.root.held + int64(len(s.root.input)) }
 
-// IsWaiting reports whether something is under way for the run: a step that has begun and not ended, or the undoing of
-// one.
-func (s *State) IsWaiting() bool {
-	return slices.ContainsFunc(slices.Concat(s.root.steps, s.root.undos), func(p progress) bool {
-		return p.status == statusOpen
-	})
-}
-
 // Next returns the commands that follow. The state stays as the log has it.
 func (s *State) Next(ctx context.Context) ([]any, error) {
 	t := turn{state: s.root.clone(nil), round: &round{stopped: ctx.Err, decoded: map[any]any{}}}

@@ -85,7 +85,7 @@ func TestLateEventsOfWhatIsReleased(t *testing.T) {
 // ballots are what hooks and approvals receive.
 var ballots = []json.RawMessage{
 	json.RawMessage(`{"decision":"approve","by":"anna"}`), json.RawMessage(`{"decision":"approve","by":"bob"}`),
-	json.RawMessage(`{"decision":"reject","by":"carl"}`), json.RawMessage(`7`),
+	json.RawMessage(`{"decision":"reject","by":"carl"}`), json.RawMessage(`7`), json.RawMessage(`{"request":"r1"}`),
 }
 
 // TestRandomFlows runs random documents with random results. Each run ends (R6 of the design: after a decision, the run

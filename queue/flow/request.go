@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -114,8 +116,8 @@ func (t *turn) request(id string, a *action, where *stepScope) (any, error) {
 		return nil, fmt.Errorf("url: %w", err)
 	}
 	r.URL = plain(address)
-	for name, value := range h.headers {
-		text, err := value.json(where)
+	for _, name := range slices.Sorted(maps.Keys(h.headers)) { // the first one that fails is recorded
+		text, err := h.headers[name].json(where)
 		if err != nil {
 			return nil, fmt.Errorf("header %s: %w", name, err)
 		}

@@ -466,6 +466,14 @@ func TestUndoSeesTheStep(t *testing.T) {
 // were carried out, and what the log has already is not asked for again.
 func TestAnswersAreTheSame(t *testing.T) {
 	t.Parallel()
+	faulty := parse(t, `{flow: f, steps: {a: {http: {url: "https://example.com",
+		headers: {A: "${input.a.x}", B: "${input.b.x}", C: "${input.c.x}", D: "${input.d.x}"}}}}}`)
+	for range 20 {
+		text, err := faulty.Answer(t.Context(), Call{})
+		if err != nil || !strings.Contains(string(text), "header A: ") {
+			t.Errorf("got %s (%v), want the fault of the first header", text, err)
+		}
+	}
 	p := parse(t, saga)
 	got, err := Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{"ship": failure("lost")}}.Run(p)
 	if err != nil {

@@ -30,15 +30,22 @@ func Pick[T any](d Draw, label string, of ...T) T { return of[d(label, len(of))]
 const Planned = `{"steps":{"a":{"call":"e","undo":{"call":"u"}},` +
 	`"b":{"needs":"a","map":"[1,2]","do":{"call":"e","undo":{"call":"u"}}}}}`
 
+// post is a request with a body: the connection may send others twice, which no log shows.
+const post = "http: {url: 'https://example.com/${run.id}', body: 1}"
+
 // kinds are what the steps of documents do. Those that come twice are drawn twice as often. No two steps wait for the
 // same signal, since a signal reaches those that do in any order.
 var kinds = []string{
 	"call: f", "call: f", "call: f", "wait: 1h", "wait: {until: '${now + duration(\"90m\")}'}", "set: 1",
-	"set: '${string(now)}'",
-	"signal: {name: s%d, within: 1h}", "signal: {name: s%d, lookBack: 1h, within: 1h}", "fail: {message: no}",
-	"http: 'https://example.com/${run.id}'", "http: 'https://example.com/${run.id}'", "hook: {within: 1h}", "emit: s1",
+	"let: {at: '${string(now)}'}, set: '${at}'",
+	"signal: {name: s%d, condition: 'data.by == \"us\"', within: 1h}", "signal: {name: s%d, lookBack: 1h, within: 1h}", "fail: {message: no}",
+	post, post, "hook: {within: 1h}", "emit: s1",
+	"hook: {webhook: {respond: 10s}, within: 1h}",
+	"call: f, memo: 1h", "call: f, memo: {for: 1h, key: 7, share: true}", "http: {url: 'https://example.com/m', body: 1}, memo: 1h",
 	"emit: {signal: s2, data: '${run.workflow}'}", "call: f, async: true, timeout: 3h", "flow: other", "complete: early",
 	"approval: {title: t, quorum: 2, deadline: 1h, onTimeout: approve}", "start: other",
+	"approval: {title: t, by: [anna, bob, carl], deadline: 1h, onTimeout: reject}",
+	"map: {x: '[1,2]', y: '[3]'}, collect: none, do: {call: f, memo: 1h}",
 	"map: '[1,2,3]', concurrency: 2, do: {call: e, undo: {call: u}}, tolerate: 1",
 	"map: '[1,2,3]', key: \"'k' + string(item)\", do: {call: f}",
 	"map: '[1,2,3]', do: {steps: {a: {call: e, undo: {call: u}}, " +
@@ -64,6 +71,9 @@ func Document(d Draw) string {
 		if id := fmt.Sprintf("s%d", i); !needed[id] {
 			goals = append(goals, id)
 		}
+		if strings.Contains(lines[i], "respond: {to") {
+			goals = append(goals, fmt.Sprintf("r%d", i))
+		}
 	}
 	if d("crowded", 20) == 0 {
 		lines = append(lines, Crowd(60+d("items", 41), 1+d("signals", 4)))
@@ -81,15 +91,16 @@ func Document(d Draw) string {
 	return head + "steps:\n" + strings.Join(lines, "")
 }
 
-// step returns the lines of a step, and of the step that a catch of it leads to. It adds to what is needed.
+// step returns the lines of a step, of the step that a catch of it leads to, and of those that answer the request of
+// its webhook. It adds to what is needed.
 func step(d Draw, i int, needed map[string]bool) string {
 	kind := strings.ReplaceAll(Pick(d, "kind", kinds...), "%d", strconv.Itoa(i))
-	isCall := kind == "call: f" || strings.HasPrefix(kind, "http")
+	isCall := kind == "call: f" || strings.HasPrefix(kind, "http") && !strings.Contains(kind, "memo")
 	fields := needs(d, i, kind, needed)
 	if isCall && d("undo", 2) == 0 {
 		kind = strings.NewReplacer("call: f", "call: e", "example.com/", "example.com/e/").Replace(kind)
 		fields = append(fields, Pick(d, "input of the undo",
-			"undo: {call: u}", "undo: {http: {url: 'https://example.com/u', body: '${undo}'}}",
+			"undo: {call: u}", "undo: {http: {url: 'https://example.com/u', body: '${undo}'}}", "undo: {flow: other}",
 			"undo: {call: u, input: '${undo.output.missing}'}"))
 	}
 	more := ""
@@ -100,6 +111,10 @@ func step(d Draw, i int, needed map[string]bool) string {
 		fields = append(fields, fmt.Sprintf("catch: [{codes: [x, wait_timeout], to: h%d, then: %s}]", i,
 			Pick(d, "then", "continue", "continue", "complete", "fail")))
 		more = fmt.Sprintf("  h%d: {call: f}\n", i)
+	}
+	if strings.Contains(kind, "webhook") {
+		more += fmt.Sprintf("  q%d: {needs: s%d, call: f, catch: [{}]}\n", i, i)
+		more += fmt.Sprintf("  r%d: {needs: q%d, respond: {to: s%d, body: {n: 1}}, catch: [{codes: [no_request]}]}\n", i, i, i)
 	}
 	return fmt.Sprintf("  s%d: {%s}\n", i, strings.Join(append([]string{kind}, fields...), ", ")) + more
 }

@@ -161,8 +161,8 @@ func (c *comparison) match(at int, decided []decision) (next int, missing *decis
 		return at, &decision{}
 	}
 	for _, d := range decided {
-		if d.what == "cancel" && c.isChild(d.id) {
-			continue // the step ends later, when its run tells that
+		if d.what == "cancel" && (c.isChild(d.id) || c.hasEnded(d.id, at)) {
+			continue // the step ends later, when its run tells that, or ended as it began: by a memo, or the start of a run
 		}
 		for at < len(c.log) && c.log[at].made == nil {
 			at++ // such as the first attempt, which begins in the same transaction
@@ -178,6 +178,13 @@ func (c *comparison) match(at int, decided []decision) (next int, missing *decis
 // isChild reports whether a step has a run of its own.
 func (c *comparison) isChild(id string) bool {
 	return slices.ContainsFunc(c.log, func(e entry) bool { return e.isChild && e.CorrelationID == id })
+}
+
+// hasEnded reports whether a step has completed before a position.
+func (c *comparison) hasEnded(id string, at int) bool {
+	return slices.ContainsFunc(c.log[:at], func(e entry) bool {
+		return e.Type == entities.EventStepCompleted && e.CorrelationID == id
+	})
 }
 
 func (c *comparison) differs(at int, decided string) *Difference {

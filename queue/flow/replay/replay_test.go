@@ -83,6 +83,19 @@ func TestCompare(t *testing.T) {
 				`run_failed  {} {"message":"no"}`,
 			),
 		},
+		"a start that is cancelled with the step beside it": {
+			document: "{flow: f, deployment: d, steps: {s: {start: g}, a: {call: a}, b: {fail: {message: no}}}}", events: log(
+				`run_created  {} {}`,
+				`run_started`,
+				`step_created s {"stepName":"g"} {}`,
+				`step_completed s {} {"runId":"wrun_2"}`,
+				`step_created a {"stepName":"a","step":{}} {}`,
+				`step_created b {"stepName":"b"} null`,
+				`step_failed b {} {"message":"no"}`,
+				`step_failed a {} {"message":"cancelled by the workflow","code":"cancelled"}`,
+				`run_failed  {} {"message":"no"}`,
+			),
+		},
 		"another condition": {
 			document: strings.Replace(document, "> 1", "< 2", 1), events: ran,
 			want: "event 10: the log has skip c, and now it would be begin c with {}",
