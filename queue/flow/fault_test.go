@@ -57,7 +57,9 @@ var faulty = []struct {
 		`7:21 expression leave out "${" and "}"`,
 	}},
 	{"flow: f\nsteps: {a: {set: .inf}}", []string{"2:18 type no form in JSON"}},
-	{"flow: f\ninput: {type: 7}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
+	{"flow: f\ninput: {properties: {a: {type: 7}}}\nsteps: {a: {set: 1}}", []string{
+		"2:8 type it is not a JSON Schema: /properties/a/type: value must be one of 'array'",
+	}},
 	{"flow: f\ninput: {$ref: 'http://127.0.0.1:1/x'}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
 	{"flow: f\nsteps: {a: {call: b}}", []string{`2:12 missing want a "deployment"`}},
 	{head + "  a: {}", []string{"4:6 missing want one of call, flow, http, wait, signal, hook, approval"}},
