@@ -59,7 +59,7 @@ func (r *reader) readMany(o *object, kind actionKind, u usage) *many {
 // inner returns the reader of the body of a step.
 func (r *reader) inner(u usage, kind actionKind) *reader {
 	in := &reader{
-		faults: r.faults, defaults: r.defaults, deployment: r.deployment, drain: r.drain,
+		faults: r.faults, partial: r.partial, defaults: r.defaults, deployment: r.deployment, drain: r.drain,
 		body: &bodyReader{
 			program: &Program{byID: map[string]int{}, drain: r.drain}, outer: r, step: u.step, depth: 1,
 			inMap: kind == kindMap, inLoop: kind == kindLoop,
@@ -142,11 +142,7 @@ func (p *Program) longest() (n int) {
 // checkBodies checks the bodies of a program's steps, and what they read of it.
 func (r *reader) checkBodies(p *Program, known map[int]map[int]bool) {
 	for _, in := range r.bodies {
-		in.checkGraph(in.body.program)
-		if len(*r.faults) > 0 {
-			continue
-		}
-		in.checkReferences(in.body.program)
+		in.check(in.body.program)
 		for _, read := range in.outside {
 			r.checkRead(p, known, use{read.at, read.expr, usage{step: in.body.step}}, read.id)
 		}

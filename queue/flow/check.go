@@ -33,39 +33,48 @@ type use struct {
 	usage
 }
 
-// checkGraph checks that no step needs itself, and that each can begin.
-func (r *reader) checkGraph(p *Program) {
+// check checks what the steps of a program say about each other.
+func (r *reader) check(p *Program) {
+	if len(p.steps) == 0 {
+		return // a fault that has been reported
+	}
+	r.checkOrder(p)
+	r.checkEnds(p)
+	r.checkGoals(p)
+	r.checkReferences(p)
+}
+
+// checkOrder checks that no step needs itself.
+func (r *reader) checkOrder(p *Program) {
 	const (
 		unseen = iota
 		open
 		done
 	)
 	state := make([]int, len(p.steps))
-	var visit func(i int, path []string) bool
-	visit = func(i int, path []string) bool {
+	var visit func(i int, path []string)
+	visit = func(i int, path []string) {
 		switch state[i] {
 		case open:
 			from := slices.Index(path, p.steps[i].id)
 			r.faults.add(p.steps[i].at, CodeCycle, "these steps wait for each other: %s",
 				strings.Join(append(path[from:], p.steps[i].id), " needs "))
-			return false
-		case done:
-			return true
-		}
-		state[i] = open
-		for _, before := range p.before(i) {
-			if !visit(before, append(slices.Clip(path), p.steps[i].id)) {
-				return false
+			r.partial = true
+		case unseen:
+			state[i] = open
+			for _, before := range p.before(i) {
+				visit(before, append(slices.Clip(path), p.steps[i].id))
 			}
+			state[i] = done
 		}
-		state[i] = done
-		return true
 	}
 	for i := range p.steps {
-		if !visit(i, nil) {
-			return
-		}
+		visit(i, nil)
 	}
+}
+
+// checkEnds checks that runs are completed only where they can be, and warns of steps that are skipped with another one.
+func (r *reader) checkEnds(p *Program) {
 	for i := range p.steps {
 		if s := &p.steps[i]; s.isLast() && s.action.kind == kindComplete {
 			r.faults.add(s.at, CodeConflict, "%s would complete runs that have failed: join must not be always", s.id)
@@ -97,7 +106,7 @@ func (p *Program) before(i int) (list []int) {
 func (p *Program) standing(i int) []int {
 	list := []int{i}
 	for _, c := range p.steps[i].catches {
-		if c.to != 0 {
+		if c.to != 0 && p.steps[c.to-1].target == i+1 {
 			list = append(list, c.to-1)
 		}
 	}
@@ -179,7 +188,7 @@ func (r *reader) checkReferences(p *Program) {
 		}
 		r.checkPlace(u)
 		inStep := u.place == placeStep || u.place == placeUndo
-		if slices.Contains(u.expr.vars, varError) && (!inStep || p.steps[u.step].target == 0) {
+		if slices.Contains(u.expr.vars, varError) && (!inStep || p.steps[u.step].target == 0) && !r.partial {
 			r.faults.add(u.at, CodeExpression, "error is known only in a step that a catch leads to")
 		}
 		if slices.Contains(u.expr.vars, varUndo) && u.place != placeUndo {
@@ -196,11 +205,11 @@ func (r *reader) checkReferences(p *Program) {
 func (r *reader) checkStep(p *Program, known map[int]map[int]bool, u use, id string) {
 	read, ok := p.byID[id]
 	if !ok {
-		r.faults.add(u.at, CodeUnknown, "%q reads the step %q, which does not exist%s", u.expr.text, id,
+		r.faults.add(u.at, CodeUnknown, "%s reads the step %q, which does not exist%s", quote(u.expr.text), id,
 			nearest(r.faults, id, p.byID))
 		return
 	}
-	if u.place == placeOutput || u.place == placeUndo && read == u.step {
+	if r.partial || u.place == placeOutput || u.place == placeUndo && read == u.step {
 		return
 	}
 	switch {
@@ -208,11 +217,11 @@ func (r *reader) checkStep(p *Program, known map[int]map[int]bool, u use, id str
 	case len(p.goals) > 0 && slices.Contains(p.steps[u.step].needs, read): // its status says whether it has ended
 	case len(p.goals) > 0 && p.steps[u.step].join == joinAny && p.ancestors(u.step)[read]: // so does theirs
 	case p.steps[u.step].join == joinAny:
-		r.faults.add(u.at, CodeExpression, "%q reads steps.%s, which may not have ended then, since join is any",
-			u.expr.text, id)
+		r.faults.add(u.at, CodeExpression, "%s reads steps.%s, which may not have ended then, since join is any",
+			quote(u.expr.text), id)
 	default:
-		r.faults.add(u.at, CodeExpression, "%q reads steps.%s, which may not have ended then: add %s to needs",
-			u.expr.text, id, id)
+		r.faults.add(u.at, CodeExpression, "%s reads steps.%s, which may not have ended then: add %s to needs",
+			quote(u.expr.text), id, id)
 	}
 }
 

@@ -180,25 +180,21 @@ const (
 // Parse compiles a document in YAML or JSON. If it has faults, the error is a [Faults] with all of them.
 func Parse(document []byte) (*Program, error) {
 	root, faults := readNodes(document)
-	if len(faults) > 0 {
+	if root == nil {
 		return nil, faults.sorted()
 	}
-	return Compile(root)
+	return compileNode(root, faults)
 }
 
 // Compile is [Parse] for a document that has been read.
-func Compile(root *Node) (*Program, error) {
-	var faults Faults
-	r := reader{faults: &faults}
+func Compile(root *Node) (*Program, error) { return compileNode(root, nil) }
+
+// compileNode compiles a document that has the given faults already.
+func compileNode(root *node, faults Faults) (*Program, error) {
+	r := reader{faults: &faults, partial: len(faults) > 0}
 	p := r.program(root)
 	p.digest = sha256.Sum256(root.appendJSON(nil))
-	if len(faults) == 0 {
-		r.checkGraph(p)
-		r.checkGoals(p)
-	}
-	if len(faults) == 0 {
-		r.checkReferences(p)
-	}
+	r.check(p)
 	if len(faults) > 0 {
 		return nil, faults.sorted()
 	}
@@ -313,5 +309,7 @@ func (r *reader) target(p *Program, from int, c catch) {
 		r.faults.add(to.at, CodeConflict, "%s begins when %s fails, so it cannot have needs", to.id, p.steps[from].id)
 	default:
 		to.target = from + 1
+		return
 	}
+	r.partial = true
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -87,6 +88,8 @@ type expression struct {
 	vars, steps []string
 	// lets are the values of the step's own names among the variables.
 	lets lets
+	// isNoCondition is set if the value can be neither true nor false.
+	isNoCondition bool
 	// path is set if the expression only names a value, such as input.order.id: the value is handed on as it is.
 	path []string
 }
@@ -105,16 +108,28 @@ func compile(text string, names lets) (*expression, error) {
 	}
 	tree, issues := env.Compile(text)
 	if issues.Err() != nil {
-		return nil, fmt.Errorf("the expression %q cannot be compiled: %s", text, issues.Errors()[0].Message)
+		return nil, fmt.Errorf("the expression %s cannot be compiled: %s", quote(text), issues.Errors()[0].Message)
 	}
 	program, err := env.Program(tree, condition.Limits()...)
 	if err != nil {
-		return nil, fmt.Errorf("the expression %q cannot be compiled: %w", text, err)
+		return nil, fmt.Errorf("the expression %s cannot be compiled: %w", quote(text), err)
 	}
 	e := &expression{text: text, program: program, lets: used}
+	e.isNoCondition = !tree.OutputType().IsAssignableType(cel.BoolType)
 	root := ast.NavigateAST(tree.NativeRep())
 	e.path = pathOf(root)
 	return e, e.references(root)
+}
+
+// longestQuote is how much of an expression the message of a fault has, in bytes.
+const longestQuote = 100
+
+// quote returns an expression for a message.
+func quote(text string) string {
+	if len(text) > longestQuote {
+		text = strings.ToValidUTF8(text[:longestQuote], "") + "…"
+	}
+	return strconv.Quote(text)
 }
 
 // environment returns the environment of an expression, and those of the names that may be in it.
@@ -147,7 +162,7 @@ func (e *expression) references(root ast.NavigableExpr) error {
 		}
 		id, ok := stepOf(ident)
 		if !ok {
-			return fmt.Errorf(`the expression %q must name the steps that it reads: steps.ID or steps["ID"]`, e.text)
+			return fmt.Errorf(`the expression %s must name the steps that it reads: steps.ID or steps["ID"]`, quote(e.text))
 		}
 		steps[id] = true
 	}

@@ -26,9 +26,40 @@ var faulty = []struct {
 	{"flow: f\nformat: 2\nsteps: {a: {set: 1}}", []string{"2:9 type format 1"}},
 	{"flow: f\nstep: {}\nsteps: {a: {set: 1}}", []string{`2:7 unknown do you mean "steps"?`}},
 	{"flow: f\nsteps: {a: {set: 1}, a: {set: 2}}", []string{"2:22 conflict there twice"}},
-	{"flow: f\nsteps: {a: !!str 1}", []string{"2:12 syntax tags"}},
+	{"---\n", []string{"1:1 missing the document is empty"}},
+	{"flow: f\n---\nflow: g", []string{`3:1 syntax a second document begins`}},
+	{"flow: f\nsteps: {a: {set: *b}}", []string{"2:18 syntax unknown anchor 'b'"}},
+	{"flow: f\nsteps: {a: !!map {set: !!str 1, !!str when: 'true'}}", []string{
+		"2:12 syntax tags such as !!map", "2:24 syntax tags such as !!str", "2:33 syntax tags such as !!str",
+	}},
+	{head + "  a: &a {call: x}\n  b: {call: y, <<: *a}", []string{`5:16 syntax "<<" merges nothing`}},
+	// What steps say about each other is checked beside other faults, unless it would follow from them.
+	{"flow: f\nflow: g\nstep: 1\nsteps: {a: {set: '${steps.c.output}'}}", []string{
+		"2:1 conflict there twice", `3:7 unknown do you mean "steps"?`, `4:18 unknown reads the step "c"`,
+	}},
+	{head + "  a: {call: x, timeout: 1d}\n  b: {call: x, when: steps.a.failed}\n  c: {call: x, input: '${item}'}", []string{
+		`4:25 type want a duration`, "5:22 expression add a to needs", "6:23 expression only in the body of a map",
+	}},
+	{head + "  a: {call: x, needs: c}\n  b: {call: x, needs: a, when: steps.c.failed}", []string{
+		`4:23 unknown there is no step "c"`, `5:32 unknown reads the step "c"`,
+	}},
+	{head + "  a: {call: x}\n  b: {call: x, needs: aa}\n  c: {call: x, needs: b, when: steps.a.failed}", []string{
+		`5:23 unknown there is no step "aa"; do you mean "a"?`,
+	}},
+	{head + "  a: {needs: b, set: '${steps.c.output}'}\n  b: {needs: a, set: '${steps.z.output}'}\n  c: {needs: c, set: 1}", []string{
+		"4:6 cycle a needs b needs a", `5:22 unknown reads the step "z"`, "6:6 cycle c needs c",
+	}},
+	{head + "  a: {workflow: x, timeout: 1h, input: 1}\n  b: {set: 1, depends_on: a}", []string{
+		`4:17 unknown do you mean "flow"?`, `5:27 unknown do you mean "needs"?`,
+	}},
+	{head + "  a: {set: 1, when: ''}\n  b: {set: 1, when: '7'}\n  c: {set: 1, when: true}\n  d: {set: 1, when: '${input.x}'}", []string{
+		"4:21 missing this one is empty", "5:21 expression neither true nor false", "6:21 type want an expression in CEL",
+		`7:21 expression leave out "${" and "}"`,
+	}},
 	{"flow: f\nsteps: {a: {set: .inf}}", []string{"2:18 type no form in JSON"}},
-	{"flow: f\ninput: {type: 7}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
+	{"flow: f\ninput: {properties: {a: {type: 7}}}\nsteps: {a: {set: 1}}", []string{
+		"2:8 type it is not a JSON Schema: /properties/a/type: value must be one of 'array'",
+	}},
 	{"flow: f\ninput: {$ref: 'http://127.0.0.1:1/x'}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
 	{"flow: f\nsteps: {a: {call: b}}", []string{`2:12 missing want a "deployment"`}},
 	{head + "  a: {}", []string{"4:6 missing want one of call, flow, http, wait, signal, hook, approval"}},
@@ -225,6 +256,9 @@ func TestAliasesAreLimitedByBytes(t *testing.T) {
 // FuzzParse: no document makes the parser panic, and one that has no faults runs to an end.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(saga))
+	for _, test := range faulty {
+		f.Add([]byte(test.document))
+	}
 	f.Add([]byte("flow: f\nsteps: {a: {wait: {until: '${now}'}}, b: {signal: x, needs: a, join: any}}"))
 	f.Fuzz(func(t *testing.T, document []byte) {
 		p, err := Parse(document)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"regexp"
 	"strconv"
@@ -115,27 +116,51 @@ func readNodes(document []byte) (*node, Faults) {
 		faults.add(top, CodeSyntax, "the document is not text in UTF-8")
 		return nil, faults
 	}
-	var root yaml.Node
-	if err := yaml.Unmarshal(document, &root); err != nil {
-		faults.add(placeOf(err), CodeSyntax, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
-		return nil, faults
-	}
-	if len(root.Content) == 0 {
+	var root, second yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(document))
+	err := d.Decode(&root)
+	switch {
+	case errors.Is(err, io.EOF) || err == nil && isNothing(root.Content[0]):
 		faults.add(top, CodeMissing, "the document is empty")
+		return nil, faults
+	case err == nil:
+		err = d.Decode(&second)
+	}
+	switch {
+	case err == nil:
+		at := &node{line: second.Content[0].Line, column: second.Content[0].Column}
+		faults.add(at, CodeSyntax, `a second document begins after "---": put it into a file of its own`)
+		return nil, faults
+	case !errors.Is(err, io.EOF):
+		text := strings.TrimPrefix(err.Error(), "yaml: ")
+		faults.add(placeOf(text, document), CodeSyntax, "%s", lineOfError.ReplaceAllString(text, ""))
 		return nil, faults
 	}
 	t := translation{faults: &faults}
 	n := t.node(root.Content[0], "", 0)
+	if t.full {
+		return nil, faults
+	}
 	return n, faults
 }
 
-var lineOfError = regexp.MustCompile(`line (\d+)`)
+// isNothing reports whether a document has no value.
+func isNothing(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 }
 
-// placeOf returns the place that an error of the YAML parser names.
-func placeOf(err error) *node {
+var (
+	lineOfError   = regexp.MustCompile(`^line (\d+): `)
+	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced`)
+)
+
+// placeOf returns the place that an error of the YAML parser names; of an anchor, that of its first use.
+func placeOf(err string, document []byte) *node {
 	n := &node{line: 1, column: 1}
-	if found := lineOfError.FindStringSubmatch(err.Error()); found != nil {
+	if found := lineOfError.FindStringSubmatch(err); found != nil {
 		n.line, _ = strconv.Atoi(found[1])
+	}
+	if found := unknownAnchor.FindStringSubmatch(err); found != nil {
+		before, _, _ := bytes.Cut(document, []byte("*"+found[1]))
+		n.line, n.column = 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n')
 	}
 	return n
 }
@@ -176,8 +201,10 @@ func (t *translation) node(y *yaml.Node, path string, depth int) *node {
 		return n
 	case depth > maxDepth:
 		t.faults.add(n, CodeSyntax, "nested too deeply; the limit is %d", maxDepth)
+		t.full = true
 		return n
 	}
+	t.checkTag(y, n)
 	switch y.Kind {
 	case yaml.AliasNode:
 		return t.node(y.Alias, path, depth+1)
@@ -197,11 +224,23 @@ func (t *translation) node(y *yaml.Node, path string, depth int) *node {
 	return n
 }
 
+// checkTag checks that a value has no tag, which nobody would regard.
+func (t *translation) checkTag(y *yaml.Node, at *node) {
+	if y.Style&yaml.TaggedStyle != 0 {
+		t.faults.add(at, CodeSyntax, "tags such as %s have no meaning here: leave it out", y.Tag)
+	}
+}
+
 func (t *translation) entry(n *node, key, value *yaml.Node, depth int) {
 	name := key.Value
 	t.bytes += len(name)
 	at := &node{line: key.Line, column: key.Column, path: below(n.path, name)}
-	if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
+	t.checkTag(key, at)
+	switch {
+	case key.Tag == "!!merge":
+		t.faults.add(at, CodeSyntax, `"<<" merges nothing in YAML 1.2: write the fields out, or quote the name`)
+		return
+	case key.Kind != yaml.ScalarNode:
 		t.faults.add(at, CodeSyntax, "the name of a field must be a text")
 		return
 	}
@@ -238,10 +277,6 @@ func (t *translation) scalar(n *node, y *yaml.Node) {
 	if t.expressions += strings.Count(text, "${"); before <= maxExpressions && t.expressions > maxExpressions {
 		t.faults.add(n, CodeExpression, "too many expressions; the limit is %d, with those of aliases", maxExpressions)
 	}
-	if y.Style&yaml.TaggedStyle != 0 {
-		t.faults.add(n, CodeSyntax, "tags such as %s have no meaning here: leave it out", y.Tag)
-		return
-	}
 	if y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 		n.kind, n.text = kindText, text
 		return
@@ -267,6 +302,7 @@ func (t *translation) scalar(n *node, y *yaml.Node) {
 		n.kind, n.text = kindNumber, strconv.FormatFloat(v, 'g', -1, 64)
 	case isSpecial.MatchString(text):
 		t.faults.add(n, CodeType, "%s has no form in JSON; quote it if a text is meant", text)
+		n.kind, n.text = kindNumber, "0"
 	default:
 		n.kind, n.text = kindText, text
 	}

@@ -78,11 +78,13 @@ func (o *object) texts(name string) (list []string) {
 // fragment compiles what a planner has returned: {steps, output}. The faults are all that it has.
 func (p *planning) fragment(text json.RawMessage) (*body, Faults) {
 	root, faults := readNodes(text)
-	if len(faults) > 0 {
+	if root == nil {
 		return nil, faults.sorted()
 	}
 	b := &body{Program: &Program{byID: map[string]int{}, drain: p.drain}}
-	r := &reader{faults: &faults, defaults: p.defaults, deployment: p.deployment, drain: p.drain}
+	r := &reader{
+		faults: &faults, partial: len(faults) > 0, defaults: p.defaults, deployment: p.deployment, drain: p.drain,
+	}
 	r.body = &bodyReader{program: b.Program, depth: p.depth + 1}
 	o := r.object(root)
 	r.readSteps(b.Program, o.get("steps"), root)
@@ -94,12 +96,7 @@ func (p *planning) fragment(text json.RawMessage) (*body, Faults) {
 	if steps > p.most {
 		faults.add(root, CodeType, "%d steps, with those in bodies; the limit is %d", steps, p.most)
 	}
-	if len(faults) == 0 {
-		r.checkGraph(b.Program)
-	}
-	if len(faults) == 0 {
-		r.checkReferences(b.Program)
-	}
+	r.check(b.Program)
 	if len(faults) > 0 {
 		return nil, faults.sorted()
 	}

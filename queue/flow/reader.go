@@ -15,7 +15,9 @@ import (
 
 // reader reads the nodes of a document, and collects its faults.
 type reader struct {
-	faults     *Faults
+	faults *Faults
+	// partial is set if a fault hides which steps need which others: what follows from that is not reported.
+	partial    bool
 	ids        map[string]int // of all steps
 	defaults   defaults
 	deployment string
@@ -176,7 +178,7 @@ func (o *object) duration(name string) time.Duration {
 	}
 	d, err := time.ParseDuration(n.text)
 	if n.kind != kindText || err != nil || d <= 0 || d > maxDuration {
-		o.r.faults.add(n, CodeType, `want a duration such as "90s" or "48h", above 0 and at most %s`, maxDuration)
+		o.r.faults.add(n, CodeType, `want a duration such as "90s" or "48h", above 0 and at most ten years`)
 		return 0
 	}
 	return d
@@ -209,11 +211,13 @@ func (o *object) stepIDs(name string) (ids []int) {
 
 func (r *reader) stepID(n *node) (int, bool) {
 	if n.kind != kindText {
+		r.partial = true
 		r.faults.add(n, CodeType, "want the ID of a step instead of %s", n.kind)
 		return 0, false
 	}
 	i, ok := r.ids[n.text]
 	if !ok {
+		r.partial = true
 		r.faults.add(n, CodeUnknown, "there is no step %q%s", n.text, nearest(r.faults, n.text, r.ids))
 	}
 	return i, ok
@@ -221,16 +225,35 @@ func (r *reader) stepID(n *node) (int, bool) {
 
 // expression reads a field that is an expression by nature.
 func (o *object) expression(name string, u usage) *expression {
-	text := o.text(name)
-	if text == "" {
+	n := o.get(name)
+	switch {
+	case n == nil:
+		return nil
+	case n.kind != kindText:
+		o.r.faults.add(n, CodeType, "want an expression in CEL, as a text, instead of %s", n.kind)
+		return nil
+	case n.text == "":
+		o.r.faults.add(n, CodeMissing, "want an expression in CEL, and this one is empty")
+		return nil
+	case strings.HasPrefix(n.text, "${") && closing(n.text[2:]) == len(n.text)-3:
+		o.r.faults.add(n, CodeExpression, `this field is an expression: leave out "${" and "}"`)
 		return nil
 	}
-	e, err := compile(text, o.r.lets)
+	e, err := compile(n.text, o.r.lets)
 	if err != nil {
-		o.r.faults.add(o.node.get(name), CodeExpression, "%v", err)
+		o.r.faults.add(n, CodeExpression, "%v", err)
 		return nil
 	}
-	o.r.uses = append(o.r.uses, use{o.node.get(name), e, u})
+	o.r.uses = append(o.r.uses, use{n, e, u})
+	return e
+}
+
+// condition reads a field that is an expression which is true or false.
+func (o *object) condition(name string, u usage) *expression {
+	e := o.expression(name, u)
+	if e != nil && e.isNoCondition {
+		o.r.faults.add(o.node.get(name), CodeExpression, "want a condition: %s is neither true nor false", quote(e.text))
+	}
 	return e
 }
 
@@ -239,11 +262,31 @@ func (r *reader) template(n *node, u usage) *template {
 	return newTemplate(n, r.faults, r.lets, func(at *node, e *expression) { r.uses = append(r.uses, use{at, e, u}) })
 }
 
+// elsewhere are names that other systems have for fields of ours.
+var elsewhere = map[string]string{
+	"workflow": "flow", "sub_workflow": "flow", "task": "call", "function": "call", "run": "call", "sleep": "wait",
+	"depends_on": "needs", "dependsOn": "needs", "after": "needs", "if": "when", "foreach": "map", "compensate": "undo",
+	"on_failure": "catch", "description": "describe",
+}
+
 // nearest suggests the known name that is most like the given one, if one is. It does not search for names that are too
 // long, and faults that are not reported.
 func nearest[T any](faults *Faults, name string, known map[string]T) string {
 	if len(name) > maxName || len(*faults) >= maxFaults {
 		return ""
+	}
+	if best := nearestOf(name, known); best != "" {
+		return fmt.Sprintf("; do you mean %q?", best)
+	}
+	return ""
+}
+
+// nearestOf returns the known name that is meant by another one; empty if none is like it.
+func nearestOf[T any](name string, known map[string]T) string {
+	if meant, ok := elsewhere[name]; ok {
+		if _, ok := known[meant]; ok {
+			return meant
+		}
 	}
 	best, least := "", max(2, len(name)/3)+1
 	for candidate := range known {
@@ -252,10 +295,7 @@ func nearest[T any](faults *Faults, name string, known map[string]T) string {
 			best, least = candidate, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; do you mean %q?", best)
+	return best
 }
 
 // Nearest suggests the known name that is most like the given one, as "; do you mean …?", or is empty.

@@ -381,7 +381,7 @@ func (r *reader) readLoop(o *object, u usage) *many {
 	in := r.object(n)
 	where := usage{step: u.step, place: placeLoop}
 	l := &looping{
-		while: in.expression("while", where), until: in.expression("until", where),
+		while: in.condition("while", where), until: in.condition("until", where),
 		max: in.count("max", defaultIterations, 1, MaxIterations), delay: in.duration("delay"),
 	}
 	if n.get("while") == nil && n.get("until") == nil {

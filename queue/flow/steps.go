@@ -33,7 +33,7 @@ func (r *reader) readStep(id string, n *node) step {
 		string(joinAll), string(joinAny), string(joinEvery), string(joinNone), string(joinAlways)))
 	r.lets = r.readLets(o.get("let"), usage{step: self})
 	defer func() { r.lets = nil }()
-	s.when = o.expression("when", usage{step: self})
+	s.when = o.condition("when", usage{step: self})
 	s.action = r.readAction(o, usage{step: self})
 	for _, c := range o.list("catch", maxCatches) {
 		s.catches = append(s.catches, r.readCatch(c))
@@ -82,11 +82,36 @@ func (r *reader) readAction(o *object, u usage) action {
 		}
 	}
 	if a.kind == "" {
-		r.faults.add(o.node, CodeMissing, "want one of %s", kindNames())
+		r.readNoKind(o)
 		return a
 	}
 	r.readKind(o, &a, u)
 	return a
+}
+
+// kindFields are the fields that only steps of some kinds have, beside the one of the kind.
+var kindFields = []string{
+	"deployment", "input", "retry", "timeout", "attemptTimeout", "async", "memo", "schema", "code", "do", "key",
+	"concurrency", "tolerate", "collect", "allow", "repairs",
+}
+
+// readNoKind reports that a step does nothing, unless the name of a field is one of a kind with a mistake, which is
+// reported as such. Fields that are fields of a kind are none.
+func (r *reader) readNoKind(o *object) {
+	known, misspelled := map[string]bool{}, false
+	for _, k := range kinds {
+		known[string(k)] = true
+	}
+	for _, name := range kindFields {
+		o.get(name)
+	}
+	for _, name := range o.node.names {
+		own := o.read[name] || name == "catch" || name == "undo"
+		misspelled = misspelled || !own && len(name) <= maxName && nearestOf(name, known) != ""
+	}
+	if !misspelled {
+		r.faults.add(o.node, CodeMissing, "want one of %s", kindNames())
+	}
 }
 
 // readSet reads "set: VALUE", the schema of the value, and the code of the failure if there is none.
@@ -160,7 +185,7 @@ func (r *reader) readCall(o *object, kind actionKind, a *action, u usage) {
 	}
 	if a.deployment == "" {
 		r.faults.add(o.node, CodeMissing,
-			`want a "deployment": whose function is %s? It may be named once for the flow`, a.name)
+			`want a "deployment", which has the function: here, or once for the flow`)
 	}
 	r.readAttempts(o, a)
 	if a.async = o.flag("async"); a.async && a.timeout == 0 {

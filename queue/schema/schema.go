@@ -30,6 +30,9 @@ func Compile(text []byte) (*Schema, error) {
 		return nil, err
 	}
 	compiled, err := c.Compile(address)
+	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		return nil, faultsOf(invalid.Err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +98,26 @@ func (s *Schema) Check(value json.RawMessage) error {
 		return Violations{{Message: err.Error()}}
 	}
 	return nil
+}
+
+// faultsOf returns what is wrong with a schema: the innermost errors, since those around them only say that they failed.
+func faultsOf(err error) error {
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return err
+	}
+	var list Violations
+	var visit func(u jsonschema.OutputUnit)
+	visit = func(u jsonschema.OutputUnit) {
+		for _, inner := range u.Errors {
+			visit(inner)
+		}
+		if len(u.Errors) == 0 {
+			list.add([]jsonschema.OutputUnit{u})
+		}
+	}
+	visit(*invalid.DetailedOutput())
+	return list
 }
 
 func (v *Violations) add(units []jsonschema.OutputUnit) {

@@ -299,7 +299,7 @@ func newServerError(req *http.Request, resp *http.Response) error {
 	}
 	text = escape(text)
 	if faults := body.Error.Details.Faults; len(faults) > 0 {
-		text = fmt.Sprintf("the document has %d faults:", len(faults))
+		text = "the document has " + counted(len(faults), "fault") + ":"
 		for _, f := range faults {
 			text += "\n" + f.String()
 		}

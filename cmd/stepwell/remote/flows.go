@@ -232,7 +232,7 @@ func (c checkFlowsCmd) Run(ctx context.Context, s *Session) error {
 		}
 	}
 	if c.Since == "" {
-		_, err = fmt.Fprintf(s.Stdout, "%s is a flow: %s, %d steps\n", c.File, p.Name, len(p.Graph().Steps))
+		_, err = fmt.Fprintf(s.Stdout, "%s is a flow: %s, %s\n", c.File, p.Name, counted(len(p.Graph().Steps), "step"))
 		return err
 	}
 	return c.replay(ctx, s, p)
@@ -271,7 +271,7 @@ func (c checkFlowsCmd) replay(ctx context.Context, s *Session, p *flow.Program) 
 		return fmt.Errorf("%d of %d runs would decide otherwise", differ, checked)
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(s.Stdout, "%d runs would decide what they have decided\n", checked)
+		_, err = fmt.Fprintf(s.Stdout, "%s would decide what was decided\n", counted(checked, "run"))
 	}
 	return err
 }

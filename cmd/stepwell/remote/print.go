@@ -431,3 +431,11 @@ func forEach(ids []string, do func(id string) error) error {
 	}
 	return errors.Join(failed...)
 }
+
+// counted returns a number of things: "1 fault" or "2 faults".
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}

@@ -41,13 +41,13 @@ func TestTimes(t *testing.T) {
 		t.Errorf("elapsed: got %q", got)
 	}
 	for in, want := range map[timeFlag]string{
-		"": "", "2h": "2026-11-21T01:00:00.000Z", "2026-01-01T00:00:00+02:00": "2026-01-01T00:00:00+02:00",
+		"": "", "2h": "2026-11-21T01:00:00.000Z", "30d": "2026-10-22T03:00:00.000Z", "2026-01-01T00:00:00+02:00": "2026-01-01T00:00:00+02:00",
 	} {
 		if got, err := in.resolve(now); err != nil || got != want {
 			t.Errorf("%q: got %q, %v", in, got, err)
 		}
 	}
-	for _, in := range []timeFlag{"yesterday", "-2h", "2026-01-01"} {
+	for _, in := range []timeFlag{"yesterday", "-2h", "-2d", "d", "1.5d", "99999999d", "2026-01-01"} {
 		if _, err := in.resolve(now); ExitCode(err) != ExitUsage {
 			t.Errorf("%q: got %v", in, err)
 		}

@@ -55,7 +55,7 @@ var Vars = map[string]string{
 	"statuses":  ",pending,running,completed,failed,cancelled",
 	"inStatus":  "Select runs that are pending, running, completed, failed or cancelled.",
 	"ended":     "Select runs in this status: completed, failed (default) or cancelled.",
-	"time":      "an RFC 3339 time, or an age such as 2h",
+	"time":      "an RFC 3339 time, or an age such as 2h or 30d",
 	"json":      "JSON, @FILE, or - for standard input",
 	"target":    "The deployment; default is the newest one with the workflow.",
 	"conflicts": ",reject,join",

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -133,7 +134,7 @@ func (c childrenCmd) Run(ctx context.Context, s *Session) error {
 	return list(ctx, s, path("runs", c.ID, "children"), nil, c.paging, runColumns)
 }
 
-// timeFlag is a time as RFC 3339, or an age such as 2h.
+// timeFlag is a time as RFC 3339, or an age such as 2h or 30d.
 type timeFlag string
 
 // resolve returns the time as RFC 3339, or "" if the flag is not set.
@@ -144,10 +145,15 @@ func (f timeFlag) resolve(now time.Time) (string, error) {
 	if _, err := time.Parse(time.RFC3339Nano, string(f)); err == nil {
 		return string(f), nil
 	}
+	if days, ok := strings.CutSuffix(string(f), "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return timestamp(now.Add(-time.Duration(n) * 24 * time.Hour)), nil //nolint:gosec // it has 16 bits
+		}
+	}
 	if d, err := time.ParseDuration(string(f)); err == nil && d >= 0 {
 		return timestamp(now.Add(-d)), nil
 	}
-	return "", usageErrorf("%q is neither a time such as 2026-11-21T01:41:43Z nor an age such as 2h", string(f))
+	return "", usageErrorf("%q is neither a time such as 2026-11-21T01:41:43Z nor an age such as 2h or 30d", string(f))
 }
 
 // interval resolves the flags for the start and the end of an interval.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 )
 
@@ -23,10 +24,12 @@ func TestDagNats(t *testing.T) {
 			{"id": "pay", "type": "sub_workflow", "config": {"workflow": "payment"}, "depends_on": ["validate"],
 				"skip_if": {"step_id": "validate", "field": "total", "op": "==", "value": 0}},
 			{"id": "reserve", "task": "reserve", "depends_on": ["validate"], "compensate": "release", "on_failure": "alert"},
-			{"id": "release", "task": "release-stock"},
+			{"id": "release", "task": "release-stock", "timeout": "10s"},
 			{"id": "alert", "task": "alert"},
 			{"id": "pause", "type": "sleep", "config": {"duration": 60000000000}, "depends_on": ["validate"]},
 			{"id": "paid", "type": "wait_for_event", "config": {"event": "order.paid", "timeout": "2h"}},
+			{"id": "until", "type": "sleep", "config": {"until_input_path": "ship.at"}},
+			{"id": "tell", "type": "sub_workflow", "config": {"workflow": "tell", "detach": true}},
 			{"id": "ship", "task": "ship", "depends_on": ["validate", "reserve"]}
 		]}`), "shop")
 	if err != nil {
@@ -38,11 +41,10 @@ defaults: {"retry":{"backoff":"1s","factor":2,"maxAttempts":3,"maxBackoff":"1m0s
 steps:
   validate:
     call: "validate-order"
-    timeout: "30s"
-    retry: {"maxAttempts":4}
+    attemptTimeout: "30s"
   pay:
     needs: ["validate"]
-    when: "!(\"total\" in steps[\"validate\"].output && steps[\"validate\"].output[\"total\"] == 0)"
+    when: "!(type(steps[\"validate\"].output) == map && \"total\" in steps[\"validate\"].output && type(steps[\"validate\"].output[\"total\"]) in [int, uint, double] && steps[\"validate\"].output[\"total\"] == 0)"
     flow: "payment"
     input: "${steps[\"validate\"].output}"
   reserve:
@@ -50,16 +52,24 @@ steps:
     call: "reserve"
     input: "${steps[\"validate\"].output}"
     catch: [{"to":"alert"}]
-    undo: {"call":"release-stock"}
+    undo: {"attemptTimeout":"10s","call":"release-stock","input":{"original_output":"${undo.output}","original_step":"reserve"}}
   alert:
     call: "alert"
+    input: {"error":"${error.message}","failed_step":"reserve"}
   pause:
     needs: ["validate"]
     wait: "1m0s"
   paid:
+    # A signal that does not come in time is a failure with the code wait_timeout: catch it to go on.
     signal: {"name":"order.paid","within":"2h0m0s"}
+  until:
+    # It waits until a time in RFC 3339: a number of milliseconds fails with flow.expression.
+    wait: {"until":"${input[\"ship\"][\"at\"]}"}
+  tell:
+    start: "tell"
   ship:
     needs: ["validate","reserve"]
+    when: "!steps[\"reserve\"].failed"
     call: "ship"
     input: {"reserve":"${steps[\"reserve\"].output}","validate":"${steps[\"validate\"].output}"}
 `
@@ -80,7 +90,10 @@ func TestWhatHasNoMeaningIsRefusedAtOnce(t *testing.T) {
 			{"id": "d", "type": "map", "task": "d", "config": {"max_itemz": 3}, "depends_on": ["a", "b"]},
 			{"id": "e", "type": "respond", "config": {"headers": {"A": "b"}, "content_type": "text/html"}},
 			{"id": "g", "type": "sleep", "config": {"duration": "1s"}, "compensate": "x"},
-			{"id": "h", "type": "agent"}
+			{"id": "h", "type": "agent", "on_failure": "i"},
+			{"id": "i", "task": "i", "depends_on": ["a"], "skip_if": {"step_id": "a", "field": "f", "op": "<", "value": true}},
+			{"id": "j", "type": "sleep", "config": {"cron": "0 9 * * 1"}},
+			{"id": "k", "task": "k", "depends_on": ["a"], "skip_if": {"step_id": "a", "field": "f", "op": "==", "value": null}}
 		]}`), "shop")
 	var refused Unsupported
 	if !errors.As(err, &refused) {
@@ -89,13 +102,14 @@ func TestWhatHasNoMeaningIsRefusedAtOnce(t *testing.T) {
 	for _, part := range []string{
 		"sticky", "timeout has", "worker_group", "linear", "budget_warn_at", `"nobody"`, "allowed_tasks", "max_depth",
 		"several steps", "max_itemz", "headers has", "content_type", "of type sleep", "type agent:",
+		"step i: depends_on has", "a boolean by <", "cron has", "compares with null",
 	} {
 		if strings.Count(err.Error(), part) != 1 {
 			t.Errorf("got %v, want one sentence about %s", err, part)
 		}
 	}
-	if len(refused) != 14 {
-		t.Errorf("%d sentences, want 14: %v", len(refused), refused)
+	if len(refused) != 18 {
+		t.Errorf("%d sentences, want 18: %v", len(refused), refused)
 	}
 	for document, part := range map[string]string{
 		`{"name": "f", "version": "1", "stepz": []}`:                                              `unknown field "stepz"`,
@@ -107,6 +121,39 @@ func TestWhatHasNoMeaningIsRefusedAtOnce(t *testing.T) {
 	}
 	if _, _, err := From("airflow", nil, ""); err == nil || !strings.Contains(err.Error(), "dagnats") {
 		t.Errorf("got %v, want the known sources", err)
+	}
+}
+
+// TestDagNatsSkipsAsThere skips what needs a step whose failure is handled, and by conditions on what the step has
+// returned: what cannot be compared does not meet them.
+func TestDagNatsSkipsAsThere(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		output, op, value string
+		skipped           bool
+	}{
+		{`{"f":7}`, "==", "7.0", true}, {`{"f":7}`, "!=", "7", false}, {`{"f":7.5}`, "<", "8", true}, {`{"f":"7"}`, "!=", "7", false},
+		{`{"f":"a"}`, "<", `"b"`, true}, {`{"f":1}`, "<", `"b"`, false}, {`{"f":true}`, "==", "true", true},
+		{`null`, "==", "7", false}, {`[1]`, "!=", "7", false}, {`{}`, "!=", "7", false},
+	} {
+		got, _, err := From("dagnats", []byte(`{"name": "f", "version": "1", "steps": [{"id": "a", "task": "a"}, {"id": "b", "task": "b",
+			"depends_on": ["a"], "skip_if": {"step_id": "a", "field": "f", "op": "`+test.op+`", "value": `+test.value+`}}]}`), "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := trial(t, got, flow.Trial{Results: map[string]flow.Result{"a": {Output: json.RawMessage(test.output)}}})
+		if want := "b completed"; run.Error != nil || slices.Contains(run.Steps(), want) == test.skipped {
+			t.Errorf("%s %s %s: %v, %v", test.output, test.op, test.value, run.Steps(), run.Error)
+		}
+	}
+	got, _, err := From("dagnats", []byte(`{"name": "f", "version": "1", "steps": [{"id": "a", "task": "a", "on_failure": "alert"},
+		{"id": "b", "task": "b", "depends_on": ["a"]}, {"id": "alert", "task": "alert"}]}`), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := trial(t, got, flow.Trial{Results: map[string]flow.Result{"a": {Error: &contract.Failure{Message: "no"}}}})
+	if want := []string{"a failed", "alert completed", "b skipped"}; run.Status != entities.RunCompleted || !slices.Equal(want, run.Steps()) {
+		t.Errorf("%s: %v, want %v", run.Status, run.Steps(), want)
 	}
 }
 
@@ -128,13 +175,14 @@ func TestDagNatsWithBodies(t *testing.T) {
 	}
 	const want = `flow: "images"
 deployment: "shop"
+defaults: {"retry":{"maxAttempts":1}}
 steps:
   "fetch-urls":
     call: "fetch-urls"
   resize:
     needs: ["fetch-urls"]
     map: "size(steps[\"fetch-urls\"].output) <= 3 ? steps[\"fetch-urls\"].output : dyn('more than 3 items')"
-    do: {"call":"resize","retry":{"maxAttempts":2},"undo":{"call":"remove"}}
+    do: {"call":"resize","retry":{"backoff":"5s","factor":1,"maxAttempts":2},"undo":{"call":"remove","input":{"original_output":"${undo.output}","original_step":"resize"}}}
   improve:
     needs: ["resize"]
     # improve returns an object: done ends the loop, and the next call gets the object as last.
@@ -208,6 +256,7 @@ func TestDagNatsResponds(t *testing.T) {
 	}
 	const want = `flow: "http-echo"
 deployment: "shop"
+defaults: {"retry":{"maxAttempts":1}}
 steps:
   # A run waits for its request: start it, and send the request to the URL of this hook.
   request:
@@ -219,9 +268,10 @@ steps:
     catch: [{"to":"sorry"}]
   sorry:
     call: "sorry"
-    input: "${steps[\"request\"].output.body}"
+    input: {"error":"${error.message}","failed_step":"echo"}
   respond:
     needs: ["echo"]
+    when: "!steps[\"echo\"].failed"
     respond: {"body":"${steps[\"echo\"].output}","status":201,"to":"request"}
 `
 	if diff := cmp.Diff(want, string(got)); diff != "" {
@@ -234,4 +284,14 @@ steps:
 	if run.Status != entities.RunCompleted {
 		t.Errorf("the run is %s, %v", run.Status, run.Error)
 	}
+}
+
+// FuzzDagNats: no document makes the conversion panic.
+func FuzzDagNats(f *testing.F) {
+	f.Add([]byte(`{"name": "f", "version": "1", "steps": [{"id": "a", "task": "a", "on_failure": "b", "compensate": "b", "retries": 1}]}`))
+	for _, kind := range []string{"map", "agent_loop", "planner", "approval", "respond", "sleep", "wait_for_event", "sub_workflow"} {
+		f.Add([]byte(`{"name": "f", "version": "1", "default_retry": {"strategy": "fixed"}, "triggers": [{"http": {}}], "steps": [{"id": "a",
+			"task": "a", "type": "` + kind + `", "depends_on": ["a"], "config": {}, "skip_if": {"step_id": "a", "op": "<", "value": 1}}]}`))
+	}
+	f.Fuzz(func(_ *testing.T, document []byte) { _, _, _ = From("dagnats", document, "shop") })
 }

@@ -137,9 +137,11 @@ func (c *dagNatsConversion) convert(deployment string) ([]byte, error) {
 	if len(c.InputSchema) > 0 {
 		c.line(0, "input", c.InputSchema)
 	}
+	retry := map[string]any{"maxAttempts": 1}
 	if c.DefaultRetry != nil {
-		c.line(0, "defaults", map[string]any{"retry": c.retry("the workflow", c.DefaultRetry)})
+		retry = c.retry("the workflow", c.DefaultRetry)
 	}
+	c.line(0, "defaults", map[string]any{"retry": retry})
 	c.out.WriteString("steps:\n")
 	c.awaitRequest()
 	for _, s := range c.Steps {
@@ -231,13 +233,17 @@ func (c *dagNatsConversion) step(s stepDef) {
 	})
 	fmt.Fprintf(&c.out, "  %s:\n", quoted(s.ID))
 	switch {
+	case c.failing(s.ID) != "":
+		if len(s.DependsOn) > 0 {
+			c.refuse("%s: depends_on has no meaning here: the step begins when %s fails", where, c.failing(s.ID))
+		}
 	case len(s.DependsOn) > 0:
 		c.line(4, "needs", s.DependsOn)
-	case c.request != "" && !c.isCaught(s.ID):
+	case c.request != "":
 		c.line(4, "needs", []string{c.request})
 	}
-	if s.SkipIf != nil {
-		c.line(4, "when", c.when(where, s.SkipIf))
+	if when := c.when(where, s); when != "" {
+		c.line(4, "when", when)
 	}
 	c.kind(where, s)
 	if s.OnFailure != "" {
@@ -266,23 +272,35 @@ func (c *dagNatsConversion) undo(where string, s stepDef) map[string]any {
 	if !ok || by.Type != "" && by.Type != "normal" {
 		c.refuse("%s: compensate names %q, which is no step with a task", where, s.Compensate)
 	}
-	return map[string]any{"call": by.Task}
+	undo := c.attempts("step "+s.Compensate, by)
+	undo["call"] = by.Task
+	undo["input"] = map[string]string{"original_step": s.ID, "original_output": "${undo.output}"}
+	return undo
 }
 
-// isCaught reports whether a step begins because another one has failed.
-func (c *dagNatsConversion) isCaught(id string) bool {
-	return slices.ContainsFunc(c.Steps, func(s stepDef) bool { return s.OnFailure == id })
+// failing returns the step after whose failure a step begins; empty if there is none.
+func (c *dagNatsConversion) failing(id string) string {
+	for _, s := range c.Steps {
+		if s.OnFailure == id {
+			return s.ID
+		}
+	}
+	return ""
 }
 
 // input writes what a step gets, unless it is the run's input.
 func (c *dagNatsConversion) input(s stepDef) {
-	if len(s.DependsOn) > 0 || c.request != "" {
+	if len(s.DependsOn) > 0 || c.request != "" || c.failing(s.ID) != "" {
 		c.line(4, "input", c.inputOf(s))
 	}
 }
 
-// inputOf returns what a step gets: the run's input, the output of the step that it needs, or those of several by ID.
+// inputOf returns what a step gets: the failure that it is for, the run's input, the output of the step that it needs,
+// or those of several by ID.
 func (c *dagNatsConversion) inputOf(s stepDef) any {
+	if failed := c.failing(s.ID); failed != "" {
+		return map[string]string{"failed_step": failed, "error": "${error.message}"}
+	}
 	switch len(s.DependsOn) {
 	case 0:
 		return "${" + c.given() + "}"
@@ -307,13 +325,42 @@ func (c *dagNatsConversion) given() string {
 
 func outputOf(id string) string { return "steps[" + encoded(id) + "].output" }
 
-// when returns the condition under which a step is not skipped.
-func (c *dagNatsConversion) when(where string, skip *parentCond) string {
+// when returns the condition under which a step is not skipped; empty if it never is. A step does not run on the failure
+// of one that it needs, although something has been done about that failure.
+func (c *dagNatsConversion) when(where string, s stepDef) string {
+	var all []string
+	for _, id := range s.DependsOn {
+		if c.steps[id].OnFailure != "" {
+			all = append(all, "!steps["+encoded(id)+"].failed")
+		}
+	}
+	if s.SkipIf != nil {
+		all = append(all, c.unless(where, s.SkipIf))
+	}
+	return strings.Join(all, " && ")
+}
+
+// unless returns the opposite of a condition. What cannot be compared does not meet the condition.
+func (c *dagNatsConversion) unless(where string, skip *parentCond) string {
 	if !slices.Contains([]string{"==", "!=", "<", ">", "<=", ">="}, skip.Op) {
 		c.refuse("%s: skip_if has the operator %q, which is unknown", where, skip.Op)
 	}
 	output, field := outputOf(skip.StepID), encoded(skip.Field)
-	return fmt.Sprintf("!(%s in %s && %s[%s] %s %s)", field, output, output, field, skip.Op, skip.Value)
+	value := output + "[" + field + "]"
+	fits := "type(" + value + ") in [int, uint, double]"
+	switch text := string(skip.Value); {
+	case strings.HasPrefix(text, `"`):
+		fits = "type(" + value + ") == string"
+	case text == "true" || text == "false":
+		fits = "type(" + value + ") == bool"
+		if skip.Op != "==" && skip.Op != "!=" {
+			c.refuse("%s: skip_if compares a boolean by %s: choose == or !=", where, skip.Op)
+		}
+	case strings.Trim(text, "-.eE+0123456789") != "" || text == "":
+		c.refuse("%s: skip_if compares with %s, which is no text, number or boolean", where, text)
+	}
+	return fmt.Sprintf("!(type(%s) == map && %s in %s && %s && %s %s %s)",
+		output, field, output, fits, value, skip.Op, skip.Value)
 }
 
 // retry returns a policy. Attempts count the first one here, and only those after it there.
@@ -328,12 +375,15 @@ func (c *dagNatsConversion) retry(where string, r *retryPolicy) map[string]any {
 	switch {
 	case r.Strategy == "fixed":
 		policy["factor"] = 1
+		if _, ok := policy["maxBackoff"]; !ok && r.InitialDelay > 0 {
+			policy["maxBackoff"] = policy["backoff"]
+		}
 	case r.Strategy == "exponential" && r.Multiplier > 0:
 		policy["factor"] = r.Multiplier
 	case r.Strategy == "exponential":
 		policy["factor"] = 2
 	default:
-		c.refuse("%s: the retry strategy %q is not known: choose fixed or exponential", where, r.Strategy)
+		c.refuse("%s: the retry strategy %s has no meaning here: choose fixed or exponential", where, r.Strategy)
 	}
 	return policy
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -14,7 +15,9 @@ type (
 		Detach   bool   `json:"detach"`
 	}
 	sleepConfig struct {
-		Duration delay `json:"duration"`
+		Duration       delay           `json:"duration"`
+		Cron           json.RawMessage `json:"cron"`
+		UntilInputPath string          `json:"until_input_path"`
 	}
 	eventConfig struct {
 		Event   string          `json:"event"`
@@ -70,13 +73,14 @@ func (c *dagNatsConversion) kind(where string, s stepDef) {
 		c.call(where, s)
 	case "sub_workflow":
 		config := configOf[childConfig](c, where, s.Config)
+		kind := "flow"
 		if config.Detach {
-			c.refuse("%s: detach has no meaning here: a flow waits for its children", where)
+			kind = "start"
 		}
-		c.line(4, "flow", config.Workflow)
+		c.line(4, kind, config.Workflow)
 		c.input(s)
 	case "sleep":
-		c.line(4, "wait", time.Duration(configOf[sleepConfig](c, where, s.Config).Duration).String())
+		c.sleep(where, configOf[sleepConfig](c, where, s.Config))
 	case "wait_for_event":
 		c.event(where, configOf[eventConfig](c, where, s.Config))
 	case "map":
@@ -99,7 +103,7 @@ func (c *dagNatsConversion) call(where string, s stepDef) {
 	c.line(4, "call", s.Task)
 	c.input(s)
 	settings := c.attempts(where, s)
-	for _, name := range []string{"timeout", "retry"} {
+	for _, name := range []string{"attemptTimeout", "retry"} {
 		if value, ok := settings[name]; ok {
 			c.line(4, name, value)
 		}
@@ -110,13 +114,13 @@ func (c *dagNatsConversion) call(where string, s stepDef) {
 func (c *dagNatsConversion) attempts(where string, s stepDef) map[string]any {
 	settings := map[string]any{}
 	if s.Timeout > 0 {
-		settings["timeout"] = time.Duration(s.Timeout).String()
+		settings["attemptTimeout"] = time.Duration(s.Timeout).String()
 	}
 	switch {
 	case s.Retry != nil:
 		settings["retry"] = c.retry(where, s.Retry)
-	case s.Retries > 0:
-		settings["retry"] = map[string]any{"maxAttempts": s.Retries + 1}
+	case s.Retries > 0 && c.DefaultRetry == nil: // a default comes first there
+		settings["retry"] = map[string]any{"maxAttempts": s.Retries + 1, "backoff": "5s", "factor": 1}
 	}
 	return settings
 }
@@ -131,6 +135,23 @@ func (c *dagNatsConversion) body(where string, s stepDef) map[string]any {
 	return body
 }
 
+// sleep writes a wait for a time, or until the one that the run's input has.
+func (c *dagNatsConversion) sleep(where string, config sleepConfig) {
+	c.refuseFields(where, map[string]unwanted{
+		"cron": {config.Cron, "start the rest of the workflow by a schedule, or wait for a time or until one"},
+	})
+	if config.UntilInputPath == "" {
+		c.line(4, "wait", time.Duration(config.Duration).String())
+		return
+	}
+	until := c.given()
+	for name := range strings.SplitSeq(config.UntilInputPath, ".") {
+		until += "[" + encoded(name) + "]"
+	}
+	c.comment("It waits until a time in RFC 3339: a number of milliseconds fails with flow.expression.")
+	c.line(4, "wait", map[string]string{"until": "${" + until + "}"})
+}
+
 func (c *dagNatsConversion) event(where string, config eventConfig) {
 	if isSet(config.Match) {
 		c.refuse("%s: match has no meaning here: the condition of a signal, in CEL, cannot read values of the run", where)
@@ -138,6 +159,7 @@ func (c *dagNatsConversion) event(where string, config eventConfig) {
 	signal := map[string]any{"name": config.Event}
 	if config.Timeout > 0 {
 		signal["within"] = time.Duration(config.Timeout).String()
+		c.comment("A signal that does not come in time is a failure with the code wait_timeout: catch it to go on.")
 	}
 	c.line(4, "signal", signal)
 }
@@ -200,7 +222,7 @@ func (c *dagNatsConversion) plan(where string, s stepDef) {
 	c.line(4, "allow", allow)
 	c.line(4, "input", c.inputOf(s))
 	settings := c.attempts(where, s)
-	for _, name := range []string{"timeout", "retry"} {
+	for _, name := range []string{"attemptTimeout", "retry"} {
 		if value, ok := settings[name]; ok {
 			c.line(4, name, value)
 		}

@@ -2,6 +2,8 @@ package flowtest
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -185,4 +187,53 @@ tests:
 	if err != nil || len(lines) > 0 {
 		t.Errorf("got %v and %q, want what is expected", err, lines)
 	}
+}
+
+// TestTheExampleOfTheDocument runs the test in docs/flows.md with the first flow there.
+func TestTheExampleOfTheDocument(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/flows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p *flow.Program
+	run := 0
+	for _, found := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1) {
+		if p == nil {
+			if p, err = flow.Parse(found[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := Read(found[1])
+		if err != nil {
+			continue // it is a flow, or a part of one
+		}
+		for _, test := range f.Tests {
+			run++
+			if lines, err := test.Run(p); err != nil || len(lines) > 0 {
+				t.Errorf("%s: %v\n%s", test.Name, err, strings.Join(lines, "\n"))
+			}
+		}
+	}
+	if run != 1 {
+		t.Errorf("%d tests", run)
+	}
+}
+
+// FuzzRead: no file with tests makes the reader or a test panic.
+func FuzzRead(f *testing.F) {
+	p, err := flow.Parse([]byte(document))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte("flow: f\ntests: [{name: a, results: {charge: {error: {message: m}, after: 2h}}, expect: {steps: []}}]"))
+	f.Add([]byte("flow: f\ntests: [{name: a, signals: {paid: {data: 1}}, expect: {inputs: {ship: null}, output: {a: [1]}}}]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := Read(text)
+		for _, test := range file.Tests {
+			if err == nil {
+				_, _ = test.Run(p)
+			}
+		}
+	})
 }

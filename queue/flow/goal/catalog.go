@@ -105,7 +105,7 @@ var actions = []string{
 // Parse compiles a catalog in YAML or JSON. If it has faults, the error is a [flow.Faults] with all of them.
 func Parse(document []byte) (*Catalog, error) {
 	root, faults := flow.ReadNodes(document)
-	if len(faults) > 0 {
+	if root == nil {
 		return nil, faults.Sorted()
 	}
 	r := reader{&faults}

@@ -42,3 +42,18 @@ func TestTheExampleOfTheDocument(t *testing.T) {
 		t.Errorf("the page does not have the chain of %v (%v)", p.Preview().Missing, err)
 	}
 }
+
+// FuzzCatalog: no catalog makes the parser or the planning of what its first step gives panic.
+func FuzzCatalog(f *testing.F) {
+	f.Add([]byte("catalog: c\ndeployment: d\nattributes: {a: {type: string}}\nsteps: {s: {call: s, takes: {b: {}}, gives: {a: {}}}}"))
+	f.Add([]byte("catalog: c\nsteps: {s: {set: '${a}', takes: {a: {each: true, collect: all}, b: {const: 1}}, gives: {c: {from: result}}}}"))
+	f.Fuzz(func(_ *testing.T, document []byte) {
+		c, err := Parse(document)
+		if err != nil {
+			return
+		}
+		if p, err := c.Plan(Ask{Want: []string{c.steps[0].id}}, NewBudget()); err == nil {
+			p.Preview()
+		}
+	})
+}

@@ -48,6 +48,7 @@ export function Graph({ graph, of }: GraphProps) {
 
 function Box({ place: p, step: s, of }: { place: Place; step: FlowGraphStep; of: GraphProps["of"] }) {
   const stage = stageOf(s);
+  const mark = s.undo && (!of || s.undoing);
   const second = of ? [stage.word, itemsOf(s)].filter(Boolean).join(" · ") : whatOf(s);
   return (
     <g class={`box ${of ? stage.look : ""} ${s.conditional ? "conditional" : ""} ${of ? "open" : ""}`} transform={`translate(${p.x} ${p.y})`}
@@ -55,9 +56,9 @@ function Box({ place: p, step: s, of }: { place: Place; step: FlowGraphStep; of:
       <title>{[s.id, whatOf(s), of && stage.word, itemsOf(s)].filter(Boolean).join("\n")}</title>
       <rect width={box.width} height={box.height} rx="7" />
       {of && <g transform="translate(11 8)"><Glyph look={stage.look} /></g>}
-      <text x={of ? 32 : 11} y="20" class="name">{cut(s.id, of ? longest - 3 : longest)}</text>
+      <text x={of ? 32 : 11} y="20" class="name">{cut(s.id, longest - (of ? 3 : 0) - (mark ? 3 : 0))}</text>
       <text x="11" y="37">{cut(second, longest + 6)}</text>
-      {s.undo && !of && <text x={box.width - 20} y="20">↶</text>}
+      {mark && <text x={box.width - 20} y="20">↶</text>}
     </g>
   );
 }
