@@ -73,7 +73,7 @@ func (r *reader) checkOrder(p *Program) {
 	}
 }
 
-// checkEnds checks that runs are completed only where they can be, and warns of steps that are skipped with another one.
+// checkEnds checks that runs are completed only where they can be, and warns of steps that are skipped with another.
 func (r *reader) checkEnds(p *Program) {
 	for i := range p.steps {
 		if s := &p.steps[i]; s.isLast() && s.action.kind == kindComplete {

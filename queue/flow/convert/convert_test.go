@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 )
 
@@ -151,7 +150,11 @@ func TestDagNatsSkipsAsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := trial(t, got, flow.Trial{Results: map[string]flow.Result{"a": {Error: &contract.Failure{Message: "no"}}}})
+	var failed flow.Result
+	if err := json.Unmarshal([]byte(`{"error": {"message": "no"}}`), &failed); err != nil {
+		t.Fatal(err)
+	}
+	run := trial(t, got, flow.Trial{Results: map[string]flow.Result{"a": failed}})
 	if want := []string{"a failed", "alert completed", "b skipped"}; run.Status != entities.RunCompleted || !slices.Equal(want, run.Steps()) {
 		t.Errorf("%s: %v, want %v", run.Status, run.Steps(), want)
 	}

@@ -325,8 +325,8 @@ func (c *dagNatsConversion) given() string {
 
 func outputOf(id string) string { return "steps[" + encoded(id) + "].output" }
 
-// when returns the condition under which a step is not skipped; empty if it never is. A step does not run on the failure
-// of one that it needs, although something has been done about that failure.
+// when returns the condition under which a step is not skipped; empty if it never is. A step does not run after the
+// failure of one that it needs, although something has been done about that failure.
 func (c *dagNatsConversion) when(where string, s stepDef) string {
 	var all []string
 	for _, id := range s.DependsOn {
