@@ -208,7 +208,7 @@ var testsOf = map[string][]string{
 	"queue/engine":     {"entities/health", "entities/limit", "eventlog/upkeep", "queue/prober", "queue/why", "queue/cluster", "queue/flow/goal", "queue/flow/progress", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 
 	"queue/flow":         {"queue/flow/docschema"},
-	"queue/flow/convert": {"entities"},
+	"queue/flow/convert": {"entities", "queue/contract"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,

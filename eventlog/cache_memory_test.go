@@ -2,13 +2,18 @@ package eventlog
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // TestCachedRunsTakeBoundedMemory, which follows the load: each addition removes the runs that have expired.
@@ -97,5 +102,55 @@ func TestWaitThatExistsIsNotCreatedWithTheEndOfItsRun(t *testing.T) {
 		"run_created", "run_started", "wait_created", "step_created", "run_completed",
 	}; !slices.Equal(got, want) {
 		t.Errorf("the log has %v, want %v", got, want)
+	}
+}
+
+// TestCacheIsBounded checks the limit of the steps of a run, and that those that have ended make room for others.
+func TestCacheIsBounded(t *testing.T) {
+	t.Parallel()
+	c := newRunCache()
+	s := newMemoryRun(t, created, started).snapshot
+	for i := range cachedEntities + 10 {
+		id := entities.StepID(fmt.Sprintf("step_%d", i))
+		s.Steps[id] = entities.Step{ID: id}
+	}
+	c.store(decision{before: NewSnapshot(home), after: s}, day)
+	run, _ := c.runs.Peek(theRun)
+	if len(run.Steps) != cachedEntities {
+		t.Errorf("%d steps are cached, want %d", len(run.Steps), cachedEntities)
+	}
+	open := slices.Collect(maps.Keys(run.Steps))[0]
+	for id, step := range run.Steps {
+		if id != open {
+			step.CompletedAt = &day
+			run.Steps[id] = step
+		}
+	}
+	addUpToLimit(run.Steps, map[entities.StepID]entities.Step{"new": {ID: "new"}}, stepEnded)
+	if _, ok := run.Steps["new"]; !ok || len(run.Steps) != 2 || run.Steps[open].ID != open {
+		t.Errorf("the cached steps are %v, want the new one and the open one", run.Steps)
+	}
+}
+
+// TestOneAppendHasOneStatement, in whichever order the steps are found that it changes: each order would be planned.
+func TestOneAppendHasOneStatement(t *testing.T) {
+	t.Parallel()
+	before, after := map[entities.StepID]entities.Step{}, map[entities.StepID]entities.Step{}
+	for _, id := range []entities.StepID{"a", "b", "c"} {
+		before[id], after[id] = entities.Step{ID: id}, entities.Step{ID: id, Attempt: 1}
+		after["next "+id] = entities.Step{ID: "next " + id}
+	}
+	texts := map[string]bool{}
+	for range 100 {
+		var b pgx.Batch
+		writeChanged(pg.Batch{Batch: &b}, before, after, store.InsertStep, store.UpdateStep)
+		text := ""
+		for _, q := range b.QueuedQueries {
+			text += q.SQL
+		}
+		texts[text] = true
+	}
+	if len(texts) != 1 {
+		t.Errorf("an append has %d texts", len(texts))
 	}
 }
