@@ -251,6 +251,50 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 	}
 }
 
+// TestFlowsAreUndoneWhenTheirTimeIsOver: so are their children, and a run that is asked to cancel fails if that is not
+// possible.
+func TestFlowsAreUndoneWhenTheirTimeIsOver(t *testing.T) {
+	t.Parallel()
+	const late = `{"message":"the run did not end in time","code":"timeout"}`
+	for name, test := range map[string]struct{ document, fails, payload string }{
+		"a run":   {"order, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}", "", late},
+		"a child": {"order, deployment: dpl_test, steps: {c: {flow: kid, timeout: 2s}}", "", late},
+		"it cannot be undone": {"order, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}", "u=stuck",
+			`{"message":"the run was asked to cancel, and not all could be undone","code":"flow.undo","details":` +
+				`{"of":null,"undo":{"done":null,"failed":["a"]}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startServer(t, serve(t, shop))
+			flows := registry.New(d.pool, time.Now)
+			for _, document := range []string{
+				test.document, "kid, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}",
+			} {
+				if _, err := flows.Put(t.Context(), project, []byte("{flow: "+document+"}")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			id := d.startRun(t, `{}`, func(r *eventlog.Request) {
+				r.Data.DeploymentID = "order@1"
+				at := time.Now().Add(2 * time.Second)
+				if name != "a child" {
+					r.Data.Deadline = &at
+				}
+				if what, code, ok := strings.Cut(test.fails, "="); ok {
+					r.Data.Attributes = map[string]string{"fail." + what: code}
+				}
+			})
+			d.wantEnd(t, id, entities.RunFailed, test.payload)
+			done := 0
+			d.scan(t, `SELECT count(*) FROM events WHERE type IN ('step_completed', 'step_failed') AND correlation_id = 'a~undo'`,
+				nil, &done)
+			if done != 1 {
+				t.Errorf("%d undos, want one; the log is\n%s", done, d.describe(t, id))
+			}
+		})
+	}
+}
+
 // receive resumes a hook.
 func (d *server) receive(t *testing.T, id entities.RunID, hook, payload string) {
 	t.Helper()
