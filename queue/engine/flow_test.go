@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
@@ -224,6 +225,11 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 				r.Data.DeploymentID, r.Data.WorkflowName = deployment, "ask"
 			})
 			d.waitForEvent(t, id, "hook_created agree")
+			_, err := d.log.Append(t.Context(), project, eventlog.Request{ // as a client of the Workflow SDK could
+				RunID: id, Type: entities.EventHookReceived, CorrelationID: "agree", SpecVersion: entities.SpecDriven,
+				Payload: []byte(`{"decision":"reject","by":"anna","key":"k"}`), Data: entities.EventData{Via: webhook.ViaSDK},
+			})
+			wantError(t, "a payload that is no vote", err, webhook.ErrUnverified)
 			d.vote(t, id, "agree", "anna", "bob", "carl")
 			d.waitForEvent(t, id, "hook_created answer")
 			d.receive(t, id, "answer", `{"yes":true}`)
@@ -295,12 +301,12 @@ func TestFlowsAreUndoneWhenTheirTimeIsOver(t *testing.T) {
 	}
 }
 
-// receive resumes a hook.
+// receive resumes a hook, and an approval with a vote.
 func (d *server) receive(t *testing.T, id entities.RunID, hook, payload string) {
 	t.Helper()
 	_, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: id, Type: entities.EventHookReceived, CorrelationID: hook, SpecVersion: entities.SpecDriven,
-		Payload: []byte(payload),
+		Payload: []byte(payload), Data: entities.EventData{Verified: webhook.Vote},
 	})
 	if err != nil && !isAny(err, entities.ErrHookNotFound, entities.ErrRunEnded) {
 		t.Error(err)
