@@ -48,11 +48,7 @@ steps:
   m: {map: input, concurrency: 500, do: {call: echo}}
 output: "${steps.m.output}"
 `
-	put, err := json.Marshal(map[string]any{"document": document})
-	if err != nil {
-		t.Fatal(err)
-	}
-	request(t, http.MethodPost, servers[0].url()+"/v1/flows", put).want(t, http.StatusCreated)
+	servers[0].putFlow(t, document)
 	input := make([]int, items)
 	for i := range input {
 		input[i] = i
@@ -111,4 +107,14 @@ output: "${steps.m.output}"
 	if diff := cmp.Diff(want, created) + cmp.Diff(want, completed); diff != "" {
 		t.Errorf("items began and completed (-want +got):\n%.2000s", diff)
 	}
+}
+
+// putFlow stores a version of a flow.
+func (s *server) putFlow(t *testing.T, document string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"document": document})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request(t, http.MethodPost, s.url()+"/v1/flows", body).want(t, http.StatusCreated)
 }

@@ -33,6 +33,9 @@ const (
 // Schemes returns the supported schemes.
 func Schemes() []Scheme { return []Scheme{GitHub, Stripe, Slack, Standard, Generic} }
 
+// Vote is required by the hooks of approvals instead of a scheme: payloads are votes that the API has checked.
+const Vote = "vote"
+
 // The ways in which the payload of a hook_received came: see [entities.EventData].
 const (
 	// ViaAPI is a request to the API with a key.
@@ -57,6 +60,9 @@ type UnverifiedError struct {
 }
 
 func (e *UnverifiedError) Error() string {
+	if e.Scheme == Vote {
+		return fmt.Sprintf("hook %s is an approval: it accepts only votes, through the API", e.Hook)
+	}
 	return fmt.Sprintf(`hook %s accepts only requests to its URL that are signed (%s); to resume it nevertheless, `+
 		`use a key of role admin and send "unverified": true`, e.Hook, e.Scheme)
 }

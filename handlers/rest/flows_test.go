@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
 // TestFlows puts versions of a flow, reads them, and starts a run of the newest one.
@@ -104,7 +105,8 @@ func TestVotes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	run := a.driven(t, "w")
-	a.event(t, run, entities.EventHookCreated, on("agree"), token("approval_1", false), with(
+	onlyVotes := data(func(d *entities.EventData) { d.Webhook = &entities.WebhookSpec{Verify: webhook.Vote} })
+	a.event(t, run, entities.EventHookCreated, on("agree"), token("approval_1", false), onlyVotes, with(
 		`{"approval":{"title":"t","by":["anna","role:finance"],"form":{"type":"object","required":["limit","why"]}}}`))
 	path := "/v1/runs/" + string(run) + "/hooks/agree/resume"
 	for payload, want := range map[string]string{
@@ -123,6 +125,7 @@ func TestVotes(t *testing.T) {
 		t.Errorf("the same vote again: %v", got)
 	}
 	a.wantRejected(t, http.MethodPost, path, `{"payload":{"decision":"reject","as":"anna"}}`, 409, "conflict")
+	a.wantRejected(t, http.MethodPost, path, `{"payload":{"decision":"reject","as":"Anna","roles":["finance"]}}`, 409, "conflict")
 	a.post(t, path, `{"payload":{"decision":"reject","roles":["finance"]}}`, 200)
 	got := a.payloads(t, run)
 	if len(got) != 2 || !strings.HasPrefix(got[0], `{"decision":"approve","by":"anna","key":"`) ||

@@ -75,7 +75,7 @@ func (r *request) hookHistoryJSON(h read.HookHistory) hookJSON {
 		CreatedAt: timestamp(h.CreatedAt), ReceivedAt: optionalTime(h.ReceivedAt), DisposedAt: optionalTime(h.DisposedAt),
 		RetainedUntil: optionalTime(h.Data.TokenRetentionUntil), ConflictingRunID: h.Data.ConflictingRunID,
 	}
-	if h.Data.Webhook != nil {
+	if h.Data.Webhook != nil && v.Webhook {
 		v.Verify = h.Data.Webhook.Verify
 	}
 	switch {
@@ -344,7 +344,8 @@ func vote(r *request, event eventlog.Request, settings approval.Settings) (event
 		return event, inField("payload", err)
 	}
 	event.Payload, err = json.Marshal(v)
-	event.Data.ResumeID = votePrefix + incoming.Digest([]byte(event.CorrelationID+"\x00"+v.By))
+	event.Data.Verified = webhook.Vote
+	event.Data.ResumeID = votePrefix + incoming.Digest([]byte(event.CorrelationID+"\x00"+approval.Voter(v.By)))
 	event.Data.ResumeDigest = incoming.Digest(event.Payload)
 	return event, err
 }

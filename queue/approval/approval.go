@@ -24,8 +24,10 @@ const (
 	rolePrefix = "role:"
 	// tokenPrefix begins the tokens of approvals' hooks, by which servers know them without reading their metadata.
 	tokenPrefix = "approval_"
-	maxComment  = 4096
-	maxTitle    = 1024
+	// keyPrefix begins the IDs of API keys. They are the names of those who vote without another one.
+	keyPrefix  = "key_"
+	maxComment = 4096
+	maxTitle   = 1024
 )
 
 // NewToken returns an unguessable token for the hook of an approval.
@@ -82,7 +84,7 @@ func (s Settings) validateVoters() error {
 		if err := entities.ValidateName("by", bare); err != nil {
 			return err
 		}
-		if slices.Contains(s.By[:i], name) {
+		if slices.ContainsFunc(s.By[:i], func(other string) bool { return Voter(other) == Voter(name) }) {
 			return entities.Invalid("by has %q twice", name)
 		}
 		roles = roles || isRole
@@ -135,6 +137,12 @@ func (s Settings) Vote(b Ballot, key string) (Vote, error) {
 	if err := entities.ValidateName("as", v.By); err != nil {
 		return v, err
 	}
+	if strings.Join(strings.Fields(v.By), " ") != v.By {
+		return v, entities.Invalid("as %q has spaces at its ends, or several in a row", v.By)
+	}
+	if strings.HasPrefix(Voter(v.By), keyPrefix) && v.By != key {
+		return v, fmt.Errorf(`%w: "as" is the ID of another API key, which votes for itself`, ErrNotAllowed)
+	}
 	if v.Comment != "" {
 		if err := entities.ValidateText("comment", v.Comment, maxComment); err != nil {
 			return v, err
@@ -154,6 +162,9 @@ func (s Settings) Vote(b Ballot, key string) (Vote, error) {
 	return v, form.Check(b.Form)
 }
 
+// Voter returns what names have in common that are the same voter's: upper and lower case are one.
+func Voter(name string) string { return strings.ToLower(name) }
+
 func (s Settings) allows(name string, roles []string) bool {
 	return len(s.By) == 0 || slices.Contains(s.By, name) ||
 		slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(s.By, rolePrefix+role) })
@@ -171,7 +182,7 @@ func (t *Tally) Add(quorum int, payload json.RawMessage) (decided Decision, ok b
 	if json.Unmarshal(payload, &v) != nil || v.Decision != Approve && v.Decision != Reject {
 		return "", false
 	}
-	if slices.ContainsFunc(t.Votes, func(earlier Vote) bool { return earlier.By == v.By }) {
+	if slices.ContainsFunc(t.Votes, func(earlier Vote) bool { return Voter(earlier.By) == Voter(v.By) }) {
 		return "", false
 	}
 	t.Votes = append(t.Votes, v)

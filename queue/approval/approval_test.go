@@ -34,6 +34,10 @@ func TestVotes(t *testing.T) {
 		"no form":              {Ballot{Decision: Approve, As: "anna"}, schema.ErrViolations, ""},
 		"a wrong form":         {Ballot{Decision: Approve, As: "anna", Form: json.RawMessage(`{"amount":"1"}`)}, schema.ErrViolations, ""},
 		"no decision":          {Ballot{As: "anna"}, entities.ErrInvalid, ""},
+		"the key by its ID":    {Ballot{Decision: Approve, As: "key_1", Roles: []string{"finance"}, Form: good}, nil, "key_1"},
+		"another key":          {Ballot{Decision: Approve, As: "KEY_2", Roles: []string{"finance"}, Form: good}, ErrNotAllowed, ""},
+		"a name with a space":  {Ballot{Decision: Approve, As: "bob ", Roles: []string{"finance"}, Form: good}, entities.ErrInvalid, ""},
+		"a name with two":      {Ballot{Decision: Approve, As: "bob\u00a0 b", Roles: []string{"finance"}, Form: good}, entities.ErrInvalid, ""},
 		"a name of no text":    {Ballot{Decision: Approve, As: "a\x00"}, entities.ErrInvalid, ""},
 	} {
 		v, err := settings.Vote(test.ballot, "key_1")
@@ -53,7 +57,7 @@ func TestSettingsAreValidated(t *testing.T) {
 	for name, s := range map[string]Settings{
 		"no title": {}, "quorum": {Title: "t", Quorum: MaxQuorum + 1}, "negative": {Title: "t", Quorum: -1},
 		"voters": {Title: "t", By: make([]string, MaxVoters+1)}, "empty voter": {Title: "t", By: []string{"role:"}},
-		"a name twice":          {Title: "t", By: []string{"anna", "bob", "anna"}},
+		"a name twice":          {Title: "t", By: []string{"anna", "bob", "Anna"}},
 		"a role twice":          {Title: "t", By: []string{"role:a", "role:a"}},
 		"more votes than names": {Title: "t", By: []string{"anna", "bob"}, Quorum: 3},
 		"form":                  {Title: "t", Form: json.RawMessage(`{"type":7}`)},

@@ -279,7 +279,9 @@ func (c *openHook) approval() ([]eventlog.Request, error) {
 	metadata, err := json.Marshal(approval.Metadata{Approval: c.Approval})
 	return []eventlog.Request{{
 		Type: entities.EventHookCreated, CorrelationID: c.ID, Payload: metadata, FreshToken: true,
-		Data: entities.EventData{Token: approval.NewToken(), At: string(c.At)},
+		Data: entities.EventData{
+			Token: approval.NewToken(), At: string(c.At), Webhook: &entities.WebhookSpec{Verify: webhook.Vote},
+		},
 	}}, err
 }
 

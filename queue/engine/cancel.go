@@ -11,15 +11,21 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/flow"
 )
 
-// enforceDeadline fails a run that has not ended by its deadline or, if its timeout has a grace, asks it to cancel.
+// enforceDeadline fails a run that has not ended by its deadline or, if its timeout has a grace, asks it to cancel. A
+// flow has one in any case, since what it did would never be undone.
 func (e *Engine) enforceDeadline(ctx context.Context, d queue.Delivery) error {
 	created, err := e.log.Event(ctx, d.Project, d.RunID, 1)
 	if err != nil {
 		return err
 	}
-	return e.finish(ctx, d, contract.Late(time.Duration(created.Data.TimeoutGraceMS)*time.Millisecond))
+	grace := time.Duration(created.Data.TimeoutGraceMS) * time.Millisecond
+	if grace == 0 && d.IsFlow() {
+		grace = flow.DefaultGrace
+	}
+	return e.finish(ctx, d, contract.Late(grace))
 }
 
 // cancel asks a child run to cancel for its parent, or ends a run whose grace is over.

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
@@ -299,6 +300,7 @@ func (p *player) resume(t *testing.T, hook entities.Event) {
 	}
 	if _, err := p.log.Append(t.Context(), p.project, eventlog.Request{
 		RunID: p.id, Type: entities.EventHookReceived, CorrelationID: id, SpecVersion: entities.SpecDriven, Payload: []byte(payload),
+		Data: entities.EventData{Verified: webhook.Vote},
 	}); err != nil {
 		t.Error(err)
 	}

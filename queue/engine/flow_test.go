@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
@@ -224,6 +225,11 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 				r.Data.DeploymentID, r.Data.WorkflowName = deployment, "ask"
 			})
 			d.waitForEvent(t, id, "hook_created agree")
+			_, err := d.log.Append(t.Context(), project, eventlog.Request{ // as a client of the Workflow SDK could
+				RunID: id, Type: entities.EventHookReceived, CorrelationID: "agree", SpecVersion: entities.SpecDriven,
+				Payload: []byte(`{"decision":"reject","by":"anna","key":"k"}`), Data: entities.EventData{Via: webhook.ViaSDK},
+			})
+			wantError(t, "a payload that is no vote", err, webhook.ErrUnverified)
 			d.vote(t, id, "agree", "anna", "bob", "carl")
 			d.waitForEvent(t, id, "hook_created answer")
 			d.receive(t, id, "answer", `{"yes":true}`)
@@ -251,12 +257,56 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 	}
 }
 
-// receive resumes a hook.
+// TestFlowsAreUndoneWhenTheirTimeIsOver: so are their children, and a run that is asked to cancel fails if that is not
+// possible.
+func TestFlowsAreUndoneWhenTheirTimeIsOver(t *testing.T) {
+	t.Parallel()
+	const late = `{"message":"the run did not end in time","code":"timeout"}`
+	for name, test := range map[string]struct{ document, fails, payload string }{
+		"a run":   {"order, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}", "", late},
+		"a child": {"order, deployment: dpl_test, steps: {c: {flow: kid, timeout: 2s}}", "", late},
+		"it cannot be undone": {"order, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}", "u=stuck",
+			`{"message":"the run was asked to cancel, and not all could be undone","code":"flow.undo","details":` +
+				`{"of":null,"undo":{"done":null,"failed":["a"]}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startServer(t, serve(t, shop))
+			flows := registry.New(d.pool, time.Now)
+			for _, document := range []string{
+				test.document, "kid, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}",
+			} {
+				if _, err := flows.Put(t.Context(), project, []byte("{flow: "+document+"}")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			id := d.startRun(t, `{}`, func(r *eventlog.Request) {
+				r.Data.DeploymentID = "order@1"
+				at := time.Now().Add(2 * time.Second)
+				if name != "a child" {
+					r.Data.Deadline = &at
+				}
+				if what, code, ok := strings.Cut(test.fails, "="); ok {
+					r.Data.Attributes = map[string]string{"fail." + what: code}
+				}
+			})
+			d.wantEnd(t, id, entities.RunFailed, test.payload)
+			done := 0
+			d.scan(t, `SELECT count(*) FROM events WHERE type IN ('step_completed', 'step_failed') AND correlation_id = 'a~undo'`,
+				nil, &done)
+			if done != 1 {
+				t.Errorf("%d undos, want one; the log is\n%s", done, d.describe(t, id))
+			}
+		})
+	}
+}
+
+// receive resumes a hook, and an approval with a vote.
 func (d *server) receive(t *testing.T, id entities.RunID, hook, payload string) {
 	t.Helper()
 	_, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: id, Type: entities.EventHookReceived, CorrelationID: hook, SpecVersion: entities.SpecDriven,
-		Payload: []byte(payload),
+		Payload: []byte(payload), Data: entities.EventData{Verified: webhook.Vote},
 	})
 	if err != nil && !isAny(err, entities.ErrHookNotFound, entities.ErrRunEnded) {
 		t.Error(err)

@@ -278,6 +278,7 @@ func (t *turn) move(i, n int, stopping *progress) bool {
 	sub.settle()
 	if sub.ended {
 		g.end(n, sub.result)
+		g.noteUndo(sub.state)
 	}
 	return sub.ended || len(t.commands) > before
 }

@@ -159,6 +159,14 @@ func TestBodies(t *testing.T) {
 			}},
 			steps: []string{"p#1 completed", "p.a completed", "p.b failed", "p.a~undo completed", "p failed"}, status: entities.RunCompleted, output: `{"p":null}`,
 		},
+		{
+			name: "open children of a map undo what they did before it fails", document: rows + "    needs: a\n    do: {flow: kid, grace: 2h}\n  a: {call: x, undo: {call: u}}\n",
+			trial: Trial{Input: numbers(2), Results: map[string]Result{"m[0]": failure("x"), "m[1]": {After: time.Hour}}},
+			steps: []string{
+				"a completed", "m~items completed", "m[0] failed", "m[1]~cancel completed", "m[1] failed", "m failed", "a~undo completed",
+			},
+			status: entities.RunFailed, code: "x",
+		},
 	})
 }
 

@@ -163,6 +163,11 @@ type (
 		Type string `json:"type"`
 		ID   string `json:"id,omitempty"`
 	}
+	cancelChild struct {
+		Type  string `json:"type"`
+		ID    string `json:"id"`
+		Grace string `json:"grace"`
+	}
 	complete struct {
 		Type   string          `json:"type"`
 		Output json.RawMessage `json:"output"`

@@ -130,6 +130,8 @@ type action struct {
 	// retry is passed on to the server, as in the contract's runStep.
 	retry                   json.RawMessage
 	timeout, attemptTimeout time.Duration
+	// grace is how long a child may take to end by itself when nobody needs it any more.
+	grace time.Duration
 	// pause and until are those of a wait.
 	pause time.Duration
 	until *template

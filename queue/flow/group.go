@@ -260,9 +260,7 @@ func (g *group) settle(f *state, n int) {
 // forget forgets an instance that has ended, unless it may have to be undone.
 func (g *group) forget(f *state, n int) {
 	if g.ended[n].status != statusCompleted || f.isUndone() {
-		if g.ended[n].status == statusCompleted && !f.isUnneeded() {
-			g.undid, g.faulty = true, g.faulty || f.isFaulty()
-		}
+		g.noteUndo(f)
 		delete(g.frames, n)
 	}
 	for g.mapping != nil && g.open == 0 && g.undone < g.begun && g.frames[g.inUndo(g.undone)] == nil {
@@ -358,14 +356,38 @@ func (s *state) isUnneeded() bool {
 	return true
 }
 
-// isFaulty reports whether something could not be undone.
-func (s *state) isFaulty() bool {
-	for i, p := range s.undos {
-		if g := s.groups[i]; p.status == statusFailed || g != nil && g.faulty {
-			return true
+// noteUndo notes what has become of undoing an instance.
+func (g *group) noteUndo(f *state) {
+	for i := range f.Program.steps {
+		switch f.undoOf(i) {
+		case statusCompleted:
+			g.undid = true
+		case statusFailed:
+			g.undid, g.faulty = true, true
+		default: // there was nothing to undo
 		}
 	}
-	return false
+}
+
+// undoOf returns what has become of undoing a step. One with a body may have undone what is in it before it failed.
+func (s *state) undoOf(i int) status {
+	g := s.groups[i]
+	if g == nil {
+		return s.undos[i].status
+	}
+	if g.plan != nil {
+		one := *g
+		one.noteUndo(g.plan)
+		g = &one
+	}
+	switch {
+	case g.faulty:
+		return statusFailed
+	case g.undid:
+		return statusCompleted
+	default:
+		return s.undos[i].status
+	}
 }
 
 // lookup returns the innermost step with a name that an expression can read, and the state that has it.

@@ -22,7 +22,7 @@ func votes(texts ...string) (list []json.RawMessage) {
 
 const (
 	annaApproves = `{"decision":"approve","by":"anna","key":"k"}`
-	annaAgain    = `{"decision":"approve","by":"anna","key":"k2"}`
+	annaAgain    = `{"decision":"approve","by":"ANNA","key":"k2"}`
 	bobApproves  = `{"decision":"approve","by":"bob","key":"k"}`
 	carlRejects  = `{"decision":"reject","by":"carl","key":"k"}`
 )

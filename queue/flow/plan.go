@@ -139,9 +139,9 @@ func (p *planning) checkAction(a *action, at *node, faults *Faults) {
 	}
 }
 
-// planned returns the state of the steps that the last planner has returned, which has not begun.
-func (s *state) planned(g *group, i int) (*state, Faults) {
-	b, faults := g.fragment(g.result(g.begun - 1).output)
+// planned returns the state of the steps that a call of the planner has returned, which has not begun.
+func (s *state) planned(g *group, i, call int) (*state, Faults) {
+	b, faults := g.fragment(g.result(call).output)
 	if faults != nil {
 		return nil, faults
 	}
@@ -162,7 +162,7 @@ func (s *state) applyPlanned(g *group, i int, rest string, e Event) error {
 		return fmt.Errorf("there is no step %q: %w", e.CorrelationID, ErrLog)
 	}
 	if g.plan == nil {
-		plan, faults := s.planned(g, i)
+		plan, faults := s.planned(g, i, g.begun-1)
 		if faults != nil {
 			return fmt.Errorf("%s: its plan: %w", e.CorrelationID, faults)
 		}
@@ -175,7 +175,7 @@ func (s *state) applyPlanned(g *group, i int, rest string, e Event) error {
 func (t *turn) drivePlan(i int) (moved bool) {
 	g := t.groups[i]
 	if g.plan == nil && g.begun > 0 && g.open == 0 && g.why == nil {
-		plan, faults := t.planned(g, i)
+		plan, faults := t.planned(g, i, g.begun-1)
 		switch {
 		case faults == nil:
 			g.plan, g.entered = plan, true
@@ -238,9 +238,8 @@ func (t *turn) asPlanned(input json.RawMessage) json.RawMessage {
 		Previous *previous       `json:"previous,omitempty"`
 	}{Input: orNull(input)}
 	if g := t.up.groups[t.of]; t.n > 0 {
-		last := orNull(g.result(t.n - 1).output)
-		_, faults := g.fragment(last)
-		wrapped.Previous = &previous{last, faults}
+		_, faults := t.up.planned(g, t.of, t.n-1)
+		wrapped.Previous = &previous{orNull(g.result(t.n - 1).output), faults}
 	}
 	return mustJSON(wrapped)
 }

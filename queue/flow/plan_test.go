@@ -2,17 +2,22 @@ package flow
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
+// faultyFragment is what a planner returns, and a part of the faults that it gets back.
+type faultyFragment struct{ fragment, want string }
+
 // TestPlansAreChecked has a planner return fragments with a fault each: it gets each back with the fault, and the run
 // completes once a fragment is valid.
 func TestPlansAreChecked(t *testing.T) {
 	t.Parallel()
-	faulty := []struct{ fragment, want string }{
+	long := strings.Repeat("a", 128)
+	faulty := []faultyFragment{
 		{`7`, "want an object"},
 		{`{}`, `want \"steps\"`},
 		{`{"steps":{}}`, `want \"steps\"`},
@@ -33,15 +38,44 @@ func TestPlansAreChecked(t *testing.T) {
 		{`{"steps":{"a":{"call":"get"},"b":{"map":"[1]","do":{"steps":{"c":{"set":1},"d":{"set":1}}}}}}`, "the limit is 3"},
 		{`{"steps":{"a":{"call":"get","retry":{"maxAttempts":0}}}}`, "from 1 to 1000"},
 		{`{"steps":{"a":{"call":"get"}},"output":"${item}"}`, "only in the body of a map"},
+		{`null`, "want an object"},
+		{`"{steps: {a: {call: get}}}"`, "want an object"},
+		{`{"steps":[{"call":"get"}]}`, "an object with at least one step"},
+		{`{"steps":{"a":{"call":"get"}},"goals":["a"]}`, `no field \"goals\" here`},
+		{`{"steps":{"a":{"call":"get"},"a":{"call":"get"}}}`, "is there twice"},
+		{`{"steps":{"a b":{"call":"get"}}}`, "is not 1 to 128 letters"},
+		{`{"steps":{"a":{"call":"get","set":1}}}`, "this one is a call already"},
+		{`{"steps":{"a":{"call":7}}}`, "want a text instead of a number"},
+		{`{"steps":{"a":{"call":"get","needs":"a"}}}`, "a needs a"},
+		{`{"steps":{"a":{"call":"get","catch":[{"to":"a"}]}}}`, "leads to a itself"},
+		{`{"steps":{"a":{"call":"get","catch":[{"to":"z"}]}}}`, "steps.a.catch[0].to"},
+		{`{"steps":{"a":{"call":"get","catch":[{"then":"complete"}]}}}`, "cannot complete the run"},
+		{`{"steps":{"a":{"call":"get","catch":[{"to":"b"}]},"b":{"call":"get","catch":[{"to":"a"}]}}}`, "a needs b needs a"},
+		{`{"steps":{"a":{"map":"[1]","do":{"call":"get"},"undo":{"call":"get"}}}}`, "only call, flow and http can be undone"},
+		{`{"steps":{"a":{"set":{"x":"${1}"},"schema":{"type":7}}}}`, "it is not a JSON Schema"},
+		{`{"steps":{"a":{"flow":"kid","deployment":"kid@1"}}}`, "or its deployment"},
+		{`{"steps":{"a":{"loop":{"do":{"call":"get"}}}}}`, "the condition that ends the loop"},
+		{`{"steps":{"a":{"wait":"soon"}}}`, "want a duration"},
+		{`{"steps":{"a":{"call":"get","timeout":"11y"}}}`, "want a duration"},
+		{`{"steps":{"a":` + strings.Repeat(`{"map":"[1]","do":{"steps":{"a":`, 4) + `{"call":"get"}` + strings.Repeat("}}}", 4) + `}}`, "nested"},
+		{`{"steps":{"` + long + `":{"map":"[1]","do":{"steps":{"` + long + `":{"call":"get"}}}}}}`, "the limit is 255"},
 	}
 	p := parse(t, `
 flow: f
 deployment: d
 steps:
   before: {set: 1}
-  p: {needs: before, plan: think, repairs: 20, allow: {calls: [get], maxSteps: 3}}
+  p: {needs: before, plan: think, repairs: 20, allow: {calls: [get], flows: [kid], maxSteps: 3}}
 output: "${steps.p.output}"
 `)
+	for faulty := range slices.Chunk(faulty, maxRepairs) {
+		checkRepairs(t, p, faulty)
+	}
+}
+
+// checkRepairs has a planner return the fragments, and then a valid one.
+func checkRepairs(t *testing.T, p *Program, faulty []faultyFragment) {
+	t.Helper()
 	results := map[string]Result{"p.a": output(`"got"`)}
 	for i, f := range faulty {
 		results["p#"+itoa(i+1)] = output(f.fragment)

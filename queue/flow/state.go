@@ -35,8 +35,9 @@ type progress struct {
 	why    string          // the reason for which it was skipped
 	// seq orders the ends of steps.
 	seq int64
-	// tried is set while an attempt has no result, and doubtful once nobody knows what an earlier one has done.
-	tried, doubtful bool
+	// tried is set while an attempt has no result, and doubtful once nobody knows what an earlier one has done. Told is set
+	// once a child is asked to cancel.
+	tried, doubtful, told bool
 }
 
 // history is what the log of a run says about the run itself.
@@ -71,11 +72,12 @@ type state struct {
 	groups []*group
 }
 
-// undoSuffix follows the ID of a step in the ID of the step that undoes it, and timeSuffix in that of the wait that
-// limits the time of a signal.
+// undoSuffix follows the ID of a step in the ID of the step that undoes it, timeSuffix in that of the wait that limits
+// the time of a signal, and cancelSuffix in that of the step that records that a child is asked to cancel.
 const (
-	undoSuffix = "~undo"
-	timeSuffix = "~within"
+	undoSuffix   = "~undo"
+	timeSuffix   = "~within"
+	cancelSuffix = "~cancel"
 )
 
 // ErrLog reports a log that this program cannot have produced.
@@ -126,8 +128,12 @@ func (s *state) applyAt(id string, e Event) error {
 	if err != nil {
 		return err
 	}
-	if suffix == timeSuffix {
+	switch suffix {
+	case timeSuffix:
 		s.applyLimit(i, e)
+		return nil
+	case cancelSuffix:
+		s.steps[i].told = true
 		return nil
 	}
 	if err := s.applyStep(&list[i], i, e); err != nil {
@@ -142,7 +148,7 @@ func (s *state) applyAt(id string, e Event) error {
 // find returns the step that an ID is about.
 func (s *state) find(id string) (i int, list []progress, suffix string, err error) {
 	list = s.steps
-	for _, suffix = range []string{undoSuffix, timeSuffix, ""} {
+	for _, suffix = range []string{undoSuffix, timeSuffix, cancelSuffix, ""} {
 		if n := len(id) - len(suffix); suffix != "" && n >= 0 && id[n:] == suffix {
 			id = id[:n]
 			break

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -147,6 +148,9 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	case kindFlow:
 		a.name, a.deployment = o.name(string(kindFlow)), o.deployment()
 		a.timeout = o.duration("timeout")
+		if u.place == placeStep {
+			a.grace = cmp.Or(o.duration("grace"), DefaultGrace)
+		}
 		r.readInput(o, a, u)
 	case kindWait:
 		r.readWait(n, a, u)

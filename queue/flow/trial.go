@@ -124,6 +124,7 @@ type anyCommand struct {
 	For     string            `json:"for"`
 	Until   time.Time         `json:"until"`
 	Timeout string            `json:"timeout"`
+	Grace   string            `json:"grace"`
 	Signal  json.RawMessage   `json:"signal"`
 	// HTTP is the request of a step that is one.
 	HTTP *contract.HTTPRequest `json:"http"`
@@ -170,6 +171,13 @@ func (r *trialRun) carryOut(text json.RawMessage) error {
 	case "cancelWait":
 		r.end(entities.EventWaitCancelled, c.ID, nil)
 	case "cancelStep":
+		if c.Grace != "" { // a child, which ends by itself
+			r.pending = slices.DeleteFunc(r.pending, func(p pendingResult) bool { return p.id == c.ID })
+			r.later(c.ID, time.Time{}, pendingResult{
+				event: entities.EventStepFailed, of: contract.Payload("the child was cancelled", "child_cancelled"),
+			})
+			return nil
+		}
 		r.end(entities.EventStepFailed, c.ID, contract.Payload("cancelled by the workflow", contract.CodeCancelled))
 	case "complete":
 		r.append(entities.EventRunCompleted, "", c.Output)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -92,6 +93,12 @@ func runTrials(t *testing.T, tests []trialTest) {
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	runTrials(t, []trialTest{
+		{
+			name:     "an open child undoes what it did before what it needed is undone",
+			document: "flow: f\ndeployment: d\nsteps:\n  a: {call: a, undo: {call: u}}\n  o: {needs: a, flow: kid}\n  z: {needs: a, call: z}\n",
+			trial:    Trial{Results: map[string]Result{"z": failure("x"), "o": {After: time.Hour}}},
+			steps:    []string{"a completed", "z failed", "o~cancel completed", "o failed", "a~undo completed"}, status: entities.RunFailed, code: "x",
+		},
 		{
 			name:     "a line of steps",
 			document: saga,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -39,8 +40,7 @@ func (t *turn) wrapUp() (done, moved bool) {
 		case t.isDriven(i):
 			moved = t.driveOrStop(i) || moved
 		case t.steps[i].status == statusOpen && t.isCancelled(i):
-			t.cancel(i)
-			moved = true // a step before this one may have waited for it
+			moved = t.cancel(i) || moved // a step before this one may have waited for it
 		}
 		open = open || t.steps[i].status == statusOpen
 	}
@@ -80,10 +80,19 @@ func (t *turn) isCancelled(i int) bool {
 	return !t.drain && s.undo == nil && !s.isLast()
 }
 
-// cancel ends a step that is open.
-func (t *turn) cancel(i int) {
+// DefaultGrace is how long a flow may take to undo what it did once its time is over, or its parent cancels it, unless
+// somebody says otherwise: long enough for calls that undo, with the default of attempts.
+const DefaultGrace = time.Hour
+
+// codeUndo means that a run was asked to cancel, and something could not be undone.
+const codeUndo = "flow.undo"
+
+// cancel ends a step that is open, or asks the child to end. It reports whether it has decided anything.
+func (t *turn) cancel(i int) bool {
 	s := &t.Program.steps[i]
 	switch s.action.kind {
+	case kindFlow: // its step ends with it, after it has undone what it did
+		return t.cancelChild(i)
 	case kindWait:
 		t.send(partOf{"cancelWait", s.id})
 	case kindSignal, kindHook, kindApproval: // its hook is closed with what belongs to it
@@ -91,6 +100,19 @@ func (t *turn) cancel(i int) {
 		t.send(partOf{"cancelStep", s.id})
 	}
 	t.steps[i] = failedWith(contract.Failure{Message: "cancelled", Code: contract.CodeCancelled}, t.next())
+	return true
+}
+
+// cancelChild asks a child to cancel, once: the log notes it, since it has no event for such a request.
+func (t *turn) cancelChild(i int) bool {
+	if t.steps[i].told {
+		return false
+	}
+	s := &t.Program.steps[i]
+	t.send(cancelChild{"cancelStep", s.id, duration(s.action.grace)})
+	t.send(recordStep{Type: "recordStep", ID: s.id + cancelSuffix, Name: s.id + cancelSuffix})
+	t.steps[i].told = true
+	return true
 }
 
 // needsUndo reports whether a step has to be undone: it has completed, or nobody knows whether it was carried out.
@@ -166,26 +188,28 @@ func (t *turn) end(why progress) {
 		return
 	}
 	t.ended = true
-	if t.asked {
-		t.send(partOf{Type: "cancelled"})
-		return
-	}
-	var f contract.Failure
-	if err := json.Unmarshal(why.error, &f); err != nil {
-		f = contract.Failure{Message: string(why.error)}
-	}
 	var report struct {
 		Done   []string `json:"done"`
 		Failed []string `json:"failed"`
 	}
-	for i, p := range t.undos {
-		switch p.status {
+	for i := range t.undos {
+		switch t.undoOf(i) {
 		case statusCompleted:
 			report.Done = append(report.Done, t.Program.steps[i].id)
 		case statusFailed:
 			report.Failed = append(report.Failed, t.Program.steps[i].id)
 		default: // it did not have to be undone
 		}
+	}
+	var f contract.Failure
+	switch {
+	case t.asked && report.Failed == nil:
+		t.send(partOf{Type: "cancelled"})
+		return
+	case t.asked: // a run that is cancelled has no error that could name them
+		f = *failedAs(codeUndo, "the run was asked to cancel, and not all could be undone")
+	case json.Unmarshal(why.error, &f) != nil:
+		f = contract.Failure{Message: string(why.error)}
 	}
 	if report.Done != nil || report.Failed != nil {
 		f.Details = mustJSON(map[string]any{"undo": report, "of": f.Details})
@@ -225,10 +249,7 @@ func (t *turn) stop(i int, why progress) (moved bool) {
 func (t *turn) undoStep(i int) (moved bool) {
 	done, moved := t.undoGroup(i)
 	if done {
-		t.undos[i].status = statusCompleted
-		if t.groups[i].faulty {
-			t.undos[i].status = statusFailed
-		}
+		t.undos[i].status = statusCompleted // unless it is faulty: see undoOf
 	}
 	return done || moved
 }
@@ -238,9 +259,7 @@ func (t *turn) undoGroup(i int) (done, moved bool) {
 	g := t.groups[i]
 	if g.plan != nil && !g.plan.isUnneeded() {
 		sub := t.enterPlan(i)
-		done, moved = sub.undo()
-		g.faulty = g.faulty || sub.isFaulty()
-		return done, moved
+		return sub.undo()
 	}
 	active := 0
 	for k := g.undone; k < g.begun; k++ {
@@ -255,7 +274,7 @@ func (t *turn) undoGroup(i int) (done, moved bool) {
 		is, did := sub.undo()
 		moved = moved || did
 		if is {
-			g.faulty = g.faulty || sub.isFaulty()
+			g.noteUndo(sub.state)
 		} else {
 			active++
 		}

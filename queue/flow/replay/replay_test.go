@@ -73,13 +73,16 @@ func TestCompare(t *testing.T) {
 		"cancelled by somebody": {
 			document: document, events: append(ran[:7:7], log("run_cancelled")[0]),
 		},
-		"a child that ends with its run": {
+		"a child that is cancelled": {
 			document: "{flow: f, deployment: d, steps: {a: {flow: g}, b: {call: b}}}", events: log(
 				`run_created  {} {}`,
 				`run_started`,
 				`step_created a {"stepName":"g","step":{"childId":"wrun_2"}} {}`,
 				`step_created b {"stepName":"b","step":{}} {}`,
 				`step_failed b {} {"message":"no"}`,
+				`step_created a~cancel {"stepName":"a~cancel"} null`,
+				`step_completed a~cancel {} null`,
+				`step_failed a {} {"message":"it was cancelled","code":"child_cancelled"}`,
 				`run_failed  {} {"message":"no"}`,
 			),
 		},
