@@ -450,25 +450,6 @@ func TestAnswersStop(t *testing.T) {
 	}
 }
 
-// TestUndoSeesTheStep tests what undoing a step gets.
-func TestUndoSeesTheStep(t *testing.T) {
-	t.Parallel()
-	got, err := Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{
-		"ship": failure("lost"), "charge": output(`{"sum":10}`),
-	}}.Run(parse(t, saga))
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(got.Events, func(e Event) bool { return e.CorrelationID == "charge~undo" })
-	want := `{"error":null,"input":{"id":7},"outcome":"completed","output":{"sum":10}}`
-	if input := string(got.Events[i].Payload); input != want {
-		t.Errorf("input of the undo: %s; want %s", input, want)
-	}
-	if details := string(got.Error.Details); !strings.Contains(details, `"done":["reserve","charge"]`) {
-		t.Errorf("details %s", details)
-	}
-}
-
 // TestAnswersAreTheSame asks again at each moment of a run, with what the log had then: the commands are those that
 // were carried out, and what the log has already is not asked for again.
 func TestAnswersAreTheSame(t *testing.T) {

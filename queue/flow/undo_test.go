@@ -1,7 +1,9 @@
 package flow
 
 import (
+	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,5 +44,24 @@ func TestUndoIsTold(t *testing.T) {
 				t.Errorf("details %s, want %s; steps %v", details, test.want, got.Steps())
 			}
 		})
+	}
+}
+
+// TestUndoSeesTheStep tests what undoing a step gets.
+func TestUndoSeesTheStep(t *testing.T) {
+	t.Parallel()
+	got, err := Trial{Input: json.RawMessage(`{"id":7}`), Results: map[string]Result{
+		"ship": failure("lost"), "charge": output(`{"sum":10}`),
+	}}.Run(parse(t, saga))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(got.Events, func(e Event) bool { return e.CorrelationID == "charge~undo" })
+	want := `{"error":null,"input":{"id":7},"outcome":"completed","output":{"sum":10}}`
+	if input := string(got.Events[i].Payload); input != want {
+		t.Errorf("input of the undo: %s; want %s", input, want)
+	}
+	if details := string(got.Error.Details); !strings.Contains(details, `"done":["reserve","charge"]`) {
+		t.Errorf("details %s", details)
 	}
 }
