@@ -351,7 +351,7 @@ func (p *player) compared(t *testing.T) (list []string) {
 		case e.Type == entities.EventRunStarted, isContinuation(e):
 			continue
 		case e.Type == entities.EventRunCreated:
-			v.Data.DeploymentID = ""
+			v.Data.DeploymentID, v.Data.Build = "", ""
 		case v.Data.Step != nil && v.Data.Step.HTTP != nil: // it is the run's, and nothing is called there
 			v.Data.Step.DeploymentID = ""
 		}
