@@ -124,6 +124,15 @@ func (r *reader) readSet(o *object, a *action, u usage) {
 	}
 }
 
+// readFlow reads "flow: NAME". What undoes a step is not cancelled, and so has no grace.
+func (r *reader) readFlow(o *object, a *action, u usage) {
+	a.name, a.deployment, a.timeout = o.name(string(kindFlow)), o.deployment(), o.duration("timeout")
+	if u.place == placeStep {
+		a.grace = cmp.Or(o.duration("grace"), DefaultGrace)
+	}
+	r.readInput(o, a, u)
+}
+
 func (r *reader) readKind(o *object, a *action, u usage) {
 	n := o.get(string(a.kind))
 	switch a.kind {
@@ -146,12 +155,7 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	case kindRespond:
 		r.readRespond(n, a, u)
 	case kindFlow:
-		a.name, a.deployment = o.name(string(kindFlow)), o.deployment()
-		a.timeout = o.duration("timeout")
-		if u.place == placeStep {
-			a.grace = cmp.Or(o.duration("grace"), DefaultGrace)
-		}
-		r.readInput(o, a, u)
+		r.readFlow(o, a, u)
 	case kindWait:
 		r.readWait(n, a, u)
 	case kindSignal:

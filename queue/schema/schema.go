@@ -100,7 +100,8 @@ func (s *Schema) Check(value json.RawMessage) error {
 	return nil
 }
 
-// faultsOf returns what is wrong with a schema: the innermost errors, since those around them only say that they failed.
+// faultsOf returns what is wrong with a schema: the innermost errors, since those around them only say that they
+// failed.
 func faultsOf(err error) error {
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {

@@ -147,7 +147,7 @@ func (f timeFlag) resolve(now time.Time) (string, error) {
 	}
 	if days, ok := strings.CutSuffix(string(f), "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return timestamp(now.Add(-time.Duration(n) * 24 * time.Hour)), nil //nolint:gosec // it has 16 bits
+			return timestamp(now.Add(-time.Duration(n) * 24 * time.Hour)), nil
 		}
 	}
 	if d, err := time.ParseDuration(string(f)); err == nil && d >= 0 {

@@ -38,10 +38,12 @@ const post = "http: {url: 'https://example.com/${run.id}', body: 1}"
 var kinds = []string{
 	"call: f", "call: f", "call: f", "wait: 1h", "wait: {until: '${now + duration(\"90m\")}'}", "set: 1",
 	"let: {at: '${string(now)}'}, set: '${at}'",
-	"signal: {name: s%d, condition: 'data.by == \"us\"', within: 1h}", "signal: {name: s%d, lookBack: 1h, within: 1h}", "fail: {message: no}",
+	"signal: {name: s%d, condition: 'data.by == \"us\"', within: 1h}",
+	"signal: {name: s%d, lookBack: 1h, within: 1h}", "fail: {message: no}",
 	post, post, "hook: {within: 1h}", "emit: s1",
 	"hook: {webhook: {respond: 10s}, within: 1h}",
-	"call: f, memo: 1h", "call: f, memo: {for: 1h, key: 7, share: true}", "http: {url: 'https://example.com/m', body: 1}, memo: 1h",
+	"call: f, memo: 1h", "call: f, memo: {for: 1h, key: 7, share: true}",
+	"http: {url: 'https://example.com/m', body: 1}, memo: 1h",
 	"emit: {signal: s2, data: '${run.workflow}'}", "call: f, async: true, timeout: 3h", "flow: other", "complete: early",
 	"approval: {title: t, quorum: 2, deadline: 1h, onTimeout: approve}", "start: other",
 	"approval: {title: t, by: [anna, bob, carl], deadline: 1h, onTimeout: reject}",
@@ -114,7 +116,8 @@ func step(d Draw, i int, needed map[string]bool) string {
 	}
 	if strings.Contains(kind, "webhook") {
 		more += fmt.Sprintf("  q%d: {needs: s%d, call: f, catch: [{}]}\n", i, i)
-		more += fmt.Sprintf("  r%d: {needs: q%d, respond: {to: s%d, body: {n: 1}}, catch: [{codes: [no_request]}]}\n", i, i, i)
+		more += fmt.Sprintf("  r%d: {needs: q%d, respond: {to: s%d, body: {n: 1}}, catch: [{codes: [no_request]}]}\n",
+			i, i, i)
 	}
 	return fmt.Sprintf("  s%d: {%s}\n", i, strings.Join(append([]string{kind}, fields...), ", ")) + more
 }

@@ -419,6 +419,7 @@ func (b builder) collect(at port, ids []string, have value) value {
 		join = "every"
 	case collectLast:
 		text = end(">=")
+	default: // some, and none: all that there is
 	}
 	if many {
 		text = ofMany(t.collect, stepOf(have.id), text)
