@@ -25,8 +25,8 @@ run: build $(BUNDLE) ## Start Postgres, the server and the example app, and plac
 build: ## Build bin/stepwell
 	$(GO) build -o bin/stepwell ./cmd/stepwell
 
-# The black-box packages run last. e2e needs all processors for its apps, and hostile for what it measures; the others
-# mostly wait, and run two at a time.
+# The black-box packages run last. e2e needs all processors for its apps; the others mostly wait, and run two at a time.
+# What takes longest is left out, or done in part: see test-long.
 #
 # The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
 # stepwell_demo behind.
@@ -39,14 +39,22 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	cd ui/build && $(GO) vet ./... && $(GO) test -count=1 ./...
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
 	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # build it once for all tests
-	$(GO) test -race -shuffle=on -timeout 40m -p 3 $$($(GO) list ./... | grep -v /e2e)
-	$(GO) test -race -shuffle=on -timeout 20m -p 1 ./e2e ./e2e/hostile
+	$(GO) test -race -shuffle=on -timeout 40m -p 4 $$($(GO) list ./... | grep -v /e2e)
+	$(GO) test -race -shuffle=on -timeout 40m ./e2e
 	$(GO) test -race -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')
 	cd sdk && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 5m ./...
 	cd sdk/tests && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 10m ./...
 	cd sdk/vet && $(GO) vet ./... && $(GO) test -timeout 5m ./...
 	cd bench && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 5m ./...
 	cd examples/sdk-go && $(GO) vet ./...
+
+# hostile needs all processors for what it measures, and runs alone.
+.PHONY: test-long
+test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all interleavings, sagas and lines of the SDK's tools
+	@scripts/need postgres cc chromium
+	$(GO) test -race -shuffle=on -timeout 20m ./e2e/hostile
+	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./eventlog ./queue ./queue/engine ./e2e/tools
+	STEPWELL_TEST_LONG=1 $(GO) test -race -timeout 20m -run '^TestSagasLeaveNothingBehind$$' ./e2e
 
 .PHONY: ui
 ui: $(UI) ## Bundle the dashboard into ui/dist, which is committed

@@ -32,7 +32,7 @@ func measureDashboard(ctx context.Context, b *bench) (rows []row, err error) {
 
 // pageRows measures the requests of the dashboard's pages one after the other.
 func (b *bench) pageRows(ctx context.Context, s *testbed) (rows []row, err error) {
-	if err := s.fillStats(ctx); err != nil {
+	if err := s.fillStats(ctx, b.workflows); err != nil {
 		return nil, err
 	}
 	long, err := s.longRun(ctx, b.logSizes[len(b.logSizes)-1])
@@ -88,7 +88,7 @@ func pageRequests(run string, now time.Time) []pageRequest {
 
 // fillStats stores the statistics of 20 workflows of 3 steps that were busy for a week: 10 classes of durations in each
 // interval that is kept.
-func (s *testbed) fillStats(ctx context.Context) error {
+func (s *testbed) fillStats(ctx context.Context, workflows int) error {
 	conn, err := s.cluster.open(ctx, s.database)
 	if err != nil {
 		return err
@@ -100,13 +100,13 @@ func (s *testbed) fillStats(ctx context.Context) error {
 		FROM (VALUES (1, interval '2 days'), (60, '7 days'), (360, '7 days'), (1440, '90 days')) AS widths (width, keep),
 			LATERAL generate_series(date_bin(make_interval(mins => width), now() - keep, 'epoch'), now(),
 				make_interval(mins => width)) AS at,
-			generate_series(1, 20) AS w, (VALUES
+			generate_series(1, $1) AS w, (VALUES
 			('run_created', 'shop', 0, 0), ('run_started', 'shop', 1, 6), ('run_completed', 'shop', 10, 19),
 			('run_failed', 'shop', 10, 13), ('run_error', 'declined', 0, 0),
 			('step_completed', 'reserve', 5, 14), ('step_completed', 'charge', 5, 14), ('step_completed', 'ship', 5, 14),
 			('step_retrying', 'charge', 0, 0)
 		) AS m (metric, label, first, last), LATERAL generate_series(m.first, m.last) AS took
-		ON CONFLICT DO NOTHING`)
+		ON CONFLICT DO NOTHING`, workflows)
 	if err != nil {
 		return fmt.Errorf("store statistics: %w", err)
 	}

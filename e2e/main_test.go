@@ -7,4 +7,4 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-func TestMain(m *testing.M) { harness.Main(32, func() { testdb.Main(m) }) }
+func TestMain(m *testing.M) { harness.Main(8, func() { testdb.Main(m) }) }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -139,16 +141,22 @@ func (s *saga) undo(w http.ResponseWriter, effect string) {
 	_, _ = w.Write([]byte(`null`))
 }
 
-// sagas are those of the test, by their names: what goes wrong at each step.
+// sagas are those of the test, by their names: all that can go wrong at each step if STEPWELL_TEST_LONG is set, else one
+// thing, another one at each start of the test.
 func sagas(cancel func(root string)) map[string]*saga {
-	all := map[string]*saga{}
+	all, first := map[string]*saga{}, rand.IntN(100)
 	add := func(step, mode string) {
 		all[step+" "+mode] = &saga{
 			step: step, mode: mode, cancel: cancel, calls: map[string]int{}, ledger: map[string]bool{},
 		}
 	}
-	for step := range sagaNeeds {
-		for _, mode := range []string{sagaFails, sagaLate, sagaCut, sagaDoubt, sagaCancel} {
+	modes := []string{sagaFails, sagaLate, sagaCut, sagaDoubt, sagaCancel}
+	for i, step := range slices.Sorted(maps.Keys(sagaNeeds)) {
+		if os.Getenv("STEPWELL_TEST_LONG") == "" {
+			add(step, modes[(i+first)%len(modes)])
+			continue
+		}
+		for _, mode := range modes {
 			add(step, mode)
 		}
 	}

@@ -13,14 +13,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 const (
 	tutorialDoc     = "../docs/tutorial.md"
-	tutorialTimeout = 5 * time.Minute // it takes half a minute
+	tutorialTimeout = 3 * harness.Timeout // it takes half a minute
 )
 
 // TestTutorialRunsAsWritten pastes the commands of docs/tutorial.md into one shell, in order, and compares what they

@@ -172,7 +172,7 @@ func setAttribute() Request {
 }
 
 // TestI4EveryInterleavingIsSerializable stops two clients, each with its own session, before each statement, and lets
-// them continue in every possible order. In every order the answers, the logs and the rows are those of one client
+// them continue in every order that [gate.Serial] explores. In every order the answers, the logs and the rows are those of one client
 // after the other, no deadlock happens, logs are dense (I1), and rows are their fold (I2).
 //
 // Clients stop at all statements, also within batches, and at every commit and rollback; see package gate. They do not

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -36,6 +37,14 @@ var sdkLines = []sdkLine{
 	{"stable", 3, harness.AppFolder("../app")},
 	{"beta35", 5, harness.AppFolder("../beta35")},
 	{"beta55", 7, harness.AppFolder("../beta55")},
+}
+
+// testedLines returns all lines if STEPWELL_TEST_LONG is set, else the newest.
+func testedLines() []sdkLine {
+	if os.Getenv("STEPWELL_TEST_LONG") != "" {
+		return sdkLines
+	}
+	return sdkLines[len(sdkLines)-1:]
 }
 
 // fixture is a server and an app of an SDK line, with one run of each kind.

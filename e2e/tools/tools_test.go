@@ -7,7 +7,7 @@ import "testing"
 func TestTools(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
-	for _, l := range sdkLines {
+	for _, l := range testedLines() {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			s := newFixture(t, l)

@@ -212,7 +212,7 @@ func (m *model) walk(clock []int32) (ticks []int) {
 }
 
 // TestTicksEqualThoseOfAWalkOverEveryMinute compares 200 expressions in 30 zones with what somebody would see who looks
-// at a clock in the zone every minute: for six days around each change of the clock from 2020 to 2030, or for all these
+// at a clock in the zone every minute: for three days around each change of the clock from 2020 to 2030, or for all these
 // years if STEPWELL_TEST_CRON_DECADE is set, which takes minutes.
 func TestTicksEqualThoseOfAWalkOverEveryMinute(t *testing.T) {
 	t.Parallel()
@@ -238,7 +238,7 @@ func TestTicksEqualThoseOfAWalkOverEveryMinute(t *testing.T) {
 					compared += len(got)
 				}
 			}
-			if compared < 10_000 {
+			if compared < 5_000 {
 				t.Errorf("only %d ticks were compared", compared)
 			}
 		})
@@ -251,7 +251,7 @@ func spans(z *time.Location) (list [][2]time.Time) {
 	if os.Getenv("STEPWELL_TEST_CRON_DECADE") != "" {
 		return [][2]time.Time{decade}
 	}
-	const around = 3 * 24 * time.Hour
+	const around = 36 * time.Hour
 	for t := decade[0]; t.Before(decade[1]); {
 		_, end := t.In(z).ZoneBounds()
 		if end.IsZero() || end.After(decade[1]) {

@@ -88,7 +88,9 @@ type Outcome struct {
 }
 
 // Simulate answers the question. It fails with [entities.ErrInvalid] if the settings are, and with [ErrTooMuch].
-func Simulate(q Question) (Outcome, error) {
+func Simulate(q Question) (Outcome, error) { return simulate(q, maxLooks) }
+
+func simulate(q Question, maxLooks int) (Outcome, error) {
 	if err := q.Spec.Validate(); err != nil {
 		return Outcome{}, err
 	}
@@ -96,7 +98,7 @@ func Simulate(q Question) (Outcome, error) {
 		return Outcome{}, entities.Invalid("a cost of %d is not between 1 and %d, the places of the limit", q.Cost, most)
 	}
 	slices.SortFunc(q.Runs, func(a, b Run) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
-	s := simulation{Question: q, fates: make([]fate, len(q.Runs))}
+	s := simulation{Question: q, fates: make([]fate, len(q.Runs)), maxLooks: maxLooks}
 	for _, part := range q.parts() {
 		if err := s.play(part); err != nil {
 			return Outcome{}, err
@@ -150,8 +152,8 @@ type fate struct {
 type simulation struct {
 	Question
 
-	fates []fate
-	looks int
+	fates           []fate
+	looks, maxLooks int
 
 	// What follows is of one part.
 	facts limit.Facts
@@ -183,7 +185,7 @@ func (s *simulation) play(part []int) error {
 	s.facts.Limits[""] = limit.Limit{Spec: s.Spec}
 	s.lines, s.held, s.ends, s.next = map[line][]int{}, map[string][]int{}, nil, time.Time{}
 	for {
-		if s.looks > maxLooks {
+		if s.looks > s.maxLooks {
 			return fmt.Errorf("%w: too many would have waited at the same time: shorten the window", ErrTooMuch)
 		}
 		at, what := s.To, (func(time.Time))(nil)

@@ -3,6 +3,7 @@ package gate_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,6 +71,70 @@ func TestExploreFindsEveryOutcome(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSerialFindsAnomalies: the schedules that Serial explores by default are enough to find a lost update and a write
+// skew, whoever is first.
+func TestSerialFindsAnomalies(t *testing.T) {
+	t.Parallel()
+	add := [2]string{`UPDATE rows SET v = $1 + 1 WHERE id = 1`, `UPDATE rows SET v = $1 + 10 WHERE id = 1`}
+	mark := [2]string{`UPDATE rows SET v = 1 WHERE id = 1 AND $1 = 0`, `UPDATE rows SET v = 1 WHERE id = 2 AND $1 = 0`}
+	for name, tt := range map[string]struct {
+		read   string
+		write  [2]string
+		serial map[string]string
+		found  bool
+	}{
+		"lost update": {`SELECT v FROM rows WHERE id = 1`, add, map[string]string{"11 0": "both"}, true},
+		"write skew":  {`SELECT sum(v) FROM rows`, mark, map[string]string{"1 0": "A, B", "0 1": "B, A"}, true},
+		"locks":       {`SELECT v FROM rows WHERE id = 1 FOR UPDATE`, add, map[string]string{"11 0": "both"}, false},
+	} {
+		for _, order := range [][2]int{{0, 1}, {1, 0}} {
+			t.Run(fmt.Sprint(name, order), func(t *testing.T) {
+				t.Parallel()
+				dsn := testdb.New(t)
+				pool := openPool(t, dsn)
+				must(t, pool, `CREATE TABLE rows (id integer PRIMARY KEY, v integer NOT NULL)`)
+				must(t, pool, `INSERT INTO rows VALUES (1, 0), (2, 0)`)
+				one, two := gate.Open(t, dsn, pool, nil), gate.Open(t, dsn, pool, nil)
+				tb := &failing{TB: t}
+				done := make(chan struct{})
+				go func() { // which Fatalf ends
+					defer close(done)
+					gate.Serial(tb, one, two, tt.serial, func(s *gate.Schedule) string {
+						must(t, pool, `UPDATE rows SET v = 0`)
+						s.Run(t,
+							func() { readThenWrite(t, one.Pool, tt.read, tt.write[order[0]]) },
+							func() { readThenWrite(t, two.Pool, tt.read, tt.write[order[1]]) })
+						var state string
+						if err := pool.QueryRow(t.Context(), `SELECT string_agg(v::text, ' ' ORDER BY id) FROM rows`).
+							Scan(&state); err != nil {
+							t.Error(err)
+						}
+						return state
+					})
+				}()
+				<-done
+				if (tb.fatal != "") != tt.found {
+					t.Errorf("Serial says %q, want an error: %t", tb.fatal, tt.found)
+				}
+			})
+		}
+	}
+}
+
+// failing is a test that keeps what it fails with.
+type failing struct {
+	testing.TB
+
+	fatal string
+}
+
+func (f *failing) Errorf(string, ...any) {}
+
+func (f *failing) Fatalf(format string, args ...any) {
+	f.fatal = fmt.Sprintf(format, args...)
+	runtime.Goexit()
 }
 
 // TestExploreFindsEveryOrderOfWrites: writes do not commute, so none of their orders is left out.
