@@ -253,8 +253,8 @@ func (s *site) state(t *testing.T, told ...any) string {
 }
 
 // TestI4EveryInterleavingOfTheQueueIsSerial pauses two replicas before each of their statements, and before the commit
-// of single statements, and runs them in every order that [gate.Serial] explores. The results and the queue's state always equal those of
-// one of the two serial orders, and no deadlock happens.
+// of single statements, and runs them in every order that [gate.Serial] explores. The results and the queue's state
+// always equal those of one of the two serial orders, and no deadlock happens.
 //
 // Two pairs are missing because they are not serial and need not be. A timer whose transaction started before a
 // takeover does not see the messages that the takeover made due, and issues their tickets on its next poll. A takeover
