@@ -213,14 +213,20 @@ func (b *tab) click(name string) {
 	named := `[...([...document.querySelectorAll("dialog[open]")].at(-1) ?? document)
 		.querySelectorAll("button, a, summary, label, input[type=checkbox], [role=tab]")]
 		.find((e) => ((e.ariaLabel ?? "") === ` + quote(name) + ` || e.innerText.trim() === ` + quote(name) + `) && !e.disabled)`
+	const listen = `e?.setAttribute("data-e2e", ""); window.clicked = false;
+		e?.addEventListener("click", () => { window.clicked = true; }, {once: true, capture: true});`
 	deadline := time.Now().Add(untilTimeout)
 	for {
-		b.until("find "+name, `(() => {`+mark+`const e = `+named+`; e?.setAttribute("data-e2e", ""); return e; })()`)
+		b.until("find "+name, `(() => {`+mark+`const e = `+named+`;`+listen+` return e; })()`)
 		ctx, cancel := context.WithTimeout(b.ctx, clickTimeout)
 		err := chromedp.Do(ctx, chromedp.Click(`[data-e2e]`))
 		cancel()
 		if err == nil {
-			return
+			// What came above it meanwhile may have moved it away. Another page knows nothing of the click.
+			missed, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](`window.clicked === false`))
+			if err != nil || !missed {
+				return
+			}
 		}
 		if time.Now().After(deadline) || b.ctx.Err() != nil {
 			b.t.Fatalf("click %s: %v; the page shows:\n%s", name, err, b.text())
