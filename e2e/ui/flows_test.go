@@ -95,11 +95,12 @@ func (i *installation) flowScene(b *tab, run string) {
 	b.click("Start …")
 	b.until("the form", `document.querySelector("dialog input[name=workflow]")?.value === "shipping"`)
 	b.open("/ui/default/flows/shipping")
+	b.until("the graph, above the runs", `document.querySelectorAll(".graph .box").length === 7`)
 	b.click(short(run))
 	b.until("the graph of the run", `location.pathname.endsWith("/graph")`)
 }
 
-// runGraphScene sees the run wait, and then fail and be undone, without reading the page anew.
+// runGraphScene sees the run wait, votes, and sees it fail and be undone, without reading the page anew.
 func (i *installation) runGraphScene(b, guest *tab, run string) {
 	b.stage("reserve", "completed")
 	b.stage("check", "skipped")
@@ -112,7 +113,12 @@ func (i *installation) runGraphScene(b, guest *tab, run string) {
 	b.seen("run-graph")
 	guest.open("/ui/default/runs/" + run + "/graph")
 	guest.stage("agree", "waiting")
-	i.call("POST", "/v1/runs/"+run+"/hooks/agree/resume", map[string]any{"payload": map[string]any{"decision": "approve", "as": "anna"}}, nil)
+	b.shows("Approval agree is not decided: it has 0 votes.")
+	b.click("Vote …")
+	b.until("a vote", `document.querySelector("dialog textarea")?.value === '{"decision": "approve"}'`)
+	b.look("vote")
+	b.fill("dialog textarea", `{"decision": "approve", "as": "anna"}`)
+	b.click("Vote")
 	b.stage("reserve", "undone")
 	b.stage("ship", "failed strike")
 	b.stage("agree", "completed")

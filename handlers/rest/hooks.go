@@ -75,7 +75,7 @@ func (r *request) hookHistoryJSON(h read.HookHistory) hookJSON {
 		CreatedAt: timestamp(h.CreatedAt), ReceivedAt: optionalTime(h.ReceivedAt), DisposedAt: optionalTime(h.DisposedAt),
 		RetainedUntil: optionalTime(h.Data.TokenRetentionUntil), ConflictingRunID: h.Data.ConflictingRunID,
 	}
-	if h.Data.Webhook != nil && v.Webhook {
+	if h.Data.Webhook != nil {
 		v.Verify = h.Data.Webhook.Verify
 	}
 	switch {

@@ -72,6 +72,7 @@ type reasonJSON struct {
 	Ahead       int                `json:"ahead,omitempty"`
 	Holders     []holderJSON       `json:"holders,omitempty"`
 	Circle      []entities.RunID   `json:"circle,omitempty"`
+	Votes       int                `json:"votes,omitempty"`
 	Detail      string             `json:"detail,omitempty"`
 	Since       *timestamp         `json:"since,omitempty"`
 	At          *timestamp         `json:"at,omitempty"`
@@ -101,7 +102,7 @@ func (r *request) reasonJSON(reason why.Reason) reasonJSON {
 		reason.ChildStatus, reason.MessageID, reason.DeploymentID, reason.Server, reason.Host, reason.Attempt,
 		reason.MaxAttempts, reason.Failures, reason.Backlog, reason.Limit, reason.Key, reason.Held, reason.Places,
 		reason.InAll, reason.Ahead, encodeAll(reason.Holders, newHolderJSON), reason.Circle,
-		reason.Detail, optionalTime(reason.Since),
+		reason.Votes, reason.Detail, optionalTime(reason.Since),
 		optionalTime(reason.At), optionalTime(reason.Until), nil, reason.Remedies,
 	}
 	if v.Remedies == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/why"
@@ -56,6 +57,15 @@ func registers(t *testing.T, d *server, _ entities.RunID, r why.Reason, url stri
 func resumes(t *testing.T, d *server, id entities.RunID, r why.Reason, _ string) {
 	t.Helper()
 	d.happens(t, id, eventlog.Request{Type: entities.EventHookReceived, CorrelationID: string(r.HookID), Payload: []byte(`1`)})
+}
+
+// votes approves, as the API does for somebody.
+func votes(t *testing.T, d *server, id entities.RunID, hook entities.HookID, by string) {
+	t.Helper()
+	d.happens(t, id, eventlog.Request{
+		Type: entities.EventHookReceived, CorrelationID: string(hook), Payload: []byte(`{"decision":"approve","by":"` + by + `"}`),
+		Data: entities.EventData{Verified: webhook.Vote},
+	})
 }
 
 func waits(*testing.T, *server, entities.RunID, why.Reason, string) {}
@@ -190,6 +200,19 @@ func whyScenes() map[string]whyScene {
 		"hook": {
 			answer: commands(object{"type": "openHook", "id": "approval"}), kind: why.Hook, verdict: why.VerdictWaiting,
 			remedy: resumes, check: func(r why.Reason) bool { return r.HookID == "approval" && r.Since != nil },
+		},
+		"approval": {
+			answer: commands(object{"type": "openHook", "id": "refund", "approval": object{"title": "Refund?", "quorum": 2}}),
+			kind:   why.Approval, verdict: why.VerdictWaiting,
+			arrange: func(t *testing.T, d *server, id entities.RunID) {
+				d.explainAs(t, id, why.Approval)
+				votes(t, d, id, "refund", "ann")
+				eventually(t, "it waits again", func() bool { return d.explain(t, id).Verdict == why.VerdictWaiting })
+			},
+			check: func(r why.Reason) bool { return r.HookID == "refund" && r.Votes == 1 },
+			remedy: func(t *testing.T, d *server, id entities.RunID, r why.Reason, _ string) {
+				votes(t, d, id, r.HookID, "bob")
+			},
 		},
 		"webhook": {
 			answer: commands(object{"type": "openHook", "id": "w", "webhook": object{}}), kind: why.Webhook,

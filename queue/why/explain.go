@@ -331,6 +331,8 @@ func (h HookFact) reason() Reason {
 		r.Kind, r.Name, r.Remedies = Inbox, name, []Remedy{SendMessage}
 	case h.Signal != "":
 		r.Kind, r.Name, r.Condition, r.Remedies = Signal, h.Signal, h.Condition, []Remedy{PostSignal, ResumeHook}
+	case h.IsApproval:
+		r.Kind, r.Votes, r.Remedies = Approval, h.Votes, []Remedy{ResumeHook}
 	case h.IsWebhook:
 		r.Kind, r.Remedies = Webhook, []Remedy{ResumeHook}
 	default:

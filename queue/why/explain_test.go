@@ -161,7 +161,7 @@ func TestReasons(t *testing.T) {
 		"sleep":                   {run(wait(time.Hour), with("run", due(time.Hour))), VerdictWaiting, time.Hour, []Kind{Wait}},
 		"sleep, and news":         {run(wait(time.Hour), with("run", due(30*time.Second))), VerdictWorking, time.Hour, []Kind{Queued, Wait}},
 		"sleep over":              {run(wait(-time.Second), with("run", due(-time.Second))), VerdictWorking, 0, []Kind{Queued}},
-		"hooks":                   {run(hook(HookFact{ID: "inbox:notes"}), hook(HookFact{ID: "s", Signal: "paid"}), hook(HookFact{ID: "w", IsWebhook: true}), hook(HookFact{ID: "h"})), VerdictWaiting, 0, []Kind{Hook, Webhook, Signal, Inbox}},
+		"hooks":                   {run(hook(HookFact{ID: "inbox:notes"}), hook(HookFact{ID: "s", Signal: "paid"}), hook(HookFact{ID: "w", IsWebhook: true}), hook(HookFact{ID: "a", IsApproval: true}), hook(HookFact{ID: "h"})), VerdictWaiting, 0, []Kind{Hook, Webhook, Signal, Approval, Inbox}},
 		"cancelling":              {run(func(f *Facts) { f.Run.ForcedAt = at(time.Minute) }, wait(time.Hour)), VerdictWorking, time.Hour, []Kind{Cancelling, Wait}},
 		"awaits one of two waits": {run(wait(time.Hour), wait(2*time.Hour), awaits(await.Pending{At: at(2 * time.Hour)}), with("run", due(2*time.Hour))), VerdictWaiting, 2 * time.Hour, []Kind{Wait}},
 		"awaits no wait's time":   {run(wait(time.Hour), awaits(await.Pending{At: at(time.Second)}), with("run", due(time.Second))), VerdictWaiting, time.Second, []Kind{Wait}},

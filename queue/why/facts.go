@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/concurrency"
 )
@@ -97,8 +98,11 @@ type HookFact struct {
 	ID                  entities.HookID
 	IsWebhook, IsSystem bool
 	Signal, Condition   string
-	CreatedAt           time.Time
-	Total               int
+	// IsApproval reports that it accepts votes only, and Votes how many it has. The first rejection closes it.
+	IsApproval bool
+	Votes      int
+	CreatedAt  time.Time
+	Total      int
 }
 
 // WaitFact is an open wait.
@@ -202,8 +206,15 @@ const (
 			ORDER BY retry_after, created_seq LIMIT $3) AS s
 		ORDER BY s.retry_after, s.created_seq`
 	openHooksSQL = `
-		SELECT id, is_webhook, is_system, signal, condition, created_at, count(*) OVER () AS total
-		FROM hooks WHERE run_id = $1 ORDER BY created_seq LIMIT $2`
+		SELECT h.id, h.is_webhook, h.is_system, h.signal, h.condition, h.created_at, h.total, e.is_approval, CASE WHEN e.is_approval THEN (
+				SELECT count(*) FROM events v WHERE v.run_id = $1 AND v.correlation_id = h.id AND v.type = 'hook_received'
+			) ELSE 0 END AS votes
+		FROM (
+			SELECT id, is_webhook, is_system, signal, condition, created_seq, created_at, count(*) OVER () AS total
+			FROM hooks WHERE run_id = $1 ORDER BY created_seq LIMIT $2) AS h, LATERAL (
+			SELECT coalesce(data -> 'webhook' ->> 'verify', '') = '` + webhook.Vote + `' AS is_approval
+			FROM events WHERE run_id = $1 AND seq = h.created_seq) AS e
+		ORDER BY h.created_seq`
 	openWaitsSQL = `
 		SELECT id, resume_at, created_at, count(*) OVER () AS total
 		FROM waits WHERE run_id = $1 AND status = 'waiting' ORDER BY resume_at, id LIMIT $2`

@@ -72,6 +72,8 @@ const (
 	Hook    Kind = "hook"
 	Webhook Kind = "webhook"
 	Signal  Kind = "signal"
+	// Approval: an approval is not decided.
+	Approval Kind = "approval"
 	// Wait: the run sleeps.
 	Wait Kind = "wait"
 	// Inbox: an inbox is open for messages.
@@ -107,6 +109,7 @@ var verdicts = []struct {
 	{StartDelay, VerdictScheduled},
 	{EqualStep, VerdictWaiting}, {LimitFull, VerdictWaiting}, {DeploymentFull, VerdictWaiting}, {Rate, VerdictWaiting},
 	{Child, VerdictWaiting}, {Hook, VerdictWaiting}, {Webhook, VerdictWaiting}, {Signal, VerdictWaiting},
+	{Approval, VerdictWaiting},
 	{Wait, VerdictWaiting}, {Inbox, VerdictWaiting},
 }
 
@@ -131,9 +134,10 @@ const (
 	DiscardMessage Remedy = "discardMessage"
 	// PutDeployment registers the reason's deployment, moves it to where it can be reached, or lets it have more calls.
 	PutDeployment Remedy = "putDeployment"
-	ResumeHook    Remedy = "resumeHook"
-	PostSignal    Remedy = "postSignal"
-	SendMessage   Remedy = "sendMessage"
+	// ResumeHook resumes the hook, or votes if it is an approval.
+	ResumeHook  Remedy = "resumeHook"
+	PostSignal  Remedy = "postSignal"
+	SendMessage Remedy = "sendMessage"
 	// PutLimit gives the reason's limit more places, or resumes it.
 	PutLimit Remedy = "putLimit"
 	// ExplainRun explains the child run.
@@ -187,6 +191,8 @@ type Reason struct {
 	// Circle are the runs that wait for each other's places: the first one holds the awaited place, and the last one waits
 	// for a place of one before it.
 	Circle []entities.RunID
+	// Votes is how many have voted for what is to be approved.
+	Votes int
 	// Detail describes for which event or state of a stranded run a message is missing.
 	Detail string
 	// Since is when it began, as far as that is known.

@@ -33,7 +33,7 @@ type explanation struct {
 type reason struct {
 	Kind, StepID, HookID, WaitID, Name, ChildID, ChildStatus, MessageID, Deployment, Detail, Limit, Key string
 
-	Attempt, MaxAttempts, Failures, Backlog, Held, Places, Ahead int
+	Attempt, MaxAttempts, Failures, Backlog, Held, Places, Ahead, Votes int
 
 	InAll            bool
 	Holders          []struct{ RunID, StepID string }
@@ -116,6 +116,9 @@ var sentences = map[string]func(r reason) string{
 	"signal": func(r reason) string {
 		return fmt.Sprintf("Hook %s waits for a signal %s.", r.HookID, r.Name)
 	},
+	"approval": func(r reason) string {
+		return fmt.Sprintf("Approval %s is not decided: it has %s.", r.HookID, r.votes())
+	},
 	"wait":  func(r reason) string { return strings.TrimSpace("It sleeps "+r.WaitID) + "." },
 	"inbox": func(r reason) string { return "Inbox " + r.Name + " is open for messages." },
 }
@@ -153,6 +156,13 @@ func (r reason) holders() string {
 	default:
 		return ", by " + r.Holders[0].RunID + " and others"
 	}
+}
+
+func (r reason) votes() string {
+	if r.Votes == 1 {
+		return "one vote"
+	}
+	return fmt.Sprintf("%d votes", r.Votes)
 }
 
 func (r reason) ahead() string {
@@ -211,6 +221,9 @@ var remedies = map[string]func(run string, r reason) string{
 	"discardMessage": func(_ string, r reason) string { return "messages discard " + r.MessageID },
 	"putDeployment":  func(_ string, r reason) string { return r.addDeployment() },
 	"resumeHook": func(run string, r reason) string {
+		if r.Kind == "approval" {
+			return fmt.Sprintf("hooks approve %s %s", run, r.HookID)
+		}
 		return fmt.Sprintf("hooks resume %s --run %s --payload JSON", r.HookID, run)
 	},
 	"postSignal":  func(_ string, r reason) string { return "signals send " + r.Name + " --data JSON" },

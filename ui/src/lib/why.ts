@@ -33,6 +33,7 @@ const sentences: Record<ReasonKind, (r: Reason) => string> = {
   hook: (r) => `Nobody has resumed hook ${r.hookId ?? ""}.`,
   webhook: (r) => `No request has come to webhook ${r.hookId ?? ""}.`,
   signal: (r) => `Hook ${r.hookId ?? ""} waits for a signal ${r.name ?? ""}.`,
+  approval: (r) => `Approval ${r.hookId ?? ""} is not decided: it has ${r.votes === 1 ? "one vote" : `${r.votes ?? 0} votes`}.`,
   wait: (r) => `${`It sleeps ${r.waitId ?? ""}`.trim()}.`,
   inbox: (r) => `Inbox ${r.name ?? ""} is open for messages.`,
 };
@@ -89,7 +90,7 @@ const looks: Partial<Record<ReasonKind, Look>> = {
   limit_deadlock: "failed", limit_paused: "failed", equal_step: "waiting", limit_full: "waiting", deployment_full: "waiting", rate: "waiting",
   unhealthy: "retrying", unreachable: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
   cancelling: "cancelled", called: "running", step_running: "running",
-  start_delay: "waiting", child: "waiting", hook: "waiting", webhook: "waiting", signal: "waiting", wait: "waiting", inbox: "waiting",
+  start_delay: "waiting", child: "waiting", hook: "waiting", webhook: "waiting", signal: "waiting", approval: "waiting", wait: "waiting", inbox: "waiting",
 };
 
 // lookOf returns the glyph of a reason.
@@ -132,7 +133,7 @@ const commands: Record<Remedy, (run: string, r: Reason) => string> = {
   retryMessage: (_, r) => `messages retry ${r.messageId ?? ""}`,
   discardMessage: (_, r) => `messages discard ${r.messageId ?? ""}`,
   putDeployment: (_, r) => `deployments add ${quote(r.deployment ?? "")} URL${r.kind === "deployment_full" ? ` --max-concurrent ${(r.places ?? 0) + 1}` : ""}`,
-  resumeHook: (run, r) => `hooks resume ${quote(r.hookId ?? "")} --run ${run} --payload JSON`,
+  resumeHook: (run, r) => r.kind === "approval" ? `hooks approve ${run} ${quote(r.hookId ?? "")}` : `hooks resume ${quote(r.hookId ?? "")} --run ${run} --payload JSON`,
   postSignal: (_, r) => `signals send ${quote(r.name ?? "")} --data JSON`,
   sendMessage: (run, r) => `runs send ${run} ${quote(r.name ?? "")} --payload JSON`,
   putLimit: (_, r) => setLimit(r),

@@ -178,25 +178,27 @@ export function Resume({ run, only, hook: wanted = only?.id ?? "", done, close }
   }), [run.id]);
   const open: Hook[] = list.data.value?.data.filter((h) => h.status === "active") ?? [];
   const chosen = useSignal(wanted);
-  const text = useSignal('{"approved": true}');
+  const edited = useSignal<string | undefined>(undefined);
   const resumeId = useId();
   const hook = open.find((h) => h.id === chosen.value) ?? only ?? (wanted ? undefined : open[0]); // never another one than the reader chose
+  const votes = hook?.verify === "vote";
+  const text = edited.value ?? (votes ? '{"decision": "approve"}' : '{"approved": true}');
   const path = { id: run.id, hookId: hook?.id ?? "HOOK" };
-  const problem = problemIn(text.value);
-  const body = withValue({ resumeId }, "payload", problem ? "null" : text.value);
+  const problem = problemIn(text);
+  const body = withValue({ resumeId }, "payload", problem ? "null" : text);
   const act = async () => {
     await call(project.value, "POST /v1/runs/{id}/hooks/{hookId}/resume", { path, text: body });
     done();
   };
   const blocked = problem || (list.data.value && !hook ? (wanted ? `Hook ${wanted} is not among the newest 200 that are open.` : "No hook of this run is open.") : hook ? "" : "Reading the hooks …");
   return (
-    <Dialog title={only ? `Resume ${only.id}` : "Resume a hook"} button="Resume" act={act} close={close} blocked={blocked && (problem ? "The payload is not valid JSON." : blocked)}>
+    <Dialog title={votes ? `Vote on ${hook.id}` : only ? `Resume ${only.id}` : "Resume a hook"} button={votes ? "Vote" : "Resume"} act={act} close={close} blocked={blocked && (problem ? "The payload is not valid JSON." : blocked)}>
       {!only && <label>Hook<select value={hook?.id} onChange={(e) => (chosen.value = e.currentTarget.value)}>
         {open.map((h) => <option value={h.id}>{h.id}{h.signal ? ` (signal ${h.signal})` : ""}</option>)}</select></label>}
-      {hook?.verify && <p class="warning">It accepts only signed requests, so this is refused. The CLI has --unverified for admins.</p>}
+      {hook?.verify && !votes && <p class="warning">It accepts only signed requests, so this is refused. The CLI has --unverified for admins.</p>}
       {hook && <Metadata key={hook.id} run={run.id} hook={hook.id} />}
-      <Editor label="Payload, any JSON" text={text.value} change={(t) => (text.value = t)} />
-      <Commands cli={`stepwell hooks resume ${quote(path.hookId)} --run ${run.id} --payload ${quote(text.value)} --resume-id ${resumeId}`}
+      <Editor label={votes ? "Vote: the decision approve or reject; as, roles, comment and form if needed" : "Payload, any JSON"} text={text} change={(t) => (edited.value = t)} />
+      <Commands cli={`stepwell hooks resume ${quote(path.hookId)} --run ${run.id} --payload ${quote(text)} --resume-id ${resumeId}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/hooks/{hookId}/resume", { path }), body)} />
     </Dialog>
   );

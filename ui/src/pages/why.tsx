@@ -141,7 +141,7 @@ function Button({ name, run, reason: r, acted, choose }: RowProps & { name: Reme
     case "retryMessage": return r.messageId ? <Retry id={r.messageId} done={acted} /> : null;
     case "discardMessage": return open("Discard …", "write");
     case "putDeployment": return open(`${deploys[r.kind] ?? "Register again:"} ${r.deployment ?? ""} …`, "admin");
-    case "resumeHook": return open("Resume …", "invoke");
+    case "resumeHook": return open(r.kind === "approval" ? "Vote …" : "Resume …", "invoke");
     case "postSignal": return open("Send the signal …", "invoke");
     case "sendMessage": return open("Send a message …", "invoke");
     case "putLimit": return <a class="button" href={href(["limits", r.limit ?? ""], { key: r.key ?? "" })}>Open the limit</a>;
