@@ -158,7 +158,7 @@ func TestFlows(t *testing.T) {
 		},
 		{
 			name: "undone", input: `{"id":"7","amount":3}`, fails: "ship=lost", status: entities.RunFailed,
-			payload: `{"message":"ship failed","code":"lost","details":{"of":null,"undo":{"done":["reserve","charge"],"failed":null}}}`,
+			payload: `{"message":"ship failed","code":"lost","details":{"of":null,"undo":{"done":["reserve","charge"],"failed":[]}}}`,
 			steps: map[string]string{
 				"reserve": "completed", "big": "skipped", "charge": "completed", "invoice": "skipped", "gift": "completed",
 				"ship": "failed", "never": "disposed", "pause": "completed", "never~within": "completed",
@@ -235,7 +235,7 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 			d.receive(t, id, "answer", `{"yes":true}`)
 			if fails {
 				d.wantEnd(t, id, entities.RunFailed,
-					`{"message":"lost","code":"lost","details":{"of":null,"undo":{"done":["ask"],"failed":null}}}`)
+					`{"message":"lost","code":"lost","details":{"of":null,"undo":{"done":["ask"],"failed":[]}}}`)
 			} else {
 				d.wantEnd(t, id, entities.RunCompleted, `{"n":12345678901234567890,"votes":2,"said":{"yes":true},"heard":"7"}`)
 			}
@@ -267,7 +267,7 @@ func TestFlowsAreUndoneWhenTheirTimeIsOver(t *testing.T) {
 		"a child": {"order, deployment: dpl_test, steps: {c: {flow: kid, timeout: 8s}}", "", late},
 		"it cannot be undone": {"order, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}", "u=stuck",
 			`{"message":"the run was asked to cancel, and not all could be undone","code":"flow.undo","details":` +
-				`{"of":null,"undo":{"done":null,"failed":["a"]}}}`},
+				`{"of":null,"undo":{"done":[],"failed":["a"]}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -192,6 +192,7 @@ func (t *turn) end(why progress) {
 		Done   []string `json:"done"`
 		Failed []string `json:"failed"`
 	}
+	report.Done, report.Failed = []string{}, []string{}
 	for i := range t.undos {
 		switch t.undoOf(i) {
 		case statusCompleted:
@@ -203,7 +204,7 @@ func (t *turn) end(why progress) {
 	}
 	var f contract.Failure
 	switch {
-	case t.asked && report.Failed == nil:
+	case t.asked && len(report.Failed) == 0:
 		t.send(partOf{Type: "cancelled"})
 		return
 	case t.asked: // a run that is cancelled has no error that could name them
@@ -211,7 +212,7 @@ func (t *turn) end(why progress) {
 	case json.Unmarshal(why.error, &f) != nil:
 		f = contract.Failure{Message: string(why.error)}
 	}
-	if report.Done != nil || report.Failed != nil {
+	if len(report.Done)+len(report.Failed) > 0 {
 		f.Details = mustJSON(map[string]any{"undo": report, "of": f.Details})
 	}
 	t.send(fail{"fail", accepted(f)})

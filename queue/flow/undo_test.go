@@ -13,7 +13,7 @@ import (
 // TestUndoIsTold: the error names what was undone and what could not be, in steps that undid it before they failed, too.
 func TestUndoIsTold(t *testing.T) {
 	t.Parallel()
-	const done, failed = `"undo":{"done":["m"],"failed":null}`, `"undo":{"done":null,"failed":["m"]}`
+	const done, failed = `"undo":{"done":["m"],"failed":[]}`, `"undo":{"done":[],"failed":["m"]}`
 	broken := map[string]Result{"z": failure("x"), "m[1]": failure("x")}
 	for name, test := range map[string]struct{ step, stuck, want string }{
 		"a failed map":     {"map: '[1, 2]', do: {call: f, undo: {call: u}}", "", done},
