@@ -26,12 +26,7 @@ func reportSDKGo(rows []row) string {
 
 // goRatio compares the median or throughput of two variants of runs with three steps.
 func goRatio(a, b string, clients int, of func(row) float64) func(map[string][]row) (float64, bool) {
-	return func(rows map[string][]row) (float64, bool) {
-		merged := merge(rows["sdkgo"])
-		x, ok1 := find(merged, key{of: threeSteps, variant: a, clients: clients})
-		y, ok2 := find(merged, key{of: threeSteps, variant: b, clients: clients})
-		return ratio(of(x), of(y)), ok1 && ok2
-	}
+	return variantRatio("sdkgo", threeSteps, a, b, clients, of)
 }
 
 // goRuns is the throughput of a variant.

@@ -29,6 +29,8 @@ var goals = []goal{
 	{"single 3-step run, by the wire, p50 ms", latencyOf("engine", key{"seq-3", "wire", 1, 0, 0}), "≤ 15", atMost(15)},
 	{"single 3-step run, by the contract, p50 ms", latencyOf("engine", key{"seq-3", "contract", 1, 0, 0}), "≤ 15",
 		atMost(15)},
+	{"3-step flow alone, p50 / the contract's", flowRatio(1, medianOf), "≤ 0.67", atMost(0.67)},
+	{"3-step flow, 200 in flight, runs /s / the contract's", flowRatio(200, row.perSecond), "≥ 1.6", atLeast(1.6)},
 	{"message to function, idle, p50 ms", latencyOf("queue", key{of: "message to function, idle"}), "≤ 5", atMost(5)},
 	{"hook to code, wire, p50 ms", latencyOf("queue", resumed("wire")), "≤ 15", atMost(15)},
 	{"hook to code, contract, p50 ms", latencyOf("queue", resumed("contract")), "≤ 15", atMost(15)},
@@ -64,6 +66,23 @@ var goals = []goal{
 		goRatio(bySDK, byContract, 200, row.perSecond), "≥ 2", atLeast(2)},
 	{"Go SDK, 3 steps in batches, 200 in flight, runs /s", goRuns(bySDKBatch, 200), "≥ 600", atLeast(600)},
 	{"Go SDK, warm call on the longest log / on the shortest, p50", warmGrowth, "0.8 to 1.2", within(0.8, 1.2)},
+}
+
+// variantRatio compares two variants of a case.
+func variantRatio(
+	part, of, a, b string, clients int, value func(row) float64,
+) func(map[string][]row) (float64, bool) {
+	return func(rows map[string][]row) (float64, bool) {
+		merged := merge(rows[part])
+		x, ok1 := find(merged, key{of: of, variant: a, clients: clients})
+		y, ok2 := find(merged, key{of: of, variant: b, clients: clients})
+		return ratio(value(x), value(y)), ok1 && ok2
+	}
+}
+
+// flowRatio compares runs of a flow with those by the contract.
+func flowRatio(clients int, of func(row) float64) func(map[string][]row) (float64, bool) {
+	return variantRatio("engine", flowCase, flowDriver.name, "contract", clients, of)
 }
 
 func onSDK(what string, clients int) key { return key{of: what, variant: onStepwell, clients: clients} }
