@@ -102,7 +102,7 @@ var mayImport = map[string][]string{
 		"queue", "queue/collector", "queue/condition", "queue/flow"),
 	"queue/world": {"entities"},
 	"queue/why": and(data, "entities/await", "entities/collection", "entities/inbox", "entities/limit", "entities/message", "entities/schedule",
-		"queue/cluster", "queue/concurrency"),
+		"entities/webhook", "queue/cluster", "queue/concurrency"),
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/collection",
