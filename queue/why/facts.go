@@ -206,7 +206,8 @@ const (
 			ORDER BY retry_after, created_seq LIMIT $3) AS s
 		ORDER BY s.retry_after, s.created_seq`
 	openHooksSQL = `
-		SELECT h.id, h.is_webhook, h.is_system, h.signal, h.condition, h.created_at, h.total, e.is_approval, CASE WHEN e.is_approval THEN (
+		SELECT h.id, h.is_webhook, h.is_system, h.signal, h.condition, h.created_at, h.total, e.is_approval,
+			CASE WHEN e.is_approval THEN (
 				SELECT count(*) FROM events v WHERE v.run_id = $1 AND v.correlation_id = h.id AND v.type = 'hook_received'
 			) ELSE 0 END AS votes
 		FROM (

@@ -70,8 +70,8 @@ func explore(t testing.TB, one, two *Session, switches int, fn func(*Schedule)) 
 // Serial checks that two sessions are serializable: it explores their schedules, and fails the test if one deadlocks or
 // has an outcome other than those of running one session after the other, or if one of these outcomes does not occur.
 // The keys of outcomes are the allowed outcomes, its values the serial orders that lead to them. Play creates the
-// initial state, runs the schedule, and returns its outcome. Serial returns the number of schedules and of lock waits in
-// them.
+// initial state, runs the schedule, and returns its outcome. Serial returns the number of schedules and of lock waits
+// in them.
 //
 // Unless STEPWELL_TEST_LONG is set, it explores only the schedules in which one session at most is interrupted, once.
 // They are a quarter of all, and most errors need no more. (This is the method of context bounds: M. Musuvathi and
