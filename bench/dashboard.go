@@ -86,7 +86,7 @@ func pageRequests(run string, now time.Time) []pageRequest {
 	}
 }
 
-// fillStats stores the statistics of 20 workflows of 3 steps that were busy for a week: 10 classes of durations in each
+// fillStats stores the statistics of workflows of 3 steps that were busy for a week: 10 classes of durations in each
 // interval that is kept.
 func (s *testbed) fillStats(ctx context.Context, workflows int) error {
 	conn, err := s.cluster.open(ctx, s.database)

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // sagaFlows are a diamond with a map on one side and a child on the other, what undoes that child, and a child that is
@@ -142,8 +143,8 @@ func (s *saga) undo(w http.ResponseWriter, effect string) {
 	_, _ = w.Write([]byte(`null`))
 }
 
-// sagas are those of the test, by their names: all that can go wrong at each step if STEPWELL_TEST_LONG is set, else one
-// thing, another one at each start of the test.
+// sagas are those of the test, by their names: all that can go wrong at each step in a long test, else one thing, drawn
+// at random.
 func sagas(cancel func(root string)) map[string]*saga {
 	all, first := map[string]*saga{}, rand.IntN(100)
 	add := func(step, mode string) {
@@ -153,7 +154,7 @@ func sagas(cancel func(root string)) map[string]*saga {
 	}
 	modes := []string{sagaFails, sagaLate, sagaCut, sagaDoubt, sagaCancel}
 	for i, step := range slices.Sorted(maps.Keys(sagaNeeds)) {
-		if os.Getenv("STEPWELL_TEST_LONG") == "" {
+		if !harness.IsLong() {
 			add(step, modes[(i+first)%len(modes)])
 			continue
 		}

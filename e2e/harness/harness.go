@@ -61,6 +61,9 @@ func SkipIfShort(t *testing.T) {
 	}
 }
 
+// IsLong reports whether to test in full, as `make test-long` does, rather than in part.
+func IsLong() bool { return os.Getenv("STEPWELL_TEST_LONG") != "" }
+
 // Eventually waits until the condition holds.
 func Eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()

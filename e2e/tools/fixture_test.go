@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -39,9 +38,9 @@ var sdkLines = []sdkLine{
 	{"beta55", 7, harness.AppFolder("../beta55")},
 }
 
-// testedLines returns all lines if STEPWELL_TEST_LONG is set, else the newest.
+// testedLines returns all lines in a long test, else the newest.
 func testedLines() []sdkLine {
-	if os.Getenv("STEPWELL_TEST_LONG") != "" {
+	if harness.IsLong() {
 		return sdkLines
 	}
 	return sdkLines[len(sdkLines)-1:]

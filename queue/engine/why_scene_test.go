@@ -202,8 +202,9 @@ func whyScenes() map[string]whyScene {
 			remedy: resumes, check: func(r why.Reason) bool { return r.HookID == "approval" && r.Since != nil },
 		},
 		"approval": {
-			answer: commands(object{"type": "openHook", "id": "refund", "approval": object{"title": "Refund?", "quorum": 2}}),
-			kind:   why.Approval, verdict: why.VerdictWaiting,
+			answer:  commands(object{"type": "openHook", "id": "refund", "approval": object{"title": "Refund?", "quorum": 2}}),
+			kind:    why.Approval,
+			verdict: why.VerdictWaiting,
 			arrange: func(t *testing.T, d *server, id entities.RunID) {
 				d.explainAs(t, id, why.Approval)
 				votes(t, d, id, "refund", "ann")

@@ -98,7 +98,7 @@ type HookFact struct {
 	ID                  entities.HookID
 	IsWebhook, IsSystem bool
 	Signal, Condition   string
-	// IsApproval reports that it accepts votes only, and Votes how many it has. The first rejection closes it.
+	// IsApproval reports whether it accepts only votes. Votes is how many it has.
 	IsApproval bool
 	Votes      int
 	CreatedAt  time.Time

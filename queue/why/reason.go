@@ -109,8 +109,7 @@ var verdicts = []struct {
 	{StartDelay, VerdictScheduled},
 	{EqualStep, VerdictWaiting}, {LimitFull, VerdictWaiting}, {DeploymentFull, VerdictWaiting}, {Rate, VerdictWaiting},
 	{Child, VerdictWaiting}, {Hook, VerdictWaiting}, {Webhook, VerdictWaiting}, {Signal, VerdictWaiting},
-	{Approval, VerdictWaiting},
-	{Wait, VerdictWaiting}, {Inbox, VerdictWaiting},
+	{Approval, VerdictWaiting}, {Wait, VerdictWaiting}, {Inbox, VerdictWaiting},
 }
 
 // Kinds returns all kinds, in the order of reasons.
