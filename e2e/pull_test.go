@@ -121,3 +121,26 @@ func TestPulledAppStops(t *testing.T) {
 	a.want(t, id, 1000)
 	a.wantCounts(t, id, map[string]int{"takesTime": 1, "takesTime:end": 1})
 }
+
+// TestPulledFanOut: the ends of many steps at once wake a run as often. An app that fetches its deliveries replays the
+// run one at a time, so that its memory does not grow with them.
+func TestPulledFanOut(t *testing.T) {
+	t.Parallel()
+	skipIfShort(t)
+	const steps, most = 200, 700 // MiB
+	s := newServer(t)
+	for _, l := range []*sdkLine{stable, beta55} {
+		t.Run(l.name, func(t *testing.T) {
+			a := s.pulling(t, l, "fans")
+			began := time.Now()
+			id := a.run(t, "fanout", steps)
+			a.want(t, id, steps*(steps-1)/2)
+			memory := a.LargestMemory(t)
+			t.Logf("%d steps took %s and %d MiB", steps, time.Since(began), memory)
+			a.wantCounts(t, id, map[string]int{"add": steps})
+			if memory > most {
+				t.Errorf("the app took %d MiB, want at most %d", memory, most)
+			}
+		})
+	}
+}

@@ -7,7 +7,10 @@ import { MIME_WORLD } from './lib/http.js';
 import { eventItem } from './lib/items.js';
 
 const RUN = 'wrun_1';
-const CE = { 'ce-vqsmessageid': 'm', 'ce-vqsqueuename': '__wkf_workflow_w', 'ce-vqsreceipthandle': 'rh', 'ce-vqsdeliverycount': '2' };
+const CE = {
+  'ce-vqsmessageid': 'm', 'ce-vqsqueuename': '__wkf_workflow_w', 'ce-vqsreceipthandle': 'rh', 'ce-vqsdeliverycount': '2',
+  'ce-vqscreatedat': '2026-10-01T12:00:00.000Z',
+};
 const event = (type) => eventItem({ eventType: type, correlationId: 'x' });
 const types = (frames) => frames.map(({ meta }) => meta.eventType);
 
@@ -160,12 +163,24 @@ test('only the handler of a run finds its delivery, until it ends', async () => 
   assert.equal(await later, undefined);
 });
 
+test('a delivery that stands for another needs the log of both, and has the later run', () => {
+  const of = (received, status) => Object.assign(newDelivery(recorder(), status && { status }), { received });
+  for (const [own, other, want] of [[4, 7, 7], [7, 4, 7], [4, 0, 0], [0, 4, 0]]) {
+    const delivery = of(own, 'running');
+    delivery.standFor(of(other, 'completed'));
+    assert.deepEqual([delivery.received, delivery.run.status], [want, 'completed']);
+    delivery.standFor(of(other));
+    assert.equal(delivery.run.status, 'completed');
+  }
+});
+
 const wrapper = { payload: { runId: RUN }, queueName: '__wkf_workflow_w' };
 
 test('a plain delivery has only the message', () => {
   for (const body of [encode(wrapper), Buffer.from(JSON.stringify(wrapper))]) {
     const read = readDelivery(new Headers({ ...CE, 'content-type': 'application/cbor' }), new Uint8Array(body));
-    assert.deepEqual(read.message, { id: 'm', topic: '__wkf_workflow_w', receipt: 'rh', attempt: 2, wrapper });
+    const createdAt = new Date('2026-10-01T12:00:00.000Z');
+    assert.deepEqual(read.message, { id: 'm', topic: '__wkf_workflow_w', receipt: 'rh', attempt: 2, createdAt, wrapper });
     assert.equal(read.run, undefined);
   }
 });

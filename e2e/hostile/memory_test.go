@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,30 +16,10 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// largestMemory returns the most memory that the server has had resident, in MiB.
-func (f *fixture) largestMemory(t *testing.T) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.PID()))
-	if err != nil {
-		t.Fatalf("this test needs Linux: %v", err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kB, err := strconv.Atoi(strings.Fields(value)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kB >> 10
-		}
-	}
-	t.Fatal("the process has no VmHWM")
-	return 0
-}
-
 // wantMemory checks the most memory that the server has had resident.
 func (f *fixture) wantMemory(t *testing.T, most int) {
 	t.Helper()
-	got := f.largestMemory(t)
+	got := f.LargestMemory(t)
 	t.Logf("the server used up to %d MiB", got)
 	if got > most {
 		t.Errorf("the server used up to %d MiB, want at most %d", got, most)
@@ -120,7 +98,7 @@ func TestUnreadPayloadsTakeBoundedMemory(t *testing.T) {
 	}
 	large := strings.Repeat("x", 40<<20)
 	path, small := payload(f.attacker, large), payload(f.victim, largeInput)
-	before := f.largestMemory(t) // for the start of the run
+	before := f.LargestMemory(t) // for the start of the run
 	slow := f.newSlowSender(t)
 	var all sync.WaitGroup
 	var mu sync.Mutex

@@ -41,6 +41,7 @@ export function readDelivery(headers, bytes) {
     topic: header('queuename'),
     receipt: header('receipthandle'),
     attempt: Number(header('deliverycount') ?? 1),
+    createdAt: dateOf(header('createdat')),
   };
   if (!message.id || !message.receipt) throw new TypeError('this is not a delivery of a Stepwell server: Ce-Vqs* headers are missing');
   if (!headers.get('content-type')?.startsWith(MIME_WORLD)) {
@@ -59,6 +60,10 @@ export function readDelivery(headers, bytes) {
     events: events.map(eventOf),
     more: end.hasMore === true,
   };
+}
+
+function dateOf(text) {
+  return text ? new Date(text) : undefined;
 }
 
 function refusal(code, message) {
@@ -91,6 +96,12 @@ export class Delivery {
     this.run = read.run;
     this.runId = runId;
     this.#commits = commits;
+  }
+
+  /** Adds what another delivery of the same run, which came later, has brought: the log of both is needed now. */
+  standFor({ run, received }) {
+    this.run = run ?? this.run;
+    this.received = received && this.received && Math.max(received, this.received);
   }
 
   /** Runs the handler so that what it writes finds the delivery. */

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { Delivery, deliveryOf, readDelivery } from './delivery.js';
 import { MIME_WORLD, PROTOCOL, PULL_TOKEN, PULLED } from './http.js';
 import { encodeCommit, messageItem, runOf } from './items.js';
+import { inTurn, wakesRun } from './replays.js';
 import { fail as failure } from './sdk.js';
 import { parseKeys, Refused, verify } from './signature.js';
 
@@ -73,17 +74,21 @@ export function createQueue({ http, commits, log, deployment, specVersion }) {
     if (read.run) log.receive(delivery, read);
     const pulled = request.headers.has(PULLED); // then its leases are renewed by the polls
     const stop = pulled ? () => {} : keepLease(read.message);
-    try {
-      const meta = {
-        queueName, messageId: read.message.id, attempt: read.message.attempt,
-        requestId: request.headers.get('x-vercel-id')?.trim() || undefined,
-      };
+    const { id: messageId, attempt, createdAt } = read.message;
+    const requestId = request.headers.get('x-vercel-id')?.trim() || undefined;
+    const meta = { queueName, messageId, attempt, deliveryCount: attempt, createdAt, requestId };
+    const acknowledge = () => delivery.end({ ack: true }, { aborted: request.signal?.aborted, pulled });
+    const work = async () => {
       const result = await delivery.do(() => handler(payload, meta));
       if (typeof result?.timeoutSeconds === 'number') {
         const delaySeconds = Math.min(result.timeoutSeconds, MAX_DELAY_SECONDS);
         await delivery.hold(item(queueName, payload, { deploymentId, delaySeconds, specVersion }));
       }
-      return respond(delivery, await delivery.end({ ack: true }, { aborted: request.signal?.aborted, pulled }));
+      return acknowledge();
+    };
+    try {
+      const parts = wakesRun(payload, specVersion) ? await inTurn(delivery, work) : await work();
+      return respond(delivery, parts ?? (await acknowledge()));
     } catch (err) {
       return fail(delivery, err, pulled);
     } finally {
