@@ -19,6 +19,9 @@ var (
 	ErrKeyTaken = errors.New("key taken")
 	// ErrKeyReused means that the idempotency key was used before, with a different request.
 	ErrKeyReused = errors.New("idempotency key reused")
+	// ErrSuperseded means that the writer does not know of all writes of the run's orchestrators; a [SupersededError] has
+	// the counts.
+	ErrSuperseded = errors.New("superseded")
 	// ErrNotYet means that the request is too early; a [NotYetError] contains the time.
 	ErrNotYet = errors.New("not yet")
 
@@ -72,6 +75,21 @@ func (e *NotYetError) Error() string {
 
 // Is makes errors.Is(err, ErrNotYet) true.
 func (e *NotYetError) Is(target error) bool { return target == ErrNotYet }
+
+// SupersededError is an [ErrSuperseded] with the counters of the run.
+type SupersededError struct {
+	RunID RunID
+	// Seq is the length of the run's log, and SeqInBand how many positions of it orchestrators have taken.
+	Seq, SeqInBand int64
+}
+
+func (e *SupersededError) Error() string {
+	return fmt.Sprintf("another orchestrator writes to run %s, whose log has %d events, %d of them in-band: stop, and "+
+		"have the message delivered again", e.RunID, e.Seq, e.SeqInBand)
+}
+
+// Is makes errors.Is(err, ErrSuperseded) true.
+func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
 
 // KeyTakenError is an [ErrKeyTaken] with the run that has the key.
 type KeyTakenError struct {

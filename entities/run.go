@@ -46,6 +46,8 @@ type Run struct {
 	StoreSeq int64
 	// LastSeq is the position of the newest event.
 	LastSeq int64
+	// SeqInBand is how many positions of the log the run's orchestrator has taken; 0 for runs before [SpecFence].
+	SeqInBand int64
 	// EndSeq is the position of the event that ended the run; 0 before the end.
 	EndSeq    int64
 	CreatedAt time.Time
@@ -59,6 +61,9 @@ type Run struct {
 	// the run has to be invoked. It must not be changed.
 	Await *await.Pending
 }
+
+// Fenced reports whether the run has a fence: see [SpecFence].
+func (r *Run) Fenced() bool { return r.SpecVersion >= SpecFence }
 
 // LimitUse names a limit that a run or a step needs a place of, and which of its places: those of the key.
 type LimitUse struct {
@@ -97,4 +102,7 @@ const (
 	// specSlots is the first version in which event IDs are positions, and in which no attempt of a step begins after
 	// the end of its run (protocol §3.3).
 	specSlots = 6
+	// SpecFence is the first version with one orchestrator for each run: its writes carry a fence, and step and wait
+	// events are appended as they come.
+	SpecFence = 9
 )

@@ -125,11 +125,11 @@ func (l *Log) AppendEach(
 }
 
 // AppendBatch appends several requests for one run, in their order and in one transaction. Each is appended or refused
-// on its own, with the outcome that [Log.Append] would return, except that a step_started directly after the
-// step_created of its step fails if that fails (protocol §3.13).
+// on its own, with the outcome that [Log.Append] would return, except that a request fails if an earlier one about the
+// same entity has failed (protocol §3.13). All have one fence, which is that of the first.
 //
 // The whole batch fails, and nothing is written, with [entities.ErrInvalid] if a request can never succeed or is not
-// allowed in a batch, and with [entities.ErrRunNotFound].
+// allowed in a batch, with [entities.ErrSuperseded], and with [entities.ErrRunNotFound].
 func (l *Log) AppendBatch(
 	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request,
 ) ([]Outcome, error) {
@@ -137,7 +137,7 @@ func (l *Log) AppendBatch(
 	if err := validateBatch(requests); err != nil {
 		return nil, err
 	}
-	outcomes, err := l.append(ctx, call{project: project, runID: runID, requests: requests})
+	outcomes, err := l.append(ctx, call{project: project, runID: runID, requests: requests, block: true})
 	if err != nil {
 		return nil, fmt.Errorf("append batch: %w", err)
 	}
@@ -226,7 +226,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 // whenDurable returns the outcome of a request that wrote nothing, once the events that it is based on are durable. An
 // outcome from which a client cannot conclude that an event exists is returned at once.
 func (l *Log) whenDurable(ctx context.Context, outcome error) error {
-	reported := []error{nil, entities.ErrConflict, entities.ErrRunEnded, entities.ErrKeyTaken}
+	reported := []error{nil, entities.ErrConflict, entities.ErrRunEnded, entities.ErrKeyTaken, entities.ErrSuperseded}
 	if !slices.ContainsFunc(reported, func(err error) bool { return errors.Is(outcome, err) }) {
 		return outcome
 	}
@@ -400,13 +400,11 @@ var allowedInBatch = map[entities.EventType]bool{
 	entities.EventRunFailed:     true,
 }
 
-// validateBatch checks that the events are allowed in a batch, and that there is at most one for each entity, except
-// for the pair that creates a step and starts it.
+// validateBatch checks that the events are allowed in a batch: of one entity at most one, unless they are in-band.
 func validateBatch(requests []Request) error {
 	if n := len(requests); n < 1 || n > MaxBatch {
 		return entities.Invalid("a batch must have 1 to %d events, not %d", MaxBatch, n)
 	}
-	seen := map[[2]string]bool{}
 	for i, r := range requests {
 		if !allowedInBatch[r.Type] {
 			return entities.Invalid("event %d of the batch: %q is not allowed in a batch", i, r.Type)
@@ -415,14 +413,12 @@ func validateBatch(requests []Request) error {
 			return entities.Invalid("event %d of the batch: a step_started in a batch must not have input; "+
 				"put a step_created before it", i)
 		}
-		entity := [2]string{r.Type.Kind(), r.CorrelationID}
-		if entity[0] == entities.KindRun {
-			entity[1] = "" // a batch is about one run
+		if !r.sameFence(requests[0]) {
+			return entities.Invalid("event %d of the batch: inBand and expectedSeqInBand differ from those of event 0", i)
 		}
-		if seen[entity] && (i == 0 || !r.startsStepOf(requests[i-1])) {
-			return entities.Invalid("event %d of the batch: another event is for the same %s", i, entity[0])
-		}
-		seen[entity] = true
+	}
+	if !requests[0].InBand {
+		return onePerEntity(requests)
 	}
 	return nil
 }

@@ -74,6 +74,12 @@ func (s *Snapshot) awaited(e entities.Event, work []message.Message) []message.M
 func (c call) decideNext(f facts) decision {
 	d := newDecision(f)
 	d.apart, d.follows = c.late, c.follows
+	if c.block {
+		if d.refused = f.checkBlock(c.requests); d.refused != nil {
+			return d
+		}
+		f.admitted = true
+	}
 	run := d.after.Run
 	if c.StartNext == nil || run == nil {
 		d.addAll(f, c.requests, c.now)

@@ -65,6 +65,16 @@ func crashTests() map[string]crashTest {
 		"messages to an inbox": {
 			clientPair: clientPair{driver: driven, atomic: true, before: is(opened), one: is(sent("m1"), sent("m2"))},
 		},
+		"in-band write": {
+			clientPair: clientPair{fenced: true, before: is(inBand(started, 1)), one: is(inBand(step("step_created"), 2))},
+			again:      entities.ErrSuperseded,
+		},
+		"in-band batch": {
+			clientPair: clientPair{
+				fenced: true, before: is(inBand(started, 1)), one: inBandAll(2, step("step_created"), step("step_started")),
+			},
+			again: entities.ErrSuperseded,
+		},
 		"step_created":           {clientPair: clientPair{before: is(started), one: is(step("step_created"))}, again: conflict},
 		"step_started":           {clientPair: clientPair{before: withStep, one: is(step("step_started"))}, grows: types{"step_started"}},
 		"lazy start":             {clientPair: clientPair{before: is(started), one: is(lazy)}, again: conflict},

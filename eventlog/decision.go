@@ -36,7 +36,9 @@ type decision struct {
 	children []decision
 	// source is the client that made the requests, for the audit.
 	source admin.Source
-	// apart makes a step_started independent of the step_created before it.
+	// refused is why the call is refused as a whole; nil if it is not.
+	refused error
+	// apart makes each request independent of earlier ones that were refused.
 	apart bool
 	// follows is set if the decision includes what follows from its events: see [Follow].
 	follows bool
@@ -59,14 +61,16 @@ func newDecision(f facts) decision { return decision{before: f.Snapshot, after: 
 // addAll is [decideAll], on top of what has been decided before.
 func (d *decision) addAll(f facts, requests []Request, now time.Time) {
 	f.Snapshot = d.after
-	var before Request
-	var last Outcome
+	refused := map[entity]error{}
 	for _, r := range requests {
-		if last.Err == nil || d.apart || !r.startsStepOf(before) { // else the start fails as the creation did
-			last = d.add(f, r, now)
+		o := Outcome{Err: refused[r.entity()]} // an event fails as the one before it
+		if o.Err == nil || d.apart {
+			o = d.add(f, r, now)
 		}
-		d.outcomes = append(d.outcomes, last)
-		before = r
+		if o.Err != nil {
+			refused[r.entity()] = o.Err
+		}
+		d.outcomes = append(d.outcomes, o)
 	}
 }
 
@@ -76,6 +80,10 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		d.messages = append(d.messages, cancelChild(d.after.Run, child, r))
 		return Outcome{Result: resultOf(d.after, now, nil, r, Result{Repeated: true})}
 	}
+	if err := f.checkFence(r); err != nil && !f.admitted {
+		return Outcome{Err: err}
+	}
+	inBand := r.InBand && f.fenced(r)
 	events, err := decide(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
 		earlier, created := f.earlierOf(r), f.markedBy(r) != nil && r.createsStep()
@@ -86,6 +94,9 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	}
 	if err != nil {
 		return Outcome{Err: err}
+	}
+	for i := range events {
+		events[i].Data.InBand = inBand && events[i].Type != entities.EventRunCreated
 	}
 	for _, e := range events {
 		d.after.Apply(e)

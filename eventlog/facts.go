@@ -42,6 +42,8 @@ type facts struct {
 	onEnd []trigger.OnEnd
 	// waits is set if the run waits for places of limits, which is read only for its start.
 	waits bool
+	// admitted is set if the requests have passed the fence together.
+	admitted bool
 	// unheard is set if the answer's function must hear of an event that arrived during its invocation.
 	unheard bool
 }

@@ -36,6 +36,8 @@ type clientPair struct {
 	late [2]time.Duration
 	// driven means that the server continues the runs.
 	driven bool
+	// fenced means that the runs have a fence.
+	fenced bool
 }
 
 // contestedToken stands for the token that both runs claim; each scenario has its own.
@@ -130,6 +132,30 @@ func clientPairs() map[string]clientPair {
 		"cancelled step × complete":       {driven: true, before: running, one: is(dropped), two: is(completed)},
 		"wait_cancelled × wait_completed": {driven: true, before: full, one: is(sleep("wait_cancelled")), two: is(sleep("wait_completed"))},
 
+		// Two orchestrators of one run, and others beside one.
+		"in-band × in-band": {
+			fenced: true, before: is(inBand(started, 1)), one: is(inBand(step("step_created"), 2)),
+			two: is(inBand(on(theRun, "step_created", "step_2"), 2)),
+		},
+		"in-band × the same": {
+			fenced: true, before: is(inBand(started, 1)), one: is(inBand(sleep("wait_created"), 2)),
+			two: is(inBand(step("step_created"), 2)),
+		},
+		"in-band batch × in-band batch": {
+			fenced: true, before: is(inBand(started, 1)), one: inBandAll(2, batch[:2]...),
+			two: inBandAll(2, step("step_created"), sleep("wait_created")),
+		},
+		"in-band batch × in-band end": {
+			fenced: true, before: is(inBand(started, 1)), one: inBandAll(2, batch[:2]...), two: is(inBand(completed, 2)),
+		},
+		"in-band × out-of-band": {
+			fenced: true, before: is(inBand(started, 1), inBand(step("step_created"), 2)),
+			one: is(inBand(on(theRun, "step_created", "step_2"), 3)), two: is(step("step_completed")),
+		},
+		"in-band × cancel": {
+			fenced: true, before: is(inBand(started, 1)), one: is(inBand(step("step_created"), 2)), two: is(cancelled),
+		},
+
 		// Two runs and one token.
 		"hook_created × hook_created, one token": {before: is(started), other: is(started), one: is(claims), two: is(claims)},
 		"hook_created × complete of the holder":  {before: is(started), other: is(started, claims), one: is(claims), two: is(completed)},
@@ -145,6 +171,14 @@ func clientPairs() map[string]clientPair {
 			late: [2]time.Duration{2 * time.Hour, 2 * time.Hour}, one: is(claims), two: is(claims),
 		},
 	}
+}
+
+// inBandAll returns the requests as those of the orchestrator that knows so many in-band positions.
+func inBandAll(known int64, requests ...Request) (all []Request) {
+	for _, r := range requests {
+		all = append(all, inBand(r, known))
+	}
+	return all
 }
 
 // driven is the driver of runs with a store.
@@ -292,6 +326,9 @@ func (p clientPair) newScenario(t *testing.T, st *scenarioRunner) *scenario {
 		first := runCreated(s.ids[i])
 		if first.Data.Driver = p.driver; p.driven {
 			first.Data.Driver = entities.DriverServer
+		}
+		if p.fenced {
+			first.SpecVersion = entities.SpecFence
 		}
 		s.must(t, first)
 		for _, r := range before {

@@ -102,7 +102,9 @@ type call struct {
 	// atomic makes nothing be appended if a request is refused. Otherwise each is appended or refused on its own.
 	atomic bool
 	// late makes conflicts outcomes of their own, although the call is atomic: see [Log.AppendEach].
-	late   bool
+	late bool
+	// block makes the requests share one fence: see [Log.AppendBatch].
+	block  bool
 	now    time.Time
 	source admin.Source
 	// start is set if the call may start a run.
@@ -163,6 +165,9 @@ func (c call) exceeds(before *Snapshot) bool { return before.Run != nil && c.See
 // accept reports, by a nil error, that the decision is to be committed. It fails with errUnwritten if the transaction
 // has nothing to commit.
 func (c call) accept(d decision) error {
+	if d.refused != nil {
+		return d.refused
+	}
 	if c.atomic {
 		for i, o := range d.outcomes {
 			if o.Err != nil && (!c.late || !isLate(o.Err)) {

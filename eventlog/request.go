@@ -33,6 +33,12 @@ type Request struct {
 	RerunOf entities.RunID
 	// Reserved is for a run_created: the server has told the run's ID to somebody, so that it may have been made long ago.
 	Reserved bool
+	// InBand says that the writer is the run's orchestrator, and SeqInBand how many in-band positions of the log it knows;
+	// nil if it did not say. Both count only for runs with a fence: see [entities.SpecFence].
+	InBand    bool
+	SeqInBand *int64
+	// Unfenced says that the request came by a route that cannot carry the fence.
+	Unfenced bool
 	// Once makes the request succeed without writing anything if the log already records what it asks for.
 	Once bool
 	// Grace is how long a run that is asked to cancel may take to end by itself; of a step_failed that cancels a child

@@ -47,6 +47,9 @@ func (s *Snapshot) Apply(e entities.Event) {
 		s.createRun(e)
 	}
 	s.Run.LastSeq, s.Run.UpdatedAt = e.Seq, e.CreatedAt
+	if s.Run.Fenced() && (e.Type == entities.EventRunCreated || e.Data.InBand) {
+		s.Run.SeqInBand++
+	}
 	switch e.Type.Kind() {
 	case entities.KindRun:
 		s.applyToRun(e)

@@ -133,6 +133,7 @@ var statuses = []struct {
 	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
 	{webhook.ErrRefused, http.StatusServiceUnavailable, "start_refused"},
 	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
+	{entities.ErrSuperseded, http.StatusPreconditionFailed, "in-band-superseded"},
 	{message.ErrStale, http.StatusConflict, "stale_invocation"},
 	{eventlog.ErrGraceUnsupported, http.StatusConflict, "grace_unsupported"},
 	{entities.ErrConflict, http.StatusConflict, "conflict"},

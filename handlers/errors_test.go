@@ -162,6 +162,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{webhook.ErrUnreachable, 502, "app_unreachable"},
 		{webhook.ErrRefused, 503, "start_refused"},
 		{webhook.ErrUnverifiable, 503, "unverifiable"},
+		{entities.ErrSuperseded, 412, "in-band-superseded"},
 		{message.ErrStale, 409, "stale_invocation"},
 		{eventlog.ErrGraceUnsupported, 409, "grace_unsupported"},
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},

@@ -59,6 +59,8 @@ type shape struct {
 	// Gap is the first event whose predecessor is missing, and Backward the first that is older than its predecessor;
 	// 0 for none.
 	Gap, Backward int64
+	// InBand is how many events a run with a fence counts as in-band.
+	InBand int64
 }
 
 // fold folds the log that the transaction sees.
@@ -104,9 +106,10 @@ func (f *logFold) checkShape(ctx context.Context, tx pgx.Tx) error {
 		SELECT coalesce(max(seq), 0) AS last_seq,
 			coalesce((SELECT created_at FROM events WHERE run_id = $1 ORDER BY seq DESC LIMIT 1), 'epoch') AS last_at,
 			coalesce(min(seq) FILTER (WHERE seq <> position), 0) AS gap,
-			coalesce(min(seq) FILTER (WHERE created_at < before), 0) AS backward
+			coalesce(min(seq) FILTER (WHERE created_at < before), 0) AS backward,
+			count(*) FILTER (WHERE in_band) AS in_band
 		FROM (
-			SELECT seq, created_at, row_number() OVER log AS position, lag(created_at) OVER log AS before
+			SELECT seq, created_at, type = 'run_created' OR data ? 'inBand' AS in_band, row_number() OVER log AS position, lag(created_at) OVER log AS before
 			FROM events WHERE run_id = $1 WINDOW log AS (ORDER BY seq)
 		) placed`, f.runID)
 	if f.shape, err = pg.CollectOne[shape](rows, err, pgx.ErrNoRows); err != nil {
@@ -216,8 +219,11 @@ func (f *logFold) endGroup() {
 // passes on the run instead.
 func (f *logFold) finishGroup() error {
 	if f.group == nil {
-		// Every event advances these two, including the events of later groups.
+		// Every event advances these, including the events of later groups.
 		f.run.Run.LastSeq, f.run.Run.UpdatedAt = f.shape.LastSeq, f.shape.LastAt
+		if f.run.Run.Fenced() {
+			f.run.Run.SeqInBand = f.shape.InBand
+		}
 		return f.onRun(f.run.Run)
 	}
 	if f.end != nil {
