@@ -27,9 +27,10 @@ type Deployment struct {
 	ID string
 	// URL is [PulledURL] if the app asks for its deliveries.
 	URL string
-	// Workflows are the names of its workflows, sorted. If empty, the deployment may have any workflow.
+	// Workflows are the names of its workflows, sorted. If empty, the deployment may have any workflow. Where it is
+	// registered, nil leaves them as they are.
 	Workflows []string
-	// Build is the version of its program; empty if unknown.
+	// Build is the version of its program; empty if unknown. Where it is registered, empty leaves it as it is.
 	Build string
 	// Schemas is a JSON object with the JSON Schemas of inputs and outputs, by workflow; nil if there are none. Only
 	// [Queue.DeploymentDetails] and [Queue.Register] return it.
@@ -101,7 +102,8 @@ func (q *Queue) PutDeployment(
 	return q.Register(ctx, project, Deployment{ID: id, URL: baseURL, Workflows: workflows})
 }
 
-// Register registers a deployment or replaces it. It then makes messages due now that could not be delivered to it:
+// Register registers a deployment, or changes it: what d does not have stays as it is. Workflows and Schemas are one
+// thing in this: who gives one of them replaces both. It then makes messages due now that could not be delivered to it:
 // those that did not reach it, invocations of runs that are held, and, if it has moved, all that failed. What its
 // probes have found out is forgotten if the URL, the build or the probes are others than before. It fails with
 // [entities.ErrInvalid] when a field is invalid, such as a URL that is not an absolute http or https URL, and with
@@ -110,9 +112,26 @@ func (q *Queue) Register(ctx context.Context, project entities.Project, d Deploy
 	if err := d.normalize(); err != nil {
 		return Deployment{}, err
 	}
-	d, moved, err := q.writeDeployment(ctx, project, d)
+	return q.put(ctx, project, d, lockUnregistered)
+}
+
+// ChangeDeployment is [Queue.Register] of a deployment that is registered already, whose URL may be empty: then it stays
+// as it is, too. It fails with [message.ErrDeploymentNotFound] if there is none.
+func (q *Queue) ChangeDeployment(ctx context.Context, project entities.Project, d Deployment) (Deployment, error) {
+	if err := entities.ValidateID("deployment ID", d.ID); err != nil {
+		return Deployment{}, err
+	}
+	return q.put(ctx, project, d, lockRegistered)
+}
+
+// put writes a registration, and makes due what it has been waited for. prepare locks what must not change meanwhile.
+func (q *Queue) put(
+	ctx context.Context, project entities.Project, d Deployment, prepare prepareRegistration,
+) (Deployment, error) {
+	id := d.ID
+	d, moved, err := q.writeDeployment(ctx, project, d, prepare)
 	if err != nil {
-		return Deployment{}, fmt.Errorf("put deployment %s: %w", d.ID, err)
+		return Deployment{}, fmt.Errorf("put deployment %s: %w", id, err)
 	}
 	defer q.announceDue(nil)
 	waiting := unreachedHeld
@@ -148,11 +167,17 @@ func (d *Deployment) normalize() error {
 	if err := d.validateBound(); err != nil {
 		return err
 	}
+	if string(d.Schemas) == "null" {
+		d.Schemas = nil
+	}
+	if d.Workflows == nil && d.Schemas == nil {
+		return nil
+	}
 	var err error
 	if d.Workflows, err = validateWorkflows(d.Workflows); err != nil {
 		return err
 	}
-	if len(d.Schemas) == 0 || string(d.Schemas) == "null" {
+	if d.Schemas == nil {
 		d.Schemas = json.RawMessage("{}")
 	}
 	return validateSchemas(d.Schemas, d.Workflows)
@@ -225,22 +250,50 @@ func (r *registered) audit(ctx context.Context, tx pgx.Tx, p entities.Project) e
 	return audit(ctx, tx, p, admin.ActionDeploymentPut, r.ID, detail)
 }
 
+// prepareRegistration takes the locks that a registration needs, and completes it with what they protect.
+type prepareRegistration func(ctx context.Context, tx pgx.Tx, project entities.Project, d *Deployment) error
+
+// lockUnregistered is for a deployment that need not be there.
+func lockUnregistered(ctx context.Context, tx pgx.Tx, project entities.Project, d *Deployment) error {
+	return lockFlows(ctx, tx, project, d.ID)
+}
+
+// lockRegistered locks the row of a deployment that must be there, and completes the registration with its URL.
+func lockRegistered(ctx context.Context, tx pgx.Tx, project entities.Project, d *Deployment) error {
+	var current string
+	err := tx.QueryRow(ctx, `SELECT url FROM deployments WHERE project = $1 AND id = $2 FOR UPDATE`,
+		project, d.ID).Scan(&current)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return message.ErrDeploymentNotFound
+	case err != nil:
+		return err
+	case strings.HasPrefix(current, contract.FlowScheme):
+		return errIsFlow(d.ID)
+	}
+	if d.URL == "" {
+		d.URL = current
+	}
+	return d.normalize()
+}
+
 // writeDeployment writes a registration and, if it changed, its audit entry; moved reports whether the URL changed.
 func (q *Queue) writeDeployment(
-	ctx context.Context, project entities.Project, d Deployment,
+	ctx context.Context, project entities.Project, d Deployment, prepare prepareRegistration,
 ) (written Deployment, moved bool, err error) {
 	err = pg.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
-		if err := lockFlows(ctx, tx, project, d.ID); err != nil {
+		if err := prepare(ctx, tx, project, &d); err != nil {
 			return nil, err
 		}
 		rows, err := tx.Query(ctx, `
 			WITH old AS (
 				SELECT url, workflows, build, schemas, max_concurrent, health FROM deployments WHERE project = $1 AND id = $2)
 			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas, max_concurrent, health)
-			SELECT $1, $2, $3, $4, $5, $6, nullif($7::integer, 0), CASE WHEN $8::jsonb ->> 'path' <> '' THEN $8::jsonb END
+			SELECT $1, $2, $3, coalesce($4::text[], '{}'), $5, coalesce($6::jsonb, '{}'), nullif($7::integer, 0), CASE WHEN $8::jsonb ->> 'path' <> '' THEN $8::jsonb END
 			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2)
-			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows,
-				build = excluded.build, schemas = excluded.schemas, updated_at = now(),
+			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, updated_at = now(),
+				workflows = coalesce($4, d.workflows), schemas = coalesce($6, d.schemas),
+				build = coalesce(nullif($5, ''), d.build),
 				max_concurrent = CASE
 					WHEN excluded.url = '`+PulledURL+`' THEN NULL
 					WHEN $7::integer IS NULL THEN d.max_concurrent ELSE excluded.max_concurrent END,

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -65,6 +66,73 @@ func TestPutDeploymentMovesIt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"a http://new.test"}, r.deployments(t, project)); diff != "" {
 		t.Errorf("deployments (-want +got):\n%s", diff)
+	}
+}
+
+// TestRegistrationKeepsWhatItDoesNotHave registers a deployment again with a part of what it has.
+func TestRegistrationKeepsWhatItDoesNotHave(t *testing.T) {
+	t.Parallel()
+	const schemas = `{"order": {"input": {"type": "string"}}}`
+	tests := map[string]struct {
+		again     Deployment
+		url       string
+		workflows []string
+		build     string
+		schemas   string
+	}{
+		"only a URL": {Deployment{URL: "http://b.test"}, "http://b.test", []string{"order"}, "b1", schemas},
+		"workflows":  {Deployment{URL: "http://a.test", Workflows: []string{"refund"}}, "http://a.test", []string{"refund"}, "b1", ""},
+		"any workflow": {
+			Deployment{URL: "http://a.test", Workflows: []string{}}, "http://a.test", []string{}, "b1", "",
+		},
+		"build": {Deployment{URL: "http://a.test", Build: "b2"}, "http://a.test", []string{"order"}, "b2", schemas},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := withoutHints(t, testdb.New(t))
+			first := Deployment{
+				ID: "shop", URL: "http://a.test", Workflows: []string{"order"}, Build: "b1", Schemas: json.RawMessage(schemas),
+			}
+			if _, err := r.Register(t.Context(), project, first); err != nil {
+				t.Fatal(err)
+			}
+			test.again.ID = "shop"
+			got, err := r.Register(t.Context(), project, test.again)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.URL != test.url || !slices.Equal(got.Workflows, test.workflows) || got.Build != test.build ||
+				string(got.Schemas) != test.schemas {
+				t.Errorf("got %+v with schemas %s", got, got.Schemas)
+			}
+		})
+	}
+}
+
+// TestChangeDeploymentNeedsOne moves a deployment that there is, and one that there is not.
+func TestChangeDeploymentNeedsOne(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	_, err := r.ChangeDeployment(t.Context(), project, Deployment{ID: "shop", URL: "http://b.test"})
+	if !errors.Is(err, message.ErrDeploymentNotFound) {
+		t.Errorf("got %v before it is registered, want that it is not found", err)
+	}
+	if got := r.deployments(t, project); len(got) > 0 {
+		t.Errorf("the refused change has registered %q", got)
+	}
+	if _, err := r.PutDeployment(t.Context(), project, "shop", "http://a.test", "order"); err != nil {
+		t.Fatal(err)
+	}
+	five := 5
+	for _, change := range []Deployment{{ID: "shop", URL: "http://b.test"}, {ID: "shop", MaxConcurrent: &five}} {
+		if _, err := r.ChangeDeployment(t.Context(), project, change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := r.Deployment(t.Context(), project, "shop")
+	if err != nil || got.URL != "http://b.test" || !slices.Equal(got.Workflows, []string{"order"}) || *got.MaxConcurrent != 5 {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
@@ -292,7 +360,9 @@ func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 	want("order", "v2")
 	put(project, "any2")
 	want("ship", "any2")
-	put(project, "v2")
+	put(project, "v2") // says nothing of its workflows, and keeps them
+	want("order", "v2")
+	put(project, "v2", "bill")
 	want("order", "v1")
 
 	d, err := r.Deployment(t.Context(), project, "v1")

@@ -1,9 +1,11 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"net/url"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/health"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -107,8 +109,20 @@ func (r *request) deploymentID() string {
 	return id
 }
 
-// putDeployment registers a deployment or replaces it.
+// putDeployment registers a deployment or changes it.
 func (s *Server) putDeployment(r *request) error {
+	return s.answerRegistration(r, s.Queue.Register)
+}
+
+// patchDeployment changes a deployment that is registered.
+func (s *Server) patchDeployment(r *request) error {
+	return s.answerRegistration(r, s.Queue.ChangeDeployment)
+}
+
+// answerRegistration reads a registration and answers with the deployment that write has made of it.
+func (s *Server) answerRegistration(
+	r *request, write func(context.Context, entities.Project, queue.Deployment) (queue.Deployment, error),
+) error {
 	var body struct {
 		URL       string          `json:"url"`
 		Workflows []string        `json:"workflows"`
@@ -124,7 +138,7 @@ func (s *Server) putDeployment(r *request) error {
 	probes, err := healthSettings(body.Health)
 	r.fail(err)
 	return answerAs(r, r.deploymentJSON, func() (queue.Deployment, error) {
-		return s.Queue.Register(r.ctx(), r.project(), queue.Deployment{
+		return write(r.ctx(), r.project(), queue.Deployment{
 			ID: id, URL: body.URL, Workflows: body.Workflows, Build: body.Build, Schemas: body.Schemas,
 			MaxConcurrent: body.MaxConcurrent,
 			Health:        probes,

@@ -143,7 +143,7 @@ func TestUnknownOperations(t *testing.T) {
 		{http.MethodPut, "/v1/runs", 405, "method_not_allowed", "GET, POST"},
 		{http.MethodPut, "/v1/runs?limit=1", 405, "method_not_allowed", "GET, POST"},
 		{http.MethodDelete, "/v1/runs/wrun_x", 405, "method_not_allowed", "GET"},
-		{http.MethodPost, "/v1/deployments/a%2Fb", 405, "method_not_allowed", "DELETE, GET, PUT"},
+		{http.MethodPost, "/v1/deployments/a%2Fb", 405, "method_not_allowed", "DELETE, GET, PATCH, PUT"},
 		{http.MethodGet, "/v1/runs/wrun_x/cancel", 405, "method_not_allowed", "POST"},
 		{http.MethodPost, "/v1/openapi.json", 405, "method_not_allowed", "GET"},
 		{http.MethodGet, "/v1/runs/", 404, "not_found", ""},

@@ -295,6 +295,7 @@ var routes = []struct {
 	{"GET /deployments", auth.Metadata, (*Server).listDeployments},
 	{"GET /deployments/:id", auth.Registered, (*Server).getDeployment},
 	{"PUT /deployments/:id", auth.Register, (*Server).putDeployment},
+	{"PATCH /deployments/:id", auth.Register, (*Server).patchDeployment},
 	{"DELETE /deployments/:id", auth.Admin, (*Server).removeDeployment},
 
 	// Secrets.

@@ -194,9 +194,19 @@ func TestDeploymentsDescribeTheirWorkflows(t *testing.T) {
 	}
 	a.put(t, "orders@3f20b23", `{"url":"http://x"}`)
 	got = a.get(t, "/v1/deployments/orders@3f20b23")
-	if got["schemas"] != nil || got["build"] != nil || got["openRuns"] != 2.0 {
-		t.Errorf("after a registration that says nothing: %v", got)
+	if got["schemas"] == nil || got["build"] != "3f20b23" || got["openRuns"] != 2.0 {
+		t.Errorf("after a registration that has nothing else: %v", got)
 	}
+	a.put(t, "orders@3f20b23", `{"url":"http://x","workflows":[]}`)
+	got = a.get(t, "/v1/deployments/orders@3f20b23")
+	if got["schemas"] != nil || got["workflows"] != nil || got["build"] != "3f20b23" {
+		t.Errorf("after a registration without workflows: %v", got)
+	}
+	if status, moved := a.do(t, http.MethodPatch, "/v1/deployments/orders@3f20b23", `{"url":"http://y"}`); status != http.StatusOK ||
+		moved["url"] != "http://y" {
+		t.Errorf("move: got %d %v", status, moved)
+	}
+	a.wantRejected(t, http.MethodPatch, "/v1/deployments/none", `{"url":"http://y"}`, http.StatusNotFound, "deployment_not_found")
 	for _, bad := range []string{
 		`"build":""`, `"build":"` + strings.Repeat("x", 257) + `"`, `"schemas":[]`, `"schemas":{"ship":{}}`,
 		`"schemas":{"order":{"input":1}}`, `"schemas":{"order":{"other":{}}}`, `"schemas":{"order":{"input":{"a":"\u0000"}}}`,

@@ -177,6 +177,22 @@ export type Reason = {
   remedies: Array<Remedy>;
 };
 
+export type Registration = {
+  url?: string;
+  workflows?: Array<string>;
+  build?: string;
+  maxConcurrent?: number;
+  schemas?: Schemas;
+  health?: {
+    path: string;
+    every?: string;
+    timeout?: string;
+    failAfter?: number;
+    recoverAfter?: number;
+    hold?: string;
+  } | null;
+};
+
 // An operation of this API, by its operationId. Its parameters are in the reason: `messageId`, `deployment`, `hookId`,
 // `name`, `limit`, `childId`.
 export type Remedy = "retryMessage" | "discardMessage" | "putDeployment" | "resumeHook" | "postSignal" | "sendMessage" | "putLimit" | "explainRun" | "cancelRun";
@@ -1955,25 +1971,18 @@ export interface Api {
     body: null;
     answer: Deployment;
   };
-  // Register or replace a deployment
+  // Register a deployment, or change it
   "PUT /v1/deployments/{id}": {
     path: { "id": string };
     query: {  };
-    body: {
-      url: string;
-      workflows?: Array<string>;
-      build?: string;
-      maxConcurrent?: number;
-      schemas?: Schemas;
-      health?: {
-        path: string;
-        every?: string;
-        timeout?: string;
-        failAfter?: number;
-        recoverAfter?: number;
-        hold?: string;
-      } | null;
-    };
+    body: Registration;
+    answer: Deployment;
+  };
+  // Change a deployment, such as its URL
+  "PATCH /v1/deployments/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: Registration;
     answer: Deployment;
   };
   // Remove a deployment

@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { deploymentAt, hexLine, JsonError, member, openDepth, parseJson, treeRows, withValue, writeJson } from "../src/lib/jsontext";
+import { hexLine, JsonError, member, openDepth, parseJson, treeRows, withValue, writeJson } from "../src/lib/jsontext";
 import { random } from "./random";
 
 test("numbers, order, doubled keys and escapes stay as written", () => {
@@ -66,10 +66,4 @@ test("a tree opens no more lines than a page can draw", () => {
   assert.equal(openDepth(wide, small, 2000), 1);
   assert.equal(openDepth(parseJson('{"a":[{"b":[1]}]}'), small, 2000), 3);
   assert.equal(openDepth(parseJson(JSON.stringify(new Array(500).fill(1))), small, 2000), 3); // closed: it is too large
-});
-
-test("a deployment that moves keeps what is registered, with numbers as they were written", () => {
-  const before = parseJson('{"id":"shop","url":"http://a","workflows":["order"],"schemas":{"order":{"maximum":9007199254740993}}}');
-  assert.equal(deploymentAt("http://b", before), '{"url":"http://b","workflows":["order"],"schemas":{"order":{"maximum":9007199254740993}}}');
-  assert.equal(deploymentAt("http://b", undefined), '{"url":"http://b"}');
 });

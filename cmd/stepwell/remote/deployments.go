@@ -8,7 +8,8 @@ import (
 )
 
 type deploymentsCmd struct {
-	Add    addDeploymentCmd    `cmd:"" help:"Register a deployment, or change its URL."`
+	Add    addDeploymentCmd    `cmd:"" help:"Register a deployment; one that exists keeps what is not given."`
+	Move   moveDeploymentCmd   `cmd:"" help:"Change the URL of a deployment; its messages that failed are sent there at once."`
 	List   listDeploymentsCmd  `cmd:"" help:"List the deployments."`
 	Show   showDeploymentCmd   `cmd:"" help:"Show a deployment."`
 	Remove removeDeploymentCmd `cmd:"" help:"Unregister a deployment; its messages wait until it is registered again."`
@@ -37,6 +38,16 @@ func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
 		body["health"] = jsonBody{"path": c.Health}
 	}
 	return s.change(ctx, http.MethodPut, path("deployments", c.ID), body, "registered %s at %s", c.ID, c.URL)
+}
+
+type moveDeploymentCmd struct {
+	ID  string `arg:"" help:"The deployment's ID."`
+	URL string `arg:"" help:"The app's new URL, such as http://127.0.0.1:3000."`
+}
+
+// Run moves the deployment.
+func (c moveDeploymentCmd) Run(ctx context.Context, s *Session) error {
+	return s.change(ctx, http.MethodPatch, path("deployments", c.ID), jsonBody{"url": c.URL}, "moved %s to %s", c.ID, c.URL)
 }
 
 var deploymentColumns = []column[deployment]{

@@ -219,7 +219,7 @@ func (r reason) sentence() string {
 var remedies = map[string]func(run string, r reason) string{
 	"retryMessage":   func(_ string, r reason) string { return "messages retry " + r.MessageID },
 	"discardMessage": func(_ string, r reason) string { return "messages discard " + r.MessageID },
-	"putDeployment":  func(_ string, r reason) string { return r.addDeployment() },
+	"putDeployment":  func(_ string, r reason) string { return r.putDeployment() },
 	"resumeHook": func(run string, r reason) string {
 		if r.Kind == "approval" {
 			return fmt.Sprintf("hooks approve %s %s", run, r.HookID)
@@ -247,13 +247,16 @@ func (r reason) setLimit() string {
 	}
 }
 
-// addDeployment is the command that registers the deployment, or lets it have more calls.
-func (r reason) addDeployment() string {
-	command := "deployments add " + r.Deployment + " URL"
-	if r.Kind == "deployment_full" {
-		command += fmt.Sprintf(" --max-concurrent %d", r.Places+1)
+// putDeployment is the command that registers the deployment, moves it, or lets it have more calls.
+func (r reason) putDeployment() string {
+	switch r.Kind {
+	case "unreachable":
+		return "deployments move " + r.Deployment + " URL"
+	case "deployment_full":
+		return fmt.Sprintf("deployments add %s URL --max-concurrent %d", r.Deployment, r.Places+1)
+	default:
+		return "deployments add " + r.Deployment + " URL"
 	}
-	return command
 }
 
 type whyCmd struct {

@@ -158,16 +158,6 @@ export function withValue(object: Record<string, unknown>, key: string, text: st
   return writeJson(value, false);
 }
 
-// deploymentAt returns the body that registers a deployment as before, but at a URL. Numbers in its schemas stay as they
-// were written. Whoever sends it reads the deployment right before: its app may have registered since a form was opened.
-export function deploymentAt(url: string, before: JsonValue | undefined): string {
-  const kept = ["workflows", "build", "schemas"].flatMap((name) => {
-    const value = member(before, name);
-    return value ? [`"${name}":${writeJson(value, false)}`] : [];
-  });
-  return `{${[`"url":${JSON.stringify(url)}`, ...kept].join(",")}}`;
-}
-
 // TreeRow is a line of a tree of which some parts are open.
 export interface TreeRow {
   path: string; // identifies the row: $.items[3].price

@@ -132,7 +132,7 @@ function setLimit(r: Reason): string {
 const commands: Record<Remedy, (run: string, r: Reason) => string> = {
   retryMessage: (_, r) => `messages retry ${r.messageId ?? ""}`,
   discardMessage: (_, r) => `messages discard ${r.messageId ?? ""}`,
-  putDeployment: (_, r) => `deployments add ${quote(r.deployment ?? "")} URL${r.kind === "deployment_full" ? ` --max-concurrent ${(r.places ?? 0) + 1}` : ""}`,
+  putDeployment: (_, r) => `deployments ${r.kind === "unreachable" ? "move" : "add"} ${quote(r.deployment ?? "")} URL${r.kind === "deployment_full" ? ` --max-concurrent ${(r.places ?? 0) + 1}` : ""}`,
   resumeHook: (run, r) => r.kind === "approval" ? `hooks approve ${run} ${quote(r.hookId ?? "")}` : `hooks resume ${quote(r.hookId ?? "")} --run ${run} --payload JSON`,
   postSignal: (_, r) => `signals send ${quote(r.name ?? "")} --data JSON`,
   sendMessage: (run, r) => `runs send ${run} ${quote(r.name ?? "")} --payload JSON`,

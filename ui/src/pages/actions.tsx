@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { Hook, Run } from "../api.gen";
 import { addressOf, call, callText, server } from "../api";
-import { deploymentAt, member, parseJson, withValue, writeJson } from "../lib/jsontext";
+import { member, parseJson, withValue, writeJson } from "../lib/jsontext";
 import { Problem } from "../lib/problem";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
@@ -14,7 +14,6 @@ import { Gated, useId } from "../parts/gated";
 import { lazyPart } from "../parts/lazy";
 import { Trouble } from "../parts/notice";
 import { useResource } from "../resource";
-import { noneIf404, readDeployment } from "../registration";
 import { may, needs } from "../session";
 import type { StartProps } from "./start";
 
@@ -90,31 +89,25 @@ export interface DeployProps {
   close: () => void;
 }
 
-// Deploy registers a deployment, or moves it. What else is registered with it stays; lists do not have all of that.
+// Deploy registers a deployment, or moves it. What else is registered with it stays.
 export function Deploy({ id, missing, done, close }: DeployProps) {
   const path = { id };
-  const details = useResource(async (signal) => missing ? parseJson("{}") : readDeployment(id, signal).catch(noneIf404), [id]);
+  const details = useResource(async (signal) => missing ? null : call(project.value, "GET /v1/deployments/{id}", { path, signal }), [id]);
   const typed = useSignal<string | null>(null);
-  const now = details.data.value ?? undefined;
-  const url = typed.value ?? textOf(now, "url");
-  const body = deploymentAt(url, now);
+  const url = typed.value ?? details.data.value?.url ?? "";
+  const body = { url };
   const act = async () => {
-    await call(project.value, "PUT /v1/deployments/{id}", { path, text: deploymentAt(url, await readDeployment(id).catch(noneIf404)) });
+    await call(project.value, "PUT /v1/deployments/{id}", { path, body });
     done();
   };
   return (
-    <Dialog title={`Where is deployment ${id}?`} button="Register" act={act} close={close} blocked={!now ? "Reading the deployment …" : url ? "" : "The URL is missing."}>
+    <Dialog title={`Where is deployment ${id}?`} button="Register" act={act} close={close} blocked={url ? "" : "The URL is missing."}>
       {details.problem.value && <Trouble problem={details.problem.value} retry={details.refresh} />}
       <p>Calls that failed are made at once, also if the URL stays the same.</p>
       <label>URL of its function<input type="url" value={url} placeholder="http://127.0.0.1:3000" onInput={(e) => (typed.value = e.currentTarget.value.trim())} /></label>
-      <Commands cli={`stepwell deployments add ${quote(id)} ${quote(url)}`} curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), body)} />
+      <Commands cli={`stepwell deployments add ${quote(id)} ${quote(url)}`} curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), JSON.stringify(body))} />
     </Dialog>
   );
-}
-
-function textOf(v: Parameters<typeof member>[0], key: string): string {
-  const found = member(v, key);
-  return found?.kind === "string" ? (JSON.parse(found.text) as string) : "";
 }
 
 interface Props {

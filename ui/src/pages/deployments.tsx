@@ -3,7 +3,6 @@ import { useSignal } from "@preact/signals";
 import type { Deployment } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { formatTerm } from "../lib/filter";
-import { deploymentAt } from "../lib/jsontext";
 import { curl, quote } from "../lib/shell";
 import type { State } from "../lib/status";
 import { go, href, project, search } from "../location";
@@ -12,7 +11,6 @@ import { Dialog } from "../parts/dialog";
 import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
-import { readDeployment } from "../registration";
 import { useResource } from "../resource";
 import { may, needs } from "../session";
 
@@ -126,7 +124,7 @@ function Add({ name, done, close }: DialogProps & { name: string }) {
   };
   return (
     <Dialog title="Add a deployment" button="Add it" act={act} close={close} blocked={id.value === "" ? "The ID is missing." : url.value === "" ? "The URL is missing." : ""}>
-      <p>The server calls the URL for each run of its workflows. An ID that exists is replaced.</p>
+      <p>The server calls the URL for each run of its workflows. An ID that exists keeps what is not given here.</p>
       <label>ID<input name="id" value={id.value} onInput={(e) => (id.value = e.currentTarget.value.trim())} spellcheck={false} /></label>
       <label>URL<input name="url" value={url.value} placeholder="http://127.0.0.1:3000" onInput={(e) => (url.value = e.currentTarget.value.trim())} spellcheck={false} /></label>
       <label>Workflows, separated by commas<input name="workflows" value={workflows.value} placeholder="any" onInput={(e) => (workflows.value = e.currentTarget.value)} spellcheck={false} /></label>
@@ -140,22 +138,20 @@ function Add({ name, done, close }: DialogProps & { name: string }) {
 function Move({ of: d, done, close }: DialogProps & { of: Deployment }) {
   const url = useSignal(d.url);
   const path = { id: d.id };
-  const now = useResource((signal) => readDeployment(d.id, signal), [d.id]);
-  const { workflows, waitingMessages } = d;
-  const body = deploymentAt(url.value, now.data.value ?? undefined);
+  const { waitingMessages } = d;
+  const body = { url: url.value };
   const act = async () => {
-    await call(project.value, "PUT /v1/deployments/{id}", { path, text: deploymentAt(url.value, await readDeployment(d.id)) });
+    await call(project.value, "PATCH /v1/deployments/{id}", { path, body });
     done();
   };
   const n = capped(waitingMessages, 1000);
   return (
     <Dialog title={`Move ${d.id}`} button="Move it" act={act} close={close}
-      blocked={!now.data.value ? "Reading the deployment …" : url.value === d.url ? "This is its URL now." : ""}>
-      {now.problem.value && <Trouble problem={now.problem.value} retry={now.refresh} />}
+      blocked={url.value === d.url ? "This is its URL now." : ""}>
       <label>New URL<input name="url" value={url.value} onInput={(e) => (url.value = e.currentTarget.value.trim())} spellcheck={false} /></label>
       <p>{waitingMessages === 0 ? "No message waits for it." : `${n} ${n === "1" ? "message that failed is" : "messages that failed are"} delivered at once.`} Parked messages stay parked.</p>
-      <Commands cli={`stepwell deployments add ${quote(d.id)} ${quote(url.value)}${workflows?.map((w) => ` --workflow ${quote(w)}`).join("") ?? ""}`}
-        curl={curl(server, "PUT", addressOf("PUT /v1/deployments/{id}", { path }), body)} />
+      <Commands cli={`stepwell deployments move ${quote(d.id)} ${quote(url.value)}`}
+        curl={curl(server, "PATCH", addressOf("PATCH /v1/deployments/{id}", { path }), JSON.stringify(body))} />
     </Dialog>
   );
 }
