@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"entities/limit":      {"entities", "entities/admin", "entities/message", "entities/pg"},
 	"entities/memo":       {"entities", "entities/pg"},
 	"entities/message":    {"entities"},
-	"entities/pg":         {"entities"},
+	"entities/pg":         {"entities", "entities/share"},
 	"entities/schedule":   {"entities", "entities/cron", "entities/pg"},
 	"entities/share":      {},
 	"entities/store":      {"entities", "entities/kv", "entities/pg"},

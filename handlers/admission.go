@@ -123,11 +123,12 @@ func newAdmission(
 	}
 }
 
-// middleware admits requests or fails with [overloaded].
+// middleware admits requests or fails with [overloaded]. What is done for a request counts for its project.
 func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		v := &visit{admission: a, project: a.project(c), overloadPolicy: policyOf(c.Request().Method, c.Path())}
 		defer v.release()
+		c.SetRequest(c.Request().WithContext(share.For(c.Request().Context(), v.project)))
 		if isLongPoll(c.Path()) {
 			return v.longPoll(next, c)
 		}
@@ -186,20 +187,14 @@ func (v *visit) longPoll(next echo.HandlerFunc, c echo.Context) error {
 	return next(c)
 }
 
-// receiveStart receives a request, and waits until its run may start if it starts one. A small body of known length
-// comes first: it has mostly arrived with the head, and a request that is refused after its body leaves its connection
-// open.
+// receiveStart receives a request, and waits until its run may start if it starts one. The body comes first: a sender
+// that is slow must not hold one of the places for starts, and a request that is refused after its body leaves its
+// connection open.
 func (v *visit) receiveStart(c echo.Context) error {
-	run, starts := startedRun(c)
-	if length := c.Request().ContentLength; starts && (length < 0 || length > smallBody) {
-		if err := v.start(c, run); err != nil {
-			return err
-		}
-		return v.receive(c)
-	}
 	if err := v.receive(c); err != nil {
 		return err
 	}
+	run, starts := startedRun(c)
 	if !starts {
 		run, starts = messagedRun(c, v.beginning)
 	}
@@ -271,7 +266,7 @@ func (v *visit) release() {
 		v.growing.Release(v.project, 1)
 	}
 	if v.begins {
-		v.starts.served()
+		v.starts.served(v.project)
 	}
 	v.arrived()
 }

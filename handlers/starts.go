@@ -64,8 +64,7 @@ func (*tooManyStartsError) Is(target error) bool { return target == errTooManySt
 // A client of the Workflow SDK starts a run with two requests at a time. Both are decided alike, since the run exists
 // if either is accepted.
 type starts struct {
-	// room returns how many starts fit besides those that are being served.
-	room      func(serving int) int
+	room      room
 	now       func() time.Time
 	stopping  context.Context
 	telemetry *telemetry.Telemetry
@@ -75,8 +74,9 @@ type starts struct {
 	line    map[string][]*start
 	turns   []string
 	waiting int
-	// serving is how many requests of starts have been admitted and not answered.
-	serving int
+	// serving is how many requests of starts have been admitted and not answered, and servingOf the same by project.
+	serving   int
+	servingOf map[string]int
 	// busySince is since when some have been waiting.
 	busySince time.Time
 	ticking   bool // tick will be called
@@ -103,24 +103,28 @@ type start struct {
 func (st *start) isOver(now time.Time) bool { return st.err != nil && !now.Before(st.refusedUntil) }
 
 func newStarts(
-	stopping context.Context, room func(serving int) int, now func() time.Time, t *telemetry.Telemetry,
+	stopping context.Context, room room, now func() time.Time, t *telemetry.Telemetry,
 ) *starts {
 	return &starts{
 		room: room, now: now, stopping: stopping, telemetry: t, began: now(), line: map[string][]*start{},
-		recent: map[string]*start{},
+		servingOf: map[string]int{}, recent: map[string]*start{},
 	}
 }
 
-// startRoom returns how many runs may start besides those whose requests are being served. A start counts as long as
-// the deliveries that follow from it, so that few runs are under way at a time, and those end soon.
-func startRoom(q *queue.Queue) func(serving int) int {
+// room returns how many starts of a project fit besides those of it, and of all projects, that are being served.
+type room func(project string, own, all, projects int) int
+
+// startRoom returns how many runs of a project may start while so many projects start some. A start counts as long as
+// the deliveries that follow from it, so that few runs are under way at a time, and those end soon. A project with less
+// than its part of them has room for the rest of that part, however much others have under way.
+func startRoom(q *queue.Queue) room {
 	most := startsPerProcessor * runtime.GOMAXPROCS(0)
-	return func(serving int) int {
-		room := most - max(q.Delivering(), q.Group().UnderWay()) - serving
+	return func(project string, own, all, projects int) int {
+		left := most - max(q.Delivering(), q.Group().UnderWay()) - all
 		if !q.Group().Busy() {
-			return max(room, idleStarts-serving)
+			left = max(left, idleStarts-all)
 		}
-		return room
+		return max(left, most/projects-max(q.DeliveringOf(project), q.Group().UnderWayOf(project))-own)
 	}
 }
 
@@ -142,11 +146,24 @@ func (s *starts) admit(ctx context.Context, project, run string) error {
 	}
 }
 
-// served ends a request that was admitted.
-func (s *starts) served() {
+// served ends a request of the project that was admitted.
+func (s *starts) served(project string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.serving--
+	s.serves(project, -1)
+}
+
+// serves counts requests of a project that are admitted, or have been answered.
+func (s *starts) serves(project string, n int) {
+	s.serving += n
+	if s.servingOf[project] += n; s.servingOf[project] == 0 {
+		delete(s.servingOf, project)
+	}
+}
+
+// roomFor returns how many starts of the project fit.
+func (s *starts) roomFor(project string) int {
+	return s.room(project, s.servingOf[project], s.serving, 1+max(len(s.turns), len(s.servingOf)))
 }
 
 // enter returns the start of a run: a new one, or that of an earlier request.
@@ -160,14 +177,14 @@ func (s *starts) enter(project, run string) *start {
 	if st := s.decided(run); st != nil && !st.isOver(now) {
 		st.requests++
 		if st.admitted {
-			s.serving++
+			s.serves(project, 1)
 		}
 		return st
 	}
 	st := &start{project: project, run: run, came: now, requests: 1}
 	s.keep(st)
 	switch {
-	case s.waiting == 0 && s.room(s.serving) > 0:
+	case len(s.line[project]) == 0 && s.roomFor(project) > 0:
 		s.begin(st, now)
 	case s.waiting >= s.limit(now) && len(s.line[project]) >= s.shareOf(project, now):
 		s.refuse(st, now)
@@ -219,7 +236,7 @@ func (s *starts) leave(st *start) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st.requests--; st.admitted {
-		s.serving--
+		s.serves(st.project, -1)
 	}
 	if st.admitted || st.err != nil || st.requests > 0 {
 		return
@@ -257,10 +274,13 @@ func (s *starts) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	for n := s.room(s.serving); n > 0 && len(s.turns) > 0; n-- {
+	for full := 0; full < len(s.turns); { // projects in a row without room
 		project := s.turns[0]
 		s.turns = append(s.turns[1:], project)
-		s.admitFirst(project, now)
+		if full++; s.roomFor(project) > 0 {
+			full = 0
+			s.admitFirst(project, now)
+		}
 	}
 	for _, project := range slices.Clone(s.turns) {
 		for len(s.line[project]) > 0 && now.Sub(s.line[project][0].came) >= longestStart {
@@ -282,7 +302,7 @@ func (s *starts) admitFirst(project string, now time.Time) {
 // endWait admits or refuses a start that has waited for too long.
 func (s *starts) endWait(st *start, now time.Time) {
 	s.remove(st)
-	if s.room(s.serving) > -lateStarts {
+	if s.roomFor(st.project) > -lateStarts {
 		s.begin(st, now)
 		return
 	}
@@ -300,7 +320,7 @@ func (s *starts) refuse(st *start, now time.Time) {
 // begin lets a start begin.
 func (s *starts) begin(st *start, now time.Time) {
 	st.admitted = true
-	s.serving += st.requests
+	s.serves(st.project, st.requests)
 	if st.done != nil {
 		close(st.done)
 	}

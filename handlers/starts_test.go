@@ -20,6 +20,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
 // line is a line of starts in a bubble of package synctest, with the order in which they are admitted.
@@ -39,9 +40,15 @@ func newLine() *line {
 	l := &line{refused: map[string]*tooManyStartsError{}}
 	stopping, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	l.starts = newStarts(stopping, func(serving int) int { return l.room - serving }, time.Now, nil)
+	l.starts = newStarts(stopping, l.fits, time.Now, nil)
 	return l
 }
+
+// fits is the room for all projects together.
+func (l *line) fits(_ string, _, all, _ int) int { return l.room - all }
+
+// never leaves no room for starts.
+func never(string, int, int, int) int { return -1_000_000 }
 
 // ask lets a request ask to start a run, and waits until that is decided or it waits. The name is recorded with
 // the decision.
@@ -102,7 +109,7 @@ func TestStartsWaitInOrderAndProjectsInTurns(t *testing.T) {
 		l.want(t, "room for one more", "a0", "a1")
 		l.makeRoom(4)
 		l.want(t, "room for two more", "a0", "a1", "a2", "b1")
-		l.served()
+		l.served("a")
 		l.makeRoom(4)
 		l.want(t, "one was served", "a0", "a1", "a2", "b1", "b2")
 		l.makeRoom(100)
@@ -246,12 +253,12 @@ func TestBothRequestsOfARunAreDecidedAlike(t *testing.T) {
 				t.Error("the message of a refused run was accepted")
 			}
 		})
-		for range l.admitted {
-			l.served()
+		for _, name := range l.admitted {
+			l.served(map[bool]string{true: "b", false: "a"}[name == "another second"])
 		}
 		l.look(func() {
-			if l.serving != 0 {
-				t.Errorf("%d are being served, want none", l.serving)
+			if l.serving != 0 || len(l.servingOf) != 0 {
+				t.Errorf("%d are being served, by project: %v; want none", l.serving, l.servingOf)
 			}
 		})
 	})
@@ -287,6 +294,7 @@ func TestClientsThatGoLeaveTheLine(t *testing.T) {
 type nothing struct{}
 
 func (nothing) Order() pg.LockOrder                          { return pg.LockOrder{} }
+func (nothing) Size() int                                    { return 0 }
 func (nothing) Execute(context.Context, *pgxpool.Pool) error { return nil }
 func (nothing) Queue(b *pgx.Batch)                           { b.Queue(`SELECT 1`) }
 func post(e http.Handler, path, body string) *httptest.ResponseRecorder {
@@ -324,7 +332,7 @@ func TestBusyServerFinishesWhatHasBegun(t *testing.T) {
 	resume := q.Group().Pause()
 	var busy, asking sync.WaitGroup
 	for range startsPerProcessor * runtime.GOMAXPROCS(0) {
-		busy.Go(func() { _ = q.Group().Do(context.Background(), nothing{}) })
+		busy.Go(func() { _ = q.Group().Do(share.For(context.Background(), "default"), nothing{}) })
 	}
 	await(t, "the database is busy", func() bool {
 		return q.Group().UnderWay() == startsPerProcessor*runtime.GOMAXPROCS(0)
@@ -371,11 +379,78 @@ func TestBusyServerFinishesWhatHasBegun(t *testing.T) {
 	}
 }
 
+// TestBusyProjectLeavesOthersRoomForStarts: what one project has under way does not keep another from its part.
+func TestBusyProjectLeavesOthersRoomForStarts(t *testing.T) {
+	t.Parallel()
+	_, q, _ := newEchoOf(t, "")
+	room := startRoom(q)
+	most := startsPerProcessor * runtime.GOMAXPROCS(0)
+	resume := q.Group().Pause()
+	var busy sync.WaitGroup
+	for range 2 * most {
+		busy.Go(func() { _ = q.Group().Do(share.For(context.Background(), "a"), nothing{}) })
+	}
+	await(t, "the database is busy", func() bool { return q.Group().UnderWay() == 2*most })
+	for _, tt := range []struct {
+		project            string
+		own, all, projects int
+		want               int
+	}{
+		{project: "a", projects: 1, want: -most},
+		{project: "b", projects: 2, want: most / 2},
+		{project: "b", own: most / 2, all: most / 2, projects: 2, want: 0},
+		{project: "b", all: 10 * most, projects: 4, want: most / 4},
+	} {
+		if got := room(tt.project, tt.own, tt.all, tt.projects); got != tt.want {
+			t.Errorf("%+v: got room for %d", tt, got)
+		}
+	}
+	resume()
+	busy.Wait()
+}
+
+// TestProjectWithoutRoomHoldsUpNobody: starts of others are admitted although those of one project wait.
+func TestProjectWithoutRoomHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine()
+		l.starts.room = func(project string, own, _, _ int) int { return map[string]int{"b": 2, "c": 1}[project] - own }
+		for _, name := range []string{"a1", "a2", "b1", "b2", "b3", "c1", "c2"} {
+			l.ask(t.Context(), name[:1], "", name)
+		}
+		l.want(t, "b has room for two, c for one", "b1", "b2", "c1")
+		l.served("b")
+		l.served("c")
+		time.Sleep(startTick)
+		synctest.Wait()
+		l.want(t, "one of each was served", "b1", "b2", "b3", "c1", "c2")
+		l.stop()
+	})
+}
+
+// TestSlowBodiesHoldNoPlacesForStarts: a start takes its place when its body is there.
+func TestSlowBodiesHoldNoPlacesForStarts(t *testing.T) {
+	t.Parallel()
+	s := newLimitedServer(t, 10, 1<<20)
+	s.admission.starts = newStarts(t.Context(), func(_ string, _, all, _ int) int { return 1 - all }, time.Now, nil)
+	for _, length := range []int64{smallBody + 1, -1} {
+		body, answer := s.begin(t, http.MethodPost, "/v4/runs/r/events/run_created", length)
+		if _, err := body.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the body arrives", func() bool { return s.admission.arriving.Held() == 1 })
+		wantCount(t, s.do(t, http.MethodPost, "/v4/runs/other/events/run_created", 10), 10)
+		_ = body.Close()
+		_ = (<-answer).Body.Close()
+		await(t, "the sender has gone", func() bool { return s.admission.arriving.Held() == 0 })
+	}
+}
+
 // TestFirstMessagesAreRecognized: all others continue runs that have begun, and never wait.
 func TestFirstMessagesAreRecognized(t *testing.T) {
 	t.Parallel()
 	s := newLimitedServer(t, 10, 1<<20)
-	s.admission.starts = newStarts(t.Context(), func(int) int { return -1_000_000 }, time.Now, nil)
+	s.admission.starts = newStarts(t.Context(), never, time.Now, nil)
 	send := func(topic, run, body string) <-chan int {
 		code := make(chan int, 1)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
@@ -420,12 +495,11 @@ func TestFirstMessagesAreRecognized(t *testing.T) {
 	}
 }
 
-// TestRefusedStartKeepsItsConnection: a client that tries again needs no new connection, unless the server would have to
-// wait for much of a body that it does not need.
+// TestRefusedStartKeepsItsConnection: a client that tries again needs no new connection.
 func TestRefusedStartKeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	a := newAdmission(10, 1<<20, time.Now, projectOf)
-	a.starts = newStarts(t.Context(), func(int) int { return -1_000_000 }, time.Now, nil)
+	a.starts = newStarts(t.Context(), never, time.Now, nil)
 	a.starts.waiting = 1 // and none has started lately
 	e := echo.New()
 	e.HTTPErrorHandler = errorHandler(slog.New(slog.DiscardHandler))
@@ -434,9 +508,7 @@ func TestRefusedStartKeepsItsConnection(t *testing.T) {
 	s := httptest.NewServer(e)
 	t.Cleanup(s.Close)
 	const chunked = -(smallBody + 1) // without its length in the head
-	for size, closes := range map[int]bool{
-		0: false, 1000: false, smallBody: false, smallBody + 1: true, chunked: true,
-	} {
+	for _, size := range []int{0, 1000, smallBody, smallBody + 1, chunked} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+sdkPath+"/v4/runs/wrun_1/events/run_created",
 			strings.NewReader(strings.Repeat("x", max(size, -size))))
 		if err != nil {
@@ -450,8 +522,8 @@ func TestRefusedStartKeepsItsConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusTooManyRequests || resp.Close != closes {
-			t.Errorf("%d bytes: got %d, connection closed: %v; want 429, %v", size, resp.StatusCode, resp.Close, closes)
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Close {
+			t.Errorf("%d bytes: got %d, connection closed: %v; want 429, open", size, resp.StatusCode, resp.Close)
 		}
 	}
 }

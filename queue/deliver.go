@@ -147,6 +147,7 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 		_, err := postponeTicket(ctx, w.queue.pool, t, placePause)
 		return err
 	}
+	ctx = share.For(ctx, string(t.Project))
 	w.issueMore()
 	defer w.issueMore()
 	defer w.places.Release(string(t.Project), 1)

@@ -84,14 +84,15 @@ func (r Reservation) Start(d Delivery, failed error) {
 // dispatch delivers a message that has a place.
 func (d *dispatcher) dispatch(m Delivery) {
 	defer d.leave(m.Project)
+	ctx := share.For(d.calls, string(m.Project))
 	var err error
-	if m.endTurn, err = d.turn(d.calls, m.Project); err != nil { // shutting down
+	if m.endTurn, err = d.turn(ctx, m.Project); err != nil { // shutting down
 		d.release(m)
 		return
 	}
 	defer m.endTurn()
-	if err := d.observed(d.calls, m, 0, func() {}); err != nil {
-		d.logger.ErrorContext(d.calls, "deliver", "message", m.ID, "error", err)
+	if err := d.observed(ctx, m, 0, func() {}); err != nil {
+		d.logger.ErrorContext(ctx, "deliver", "message", m.ID, "error", err)
 	}
 }
 

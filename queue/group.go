@@ -41,6 +41,9 @@ func (q *Queue) newInsertion(m message.Message) (*insertion, error) {
 // Order implements [pg.Statement].
 func (s *insertion) Order() pg.LockOrder { return pg.LockOrder{Class: pg.LockKey, Name: s.keyOrder()} }
 
+// Size implements [pg.Statement].
+func (s *insertion) Size() int { return len(s.Body) }
+
 // keyOrder returns the sort key of the idempotency key. Transactions that claim several keys claim them in this order.
 func (s *insertion) keyOrder() string {
 	return strings.Join([]string{s.Key, s.Topic, s.DeploymentID, string(s.Project)}, "\x00")
@@ -201,6 +204,9 @@ func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topi
 func (a *acknowledgement) Order() pg.LockOrder {
 	return pg.LockOrder{Class: pg.LockLease, Name: a.handle}
 }
+
+// Size implements [pg.Statement].
+func (a *acknowledgement) Size() int { return 0 }
 
 // needNote is the condition that the delivery of m needs a note of the events it has seen; steps, whose topics match
 // $4, see none. It avoids EXISTS, which Postgres turns into a join: planned while there are no hooks, that would later

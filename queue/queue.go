@@ -92,6 +92,15 @@ func (q *Queue) Delivering() int {
 	return int(d.places.Held() + d.deliverer.places.Held())
 }
 
+// DeliveringOf returns how many of them are the project's.
+func (q *Queue) DeliveringOf(project string) int {
+	d := q.local.Load()
+	if d == nil {
+		return 0
+	}
+	return int(d.places.HeldBy(project) + d.deliverer.places.HeldBy(project))
+}
+
 // Look implements [eventlog.Limiter].
 func (q *Queue) Look(project entities.Project, uses []entities.LimitUse) {
 	q.limits.Look(project, uses)

@@ -73,6 +73,7 @@ type server struct {
 	pullByDefault bool
 
 	pool       *pgxpool.Pool
+	divided    *pg.Connections
 	primary    *pg.Primary
 	commits    *pg.CommitProbe // nil in role function
 	allowed    egress.Allowed
@@ -146,14 +147,14 @@ func (s *server) connect(ctx context.Context) (err error) {
 	if err := migrator.Up(ctx, s.config.DatabaseURL, s.config.Schema, s.primary.Install); err != nil {
 		return err
 	}
-	s.disk.now = time.Now
+	s.disk.now, s.divided = time.Now, pg.NewConnections(time.Now)
 	if s.traces == nil { // tests may set it
 		if s.traces, err = s.newTraces(ctx); err != nil {
 			return err
 		}
 	}
 	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
-		s.primary.Install, setSessionTimeouts, s.disk.install, s.suspendPool, traceQueries(s.traces))
+		s.primary.Install, setSessionTimeouts, s.disk.install, s.divided.Install, s.suspendPool, traceQueries(s.traces))
 	if err != nil {
 		return err
 	}

@@ -98,6 +98,7 @@ func traceQueries(t *telemetry.Traces) func(*pgxpool.Config) {
 func (s *server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 	options := telemetry.Options{
 		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return s.pool.Stat() },
+		ShareWaits: s.divided.Waits,
 		Traces: s.traces, Now: time.Now, Version: version(),
 	}
 	if s.commits != nil {

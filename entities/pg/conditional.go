@@ -82,6 +82,36 @@ func (c *Conditional) Add(w Write) { c.writes = append(c.writes, w) }
 // Order implements [Statement].
 func (c *Conditional) Order() LockOrder { return LockOrder{LockRun, fmt.Sprint(c.run.Args[0])} }
 
+// Size implements [Statement].
+func (c *Conditional) Size() int {
+	n := 0
+	for _, w := range c.writes {
+		n += sizeOf(w.Args)
+	}
+	return n + sizeOf(c.run.Args)
+}
+
+// sizeOf returns how many bytes of payloads arguments have: of texts, byte strings and lists of these.
+func sizeOf(args []any) (n int) {
+	for _, arg := range args {
+		switch v := arg.(type) {
+		case []byte:
+			n += len(v)
+		case string:
+			n += len(v)
+		case [][]byte:
+			for _, item := range v {
+				n += len(item)
+			}
+		case []string:
+			for _, item := range v {
+				n += len(item)
+			}
+		}
+	}
+	return n
+}
+
 // Execute implements [Statement].
 func (c *Conditional) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 	if c.locked || len(c.earlier) > 0 {

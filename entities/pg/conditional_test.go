@@ -20,3 +20,15 @@ func TestRenumber(t *testing.T) {
 		}
 	}
 }
+
+// TestSizeIsThatOfThePayloads: the group commit tells large statements by it.
+func TestSizeIsThatOfThePayloads(t *testing.T) {
+	t.Parallel()
+	var c Conditional
+	c.About(Write{Args: []any{"run", int64(1)}})
+	c.Add(Write{Args: []any{make([]byte, 100), nil, 7}})
+	c.Add(Write{Args: []any{[][]byte{make([]byte, 20), nil}, []string{"abc", "d"}}})
+	if got := c.Size(); got != 3+100+20+4 {
+		t.Errorf("got %d bytes, want 127", got)
+	}
+}

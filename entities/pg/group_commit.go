@@ -7,21 +7,28 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
 const (
 	// groupsAtOnce is how many transactions run at a time: enough to keep Postgres busy while others wait for their
 	// commit to reach the disk.
 	groupsAtOnce = 4
-	// groupSize is the most statements in one transaction.
-	groupSize = 32
+	// groupSize is the most statements in one transaction, and groupBytes about the most that they write.
+	groupSize  = 32
+	groupBytes = 256 << 10
 	// groupTimeout bounds one transaction.
 	groupTimeout = 30 * time.Second
+	// largeStatement is from how many bytes a statement shares no transaction, and largeBytes how many bytes such
+	// statements may write at once. With the factor largeFactor a project that is alone gets half of them.
+	largeStatement = 64 << 10
+	largeBytes     = 16 << 20
+	largeFactor    = 1
 )
 
 // GroupCommit commits statements together. While fewer than four transactions are running, a statement is executed at
@@ -30,6 +37,10 @@ const (
 // does not wait. A process should send all such statements through one GroupCommit, whatever their kind, so that
 // they meet.
 //
+// The transactions are divided between projects ([share.KeyOf]): those that wait get the places of the next one in
+// turns, so that a statement never waits for more than one transaction because of another project. Large statements,
+// which take long, are executed alone, beside the transactions, and share a number of bytes between projects.
+//
 // The locks of a statement are kept until the whole transaction ends. To avoid deadlocks, the statements of a
 // transaction are executed in their [LockOrder]. Every other transaction that waits for one of these locks while it
 // holds another must follow the same order.
@@ -37,22 +48,35 @@ type GroupCommit struct {
 	pool *pgxpool.Pool
 	// atOnce is how many transactions run at a time.
 	atOnce int
-	// underWay counts the statements that are executed or wait.
-	underWay atomic.Int64
+	large  *share.Pool // bytes
 
-	mu      sync.Mutex
-	running int // transactions
-	waiting []*waiter
+	mu       sync.Mutex
+	running  int // transactions
+	underWay int // statements that are executed or wait
+	waiting  int // statements
+	lines    map[string]*line
+	// turns has the lines with statements that wait, in the order in which they get their turns.
+	turns []*line
+}
+
+// line is what a project has under way.
+type line struct {
+	underWay int
+	waiting  []*waiter
 }
 
 // NewGroupCommit returns a GroupCommit for the database behind pool.
 func NewGroupCommit(pool *pgxpool.Pool) *GroupCommit {
-	return &GroupCommit{pool: pool, atOnce: groupsAtOnce}
+	return &GroupCommit{pool: pool, atOnce: groupsAtOnce, large: share.NewPool(largeBytes), lines: map[string]*line{}}
 }
 
 // NewSerialCommit returns a GroupCommit that runs one transaction at a time. It is for statements that try the same
 // locks, and so do not apply in two transactions at a time, but do in one.
-func NewSerialCommit(pool *pgxpool.Pool) *GroupCommit { return &GroupCommit{pool: pool, atOnce: 1} }
+func NewSerialCommit(pool *pgxpool.Pool) *GroupCommit {
+	g := NewGroupCommit(pool)
+	g.atOnce = 1
+	return g
+}
 
 // Statement can be executed as a transaction of its own or share one with others. It keeps its result, to be read
 // after [GroupCommit.Do] returns nil. If a shared transaction fails, its statements are executed a second time, each
@@ -60,6 +84,8 @@ func NewSerialCommit(pool *pgxpool.Pool) *GroupCommit { return &GroupCommit{pool
 type Statement interface {
 	// Order is the place of the statement among those of its transaction.
 	Order() LockOrder
+	// Size is about how many bytes the statement writes.
+	Size() int
 	// Execute executes the statement as a transaction of its own.
 	Execute(ctx context.Context, pool *pgxpool.Pool) error
 	// Queue queues the statement. Reading its result may fail only with an error of the database, because the error is
@@ -101,6 +127,7 @@ func (o LockOrder) compare(other LockOrder) int {
 type waiter struct {
 	Statement
 
+	size int
 	done chan struct{}
 	err  error
 }
@@ -111,17 +138,21 @@ type waiter struct {
 // If the context ends before the statement's transaction begins, nothing is written. Once the transaction has begun, Do
 // waits for its outcome and returns it: the transaction also belongs to others.
 func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
-	g.underWay.Add(1)
-	defer g.underWay.Add(-1)
-	w := &waiter{Statement: s, done: make(chan struct{})}
-	if g.startOrWait(w) {
+	key, size := share.KeyOf(ctx), s.Size()
+	if size >= largeStatement {
+		return g.doLarge(ctx, key, min(int64(size), g.large.Most(largeFactor)), s)
+	}
+	w := &waiter{Statement: s, size: size, done: make(chan struct{})}
+	defer g.leave(key)
+	if g.startOrWait(key, w) {
 		defer g.next()
-		return g.Alone(ctx, s)
+		// The transaction is one of few for all projects: it must not wait for a connection behind others of its project.
+		return g.Alone(share.For(ctx, ""), s)
 	}
 	select {
 	case <-w.done:
 	case <-ctx.Done():
-		if g.abandon(w) {
+		if g.abandon(key, w) {
 			return fmt.Errorf("write: %w", ctx.Err())
 		}
 		<-w.done
@@ -132,6 +163,15 @@ func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
 		return g.Alone(ctx, s)
 	}
 	return w.err
+}
+
+// doLarge executes a large statement when its project may write so many bytes.
+func (g *GroupCommit) doLarge(ctx context.Context, key string, size int64, s Statement) error {
+	if err := g.large.Take(ctx, key, size, largeFactor); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	defer g.large.Release(key, size)
+	return g.Alone(ctx, s)
 }
 
 // Alone executes a statement as a transaction of its own, and again after an error that is [Retryable]: Postgres may
@@ -164,37 +204,76 @@ func (g *GroupCommit) Pause() (resume func()) {
 func (g *GroupCommit) Load() (running, waiting int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.running, len(g.waiting)
+	return g.running, g.waiting
 }
 
-// UnderWay returns how many statements are executed or wait.
-func (g *GroupCommit) UnderWay() int { return int(g.underWay.Load()) }
+// UnderWay returns how many statements are executed or wait, without large ones.
+func (g *GroupCommit) UnderWay() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.underWay
+}
+
+// UnderWayOf returns how many of them are the project's.
+func (g *GroupCommit) UnderWayOf(project string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l := g.lines[project]; l != nil {
+		return l.underWay
+	}
+	return 0
+}
 
 // Busy reports whether enough statements are under way to fill a transaction. More of them get no cheaper.
 func (g *GroupCommit) Busy() bool { return g.UnderWay() >= groupSize }
 
 // startOrWait reports whether the statement may be executed at once. If not, the statement now waits for the next
 // transaction.
-func (g *GroupCommit) startOrWait(w *waiter) bool {
+func (g *GroupCommit) startOrWait(key string, w *waiter) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	l := g.lines[key]
+	if l == nil {
+		l = &line{}
+		g.lines[key] = l
+	}
+	l.underWay++
+	g.underWay++
 	if g.running < g.atOnce {
 		g.running++
 		return true
 	}
-	g.waiting = append(g.waiting, w)
+	if l.waiting = append(l.waiting, w); len(l.waiting) == 1 {
+		g.turns = append(g.turns, l)
+	}
+	g.waiting++
 	return false
 }
 
-// abandon removes a statement that waits. It reports false if the statement's transaction has begun.
-func (g *GroupCommit) abandon(w *waiter) bool {
+// leave ends what startOrWait began.
+func (g *GroupCommit) leave(key string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := slices.Index(g.waiting, w)
+	l := g.lines[key]
+	g.underWay--
+	if l.underWay--; l.underWay == 0 {
+		delete(g.lines, key)
+	}
+}
+
+// abandon removes a statement that waits. It reports false if the statement's transaction has begun.
+func (g *GroupCommit) abandon(key string, w *waiter) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.lines[key]
+	i := slices.Index(l.waiting, w)
 	if i < 0 {
 		return false
 	}
-	g.waiting = slices.Delete(g.waiting, i, i+1)
+	g.waiting--
+	if l.waiting = slices.Delete(l.waiting, i, i+1); len(l.waiting) == 0 {
+		g.turns = slices.DeleteFunc(g.turns, func(other *line) bool { return other == l })
+	}
 	return true
 }
 
@@ -202,17 +281,31 @@ func (g *GroupCommit) abandon(w *waiter) bool {
 func (g *GroupCommit) next() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := min(len(g.waiting), groupSize)
-	if n == 0 {
+	group := g.take()
+	if len(group) == 0 {
 		g.running--
 		return
 	}
-	group := slices.Clone(g.waiting[:n])
-	g.waiting = slices.Delete(g.waiting, 0, n)
 	go func() {
 		defer g.next()
 		g.commit(group)
 	}()
+}
+
+// take takes the statements of the next transaction: one of each project in turn, until it is full.
+func (g *GroupCommit) take() (group []*waiter) {
+	for size := 0; len(g.turns) > 0 && len(group) < groupSize && size < groupBytes; {
+		l := g.turns[0]
+		w := l.waiting[0]
+		g.turns = g.turns[1:]
+		if l.waiting = l.waiting[1:]; len(l.waiting) > 0 {
+			g.turns = append(g.turns, l)
+		}
+		g.waiting--
+		group = append(group, w)
+		size += w.size
+	}
+	return group
 }
 
 // commit executes the statements in one transaction, in lock order, and passes its outcome to each.

@@ -2,6 +2,8 @@ package pg
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
@@ -41,6 +44,7 @@ func meet(t *testing.T, g *GroupCommit, n int, execute func(ctx context.Context,
 type probe struct {
 	order LockOrder
 	sql   string
+	size  int
 
 	rows          int64
 	alone, queued int // how often it was executed alone, and queued
@@ -57,6 +61,8 @@ func insertStrictly(class LockClass, name string) *probe {
 }
 
 func (p *probe) Order() LockOrder { return p.order }
+
+func (p *probe) Size() int { return p.size }
 
 func (p *probe) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 	p.alone++
@@ -247,10 +253,124 @@ func TestTwoProcessesLockInTheSameOrder(t *testing.T) {
 	}
 }
 
+// TestProjectsTakeTurnsInTransactions: a statement is in the next transaction, however many of another project came
+// before it.
+func TestProjectsTakeTurnsInTransactions(t *testing.T) {
+	t.Parallel()
+	f := fixture{openPool(t, testdb.New(t))}
+	f.probes(t)
+	g := NewSerialCommit(f.pool)
+	resume := g.Pause()
+	var all sync.WaitGroup
+	add := func(project string, n int) {
+		_, before := g.Load()
+		for i := range n {
+			all.Go(func() {
+				if err := g.Do(share.For(t.Context(), project), insertIgnoring(LockKey, fmt.Sprint(project, i))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		eventually(t, "the statements wait", func() bool {
+			_, waiting := g.Load()
+			return waiting == before+n
+		})
+	}
+	add("a", 3*groupSize)
+	add("b", 1)
+	add("c", 2)
+	if n := g.UnderWayOf("a"); n != 3*groupSize || g.UnderWay() != n+3 || g.UnderWayOf("d") != 0 {
+		t.Errorf("%d statements of a, and %d in all, want %d and 3 more", n, g.UnderWay(), 3*groupSize)
+	}
+	resume()
+	all.Wait()
+	var first []string
+	if err := f.pool.QueryRow(t.Context(), `
+		SELECT array_agg(left(name, 1)) FROM probes WHERE xid = (SELECT min(xid) FROM probes)`).Scan(&first); err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]int{}
+	for _, project := range first {
+		of[project]++
+	}
+	if diff := cmp.Diff(map[string]int{"a": groupSize - 3, "b": 1, "c": 2}, of); diff != "" {
+		t.Errorf("the first transaction has other statements (-want +got):\n%s", diff)
+	}
+	if g.UnderWay() != 0 || len(g.lines) != 0 || len(g.turns) != 0 {
+		t.Errorf("%d are under way, in %d lines with %d turns; want none", g.UnderWay(), len(g.lines), len(g.turns))
+	}
+}
+
+// TestTransactionsAreBounded: statements that write much share a transaction with few others.
+func TestTransactionsAreBounded(t *testing.T) {
+	t.Parallel()
+	g := NewGroupCommit(nil)
+	g.running = g.atOnce
+	for range groupSize {
+		g.startOrWait("a", &waiter{size: groupBytes / 8})
+	}
+	for len(g.turns) > 0 {
+		if n := len(g.take()); n != 8 {
+			t.Errorf("%d statements of an eighth of the limit share a transaction, want 8", n)
+		}
+	}
+}
+
+// TestLargeStatementsDelayNoOthers: large statements of one project that get no further keep neither small statements
+// nor large ones of another project from their execution.
+func TestLargeStatementsDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	f := fixture{openPool(t, testdb.New(t))}
+	f.probes(t)
+	rival, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rollback(t.Context(), rival)
+	if _, err := rival.Exec(t.Context(), `INSERT INTO probes (name) VALUES ('held')`); err != nil {
+		t.Fatal(err)
+	}
+	g := NewGroupCommit(f.pool)
+	const many = 2 * groupsAtOnce
+	large := func(name string) *probe {
+		p := insertIgnoring(LockKey, name)
+		p.size = largeBytes / 2 / groupsAtOnce
+		return p
+	}
+	var stuck sync.WaitGroup
+	for range many {
+		stuck.Go(func() {
+			if err := g.Do(share.For(t.Context(), "a"), large("held")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "a project has its share", func() bool { return g.large.HeldBy("a") == largeBytes/2 })
+	for _, p := range []*probe{insertIgnoring(LockKey, "small"), large("large")} {
+		if err := g.Do(share.For(t.Context(), "b"), p); err != nil || p.rows != 1 || p.queued != 0 {
+			t.Errorf("%s: got %d rows and error %v, want one", p.order.Name, p.rows, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(share.For(t.Context(), "a"))
+	cancel()
+	if err := g.Do(ctx, large("given up")); !errors.Is(err, context.Canceled) {
+		t.Errorf("a client that has gone: %v", err)
+	}
+	if err := rival.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stuck.Wait()
+	if n := g.large.Held(); n != 0 {
+		t.Errorf("%d bytes are still held", n)
+	}
+}
+
 // victim is a statement that Postgres chooses as the victim of a deadlock at first.
 type victim struct{ tries int }
 
 func (*victim) Order() LockOrder { return LockOrder{LockKey, "victim"} }
+
+func (*victim) Size() int { return 0 }
 
 func (v *victim) Execute(context.Context, *pgxpool.Pool) error {
 	if v.tries++; v.tries == 1 {

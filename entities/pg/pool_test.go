@@ -22,6 +22,8 @@ type growth struct{ name, got string }
 
 func (g *growth) Order() LockOrder { return LockOrder{LockRun, g.name} }
 
+func (*growth) Size() int { return 0 }
+
 func (g *growth) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 	return pool.QueryRow(ctx, staleSQL, g.name).Scan(&g.got)
 }

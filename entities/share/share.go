@@ -69,6 +69,16 @@ func (p *Pool) Free() int64 {
 // Held returns the number of units that are not free.
 func (p *Pool) Held() int64 { return p.units - p.Free() }
 
+// HeldBy returns how many units the key holds.
+func (p *Pool) HeldBy(key string) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := p.accounts[key]; a != nil {
+		return a.held
+	}
+	return 0
+}
+
 // Room returns how many units the key could take now, one by one.
 func (p *Pool) Room(key string, factor int64) int64 {
 	p.mu.Lock()

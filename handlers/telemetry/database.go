@@ -110,7 +110,7 @@ type PoolStat interface {
 }
 
 // poolMetrics report this process's connection pool.
-func poolMetrics(stat func() PoolStat) []prometheus.Collector {
+func poolMetrics(stat func() PoolStat, shareWaits func() (int64, time.Duration)) []prometheus.Collector {
 	connections := func(state string, count func(PoolStat) int32) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "stepwell_pool_connections", Help: "Connections to the database.",
@@ -120,6 +120,10 @@ func poolMetrics(stat func() PoolStat) []prometheus.Collector {
 	counter := func(name, help string, value func(PoolStat) float64) prometheus.Collector {
 		opts := prometheus.CounterOpts{Name: name, Help: help}
 		return prometheus.NewCounterFunc(opts, func() float64 { return value(stat()) })
+	}
+	ofShares := func(name, help string, value func(n int64, waited time.Duration) float64) prometheus.Collector {
+		opts := prometheus.CounterOpts{Name: name, Help: help}
+		return prometheus.NewCounterFunc(opts, func() float64 { return value(shareWaits()) })
 	}
 	return []prometheus.Collector{
 		connections("acquired", PoolStat.AcquiredConns),
@@ -135,6 +139,10 @@ func poolMetrics(stat func() PoolStat) []prometheus.Collector {
 			func(s PoolStat) float64 { return float64(s.EmptyAcquireCount()) }),
 		counter("stepwell_pool_canceled_acquires_total", "Acquires canceled while waiting for a connection.",
 			func(s PoolStat) float64 { return float64(s.CanceledAcquireCount()) }),
+		ofShares("stepwell_pool_share_waits_total", "Acquires that waited because their project had its share of the connections.",
+			func(n int64, _ time.Duration) float64 { return float64(n) }),
+		ofShares("stepwell_pool_share_wait_seconds_total", "Total time that they waited for it.",
+			func(_ int64, waited time.Duration) float64 { return waited.Seconds() }),
 	}
 }
 

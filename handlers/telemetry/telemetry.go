@@ -23,6 +23,9 @@ type Options struct {
 	Gauges func(context.Context) (queue.Gauges, error)
 	// Pool returns the statistics of the connection pool.
 	Pool func() PoolStat
+	// ShareWaits returns how many acquisitions of a connection waited because their project had its share of them, and
+	// for how long in all.
+	ShareWaits func() (n int64, waited time.Duration)
 	// Commits tells how well commits succeed; nil if nothing measures it, as in function mode.
 	Commits CommitProbe
 	// Places is how many deliveries may be in progress at once; 0 if the server delivers nothing all the time.
@@ -49,7 +52,7 @@ func New(o Options) *Telemetry {
 	t.metrics.register(t.registry)
 	t.registry.MustRegister(&databaseCollector{query: o.Gauges, now: o.Now}, newBuildInfo(o.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	t.registry.MustRegister(poolMetrics(o.Pool)...)
+	t.registry.MustRegister(poolMetrics(o.Pool, o.ShareWaits)...)
 	if o.Commits != nil {
 		t.registry.MustRegister(commitMetrics(o.Commits)...)
 	}

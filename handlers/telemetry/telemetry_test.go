@@ -55,7 +55,8 @@ func newTelemetry(options ...func(*Options)) *Telemetry {
 		Gauges: func(context.Context) (queue.Gauges, error) {
 			return queue.Gauges{HeldRuns: map[string]int64{"diverged": 1}, OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},
-		Pool: func() PoolStat { return fakePoolStat{} }, Now: (&clock{}).now, Version: "v1", Commits: fakeCommits{},
+		Pool:       func() PoolStat { return fakePoolStat{} },
+		ShareWaits: func() (int64, time.Duration) { return 3, 2500 * time.Millisecond }, Now: (&clock{}).now, Version: "v1", Commits: fakeCommits{},
 	}
 	for _, change := range options {
 		change(&o)
