@@ -42,6 +42,7 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	$(GO) test -race -shuffle=on -timeout 40m -p 3 $$($(GO) list ./... | grep -v /e2e)
 	$(GO) test -race -shuffle=on -timeout 40m ./e2e
 	$(GO) test -race -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')
+	$(GO) test -race -timeout 10m -run 'Neighbour' ./e2e/hostile
 	cd sdk && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 5m ./...
 	cd sdk/tests && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 10m ./...
 	cd sdk/vet && $(GO) vet ./... && $(GO) test -timeout 5m ./...
@@ -55,6 +56,14 @@ test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all in
 	$(GO) test -race -shuffle=on -timeout 20m ./e2e/hostile
 	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./eventlog ./queue ./queue/engine ./e2e/tools
 	STEPWELL_TEST_LONG=1 $(GO) test -race -timeout 20m -run '^TestSagasLeaveNothingBehind$$' ./e2e
+
+# Takes 20 minutes and needs an otherwise idle machine. NEIGHBOURS=name,name are the abuses to try, and NEIGHBOURS_FOR=5s
+# is how long; the results are then only printed.
+.PHONY: neighbours
+neighbours: ## Abuse a server in 26 ways, and see what its other project feels; writes docs/neighbours.md
+	@scripts/need postgres
+	STEPWELL_TEST_LONG=1 $(GO) test -count=1 -timeout 2h -v -run '^TestNeighbours$$' ./e2e/hostile \
+		$(if $(NEIGHBOURS)$(NEIGHBOURS_FOR),,-results ../../docs/neighbours.md)
 
 .PHONY: ui
 ui: $(UI) ## Bundle the dashboard into ui/dist, which is committed

@@ -11,4 +11,11 @@
 //	server_test.go    the server, its projects, and requests to it
 //	function_test.go  the function that both projects use
 //	victim_test.go    the victim's runs and their times
+//
+// [TestNeighbours] tries many abuses in the same way, and makes a table for docs/neighbours.md:
+//
+//	neighbours_test.go  the test, and the victim that it watches
+//	neighbour_test.go   a row of the table, and its verdict
+//	abuse_test.go       what an abuse is, and what its clients do
+//	abuse_*_test.go     the abuses by kind
 package hostile

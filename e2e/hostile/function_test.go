@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -13,8 +14,11 @@ import (
 
 // function is the function of both projects. Its workflows are
 //
+//	one     a step that returns the input, as the run does
 //	three   three steps, one after the other, which do nothing
+//	fork    starts itself twice
 //	hang    as many steps as its input says, which never answer
+//	ask     the same with HTTP requests
 //	hooks   the hooks of its input, a list of openHook commands; it never ends
 //	huge    as many steps as its input says, which send 15 MiB and do not end their answers
 //	hook    opens a webhook with its input as token, and never responds
@@ -44,39 +48,31 @@ type call struct {
 		Input    json.RawMessage `json:"input"`
 	} `json:"run"`
 	Step struct {
-		Name string `json:"name"`
+		Name  string          `json:"name"`
+		Input json.RawMessage `json:"input"`
 	} `json:"step"`
 	Events []struct {
-		Type          string `json:"type"`
-		CorrelationID string `json:"correlationId"`
+		Type          string          `json:"type"`
+		CorrelationID string          `json:"correlationId"`
+		Payload       json.RawMessage `json:"payload"`
 	} `json:"events"`
 }
 
 func (f *function) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == hangPath {
+		f.hang(r)
+		return
+	}
 	var c call
 	if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	if c.Type == "step" {
-		if c.Step.Name == "hang" {
-			f.hanging.Add(1)
-			defer f.hanging.Add(-1)
-			<-r.Context().Done()
-			return
-		}
-		if c.Step.Name == "huge" {
-			f.hanging.Add(1)
-			defer f.hanging.Add(-1)
-			_, _ = w.Write(bytes.Repeat([]byte(" "), 15<<20))
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			return
-		}
-		_, _ = w.Write([]byte("3"))
+		f.step(w, r, c)
 		return
 	}
-	commands, err := c.next()
+	commands, err := c.next(f.URL)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -84,14 +80,58 @@ func (f *function) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"commands": commands})
 }
 
-// next returns the commands of the workflow.
-func (c call) next() ([]any, error) {
+// step executes a step.
+func (f *function) step(w http.ResponseWriter, r *http.Request, c call) {
+	switch c.Step.Name {
+	case "hang":
+		f.hang(r)
+	case "huge":
+		_, _ = w.Write(bytes.Repeat([]byte(" "), 15<<20))
+		w.(http.Flusher).Flush()
+		f.hang(r)
+	case "huge-number":
+		_, _ = w.Write([]byte(hugeNumber))
+	case "echo":
+		_, _ = w.Write(c.Step.Input)
+	default:
+		_, _ = w.Write([]byte("3"))
+	}
+}
+
+// hangPath is a path of the function that never answers.
+const hangPath = "/hang"
+
+// hang waits until the client has given up.
+func (f *function) hang(r *http.Request) {
+	f.hanging.Add(1)
+	defer f.hanging.Add(-1)
+	_, _ = io.Copy(io.Discard, r.Body) // the server notices the end of a connection whose request it has read
+	<-r.Context().Done()
+}
+
+// next returns the commands of the workflow. The address is that of the function.
+func (c call) next(url string) ([]any, error) {
 	seen := map[string]bool{}
+	var result json.RawMessage // of the last step that has ended
 	for _, e := range c.Events {
 		seen[e.Type+" "+e.CorrelationID] = true
+		if e.Type == "step_completed" {
+			result = e.Payload
+		}
 	}
 	step := func(id, name string) any { return map[string]any{"type": "runStep", "id": id, "name": name} }
 	switch c.Run.Workflow {
+	case "one":
+		if !seen["step_created 1"] {
+			return []any{map[string]any{"type": "runStep", "id": "1", "name": "echo", "input": c.Run.Input}}, nil
+		}
+		if !seen["step_completed 1"] {
+			return []any{}, nil
+		}
+		return []any{map[string]any{"type": "complete", "output": result}}, nil
+	case "fork":
+		start := func(id string) any { return map[string]any{"type": "startRun", "id": id, "workflow": "fork"} }
+		return []any{start("1"), start("2"), map[string]any{"type": "complete"}}, nil
 	case "three":
 		for _, id := range []string{"1", "2", "3"} {
 			if !seen["step_created "+id] {
@@ -102,7 +142,7 @@ func (c call) next() ([]any, error) {
 			}
 		}
 		return []any{map[string]any{"type": "complete", "output": 3}}, nil
-	case "hang", "huge":
+	case "hang", "huge", "ask":
 		if seen["step_created 0"] {
 			return []any{}, nil
 		}
@@ -113,6 +153,9 @@ func (c call) next() ([]any, error) {
 		steps := make([]any, n)
 		for i := range steps {
 			steps[i] = step(strconv.Itoa(i), c.Run.Workflow)
+			if c.Run.Workflow == "ask" {
+				steps[i].(map[string]any)["http"] = map[string]string{"url": url + hangPath}
+			}
 		}
 		return steps, nil
 	case "hooks":

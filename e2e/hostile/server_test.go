@@ -54,15 +54,18 @@ func newFixture(t *testing.T, env ...string) *fixture {
 func (f *fixture) newTenant(t *testing.T, name string) tenant {
 	t.Helper()
 	send(t, adminKey, http.MethodPut, f.url+"/v1/projects/"+name, nil).want(t, http.StatusCreated, http.StatusOK)
-	key := func(role string) string {
-		made := send(t, adminKey, http.MethodPost, f.url+"/v1/keys", map[string]string{
-			"project": name, "name": role, "role": role,
-		}).want(t, http.StatusCreated)
-		return decode[struct{ Key string }](t, made).Key
-	}
-	n := tenant{url: f.url, name: name, admin: key("admin"), invoke: key("invoke")}
+	n := tenant{url: f.url, name: name, admin: f.newKey(t, name, "admin"), invoke: f.newKey(t, name, "invoke")}
 	n.send(t, http.MethodPut, "/v1/deployments/f", map[string]string{"url": f.function.URL}).want(t, http.StatusOK)
 	return n
+}
+
+// newKey creates a key of a project.
+func (f *fixture) newKey(t *testing.T, project, role string) string {
+	t.Helper()
+	made := send(t, adminKey, http.MethodPost, f.url+"/v1/keys", map[string]string{
+		"project": project, "name": role, "role": role,
+	}).want(t, http.StatusCreated)
+	return decode[struct{ Key string }](t, made).Key
 }
 
 // send sends a request with the tenant's admin key.
