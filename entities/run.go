@@ -93,16 +93,3 @@ const (
 	// DriverServer is this server, which invokes the run's function whenever the run can make progress.
 	DriverServer Driver = "server"
 )
-
-// Versions of the wire protocol at which the server's behaviour changes (protocol §8).
-const (
-	// SpecDriven is the version of runs that the server drives: the first one in which readers of the wire protocol
-	// treat payloads as opaque.
-	SpecDriven = 2
-	// specSlots is the first version in which event IDs are positions, and in which no attempt of a step begins after
-	// the end of its run (protocol §3.3).
-	specSlots = 6
-	// SpecFence is the first version with one orchestrator for each run: its writes carry a fence, and step and wait
-	// events are appended as they come.
-	SpecFence = 9
-)

@@ -84,7 +84,7 @@ func (p policies) applyTo(r Request) (Request, error) {
 	if r.Data.StepLimits, err = policy.StepLimits(subject); err != nil {
 		return r, err
 	}
-	if len(r.Data.StepLimits) > 0 && r.SpecVersion >= specInline {
+	if len(r.Data.StepLimits) > 0 && r.SpecVersion >= entities.SpecInline {
 		return r, entities.Invalid("the policy of workflow %s limits steps, which apps of the Workflow SDK 5 execute "+
 			"within the calls of their runs, where no limit holds: limit its runs instead", r.Data.WorkflowName)
 	}
@@ -98,10 +98,6 @@ func (p policies) applyTo(r Request) (Request, error) {
 	}
 	return r, limit.ValidateUses(uses, time.Duration(r.Data.PriorityMS)*time.Millisecond)
 }
-
-// specInline is the first version of the wire protocol whose clients execute steps within the call of the run's
-// function, without a message (protocol §5.3).
-const specInline = 5
 
 // createFirst creates the run of the run_started that carryOut refused with errCreateFirst. That somebody else has
 // created it is no error.

@@ -58,6 +58,8 @@ var statuses = []struct {
 	{wire.ErrVersion, http.StatusBadRequest, "world_version"},
 	{wire.ErrUnknownFrame, http.StatusBadRequest, "unknown_frame"},
 	{wire.ErrUnasked, http.StatusForbidden, "pull_unasked"},
+	{entities.ErrSpecVersion, http.StatusBadRequest, "spec_version"},
+	{wire.ErrUnknownValue, http.StatusBadRequest, "validation-error"},
 	{message.ErrHasURL, http.StatusConflict, "deployment_has_url"},
 	{message.ErrIsCatalog, http.StatusConflict, "workflow_is_catalog"},
 	{message.ErrDeploymentRetired, http.StatusConflict, "flow_retired"},

@@ -87,6 +87,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{wire.ErrVersion, 400, "world_version"},
 		{wire.ErrUnknownFrame, 400, "unknown_frame"},
 		{wire.ErrUnasked, 403, "pull_unasked"},
+		{entities.CheckSpecVersion(1000), 400, "spec_version"},
+		{wire.ErrUnknownValue, 400, "validation-error"},
 		{message.ErrHasURL, 409, "deployment_has_url"},
 		{message.ErrIsCatalog, 409, "workflow_is_catalog"},
 		{message.ErrDeploymentRetired, 409, "flow_retired"},

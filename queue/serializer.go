@@ -189,13 +189,10 @@ var flowTopic = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_workflow_`)
 // flowHealth is the suffix of the topic of health checks of the flow route.
 const flowHealth = "wkf_workflow_health_check"
 
-// specReplays is the last protocol version whose clients only replay the workflow when their run is woken, and execute
-// each step in a call of its own (protocol §5.3, §8).
-const specReplays = 3
-
-// isWakeUp reports whether the message wakes a run whose client only replays then. An unknown client counts as one.
+// isWakeUp reports whether the message wakes a run whose client only replays then, and executes each step in a call of
+// its own. An unknown client counts as one.
 func isWakeUp(d Delivery) bool {
-	return d.RunID != "" && d.SpecVersion <= specReplays &&
+	return d.RunID != "" && d.SpecVersion <= entities.SpecReplays &&
 		flowTopic.MatchString(d.Topic) && !strings.HasSuffix(d.Topic, flowHealth)
 }
 

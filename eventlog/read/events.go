@@ -123,7 +123,7 @@ func (l *Log) eventsWhere(
 		page, err := l.eventPage(ctx, unsizedColumns, q)
 		return page.EventPage, err
 	}
-	page, err := l.eventPage(ctx, q.columnsIfSmall(), q.with(freeLimit(ctx)))
+	page, err := l.eventPage(ctx, q.columnsIfSmall(with), q.with(freeLimit(ctx)))
 	if err == nil && page.size > freeBytes {
 		err = TakeMemory(ctx, page.size)
 	}
@@ -131,7 +131,7 @@ func (l *Log) eventsWhere(
 		return page.EventPage, err
 	}
 	q.args[len(q.args)-1] = len(page.Events)
-	complete, err := l.eventPage(ctx, EventColumns+`, payload`, q)
+	complete, err := l.eventPage(ctx, with.columns(), q)
 	// Events that were appended meanwhile are the first of a page in descending order, and push others out of it.
 	last := len(page.Events) - 1
 	more := page.More || len(complete.Events) <= last || complete.Events[last].Seq != page.Events[last].Seq
@@ -154,10 +154,11 @@ func (q eventQuery) with(arg any) eventQuery {
 
 // columnsIfSmall returns columns with payloads if these have at most a number of bytes together: the argument after
 // those of the query.
-func (q eventQuery) columnsIfSmall() string {
-	return EventColumns + `, coalesce(octet_length(payload), 0) AS size, CASE WHEN (
-		SELECT coalesce(sum(octet_length(payload)), 0) FROM (SELECT payload` + q.from + `) AS page
-	) <= $` + strconv.Itoa(len(q.args)+1) + ` THEN payload END AS payload`
+func (q eventQuery) columnsIfSmall(with Payloads) string {
+	payload := with.column()
+	return EventColumns + `, coalesce(octet_length(` + payload + `), 0) AS size, CASE WHEN (
+		SELECT coalesce(sum(octet_length(payload)), 0) FROM (SELECT ` + payload + ` AS payload` + q.from + `) AS page
+	) <= $` + strconv.Itoa(len(q.args)+1) + ` THEN ` + payload + ` END AS payload`
 }
 
 // sizedPage is a page with its size in bytes.

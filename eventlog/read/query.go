@@ -15,19 +15,37 @@ const EventColumns = `run_id, seq, type, correlation_id, spec_version, created_a
 const MaxPageBytes = 16 << 20
 
 // Payloads selects whether a query reads the events' payloads.
-type Payloads bool
+type Payloads int
 
 // The choices of [Payloads].
 const (
-	WithPayloads    Payloads = true
-	WithoutPayloads Payloads = false
+	WithoutPayloads Payloads = iota
+	WithPayloads
+	// WithoutStepInputs is all payloads but the inputs of steps, for [Log.Events] and [Log.EventsByCorrelation] alone. A
+	// replay does not need them, and they may be most of a log.
+	WithoutStepInputs
 )
 
-func (p Payloads) columns() string {
-	if p == WithPayloads {
-		return EventColumns + `, payload`
+func (p Payloads) columns() string { return EventColumns + `, ` + p.column() + ` AS payload` }
+
+// column returns the SQL of an event's payload.
+func (p Payloads) column() string {
+	switch p {
+	case WithPayloads:
+		return `payload`
+	case WithoutStepInputs:
+		return `CASE WHEN type <> 'step_created' THEN payload END`
+	default:
+		return `NULL::bytea`
 	}
-	return EventColumns + `, NULL::bytea AS payload`
+}
+
+// Of returns an event with what is chosen of its payload.
+func (p Payloads) Of(e entities.Event) entities.Event {
+	if p == WithoutPayloads || p == WithoutStepInputs && e.Type == entities.EventStepCreated {
+		e.Payload = nil
+	}
+	return e
 }
 
 // sizedEvent is an event with the size of its payload in bytes, which is known even if the payload was not loaded.

@@ -2,7 +2,9 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -24,7 +26,7 @@ const (
 func (s *Server) analyticsRuns(r *request) error {
 	page := r.pageUpTo(maxWidePage, analyticsRunPage, newestFirst)
 	filter := store.RunFilter{
-		WorkflowName: r.query("workflowName"), Status: entities.RunStatus(r.QueryParam("status")),
+		WorkflowName: r.query("workflowName"), AnyStatus: r.runStatuses(),
 		Created: r.window(), Attributes: r.attributes(),
 	}
 	return answerRows(r, newRunRow, func() ([]origin, string, error) {
@@ -35,6 +37,21 @@ func (s *Server) analyticsRuns(r *request) error {
 		origins, err := s.origins(r, runs...)
 		return origins, next, err
 	})
+}
+
+// runStatuses returns the statuses that runs may have, each of its own parameter or all in one, with commas between
+// them.
+func (r *request) runStatuses() (list []entities.RunStatus) {
+	for _, text := range strings.Split(strings.Join(r.QueryParams()["status"], ","), ",") {
+		switch status := entities.RunStatus(text); {
+		case text == "":
+		case !status.Known():
+			r.fail(fmt.Errorf("status: %w %q", ErrUnknownValue, text))
+		default:
+			list = append(list, status)
+		}
+	}
+	return list
 }
 
 // attributes returns the filter by attributes, a JSON object of strings.
@@ -350,7 +367,8 @@ func (s *Server) analyticsHook(r *request) error {
 // analyticsWaits is endpoint 21 for the waits of a run.
 func (s *Server) analyticsWaits(r *request) error {
 	page, o := r.pageUpTo(maxRunPage, analyticsPage, oldestFirst), s.origin(r, r.runID())
-	status := entities.WaitStatus(r.QueryParam("status"))
+	status := entities.WaitStatus(r.oneOf("status", "",
+		string(entities.WaitWaiting), string(entities.WaitCompleted), string(entities.WaitCancelled)))
 	newRow := func(w read.WaitHistory) waitRow { return newWaitRow(o, w) }
 	return answerRows(r, newRow, func() ([]read.WaitHistory, string, error) {
 		return s.Log.WaitHistories(r.ctx(), r.project(), o.run.ID, status, page)

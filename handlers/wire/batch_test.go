@@ -152,7 +152,7 @@ func TestBatchRejectsInvalidFrames(t *testing.T) { // §3.13
 		"one without a name":     {framed(t, "step_started", "devl[3]", field{"correlationId", "step_x"}), "invalid_request"},
 		"two of one step":        {append(claimed(t, "step_x"), claimed(t, "step_x")...), "invalid_request"},
 		"too many":               {many, "invalid_request"},
-		"an unsupported version": {framed(t, "step_created", "", append(stepMeta("step_x"), field{"specVersion", 8})...), "invalid_request"},
+		"an unsupported version": {framed(t, "step_created", "", append(stepMeta("step_x"), field{"specVersion", 9})...), "spec_version"},
 		"cut short":              {good[:len(good)-1], "malformed"},
 		"no frames":              {[]byte("{}"), "malformed"},
 		"huge":                   {[]byte("\xff\xff\xff\xff"), "too_large"},

@@ -42,7 +42,6 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 		for _, wait := range []string{"soon", "-1", "1.5", "0x10", "9999999999999999999", "2147483648", "%00"} {
 			wantProblem(t, <-c.await(t, id, "waitMs="+wait), http.StatusBadRequest, "invalid_request")
 		}
-		wantProblem(t, <-c.await(t, id, "remoteRefBehavior=eager"), http.StatusBadRequest, "invalid_request")
 		before := time.Now()
 		wantProblem(t, <-c.await(t, newID("wrun_"), "waitMs=50000"), http.StatusNotFound, "run_not_found")
 		if took := time.Since(before); took > timeout/2 {

@@ -186,11 +186,18 @@ type meta struct {
 	SkipPreload bool      `cbor:"skipPreload"`
 	SinceCursor string    `cbor:"sinceCursor"`
 	MaxSlot     codec.Int `cbor:"maxSlot"`
+	// EventPayloads is which payloads the excerpt has. An unknown value counts as none.
+	EventPayloads string `cbor:"eventsRemoteRefBehavior"`
+
+	// ExecutorVersion is the spec version of the app that executes the run. The run keeps its own.
+	ExecutorVersion codec.Int `cbor:"executorSpecVersion"`
 }
 
-// notExtra are the metadata keys that do not become extra data: the fields of meta; stateUpdatedAt, a guard that has no
-// use because event IDs contain no time (§3.10); and names in event data that only the server sets.
+// notExtra are the metadata keys that do not become extra data: the fields of meta; the client's telemetry;
+// stateUpdatedAt, a guard that has no use because event IDs contain no time (§3.10); and names in event data that only
+// the server sets.
 var notExtra = append(fieldsOf(reflect.TypeFor[meta]()),
+	"optimizations", "rsfs", "finalSchedulingReplay", "ttfs", "stso", "stepCount", "eventCount",
 	"stateUpdatedAt", "token", "isWebhook", "isSystem", "tokenRetentionUntil", "conflictingRunId",
 	"input", "output", "result", "metadata", "payload",
 )
@@ -207,11 +214,6 @@ func fieldsOf(t reflect.Type) (names []string) {
 
 // publicKey is the metadata field with the key that encrypts data for the run (§2.8).
 const publicKey = "encryptionPublicKey"
-
-const (
-	// A client that sends no version speaks version 2 (§3.1).
-	minSpecVersion, maxSpecVersion = 2, 7
-)
 
 // newRequest decodes a posted frame. Metadata that the server does not understand becomes extra data.
 func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta, error) {
@@ -231,11 +233,10 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 	}
 	r := eventlog.Request{
 		RunID: runID, Type: entities.EventType(m.EventType), CorrelationID: m.CorrelationID,
-		SpecVersion: cmp.Or(int(m.SpecVersion), minSpecVersion), OccurredAt: given(m.OccurredAt), Data: m.data(),
+		SpecVersion: cmp.Or(int(m.SpecVersion), entities.SpecDriven), OccurredAt: given(m.OccurredAt), Data: m.data(),
 	}
-	if r.SpecVersion < minSpecVersion || r.SpecVersion > maxSpecVersion {
-		return r, m, entities.Invalid("specVersion %d is not supported: this server supports %d to %d",
-			r.SpecVersion, minSpecVersion, maxSpecVersion)
+	if err := entities.CheckSpecVersion(r.SpecVersion); err != nil {
+		return r, m, err
 	}
 	if r.Type == entities.EventHookReceived {
 		r.Data.Via = webhook.ViaSDK

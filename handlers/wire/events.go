@@ -84,7 +84,7 @@ func (s *Server) postEvent(r *request) error {
 	r.setEventHeaders(appended)
 	if request.Type == entities.EventRunStarted && !m.SkipPreload && r.wantsFrames() {
 		r.Response().Header().Set("X-Wf-Max-Events", strconv.Itoa(maxEvents))
-		return s.sendLog(r, pg.Page{Limit: eventPage}, read.WithPayloads, s.eventsOf(r, runID))
+		return s.sendLog(r, pg.Page{Limit: eventPage}, eventPayloads(m.EventPayloads), s.eventsOf(r, runID))
 	}
 	res, err := s.newResult(r, request.Type, appended, with)
 	if err != nil {
@@ -99,14 +99,17 @@ func (s *Server) postEvent(r *request) error {
 // check checks what the metadata of an event of the type asks of the answer, and returns whether that has payloads.
 func (m meta) check(typ entities.EventType) (read.Payloads, error) {
 	if serverOnly[typ] {
-		return false, entities.Invalid("clients cannot write events of type %q", typ)
+		return read.WithoutPayloads, entities.Invalid("clients cannot write events of type %q", typ)
 	}
 	if m.SinceCursor != "" {
 		if _, err := read.ParseEventCursor(m.SinceCursor); err != nil {
-			return false, err
+			return read.WithoutPayloads, err
 		}
 	}
-	return payloadsFor(m.RemoteRefBehavior)
+	if m.RemoteRefBehavior == noPayloads {
+		return read.WithoutPayloads, nil
+	}
+	return read.WithPayloads, nil
 }
 
 // wantsFrames reports whether the client is of the next line, which reads the log of a run that it starts as frames
@@ -197,7 +200,7 @@ func (s *Server) eventAt(r *request, appended eventlog.Result, seq int64) (*enti
 // starts (§3.5), the events after a cursor, or those that were appended between the client's last known event and the
 // new one (§3.2).
 func (s *Server) excerptFor(r *request, appended eventlog.Result, m meta) (*excerpt, error) {
-	p := pg.Page{Limit: eventPage}
+	p, with := pg.Page{Limit: eventPage}, eventPayloads(m.EventPayloads)
 	overtaken := false // by events that the client does not know
 	switch seen, seq := int64(m.MaxSlot), appended.Event.Seq; {
 	case m.SinceCursor != "":
@@ -217,26 +220,27 @@ func (s *Server) excerptFor(r *request, appended eventlog.Result, m meta) (*exce
 	page, ok := appended.Page(p)
 	if !ok {
 		var err error
-		if page, err = s.Log.Events(r.ctx(), r.project(), appended.Run.ID, p, read.WithPayloads); err != nil {
+		if page, err = s.Log.Events(r.ctx(), r.project(), appended.Run.ID, p, with); err != nil {
 			return nil, err
 		}
 	}
 	if overtaken && len(page.Events) < p.Limit {
 		return nil, nil // too large for an answer; the client reads the log instead
 	}
-	x, err := newExcerpt(page)
+	x, err := newExcerpt(page, with)
 	if err == nil && overtaken {
 		x.Cursor, x.HasMore = nil, false // it ends at the client's own event
 	}
 	return x, err
 }
 
-func newExcerpt(page read.EventPage) (*excerpt, error) {
+func newExcerpt(page read.EventPage, with read.Payloads) (*excerpt, error) {
 	x := &excerpt{Events: make([]codec.Encoded, len(page.Events)), HasMore: page.More}
 	var w eventEncoder
-	for i := range page.Events {
+	for i, e := range page.Events {
+		e = with.Of(e)
 		var err error
-		if x.Events[i], err = w.appendResolved(nil, &page.Events[i]); err != nil {
+		if x.Events[i], err = w.appendResolved(nil, &e); err != nil {
 			return nil, err
 		}
 	}
@@ -272,7 +276,7 @@ func (s *Server) eventsOf(r *request, runID entities.RunID) eventQuery {
 
 // sendEvents sends events as frames: one page, or all of them with returnAll (§2.4).
 func (s *Server) sendEvents(r *request, list eventQuery) error {
-	p, with := r.page(eventPage, oldestFirst), r.payloads()
+	p, with := r.page(eventPage, oldestFirst), r.eventPayloads()
 	if r.err != nil {
 		return r.err
 	}

@@ -88,7 +88,7 @@ func TestOddValuesInNextLineFields(t *testing.T) {
 	names := append([]string{
 		"maxSlot", "skipPreload", "attributes", "allowReservedAttributes", "hookTokenRetentionUntil", "hookIsSystem", "changes",
 		"writer", "viaStepDispatch", "computeInstanceId", "replayDivergenceCount", "cancelReason",
-		"encryptionPublicKey",
+		"encryptionPublicKey", "remoteRefBehavior", "eventsRemoteRefBehavior", "executorSpecVersion", "stepCount",
 	}, textFields...)
 	for kind, value := range oddValues {
 		for _, name := range names {

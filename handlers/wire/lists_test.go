@@ -85,9 +85,27 @@ func TestListsPageInBothOrders(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/v2/runs?cursor=x", "/v2/runs?cursor=1:", "/v2/runs/" + runs[0] + "/steps?cursor=x", "/v2/hooks?cursor=eid:1",
-		"/v2/runs?limit=0", "/v2/hooks?limit=x", "/v2/runs?sortOrder=down", "/v2/hooks?remoteRefBehavior=x",
+		"/v2/runs?limit=0", "/v2/hooks?limit=x",
 	} {
 		wantProblem(t, c.get(t, path), http.StatusBadRequest, "invalid_request")
+	}
+}
+
+// TestUnknownValuesMakeClientsFallBack: a client repeats a request without a value that only later servers know, but only
+// after this code (§1.5).
+func TestUnknownValuesMakeClientsFallBack(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), current}
+	id := c.startedRun(t)
+	for _, path := range []string{
+		"/v4/runs/" + id + "/events?remoteRefBehavior=eager", "/v4/runs/" + id + "/events?sortOrder=up",
+		"/v4/runs/" + id + "/events/" + eventID(1) + "?remoteRefBehavior=eager",
+		"/v4/events?correlationId=step_1&remoteRefBehavior=eager", "/v2/runs/" + id + "/status?remoteRefBehavior=eager",
+		"/v2/runs?sortOrder=down", "/v2/runs?status=asleep", "/v2/runs?status=failed,asleep", "/v2/hooks?remoteRefBehavior=x",
+		"/v2/analytics/runs?sortOrder=x", "/v2/analytics/runs?status=asleep",
+		"/v2/analytics/runs/" + id + "/waits?status=asleep",
+	} {
+		wantProblem(t, c.get(t, path), http.StatusBadRequest, "validation-error")
 	}
 }
 
@@ -124,12 +142,18 @@ func TestListedRunsMatchFilters(t *testing.T) { // endpoint 5
 	}
 	c.must(t, ids[1], "run_completed", []byte("devl[2]"))
 	c.must(t, ids[2], "run_failed", nil, field{"error", []field{{"message", "boom"}}})
+	c.must(t, ids[0], "attr_set", nil, field{"changes", []any{map[string]any{"key": "tier", "value": "gold"}}})
 	for query, want := range map[string][]string{
-		"workflowName=workflow%2F%2Fa":                  {ids[0], ids[1]},
-		"status=pending":                                {ids[0]},
-		"status=failed":                                 {ids[2]},
-		"workflowName=workflow%2F%2Fa&status=completed": {ids[1]},
-		"workflowName=none":                             nil,
+		"workflowName=workflow%2F%2Fa": {ids[0], ids[1]},
+		"status=pending":               {ids[0]},
+		"status=failed":                {ids[2]},
+		"status=failed&status=pending": {ids[0], ids[2]},
+		"status=failed,pending":        {ids[0], ids[2]},
+		"status=pending&attributes=%7B%22tier%22:%22gold%22%7D": {ids[0]},
+		"status=failed&attributes=%7B%22tier%22:%22gold%22%7D":  nil,
+		"status=cancelled&status=running":                       nil,
+		"workflowName=workflow%2F%2Fa&status=completed":         {ids[1]},
+		"workflowName=none":                                     nil,
 	} {
 		got, _ := c.listed(t, "/v2/runs?sortOrder=asc&"+query, "runId")
 		wantEqual(t, query, got, want)

@@ -3,8 +3,10 @@ package wire
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,11 +95,11 @@ func (r *request) page(limit int, order string) pg.Page {
 		}
 		p.Limit = min(n, pg.MaxPage)
 	}
-	order = cmp.Or(r.QueryParam("sortOrder"), order)
-	if order != oldestFirst && order != newestFirst {
-		r.fail(entities.Invalid("sortOrder %q is neither asc nor desc", order))
+	other := newestFirst
+	if order == newestFirst {
+		other = oldestFirst
 	}
-	p.Descending = order == newestFirst
+	p.Descending = r.oneOf("sortOrder", order, other) == newestFirst
 	return p
 }
 
@@ -122,21 +124,50 @@ func wholeUnits(name, text string, unit time.Duration, units string) (time.Durat
 	return time.Duration(n) * unit, nil
 }
 
-// payloads returns the parameter remoteRefBehavior: whether the answer includes payloads.
-func (r *request) payloads() read.Payloads {
-	with, err := payloadsFor(r.QueryParam("remoteRefBehavior"))
-	r.fail(err)
-	return with
+// ErrUnknownValue refuses a value of a query parameter that is none of those that it may have. Clients repeat the request
+// without a value that only later servers know (§1.5).
+var ErrUnknownValue = errors.New("unknown value")
+
+// oneOf returns a query parameter that must have one of the values, or the first of them if it is missing.
+func (r *request) oneOf(name string, values ...string) string {
+	given := cmp.Or(r.QueryParam(name), values[0])
+	if !slices.Contains(values, given) {
+		r.fail(fmt.Errorf("%s: %w %q: use one of %s", name, ErrUnknownValue, given,
+			strings.TrimPrefix(strings.Join(values, ", "), ", ")))
+	}
+	return given
 }
 
-func payloadsFor(behavior string) (read.Payloads, error) {
+// The values of remoteRefBehavior: which payloads an answer has.
+const (
+	allPayloads    = "resolve"
+	noPayloads     = "lazy"
+	skipStepInputs = "skip-step-inputs"
+)
+
+// payloads returns whether an answer about anything but a list of events includes payloads. An event or a step alone
+// has its input always.
+func (r *request) payloads() read.Payloads {
+	if r.oneOf("remoteRefBehavior", allPayloads, noPayloads, skipStepInputs) == noPayloads {
+		return read.WithoutPayloads
+	}
+	return read.WithPayloads
+}
+
+// eventPayloads returns which payloads a list of events includes.
+func (r *request) eventPayloads() read.Payloads {
+	return eventPayloads(r.oneOf("remoteRefBehavior", allPayloads, noPayloads, skipStepInputs))
+}
+
+// eventPayloads returns which payloads a list of events includes by a value that may be unknown.
+func eventPayloads(behavior string) read.Payloads {
 	switch behavior {
-	case "lazy":
-		return read.WithoutPayloads, nil
-	case "resolve", "":
-		return read.WithPayloads, nil
+	case noPayloads:
+		return read.WithoutPayloads
+	case skipStepInputs:
+		return read.WithoutStepInputs
 	default:
-		return read.WithoutPayloads, entities.Invalid("remoteRefBehavior %q is neither lazy nor resolve", behavior)
+		return read.WithPayloads
 	}
 }
 

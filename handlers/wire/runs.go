@@ -20,7 +20,9 @@ const (
 // listRuns is endpoint 5: the runs of the project.
 func (s *Server) listRuns(r *request) error {
 	page, with := r.page(runPage, newestFirst), r.payloads()
-	filter := store.RunFilter{WorkflowName: r.query("workflowName"), Status: entities.RunStatus(r.query("status"))}
+	filter := store.RunFilter{
+		WorkflowName: r.query("workflowName"), AnyStatus: r.runStatuses(), Attributes: r.attributes(),
+	}
 	return runResource.answerPage(s, r, with, func() ([]entities.Run, string, error) {
 		return store.ListRuns(r.ctx(), s.Reader, r.project(), filter, page)
 	})

@@ -12,9 +12,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
-// cborTransport is the first protocol version whose clients read CBOR messages (protocol §8).
-const cborTransport = 3
-
 // body has the required fields of a workflow message (protocol §5.2).
 type body struct {
 	DeploymentID string `cbor:"deploymentId" json:"deploymentId"`
@@ -33,7 +30,7 @@ func Of(r entities.Run) (message.Message, error) {
 		ContentType: "application/cbor",
 	}
 	encode := codec.Marshal
-	if r.SpecVersion < cborTransport {
+	if r.SpecVersion < entities.SpecCBOR {
 		encode, m.ContentType = json.Marshal, "application/json"
 	}
 	b := body{DeploymentID: r.DeploymentID, QueueName: queueName}
