@@ -72,7 +72,7 @@ ui: $(UI) ## Bundle the dashboard into ui/dist, which is committed
 
 .PHONY: limits-soak
 limits-soak: ## End 100,000 steps with limits in every way, and look for permits that are left (some minutes)
-	STEPWELL_LIMITED_STEPS=100000 $(GO) test -count=1 -timeout 2h -run '^TestNoPermitIsLeft$$' ./queue/engine
+	STEPWELL_TEST_LIMITED_STEPS=100000 $(GO) test -count=1 -timeout 2h -run '^TestNoPermitIsLeft$$' ./queue/engine
 
 .PHONY: short
 short: ## Run only the quick Go tests

@@ -88,6 +88,9 @@ func (a aws) s3() archive.S3 {
 }
 
 func readConfig(environ []string) (config, error) {
+	if err := checkVariables(environ); err != nil {
+		return config{}, err
+	}
 	c, err := env.ParseAsWithOptions[config](env.Options{Environment: env.ToMap(environ)})
 	if err != nil {
 		return config{}, fmt.Errorf("read environment: %w", err)

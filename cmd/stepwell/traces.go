@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/exaring/otelpgx"
@@ -120,18 +119,4 @@ func (s *server) stopTraces(ctx context.Context) {
 	if err := s.traces.Shutdown(ctx); err != nil {
 		s.logger.WarnContext(ctx, "export traces", "error", err)
 	}
-}
-
-// version returns the version of the module, or the commit of a development build.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" && info.Main.Version == "(devel)" {
-			return setting.Value
-		}
-	}
-	return info.Main.Version
 }

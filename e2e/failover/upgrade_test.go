@@ -28,7 +28,7 @@ import (
 // TestUpgradeUnderLoad replaces an old server by a new one while runs are started, executed and read through both. No
 // request may fail but with a status that asks for a repetition, and no run may be lost.
 //
-// The old server is the program in STEPWELL_OLD_SERVER (make upgrade OLD=ref). Without it, the old server is a current
+// The old server is the program in STEPWELL_TEST_OLD_SERVER (make upgrade OLD=ref). Without it, the old server is a current
 // one, and the statements of nextSchema stand for the migrations of the new version.
 func TestUpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := os.Getenv("STEPWELL_OLD_SERVER")
+	old := os.Getenv("STEPWELL_TEST_OLD_SERVER")
 	dsn := testdb.Empty(t)
 	first, url := startVersion(t, "old", old, current, dsn)
 	load := newUpgradeLoad(t, url)

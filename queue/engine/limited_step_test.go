@@ -362,11 +362,11 @@ const (
 )
 
 // TestNoPermitIsLeft after limited steps with every kind of end: their messages go, and the permits with them. Until
-// then, those hold places that are due or under way, and no others. STEPWELL_LIMITED_STEPS sets how many there are.
+// then, those hold places that are due or under way, and no others. STEPWELL_TEST_LIMITED_STEPS sets how many there are.
 func TestNoPermitIsLeft(t *testing.T) {
 	t.Parallel()
 	const steps = 20
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("STEPWELL_LIMITED_STEPS"), "500"))
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("STEPWELL_TEST_LIMITED_STEPS"), "500"))
 	if err != nil {
 		t.Fatal(err)
 	}
