@@ -21,6 +21,12 @@ const LINES = {
   3: { factory: 'createVercelWorld' },
   5: { factory: 'createWorld', processExitTriggersQueueRedelivery: true },
   7: { factory: 'createWorld', capabilities: { hookRetention: { active: true }, deploymentAffinity: true } },
+  8: {
+    factory: 'createWorld',
+    capabilities: {
+      hookRetention: { active: true }, deploymentAffinity: true, hookForceClaim: true, dynamicWorkflowCode: true, inBandEventTime: true,
+    },
+  },
 };
 
 function CLIENT(copy, specVersion) {
@@ -42,7 +48,7 @@ function install(folder, name, source = '') {
   const home = join(folder, 'node_modules', name);
   mkdirSync(home, { recursive: true });
   const exports = { '.': { types: './index.d.ts', default: './index.js' } };
-  writeFileSync(join(home, 'package.json'), JSON.stringify({ name, type: 'module', exports }));
+  writeFileSync(join(home, 'package.json'), JSON.stringify({ name, version: '4.8.9', type: 'module', exports }));
   writeFileSync(join(home, 'index.js'), source);
   return home;
 }
@@ -150,7 +156,7 @@ test('refuses to start: no SDK', (t) => {
   assert.match(stderr, /cannot find @workflow\/world-vercel/);
 });
 
-for (const specVersion of [3, 5, 7]) {
+for (const specVersion of [3, 5, 7, 8]) {
   test(`has the spec version of the app's SDK: ${specVersion}`, (t) => {
     const app = makeApp(t, 'npm', specVersion);
     assert.equal(world(app).specVersion, specVersion);
@@ -160,9 +166,10 @@ for (const specVersion of [3, 5, 7]) {
 }
 
 for (const [specVersion, message] of [
-  [2, /spec version 2, but this package supports 3 to 7: update "workflow" to 4\.8 or newer\.$/m],
-  [undefined, /spec version none, but this package supports 3 to 7: update "workflow" to 4\.8 or newer\.$/m],
-  [8, /spec version 8, .*: update the Stepwell server and install the package it serves .*, or use an older "workflow"\.$/m],
+  [2, /this app has workflow 4\.8\.9 of spec version 2, and this @stepwell\/world knows 3 to 8: install a newer one \(npm i workflow\)\.$/m],
+  [undefined, /of spec version none, and .* knows 3 to 8: install a newer one/],
+  [9, /spec version 9, and .* 3 to 8; its runs need a World that fences .* \(npm i workflow@~5\.2\), or update the Stepwell server and install/],
+  [10, /spec version 10, and .* 3 to 8; a run of a newer version could fail .* \(npm i workflow@~5\.2\), or update the Stepwell server/],
 ]) {
   test(`refuses to start: an SDK of version ${specVersion}`, (t) => {
     const { status, stderr } = run(makeApp(t, 'npm', `${specVersion}`), `${REQUIRE}; createWorld()`);
@@ -171,9 +178,10 @@ for (const [specVersion, message] of [
   });
 }
 
-test('deploymentAffinity is off, other capabilities are unchanged', (t) => {
-  const newest = world(makeApp(t, 'npm', 7));
-  assert.deepEqual(newest.capabilities, { hookRetention: { active: true }, deploymentAffinity: false });
+test('what the server does not do is off, other capabilities are unchanged', (t) => {
+  for (const newest of [7, 8].map((specVersion) => world(makeApp(t, 'npm', specVersion)))) {
+    assert.deepEqual(newest.capabilities, { hookRetention: { active: true }, deploymentAffinity: false });
+  }
   const middle = world(makeApp(t, 'npm', 5));
   assert.equal(middle.capabilities, undefined);
   assert.equal(middle.processExitTriggersQueueRedelivery, true);

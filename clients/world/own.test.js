@@ -11,10 +11,12 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { encode } from './lib/cbor.js';
 import { Commits } from './lib/commits.js';
-import { readFrames } from './lib/frames.js';
+import { Delivery } from './lib/delivery.js';
+import { frame, readFrames } from './lib/frames.js';
 import { Http } from './lib/http.js';
 import { eventItem, messageItem } from './lib/items.js';
-import { createStorage } from './lib/storage.js';
+import { Logs } from './lib/logs.js';
+import { createLog, createStorage } from './lib/storage.js';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const ENV = { PATH: process.env.PATH, STEPWELL_URL: 'http://stepwell.test:8788/', STEPWELL_DEPLOYMENT_ID: 'shop' };
@@ -25,9 +27,12 @@ const ERRORS = `
   class WorkflowWorldError extends Error {
     constructor(message, options = {}) { super(message, options); Object.assign(this, options); this.name = new.target.name; }
   }
+  class HookForceClaimedError extends WorkflowWorldError {
+    constructor(token, claimedByRunId, claimedByHookId) { super('claimed'); Object.assign(this, { token, claimedByRunId, claimedByHookId }); }
+  }
   ${['EntityConflictError', 'RunExpiredError', 'TooEarlyError', 'ThrottleError', 'WorkflowRunNotFoundError', 'HookNotFoundError']
     .map((name) => `class ${name} extends WorkflowWorldError {}`).join('\n')}
-  export { WorkflowWorldError, EntityConflictError, RunExpiredError, TooEarlyError, ThrottleError, WorkflowRunNotFoundError, HookNotFoundError };`;
+  export { WorkflowWorldError, HookForceClaimedError, EntityConflictError, RunExpiredError, TooEarlyError, ThrottleError, WorkflowRunNotFoundError, HookNotFoundError };`;
 const errors = await import(`data:text/javascript,${encodeURIComponent(ERRORS)}`);
 
 function install(app, name, source) {
@@ -65,6 +70,7 @@ for (const [specVersion, has, hasNot] of [
   [3, ['writeToStream', 'readFromStream', 'createQueueHandler', 'close'], ['analytics', 'streams', 'getEncryptionKeyForRun']],
   [5, ['streams', 'analytics', 'queueBatch'], ['writeToStream', 'getEncryptionKeyForRun', 'resolveLatestDeploymentId']],
   [7, ['streams', 'analytics', 'capabilities'], ['writeToStream', 'getEncryptionKeyForRun', 'resolveLatestDeploymentId']],
+  [8, ['streams', 'analytics', 'capabilities'], ['writeToStream', 'getEncryptionKeyForRun', 'resolveLatestDeploymentId', 'invoke']],
 ]) {
   test(`has what the SDK of spec version ${specVersion} expects`, (t) => {
     const app = makeApp(t, specVersion);
@@ -88,8 +94,8 @@ test('development mode is accepted', (t) => {
 for (const [name, specVersion, env, message] of [
   ['no server', 3, { STEPWELL_URL: '' }, /set STEPWELL_URL/],
   ['no deployment', 3, { STEPWELL_DEPLOYMENT_ID: '' }, /set STEPWELL_DEPLOYMENT_ID/],
-  ['an older SDK', 2, {}, /spec version 2, but this package supports 3 to 7: update "workflow"/],
-  ['a newer SDK', 8, {}, /spec version 8, .*: update the Stepwell server/],
+  ['an older SDK', 2, {}, /workflow of spec version 2, and .* knows 3 to 8: install a newer one/],
+  ['a newer SDK', 9, {}, /spec version 9, .* fences their writers .*npm i workflow@~5\.2/],
   ['a wrong signing key', 3, { STEPWELL_SIGNING_KEYS: 'swsk_AAAA' }, /STEPWELL_SIGNING_KEYS is invalid: a signing key is swsk_ and 32 bytes/],
   ['an unknown client', 3, { STEPWELL_CLIENT: 'mine' }, /STEPWELL_CLIENT is "mine": set it to own or official/],
 ]) {
@@ -278,6 +284,95 @@ test('the run of a hook comes with it, for the read that follows at once', async
   assert.deepEqual(requests.map(({ url }) => url.split('/v2/')[1]), [
     'hooks/by-token?token=tok&withRun=true', 'runs/r?remoteRefBehavior=resolve', 'hooks/by-token?token=tok',
   ]);
+});
+
+test('a filter of several statuses and of attributes is one request, that of no status none', async (t) => {
+  const page = (res) => res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode({ data: [], cursor: null, hasMore: false }));
+  const { http, commits, requests } = await serve(t, page, page);
+  const { runs } = createStorage({ http, commits, log: {}, errors, specVersion: 8 });
+  await runs.list({ status: ['pending', 'running'], attributes: { $rootRunId: 'wrun_1' } });
+  await runs.list({ status: 'failed', attributes: {} });
+  assert.deepEqual(await runs.list({ status: [] }), { data: [], cursor: null, hasMore: false });
+  assert.deepEqual(requests.map(({ url }) => [...new URL(url, 'http://x').searchParams]), [
+    [['status', 'pending,running'], ['attributes', '{"$rootRunId":"wrun_1"}'], ['remoteRefBehavior', 'resolve']],
+    [['status', 'failed'], ['remoteRefBehavior', 'resolve']],
+  ]);
+});
+
+for (const [resolveData, ofEvents, ofEntities] of [
+  [undefined, 'resolve', 'resolve'], ['all', 'resolve', 'resolve'], ['none', 'lazy', 'lazy'],
+  ['skip-step-inputs', 'skip-step-inputs', 'resolve'], ['of-later-versions', 'resolve', 'resolve'],
+]) {
+  test(`payloads for resolveData ${resolveData}`, async (t) => {
+    const events = (res) => res.writeHead(200).end(Buffer.concat(frame({ _end: 1 })));
+    const entity = (res) => res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode({ data: [] }));
+    const { http, commits, requests } = await serve(t, events, events, entity);
+    const world = createStorage({ http, commits, log: {}, errors, specVersion: 8 });
+    await world.events.list({ runId: 'r', resolveData });
+    await world.events.listByCorrelationId({ correlationId: 'c', resolveData });
+    await world.steps.list({ runId: 'r', resolveData });
+    const asked = requests.map(({ url }) => new URL(url, 'http://x').searchParams.get('remoteRefBehavior'));
+    assert.deepEqual(asked, [ofEvents, ofEvents, ofEntities]);
+  });
+}
+
+test('from spec version 8, what is known of a log is for replays alone: it may lack the inputs of steps', async (t) => {
+  const id = `evnt_${'1'.padStart(26, '0')}`;
+  const page = (res) => res.writeHead(200).end(Buffer.concat([...frame({ eventId: id, eventType: 'run_created' }), ...frame({ _end: 1 })]));
+  const { http, commits, requests } = await serve(t, page, page, page);
+  const read = async (specVersion, resolveData) => {
+    const log = createLog({ http, logs: new Logs() });
+    const { events } = createStorage({ http, commits, log, errors, specVersion });
+    const delivery = new Delivery({ message: {} }, 'r', commits);
+    await delivery.do(() => events.list({ runId: 'r', pagination: { sortOrder: 'asc' }, resolveData }));
+    return log.length('r');
+  };
+  assert.deepEqual([await read(8, 'skip-step-inputs'), await read(8, 'all'), await read(7, 'all')], [1, 0, 1]);
+  const asked = requests.map(({ url }) => new URL(url, 'http://x').searchParams.get('remoteRefBehavior'));
+  assert.deepEqual(asked, ['skip-step-inputs', 'resolve', 'resolve']);
+});
+
+test('the start of a run says what executes it, from spec version 8, and what its log is for', async (t) => {
+  const answers = Array.from({ length: 3 }, () => results({ status: 200 }));
+  const { http, commits, requests } = await serve(t, ...answers);
+  for (const [specVersion, eventType] of [[7, 'run_started'], [8, 'run_started'], [8, 'run_failed']]) {
+    const { events } = createStorage({ http, commits, log: { drop() {} }, errors, specVersion });
+    await events.create('r', { eventType, specVersion: 6 }, { resolveData: 'skip-step-inputs' });
+  }
+  const metas = requests.map(({ body }) => readFrames(body)[1].meta);
+  assert.deepEqual(metas.map((meta) => [meta.executorSpecVersion, meta.specVersion]), [[undefined, 6], [8, 6], [undefined, 6]]);
+  assert.equal(metas[1].eventsRemoteRefBehavior, 'skip-step-inputs');
+});
+
+test('a hook that another run has taken over is the error that names it', async (t) => {
+  const taken = { status: 409, error: 'hook-force-claimed', message: 'taken', claimedBy: { runId: 'wrun_2', hookId: 'hook_2' } };
+  const { http, commits, requests } = await serve(t, results({ status: 200 }), results(taken), results(taken));
+  const { events } = createStorage({ http, commits, log: {}, errors, specVersion: 8 });
+  await events.create('r', { eventType: 'hook_created', correlationId: 'hook_1', eventData: { token: 'tok', force: true } });
+  assert.equal(readFrames(requests[0].body)[1].meta.hookForce, true);
+  const received = { eventType: 'hook_received', correlationId: 'hook_1', eventData: { token: 'tok' } };
+  await assert.rejects(events.create('r', received), {
+    name: 'HookForceClaimedError', token: 'tok', claimedByRunId: 'wrun_2', claimedByHookId: 'hook_2',
+  });
+  const { HookForceClaimedError, ...older } = errors;
+  const before = createStorage({ http, commits, log: {}, errors: older, specVersion: 7 });
+  await assert.rejects(before.events.create('r', received), { name: 'EntityConflictError' });
+});
+
+test('the handler knows the count and the time of its message', (t) => {
+  const code = `${CREATE}
+    let meta;
+    const handle = world.createQueueHandler('', (_, given) => void (meta = given));
+    const headers = {
+      'ce-vqsmessageid': 'msg_1', 'ce-vqsqueuename': 't', 'ce-vqsreceipthandle': 'rh', 'ce-vqsdeliverycount': '3',
+      'ce-vqscreatedat': '2026-10-01T12:00:00.000Z',
+    };
+    const body = JSON.stringify({ queueName: '__wkf_workflow_w', payload: {} });
+    await handle(new Request('http://app/', { method: 'POST', body, headers }));
+    console.log(JSON.stringify(meta))`;
+  assert.deepEqual(output(makeApp(t, 8), code), {
+    queueName: '__wkf_workflow_w', messageId: 'msg_1', attempt: 3, deliveryCount: 3, createdAt: '2026-10-01T12:00:00.000Z',
+  });
 });
 
 test('with signing keys, deliveries need a signature, unless the process has fetched them', (t) => {

@@ -2,6 +2,11 @@
 const id = encodeURIComponent;
 const BASE = '/v2/analytics';
 
+/** The filter of a list of runs by values of their attributes. */
+export function attributeFilter(attributes) {
+  return attributes && Object.keys(attributes).length > 0 ? JSON.stringify(attributes) : undefined;
+}
+
 export function createAnalytics(http) {
   const inRun = (runId, list) => `${BASE}/runs/${id(runId)}/${list}`;
   const get = (path, { pagination, ...query } = {}) => http.get(path, { ...query, ...pagination });
@@ -9,10 +14,7 @@ export function createAnalytics(http) {
   return {
     runs: {
       get: (runId) => http.get(`${BASE}/runs/${id(runId)}`),
-      list({ attributes, ...params } = {}) {
-        const filter = attributes && Object.keys(attributes).length > 0 ? JSON.stringify(attributes) : undefined;
-        return get(`${BASE}/runs`, { ...params, attributes: filter });
-      },
+      list: ({ attributes, ...params } = {}) => get(`${BASE}/runs`, { ...params, attributes: attributeFilter(attributes) }),
     },
     attributes: {
       list: (params) => get(`${BASE}/attributes`, params),

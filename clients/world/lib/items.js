@@ -25,11 +25,15 @@ const POSTED = {
   tokenRetentionUntil: 'hookTokenRetentionUntil',
   isWebhook: 'hookIsWebhook',
   isSystem: 'hookIsSystem',
+  force: 'hookForce',
 };
 const DATES = ['resumeAt', 'retryAfter', 'hookTokenRetentionUntil'];
 
 /** The runtime reads the payloads of these answers. */
 const RESOLVED = new Set(['run_created', 'run_started', 'step_started']);
+
+/** How a replay reads a log, from spec version 8: without the inputs of steps, which it computes again. */
+export const SKIP_STEP_INPUTS = 'skip-step-inputs';
 
 /** Events without a conflict when they are repeated. The key tells the server that one is a repetition. */
 const KEYED = new Set(['step_started', 'step_retrying', 'hook_created', 'hook_received', 'hook_disposed', 'attr_set']);
@@ -48,6 +52,8 @@ export function eventItem(data, params = {}) {
     maxSlot: params.eventCount,
     sinceCursor: params.sinceCursor,
     skipPreload: params.skipPreload,
+    eventsRemoteRefBehavior: params.resolveData === SKIP_STEP_INPUTS ? SKIP_STEP_INPUTS : undefined,
+    executorSpecVersion: eventType === 'run_started' ? params.executorSpecVersion : undefined,
     resumeId: params.resumeId,
     resumePayloadDigest: params.resumePayloadDigest,
     viaStepDispatch: params.viaStepDispatch,

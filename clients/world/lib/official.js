@@ -5,6 +5,19 @@ import { fail, refuseUnknownVersion, requireFromSdk } from './sdk.js';
 // projects by API key, so both are constants, in a form that the client's tools accept.
 const PROJECT = { projectId: 'prj_stepwell', teamId: 'team_stepwell', environment: 'production' };
 
+/** What the client declares of every server. What is declared and not served fails in the middle of a run. */
+const NOT_ON_STEPWELL = {
+  // The SDK assumes that a deployment is one immutable build. On Stepwell, a deployment name is stable across builds, and
+  // the operator decides which app serves it: an app that receives another deployment's run is meant to take it over.
+  // With this capability on, the SDK would send the run back, and finally fail it.
+  deploymentAffinity: false,
+  // The server stores no code of a workflow with its run, takes no token from a running hook, and gives each event the
+  // time of its own clock.
+  dynamicWorkflowCode: undefined,
+  hookForceClaim: undefined,
+  inBandEventTime: undefined,
+};
+
 /** @param settings what configure returns */
 export function createOfficialWorld({ key }) {
   const client = requireFromSdk('@workflow/world-vercel');
@@ -21,10 +34,7 @@ export function createOfficialWorld({ key }) {
   return {
     // This includes specVersion: the SDK stores it in each run, and refuses a World with another one.
     ...world,
-    // The SDK assumes that a deployment is one immutable build. On Stepwell, a deployment name is stable across
-    // builds, and the operator decides which app serves it: an app that receives another deployment's run is meant
-    // to take it over. With this capability on, the SDK would send the run back, and finally fail it.
-    ...(world.capabilities && { capabilities: { ...world.capabilities, deploymentAffinity: false } }),
+    ...(world.capabilities && { capabilities: { ...world.capabilities, ...NOT_ON_STEPWELL } }),
     // Both would call the hosted service at a fixed address with our token. Without them, the SDK does not encrypt,
     // and resolves deployment "latest" to the current one.
     getEncryptionKeyForRun: undefined,

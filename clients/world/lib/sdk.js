@@ -1,12 +1,18 @@
 // What the client takes from the app's own SDK, and from the environment.
+import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { isAbsolute, join } from 'node:path';
+import { dirname, isAbsolute, join } from 'node:path';
 
-// The spec versions of the SDK (the format of a run) that this package is tested with: 3 is the 4.x line, 5 is
-// 5.0.0-beta.35, 7 is 5.0.0-beta.55 (6 with WORKFLOW_SEALED_LOG=0). An unknown version may need server features
-// that are missing, and would fail only in the middle of a run.
+// The spec versions of the SDK (the format of a run) that this package knows: those of entities.SDKLines, which a test
+// compares with them. An unknown version may need server features that are missing, and would fail only in the middle
+// of a run.
 const OLDEST_SPEC = 3;
-const NEWEST_SPEC = 7;
+const NEWEST_SPEC = 8;
+
+/** Why an app with a newer version cannot run, as far as that is known. */
+const NEEDS = {
+  9: 'its runs need a World that fences their writers (capabilities.inBandFence)',
+};
 
 // The dependency paths to a package of the SDK. The path through `workflow` comes first: it finds the version that
 // the SDK was built with, even with a package manager that isolates dependencies. A copy found directly may belong
@@ -17,16 +23,23 @@ export const USER_AGENT = `@stepwell/world node/${process.versions.node}`;
 
 /** Loads a package of the app's SDK. */
 export function requireFromSdk(name) {
+  const found = find(name);
+  if (found) return createRequire(found)(found);
+  throw fail(`cannot find ${name} from ${process.cwd()}. Start the app in the folder where "workflow" is installed.`);
+}
+
+/** Where a package of the app's SDK is, or undefined. */
+function find(name) {
   const roots = [join(process.cwd(), 'index.js'), process.argv[1], import.meta.url].filter(
     (root) => root && (isAbsolute(root) || root.startsWith('file:')), // with node -e, argv[1] is any argument
   );
   for (const root of roots) {
     for (const route of ROUTES) {
       const found = resolve(root, [...route, name]);
-      if (found) return createRequire(found)(found);
+      if (found) return found;
     }
   }
-  throw fail(`cannot find ${name} from ${process.cwd()}. Start the app in the folder where "workflow" is installed.`);
+  return undefined;
 }
 
 /**
@@ -56,17 +69,27 @@ export function configure() {
   return { base: env.WORKFLOW_VERCEL_BACKEND_URL, key: env.STEPWELL_API_KEY, deployment: env.VERCEL_DEPLOYMENT_ID };
 }
 
-/** @throws if the SDK has a spec version that this package does not support. */
+/** @throws if the SDK has a spec version that this package does not know: which one, why, and what helps. */
 export function refuseUnknownVersion(specVersion) {
   if (specVersion >= OLDEST_SPEC && specVersion <= NEWEST_SPEC) return;
-  const remedy =
-    specVersion > NEWEST_SPEC
-      ? 'update the Stepwell server and install the package it serves (npm install <server>/clients/world.tgz), or use an older "workflow"'
-      : 'update "workflow" to 4.8 or newer';
+  const app = `this app has ${sdkName()} of spec version ${specVersion ?? 'none'}, and this @stepwell/world knows ${OLDEST_SPEC} to ${NEWEST_SPEC}`;
+  if (!(specVersion > NEWEST_SPEC)) throw fail(`${app}: install a newer one (npm i workflow).`);
+  const why = NEEDS[specVersion] ?? 'a run of a newer version could fail in its middle';
   throw fail(
-    `the Workflow SDK of this app has spec version ${specVersion ?? 'none'}, but this package supports ` +
-      `${OLDEST_SPEC} to ${NEWEST_SPEC}: ${remedy}.`,
+    `${app}; ${why}. Install an older one (npm i workflow@~5.2), or update the Stepwell server and install the package ` +
+      'that it serves (npm i <server>/clients/world.tgz).',
   );
+}
+
+/** The app's package "workflow" with its version, as far as they are found. */
+function sdkName() {
+  const found = find('workflow');
+  for (let at = found && dirname(found); at && at !== dirname(at); at = dirname(at)) {
+    const file = join(at, 'package.json');
+    const { name, version } = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {};
+    if (name) return version ? `${name} ${version}` : name;
+  }
+  return 'a Workflow SDK';
 }
 
 /** Resolves each package from the one before it. Returns undefined if one of them is not found. */

@@ -1,8 +1,9 @@
 // The World's runs, steps, events and hooks.
+import { attributeFilter } from './analytics.js';
 import { deliveryOf } from './delivery.js';
 import { readFrames, readList, frame } from './frames.js';
 import { MIME_CBOR, MIME_FRAMES, body, search } from './http.js';
-import { eventItem, eventOf, provisional } from './items.js';
+import { SKIP_STEP_INPUTS, eventItem, eventOf, provisional } from './items.js';
 import { cursorAt, positionAt, positionOf } from './logs.js';
 import { normalizeHook, normalizeRun, normalizeStep } from './normalize.js';
 
@@ -31,7 +32,9 @@ const HOOK_EVENTS = new Set(['hook_received', 'hook_disposed']);
 const NOT_REPEATED = new Set(['step_started', 'step_retrying']);
 
 const id = encodeURIComponent;
+/** Which payloads an answer has; of events, it may also have all but the inputs of steps. */
 const refs = (resolveData) => (resolveData === 'none' ? 'lazy' : 'resolve');
+const eventRefs = (resolveData) => (resolveData === SKIP_STEP_INPUTS ? resolveData : refs(resolveData));
 
 /** What this process knows of the logs of runs, and how it learns the rest. */
 export function createLog({ http, logs }) {
@@ -48,20 +51,21 @@ export function createLog({ http, logs }) {
     },
 
     /** The log as the delivery brought it, from its start. What the delivery did not bring is read. */
-    async delivered(delivery) {
+    async delivered(delivery, resolveData) {
       const { runId, received } = delivery;
-      return received > 0 && logs.length(runId) >= received ? logs.after(runId, 0) : this.read(delivery, 0);
+      return received > 0 && logs.length(runId) >= received ? logs.after(runId, 0) : this.read(delivery, 0, resolveData);
     },
 
     /** Reads the current log after a position. What is known is not read again. */
-    async read(delivery, position) {
+    async read(delivery, position, resolveData) {
       const { runId } = delivery;
       const events = logs.after(runId, position);
       const length = logs.length(runId);
       let more = length === 0 || length < position || !delivery.isCurrent(length); // it may have been dropped
       while (more) {
         const cursor = cursorAt(position + events.length);
-        const page = await list(http, runId, { cursor, sortOrder: 'asc', returnAll: true });
+        const query = { cursor, sortOrder: 'asc', remoteRefBehavior: eventRefs(resolveData), returnAll: true };
+        const page = await list(http, runId, query);
         events.push(...page.data);
         more = page.hasMore;
         this.absorb(delivery, { events: page.data, hasMore: more });
@@ -95,18 +99,20 @@ function readPage(answer) {
 export function createStorage({ http, commits, log, errors, specVersion }) {
   const held = specVersion > 3 ? HELD : HELD_ON_4;
   const run = (value, resolveData) => normalizeRun(value, resolveData, specVersion);
+  // From version 8, what is known of a log may lack the inputs of steps, so it is for replays alone.
+  const isReplay = (resolveData) => (specVersion < 8 ? resolveData !== 'none' : resolveData === SKIP_STEP_INPUTS);
 
   /** Answers run_started from the delivery. Returns undefined if the server has not started the run. */
   async function started(delivery, params) {
     const { runId, run } = delivery;
     if (!run || run.status === 'pending') return undefined;
     if (ENDED.has(run.status)) throw new errors.RunExpiredError(`run ${runId} has ended: it is ${run.status}`);
-    const events = await log.delivered(delivery);
+    const events = await log.delivered(delivery, params?.resolveData);
     const [first] = events;
     const event = events.find(({ eventType }) => eventType === 'run_started');
     if (!event) return undefined;
     const answer = { event, run: { ...run, input: first.eventData?.input, startedAt: run.startedAt ?? event.createdAt } };
-    if (params?.skipPreload) return answer;
+    if (params?.skipPreload || !isReplay(params?.resolveData)) return answer;
     const cursor = cursorAt(events.length);
     return { ...answer, events, cursor, hasMore: false, ...(specVersion > 5 && { maxEvents: MAX_EVENTS }) };
   }
@@ -122,7 +128,7 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
       const answer = await started(delivery, params);
       if (answer) return answer;
     }
-    const item = eventItem(data, params);
+    const item = eventItem(data, specVersion < 8 ? params : { ...params, executorSpecVersion: specVersion });
     if (!delivery) {
       const [result] = eventType === 'run_created'
         ? [await commits.start(runId, item)]
@@ -157,7 +163,12 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
     return { ...answer, step: await steps.get(runId, answer.step.stepId) };
   }
 
-  function outcome({ eventType, correlationId }, result) {
+  function outcome({ eventType, correlationId, eventData }, result) {
+    const { HookForceClaimedError } = errors; // from spec version 8
+    if (result.error === 'hook-force-claimed' && HookForceClaimedError) {
+      const { runId, hookId } = result.claimedBy;
+      throw new HookForceClaimedError(eventData?.token ?? '', runId, hookId);
+    }
     if (result.status === 404 && HOOK_EVENTS.has(eventType) && correlationId) {
       throw new errors.HookNotFoundError(correlationId);
     }
@@ -174,7 +185,8 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
       const delivery = deliveryOf(runId);
       if (delivery) await chunksOf(delivery, batch.map(({ event }) => event.eventType));
       await delivery?.flush();
-      const items = batch.map(({ event, ...own }) => eventItem(event, { ...own, requestId: params?.requestId }));
+      const { requestId, resolveData } = params ?? {};
+      const items = batch.map(({ event, ...own }) => eventItem(event, { ...own, requestId, resolveData }));
       const answer = await http.request('POST', `/v4/runs/${id(runId)}/events/batch`, {
         body: items.flatMap(({ meta: { writeKey, ...meta }, payload }) => frame(meta, payload)),
         headers: { 'content-type': 'application/octet-stream' },
@@ -195,16 +207,16 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
       const delivery = deliveryOf(runId);
       await delivery?.flush();
       const position = positionAt(cursor);
-      if (delivery && !limit && sortOrder === 'asc' && resolveData !== 'none' && position >= 0) {
-        const data = await log.read(delivery, position);
+      if (delivery && !limit && sortOrder === 'asc' && isReplay(resolveData) && position >= 0) {
+        const data = await log.read(delivery, position, resolveData);
         return { data, cursor: data.length > 0 ? cursorAt(position + data.length) : null, hasMore: false };
       }
       const all = limit ? undefined : specVersion > 5 || undefined;
-      return list(http, runId, { cursor, limit, sortOrder, remoteRefBehavior: refs(resolveData), returnAll: all });
+      return list(http, runId, { cursor, limit, sortOrder, remoteRefBehavior: eventRefs(resolveData), returnAll: all });
     },
 
     async listByCorrelationId({ correlationId, runId, pagination = {}, resolveData }) {
-      const query = { correlationId, runId, ...pagination, remoteRefBehavior: refs(resolveData) };
+      const query = { correlationId, runId, ...pagination, remoteRefBehavior: eventRefs(resolveData) };
       const page = readPage(await http.request('GET', `/v4/events${search(query)}`, { repeatable: true, accept: MIME_FRAMES }));
       return runId ? { ...page, data: page.data.filter((event) => event.runId === runId) } : page;
     },
@@ -244,11 +256,12 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
       return ids.map((runId) => found.get(runId));
     },
 
-    async list({ workflowName, status, pagination = {}, resolveData } = {}) {
-      if (Array.isArray(status)) {
-        throw new errors.WorkflowWorldError('runs.list: give one status, not several', { code: 'INVALID_ARGUMENT', field: 'status' });
-      }
-      const page = await http.get('/v2/runs', { workflowName, status, ...pagination, remoteRefBehavior: refs(resolveData) });
+    // Several statuses are sent with commas between them. None of them is a filter that no run passes.
+    async list({ workflowName, status, attributes, pagination = {}, resolveData } = {}) {
+      if (Array.isArray(status) && status.length === 0) return { data: [], cursor: null, hasMore: false };
+      const page = await http.get('/v2/runs', {
+        workflowName, status, attributes: attributeFilter(attributes), ...pagination, remoteRefBehavior: refs(resolveData),
+      });
       return { ...page, data: page.data.map((each) => run(each, resolveData)) };
     },
 
