@@ -173,7 +173,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	}))
 	e.Use(limitBody)
 
-	e.GET("/clients/world.tgz", worldPackage)
+	e.Match([]string{http.MethodGet, http.MethodHead}, "/clients/world.tgz", worldPackage)
 	if o.UI {
 		o.dashboard(e, a)
 	}

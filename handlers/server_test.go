@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -150,8 +151,14 @@ func TestWorldPackageIsServed(t *testing.T) {
 	if got.Code != http.StatusOK || got.Header().Get("Content-Type") != "application/gzip" {
 		t.Fatalf("got %d %s", got.Code, got.Header().Get("Content-Type"))
 	}
+	size := strconv.Itoa(got.Body.Len())
 	if _, err := gzip.NewReader(got.Body); err != nil {
 		t.Errorf("not gzip: %v", err)
+	}
+	head := serve(e, http.MethodHead, "/clients/world.tgz")
+	if h := head.Header(); head.Code != http.StatusOK || head.Body.Len() != 0 || h.Get("Content-Length") != size ||
+		h.Get("ETag") != got.Header().Get("ETag") {
+		t.Errorf("HEAD: got %d and %d bytes with %v, want only the header of GET: %s bytes", head.Code, head.Body.Len(), h, size)
 	}
 	again := httptest.NewRequest(http.MethodGet, "/clients/world.tgz", nil)
 	again.Header.Set("If-None-Match", got.Header().Get("ETag"))
