@@ -271,7 +271,10 @@ func (c whyCmd) Run(ctx context.Context, s *Session) error {
 		return errors.Join(err, s.printJSON(raw))
 	}
 	var b strings.Builder
-	say := func(format string, args ...any) { b.WriteString(escape(fmt.Sprintf(format, args...)) + "\n") }
+	say := func(format string, args ...any) { // errors may have several lines
+		text := strings.TrimRight(string(escapeLines(fmt.Sprintf(format, args...))), "\n")
+		b.WriteString(strings.ReplaceAll(text, "\n", "\n    ") + "\n")
+	}
 	if e.End != nil {
 		say("%s: %s", e.End.Status, s.timeAndAge(e.End.At))
 		if text := cmp.Or(e.End.Error.String(), e.End.CancelReason); text != "" {

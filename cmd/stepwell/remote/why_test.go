@@ -3,6 +3,7 @@ package remote
 import (
 	"encoding/json"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -68,5 +69,25 @@ func TestSentences(t *testing.T) {
 	}
 	if got := (reason{Kind: "moon_phase"}).sentence(); got != "moon phase." {
 		t.Errorf("got %q for a kind of a newer server", got)
+	}
+}
+
+// TestWhyPrintsTheLinesOfAnError and nothing that controls the terminal.
+func TestWhyPrintsTheLinesOfAnError(t *testing.T) {
+	t.Parallel()
+	const failed = `{"code":"FATAL","message":"no card\n  at pay (shop.js:1)\u001b[2J\n"}`
+	for answer, want := range map[string]string{
+		`{"verdict":"It waits.","reasons":[{"kind":"function_fails","failures":1,"error":` + failed + `}]}`: "It waits.\n" +
+			"- The call of its function has failed once.\n" +
+			"  last error: FATAL: no card\n      at pay (shop.js:1)\\x1b[2J\n",
+		`{"end":{"status":"failed","error":` + failed + `}}`: "failed: \n  FATAL: no card\n      at pay (shop.js:1)\\x1b[2J\n",
+	} {
+		s, out, _ := newSession(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(answer)) })
+		if err := (whyCmd{ID: "wrun_1"}).Run(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
 	}
 }
