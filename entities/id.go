@@ -51,7 +51,7 @@ func NewRunID(at time.Time) RunID {
 }
 
 // ValidateNewRunID validates the ID of a run to be created now. It fails with [ErrInvalid] unless the ID is "wrun_" and
-// a ULID made within the last 24 hours.
+// a ULID made within the last 24 hours, or up to 5 minutes from now by a clock that is ahead.
 func ValidateNewRunID(id RunID, now time.Time) error {
 	digits, ok := strings.CutPrefix(string(id), runIDPrefix)
 	if !ok {
@@ -63,8 +63,9 @@ func ValidateNewRunID(id RunID, now time.Time) error {
 	}
 	made := ulid.Time(u.Time() &^ regionTag)
 	if made.Before(now.Add(-maxRunIDAge)) || made.After(now.Add(maxRunIDSkew)) {
-		return Invalid("run ID %q was made at %s, which is not within the last 24 hours: check the client's clock",
-			id, made.UTC().Format(time.RFC3339))
+		return Invalid("run ID %q was made at %s by the client's clock, and here it is %s: that may be at most %d hours "+
+			"behind and %d minutes ahead; set the client's clock", id, made.UTC().Format(time.RFC3339),
+			now.UTC().Format(time.RFC3339), maxRunIDAge/time.Hour, maxRunIDSkew/time.Minute)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package entities
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,20 @@ func TestRunIDWindowIs24HoursBackAnd5MinutesAhead(t *testing.T) {
 				}
 				wantInvalid(t, ValidateNewRunID(id, day), test.valid)
 			})
+		}
+	}
+}
+
+// TestWrongClockIsToldTheLimits in both directions.
+func TestWrongClockIsToldTheLimits(t *testing.T) {
+	t.Parallel()
+	for _, age := range []time.Duration{25 * time.Hour, -6 * time.Minute} {
+		made := day.Add(-age)
+		err := ValidateNewRunID(runIDAt(made, 0), day)
+		want := fmt.Sprintf("was made at %s by the client's clock, and here it is %s: "+
+			"that may be at most 24 hours behind and 5 minutes ahead", made.Format(time.RFC3339), day.Format(time.RFC3339))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 }

@@ -81,6 +81,28 @@ for (const [specVersion, has, hasNot] of [
   });
 }
 
+/** The time of a ULID in milliseconds. */
+const timeOf = (id) => [...id.slice(0, 10)].reduce((ms, digit) => ms * 32 + '0123456789ABCDEFGHJKMNPQRSTVWXYZ'.indexOf(digit), 0);
+
+test('a run has its ID by the time of the server, from its first one on', async (t) => {
+  const later = new Date(Date.now() + 3_600_000);
+  const { base, requests } = await serve(t, (res) => res.writeHead(200, { date: later.toUTCString() }).end());
+  const code = `${CREATE} await Promise.all([world.getDeploymentId(), world.getDeploymentId()]);
+    console.log(JSON.stringify(world.createRunId({})));`;
+  const { execFile } = await import('node:child_process');
+  const env = { ...ENV, WORKFLOW_VERCEL_BACKEND_URL: base };
+  const stdout = await new Promise((resolve, reject) => {
+    execFile(process.execPath, ['--input-type=module', '-e', code], { cwd: makeApp(t, 8), env }, (err, out) => (err ? reject(err) : resolve(out)));
+  });
+  assert.ok(Math.abs(timeOf(JSON.parse(stdout)) - later) < 60_000);
+  assert.deepEqual(requests.map(({ url }) => url), ['/healthz']);
+});
+
+test('without a server, a run has its ID by the own clock', (t) => {
+  const code = `${CREATE} await world.getDeploymentId(); console.log(JSON.stringify(world.createRunId({})))`;
+  assert.ok(Math.abs(timeOf(output(makeApp(t, 8), code)) - Date.now()) < 60_000);
+});
+
 test('a deployment may serve runs of others', (t) => {
   const code = `${CREATE} console.log(JSON.stringify(world.capabilities))`;
   assert.equal(output(makeApp(t, 7), code).deploymentAffinity, false);

@@ -31,3 +31,11 @@ test('keys are separated by commas, and wrong ones are refused', () => {
   assert.equal(parseKeys(`${first.secret}, ${second.secret}`).length, 2);
   for (const wrong of ['', 'swsk_', 'swsk_AAAA', first.secret.slice(5), `${first.secret}x`]) assert.throws(() => parseKeys(wrong), TypeError);
 });
+
+test('an app with a wrong clock is told the limits', () => {
+  const vector = vectors.verified.find(({ want }) => want === 'expired');
+  const keys = vector.keys.flatMap((name) => parseKeys(vectors.keys[name].secret));
+  assert.throws(() => verify(callOf(vector), keys, vector.now * 1000), {
+    message: /^the signature is -?\d+ s old by the clock of this app, and may be -60 to \d+ s: set the clock if it is wrong$/,
+  });
+});

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import http from 'node:http';
 import https from 'node:https';
 import { decode, encode } from './cbor.js';
+import { clock } from './clock.js';
 
 /** The version of the World protocol (docs/protocol.md §11) that this client speaks. */
 export const PROTOCOL = 1;
@@ -138,7 +139,10 @@ export class Http {
         headers: { ...this.#headers, ...headers },
         agent: this.#agent,
       },
-      resolve,
+      (answer) => {
+        clock.note(answer.headers.date);
+        resolve(answer);
+      },
     );
     if (this.#unref) request.on('socket', (socket) => socket.unref());
     return request.on('error', reject);

@@ -85,7 +85,9 @@ function checkTime(params, now) {
   if (typeof created !== 'number') throw new Refused('incomplete', 'the signature has no creation time');
   const expires = params.get('expires');
   const end = Math.min(created + MAX_AGE_SECONDS, typeof expires === 'number' ? expires : Infinity);
-  if (now < created - MAX_SKEW_SECONDS || now > end + MAX_SKEW_SECONDS) throw new Refused('expired', 'the signature has expired or is not valid yet');
+  if (now >= created - MAX_SKEW_SECONDS && now <= end + MAX_SKEW_SECONDS) return;
+  const [age, oldest] = [now, end + MAX_SKEW_SECONDS].map((time) => Math.floor(time - created));
+  throw new Refused('expired', `the signature is ${age} s old by the clock of this app, and may be ${-MAX_SKEW_SECONDS} to ${oldest} s: set the clock if it is wrong`);
 }
 
 function checkDigest(headers, body) {
