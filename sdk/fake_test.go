@@ -111,6 +111,8 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/payload"):
 		_, _ = io.WriteString(w, `"large"`)
+	case r.Method == http.MethodGet && after == len(f.log):
+		_, _ = io.WriteString(w, `{"data": []}`)
 	case r.Method == http.MethodGet:
 		event := f.log[after]
 		page := map[string]any{"data": []any{event}}

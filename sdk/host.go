@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -82,7 +83,7 @@ func (h *callHost) Commit(ctx context.Context, a engine.Answer, after int64) (ev
 	if !page.More {
 		return events, nil
 	}
-	rest, err := h.read(ctx, page.Seq)
+	rest, err := h.Read(ctx, page.Seq)
 	return append(events, rest...), err
 }
 
@@ -92,8 +93,11 @@ type loggedEvent struct {
 	Truncated bool `json:"truncated"`
 }
 
-// read returns the events of the log after a position.
-func (h *callHost) read(ctx context.Context, after int64) (events []engine.Event, err error) {
+// listenEvery is how often the log is read while inline steps are in progress.
+const listenEvery = 750 * time.Millisecond
+
+// Read implements engine.Host.
+func (h *callHost) Read(ctx context.Context, after int64) (events []engine.Event, err error) {
 	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {"1000"}, "payloads": {"true"}}
 	for e, err := range pages[loggedEvent](ctx, h.get, h.run+"/events", query) {
 		if err == nil {

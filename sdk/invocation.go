@@ -97,7 +97,7 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 			return answer{}, &failure{Code: codeUnsupported, Message: "the log is longer than the call: set STEPWELL_URL, " +
 				"so that the rest can be read"}
 		}
-		rest, err := host.read(ctx, c.After)
+		rest, err := host.Read(ctx, c.After)
 		if err != nil {
 			return answer{}, fmt.Errorf("read the log: %w", err)
 		}
@@ -145,7 +145,7 @@ func (a *App) execution(d Definition, c call) (*execution, error) {
 func (a *App) newExecution(d Definition, c call) *execution {
 	logger := a.logger.With("run", c.Run.ID, "workflow", c.Run.Workflow)
 	e := engine.New(c.Events, engine.Config{
-		Batch: d.options.batch, Strict: a.serving.strict,
+		Strict: a.serving.strict, Listen: listenEvery,
 		Differs: func(op *engine.Operation, logged engine.Event) {
 			logger.Warn("the input of a step is not the one in the log: make it from the workflow's input and results only",
 				"step", op.ID, "place", op.Place, "log", string(logged.Payload), "code", string(op.Input))

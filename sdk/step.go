@@ -112,6 +112,7 @@ func firstInline(x *execution, op *engine.Operation, o stepOptions, bound boundS
 		r, _ := s.once(ctx, func(ctx context.Context) (json.RawMessage, error) { return bound(ctx, op.Input) })
 		return r
 	}
+	op.Durable = !x.options.batch
 	op.Record = recording(op)
 	op.Retry = func(a engine.Attempt) any {
 		c := newRunStep(op, o)
@@ -359,7 +360,7 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 		exec: w.exec, options: o, known: w.exec.snapshot(),
 		info: StepInfo{Run: w.exec.info, ID: id, Name: name, Inline: true},
 	}
-	op := &engine.Operation{Kind: engine.KindInline, ID: id, Name: name, Durable: o.durable}
+	op := &engine.Operation{Kind: engine.KindInline, ID: id, Name: name, Durable: o.durable || !w.exec.options.batch}
 	op.Execute = func(ctx context.Context) engine.Result {
 		return s.execute(ctx, func(ctx context.Context) (json.RawMessage, error) {
 			v, err := fn(ctx)

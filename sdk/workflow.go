@@ -222,7 +222,8 @@ func (w *W) askUnlessCancelled(op *engine.Operation) {
 type Durability int
 
 const (
-	// Each result is on disk before the next step begins. It costs a commit for each step.
+	// Each result is on disk before the next step begins, and soon if others are still in progress. It costs a commit for
+	// each step, or one for all that have ended at about the same time.
 	Each Durability = iota
 	// Batch writes results with the next thing that has to be written anyway: a wait, a remote step, or the end. If the
 	// process dies, all steps since the last write are executed again, so use it for steps that may be repeated. What

@@ -64,6 +64,8 @@ func execute(t testing.TB, scenario Scenario, prepare func(*Env)) (*trial, *outc
 //   - Each run ends as it did without the crash, with the same output.
 //   - Each step has the same idempotency key and input as without the crash, and none is added.
 //   - When a run has ended, each step that was executed has a result in its log.
+//   - The crash has lost the result of no step that had ended before another one did, except of workflows that write in
+//     batches.
 //
 // A step that is executed twice with one idempotency key is right: services that respect the key act once.
 func EveryCrash(t testing.TB, scenario Scenario, options ...ExploreOption) {

@@ -83,11 +83,34 @@ func TestEveryCrashTriesEachPlace(t *testing.T) {
 	}
 }
 
-// TestEveryOrderTriesEachOrder counts the orders in which results of inline steps and of others can come: those of
-// others come before the inline ones, which begin with a commit, or after them.
+// TestACrashRepeatsOneOfParallelSteps has three inline steps in progress at a time, after one another.
+func TestACrashRepeatsOneOfParallelSteps(t *testing.T) {
+	t.Parallel()
+	most := 0
+	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
+		executed := 0
+		env.Register(order.Bind(func(w *stepwell.W, p purchase) (out receipt, err error) {
+			out.Parcels, err = stepwell.Map(w, p.Items, func(w *stepwell.W, item string) (string, error) {
+				return stepwell.Do(w, "reserve", func(context.Context) (string, error) {
+					executed++
+					return item, nil
+				})
+			}, stepwell.Limit(3))
+			return out, err
+		}))
+		stepwelltest.Start(env, order, purchase{Items: strings.Split("abcdef", "")})
+		env.RunUntilDone()
+		most = max(most, executed)
+	})
+	if most != 7 {
+		t.Errorf("up to %d executions of 6 steps, want one more", most)
+	}
+}
+
+// TestEveryOrderTriesEachOrder counts the orders in which results of inline steps and of others can come.
 func TestEveryOrderTriesEachOrder(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ inline, others, want int }{{3, 0, 6}, {0, 3, 6}, {2, 1, 4}, {2, 2, 12}, {1, 3, 24}} {
+	for _, c := range []struct{ inline, others, want int }{{3, 0, 6}, {0, 3, 6}, {2, 1, 6}, {2, 2, 24}, {1, 3, 24}} {
 		orders := map[string]bool{}
 		stepwelltest.EveryOrder(t, func(t testing.TB, env *stepwelltest.Env) {
 			var came string

@@ -60,8 +60,9 @@ type inline struct {
 
 // executed is an inline step that has been executed.
 type executed struct {
-	id     string
-	result engine.Result
+	id      string
+	result  engine.Result
+	durable bool
 }
 
 // committed are commands during a call, and what the server has answered.
@@ -89,13 +90,24 @@ func (i *inline) Execute(ctx context.Context, op *engine.Operation) (engine.Resu
 	}
 	r := op.Execute(ctx)
 	i.c.happened(i.run.ID, op.ID, op.Name, op.Input)
-	i.results = append(i.results, executed{op.ID, r})
+	i.results = append(i.results, executed{op.ID, r, op.Durable})
 	const died = "the process died after inline step %s of run %s, before its result was recorded"
 	if i.c.faults.crash(died, op.ID, i.run.ID) {
 		i.died = true
+		i.checkLost()
 		return engine.Result{}, errDied
 	}
 	return r, nil
+}
+
+// checkLost fails the test if the crash has lost more than the result of the step that has ended last, though the others
+// are on disk as soon as they have ended.
+func (i *inline) checkLost() {
+	for _, x := range i.results[:len(i.results)-1] {
+		if x.durable && (x.result.Output != nil || x.result.Error != nil) && !i.run.HasResult(x.id) {
+			i.c.tb.Errorf("inline step %s of run %s had ended before, and its result is not on disk", x.id, i.run.ID)
+		}
+	}
 }
 
 // commit implements invocation.

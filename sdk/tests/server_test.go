@@ -132,7 +132,7 @@ func (s *server) signingKey(t *testing.T) string {
 // serve serves an app whose calls must be signed, and registers it.
 func (s *server) serve(t *testing.T, definitions ...stepwell.Definition) {
 	t.Helper()
-	app := stepwell.NewApp("tests")
+	app := stepwell.NewApp("tests", stepwell.Server(s.url()))
 	app.Register(definitions...)
 	h, err := app.Handler(stepwell.SigningKeys(s.signingKey(t)))
 	if err != nil {

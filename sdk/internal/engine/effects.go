@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Readiness says what is to happen with an inline operation that could begin.
@@ -27,8 +28,10 @@ var cancelledEarly = []byte(`{"message":"it was cancelled before it began","code
 type pending struct {
 	commands []any
 	results  bool // some of them record results of inline operations
-	durable  bool // some must be on disk before the next operation begins, in batches as well
+	durable  bool // some must be on disk before the next operation begins, and soon
 	starts   bool // some start something at the server
+	// due comes when results have waited long enough for others; nil if there is none that must be on disk soon.
+	due <-chan time.Time
 	// created has the operations whose creation is visible in the log when it is written.
 	created []*Operation
 }
@@ -47,6 +50,9 @@ func (p *pending) command(op *Operation) {
 func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
 	if err := e.claimed(); err != nil {
 		return false, err
+	}
+	if f, ok := e.another(); ok {
+		return true, e.record(f)
 	}
 	ready, ended := e.ready()
 	if ended != nil {
@@ -69,8 +75,36 @@ func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
 	select {
 	case f := <-e.results:
 		return true, e.record(f)
+	case <-e.news:
+		return true, e.hear(ctx)
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
+	}
+}
+
+// linger is how long a result of an inline operation waits for those of others in progress, to be written with them.
+const linger = 10 * time.Millisecond
+
+// another returns an inline operation that has ended, or ends soon enough that its result is written with those that
+// wait already. So what has ended during a write is one write.
+func (e *Engine) another() (f finished, ok bool) {
+	if e.inline != nil || len(e.running) == 0 {
+		return f, false
+	}
+	select {
+	case f = <-e.results:
+		return f, true
+	default:
+	}
+	if e.pending.due == nil {
+		return f, false
+	}
+	select {
+	case f = <-e.results:
+		return f, true
+	case <-e.pending.due:
+		e.pending.due = nil
+		return f, false
 	}
 }
 
@@ -95,6 +129,8 @@ func (e *Engine) ready() (ready []*Operation, ended *finished) {
 			return nil, &finished{op, *r.Result}
 		case r.Later:
 			continue
+		case r.NextInvocation && len(e.running) > 0: // the result of what is in progress causes one
+			continue
 		case r.NextInvocation && e.pending.results:
 			e.stopping = true
 			return nil, nil
@@ -109,16 +145,15 @@ func (e *Engine) ready() (ready []*Operation, ended *finished) {
 	return ready, nil
 }
 
-// flush writes what is pending if it must be on disk now, or if something at the server is to begin meanwhile.
+// flush writes what is pending if it must be on disk before something begins, or while something is in progress, which
+// may take as long as the invocation. So does what something at the server waits for.
 func (e *Engine) flush(ctx context.Context, beginning bool) error {
-	full := !e.Batch || len(e.pending.commands) >= mostCommands/2
-	must := beginning && (e.pending.durable || e.pending.results && full)
-	may := e.pending.starts && (beginning || len(e.running) > 0)
-	switch {
-	case e.stopping || !must && !may:
+	durable := e.pending.durable || e.pending.results && len(e.pending.commands) >= mostCommands/2
+	switch meanwhile := beginning || len(e.running) > 0; {
+	case e.stopping || !meanwhile || !durable && !e.pending.starts:
 		return nil
 	case e.Host == nil:
-		e.stopping = must
+		e.stopping = durable && beginning
 		return nil
 	}
 	return e.commit(ctx, e.write())
@@ -134,13 +169,32 @@ func (e *Engine) commit(ctx context.Context, a Answer) error {
 		if err != nil {
 			return err
 		}
-		for i := range events {
-			if err := e.learn(&events[i]); err != nil {
-				return err
-			}
+		if err := e.learnAll(events); err != nil {
+			return err
 		}
 	}
+	e.listen()
 	return nil
+}
+
+// listen has the log read after a while, since it was read just now.
+func (e *Engine) listen() {
+	if e.news = nil; e.Host != nil && e.Listen > 0 {
+		e.news = time.After(e.Listen)
+	}
+}
+
+// hear learns what the log has got while inline operations are in progress. If it cannot be read, it is read again
+// later: nothing depends on it.
+func (e *Engine) hear(ctx context.Context) error {
+	defer e.listen()
+	ctx, cancel := context.WithTimeout(ctx, e.Listen)
+	defer cancel()
+	events, err := e.Host.Read(ctx, e.last)
+	if err != nil {
+		return nil
+	}
+	return e.learnAll(events)
 }
 
 // fit writes what does not fit into the answer, and reports whether the log has got something new to deliver.
@@ -199,7 +253,8 @@ func (e *Engine) record(f finished) error {
 	}
 	if f.Output == nil && f.Error == nil { // it is tried again
 		if op.Kind == KindInline {
-			e.pending.results, op.resting = true, true
+			op.resting = true
+			e.hasResult(op)
 			e.idle = append(e.idle, op)
 			return nil
 		}
@@ -209,14 +264,21 @@ func (e *Engine) record(f finished) error {
 	}
 	r := Recorded{Seen: e.order.seen, StartedAt: inMilliseconds(f.StartedAt), EndedAt: inMilliseconds(f.EndedAt)}
 	e.pending.commands = append(e.pending.commands, op.Record(f.Result, r))
-	e.pending.results = true
-	e.pending.durable = e.pending.durable || op.Durable
+	e.hasResult(op)
 	event := &Event{Type: "step_completed", ID: op.ID, Payload: f.Output, Data: Data{Recorded: r}, Stored: f.Stored}
 	if f.Error != nil {
 		event.Type, event.Payload = "step_failed", f.Error
 	}
 	e.recorded = append(e.recorded, event)
 	return e.deliver(event)
+}
+
+// hasResult notes that what is pending has a result of an operation, or an attempt.
+func (e *Engine) hasResult(op *Operation) {
+	e.pending.results = true
+	if e.pending.durable = e.pending.durable || op.Durable; e.pending.durable && e.pending.due == nil && e.Host != nil {
+		e.pending.due = time.After(linger)
+	}
 }
 
 // fail keeps a failed attempt of an operation that is tried again.

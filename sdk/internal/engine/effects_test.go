@@ -2,13 +2,19 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // parts is a host that dies after the first part of what it is to write.
 type parts struct{ r *run }
+
+func (p *parts) Read(context.Context, int64) ([]Event, error) { return nil, errDied }
 
 func (p *parts) Commit(_ context.Context, a Answer, after int64) ([]Event, error) {
 	if after > 1 {
@@ -43,3 +49,126 @@ func TestProcessDiesBetweenPartsOfARest(t *testing.T) {
 		t.Errorf("got %v, %v; want the rest of the commands", a.Commands, err)
 	}
 }
+
+// writer is a host that writes to a run, and counts its writes. It calls before first.
+type writer struct {
+	r      *run
+	writes int
+	before func()
+}
+
+// Read also lets something happen.
+func (w *writer) Read(_ context.Context, after int64) ([]Event, error) {
+	w.r.happen(rand.New(rand.NewPCG(1, 1))) //nolint:gosec // there is one thing that can
+	return slices.Clone(w.r.log[after:]), nil
+}
+
+func (w *writer) Commit(_ context.Context, a Answer, after int64) ([]Event, error) {
+	if w.before != nil {
+		w.before()
+	}
+	w.writes++
+	w.r.apply(a)
+	return slices.Clone(w.r.log[after:]), nil
+}
+
+// fanOut is a workflow that executes n inline operations at once.
+func fanOut(e *Engine, n int, execute func(i int)) func(*Coroutine) {
+	return func(c *Coroutine) {
+		ops := make([]*Operation, n)
+		for i := range n {
+			op := &Operation{Kind: KindInline, ID: fmt.Sprint("step-", i), Name: "step", Durable: true}
+			op.Execute = func(context.Context) Result {
+				execute(i)
+				return Result{Output: json.RawMessage("1"), StartedAt: time.Unix(1, 0), EndedAt: time.Unix(2, 0)}
+			}
+			op.Record = func(r Result, seen Recorded) any { return record{op.ID, op.Name, r, seen} }
+			ops[i] = op
+			e.Ask(c, op)
+		}
+		for _, op := range ops {
+			c.Await(op.Done)
+		}
+	}
+}
+
+// TestResultsAreWrittenWhileOthersAreInProgress has an operation that goes on until the results of the others are on
+// disk.
+func TestResultsAreWrittenWhileOthersAreInProgress(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const quick = 3
+	w := &writer{r: newRun()}
+	done := make(chan bool)
+	e := New(slices.Clone(w.r.log), Config{Host: hostFunc(func(ctx context.Context, a Answer, after int64) ([]Event, error) {
+		events, err := w.Commit(ctx, a, after)
+		if w.r.count("step_completed", "step-0")+w.r.count("step_completed", "step-1")+
+			w.r.count("step_completed", "step-2") == quick {
+			close(done)
+		}
+		return events, err
+	})})
+	_, err := runOnce(ctx, e, "test", fanOut(e, quick+1, func(i int) {
+		if i == quick {
+			select {
+			case <-done:
+			case <-ctx.Done():
+			}
+		}
+	}))
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatEndsTogetherIsOneWrite has 500 operations that end while the first of them is written.
+func TestWhatEndsTogetherIsOneWrite(t *testing.T) {
+	t.Parallel()
+	const n = 500
+	var ended atomic.Int64
+	all := make(chan bool)
+	w := &writer{r: newRun(), before: func() { <-all }}
+	e := New(slices.Clone(w.r.log), Config{Host: w})
+	_, err := runOnce(t.Context(), e, "test", fanOut(e, n, func(int) {
+		if ended.Add(1) == n {
+			close(all)
+		}
+	}))
+	if err != nil || w.writes > n/5 {
+		t.Errorf("%d results in %d writes, %v", n, w.writes, err)
+	}
+}
+
+// TestNewsComesWhileAnOperationIsInProgress has an operation that goes on until the workflow ends it, because of
+// something that happened meanwhile.
+func TestNewsComesWhileAnOperationIsInProgress(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w, stop := &writer{r: newRun()}, make(chan bool)
+	e := New(slices.Clone(w.r.log), Config{Host: w, Listen: time.Millisecond})
+	begun := fanOut(e, 1, func(int) {
+		select {
+		case <-stop:
+		case <-ctx.Done():
+		}
+	})
+	_, err := runOnce(ctx, e, "test", func(c *Coroutine) {
+		op := &Operation{Kind: KindWait, ID: "wait", Command: wait{"wait"}, Place: "test"}
+		e.Ask(c, op)
+		c.Go("go", "test", begun)
+		c.Await(op.Done)
+		close(stop)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// hostFunc is a host that only writes.
+type hostFunc func(context.Context, Answer, int64) ([]Event, error)
+
+func (f hostFunc) Read(context.Context, int64) ([]Event, error) { return nil, errDied }
+
+func (f hostFunc) Commit(ctx context.Context, a Answer, after int64) ([]Event, error) { return f(ctx, a, after) }

@@ -10,8 +10,10 @@ import (
 	"time"
 )
 
-// Host writes to the log during an invocation.
+// Host writes to the log during an invocation, and reads it.
 type Host interface {
+	// Read returns the events that the log has after the given position.
+	Read(ctx context.Context, after int64) ([]Event, error)
 	// Commit writes the commands, and returns the events that the log has after the given position.
 	Commit(ctx context.Context, a Answer, after int64) ([]Event, error)
 }
@@ -21,9 +23,9 @@ type Config struct {
 	// Host writes during invocations. If it is nil, an invocation ends where something must be on disk, and the next one
 	// goes on.
 	Host Host
-	// Batch writes the results of inline operations with the next thing that has to be written anyway. By default each
-	// result is on disk before the next operation begins.
-	Batch bool
+	// Listen is how often the log is read while inline operations are in progress; 0: never. So what happens meanwhile,
+	// such as a request to cancel, is delivered at once, and not at their end.
+	Listen time.Duration
 	// Strict makes it a divergence if the code asks for an operation with another input than the log has.
 	Strict bool
 	// Differs is called for such operations unless Strict is set; it may be nil.
@@ -73,6 +75,7 @@ type Engine struct {
 	running  []*Operation
 	results  chan finished
 	pending  pending
+	news     <-chan time.Time // when the log is to be read; nil: never
 	sent     pending  // what the last answer had
 	recorded []*Event // results that the log does not show yet
 	speaking bool     // the code does something for the first time
@@ -202,6 +205,7 @@ func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
 	e.stopping = false
 	e.driver.Store(goroutineID())
+	e.listen()
 	for _, op := range e.idle {
 		op.resting, op.marked = false, false
 	}

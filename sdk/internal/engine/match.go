@@ -28,7 +28,8 @@ type Operation struct {
 	Retry   func(Attempt) any
 	// Ready says whether it can begin, given its failed attempts; nil: always.
 	Ready func(failed []Event) Readiness
-	// Durable is set if its result must be on disk before the next operation begins, in batches as well.
+	// Durable is set if the result of an inline operation must be on disk before the next one begins, and soon, whatever
+	// else is in progress. Otherwise it is written with the next thing that has to be written anyway.
 	Durable bool
 	// Stop ends the execution of an inline operation; nil for others.
 	Stop func(cause error)

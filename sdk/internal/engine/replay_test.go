@@ -44,6 +44,7 @@ type execution struct {
 	e     *Engine
 	r     *run
 	trace []string
+	each  bool // the results of all inline operations are durable
 	// executed counts the executions of inline operations, of all executions of a run.
 	executed *atomic.Int64
 }
@@ -85,7 +86,7 @@ func (x *execution) ask(c *Coroutine, kind, name string) *Operation {
 	op := &Operation{ID: id, Name: name, Place: "test"}
 	switch kind {
 	case "inline":
-		op.Kind, op.Durable = KindInline, name == "a"
+		op.Kind, op.Durable = KindInline, x.each || name == "a"
 		op.Ready = func([]Event) Readiness {
 			ready := Readiness{Later: x.r.pausing[id], NextInvocation: name == "b"}
 			if x.r.attempt > 1 {
@@ -97,6 +98,7 @@ func (x *execution) ask(c *Coroutine, kind, name string) *Operation {
 	case "step":
 		op.Kind, op.Command = KindStep, runStep{id, name}
 		if x.r.attempt == 1 && name != "c" {
+			op.Durable = x.each
 			x.inline(op)
 		}
 	case "wait":
@@ -137,6 +139,14 @@ type committer struct {
 
 var errDied = fmt.Errorf("the process has died")
 
+func (h *committer) Read(_ context.Context, after int64) ([]Event, error) {
+	if h.random.IntN(3) == 0 {
+		return nil, errDied
+	}
+	h.r.happen(h.random)
+	return slices.Clone(h.r.log[after:]), nil
+}
+
 func (h *committer) Commit(_ context.Context, a Answer, after int64) ([]Event, error) {
 	if h.dieAfter == 0 {
 		return nil, errDied
@@ -170,8 +180,8 @@ type player struct {
 
 // TestReplayIsAFunctionOfTheLog runs random programs with random histories, divided into invocations at random. They
 // are cold or warm, and write each result or batches. Calls are copied, and the copies write at the same time. Answers
-// get lost, processes die between commits, and things happen during the calls. Attempts of inline operations fail. Each
-// invocation must observe what the one before has observed and written, in the same order, and the run must end, though
+// get lost, processes die between commits, and things happen during the calls. Attempts of inline operations fail. Some
+// invocations hear of things while operations are in progress. Each invocation must observe what the one before has observed and written, in the same order, and the run must end, though
 // it is invoked only for what it says that it waits for.
 func TestReplayIsAFunctionOfTheLog(t *testing.T) {
 	t.Parallel()
@@ -256,7 +266,8 @@ func (p *player) invoke(seed uint64) bool {
 func (p *player) advance(x *execution, lease int, meanwhile func()) (Answer, bool, error) {
 	h := &committer{r: p.r, random: p.random, lease: lease, meanwhile: meanwhile, dieAfter: p.random.IntN(4) - 1}
 	h.committed = func() { p.written = slices.Clone(x.trace) }
-	x.e.Host, x.e.Batch = h, p.random.IntN(2) == 0
+	x.e.Host, x.each = h, p.random.IntN(2) == 0
+	x.e.Listen = time.Duration(p.random.IntN(2)) // never, or whenever an operation is in progress
 	if p.random.IntN(3) == 0 {
 		x.e.Host = nil
 	}

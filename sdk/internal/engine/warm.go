@@ -10,6 +10,16 @@ import (
 // answer was lost.
 var ErrStale = errors.New("the log was not written by this invocation")
 
+// learnAll adds events that were written after the workflow began.
+func (e *Engine) learnAll(events []Event) error {
+	for i := range events {
+		if err := e.learn(&events[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // learn adds an event that was written after the workflow began.
 func (e *Engine) learn(event *Event) error {
 	if event.Seq <= e.last {
@@ -59,10 +69,8 @@ func (e *Engine) CanResume() bool {
 // Resume goes on with the events that the log has got since the last invocation. It returns [ErrStale] if the engine
 // cannot go on from them; it must be closed then.
 func (e *Engine) Resume(events []Event) error {
-	for i := range events {
-		if err := e.learn(&events[i]); err != nil {
-			return err
-		}
+	if err := e.learnAll(events); err != nil {
+		return err
 	}
 	lost := func(op *Operation) bool { return op.created == nil }
 	if len(e.recorded) > 0 || slices.ContainsFunc(e.sent.created, lost) {

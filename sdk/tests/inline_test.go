@@ -1,0 +1,130 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	stepwell "github.com/stepwell-dev/stepwell/sdk"
+)
+
+var (
+	fan     = stepwell.DeclareWorkflow[int, int]("fan")
+	trip    = stepwell.DeclareWorkflow[string, string]("trip")
+	reserve = stepwell.DeclareStep[string, string]("reserve")
+	drive   = stepwell.DeclareStep[string, string]("drive")
+)
+
+// TestFinishedStepsAreOnDiskWhileOthersAreInProgress has a step that goes on until the results of all others are in the
+// log.
+func TestFinishedStepsAreOnDiskWhileOthersAreInProgress(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	c := s.client(t, "write")
+	const quick = 500
+	s.serve(t, fan.Bind(func(w *stepwell.W, n int) (int, error) {
+		ended, err := stepwell.Map(w, make([]int, n+1), func(w *stepwell.W, _ int) (int, error) {
+			return stepwell.Do(w, "step", func(ctx context.Context) (int, error) {
+				if !strings.HasPrefix(stepwell.Info(ctx).ID, fmt.Sprint("map.", n, ".")) {
+					return 1, nil
+				}
+				return 1, awaitResults(ctx, fan.Handle(c, stepwell.Info(ctx).Run.ID), n)
+			})
+		})
+		return len(ended), err
+	}))
+	run, err := fan.Start(t.Context(), c, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run.Wait(t.Context()); err != nil || out != quick+1 {
+		t.Errorf("got %d, %v", out, err)
+	}
+	commits, last := 0, time.Time{}
+	for e, err := range run.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == "step_completed" && !e.CreatedAt.Equal(last) {
+			commits, last = commits+1, e.CreatedAt
+		}
+	}
+	t.Logf("%d commits", commits)
+	if commits > 100 {
+		t.Errorf("%d results took %d commits", quick, commits)
+	}
+}
+
+// awaitResults waits until the log of a run has the results of n steps.
+func awaitResults[O any](ctx context.Context, run *stepwell.Run[O], n int) error {
+	for e, err := range run.Events(ctx, stepwell.Follow()) {
+		if err != nil {
+			return err
+		}
+		if e.Type == "step_completed" {
+			n--
+		}
+		if n == 0 {
+			return nil
+		}
+	}
+	return errors.New("the run has ended")
+}
+
+// TestARunIsAskedToCancelDuringAStep cancels runs, by a request and by their timeout, whose steps end only when they
+// are told to. What was done before is undone.
+func TestARunIsAskedToCancelDuringAStep(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	c := s.client(t, "write")
+	begun, released := make(chan bool, 1), make(chan string, 1)
+	var cause error
+	s.serve(t, reserve.Bind(func(_ context.Context, seat string) (string, error) { return seat, nil }),
+		drive.Bind(func(ctx context.Context, _ string) (string, error) {
+			begun <- true
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return "", cause
+		}),
+		trip.Bind(func(w *stepwell.W, seat string) (_ string, err error) {
+			saga := w.Saga()
+			defer saga.OnError(&err)
+			if _, err := reserve.Run(w, seat, reserve.Undo(func(w *stepwell.W, _, seat string) error {
+				return stepwell.Exec(w, "release", func(context.Context) error {
+					released <- seat
+					return nil
+				})
+			})); err != nil {
+				return "", err
+			}
+			return drive.Run(w, seat)
+		}))
+	for _, timeout := range []bool{false, true} {
+		var options []stepwell.StartOption
+		want := "not needed"
+		if timeout {
+			options, want = []stepwell.StartOption{stepwell.RunTimeout(time.Second), stepwell.TimeoutGrace(time.Minute)}, "timeout"
+		}
+		run, err := trip.Start(t.Context(), c, "7a", options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-begun
+		asked := time.Now()
+		if !timeout {
+			if err := run.Cancel(t.Context(), want, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = run.Wait(t.Context())
+		took := time.Since(asked)
+		t.Logf("%v after %s", err, took)
+		if seat := <-released; seat != "7a" || err == nil || !errors.Is(cause, stepwell.ErrStepCancelled) ||
+			!strings.Contains(cause.Error(), want) || took > time.Minute {
+			t.Errorf("the run has ended with %v after %s; released %q, and the step ended because of %v", err, took, seat, cause)
+		}
+	}
+}
