@@ -6,28 +6,73 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// attempt makes one attempt of a step: within its time, and inside the interceptors. A panic is an error.
-func attempt[T any](
-	ctx context.Context, s stepContext, limit time.Duration, fn func(context.Context) (T, error),
-) (v T, err error) {
+// attempt makes one attempt of a step: within its time, and inside the interceptors. A panic is an error. Code that
+// goes on after its time is left behind, as the server leaves a call that does not answer; but code that was cancelled
+// is waited for, because what is done next may depend on what it has done.
+func attempt(
+	ctx context.Context, s stepContext, limit time.Duration, fn func(context.Context) (json.RawMessage, error),
+) (json.RawMessage, error) {
 	ctx = context.WithValue(ctx, stepKey{}, s)
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrAttemptTimeout)
 		defer cancel()
 	}
-	defer recoverAs(&err) // also of interceptors
-	err = around(ctx, s.StepInfo, s.app.serving.aroundSteps, func(ctx context.Context) (err error) {
+	ended := make(chan outcome, 1)
+	go func() {
+		defer close(ended) // also after Goexit
+		ended <- s.call(ctx, fn)
+	}()
+	var late <-chan time.Time
+	select {
+	case o, ok := <-ended:
+		return o.result(ok)
+	case <-ctx.Done():
+		if context.Cause(ctx) == ErrAttemptTimeout { //nolint:errorlint // it is this one itself
+			late = time.After(lastWord)
+		}
+	}
+	select {
+	case o, ok := <-ended:
+		return o.result(ok)
+	case <-late:
+		return nil, ErrAttemptTimeout
+	}
+}
+
+// lastWord is how long code may go on after the time of its attempt, to say what it has done.
+const lastWord = time.Second / 2
+
+// outcome is what came of an attempt.
+type outcome struct {
+	output json.RawMessage
+	err    error
+}
+
+// result returns it. If there is none, because the code has ended its goroutine, it ends the calling one too.
+func (o outcome) result(ok bool) (json.RawMessage, error) {
+	if !ok {
+		runtime.Goexit()
+	}
+	return o.output, o.err
+}
+
+// call calls the step's function inside the interceptors.
+func (s stepContext) call(ctx context.Context, fn func(context.Context) (json.RawMessage, error)) (o outcome) {
+	defer engine.Guarded(ctx)()
+	defer recoverAs(&o.err) // also of interceptors
+	o.err = around(ctx, s.StepInfo, s.app.serving.aroundSteps, func(ctx context.Context) (err error) {
 		defer recoverAs(&err)
-		v, err = fn(ctx)
+		o.output, err = fn(ctx)
 		return err
 	})
-	return v, err
+	return o
 }
 
 // recoverAs makes a panic an error. It is to be deferred itself.

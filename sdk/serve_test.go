@@ -102,6 +102,7 @@ func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 		"it fails":                {"bad", nil, 1, "runStep step", 1},
 		"its only attempt":        {"bad", []StepOption{Attempts(1)}, 1, "recordStep step, complete", 1},
 		"remote":                  {"good", []StepOption{Remote()}, 1, "runStep step", 0},
+		"a limit of all attempts": {"good", []StepOption{Timeout(time.Hour)}, 1, "runStep step", 0},
 		"memo":                    {"good", []StepOption{SharedMemo(time.Hour, "k")}, 1, "runStep step", 0},
 		"on another deployment":   {"good", []StepOption{OnDeployment("other")}, 1, "runStep step", 0},
 		"too little time is left": {"good", []StepOption{AttemptTimeout(time.Hour)}, 1, "runStep step", 0},

@@ -251,14 +251,19 @@ func Backoff(first, longest time.Duration) StepOption {
 	}
 }
 
-// AttemptTimeout limits one attempt, from a second to 12 hours; 5 minutes by default.
+// AttemptTimeout limits one attempt, from a second to 12 hours; 5 minutes by default. The context of the step's function
+// ends then. A function that ignores it for another half a second is left behind, and what it returns later does not
+// count.
 func AttemptTimeout(d time.Duration) StepOption {
 	return func(o *stepOptions) { o.attemptTimeout = d }
 }
 
 // Timeout limits the whole step, including its time in the queue and between attempts. When the time is over, the step
-// fails, and its [*StepError] is [ErrTimeout]. By default there is no limit.
-func Timeout(d time.Duration) StepOption { return func(o *stepOptions) { o.timeout = d } }
+// fails, and its [*StepError] is [ErrTimeout]. All attempts are calls of their own, as with [Remote]. By default there is
+// no limit.
+func Timeout(d time.Duration) StepOption {
+	return func(o *stepOptions) { o.remote, o.timeout = true, d }
+}
 
 // OnDeployment runs the step by another deployment than the run's.
 func OnDeployment(id string) StepOption { return func(o *stepOptions) { o.deployment = id } }

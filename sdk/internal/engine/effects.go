@@ -225,15 +225,28 @@ func without(list []*Operation, op *Operation) []*Operation {
 	return slices.DeleteFunc(list, func(other *Operation) bool { return other == op })
 }
 
-// guard makes uses of the workflow's handles inside an inline operation a [*MisuseError] that names it.
+// guard makes uses of the workflow's handles inside an inline operation a [*MisuseError] that names it. Goroutines of
+// the operation must execute the code of users with [Guarded].
 func (s *scheduler) guard(op *Operation) {
 	execute := op.Execute
 	op.Execute = func(ctx context.Context) Result {
-		id := goroutineID()
-		s.inline.Store(id, op.Place)
-		defer s.inline.Delete(id)
-		return execute(ctx)
+		return execute(context.WithValue(ctx, guardKey{}, func() (end func()) {
+			id := goroutineID()
+			s.inline.Store(id, op.Place)
+			return func() { s.inline.Delete(id) }
+		}))
 	}
+}
+
+type guardKey struct{}
+
+// Guarded marks the calling goroutine as one that executes the inline operation whose context it is, until end is
+// called.
+func Guarded(ctx context.Context) (end func()) {
+	if guard, ok := ctx.Value(guardKey{}).(func() func()); ok {
+		return guard()
+	}
+	return func() {}
 }
 
 // record makes the commands that record what an inline operation has done, and delivers its result if it has one.

@@ -76,10 +76,10 @@ type Engine struct {
 	results  chan finished
 	pending  pending
 	news     <-chan time.Time // when the log is to be read; nil: never
-	sent     pending  // what the last answer had
-	recorded []*Event // results that the log does not show yet
-	speaking bool     // the code does something for the first time
-	stopping bool     // nothing begins any more: the next invocation goes on
+	sent     pending          // what the last answer had
+	recorded []*Event         // results that the log does not show yet
+	speaking bool             // the code does something for the first time
+	stopping bool             // nothing begins any more: the next invocation goes on
 }
 
 // finished is the end of an inline operation.
@@ -351,14 +351,28 @@ func (e *Engine) write() Answer {
 	return a
 }
 
-// wait waits for the inline operations in progress, whose context has ended.
+// lastWord is how long operations whose context has ended are waited for.
+const lastWord = time.Second
+
+// wait waits for the inline operations in progress, whose context has ended. Nobody needs their results any more, so
+// code that ignores its context is left behind.
 func (e *Engine) wait(ctx context.Context) {
-	for _, op := range e.running {
+	late := time.After(lastWord)
+	for ; len(e.running) > 0; e.running = e.running[1:] {
 		if e.inline != nil {
-			_, _ = e.inline.Execute(ctx, op) // nobody gets the result
-		} else {
-			<-e.results
+			_, _ = e.inline.Execute(ctx, e.running[0]) // nobody gets the result
+			continue
+		}
+		select {
+		case <-e.results:
+		case <-late:
+			go func(left int) {
+				for range left {
+					<-e.results
+				}
+			}(len(e.running))
+			e.running = nil
+			return
 		}
 	}
-	e.running = nil
 }
