@@ -135,7 +135,7 @@ func (s *inlineStep) once(
 		r.Err = m
 		return r, 0
 	}
-	text, _ := json.Marshal(encodeError(err)) // a failure always encodes
+	text, _ := json.Marshal(encodeStepError(err)) // a failure always encodes
 	if isPermanent(err) || s.info.Attempt >= s.options.attempts() || ctx.Err() != nil {
 		r.Error = text
 		return r, 0

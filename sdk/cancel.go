@@ -17,8 +17,11 @@ import (
 // part, except with [W.Detached].
 var ErrCancelled = errors.New("it was cancelled")
 
-// codeCancelled is the code of what was cancelled before it ended.
-const codeCancelled = "cancelled"
+// The codes of what was cancelled: codeCancelled before it ended, and codeNotBegun before it began.
+const (
+	codeCancelled = "cancelled"
+	codeNotBegun  = "not_begun"
+)
 
 // cancelScope is a part of a workflow that is cancelled as a whole.
 type cancelScope struct {
@@ -145,7 +148,8 @@ func (x *execution) stoppable(op *engine.Operation) {
 	op.Stop = stop
 	op.Execute = func(ctx context.Context) engine.Result {
 		var r engine.Result
-		if alive.Err() == nil {
+		begun := alive.Err() == nil
+		if begun {
 			own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 			defer cancel(nil)
 			end := func() { cancel(cmp.Or(context.Cause(alive), context.Cause(ctx))) } // the workflow's cause counts first
@@ -156,6 +160,9 @@ func (x *execution) stoppable(op *engine.Operation) {
 			r.StartedAt, r.EndedAt = x.app.now(), x.app.now()
 		}
 		f, cancelled := errors.AsType[*failure](context.Cause(alive))
+		if cancelled && !begun {
+			f = &failure{f.Message, codeNotBegun, nil}
+		}
 		switch {
 		case r.Output != nil:
 		case cancelled:

@@ -66,8 +66,8 @@ func text(w *stepwell.W, s string) (string, error)             { return s, nil }
 func workflow(w *stepwell.W, n int) (string, error)            { return "", nil }
 func other(w *stepwell.W, s string) (int, error)               { return 0, nil }
 func signalled(*stepwell.W, stepwell.Received[int]) (string, error) { return "", nil }
-func undo(*stepwell.W, int, string) error                      { return nil }
-func wrongUndo(*stepwell.W, string, string) error              { return nil }
+func undo(*stepwell.W, int, *string) error                     { return nil }
+func wrongUndo(*stepwell.W, string, *string) error             { return nil }
 
 var _ = time.Second
 

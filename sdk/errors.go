@@ -104,7 +104,7 @@ func (e *StepError) Error() string {
 // cancelled, if the target is [ErrCancelled].
 func (e *StepError) Is(target error) bool {
 	return e.server && (e.Code == codeTimeout && errors.Is(target, ErrTimeout) ||
-		e.Code == codeCancelled && errors.Is(target, ErrCancelled))
+		e.Code != codeTimeout && errors.Is(target, ErrCancelled))
 }
 
 // Unwrap returns the error that the step returned, so that an [ErrorKind] finds its details; nil if the server made it.
@@ -130,7 +130,8 @@ func Fail(code, message string) error {
 	return &permanentError{wrapped{&failure{Message: message, Code: code}}}
 }
 
-// Permanent returns an error that is not retried; nil for nil.
+// Permanent returns an error that is not retried; nil for nil. If it has no code, that of the step is permanent. A step
+// that returns it says that it has done nothing: it is not undone.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -226,6 +227,18 @@ func encodeError(err error) failure {
 		coded.Code = codeTimeout
 	}
 	return coded
+}
+
+// codePermanent is the code of permanent errors of steps that have none. So the log says that they are permanent.
+const codePermanent = "permanent"
+
+// encodeStepError returns the error of a step as the log keeps it.
+func encodeStepError(err error) failure {
+	f := encodeError(err)
+	if f.Code == "" && isPermanent(err) {
+		f.Code = codePermanent
+	}
+	return f
 }
 
 var jsonMarshaler = reflect.TypeFor[json.Marshaler]()

@@ -12,10 +12,15 @@ var (
 	Trip        = stepwell.DeclareWorkflow[string, string]("trip")
 	BookFlight  = stepwell.DeclareStep[string, string]("book-flight")
 	CancelSeat  = stepwell.DeclareStep[string, stepwell.None]("cancel-flight", stepwell.Attempts(20))
+	CancelAny   = stepwell.DeclareStep[string, stepwell.None]("cancel-any-flight")
 	BookHotel   = stepwell.DeclareStep[string, string]("book-hotel")
 	ErrFull     = stepwell.NewErrorKind[string]("hotel_full")
-	cancelSeats = BookFlight.Undo(func(w *stepwell.W, _, seat string) error {
-		_, err := CancelSeat.Run(w, seat)
+	cancelSeats = BookFlight.Undo(func(w *stepwell.W, city string, seat *string) error {
+		if seat == nil { // perhaps one was booked, and the answer was lost
+			_, err := CancelAny.Run(w, city)
+			return err
+		}
+		_, err := CancelSeat.Run(w, *seat)
 		return err
 	})
 )

@@ -265,9 +265,9 @@ func (x *performance) choose(w *W, i instruction, inner func(int) func(*W) (int,
 		err := func() (err error) {
 			saga := w.Saga()
 			defer saga.OnError(&err)
-			_, _ = randomUndone.Run(w, "in", randomUndone.Undo(func(w *W, _ string, out int) error {
+			_, _ = randomUndone.Run(w, "in", randomUndone.Undo(func(w *W, _ string, out *int) error {
 				_, err := inner(0)(w)
-				x.saw(w, "undone", out, err)
+				x.saw(w, "undone", out != nil, err)
 				return err
 			}))
 			if i.n == 0 {

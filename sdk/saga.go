@@ -24,7 +24,7 @@ type compensation struct {
 	name string
 	// stop cancels what is to be undone, if it is in progress; nil if it has been done.
 	stop func(reason string)
-	// settle waits until it is known whether there is something to undo, and reports it; nil if there is.
+	// settle waits until it is known whether there may be something to undo, and reports it; nil if there is.
 	settle func(*W) bool
 	undo   func(*W) error
 }
@@ -72,8 +72,8 @@ func (s *Saga) OnError(err *error) {
 	}
 }
 
-// Compensate runs the compensations now. Steps in progress are waited for, and undone if they have succeeded all the
-// same; those that are executed here are cancelled first. A compensation that fails does not keep the others from
+// Compensate runs the compensations now. Steps in progress are waited for, and undone unless it is known that they have
+// done nothing; those that are executed here are cancelled first. A compensation that fails does not keep the others from
 // running. The error is a [*CompensationError].
 func (s *Saga) Compensate() error {
 	var errs []error
@@ -115,39 +115,62 @@ func (w *W) end(err error) {
 	}
 }
 
-// Undo is an option for a run of the step: the compensation, which gets the step's input and output. If the step is
-// cancelled while the server executes it, the compensation waits for its end, so that all that it has done is undone.
-// The grace of a cancellation should therefore be longer than the step's attempts take.
-func (s *Step[I, O]) Undo(fn func(w *W, in I, out O) error) StepOption {
+// Undo is an option for a run of the step: the compensation, which gets the step's input and output. The output is nil
+// if nobody knows what the step has done: it has failed because its last attempt had no answer, took too long, panicked,
+// ended its process, was cancelled while it was in progress, or returned an error that is not permanent, such as a lost
+// connection. So undo by what is known without the output, and let that do nothing if there is nothing. A step that has
+// failed with an error of [Fail], [Permanent] or an [ErrorKind] has done nothing, and is not undone.
+//
+// If the step is cancelled while the server executes it, the compensation waits for its end. The grace of a cancellation
+// should therefore be longer than the step's attempts take.
+func (s *Step[I, O]) Undo(fn func(w *W, in I, out *O) error) StepOption {
 	return func(o *stepOptions) {
 		o.undo = func(w *W, in, future any) {
 			f := future.(*Future[O])
 			w.saga.entries = append(w.saga.entries, compensation{
 				name:   s.name,
 				stop:   f.abandon,
-				settle: func(w *W) bool { return f.succeeded(w) },
-				undo: func(w *W) error {
-					out, err := f.get()
-					if err != nil {
-						return err
-					}
-					return fn(w, in.(I), out)
-				},
+				settle: f.mayHaveHappened,
+				undo:   func(w *W) error { return fn(w, in.(I), f.output()) },
 			})
 		}
 	}
 }
 
-// succeeded waits for the real end of a step, even if it was cancelled, and reports whether it has succeeded.
-func (f *Future[T]) succeeded(w *W) bool {
-	if f.op != nil {
-		if f.op.Cancelled && len(f.op.Received) == 0 && f.op.Kind != engine.KindInline {
-			w.ask(markOperation(w.co.Scope.ID("cancelled:" + f.op.ID))) // the end of what was cancelled does not wake the run
-		}
-		w.co.Await(f.op.Done)
+// mayHaveHappened waits for the real end of a step, even if it was cancelled, and reports whether it may have done
+// something.
+func (f *Future[T]) mayHaveHappened(w *W) bool {
+	if f.op == nil {
+		return false
 	}
+	if f.op.Cancelled && len(f.op.Received) == 0 && f.op.Kind != engine.KindInline {
+		w.ask(markOperation(w.co.Scope.ID("cancelled:" + f.op.ID))) // the end of what was cancelled does not wake the run
+	}
+	w.co.Await(f.op.Done)
+	e, failed := errors.AsType[*StepError](f.err())
+	return !failed || slices.Contains(codesOfUnknown, e.Code)
+}
+
+// codesOfUnknown are the codes of steps of which nobody knows what they have done. Any other code comes from the step,
+// whose error was permanent.
+var codesOfUnknown = []string{
+	"", codeTimeout, codeCancelled, codeCrashed, codePanic, codeUnencodable, "no_answer", "unreachable", "answer_too_large",
+	"too_deep", "store_limit",
+}
+
+// err returns the error of what has ended.
+func (f *Future[T]) err() error {
 	_, err := f.get()
-	return err == nil
+	return err
+}
+
+// output returns the output of a step that has ended; nil if it has failed.
+func (f *Future[T]) output() *T {
+	v, err := f.get()
+	if err != nil {
+		return nil
+	}
+	return &v
 }
 
 func isHeld(err error) bool {

@@ -211,7 +211,7 @@ func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
 	if isPermanent(err) {
 		status = http.StatusUnprocessableEntity
 	}
-	writeError(w, status, encodeError(err))
+	writeError(w, status, encodeStepError(err))
 }
 
 // stepOutput is the content type of a step's answer that has writes to the store beside the output.

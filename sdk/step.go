@@ -203,8 +203,10 @@ func stepError(op *engine.Operation, e *engine.Event) error {
 	f, code := decodeFailure(e.Payload), e.Data.ErrorCode
 	return &StepError{
 		Step: op.Name, ID: op.ID, Code: f.Code, Message: f.Message, Details: f.Details,
-		// The server sets these codes by itself. Any other one comes from the step.
-		server: !e.Data.IsRecorded() && (code == codeTimeout || code == codeCancelled),
+		// The server sets these codes by itself, and the SDK those of what the workflow has cancelled. Any other one comes
+		// from the step.
+		server: !e.Data.IsRecorded() && (code == codeTimeout || code == codeCancelled) ||
+			op.Cancelled && (f.Code == codeCancelled || f.Code == codeNotBegun),
 	}
 }
 

@@ -17,7 +17,7 @@ var echo = stepwell.DeclareStep[string, string]("echo", stepwell.Attempts(1))
 
 func execute(_ context.Context, in string) (string, error) {
 	if in == "bad" {
-		return "", errors.New("it is bad")
+		return "", stepwell.Permanent(errors.New("it is bad"))
 	}
 	return in, nil
 }
@@ -36,7 +36,7 @@ func result(t *testing.T, fn func(w *stepwell.W) (string, error)) (string, error
 func TestCompensationsRunBackwardsOnce(t *testing.T) {
 	t.Parallel()
 	var undone []string
-	undo := echo.Undo(func(w *stepwell.W, in, _ string) error {
+	undo := echo.Undo(func(w *stepwell.W, in string, _ *string) error {
 		_, err := stepwell.Do(w, "undo", func(context.Context) (string, error) {
 			undone = append(undone, in)
 			return in, nil

@@ -95,7 +95,7 @@ func reserving(undone *[]string, detached bool) func(w *stepwell.W) (string, err
 	return func(w *stepwell.W) (out string, err error) {
 		saga := w.Saga()
 		defer saga.OnError(&err)
-		undo := echo.Undo(func(w *stepwell.W, in, _ string) error {
+		undo := echo.Undo(func(w *stepwell.W, in string, _ *string) error {
 			if err := w.Sleep(time.Minute); err != nil {
 				return err
 			}
@@ -254,7 +254,7 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 func TestStepThatIsCancelledTooLateIsUndone(t *testing.T) {
 	t.Parallel()
 	var undone []string
-	undo := func(w *stepwell.W, in, _ string) error {
+	undo := func(w *stepwell.W, in string, _ *string) error {
 		_, err := stepwell.Do(w, "undo", func(context.Context) (string, error) {
 			undone = append(undone, in)
 			return "", nil

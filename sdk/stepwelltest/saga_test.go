@@ -17,7 +17,7 @@ import (
 var give = stepwell.DeclareStep[string, string]("give", stepwell.Attempts(1))
 
 // giveBack undoes a step with another one.
-func giveBack(w *stepwell.W, in, _ string) error {
+func giveBack(w *stepwell.W, in string, _ *string) error {
 	_, err := give.Run(w, in)
 	return err
 }
@@ -51,6 +51,57 @@ func TestSagaUndoesEachStepOnceInEveryCrash(t *testing.T) {
 			t.Errorf("undid %q, want %q", got, want)
 		}
 	})
+}
+
+// TestAStepOfUnknownOutcomeIsUndone has a step end in each way, here and by a call of its own.
+func TestAStepOfUnknownOutcomeIsUndone(t *testing.T) {
+	t.Parallel()
+	charge := stepwell.DeclareStep[string, string]("charge", stepwell.Attempts(1))
+	for name, test := range map[string]struct {
+		fn   func(ctx context.Context) (string, error)
+		want string
+	}{
+		"it succeeds":      {func(context.Context) (string, error) { return "ref", nil }, "ref"},
+		"an error":         {func(context.Context) (string, error) { return "", errors.New("connection reset") }, "unknown"},
+		"a panic":          {func(context.Context) (string, error) { panic("a bug") }, "unknown"},
+		"its time is over": {func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() }, "unknown"},
+		"Fail":             {func(context.Context) (string, error) { return "", stepwell.Fail("declined", "no") }, ""},
+		"Permanent": {func(context.Context) (string, error) {
+			return "", stepwell.Permanent(errors.New("declined"))
+		}, ""},
+	} {
+		for _, options := range [][]stepwell.StepOption{nil, {stepwell.Remote()}} {
+			if name == "its time is over" && options != nil {
+				continue // the server ends it, with the code no_answer
+			}
+			undone := ""
+			workflow, definition := declare(func(w *stepwell.W) (_ string, err error) {
+				saga := w.Saga()
+				defer saga.OnError(&err)
+				undo := charge.Undo(func(_ *stepwell.W, in string, out *string) error {
+					if undone = "unknown"; out != nil {
+						undone = *out
+					}
+					if in != "in" {
+						return errors.New("it is not told the input")
+					}
+					return nil
+				})
+				options := append([]stepwell.StepOption{undo, stepwell.AttemptTimeout(time.Second)}, options...)
+				if _, err := charge.Run(w, "in", options...); err != nil {
+					return "", err
+				}
+				return "", errors.New("something else fails")
+			})
+			env := stepwelltest.New(t, definition,
+				charge.Bind(func(ctx context.Context, _ string) (string, error) { return test.fn(ctx) }))
+			run := stepwelltest.Start(env, workflow, stepwell.None{})
+			env.RunUntilDone()
+			if _, err := run.Result(); env.Status(run.ID()) != "failed" || undone != test.want {
+				t.Errorf("%s: %v, and undone is %q, want %q", name, err, undone, test.want)
+			}
+		}
+	}
 }
 
 func TestCompensationGoesOnAfterAFailure(t *testing.T) {

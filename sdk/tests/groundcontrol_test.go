@@ -310,8 +310,8 @@ func TestARemoteStepInProgressIsUndone(t *testing.T) {
 		pay.Bind(func(w *stepwell.W, _ string) (out string, err error) {
 			saga := w.Saga()
 			defer saga.OnError(&err)
-			paid := charge.Go(w, "", stepwell.Remote(), charge.Undo(func(w *stepwell.W, _, out string) error {
-				_, err := refund.Run(w, out)
+			paid := charge.Go(w, "", stepwell.Remote(), charge.Undo(func(w *stepwell.W, _ string, out *string) error {
+				_, err := refund.Run(w, *out)
 				return err
 			}))
 			saga.Add("tell", func(*stepwell.W) error {

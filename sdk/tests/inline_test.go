@@ -92,7 +92,7 @@ func TestARunIsAskedToCancelDuringAStep(t *testing.T) {
 		trip.Bind(func(w *stepwell.W, seat string) (_ string, err error) {
 			saga := w.Saga()
 			defer saga.OnError(&err)
-			if _, err := reserve.Run(w, seat, reserve.Undo(func(w *stepwell.W, _, seat string) error {
+			if _, err := reserve.Run(w, seat, reserve.Undo(func(w *stepwell.W, seat string, _ *string) error {
 				return stepwell.Exec(w, "release", func(context.Context) error {
 					released <- seat
 					return nil

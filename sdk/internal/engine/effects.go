@@ -22,7 +22,7 @@ type Readiness struct {
 }
 
 // cancelledEarly is the error of an operation that was cancelled before it began.
-var cancelledEarly = []byte(`{"message":"it was cancelled before it began","code":"cancelled"}`)
+var cancelledEarly = []byte(`{"message":"it was cancelled before it began","code":"not_begun"}`)
 
 // pending is what is not written yet.
 type pending struct {
