@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -93,7 +94,9 @@ func (x *execution) cancel(op *engine.Operation, reason string) {
 		op.Stop(fmt.Errorf("%w: %w", ErrStepCancelled, &failure{Message: reason, Code: codeCancelled}))
 	}
 	switch op.Kind {
-	case engine.KindStep, engine.KindChild:
+	case engine.KindChild:
+		x.askChild(op, reason, op.Grace)
+	case engine.KindStep:
 		if !op.IsRemote() || op.Undone {
 			return
 		}
@@ -106,6 +109,28 @@ func (x *execution) cancel(op *engine.Operation, reason string) {
 		x.request(engine.KindCloseHook, op, "", map[string]string{"type": "closeHook", "id": op.ID})
 	default: // it needs no command
 	}
+}
+
+// askChild asks a child to cancel, and has that forced after the grace.
+func (x *execution) askChild(op *engine.Operation, reason string, grace time.Duration) {
+	x.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{
+		"cancelStep", op.ID, oneLine(reason), max(grace, 0).String(),
+	})
+}
+
+// endChildren cancels the children that are in progress when the workflow's function has returned, and waits for their
+// end: the server would end them at once.
+func (x *execution) endChildren(co *engine.Coroutine) {
+	x.children = slices.DeleteFunc(x.children, func(op *engine.Operation) bool { return len(op.Received) > 0 })
+	if len(x.children) == 0 {
+		return
+	}
+	all := make([]func() bool, len(x.children))
+	for i, op := range x.children {
+		x.cancel(op, "the parent has ended")
+		all[i] = op.Done
+	}
+	co.AwaitAll(all)
 }
 
 // longestReason limits the reason of a cancellation, in bytes. The server allows 1,024.

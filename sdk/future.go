@@ -45,7 +45,7 @@ func failed[T any](err error) *Future[T] {
 }
 
 // Await waits for the result. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled]; but
-// a coroutine that is cancelled too is waited for, since it may have something to clean up.
+// a coroutine or a child that is cancelled too is waited for, since it may have something to clean up.
 func (f *Future[T]) Await(w *W) (T, error) {
 	w.co.Check()
 	return f.rest(w)
@@ -63,8 +63,13 @@ func (f *Future[T]) rest(w *W) (T, error) {
 // awaited returns whether nobody has to wait any longer.
 func (f *Future[T]) awaited(w *W) func() bool {
 	return func() bool {
-		return f.done() || w.scope.err != nil && (f.scope == nil || f.scope.err == nil)
+		return f.done() || w.scope.err != nil && !f.cleansUp()
 	}
+}
+
+// cleansUp reports whether it was cancelled, and may still have something to clean up.
+func (f *Future[T]) cleansUp() bool {
+	return f.scope != nil && f.scope.err != nil || f.op != nil && f.op.Kind == engine.KindChild && f.op.Cancelled
 }
 
 // AwaitWithin waits for the result, but not longer than d. Then the error is [ErrTimeout], and what has begun is

@@ -105,7 +105,7 @@ func (w *W) OnEnd(fn func(w *W, err error)) {
 	w.exec.onEnd = append(w.exec.onEnd, fn)
 }
 
-// end calls the functions of [W.OnEnd].
+// end calls the functions of [W.OnEnd], and ends the children that are in progress.
 func (w *W) end(err error) {
 	if isHeld(err) {
 		return
@@ -113,6 +113,7 @@ func (w *W) end(err error) {
 	for _, fn := range slices.Backward(w.exec.onEnd) {
 		fn(w.Detached(), err)
 	}
+	w.exec.endChildren(w.co)
 }
 
 // Undo is an option for a run of the step: the compensation, which gets the step's input and output. The output is nil

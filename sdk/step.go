@@ -177,7 +177,7 @@ func resultOf[T any](x *execution, op *engine.Operation) *Future[T] {
 	return &Future[T]{
 		op:   op,
 		stop: func(reason string) { x.cancel(op, reason) },
-		done: func() bool { return op.Done() || op.Cancelled },
+		done: func() bool { return op.Done() || op.Cancelled && op.Kind != engine.KindChild },
 		get: func() (T, error) {
 			if len(op.Received) == 0 {
 				return *new(T), ErrCancelled

@@ -153,7 +153,8 @@ type execution struct {
 	cancelled *engine.Event // the request to cancel the run; nil if there is none
 
 	store, attributes values
-	inboxes           map[string]bool // that the code has opened
+	inboxes           map[string]bool     // that the code has opened
+	children          []*engine.Operation // that end with the run, perhaps with some that have ended
 	randoms           randoms
 }
 
@@ -264,7 +265,12 @@ type startChild struct {
 	TimeoutGrace string            `json:"timeoutGrace,omitempty"`
 	OnParentEnd  string            `json:"onParentEnd,omitempty"`
 	At           string            `json:"at,omitempty"`
+
+	grace time.Duration // of its cancellation
 }
+
+// defaultChildGrace is as long as that of a flow.
+const defaultChildGrace = time.Hour
 
 // ChildOption configures a child run.
 type ChildOption func(*startChild)
@@ -293,7 +299,12 @@ func ChildTimeout(d, grace time.Duration) ChildOption {
 	}
 }
 
-// LeaveOnParentEnd lets the child go on when its parent ends. By default it is cancelled.
+// ChildGrace sets how long the child may take to end by itself when the part of the workflow that has started it is
+// cancelled, or the workflow ends; an hour by default. The child is asked to cancel, so that its sagas undo what it has
+// done, and it is waited for. It is forced after the grace; 0 forces at once.
+func ChildGrace(d time.Duration) ChildOption { return func(c *startChild) { c.grace = d } }
+
+// LeaveOnParentEnd lets the child go on when its parent ends. By default it is cancelled; see [ChildGrace].
 func LeaveOnParentEnd() ChildOption { return func(c *startChild) { c.OnParentEnd = "leave" } }
 
 // Child is the future of a child run's output.
@@ -309,7 +320,7 @@ func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 	if err != nil {
 		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err))}
 	}
-	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.exec.at()}
+	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.exec.at(), grace: defaultChildGrace}
 	for _, set := range options {
 		set(&c)
 	}
@@ -317,22 +328,24 @@ func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 		w.exec.need("cancel")
 	}
 	c.ID = w.idOr(c.ID, d.name)
-	op := w.ask(&engine.Operation{Kind: engine.KindChild, ID: c.ID, Name: d.name, Input: input, Command: c})
+	op := w.ask(&engine.Operation{
+		Kind: engine.KindChild, ID: c.ID, Name: d.name, Input: input, Command: c, Grace: c.grace,
+	})
+	if c.OnParentEnd == "" {
+		w.exec.children = append(w.exec.children, op)
+	}
 	return &Child[O]{resultOf[O](w.exec, op)}
 }
 
-// Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. Unlike [Future.Cancel],
-// the result is still the child's: wait for it to know how the child has ended.
+// Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. The result is still the
+// child's: wait for it to know how the child has ended.
 func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
 	w.co.Check()
-	if c.op == nil || c.done() {
+	if c.op == nil || ended(c.op) {
 		return
 	}
-	w.exec.request(engine.KindCancelStep, c.op, "cancelStep", cancelCommand{
-		"cancelStep", c.op.ID, oneLine(reason), max(grace, 0).String(),
-	})
 	c.op.Cancelled = true
-	c.done = c.op.Done
+	w.exec.askChild(c.op, reason, grace)
 }
 
 // ChildError is the error of a child run that did not complete.

@@ -36,6 +36,8 @@ type Operation struct {
 	// Undone is set if it is undone should it succeed after it was cancelled. So the server is not asked to cancel it:
 	// nobody would know then what a call under way has done.
 	Undone bool
+	// Grace is how long a child that is cancelled may take to end by itself.
+	Grace time.Duration
 	// Cancelled is set when the workflow has cancelled it.
 	Cancelled bool
 
