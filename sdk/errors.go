@@ -167,8 +167,11 @@ func Hold(err error) error {
 
 type heldError struct{ wrapped }
 
-// HasCode reports whether an error has a code, whether it was made here or came from a step or a run.
+// HasCode reports whether an error has a code, whether it was made here, or came from a step, a run or the API.
 func HasCode(err error, code string) bool {
+	if e, ok := errors.AsType[*APIError](err); ok && e.Code == code {
+		return true
+	}
 	if w := (&wanted{code: code}); errors.As(err, &w) {
 		return true
 	}
@@ -227,6 +230,27 @@ func encodeError(err error) failure {
 		coded.Code = codeTimeout
 	}
 	return coded
+}
+
+// undecodableError is what a workflow panics with whose log has a result that its code cannot read. The run is held:
+// another build can.
+type undecodableError struct{ text string }
+
+// Error implements error.
+func (e *undecodableError) Error() string { return e.text }
+
+// newUndecodable returns the error of a result that does not decode into T.
+func newUndecodable[T any](op *engine.Operation, err error) error {
+	where, what := "it", err.Error()
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		if e.Field != "" {
+			where = "field " + e.Field
+		}
+		what = fmt.Sprintf("%s is a JSON %s there, and of type %s in the code", where, e.Value, e.Type)
+	}
+	return &undecodableError{fmt.Sprintf("the log has a result of %s %s, asked for at %s, that is no %s: %s;"+
+		" give what has changed another name, and keep the old one, or deploy the old build for this run",
+		op.Kind, op.ID, op.Place, reflect.TypeFor[T](), what)}
 }
 
 // codePermanent is the code of permanent errors of steps that have none. So the log says that they are permanent.

@@ -44,6 +44,14 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
+func TestHasCodeKnowsErrorsOfTheAPI(t *testing.T) {
+	t.Parallel()
+	err := fmt.Errorf("send: %w", &APIError{Code: "run_ended"})
+	if !HasCode(err, "run_ended") || HasCode(err, "hook_not_found") {
+		t.Errorf("the code of %v is not found", err)
+	}
+}
+
 func TestAUsersTimeoutIsNotOurs(t *testing.T) {
 	t.Parallel()
 	kind := NewErrorKind[None]("timeout")

@@ -55,6 +55,11 @@ func misusesElsewhere() map[string]misuse {
 			<-ended
 			return "", nil
 		}, "used in another goroutine"},
+		"goroutine that is waited for": {func(w *W) (string, error) {
+			result := make(chan error)
+			go func() { result <- w.Sleep(time.Hour) }()
+			return "", <-result
+		}, "used in another goroutine"},
 		"inline step": {func(w *W) (string, error) {
 			return do(w, "step", func(context.Context) (string, error) {
 				defer func() { _ = recover() }()
@@ -187,6 +192,47 @@ func TestWorkflowThatNeverWaitsIsAnswered(t *testing.T) {
 	}
 	close(block)
 	<-left
+}
+
+// TestWorkflowThatNeverWaitsIsHeldSoon has a workflow that blocks in a call that has minutes left.
+func TestWorkflowThatNeverWaitsIsHeldSoon(t *testing.T) {
+	t.Parallel()
+	block := make(chan bool)
+	defer close(block)
+	app, _ := newTestApp(workflowOf(func(*W) (string, error) { <-block; return "", nil }))
+	if got := newFake(t, app).call(t.Context(), nil); got.Error.Code != codeStuck {
+		t.Errorf("got %s", got.body)
+	}
+}
+
+// TestAResultThatNoLongerDecodesHoldsTheRun has a result in the log whose type the code has changed, at the end of the
+// log and with more after it.
+func TestAResultThatNoLongerDecodesHoldsTheRun(t *testing.T) {
+	t.Parallel()
+	type payment struct{ Cents string }
+	pay := DeclareStep[string, payment]("pay", Remote())
+	for _, more := range []bool{false, true} {
+		app, _ := newTestApp(pay.Bind(func(context.Context, string) (payment, error) { return payment{}, nil }),
+			workflowOf(func(w *W) (string, error) {
+				paid, err := pay.Run(w, "in")
+				return paid.Cents, errors.Join(err, w.Sleep(time.Hour))
+			}, OnPanic(FailRun)))
+		f := newFake(t, app)
+		f.invoke(nil)
+		f.happen("step_completed", "pay", map[string]int{"Cents": 5})
+		if more {
+			f.happen("wait_created", "wait", nil)
+		}
+		got := f.call(t.Context(), nil)
+		if got.status != http.StatusInternalServerError || got.Error.Code != codeUndecodable {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+		for _, part := range []string{"pay", "field Cents", "JSON number", "of type string", "payment", "held_test.go:"} {
+			if !strings.Contains(got.Error.Message, part) {
+				t.Errorf("%q does not mention %q", got.Error.Message, part)
+			}
+		}
+	}
 }
 
 func TestInterceptorThatPanicsFailsTheAttempt(t *testing.T) {

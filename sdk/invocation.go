@@ -221,7 +221,8 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 // are the answer: otherwise these steps would happen again. The next call, which follows at once, then says why.
 func (x *execution) stopped(c call, got engine.Answer, err error) (answer, error) {
 	p, isPanic := errors.AsType[*engine.Panic](err)
-	if isPanic && x.options.failRuns {
+	undecodable, isUndecodable := errors.AsType[*undecodableError](err)
+	if isPanic && x.options.failRuns && !isUndecodable {
 		f := panicFailure(p.Value, p.Stack)
 		return answer{Commands: append(got.Commands, x.ending(nil, f)), Open: got.Open}, nil
 	}
@@ -229,11 +230,14 @@ func (x *execution) stopped(c call, got engine.Answer, err error) (answer, error
 		return answer{Commands: got.Commands, Open: got.Open, Seen: x.engine.Last()}, nil
 	}
 	if d, ok := errors.AsType[*engine.Divergence](err); ok {
-		d.Run, d.Deployment = c.Run.ID, c.Run.Deployment
+		d.Run, d.Deployment, d.Registered = c.Run.ID, c.Run.Deployment, x.app.has
 		return answer{}, &failure{Message: d.Error(), Code: codeDiverged}
 	}
 	if m, ok := errors.AsType[*engine.MisuseError](err); ok {
 		return answer{}, &failure{Message: m.Error(), Code: codeMisuse}
+	}
+	if isUndecodable {
+		return answer{}, &failure{Message: undecodable.Error(), Code: codeUndecodable}
 	}
 	if errors.Is(err, engine.ErrStale) {
 		return answer{}, errStale
@@ -245,6 +249,13 @@ func (x *execution) stopped(c call, got engine.Answer, err error) (answer, error
 		return answer{}, err
 	}
 	return answer{}, panicFailure(p.Value, p.Stack)
+}
+
+// has reports whether the app has a step or workflow with the name.
+func (a *App) has(name string) bool {
+	_, step := a.steps[name]
+	_, workflow := a.workflows[name]
+	return step || workflow
 }
 
 // keepHint tells the server that this process can go on with the events after a position.

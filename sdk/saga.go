@@ -126,6 +126,7 @@ func (w *W) end(err error) {
 // should therefore be longer than the step's attempts take.
 func (s *Step[I, O]) Undo(fn func(w *W, in I, out *O) error) StepOption {
 	return func(o *stepOptions) {
+		o.refused = "Undo"
 		o.undo = func(w *W, in, future any) {
 			f := future.(*Future[O])
 			w.saga.entries = append(w.saga.entries, compensation{

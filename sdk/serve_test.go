@@ -132,6 +132,26 @@ func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 	}
 }
 
+// TestDoRefusesWhatItCannotDo tries the options of steps that are calls of their own.
+func TestDoRefusesWhatItCannotDo(t *testing.T) {
+	t.Parallel()
+	step := DeclareStep[string, string]("step")
+	for name, option := range map[string]StepOption{
+		"LimitedBy": LimitedBy(Use{Limit: "l"}), "StepPriority": StepPriority(time.Minute), "Memo": Memo(time.Hour, ""),
+		"SharedMemo": SharedMemo(time.Hour, ""), "Remote": Remote(), "OnDeployment": OnDeployment("d"),
+		"Timeout": Timeout(time.Hour), "Undo": step.Undo(func(*W, string, *string) error { return nil }),
+	} {
+		executed := false
+		app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+			return Do(w, "do", func(context.Context) (string, error) { executed = true; return "", nil }, option)
+		}))
+		got := newFake(t, app).call(t.Context(), nil)
+		if got.Error.Code != codePanic || !strings.Contains(got.Error.Message, "option "+name) || executed {
+			t.Errorf("%s: got %s, executed: %t", name, got.body, executed)
+		}
+	}
+}
+
 func TestDoIsTriedAgainByLaterCalls(t *testing.T) {
 	t.Parallel()
 	var attempts []int

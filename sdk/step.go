@@ -186,9 +186,9 @@ func resultOf[T any](x *execution, op *engine.Operation) *Future[T] {
 			if e.Type == "step_completed" {
 				v, err := decode[T](e.Payload)
 				if err != nil {
-					err = Fail(codeUndecodable, fmt.Sprintf("decode the output of step %s: %v", op.ID, err))
+					panic(newUndecodable[T](op, err))
 				}
-				return v, err
+				return v, nil
 			}
 			if op.Kind == engine.KindChild {
 				return *new(T), childError(x, op, e)
@@ -225,6 +225,8 @@ type stepOptions struct {
 	priority       time.Duration
 	memo           *memo
 	durable        bool
+	// refused names an option that only a step can have; empty if there is none.
+	refused string
 	// undo adds a compensation of the step to the handle's saga.
 	undo func(w *W, in, future any)
 }
@@ -264,29 +266,33 @@ func AttemptTimeout(d time.Duration) StepOption {
 // fails, and its [*StepError] is [ErrTimeout]. All attempts are calls of their own, as with [Remote]. By default there is
 // no limit.
 func Timeout(d time.Duration) StepOption {
-	return func(o *stepOptions) { o.remote, o.timeout = true, d }
+	return func(o *stepOptions) { o.remote, o.timeout, o.refused = true, d, "Timeout" }
 }
 
 // OnDeployment runs the step by another deployment than the run's.
-func OnDeployment(id string) StepOption { return func(o *stepOptions) { o.deployment = id } }
+func OnDeployment(id string) StepOption {
+	return func(o *stepOptions) { o.deployment, o.refused = id, "OnDeployment" }
+}
 
 // Remote makes all attempts of the step calls of its own. By default the first attempt is made where the workflow runs,
 // unless there is too little time left, or an earlier call has failed, perhaps because of this step.
-func Remote() StepOption { return func(o *stepOptions) { o.remote = true } }
+func Remote() StepOption { return func(o *stepOptions) { o.remote, o.refused = true, "Remote" } }
 
 // LimitedBy lets each attempt of the step wait until it has its places of all of these limits, up to 8. All attempts
-// are calls of their own, as with [Remote]. [Do] ignores the option: what it executes runs in the call of the workflow.
+// are calls of their own, as with [Remote].
 //
 // If a limit refuses instead of letting wait, the step fails with the code limit_full.
 func LimitedBy(uses ...Use) StepOption {
 	return func(o *stepOptions) {
-		o.remote = true
+		o.remote, o.refused = true, "LimitedBy"
 		o.limits = append(o.limits, uses...)
 	}
 }
 
 // StepPriority lets the step go before others that wait for its limits, as if it had come d earlier: from -1h to 1h.
-func StepPriority(d time.Duration) StepOption { return func(o *stepOptions) { o.priority = d } }
+func StepPriority(d time.Duration) StepOption {
+	return func(o *stepOptions) { o.priority, o.refused = d, "StepPriority" }
+}
 
 // memo says for which equal steps an output is kept, as the contract describes it.
 type memo struct {
@@ -297,15 +303,19 @@ type memo struct {
 
 // Memo keeps the output of the step for a time: equal steps of all runs of the project, with the same name, deployment
 // and key, have it without being executed. If the key is empty, the input counts. Failures are not kept, and neither are
-// outputs of more than 1 MiB. All attempts are calls of their own, as with [Remote]. [Do] ignores the option.
+// outputs of more than 1 MiB. All attempts are calls of their own, as with [Remote].
 func Memo(keep time.Duration, key string) StepOption {
-	return func(o *stepOptions) { o.remote, o.memo = true, &memo{Key: key, For: keep.String()} }
+	return func(o *stepOptions) {
+		o.remote, o.refused, o.memo = true, "Memo", &memo{Key: key, For: keep.String()}
+	}
 }
 
 // SharedMemo is [Memo] of a step that waits as long as an equal one is under way, so that one of them is executed at a
 // time.
 func SharedMemo(keep time.Duration, key string) StepOption {
-	return func(o *stepOptions) { o.remote, o.memo = true, &memo{Key: key, For: keep.String(), Share: true} }
+	return func(o *stepOptions) {
+		o.remote, o.refused, o.memo = true, "SharedMemo", &memo{Key: key, For: keep.String(), Share: true}
+	}
 }
 
 // durable puts the result on disk before the next step begins, in batches as well.
@@ -349,6 +359,9 @@ func collect(options []StepOption) (o stepOptions) {
 // [Backoff]: in this call as long as the pauses are no longer than a second all in all, then in later ones. If the last
 // attempt fails, its error is recorded.
 //
+// What it executes runs in the call of the workflow. So the options that make calls of steps panic, which holds the run:
+// [Remote], [OnDeployment], [Timeout], [LimitedBy], [StepPriority], [Memo], [SharedMemo] and [Step.Undo].
+//
 // Fn is called again if the process dies before the result is on disk. If it seems to be fn that ends the process, the
 // step fails with the code crashed when all attempts are used up.
 func Do[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) (T, error) {
@@ -362,6 +375,10 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 		return failed[T](w.scope.err)
 	}
 	o := collect(options)
+	if o.refused != "" {
+		panic(fmt.Sprintf("%s: what Do executes runs in the call of the workflow, so it cannot have the option %s:"+
+			" declare a step", engine.Caller(), o.refused))
+	}
 	id := w.idOr(o.id, name)
 	s := &inlineStep{
 		exec: w.exec, options: o, known: w.exec.snapshot(),

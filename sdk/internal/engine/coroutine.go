@@ -50,8 +50,7 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// Stuck says that a coroutine has not rested until the end of an invocation: it computes, or waits for something
-// outside of the workflow.
+// Stuck says that a coroutine has not rested for too long: it computes, or waits for something outside of the workflow.
 type Stuck struct {
 	// Started is where the coroutine was started, as file:line, and Stack what it does.
 	Started string
@@ -60,7 +59,7 @@ type Stuck struct {
 
 // Error implements error.
 func (s *Stuck) Error() string {
-	return fmt.Sprintf("the function started at %s has neither returned nor waited until the end of the call: do work in"+
+	return fmt.Sprintf("the function started at %s has neither returned nor waited for ten seconds: do work in"+
 		" steps, wait only with the workflow's handle, and look for a loop that never ends", s.Started)
 }
 
@@ -83,12 +82,19 @@ type scheduler struct {
 	alarm      *time.Timer // calls slow; nil before it is first needed
 	// inline has the places of inline operations by the goroutine that executes them.
 	inline sync.Map
+	// misused gets a value when a goroutine that is no coroutine has used one, and was ended: what waits for it never
+	// rests.
+	misused chan struct{}
+	stuck   *time.Timer // comes when the current coroutine has run for too long
 	// tracked, if it is not nil, gets the operations that conditions ask for.
 	tracked func(*Operation)
 }
 
 func newScheduler(slow func(string, []byte)) *scheduler {
-	return &scheduler{rested: make(chan struct{}), slow: slow}
+	s := &scheduler{rested: make(chan struct{}), slow: slow, misused: make(chan struct{}, 1)}
+	s.stuck = time.NewTimer(stuckAfter)
+	s.stuck.Stop()
+	return s
 }
 
 // start creates a coroutine. It runs at the next rest.
@@ -226,29 +232,37 @@ func (s *scheduler) pass(ctx context.Context, c *Coroutine, on bool) error {
 		s.watch()
 		defer s.alarm.Stop()
 	}
+	s.stuck.Reset(stuckAfter)
+	defer s.stuck.Stop()
 	c.resume <- on
 	select {
 	case <-s.rested:
+		s.current.Store(nil)
+		return nil
+	case <-s.misused:
+		return s.leave(c, s.misuse.Load())
+	case <-s.stuck.C:
+		return s.leave(c, &Stuck{c.Place, stackOf(c.goroutine.Load())})
 	case <-ctx.Done():
-		return s.leave(ctx, c)
+		return s.leave(c, context.Cause(ctx))
 	}
-	s.current.Store(nil)
-	return nil
 }
 
+// stuckAfter is how long a coroutine may run without resting: code of workflows neither computes nor waits by itself.
+const stuckAfter = 10 * time.Second
+
 // leave leaves the scheduler to a coroutine that does not rest. When it does so all the same, all coroutines are ended.
-func (s *scheduler) leave(ctx context.Context, c *Coroutine) error {
+func (s *scheduler) leave(c *Coroutine, cause error) error {
+	if errors.Is(cause, context.DeadlineExceeded) {
+		cause = &Stuck{c.Place, stackOf(c.goroutine.Load())}
+	}
 	s.left = true
 	s.ending.Store(true)
-	err := context.Cause(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = &Stuck{c.Place, stackOf(c.goroutine.Load())}
-	}
 	go func() {
 		<-s.rested
 		s.end()
 	}()
-	return err
+	return cause
 }
 
 // slowAfter is how long a coroutine may run without resting before that is reported.
@@ -371,7 +385,9 @@ func (c *Coroutine) CheckRead() {
 	case caller == s.driver.Load():
 		s.refuse(c.misuse(usedInCondition))
 	default:
-		s.misuse.CompareAndSwap(nil, c.misuse(usedInGoroutine))
+		if s.misuse.CompareAndSwap(nil, c.misuse(usedInGoroutine)) {
+			s.misused <- struct{}{}
+		}
 		runtime.Goexit()
 	}
 }

@@ -24,6 +24,8 @@ type Divergence struct {
 	Code, Last *Operation
 	// Returned is set if the workflow's function has returned.
 	Returned bool
+	// Registered reports whether the program still has a step or workflow with the name; nil if that is not known.
+	Registered func(name string) bool
 }
 
 // Error returns a text that names both lines of code, and says what to do.
@@ -75,12 +77,23 @@ func (d *Divergence) advice() string {
 		return fmt.Sprintf("  The input of %q was another one:\n%s"+
 			"  Make it from the workflow's input and results only: no clock, no random numbers, no map order.",
 			code.ID, differences(logged.Payload, code.Input))
-	case code.Place == logged.Data.Place:
-		return fmt.Sprintf("  %q was renamed to %q. Keep its old ID:  stepwell.ID(%q)", logged.ID, code.ID, logged.ID)
+	case code.Name != "" && code.Name == logged.Data.StepName && code.Place == logged.Data.Place:
+		return fmt.Sprintf("  %q and %q come from the same line, in another order. Make it from the workflow's input and\n"+
+			"  results only: no map order, no clock, no random numbers.", logged.ID, code.ID)
 	default:
 		return fmt.Sprintf("  Something was inserted before %q. Guard it:\n"+
-			"      if w.Patched(%q) { … }", logged.ID, code.ID)
+			"      if w.Patched(%q) { … }", logged.ID, code.ID) + d.renamed()
 	}
+}
+
+// renamed returns the advice for what was perhaps renamed: it stands on the same line as before, as what is inserted
+// often does, and the program has nothing with the old name.
+func (d *Divergence) renamed() string {
+	name := d.Log.Data.StepName
+	if d.Code.Place != d.Log.Data.Place || d.Registered != nil && d.Registered(name) {
+		return ""
+	}
+	return fmt.Sprintf("\n  If %q was renamed instead, keep its old ID:  stepwell.ID(%q)", d.Log.ID, d.Log.ID)
 }
 
 // describe says what an event has created.

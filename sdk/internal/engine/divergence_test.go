@@ -52,6 +52,13 @@ func TestWhatADivergenceSays(t *testing.T) {
 		name string
 		code func(*Engine, *Coroutine)
 	}{
+		{"inserted on a line of its own", func(e *Engine, c *Coroutine) {
+			asks(e, c, KindStep, "reserve", "reserve", "order.go:38", tea)
+			asks(e, c, KindStep, "fraud-check", "fraud-check", "order.go:41", "")
+		}},
+		{"in the order of a map", func(e *Engine, c *Coroutine) {
+			asks(e, c, KindStep, "item-2", "reserve", "order.go:38", tea)
+		}},
 		{"inserted", func(e *Engine, c *Coroutine) {
 			asks(e, c, KindStep, "reserve", "reserve", "order.go:38", tea)
 			asks(e, c, KindStep, "fraud-check", "fraud-check", "order.go:40", "")
@@ -87,6 +94,7 @@ func TestWhatADivergenceSays(t *testing.T) {
 			continue
 		}
 		d.Run, d.Deployment = "wrun_1", "orders@9ac1d07"
+		d.Registered = func(string) bool { return test.name != "renamed" }
 		fmt.Fprintf(&got, "== %s\n%s\n\n", test.name, d)
 	}
 	const golden = "testdata/divergence.txt"
