@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -130,18 +131,36 @@ func Both[A, B any](w *W, a *Future[A], b *Future[B]) (A, B, error) {
 	return x, y, errors.Join(errA, errB)
 }
 
-// First waits until one of several is there, and returns the one that the log has first. If some are there already, it
-// is the first of them in the list. The others are cancelled, except hooks and those of [Keep]. First returns nil if
-// the handle's part of the workflow is cancelled first.
+// First waits until one of several is there, and returns the one that the log has first, as it was passed. If some are
+// there already, it is the first of them in the list. The others are cancelled, except hooks and those of [Keep]. First
+// returns nil if the handle's part of the workflow is cancelled first.
 func First(w *W, of ...Awaitable) Awaitable {
 	i := w.first(of)
 	if i < 0 {
 		return nil
 	}
-	if k, ok := of[i].(kept); ok {
-		return k.Awaitable
-	}
 	return of[i]
+}
+
+// AsCompleted yields all of several things as they come, each with its index, and waits in between. None is cancelled.
+// If the handle's part of the workflow is cancelled, the rest comes at once, and its Await returns [ErrCancelled].
+func AsCompleted[A Awaitable](w *W, of ...A) iter.Seq2[int, A] {
+	return func(yield func(int, A) bool) {
+		left := make([]int, len(of))
+		for i := range left {
+			left[i] = i
+		}
+		ready := func(i int) bool { return of[i].ready() }
+		for len(left) > 0 {
+			w.co.Await(func() bool { return w.scope.err != nil || slices.ContainsFunc(left, ready) })
+			n := max(0, slices.IndexFunc(left, ready))
+			i := left[n]
+			left = slices.Delete(left, n, n+1)
+			if !yield(i, of[i]) {
+				return
+			}
+		}
+	}
 }
 
 // first waits for the first of several, cancels the others, and returns its index; -1 if the handle's part of the
@@ -161,7 +180,7 @@ func (w *W) first(of []Awaitable) int {
 	return first
 }
 
-// Keep keeps what it returns from being cancelled when [First] returns something else.
+// Keep returns what stands for a in [First], and is not cancelled when something else comes first. Keep(a) == Keep(a).
 func Keep(a Awaitable) Awaitable { return kept{a} }
 
 type kept struct{ Awaitable }
@@ -268,7 +287,7 @@ func mapNamed[T, R any](
 	return results, nil
 }
 
-// Source is something that gives a value when it is ready: a [Future], [Hook], [Webhook] or [Cancellation].
+// Source is something that gives a value when it is ready: a [Future], [Hook], [Webhook], [Timer] or [Cancellation].
 type Source[T any] interface {
 	Awaitable
 	take(w *W) (T, error)

@@ -171,8 +171,9 @@ func (x *performance) several(w *W, i instruction) (int, error) {
 		return len(all), err
 	case "first":
 		a, b := randomStep.Go(w, "in"), DoGo(w, "do", x.executes(), pauses)
-		switch First(w, Keep(a), b, w.Timer(minutes)) {
-		case a:
+		kept := Keep(a)
+		switch First(w, kept, b, w.Timer(minutes)) {
+		case kept:
 			return a.Await(w)
 		case b:
 			return b.Await(w)

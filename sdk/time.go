@@ -22,6 +22,8 @@ func (t *Timer) ready() bool           { return t.op.Done() }
 func (t *Timer) abandon(reason string) { t.exec.cancel(t.op, reason) }
 func (t *Timer) wasCancelled() bool    { return false }
 
+func (t *Timer) take(w *W) (time.Time, error) { return w.Now(), nil }
+
 // Cancel cancels the timer: it never ends.
 func (t *Timer) Cancel(w *W) {
 	w.co.Check()
