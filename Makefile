@@ -121,6 +121,17 @@ frameworks: ## Test apps in Next.js, Nitro and SvelteKit: development with hot r
 official: ## Run the tests of apps with the SDK's own client instead of that of @stepwell/world
 	E2E_CLIENT=official $(GO) test -race -timeout 20m -v -p 1 ./e2e ./e2e/tools
 
+# VERSION is any that the registry serves; PARTS are some of features, tools, conformance and torture. Takes an hour.
+.PHONY: sdk-line
+sdk-line: ## Test the version VERSION of the Workflow SDK by both clients
+	@scripts/need postgres cc chromium faketime
+	scripts/sdk-line "$(VERSION)" $(PARTS)
+
+.PHONY: sdk-lines
+sdk-lines: ## Test the newest versions of the Workflow SDK that the registry serves; for every week
+	@scripts/need postgres cc chromium faketime
+	scripts/sdk-lines
+
 # The logs of servers and apps are kept in .data/torture. TORTURE_SEED repeats the faults of an earlier run.
 export TORTURE_SEED
 TORTURE_FOR ?= 10m

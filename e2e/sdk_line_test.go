@@ -20,8 +20,16 @@ var (
 	beta35 = newLine(sdkLine{name: "beta35", dir: "beta35", spec: 5, otherBuild: "./other-world"})
 	beta55 = newLine(sdkLine{name: "beta55", dir: "beta55", spec: 7})
 
-	sdkLines = []*sdkLine{stable, beta35, beta55}
+	sdkLines = tested(stable, beta35, beta55)
 )
+
+// tested returns the lines to test: the usual ones, or the version that is given instead.
+func tested(usual ...*sdkLine) []*sdkLine {
+	if l, ok := harness.GivenLine(); ok {
+		return []*sdkLine{newLine(sdkLine{name: l.Name, dir: l.Dir, spec: l.Spec})}
+	}
+	return usual
+}
 
 // atLeast reports whether the line has all features of the other.
 func (l *sdkLine) atLeast(other *sdkLine) bool { return l.spec >= other.spec }

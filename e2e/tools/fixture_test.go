@@ -38,8 +38,11 @@ var sdkLines = []sdkLine{
 	{"beta55", 7, harness.AppFolder("../beta55")},
 }
 
-// testedLines returns all lines in a long test, else the newest.
+// testedLines returns all lines in a long test, else the newest; or the version that is given instead.
 func testedLines() []sdkLine {
+	if l, ok := harness.GivenLine(); ok {
+		return []sdkLine{{l.Name, l.Spec, harness.AppFolder("../" + l.Dir)}}
+	}
 	if harness.IsLong() {
 		return sdkLines
 	}

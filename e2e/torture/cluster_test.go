@@ -48,8 +48,12 @@ func newCluster(ctx context.Context, t *testing.T, grace time.Duration) *cluster
 		s.servers[i].supervise(ctx, t)
 	}
 	s.balancer = newBalancer(t, s.servers[0].address, s.servers[1].address)
-	for _, line := range []struct{ name, folder string }{{"stable", "../app"}, {"beta55", "../beta55"}} {
-		a := newApp(t, line.name, harness.AppFolder(line.folder), s.balancer.URL, logs)
+	lines := []harness.Line{{Name: "stable", Dir: "app"}, {Name: "beta55", Dir: "beta55"}}
+	if l, ok := harness.GivenLine(); ok {
+		lines = []harness.Line{l}
+	}
+	for _, line := range lines {
+		a := newApp(t, line.Name, harness.AppFolder("../"+line.Dir), s.balancer.URL, logs)
 		a.supervise(ctx, t)
 		s.apps = append(s.apps, a)
 	}
