@@ -59,6 +59,17 @@ export async function sleepLong(ms: number) {
   return 'awake';
 }
 
+/** Returns the time in milliseconds at the start, and after each of two steps. */
+export async function clock() {
+  'use workflow';
+  const times = [Date.now()];
+  for (let n = 0; n < 2; n++) {
+    await tick(n);
+    times.push(Date.now());
+  }
+  return times;
+}
+
 /** Collects count payloads, disposes the hook, and then continues. */
 export async function hookMany(token: string, count: number) {
   'use workflow';
