@@ -123,9 +123,9 @@ func (t *turn) isReached() bool {
 func (t *turn) finishReached() (moved bool) {
 	done, moved := t.wrapUp()
 	if done {
-		t.complete(t.output())
+		return t.complete(t.output())
 	}
-	return done || moved
+	return moved
 }
 
 // goalMissed returns the failure of a run of which a goal cannot be reached any more.

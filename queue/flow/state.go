@@ -35,9 +35,9 @@ type progress struct {
 	why    string          // the reason for which it was skipped
 	// seq orders the ends of steps.
 	seq int64
-	// tried is set while an attempt has no result, and doubtful once nobody knows what an earlier one has done. Told is
-	// set once a child is asked to cancel.
-	tried, doubtful, told bool
+	// tried is set while an attempt has no result, pausing while the next one has not begun, and doubtful once nobody knows
+	// what an earlier one has done. Told is set once a child is asked to cancel.
+	tried, pausing, doubtful, told bool
 }
 
 // history is what the log of a run says about the run itself.
@@ -186,10 +186,10 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 	defer func() { p.doubtful = p.doubtful || doubtful }()
 	switch e.Type {
 	case entities.EventStepStarted:
-		p.tried, p.doubtful = true, p.tried
+		p.tried, p.pausing, p.doubtful = true, false, p.tried
 	case entities.EventStepRetrying:
 		f, err := failureOf(e)
-		p.tried, p.doubtful = false, unknownOutcome[f.Code]
+		p.tried, p.pausing, p.doubtful = false, true, unknownOutcome[f.Code]
 		return err
 	case entities.EventStepCreated, entities.EventWaitCreated, entities.EventHookCreated:
 		p.status = statusOpen

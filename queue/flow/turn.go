@@ -104,8 +104,7 @@ func (t *turn) advance() (moved bool) {
 		open = open || !t.steps[i].status.ended()
 	}
 	if !moved && !open {
-		t.complete(t.output())
-		return true
+		return t.complete(t.output())
 	}
 	return moved
 }
@@ -117,8 +116,7 @@ func (t *turn) completesEarly() bool {
 			continue
 		}
 		if p := t.outcome(i); p.status == statusCompleted {
-			t.complete(p.output, nil)
-			return true
+			return t.complete(p.output, nil)
 		}
 	}
 	return false
@@ -427,21 +425,19 @@ func plain(value json.RawMessage) string {
 	return string(value)
 }
 
-// complete ends the run with an output.
-func (t *turn) complete(output json.RawMessage, err error) {
+// complete ends the run with an output, or has it fail like any other failure if there is none. It reports whether it
+// has decided anything that may lead to more.
+func (t *turn) complete(output json.RawMessage, err error) (moved bool) {
 	switch {
-	case t.up != nil && err != nil:
-		t.finish(failedWith(expressionFailed("output", err), t.next()))
-		return
+	case err != nil:
+		return t.fail(failedWith(expressionFailed("output", err), t.next()))
 	case t.up != nil:
 		t.finish(progress{status: statusCompleted, output: output, seq: t.next()})
-		return
-	case err != nil:
-		t.send(fail{"fail", expressionFailed("output", err)})
 	default:
 		t.send(complete{"complete", output})
+		t.ended = true
 	}
-	t.ended = true
+	return true
 }
 
 // output returns the output of a run whose steps have all ended: by default, an object of the outputs that no other

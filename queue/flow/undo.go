@@ -73,11 +73,11 @@ func (t *turn) isAwaited(i int) bool {
 	return t.steps[i].status == statusOpen || t.steps[i].status == statusNone && t.Program.steps[i].isLast()
 }
 
-// isCancelled reports whether a step that is under way ends when the run is about to end. One that can be undone does
-// not, since nobody knew then whether it was carried out.
+// isCancelled reports whether a step that is open ends when the run is about to end. One that can be undone does so only
+// between two attempts: while one is under way, nobody knows whether it is carried out.
 func (t *turn) isCancelled(i int) bool {
 	s := &t.Program.steps[i]
-	return !t.drain && s.undo == nil && !s.isLast()
+	return !t.drain && !s.isLast() && (s.undo == nil || t.steps[i].pausing)
 }
 
 // DefaultGrace is how long a flow may take to undo what it did once its time is over, or its parent cancels it, unless
@@ -99,7 +99,9 @@ func (t *turn) cancel(i int) bool {
 	default:
 		t.send(partOf{"cancelStep", s.id})
 	}
+	doubtful := t.steps[i].doubtful
 	t.steps[i] = failedWith(contract.Failure{Message: "cancelled", Code: contract.CodeCancelled}, t.next())
+	t.steps[i].doubtful = doubtful
 	return true
 }
 
