@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -55,7 +56,7 @@ func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byt
 	w := codec.NewFrameWriter(&body)
 	err = w.WriteFrame(meta, d.Body)
 	if err == nil {
-		err = writeEvents(w, page.Events)
+		err = writeEvents(w, forReplay(now, page.Events))
 	}
 	next, upTo := "", after
 	if n := len(page.Events); n > 0 {
@@ -65,6 +66,18 @@ func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byt
 		err = w.WriteEnd(next, page.More)
 	}
 	return body.Bytes(), upTo, err
+}
+
+// forReplay returns events as the client of the run needs them: since version 8, without the inputs of steps.
+func forReplay(of *eventlog.Result, events []entities.Event) []entities.Event {
+	if of == nil || of.Run.SpecVersion < entities.SpecTakeover {
+		return events
+	}
+	lean := slices.Clone(events) // they may be those of the cache
+	for i, e := range lean {
+		lean[i] = read.WithoutStepInputs.Of(e)
+	}
+	return lean
 }
 
 // current returns the run of a delivery, nil if there is none, and the page of its log after a position. They are at

@@ -292,6 +292,34 @@ func TestDeliveryOfALongLog(t *testing.T) {
 	d.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 }
 
+// TestDeliveryOfACurrentRunLeavesOutTheInputsOfSteps, which only replays of earlier versions get. It has all
+// other payloads, and the log itself keeps them.
+func TestDeliveryOfACurrentRunLeavesOutTheInputsOfSteps(t *testing.T) {
+	t.Parallel()
+	a, _ := introduced(t)
+	for version, want := range map[uint16][]string{
+		8: {"devl[1]", "", "", "", "devl[5]"}, 7: {"devl[1]", "", "devl[3]", "", "devl[5]"},
+	} {
+		of := field{"specVersion", version}
+		id := newID("wrun_")
+		a.must(t, id, "run_created", []byte("devl[1]"), append(creation("workflow//./a//b"), of)...)
+		a.must(t, id, "run_started", nil, of)
+		a.must(t, id, "step_created", []byte("devl[3]"), append(stepMeta("step_1"), of)...)
+		a.must(t, id, "step_started", nil, append(stepMeta("step_1"), of)...)
+		a.must(t, id, "step_completed", []byte("devl[5]"), append(stepMeta("step_1"), of)...)
+		a.wake(t, id)
+		d := a.next(t)
+		_, _, events, _ := d.log(t)
+		var got []string
+		for _, e := range events {
+			got = append(got, e.body)
+		}
+		wantEqual(t, "payloads", got, want)
+		wantEqual(t, "input", a.log(t, id)[2].body, "devl[3]")
+		d.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
+	}
+}
+
 func TestDeliveryOfALargeLog(t *testing.T) {
 	t.Parallel()
 	a, id := introduced(t)
