@@ -94,8 +94,9 @@ e2e: ## Run only the black-box tests
 
 # Takes some minutes.
 .PHONY: flow-crashes
-flow-crashes: ## Kill a server once a second while a flow maps 10,000 items
+flow-crashes: ## Kill a server while a flow maps 10,000 items, and while 100 flows map 200, counting repeated calls
 	@scripts/need postgres
+	FLOW_RUNS=100 $(GO) test ./e2e -run '^TestCrashesRepeatFewSteps$$' -count 1 -v -timeout 30m
 	FLOW_ITEMS=10000 $(GO) test ./e2e -run '^TestMapSurvivesServerCrashes$$' -count 1 -v -timeout 30m
 
 FLOW_PROGRAMS ?= 500

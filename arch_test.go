@@ -84,7 +84,7 @@ var mayImport = map[string][]string{
 	"queue/flow/progress": {"entities", "eventlog/read", "eventlog/view", "queue/contract", "queue/flow"},
 	"queue/flow/registry": {"entities", "entities/admin", "entities/pg", "queue/contract", "queue/flow", "queue/flow/goal"},
 	"queue/concurrency":   {"entities", "entities/pg", "queue/tickets"},
-	"queue/limiter":       {"entities", "entities/limit", "entities/pg"},
+	"queue/limiter":       {"entities", "entities/limit", "entities/pg", "entities/share"},
 	"queue/engine": and(data, "entities/admin", "entities/kv", "entities/memo", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress", "queue/triggers", "queue/flow",
 		"queue/flow/registry"),

@@ -18,7 +18,6 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -54,15 +53,6 @@ const (
 	// the message is delivered again when its lease expires.
 	persistTimeout = time.Minute
 	persistPause   = 250 * time.Millisecond
-	// callTurn is how long a call may take before the project may start another delivery in its place. Most of a call's
-	// cost for the server is at its start.
-	callTurn = 5 * time.Millisecond
-	// turnsPerProcessor is how many deliveries of all projects may start at once: enough for statements to share commits.
-	// What a project alone has started is ahead of another one that comes, so it must not be much.
-	turnsPerProcessor = 32
-	// longestTurn is how long a delivery may take, with or without a call, before the project may start another one. It
-	// is longer than a delivery that waits for nothing but the database.
-	longestTurn = 100 * time.Millisecond
 	// placePause is how long a message waits whose ticket was fetched by a process without a place for it.
 	placePause = 50 * time.Millisecond
 	// maxReasonBody is how many bytes of a failed answer are kept as its reason.
@@ -99,7 +89,8 @@ type deliverer struct {
 	sweeper   *cluster.Sweeper
 	// places are those of the deliveries with a ticket.
 	places     *share.Pool
-	turns      *share.Pool // see [deliverer.turn]
+	turns      *share.Pool // see [turn]
+	unrecorded *share.Pool // see [turn]
 	memory     memory
 	answers    *share.Pool // bytes of memory for the answers of functions
 	serializer *serializer
@@ -136,7 +127,7 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: memory{share.NewPool(o.BodyMemory)},
 		answers: share.NewPool(o.BodyMemory),
 		places:  share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
-		clients: world.NewClients(), turns: turns, news: make(chan struct{}, 1),
+		clients: world.NewClients(), turns: turns, unrecorded: share.NewPool(int64(unrecordedPerProcessor * processors)), news: make(chan struct{}, 1),
 	}
 }
 
@@ -159,11 +150,11 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 		return err // shutting down; the ticket stays valid
 	}
 	defer free()
-	endTurn, err := w.turn(ctx, t.Project)
+	turn, err := w.turn(ctx, t.Project)
 	if err != nil {
 		return err // as above
 	}
-	defer endTurn()
+	defer turn.end()
 	handle := "rh_" + ulid.Make().String()
 	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
@@ -179,24 +170,8 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 		}
 		return err
 	}
-	d.endTurn = endTurn
+	d.turn = turn
 	return w.observed(ctx, d, d.ClaimedAt.Sub(t.IssuedAt), free)
-}
-
-// turn waits until the project may start another delivery. A turn lasts until the call of the function has taken
-// callTurn, or the delivery ends, waits or has taken longestTurn. So a project that starts thousands of deliveries at
-// once does not make the statements of others wait behind all of its own: while others are active, it has as many turns
-// as there are processors. Alone, it has as many as it has places: statements that run at once share commits.
-func (w *deliverer) turn(ctx context.Context, p entities.Project) (end func(), err error) {
-	if err := w.turns.Take(ctx, string(p), 1, shareFactor); err != nil {
-		return nil, err
-	}
-	release := sync.OnceFunc(func() { w.turns.Release(string(p), 1) })
-	longest := time.AfterFunc(longestTurn, release) // the function may answer slowly, or the work go through many hooks
-	return func() {
-		longest.Stop()
-		release()
-	}, nil
 }
 
 // deliver calls the function with a message that is leased to this process, or performs the message's work, and returns
@@ -397,8 +372,7 @@ func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Resp
 	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
 		return nil, err
 	}
-	quick := time.AfterFunc(callTurn, d.leaveTurn)
-	defer quick.Stop()
+	defer d.turn.call().Stop()
 	resp, err := w.http.Do(req) //nolint:gosec // the dialer refuses addresses that deployments may not have
 	if err != nil && isCutOff(err) {
 		err = &cutOffError{err}

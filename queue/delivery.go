@@ -63,8 +63,7 @@ type Delivery struct {
 	answers *answerMemory
 	// afterwards are called when the outcome is stored; see [Delivery.Afterwards].
 	afterwards *[]func()
-	// endTurn ends the turn of the delivery, if it has one; see [deliverer.turn].
-	endTurn func()
+	turn       *turn // nil if it has none
 	// taken tells the process that handed the delivery to a poll; see [Delivery.Taken].
 	taken func()
 }
@@ -73,13 +72,6 @@ type Delivery struct {
 func (d Delivery) Taken() {
 	if d.taken != nil {
 		d.taken()
-	}
-}
-
-// leaveTurn ends the turn of the delivery before it waits for something.
-func (d Delivery) leaveTurn() {
-	if d.endTurn != nil {
-		d.endTurn()
 	}
 }
 
@@ -126,8 +118,7 @@ func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {
 // Fetch is [Delivery.Call] for a request to another service than the deployment's function: it is neither signed nor
 // traced, and its outcome says nothing about the deployment.
 func (d Delivery) Fetch(req *http.Request) (*http.Response, error) {
-	quick := time.AfterFunc(callTurn, d.leaveTurn)
-	defer quick.Stop()
+	defer d.turn.call().Stop()
 	resp, err := d.by.http.Do(req) //nolint:gosec // the dialer refuses addresses that requests may not have
 	return d.counted(req, resp), err
 }
@@ -135,7 +126,9 @@ func (d Delivery) Fetch(req *http.Request) (*http.Response, error) {
 // counted returns the response, or nil, with a body that takes memory as it is read.
 func (d Delivery) counted(req *http.Request, resp *http.Response) *http.Response {
 	if resp != nil && d.answers != nil {
-		resp.Body = &answer{ReadCloser: resp.Body, ctx: req.Context(), length: resp.ContentLength, memory: d.answers}
+		resp.Body = &answer{
+			ReadCloser: resp.Body, ctx: req.Context(), length: resp.ContentLength, memory: d.answers, ended: d.turn.answered,
+		}
 	}
 	return resp
 }
@@ -147,7 +140,7 @@ func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), e
 	if free, ok := d.by.memory.try(d.Project, size); ok {
 		return free, nil
 	}
-	d.leaveTurn()
+	d.turn.leave()
 	waiting, cancel := context.WithTimeout(ctx, d.by.lease/2)
 	defer cancel()
 	free, err = d.by.memory.take(waiting, d.Project, size)
@@ -474,7 +467,7 @@ func (w *deliverer) carryOut(ctx context.Context, d Delivery, resp *http.Respons
 		length = maxCommit
 	}
 	commit, err := io.ReadAll(io.LimitReader(
-		&answer{ReadCloser: resp.Body, ctx: ctx, length: length, memory: held}, maxCommit+1))
+		&answer{ReadCloser: resp.Body, ctx: ctx, length: length, memory: held, ended: d.turn.answered}, maxCommit+1))
 	if err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}

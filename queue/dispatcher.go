@@ -85,12 +85,13 @@ func (r Reservation) Start(d Delivery, failed error) {
 func (d *dispatcher) dispatch(m Delivery) {
 	defer d.leave(m.Project)
 	ctx := share.For(d.calls, string(m.Project))
-	var err error
-	if m.endTurn, err = d.turn(ctx, m.Project); err != nil { // shutting down
+	turn, err := d.turnSoon(ctx, m.Project)
+	if err != nil { // shutting down, or others have to be recorded first
 		d.release(m)
 		return
 	}
-	defer m.endTurn()
+	defer turn.end()
+	m.turn = turn
 	if err := d.observed(ctx, m, 0, func() {}); err != nil {
 		d.logger.ErrorContext(ctx, "deliver", "message", m.ID, "error", err)
 	}

@@ -121,6 +121,8 @@ type answer struct {
 	length int64 // as announced; -1 if it is not known
 	read   int64
 	taken  bool
+	// ended is called when all of it has been read.
+	ended func()
 }
 
 // Read implements [io.Reader].
@@ -140,6 +142,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	}
 	n, err := a.ReadCloser.Read(p)
 	a.read += int64(n)
+	if err == io.EOF { //nolint:errorlint // EOF is never wrapped
+		a.ended()
+	}
 	return n, err
 }
 

@@ -437,7 +437,7 @@ func (w *deliverer) handOver(ctx context.Context, d Delivery) (Delivered, error)
 	}
 	taken := make(chan struct{})
 	d.taken = sync.OnceFunc(func() { close(taken) })
-	d.leaveTurn()
+	d.turn.leave()
 	give(&d)
 	select {
 	case <-taken:

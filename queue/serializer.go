@@ -77,7 +77,7 @@ func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(),
 	}
 	begin := func() {
 		d.SeenSeq = 0
-		d.leaveTurn()
+		d.turn.leave()
 	}
 	own := s.add(*d)
 	if err := s.wait(ctx, own, begin); err != nil {

@@ -2,10 +2,12 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -66,13 +68,70 @@ func keepActive(t *testing.T, w *Worker) {
 	var active sync.WaitGroup
 	active.Go(func() {
 		for t.Context().Err() == nil {
-			end, err := w.turn(t.Context(), "other")
+			other, err := w.turn(t.Context(), "other")
 			if err != nil {
 				return
 			}
-			end()
+			other.end()
 			time.Sleep(10 * time.Millisecond) // well within the time for which a project counts as active
 		}
 	})
 	t.Cleanup(active.Wait)
+}
+
+// TestAnswersThatWaitHoldBackCalls: while many answers of a project are not recorded, it begins no
+// call. Another project does. As one is recorded, one call begins.
+func TestAnswersThatWaitHoldBackCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newDeliverer(&Queue{}, WorkerOptions{Deliveries: 100})
+		most := int(w.unrecorded.Most(shareFactor))
+		var calls []*turn
+		for range 2 * most {
+			d, err := w.turn(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.call()
+			calls = append(calls, d) // blocks until those before have taken longestTurn
+		}
+		for _, d := range calls {
+			d.answered()
+		}
+		time.Sleep(time.Minute) // the database is slow
+		if n := int(w.unrecorded.HeldBy("a")); n != 2*most {
+			t.Errorf("%d of %d answers count as unrecorded", n, 2*most)
+		}
+		begun := make(chan *turn, 1)
+		go func() {
+			if d, err := w.turn(t.Context(), "a"); err == nil {
+				begun <- d
+			}
+		}()
+		other, err := w.turnSoon(t.Context(), "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.end()
+		for _, d := range calls[:most] {
+			d.end()
+			synctest.Wait()
+			if len(begun) > 0 {
+				t.Fatal("a call began although as many answers wait")
+			}
+		}
+		time.Sleep(time.Minute) // b is not active any more
+		calls[most].end()
+		(<-begun).end()
+		if _, err := w.turnSoon(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		for range 2 {
+			w.unrecorded.Owe("a", 1, shareFactor)
+		}
+		began := time.Now()
+		if _, err := w.turnSoon(t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != longestWait {
+			t.Errorf("a leased message waited %s for its turn, error %v; want it to be given back", time.Since(began), err)
+		}
+	})
 }

@@ -40,8 +40,10 @@ type Pool struct {
 
 // account is what a key holds, and its claims that wait, the oldest first. It exists while there is either.
 type account struct {
-	key    string
-	held   int64
+	key  string
+	held int64
+	// owed is what the key uses in addition, beyond what it may have.
+	owed   int64
 	claims []*claim
 }
 
@@ -69,14 +71,11 @@ func (p *Pool) Free() int64 {
 // Held returns the number of units that are not free.
 func (p *Pool) Held() int64 { return p.units - p.Free() }
 
-// HeldBy returns how many units the key holds.
+// HeldBy returns how many units the key holds, with those that it owes.
 func (p *Pool) HeldBy(key string) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a := p.accounts[key]; a != nil {
-		return a.held
-	}
-	return 0
+	return p.account(key).used()
 }
 
 // Room returns how many units the key could take now, one by one.
@@ -87,11 +86,11 @@ func (p *Pool) Room(key string, factor int64) int64 {
 	if len(a.claims) > 0 {
 		return 0
 	}
-	n := (factor*(p.free+1) - a.held) / (factor + 1)
+	n := (factor*(p.free+1) - a.used()) / (factor + 1)
 	if p.isContended(key) {
-		n = min(n, p.Contended-a.held)
+		n = min(n, p.Contended-a.used())
 	}
-	if a.held == 0 {
+	if a.used() == 0 {
 		n = max(n, 1)
 	}
 	return max(0, min(n, p.free))
@@ -157,16 +156,34 @@ func (p *Pool) withdraw(ctx context.Context, a *account, c *claim) error {
 	return ctx.Err()
 }
 
-// Release returns units that the key holds.
+// Owe takes units for what cannot wait. If the key may not have them, it owes them: they are taken from nobody, but
+// count when the key asks for more.
+func (p *Pool) Owe(key string, units, factor int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.account(key)
+	if p.fits(a, units, factor) {
+		p.grant(a, units)
+		return
+	}
+	p.accounts[key] = a
+	a.owed += units
+}
+
+// Release returns units that the key holds, first those that it owes.
 func (p *Pool) Release(key string, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.accounts[key]
-	a.held -= units
-	p.free += units
+	owed := min(a.owed, units)
+	a.owed -= owed
+	a.held -= units - owed
+	p.free += units - owed
 	p.serve()
 	p.forget(a)
 }
+
+func (a *account) used() int64 { return a.held + a.owed }
 
 // account returns the account of a key, which is a new one if the key holds nothing and has no claims.
 func (p *Pool) account(key string) *account {
@@ -178,18 +195,19 @@ func (p *Pool) account(key string) *account {
 
 // forget removes an account that is not in use.
 func (p *Pool) forget(a *account) {
-	if a.held == 0 && len(a.claims) == 0 {
+	if a.used() == 0 && len(a.claims) == 0 {
 		delete(p.accounts, a.key)
 	}
 }
 
 func (p *Pool) fits(a *account, units, factor int64) bool {
 	left := p.free - units
-	if left < 0 || a.held == 0 {
+	if left < 0 || a.used() == 0 {
 		return left >= 0
 	}
 	// The unit that is taken last counts as free, so that the whole of a small pool is used.
-	return a.held+units <= factor*(left+1) && (!p.isContended(a.key) || a.held+units <= p.Contended)
+	n := a.used() + units
+	return n <= factor*(left+1) && (!p.isContended(a.key) || n <= p.Contended)
 }
 
 func (p *Pool) grant(a *account, units int64) {

@@ -224,6 +224,36 @@ func TestContended(t *testing.T) {
 	})
 }
 
+// TestOwedUnitsAreTakenFromNobody: a key that owes units gets no more before it has paid, and others get theirs.
+func TestOwedUnitsAreTakenFromNobody(t *testing.T) {
+	t.Parallel()
+	p := NewPool(10)
+	for range 20 {
+		p.Owe("a", 1, 4)
+	}
+	if p.HeldBy("a") != 20 || p.Free() != 2 {
+		t.Errorf("the key uses %d units, %d are free, want 20 and 2", p.HeldBy("a"), p.Free())
+	}
+	if p.Room("a", 4) != 0 || p.Try("a", 1, 4) {
+		t.Error("a key that owes units got another one")
+	}
+	if p.Room("b", 4) != 2 || !p.Try("b", 2, 4) {
+		t.Error("another key has no room")
+	}
+	p.Owe("c", 1, 4)
+	p.Release("c", 1)
+	p.Release("b", 2)
+	for left := int64(19); left >= 0; left-- {
+		p.Release("a", 1)
+		if got, want := p.Try("a", 1, 4), left < 8; got != want {
+			t.Errorf("the key has %d units, and may take another one: %v", left, got)
+		} else if got {
+			p.Release("a", 1)
+		}
+	}
+	wantUnused(t, p)
+}
+
 // TestRacersShareWithinTheLimit checks that no unit and no wake-up is lost, and that no more units are in use than
 // there are. Half of the racers give up waiting; the others wait until they get what they want.
 func TestRacersShareWithinTheLimit(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
 const (
@@ -43,7 +44,8 @@ type Admit func(b *pgx.Batch, project entities.Project, granted []limit.Granted)
 // Expire ends the waits of steps whose deadline has passed.
 type Expire func(context.Context) error
 
-// Limiter grants places, one pass at a time: what is committed meanwhile is granted together by the next pass.
+// Limiter grants places, one pass of a project at a time: what is committed meanwhile is granted together by the next
+// one. No project waits for the pass of another.
 type Limiter struct {
 	pool  *pgxpool.Pool
 	hub   *pg.Hub
@@ -56,6 +58,8 @@ type Limiter struct {
 
 	mu   sync.Mutex
 	todo work
+	// passing has the projects of which a pass is under way, and whether there is more to do when it ends.
+	passing map[entities.Project]bool
 }
 
 // work is what the next round has to do.
@@ -70,7 +74,7 @@ type work struct {
 type marks map[entities.Project]map[limit.Place]bool
 
 func (m marks) add(project entities.Project, places []limit.Place) {
-	if m[project] == nil {
+	if len(places) > 0 && m[project] == nil {
 		m[project] = map[limit.Place]bool{}
 	}
 	for _, p := range places {
@@ -78,12 +82,29 @@ func (m marks) add(project entities.Project, places []limit.Place) {
 	}
 }
 
+// of returns the places of a project.
+func (m marks) of(project entities.Project) []limit.Place {
+	return slices.Collect(maps.Keys(m[project]))
+}
+
 func newWork() work { return work{awaited: marks{}, freed: marks{}} }
+
+// projects returns the projects in which places may be granted.
+func (w work) projects() map[entities.Project]bool {
+	list := map[entities.Project]bool{}
+	for _, m := range []marks{w.awaited, w.freed} {
+		for project := range m {
+			list[project] = true
+		}
+	}
+	return list
+}
 
 // New returns a limiter that grants nothing until it runs.
 func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 	return &Limiter{
 		pool: pool, hub: hub, admit: admit, expire: expire, news: make(chan struct{}, 1), todo: newWork(),
+		passing: map[entities.Project]bool{},
 	}
 }
 
@@ -151,6 +172,8 @@ func (l *Limiter) Run(ctx context.Context, logger *slog.Logger) {
 	defer l.running.Add(-1)
 	hints, cancel := l.hub.Subscribe(topic)
 	defer cancel()
+	var passes sync.WaitGroup
+	defer passes.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -158,9 +181,9 @@ func (l *Limiter) Run(ctx context.Context, logger *slog.Logger) {
 		case <-hints:
 			l.LookAtAll()
 		case <-l.news:
-			if err := l.round(context.WithoutCancel(ctx)); err != nil {
+			l.round(context.WithoutCancel(ctx), &passes, func(err error) {
 				logger.ErrorContext(ctx, "grant places of limits", "error", err)
-			}
+			})
 			rest(ctx)
 		}
 	}
@@ -176,21 +199,72 @@ func rest(ctx context.Context) {
 	}
 }
 
-// round makes a pass for each project in which places may be granted. A part that fails keeps no other from its turn,
-// and is repeated by the next round. It returns all errors.
-func (l *Limiter) round(ctx context.Context) error {
+// round begins a pass for each project in which places may be granted. A part that fails keeps no other from its turn,
+// and is repeated by the next round.
+func (l *Limiter) round(ctx context.Context, passes *sync.WaitGroup, failed func(error)) {
 	todo := l.take()
-	var errs []error
 	if todo.all {
-		errs = append(errs, l.expire(ctx), l.addWaiting(ctx, todo.awaited))
+		if err := errors.Join(l.expire(ctx), l.addWaiting(ctx, todo.awaited)); err != nil {
+			failed(err)
+		}
 	}
-	if len(todo.freed) > 0 {
-		errs = append(errs, l.addFreed(ctx, todo))
+	for project := range todo.projects() {
+		awaited, freed := todo.awaited.of(project), todo.freed.of(project)
+		if !l.begin(project, awaited, freed) {
+			continue
+		}
+		passes.Go(func() {
+			defer l.end(project)
+			if err := l.visit(share.For(ctx, string(project)), project, awaited, freed); err != nil {
+				failed(err)
+			}
+			rest(ctx)
+		})
 	}
-	for project, places := range todo.awaited {
-		errs = append(errs, l.pass(ctx, project, slices.Collect(maps.Keys(places))))
+}
+
+// begin reports whether a pass of the project may begin. While another one is under way, the places are kept for the
+// next one.
+func (l *Limiter) begin(project entities.Project, awaited, freed []limit.Place) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.passing[project]; ok {
+		l.todo.awaited.add(project, awaited)
+		l.todo.freed.add(project, freed)
+		l.passing[project] = true
+		return false
 	}
-	return errors.Join(errs...)
+	l.passing[project] = false
+	return true
+}
+
+// end ends a pass of the project.
+func (l *Limiter) end(project entities.Project) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.passing[project] {
+		l.poke()
+	}
+	delete(l.passing, project)
+}
+
+// visit makes a pass for a project. Whether something waits for the freed places is asked first: usually nothing does.
+func (l *Limiter) visit(ctx context.Context, project entities.Project, awaited, freed []limit.Place) error {
+	places := marks{}
+	places.add(project, awaited)
+	var err error
+	if len(freed) > 0 {
+		var found map[entities.Project][]limit.Place
+		found, err = limit.AwaitedOf(ctx, l.pool, map[entities.Project][]limit.Place{project: freed})
+		if err != nil {
+			l.keep(func() { l.todo.freed.add(project, freed) })
+		}
+		places.add(project, found[project])
+	}
+	if len(places) == 0 {
+		return err
+	}
+	return errors.Join(err, l.pass(ctx, project, places.of(project)))
 }
 
 // addWaiting adds the places that something waits for.
@@ -201,26 +275,6 @@ func (l *Limiter) addWaiting(ctx context.Context, to marks) error {
 	}
 	for project, places := range waiting {
 		to.add(project, places)
-	}
-	return err
-}
-
-// addFreed adds those of the freed places that something waits for. Usually nothing does.
-func (l *Limiter) addFreed(ctx context.Context, todo work) error {
-	freed := map[entities.Project][]limit.Place{}
-	for project, places := range todo.freed {
-		freed[project] = slices.Collect(maps.Keys(places))
-	}
-	awaited, err := limit.AwaitedOf(ctx, l.pool, freed)
-	if err != nil {
-		l.keep(func() {
-			for project, places := range freed {
-				l.todo.freed.add(project, places)
-			}
-		})
-	}
-	for project, places := range awaited {
-		todo.awaited.add(project, places)
 	}
 	return err
 }

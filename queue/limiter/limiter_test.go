@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,6 +42,20 @@ func newLimiter(t *testing.T, granted *[]entities.RunID) (*Limiter, *pgxpool.Poo
 	return New(pool, nil, admit, func(context.Context) error { return errExpire }), pool
 }
 
+// roundOf makes a round, waits for its passes, and returns all errors.
+func roundOf(ctx context.Context, l *Limiter) error {
+	var passes sync.WaitGroup
+	failed := make(chan error, 10)
+	l.round(ctx, &passes, func(err error) { failed <- err })
+	passes.Wait()
+	close(failed)
+	var all []error
+	for err := range failed {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
 // TestRoundGoesOnAfterAnError of its first part.
 func TestRoundGoesOnAfterAnError(t *testing.T) {
 	t.Parallel()
@@ -62,7 +77,7 @@ func TestRoundGoesOnAfterAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.LookAtAll()
-	if err := l.round(t.Context()); !errors.Is(err, errExpire) {
+	if err := roundOf(t.Context(), l); !errors.Is(err, errExpire) {
 		t.Errorf("got error %v, want that of expire", err)
 	}
 	if len(granted) != 1 {
@@ -82,11 +97,78 @@ func TestFailedPassIsRepeated(t *testing.T) {
 	l.LookAtAll()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := l.round(ctx); !errors.Is(err, context.Canceled) {
+	if err := roundOf(ctx, l); !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want that the context ended", err)
 	}
 	if left := l.take(); !left.awaited[project][place] || !left.freed[project][freed] || !left.all {
 		t.Errorf("left to the next round: %+v; want the places, and all", left)
+	}
+}
+
+// TestPassOfOneProjectDelaysNoOther: a project whose pass does not end keeps no other from its places. What it needs
+// meanwhile is done by one pass after that.
+func TestPassOfOneProjectDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	store := limit.NewStore(pool, time.Now)
+	for _, p := range []string{"a", "b"} {
+		if _, err := store.Put(t.Context(), entities.Project(p), "one", limit.Spec{PerKey: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := func(p, run string) {
+		err := pg.InTxBatch(t.Context(), pool, func(b *pgx.Batch) {
+			b.Queue(`
+				INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
+					updated_at)
+				VALUES ($1, $2, 'd', 'w', 'pending', 2, '{}', 1, now(), now())`, run, p)
+			b.Queue(`
+				INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at)
+				VALUES ($1, $1, $2, 'one', $1, '', 1, now(), now())`, run, p)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	began, goOn, granted := make(chan struct{}), make(chan struct{}), make(chan entities.RunID, 10)
+	l := New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)),
+		func(_ *pgx.Batch, p entities.Project, decided []limit.Granted) func(error) {
+			if decided[0].RunID == "wrun_a0" {
+				close(began)
+				<-goOn
+			}
+			return func(error) {
+				for _, g := range decided {
+					granted <- g.RunID
+				}
+			}
+		}, func(context.Context) error { return nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { l.Run(ctx, slog.New(slog.DiscardHandler)) })
+	look := func(p, run string) {
+		waits(p, run)
+		l.plan(func() { l.todo.awaited.add(entities.Project(p), []limit.Place{{Name: "one", Key: run}}) })
+	}
+	look("a", "wrun_a0")
+	<-began
+	look("a", "wrun_a1")
+	look("b", "wrun_b")
+	if got := <-granted; got != "wrun_b" {
+		t.Errorf("granted to %s first, want the run of the other project", got)
+	}
+	close(goOn)
+	if first, second := <-granted, <-granted; first != "wrun_a0" || second != "wrun_a1" {
+		t.Errorf("granted to %s and %s, want the runs of the project in their order", first, second)
+	}
+	cancel()
+	running.Wait()
+	if len(l.passing) != 0 {
+		t.Errorf("passes under way: %v, want none", l.passing)
 	}
 }
 
