@@ -17,19 +17,35 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-const (
-	tutorialDoc     = "../docs/tutorial.md"
-	tutorialTimeout = 3 * harness.Timeout // it takes half a minute
-)
+const tutorialTimeout = 3 * harness.Timeout // it takes half a minute
+
+// tutorial is a document, or a section of it, whose commands are run.
+type tutorial struct {
+	doc, section string // all sections: empty
+	program      string // name of the file that its code is saved as
+	outputs      int    // how many outputs it shows at least
+}
 
 // TestTutorialRunsAsWritten pastes the commands of docs/tutorial.md into one shell, in order, and compares what they
 // print with what the tutorial shows. Only the ports differ, and the clone and the build are stood in for.
 func TestTutorialRunsAsWritten(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
+	tutorial{doc: "../docs/tutorial.md", program: "order.py", outputs: 4}.run(t)
+}
+
+// TestGoSDKQuickStartRunsAsWritten does the same with the first section of docs/sdk-go.md.
+func TestGoSDKQuickStartRunsAsWritten(t *testing.T) {
+	t.Parallel()
+	skipIfShort(t)
+	tutorial{doc: "../docs/sdk-go.md", section: "From an empty folder to a run", program: "main.go", outputs: 1}.run(t)
+}
+
+func (tu tutorial) run(t *testing.T) {
+	t.Helper()
 	functionPort, serverPort := freePorts(t)
-	blocks := readTutorial(t, functionPort)
-	outputs := runTutorial(t, blocks, serverPort)
+	blocks := tu.read(t, functionPort, serverPort)
+	outputs := tu.paste(t, blocks, functionPort, serverPort)
 	shown := 0
 	for i, b := range blocks {
 		if b.language != "text" {
@@ -37,36 +53,42 @@ func TestTutorialRunsAsWritten(t *testing.T) {
 		}
 		shown++
 		if got := outputs[i-1]; !showsOutput(b.text, got) {
-			t.Errorf("%s: these commands\n%sprint\n%swant\n%s", tutorialDoc, blocks[i-1].text, got, b.text)
+			t.Errorf("%s: these commands\n%sprint\n%swant\n%s", tu.doc, blocks[i-1].text, got, b.text)
 		}
 	}
-	if shown < 4 {
-		t.Errorf("%s shows the output of %d blocks of commands, want at least 4", tutorialDoc, shown)
+	if shown < tu.outputs {
+		t.Errorf("%s shows the output of %d blocks of commands, want at least %d", tu.doc, shown, tu.outputs)
 	}
 }
 
-// codeBlock is a fenced block: sh is run, text is what the block before it prints, python is order.py.
+// codeBlock is a fenced block: sh is run, text is what the block before it prints, and other ones are the program.
 type codeBlock struct{ language, text string }
 
-// readTutorial returns the code blocks of the tutorial, in which the function listens on the given port.
-func readTutorial(t *testing.T, port string) []codeBlock {
+// read returns the code blocks of the tutorial, in which function and server listen on the given ports.
+func (tu tutorial) read(t *testing.T, function, server string) []codeBlock {
 	t.Helper()
-	data, err := os.ReadFile(tutorialDoc)
+	data, err := os.ReadFile(tu.doc)
 	if err != nil {
 		t.Fatal(err)
 	}
+	text := string(data)
+	if tu.section != "" {
+		_, text, _ = strings.Cut(text, "\n## "+tu.section+"\n")
+		text, _, _ = strings.Cut(text, "\n## ")
+	}
+	ports := strings.NewReplacer("3000", function, "8788", server)
 	var blocks []codeBlock
 	count := map[string]int{}
-	for _, m := range regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$").FindAllStringSubmatch(string(data), -1) {
-		b := codeBlock{m[1], strings.ReplaceAll(m[2], "3000", port)}
+	for _, m := range regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
+		b := codeBlock{m[1], ports.Replace(m[2])}
 		count[b.language]++
 		if b.language == "text" && (len(blocks) == 0 || blocks[len(blocks)-1].language != "sh") {
-			t.Fatalf("%s: no block of commands stands before this output:\n%s", tutorialDoc, b.text)
+			t.Fatalf("%s: no block of commands stands before this output:\n%s", tu.doc, b.text)
 		}
 		blocks = append(blocks, b)
 	}
-	if count["python"] != 1 || len(count) != 3 {
-		t.Fatalf("%s has blocks %v, want one of python, and others of sh and text", tutorialDoc, count)
+	if count["python"]+count["go"] != 1 || len(count) != 3 {
+		t.Fatalf("%s has blocks %v, want one program, and others of sh and text", tu.doc, count)
 	}
 	return blocks
 }
@@ -76,7 +98,7 @@ func readTutorial(t *testing.T, port string) []codeBlock {
 const prelude = `
 exec 3<&0 </dev/null
 { read -r <&3 || kill -KILL -- -$$; } &
-git() { [ "$*" = 'clone https://github.com/stepwell-dev/stepwell' ] && mkdir stepwell; }
+git() { [ "$*" = 'clone https://github.com/stepwell-dev/stepwell' ] && mkdir stepwell && ln -s "$SDK" stepwell/sdk; }
 make() { [ "$*" = build ] && mkdir bin && ln -s "$PROGRAM" bin/stepwell; }
 `
 
@@ -85,8 +107,8 @@ const epilogue = `
 wait $server
 `
 
-// runTutorial runs the tutorial in a folder of its own, and returns what each block printed.
-func runTutorial(t *testing.T, blocks []codeBlock, serverPort string) []string {
+// paste runs the tutorial in a folder of its own, and returns what each block printed.
+func (tu tutorial) paste(t *testing.T, blocks []codeBlock, functionPort, serverPort string) []string {
 	t.Helper()
 	dir := harness.OpenDir(t)
 	program, err := harness.ServerProgram()
@@ -94,14 +116,18 @@ func runTutorial(t *testing.T, blocks []codeBlock, serverPort string) []string {
 		t.Fatal(err)
 	}
 	listen := "127.0.0.1:" + serverPort
-	env := cleanEnv("PROGRAM="+program, "STEPWELL_LISTEN="+listen, "STEPWELL_URL=http://"+listen,
-		"STEPWELL_DATA_DIR="+filepath.Join(dir, "postgres"))
-	if err := runScript(t, dir, tutorialScript(dir, blocks), env); err != nil {
-		for _, name := range []string{"stderr", "tutorial/server.log", "tutorial/function.log"} {
+	sdk, err := filepath.Abs("../sdk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := cleanEnv("PROGRAM="+program, "SDK="+sdk, "PORT="+functionPort, "STEPWELL_LISTEN="+listen,
+		"STEPWELL_URL=http://"+listen, "STEPWELL_DATA_DIR="+filepath.Join(dir, "postgres"))
+	if err := runScript(t, dir, tu.script(dir, blocks), env); err != nil {
+		for _, name := range []string{"stderr", "tutorial/server.log", "tutorial/function.log", "orders/server.log", "orders/app.log"} {
 			text, _ := os.ReadFile(filepath.Join(dir, name)) // the script may have failed before it wrote one
 			t.Logf("%s:\n%s", name, text)
 		}
-		t.Fatalf("%s: %v", tutorialDoc, err)
+		t.Fatalf("%s: %v", tu.doc, err)
 	}
 	printed := make([]string, len(blocks))
 	for i, b := range blocks {
@@ -117,15 +143,16 @@ func runTutorial(t *testing.T, blocks []codeBlock, serverPort string) []string {
 	return printed
 }
 
-// tutorialScript is all blocks as one script, in which each writes its output to a file.
-func tutorialScript(dir string, blocks []codeBlock) string {
+// script is all blocks as one script, in which each writes its output to a file.
+func (tu tutorial) script(dir string, blocks []codeBlock) string {
 	script := prelude
 	for i, b := range blocks {
 		switch b.language {
 		case "sh":
 			script += fmt.Sprintf("exec >'%s'\n%s", outputOf(dir, i), b.text)
-		case "python":
-			script += fmt.Sprintf("cat >order.py <<'END OF PYTHON'\n%sEND OF PYTHON\n", b.text)
+		case "text":
+		default:
+			script += fmt.Sprintf("cat >%s <<'END OF PROGRAM'\n%sEND OF PROGRAM\n", tu.program, b.text)
 		}
 	}
 	return script + epilogue

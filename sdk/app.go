@@ -3,10 +3,13 @@ package stepwell
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -234,21 +237,43 @@ func (a *App) describe() description {
 	return d
 }
 
-// revision returns the revision that the program was built from; empty if go build did not store one.
-func revision() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
+// revision identifies the program. It is empty if the program can neither tell where it comes from nor read itself.
+var revision = sync.OnceValue(func() string {
+	settings := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
+	}
+	return revisionOf(settings["vcs.revision"], settings["vcs.modified"] == "true", programHash)
+})
+
+// revisionOf returns the commit that a program was built from. If that does not say all, because there are changes that
+// are not committed, or there is no repository, the hash of the program tells builds apart.
+func revisionOf(commit string, modified bool, hash func() string) string {
+	commit = commit[:min(len(commit), 12)]
+	if commit != "" && !modified {
+		return commit
+	}
+	return strings.Trim(commit+"-"+hash(), "-")
+}
+
+// programHash returns a hash of the running program; empty if it cannot be read.
+func programHash() string {
+	path, err := os.Executable()
+	if err != nil {
 		return ""
 	}
-	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
+	program, err := os.Open(path) //nolint:gosec // it is this one itself
+	if err != nil {
+		return ""
 	}
-	r := settings["vcs.revision"]
-	if r = r[:min(len(r), 12)]; r != "" && settings["vcs.modified"] == "true" {
-		r += "-modified"
+	defer func() { _ = program.Close() }() // it was only read
+	h := sha256.New()
+	if _, err := io.Copy(h, program); err != nil {
+		return ""
 	}
-	return r
+	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
 // deployment is how the API registers a deployment.
@@ -269,8 +294,7 @@ func (a *App) Announce(ctx context.Context, c *Client, url string) error {
 	}
 	about := a.describe()
 	if about.Build == "" {
-		return errors.New("the program does not know its revision: build it in its repository, or give NewApp the option " +
-			"Build")
+		return errors.New("the program does not know its revision, and cannot read itself: give NewApp the option Build")
 	}
 	d := deployment{url, about.Build, []string{}, map[string]workflowSchemas{}}
 	for _, w := range about.Workflows {

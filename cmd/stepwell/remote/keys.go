@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -226,10 +227,17 @@ func (listSigningKeysCmd) Run(ctx context.Context, s *Session) error {
 	return listUnpaged(ctx, s, path("signing-keys"), nil, signingKeyColumns)
 }
 
-type createSigningKeyCmd struct{}
+type createSigningKeyCmd struct {
+	Rotate bool `help:"If the project has two keys, the most there can be, delete the older one first."`
+}
 
 // Run creates the signing key. Only its secret goes to standard output.
-func (createSigningKeyCmd) Run(ctx context.Context, s *Session) error {
+func (c createSigningKeyCmd) Run(ctx context.Context, s *Session) error {
+	if c.Rotate {
+		if err := removeOldestSigningKey(ctx, s); err != nil {
+			return err
+		}
+	}
 	var created signingKey
 	raw, err := s.client.call(ctx, http.MethodPost, path("signing-keys"), nil, &created)
 	if err != nil {
@@ -237,6 +245,17 @@ func (createSigningKeyCmd) Run(ctx context.Context, s *Session) error {
 	}
 	s.note("created signing key %s; its secret cannot be shown again", created.ID)
 	return s.printResult(raw, "%s", created.Secret)
+}
+
+// removeOldestSigningKey makes a place for another signing key.
+func removeOldestSigningKey(ctx context.Context, s *Session) error {
+	var keys struct{ Data []signingKey }
+	if _, err := s.client.call(ctx, http.MethodGet, path("signing-keys"), nil, &keys); err != nil || len(keys.Data) < 2 {
+		return err
+	}
+	oldest := slices.MinFunc(keys.Data, func(a, b signingKey) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	s.note("removed signing key %s", oldest.ID)
+	return s.client.delete(ctx, path("signing-keys", oldest.ID))
 }
 
 type removeSigningKeyCmd struct {
