@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/concurrency"
 	"github.com/stepwell-dev/stepwell/queue/limiter"
@@ -61,6 +63,8 @@ type Queue struct {
 	// asked within askedPause.
 	polls *pull.Polls[world.App, Delivery]
 	asked sync.Map // by world.App
+	// processors has the places for work with large payloads.
+	processors *share.Processors
 }
 
 // New returns the queue in the pool's database, whose tables are in the given schema.
@@ -70,7 +74,7 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
-		polls: pull.NewPolls[world.App, Delivery]()}
+		polls: pull.NewPolls[world.App, Delivery](), processors: share.NewProcessors(runtime.GOMAXPROCS(0))}
 	q.limits = limiter.New(pool, hub, q.admit, q.expire)
 	q.bounds = concurrency.New(pool, gated, q.announceDue)
 	return q, nil
@@ -78,6 +82,9 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 
 // Pool returns the connection pool of the queue's database.
 func (q *Queue) Pool() *pgxpool.Pool { return q.pool }
+
+// Processors returns the places of this process for work with large payloads.
+func (q *Queue) Processors() *share.Processors { return q.processors }
 
 // Group returns the group commit of messages and acknowledgements, which a log on the same database may share; see
 // [eventlog.WithGroup].

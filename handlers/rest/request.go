@@ -61,9 +61,10 @@ func locate(kind, name string, err error) error {
 type request struct {
 	echo.Context
 
-	err      error
-	reader   pg.Querier
-	decoding decoding
+	err        error
+	reader     pg.Querier
+	decoding   decoding
+	processors *share.Processors
 }
 
 func (r *request) ctx() context.Context { return r.Request().Context() }
@@ -205,14 +206,14 @@ func (r *request) body(into any) {
 		r.err = entities.Invalid("the body is missing: want a JSON object")
 	}
 	if r.err == nil {
-		r.err = strictjson.Decode(data, into)
+		r.err = r.processors.Use(r.ctx(), int64(len(data)), func() error { return strictjson.Decode(data, into) })
 	}
 }
 
 // optionalBody is [request.body] where a missing body means an empty object.
 func (r *request) optionalBody(into any) {
 	if data := r.rawBody(); r.err == nil && len(data) > 0 {
-		r.err = strictjson.Decode(data, into)
+		r.err = r.processors.Use(r.ctx(), int64(len(data)), func() error { return strictjson.Decode(data, into) })
 	}
 }
 
@@ -228,7 +229,9 @@ func (r *request) rawBody() []byte {
 		return nil
 	}
 	data := bytes.TrimSpace(body.Bytes())
-	r.err = checkJSON(data, r.Request().Header.Get(echo.HeaderContentType))
+	r.err = r.processors.Use(r.ctx(), int64(len(data)), func() error {
+		return checkJSON(data, r.Request().Header.Get(echo.HeaderContentType))
+	})
 	return data
 }
 

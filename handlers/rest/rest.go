@@ -351,7 +351,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.NotFound(notFound)
 	for _, route := range routes {
 		g.Handle(route.pattern, route.permission, func(c echo.Context) error {
-			r := &request{Context: c, reader: s.Reader, decoding: s.decoding}
+			r := &request{Context: c, reader: s.Reader, decoding: s.decoding, processors: s.Queue.Processors()}
 			return r.orPending(route.handle(s, r))
 		})
 	}

@@ -242,7 +242,11 @@ func (s *Server) startRun(r *request) error {
 	if body.isCollected() {
 		return s.collectStart(r, body)
 	}
-	event, err := body.event(s.Log.Now())
+	var event eventlog.Request
+	err := r.processors.Use(r.ctx(), int64(len(body.Input)), func() (err error) {
+		event, err = body.event(s.Log.Now())
+		return err
+	})
 	if err != nil {
 		return err
 	}

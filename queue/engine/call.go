@@ -103,10 +103,26 @@ func (e *Engine) watch(ctx context.Context, d queue.Delivery) error {
 	return cmp.Or(e.log.WatchStep(ctx, d.Project, d.RunID, entities.StepID(d.Subject)), errStepOver)
 }
 
+// encode encodes a call.
+func (e *Engine) encode(ctx context.Context, c contract.Call) (body []byte, err error) {
+	size := len(c.Run.Input)
+	if c.Step != nil {
+		size += len(c.Step.Input)
+	}
+	for _, event := range c.Events {
+		size += len(event)
+	}
+	err = e.queue.Processors().Use(ctx, int64(size), func() (err error) {
+		body, err = json.Marshal(c)
+		return err
+	})
+	return body, err
+}
+
 // postCall sends the call. The idempotency key names the run, or the step, so that a function can recognize repeated
 // calls.
 func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
-	body, err := json.Marshal(c)
+	body, err := e.encode(ctx, c)
 	if err != nil {
 		return answer{}, fmt.Errorf("encode call: %w", err)
 	}

@@ -96,7 +96,11 @@ func (e *Engine) Handlers() map[message.Work]queue.Handler {
 // answer applies the commands that end an invocation, and starts or schedules the next one. The run is as the function
 // got to know it.
 func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run, body []byte) error {
-	plan, err := e.planner(ctx, run).Plan(body)
+	var plan contract.Plan
+	err := e.queue.Processors().Use(ctx, int64(len(body)), func() (err error) {
+		plan, err = e.planner(ctx, run).Plan(body)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -188,27 +188,19 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Ru
 		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(),
 		Run: contract.About(*run), Heard: &d.Heard, HooksURL: e.hooksURL, Since: kept.seq, Keep: kept.by,
 	}
-	total := int64(0)
+	stored := int64(0)
 	for _, e := range page.Events {
-		if total >= callBytes {
-			page.More = true
-			break
-		}
-		shown := view.Of(e)
-		if total += int64(len(shown.Payload)); total > most {
-			return contract.Call{}, errCallGrows
-		}
-		text, err := json.Marshal(shown)
-		if err != nil {
-			return contract.Call{}, fmt.Errorf("encode event %d: %w", e.Seq, err)
-		}
-		c.Events = append(c.Events, text)
+		stored += int64(len(e.Payload))
+	}
+	err = e.queue.Processors().Use(ctx, stored, func() error { return addEvents(&c, &page, most) })
+	if err != nil {
+		return contract.Call{}, err
 	}
 	last := kept.seq
 	if n := len(c.Events); n > 0 {
 		last = page.Events[n-1].Seq
 	}
-	c.LogBytes, run.LastSeq = total, max(run.LastSeq, last)
+	run.LastSeq = max(run.LastSeq, last)
 	if c.Since == 0 {
 		c.Run.Input = page.Events[0].Payload
 	}
@@ -217,6 +209,27 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Ru
 	}
 	c.Run.Store, err = e.loadStore(ctx, *run)
 	return c, err
+}
+
+// addEvents adds the events of a page to a call, and cuts the page where their payloads have callBytes. It fails with
+// [errCallGrows] if they have more than the most bytes.
+func addEvents(c *contract.Call, page *read.EventPage, most int64) error {
+	for _, e := range page.Events {
+		if c.LogBytes >= callBytes {
+			page.More = true
+			break
+		}
+		shown := view.Of(e)
+		if c.LogBytes += int64(len(shown.Payload)); c.LogBytes > most {
+			return errCallGrows
+		}
+		text, err := json.Marshal(shown)
+		if err != nil {
+			return fmt.Errorf("encode event %d: %w", e.Seq, err)
+		}
+		c.Events = append(c.Events, text)
+	}
+	return nil
 }
 
 // eventsAfter returns the first page of the run's log after a position. An inline start may have it at hand, as it was
