@@ -131,8 +131,8 @@ type EventData struct {
 	Step *StepSpec `json:"step,omitempty"`
 	// StepName is set on step_created and, by most clients, on the step's other events.
 	StepName string `json:"stepName,omitempty"`
-	// Attempt is the number of the attempt according to the client of a step_started. The server has a count of its
-	// own.
+	// Attempt is the number of the attempt according to the client of a step_started. The server has a count of its own,
+	// except for runs of [SpecFence] and later.
 	Attempt *int `json:"attempt,omitempty"`
 	// InBand says that the run's orchestrator wrote the event; set only for runs of [SpecFence] and later. Their run_created
 	// counts as in-band without it.

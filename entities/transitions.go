@@ -185,11 +185,38 @@ var stepsAfterEndNext = func() Table[StepStatus] {
 	return t
 }()
 
+// stepsAfterEndFenced is [stepsAfterEnd] for runs with a fence: a result is recorded whenever it comes, and everything
+// that begins an attempt is refused because the run has ended, which ends the delivery that asks for it.
+var stepsAfterEndFenced = Table[StepStatus]{
+	EventStepCreated: {
+		StepNone: {No: Ended}, StepPending: {No: Ended}, StepRunning: {No: Ended},
+		StepCompleted: {No: Ended}, StepFailed: {No: Ended},
+	},
+	EventStepStarted: {
+		StepNone: {No: Ended}, StepPending: {No: Ended}, StepRunning: {No: Ended},
+		StepCompleted: {No: Ended}, StepFailed: {No: Ended},
+	},
+	EventStepCompleted: {
+		StepNone: {No: Ended}, StepPending: {To: StepCompleted}, StepRunning: {To: StepCompleted},
+		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
+	},
+	EventStepFailed: {
+		StepNone: {No: Ended}, StepPending: {To: StepFailed}, StepRunning: {To: StepFailed},
+		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
+	},
+	EventStepRetrying: {
+		StepNone: {No: Ended}, StepPending: {No: Ended}, StepRunning: {No: Ended},
+		StepCompleted: {No: Ended}, StepFailed: {No: Ended},
+	},
+}
+
 // StepTable returns the transition table for the run's steps. It depends on the run's status and protocol version.
 func (r *Run) StepTable() Table[StepStatus] {
 	switch {
 	case !r.Status.Ended():
 		return steps
+	case r.Fenced():
+		return stepsAfterEndFenced
 	case r.SpecVersion >= specSlots:
 		return stepsAfterEndNext
 	default:
@@ -256,12 +283,30 @@ var waitsAfterEnd = Table[WaitStatus]{
 	},
 }
 
-// WaitTable returns the transition table for the run's waits. It depends on the run's status.
+// waitsAfterEndFenced is [waitsAfterEnd] for runs with a fence: that a wait is over is recorded whenever it comes. The
+// end of the run has deleted its waits, so that the log may have it several times, which no reader minds.
+var waitsAfterEndFenced = func() Table[WaitStatus] {
+	t := maps.Clone(waitsAfterEnd)
+	t[EventWaitCreated] = map[WaitStatus]cell[WaitStatus]{
+		WaitNone: {No: Ended}, WaitWaiting: {No: Ended}, WaitCompleted: {No: Ended}, WaitCancelled: {No: Ended},
+	}
+	t[EventWaitCompleted] = map[WaitStatus]cell[WaitStatus]{
+		WaitNone: {To: WaitCompleted}, WaitWaiting: {To: WaitCompleted}, WaitCompleted: {To: WaitCompleted},
+		WaitCancelled: {To: WaitCompleted}, // without its row, all are the same
+	}
+	return t
+}()
+
+// WaitTable returns the transition table for the run's waits. It depends on the run's status and protocol version.
 func (r *Run) WaitTable() Table[WaitStatus] {
-	if r.Status.Ended() {
+	switch {
+	case !r.Status.Ended():
+		return waits
+	case r.Fenced():
+		return waitsAfterEndFenced
+	default:
 		return waitsAfterEnd
 	}
-	return waits
 }
 
 // Next returns the status that follows the event. Kind and ID name the entity in errors. A refusal is a

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -375,5 +376,94 @@ func TestStaleCacheDoesNotPassTheFence(t *testing.T) {
 		t.Errorf("the present orchestrator was refused: %v", err)
 	}
 	f.clock.move(time.Second)
+	f.wantVerified(t, id)
+}
+
+// TestFenceModel runs random writes of two orchestrators and of others, by two servers, beside a model of three
+// numbers. A write of an orchestrator is accepted exactly if it has seen all in-band writes; so what one of them writes
+// between two looks at the log is never interrupted by the other.
+func TestFenceModel(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		logs := [2]*Log{f.with(noQueue{}), f.with(noQueue{})}
+		id := f.fenced(rt, onRun(theRun, "run_started"))
+		want := counters{2, 2}
+		knows := [2]int64{2, 2} // by orchestrator
+		for n := range rapid.IntRange(1, 30).Draw(rt, "writes") {
+			log := logs[rapid.IntRange(0, 1).Draw(rt, "server")]
+			who := rapid.IntRange(0, 3).Draw(rt, "who") // 2 is an outsider, and 3 a reader
+			if who == 3 {
+				knows[n%2] = f.counters(rt, id).InBand
+				continue
+			}
+			size := int64(rapid.IntRange(1, 3).Draw(rt, "events"))
+			var batch []Request
+			for i := range size {
+				r := on(id, "step_created", fmt.Sprintf("step_%d_%d", n, i))
+				if who < 2 {
+					r = inBand(r, knows[who])
+				}
+				batch = append(batch, r)
+			}
+			outcomes, err := log.AppendBatch(t.Context(), home, id, batch)
+			for _, o := range outcomes {
+				err = errors.Join(err, o.Err)
+			}
+			if who < 2 && knows[who] != want.InBand {
+				if got := superseded(rt, err); got != want {
+					rt.Fatalf("the refusal has %v, want %v", got, want)
+				}
+				continue
+			}
+			if err != nil {
+				rt.Fatalf("write %d of %d was refused: %v", n, who, err)
+			}
+			want.Seq += size
+			if who < 2 {
+				want.InBand += size
+				knows[who] = want.InBand
+			}
+		}
+		if got := f.counters(rt, id); got != want {
+			rt.Fatalf("counters are %v, want %v", got, want)
+		}
+		f.wantVerified(rt, id)
+	})
+}
+
+// TestLateEventsOfFencedRun: results are recorded after the end of the run, and the number of an attempt is the
+// client's.
+func TestLateEventsOfFencedRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.fenced(t, onRun(theRun, "run_started"), on(theRun, "step_created", "a"), on(theRun, "step_created", "b"),
+		on(theRun, "wait_created", "w"))
+	attempt := func(n int) Request {
+		r := on(id, "step_started", "a")
+		r.Data.Attempt = &n
+		return r
+	}
+	retrying := on(id, "step_retrying", "a")
+	retrying.Data.RetryAfter = ptr(day.Add(time.Hour))
+	for _, r := range []Request{attempt(1), retrying, attempt(5), attempt(2)} { // in any order, and when their client wants
+		f.must(t, r)
+	}
+	if got := f.rows(t, id).Steps["a"].Attempt; got != 2 {
+		t.Errorf("the attempt is %d, want 2", got)
+	}
+	f.must(t, onRun(id, "run_cancelled"))
+	if r := f.must(t, on(id, "wait_completed", "w")); r.Wait != nil || r.Event.Type != "wait_completed" {
+		t.Errorf("got %+v, want the event and no wait", r)
+	}
+	f.must(t, on(id, "step_completed", "a"))
+	f.must(t, inBand(on(id, "step_failed", "b"), 5)) // which never started
+	f.refused(t, attempt(6), entities.ErrRunEnded)
+	f.refused(t, on(id, "step_created", "c"), entities.ErrRunEnded)
+	f.refused(t, on(id, "wait_created", "x"), entities.ErrRunEnded)
+	f.refused(t, retrying, entities.ErrRunEnded)
+	if diff := cmp.Diff(fold(f.events(t, id)), f.rows(t, id)); diff != "" {
+		t.Errorf("rows are not the fold of the log (-fold +rows):\n%s", diff)
+	}
 	f.wantVerified(t, id)
 }

@@ -147,6 +147,9 @@ func (s *Snapshot) applyToStep(e entities.Event) {
 	case entities.EventStepStarted:
 		step.Status, step.RetryAfter = entities.StepRunning, nil
 		step.Attempt++
+		if s.Run.Fenced() && e.Data.Attempt != nil {
+			step.Attempt = *e.Data.Attempt // its clients count
+		}
 		if step.StartedAt == nil {
 			step.StartedAt = &e.CreatedAt
 		}
@@ -180,6 +183,9 @@ func (s *Snapshot) applyToHook(e entities.Event) {
 }
 
 func (s *Snapshot) applyToWait(e entities.Event) {
+	if s.Run.Status.Ended() {
+		return // which has deleted its waits
+	}
 	id := entities.WaitID(e.CorrelationID)
 	wait := s.Waits[id]
 	wait.UpdatedAt = e.CreatedAt

@@ -52,6 +52,9 @@ func TestTransitionTablesThroughPostgres(t *testing.T) {
 	tryTable(t, f, "steps", entities.KindStep, live.StepTable(), nil)
 	tryTable(t, f, "hooks", entities.KindHook, live.HookTable(), nil)
 	tryTable(t, f, "waits", entities.KindWait, live.WaitTable(), nil)
+	fencedEnd := entities.Run{Status: entities.RunCompleted, SpecVersion: entities.SpecFence}
+	tryTable(t, f, "steps of a fenced run after the end", entities.KindStep, fencedEnd.StepTable(), &completed, fence)
+	tryTable(t, f, "waits of a fenced run after the end", entities.KindWait, fencedEnd.WaitTable(), &completed, fence)
 	ended := entities.Run{Status: entities.RunCompleted}
 	for _, end := range []Request{completed, failed, cancelled} {
 		after := " after " + string(end.Type)
@@ -61,7 +64,9 @@ func TestTransitionTablesThroughPostgres(t *testing.T) {
 	}
 }
 
-func tryTable[S ~string](t *testing.T, f *fixture, name, kind string, table entities.Table[S], end *Request) {
+func tryTable[S ~string](t *testing.T, f *fixture, name, kind string, table entities.Table[S], end *Request,
+	change ...func(*Request),
+) {
 	t.Helper()
 	for event, row := range table {
 		if event == entities.EventHookConflict {
@@ -78,6 +83,12 @@ func tryTable[S ~string](t *testing.T, f *fixture, name, kind string, table enti
 			if end != nil {
 				before = append(retainLastHook(before), *end)
 			}
+			before = slices.Clone(before)
+			for _, change := range change {
+				for i := range before {
+					change(&before[i])
+				}
+			}
 			t.Run(fmt.Sprintf("%s, %s when %s", name, event, status), func(t *testing.T) {
 				t.Parallel()
 				tryCell(t, f, before, event, string(cell.To), string(cell.No))
@@ -85,6 +96,9 @@ func tryTable[S ~string](t *testing.T, f *fixture, name, kind string, table enti
 		}
 	}
 }
+
+// fence makes the run that the request creates one with a fence.
+func fence(r *Request) { r.SpecVersion = entities.SpecFence }
 
 // retainLastHook returns the requests with a last hook whose token is retained after the end of the run.
 func retainLastHook(before []Request) []Request {
@@ -165,8 +179,11 @@ func wantRows(t *testing.T, f *fixture, id entities.RunID, result Result, status
 			t.Errorf("the result's step is not the row (-row +result):\n%s", diff)
 		}
 	case entities.KindWait:
-		row := rows.Waits["wait_1"]
-		got = string(row.Status)
+		row, ok := rows.Waits["wait_1"]
+		if got = string(row.Status); !ok && result.Wait == nil && rows.Run.Status.Ended() {
+			got = status // the end has deleted the row
+			break
+		}
 		if diff := cmp.Diff(&row, result.Wait); diff != "" {
 			t.Errorf("the result's wait is not the row (-row +result):\n%s", diff)
 		}
