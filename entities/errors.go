@@ -88,6 +88,11 @@ func (e *SupersededError) Error() string {
 		"have the message delivered again", e.RunID, e.Seq, e.SeqInBand)
 }
 
+// Details returns the machine-readable part of the error.
+func (e *SupersededError) Details() map[string]any {
+	return map[string]any{"seq": e.Seq, "seqInBand": e.SeqInBand}
+}
+
 // Is makes errors.Is(err, ErrSuperseded) true.
 func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
 

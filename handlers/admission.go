@@ -55,7 +55,7 @@ var (
 func policyOf(method, route string) overloadPolicy {
 	switch {
 	case method == http.MethodPost && (strings.HasPrefix(route, sdkPath+"/v4/runs/:runId/events/") ||
-		strings.HasPrefix(route, sdkPath+"/world/")):
+		strings.HasPrefix(route, sdkPath+"/v5/runs/:runId/events/") || strings.HasPrefix(route, sdkPath+"/world/")):
 		return eventPolicy
 	case method == http.MethodPost && strings.HasPrefix(route, sdkPath+"/queues-proxy/"):
 		return messagePolicy

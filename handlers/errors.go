@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -260,6 +261,9 @@ func loggedPath(c echo.Context) string {
 	return c.Request().URL.Path
 }
 
+// readBySDK are the codes whose details the Workflow SDK reads, beside the code.
+var readBySDK = map[string]bool{"in-band-superseded": true}
+
 // envelope returns the body for a problem: in the form of the Workflow SDK under /sdk, in the native form elsewhere.
 func envelope(path string, p problem, requestID string) any {
 	type body struct {
@@ -269,7 +273,11 @@ func envelope(path string, p problem, requestID string) any {
 		RequestID string         `json:"requestId,omitempty"`
 	}
 	if strings.HasPrefix(path, sdkPath+"/") {
-		return body{Code: p.code, Message: p.message}
+		fields := map[string]any{"code": p.code, "message": p.message}
+		if readBySDK[p.code] {
+			maps.Copy(fields, p.details)
+		}
+		return fields
 	}
 	return struct {
 		Error body `json:"error"`

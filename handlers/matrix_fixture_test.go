@@ -121,7 +121,8 @@ func newMatrixServer(t *testing.T) *matrixServer {
 	}
 	draining, drain := context.WithCancel(context.Background())
 	o := Options{
-		Pool: pool, Log: h.log, Streams: h.streams, Queue: q, Keys: h.keys, Logger: logger,
+		Fence: true,
+		Pool:  pool, Log: h.log, Streams: h.streams, Queue: q, Keys: h.keys, Logger: logger,
 		Stopping: context.Background(), Draining: draining, UI: true,
 	}
 	o.setDefaults()

@@ -233,6 +233,16 @@ var testRequests = []testRequest{
 		route: "POST /sdk/world/v1/pull", header: []string{"Stepwell-World", "1"}, foreign: 200,
 		body: `cbor {"world":1,"deployment":"dpl_asks","asked":true,"places":1,"waitMs":0,"receipts":["{receipt}"]}`,
 	},
+	{
+		route: "POST /sdk/v5/runs/:runId/events/:eventType", path: "/sdk/v5/runs/{run}/events/step_started",
+		body: `frame {"eventType":"step_started","specVersion":9,"correlationId":"{step}"}`, foreign: 404,
+	},
+	{
+		route: "POST /sdk/v5/runs/:runId/events/batch", path: "/sdk/v5/runs/{run}/events/batch",
+		body: `frame {"eventType":"step_started","specVersion":9,"correlationId":"{step}"}`, foreign: 404,
+	},
+	{route: "GET /sdk/v5/runs/:runId/events", path: "/sdk/v5/runs/{run}/events", foreign: 404},
+	{route: "GET /sdk/v5/runs/:runId/events/:eventId", path: "/sdk/v5/runs/{run}/events/{event}", foreign: 404},
 	{route: "GET /sdk/v4/runs/:runId/events", path: "/sdk/v4/runs/{run}/events", foreign: 404},
 	{route: "GET /sdk/v4/runs/:runId/events/:eventId", path: "/sdk/v4/runs/{run}/events/{event}", foreign: 404},
 	{route: "GET /sdk/v4/events", path: "/sdk/v4/events?correlationId={step}", foreign: 200},

@@ -19,6 +19,7 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 
 	"github.com/stepwell-dev/stepwell/clients"
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/limit"
@@ -83,6 +84,8 @@ type Options struct {
 	Allowed egress.Allowed
 	// PullByDefault lets apps of the Workflow SDK ask for their deliveries that were not told to.
 	PullByDefault bool
+	// Fence serves runs of the Workflow SDK's spec version 9.
+	Fence bool
 	// HookRates limits the requests to webhooks.
 	HookRates webhook.Rates
 	// UI serves the dashboard, and PublicURL is the address at which its browsers reach the server; it may be empty.
@@ -214,10 +217,13 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 func (o Options) wire() *wire.Server {
 	return &wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
-		PullByDefault: o.PullByDefault, Told: world.NewClients(),
+		PullByDefault: o.PullByDefault, Fence: o.Fence, Told: world.NewClients(),
 		Problem: func(err error) wire.Problem {
 			p := problemOf(err)
-			return wire.Problem{Status: p.status, Code: p.code, Message: p.message, RetryAfter: p.retryAfter}
+			counters, _ := errors.AsType[*entities.SupersededError](err)
+			return wire.Problem{
+				Status: p.status, Code: p.code, Message: p.message, RetryAfter: p.retryAfter, Counters: counters,
+			}
 		},
 	}
 }

@@ -374,7 +374,7 @@ func startedRun(c echo.Context) (run string, starts bool) {
 	switch c.Path() {
 	case nativePath + "/runs", nativePath + "/runs/:id/rerun":
 		return "", true
-	case sdkPath + "/v4/runs/:runId/events/:eventType":
+	case sdkPath + "/v4/runs/:runId/events/:eventType", sdkPath + "/v5/runs/:runId/events/:eventType":
 		return c.Param("runId"), c.Param("eventType") == "run_created"
 	default:
 		return "", false

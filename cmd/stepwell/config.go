@@ -55,6 +55,8 @@ type config struct {
 	// internet: functions learn it for their webhooks, and in function mode the server requests its drains there.
 	DrainBudget time.Duration `env:"STEPWELL_DRAIN_BUDGET" envDefault:"25s"`
 	PublicURL   string        `env:"STEPWELL_PUBLIC_URL"`
+	// SpecFence serves runs of the Workflow SDK's spec version 9.
+	SpecFence bool `env:"STEPWELL_SDK_SPEC_9"`
 	// UI serves the dashboard, in the roles that serve requests.
 	UI bool `env:"STEPWELL_UI" envDefault:"true"`
 	// DataDir is the folder of the private Postgres of "dev".

@@ -236,7 +236,7 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Signer:   q.NewSigner(time.Now, s.logger),
 		Handlers: work, World: handlers.World(handlers.Options{
-			Pool: s.pool, Log: s.log, Queue: q, Logger: s.logger,
+			Pool: s.pool, Log: s.log, Queue: q, Logger: s.logger, Fence: s.config.SpecFence,
 		}), Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
 		Program: cluster.Program{Version: version(), Role: string(s.role)},
 	}, nil
@@ -269,6 +269,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		APIKey:         s.config.APIKey,
 		Allowed:        s.allowed,
 		PullByDefault:  s.pullByDefault,
+		Fence:          s.config.SpecFence,
 		Open:           s.config.Open,
 		Local:          s.local,
 		TrustedProxies: s.config.TrustedProxies,

@@ -66,6 +66,15 @@ type endMeta struct {
 	End     Int    `cbor:"_end"`
 	Next    string `cbor:"next,omitzero"`
 	HasMore bool   `cbor:"hasMore"`
+
+	Snapshot *Snapshot `cbor:"snapshot,omitzero"`
+}
+
+// Snapshot has the counters of a run with a fence, read before the list: how many events its log has, and how many of
+// them its orchestrators wrote.
+type Snapshot struct {
+	Seq       Int `cbor:"seq"`
+	SeqInBand Int `cbor:"seqInBand"`
 }
 
 // nextFrame reads one frame, or returns io.EOF if r ends before it.

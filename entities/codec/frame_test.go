@@ -222,7 +222,7 @@ func TestFrameWriter(t *testing.T) {
 	for _, step := range []func() error{
 		func() error { return w.WriteFrame(meta, []byte("one")) },
 		func() error { return w.WriteFrame(meta, nil) },
-		func() error { return w.WriteEnd("", false) },
+		func() error { return w.WriteEnd("", false, nil) },
 	} {
 		if err := step(); err != nil {
 			t.Fatal(err)
@@ -245,7 +245,7 @@ func TestFrameWriterFails(t *testing.T) {
 	if err := w.WriteFrame([]byte{0xa0}, make([]byte, bufferedFrames)); !errors.Is(err, errPipe) {
 		t.Errorf("frame: got %v, want %v", err, errPipe)
 	}
-	if err := w.WriteEnd("c", true); !errors.Is(err, errPipe) {
+	if err := w.WriteEnd("c", true, nil); !errors.Is(err, errPipe) {
 		t.Errorf("sentinel: got %v, want %v", err, errPipe)
 	}
 }

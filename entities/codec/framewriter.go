@@ -66,9 +66,10 @@ func (w *FrameWriter) Flush() error {
 }
 
 // WriteEnd writes the sentinel of a list. Without it, clients treat the list as broken. An empty next is omitted;
-// whether the last page has one depends on the client (protocol §2.4). It flushes the writer.
-func (w *FrameWriter) WriteEnd(next string, hasMore bool) error {
-	meta, err := Marshal(endMeta{End: 1, Next: next, HasMore: hasMore})
+// whether the last page has one depends on the client (protocol §2.4), and the snapshot on the run. It flushes the
+// writer.
+func (w *FrameWriter) WriteEnd(next string, hasMore bool, snapshot *Snapshot) error {
+	meta, err := Marshal(endMeta{End: 1, Next: next, HasMore: hasMore, Snapshot: snapshot})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"io"
 	"math"
 	"net/http"
@@ -21,12 +22,17 @@ type item struct {
 	MessageID  string    `cbor:"messageId,omitzero"`
 
 	*result
+	*codec.Snapshot // of the run, if the writer was superseded
 }
 
 // item returns the outcome of an event that was rejected for the problem.
 func (p Problem) item() item {
 	seconds := codec.Int(math.Ceil(p.RetryAfter.Seconds())) // rounded up, so that clients do not retry too early
-	return item{Status: codec.Int(p.Status), Error: p.Code, Message: p.Message, RetryAfter: seconds}
+	i := item{Status: codec.Int(p.Status), Error: p.Code, Message: p.Message, RetryAfter: seconds}
+	if c := p.Counters; c != nil {
+		i.Snapshot = &codec.Snapshot{Seq: codec.Int(c.Seq), SeqInBand: codec.Int(c.SeqInBand)}
+	}
+	return i
 }
 
 // postBatch is endpoint 1b: it appends the events of consecutive frames, each independently (§3.13).
@@ -35,7 +41,7 @@ func (s *Server) postBatch(r *request) error {
 	if r.err != nil {
 		return r.err
 	}
-	requests, err := readBatch(r.Request().Body, runID)
+	requests, m, err := readBatch(r.Request().Body, runID, s.fence(r))
 	if err != nil {
 		return err
 	}
@@ -43,7 +49,8 @@ func (s *Server) postBatch(r *request) error {
 	if err != nil {
 		return err
 	}
-	items := make([]item, len(outcomes))
+	answer := batchAnswer{Results: make([]item, len(outcomes))}
+	items := answer.Results
 	for i, o := range outcomes {
 		if o.Err != nil {
 			p := s.Problem(o.Err)
@@ -59,25 +66,64 @@ func (s *Server) postBatch(r *request) error {
 		}
 		items[i] = item{Status: http.StatusOK, result: &res}
 	}
-	return r.send(struct {
-		Results []item `cbor:"results"`
-	}{items})
+	if answer.excerpt, answer.report, err = s.reportOf(r, outcomes, m); err != nil {
+		return err
+	}
+	return r.send(answer)
 }
 
-func readBatch(body io.Reader, runID entities.RunID) ([]eventlog.Request, error) {
-	var requests []eventlog.Request
+// batchAnswer is the answer to a batch. The parts besides the results are for a run with a fence.
+type batchAnswer struct {
+	Results []item `cbor:"results"`
+
+	*excerpt
+	report
+}
+
+// reportOf returns what the answer to a batch says about the log: the positions that it took, and for an orchestrator
+// the events between the last one that it knew and the first of its own.
+func (s *Server) reportOf(r *request, outcomes []eventlog.Outcome, m meta) (x *excerpt, all report, err error) {
+	var first *eventlog.Result
+	for i := range outcomes {
+		o := &outcomes[i].Result
+		n := allocated(*o) // none if it was refused: then the outcome has no run
+		if n == nil {
+			continue
+		}
+		if first == nil && *n > 0 {
+			first = o
+		}
+		all.Allocated = new(*n + *cmp.Or(all.Allocated, new(codec.Int)))
+	}
+	if all.Allocated == nil && s.fence(r) == ownRoute && m.InBand {
+		all.Allocated = new(codec.Int)
+	}
+	if first == nil || !m.reportsSkipped(*first) {
+		return nil, all, nil
+	}
+	var res result
+	err = s.addExcerpt(r, &res, *first, m)
+	all.Incomplete = res.Incomplete
+	return res.excerpt, all, err
+}
+
+// readBatch returns the requests of a batch, and the metadata of the first.
+func readBatch(body io.Reader, runID entities.RunID, by fence) (requests []eventlog.Request, first meta, err error) {
 	for frame, err := range codec.Frames(body) {
 		if err != nil {
-			return nil, err
+			return nil, first, err
 		}
 		if len(requests) == eventlog.MaxBatch {
-			return nil, entities.Invalid("the batch has more than %d events", eventlog.MaxBatch)
+			return nil, first, entities.Invalid("the batch has more than %d events", eventlog.MaxBatch)
 		}
-		request, _, err := newRequest(runID, frame)
+		request, m, err := newRequest(runID, frame, by)
 		if err != nil {
-			return nil, err
+			return nil, first, err
+		}
+		if len(requests) == 0 {
+			first = m
 		}
 		requests = append(requests, request)
 	}
-	return requests, nil
+	return requests, first, nil
 }

@@ -116,7 +116,7 @@ func (s *Server) readCommit(body io.Reader, project entities.Project) (*commit, 
 		case len(c.items) == maxItems:
 			return nil, entities.Invalid("the commit has more than %d events and messages", maxItems)
 		case keys["eventType"] != nil:
-			c.items = append(c.items, c.head.readEvent(frame))
+			c.items = append(c.items, c.head.readEvent(frame, s.fenceOfCommits()))
 		default:
 			c.items = append(c.items, s.readMessage(frame, project))
 		}
@@ -153,8 +153,8 @@ func (c *commit) check() error {
 }
 
 // readEvent reads an event of a commit. In a repeated commit, an event with a writeKey may be in the log already.
-func (h commitHead) readEvent(frame codec.Frame) (i commitItem) {
-	request, m, err := newRequest(entities.RunID(h.RunID), frame)
+func (h commitHead) readEvent(frame codec.Frame, by fence) (i commitItem) {
+	request, m, err := newRequest(entities.RunID(h.RunID), frame, by)
 	if err == nil {
 		i.with, err = m.check(request.Type)
 	}
@@ -407,7 +407,7 @@ func (s *Server) results(r *request, c *commit, done applied) ([]item, error) {
 		default:
 			res, err := s.newResult(r, of.event.Type, outcome.Result, of.with)
 			if err == nil && size < read.MaxPageBytes {
-				res.excerpt, err = s.excerptFor(r, outcome.Result, of.meta)
+				err = s.addExcerpt(r, &res, outcome.Result, of.meta)
 			}
 			if err != nil {
 				return nil, err

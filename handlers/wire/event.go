@@ -189,6 +189,10 @@ type meta struct {
 	// EventPayloads is which payloads the excerpt has. An unknown value counts as none.
 	EventPayloads string `cbor:"eventsRemoteRefBehavior"`
 
+	// InBand and SeqInBand are the fence: see [eventlog.Request].
+	InBand    bool       `cbor:"inBand"`
+	SeqInBand *codec.Int `cbor:"expectedSeqInBand"`
+
 	// ExecutorVersion is the spec version of the app that executes the run. The run keeps its own.
 	ExecutorVersion codec.Int `cbor:"executorSpecVersion"`
 }
@@ -216,7 +220,7 @@ func fieldsOf(t reflect.Type) (names []string) {
 const publicKey = "encryptionPublicKey"
 
 // newRequest decodes a posted frame. Metadata that the server does not understand becomes extra data.
-func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta, error) {
+func newRequest(runID entities.RunID, frame codec.Frame, by fence) (eventlog.Request, meta, error) {
 	var m meta
 	var rest codec.Map
 	if err := codec.Unmarshal(frame.Meta, &m); err != nil {
@@ -235,7 +239,7 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 		RunID: runID, Type: entities.EventType(m.EventType), CorrelationID: m.CorrelationID,
 		SpecVersion: cmp.Or(int(m.SpecVersion), entities.SpecDriven), OccurredAt: given(m.OccurredAt), Data: m.data(),
 	}
-	if err := entities.CheckSpecVersion(r.SpecVersion); err != nil {
+	if err := by.addTo(&r, m); err != nil {
 		return r, m, err
 	}
 	if r.Type == entities.EventHookReceived {

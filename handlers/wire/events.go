@@ -30,6 +30,7 @@ type result struct {
 	StepCreated bool          `cbor:"stepCreated,omitzero"`
 
 	*excerpt
+	report
 }
 
 // size returns how many bytes of payloads and of the log the result has.
@@ -66,7 +67,7 @@ func (s *Server) postEvent(r *request) error {
 	if err != nil {
 		return err
 	}
-	request, m, err := newRequest(runID, frame)
+	request, m, err := newRequest(runID, frame, s.fence(r))
 	if err != nil {
 		return err
 	}
@@ -84,13 +85,14 @@ func (s *Server) postEvent(r *request) error {
 	r.setEventHeaders(appended)
 	if request.Type == entities.EventRunStarted && !m.SkipPreload && r.wantsFrames() {
 		r.Response().Header().Set("X-Wf-Max-Events", strconv.Itoa(maxEvents))
-		return s.sendLog(r, pg.Page{Limit: eventPage}, eventPayloads(m.EventPayloads), s.eventsOf(r, runID))
+		p, with := pg.Page{Limit: eventPage}, eventPayloads(m.EventPayloads)
+		return s.sendLog(r, p, with, snapshotOf(appended.Run), s.eventsOf(r, runID))
 	}
 	res, err := s.newResult(r, request.Type, appended, with)
 	if err != nil {
 		return err
 	}
-	if res.excerpt, err = s.excerptFor(r, appended, m); err != nil {
+	if err := s.addExcerpt(r, &res, appended, m); err != nil {
 		return err
 	}
 	return r.send(res)
@@ -134,7 +136,7 @@ func (s *Server) newResult(
 	if err != nil {
 		return result{}, err
 	}
-	res := result{Event: e, StepCreated: appended.StepCreated}
+	res := result{Event: e, StepCreated: appended.StepCreated, report: report{Allocated: allocated(appended)}}
 	switch typ.Kind() {
 	case entities.KindStep:
 		res.Step, err = s.stepAfter(r, typ, appended, with)
@@ -143,7 +145,9 @@ func (s *Server) newResult(
 			res.Hook = new(newHook(*appended.Hook, nil))
 		}
 	case entities.KindWait:
-		res.Wait = new(newWait(*appended.Wait))
+		if appended.Wait != nil { // the end of a run deletes its waits
+			res.Wait = new(newWait(*appended.Wait))
+		}
 	default:
 		res.Run, err = s.runAfter(r, typ, appended, with)
 	}
@@ -196,24 +200,34 @@ func (s *Server) eventAt(r *request, appended eventlog.Result, seq int64) (*enti
 	return &e, nil
 }
 
+// addExcerpt adds to the answer the part of the log that [Server.excerptFor] returns, and says if it lacks events that
+// the writer has to know.
+func (s *Server) addExcerpt(r *request, res *result, appended eventlog.Result, m meta) (err error) {
+	res.excerpt, err = s.excerptFor(r, appended, m)
+	skipped := appended.Event.Seq > int64(m.MaxSlot)+1
+	if appended.Repeated {
+		skipped = appended.Run.LastSeq > int64(m.MaxSlot)
+	}
+	res.Incomplete = m.reportsSkipped(appended) && skipped && res.excerpt == nil
+	return err
+}
+
 // excerptFor returns the part of the log that saves the client its next request, or nil: the whole log when a replay
 // starts (§3.5), the events after a cursor, or those that were appended between the client's last known event and the
 // new one (§3.2).
 func (s *Server) excerptFor(r *request, appended eventlog.Result, m meta) (*excerpt, error) {
 	p, with := pg.Page{Limit: eventPage}, eventPayloads(m.EventPayloads)
 	overtaken := false // by events that the client does not know
-	switch seen, seq := int64(m.MaxSlot), appended.Event.Seq; {
+	switch skipped, fits := m.skippedBefore(appended.Event.Seq); {
 	case m.SinceCursor != "":
 		p.Cursor = m.SinceCursor
 	case appended.Repeated:
 		return nil, nil
-	case appended.Event.Type == entities.EventRunStarted:
-		if m.SkipPreload {
-			return nil, nil
-		}
-	case seen >= 1 && seq > seen+1 && seq-seen <= eventPage:
-		overtaken = true
-		p.Cursor, p.Limit = read.EventCursorAt(seen), int(seq-seen-1)
+	case appended.Event.Type == entities.EventRunStarted && !m.SkipPreload:
+	case appended.Event.Type == entities.EventRunStarted && !m.reportsSkipped(appended):
+		return nil, nil
+	case m.MaxSlot >= 1 && skipped.Limit > 0 && fits:
+		overtaken, p = true, skipped
 	default:
 		return nil, nil
 	}
@@ -253,13 +267,21 @@ func newExcerpt(page read.EventPage, with read.Payloads) (*excerpt, error) {
 
 // listEvents is endpoint 2: the log of a run.
 func (s *Server) listEvents(r *request) error {
-	return s.sendEvents(r, s.eventsOf(r, r.runID()))
+	runID := r.runID()
+	if r.err != nil {
+		return r.err
+	}
+	snapshot, err := s.snapshot(r, runID)
+	if err != nil {
+		return err
+	}
+	return s.sendEvents(r, snapshot, s.eventsOf(r, runID))
 }
 
 // listEventsByCorrelation is endpoint 4: the events with a correlation ID.
 func (s *Server) listEventsByCorrelation(r *request) error {
 	id, runID := r.required("correlationId"), entities.RunID(r.query("runId"))
-	return s.sendEvents(r, func(p pg.Page, with read.Payloads) (read.EventPage, error) {
+	return s.sendEvents(r, nil, func(p pg.Page, with read.Payloads) (read.EventPage, error) {
 		return s.Log.EventsByCorrelation(r.ctx(), r.project(), runID, id, p, with)
 	})
 }
@@ -275,13 +297,13 @@ func (s *Server) eventsOf(r *request, runID entities.RunID) eventQuery {
 }
 
 // sendEvents sends events as frames: one page, or all of them with returnAll (§2.4).
-func (s *Server) sendEvents(r *request, list eventQuery) error {
+func (s *Server) sendEvents(r *request, snapshot *codec.Snapshot, list eventQuery) error {
 	p, with := r.page(eventPage, oldestFirst), r.eventPayloads()
 	if r.err != nil {
 		return r.err
 	}
 	if r.QueryParam("returnAll") == "true" {
-		return s.sendLog(r, p, with, list)
+		return s.sendLog(r, p, with, snapshot, list)
 	}
 	got, err := list(p, with)
 	if err != nil {
@@ -290,13 +312,15 @@ func (s *Server) sendEvents(r *request, list eventQuery) error {
 	w := r.startFrames()
 	err = writeEvents(w, got.Events)
 	if err == nil {
-		err = w.WriteEnd(r.nextCursor(got), got.More)
+		err = w.WriteEnd(r.nextCursor(got), got.More, snapshot)
 	}
 	return s.cutOff(r, err)
 }
 
 // sendLog sends all events after the page's cursor, with one page at a time in memory.
-func (s *Server) sendLog(r *request, p pg.Page, with read.Payloads, list eventQuery) error {
+func (s *Server) sendLog(
+	r *request, p pg.Page, with read.Payloads, snapshot *codec.Snapshot, list eventQuery,
+) error {
 	got, err := list(p, with)
 	if err != nil {
 		return err
@@ -307,7 +331,7 @@ func (s *Server) sendLog(r *request, p pg.Page, with read.Payloads, list eventQu
 			return s.cutOff(r, err)
 		}
 		if !got.More {
-			return s.cutOff(r, w.WriteEnd(r.nextCursor(got), false))
+			return s.cutOff(r, w.WriteEnd(r.nextCursor(got), false, snapshot))
 		}
 		p.Cursor = read.EventCursor(got.Events[len(got.Events)-1])
 		read.ReuseMemory(r.ctx())

@@ -143,7 +143,7 @@ func (s *Server) answerPoll(r *request, list []queue.Delivery, process string) e
 			return err
 		}
 	}
-	if err := w.WriteEnd("", false); err != nil {
+	if err := w.WriteEnd("", false, nil); err != nil {
 		return err
 	}
 	return r.Blob(http.StatusOK, world.MIME, answer.Bytes())

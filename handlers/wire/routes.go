@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -25,6 +26,8 @@ type Server struct {
 	Logger  *slog.Logger
 	// PullByDefault lets apps ask for their deliveries that were not told to, unless they are registered at a URL.
 	PullByDefault bool
+	// Fence serves runs with a fence: spec version 9.
+	Fence bool
 	// Told is what the processes that ask for their deliveries have been told about runs.
 	Told *world.Clients
 	// Problem translates an error that is only a part of an answer.
@@ -40,6 +43,8 @@ type Problem struct {
 	Code, Message string
 	// RetryAfter is the time after which a repetition may succeed; 0 if that is unknown.
 	RetryAfter time.Duration
+	// Counters are those of a run whose writer was superseded; nil for other problems.
+	Counters *entities.SupersededError
 }
 
 // routes are the endpoints of §2.3, each with the permission that it requires. Lists for the dashboard contain no
@@ -49,7 +54,11 @@ var routes = []struct {
 	permission auth.Permission
 	handle     func(*Server, *request) error
 }{
-	// Events.
+	// Events. The routes of version 5 serve all runs, and those of version 4 write only to runs without a fence.
+	{"POST /v5/runs/:runId/events/:eventType", auth.Write, withFence((*Server).postEvent)},
+	{"POST /v5/runs/:runId/events/batch", auth.Write, withFence((*Server).postBatch)},
+	{"GET /v5/runs/:runId/events", auth.Read, withFence((*Server).listEvents)},
+	{"GET /v5/runs/:runId/events/:eventId", auth.Read, withFence((*Server).getEvent)},
 	{"POST /v4/runs/:runId/events/:eventType", auth.Write, (*Server).postEvent},
 	{"POST /v4/runs/:runId/events/batch", auth.Write, (*Server).postBatch},
 	{"GET /v4/runs/:runId/events", auth.Read, (*Server).listEvents},

@@ -42,7 +42,7 @@ type server struct {
 	now time.Time
 }
 
-func newServer(t *testing.T) *server {
+func newServer(t *testing.T, with ...func(*handlers.Options)) *server {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), testdb.Indexed(t), migrations.DefaultSchema)
 	if err != nil {
@@ -64,10 +64,14 @@ func newServer(t *testing.T) *server {
 	}
 	draining, drain := context.WithCancel(context.Background())
 	s.drain = drain
-	web := httptest.NewServer(handlers.New(handlers.Options{
+	options := handlers.Options{
 		Pool: pool, Log: eventlog.New(pool, hub, q, s.clock), Streams: read.NewStreams(pool, hub, s.clock),
 		Queue: q, Open: true, Logger: logger, Draining: draining,
-	}))
+	}
+	for _, set := range with {
+		set(&options)
+	}
+	web := httptest.NewServer(handlers.New(options))
 	t.Cleanup(web.Close)
 	t.Cleanup(drain)
 	s.web, s.url = web, web.URL

@@ -43,7 +43,9 @@ func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byt
 		return nil, 0, err
 	}
 	head := deliveryHead{World: world.Version, ContentType: d.ContentType, After: codec.Int(after)}
+	var snapshot *codec.Snapshot
 	if now != nil {
+		snapshot = snapshotOf(now.Run)
 		if head.Run, err = s.summary(ctx, *now, page); err != nil {
 			return nil, 0, err
 		}
@@ -63,7 +65,7 @@ func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byt
 		next, upTo = read.EventCursor(page.Events[n-1]), page.Events[n-1].Seq
 	}
 	if err == nil {
-		err = w.WriteEnd(next, page.More)
+		err = w.WriteEnd(next, page.More, snapshot)
 	}
 	return body.Bytes(), upTo, err
 }
@@ -100,7 +102,7 @@ func (s *Server) current(
 		return nil, page, err
 	case d.IsForStep() || now.Run.Status.Ended():
 		return &now, page, nil
-	case now.Run.Status == entities.RunPending: // it is started as its client would do
+	case now.Run.Status == entities.RunPending && !now.Run.Fenced(): // it is started as its client would do
 		now, err = s.Log.Append(ctx, d.Project, eventlog.Request{
 			RunID: d.RunID, Type: entities.EventRunStarted, SpecVersion: now.Run.SpecVersion,
 		})
