@@ -26,7 +26,15 @@ type caller struct {
 	effects      map[string]effect // by idempotency key
 	calls        []stepCall
 	spied        map[string]bool // names of steps that need no function
+	repeats      int             // how often each call of a workflow is repeated with the same log
 }
+
+// mostRepeats finds code that does something else once in eight times, as that which ranges over a map with two keys,
+// with 99 %.
+const mostRepeats = 40
+
+// mostRepeated is how many bytes of calls are repeated for one call at most, besides one repetition.
+const mostRepeated = 1 << 20
 
 // effect is what a step may do outside: all its attempts have one idempotency key.
 type effect struct {
@@ -91,15 +99,18 @@ func (c *caller) callStep(r *http.Request, got call, body []byte) *httptest.Resp
 	return answer
 }
 
-// callWorkflow calls a workflow, and repeats the call with the same log, and with the log as the first call has left
-// it.
+// callWorkflow calls a workflow, and repeats the call with the same log, some times, and with the log as the first call
+// has left it.
 func (c *caller) callWorkflow(r *http.Request, got call, body []byte) *httptest.ResponseRecorder {
 	first := &inline{c: c, run: c.server.Run(got.Run.ID)}
 	answer := c.post(with(r.Context(), first), r, body)
 	if first.died {
 		return newAnswer(memserver.StatusDied, nil)
 	}
-	again := []*repeated{{body: body, results: first.results, commits: first.commits}}
+	var again []*repeated
+	for range min(c.repeats, 1+mostRepeated/len(body)) {
+		again = append(again, &repeated{body: body, results: first.results, commits: first.commits})
+	}
 	if answer.Code == http.StatusOK && got.Attempt == 1 && first.canResume() {
 		again = append(again, first.afterwards())
 	}

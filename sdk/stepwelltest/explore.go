@@ -47,6 +47,7 @@ func execute(t testing.TB, scenario Scenario, prepare func(*Env)) (*trial, *outc
 	var env *Env
 	got := try(t, func(t *trial) {
 		env = New(t)
+		env.caller.repeats = 1 // there are many executions
 		prepare(env)
 		scenario(t, env)
 		env.checkRecords()
@@ -71,7 +72,7 @@ func execute(t testing.TB, scenario Scenario, prepare func(*Env)) (*trial, *outc
 func EveryCrash(t testing.TB, scenario Scenario, options ...ExploreOption) {
 	t.Helper()
 	x := explore(options)
-	got, expected := execute(t, scenario, func(*Env) {})
+	got, expected := execute(t, scenario, func(e *Env) { e.caller.repeats = mostRepeats })
 	if got.failed {
 		t.Errorf("without a crash:\n%s", got.report())
 		return

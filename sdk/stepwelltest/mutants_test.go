@@ -375,3 +375,26 @@ func inputMutants() []mutant {
 		}, false},
 	}
 }
+
+// TestTheKitFindsWhatDiffersRarely has a workflow that ranges over a map with two keys, each time in a test of its own.
+func TestTheKitFindsWhatDiffersRarely(t *testing.T) {
+	t.Parallel()
+	const tests = 100
+	found := 0
+	for range tests {
+		_, err := result(t, func(w *stepwell.W) (string, error) {
+			for name := range map[string]bool{"a": true, "b": true} {
+				if _, err := echo.Run(w, name); err != nil {
+					return "", err
+				}
+			}
+			return "", nil
+		})
+		if err != nil {
+			found++
+		}
+	}
+	if found < tests-5 { // 99 of 100 on average
+		t.Errorf("found in %d of %d tests", found, tests)
+	}
+}

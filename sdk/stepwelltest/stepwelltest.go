@@ -6,9 +6,10 @@
 //	env.RunUntilDone() // days pass in an instant
 //	receipt, err := run.Result()
 //
-// Each invocation replays its workflow from the start. Each call of a workflow is made twice with the same log, and
-// once more with what the first one has written during the call. A workflow that is not deterministic therefore fails
-// in its first test. Steps are not repeated: inline steps execute once, one at a time, in the order in which the
+// Each invocation replays its workflow from the start. Each call of a workflow is repeated 40 times with the same log,
+// and once more with what the first one has written during the call. A workflow that is not deterministic, even one that
+// ranges over a map with two keys, therefore fails in its first test; but code that depends on the real time may need
+// longer to differ, which vet finds. Steps are not repeated: inline steps execute once, one at a time, in the order in which the
 // workflow asked for them.
 //
 // [EveryCrash] repeats a test with a crash at each place where there can be one, and [EveryOrder] with each order in
@@ -40,7 +41,8 @@ type Env struct {
 func New(tb testing.TB, definitions ...stepwell.Definition) *Env {
 	tb.Helper()
 	s := memserver.New(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	c := &caller{tb: tb, server: s, faults: &faults{}, effects: map[string]effect{}, spied: map[string]bool{}}
+	c := &caller{tb: tb, server: s, faults: &faults{}, effects: map[string]effect{}, spied: map[string]bool{},
+		repeats: mostRepeats}
 	app := stepwell.NewApp("test", stepwell.Logger(slog.New(slog.DiscardHandler)), stepwell.Clock(s.Now),
 		stepwell.StrictInputs(), stepwell.Server("http://stepwell.test"),
 		stepwell.HTTPClient(&http.Client{Transport: commits{}}))
