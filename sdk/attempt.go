@@ -46,6 +46,9 @@ func attempt(
 	}
 }
 
+// longestOutput is how long the output of a step may be, in bytes. The server takes 16 MiB with all that comes with it.
+const longestOutput = 15 << 20
+
 // lastWord is how long code may go on after the time of its attempt, to say what it has done.
 const lastWord = time.Second / 2
 
@@ -72,6 +75,10 @@ func (s stepContext) call(ctx context.Context, fn func(context.Context) (json.Ra
 		o.output, err = fn(ctx)
 		return err
 	})
+	if o.err == nil && len(o.output) > longestOutput {
+		o.output, o.err = nil, Fail(codeTooLarge, fmt.Sprintf("the output is %d bytes, more than %d: store it elsewhere, "+
+			"and return where", len(o.output), longestOutput))
+	}
 	return o
 }
 

@@ -15,10 +15,10 @@ func TestAnAttemptEndsAtItsTimeThoughItsCodeDoesNot(t *testing.T) {
 	defer close(hang)
 	for name, run := range map[string]func(*W, func(context.Context) (string, error)) (string, error){
 		"Do": func(w *W, fn func(context.Context) (string, error)) (string, error) {
-			return Do(w, "step", fn, AttemptTimeout(time.Millisecond), Attempts(2), Backoff(time.Millisecond, time.Millisecond))
+			return Do(w, "step", fn, AttemptTimeout(time.Second), Attempts(2), Backoff(time.Millisecond, time.Millisecond))
 		},
 		"a step": func(w *W, _ func(context.Context) (string, error)) (string, error) {
-			return DeclareStep[string, string]("step").Run(w, "", AttemptTimeout(time.Millisecond), Attempts(1))
+			return DeclareStep[string, string]("step").Run(w, "", AttemptTimeout(time.Second), Attempts(1))
 		},
 	} {
 		var attempts atomic.Int32
@@ -35,6 +35,47 @@ func TestAnAttemptEndsAtItsTimeThoughItsCodeDoesNot(t *testing.T) {
 			!strings.Contains(got.body, ErrAttemptTimeout.Error()) || int(attempts.Load()) != want {
 			t.Errorf("%s: got %s after %d attempts", name, got.body, attempts.Load())
 		}
+	}
+}
+
+// TestWhatTheServerRefusesIsFoundAtItsLine also checks that nothing is done before.
+func TestWhatTheServerRefusesIsFoundAtItsLine(t *testing.T) {
+	t.Parallel()
+	for want, wrong := range map[string]func(w *W, executed *bool) error{
+		"cannot be the ID": func(w *W, executed *bool) error {
+			return Exec(w, "step", func(context.Context) error { *executed = true; return nil }, ID("two words"))
+		},
+		"Attempts(0)": func(w *W, executed *bool) error {
+			return Exec(w, "step", func(context.Context) error { *executed = true; return nil }, Attempts(0))
+		},
+		"AttemptTimeout(100ms)": func(w *W, _ *bool) error {
+			return Exec(w, "step", func(context.Context) error { return nil }, AttemptTimeout(100*time.Millisecond))
+		},
+		"ten years": func(w *W, _ *bool) error { return w.Sleep(20 * 365 * 24 * time.Hour) },
+	} {
+		executed := false
+		app, _ := newTestApp(workflowOf(func(w *W) (string, error) { return "", wrong(w, &executed) }))
+		got := newFake(t, app).call(t.Context(), nil)
+		if got.Error.Code != codePanic || !strings.Contains(got.Error.Message, want) || executed ||
+			!strings.Contains(got.Error.Message, "attempt_test.go:") {
+			t.Errorf("%s: got %s, executed: %t", want, got.body, executed)
+		}
+	}
+}
+
+// TestAnOutputThatIsTooLargeFailsAtOnce has a step that the server could not record.
+func TestAnOutputThatIsTooLargeFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	attempts := 0
+	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		_, err := Do(w, "step", func(context.Context) (string, error) {
+			attempts++
+			return strings.Repeat("x", longestOutput), nil
+		})
+		return "", err
+	}))
+	if got := newFake(t, app).invoke(nil); attempts != 1 || !strings.Contains(got.body, codeTooLarge) {
+		t.Errorf("got %.500s after %d attempts", got.body, attempts)
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 	codeTimeout     = "timeout"
 	codeUndecodable = "undecodable"
 	codeUnencodable = "unencodable"
+	codeTooLarge    = "answer_too_large"
 )
 
 // failure is an error as the function contract describes it. It is how errors of steps and runs are kept in the log.

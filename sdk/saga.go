@@ -156,7 +156,7 @@ func (f *Future[T]) mayHaveHappened(w *W) bool {
 // codesOfUnknown are the codes of steps of which nobody knows what they have done. Any other code comes from the step,
 // whose error was permanent.
 var codesOfUnknown = []string{
-	"", codeTimeout, codeCancelled, codeCrashed, codePanic, codeUnencodable, "no_answer", "unreachable", "answer_too_large",
+	"", codeTimeout, codeCancelled, codeCrashed, codePanic, codeUnencodable, "no_answer", "unreachable", codeTooLarge,
 	"too_deep", "store_limit",
 }
 

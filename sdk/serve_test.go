@@ -252,7 +252,7 @@ func TestCausesOfContexts(t *testing.T) {
 	}
 	step := DeclareStep[string, string]("step")
 	app, _ := newTestApp(step.Bind(wait), workflowOf(func(w *W) (string, error) {
-		return step.Run(w, "inline", AttemptTimeout(time.Millisecond), Attempts(1))
+		return step.Run(w, "inline", AttemptTimeout(time.Second), Attempts(1))
 	}))
 	f := newFake(t, app)
 	f.invoke(nil)

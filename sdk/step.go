@@ -225,6 +225,8 @@ type stepOptions struct {
 	priority       time.Duration
 	memo           *memo
 	durable        bool
+	// problem is what is wrong with an option; empty if nothing is.
+	problem string
 	// refused names an option that only a step can have; empty if there is none.
 	refused string
 	// undo adds a compensation of the step to the handle's saga.
@@ -244,7 +246,12 @@ type retry struct {
 func ID(id string) StepOption { return func(o *stepOptions) { o.id = id } }
 
 // Attempts sets how many attempts a step has at most, from 1; 5 by default.
-func Attempts(n int) StepOption { return func(o *stepOptions) { o.retry.MaxAttempts = n } }
+func Attempts(n int) StepOption {
+	return func(o *stepOptions) {
+		o.retry.MaxAttempts = n
+		o.check(n >= 1, "Attempts(%d): a step has one attempt at least", n)
+	}
+}
 
 // Backoff sets the pause after the first failed attempt, which doubles with each further one up to the longest. By
 // default they are a second and five minutes. The server makes each pause up to a quarter shorter, at random.
@@ -259,7 +266,10 @@ func Backoff(first, longest time.Duration) StepOption {
 // ends then. A function that ignores it for another half a second is left behind, and what it returns later does not
 // count.
 func AttemptTimeout(d time.Duration) StepOption {
-	return func(o *stepOptions) { o.attemptTimeout = d }
+	return func(o *stepOptions) {
+		o.attemptTimeout = d
+		o.check(time.Second <= d && d <= 12*time.Hour, "AttemptTimeout(%s): it is from a second to 12 hours", d)
+	}
 }
 
 // Timeout limits the whole step, including its time in the queue and between attempts. When the time is over, the step
@@ -347,11 +357,23 @@ func (o stepOptions) pause(failed int) time.Duration {
 	return min(pause, longest)
 }
 
+// collect returns the options together. One that the server would refuse panics, which names the line and holds the run,
+// before anything is done.
 func collect(options []StepOption) (o stepOptions) {
 	for _, set := range options {
 		set(&o)
 	}
+	if o.problem != "" {
+		panic(engine.Caller() + ": " + o.problem)
+	}
 	return o
+}
+
+// check keeps what is wrong with an option.
+func (o *stepOptions) check(right bool, problem string, about ...any) {
+	if !right {
+		o.problem = fmt.Sprintf(problem, about...)
+	}
 }
 
 // Do executes fn as a step of its own, right here, and returns its output. The result is recorded: when the workflow

@@ -39,8 +39,14 @@ type waitCommand struct {
 	At    string `json:"at,omitempty"`
 }
 
+// longestTimer is the longest that the server takes.
+const longestTimer = 10 * 365 * 24 * time.Hour
+
 // Timer starts a timer. Timers are durable: they may last for up to ten years.
 func (w *W) Timer(d time.Duration) *Timer {
+	if d > longestTimer {
+		panic(fmt.Sprintf("%s: a timer of %s: the longest is ten years", engine.Caller(), d))
+	}
 	return w.timer(waitCommand{For: max(d, 0).String()})
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
@@ -200,12 +202,23 @@ func (w *W) ask(op *engine.Operation) *engine.Operation {
 	if op.Place == "" {
 		op.Place = engine.Caller()
 	}
+	if !validID(op.ID) {
+		panic(fmt.Sprintf("%s: %q cannot be the ID of a %s: give it a name, or an ID, of 1 to 256 printable characters without"+
+			" spaces and slashes", op.Place, op.ID, op.Kind))
+	}
 	if op.Execute != nil {
 		w.exec.stoppable(op)
 	}
 	w.exec.engine.Ask(w.co, op)
 	w.scope.add(op)
 	return op
+}
+
+// validID reports whether the server takes an ID.
+func validID(id string) bool {
+	return 0 < len(id) && len(id) <= 256 && !strings.ContainsFunc(id, func(c rune) bool {
+		return c == ' ' || c == '/' || !unicode.IsPrint(c)
+	})
 }
 
 // askUnlessCancelled asks for an operation. If the handle's part of the workflow was cancelled, it is none that the

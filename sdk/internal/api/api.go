@@ -181,9 +181,16 @@ func (c *Client) wait(ctx context.Context, failures int, last error) error {
 	}
 }
 
-// orEnded adds the reason why the context ended, if it did.
+// orEnded adds the reason why the context ended, if it did. If that is all, nothing is wrong with the server.
 func orEnded(ctx context.Context, err error) error {
-	if ended := context.Cause(ctx); ended != nil && !errors.Is(err, ended) {
+	ended := context.Cause(ctx)
+	if ended == nil {
+		return err
+	}
+	if lost, ok := errors.AsType[*lostError](err); ok && errors.Is(lost.err, ended) {
+		return fmt.Errorf("%w, before %s has answered", ended, lost.server)
+	}
+	if !errors.Is(err, ended) {
 		return fmt.Errorf("%w (%w)", ended, err)
 	}
 	return err

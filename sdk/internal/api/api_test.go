@@ -143,3 +143,20 @@ func newTestClient(t *testing.T, h http.Handler) *Client {
 	c.pause = func(int) time.Duration { return 0 }
 	return c
 }
+
+// TestAContextThatHasEndedIsNotTheServersFault waits for a server that is there.
+func TestAContextThatHasEndedIsNotTheServersFault(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(server.Close)
+	c, err := New(server.URL, "", http.DefaultClient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	err = c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/runs"}, nil)
+	if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "is the server running") {
+		t.Errorf("got %v", err)
+	}
+}

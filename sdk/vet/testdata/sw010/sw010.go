@@ -6,7 +6,10 @@ import (
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
 
-var charge = stepwell.DeclareStep[string, string]("charge")
+var (
+	charge  = stepwell.DeclareStep[string, string]("charge")
+	chapter = stepwell.DeclareWorkflow[string, string]("chapter")
+)
 
 func workflow(w *stepwell.W, items []string) (string, error) {
 	nothing := func(context.Context) error { return nil }
@@ -21,6 +24,9 @@ func workflow(w *stepwell.W, items []string) (string, error) {
 			return "", err
 		}
 		if _, err := charge.Run(w, item, stepwell.ID("charge-"+item)); err != nil {
+			return "", err
+		}
+		if _, err := chapter.Child(w, item, stepwell.ChildID("chapter-"+item)).Await(w); err != nil {
 			return "", err
 		}
 		w := w.Scope(item)
