@@ -18,6 +18,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -418,7 +419,7 @@ func (d Delivery) Request() (path string, header http.Header) {
 	} {
 		header.Set(name, value)
 	}
-	return "/.well-known/workflow/v1/" + route(d.Topic, d.DeliveryCount), header
+	return "/.well-known/workflow/v1/" + route(d.Topic, d.DeliveryCount, d.SpecVersion), header
 }
 
 // shownDeadline is the end of the lease that the function is told. It is earlier than the real one, so that a function
@@ -442,9 +443,9 @@ const stepHealth = "wkf_step_health_check"
 
 // route returns the app's route for a delivery (protocol §5.3). Apps of the SDK's 5.x line have no step route and
 // answer 404 there, but get health checks for it. So every second delivery of these goes to the flow route, which they
-// have.
-func route(topic string, delivery int) string {
-	if !stepTopic.MatchString(topic) || delivery%2 == 0 && strings.HasSuffix(topic, stepHealth) {
+// have. It executes the steps of runs with a fence, too, whose messages may have the topic of a step.
+func route(topic string, delivery, specVersion int) string {
+	if !stepTopic.MatchString(topic) || specVersion >= entities.SpecFence || delivery%2 == 0 && strings.HasSuffix(topic, stepHealth) {
 		return "flow"
 	}
 	return "step"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -83,9 +84,12 @@ func TestDeliveryGoesToTheTopicsRoute(t *testing.T) {
 		"x__wkf_step_a":               "flow",
 		"__wkf_workflow___wkf_step_":  "flow",
 	} {
-		if got := route(topic, 1); got != want {
+		if got := route(topic, 1, 8); got != want {
 			t.Errorf("route(%q) = %q, want %q", topic, got, want)
 		}
+	}
+	if got := route("__wkf_step_a", 1, entities.SpecFence); got != "flow" {
+		t.Errorf("the step of a run with a fence goes to %q, want flow", got)
 	}
 	for topic, want := range map[string]string{
 		"__wkf_workflow_a":           "flow",
@@ -93,7 +97,7 @@ func TestDeliveryGoesToTheTopicsRoute(t *testing.T) {
 		"__wkf_step_health_check":    "flow",
 		"__ns_wkf_step_health_check": "flow",
 	} {
-		if got := route(topic, 2); got != want {
+		if got := route(topic, 2, 0); got != want {
 			t.Errorf("second time: route(%q) = %q, want %q", topic, got, want)
 		}
 	}
