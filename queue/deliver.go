@@ -217,6 +217,11 @@ func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (
 		// The function answered but did not acknowledge. Only the acknowledgement counts, which is a separate request
 		// (protocol §5.5): without one the lease expires soon, and later with each delivery.
 		return Delivered{Outcome: OutcomeDone}, Persist(ctx, func(ctx context.Context) error {
+			if d.SpecVersion >= entities.SpecFence { // whose client asks so for the same message again
+				if err := postpone(ctx, w.queue.pool, d.Lease); err != nil {
+					return err
+				}
+			}
 			return shortenLease(ctx, w.queue.pool, d.Lease, max(answeredLease, backoff(d.failures())))
 		})
 	case errors.Is(ctx.Err(), context.Canceled):

@@ -207,6 +207,15 @@ func setDue(
 	return err
 }
 
+// postpone ends the lease of a delivery whose function has set when the message is due again, and has then answered
+// with success. That is no failure: it neither counts towards parking nor leaves an error.
+func postpone(ctx context.Context, pool *pgxpool.Pool, handle string) error {
+	return exec(ctx, pool, "postpone message", `
+		UPDATE messages
+		SET lease = '', awaits_since = NULL, unreached = 0, cut_off = 0, first_failed_at = NULL, last_error = '', held = NULL
+		WHERE `+OfLease+` AND holder = ''`, handle)
+}
+
 // dueBatch is how many messages one statement makes due.
 const dueBatch = 500
 
