@@ -128,7 +128,8 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: memory{share.NewPool(o.BodyMemory)},
 		answers: share.NewPool(o.BodyMemory),
 		places:  share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
-		clients: world.NewClients(), turns: turns, unrecorded: share.NewPool(int64(unrecordedPerProcessor * processors)), news: make(chan struct{}, 1),
+		clients: world.NewClients(), turns: turns,
+		unrecorded: share.NewPool(int64(unrecordedPerProcessor * processors)), news: make(chan struct{}, 1),
 	}
 }
 
