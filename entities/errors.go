@@ -19,6 +19,9 @@ var (
 	ErrKeyTaken = errors.New("key taken")
 	// ErrKeyReused means that the idempotency key was used before, with a different request.
 	ErrKeyReused = errors.New("idempotency key reused")
+	// ErrHookClaimed means that the hook's token was taken over by the hook of another run, which a [HookClaimedError]
+	// names.
+	ErrHookClaimed = errors.New("hook claimed")
 	// ErrSuperseded means that the writer does not know of all writes of the run's orchestrators; a [SupersededError] has
 	// the counts.
 	ErrSuperseded = errors.New("superseded")
@@ -75,6 +78,25 @@ func (e *NotYetError) Error() string {
 
 // Is makes errors.Is(err, ErrNotYet) true.
 func (e *NotYetError) Is(target error) bool { return target == ErrNotYet }
+
+// HookClaimedError is an [ErrHookClaimed] with the hook that has the token.
+type HookClaimedError struct {
+	Hook HookID
+	By   HookRef
+}
+
+func (e *HookClaimedError) Error() string {
+	return fmt.Sprintf("hook %s has lost its token to hook %s of run %s: look the token up again, and send to that hook",
+		e.Hook, e.By.HookID, e.By.RunID)
+}
+
+// Is makes it an [ErrHookClaimed], and an [ErrConflict]: it comes too late.
+func (e *HookClaimedError) Is(target error) bool {
+	return target == ErrHookClaimed || target == ErrConflict
+}
+
+// Details has what clients read.
+func (e *HookClaimedError) Details() map[string]any { return map[string]any{"claimedBy": e.By} }
 
 // SupersededError is an [ErrSuperseded] with the counters of the run.
 type SupersededError struct {

@@ -168,6 +168,13 @@ type EventData struct {
 	Verified string `json:"verified,omitempty"`
 	// ConflictingRunID is set on hook_conflict: the run that holds the token.
 	ConflictingRunID RunID `json:"conflictingRunId,omitempty"`
+	// Force is set on hook_created if the hook may take its token over from the hook of another run. If it has done so,
+	// ForceClaimedFrom is that hook, and ForceClaimedBy of that hook's hook_disposed is the new one. ForceRefused is set
+	// on a hook_conflict in place of such a hook_created: why it was not allowed.
+	Force            bool       `json:"force,omitempty"`
+	ForceClaimedFrom *HookClaim `json:"forceClaimedFrom,omitempty"`
+	ForceClaimedBy   *HookRef   `json:"forceClaimedBy,omitempty"`
+	ForceRefused     string     `json:"forceRefusedReason,omitempty"`
 	// ErrorCode classifies a failure; the client chooses it freely.
 	ErrorCode string `json:"errorCode,omitempty"`
 	// Skipped is set on the step_completed of a step that its run's function has skipped: why.

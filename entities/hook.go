@@ -27,6 +27,24 @@ type Hook struct {
 	// that do; empty for none.
 	Signal    string
 	Condition string
+	// ClaimedFrom is the hook from which this one has taken its token over; nil for none.
+	ClaimedFrom *HookClaim
+}
+
+// HookRef names a hook of a run.
+type HookRef struct {
+	RunID  RunID  `json:"runId"`
+	HookID HookID `json:"hookId"`
+}
+
+// HookClaim is a hook that has lost its token to the hook of another run, and what that run's client needs to wake the
+// run that had it.
+type HookClaim struct {
+	HookRef
+
+	WorkflowName string `json:"workflowName"`
+	DeploymentID string `json:"deploymentId"`
+	SpecVersion  int    `json:"runSpecVersion"`
 }
 
 // Holds reports whether the hook holds its token at the given time.

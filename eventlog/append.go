@@ -217,6 +217,10 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 		l.hub.Publish(read.StreamTopic(c.project, s.Name))
 	}
 	l.lookAgain(d)
+	for _, victim := range d.victims {
+		l.cache.runs.Remove(victim.after.Run.ID)
+		l.Announce(c.project, victim.after.Run.ID, false)
+	}
 	if len(d.events) > 0 {
 		l.Announce(c.project, c.runID, d.closesCalls())
 	}
@@ -358,6 +362,9 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 				return nil, err
 			}
 			if err := c.findKnown(ctx, tx, f); err != nil {
+				return nil, err
+			}
+			if err := c.readVictims(ctx, tx, f); err != nil {
 				return nil, err
 			}
 			d = c.decide(*f)

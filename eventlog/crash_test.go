@@ -94,6 +94,16 @@ func crashTests() map[string]crashTest {
 		"batch":                  {clientPair: clientPair{before: withStep, one: batch}, again: conflict},
 		"batch that ends":        {clientPair: clientPair{before: withStep, one: is(step("step_completed"), completed)}, again: conflict},
 		"claim of a taken token": {clientPair: clientPair{before: is(started), holder: is(started, retained), one: is(retained)}, again: conflict},
+		"takeover": {
+			clientPair: clientPair{
+				forced: true, before: is(started), holder: is(started, retained), one: is(takingOver("hook_1", contestedToken)),
+			},
+			again: conflict,
+		},
+		"takeover from an ended run": {
+			clientPair: clientPair{before: is(started), holder: is(started, retained, completed), one: is(takingOver("hook_1", contestedToken))},
+			again:      conflict,
+		},
 		"claim of an expired token": {
 			clientPair: clientPair{before: is(started), holder: is(started, retained, completed), late: late, one: is(retained)},
 			again:      conflict,

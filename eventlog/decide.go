@@ -40,6 +40,9 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlierOf(r) != nil {
 		return nil, f.checkResumption(r)
 	}
+	if by, claimed := f.claimers[r.CorrelationID]; claimed && f.Run != nil && r.Type == entities.EventHookReceived {
+		return nil, &entities.HookClaimedError{Hook: entities.HookID(r.CorrelationID), By: by}
+	}
 	if err := f.checkTransition(r, at); err != nil {
 		return nil, err
 	}
@@ -144,14 +147,24 @@ func createAndStartRun(r Request, at time.Time) ([]entities.Event, error) {
 	return []entities.Event{created, startedEvent(r, 2, at)}, nil
 }
 
-// orConflict returns the hook_created as it is, or as a hook_conflict if another hook holds the token.
+// orConflict returns the hook_created as it is or, if another hook holds the token, with its claim to that, or as a
+// hook_conflict.
 func (f facts) orConflict(e entities.Event) entities.Event {
 	holder := f.tokenHolder(e.Data.Token)
 	if holder == nil || !holder.Holds(e.CreatedAt) {
 		return e
 	}
+	refused := ""
+	if victim := f.victims[holder.RunID]; victim != nil && e.Data.Force {
+		if refused = forceRefused(victim.after.Run); refused == "" {
+			e.Data.ForceClaimedFrom = claimOf(victim.after.Run, holder.ID)
+			return e
+		}
+	}
 	e.Type, e.Extra, e.Payload = entities.EventHookConflict, nil, nil
-	e.Data = entities.EventData{Token: e.Data.Token, ConflictingRunID: holder.RunID, At: e.Data.At}
+	e.Data = entities.EventData{
+		Token: e.Data.Token, ConflictingRunID: holder.RunID, At: e.Data.At, ForceRefused: refused,
+	}
 	return e
 }
 

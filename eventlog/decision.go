@@ -34,6 +34,8 @@ type decision struct {
 	messages []message.Message
 	// children are runs that are created in the same transaction.
 	children []decision
+	// victims are the runs that lose tokens to the run in the same transaction.
+	victims []*decision
 	// source is the client that made the requests, for the audit.
 	source admin.Source
 	// refused is why the call is refused as a whole; nil if it is not.
@@ -101,6 +103,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	for _, e := range events {
 		d.after.Apply(e)
 		f.note(r, e)
+		d.takeOver(f, e, now)
 		d.enqueue(d.unfollowed(e, d.after.awaited(e, r.nextWork(d.after.Run, e))))
 		d.enqueue(f.triggered(d.after.Run, e))
 	}
@@ -145,7 +148,7 @@ func (f facts) note(r Request, e entities.Event) {
 	}
 	if e.Type == entities.EventHookDisposed {
 		maps.DeleteFunc(f.holders, func(_ string, holder *entities.Hook) bool {
-			return holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID
+			return holder != nil && holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID
 		})
 	}
 	if e.Type == entities.EventStepCreated && e.Data.Step != nil && e.Data.Step.ChildID != "" && f.children != nil {
@@ -236,6 +239,9 @@ func (d decision) appended() Appended {
 	a := Appended{Events: d.events, Run: d.after.Run}
 	for _, child := range d.children {
 		a.Events = append(a.Events[:len(a.Events):len(a.Events)], child.events...)
+	}
+	for _, victim := range d.victims {
+		a.Events = append(a.Events[:len(a.Events):len(a.Events)], victim.events...)
 	}
 	if i := slices.IndexFunc(d.outcomes, Outcome.refused); i >= 0 {
 		a.Refused = d.outcomes[i].Err

@@ -35,6 +35,10 @@ type facts struct {
 	marked map[string]*receipt
 	// schemes maps the hooks that receive payloads to the signature schemes that they require; empty for none.
 	schemes map[string]string
+	// victims are the runs whose hooks have the tokens that requests may take over, as the decision leaves them.
+	victims map[entities.RunID]*decision
+	// claimers maps the hooks that have lost their token to the hooks that took it over.
+	claimers map[string]entities.HookRef
 	// children maps the steps that requests cancel to the child runs that they stand for.
 	children map[string]entities.RunID
 	// onEnd has the triggers that wait for the end of the run, if a request ends it. Those of the cache are none: the
@@ -80,9 +84,10 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
 		schemes: map[string]string{}, children: map[string]entities.RunID{}, stored: map[string]bool{},
-		received: map[string]*receipt{}, marked: map[string]*receipt{},
+		received: map[string]*receipt{}, marked: map[string]*receipt{}, claimers: map[string]entities.HookRef{},
 	}
 	steps, waits := c.Await.items()
+	c.lockHolders(b)
 	store.LockRun(b, project, runID, &f.Run)
 	for _, r := range requests {
 		switch r.Type.Kind() {
@@ -170,6 +175,7 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'run_started' ORDER BY seq LIMIT 1`, r.RunID)
 	case entities.EventHookReceived:
 		loadScheme(b, r.RunID, r.CorrelationID, f.schemes)
+		loadClaimer(b, r, f.claimers)
 		if r.Data.ResumeID != "" {
 			earlier := &receipt{}
 			f.received[r.Data.ResumeID] = earlier

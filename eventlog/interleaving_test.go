@@ -36,12 +36,12 @@ type clientPair struct {
 	late [2]time.Duration
 	// driven means that the server continues the runs.
 	driven bool
-	// fenced means that the runs have a fence.
-	fenced bool
+	// fenced means that the runs have a fence, and forced that they know takeovers of tokens.
+	fenced, forced bool
 }
 
-// contestedToken stands for the token that both runs claim; each scenario has its own.
-const contestedToken = "contested"
+// contestedToken stands for the token that both runs claim, and otherToken for a second one; each scenario has its own.
+const contestedToken, otherToken = "contested", "other"
 
 // clientPairs has pairs that other engines got wrong, and pairs that our optimizations put at risk.
 func clientPairs() map[string]clientPair {
@@ -56,6 +56,7 @@ func clientPairs() map[string]clientPair {
 	claims := hookCreated(theRun, "hook_1", contestedToken)
 	retained := hookCreated(theRun, "hook_1", contestedToken)
 	retained.Data.TokenRetentionUntil = ptr(day.Add(time.Hour))
+	forced := takingOver("hook_1", contestedToken)
 	withStep := []Request{started, step("step_created")}
 	running := []Request{started, step("step_created"), step("step_started")}
 	withHook := []Request{started, hook("hook_created")}
@@ -166,6 +167,23 @@ func clientPairs() map[string]clientPair {
 			before: is(started), other: is(started, retained, completed), late: [2]time.Duration{2 * time.Hour},
 			one: is(claims), two: is(hook("hook_disposed")),
 		},
+		"takeover × takeover": {
+			forced: true, before: is(started), other: is(started), holder: is(started, claims), one: is(forced), two: is(forced),
+		},
+		"takeover × claim": {
+			forced: true, before: is(started), other: is(started), holder: is(started, claims), one: is(forced), two: is(claims),
+		},
+		"takeover × takeover from the claimer": {
+			forced: true, before: is(started, hookCreated(theRun, "hook_2", otherToken)), other: is(started, claims),
+			one: is(forced), two: is(takingOver("hook_2", otherToken)),
+		},
+		"takeover × hook_disposed": {forced: true, before: is(started), other: is(started, claims), one: is(forced), two: is(hook("hook_disposed"))},
+		"takeover × hook_received": {forced: true, before: is(started), other: is(started, claims), one: is(forced), two: is(hook("hook_received"))},
+		"takeover × resumption":    {forced: true, before: is(started), other: is(started, claims), one: is(forced), two: is(resumed)},
+		"takeover × complete":      {forced: true, before: is(started), other: is(started, claims), one: is(forced), two: is(completed)},
+		"takeover × end that retained": {
+			forced: true, before: is(started), other: is(started, retained), one: is(forced), two: is(completed),
+		},
 		"claim of an expired token × another": {
 			before: is(started), other: is(started), holder: is(started, retained, completed),
 			late: [2]time.Duration{2 * time.Hour, 2 * time.Hour}, one: is(claims), two: is(claims),
@@ -179,6 +197,13 @@ func inBandAll(known int64, requests ...Request) (all []Request) {
 		all = append(all, inBand(r, known))
 	}
 	return all
+}
+
+// takingOver returns a hook_created that may take the token over.
+func takingOver(id, token string) Request {
+	r := hookCreated(theRun, id, token)
+	r.Data.Force = true
+	return r
 }
 
 // driven is the driver of runs with a store.
@@ -211,7 +236,8 @@ func setAttribute() Request {
 //
 // Clients stop at all statements, also within batches, and at every commit and rollback; see package gate. They do not
 // stop at begin, which takes no lock and no snapshot. Clients of two runs stop only where they can conflict: at
-// statements about hooks and tokens, and at the end. All other statements are about rows of one run.
+// statements about hooks and tokens, at locks on runs if both runs may be locked by one client, and at the end. All
+// other statements are about rows of one run.
 func TestI4EveryInterleavingIsSerializable(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -262,7 +288,7 @@ func (p clientPair) checkSerializable(t *testing.T, dsn string, f *fixture, cach
 
 // canConflict selects the statements at which the clients can conflict.
 func (p clientPair) canConflict(sql string) bool {
-	return p.other == nil || strings.Contains(sql, "hooks") || strings.Contains(sql, "advisory") ||
+	return p.other == nil || p.forced && strings.Contains(sql, "FOR NO KEY UPDATE") || strings.Contains(sql, "hooks") || strings.Contains(sql, "advisory") ||
 		sql == "COMMIT" || sql == "ROLLBACK"
 }
 
@@ -330,6 +356,9 @@ func (p clientPair) newScenario(t *testing.T, st *scenarioRunner) *scenario {
 		if p.fenced {
 			first.SpecVersion = entities.SpecFence
 		}
+		if p.forced {
+			first.SpecVersion = entities.SpecTakeover
+		}
 		s.must(t, first)
 		for _, r := range before {
 			s.must(t, s.requestOf(r, i))
@@ -351,8 +380,8 @@ func (l *Log) cacheRun(s *Snapshot) {
 
 // requestOf returns the request for a client's run.
 func (s *scenario) requestOf(r Request, client int) Request {
-	if r.Data.Token == contestedToken {
-		r.Data.Token = "token of " + string(s.ids[0])
+	if r.Data.Token == contestedToken || r.Data.Token == otherToken {
+		r.Data.Token += " token of " + string(s.ids[0])
 	}
 	return forRun(r, s.ids[client])
 }

@@ -174,7 +174,7 @@ func (s *Snapshot) applyToHook(e entities.Event) {
 			IsSystem:    e.Data.IsSystem != nil && *e.Data.IsSystem,
 			SpecVersion: e.SpecVersion, CreatedSeq: e.Seq, CreatedAt: e.CreatedAt,
 			RetainUntil: e.Data.TokenRetentionUntil,
-			Signal:      e.Data.Signal, Condition: e.Data.Condition,
+			Signal:      e.Data.Signal, Condition: e.Data.Condition, ClaimedFrom: e.Data.ForceClaimedFrom,
 		}
 	case entities.EventHookDisposed:
 		delete(s.Hooks, id)

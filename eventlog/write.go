@@ -24,8 +24,11 @@ const (
 )
 
 // queueLocked queues the decision's writes one by one, and those of the children that it creates. The transaction must
-// hold the lock on the run.
+// hold the lock on the run. Victims come first: their tokens are then free.
 func (d decision) queueLocked(b *pgx.Batch, f facts) {
+	for _, victim := range d.victims {
+		victim.queueLocked(b, facts{Snapshot: victim.before})
+	}
 	if d.changes() {
 		var s pg.Conditional
 		d.addTo(&s, f, xidInOrder)

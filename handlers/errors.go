@@ -139,6 +139,7 @@ var statuses = []struct {
 	{entities.ErrSuperseded, http.StatusPreconditionFailed, "in-band-superseded"},
 	{message.ErrStale, http.StatusConflict, "stale_invocation"},
 	{eventlog.ErrGraceUnsupported, http.StatusConflict, "grace_unsupported"},
+	{entities.ErrHookClaimed, http.StatusConflict, "hook-force-claimed"},
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},
@@ -262,7 +263,7 @@ func loggedPath(c echo.Context) string {
 }
 
 // readBySDK are the codes whose details the Workflow SDK reads, beside the code.
-var readBySDK = map[string]bool{"in-band-superseded": true}
+var readBySDK = map[string]bool{"hook-force-claimed": true, "in-band-superseded": true}
 
 // envelope returns the body for a problem: in the form of the Workflow SDK under /sdk, in the native form elsewhere.
 func envelope(path string, p problem, requestID string) any {

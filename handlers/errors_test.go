@@ -50,6 +50,8 @@ func messageOf(t *testing.T, path string, body []byte) (code, text string) {
 		Code    string         `json:"code"`
 		Message string         `json:"message"`
 		Details map[string]any `json:"details"`
+		// ClaimedBy is for the SDK, which reads it beside the code.
+		ClaimedBy map[string]any `json:"claimedBy"`
 	}
 	type ours struct {
 		inner
@@ -167,6 +169,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrSuperseded, 412, "in-band-superseded"},
 		{message.ErrStale, 409, "stale_invocation"},
 		{eventlog.ErrGraceUnsupported, 409, "grace_unsupported"},
+		{&entities.HookClaimedError{}, 409, "hook-force-claimed"},
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
 		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},

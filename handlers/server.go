@@ -220,10 +220,12 @@ func (o Options) wire() *wire.Server {
 		PullByDefault: o.PullByDefault, Fence: o.Fence, Told: world.NewClients(),
 		Problem: func(err error) wire.Problem {
 			p := problemOf(err)
-			counters, _ := errors.AsType[*entities.SupersededError](err)
-			return wire.Problem{
-				Status: p.status, Code: p.code, Message: p.message, RetryAfter: p.retryAfter, Counters: counters,
+			w := wire.Problem{Status: p.status, Code: p.code, Message: p.message, RetryAfter: p.retryAfter}
+			w.Counters, _ = errors.AsType[*entities.SupersededError](err)
+			if claimed, ok := errors.AsType[*entities.HookClaimedError](err); ok {
+				w.ClaimedBy = &claimed.By
 			}
+			return w
 		},
 	}
 }

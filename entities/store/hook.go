@@ -13,7 +13,7 @@ import (
 )
 
 const hookColumns = `run_id, id, project, token, is_webhook, is_system, spec_version, created_seq, created_at,
-	retain_until, expires_at, signal, condition`
+	retain_until, expires_at, signal, condition, claimed_from`
 
 // LoadHook queues a read of the hook, if the run has it, and locks its row: another run may be about to take over the
 // token of an expired hook, for which it deletes the row.
@@ -29,6 +29,16 @@ func LockToken(b *pgx.Batch, project entities.Project, token string, into map[st
 	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1::text || ' ' || $2::text, 0))`, project, token)
 	pg.LoadEach(b, func(h entities.Hook) { into[h.Token] = &h },
 		`SELECT `+hookColumns+` FROM hooks WHERE project = $1 AND token = $2`, project, token)
+}
+
+// LockHolders queues locks on the run and on the runs whose hooks have the tokens, in the order of their IDs: two runs
+// that take over each other's tokens must not wait for each other. It is called before a lock on a token, for which
+// the runs may wait.
+func LockHolders(b *pgx.Batch, project entities.Project, runID entities.RunID, tokens []string) {
+	b.Queue(`
+		SELECT FROM runs WHERE project = $1 AND id = ANY (
+			SELECT run_id FROM hooks WHERE project = $1 AND token = ANY ($3) UNION SELECT $2
+		) ORDER BY id FOR NO KEY UPDATE`, project, runID, tokens)
 }
 
 // holdsToken is the condition on hooks that hold their token at the time given by parameter n. It is
@@ -94,10 +104,10 @@ func InsertHook(w pg.Writer, h *entities.Hook) {
 	w.Add(pg.Write{What: "insert hook", SQL: `
 		INSERT INTO hooks (` + hookColumns + `)
 		SELECT $1::text, $2::text, $3::text, $4::text, $5::boolean, $6::boolean, $7::integer, $8::bigint, $9::timestamptz,
-			$10::timestamptz, $11::timestamptz, $12::text, $13::text
+			$10::timestamptz, $11::timestamptz, $12::text, $13::text, $14::jsonb
 		WHERE true`, Args: []any{
 		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.IsSystem, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
-		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition,
+		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition, h.ClaimedFrom,
 	}})
 }
 

@@ -159,7 +159,8 @@ func WaitingHook(
 func waiting(ctx context.Context, q pg.Querier, where string, args ...any) ([]Waiting, error) {
 	list, err := pg.CollectAll[Waiting](q.Query(ctx, `
 		SELECT h.run_id, h.id, h.project, h.token, h.is_webhook, h.is_system, h.spec_version, h.created_seq,
-			h.created_at, h.retain_until, h.expires_at, h.signal, h.condition, r.attributes
+			h.created_at, h.retain_until, h.expires_at, h.signal, h.condition, h.claimed_from,
+			r.attributes
 		FROM hooks h JOIN runs r ON r.id = h.run_id
 		WHERE h.expires_at IS NULL AND `+where, args...))
 	return list, pg.Wrap(err, "read waiting hooks")

@@ -77,10 +77,10 @@ func RestoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, taken func(entiti
 	LockToken(b, h.Project, h.Token, holders)
 	b.Queue(`DELETE FROM hooks WHERE project = $1 AND token = $2 AND expires_at <= $3`, h.Project, h.Token, at)
 	b.Queue(`
-		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 		ON CONFLICT ON CONSTRAINT hooks_token_key DO NOTHING`,
 		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.IsSystem, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
-		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition,
+		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition, h.ClaimedFrom,
 	).Exec(func(tag pgconn.CommandTag) error {
 		if holder := holders[h.Token]; tag.RowsAffected() == 0 && holder != nil {
 			taken(*holder)

@@ -20,6 +20,7 @@ type item struct {
 	Message    string    `cbor:"message,omitzero"`
 	RetryAfter codec.Int `cbor:"retryAfter,omitzero"`
 	MessageID  string    `cbor:"messageId,omitzero"`
+	ClaimedBy  *hookRef  `cbor:"claimedBy,omitzero"`
 
 	*result
 	*codec.Snapshot // of the run, if the writer was superseded
@@ -31,6 +32,9 @@ func (p Problem) item() item {
 	i := item{Status: codec.Int(p.Status), Error: p.Code, Message: p.Message, RetryAfter: seconds}
 	if c := p.Counters; c != nil {
 		i.Snapshot = &codec.Snapshot{Seq: codec.Int(c.Seq), SeqInBand: codec.Int(c.SeqInBand)}
+	}
+	if p.ClaimedBy != nil {
+		i.ClaimedBy = new(newHookRef(*p.ClaimedBy))
 	}
 	return i
 }

@@ -129,6 +129,28 @@ type hook struct {
 	Metadata    codec.Bytes `cbor:"metadata,omitzero"`
 	CreatedAt   codec.Time  `cbor:"createdAt"`
 	RetainUntil codec.Time  `cbor:"tokenRetentionUntil,omitzero"`
+	ClaimedFrom *hookClaim  `cbor:"claimedFrom,omitzero"`
+}
+
+// hookRef is the wire form of the name of a hook.
+type hookRef struct {
+	RunID  string `cbor:"runId"`
+	HookID string `cbor:"hookId"`
+}
+
+func newHookRef(h entities.HookRef) hookRef { return hookRef{string(h.RunID), string(h.HookID)} }
+
+// hookClaim is the wire form of a hook that has lost its token.
+type hookClaim struct {
+	hookRef
+
+	WorkflowName string    `cbor:"workflowName"`
+	DeploymentID string    `cbor:"deploymentId"`
+	SpecVersion  codec.Int `cbor:"runSpecVersion"`
+}
+
+func newHookClaim(c entities.HookClaim) hookClaim {
+	return hookClaim{newHookRef(c.HookRef), c.WorkflowName, c.DeploymentID, codec.Int(c.SpecVersion)}
 }
 
 // newHook makes the wire form of a hook. The event of its creation, if not nil, completes it.
@@ -137,6 +159,9 @@ func newHook(h entities.Hook, created *entities.Event) hook {
 		RunID: string(h.RunID), HookID: string(h.ID), Token: h.Token, ProjectID: string(h.Project),
 		IsWebhook: h.IsWebhook, IsSystem: h.IsSystem, SpecVersion: codec.Int(h.SpecVersion),
 		CreatedAt: codec.NewTime(h.CreatedAt), RetainUntil: optionalTime(h.RetainUntil),
+	}
+	if h.ClaimedFrom != nil {
+		w.ClaimedFrom = new(newHookClaim(*h.ClaimedFrom))
 	}
 	if created != nil {
 		w.Metadata = created.Payload

@@ -103,6 +103,16 @@ func (w *eventEncoder) setData(e *entities.Event) {
 	if d.IsSystem != nil {
 		data.Value("isSystem", *d.IsSystem)
 	}
+	if d.Force {
+		data.Value("force", true)
+	}
+	if d.ForceClaimedFrom != nil {
+		data.Value("forceClaimedFrom", newHookClaim(*d.ForceClaimedFrom))
+	}
+	if d.ForceClaimedBy != nil {
+		data.Value("forceClaimedBy", newHookRef(*d.ForceClaimedBy))
+	}
+	data.Text("forceRefusedReason", d.ForceRefused)
 	if d.Attributes != nil {
 		data.Value("attributes", d.Attributes)
 	}
@@ -173,6 +183,7 @@ type meta struct {
 	HookIsWebhook      *bool             `cbor:"hookIsWebhook"`
 	HookIsSystem       *bool             `cbor:"hookIsSystem"`
 	HookRetentionUntil codec.Time        `cbor:"hookTokenRetentionUntil"`
+	HookForce          bool              `cbor:"hookForce"`
 	ResumeID           string            `cbor:"resumeId"`
 	ResumeDigest       string            `cbor:"resumePayloadDigest"`
 	ErrorCode          string            `cbor:"errorCode"`
@@ -203,6 +214,7 @@ type meta struct {
 var notExtra = append(fieldsOf(reflect.TypeFor[meta]()),
 	"optimizations", "rsfs", "finalSchedulingReplay", "ttfs", "stso", "stepCount", "eventCount",
 	"stateUpdatedAt", "token", "isWebhook", "isSystem", "tokenRetentionUntil", "conflictingRunId",
+	"force", "forceClaimedFrom", "forceClaimedBy", "forceRefusedReason",
 	"input", "output", "result", "metadata", "payload",
 )
 
@@ -297,7 +309,7 @@ func (m meta) data() entities.EventData {
 		DeploymentID: m.DeploymentID, WorkflowName: m.WorkflowName, Attributes: m.Attributes, StepName: m.StepName,
 		ResumeAt: given(m.ResumeAt), RetryAfter: given(m.RetryAfter),
 		Token: m.HookToken, IsWebhook: m.HookIsWebhook, IsSystem: m.HookIsSystem,
-		TokenRetentionUntil: given(m.HookRetentionUntil), ResumeID: m.ResumeID, ResumeDigest: m.ResumeDigest,
+		TokenRetentionUntil: given(m.HookRetentionUntil), Force: m.HookForce, ResumeID: m.ResumeID, ResumeDigest: m.ResumeDigest,
 		ErrorCode: m.ErrorCode, Changes: attributeChanges(m.Changes), AllowReserved: m.AllowReserved,
 	}
 	if m.Attempt != nil {

@@ -45,6 +45,8 @@ type Problem struct {
 	RetryAfter time.Duration
 	// Counters are those of a run whose writer was superseded; nil for other problems.
 	Counters *entities.SupersededError
+	// ClaimedBy is the hook that has the token of the one that the request is about; nil if it has not lost it.
+	ClaimedBy *entities.HookRef
 }
 
 // routes are the endpoints of §2.3, each with the permission that it requires. Lists for the dashboard contain no

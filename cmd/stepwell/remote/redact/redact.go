@@ -45,7 +45,7 @@ func New(key []byte, keep []string) *Redactor {
 var plain = map[string]bool{
 	"id": true, "runId": true, "type": true, "encoding": true, "workflow": true, "workflowName": true,
 	"deployment": true, "deploymentId": true, "driver": true, "status": true, "parentId": true, "stepName": true,
-	"conflictingRunId": true, "at": true, "errorCode": true, "via": true, "verified": true, "signal": true, "build": true,
+	"conflictingRunId": true, "forceRefusedReason": true, "at": true, "errorCode": true, "via": true, "verified": true, "signal": true, "build": true,
 	"open": true, // IDs
 }
 
@@ -53,6 +53,9 @@ var plain = map[string]bool{
 var plainBelow = map[string]map[string]bool{
 	"step":    {"childId": true, "deploymentId": true, "onParentEnd": true},
 	"changes": {"key": true}, // of an attribute
+
+	"forceClaimedFrom": {"runId": true, "hookId": true, "workflowName": true, "deploymentId": true},
+	"forceClaimedBy":   {"runId": true, "hookId": true},
 }
 
 // Run returns a run and its events, as the API returns them, with other texts.
