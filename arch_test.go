@@ -143,7 +143,7 @@ var mayImport = map[string][]string{
 		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/access", "entities/admin",
 		"entities/message", "entities/pg", "eventlog", "eventlog/archive", "eventlog/read", "eventlog/stats", "eventlog/upkeep",
 		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/cluster", "queue/collector", "queue/egress",
-		"queue/engine", "queue/prober", "queue/scheduler",
+		"queue/engine", "queue/flow", "queue/prober", "queue/scheduler",
 	},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote": {

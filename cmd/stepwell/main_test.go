@@ -78,7 +78,7 @@ func TestInvalidCommandLines(t *testing.T) { // sets the environment
 		env  string // the value of STEPWELL_LOG
 		want string
 	}{
-		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "health", "sbom"`},
+		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "health", "version"`},
 		{"unknown command", []string{"run"}, "", "unexpected argument run"},
 		{"unknown flag", []string{"serve", "--port", "1"}, "", "unknown flag --port"},
 		{"unknown role", []string{"serve", "--role", "boss"}, "", `--role must be one of "all","api","worker"`},

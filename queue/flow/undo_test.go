@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // TestUndoIsTold: the error names what was undone and what could not be, in steps that undid it before they failed, too.
@@ -63,5 +64,89 @@ func TestUndoSeesTheStep(t *testing.T) {
 	}
 	if details := string(got.Error.Details); !strings.Contains(details, `"done":["reserve","charge"]`) {
 		t.Errorf("details %s", details)
+	}
+}
+
+// TestEarlierAttemptsAreUndone tests steps whose last attempt did nothing for sure, though an earlier one may have.
+func TestEarlierAttemptsAreUndone(t *testing.T) {
+	t.Parallel()
+	p := parse(t, "flow: f\ndeployment: d\nsteps:\n  a: {call: a, undo: {call: u}}\n")
+	event := func(typ entities.EventType, code string) Event {
+		return Event{Type: typ, CorrelationID: "a", Payload: contract.Payload("it failed", code)}
+	}
+	started := event(entities.EventStepStarted, "")
+	for name, test := range map[string]struct {
+		attempts []Event
+		undone   bool
+	}{
+		"one attempt":    {[]Event{started}, false},
+		"a known result": {[]Event{started, event(entities.EventStepRetrying, "x"), started}, false},
+		"a time limit":   {[]Event{started, event(entities.EventStepRetrying, contract.CodeTimeout), started}, true},
+		"no answer": {[]Event{
+			started, event(entities.EventStepRetrying, contract.CodeNoAnswer), started,
+			event(entities.EventStepRetrying, "x"), started,
+		}, true},
+		"no result": {[]Event{started, started}, true},
+	} {
+		log := slices.Concat([]Event{{Type: entities.EventRunCreated}, event(entities.EventStepCreated, "")}, test.attempts,
+			[]Event{event(entities.EventStepFailed, "x")})
+		text, err := p.Answer(t.Context(), Call{Events: log})
+		answer := string(text)
+		if err != nil || strings.Contains(answer, `"a~undo"`) != test.undone ||
+			test.undone && !strings.Contains(answer, `"outcome":"unknown"`) {
+			t.Errorf("%s: %s (%v); want undone: %v", name, answer, err, test.undone)
+		}
+	}
+}
+
+// TestPausesHoldUpNoUndo tests runs that fail while a step that can be undone waits for its next attempt.
+func TestPausesHoldUpNoUndo(t *testing.T) {
+	t.Parallel()
+	p := parse(t, "flow: f\ndeployment: d\nsteps:\n  z: {call: z, undo: {call: u}}\n  a: {needs: z, call: a, undo: {call: u}}\n"+
+		"  b: {needs: z, call: b}\n")
+	event := func(id string, typ entities.EventType, code string) Event {
+		return Event{Type: typ, CorrelationID: id, Payload: contract.Payload("it failed", code)}
+	}
+	started := event("a", entities.EventStepStarted, "")
+	for name, test := range map[string]struct {
+		attempts []Event
+		want     []string // commands
+	}{
+		"not begun": {nil, nil},
+		"under way": {[]Event{started}, nil},
+		"a pause after a known result": {
+			[]Event{started, event("a", entities.EventStepRetrying, "x")}, []string{"cancelStep a", "runStep z~undo"},
+		},
+		"a pause after an attempt of which nobody knows": {
+			[]Event{started, event("a", entities.EventStepRetrying, contract.CodeTimeout)},
+			[]string{"cancelStep a", "runStep a~undo"},
+		},
+		"under way again": {[]Event{started, event("a", entities.EventStepRetrying, "x"), started}, nil},
+	} {
+		log := slices.Concat([]Event{
+			{Type: entities.EventRunCreated},
+			event("z", entities.EventStepCreated, ""), {Type: entities.EventStepCompleted, CorrelationID: "z"},
+			event("a", entities.EventStepCreated, ""), event("b", entities.EventStepCreated, ""),
+		}, test.attempts)
+		for i := range log {
+			log[i].Seq = int64(i + 1)
+		}
+		for _, why := range []Event{event("b", entities.EventStepFailed, "x"), {Type: entities.EventCancelRequested}} {
+			why.Seq = int64(len(log) + 1)
+			text, err := p.Answer(t.Context(), Call{Events: append(slices.Clone(log), why)})
+			var answer struct{ Commands []struct{ Type, ID string } }
+			if err == nil {
+				err = json.Unmarshal(text, &answer)
+			}
+			var got []string
+			for _, c := range answer.Commands {
+				if c.ID != "b" { // which is cancelled, too
+					got = append(got, c.Type+" "+c.ID)
+				}
+			}
+			if err != nil || !slices.Equal(got, test.want) {
+				t.Errorf("%s, then %s: got %v (%v), want %v", name, why.Type, got, err, test.want)
+			}
+		}
 	}
 }
