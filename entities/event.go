@@ -95,13 +95,16 @@ type EventData struct {
 	Attributes map[string]string `json:"attributes,omitzero"`
 	// The fields from here to RequestDigest are set on the run_created of runs that the server drives. The first ones
 	// are described with [Run].
-	Driver         Driver     `json:"driver,omitempty"`
-	UniqueKey      string     `json:"uniqueKey,omitempty"`
-	IdempotencyKey string     `json:"idempotencyKey,omitempty"`
-	ParentID       RunID      `json:"parentId,omitempty"`
-	ParentStep     StepID     `json:"parentStep,omitempty"`
-	Detached       bool       `json:"detached,omitempty"`
-	Deadline       *time.Time `json:"deadline,omitempty"`
+	Driver         Driver `json:"driver,omitempty"`
+	UniqueKey      string `json:"uniqueKey,omitempty"`
+	IdempotencyKey string `json:"idempotencyKey,omitempty"`
+	ParentID       RunID  `json:"parentId,omitempty"`
+	ParentStep     StepID `json:"parentStep,omitempty"`
+	Detached       bool   `json:"detached,omitempty"`
+	// RootID and Depth are set for either driver.
+	RootID   RunID      `json:"rootId,omitempty"`
+	Depth    int        `json:"depth,omitempty"`
+	Deadline *time.Time `json:"deadline,omitempty"`
 	// StartAt is the time at which the run starts; nil for at once.
 	StartAt *time.Time `json:"startAt,omitempty"`
 	// RequestDigest is the digest of the request that started the run. A repetition with the same idempotency key must

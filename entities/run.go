@@ -1,6 +1,7 @@
 package entities
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/await"
@@ -31,6 +32,11 @@ type Run struct {
 	ParentStep StepID
 	// Detached says that the run continues when its parent ends.
 	Detached bool
+	// RootID is the first of the runs that led to this one, one after the other: each has started the next one as a child
+	// or in another way, or has sent the signal or come to the end that started it. Empty if nothing but a client, a
+	// webhook or a schedule did. Depth is how many they are.
+	RootID RunID
+	Depth  int
 	// Limits are the limits that the run needs a place of; nil for none. It starts once it has all of them, and holds them
 	// until it ends.
 	Limits []LimitUse
@@ -64,6 +70,9 @@ type Run struct {
 
 // Fenced reports whether the run has a fence: see [SpecFence].
 func (r *Run) Fenced() bool { return r.SpecVersion >= SpecFence }
+
+// Descend returns the root and the depth of a run that this one leads to.
+func (r *Run) Descend() (root RunID, depth int) { return cmp.Or(r.RootID, r.ID), r.Depth + 1 }
 
 // LimitUse names a limit that a run or a step needs a place of, and which of its places: those of the key.
 type LimitUse struct {

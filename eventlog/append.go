@@ -260,7 +260,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 		return decision{}, false, nil
 	}
 	limited, ok := l.limitedStart(&c, f.Run != nil)
-	if !ok {
+	if !ok || c.rootOf(f) != "" {
 		return decision{}, false, nil
 	}
 	if c.exceeds(f.Snapshot) || f.needLock(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
@@ -350,6 +350,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
 			c.requests = slices.Clone(requests) // each try completes them anew
+			c.start.reset()
 			if err := c.complete(check); err != nil {
 				return nil, err
 			}

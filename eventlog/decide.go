@@ -59,6 +59,10 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 		return withFirstAttempt(e, *r.First), nil
 	case r.known != nil:
 		return withKnownOutput(e, *r.known), nil
+	case r.refused != nil:
+		return withRefusedStart(e, r.refused)
+	case r.Output != nil:
+		return withOutput(e, r.Output), nil
 	case r.Inline && f.lacksStart(r):
 		started := startOf(e)
 		e.Seq++

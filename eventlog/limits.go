@@ -254,7 +254,11 @@ func (l *Log) openGate(ctx context.Context, tx pgx.Tx, c *call, f *facts) (*admi
 		limit.LoadWaits(&b, c.runID, &f.waits)
 	}
 	found := c.loadPolicies(&b, f.Run != nil)
+	c.start.load(&b, l.quotas, c, *f)
 	if err := pg.SendQueued(ctx, tx, &b); err != nil || len(found) == 0 {
+		return nil, err
+	}
+	if err := c.start.placeChildren(c.requests, *f); err != nil {
 		return nil, err
 	}
 	l.limited.remember(c.project, found)

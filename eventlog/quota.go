@@ -1,12 +1,14 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -16,8 +18,8 @@ import (
 )
 
 // quotaTTL is how long a process relies on what it has read about a project's limits and their use. Meanwhile it counts
-// its own starts, so only those of other processes, and runs with a parent, may exceed the limit.
-const quotaTTL = 5 * time.Second
+// its own starts, so only those of other processes may exceed the limit.
+const quotaTTL = 4 * time.Second
 
 // quotas refuses new runs of projects that have reached a limit (see [admin.Limits]). No transaction writes a counter
 // for that, and a project without limits costs one small read per [quotaTTL].
@@ -26,10 +28,13 @@ type quotas struct {
 
 	mu       sync.Mutex
 	projects map[entities.Project]*quota // as many as there are projects
+	trees    *lru.Cache[entities.RunID, *tree]
 }
 
 func newQuotas(pool *pgxpool.Pool) *quotas {
-	return &quotas{pool: pool, projects: map[entities.Project]*quota{}}
+	q := &quotas{pool: pool, projects: map[entities.Project]*quota{}}
+	q.trees, _ = lru.New[entities.RunID, *tree](knownTrees) // fails only for a size below 1
+	return q
 }
 
 // quota is what this process knows about one project.
@@ -79,20 +84,25 @@ func (q *quota) refresh(ctx context.Context, pool *pgxpool.Pool, name entities.P
 	return nil
 }
 
-// newStart is a call that may start a run. Its methods do nothing on nil, which stands for any other call.
+// newStart is a call that may start runs. Its methods do nothing on nil, which stands for any other call.
 type newStart struct {
-	quota    *quota
-	now      time.Time
-	admitted bool
+	project entities.Project
+	quota   *quota
+	now     time.Time
+	// admitted is how many runs the call may create.
+	admitted int64
+	// below is set if the runs that the call creates are below a root.
+	below *below
 }
 
 // newStart returns the start that a call may be, or nil. The caller must call end.
 func (q *quotas) newStart(ctx context.Context, c call) (*newStart, error) {
-	if !slices.ContainsFunc(c.requests, Request.startsRun) {
+	starts := func(r Request) bool { return r.startsRun() || r.Child != nil }
+	if !slices.ContainsFunc(c.requests, starts) {
 		return nil, nil
 	}
 	project, err := q.of(ctx, c.project, c.now)
-	return &newStart{quota: project, now: c.now}, err
+	return &newStart{project: c.project, quota: project, now: c.now}, err
 }
 
 // of returns what is known about a project, read lately.
@@ -129,8 +139,9 @@ func (l *Log) CheckMessage(ctx context.Context, project entities.Project, id ent
 	return err
 }
 
-// CheckStart fails with a *[admin.QuotaError] if the project may not start a run now.
-func (l *Log) CheckStart(ctx context.Context, project entities.Project) error {
+// CheckStart fails with a *[admin.QuotaError] if the project may not start a run with the data now. It does not look at
+// the other runs of its tree.
+func (l *Log) CheckStart(ctx context.Context, project entities.Project, data entities.EventData) error {
 	now := l.Now()
 	q, err := l.quotas.of(ctx, project, now)
 	if err != nil {
@@ -138,50 +149,95 @@ func (l *Log) CheckStart(ctx context.Context, project entities.Project) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.check(now)
+	return cmp.Or(q.check(now), q.read.CheckTree(project, data.RootID, data.Depth, 0))
 }
 
 // check returns why the project may not start a run, or nil. The caller holds the mutex.
-func (q *quota) check(now time.Time) error {
+func (q *quota) check(now time.Time) error { return q.read.CheckStart(q.today(), now) }
+
+// checkChild is check for a run that another one starts. The caller holds the mutex.
+func (q *quota) checkChild(now time.Time) error { return q.read.CheckQuotas(q.today(), now) }
+
+// today returns how many runs the project has started today. The caller holds the mutex.
+func (q *quota) today() int64 {
 	today := q.started + q.starting
 	if q.read.StartsToday != nil {
 		today += *q.read.StartsToday
 	}
-	return q.read.CheckStart(today, now)
+	return today
 }
 
-// startsRun reports whether the request creates its run if that does not exist, and is not part of a run under way: a
-// run with a parent is never refused.
-func (r Request) startsRun() bool {
-	return (r.Type == entities.EventRunCreated || r.createsRun()) && r.Data.ParentID == ""
-}
-
-// admit refuses a decision that creates a run beyond a limit with a *[admin.QuotaError]. A transaction that is tried
-// again is admitted once.
-func (s *newStart) admit(d decision) error {
-	if s == nil || s.admitted || d.before.Run != nil || d.after.Run == nil {
-		return nil
-	}
-	q := s.quota
+// limits returns the limits of the project.
+func (q *quota) limits() admin.Limits {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.check(s.now); err != nil {
+	return q.read.Limits
+}
+
+// startsRun reports whether the request creates its run if that does not exist.
+func (r Request) startsRun() bool { return r.Type == entities.EventRunCreated || r.createsRun() }
+
+// admit refuses a decision that creates its run beyond a limit with a *[admin.QuotaError]. If the run is below a root,
+// that must be loaded.
+func (s *newStart) admit(d decision) error {
+	if s == nil || d.before.Run != nil || d.after.Run == nil {
+		return nil
+	}
+	return s.take(d.after.Run.RootID, d.after.Run.Depth, (*quota).check)
+}
+
+// take counts a run as one that starts, or fails with a *[admin.QuotaError].
+func (s *newStart) take(root entities.RunID, depth int, check func(*quota, time.Time) error) error {
+	q := s.quota
+	if root != "" {
+		if err := s.below.take(s.project, q.limits(), depth, s.now); err != nil {
+			return err
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := check(q, s.now); err != nil {
 		return err
 	}
 	q.starting++
-	s.admitted = true
+	s.admitted++
 	return nil
 }
 
-// end counts the run if the call has created it.
-func (s *newStart) end(d decision, err error) {
-	if s == nil || !s.admitted {
+// reset forgets what was admitted: the call is decided anew.
+func (s *newStart) reset() {
+	if s == nil {
 		return
 	}
 	s.quota.mu.Lock()
-	defer s.quota.mu.Unlock()
-	s.quota.starting--
-	if err == nil && d.before.Run == nil && d.after.Run != nil {
-		s.quota.started++
+	s.quota.starting -= s.admitted
+	s.quota.mu.Unlock()
+	s.admitted = 0
+	s.below.end(0)
+	s.below = nil
+}
+
+// end counts the runs that the call has created.
+func (s *newStart) end(d decision, err error) {
+	if s == nil {
+		return
 	}
+	var created int64
+	if err == nil {
+		created = d.created()
+	}
+	s.quota.mu.Lock()
+	s.quota.starting -= s.admitted
+	s.quota.started += created
+	s.quota.mu.Unlock()
+	s.below.end(created)
+}
+
+// created returns how many runs the decision creates.
+func (d decision) created() int64 {
+	n := int64(len(d.children))
+	if d.before != nil && d.before.Run == nil && d.after.Run != nil {
+		n++
+	}
+	return n
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/memo"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -50,6 +51,8 @@ type Request struct {
 	// Child is for a step_created that starts a child run: it is the run_created of that run, appended in the same
 	// transaction.
 	Child *Request
+	// Output is for a step_created with a Child for which nobody waits: the step completes at once with it.
+	Output []byte
 	// First is for a step_created of a step that its function has tried to execute itself before.
 	First *FirstAttempt
 	// Inline marks the result of an attempt that a function made itself. The start of the attempt is appended before it,
@@ -58,6 +61,8 @@ type Request struct {
 	Inline bool
 	// Keep is for a step_completed: it keeps the output for equal steps; nil for none.
 	Keep *entities.MemoSpec
+	// refused is set by the log on a step_created, in place of its Child, if that may not start: the step fails at once.
+	refused *admin.QuotaError
 	// known is set by the log on a step_created if the output of the step is known, so that it completes at once.
 	known *memo.Known
 	// Messages are sent in the same transaction: if the event is appended, and only then.
@@ -225,6 +230,9 @@ const maxTokenRetention = 30 * 24 * time.Hour
 func checkCreation(r Request, now time.Time) error {
 	if err := entities.ValidateNewRunID(r.RunID, now); err != nil && !r.Reserved {
 		return err
+	}
+	if (r.Data.RootID != "") != (r.Data.Depth > 0) {
+		return entities.Invalid("a run has a depth if it has a root")
 	}
 	// The queue accepts only such deployment IDs. A run with another could never be invoked.
 	if err := entities.ValidateID("deploymentId", r.Data.DeploymentID); err != nil {

@@ -84,7 +84,7 @@ func (s *Snapshot) createRun(e entities.Event) {
 		Attributes: map[string]string{}, CreatedAt: e.CreatedAt,
 		Driver: e.Data.Driver, UniqueKey: e.Data.UniqueKey, IdempotencyKey: e.Data.IdempotencyKey,
 		ParentID: e.Data.ParentID, ParentStep: e.Data.ParentStep, Detached: e.Data.Detached, Deadline: e.Data.Deadline,
-		Limits: e.Data.Limits, StepLimits: e.Data.StepLimits,
+		Limits: e.Data.Limits, StepLimits: e.Data.StepLimits, RootID: e.Data.RootID, Depth: e.Data.Depth,
 	}
 	maps.Copy(s.Run.Attributes, e.Data.Attributes)
 }

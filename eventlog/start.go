@@ -29,14 +29,13 @@ func NewRun(now time.Time, input []byte, data entities.EventData) Request {
 // names a parent, that must not have ended. The other requests are appended to the new run in the same transaction:
 // they open its inboxes, for example.
 //
-// It fails as [Log.Append] does, but never with a *[admin.QuotaError] if the request names a parent; with
-// [entities.ErrKeyReused] if the idempotency key was used with another digest; with a *[entities.KeyTakenError] if a
-// live run of the workflow has the unique key; and with [entities.ErrRunNotFound] and [entities.ErrRunEnded] about the
-// parent.
+// It fails as [Log.Append] does; with [entities.ErrKeyReused] if the idempotency key was used with another digest; with
+// a *[entities.KeyTakenError] if a live run of the workflow has the unique key; and with [entities.ErrRunNotFound] and
+// [entities.ErrRunEnded] about the parent.
 func (l *Log) Start(
 	ctx context.Context, project entities.Project, r Request, then ...Request,
 ) (entities.Run, bool, error) {
-	return l.StartWith(ctx, project, r, AppendOptions{Guard: requireLiveParent(project, r.Data.ParentID)}, then...)
+	return l.StartWith(ctx, project, r, belowParent(project, r.Data.ParentID), then...)
 }
 
 // StartWith is [Log.Start] with what the options add to the transaction that creates the run. It does not look at a
@@ -156,14 +155,15 @@ func (l *Log) JoinedBefore(
 	return run, true, l.whenDurable(ctx, nil)
 }
 
-// requireLiveParent returns a guard that locks the run's parent, so that it cannot end before the run is created, and
-// fails if it has ended. It is nil if the run has no parent.
-func requireLiveParent(project entities.Project, id entities.RunID) func(*pgx.Batch) func() error {
+// belowParent returns the options that lock the run's parent, so that it cannot end before the run is created, fail if
+// it has ended, and give the run its place below it. There are none if the run has no parent.
+func belowParent(project entities.Project, id entities.RunID) AppendOptions {
 	if id == "" {
-		return nil
+		return AppendOptions{}
 	}
-	return func(b *pgx.Batch) func() error {
-		var parent *entities.Run
+	var parent *entities.Run
+	guard := func(b *pgx.Batch) func() error {
+		parent = nil
 		store.LockRunShared(b, project, id, &parent)
 		return func() error {
 			switch {
@@ -176,4 +176,8 @@ func requireLiveParent(project entities.Project, id entities.RunID) func(*pgx.Ba
 			}
 		}
 	}
+	return AppendOptions{Guard: guard, Complete: func(requests []Request) error {
+		requests[0].Data.RootID, requests[0].Data.Depth = parent.Descend()
+		return nil
+	}}
 }

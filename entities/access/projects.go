@@ -24,7 +24,7 @@ func NewProjects(pool *pgxpool.Pool, now func() time.Time) *Projects {
 }
 
 // Put creates a project unless it exists, changes its limits unless change is nil, and returns it. It fails with
-// [entities.ErrInvalid].
+// [entities.ErrInvalid]; about a limit, with an *[entities.FieldError].
 func (s *Projects) Put(
 	ctx context.Context, name entities.Project, change func(admin.Limits) admin.Limits,
 ) (admin.ListedProject, error) {
@@ -49,7 +49,11 @@ func (s *Projects) Put(
 			admin.InsertAction(ctx, &audit, name, admin.ActionProjectCreate, string(name), nil)
 		}
 		if change != nil {
-			putLimits(ctx, &audit, name, *before, change(*before))
+			after := change(*before)
+			if err := after.Validate(); err != nil {
+				return err
+			}
+			putLimits(ctx, &audit, name, *before, after)
 		}
 		if err := tx.SendBatch(ctx, &audit).Close(); err != nil {
 			return err
@@ -67,6 +71,8 @@ func putLimits(ctx context.Context, b *pgx.Batch, name entities.Project, before,
 		return
 	}
 	admin.PutLimits(b, name, after)
-	admin.InsertAction(ctx, b, name, admin.ActionProjectLimit, string(name),
-		map[string]any{"dailyStarts": after.DailyStarts, "storageBytes": after.StorageBytes})
+	admin.InsertAction(ctx, b, name, admin.ActionProjectLimit, string(name), map[string]any{
+		"dailyStarts": after.DailyStarts, "storageBytes": after.StorageBytes, "maxDepth": after.MaxDepth,
+		"maxDescendants": after.MaxDescendants,
+	})
 }

@@ -1,9 +1,8 @@
 package admin
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,85 +11,72 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// The reasons for which a project may not start a run. See [QuotaError].
-var (
-	// ErrStartQuota means that the project has started as many runs today as it may.
-	ErrStartQuota = errors.New("the project's daily starts are used up")
-	// ErrStorageQuota means that the project stores as much as it may.
-	ErrStorageQuota = errors.New("the project's storage is used up")
-)
-
 // Limits are what an operator allows a project. A limit that is nil does not exist.
 type Limits struct {
 	// DailyStarts is the most runs started in a day, in UTC; 0 stops the project from starting any.
 	DailyStarts *int64
 	// StorageBytes is the most bytes of payloads and streams that the project may store and yet start runs.
 	StorageBytes *int64
+	// MaxDepth is the most runs one below the other that may lead to a run, and MaxDescendants the most open runs to
+	// which one run may have led. If they are nil, the defaults count.
+	MaxDepth, MaxDescendants *int64
 }
 
-// Equal reports whether both are the same limits.
-func (l Limits) Equal(other Limits) bool {
-	same := func(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
-	return same(l.DailyStarts, other.DailyStarts) && same(l.StorageBytes, other.StorageBytes)
+// The bounds of trees of runs, unless an operator sets others, and the highest that an operator may set. Open
+// descendants are counted up to their bound.
+const (
+	DefaultMaxDepth       = 32
+	DefaultMaxDescendants = 10_000
+	HighestDepth          = 10_000
+	HighestDescendants    = 1_000_000
+)
+
+// Depth returns the most runs that may lead to a run.
+func (l Limits) Depth() int64 { return *cmp.Or(l.MaxDepth, new(int64(DefaultMaxDepth))) }
+
+// Descendants returns the most open runs to which one run may have led.
+func (l Limits) Descendants() int64 {
+	return *cmp.Or(l.MaxDescendants, new(int64(DefaultMaxDescendants)))
 }
 
-// Day returns the beginning of the day of a time, in UTC.
-func Day(at time.Time) time.Time { return at.UTC().Truncate(24 * time.Hour) }
-
-// QuotaError refuses a new run because a limit of its project is reached. It matches its Reason.
-type QuotaError struct {
-	// Reason is [ErrStartQuota] or [ErrStorageQuota].
-	Reason  error
-	Project entities.Project
-	// Used is how many starts or bytes are in use; Limit is how many may be.
-	Used, Limit int64
-	// RetryAfter is how long it is until the day ends; 0 for storage.
-	RetryAfter time.Duration
-}
-
-// CheckStart returns a *[QuotaError] if the project may not start a run, given how many it has started today.
-func (p ListedProject) CheckStart(startsToday int64, now time.Time) error {
+// Validate checks the bounds of trees. It fails with an *[entities.FieldError].
+func (l Limits) Validate() error {
 	switch {
-	case p.StorageBytes != nil && p.StoredBytes != nil && *p.StoredBytes >= *p.StorageBytes:
-		return &QuotaError{Reason: ErrStorageQuota, Project: p.Name, Used: *p.StoredBytes, Limit: *p.StorageBytes}
-	case p.DailyStarts != nil && startsToday >= *p.DailyStarts:
-		return &QuotaError{
-			Reason: ErrStartQuota, Project: p.Name, Used: startsToday, Limit: *p.DailyStarts,
-			RetryAfter: Day(now).Add(24 * time.Hour).Sub(now),
+	case l.Depth() > HighestDepth:
+		return &entities.FieldError{Field: "limits.maxDepth", Err: entities.Invalid("it is more than %d", HighestDepth)}
+	case l.Descendants() > HighestDescendants:
+		return &entities.FieldError{
+			Field: "limits.maxDescendants", Err: entities.Invalid("it is more than %d", HighestDescendants),
 		}
 	default:
 		return nil
 	}
 }
 
-func (e *QuotaError) Error() string {
-	if errors.Is(e.Reason, ErrStartQuota) {
-		return fmt.Sprintf("project %s has started %d runs today and may start %d: "+
-			"wait until midnight UTC, or have an operator raise limits.dailyStarts", e.Project, e.Used, e.Limit)
-	}
-	return fmt.Sprintf("project %s stores %d bytes and may store %d: "+
-		"have an operator shorten its retention, or raise limits.storageBytes", e.Project, e.Used, e.Limit)
+// Equal reports whether both are the same limits.
+func (l Limits) Equal(other Limits) bool {
+	same := func(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
+	return same(l.DailyStarts, other.DailyStarts) && same(l.StorageBytes, other.StorageBytes) &&
+		same(l.MaxDepth, other.MaxDepth) && same(l.MaxDescendants, other.MaxDescendants)
 }
 
-// Unwrap returns the reason.
-func (e *QuotaError) Unwrap() error { return e.Reason }
-
-// Details returns the numbers for clients.
-func (e *QuotaError) Details() map[string]any {
-	return map[string]any{"used": e.Used, "limit": e.Limit}
-}
+// Day returns the beginning of the day of a time, in UTC.
+func Day(at time.Time) time.Time { return at.UTC().Truncate(24 * time.Hour) }
 
 // LockLimits queues a lock on a project, and a read of its limits.
 func LockLimits(b *pgx.Batch, name entities.Project, into **Limits) {
-	pg.LoadInto(b, into, `SELECT daily_starts, storage_bytes FROM projects WHERE name = $1 FOR NO KEY UPDATE`, name)
+	pg.LoadInto(b, into, `
+		SELECT daily_starts, storage_bytes, max_depth, max_descendants FROM projects WHERE name = $1
+		FOR NO KEY UPDATE`, name)
 }
 
 // PutLimits queues a change of a project's limits. What is stored is measured again if that had no limit.
 func PutLimits(b *pgx.Batch, name entities.Project, l Limits) {
 	pg.QueueOne(b, "put limits", `
-		UPDATE projects SET daily_starts = $2, storage_bytes = $3, (stored_bytes, stored_at, measure_after) = (
+		UPDATE projects SET daily_starts = $2, storage_bytes = $3, max_depth = $4, max_descendants = $5,
+			(stored_bytes, stored_at, measure_after) = (
 			SELECT stored_bytes, stored_at, measure_after WHERE storage_bytes IS NOT NULL AND $3::bigint IS NOT NULL)
-		WHERE name = $1`, name, l.DailyStarts, l.StorageBytes)
+		WHERE name = $1`, name, l.DailyStarts, l.StorageBytes, l.MaxDepth, l.MaxDescendants)
 }
 
 // CountDeletedStarts queues a note that these runs of a project are about to be deleted: those started today still

@@ -21,6 +21,8 @@ type ListedProject struct {
 
 	Limits
 
+	// PausedAt is set while nothing of the project starts or is called.
+	PausedAt *time.Time
 	// StartsToday counts the runs started since midnight UTC; nil without a limit of them.
 	StartsToday *int64
 	// StoredBytes is the size of what the project stored at StoredAt; nil if there is no limit of it, and until it is
@@ -31,7 +33,8 @@ type ListedProject struct {
 
 // The use of starts is counted over an index, and only for projects with a limit. All statuses are named because the
 // index has the status before the time. $1 is midnight UTC.
-const projectColumns = `name, created_at, daily_starts, storage_bytes, stored_bytes, stored_at,
+const projectColumns = `name, created_at, daily_starts, storage_bytes, max_depth, max_descendants, paused_at,
+	stored_bytes, stored_at,
 	CASE WHEN daily_starts IS NOT NULL THEN
 		CASE WHEN counted_on = ($1::timestamptz AT TIME ZONE 'UTC')::date THEN deleted_starts ELSE 0 END + (
 			SELECT count(*) FROM runs r

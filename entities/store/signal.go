@@ -41,19 +41,22 @@ type Signal struct {
 	// ExpiresAt is the time from which the signal may be deleted once it was dispatched to all hooks that waited for
 	// it; not before KeepUntil.
 	ExpiresAt time.Time
+	// RootID and Depth are those of a run that the signal starts; empty unless a run has sent it.
+	RootID entities.RunID
+	Depth  int
 }
 
-const signalColumns = `project, id, name, key, data, created_at, keep_until, expires_at`
+const signalColumns = `project, id, name, key, data, created_at, keep_until, expires_at, root_id, depth`
 
 // InsertSignal stores a signal, which hooks that look back find for the duration kept and whose key is remembered for
 // the duration known. It returns the stored signal: an earlier one if that has the same key. The upsert locks the
 // earlier one, so that it is not deleted before the transaction ends.
 func InsertSignal(ctx context.Context, q pg.Querier, s Signal, kept, known time.Duration) (Signal, error) {
 	rows, err := q.Query(ctx, `
-		INSERT INTO signals AS s (project, id, name, key, data, keep_until, expires_at)
-		VALUES ($1, $2, $3, $4, $5, now() + $6, now() + greatest($6::interval, $7::interval))
+		INSERT INTO signals AS s (project, id, name, key, data, keep_until, expires_at, root_id, depth)
+		VALUES ($1, $2, $3, $4, $5, now() + $6, now() + greatest($6::interval, $7::interval), $8, $9)
 		ON CONFLICT (project, name, key) WHERE key <> '' DO UPDATE SET key = s.key
-		RETURNING `+signalColumns, s.Project, s.ID, s.Name, s.Key, s.Data, kept, known)
+		RETURNING `+signalColumns, s.Project, s.ID, s.Name, s.Key, s.Data, kept, known, s.RootID, s.Depth)
 	// DO NOTHING would return no row for an earlier signal; this update changes nothing, and returns and locks the row.
 	stored, err := pg.CollectOne[Signal](rows, err, errors.New("the upsert returned no row"))
 	return stored, pg.Wrap(err, "insert signal")
@@ -93,7 +96,7 @@ func ListSignals(
 	order, after := p.Order()
 	rows, err := q.Query(ctx, fmt.Sprintf(`
 		SELECT project, id, name, key, CASE WHEN octet_length(data) <= $5 THEN data END AS data, created_at, keep_until,
-			expires_at
+			expires_at, root_id, depth
 		FROM signals
 		WHERE project = $1 AND ($2::text = '' OR name = $2) AND ($3::text = '' OR id %s $3)
 		ORDER BY id %s LIMIT $4`, after, order), project, name, p.Cursor, p.Limit+1, ListedData)

@@ -314,6 +314,35 @@ func (t Trigger) RunAttributes(event string, depth int) map[string]string {
 	return all
 }
 
+// Cause is what work says about the event of a trigger: its ID and, if a run has led to it, the place in the tree of a
+// run that the event starts.
+type Cause struct {
+	ID    string
+	Root  entities.RunID
+	Depth int
+}
+
+// String returns the cause as a text without spaces.
+func (c Cause) String() string {
+	if c.Root == "" {
+		return c.ID
+	}
+	return strings.Join([]string{c.ID, string(c.Root), strconv.Itoa(c.Depth)}, ":")
+}
+
+// ParseCause returns the cause of which [Cause.String] made the text.
+func ParseCause(text string) Cause {
+	parts := strings.Split(text, ":")
+	if len(parts) != 3 {
+		return Cause{ID: text}
+	}
+	depth, err := strconv.Atoi(parts[2])
+	if err != nil {
+		return Cause{ID: text}
+	}
+	return Cause{parts[0], entities.RunID(parts[1]), depth}
+}
+
 // Subject returns the subject of the work that starts the run of an event.
 func Subject(id ID, event string) string { return string(id) + " " + event }
 

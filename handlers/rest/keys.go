@@ -145,17 +145,21 @@ type projectJSON struct {
 
 // limitsJSON is the JSON form of a project's limits and their use.
 type limitsJSON struct {
-	DailyStarts  *int64     `json:"dailyStarts,omitempty"`
-	StartsToday  *int64     `json:"startsToday,omitempty"`
-	StorageBytes *int64     `json:"storageBytes,omitempty"`
-	StoredBytes  *int64     `json:"storedBytes,omitempty"`
-	StoredAt     *timestamp `json:"storedAt,omitempty"`
+	DailyStarts    *int64     `json:"dailyStarts,omitempty"`
+	StartsToday    *int64     `json:"startsToday,omitempty"`
+	StorageBytes   *int64     `json:"storageBytes,omitempty"`
+	StoredBytes    *int64     `json:"storedBytes,omitempty"`
+	StoredAt       *timestamp `json:"storedAt,omitempty"`
+	MaxDepth       *int64     `json:"maxDepth,omitempty"`
+	MaxDescendants *int64     `json:"maxDescendants,omitempty"`
 }
 
 func newProjectJSON(p admin.ListedProject) projectJSON {
 	j := projectJSON{Name: p.Name, CreatedAt: timestamp(p.CreatedAt)}
-	if p.DailyStarts != nil || p.StorageBytes != nil {
-		j.Limits = &limitsJSON{p.DailyStarts, p.StartsToday, p.StorageBytes, p.StoredBytes, optionalTime(p.StoredAt)}
+	if !p.Limits.Equal(admin.Limits{}) {
+		j.Limits = &limitsJSON{
+			p.DailyStarts, p.StartsToday, p.StorageBytes, p.StoredBytes, optionalTime(p.StoredAt), p.MaxDepth, p.MaxDescendants,
+		}
 	}
 	return j
 }
@@ -205,8 +209,10 @@ func (l *limitChange) applyTo(limit **int64) {
 // projectBody is the body of a request that creates a project or sets its limits.
 type projectBody struct {
 	Limits struct {
-		DailyStarts  limitChange `json:"dailyStarts"`
-		StorageBytes limitChange `json:"storageBytes"`
+		DailyStarts    limitChange `json:"dailyStarts"`
+		StorageBytes   limitChange `json:"storageBytes"`
+		MaxDepth       limitChange `json:"maxDepth"`
+		MaxDescendants limitChange `json:"maxDescendants"`
 	} `json:"limits"`
 }
 
@@ -214,6 +220,8 @@ type projectBody struct {
 func (b *projectBody) change(l admin.Limits) admin.Limits {
 	b.Limits.DailyStarts.applyTo(&l.DailyStarts)
 	b.Limits.StorageBytes.applyTo(&l.StorageBytes)
+	b.Limits.MaxDepth.applyTo(&l.MaxDepth)
+	b.Limits.MaxDescendants.applyTo(&l.MaxDescendants)
 	return l
 }
 

@@ -49,6 +49,8 @@ func TestProjectLimitsAreSetShownAndAudited(t *testing.T) {
 		{`{"limits":{"dailyStarts":0}}`, `{"dailyStarts":0,"startsToday":0,"storageBytes":100}`},
 		{`{"limits":{"dailyStarts":0,"storageBytes":100}}`, `{"dailyStarts":0,"startsToday":0,"storageBytes":100}`},
 		{`{"limits":{"dailyStarts":null,"storageBytes":null}}`, ``},
+		{`{"limits":{"maxDepth":3,"maxDescendants":0}}`, `{"maxDepth":3,"maxDescendants":0}`},
+		{`{"limits":{"maxDepth":null}}`, `{"maxDescendants":0}`},
 	} {
 		want := `{"name":"shop","createdAt":"` + at0 + `","limits":` + step.limits + `}`
 		if step.limits == "" {
@@ -64,6 +66,7 @@ func TestProjectLimitsAreSetShownAndAudited(t *testing.T) {
 	for _, body := range []string{
 		`{"limits":{"dailyStarts":-1}}`, `{"limits":{"dailyStarts":1.5}}`, `{"limits":{"dailyStarts":"1"}}`,
 		`{"limits":{"dailyStarts":9223372036854775808}}`, `{"limits":{"starts":1}}`, `{"limits":null}`,
+		`{"limits":{"maxDepth":10001}}`, `{"limits":{"maxDescendants":1000001}}`,
 	} {
 		a.wantRejected(t, http.MethodPut, "/v1/projects/shop", body, http.StatusBadRequest, "invalid_request")
 	}
@@ -73,11 +76,13 @@ func TestProjectLimitsAreSetShownAndAudited(t *testing.T) {
 	}
 	want := []string{
 		`project.create {}`,
-		`project.limit {"dailyStarts":3,"storageBytes":null}`,
-		`project.limit {"dailyStarts":3,"storageBytes":100}`,
-		`project.limit {"dailyStarts":null,"storageBytes":100}`,
-		`project.limit {"dailyStarts":0,"storageBytes":100}`,
-		`project.limit {"dailyStarts":null,"storageBytes":null}`,
+		`project.limit {"dailyStarts":3,"maxDepth":null,"maxDescendants":null,"storageBytes":null}`,
+		`project.limit {"dailyStarts":3,"maxDepth":null,"maxDescendants":null,"storageBytes":100}`,
+		`project.limit {"dailyStarts":null,"maxDepth":null,"maxDescendants":null,"storageBytes":100}`,
+		`project.limit {"dailyStarts":0,"maxDepth":null,"maxDescendants":null,"storageBytes":100}`,
+		`project.limit {"dailyStarts":null,"maxDepth":null,"maxDescendants":null,"storageBytes":null}`,
+		`project.limit {"dailyStarts":null,"maxDepth":3,"maxDescendants":0,"storageBytes":null}`,
+		`project.limit {"dailyStarts":null,"maxDepth":null,"maxDescendants":0,"storageBytes":null}`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("audit: got %q, want %q", got, want)
@@ -115,9 +120,8 @@ func TestStartQuotaRefusesOnlyNewRuns(t *testing.T) {
 	if status, got := start(`{"workflow":"order","key":"order-1","onConflict":"join"}`); status != http.StatusOK || got["id"] != id {
 		t.Errorf("join: got %d %v", status, got)
 	}
-	if status, got := start(`{"workflow":"order","parent":"` + id + `"}`); status != http.StatusCreated {
-		t.Errorf("child: got %d %v", status, got)
-	}
+	status, got = start(`{"workflow":"order","parent":"` + id + `"}`)
+	wantQuota(t, "child", "start_quota", status, got)
 	for typ, correlation := range map[entities.EventType]string{entities.EventRunStarted: "", entities.EventStepCreated: "step_1"} {
 		r := eventlog.Request{RunID: entities.RunID(id), Type: typ, CorrelationID: correlation, SpecVersion: 3}
 		if correlation != "" {
@@ -134,7 +138,7 @@ func TestStartQuotaRefusesOnlyNewRuns(t *testing.T) {
 		t.Errorf("another project: got %d %v", status, got)
 	}
 	shop := a.get(t, "/v1/projects")["data"].([]any)[1].(object)
-	same(t, "use", `{"dailyStarts":2,"startsToday":3}`, shop["limits"])
+	same(t, "use", `{"dailyStarts":2,"startsToday":2}`, shop["limits"])
 }
 
 // TestStartQuotaNamesTheEndOfTheDay checks the header, and the end of the day itself.

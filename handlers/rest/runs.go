@@ -43,6 +43,8 @@ type runJSON struct {
 	Attributes   map[string]string  `json:"attributes"`
 	Key          string             `json:"key,omitempty"`
 	ParentID     entities.RunID     `json:"parentId,omitempty"`
+	RootID       entities.RunID     `json:"rootId,omitempty"`
+	Depth        int                `json:"depth,omitempty"`
 	CreatedAt    timestamp          `json:"createdAt"`
 	StartAt      *timestamp         `json:"startAt,omitempty"`
 	StartedAt    *timestamp         `json:"startedAt,omitempty"`
@@ -104,7 +106,8 @@ var driverNames = map[entities.Driver]string{
 func newRunJSON(r entities.Run) runJSON {
 	v := runJSON{
 		ID: r.ID, Workflow: r.WorkflowName, Deployment: r.DeploymentID, Driver: driverNames[r.Driver], Status: r.Status,
-		Attributes: r.Attributes, Key: r.UniqueKey, ParentID: r.ParentID, CreatedAt: timestamp(r.CreatedAt),
+		Attributes: r.Attributes, Key: r.UniqueKey, ParentID: r.ParentID, RootID: r.RootID, Depth: r.Depth,
+		CreatedAt: timestamp(r.CreatedAt),
 		StartedAt: optionalTime(r.StartedAt), CompletedAt: optionalTime(r.CompletedAt),
 		Deadline: optionalTime(r.Deadline), ForcedAt: optionalTime(r.ForcedAt), LastSeq: r.LastSeq,
 	}

@@ -154,7 +154,7 @@ func (c *Collector) collect(
 			return Collected{}, err
 		}
 	}
-	now, quota := c.log.Now(), c.log.CheckStart(ctx, p)
+	now, quota := c.log.Now(), c.log.CheckStart(ctx, p, s.Data)
 	var found *collection.Collection
 	var check func() error
 	var after collection.Collection

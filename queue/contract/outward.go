@@ -38,6 +38,9 @@ type Emitted struct {
 	// Key makes the signal count once.
 	Key  string        `json:"key"`
 	Keep time.Duration `json:"keep"`
+	// RootID and Depth are those of a run that the signal starts.
+	RootID entities.RunID `json:"rootId"`
+	Depth  int            `json:"depth"`
 }
 
 func (c *emit) requests(planner Planner) ([]eventlog.Request, error) {
@@ -51,8 +54,10 @@ func (c *emit) requests(planner Planner) ([]eventlog.Request, error) {
 		return nil, entities.Invalid("keepFor %s is more than %s", keep, MaxKeep)
 	}
 	place := sha256.Sum256([]byte(string(planner.Run.ID) + "/" + c.ID))
+	root, depth := planner.Run.Descend()
 	body, err := json.Marshal(Emitted{
 		Name: c.Signal, Data: orNull(c.Data), Keep: keep, Key: "emit_" + hex.EncodeToString(place[:]),
+		RootID: root, Depth: depth,
 	})
 	requests := atOnce(c.ID, c.Signal, c.Data, nil, c.At)
 	// The message is not the run's, whose end would delete it.
@@ -119,7 +124,8 @@ func (c *startRun) requests(planner Planner) ([]eventlog.Request, error) {
 		run.Data.Deadline = planner.after(*c.Timeout)
 	}
 	output, err := json.Marshal(map[string]entities.RunID{"runId": run.RunID})
-	requests := atOnce(c.ID, c.Workflow, c.Input, output, c.At)
-	requests[0].Child = &run
-	return requests, err
+	return []eventlog.Request{{
+		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input, Child: &run, Output: output,
+		Data: entities.EventData{StepName: c.Workflow, At: string(c.At)},
+	}}, err
 }

@@ -66,7 +66,9 @@ func (e *Engine) emit(ctx context.Context, d queue.Delivery) error {
 	if err := json.Unmarshal(d.Body, &sent); err != nil {
 		return fmt.Errorf("decode signal: %w", err)
 	}
-	s := store.Signal{Project: d.Project, Name: sent.Name, Key: sent.Key, Data: sent.Data}
+	s := store.Signal{
+		Project: d.Project, Name: sent.Name, Key: sent.Key, Data: sent.Data, RootID: sent.RootID, Depth: sent.Depth,
+	}
 	if _, _, err := e.PostSignal(ctx, s, sent.Keep); err != nil {
 		return err
 	}

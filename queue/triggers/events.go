@@ -169,9 +169,10 @@ func (t *Triggers) sift(
 			return nil, nil, err
 		}
 		if ok {
+			cause := trigger.Cause{ID: string(s.ID), Root: s.RootID, Depth: s.Depth}
 			work = append(work, message.Message{
 				Project: s.Project, Topic: trg.Name, Work: message.WorkTrigger,
-				Subject: trigger.Subject(trg.ID, string(s.ID)+" "+s.Name), Body: s.Data,
+				Subject: trigger.Subject(trg.ID, cause.String()+" "+s.Name), Body: s.Data,
 			})
 			continue
 		}
@@ -190,6 +191,8 @@ const changed = "the trigger waits for something else by now"
 func (t *Triggers) Handle(ctx context.Context, d queue.Delivery) error {
 	id, eventID := trigger.ParseSubject(d.Subject)
 	eventID, signal, _ := strings.Cut(eventID, " ") // old work has no name of its signal
+	cause := trigger.ParseCause(eventID)
+	eventID = cause.ID
 	return untilUnchanged(func() error {
 		trg, err := trigger.ByID(ctx, pg.NewPool(t.pool), d.Project, id)
 		if errors.Is(err, trigger.ErrNotFound) {
@@ -198,7 +201,7 @@ func (t *Triggers) Handle(ctx context.Context, d queue.Delivery) error {
 		if err != nil {
 			return err
 		}
-		e, reason := event{id: eventID, data: d.Body}, ""
+		e, reason := event{id: eventID, data: d.Body, root: cause.Root, below: cause.Depth}, ""
 		switch {
 		case trg.PausedAt != nil:
 			reason = "the trigger was paused"
@@ -278,7 +281,11 @@ func (t *Triggers) runEnded(
 		return e, "", fmt.Errorf("encode run %s: %w", id, err)
 	}
 	_, reason, err = t.evaluate(ctx, trg, data, condition.Variables{RunID: id, Attributes: run.Attributes})
-	return event{id: string(id), data: data, run: about, depth: depth + 1}, reason, err
+	root, below := run.Descend()
+	if run.ID == root && run.Status == entities.RunCancelled {
+		root, below = "", 0 // what was to happen after the cancellation is no part of the tree that this has closed
+	}
+	return event{id: string(id), data: data, run: about, depth: depth + 1, root: root, below: below}, reason, err
 }
 
 // Request is a request to the webhook of a trigger.

@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/collection"
 	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -74,6 +75,9 @@ type event struct {
 	digest string
 	// depth is how many ends of runs led to it.
 	depth int
+	// root and below are the root and the depth of the run that it starts; empty if no run led to it.
+	root  entities.RunID
+	below int
 }
 
 // writer is on whose behalf something is written.
@@ -131,7 +135,7 @@ func (t *Triggers) start(ctx context.Context, trg trigger.Trigger, e event, by w
 		return trigger.Event{}, err
 	default:
 		by.finish = func(*pgx.Batch) {} // the work is done again
-		failure := trigger.Event{Event: e.id, Decision: by.failed, Reason: queue.Storable(err.Error())}
+		failure := trigger.Event{Event: e.id, Decision: by.failed, Reason: queue.Storable(failureOf(err))}
 		_, failed := t.record(ctx, trg, failure, by)
 		return trigger.Event{}, errors.Join(later(err), failed)
 	}
@@ -217,7 +221,7 @@ func data(trg trigger.Trigger, e event) entities.EventData {
 	return entities.EventData{
 		Driver: entities.DriverServer, WorkflowName: trg.Workflow, Attributes: trg.RunAttributes(e.id, e.depth),
 		AllowReserved: true, UniqueKey: trg.UniqueKey, Limits: trg.Options.Limits,
-		PriorityMS: trg.Options.Priority.Milliseconds(),
+		PriorityMS: trg.Options.Priority.Milliseconds(), RootID: e.root, Depth: e.below,
 	}
 }
 
@@ -242,12 +246,27 @@ func digest(trg trigger.Trigger, e event) string {
 	return e.digest
 }
 
-// later makes the error of a full limit, or of too many collections, one that does not count as a delivery: the run can
-// be started when there is room.
+// longestQuota is the longest pause before the next try of a start that a quota has refused.
+const longestQuota = 15 * time.Minute
+
+// failureOf returns why a start has failed. That of a quota begins with its code.
+func failureOf(err error) string {
+	if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
+		return quota.Code() + ": " + quota.Error()
+	}
+	return err.Error()
+}
+
+// later makes the error of a quota, of a full limit, or of too many collections, one that does not count as a delivery:
+// the run can be started when there is room.
 func later(err error) error {
 	if errors.Is(err, collection.ErrTooMany) {
 		const reason = "the project has too many collections"
 		return &queue.Failure{Reason: reason, Public: reason, After: time.Minute}
+	}
+	if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
+		after := min(max(quota.RetryAfter, time.Minute), longestQuota)
+		return &queue.Failure{Reason: queue.Storable(err.Error()), Public: quota.Reason.Error(), After: after}
 	}
 	if full, ok := errors.AsType[*limit.FullError](err); ok {
 		return &queue.Failure{Reason: queue.Storable(err.Error()), Public: limit.ErrFull.Error(), After: full.RetryAfter}
@@ -255,9 +274,13 @@ func later(err error) error {
 	return err
 }
 
-// refusal returns why a run can never be started, and reports false for an error after which it can be tried again.
+// refusal returns why a run can never be started, and reports false for an error after which it can be tried again. A
+// tree with too many open runs takes none later either: what waited for that would be as much again.
 func refusal(err error) (reason string, ok bool) {
 	switch {
+	case errors.Is(err, admin.ErrTooDeep), errors.Is(err, admin.ErrTooManyDescendants),
+		errors.Is(err, admin.ErrRootCancelled):
+		return failureOf(err), true
 	case errors.Is(err, message.ErrDeploymentNotFound):
 		return fmt.Sprintf("%v: register one with this workflow", err), true
 	case errors.Is(err, entities.ErrInvalid), errors.Is(err, limit.ErrNotFound):

@@ -195,11 +195,17 @@ type limitProjectCmd struct {
 	Name         string `arg:"" help:"The project's name. It is created if it does not exist."`
 	DailyStarts  limit  `placeholder:"NUMBER" help:"The most runs to start in a day, in UTC, or none for no limit."`
 	StorageBytes limit  `placeholder:"NUMBER" help:"The most bytes to store and yet start runs, or none for no limit."`
+
+	MaxDepth       limit `placeholder:"NUMBER" help:"The most runs that may lead to a run, or none for the default of 32."`
+	MaxDescendants limit `placeholder:"NUMBER" help:"The most open runs below one run, or none for the default of 10000."`
 }
 
 // Run sets the limits.
 func (c limitProjectCmd) Run(ctx context.Context, s *Session) error {
-	limits := jsonBody{"dailyStarts": c.DailyStarts, "storageBytes": c.StorageBytes}.omitZero()
+	limits := jsonBody{
+		"dailyStarts": c.DailyStarts, "storageBytes": c.StorageBytes, "maxDepth": c.MaxDepth,
+		"maxDescendants": c.MaxDescendants,
+	}.omitZero()
 	return s.change(ctx, http.MethodPut, path("projects", c.Name), jsonBody{"limits": limits},
 		"project %s is limited", c.Name)
 }

@@ -216,6 +216,7 @@ func (s *Session) printRun(r run) error {
 		{"driver", r.Driver},
 		{"key", r.Key},
 		{"parent", r.ParentID},
+		{"root", r.RootID},
 		{"attributes", keyValues(r.Attributes)},
 		{"created", r.CreatedAt},
 		{"starts", r.StartAt},

@@ -38,7 +38,7 @@ func (f *failure) details() multiline {
 }
 
 type run struct {
-	ID, Workflow, Deployment, Driver, Status, Key, ParentID string
+	ID, Workflow, Deployment, Driver, Status, Key, ParentID, RootID string
 
 	Attributes                                                     map[string]string
 	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline, ForcedAt time.Time
