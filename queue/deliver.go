@@ -180,6 +180,9 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 // the outcome. Free releases the memory of the body. It fails if the outcome could not be stored: then the message is
 // delivered again when its lease expires.
 func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
+	if w.holds(d) {
+		return Delivered{OutcomeUnreached, pausedReason}, w.hold(ctx, d)
+	}
 	if d.Work != message.WorkNone {
 		free() // handlers read from the database what they send
 		return w.Perform(ctx, d)

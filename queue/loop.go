@@ -65,6 +65,7 @@ func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 	l.beats.Go(func() { l.beat(ctx) })
 	l.tasks.Go(func() { w.queue.limits.Run(l.running, w.logger) })
 	l.tasks.Go(func() { w.queue.bounds.Run(l.running, w.logger) })
+	l.tasks.Go(func() { w.queue.pauses.run(l.running, w.logger) })
 	return l, nil
 }
 

@@ -52,6 +52,7 @@ type Queue struct {
 	limits *limiter.Limiter
 	// bounds knows how many calls of a deployment may be under way.
 	bounds *concurrency.Bounds
+	pauses pauses
 	// limitsClients is set when this process has met a step of an app of the Workflow SDK that needs places of limits.
 	limitsClients atomic.Bool
 	// local delivers the messages that this process accepts; nil if the process does not deliver.
@@ -73,7 +74,7 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
+	q := &Queue{pool: pool, pauses: pauses{pool: pool}, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
 		polls: pull.NewPolls[world.App, Delivery](), processors: share.NewProcessors(runtime.GOMAXPROCS(0))}
 	q.limits = limiter.New(pool, hub, q.admit, q.expire)
 	q.bounds = concurrency.New(pool, gated, q.announceDue)
@@ -418,6 +419,9 @@ func (q *Queue) GiveBack(ctx context.Context, list []Delivery) error {
 // claimGivenBack claims messages that have not reached the app, for a poll: up to so many as it has places for, and up
 // to [maxPulledBytes].
 func (q *Queue) claimGivenBack(ctx context.Context, app world.App, places int) ([]Delivery, error) {
+	if q.pauses.has(app.Project) {
+		return nil, nil
+	}
 	handles := make([]string, places)
 	for i := range handles {
 		handles[i] = "rh_" + ulid.Make().String()

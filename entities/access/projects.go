@@ -76,3 +76,36 @@ func putLimits(ctx context.Context, b *pgx.Batch, name entities.Project, before,
 		"maxDescendants": after.MaxDescendants,
 	})
 }
+
+// SetPaused pauses a project or resumes it, with an audit entry unless it is so already. It fails with
+// [admin.ErrProjectNotFound].
+func (s *Projects) SetPaused(ctx context.Context, name entities.Project, paused bool) (admin.ListedProject, error) {
+	now := s.now().UTC().Truncate(time.Millisecond)
+	var p admin.ListedProject
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		admin.LockPause(&b, name)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		before, err := admin.ProjectByName(ctx, tx, name, now)
+		if err != nil {
+			return err
+		}
+		var change pgx.Batch
+		switch {
+		case paused && before.PausedAt == nil:
+			admin.PutPause(&change, name, &now)
+			admin.InsertAction(ctx, &change, name, admin.ActionProjectPause, string(name), nil)
+		case !paused && before.PausedAt != nil:
+			admin.PutPause(&change, name, nil)
+			admin.InsertAction(ctx, &change, name, admin.ActionProjectResume, string(name), nil)
+		}
+		if err := tx.SendBatch(ctx, &change).Close(); err != nil {
+			return err
+		}
+		p, err = admin.ProjectByName(ctx, tx, name, now)
+		return err
+	})
+	return p, pg.Wrap(err, "pause project %s", name)
+}

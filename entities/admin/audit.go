@@ -64,6 +64,8 @@ const (
 	ActionKeyRevoke        ActionKind = "key.revoke"
 	ActionProjectCreate    ActionKind = "project.create"
 	ActionProjectLimit     ActionKind = "project.limit"
+	ActionProjectPause     ActionKind = "project.pause"
+	ActionProjectResume    ActionKind = "project.resume"
 	ActionDeploymentPut    ActionKind = "deployment.put"
 	ActionDeploymentRemove ActionKind = "deployment.remove"
 	ActionSecretPut        ActionKind = "secret.put"

@@ -68,3 +68,24 @@ func ListProjects(ctx context.Context, q pg.Querier, now time.Time) ([]ListedPro
 		q.Query(ctx, `SELECT `+projectColumns+` FROM projects p ORDER BY name`, Day(now)))
 	return list, pg.Wrap(err, "list projects")
 }
+
+// LockPause queues a lock on a project.
+func LockPause(b *pgx.Batch, name entities.Project) {
+	b.Queue(`SELECT FROM projects WHERE name = $1 FOR NO KEY UPDATE`, name)
+}
+
+// PutPause queues that a project is paused since a time; nil resumes it.
+func PutPause(b *pgx.Batch, name entities.Project, at *time.Time) {
+	pg.QueueOne(b, "put pause", `UPDATE projects SET paused_at = $2 WHERE name = $1`, name, at)
+}
+
+// PausedProjects returns the projects that are paused.
+func PausedProjects(ctx context.Context, q pg.Querier) (map[entities.Project]bool, error) {
+	names, err := pg.CollectColumn[entities.Project](
+		q.Query(ctx, `SELECT name FROM projects WHERE paused_at IS NOT NULL`))
+	paused := make(map[entities.Project]bool, len(names))
+	for _, name := range names {
+		paused[name] = true
+	}
+	return paused, pg.Wrap(err, "read paused projects")
+}

@@ -140,6 +140,7 @@ func (s *Server) revokeKey(r *request) error {
 type projectJSON struct {
 	Name      entities.Project `json:"name"`
 	CreatedAt timestamp        `json:"createdAt"`
+	PausedAt  *timestamp       `json:"pausedAt,omitempty"`
 	Limits    *limitsJSON      `json:"limits,omitempty"`
 }
 
@@ -155,7 +156,7 @@ type limitsJSON struct {
 }
 
 func newProjectJSON(p admin.ListedProject) projectJSON {
-	j := projectJSON{Name: p.Name, CreatedAt: timestamp(p.CreatedAt)}
+	j := projectJSON{Name: p.Name, CreatedAt: timestamp(p.CreatedAt), PausedAt: optionalTime(p.PausedAt)}
 	if !p.Limits.Equal(admin.Limits{}) {
 		j.Limits = &limitsJSON{
 			p.DailyStarts, p.StartsToday, p.StorageBytes, p.StoredBytes, optionalTime(p.StoredAt), p.MaxDepth, p.MaxDescendants,
@@ -206,8 +207,9 @@ func (l *limitChange) applyTo(limit **int64) {
 	}
 }
 
-// projectBody is the body of a request that creates a project or sets its limits.
+// projectBody is the body of a request that creates a project, sets its limits, pauses or resumes it.
 type projectBody struct {
+	Paused *bool `json:"paused"`
 	Limits struct {
 		DailyStarts    limitChange `json:"dailyStarts"`
 		StorageBytes   limitChange `json:"storageBytes"`
@@ -225,14 +227,22 @@ func (b *projectBody) change(l admin.Limits) admin.Limits {
 	return l
 }
 
-// putProject creates a project unless it exists, and changes the limits that the body names.
+// putProject creates a project unless it exists, changes the limits that the body names, and pauses or resumes it if the
+// body says so.
 func (s *Server) putProject(r *request) error {
 	r.requireOperator()
 	name := entities.Project(r.pathID("name", "project"))
 	var body projectBody
 	r.optionalBody(&body)
 	return answerAs(r, newProjectJSON, func() (admin.ListedProject, error) {
-		return s.Projects.Put(r.ctx(), name, body.change)
+		p, err := s.Projects.Put(r.ctx(), name, body.change)
+		if err != nil || body.Paused == nil {
+			return p, err
+		}
+		if p, err = s.Projects.SetPaused(r.ctx(), name, *body.Paused); err == nil && !*body.Paused {
+			err = s.Queue.Resume(r.ctx(), name)
+		}
+		return p, err
 	})
 }
 

@@ -233,3 +233,57 @@ func TestStorageQuotaRefusesOnlyNewRuns(t *testing.T) {
 		t.Fatalf("got %v", p)
 	}
 }
+
+// TestPausedProjectStartsNothing: starts are told when to come again, reading and cancelling work, and all is audited
+// once.
+func TestPausedProjectStartsNothing(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for range 2 {
+		if status, p := a.do(t, http.MethodPut, "/v1/projects/paused", `{"paused":true}`); status != http.StatusOK ||
+			p["pausedAt"] != at0 {
+			t.Fatalf("pause: got %d %v", status, p)
+		}
+	}
+	paused := a.key(t, "", `{"project":"paused","name":"a","role":"admin"}`)["key"].(string)
+	if _, err := a.queue.PutDeployment(t.Context(), "paused", "d", "https://shop.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/v1/runs", strings.NewReader(`{"workflow":"order"}`))
+	r.Header.Set("Authorization", "Bearer "+paused)
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "30" ||
+		!strings.Contains(w.Body.String(), "project_paused") {
+		t.Errorf("start: got %d, Retry-After %q: %s", w.Code, w.Header().Get("Retry-After"), w.Body)
+	}
+	id := newRunID() // it was started before
+	if _, err := a.pool.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
+		VALUES ($1, 'paused', 'd', 'order', 'pending', 3, 1, $2, $2)`, id, t0); err != nil {
+		t.Fatal(err)
+	}
+	path := "/v1/runs/" + string(id)
+	if status, p := a.as(t, paused, http.MethodGet, path, ""); status != http.StatusOK {
+		t.Errorf("read: got %d %v", status, p)
+	}
+	if status, p := a.as(t, paused, http.MethodPost, path+"/cancel", `{}`); status != http.StatusOK || p["status"] != "cancelled" {
+		t.Errorf("cancel: got %d %v", status, p)
+	}
+	for range 2 {
+		if status, p := a.do(t, http.MethodPut, "/v1/projects/paused", `{"paused":false}`); status != http.StatusOK ||
+			p["pausedAt"] != nil {
+			t.Fatalf("resume: got %d %v", status, p)
+		}
+	}
+	var got []string
+	for _, entry := range a.all(t, "/v1/audit?project=paused&order=asc", "100") {
+		if strings.HasPrefix(entry["action"].(string), "project.") {
+			got = append(got, entry["action"].(string))
+		}
+	}
+	if strings.Join(got, " ") != "project.create project.pause project.resume" {
+		t.Errorf("audit: got %q", got)
+	}
+}

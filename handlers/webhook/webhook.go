@@ -268,7 +268,10 @@ func (s *Server) start(r call) error {
 	done, err := s.Triggers.Receive(ctx, *r.trigger, triggers.Request{ID: id, Digest: digest, Payload: payload})
 	// A failure is that of a busy project or of a full limit, whose key is not for the sender.
 	busy, isBusy := errors.AsType[*queue.Failure](err)
+	quota, isQuota := errors.AsType[*admin.QuotaError](err)
 	switch {
+	case isQuota && quota.Reason == admin.ErrPaused: // 503, which all senders try again
+		return quota
 	case isBusy:
 		return tooMany(busy.After)
 	case errors.Is(err, entities.ErrKeyReused):

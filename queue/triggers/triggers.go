@@ -266,7 +266,8 @@ func later(err error) error {
 	}
 	if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
 		after := min(max(quota.RetryAfter, time.Minute), longestQuota)
-		return &queue.Failure{Reason: queue.Storable(err.Error()), Public: quota.Reason.Error(), After: after}
+		return errors.Join(
+			&queue.Failure{Reason: queue.Storable(quota.Error()), Public: quota.Reason.Error(), After: after}, quota)
 	}
 	if full, ok := errors.AsType[*limit.FullError](err); ok {
 		return &queue.Failure{Reason: queue.Storable(err.Error()), Public: limit.ErrFull.Error(), After: full.RetryAfter}

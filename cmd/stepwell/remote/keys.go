@@ -134,17 +134,21 @@ type projectsCmd struct {
 	List   listProjectsCmd  `cmd:"" help:"List the projects."`
 	Create createProjectCmd `cmd:"" help:"Create a project."`
 	Limit  limitProjectCmd  `cmd:"" help:"Limit what a project may start and store. Other limits stay as they are."`
+	Pause  pauseProjectCmd  `cmd:"" help:"Start and call nothing of a project until it is resumed."`
+	Resume resumeProjectCmd `cmd:"" help:"Let a paused project go on."`
 }
 
 type project struct {
 	Name      string
 	CreatedAt time.Time
+	PausedAt  time.Time
 	Limits    struct{ DailyStarts, StartsToday, StorageBytes, StoredBytes *int64 }
 }
 
 var projectColumns = []column[project]{
 	{"NAME", func(p project) any { return p.Name }},
 	{"CREATED", func(p project) any { return p.CreatedAt }},
+	{"PAUSED", func(p project) any { return p.PausedAt }},
 	{"STARTS TODAY", func(p project) any { return useOf(p.Limits.StartsToday, p.Limits.DailyStarts) }},
 	{"BYTES STORED", func(p project) any { return useOf(p.Limits.StoredBytes, p.Limits.StorageBytes) }},
 }
@@ -189,6 +193,24 @@ func (l *limit) UnmarshalText(text []byte) error {
 	}
 	l.RawMessage = text
 	return nil
+}
+
+type pauseProjectCmd struct {
+	Name string `arg:"" help:"The project's name."`
+}
+
+// Run pauses the project.
+func (c pauseProjectCmd) Run(ctx context.Context, s *Session) error {
+	return s.change(ctx, http.MethodPut, path("projects", c.Name), jsonBody{"paused": true}, "project %s is paused", c.Name)
+}
+
+type resumeProjectCmd struct {
+	Name string `arg:"" help:"The project's name."`
+}
+
+// Run resumes the project.
+func (c resumeProjectCmd) Run(ctx context.Context, s *Session) error {
+	return s.change(ctx, http.MethodPut, path("projects", c.Name), jsonBody{"paused": false}, "project %s goes on", c.Name)
 }
 
 type limitProjectCmd struct {
