@@ -53,6 +53,11 @@ var kinds = []struct {
 	{netip.MustParsePrefix("ff00::/8"), multicast},
 	{netip.MustParsePrefix("240.0.0.0/4"), reserved},    // includes the broadcast address
 	{netip.MustParsePrefix("64:ff9b:1::/48"), reserved}, // local-use NAT64, which can lead anywhere
+	{netip.MustParsePrefix("192.88.99.0/24"), reserved}, // relays of 6to4
+	{netip.MustParsePrefix("100::/64"), reserved},       // discards
+	{netip.MustParsePrefix("2001:db8::/32"), reserved},  // documentation
+	{netip.MustParsePrefix("3fff::/20"), reserved},      // documentation
+	{netip.MustParsePrefix("5f00::/16"), reserved},      // segment routing
 }
 
 func kindOf(addr netip.Addr) kind {

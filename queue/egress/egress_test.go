@@ -37,7 +37,7 @@ func TestCheckKnowsEveryKindOfAddress(t *testing.T) {
 			"fd00:42::42 ::ffff:100.100.100.200 64:ff9b::6464:64c8 2002:a83f:8110::"},
 		{unspecified, "0.0.0.0 0.1.2.3 :: ::ffff:0.0.0.0 64:ff9b::"},
 		{multicast, "224.0.0.1 239.255.255.255 ff02::1 ff0e::1 ::ffff:224.0.0.1"},
-		{reserved, "240.0.0.1 255.255.255.255 ::ffff:255.255.255.255 64:ff9b:1::a00:1 64:ff9b:1:a00:1::"},
+		{reserved, "240.0.0.1 255.255.255.255 ::ffff:255.255.255.255 64:ff9b:1::a00:1 64:ff9b:1:a00:1:: 2001:db8::1 3fff::1 100::1 5f00::1 192.88.99.1 ::ffff:192.88.99.1"},
 	} {
 		for s := range strings.FieldsSeq(tt.addrs) {
 			addr := netip.MustParseAddr(s)
