@@ -179,9 +179,9 @@ for (const [specVersion, message] of [
 }
 
 test('what the server does not do is off, other capabilities are unchanged', (t) => {
-  for (const newest of [7, 8].map((specVersion) => world(makeApp(t, 'npm', specVersion)))) {
-    assert.deepEqual(newest.capabilities, { hookRetention: { active: true }, deploymentAffinity: false });
-  }
+  const [before, newest] = [7, 8].map((specVersion) => world(makeApp(t, 'npm', specVersion)).capabilities);
+  assert.deepEqual(before, { hookRetention: { active: true }, deploymentAffinity: false });
+  assert.deepEqual(newest, { ...before, hookForceClaim: true });
   const middle = world(makeApp(t, 'npm', 5));
   assert.equal(middle.capabilities, undefined);
   assert.equal(middle.processExitTriggersQueueRedelivery, true);

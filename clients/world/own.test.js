@@ -103,10 +103,13 @@ test('without a server, a run has its ID by the own clock', (t) => {
   assert.ok(Math.abs(timeOf(output(makeApp(t, 8), code)) - Date.now()) < 60_000);
 });
 
-test('a deployment may serve runs of others', (t) => {
-  const code = `${CREATE} console.log(JSON.stringify(world.capabilities))`;
-  assert.equal(output(makeApp(t, 7), code).deploymentAffinity, false);
-});
+for (const [specVersion, more] of [[7, {}], [8, { hookForceClaim: true }]]) {
+  test(`declares what the server does: version ${specVersion}`, (t) => {
+    const code = `${CREATE} console.log(JSON.stringify(world.capabilities))`;
+    const declared = { hookRetention: { active: true }, maxConcurrency: true, deploymentAffinity: false };
+    assert.deepEqual(output(makeApp(t, specVersion), code), { ...declared, ...more });
+  });
+}
 
 test('development mode is accepted', (t) => {
   const code = `${CREATE} console.log(JSON.stringify(await world.getDeploymentId()))`;

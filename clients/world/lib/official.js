@@ -11,10 +11,8 @@ const NOT_ON_STEPWELL = {
   // the operator decides which app serves it: an app that receives another deployment's run is meant to take it over.
   // With this capability on, the SDK would send the run back, and finally fail it.
   deploymentAffinity: false,
-  // The server stores no code of a workflow with its run, takes no token from a running hook, and gives each event the
-  // time of its own clock.
+  // The server stores no code of a workflow with its run, and gives each event the time of its own clock.
   dynamicWorkflowCode: undefined,
-  hookForceClaim: undefined,
   inBandEventTime: undefined,
 };
 

@@ -60,6 +60,9 @@ function extras({ http, base, deployment, errors, specVersion }) {
     processExitTriggersQueueRedelivery: true,
     // Without deploymentAffinity: a deployment name is stable across builds, and the operator decides which app serves
     // it. An app that receives another deployment's run is meant to take it over.
-    capabilities: { hookRetention: { active: true }, maxConcurrency: true, deploymentAffinity: false },
+    capabilities: {
+      hookRetention: { active: true }, maxConcurrency: true, deploymentAffinity: false,
+      hookForceClaim: specVersion >= 8 || undefined,
+    },
   };
 }
