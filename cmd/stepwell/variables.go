@@ -14,11 +14,11 @@ import (
 // variablePrefix begins the name of each setting of ours.
 const variablePrefix = "STEPWELL_"
 
-// otherVariables are the settings of ours that are not in [config]: those of flags, and those of apps, which may be in the
-// same environment.
+// otherVariables are the settings of ours that are not in [config]: those of flags, and those of apps and scripts, which
+// may be in the same environment.
 var otherVariables = []string{
 	"STEPWELL_ROLE", "STEPWELL_OPEN_BROWSER", "STEPWELL_URL",
-	"STEPWELL_DEPLOYMENT_ID", "STEPWELL_APP_URL", "STEPWELL_PULL", "STEPWELL_SIGNING_KEYS", "STEPWELL_CLIENT",
+	"STEPWELL_DEPLOYMENT_ID", "STEPWELL_APP_URL", "STEPWELL_PULL", "STEPWELL_SIGNING_KEYS", "STEPWELL_CLIENT", "STEPWELL_BIN",
 }
 
 // serviceLink matches the variables that Kubernetes sets for a service whose name begins with stepwell, and those of
