@@ -384,6 +384,27 @@ test('a hook that another run has taken over is the error that names it', async 
   await assert.rejects(before.events.create('r', received), { name: 'EntityConflictError' });
 });
 
+test('within a delivery, the answer to a forced hook is the server\'s: who lost the token, or why it was kept', async (t) => {
+  const ref = { runId: 'wrun_2', hookId: 'hook_9' };
+  const hook = { runId: 'r', hookId: 'hook_1', claimedFrom: ref };
+  const eventId = `evnt_${'5'.padStart(26, '0')}`;
+  const created = { event: { eventId, eventType: 'hook_created', eventData: { token: 'tok', force: true, forceClaimedFrom: ref } }, hook };
+  const kept = { event: { eventId, eventType: 'hook_conflict', eventData: { token: 'tok', forceRefusedReason: 'victim-spec-version' } } };
+  for (const answer of [created, kept]) {
+    const { http, commits, requests } = await serve(t, results({ status: 200 }, { status: 200, ...answer }));
+    const { events } = createStorage({ http, commits, log: createLog({ http, logs: new Logs() }), errors, specVersion: 8 });
+    const delivery = new Delivery({ message: {} }, 'r', commits);
+    const got = await delivery.do(async () => {
+      await events.create('r', { eventType: 'step_created', correlationId: 'step_1' });
+      return events.create('r', { eventType: 'hook_created', correlationId: 'hook_1', eventData: { token: 'tok', force: true } });
+    });
+    assert.deepEqual(got, answer);
+    assert.deepEqual(readFrames(requests[0].body).slice(1, -1).map(({ meta }) => [meta.eventType, meta.hookForce]), [
+      ['step_created', undefined], ['hook_created', true],
+    ]);
+  }
+});
+
 test('the handler knows the count and the time of its message', (t) => {
   const code = `${CREATE}
     let meta;
