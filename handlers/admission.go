@@ -91,10 +91,6 @@ const (
 	startShare = 32
 	// freeShare is the part of the memory up to which a body of unknown length grows beside others: one of 8.
 	freeShare = 8
-	// largeBodies is how many bytes of bodies that are not small are handled at once: to decode them takes the processors
-	// for long. With the factor largeFactor a project that is alone gets half of them.
-	largeBodies = 16 << 20
-	largeFactor = 1
 	// bodyWeight is how many bytes of memory a byte of a body counts for: handling a body makes copies of it.
 	bodyWeight = 3
 )
@@ -106,8 +102,7 @@ const (
 type admission struct {
 	arriving, running *share.Pool
 	memory            *share.Pool
-	limit             int64       // of the memory
-	large             *share.Pool // bytes of the bodies that are handled
+	limit             int64 // of the memory
 	// growing has one unit for each project: the right to go on growing.
 	growing *share.Pool
 	pace    share.Pace
@@ -124,7 +119,6 @@ func newAdmission(
 	requests, memory = cmp.Or(requests, defaultRequests), cmp.Or(memory, defaultRequestMemory)
 	return &admission{
 		arriving: share.NewPool(requests), running: share.NewPool(requests), memory: share.NewPool(memory), limit: memory,
-		large:   share.NewPool(largeBodies),
 		growing: share.NewPool(math.MaxInt64), pace: bodyPace, now: now, project: project,
 	}
 }
@@ -145,10 +139,7 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 			return err
 		}
 		v.arrived()
-		done := sync.OnceFunc(func() {
-			a.running.Release(v.project, 1)
-			v.handled()
-		})
+		done := sync.OnceFunc(func() { a.running.Release(v.project, 1) })
 		defer done()
 		incoming.OnWait(c, done)
 		return next(c)
@@ -166,7 +157,6 @@ type visit struct {
 	grows    bool          // holds a unit of growing
 	begins   bool          // starts a run, and has been admitted to do so
 	reserved int64         // bytes of memory
-	handles  int64         // bytes of a large body
 	// beginning is the first piece of the body.
 	beginning []byte
 }
@@ -203,12 +193,6 @@ func (v *visit) longPoll(next echo.HandlerFunc, c echo.Context) error {
 func (v *visit) receiveStart(c echo.Context) error {
 	if err := v.receive(c); err != nil {
 		return err
-	}
-	if n := min(c.Request().ContentLength, v.large.Most(largeFactor)); n > smallBody {
-		if err := v.take(c.Request().Context(), v.large, n, largeFactor); err != nil {
-			return err
-		}
-		v.handles = n
 	}
 	run, starts := startedRun(c)
 	if !starts {
@@ -284,16 +268,7 @@ func (v *visit) release() {
 	if v.begins {
 		v.starts.served(v.project)
 	}
-	v.handled()
 	v.arrived()
-}
-
-// handled releases what the request holds for handling a large body.
-func (v *visit) handled() {
-	if v.handles > 0 {
-		v.large.Release(v.project, v.handles)
-	}
-	v.handles = 0
 }
 
 // arrived releases the request's place among those that arrive.

@@ -1,17 +1,13 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities/share"
 )
@@ -63,59 +59,6 @@ func TestProjectWithoutRoomHoldsUpNobody(t *testing.T) {
 		l.want(t, "one of each was served", "b1", "b2", "b3", "c1", "c2")
 		l.stop()
 	})
-}
-
-// TestLargeBodiesAreHandledInShares: a project handles large bodies of half the bytes at once; its others wait. Neither
-// its small bodies nor the large ones of another project do.
-func TestLargeBodiesAreHandledInShares(t *testing.T) {
-	t.Parallel()
-	a := newAdmission(100, 0, time.Now, projectOf)
-	held, goOn := make(chan struct{}, 10), make(chan struct{})
-	e := echo.New()
-	e.Use(a.middleware)
-	e.POST(nativePath+"/runs", func(c echo.Context) error {
-		if c.Request().Header.Get("Project") == "a" && c.Request().ContentLength > smallBody {
-			held <- struct{}{}
-			<-goOn
-		}
-		return c.NoContent(http.StatusOK)
-	})
-	s := httptest.NewServer(e)
-	t.Cleanup(s.Close)
-	send := func(project string, size int) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+nativePath+"/runs", bytes.NewReader(make([]byte, size)))
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		req.Header.Set("Project", project)
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: got %d", project, resp.StatusCode)
-		}
-	}
-	var all sync.WaitGroup
-	for range 3 {
-		all.Go(func() { send("a", largeBodies/4) })
-	}
-	<-held
-	<-held
-	send("a", smallBody)
-	send("b", largeBodies/4)
-	if len(held) > 0 {
-		t.Error("the project handles more than its share")
-	}
-	close(goOn)
-	all.Wait()
-	s.Close()
-	if a.large.Held() != 0 {
-		t.Errorf("%d bytes are still held", a.large.Held())
-	}
 }
 
 // TestSlowBodiesHoldNoPlacesForStarts: a start takes its place when its body is there.
