@@ -205,7 +205,7 @@ var testsOf = map[string][]string{
 	"queue/flow/goal":  {"queue/contract"},
 	"queue/scheduler":  {"queue/egress", "queue/tickets"},
 	"queue/triggers":   {"queue/egress", "queue/engine", "queue/tickets"},
-	"queue/engine":     {"entities/health", "entities/limit", "eventlog/upkeep", "queue/prober", "queue/why", "queue/cluster", "queue/flow/goal", "queue/flow/progress", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
+	"queue/engine":     {"entities/health", "entities/limit", "entities/trigger", "eventlog/upkeep", "queue/prober", "queue/why", "queue/cluster", "queue/flow/goal", "queue/flow/progress", "queue/flow/replay", "queue/egress", "queue/signing/signingtest", "queue/tickets"},
 
 	"queue/flow":         {"queue/flow/docschema"},
 	"queue/flow/convert": {"entities", "queue/contract"},

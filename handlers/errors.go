@@ -234,13 +234,18 @@ func problemOf(err error) problem {
 	}
 }
 
+// isFault reports whether operators need to know of an error. They have paused the project themselves.
+func isFault(err error, p problem) bool {
+	return p.status >= http.StatusInternalServerError && !errors.Is(err, admin.ErrPaused)
+}
+
 // errorHandler answers with the client's view of an error, always as JSON: clients of the event endpoints parse nothing
 // else (protocol §1.5).
 func errorHandler(logger *slog.Logger) echo.HTTPErrorHandler {
 	return func(err error, c echo.Context) {
 		ctx := c.Request().Context()
 		p := problemOf(err)
-		if p.status >= http.StatusInternalServerError && !errors.Is(ctx.Err(), context.Canceled) {
+		if isFault(err, p) && !errors.Is(ctx.Err(), context.Canceled) {
 			logger.ErrorContext(ctx, "request failed",
 				"method", c.Request().Method, "path", loggedPath(c), "error", err)
 		}

@@ -119,6 +119,10 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&tooManyStartsError{Waiting: 1000, RetryAfter: 1500 * time.Millisecond}, 429, "too_many_starts"},
 		{&admin.QuotaError{Reason: admin.ErrStartQuota, RetryAfter: 1500 * time.Millisecond}, 429, "start_quota"},
 		{&admin.QuotaError{Reason: admin.ErrStorageQuota}, 429, "storage_quota"},
+		{&admin.QuotaError{Reason: admin.ErrTooDeep}, 409, "too_deep"},
+		{&admin.QuotaError{Reason: admin.ErrTooManyDescendants}, 429, "too_many_descendants"},
+		{&admin.QuotaError{Reason: admin.ErrRootCancelled}, 409, "root_cancelled"},
+		{&admin.QuotaError{Reason: admin.ErrPaused, RetryAfter: 1500 * time.Millisecond}, 503, "project_paused"},
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
 		{flow.Faults{{Line: 1, Column: 1, Code: flow.CodeMissing, Message: "the document is empty"}}, 422, "invalid_flow"},
@@ -194,8 +198,14 @@ func TestStatusOfEveryError(t *testing.T) {
 				t.Errorf("%s: got %d %s %q, want %d %s with the error's text", path, got.Code, code, text, tt.status, tt.code)
 			}
 			retryAfter := ""
-			if tt.status == http.StatusTooEarly || tt.status == http.StatusTooManyRequests && tt.code != "storage_quota" {
-				retryAfter = "2" // rounded up
+			switch tt.code {
+			case "storage_quota", "too_many_descendants": // nobody knows when they have room
+			case "project_paused":
+				retryAfter = "2"
+			default:
+				if tt.status == http.StatusTooEarly || tt.status == http.StatusTooManyRequests {
+					retryAfter = "2" // rounded up
+				}
 			}
 			if have := got.Header().Get("Retry-After"); have != retryAfter {
 				t.Errorf("%s: Retry-After: got %q, want %q", path, have, retryAfter)

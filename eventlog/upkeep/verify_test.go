@@ -121,6 +121,9 @@ func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID
 	if !ok {
 		t.Fatalf("no damage is defined for type %s", c.kind)
 	}
+	if c.name == "claimed_from" { // one object, where others are lists
+		other = `'{"hookId": "damage"}'`
+	}
 	before := f.rows(t, id)
 	key := "run_id"
 	if table == "runs" {

@@ -24,7 +24,8 @@ func TestServerDrivenRun(t *testing.T) {
 	}))
 	path := "/v1/runs/" + string(id)
 	brief := `{"id":"` + string(id) + `","workflow":"order","deployment":"shop","driver":"server","status":"pending",
-		"attributes":{"customer":"7"},"key":"order-7","parentId":"` + string(parent) + `","createdAt":"` + at0 + `",
+		"attributes":{"customer":"7"},"key":"order-7","parentId":"` + string(parent) + `","rootId":"` + string(parent) + `",
+		"depth":1,"createdAt":"` + at0 + `",
 		"startAt":"2026-11-21T02:41:43.197Z","deadline":"2026-11-21T02:41:43.197Z","lastSeq":1`
 	same(t, "list", `[`+brief+`}]`, a.get(t, "/v1/runs?limit=1")["data"])
 	same(t, "one", brief+`,"input":{"n":7},"inputEncoding":"json"}`, a.get(t, path))

@@ -63,7 +63,8 @@ func TestStartRun(t *testing.T) {
 	got := a.post(t, "/v1/runs", body, http.StatusCreated)
 	id, _ := got["id"].(string)
 	want := `{"id":"` + id + `","workflow":"order","deployment":"shop","driver":"server","status":"pending",
-		"attributes":{"customer":"7"},"key":"k","parentId":"` + string(parent) + `","createdAt":"` + at0 + `",
+		"attributes":{"customer":"7"},"key":"k","parentId":"` + string(parent) + `","rootId":"` + string(parent) + `",
+		"depth":1,"createdAt":"` + at0 + `",
 		"startAt":"2026-11-21T02:41:43.197Z","deadline":"2026-11-21T03:11:43.197Z","lastSeq":1,
 		"input":{"a":[1],"b":1},"inputEncoding":"json"}`
 	same(t, "started", want, got)

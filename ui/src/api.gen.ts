@@ -78,6 +78,8 @@ export type Run = {
   attributes: Attributes;
   key?: string;
   parentId?: string;
+  rootId?: string;
+  depth?: number;
   createdAt: Time;
   startAt?: Time;
   startedAt?: Time;
@@ -900,12 +902,15 @@ export type MadeKey = {
 export type Project = {
   name: string;
   createdAt: Time;
+  pausedAt?: Time;
   limits?: {
     dailyStarts?: number;
     startsToday?: number;
     storageBytes?: number;
     storedBytes?: number;
     storedAt?: Time;
+    maxDepth?: number;
+    maxDescendants?: number;
   };
 };
 
@@ -944,7 +949,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -2185,14 +2190,17 @@ export interface Api {
       data: Array<Project>;
     };
   };
-  // Create a project unless it exists, and set its limits
+  // Create a project unless it exists, set its limits, pause or resume it
   "PUT /v1/projects/{name}": {
     path: { "name": string };
     query: {  };
     body: {
+      paused?: boolean;
       limits?: {
         dailyStarts?: number | null;
         storageBytes?: number | null;
+        maxDepth?: number | null;
+        maxDescendants?: number | null;
       };
     };
     answer: Project;
