@@ -49,12 +49,13 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 			dsn := testdb.New(t)
 			home := idleServer(t, dsn)
 			session := gate.Open(t, dsn, home.pool, nil)
-			broken := serverOn(t, session.Pool)
-			// attempt applies an answer to a new run, with a crash at statement n.
+			// attempt applies an answer to a new run, with a crash at statement n, by a server that has read nothing before: it
+			// executes the same statements each time.
 			attempt := func(t *testing.T, n int, crash gate.Crash) (d queue.Delivery, statements []string, err error) {
 				t.Helper()
 				home.exec(t, `DELETE FROM messages`)
 				home.exec(t, `DELETE FROM runs`)
+				broken := serverOn(t, session.Pool)
 				d, run := home.startInvocation(t)
 				statements = session.Run(t, n, crash, func() { err = broken.runs.answer(t.Context(), d, run, []byte(tt.answer)) })
 				return d, statements, err
