@@ -47,6 +47,14 @@ var SDKLines = []SDKLine{
 	{Name: "5", Releases: "5.0 to 5.2", Oldest: 6, Mints: 8},
 }
 
+// NewestSpec returns the newest version that a server serves, which may serve runs with a fence.
+func NewestSpec(fence bool) int {
+	if fence {
+		return SpecFence
+	}
+	return specNewest
+}
+
 // ErrSpecVersion refuses an event of an SDK whose version the server does not know.
 var ErrSpecVersion = errors.New("unsupported spec version")
 

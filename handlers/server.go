@@ -127,7 +127,7 @@ func (o Options) probes() *echo.Echo {
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = errorHandler(o.Logger)
 	e.IPExtractor = clientAddresses(o.TrustedProxies)
-	e.Use(observe(o), o.rejections.middleware, worldVersion)
+	e.Use(observe(o), o.rejections.middleware, o.worldVersion)
 	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{"ok"}) })
 	e.GET("/readyz", o.ready)
 	if o.Telemetry != nil {
@@ -308,11 +308,13 @@ func databaseState(ctx context.Context, pool *pgxpool.Pool) (busy bool, problem 
 	}
 }
 
-// worldVersion tells clients of @stepwell/world which version of their protocol the server speaks.
-func worldVersion(next echo.HandlerFunc) echo.HandlerFunc {
+// worldVersion tells clients of @stepwell/world which version of their protocol the server speaks, and which spec
+// version of the Workflow SDK is the newest that it serves.
+func (o Options) worldVersion(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if strings.HasPrefix(c.Request().URL.Path, sdkPath+"/world/") {
 			c.Response().Header().Set(world.Header, strconv.Itoa(world.Version))
+			c.Response().Header().Set(world.SpecHeader, strconv.Itoa(entities.NewestSpec(o.Fence)))
 		}
 		return next(c)
 	}

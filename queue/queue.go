@@ -190,6 +190,21 @@ func (q *Queue) Nack(ctx context.Context, project entities.Project, topic, handl
 	return err
 }
 
+// Postpone ends the lease of a message whose function wants it again after d, and has not failed. It does nothing if
+// the project's topic has no live lease with this handle.
+func (q *Queue) Postpone(
+	ctx context.Context, project entities.Project, topic, handle string, d time.Duration,
+) error {
+	err := q.SetVisibility(ctx, project, topic, handle, d)
+	if errors.Is(err, message.ErrLeaseNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return postpone(ctx, q.pool, handle)
+}
+
 // CheckLease fails with [message.ErrStale] unless work of the project's run has the live lease.
 func (q *Queue) CheckLease(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error {
 	g := LeaseGuard{}

@@ -48,7 +48,7 @@ test('a message names its topic, run, key and delay', () => {
   const options = { idempotencyKey: 'k', delaySeconds: 1.2 };
   const item = messageItem('__wkf_step_step//./a.ts//b', { workflowRunId: 'wrun_1', stepId: 'step_1' }, options, DEFAULTS);
   assert.deepEqual(item.meta, {
-    topic: '__wkf_step_step----a-ts--b', deploymentId: 'shop', contentType: 'application/cbor', runId: 'wrun_1', key: 'k', delay: 2,
+    topic: '__wkf_step_step----a-ts--b', deploymentId: 'shop', contentType: 'application/cbor', runId: 'wrun_1', key: 'k', delay: 2, retention: undefined,
   });
   assert.deepEqual(decode(item.payload), {
     payload: { workflowRunId: 'wrun_1', stepId: 'step_1' }, queueName: '__wkf_step_step//./a.ts//b',

@@ -27,6 +27,7 @@ const LINES = {
       hookRetention: { active: true }, deploymentAffinity: true, hookForceClaim: true, dynamicWorkflowCode: true, inBandEventTime: true,
     },
   },
+  9: { factory: 'createWorld', capabilities: { inBandFence: true, inBandEventTime: true } },
 };
 
 function CLIENT(copy, specVersion) {
@@ -39,6 +40,7 @@ function CLIENT(copy, specVersion) {
     config,
     backend: process.env.WORKFLOW_VERCEL_BACKEND_URL,
     deployment: process.env.VERCEL_DEPLOYMENT_ID,
+    events: { create() {} },
     getEncryptionKeyForRun() {},
     resolveLatestDeploymentId() {},
   });`;
@@ -67,6 +69,7 @@ function makeApp(t, layout, specVersion = 3) {
     install(app, 'workflow');
     install(app, '@workflow/core');
     install(app, '@workflow/world-vercel', CLIENT('hoisted', specVersion));
+    install(app, '@workflow/errors');
   }
   if (layout === 'pnpm') {
     const store = (name) => join(app, 'node_modules/.pnpm', name);
@@ -168,7 +171,6 @@ for (const specVersion of [3, 5, 7, 8]) {
 for (const [specVersion, message] of [
   [2, /this app has workflow 4\.8\.9 of spec version 2, and this @stepwell\/world knows 3 to 8: install a newer one \(npm i workflow\)\.$/m],
   [undefined, /of spec version none, and .* knows 3 to 8: install a newer one/],
-  [9, /spec version 9, and .* 3 to 8; its runs need a World that fences .* \(npm i workflow@~5\.2\), or update the Stepwell server and install/],
   [10, /spec version 10, and .* 3 to 8; a run of a newer version could fail .* \(npm i workflow@~5\.2\), or update the Stepwell server/],
 ]) {
   test(`refuses to start: an SDK of version ${specVersion}`, (t) => {
@@ -178,10 +180,23 @@ for (const [specVersion, message] of [
   });
 }
 
+test('a server without spec version 9 gets no write of it', (t) => {
+  const code = `${REQUIRE};
+    const server = require('node:http').createServer((_, res) => res.writeHead(200, { 'stepwell-world': '1', 'stepwell-spec': '8' }).end());
+    server.listen(0, '127.0.0.1', async () => {
+      process.env.STEPWELL_URL = 'http://127.0.0.1:' + server.address().port;
+      const { events } = createWorld();
+      console.log(JSON.stringify(await events.create().then(() => 'written', (err) => err.message)));
+      process.exit();
+    });`;
+  assert.match(world(makeApp(t, 'npm', 9), ENV, [], code), /npm i workflow@~5\.2\), or set STEPWELL_SDK_SPEC_9=true/);
+});
+
 test('what the server does not do is off, other capabilities are unchanged', (t) => {
   const [before, newest] = [7, 8].map((specVersion) => world(makeApp(t, 'npm', specVersion)).capabilities);
   assert.deepEqual(before, { hookRetention: { active: true }, deploymentAffinity: false });
   assert.deepEqual(newest, { ...before, hookForceClaim: true });
+  assert.deepEqual(world(makeApp(t, 'npm', 9)).capabilities, { deploymentAffinity: false, inBandFence: true });
   const middle = world(makeApp(t, 'npm', 5));
   assert.equal(middle.capabilities, undefined);
   assert.equal(middle.processExitTriggersQueueRedelivery, true);

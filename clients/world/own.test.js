@@ -103,7 +103,7 @@ test('without a server, a run has its ID by the own clock', (t) => {
   assert.ok(Math.abs(timeOf(output(makeApp(t, 8), code)) - Date.now()) < 60_000);
 });
 
-for (const [specVersion, more] of [[7, {}], [8, { hookForceClaim: true }]]) {
+for (const [specVersion, more] of [[7, {}], [8, { hookForceClaim: true }], [9, { hookForceClaim: true, inBandFence: true }]]) {
   test(`declares what the server does: version ${specVersion}`, (t) => {
     const code = `${CREATE} console.log(JSON.stringify(world.capabilities))`;
     const declared = { hookRetention: { active: true }, maxConcurrency: true, deploymentAffinity: false };
@@ -120,7 +120,7 @@ for (const [name, specVersion, env, message] of [
   ['no server', 3, { STEPWELL_URL: '' }, /set STEPWELL_URL/],
   ['no deployment', 3, { STEPWELL_DEPLOYMENT_ID: '' }, /set STEPWELL_DEPLOYMENT_ID/],
   ['an older SDK', 2, {}, /workflow of spec version 2, and .* knows 3 to 8: install a newer one/],
-  ['a newer SDK', 9, {}, /spec version 9, .* fences their writers .*npm i workflow@~5\.2/],
+  ['a newer SDK', 10, {}, /spec version 10, .* 3 to 8; .*npm i workflow@~5\.2/],
   ['a wrong signing key', 3, { STEPWELL_SIGNING_KEYS: 'swsk_AAAA' }, /STEPWELL_SIGNING_KEYS is invalid: a signing key is swsk_ and 32 bytes/],
   ['an unknown client', 3, { STEPWELL_CLIENT: 'mine' }, /STEPWELL_CLIENT is "mine": set it to own or official/],
 ]) {

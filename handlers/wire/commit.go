@@ -56,6 +56,8 @@ type commitEnd struct {
 	Receipt    string     `cbor:"receipt"`
 	// Unreached says that nobody has looked at the message: the failure does not count.
 	Unreached bool `cbor:"unreached"`
+	// Postponed says that the app wants the message again after RetryAfter although it has not failed.
+	Postponed bool `cbor:"postponed"`
 }
 
 // commitItem is an event or a message.
@@ -368,7 +370,7 @@ func (s *Server) postCommit(r *request) error {
 		return err
 	}
 	if c.end.RetryAfter != nil && c.end.Receipt != "" {
-		if err := s.Queue.Nack(r.ctx(), r.project(), c.end.Topic, c.end.Receipt, c.end.failure()); err != nil {
+		if err := s.release(r.ctx(), lease{r.project(), c.end.Topic, c.end.Receipt}, c.end); err != nil {
 			return err
 		}
 	}
@@ -379,6 +381,14 @@ func (s *Server) postCommit(r *request) error {
 	return r.send(struct {
 		Results []item `cbor:"results"`
 	}{items})
+}
+
+// release ends a lease whose app wants the message again.
+func (s *Server) release(ctx context.Context, l lease, end commitEnd) error {
+	if end.Postponed {
+		return s.Queue.Postpone(ctx, l.project, l.topic, l.handle, end.after())
+	}
+	return s.Queue.Nack(ctx, l.project, l.topic, l.handle, end.failure())
 }
 
 // lease returns the lease that the end of a commit names and acknowledges, or nil.

@@ -281,6 +281,44 @@ func TestFenceReportsSkippedEvents(t *testing.T) {
 	}
 }
 
+// TestFenceOfCommits: the own client's events carry the fence, and one that is superseded ends the commit before itself.
+func TestFenceOfCommits(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t, newFenceServer(t))
+	event := func(fields []field, more ...field) []byte {
+		return frame(t, meta(t, o.fenced(append(fields, more...)...)...), nil)
+	}
+	created := event(of("step_created", "a", field{"inline", true}))
+	results := o.results(t, commitHead(t, o.run), created, sentMessage(t, stepTopic, ""))
+	wantEqual(t, "statuses", statusesOf(results), []uint64{200, 201})
+	wantEqual(t, "allocated", results[0]["allocated"], any(uint64(1)))
+	o.wantCounters(t, 3, 3)
+
+	before := o.messages(t)
+	stale := event(of("step_created", "b"))
+	for _, head := range [][]byte{commitHead(t, o.run), commitHead(t, o.run, repeated)} {
+		results = o.results(t, head, sentMessage(t, stepTopic, ""), stale, sentMessage(t, stepTopic, ""))
+		wantEqual(t, "statuses", statusesOf(results), []uint64{201, 412})
+		wantEqual(t, "refusal", [3]any{results[1]["error"], results[1]["seq"], results[1]["seqInBand"]},
+			[3]any{"in-band-superseded", uint64(3), uint64(3)})
+	}
+	wantEqual(t, "messages before the refusal", o.messages(t)-before, 2)
+	o.wantCounters(t, 3, 3)
+	o.seq, o.inBand = 3, 3
+	o.write(t, "step_created", "", of("step_created", "b")...)
+	o.wantCounters(t, 4, 4)
+}
+
+// TestServerNamesItsSpecVersion: the package asks with a commit of nothing before it writes.
+func TestServerNamesItsSpecVersion(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[string]*server{"8": newServer(t), "9": newFenceServer(t)} {
+		got := client{s, next}.commit(t, frame(t, meta(t, field{"world", uint16(1)}), nil), commitEnd(t))
+		wantStatus(t, got, http.StatusOK)
+		wantEqual(t, "the newest spec version", got.header.Get("Stepwell-Spec"), want)
+	}
+}
+
 // TestFenceOfBatch: a batch is refused as a whole by the fence, and otherwise takes several events of one entity.
 func TestFenceOfBatch(t *testing.T) {
 	t.Parallel()

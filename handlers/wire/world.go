@@ -168,6 +168,8 @@ func (s *Server) Answer(ctx context.Context, d queue.Delivery, body []byte) erro
 		return err
 	case done.refused != nil:
 		return fmt.Errorf("%s%w", message.AnswerRefused, done.refused)
+	case c.end.Postponed && ack == nil:
+		return s.Queue.Postpone(ctx, d.Project, d.Topic, d.Lease, c.end.after())
 	case ack == nil:
 		f := c.end.failure()
 		return &f
@@ -180,6 +182,11 @@ func (e commitEnd) failure() queue.Failure {
 	return queue.Failure{
 		Reason: "the app failed: " + e.Reason[:min(len(e.Reason), maxReason)], Public: "the app failed",
 		Reached: !e.Unreached,
-		After:   min(time.Duration(max(0, min(*e.RetryAfter, maxSeconds)))*time.Second, maxRetryAfter),
+		After:   e.after(),
 	}
+}
+
+// after returns the time after which the app wants the message again.
+func (e commitEnd) after() time.Duration {
+	return min(time.Duration(max(0, min(*e.RetryAfter, maxSeconds)))*time.Second, maxRetryAfter)
 }

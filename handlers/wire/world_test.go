@@ -180,6 +180,30 @@ func (d delivered) log(t *testing.T) (head map[string]any, message string, event
 	return frames[0].meta, frames[0].body, frames[1:last], frames[last].meta
 }
 
+// TestPostponedMessageComesAgainWithoutAFailure: an answer, or a commit with the receipt, may ask for the same message
+// again without having failed. A commit about a lease that is over changes nothing.
+func TestPostponedMessageComesAgainWithoutAFailure(t *testing.T) {
+	t.Parallel()
+	a, run := introduced(t)
+	id := a.wake(t, run)
+	postponed := commitEnd(t, field{"retryAfter", 0}, field{"postponed", true})
+	first := a.next(t)
+	first.own(commitHead(t, run), postponed)
+	second := a.next(t)
+	receipt := second.header.Get("Ce-Vqsreceipthandle")
+	for range 2 {
+		wantStatus(t, a.commit(t, commitHead(t, run), commitEnd(t, field{"retryAfter", 3600}, field{"postponed", true},
+			field{"topic", flowTopic}, field{"receipt", receipt})), http.StatusOK)
+	}
+	second.own(commitHead(t, run), postponed)
+	for i, d := range []delivered{first, second} {
+		wantEqual(t, "message", d.header.Get("Ce-Vqsmessageid"), id)
+		wantEqual(t, "count", d.header.Get("Ce-Vqsdeliverycount"), []string{"1", "2"}[i])
+	}
+	a.eventually(t, "postponed", `SELECT lease = '' AND last_error = '' AND first_failed_at IS NULL AND delivery_count = 2
+		AND due_at > now() + interval '50 minutes' FROM messages WHERE id = $1`, id)
+}
+
 func TestDeliveryCarriesTheRun(t *testing.T) {
 	t.Parallel()
 	a, id := introduced(t)

@@ -19,6 +19,8 @@ const (
 	Version = 1
 	// Header names the version of the protocol that a request or an answer speaks.
 	Header = "Stepwell-World"
+	// SpecHeader names the newest spec version of the Workflow SDK that the server serves.
+	SpecHeader = "Stepwell-Spec"
 	// MIME is the type of a commit and of a delivery that carries its run.
 	MIME = "application/vnd.stepwell.world"
 

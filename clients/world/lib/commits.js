@@ -42,23 +42,32 @@ export class Commits {
    */
   async #post({ runId, items, end, again = items }) {
     let repeated = false;
-    const answer = await this.#http.request('POST', PATH, {
-      body: (doubtful) => {
-        repeated = doubtful;
-        return encodeCommit({ runId, items: repeated ? again : items, end, repeat: repeated });
-      },
-      headers: { 'content-type': MIME_WORLD },
-      accept: MIME_CBOR,
-      repeatable: true,
+    const bytes = (doubtful) => {
+      repeated = doubtful;
+      return encodeCommit({ runId, items: repeated ? again : items, end, repeat: repeated });
+    };
+    const { results } = body(await this.#request(bytes, {
       waits: !items.some(({ type }) => type === 'run_created'),
       patience: items.some(({ type }) => STEP_ENDS.has(type)) ? STEP_END_PATIENCE_MS : undefined,
+    }));
+    if (repeated) results.forEach((result, i) => excuseOwnConflict(result, again[i]));
+    return results;
+  }
+
+  /** Asks for the newest spec version that the server serves, with a commit of nothing. */
+  async newestSpec() {
+    const answer = await this.#request(encodeCommit({ items: [] }), { waits: true });
+    return Number(answer.headers['stepwell-spec']);
+  }
+
+  async #request(body, options) {
+    const answer = await this.#http.request('POST', PATH, {
+      body, headers: { 'content-type': MIME_WORLD }, accept: MIME_CBOR, repeatable: true, ...options,
     }).catch((err) => {
       throw this.#explain(err);
     });
     this.#http.requireProtocol(answer, PATH);
-    const { results } = body(answer);
-    if (repeated) results.forEach((result, i) => excuseOwnConflict(result, again[i]));
-    return results;
+    return answer;
   }
 
   /**
@@ -138,7 +147,8 @@ export class Commits {
   /** Returns the outcome if the item was accepted. @throws the SDK's error otherwise */
   accept(result) {
     if (result.status < 300) return result;
-    throw this.#http.errorFor({ status: result.status, code: result.error, message: result.message, retryAfter: result.retryAfter });
+    const { status, error: code, message, retryAfter, seq, seqInBand } = result;
+    throw this.#http.errorFor({ status, code, message, retryAfter, seq, seqInBand });
   }
 
   /** Only an older server has no such endpoint: what an event refers to and is missing is an outcome. */
@@ -157,8 +167,10 @@ function fitting(starts) {
   return count;
 }
 
-// The SDK takes a conflict of run_created for success, and needs the run otherwise.
+// The SDK takes a conflict of run_created for success, and needs the run otherwise. A fence refuses its own repetition
+// with another status, so that a conflict is with another event.
 function excuseOwnConflict(result, item) {
-  if (result.status !== CONFLICT || item?.kind !== 'event' || item.meta.writeKey || item.type === 'run_created') return;
+  if (result.status !== CONFLICT || item?.kind !== 'event') return;
+  if (item.meta.writeKey || item.meta.inBand || item.type === 'run_created') return;
   result.status = 200;
 }

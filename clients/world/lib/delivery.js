@@ -209,13 +209,14 @@ export class Delivery {
     await this.storeChunks();
     for (const [stream, outbox] of this.#outboxes) outbox.giveUp(stream);
     await this.#flushing;
-    if (this.#refused && outcome.ack) throw this.#refused;
+    const succeeded = outcome.ack || outcome.postponed;
+    if (this.#refused && succeeded) throw this.#refused;
     let items = this.#take();
     if (pulled || (items.length > 0 && (aborted || this.age > LONGEST_ANSWERED_MS))) {
       // With its outcome, so that the message is not delivered again if the answer is lost.
       const end = this.#withReceipt(outcome);
       const refused = (await this.#commits.send({ runId: this.runId, items, end })).find(endsCommit);
-      if (refused && outcome.ack) throw this.#asError(refused);
+      if (refused && succeeded) throw this.#asError(refused);
       items = [];
     }
     this.answered = { items, outcome };

@@ -4,6 +4,7 @@ import http from 'node:http';
 import https from 'node:https';
 import { decode, encode } from './cbor.js';
 import { clock } from './clock.js';
+import { superseded } from './fence.js';
 
 /** The version of the World protocol (docs/protocol.md §11) that this client speaks. */
 export const PROTOCOL = 1;
@@ -166,13 +167,13 @@ export class Http {
 
   /** The SDK's error for an answer. */
   error(answer, path) {
-    const { message, code, details } = problem(answer);
-    return this.errorFor({ status: answer.status, code, details, retryAfter: retryAfter(answer), url: this.#url(path),
+    const { message, ...rest } = problem(answer);
+    return this.errorFor({ ...rest, status: answer.status, retryAfter: retryAfter(answer), url: this.#url(path),
       message: message ?? `HTTP ${answer.status} from ${path.split('?')[0]}` });
   }
 
   /** The SDK's error for a status. */
-  errorFor({ status, message, code, retryAfter, url, details }) {
+  errorFor({ status, message, code, retryAfter, url, details, seq, seqInBand }) {
     const e = this.#errors;
     switch (status) {
       case 409:
@@ -181,13 +182,15 @@ export class Http {
         return code === 'stream-expired' && e.StreamExpiredError
           ? new e.StreamExpiredError(message, details?.runId, details?.streamId, details?.expiredAt)
           : new e.RunExpiredError(message);
+      case 412:
+        if (code === 'in-band-superseded') return superseded(e, message, { seq, seqInBand });
+        break;
       case 425:
         return new e.TooEarlyError(message, { retryAfter });
       case 429:
         return new e.ThrottleError(message, { retryAfter });
-      default:
-        return new e.WorkflowWorldError(message, { status, code, url, retryAfter });
     }
+    return new e.WorkflowWorldError(message, { status, code, url, retryAfter });
   }
 
   /** @throws if the answer is from a server that is older than the World protocol. */
@@ -289,8 +292,8 @@ function webStream(answer, toError) {
 function problem(answer) {
   try {
     const body = JSON.parse(answer.body);
-    const { message, code, error, details } = body.error?.message ? body.error : body;
-    return { message, code: code ?? (typeof error === 'string' ? error : undefined), details };
+    const { message, code, error, details, seq, seqInBand } = body.error?.message ? body.error : body;
+    return { message, code: code ?? (typeof error === 'string' ? error : undefined), details, seq, seqInBand };
   } catch {
     return {};
   }

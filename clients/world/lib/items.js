@@ -1,6 +1,7 @@
 // The items of a commit, and their outcomes (docs/protocol.md §11.1).
 import { randomBytes } from 'node:crypto';
 import { encode } from './cbor.js';
+import { FENCE_SPEC } from './fence.js';
 import { frame } from './frames.js';
 import { MIME_CBOR, PROTOCOL } from './http.js';
 
@@ -50,6 +51,8 @@ export function eventItem(data, params = {}) {
     vercelId: params.requestId,
     computeInstanceId: params.computeInstanceId,
     maxSlot: params.eventCount,
+    inBand: params.inBand,
+    expectedSeqInBand: params.expectedSeqInBand,
     sinceCursor: params.sinceCursor,
     skipPreload: params.skipPreload,
     eventsRemoteRefBehavior: params.resolveData === SKIP_STEP_INPUTS ? SKIP_STEP_INPUTS : undefined,
@@ -70,7 +73,7 @@ export function eventItem(data, params = {}) {
 }
 
 /** A message to be sent. */
-export function messageItem(queueName, payload, { deploymentId, idempotencyKey, delaySeconds, specVersion }, defaults) {
+export function messageItem(queueName, payload, { deploymentId, idempotencyKey, delaySeconds, retentionSeconds, specVersion }, defaults) {
   const runId = runOf(payload);
   const cbor = (specVersion ?? defaults.specVersion) >= 3;
   const wrapper = { payload, queueName, deploymentId };
@@ -78,12 +81,13 @@ export function messageItem(queueName, payload, { deploymentId, idempotencyKey, 
     kind: 'message',
     runId,
     meta: {
-      topic: topicOf(queueName, payload),
+      topic: topicOf(queueName, payload, defaults.specVersion),
       deploymentId: deploymentId ?? defaults.deployment,
       contentType: cbor ? MIME_CBOR : 'application/json',
       runId,
       key: idempotencyKey,
       delay: delaySeconds > 0 ? Math.ceil(delaySeconds) : undefined,
+      retention: retentionSeconds,
     },
     payload: cbor ? encode(wrapper) : Buffer.from(JSON.stringify(wrapper)),
   };
@@ -95,10 +99,10 @@ export function runOf(payload) {
   return undefined;
 }
 
-/** The topic of a queue. WORKFLOW_SEQUENTIAL_REPLAYS=1 asks for a topic for each run and step. */
-function topicOf(queueName, payload) {
+/** The topic of a queue. Runs with a fence and WORKFLOW_SEQUENTIAL_REPLAYS=1 ask for a topic for each run and step. */
+function topicOf(queueName, payload, specVersion) {
   let name = queueName;
-  if (process.env.WORKFLOW_SEQUENTIAL_REPLAYS === '1') {
+  if (specVersion >= FENCE_SPEC || process.env.WORKFLOW_SEQUENTIAL_REPLAYS === '1') {
     const ids = payload.__healthCheck ? [payload.correlationId] : [payload.runId, payload.stepId];
     name = [queueName, ...ids.filter((id) => typeof id === 'string')].join('_');
   }

@@ -1,5 +1,8 @@
 // The World on the SDK's own HTTP client (STEPWELL_CLIENT=official).
-import { fail, refuseUnknownVersion, requireFromSdk } from './sdk.js';
+import { Commits } from './commits.js';
+import { FENCE_SPEC, withFence } from './fence.js';
+import { Http } from './http.js';
+import { fail, refuseUnknownVersion, requireFromSdk, USER_AGENT } from './sdk.js';
 
 // The client uses another backend than the hosted one only if it has a project and a team. Stepwell identifies
 // projects by API key, so both are constants, in a form that the client's tools accept.
@@ -17,11 +20,11 @@ const NOT_ON_STEPWELL = {
 };
 
 /** @param settings what configure returns */
-export function createOfficialWorld({ key }) {
+export function createOfficialWorld(settings) {
   const client = requireFromSdk('@workflow/world-vercel');
   const world = (client.createWorld ?? client.createVercelWorld)({
     // The client requires a token even if the server does not.
-    token: key || 'none',
+    token: settings.key || 'none',
     projectConfig: PROJECT,
   });
   refuseUnknownVersion(world.specVersion);
@@ -29,7 +32,7 @@ export function createOfficialWorld({ key }) {
     throw fail('STEPWELL_SIGNING_KEYS is set, but the official client does not verify signatures. Unset it, or unset STEPWELL_CLIENT.');
   }
   refuseDevelopmentMode(world.specVersion);
-  return {
+  const own = {
     // This includes specVersion: the SDK stores it in each run, and refuses a World with another one.
     ...world,
     ...(world.capabilities && { capabilities: { ...world.capabilities, ...NOT_ON_STEPWELL } }),
@@ -38,6 +41,9 @@ export function createOfficialWorld({ key }) {
     getEncryptionKeyForRun: undefined,
     resolveLatestDeploymentId: undefined,
   };
+  if (!(world.specVersion >= FENCE_SPEC)) return own;
+  const http = new Http({ ...settings, errors: requireFromSdk('@workflow/errors'), userAgent: USER_AGENT, unref: true });
+  return withFence(own, new Commits(http));
 }
 
 // On the 4.x line (spec version 3), the queue client omits the deployment from messages if NODE_ENV is

@@ -2,6 +2,7 @@
 import { createAnalytics } from './analytics.js';
 import { clock, ulid } from './clock.js';
 import { Commits } from './commits.js';
+import { FENCE_SPEC, withFence } from './fence.js';
 import { Http } from './http.js';
 import { Logs } from './logs.js';
 import { createQueue } from './queue.js';
@@ -26,7 +27,7 @@ export function createOwnWorld(settings) {
   const http = new Http({ ...settings, errors, userAgent: USER_AGENT });
   const commits = new Commits(http);
   const log = createLog({ http, logs: shared.logs });
-  return {
+  const world = {
     specVersion,
     ...createQueue({ http, commits, log, deployment, specVersion }),
     ...createStorage({ http, commits, log, errors, specVersion }),
@@ -34,6 +35,7 @@ export function createOwnWorld(settings) {
     ...extras({ ...settings, http, errors, specVersion }),
     close: async () => http.close(),
   };
+  return specVersion >= FENCE_SPEC ? withFence(world, commits) : world;
 }
 
 let asking; // for the time

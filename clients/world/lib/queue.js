@@ -1,9 +1,10 @@
 // The World's queue: sends messages, and handles their deliveries.
 import { randomUUID } from 'node:crypto';
 import { Delivery, deliveryOf, readDelivery } from './delivery.js';
+import { FENCE_SPEC } from './fence.js';
 import { MIME_WORLD, PROTOCOL, PULL_TOKEN, PULLED } from './http.js';
 import { encodeCommit, messageItem, runOf } from './items.js';
-import { inTurn, wakesRun } from './replays.js';
+import { inOrder, inTurn, orchestrates, wakesRun } from './replays.js';
 import { fail as failure } from './sdk.js';
 import { parseKeys, Refused, verify } from './signature.js';
 
@@ -77,23 +78,31 @@ export function createQueue({ http, commits, log, deployment, specVersion }) {
     const { id: messageId, attempt, createdAt } = read.message;
     const requestId = request.headers.get('x-vercel-id')?.trim() || undefined;
     const meta = { queueName, messageId, attempt, deliveryCount: attempt, createdAt, requestId };
-    const acknowledge = () => delivery.end({ ack: true }, { aborted: request.signal?.aborted, pulled });
+    const end = (outcome) => delivery.end(outcome, { aborted: request.signal?.aborted, pulled });
     const work = async () => {
       const result = await delivery.do(() => handler(payload, meta));
       if (typeof result?.timeoutSeconds === 'number') {
+        // From version 9, the handler wants this very message again; before, its payload in another one.
+        if (specVersion >= FENCE_SPEC) return end(postponed(result.timeoutSeconds));
         const delaySeconds = Math.min(result.timeoutSeconds, MAX_DELAY_SECONDS);
         await delivery.hold(item(queueName, payload, { deploymentId, delaySeconds, specVersion }));
       }
-      return acknowledge();
+      return end({ ack: true });
     };
     try {
-      const parts = wakesRun(payload, specVersion) ? await inTurn(delivery, work) : await work();
-      return respond(delivery, parts ?? (await acknowledge()));
+      return respond(delivery, (await inPlace(delivery, work)) ?? (await end({ ack: true })));
     } catch (err) {
       return fail(delivery, err, pulled);
     } finally {
       stop();
     }
+  }
+
+  /** Works on a delivery when it is its turn among those of its run, if they have one. */
+  function inPlace(delivery, work) {
+    const { payload } = delivery.message.wrapper;
+    if (wakesRun(payload, specVersion)) return inTurn(delivery, work);
+    return orchestrates(payload, specVersion) ? inOrder(delivery.runId, work) : work();
   }
 
   /** Answers a delivery whose handler failed. What it wrote until then stays written. */
@@ -120,6 +129,9 @@ export function createQueue({ http, commits, log, deployment, specVersion }) {
     return () => clearTimeout(timer);
   }
 }
+
+/** The outcome of a delivery whose handler wants the same message again, and has not failed. */
+const postponed = (seconds) => ({ retryAfter: Math.max(0, Math.ceil(seconds)), postponed: true });
 
 const HEADERS = { 'content-type': MIME_WORLD, 'stepwell-world': String(PROTOCOL), 'stepwell-process': PROCESS };
 

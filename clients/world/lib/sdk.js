@@ -8,11 +8,8 @@ import { dirname, isAbsolute, join } from 'node:path';
 // of a run.
 const OLDEST_SPEC = 3;
 const NEWEST_SPEC = 8;
-
-/** Why an app with a newer version cannot run, as far as that is known. */
-const NEEDS = {
-  9: 'its runs need a World that fences their writers (capabilities.inBandFence)',
-};
+// A version that no release has yet, and servers serve with a setting only: see fence.js.
+const SPEC_WITH_SETTING = 9;
 
 // The dependency paths to a package of the SDK. The path through `workflow` comes first: it finds the version that
 // the SDK was built with, even with a package manager that isolates dependencies. A copy found directly may belong
@@ -71,13 +68,21 @@ export function configure() {
 
 /** @throws if the SDK has a spec version that this package does not know: which one, why, and what helps. */
 export function refuseUnknownVersion(specVersion) {
-  if (specVersion >= OLDEST_SPEC && specVersion <= NEWEST_SPEC) return;
+  if (specVersion >= OLDEST_SPEC && specVersion <= SPEC_WITH_SETTING) return;
   const app = `this app has ${sdkName()} of spec version ${specVersion ?? 'none'}, and this @stepwell/world knows ${OLDEST_SPEC} to ${NEWEST_SPEC}`;
-  if (!(specVersion > NEWEST_SPEC)) throw fail(`${app}: install a newer one (npm i workflow).`);
-  const why = NEEDS[specVersion] ?? 'a run of a newer version could fail in its middle';
+  if (!(specVersion > SPEC_WITH_SETTING)) throw fail(`${app}: install a newer one (npm i workflow).`);
   throw fail(
-    `${app}; ${why}. Install an older one (npm i workflow@~5.2), or update the Stepwell server and install the package ` +
+    `${app}; a run of a newer version could fail in its middle. Install an older one (npm i workflow@~5.2), or update the Stepwell server and install the package ` +
       'that it serves (npm i <server>/clients/world.tgz).',
+  );
+}
+
+/** The error for a server that does not serve the spec version of the SDK, which this package does. */
+export function refuseServer(specVersion) {
+  return fail(
+    `this app has ${sdkName()} of spec version ${specVersion}, whose runs need a server that fences their writers, and ` +
+      `the Stepwell server serves no runs of it. Install an older one (npm i workflow@~5.2), or set ` +
+      'STEPWELL_SDK_SPEC_9=true on the server, after an update if it is older than this package.',
   );
 }
 

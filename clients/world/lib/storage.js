@@ -1,6 +1,7 @@
 // The World's runs, steps, events and hooks.
 import { attributeFilter } from './analytics.js';
 import { deliveryOf } from './delivery.js';
+import { FENCE_SPEC } from './fence.js';
 import { readFrames, readList, frame } from './frames.js';
 import { MIME_CBOR, MIME_FRAMES, body, search } from './http.js';
 import { SKIP_STEP_INPUTS, eventItem, eventOf, provisional } from './items.js';
@@ -86,18 +87,23 @@ export function createLog({ http, logs }) {
   };
 }
 
-async function list(http, runId, query) {
-  const path = `/v4/runs/${id(runId)}/events${search(query)}`;
+async function list(http, runId, query, route = '/v4') {
+  const path = `${route}/runs/${id(runId)}/events${search(query)}`;
   return readPage(await http.request('GET', path, { repeatable: true, accept: MIME_FRAMES }));
 }
 
 function readPage(answer) {
   const { frames, end } = readList(answer.body);
-  return { data: frames.map(eventOf), cursor: end.next ?? null, hasMore: end.hasMore ?? end.next !== undefined };
+  const { next, hasMore = next !== undefined, snapshot } = end;
+  return { data: frames.map(eventOf), cursor: next ?? null, hasMore, ...(snapshot && { snapshot }) };
 }
 
 export function createStorage({ http, commits, log, errors, specVersion }) {
-  const held = specVersion > 3 ? HELD : HELD_ON_4;
+  // From version 9, the runtime takes in an event only when it has its position, and an orchestrator needs the counters
+  // of the run with its log. So no event is held, and no log is known from before.
+  const fenced = specVersion >= FENCE_SPEC;
+  const route = fenced ? '/v5' : '/v4';
+  const held = fenced ? new Set() : specVersion > 3 ? HELD : HELD_ON_4;
   const run = (value, resolveData) => normalizeRun(value, resolveData, specVersion);
   // From version 8, what is known of a log may lack the inputs of steps, so it is for replays alone.
   const isReplay = (resolveData) => (specVersion < 8 ? resolveData !== 'none' : resolveData === SKIP_STEP_INPUTS);
@@ -124,7 +130,7 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
     }
     const delivery = deliveryOf(runId);
     if (ENDS.has(eventType)) log.drop(runId);
-    if (delivery && eventType === 'run_started') {
+    if (delivery && eventType === 'run_started' && !fenced) {
       const answer = await started(delivery, params);
       if (answer) return answer;
     }
@@ -149,17 +155,17 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
   /** Writes an event in its delivery, with what is held before it. */
   async function write(delivery, data, item) {
     const { meta } = item;
-    const added = FOLLOWED.has(data.eventType) && !meta.sinceCursor && cursorAt(log.length(delivery.runId));
+    const added = !fenced && FOLLOWED.has(data.eventType) && !meta.sinceCursor && cursorAt(log.length(delivery.runId));
     if (added) meta.sinceCursor = added;
     const [result] = await delivery.commit([item]);
     const answer = outcome(data, result);
-    log.absorb(delivery, answer);
+    if (!fenced) log.absorb(delivery, answer);
     return withInput(delivery.runId, data.eventType, added ? reported(answer, meta.maxSlot) : answer);
   }
 
   /** The answer to the start of a step with its input, which large answers to several starts leave out. */
   async function withInput(runId, eventType, answer) {
-    if (eventType !== 'step_started' || !answer.step || answer.step.input !== undefined) return answer;
+    if (fenced || eventType !== 'step_started' || !answer.step || answer.step.input !== undefined) return answer;
     return { ...answer, step: await steps.get(runId, answer.step.stepId) };
   }
 
@@ -185,9 +191,10 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
       const delivery = deliveryOf(runId);
       if (delivery) await chunksOf(delivery, batch.map(({ event }) => event.eventType));
       await delivery?.flush();
-      const { requestId, resolveData } = params ?? {};
-      const items = batch.map(({ event, ...own }) => eventItem(event, { ...own, requestId, resolveData }));
-      const answer = await http.request('POST', `/v4/runs/${id(runId)}/events/batch`, {
+      const { requestId, resolveData, inBand, expectedSeqInBand, eventCount } = params ?? {};
+      const all = { requestId, resolveData, ...(fenced && { inBand, expectedSeqInBand, eventCount }) };
+      const items = batch.map(({ event, ...own }) => eventItem(event, { ...own, ...all }));
+      const answer = await http.request('POST', `${route}/runs/${id(runId)}/events/batch`, {
         body: items.flatMap(({ meta: { writeKey, ...meta }, payload }) => frame(meta, payload)),
         headers: { 'content-type': 'application/octet-stream' },
         repeatable: !items.some(({ type }) => NOT_REPEATED.has(type)),
@@ -197,7 +204,7 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
     },
 
     async get(runId, eventId, params) {
-      const path = `/v4/runs/${id(runId)}/events/${id(eventId)}${search({ remoteRefBehavior: refs(params?.resolveData) })}`;
+      const path = `${route}/runs/${id(runId)}/events/${id(eventId)}${search({ remoteRefBehavior: refs(params?.resolveData) })}`;
       const [first] = readFrames((await http.request('GET', path, { repeatable: true, accept: MIME_FRAMES })).body);
       return eventOf(first);
     },
@@ -207,12 +214,12 @@ export function createStorage({ http, commits, log, errors, specVersion }) {
       const delivery = deliveryOf(runId);
       await delivery?.flush();
       const position = positionAt(cursor);
-      if (delivery && !limit && sortOrder === 'asc' && isReplay(resolveData) && position >= 0) {
+      if (delivery && !fenced && !limit && sortOrder === 'asc' && isReplay(resolveData) && position >= 0) {
         const data = await log.read(delivery, position, resolveData);
         return { data, cursor: data.length > 0 ? cursorAt(position + data.length) : null, hasMore: false };
       }
       const all = limit ? undefined : specVersion > 5 || undefined;
-      return list(http, runId, { cursor, limit, sortOrder, remoteRefBehavior: eventRefs(resolveData), returnAll: all });
+      return list(http, runId, { cursor, limit, sortOrder, remoteRefBehavior: eventRefs(resolveData), returnAll: all }, route);
     },
 
     async listByCorrelationId({ correlationId, runId, pagination = {}, resolveData }) {
