@@ -201,6 +201,9 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
 	answered, err := w.serializer.acquire(ctx, &d)
+	if errors.Is(err, errNotItsTurn) {
+		return Delivered{OutcomeUnreached, err.Error()}, w.putBack(ctx, d.Lease, turnPause)
+	}
 	if err != nil {
 		return Delivered{Outcome: OutcomeStopped}, w.release(ctx, d.Lease)
 	}
@@ -301,7 +304,12 @@ func (w *deliverer) nack(ctx context.Context, handle string, f Failure) error {
 
 // release ends a lease whose function was not called, so that the message is due at once for any process.
 func (w *deliverer) release(ctx context.Context, handle string) error {
-	return w.endLease(ctx, "release message", releaseSQL, handle)
+	return w.putBack(ctx, handle, 0)
+}
+
+// putBack ends a lease whose function was not called, so that the message is due after a while.
+func (w *deliverer) putBack(ctx context.Context, handle string, d time.Duration) error {
+	return w.endLease(ctx, "release message", releaseSQL, handle, d)
 }
 
 func (w *deliverer) endLease(ctx context.Context, what, sql string, args ...any) error {

@@ -424,7 +424,7 @@ func (q *Queue) GiveBack(ctx context.Context, list []Delivery) error {
 	var failed []error
 	for _, d := range list {
 		failed = append(failed, Persist(ctx, func(ctx context.Context) error {
-			return exec(ctx, q.pool, "give back message", releaseSQL, d.Lease)
+			return exec(ctx, q.pool, "give back message", releaseSQL, d.Lease, time.Duration(0))
 		}))
 	}
 	q.announceDue(nil)

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ const (
 	// maxCallWait is the longest time a message waits, however many are ahead of it: several times what 50 concurrent
 	// steps take, and a small part of its lease.
 	maxCallWait = 5 * time.Second
+	// turnPause is after how long a message whose turn has not come is due again.
+	turnPause = time.Second
 	// waitingShare limits the waiting messages to this fraction of all deliveries (one in four). Otherwise a run that
 	// is woken faster than it replays would occupy every delivery.
 	waitingShare = 4
@@ -30,6 +33,9 @@ const (
 //
 // A new event waits for at most one call, since the next call sees all new events. Serialization only saves work:
 // correctness does not depend on it, and deliveries by other processes are not serialized.
+//
+// The orchestrator of a run with a fence is called strictly one at a time: until the call before is answered, which is
+// what its client expects of a queue. A second one would be sent away by the fence, for seconds.
 type serializer struct {
 	hold, maxWait time.Duration
 	slots         int // how many messages may wait
@@ -56,9 +62,13 @@ type runKey struct {
 // wakeUp is a call that holds back others, or one that waits.
 type wakeUp struct {
 	queue  *runQueue
+	strict bool          // it neither holds back for a limited time only, nor is called before its turn
 	called chan struct{} // closed when the function may be called
 	hold   *time.Timer
 }
+
+// errNotItsTurn is the error of a delivery that has to come again, because another one of its run is under way.
+var errNotItsTurn = errors.New("another delivery of the run is under way")
 
 func newSerializer(deliveries int) *serializer {
 	s := &serializer{
@@ -70,9 +80,9 @@ func newSerializer(deliveries int) *serializer {
 
 // acquire waits until the function may be called with the message. The caller must call answered when the function has
 // answered. If the message has to wait, its SeenSeq becomes unknown, since the log grows meanwhile, and acquire fails
-// with the context's cause, and with [ErrStopping] when the serializer is closed.
+// with the context's cause, with [ErrStopping] when the serializer is closed, and with errNotItsTurn.
 func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(), err error) {
-	if !isWakeUp(*d) {
+	if !isWakeUp(*d) && !d.isOrchestrator() {
 		return func() {}, nil
 	}
 	begin := func() {
@@ -80,13 +90,16 @@ func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(),
 		d.turn.leave()
 	}
 	own := s.add(*d)
+	if own == nil {
+		return nil, errNotItsTurn
+	}
 	if err := s.wait(ctx, own, begin); err != nil {
 		return nil, err
 	}
 	return func() { s.end(own) }, nil
 }
 
-// add permits the wake-up's call, or puts it into the queue of its run.
+// add permits the wake-up's call, or puts it into the queue of its run. It returns nil if neither is possible.
 func (s *serializer) add(d Delivery) *wakeUp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,10 +109,13 @@ func (s *serializer) add(d Delivery) *wakeUp {
 		q = &runQueue{key: key}
 		s.runs[key] = q
 	}
-	own := &wakeUp{queue: q, called: make(chan struct{})}
-	if q.current == nil || !mayWait(d) || s.waiting == s.slots {
+	own := &wakeUp{queue: q, strict: d.isOrchestrator(), called: make(chan struct{})}
+	switch waits := mayWait(d) && s.waiting < s.slots; {
+	case q.current == nil, !own.strict && !waits:
 		s.call(own)
 		return own
+	case !waits:
+		return nil
 	}
 	q.waiting = append(q.waiting, own)
 	s.waiting++
@@ -118,6 +134,9 @@ func (s *serializer) wait(ctx context.Context, own *wakeUp, begin func()) error 
 	case <-own.called:
 		return nil
 	case <-time.After(s.maxWait):
+		if own.strict && s.leave(own) {
+			return errNotItsTurn
+		}
 		s.callNow(own)
 		return nil
 	case <-ctx.Done():
@@ -127,6 +146,13 @@ func (s *serializer) wait(ctx context.Context, own *wakeUp, begin func()) error 
 		s.end(own)
 		return ErrStopping
 	}
+}
+
+// leave removes a wake-up that waits, and reports whether it still did.
+func (s *serializer) leave(own *wakeUp) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.remove(own)
 }
 
 // callNow permits the call of a wake-up before those ahead of it.
@@ -163,13 +189,17 @@ func (s *serializer) remove(own *wakeUp) bool {
 // call permits the call of a wake-up, which from then on holds back the next of its queue. The caller holds the lock.
 func (s *serializer) call(own *wakeUp) {
 	own.queue.current = own
-	own.hold = time.AfterFunc(s.hold, func() { s.end(own) })
+	if !own.strict {
+		own.hold = time.AfterFunc(s.hold, func() { s.end(own) })
+	}
 	close(own.called)
 }
 
 // advance permits the next call of the queue, unless another call holds it back. The caller holds the lock.
 func (s *serializer) advance(own *wakeUp) {
-	own.hold.Stop()
+	if own.hold != nil {
+		own.hold.Stop()
+	}
 	q := own.queue
 	if q.current != own {
 		return
@@ -194,6 +224,13 @@ const flowHealth = "wkf_workflow_health_check"
 func isWakeUp(d Delivery) bool {
 	return d.RunID != "" && d.SpecVersion <= entities.SpecReplays &&
 		flowTopic.MatchString(d.Topic) && !strings.HasSuffix(d.Topic, flowHealth)
+}
+
+// isOrchestrator reports whether the message is for the orchestrator of a run with a fence. Its topic is that of the
+// run; those of the steps go on with the step.
+func (d Delivery) isOrchestrator() bool {
+	return d.SpecVersion >= entities.SpecFence && d.RunID != "" && flowTopic.MatchString(d.Topic) &&
+		strings.HasSuffix(d.Topic, "_"+string(d.RunID))
 }
 
 // mayWait reports whether a wake-up may wait. It may not if its run does not exist yet, since it may create the run, or
