@@ -98,6 +98,7 @@ var statuses = []struct {
 	{flow.ErrFaults, http.StatusUnprocessableEntity, "invalid_flow"},
 	{schema.ErrViolations, http.StatusUnprocessableEntity, "schema_violated"},
 	{approval.ErrNotAllowed, http.StatusForbidden, "not_an_approver"},
+	{approval.ErrKeyVoted, http.StatusConflict, "key_has_voted"},
 	{registry.ErrNotFound, http.StatusNotFound, "flow_not_found"},
 	{registry.ErrTooMany, http.StatusConflict, "too_many_flows"},
 	{registry.ErrCatalogNotFound, http.StatusNotFound, "catalog_not_found"},

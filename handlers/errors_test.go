@@ -128,6 +128,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{flow.Faults{{Line: 1, Column: 1, Code: flow.CodeMissing, Message: "the document is empty"}}, 422, "invalid_flow"},
 		{schema.Violations{{Path: "/a", Message: "missing"}}, 422, "schema_violated"},
 		{approval.ErrNotAllowed, 403, "not_an_approver"},
+		{approval.ErrKeyVoted, 409, "key_has_voted"},
 		{registry.ErrNotFound, 404, "flow_not_found"},
 		{registry.ErrTooMany, 409, "too_many_flows"},
 		{registry.ErrCatalogNotFound, 404, "catalog_not_found"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -149,6 +150,46 @@ func TestVotesCountPerApproval(t *testing.T) {
 		if got := a.post(t, path, ballot, 200); got["repeated"] != true {
 			t.Errorf("the same vote on %s again: %v", hook, got)
 		}
+	}
+	if got := a.payloads(t, run); len(got) != 2 {
+		t.Errorf("the log has %q, want two votes", got)
+	}
+}
+
+// TestKeysVoteOnce: where keys must be distinct, no key votes again under another name, also if many votes come at once.
+func TestKeysVoteOnce(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	run := a.driven(t, "w")
+	a.event(t, run, entities.EventHookCreated, on("agree"), token("approval_1", false), with(
+		`{"approval":{"title":"t","quorum":2,"distinctKeys":true}}`))
+	path := "/v1/runs/" + string(run) + "/hooks/agree/resume"
+	first := a.key(t, "", `{"name":"first","role":"invoke"}`)["key"].(string)
+	second := a.key(t, "", `{"name":"second","role":"invoke"}`)["key"].(string)
+	vote := func(key, name string) string {
+		status, answer := a.as(t, key, http.MethodPost, path, `{"payload":{"decision":"approve","as":"`+name+`"}}`)
+		if status == http.StatusOK {
+			return "counts"
+		}
+		problem, _ := answer["error"].(object)
+		return fmt.Sprint(problem["code"])
+	}
+	var mu sync.Mutex
+	var racers sync.WaitGroup
+	got := map[string]int{}
+	for i := range 8 {
+		racers.Go(func() {
+			answer := vote(first, fmt.Sprint("name-", i))
+			mu.Lock()
+			defer mu.Unlock()
+			got[answer]++
+		})
+	}
+	if racers.Wait(); got["counts"] != 1 || got["key_has_voted"] != 7 {
+		t.Errorf("eight names of one key: got %v, want one vote", got)
+	}
+	if got := vote(second, "bob"); got != "counts" {
+		t.Errorf("another key: got %s", got)
 	}
 	if got := a.payloads(t, run); len(got) != 2 {
 		t.Errorf("the log has %q, want two votes", got)

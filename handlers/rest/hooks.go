@@ -299,10 +299,12 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 		return err
 	}
 	result, err := s.Log.Append(r.ctx(), run.Project, event)
-	if errors.Is(err, entities.ErrHookNotFound) {
+	switch {
+	case errors.Is(err, entities.ErrHookNotFound):
 		return s.hookNotFound(r, run.ID, err)
-	}
-	if err != nil {
+	case errors.Is(err, entities.ErrConflict) && settings != nil && settings.DistinctKeys:
+		return approval.ErrKeyVoted
+	case err != nil:
 		return err
 	}
 	return r.JSON(http.StatusOK, resumeResult{run.ID, id, result.Event.Seq, result.Event.ID(), result.Repeated})
@@ -332,8 +334,8 @@ func (s *Server) approvalOf(r *request, run entities.Run, id entities.HookID) (*
 // votePrefix begins the resume IDs of votes.
 const votePrefix = "vote:"
 
-// vote makes the event that resumes a hook a vote: with its payload as the log has votes, once for each name and hook.
-// The log knows resume IDs by the run, and no hook ID has a NUL.
+// vote makes the event that resumes a hook a vote: with its payload as the log has votes, once for each name and hook,
+// or for each key and hook. The log knows resume IDs by the run, and no hook ID has a NUL.
 func vote(r *request, event eventlog.Request, settings approval.Settings) (eventlog.Request, error) {
 	var ballot approval.Ballot
 	if err := strictjson.Decode(event.Payload, &ballot); err != nil {
@@ -345,7 +347,7 @@ func vote(r *request, event eventlog.Request, settings approval.Settings) (event
 	}
 	event.Payload, err = json.Marshal(v)
 	event.Data.Verified = webhook.Vote
-	event.Data.ResumeID = votePrefix + incoming.Digest([]byte(event.CorrelationID+"\x00"+approval.Voter(v.By)))
+	event.Data.ResumeID = votePrefix + incoming.Digest([]byte(event.CorrelationID+"\x00"+settings.Once(v)))
 	event.Data.ResumeDigest = incoming.Digest(event.Payload)
 	return event, err
 }

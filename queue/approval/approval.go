@@ -44,6 +44,9 @@ type Settings struct {
 	By []string `json:"by,omitempty"`
 	// Quorum is how many approvals are needed; 0 for one.
 	Quorum int `json:"quorum,omitempty"`
+	// DistinctKeys says that each API key has one vote, whatever names it gives: a key that may vote for two names is
+	// no quorum of two.
+	DistinctKeys bool `json:"distinctKeys,omitempty"`
 	// Form is the JSON Schema of what an approval comes with; nil for nothing in particular.
 	Form json.RawMessage `json:"form,omitempty"`
 }
@@ -127,6 +130,10 @@ type Ballot struct {
 // ErrNotAllowed refuses the vote of somebody who may not vote.
 var ErrNotAllowed = errors.New("this approval is for others")
 
+// ErrKeyVoted refuses a second vote of an API key where [Settings.DistinctKeys] is set.
+var ErrKeyVoted = errors.New(
+	"this API key has voted on this approval, which counts one vote of each key: let another key vote")
+
 // Vote returns the vote for the log that a client with a key sends. It fails with [entities.ErrInvalid], with
 // [ErrNotAllowed], and with [schema.ErrViolations] if an approval's form does not fit.
 func (s Settings) Vote(b Ballot, key string) (Vote, error) {
@@ -165,6 +172,14 @@ func (s Settings) Vote(b Ballot, key string) (Vote, error) {
 // Voter returns what names have in common that are the same voter's: upper and lower case are one.
 func Voter(name string) string { return strings.ToLower(name) }
 
+// Once returns what only one vote on an approval may have: the name of the voter, or the key if keys must be distinct.
+func (s Settings) Once(v Vote) string {
+	if s.DistinctKeys {
+		return v.Key
+	}
+	return Voter(v.By)
+}
+
 func (s Settings) allows(name string, roles []string) bool {
 	return len(s.By) == 0 || slices.Contains(s.By, name) ||
 		slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(s.By, rolePrefix+role) })
@@ -175,16 +190,18 @@ type Tally struct {
 	Votes []Vote `json:"votes"`
 }
 
-// Add counts a vote. The first vote of a name counts, and what is none counts for nothing. It reports whether the
-// approval is decided with it: by the quorum, or by one rejection.
-func (t *Tally) Add(quorum int, payload json.RawMessage) (decided Decision, ok bool) {
+// Add counts a vote. The first vote of a name counts, or of a name and a key if keys must be distinct, and what is none
+// counts for nothing. It reports whether the approval is decided with it: by the quorum, or by one rejection.
+func (t *Tally) Add(s Settings, payload json.RawMessage) (decided Decision, ok bool) {
 	var v Vote
 	if json.Unmarshal(payload, &v) != nil || v.Decision != Approve && v.Decision != Reject {
 		return "", false
 	}
-	if slices.ContainsFunc(t.Votes, func(earlier Vote) bool { return Voter(earlier.By) == Voter(v.By) }) {
+	if slices.ContainsFunc(t.Votes, func(earlier Vote) bool {
+		return Voter(earlier.By) == Voter(v.By) || s.DistinctKeys && earlier.Key == v.Key
+	}) {
 		return "", false
 	}
 	t.Votes = append(t.Votes, v)
-	return v.Decision, v.Decision == Reject || len(t.Votes) >= max(1, quorum)
+	return v.Decision, v.Decision == Reject || len(t.Votes) >= max(1, s.Quorum)
 }

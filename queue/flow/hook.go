@@ -69,7 +69,7 @@ const (
 	timeoutRejects  = "reject"
 )
 
-// readApproval reads "approval: {title, by, quorum, form, deadline, onTimeout}", or "approval: TITLE".
+// readApproval reads "approval: {title, by, quorum, distinctKeys, form, deadline, onTimeout}", or "approval: TITLE".
 func (r *reader) readApproval(n *node, a *action, u usage) {
 	o := r.short(n, "title")
 	v := &approvalAction{onTimeout: o.choice("onTimeout", timeoutFails, timeoutApproves, timeoutRejects)}
@@ -87,6 +87,7 @@ func (r *reader) readApproval(n *node, a *action, u usage) {
 		v.settings.By = append(v.settings.By, by.text)
 	}
 	v.settings.Quorum = o.number("quorum", 1, approval.MaxQuorum)
+	v.settings.DistinctKeys = o.flag("distinctKeys")
 	v.settings.Form, _ = r.schema(o.get("form"))
 	if a.timeout == 0 && o.node.get("onTimeout") != nil {
 		r.faults.add(o.node.get("onTimeout"), CodeMissing, `onTimeout needs a "deadline"`)
@@ -167,7 +168,7 @@ func (s *state) received(p progress, i int, e Event) progress {
 	if v == nil {
 		return progress{status: statusCompleted, output: s.dataOf(i, orNull(e.Payload)), seq: e.Seq}
 	}
-	decision, decided := s.tally(i).Add(v.settings.Quorum, e.Payload)
+	decision, decided := s.tally(i).Add(v.settings, e.Payload)
 	if !decided {
 		return p
 	}

@@ -45,7 +45,7 @@ var kinds = []string{
 	"call: f, memo: 1h", "call: f, memo: {for: 1h, key: 7, share: true}",
 	"http: {url: 'https://example.com/m', body: 1}, memo: 1h",
 	"emit: {signal: s2, data: '${run.workflow}'}", "call: f, async: true, timeout: 3h", "flow: other", "complete: early",
-	"approval: {title: t, quorum: 2, deadline: 1h, onTimeout: approve}", "start: other",
+	"approval: {title: t, quorum: 2, distinctKeys: true, deadline: 1h, onTimeout: approve}", "start: other",
 	"approval: {title: t, by: [anna, bob, carl], deadline: 1h, onTimeout: reject}",
 	"map: {x: '[1,2]', y: '[3]'}, collect: none, do: {call: f, memo: 1h}",
 	"map: '[1,2,3]', concurrency: 2, do: {call: e, undo: {call: u}}, tolerate: 1",
