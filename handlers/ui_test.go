@@ -334,6 +334,8 @@ func TestOtherPathsSeeNoCookie(t *testing.T) {
 	}
 }
 
+// TestFailedSignInsAreLimited for each address and prefix. What is right is not refused, or a stranger behind the same
+// proxy would keep everybody out.
 func TestFailedSignInsAreLimited(t *testing.T) {
 	t.Parallel()
 	d := newDashboard(t, nil)
@@ -346,12 +348,27 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 			t.Fatalf("attempt %d: got %d, want 401", n, got.Code)
 		}
 	}
-	if got := d.signIn(environmentKey); got.Code != 429 || got.Header().Get("Retry-After") != "3" {
+	if got := d.signIn("wrong"); got.Code != 429 || got.Header().Get("Retry-After") != "3" {
 		t.Errorf("got %d, Retry-After %q, want 429 and 3", got.Code, got.Header().Get("Retry-After"))
 	}
+	_, reader := d.mint("default", admin.RoleRead)
+	for range 21 { // keys that are listed with the prefix of a right one
+		d.signIn(reader[:9] + "wrong")
+	}
+	if got := d.signIn(reader[:9] + "other"); got.Code != 429 {
+		t.Errorf("a wrong key with the attacked prefix: got %d, want 429", got.Code)
+	}
+	for name, key := range map[string]string{"attacked": reader, "of the environment": environmentKey} {
+		if got := d.signIn(key); got.Code != 200 {
+			t.Errorf("the key %s: got %d, want 200", name, got.Code)
+		}
+	}
+	if got := d.signIn("another wrong one"); got.Code != 401 {
+		t.Errorf("another prefix: got %d, want 401", got.Code)
+	}
 	d.advance(3 * time.Second)
-	if got := d.signIn(environmentKey); got.Code != 200 {
-		t.Errorf("after a while: got %d, want 200", got.Code)
+	if got := d.signIn("wrong"); got.Code != 401 {
+		t.Errorf("after a while: got %d, want 401", got.Code)
 	}
 	d.advance(time.Minute)
 	var mu sync.Mutex

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -16,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
@@ -115,14 +117,11 @@ func (s *Server) signIn(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	refund, err := s.failed.take(c.RealIP())
-	if err != nil {
+	var opened access.Opened
+	err = s.failed.limit(r.Context(), c.RealIP(), body.Key+body.Code, func() (err error) {
+		opened, err = s.opens(r.Context(), body)
 		return err
-	}
-	opened, err := s.opens(r.Context(), body)
-	if !errors.Is(err, auth.ErrUnauthorized) {
-		refund()
-	}
+	})
 	if err != nil {
 		return err
 	}
@@ -134,12 +133,8 @@ func (s *Server) signIn(c echo.Context) error {
 	return s.answerSession(c, cookie, opened.Project)
 }
 
-// opens returns what the body of a sign-in opens. It fails with [auth.ErrUnauthorized], and with [auth.ErrForbidden].
-func (s *Server) opens(ctx context.Context, data []byte) (access.Opened, error) {
-	var body struct{ Key, Code string }
-	if json.Unmarshal(data, &body) != nil || (body.Key == "") == (body.Code == "") {
-		return access.Opened{}, entities.Invalid(`want {"key": "…"} or {"code": "…"}`)
-	}
+// opens returns what a key or code opens. It fails with [auth.ErrUnauthorized], and with [auth.ErrForbidden].
+func (s *Server) opens(ctx context.Context, body credentials) (access.Opened, error) {
 	if body.Key != "" {
 		return s.auth.Opens(ctx, body.Key)
 	}
@@ -153,18 +148,24 @@ func (s *Server) opens(ctx context.Context, data []byte) (access.Opened, error) 
 	return opened, err
 }
 
-// body reads the body of a request. Anybody can send one, so a client that does not send all of it soon holds no
+// credentials are the body of a sign-in: one of the two.
+type credentials struct{ Key, Code string }
+
+// body reads the body of a sign-in. Anybody can send one, so a client that does not send all of it soon holds no
 // connection.
-func (s *Server) body(c echo.Context) ([]byte, error) {
+func (s *Server) body(c echo.Context) (body credentials, err error) {
 	timer := time.AfterFunc(s.bodyTimeout, incoming.AbortRead(c))
 	data, err := io.ReadAll(io.LimitReader(c.Request().Body, maxSignIn))
 	if !timer.Stop() {
-		return nil, entities.Invalid("the body takes longer than %s to arrive", s.bodyTimeout)
+		return body, entities.Invalid("the body takes longer than %s to arrive", s.bodyTimeout)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read body: %w", err)
+		return body, fmt.Errorf("read body: %w", err)
 	}
-	return data, nil
+	if json.Unmarshal(data, &body) != nil || (body.Key == "") == (body.Code == "") {
+		return body, entities.Invalid(`want {"key": "…"} or {"code": "…"}`)
+	}
+	return body, nil
 }
 
 // errCode is an [auth.ErrUnauthorized].
@@ -183,31 +184,52 @@ func (s *Server) signOut(c echo.Context) error {
 }
 
 const (
-	// failuresPerMinute is how many failed sign-ins an address has.
+	// failuresPerMinute is how many failed sign-ins an address has with a prefix.
 	failuresPerMinute = 20
 	// failureInterval is how often it gets one back.
 	failureInterval = time.Minute / failuresPerMinute
+	// comparedPrefix is how much of a key or code is its prefix. Keys are listed by it.
+	comparedPrefix = 9
+	// signInsAtOnce is how many sign-ins are looked up at the same time, divided between addresses.
+	signInsAtOnce = 8
 )
 
-// failures limits the failed sign-ins of each address.
+// origin is where failed sign-ins come from: an address, and the prefix of what was tried.
+type origin struct {
+	network netip.Prefix
+	prefix  string
+}
+
+// failures limits the failed sign-ins of each origin. A key or code that is right is never refused, however many wrong
+// ones come from behind the same address: so all are looked up, a few of each address at a time.
 type failures struct {
-	now       func() time.Time
-	addresses incoming.Buckets[netip.Prefix]
+	now     func() time.Time
+	origins incoming.Buckets[origin]
+	lookups *share.Pool
 }
 
 func newFailures(now func() time.Time) failures {
-	return failures{now, incoming.NewBuckets[netip.Prefix](rate.Every(failureInterval), failuresPerMinute)}
+	return failures{
+		now, incoming.NewBuckets[origin](rate.Every(failureInterval), failuresPerMinute), share.NewPool(signInsAtOnce),
+	}
 }
 
-// take uses up one of the failed sign-ins that the address has left. The caller refunds it if the sign-in does not
-// fail: so many at once are no more than the limit. It fails with a *[incoming.TooManyError] if there is none left.
-func (f failures) take(address string) (refund func(), err error) {
-	now := f.now()
-	taken := f.addresses.Of(incoming.Network(address)).ReserveN(now, 1)
-	refund = func() { taken.CancelAt(now) }
-	if taken.DelayFrom(now) > 0 {
-		refund()
-		return nil, &incoming.TooManyError{What: "failed sign-ins from your address", RetryAfter: failureInterval}
+// limit returns the error of a sign-in of the address with the credential: that of the look-up, or an
+// *[incoming.TooManyError] if it is wrong as too many before it were.
+func (f failures) limit(ctx context.Context, address, credential string, lookUp func() error) error {
+	network := incoming.Network(address)
+	if err := f.lookups.Take(ctx, network.String(), 1, 1); err != nil {
+		return err
 	}
-	return refund, nil
+	defer f.lookups.Release(network.String(), 1)
+	err := lookUp()
+	if !errors.Is(err, auth.ErrUnauthorized) {
+		return err
+	}
+	prefix := strings.Clone(credential[:min(len(credential), comparedPrefix)]) // the bucket does not keep the rest
+	if !f.origins.Of(origin{network, prefix}).AllowN(f.now(), 1) {
+		const what = "failed sign-ins with this prefix from your address"
+		return &incoming.TooManyError{What: what, RetryAfter: failureInterval}
+	}
+	return err
 }
