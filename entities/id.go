@@ -79,8 +79,8 @@ func ValidateID(what, s string) error {
 	if len(s) > maxIDLength {
 		return Invalid("%s is %d bytes long; the limit is %d", what, len(s), maxIDLength)
 	}
-	if s == "." || s == ".." || !utf8.ValidString(s) || strings.ContainsFunc(s, notInID) {
-		return Invalid("%s %q has characters an ID may not have: want printable ones without spaces and slashes", what, s)
+	if s == "." || s == ".." || !isText(s) || strings.ContainsFunc(s, notInID) {
+		return Invalid("%s %q has characters an ID may not have: want printable ones without spaces and slashes, and not U+FFFD", what, s)
 	}
 	return nil
 }
@@ -92,8 +92,15 @@ func notInID(r rune) bool {
 // ValidateName validates the name of a workflow, step, topic or deployment: 1 to 1,024 bytes without control
 // characters. What names the kind of name in the error, which is an [ErrInvalid].
 func ValidateName(what, s string) error {
+	if !isText(s) {
+		return Invalid("%s has U+FFFD, half of a surrogate pair, or invalid UTF-8", what)
+	}
 	return ValidateText(what, s, maxNameLength)
 }
+
+// isText reports whether a key has all the characters that its sender gave it. Decoders replace others, such as half of
+// a surrogate pair in JSON, so that two keys would become one.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, utf8.RuneError) }
 
 // WorkflowTopic is the prefix of the topic of a workflow's messages; the workflow's name follows (protocol §5.1).
 const WorkflowTopic = "__wkf_workflow_"

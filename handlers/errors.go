@@ -97,6 +97,7 @@ var statuses = []struct {
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
 	{flow.ErrFaults, http.StatusUnprocessableEntity, "invalid_flow"},
 	{schema.ErrViolations, http.StatusUnprocessableEntity, "schema_violated"},
+	{schema.ErrCost, http.StatusUnprocessableEntity, "schema_cost"},
 	{approval.ErrNotAllowed, http.StatusForbidden, "not_an_approver"},
 	{approval.ErrKeyVoted, http.StatusConflict, "key_has_voted"},
 	{registry.ErrNotFound, http.StatusNotFound, "flow_not_found"},

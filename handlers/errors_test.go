@@ -127,6 +127,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
 		{flow.Faults{{Line: 1, Column: 1, Code: flow.CodeMissing, Message: "the document is empty"}}, 422, "invalid_flow"},
 		{schema.Violations{{Path: "/a", Message: "missing"}}, 422, "schema_violated"},
+		{schema.ErrCost, 422, "schema_cost"},
 		{approval.ErrNotAllowed, 403, "not_an_approver"},
 		{approval.ErrKeyVoted, 409, "key_has_voted"},
 		{registry.ErrNotFound, 404, "flow_not_found"},

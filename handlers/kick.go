@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 )
 
 const (
@@ -86,7 +88,12 @@ func (k *Kicker) Kick(ctx context.Context) {
 		return
 	}
 	begun := make(chan struct{})
-	go k.send(context.WithoutCancel(ctx), begun)
+	go func() {
+		_ = rescue.Do(ctx, "kick", func() error { // another request starts the drain
+			k.send(context.WithoutCancel(ctx), begun)
+			return nil
+		})
+	}()
 	timeout := time.NewTimer(kickTimeout)
 	defer timeout.Stop()
 	select {

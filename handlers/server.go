@@ -25,6 +25,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/limit/whatif"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
@@ -170,8 +171,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	e := o.probes()
 	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{
 		LogErrorFunc: func(c echo.Context, err error, stack []byte) error {
-			o.Logger.ErrorContext(c.Request().Context(), "panic", "error", err, "stack", string(stack))
-			return err
+			return rescue.Caught(c.Request().Context(), o.Logger, "request", err, stack)
 		},
 	}))
 	e.Use(limitBody)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -136,6 +137,10 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 // redeem claims the message of a ticket and delivers it, if its project may take a place. Otherwise it gives the ticket
 // up at once: one that waited would take the room of other projects' tickets.
 func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
+	return rescue.Do(ctx, "ticket", func() error { return w.useTicket(ctx, t) })
+}
+
+func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 	if !w.places.Try(string(t.Project), 1, shareFactor) {
 		_, err := postponeTicket(ctx, w.queue.pool, t, placePause)
 		return err
@@ -254,7 +259,12 @@ func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free fun
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	go w.keep(ctx, t, func() { end(errTicketUsed) })
+	go func() {
+		_ = rescue.Do(ctx, "keep", func() error { // without it, the ticket may come to count as lost
+			w.keep(ctx, t, func() { end(errTicketUsed) })
+			return nil
+		})
+	}()
 	if free, err = w.memory.take(ctx, t.Project, t.Size); err != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -93,21 +93,6 @@ func (d Delivery) Logger() *slog.Logger { return d.by.logger }
 // LeaseTime returns how long a lease lasts unless it is extended.
 func (d Delivery) LeaseTime() time.Duration { return d.by.lease }
 
-// WatchLease calls over when no more than the reserve is left of the lease, unless the context ends first. It reads the
-// lease again each time that would be so, since the function may have extended it through any server.
-func (d Delivery) WatchLease(ctx context.Context, reserve time.Duration, over func()) {
-	for left := d.by.lease; left > reserve; {
-		if !pause(ctx, left-reserve) {
-			return
-		}
-		var err error
-		if left, err = leaseLeft(ctx, d.by.queue.pool, d.Lease); err != nil {
-			left = reserve + duePoll // the database is unavailable
-		}
-	}
-	over()
-}
-
 // Call sends a signed request to the deployment's function. Reading the answer takes memory, which the delivery holds
 // until its end.
 func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {

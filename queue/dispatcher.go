@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/queue/concurrency"
 )
@@ -85,14 +86,17 @@ func (r Reservation) Start(d Delivery, failed error) {
 func (d *dispatcher) dispatch(m Delivery) {
 	defer d.leave(m.Project)
 	ctx := share.For(d.calls, string(m.Project))
-	turn, err := d.turnSoon(ctx, m.Project)
-	if err != nil { // shutting down, or others have to be recorded first
-		d.release(m)
-		return
-	}
-	defer turn.end()
-	m.turn = turn
-	if err := d.observed(ctx, m, 0, func() {}); err != nil {
+	err := rescue.Do(ctx, "dispatch", func() error {
+		turn, err := d.turnSoon(ctx, m.Project)
+		if err != nil { // shutting down, or others have to be recorded first
+			d.release(m)
+			return nil
+		}
+		defer turn.end()
+		m.turn = turn
+		return d.observed(ctx, m, 0, func() {})
+	})
+	if err != nil {
 		d.logger.ErrorContext(ctx, "deliver", "message", m.ID, "error", err)
 	}
 }
@@ -100,7 +104,8 @@ func (d *dispatcher) dispatch(m Delivery) {
 // release makes a message due that cannot be delivered here. If that fails, other processes get the message when its
 // lease expires or this process is declared dead.
 func (d *dispatcher) release(m Delivery) {
-	if err := d.deliverer.release(d.calls, m.Lease); err != nil {
+	err := rescue.Do(d.calls, "release", func() error { return d.deliverer.release(d.calls, m.Lease) })
+	if err != nil {
 		d.logger.WarnContext(d.calls, "release message", "message", m.ID, "error", err)
 	}
 }

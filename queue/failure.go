@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/health"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/world"
@@ -111,6 +112,8 @@ type Failure struct {
 	CutOff bool
 	// Held is set if the function said with a code why the run does not go on.
 	Held *message.Held
+	// Parked is set if the message is parked at once, until somebody retries it.
+	Parked bool
 	// KeepsPlaces is set if the step goes on without its delivery, and keeps its places of limits.
 	KeepsPlaces bool
 }
@@ -129,6 +132,10 @@ func (d Delivery) Failure(err error) Failure {
 		return *f
 	}
 	f := Failure{Reason: err.Error(), Public: redact(err)}
+	if rescue.IsPanic(err) {
+		f.Reached, f.Parked, f.Held = true, true, &message.Held{Code: rescue.Code, Message: f.Reason}
+		return f
+	}
 	if errors.Is(err, ErrOvertaken) {
 		f.After = min(overtakenBackoff<<min(d.Unreached, 10), unreachedBackoff)
 		return f

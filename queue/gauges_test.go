@@ -24,7 +24,7 @@ func TestGauges(t *testing.T) {
 		return g
 	}
 	none := map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 0}
-	held := map[string]int64{"diverged": 0, "encode": 0, "panic": 0, "other": 0}
+	held := map[string]int64{"diverged": 0, "encode": 0, "panic": 0, "server_panic": 0, "other": 0}
 	if diff := cmp.Diff(Gauges{OpenRuns: none, HeldRuns: held}, gauges()); diff != "" {
 		t.Errorf("of nothing (-want +got):\n%s", diff)
 	}
@@ -108,7 +108,7 @@ func TestGaugesHaveBoundedCost(t *testing.T) {
 	want := Gauges{
 		WaitingMessages: gaugeLimit, StrandedRuns: gaugeLimit, OldestDue: g.OldestDue,
 		OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: gaugeLimit},
-		HeldRuns: map[string]int64{"diverged": 0, "encode": 0, "panic": 0, "other": 0},
+		HeldRuns: map[string]int64{"diverged": 0, "encode": 0, "panic": 0, "server_panic": 0, "other": 0},
 	}
 	if diff := cmp.Diff(want, g); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

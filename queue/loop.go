@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -62,11 +63,16 @@ func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 	l.running, l.halt = context.WithCancel(ctx)
 	l.calls, l.cancelCalls = context.WithCancelCause(ctx)
 	l.beating, l.deregister = context.WithCancel(ctx)
-	l.beats.Go(func() { l.beat(ctx) })
-	l.tasks.Go(func() { w.queue.limits.Run(l.running, w.logger) })
-	l.tasks.Go(func() { w.queue.bounds.Run(l.running, w.logger) })
-	l.tasks.Go(func() { w.queue.pauses.run(l.running, w.logger) })
+	l.beats.Go(func() { rescue.Loop(l.beating, "heartbeat", func() { l.beat(ctx) }) })
+	l.task("limits", func() { w.queue.limits.Run(l.running, w.logger) })
+	l.task("bounds", func() { w.queue.bounds.Run(l.running, w.logger) })
+	l.task("pauses", func() { w.queue.pauses.run(l.running, w.logger) })
 	return l, nil
+}
+
+// task runs what ends when the loop halts.
+func (l *loop) task(name string, run func()) {
+	l.tasks.Go(func() { rescue.Loop(l.running, name, run) })
 }
 
 // end cancels the calls in progress, waits until their results are stored, and deregisters the process. It cancels them
@@ -161,7 +167,11 @@ func poke(c chan struct{}) {
 
 // sweep lets the sweeper take a turn if one is due.
 func (w *deliverer) sweep(ctx context.Context) {
-	if _, err := w.sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {
+	err := rescue.Do(ctx, "sweep", func() error {
+		_, err := w.sweeper.Sweep(ctx)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "find stranded runs", "error", err)
 	}
 }
@@ -171,7 +181,8 @@ func (w *deliverer) countEvents(ctx context.Context) {
 	if w.options.Stats == nil {
 		return
 	}
-	if err := w.options.Stats.Follow(ctx); err != nil && ctx.Err() == nil {
+	err := rescue.Do(ctx, "stats", func() error { return w.options.Stats.Follow(ctx) })
+	if err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "count events", "error", err)
 	}
 }

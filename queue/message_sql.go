@@ -133,7 +133,8 @@ func postponeTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket, d
 // nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
 // did not reach the function does not count. One that was cut off counts, and is also unreached: the app is away.
 //
-// The permits of a step wait again, and their pass makes the message due, unless the step keeps its places ($7).
+// The permits of a step wait again, and their pass makes the message due, unless the step keeps its places ($7). If the
+// message is parked ($8), they wait until somebody retries it.
 const nackSQL = `
 	WITH failed AS (
 	UPDATE messages m
@@ -144,9 +145,10 @@ const nackSQL = `
 		unreached = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached + 1 END,
 		cut_off = cut_off + $5::boolean::integer,
 		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END,
-		held = CASE WHEN $4 THEN $6 ELSE held END
+		held = CASE WHEN $4 THEN $6 ELSE held END,
+		parked_at = CASE WHEN $8::boolean THEN now() END
 	WHERE ` + OfLease + `
-	RETURNING id, now() + $2 AS not_before
+	RETURNING id, CASE WHEN $8 THEN 'infinity' ELSE now() + $2 END AS not_before
 	)` + limit.Return + ` AND NOT $7`
 
 // releaseSQL makes the message under the lease $1 due again, after $2, whose delivery has not started. If the log already
@@ -159,7 +161,7 @@ const releaseSQL = `
 	WHERE ` + OfLease
 
 func (f Failure) nackArgs(handle string) []any {
-	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held, f.KeepsPlaces}
+	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held, f.KeepsPlaces, f.Parked}
 }
 
 // shortenLease leaves the function its lease when the process that called it has its answer: for d, the function may

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
@@ -65,7 +67,7 @@ func (noObserver) Call(context.Context, http.Header) {}
 // observed delivers a message and reports the delivery to the observer. Waited is how long the message was ready.
 func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Duration, free func()) error {
 	ctx, done := w.options.Observer.Deliver(ctx, d, max(0, waited))
-	end, err := w.deliver(ctx, d, free)
+	end, err := w.rescued(ctx, d, free)
 	if err := w.queue.bounds.Look(ctx, d.Project, d.DeploymentID); err != nil { // the next look makes up for it
 		w.logger.WarnContext(ctx, "look who may be called", "deployment", d.DeploymentID, "error", err)
 	}
@@ -78,6 +80,18 @@ func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Durati
 	w.tally.add(end.Outcome)
 	done(end)
 	return err
+}
+
+// rescued delivers a message, and parks it if that panics: it would do so again.
+func (w *deliverer) rescued(ctx context.Context, d Delivery, free func()) (end Delivered, err error) {
+	err = rescue.Do(ctx, cmp.Or(string(d.Work), "message"), func() (err error) {
+		end, err = w.deliver(ctx, d, free)
+		return err
+	})
+	if rescue.IsPanic(err) {
+		return w.retryLater(ctx, d, err)
+	}
+	return end, err
 }
 
 // tally counts the deliveries of a process.
@@ -142,8 +156,9 @@ func (q *Queue) HeldRuns(ctx context.Context, project entities.Project) (map[ent
 	return held, wrap("list held runs", err)
 }
 
-// heldCodes are the codes by which [Gauges] counts held runs. They are those of SDKs: other codes could be anything.
-var heldCodes = []string{message.CodeDiverged, "panic", "encode"}
+// heldCodes are the codes by which [Gauges] counts held runs. They are those of SDKs and of the server:
+// other codes could be anything.
+var heldCodes = []string{message.CodeDiverged, "panic", "encode", rescue.Code}
 
 // heldSQL counts the runs that are held, up to the limit $2, by the codes $1. The ORDER BY makes Postgres use the
 // partial index.

@@ -42,7 +42,7 @@ func (w *deliverer) startSession(ctx context.Context) (*session, error) {
 			s.sweep(s.calls)
 		})
 	})
-	s.tasks.Go(func() { s.run(s.poll) })
+	s.task("issue", func() { s.run(s.poll) })
 	return s, nil
 }
 

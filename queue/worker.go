@@ -86,10 +86,10 @@ func (w *Worker) Start(ctx context.Context) error {
 		return err
 	}
 	w.loop = l
-	l.tasks.Go(func() { l.run(w.poll) })
-	l.tasks.Go(func() { l.every(w.sweeper.Interval, w.sweep) })
-	l.tasks.Go(func() { l.every(keysPoll, w.deleteExpired) })
-	l.tasks.Go(func() {
+	l.task("issue", func() { l.run(w.poll) })
+	l.task("sweep", func() { l.every(w.sweeper.Interval, w.sweep) })
+	l.task("expire", func() { l.every(keysPoll, w.deleteExpired) })
+	l.task("retention", func() {
 		w.retain(l.running)
 		l.every(retentionPoll, w.retain)
 	})

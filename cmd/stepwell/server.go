@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
@@ -139,6 +140,7 @@ func (s *server) start(ctx context.Context) (err error) {
 
 // connect migrates the database and opens the pool.
 func (s *server) connect(ctx context.Context) (err error) {
+	slog.SetDefault(s.logger) // for what no logger is passed to, such as package rescue
 	s.primary = pg.NewPrimary(time.Now, s.logger)
 	if err := s.primary.Find(ctx, s.config.DatabaseURL); err != nil {
 		return err
@@ -249,11 +251,16 @@ func (s *server) startBackground(ctx context.Context) {
 		return
 	}
 	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
-	s.running.Go(func() { s.hub.Run(ctx) })
-	s.running.Go(func() { s.clock.Run(ctx, s.pool) })
-	s.running.Go(func() { s.keys.Run(ctx, s.logger) })
-	s.running.Go(func() { s.commits.Run(ctx) })
-	s.running.Go(func() { s.primary.KeepSurveying(ctx, s.pool.Config().ConnConfig) })
+	s.background(ctx, "hub", func() { s.hub.Run(ctx) })
+	s.background(ctx, "clock", func() { s.clock.Run(ctx, s.pool) })
+	s.background(ctx, "keys", func() { s.keys.Run(ctx, s.logger) })
+	s.background(ctx, "commits", func() { s.commits.Run(ctx) })
+	s.background(ctx, "survey", func() { s.primary.KeepSurveying(ctx, s.pool.Config().ConnConfig) })
+}
+
+// background runs a task that ends with its context.
+func (s *server) background(ctx context.Context, name string, run func()) {
+	s.running.Go(func() { rescue.Loop(ctx, name, run) })
 }
 
 func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers.Function) http.Handler {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
@@ -314,11 +315,13 @@ func (g *GroupCommit) commit(group []*waiter) {
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	slices.SortStableFunc(group, func(a, b *waiter) int { return a.Order().compare(b.Order()) })
-	var b pgx.Batch
-	for _, w := range group {
-		w.Queue(&b)
-	}
-	err := NewPool(g.pool).Run(ctx, &b)
+	err := rescue.Do(ctx, "commit", func() error {
+		var b pgx.Batch
+		for _, w := range group {
+			w.Queue(&b)
+		}
+		return NewPool(g.pool).Run(ctx, &b)
+	})
 	for _, w := range group {
 		w.err = Wrap(err, "write")
 		close(w.done)

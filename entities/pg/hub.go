@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 )
 
 // Hint tells the processes that listen on a channel that there is news about a topic. It carries no news itself: its
@@ -115,8 +117,8 @@ func (h *Hub) Subscribers(topic string) int {
 // Run sends and receives hints until the context ends.
 func (h *Hub) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { h.sendLoop(ctx) })
-	wg.Go(func() { h.listenLoop(ctx) })
+	wg.Go(func() { rescue.Loop(ctx, "hub", func() { h.sendLoop(ctx) }) })
+	wg.Go(func() { rescue.Loop(ctx, "hub", func() { h.listenLoop(ctx) }) })
 	wg.Wait()
 }
 

@@ -38,18 +38,18 @@ var options = json.JoinOptions(
 )
 
 // verbatim copies the value of a [stdjson.RawMessage] without looking into it: it is a user's payload, in which
-// duplicate names are the user's business. But it must not be so deep that others could not decode it.
+// duplicate names are the user's business. But others must be able to decode it: see [Check].
 var verbatim = json.UnmarshalFromFunc(func(d *jsontext.Decoder, raw *stdjson.RawMessage) error {
 	err := json.UnmarshalDecode(d, (*jsontext.Value)(raw), jsontext.AllowDuplicateNames(true))
-	if err == nil && isDeeper(*raw, MaxDepth+wrapped) {
-		err = fmt.Errorf("it is nested deeper than %d levels", MaxDepth)
+	if err == nil {
+		err = check(*raw, MaxDepth+wrapped)
 	}
 	return err
 })
 
 // Decode decodes one JSON value into the struct that into points to. Unlike [stdjson.Unmarshal] it rejects unknown
-// fields, duplicate fields, and null or an empty string where the struct could not distinguish it from a missing
-// field. A [stdjson.RawMessage] is copied verbatim. Errors match [entities.ErrInvalid] and name the field.
+// fields, duplicate fields, texts with U+0000, and null or an empty string where the struct could not distinguish it
+// from a missing field. A [stdjson.RawMessage] is copied verbatim. Errors match [entities.ErrInvalid] and name the field.
 func Decode(data []byte, into any) error {
 	return decode(data, into, json.JoinUnmarshalers(verbatim, rejectEmpty(data)))
 }
@@ -76,6 +76,7 @@ func decode(data []byte, into any, hooks *json.Unmarshalers) error {
 // structs. Both would count as missing: a script with an unset variable would start a run without its key, or cancel
 // the runs of all workflows.
 func rejectEmpty(data []byte) *json.Unmarshalers {
+	hasNUL := bytes.Contains(data, []byte(`\u0000`))
 	var targets []reflect.Kind // of the containers around the value, by depth
 	pointer := int64(-1)       // the offset of the last value that a pointer was allocated for
 	return json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
@@ -90,9 +91,18 @@ func rejectEmpty(data []byte) *json.Unmarshalers {
 		case bytes.HasPrefix(next, []byte(`""`)) && t.Kind() == reflect.String && pointer != at &&
 			depth > 0 && targets[depth-1] == reflect.Struct:
 			return errors.New("it is empty: give a value, or leave it out")
+		case hasNUL && t.Kind() == reflect.String && textHasNUL(next):
+			return errors.New("it has U+0000, which no text may have")
 		}
 		return errors.ErrUnsupported // continue with the default
 	})
+}
+
+// textHasNUL reports whether JSON begins with a text that has U+0000, which the database does not store.
+func textHasNUL(next []byte) bool {
+	var text string
+	end, _ := skipText(next, 0)
+	return bytes.HasPrefix(next, []byte(`"`)) && stdjson.Unmarshal(next[:end], &text) == nil && strings.ContainsRune(text, 0)
 }
 
 // decodesItself reports whether null is the type's own business.

@@ -33,10 +33,10 @@ func TestDecode(t *testing.T) {
 	t.Parallel()
 	v, empty := "v", ""
 	var got outer
-	err := Decode([]byte(`{"text":"t","number":7,"flag":true,"raw":{"a":1,"a":null},"inner":{"name":"n","value":null},
+	err := Decode([]byte(`{"text":"t\\u0000","number":7,"flag":true,"raw":{"a":1,"a":null,"\u0000":"\u0000\ud800"},"inner":{"name":"n","value":null},
 		"list":[{"name":"x","value":"v"}],"map":{"k":"v","gone":null,"none":""},"maybe":null}`), &got)
 	want := outer{
-		Text: "t", Number: 7, Flag: true, Raw: json.RawMessage(`{"a":1,"a":null}`), Inner: inner{Name: "n"},
+		Text: `t\u0000`, Number: 7, Flag: true, Raw: json.RawMessage(`{"a":1,"a":null,"\u0000":"\u0000\ud800"}`), Inner: inner{Name: "n"},
 		List: []inner{{"x", &v}}, Map: map[string]*string{"k": &v, "gone": nil, "none": &empty},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -76,6 +76,11 @@ func TestDecodeErrorsNameTheField(t *testing.T) {
 		`{"map":{"k":"","k":""}}`:         "map.k: duplicate field",
 		`{"list":[null]}`:                 "list[0]: want an object, got null",
 		`{"maybe":null,"text":""}`:        "text: it is empty: give a value, or leave it out",
+		`{"text":"a\u0000b"}`:             "text: it has U+0000, which no text may have",
+		`{"inner":{"value":"\u0000"}}`:    "inner.value: it has U+0000, which no text may have",
+		`{"map":{"k":"\u0000"}}`:          "map.k: it has U+0000, which no text may have",
+		`{"raw":1e400}`:                   "raw: the number 1e400 is out of range: a number is a double with at most 400 characters and no exponent below -400",
+		`{"raw":{"a\ud800":1}}`:           `raw: the name "a\ud800" has half of a surrogate pair`,
 	} {
 		err := Decode([]byte(body), new(outer))
 		if !errors.Is(err, entities.ErrInvalid) || err.Error() != want {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
@@ -156,7 +157,7 @@ func (fs *Followers[R]) remove(f *follower[R], v *Viewer[R]) {
 
 // follow runs a follower. If it fails, so do its viewers; those that join later have a new one.
 func (fs *Followers[R]) follow(ctx context.Context, f *follower[R]) {
-	err := f.run(ctx)
+	err := rescue.Do(ctx, "live", func() error { return f.run(ctx) })
 	fs.mu.Lock()
 	if fs.open[f.project] == f {
 		delete(fs.open, f.project)

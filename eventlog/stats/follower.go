@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 )
 
 // Follower counts the events of all projects. Each call of [Follower.Follow] continues where the last one of any
@@ -58,7 +59,8 @@ func (f *Follower) Follow(ctx context.Context) error {
 		return fmt.Errorf("find projects with new events: %w", err)
 	}
 	for _, project := range projects {
-		if err := f.followProject(ctx, project); err != nil {
+		err := rescue.Do(ctx, "stats", func() error { return f.followProject(ctx, project) })
+		if err != nil {
 			fail(project, err)
 		}
 	}

@@ -330,7 +330,7 @@ func codeOf(body []byte) string {
 
 // checkContract returns a handler that checks requests and responses against the contract. The server must reject
 // requests that break it.
-func checkContract(t *testing.T, next http.Handler) http.Handler {
+func checkContract(t testing.TB, next http.Handler) http.Handler {
 	t.Helper()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op, ok := openAPI().find(r.Method, r.URL.EscapedPath())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 	"github.com/stepwell-dev/stepwell/queue/flow/docschema"
 	"github.com/stepwell-dev/stepwell/queue/flow/goal"
@@ -97,10 +98,19 @@ func (s *Server) getFlow(r *request) error {
 			return v, err
 		}
 		v = newFlowJSON(version)
-		v.Document, v.Versions = version.Document, encodeAll(versions, newFlowJSON)
+		v.Document, v.Versions = r.document(version.Document), encodeAll(versions, newFlowJSON)
 		v.Aliases = encodeAll(aliases, newAliasJSON)
 		return v, nil
 	})
+}
+
+// document returns a document for the answer; empty if the client may not see payloads, since the literals in a document
+// are payloads.
+func (r *request) document(text string) string {
+	if r.payloads() == read.WithoutPayloads {
+		return ""
+	}
+	return text
 }
 
 // graphJSON is the JSON form of the graph of a version.
@@ -259,7 +269,7 @@ func (s *Server) getCatalog(r *request) error {
 			return v, registry.ErrCatalogNotFound
 		}
 		v = newCatalogJSON(versions[i])
-		v.Document, v.Versions = versions[i].Document, encodeAll(versions, newCatalogJSON)
+		v.Document, v.Versions = r.document(versions[i].Document), encodeAll(versions, newCatalogJSON)
 		return v, nil
 	})
 }
@@ -309,7 +319,7 @@ func (s *Server) previewCatalog(r *request) error {
 		if err != nil {
 			return v, err
 		}
-		return previewJSON{p.Preview(), p.Version, string(p.Document)}, nil
+		return previewJSON{p.Preview(), p.Version, r.document(string(p.Document))}, nil
 	})
 }
 

@@ -293,7 +293,7 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 	}
 	event, err := hookReceived(run, id, body)
 	if settings != nil {
-		event, err = vote(r, event, *settings)
+		event, err = s.vote(r, event, *settings)
 	}
 	if err != nil {
 		return err
@@ -336,12 +336,18 @@ const votePrefix = "vote:"
 
 // vote makes the event that resumes a hook a vote: with its payload as the log has votes, once for each name and hook,
 // or for each key and hook. The log knows resume IDs by the run, and no hook ID has a NUL.
-func vote(r *request, event eventlog.Request, settings approval.Settings) (eventlog.Request, error) {
+func (s *Server) vote(
+	r *request, event eventlog.Request, settings approval.Settings,
+) (eventlog.Request, error) {
 	var ballot approval.Ballot
 	if err := strictjson.Decode(event.Payload, &ballot); err != nil {
 		return event, inField("payload", err)
 	}
-	v, err := settings.Vote(ballot, string(auth.IdentityOf(r).Actor))
+	var v approval.Vote
+	err := s.Runs.InTurn(r.ctx(), r.project(), func() (err error) {
+		v, err = settings.Vote(ballot, string(auth.IdentityOf(r).Actor), r.ctx().Err)
+		return err
+	})
 	if err != nil {
 		return event, inField("payload", err)
 	}

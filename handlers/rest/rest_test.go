@@ -42,7 +42,7 @@ type api struct {
 	routes []*echo.Route
 }
 
-func newAPI(t *testing.T) api {
+func newAPI(t testing.TB) api {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), testdb.Indexed(t), migrations.DefaultSchema)
 	if err != nil {

@@ -353,8 +353,8 @@ func (s *Server) checkInput(r *request, project entities.Project, d queue.Deploy
 		return nil
 	}
 	p, err := s.Flows.Program(r.ctx(), project, d.ID)
-	if err == nil {
-		err = p.CheckInput(input)
+	if err == nil && p.Input != nil {
+		err = s.Runs.InTurn(r.ctx(), project, func() error { return p.CheckInput(input, r.ctx().Err) })
 	}
 	if err != nil {
 		return fmt.Errorf("the input of flow %s: %w", d.ID, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -53,6 +54,9 @@ func New(o Options) *Telemetry {
 	t.registry.MustRegister(&databaseCollector{query: o.Gauges, now: o.Now}, newBuildInfo(o.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.registry.MustRegister(poolMetrics(o.Pool, o.ShareWaits)...)
+	t.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "stepwell_panics_total", Help: "Panics of the server, each of which stopped only the work that panicked.",
+	}, func() float64 { return float64(rescue.Panics()) }))
 	if o.Commits != nil {
 		t.registry.MustRegister(commitMetrics(o.Commits)...)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 )
 
@@ -38,9 +39,11 @@ var withheld = map[string]bool{
 	"authorization": true, "cookie": true, "proxy-authenticate": true, "proxy-authorization": true,
 }
 
-func newPayload(r call, id string) payload {
+// newPayload returns the payload of a request. It fails with a [strictjson.Refusal] if the body is JSON that not all
+// that read it could decode.
+func newPayload(r call, id string) (p payload, err error) {
 	request := r.Request()
-	p := payload{
+	p = payload{
 		Request: id, Method: request.Method, Query: request.URL.Query(), Headers: visibleHeaders(request.Header),
 		ContentType: request.Header.Get("Content-Type"),
 		ReceivedAt:  r.at.UTC().Format("2006-01-02T15:04:05.000Z"),
@@ -49,16 +52,21 @@ func newPayload(r call, id string) payload {
 	case len(r.body) == 0:
 	case isJSON(kind) && utf8.Valid(r.body) && json.Valid(r.body):
 		p.Body = r.body
+		return p, strictjson.Check(r.body)
 	case isText(kind) && utf8.Valid(r.body):
 		p.Text = string(r.body)
 	default:
 		p.BodyBase64 = r.body
 	}
-	return p
+	return p, nil
 }
 
-// encode returns the payload for the log. A JSON body keeps its form, except for white space.
-func (p payload) encode() ([]byte, error) {
+// encodePayload returns the payload of a request for the log. A JSON body keeps its form, except for white space.
+func encodePayload(r call, id string) ([]byte, error) {
+	p, err := newPayload(r, id)
+	if err != nil {
+		return nil, fmt.Errorf("the body: %w", err)
+	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -222,7 +222,7 @@ func (s *Server) record(r call) error {
 	if challenge := challengeOf(spec, fields); challenge != "" {
 		return r.String(http.StatusOK, challenge)
 	}
-	payload, err := newPayload(r, id).encode()
+	payload, err := encodePayload(r, id)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (s *Server) start(r call) error {
 	if challenge := challengeOf(spec, fields); challenge != "" {
 		return r.String(http.StatusOK, challenge)
 	}
-	payload, err := newPayload(r, id).encode()
+	payload, err := encodePayload(r, id)
 	if err != nil {
 		return err
 	}

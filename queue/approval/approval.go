@@ -135,8 +135,8 @@ var ErrKeyVoted = errors.New(
 	"this API key has voted on this approval, which counts one vote of each key: let another key vote")
 
 // Vote returns the vote for the log that a client with a key sends. It fails with [entities.ErrInvalid], with
-// [ErrNotAllowed], and with [schema.ErrViolations] if an approval's form does not fit.
-func (s Settings) Vote(b Ballot, key string) (Vote, error) {
+// [ErrNotAllowed], and with the errors of [schema.Schema.Check] if an approval's form does not fit.
+func (s Settings) Vote(b Ballot, key string, stopped func() error) (Vote, error) {
 	v := Vote{Decision: b.Decision, By: cmp.Or(b.As, key), Key: key, Comment: b.Comment, Form: b.Form}
 	if v.Decision != Approve && v.Decision != Reject {
 		return v, entities.Invalid("decision %q is neither %s nor %s", b.Decision, Approve, Reject)
@@ -166,7 +166,7 @@ func (s Settings) Vote(b Ballot, key string) (Vote, error) {
 	if err != nil {
 		return v, entities.Invalid("form is not a JSON Schema: %v", err)
 	}
-	return v, form.Check(b.Form)
+	return v, form.Check(b.Form, stopped)
 }
 
 // Voter returns what names have in common that are the same voter's: upper and lower case are one.

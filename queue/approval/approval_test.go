@@ -40,12 +40,12 @@ func TestVotes(t *testing.T) {
 		"a name with two":      {Ballot{Decision: Approve, As: "bob\u00a0 b", Roles: []string{"finance"}, Form: good}, entities.ErrInvalid, ""},
 		"a name of no text":    {Ballot{Decision: Approve, As: "a\x00"}, entities.ErrInvalid, ""},
 	} {
-		v, err := settings.Vote(test.ballot, "key_1")
+		v, err := settings.Vote(test.ballot, "key_1", t.Context().Err)
 		if !errors.Is(err, test.want) || err == nil && (v.By != test.by || v.Key != "key_1") {
 			t.Errorf("%s: got %+v, %v; want by %q, %v", name, v, err, test.by, test.want)
 		}
 	}
-	_, err := settings.Vote(Ballot{Decision: Approve, As: "anna", Form: json.RawMessage(`{"amount":"1"}`)}, "key_1")
+	_, err := settings.Vote(Ballot{Decision: Approve, As: "anna", Form: json.RawMessage(`{"amount":"1"}`)}, "key_1", t.Context().Err)
 	if violations := (schema.Violations)(nil); !errors.As(err, &violations) || len(violations) != 2 {
 		t.Errorf("got %v, want both violations", err)
 	}

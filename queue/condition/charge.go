@@ -1,8 +1,6 @@
 package condition
 
 import (
-	"regexp"
-	"regexp/syntax"
 	"strings"
 
 	"cel.dev/cel-go/cel"
@@ -13,6 +11,8 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
+
+	"github.com/stepwell-dev/stepwell/queue/pattern"
 )
 
 // CEL charges calls after they have run, and charges some of them one unit whatever they do. That is too late for calls
@@ -23,9 +23,6 @@ import (
 const (
 	// charsPerUnit is how many bytes of text make up one unit of cost, as in CEL's own costs.
 	charsPerUnit = 10
-	// matchStepsPerUnit is how many steps of matching a pattern make up one unit: instructions of the pattern times
-	// bytes of the text.
-	matchStepsPerUnit = 10
 	// zoneCost is the cost of a call with the name of a time zone: the zone is looked up in several folders each time.
 	zoneCost = 1000
 )
@@ -116,24 +113,19 @@ func newMatch(call interpreter.InterpretableCall) (interpreter.InterpretableV2, 
 		return call, nil // impossible
 	}
 	text, _ := literal.Value().(types.String)
-	pattern, err := regexp.Compile(string(text))
+	compiled, err := pattern.Compile(string(text))
 	if err != nil {
 		return nil, err
 	}
-	tree, err := syntax.Parse(string(text), syntax.Perl)
-	if err != nil {
-		return nil, err
-	}
-	size := patternSize(tree)
 	return &charged{
 		call,
-		func(args []ref.Val) int { return 1 + (length(args[0])+1)*size/matchStepsPerUnit },
+		func(args []ref.Val) int { return compiled.Cost(length(args[0])) },
 		func(args []ref.Val) ref.Val {
 			text, ok := args[0].(types.String)
 			if !ok {
 				return types.MaybeNoSuchOverloadErr(args[0])
 			}
-			return types.Bool(pattern.MatchString(string(text)))
+			return types.Bool(compiled.MatchString(string(text)))
 		},
 	}, nil
 }

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/cache"
 	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
@@ -57,7 +58,7 @@ var (
 // What conditions can take from others is limited: the cost and the time of each evaluation, the memory of all cached
 // programs, one evaluation at a time for each project, and half of the processors for all of them.
 type Conditions struct {
-	programs *programs
+	programs *cache.Cache[string, cel.Program]
 	now      func() time.Time
 	// turns has one unit for each project; each evaluation needs one of processors as well.
 	turns      *share.Pool
@@ -138,6 +139,15 @@ func (c *Conditions) Acquire(ctx context.Context, project entities.Project) (rel
 // Check returns an [entities.ErrInvalid] unless the text is a boolean expression within the limits. The error names the
 // line and the column of the mistake, both counted from 1. Check waits for its turn as evaluations do.
 func (c *Conditions) Check(ctx context.Context, project entities.Project, text string) error {
+	return c.InTurn(ctx, project, func() error {
+		_, err := c.program(text)
+		return err
+	})
+}
+
+// InTurn does other work with what users have written or sent, such as checking a value by a schema, in the project's
+// turn and on one of the processors for such work. The error is that of the work, unless the context ends before.
+func (c *Conditions) InTurn(ctx context.Context, project entities.Project, work func() error) error {
 	release, err := c.Acquire(ctx, project)
 	if err != nil {
 		return err
@@ -147,8 +157,8 @@ func (c *Conditions) Check(ctx context.Context, project entities.Project, text s
 		return err
 	}
 	defer c.processors.Release(1)
-	_, err = c.program(text)
-	return err
+	defer c.pause(ctx, c.now())
+	return work()
 }
 
 // Matches evaluates the condition; the empty condition is always true. The caller must have its project's turn: see
@@ -211,12 +221,12 @@ func explain(ctx context.Context, err error) error {
 
 // program returns the program of a condition, from the cache if it has it.
 func (c *Conditions) program(text string) (cel.Program, error) {
-	if program, ok := c.programs.get(text); ok {
+	if program, ok := c.programs.Get(text); ok {
 		return program, nil
 	}
 	program, err := compile(text)
 	if err == nil {
-		c.programs.add(text, program)
+		c.programs.Add(text, program)
 	}
 	return program, err
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -84,7 +85,7 @@ func (e *Engine) whileWanted(
 ) (answer, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go func() { stop(e.watch(ctx, d)) }()
+	go func() { stop(rescue.Do(ctx, "watch", func() error { return e.watch(ctx, d) })) }()
 	a, err := send(ctx)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return answer{}, cause

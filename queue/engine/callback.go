@@ -36,13 +36,17 @@ type StepResult struct {
 }
 
 // EndStep records the result of an async step, and ends the work that waits for it. The first result counts. It fails
-// with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async or the result nested too deep,
+// with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async or the result refused by [strictjson.Check],
 // with [entities.ErrConflict] if it has a result already, and with [entities.ErrRunEnded].
 func (e *Engine) EndStep(
 	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID, result StepResult,
 ) error {
-	if strictjson.IsDeep(result.Output) || result.Error != nil && strictjson.IsDeep(result.Error.Details) {
-		return errTooDeep
+	err := strictjson.Check(result.Output)
+	if err == nil && result.Error != nil {
+		err = strictjson.Check(result.Error.Details)
+	}
+	if err != nil {
+		return fmt.Errorf("the result: %w", err)
 	}
 	found, err := e.log.Step(ctx, project, runID, id)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -195,7 +196,9 @@ func (h signalDispatch) resumeAll(ctx context.Context, d queue.Delivery, s store
 	var all errgroup.Group
 	all.SetLimit(h.parallel)
 	for _, hook := range hooks {
-		all.Go(func() error { return h.resume(ctx, d, s, hook.Hook) })
+		all.Go(func() error {
+			return rescue.Do(ctx, "resume", func() error { return h.resume(ctx, d, s, hook.Hook) })
+		})
 	}
 	return all.Wait()
 }

@@ -105,6 +105,11 @@ func (e *Engine) decide(ctx context.Context, p entities.Project, state *flow.Sta
 	return state.Next(ctx)
 }
 
+// InTurn does work with what users have written or sent as the engine does: see [condition.Conditions.InTurn].
+func (e *Engine) InTurn(ctx context.Context, p entities.Project, work func() error) error {
+	return e.conditions.InTurn(ctx, p, work)
+}
+
 // asAnswer returns the commands as functions answer with them.
 func asAnswer(commands []any) []byte {
 	body, err := json.Marshal(map[string][]any{"commands": commands})

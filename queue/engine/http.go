@@ -211,7 +211,7 @@ func (a answer) result() json.RawMessage {
 	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	switch {
 	case len(a.body) == 0:
-	case isJSON && json.Valid(a.body) && utf8.Valid(a.body) && !strictjson.IsDeep(a.body):
+	case isJSON && json.Valid(a.body) && utf8.Valid(a.body) && strictjson.Check(a.body) == nil:
 		v.Body = a.body
 	case utf8.Valid(a.body):
 		v.Text = string(a.body)

@@ -32,8 +32,6 @@ const (
 	CodeChildCancelled = "child_cancelled"
 	// CodeStoreLimit means that a step's writes to the run's store exceeded a limit.
 	CodeStoreLimit = "store_limit"
-	// CodeTooDeep means that an output is nested deeper than [strictjson.MaxDepth] levels.
-	CodeTooDeep = "too_deep"
 )
 
 // executeStep calls the function that executes a step, and records the result.
@@ -317,16 +315,15 @@ func completion(a answer) (decision, error) {
 
 // completed returns the decision to complete a step, or to fail it if others could not decode its output.
 func completed(output, store []byte) decision {
-	if strictjson.IsDeep(output) || strictjson.IsDeep(store) {
+	var refused *strictjson.Refusal
+	if errors.As(errors.Join(strictjson.Check(output), strictjson.Check(store)), &refused) {
 		return decision{
-			event: entities.EventStepFailed, code: CodeTooDeep, payload: contract.Payload(errTooDeep.Error(), CodeTooDeep),
+			event: entities.EventStepFailed, code: refused.Code,
+			payload: contract.Payload("the output: "+refused.Error(), refused.Code),
 		}
 	}
 	return decision{event: entities.EventStepCompleted, payload: output, store: store}
 }
-
-// errTooDeep refuses an output that is nested too deep.
-var errTooDeep = entities.Invalid("the output is nested deeper than %d levels", strictjson.MaxDepth)
 
 // storeLimit fails a step that writes more to the run's store than that may have. Another attempt would do so again.
 func storeLimit(err error) decision {
@@ -368,7 +365,7 @@ func parseFailure(a answer, err error) (contract.Failure, bool) {
 	}
 	f := body.Error.Failure
 	f.Message, f.Code = queue.Storable(f.Message), queue.Storable(f.Code)
-	if f.Details = []byte(queue.Storable(string(f.Details))); strictjson.IsDeep(f.Details) {
+	if f.Details = []byte(queue.Storable(string(f.Details))); strictjson.Check(f.Details) != nil {
 		f.Details = nil
 	}
 	return f, retryable

@@ -37,7 +37,7 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 		"late output":                {spec: late, answer: answer{status: 200, body: []byte(`1`)}, event: "step_completed", payload: `1`},
 		"deep output": {
 			answer: answer{status: 200, body: []byte(deep)}, event: "step_failed", code: "too_deep",
-			payload: `{"message":"the output is nested deeper than 1000 levels","code":"too_deep"}`,
+			payload: `{"message":"the output: it is nested deeper than 1000 levels","code":"too_deep"}`,
 		},
 		"deep details": {
 			answer: answer{status: 400, body: []byte(`{"error":{"message":"m","details":` + deep + `}}`)},

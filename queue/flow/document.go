@@ -64,6 +64,7 @@ type Program struct {
 	steps  []step
 	byID   map[string]int
 	digest [sha256.Size]byte
+	size   int
 	// undoneBefore are the steps that are undone before each step.
 	undoneBefore [][]int
 }
@@ -193,15 +194,27 @@ func Compile(root *Node) (*Program, error) { return compileNode(root, nil) }
 
 // compileNode compiles a document that has the given faults already.
 func compileNode(root *node, faults Faults) (*Program, error) {
-	r := reader{faults: &faults, partial: len(faults) > 0}
+	text := root.appendJSON(nil)
+	memory := memoryPerByte * len(text)
+	r := reader{faults: &faults, partial: len(faults) > 0, memory: &memory}
 	p := r.program(root)
-	p.digest = sha256.Sum256(root.appendJSON(nil))
+	p.digest, p.size = sha256.Sum256(text), memory
 	r.check(p)
 	if len(faults) > 0 {
 		return nil, faults.sorted()
 	}
 	return p, nil
 }
+
+const (
+	// memoryPerByte estimates the memory of a program besides that of its expressions and schemas.
+	memoryPerByte = 64
+	// maxMemory limits the memory of a program, as far as schemas take it.
+	maxMemory = 48 << 20
+)
+
+// Size returns an estimate of the memory that the program takes, in bytes.
+func (p *Program) Size() int { return p.size }
 
 // Digest returns the SHA-256 of the document's values as JSON. They keep their order, in which steps begin; comments
 // and spaces do not count.
@@ -250,15 +263,24 @@ func (r *reader) schema(n *node) (json.RawMessage, *schema.Schema) {
 		return nil, nil
 	}
 	text := n.appendJSON(nil)
+	if *r.memory > maxMemory {
+		return text, nil // which is a fault already
+	}
 	compiled, err := schema.Compile(text)
 	if err != nil {
 		r.faults.add(n, CodeType, "it is not a JSON Schema: %v", err)
 	}
+	if *r.memory += compiled.Size(); *r.memory > maxMemory {
+		r.faults.add(n, CodeType, "the schemas of the document are too large: compiled they would take more than %d MiB; "+
+			"use fewer, and smaller patterns", maxMemory>>20)
+	}
 	return text, compiled
 }
 
-// CheckInput fails with [schema.Violations] if an input does not fit the flow's schema.
-func (p *Program) CheckInput(input json.RawMessage) error { return p.schema.Check(input) }
+// CheckInput checks an input by the flow's schema: see [schema.Schema.Check].
+func (p *Program) CheckInput(input json.RawMessage, stopped func() error) error {
+	return p.schema.Check(input, stopped)
+}
 
 // readSteps reads all steps. The IDs are known before the first one is read, so that they can name each other.
 func (r *reader) readSteps(p *Program, n, root *node) {

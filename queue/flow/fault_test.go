@@ -58,7 +58,7 @@ var faulty = []struct {
 	}},
 	{"flow: f\nsteps: {a: {set: .inf}}", []string{"2:18 type no form in JSON"}},
 	{"flow: f\ninput: {properties: {a: {type: 7}}}\nsteps: {a: {set: 1}}", []string{
-		"2:8 type it is not a JSON Schema: /properties/a/type: value must be one of 'array'",
+		"2:8 type it is not a JSON Schema: /properties/a/type: want one of null, boolean, object, array, number, string, integer, or a list of them",
 	}},
 	{"flow: f\ninput: {$ref: 'http://127.0.0.1:1/x'}\nsteps: {a: {set: 1}}", []string{"2:8 type not a JSON Schema"}},
 	{"flow: f\nsteps: {a: {call: b}}", []string{`2:12 missing want a "deployment"`}},

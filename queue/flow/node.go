@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 )
 
 const (
@@ -293,6 +295,9 @@ func (t *translation) scalar(n *node, y *yaml.Node) {
 		n.kind, n.text = kindNumber, strconv.FormatUint(v, 10)
 	case isInt.MatchString(text):
 		n.kind, n.text = kindNumber, plainInt(text)
+		if !strictjson.InRange(n.text) {
+			t.faults.add(n, CodeType, "%s is too large", quote(text))
+		}
 	case isFloat.MatchString(text):
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || math.IsInf(v, 0) {

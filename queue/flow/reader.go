@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/condition"
 )
 
 // reader reads the nodes of a document, and collects its faults.
@@ -19,6 +20,7 @@ type reader struct {
 	// partial is set if a fault hides which steps need which others: what follows from that is not reported.
 	partial    bool
 	ids        map[string]int // of all steps
+	memory     *int           // of all that is compiled, estimated
 	defaults   defaults
 	deployment string
 	drain      bool
@@ -244,7 +246,7 @@ func (o *object) expression(name string, u usage) *expression {
 		o.r.faults.add(n, CodeExpression, "%v", err)
 		return nil
 	}
-	o.r.uses = append(o.r.uses, use{n, e, u})
+	o.r.use(use{n, e, u})
 	return e
 }
 
@@ -259,7 +261,7 @@ func (o *object) condition(name string, u usage) *expression {
 
 // template reads a value that may have expressions.
 func (r *reader) template(n *node, u usage) *template {
-	return newTemplate(n, r.faults, r.lets, func(at *node, e *expression) { r.uses = append(r.uses, use{at, e, u}) })
+	return newTemplate(n, r.faults, r.lets, func(at *node, e *expression) { r.use(use{at, e, u}) })
 }
 
 // elsewhere are names that other systems have for fields of ours.
@@ -329,4 +331,10 @@ func orNode(n, otherwise *node) *node {
 		return otherwise
 	}
 	return n
+}
+
+// use notes an expression that is compiled.
+func (r *reader) use(u use) {
+	r.uses = append(r.uses, u)
+	*r.memory += condition.ProgramMemory(u.expr.text)
 }

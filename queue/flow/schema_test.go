@@ -35,7 +35,7 @@ func fitsSchema(document string) error {
 	if err != nil {
 		return err
 	}
-	return s.Check(value)
+	return s.Check(value, func() error { return nil })
 }
 
 // TestSchemaAcceptsDocumentedFlows has all documents of the documentation, and those of other tests.

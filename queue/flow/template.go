@@ -138,16 +138,16 @@ func closing(text string) int {
 	return -1
 }
 
-// errTooDeep refuses a value that others could not decode.
-var errTooDeep = fmt.Errorf("the value is nested deeper than %d levels", strictjson.MaxDepth)
-
 // json evaluates the template.
 func (t *template) json(s scope) (json.RawMessage, error) {
 	value, err := t.value(s)
-	if err == nil && t.fixed == nil && strictjson.IsDeep(value) {
-		return nil, errTooDeep
+	if err == nil && t.fixed == nil {
+		err = strictjson.Check(value)
 	}
-	return value, err
+	if err != nil {
+		return nil, err
+	}
+	return value, nil
 }
 
 func (t *template) value(s scope) (json.RawMessage, error) {

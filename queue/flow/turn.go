@@ -71,7 +71,7 @@ func (t *turn) refuse() bool {
 	if t.begun {
 		return false
 	}
-	err := t.CheckInput(t.input)
+	err := t.CheckInput(t.input, t.stopped)
 	if err == nil {
 		return false
 	}
@@ -242,7 +242,7 @@ func (t *turn) begin(i int) {
 
 // set ends a step with a value, if it fits.
 func (t *turn) set(i int, a *action, value json.RawMessage) {
-	if err := a.schema.Check(value); err != nil {
+	if err := a.schema.Check(value, t.stopped); err != nil {
 		t.record(i, *failedAs(codeSchema, "the value does not fit: %v", err))
 		return
 	}

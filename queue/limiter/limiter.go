@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/limit"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
@@ -215,7 +216,10 @@ func (l *Limiter) round(ctx context.Context, passes *sync.WaitGroup, failed func
 		}
 		passes.Go(func() {
 			defer l.end(project)
-			if err := l.visit(share.For(ctx, string(project)), project, awaited, freed); err != nil {
+			err := rescue.Do(ctx, "limits", func() error {
+				return l.visit(share.For(ctx, string(project)), project, awaited, freed)
+			})
+			if err != nil {
 				failed(err)
 			}
 			rest(ctx)

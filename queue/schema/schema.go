@@ -1,4 +1,9 @@
 // Package schema checks values by JSON Schemas (2020-12): the inputs of flows, and the forms of approvals.
+//
+// Users write the schemas and send the values, so both are bounded. A schema is refused when it is compiled if it has
+// too many bytes, levels or patterns, or if its references multiply: see [Compile]. A check is charged before each step
+// of its work, and ends at a limit that depends on nothing but the schema and the value: see [Schema.Check]. So no
+// value needs more time than about what decoding it takes, and a check has the same result on every server.
 package schema
 
 import (
@@ -7,36 +12,37 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+)
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+const (
+	// MaxLength limits the bytes of a schema, and maxDepth how deep its values are nested.
+	MaxLength = 256 << 10
+	maxDepth  = 64
+	// maxChecks limits how many schemas one value may have to fit: a schema may name others, which name others.
+	maxChecks = 10_000
+	// maxPattern limits the size of a pattern, and maxPatterns that of all patterns of a schema: see [pattern.Size].
+	maxPattern  = 2000
+	maxPatterns = 20_000
+	// baseCost and costPerByte limit the cost of a check by the bytes of the value. A unit is a step that takes up to
+	// some 100 ns: a value and a schema for it, a name, ten bytes of a text.
+	baseCost    = 1_000_000
+	costPerByte = 4
+	// maxFrames limits how deep checks are nested: in the levels of the value, times the schemas of each.
+	maxFrames = 20_000
 )
 
 // Schema is a compiled JSON Schema.
-type Schema struct{ compiled *jsonschema.Schema }
+type Schema struct {
+	root *rule
+	size int
+}
 
-// address is that of every schema. Others cannot be loaded.
-const address = "flow:schema"
-
-// Compile compiles a schema. It loads no other one.
-func Compile(text []byte) (*Schema, error) {
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		return nil, err
+// Size returns an estimate of the memory that the schema takes, in bytes.
+func (s *Schema) Size() int {
+	if s == nil {
+		return 0
 	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(jsonschema.SchemeURLLoader{})
-	if err := c.AddResource(address, value); err != nil {
-		return nil, err
-	}
-	compiled, err := c.Compile(address)
-	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
-		return nil, faultsOf(invalid.Err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &Schema{compiled}, nil
+	return s.size
 }
 
 // Violation is one thing that does not fit.
@@ -47,11 +53,20 @@ type Violation struct {
 	Message string `json:"message"`
 }
 
-// Violations are all things in a value that do not fit. They are an error that matches [ErrViolations].
+// Violations are things in a value that do not fit, at most [maxViolations]. They are an error that matches
+// [ErrViolations].
 type Violations []Violation
 
-// ErrViolations is what all [Violations] match.
-var ErrViolations = errors.New("the value does not fit its schema")
+// maxViolations is how many violations of a value are kept.
+const maxViolations = 100
+
+var (
+	// ErrViolations is what all [Violations] match.
+	ErrViolations = errors.New("the value does not fit its schema")
+	// ErrCost ends a check that exceeds its limit.
+	ErrCost = fmt.Errorf("to check the value by its schema takes more than %d steps and %d for each byte: "+
+		"send less, or use a schema with fewer alternatives and smaller patterns", baseCost, costPerByte)
+)
 
 // Is implements the matching of [errors.Is].
 func (v Violations) Is(target error) bool { return target == ErrViolations }
@@ -71,61 +86,78 @@ func (v Violations) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// maxViolations is how many violations of a value are reported.
-const maxViolations = 100
+func (v *Violations) add(at *place, format string, args ...any) {
+	if len(*v) < maxViolations {
+		*v = append(*v, Violation{at.pointer(), fmt.Sprintf(format, args...)})
+	}
+}
 
-// Check fails with [Violations] if a value does not fit. Nil and a nil schema stand for null and for any value.
-func (s *Schema) Check(value json.RawMessage) error {
+// Check fails with [Violations] if a value does not fit, with [ErrCost] if that takes too much work, and with what
+// stopped returns, which it asks from time to time: the error of a context. Nil and a nil schema stand for null and for
+// any value.
+func (s *Schema) Check(value json.RawMessage, stopped func() error) error {
 	if s == nil {
 		return nil
 	}
 	if value == nil {
 		value = json.RawMessage("null")
 	}
-	decoded, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
+	decoded, err := decode(value)
 	if err != nil {
 		return Violations{{Message: fmt.Sprintf("it is not JSON: %v", err)}}
 	}
-	err = s.compiled.Validate(decoded)
-	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
-		var list Violations
-		list.add(invalid.BasicOutput().Errors)
-		if len(list) > 0 {
-			return list
-		}
-	}
-	if err != nil {
-		return Violations{{Message: err.Error()}}
+	c := check{left: baseCost + costPerByte*len(value), stopped: stopped}
+	fits := c.value(s.root, decoded, nil, nil)
+	switch {
+	case c.err != nil:
+		return c.err
+	case !fits:
+		return c.found
 	}
 	return nil
 }
 
-// faultsOf returns what is wrong with a schema: the innermost errors, since those around them only say that they
-// failed.
-func faultsOf(err error) error {
-	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
-	if !ok {
-		return err
+// decode decodes JSON. Its numbers stay texts.
+func decode(text []byte) (value any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil {
+		return nil, err
 	}
-	var list Violations
-	var visit func(u jsonschema.OutputUnit)
-	visit = func(u jsonschema.OutputUnit) {
-		for _, inner := range u.Errors {
-			visit(inner)
-		}
-		if len(u.Errors) == 0 {
-			list.add([]jsonschema.OutputUnit{u})
-		}
+	if d.More() {
+		return nil, errors.New("data after the value")
 	}
-	visit(*invalid.DetailedOutput())
-	return list
+	return value, nil
 }
 
-func (v *Violations) add(units []jsonschema.OutputUnit) {
-	for _, u := range units {
-		if u.Error != nil && len(*v) < maxViolations {
-			*v = append(*v, Violation{u.InstanceLocation, u.Error.String()})
-		}
-		v.add(u.Errors)
-	}
+// place is where a value is: a name, in the place around it. Nil is the whole.
+type place struct {
+	in   *place
+	name string
 }
+
+func (p *place) to(name string) *place { return &place{p, name} }
+
+// longestPlace is how many bytes of a pointer a message has.
+const longestPlace = 1000
+
+// pointer returns the JSON Pointer to the place. One that is too long ends with "…".
+func (p *place) pointer() string {
+	var names []string
+	for ; p != nil; p = p.in {
+		names = append(names, p.name)
+	}
+	var b strings.Builder
+	for i := len(names) - 1; i >= 0; i-- {
+		if b.Len()+len(names[i]) > longestPlace {
+			return b.String() + "/…"
+		}
+		b.WriteString("/" + escape.Replace(names[i]))
+	}
+	return b.String()
+}
+
+var (
+	escape   = strings.NewReplacer("~", "~0", "/", "~1")
+	unescape = strings.NewReplacer("~1", "/", "~0", "~")
+)

@@ -100,6 +100,9 @@ func (c showFlowCmd) Run(ctx context.Context, s *Session) error {
 	if s.json {
 		return s.printJSON(raw)
 	}
+	if f.Document == "" {
+		return errors.New("the key may not see payloads, and so no documents: use one with the role read, write or admin")
+	}
 	_, err = fmt.Fprint(s.Stdout, f.Document)
 	return err
 }

@@ -47,6 +47,7 @@ type Catalog struct {
 	// providers are the steps that give an attribute, the first choice first.
 	providers map[string][]int
 	digest    [sha256.Size]byte
+	size      int
 }
 
 // step is a step of a catalog.
@@ -110,7 +111,8 @@ func Parse(document []byte) (*Catalog, error) {
 	}
 	r := reader{&faults}
 	c := r.catalog(root)
-	c.digest = sha256.Sum256(root.JSON())
+	text := root.JSON()
+	c.digest, c.size = sha256.Sum256(text), memoryPerByte*len(text)
 	if len(faults) == 0 {
 		c.check(&faults)
 	}
@@ -119,6 +121,12 @@ func Parse(document []byte) (*Catalog, error) {
 	}
 	return c, nil
 }
+
+// memoryPerByte estimates the memory of a catalog: that of its nodes, with their paths.
+const memoryPerByte = 64
+
+// Size returns an estimate of the memory that the catalog takes, in bytes.
+func (c *Catalog) Size() int { return c.size }
 
 // Digest returns the SHA-256 of the document's values as JSON.
 func (c *Catalog) Digest() []byte { return c.digest[:] }

@@ -84,7 +84,7 @@ func (r *Registry) Plan(
 	}
 	program, err := flow.Parse(p.document())
 	if err == nil {
-		err = program.CheckInput(input)
+		err = program.CheckInput(input, ctx.Err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("the plan of catalog %s: %w", name, err)

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/cache"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
@@ -75,15 +75,21 @@ func (v *Version) stands(digest []byte) bool {
 	return bytes.Equal(v.Digest, digest) && v.RetiredAt == nil && v.Semantics >= flow.Semantics
 }
 
-// maxPrograms is how many compiled documents a process keeps.
-const maxPrograms = 256
+const (
+	// maxPrograms is how many compiled flows a process keeps, and programMemory how many bytes they may have.
+	maxPrograms   = 1000
+	programMemory = 128 << 20
+	// maxCatalogs is how many catalogs a process keeps, and catalogMemory how many bytes they may have.
+	maxCatalogs   = 256
+	catalogMemory = 64 << 20
+)
 
 // Registry keeps flows in a database.
 type Registry struct {
 	pool     *pgxpool.Pool
 	now      func() time.Time
-	programs *lru.Cache[programKey, *flow.Program]
-	catalogs *lru.Cache[catalogKey, *goal.Catalog]
+	programs *cache.Cache[programKey, *flow.Program]
+	catalogs *cache.Cache[catalogKey, *goal.Catalog]
 }
 
 type programKey struct {
@@ -93,15 +99,11 @@ type programKey struct {
 
 // New returns the registry in the pool's database. Now is the log's clock.
 func New(pool *pgxpool.Pool, now func() time.Time) *Registry {
-	programs, err := lru.New[programKey, *flow.Program](maxPrograms)
-	if err != nil {
-		panic(err) // only a size below 1 fails
+	return &Registry{
+		pool, now,
+		cache.New(maxPrograms, programMemory, func(_ programKey, p *flow.Program) int { return p.Size() }),
+		cache.New(maxCatalogs, catalogMemory, func(_ catalogKey, c *goal.Catalog) int { return c.Size() }),
 	}
-	catalogs, err := lru.New[catalogKey, *goal.Catalog](maxPrograms)
-	if err != nil {
-		panic(err) // only a size below 1 fails
-	}
-	return &Registry{pool, now, programs, catalogs}
 }
 
 // Stored is the version that has a document.
