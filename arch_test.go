@@ -127,7 +127,7 @@ var mayImport = map[string][]string{
 		"queue/egress", "queue/engine", "queue/flow", "queue/flow/docschema", "queue/flow/goal", "queue/flow/progress",
 		"queue/flow/registry", "queue/overview", "queue/scheduler", "queue/triggers", "queue/why"),
 	"handlers/telemetry": {"entities/rescue", "entities", "entities/message", "eventlog", "queue", "queue/engine"},
-	"handlers/ui":        {"entities", "entities/access", "entities/admin", "handlers/auth", "handlers/incoming", "ui"},
+	"handlers/ui":        {"entities", "entities/access", "entities/admin", "entities/share", "handlers/auth", "handlers/incoming", "ui"},
 	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/strictjson", "entities/trigger", "entities/webhook", "eventlog",
 		"eventlog/read", "handlers/incoming", "handlers/webhook/signature", "queue", "queue/contract", "queue/egress",
 		"queue/triggers"),
