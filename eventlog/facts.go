@@ -37,6 +37,8 @@ type facts struct {
 	schemes map[string]string
 	// victims are the runs whose hooks have the tokens that requests may take over, as the decision leaves them.
 	victims map[entities.RunID]*decision
+	// locked has the runs that were locked for takeovers.
+	locked map[entities.RunID]bool
 	// claimers maps the hooks that have lost their token to the hooks that took it over.
 	claimers map[string]entities.HookRef
 	// children maps the steps that requests cancel to the child runs that they stand for.
@@ -85,9 +87,10 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
 		schemes: map[string]string{}, children: map[string]entities.RunID{}, stored: map[string]bool{},
 		received: map[string]*receipt{}, marked: map[string]*receipt{}, claimers: map[string]entities.HookRef{},
+		locked: map[entities.RunID]bool{},
 	}
 	steps, waits := c.Await.items()
-	c.lockHolders(b)
+	c.lockHolders(b, f.locked)
 	store.LockRun(b, project, runID, &f.Run)
 	for _, r := range requests {
 		switch r.Type.Kind() {

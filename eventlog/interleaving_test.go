@@ -173,6 +173,10 @@ func clientPairs() map[string]clientPair {
 		"takeover × claim": {
 			forced: true, before: is(started), other: is(started), holder: is(started, claims), one: is(forced), two: is(claims),
 		},
+		"takeover of a free token × claim": {forced: true, before: is(started), other: is(started), one: is(forced), two: is(claims)},
+		"takeover of a free token × takeover": {
+			forced: true, before: is(started), other: is(started), one: is(forced), two: is(forced),
+		},
 		"takeover × takeover from the claimer": {
 			forced: true, before: is(started, hookCreated(theRun, "hook_2", otherToken)), other: is(started, claims),
 			one: is(forced), two: is(takingOver("hook_2", otherToken)),

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,8 +20,8 @@ import (
 // forces reports whether the request may take a token over.
 func (r Request) forces() bool { return r.Type == entities.EventHookCreated && r.Data.Force }
 
-// lockHolders queues the locks that a takeover needs, before all others.
-func (c call) lockHolders(b *pgx.Batch) {
+// lockHolders queues the locks that a takeover needs, before all others, and adds the runs that they are on.
+func (c call) lockHolders(b *pgx.Batch, locked map[entities.RunID]bool) {
 	var tokens []string
 	for _, r := range c.requests {
 		if r.forces() {
@@ -28,12 +29,13 @@ func (c call) lockHolders(b *pgx.Batch) {
 		}
 	}
 	if len(tokens) > 0 {
-		store.LockHolders(b, c.project, c.runID, tokens)
+		store.LockHolders(b, c.project, c.runID, tokens, locked)
 	}
 }
 
 // readVictims reads the runs from which the requests may take tokens over, in the transaction that holds the tokens.
-// They are locked, unless a token has changed hands since: then they are locked now, and read again what has the token.
+// They are locked, unless a token has changed hands since: then the transaction begins again, because runs are locked
+// before tokens.
 func (c call) readVictims(ctx context.Context, tx pgx.Tx, f *facts) error {
 	read := map[entities.RunID]*Snapshot{}
 	var b pgx.Batch
@@ -41,6 +43,9 @@ func (c call) readVictims(ctx context.Context, tx pgx.Tx, f *facts) error {
 		holder := f.holders[r.Data.Token]
 		if !r.forces() || holder == nil || holder.RunID == c.runID {
 			continue
+		}
+		if !f.locked[holder.RunID] {
+			return fmt.Errorf("take over token %q: its holder changed meanwhile: %w", r.Data.Token, pg.ErrTryAgain)
 		}
 		if read[holder.RunID] == nil {
 			read[holder.RunID] = NewSnapshot(c.project)

@@ -264,3 +264,49 @@ func TestI4RunsThatTakeOverEachOthersTokensDoNotBlock(t *testing.T) {
 	}
 	f.wantPaired(t, ids...)
 }
+
+// TestI4TakeoversDoNotDeadlock: those of one token follow each other, instead of waiting for a run that the token has
+// come to while they waited for another.
+func TestI4TakeoversDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ids := make([]entities.RunID, racers)
+	for i := range ids {
+		ids[i] = f.runOf(t, 8, "")
+	}
+	for round := range 6 {
+		token := fmt.Sprint("T", round)
+		f.must(t, hookCreated(ids[round], "first_"+token, token))
+		for i, err := range race(func(i int) error {
+			_, err := f.Append(t.Context(), home, forced(ids[i], fmt.Sprint("hook_", round), token))
+			return err
+		}) {
+			if i != round && err != nil {
+				t.Errorf("round %d, racer %d: %v", round, i, err)
+			}
+		}
+	}
+	f.wantPaired(t, ids...)
+
+	const sessions = `SELECT count(*), coalesce(array_agg(pid), '{}') FROM pg_stat_activity
+		WHERE datname = current_database() AND pid = ANY (coalesce($1, ARRAY[pid]))`
+	var left, deadlocks int
+	var all, some []int32
+	f.scan(t, sessions, []any{nil}, &left, &all)
+	f.pool.Reset() // a session that has ended has reported its deadlocks
+	for left > 0 {
+		f.scan(t, sessions, []any{all}, &left, &some)
+	}
+	f.scan(t, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`, nil, &deadlocks)
+	if deadlocks != 0 {
+		t.Errorf("%d deadlocks, want none", deadlocks)
+	}
+}
+
+// scan reads the only row of a query.
+func (f *fixture) scan(t tb, sql string, args []any, into ...any) {
+	t.Helper()
+	if err := f.pool.QueryRow(t.Context(), sql, args...).Scan(into...); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -20,8 +20,8 @@ const (
 )
 
 // InTx runs fn in a transaction, commits it if fn returns nil and rolls it back otherwise. After a deadlock, a
-// serialization failure, a lost race to create a run or to claim a key, or a stale plan (see [Pool]) it tries again, up
-// to five times in all. So fn may run more than once, and must have no effects but those of the transaction.
+// serialization failure, a lost race to create a run or to claim a key, [ErrTryAgain], or a stale plan (see [Pool]) it
+// tries again, up to five times in all. So fn may run more than once, and must have no effects but those of the transaction.
 func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
 	return retry(ctx, pool, func() error { return InTxOnce(ctx, pool, pgx.TxOptions{}, fn) })
 }
@@ -81,11 +81,14 @@ func SendQueued(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 	return tx.SendBatch(ctx, &queued).Close()
 }
 
+// ErrTryAgain is the error of a transaction that found, under its locks, that it must begin with other ones.
+var ErrTryAgain = errors.New("try again")
+
 // Retryable reports whether a transaction that failed with the error may succeed if it is tried again.
 func Retryable(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	const serializationFailure, deadlock = "40001", "40P01"
-	return ok && (pg.Code == serializationFailure || pg.Code == deadlock ||
+	return errors.Is(err, ErrTryAgain) || ok && (pg.Code == serializationFailure || pg.Code == deadlock ||
 		// Another transaction created the run, or claimed the key, between our read and our insert.
 		pg.ConstraintName == "runs_pkey" || pg.ConstraintName == "message_keys_pkey")
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,12 +32,19 @@ func LockToken(b *pgx.Batch, project entities.Project, token string, into map[st
 		`SELECT `+hookColumns+` FROM hooks WHERE project = $1 AND token = $2`, project, token)
 }
 
-// LockHolders queues locks on the run and on the runs whose hooks have the tokens, in the order of their IDs: two runs
-// that take over each other's tokens must not wait for each other. It is called before a lock on a token, for which
-// the runs may wait.
-func LockHolders(b *pgx.Batch, project entities.Project, runID entities.RunID, tokens []string) {
-	b.Queue(`
-		SELECT FROM runs WHERE project = $1 AND id = ANY (
+// LockHolders queues locks on the run and on the runs whose hooks have the tokens, and adds their IDs. They are taken
+// in the order of the IDs, and before the locks on the tokens, for which the runs may wait: two runs that take over
+// each other's tokens must not wait for each other. Takeovers of one token follow each other, so that each finds the
+// holder that the one before it has left.
+func LockHolders(
+	b *pgx.Batch, project entities.Project, runID entities.RunID, tokens []string, locked map[entities.RunID]bool,
+) {
+	for _, token := range slices.Sorted(slices.Values(tokens)) {
+		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('takeover ' || $1::text || ' ' || $2::text, 0))`,
+			project, token)
+	}
+	pg.LoadEach(b, func(run struct{ ID entities.RunID }) { locked[run.ID] = true }, `
+		SELECT id FROM runs WHERE project = $1 AND id = ANY (
 			SELECT run_id FROM hooks WHERE project = $1 AND token = ANY ($3) UNION SELECT $2
 		) ORDER BY id FOR NO KEY UPDATE`, project, runID, tokens)
 }
