@@ -164,7 +164,10 @@ func (c serveCmd) Run(ctx context.Context, config config, logger *slog.Logger) e
 	config.warnIfOpen(ctx, logger)
 	limitMemory(ctx, logger)
 	s := &server{config: config, role: c.Role, logger: logger}
-	if err := s.start(ctx); err != nil {
+	switch err := s.start(ctx); {
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return nil // it was asked to stop before it had started
+	case err != nil:
 		return err
 	}
 	return s.serve(ctx)

@@ -301,6 +301,18 @@ func TestShutdownFinishesDeliveries(t *testing.T) {
 	}
 }
 
+// TestServeEndsWellIfItIsStoppedWhileItStarts: a supervisor takes another exit code for a crash.
+func TestServeEndsWellIfItIsStoppedWhileItStarts(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	c := defaults()
+	c.DatabaseURL = testdb.New(t)
+	if err := (serveCmd{Role: roleAll}).Run(ctx, c, slog.New(slog.DiscardHandler)); err != nil {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestServeEndsWhenListenerFails(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleAll)

@@ -98,7 +98,7 @@ func (s *server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 	options := telemetry.Options{
 		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return s.pool.Stat() },
 		ShareWaits: s.divided.Waits,
-		Traces: s.traces, Now: time.Now, Version: version(),
+		Traces:     s.traces, Now: time.Now, Version: version(),
 	}
 	if s.commits != nil {
 		options.Commits = s.commits

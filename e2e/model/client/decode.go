@@ -170,11 +170,12 @@ func (w wireEvent) event() (model.Event, error) {
 }
 
 type wireResult struct {
-	Status  int        `cbor:"status"` // only in batches
-	Error   string     `cbor:"error"`
-	Message string     `cbor:"message"`
-	Event   *wireEvent `cbor:"event"`
-	Run     *struct {
+	Status     int        `cbor:"status"` // only in batches
+	Error      string     `cbor:"error"`
+	Message    string     `cbor:"message"`
+	RetryAfter int        `cbor:"retryAfter"` // seconds, only in batches
+	Event      *wireEvent `cbor:"event"`
+	Run        *struct {
 		RunID        string            `cbor:"runId"`
 		Status       string            `cbor:"status"`
 		DeploymentID string            `cbor:"deploymentId"`
@@ -295,7 +296,7 @@ func decodeBatch(data []byte, a *model.Answer) error {
 		return err
 	}
 	for _, r := range w.Results {
-		item := model.Answer{Status: r.Status, Code: r.Error}
+		item := model.Answer{Status: r.Status, Code: r.Error, RetryAfter: r.RetryAfter}
 		if r.Status == 200 {
 			if err := r.answer(&item); err != nil {
 				return err
