@@ -144,9 +144,9 @@ type action struct {
 	hook     *hookAction
 	approval *approvalAction
 	respond  *respondAction
-	// condition is that of a signal, and lookBack how old it may be.
-	condition string
-	lookBack  time.Duration
+	signal   *signalAction
+	// lookBack is how old a signal may be that is awaited, and how long one is kept that is sent.
+	lookBack time.Duration
 	// schema is that of the value of set.
 	schema *schema.Schema
 	// code and message are those of fail. Set has a code for values that cannot be evaluated.
@@ -241,7 +241,7 @@ func (r *reader) program(root *node) *Program {
 		r.faults.add(o.node.get("flow"), CodeType,
 			"the name %q is reserved: /v1/flows/schema is the schema of documents", p.Name)
 	}
-	p.Description = o.text("describe")
+	p.Description = o.prose("describe")
 	p.Deployment = o.deployment()
 	p.Input, p.schema = r.schema(o.get("input"))
 	p.drain = o.choice("onFailure", "stop", "drain") == "drain"

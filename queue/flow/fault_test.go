@@ -56,6 +56,21 @@ var faulty = []struct {
 		"4:21 missing this one is empty", "5:21 expression neither true nor false", "6:21 type want an expression in CEL",
 		`7:21 expression leave out "${" and "}"`,
 	}},
+	{head + "  a: {set: 1, when: \"input.x == '${input.y}'\"}\n  b: {call: '${input.x}'}\n  c: {flow: '${input.x}'}", []string{
+		`4:21 expression leave out "${" and "}"`, "5:13 expression write the value itself", "6:13 expression write the value itself",
+	}},
+	{head + "  a: {call: x, deployment: '${input.x}'}\n  b: {start: '${input.x}'}\n  c: {emit: 'a${input.x}'}", []string{
+		"4:28 expression is no expression here", "5:14 expression is no expression here", "6:13 expression is no expression here",
+	}},
+	{head + "  a: {call: x, catch: [{codes: ['${input.x}', b]}]}\n  b: {http: {url: 'http://a', headers: {b: {secret: '${input.x}'}}}}",
+		[]string{"4:33 expression is no expression here", "5:53 expression is no expression here"}},
+	{head + "  a: {hook: {webhook: {verify: stripe, secret: 'a${input.x}'}}}\n  b: {fail: {code: '${input.x}', message: m}}", []string{
+		"4:48 expression is no expression here", "5:20 expression is no expression here",
+	}},
+	{head + "  a: {signal: {name: s, condition: \"data.id == '${input.id}'\"}}", []string{"4:36 expression data.id == input.id"}},
+	{head + "  a: {signal: {name: s, condition: 'data.id == steps.b.output.id'}}\n  b: {call: x}", []string{"4:36 expression add b to needs"}},
+	{head + "  a: {signal: {name: s, condition: 'data.id == inputs.id'}}", []string{"4:36 expression undeclared reference"}},
+	{head + "  a: {signal: {name: s, condition: 'data.all(input, true)'}}", []string{"4:36 expression must be a simple name"}},
 	{"flow: f\nsteps: {a: {set: .inf}}", []string{"2:18 type no form in JSON"}},
 	{"flow: f\ninput: {properties: {a: {type: 7}}}\nsteps: {a: {set: 1}}", []string{
 		"2:8 type it is not a JSON Schema: /properties/a/type: want one of null, boolean, object, array, number, string, integer, or a list of them",
@@ -128,8 +143,8 @@ var faulty = []struct {
 	{head + "  a: {flow: x, deployment: a b}", []string{"4:28 type characters an ID may not have"}},
 	{head + "  a: {signal: ''}", []string{"4:15 type want a name"}},
 	{head + "  a: {signal: \"a\\u0001\"}", []string{"4:15 type control characters"}},
-	{head + "  a: {signal: {name: a, condition: 'data.'}}", []string{"4:36 type condition: line 1"}},
-	{head + "  a: {signal: {name: a, condition: '7'}}", []string{"4:36 type want a bool"}},
+	{head + "  a: {signal: {name: a, condition: 'data.'}}", []string{"4:36 expression condition: line 1"}},
+	{head + "  a: {signal: {name: a, condition: '7'}}", []string{"4:36 expression want a bool"}},
 	{head + "  a: {fail: {message: no, code: \"a\\u0001\"}}", []string{"4:33 type control characters"}},
 	{head + "  attr_a: {set: 1}", []string{"4:11 type reserved"}},
 	{

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -41,13 +42,13 @@ func (r *reader) readHook(n *node, a *action, u usage) {
 		a.hook.token = r.template(token, u)
 	}
 	if w := o.get("webhook"); w != nil {
-		settings := r.object(w)
+		before, settings := len(*r.faults), r.object(w)
 		respond := settings.duration("respond")
 		a.hook.webhook = &webhookFields{settings.text("verify"), settings.text("secret"), duration(respond)}
 		err := webhook.Validate(entities.WebhookSpec{
 			Verify: a.hook.webhook.Verify, Secret: a.hook.webhook.Secret, RespondMS: respond.Milliseconds(),
 		})
-		if err != nil {
+		if err != nil && len(*r.faults) == before {
 			r.faults.add(w, CodeType, "%v", err)
 		}
 		settings.end()
@@ -58,7 +59,8 @@ func (r *reader) readHook(n *node, a *action, u usage) {
 // approvalAction waits for votes.
 type approvalAction struct {
 	title     *template
-	settings  approval.Settings // without the title
+	by        []*template       // each is a name or a list of names
+	settings  approval.Settings // without the title and the names
 	onTimeout string
 }
 
@@ -79,12 +81,17 @@ func (r *reader) readApproval(n *node, a *action, u usage) {
 	} else {
 		r.faults.add(n, CodeMissing, `want a "title": what is to be approved?`)
 	}
+	var known []string
 	for _, by := range o.list("by", approval.MaxVoters) {
 		if by.kind != kindText {
 			r.faults.add(by, CodeType, "want a name, or role:NAME, instead of %s", by.kind)
 			continue
 		}
-		v.settings.By = append(v.settings.By, by.text)
+		one := r.template(by, u)
+		v.by = append(v.by, one)
+		if one.fixed != nil {
+			known = append(known, plain(one.fixed))
+		}
 	}
 	v.settings.Quorum = o.number("quorum", 1, approval.MaxQuorum)
 	v.settings.DistinctKeys = o.flag("distinctKeys")
@@ -93,7 +100,7 @@ func (r *reader) readApproval(n *node, a *action, u usage) {
 		r.faults.add(o.node.get("onTimeout"), CodeMissing, `onTimeout needs a "deadline"`)
 	}
 	check := v.settings
-	check.Title, check.Form = "title", nil // the form is checked above
+	check.Title, check.By, check.Form = "title", known, nil // the form is checked above
 	if err := check.Validate(); err != nil {
 		r.faults.add(orNode(o.node.get("by"), n), CodeType, "%v", err)
 	}
@@ -140,7 +147,7 @@ func tokenOf(v *template, where *stepScope) (string, error) {
 	return token, entities.ValidateToken(token)
 }
 
-// evaluate returns the settings with their title.
+// evaluate returns the settings with their title and names.
 func (v *approvalAction) evaluate(where *stepScope) (*approval.Settings, error) {
 	text, err := v.title.json(where)
 	if err != nil {
@@ -148,6 +155,20 @@ func (v *approvalAction) evaluate(where *stepScope) (*approval.Settings, error) 
 	}
 	settings := v.settings
 	settings.Title = plain(text)
+	for _, by := range v.by {
+		names, err := by.json(where)
+		if err != nil {
+			return nil, fmt.Errorf("by: %w", err)
+		}
+		var list []string
+		if json.Unmarshal(names, &list) != nil {
+			list = []string{plain(names)}
+		}
+		settings.By = append(settings.By, list...)
+	}
+	if len(v.by) > 0 && len(settings.By) == 0 {
+		return nil, errors.New("by: nobody is named, and then anybody could vote")
+	}
 	return &settings, settings.Validate()
 }
 

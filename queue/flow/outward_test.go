@@ -50,12 +50,13 @@ func TestApprovals(t *testing.T) {
 		{"no votes at all", "{title: t, deadline: 1h}", votes(`7`, `{"decision":"maybe"}`), entities.RunFailed, "wait_timeout", ""},
 		{"time approves", "{title: t, deadline: 1h, onTimeout: approve}", nil, entities.RunCompleted, "", `{"a":{"votes":[]}}`},
 		{"time rejects", "{title: t, deadline: 1h, onTimeout: reject}", votes(), entities.RunFailed, "rejected", ""},
+		{"nobody is named", "{title: t, by: '${input.nobody}'}", votes(annaApproves), entities.RunFailed, "flow.expression", ""},
 		{"a title that cannot be made", "{title: '${input.missing}'}", nil, entities.RunFailed, "flow.expression", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := parse(t, "flow: f\nsteps:\n  a: {approval: "+test.settings+"}")
-			got, err := Trial{Input: json.RawMessage("{}"), Payloads: map[string][]json.RawMessage{"a": test.votes}}.Run(p)
+			got, err := Trial{Input: json.RawMessage(`{"nobody":[]}`), Payloads: map[string][]json.RawMessage{"a": test.votes}}.Run(p)
 			if err != nil {
 				t.Fatal(err)
 			}

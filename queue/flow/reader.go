@@ -92,8 +92,8 @@ func (o *object) end() {
 	}
 }
 
-// text returns a text; empty if it is missing or a fault.
-func (o *object) text(name string) string {
+// prose returns a text in which anything may stand; empty if it is missing or a fault.
+func (o *object) prose(name string) string {
 	n := o.get(name)
 	if n == nil {
 		return ""
@@ -105,6 +105,24 @@ func (o *object) text(name string) string {
 	return n.text
 }
 
+// text returns a text that is taken as it is; empty if it is missing or a fault.
+func (o *object) text(name string) string {
+	text := o.prose(name)
+	if text != "" && !o.r.isPlain(o.node.get(name)) {
+		return ""
+	}
+	return text
+}
+
+// isPlain reports whether a text has no expressions. One that has is a fault: it would be taken as it is.
+func (r *reader) isPlain(n *node) bool {
+	if strings.Contains(n.text, "${") {
+		r.faults.add(n, CodeExpression, `"${" is no expression here, the text is taken as it is: write the value itself`)
+		return false
+	}
+	return true
+}
+
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,` + strconv.Itoa(maxName) + `}$`)
 
 func validName(s string) bool { return namePattern.MatchString(s) }
@@ -112,7 +130,7 @@ func validName(s string) bool { return namePattern.MatchString(s) }
 // name returns a text that is used as a name.
 func (o *object) name(name string) string {
 	text := o.text(name)
-	if n := o.node.get(name); n != nil && n.kind == kindText && (text == "" || len(text) > maxName) {
+	if n := o.node.get(name); n != nil && n.kind == kindText && (n.text == "" || len(n.text) > maxName) {
 		o.r.faults.add(n, CodeType, "want a name of 1 to %d bytes", maxName)
 	} else if text != "" {
 		o.check(name, entities.ValidateName(name, text))
@@ -237,7 +255,7 @@ func (o *object) expression(name string, u usage) *expression {
 	case n.text == "":
 		o.r.faults.add(n, CodeMissing, "want an expression in CEL, and this one is empty")
 		return nil
-	case strings.HasPrefix(n.text, "${") && closing(n.text[2:]) == len(n.text)-3:
+	case strings.Contains(n.text, "${"):
 		o.r.faults.add(n, CodeExpression, `this field is an expression: leave out "${" and "}"`)
 		return nil
 	}

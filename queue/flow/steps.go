@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/queue/condition"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -28,7 +27,7 @@ func (r *reader) readStep(id string, n *node) step {
 		return s
 	}
 	o := r.object(n)
-	o.text("describe")
+	o.prose("describe")
 	s.needs = o.stepIDs("needs")
 	s.join = join(o.choice("join",
 		string(joinAll), string(joinAny), string(joinEvery), string(joinNone), string(joinAlways)))
@@ -159,7 +158,7 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	case kindWait:
 		r.readWait(n, a, u)
 	case kindSignal:
-		r.readSignal(n, a)
+		r.readSignal(n, a, u)
 	case kindMap, kindLoop, kindPlan:
 		a.many = r.readMany(o, a.kind, u)
 	case kindSet:
@@ -191,7 +190,7 @@ func (r *reader) readCall(o *object, kind actionKind, a *action, u usage) {
 	if a.deployment = o.deployment(); a.deployment == "" {
 		a.deployment = r.deployment
 	}
-	if a.deployment == "" {
+	if a.deployment == "" && o.node.get("deployment") == nil {
 		r.faults.add(o.node, CodeMissing,
 			`want a "deployment", which has the function: here, or once for the flow`)
 	}
@@ -262,20 +261,6 @@ func (r *reader) readWait(n *node, a *action, u usage) {
 	o.end()
 }
 
-// readSignal reads "signal: name" or "signal: {name, condition, lookBack, within}".
-func (r *reader) readSignal(n *node, a *action) {
-	o := r.short(n, "name")
-	a.name, a.condition = o.name("name"), o.text("condition")
-	a.lookBack, a.timeout = o.duration("lookBack"), o.duration("within")
-	if a.condition != "" {
-		o.check("condition", condition.Validate(a.condition))
-	}
-	if o.node.get("name") == nil {
-		r.faults.add(n, CodeMissing, `want the "name" of the signal`)
-	}
-	o.end()
-}
-
 // maxAttempts limits the attempts that a document may ask for.
 const maxAttempts = 1000
 
@@ -316,7 +301,9 @@ func (r *reader) readCatch(n *node) (c catch) {
 			r.faults.add(code, CodeType, "want the code of a failure instead of %s", code.kind)
 			continue
 		}
-		c.codes = append(c.codes, code.text)
+		if r.isPlain(code) {
+			c.codes = append(c.codes, code.text)
+		}
 	}
 	if to := o.get("to"); to != nil {
 		if i, ok := r.stepID(to); ok {

@@ -227,7 +227,7 @@ func (t *turn) begin(i int) {
 	case kindWait:
 		t.wait(i, a, where)
 	case kindSignal:
-		t.openHook(i, a)
+		t.openHook(i, a, where)
 	case kindSet:
 		t.set(i, a, input)
 	case kindComplete:
@@ -337,13 +337,6 @@ func timeOf(v *template, where *stepScope) (at time.Time, err error) {
 		return at, fmt.Errorf("%s is before 1970, or more than ten years ahead", until.Format(time.RFC3339))
 	}
 	return *until, nil
-}
-
-// openHook waits for a signal.
-func (t *turn) openHook(i int, a *action) {
-	t.await(i, a, openHook{
-		Type: "openHook", ID: t.Program.steps[i].id, Signal: hookSignal{a.name, a.condition, duration(a.lookBack)},
-	})
 }
 
 // closeAll closes what the steps that have ended do not need any more. It reports whether this turn has space for all.

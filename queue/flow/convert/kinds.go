@@ -154,7 +154,7 @@ func (c *dagNatsConversion) sleep(where string, config sleepConfig) {
 
 func (c *dagNatsConversion) event(where string, config eventConfig) {
 	if isSet(config.Match) {
-		c.refuse("%s: match has no meaning here: the condition of a signal, in CEL, cannot read values of the run", where)
+		c.refuse("%s: write match as the condition of the signal, in CEL, such as data.id == input.id", where)
 	}
 	signal := map[string]any{"name": config.Event}
 	if config.Timeout > 0 {
