@@ -221,7 +221,7 @@ func TestExportImportAndShowCommands(t *testing.T) { // sets the environment
 	wantOutput(t, []string{"verify"}, "", "")
 	wantOutput(t, []string{"import", "missing"}, "open missing: no such file or directory", "")
 	wantOutput(t, []string{"export", "wrun_1"}, "export run wrun_1: read run wrun_1: run not found", "")
-	wantOutput(t, []string{"export", "a/b"}, `run ID "a/b" has characters an ID may not have: want printable ones without spaces and slashes`, "")
+	wantOutput(t, []string{"export", "a/b"}, `run ID "a/b" has characters an ID may not have: want printable ones without spaces and slashes, and not U+FFFD`, "")
 	file, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
