@@ -58,7 +58,7 @@ func TestRefusedRunsAreHeld(t *testing.T) {
 		t.Errorf("another project sees %+v, error %v", other, err)
 	}
 	g, err := d.Gauges(t.Context())
-	if want := "map[diverged:1 encode:0 other:0 panic:0]"; err != nil || fmt.Sprint(g.HeldRuns) != want {
+	if want := "map[diverged:1 encode:0 other:0 panic:0 server_panic:0]"; err != nil || fmt.Sprint(g.HeldRuns) != want {
 		t.Errorf("got gauges %v, error %v, want %s", g.HeldRuns, err, want)
 	}
 	fixed.Store(true)
