@@ -157,7 +157,7 @@ func (f *Future[T]) mayHaveHappened(w *W) bool {
 // whose error was permanent.
 var codesOfUnknown = []string{
 	"", codeTimeout, codeCancelled, codeCrashed, codePanic, codeUnencodable, "no_answer", "unreachable", codeTooLarge,
-	"too_deep", "store_limit",
+	"nested_too_deeply", "number_out_of_range", "unpaired_surrogate", "store_limit",
 }
 
 // err returns the error of what has ended.

@@ -24,7 +24,7 @@ var (
 	ErrPaused = errors.New("the project is paused")
 )
 
-// pausedRetry is how long those wait who are told to come again because the project is paused.
+// pausedRetry is the Retry-After of starts that are refused because the project is paused.
 const pausedRetry = 30 * time.Second
 
 // QuotaError refuses a new run because its project or its tree takes no more. It matches its Reason.

@@ -22,7 +22,7 @@ const (
 
 // The codes of a [Refusal].
 const (
-	CodeTooDeep = "too_deep"
+	CodeTooDeep = "nested_too_deeply"
 	CodeNumber  = "number_out_of_range"
 	CodeName    = "unpaired_surrogate"
 )

@@ -36,8 +36,8 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 		"output of the last attempt": {answer: answer{status: 200, body: []byte(`1`)}, attempts: 3, event: "step_completed", payload: `1`},
 		"late output":                {spec: late, answer: answer{status: 200, body: []byte(`1`)}, event: "step_completed", payload: `1`},
 		"deep output": {
-			answer: answer{status: 200, body: []byte(deep)}, event: "step_failed", code: "too_deep",
-			payload: `{"message":"the output: it is nested deeper than 1000 levels","code":"too_deep"}`,
+			answer: answer{status: 200, body: []byte(deep)}, event: "step_failed", code: "nested_too_deeply",
+			payload: `{"message":"the output: it is nested deeper than 1000 levels","code":"nested_too_deeply"}`,
 		},
 		"deep details": {
 			answer: answer{status: 400, body: []byte(`{"error":{"message":"m","details":` + deep + `}}`)},

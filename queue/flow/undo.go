@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -130,6 +131,8 @@ func (s *state) needsUndo(i int) bool {
 // unknownOutcome are the codes of failures after which a step may have been carried out.
 var unknownOutcome = map[string]bool{
 	contract.CodeTimeout: true, contract.CodeNoAnswer: true,
+	// The step was carried out, and its output was refused.
+	strictjson.CodeTooDeep: true, strictjson.CodeNumber: true, strictjson.CodeName: true,
 	// Of HTTP steps: a proxy has answered, or the answer was too large.
 	"http_408": true, "http_502": true, "http_504": true, "answer_too_large": true,
 }

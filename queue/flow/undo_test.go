@@ -86,7 +86,8 @@ func TestEarlierAttemptsAreUndone(t *testing.T) {
 			started, event(entities.EventStepRetrying, contract.CodeNoAnswer), started,
 			event(entities.EventStepRetrying, "x"), started,
 		}, true},
-		"no result": {[]Event{started, started}, true},
+		"a refused output": {[]Event{started, event(entities.EventStepRetrying, "number_out_of_range"), started}, true},
+		"no result":        {[]Event{started, started}, true},
 	} {
 		log := slices.Concat([]Event{{Type: entities.EventRunCreated}, event(entities.EventStepCreated, "")}, test.attempts,
 			[]Event{event(entities.EventStepFailed, "x")})
