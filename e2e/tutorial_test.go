@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -43,7 +44,7 @@ func TestGoSDKQuickStartRunsAsWritten(t *testing.T) {
 
 func (tu tutorial) run(t *testing.T) {
 	t.Helper()
-	functionPort, serverPort := freePorts(t)
+	functionPort, serverPort := freePort(t), freePort(t)
 	blocks := tu.read(t, functionPort, serverPort)
 	outputs := tu.paste(t, blocks, functionPort, serverPort)
 	shown := 0
@@ -189,20 +190,24 @@ func showsOutput(text, printed string) bool {
 	return regexp.MustCompile(`^` + strings.ReplaceAll(pattern, "…", `.*`) + `$`).MatchString(printed)
 }
 
-// freePorts returns two ports that nobody listens on, below those that the kernel gives to others who ask for any.
-func freePorts(t *testing.T) (first, second string) {
+// triedPort is the last port that a test of this package has tried: no two of them get the same.
+var triedPort atomic.Int64
+
+// freePort returns a port that nobody listens on, below those that the kernel gives to others who ask for any.
+func freePort(t *testing.T) string {
 	t.Helper()
-	for port := 20000 + os.Getpid()%10000; port < 32000; port++ {
+	const lowest, highest = 20000, 32000
+	for range highest - lowest {
+		port := lowest + (int64(os.Getpid())*2+triedPort.Add(1))%(highest-lowest)
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
 		}
-		defer func() { _ = l.Close() }()
-		if first != "" {
-			return first, strconv.Itoa(port)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
 		}
-		first = strconv.Itoa(port)
+		return strconv.FormatInt(port, 10)
 	}
-	t.Fatal("no ports are free")
-	return "", ""
+	t.Fatal("no port is free")
+	return ""
 }
