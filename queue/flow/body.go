@@ -59,7 +59,8 @@ func (r *reader) readMany(o *object, kind actionKind, u usage) *many {
 // inner returns the reader of the body of a step.
 func (r *reader) inner(u usage, kind actionKind) *reader {
 	in := &reader{
-		memory: r.memory, faults: r.faults, partial: r.partial, defaults: r.defaults, deployment: r.deployment, drain: r.drain,
+		memory: r.memory, faults: r.faults, objects: r.objects, partial: r.partial, defaults: r.defaults,
+		deployment: r.deployment, drain: r.drain,
 		body: &bodyReader{
 			program: &Program{byID: map[string]int{}, drain: r.drain}, outer: r, step: u.step, depth: 1,
 			inMap: kind == kindMap, inLoop: kind == kindLoop,

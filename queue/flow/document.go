@@ -64,7 +64,9 @@ type Program struct {
 	steps  []step
 	byID   map[string]int
 	digest [sha256.Size]byte
-	size   int
+	// meaning is like digest, but is not changed by another order of fields.
+	meaning [sha256.Size]byte
+	size    int
 	// undoneBefore are the steps that are undone before each step.
 	undoneBefore [][]int
 }
@@ -196,13 +198,14 @@ func Compile(root *Node) (*Program, error) { return compileNode(root, nil) }
 func compileNode(root *node, faults Faults) (*Program, error) {
 	text := root.appendJSON(nil)
 	memory := memoryPerByte * len(text)
-	r := reader{faults: &faults, partial: len(faults) > 0, memory: &memory}
+	r := reader{faults: &faults, partial: len(faults) > 0, memory: &memory, objects: map[*node]bool{}}
 	p := r.program(root)
 	p.digest, p.size = sha256.Sum256(text), memory
 	r.check(p)
 	if len(faults) > 0 {
 		return nil, faults.sorted()
 	}
+	p.meaning = sha256.Sum256(root.Sorted(r.objects).appendJSON(nil))
 	return p, nil
 }
 
@@ -216,9 +219,12 @@ const (
 // Size returns an estimate of the memory that the program takes, in bytes.
 func (p *Program) Size() int { return p.size }
 
-// Digest returns the SHA-256 of the document's values as JSON. They keep their order, in which steps begin; comments
-// and spaces do not count.
+// Digest returns the SHA-256 of the document's values as JSON, in their order. Comments and spaces do not count.
 func (p *Program) Digest() []byte { return p.digest[:] }
+
+// Equal reports whether the documents of two programs have the same values. The order of the fields of flows, steps and
+// their settings does not count; that of the steps does, and that of the fields of values.
+func (p *Program) Equal(other *Program) bool { return p.meaning == other.meaning }
 
 // Build returns the build of the deployment of a document with the digest.
 func Build(digest []byte) string { return hex.EncodeToString(digest[:8]) }

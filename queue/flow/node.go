@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -118,6 +119,7 @@ func readNodes(document []byte) (*node, Faults) {
 		faults.add(top, CodeSyntax, "the document is not text in UTF-8")
 		return nil, faults
 	}
+	document = joinSurrogates(document)
 	var root, second yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(document))
 	err := d.Decode(&root)
@@ -135,6 +137,10 @@ func readNodes(document []byte) (*node, Faults) {
 		return nil, faults
 	case !errors.Is(err, io.EOF):
 		text := strings.TrimPrefix(err.Error(), "yaml: ")
+		if at, ok := halfCharacter(text, document); ok {
+			faults.add(at, CodeSyntax, `this escape is half of a character: write the character itself`)
+			return nil, faults
+		}
 		faults.add(placeOf(text, document), CodeSyntax, "%s", lineOfError.ReplaceAllString(text, ""))
 		return nil, faults
 	}
@@ -396,6 +402,22 @@ func (n *node) IsObject() bool { return n != nil && n.kind == kindObject }
 
 // JSON returns the value as JSON.
 func (n *node) JSON() json.RawMessage { return n.appendJSON(nil) }
+
+// Sorted returns the value with the fields of the given objects in the order of their names.
+func (n *node) Sorted(objects map[*Node]bool) *Node {
+	sorted := *n
+	sorted.items = make([]*node, len(n.items))
+	for i, item := range n.items {
+		sorted.items[i] = item.Sorted(objects)
+	}
+	if objects[n] && n.kind == kindObject {
+		sorted.names = slices.Sorted(slices.Values(n.names))
+		for i, name := range sorted.names {
+			sorted.items[i] = n.items[slices.Index(n.names, name)].Sorted(objects)
+		}
+	}
+	return &sorted
+}
 
 // Literal returns the value as a template that has it: without expressions.
 func (n *node) Literal() *Node {

@@ -83,7 +83,8 @@ func (p *planning) fragment(text json.RawMessage) (*body, Faults) {
 	}
 	b := &body{Program: &Program{byID: map[string]int{}, drain: p.drain}}
 	r := &reader{
-		memory: new(int), faults: &faults, partial: len(faults) > 0, defaults: p.defaults, deployment: p.deployment, drain: p.drain,
+		memory: new(int), faults: &faults, objects: map[*node]bool{}, partial: len(faults) > 0, defaults: p.defaults,
+		deployment: p.deployment, drain: p.drain,
 	}
 	r.body = &bodyReader{program: b.Program, depth: p.depth + 1}
 	o := r.object(root)

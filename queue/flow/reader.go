@@ -17,6 +17,8 @@ import (
 // reader reads the nodes of a document, and collects its faults.
 type reader struct {
 	faults *Faults
+	// objects are those that were read as ours: the order of their fields means nothing.
+	objects map[*node]bool
 	// partial is set if a fault hides which steps need which others: what follows from that is not reported.
 	partial    bool
 	ids        map[string]int // of all steps
@@ -65,6 +67,7 @@ func (r *reader) object(n *node) *object {
 	if n.kind != kindObject {
 		r.faults.add(n, CodeType, "want an object instead of %s", n.kind)
 	}
+	r.objects[n] = true
 	return &object{r, n, map[string]bool{}}
 }
 

@@ -109,9 +109,9 @@ func Parse(document []byte) (*Catalog, error) {
 	if root == nil {
 		return nil, faults.Sorted()
 	}
-	r := reader{&faults}
+	r := reader{&faults, map[*flow.Node]bool{}}
 	c := r.catalog(root)
-	text := root.JSON()
+	text := root.Sorted(r.objects).JSON()
 	c.digest, c.size = sha256.Sum256(text), memoryPerByte*len(text)
 	if len(faults) == 0 {
 		c.check(&faults)
@@ -128,18 +128,32 @@ const memoryPerByte = 64
 // Size returns an estimate of the memory that the catalog takes, in bytes.
 func (c *Catalog) Size() int { return c.size }
 
-// Digest returns the SHA-256 of the document's values as JSON.
+// Digest returns the SHA-256 of the document's values as JSON. The order of the fields of catalogs and steps, and of what
+// these take and give, does not count; that of the steps does.
 func (c *Catalog) Digest() []byte { return c.digest[:] }
 
 // reader reads the nodes of a catalog.
-type reader struct{ *flow.Faults }
+type reader struct {
+	*flow.Faults
+
+	// objects are those that were read as ours: the order of their fields means nothing.
+	objects map[*flow.Node]bool
+}
+
+// isObject checks that a value is an object.
+func (r reader) isObject(n *flow.Node) bool {
+	if !n.IsObject() {
+		r.Add(n, flow.CodeType, "want an object instead of %s", n.Kind())
+	}
+	return n.IsObject()
+}
 
 // fields checks that a value is an object with no other fields than those.
 func (r reader) fields(n *flow.Node, known ...string) bool {
-	if !n.IsObject() {
-		r.Add(n, flow.CodeType, "want an object instead of %s", n.Kind())
+	if !r.isObject(n) {
 		return false
 	}
+	r.objects[n] = true
 	set := map[string]bool{}
 	for _, name := range known {
 		set[name] = true
@@ -205,7 +219,7 @@ func (r reader) catalog(root *flow.Node) *Catalog {
 
 // schemas reads the attributes.
 func (r reader) schemas(c *Catalog, n *flow.Node) {
-	if n == nil || !r.fields(n, n.Names()...) {
+	if n == nil || !r.isObject(n) {
 		return
 	}
 	if len(n.Names()) > MaxAttributes {
@@ -267,7 +281,7 @@ func (r reader) cost(n *flow.Node) int {
 func (r reader) ports(s *step, n *flow.Node) {
 	for _, ports := range []string{"takes", "gives"} {
 		o := n.Get(ports)
-		if o == nil || !r.fields(o, o.Names()...) {
+		if o == nil || !r.isObject(o) {
 			continue
 		}
 		if len(o.Names()) > MaxPorts {

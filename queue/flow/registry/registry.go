@@ -75,6 +75,15 @@ func (v *Version) stands(digest []byte) bool {
 	return bytes.Equal(v.Digest, digest) && v.RetiredAt == nil && v.Semantics >= flow.Semantics
 }
 
+// has reports whether the version does for the document of a program.
+func (v *Version) has(p *flow.Program) bool {
+	if v.stands(p.Digest()) {
+		return true
+	}
+	stored, err := flow.Parse([]byte(v.Document))
+	return err == nil && v.stands(v.Digest) && stored.Equal(p)
+}
+
 const (
 	// maxPrograms is how many compiled flows a process keeps, and programMemory how many bytes they may have.
 	maxPrograms   = 1000
@@ -183,7 +192,7 @@ func (r *Registry) next(
 		if err := checkCount(ctx, tx, project); err != nil {
 			return s, err
 		}
-	case err != nil || s.stands(p.Digest()):
+	case err != nil || s.has(p):
 		return s, err
 	}
 	s.Created, s.Version = true, newVersion(p, document, s.Version.Version+1, r.now())

@@ -58,3 +58,37 @@ func TestTheNewestVersionIsTheNewestDeployment(t *testing.T) {
 		t.Errorf("the deployments are not in the order of the versions (%v)", err)
 	}
 }
+
+// TestOrderOfFieldsIsNoVersion: also of a version that was stored with the fields in another order.
+func TestOrderOfFieldsIsNoVersion(t *testing.T) {
+	t.Parallel()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	r := New(pool, time.Now)
+	for _, test := range []struct {
+		document string
+		version  int64
+		created  bool
+	}{
+		{"{flow: f, describe: d, steps: {a: {set: 1, when: 'true'}, b: {set: 1}}}", 1, true},
+		{"{steps: {a: {when: 'true', set: 1}, b: {set: 1}}, describe: d, flow: f}", 1, false},
+		{"{flow: f, describe: d, steps: {b: {set: 1}, a: {set: 1, when: 'true'}}}", 2, true},
+		{"{flow: f, describe: d, steps: {a: {set: 1, when: 'true'}, b: {set: 1}}}", 3, true},
+	} {
+		s, err := r.Put(t.Context(), "p", []byte(test.document))
+		if err != nil || s.Version.Version != test.version || s.Created != test.created {
+			t.Errorf("%s: version %d, created %v (%v)", test.document, s.Version.Version, s.Created, err)
+		}
+	}
+	for _, document := range []string{
+		"{catalog: c, describe: d, steps: {a: {set: 1, gives: {x: {}}}}}",
+		"{describe: d, steps: {a: {gives: {x: {}}, set: 1}}, catalog: c}",
+	} {
+		if c, _, err := r.PutCatalog(t.Context(), "p", []byte(document), false); err != nil || c.Version != 1 {
+			t.Errorf("%s: version %d (%v)", document, c.Version, err)
+		}
+	}
+}
