@@ -137,8 +137,8 @@ type EventData struct {
 	// Attempt is the number of the attempt according to the client of a step_started. The server has a count of its own,
 	// except for runs of [SpecFence] and later.
 	Attempt *int `json:"attempt,omitempty"`
-	// InBand says that the run's orchestrator wrote the event; set only for runs of [SpecFence] and later. Their run_created
-	// counts as in-band without it.
+	// InBand says that the run's orchestrator wrote the event; set only for runs of [SpecFence] and later. Their
+	// run_created counts as in-band without it.
 	InBand bool `json:"inBand,omitempty"`
 	// ResumeAt is the time at which a wait ends. Its milliseconds must be kept: replay compares it.
 	ResumeAt *time.Time `json:"resumeAt,omitempty"`

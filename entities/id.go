@@ -80,7 +80,8 @@ func ValidateID(what, s string) error {
 		return Invalid("%s is %d bytes long; the limit is %d", what, len(s), maxIDLength)
 	}
 	if s == "." || s == ".." || !isText(s) || strings.ContainsFunc(s, notInID) {
-		return Invalid("%s %q has characters an ID may not have: want printable ones without spaces and slashes, and not U+FFFD", what, s)
+		return Invalid("%s %q has characters an ID may not have: "+
+			"want printable ones without spaces and slashes, and not U+FFFD", what, s)
 	}
 	return nil
 }

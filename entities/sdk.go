@@ -15,9 +15,11 @@ const (
 	// SpecCBOR is the first version whose clients read CBOR messages.
 	SpecCBOR = 3
 	// SpecReplays is the last version whose clients only replay the workflow when their run is woken, and execute each
-	// step in a call of its own; SpecInline is the first whose clients execute steps within the call of the run's
-	// function, without a message (protocol §5.3).
-	SpecReplays, SpecInline = 3, 5
+	// step in a call of its own.
+	SpecReplays = 3
+	// SpecInline is the first version whose clients execute steps within the call of the run's function, without a
+	// message (protocol §5.3).
+	SpecInline = 5
 	// specSlots is the first version in which event IDs are positions, and in which no attempt of a step begins after
 	// the end of its run (protocol §3.3).
 	specSlots = 6

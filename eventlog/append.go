@@ -260,10 +260,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 		return decision{}, false, nil
 	}
 	limited, ok := l.limitedStart(&c, f.Run != nil)
-	if !ok || c.rootOf(f) != "" {
-		return decision{}, false, nil
-	}
-	if c.exceeds(f.Snapshot) || f.needLock(c.requests) || !l.cache.addAwaited(c.Await, c.requests, &f) {
+	if !ok || c.needsLock(f) || !l.cache.addAwaited(c.Await, c.requests, &f) {
 		return decision{}, false, nil
 	}
 	d := c.decide(f)
@@ -282,8 +279,12 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	return l.writeOptimistic(ctx, c, f, d, l.group, d.requireNoLimit)
 }
 
-// needLock reports whether the requests can only be decided under the run's lock, although all facts about them are
-// cached.
+// needsLock reports whether the call can only be decided under the run's lock, although all facts about it are cached.
+func (c call) needsLock(f facts) bool {
+	return c.rootOf(f) != "" || c.exceeds(f.Snapshot) || f.needLock(c.requests)
+}
+
+// needLock is [call.needsLock] as to what the requests are.
 func (f facts) needLock(requests []Request) bool {
 	return f.mustGateSteps(requests) || f.usesMemos(requests)
 }

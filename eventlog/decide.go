@@ -25,28 +25,47 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.markedBy(r) != nil {
-		return nil, errRepeated
-	}
-	if r.Once && f.isRecorded(r) {
-		return nil, f.checkRepeat(r)
-	}
-	if r.Inline && r.Type == entities.EventStepRetrying && f.awaitsRetry(r, at) {
-		return nil, errRepeated
+	if err := f.checkRecorded(r, at); err != nil {
+		return nil, err
 	}
 	if r.createsStep() {
 		return f.createAndStartStep(r, at)
 	}
-	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlierOf(r) != nil {
-		return nil, f.checkResumption(r)
-	}
-	if by, claimed := f.claimers[r.CorrelationID]; claimed && f.Run != nil && r.Type == entities.EventHookReceived {
-		return nil, &entities.HookClaimedError{Hook: entities.HookID(r.CorrelationID), By: by}
+	if err := f.checkReceipt(r); err != nil {
+		return nil, err
 	}
 	if err := f.checkTransition(r, at); err != nil {
 		return nil, err
 	}
 	return f.permittedEvents(r, at)
+}
+
+// checkRecorded returns errRepeated, or the reason of a refusal, if the log has what the request asks for.
+func (f facts) checkRecorded(r Request, at time.Time) error {
+	switch {
+	case f.markedBy(r) != nil:
+		return errRepeated
+	case r.Once && f.isRecorded(r):
+		return f.checkRepeat(r)
+	case r.Inline && r.Type == entities.EventStepRetrying && f.awaitsRetry(r, at):
+		return errRepeated
+	default:
+		return nil
+	}
+}
+
+// checkReceipt fails if the hook that a hook_received is for has received it already, or has lost its token.
+func (f facts) checkReceipt(r Request) error {
+	if r.Type != entities.EventHookReceived || f.Run == nil {
+		return nil
+	}
+	if f.earlierOf(r) != nil {
+		return f.checkResumption(r)
+	}
+	if by, claimed := f.claimers[r.CorrelationID]; claimed {
+		return &entities.HookClaimedError{Hook: entities.HookID(r.CorrelationID), By: by}
+	}
+	return nil
 }
 
 // permittedEvents returns the events of a request that the transition tables permit, or the reason of a refusal that

@@ -143,11 +143,11 @@ func clientPairs() map[string]clientPair {
 			two: is(inBand(step("step_created"), 2)),
 		},
 		"in-band batch × in-band batch": {
-			fenced: true, before: is(inBand(started, 1)), one: inBandAll(2, batch[:2]...),
-			two: inBandAll(2, step("step_created"), sleep("wait_created")),
+			fenced: true, before: is(inBand(started, 1)), one: inBandAll(batch[:2]...),
+			two: inBandAll(step("step_created"), sleep("wait_created")),
 		},
 		"in-band batch × in-band end": {
-			fenced: true, before: is(inBand(started, 1)), one: inBandAll(2, batch[:2]...), two: is(inBand(completed, 2)),
+			fenced: true, before: is(inBand(started, 1)), one: inBandAll(batch[:2]...), two: is(inBand(completed, 2)),
 		},
 		"in-band × out-of-band": {
 			fenced: true, before: is(inBand(started, 1), inBand(step("step_created"), 2)),
@@ -195,10 +195,10 @@ func clientPairs() map[string]clientPair {
 	}
 }
 
-// inBandAll returns the requests as those of the orchestrator that knows so many in-band positions.
-func inBandAll(known int64, requests ...Request) (all []Request) {
+// inBandAll returns the requests as those of the orchestrator that knows the two in-band positions of a started run.
+func inBandAll(requests ...Request) (all []Request) {
 	for _, r := range requests {
-		all = append(all, inBand(r, known))
+		all = append(all, inBand(r, 2))
 	}
 	return all
 }

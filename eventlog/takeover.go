@@ -12,10 +12,10 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// A hook may take the token over from the hook of another run, the victim. Its hook_created, which names the victim, and
-// the hook_disposed of the victim's hook, which names the new one, are written in one transaction. That holds the locks
-// of both runs, so nothing is received for a hook that has lost its token, and the fold of either log alone tells who
-// has it (protocol §3.16).
+// A hook may take the token over from the hook of another run, the victim. Its hook_created, which names the victim,
+// and the hook_disposed of the victim's hook, which names the new one, are written in one transaction. That holds the
+// locks of both runs, so nothing is received for a hook that has lost its token, and the fold of either log alone tells
+// who has it (protocol §3.16).
 
 // forces reports whether the request may take a token over.
 func (r Request) forces() bool { return r.Type == entities.EventHookCreated && r.Data.Force }

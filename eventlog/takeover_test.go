@@ -12,12 +12,12 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// runOf creates and starts a run of a spec version, with a hook for the token unless that is empty.
-func (f *fixture) runOf(t tb, version int, token string) entities.RunID {
+// runWith creates and starts a run that knows takeovers, with a hook for the token unless that is empty.
+func (f *fixture) runWith(t tb, token string) entities.RunID {
 	t.Helper()
 	id := newRunID()
 	first := runCreated(id)
-	first.SpecVersion = version
+	first.SpecVersion = entities.SpecTakeover
 	f.must(t, first)
 	f.must(t, onRun(id, "run_started"))
 	if token != "" {
@@ -114,7 +114,7 @@ func TestDecideTakeover(t *testing.T) {
 func TestTakeoverIsInBothLogs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	victim, claimer, next := f.runOf(t, 8, "T"), f.runOf(t, 8, ""), f.runOf(t, 8, "")
+	victim, claimer, next := f.runWith(t, "T"), f.runWith(t, ""), f.runWith(t, "")
 	f.must(t, resumption(victim, "hook_1", "res_1", "d"))
 	got := f.must(t, forced(claimer, "hook_2", "T"))
 	from := &entities.HookClaim{
@@ -201,10 +201,10 @@ func TestI4ConcurrentTakeoversFollowEachOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			token := "T " + name
-			victim := f.runOf(t, 8, token)
+			victim := f.runWith(t, token)
 			ids := []entities.RunID{victim}
 			for range racers {
-				ids = append(ids, f.runOf(t, 8, ""))
+				ids = append(ids, f.runWith(t, ""))
 			}
 			for i, err := range race(func(i int) error {
 				if i%3 == 2 && other.Type != "" {
@@ -246,7 +246,7 @@ func TestI4RunsThatTakeOverEachOthersTokensDoNotBlock(t *testing.T) {
 	f := newFixture(t)
 	ids := make([]entities.RunID, racers)
 	for i := range ids {
-		ids[i] = f.runOf(t, 8, fmt.Sprint("T", i))
+		ids[i] = f.runWith(t, fmt.Sprint("T", i))
 	}
 	for round := range 3 {
 		for i, err := range race(func(i int) error {
@@ -272,7 +272,7 @@ func TestI4TakeoversDoNotDeadlock(t *testing.T) {
 	f := newFixture(t)
 	ids := make([]entities.RunID, racers)
 	for i := range ids {
-		ids[i] = f.runOf(t, 8, "")
+		ids[i] = f.runWith(t, "")
 	}
 	for round := range 6 {
 		token := fmt.Sprint("T", round)

@@ -14,8 +14,8 @@ import (
 )
 
 // A run that leads to others, which lead to others, is the root of a tree. Limits of the project bound how deep it is
-// and how many of its runs are open at once, and a root that was cancelled closes it: what starts below reads the row of
-// the root in its own transaction. So a cancellation is one statement, however deep the tree is, and all that starts
+// and how many of its runs are open at once, and a root that was cancelled closes it: what starts below reads the row
+// of the root in its own transaction. So a cancellation is one statement, however deep the tree is, and all that starts
 // later is refused. No row counts the descendants, which all starts of a tree would wait for.
 
 const (

@@ -472,7 +472,8 @@ const stepHealth = "wkf_step_health_check"
 // answer 404 there, but get health checks for it. So every second delivery of these goes to the flow route, which they
 // have. It executes the steps of runs with a fence, too, whose messages may have the topic of a step.
 func route(topic string, delivery, specVersion int) string {
-	if !stepTopic.MatchString(topic) || specVersion >= entities.SpecFence || delivery%2 == 0 && strings.HasSuffix(topic, stepHealth) {
+	if !stepTopic.MatchString(topic) || specVersion >= entities.SpecFence ||
+		delivery%2 == 0 && strings.HasSuffix(topic, stepHealth) {
 		return "flow"
 	}
 	return "step"

@@ -142,7 +142,7 @@ func (a *answer) Read(p []byte) (int, error) {
 	}
 	n, err := a.ReadCloser.Read(p)
 	a.read += int64(n)
-	if err == io.EOF { //nolint:errorlint // EOF is never wrapped
+	if err == io.EOF {
 		a.ended()
 	}
 	return n, err

@@ -151,10 +151,10 @@ const nackSQL = `
 	RETURNING id, CASE WHEN $8 THEN 'infinity' ELSE now() + $2 END AS not_before
 	)` + limit.Return + ` AND NOT $7`
 
-// releaseSQL makes the message under the lease $1 due again, after $2, whose delivery has not started. If the log already
-// has an attempt of its step, the attempt counts as unreached. Its run keeps counting as begun: such messages are few, not
-// more than the places for which reservations raced or that a process had when it stopped, and come first the next
-// time.
+// releaseSQL makes the message under the lease $1 due again, after $2, whose delivery has not started. If the log
+// already has an attempt of its step, the attempt counts as unreached. Its run keeps counting as begun: such messages
+// are few, not more than the places for which reservations raced or that a process had when it stopped, and come first
+// the next time.
 const releaseSQL = `
 	UPDATE messages SET lease = '', holder = '', due_at = now() + $2, delivery_count = delivery_count - 1,
 		unreached = unreached + (work = 'step')::integer

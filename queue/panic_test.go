@@ -39,8 +39,7 @@ func (p panics) handlers() map[message.Work]Handler {
 		handlers[work] = func(ctx context.Context, d Delivery) error {
 			if d.Project == hostile {
 				n.Add(1)
-				var missing map[string]string
-				missing[d.ID] = "a secret"
+				panic("a secret")
 			}
 			return d.End(ctx)
 		}

@@ -45,8 +45,8 @@ func (q *Queue) Register(ctx context.Context, project entities.Project, d Deploy
 	return q.put(ctx, project, d, lockUnregistered)
 }
 
-// ChangeDeployment is [Queue.Register] of a deployment that is registered already, whose URL may be empty: then it stays
-// as it is, too. It fails with [message.ErrDeploymentNotFound] if there is none.
+// ChangeDeployment is [Queue.Register] of a deployment that is registered already, whose URL may be empty: then it
+// stays as it is, too. It fails with [message.ErrDeploymentNotFound] if there is none.
 func (q *Queue) ChangeDeployment(ctx context.Context, project entities.Project, d Deployment) (Deployment, error) {
 	if err := entities.ValidateID("deployment ID", d.ID); err != nil {
 		return Deployment{}, err
@@ -219,7 +219,8 @@ func (q *Queue) writeDeployment(
 			WITH old AS (
 				SELECT url, workflows, build, schemas, max_concurrent, health FROM deployments WHERE project = $1 AND id = $2)
 			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas, max_concurrent, health)
-			SELECT $1, $2, $3, coalesce($4::text[], '{}'), $5, coalesce($6::jsonb, '{}'), nullif($7::integer, 0), CASE WHEN $8::jsonb ->> 'path' <> '' THEN $8::jsonb END
+			SELECT $1, $2, $3, coalesce($4::text[], '{}'), $5, coalesce($6::jsonb, '{}'), nullif($7::integer, 0),
+				CASE WHEN $8::jsonb ->> 'path' <> '' THEN $8::jsonb END
 			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2)
 			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, updated_at = now(),
 				workflows = coalesce($4, d.workflows), schemas = coalesce($6, d.schemas),

@@ -14,11 +14,12 @@ import (
 // variablePrefix begins the name of each setting of ours.
 const variablePrefix = "STEPWELL_"
 
-// otherVariables are the settings of ours that are not in [config]: those of flags, and those of apps and scripts, which
-// may be in the same environment.
+// otherVariables are the settings of ours that are not in [config]: those of flags, and those of apps and scripts,
+// which may be in the same environment.
 var otherVariables = []string{
 	"STEPWELL_ROLE", "STEPWELL_OPEN_BROWSER", "STEPWELL_URL",
-	"STEPWELL_DEPLOYMENT_ID", "STEPWELL_APP_URL", "STEPWELL_PULL", "STEPWELL_SIGNING_KEYS", "STEPWELL_CLIENT", "STEPWELL_BIN",
+	"STEPWELL_DEPLOYMENT_ID", "STEPWELL_APP_URL", "STEPWELL_PULL", "STEPWELL_SIGNING_KEYS",
+	"STEPWELL_CLIENT", "STEPWELL_BIN",
 }
 
 // serviceLink matches the variables that Kubernetes sets for a service whose name begins with stepwell, and those of
@@ -26,8 +27,8 @@ var otherVariables = []string{
 var serviceLink = regexp.MustCompile(
 	`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$|^STEPWELL_TEST_`)
 
-// checkVariables fails if a variable has the prefix of settings and is none: a setting whose name is misspelled would have
-// no effect, silently.
+// checkVariables fails if a variable has the prefix of settings and is none: a setting whose name is misspelled would
+// have no effect, silently.
 func checkVariables(environ []string) error {
 	known := map[string]bool{}
 	for _, name := range slices.Concat(otherVariables, settingsOf(reflect.TypeFor[config]())) {

@@ -91,7 +91,8 @@ func (a *attack) stall(ctx context.Context, part string) {
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 	defer func() { _ = c.Close() }()
 	answer := make([]byte, len("HTTP/1.1 408"))
-	if _, err := io.WriteString(c, part); err == nil {
+	_, err = io.WriteString(c, part)
+	if err == nil {
 		_, err = io.ReadFull(c, answer)
 	}
 	if ctx.Err() != nil {

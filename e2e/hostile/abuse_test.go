@@ -129,8 +129,8 @@ func (a *attack) count(answer string) {
 }
 
 // start starts a run with an input in JSON.
-func (a *attack) start(ctx context.Context, workflow, input string) (status int) {
-	return a.send(ctx, http.MethodPost, "/v1/runs", fmt.Sprintf(`{"workflow":%q,"input":%s}`, workflow, input))
+func (a *attack) start(ctx context.Context, workflow, input string) {
+	a.send(ctx, http.MethodPost, "/v1/runs", fmt.Sprintf(`{"workflow":%q,"input":%s}`, workflow, input))
 }
 
 // put makes something of the attacker's project as its admin.

@@ -81,16 +81,16 @@ func (l Limits) CheckTree(p entities.Project, root entities.RunID, depth int, op
 
 // Code names the reason for programs.
 func (e *QuotaError) Code() string {
-	switch e.Reason {
-	case ErrStartQuota:
+	switch {
+	case errors.Is(e.Reason, ErrStartQuota):
 		return "start_quota"
-	case ErrStorageQuota:
+	case errors.Is(e.Reason, ErrStorageQuota):
 		return "storage_quota"
-	case ErrTooDeep:
+	case errors.Is(e.Reason, ErrTooDeep):
 		return "too_deep"
-	case ErrTooManyDescendants:
+	case errors.Is(e.Reason, ErrTooManyDescendants):
 		return "too_many_descendants"
-	case ErrRootCancelled:
+	case errors.Is(e.Reason, ErrRootCancelled):
 		return "root_cancelled"
 	default:
 		return "project_paused"
@@ -98,22 +98,22 @@ func (e *QuotaError) Code() string {
 }
 
 func (e *QuotaError) Error() string {
-	switch e.Reason {
-	case ErrStartQuota:
+	switch {
+	case errors.Is(e.Reason, ErrStartQuota):
 		return fmt.Sprintf("project %s has started %d runs today and may start %d: "+
 			"wait until midnight UTC, or have an operator raise limits.dailyStarts", e.Project, e.Used, e.Limit)
-	case ErrStorageQuota:
+	case errors.Is(e.Reason, ErrStorageQuota):
 		return fmt.Sprintf("project %s stores %d bytes and may store %d: "+
 			"have an operator shorten its retention, or raise limits.storageBytes", e.Project, e.Used, e.Limit)
-	case ErrTooDeep:
+	case errors.Is(e.Reason, ErrTooDeep):
 		return fmt.Sprintf("%d runs have led to this start, one after the other, beginning with run %s; "+
 			"project %s allows %d: end the loop in which runs start runs, or have an operator raise limits.maxDepth",
 			e.Used, e.Root, e.Project, e.Limit)
-	case ErrTooManyDescendants:
+	case errors.Is(e.Reason, ErrTooManyDescendants):
 		return fmt.Sprintf("run %s has %d open descendants; project %s allows %d: "+
 			"cancel it, wait until some have ended, or have an operator raise limits.maxDescendants",
 			e.Root, e.Used, e.Project, e.Limit)
-	case ErrRootCancelled:
+	case errors.Is(e.Reason, ErrRootCancelled):
 		return fmt.Sprintf("run %s, which led to this start, was cancelled: nothing starts below it any more", e.Root)
 	default:
 		return fmt.Sprintf("project %s is paused: try again when an operator has resumed it", e.Project)
@@ -126,7 +126,7 @@ func (e *QuotaError) Unwrap() error { return e.Reason }
 // Details returns the numbers for clients.
 func (e *QuotaError) Details() map[string]any {
 	d := map[string]any{}
-	if e.Reason != ErrPaused && e.Reason != ErrRootCancelled {
+	if !errors.Is(e.Reason, ErrPaused) && !errors.Is(e.Reason, ErrRootCancelled) {
 		d["used"], d["limit"] = e.Used, e.Limit
 	}
 	if e.Root != "" {

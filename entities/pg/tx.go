@@ -21,7 +21,8 @@ const (
 
 // InTx runs fn in a transaction, commits it if fn returns nil and rolls it back otherwise. After a deadlock, a
 // serialization failure, a lost race to create a run or to claim a key, [ErrTryAgain], or a stale plan (see [Pool]) it
-// tries again, up to five times in all. So fn may run more than once, and must have no effects but those of the transaction.
+// tries again, up to five times in all. So fn may run more than once, and must have no effects but those of the
+// transaction.
 func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
 	return retry(ctx, pool, func() error { return InTxOnce(ctx, pool, pgx.TxOptions{}, fn) })
 }

@@ -49,7 +49,8 @@ var verbatim = json.UnmarshalFromFunc(func(d *jsontext.Decoder, raw *stdjson.Raw
 
 // Decode decodes one JSON value into the struct that into points to. Unlike [stdjson.Unmarshal] it rejects unknown
 // fields, duplicate fields, texts with U+0000, and null or an empty string where the struct could not distinguish it
-// from a missing field. A [stdjson.RawMessage] is copied verbatim. Errors match [entities.ErrInvalid] and name the field.
+// from a missing field. A [stdjson.RawMessage] is copied verbatim. Errors match [entities.ErrInvalid] and name the
+// field.
 func Decode(data []byte, into any) error {
 	return decode(data, into, json.JoinUnmarshalers(verbatim, rejectEmpty(data)))
 }
@@ -102,7 +103,8 @@ func rejectEmpty(data []byte) *json.Unmarshalers {
 func textHasNUL(next []byte) bool {
 	var text string
 	end, _ := skipText(next, 0)
-	return bytes.HasPrefix(next, []byte(`"`)) && stdjson.Unmarshal(next[:end], &text) == nil && strings.ContainsRune(text, 0)
+	isText := bytes.HasPrefix(next, []byte(`"`)) && stdjson.Unmarshal(next[:end], &text) == nil
+	return isText && strings.ContainsRune(text, 0)
 }
 
 // decodesItself reports whether null is the type's own business.

@@ -109,7 +109,8 @@ func (f *logFold) checkShape(ctx context.Context, tx pgx.Tx) error {
 			coalesce(min(seq) FILTER (WHERE created_at < before), 0) AS backward,
 			count(*) FILTER (WHERE in_band) AS in_band
 		FROM (
-			SELECT seq, created_at, type = 'run_created' OR data ? 'inBand' AS in_band, row_number() OVER log AS position, lag(created_at) OVER log AS before
+			SELECT seq, created_at, type = 'run_created' OR data ? 'inBand' AS in_band,
+				row_number() OVER log AS position, lag(created_at) OVER log AS before
 			FROM events WHERE run_id = $1 WINDOW log AS (ORDER BY seq)
 		) placed`, f.runID)
 	if f.shape, err = pg.CollectOne[shape](rows, err, pgx.ErrNoRows); err != nil {

@@ -104,8 +104,8 @@ func (s *Server) getFlow(r *request) error {
 	})
 }
 
-// document returns a document for the answer; empty if the client may not see payloads, since the literals in a document
-// are payloads.
+// document returns a document for the answer; empty if the client may not see payloads, since the literals in a
+// document are payloads.
 func (r *request) document(text string) string {
 	if r.payloads() == read.WithoutPayloads {
 		return ""

@@ -157,7 +157,7 @@ type limitsJSON struct {
 
 func newProjectJSON(p admin.ListedProject) projectJSON {
 	j := projectJSON{Name: p.Name, CreatedAt: timestamp(p.CreatedAt), PausedAt: optionalTime(p.PausedAt)}
-	if !p.Limits.Equal(admin.Limits{}) {
+	if !p.Equal(admin.Limits{}) {
 		j.Limits = &limitsJSON{
 			p.DailyStarts, p.StartsToday, p.StorageBytes, p.StoredBytes, optionalTime(p.StoredAt), p.MaxDepth, p.MaxDescendants,
 		}
@@ -227,8 +227,8 @@ func (b *projectBody) change(l admin.Limits) admin.Limits {
 	return l
 }
 
-// putProject creates a project unless it exists, changes the limits that the body names, and pauses or resumes it if the
-// body says so.
+// putProject creates a project unless it exists, changes the limits that the body names, and pauses or resumes it if
+// the body says so.
 func (s *Server) putProject(r *request) error {
 	r.requireOperator()
 	name := entities.Project(r.pathID("name", "project"))

@@ -270,7 +270,7 @@ func (s *Server) start(r call) error {
 	busy, isBusy := errors.AsType[*queue.Failure](err)
 	quota, isQuota := errors.AsType[*admin.QuotaError](err)
 	switch {
-	case isQuota && quota.Reason == admin.ErrPaused: // 503, which all senders try again
+	case isQuota && errors.Is(quota, admin.ErrPaused): // 503, which all senders try again
 		return quota
 	case isBusy:
 		return tooMany(busy.After)

@@ -309,7 +309,8 @@ func (m meta) data() entities.EventData {
 		DeploymentID: m.DeploymentID, WorkflowName: m.WorkflowName, Attributes: m.Attributes, StepName: m.StepName,
 		ResumeAt: given(m.ResumeAt), RetryAfter: given(m.RetryAfter),
 		Token: m.HookToken, IsWebhook: m.HookIsWebhook, IsSystem: m.HookIsSystem,
-		TokenRetentionUntil: given(m.HookRetentionUntil), Force: m.HookForce, ResumeID: m.ResumeID, ResumeDigest: m.ResumeDigest,
+		TokenRetentionUntil: given(m.HookRetentionUntil), Force: m.HookForce,
+		ResumeID: m.ResumeID, ResumeDigest: m.ResumeDigest,
 		ErrorCode: m.ErrorCode, Changes: attributeChanges(m.Changes), AllowReserved: m.AllowReserved,
 	}
 	if m.Attempt != nil {

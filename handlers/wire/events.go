@@ -216,21 +216,11 @@ func (s *Server) addExcerpt(r *request, res *result, appended eventlog.Result, m
 // starts (§3.5), the events after a cursor, or those that were appended between the client's last known event and the
 // new one (§3.2).
 func (s *Server) excerptFor(r *request, appended eventlog.Result, m meta) (*excerpt, error) {
-	p, with := pg.Page{Limit: eventPage}, eventPayloads(m.EventPayloads)
-	overtaken := false // by events that the client does not know
-	switch skipped, fits := m.skippedBefore(appended.Event.Seq); {
-	case m.SinceCursor != "":
-		p.Cursor = m.SinceCursor
-	case appended.Repeated:
-		return nil, nil
-	case appended.Event.Type == entities.EventRunStarted && !m.SkipPreload:
-	case appended.Event.Type == entities.EventRunStarted && !m.reportsSkipped(appended):
-		return nil, nil
-	case m.MaxSlot >= 1 && skipped.Limit > 0 && fits:
-		overtaken, p = true, skipped
-	default:
+	p, overtaken := m.excerptPage(appended)
+	if p.Limit == 0 {
 		return nil, nil
 	}
+	with := eventPayloads(m.EventPayloads)
 	page, ok := appended.Page(p)
 	if !ok {
 		var err error
@@ -246,6 +236,27 @@ func (s *Server) excerptFor(r *request, appended eventlog.Result, m meta) (*exce
 		x.Cursor, x.HasMore = nil, false // it ends at the client's own event
 	}
 	return x, err
+}
+
+// excerptPage returns which part of the log the answer has, none if its limit is 0, and whether these are events that
+// the client does not know and that overtook its own.
+func (m meta) excerptPage(appended eventlog.Result) (p pg.Page, overtaken bool) {
+	started := appended.Event.Type == entities.EventRunStarted
+	skipped, fits := m.skippedBefore(appended.Event.Seq)
+	switch {
+	case m.SinceCursor != "":
+		return pg.Page{Limit: eventPage, Cursor: m.SinceCursor}, false
+	case appended.Repeated:
+		return pg.Page{}, false
+	case started && !m.SkipPreload:
+		return pg.Page{Limit: eventPage}, false
+	case started && !m.reportsSkipped(appended):
+		return pg.Page{}, false
+	case m.MaxSlot >= 1 && skipped.Limit > 0 && fits:
+		return skipped, true
+	default:
+		return pg.Page{}, false
+	}
 }
 
 func newExcerpt(page read.EventPage, with read.Payloads) (*excerpt, error) {

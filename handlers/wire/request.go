@@ -124,8 +124,8 @@ func wholeUnits(name, text string, unit time.Duration, units string) (time.Durat
 	return time.Duration(n) * unit, nil
 }
 
-// ErrUnknownValue refuses a value of a query parameter that is none of those that it may have. Clients repeat the request
-// without a value that only later servers know (§1.5).
+// ErrUnknownValue refuses a value of a query parameter that is none of those that it may have. Clients repeat the
+// request without a value that only later servers know (§1.5).
 var ErrUnknownValue = errors.New("unknown value")
 
 // oneOf returns a query parameter that must have one of the values, or the first of them if it is missing.

@@ -36,8 +36,8 @@ type StepResult struct {
 }
 
 // EndStep records the result of an async step, and ends the work that waits for it. The first result counts. It fails
-// with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async or the result refused by [strictjson.Check],
-// with [entities.ErrConflict] if it has a result already, and with [entities.ErrRunEnded].
+// with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async or the result refused by
+// [strictjson.Check], with [entities.ErrConflict] if it has a result already, and with [entities.ErrRunEnded].
 func (e *Engine) EndStep(
 	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID, result StepResult,
 ) error {

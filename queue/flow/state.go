@@ -35,8 +35,8 @@ type progress struct {
 	why    string          // the reason for which it was skipped
 	// seq orders the ends of steps.
 	seq int64
-	// tried is set while an attempt has no result, pausing while the next one has not begun, and doubtful once nobody knows
-	// what an earlier one has done. Told is set once a child is asked to cancel.
+	// tried is set while an attempt has no result, pausing while the next one has not begun, and doubtful once nobody
+	// knows what an earlier one has done. Told is set once a child is asked to cancel.
 	tried, pausing, doubtful, told bool
 }
 

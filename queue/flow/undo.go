@@ -74,8 +74,8 @@ func (t *turn) isAwaited(i int) bool {
 	return t.steps[i].status == statusOpen || t.steps[i].status == statusNone && t.Program.steps[i].isLast()
 }
 
-// isCancelled reports whether a step that is open ends when the run is about to end. One that can be undone does so only
-// between two attempts: while one is under way, nobody knows whether it is carried out.
+// isCancelled reports whether a step that is open ends when the run is about to end. One that can be undone does so
+// only between two attempts: while one is under way, nobody knows whether it is carried out.
 func (t *turn) isCancelled(i int) bool {
 	s := &t.Program.steps[i]
 	return !t.drain && !s.isLast() && (s.undo == nil || t.steps[i].pausing)

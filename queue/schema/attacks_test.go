@@ -139,7 +139,7 @@ func numbersUpTo(n int) string {
 }
 
 // TestAttacksAreStopped counts the work of each check, which never exceeds its limit. Errors and memory are bounded too.
-func TestAttacksAreStopped(t *testing.T) {
+func TestAttacksAreStopped(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	for _, attack := range attacks {
 		s, err := Compile([]byte(attack.schema))
 		if err != nil {
@@ -202,7 +202,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 }
 
 // TestSizeIsEstimated holds the estimate against the memory that schemas really take.
-func TestSizeIsEstimated(t *testing.T) {
+func TestSizeIsEstimated(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	var properties, alternatives strings.Builder
 	for i := range 2000 {
 		fmt.Fprintf(&properties, `"p%d":{},`, i)

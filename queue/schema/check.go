@@ -106,9 +106,11 @@ func (c *check) value(r *rule, value any, at *place, to *seen) bool {
 		return false
 	}
 	defer func() { c.frames-- }()
-	if !c.isOfType(r, value, at) || !c.isChosen(r, value, at) {
-		return false
-	}
+	return c.isOfType(r, value, at) && c.isChosen(r, value, at) && c.keywords(r, value, at, to)
+}
+
+// keywords checks the value by the keywords of a rule that have rules of their own, or are for its type.
+func (c *check) keywords(r *rule, value any, at *place, to *seen) bool {
 	own := to
 	if own == nil && (r.object.unevaluated != nil || r.array.unevaluated != nil) {
 		own = newSeen()
@@ -117,22 +119,29 @@ func (c *check) value(r *rule, value any, at *place, to *seen) bool {
 	for _, ref := range r.refs {
 		fits = c.apply(ref, value, at, own) && fits
 	}
-	switch v := value.(type) {
-	case map[string]any:
-		fits = c.object(&r.object, v, at, own) && fits
-	case []any:
-		fits = c.array(&r.array, v, at, own) && fits
-	case string:
-		fits = c.text(&r.text, v, at) && fits
-	case json.Number:
-		fits = c.number(&r.number, v, at) && fits
-	}
+	fits = c.byType(r, value, at, own) && fits
 	if !fits && c.quiet > 0 {
 		return false
 	}
 	fits = c.combined(r, value, at, own) && fits
 	fits = c.unevaluated(r, value, at, own) && fits
 	return fits && c.err == nil
+}
+
+// byType checks the value by the keywords for its type.
+func (c *check) byType(r *rule, value any, at *place, to *seen) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		return c.object(&r.object, v, at, to)
+	case []any:
+		return c.array(&r.array, v, at, to)
+	case string:
+		return c.text(&r.text, v, at)
+	case json.Number:
+		return c.number(&r.number, v, at)
+	default:
+		return true
+	}
 }
 
 // apply checks the value by another schema for the same place. What that has evaluated counts if the value fits.

@@ -75,8 +75,8 @@ func (n *number) canonical() string {
 	return n.exact().RatString()
 }
 
-// numberCost is the cost of exact arithmetic with a number, by its digits and those that its exponent stands for. Beyond
-// the range there is no arithmetic.
+// numberCost is the cost of exact arithmetic with a number, by its digits and those that its exponent stands for.
+// Beyond the range there is no arithmetic.
 func numberCost(text json.Number) int {
 	_, after, _ := strings.Cut(strings.ToLower(string(text)), "e")
 	exponent, _ := strconv.Atoi(after)

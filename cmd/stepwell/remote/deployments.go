@@ -9,7 +9,7 @@ import (
 
 type deploymentsCmd struct {
 	Add    addDeploymentCmd    `cmd:"" help:"Register a deployment; one that exists keeps what is not given."`
-	Move   moveDeploymentCmd   `cmd:"" help:"Change the URL of a deployment; its messages that failed are sent there at once."`
+	Move   moveDeploymentCmd   `cmd:"" help:"Change the URL of a deployment; messages that failed are sent there at once."`
 	List   listDeploymentsCmd  `cmd:"" help:"List the deployments."`
 	Show   showDeploymentCmd   `cmd:"" help:"Show a deployment."`
 	Remove removeDeploymentCmd `cmd:"" help:"Unregister a deployment; its messages wait until it is registered again."`
@@ -47,7 +47,8 @@ type moveDeploymentCmd struct {
 
 // Run moves the deployment.
 func (c moveDeploymentCmd) Run(ctx context.Context, s *Session) error {
-	return s.change(ctx, http.MethodPatch, path("deployments", c.ID), jsonBody{"url": c.URL}, "moved %s to %s", c.ID, c.URL)
+	body := jsonBody{"url": c.URL}
+	return s.change(ctx, http.MethodPatch, path("deployments", c.ID), body, "moved %s to %s", c.ID, c.URL)
 }
 
 var deploymentColumns = []column[deployment]{

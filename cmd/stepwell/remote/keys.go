@@ -201,7 +201,8 @@ type pauseProjectCmd struct {
 
 // Run pauses the project.
 func (c pauseProjectCmd) Run(ctx context.Context, s *Session) error {
-	return s.change(ctx, http.MethodPut, path("projects", c.Name), jsonBody{"paused": true}, "project %s is paused", c.Name)
+	body := jsonBody{"paused": true}
+	return s.change(ctx, http.MethodPut, path("projects", c.Name), body, "project %s is paused", c.Name)
 }
 
 type resumeProjectCmd struct {
