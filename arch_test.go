@@ -48,7 +48,6 @@ var mayImport = map[string][]string{
 	"entities/trigger":    {"entities", "entities/collection", "entities/limit", "entities/pg", "entities/webhook"},
 	"entities/webhook":    {"entities"},
 
-	"entities/limit/whatif": {"entities", "entities/limit", "entities/pg"},
 
 	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/memo", "entities/message", "entities/trigger",
 		"entities/webhook", "eventlog/read"),
@@ -109,7 +108,7 @@ var mayImport = map[string][]string{
 
 	"handlers": {
 		"entities/rescue", "clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/collection",
-		"entities/inbox", "entities/kv", "entities/limit", "entities/limit/whatif", "entities/message", "entities/pg", "entities/schedule",
+		"entities/inbox", "entities/kv", "entities/limit", "entities/message", "entities/pg", "entities/schedule",
 		"entities/share", "entities/token", "entities/trigger", "entities/webhook",
 		"eventlog", "eventlog/live", "eventlog/read",
 		"eventlog/stats", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/ui",
@@ -121,7 +120,7 @@ var mayImport = map[string][]string{
 	"handlers/incoming": {},
 	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/codec", "entities/collection", "entities/health",
 		"entities/inbox", "entities/kv",
-		"entities/limit", "entities/limit/whatif", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
+		"entities/limit", "entities/message", "entities/schedule", "entities/share", "entities/strictjson", "entities/trigger",
 		"entities/webhook", "eventlog", "eventlog/live", "eventlog/payload", "eventlog/read", "eventlog/stats", "eventlog/view", "handlers/auth",
 		"handlers/incoming", "queue", "queue/approval", "queue/cluster", "queue/collector", "queue/continuation", "queue/contract",
 		"queue/egress", "queue/engine", "queue/flow", "queue/flow/docschema", "queue/flow/goal", "queue/flow/progress",

@@ -20,7 +20,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/limit"
-	"github.com/stepwell-dev/stepwell/entities/limit/whatif"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
@@ -125,7 +124,6 @@ var statuses = []struct {
 	{limit.ErrNotFound, http.StatusNotFound, "limit_not_found"},
 	{limit.ErrInUse, http.StatusConflict, "limit_in_use"},
 	{limit.ErrTooMany, http.StatusConflict, "too_many_limits"},
-	{whatif.ErrTooMuch, http.StatusUnprocessableEntity, "too_much_to_try"},
 	{limit.ErrPolicyNotFound, http.StatusNotFound, "policy_not_found"},
 	{admin.ErrViewNotFound, http.StatusNotFound, "view_not_found"},
 	{admin.ErrTooManyViews, http.StatusConflict, "too_many_views"},

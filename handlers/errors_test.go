@@ -21,7 +21,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/limit"
-	"github.com/stepwell-dev/stepwell/entities/limit/whatif"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/schedule"
 	"github.com/stepwell-dev/stepwell/entities/trigger"
@@ -155,7 +154,6 @@ func TestStatusOfEveryError(t *testing.T) {
 		{limit.ErrNotFound, 404, "limit_not_found"},
 		{limit.ErrInUse, 409, "limit_in_use"},
 		{limit.ErrTooMany, 409, "too_many_limits"},
-		{whatif.ErrTooMuch, 422, "too_much_to_try"},
 		{limit.ErrPolicyNotFound, 404, "policy_not_found"},
 		{admin.ErrViewNotFound, 404, "view_not_found"},
 		{admin.ErrTooManyViews, 409, "too_many_views"},

@@ -161,7 +161,6 @@ var testRequests = []testRequest{
 	{route: "DELETE /v1/limits/:name", path: "/v1/limits/{spareLimit}", foreign: 404},
 	{route: "GET /v1/limits/:name/keys", path: "/v1/limits/{limit}/keys", foreign: 404},
 	{route: "GET /v1/limits/:name/places", path: "/v1/limits/{limit}/places?key=k", foreign: 404},
-	{route: "POST /v1/limits/:name/try", path: "/v1/limits/{limit}/try", body: `{}`, foreign: 404},
 	{route: "GET /v1/policies", foreign: 200},
 	{route: "GET /v1/policies/:workflow", path: "/v1/policies/{policy}", foreign: 404},
 	{route: "PUT /v1/policies/:workflow", path: "/v1/policies/{policy}", body: `{"limits":[{"name":"{limit}"}]}`, foreign: 404},

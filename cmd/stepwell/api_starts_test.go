@@ -98,8 +98,6 @@ func TestCommandsForWhatStartsRuns(t *testing.T) {
 		{`limits set stripe --no-paused --rate 0 --on-full reject`, `set limit stripe\n`, 0, ""},
 		{`limits show stripe`, `limit +stripe\nstate +active\nper key +5\ntotal +200\nfair +false\nif full +reject\n.*`, 0, ""},
 		{`limits keys stripe`, `KEY +HELD +WAITING +WAITING SINCE\n`, 0, ""},
-		{`limits try stripe --per-key 1 --from 1h`, `from +\S+Z\nto +\S+Z\nruns +0\nwaited +0\n.*`, 0, ""},
-		{`limits try gpu --per-key 1 --workflow report --key attributes`, ``, remote.ExitUsage, "attributes.NAME"},
 		{`limits places stripe customer-7`, `PLACE +RUN +STEP +SINCE +COST +TENANT\n`, 0, ""},
 		{`policies set report --limit stripe=attributes.customer --cost stripe=2 --priority=-5m`, `set the policy of report\n`, 0, ""},
 		{`policies list`, `WORKFLOW +LIMITS +PRIORITY +UPDATED\nreport +stripe=attributes.customer x2 +-5m +\S+Z\n`, 0, ""},

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/limit"
-	"github.com/stepwell-dev/stepwell/entities/limit/whatif"
 )
 
 // rateJSON is the JSON form of a rate. Sustained is only in answers.
@@ -205,110 +204,6 @@ func (s *Server) getPlaces(r *request) error {
 		}
 		waiting, err := s.Limits.Waiting(r.ctx(), r.project(), name, key, most)
 		return placesJSON{encodeAll(held, newPermitJSON), encodeAll(waiting, newPermitJSON)}, err
-	})
-}
-
-// triedWindow is the length of a window to try a limit in whose start is not given.
-const triedWindow = 7 * 24 * time.Hour
-
-// tryBody asks what a limit would have done to the runs of the past.
-type tryBody struct {
-	Limit    *limitBody `json:"limit"`
-	Workflow string     `json:"workflow"`
-	Key      string     `json:"key"`
-	Tenant   string     `json:"tenant"`
-	Cost     int        `json:"cost"`
-	From     instant    `json:"from"`
-	To       instant    `json:"to"`
-}
-
-func (b tryBody) trial(project entities.Project, name string, now time.Time) (t whatif.Trial, err error) {
-	t = whatif.Trial{
-		Project: project, Limit: name, Workflow: b.Workflow,
-		Use:  limit.PolicyUse{Name: name, Key: b.Key, Tenant: b.Tenant, Cost: b.Cost},
-		From: time.Time(b.From), To: time.Time(b.To),
-	}
-	if t.To.IsZero() || t.To.After(now) {
-		t.To = now
-	}
-	if t.From.IsZero() {
-		t.From = t.To.Add(-triedWindow)
-	}
-	if b.Limit != nil {
-		var spec limit.Spec
-		spec, err = b.Limit.spec()
-		t.Spec = &spec
-	}
-	return t, err
-}
-
-// triedCounts is what would have happened to runs.
-type triedCounts struct {
-	Runs      int `json:"runs"`
-	Waited    int `json:"waited"`
-	Refused   int `json:"refused"`
-	Cancelled int `json:"cancelled"`
-}
-
-// triedKeyJSON is the JSON form of what would have happened to the runs with a key.
-type triedKeyJSON struct {
-	Key string `json:"key"`
-	triedCounts
-
-	LongestWaitMs int64 `json:"longestWaitMs"`
-}
-
-func newTriedKeyJSON(k whatif.KeyOutcome) triedKeyJSON {
-	return triedKeyJSON{k.Key, newTriedCounts(k.Counts), k.Longest.Milliseconds()}
-}
-
-func newTriedCounts(c whatif.Counts) triedCounts {
-	return triedCounts{c.Runs, c.Waited, c.Refused, c.Cancelled}
-}
-
-// waitsJSON are percentiles of waits in milliseconds.
-type waitsJSON struct {
-	P50 int64 `json:"p50"`
-	P95 int64 `json:"p95"`
-	Max int64 `json:"max"`
-}
-
-// triedJSON is the JSON form of what a limit would have done.
-type triedJSON struct {
-	From timestamp `json:"from"`
-	To   timestamp `json:"to"`
-	triedCounts
-
-	StillWaiting    int              `json:"stillWaiting"`
-	WithoutKey      int              `json:"withoutKey"`
-	StepsNotCounted bool             `json:"stepsNotCounted,omitempty"`
-	WaitMs          *waitsJSON       `json:"waitMs,omitempty"`
-	RefusedRuns     []entities.RunID `json:"refusedRuns"`
-	Keys            []triedKeyJSON   `json:"keys"`
-}
-
-// tryLimit answers with what the limit, or other settings of it, would have done to the runs of a window.
-func (s *Server) tryLimit(r *request) error {
-	var body tryBody
-	name := r.limitName()
-	if r.optionalBody(&body); r.err != nil {
-		return r.err
-	}
-	t, err := body.trial(r.project(), name, s.Log.Now())
-	if err != nil {
-		return err
-	}
-	return answer(r, func() (triedJSON, error) {
-		a, err := s.Trials.Try(r.ctx(), t)
-		v := triedJSON{
-			From: timestamp(t.From), To: timestamp(t.To), triedCounts: newTriedCounts(a.Counts), StillWaiting: a.StillWaiting,
-			WithoutKey: a.WithoutKey, StepsNotCounted: a.StepsNotCounted,
-			RefusedRuns: append([]entities.RunID{}, a.RefusedRuns...), Keys: encodeAll(a.Keys, newTriedKeyJSON),
-		}
-		if a.Waited > 0 {
-			v.WaitMs = &waitsJSON{a.P50.Milliseconds(), a.P95.Milliseconds(), a.Longest.Milliseconds()}
-		}
-		return v, err
 	})
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/limit"
-	"github.com/stepwell-dev/stepwell/entities/limit/whatif"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
@@ -52,7 +51,6 @@ type Server struct {
 	Projects    *access.Projects
 	Views       *admin.Views
 	Limits      *limit.Store
-	Trials      *whatif.Store
 	Sessions    *access.Sessions
 	Stats       *stats.Reader
 	Overview    *overview.Reader
@@ -285,7 +283,6 @@ var routes = []struct {
 	{"DELETE /limits/:name", auth.Admin, (*Server).removeLimit},
 	{"GET /limits/:name/keys", auth.Metadata, (*Server).listLimitKeys},
 	{"GET /limits/:name/places", auth.Metadata, (*Server).getPlaces},
-	{"POST /limits/:name/try", auth.Metadata, (*Server).tryLimit},
 	{"GET /policies", auth.Metadata, (*Server).listPolicies},
 	{"GET /policies/:workflow", auth.Metadata, (*Server).getPolicy},
 	{"PUT /policies/:workflow", auth.Admin, (*Server).putPolicy},

@@ -460,32 +460,6 @@ export type Permit = {
   notBefore?: Time;
 };
 
-export type LimitTrial = {
-  from: Time;
-  to: Time;
-  runs: number;
-  waited: number;
-  refused: number;
-  cancelled: number;
-  stillWaiting: number;
-  withoutKey: number;
-  stepsNotCounted?: boolean;
-  waitMs?: {
-    p50: number;
-    p95: number;
-    max: number;
-  };
-  refusedRuns: Array<string>;
-  keys: Array<{
-    key: string;
-    runs: number;
-    waited: number;
-    refused: number;
-    cancelled: number;
-    longestWaitMs: number;
-  }>;
-};
-
 export type PolicyUse = {
   name: string;
   key?: string;
@@ -1913,21 +1887,6 @@ export interface Api {
       held: Array<Permit>;
       waiting: Array<Permit>;
     };
-  };
-  // Get what a limit would have done to the runs of the past
-  "POST /v1/limits/{name}/try": {
-    path: { "name": string };
-    query: {  };
-    body: {
-      limit?: LimitSpec;
-      workflow?: string;
-      key?: string;
-      tenant?: string;
-      cost?: number;
-      from?: string;
-      to?: string;
-    };
-    answer: LimitTrial;
   };
   // List policies by workflow
   "GET /v1/policies": {

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -19,7 +18,6 @@ type limitsCmd struct {
 	Set    setLimitCmd      `cmd:"" help:"Create a limit, or change what the flags say."`
 	Keys   listLimitKeysCmd `cmd:"" help:"List the keys of a limit that something holds or awaits."`
 	Places listPlacesCmd    `cmd:"" help:"List who holds the places of a key, and who waits."`
-	Try    tryLimitCmd      `cmd:"" help:"Print what a limit would have done to the runs of the past."`
 	Remove removeLimitCmd   `cmd:"" help:"Delete a limit."`
 }
 
@@ -248,98 +246,6 @@ func (c listPlacesCmd) Run(ctx context.Context, s *Session) error {
 	}
 	p := tablePrinter[permit]{Session: s, columns: permitColumns}
 	return p.table(append(places.Held, places.Waiting...))
-}
-
-type tryLimitCmd struct {
-	limitName
-	limitSettings
-	Workflow string   `placeholder:"NAME" help:"Try it on all runs of a workflow, not on those that needed the limit."`
-	Key      string   `placeholder:"EXPRESSION" help:"The key of these runs, as in a policy, such as attributes.customer."`
-	Tenant   string   `placeholder:"EXPRESSION" help:"Who takes turns, as in a policy."`
-	Cost     int      `placeholder:"N" help:"How many places each run takes; default is as many as it took."`
-	From     timeFlag `placeholder:"TIME" help:"Try it on runs created since ${time}; default is 7 days ago."`
-	To       timeFlag `placeholder:"TIME" help:"Try it on runs created before ${time}; default is now."`
-}
-
-// limitTrial is what a limit would have done.
-type limitTrial struct {
-	From, To                         time.Time
-	Runs, Waited, Refused, Cancelled int
-	StillWaiting, WithoutKey         int
-	StepsNotCounted                  bool
-	WaitMs                           *struct{ P50, P95, Max int64 }
-	RefusedRuns                      []string
-	Keys                             []triedKey
-}
-
-type triedKey struct {
-	Key                              string
-	Runs, Waited, Refused, Cancelled int
-	LongestWaitMs                    int64
-}
-
-var triedKeyColumns = []column[triedKey]{
-	{"KEY", func(k triedKey) any { return strconv.Quote(k.Key) }},
-	{"RUNS", func(k triedKey) any { return k.Runs }},
-	{"WAITED", func(k triedKey) any { return k.Waited }},
-	{"REFUSED", func(k triedKey) any { return k.Refused }},
-	{"CANCELLED", func(k triedKey) any { return k.Cancelled }},
-	{"LONGEST WAIT", func(k triedKey) any { return milliseconds(&k.LongestWaitMs) }},
-}
-
-// Run prints what the limit would have done, and to which keys.
-func (c tryLimitCmd) Run(ctx context.Context, s *Session) error {
-	spec, err := c.changed(ctx, s, c.Name)
-	if err != nil {
-		return err
-	}
-	body, err := c.body(s, spec)
-	if err != nil {
-		return err
-	}
-	var t limitTrial
-	raw, err := s.client.call(ctx, http.MethodPost, path("limits", c.Name, "try"), body, &t)
-	if err != nil || s.json {
-		return errors.Join(err, s.printJSON(raw))
-	}
-	fields := []field{
-		{"from", t.From}, {"to", t.To}, {"runs", t.Runs}, {"waited", t.Waited}, {"still waiting", t.StillWaiting},
-		{"refused", t.Refused}, {"cancelled", t.Cancelled}, {"without key", t.WithoutKey},
-	}
-	if w := t.WaitMs; w != nil {
-		fields = append(fields, field{"wait p50", milliseconds(&w.P50)}, field{"wait p95", milliseconds(&w.P95)},
-			field{"wait max", milliseconds(&w.Max)})
-	}
-	if t.StepsNotCounted {
-		fields = append(fields, field{"steps", "not counted"})
-	}
-	if len(t.RefusedRuns) > 0 {
-		fields = append(fields, field{"refused first", strings.Join(t.RefusedRuns, ", ")})
-	}
-	if err := s.printFields(fields); err != nil || len(t.Keys) == 0 {
-		return err
-	}
-	p := tablePrinter[triedKey]{Session: s, columns: triedKeyColumns}
-	return p.table(t.Keys)
-}
-
-func (c tryLimitCmd) body(s *Session, spec limitSpec) (jsonBody, error) {
-	from, to, err := interval(s, c.From, c.To)
-	if err != nil {
-		return nil, err
-	}
-	body := jsonBody{"limit": spec}
-	for name, value := range map[string]string{
-		"workflow": c.Workflow, "key": c.Key, "tenant": c.Tenant, "from": from, "to": to,
-	} {
-		if value != "" {
-			body[name] = value
-		}
-	}
-	if c.Cost > 0 {
-		body["cost"] = c.Cost
-	}
-	return body, nil
 }
 
 type removeLimitCmd struct {
