@@ -41,6 +41,9 @@ type Delivery struct {
 	Unreached int
 	// CutOff is how many of the deliveries were cut off because the app died.
 	CutOff int
+	// Excused is how many of the deliveries are no failures although the function got them: those up to the last one after
+	// which it asked for the message again, and those that ended with their server.
+	Excused int
 	// ClaimedAt is when the delivery started.
 	ClaimedAt time.Time
 	// URL is the base URL of the deployment; empty when it is not registered. HeldUntil is set while it is unhealthy.

@@ -249,7 +249,7 @@ func (d Delivery) NotServed(reason string) *Failure {
 }
 
 // failures is how many of the deliveries, including this one, failed without the death of the app.
-func (d Delivery) failures() int { return max(1, d.DeliveryCount-d.CutOff) }
+func (d Delivery) failures() int { return max(1, d.DeliveryCount-d.CutOff-d.Excused) }
 
 // isRefused reports whether no connection to the function was made.
 func isRefused(err error) bool {

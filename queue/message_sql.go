@@ -77,7 +77,7 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 
 // deliveryColumns are the columns of a [Delivery] except the body; m is the message.
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
-	due_at, lease, delivery_count, unreached, cut_off, now() AS claimed_at,
+	due_at, lease, delivery_count, unreached, cut_off, excused, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
 	(SELECT held_until FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS held_until,
 	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, seen_seq,
@@ -88,8 +88,8 @@ const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subjec
 func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
-		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL,
-		&d.HeldUntil, &d.SpecVersion, &d.SeenSeq, &d.Heard,
+		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.Excused, &d.ClaimedAt,
+		&d.URL, &d.HeldUntil, &d.SpecVersion, &d.SeenSeq, &d.Heard,
 	}
 }
 
@@ -210,11 +210,13 @@ func setDue(
 }
 
 // postpone ends the lease of a delivery whose function has set when the message is due again, and has then answered
-// with success. That is no failure: it neither counts towards parking nor leaves an error.
+// with success. That is no failure: it leaves no error, and what the message has been delivered so far counts neither
+// towards parking nor lengthens its backoff.
 func postpone(ctx context.Context, pool *pgxpool.Pool, handle string) error {
 	return exec(ctx, pool, "postpone message", `
 		UPDATE messages
-		SET lease = '', awaits_since = NULL, unreached = 0, cut_off = 0, first_failed_at = NULL, last_error = '', held = NULL
+		SET lease = '', awaits_since = NULL, unreached = 0, cut_off = 0, excused = delivery_count,
+			first_failed_at = NULL, last_error = '', held = NULL
 		WHERE `+OfLease+` AND holder = ''`, handle)
 }
 
@@ -279,7 +281,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 		), moved AS (
 			UPDATE messages
 			SET lease = '', holder = '', ticket = greatest(ticket, 1),
-				parked_at = CASE WHEN work <> 'step' AND delivery_count >= $3
+				parked_at = CASE WHEN work <> 'step' AND delivery_count - excused >= $3
 					AND coalesce(held->>'code', '') <> '`+message.CodeDiverged+`'
 					AND coalesce(first_failed_at <= now() - $5::interval, false) THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
@@ -449,7 +451,7 @@ func (q *Queue) DropWaitingStep(b *pgx.Batch, p entities.Project, runID entities
 
 // reviveSQL makes parked work of kind $1 about the subject $2 due at once, which belongs to no run, and returns
 // whether there is work.
-const reviveSQL = `
+var reviveSQL = `
 	WITH revived AS (` + retrySQL + `run_id = '' AND work = $1 AND work <> '' AND subject = $2 AND parked_at IS NOT NULL)
 	SELECT EXISTS (SELECT FROM messages WHERE run_id = '' AND work = $1 AND work <> '' AND subject = $2)`
 

@@ -287,13 +287,16 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 	return e, nil
 }
 
+// retrySQL makes messages due at once, and resets their failures. The next delivery is the first one again, except for who
+// must know that it is not.
+var retrySQL = `
+	UPDATE messages m SET parked_at = NULL, due_at = CASE WHEN due_at = ` + gated + ` THEN due_at ELSE now() END,
+		(delivery_count, excused) = (
+			SELECT n, n FROM (SELECT least(delivery_count, (` + cluster.CountsExactly + `)::integer) AS n) AS kept),
+		unreached = 0, cut_off = 0, first_failed_at = NULL
+	WHERE `
+
 const (
-	// retrySQL makes messages due at once, and resets their failures.
-	retrySQL = `
-		UPDATE messages SET parked_at = NULL, due_at = CASE WHEN due_at = ` + gated + ` THEN due_at ELSE now() END,
-			delivery_count = 0, unreached = 0, cut_off = 0,
-			first_failed_at = NULL
-		WHERE `
 	// discardSQL deletes the messages $1 of project $2 with their idempotency keys.
 	discardSQL = `
 		WITH gone AS (

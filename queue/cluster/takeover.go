@@ -2,11 +2,13 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
@@ -23,6 +25,17 @@ type TakenOver struct {
 // functions by their lease, then work by its run. Without one order, a takeover and a group commit could deadlock.
 const LockOrder = ` ORDER BY work <> '', CASE work WHEN '' THEN lease ELSE run_id END, work, subject FOR UPDATE`
 
+// CountsExactly is the condition that the deliveries of message m must be counted exactly, since it is for the function
+// of a run with a fence: on the first delivery, that does not read what others may have done.
+var CountsExactly = fmt.Sprintf(`m.work = '' AND m.run_id <> '' AND NOT EXISTS (
+	SELECT FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project AND r.spec_version < %d)`,
+	entities.SpecFence)
+
+// lost ends the lease of message m whose server died. The message did not fail, and a server that keeps crashing must
+// not use up the deliveries of a healthy message.
+var lost = `lease = '', holder = '', due_at = now(), (delivery_count, excused) = (
+	SELECT delivery_count - (NOT exact)::integer, excused + exact::integer FROM (SELECT ` + CountsExactly + ` AS exact) AS run)`
+
 // ReleaseOrphans ends the leases whose holder has no row in processes, and returns their number. They exist because
 // Postgres may still execute the claim of a dying process after another process has taken over from it.
 func ReleaseOrphans(
@@ -35,7 +48,7 @@ func ReleaseOrphans(
 			SELECT id FROM messages
 			WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)`+LockOrder+`
 		)
-		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $1
+		UPDATE messages m SET `+lost+`, last_error = $1
 		WHERE id = ANY (ARRAY(SELECT id FROM leased))`, message.ServerDied)
 	return tag.RowsAffected(), wrap("release orphaned leases", err)
 }
@@ -43,8 +56,7 @@ func ReleaseOrphans(
 // TakeOver deletes the rows of those silent processes that are dead, and makes the messages they held due. It is one
 // statement, so of all processes that try, the one that deletes the row takes over.
 //
-// It does not count a delivery lost this way: the message did not fail, and a server that keeps crashing must not use
-// up the deliveries of a healthy message. A lease that a function has extended has no holder any more, so it stays.
+// A lease that a function has extended has no holder any more, so it stays.
 func TakeOver(
 	ctx context.Context, q interface {
 		QueryRow(context.Context, string, ...any) pgx.Row
@@ -66,8 +78,7 @@ func TakeOver(
 		), leased AS (
 			SELECT id FROM messages WHERE lease <> '' AND holder IN (SELECT id FROM dead)`+LockOrder+`
 		), leases AS (
-			UPDATE messages
-			SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $4
+			UPDATE messages m SET `+lost+`, last_error = $4
 			WHERE id = ANY (ARRAY(SELECT id FROM leased))
 			RETURNING id
 		), tickets AS (

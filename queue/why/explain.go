@@ -198,7 +198,7 @@ func (r Reason) fill(m Message) Reason {
 // trouble completes a reason about a message that is parked, has failed or lacks its deployment.
 func (r Reason) trouble(m Message, p phase) Reason {
 	r = r.fill(m)
-	r.Since, r.Failures, r.At = m.FirstFailedAt, max(1, m.DeliveryCount-m.CutOff), &m.DueAt
+	r.Since, r.Failures, r.At = m.FirstFailedAt, max(1, m.DeliveryCount-m.CutOff-m.Excused), &m.DueAt
 	switch {
 	case p == parked:
 		r.Kind, r.Since, r.At, r.Remedies = Parked, m.ParkedAt, nil, []Remedy{RetryMessage, DiscardMessage}

@@ -212,6 +212,10 @@ func TestReasonsSayWhoAndWhat(t *testing.T) {
 			Kind: Unreachable, MessageID: "msg_1", DeploymentID: "shop", Failures: 4, Since: at(-time.Hour), At: at(time.Minute),
 			Error: &Error{Message: "refused"}, Remedies: []Remedy{RetryMessage, PutDeployment},
 		}},
+		"excused": {run(with("", fails("500"), func(m *Message) { m.Excused = 5 })), Reason{
+			Kind: FunctionFails, MessageID: "msg_1", DeploymentID: "shop", Failures: 2, Since: at(-time.Hour), At: at(time.Minute),
+			Error: &Error{Message: "500"}, Remedies: []Remedy{RetryMessage},
+		}},
 		"diverged": {run(with("run", fails("500"), held("diverged"))), Reason{
 			Kind: Diverged, MessageID: "msg_1", DeploymentID: "shop", Failures: 7, Since: at(-time.Hour), At: at(time.Minute),
 			Error: &Error{Code: "diverged", Message: "no"}, Remedies: []Remedy{PutDeployment, RetryMessage},
