@@ -18,8 +18,8 @@ const (
 	// unrecordedPerProcessor is how many deliveries of all projects may be unrecorded before no more start: enough to keep
 	// the database busy.
 	unrecordedPerProcessor = 32
-	// longestTurn is how long a delivery may take before the function has answered, or without a call, before the project
-	// may start another one. It is longer than a delivery that waits for nothing but the database.
+	// longestTurn is how long a delivery may take, and how long its call, before the project may start another one. It is
+	// longer than a delivery that waits for nothing but the database.
 	longestTurn = 100 * time.Millisecond
 	// longestWait is how long a message waits that is leased before its turn has come. Then it is given back: the time
 	// that is left of the lease must be enough to call the function and to record its answer.
@@ -30,10 +30,10 @@ const (
 // statements of others wait behind all of its own: while others are active, it starts as many as there are processors.
 // Alone, it starts as many as it has places: statements that run at once share commits.
 //
-// A delivery has a second unit, while it is unrecorded: it has just begun, or its function has answered and that is not
-// recorded yet. This is what is done twice if the process dies. A delivery gives the unit back while its function takes
-// long, and has one again from the answer on, even if its project then has more than its share. So a project begins
-// no calls while that many of its answers wait for the database.
+// A delivery has a second unit, while it is unrecorded: until its call, for however long that waits for the database, and
+// from its function's answer until that is recorded. This is what is done twice if the process dies. A delivery gives
+// the unit back while its function takes long, and has one again from the answer on, even if its project then has more
+// than its share. So a project begins no calls while that many of its deliveries wait for the database.
 type turn struct {
 	of  *deliverer
 	key string
@@ -43,7 +43,7 @@ type turn struct {
 	mu         sync.Mutex
 	starting   bool // has a unit of the turns
 	unrecorded bool // has a unit of the unrecorded
-	answer     bool // is being recorded
+	calling    bool // the function has not answered
 }
 
 // turn waits until the project may start another delivery.
@@ -94,12 +94,12 @@ func (t *turn) leave() {
 	t.endUnrecorded()
 }
 
-// tooLong ends the turn of a delivery that takes long. If it records an answer, it stays unrecorded.
+// tooLong ends the turn of a delivery that takes long. Unless its function does, it stays unrecorded.
 func (t *turn) tooLong() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.endStart()
-	if !t.answer {
+	if t.calling {
 		t.endUnrecorded()
 	}
 }
@@ -109,6 +109,13 @@ func (t *turn) endStart() {
 		t.of.turns.Release(t.key, 1)
 	}
 	t.starting = false
+}
+
+func (t *turn) beginUnrecorded() {
+	if !t.unrecorded {
+		t.of.unrecorded.Owe(t.key, 1, shareFactor)
+	}
+	t.unrecorded = true
 }
 
 func (t *turn) endUnrecorded() {
@@ -125,7 +132,9 @@ func (t *turn) call() (quick *time.Timer) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.answer = false
+	t.beginUnrecorded() // a delivery that has waited for something has left its turn
+	t.calling = true
+	t.longest.Reset(longestTurn)
 	return time.AfterFunc(callTurn, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -140,8 +149,6 @@ func (t *turn) answered() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.unrecorded {
-		t.of.unrecorded.Owe(t.key, 1, shareFactor)
-	}
-	t.unrecorded, t.answer = true, true
+	t.beginUnrecorded()
+	t.calling = false
 }

@@ -79,6 +79,39 @@ func keepActive(t *testing.T, w *Worker) {
 	t.Cleanup(active.Wait)
 }
 
+// TestDeliveriesThatWaitToCallHoldBackOthers: while the database is slow to hand out messages, a project has no more
+// deliveries than it may have unrecorded, since all of them may call at the same time.
+func TestDeliveriesThatWaitToCallHoldBackOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newDeliverer(&Queue{}, WorkerOptions{Deliveries: 100})
+		most := int(w.unrecorded.Most(shareFactor))
+		var claiming []*turn
+		for range most {
+			d, err := w.turn(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			claiming = append(claiming, d)
+		}
+		if _, err := w.turnSoon(t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("another delivery began, error %v", err)
+		}
+		claiming[0].leave() // it waits for something, and then calls all the same
+		claiming[0].call()
+		if n := int(w.unrecorded.HeldBy("a")); n != most {
+			t.Errorf("%d of %d deliveries count as unrecorded", n, most)
+		}
+		for _, d := range claiming[1:] {
+			d.call()
+		}
+		time.Sleep(2 * longestTurn)
+		if n := w.unrecorded.HeldBy("a"); n != 0 {
+			t.Errorf("%d deliveries count as unrecorded, although their functions take long", n)
+		}
+	})
+}
+
 // TestAnswersThatWaitHoldBackCalls: while many answers of a project are not recorded, it begins no
 // call. Another project does. As one is recorded, one call begins.
 func TestAnswersThatWaitHoldBackCalls(t *testing.T) {
