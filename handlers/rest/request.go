@@ -64,7 +64,9 @@ type request struct {
 	err        error
 	reader     pg.Querier
 	decoding   decoding
+	pages      pages
 	processors *share.Processors
+	rows       int // at most as many are in the answer
 }
 
 func (r *request) ctx() context.Context { return r.Request().Context() }
@@ -133,6 +135,7 @@ func (r *request) page(order string) pg.Page {
 		}
 		p.Limit = n
 	}
+	r.rows = p.Limit
 	order = cmp.Or(r.QueryParam("order"), order)
 	if order != oldestFirst && order != newestFirst {
 		r.fail(badParam("order", "%q is neither %s nor %s", order, oldestFirst, newestFirst))

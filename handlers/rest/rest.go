@@ -7,6 +7,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -69,6 +70,7 @@ type Server struct {
 
 	// Set by Register:
 	decoding decoding
+	pages    pages
 	live     *live.Followers[liveRun]
 }
 
@@ -89,11 +91,19 @@ func answer[T any](r *request, do func() (T, error)) error {
 	if r.err != nil {
 		return r.err
 	}
-	result, err := do()
+	var body []byte
+	err := r.pages.do(r.ctx(), r.project(), r.rows, func() error {
+		result, err := do()
+		if err != nil {
+			return err
+		}
+		body, err = json.Marshal(result)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	return r.JSON(http.StatusOK, result)
+	return r.JSONBlob(http.StatusOK, append(body, '\n'))
 }
 
 // answerAs is [answer] with the encoded result.
@@ -343,12 +353,14 @@ func (s *Server) Register(g auth.Routes) {
 	s.live = live.New(live.Options[liveRun]{
 		Log: s.Log.Log, Rows: s.liveRows, Held: s.Queue.HeldRuns, Viewers: s.Viewers,
 	})
-	s.decoding = newDecoding(runtime.GOMAXPROCS(0), s.Log.Now)
+	s.decoding, s.pages = newDecoding(runtime.GOMAXPROCS(0), s.Log.Now), newPages(runtime.GOMAXPROCS(0))
 	g.Use(validateQuery)
 	g.NotFound(notFound)
 	for _, route := range routes {
 		g.Handle(route.pattern, route.permission, func(c echo.Context) error {
-			r := &request{Context: c, reader: s.Reader, decoding: s.decoding, processors: s.Queue.Processors()}
+			r := &request{
+				Context: c, reader: s.Reader, decoding: s.decoding, pages: s.pages, processors: s.Queue.Processors(),
+			}
 			return r.orPending(route.handle(s, r))
 		})
 	}
