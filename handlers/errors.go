@@ -63,6 +63,7 @@ var statuses = []struct {
 	{message.ErrHasURL, http.StatusConflict, "deployment_has_url"},
 	{message.ErrIsCatalog, http.StatusConflict, "workflow_is_catalog"},
 	{message.ErrDeploymentRetired, http.StatusConflict, "flow_retired"},
+	{message.ErrStepsOnly, http.StatusConflict, "deployment_steps_only"},
 	{entities.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},

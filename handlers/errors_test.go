@@ -93,6 +93,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{message.ErrHasURL, 409, "deployment_has_url"},
 		{message.ErrIsCatalog, 409, "workflow_is_catalog"},
 		{message.ErrDeploymentRetired, 409, "flow_retired"},
+		{message.ErrStepsOnly, 409, "deployment_steps_only"},
 		{entities.Invalid("no"), 400, "invalid_request"},
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},

@@ -24,9 +24,11 @@ type Deployment struct {
 	ID string
 	// URL is [PulledURL] if the app asks for its deliveries.
 	URL string
-	// Workflows are the names of its workflows, sorted. If empty, the deployment may have any workflow. Where it is
-	// registered, nil leaves them as they are.
+	// Workflows are the names of its workflows, sorted. If empty, the deployment may have any workflow, unless it is for
+	// steps only. Where it is registered, nil leaves them as they are.
 	Workflows []string
+	// StepsOnly is set if it executes steps, and has no workflow. Where it is registered, nil leaves it as it is.
+	StepsOnly *bool
 	// Build is the version of its program; empty if unknown. Where it is registered, empty leaves it as it is.
 	Build string
 	// Schemas is a JSON object with the JSON Schemas of inputs and outputs, by workflow; nil if there are none. Only
@@ -66,7 +68,7 @@ type Reached struct {
 }
 
 // deploymentColumns are what the start of a run reads.
-const deploymentColumns = `id, url, workflows, build, max_concurrent, retired_at, created_at, updated_at`
+const deploymentColumns = `id, url, workflows, steps_only, build, max_concurrent, retired_at, created_at, updated_at`
 
 const (
 	// maxWorkflows is how many workflows a deployment may list.
@@ -101,15 +103,15 @@ func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project,
 }
 
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
-// one that lists no workflows. Apps that ask for their deliveries have no functions to call. It fails with
-// [message.ErrDeploymentNotFound], with [message.ErrDeploymentRetired] if the workflow is a flow whose versions are all
+// one that lists no workflows and is not for steps only. Apps that ask for their deliveries have no functions to call. It
+// fails with [message.ErrDeploymentNotFound], with [message.ErrDeploymentRetired] if the workflow is a flow whose versions are all
 // retired: no app has it; and with [message.ErrIsCatalog] if it is a catalog, and no app lists it: a plan is for what
 // its run wants.
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
 	const isCatalog = `EXISTS (SELECT FROM catalogs c WHERE c.project = $1 AND c.name = $2)`
 	d, err := q.oneDeployment(ctx, "", `CASE WHEN `+isCatalog+`
 			THEN $2 = ANY (workflows) AND url NOT LIKE '`+contract.FlowScheme+`%'
-			ELSE $2 = ANY (workflows) OR workflows = '{}' END AND url <> '`+PulledURL+`'
+			ELSE $2 = ANY (workflows) OR workflows = '{}' AND NOT steps_only END AND url <> '`+PulledURL+`'
 		ORDER BY workflows = '{}', retired_at IS NOT NULL, created_at DESC, id DESC LIMIT 1`, project, workflow)
 	if errors.Is(err, message.ErrDeploymentNotFound) {
 		var planned bool
@@ -129,8 +131,8 @@ func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, 
 
 // StartDeployment reads the deployment for a new run of the workflow: the one with the ID, the version of a flow that
 // an alias with the ID points to, or that of [Queue.NewestDeployment] if it is empty. It fails with
-// [message.ErrDeploymentNotFound], with [message.ErrDeploymentRetired], and with [entities.ErrInvalid] if it is a
-// version of another flow.
+// [message.ErrDeploymentNotFound], with [message.ErrDeploymentRetired], with [message.ErrStepsOnly], and with
+// [entities.ErrInvalid] if it is a version of another flow.
 func (q *Queue) StartDeployment(
 	ctx context.Context, project entities.Project, workflow, id string,
 ) (Deployment, error) {
@@ -146,6 +148,8 @@ func (q *Queue) StartDeployment(
 	case err != nil:
 	case d.RetiredAt != nil:
 		err = fmt.Errorf("start a run of %s: %w", id, message.ErrDeploymentRetired)
+	case *d.StepsOnly:
+		err = fmt.Errorf("start a run of %s on %s: %w", workflow, id, message.ErrStepsOnly)
 	case strings.HasPrefix(d.URL, contract.FlowScheme) && !slices.Contains(d.Workflows, workflow):
 		err = entities.Invalid("deployment %s is a version of the flow %s, not of %s: name that flow, or another deployment",
 			id, strings.Join(d.Workflows, ", "), workflow)

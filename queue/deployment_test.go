@@ -377,6 +377,46 @@ func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 	}
 }
 
+// TestStepsOnly: no run goes to a deployment that executes steps only, until it is registered as another one.
+func TestStepsOnly(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	yes, no := true, false
+	for _, test := range []struct {
+		name    string
+		put     Deployment
+		order   error
+		another error
+		named   error
+	}{
+		{"any workflow", Deployment{}, nil, nil, nil},
+		{"steps", Deployment{StepsOnly: &yes}, message.ErrDeploymentNotFound, message.ErrDeploymentNotFound, message.ErrStepsOnly},
+		{"kept", Deployment{Build: "b"}, message.ErrDeploymentNotFound, message.ErrDeploymentNotFound, message.ErrStepsOnly},
+		{"workflows", Deployment{Workflows: []string{"order"}}, nil, message.ErrDeploymentNotFound, nil},
+		{"not for steps only", Deployment{StepsOnly: &no}, nil, message.ErrDeploymentNotFound, nil},
+		{"steps instead", Deployment{StepsOnly: &yes}, message.ErrDeploymentNotFound, message.ErrDeploymentNotFound, message.ErrStepsOnly},
+		{"no longer", Deployment{StepsOnly: &no}, nil, nil, nil},
+		{"steps again", Deployment{StepsOnly: &yes}, message.ErrDeploymentNotFound, message.ErrDeploymentNotFound, message.ErrStepsOnly},
+		{"none listed", Deployment{Workflows: []string{}}, nil, nil, nil},
+	} {
+		test.put.ID, test.put.URL = "shop", "http://a.test"
+		if _, err := r.Register(t.Context(), project, test.put); err != nil {
+			t.Fatal(test.name, err)
+		}
+		for start, want := range map[[2]string]error{
+			{"order", ""}: test.order, {"another", ""}: test.another, {"order", "shop"}: test.named,
+		} {
+			if _, err := r.StartDeployment(t.Context(), project, start[0], start[1]); !errors.Is(err, want) {
+				t.Errorf("%s: the start of %v: %v, want %v", test.name, start, err, want)
+			}
+		}
+	}
+	_, err := r.Register(t.Context(), project, Deployment{
+		ID: "shop", URL: "http://a.test", StepsOnly: &yes, Workflows: []string{"order"},
+	})
+	wantError(t, "both", err, entities.ErrInvalid)
+}
+
 // TestDeploymentSaysSinceWhenItCannotBeReached: from the first call that is refused until it answers or moves.
 func TestDeploymentSaysSinceWhenItCannotBeReached(t *testing.T) {
 	t.Parallel()

@@ -33,11 +33,11 @@ func (q *Queue) PutDeployment(
 }
 
 // Register registers a deployment, or changes it: what d does not have stays as it is. Workflows and Schemas are one
-// thing in this: who gives one of them replaces both. It then makes messages due now that could not be delivered to it:
-// those that did not reach it, invocations of runs that are held, and, if it has moved, all that failed. What its
-// probes have found out is forgotten if the URL, the build or the probes are others than before. It fails with
-// [entities.ErrInvalid] when a field is invalid, such as a URL that is not an absolute http or https URL, and with
-// [ErrNotRescheduled] when only the registration succeeded.
+// thing in this: who gives one of them replaces both, and ends StepsOnly, which in turn removes both. It then makes
+// messages due now that could not be delivered to it: those that did not reach it, invocations of runs that are held,
+// and, if it has moved, all that failed. What its probes have found out is forgotten if the URL, the build or the probes
+// are others than before. It fails with [entities.ErrInvalid] when a field is invalid, such as a URL that is not an
+// absolute http or https URL, and with [ErrNotRescheduled] when only the registration succeeded.
 func (q *Queue) Register(ctx context.Context, project entities.Project, d Deployment) (Deployment, error) {
 	if err := d.normalize(); err != nil {
 		return Deployment{}, err
@@ -100,9 +100,14 @@ func (d *Deployment) normalize() error {
 	if string(d.Schemas) == "null" {
 		d.Schemas = nil
 	}
-	if d.Workflows == nil && d.Schemas == nil {
+	stepsOnly := d.StepsOnly != nil && *d.StepsOnly
+	switch {
+	case stepsOnly && len(d.Workflows) > 0:
+		return entities.Invalid("a deployment for steps only has no workflows: leave out workflows, or stepsOnly")
+	case d.Workflows == nil && d.Schemas == nil && !stepsOnly:
 		return nil
 	}
+	d.StepsOnly = &stepsOnly
 	var err error
 	if d.Workflows, err = validateWorkflows(d.Workflows); err != nil {
 		return err
@@ -168,6 +173,9 @@ func (r *registered) audit(ctx context.Context, tx pgx.Tx, p entities.Project) e
 		return nil
 	}
 	detail := map[string]any{"url": r.URL, "workflows": r.Workflows}
+	if *r.StepsOnly {
+		detail["stepsOnly"] = true
+	}
 	if r.Build != "" {
 		detail["build"] = r.Build
 	}
@@ -217,13 +225,14 @@ func (q *Queue) writeDeployment(
 		}
 		rows, err := tx.Query(ctx, `
 			WITH old AS (
-				SELECT url, workflows, build, schemas, max_concurrent, health FROM deployments WHERE project = $1 AND id = $2)
-			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas, max_concurrent, health)
+				SELECT url, workflows, build, schemas, max_concurrent, health, steps_only
+				FROM deployments WHERE project = $1 AND id = $2)
+			INSERT INTO deployments AS d (project, id, url, workflows, build, schemas, max_concurrent, health, steps_only)
 			SELECT $1, $2, $3, coalesce($4::text[], '{}'), $5, coalesce($6::jsonb, '{}'), nullif($7::integer, 0),
-				CASE WHEN $8::jsonb ->> 'path' <> '' THEN $8::jsonb END
+				CASE WHEN $8::jsonb ->> 'path' <> '' THEN $8::jsonb END, coalesce($9, false)
 			WHERE NOT EXISTS (SELECT FROM flow_aliases WHERE project = $1 AND id = $2)
 			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, updated_at = now(),
-				workflows = coalesce($4, d.workflows), schemas = coalesce($6, d.schemas),
+				workflows = coalesce($4, d.workflows), schemas = coalesce($6, d.schemas), steps_only = coalesce($9, d.steps_only),
 				build = coalesce(nullif($5, ''), d.build),
 				max_concurrent = CASE
 					WHEN excluded.url = '`+PulledURL+`' THEN NULL
@@ -236,8 +245,9 @@ func (q *Queue) writeDeployment(
 				build IS DISTINCT FROM (SELECT build FROM old) AS rebuilt,
 				health IS DISTINCT FROM (SELECT health FROM old) AS reprobed,
 				max_concurrent IS DISTINCT FROM (SELECT max_concurrent FROM old) AS rebounded,
-				(workflows, schemas) IS DISTINCT FROM (SELECT (workflows, schemas) FROM old) AS relisted`,
-			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent, d.Health)
+				(workflows, schemas, steps_only)
+					IS DISTINCT FROM (SELECT (workflows, schemas, steps_only) FROM old) AS relisted`,
+			project, d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent, d.Health, d.StepsOnly)
 		if err != nil {
 			return nil, err
 		}

@@ -70,6 +70,7 @@ var apiCommands = []string{
 	"signals list --name order.paid",
 	"events list --payloads --run " + anyRun,
 	"deployments add shop https://shop.example.com/workflows --workflow order --workflow a,b",
+	"deployments add mail https://mail.example.com/steps --steps-only",
 	"deployments list",
 	"deployments show shop",
 	"deployments remove shop",

@@ -165,6 +165,10 @@ const CodeStale = "stale_invocation"
 // ErrDeploymentNotFound means that the project has no such deployment.
 var ErrDeploymentNotFound = errors.New("deployment not found")
 
+// ErrStepsOnly refuses a new run on a deployment that only executes steps.
+var ErrStepsOnly = fmt.Errorf("%w: the deployment executes steps only, and has no workflow: name another one, or none",
+	entities.ErrInvalid)
+
 // ErrDeploymentRetired refuses a new run of a version that is retired.
 var ErrDeploymentRetired = fmt.Errorf("%w: the version of the flow is retired: start another one", entities.ErrInvalid)
 

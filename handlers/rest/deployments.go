@@ -18,6 +18,7 @@ type deploymentJSON struct {
 	ID               string          `json:"id"`
 	URL              string          `json:"url"`
 	Workflows        []string        `json:"workflows,omitempty"`
+	StepsOnly        bool            `json:"stepsOnly,omitempty"`
 	Build            string          `json:"build,omitempty"`
 	Schemas          json.RawMessage `json:"schemas,omitempty"`
 	MaxConcurrent    *int            `json:"maxConcurrent,omitempty"`
@@ -34,9 +35,9 @@ type deploymentJSON struct {
 
 func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
 	v := deploymentJSON{
-		d.ID, d.URL, d.Workflows, d.Build, d.Schemas, d.MaxConcurrent, d.OpenRuns, d.Waiting, optionalTime(d.AnsweredAt),
-		optionalTime(d.UnreachableSince), optionalTime(d.FailedAt), d.Failure, newHealthJSON(d), timestamp(d.CreatedAt),
-		timestamp(d.UpdatedAt),
+		d.ID, d.URL, d.Workflows, *d.StepsOnly, d.Build, d.Schemas, d.MaxConcurrent, d.OpenRuns, d.Waiting,
+		optionalTime(d.AnsweredAt), optionalTime(d.UnreachableSince), optionalTime(d.FailedAt), d.Failure, newHealthJSON(d),
+		timestamp(d.CreatedAt), timestamp(d.UpdatedAt),
 	}
 	if !auth.IdentityOf(r).Operator() {
 		v.LastError = egress.Redact(v.LastError)
@@ -128,6 +129,7 @@ func (s *Server) answerRegistration(
 		Workflows []string        `json:"workflows"`
 		Build     string          `json:"build"`
 		Schemas   json.RawMessage `json:"schemas"`
+		StepsOnly *bool           `json:"stepsOnly"`
 
 		MaxConcurrent *int            `json:"maxConcurrent"`
 		Health        json.RawMessage `json:"health"`
@@ -140,8 +142,7 @@ func (s *Server) answerRegistration(
 	return answerAs(r, r.deploymentJSON, func() (queue.Deployment, error) {
 		return write(r.ctx(), r.project(), queue.Deployment{
 			ID: id, URL: body.URL, Workflows: body.Workflows, Build: body.Build, Schemas: body.Schemas,
-			MaxConcurrent: body.MaxConcurrent,
-			Health:        probes,
+			StepsOnly: body.StepsOnly, MaxConcurrent: body.MaxConcurrent, Health: probes,
 		})
 	})
 }

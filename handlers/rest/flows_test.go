@@ -56,6 +56,24 @@ func TestFlows(t *testing.T) {
 	}
 }
 
+// TestDeploymentsForStepsOnly: a start of a workflow that nobody has is refused, and none goes to a deployment that
+// executes the steps of flows only.
+func TestDeploymentsForStepsOnly(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	status, got := a.do(t, http.MethodPut, "/v1/deployments/mail", `{"url":"http://app.test","stepsOnly":true}`)
+	if status != http.StatusOK || got["stepsOnly"] != true {
+		t.Errorf("got %d %v", status, got)
+	}
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"ordr"}`, http.StatusNotFound, "deployment_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"ordr","deployment":"mail"}`, http.StatusConflict, "deployment_steps_only")
+	a.wantRejected(t, http.MethodPut, "/v1/deployments/mail", `{"url":"http://app.test","stepsOnly":true,"workflows":["a"]}`,
+		http.StatusBadRequest, "invalid_request")
+	if status, got = a.do(t, http.MethodPatch, "/v1/deployments/mail", `{"workflows":["ordr"]}`); status != http.StatusOK || got["stepsOnly"] != nil {
+		t.Errorf("got %d %v", status, got)
+	}
+}
+
 // TestFlowGraphs reads the graphs of two versions, and that of a run, which keeps the version that it began with.
 func TestFlowGraphs(t *testing.T) {
 	t.Parallel()

@@ -21,8 +21,8 @@ type Planner struct {
 	Run entities.Run
 	// Now is the time from which durations count.
 	Now time.Time
-	// Deployment returns the newest deployment of a workflow, for [Latest], or the one that an ID with "@" names: a
-	// version of a flow, or what an alias points to. A [StartRefused] fails the step.
+	// Deployment returns the newest deployment of a workflow if the ID is empty, for [Latest], or the one that the ID
+	// names, which may be an alias of a version of a flow. A [StartRefused] fails the step.
 	Deployment func(workflow, id string) (string, error)
 	// Condition returns an error if the condition of a signal is invalid.
 	Condition func(string) error

@@ -387,7 +387,7 @@ func (planner Planner) deploymentOf(workflow, named, other string) (string, erro
 	switch id := cmp.Or(named, other); {
 	case id == Latest:
 		return planner.Deployment(workflow, "")
-	case named != "" && strings.Contains(id, "@"):
+	case named != "":
 		return planner.Deployment(workflow, id)
 	default:
 		return id, nil

@@ -24,6 +24,9 @@ var orders = Planner{
 		if name, _, isFlow := strings.Cut(id, "@"); isFlow {
 			return name + "@7", nil
 		}
+		if id != "" {
+			return id, nil
+		}
 		return "newest of " + workflow, nil
 	},
 	Condition: func(condition string) error {

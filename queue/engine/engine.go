@@ -155,12 +155,17 @@ func (e *Engine) startOn(ctx context.Context, project entities.Project, workflow
 	switch {
 	case errors.Is(err, message.ErrDeploymentRetired):
 		code = "flow_retired"
+	case errors.Is(err, message.ErrStepsOnly):
+		code = "deployment_steps_only"
 	case errors.Is(err, message.ErrIsCatalog):
 		code = "workflow_is_catalog"
 	case errors.Is(err, entities.ErrInvalid):
 		code = "flow_mismatch"
 	case id != "" && errors.Is(err, message.ErrDeploymentNotFound):
-		name, alias, _ := strings.Cut(id, "@")
+		name, alias, ok := strings.Cut(id, "@")
+		if !ok {
+			return id, nil
+		}
 		_, unknown := e.flows.Versions(ctx, project, name)
 		if errors.Is(unknown, registry.ErrNotFound) {
 			return id, nil

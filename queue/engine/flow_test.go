@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
+	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/flow"
 	"github.com/stepwell-dev/stepwell/queue/flow/registry"
@@ -411,7 +412,12 @@ func TestStartsThatAreRefusedFailTheirSteps(t *testing.T) {
 	if _, err := flows.Retire(t.Context(), project, "old", 1); err != nil {
 		t.Fatal(err)
 	}
-	catch := ", catch: [{codes: [flow_retired, alias_not_found, flow_mismatch]}]}"
+	stepsOnly := true
+	_, err := d.Register(t.Context(), project, queue.Deployment{ID: "mail", URL: "http://a.test", StepsOnly: &stepsOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	catch := ", catch: [{codes: [flow_retired, alias_not_found, flow_mismatch, deployment_steps_only]}]}"
 	id := d.startOrder(t, put(`
 flow: starts
 steps:
@@ -420,10 +426,11 @@ steps:
   missing: {flow: order, deployment: order@prod`+catch+`
   version: {start: order, deployment: order@99`+catch+`
   other: {start: another, deployment: order@1`+catch+`
-output: "${[steps.retired, steps.newest, steps.missing, steps.version, steps.other].map(s, s.error.code)}"
+  steps: {flow: another, deployment: mail`+catch+`
+output: "${[steps.retired, steps.newest, steps.missing, steps.version, steps.other, steps.steps].map(s, s.error.code)}"
 `), `{}`, "")
 	d.wantEnd(t, id, entities.RunCompleted,
-		`["flow_retired","flow_retired","alias_not_found","alias_not_found","flow_mismatch"]`)
+		`["flow_retired","flow_retired","alias_not_found","alias_not_found","flow_mismatch","deployment_steps_only"]`)
 }
 
 // TestAnIDIsOfAnAliasOrOfAnApp has aliases and apps race for the same IDs: each ID goes to one of them.

@@ -182,6 +182,7 @@ export type Reason = {
 export type Registration = {
   url?: string;
   workflows?: Array<string>;
+  stepsOnly?: boolean;
   build?: string;
   maxConcurrent?: number;
   schemas?: Schemas;
@@ -384,6 +385,7 @@ export type Deployment = {
   id: string;
   url: string;
   workflows?: Array<string>;
+  stepsOnly?: boolean;
   build?: string;
   schemas?: Schemas;
   maxConcurrent?: number;

@@ -18,7 +18,8 @@ type deploymentsCmd struct {
 type addDeploymentCmd struct {
 	ID        string   `arg:"" help:"The app's STEPWELL_DEPLOYMENT_ID."`
 	URL       string   `arg:"" help:"The app's URL, such as http://127.0.0.1:3000."`
-	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" help:"A workflow it has; may be repeated."`
+	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" xor:"what" help:"A workflow it has; may be repeated."`
+	StepsOnly bool     `xor:"what" help:"It executes steps, and has no workflow."`
 
 	MaxConcurrent *int   `placeholder:"N" help:"How many calls may be under way at once; 0 for any number."`
 	Health        string `placeholder:"PATH" help:"Probe this path of its host; no calls while it fails; off for none."`
@@ -26,7 +27,7 @@ type addDeploymentCmd struct {
 
 // Run registers the deployment.
 func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
-	body := jsonBody{"url": c.URL, "workflows": c.Workflows}.omitZero()
+	body := jsonBody{"url": c.URL, "workflows": c.Workflows, "stepsOnly": c.StepsOnly}.omitZero()
 	if c.MaxConcurrent != nil {
 		body["maxConcurrent"] = *c.MaxConcurrent
 	}
@@ -57,7 +58,7 @@ var deploymentColumns = []column[deployment]{
 	{"OPEN RUNS", func(d deployment) any { return d.OpenRuns }},
 	{"UPDATED", func(d deployment) any { return d.UpdatedAt }},
 	{"AWAY SINCE", func(d deployment) any { return d.UnreachableSince }},
-	{"WORKFLOWS", func(d deployment) any { return strings.Join(d.Workflows, " ") }},
+	{"WORKFLOWS", func(d deployment) any { return d.workflows() }},
 }
 
 // flowURL begins the URL of a version of a flow, which the server executes.
@@ -75,6 +76,14 @@ func (d deployment) place() string {
 	default:
 		return "pulled, last poll " + timestamp(d.AnsweredAt)
 	}
+}
+
+// workflows says which workflows it has; nothing if it may have any.
+func (d deployment) workflows() string {
+	if d.StepsOnly {
+		return "none, steps only"
+	}
+	return strings.Join(d.Workflows, " ")
 }
 
 // calls says how many calls of its functions may be under way at once; nothing if any number may.
@@ -103,7 +112,7 @@ func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
 			{"deployment", d.ID},
 			{"url", d.place()},
 			{"build", d.Build},
-			{"workflows", strings.Join(d.Workflows, " ")},
+			{"workflows", d.workflows()},
 			{"calls at once", d.calls()},
 			{"open runs", d.OpenRuns},
 			{"waiting messages", d.WaitingMessages},

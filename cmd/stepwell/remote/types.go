@@ -129,6 +129,7 @@ type deployment struct {
 	ID, URL, Build       string
 	LastError            string
 	Workflows            []string
+	StepsOnly            bool
 	OpenRuns             int64
 	WaitingMessages      int64
 	MaxConcurrent        int

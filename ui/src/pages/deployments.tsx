@@ -92,7 +92,7 @@ function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) 
         {d.unreachableSince && <> <span class="quiet">since</span> <Clock at={d.unreachableSince} /> <span class="quiet"><Age at={d.unreachableSince} /></span></>}
         {d.health?.lastError && <div class="quiet small">health: <span class="mono">{d.health.lastError}</span></div>}
         {d.lastError && d.failedAt && <div class="quiet small"><Age at={d.failedAt} />: <span class="mono">{d.lastError}</span></div>}</td>
-      <td>{d.workflows?.join(", ") ?? <span class="quiet">any</span>}</td>
+      <td>{d.workflows?.join(", ") ?? <span class="quiet">{d.stepsOnly ? "none, steps only" : "any"}</span>}</td>
       <td class="num"><a href={href(["runs"], { q: formatTerm({ field: "deployment", value: d.id }) })}>{runs}</a></td>
       <td class="num">{d.waitingMessages > 0 ? <a href={href(["queue", "retrying"], { deployment: d.id })}>{capped(d.waitingMessages, 1000)}</a> : 0}</td>
       <td>{d.answeredAt ? <Age at={d.answeredAt} /> : <span class="quiet">–</span>}</td>
