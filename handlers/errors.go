@@ -95,6 +95,7 @@ var statuses = []struct {
 	{admin.ErrPaused, http.StatusServiceUnavailable, "project_paused"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
+	{flow.ErrPayloadTooLarge, http.StatusRequestEntityTooLarge, "payload_too_large"},
 	{flow.ErrFaults, http.StatusUnprocessableEntity, "invalid_flow"},
 	{schema.ErrViolations, http.StatusUnprocessableEntity, "schema_violated"},
 	{schema.ErrCost, http.StatusUnprocessableEntity, "schema_cost"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // TestFlows puts versions of a flow, reads them, and starts a run of the newest one.
@@ -117,6 +118,42 @@ func TestFlowInputIsCheckedAtTheStart(t *testing.T) {
 		t.Errorf("%d runs were written", len(list))
 	}
 	a.post(t, "/v1/runs", `{"workflow":"paid","input":{"id":1,"sum":1e2}}`, 201)
+}
+
+// TestFlowsRefuseWhatTheyCannotRead: an input, a payload or a result of more than 16 MiB is refused for the run of a
+// flow, and nothing is written. Runs of functions take it.
+func TestFlowsRefuseWhatTheyCannotRead(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.post(t, "/v1/flows", `{"document":"flow: f\ndeployment: d\nsteps: {h: {hook: {}}, a: {call: c, async: true, timeout: 1m}}"}`, 201)
+	large := `"` + strings.Repeat("x", 16<<20-1) + `"` // a byte too many
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"f","input":`+large+`}`, 413, "payload_too_large")
+	if list := a.all(t, "/v1/runs", "10"); len(list) != 0 {
+		t.Errorf("%d runs were written", len(list))
+	}
+	a.post(t, "/v1/runs", `{"workflow":"f","input":`+large[:len(large)-2]+`"}`, 201)
+	ofFlow := func(r *eventlog.Request) { r.Data.DeploymentID = "f@1" }
+	for _, run := range []entities.RunID{a.driven(t, "f", ofFlow), a.driven(t, "w")} {
+		isFlow := a.get(t, "/v1/runs/"+string(run))["workflow"] == "f"
+		a.event(t, run, entities.EventHookCreated, on("h"), token("token of "+string(run), false))
+		a.event(t, run, entities.EventStepCreated, on("a"), data(func(d *entities.EventData) {
+			d.StepName, d.Step = "a", &entities.StepSpec{DeploymentID: "d", Async: true}
+		}))
+		before := len(a.logOf(t, run))
+		for path, body := range map[string]string{
+			"/hooks/h/resume": `{"payload":` + large + `}`,
+			"/steps/a/result": `{"output":` + large + `}`,
+		} {
+			if isFlow {
+				a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(run)+path, body, 413, "payload_too_large")
+			} else if status, got := a.do(t, http.MethodPost, "/v1/runs/"+string(run)+path, body); status >= 300 {
+				t.Errorf("%s of a function: got %d %v", path, status, got)
+			}
+		}
+		if n := len(a.logOf(t, run)); isFlow && n != before {
+			t.Errorf("%d events were written", n-before)
+		}
+	}
 }
 
 // TestVotes: an approval takes votes of those who may, with a form that fits, once for each name, and notes the key.

@@ -21,7 +21,6 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/queue/approval"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
-	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // Statuses of a hook.
@@ -156,68 +155,6 @@ func (s *Server) getHook(r *request) error {
 	})
 }
 
-type signalJSON struct {
-	ID   store.SignalID `json:"id"`
-	Name string         `json:"name"`
-	// Key is the ID that the sender gave the signal.
-	Key       string    `json:"key,omitempty"`
-	CreatedAt timestamp `json:"createdAt"`
-	KeepUntil timestamp `json:"keepUntil"`
-}
-
-func newSignalJSON(s store.Signal) signalJSON {
-	return signalJSON{s.ID, s.Name, s.Key, timestamp(s.CreatedAt), timestamp(s.KeepUntil)}
-}
-
-// listedSignalJSON adds the data, unless it is too long for a list.
-type listedSignalJSON struct {
-	signalJSON
-
-	Data      json.RawMessage `json:"data,omitempty"`
-	Truncated bool            `json:"truncated,omitempty"`
-}
-
-func newListedSignalJSON(s store.Signal) listedSignalJSON {
-	return listedSignalJSON{newSignalJSON(s), s.Data, s.Data == nil}
-}
-
-// postSignal records a signal. It answers before hooks are resumed.
-func (s *Server) postSignal(r *request) error {
-	var body struct {
-		ID      string          `json:"id"`
-		Data    json.RawMessage `json:"data"`
-		KeepFor string          `json:"keepFor"`
-	}
-	name := r.pathText("name", "signal name")
-	r.body(&body)
-	keep, err := durationField("keepFor", body.KeepFor, engine.MaxKeep)
-	r.fail(err)
-	if r.err != nil {
-		return r.err
-	}
-	signal := store.Signal{Project: r.project(), Name: name, Key: body.ID, Data: body.Data}
-	if body.Data == nil {
-		signal.Data = []byte("null")
-	}
-	stored, _, err := s.Runs.PostSignal(r.ctx(), signal, keep)
-	if err != nil {
-		return err
-	}
-	return r.JSON(http.StatusAccepted, newSignalJSON(stored))
-}
-
-// listSignals lists the stored signals, optionally by name.
-func (s *Server) listSignals(r *request) error {
-	page := r.page(oldestFirst)
-	query := func() ([]store.Signal, string, error) {
-		return s.Runs.Signals(r.ctx(), r.project(), r.QueryParam("name"), page)
-	}
-	if r.payloads() == read.WithoutPayloads {
-		return answerPage(r, newSignalJSON, query)
-	}
-	return answerPage(r, newListedSignalJSON, query)
-}
-
 // resumeRequest is the body of a request that resumes a hook.
 type resumeRequest struct {
 	Payload json.RawMessage `json:"payload"`
@@ -278,6 +215,9 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 	}
 	if body.Unverified {
 		r.fail(auth.IdentityOf(r).Check(auth.Admin))
+	}
+	if r.err == nil {
+		r.fail(s.Runs.CheckPayload(r.ctx(), run.Project, run.DeploymentID, body.Payload))
 	}
 	if r.err != nil {
 		return r.err

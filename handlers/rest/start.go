@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/flow"
 )
 
 const (
@@ -347,12 +348,17 @@ func (s *Server) resolveDeployment(
 	return s.Queue.StartDeployment(r.ctx(), project, workflow, name)
 }
 
-// checkInput fails with [schema.ErrViolations] if a deployment is a flow whose schema the input does not fit.
+// checkInput fails with [flow.ErrPayloadTooLarge] if a deployment is a flow that could not read the input, and with
+// [schema.ErrViolations] if it is one whose schema the input does not fit.
 func (s *Server) checkInput(r *request, project entities.Project, d queue.Deployment, input json.RawMessage) error {
 	if !strings.HasPrefix(d.URL, contract.FlowScheme) {
 		return nil
 	}
-	p, err := s.Flows.Program(r.ctx(), project, d.ID)
+	err := flow.CheckSize(input)
+	var p *flow.Program
+	if err == nil {
+		p, err = s.Flows.Program(r.ctx(), project, d.ID)
+	}
 	if err == nil && p.Input != nil {
 		err = s.Runs.InTurn(r.ctx(), project, func() error { return p.CheckInput(input, r.ctx().Err) })
 	}

@@ -37,7 +37,8 @@ type StepResult struct {
 
 // EndStep records the result of an async step, and ends the work that waits for it. The first result counts. It fails
 // with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async or the result refused by
-// [strictjson.Check], with [entities.ErrConflict] if it has a result already, and with [entities.ErrRunEnded].
+// [strictjson.Check], with [flow.ErrPayloadTooLarge], with [entities.ErrConflict] if it has a result already, and with
+// [entities.ErrRunEnded].
 func (e *Engine) EndStep(
 	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID, result StepResult,
 ) error {
@@ -61,6 +62,9 @@ func (e *Engine) EndStep(
 	if r.Payload = result.Output; result.Error != nil {
 		r.Keep = nil
 		r.Type, r.Payload, r.Data.ErrorCode = entities.EventStepFailed, result.Error.Text(), result.Error.Code
+	}
+	if err := e.CheckPayload(ctx, project, s.run.DeploymentID, r.Payload); err != nil {
+		return err
 	}
 	_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{
 		Finish: func(last *pgx.Batch) { e.queue.DropWaitingStep(last, project, runID, id) },

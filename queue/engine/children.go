@@ -8,8 +8,10 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/flow"
 )
 
 // report completes or fails the parent's step that waits for a child, once the child has ended.
@@ -35,10 +37,16 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 	if err != nil {
 		return err
 	}
+	unreadable, err := e.unreadable(ctx, s.run, end)
+	if err != nil {
+		return err
+	}
 	r := s.request(entities.EventStepFailed)
 	switch child.Status {
 	case entities.RunCompleted:
-		r.Type, r.Payload = entities.EventStepCompleted, end.Payload
+		if r.Type, r.Payload = entities.EventStepCompleted, end.Payload; unreadable != nil {
+			r.Type, r.Payload, r.Data.ErrorCode = entities.EventStepFailed, unreadable.Text(), unreadable.Code
+		}
 	case entities.RunFailed:
 		r.Payload, r.Data.ErrorCode = end.Payload, CodeChildFailed
 	default:
@@ -46,6 +54,20 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 		r.Data.ErrorCode = CodeChildCancelled
 	}
 	return e.finish(ctx, d, r)
+}
+
+// unreadable returns why a run cannot read the payload of an event; nil if it can, or is not that of a flow.
+func (e *Engine) unreadable(ctx context.Context, run entities.Run, of entities.Event) (*contract.Failure, error) {
+	shown := view.Of(of)
+	f := flow.Event{Encoding: shown.Encoding, Truncated: shown.Truncated}.Unreadable()
+	if f == nil {
+		return nil, nil //nolint:nilnil // it can be read
+	}
+	isFlow, err := e.isFlow(ctx, run.Project, run.DeploymentID)
+	if !isFlow {
+		f = nil
+	}
+	return f, err
 }
 
 // finish appends an event and ends the work in one transaction. If the event conflicts, because its step or run has a

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
@@ -47,6 +49,29 @@ func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call)
 	kept.lease = d.Lease
 	e.flowStates.put(d.RunID, kept)
 	return answer{status: http.StatusOK, body: body}, nil
+}
+
+// CheckPayload fails with [flow.ErrPayloadTooLarge] if a run of the deployment is that of a flow, which cannot read the
+// payload.
+func (e *Engine) CheckPayload(ctx context.Context, p entities.Project, deploymentID string, payload []byte) error {
+	refused := flow.CheckSize(payload)
+	if refused == nil {
+		return nil
+	}
+	isFlow, err := e.isFlow(ctx, p, deploymentID)
+	if isFlow {
+		err = refused
+	}
+	return err
+}
+
+// isFlow reports whether a deployment is a version of a flow.
+func (e *Engine) isFlow(ctx context.Context, p entities.Project, deploymentID string) (bool, error) {
+	d, err := e.queue.Deployment(ctx, p, deploymentID)
+	if errors.Is(err, message.ErrDeploymentNotFound) { // versions of flows stay as long as their runs
+		return false, nil
+	}
+	return strings.HasPrefix(d.URL, contract.FlowScheme), err
 }
 
 // UnknownFlows returns the versions of flows, in all projects, whose runs this server leaves alone, because it does not
@@ -162,8 +187,10 @@ func flowEvents(events []entities.Event) (list []flow.Event, err error) {
 	for _, e := range events {
 		event := flow.Event{Seq: e.Seq, Type: e.Type, CorrelationID: e.CorrelationID, CreatedAt: e.CreatedAt.UTC()}
 		event.Data.Skipped = e.Data.Skipped
-		if payload := view.Of(e).Payload; len(payload) > 0 {
-			if event.Payload, err = json.Marshal(payload); err != nil {
+		shown := view.Of(e)
+		event.Encoding, event.Truncated = shown.Encoding, shown.Truncated
+		if len(shown.Payload) > 0 {
+			if event.Payload, err = json.Marshal(shown.Payload); err != nil {
 				return nil, fmt.Errorf("encode event %d: %w", e.Seq, err)
 			}
 		}

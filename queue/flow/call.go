@@ -25,6 +25,9 @@ type Event struct {
 		Skipped string `json:"skipped"`
 	} `json:"data"`
 	Payload json.RawMessage `json:"payload"`
+	// Encoding and Truncated say why an event whose log has a payload comes without one: see [view.Event].
+	Encoding  string `json:"encoding"`
+	Truncated bool   `json:"truncated"`
 }
 
 // Call is a call of the function contract, as far as a flow reads it.

@@ -44,6 +44,9 @@ type progress struct {
 type history struct {
 	run   contract.Run
 	input json.RawMessage
+	// unreadable is why the input cannot be read; nil if it can.
+	unreadable *contract.Failure
+
 	at    time.Time // the log's clock
 	seq   int64     // of the last event
 	held  int64     // bytes of values and instances
@@ -102,7 +105,7 @@ func (s *state) apply(e Event) error {
 	s.at, s.seq = e.CreatedAt, e.Seq
 	switch e.Type {
 	case entities.EventRunCreated:
-		s.input = e.Payload
+		s.input, s.unreadable = e.Payload, e.Unreadable()
 		return nil
 	case entities.EventCancelRequested:
 		s.asked = true
@@ -195,13 +198,14 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 		p.status = statusOpen
 	case entities.EventHookReceived:
 		s.held += int64(len(e.Payload))
-		*p = s.received(*p, i, e)
-	case entities.EventStepCompleted, entities.EventWaitCompleted:
-		*p = progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
-		s.held += int64(len(e.Payload))
-		if e.Data.Skipped != "" {
-			p.status, p.why = statusSkipped, e.Data.Skipped
+		if f := e.Unreadable(); f != nil {
+			*p = failedWith(*f, e.Seq)
+		} else {
+			*p = s.received(*p, i, e)
 		}
+	case entities.EventStepCompleted, entities.EventWaitCompleted:
+		*p = completedBy(e)
+		s.held += int64(len(e.Payload))
 	case entities.EventStepFailed:
 		f, err := failureOf(e)
 		if err != nil {
@@ -216,6 +220,17 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 	default:
 	}
 	return nil
+}
+
+// completedBy returns what a step is that has completed. One whose output cannot be read has failed.
+func completedBy(e Event) progress {
+	if f := e.Unreadable(); f != nil {
+		return failedWith(*f, e.Seq)
+	}
+	if e.Data.Skipped != "" {
+		return progress{status: statusSkipped, why: e.Data.Skipped, output: orNull(e.Payload), seq: e.Seq}
+	}
+	return progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq}
 }
 
 // note keeps what is needed of a step beside its progress: whether its hook is open, and its input if it can be undone.

@@ -71,6 +71,11 @@ func (t *turn) refuse() bool {
 	if t.begun {
 		return false
 	}
+	if t.unreadable != nil {
+		t.send(fail{"fail", contract.Failure{Message: "the input: " + t.unreadable.Message, Code: codeInput}})
+		t.ended = true
+		return true
+	}
 	err := t.CheckInput(t.input, t.stopped)
 	if err == nil {
 		return false
