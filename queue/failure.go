@@ -203,7 +203,7 @@ func (d Delivery) lookAgain(ctx context.Context) {
 		err = d.by.queue.Recovered(ctx, d.Project, d.DeploymentID, d.ClaimedAt)
 	}
 	if err != nil {
-		d.Logger().WarnContext(ctx, "look whether a deployment has recovered", "deployment", d.DeploymentID, "error", err)
+		d.Logger().WarnContext(ctx, "check whether a deployment has recovered", "deployment", d.DeploymentID, "error", err)
 	}
 }
 
@@ -368,7 +368,7 @@ func (w *deliverer) endOutage(ctx context.Context, d Delivery) error {
 	if !away || d.ClaimedAt.Sub(last.(time.Time)) < shortestOutage || !w.outages.CompareAndDelete(key, last) {
 		return nil
 	}
-	w.logger.InfoContext(ctx, "an app that was away answers again", "deployment", d.DeploymentID)
+	w.logger.InfoContext(ctx, "app reachable again", "deployment", d.DeploymentID)
 	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
 	defer cancel()
 	err := makeDueNow(ctx, w.queue.pool, d.Project, Deployment{ID: d.DeploymentID, UpdatedAt: d.ClaimedAt}, unreachedOnly)

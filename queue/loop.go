@@ -193,7 +193,7 @@ func (w *deliverer) tellDeadlocks(ctx context.Context) {
 	case err != nil && ctx.Err() == nil:
 		w.logger.ErrorContext(ctx, "find deadlocks over limits", "error", err)
 	case n > 0:
-		w.logger.WarnContext(ctx, "runs wait for each other's places of limits: cancel one of them", "runs", n)
+		w.logger.WarnContext(ctx, "deadlock over limits: cancel one of the runs", "runs", n)
 	}
 }
 

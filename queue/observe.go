@@ -69,10 +69,10 @@ func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Durati
 	ctx, done := w.options.Observer.Deliver(ctx, d, max(0, waited))
 	end, err := w.rescued(ctx, d, free)
 	if err := w.queue.bounds.Look(ctx, d.Project, d.DeploymentID); err != nil { // the next look makes up for it
-		w.logger.WarnContext(ctx, "look who may be called", "deployment", d.DeploymentID, "error", err)
+		w.logger.WarnContext(ctx, "select callable deployments", "deployment", d.DeploymentID, "error", err)
 	}
 	if err := w.queue.lookAfter(ctx, d); err != nil { // so it does for limits
-		w.logger.WarnContext(ctx, "look who may have the places of a step", "run", d.RunID, "error", err)
+		w.logger.WarnContext(ctx, "grant permits of a step", "run", d.RunID, "error", err)
 	}
 	if err != nil {
 		end = Delivered{OutcomeLost, redact(err)}

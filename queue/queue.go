@@ -122,7 +122,7 @@ func (q *Queue) Freed(project entities.Project, uses []entities.LimitUse) {
 // Grants implements [eventlog.Limiter].
 func (q *Queue) Grants() bool { return q.limits.Running() }
 
-// LimitsChanged tells the processes that grant places of limits that settings have changed.
+// LimitsChanged tells the processes that grant permits that settings have changed.
 func (q *Queue) LimitsChanged() { q.limits.LookEverywhere() }
 
 // announceDue notifies all processes that a message is due now. It does nothing if the transaction failed.

@@ -77,7 +77,7 @@ func Pass(
 			return admit(last, p.granted(g)), nil
 		},
 	}.Run(ctx, pool)
-	return out, pg.Wrap(err, "grant places of limits")
+	return out, pg.Wrap(err, "grant permits")
 }
 
 // pass is what one transaction reads and writes.

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// lookPause is the least time between two looks, so that many small changes are read together.
+	// lookPause is the minimum time between two reads, so that many small changes are read together.
 	lookPause = 250 * time.Millisecond
 	// slowLook is how often a follower looks without a hint, which may be lost, and at what no event tells.
 	slowLook = 30 * time.Second
-	// blockedPause is the least time between two looks while an open transaction holds up more than a look can read.
+	// blockedPause is the same while an open transaction holds up more than one read can return.
 	blockedPause = 5 * time.Second
 
 	defaultViewers  = 500
@@ -34,7 +34,7 @@ type Options[R any] struct {
 	// Rows reads the runs with these IDs, as far as the project has them.
 	Rows func(context.Context, entities.Project, []entities.RunID) ([]Row[R], error)
 	// Held returns the runs of which something may change that no event tells, each with a number that differs when it has
-	// changed. They are few, and not always the same.
+	// changed.
 	Held func(context.Context, entities.Project) (map[entities.RunID]int, error)
 	// Viewers limits the viewers of all projects; 0 means 500, and less than 0 that there are none.
 	Viewers int
@@ -70,7 +70,7 @@ func (e *TooManyError) Error() string { return ErrTooMany.Error() }
 // Is reports whether the target is [ErrTooMany].
 func (e *TooManyError) Is(target error) bool { return target == ErrTooMany }
 
-// retryAfter is how long a viewer that was one too many should wait.
+// retryAfter is the Retry-After of a viewer beyond the limit.
 const retryAfter = 15 * time.Second
 
 // Join adds a viewer, which the caller must close. It fails with a [TooManyError], [entities.ErrInvalid] and

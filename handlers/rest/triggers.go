@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// shownEvents is how many of the last events a trigger shows.
+// shownEvents is how many recent events the answer about a trigger has.
 const shownEvents = 5
 
 // triggerBody is what a request says about a trigger, and what an answer repeats.

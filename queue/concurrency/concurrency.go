@@ -247,7 +247,7 @@ func (b *Bounds) Run(ctx context.Context, logger *slog.Logger) {
 		case <-b.news:
 		}
 		if err := b.LookAtAll(ctx); err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "look who may be called", "error", err)
+			logger.WarnContext(ctx, "select callable deployments", "error", err)
 		}
 	}
 }
@@ -275,7 +275,7 @@ func (b *Bounds) LookAtAll(ctx context.Context) error {
 				SELECT w.*`+waiting("p.project", "p.deployment_id")+`) AS m WHERE due_at = `+b.until+`) AS goes
 		FROM places p`, perLook, b.last.Project, b.last.Deployment))
 	if err != nil {
-		return fmt.Errorf("look who may be called: %w", err)
+		return fmt.Errorf("select callable deployments: %w", err)
 	}
 	b.last = Deployment{}
 	if len(list) == perLook {

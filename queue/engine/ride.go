@@ -24,7 +24,7 @@ const (
 	maxRideBytes = 1 << 20
 )
 
-// errNeedsTurn refuses to ride along with what needs the database to be decided.
+// errNeedsTurn means that the decision needs the database.
 var errNeedsTurn = errors.New("this needs a turn of its own")
 
 // ride says what follows from news in the run of a flow; see [eventlog.Follow].

@@ -183,7 +183,7 @@ func (l *Limiter) Run(ctx context.Context, logger *slog.Logger) {
 			l.LookAtAll()
 		case <-l.news:
 			l.round(context.WithoutCancel(ctx), &passes, func(err error) {
-				logger.ErrorContext(ctx, "grant places of limits", "error", err)
+				logger.ErrorContext(ctx, "grant permits", "error", err)
 			})
 			rest(ctx)
 		}

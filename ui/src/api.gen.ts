@@ -1508,7 +1508,7 @@ export interface Api {
       capped: boolean;
     };
   };
-  // List what wants a person
+  // List what needs attention
   "GET /v1/attention": {
     path: {  };
     query: {  };

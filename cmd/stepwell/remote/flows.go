@@ -213,7 +213,7 @@ func readFlow(file string) (*flow.Program, error) {
 
 type checkFlowsCmd struct {
 	File  string   `arg:"" optional:"" help:"A document; without it, each run is checked with that of its version."`
-	Since timeFlag `placeholder:"TIME" help:"Have the decisions of the runs made again that were created since ${time}."`
+	Since timeFlag `placeholder:"TIME" help:"Decide the runs created since ${time} again, and compare."`
 }
 
 // Run checks a document, and replays the logs of runs.

@@ -114,10 +114,10 @@ type setLimitCmd struct {
 
 // limitSettings are the settings of a limit; those that are missing stay as they are.
 type limitSettings struct {
-	PerKey *int   `placeholder:"N" help:"So many at once with one key; 0 for no bound."`
-	Total  *int   `placeholder:"N" help:"So many at once with all keys; 0 for no bound."`
-	Rate   string `placeholder:"N/TIME" help:"So many starts with one key in a time, such as 100/1m; 0 for no bound."`
-	Burst  *int   `placeholder:"N" help:"How many of them may begin at once; default is 1."`
+	PerKey *int   `placeholder:"N" help:"The most at once per key; 0 for no limit."`
+	Total  *int   `placeholder:"N" help:"The most at once over all keys; 0 for no limit."`
+	Rate   string `placeholder:"N/TIME" help:"The most starts per key in a time, such as 100/1m; 0 for no limit."`
+	Burst  *int   `placeholder:"N" help:"The burst: how many may begin at once; default is 1."`
 	Fair   *bool  `negatable:"" help:"Tenants take turns at the places."`
 	OnFull string `enum:"${fulls}" default:"" placeholder:"HOW" help:"${full}"`
 	Paused *bool  `negatable:"" help:"Nothing gets a place; what has one continues."`
@@ -250,7 +250,7 @@ func (c listPlacesCmd) Run(ctx context.Context, s *Session) error {
 
 type removeLimitCmd struct {
 	limitName
-	Force bool `help:"Delete it even if something holds or awaits a place; that goes on without it."`
+	Force bool `help:"Delete it even if in use; what holds it or waits for it goes on without it."`
 }
 
 // Run deletes the limit.
@@ -328,7 +328,7 @@ type limitFlags struct {
 	Limit    []string          `sep:"none" placeholder:"NAME[=KEY]" help:"${limitUse}"`
 	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${limitTenant}"`
 	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit it takes."`
-	Priority string            `placeholder:"TIME" help:"By how much the runs go before others, from -1h to 1h."`
+	Priority string            `placeholder:"TIME" help:"Priority as a time offset, from -1h to 1h."`
 }
 
 // addLimits adds the flags to the body of a request.

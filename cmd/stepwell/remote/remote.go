@@ -21,7 +21,7 @@ type Commands struct {
 	Failures    failuresCmd    `cmd:"" group:"api-commands" help:"List failed runs in groups."`
 	Workflows   workflowsCmd   `cmd:"" group:"api-commands" help:"List the workflows that have runs."`
 	Catalogs    catalogsCmd    `cmd:"" group:"api-commands" help:"Store steps that are planned for goals."`
-	Attention   attentionCmd   `cmd:"" group:"api-commands" help:"List what wants a person."`
+	Attention   attentionCmd   `cmd:"" group:"api-commands" help:"List what needs attention."`
 	Stats       statsCmd       `cmd:"" group:"api-commands" help:"Count runs, steps and failures."`
 	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`
 	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Inspect and resume hooks."`
@@ -32,7 +32,7 @@ type Commands struct {
 	Collections collectionsCmd `cmd:"" group:"api-commands" help:"Manage runs that collect starts."`
 	Schedules   schedulesCmd   `cmd:"" group:"api-commands" help:"Start runs at times and intervals."`
 	Triggers    triggersCmd    `cmd:"" group:"api-commands" help:"Start runs when something happens."`
-	Limits      limitsCmd      `cmd:"" group:"api-commands" help:"Bound what is under way at once, or begins in a time."`
+	Limits      limitsCmd      `cmd:"" group:"api-commands" help:"Manage concurrency and rate limits."`
 	Policies    policiesCmd    `cmd:"" group:"api-commands" help:"Give the runs of a workflow limits."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
 	Views       viewsCmd       `cmd:"" group:"api-commands" help:"Manage saved lists of runs."`

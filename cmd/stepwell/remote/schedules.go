@@ -149,7 +149,7 @@ func (c removeScheduleCmd) Run(ctx context.Context, s *Session) error {
 
 type pauseScheduleCmd struct {
 	scheduleName
-	Note string `placeholder:"TEXT" help:"Why, for those who wonder."`
+	Note string `placeholder:"TEXT" help:"The reason, shown with it."`
 }
 
 // Run pauses the schedule.

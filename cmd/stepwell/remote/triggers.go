@@ -170,7 +170,7 @@ func (c deleteTriggerCmd) Run(ctx context.Context, s *Session) error {
 
 type pauseTriggerCmd struct {
 	triggerName
-	Note string `placeholder:"TEXT" help:"Why, for those who wonder."`
+	Note string `placeholder:"TEXT" help:"The reason, shown with it."`
 }
 
 // Run pauses the trigger.
