@@ -79,7 +79,6 @@ func pageRequests(run string, now time.Time) []pageRequest {
 		{"failures of a week", "/v1/stats/failures?" + since(7*day)},
 		{"what wants a person", "/v1/attention"},
 		{"gauges", "/v1/stats/now"},
-		{"search for a run", "/v1/search?q=" + run[len(run)-8:]},
 		{"messages", "/v1/messages?limit=100"},
 		{"hooks", "/v1/hooks?limit=100"},
 		{"deployments", "/v1/deployments"},

@@ -127,8 +127,6 @@ var statuses = []struct {
 	{limit.ErrInUse, http.StatusConflict, "limit_in_use"},
 	{limit.ErrTooMany, http.StatusConflict, "too_many_limits"},
 	{limit.ErrPolicyNotFound, http.StatusNotFound, "policy_not_found"},
-	{admin.ErrViewNotFound, http.StatusNotFound, "view_not_found"},
-	{admin.ErrTooManyViews, http.StatusConflict, "too_many_views"},
 	{admin.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
 	{admin.ErrSigningKeyNotFound, http.StatusNotFound, "signing_key_not_found"},
 	{admin.ErrTooManySigningKeys, http.StatusConflict, "too_many_signing_keys"},

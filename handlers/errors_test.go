@@ -157,8 +157,6 @@ func TestStatusOfEveryError(t *testing.T) {
 		{limit.ErrInUse, 409, "limit_in_use"},
 		{limit.ErrTooMany, 409, "too_many_limits"},
 		{limit.ErrPolicyNotFound, 404, "policy_not_found"},
-		{admin.ErrViewNotFound, 404, "view_not_found"},
-		{admin.ErrTooManyViews, 409, "too_many_views"},
 		{admin.ErrSecretNotFound, 404, "secret_not_found"},
 		{admin.ErrSigningKeyNotFound, 404, "signing_key_not_found"},
 		{admin.ErrTooManySigningKeys, 409, "too_many_signing_keys"},

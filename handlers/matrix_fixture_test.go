@@ -180,7 +180,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"receipt": id("rh_sdk"), "lease": id("rh_run"), "topic": id("__wkf_step_order"), "idem": id("idem"),
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
 		"event": string(entities.Event{Seq: 1}.ID()), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
-		"view": id("view"), "spareView": id("spare-view"), "schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
+		"schedule": id("schedule"), "spareSchedule": id("spare-schedule"),
 		"collection": id("wrun_collection"), "flushedCollection": id("wrun_flushed"), "spareCollection": id("wrun_spare"),
 		"flow": id("flow"), "flowRun": string(entities.NewRunID(time.Now())),
 		"trigger": id("trigger"), "spareTrigger": id("spare-trigger"),
@@ -200,13 +200,6 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 	}
 	for _, name := range []string{s["secret"], s["spareSecret"]} {
 		if _, err := h.secrets.Put(t.Context(), project, name, []admin.SecretValue{classified}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h.exec(t, `DELETE FROM views WHERE project = $1`, project) // a project has at most 100
-	for _, name := range []string{s["view"], s["spareView"]} {
-		v := admin.View{Name: name, OrderBy: "created"}
-		if _, err := admin.NewViews(h.pool, time.Now).Put(t.Context(), project, v); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -141,7 +141,6 @@ var plantedQueries = map[string][]string{
 	"GET /v1/events/stream":          {"?after=0&payloads=true"},
 	"GET /v1/messages":               {"", "?state=retrying"},
 	"GET /v1/live":                   {"?runs=true&counts=true", "?run={held}"},
-	"GET /v1/search":                 {"?q={token}", "?q=" + tokenMark + "-planted", "?q=" + classified, "?q=order"},
 	"GET /v1/runs/:id/events/stream": {"?payloads=true"},
 }
 
@@ -178,7 +177,7 @@ func (p *plantation) requests(role admin.Role) (list []testRequest) {
 		expand(":stepId", "step")
 		expand(":hookId", "hook", "inbox:notes")
 		expand(":key", "step", p.fixture["key"])
-		expand(":name", p.fixture["view"], p.fixture["schedule"], p.fixture["flow"], "goals-"+p.fixture["flow"],
+		expand(":name", p.fixture["schedule"], p.fixture["flow"], "goals-"+p.fixture["flow"],
 			p.fixture["trigger"], p.fixture["limit"])
 		expand(":workflow", p.fixture["policy"])
 		expand(":id", p.fixture["deployment"], p.fixture["parked"], p.fixture["message"], p.fixture["key"], p.fixture["collection"])

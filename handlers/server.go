@@ -199,7 +199,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
 		Scheduler: scheduler.New(o.Queue, o.Log), Flows: registry.New(o.Pool, func() time.Time { return o.Log.Now() }),
 		Collector: collector.New(o.Queue, o.Log), Triggers: o.runs.Triggers(),
-		Views: admin.NewViews(o.Pool, o.Log.Now), Limits: limits,
+		Limits:      limits,
 		SigningKeys: signingKeys, Keys: o.Keys,
 		Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed, Stats: counts,
 		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),

@@ -26,7 +26,7 @@ var tables = []string{
 	"limits", "memos", "message_keys", "messages", "permits", "policies", "processes", "projects",
 	"retention", "run_attributes", "run_store", "run_wakes", "runs", "schedule_ticks", "schedules", "secrets", "server_keys", "session_codes",
 	"session_keys", "sessions", "signals", "signing_keys", "stats", "stats_progress", "steps", "stream_chunks", "streams",
-	"sweeper", "trigger_events", "triggers", "views", "waits",
+	"sweeper", "trigger_events", "triggers", "waits",
 }
 
 func openPool(t *testing.T, dsn, schema string) *pgxpool.Pool {

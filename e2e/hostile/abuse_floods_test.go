@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/http"
-	"net/url"
 	"testing"
 )
 
@@ -21,10 +20,10 @@ func floods() []abuse {
 		},
 		{
 			name: "stats_flood", role: "metadata", clients: 250, prepare: fillLists,
-			what: "250 clients ask for statistics, search, and ask what wants attention, without a pause.",
+			what: "250 clients ask for statistics and counts, and ask what wants attention, without a pause.",
 			once: func(ctx context.Context, a *attack, client, n int) {
-				search := "/v1/search?q=" + url.QueryEscape(fmt.Sprintf("customer=%d", n))
-				a.get(ctx, []string{"/v1/stats/steps", search, "/v1/attention"}[client%3])
+				count := fmt.Sprintf("/v1/runs/count?attribute.customer=%d", n)
+				a.get(ctx, []string{"/v1/stats/steps", count, "/v1/attention"}[client%3])
 			},
 		},
 		{

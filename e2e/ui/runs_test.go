@@ -25,7 +25,6 @@ func TestRunsList(t *testing.T) {
 			i.filterScene(b)
 			i.selectScene(b)
 			i.bulkScene(b)
-			i.viewScene(b)
 			i.startScene(b)
 			i.paletteScene(b, runs[0])
 			if base == "" {
@@ -127,33 +126,6 @@ func (i *installation) bulkScene(b *tab) {
 	b.until("the copies", rows(4))
 }
 
-func (i *installation) viewScene(b *tab) {
-	b.open("/ui/default/runs?q=status%3Acancelled&order=ended&columns=workflow%2Cattribute.tier")
-	b.until("a page of rows", rows(100))
-	b.press("s")
-	b.fill("input[name=view]", "stopped")
-	b.click("everybody in the project")
-	b.look("saveview")
-	b.click("Save")
-	b.click("Runs")
-	b.until("the whole list", `location.search === ""`)
-	b.click("stopped")
-	b.until("the view", `location.search === "?q=status%3Acancelled&order=ended&columns=workflow%2Cattribute.tier"`)
-	b.look("views")
-	var list struct {
-		Data []struct {
-			Name, Filter, OrderBy string
-			Columns               []string
-		}
-	}
-	i.call("GET", "/v1/views", nil, &list)
-	if got := fmt.Sprint(list.Data); got != "[{stopped status:cancelled ended [workflow attribute.tier]}]" {
-		b.t.Errorf("the project has the views %s", got)
-	}
-	b.click("Remove view stopped for all")
-	b.until("no such view", `![...document.querySelectorAll("nav a")].some((a) => a.innerText === "stopped")`)
-}
-
 func (i *installation) startScene(b *tab) {
 	b.open("/ui/default/runs?start=order&q=workflow%3Aorder")
 	b.until("the workflow is filled in", `document.querySelector("dialog input[name=workflow]")?.value === "order"`)
@@ -173,9 +145,9 @@ func (i *installation) startScene(b *tab) {
 func (i *installation) paletteScene(b *tab, order string) {
 	b.press("/")
 	b.until("the search has the focus", `document.activeElement?.matches("dialog.palette input")`)
-	b.until("actions, pages and views", `["Cancel …", "Waiting", "Failed today"].every((name) =>
+	b.until("actions, pages and lists", `["Cancel …", "Waiting", "Failed today"].every((name) =>
 		[...document.querySelectorAll("[role=option] .name")].some((e) => e.innerText === name))`)
-	b.typeText(order[len(order)-8:])
+	b.typeText(order)
 	b.until("the run", `document.querySelector("[role=option]")?.innerText.includes(`+quote(order)+`)`)
 	b.accessible()
 	b.look("palette")
@@ -183,8 +155,8 @@ func (i *installation) paletteScene(b *tab, order string) {
 	b.until("the run is open", `location.pathname.endsWith(`+quote(order)+`)`)
 	b.do(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
 	b.until("the search has the focus again", `document.activeElement?.matches("dialog.palette input")`)
-	b.typeText("gold")
-	b.until("the attribute", `document.querySelector("[role=option]")?.innerText.includes("tier=gold")`)
+	b.typeText("tier=gold")
+	b.until("the filter", `document.querySelector("[role=option]")?.innerText.includes("tier=gold")`)
 	b.press(kb.Enter)
 	b.until("the runs with it", `location.search === "?q=tier%3Dgold"`)
 	b.do(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)))

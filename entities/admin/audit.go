@@ -79,8 +79,6 @@ const (
 	ActionMessagesDiscard ActionKind = "messages.discard"
 	ActionRetentionPut    ActionKind = "retention.put"
 	ActionRetentionRemove ActionKind = "retention.remove"
-	ActionViewPut         ActionKind = "view.put"
-	ActionViewRemove      ActionKind = "view.remove"
 	ActionFlowPut         ActionKind = "flow.put"
 	ActionFlowRetire      ActionKind = "flow.retire"
 	ActionCatalogPut      ActionKind = "catalog.put"

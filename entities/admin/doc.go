@@ -4,7 +4,7 @@
 // It imports packages entities and entities/pg, and nothing else of the module.
 //
 // An administrative change and its [Action] in the audit are written in one transaction. Hence [Secrets],
-// [SigningKeys], [Views] and [PutRetention] begin transactions themselves, while the writes of the other tables
+// [SigningKeys] and [PutRetention] begin transactions themselves, while the writes of the other tables
 // only queue statements on a batch, to which the caller adds [InsertAction].
 //
 // Secrets never appear in logs, errors or JSON: the types [SecretValue] and [SigningSecret] print as "[secret]", and

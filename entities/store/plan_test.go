@@ -281,18 +281,6 @@ func testSearchPlans(t *testing.T, m *meter) {
 		"count":              {count(RunFilter{}), 12_000},
 		"count a deployment": {count(RunFilter{DeploymentID: "dpl_1"}), 12_000},
 		"count a workflow":   {count(RunFilter{WorkflowName: "w7"}), 250},
-		"end of an ID": {func() error {
-			_, err := RunsByIDEnd(t.Context(), m, home, "0123abcd", 5)
-			return err
-		}, 12_000},
-		"value": {func() error {
-			_, err := AttributesWithValue(t.Context(), m, home, "20002", 5)
-			return err
-		}, 250},
-		"workflow": {func() error {
-			_, err := WorkflowsByPrefix(t.Context(), m, home, "w", 5)
-			return err
-		}, 250},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := tt.do(); err != nil {

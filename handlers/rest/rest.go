@@ -50,7 +50,6 @@ type Server struct {
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys
 	Projects    *access.Projects
-	Views       *admin.Views
 	Limits      *limit.Store
 	Sessions    *access.Sessions
 	Stats       *stats.Reader
@@ -233,12 +232,6 @@ var routes = []struct {
 	{"GET /failures", auth.Metadata, (*Server).listFailures},
 	{"GET /workflows", auth.Metadata, (*Server).listWorkflows},
 
-	// Views and search.
-	{"GET /views", auth.Metadata, (*Server).listViews},
-	{"GET /views/:name", auth.Metadata, (*Server).getView},
-	{"PUT /views/:name", auth.Write, (*Server).putView},
-	{"DELETE /views/:name", auth.Write, (*Server).removeView},
-	{"GET /search", auth.Metadata, (*Server).search},
 	{"GET /stats/now", auth.Metadata, (*Server).gauges},
 	{"GET /attention", auth.Metadata, (*Server).attention},
 

@@ -406,15 +406,6 @@ export type Schemas = Record<string, {
   output?: Record<string, unknown>;
 }>;
 
-export type View = {
-  name: string;
-  filter: string;
-  columns: Array<string>;
-  orderBy: "created" | "ended";
-  createdAt: Time;
-  updatedAt: Time;
-};
-
 export type Rate = {
   limit: number;
   per: string;
@@ -770,17 +761,6 @@ export type TriggerEvent = {
   decidedAt: Time;
 };
 
-export type Hit = {
-  kind: "run" | "key" | "attribute" | "hook" | "message" | "workflow";
-  text: string;
-  runId?: string;
-  workflow?: string;
-  status?: RunStatus;
-  attribute?: string;
-  hookId?: string;
-  messageId?: string;
-};
-
 export type Secret = {
   name: string;
   createdAt: Time;
@@ -925,7 +905,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "view.put" | "view.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -1378,49 +1358,6 @@ export interface Api {
     query: { "after"?: string; "runId"?: string; "type"?: Array<EventType>; "correlationId"?: string; "from"?: string; "to"?: string; "payloads"?: boolean };
     body: null;
     answer: null;
-  };
-  // List all views by name
-  "GET /v1/views": {
-    path: {  };
-    query: {  };
-    body: null;
-    answer: {
-      data: Array<View>;
-    };
-  };
-  // Get a view
-  "GET /v1/views/{name}": {
-    path: { "name": string };
-    query: {  };
-    body: null;
-    answer: View;
-  };
-  // Create or replace a view
-  "PUT /v1/views/{name}": {
-    path: { "name": string };
-    query: {  };
-    body: {
-      filter?: string;
-      columns?: Array<string>;
-      orderBy?: "created" | "ended";
-    };
-    answer: View;
-  };
-  // Remove a view
-  "DELETE /v1/views/{name}": {
-    path: { "name": string };
-    query: {  };
-    body: null;
-    answer: null;
-  };
-  // Find what a text may mean
-  "GET /v1/search": {
-    path: {  };
-    query: { "q"?: string };
-    body: null;
-    answer: {
-      data: Array<Hit>;
-    };
   };
   // Follow what changes, for a view
   "GET /v1/live": {

@@ -261,8 +261,6 @@ var hints = map[string]string{
 	"policy_not_found":      "stepwell policies list shows the policies",
 	"schedule_not_found":    "stepwell schedules list shows the schedules",
 	"trigger_not_found":     "stepwell triggers list shows the triggers",
-	"view_not_found":        "stepwell views list shows the views",
-	"too_many_views":        "delete one first: stepwell views remove NAME",
 	"secret_not_found":      "stepwell secrets list shows the secrets",
 	"message_not_found":     "stepwell messages list --state all shows the messages",
 	"key_not_found":         "stepwell keys list shows the keys",

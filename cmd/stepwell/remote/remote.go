@@ -35,8 +35,6 @@ type Commands struct {
 	Limits      limitsCmd      `cmd:"" group:"api-commands" help:"Manage concurrency and rate limits."`
 	Policies    policiesCmd    `cmd:"" group:"api-commands" help:"Give the runs of a workflow limits."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
-	Views       viewsCmd       `cmd:"" group:"api-commands" help:"Manage saved lists of runs."`
-	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find what a text may mean."`
 	Deployments deploymentsCmd `cmd:"" group:"api-commands" help:"Register where an app's functions are."`
 	Secrets     secretsCmd     `cmd:"" group:"api-commands" help:"Manage webhook secrets."`
 	Messages    messagesCmd    `cmd:"" group:"api-commands" help:"Inspect, retry and discard messages."`

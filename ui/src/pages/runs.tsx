@@ -12,7 +12,6 @@ import { columnNames, formatColumns, parseColumns, titleOfColumn, usualColumns, 
 import { notBelow, runs } from "../lib/counts";
 import { commandOf, formatFilter, parseFilter, queryOf, valueOf, withTerm, statusesOf, type Filter } from "../lib/filter";
 import { through, toggle } from "../lib/selection";
-import type { Problem } from "../lib/problem";
 import { curl } from "../lib/shell";
 import { Chips } from "../parts/chips";
 import { Commands } from "../parts/copy";
@@ -20,7 +19,6 @@ import { lazyPart } from "../parts/lazy";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { may, needs } from "../session";
 import { kept } from "../settings";
-import { forget, isOpen, personal, shared, unshare } from "../views";
 import type { BulkProps } from "./bulk";
 import type { StartProps } from "./start";
 import { Selection } from "./selection";
@@ -29,17 +27,16 @@ import { Table } from "./runstable";
 const countEvery = 30_000;
 
 const Start = lazyPart<StartProps>("the form", async () => (await import("./tools")).Start);
-const SaveView = lazyPart("the form", async () => (await import("./tools")).SaveView);
 const Bulk = lazyPart<BulkProps>("the form", async () => (await import("./tools")).Bulk);
 
 const keptColumns = kept<string>("columns", "");
 
-type Dialog = "start" | "save" | { action: BulkProps["action"]; target: BulkProps["target"] } | null;
+type Dialog = "start" | { action: BulkProps["action"]; target: BulkProps["target"] } | null;
 
 export function Runs() {
   const text = search.value.get("q") ?? "";
   const orderBy = search.value.get("order") === "ended" ? "ended" : "created";
-  const columns = parseColumns(search.value.get("columns") ?? "") ?? parseColumns(keptColumns.value) ?? usualColumns;
+  const columns = parseColumns(keptColumns.value) ?? usualColumns;
   const { filter, problem } = parseFilter(text);
   const focused = useSignal(-1);
   const dialog = useSignal<Dialog>(null);
@@ -58,8 +55,7 @@ export function Runs() {
   useEffect(() => {
     if (search.value.has("start")) dialog.value = "start";
   }, [search.value.get("start")]);
-  const show = (q: string, order: string, shown = search.value.get("columns") ?? "") =>
-    go(href(["runs"], { q, order: order === "ended" ? "ended" : "", columns: shown }));
+  const show = (q: string, order: string) => go(href(["runs"], { q, order: order === "ended" ? "ended" : "" }));
   const change = (f: Filter) => show(formatFilter(f), orderBy);
   const open = (id: string) => go(href(["runs", id]));
   // here is the row with the focus: new rows move those below them, and with them the focus.
@@ -78,12 +74,7 @@ export function Runs() {
   };
   useKeys({
     j: () => move(1), k: () => move(-1), x: () => selectFocused(false), X: () => selectFocused(true),
-    s: () => (dialog.value = "save"),
   });
-  const choose = (c: string[]) => {
-    keptColumns.value = formatColumns(c);
-    if (search.value.has("columns")) show(text, orderBy, "");
-  };
   const close = () => {
     dialog.value = null;
     if (search.value.has("start")) show(text, orderBy);
@@ -105,8 +96,8 @@ export function Runs() {
       </header>
       <Chips filter={filter} change={change} open={open} />
       {problem && <p class="problem" role="alert">{problem}</p>}
-      {(rows.length > 0 || filter.length > 0) && <Toolbar columns={columns} choose={choose} orderBy={orderBy} order={(o) => show(text, o)}
-        rows={rows} save={() => (dialog.value = "save")} />}
+      {(rows.length > 0 || filter.length > 0) && <Toolbar columns={columns} choose={(c) => (keptColumns.value = formatColumns(c))} orderBy={orderBy}
+        order={(o) => show(text, o)} rows={rows} />}
       {first.problem.value && <Trouble problem={first.problem.value} retry={first.refresh} />}
       {list.rows === null && !first.problem.value && <Loading what="runs" />}
       {list.waiting > 0 && <p class="new-rows" role="status"><button type="button" onClick={list.showNew}>
@@ -119,7 +110,6 @@ export function Runs() {
       {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={problem ? null : total}
         filter={filter} act={(action, target) => (dialog.value = { action, target })} clear={() => (selected.value = new Set())} />}
       {d === "start" && <Start workflow={search.value.get("start") || valueOf(filter, "workflow")} close={close} />}
-      {d === "save" && <SaveView view={{ filter: text, columns: columns === usualColumns ? [] : columns, orderBy }} close={close} />}
       {d !== null && typeof d === "object" && <Bulk action={d.action} target={d.target} done={refresh} close={close} />}
     </main>
   );
@@ -139,14 +129,10 @@ interface ToolbarProps {
   orderBy: string;
   order: (by: string) => void;
   rows: Run[];
-  save: () => void;
 }
 
-function Toolbar({ columns, choose, orderBy, order, rows, save }: ToolbarProps) {
+function Toolbar({ columns, choose, orderBy, order, rows }: ToolbarProps) {
   const attributes = [...new Set([...rows.flatMap((r) => Object.keys(r.attributes)), ...columns.flatMap((c) => c.split("attribute.")[1] ?? [])])].sort().slice(0, 20);
-  const mine = personal.value.find(isOpen);
-  const theirs = shared.value.find(isOpen);
-  const failure = useSignal<Problem | null>(null);
   return (
     <div class="toolbar">
       <select aria-label="Order" value={orderBy} onChange={(e) => order(e.currentTarget.value)} title="Only what an index has: other orders would read all runs.">
@@ -160,11 +146,6 @@ function Toolbar({ columns, choose, orderBy, order, rows, save }: ToolbarProps) 
           <button type="button" onClick={() => choose(usualColumns)}>The usual ones</button>
         </div>
       </details>
-      <button type="button" onClick={save}>Save view …</button>
-      {mine && <button type="button" onClick={() => forget(mine.name)}>Remove view {mine.name}</button>}
-      {theirs && <button type="button" disabled={!may("write")} title={may("write") ? "" : needs("write")}
-        onClick={() => void unshare(theirs.name).then(() => (failure.value = null), (err: Problem) => (failure.value = err))}>Remove view {theirs.name} for all</button>}
-      {failure.value && <Trouble problem={failure.value} />}
     </div>
   );
 }

@@ -1,17 +1,14 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { call } from "../api";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
 import { connection, mostWithheld, paused, togglePause, withheld } from "../live";
-import { go, href, page, project, search } from "../location";
-import { freshness, staleSince, useResource } from "../resource";
-import { leave, lost, may, role, session } from "../session";
+import { go, href, page, search } from "../location";
+import { freshness, staleSince } from "../resource";
+import { leave, lost, role, session } from "../session";
 import { browserZone, theme, zone, type Theme } from "../settings";
 import { helpOpen, paletteOpen, useKeys } from "../shortcuts";
-import { isOpen, linkOf, personal, shared, version, type View } from "../views";
 import { Logo } from "./icon";
 import { Age } from "./time";
 import { Help } from "./help";
@@ -38,11 +35,11 @@ export const places: Array<{ segment: string; name: string; key: string; roles?:
 
 const Palette = lazyPart("the search", async () => (await import("../pages/tools")).Palette);
 
-// usual are views that everybody has.
-export const usual: View[] = [
-  { name: "Running", filter: "status:running", columns: [], orderBy: "created" },
-  { name: "Failed today", filter: "status:failed created:24h", columns: [], orderBy: "created" },
-  { name: "Not started", filter: "status:pending", columns: [], orderBy: "created" },
+// lists are the lists of runs that the navigation offers.
+export const lists = [
+  { name: "Running", filter: "status:running" },
+  { name: "Failed today", filter: "status:failed created:24h" },
+  { name: "Not started", filter: "status:pending" },
 ];
 
 const liveTexts = { off: "", connecting: "connecting", live: "live", reconnecting: "reconnecting", polling: "polling" };
@@ -70,31 +67,13 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <nav class="side" aria-label="Pages">
         {places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}
           data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} want a person`}>{p.name}</a>)}
-        <Views />
+        <h2>Runs</h2>
+        {lists.map((l) => <a href={href(["runs"], { q: l.filter })} title={l.filter} aria-current={isHere("runs", l.filter) ? "page" : undefined}>{l.name}</a>)}
       </nav>
       <div id="content" tabIndex={-1}>{children}</div>
       {helpOpen.value && <Help />}
       {paletteOpen.value && <Palette />}
     </div>
-  );
-}
-
-// Views is the list of views: the usual ones, this browser's, and the project's.
-function Views() {
-  const mayList = may("read") || role.value === "metadata";
-  const read = useResource(async (signal) => mayList ? (await call(project.value, "GET /v1/views", { signal })).data : [],
-    [project.value, mayList], 0, version.value);
-  useEffect(() => read.data.subscribe((views) => (shared.value = views ?? [])), []);
-  const link = (v: View, whose: string) => (
-    <a href={linkOf(v)} title={whose + v.filter} aria-current={page.value.segments.join() === "runs" && isOpen(v) ? "page" : undefined}>{v.name}</a>
-  );
-  return (
-    <>
-      <h2>Views</h2>
-      {usual.map((v) => link(v, ""))}
-      {personal.value.map((v) => link(v, "In this browser: "))}
-      {shared.value.map((v) => link(v, "Of the project: "))}
-    </>
   );
 }
 

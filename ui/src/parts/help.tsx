@@ -4,7 +4,7 @@ import { letters } from "../settings";
 import { helpOpen } from "../shortcuts";
 
 const keys: Array<[string, string]> = [
-  ["j  k", "next, previous row"], ["Enter", "open the run"], ["/", "filter"], ["Ctrl K", "search"], ["x  X", "select the row, or all up to it"], ["s", "save the view"], ["g o  g r  g w  g n  g f", "overview, runs, workflows, flows, failures"],
+  ["j  k", "next, previous row"], ["Enter", "open the run"], ["/", "filter"], ["Ctrl K", "go to a run, page or action"], ["x  X", "select the row, or all up to it"], ["g o  g r  g w  g n  g f", "overview, runs, workflows, flows, failures"],
   ["g h  g q  g c  g t  g b", "waiting, queue, schedules, triggers, collections"],
   ["g l  g d  g s  g a", "limits, deployments, servers, access"],
   ["t  l  d  s  h  f  m", "of a run: timeline, log, data, steps, hooks, family, messages"],
