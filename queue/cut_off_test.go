@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
 // die closes the connection of a call, as the death of the app does.
@@ -34,7 +35,7 @@ func TestCutOffIsToldFromOtherFailures(t *testing.T) {
 	}
 }
 
-// TestCutOffBackoff: a message that was cut off is tried again within half a minute at first, and one that kills its
+// TestCutOffBackoff: a message that was cut off is tried again within ten seconds at first, and one that kills its
 // app every time still takes hours until clients fail its run.
 func TestCutOffBackoff(t *testing.T) {
 	t.Parallel()
@@ -55,7 +56,7 @@ func TestCutOffBackoff(t *testing.T) {
 }
 
 // TestDeathsOfTheAppDoNotDelayRetries: an app dies during nine deliveries of a message. The message never waits for
-// longer than half a minute, and the first failure of the app's code counts as the first.
+// longer than ten seconds, and the first failure of the app's code counts as the first.
 func TestDeathsOfTheAppDoNotDelayRetries(t *testing.T) {
 	t.Parallel()
 	const deaths = 9
@@ -153,8 +154,8 @@ func TestLeasesLeftToADeadAppEndSoon(t *testing.T) {
 			r.worker(t)
 			id := r.send(t)
 			eventually(t, "a call failed", func() bool { return r.stored(t, id).LastError != "" })
-			if got := r.stored(t, left.ID); got.Lease != left.Lease || got.Wait > minLeftLease {
-				t.Errorf("got %+v, want the lease for at most %s", got, minLeftLease)
+			if got := r.stored(t, left.ID); got.Lease != left.Lease || got.Wait > cluster.KeptLease {
+				t.Errorf("got %+v, want the lease for at most %s", got, cluster.KeptLease)
 			}
 			for what, d := range map[string]Delivery{"extended": extended, "at another app": other} {
 				if got := r.stored(t, d.ID); got.Lease != d.Lease || got.Wait < leftLease/2 {

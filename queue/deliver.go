@@ -44,8 +44,9 @@ const (
 	// leftLease is how long after its call a function keeps its lease when the server that called it stops: ten seconds
 	// longer than it takes to extend the lease.
 	leftLease = shownLease/5 + 10*time.Second
-	// minLeftLease is how long it keeps the lease at least. When calls of the same app are cut off or refused meanwhile,
-	// the function has probably died with it, and keeps the lease no longer than that.
+	// minLeftLease is how long it keeps the lease at least, and at most if it says in short intervals that it works. When
+	// calls of the same app are cut off or refused meanwhile, the function has probably died with it, and keeps the lease
+	// for [cluster.KeptLease] unless it says that it works.
 	minLeftLease = 15 * time.Second
 	// answeredLease is the minimum time that a function has to acknowledge after its answer. Clients acknowledge or
 	// release the message before they answer, even on failure, so a request that has not arrived by then was lost.

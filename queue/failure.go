@@ -285,15 +285,15 @@ const (
 	promptCutOffs = 3
 	// shortCutOffs is how often a message may be cut off before its backoff exceeds longestCutOff.
 	shortCutOffs  = 16
-	longestCutOff = 30 * time.Second
+	longestCutOff = 10 * time.Second
 )
 
 // cutOffBackoff returns the time to wait after a message was cut off n times.
 //
 // The death of an app says nothing about the code that handles the message, so the message is tried again soon, however
 // often that happens within minutes. But the message may be what kills the app, and then it must not be tried every
-// second, or all others at the app die with it. So it first waits for up to half a minute. From the 17th time on it
-// waits like a message that fails, for up to 15 minutes: the 48 deliveries after which clients fail a run, and the 64
+// second, or all others at the app die with it. So it first waits for up to ten seconds. From the 17th time on it waits
+// like a message that fails, for up to 15 minutes: the 48 deliveries after which clients fail a run, and the 64
 // after which a message is parked, still take hours.
 func cutOffBackoff(n int) time.Duration {
 	if n > shortCutOffs {

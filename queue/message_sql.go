@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -164,78 +163,11 @@ func (f Failure) nackArgs(handle string) []any {
 	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held, f.KeepsPlaces, f.Parked}
 }
 
-// shortenLease leaves the function its lease when the process that called it has its answer: for d, the function may
-// extend the lease or acknowledge through any server. A lease that the function has extended or released does not
-// change.
-func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
-	return exec(ctx, pool, "shorten lease", `
-		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+OfLease+` AND holder <> ''`,
-		handle, d)
-}
-
-// leaveLease leaves the function its lease when the process that called it stops, until the function must have extended
-// it for the first time. Like [shortenLease], it changes no lease that the function has changed.
-func leaveLease(ctx context.Context, pool *pgxpool.Pool, handle string, called time.Time) error {
-	return exec(ctx, pool, "leave lease", `
-		UPDATE messages SET holder = '', left_lease = lease,
-			due_at = least(due_at, greatest($2::timestamptz + $3::interval, now() + $4::interval))
-		WHERE `+OfLease+` AND holder <> ''`, handle, called, leftLease, minLeftLease)
-}
-
-// shortenLeftLeases ends the leases that stopped servers have left to a deployment's functions after a while, unless
-// the functions extend them.
-func shortenLeftLeases(ctx context.Context, pool *pgxpool.Pool, project entities.Project, deployment string) error {
-	return exec(ctx, pool, "shorten left leases", `
-		WITH left_behind AS (
-			SELECT id FROM messages
-			WHERE project = $1 AND lease > '' AND deployment_id = $2 AND left_lease = lease AND due_at > now() + $3`+
-		cluster.LockOrder+`
-		)
-		UPDATE messages SET due_at = now() + $3 WHERE id = ANY (ARRAY(SELECT id FROM left_behind))`,
-		project, deployment, minLeftLease)
-}
-
-// setDue sets when a leased message is due again. From then on the function holds the lease: it is alive and can reach
-// a server, so the lease outlives the process that called it.
-func setDue(
-	ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string, d time.Duration,
-) error {
-	tag, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE messages SET holder = '', left_lease = '', due_at = now() + $4
-		WHERE `+ofMessage, handle, project, topic, d)
-	if err == nil && tag.RowsAffected() == 0 {
-		return message.ErrLeaseNotFound
-	}
-	return err
-}
-
-// postpone ends the lease of a delivery whose function has set when the message is due again, and has then answered
-// with success. That is no failure: it leaves no error, and what the message has been delivered so far counts neither
-// towards parking nor lengthens its backoff.
-func postpone(ctx context.Context, pool *pgxpool.Pool, handle string) error {
-	return exec(ctx, pool, "postpone message", `
-		UPDATE messages
-		SET lease = '', awaits_since = NULL, unreached = 0, cut_off = 0, excused = delivery_count,
-			first_failed_at = NULL, last_error = '', held = NULL
-		WHERE `+OfLease+` AND holder = ''`, handle)
-}
-
 // dueBatch is how many messages one statement makes due.
 const dueBatch = 500
 
 // notAcknowledged is the last error of a message whose lease expired.
 const notAcknowledged = "not acknowledged before the lease expired"
-
-// leaseLeft returns how long the lease lasts; not positive when it has ended.
-func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Duration, error) {
-	var d time.Duration
-	err := pg.NewPool(pool).QueryRow(ctx,
-		`SELECT due_at - clock_timestamp() FROM messages WHERE `+OfLease, handle).Scan(&d)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
-	}
-	return d, wrap("read lease", err)
-}
 
 // parking is the rule for parking a message: after so many deliveries that reached its function, but only once its
 // first failure is older than the window. A burst of failures alone parks nothing.

@@ -213,7 +213,8 @@ func (s *Server) acknowledge(r *request) error {
 	return r.NoContent(http.StatusNoContent)
 }
 
-// setVisibility is the PATCH of endpoint 18: a long timeout extends the lease, a short one releases the message.
+// setVisibility is the PATCH of endpoint 18: a long timeout extends the lease, a short one releases the message. The
+// client of @stepwell/world says instead that it works on the message.
 func (s *Server) setVisibility(r *request) error {
 	topic, receipt := r.param("topic"), r.param("receipt")
 	if r.err != nil {
@@ -221,9 +222,17 @@ func (s *Server) setVisibility(r *request) error {
 	}
 	var body struct {
 		Seconds *int64 `json:"visibilityTimeoutSeconds"`
+		Working bool   `json:"working"`
 	}
-	if err := json.NewDecoder(r.Request().Body).Decode(&body); err != nil || body.Seconds == nil {
-		return entities.Invalid(`the body is not {"visibilityTimeoutSeconds": seconds}`)
+	err := json.NewDecoder(r.Request().Body).Decode(&body)
+	if err != nil || body.Seconds == nil && !body.Working {
+		return entities.Invalid(`the body is neither {"visibilityTimeoutSeconds": seconds} nor {"working": true}`)
+	}
+	if body.Working {
+		if err := s.Queue.KeepLease(r.ctx(), r.project(), topic, receipt); err != nil {
+			return err
+		}
+		return r.NoContent(http.StatusNoContent)
 	}
 	const most = int64(24 * 60 * 60) // prevents overflow below; the queue has its own limits
 	d := time.Duration(max(-1, min(*body.Seconds, most))) * time.Second

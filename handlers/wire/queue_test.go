@@ -123,6 +123,17 @@ func TestSentMessageIsReceived(t *testing.T) { // endpoints 17 and 19
 	}
 }
 
+// leaseLeft returns for how many seconds the lease of a message lasts.
+func leaseLeft(t *testing.T, c client, id string) (left float64) {
+	t.Helper()
+	err := c.pool.QueryRow(t.Context(),
+		`SELECT extract(epoch FROM due_at - now())::float8 FROM messages WHERE id = $1`, id).Scan(&left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return left
+}
+
 func TestLeaseVerbs(t *testing.T) { // endpoint 18
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -130,13 +141,14 @@ func TestLeaseVerbs(t *testing.T) { // endpoint 18
 	receipt := c.pull(t, id).get("Vqs-Receipt-Handle")
 	extended := c.lease(t, http.MethodPatch, receipt, `{"visibilityTimeoutSeconds":300}`)
 	wantStatus(t, extended, http.StatusNoContent)
-	var left float64
-	if err := c.pool.QueryRow(t.Context(),
-		`SELECT extract(epoch FROM due_at - now())::float8 FROM messages WHERE id = $1`, id).Scan(&left); err != nil {
-		t.Fatal(err)
-	}
-	if left < 240 || left > 300 {
+	if left := leaseLeft(t, c, id); left < 240 || left > 300 {
 		t.Errorf("the lease lasts %v s more, want 300", left)
+	}
+	// Its function says that it works, and no server is calling it.
+	working := c.lease(t, http.MethodPatch, receipt, `{"working":true,"visibilityTimeoutSeconds":300}`)
+	wantStatus(t, working, http.StatusNoContent)
+	if left := leaseLeft(t, c, id); left > 10 {
+		t.Errorf("the lease lasts %v s more, want 10", left)
 	}
 	for _, tt := range []struct {
 		name, body string
@@ -165,6 +177,8 @@ func TestLeaseVerbs(t *testing.T) { // endpoint 18
 			strings.NewReader(`{"visibilityTimeoutSeconds":300}`))
 		wantProblem(t, other, http.StatusNotFound, "lease_not_found")
 	}
+	lost := c.lease(t, http.MethodPatch, "rh%2F1%2B2%3D", `{"working":true}`)
+	wantProblem(t, lost, http.StatusNotFound, "lease_not_found")
 	// A released message can be received immediately.
 	given := c.lease(t, http.MethodPatch, receipt, `{"visibilityTimeoutSeconds":0}`)
 	wantStatus(t, given, http.StatusNoContent)

@@ -18,14 +18,13 @@
 // delivery lost this way is not counted: a server that keeps crashing must not use up the deliveries of a healthy
 // message.
 //
-// A lease that the function has extended is the function's own and stays, because the function reaches the queue
-// through any server: the death of the server that made the call says nothing about the function's work. Clients extend
-// a lease after half a minute, then every minute (protocol §5.5). So a step that lost its server is executed twice only
-// if it was younger than that. If its app died too, its message is delivered again when the lease runs out, after 5
-// min.
+// A function reaches the queue through any server: the death of the server that made the call says nothing about its
+// work. The client of @stepwell/world says after a second and then every three that its function works (kept_until). If
+// it did until its server died, the lease stays with the function, for [KeptLease] after each time. A lease that another
+// client has extended stays as well, until it runs out (protocol §5.5).
 //
 // A server that shuts down leaves the leases that outlast its grace period to their functions, until 40 s after the
-// call unless they are extended. They last for 15 s once calls of the same deployment are cut off or refused: then the
+// call, or for 15 s if the functions say that they work. They last for [KeptLease] once calls of the same deployment are cut off or refused: then the
 // functions have probably died with their app.
 //
 // A process that was frozen and continues finds its receipt handles dead. Every change of a lease names its handle, and

@@ -31,10 +31,18 @@ var CountsExactly = fmt.Sprintf(`m.work = '' AND m.run_id <> '' AND NOT EXISTS (
 	SELECT FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project AND r.spec_version < %d)`,
 	entities.SpecFence)
 
+// KeptLease is how long a function keeps its lease without saying that it works, if no server is calling it.
+const KeptLease = 10 * time.Second
+
 // lost ends the lease of message m whose server died. The message did not fail, and a server that keeps crashing must
-// not use up the deliveries of a healthy message.
-var lost = `lease = '', holder = '', due_at = now(), (delivery_count, excused) = (
-	SELECT delivery_count - (NOT exact)::integer, excused + exact::integer FROM (SELECT ` + CountsExactly + ` AS exact) AS run)`
+// not use up the deliveries of a healthy message. A function that was still working then, by the condition, has the lease
+// from then on.
+func lost(works string) string {
+	return fmt.Sprintf(`holder = '', (lease, due_at, delivery_count, excused) = (
+		SELECT CASE WHEN works THEN lease ELSE '' END, now() + CASE WHEN works THEN interval '%d s' ELSE '0' END,
+			delivery_count - (NOT works AND NOT exact)::integer, excused + (NOT works AND exact)::integer
+		FROM (SELECT coalesce(%s, false) AS works, %s AS exact) AS run)`, int(KeptLease.Seconds()), works, CountsExactly)
+}
 
 // ReleaseOrphans ends the leases whose holder has no row in processes, and returns their number. They exist because
 // Postgres may still execute the claim of a dying process after another process has taken over from it.
@@ -48,7 +56,7 @@ func ReleaseOrphans(
 			SELECT id FROM messages
 			WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)`+LockOrder+`
 		)
-		UPDATE messages m SET `+lost+`, last_error = $1
+		UPDATE messages m SET `+lost("m.kept_until > now()")+`, last_error = $1
 		WHERE id = ANY (ARRAY(SELECT id FROM leased))`, message.ServerDied)
 	return tag.RowsAffected(), wrap("release orphaned leases", err)
 }
@@ -56,7 +64,8 @@ func ReleaseOrphans(
 // TakeOver deletes the rows of those silent processes that are dead, and makes the messages they held due. It is one
 // statement, so of all processes that try, the one that deletes the row takes over.
 //
-// A lease that a function has extended has no holder any more, so it stays.
+// A lease that a function has extended has no holder any more, so it stays, and so does that of a function which said
+// until its server died that it works: it must say so again within [KeptLease].
 func TakeOver(
 	ctx context.Context, q interface {
 		QueryRow(context.Context, string, ...any) pgx.Row
@@ -72,22 +81,23 @@ func TakeOver(
 					WHERE locktype = 'advisory' AND granted AND objsubid = 1
 						AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 						AND classid::bigint << 32 | objid::bigint = p.session_key))
-			RETURNING id
+			RETURNING id, beat_at
 		), jobs AS (
 			`+tickets.DeleteHeldByDead+`
 		), leased AS (
 			SELECT id FROM messages WHERE lease <> '' AND holder IN (SELECT id FROM dead)`+LockOrder+`
 		), leases AS (
-			UPDATE messages m SET `+lost+`, last_error = $4
+			UPDATE messages m
+			SET `+lost("m.kept_until > (SELECT beat_at FROM dead WHERE dead.id = m.holder)")+`, last_error = $4
 			WHERE id = ANY (ARRAY(SELECT id FROM leased))
-			RETURNING id
+			RETURNING lease
 		), tickets AS (
 			UPDATE messages m SET due_at = now()
 			WHERE id = ANY (ARRAY(SELECT message FROM jobs)) AND lease = '' AND coalesce(m.parked_at, 'infinity') = 'infinity'
 				AND EXISTS (SELECT FROM jobs j WHERE j.message = m.id AND j.ticket = m.ticket)
 			RETURNING id
 		)
-		SELECT (SELECT coalesce(array_agg(id), '{}') FROM dead), (SELECT count(*) FROM leases),
+		SELECT (SELECT coalesce(array_agg(id), '{}') FROM dead), (SELECT count(*) FROM leases WHERE lease = ''),
 			(SELECT count(*) FROM tickets)`,
 		silent, silence, frozen, message.ServerDied).Scan(&t.Processes, &t.Leases, &t.Tickets)
 	return t, wrap("take over from dead processes", err)

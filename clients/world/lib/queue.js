@@ -9,9 +9,11 @@ import { fail as failure } from './sdk.js';
 import { parseKeys, Refused, verify } from './signature.js';
 
 const MAX_DELAY_SECONDS = Number(process.env.VERCEL_QUEUE_MAX_DELAY_SECONDS || 82_800);
-// The lease of a message is extended for the first time after this time, and then at each interval, by LEASE_SECONDS.
-const FIRST_EXTENSION_MS = 30_000;
-const EXTENSION_MS = 60_000;
+// A handler that still works after this time says so, and again at each interval. If its server is gone, and it has not
+// for ten seconds, another server delivers the message again.
+const FIRST_KEEP_MS = 1000;
+const KEEP_MS = 3000;
+/** By how much servers extend the lease that know of extensions only. */
 const LEASE_SECONDS = 300;
 const MAX_BACKOFF_SECONDS = 900;
 const MAX_ITEMS = 1000;
@@ -115,17 +117,18 @@ export function createQueue({ http, commits, log, deployment, specVersion }) {
     return respond(delivery, parts);
   }
 
-  /** Extends the lease of a message while its handler works. */
+  /** Keeps the lease of a message while its handler works. */
   function keepLease({ topic, receipt }) {
     const path = `/queues-proxy/api/v3/topic/${encodeURIComponent(topic)}/consumer/default/lease/${encodeURIComponent(receipt)}`;
     let timer;
-    const schedule = (ms) => (timer = setTimeout(extend, ms).unref());
-    const extend = () => {
-      const body = JSON.stringify({ visibilityTimeoutSeconds: LEASE_SECONDS });
-      http.request('PATCH', path, { body, headers: { 'content-type': 'application/json' }, repeatable: true }).catch(() => {});
-      schedule(EXTENSION_MS);
+    const schedule = (ms) => (timer = setTimeout(keep, ms).unref());
+    const keep = () => {
+      const body = JSON.stringify({ working: true, visibilityTimeoutSeconds: LEASE_SECONDS });
+      const headers = { 'content-type': 'application/json' };
+      http.request('PATCH', path, { body, headers, timeout: KEEP_MS, once: true }).catch(() => {}); // the next one may succeed
+      schedule(KEEP_MS);
     };
-    schedule(FIRST_EXTENSION_MS);
+    schedule(FIRST_KEEP_MS);
     return () => clearTimeout(timer);
   }
 }
