@@ -77,6 +77,9 @@ func (r Request) String() string {
 	l := words{r.Op}
 	l.add("", r.Run)
 	l.add("spec=", r.Spec)
+	if r.InBand {
+		l = append(l, fmt.Sprint("seen=", r.Seen))
+	}
 	for _, e := range r.Events {
 		l.add("", e)
 	}
@@ -107,11 +110,16 @@ func (e Event) String() string {
 	l.add("name=", e.Name)
 	l.add("due=", e.Due)
 	l.add("token=", e.Token)
+	l.add("force=", e.Force)
+	l.add("from=", e.From)
+	l.add("by=", e.By)
 	l.add("holder=", e.Holder)
+	l.add("kept=", e.Kept)
 	l.add("webhook=", e.Webhook)
 	l.add("retain=", e.Retain)
 	l.add("resume=", e.Resume)
 	l.add("digest=", e.Digest)
+	l.add("attempt=", e.Attempt)
 	l.add("deployment=", e.Deployment)
 	l.add("workflow=", e.Workflow)
 	l.add("code=", e.ErrorCode)

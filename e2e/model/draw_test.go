@@ -56,7 +56,8 @@ func (m *machine) run(rt *rapid.T) string {
 
 // post draws a request for one event.
 func (m *machine) post(rt *rapid.T) model.Request {
-	r := model.Request{Op: model.Post, Run: m.run(rt), Spec: one(rt, "spec", 2, 3, 5, 6, 7)}
+	r := model.Request{Op: model.Post, Run: m.run(rt)}
+	m.fence(rt, &r)
 	e := m.event(rt, r.Run, one(rt, "type", eventTypes...))
 	switch e.Type {
 	case "run_started":
@@ -69,6 +70,19 @@ func (m *machine) post(rt *rapid.T) model.Request {
 	}
 	r.Events = []model.Event{e}
 	return r
+}
+
+// fence draws the protocol version of a request, mostly one that may write to its run, and who writes: an orchestrator
+// that has seen all in-band events, one that others have overtaken, or somebody else.
+func (m *machine) fence(rt *rapid.T, r *model.Request) {
+	seen := 1
+	r.Spec = one(rt, "spec", 2, 3, 5, 6, 7, 8, 9, 9)
+	if h := m.w.Runs[r.Run]; h != nil && h.Run.Spec == 9 {
+		seen, r.Spec = h.InBand, one(rt, "spec", 9, 9, 9, 9, 9, 9, 8)
+	}
+	if r.InBand = r.Spec == 9 && one(rt, "in-band", true, true, false); r.InBand {
+		r.Seen = one(rt, "seen", seen, seen, seen, seen, seen, seen, seen-1, seen+1, 0, -1)
+	}
 }
 
 // event draws an event of a type for a run. Rarely it lacks a required field.
@@ -86,6 +100,9 @@ func (m *machine) event(rt *rapid.T, run, typ string) model.Event {
 		e.Changes = m.changes(rt)
 	case "step_created", "step_started", "step_completed", "step_failed", "step_retrying":
 		e.ID, e.Name = one(rt, "ID", "step_1", "step_2", "step_3", "step_4"), one(rt, "name", "f", "g", "f", "")
+		if typ == "step_started" {
+			e.Attempt = one(rt, "attempt", 0, 0, 1, 2, 7)
+		}
 		if typ == "step_retrying" {
 			e.Due = one(rt, "retryAfter", 0, now-1, now+1, now+1001, now+5000)
 		}
@@ -113,6 +130,7 @@ func (m *machine) hook(rt *rapid.T, run string, e *model.Event) {
 	case "hook_created":
 		now := m.s.clock().UnixMilli()
 		e.Token = one(rt, "token", "t1", "t2") + m.suffix
+		e.Force = one(rt, "force", false, false, true)
 		e.Webhook = rapid.Bool().Draw(rt, "webhook")
 		e.Retain = one(rt, "retain", 0, 0, 0, now-1, now+1000, now+3_600_000, now+31*86_400_000)
 	case "hook_received":
@@ -143,7 +161,8 @@ func (m *machine) changes(rt *rapid.T) []model.Change {
 
 // batch draws a request for several events that mostly may be in one batch.
 func (m *machine) batch(rt *rapid.T) model.Request {
-	r := model.Request{Op: model.Batch, Run: m.run(rt), Spec: one(rt, "spec", 3, 5, 7)}
+	r := model.Request{Op: model.Batch, Run: m.run(rt)}
+	m.fence(rt, &r)
 	types := []string{
 		"pair", "pair", "pair", "step_created", "step_created", "step_started", "step_completed", "step_failed",
 		"step_retrying", "wait_created", "wait_created", "wait_completed", "run_completed", "run_failed",

@@ -112,7 +112,7 @@ func (m *machine) fail(rt *rapid.T, what, details string) {
 func (m *machine) createRuns(rt *rapid.T) {
 	created := model.Event{Type: "run_created", Body: "in", Deployment: "dpl", Workflow: "wf"}
 	m.do(rt, model.Request{Op: model.Post, Run: m.runs[0], Spec: 3, Events: []model.Event{created}})
-	m.do(rt, model.Request{Op: model.Post, Run: m.runs[1], Spec: 7, Events: []model.Event{created}})
+	m.do(rt, model.Request{Op: model.Post, Run: m.runs[1], Spec: one(rt, "spec", 7, 8, 9), Events: []model.Event{created}})
 }
 
 // end checks that no unexpected delivery has come, and deletes the messages.
@@ -218,7 +218,7 @@ func (m *machine) check(rt *rapid.T) {
 	m.checkRows(rt)
 	m.checkMessages(rt)
 	if want := m.w.Runs[m.touched]; want != nil {
-		r := model.Request{Op: model.ReadLog, Run: m.touched}
+		r := model.Request{Op: model.ReadLog, Run: m.touched, Spec: want.Run.Spec}
 		got, err := m.s.Do(m.ctx, r)
 		if err != nil {
 			m.fail(rt, "reading the log failed", err.Error())

@@ -32,22 +32,23 @@ func queueRuns(b *pgx.Batch, runs []string, found map[string]*model.History) {
 	var r model.Run
 	var created, updated, started, ended *time.Time
 	var input, output []byte
+	var inBand int
 	each(b.Queue(`
 		SELECT r.id, status, deployment_id, workflow_name, r.spec_version, attributes, error_code,
-			r.created_at, updated_at, started_at, completed_at, i.payload, o.payload
+			r.created_at, updated_at, started_at, completed_at, i.payload, o.payload, seq_in_band
 		FROM runs r
 			LEFT JOIN events i ON i.run_id = r.id AND i.seq = 1
 			LEFT JOIN events o ON o.run_id = r.id AND o.seq = end_seq
 		WHERE r.id = ANY($1)`, runs),
 		[]any{
 			&r.ID, &r.Status, &r.Deployment, &r.Workflow, &r.Spec, &r.Attributes, &r.ErrorCode,
-			&created, &updated, &started, &ended, &input, &output,
+			&created, &updated, &started, &ended, &input, &output, &inBand,
 		},
 		func() {
 			r.Created, r.Updated, r.Started, r.Ended = ms(created), ms(updated), ms(started), ms(ended)
 			r.Input, r.Output = string(input), string(output)
 			found[r.ID] = &model.History{
-				Run: r, Steps: map[string]model.Step{}, Hooks: map[string]model.Hook{}, Waits: map[string]model.Wait{},
+				Run: r, InBand: inBand, Steps: map[string]model.Step{}, Hooks: map[string]model.Hook{}, Waits: map[string]model.Wait{},
 			}
 			r.Attributes = nil // or the next scan would add to the same map
 		})
@@ -81,10 +82,11 @@ func queueHooks(b *pgx.Batch, runs []string, now time.Time, found map[string]*mo
 	var created, retain *time.Time
 	var metadata []byte
 	each(b.Queue(`
-		SELECT h.run_id, id, token, is_webhook, h.created_at, retain_until, payload
+		SELECT h.run_id, id, token, is_webhook, h.created_at, retain_until, payload,
+			coalesce(concat_ws('/', claimed_from->>'runId', claimed_from->>'hookId'), '')
 		FROM hooks h LEFT JOIN events ON events.run_id = h.run_id AND seq = created_seq
 		WHERE h.run_id = ANY($1) AND (expires_at IS NULL OR expires_at > $2)`, runs, now),
-		[]any{&v.Run, &v.ID, &v.Token, &v.Webhook, &created, &retain, &metadata},
+		[]any{&v.Run, &v.ID, &v.Token, &v.Webhook, &created, &retain, &metadata, &v.From},
 		func() {
 			v.Created, v.Retain, v.Metadata = ms(created), ms(retain), string(metadata)
 			found[v.Run].Hooks[v.ID] = v

@@ -17,10 +17,15 @@ type Event struct {
 	Due  int64  // resumeAt of a wait, retryAfter of a step
 
 	Token          string
+	Force          bool   // hook_created: the hook may take the token over
+	From           string // hook_created: the run and hook that have lost the token to this hook
+	By             string // hook_disposed: the run and hook that have taken the token over
 	Holder         string // in a hook_conflict: the ID of the run that holds the token
+	Kept           string // in a hook_conflict: why the holder could not lose it
 	Webhook        bool
 	Retain         int64 // tokenRetentionUntil
 	Resume, Digest string
+	Attempt        int // step_started: its number, by its client
 
 	Deployment, Workflow, ErrorCode string
 	Attributes                      map[string]string
@@ -54,6 +59,7 @@ type Step struct {
 // Hook is a hook that holds its token: until its run ends, or until Retain if that is later.
 type Hook struct {
 	Run, ID, Token, Metadata string
+	From                     string // the run and hook that have lost the token to this hook
 	Webhook                  bool
 	Created, Retain          int64
 }
@@ -71,9 +77,14 @@ type History struct {
 	Hooks map[string]Hook
 	Waits map[string]Wait
 	Log   []Event
+	// InBand is how many events of the log the orchestrator wrote, of a run with a fence.
+	InBand int
 	// Resumed maps resume IDs to their events, with the digests, which the log does not contain.
 	Resumed map[string]Event
 }
+
+// fenced reports whether the run has a fence (§12).
+func (h *History) fenced() bool { return h.Run.Spec >= fenceSpec }
 
 func (h *History) ended() bool { return h.Run.Status != "pending" && h.Run.Status != "running" }
 
@@ -106,7 +117,7 @@ func (w *World) post(r Request) Answer {
 	h, repeated := w.Runs[r.Run], a.Event.Seq <= before
 	switch {
 	case a.Event.Type == "run_started" && r.Frames: // §3.5
-		return Answer{Status: 200, Events: h.Log}
+		return h.read(r, h.Log)
 	case r.Since > 0: // §3.2
 		a.Events = h.Log[min(r.Since, len(h.Log)):]
 	case repeated || a.Event.Type == "run_started" && r.Skip:
@@ -119,13 +130,22 @@ func (w *World) post(r Request) Answer {
 }
 
 func (w *World) append(r Request, e Event) Answer {
+	if !valid(e, r.Now) {
+		return invalid
+	}
+	if refusal, refused := w.fence(r, e); refused {
+		return refusal
+	}
+	return w.count(r, e)
+}
+
+// decide decides on an event that the fence lets pass.
+func (w *World) decide(r Request, e Event) Answer {
 	h := w.Runs[r.Run]
 	switch {
-	case !valid(e, r.Now):
-		return invalid
 	case e.Type == "run_created":
 		return w.create(r, e)
-	case h == nil && e.Type == "run_started" && e.Deployment != "" && e.Workflow != "" && e.Body != "":
+	case h == nil && e.creates():
 		e.Type = "run_created" // the start also creates the run, §3.5
 		if a := w.create(r, e); a.Status != 200 {
 			return a
@@ -158,6 +178,9 @@ func (w *World) create(r Request, e Event) Answer {
 		ID: r.Run, Status: "pending", Spec: r.Spec, Created: r.Now,
 		Deployment: e.Deployment, Workflow: e.Workflow, Input: e.Body, Attributes: maps.Clone(e.Attributes),
 	}}
+	if h.fenced() {
+		h.InBand = 1
+	}
 	put(&w.Runs, r.Run, h)
 	return h.answer(h.record(e, r.Now))
 }
@@ -220,7 +243,10 @@ func (h *History) step(e Event, now int64) Answer {
 	case "step_started":
 		e.Body = ""
 		s.Status, s.RetryAfter = "running", 0
-		if s.Attempt++; s.Attempt == 1 {
+		if s.Attempt++; h.fenced() && e.Attempt > 0 {
+			s.Attempt = e.Attempt
+		}
+		if s.Started == 0 {
 			s.Started = now
 		}
 	case "step_retrying":
@@ -236,12 +262,16 @@ func (h *History) step(e Event, now int64) Answer {
 // refuseStep returns the refusal of a step's event, if any: §3.7, and §3.3 for events after the end of the run.
 func (h *History) refuseStep(e Event, creates bool, now int64) (refusal Answer, refused bool) {
 	s, exists := h.Steps[e.ID]
-	starts := e.Type == "step_started"
+	starts, ends := e.Type == "step_started", e.Type == "step_completed" || e.Type == "step_failed"
 	switch {
+	case h.fenced() && h.ended() && (!ends || !exists): // §12
+		return over, true
 	case creates:
 		return conflict, exists || h.ended()
 	case s.Status == "completed" || s.Status == "failed":
 		return conflict, true
+	case h.fenced() && (h.ended() || exists):
+		return Answer{}, false
 	case h.ended() && (s.Status != "running" || starts && h.Run.Spec >= 6):
 		return over, true
 	case !exists:
@@ -283,10 +313,20 @@ func (w *World) claim(h *History, e Event, now int64) Answer {
 		return conflict
 	}
 	if k := w.holder(e.Token, now); k != nil {
-		e = Event{Type: "hook_conflict", ID: e.ID, Token: e.Token, Holder: k.Run}
-		return Answer{Status: 200, Event: h.record(e, now)}
+		victim := w.Runs[k.Run]
+		force := e.Force && victim != h
+		if lives := !victim.ended(); !force || lives && victim.Run.Spec < takeoverSpec {
+			e = Event{Type: "hook_conflict", ID: e.ID, Token: e.Token, Holder: k.Run}
+			if force {
+				e.Kept = "victim-spec-version"
+			}
+			return Answer{Status: 200, Event: h.record(e, now)}
+		}
+		delete(victim.Hooks, k.ID) // §3.16
+		victim.record(Event{Type: "hook_disposed", ID: k.ID, Token: k.Token, By: h.Run.ID + "/" + e.ID}, now)
+		e.From = k.Run + "/" + k.ID
 	}
-	k := Hook{h.Run.ID, e.ID, e.Token, e.Body, e.Webhook, now, e.Retain}
+	k := Hook{h.Run.ID, e.ID, e.Token, e.Body, e.From, e.Webhook, now, e.Retain}
 	put(&h.Hooks, e.ID, k)
 	return Answer{Status: 200, Event: h.record(e, now), Hook: &k}
 }
@@ -299,6 +339,8 @@ func (h *History) receive(e Event, now int64) Answer {
 		return Answer{Status: 200, Event: &h.Log[was.Seq-1], Hook: k}
 	case again:
 		return conflict
+	case h.earlier(func(was Event) bool { return was.ID == e.ID && was.By != "" }, "hook_disposed") != nil:
+		return Answer{Status: 409, Code: "hook-force-claimed"}
 	case k == nil || h.ended():
 		return missing("hook")
 	}
@@ -326,6 +368,12 @@ func (w *World) holder(token string, now int64) *Hook {
 // wait is the second half of §3.8: clients expect a conflict for every error of a wait.
 func (h *History) wait(e Event, now int64) Answer {
 	v, exists := h.Waits[e.ID]
+	if h.fenced() && h.ended() { // §12
+		if e.Type == "wait_created" {
+			return over
+		}
+		return Answer{Status: 200, Event: h.record(e, now)}
+	}
 	if h.ended() || exists == (e.Type == "wait_created") || v.Status == "completed" {
 		return conflict
 	}
@@ -336,47 +384,4 @@ func (h *History) wait(e Event, now int64) Answer {
 	}
 	put(&h.Waits, e.ID, v)
 	return Answer{Status: 200, Event: h.record(e, now), Wait: &v}
-}
-
-// batch is §3.13.
-func (w *World) batch(r Request) Answer {
-	for i := range r.Events {
-		if !batchable(r.Events, i, r.Now) {
-			return invalid
-		}
-	}
-	if w.Runs[r.Run] == nil {
-		return missing("run")
-	}
-	a := Answer{Status: 200}
-	for i, e := range r.Events {
-		if startsCreated(r.Events, i) && a.Items[i-1].Status != 200 {
-			a.Items = append(a.Items, conflict)
-			continue
-		}
-		a.Items = append(a.Items, w.append(r, e))
-	}
-	return a
-}
-
-// batchable reports whether event i may be in the batch. A batch has one event per entity, except for a
-// create-and-start.
-func batchable(events []Event, i int, now int64) bool {
-	e := events[i]
-	again := slices.ContainsFunc(events[:i], func(b Event) bool { return b.ID == e.ID && b.Type[:4] == e.Type[:4] })
-	switch {
-	case !valid(e, now) || again && !startsCreated(events, i):
-		return false
-	case e.Type == "step_started":
-		return e.Body == ""
-	default:
-		return e.Type == "run_completed" || e.Type == "run_failed" ||
-			strings.HasPrefix(e.Type, "step_") || strings.HasPrefix(e.Type, "wait_")
-	}
-}
-
-// startsCreated reports whether event i starts the step that event i-1 creates. The two succeed or fail together.
-func startsCreated(events []Event, i int) bool {
-	return i > 0 && events[i-1].Type == "step_created" && events[i].Type == "step_started" &&
-		events[i-1].ID == events[i].ID
 }

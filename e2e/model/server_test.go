@@ -77,7 +77,7 @@ func newServer(t *testing.T) *server {
 	}
 	web := httptest.NewServer(handlers.New(handlers.Options{
 		Pool: pool, Log: eventlog.New(pool, hub, q, s.clock), Streams: read.NewStreams(pool, hub, s.clock),
-		Queue: q, Open: true, Logger: logger, Stopping: ctx, Draining: ctx,
+		Queue: q, Open: true, Fence: true, Logger: logger, Stopping: ctx, Draining: ctx,
 	}))
 	t.Cleanup(web.Close)
 	s.Client = client.Client{URL: web.URL, HTTP: web.Client()}

@@ -36,6 +36,9 @@ type Request struct {
 	Spec   int // the protocol version the client announces
 	Events []Event
 
+	InBand bool // an orchestrator writes, which has seen so many in-band events; it does not say so if that is negative
+	Seen   int
+
 	Skip    bool // run_started: omit the log from the answer
 	Frames  bool // run_started: answer only with the log, as frames
 	Since   int  // answer with the events after this position, also for reads; 0 if unset
@@ -62,6 +65,8 @@ type Answer struct {
 	StepCreated        bool
 	Events             []Event
 	Items              []Answer // of a batch
+	Allocated          int      // how many positions a write to a run with a fence took
+	Snapshot           [2]int   // with the log of a run with a fence: its length, and how much of it is in-band
 
 	ID, Handle, Body string // of a message
 	Count            int    // of its deliveries
@@ -86,10 +91,11 @@ func (w *World) Do(r Request) Answer {
 	case Batch:
 		return w.batch(r)
 	case ReadLog:
-		if h := w.Runs[r.Run]; h != nil {
-			return Answer{Status: 200, Events: h.Log[min(r.Since, len(h.Log)):]}
+		h := w.Runs[r.Run]
+		if h == nil {
+			return missing("run")
 		}
-		return missing("run")
+		return h.read(r, h.Log[min(r.Since, len(h.Log)):])
 	case ByToken:
 		if h := w.holder(r.Events[0].Token, r.Now); h != nil {
 			return Answer{Status: 200, Hook: h}
@@ -113,7 +119,7 @@ func (w *World) Clone() *World {
 	c := &World{maps.Clone(w.Runs), maps.Clone(w.Messages), maps.Clone(w.Keys), maps.Clone(w.Streams)}
 	for id, h := range c.Runs {
 		c.Runs[id] = &History{
-			h.Run, maps.Clone(h.Steps), maps.Clone(h.Hooks), maps.Clone(h.Waits), slices.Clip(h.Log), maps.Clone(h.Resumed),
+			h.Run, maps.Clone(h.Steps), maps.Clone(h.Hooks), maps.Clone(h.Waits), slices.Clip(h.Log), h.InBand, maps.Clone(h.Resumed),
 		}
 	}
 	for name, s := range c.Streams {

@@ -66,6 +66,9 @@ func (c Client) Do(ctx context.Context, r model.Request) (model.Answer, error) {
 // prepare converts the model's request to HTTP.
 func (x *exchange) prepare(r model.Request) error {
 	run := "/v4/runs/" + url.PathEscape(r.Run) + "/events"
+	if r.Spec >= 9 {
+		run = "/v5" + run[len("/v4"):]
+	}
 	topic := "/queues-proxy/api/v3/topic/" + url.PathEscape(r.Topic)
 	lease := topic + "/consumer/default/lease/" + url.PathEscape(r.Handle)
 	x.method = http.MethodPost
@@ -233,6 +236,9 @@ func (x *exchange) readLog(a *model.Answer) error {
 			return err
 		}
 		if end != nil {
+			if end.Snapshot != nil {
+				a.Snapshot = [2]int{end.Snapshot.Seq, end.Snapshot.InBand}
+			}
 			if end.HasMore || len(rest) > 0 || (end.Next == "") != (len(a.Events) == 0) {
 				return fmt.Errorf("the log ends with %+v, and then %d bytes", *end, len(rest))
 			}

@@ -41,7 +41,10 @@ func metaOf(r model.Request, e model.Event) map[string]any {
 	text("errorCode", e.ErrorCode)
 	text("vercelId", e.Mark) // the protocol gives it no meaning, so it can carry the mark
 	if e.Type == "hook_created" {
-		m["hookIsWebhook"] = e.Webhook
+		m["hookIsWebhook"], m["hookForce"] = e.Webhook, e.Force
+	}
+	if e.Attempt > 0 {
+		m["attempt"] = e.Attempt
 	}
 	if e.Due != 0 {
 		m[map[bool]string{true: "retryAfter", false: "resumeAt"}[e.Type == "step_retrying"]] = time.UnixMilli(e.Due)
@@ -51,6 +54,12 @@ func metaOf(r model.Request, e model.Event) map[string]any {
 	}
 	if e.Attributes != nil {
 		m["attributes"] = e.Attributes
+	}
+	if r.Spec >= 9 {
+		m["inBand"] = r.InBand
+	}
+	if r.InBand && r.Seen >= 0 {
+		m["expectedSeqInBand"] = r.Seen
 	}
 	if r.Skip {
 		m["skipPreload"] = true
@@ -120,6 +129,11 @@ type wireEvent struct {
 		StepName         string            `cbor:"stepName"`
 		Token            string            `cbor:"token"`
 		ConflictingRunID string            `cbor:"conflictingRunId"`
+		Force            bool              `cbor:"force"`
+		From             wireRef           `cbor:"forceClaimedFrom"`
+		By               wireRef           `cbor:"forceClaimedBy"`
+		Kept             string            `cbor:"forceRefusedReason"`
+		Attempt          int               `cbor:"attempt"`
 		IsWebhook        bool              `cbor:"isWebhook"`
 		RetainUntil      instant           `cbor:"tokenRetentionUntil"`
 		ResumeAt         instant           `cbor:"resumeAt"`
@@ -154,6 +168,7 @@ func (w wireEvent) event() (model.Event, error) {
 	}
 	e.Deployment, e.Workflow, e.Name, e.ErrorCode = d.DeploymentID, d.WorkflowName, d.StepName, d.ErrorCode
 	e.Token, e.Holder, e.Webhook, e.Retain = d.Token, d.ConflictingRunID, d.IsWebhook, d.RetainUntil.ms()
+	e.Force, e.From, e.By, e.Kept, e.Attempt = d.Force, d.From.text(), d.By.text(), d.Kept, d.Attempt
 	e.Mark = d.VercelID
 	e.Due, e.Attributes = d.ResumeAt.ms()+d.RetryAfter.ms(), d.Attributes // at most one of the two is set
 	for _, c := range d.Changes {
@@ -216,6 +231,7 @@ type wireResult struct {
 		CompletedAt instant `cbor:"completedAt"`
 	} `cbor:"wait"`
 	StepCreated bool        `cbor:"stepCreated"`
+	Allocated   int         `cbor:"allocated"`
 	Events      []wireEvent `cbor:"events"`
 }
 
@@ -224,15 +240,29 @@ type wireHook struct {
 	HookID      string  `cbor:"hookId"`
 	Token       string  `cbor:"token"`
 	IsWebhook   bool    `cbor:"isWebhook"`
+	From        wireRef `cbor:"claimedFrom"`
 	Metadata    []byte  `cbor:"metadata"`
 	CreatedAt   instant `cbor:"createdAt"`
 	RetainUntil instant `cbor:"tokenRetentionUntil"`
 }
 
+// wireRef names a hook of a run.
+type wireRef struct {
+	RunID  string `cbor:"runId"`
+	HookID string `cbor:"hookId"`
+}
+
+func (w wireRef) text() string {
+	if w == (wireRef{}) {
+		return ""
+	}
+	return w.RunID + "/" + w.HookID
+}
+
 func (w wireHook) hook() *model.Hook {
 	return &model.Hook{
 		Run: w.RunID, ID: w.HookID, Token: w.Token, Metadata: string(w.Metadata), Webhook: w.IsWebhook,
-		Created: w.CreatedAt.ms(), Retain: w.RetainUntil.ms(),
+		From: w.From.text(), Created: w.CreatedAt.ms(), Retain: w.RetainUntil.ms(),
 	}
 }
 
@@ -245,7 +275,7 @@ func (w wireResult) answer(a *model.Answer) error {
 	if err != nil {
 		return err
 	}
-	a.Event, a.StepCreated = &e, w.StepCreated
+	a.Event, a.StepCreated, a.Allocated = &e, w.StepCreated, w.Allocated
 	if r := w.Run; r != nil {
 		a.Run = &model.Run{
 			ID: r.RunID, Status: r.Status, Deployment: r.DeploymentID, Workflow: r.WorkflowName, Spec: r.SpecVersion,
@@ -290,11 +320,13 @@ func decodeResult(data []byte, a *model.Answer) error {
 
 func decodeBatch(data []byte, a *model.Answer) error {
 	var w struct {
-		Results []wireResult `cbor:"results"`
+		Results   []wireResult `cbor:"results"`
+		Allocated int          `cbor:"allocated"`
 	}
 	if err := decode(data, &w); err != nil {
 		return err
 	}
+	a.Allocated = w.Allocated
 	for _, r := range w.Results {
 		item := model.Answer{Status: r.Status, Code: r.Error, RetryAfter: r.RetryAfter}
 		if r.Status == 200 {
@@ -346,6 +378,11 @@ type sentinel struct {
 	End     int    `cbor:"_end"`
 	Next    string `cbor:"next"`
 	HasMore bool   `cbor:"hasMore"`
+
+	Snapshot *struct {
+		Seq    int `cbor:"seq"`
+		InBand int `cbor:"seqInBand"`
+	} `cbor:"snapshot"`
 }
 
 // decodeFrame decodes an event or the sentinel.
