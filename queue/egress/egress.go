@@ -78,6 +78,14 @@ func (e *ForbiddenError) Error() string {
 		e.Addr, e.kind, Variable, needed)
 }
 
+// NoAddressError reports a name that has no address, or only ones that may not be called. It does not say which.
+type NoAddressError struct{ Host string }
+
+func (e *NoAddressError) Error() string {
+	return fmt.Sprintf("%s has no address that the server calls: correct the name, or have the operator allow its address "+
+		"with %s", e.Host, Variable)
+}
+
 // Check returns a [ForbiddenError] if the address may not be called.
 func (a Allowed) Check(addr netip.Addr) error {
 	addr = addr.WithZone("").Unmap()

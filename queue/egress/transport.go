@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -40,9 +41,28 @@ func (a Allowed) transport(
 	}
 	unchecked := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: resolver}
 	t := &transport{allowed: a, proxy: proxy, direct: base.Clone(), proxied: base.Clone()}
-	t.direct.Proxy, t.direct.DialContext = nil, checked.DialContext
+	t.direct.Proxy, t.direct.DialContext = nil, byName(checked.DialContext)
 	t.proxied.Proxy, t.proxied.DialContext = proxy, unchecked.DialContext
 	return t
+}
+
+type dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// byName returns a dialer with one error for all names that lead nowhere: whoever may choose the host of a URL must not
+// learn which names exist in the server's network.
+func byName(to dial) dial {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := to(ctx, network, address)
+		host, _, split := net.SplitHostPort(address)
+		if _, notName := netip.ParseAddr(host); err == nil || split != nil || notName == nil {
+			return c, err
+		}
+		unknown, forbidden := (*net.DNSError)(nil), (*ForbiddenError)(nil)
+		if errors.As(err, &unknown) && unknown.IsNotFound || errors.As(err, &forbidden) {
+			err = &net.OpError{Op: "dial", Net: network, Err: &NoAddressError{Host: host}}
+		}
+		return nil, err
+	}
 }
 
 // control is called by the dialer with each resolved address before it connects.

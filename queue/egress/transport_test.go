@@ -46,6 +46,29 @@ func wantForbidden(t testing.TB, what string, err error) {
 	}
 }
 
+// wantNoAddress expects the dial error of a name that leads nowhere, with nothing else in its text.
+func wantNoAddress(t testing.TB, what, host string, err error) {
+	t.Helper()
+	var dial *net.OpError
+	if !errors.As(err, &dial) || dial.Op != "dial" || err.Error() != "dial tcp: "+(&NoAddressError{host}).Error() {
+		t.Errorf("%s: got %v, want that %s has no address", what, err, host)
+	}
+}
+
+// TestNamesThatLeadNowhereAreAlike: an error does not tell whether a name is unknown or has a forbidden address, nor
+// which one.
+func TestNamesThatLeadNowhereAreAlike(t *testing.T) {
+	t.Parallel()
+	for what, addresses := range map[string][]string{
+		"unknown": {}, "private": {"10.0.0.1"}, "loopback": {"127.0.0.1"}, "metadata": {"169.254.169.254"},
+		"private ones": {"10.0.0.1", "192.168.0.1"},
+	} {
+		transport := Allowed{}.transport(&http.Transport{}, direct, names(t, addresses))
+		_, err := get(t, transport, "http://secret.example:81")
+		wantNoAddress(t, what, "secret.example", err)
+	}
+}
+
 // greeter is a server that answers every request with the greeting.
 func greeter(t testing.TB, greeting string) *httptest.Server {
 	t.Helper()
@@ -60,10 +83,12 @@ func TestTransportRejectsForbiddenAddresses(t *testing.T) {
 	t.Parallel()
 	s := greeter(t, "hello")
 	port := s.URL[strings.LastIndex(s.URL, ":"):]
-	for _, u := range []string{s.URL, "http://localhost" + port, "http://[::ffff:127.0.0.1]" + port, "http://0.0.0.0" + port} {
+	for _, u := range []string{s.URL, "http://[::ffff:127.0.0.1]" + port, "http://0.0.0.0" + port} {
 		_, err := get(t, Allowed{}.transport(&http.Transport{}, direct, nil), u)
 		wantForbidden(t, u, err)
 	}
+	_, err := get(t, Allowed{}.transport(&http.Transport{}, direct, nil), "http://localhost"+port)
+	wantNoAddress(t, "a name", "localhost", err)
 	allowed := parse(t, Loopback).transport(&http.Transport{}, direct, nil)
 	defer allowed.CloseIdleConnections()
 	if got, err := get(t, allowed, s.URL); err != nil || got != "hello" {
@@ -135,7 +160,7 @@ func TestDNSRebindingIsRejected(t *testing.T) {
 		t.Fatalf("first look: got %v, %v", looked, err)
 	}
 	_, err = get(t, Allowed{}.transport(&http.Transport{}, direct, resolver), "http://rebind.example"+port)
-	wantForbidden(t, "the second look", err)
+	wantNoAddress(t, "the second look", "rebind.example", err)
 
 	// The same answer is reached when it is allowed, which proves that the name resolves to it.
 	open := parse(t, Loopback).transport(&http.Transport{}, direct, resolver)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 // service is what HTTP steps call. It notes what it gets, and answers by the path.
@@ -371,4 +373,13 @@ func TestEmitAndStartRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.wantEnd(t, started.RunID, entities.RunCompleted, "7")
+}
+
+// TestNamesThatLeadNowhereAreUnreachable: whether a name is unknown or has a forbidden address makes no difference.
+func TestNamesThatLeadNowhereAreUnreachable(t *testing.T) {
+	t.Parallel()
+	f, retryable := requestFailure(&net.OpError{Op: "dial", Net: "tcp", Err: &egress.NoAddressError{Host: "db"}})
+	if f.Code != CodeUnreachable || !retryable {
+		t.Errorf("got %+v, retryable %t; want %s, to be repeated", f, retryable, CodeUnreachable)
+	}
 }
