@@ -187,7 +187,7 @@ func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 // delivered again when its lease expires.
 func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if w.holds(d) {
-		return Delivered{OutcomeUnreached, pausedReason}, w.hold(ctx, d)
+		return Delivered{OutcomeUnreached, message.ProjectPaused}, w.hold(ctx, d)
 	}
 	if d.Work != message.WorkNone {
 		free() // handlers read from the database what they send

@@ -21,8 +21,6 @@ const (
 	// pausedPause is how long a message of a paused project waits before it is looked at again. To resume the project
 	// makes it due at once.
 	pausedPause = 10 * time.Minute
-	// pausedReason is the last error of such a message.
-	pausedReason = "the project is paused"
 )
 
 // pauses knows which projects are paused: of them, nothing is delivered but what ends runs.
@@ -67,7 +65,7 @@ func (w *deliverer) holds(d Delivery) bool {
 // hold puts off a delivery of a paused project. If that was resumed meanwhile, the message is due at once: whoever
 // resumes a project makes due what was put off until then, and both commit before they look.
 func (w *deliverer) hold(ctx context.Context, d Delivery) error {
-	err := w.nack(ctx, d.Lease, Failure{Reason: pausedReason, Public: pausedReason, After: pausedPause})
+	err := w.nack(ctx, d.Lease, Failure{Reason: message.ProjectPaused, Public: message.ProjectPaused, After: pausedPause})
 	if err != nil {
 		return err
 	}
@@ -95,7 +93,7 @@ func (q *Queue) Resume(ctx context.Context, project entities.Project) error {
 				UPDATE permits SET not_before = now()
 				WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()
 			)
-			SELECT count(*) FROM next`, project, pausedReason, dueBatch).Scan(&n)
+			SELECT count(*) FROM next`, project, message.ProjectPaused, dueBatch).Scan(&n)
 		if err != nil {
 			return fmt.Errorf("resume project %s: %w", project, err)
 		}

@@ -33,7 +33,7 @@ func TestPausedProjectIsNotCalled(t *testing.T) {
 	eventually(t, "both know", func() bool { return r.pauses.has(project) && other.pauses.has(project) })
 	first, second := r.send(t), other.send(t)
 	const held = `SELECT count(*) FROM messages WHERE lease = '' AND last_error = $1 AND due_at > now() + interval '5 minutes'`
-	eventually(t, "both messages wait", func() bool { return r.count(t, held, pausedReason) == 2 })
+	eventually(t, "both messages wait", func() bool { return r.count(t, held, message.ProjectPaused) == 2 })
 	for _, work := range []message.Work{message.WorkEnd, message.WorkCancel, message.WorkReport, message.WorkDeadline} {
 		if other.newWorker(t).holds(Delivery{Project: project, Work: work}) {
 			t.Errorf("work %q waits", work)

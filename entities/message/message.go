@@ -144,13 +144,15 @@ const (
 	ServerDied    = "the server that made the delivery died"
 	ServerStopped = "the server was stopped"
 	NoMemory      = "timed out waiting for memory for the run's log"
+	// ProjectPaused is that of a message that waits because its project is paused.
+	ProjectPaused = "the project is paused"
 )
 
 // NotReady is the last error of a step whose function has asked to be called later, as the failure in the log.
 const NotReady = `{"message":"the function is not ready yet","code":"not_ready"}`
 
 // ServerErrors are these errors.
-var ServerErrors = []string{ServerDied, ServerStopped, NoMemory}
+var ServerErrors = []string{ServerDied, ServerStopped, NoMemory, ProjectPaused}
 
 // AnswerRefused begins the last error of an invocation whose answer the server refused. What a function says never
 // begins an error.

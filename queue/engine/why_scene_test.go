@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/limit"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -142,6 +143,25 @@ func whyScenes() map[string]whyScene {
 			answer: commands(object{"type": "setAttributes", "attributes": object{"a": "b"}}), kind: why.AnswerRefused,
 			verdict: why.VerdictBlocked, remedy: retries,
 			check: func(r why.Reason) bool { return strings.Contains(r.Error.Message, "wait for nothing") },
+		},
+		"project paused": {
+			answer: answersStatus(500, "oops"), kind: why.ProjectPaused, verdict: why.VerdictBlocked,
+			arrange: func(t *testing.T, d *server, id entities.RunID) {
+				d.exec(t, `INSERT INTO projects (name, paused_at) VALUES ($1, now())
+					ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at`, project)
+				eventually(t, "the next call is put off", func() bool {
+					return len(d.explain(t, id).Reasons) == 1 && d.count(t,
+						`SELECT count(*) FROM messages WHERE run_id = $1 AND last_error = $2`, id, message.ProjectPaused) == 1
+				})
+			},
+			check: func(r why.Reason) bool { return r.Name == string(project) && r.Since != nil },
+			remedy: func(t *testing.T, d *server, _ entities.RunID, r why.Reason, _ string) {
+				remedied(t, r, why.PutProject)
+				d.exec(t, `UPDATE projects SET paused_at = NULL WHERE name = $1`, r.Name)
+				if err := d.Resume(t.Context(), project); err != nil {
+					t.Fatal(err)
+				}
+			},
 		},
 		"unreachable": {
 			start: func(r *eventlog.Request) { r.Data.DeploymentID = "away" },

@@ -24,6 +24,7 @@ func Explain(f Facts) Explanation {
 	}
 	x := explainer{Facts: f}
 	x.addWatch()
+	x.addPause()
 	x.addCancellation()
 	x.addLimits("", Reason{})
 	for _, m := range f.Messages {
@@ -104,6 +105,14 @@ func (x *explainer) addWatch() {
 	})
 }
 
+func (x *explainer) addPause() {
+	if x.PausedAt != nil {
+		x.add(Reason{
+			Kind: ProjectPaused, Name: string(x.Run.Project), Since: x.PausedAt, Remedies: []Remedy{PutProject, CancelRun},
+		})
+	}
+}
+
 func (x *explainer) addCancellation() {
 	if x.Run.ForcedAt == nil {
 		return
@@ -172,6 +181,9 @@ func (m Message) callsFunction() bool {
 func (m Message) hasFailed() bool {
 	return m.LastError != "" && !slices.Contains(message.ServerErrors, m.LastError)
 }
+
+// isPaused reports whether the message waits because its project is paused, which is a reason of its own.
+func (m Message) isPaused() bool { return m.LastError == message.ProjectPaused }
 
 // error returns the last failure; nil if there is none. The failure of a step is JSON.
 func (m Message) error() *Error {
@@ -253,6 +265,9 @@ func (x *explainer) waitsForPlace(r Reason, m Message) Reason {
 
 // addMessage adds the reason that follows from a message about the run itself.
 func (x *explainer) addMessage(m Message) {
+	if m.isPaused() {
+		return
+	}
 	calls := m.Work == message.WorkNone || m.Work == message.WorkRun
 	switch p := m.phase(x.Now, x.isScheduled(m)); {
 	case p == queued && x.waitsNow(m.ID): // the step of an app of the Workflow SDK

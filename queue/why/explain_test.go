@@ -60,6 +60,8 @@ func fails(text string) func(*Message) {
 	}
 }
 
+func paused(f *Facts) { f.Run.Project, f.PausedAt = "shop", at(-time.Hour) }
+
 func unreached(m *Message) { m.Unreached = 4 }
 
 func due(d time.Duration) func(*Message) { return func(m *Message) { m.DueAt = *at(d) } }
@@ -119,6 +121,10 @@ func TestReasons(t *testing.T) {
 		"server died":                {run(with("run", fails(message.ServerDied), due(0))), VerdictWorking, 0, []Kind{Queued}},
 		"server stopped":             {run(with("run", fails(message.ServerStopped), unreached, due(0))), VerdictWorking, 0, []Kind{Queued}},
 		"no memory":                  {run(with("run", fails(message.NoMemory), unreached)), VerdictWorking, 0, []Kind{Queued}},
+		"paused, not put off yet":    {run(paused, with("run")), VerdictBlocked, 0, []Kind{ProjectPaused, Queued}},
+		"paused":                     {run(paused, with("run", fails(message.ProjectPaused), unreached)), VerdictBlocked, 0, []Kind{ProjectPaused}},
+		"paused, a step":             {run(paused, step(Step{Spec: called()}, fails(message.ProjectPaused), unreached)), VerdictBlocked, 0, []Kind{ProjectPaused}},
+		"resumed a moment ago":       {run(with("run", fails(message.ProjectPaused), unreached)), VerdictWorking, 0, []Kind{Unscheduled}},
 		"parked":                     {run(with("run", fails("no"), func(m *Message) { m.ParkedAt = at(0) })), VerdictBlocked, 0, []Kind{Parked}},
 		"missing":                    {run(with("run", fails("not registered"), unreached, func(m *Message) { m.Registered = false })), VerdictBlocked, time.Minute, []Kind{DeploymentMissing}},
 		"missing, not tried yet":     {run(with("run", func(m *Message) { m.Registered = false })), VerdictBlocked, 0, []Kind{DeploymentMissing}},
@@ -207,6 +213,9 @@ func TestReasonsSayWhoAndWhat(t *testing.T) {
 		"called": {run(with("run", taken, func(m *Message) { m.Host = "h" })), Reason{
 			Kind: Called, MessageID: "msg_1", DeploymentID: "shop", Server: "proc_1", Host: "h", Since: claimedAt(lease),
 			Until: at(time.Minute),
+		}},
+		"paused": {run(paused), Reason{
+			Kind: ProjectPaused, Name: "shop", Since: at(-time.Hour), Remedies: []Remedy{PutProject, CancelRun},
 		}},
 		"unreachable": {run(with("run", fails("refused"), unreached)), Reason{
 			Kind: Unreachable, MessageID: "msg_1", DeploymentID: "shop", Failures: 4, Since: at(-time.Hour), At: at(time.Minute),

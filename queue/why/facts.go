@@ -43,6 +43,8 @@ type Facts struct {
 	Open Parts
 	// Backlog is as in [Reason].
 	Backlog int
+	// PausedAt is set while the project is paused.
+	PausedAt *time.Time
 }
 
 // Message is a message of the queue.
@@ -178,9 +180,10 @@ var (
 		WHERE m.run_id = $1 AND m.project = $2 AND m.work = ''
 			AND m.deployment_id = (SELECT deployment_id FROM runs WHERE ` + store.OfRun + `)
 		ORDER BY m.parked_at, m.last_error = '', m.due_at LIMIT $3`
-	// backlogSQL counts the due messages of project $1, at most $2.
+	// backlogSQL counts the due messages of project $1, at most $2, and reads since when it is paused.
 	backlogSQL = `SELECT now(), (SELECT count(*) FROM (
-		SELECT FROM messages WHERE project = $1 AND parked_at IS NULL AND due_at <= now() LIMIT $2) AS due)`
+		SELECT FROM messages WHERE project = $1 AND parked_at IS NULL AND due_at <= now() LIMIT $2) AS due),
+		(SELECT paused_at FROM projects WHERE name = $1)`
 )
 
 // loadMessages queues reads of the run's messages and of the time.
@@ -188,7 +191,9 @@ func (f *Facts) loadMessages(b *pgx.Batch, project entities.Project, id entities
 	add := func(m Message) { f.Messages = append(f.Messages, m) }
 	pg.LoadEach(b, add, workOfRunSQL, id, 2*MaxParts)
 	pg.LoadEach(b, add, messagesOfAppSQL, id, project, MaxParts)
-	b.Queue(backlogSQL, project, MaxBacklog).QueryRow(func(row pgx.Row) error { return row.Scan(&f.Now, &f.Backlog) })
+	b.Queue(backlogSQL, project, MaxBacklog).QueryRow(func(row pgx.Row) error { 
+		return row.Scan(&f.Now, &f.Backlog, &f.PausedAt)
+	})
 }
 
 const (

@@ -17,6 +17,8 @@ type Kind string
 const (
 	// Stranded: nothing would move the run. The sweeper wakes it.
 	Stranded Kind = "stranded"
+	// ProjectPaused: an operator has paused the project.
+	ProjectPaused Kind = "project_paused"
 	// Parked: a call failed so often that it is not made again until somebody retries it.
 	Parked Kind = "parked"
 	// DeploymentMissing: a call is for a deployment that is not registered.
@@ -100,7 +102,7 @@ var verdicts = []struct {
 	verdict Verdict
 }{
 	{Stranded, VerdictStranded},
-	{Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked}, {Diverged, VerdictBlocked}, {Held, VerdictBlocked},
+	{ProjectPaused, VerdictBlocked}, {Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked}, {Diverged, VerdictBlocked}, {Held, VerdictBlocked},
 	{AnswerRefused, VerdictBlocked}, {LimitDeadlock, VerdictBlocked}, {LimitPaused, VerdictBlocked},
 	{Unhealthy, VerdictRetrying}, {Unreachable, VerdictRetrying}, {FunctionFails, VerdictRetrying},
 	{TaskFails, VerdictRetrying}, {StepBackoff, VerdictRetrying},
@@ -139,6 +141,8 @@ const (
 	SendMessage Remedy = "sendMessage"
 	// PutLimit gives the reason's limit more places, or resumes it.
 	PutLimit Remedy = "putLimit"
+	// PutProject resumes the project that the reason names.
+	PutProject Remedy = "putProject"
 	// ExplainRun explains the child run.
 	ExplainRun Remedy = "explainRun"
 	CancelRun  Remedy = "cancelRun"
@@ -147,8 +151,8 @@ const (
 // Remedies returns all remedies.
 func Remedies() []Remedy {
 	return []Remedy{
-		RetryMessage, DiscardMessage, PutDeployment, ResumeHook, PostSignal, SendMessage, PutLimit, ExplainRun,
-		CancelRun,
+		RetryMessage, DiscardMessage, PutDeployment, ResumeHook, PostSignal, SendMessage, PutLimit, PutProject,
+		ExplainRun, CancelRun,
 	}
 }
 
@@ -156,7 +160,7 @@ func Remedies() []Remedy {
 type Reason struct {
 	Kind Kind
 	// StepID, HookID and WaitID name the part of the run that the reason is about. Name is the name of the step, the
-	// inbox or the signal.
+	// inbox, the signal or the project.
 	StepID entities.StepID
 	HookID entities.HookID
 	WaitID entities.WaitID

@@ -12,6 +12,9 @@ import (
 func (x *explainer) addStep(s Step) {
 	r := x.ofStep(s)
 	m, p := s.Message, delayed
+	if m != nil && m.isPaused() {
+		return
+	}
 	if m != nil {
 		p = m.phase(x.Now, false)
 	}

@@ -63,6 +63,9 @@ var sentences = map[string]func(r reason) string{
 		const text = "%s waits for a place of %s for ever: %s wait for each other's places. Cancel one of them."
 		return fmt.Sprintf(text, upper(r.waiter()), r.place(), strings.Join(r.Circle, " and "))
 	},
+	"project_paused": func(r reason) string {
+		return fmt.Sprintf("Project %s is paused: nothing of it is called until an operator resumes it.", r.Name)
+	},
 	"limit_paused": func(r reason) string {
 		return fmt.Sprintf("%s waits for limit %s, which is paused.", upper(r.waiter()), r.Limit)
 	},
@@ -229,6 +232,7 @@ var remedies = map[string]func(run string, r reason) string{
 	"postSignal":  func(_ string, r reason) string { return "signals send " + r.Name + " --data JSON" },
 	"sendMessage": func(run string, r reason) string { return fmt.Sprintf("runs send %s %s --payload JSON", run, r.Name) },
 	"putLimit":    func(_ string, r reason) string { return r.setLimit() },
+	"putProject":  func(_ string, r reason) string { return "projects resume " + r.Name },
 	"explainRun":  func(_ string, r reason) string { return "why " + r.ChildID },
 	"cancelRun":   func(run string, _ reason) string { return "runs cancel " + run },
 }

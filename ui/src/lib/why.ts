@@ -5,6 +5,7 @@ import type { Look } from "./status";
 
 const sentences: Record<ReasonKind, (r: Reason) => string> = {
   stranded: (r) => `Nothing would move it: ${r.detail || "a message is missing"}.`,
+  project_paused: (r) => `Project ${r.name ?? ""} is paused: nothing of it is called until an operator resumes it.`,
   parked: (r) => `Nothing happens until somebody looks: ${call(r)} failed ${times(r)}.`,
   deployment_missing: (r) => `${upper(call(r))} is for deployment ${r.deployment ?? ""}, which is not registered.`,
   diverged: () => "The code changed under the run: its log does not fit the function.",
@@ -86,7 +87,7 @@ export function sentenceOf(r: Reason): string {
 }
 
 const looks: Partial<Record<ReasonKind, Look>> = {
-  stranded: "failed", parked: "failed", deployment_missing: "failed", diverged: "failed", held: "failed", answer_refused: "failed",
+  stranded: "failed", project_paused: "waiting", parked: "failed", deployment_missing: "failed", diverged: "failed", held: "failed", answer_refused: "failed",
   limit_deadlock: "failed", limit_paused: "failed", equal_step: "waiting", limit_full: "waiting", deployment_full: "waiting", rate: "waiting",
   unhealthy: "retrying", unreachable: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
   cancelling: "cancelled", called: "running", step_running: "running",
@@ -137,6 +138,7 @@ const commands: Record<Remedy, (run: string, r: Reason) => string> = {
   postSignal: (_, r) => `signals send ${quote(r.name ?? "")} --data JSON`,
   sendMessage: (run, r) => `runs send ${run} ${quote(r.name ?? "")} --payload JSON`,
   putLimit: (_, r) => setLimit(r),
+  putProject: (_, r) => `projects resume ${quote(r.name ?? "")}`,
   explainRun: (_, r) => `why ${r.childId ?? ""}`,
   cancelRun: (run) => `runs cancel ${run}`,
 };
