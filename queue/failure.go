@@ -274,8 +274,11 @@ func isCutOff(err error) bool {
 // cutOffError is the error of a call that was cut off; see [isCutOff].
 type cutOffError struct{ error }
 
+// Error tells how the call ended, for people.
+func (e *cutOffError) Error() string { return e.Redacted() + ": " + e.error.Error() }
+
 // Redacted tells how the call ended, without the function's URL.
-func (e *cutOffError) Redacted() string { return "the connection was closed before an answer" }
+func (e *cutOffError) Redacted() string { return message.ConnectionClosed }
 
 // Unwrap returns the error of the connection.
 func (e *cutOffError) Unwrap() error { return e.error }

@@ -37,8 +37,22 @@ type answer struct {
 
 func (a answer) ok() bool { return a.status/100 == 2 }
 
-// errAnswerTooLarge refuses an answer that is larger than the contract allows.
-var errAnswerTooLarge = queue.PublicError(fmt.Sprintf("the answer is larger than %d bytes", contract.MaxAnswer))
+// tooLargeError refuses an answer that has more bytes than its limit.
+type tooLargeError struct{ limit int64 }
+
+// Error implements error.
+func (e *tooLargeError) Error() string { return e.Redacted() }
+
+// Redacted returns the whole text.
+func (e *tooLargeError) Redacted() string {
+	return fmt.Sprintf("the answer is larger than %d MiB: answer with less, such as where the rest is", e.limit>>20)
+}
+
+// isTooLarge reports whether an answer was refused for its size.
+func isTooLarge(err error) bool {
+	_, ok := errors.AsType[*tooLargeError](err)
+	return ok
+}
 
 // noAnswer is the error of a function that took longer than it may.
 func noAnswer(timeout time.Duration) error {
@@ -195,7 +209,7 @@ func readAnswer(resp *http.Response, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("read answer: %w", err)
 	}
 	if int64(len(body)) > limit {
-		return nil, errAnswerTooLarge
+		return nil, &tooLargeError{limit}
 	}
 	return body, nil
 }

@@ -150,6 +150,26 @@ func TestAttemptTimesOut(t *testing.T) {
 	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s","code":"no_answer"}`)
 }
 
+// TestTooLargeAnswersOfStepsFailAtOnce: another attempt would answer as much.
+func TestTooLargeAnswersOfStepsFailAtOnce(t *testing.T) {
+	t.Parallel()
+	workflow := completeWith("step_failed", "pay", object{"type": "runStep", "id": "pay"})
+	var attempts atomic.Int32
+	d := startServer(t, serve(t, func(c *functionCall) {
+		if c.Type == contract.TypeWorkflow {
+			workflow(c)
+			return
+		}
+		attempts.Add(1)
+		c.replyAs(http.StatusOK, strings.Repeat(" ", contract.MaxAnswer+1))
+	}))
+	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted,
+		`{"message":"the answer is larger than 16 MiB: answer with less, such as where the rest is","code":"answer_too_large"}`)
+	if n := attempts.Load(); n != 1 {
+		t.Errorf("it was attempted %d times", n)
+	}
+}
+
 // TestEndOfARunCancelsItsCalls: a function's connection is closed when its run is cancelled or meets its deadline.
 func TestEndOfARunCancelsItsCalls(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// The codes of failures of HTTP steps, beside contract.CodeNoAnswer and that of a status, such as http_404.
+// The codes of failures of HTTP steps, and of answers of functions, beside contract.CodeNoAnswer and that of a status, such as http_404.
 const (
 	// CodeForbiddenAddress means that the server may not connect to the address.
 	CodeForbiddenAddress = "forbidden_address"
@@ -29,7 +29,7 @@ const (
 	CodeUnreachable = "unreachable"
 	// CodeSecret means that a secret of the request does not exist, or is not for the address.
 	CodeSecret = "secret_unusable"
-	// CodeAnswerTooLarge means that the answer exceeds 4 MiB.
+	// CodeAnswerTooLarge means that the answer exceeds [maxHTTPAnswer], or that of a function [contract.MaxAnswer].
 	CodeAnswerTooLarge = "answer_too_large"
 	httpCodePrefix     = "http_"
 )
@@ -180,7 +180,7 @@ func requestFailure(err error) (f contract.Failure, retryable bool) {
 	case errors.Is(err, admin.ErrSecretNotFound), errors.Is(err, admin.ErrSecretNotFor):
 		f.Code = CodeSecret
 		return f, false
-	case errors.Is(err, errAnswerTooLarge):
+	case isTooLarge(err):
 		f.Code = CodeAnswerTooLarge
 		return f, false
 	case errors.As(err, &dial) && dial.Op == "dial":

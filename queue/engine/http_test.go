@@ -136,7 +136,7 @@ func TestHTTPSteps(t *testing.T) {
 		"a server error is repeated": {"/twice", nil, nil, entities.RunCompleted, `{"status":200}`, 2},
 		"a status that is repeated": {"/conflict", map[string]any{"retryOn": []string{"409"}}, nil,
 			entities.RunFailed, `"code":"http_409"`, 3},
-		"too large": {"/big", nil, nil, entities.RunFailed, `"code":"answer_too_large"`, 1},
+		"too large": {"/big", nil, nil, entities.RunFailed, `than 4 MiB: answer with less, such as where the rest is","code":"answer_too_large"`, 1},
 		"too slow": {"/hang", nil, map[string]any{"attemptTimeout": "1s", "retry": map[string]any{"maxAttempts": 1}},
 			entities.RunFailed, `"code":"no_answer"`, 1},
 		"nobody is there": {"", map[string]any{"url": gone.URL}, nil, entities.RunFailed, `"code":"unreachable"`, 0},

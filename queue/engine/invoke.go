@@ -33,6 +33,11 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	if err != nil || !a.ok() {
 		e.kept.forget(d.RunID) // what the process keeps may be the cause
 	}
+	if isTooLarge(err) {
+		f := d.Failure(err)
+		f.Held = &message.Held{Code: CodeAnswerTooLarge, Message: err.Error()}
+		return &f
+	}
 	if err != nil {
 		return err
 	}

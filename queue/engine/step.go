@@ -343,6 +343,9 @@ func parseOutput(body []byte) (output []byte, ok bool) {
 // parseFailure returns the failure of an attempt, and whether to retry it. The body may say so; otherwise the status
 // decides: a client error would happen again.
 func parseFailure(a answer, err error) (contract.Failure, bool) {
+	if isTooLarge(err) {
+		return contract.Failure{Message: err.Error(), Code: CodeAnswerTooLarge}, false
+	}
 	if err != nil {
 		return contract.Failure{Message: queue.Storable(egress.Redact(err.Error())), Code: contract.CodeNoAnswer}, true
 	}

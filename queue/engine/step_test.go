@@ -54,6 +54,10 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 		"no answer": {
 			err: errors.New("cut off"), event: "step_retrying", payload: `{"message":"cut off","code":"no_answer"}`, code: "no_answer", after: time.Second,
 		},
+		"too large": {
+			err: &tooLargeError{16 << 20}, event: "step_failed", code: "answer_too_large",
+			payload: `{"message":"the answer is larger than 16 MiB: answer with less, such as where the rest is","code":"answer_too_large"}`,
+		},
 		"second failure": {
 			err: errors.New("cut off"), attempts: 2, event: "step_retrying", payload: `{"message":"cut off","code":"no_answer"}`, code: "no_answer",
 			after: 10 * time.Second,

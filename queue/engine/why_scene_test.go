@@ -116,6 +116,18 @@ func whyScenes() map[string]whyScene {
 				return strings.Contains(r.Error.Message, "oops") && r.At != nil && r.Since != nil
 			},
 		},
+		"closes the connection": {
+			answer: func(*functionCall) { panic(http.ErrAbortHandler) }, kind: why.ConnectionClosed,
+			verdict: why.VerdictRetrying, remedy: retries,
+			check: func(r why.Reason) bool {
+				return strings.Contains(r.Error.Message, "the connection was closed before an answer") && r.Failures > 0
+			},
+		},
+		"answers too much": {
+			answer: func(c *functionCall) { c.replyAs(http.StatusOK, strings.Repeat(" ", contract.MaxAnswer+1)) }, kind: why.Held,
+			verdict: why.VerdictBlocked, remedy: registers,
+			check:   func(r why.Reason) bool { return r.Error.Code == CodeAnswerTooLarge },
+		},
 		"parked": {
 			answer: answersStatus(500, "oops"), arrange: parks, kind: why.Parked, verdict: why.VerdictBlocked, remedy: retries,
 			check: func(r why.Reason) bool {

@@ -218,6 +218,8 @@ func (r Reason) trouble(m Message, p phase) Reason {
 		r.Kind, r.Failures, r.Remedies = DeploymentMissing, m.Unreached, []Remedy{PutDeployment}
 	case m.Unreached > 0 && m.UnhealthySince != nil:
 		r.Kind, r.Since, r.Failures, r.Remedies = Unhealthy, m.UnhealthySince, m.Unreached, []Remedy{PutDeployment}
+	case strings.HasPrefix(m.LastError, message.ConnectionClosed):
+		r.Kind, r.Failures, r.Remedies = ConnectionClosed, m.CutOff, []Remedy{RetryMessage}
 	case m.Unreached > 0:
 		r.Kind, r.Failures, r.Remedies = Unreachable, m.Unreached, []Remedy{RetryMessage, PutDeployment}
 	case m.Held != nil && m.Held.Code == message.CodeDiverged:

@@ -37,6 +37,8 @@ const (
 	Unhealthy Kind = "unhealthy"
 	// Unreachable: calls do not reach the function. No attempt is used up.
 	Unreachable Kind = "unreachable"
+	// ConnectionClosed: the function takes each call, and closes the connection before it answers.
+	ConnectionClosed Kind = "connection_closed"
 	// FunctionFails: the function of the run, or a message of its app, fails and is called again.
 	FunctionFails Kind = "function_fails"
 	// TaskFails: a task of the server for the run fails and is tried again.
@@ -104,8 +106,8 @@ var verdicts = []struct {
 	{Stranded, VerdictStranded},
 	{ProjectPaused, VerdictBlocked}, {Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked}, {Diverged, VerdictBlocked}, {Held, VerdictBlocked},
 	{AnswerRefused, VerdictBlocked}, {LimitDeadlock, VerdictBlocked}, {LimitPaused, VerdictBlocked},
-	{Unhealthy, VerdictRetrying}, {Unreachable, VerdictRetrying}, {FunctionFails, VerdictRetrying},
-	{TaskFails, VerdictRetrying}, {StepBackoff, VerdictRetrying},
+	{Unhealthy, VerdictRetrying}, {Unreachable, VerdictRetrying}, {ConnectionClosed, VerdictRetrying},
+	{FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying}, {StepBackoff, VerdictRetrying},
 	{Cancelling, VerdictWorking}, {Called, VerdictWorking}, {StepRunning, VerdictWorking}, {StepQueued, VerdictWorking},
 	{Queued, VerdictWorking}, {Client, VerdictWorking}, {Unscheduled, VerdictWorking},
 	{StartDelay, VerdictScheduled},

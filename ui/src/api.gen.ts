@@ -107,7 +107,7 @@ export type Run = {
 export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
 
 // The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-export type ReasonKind = "stranded" | "project_paused" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "equal_step" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "approval" | "wait" | "inbox";
+export type ReasonKind = "stranded" | "project_paused" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "connection_closed" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "equal_step" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "approval" | "wait" | "inbox";
 
 export type Explanation = {
   runId: string;

@@ -94,6 +94,10 @@ var sentences = map[string]func(r reason) string{
 		const text = "Deployment %s cannot be reached: it was tried %s. No attempt is used up."
 		return fmt.Sprintf(text, r.Deployment, r.times())
 	},
+	"connection_closed": func(r reason) string {
+		return fmt.Sprintf("%s was taken %s, and the connection closed before an answer: look at the app's log.",
+			upper(r.call()), r.times())
+	},
 	"function_fails": func(r reason) string {
 		return fmt.Sprintf("%s has failed %s.", upper(r.call()), r.times())
 	},

@@ -19,6 +19,7 @@ const sentences: Record<ReasonKind, (r: Reason) => string> = {
   rate: (r) => `${upper(waiter(r))} waits for the rate of ${place(r)}${ahead(r)}.`,
   unhealthy: (r) => `Deployment ${r.deployment ?? ""} is not called, because it is unhealthy. No attempt is used up.`,
   unreachable: (r) => `Deployment ${r.deployment ?? ""} cannot be reached: it was tried ${times(r)}. No attempt is used up.`,
+  connection_closed: (r) => `${upper(call(r))} was taken ${times(r)}, and the connection closed before an answer: look at the app's log.`,
   function_fails: (r) => `${upper(call(r))} has failed ${times(r)}.`,
   task_fails: (r) => `A task of the server has failed ${times(r)}.`,
   step_backoff: (r) => `Step ${step(r)} failed and is tried again: ${attempt(r)}.`,
@@ -89,7 +90,7 @@ export function sentenceOf(r: Reason): string {
 const looks: Partial<Record<ReasonKind, Look>> = {
   stranded: "failed", project_paused: "waiting", parked: "failed", deployment_missing: "failed", diverged: "failed", held: "failed", answer_refused: "failed",
   limit_deadlock: "failed", limit_paused: "failed", equal_step: "waiting", limit_full: "waiting", deployment_full: "waiting", rate: "waiting",
-  unhealthy: "retrying", unreachable: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
+  unhealthy: "retrying", unreachable: "retrying", connection_closed: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
   cancelling: "cancelled", called: "running", step_running: "running",
   start_delay: "waiting", child: "waiting", hook: "waiting", webhook: "waiting", signal: "waiting", approval: "waiting", wait: "waiting", inbox: "waiting",
 };
