@@ -101,6 +101,8 @@ var statuses = []struct {
 	{schema.ErrCost, http.StatusUnprocessableEntity, "schema_cost"},
 	{approval.ErrNotAllowed, http.StatusForbidden, "not_an_approver"},
 	{approval.ErrKeyVoted, http.StatusConflict, "key_has_voted"},
+	{approval.ErrVoted, http.StatusConflict, "has_voted"},
+	{approval.ErrOver, http.StatusConflict, "approval_over"},
 	{registry.ErrNotFound, http.StatusNotFound, "flow_not_found"},
 	{registry.ErrTooMany, http.StatusConflict, "too_many_flows"},
 	{registry.ErrCatalogNotFound, http.StatusNotFound, "catalog_not_found"},

@@ -131,6 +131,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{schema.ErrCost, 422, "schema_cost"},
 		{approval.ErrNotAllowed, 403, "not_an_approver"},
 		{approval.ErrKeyVoted, 409, "key_has_voted"},
+		{approval.ErrVoted, 409, "has_voted"},
+		{approval.ErrOver, 409, "approval_over"},
 		{registry.ErrNotFound, 404, "flow_not_found"},
 		{registry.ErrTooMany, 409, "too_many_flows"},
 		{registry.ErrCatalogNotFound, 404, "catalog_not_found"},

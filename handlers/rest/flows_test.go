@@ -180,14 +180,18 @@ func TestVotes(t *testing.T) {
 	if got := a.post(t, "/v1/hooks/approval_1/resume", good, 200); got["repeated"] != true {
 		t.Errorf("the same vote again: %v", got)
 	}
-	a.wantRejected(t, http.MethodPost, path, `{"payload":{"decision":"reject","as":"anna"}}`, 409, "conflict")
-	a.wantRejected(t, http.MethodPost, path, `{"payload":{"decision":"reject","as":"Anna","roles":["finance"]}}`, 409, "conflict")
+	a.wantRejected(t, http.MethodPost, path, `{"payload":{"decision":"reject","as":"anna"}}`, 409, "has_voted")
+	a.wantRejected(t, http.MethodPost, path, `{"payload":{"decision":"reject","as":"Anna","roles":["finance"]}}`, 409, "has_voted")
 	a.post(t, path, `{"payload":{"decision":"reject","roles":["finance"]}}`, 200)
 	got := a.payloads(t, run)
 	if len(got) != 2 || !strings.HasPrefix(got[0], `{"decision":"approve","by":"anna","key":"`) ||
 		strings.Contains(got[0], `"key":""`) {
 		t.Errorf("the log has %q", got)
 	}
+	a.event(t, run, entities.EventHookDisposed, on("agree"))
+	a.wantRejected(t, http.MethodPost, path, `{"payload":{"decision":"reject","as":"zoe","roles":["finance"]}}`, 409, "approval_over")
+	a.event(t, run, entities.EventRunCompleted)
+	a.wantRejected(t, http.MethodPost, path, `{"payload":{"decision":"reject","as":"zoe","roles":["finance"]}}`, 410, "run_ended")
 }
 
 // TestVotesCountPerApproval: a name that has voted on one approval of a run votes on another one too.

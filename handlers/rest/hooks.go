@@ -240,10 +240,12 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 	}
 	result, err := s.Log.Append(r.ctx(), run.Project, event)
 	switch {
+	case errors.Is(err, entities.ErrHookNotFound) && settings != nil:
+		return s.hookNotFound(r, run.ID, approval.ErrOver)
 	case errors.Is(err, entities.ErrHookNotFound):
 		return s.hookNotFound(r, run.ID, err)
-	case errors.Is(err, entities.ErrConflict) && settings != nil && settings.DistinctKeys:
-		return approval.ErrKeyVoted
+	case errors.Is(err, entities.ErrConflict) && settings != nil:
+		return settings.Voted()
 	case err != nil:
 		return err
 	}

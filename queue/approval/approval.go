@@ -134,6 +134,20 @@ var ErrNotAllowed = errors.New("this approval is for others")
 var ErrKeyVoted = errors.New(
 	"this API key has voted on this approval, which counts one vote of each key: let another key vote")
 
+// ErrVoted refuses another vote of a name that has voted.
+var ErrVoted = errors.New("this name has voted on this approval already, and differently: a vote stands")
+
+// Voted returns why there is no second vote: it is one of the same key or of the same name.
+func (s Settings) Voted() error {
+	if s.DistinctKeys {
+		return ErrKeyVoted
+	}
+	return ErrVoted
+}
+
+// ErrOver refuses a vote on an approval for which nobody waits any more.
+var ErrOver = errors.New("this approval is decided, or its run does not wait for it any more: the vote does not count")
+
 // Vote returns the vote for the log that a client with a key sends. It fails with [entities.ErrInvalid], with
 // [ErrNotAllowed], and with the errors of [schema.Schema.Check] if an approval's form does not fit.
 func (s Settings) Vote(b Ballot, key string, stopped func() error) (Vote, error) {
