@@ -16,7 +16,7 @@ import (
 type neighbour struct {
 	abuse
 
-	before, during, after, control, controlBefore sample
+	before, during, recovering, after, control, controlBefore sample
 
 	answers map[string]int // of the attacker's requests
 	alive   bool           // whether the attacked server has survived
@@ -82,9 +82,9 @@ func (n neighbour) wrong() (faults []string) {
 	if !n.alive {
 		faults = append(faults, "the server has died")
 	}
-	for i, s := range []sample{n.before, n.during, n.after} {
+	for i, s := range []sample{n.before, n.during, n.recovering, n.after} {
 		if missing := s.runs - len(s.times); missing > 0 {
-			when := []string{"before", "during", "after"}[i]
+			when := []string{"before", "during", "right after", "after"}[i]
 			faults = append(faults, fmt.Sprintf("%s: %d of %d runs are not right, such as: %v", when, missing, s.runs, s.fault))
 		}
 	}
@@ -203,6 +203,9 @@ func TestVerdictOfANeighbour(t *testing.T) {
 		{"a busy machine", neighbour{alive: true, during: all(200e6), after: calm, control: all(200e6)}, "unclear: the control was as slow"},
 		{"a run is missing", neighbour{
 			alive: true, during: sample{runs: 5, times: calm.times}, after: calm, control: calm,
+		}, "**wrong**"},
+		{"a run is missing right after", neighbour{
+			alive: true, during: calm, recovering: sample{runs: 5, times: calm.times}, after: calm, control: calm,
 		}, "**wrong**"},
 		{"no run", neighbour{alive: true, during: sample{runs: 5}, after: calm, control: calm}, "**wrong**"},
 		{"a dead server", neighbour{during: calm, after: calm, control: calm}, "**wrong**"},
