@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"syscall"
@@ -52,6 +53,20 @@ func TestCutOffBackoff(t *testing.T) {
 	}
 	if total < 4*time.Hour {
 		t.Errorf("48 deliveries take %s, want hours", total)
+	}
+}
+
+// TestRefusedCallsAreRepeatedSoon: a message that nobody makes due when its app is back looks for it every ten seconds.
+func TestRefusedCallsAreRepeatedSoon(t *testing.T) {
+	t.Parallel()
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for cutOff, most := range map[int]time.Duration{
+		0: unreachedBackoff, promptCutOffs: unreachedBackoff, promptCutOffs + 1: longestCutOff,
+	} {
+		f := Delivery{CutOff: cutOff, Unreached: 30}.Failure(refused)
+		if f.After > most || f.After < most/2 || f.Reached {
+			t.Errorf("after %d deaths of its app: got %+v, want it due within %s", cutOff, f, most)
+		}
 	}
 }
 

@@ -141,7 +141,11 @@ func (d Delivery) Failure(err error) Failure {
 		return f
 	}
 	if isRefused(err) {
-		f.After = min(backoff(d.Unreached+1), unreachedBackoff)
+		longest := unreachedBackoff
+		if d.CutOff > promptCutOffs { // then it is not due as soon as its app answers
+			longest = longestCutOff
+		}
+		f.After = min(backoff(d.Unreached+1), longest)
 		return f
 	}
 	if errors.Is(err, errUnsigned) {

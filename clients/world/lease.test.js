@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createQueue } from './lib/queue.js';
+import { backoff, createQueue } from './lib/queue.js';
 
 const HEADERS = {
   'ce-vqsmessageid': 'm', 'ce-vqsqueuename': '__wkf_step_s', 'ce-vqsreceipthandle': 'rh/1', 'ce-vqsdeliverycount': '1',
@@ -52,4 +52,12 @@ test('the polls keep the leases of what they have fetched', async (t) => {
   const { sent } = await deliver({ 'stepwell-pulled': '1' });
   t.mock.timers.tick(60_000);
   assert.deepEqual(sent, []);
+});
+
+test('a message waits longer with each failure, and not for long if the server was away', () => {
+  const away = [{ status: 503 }, { status: 502 }, { code: 'TRANSPORT' }];
+  for (const err of away) for (let n = 1; n <= 16; n++) assert.ok(backoff(err, n) <= 10, `${JSON.stringify(err)}, attempt ${n}`);
+  for (const err of [...away, new Error('its own'), undefined]) assert.ok(backoff(err, 17) >= 675);
+  assert.ok(backoff(new Error('its own'), 9) >= 192);
+  assert.equal(backoff({ status: 503, retryAfter: 20.5 }, 3), 21);
 });

@@ -25,7 +25,7 @@ const (
 	// sweepRepairs limits the number of runs that a pass finds stranded, and so the messages that it enqueues.
 	sweepRepairs = 100
 	// sweepQuiet is longer than a client takes between writing an event and sending the message for it.
-	sweepQuiet = 30 * time.Second
+	sweepQuiet = 10 * time.Second
 	// A run that was woken and did not move is woken again after 1, 2, 4, … minutes, at most every hour.
 	firstRepairBackoff = time.Minute
 	maxRepairBackoff   = time.Hour

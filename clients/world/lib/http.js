@@ -220,6 +220,11 @@ export class Http {
   }
 }
 
+/** Whether an error of a request says that no server, or none with a database, answered. */
+export function isAway(err) {
+  return err?.code === 'TRANSPORT' || UNAVAILABLE.has(err?.status);
+}
+
 function mayRepeat(answer, err, repeatable) {
   return isUndone(answer, err) || (repeatable && (!answer || UNAVAILABLE.has(answer.status)));
 }

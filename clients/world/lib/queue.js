@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { Delivery, deliveryOf, readDelivery } from './delivery.js';
 import { FENCE_SPEC } from './fence.js';
-import { MIME_WORLD, PROTOCOL, PULL_TOKEN, PULLED } from './http.js';
+import { isAway, MIME_WORLD, PROTOCOL, PULL_TOKEN, PULLED } from './http.js';
 import { encodeCommit, messageItem, runOf } from './items.js';
 import { inOrder, inTurn, orchestrates, wakesRun } from './replays.js';
 import { fail as failure } from './sdk.js';
@@ -16,6 +16,9 @@ const KEEP_MS = 3000;
 /** By how much servers extend the lease that know of extensions only. */
 const LEASE_SECONDS = 300;
 const MAX_BACKOFF_SECONDS = 900;
+/** How long a message waits at most, in its first attempts, if the server was away. */
+const MAX_AWAY_SECONDS = 10;
+const AWAY_ATTEMPTS = 16;
 const MAX_ITEMS = 1000;
 
 const PROCESS = randomUUID();
@@ -180,9 +183,13 @@ function refuse(err) {
   return Response.json(body, { status: 400, headers: { ...HEADERS, 'content-type': 'application/json' } });
 }
 
-/** The seconds until a failed message is delivered again: 1, 2, 4, …, a quarter of it random; or what the error asks for. */
+/**
+ * The seconds until a failed message is delivered again: 1, 2, 4, …, a quarter of it random; or what the error asks for.
+ * The first times it waits no longer for a server or a database that is away: it has nothing to do with the message.
+ */
 export function backoff(err, attempt) {
-  const full = Math.min(2 ** (attempt - 1), MAX_BACKOFF_SECONDS);
+  const most = isAway(err) && attempt <= AWAY_ATTEMPTS ? MAX_AWAY_SECONDS : MAX_BACKOFF_SECONDS;
+  const full = Math.min(2 ** (attempt - 1), most);
   const asked = Number.isFinite(err?.retryAfter) ? Math.ceil(err.retryAfter) : 0;
   const jittered = Math.max(1, Math.round(full * (1 - Math.random() / 4)));
   return Math.max(jittered, Math.min(asked, MAX_BACKOFF_SECONDS));
