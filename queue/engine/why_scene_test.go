@@ -126,7 +126,7 @@ func whyScenes() map[string]whyScene {
 		"answers too much": {
 			answer: func(c *functionCall) { c.replyAs(http.StatusOK, strings.Repeat(" ", contract.MaxAnswer+1)) }, kind: why.Held,
 			verdict: why.VerdictBlocked, remedy: registers,
-			check:   func(r why.Reason) bool { return r.Error.Code == CodeAnswerTooLarge },
+			check: func(r why.Reason) bool { return r.Error.Code == CodeAnswerTooLarge },
 		},
 		"parked": {
 			answer: answersStatus(500, "oops"), arrange: parks, kind: why.Parked, verdict: why.VerdictBlocked, remedy: retries,

@@ -144,6 +144,8 @@ type (
 		Input      json.RawMessage `json:"input"`
 		Deployment string          `json:"deployment"`
 		Timeout    string          `json:"timeout,omitempty"`
+
+		Attributes map[string]string `json:"attributes,omitempty"`
 	}
 	wait struct {
 		Type  string     `json:"type"`

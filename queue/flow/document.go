@@ -135,6 +135,8 @@ type action struct {
 	timeout, attemptTimeout time.Duration
 	// grace is how long a child may take to end by itself when nobody needs it any more.
 	grace time.Duration
+	// attributes are those of the child or run that is started; nil for none.
+	attributes *template
 	// pause and until are those of a wait.
 	pause time.Duration
 	until *template

@@ -91,7 +91,7 @@ func (r *reader) readAction(o *object, u usage) action {
 
 // kindFields are the fields that only steps of some kinds have, beside the one of the kind.
 var kindFields = []string{
-	"deployment", "input", "retry", "timeout", "attemptTimeout", "async", "memo", "schema", "code", "do", "key",
+	"deployment", "input", "retry", "timeout", "attemptTimeout", "async", "memo", "schema", "code", "do", "key", "attributes",
 	"concurrency", "tolerate", "collect", "allow", "repairs",
 }
 
@@ -129,6 +129,7 @@ func (r *reader) readFlow(o *object, a *action, u usage) {
 	if u.place == placeStep {
 		a.grace = cmp.Or(o.duration("grace"), DefaultGrace)
 	}
+	r.readAttributes(o, a, u)
 	r.readInput(o, a, u)
 }
 
@@ -148,6 +149,7 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 		r.readApproval(n, a, u)
 	case kindStart:
 		a.name, a.deployment, a.timeout = o.name(string(kindStart)), o.deployment(), o.duration("timeout")
+		r.readAttributes(o, a, u)
 		r.readInput(o, a, u)
 	case kindEmit:
 		r.readEmit(n, a, u)

@@ -302,7 +302,8 @@ func (t *turn) commandOf(id string, a *action, where *stepScope) (any, error) {
 	if a.kind == kindStart {
 		command.Type = "startRun"
 	}
-	return command, nil
+	command.Attributes, err = a.attributesOf(where)
+	return command, err
 }
 
 func orLatest(deployment string) string {

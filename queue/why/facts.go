@@ -191,7 +191,7 @@ func (f *Facts) loadMessages(b *pgx.Batch, project entities.Project, id entities
 	add := func(m Message) { f.Messages = append(f.Messages, m) }
 	pg.LoadEach(b, add, workOfRunSQL, id, 2*MaxParts)
 	pg.LoadEach(b, add, messagesOfAppSQL, id, project, MaxParts)
-	b.Queue(backlogSQL, project, MaxBacklog).QueryRow(func(row pgx.Row) error { 
+	b.Queue(backlogSQL, project, MaxBacklog).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&f.Now, &f.Backlog, &f.PausedAt)
 	})
 }
