@@ -62,7 +62,7 @@ func newTelemetry(pool *pgxpool.Pool, q *queue.Queue) *telemetry.Telemetry {
 
 func newTelemetryAt(pool *pgxpool.Pool, q *queue.Queue, now func() time.Time) *telemetry.Telemetry {
 	return telemetry.New(telemetry.Options{
-		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return pool.Stat() }, Now: now, Version: "test",
+		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return pool.Stat() }, Now: now, Build: telemetry.Build{Version: "test"},
 		ShareWaits: pg.NewConnections(now).Waits,
 	})
 }

@@ -31,8 +31,22 @@ func (s *server) retention(ctx context.Context) (*upkeep.Retention, error) {
 		return nil, fmt.Errorf("STEPWELL_ARCHIVE: %w", err)
 	}
 	return upkeep.NewRetention(s.pool, upkeep.RetentionOptions{
-		Keep: s.config.Retention, DeleteRelated: queue.DeleteRunMessages, Archive: store,
+		Keep: s.config.Retention, DeleteRelated: queue.DeleteRunMessages, Archive: s.counted(store),
 	}), nil
+}
+
+// counted counts the runs that the function cannot archive.
+func (s *server) counted(store archiveFunc) archiveFunc {
+	if store == nil {
+		return nil
+	}
+	return func(ctx context.Context, p entities.Project, id entities.RunID) (upkeep.RunSize, error) {
+		size, err := store(ctx, p, id)
+		if err != nil && !errors.Is(err, entities.ErrConflict) && ctx.Err() == nil {
+			s.archiveFailures.Add(1)
+		}
+		return size, err
+	}
 }
 
 type archiveFunc = func(context.Context, entities.Project, entities.RunID) (upkeep.RunSize, error)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -73,27 +74,30 @@ type server struct {
 	// pullByDefault lets apps of the Workflow SDK ask for their deliveries that were not told to.
 	pullByDefault bool
 
-	pool       *pgxpool.Pool
-	divided    *pg.Connections
-	primary    *pg.Primary
-	commits    *pg.CommitProbe // nil in role function
-	allowed    egress.Allowed
-	disk       diskMonitor
-	keys       *access.Keys
-	hub        *pg.Hub
-	clock      *pg.Clock
-	log        *eventlog.Log
-	traces     *telemetry.Traces // nil if disabled
-	telemetry  *telemetry.Telemetry
-	worker     *queue.Worker  // nil in roles api and function
-	drainer    *queue.Drainer // nil except in role function
-	http       *http.Server
-	addr       string             // of the listener
-	setUnready context.CancelFunc // makes /readyz fail
-	endStreams context.CancelFunc // ends responses that follow a stream or log
-	stopHub    context.CancelFunc
-	running    sync.WaitGroup
-	httpDone   chan error
+	pool        *pgxpool.Pool
+	divided     *pg.Connections
+	primary     *pg.Primary
+	commits     *pg.CommitProbe // nil in role function
+	allowed     egress.Allowed
+	disk        diskMonitor
+	keys        *access.Keys
+	hub         *pg.Hub
+	clock       *pg.Clock
+	log         *eventlog.Log
+	traces      *telemetry.Traces // nil if disabled
+	telemetry   *telemetry.Telemetry
+	worker      *queue.Worker  // nil in roles api and function
+	drainer     *queue.Drainer // nil except in role function
+	http        *http.Server
+	certificate *certificate // nil for plain HTTP
+	// archiveFailures counts the runs that could not be archived.
+	archiveFailures atomic.Int64
+	addr            string             // of the listener
+	setUnready      context.CancelFunc // makes /readyz fail
+	endStreams      context.CancelFunc // ends responses that follow a stream or log
+	stopHub         context.CancelFunc
+	running         sync.WaitGroup
+	httpDone        chan error
 }
 
 // start migrates the database and starts serving and delivering. On an error it stops what it has started.
@@ -313,7 +317,7 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
-	if err := s.config.useTLS(s.http, s.logger); err != nil {
+	if err := s.useTLS(s.http); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	newConnections(maxConnections).install(s.http)

@@ -71,6 +71,13 @@ func (c *certificate) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return c.current, nil
 }
 
+// ends returns when the current certificate ends.
+func (c *certificate) ends() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current.Leaf.NotAfter
+}
+
 // reload loads the files if they have changed since the last attempt. Thus a broken file is logged once.
 func (c *certificate) reload(ctx context.Context, now time.Time) {
 	c.checked = now
@@ -101,15 +108,14 @@ func (c config) scheme() string {
 }
 
 // useTLS makes the HTTP server use the configured certificate, if there is one.
-func (c config) useTLS(h *http.Server, logger *slog.Logger) error {
-	if c.TLSCert == "" {
+func (s *server) useTLS(h *http.Server) (err error) {
+	if s.config.TLSCert == "" {
 		return nil
 	}
-	cert, err := loadCertificate(c.TLSCert, c.TLSKey, logger)
-	if err != nil {
+	if s.certificate, err = loadCertificate(s.config.TLSCert, s.config.TLSKey, s.logger); err != nil {
 		return err
 	}
-	h.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.get}
+	h.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}
 	// Without HTTP/2, a connection has one request at a time, as it has without TLS: limits apply to both in the same way.
 	h.Protocols = &http.Protocols{}
 	h.Protocols.SetHTTP1(true)

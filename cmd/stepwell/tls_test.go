@@ -42,7 +42,7 @@ func (f certificateFiles) renew(t *testing.T, serial int64) *x509.Certificate {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "stepwell"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Duration(serial) * time.Hour),
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
@@ -131,6 +131,9 @@ func TestTLSCertificateIsReloaded(t *testing.T) {
 	second := files.renew(t, 2)
 	client := tlsClient(t, first, second)
 	until(t, "the new certificate is used", func() bool { return serialOf(t, client, url) == 2 })
+	if got, want := s.certificate.ends(), second.NotAfter; !got.Equal(want) {
+		t.Errorf("the metric has %s, want %s", got, want)
+	}
 	if n := strings.Count(log.String(), "is not used"); n != 1 {
 		t.Errorf("the broken key was logged %d times, want once", n)
 	}

@@ -98,7 +98,13 @@ func (s *server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 	options := telemetry.Options{
 		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return s.pool.Stat() },
 		ShareWaits: s.divided.Waits,
-		Traces:     s.traces, Now: time.Now, Version: version(),
+		Traces:     s.traces, Now: time.Now, Build: build(),
+	}
+	if s.config.TLSCert != "" {
+		options.CertificateEnds = func() time.Time { return s.certificate.ends() }
+	}
+	if s.config.Archive != "" && s.role != roleAPI {
+		options.ArchiveFailures = s.archiveFailures.Load
 	}
 	if s.commits != nil {
 		options.Commits = s.commits

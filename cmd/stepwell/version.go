@@ -5,6 +5,9 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
+
+	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 )
 
 // versionCmd prints what this binary was built from.
@@ -19,6 +22,15 @@ func (versionCmd) Run(stdout io.Writer) error {
 	_, err := fmt.Fprintf(stdout, "stepwell %s%s, %s %s/%s\n",
 		version(), commit(info.Settings), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
+}
+
+// build says what this binary was built from.
+func build() telemetry.Build {
+	b := telemetry.Build{Version: version(), Go: runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b.Commit = strings.TrimPrefix(commit(info.Settings), ", commit ")
+	}
+	return b
 }
 
 // commit returns the commit of a build, and whether files were changed since; empty if the build did not record it.

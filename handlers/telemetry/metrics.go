@@ -86,11 +86,11 @@ func (m *metrics) register(r *prometheus.Registry) {
 	}
 }
 
-// newBuildInfo returns the gauge whose label is the version of this process.
-func newBuildInfo(version string) prometheus.Collector {
+// newBuildInfo returns the gauge whose labels are what this process was built from.
+func newBuildInfo(b Build) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "stepwell_build_info", Help: "Always 1; the label is the version of this process.",
-		ConstLabels: prometheus.Labels{"version": version},
+		Name: "stepwell_build_info", Help: "Always 1; the labels are what this process was built from.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "goversion": b.Go},
 	}, func() float64 { return 1 })
 }
 

@@ -35,8 +35,21 @@ type Options struct {
 	Traces *Traces
 	// Now returns the current time.
 	Now func() time.Time
-	// Version is the program's version.
+	// Build says what the program was built from.
+	Build Build
+	// CertificateEnds returns when the certificate of the server ends; nil if it has none.
+	CertificateEnds func() time.Time
+	// ArchiveFailures returns how often a run could not be archived; nil if none is archived here.
+	ArchiveFailures func() int64
+}
+
+// Build says what the program was built from.
+type Build struct {
 	Version string
+	// Commit is empty if the build did not record it.
+	Commit string
+	// Go is the version of Go.
+	Go string
 }
 
 // Telemetry observes one server. A nil *Telemetry may observe requests: it only sets their log fields.
@@ -51,7 +64,7 @@ type Telemetry struct {
 func New(o Options) *Telemetry {
 	t := &Telemetry{now: o.Now, traces: o.Traces, registry: prometheus.NewRegistry(), metrics: newMetrics()}
 	t.metrics.register(t.registry)
-	t.registry.MustRegister(&databaseCollector{query: o.Gauges, now: o.Now}, newBuildInfo(o.Version),
+	t.registry.MustRegister(&databaseCollector{query: o.Gauges, now: o.Now}, newBuildInfo(o.Build),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.registry.MustRegister(poolMetrics(o.Pool, o.ShareWaits)...)
 	t.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -63,6 +76,15 @@ func New(o Options) *Telemetry {
 	if o.Places > 0 { // if about as many deliveries are in progress for long, their functions hang
 		t.registry.MustRegister(gauge("stepwell_delivery_places", "Deliveries that may be in progress at once.",
 			func() float64 { return float64(o.Places) }))
+	}
+	if o.CertificateEnds != nil {
+		t.registry.MustRegister(gauge("stepwell_certificate_expiry_timestamp_seconds", "When the server's certificate ends.",
+			func() float64 { return float64(o.CertificateEnds().Unix()) }))
+	}
+	if o.ArchiveFailures != nil {
+		t.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "stepwell_archive_failures_total", Help: "Attempts to archive a run that failed. The run is kept.",
+		}, func() float64 { return float64(o.ArchiveFailures()) }))
 	}
 	return t
 }

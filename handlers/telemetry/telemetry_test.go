@@ -56,7 +56,9 @@ func newTelemetry(options ...func(*Options)) *Telemetry {
 			return queue.Gauges{HeldRuns: map[string]int64{"diverged": 1}, OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},
 		Pool:       func() PoolStat { return fakePoolStat{} },
-		ShareWaits: func() (int64, time.Duration) { return 3, 2500 * time.Millisecond }, Now: (&clock{}).now, Version: "v1", Commits: fakeCommits{},
+		ShareWaits: func() (int64, time.Duration) { return 3, 2500 * time.Millisecond }, Now: (&clock{}).now, Commits: fakeCommits{},
+		Build:           Build{"v1", "3f20b23", "go1.26"},
+		CertificateEnds: func() time.Time { return time.Unix(1_800_000_000, 0) }, ArchiveFailures: func() int64 { return 2 },
 	}
 	for _, change := range options {
 		change(&o)
@@ -130,6 +132,29 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	if len(got) < 20 {
 		t.Errorf("got %d metrics, want at least 20", len(got))
+	}
+}
+
+// TestAlertsNameMetrics: each metric in an alert of docs/metrics.md exists, and each fault that an operator must see has
+// an alert.
+func TestAlertsNameMetrics(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, alerts, _ := strings.Cut(string(text), "## Alerts")
+	families := scrape(t, busyTelemetry(t))
+	for _, name := range regexp.MustCompile(`stepwell_[a-z_]+`).FindAllString(alerts, -1) {
+		base := strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")
+		if families[name] == nil && families[base] == nil {
+			t.Errorf("an alert has %s, which is no metric", name)
+		}
+	}
+	for _, alert := range []string{"Down", "RequestsFail", "RequestsRefused", "VersionsDiffer", "CertificateEnds", "ArchiveFails"} {
+		if !strings.Contains(alerts, "- alert: Stepwell"+alert) {
+			t.Errorf("there is no alert Stepwell%s", alert)
+		}
 	}
 }
 
