@@ -136,6 +136,26 @@ func (o Options) probes() *echo.Echo {
 	return e
 }
 
+// errWaiting refuses requests to a server that has not reached its database yet.
+var errWaiting = &problem{
+	status: http.StatusServiceUnavailable, code: "database_unavailable",
+	message: "the server is starting, and waits for its database: try again", retryAfter: databaseRetry,
+}
+
+// NewWaiting returns what a server serves that has not reached its database yet: it lives, and is not ready. Requests are
+// not logged: the server logs that it waits.
+func NewWaiting() *echo.Echo {
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.HTTPErrorHandler = errorHandler(slog.New(slog.DiscardHandler))
+	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{"ok"}) })
+	e.GET("/readyz", func(c echo.Context) error {
+		return c.JSON(http.StatusServiceUnavailable, probeStatus{"waiting for the database"})
+	})
+	e.RouteNotFound("/*", func(echo.Context) error { return errWaiting })
+	return e
+}
+
 // setDefaults sets the defaults of optional fields.
 func (o *Options) setDefaults() {
 	if o.Keys == nil {

@@ -145,6 +145,9 @@ func (s *server) start(ctx context.Context) (err error) {
 // connect migrates the database and opens the pool.
 func (s *server) connect(ctx context.Context) (err error) {
 	slog.SetDefault(s.logger) // for what no logger is passed to, such as package rescue
+	if err := s.awaitDatabase(ctx); err != nil {
+		return err
+	}
 	s.primary = pg.NewPrimary(time.Now, s.logger)
 	if err := s.primary.Find(ctx, s.config.DatabaseURL); err != nil {
 		return err

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/handlers"
+)
+
+const (
+	// awaitTimeout limits one attempt to reach the database, which may accept connections and then say nothing.
+	awaitTimeout = 5 * time.Second
+	// awaitPause is the time between two attempts, and awaitLog that between two lines about them.
+	awaitPause = time.Second
+	awaitLog   = 10 * time.Second
+)
+
+// awaitDatabase waits until the database can be reached. Meanwhile probes and clients are told so. It fails if waiting
+// does not help, such as with a wrong password. In function mode it does not wait: nothing may run between requests.
+func (s *server) awaitDatabase(ctx context.Context) error {
+	var waiting *http.Server
+	defer func() {
+		if waiting != nil {
+			_ = waiting.Close()
+		}
+	}()
+	var said time.Time
+	for {
+		err := s.reachDatabase(ctx)
+		if err == nil || s.role == roleFunction || !pg.IsUnavailable(err) {
+			return err
+		}
+		if now := time.Now(); now.Sub(said) >= awaitLog {
+			said = now
+			s.logger.WarnContext(ctx, "waiting for the database: it cannot be reached", "error", err)
+		}
+		if waiting == nil {
+			if waiting, err = s.tellWaiting(ctx); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(awaitPause):
+		}
+	}
+}
+
+// reachDatabase connects to the database once.
+func (s *server) reachDatabase(ctx context.Context) error {
+	config, err := pgxpool.ParseConfig(s.config.DatabaseURL) // which may have parameters of the pool
+	if err != nil {
+		return fmt.Errorf("parse database URL: %w", err)
+	}
+	trying, cancel := context.WithTimeout(ctx, awaitTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(trying, config.ConnConfig)
+	if err != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	return conn.Close(ctx)
+}
+
+// tellWaiting answers on the server's address that the server waits for the database.
+func (s *server) tellWaiting(ctx context.Context) (*http.Server, error) {
+	var l net.ListenConfig
+	listener, err := l.Listen(ctx, "tcp", s.config.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w (set another address with STEPWELL_LISTEN)", err)
+	}
+	h := &http.Server{
+		Handler:           limitStalls(handlers.NewWaiting(), writeTimeout),
+		ReadHeaderTimeout: readHeaderTimeout, MaxHeaderBytes: maxHeader, IdleTimeout: idleTimeout,
+	}
+	if err := s.useTLS(h); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	newConnections(maxConnections).install(h)
+	serve := h.Serve
+	if h.TLSConfig != nil {
+		serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
+	}
+	go func() { _ = serve(listener) }() // it ends with the wait
+	return h, nil
+}
