@@ -56,26 +56,32 @@ func roundOf(ctx context.Context, l *Limiter) error {
 	return errors.Join(all...)
 }
 
-// TestRoundGoesOnAfterAnError of its first part.
-func TestRoundGoesOnAfterAnError(t *testing.T) {
-	t.Parallel()
-	var granted []entities.RunID
-	l, pool := newLimiter(t, &granted)
-	if _, err := limit.NewStore(pool, time.Now).Put(t.Context(), project, "one", limit.Spec{PerKey: 1}); err != nil {
+// awaitPlace makes a run of the project wait for a place that is free.
+func awaitPlace(t *testing.T, pool *pgxpool.Pool, p entities.Project) {
+	t.Helper()
+	if _, err := limit.NewStore(pool, time.Now).Put(t.Context(), p, "one", limit.Spec{PerKey: 1}); err != nil {
 		t.Fatal(err)
 	}
 	err := pg.InTxBatch(t.Context(), pool, func(b *pgx.Batch) {
 		b.Queue(`
 			INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
 				updated_at)
-			VALUES ('wrun_1', $1, 'd', 'w', 'pending', 2, '{}', 1, now(), now())`, project)
+			VALUES ('wrun_' || $1, $1, 'd', 'w', 'pending', 2, '{}', 1, now(), now())`, p)
 		b.Queue(`
 			INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at)
-			VALUES ('wrun_1', 'wrun_1', $1, 'one', '', '', 1, now(), now())`, project)
+			VALUES ('wrun_' || $1, 'wrun_' || $1, $1, 'one', '', '', 1, now(), now())`, p)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestRoundGoesOnAfterAnError of its first part.
+func TestRoundGoesOnAfterAnError(t *testing.T) {
+	t.Parallel()
+	var granted []entities.RunID
+	l, pool := newLimiter(t, &granted)
+	awaitPlace(t, pool, project)
 	l.LookAtAll()
 	if err := roundOf(t.Context(), l); !errors.Is(err, errExpire) {
 		t.Errorf("got error %v, want that of expire", err)
