@@ -1,6 +1,6 @@
 # The image holds one static binary and the CA certificates for calling functions by HTTPS. It has no shell and no
 # packages, and does not run as root. The binary embeds the time zone database, because conditions of signals may name
-# time zones. /sbom.cdx.json lists the modules in the binary.
+# time zones.
 #
 #   docker build -t stepwell .
 #
@@ -12,12 +12,11 @@ RUN go mod download
 COPY . .
 ARG TARGETOS TARGETARCH
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -tags timetzdata -ldflags "-s -w" -o /stepwell ./cmd/stepwell && \
-    /stepwell sbom > /sbom.cdx.json
+    go build -trimpath -tags timetzdata -ldflags "-s -w" -o /stepwell ./cmd/stepwell
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
-COPY --from=build /stepwell /sbom.cdx.json /
+COPY --from=build /stepwell /
 ENV STEPWELL_LISTEN=:8788 STEPWELL_LOG=json
 EXPOSE 8788
 USER 65532:65532

@@ -29,7 +29,6 @@ type cli struct {
 	Migrate migrateCmd `cmd:"" group:"server" help:"Migrate the database at DATABASE_URL, and exit."`
 	Health  healthCmd  `cmd:"" group:"server" help:"Check whether the server on this machine is ready."`
 	Version versionCmd `cmd:"" group:"server" help:"Print the version, the commit and the Go version of this binary."`
-	SBOM    sbomCmd    `cmd:"" name:"sbom" group:"server" help:"Print the modules in the binary as CycloneDX."`
 
 	remote.Commands
 
