@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"entities/access":     {"entities", "entities/admin", "entities/pg"},
 	"entities/admin":      {"entities", "entities/pg"},
 	"entities/await":      {},
+	"entities/backoff":    {},
 	"entities/codec":      {},
 	"entities/collection": {"entities", "entities/pg"},
 	"entities/cron":       {"entities"},
@@ -48,7 +49,6 @@ var mayImport = map[string][]string{
 	"entities/trigger":    {"entities", "entities/collection", "entities/limit", "entities/pg", "entities/webhook"},
 	"entities/webhook":    {"entities"},
 
-
 	"eventlog": and(data, "entities/admin", "entities/await", "entities/kv", "entities/limit", "entities/memo", "entities/message", "entities/trigger",
 		"entities/webhook", "eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 	"eventlog/upkeep":         and(data, "entities/admin", "entities/memo", "eventlog", "eventlog/read"),
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
-	"queue": and(data, "entities/rescue", "entities/admin", "entities/health", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
+	"queue": and(data, "entities/backoff", "entities/rescue", "entities/admin", "entities/health", "entities/limit", "entities/message", "entities/share", "entities/trigger", "eventlog",
 		"eventlog/stats", "eventlog/upkeep", "queue/cluster", "queue/concurrency", "queue/contract", "queue/egress", "queue/pull", "queue/limiter", "queue/signing",
 		"queue/tickets", "queue/world"),
 	"queue/cluster": {
@@ -73,7 +73,8 @@ var mayImport = map[string][]string{
 	"queue/schema":       {"entities/strictjson", "queue/pattern"},
 	"queue/pattern":      {},
 	"queue/contract": {
-		"entities", "entities/await", "entities/kv", "entities/limit", "entities/message", "entities/strictjson", "entities/webhook", "eventlog",
+		"entities", "entities/await", "entities/backoff", "entities/kv", "entities/limit", "entities/message", "entities/strictjson", "entities/webhook",
+		"eventlog",
 		"queue/approval",
 	},
 	"queue/egress":        {},
@@ -87,7 +88,7 @@ var mayImport = map[string][]string{
 	"queue/flow/registry": {"entities", "entities/admin", "entities/cache", "entities/pg", "queue/contract", "queue/flow", "queue/flow/goal"},
 	"queue/concurrency":   {"entities", "entities/pg", "queue/tickets"},
 	"queue/limiter":       {"entities", "entities/rescue", "entities/limit", "entities/pg", "entities/share"},
-	"queue/engine": and(data, "entities/rescue", "entities/admin", "entities/kv", "entities/memo", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
+	"queue/engine": and(data, "entities/backoff", "entities/rescue", "entities/admin", "entities/kv", "entities/memo", "entities/message", "entities/strictjson", "entities/token", "entities/webhook", "eventlog", "eventlog/payload", "eventlog/read",
 		"eventlog/view", "queue", "queue/condition", "queue/contract", "queue/egress", "queue/triggers", "queue/flow",
 		"queue/flow/registry"),
 	"queue/overview": {

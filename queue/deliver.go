@@ -19,11 +19,11 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/backoff"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
-	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 	"github.com/stepwell-dev/stepwell/queue/world"
@@ -235,7 +235,7 @@ func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (
 					return err
 				}
 			}
-			return shortenLease(ctx, w.queue.pool, d.Lease, max(answeredLease, backoff(d.failures())))
+			return shortenLease(ctx, w.queue.pool, d.Lease, max(answeredLease, retryPause(d.failures())))
 		})
 	case errors.Is(ctx.Err(), context.Canceled):
 		return Delivered{Outcome: OutcomeStopped}, Persist(ctx, func(ctx context.Context) error {
@@ -334,13 +334,9 @@ func Storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// backoff returns the time to wait after the given number of deliveries, with jitter.
-func backoff(deliveries int) time.Duration {
-	d := maxBackoff
-	if deliveries < 11 { // 2^10 seconds is past the maximum
-		d = min(firstBackoff<<(deliveries-1), maxBackoff)
-	}
-	return contract.Jitter(d)
+// retryPause returns the time to wait after the given number of deliveries.
+func retryPause(deliveries int) time.Duration {
+	return backoff.Pause(firstBackoff, maxBackoff, 2, deliveries)
 }
 
 // errLeaseOver is the error of a call that outlasted its lease.

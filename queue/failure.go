@@ -145,7 +145,7 @@ func (d Delivery) Failure(err error) Failure {
 		if d.CutOff > promptCutOffs { // then it is not due as soon as its app answers
 			longest = longestCutOff
 		}
-		f.After = min(backoff(d.Unreached+1), longest)
+		f.After = min(retryPause(d.Unreached+1), longest)
 		return f
 	}
 	if errors.Is(err, errUnsigned) {
@@ -157,7 +157,7 @@ func (d Delivery) Failure(err error) Failure {
 		f.CutOff, f.After = true, cutOffBackoff(d.CutOff+1)
 		return f
 	}
-	f.After = backoff(d.failures())
+	f.After = retryPause(d.failures())
 	return f
 }
 
@@ -248,7 +248,7 @@ func (d Delivery) NotAsked(since *time.Time) *Failure {
 func (d Delivery) NotServed(reason string) *Failure {
 	return &Failure{
 		Reason: "the function's process refused the call: " + reason, Public: "the function's process refused the call",
-		After: min(backoff(d.Unreached+1), unreachedBackoff),
+		After: min(retryPause(d.Unreached+1), unreachedBackoff),
 	}
 }
 
@@ -304,9 +304,9 @@ const (
 // after which a message is parked, still take hours.
 func cutOffBackoff(n int) time.Duration {
 	if n > shortCutOffs {
-		return backoff(n - shortCutOffs + 5) // from half a minute on
+		return retryPause(n - shortCutOffs + 5) // from half a minute on
 	}
-	return min(backoff(n), longestCutOff)
+	return min(retryPause(n), longestCutOff)
 }
 
 type deploymentKey struct {

@@ -288,27 +288,6 @@ func TestExtendedCallOutlastsItsFirstLease(t *testing.T) {
 	r.ack(t, kept)
 }
 
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	ceiling := func(n int) time.Duration { return min(firstBackoff<<min(n-1, 20), maxBackoff) }
-	if ceiling(1) != time.Second || ceiling(10) != 512*time.Second || ceiling(11) != 15*time.Minute {
-		t.Fatal("the test's own table is wrong")
-	}
-	for n := 1; n <= 1000; n++ {
-		least, most := maxBackoff, time.Duration(0)
-		for range 50 {
-			d := backoff(n)
-			least, most = min(least, d), max(most, d)
-		}
-		if most > ceiling(n) || least < ceiling(n)*3/4 {
-			t.Errorf("backoff(%d) is from %s to %s, want from 3/4 of %s to that", n, least, most, ceiling(n))
-		}
-		if least == most {
-			t.Errorf("backoff(%d) is always %s, want it spread", n, least)
-		}
-	}
-}
-
 func TestStorable(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/sdk/internal/backoff"
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
@@ -347,14 +348,7 @@ func (o stepOptions) inlineTime() time.Duration { return cmp.Or(o.attemptTimeout
 
 // pause returns the pause after a number of failed attempts.
 func (o stepOptions) pause(failed int) time.Duration {
-	pause, longest := cmp.Or(o.first, defaultFirst), cmp.Or(o.longest, defaultLongest)
-	for range failed - 1 {
-		if pause >= longest {
-			break
-		}
-		pause *= 2
-	}
-	return min(pause, longest)
+	return backoff.Pause(cmp.Or(o.first, defaultFirst), cmp.Or(o.longest, defaultLongest), 2, failed)
 }
 
 // collect returns the options together. One that the server would refuse panics, which names the line and holds the run,

@@ -3,10 +3,10 @@ package contract
 import (
 	"cmp"
 	"encoding/json"
-	"math/rand/v2"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/backoff"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -121,18 +121,10 @@ func (a *firstAttempt) attempt(now time.Time, spec entities.StepSpec) (*eventlog
 		ErrorCode: a.Error.Code, StartedAt: a.StartedAt, EndedAt: a.EndedAt,
 	}}
 	if spec.MaxAttempts > 1 {
-		backoff := Jitter(time.Duration(min(spec.BackoffMS, spec.MaxBackoffMS)) * time.Millisecond)
-		pause := min(max(backoff, or(a.RetryAfter, 0)), maxRetryAfter)
+		pause := min(max(backoff.Pause(time.Duration(spec.BackoffMS)*time.Millisecond,
+			time.Duration(spec.MaxBackoffMS)*time.Millisecond, spec.Factor, 1), or(a.RetryAfter, 0)), maxRetryAfter)
 		at := now.Add(spec.Within(pause, now))
 		first.Data.RetryAfter = &at
 	}
 	return &first, nil
-}
-
-// Jitter reduces d randomly by up to a quarter, so that calls that failed together are not retried together.
-func Jitter(d time.Duration) time.Duration {
-	if d < 4 {
-		return d
-	}
-	return d - rand.N(d/4) //nolint:gosec // needs no cryptographic randomness
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"time"
 	"unicode/utf8"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/backoff"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/memo"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -374,12 +374,10 @@ func parseFailure(a answer, err error) (contract.Failure, bool) {
 	return f, retryable
 }
 
-// backoff returns the pause after the given number of attempts, randomly reduced by up to a quarter, so that steps that
-// failed together are not retried together.
+// backoff returns the pause after the given number of attempts.
 func (s stepWork) backoff(attempts int) time.Duration {
-	longest := float64(s.spec.MaxBackoffMS)
-	ms := min(longest, float64(s.spec.BackoffMS)*math.Pow(s.spec.Factor, float64(attempts-1)))
-	return contract.Jitter(time.Duration(ms) * time.Millisecond)
+	first, longest := time.Duration(s.spec.BackoffMS)*time.Millisecond, time.Duration(s.spec.MaxBackoffMS)*time.Millisecond
+	return backoff.Pause(first, longest, s.spec.Factor, attempts)
 }
 
 // record appends the decision about a step, and ends the work or schedules its retry, in one transaction. It persists

@@ -15,6 +15,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/backoff"
 )
 
 const (
@@ -56,10 +58,7 @@ func New(base, key string, client *http.Client) (*Client, error) {
 
 // jittered returns a random pause that doubles with each failure, so that clients do not come back all at once.
 func jittered(failures int) time.Duration {
-	longest := longestPause
-	if failures < 10 {
-		longest = min(longest, firstPause<<failures)
-	}
+	longest := backoff.Pause(firstPause, longestPause, 2, failures+1)
 	return longest/2 + rand.N(longest/2) //nolint:gosec // a pause is no secret
 }
 

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/backoff"
 )
 
 // call calls the function.
@@ -66,7 +68,7 @@ func (s *Server) invoke(r *Run) {
 	if err != nil {
 		r.LastError, r.wanted = err.Error(), true
 		r.failed++
-		r.due = s.now.Add(backoff(r.failed, time.Second, 2, 15*time.Minute))
+		r.due = s.now.Add(backoff.Pause(time.Second, 15*time.Minute, 2, r.failed))
 		return
 	}
 	r.LastError, r.failed, r.died = "", 0, 0
@@ -136,8 +138,8 @@ func (s *Server) retry(r *Run, st *step, failure json.RawMessage, after time.Dur
 		s.append(r, "step_failed", st.command.ID, nil, failure)
 		return
 	}
-	pause := backoff(st.attempt, duration(policy.Backoff, time.Second), cmp.Or(policy.Factor, 2),
-		duration(policy.MaxBackoff, 5*time.Minute))
+	pause := backoff.Pause(duration(policy.Backoff, time.Second), duration(policy.MaxBackoff, 5*time.Minute),
+		cmp.Or(policy.Factor, 2), st.attempt)
 	st.due = s.now.Add(max(pause, after))
 	s.append(r, "step_retrying", st.command.ID, map[string]any{"retryAfter": st.due}, failure)
 }
@@ -170,13 +172,4 @@ func (s *Server) complete(r *Run, st *step, got *httptest.ResponseRecorder) {
 		s.setStore(r, st.command.ID, map[string]any{"stepName": st.command.name()}, answer.Store)
 	}
 	s.append(r, "step_completed", st.command.ID, nil, output)
-}
-
-// backoff returns the pause after a number of failed attempts.
-func backoff(n int, first time.Duration, factor float64, longest time.Duration) time.Duration {
-	d := float64(first)
-	for range n - 1 {
-		d = min(d*factor, float64(longest))
-	}
-	return time.Duration(d)
 }
