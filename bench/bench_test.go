@@ -39,7 +39,6 @@ func tiny() plan {
 	p.clients, p.inFlight, p.floorTimes = []int{2}, []int{3}, 5
 	p.shapes, p.load = []string{"seq-3", "wide-4"}, []int{2}
 	p.logSizes, p.logAppends, p.stored, p.idle = []int{10, 40}, 4, 500, 50*time.Millisecond
-	p.workflows = 1
 	return p
 }
 

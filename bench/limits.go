@@ -410,8 +410,9 @@ func (b *bench) limitedIdles(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-// The variants of a server with nothing to do.
+// The case of a server with nothing to do, and its variants.
 const (
+	caseIdle    = "nothing happens"
 	idleFree    = "no limits"
 	idleLimited = "limits"
 	idleWaiting = "runs wait"

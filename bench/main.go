@@ -129,7 +129,6 @@ var parts = []part{
 	{"growth", measureGrowth},
 	{"idle", measureIdle},
 	{"limits", measureLimits},
-	{"dashboard", measureDashboard},
 	{"sdk", measureSDK},
 	{"sdkgo", measureSDKGo},
 }

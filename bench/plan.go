@@ -33,8 +33,6 @@ type plan struct {
 	logAppends int // per size and round
 	stored     int // runs in the full database
 	idle       time.Duration
-	pageReads  int    // of each request of the dashboard
-	workflows  int    // with statistics
 	waiting    []int  // runs that wait for a limit
 	benchtime  string // for go test
 	checked    int    // operations whose rows are counted
@@ -56,7 +54,7 @@ func planFor(short bool) plan {
 			shapes:   []string{"seq-1", "seq-3", "wide-5"},
 			messages: 5, pause: pauses{5 * time.Millisecond}, hooks: 3, load: []int{4}, msgRates: []float64{50},
 			logSizes: []int{10, 100}, logAppends: 20, stored: 10_000, idle: time.Second,
-			waiting: []int{100, 1_000}, pageReads: 3, workflows: 20, benchtime: "20x", checked: 5, sdk: sdkPlanFor(true),
+			waiting: []int{100, 1_000}, benchtime: "20x", checked: 5, sdk: sdkPlanFor(true),
 		}
 	}
 	return plan{
@@ -68,6 +66,6 @@ func planFor(short bool) plan {
 		messages: 200, pause: pauses{50 * time.Millisecond}, hooks: 200, load: []int{1, 8, 32, 200},
 		msgRates: []float64{100, 500},
 		logSizes: []int{10, 1_000, 10_000}, logAppends: 1_000, stored: 1_000_000, idle: 30 * time.Second,
-		waiting: []int{1_000, 1_000_000}, pageReads: 50, workflows: 20, benchtime: "2s", checked: 100, sdk: sdkPlanFor(false),
+		waiting: []int{1_000, 1_000_000}, benchtime: "2s", checked: 100, sdk: sdkPlanFor(false),
 	}
 }

@@ -37,7 +37,7 @@ var sections = map[string]func([]row) string{
 	"append": reportAppends, "gopath": reportGoPath, "engine": reportEngine, "overload": reportOverload,
 	"queue":  reportQueue,
 	"growth": reportGrowth, "idle": reportIdle, "limits": reportLimits,
-	"dashboard": reportDashboard, "sdk": reportSDK, "sdkgo": reportSDKGo,
+	"sdk": reportSDK, "sdkgo": reportSDKGo,
 }
 
 func render(all []results) string {
@@ -212,34 +212,6 @@ func reportIdle(rows []row) string {
 			number(ratio(float64(r.WAL), r.Seconds)))
 	}
 	return "## Idle\n\nA server with nothing to do. Postgres' share includes the cost of the measurement.\n\n" + t.String()
-}
-
-func reportDashboard(rows []row) string {
-	pages := newTable(1, "", "p50 ms", "p90 ms", "p99 ms", "statements", "server CPU", "Postgres CPU")
-	watched := newTable(1, "", "viewers", "round", "runs/s", "**of none**", "statements/s", "% of a core: server", "Postgres")
-	stored, alone := 0, map[int]row{}
-	for _, r := range rows {
-		switch r.Case {
-		case caseRuns, caseIdle:
-			speed, part := "", ""
-			if r.Case == caseRuns {
-				if r.Size == 0 {
-					alone[r.Round] = r
-				}
-				speed, part = number(r.perSecond()), number(ratio(r.perSecond(), alone[r.Round].perSecond()))
-			}
-			watched.add(r.Case, strconv.Itoa(r.Size), strconv.Itoa(r.Round), speed, part, number(ratio(float64(r.Statements), r.Seconds)),
-				number(ratio(r.ServerCPU, r.Seconds)*100), number(ratio(r.PostgresCPU, r.Seconds)*100))
-		default:
-			stored = r.Size
-			pages.add(r.Case, number(r.Latency.P50), number(r.Latency.P90), number(r.Latency.P99),
-				number(r.per(float64(r.Statements))), number(r.per(r.ServerCPU*1e6)), number(r.per(r.PostgresCPU*1e6)))
-		}
-	}
-	return "## Dashboard\n\nWhat pages read beside " + whole(stored) + " stored runs and the statistics of 20 busy workflows, one " +
-		"request at a time; the run has the longest log. CPU time is in ms per 1,000 requests. Then the cost of viewers of the " +
-		"list of runs: whole runs by the contract, and a server with nothing to do, each with and without them.\n\n" +
-		pages.String() + watched.String()
 }
 
 func whole(n int) string {

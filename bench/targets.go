@@ -46,9 +46,6 @@ var goals = []goal{
 	{"append, CPU at the longest log / at the shortest", growthOf("append"), "0.8 to 1.2", within(0.8, 1.2)},
 	{"read a log of 10,000 events, CPU of the server ms", readCPU, "≤ 19", atMost(19)},
 	{"append, CPU with many runs stored / with none", growthOf("append, by stored runs"), "0.8 to 1.2", within(0.8, 1.2)},
-	{"dashboard, slowest page beside many runs, p99 ms", slowestPage, "≤ 50", atMost(50)},
-	{"30 viewers, runs /s / without", viewedRuns, "≥ 0.97", atLeast(0.97)},
-	{"30 viewers, nothing happens, more statements /s", viewedIdle, "≤ 0.2", atMost(0.2)},
 	{"SDK app, 1 step, p50 / world-postgres'", sdkRatio("1 step", 1, medianOf), "≤ 0.9", atMost(0.9)},
 	{"SDK app, 3 steps, p50 / world-postgres'", sdkRatio("3 steps", 1, medianOf), "≤ 0.8", atMost(0.8)},
 	{"SDK app, 10 steps, p50 / world-postgres'", sdkRatio("10 steps", 1, medianOf), "≤ 0.8", atMost(0.8)},
@@ -170,42 +167,6 @@ func idleStatements(rows map[string][]row) (float64, bool) {
 func readCPU(rows map[string][]row) (float64, bool) {
 	r, ok := find(merge(rows["growth"]), key{of: "read the log", size: 10_000})
 	return r.per(r.ServerCPU) * 1000, ok
-}
-
-func slowestPage(rows map[string][]row) (most float64, ok bool) {
-	for _, r := range rows["dashboard"] {
-		if r.Case != caseRuns && r.Case != caseIdle {
-			most, ok = max(most, r.Latency.P99), true
-		}
-	}
-	return most, ok
-}
-
-// watched returns a figure of a case with viewers and without, on average over the rounds.
-func watched(rows []row, of string, figure func(row) float64) (with, without float64) {
-	rounds := 0.0
-	for _, r := range rows {
-		rounds = max(rounds, float64(r.Round))
-		switch {
-		case r.Case != of:
-		case r.Size == 0:
-			without += figure(r)
-		default:
-			with += figure(r)
-		}
-	}
-	return ratio(with, rounds), ratio(without, rounds)
-}
-
-func viewedRuns(rows map[string][]row) (float64, bool) {
-	with, without := watched(rows["dashboard"], caseRuns, row.perSecond)
-	return ratio(with, without), without > 0
-}
-
-func viewedIdle(rows map[string][]row) (float64, bool) {
-	perSecond := func(r row) float64 { return ratio(float64(r.Statements), r.Seconds) }
-	with, without := watched(rows["dashboard"], caseIdle, perSecond)
-	return with - without, without > 0
 }
 
 // growthOf returns the cost of an operation at the largest size divided by that at the smallest, for the worst number
