@@ -78,7 +78,7 @@ var mayImport = map[string][]string{
 		"queue/approval",
 	},
 	"queue/egress":        {},
-	"queue/flow":          {"entities", "entities/strictjson", "entities/webhook", "eventlog/payload", "queue/approval", "queue/condition", "queue/contract", "queue/schema"},
+	"queue/flow":          {"entities", "entities/limit", "entities/strictjson", "entities/webhook", "eventlog/payload", "queue/approval", "queue/condition", "queue/contract", "queue/schema"},
 	"queue/flow/convert":  {"queue/flow"},
 	"queue/flow/flowgen":  {},
 	"queue/flow/flowtest": {"entities", "queue/contract", "queue/flow"},

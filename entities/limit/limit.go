@@ -188,11 +188,11 @@ func validateUse(u entities.LimitUse) error {
 	if err := entities.ValidateID("limit name", u.Name); err != nil {
 		return err
 	}
-	for what, key := range map[string]string{"key": u.Key, "tenant": u.Tenant} {
-		if key == "" {
+	for _, of := range [][2]string{{"key", u.Key}, {"tenant", u.Tenant}} {
+		if of[1] == "" {
 			continue
 		}
-		if err := entities.ValidateText(what+" of limit "+u.Name, key, maxKey); err != nil {
+		if err := entities.ValidateText(of[0]+" of limit "+u.Name, of[1], maxKey); err != nil {
 			return err
 		}
 	}

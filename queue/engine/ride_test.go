@@ -311,9 +311,22 @@ func TestTheLastRideSurvivesACrashAtAnyStatement(t *testing.T) {
 	}
 }
 
-// TestARidingStepWaitsForItsLimit: the result brings the step, and the step waits for a place.
+// TestARidingStepWaitsForItsLimit: the result brings the step, and the step waits for a place, whether the policy or the
+// document says that it needs one.
 func TestARidingStepWaitsForItsLimit(t *testing.T) {
 	t.Parallel()
+	t.Run("policy", func(t *testing.T) {
+		t.Parallel()
+		ridesLimited(t, "", map[string][]limit.PolicyUse{"limited": {{Name: "one"}}})
+	})
+	t.Run("document", func(t *testing.T) {
+		t.Parallel()
+		ridesLimited(t, ", limits: one", map[string][]limit.PolicyUse{"other": {{Name: "one"}}})
+	})
+}
+
+func ridesLimited(t *testing.T, inDocument string, inPolicy map[string][]limit.PolicyUse) {
+	t.Helper()
 	held, release := make(chan struct{}), make(chan struct{})
 	var hold sync.Once
 	d := startServer(t, serve(t, func(c *functionCall) {
@@ -325,10 +338,10 @@ func TestARidingStepWaitsForItsLimit(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(c.w, `%q`, c.Step.ID)
 	}))
-	d.knowFlow(t, strings.Replace(lineFlow, "b: {needs: a, call: work", "b: {needs: a, call: limited", 1), "line@1")
+	d.knowFlow(t, strings.Replace(lineFlow, "b: {needs: a, call: work", "b: {needs: a, call: limited"+inDocument, 1), "line@1")
 	d.putLimit(t, "one", limit.Spec{PerKey: 1})
 	if _, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
-		Project: project, Workflow: "line", Steps: map[string][]limit.PolicyUse{"limited": {{Name: "one"}}},
+		Project: project, Workflow: "line", Steps: inPolicy,
 	}); err != nil {
 		t.Fatal(err)
 	}

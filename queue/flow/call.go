@@ -123,6 +123,8 @@ type (
 		Retry          json.RawMessage `json:"retry,omitempty"`
 		Async          bool            `json:"async,omitempty"`
 		Memo           *memo           `json:"memo,omitempty"`
+
+		Limits []entities.LimitUse `json:"limits,omitempty"`
 	}
 	memo struct {
 		Key   json.RawMessage `json:"key,omitempty"`
@@ -186,9 +188,14 @@ type (
 // call returns the command that calls a function.
 func call(id string, a *action, input json.RawMessage, where *stepScope) (any, error) {
 	known, err := a.memo.command(where)
+	if err != nil {
+		return nil, err
+	}
+	uses, err := a.limitsOf(where)
 	return runStep{
 		Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
 		Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async, Memo: known,
+		Limits: uses,
 	}, err
 }
 

@@ -142,6 +142,8 @@ type action struct {
 	until *template
 	// async lets the function of a call accept it, and send its result later.
 	async bool
+	// limits are those of which each attempt needs a place.
+	limits []limitUse
 	// memo keeps the output for equal steps; nil for none.
 	memo     *memoAction
 	http     *httpAction

@@ -182,6 +182,10 @@ var faulty = []struct {
 	{head + "  a: {flow: x, attributes: [1]}", []string{"4:28 type want an object with the values"}},
 	{head + "  a: {start: x, attributes: {'': x}}", []string{"4:29 type attribute key has 0 characters"}},
 	{head + "  a: {call: x, attributes: {a: x}}", []string{`4:28 unknown there is no field "attributes"`}},
+	{head + "  a: {call: x, limits: [l, l]}", []string{"4:24 type limit l is named twice"}},
+	{head + "  a: {call: x, limits: [{key: l}]}", []string{`4:25 missing want the "name" of the limit`}},
+	{head + "  a: {call: x, limits: {name: l, cost: 0}}", []string{"4:40 type want a number from 1 to 10000"}},
+	{head + "  a: {flow: x, limits: l}", []string{`4:24 unknown there is no field "limits"`}},
 	{head + "  a: {plan: x}", []string{`4:6 missing want "allow"`}},
 }
 

@@ -32,6 +32,8 @@ type httpStep struct {
 	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 	Retry          json.RawMessage `json:"retry,omitempty"`
 	Memo           *memo           `json:"memo,omitempty"`
+
+	Limits []entities.LimitUse `json:"limits,omitempty"`
 }
 
 type httpFields struct {
@@ -132,6 +134,9 @@ func (t *turn) request(id string, a *action, where *stepScope) (any, error) {
 		}
 	}
 	if command.Memo, err = a.memo.command(where); err != nil {
+		return nil, err
+	}
+	if command.Limits, err = a.limitsOf(where); err != nil {
 		return nil, err
 	}
 	return command, r.Complete()

@@ -91,7 +91,7 @@ func (r *reader) readAction(o *object, u usage) action {
 
 // kindFields are the fields that only steps of some kinds have, beside the one of the kind.
 var kindFields = []string{
-	"deployment", "input", "retry", "timeout", "attemptTimeout", "async", "memo", "schema", "code", "do", "key", "attributes",
+	"deployment", "input", "retry", "timeout", "attemptTimeout", "async", "limits", "memo", "schema", "code", "do", "key", "attributes",
 	"concurrency", "tolerate", "collect", "allow", "repairs",
 }
 
@@ -138,9 +138,11 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	switch a.kind {
 	case kindCall:
 		r.readCall(o, kindCall, a, u)
+		r.readLimits(o, a, u)
 		r.readMemo(o, a, u)
 	case kindHTTP:
 		r.readAttempts(o, a)
+		r.readLimits(o, a, u)
 		r.readMemo(o, a, u)
 		r.readHTTP(n, a, u)
 	case kindHook:
