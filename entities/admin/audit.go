@@ -126,10 +126,10 @@ type Action struct {
 	Detail json.RawMessage
 }
 
-// change executes statements in one transaction: a change that returns its row, and its entry in the audit. If no row
-// is returned, it rolls back and fails with the error missing.
-func change[T any](
-	ctx context.Context, pool pg.Pool, missing error, statements func(b *pgx.Batch, into **T),
+// Change executes statements in one transaction: a change that returns its row, and its entry in the audit. It rolls
+// back and fails with the error missing if no row is returned, and with the error of a check.
+func Change[T any](
+	ctx context.Context, pool pg.Pool, missing error, statements func(b *pgx.Batch, into **T), checks ...func() error,
 ) (changed T, err error) {
 	err = pg.InTx(ctx, pool.Pool, func(tx pgx.Tx) error {
 		var row *T
@@ -140,6 +140,11 @@ func change[T any](
 		}
 		if row == nil {
 			return missing
+		}
+		for _, check := range checks {
+			if err := check(); err != nil {
+				return err
+			}
 		}
 		changed = *row
 		return nil

@@ -63,7 +63,7 @@ func (s *Secrets) Put(
 	for i, v := range values {
 		texts[i] = string(v)
 	}
-	secret, err := change(ctx, s.pool, ErrSecretNotFound, func(b *pgx.Batch, into **Secret) {
+	secret, err := Change(ctx, s.pool, ErrSecretNotFound, func(b *pgx.Batch, into **Secret) {
 		pg.LoadInto(b, into, `
 			INSERT INTO secrets (project, name, values, origins, created_at, updated_at)
 			VALUES ($1, $2, $3, coalesce($5::text[], '{}'), $4, $4)
@@ -81,7 +81,7 @@ func (s *Secrets) Delete(ctx context.Context, project entities.Project, name str
 	if err := entities.ValidateID("secret name", name); err != nil {
 		return err
 	}
-	_, err := change(ctx, s.pool, ErrSecretNotFound, func(b *pgx.Batch, into **Secret) {
+	_, err := Change(ctx, s.pool, ErrSecretNotFound, func(b *pgx.Batch, into **Secret) {
 		pg.LoadInto(b, into, `
 			DELETE FROM secrets WHERE project = $1 AND name = $2 RETURNING `+secretColumns, project, name)
 		InsertAction(ctx, b, project, ActionSecretRemove, name, nil)

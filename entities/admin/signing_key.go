@@ -67,7 +67,7 @@ func (s *SigningKeys) Create(
 	now := s.now().UTC().Truncate(time.Millisecond)
 	id := signingKeyPrefix + ulid.MustNew(ulid.Timestamp(now), ulid.DefaultEntropy()).String()
 	secret := NewSigningSecret()
-	created, err := change(ctx, s.pool, ErrTooManySigningKeys, func(b *pgx.Batch, into **SigningKey) {
+	created, err := Change(ctx, s.pool, ErrTooManySigningKeys, func(b *pgx.Batch, into **SigningKey) {
 		// Without the lock, two transactions could choose the same free slot, and one would fail on the unique slot.
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('signing keys ' || $1::text, 0))`, project)
 		pg.LoadInto(b, into, `
@@ -90,7 +90,7 @@ func (s *SigningKeys) Delete(ctx context.Context, project entities.Project, id s
 	if err := entities.ValidateID("signing key ID", id); err != nil {
 		return err
 	}
-	_, err := change(ctx, s.pool, ErrSigningKeyNotFound, func(b *pgx.Batch, into **SigningKey) {
+	_, err := Change(ctx, s.pool, ErrSigningKeyNotFound, func(b *pgx.Batch, into **SigningKey) {
 		pg.LoadInto(b, into, `
 			DELETE FROM signing_keys WHERE project = $1 AND id = $2 RETURNING `+signingKeyColumns, project, id)
 		InsertAction(ctx, b, project, ActionSigningKeyRemove, id, nil)

@@ -44,7 +44,7 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 	var needs int // the most places that something waits for
 	// Those that grant places lock the row, and then read the settings. Steps wait for their places again after an
 	// attempt that failed, so those that they hold count as well.
-	l, err := change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Limit) {
+	l, err := admin.Change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Limit) {
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('limits ' || $1::text, 0))`, project)
 		b.Queue(`SELECT FROM limits WHERE project = $1 AND name = $2 FOR UPDATE`, project, name)
 		b.Queue(`
@@ -84,7 +84,7 @@ func (s *Store) Delete(ctx context.Context, project entities.Project, name strin
 		Held   bool
 		Policy string
 	}
-	_, err := change(ctx, s.pool, ErrNotFound, func(b *pgx.Batch, into **Limit) {
+	_, err := admin.Change(ctx, s.pool, ErrNotFound, func(b *pgx.Batch, into **Limit) {
 		used = nil
 		b.Queue(`SELECT FROM limits WHERE project = $1 AND name = $2 FOR UPDATE`, project, name)
 		pg.LoadInto(b, &used, `
@@ -138,7 +138,7 @@ func (s *Store) PutPolicy(ctx context.Context, p Policy) (Policy, error) {
 	if list == nil {
 		list = []PolicyUse{}
 	}
-	put, err := change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Policy) {
+	put, err := admin.Change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Policy) {
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('limits ' || $1::text, 0))`, p.Project)
 		found = loadSettings(b, p.Project, p.all(), ` FOR SHARE`)
 		pg.LoadInto(b, into, `
@@ -157,7 +157,7 @@ func (s *Store) PutPolicy(ctx context.Context, p Policy) (Policy, error) {
 // DeletePolicy deletes the policy of a workflow. Runs that have started keep their limits. It fails with
 // [ErrPolicyNotFound].
 func (s *Store) DeletePolicy(ctx context.Context, project entities.Project, workflow string) error {
-	_, err := change(ctx, s.pool, ErrPolicyNotFound, func(b *pgx.Batch, into **Policy) {
+	_, err := admin.Change(ctx, s.pool, ErrPolicyNotFound, func(b *pgx.Batch, into **Policy) {
 		pg.LoadInto(b, into, `
 			DELETE FROM policies WHERE project = $1 AND workflow = $2 RETURNING `+policyColumns, project, workflow)
 		admin.InsertAction(ctx, b, project, admin.ActionPolicyRemove, workflow, nil)
@@ -189,29 +189,3 @@ func (s *Store) Policies(
 }
 
 func (s *Store) clock() time.Time { return s.now().UTC().Truncate(time.Millisecond) }
-
-// change executes statements in one transaction: a change that returns its row, and its entry in the audit. It rolls
-// back and fails with the error missing if no row is returned, and with the error of a check.
-func change[T any](
-	ctx context.Context, pool pg.Pool, missing error, statements func(b *pgx.Batch, into **T), checks ...func() error,
-) (changed T, err error) {
-	err = pg.InTx(ctx, pool.Pool, func(tx pgx.Tx) error {
-		var row *T
-		var b pgx.Batch
-		statements(&b, &row)
-		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-			return err
-		}
-		if row == nil {
-			return missing
-		}
-		for _, check := range checks {
-			if err := check(); err != nil {
-				return err
-			}
-		}
-		changed = *row
-		return nil
-	})
-	return changed, err
-}
