@@ -145,7 +145,11 @@ type secretError struct {
 }
 
 func (e *secretError) Error() string {
-	return fmt.Sprintf("secret %s cannot be sent to %s: stepwell secrets set %[1]s --origin %[2]s", e.name, e.origin)
+	what := fmt.Sprintf("is not for %s", e.origin)
+	if errors.Is(e.err, admin.ErrSecretNotFound) {
+		what = "does not exist"
+	}
+	return fmt.Sprintf("secret %s %s: stepwell secrets set %[1]s --origin %[3]s", e.name, what, e.origin)
 }
 
 func (e *secretError) Unwrap() error { return e.err }
@@ -172,14 +176,13 @@ func (s stepWork) decideHTTP(a answer, err error, attempts int, now time.Time) d
 // requestFailure returns the failure of a request without an answer, and whether to repeat the request.
 func requestFailure(err error) (f contract.Failure, retryable bool) {
 	f = contract.Failure{Message: queue.Storable(egress.Redact(err.Error())), Code: contract.CodeNoAnswer}
-	forbidden, dial := (*egress.ForbiddenError)(nil), (*net.OpError)(nil)
+	forbidden, dial, secret := (*egress.ForbiddenError)(nil), (*net.OpError)(nil), (*secretError)(nil)
 	switch {
 	case errors.As(err, &forbidden), errors.Is(err, entities.ErrInvalid):
 		f.Code = CodeForbiddenAddress
 		return f, false
-	case errors.Is(err, admin.ErrSecretNotFound), errors.Is(err, admin.ErrSecretNotFor):
-		f.Code = CodeSecret
-		return f, false
+	case errors.As(err, &secret): // its address is that of the request, which is in the log
+		return contract.Failure{Message: queue.Storable(secret.Error()), Code: CodeSecret}, false
 	case isTooLarge(err):
 		f.Code = CodeAnswerTooLarge
 		return f, false

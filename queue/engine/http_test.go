@@ -143,7 +143,7 @@ func TestHTTPSteps(t *testing.T) {
 		"a forbidden address": {"", map[string]any{"url": "http://169.254.169.254/latest"}, nil, entities.RunFailed,
 			`"code":"forbidden_address"`, 0},
 		"an unknown secret": {"/json", map[string]any{"headers": map[string]any{"Authorization": map[string]any{"secret": "no"}}}, nil,
-			entities.RunFailed, `"code":"secret_unusable"`, 0},
+			entities.RunFailed, `"secret no does not exist: stepwell secrets set no --origin http://127.0.0.1`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
