@@ -235,7 +235,17 @@ func recorded(created flow.Event, d details, ended flow.Event) *decision {
 	if input := canonical(created.Payload); input != null {
 		return &decision{what: "begin", id: created.CorrelationID, name: d.Data.StepName, value: input}
 	}
-	return &decision{what: "record", id: ended.CorrelationID, value: canonical(ended.Payload)}
+	logged := &decision{what: "record", id: ended.CorrelationID, value: canonical(ended.Payload)}
+	if ended.Type == entities.EventStepFailed || isStarted(ended.Payload) {
+		logged.start = d.Data.StepName
+	}
+	return logged
+}
+
+// isStarted reports whether an output is that of a step which has started a run.
+func isStarted(output json.RawMessage) bool {
+	var started map[string]json.RawMessage
+	return json.Unmarshal(output, &started) == nil && len(started) == 1 && started["runId"] != nil
 }
 
 // details are what is read of an event besides [flow.Event].
@@ -280,12 +290,21 @@ func codeOf(payload json.RawMessage) string {
 type decision struct {
 	what, id, name string
 	value          string // canonical JSON
+	// start is what a step in the log has started if it is the start of a run without input, or of one that was refused:
+	// the log cannot tell these from what is recorded.
+	start string
 }
 
 // nothing is how no decision is shown.
 const nothing = "nothing yet"
 
-func (d decision) is(other decision) bool { return d == other }
+func (d decision) is(logged decision) bool {
+	if d.what == "begin" && d.value == null && logged.start != "" {
+		return d.id == logged.id && d.name == logged.start
+	}
+	logged.start = ""
+	return d == logged
+}
 
 // String returns the decision in one line.
 func (d *decision) String() string {

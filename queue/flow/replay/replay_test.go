@@ -99,6 +99,26 @@ func TestCompare(t *testing.T) {
 				`run_failed  {} {"message":"no"}`,
 			),
 		},
+		"a start without input": {
+			document: "{flow: f, steps: {s: {start: g}, t: {needs: s, set: '${steps.s.output}'}}, output: 1}", events: log(
+				`run_created  {} null`, `run_started`, `step_created s {"stepName":"g"} null`,
+				`step_completed s {} {"runId":"wrun_2"}`, `step_created t {"stepName":"t"} null`,
+				`step_completed t {} {"runId":"wrun_2"}`, `run_completed  {} 1`,
+			),
+		},
+		"a start without input that is refused": {
+			document: "{flow: f, steps: {s: {start: g, catch: [{}]}}, output: 1}", events: log(
+				`run_created  {} null`, `run_started`, `step_created s {"stepName":"g"} null`,
+				`step_failed s {} {"message":"no","code":"flow_retired"}`, `run_completed  {} 1`,
+			),
+		},
+		"a start of another flow": {
+			document: "{flow: f, steps: {s: {start: h}}, output: 1}", events: log(
+				`run_created  {} null`, `run_started`, `step_created s {"stepName":"g"} null`,
+				`step_completed s {} {"runId":"wrun_2"}`, `run_completed  {} 1`,
+			),
+			want: `event 3: the log has record s with {"runId":"wrun_2"}, and now it would be begin s as h with null`,
+		},
 		"another condition": {
 			document: strings.Replace(document, "> 1", "< 2", 1), events: ran,
 			want: "event 10: the log has skip c, and now it would be begin c with {}",
