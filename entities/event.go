@@ -128,6 +128,8 @@ type EventData struct {
 	ForcedAt *time.Time `json:"forcedAt,omitempty"`
 	// Cancelled is set on step_failed if the run's function cancelled the step.
 	Cancelled bool `json:"cancelled,omitempty"`
+	// Late is set on the result of a step that came after the end of the run. It changes no status that was final.
+	Late bool `json:"late,omitempty"`
 	// Resumed is set on step_started if the run's function makes the attempt itself, and is invoked for that.
 	Resumed bool `json:"resumed,omitempty"`
 	// Step is set on step_created if the server executes the step.

@@ -210,6 +210,19 @@ var stepsAfterEndFenced = Table[StepStatus]{
 	},
 }
 
+// LateResults is the transition table of steps for results that came after the end of a run which the server drives.
+// The cancellation of a step stays its end.
+var LateResults = Table[StepStatus]{
+	EventStepCompleted: {
+		StepNone: {No: missing}, StepPending: {To: StepCompleted}, StepRunning: {To: StepCompleted},
+		StepCompleted: {No: Conflict}, StepFailed: {To: StepFailed},
+	},
+	EventStepFailed: {
+		StepNone: {No: missing}, StepPending: {To: StepFailed}, StepRunning: {To: StepFailed},
+		StepCompleted: {No: Conflict}, StepFailed: {To: StepFailed},
+	},
+}
+
 // StepTable returns the transition table for the run's steps. It depends on the run's status and protocol version.
 func (r *Run) StepTable() Table[StepStatus] {
 	switch {

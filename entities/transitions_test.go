@@ -24,6 +24,7 @@ var (
 		EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventCancelRequested,
 		EventAttrSet, EventStoreSet,
 	}
+	lateEvents = []EventType{EventStepCompleted, EventStepFailed}
 	stepEvents = []EventType{
 		EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,
 	}
@@ -65,6 +66,7 @@ func charts() map[string]chart {
 		"steps":                  chartOf(KindStep, steps, stepStatuses, stepEvents),
 		"steps_after_end":        chartOf(KindStep, stepsAfterEnd, stepStatuses, stepEvents),
 		"steps_after_end_next":   chartOf(KindStep, stepsAfterEndNext, stepStatuses, stepEvents),
+		"late_results":           chartOf(KindStep, LateResults, stepStatuses, lateEvents),
 		"steps_after_end_fenced": chartOf(KindStep, stepsAfterEndFenced, stepStatuses, stepEvents),
 		"waits_after_end_fenced": chartOf(KindWait, waitsAfterEndFenced, waitStatuses, waitEvents),
 		"hooks":                  chartOf(KindHook, hooks, hookStatuses, hookEvents),

@@ -34,6 +34,9 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if err := f.checkReceipt(r); err != nil {
 		return nil, err
 	}
+	if r.Data.Late && (f.Run == nil || f.Run.LastSeq != r.KnownSeq) {
+		return nil, r.conflict("changed")
+	}
 	if err := f.checkTransition(r, at); err != nil {
 		return nil, err
 	}
@@ -332,6 +335,9 @@ func (f facts) checkTransition(r Request, at time.Time) error {
 	switch kind := r.Type.Kind(); kind {
 	case entities.KindStep:
 		status := cmp.Or(f.Steps[entities.StepID(id)].Status, entities.StepNone)
+		if r.Data.Late && f.Run.Status.Ended() {
+			return checkTable(entities.LateResults, kind, id, status, r.Type)
+		}
 		return checkTable(f.Run.StepTable(), kind, id, status, r.Type)
 	case entities.KindHook:
 		return checkTable(f.Run.HookTable(), kind, id, f.hookStatus(r, at), r.Type)

@@ -59,6 +59,9 @@ type Request struct {
 	// unless the log has it, or the step never needed a second attempt. A step_retrying before the time of the next
 	// attempt repeats the last one.
 	Inline bool
+	// KnownSeq is for a late result of a step: the length of the log in which its writer has seen that the step has no
+	// result yet but its cancellation. The result conflicts if the log has grown since.
+	KnownSeq int64
 	// Keep is for a step_completed: it keeps the output for equal steps; nil for none.
 	Keep *entities.MemoSpec
 	// refused is set by the log on a step_created, in place of its Child, if that may not start: the step fails at once.

@@ -67,6 +67,7 @@ func (s *Snapshot) Apply(e entities.Event) {
 // disposed hooks leave no trace in it. Verification calls it because [Snapshot.Apply] checks nothing.
 func (s *Snapshot) CheckNext(e entities.Event, claimed bool) error {
 	r := Request{RunID: e.RunID, Type: e.Type, CorrelationID: e.CorrelationID}
+	r.Data.Late = e.Data.Late
 	err := facts{Snapshot: s, claimed: map[string]bool{r.CorrelationID: claimed}}.checkTransition(r, e.CreatedAt)
 	if err == nil && e.Type == entities.EventAttrSet {
 		_, err = entities.MergeAttributes(s.Run.Attributes, e.Data.Changes, true)
@@ -138,6 +139,10 @@ func (s *Snapshot) applyToStep(e entities.Event) {
 	id := entities.StepID(e.CorrelationID)
 	step := s.Steps[id]
 	step.UpdatedAt = e.CreatedAt
+	if step.CompletedAt != nil { // a late result: see [entities.LateResults]
+		s.Steps[id] = step
+		return
+	}
 	switch e.Type {
 	case entities.EventStepCreated:
 		step = entities.Step{

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -9,9 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -37,8 +41,8 @@ type StepResult struct {
 
 // EndStep records the result of an async step, and ends the work that waits for it. The first result counts. It fails
 // with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async or the result refused by
-// [strictjson.Check], with [flow.ErrPayloadTooLarge], with [entities.ErrConflict] if it has a result already, and with
-// [entities.ErrRunEnded].
+// [strictjson.Check], with [flow.ErrPayloadTooLarge], and with [entities.ErrConflict] if it has a result already. One
+// that comes after the end of the run is recorded, and starts nothing.
 func (e *Engine) EndStep(
 	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID, result StepResult,
 ) error {
@@ -69,8 +73,63 @@ func (e *Engine) EndStep(
 	_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{
 		Finish: func(last *pgx.Batch) { e.queue.DropWaitingStep(last, project, runID, id) },
 	})
+	if errors.Is(err, entities.ErrConflict) || errors.Is(err, entities.ErrRunEnded) {
+		return e.recordLate(ctx, project, r, found.Run.ID, err)
+	}
 	if err == nil && len(s.spec.Limits) > 0 {
 		e.queue.Freed(project, s.spec.Limits)
 	}
 	return err
+}
+
+// recordLate records a result that was refused, if the run has ended and the step has no result but its cancellation.
+// It is in the log then and starts nothing. Otherwise the refusal stands.
+func (e *Engine) recordLate(
+	ctx context.Context, project entities.Project, r eventlog.Request, runID entities.RunID, refusal error,
+) error {
+	r.Keep = nil // nothing begins because of it, and no other step ends
+	for {
+		found, err := e.log.Step(ctx, project, runID, entities.StepID(r.CorrelationID))
+		if err != nil {
+			return err
+		}
+		if !found.Run.Status.Ended() {
+			return refusal
+		}
+		if known, err := e.hasResult(ctx, project, found); known || err != nil {
+			return cmp.Or(err, refusal)
+		}
+		r.Data.Late, r.KnownSeq = true, found.Run.LastSeq
+		_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{})
+		if !errors.Is(err, entities.ErrConflict) { // else another result has come meanwhile, perhaps of another step
+			return err
+		}
+	}
+}
+
+// hasResult reports whether a step of a run that has ended has a result of its own: one before the end that is no
+// cancellation, or one that came late.
+func (e *Engine) hasResult(ctx context.Context, project entities.Project, s read.StepState) (bool, error) {
+	if s.CompletedAt != nil {
+		end, err := e.log.Event(ctx, project, s.Run.ID, s.ResultSeq)
+		if err != nil || !end.Data.Cancelled {
+			return err == nil, err
+		}
+	}
+	page := pg.Page{Limit: contract.InlineEvents, Cursor: read.EventCursorAt(s.Run.EndSeq)}
+	for {
+		after, err := e.log.Events(ctx, project, s.Run.ID, page, read.WithoutPayloads)
+		if err != nil {
+			return false, err
+		}
+		for _, event := range after.Events {
+			if event.CorrelationID == string(s.ID) {
+				return true, nil
+			}
+		}
+		if !after.More {
+			return false, nil
+		}
+		page.Cursor = read.EventCursorAt(after.Events[len(after.Events)-1].Seq)
+	}
 }
