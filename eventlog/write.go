@@ -13,14 +13,14 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// The xid of an event is that of its transaction, but never less than that of the run's previous event: the feed of a
-// project lists events by xid, and must list those of a run in their order.
-const (
-	// xidInOrder is for transactions that may have waited for the run's lock: their xid may be lower than that of a
-	// transaction that appended meanwhile.
-	xidInOrder = `greatest(pg_current_xact_id(), (SELECT xid FROM events WHERE run_id = $1 AND seq = $2::bigint - 1))`
+// The xid of an event is the place of its transaction ([pg.FeedPlace]), but never less than that of the run's previous
+// event: the feed of a project lists events by xid, and must list those of a run in their order.
+var (
 	// xidOfNow is for transactions that begin after the previous event was committed, as those of cached runs do.
-	xidOfNow = `pg_current_xact_id()`
+	xidOfNow = pg.FeedPlace(`pg_current_xact_id()`)
+	// xidInOrder is for transactions that may have waited for the run's lock: their place may be before that of a
+	// transaction that appended meanwhile.
+	xidInOrder = `greatest(` + xidOfNow + `, (SELECT xid FROM events WHERE run_id = $1 AND seq = $2::bigint - 1))`
 )
 
 // queueLocked queues the decision's writes one by one, and those of the children that it creates. The transaction must

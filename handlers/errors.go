@@ -27,6 +27,7 @@ import (
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
@@ -148,6 +149,7 @@ var statuses = []struct {
 	{entities.ErrHookClaimed, http.StatusConflict, "hook-force-claimed"},
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
+	{read.ErrCursorLost, http.StatusGone, "cursor_lost"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},
 	{live.ErrTooMany, http.StatusTooManyRequests, "too_many_live"},
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},

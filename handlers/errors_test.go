@@ -27,6 +27,7 @@ import (
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
@@ -178,6 +179,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&entities.HookClaimedError{}, 409, "hook-force-claimed"},
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
 		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
+		{&read.CursorLostError{}, 410, "cursor_lost"},
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},
 		{&live.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_live"},
 		{queue.ErrStopping, 503, "stopping"},

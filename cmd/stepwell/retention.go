@@ -12,6 +12,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -145,7 +146,7 @@ func withPool(ctx context.Context, config config, do func(*pgxpool.Pool) error) 
 	if config.DatabaseURL == "" {
 		return errNoDatabase
 	}
-	pool, err := migrations.Pool(ctx, config.DatabaseURL, config.Schema)
+	pool, err := migrations.Pool(ctx, config.DatabaseURL, config.Schema, pg.InstallEpochs)
 	if err != nil {
 		return err
 	}

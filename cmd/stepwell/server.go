@@ -163,7 +163,8 @@ func (s *server) connect(ctx context.Context) (err error) {
 		}
 	}
 	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
-		s.primary.Install, setSessionTimeouts, s.disk.install, s.divided.Install, s.suspendPool, traceQueries(s.traces))
+		s.primary.Install, pg.InstallEpochs, setSessionTimeouts, s.disk.install, s.divided.Install, s.suspendPool,
+		traceQueries(s.traces))
 	if err != nil {
 		return err
 	}

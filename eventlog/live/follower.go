@@ -211,10 +211,13 @@ func (fs *Followers[R]) missed(
 		return changed, nil
 	}
 	c, err := fs.options.Log.Changes(ctx, project, *v.wants.From)
+	if errors.Is(err, read.ErrCursorLost) {
+		return changed, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	v.resumed = !c.More && !c.Blocked && !c.Future
+	v.resumed = !c.More && !c.Blocked
 	if !v.resumed || v.wants.Runs == nil {
 		return changed, nil
 	}
@@ -322,9 +325,6 @@ type span struct{ from, to int64 }
 // changes that it cannot read because of an open transaction, the viewers read anew what they show.
 func (f *follower[R]) look(ctx context.Context, others []entities.RunID) (read.Changes, error) {
 	c, err := f.Log.Changes(ctx, f.project, f.place)
-	if err == nil && c.Future {
-		err = read.ErrFuture
-	}
 	if err != nil {
 		return c, err
 	}

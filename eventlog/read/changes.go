@@ -30,15 +30,22 @@ type Changes struct {
 	To FeedCursor
 	// More is set if further events can be read at once; Blocked if some can be read only when an open transaction ends.
 	More, Blocked bool
-	// Future is set if the place is of another database cluster, whose transactions had higher numbers.
-	Future bool
 }
 
 // EndOfChanges returns the place after which all events are that are committed from now on.
 func (l *Log) EndOfChanges(ctx context.Context, project entities.Project) (FeedCursor, error) {
-	end, err := withConnection(ctx, l.live, project, func() (end FeedCursor, err error) {
-		err = l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&end.xid)
-		return end, err
+	return l.endAfter(ctx, project, FeedCursor{})
+}
+
+// endAfter is [Log.EndOfChanges] for who continues at a cursor. It fails with [ErrCursorLost].
+func (l *Log) endAfter(ctx context.Context, project entities.Project, after FeedCursor) (FeedCursor, error) {
+	end, err := withConnection(ctx, l.live, project, func() (FeedCursor, error) {
+		var now bounds
+		err := l.pool.QueryRow(ctx, `SELECT `+boundColumns+` FROM (`+boundsSQL+`) bounds`, after.epoch).Scan(now.columns()...)
+		if err != nil {
+			return FeedCursor{}, err
+		}
+		return now.end(), now.check(after)
 	})
 	if err != nil {
 		return end, fmt.Errorf("find the end of the events: %w", err)
@@ -48,7 +55,7 @@ func (l *Log) EndOfChanges(ctx context.Context, project entities.Project) (FeedC
 
 // Changes reads which events of the project were committed after a place, up to 1,000, in one statement. Unlike lists
 // of events it also returns those that an open transaction may precede. So there may be events between them later, and
-// callers must know which they have seen.
+// callers must know which they have seen. It fails with [ErrCursorLost].
 func (l *Log) Changes(ctx context.Context, project entities.Project, after FeedCursor) (Changes, error) {
 	c, err := withConnection(ctx, l.live, project, func() (Changes, error) {
 		return l.readChanges(ctx, project, after)
@@ -61,53 +68,56 @@ func (l *Log) Changes(ctx context.Context, project entities.Project, after FeedC
 
 func (l *Log) readChanges(ctx context.Context, project entities.Project, after FeedCursor) (Changes, error) {
 	rows, err := l.pool.Query(ctx, changesSQL,
-		project, strconv.FormatUint(after.xid, 10), after.runID, after.seq, maxChanges)
+		after.epoch, project, strconv.FormatUint(after.xid, 10), after.runID, after.seq, maxChanges)
 	if err != nil {
 		return Changes{}, err
 	}
 	var (
-		c          Changes
-		xmin, xmax uint64
-		last       FeedCursor
-		run, typ   *string
-		seq        *int64
-		xid        *uint64
+		c        Changes
+		now      bounds
+		last     FeedCursor
+		run, typ *string
+		seq      *int64
+		xid      *uint64
 	)
-	_, err = pgx.ForEachRow(rows, []any{&xmin, &xmax, &run, &seq, &typ, &xid}, func() error {
+	_, err = pgx.ForEachRow(rows, append(now.columns(), &run, &seq, &typ, &xid), func() error {
 		if run == nil {
 			return nil // there is no event
 		}
-		last = FeedCursor{*xid, entities.RunID(*run), *seq}
-		c.List = append(c.List, Change{last.runID, last.seq, entities.EventType(*typ), *xid >= xmin})
+		last = FeedCursor{now.epoch, *xid, entities.RunID(*run), *seq}
+		c.List = append(c.List, Change{last.runID, last.seq, entities.EventType(*typ), *xid >= now.oldest})
 		return nil
 	})
-	c.To, c.Future = FeedCursor{xid: xmin}, after.xid > xmax
+	if err == nil {
+		err = now.check(after)
+	}
+	c.To = now.end()
 	if len(c.List) == maxChanges {
-		c.Blocked = last.xid >= xmin
+		c.Blocked = last.xid >= now.oldest
 		if c.More = !c.Blocked; c.More {
 			c.To = last
 		}
 	}
-	if c.To.Compare(after) < 0 && !c.Future {
+	if c.To.Compare(after) < 0 {
 		c.To = after
 	}
 	return c, err
 }
 
-// changesSQL selects the first $5 events of project $1 after the place ($2, $3, $4), with the bounds of open
-// transactions; if there is none, only these. It reads the index type by type, as lists of events do.
+// changesSQL selects the first $6 events of project $2 after the place ($3, $4, $5) of the epoch $1, with the bounds;
+// if there is none, only these. It reads the index type by type, as lists of events do.
 var changesSQL = func() string {
 	parts := make([]string, len(entities.EventTypes))
 	for i, t := range entities.EventTypes {
 		parts[i] = `(SELECT run_id, seq, type, xid FROM events
-			WHERE project = $1 AND type = '` + string(t) + `' AND (xid, run_id, seq) > ($2::text::xid8, $3, $4)
-			ORDER BY xid, run_id, seq LIMIT $5)`
+			WHERE project = $2 AND type = '` + string(t) + `' AND (xid, run_id, seq) > ($3::text::xid8, $4, $5)
+			ORDER BY xid, run_id, seq LIMIT $6)`
 	}
 	return `
-		SELECT pg_snapshot_xmin(now), pg_snapshot_xmax(now), run_id, seq, type, xid
-		FROM pg_current_snapshot() now LEFT JOIN (
+		SELECT ` + boundColumns + `, run_id, seq, type, xid
+		FROM (` + boundsSQL + `) bounds LEFT JOIN (
 			` + strings.Join(parts, ` UNION ALL `) + `
-			ORDER BY xid, run_id, seq LIMIT $5
+			ORDER BY xid, run_id, seq LIMIT $6
 		) e ON true
 		ORDER BY xid, run_id, seq`
 }()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,9 +47,10 @@ type Entry struct {
 	// Size is the size of the payload in bytes, whether or not the payload was read. Payloads larger than
 	// [MaxListedPayload] are not read.
 	Size int64
-	// Xid is the transaction that wrote the event, for the order of a project's events.
+	// Xid is the place of the event in the order of a project's events: see [pg.FeedPlace].
 	Xid uint64
 
+	epoch string // in which the entry of a project's events was read
 	texts *texts // of an entry that followers share
 }
 
@@ -104,23 +106,32 @@ type Listing struct {
 // FeedCursor is the cursor of a list of a project's events: the position up to which the list was read. The zero
 // FeedCursor is before all events.
 type FeedCursor struct {
-	xid   uint64
+	epoch string // empty for cursors of servers that knew no epochs
+	xid   uint64 // the place of a transaction
 	runID entities.RunID
 	seq   int64
 }
 
 // FeedCursorOf returns the cursor of a list that was read up to the entry, inclusive.
-func FeedCursorOf(e Entry) FeedCursor { return FeedCursor{e.Xid, e.RunID, e.Seq} }
+func FeedCursorOf(e Entry) FeedCursor { return FeedCursor{e.epoch, e.Xid, e.RunID, e.Seq} }
 
 // String returns the cursor as clients see it.
 func (p FeedCursor) String() string {
-	return strconv.FormatUint(p.xid, 10) + ":" + string(p.runID) + ":" + strconv.FormatInt(p.seq, 10)
+	epoch := p.epoch
+	if epoch != "" {
+		epoch += "."
+	}
+	return epoch + strconv.FormatUint(p.xid, 10) + ":" + string(p.runID) + ":" + strconv.FormatInt(p.seq, 10)
 }
 
-// Compare returns the order of two cursors, which is that of the events in the database.
+// Compare returns the order of two cursors, which is that of the events in the database. That a
+// cursor's epoch is part of its history is for the reads to check.
 func (p FeedCursor) Compare(q FeedCursor) int {
 	return cmp.Or(cmp.Compare(p.xid, q.xid), cmp.Compare(p.runID, q.runID), cmp.Compare(p.seq, q.seq))
 }
+
+// epochID are the IDs of epochs.
+var epochID = regexp.MustCompile(`^[0-9a-f]{8}$`)
 
 // ParseFeedCursor is the inverse of [FeedCursor.String]. It fails with [entities.ErrInvalid].
 func ParseFeedCursor(cursor string) (FeedCursor, error) {
@@ -128,13 +139,18 @@ func ParseFeedCursor(cursor string) (FeedCursor, error) {
 	if first < 0 || first == last {
 		return FeedCursor{}, pg.BadCursor(cursor)
 	}
-	xid, err := strconv.ParseUint(cursor[:first], 10, 63)
+	epoch, place, found := strings.Cut(cursor[:first], ".")
+	if !found {
+		epoch, place = "", epoch
+	}
+	xid, err := strconv.ParseUint(place, 10, 63)
 	seq, seqErr := strconv.ParseInt(cursor[last+1:], 10, 64)
 	runID := cursor[first+1 : last]
-	if err != nil || seqErr != nil || seq < 0 || runID != "" && entities.ValidateID("run ID", runID) != nil {
+	if err != nil || seqErr != nil || seq < 0 || found && !epochID.MatchString(epoch) ||
+		runID != "" && entities.ValidateID("run ID", runID) != nil {
 		return FeedCursor{}, pg.BadCursor(cursor)
 	}
-	return FeedCursor{xid, entities.RunID(runID), seq}, nil
+	return FeedCursor{epoch, xid, entities.RunID(runID), seq}, nil
 }
 
 // RunEvents reads a page of the events of a run, in the order of its log. The cursor is the position of the last event
@@ -163,7 +179,7 @@ func (l *Log) RunEvents(
 }
 
 // ProjectEvents reads a page of the events of a project, ordered by transaction, run and position. The cursor is a
-// [FeedCursor]. It fails with [entities.ErrInvalid], and with [ErrFuture].
+// [FeedCursor]. It fails with [entities.ErrInvalid], and with [ErrCursorLost].
 func (l *Log) ProjectEvents(
 	ctx context.Context, project entities.Project, q EventQuery, p pg.Page, with Payloads,
 ) (Listing, error) {

@@ -2,7 +2,6 @@ package read
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -89,7 +88,7 @@ func (s *search) ofRun(runID entities.RunID) string {
 // afterCursor returns the condition that events follow the cursor, and that no open transaction can add one before
 // them.
 func (s *search) afterCursor() string {
-	sql := ` AND xid < pg_snapshot_xmin(pg_current_snapshot())`
+	sql := ` AND xid < ` + pg.FeedPlace(`pg_snapshot_xmin(pg_current_snapshot())`)
 	if s.Cursor == "" && s.from == (FeedCursor{}) {
 		return sql
 	}
@@ -200,47 +199,41 @@ func (s *search) collect(rows pgx.Rows) (Listing, error) {
 	return Listing{Entries: entries, More: more}, err
 }
 
-// ErrFuture reports that events have higher transaction numbers than the database's own transactions.
-var ErrFuture = errors.New("the events were written by another database cluster, whose transactions had higher " +
-	"numbers: docs/operations.md, \"Moving to another cluster\", has the statement that mends it")
-
 // horizon separates the events of a project that can be listed from those that must wait for open transactions.
 type horizon struct {
-	// xmin is the oldest transaction that was open. All events of earlier ones are committed.
-	xmin uint64
-	// blocked is set if there are committed events of later transactions, which cannot be listed yet.
+	// end is the place of the oldest transaction that was open. All events before it are committed.
+	end FeedCursor
+	// blocked is set if there are committed events after it, which cannot be listed yet.
 	blocked bool
 }
 
-// readFeed reads the next page of the project's events, and the horizon just before.
+// readFeed reads the next page of the project's events, and the horizon just before. It fails with [ErrCursorLost].
 func (s *search) readFeed(ctx context.Context, pool pg.Pool) (Listing, horizon, error) {
 	var (
-		h      horizon
-		future bool
-		page   Listing
-		b      pgx.Batch
+		h    horizon
+		page Listing
+		b    pgx.Batch
 	)
-	b.Queue(`
-		SELECT pg_snapshot_xmin(now), `+existsFromXid(`pg_snapshot_xmin(now)`)+`, `+existsFromXid(`pg_snapshot_xmax(now)`)+`
-		FROM pg_current_snapshot() now`, s.project, entities.EventTypes).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&h.xmin, &h.blocked, &future)
+	b.Queue(`SELECT `+boundColumns+`, EXISTS (
+			SELECT FROM events WHERE project = $2 AND type = ANY($3) AND xid >= bounds.oldest::text::xid8)
+		FROM (`+boundsSQL+`) bounds`, s.from.epoch, s.project, entities.EventTypes).QueryRow(func(row pgx.Row) error {
+		var now bounds
+		if err := row.Scan(append(now.columns(), &h.blocked)...); err != nil {
+			return err
+		}
+		h.end = now.end()
+		return now.check(s.from)
 	})
 	query := s.payloads(s.ofProject(), s.feedOrder())
 	b.Queue(query, s.args...).Query(func(rows pgx.Rows) (err error) {
 		page, err = s.collect(rows)
+		for i := range page.Entries {
+			page.Entries[i].epoch = h.end.epoch
+		}
 		return err
 	})
-	err := pool.Run(ctx, &b)
-	if err == nil && future {
-		err = ErrFuture
-	}
-	if err != nil {
+	if err := pool.Run(ctx, &b); err != nil {
 		return Listing{}, h, fmt.Errorf("list events: %w", err)
 	}
 	return page, h, nil
-}
-
-// existsFromXid returns a condition that the project has events of the transaction or a later one.
-func existsFromXid(xid string) string {
-	return `EXISTS (SELECT FROM events WHERE project = $1 AND type = ANY($2) AND xid >= ` + xid + `)`
 }

@@ -114,8 +114,8 @@ func (l *Log) readRunAfter(
 }
 
 // FollowProject follows the events of a project from after the cursor. Without a cursor it follows the events that are
-// written from now on, and those that still wait for an open transaction. It fails with [entities.ErrInvalid]. The
-// caller must close the follower.
+// written from now on, and those that still wait for an open transaction. It fails with [entities.ErrInvalid] and
+// [ErrCursorLost]. The caller must close the follower.
 func (l *Log) FollowProject(
 	ctx context.Context, project entities.Project, q EventQuery, from *FeedCursor, with Payloads,
 ) (*Follower, error) {
@@ -123,12 +123,16 @@ func (l *Log) FollowProject(
 	if err != nil {
 		return nil, err
 	}
-	now, err := l.EndOfChanges(ctx, project)
+	var after FeedCursor
+	if from != nil {
+		after = *from
+	}
+	now, err := l.endAfter(ctx, project, after)
 	if err != nil {
 		return nil, fmt.Errorf("follow events: %w", err)
 	}
 	if from == nil {
-		from = &now
+		after = now
 	}
 	source := source[FeedCursor, Entry]{
 		project: project, topic: projectTopic(project), at: FeedCursorOf,
@@ -136,7 +140,7 @@ func (l *Log) FollowProject(
 			return l.readFeedAfter(ctx, *s, after)
 		},
 	}
-	return l.follow(source, newFollowed(project, "", q, with), *from, now, FeedCursor.String), nil
+	return l.follow(source, newFollowed(project, "", q, with), after, now, FeedCursor.String), nil
 }
 
 // readFeedAfter reads the events of a project after a cursor.
@@ -147,8 +151,8 @@ func (l *Log) readFeedAfter(ctx context.Context, s search, after FeedCursor) (pa
 	p := part[FeedCursor, Entry]{items: withTexts(page.Entries), to: after, more: page.More, blocked: h.blocked}
 	if n := len(page.Entries); n > 0 {
 		p.to = FeedCursorOf(page.Entries[n-1])
-	} else if h.xmin > after.xid {
-		p.to = FeedCursor{xid: h.xmin} // no matching event can come before it
+	} else if h.end.Compare(after) > 0 {
+		p.to = h.end // no matching event can come before it
 	}
 	return p, err
 }

@@ -41,18 +41,10 @@ func (f *Follower) Follow(ctx context.Context) error {
 	var (
 		failed   error
 		project  entities.Project
-		future   bool
 		projects []entities.Project
 	)
-	fail := func(project entities.Project, err error) {
-		failed = errors.Join(failed, fmt.Errorf("count the events of project %s: %w", project, err))
-	}
-	_, err = pgx.ForEachRow(rows, []any{&project, &future}, func() error {
-		if future {
-			fail(project, errFuture)
-		} else {
-			projects = append(projects, project)
-		}
+	_, err = pgx.ForEachRow(rows, []any{&project}, func() error {
+		projects = append(projects, project)
 		return nil
 	})
 	if err != nil {
@@ -61,14 +53,11 @@ func (f *Follower) Follow(ctx context.Context) error {
 	for _, project := range projects {
 		err := rescue.Do(ctx, "stats", func() error { return f.followProject(ctx, project) })
 		if err != nil {
-			fail(project, err)
+			failed = errors.Join(failed, fmt.Errorf("count the events of project %s: %w", project, err))
 		}
 	}
 	return failed
 }
-
-var errFuture = errors.New("they were counted in another database cluster, whose transactions had higher numbers:" +
-	` run "stepwell rebuild --stats", as docs/operations.md says in "Moving to another cluster"`)
 
 // followProject counts the project's events, batch after batch.
 func (f *Follower) followProject(ctx context.Context, project entities.Project) error {
@@ -124,7 +113,8 @@ const rebuildPause = 100 * time.Millisecond
 // same time. Meanwhile Rebuild reports the time up to which all these projects are counted.
 func (f *Follower) Rebuild(ctx context.Context, projects []entities.Project, report func(completeTo time.Time)) error {
 	var next string
-	if err := f.pool.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&next); err != nil {
+	sql := `SELECT (` + pg.FeedPlace(`pg_snapshot_xmax(pg_current_snapshot())`) + `)::text`
+	if err := f.pool.QueryRow(ctx, sql).Scan(&next); err != nil {
 		return fmt.Errorf("read the next transaction: %w", err)
 	}
 	for _, project := range projects {

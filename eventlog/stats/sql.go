@@ -1,6 +1,9 @@
 package stats
 
-import "github.com/stepwell-dev/stepwell/entities"
+import (
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
 
 // countedTypes are the types of the events that are counted.
 var countedTypes = []entities.EventType{
@@ -28,30 +31,25 @@ const (
 
 // unread selects the next events of a type after the position p in a project, up to those that an open transaction
 // may precede.
-const unread = `
+var unread = `
 	SELECT type, run_id, seq, correlation_id, created_at, data, xid FROM events
-	WHERE project = p.project AND type = t.type AND xid < pg_snapshot_xmin(pg_current_snapshot())
+	WHERE project = p.project AND type = t.type AND xid < ` + pg.FeedPlace(`pg_snapshot_xmin(pg_current_snapshot())`) + `
 		AND (xid, run_id, seq) > (p.xid, p.run_id, p.seq)
 	ORDER BY xid, run_id, seq`
 
-const (
-	// isFuture tells that the last event counted was written by another database cluster, whose transactions had higher
-	// numbers.
-	isFuture = `coalesce(p.xid >= pg_snapshot_xmax(pg_current_snapshot()), false)`
-
-	// projectsWithNews selects the projects that have events of the types $1 which are not counted, and those whose place
-	// is of another cluster.
+var (
+	// projectsWithNews selects the projects that have events of the types $1 which are not counted.
 	projectsWithNews = `
-		SELECT p.project, ` + isFuture + ` FROM (
+		SELECT p.project FROM (
 			SELECT name AS project, coalesce(xid, '0') AS xid, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq
 			FROM projects LEFT JOIN stats_progress ON project = name) p
-		WHERE ` + isFuture + ` OR EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
+		WHERE EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
 		ORDER BY p.project`
 
-	// progressOf selects whether events of the project $1 with transactions before $3 are not counted, or cannot be, and
-	// the time up to which events are.
+	// progressOf selects whether events of the project $1 before the place $3 are not counted, and the time up to which
+	// events are.
 	progressOf = `
-		SELECT ` + isFuture + ` OR EXISTS (
+		SELECT EXISTS (
 			SELECT FROM unnest($2::text[]) AS t(type), LATERAL (
 				SELECT FROM events WHERE project = $1 AND type = t.type AND xid < $3::text::xid8
 					AND (xid, run_id, seq) > (coalesce(p.xid, '0'), coalesce(p.run_id, ''), coalesce(p.seq, 0))
@@ -59,7 +57,7 @@ const (
 		) AS behind, greatest(p.complete_to, 'epoch') AS complete_to
 		FROM (VALUES (0)) AS one LEFT JOIN stats_progress p ON p.project = $1`
 
-	// noXID comes after every transaction.
+	// noXID comes after every place.
 	noXID = "18446744073709551615"
 
 	addProgress = `INSERT INTO stats_progress (project) VALUES ($1) ON CONFLICT DO NOTHING`

@@ -354,32 +354,6 @@ func TestEventsOfLateTransactionsAreCounted(t *testing.T) {
 	}
 }
 
-// TestCountsOfAnotherClusterAreNotTakenForComplete: after a dump is restored where transactions have lower numbers, nobody
-// believes that all is counted, and a rebuild mends it.
-func TestCountsOfAnotherClusterAreNotTakenForComplete(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.start(t, "order")
-	f.follow(t)
-	if _, err := f.pool.Exec(t.Context(), `UPDATE stats_progress SET xid = '9000000000000000000'`); err != nil {
-		t.Fatal(err)
-	}
-	f.start(t, "order")
-	if err := f.Follow(t.Context()); !errors.Is(err, errFuture) {
-		t.Errorf("got %v, want %v", err, errFuture)
-	}
-	f.pass(time.Minute)
-	if to, err := f.CompleteTo(t.Context(), home); err != nil || !to.Before(f.Reader.now()) {
-		t.Errorf("complete to %s, %v; want an earlier time than %s", to, err, f.Reader.now())
-	}
-	if err := f.Rebuild(t.Context(), []entities.Project{home}, func(time.Time) {}); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[[3]string]int64{{"run_created", "order", "shop"}: 2}, f.stored(t)); diff != "" {
-		t.Errorf("counts (-want +got):\n%s", diff)
-	}
-}
-
 // TestRestartCountsTheLogAgain: the counts are a fold of the log.
 func TestRestartCountsTheLogAgain(t *testing.T) {
 	t.Parallel()
