@@ -68,7 +68,7 @@ func (work) Function() string   { return "stepwell.work" }
 func (work) OverloadID() string { return "stepwell.work" }
 
 // Limits returns the options of programs that limit their cost.
-func Limits() []cel.ProgramOption {
+func Limits(most uint64) []cel.ProgramOption {
 	return []cel.ProgramOption{
 		cel.CustomDecoratorV2(chargeFirst),
 		cel.EvalOptions(cel.OptOptimize), // prepares constant lists at compile time
@@ -77,7 +77,7 @@ func Limits() []cel.ProgramOption {
 			units := uint64(args[0].(types.Int))
 			return &units
 		})),
-		cel.CostLimit(maxCost),
+		cel.CostLimit(most),
 		cel.InterruptCheckFrequency(interruptCheck),
 	}
 }
@@ -173,19 +173,19 @@ func size(v traits.Sizer) int {
 
 // comparisonCost is that of the smaller value, because a comparison ends with it.
 func comparisonCost(args []ref.Val) int {
-	w := weight(args[0], maxCost)
+	w := weight(args[0], MaxFlowCost)
 	return min(w, weight(args[1], w))
 }
 
 // searchCost is the cost of "in": comparisons with all elements of a list, or a look-up in a map.
 func searchCost(args []ref.Val) int {
-	value := weight(args[0], maxCost)
+	value := weight(args[0], MaxFlowCost)
 	list, ok := args[1].(traits.Lister)
 	if !ok {
 		return value
 	}
 	n := 1 + size(list)
-	for it := list.Iterator(); n <= maxCost && it.HasNext() == types.True; {
+	for it := list.Iterator(); n <= MaxFlowCost && it.HasNext() == types.True; {
 		n += min(value, weight(it.Next(), value)) - 1
 	}
 	return n

@@ -32,6 +32,9 @@ const (
 	MaxLength = 4096
 	// maxCost limits one evaluation in CEL's cost units: roughly one per operation, per element, and per ten characters.
 	maxCost = 100_000
+	// MaxFlowCost limits an evaluation in a flow, which may go through the 10,000 items of a map. Nothing is weighed beyond
+	// it.
+	MaxFlowCost = 1_000_000
 	// maxTime limits the time of one evaluation. The cost limit ends evaluations after some 50 ms of work, at the same
 	// place on every server; this is the second guard. It is long, because it must not depend on how busy a server is
 	// whether a hook receives a signal.
@@ -245,7 +248,7 @@ func compile(text string) (cel.Program, error) {
 	if kind := tree.OutputType(); !kind.IsExactType(cel.BoolType) && !kind.IsExactType(cel.DynType) {
 		return nil, entities.Invalid("condition: its value is a %s; want a bool", kind)
 	}
-	program, err := signals.Program(tree, Limits()...)
+	program, err := signals.Program(tree, Limits(maxCost)...)
 	if err != nil {
 		return nil, entities.Invalid("condition: %v", err)
 	}

@@ -110,7 +110,7 @@ func compile(text string, names lets) (*expression, error) {
 	if issues.Err() != nil {
 		return nil, fmt.Errorf("the expression %s cannot be compiled: %s", quote(text), issues.Errors()[0].Message)
 	}
-	program, err := env.Program(tree, condition.Limits()...)
+	program, err := env.Program(tree, condition.Limits(condition.MaxFlowCost)...)
 	if err != nil {
 		return nil, fmt.Errorf("the expression %s cannot be compiled: %w", quote(text), err)
 	}
