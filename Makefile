@@ -54,7 +54,7 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all interleavings, sagas and lines of the SDK's tools
 	@scripts/need postgres cc chromium
 	$(GO) test -race -shuffle=on -timeout 20m ./e2e/hostile
-	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./eventlog ./queue ./queue/engine ./e2e/tools
+	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./eventlog ./queue ./engine ./e2e/tools
 	STEPWELL_TEST_LONG=1 $(GO) test -race -timeout 20m -run '^TestSagasLeaveNothingBehind$$' ./e2e
 
 # Takes 20 minutes and needs an otherwise idle machine. NEIGHBOURS=name,name are the abuses to try, and NEIGHBOURS_FOR=5s
@@ -72,7 +72,7 @@ ui: $(UI) ## Bundle the dashboard into ui/dist, which is committed
 
 .PHONY: limits-soak
 limits-soak: ## End 100,000 steps with limits in every way, and look for permits that are left (some minutes)
-	STEPWELL_TEST_LIMITED_STEPS=100000 $(GO) test -count=1 -timeout 2h -run '^TestNoPermitIsLeft$$' ./queue/engine
+	STEPWELL_TEST_LIMITED_STEPS=100000 $(GO) test -count=1 -timeout 2h -run '^TestNoPermitIsLeft$$' ./engine
 
 .PHONY: short
 short: ## Run only the quick Go tests
@@ -103,7 +103,7 @@ FLOW_PROGRAMS ?= 500
 
 .PHONY: flow-law
 flow-law: ## Compare FLOW_PROGRAMS random flows (default 500) in the server and as a remote function (minutes)
-	FLOW_PROGRAMS=$(FLOW_PROGRAMS) $(GO) test -count=1 -timeout 2h -v -run '^TestTheServerDecidesAsARemoteFunction$$' ./queue/engine
+	FLOW_PROGRAMS=$(FLOW_PROGRAMS) $(GO) test -count=1 -timeout 2h -v -run '^TestTheServerDecidesAsARemoteFunction$$' ./engine
 
 LIMITS_FOR ?= 10m
 
@@ -165,7 +165,7 @@ fuzz: ## Run every fuzz target for FUZZ_FOR (default 1m)
 
 .PHONY: cron
 cron: ## Compare the ticks of 200 expressions in 30 zones from 2020 to 2030 with brute force (minutes)
-	STEPWELL_TEST_CRON_DECADE=1 $(GO) test ./entities/cron -count 1 -timeout 30m
+	STEPWELL_TEST_CRON_DECADE=1 $(GO) test ./starts/schedule/cron -count 1 -timeout 30m
 
 .PHONY: lint
 lint: ## Run golangci-lint (the first run builds it, which takes minutes)

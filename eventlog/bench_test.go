@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // BenchmarkSteps has clients append steps, each to its own run or all to one. The program in bench runs it and reads

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // groupSize is more statements than one transaction takes.

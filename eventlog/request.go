@@ -5,11 +5,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/kv"
-	"github.com/stepwell-dev/stepwell/entities/memo"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/eventlog/memo"
 )
 
 // Request asks for one event to be appended to a run.

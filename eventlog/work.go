@@ -6,7 +6,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/entities/trigger"
+	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
 // nextWork returns the messages to enqueue after an event, if the server continues the run: after every event that lets

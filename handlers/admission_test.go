@@ -16,7 +16,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/entities/share"
+	"github.com/stepwell-dev/stepwell/capacity/share"
 )
 
 // limitedServer is a server with low limits and one endpoint of each kind. Endpoints answer with the size of the body.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/token"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // TestMatrixOfCallCredentials tries every route with the tokens of calls: of the run's own active invocation, which

@@ -11,12 +11,12 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
-	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 )
 
 // plantation has runs with a text of its own in every place that may have one that clients without access to payloads

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/admin"
 )
 
 // TestReadersAreLimited: a project has its limit, each key half of it, and no other project is concerned.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities/share"
+	"github.com/stepwell-dev/stepwell/capacity/share"
 )
 
 // TestBusyProjectLeavesOthersRoomForStarts: what one project has under way does not keep another from its part.

@@ -1,7 +1,7 @@
 // Package queue stores messages until their functions acknowledge them, and delivers them by HTTP.
 //
 // A message may also be a piece of work that the server does itself. The queue passes work to the [Handler] of its kind
-// and knows nothing else about it; package queue/engine has the handlers.
+// and knows nothing else about it; package engine has the handlers.
 //
 // A message is a row, and it is delivered as long as its row exists (I6). When its due_at passes, the message gets a
 // new ticket: a River job that may deliver it once. One rule covers the end of a delay, an expired lease, and a ticket
@@ -24,7 +24,7 @@
 //
 // # Fairness
 //
-// Projects share the places for deliveries, the memory for bodies, and the turns to start a delivery (entities/share).
+// Projects share the places for deliveries, the memory for bodies, and the turns to start a delivery (capacity/share).
 // A project may hold four times as much as is free, so that one alone gets nearly everything and a newcomer always
 // finds something. Deliveries of messages without a ticket, and of those with one, have half of the places each: a
 // stream of new messages cannot starve the old ones.

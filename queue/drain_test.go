@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // minimal opens a replica in which nothing runs on its own: it has few connections, and its hub does not run.

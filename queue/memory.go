@@ -5,9 +5,9 @@ import (
 	"io"
 	"sync"
 
+	"github.com/stepwell-dev/stepwell/capacity/share"
+	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/share"
-	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 const (

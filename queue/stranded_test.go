@@ -8,7 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
-	"github.com/stepwell-dev/stepwell/queue/why"
+	"github.com/stepwell-dev/stepwell/why"
 )
 
 func TestStrandedRuns(t *testing.T) {

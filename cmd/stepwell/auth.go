@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/admin"
 )
 
 var errNoKey = errors.New("no API key is configured: set STEPWELL_API_KEY to a long random string" +

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stepwell-dev/stepwell/queue/flow"
+	"github.com/stepwell-dev/stepwell/flow"
 )
 
 // variablePrefix begins the name of each setting of ours.

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/e2e/model"
-	"github.com/stepwell-dev/stepwell/queue/why"
+	"github.com/stepwell-dev/stepwell/why"
 )
 
 // TestServerMatchesModel sends random requests to a server and to the model. After each request it compares answers,

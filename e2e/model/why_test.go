@@ -11,7 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
-	"github.com/stepwell-dev/stepwell/queue/why"
+	"github.com/stepwell-dev/stepwell/why"
 )
 
 // checkWhy asks why each run of a sequence is not done, and then lets the sweeper look: the verdict is that a run is

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // TestPlaceIsBeforeWhatIsUntold: a viewer that has not taken its news, because its deadline ended first, takes it then, and

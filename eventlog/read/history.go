@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // HookHistory is the state of a hook according to the log, because the hook's row may be deleted.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // maxOfPart is how many events of one part [Log.EventsOf] reads, beside the first: the newest ones.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // EventColumns are the columns of an event without its payload, in the order of the fields of [entities.Event].

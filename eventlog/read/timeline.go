@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // MaxLater is how many of the later events of a part [Log.Timeline] returns, the newest ones.

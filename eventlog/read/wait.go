@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 )
 
 // waitForNotification waits for a notification, but no longer than d, because it may get lost. It fails with the error

@@ -11,5 +11,5 @@
 // a day and its day, so that a long window reads few rows. Minutes are kept for two days, hours for 90. Retention
 // deletes runs and keeps the counts.
 //
-// It imports packages entities and entities/pg.
+// It imports packages entities and pg.
 package stats

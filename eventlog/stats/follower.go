@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // Follower counts the events of all projects. Each call of [Follower.Follow] continues where the last one of any

@@ -2,7 +2,7 @@ package stats
 
 import (
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // countedTypes are the types of the events that are counted.

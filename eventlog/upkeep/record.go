@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 )
 
 // The export format that this version writes, and the only one it reads.

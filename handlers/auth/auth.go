@@ -1,5 +1,5 @@
 // Package auth authenticates requests and checks that the key's role permits them. Of this module it imports entities,
-// entities/admin and entities/token.
+// admin and entities/token.
 package auth
 
 import (
@@ -15,8 +15,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/token"
 )
 

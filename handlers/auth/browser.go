@@ -11,9 +11,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/access"
-	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 // UIHeader must be in each request of the dashboard that changes something. A page of another site can send it only if

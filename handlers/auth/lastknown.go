@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/admin"
 )
 
 // lookupTimeout limits how long [LastKnown] waits for the database.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 // Permission is what a route requires of a client's role.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/admin"
 )
 
 // DefaultRecheck is how often the clients of requests in progress are checked again.

@@ -11,11 +11,11 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/queue/flow"
-	"github.com/stepwell-dev/stepwell/queue/flow/docschema"
-	"github.com/stepwell-dev/stepwell/queue/flow/goal"
-	"github.com/stepwell-dev/stepwell/queue/flow/progress"
-	"github.com/stepwell-dev/stepwell/queue/flow/registry"
+	"github.com/stepwell-dev/stepwell/flow"
+	"github.com/stepwell-dev/stepwell/flow/docschema"
+	"github.com/stepwell-dev/stepwell/flow/goal"
+	"github.com/stepwell-dev/stepwell/flow/progress"
+	"github.com/stepwell-dev/stepwell/flow/registry"
 )
 
 // flowJSON is the JSON form of a version of a flow.

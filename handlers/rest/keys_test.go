@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/access"
-	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 func (a api) exec(t *testing.T, sql string, args ...any) {

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/limit"
 )
 
 // rateJSON is the JSON form of a rate. Sustained is only in answers.

@@ -3,8 +3,8 @@ package rest
 import (
 	"context"
 
+	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 )
 
 func TestSignals(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
-	"github.com/stepwell-dev/stepwell/queue/overview"
+	"github.com/stepwell-dev/stepwell/why/overview"
 )
 
 // defaultWindow is the length of a window of statistics whose start is not given.

@@ -11,13 +11,13 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/contract"
+	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
-	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
-	"github.com/stepwell-dev/stepwell/queue/contract"
-	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // stepJSON is the JSON form of a step. Only a single step has the fields from Deployment on.

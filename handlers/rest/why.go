@@ -5,7 +5,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue/egress"
-	"github.com/stepwell-dev/stepwell/queue/why"
+	"github.com/stepwell-dev/stepwell/why"
 )
 
 type explanationJSON struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/queue/why"
+	"github.com/stepwell-dev/stepwell/why"
 )
 
 // TestReasonsAreDocumented: openapi.yaml has the kinds in their order, all verdicts, and all remedies, each of which is

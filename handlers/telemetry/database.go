@@ -147,7 +147,7 @@ func poolMetrics(stat func() PoolStat, shareWaits func() (int64, time.Duration))
 	}
 }
 
-// CommitProbe is the part of [github.com/stepwell-dev/stepwell/entities/pg.CommitProbe] that is reported.
+// CommitProbe is the part of [github.com/stepwell-dev/stepwell/pg.CommitProbe] that is reported.
 type CommitProbe interface {
 	Age() time.Duration
 	FeedLag() time.Duration

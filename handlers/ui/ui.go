@@ -1,7 +1,7 @@
 // Package ui serves the dashboard under /ui: its files, the sessions of browsers, and the rewriting by which its pages
 // use the native API with a cookie.
 //
-// It imports packages entities, entities/access, entities/admin, handlers/auth, handlers/incoming and ui.
+// It imports packages entities, admin/access, admin, handlers/auth, handlers/incoming and ui.
 package ui
 
 import (
@@ -13,7 +13,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/entities/access"
+	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 

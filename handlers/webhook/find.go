@@ -9,8 +9,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/entities/trigger"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
 const (

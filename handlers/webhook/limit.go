@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 )
 
 // TestI9TokensAreSeparatePerProject checks two projects with the same token.

@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
-	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // answer answers a recorded request with the workflow's response or, if there is none within the timeout, with 202.

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/capacity/limit"
+	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/entities/limit"
-	"github.com/stepwell-dev/stepwell/entities/trigger"
-	"github.com/stepwell-dev/stepwell/queue/engine"
+	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
 // trigger puts a trigger with a webhook, and returns the webhook's path.

@@ -4,7 +4,7 @@
 // receives the request as a payload, and one that a trigger starts as its input. For a run of the Workflow SDK, the
 // request is forwarded to the app's own webhook route.
 //
-// It imports packages entities, eventlog, queue, queue/contract, queue/egress, queue/triggers, handlers/incoming and
+// It imports packages entities, eventlog, queue, contract, queue/egress, starts/trigger/triggers, handlers/incoming and
 // handlers/webhook/signature.
 //
 // A request passes these stations: its webhook is found (find.go), within rates (limit.go); its body is received within
@@ -25,18 +25,18 @@ import (
 	"github.com/labstack/echo/v4"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/entities/pg"
-	"github.com/stepwell-dev/stepwell/entities/trigger"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
+	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
-	"github.com/stepwell-dev/stepwell/queue/triggers"
+	"github.com/stepwell-dev/stepwell/starts/trigger"
+	"github.com/stepwell-dev/stepwell/starts/trigger/triggers"
 )
 
 // MaxBody limits the bytes of a request's body.

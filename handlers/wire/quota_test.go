@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/access"
-	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 // limit sets the daily starts of the default project.

@@ -1,5 +1,5 @@
 -- An order of the events of a project that a restore, a dump and a move to another cluster do not break: the numbers of
--- transactions are those of one cluster, and go back when it is restored (entities/pg/epoch.go).
+-- transactions are those of one cluster, and go back when it is restored (pg/epoch.go).
 
 -- +goose Up
 CREATE TABLE feed_epochs (

@@ -3,7 +3,7 @@
 // A call that is under way is a lease of its message, so the leases are what is counted: no place can be lost. A lease
 // at a deployment with a bound is only taken by [Bounds.Claim], under a lock on the deployment's row. It counts in a
 // statement after the one that obtained the lock, so it sees each lease that was taken under the lock before; see
-// package entities/limit. All other ways to lease a message leave those of such deployments alone, [IsBounded], but
+// package capacity/limit. All other ways to lease a message leave those of such deployments alone, [IsBounded], but
 // take no lock: those that are under way while the first bound is set may not see it.
 //
 // A message for which there is no room waits: awaits_since is set, and it is due in the far future, or when the time of
@@ -26,7 +26,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 

@@ -29,7 +29,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 const (

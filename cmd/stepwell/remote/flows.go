@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/queue/contract"
-	"github.com/stepwell-dev/stepwell/queue/flow"
-	"github.com/stepwell-dev/stepwell/queue/flow/convert"
-	"github.com/stepwell-dev/stepwell/queue/flow/docschema"
-	"github.com/stepwell-dev/stepwell/queue/flow/flowtest"
-	"github.com/stepwell-dev/stepwell/queue/flow/replay"
+	"github.com/stepwell-dev/stepwell/contract"
+	"github.com/stepwell-dev/stepwell/flow"
+	"github.com/stepwell-dev/stepwell/flow/convert"
+	"github.com/stepwell-dev/stepwell/flow/docschema"
+	"github.com/stepwell-dev/stepwell/flow/flowtest"
+	"github.com/stepwell-dev/stepwell/flow/replay"
 )
 
 type flowsCmd struct {

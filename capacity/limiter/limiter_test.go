@@ -1,0 +1,222 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/capacity/limit"
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/pg"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+const project = entities.DefaultProject
+
+var errExpire = errors.New("expire")
+
+// newLimiter returns a limiter whose expire fails, and which writes into granted what it grants.
+func newLimiter(t *testing.T, granted *[]entities.RunID) (*Limiter, *pgxpool.Pool) {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	admit := func(_ *pgx.Batch, _ entities.Project, list []limit.Granted) func(error) {
+		for _, g := range list {
+			*granted = append(*granted, g.RunID)
+		}
+		return func(error) {}
+	}
+	return New(pool, nil, admit, func(context.Context) error { return errExpire }), pool
+}
+
+// roundOf makes a round, waits for its passes, and returns all errors.
+func roundOf(ctx context.Context, l *Limiter) error {
+	var passes sync.WaitGroup
+	failed := make(chan error, 10)
+	l.round(ctx, &passes, func(err error) { failed <- err })
+	passes.Wait()
+	close(failed)
+	var all []error
+	for err := range failed {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+// awaitPlace makes a run of the project wait for a place that is free.
+func awaitPlace(t *testing.T, pool *pgxpool.Pool, p entities.Project) {
+	t.Helper()
+	if _, err := limit.NewStore(pool, time.Now).Put(t.Context(), p, "one", limit.Spec{PerKey: 1}); err != nil {
+		t.Fatal(err)
+	}
+	err := pg.InTxBatch(t.Context(), pool, func(b *pgx.Batch) {
+		b.Queue(`
+			INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
+				updated_at)
+			VALUES ('wrun_' || $1, $1, 'd', 'w', 'pending', 2, '{}', 1, now(), now())`, p)
+		b.Queue(`
+			INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at)
+			VALUES ('wrun_' || $1, 'wrun_' || $1, $1, 'one', '', '', 1, now(), now())`, p)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRoundGoesOnAfterAnError of its first part.
+func TestRoundGoesOnAfterAnError(t *testing.T) {
+	t.Parallel()
+	var granted []entities.RunID
+	l, pool := newLimiter(t, &granted)
+	awaitPlace(t, pool, project)
+	l.LookAtAll()
+	if err := roundOf(t.Context(), l); !errors.Is(err, errExpire) {
+		t.Errorf("got error %v, want that of expire", err)
+	}
+	if len(granted) != 1 {
+		t.Errorf("granted to %v, want the run that waits", granted)
+	}
+}
+
+// TestFailedPassIsRepeated by the next round.
+func TestFailedPassIsRepeated(t *testing.T) {
+	t.Parallel()
+	l, _ := newLimiter(t, nil)
+	place, freed := limit.Place{Name: "one", Key: "k"}, limit.Place{Name: "one", Key: "freed"}
+	l.keep(func() {
+		l.todo.awaited.add(project, []limit.Place{place})
+		l.todo.freed.add(project, []limit.Place{freed})
+	})
+	l.LookAtAll()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := roundOf(ctx, l); !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want that the context ended", err)
+	}
+	if left := l.take(); !left.awaited[project][place] || !left.freed[project][freed] || !left.all {
+		t.Errorf("left to the next round: %+v; want the places, and all", left)
+	}
+}
+
+// TestPassOfOneProjectDelaysNoOther: a project whose pass does not end keeps no other from its places. What it needs
+// meanwhile is done by one pass after that.
+func TestPassOfOneProjectDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	store := limit.NewStore(pool, time.Now)
+	for _, p := range []string{"a", "b"} {
+		if _, err := store.Put(t.Context(), entities.Project(p), "one", limit.Spec{PerKey: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := func(p, run string) {
+		err := pg.InTxBatch(t.Context(), pool, func(b *pgx.Batch) {
+			b.Queue(`
+				INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
+					updated_at)
+				VALUES ($1, $2, 'd', 'w', 'pending', 2, '{}', 1, now(), now())`, run, p)
+			b.Queue(`
+				INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at)
+				VALUES ($1, $1, $2, 'one', $1, '', 1, now(), now())`, run, p)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	began, goOn, granted := make(chan struct{}), make(chan struct{}), make(chan entities.RunID, 10)
+	l := New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)),
+		func(_ *pgx.Batch, p entities.Project, decided []limit.Granted) func(error) {
+			if decided[0].RunID == "wrun_a0" {
+				close(began)
+				<-goOn
+			}
+			return func(error) {
+				for _, g := range decided {
+					granted <- g.RunID
+				}
+			}
+		}, func(context.Context) error { return nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { l.Run(ctx, slog.New(slog.DiscardHandler)) })
+	look := func(p, run string) {
+		waits(p, run)
+		l.plan(func() { l.todo.awaited.add(entities.Project(p), []limit.Place{{Name: "one", Key: run}}) })
+	}
+	look("a", "wrun_a0")
+	<-began
+	look("a", "wrun_a1")
+	look("b", "wrun_b")
+	if got := <-granted; got != "wrun_b" {
+		t.Errorf("granted to %s first, want the run of the other project", got)
+	}
+	close(goOn)
+	if first, second := <-granted, <-granted; first != "wrun_a0" || second != "wrun_a1" {
+		t.Errorf("granted to %s and %s, want the runs of the project in their order", first, second)
+	}
+	cancel()
+	running.Wait()
+	if len(l.passing) != 0 {
+		t.Errorf("passes under way: %v, want none", l.passing)
+	}
+}
+
+// TestLimiterGoesOnAfterRefusals: more steps are refused than one pass considers, and one look is enough for all.
+func TestLimiterGoesOnAfterRefusals(t *testing.T) {
+	t.Parallel()
+	const steps, home = 600, entities.Project("home")
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	store := limit.NewStore(pool, time.Now)
+	if _, err := store.Put(t.Context(), home, "full", limit.Spec{PerKey: 1, OnFull: limit.Reject, Paused: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{`
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
+			updated_at)
+		VALUES ('wrun_1', 'home', 'd', 'w', 'running', 2, '{}', 1, now(), now())`, `
+		INSERT INTO messages (id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at, due_at)
+		SELECT 'm' || i, 'home', 's', 'd', 'wrun_1', 'step', i, '', '', now() + interval '1 day', now() + interval '1 day'
+		FROM generate_series(1, 600) AS i`, `
+		INSERT INTO permits (holder, message_id, run_id, project, name, key, tenant, cost, created_at, rank_at)
+		SELECT id, id, 'wrun_1', 'home', 'full', '', '', 1, now(), now() FROM messages`} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var refused atomic.Int64
+	l := New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)), func(_ *pgx.Batch, _ entities.Project, decided []limit.Granted) func(error) {
+		return func(error) {
+			if refused.Add(int64(len(decided))) == steps {
+				cancel()
+			}
+		}
+	}, func(context.Context) error { return nil })
+	l.LookAtAll()
+	l.Run(ctx, slog.New(slog.DiscardHandler))
+	if n := refused.Load(); n != steps {
+		t.Errorf("%d steps were refused after one look, want all %d", n, steps)
+	}
+}

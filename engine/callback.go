@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/contract"
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
+	"github.com/stepwell-dev/stepwell/entities/token"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// callback returns where the result of an async step may be sent.
+func (e *Engine) callback(ctx context.Context, d queue.Delivery, s stepWork) (*contract.Callback, error) {
+	key, err := e.callKey.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &contract.Callback{
+		URL: fmt.Sprintf("%s/v1/runs/%s/steps/%s/result", strings.TrimSuffix(e.hooksURL, hooksPath), d.RunID,
+			url.PathEscape(string(s.ID))),
+		Token: key.SignCall(token.Callback(d.Project, d.RunID, s.ID), *s.spec.Deadline),
+	}, nil
+}
+
+// StepResult is the result of a step that its function has accepted: an output, or an error.
+type StepResult struct {
+	Output []byte
+	Error  *contract.Failure
+}
+
+// EndStep records the result of an async step, and ends the work that waits for it. The first result counts. It fails
+// with [entities.ErrStepNotFound], with [entities.ErrInvalid] if the step is not async or the result refused by
+// [strictjson.Check], with [flow.ErrPayloadTooLarge], and with [entities.ErrConflict] if it has a result already. One
+// that comes after the end of the run is recorded, and starts nothing.
+func (e *Engine) EndStep(
+	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID, result StepResult,
+) error {
+	err := strictjson.Check(result.Output)
+	if err == nil && result.Error != nil {
+		err = strictjson.Check(result.Error.Details)
+	}
+	if err != nil {
+		return fmt.Errorf("the result: %w", err)
+	}
+	found, err := e.log.Step(ctx, project, runID, id)
+	if err != nil {
+		return err
+	}
+	s := newStepWork(found)
+	if !s.spec.Async {
+		return entities.Invalid("step %s is not async: its function answers with its result", id)
+	}
+	r := s.request(entities.EventStepCompleted)
+	r.Keep = s.spec.Memo
+	if r.Payload = result.Output; result.Error != nil {
+		r.Keep = nil
+		r.Type, r.Payload, r.Data.ErrorCode = entities.EventStepFailed, result.Error.Text(), result.Error.Code
+	}
+	if err := e.CheckPayload(ctx, project, s.run.DeploymentID, r.Payload); err != nil {
+		return err
+	}
+	_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{
+		Finish: func(last *pgx.Batch) { e.queue.DropWaitingStep(last, project, runID, id) },
+	})
+	if errors.Is(err, entities.ErrConflict) || errors.Is(err, entities.ErrRunEnded) {
+		return e.recordLate(ctx, project, r, found.Run.ID, err)
+	}
+	if err == nil && len(s.spec.Limits) > 0 {
+		e.queue.Freed(project, s.spec.Limits)
+	}
+	return err
+}
+
+// recordLate records a result that was refused, if the run has ended and the step has no result but its cancellation.
+// It is in the log then and starts nothing. Otherwise the refusal stands.
+func (e *Engine) recordLate(
+	ctx context.Context, project entities.Project, r eventlog.Request, runID entities.RunID, refusal error,
+) error {
+	r.Keep = nil // nothing begins because of it, and no other step ends
+	for {
+		found, err := e.log.Step(ctx, project, runID, entities.StepID(r.CorrelationID))
+		if err != nil {
+			return err
+		}
+		if !found.Run.Status.Ended() {
+			return refusal
+		}
+		if known, err := e.hasResult(ctx, project, found); known || err != nil {
+			return cmp.Or(err, refusal)
+		}
+		r.Data.Late, r.KnownSeq = true, found.Run.LastSeq
+		_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{})
+		if !errors.Is(err, entities.ErrConflict) { // else another result has come meanwhile, perhaps of another step
+			return err
+		}
+	}
+}
+
+// hasResult reports whether a step of a run that has ended has a result of its own: one before the end that is no
+// cancellation, or one that came late.
+func (e *Engine) hasResult(ctx context.Context, project entities.Project, s read.StepState) (bool, error) {
+	if s.CompletedAt != nil {
+		end, err := e.log.Event(ctx, project, s.Run.ID, s.ResultSeq)
+		if err != nil || !end.Data.Cancelled {
+			return err == nil, err
+		}
+	}
+	page := pg.Page{Limit: contract.InlineEvents, Cursor: read.EventCursorAt(s.Run.EndSeq)}
+	for {
+		after, err := e.log.Events(ctx, project, s.Run.ID, page, read.WithoutPayloads)
+		if err != nil {
+			return false, err
+		}
+		for _, event := range after.Events {
+			if event.CorrelationID == string(s.ID) {
+				return true, nil
+			}
+		}
+		if !after.More {
+			return false, nil
+		}
+		page.Cursor = read.EventCursorAt(after.Events[len(after.Events)-1].Seq)
+	}
+}

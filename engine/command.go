@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// Command applies commands of an invocation under way, all or none, extends its lease, and returns their events. The
+// handle is the invocation's lease. Package contract defines the body; an empty one only extends the lease. If a
+// command calls for an invocation, another one follows this one.
+//
+// It fails with [entities.ErrInvalid] if a command is invalid, with [message.ErrStale] if the invocation has ended,
+// with [entities.ErrRunEnded] if the run has, and as [eventlog.Log.AppendAll] does.
+func (e *Engine) Command(
+	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
+) ([]eventlog.Result, error) {
+	return e.command(ctx, newCommanding(project, runID, handle), body)
+}
+
+// Exchange is [Engine.Command] for a function that follows the log: it knows the log up to the position after, and
+// reads the events of its commands from the response. So they are not new to it, and no invocation follows for their
+// sake. If another copy of the call has sent commands since, it fails with [message.ErrStale] too; repeating a request
+// is fine.
+func (e *Engine) Exchange(
+	ctx context.Context, project entities.Project, runID entities.RunID, handle string, after int64, body []byte,
+) ([]eventlog.Result, error) {
+	c := newCommanding(project, runID, handle)
+	c.follows = &queue.Copy{Knows: after, Request: identify(after, body)}
+	return e.command(ctx, c, body)
+}
+
+// identify returns a number that identifies the request among those of a call.
+func identify(after int64, body []byte) int64 {
+	h := sha256.New()
+	_ = binary.Write(h, binary.BigEndian, after) // a hash never fails
+	_, _ = h.Write(body)
+	return int64(binary.BigEndian.Uint64(h.Sum(nil)))
+}
+
+func (e *Engine) command(ctx context.Context, c *commanding, body []byte) ([]eventlog.Result, error) {
+	run, err := e.log.RecentRun(ctx, c.Project, c.RunID)
+	if err != nil {
+		return nil, err
+	}
+	if run.Status.Ended() {
+		return nil, endedError(run)
+	}
+	plan, err := e.planner(ctx, run).Plan(body)
+	if err == nil && (plan.Await != nil || plan.Keep != nil) {
+		err = entities.Invalid("await and keep are not for commands during a call: they belong in the answer")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(plan.Requests) > 0 {
+		c.by = c.follows
+	}
+	results, err := e.log.AppendAll(ctx, c.Project, c.RunID, plan.Requests, eventlog.AppendOptions{
+		Guard: c.check, StartNext: c.startNext, Finish: c.finish, Optimistic: c.tryOptimistic,
+		Streams: plan.Responses, Open: plan.Open,
+	})
+	if errors.Is(err, message.ErrStale) {
+		err = e.whyStale(ctx, c, err)
+	}
+	return results, plan.Explain(err)
+}
+
+// whyStale returns the reason why an invocation has ended: the end of the run deletes its work.
+func (e *Engine) whyStale(ctx context.Context, c *commanding, stale error) error {
+	run, err := store.RunByID(ctx, pg.NewPool(e.pool), c.Project, c.RunID)
+	if err == nil && run.Status.Ended() {
+		return endedError(run)
+	}
+	return stale
+}
+
+func endedError(run entities.Run) error {
+	return fmt.Errorf("run %s is %s: %w", run.ID, run.Status, entities.ErrRunEnded)
+}
+
+// commanding is an invocation that sends commands before its answer.
+type commanding struct {
+	queue.Delivery
+
+	// follows is the copy of the call, if the function learns of the events of its commands by itself; else nil. By is the
+	// same if it writes, and does not only extend the lease.
+	follows, by *queue.Copy
+	// again is set if another invocation must follow this one.
+	again bool
+}
+
+func newCommanding(project entities.Project, runID entities.RunID, handle string) *commanding {
+	return &commanding{Delivery: queue.Delivery{
+		Project: project, RunID: runID, Work: message.WorkRun, Lease: handle,
+	}}
+}
+
+// check checks the lease, and that no other copy of the call has written something that this one does not know.
+func (c *commanding) check(b *pgx.Batch) func() error {
+	guard := c.Guard(b)
+	return func() error {
+		if err := guard.Check(); err != nil {
+			return err
+		}
+		if err := guard.CheckCopy(c.by); err != nil {
+			return fmt.Errorf("%w: %w: stop, and answer the call with 409 stale_invocation; "+
+				"if these are your own commands, read them first", message.ErrStale, err)
+		}
+		return nil
+	}
+}
+
+// startNext notes whether the commands call for another invocation. It starts none: this one is under way.
+func (c *commanding) startNext(_ *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
+	c.again = newEvents && c.follows == nil
+	return nil
+}
+
+// finish extends the lease in the transaction of the commands.
+func (c *commanding) finish(last *pgx.Batch) { c.KeepIn(last, c.again, c.by) }
+
+// tryOptimistic does in an optimistic append what startNext and finish do. The end of the run deletes its work.
+func (c *commanding) tryOptimistic(s *pg.Conditional, o eventlog.Outlook) bool {
+	if o.Ended {
+		c.RequireLease(s, "", c.by)
+	} else {
+		c.KeepIf(s, o.News && c.follows == nil, c.by, o.Events)
+	}
+	return true
+}

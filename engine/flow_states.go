@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/stepwell-dev/stepwell/contract"
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/flow"
+)
+
+// keptState is what a flow knows of a run: the fold of the log up to a position, and events after that.
+type keptState struct {
+	*flow.State
+
+	// after are the next events of the log, which the next decision is about too.
+	after []flow.Event
+	// undecided is set while nobody has carried out what was decided last. Lease is that of the turn that is about to.
+	undecided bool
+	lease     string
+	// needsTurn is set if what was decided last cannot ride along, until a turn has carried it out.
+	needsTurn bool
+	// bytes is the memory that the state took when it was kept.
+	bytes int64
+}
+
+// upTo returns the position up to which the log is known.
+func (k *keptState) upTo() int64 { return k.Seq() + int64(len(k.after)) }
+
+// fold applies the events that come after the state.
+func (k *keptState) fold(run contract.Run, events []flow.Event) error {
+	apply := k.Apply
+	if k.undecided {
+		apply = k.Continue
+	}
+	k.after, k.undecided, k.lease = nil, true, ""
+	return apply(run, events)
+}
+
+const (
+	// maxFlowStates and maxFlowBytes limit the states that an engine keeps.
+	maxFlowStates = 4096
+	maxFlowBytes  = 64 << 20
+	// stateBytes is what a small state takes, about, and eventBytes an event besides its payload.
+	stateBytes = 8 << 10
+	eventBytes = 128
+)
+
+// flowStates keeps the states of the runs that were answered last. A state is taken out while it is used. Losing one
+// costs a call with the whole log.
+type flowStates struct {
+	mu    sync.Mutex
+	runs  *simplelru.LRU[entities.RunID, *keptState]
+	bytes int64
+}
+
+func newFlowStates() *flowStates {
+	f := &flowStates{}
+	var err error
+	f.runs, err = simplelru.NewLRU(maxFlowStates, func(_ entities.RunID, s *keptState) { f.bytes -= s.bytes })
+	if err != nil {
+		panic(err) // the size is not positive
+	}
+	return f
+}
+
+// seq returns the position of the state of a run, or 0.
+func (f *flowStates) seq(id entities.RunID) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s, ok := f.runs.Peek(id); ok {
+		return s.Seq()
+	}
+	return 0
+}
+
+// find returns the position of the state of a run, or 0. It drops a state that exceeds the run's log: a failover may
+// have lost events that the state knows.
+func (f *flowStates) find(run entities.Run) int64 {
+	seq := f.seq(run.ID)
+	if seq > run.LastSeq {
+		f.take(run.ID)
+		return 0
+	}
+	return seq
+}
+
+// take takes out the state of a run, or returns nil.
+func (f *flowStates) take(id entities.RunID) *keptState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, _ := f.runs.Peek(id)
+	f.runs.Remove(id)
+	return s
+}
+
+// put keeps a state, unless it is too large, and drops the oldest ones beyond the limits.
+func (f *flowStates) put(id entities.RunID, s *keptState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.runs.Remove(id)
+	s.bytes = s.Bytes() + stateBytes
+	for _, e := range s.after {
+		s.bytes += int64(len(e.Payload)) + eventBytes
+	}
+	if s.bytes > maxFlowBytes {
+		return
+	}
+	f.bytes += s.bytes
+	f.runs.Add(id, s)
+	for f.bytes > maxFlowBytes {
+		f.runs.RemoveOldest()
+	}
+}
+
+// carriedOut notes that what the turn on a lease has decided was carried out.
+func (f *flowStates) carriedOut(id entities.RunID, lease string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s, ok := f.runs.Peek(id); ok && s.lease == lease {
+		s.undecided, s.needsTurn, s.lease = false, false, ""
+	}
+}

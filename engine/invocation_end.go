@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// invocationEnd ends an invocation that was answered. The run is invoked again after new events, or at the end of its
+// next wait. If there are new events already, the answer's transaction starts the next invocation.
+type invocationEnd struct {
+	queue.Delivery
+
+	// reservation is the place in this process for the next invocation.
+	reservation queue.Reservation
+	// heard is the position up to which the function knows the log.
+	heard int64
+	// awaiting is what the run awaits, if the answer says so.
+	awaiting *eventlog.Awaiting
+	// by is the copy of the call that has answered; nil if it has not said what it knows.
+	by    *queue.Copy
+	guard *queue.LeaseGuard
+	// runOpen is set if the answer does not end the run, newEvents if the run must be invoked again at once.
+	runOpen, newEvents bool
+	// next is the next invocation, if the answer's transaction starts it.
+	next *queue.Delivery
+	// timerSet is set if the run's work is due at a later time.
+	timerSet bool
+}
+
+// check checks the lease. It resets the state first, since the transaction may be retried.
+func (e *invocationEnd) check(b *pgx.Batch) func() error {
+	*e = invocationEnd{
+		Delivery: e.Delivery, reservation: e.reservation, heard: e.heard, awaiting: e.awaiting, by: e.by, guard: e.Guard(b),
+	}
+	return func() error { return cmp.Or(e.guard.Check(), e.guard.CheckCopy(e.by)) }
+}
+
+// startNext starts the next invocation in the answer's transaction, if there are new events and this process has a
+// place. If the answer says what the run awaits, the log knows whether the events that came during the invocation
+// count.
+func (e *invocationEnd) startNext(b *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
+	e.runOpen, e.newEvents = true, newEvents || e.guard.Again && e.awaiting == nil
+	if !e.newEvents || !e.reservation.Made() {
+		return nil
+	}
+	e.next = &queue.Delivery{}
+	e.RestartIn(b, e.reservation, e.next)
+	return e.next.InlineStart
+}
+
+// release ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again.
+// If the run goes on, it notes what the function knows.
+func (e *invocationEnd) release(last *pgx.Batch) {
+	if e.runOpen {
+		e.NoteHeard(pg.Batch{Batch: last}, e.heard)
+	}
+	if e.runOpen && e.next == nil {
+		e.suspend(last)
+	}
+}
+
+// tryOptimistic ends the invocation in an optimistic append. The work of a run that has ended is deleted with the run.
+// The work of a run without new events, which waits for something other than time, is deleted here; new events may be
+// none that the run awaits, but only the locked append knows. It returns false in all other cases, which need the
+// locked append, as does an answer that calls for an invocation itself.
+func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) bool {
+	switch {
+	case o.Next:
+		return false
+	case o.Ended:
+		e.RequireLease(c, "", e.by)
+	case o.Open && o.Await == nil: // a step or hook is open, and its event enqueues new work
+		e.EndIf(c, ` AND NOT again`, e.by)
+		e.NoteHeard(c, e.heard)
+		store.RequireNoWait(c, e.RunID)
+	case o.Open && o.Await.At == nil:
+		e.EndIf(c, ` AND NOT again`, e.by)
+		e.NoteHeard(c, e.heard)
+	default:
+		return false
+	}
+	return true
+}
+
+// afterCommit calls the function for the next invocation, if it was started, and wakes the timer. If the
+// transaction failed, it releases the next invocation's lease instead, since the commit may have happened all the same.
+func (e *invocationEnd) afterCommit(q *queue.Queue, err error) {
+	if e.next != nil {
+		e.next.Heard = e.heard // the start was read before the note was written
+		e.reservation.Start(*e.next, err)
+	}
+	if e.timerSet {
+		q.WakeTimer(err)
+	}
+}
+
+// suspend ends the lease on a run's work after an invocation. If there are new events, the work is due at once; else at
+// the end of the run's next wait, or when time alone makes hold what it awaits, and timerSet reports that. Its failures
+// are forgotten.
+//
+// A run without a wait, but with an open step or hook, needs no work: the events of those enqueue new work. A run that
+// has neither would wait for nothing. Its missing due time then violates the column's constraint, and the batch fails
+// with [ErrNothingLeft]. For a run that awaits something, the same holds of what it awaits, and of its hooks.
+func (e *invocationEnd) suspend(b *pgx.Batch) {
+	var at *time.Time
+	var awaits, steps bool
+	if e.awaiting != nil && e.awaiting.Left != nil {
+		awaits, at, steps = true, e.awaiting.Left.At, e.awaiting.Left.HasSteps()
+	}
+	b.Queue(`
+		WITH invocation AS (
+			SELECT id, CASE WHEN $2 THEN now() WHEN $3 THEN $4::timestamptz ELSE (
+					SELECT min(resume_at) FROM waits w WHERE w.run_id = m.run_id AND w.status = 'waiting') END AS next,
+				CASE WHEN $3 THEN $5 ELSE
+					coalesce((SELECT true FROM steps s WHERE s.run_id = m.run_id AND s.completed_at IS NULL LIMIT 1), false) END
+					OR coalesce((SELECT true FROM hooks h WHERE h.run_id = m.run_id LIMIT 1), false) AS open
+			FROM messages m WHERE `+queue.OfLease+`
+		), done AS (
+			DELETE FROM messages WHERE id = (SELECT id FROM invocation WHERE next IS NULL AND open)
+		)
+		UPDATE messages m
+		SET lease = '', holder = '', again = false, due_at = invocation.next, delivery_count = 0, unreached = 0, cut_off = 0,
+			first_failed_at = NULL, last_error = '', held = NULL
+		FROM invocation WHERE `+queue.OfLease+` AND (next IS NOT NULL OR NOT open)
+		RETURNING true`, e.Lease, e.newEvents, awaits, at, steps,
+	).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&e.timerSet)
+		var pgErr *pgconn.PgError
+		const notNullViolation = "23502"
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil
+		case errors.As(err, &pgErr) && pgErr.Code == notNullViolation && pgErr.ColumnName == "due_at":
+			return ErrNothingLeft
+		case err != nil:
+			return fmt.Errorf("suspend run: %w", err)
+		default:
+			return nil
+		}
+	})
+}

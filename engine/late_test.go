@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/contract"
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
+	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/pg"
+)
+
+// TestResultsAfterTheEndAreRecorded: of the results of an async step that come after its run has failed, or was
+// cancelled, one is recorded. It changes no status and starts nothing, and the run does not wait for it.
+func TestResultsAfterTheEndAreRecorded(t *testing.T) {
+	t.Parallel()
+	accepted := make(chan struct{}, 10)
+	d := startServer(t, serve(t, func(c *functionCall) {
+		switch c.Step.Name {
+		case "accept":
+			c.w.WriteHeader(http.StatusAccepted)
+			accepted <- struct{}{}
+		case "wait":
+			c.w.WriteHeader(http.StatusAccepted)
+		default:
+			c.w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = c.w.Write([]byte(`{"error":{"message":"no","code":"bad"}}`))
+		}
+	}))
+	put := func(document string) string {
+		v, err := registry.New(d.pool, time.Now).Put(t.Context(), project, []byte(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.DeploymentID
+	}
+	const fails = `
+  b: {call: accept, async: true, timeout: 1m}
+  m: {map: "[1]", do: {call: wait, async: true, timeout: 1m}}
+  h: {hook: {}}
+  c: {needs: h, call: fail}
+  d: {needs: [b], call: never}
+`
+	head := "\ndeployment: dpl_test\ndefaults: {retry: {maxAttempts: 1}}\nsteps:"
+	failing, open := put("flow: failing"+head+fails), put("flow: open"+head+"\n  b: {call: accept, async: true, timeout: 1m}\n")
+	for _, deployment := range []string{failing, open} {
+		id := d.startOrder(t, deployment, `{}`, "")
+		receive(t, "the call", accepted)
+		d.waitForEvent(t, id, "step_retrying b")
+		steps := []entities.StepID{"b"}
+		if deployment == failing {
+			d.waitForEvent(t, id, "step_retrying m[0]")
+			steps = append(steps, "m[0]")
+			d.receive(t, id, "h", `1`)
+			d.waitForEnd(t, id)
+		} else {
+			cancelRun(t, d, id)
+		}
+		ended := d.endedLog(t, id)
+		for _, step := range steps {
+			before, err := d.log.Step(t.Context(), project, id, step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			errs := make(chan error, 8)
+			for n := range cap(errs) {
+				go func() {
+					result := StepResult{Output: fmt.Append(nil, n)}
+					if n%2 == 0 {
+						result = StepResult{Error: &contract.Failure{Message: "late", Code: "late"}}
+					}
+					errs <- d.runs.EndStep(t.Context(), project, id, step, result)
+				}()
+			}
+			recorded := 0
+			for range cap(errs) {
+				if err := <-errs; err == nil {
+					recorded++
+				} else if !isAny(err, entities.ErrConflict, entities.ErrRunEnded) {
+					t.Errorf("a late result: %v", err)
+				}
+			}
+			if recorded != 1 {
+				t.Errorf("%s of %s: %d late results were recorded", step, deployment, recorded)
+			}
+			after, err := d.log.Step(t.Context(), project, id, step)
+			if err != nil || before.CompletedAt != nil && (after.Status != before.Status || after.ResultSeq != before.ResultSeq) {
+				t.Errorf("the step was %+v and is %+v: %v", before.Step, after.Step, err)
+			}
+		}
+		if n := len(d.endedLog(t, id)) - len(ended); n != len(steps) {
+			t.Errorf("%s: %d events were added to the log", deployment, n)
+		}
+		if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work IN ('run', 'step')`, id); n != 0 {
+			t.Errorf("%s: %d pieces of work were made", deployment, n)
+		}
+		d.wantFold(t, id)
+	}
+}
+
+// endedLog returns the log of a run.
+func (d *server) endedLog(t *testing.T, id entities.RunID) []entities.Event {
+	t.Helper()
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithoutPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page.Events
+}
+
+// wantFold checks that the rows of a run are the fold of its log.
+func (d *server) wantFold(t *testing.T, id entities.RunID) {
+	t.Helper()
+	err := upkeep.NewMaintainer(d.pool, time.Now).Verify(t.Context(), id, func(found upkeep.Difference) {
+		t.Errorf("run %s: %s", id, found)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

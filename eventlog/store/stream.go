@@ -1,0 +1,170 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/pg"
+)
+
+// Stream is an append-only list of chunks.
+type Stream struct {
+	ID int64
+	// RunID groups streams; the run need not exist.
+	RunID entities.RunID
+	Name  entities.StreamName
+	// Chunks is the number of chunks, and so the index of the next one.
+	Chunks int64
+	// ClosedAt is set when the stream is closed; no chunk is appended afterwards.
+	ClosedAt *time.Time
+}
+
+// Chunk is one piece of a stream, as its writer sent it.
+type Chunk struct {
+	// Idx is the chunk's position, dense from 0.
+	Idx  int64
+	Data []byte
+}
+
+const streamColumns = `id, run_id, name, chunks, closed_at`
+
+// StreamByName reads a stream. For one that was never written it returns a Stream with only a name, and no error:
+// readers may come before the writer (protocol §4).
+func StreamByName(
+	ctx context.Context, q pg.Querier, project entities.Project, name entities.StreamName,
+) (Stream, error) {
+	streams, err := pg.CollectAll[Stream](q.Query(ctx,
+		`SELECT `+streamColumns+` FROM streams WHERE project = $1 AND name = $2`, project, name))
+	if err != nil {
+		return Stream{}, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	if len(streams) == 0 {
+		return Stream{Name: name}, nil
+	}
+	return streams[0], nil
+}
+
+// ListStreams reads the names of a run's streams, in order.
+func ListStreams(
+	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
+) ([]entities.StreamName, error) {
+	names, err := pg.CollectColumn[entities.StreamName](q.Query(ctx,
+		`SELECT name FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID))
+	return names, pg.Wrap(err, "list streams of %s", runID)
+}
+
+// Chunks reads at most limit chunks of a stream, beginning at index from. It stops early after the chunk that brings
+// their total size to maxBytes.
+func Chunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) ([]Chunk, error) {
+	chunks, err := pg.CollectAll[Chunk](q.Query(ctx, `
+		SELECT idx, data FROM `+chunkPage+` ORDER BY idx`, streamID, from, limit, maxBytes))
+	return chunks, pg.Wrap(err, "read chunks")
+}
+
+// SizeOfChunks returns the total size of what [Chunks] would read, in bytes.
+func SizeOfChunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) (int64, error) {
+	size, err := pg.CollectValue[int64](q.Query(ctx,
+		`SELECT coalesce(sum(octet_length(data)), 0)::bigint FROM `+chunkPage, streamID, from, limit, maxBytes))
+	return size, pg.Wrap(err, "measure chunks")
+}
+
+// chunkPage has at most $3 chunks of the stream $1, starting at the index $2. It ends once they have $4 bytes. The sum
+// does not include the chunk itself, so the first chunk is always there, however large.
+const chunkPage = `(
+	SELECT idx, data FROM (
+		SELECT idx, data, sum(octet_length(data)) OVER (ORDER BY idx) - octet_length(data) AS before
+		FROM stream_chunks WHERE stream_id = $1 AND idx >= $2 AND idx < $2 + $3
+	) sized
+	WHERE before < $4) page`
+
+// AppendChunks queues the append of chunks, and the creation of the stream if it does not exist. To a closed stream it
+// appends nothing.
+func AppendChunks(
+	b *pgx.Batch, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte, now time.Time,
+) {
+	if chunks == nil {
+		chunks = [][]byte{} // an empty array, not NULL
+	}
+	// The upsert locks the stream's row, and returns the count after the append: each writer so gets indexes of its
+	// own.
+	b.Queue(`
+		WITH stream AS (
+			INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ($1, $2, $3, cardinality($4::bytea[]), $5)
+			ON CONFLICT (project, name) DO UPDATE SET chunks = streams.chunks + excluded.chunks
+			WHERE streams.closed_at IS NULL
+			RETURNING id, chunks
+		)
+		INSERT INTO stream_chunks (stream_id, idx, data)
+		SELECT stream.id, stream.chunks - cardinality($4) + ord - 1, coalesce(data, '')
+		FROM stream, unnest($4) WITH ORDINALITY AS new (data, ord)`, project, name, runID, chunks, now)
+}
+
+// CloseStream queues the closing of a stream, and its creation if it does not exist. Closing it again changes nothing.
+func CloseStream(
+	b *pgx.Batch, project entities.Project, runID entities.RunID, name entities.StreamName, now time.Time,
+) {
+	b.Queue(`
+		INSERT INTO streams (project, name, run_id, chunks, created_at, closed_at) VALUES ($1, $2, $3, 0, $4, $4)
+		ON CONFLICT (project, name) DO UPDATE SET closed_at = coalesce(streams.closed_at, excluded.closed_at)`,
+		project, name, runID, now)
+}
+
+// StreamFault is a stream whose row disagrees with its chunks.
+type StreamFault struct {
+	Name entities.StreamName
+	// Counted is the number of chunks according to the row, and Stored the actual number.
+	Counted, Stored int64
+	// Dense says that the indexes of the chunks are 0 to Stored-1.
+	Dense bool
+}
+
+// StreamFaults finds the streams of a run whose chunks differ from what their row says.
+func StreamFaults(
+	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
+) ([]StreamFault, error) {
+	faults, err := pg.CollectAll[StreamFault](q.Query(ctx, `
+		SELECT name, counted, stored, dense FROM (
+			SELECT s.name, s.chunks AS counted, c.stored, c.last = c.stored - 1 AS dense
+			FROM streams s, LATERAL (
+				SELECT count(*) AS stored, coalesce(max(idx), -1) AS last FROM stream_chunks WHERE stream_id = s.id
+			) c
+			WHERE s.project = $1 AND s.run_id = $2
+		) counted
+		WHERE counted <> stored OR NOT dense
+		ORDER BY name`, project, runID))
+	return faults, pg.Wrap(err, "count chunks of %s", runID)
+}
+
+// StoredStream is a stream with all columns of its row, for export and import.
+type StoredStream struct {
+	Stream
+	CreatedAt time.Time
+}
+
+// StreamsOf reads the streams of a run of the project, ordered by name.
+func StreamsOf(
+	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
+) ([]StoredStream, error) {
+	streams, err := pg.CollectAll[StoredStream](q.Query(ctx, `
+		SELECT `+streamColumns+`, created_at FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID))
+	return streams, pg.Wrap(err, "read streams of %s", runID)
+}
+
+// InsertStream queues the insertion of a stream whose row already counts the chunks to follow, and stores its ID in id.
+// If the project has a stream of that name, the batch fails with a violation of the constraint streams_name_key.
+func InsertStream(b *pgx.Batch, project entities.Project, s StoredStream, id *int64) {
+	b.Queue(`
+		INSERT INTO streams (project, name, run_id, chunks, created_at, closed_at) VALUES ($1, $2, $3, $4, $5, $6)
+		RETURNING id`, project, s.Name, s.RunID, s.Chunks, s.CreatedAt, s.ClosedAt,
+	).QueryRow(func(row pgx.Row) error { return row.Scan(id) })
+}
+
+// InsertChunk queues the insertion of a chunk that the row of its stream already counts.
+func InsertChunk(b *pgx.Batch, streamID int64, c Chunk) {
+	b.Queue(`INSERT INTO stream_chunks (stream_id, idx, data) VALUES ($1, $2, coalesce($3::bytea, ''))`,
+		streamID, c.Idx, c.Data)
+}

@@ -1,0 +1,158 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/pg"
+)
+
+// Span is a range of a run's entities by ID: those after After, up to and including UpTo.
+type Span struct {
+	After, UpTo string
+}
+
+// LastID sorts after every ID in the database.
+const LastID = "\U0010ffff"
+
+// RunIDs reads the IDs of at most limit runs after the given one, in order. An empty project means all projects.
+func RunIDs(
+	ctx context.Context, q pg.Querier, project entities.Project, after entities.RunID, limit int,
+) ([]entities.RunID, error) {
+	ids, err := pg.CollectColumn[entities.RunID](q.Query(ctx, `
+		SELECT id FROM runs WHERE id > $1 AND ($2::text = '' OR project = $2) ORDER BY id LIMIT $3`,
+		after, project, limit))
+	return ids, pg.Wrap(err, "list run IDs")
+}
+
+// RunOfAny reads a run of any project. It fails with [entities.ErrRunNotFound].
+func RunOfAny(ctx context.Context, q pg.Querier, id entities.RunID) (entities.Run, error) {
+	return runOfAny(ctx, q, id, "")
+}
+
+// LockRunOfAny reads a run of any project and locks it as [LockRun] does. It fails with [entities.ErrRunNotFound].
+func LockRunOfAny(ctx context.Context, q pg.Querier, id entities.RunID) (entities.Run, error) {
+	return runOfAny(ctx, q, id, " FOR NO KEY UPDATE")
+}
+
+func runOfAny(ctx context.Context, q pg.Querier, id entities.RunID, lock string) (entities.Run, error) {
+	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1`+lock, id)
+	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
+	return run, pg.Wrap(err, "read run %s", id)
+}
+
+// RewriteRun queues the update of all columns of a run that follow from its log: all but its ID and its project. From
+// then on every event has the run invoked, since the log does not say what it awaits.
+func RewriteRun(b *pgx.Batch, r *entities.Run) {
+	pg.QueueOne(b, "rewrite run", `
+		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4::text, spec_version = $5, attributes = $6,
+			error_code = $7, last_seq = $8, end_seq = $9, created_at = $10, updated_at = $11, started_at = $12,
+			completed_at = $13, driver = $14::text, unique_key = $15, idempotency_key = $16, parent_id = $17,
+			parent_step = $18, detached = $19, deadline = $20, forced_at = $21, store_seq = $22, await = NULL,
+			limits = $23, step_limits = $24, seq_in_band = $25, root_id = $26, depth = $27
+		WHERE id = $1`,
+		r.ID, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
+		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
+		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline,
+		r.ForcedAt, r.StoreSeq, r.Limits, r.StepLimits, r.SeqInBand, r.RootID, r.Depth)
+}
+
+// DeleteRows queues the deletion of all rows that follow from a run's log, except its own.
+func DeleteRows(b *pgx.Batch, runID entities.RunID) {
+	for _, table := range []string{"steps", "hooks", "waits", "run_attributes", "run_store"} {
+		b.Queue(`DELETE FROM `+table+` WHERE run_id = $1`, runID)
+	}
+}
+
+// RestoreHook queues the insertion of a hook, and locks its token as [LockToken] does. If another hook holds the token
+// at the given time, nothing is inserted and taken is called with that hook.
+func RestoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, taken func(entities.Hook)) {
+	// The holder that blocks the insertion is known only from the read under the lock.
+	holders := map[string]*entities.Hook{}
+	LockToken(b, h.Project, h.Token, holders)
+	b.Queue(`DELETE FROM hooks WHERE project = $1 AND token = $2 AND expires_at <= $3`, h.Project, h.Token, at)
+	b.Queue(`
+		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+		ON CONFLICT ON CONSTRAINT hooks_token_key DO NOTHING`,
+		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.IsSystem, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
+		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition, h.ClaimedFrom,
+	).Exec(func(tag pgconn.CommandTag) error {
+		if holder := holders[h.Token]; tag.RowsAffected() == 0 && holder != nil {
+			taken(*holder)
+		}
+		return nil
+	})
+}
+
+// EachStep calls do with each of the run's steps in the span, in the order of their IDs.
+func EachStep(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Step) error) error {
+	return each(ctx, q, do, `SELECT `+stepColumns+` FROM steps`+inSpan, runID, s)
+}
+
+// EachHook calls do with each of the run's hooks in the span, in the order of their IDs.
+func EachHook(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Hook) error) error {
+	return each(ctx, q, do, `SELECT `+hookColumns+` FROM hooks`+inSpan, runID, s)
+}
+
+// EachWait calls do with each of the run's waits in the span, in the order of their IDs. A wait without a project has
+// that of the run: a server of the previous version wrote it.
+func EachWait(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Wait) error) error {
+	return each(ctx, q, do, `
+		SELECT run_id, id, coalesce(nullif(project, ''), (SELECT project FROM runs WHERE runs.id = $1)) AS project, `+
+		waitState+` FROM waits`+inSpan, runID, s)
+}
+
+// EachAttribute calls do with each of the run's attributes whose key is in the span, in the order of their keys.
+func EachAttribute(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(RunAttribute) error) error {
+	return each(ctx, q, do, `
+		SELECT `+attributeColumns+` FROM run_attributes
+		WHERE run_id = $1 AND key > $2 AND key <= $3 ORDER BY key`, runID, s)
+}
+
+// EachValue calls do with each row of the run's store whose key is in the span, in the order of the keys.
+func EachValue(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(RunValue) error) error {
+	return each(ctx, q, do, `
+		SELECT `+valueColumns+` FROM run_store WHERE run_id = $1 AND key > $2 AND key <= $3 ORDER BY key`, runID, s)
+}
+
+const inSpan = ` WHERE run_id = $1 AND id > $2 AND id <= $3 ORDER BY id`
+
+// each calls do with the rows one at a time: a run may have more than fit into memory.
+func each[T any](ctx context.Context, q pg.Querier, do func(T) error, sql string, runID entities.RunID, s Span) error {
+	rows, err := q.Query(ctx, sql, runID, s.After, s.UpTo)
+	if err != nil {
+		return fmt.Errorf("read rows of %s: %w", runID, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		item, err := pgx.RowToStructByName[T](rows)
+		if err != nil {
+			return fmt.Errorf("read row of %s: %w", runID, err)
+		}
+		if err := do(item); err != nil {
+			return err
+		}
+	}
+	return pg.Wrap(rows.Err(), "read rows of %s", runID)
+}
+
+// StoredBytes returns the size of a project's payloads, streams and collected inputs, as they were received: Postgres
+// may compress them, and needs more for rows and indexes. It reads all rows that have them, but not the data
+// themselves, because their lengths are in the rows.
+func StoredBytes(ctx context.Context, q pg.Querier, project entities.Project) (int64, error) {
+	return pg.CollectValue[int64](q.Query(ctx, `
+		SELECT ((
+			SELECT coalesce(sum(coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0)), 0)
+			FROM events WHERE project = $1
+		) + (
+			SELECT coalesce(sum(octet_length(c.data)), 0)
+			FROM streams s JOIN stream_chunks c ON c.stream_id = s.id WHERE s.project = $1
+		) + (
+			SELECT coalesce(sum(bytes), 0) FROM collections WHERE project = $1
+		))::bigint`, project))
+}

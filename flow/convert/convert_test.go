@@ -1,0 +1,300 @@
+package convert
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/flow"
+)
+
+func TestDagNats(t *testing.T) {
+	t.Parallel()
+	got, warnings, err := From("dagnats", []byte(`{
+		"name": "orders", "version": "1",
+		"default_retry": {"max_attempts": 2, "strategy": "exponential", "initial_delay": "1s", "max_delay": 60000000000},
+		"steps": [
+			{"id": "validate", "task": "validate-order", "timeout": "30s", "retries": 3},
+			{"id": "pay", "type": "sub_workflow", "config": {"workflow": "payment"}, "depends_on": ["validate"],
+				"skip_if": {"step_id": "validate", "field": "total", "op": "==", "value": 0}},
+			{"id": "reserve", "task": "reserve", "depends_on": ["validate"], "compensate": "release", "on_failure": "alert"},
+			{"id": "release", "task": "release-stock", "timeout": "10s"},
+			{"id": "alert", "task": "alert"},
+			{"id": "pause", "type": "sleep", "config": {"duration": 60000000000}, "depends_on": ["validate"]},
+			{"id": "paid", "type": "wait_for_event", "config": {"event": "order.paid", "timeout": "2h"}},
+			{"id": "until", "type": "sleep", "config": {"until_input_path": "ship.at"}},
+			{"id": "tell", "type": "sub_workflow", "config": {"workflow": "tell", "detach": true}},
+			{"id": "ship", "task": "ship", "depends_on": ["validate", "reserve"]}
+		]}`), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `flow: "orders"
+deployment: "shop"
+defaults: {"retry":{"backoff":"1s","factor":2,"maxAttempts":3,"maxBackoff":"1m0s"}}
+steps:
+  validate:
+    call: "validate-order"
+    attemptTimeout: "30s"
+  pay:
+    needs: ["validate"]
+    when: "!(type(steps[\"validate\"].output) == map && \"total\" in steps[\"validate\"].output && type(steps[\"validate\"].output[\"total\"]) in [int, uint, double] && steps[\"validate\"].output[\"total\"] == 0)"
+    flow: "payment"
+    input: "${steps[\"validate\"].output}"
+  reserve:
+    needs: ["validate"]
+    call: "reserve"
+    input: "${steps[\"validate\"].output}"
+    catch: [{"to":"alert"}]
+    undo: {"attemptTimeout":"10s","call":"release-stock","input":{"original_output":"${undo.output}","original_step":"reserve"}}
+  alert:
+    call: "alert"
+    input: {"error":"${error.message}","failed_step":"reserve"}
+  pause:
+    needs: ["validate"]
+    wait: "1m0s"
+  paid:
+    # A signal that does not come in time is a failure with the code wait_timeout: catch it to go on.
+    signal: {"name":"order.paid","within":"2h0m0s"}
+  until:
+    # It waits until a time in RFC 3339: a number of milliseconds fails with flow.expression.
+    wait: {"until":"${input[\"ship\"][\"at\"]}"}
+  tell:
+    start: "tell"
+  ship:
+    needs: ["validate","reserve"]
+    when: "!steps[\"reserve\"].failed"
+    call: "ship"
+    input: {"reserve":"${steps[\"reserve\"].output}","validate":"${steps[\"validate\"].output}"}
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" || len(warnings) > 0 {
+		t.Errorf("(-want +got, warnings %v):\n%s", warnings, diff)
+	}
+}
+
+// TestWhatHasNoMeaningIsRefusedAtOnce has a sentence for each thing.
+func TestWhatHasNoMeaningIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	_, _, err := From("dagnats", []byte(`{
+		"name": "f", "version": "1", "sticky": "hard", "timeout": "1h",
+		"steps": [
+			{"id": "a", "task": "a", "worker_group": "gpu", "retry": {"max_attempts": 1, "strategy": "linear", "initial_delay": "1s"}},
+			{"id": "b", "type": "agent_loop", "task": "b", "config": {"max_iterations": 3, "budget_warn_at": 2}, "compensate": "nobody"},
+			{"id": "c", "type": "planner", "task": "c", "config": {"max_steps": 3, "max_depth": 2}},
+			{"id": "d", "type": "map", "task": "d", "config": {"max_itemz": 3}, "depends_on": ["a", "b"]},
+			{"id": "e", "type": "respond", "config": {"headers": {"A": "b"}, "content_type": "text/html"}},
+			{"id": "g", "type": "sleep", "config": {"duration": "1s"}, "compensate": "x"},
+			{"id": "h", "type": "agent", "on_failure": "i"},
+			{"id": "i", "task": "i", "depends_on": ["a"], "skip_if": {"step_id": "a", "field": "f", "op": "<", "value": true}},
+			{"id": "j", "type": "sleep", "config": {"cron": "0 9 * * 1"}},
+			{"id": "k", "task": "k", "depends_on": ["a"], "skip_if": {"step_id": "a", "field": "f", "op": "==", "value": null}}
+		]}`), "shop")
+	var refused Unsupported
+	if !errors.As(err, &refused) {
+		t.Fatalf("got %v, want Unsupported", err)
+	}
+	for _, part := range []string{
+		"sticky", "timeout has", "worker_group", "linear", "budget_warn_at", `"nobody"`, "allowed_tasks", "max_depth",
+		"several steps", "max_itemz", "headers has", "content_type", "of type sleep", "type agent:",
+		"step i: depends_on has", "a boolean by <", "cron has", "compares with null",
+	} {
+		if strings.Count(err.Error(), part) != 1 {
+			t.Errorf("got %v, want one sentence about %s", err, part)
+		}
+	}
+	if len(refused) != 18 {
+		t.Errorf("%d sentences, want 18: %v", len(refused), refused)
+	}
+	for document, part := range map[string]string{
+		`{"name": "f", "version": "1", "stepz": []}`:                                              `unknown field "stepz"`,
+		`{"name": "f", "version": "1", "steps": [{"id": "a", "task": "a", "depends_on": ["b"]}]}`: `there is no step "b"`,
+	} {
+		if _, _, err := From("dagnats", []byte(document), "shop"); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: got %v, want %s", document, err, part)
+		}
+	}
+	if _, _, err := From("airflow", nil, ""); err == nil || !strings.Contains(err.Error(), "dagnats") {
+		t.Errorf("got %v, want the known sources", err)
+	}
+}
+
+// TestDagNatsSkipsAsThere skips what needs a step whose failure is handled, and by conditions on what the step has
+// returned: what cannot be compared does not meet them.
+func TestDagNatsSkipsAsThere(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		output, op, value string
+		skipped           bool
+	}{
+		{`{"f":7}`, "==", "7.0", true}, {`{"f":7}`, "!=", "7", false}, {`{"f":7.5}`, "<", "8", true}, {`{"f":"7"}`, "!=", "7", false},
+		{`{"f":"a"}`, "<", `"b"`, true}, {`{"f":1}`, "<", `"b"`, false}, {`{"f":true}`, "==", "true", true},
+		{`null`, "==", "7", false}, {`[1]`, "!=", "7", false}, {`{}`, "!=", "7", false},
+	} {
+		got, _, err := From("dagnats", []byte(`{"name": "f", "version": "1", "steps": [{"id": "a", "task": "a"}, {"id": "b", "task": "b",
+			"depends_on": ["a"], "skip_if": {"step_id": "a", "field": "f", "op": "`+test.op+`", "value": `+test.value+`}}]}`), "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := trial(t, got, flow.Trial{Results: map[string]flow.Result{"a": {Output: json.RawMessage(test.output)}}})
+		if want := "b completed"; run.Error != nil || slices.Contains(run.Steps(), want) == test.skipped {
+			t.Errorf("%s %s %s: %v, %v", test.output, test.op, test.value, run.Steps(), run.Error)
+		}
+	}
+	got, _, err := From("dagnats", []byte(`{"name": "f", "version": "1", "steps": [{"id": "a", "task": "a", "on_failure": "alert"},
+		{"id": "b", "task": "b", "depends_on": ["a"]}, {"id": "alert", "task": "alert"}]}`), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed flow.Result
+	if err := json.Unmarshal([]byte(`{"error": {"message": "no"}}`), &failed); err != nil {
+		t.Fatal(err)
+	}
+	run := trial(t, got, flow.Trial{Results: map[string]flow.Result{"a": failed}})
+	if want := []string{"a failed", "alert completed", "b skipped"}; run.Status != entities.RunCompleted || !slices.Equal(want, run.Steps()) {
+		t.Errorf("%s: %v, want %v", run.Status, run.Steps(), want)
+	}
+}
+
+// TestDagNatsWithBodies converts a map, a loop, a plan and an approval, and runs the flow.
+func TestDagNatsWithBodies(t *testing.T) {
+	t.Parallel()
+	got, _, err := From("dagnats", []byte(`{
+		"name": "images", "version": "1",
+		"steps": [
+			{"id": "fetch-urls", "task": "fetch-urls"},
+			{"id": "resize", "task": "resize", "type": "map", "depends_on": ["fetch-urls"], "config": {"max_items": 3}, "retries": 1, "compensate": "remove"},
+			{"id": "remove", "task": "remove"},
+			{"id": "improve", "task": "improve", "type": "agent_loop", "depends_on": ["resize"], "loop": {"max_iterations": 10, "loop_delay": 1000000000}},
+			{"id": "agree", "type": "approval", "depends_on": ["improve"], "config": {"timeout": 3600000000000, "subject": "approval.images", "description": "Publish?"}},
+			{"id": "publish", "task": "plan-it", "type": "planner", "depends_on": ["agree"], "config": {"max_steps": 5, "max_depth": 5, "allowed_tasks": ["upload"]}}
+		]}`), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `flow: "images"
+deployment: "shop"
+defaults: {"retry":{"maxAttempts":1}}
+steps:
+  "fetch-urls":
+    call: "fetch-urls"
+  resize:
+    needs: ["fetch-urls"]
+    map: "size(steps[\"fetch-urls\"].output) <= 3 ? steps[\"fetch-urls\"].output : dyn('more than 3 items')"
+    do: {"call":"resize","retry":{"backoff":"5s","factor":1,"maxAttempts":2},"undo":{"call":"remove","input":{"original_output":"${undo.output}","original_step":"resize"}}}
+  improve:
+    needs: ["resize"]
+    # improve returns an object: done ends the loop, and the next call gets the object as last.
+    loop: {"delay":"1s","do":{"call":"improve","input":{"input":"${steps[\"resize\"].output}","last":"${iteration.last}"}},"max":10,"until":"iteration.last.done"}
+  agree:
+    needs: ["improve"]
+    # Nothing is published at the subject approval.images: stepwell hooks list has what waits.
+    approval: {"deadline":"1h0m0s","onTimeout":"reject","title":"Publish?"}
+  publish:
+    needs: ["agree"]
+    # plan-it returns steps in the language of flows.
+    plan: "plan-it"
+    allow: {"calls":["upload"],"maxSteps":5}
+    input: "${steps[\"agree\"].output}"
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	results := map[string]flow.Result{
+		"fetch-urls": {Output: json.RawMessage(`["a","b"]`)}, "resize[0]": {Output: json.RawMessage(`1`)},
+		"resize[1]": {Output: json.RawMessage(`2`)}, "improve#1": {Output: json.RawMessage(`{"done":false,"n":1}`)},
+		"improve#2": {Output: json.RawMessage(`{"done":true,"n":2}`)},
+		"publish#1": {Output: json.RawMessage(`{"steps":{"up":{"call":"upload"}}}`)}, "publish.up": {Output: json.RawMessage(`"there"`)},
+	}
+	votes := map[string][]json.RawMessage{"agree": {json.RawMessage(`{"decision":"approve","by":"anna"}`)}}
+	run := trial(t, got, flow.Trial{Results: results, Payloads: votes})
+	if run.Status != entities.RunCompleted || string(run.Output) != `{"publish":{"up":"there"}}` {
+		t.Errorf("the run is %s with %s, %v", run.Status, run.Output, run.Error)
+	}
+	const again = `{"input":[1,2],"last":{"done":false,"n":1}}`
+	if !slices.ContainsFunc(run.Events, func(e flow.Event) bool {
+		return e.Type == entities.EventStepCreated && e.CorrelationID == "improve#2" && string(e.Payload) == again
+	}) {
+		t.Errorf("the second iteration does not get %s", again)
+	}
+	results["fetch-urls"] = flow.Result{Output: json.RawMessage(`[1,2,3,4]`)}
+	if run := trial(t, got, flow.Trial{Results: results}); run.Error == nil || run.Error.Code != "flow.not_a_list" {
+		t.Errorf("with more than max_items: %s, %v", run.Status, run.Error)
+	}
+}
+
+// trial runs a flow offline.
+func trial(t *testing.T, document []byte, by flow.Trial) flow.Outcome {
+	t.Helper()
+	p, err := flow.Parse(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := by.Run(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// TestDagNatsResponds converts a workflow that responds to a request: the flow waits for it.
+func TestDagNatsResponds(t *testing.T) {
+	t.Parallel()
+	got, _, err := From("dagnats", []byte(`{
+		"name": "http-echo", "version": "1.0",
+		"steps": [
+			{"id": "echo", "task": "echo", "depends_on": [], "on_failure": "sorry"},
+			{"id": "sorry", "task": "sorry"},
+			{"id": "respond", "type": "respond", "depends_on": ["echo"], "config": {"status": 201, "content_type": "application/json"}}
+		],
+		"triggers": [{"id": "t", "workflow_id": "http-echo", "enabled": true,
+			"http": {"path": "/api/echo", "method": "POST", "timeout_ms": 5000, "max_body_bytes": 1048576}}]
+		}`), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `flow: "http-echo"
+deployment: "shop"
+defaults: {"retry":{"maxAttempts":1}}
+steps:
+  # A run waits for its request: start it, and send the request to the URL of this hook.
+  request:
+    hook: {"webhook":{"respond":"5s"}}
+  echo:
+    needs: ["request"]
+    call: "echo"
+    input: "${steps[\"request\"].output.body}"
+    catch: [{"to":"sorry"}]
+  sorry:
+    call: "sorry"
+    input: {"error":"${error.message}","failed_step":"echo"}
+  respond:
+    needs: ["echo"]
+    when: "!steps[\"echo\"].failed"
+    respond: {"body":"${steps[\"echo\"].output}","status":201,"to":"request"}
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	run := trial(t, got, flow.Trial{
+		Results:  map[string]flow.Result{"echo": {Output: json.RawMessage(`"hi"`)}},
+		Payloads: map[string][]json.RawMessage{"request": {json.RawMessage(`{"request":"req_1","body":"hi"}`)}},
+	})
+	if run.Status != entities.RunCompleted {
+		t.Errorf("the run is %s, %v", run.Status, run.Error)
+	}
+}
+
+// FuzzDagNats: no document makes the conversion panic.
+func FuzzDagNats(f *testing.F) {
+	f.Add([]byte(`{"name": "f", "version": "1", "steps": [{"id": "a", "task": "a", "on_failure": "b", "compensate": "b", "retries": 1}]}`))
+	for _, kind := range []string{"map", "agent_loop", "planner", "approval", "respond", "sleep", "wait_for_event", "sub_workflow"} {
+		f.Add([]byte(`{"name": "f", "version": "1", "default_retry": {"strategy": "fixed"}, "triggers": [{"http": {}}], "steps": [{"id": "a",
+			"task": "a", "type": "` + kind + `", "depends_on": ["a"], "config": {}, "skip_if": {"step_id": "a", "op": "<", "value": 1}}]}`))
+	}
+	f.Fuzz(func(_ *testing.T, document []byte) { _, _, _ = From("dagnats", document, "shop") })
+}

@@ -1,0 +1,73 @@
+package flow
+
+import (
+	"fmt"
+
+	"github.com/stepwell-dev/stepwell/capacity/limit"
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// limitUse is a limit of which each attempt of a step needs a place; see [entities.LimitUse].
+type limitUse struct {
+	name        string
+	key, tenant *template // nil for none
+	cost        int       // 0 for one place
+}
+
+// readLimits reads "limits: NAME", or a list of names and of {name, key, tenant, cost}.
+func (r *reader) readLimits(o *object, a *action, u usage) {
+	known := make([]entities.LimitUse, 0, limit.MaxUses)
+	for _, n := range o.list("limits", limit.MaxUses) {
+		l := r.short(n, "name")
+		use := limitUse{name: l.name("name")}
+		if l.node.get("name") == nil {
+			r.faults.add(n, CodeMissing, `want the "name" of the limit`)
+			continue
+		}
+		use.key, use.tenant = l.template("key", u), l.template("tenant", u)
+		if l.get("cost") != nil {
+			use.cost = l.number("cost", 1, limit.MaxPlaces)
+		}
+		l.end()
+		a.limits = append(a.limits, use)
+		known = append(known, entities.LimitUse{Name: use.name})
+	}
+	if err := limit.ValidateUses(known, 0); err != nil && o.node.get("limits") != nil {
+		r.faults.add(o.node.get("limits"), CodeType, "%v", err)
+	}
+}
+
+// template reads a field that may have expressions; nil if it is missing.
+func (o *object) template(name string, u usage) *template {
+	n := o.get(name)
+	if n == nil {
+		return nil
+	}
+	return o.r.template(n, u)
+}
+
+// limitsOf returns the limits of which each attempt of a step needs a place.
+func (a *action) limitsOf(where *stepScope) ([]entities.LimitUse, error) {
+	var uses []entities.LimitUse
+	for _, l := range a.limits {
+		use := entities.LimitUse{Name: l.name, Cost: l.cost}
+		var err error
+		if use.Key, err = l.key.plain(where); err == nil {
+			use.Tenant, err = l.tenant.plain(where)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("limit %s: %w", l.name, err)
+		}
+		uses = append(uses, use)
+	}
+	return uses, limit.ValidateUses(uses, 0)
+}
+
+// plain evaluates a template as a text, which is empty if there is none.
+func (t *template) plain(where *stepScope) (string, error) {
+	if t == nil {
+		return "", nil
+	}
+	value, err := t.json(where)
+	return plain(value), err
+}

@@ -1,0 +1,390 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/capacity/share"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+)
+
+// fixture is a database, with a table of probes once [fixture.probes] has created it.
+type fixture struct{ pool *pgxpool.Pool }
+
+// meet calls execute for n statements while all transactions of the group are running, so that the statements share the
+// next one. It returns their errors.
+func meet(t *testing.T, g *GroupCommit, n int, execute func(ctx context.Context, i int) error) []error {
+	t.Helper()
+	resume := g.Pause()
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = execute(t.Context(), i) })
+	}
+	eventually(t, "all statements wait", func() bool {
+		_, waiting := g.Load()
+		return waiting == n
+	})
+	resume()
+	all.Wait()
+	return errs
+}
+
+// probe is a statement that inserts its name into the table of probes.
+type probe struct {
+	order LockOrder
+	sql   string
+	size  int
+
+	rows          int64
+	alone, queued int // how often it was executed alone, and queued
+}
+
+// insertIgnoring returns a probe that changes no row if its name exists.
+func insertIgnoring(class LockClass, name string) *probe {
+	return &probe{order: LockOrder{class, name}, sql: `INSERT INTO probes (name) VALUES ($1) ON CONFLICT DO NOTHING`}
+}
+
+// insertStrictly returns a probe that fails if its name exists.
+func insertStrictly(class LockClass, name string) *probe {
+	return &probe{order: LockOrder{class, name}, sql: `INSERT INTO probes (name) VALUES ($1)`}
+}
+
+func (p *probe) Order() LockOrder { return p.order }
+
+func (p *probe) Size() int { return p.size }
+
+func (p *probe) Execute(ctx context.Context, pool *pgxpool.Pool) error {
+	p.alone++
+	tag, err := pool.Exec(ctx, p.sql, p.order.Name)
+	p.rows = tag.RowsAffected()
+	return err
+}
+
+func (p *probe) Queue(b *pgx.Batch) {
+	p.queued++
+	b.Queue(p.sql, p.order.Name).Exec(func(tag pgconn.CommandTag) error {
+		p.rows = tag.RowsAffected()
+		return nil
+	})
+}
+
+// probes creates the table of probes with the given rows.
+func (f fixture) probes(t *testing.T, names ...string) {
+	t.Helper()
+	for _, sql := range []string{
+		`CREATE TABLE probes (name text PRIMARY KEY, n serial, xid xid8 NOT NULL DEFAULT pg_current_xact_id())`,
+		`INSERT INTO probes (name) SELECT unnest($1::text[])`,
+	} {
+		var args []any
+		if sql[0] == 'I' {
+			args = []any{names}
+		}
+		if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// written returns the names in the order in which they were inserted, and the number of transactions that did so.
+func (f fixture) written(t *testing.T) (names []string, transactions int) {
+	t.Helper()
+	if err := f.pool.QueryRow(t.Context(), `
+		SELECT coalesce(array_agg(name ORDER BY n), '{}'), count(DISTINCT xid) FROM probes`,
+	).Scan(&names, &transactions); err != nil {
+		t.Fatal(err)
+	}
+	return names, transactions
+}
+
+// doTogether executes the statements in one transaction of the group.
+func doTogether(t *testing.T, g *GroupCommit, statements []*probe) []error {
+	t.Helper()
+	return meet(t, g, len(statements), func(ctx context.Context, i int) error { return g.Do(ctx, statements[i]) })
+}
+
+// TestStatementsShareATransactionInLockOrder: the order of arrival does not matter.
+func TestStatementsShareATransactionInLockOrder(t *testing.T) {
+	t.Parallel()
+	f := fixture{openPool(t, testdb.New(t))}
+	f.probes(t)
+	statements := []*probe{
+		insertIgnoring(LockKey, "a"), insertIgnoring(LockRun, "c"), insertIgnoring(LockLease, "z"),
+		insertIgnoring(LockRun, "b"), insertIgnoring(LockLease, "y"), insertIgnoring(LockKey, "0"),
+	}
+	g := NewGroupCommit(f.pool)
+	for i, err := range doTogether(t, g, statements) {
+		if p := statements[i]; err != nil || p.rows != 1 || p.alone > 0 {
+			t.Errorf("%s: got %d rows and error %v, executed %d times alone; want 1 row", p.order.Name, p.rows, err, p.alone)
+		}
+	}
+	names, transactions := f.written(t)
+	if diff := cmp.Diff([]string{"y", "z", "b", "c", "0", "a"}, names); diff != "" || transactions != 1 {
+		t.Errorf("%d transactions, want 1, which wrote (-want +got):\n%s", transactions, diff)
+	}
+}
+
+// TestStatementThatChangesNoRowDoesNotAffectTheOthers: that is a result of its own, not an error of the transaction.
+func TestStatementThatChangesNoRowDoesNotAffectTheOthers(t *testing.T) {
+	t.Parallel()
+	f := fixture{openPool(t, testdb.New(t))}
+	f.probes(t, "b")
+	statements := []*probe{insertIgnoring(LockKey, "a"), insertIgnoring(LockKey, "b"), insertIgnoring(LockKey, "c")}
+	for i, err := range doTogether(t, NewGroupCommit(f.pool), statements) {
+		if p, want := statements[i], []int64{1, 0, 1}[i]; err != nil || p.rows != want || p.alone > 0 {
+			t.Errorf("%s: got %d rows and error %v, executed %d times alone; want %d rows",
+				p.order.Name, p.rows, err, p.alone, want)
+		}
+	}
+	if names, transactions := f.written(t); len(names) != 3 || transactions != 2 {
+		t.Errorf("got %v in %d transactions, want a and c in one", names, transactions)
+	}
+}
+
+// TestFailedStatementDoesNotFailTheOthers: the transaction is rolled back, and each statement, before and after the
+// failed one, is executed alone.
+func TestFailedStatementDoesNotFailTheOthers(t *testing.T) {
+	t.Parallel()
+	f := fixture{openPool(t, testdb.New(t))}
+	f.probes(t, "b")
+	statements := []*probe{insertIgnoring(LockRun, "a"), insertStrictly(LockRun, "b"), insertIgnoring(LockKey, "c")}
+	for i, err := range doTogether(t, NewGroupCommit(f.pool), statements) {
+		p, wrong := statements[i], ViolatedConstraint(err) == "probes_pkey"
+		if wrong != (i == 1) || !wrong && (err != nil || p.rows != 1) || p.queued != 1 || p.alone != 1 {
+			t.Errorf("%s: got %d rows and error %v, queued %d times, executed %d times alone",
+				p.order.Name, p.rows, err, p.queued, p.alone)
+		}
+	}
+	if names, transactions := f.written(t); len(names) != 3 || transactions != 3 {
+		t.Errorf("got %v in %d transactions, want each in its own", names, transactions)
+	}
+}
+
+// TestDoReturnsTheOutcomeOfABegunTransactionAfterItsContextEnds: the transaction goes on, and Do waits for it.
+func TestDoReturnsTheOutcomeOfABegunTransactionAfterItsContextEnds(t *testing.T) {
+	t.Parallel()
+	f := fixture{openPool(t, testdb.New(t))}
+	f.probes(t)
+	rival, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rival.Exec(t.Context(), `INSERT INTO probes (name) VALUES ('a')`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	g, p, other := NewGroupCommit(f.pool), insertIgnoring(LockKey, "a"), insertIgnoring(LockKey, "b")
+	errs := meet(t, g, 2, func(_ context.Context, i int) error {
+		if i == 1 {
+			return g.Do(t.Context(), other)
+		}
+		go func() {
+			eventually(t, "a session waits for a lock", func() (waits bool) {
+				err := f.pool.QueryRow(context.WithoutCancel(ctx), `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND
+					pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database()))`).Scan(&waits)
+				if err != nil {
+					t.Error(err)
+				}
+				return waits
+			})
+			cancel()
+			_ = rival.Rollback(context.WithoutCancel(ctx))
+		}()
+		return g.Do(ctx, p)
+	})
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("statement %d: %v", i, err)
+		}
+	}
+	if p.rows != 1 || p.alone != 0 || other.rows != 1 {
+		t.Errorf("got %d and %d rows, want one each", p.rows, other.rows)
+	}
+}
+
+// TestTwoProcessesLockInTheSameOrder: two groups that contend for rows of all classes, and whose statements arrived in
+// opposite orders, never deadlock.
+func TestTwoProcessesLockInTheSameOrder(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	f := fixture{openPool(t, dsn)}
+	f.probes(t)
+	sessions := [2]*gate.Session{gate.Open(t, dsn, f.pool, nil), gate.Open(t, dsn, f.pool, nil)}
+	orders := []LockOrder{{LockKey, "a"}, {LockLease, "b"}, {LockRun, "c"}, {LockKey, "d"}}
+	waits := 0
+	schedules := gate.Explore(t, sessions[0], sessions[1], func(s *gate.Schedule) {
+		if _, err := f.pool.Exec(t.Context(), `DELETE FROM probes`); err != nil {
+			t.Fatal(err)
+		}
+		var groups [2][]*waiter
+		for _, o := range orders {
+			groups[0] = append(groups[0], &waiter{Statement: insertIgnoring(o.Class, o.Name), done: make(chan struct{})})
+			groups[1] = append(groups[1], &waiter{Statement: insertIgnoring(o.Class, o.Name), done: make(chan struct{})})
+		}
+		slices.Reverse(groups[1])
+		commit := func(i int) func() {
+			return func() { NewGroupCommit(sessions[i].Pool).commit(groups[i]) }
+		}
+		s.Run(t, commit(0), commit(1))
+		if waits += s.Waits; s.Deadlocked {
+			t.Errorf("deadlock:\n%s", s)
+		}
+		for _, w := range slices.Concat(groups[0], groups[1]) {
+			if w.err != nil {
+				t.Errorf("%v: %v", w.Order(), w.err)
+			}
+		}
+		if names, transactions := f.written(t); len(names) != len(orders) || transactions != 1 {
+			t.Errorf("got %v in %d transactions, want all of them in one", names, transactions)
+		}
+	})
+	if waits == 0 {
+		t.Errorf("no session waited for a lock in %d schedules", schedules)
+	}
+}
+
+// TestProjectsTakeTurnsInTransactions: a statement is in the next transaction, however many of another project came
+// before it.
+func TestProjectsTakeTurnsInTransactions(t *testing.T) {
+	t.Parallel()
+	f := fixture{openPool(t, testdb.New(t))}
+	f.probes(t)
+	g := NewSerialCommit(f.pool)
+	resume := g.Pause()
+	var all sync.WaitGroup
+	add := func(project string, n int) {
+		_, before := g.Load()
+		for i := range n {
+			all.Go(func() {
+				if err := g.Do(share.For(t.Context(), project), insertIgnoring(LockKey, fmt.Sprint(project, i))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		eventually(t, "the statements wait", func() bool {
+			_, waiting := g.Load()
+			return waiting == before+n
+		})
+	}
+	add("a", 3*groupSize)
+	add("b", 1)
+	add("c", 2)
+	if n := g.UnderWayOf("a"); n != 3*groupSize || g.UnderWay() != n+3 || g.UnderWayOf("d") != 0 {
+		t.Errorf("%d statements of a, and %d in all, want %d and 3 more", n, g.UnderWay(), 3*groupSize)
+	}
+	resume()
+	all.Wait()
+	var first []string
+	if err := f.pool.QueryRow(t.Context(), `
+		SELECT array_agg(left(name, 1)) FROM probes WHERE xid = (SELECT min(xid) FROM probes)`).Scan(&first); err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]int{}
+	for _, project := range first {
+		of[project]++
+	}
+	if diff := cmp.Diff(map[string]int{"a": groupSize - 3, "b": 1, "c": 2}, of); diff != "" {
+		t.Errorf("the first transaction has other statements (-want +got):\n%s", diff)
+	}
+	if g.UnderWay() != 0 || len(g.lines) != 0 || len(g.turns) != 0 {
+		t.Errorf("%d are under way, in %d lines with %d turns; want none", g.UnderWay(), len(g.lines), len(g.turns))
+	}
+}
+
+// TestTransactionsAreBounded: statements that write much share a transaction with few others.
+func TestTransactionsAreBounded(t *testing.T) {
+	t.Parallel()
+	g := NewGroupCommit(nil)
+	g.running = g.atOnce
+	for range groupSize {
+		g.startOrWait("a", &waiter{size: groupBytes / 8})
+	}
+	for len(g.turns) > 0 {
+		if n := len(g.take()); n != 8 {
+			t.Errorf("%d statements of an eighth of the limit share a transaction, want 8", n)
+		}
+	}
+}
+
+// TestLargeStatementsDelayNoOthers: large statements of one project that get no further keep neither small statements
+// nor large ones of another project from their execution.
+func TestLargeStatementsDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	f := fixture{openPool(t, testdb.New(t))}
+	f.probes(t)
+	rival, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rollback(t.Context(), rival)
+	if _, err := rival.Exec(t.Context(), `INSERT INTO probes (name) VALUES ('held')`); err != nil {
+		t.Fatal(err)
+	}
+	g := NewGroupCommit(f.pool)
+	const many = 2 * groupsAtOnce
+	large := func(name string) *probe {
+		p := insertIgnoring(LockKey, name)
+		p.size = largeBytes / 2 / groupsAtOnce
+		return p
+	}
+	var stuck sync.WaitGroup
+	for range many {
+		stuck.Go(func() {
+			if err := g.Do(share.For(t.Context(), "a"), large("held")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "a project has its share", func() bool { return g.large.HeldBy("a") == largeBytes/2 })
+	for _, p := range []*probe{insertIgnoring(LockKey, "small"), large("large")} {
+		if err := g.Do(share.For(t.Context(), "b"), p); err != nil || p.rows != 1 || p.queued != 0 {
+			t.Errorf("%s: got %d rows and error %v, want one", p.order.Name, p.rows, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(share.For(t.Context(), "a"))
+	cancel()
+	if err := g.Do(ctx, large("given up")); !errors.Is(err, context.Canceled) {
+		t.Errorf("a client that has gone: %v", err)
+	}
+	if err := rival.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stuck.Wait()
+	if n := g.large.Held(); n != 0 {
+		t.Errorf("%d bytes are still held", n)
+	}
+}
+
+// victim is a statement that Postgres chooses as the victim of a deadlock at first.
+type victim struct{ tries int }
+
+func (*victim) Order() LockOrder { return LockOrder{LockKey, "victim"} }
+
+func (*victim) Size() int { return 0 }
+
+func (v *victim) Execute(context.Context, *pgxpool.Pool) error {
+	if v.tries++; v.tries == 1 {
+		return &pgconn.PgError{Code: "40P01", SeverityUnlocalized: "ERROR"}
+	}
+	return nil
+}
+
+func (*victim) Queue(*pgx.Batch) {}
+
+func TestVictimOfADeadlockIsRetried(t *testing.T) {
+	t.Parallel()
+	var v victim
+	if err := NewGroupCommit(nil).Do(t.Context(), &v); err != nil || v.tries != 2 {
+		t.Errorf("got error %v after %d tries, want none after 2", err, v.tries)
+	}
+}

@@ -1,0 +1,184 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+	"github.com/stepwell-dev/stepwell/starts/schedule"
+)
+
+// TestRacersDecideATickOnce lets two servers and many deliveries decide the same ticks at once, while others change the
+// schedule.
+func TestRacersDecideATickOnce(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	servers := []*server{newServer(t, dsn), newServer(t, dsn)}
+	servers[0].register(t)
+	sched := servers[0].put(t, overlap(schedule.OverlapAllow))
+	const rounds, racers = 5, 8
+	for round := 1; round <= rounds; round++ {
+		d := servers[0].claim(t, sched.ID)
+		var race sync.WaitGroup
+		for i := range racers {
+			s := servers[i%2]
+			s.at(time.Duration(round) * time.Hour)
+			bound := s.bind(t, d)
+			race.Go(func() {
+				if err := s.handle(t.Context(), bound); err != nil && !errors.Is(err, message.ErrStale) {
+					t.Error(err)
+				}
+			})
+		}
+		race.Go(func() {
+			if _, err := servers[0].Pause(t.Context(), project, "hourly", ""); err != nil {
+				t.Error(err)
+			}
+			if _, err := servers[1].Resume(t.Context(), project, "hourly"); err != nil {
+				t.Error(err)
+			}
+		})
+		race.Wait()
+		servers[0].deliver(t, sched.ID)
+	}
+	// Whether a tick started or was missed in a pause is a matter of chance, but each was decided, and none twice.
+	_, list := servers[0].read(t)
+	next := noon
+	for _, tick := range list {
+		if next = next.Add(time.Hour); !tick.At.Equal(next) || tick.Count != 1 {
+			t.Fatalf("got %s", decisions(list))
+		}
+	}
+	if len(list) != rounds {
+		t.Errorf("got %s, want %d decisions", decisions(list), rounds)
+	}
+	started := servers[0].count(t, `SELECT count(*) FROM schedule_ticks WHERE decision = 'started'`)
+	if n := servers[0].count(t, `SELECT count(*) FROM runs`); n != started {
+		t.Errorf("there are %d runs for %d ticks", n, started)
+	}
+}
+
+// TestRacingTriggersStartOneRun because the schedule skips overlap.
+func TestRacingTriggersStartOneRun(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	servers := []*server{newServer(t, dsn), newServer(t, dsn)}
+	servers[0].register(t)
+	servers[0].put(t)
+	var race sync.WaitGroup
+	var started atomic.Int64
+	for i := range 8 {
+		race.Go(func() {
+			_, err := servers[i%2].Trigger(t.Context(), project, "hourly")
+			switch {
+			case err == nil:
+				started.Add(1)
+			case !errors.Is(err, entities.ErrConflict):
+				t.Error(err)
+			}
+		})
+	}
+	race.Wait()
+	if n := started.Load(); n != 1 {
+		t.Errorf("%d triggers say that they started a run", n)
+	}
+	servers[0].wantTicks(t, "trigger 12:00 started")
+}
+
+// TestDecisionSurvivesACrashAtAnyStatement interrupts a delivery at each statement: it kills the session before it, or
+// cuts the connection after it, the commit included. Afterwards the run, the tick, the schedule and its work are as
+// before or as after the decision. Another server then decides, and everything is there once.
+func TestDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	home := newServer(t, dsn)
+	home.register(t)
+	session := gate.Open(t, dsn, home.pool, nil)
+	broken := serverOn(t, session.Pool)
+	attempt := func(n int, crash gate.Crash) (statements []string, id schedule.ID, err error) {
+		for _, table := range []string{"messages", "runs", "schedules", "schedule_ticks"} {
+			home.exec(t, `DELETE FROM `+table)
+		}
+		home.at(0)
+		id = home.put(t, overlap(schedule.OverlapCancel)).ID
+		home.at(time.Hour)
+		home.deliver(t, id)
+		home.at(2 * time.Hour)
+		broken.at(2 * time.Hour)
+		d := broken.bind(t, home.claim(t, id))
+		statements = session.Run(t, n, crash, func() { err = broken.handle(t.Context(), d) })
+		return statements, id, err
+	}
+	var statements []string
+	for range 2 { // the first also reads the project's limits, which are then known
+		var err error
+		if statements, _, err = attempt(-1, gate.None); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit := -1
+	for n, sql := range statements {
+		if sql == "COMMIT" {
+			commit = n
+		}
+	}
+	if commit < 3 {
+		t.Fatalf("no transaction in %q", statements)
+	}
+	for n, sql := range statements {
+		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+			what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
+			_, id, err := attempt(n, how)
+			committed := n == commit && how == gate.AnswerLost || n > commit
+			if err == nil && n <= commit {
+				t.Errorf("%s: got no error", what)
+			}
+			_, list := home.read(t)
+			got := fmt.Sprintf("%s; %d runs, %d orders to cancel", decisions(list), home.count(t, `SELECT count(*) FROM runs`),
+				home.count(t, `SELECT count(*) FROM messages WHERE work = 'cancel'`))
+			want := "tick 13:00 started; 1 runs, 0 orders to cancel"
+			if committed {
+				want = "tick 13:00 started, tick 14:00 started; 2 runs, 1 orders to cancel"
+			}
+			if got != want {
+				t.Errorf("%s: got %s, want %s", what, got, want)
+			}
+			home.deliver(t, id)
+			home.wantTicks(t, "tick 13:00 started, tick 14:00 started")
+		}
+	}
+	t.Logf("%d statements", len(statements))
+}
+
+// TestFailedDecisionLeavesNoTrace makes the last statement fail, which moves the work.
+func TestFailedDecisionLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t))
+	s.register(t)
+	sched := s.put(t)
+	s.at(time.Hour)
+	before, _ := s.read(t)
+	d := s.claim(t, sched.ID)
+	s.exec(t, `ALTER TABLE messages ADD CONSTRAINT broken CHECK (work <> 'schedule' OR lease <> '') NOT VALID`)
+	if err := s.handle(t.Context(), d); err == nil {
+		t.Fatal("got no error")
+	}
+	s.wantTicks(t, "")
+	if n := s.count(t, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM messages WHERE work = 'run')`); n != 0 {
+		t.Errorf("%d events and invocations are left", n)
+	}
+	if after, _ := s.read(t); after.Revision != before.Revision || !after.DecidedUntil.Equal(before.DecidedUntil) {
+		t.Errorf("the schedule changed from %+v to %+v", before, after)
+	}
+	s.exec(t, `ALTER TABLE messages DROP CONSTRAINT broken`)
+	s.deliver(t, sched.ID)
+	s.wantTicks(t, "tick 13:00 started")
+}

@@ -1,0 +1,267 @@
+// Package scheduler decides the ticks of schedules.
+//
+// A schedule has a piece of work in the queue, which is due at the next tick. Its handler reads the schedule and what
+// its last run is doing, decides (decide.go), and writes the decision in one transaction: the run that starts, with its
+// first event and its work, the recorded tick, the schedule's new state, and when its work is due next. So each tick is
+// decided once, or not at all.
+//
+// The position in the sequence of ticks is the schedule's DecidedUntil, and the ticks after it are computed anew each
+// time. So nothing is lost or decided twice if a tick is late, or if the rules of its time zone or the schedule change.
+//
+// Two guards hold against others. The work's lease keeps other processes away. The schedule's revision keeps away
+// changes made meanwhile: then the decision starts over. Schedules are locked before their work, always.
+//
+// Requests change a schedule in the same way: read, decide, write if the revision is the same. They then make its work
+// due.
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/capacity/limit"
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/starts/schedule"
+)
+
+// Scheduler starts runs at the ticks of schedules.
+type Scheduler struct {
+	pool  *pgxpool.Pool
+	queue *queue.Queue
+	log   *eventlog.Log
+}
+
+// New returns a scheduler for the queue and the log of one database.
+func New(q *queue.Queue, log *eventlog.Log) *Scheduler {
+	return &Scheduler{pool: q.Pool(), queue: q, log: log}
+}
+
+// Handler returns the handler of [message.WorkSchedule], for [queue.WorkerOptions].
+func (s *Scheduler) Handler() queue.Handler { return s.handle }
+
+// maxTries is how often a decision starts over because the schedule has changed meanwhile.
+const maxTries = 10
+
+// untilUnchanged repeats what fails because the schedule has changed meanwhile.
+func untilUnchanged(do func() error) (err error) {
+	for range maxTries {
+		if err = do(); !errors.Is(err, schedule.ErrChanged) {
+			return err
+		}
+	}
+	return err
+}
+
+// handle decides what is due, and has the work done again when there is something to decide next.
+func (s *Scheduler) handle(ctx context.Context, d queue.Delivery) error {
+	return untilUnchanged(func() error {
+		sched, err := schedule.ByID(ctx, pg.NewPool(s.pool), d.Project, schedule.ID(d.Subject))
+		if errors.Is(err, schedule.ErrNotFound) {
+			return queue.Persist(ctx, d.End)
+		}
+		if err != nil {
+			return err
+		}
+		timing, err := sched.Timing()
+		if err != nil {
+			return err
+		}
+		f, err := s.facts(ctx, sched)
+		if err != nil {
+			return err
+		}
+		_, err = s.write(ctx, sched, decide(sched, timing, f), byDelivery(d))
+		if err == nil {
+			s.queue.WakeTimer(nil)
+		}
+		return err
+	})
+}
+
+// facts reads what a decision about the schedule depends on.
+func (s *Scheduler) facts(ctx context.Context, sched schedule.Schedule) (f facts, err error) {
+	f.now = s.log.Now()
+	if f.run, err = s.openRun(ctx, sched.Project, sched.RunID); err != nil || sched.BackfillAt == nil {
+		return f, err
+	}
+	if f.backfilled, err = s.openRun(ctx, sched.Project, sched.BackfillRunID); err != nil {
+		return f, err
+	}
+	f.started, err = schedule.StartedTicks(ctx, pg.NewPool(s.pool), sched)
+	return f, err
+}
+
+// openRun reads a run that has not ended; nil if there is none.
+func (s *Scheduler) openRun(ctx context.Context, p entities.Project, id entities.RunID) (*entities.Run, error) {
+	if id == "" {
+		return nil, nil
+	}
+	run, err := store.RunByID(ctx, pg.NewPool(s.pool), p, id)
+	if errors.Is(err, entities.ErrRunNotFound) || err == nil && run.Status.Ended() {
+		return nil, nil
+	}
+	return &run, err
+}
+
+// writer is on whose behalf a decision is written.
+type writer struct {
+	// guard queues what has to be locked after the schedule, and returns the check of it.
+	guard func(*pgx.Batch) (check func() error)
+	// finish queues what is written besides the decision.
+	finish func(b *pgx.Batch, d decision)
+}
+
+// byDelivery writes a decision for a delivery of the schedule's work, and moves the work to when it is due next.
+func byDelivery(d queue.Delivery) writer {
+	return writer{
+		guard: func(b *pgx.Batch) func() error { return d.Guard(b).Check },
+		finish: func(b *pgx.Batch, next decision) {
+			if next.due.IsZero() {
+				d.EndIn(b)
+			} else {
+				d.RescheduleIn(b, next.due)
+			}
+		},
+	}
+}
+
+// byRequest writes a decision for a request, with an entry in the audit.
+func byRequest(ctx context.Context, sched schedule.Schedule, kind admin.ActionKind) writer {
+	return writer{
+		guard: func(*pgx.Batch) func() error { return func() error { return nil } },
+		finish: func(b *pgx.Batch, _ decision) {
+			admin.InsertAction(ctx, b, sched.Project, kind, sched.Name, nil)
+		},
+	}
+}
+
+// write writes a decision about a schedule in one transaction, if the schedule is still as it was read, and returns the
+// decision as written: a run that cannot be started makes its tick refused.
+func (s *Scheduler) write(ctx context.Context, sched schedule.Schedule, d decision, by writer) (decision, error) {
+	if d.start >= 0 {
+		err := s.startRun(ctx, sched, &d, by)
+		if err == nil {
+			return d, nil
+		}
+		reason, refused := refusal(err)
+		if !refused {
+			return d, err
+		}
+		d.refuse(reason)
+	}
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		check := guard(&b, sched, by)
+		if err := pg.SendQueued(ctx, tx, &b); err != nil {
+			return err
+		}
+		if err := check(); err != nil {
+			return err
+		}
+		finish(&b, d, by)
+		return pg.SendQueued(ctx, tx, &b)
+	})
+	return d, pg.Wrap(err, "write schedule %s", sched.Name)
+}
+
+// guard queues the locks of a decision: the schedule, then what the writer locks.
+func guard(b *pgx.Batch, sched schedule.Schedule, by writer) (check func() error) {
+	unchanged := schedule.Lock(b, sched)
+	held := by.guard(b)
+	return func() error { return cmp.Or(held(), unchanged()) }
+}
+
+// finish queues the writes of a decision.
+func finish(b *pgx.Batch, d decision, by writer) {
+	schedule.Update(b, d.after)
+	for _, t := range d.ticks {
+		schedule.Record(b, d.after, t)
+	}
+	by.finish(b, d)
+}
+
+// startRun writes a decision together with the run that it starts.
+func (s *Scheduler) startRun(ctx context.Context, sched schedule.Schedule, d *decision, by writer) error {
+	deployment, err := s.queue.StartDeployment(ctx, sched.Project, sched.Workflow, sched.Deployment)
+	if err != nil {
+		return err
+	}
+	now := s.log.Now()
+	r := d.event(deployment.ID, now)
+	started := *d
+	started.setRun(r.RunID)
+	_, err = s.log.AppendAll(ctx, sched.Project, r.RunID, []eventlog.Request{r}, eventlog.AppendOptions{
+		Guard:  func(b *pgx.Batch) func() error { return guard(b, sched, by) },
+		Finish: func(b *pgx.Batch) { finish(b, started, by) },
+	})
+	if err == nil {
+		*d = started
+	}
+	return err
+}
+
+// event returns the event that starts the run of a decision. The run that gives way is cancelled in the same
+// transaction, by a message.
+func (d decision) event(deployment string, now time.Time) eventlog.Request {
+	s, tick := d.after, d.ticks[d.start]
+	r := eventlog.NewRun(now, s.Input, entities.EventData{
+		WorkflowName: s.Workflow, DeploymentID: deployment, Attributes: s.RunAttributes(tick), AllowReserved: true,
+	})
+	if s.Timeout > 0 {
+		r.Data.Deadline = new(now.Add(s.Timeout))
+	}
+	if old := d.cancel; old != nil {
+		r.Messages = []message.Message{{
+			Project: s.Project, Topic: old.WorkflowName, DeploymentID: old.DeploymentID, RunID: old.ID,
+			Work: message.WorkCancel, Subject: "0s",
+			Body: []byte("schedule " + s.Name + " has started run " + string(r.RunID)),
+		}}
+	}
+	return r
+}
+
+// setRun notes the run that the decision starts.
+func (d *decision) setRun(id entities.RunID) {
+	ticks := append([]schedule.Tick{}, d.ticks...)
+	ticks[d.start].RunID = id
+	d.ticks = ticks
+	if ticks[d.start].Kind == schedule.KindBackfill {
+		d.after.BackfillRunID = id
+	} else {
+		d.after.RunID = id
+	}
+}
+
+// refuse makes the tick that was to start a run refused.
+func (d *decision) refuse(reason string) {
+	t := &d.ticks[d.start]
+	t.Decision, t.Reason = schedule.Refused, reason
+	d.start, d.cancel = -1, nil
+}
+
+// refusal returns why a run cannot be started, and reports false for an error after which it can be tried again.
+func refusal(err error) (reason string, ok bool) {
+	quota, isQuota := errors.AsType[*admin.QuotaError](err)
+	switch {
+	case isQuota:
+		return quota.Error(), true
+	case errors.Is(err, message.ErrDeploymentNotFound):
+		return fmt.Sprintf("%v: register one with this workflow, then trigger the schedule", err), true
+	case errors.Is(err, entities.ErrInvalid), errors.Is(err, limit.ErrFull), errors.Is(err, limit.ErrNotFound):
+		return err.Error(), true
+	default:
+		return "", false
+	}
+}

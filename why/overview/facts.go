@@ -1,0 +1,200 @@
+// Package overview says how a project stands: [Reader.Attention] what wants a person, and [Reader.Gauges] what is open
+// and in the queue. [Decide] is pure; each statement reads a bounded part of an index.
+package overview
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/eventlog/stats"
+	"github.com/stepwell-dev/stepwell/pg"
+)
+
+const (
+	// MaxCount is the limit of the counts of [Item].
+	MaxCount = 1000
+	// MaxGauge is the limit of the counts of [Gauges].
+	MaxGauge = 10_000
+)
+
+// Reader reads how projects stand.
+type Reader struct {
+	pool        pg.Pool
+	stats       *stats.Reader
+	signingKeys *admin.SigningKeys
+
+	now      func() time.Time
+	shareFor time.Duration
+	answers  sync.Map // of *answer, by project
+}
+
+// NewReader returns a reader of the pool's database.
+func NewReader(pool *pgxpool.Pool, s *stats.Reader, k *admin.SigningKeys, now func() time.Time) *Reader {
+	return &Reader{pool: pg.NewPool(pool), stats: s, signingKeys: k, now: now, shareFor: shareFor}
+}
+
+const (
+	parkedSQL = `
+		SELECT count(*) AS count, min(parked_at) AS since, '' AS run FROM (
+			SELECT parked_at FROM messages WHERE project = $1 AND parked_at IS NOT NULL LIMIT $2) AS m`
+	heldSQL = `
+		SELECT count(*) AS count, min(first_failed_at) AS since, coalesce(min(run_id), '') AS run FROM (
+			SELECT first_failed_at, run_id, parked_at FROM messages
+			WHERE project = $1 AND held IS NOT NULL LIMIT $2) AS m
+		WHERE parked_at IS NULL`
+	// strandedSQL looks at the first $2 stranded runs of all projects, for those of project $1 that have been stranded
+	// for $3.
+	strandedSQL = `
+		SELECT count(*) AS count, min(stranded_at) AS since, coalesce(min(run_id), '') AS run
+		FROM (
+			SELECT run_id, stranded_at FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $2) AS w
+		WHERE stranded_at < now() - $3::interval
+			AND (SELECT project = $1 AND completed_at IS NULL FROM runs WHERE id = w.run_id)`
+	// unreachedSQL looks at the first $2 messages that failed: those that wait for a place would hide them. It leaves out
+	// errors that are not the deployment's: $3. The ORDER BY makes Postgres use the partial index.
+	unreachedSQL = `
+		SELECT deployment_id AS deployment, count(*) AS messages, max(unreached) AS calls,
+			EXISTS (SELECT FROM deployments d WHERE d.project = $1 AND d.id = deployment_id) AS registered
+		FROM (
+			SELECT deployment_id, unreached, last_error FROM messages
+			WHERE project = $1 AND parked_at IS NULL AND last_error <> '' ORDER BY project, id LIMIT $2) AS m
+		WHERE unreached > 0 AND last_error <> ALL ($3)
+		GROUP BY 1 ORDER BY 2 DESC, 1`
+	dueSQL = `
+		SELECT count(*) AS count, min(due_at) AS since, '' AS run FROM (
+			SELECT due_at FROM messages
+			WHERE project = $1 AND parked_at IS NULL AND due_at <= now() ORDER BY due_at LIMIT $2) AS m`
+)
+
+// notUnreached are errors of messages that count as unreached although their deployment may be well.
+func notUnreached() []string {
+	return append([]string{"another copy of this call has written to the log", message.NotReady}, message.ServerErrors...)
+}
+
+// facts reads the facts. Those of the queue are of one moment.
+func (r *Reader) facts(ctx context.Context, project entities.Project) (f Facts, err error) {
+	err = r.pool.Snapshot(ctx, func(tx pgx.Tx) error {
+		f = Facts{}
+		var b pgx.Batch
+		b.Queue(`SELECT now()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.Now) })
+		into := func(t *Tally) func(Tally) { return func(found Tally) { *t = found } }
+		pg.LoadEach(&b, into(&f.Parked), parkedSQL, project, MaxCount)
+		pg.LoadEach(&b, into(&f.Held), heldSQL, project, MaxCount)
+		pg.LoadEach(&b, into(&f.Stranded), strandedSQL, project, MaxCount, strandedFor)
+		pg.LoadEach(&b, func(u Unreached) {
+			u.Messages = min(u.Messages, MaxCount)
+			f.Unreached = append(f.Unreached, u)
+		}, unreachedSQL, project, MaxGauge, notUnreached())
+		pg.LoadEach(&b, into(&f.Due), dueSQL, project, MaxCount)
+		return pg.SendQueued(ctx, tx, &b)
+	})
+	if err != nil {
+		return Facts{}, err
+	}
+	if f.Failures, err = r.stats.RecentFailures(ctx, project); err != nil {
+		return Facts{}, err
+	}
+	// The newest keys: one that is about to expire and has a thousand successors is not missed.
+	f.Keys, _, err = admin.ListKeys(ctx, r.pool, project, pg.Page{Limit: MaxCount, Descending: true})
+	if err != nil {
+		return Facts{}, err
+	}
+	f.SigningKeys, err = r.signingKeys.List(ctx, project)
+	return f, err
+}
+
+// Gauges are counts of a project at one moment, each up to [MaxGauge].
+type Gauges struct {
+	At time.Time
+	// Pending and Running are runs that have not ended.
+	Pending, Running int64
+	// Due messages wait for a place, and Leased are being delivered. Delayed messages are for later, and Retrying wait
+	// for their next delivery after a failure. Parked wait for a person.
+	Due, Leased, Delayed, Retrying, Parked int64
+	// Capped says that counting stopped at the limit: then there may be more of each.
+	Capped bool
+	// OldestDue is when the message that has waited longest was due; nil if none is.
+	OldestDue *time.Time
+}
+
+// A message that has had a ticket, has not failed and is not being delivered has a ticket that waits: it is due.
+const gaugesSQL = `
+	WITH waiting AS MATERIALIZED (
+		SELECT lease, last_error, ticket FROM messages
+		WHERE project = $1 AND parked_at IS NULL AND due_at > now() ORDER BY due_at LIMIT $2)
+	SELECT now() AS at,
+		(SELECT count(*) FROM (SELECT FROM runs WHERE project = $1 AND status = 'pending' LIMIT $2) AS r) AS pending,
+		(SELECT count(*) FROM (SELECT FROM runs WHERE project = $1 AND status = 'running' LIMIT $2) AS r) AS running,
+		(SELECT count(*) FROM (SELECT FROM messages
+			WHERE project = $1 AND parked_at IS NULL AND due_at <= now() ORDER BY due_at LIMIT $2) AS m)
+			+ (SELECT count(*) FROM waiting WHERE lease = '' AND last_error = '' AND ticket > 0) AS due,
+		(SELECT count(*) FROM waiting WHERE lease > '') AS leased,
+		(SELECT count(*) FROM waiting WHERE lease = '' AND last_error = '' AND ticket = 0) AS delayed,
+		(SELECT count(*) FROM waiting WHERE lease = '' AND last_error <> '') AS retrying,
+		(SELECT count(*) FROM (SELECT FROM messages WHERE project = $1 AND parked_at IS NOT NULL LIMIT $2) AS m) AS parked,
+		(SELECT count(*) FROM waiting) = $2 AS capped,
+		(SELECT due_at FROM messages WHERE project = $1 AND parked_at IS NULL AND due_at <= now()
+			ORDER BY due_at LIMIT 1) AS oldest_due`
+
+// Gauges reads the gauges of the project.
+func (r *Reader) Gauges(ctx context.Context, project entities.Project) (Gauges, error) {
+	rows, err := r.pool.Query(ctx, gaugesSQL, project, MaxGauge)
+	g, err := pg.CollectOne[Gauges](rows, err, pgx.ErrNoRows)
+	if err != nil {
+		return Gauges{}, fmt.Errorf("read gauges: %w", err)
+	}
+	g.Capped = g.Capped || max(g.Pending, g.Running, g.Due, g.Parked) >= MaxGauge
+	g.Due = min(g.Due, MaxGauge)
+	return g, nil
+}
+
+// shareFor is how long an answer of [Reader.Attention] is shared: each open page asks for it every 15 s.
+const shareFor = 5 * time.Second
+
+// answer is what wanted a person in a project. A project is read for one caller at a time; those who wait share its
+// answer.
+type answer struct {
+	turn  chan struct{} // has room for the caller that may use the other fields
+	items []Item
+	at    time.Time // by the database
+	read  time.Time // by this process
+}
+
+// answerOf returns the answer of the project, which may be empty, for the caller alone until it calls done.
+func (r *Reader) answerOf(ctx context.Context, project entities.Project) (a *answer, done func(), err error) {
+	shared, _ := r.answers.LoadOrStore(project, &answer{turn: make(chan struct{}, 1)})
+	a = shared.(*answer)
+	select {
+	case a.turn <- struct{}{}:
+		return a, func() { <-a.turn }, nil
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+}
+
+// Attention returns what wants a person in the project, and the time at which that was read, up to 5 s ago. The caller
+// must not change the items.
+func (r *Reader) Attention(ctx context.Context, project entities.Project) ([]Item, time.Time, error) {
+	a, done, err := r.answerOf(ctx, project)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read what wants a person: %w", err)
+	}
+	defer done()
+	began := r.now()
+	if age := began.Sub(a.read); age < 0 || age >= r.shareFor {
+		f, err := r.facts(ctx, project)
+		if err != nil {
+			return nil, time.Time{}, fmt.Errorf("read what wants a person: %w", err)
+		}
+		a.items, a.at, a.read = Decide(f), f.Now, began
+	}
+	return a.items, a.at, nil
+}
