@@ -38,6 +38,12 @@ func TestImageUsesGoVersionOfModule(t *testing.T) {
 func TestDockerignoreAdmitsFoldersOfBinary(t *testing.T) {
 	t.Parallel()
 	want := map[string]bool{"cmd": true, "go.mod": true, "go.sum": true}
+	imports := map[string][]string{} // by package
+	for _, f := range files(t) {
+		if !f.isTest() {
+			imports[f.pkg()] = append(imports[f.pkg()], f.imports(t)...)
+		}
+	}
 	var add func(pkg string)
 	seen := map[string]bool{}
 	add = func(pkg string) {
@@ -47,8 +53,10 @@ func TestDockerignoreAdmitsFoldersOfBinary(t *testing.T) {
 		seen[pkg] = true
 		top, _, _ := strings.Cut(pkg, "/")
 		want[top] = true
-		for _, imported := range mayImport[pkg] {
-			add(imported)
+		for _, imported := range imports[pkg] {
+			if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
+				add(ours)
+			}
 		}
 	}
 	add("cmd/stepwell")

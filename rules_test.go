@@ -11,49 +11,56 @@ import (
 	"testing"
 )
 
-// TestPackagesImportOnlyLayersBelow checks mayImport.
+// TestPackagesImportOnlyLayersBelow checks layers.
 func TestPackagesImportOnlyLayersBelow(t *testing.T) {
 	t.Parallel()
-	seen := map[string]bool{}
+	used := map[string]bool{}
 	for _, f := range files(t) {
 		if f.pkg() == "." {
 			continue // the tests beside this file
 		}
-		allowed, known := mayImport[f.pkg()]
-		if !known {
-			t.Errorf("%s: package %s is not in mayImport", f.path, f.pkg())
+		own, folder := layerOf(f.pkg())
+		if own < 0 {
+			t.Errorf("%s: package %s is in no layer", f.path, f.pkg())
 			continue
 		}
-		seen[f.pkg()] = true
+		used[folder] = true
 		if f.isTest() {
-			allowed = slices.Concat(allowed, testsMayImport, testsOf[f.pkg()], []string{f.pkg()})
+			continue
 		}
 		for _, imported := range f.imports(t) {
 			ours, ok := strings.CutPrefix(imported, module+"/")
-			if ok && !slices.Contains(allowed, ours) {
-				t.Errorf("%s must not import %s", f.path, ours)
+			if layer, folder := layerOf(ours); ok && layer > own {
+				t.Errorf("%s must not import %s: layer %s is above it", f.path, ours, folder)
 			}
 		}
 	}
-	for pkg, allowed := range mayImport {
-		for _, p := range append(allowed, pkg) {
-			if !seen[p] {
-				t.Errorf("mayImport names package %s, which does not exist", p)
-			}
-		}
-	}
-	for pkg, allowed := range testsOf {
-		for _, p := range append(allowed, pkg) {
-			if !seen[p] {
-				t.Errorf("testsOf names package %s, which does not exist", p)
-			}
+	for _, folder := range slices.Concat(layers...) {
+		if !used[folder] {
+			t.Errorf("layers names %s, which has no package", folder)
 		}
 	}
 }
 
-// within reports whether a file is in a place: a folder, a file, or all tests.
+// layerOf returns the number of a package's layer, and the folder that it is in; -1 if there is none.
+func layerOf(pkg string) (layer int, folder string) {
+	layer = -1
+	for i, folders := range layers {
+		for _, f := range folders {
+			if within(pkg, f) && len(f) > len(folder) {
+				layer, folder = i, f
+			}
+		}
+	}
+	return layer, folder
+}
+
+// within reports whether a path is a folder or below it.
+func within(name, folder string) bool { return name == folder || strings.HasPrefix(name, folder+"/") }
+
+// within reports whether a file is in a place: a folder or below it, a file, or all tests.
 func (f file) within(place string) bool {
-	return f.path == place || f.pkg() == place || place == "_test.go" && f.isTest()
+	return within(f.path, place) || place == "_test.go" && f.isTest()
 }
 
 // TestRestrictedPackagesStayInTheirPlaces checks onlyFor.
