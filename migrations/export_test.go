@@ -1,4 +1,9 @@
 package migrations
 
-// NewProvider lets tests migrate to a given version.
-var NewProvider = newProvider
+import "io/fs"
+
+// With returns the migrator with other migrations than those of the program.
+func (m Migrator) With(files fs.FS) Migrator {
+	m.files = files
+	return m
+}

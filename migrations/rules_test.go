@@ -6,9 +6,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
+
+// baseline is the first migration.
+const baseline = "00100_baseline.sql"
 
 // breaking matches statements that servers of the previous version do not survive.
 var breaking = regexp.MustCompile(`(?i)ALTER COLUMN \w+ (SET DATA )?TYPE|\bRENAME\b|DROP (TABLE|COLUMN)|SET NOT NULL`)
@@ -20,9 +21,6 @@ func TestMigrationsKeepThePreviousVersionRunning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It is older than the rule. No other may be added here.
-	want := []string{"sql/00016_enums.sql"}
-	var got []string
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -30,11 +28,8 @@ func TestMigrationsKeepThePreviousVersionRunning(t *testing.T) {
 		}
 		up, _, _ := strings.Cut(string(text), "-- +goose Down")
 		if breaking.MatchString(up) {
-			got = append(got, file)
+			t.Errorf("%s does more than add, see the package comment", file)
 		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("migrations that do more than add (-want +got):\n%s", diff)
 	}
 }
 
@@ -50,7 +45,7 @@ func TestIndexesOfLargeTablesDoNotLockThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		if file <= "sql/00018_fair.sql" { // these are older than the rule, or create the tables
+		if file == "sql/"+baseline { // it creates the tables
 			continue
 		}
 		text, err := os.ReadFile(file)

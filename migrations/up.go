@@ -3,7 +3,6 @@ package migrations
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,6 +48,8 @@ type Migrator struct {
 	Pause time.Duration
 	// MaxWait is how long after the first attempt without a lock others follow; 5 min if zero.
 	MaxWait time.Duration
+
+	files fs.FS // nil for those of the program
 }
 
 // Up migrates with the defaults of [Migrator.Up] and logs nothing.
@@ -86,7 +87,7 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 		return fmt.Errorf("create schema: %w", err)
 	}
 	return m.persist(ctx, conn, func() error {
-		if err := upStepwell(ctx, pool); err != nil {
+		if err := m.upStepwell(ctx, pool); err != nil {
 			return err
 		}
 		return upRiver(ctx, pool, schema)
@@ -210,29 +211,23 @@ const holderSQL = `
 	WHERE waiting.application_name = $1 AND waiting.datname = current_database()`
 
 // upStepwell runs the migrations of Stepwell's tables.
-func upStepwell(ctx context.Context, pool *pgxpool.Pool) error {
-	provider, err := newProvider(stdlib.OpenDBFromPool(pool))
+func (m Migrator) upStepwell(ctx context.Context, pool *pgxpool.Pool) error {
+	dir := m.files
+	if dir == nil {
+		var err error
+		if dir, err = fs.Sub(files, "sql"); err != nil {
+			return fmt.Errorf("open migrations: %w", err)
+		}
+	}
+	provider, err := goose.NewProvider(goose.DialectPostgres, stdlib.OpenDBFromPool(pool), dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("read migrations: %w", err)
 	}
 	defer func() { _ = provider.Close() }()
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil
-}
-
-// newProvider returns a goose provider for the embedded SQL files.
-func newProvider(db *sql.DB) (*goose.Provider, error) {
-	dir, err := fs.Sub(files, "sql")
-	if err != nil {
-		return nil, fmt.Errorf("open migrations: %w", err)
-	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, dir)
-	if err != nil {
-		return nil, fmt.Errorf("read migrations: %w", err)
-	}
-	return provider, nil
 }
 
 // upRiver runs the migrations of River's tables.

@@ -1,0 +1,1010 @@
+-- The schema before its first release, in one step. Its number is above those of the steps that led to it: a database
+-- of a server from before is refused, because the tables exist.
+--
+-- Texts that are compared or ordered have the collation "C". IDs sort in the order in which they were made.
+
+-- +goose Up
+
+-- Postgres parses a table's CHECK constraints for every statement that writes to it, which was a fifth of the cost of
+-- an append. It parses a domain's constraints once per connection. So the enum columns that every append writes have
+-- domains. Constraints on two columns cannot move to a domain; theirs compare with one array constant, which is parsed
+-- faster than a list.
+CREATE DOMAIN event_type AS text
+    CONSTRAINT events_type_check
+        CHECK (VALUE IN ('run_created', 'run_started', 'run_completed', 'run_failed', 'run_cancelled',
+            'cancel_requested', 'attr_set', 'store_set', 'step_created', 'step_started', 'step_completed',
+            'step_failed', 'step_retrying', 'hook_created', 'hook_received', 'hook_disposed', 'hook_conflict',
+            'wait_created', 'wait_completed', 'wait_cancelled'));
+
+CREATE DOMAIN run_driver AS text COLLATE "C"
+    CONSTRAINT runs_driver_check CHECK (VALUE IN ('', 'server'));
+
+CREATE DOMAIN run_status AS text
+    CONSTRAINT runs_status_check CHECK (VALUE IN ('pending', 'running', 'completed', 'failed', 'cancelled'));
+
+CREATE DOMAIN step_status AS text
+    CONSTRAINT steps_status_check CHECK (VALUE IN ('pending', 'running', 'completed', 'failed'));
+
+-- ===== The log
+
+-- Projects are isolated from each other.
+CREATE TABLE projects (
+    name text COLLATE "C" PRIMARY KEY,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    -- What operators allow a project: the most runs started in a day, in UTC, and the most bytes stored. NULL for no
+    -- limit.
+    daily_starts bigint CHECK (daily_starts >= 0),
+    storage_bytes bigint CHECK (storage_bytes >= 0),
+    -- The runs started on the day counted_on that retention has deleted since, which counting runs would miss.
+    deleted_starts bigint NOT NULL DEFAULT 0,
+    counted_on date,
+    -- The last measurement of the bytes stored, and when the next one is due; NULL for at once.
+    stored_bytes bigint,
+    stored_at timestamptz,
+    measure_after timestamptz,
+    -- How deep a tree of runs that start runs may be, and how many runs of one tree may be open; NULL for the defaults.
+    max_depth bigint CHECK (max_depth >= 0),
+    max_descendants bigint CHECK (max_descendants >= 0),
+    -- Since when nothing of the project starts or is called; NULL if it is not paused.
+    paused_at timestamptz
+);
+INSERT INTO projects (name) VALUES ('default');
+
+-- A run is the fold of its events: every column except id and project can be computed from them.
+CREATE TABLE runs (
+    id text COLLATE "C" PRIMARY KEY,
+    project text COLLATE "C" NOT NULL,
+    deployment_id text NOT NULL,
+    workflow_name text COLLATE "C" NOT NULL,
+    status run_status NOT NULL,
+    spec_version integer NOT NULL,
+    attributes jsonb NOT NULL DEFAULT '{}',
+    error_code text NOT NULL DEFAULT '',
+    last_seq bigint NOT NULL CHECK (last_seq >= 1),
+    -- seq of the event that ended the run; its payload is the output or the error. 0 while the run is live.
+    end_seq bigint NOT NULL DEFAULT 0,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    started_at timestamptz,
+    completed_at timestamptz,
+    -- Who drives the run: empty for its client, with messages of its own; "server" for the server, with messages of
+    -- work.
+    driver run_driver NOT NULL DEFAULT '',
+    -- Unique among the live runs of a workflow.
+    unique_key text COLLATE "C" NOT NULL DEFAULT '',
+    idempotency_key text COLLATE "C" NOT NULL DEFAULT '',
+    -- The run that started this one, and the step in it that waits for the result; empty if there is none.
+    parent_id text COLLATE "C" NOT NULL DEFAULT '',
+    parent_step text COLLATE "C" NOT NULL DEFAULT '',
+    -- The run continues when its parent ends.
+    detached boolean NOT NULL DEFAULT false,
+    -- When the run fails if it has not ended by then.
+    deadline timestamptz,
+    -- When a run that was asked to cancel ends if it has not ended by itself; NULL if nobody has asked.
+    forced_at timestamptz,
+    -- What is left of what the run's function waits for; see entities/await. NULL if all news has the run invoked. It
+    -- is not in the log: a run that loses it is invoked more often, and misses nothing.
+    await jsonb,
+    -- The position of the run's last store_set; 0 for none, so that a run without a store needs no read of the table.
+    store_seq bigint NOT NULL DEFAULT 0,
+    -- The limits that the run needs places of, as in its first event; NULL for none.
+    limits jsonb,
+    -- The limits of the run's steps, by their names, as in its first event; NULL for none.
+    step_limits jsonb,
+    -- How many positions of the run's log were taken by its orchestrator, for runs of spec version 9 and later.
+    seq_in_band bigint NOT NULL DEFAULT 0,
+    -- Runs that other runs have started, whichever way, know the root of their tree and how far below it they are.
+    root_id text COLLATE "C" NOT NULL DEFAULT '',
+    depth integer NOT NULL DEFAULT 0,
+    CONSTRAINT runs_completed_at_check
+        CHECK ((status = ANY ('{completed,failed,cancelled}'::text[])) = (completed_at IS NOT NULL)),
+    CONSTRAINT runs_end_seq_check CHECK ((completed_at IS NOT NULL) = (end_seq > 0))
+) WITH (fillfactor = 80);
+-- Counts the open runs of a deployment.
+CREATE INDEX runs_deployment_idx ON runs (project, deployment_id) WHERE completed_at IS NULL;
+CREATE INDEX runs_ended_idx ON runs (project, completed_at, id) WHERE completed_at IS NOT NULL;
+-- Lists the failed runs with a code in the order of all lists of runs. Few runs fail, so the index is small.
+CREATE INDEX runs_error_idx ON runs (project, error_code, created_at, id) WHERE error_code <> '';
+CREATE UNIQUE INDEX runs_idempotency_key ON runs (project, idempotency_key) WHERE idempotency_key <> '';
+-- For the history of a unique key: the runs that have had it.
+CREATE INDEX runs_key_idx ON runs (project, unique_key, created_at, id) WHERE unique_key <> '';
+-- Counts the open runs of a tree.
+CREATE INDEX runs_open_descendants_idx ON runs (root_id) WHERE root_id <> '' AND completed_at IS NULL;
+-- The live runs, for the sweeper.
+CREATE INDEX runs_open_idx ON runs (id) WHERE completed_at IS NULL;
+CREATE INDEX runs_parent_idx ON runs (parent_id, id) WHERE parent_id <> '';
+-- Lists of runs are ordered by (created_at, id). A list of all statuses merges those of the five statuses, so two
+-- indexes serve all four kinds of lists. Each index costs one more write when a run starts and when it ends, which
+-- are the two updates that cannot be HOT because of it. Index entries of a run's earlier statuses are skipped and
+-- marked dead by the next list, and removed by vacuum.
+CREATE INDEX runs_status_idx ON runs (project, status, created_at, id);
+CREATE UNIQUE INDEX runs_unique_key ON runs (project, workflow_name, unique_key)
+    WHERE unique_key <> '' AND completed_at IS NULL;
+CREATE INDEX runs_workflow_idx ON runs (project, workflow_name, status, created_at, id);
+
+-- The log, keyed and ordered by (run_id, seq). Nothing is ordered by time.
+CREATE TABLE events (
+    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    seq bigint NOT NULL CHECK (seq >= 1),
+    type event_type NOT NULL,
+    correlation_id text COLLATE "C" NOT NULL DEFAULT '',
+    spec_version integer NOT NULL,
+    created_at timestamptz NOT NULL,
+    occurred_at timestamptz,
+    data jsonb NOT NULL,
+    extra bytea,
+    payload bytea,
+    project text COLLATE "C" NOT NULL,
+    -- (xid, run_id, seq) is an order of a project's events that later commits do not change, for lists and live
+    -- streams.
+    --
+    -- The ID of the transaction that wrote the event, but at least that of the run's previous event. No new events
+    -- can appear below the oldest open transaction, so a reader that stays below it misses none
+    -- (eventlog/read/feed.go).
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    PRIMARY KEY (run_id, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.02); -- reuses the space of deleted rows early
+-- The number of runs grows with the number of rows. Statistics of a small table do not show that: Postgres keeps the
+-- number of runs, overestimates the rows of a run when the table has grown, and then plans statements about a run anew
+-- at each execution. This makes it assume 20 rows per run.
+ALTER TABLE events ALTER COLUMN run_id SET (n_distinct = -0.05);
+CREATE INDEX events_correlation_idx ON events (correlation_id, run_id, seq) WHERE correlation_id <> '';
+-- For events of one type. Lists of all types merge those of each type, as lists of runs merge statuses.
+CREATE INDEX events_feed_idx ON events (project, type, xid, run_id, seq);
+-- A run creates a hook once, whether or not it gets the token. For steps and waits, the keys of their tables ensure
+-- that.
+CREATE UNIQUE INDEX events_hook_claim_key ON events (run_id, correlation_id)
+    WHERE type IN ('hook_created', 'hook_conflict');
+-- One event per resumption, however often it is sent (protocol §3.8).
+CREATE UNIQUE INDEX events_resume_key ON events (run_id, (data ->> 'resumeId'))
+    WHERE type = 'hook_received' AND data ->> 'resumeId' IS NOT NULL;
+
+-- An order of the events of a project that a restore, a dump and a move to another cluster do not break: the numbers
+-- of transactions are those of one cluster, and go back when it is restored (pg/epoch.go).
+CREATE TABLE feed_epochs (
+    number bigint PRIMARY KEY,
+    -- What cursors name. It is random, so that another history of this database has others; empty in the
+    -- first epoch.
+    id text COLLATE "C" NOT NULL UNIQUE,
+    -- The cluster and the database, as far as they are known, and when Postgres was started.
+    cluster text COLLATE "C" NOT NULL,
+    started_at timestamptz NOT NULL,
+    -- No event of an earlier epoch is at this place or after it, and none of this epoch before it.
+    begins bigint NOT NULL,
+    -- What is added to the number of a transaction to get the place of its events.
+    base bigint NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+INSERT INTO feed_epochs (number, id, cluster, started_at, begins, base) VALUES (1, '', '', '-infinity', 0, 0);
+
+CREATE TABLE steps (
+    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    id text COLLATE "C" NOT NULL,
+    name text NOT NULL,
+    status step_status NOT NULL,
+    attempt integer NOT NULL CHECK (attempt >= 0),
+    spec_version integer NOT NULL,
+    -- seq of step_created, whose payload is the input.
+    created_seq bigint NOT NULL,
+    -- seq of the last step_completed, step_failed or step_retrying, whose payload is the output or error.
+    result_seq bigint NOT NULL DEFAULT 0,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    started_at timestamptz,
+    completed_at timestamptz,
+    retry_after timestamptz,
+    PRIMARY KEY (run_id, id),
+    CONSTRAINT steps_completed_at_check
+        CHECK ((status = ANY ('{completed,failed}'::text[])) = (completed_at IS NOT NULL))
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE steps ALTER COLUMN run_id SET (n_distinct = -0.05);
+CREATE UNIQUE INDEX steps_created_key ON steps (run_id, created_seq);
+
+-- Live hooks. Disposing of a hook, or the end of its run, deletes the row and frees the token.
+CREATE TABLE hooks (
+    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    id text COLLATE "C" NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    token text COLLATE "C" NOT NULL,
+    is_webhook boolean NOT NULL,
+    spec_version integer NOT NULL,
+    -- seq of hook_created, whose payload is the metadata.
+    created_seq bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    is_system boolean NOT NULL DEFAULT false,
+    -- Until when the token stays reserved, even if the run ends earlier.
+    retain_until timestamptz,
+    -- Set to retain_until when the run ends: the row is valid until then. NULL while the run is live.
+    expires_at timestamptz,
+    -- The signal that resumes the hook, and the condition that the signal must meet.
+    signal text COLLATE "C" NOT NULL DEFAULT '',
+    condition text NOT NULL DEFAULT '',
+    -- The hook of another run from which this hook has taken its token over.
+    claimed_from jsonb,
+    PRIMARY KEY (run_id, id),
+    CONSTRAINT hooks_token_key UNIQUE (project, token)
+);
+CREATE INDEX hooks_created_idx ON hooks (project, created_at, id);
+CREATE INDEX hooks_expiry_idx ON hooks (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX hooks_id_idx ON hooks (id);
+CREATE INDEX hooks_signal_idx ON hooks (project, signal, run_id, id) WHERE signal <> '';
+
+-- Waits are kept as long as their run.
+CREATE TABLE waits (
+    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    id text COLLATE "C" NOT NULL,
+    status text NOT NULL,
+    spec_version integer NOT NULL,
+    resume_at timestamptz,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    completed_at timestamptz,
+    project text COLLATE "C" NOT NULL DEFAULT '',
+    PRIMARY KEY (run_id, id),
+    CONSTRAINT waits_completed_at_check CHECK ((status IN ('completed', 'cancelled')) = (completed_at IS NOT NULL)),
+    CONSTRAINT waits_status_check CHECK (status IN ('waiting', 'completed', 'cancelled'))
+);
+-- The waits of a project that are not over, by when they end.
+CREATE INDEX waits_open_idx ON waits (project, resume_at, run_id, id) WHERE status = 'waiting';
+
+-- The attributes of runs again, one row each, for lists of runs by attribute and for lists of attributes. The columns
+-- copied from the run never change.
+CREATE TABLE run_attributes (
+    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    key text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    workflow_name text COLLATE "C" NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (run_id, key)
+);
+CREATE INDEX run_attributes_key_idx ON run_attributes (project, key, created_at);
+CREATE INDEX run_attributes_value_idx ON run_attributes (project, key, value, created_at, run_id);
+CREATE INDEX run_attributes_workflow_idx ON run_attributes (project, workflow_name, key, created_at);
+
+-- The stores of runs: the fold of their events of the type store_set. Value is JSON as it was written. It is text, so
+-- that Postgres can store all JSON that functions write: json::jsonb refuses some. Seq is the position of the event.
+CREATE TABLE run_store (
+    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    key text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    PRIMARY KEY (run_id, key)
+);
+
+-- The outputs of steps that equal steps have instead of an execution. An output is in the log of its run, and is
+-- known for as long as that exists. Times are from the database's clock.
+CREATE TABLE memos (
+    project text COLLATE "C" NOT NULL,
+    -- The digest of what makes steps equal.
+    hash text COLLATE "C" NOT NULL,
+    -- The step_completed with the output.
+    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    seq bigint NOT NULL,
+    expires_at timestamptz NOT NULL,
+    PRIMARY KEY (project, hash)
+) WITH (fillfactor = 90);
+CREATE INDEX memos_expires_idx ON memos (expires_at);
+CREATE INDEX memos_run_idx ON memos (run_id);
+
+-- ===== Streams
+
+-- Streams are keyed by name: a reader may open one before it is written and without knowing its run.
+CREATE TABLE streams (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    -- Only groups streams: health checks write with IDs of runs that do not exist.
+    run_id text COLLATE "C" NOT NULL,
+    chunks bigint NOT NULL CHECK (chunks >= 0),
+    created_at timestamptz NOT NULL,
+    closed_at timestamptz,
+    CONSTRAINT streams_name_key UNIQUE (project, name)
+) WITH (fillfactor = 80);
+CREATE INDEX streams_run_idx ON streams (project, run_id, name);
+
+CREATE TABLE stream_chunks (
+    stream_id bigint NOT NULL REFERENCES streams(id) ON DELETE CASCADE,
+    idx bigint NOT NULL CHECK (idx >= 0),
+    data bytea NOT NULL,
+    PRIMARY KEY (stream_id, idx)
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+
+-- ===== Work
+
+-- Messages that have not been acknowledged. All times are from the database's clock.
+CREATE TABLE messages (
+    id text COLLATE "C" PRIMARY KEY,
+    project text COLLATE "C" NOT NULL,
+    topic text COLLATE "C" NOT NULL,
+    deployment_id text COLLATE "C" NOT NULL,
+    -- The run that the sender named; empty if it named none.
+    run_id text COLLATE "C" NOT NULL DEFAULT '',
+    content_type text NOT NULL,
+    body bytea NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL,
+    -- When the message next needs a ticket: its delay is over, its lease has expired, or its ticket was lost.
+    due_at timestamptz NOT NULL,
+    -- The ID of the ticket (River job) that may deliver the message; 0 before the first.
+    ticket integer NOT NULL DEFAULT 0,
+    -- The receipt handle of the delivery in progress; empty if there is none.
+    lease text COLLATE "C" NOT NULL DEFAULT '',
+    delivery_count integer NOT NULL DEFAULT 0,
+    last_error text NOT NULL DEFAULT '',
+    -- Set when the message has failed too often: it is kept, and not delivered again until it is released by hand.
+    parked_at timestamptz,
+    -- The process that makes the delivery in progress; empty if the function extends the lease by itself.
+    holder text COLLATE "C" NOT NULL DEFAULT '',
+    -- Number of consecutive deliveries that did not reach the function. They do not count as deliveries.
+    unreached integer NOT NULL DEFAULT 0,
+    -- When the first counted delivery failed.
+    first_failed_at timestamptz,
+    -- last_seq of the run when the delivery in progress began; 0 if the message has no run.
+    seen_seq bigint NOT NULL DEFAULT 0,
+    -- The kind of work that the server does itself; empty for a message that it delivers.
+    work text COLLATE "C" NOT NULL DEFAULT '',
+    -- The step or hook of the run that the work is for.
+    subject text COLLATE "C" NOT NULL DEFAULT '',
+    -- Events arrived after the work in progress began: do it again.
+    again boolean NOT NULL DEFAULT false,
+    -- Number of deliveries that were cut off because the app died. They count as deliveries, but not as failures of
+    -- the app's code.
+    cut_off integer NOT NULL DEFAULT 0,
+    -- The last lease that a server which stopped left to the function. An extension by the function clears it.
+    left_lease text COLLATE "C" NOT NULL DEFAULT '',
+    -- A proxy may repeat the call of a function. These say how long the log was when one of the copies last wrote to
+    -- it during the call, and which request did; NULL if none has. What does not know as much of the log is refused.
+    written_seq bigint,
+    written_by bigint,
+    -- The code and message with which the run's function refuses to go on; NULL for other failures, and for none.
+    held jsonb,
+    begins_run boolean NOT NULL DEFAULT false,
+    awaits_since timestamptz,
+    -- Number of deliveries that are no failures, although the function has got them: those up to the last one after
+    -- which it asked for the message again, and those that ended with their server. The count of deliveries stays
+    -- exact.
+    excused integer NOT NULL DEFAULT 0,
+    -- Until when the function that works on a message has said that it does; see queue.KeepLease.
+    kept_until timestamptz,
+    CONSTRAINT messages_parked_check CHECK (parked_at IS NULL OR lease = '')
+) WITH (fillfactor = 70);
+-- Finds who is next at a deployment. Few messages wait so.
+CREATE INDEX messages_awaiting_idx ON messages (project, deployment_id, awaits_since, id)
+    WHERE awaits_since IS NOT NULL AND parked_at IS NULL;
+-- Finds the due messages of one project that belong to runs that have begun, or to those that have not.
+CREATE INDEX messages_begun_due_idx ON messages (project, begins_run, due_at) WHERE parked_at IS NULL;
+CREATE INDEX messages_due_idx ON messages (due_at) WHERE parked_at IS NULL;
+-- Counts the messages of a deployment that failed and are tried again.
+CREATE INDEX messages_failed_at_idx ON messages (project, deployment_id) WHERE parked_at IS NULL AND last_error <> '';
+-- Lists the messages of a project that failed and are tried again. Few are in this index.
+CREATE INDEX messages_failed_idx ON messages (project, id) WHERE parked_at IS NULL AND last_error <> '';
+-- Lists the messages that are held. Few are.
+CREATE INDEX messages_held_idx ON messages (project, id) WHERE held IS NOT NULL;
+CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> '';
+CREATE INDEX messages_parked_idx ON messages (project, id) WHERE parked_at IS NOT NULL;
+-- Finds the due messages of one project, and the projects that have any, without reading the messages of others.
+CREATE INDEX messages_project_due_idx ON messages (project, due_at) WHERE parked_at IS NULL;
+-- Also finds the messages of a run: all are for the deployment that executes it.
+CREATE INDEX messages_run_idx ON messages (project, deployment_id, run_id);
+-- Counts the calls of a deployment that are under way.
+CREATE INDEX messages_under_way_idx ON messages (project, deployment_id) WHERE lease > '';
+-- Finds the messages that wait for an app which asks for its deliveries, and those that an app did not get while it
+-- was away. Few are in this index.
+CREATE INDEX messages_unreached_idx ON messages (project, deployment_id, due_at)
+    WHERE unreached > 0 AND lease = '' AND parked_at IS NULL;
+-- The same work is queued only once.
+CREATE UNIQUE INDEX messages_work_key ON messages (run_id, work, subject) WHERE work <> '';
+
+-- Idempotency keys outlive their message, until their retention ends.
+CREATE TABLE message_keys (
+    project text COLLATE "C" NOT NULL,
+    deployment_id text COLLATE "C" NOT NULL,
+    topic text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    message_id text COLLATE "C" NOT NULL,
+    expires_at timestamptz NOT NULL,
+    PRIMARY KEY (project, deployment_id, topic, key)
+);
+CREATE INDEX message_keys_expiry_idx ON message_keys (expires_at);
+
+-- The sweeper's state of a run: how much of its log a delivery has seen, and whether the run is stranded, that is,
+-- nothing is left that could make it proceed.
+CREATE TABLE run_wakes (
+    run_id text COLLATE "C" REFERENCES runs(id) ON DELETE CASCADE PRIMARY KEY,
+    -- last_seq of the run when the last acknowledged delivery began. Kept only for runs with hooks.
+    seen_seq bigint NOT NULL DEFAULT 0,
+    -- Set while the run is stranded, with the reason and its last_seq.
+    stranded_at timestamptz,
+    reason text NOT NULL DEFAULT '',
+    stranded_seq bigint NOT NULL DEFAULT 0,
+    -- How often the run was woken at that last_seq, and when last.
+    repairs integer NOT NULL DEFAULT 0,
+    repaired_at timestamptz
+);
+CREATE INDEX run_wakes_stranded_idx ON run_wakes (run_id) WHERE stranded_at IS NOT NULL;
+
+-- Processes that deliver messages. All times are from the database's clock.
+CREATE TABLE processes (
+    id text COLLATE "C" PRIMARY KEY,
+    host text NOT NULL,
+    -- The advisory lock that the process holds while its session is open.
+    session_key bigint NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT now(),
+    beat_at timestamptz NOT NULL DEFAULT now(),
+    -- The start of its uninterrupted heartbeats: a process that was paused itself cannot tell whether others are
+    -- dead.
+    steady_since timestamptz NOT NULL DEFAULT now(),
+    -- The version and the role of the program.
+    version text NOT NULL DEFAULT '',
+    role text NOT NULL DEFAULT ''
+) WITH (fillfactor = 50);
+
+-- The sweeper's position among the live runs, and when it runs next. A single row.
+CREATE TABLE sweeper (
+    one boolean DEFAULT true PRIMARY KEY,
+    place text COLLATE "C" NOT NULL DEFAULT '',
+    due_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT sweeper_one_check CHECK (one)
+);
+INSERT INTO sweeper DEFAULT VALUES;
+
+-- ===== Functions
+
+-- The URLs of the deployments' functions.
+CREATE TABLE deployments (
+    project text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    url text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    -- The workflows of a deployment, sorted. A run that names no deployment goes to the newest deployment that lists
+    -- its workflow, else to the newest that lists none.
+    workflows text[] NOT NULL DEFAULT '{}',
+    -- What an app says about itself: the version of its program, and by workflow the JSON Schemas of input and
+    -- output.
+    build text NOT NULL DEFAULT '',
+    schemas jsonb NOT NULL DEFAULT '{}',
+    -- When it last answered a call, to the minute.
+    answered_at timestamptz,
+    -- When no connection to it was made, or one was closed before an answer, and why.
+    failed_at timestamptz,
+    failure text NOT NULL DEFAULT '',
+    -- Since when it has not answered; NULL if it answers.
+    unreachable_since timestamptz,
+    -- A version of a flow that is retired begins no new runs. It is set on the deployment, which starts read.
+    retired_at timestamptz,
+    -- How many calls of its functions may be under way at once; NULL for any number.
+    max_concurrent integer,
+    -- How the health of a deployment is probed, as JSON; NULL if it is not.
+    health jsonb,
+    -- When it was probed last, how many of the last probes failed or succeeded one after another, and why the last
+    -- one failed.
+    probed_at timestamptz,
+    probe_failures integer NOT NULL DEFAULT 0,
+    probe_successes integer NOT NULL DEFAULT 0,
+    probe_error text NOT NULL DEFAULT '',
+    -- Set while it is unhealthy: since when, and when one call is made to see.
+    unhealthy_since timestamptz,
+    held_until timestamptz,
+    -- A deployment may execute steps, and have no workflow.
+    steps_only boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (project, id),
+    CONSTRAINT deployments_steps_only_check CHECK ((NOT steps_only) OR (workflows = '{}'::text[]))
+);
+
+-- The keys with which calls of a project's functions are signed.
+CREATE TABLE signing_keys (
+    project text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    -- A project may have two keys, one per slot: the current one and its replacement.
+    slot smallint NOT NULL,
+    -- In plain text, because HMAC needs it.
+    secret bytea NOT NULL CHECK (octet_length(secret) = 32),
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (project, id),
+    CONSTRAINT signing_keys_slot_check CHECK (slot IN (1, 2)),
+    CONSTRAINT signing_keys_slot_key UNIQUE (project, slot)
+);
+
+-- The keys that all servers of this database share, and nobody else has.
+CREATE TABLE server_keys (
+    -- What the key is for: calls.
+    name text COLLATE "C" PRIMARY KEY,
+    -- In plain text, because HMAC needs it.
+    secret bytea NOT NULL CHECK (octet_length(secret) = 32),
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- Secrets that projects share with the senders of signed webhook requests.
+CREATE TABLE secrets (
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    -- All valid values: more than one while a secret is being rotated. In plain text, because HMAC needs it.
+    "values" text[] NOT NULL,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    -- origins are where HTTP steps may send the secret to, such as https://mail.example.com; none by default.
+    origins text[] NOT NULL DEFAULT '{}',
+    PRIMARY KEY (project, name),
+    CONSTRAINT secrets_values_check CHECK (cardinality("values") BETWEEN 1 AND 10)
+);
+
+-- ===== Signals
+
+-- A signal resumes every hook of its project that waits for its name and whose condition it meets. Work in messages
+-- dispatches it to the hooks. The row is kept until that is done, and until keep_until.
+CREATE TABLE signals (
+    project text COLLATE "C" NOT NULL,
+    -- sig_ and a ULID. Signals are listed in this order.
+    id text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    -- The sender's idempotency key; empty for none.
+    key text COLLATE "C" NOT NULL DEFAULT '',
+    -- JSON as received.
+    data bytea NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    -- Hooks opened until then may still receive the signal by replay.
+    keep_until timestamptz NOT NULL,
+    -- When the row is deleted, if dispatched: the idempotency key is remembered at least until then.
+    expires_at timestamptz NOT NULL,
+    -- The root of the run that has sent it, and how far below it the runs are that it starts.
+    root_id text COLLATE "C" NOT NULL DEFAULT '',
+    depth integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (project, id),
+    CONSTRAINT signals_expires_at_check CHECK (expires_at >= keep_until AND keep_until >= created_at)
+);
+CREATE INDEX signals_expires_at_idx ON signals (expires_at);
+CREATE UNIQUE INDEX signals_key ON signals (project, name, key) WHERE key <> '';
+-- For replay.
+CREATE INDEX signals_name_idx ON signals (project, name, created_at, id);
+
+-- ===== Access
+
+-- A key gives access to one project, with a role. Rows of revoked keys are kept, because the audit refers to them.
+CREATE TABLE api_keys (
+    -- key_ and a ULID. Keys are listed in this order.
+    id text COLLATE "C" PRIMARY KEY,
+    project text COLLATE "C" NOT NULL REFERENCES projects(name),
+    name text NOT NULL,
+    role text NOT NULL,
+    -- The start of the key, by which people recognise it.
+    prefix text NOT NULL,
+    -- SHA-256 of the key. A slow hash is needed for passwords only: a key is 256 random bits, which cannot be found
+    -- by trying.
+    hash bytea NOT NULL CHECK (length(hash) = 32) UNIQUE,
+    created_at timestamptz NOT NULL,
+    -- NULL for a key that never expires.
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    -- Accurate to about a minute.
+    last_used_at timestamptz,
+    -- Keys of the role worker register deployments: the one with this ID, or if it ends in *, all whose IDs begin
+    -- like it. Empty for other roles.
+    deployments text NOT NULL DEFAULT '',
+    CONSTRAINT api_keys_deployments_check CHECK ((role = 'worker') = (deployments <> '')),
+    CONSTRAINT api_keys_role_check CHECK (role IN ('admin', 'write', 'read', 'metadata', 'invoke', 'worker'))
+);
+CREATE INDEX api_keys_project_idx ON api_keys (project, id);
+
+-- The sessions of browsers in the dashboard.
+CREATE TABLE sessions (
+    -- The SHA-256 of the cookie.
+    id bytea PRIMARY KEY CHECK (octet_length(id) = 32),
+    created_at timestamptz NOT NULL,
+    -- The last use, accurate to an hour.
+    used_at timestamptz NOT NULL
+);
+-- The sessions that are too old, and those that have opened a project.
+CREATE INDEX sessions_created_idx ON sessions (created_at);
+
+-- The key with which a session opened each project. The text of a key is stored nowhere.
+CREATE TABLE session_keys (
+    session_id bytea NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    project text COLLATE "C" NOT NULL REFERENCES projects(name),
+    key_id text COLLATE "C" REFERENCES api_keys(id) ON DELETE CASCADE,
+    -- Of the key in the server's environment, instead of key_id: its HMAC with the cookie. With another key in the
+    -- environment it is void; without the cookie it tells nothing about the key.
+    environment bytea CHECK (octet_length(environment) = 32),
+    PRIMARY KEY (session_id, project),
+    CONSTRAINT session_keys_one_check CHECK ((key_id IS NULL) <> (environment IS NULL))
+);
+CREATE INDEX session_keys_project_idx ON session_keys (project, session_id);
+
+-- Codes that open a project in a browser, once. They live for a minute.
+CREATE TABLE session_codes (
+    -- The SHA-256 of the code.
+    id bytea PRIMARY KEY CHECK (octet_length(id) = 32),
+    project text COLLATE "C" NOT NULL REFERENCES projects(name),
+    -- The key that made the code, or the HMAC of the environment's key with the code: as in session_keys.
+    key_id text COLLATE "C" REFERENCES api_keys(id) ON DELETE CASCADE,
+    environment bytea CHECK (octet_length(environment) = 32),
+    created_at timestamptz NOT NULL,
+    CONSTRAINT session_codes_one_check CHECK ((key_id IS NULL) <> (environment IS NULL))
+);
+CREATE INDEX session_codes_created_idx ON session_codes (created_at);
+
+-- Changes of keys, projects, deployments, secrets, messages and retention, each recorded in its own transaction.
+CREATE TABLE audit (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT now(),
+    project text COLLATE "C" NOT NULL,
+    -- Who did it: the ID of a key, or STEPWELL_API_KEY, open, cli or server.
+    actor text NOT NULL,
+    action text NOT NULL,
+    -- The object that was changed.
+    subject text NOT NULL,
+    detail jsonb NOT NULL,
+    -- The address of the client, as the server saw it; empty for changes that came from no request.
+    address text NOT NULL DEFAULT ''
+);
+CREATE INDEX audit_action_idx ON audit (project, action, seq);
+-- The audit by what a list selects.
+CREATE INDEX audit_actor_idx ON audit (project, actor, seq);
+CREATE INDEX audit_project_idx ON audit (project, seq);
+CREATE INDEX audit_subject_idx ON audit (project, subject, seq);
+
+-- ===== Capacity
+
+-- Limits bound how many runs and steps are under way at once, or begin in a time. docs/guarantees.md has the rules.
+CREATE TABLE limits (
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    -- So many at once: with one key, and in all; 0 for no bound.
+    per_key integer NOT NULL CHECK (per_key >= 0),
+    total integer NOT NULL CHECK (total >= 0),
+    -- So many begin with one key in any window of this length; 0 for no bound.
+    rate integer NOT NULL CHECK (rate >= 0),
+    per interval NOT NULL,
+    burst integer NOT NULL CHECK (burst >= 0),
+    -- Whether tenants take turns.
+    fair boolean NOT NULL,
+    on_full text COLLATE "C" NOT NULL,
+    paused boolean NOT NULL,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    PRIMARY KEY (project, name),
+    CONSTRAINT limits_on_full_check CHECK (on_full IN ('wait', 'reject', 'replaceWaiting', 'cancelOldest'))
+);
+
+-- The limits of workflows whose runs do not name them.
+CREATE TABLE policies (
+    project text COLLATE "C" NOT NULL,
+    workflow text COLLATE "C" NOT NULL,
+    -- A list of limits, with expressions for their keys.
+    limits jsonb NOT NULL,
+    priority interval NOT NULL,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    -- The limits of the steps of a policy's workflow, by their names; NULL for none.
+    steps jsonb,
+    PRIMARY KEY (project, workflow)
+);
+
+-- What holds a place of a limit, or waits for one. A permit goes with the run and the message that it is about, so it
+-- cannot be left behind.
+CREATE TABLE permits (
+    -- The ID of the run, or of the message with the step, that the permit is for.
+    holder text COLLATE "C" NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    -- How many places it takes.
+    cost integer NOT NULL,
+    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    -- NULL if the run holds it.
+    message_id text COLLATE "C" REFERENCES messages(id) ON DELETE CASCADE,
+    -- When it came, and the same less its priority, which orders those who wait.
+    created_at timestamptz NOT NULL,
+    rank_at timestamptz NOT NULL,
+    -- When it may go at the earliest: the end of a retry's backoff.
+    not_before timestamptz,
+    -- How many have gone before it while another limit kept it from going.
+    passed integer NOT NULL DEFAULT 0,
+    -- When it got its place; NULL while it waits.
+    granted_at timestamptz,
+    -- When a step stops waiting for a place: at its deadline. NULL for never.
+    until timestamptz,
+    PRIMARY KEY (holder, name),
+    CONSTRAINT permits_cost_check CHECK (cost > 0)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+CREATE INDEX permits_held_idx ON permits (project, name, key) WHERE granted_at IS NOT NULL;
+CREATE INDEX permits_message_idx ON permits (message_id) WHERE message_id IS NOT NULL;
+CREATE INDEX permits_run_idx ON permits (run_id);
+CREATE INDEX permits_until_idx ON permits (until) WHERE granted_at IS NULL AND until IS NOT NULL;
+CREATE INDEX permits_waiting_idx ON permits (project, name, key, rank_at, holder) WHERE granted_at IS NULL;
+
+-- What limits remember of a key or a tenant. Rows whose time is long past mean nothing.
+CREATE TABLE limit_clocks (
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    -- 'rate': when the key has its whole burst again. 'turn': when the tenant last got a place.
+    kind text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    PRIMARY KEY (project, name, kind, key),
+    CONSTRAINT limit_clocks_kind_check CHECK (kind IN ('rate', 'turn'))
+) WITH (fillfactor = 50);
+CREATE INDEX limit_clocks_at_idx ON limit_clocks (at);
+
+-- ===== Starts
+
+-- Schedules start runs at the ticks of a cron expression or an interval. Work in messages decides the ticks: its
+-- subject is the schedule's ID, and it is due at the next tick.
+CREATE TABLE schedules (
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    -- sched_ and a ULID: a schedule that is created again has another one.
+    id text COLLATE "C" NOT NULL,
+    -- When it ticks: either of the two.
+    cron text NOT NULL,
+    every interval NOT NULL,
+    time_zone text NOT NULL,
+    -- What a tick starts. An empty deployment stands for the newest one of the workflow.
+    workflow text COLLATE "C" NOT NULL,
+    deployment text COLLATE "C" NOT NULL,
+    input bytea NOT NULL,
+    attributes jsonb NOT NULL,
+    timeout interval NOT NULL,
+    overlap text COLLATE "C" NOT NULL,
+    catch_up text COLLATE "C" NOT NULL,
+    catch_up_window interval NOT NULL,
+    jitter interval NOT NULL,
+    paused_at timestamptz,
+    pause_note text NOT NULL DEFAULT '',
+    -- Every tick up to here has its decision, and no tick after it.
+    decided_until timestamptz NOT NULL,
+    -- The next tick; NULL if there is none.
+    next_at timestamptz,
+    -- The tick that waits for the end of the last run; NULL if none does.
+    waiting_at timestamptz,
+    -- The last run that a tick or a trigger has started; empty for none.
+    run_id text COLLATE "C" NOT NULL DEFAULT '',
+    -- The backfill under way: all of its ticks up to backfill_at are decided, and it ends with backfill_until.
+    backfill_at timestamptz,
+    backfill_until timestamptz,
+    backfill_repeat boolean NOT NULL DEFAULT false,
+    backfill_run_id text COLLATE "C" NOT NULL DEFAULT '',
+    -- How many decisions have been recorded.
+    ticks bigint NOT NULL DEFAULT 0,
+    -- Changes with every write, so that a decision applies only to the schedule that it was made for.
+    revision bigint NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    -- A schedule ticks from from_at, if it is set, to until_at.
+    from_at timestamptz,
+    until_at timestamptz,
+    -- The ticks that wait behind waiting_at, in their order.
+    waiting_more timestamptz[] NOT NULL DEFAULT '{}',
+    PRIMARY KEY (project, name),
+    CONSTRAINT schedules_backfill_check CHECK ((backfill_at IS NULL) = (backfill_until IS NULL)),
+    CONSTRAINT schedules_catch_up_check CHECK (catch_up IN ('latest', 'all')),
+    CONSTRAINT schedules_timing_check CHECK ((cron = '') <> (every = '00:00:00')),
+    CONSTRAINT schedules_overlap_check CHECK (overlap IN ('skip', 'wait', 'waitAll', 'cancel', 'allow'))
+);
+CREATE UNIQUE INDEX schedules_id_key ON schedules (id);
+
+-- What was decided about each tick. The key is the second guard against deciding one twice.
+CREATE TABLE schedule_ticks (
+    schedule_id text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    -- Numbers the decisions of a schedule. The oldest are deleted.
+    seq bigint NOT NULL,
+    decision text COLLATE "C" NOT NULL,
+    -- The run that was started, or because of which the tick was skipped; empty for none.
+    run_id text COLLATE "C" NOT NULL,
+    reason text NOT NULL,
+    -- A row may stand for several missed ticks, from at to last_at.
+    count bigint NOT NULL,
+    last_at timestamptz NOT NULL,
+    decided_at timestamptz NOT NULL,
+    PRIMARY KEY (schedule_id, kind, at),
+    CONSTRAINT schedule_ticks_decision_check
+        CHECK (decision IN ('started', 'waiting', 'skipped', 'missed', 'refused')),
+    CONSTRAINT schedule_ticks_kind_check CHECK (kind IN ('tick', 'trigger', 'backfill'))
+);
+CREATE INDEX schedule_ticks_seq_idx ON schedule_ticks (schedule_id, seq);
+
+-- A collection is a run that will be: starts with the same key are collected until it is due. Work in messages starts
+-- the run; its subject is the run's ID. The row is deleted in the transaction that starts the run.
+CREATE TABLE collections (
+    -- The ID that the run will have.
+    run_id text COLLATE "C" PRIMARY KEY,
+    project text COLLATE "C" NOT NULL,
+    workflow text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    -- When the run starts: quiet after the last start, and max_wait after the first one at the latest.
+    quiet interval NOT NULL,
+    max_wait interval NOT NULL,
+    -- Which input the run gets. With all it is a list of at most size items and max_bytes bytes.
+    keep text COLLATE "C" NOT NULL,
+    size integer NOT NULL,
+    max_bytes bigint NOT NULL,
+    -- What the run is started with. The data is that of its first event; input is empty if the run gets a list.
+    deployment text COLLATE "C" NOT NULL,
+    data jsonb NOT NULL,
+    timeout interval NOT NULL,
+    input bytea NOT NULL,
+    -- How many starts were collected, and the bytes of the input so far.
+    count bigint NOT NULL,
+    bytes bigint NOT NULL,
+    first_at timestamptz NOT NULL,
+    last_at timestamptz NOT NULL,
+    due_at timestamptz NOT NULL,
+    -- Why the run could not be started when it was due; empty if that was not tried.
+    refusal text NOT NULL DEFAULT '',
+    CONSTRAINT collections_keep_check CHECK (keep IN ('last', 'first', 'all')),
+    CONSTRAINT collections_kind_check CHECK (kind IN ('debounce', 'batch'))
+);
+CREATE UNIQUE INDEX collections_key ON collections (project, workflow, kind, key);
+CREATE INDEX collections_project_idx ON collections (project, run_id);
+
+-- The starts of a collection that have to be remembered: those whose inputs become a list, until the run has started,
+-- and those with an idempotency key, as long as the run is kept.
+CREATE TABLE collected (
+    run_id text COLLATE "C" NOT NULL,
+    -- Numbers the starts of a collection in the order of their arrival.
+    seq bigint NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    idempotency_key text COLLATE "C" NOT NULL,
+    digest text COLLATE "C" NOT NULL,
+    input bytea NOT NULL,
+    PRIMARY KEY (run_id, seq)
+);
+CREATE UNIQUE INDEX collected_key ON collected (project, idempotency_key) WHERE idempotency_key <> '';
+
+-- Triggers start a run when something happens: a signal, a request to a webhook, the end of a run. A signal and the
+-- end of a run leave work in messages for each trigger that matches; its subject is the trigger's ID and the event's.
+CREATE TABLE triggers (
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    -- trg_ and a ULID: a trigger that is created again has another one.
+    id text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    -- What it waits for: the name of a signal, the token of a webhook, or the workflow of runs.
+    source text COLLATE "C" NOT NULL,
+    -- An expression in CEL; empty for none.
+    condition text NOT NULL,
+    -- With which statuses the runs end; empty for other kinds.
+    statuses text[] NOT NULL,
+    -- The signature scheme of a webhook and its secret; empty for none.
+    verify text COLLATE "C" NOT NULL,
+    secret text COLLATE "C" NOT NULL,
+    -- What it starts. An empty deployment stands for the newest one of the workflow, and an empty input for the
+    -- event.
+    workflow text COLLATE "C" NOT NULL,
+    deployment text COLLATE "C" NOT NULL,
+    input bytea NOT NULL,
+    attributes jsonb NOT NULL,
+    unique_key text COLLATE "C" NOT NULL,
+    joins boolean NOT NULL,
+    timeout interval NOT NULL,
+    paused_at timestamptz,
+    pause_note text NOT NULL,
+    -- Changes with every write, so that what was read before is not acted upon.
+    revision bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    -- What the start of a trigger says besides: limits, priority, delay, idempotency key, debounce and batch.
+    options jsonb NOT NULL DEFAULT '{}',
+    PRIMARY KEY (project, name),
+    CONSTRAINT triggers_kind_check CHECK (kind IN ('signal', 'webhook', 'runEnded'))
+);
+CREATE UNIQUE INDEX triggers_id_key ON triggers (id);
+-- Every end of a run and every signal looks here.
+CREATE INDEX triggers_source_idx ON triggers (project, kind, source);
+
+-- What became of each event. The key is the second guard against starting twice; the first is the idempotency key of
+-- the run.
+CREATE TABLE trigger_events (
+    trigger_id text COLLATE "C" NOT NULL REFERENCES triggers(id) ON DELETE CASCADE,
+    -- The ID of the signal, of the request, or of the run that ended.
+    event text COLLATE "C" NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    -- The order of the decisions. The oldest are deleted.
+    seq bigint GENERATED ALWAYS AS IDENTITY,
+    decision text COLLATE "C" NOT NULL,
+    -- The run that was started or joined, or that has the key; empty for none.
+    run_id text COLLATE "C" NOT NULL,
+    reason text NOT NULL,
+    decided_at timestamptz NOT NULL,
+    PRIMARY KEY (trigger_id, event),
+    CONSTRAINT trigger_events_decision_check
+        CHECK (decision IN ('started', 'joined', 'collected', 'skipped', 'refused', 'retrying'))
+);
+CREATE INDEX trigger_events_seq_idx ON trigger_events (trigger_id, seq);
+
+-- ===== Flows
+
+-- The versions of flows. Each is a deployment, whose ID it has, so that a run keeps the version that it was started
+-- with, and the newest one is the newest deployment of the workflow. The documents never change.
+CREATE TABLE flow_versions (
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    deployment_id text COLLATE "C" NOT NULL,
+    -- The SHA-256 of the document's values, in their order, without comments and spaces.
+    digest bytea NOT NULL,
+    document text NOT NULL,
+    created_at timestamptz NOT NULL,
+    semantics integer NOT NULL DEFAULT 1,
+    PRIMARY KEY (project, name, version),
+    CONSTRAINT flow_versions_semantics_check CHECK (semantics > 0),
+    CONSTRAINT flow_versions_version_check CHECK (version > 0),
+    UNIQUE (project, deployment_id),
+    FOREIGN KEY (project, deployment_id) REFERENCES deployments(project, id) DEFERRABLE INITIALLY DEFERRED
+);
+
+-- Names for versions of flows. New runs that are started by one have the version that it points to.
+CREATE TABLE flow_aliases (
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    alias text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    -- How starts name it: NAME@ALIAS, where those of deployments are NAME@VERSION.
+    id text COLLATE "C" NOT NULL,
+    updated_at timestamptz NOT NULL,
+    PRIMARY KEY (project, name, alias),
+    UNIQUE (project, id),
+    FOREIGN KEY (project, name, version) REFERENCES flow_versions(project, name, version)
+);
+
+-- The versions of catalogs: steps by what they take and give. The plan that is made of one for a run is a version of
+-- the flow with the catalog's name. The documents never change.
+CREATE TABLE catalogs (
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    -- The SHA-256 of the document's values, in their order, without comments and spaces.
+    digest bytea NOT NULL,
+    document text NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (project, name, version),
+    CONSTRAINT catalogs_version_check CHECK (version > 0)
+);
+
+-- ===== Keeping and counting
+
+-- How long a project's runs are kept after they end. A project without a row has the server's default.
+CREATE TABLE retention (
+    project text COLLATE "C" PRIMARY KEY,
+    -- NULL keeps them for ever.
+    keep interval,
+    CONSTRAINT retention_keep_check CHECK (keep > '00:00:00')
+);
+
+-- How often things happened in a project in an interval, and how long they took. The rows are a fold of the project's
+-- events (eventlog/stats). Each event is counted in one interval of each width.
+CREATE TABLE stats (
+    project text COLLATE "C" NOT NULL,
+    -- How long the interval is, in minutes: a minute, an hour, 6 hours or a day.
+    width smallint NOT NULL,
+    -- The type of the events, or a part of it: see the constants in eventlog/stats.
+    metric text COLLATE "C" NOT NULL,
+    -- The start of the interval.
+    at timestamptz NOT NULL,
+    workflow text COLLATE "C" NOT NULL,
+    -- The deployment of a run, the name of a step, or the code of an error.
+    label text COLLATE "C" NOT NULL,
+    -- The duration, as a class of a histogram; 0 for what has no duration.
+    took smallint NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (project, width, metric, at, workflow, label, took)
+);
+
+-- How far the events of each project are counted.
+CREATE TABLE stats_progress (
+    project text COLLATE "C" PRIMARY KEY,
+    -- The last event counted, in the order of the project's events.
+    xid xid8 NOT NULL DEFAULT '0',
+    run_id text COLLATE "C" NOT NULL DEFAULT '',
+    seq bigint NOT NULL DEFAULT 0,
+    -- The events before this time are counted.
+    complete_to timestamptz NOT NULL DEFAULT '-infinity',
+    -- When counts that are too old were deleted last.
+    pruned_at timestamptz NOT NULL DEFAULT '-infinity'
+);
