@@ -21,7 +21,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// The codes of failures of HTTP steps, and of answers of functions, beside contract.CodeNoAnswer and that of a status, such as http_404.
+// The codes of failures of HTTP steps, and of answers of functions, beside contract.CodeNoAnswer and that of a
+// status, such as http_404.
 const (
 	// CodeForbiddenAddress means that the server may not connect to the address.
 	CodeForbiddenAddress = "forbidden_address"

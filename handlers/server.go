@@ -142,8 +142,8 @@ var errWaiting = &problem{
 	message: "the server is starting, and waits for its database: try again", retryAfter: databaseRetry,
 }
 
-// NewWaiting returns what a server serves that has not reached its database yet: it lives, and is not ready. Requests are
-// not logged: the server logs that it waits.
+// NewWaiting returns what a server serves that has not reached its database yet: it lives, and is not ready. Requests
+// are not logged: the server logs that it waits.
 func NewWaiting() *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true

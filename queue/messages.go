@@ -287,8 +287,8 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 	return e, nil
 }
 
-// retrySQL makes messages due at once, and resets their failures. The next delivery is the first one again, except for who
-// must know that it is not.
+// retrySQL makes messages due at once, and resets their failures. The next delivery is the first one again, except
+// for who must know that it is not.
 var retrySQL = `
 	UPDATE messages m SET parked_at = NULL, due_at = CASE WHEN due_at = ` + gated + ` THEN due_at ELSE now() END,
 		(delivery_count, excused) = (

@@ -238,9 +238,9 @@ func (q *Queue) SetVisibility(
 	return nil
 }
 
-// KeepLease notes that the function works on a leased message. Functions that have said so do it every few seconds: when
-// they have not for [cluster.KeptLease], and no server is calling them, the message is delivered again. It fails with
-// [message.ErrLeaseNotFound] as [Queue.Acknowledge] does.
+// KeepLease notes that the function works on a leased message. Functions that have said so do it every few seconds:
+// when they have not for [cluster.KeptLease], and no server is calling them, the message is delivered again. It fails
+// with [message.ErrLeaseNotFound] as [Queue.Acknowledge] does.
 func (q *Queue) KeepLease(ctx context.Context, project entities.Project, topic, handle string) error {
 	return wrap("keep lease", keepLease(ctx, q.pool, project, topic, handle))
 }

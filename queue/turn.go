@@ -30,10 +30,10 @@ const (
 // statements of others wait behind all of its own: while others are active, it starts as many as there are processors.
 // Alone, it starts as many as it has places: statements that run at once share commits.
 //
-// A delivery has a second unit, while it is unrecorded: until its call, for however long that waits for the database, and
-// from its function's answer until that is recorded. This is what is done twice if the process dies. A delivery gives
-// the unit back while its function takes long, and has one again from the answer on, even if its project then has more
-// than its share. So a project begins no calls while that many of its deliveries wait for the database.
+// A delivery has a second unit, while it is unrecorded: until its call, for however long that waits for the database,
+// and from its function's answer until that is recorded. This is what is done twice if the process dies. A delivery
+// gives the unit back while its function takes long, and has one again from the answer on, even if its project then
+// has more than its share. So a project begins no calls while that many of its deliveries wait for the database.
 type turn struct {
 	of  *deliverer
 	key string

@@ -104,7 +104,8 @@ var verdicts = []struct {
 	verdict Verdict
 }{
 	{Stranded, VerdictStranded},
-	{ProjectPaused, VerdictBlocked}, {Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked}, {Diverged, VerdictBlocked}, {Held, VerdictBlocked},
+	{ProjectPaused, VerdictBlocked}, {Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked},
+	{Diverged, VerdictBlocked}, {Held, VerdictBlocked},
 	{AnswerRefused, VerdictBlocked}, {LimitDeadlock, VerdictBlocked}, {LimitPaused, VerdictBlocked},
 	{Unhealthy, VerdictRetrying}, {Unreachable, VerdictRetrying}, {ConnectionClosed, VerdictRetrying},
 	{FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying}, {StepBackoff, VerdictRetrying},

@@ -27,6 +27,12 @@ func (x *explainer) addStep(s Step) {
 		x.add(r.trouble(*m, p))
 		return
 	}
+	x.add(x.withKind(r, s, p))
+}
+
+// withKind completes the reason that follows from an open step with which nothing is wrong.
+func (x *explainer) withKind(r Reason, s Step, p phase) Reason {
+	m := s.Message
 	switch {
 	case s.hasOpenChild():
 		r.Attempt, r.MaxAttempts, r.Error, r.Since = 0, 0, nil, &s.CreatedAt
@@ -46,7 +52,7 @@ func (x *explainer) addStep(s Step) {
 			r = x.waitsForPlace(r, *m)
 		}
 	}
-	x.add(r)
+	return r
 }
 
 // ofStep returns what all reasons about a step say. The attempt is the next one.

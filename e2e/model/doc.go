@@ -1,6 +1,6 @@
 // Package model is an executable specification of Stepwell: a [World] of runs, messages and streams, and for each
-// request the answer and the next world. It implements the rules of the protocol (docs/protocol.md, sections 3 to 5 and 12)
-// independently of the server and imports none of its packages, so that the two do not share bugs. It has no
+// request the answer and the next world. It implements the rules of the protocol (docs/protocol.md, sections 3 to 5
+// and 12) independently of the server and imports none of its packages, so that the two do not share bugs. It has no
 // concurrency, no database and no clock.
 //
 // The tests of this package send random requests to the model and to a server, and compare the results; and, at the

@@ -261,17 +261,16 @@ func (h *History) step(e Event, now int64) Answer {
 
 // refuseStep returns the refusal of a step's event, if any: §3.7, and §3.3 for events after the end of the run.
 func (h *History) refuseStep(e Event, creates bool, now int64) (refusal Answer, refused bool) {
+	if h.fenced() {
+		return h.refuseFencedStep(e, creates)
+	}
 	s, exists := h.Steps[e.ID]
-	starts, ends := e.Type == "step_started", e.Type == "step_completed" || e.Type == "step_failed"
+	starts := e.Type == "step_started"
 	switch {
-	case h.fenced() && h.ended() && (!ends || !exists): // §12
-		return over, true
 	case creates:
 		return conflict, exists || h.ended()
 	case s.Status == "completed" || s.Status == "failed":
 		return conflict, true
-	case h.fenced() && (h.ended() || exists):
-		return Answer{}, false
 	case h.ended() && (s.Status != "running" || starts && h.Run.Spec >= 6):
 		return over, true
 	case !exists:
@@ -279,6 +278,22 @@ func (h *History) refuseStep(e Event, creates bool, now int64) (refusal Answer, 
 	default:
 		late := Answer{Status: 425, Code: "too_early", RetryAfter: int((s.RetryAfter - now + 999) / 1000)}
 		return late, starts && s.RetryAfter > now
+	}
+}
+
+// refuseFencedStep is refuseStep for runs with a fence: §12.
+func (h *History) refuseFencedStep(e Event, creates bool) (refusal Answer, refused bool) {
+	s, exists := h.Steps[e.ID]
+	ends := e.Type == "step_completed" || e.Type == "step_failed"
+	switch {
+	case h.ended() && (!ends || !exists):
+		return over, true
+	case creates:
+		return conflict, exists
+	case s.Status == "completed" || s.Status == "failed":
+		return conflict, true
+	default:
+		return missing("step"), !exists
 	}
 }
 

@@ -119,7 +119,8 @@ func (w *World) Clone() *World {
 	c := &World{maps.Clone(w.Runs), maps.Clone(w.Messages), maps.Clone(w.Keys), maps.Clone(w.Streams)}
 	for id, h := range c.Runs {
 		c.Runs[id] = &History{
-			h.Run, maps.Clone(h.Steps), maps.Clone(h.Hooks), maps.Clone(h.Waits), slices.Clip(h.Log), h.InBand, maps.Clone(h.Resumed),
+			h.Run, maps.Clone(h.Steps), maps.Clone(h.Hooks), maps.Clone(h.Waits), slices.Clip(h.Log), h.InBand,
+			maps.Clone(h.Resumed),
 		}
 	}
 	for name, s := range c.Streams {

@@ -158,7 +158,8 @@ var ServerErrors = []string{ServerDied, ServerStopped, NoMemory, ProjectPaused}
 // begins an error.
 const AnswerRefused = "the answer was refused: "
 
-// ConnectionClosed begins the last error of a delivery whose connection was closed before an answer, as when the app dies.
+// ConnectionClosed begins the last error of a delivery whose connection was closed before an answer, as when the app
+// dies.
 const ConnectionClosed = "the connection was closed before an answer"
 
 // ErrStale means that the invocation is over: it can no longer change anything.

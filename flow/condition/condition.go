@@ -32,8 +32,8 @@ const (
 	MaxLength = 4096
 	// maxCost limits one evaluation in CEL's cost units: roughly one per operation, per element, and per ten characters.
 	maxCost = 100_000
-	// MaxFlowCost limits an evaluation in a flow, which may go through the 10,000 items of a map. Nothing is weighed beyond
-	// it.
+	// MaxFlowCost limits an evaluation in a flow, which may go through the 10,000 items of a map. Nothing is weighed
+	// beyond it.
 	MaxFlowCost = 1_000_000
 	// maxTime limits the time of one evaluation. The cost limit ends evaluations after some 50 ms of work, at the same
 	// place on every server; this is the second guard. It is long, because it must not depend on how busy a server is

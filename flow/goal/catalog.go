@@ -128,8 +128,8 @@ const memoryPerByte = 64
 // Size returns an estimate of the memory that the catalog takes, in bytes.
 func (c *Catalog) Size() int { return c.size }
 
-// Digest returns the SHA-256 of the document's values as JSON. The order of the fields of catalogs and steps, and of what
-// these take and give, does not count; that of the steps does.
+// Digest returns the SHA-256 of the document's values as JSON. The order of the fields of catalogs and steps, and of
+// what these take and give, does not count; that of the steps does.
 func (c *Catalog) Digest() []byte { return c.digest[:] }
 
 // reader reads the nodes of a catalog.

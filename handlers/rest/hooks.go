@@ -204,21 +204,7 @@ func (s *Server) resumeHook(r *request) error {
 // resume appends the payload in the body to the run's log. The message that continues the run is written in the same
 // transaction: by the log for runs that the server drives, and from the request for runs of the Workflow SDK.
 func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error {
-	var body resumeRequest
-	r.body(&body)
-	if body.Payload == nil {
-		r.fail(badField("payload", "it is missing"))
-	}
-	r.fail(checkNameField("resumeId", body.ResumeID))
-	if strings.HasPrefix(body.ResumeID, votePrefix) {
-		r.fail(badField("resumeId", "the prefix "+votePrefix+" is reserved for votes"))
-	}
-	if body.Unverified {
-		r.fail(auth.IdentityOf(r).Check(auth.Admin))
-	}
-	if r.err == nil {
-		r.fail(s.Runs.CheckPayload(r.ctx(), run.Project, run.DeploymentID, body.Payload))
-	}
+	body := s.resumption(r, run)
 	if r.err != nil {
 		return r.err
 	}
@@ -250,6 +236,25 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 		return err
 	}
 	return r.JSON(http.StatusOK, resumeResult{run.ID, id, result.Event.Seq, result.Event.ID(), result.Repeated})
+}
+
+// resumption reads and checks the body of a request that resumes a hook of the run.
+func (s *Server) resumption(r *request, run entities.Run) (body resumeRequest) {
+	r.body(&body)
+	if body.Payload == nil {
+		r.fail(badField("payload", "it is missing"))
+	}
+	r.fail(checkNameField("resumeId", body.ResumeID))
+	if strings.HasPrefix(body.ResumeID, votePrefix) {
+		r.fail(badField("resumeId", "the prefix "+votePrefix+" is reserved for votes"))
+	}
+	if body.Unverified {
+		r.fail(auth.IdentityOf(r).Check(auth.Admin))
+	}
+	if r.err == nil {
+		r.fail(s.Runs.CheckPayload(r.ctx(), run.Project, run.DeploymentID, body.Payload))
+	}
+	return body
 }
 
 // approvalOf returns the settings of a hook that is an approval; nil for any other one.

@@ -84,7 +84,8 @@ func scanned(ctx context.Context, dsn string) (tables []string, err error) {
 	rows, err := conn.Query(ctx, `
 		SELECT relname FROM pg_stat_user_tables
 		WHERE seq_scan > 0 AND relname NOT IN (
-			'river_leader', 'sweeper', 'processes', 'deployments', 'projects', 'api_keys', 'signing_keys')
+			'river_leader', 'sweeper', 'processes', 'deployments', 'projects', 'stats_progress', 'api_keys',
+			'signing_keys')
 		ORDER BY 1`)
 	if err != nil {
 		return nil, err

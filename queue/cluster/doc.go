@@ -19,13 +19,13 @@
 // message.
 //
 // A function reaches the queue through any server: the death of the server that made the call says nothing about its
-// work. The client of @stepwell/world says after a second and then every three that its function works (kept_until). If
-// it did until its server died, the lease stays with the function, for [KeptLease] after each time. A lease that another
-// client has extended stays as well, until it runs out (protocol §5.5).
+// work. The client of @stepwell/world says after a second and then every three that its function works (kept_until).
+// If it did until its server died, the lease stays with the function, for [KeptLease] after each time. A lease that
+// another client has extended stays as well, until it runs out (protocol §5.5).
 //
 // A server that shuts down leaves the leases that outlast its grace period to their functions, until 40 s after the
-// call, or for 15 s if the functions say that they work. They last for [KeptLease] once calls of the same deployment are cut off or refused: then the
-// functions have probably died with their app.
+// call, or for 15 s if the functions say that they work. They last for [KeptLease] once calls of the same deployment
+// are cut off or refused: then the functions have probably died with their app.
 //
 // A process that was frozen and continues finds its receipt handles dead. Every change of a lease names its handle, and
 // every claim a ticket's number, and the process that took over has used both up. Postgres has ended the transactions

@@ -35,8 +35,8 @@ var CountsExactly = fmt.Sprintf(`m.work = '' AND m.run_id <> '' AND NOT EXISTS (
 const KeptLease = 10 * time.Second
 
 // lost ends the lease of message m whose server died. The message did not fail, and a server that keeps crashing must
-// not use up the deliveries of a healthy message. A function that was still working then, by the condition, has the lease
-// from then on.
+// not use up the deliveries of a healthy message. A function that was still working then, by the condition, has the
+// lease from then on.
 func lost(works string) string {
 	return fmt.Sprintf(`holder = '', (lease, due_at, delivery_count, excused) = (
 		SELECT CASE WHEN works THEN lease ELSE '' END, now() + CASE WHEN works THEN interval '%d s' ELSE '0' END,

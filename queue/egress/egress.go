@@ -82,8 +82,8 @@ func (e *ForbiddenError) Error() string {
 type NoAddressError struct{ Host string }
 
 func (e *NoAddressError) Error() string {
-	return fmt.Sprintf("%s has no address that the server calls: correct the name, or have the operator allow its address "+
-		"with %s", e.Host, Variable)
+	return fmt.Sprintf("%s has no address that the server calls: correct the name, "+
+		"or have the operator allow its address with %s", e.Host, Variable)
 }
 
 // Check returns a [ForbiddenError] if the address may not be called.

@@ -18,8 +18,8 @@ type deploymentsCmd struct {
 type addDeploymentCmd struct {
 	ID        string   `arg:"" help:"The app's STEPWELL_DEPLOYMENT_ID."`
 	URL       string   `arg:"" help:"The app's URL, such as http://127.0.0.1:3000."`
-	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" xor:"what" help:"A workflow it has; may be repeated."`
 	StepsOnly bool     `xor:"what" help:"It executes steps, and has no workflow."`
+	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" xor:"what" help:"${hasWorkflow}"`
 
 	MaxConcurrent *int   `placeholder:"N" help:"How many calls may be under way at once; 0 for any number."`
 	Health        string `placeholder:"PATH" help:"Probe this path of its host; no calls while it fails; off for none."`

@@ -63,12 +63,18 @@ func (c Client) Do(ctx context.Context, r model.Request) (model.Answer, error) {
 	return a, nil
 }
 
+// eventsPath is the path of the run's events for clients of its version.
+func eventsPath(r model.Request) string {
+	version := "/v4"
+	if r.Spec >= 9 {
+		version = "/v5"
+	}
+	return version + "/runs/" + url.PathEscape(r.Run) + "/events"
+}
+
 // prepare converts the model's request to HTTP.
 func (x *exchange) prepare(r model.Request) error {
-	run := "/v4/runs/" + url.PathEscape(r.Run) + "/events"
-	if r.Spec >= 9 {
-		run = "/v5" + run[len("/v4"):]
-	}
+	run := eventsPath(r)
 	topic := "/queues-proxy/api/v3/topic/" + url.PathEscape(r.Topic)
 	lease := topic + "/consumer/default/lease/" + url.PathEscape(r.Handle)
 	x.method = http.MethodPost

@@ -45,7 +45,8 @@ func New(key []byte, keep []string) *Redactor {
 var plain = map[string]bool{
 	"id": true, "runId": true, "type": true, "encoding": true, "workflow": true, "workflowName": true,
 	"deployment": true, "deploymentId": true, "driver": true, "status": true, "parentId": true, "stepName": true,
-	"conflictingRunId": true, "forceRefusedReason": true, "at": true, "errorCode": true, "via": true, "verified": true, "signal": true, "build": true,
+	"conflictingRunId": true, "forceRefusedReason": true, "at": true, "errorCode": true, "via": true, "verified": true,
+	"signal": true, "build": true,
 	"open": true, // IDs
 }
 
