@@ -16,39 +16,38 @@ const (
 	clockNoise = 100 * time.Millisecond
 )
 
-// Clock tells the time of the database by the clock of this process and their difference. What is computed from its
-// time, such as the end of a wait, is due when the database says so, even if the clock of this process is wrong.
+// Clock tells the time of the database, by a time that it read there and the time that has passed since. What is
+// computed from it, such as the end of a wait, is due when the database says so. The clock of this process has no part
+// in it, however wrong that is and whenever somebody sets it.
 type Clock struct {
-	own        func() time.Time
-	difference atomic.Int64
+	elapsed func() time.Duration
+	zero    atomic.Int64 // the time of the database when elapsed was 0, in ns since 1970
 }
 
-// NewClock returns a clock that corrects the given one.
-func NewClock(own func() time.Time) *Clock { return &Clock{own: own} }
+// NewClock returns a clock that [Clock.Compare] must set. Elapsed is the time since a fixed moment, by a clock that
+// nobody sets.
+func NewClock(elapsed func() time.Duration) *Clock { return &Clock{elapsed: elapsed} }
 
 // Now returns the time of the database, within a tenth of a second if it answers quickly.
-func (c *Clock) Now() time.Time { return c.own().Add(time.Duration(c.difference.Load())) }
+func (c *Clock) Now() time.Time { return time.Unix(0, c.zero.Load()).Add(c.elapsed()) }
 
-// Compare compares the clocks once.
+// Compare compares the clock with the database's once, and sets it if they differ.
 func (c *Clock) Compare(ctx context.Context, pool *pgxpool.Pool) error {
 	var theirs time.Time
-	before := c.own()
+	before := c.elapsed()
 	if err := pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
 		return fmt.Errorf("read the database's clock: %w", err)
 	}
-	took := c.own().Sub(before)
-	d, last := theirs.Sub(before.Add(took/2)), time.Duration(c.difference.Load())
-	switch {
-	case (d - last).Abs() <= took/2+clockNoise: // a slow answer, as from a busy pool, does not prove a change
-	case d.Abs() <= clockNoise:
-		c.difference.Store(0)
-	default:
-		c.difference.Store(int64(d))
+	took := c.elapsed() - before
+	zero := theirs.UnixNano() - int64(before+took/2)
+	// A slow answer, as from a busy pool, does not prove a change.
+	if time.Duration(zero-c.zero.Load()).Abs() > took/2+clockNoise {
+		c.zero.Store(zero)
 	}
 	return nil
 }
 
-// Run compares the clocks until the context ends. While the database is away, the last difference holds.
+// Run compares the clocks until the context ends. While the database is away, the last time that was read holds.
 func (c *Clock) Run(ctx context.Context, pool *pgxpool.Pool) {
 	for sleep(ctx, clockInterval) {
 		_ = c.Compare(ctx, pool)

@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestSlowAnswersDoNotMoveTheClock: the clock is corrected by the difference to the database's. A comparison that
-// waited long for a connection is inexact and does not change that; one that shows another difference does.
+// TestSlowAnswersDoNotMoveTheClock: the clock is that of the database. A comparison that waited long for a connection is
+// inexact and does not change it; one that shows another time does.
 func TestSlowAnswersDoNotMoveTheClock(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), testdb.New(t))
@@ -19,10 +19,11 @@ func TestSlowAnswersDoNotMoveTheClock(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	var behind, waited time.Duration
-	c := NewClock(func() time.Time {
-		now := time.Now().Add(-behind - waited)
+	start := time.Now()
+	c := NewClock(func() time.Duration {
+		elapsed := time.Since(start) - behind - waited
 		waited = 0 // only the first reading of a comparison is from before the wait
-		return now
+		return elapsed
 	})
 	const most = 2 * time.Second // the machine may be busy
 	for _, step := range []struct {

@@ -171,7 +171,8 @@ func (s *server) connect(ctx context.Context) (err error) {
 	if s.role != roleFunction {
 		s.commits = pg.NewCommitProbe(s.pool.Config().ConnConfig, s.primary, time.Now, s.logger)
 	}
-	s.clock = pg.NewClock(time.Now)
+	started := time.Now()
+	s.clock = pg.NewClock(func() time.Duration { return time.Since(started) })
 	return s.clock.Compare(ctx, s.pool)
 }
 
