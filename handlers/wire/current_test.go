@@ -99,6 +99,20 @@ func TestExcerptsSkipTheInputsOfSteps(t *testing.T) {
 	}
 }
 
+// TestExecutorDoesNotRaiseTheRun: a run keeps the version of its start, and the rules of that, whoever executes it.
+func TestExecutorDoesNotRaiseTheRun(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), current}
+	id, claimer := newID("wrun_"), c.newRunCurrent(t)
+	c.must(t, id, "run_created", []byte("devl[1]"), append(creation("w"), field{"specVersion", 6})...)
+	got := c.must(t, id, "run_started", nil, ofCurrent, field{"skipPreload", true}, field{"executorSpecVersion", 8})
+	wantEqual(t, "version after the start", got["run"].(map[string]any)["specVersion"], any(uint64(6)))
+	wantEqual(t, "version", c.get(t, "/v2/runs/"+id).cbor(t)["specVersion"], any(uint64(6)))
+	c.must(t, id, "hook_created", nil, ofCurrent, field{"correlationId", "hook_1"}, field{"hookToken", "tok"})
+	got = c.must(t, claimer, "hook_created", nil, takeoverMeta("hook_2", "tok")...)
+	wantEqual(t, "a takeover of its token", got["event"].(map[string]any)["eventType"], any("hook_conflict"))
+}
+
 // TestNewMetadataIsNoEventData: what only the transport or the client's telemetry needs is not kept. What a client of a
 // later version says of a hook is.
 func TestNewMetadataIsNoEventData(t *testing.T) {
