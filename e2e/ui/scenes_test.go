@@ -193,12 +193,12 @@ func (i *installation) keyboardScene(b *tab) {
 	b.press("/")
 	b.until("the filter has the focus", `document.activeElement?.id === "filter"`)
 	evaluate[chromedp.Void](b, `document.activeElement.blur()`)
-	b.until("the form's button", `[...document.querySelectorAll("button")].some((e) => e.innerText === "Save view …")`)
-	evaluate[chromedp.Void](b, `[...document.querySelectorAll("button")].find((e) => e.innerText === "Save view …").focus()`)
+	b.until("the form's button", `[...document.querySelectorAll("button")].some((e) => e.innerText === "Start a run …")`)
+	evaluate[chromedp.Void](b, `[...document.querySelectorAll("button")].find((e) => e.innerText === "Start a run …").focus()`)
 	b.press(kb.Enter)
-	b.fill("input[name=view]", "mine")
-	b.press(kb.Enter)
-	b.until("the focus is back where the form was opened", `!document.querySelector("dialog") && document.activeElement.innerText === "Save view …"`)
+	b.until("the form", `document.querySelector("dialog") !== null`)
+	b.press(kb.Escape)
+	b.until("the focus is back where the form was opened", `!document.querySelector("dialog") && document.activeElement.innerText === "Start a run …"`)
 	evaluate[chromedp.Void](b, `(() => {
 		const real = fetch;
 		window.fetch = async (...r) => /v1\/workflows/.test(r[0]) ? new Response('{"data": [null]}') : real(...r);
@@ -224,8 +224,8 @@ func (i *installation) lostScene(b *tab) {
 	b.click("Sign in")
 	b.until("rows", `document.querySelectorAll("table.runs tbody tr").length === 5`)
 	b.until("the role", `document.querySelector(".role").innerText === "read"`)
-	b.press("s")
-	b.fill("input[name=view]", "kept")
+	b.press("?")
+	b.shows("Shortcuts")
 	b.allow("ERR_INCOMPLETE_CHUNKED_ENCODING") // the live connection ends
 	i.call("DELETE", "/v1/keys/"+key.ID, nil, nil)
 	b.shows("Your session is over")
@@ -235,7 +235,7 @@ func (i *installation) lostScene(b *tab) {
 	b.fill("input[name=key]", apiKey)
 	b.click("Sign in")
 	b.until("the page goes on", `!document.querySelector(".over") && document.querySelectorAll("table.runs tbody tr").length === 5`)
-	b.until("what was typed is there", `document.querySelector("dialog input[name=view]")?.value === "kept"`)
+	b.until("what was open still is", `[...document.querySelectorAll("dialog")].some((e) => e.innerText.includes("Shortcuts"))`)
 	b.click("Close")
 }
 
