@@ -1,8 +1,6 @@
 // Package admin holds what operators administer, with the SQL of its tables: projects, API keys, secrets of webhooks,
 // signing keys, retention settings, and the audit of changes to them. None of it is part of a run's log.
 //
-// It imports packages entities and pg, and nothing else of the module.
-//
 // An administrative change and its [Action] in the audit are written in one transaction. Hence [Secrets],
 // [SigningKeys] and [PutRetention] begin transactions themselves, while the writes of the other tables
 // only queue statements on a batch, to which the caller adds [InsertAction].

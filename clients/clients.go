@@ -1,5 +1,4 @@
-// Package clients embeds the client packages, so that a running server can serve them for download. It imports no other
-// package of the module.
+// Package clients embeds the client packages, so that a running server can serve them for download.
 package clients
 
 import (

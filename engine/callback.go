@@ -116,20 +116,7 @@ func (e *Engine) hasResult(ctx context.Context, project entities.Project, s read
 			return err == nil, err
 		}
 	}
-	page := pg.Page{Limit: contract.InlineEvents, Cursor: read.EventCursorAt(s.Run.EndSeq)}
-	for {
-		after, err := e.log.Events(ctx, project, s.Run.ID, page, read.WithoutPayloads)
-		if err != nil {
-			return false, err
-		}
-		for _, event := range after.Events {
-			if event.CorrelationID == string(s.ID) {
-				return true, nil
-			}
-		}
-		if !after.More {
-			return false, nil
-		}
-		page.Cursor = read.EventCursorAt(after.Events[len(after.Events)-1].Seq)
-	}
+	after := pg.Page{Limit: 1, Cursor: read.EventCursorAt(s.Run.EndSeq)}
+	late, err := e.log.EventsByCorrelation(ctx, project, s.Run.ID, string(s.ID), after, read.WithoutPayloads)
+	return len(late.Events) > 0, err
 }

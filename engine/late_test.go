@@ -62,35 +62,7 @@ func TestResultsAfterTheEndAreRecorded(t *testing.T) {
 		}
 		ended := d.endedLog(t, id)
 		for _, step := range steps {
-			before, err := d.log.Step(t.Context(), project, id, step)
-			if err != nil {
-				t.Fatal(err)
-			}
-			errs := make(chan error, 8)
-			for n := range cap(errs) {
-				go func() {
-					result := StepResult{Output: fmt.Append(nil, n)}
-					if n%2 == 0 {
-						result = StepResult{Error: &contract.Failure{Message: "late", Code: "late"}}
-					}
-					errs <- d.runs.EndStep(t.Context(), project, id, step, result)
-				}()
-			}
-			recorded := 0
-			for range cap(errs) {
-				if err := <-errs; err == nil {
-					recorded++
-				} else if !isAny(err, entities.ErrConflict, entities.ErrRunEnded) {
-					t.Errorf("a late result: %v", err)
-				}
-			}
-			if recorded != 1 {
-				t.Errorf("%s of %s: %d late results were recorded", step, deployment, recorded)
-			}
-			after, err := d.log.Step(t.Context(), project, id, step)
-			if err != nil || before.CompletedAt != nil && (after.Status != before.Status || after.ResultSeq != before.ResultSeq) {
-				t.Errorf("the step was %+v and is %+v: %v", before.Step, after.Step, err)
-			}
+			d.sendLateResults(t, id, step)
 		}
 		if n := len(d.endedLog(t, id)) - len(ended); n != len(steps) {
 			t.Errorf("%s: %d events were added to the log", deployment, n)
@@ -99,6 +71,41 @@ func TestResultsAfterTheEndAreRecorded(t *testing.T) {
 			t.Errorf("%s: %d pieces of work were made", deployment, n)
 		}
 		d.wantFold(t, id)
+	}
+}
+
+// sendLateResults sends outputs and errors of a step at once, after the end of its run: one is recorded, and the step
+// stays as it is if it had ended.
+func (d *server) sendLateResults(t *testing.T, id entities.RunID, step entities.StepID) {
+	t.Helper()
+	before, err := d.log.Step(t.Context(), project, id, step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := make(chan error, 8)
+	for n := range cap(errs) {
+		go func() {
+			result := StepResult{Output: fmt.Append(nil, n)}
+			if n%2 == 0 {
+				result = StepResult{Error: &contract.Failure{Message: "late", Code: "late"}}
+			}
+			errs <- d.runs.EndStep(t.Context(), project, id, step, result)
+		}()
+	}
+	recorded := 0
+	for range cap(errs) {
+		if err := <-errs; err == nil {
+			recorded++
+		} else if !isAny(err, entities.ErrConflict, entities.ErrRunEnded) {
+			t.Errorf("a late result: %v", err)
+		}
+	}
+	if recorded != 1 {
+		t.Errorf("%s of %s: %d late results were recorded", step, id, recorded)
+	}
+	after, err := d.log.Step(t.Context(), project, id, step)
+	if err != nil || before.CompletedAt != nil && (after.Status != before.Status || after.ResultSeq != before.ResultSeq) {
+		t.Errorf("the step was %+v and is %+v: %v", before.Step, after.Step, err)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package eventlog appends events to runs, updates the rows of their entities, and enqueues the work that follows. It
 // is the only writer of events and of entity rows. Package read, below it, reads the log.
 //
-// Of this module it imports entities, packages below that, and eventlog/read. It reaches the queue through [Enqueuer].
+// It reaches the queue through [Enqueuer].
 //
 // Every append takes the same steps, and commits once:
 //

@@ -1,5 +1,3 @@
 // Package handlers assembles the HTTP server from the packages below it, and maps errors to statuses in one table.
 // Package wire serves clients of the Workflow SDK, package rest the native API, and package webhook public webhooks.
-//
-// It imports packages entities, eventlog, queue and clients, and the packages below it.
 package handlers

@@ -1,8 +1,6 @@
 // Package migrations holds the database schema as numbered SQL files, and migrates a database to the latest version:
 // Stepwell's own tables, and River's in the same schema.
 //
-// It imports no other package of the module.
-//
 // # New migrations
 //
 // Servers of the previous version go on working while a migration runs and afterwards (docs/operations.md, Upgrades).

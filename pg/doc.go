@@ -2,7 +2,7 @@
 // a run is unchanged, group commit, and notifications between processes. It knows no table but runs, whose row is the
 // lock of the write path.
 //
-// It imports package entities, and nothing else of the module. No other package begins transactions.
+// No other package begins transactions.
 //
 // # Reading
 //

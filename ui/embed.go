@@ -1,4 +1,4 @@
-// Package ui embeds the dashboard: dist is what ui/build makes of src. It imports no other package of the module.
+// Package ui embeds the dashboard: dist is what ui/build makes of src.
 package ui
 
 import (

@@ -1,5 +1,5 @@
 // Package share keeps one client of a server from taking what others need: a [Pool] divides a limited resource between
-// projects, and a [Pace] limits how long a sender may take. It imports nothing of the module.
+// projects, and a [Pace] limits how long a sender may take.
 package share
 
 import (

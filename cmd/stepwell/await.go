@@ -23,7 +23,7 @@ const (
 	awaitLog   = 10 * time.Second
 )
 
-// awaitDatabase waits until the database can be reached. Meanwhile probes and clients are told so. It fails if waiting
+// awaitDatabase waits until the database can be reached. Meanwhile, requests are answered with 503. It fails if waiting
 // does not help, such as with a wrong password. In function mode it does not wait: nothing may run between requests.
 func (s *server) awaitDatabase(ctx context.Context) error {
 	var waiting *http.Server
@@ -43,7 +43,7 @@ func (s *server) awaitDatabase(ctx context.Context) error {
 			s.logger.WarnContext(ctx, "waiting for the database: it cannot be reached", "error", err)
 		}
 		if waiting == nil {
-			if waiting, err = s.tellWaiting(ctx); err != nil {
+			if waiting, err = s.serveWaiting(ctx); err != nil {
 				return err
 			}
 		}
@@ -70,8 +70,8 @@ func (s *server) reachDatabase(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// tellWaiting answers on the server's address that the server waits for the database.
-func (s *server) tellWaiting(ctx context.Context) (*http.Server, error) {
+// serveWaiting answers on the server's address while the server waits for the database.
+func (s *server) serveWaiting(ctx context.Context) (*http.Server, error) {
 	var l net.ListenConfig
 	listener, err := l.Listen(ctx, "tcp", s.config.Listen)
 	if err != nil {

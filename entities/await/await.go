@@ -1,6 +1,4 @@
 // Package await decides when a run is invoked whose function has said what it waits for.
-//
-// It imports no other package of this module.
 package await
 
 import (

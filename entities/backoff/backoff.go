@@ -1,4 +1,4 @@
-// Package backoff says how long to wait before what failed is tried again. It imports nothing of ours.
+// Package backoff says how long to wait before what failed is tried again.
 package backoff
 
 import (

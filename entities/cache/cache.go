@@ -1,4 +1,4 @@
-// Package cache keeps what was used last within a limit of memory. It imports nothing of the module.
+// Package cache keeps what was used last within a limit of memory.
 package cache
 
 import (

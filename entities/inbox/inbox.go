@@ -1,7 +1,5 @@
 // Package inbox defines inboxes. An inbox is a hook of a run that is opened with the run, so that nothing sent after
 // the start is lost. Its messages are in the log, in their order, and each message ID counts once.
-//
-// It imports package entities.
 package inbox
 
 import (

@@ -1,8 +1,6 @@
 // Package kv defines the store of a run: a map from keys to JSON values, which the run's functions write. A write is an
 // event, store_set, whose payload is a JSON object with the new value of each key; null removes a key. The store is the
 // fold of these events.
-//
-// It imports packages entities and entities/strictjson.
 package kv
 
 import (

@@ -1,6 +1,4 @@
 // Package message has the messages of the queue, and the kinds of work that a message can be for the server.
-//
-// It imports package entities.
 package message
 
 import (

@@ -1,6 +1,6 @@
 // Package rescue keeps a panic in the work of one project from ending the process, and with it the work of all others.
-// Each goroutine that works for a project does its work in [Do], or in [Loop] if it never ends. It imports nothing of
-// the module. It logs to the default logger, since it is used where nothing else is logged.
+// Each goroutine that works for a project does its work in [Do], or in [Loop] if it never ends. It logs to the default
+// logger, since it is used where nothing else is logged.
 package rescue
 
 import (

@@ -1,7 +1,7 @@
 // Package strictjson decodes JSON from untrusted senders: request bodies, and the answers of functions.
 //
-// It is github.com/go-json-experiment/json (the future encoding/json/v2) with the options, and the error texts, of this
-// server. It imports package entities.
+// It is github.com/go-json-experiment/json (the future encoding/json/v2) with the options, and the error texts, of
+// this server.
 package strictjson
 
 import (

@@ -1,6 +1,4 @@
 // Package token makes and verifies tokens: texts by which a server recognizes what it has allowed somebody for a while.
-//
-// It imports package entities.
 package token
 
 import (

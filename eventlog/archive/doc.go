@@ -3,6 +3,4 @@
 //
 // A file is JSON lines compressed with Zstandard. Each line is an [upkeep.Record]: the run, its events with their
 // payloads in base64, its streams with their chunks, and at the end the totals, which detect truncation.
-//
-// It imports packages entities and eventlog/upkeep.
 package archive

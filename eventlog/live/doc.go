@@ -3,6 +3,4 @@
 //
 // Whatever a viewer is told may be told twice, or late, after a newer state. So a viewer keeps of each run the state
 // with the highest position, and then shows what a new read would show.
-//
-// It imports packages entities, pg, eventlog/store and eventlog/read.
 package live

@@ -2,8 +2,6 @@
 //
 // A row says where the output is: in the log of the run that made it. Whoever uses it copies it into the own log, so
 // that each log is complete by itself. A run that is deleted takes its rows along.
-//
-// It imports packages entities and pg.
 package memo
 
 import (

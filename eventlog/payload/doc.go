@@ -1,5 +1,5 @@
-// Package payload decodes the payloads of events as JSON for readers of the log, and encodes JSON as the Workflow SDK's
-// clients do. The decoded form is only for reading; the stored bytes never change. It imports package entities.
+// Package payload decodes the payloads of events as JSON for readers of the log, and encodes JSON as the Workflow
+// SDK's clients do. The decoded form is only for reading; the stored bytes never change.
 //
 // # Encodings
 //

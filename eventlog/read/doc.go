@@ -2,8 +2,7 @@
 // hooks and waits, and streams; it follows logs as they grow, and waits for the ends of runs. It writes no events, but
 // does write [Streams], which are not part of the log.
 //
-// Of this module it imports entities, entities/kv, pg, capacity/share and eventlog/store. Package eventlog
-// imports it, and embeds [Log].
+// Package eventlog embeds [Log].
 //
 // Lists of events come in two orders. The log of a run is ordered by the positions of its events. The events of a
 // project are ordered by transaction, run and position, and an event is listed only once no open transaction can add

@@ -10,6 +10,4 @@
 // counts of several minutes, workflows or servers add up. Each event is counted in its minute, its hour, its quarter of
 // a day and its day, so that a long window reads few rows. Minutes are kept for two days, hours for 90. Retention
 // deletes runs and keeps the counts.
-//
-// It imports packages entities and pg.
 package stats

@@ -2,8 +2,6 @@
 // Each table has a file; run_list.go, retention.go and upkeep.go are about several. The package makes no decisions:
 // package eventlog decides, and calls it.
 //
-// It imports packages entities, entities/kv and pg, and nothing else of the module.
-//
 // Functions come in five kinds, told apart by their parameters:
 //
 //   - Reads take a [pg.Querier] and return rows (RunByID, ListRuns, …).

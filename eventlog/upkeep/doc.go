@@ -14,6 +14,4 @@
 //
 // All of it may run beside live traffic and in several processes at once. Verify and export take no locks. Rebuild
 // takes the lock of one run, as an append does. Retention skips runs and streams that others have locked.
-//
-// It imports packages entities, admin, pg, eventlog/store, eventlog and eventlog/read.
 package upkeep

@@ -1,6 +1,4 @@
 // Package view defines the JSON form of events, which lists, live streams and functions all use.
-//
-// It imports packages entities, eventlog/payload and eventlog/read.
 package view
 
 import (

@@ -2,8 +2,6 @@
 //
 // In a document, "f" is a function without effects and "p" a planner. "e" has an effect that "u" undoes, and so has an
 // HTTP request to a path that begins with /e. "other" is another flow.
-//
-// It imports nothing of this module.
 package flowgen
 
 import (

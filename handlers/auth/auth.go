@@ -1,5 +1,4 @@
-// Package auth authenticates requests and checks that the key's role permits them. Of this module it imports entities,
-// admin and entities/token.
+// Package auth authenticates requests and checks that the key's role permits them.
 package auth
 
 import (

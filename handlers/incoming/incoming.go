@@ -1,5 +1,5 @@
 // Package incoming reads what incoming HTTP requests carry: decoded path parameters, and bodies from senders that may
-// stall. It imports no other package of the module.
+// stall.
 package incoming
 
 import (

@@ -1,8 +1,6 @@
 // Package rest serves Stepwell's native HTTP API under /v1: JSON in camelCase, as openapi.yaml describes it.
 //
 // A type whose name ends with JSON is the JSON form of what its name says. The comment of one says what it hides.
-//
-// It imports entities, eventlog and queue with packages below them, handlers/auth and handlers/incoming.
 package rest
 
 import (

@@ -1,6 +1,5 @@
 // Package telemetry provides a server's metrics, traces and log fields. It implements the Observer interfaces of
-// eventlog and queue, so that those packages depend on neither Prometheus nor OpenTelemetry. It imports entities,
-// eventlog and queue.
+// eventlog and queue, so that those packages depend on neither Prometheus nor OpenTelemetry.
 //
 // Payloads never reach this package: metrics and traces hold only types, statuses, durations and IDs.
 package telemetry

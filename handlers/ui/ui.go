@@ -1,7 +1,5 @@
 // Package ui serves the dashboard under /ui: its files, the sessions of browsers, and the rewriting by which its pages
 // use the native API with a cookie.
-//
-// It imports packages entities, admin/access, admin, handlers/auth, handlers/incoming and ui.
 package ui
 
 import (

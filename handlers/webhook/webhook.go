@@ -4,9 +4,6 @@
 // receives the request as a payload, and one that a trigger starts as its input. For a run of the Workflow SDK, the
 // request is forwarded to the app's own webhook route.
 //
-// It imports packages entities, eventlog, queue, contract, queue/egress, starts/trigger/triggers, handlers/incoming and
-// handlers/webhook/signature.
-//
 // A request passes these stations: its webhook is found (find.go), within rates (limit.go); its body is received within
 // the share of its project; it is recorded, forwarded, or starts a run; and it may wait for its response without
 // holding up others.

@@ -3,6 +3,4 @@
 //
 // There are two generations of clients: the stable line and the next line. They share the endpoints but differ in how
 // they read lists and start runs; comments say where.
-//
-// Of this module it imports packages of entities and eventlog, queue and handlers/auth.
 package wire

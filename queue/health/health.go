@@ -1,6 +1,4 @@
 // Package health has the health of deployments: how it is probed, and what follows from a probe. [State.After] is pure.
-//
-// It imports packages entities and pg.
 package health
 
 import (

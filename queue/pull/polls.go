@@ -1,6 +1,4 @@
 // Package pull brings deliveries together with the polls of apps that ask for them, within one process.
-//
-// It imports nothing of this module.
 package pull
 
 import (

@@ -1,7 +1,5 @@
 // Package world remembers which apps have the client of their own of the npm package @stepwell/world, and what their
 // processes have been told about runs (docs/protocol.md, section 11).
-//
-// It imports package entities.
 package world
 
 import (

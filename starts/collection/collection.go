@@ -2,8 +2,6 @@
 //
 // A collection is a run that will be. It has the ID of the run from its first start on, and its row is deleted in the
 // transaction that starts the run.
-//
-// It imports entities and pg.
 package collection
 
 import (

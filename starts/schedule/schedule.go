@@ -1,6 +1,4 @@
 // Package schedule has schedules: when they tick, what a tick starts, and the rows of both.
-//
-// It imports entities, starts/schedule/cron and pg.
 package schedule
 
 import (

@@ -1,6 +1,4 @@
 // Package trigger has triggers: what they wait for, what they start, and the rows of both.
-//
-// It imports entities, starts/collection, capacity/limit, pg and entities/webhook.
 package trigger
 
 import (

@@ -1,5 +1,5 @@
 // Package completion completes command lines in bash, zsh and fish. The shell scripts call the program itself for the
-// candidates, so they never become outdated. It imports nothing of ours.
+// candidates, so they never become outdated.
 package completion
 
 import (

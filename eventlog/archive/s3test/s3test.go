@@ -6,7 +6,7 @@
 // The server is built from the module in testdata/server and stays in Go's build cache. A test can stop it, start it
 // again, and break its connections in the middle of a request.
 //
-// It imports nothing of ours; only tests may import it.
+// Only tests may import it.
 package s3test
 
 import (

@@ -1,5 +1,5 @@
 // Package signature verifies the signatures of webhook requests in the schemes of well-known senders. All of them are
-// HMAC-SHA256 with a shared secret. It imports package entities.
+// HMAC-SHA256 with a shared secret.
 package signature
 
 import (

@@ -3,8 +3,6 @@
 // Libraries agree neither on what an expression may say nor on what happens when clocks are changed: some skip the
 // times that do not exist, some run them at once, some run twice. Here one rule says it (see [Expression.Next]), and
 // the tests compare 30 zones with a walk over every minute.
-//
-// It imports package entities.
 package cron
 
 import (
