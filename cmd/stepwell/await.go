@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,20 +33,30 @@ func (s *server) awaitDatabase(ctx context.Context) error {
 			_ = waiting.Close()
 		}
 	}()
-	var said time.Time
-	for {
+	var failure error // of the server's address, for which it does not wait
+	err := s.untilAvailable(ctx, func() error {
 		err := s.reachDatabase(ctx)
-		if err == nil || s.role == roleFunction || !pg.IsUnavailable(err) {
+		if waiting == nil && s.waitsAfter(err) {
+			if waiting, failure = s.serveWaiting(ctx); failure != nil {
+				return nil
+			}
+		}
+		return err
+	})
+	return cmp.Or(failure, err)
+}
+
+// untilAvailable calls do, and again while it fails because the database is away. It logs that it waits.
+func (s *server) untilAvailable(ctx context.Context, do func() error) error {
+	var logged time.Time
+	for {
+		err := do()
+		if !s.waitsAfter(err) {
 			return err
 		}
-		if now := time.Now(); now.Sub(said) >= awaitLog {
-			said = now
+		if now := time.Now(); now.Sub(logged) >= awaitLog {
+			logged = now
 			s.logger.WarnContext(ctx, "waiting for the database: it cannot be reached", "error", err)
-		}
-		if waiting == nil {
-			if waiting, err = s.serveWaiting(ctx); err != nil {
-				return err
-			}
 		}
 		select {
 		case <-ctx.Done():
@@ -54,6 +65,9 @@ func (s *server) awaitDatabase(ctx context.Context) error {
 		}
 	}
 }
+
+// waitsAfter reports whether an error of the start is the database's, and the server waits for it.
+func (s *server) waitsAfter(err error) bool { return s.role != roleFunction && pg.IsUnavailable(err) }
 
 // reachDatabase connects to the database once.
 func (s *server) reachDatabase(ctx context.Context) error {

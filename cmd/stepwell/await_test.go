@@ -11,8 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -116,4 +118,36 @@ func TestServerDoesNotWaitInVain(t *testing.T) {
 	if err := ended.start(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that it was asked to stop", err)
 	}
+	taken := freeAddress(t)
+	l, err := net.Listen("tcp", taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	second := newServer(t, "postgres://u@"+freeAddress(t)+"/d", roleAPI)
+	second.config.Listen = taken
+	if err := second.start(t.Context()); err == nil || !strings.Contains(err.Error(), "STEPWELL_LISTEN") {
+		t.Errorf("got %v, want that the address is taken", err)
+	}
+}
+
+// TestStartGoesOnWhenTheDatabaseIsBack: what fails while a server starts is tried again if the database was away, and
+// only then.
+func TestStartGoesOnWhenTheDatabaseIsBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, "", roleAll)
+		other := errors.New("other")
+		for _, want := range []error{nil, other} {
+			answers := []error{&pgconn.PgError{Code: "57P03"}, &pgconn.ConnectError{}, want}
+			calls := 0
+			err := s.untilAvailable(t.Context(), func() error {
+				calls++
+				return answers[calls-1]
+			})
+			if !errors.Is(err, want) || calls != len(answers) {
+				t.Errorf("got %v after %d calls, want %v after %d", err, calls, want, len(answers))
+			}
+		}
+	})
 }

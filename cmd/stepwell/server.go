@@ -139,7 +139,7 @@ func (s *server) start(ctx context.Context) (err error) {
 	if s.role == roleAPI || s.role == roleFunction {
 		return nil
 	}
-	return s.startWorker(ctx, q)
+	return s.untilAvailable(ctx, func() error { return s.startWorker(ctx, q) })
 }
 
 // connect migrates the database and opens the pool.
