@@ -166,7 +166,7 @@ func TestUpWithPoolOfOneConnection(t *testing.T) {
 	query := address.Query()
 	query.Set("pool_max_conns", "1")
 	address.RawQuery = query.Encode()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := migrations.Up(ctx, address.String(), migrations.DefaultSchema); err != nil {
 		t.Error(err)

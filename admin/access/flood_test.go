@@ -44,7 +44,7 @@ func TestFloodOfUnknownKeysLeavesConnections(t *testing.T) {
 	for range 10 * size {
 		flood.Go(func() { _, _ = s.Lookup(ctx, newText()) })
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		waiting := count(t, watcher, `
 			SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%api_keys%'`)
@@ -55,7 +55,7 @@ func TestFloodOfUnknownKeysLeavesConnections(t *testing.T) {
 			t.Fatalf("%d lookups have a connection, want %d", waiting, maxLookups)
 		}
 	}
-	short, end := context.WithTimeout(t.Context(), 5*time.Second)
+	short, end := context.WithTimeout(t.Context(), time.Minute)
 	defer end()
 	if _, err := pool.Exec(short, `SELECT 1`); err != nil {
 		t.Errorf("another query: %v", err)

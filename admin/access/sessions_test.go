@@ -77,7 +77,7 @@ func TestSignInDoesNotReopenWhatEnds(t *testing.T) {
 			var fresh string
 			var entered sync.WaitGroup
 			entered.Go(func() { fresh = s.enter(t, cookie, keys[1]) })
-			for deadline := time.Now().Add(10 * time.Second); count(t, s.pool, `
+			for deadline := time.Now().Add(time.Minute); count(t, s.pool, `
 				SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0; {
 				if time.Now().After(deadline) {
 					t.Fatal("the sign-in does not wait")

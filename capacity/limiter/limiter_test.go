@@ -204,7 +204,7 @@ func TestLimiterGoesOnAfterRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var refused atomic.Int64
 	l := New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)), func(_ *pgx.Batch, _ entities.Project, decided []limit.Granted) func(error) {

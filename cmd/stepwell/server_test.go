@@ -208,7 +208,7 @@ func (s *signalWriter) Write(p []byte) (int, error) {
 }
 
 // waitLimit is how long tests wait for something to happen.
-const waitLimit = 30 * time.Second
+const waitLimit = 2 * time.Minute
 
 func await(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()

@@ -20,7 +20,7 @@ import (
 const adminKey = "sk_failover_0123456789abcdef0123456789abcdef"
 
 // timeout limits every wait for a condition.
-const timeout = 30 * time.Second
+const timeout = time.Minute
 
 // eventually waits until the condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {

@@ -166,7 +166,7 @@ func (m *machine) deliverable(r model.Request) bool {
 	return r.Op == model.Deliver && message.ID != "" && message.Handle == "" && !message.Delayed && !message.Acked
 }
 
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 // retryDeliver repeats a pull until it succeeds.
 func (m *machine) retryDeliver(r model.Request) (got model.Answer, err error) {

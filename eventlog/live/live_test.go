@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 const (
 	home        = entities.DefaultProject
-	testTimeout = 20 * time.Second
+	testTimeout = 2 * time.Minute
 )
 
 // noQueue discards messages.

@@ -110,13 +110,13 @@ func query[T any](t *testing.T, dsn, sql string) T {
 	return value
 }
 
-// eventually waits for a condition and fails the test after 20 s.
+// eventually waits for a condition and fails the test after a minute.
 func eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := poll(ctx, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
-		t.Fatalf("waited 20 s until %s", condition)
+		t.Fatalf("waited a minute until %s", condition)
 	}
 }
 

@@ -86,16 +86,16 @@ func clusters(t *testing.T, tmp string) []string {
 	return found
 }
 
-// eventually waits for a condition and fails the test after 20 s.
+// eventually waits for a condition and fails the test after a minute.
 func eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited 20 s until %s", condition)
+			t.Fatalf("waited a minute until %s", condition)
 		case <-tick.C:
 		}
 	}
