@@ -55,7 +55,7 @@ func (c *CommitProbe) Run(ctx context.Context) {
 		if err := c.connectAndProbe(ctx); err != nil && ctx.Err() == nil {
 			c.logger.WarnContext(ctx, "probe commits", "error", err)
 		}
-		sleep(ctx, commitPause)
+		sleep(ctx, reconnectDelay)
 	}
 }
 

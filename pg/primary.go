@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	// hostTimeout limits the attempt to connect to one of several hosts, unless the URL sets connect_timeout.
+	// hostTimeout limits the attempt to connect to a host, unless the URL sets connect_timeout.
 	hostTimeout = 5 * time.Second
 	// dropPause is the shortest time between two drops of all connections.
 	dropPause = time.Second
@@ -35,8 +36,8 @@ var errNotPrimary = errors.New("not the primary")
 //   - A node must not be older than the newest primary that this process has seen. Each promotion begins a new timeline
 //     with a higher number. A former primary that comes back still accepts writes, on its old timeline, but what is
 //     written to it is lost.
-//   - When a statement fails because its node is read-only, all connections are closed at once. That includes those
-//     that only listen, which would never notice.
+//   - When a statement fails because its node is read-only, or the database says nothing any more, all connections are
+//     closed at once. That includes those that only listen, which would never notice.
 //
 // What was seen is remembered as long as the process lives. [Primary.Find] and [Primary.KeepSurveying] add what the
 // other hosts of the URL say. Postgres itself cannot tell a former primary from the present one, so a process that
@@ -50,11 +51,18 @@ type Primary struct {
 	open    map[*nodeConn]struct{}
 	dropped time.Time
 	refused time.Time // when a refusal was last logged
+	// speaking ends when the database is found to be silent (see [Primary.Watch]), and silence ends it.
+	speaking context.Context
+	silence  context.CancelFunc
+
+	reads atomic.Uint64 // of all connections
 }
 
 // NewPrimary returns a Primary that has seen no node. Now is the clock.
 func NewPrimary(now func() time.Time, logger *slog.Logger) *Primary {
-	return &Primary{now: now, logger: logger, newest: map[string]timeline{}, open: map[*nodeConn]struct{}{}}
+	p := &Primary{now: now, logger: logger, newest: map[string]timeline{}, open: map[*nodeConn]struct{}{}}
+	p.speakAgain()
+	return p
 }
 
 // timeline is the number of a timeline; 0 if the node does not tell it, as some managed databases.
@@ -72,6 +80,15 @@ type nodeConn struct {
 	closed   bool // under the Primary's mutex
 }
 
+// Read implements [net.Conn].
+func (c *nodeConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.primary.reads.Add(1)
+	}
+	return n, err
+}
+
 // Close implements [net.Conn].
 func (c *nodeConn) Close() error {
 	c.primary.mu.Lock()
@@ -87,11 +104,7 @@ func (p *Primary) Install(config *pgxpool.Config) {
 	c := config.ConnConfig
 	dial, onError := c.DialFunc, c.OnPgError
 	c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return p.track(conn), nil
+		return p.connect(ctx, func(ctx context.Context) (net.Conn, error) { return dial(ctx, network, address) })
 	}
 	c.ValidateConnect = p.validate
 	c.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
@@ -103,7 +116,7 @@ func (p *Primary) Install(config *pgxpool.Config) {
 		return false // closes this one
 	}
 	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) { return !p.isClosed(conn), nil }
-	if c.ConnectTimeout == 0 && len(hosts(c)) > 1 {
+	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = hostTimeout
 	}
 }

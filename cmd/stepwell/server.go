@@ -163,8 +163,8 @@ func (s *server) connect(ctx context.Context) (err error) {
 		}
 	}
 	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
-		s.primary.Install, pg.InstallEpochs, setSessionTimeouts, s.disk.install, s.divided.Install, s.suspendPool,
-		traceQueries(s.traces))
+		s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, s.disk.install, s.divided.Install,
+		s.suspendPool, traceQueries(s.traces))
 	if err != nil {
 		return err
 	}
@@ -264,6 +264,7 @@ func (s *server) startBackground(ctx context.Context) {
 	s.background(ctx, "clock", func() { s.clock.Run(ctx, s.pool) })
 	s.background(ctx, "keys", func() { s.keys.Run(ctx, s.logger) })
 	s.background(ctx, "commits", func() { s.commits.Run(ctx) })
+	s.background(ctx, "watch", func() { s.primary.Watch(ctx, s.pool.Config().ConnConfig) })
 	s.background(ctx, "survey", func() { s.primary.KeepSurveying(ctx, s.pool.Config().ConnConfig) })
 }
 

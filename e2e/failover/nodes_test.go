@@ -106,16 +106,7 @@ func (n *node) stop() {
 // kill is kill -9 of the node's main process. Its other processes notice, and end without writing anything.
 func (n *node) kill() {
 	n.t.Helper()
-	data, err := os.ReadFile(filepath.Join(n.dir, "data", "postmaster.pid"))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	first, _, _ := strings.Cut(string(data), "\n")
-	pid, err := strconv.Atoi(first)
-	if err != nil || pid < 2 {
-		n.t.Fatalf("postmaster.pid contains %q", first)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(n.pid(), syscall.SIGKILL); err != nil {
 		n.t.Fatal(err)
 	}
 	<-n.server.Done()

@@ -1,0 +1,238 @@
+package pg
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// swallower stands between a pool and a database. While it is silent, nothing comes through, and no connection ends.
+type swallower struct {
+	mu     sync.Mutex
+	speaks chan struct{} // closed while it lets answers through
+}
+
+// newSwallower returns a swallower in front of a new database, and the address of that.
+func newSwallower(t *testing.T) (s *swallower, dsn string) {
+	t.Helper()
+	address, err := url.Parse(testdb.New(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	s = &swallower{speaks: make(chan struct{})}
+	t.Cleanup(s.speak)
+	s.speak()
+	target := address.Host
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			go s.copy(out, in)
+			go s.copy(in, out)
+		}
+	}()
+	address.Host = l.Addr().String()
+	return s, address.String()
+}
+
+func (s *swallower) copy(to, from net.Conn) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		s.mu.Lock()
+		speaks := s.speaks
+		s.mu.Unlock()
+		<-speaks
+		if _, failed := to.Write(buf[:n]); err != nil || failed != nil {
+			return
+		}
+	}
+}
+
+func (s *swallower) fallSilent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.speaks = make(chan struct{})
+}
+
+func (s *swallower) speak() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.speaks:
+	default:
+		close(s.speaks)
+	}
+}
+
+// watchedPool returns a pool whose database is watched.
+func watchedPool(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	p := NewPrimary(time.Now, slog.New(slog.DiscardHandler))
+	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema, p.Install)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { p.Watch(ctx, pool.Config().ConnConfig) })
+	t.Cleanup(func() {
+		cancel()
+		watching.Wait()
+		pool.Close()
+	})
+	return pool
+}
+
+// TestSilentDatabaseEndsStatements: what waits for an answer fails, what comes meanwhile fails at once, and all goes on
+// when the database answers.
+func TestSilentDatabaseEndsStatements(t *testing.T) {
+	t.Parallel()
+	s, dsn := newSwallower(t)
+	pool := watchedPool(t, dsn)
+	if _, err := pool.Exec(t.Context(), `SELECT 1`); err != nil {
+		t.Fatal(err)
+	}
+	s.fallSilent()
+	const clients = 30 // more than connections
+	failed := make(chan error, clients)
+	for range clients {
+		go func() {
+			_, err := pool.Exec(t.Context(), `SELECT 1`)
+			failed <- err
+		}()
+	}
+	for range clients {
+		select {
+		case err := <-failed:
+			if !IsUnavailable(err) {
+				t.Errorf("got error %v, want that the database is unavailable", err)
+			}
+		case <-time.After(deadline):
+			t.Fatal("a statement waits for the silent database")
+		}
+	}
+	if _, err := pool.Exec(t.Context(), `SELECT 1`); !IsUnavailable(err) {
+		t.Errorf("got error %v, want that the database is unavailable", err)
+	}
+	s.speak()
+	eventually(t, "the pool works again", func() bool {
+		_, err := pool.Exec(t.Context(), `SELECT 1`)
+		return err == nil
+	})
+}
+
+// TestSlowStatementsAreNoSilence: nothing is heard for long, but the database answers those who ask.
+func TestSlowStatementsAreNoSilence(t *testing.T) {
+	t.Parallel()
+	pool := watchedPool(t, testdb.New(t))
+	if _, err := pool.Exec(t.Context(), `SELECT pg_sleep(4)`); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSilenceIsNoticedWithinTwoSeconds is the arithmetic of [silence].
+func TestSilenceIsNoticedWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	if longest := (maxSilent + 1) * watchInterval; longest > 2*time.Second {
+		t.Errorf("silence is noticed after up to %s", longest)
+	}
+	type look struct {
+		heard       uint64
+		late        bool
+		ask, silent bool
+	}
+	quiet, asked := look{heard: 1}, look{heard: 1, ask: true}
+	frozen, silent := look{heard: 1, late: true}, look{heard: 1, ask: true, silent: true}
+	frozenLater := look{heard: 1, late: true, ask: true}
+	for name, looks := range map[string][]look{
+		"silent":             {quiet, asked, asked, asked, asked, asked, silent, silent, {heard: 2}},
+		"frozen":             {quiet, frozen, frozen, frozen, frozen, frozen, frozen, frozen},
+		"frozen meanwhile":   {quiet, asked, asked, asked, asked, asked, frozenLater, silent},
+		"heard in between":   {quiet, asked, asked, asked, asked, asked, {heard: 2}, {heard: 2, ask: true}},
+		"heard all the time": {quiet, {heard: 2}, {heard: 3}, {heard: 4}, {heard: 5}, {heard: 6}, {heard: 7}, {heard: 8}},
+	} {
+		var s silence
+		for i, l := range looks {
+			if ask, silent := s.look(l.heard, l.late); ask != l.ask || silent != l.silent {
+				t.Errorf("%s, look %d: got ask %t, silent %t", name, i, ask, silent)
+			}
+		}
+	}
+}
+
+// TestStatementsHaveADeadline: a single connection that has died is not noticed as silence.
+func TestStatementsHaveADeadline(t *testing.T) {
+	t.Parallel()
+	s, dsn := newSwallower(t)
+	defer s.speak() // before the pool closes its connections
+	pool, err := migrations.Pool(t.Context(), dsn+"&statement_timeout=100ms", migrations.DefaultSchema, InstallDeadlines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for name, do := range map[string]func(*pgxpool.Conn) error{
+		"statement": func(c *pgxpool.Conn) error {
+			_, err := c.Exec(t.Context(), `SELECT 1`)
+			return err
+		},
+		"batch": func(c *pgxpool.Conn) error {
+			var b pgx.Batch
+			b.Queue(`SELECT 1`)
+			return c.SendBatch(t.Context(), &b).Close()
+		},
+	} {
+		s.speak()
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.fallSilent()
+		failed := make(chan error, 1)
+		go func() { failed <- do(conn) }()
+		select {
+		case err := <-failed:
+			if !IsUnavailable(err) {
+				t.Errorf("%s: got error %v, want that the database is unavailable", name, err)
+			}
+		case <-time.After(deadline):
+			t.Errorf("%s: waits without end", name)
+		}
+		conn.Release()
+	}
+}
+
+func TestSettingsOfPostgres(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]time.Duration{
+		"": 0, "0": 0, "500": 500 * time.Millisecond, "30s": 30 * time.Second, "2min": 2 * time.Minute,
+		"2 min": 2 * time.Minute, "250ms": 250 * time.Millisecond, "1h": time.Hour, "1d": 0, "none": 0,
+	} {
+		if got := settingOf(value); got != want {
+			t.Errorf("%q: got %s, want %s", value, got, want)
+		}
+	}
+}
