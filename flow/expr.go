@@ -108,7 +108,8 @@ func compile(text string, names lets) (*expression, error) {
 	}
 	tree, issues := env.Compile(text)
 	if issues.Err() != nil {
-		return nil, fmt.Errorf("the expression %s cannot be compiled: %s", quote(text), issues.Errors()[0].Message)
+		return nil, fmt.Errorf("the expression %s cannot be compiled: %s%s", quote(text),
+			plainly(issues.Errors()[0].Message), bracketed(text))
 	}
 	program, err := env.Program(tree, condition.Limits(condition.MaxFlowCost)...)
 	if err != nil {

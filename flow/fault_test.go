@@ -52,6 +52,13 @@ var faulty = []struct {
 	{head + "  a: {workflow: x, timeout: 1h, input: 1}\n  b: {set: 1, depends_on: a}", []string{
 		`4:17 unknown do you mean "flow"?`, `5:27 unknown do you mean "needs"?`,
 	}},
+	{head + "  in: {set: 1}\n  a-b: {set: 1}\n  c: {needs: [in, a-b], set: '${steps.in.output}', when: steps.a-b.failed}", []string{
+		`6:30 expression cannot be read from ".in" on; write steps["in"] for the step in`, `6:58 expression write steps["a-b"]`,
+	}},
+	{head + "  a: {set: '${input.}'}\n  b: {set: '${(1}'}\n  c: {set: '${foo(}'}\n  d: {set: '${1 2}'}", []string{
+		`4:12 expression cannot be read from "." on`, `5:12 expression ")" is missing`, `6:12 expression something is missing at its end`,
+		`7:12 expression cannot be read from "2" on`,
+	}},
 	{head + "  a: {set: 1, when: ''}\n  b: {set: 1, when: '7'}\n  c: {set: 1, when: true}\n  d: {set: 1, when: '${input.x}'}", []string{
 		"4:21 missing this one is empty", "5:21 expression neither true nor false", "6:21 type want an expression in CEL",
 		`7:21 expression leave out "${" and "}"`,
@@ -103,6 +110,12 @@ var faulty = []struct {
 	{head + "  a: {wait: {}}", []string{"4:13 missing want a duration"}},
 	{head + "  a: {call: x, retry: {maxAttempts: 0}}", []string{"4:37 type from 1 to 1000"}},
 	{head + "  a: {call: x, attemptTimeout: 1ms}", []string{"4:32 type between 1s and 12h"}},
+	{head + "  a: {call: x, attemptTimeout: 999ms}", []string{"4:32 type between 1s and 12h"}},
+	{head + "  a: {call: x, attemptTimeout: .9s}", []string{"4:32 type between 1s and 12h"}},
+	{head + "  a: {call: x, attemptTimeout: 13h}", []string{"4:32 type between 1s and 12h"}},
+	{head + "  a: {call: x, attemptTimeout: 12h1s}", []string{"4:32 type between 1s and 12h"}},
+	{head + "  a: {http: 'http://a.test', attemptTimeout: 721m}", []string{"4:46 type between 1s and 12h"}},
+	{head + "  a: {call: x, attemptTimeout: 43201s}", []string{"4:32 type between 1s and 12h"}},
 	{head + "  a: {http: {method: LIST, url: 'ftp://x', headers: {Authorization: secret, 'a b': x}, body: 1}}", []string{
 		`4:22 type method "LIST" is none of GET`, "4:33 type not a URL like", "4:69 type must be a secret", "4:84 type not a valid header name",
 	}},
@@ -123,6 +136,10 @@ var faulty = []struct {
 	}},
 	{head + "  a: {set: 1, memo: 1h}", []string{`4:21 unknown no field "memo"`}},
 	{head + "  a: {call: x, async: true}", []string{`4:23 missing needs a "timeout"`}},
+	{head + "  a: {loop: {do: {call: x, async: true}, until: 'true'}}", []string{`4:35 missing needs a "timeout"`}},
+	{head + "  a: {map: '[1]', do: {steps: {b: {call: x, async: true}}}}", []string{`4:52 missing needs a "timeout"`}},
+	{head + "  a: {call: x, undo: {call: y, async: true}}", []string{`4:39 missing needs a "timeout"`}},
+	{head + "  a: {call: x, memo: 1h, undo: {call: y}}", []string{`4:32 conflict a step with memo cannot be undone`}},
 	{head + "  a: {hook: {webhook: {verify: rot13}, token: '${x}'}}", []string{"4:23 type verify", "4:47 expression undeclared reference"}},
 	{head + "  a: {approval: {quorum: 0, by: [1], form: {type: 7}, onTimeout: maybe}}", []string{
 		`4:17 missing want a "title"`, "4:26 type from 1 to 100", "4:34 type want a name", "4:44 type not a JSON Schema",

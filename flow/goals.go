@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -138,32 +139,82 @@ func (t *turn) goalMissed() (why progress, missed bool) {
 	return progress{}, false
 }
 
-// missing explains why a goal has not completed: the steps that lead from it to the one at which it failed.
+// maxReasons is how many reasons are given for a goal that cannot be had.
+const maxReasons = 10
+
+// reason is one of the reasons why a goal has not completed: the steps that lead from it to the one at which it failed.
+type reason struct {
+	Chain []string        `json:"chain"`
+	Error json.RawMessage `json:"error,omitempty"`
+	text  string
+}
+
+// missing explains why a goal has not completed. If several steps could have given what it needs, it has all reasons.
 func (t *turn) missing(i int) contract.Failure {
-	chain := []string{t.Program.steps[i].name}
-	for {
-		lacking := slices.IndexFunc(t.Program.steps[i].needs, func(j int) bool {
-			status := t.outcome(j).status
-			return status == statusFailed || status == statusSkipped
-		})
-		if t.steps[i].status == statusFailed || t.Program.steps[i].join == joinNone || lacking < 0 {
-			break
+	var reasons []reason
+	seen := map[int]bool{}
+	var visit func(i int, chain []string)
+	visit = func(i int, chain []string) {
+		if seen[i] {
+			return
 		}
-		i = t.Program.steps[i].needs[lacking]
-		chain = append(chain, t.Program.steps[i].name)
+		seen[i] = true
+		chain = append(slices.Clip(chain), t.Program.steps[i].name)
+		lacking := t.lacking(i)
+		if len(lacking) == 0 && len(reasons) < maxReasons {
+			reasons = append(reasons, t.reason(i, chain))
+		}
+		for _, j := range lacking {
+			visit(j, chain)
+		}
 	}
-	details := map[string]any{"chain": chain}
+	visit(i, nil)
+	texts := make([]string, len(reasons))
+	for n, r := range reasons {
+		texts[n] = r.text
+	}
+	details := map[string]any{"chain": reasons[0].Chain}
+	if reasons[0].Error != nil {
+		details["error"] = reasons[0].Error
+	}
+	if len(reasons) > 1 {
+		details["reasons"] = reasons
+	}
+	return contract.Failure{
+		Message: t.Program.steps[i].name + " cannot be had: " + strings.Join(texts, "; "),
+		Code:    codeGoal, Details: mustJSON(details),
+	}
+}
+
+// lacking returns the steps because of which another one has not begun: those that it needs, and that have not
+// completed. If it has begun, or was skipped for itself, there are none. Of those that it needs all, one is enough: the
+// others may have been cancelled because of it.
+func (t *turn) lacking(i int) (list []int) {
+	if t.steps[i].status == statusFailed || t.Program.steps[i].join == joinNone {
+		return nil
+	}
+	for _, j := range t.Program.steps[i].needs {
+		if status := t.outcome(j).status; status == statusFailed || status == statusSkipped {
+			if list = append(list, j); t.Program.steps[i].join == joinEvery {
+				break
+			}
+		}
+	}
+	return list
+}
+
+// reason returns why the last step of a chain has not completed.
+func (t *turn) reason(i int, chain []string) reason {
+	r := reason{Chain: chain}
 	because := "was skipped: " + t.steps[i].why
 	if p := t.steps[i]; p.status == statusFailed {
-		because, details["error"] = "failed: "+failureIn(p).Message, p.error
+		because, r.Error = "failed: "+failureIn(p).Message, p.error
 	}
-	message := fmt.Sprintf("%s cannot be had: ", chain[0])
-	if len(chain) > 1 {
-		message += "it needs " + strings.Join(chain[1:], ", which needs ") + ", which "
-	} else {
-		message += "it "
+	if r.text = "it "; len(chain) > 1 {
+		r.text = "it needs " + strings.Join(chain[1:], ", which needs ") + ", which "
 	}
-	return contract.Failure{Message: message + because, Code: codeGoal, Details: mustJSON(details)}
+	r.text += because
+	return r
 }
 
 // checkGoals checks that a flow with goals has no step that none of them needs.

@@ -64,6 +64,16 @@ func TestGoals(t *testing.T) {
 			error:   "g cannot be had: it needs a, which failed", steps: "a failed, g skipped, clean completed",
 		},
 		{
+			name: "all of which one would have been enough are named", document: goals + `
+  a: {call: a}
+  b: {call: b}
+  c: {needs: [b], call: c}
+  g: {needs: [a, c], join: any, set: 1}`,
+			results: map[string]Result{"a": failure("x"), "b": failure("y")},
+			error:   "g cannot be had: it needs a, which failed: it failed; it needs c, which needs b, which failed: it failed",
+			steps:   "a failed, b failed, c skipped, g skipped",
+		},
+		{
 			name: "every does not wait for the others", document: goals + `
   a: {call: a}
   b: {call: b}

@@ -81,7 +81,7 @@ func TestSchemaAcceptsDocumentedFlows(t *testing.T) {
 // which begins before which, and what only the function contract knows.
 var beyondSchema = regexp.MustCompile(`cycle |expression |there is no step|reads the step|"deployment"|not a JSON Schema|cannot have needs|` +
 	`step of its own|not a hook with|cannot complete the run|condition: line 1|want a bool|not a URL|header name|must be a secret|` +
-	`set by the server|no user name|GET has no body|between 1s and 12h|kept for|an async|needs a "timeout"|leads to`)
+	`set by the server|no user name|GET has no body|kept for|leads to`)
 
 // TestSchemaRefusesFaults: whatever is wrong with the structure of a document is refused by the schema, too.
 func TestSchemaRefusesFaults(t *testing.T) {
@@ -264,5 +264,20 @@ func TestSchemaHasTheBoundsOfTheParser(t *testing.T) {
 	}
 	if bounds < 11 {
 		t.Errorf("found %d numbers with bounds", bounds)
+	}
+}
+
+// TestSchemaKnowsTheBoundsOfAttempts has durations that both accept.
+func TestSchemaKnowsTheBoundsOfAttempts(t *testing.T) {
+	t.Parallel()
+	for _, d := range []string{"1s", "1000ms", "1.5s", "0.5m", "12h", "+12h", "12h0s", "720m", "43200s", "11h59m59s", "0.13h", "1h13m", "90m"} {
+		document := head + "  a: {call: x, attemptTimeout: " + d + "}"
+		if _, err := Parse([]byte(document)); err != nil || fitsSchema(document) != nil {
+			t.Errorf("attemptTimeout %s: the parser says %v, and the schema %v", d, err, fitsSchema(document))
+		}
+	}
+	const document = "flow: f\ndeployment: d\ndefaults: {timeout: 1m}\nsteps:\n  a: {call: x, async: true, undo: {call: y, async: true}}"
+	if _, err := Parse([]byte(document)); err != nil || fitsSchema(document) != nil {
+		t.Errorf("async calls with the default timeout: %v, %v", err, fitsSchema(document))
 	}
 }

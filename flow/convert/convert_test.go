@@ -3,9 +3,11 @@ package convert
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -62,8 +64,9 @@ steps:
     # A signal that does not come in time is a failure with the code wait_timeout: catch it to go on.
     signal: {"name":"order.paid","within":"2h0m0s"}
   until:
-    # It waits until a time in RFC 3339: a number of milliseconds fails with flow.expression.
-    wait: {"until":"${input[\"ship\"][\"at\"]}"}
+    let: {"until":"${input[\"ship\"][\"at\"]}"}
+    # until is a time in RFC 3339, or a number of milliseconds from now on.
+    wait: {"until":"${type(until) == string ? timestamp(until) : now + duration(string(int(until)) + 'ms')}"}
   tell:
     start: "tell"
   ship:
@@ -89,7 +92,7 @@ func TestWhatHasNoMeaningIsRefusedAtOnce(t *testing.T) {
 			{"id": "d", "type": "map", "task": "d", "config": {"max_itemz": 3}, "depends_on": ["a", "b"]},
 			{"id": "e", "type": "respond", "config": {"headers": {"A": "b"}, "content_type": "text/html"}},
 			{"id": "g", "type": "sleep", "config": {"duration": "1s"}, "compensate": "x"},
-			{"id": "h", "type": "agent", "on_failure": "i"},
+			{"id": "h", "type": "robot", "on_failure": "i"},
 			{"id": "i", "task": "i", "depends_on": ["a"], "skip_if": {"step_id": "a", "field": "f", "op": "<", "value": true}},
 			{"id": "j", "type": "sleep", "config": {"cron": "0 9 * * 1"}},
 			{"id": "k", "task": "k", "depends_on": ["a"], "skip_if": {"step_id": "a", "field": "f", "op": "==", "value": null}}
@@ -100,8 +103,8 @@ func TestWhatHasNoMeaningIsRefusedAtOnce(t *testing.T) {
 	}
 	for _, part := range []string{
 		"sticky", "timeout has", "worker_group", "linear", "budget_warn_at", `"nobody"`, "allowed_tasks", "max_depth",
-		"several steps", "max_itemz", "headers has", "content_type", "of type sleep", "type agent:",
-		"step i: depends_on has", "a boolean by <", "cron has", "compares with null",
+		"several steps", "max_itemz", "headers has", "content_type", "of type sleep", "type robot:",
+		"step i: depends_on names a", "a boolean by <", "cron has", "compares with null",
 	} {
 		if strings.Count(err.Error(), part) != 1 {
 			t.Errorf("got %v, want one sentence about %s", err, part)
@@ -286,6 +289,99 @@ steps:
 	})
 	if run.Status != entities.RunCompleted {
 		t.Errorf("the run is %s, %v", run.Status, run.Error)
+	}
+}
+
+// TestDagNatsSleeps until a time, or for a number of milliseconds, as the input says.
+func TestDagNatsSleeps(t *testing.T) {
+	t.Parallel()
+	got, _, err := From("dagnats", []byte(`{"name": "f", "version": "1", "steps": [
+		{"id": "a", "type": "sleep", "config": {"until_input_path": "at"}}]}`), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for input, want := range map[string]time.Duration{`{"at": 90000}`: 90 * time.Second, `{"at": "2030-01-02T03:04:05Z"}`: 0} {
+		run := trial(t, got, flow.Trial{Input: json.RawMessage(input)})
+		created := slices.IndexFunc(run.Events, func(e flow.Event) bool { return e.Type == entities.EventWaitCreated })
+		ended := slices.IndexFunc(run.Events, func(e flow.Event) bool { return e.Type == entities.EventWaitCompleted })
+		if run.Status != entities.RunCompleted || created < 0 || ended < 0 {
+			t.Fatalf("%s: %s, %v", input, run.Status, run.Error)
+		}
+		from, to := run.Events[created].CreatedAt, run.Events[ended].CreatedAt
+		if want == 0 {
+			want = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC).Sub(from)
+		}
+		if to.Sub(from) != want {
+			t.Errorf("%s: it waits for %s, want %s", input, to.Sub(from), want)
+		}
+	}
+}
+
+// TestDagNatsHandlesSeveralFailures with one handler, which may need what the failed steps needed, and which agents may be.
+func TestDagNatsHandlesSeveralFailures(t *testing.T) {
+	t.Parallel()
+	const steps = `{"name": "f", "version": "1", "steps": [
+		{"id": "get", "task": "get"},
+		{"id": "a", "task": "a", "type": "agent", "depends_on": ["get"], "on_failure": "alert"},
+		{"id": "b", "task": "b", "depends_on": ["get"], "on_failure": "alert"},
+		{"id": "alert", "task": "alert", "type": "agent", "depends_on": ["get"]}%s]}`
+	got, _, err := From("dagnats", fmt.Appendf(nil, steps, ""), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed flow.Result
+	if err := json.Unmarshal([]byte(`{"error": {"message": "no"}}`), &failed); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"a": "get completed, a failed, b completed, alert completed, alert_b skipped",
+		"b": "get completed, a completed, b failed, alert skipped, alert_b completed",
+	} {
+		run := trial(t, got, flow.Trial{Results: map[string]flow.Result{id: failed}})
+		steps := run.Steps()
+		slices.Sort(steps)
+		sorted := strings.Split(want, ", ")
+		slices.Sort(sorted)
+		if diff := cmp.Diff(sorted, steps); diff != "" || run.Status != entities.RunCompleted {
+			t.Errorf("%s fails: %s (-want +got):\n%s", id, run.Status, diff)
+		}
+	}
+	_, _, err = From("dagnats", fmt.Appendf(nil, steps, `, {"id": "c", "task": "c", "depends_on": ["alert"]}`), "shop")
+	if err == nil || !strings.Contains(err.Error(), "write a handler for each of a, b") {
+		t.Errorf("a step that needs the handler: %v", err)
+	}
+}
+
+// TestDagNatsPrintsCommandsForTriggers that the document has.
+func TestDagNatsPrintsCommandsForTriggers(t *testing.T) {
+	t.Parallel()
+	const document = `{"name": "f", "version": "1", "steps": [{"id": "a", "task": "a"}], "triggers": [%s]}`
+	got, _, err := From("dagnats", fmt.Appendf(nil, document, `
+		{"id": "nightly", "enabled": false, "cron": {"expression": "30 2 * * *", "timezone": "Europe/Berlin"}},
+		{"id": "paid", "subject": {"subject": "order.paid"}}, {"id": "in", "webhook": {"path": "/x"}},
+		{"id": "sync", "http": {"path": "/y", "method": "POST", "timeout_ms": 1, "max_body_bytes": 1}}`), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `# Once the flow is put: stepwell schedules put nightly f --cron '30 2 * * *' --time-zone Europe/Berlin (it was not enabled)
+# Once the flow is put: stepwell triggers put paid f --signal order.paid
+# Once the flow is put: stepwell triggers put in f --webhook
+# Once the flow is put: stepwell triggers put sync f --webhook
+flow: `
+	if !strings.HasPrefix(string(got), want) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for trigger, part := range map[string]string{
+		`{"id": "a", "subject": {"subject": "orders.*"}}`:                        "name each signal",
+		`{"id": "a", "webhook": {"path": "/", "secret": "s"}}`:                   "--verify",
+		`{"id": "a", "subject": {"subject": "a"}, "debounce": {"period": "1s"}}`: "--debounce",
+		`{"id": "a", "external": {"kind": "x"}}`:                                 "external has no meaning",
+		`{"id": "a", "else": 1}`:                                                 "cannot be read",
+	} {
+		if _, _, err := From("dagnats", fmt.Appendf(nil, document, trigger), "shop"); err == nil ||
+			!strings.Contains(err.Error(), part) {
+			t.Errorf("%s: got %v, want %s", trigger, err, part)
+		}
 	}
 }
 

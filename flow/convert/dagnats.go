@@ -2,6 +2,7 @@ package convert
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -59,6 +60,9 @@ type stepDef struct {
 	MaxTaskConcurrency   json.RawMessage `json:"max_task_concurrency"`
 	Singleton            json.RawMessage `json:"singleton"`
 	RequiredCapabilities json.RawMessage `json:"required_capabilities"`
+
+	// handles is the step after whose failure this one begins; empty if there is none.
+	handles string
 }
 
 type parentCond struct {
@@ -101,7 +105,7 @@ func (dagNats) Convert(document []byte, deployment string) ([]byte, error) {
 	if err := d.Decode(&def); err != nil {
 		return nil, fmt.Errorf("it is not a workflow definition of DagNats: %w", err)
 	}
-	c := dagNatsConversion{definition: def, steps: map[string]stepDef{}}
+	c := dagNatsConversion{definition: def, steps: map[string]stepDef{}, handlers: map[string]string{}}
 	return c.convert(deployment)
 }
 
@@ -109,6 +113,8 @@ type dagNatsConversion struct {
 	definition
 
 	steps map[string]stepDef
+	// handlers are the steps that begin after failures, by the steps that fail.
+	handlers map[string]string
 	// request is the ID of the hook for whose request a flow waits that responds; empty for others.
 	request string
 	refused Unsupported
@@ -117,14 +123,10 @@ type dagNatsConversion struct {
 
 func (c *dagNatsConversion) convert(deployment string) ([]byte, error) {
 	undoing := c.index()
-	triggers := c.Triggers
-	if c.httpTriggers() != nil {
-		triggers = nil
-	}
+	c.commands()
 	c.refuseFields("the workflow", map[string]unwanted{
 		"timeout":         {c.Timeout, "give it when a run is started"},
 		"output_schema":   {c.OutputSchema, "a flow has no schema of its output"},
-		"triggers":        {triggers, "put them with stepwell schedules and stepwell triggers"},
 		"concurrency":     {c.Concurrency, "use limits: stepwell limits, stepwell policies"},
 		"idempotency_key": {c.IdempotencyKey, "give it when a run is started"},
 		"sticky":          {c.Sticky, "there are no workers that keep state"},
@@ -170,7 +172,38 @@ func (c *dagNatsConversion) index() (undoing map[string]bool) {
 			c.request += "_"
 		}
 	}
+	c.handle()
 	return undoing
+}
+
+// handle makes a handler of its own for each failure. Of one that handles several, the others are copies.
+func (c *dagNatsConversion) handle() {
+	var all []stepDef
+	for _, s := range c.Steps {
+		var failing []string
+		for _, other := range c.Steps {
+			if other.OnFailure == s.ID {
+				failing = append(failing, other.ID)
+			}
+		}
+		needed := slices.ContainsFunc(c.Steps, func(by stepDef) bool { return slices.Contains(by.DependsOn, s.ID) })
+		if len(failing) > 1 && (needed || s.OnFailure != "") {
+			c.refuse("step %s: it handles failures of several steps, so nothing can follow from it: "+
+				"write a handler for each of %s", s.ID, strings.Join(failing, ", "))
+		}
+		for i, id := range failing {
+			own := s
+			if own.handles = id; i > 0 {
+				own.ID = s.ID + "_" + id
+			}
+			c.handlers[id] = own.ID
+			all = append(all, own)
+		}
+		if len(failing) == 0 {
+			all = append(all, s)
+		}
+	}
+	c.Steps = all
 }
 
 // unwanted is a field that has no meaning in a flow, and what to do instead.
@@ -233,9 +266,11 @@ func (c *dagNatsConversion) step(s stepDef) {
 	})
 	fmt.Fprintf(&c.out, "  %s:\n", quoted(s.ID))
 	switch {
-	case c.failing(s.ID) != "":
-		if len(s.DependsOn) > 0 {
-			c.refuse("%s: depends_on has no meaning here: the step begins when %s fails", where, c.failing(s.ID))
+	case s.handles != "":
+		for _, id := range s.DependsOn {
+			if !c.precedes(id, s.handles) {
+				c.refuse("%s: depends_on names %s, which has no meaning here: the step begins when %s fails", where, id, s.handles)
+			}
 		}
 	case len(s.DependsOn) > 0:
 		c.line(4, "needs", s.DependsOn)
@@ -247,11 +282,11 @@ func (c *dagNatsConversion) step(s stepDef) {
 	}
 	c.kind(where, s)
 	if s.OnFailure != "" {
-		c.line(4, "catch", []any{map[string]any{"to": s.OnFailure}})
+		c.line(4, "catch", []any{map[string]any{"to": cmp.Or(c.handlers[s.ID], s.OnFailure)}})
 	}
 	switch s.Type {
 	case "map", "agent_loop": // the body has it
-	case "", "normal", "sub_workflow":
+	case "", "normal", "agent", "sub_workflow":
 		if undo := c.undo(where, s); undo != nil {
 			c.line(4, "undo", undo)
 		}
@@ -269,7 +304,7 @@ func (c *dagNatsConversion) undo(where string, s stepDef) map[string]any {
 		return nil
 	}
 	by, ok := c.steps[s.Compensate]
-	if !ok || by.Type != "" && by.Type != "normal" {
+	if !ok || !slices.Contains([]string{"", "normal", "agent"}, by.Type) {
 		c.refuse("%s: compensate names %q, which is no step with a task", where, s.Compensate)
 	}
 	undo := c.attempts("step "+s.Compensate, by)
@@ -278,19 +313,24 @@ func (c *dagNatsConversion) undo(where string, s stepDef) map[string]any {
 	return undo
 }
 
-// failing returns the step after whose failure a step begins; empty if there is none.
-func (c *dagNatsConversion) failing(id string) string {
-	for _, s := range c.Steps {
-		if s.OnFailure == id {
-			return s.ID
+// precedes reports whether a step has ended whenever another one begins.
+func (c *dagNatsConversion) precedes(id, later string) bool {
+	seen := map[string]bool{}
+	var visit func(string) bool
+	visit = func(later string) bool {
+		if seen[later] {
+			return false
 		}
+		seen[later] = true
+		needs := c.steps[later].DependsOn
+		return slices.Contains(needs, id) || slices.ContainsFunc(needs, visit)
 	}
-	return ""
+	return visit(later)
 }
 
 // input writes what a step gets, unless it is the run's input.
 func (c *dagNatsConversion) input(s stepDef) {
-	if len(s.DependsOn) > 0 || c.request != "" || c.failing(s.ID) != "" {
+	if len(s.DependsOn) > 0 || c.request != "" || s.handles != "" {
 		c.line(4, "input", c.inputOf(s))
 	}
 }
@@ -298,8 +338,8 @@ func (c *dagNatsConversion) input(s stepDef) {
 // inputOf returns what a step gets: the failure that it is for, the run's input, the output of the step that it needs,
 // or those of several by ID.
 func (c *dagNatsConversion) inputOf(s stepDef) any {
-	if failed := c.failing(s.ID); failed != "" {
-		return map[string]string{"failed_step": failed, "error": "${error.message}"}
+	if s.handles != "" {
+		return map[string]string{"failed_step": s.handles, "error": "${error.message}"}
 	}
 	switch len(s.DependsOn) {
 	case 0:

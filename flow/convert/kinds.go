@@ -69,7 +69,7 @@ func configOf[T any](c *dagNatsConversion, where string, text json.RawMessage) (
 // kind writes what a step does.
 func (c *dagNatsConversion) kind(where string, s stepDef) {
 	switch s.Type {
-	case "", "normal":
+	case "", "normal", "agent":
 		c.call(where, s)
 	case "sub_workflow":
 		config := configOf[childConfig](c, where, s.Config)
@@ -148,8 +148,11 @@ func (c *dagNatsConversion) sleep(where string, config sleepConfig) {
 	for name := range strings.SplitSeq(config.UntilInputPath, ".") {
 		until += "[" + encoded(name) + "]"
 	}
-	c.comment("It waits until a time in RFC 3339: a number of milliseconds fails with flow.expression.")
-	c.line(4, "wait", map[string]string{"until": "${" + until + "}"})
+	c.line(4, "let", map[string]string{"until": "${" + until + "}"})
+	c.comment("until is a time in RFC 3339, or a number of milliseconds from now on.")
+	c.line(4, "wait", map[string]string{
+		"until": "${type(until) == string ? timestamp(until) : now + duration(string(int(until)) + 'ms')}",
+	})
 }
 
 func (c *dagNatsConversion) event(where string, config eventConfig) {
@@ -261,19 +264,6 @@ func (c *dagNatsConversion) respond(where string, s stepDef) {
 	c.line(4, "respond", response)
 }
 
-// httpTrigger is a trigger whose requests are responded to. The webhook of the flow takes its place.
-type httpTrigger struct {
-	ID         string `json:"id"`
-	WorkflowID string `json:"workflow_id"`
-	Enabled    bool   `json:"enabled"`
-	HTTP       *struct {
-		Path         string `json:"path"`
-		Method       string `json:"method"`
-		TimeoutMS    int64  `json:"timeout_ms"`
-		MaxBodyBytes int64  `json:"max_body_bytes"`
-	} `json:"http"`
-}
-
 // longestResponse is how long the sender of a request waits at most, and usualResponse how long it does by default.
 const (
 	longestResponse = time.Minute
@@ -289,28 +279,13 @@ func (c *dagNatsConversion) awaitRequest() {
 		c.refuse("the workflow: input_schema has no meaning with respond here: a request is not checked by a schema")
 	}
 	within := usualResponse
-	if triggers := c.httpTriggers(); len(triggers) == 1 && triggers[0].HTTP.TimeoutMS > 0 {
-		within = min(longestResponse, time.Duration(triggers[0].HTTP.TimeoutMS)*time.Millisecond)
+	if list := c.triggers(); len(list) == 1 && list[0].HTTP != nil && list[0].HTTP.TimeoutMS > 0 {
+		within = min(longestResponse, time.Duration(list[0].HTTP.TimeoutMS)*time.Millisecond)
 	}
 	fmt.Fprintf(&c.out,
 		"  # A run waits for its request: start it, and send the request to the URL of this hook.\n  %s:\n",
 		quoted(c.request))
 	c.line(4, "hook", map[string]any{"webhook": map[string]any{"respond": within.String()}})
-}
-
-// httpTriggers returns the triggers if the webhook of a hook stands for them; nil if it does not.
-func (c *dagNatsConversion) httpTriggers() (list []httpTrigger) {
-	d := json.NewDecoder(bytes.NewReader(c.Triggers))
-	d.DisallowUnknownFields()
-	if c.request == "" || d.Decode(&list) != nil {
-		return nil
-	}
-	for _, t := range list {
-		if t.HTTP == nil {
-			return nil
-		}
-	}
-	return list
 }
 
 // comment writes what an author should know of the fields that follow.
