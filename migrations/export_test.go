@@ -7,3 +7,11 @@ func (m Migrator) With(files fs.FS) Migrator {
 	m.files = files
 	return m
 }
+
+// What is between this process and Postgres is looked at by these.
+var (
+	CheckSessions   = checkSessions
+	CompareSessions = compareSessions
+	Backend         = backend
+	RefusedSettings = refusedSettings
+)

@@ -43,13 +43,13 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 // createSchema creates the schema unless it exists. Its owner may lack the right to create schemas in the database,
 // which IF NOT EXISTS requires nevertheless.
-func createSchema(ctx context.Context, conn *pgx.Conn, schema string) error {
+func createSchema(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	var exists bool
-	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`, schema).Scan(&exists)
+	err := pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`, schema).Scan(&exists)
 	if err != nil || exists {
 		return err
 	}
-	_, err = conn.Exec(ctx, `CREATE SCHEMA `+pgx.Identifier{schema}.Sanitize())
+	_, err = pool.Exec(ctx, `CREATE SCHEMA `+pgx.Identifier{schema}.Sanitize())
 	return err
 }
 

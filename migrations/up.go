@@ -28,10 +28,14 @@ const (
 	defaultMaxWait     = 5 * time.Minute
 )
 
-// lockPoll is the pause between two attempts to get the lock.
-const lockPoll = 100 * time.Millisecond
+const (
+	// lockPoll is the pause between two attempts to get the lock.
+	lockPoll = 100 * time.Millisecond
+	// lockLog is how many attempts there are for one log line about who has it: every 30 s.
+	lockLog = 300
+)
 
-// lockID is the advisory lock that a server holds while it migrates a database.
+// lockID is the advisory lock of the process that migrates a database.
 const lockID = 0x5354_4550_5745_4c4c // "STEPWELL"
 
 // migrating is the application_name of the sessions that migrate.
@@ -71,10 +75,13 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 	}
 	defer pool.Close()
 
-	// The lock belongs to a session of its own: each migration runs in its own transaction on a connection of the pool,
-	// which may have only one. Disconnecting releases the lock.
+	// The lock belongs to a connection of its own: each migration runs in its own transaction on a connection of the
+	// pool, which may have only one. Disconnecting releases the lock.
 	config := pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] = migrating + " (lock)"
+	if err := checkSessions(ctx, config); err != nil {
+		return err
+	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -83,7 +90,7 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 	if err := m.lock(ctx, conn); err != nil {
 		return fmt.Errorf("lock migrations: %w", err)
 	}
-	if err := createSchema(ctx, conn, schema); err != nil {
+	if err := createSchema(ctx, pool, schema); err != nil {
 		return fmt.Errorf("create schema: %w", err)
 	}
 	return m.persist(ctx, conn, func() error {
@@ -95,22 +102,45 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 }
 
 // lock waits until no other process migrates. It asks again and again instead of waiting in the database: a statement
-// that waits has a snapshot, for whose end CREATE INDEX CONCURRENTLY in the other process would wait in turn.
+// that waits has a snapshot, for whose end CREATE INDEX CONCURRENTLY in the other process would wait in turn. The lock
+// is that of a transaction, which stays open and idle: whatever is between this process and Postgres, it ends with it.
 func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
-	for first := true; ; first = false {
+	if _, err := conn.Exec(ctx, `BEGIN`); err != nil {
+		return err
+	}
+	_, err := conn.Exec(ctx, `SELECT set_config(name, '0', true) FROM pg_settings
+		WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')`)
+	if err != nil {
+		return err
+	}
+	for tries := 0; ; tries++ {
 		var free bool
-		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, lockID).Scan(&free)
+		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, lockID).Scan(&free)
 		if err != nil || free {
 			return err
 		}
-		if first {
-			m.logger().InfoContext(ctx, "waiting for another process that migrates the database")
+		if tries%lockLog == 0 {
+			var holder string // it may have just ended
+			_ = conn.QueryRow(ctx, lockHolderSQL, lockID).Scan(&holder)
+			m.logger().InfoContext(ctx, "waiting for another process that migrates the database", "holder", holder)
 		}
 		if err := sleep(ctx, lockPoll); err != nil {
 			return err
 		}
 	}
 }
+
+// lockHolderSQL describes who holds the lock. What the role may not see of others is unknown.
+const lockHolderSQL = `
+	SELECT format('process %s of %s at %s, since %s', holder.pid,
+		coalesce(nullif(holder.application_name, ''), 'an unnamed application'),
+		coalesce(host(holder.client_addr), 'an unknown address'),
+		coalesce(to_char(coalesce(holder.xact_start, holder.backend_start) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+			'an unknown time'))
+	FROM pg_locks lock JOIN pg_stat_activity holder USING (pid)
+	WHERE lock.locktype = 'advisory' AND lock.granted AND lock.objsubid = 1 AND holder.datname = current_database()
+		AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND lock.classid::bigint = $1::bigint >> 32 AND lock.objid::bigint = $1::bigint & 4294967295`
 
 func (m Migrator) logger() *slog.Logger { return cmp.Or(m.Logger, slog.New(slog.DiscardHandler)) }
 

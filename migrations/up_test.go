@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -121,6 +122,10 @@ func TestMigrationWaitsForAnother(t *testing.T) {
 	for line := ""; !strings.Contains(line, "another process that migrates"); {
 		select {
 		case line = <-logged:
+			if strings.Contains(line, "another process that migrates") &&
+				!regexp.MustCompile(`holder="process \d+ of stepwell migrate \(lock\) at \S+, since \d{4}-`).MatchString(line) {
+				t.Errorf("got log line %s, want the holder in it", line)
+			}
 		case err := <-done:
 			t.Fatalf("a migration ended with error %v while a reader had its table", err)
 		}
