@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
@@ -369,6 +370,37 @@ func TestMessageIsParkedAfterTooManyDeliveries(t *testing.T) {
 	}
 	if poisoned != 3 {
 		t.Errorf("got %d deliveries, want 3", poisoned)
+	}
+}
+
+// TestStepsOfRunsWithAFenceAreNotParked: their app counts the attempts in the log of the run, and gives them up there.
+func TestStepsOfRunsWithAFenceAreNotParked(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		version int
+		topic   func(entities.RunID) string
+		parked  bool
+	}{
+		"a step":                 {entities.SpecFence, func(id entities.RunID) string { return topic + "_" + string(id) + "_step_1" }, false},
+		"a step, in their topic": {entities.SpecFence, func(entities.RunID) string { return "__wkf_step_a" }, false},
+		"an orchestrator":        {entities.SpecFence, func(id entities.RunID) string { return topic + "_" + string(id) }, true},
+		"a step without a fence": {entities.SpecTakeover, func(entities.RunID) string { return "__wkf_step_a" }, true},
+		"a step of no run":       {0, func(entities.RunID) string { return "__wkf_step_a" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := withoutHints(t, testdb.New(t))
+			run := entities.NewRunID(time.Now())
+			if tt.version > 0 {
+				run = r.run(t, tt.version)
+			}
+			id := r.send(t, of(run), func(m *message.Message) { m.Topic = tt.topic(run) })
+			r.exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() - interval '1 year', due_at = now()`)
+			r.issue(t)
+			if got := r.stored(t, id); got.Parked != tt.parked {
+				t.Errorf("got %+v, want it parked: %t", got, tt.parked)
+			}
+		})
 	}
 }
 

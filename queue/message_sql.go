@@ -176,14 +176,19 @@ type parking struct {
 	window     time.Duration
 }
 
+// stepOfFence is the condition that message m is for a step of a run with a fence: not for its orchestrator, whose
+// topic ends with the run. The app counts the attempts of a step in the log of the run, and gives the step up by itself.
+var stepOfFence = fmt.Sprintf(`(m.run_id <> '' AND right(m.topic, length(m.run_id)) <> m.run_id
+	AND coalesce((SELECT spec_version`+fromRun+`), 0) >= %d)`, entities.SpecFence)
+
 // dropOfParked is [limit.DropOfParked]; takeDue has a parameter of that name.
 const dropOfParked = limit.DropOfParked
 
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
 // tickets to issue: the projects take turns. Of one project, the messages of runs that have begun come first, and then
 // those that begin one, each in the order in which they are due: a backlog of new runs delays none that has begun.
-// Steps are never parked: each has its own limit of attempts. Nor are runs that have diverged: they wait for the right
-// code, and go on when it is deployed.
+// Steps are never parked: each has its own limit of attempts, and [stepOfFence] that of its log. Nor are runs that have
+// diverged: they wait for the right code, and go on when it is deployed.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
 // waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as
@@ -211,11 +216,11 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 		), longest AS (
 			SELECT greatest(now() - scheduled_at, '0') AS wait FROM (`+tickets.OldestSince+`) AS oldest
 		), moved AS (
-			UPDATE messages
+			UPDATE messages m
 			SET lease = '', holder = '', ticket = greatest(ticket, 1),
 				parked_at = CASE WHEN work <> 'step' AND delivery_count - excused >= $3
 					AND coalesce(held->>'code', '') <> '`+message.CodeDiverged+`'
-					AND coalesce(first_failed_at <= now() - $5::interval, false) THEN now() END,
+					AND coalesce(first_failed_at <= now() - $5::interval, false) AND NOT `+stepOfFence+` THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
 				last_error = CASE lease WHEN '' THEN last_error ELSE $4 END,
