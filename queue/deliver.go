@@ -206,7 +206,7 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 		defer d.lookAgain(ctx)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
-	answered, err := w.serializer.acquire(ctx, &d)
+	answered, err := w.takeTurn(ctx, &d)
 	if errors.Is(err, errNotItsTurn) {
 		return Delivered{OutcomeUnreached, err.Error()}, w.putBack(ctx, d.Lease, turnPause)
 	}

@@ -55,12 +55,12 @@ func (r *replica) registerProcess(t testing.TB, id string) {
 }
 
 // claimed sends a message and claims it for a registered process.
-func (r *replica) claimed(t testing.TB, holder string) Delivery {
+func (r *replica) claimed(t testing.TB, holder string, changes ...func(*message.Message)) Delivery {
 	t.Helper()
 	if holder != "" {
 		r.registerProcess(t, holder)
 	}
-	id := r.send(t)
+	id := r.send(t, changes...)
 	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, holder, leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)

@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -131,6 +133,91 @@ func TestMessageWhoseTurnHasNotComeIsDueAgain(t *testing.T) {
 		return r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease = '' AND delivery_count = 0
 			AND due_at BETWEEN now() AND now() + interval '1 second' AND last_error = ''`, later) == 1
 	})
+	letGo <- struct{}{}
+	if c := a.next(t); c.id() != later || c.Header.Get("Ce-Vqsdeliverycount") != "1" {
+		t.Errorf("message %s comes as delivery %s, want the first of %s", c.id(), c.Header.Get("Ce-Vqsdeliverycount"), later)
+	}
+	letGo <- struct{}{}
+	r.gone(t, later)
+}
+
+// TestOrchestratorGivesWayToAnotherServer that calls one of its run, and had its message first. What the function itself
+// has leased does not count, since nobody would notice the death of that.
+func TestOrchestratorGivesWayToAnotherServer(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	for name, tt := range map[string]struct {
+		change string // of the message of the other server
+		want   error
+	}{
+		"that calls":           {`topic = topic`, errNotItsTurn},
+		"that claimed it then": {`lease = 'rh_z'`, nil},
+		"that calls a step":    {`topic = topic || '_step_1'`, nil},
+		"of another run":       {`run_id = 'wrun_other'`, nil},
+		"that has ended":       {`lease = '', holder = ''`, nil},
+		"of another project":   {`project = 'other'`, nil},
+		"or its function":      {`holder = ''`, nil},
+		"or the same":          {`holder = 'proc_own'`, nil},
+	} {
+		run, w := r.run(t, entities.SpecFence), r.newWorker(t)
+		w.heartbeat.ID = "proc_own"
+		first, d := r.claimed(t, "proc_other", orchestrates(run)), r.claimed(t, w.heartbeat.ID, orchestrates(run))
+		r.exec(t, `UPDATE messages SET `+tt.change+` WHERE id = $1`, first.ID)
+		answered, err := w.takeTurn(t.Context(), &d)
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s: got error %v, want %v", name, err, tt.want)
+		}
+		if err == nil {
+			answered()
+		}
+		w.serializer.wantNoQueues(t)
+		r.exec(t, `DELETE FROM messages`)
+	}
+}
+
+// TestOneOfTheServersHasTheTurn: of several that look at the same time, not all give way.
+func TestOneOfTheServersHasTheTurn(t *testing.T) {
+	t.Parallel()
+	const racers = 8
+	r := withoutHints(t, testdb.New(t))
+	run := r.run(t, entities.SpecFence)
+	workers, claimed := make([]*Worker, racers), make([]Delivery, racers)
+	for i := range racers {
+		workers[i] = r.newWorker(t)
+		claimed[i] = r.claimed(t, workers[i].heartbeat.ID, orchestrates(run))
+	}
+	turns := race(racers, func(i int) int {
+		_, err := workers[i].takeTurn(context.Background(), &claimed[i])
+		if err != nil && !errors.Is(err, errNotItsTurn) {
+			t.Error(err)
+		}
+		return map[bool]int{true: 1}[err == nil]
+	})
+	if want := []int{1, 0, 0, 0, 0, 0, 0, 0}; !slices.Equal(turns, want) {
+		t.Errorf("turns %v, want that of the first claim: %v", turns, want)
+	}
+}
+
+// TestMessageComesWhenAnotherServerHasItsAnswer: until then it is put back again and again, and has not been delivered.
+func TestMessageComesWhenAnotherServerHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	r, other := open(t, dsn), open(t, dsn)
+	a, letGo := holding(t, r)
+	r.register(t, deployment, a.URL)
+	r.worker(t)
+	run := r.run(t, entities.SpecFence)
+	r.send(t, orchestrates(run))
+	a.next(t)
+	other.worker(t)
+	later := other.send(t, orchestrates(run))
+	eventually(t, "it is put back", func() bool {
+		return r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease = '' AND ticket > $2
+			AND delivery_count = 0 AND last_error = ''`, later, firstTicket) == 1
+	})
+	if len(a.calls) > 0 {
+		t.Error("two servers call the orchestrator of a run at the same time")
+	}
 	letGo <- struct{}{}
 	if c := a.next(t); c.id() != later || c.Header.Get("Ce-Vqsdeliverycount") != "1" {
 		t.Errorf("message %s comes as delivery %s, want the first of %s", c.id(), c.Header.Get("Ce-Vqsdeliverycount"), later)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 const (
@@ -35,7 +36,8 @@ const (
 // correctness does not depend on it, and deliveries by other processes are not serialized.
 //
 // The orchestrator of a run with a fence is called strictly one at a time: until the call before is answered, which is
-// what its client expects of a queue. A second one would be sent away by the fence, for seconds.
+// what its client expects of a queue. A second one would be sent away by the fence, for seconds. So it does not begin
+// while another process calls one either; see [deliverer.isCalledElsewhere].
 type serializer struct {
 	hold, maxWait time.Duration
 	slots         int // how many messages may wait
@@ -97,6 +99,37 @@ func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(),
 		return nil, err
 	}
 	return func() { s.end(own) }, nil
+}
+
+// takeTurn is [serializer.acquire] for a delivery of this process, which also fails with errNotItsTurn while another
+// process calls the orchestrator of the run.
+func (w *deliverer) takeTurn(ctx context.Context, d *Delivery) (answered func(), err error) {
+	if answered, err = w.serializer.acquire(ctx, d); err != nil || !d.isOrchestrator() {
+		return answered, err
+	}
+	elsewhere, err := w.isCalledElsewhere(ctx, *d)
+	if err != nil {
+		w.logger.WarnContext(ctx, "look for other deliveries of the run", "message", d.ID, "error", err)
+	}
+	if elsewhere {
+		answered()
+		return nil, errNotItsTurn
+	}
+	return answered, nil
+}
+
+// isCalledElsewhere reports whether another process has leased an earlier message for the orchestrator of the same run.
+// Handles grow with time, so of two processes that look at the same time at most one gives way. It locks nothing: of
+// two that claim at once, neither may see the other, or their clocks may differ. Then both call, and the fence decides.
+// A lease that its function has extended does not count: it outlives its process, and must not hold the run up.
+func (w *deliverer) isCalledElsewhere(ctx context.Context, d Delivery) (elsewhere bool, err error) {
+	err = pg.NewPool(w.queue.pool).QueryRow(ctx, `
+		SELECT EXISTS (
+			SELECT FROM messages
+			WHERE project = $1 AND deployment_id = $2 AND run_id = $3 AND topic = $4
+				AND lease > '' AND lease < $5 AND holder NOT IN ('', $6))`,
+		d.Project, d.DeploymentID, d.RunID, d.Topic, d.Lease, w.heartbeat.ID).Scan(&elsewhere)
+	return elsewhere, wrap("find deliveries of a run", err)
 }
 
 // add permits the wake-up's call, or puts it into the queue of its run. It returns nil if neither is possible.
