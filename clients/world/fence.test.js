@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { test } from 'node:test';
-import { encode } from './lib/cbor.js';
+import { decode, encode } from './lib/cbor.js';
 import { Commits } from './lib/commits.js';
 import { withFence } from './lib/fence.js';
 import { frame, readFrames, readList } from './lib/frames.js';
@@ -181,6 +181,17 @@ test('the handler knows which delivery of which message it has', async (t) => {
   await deliver(world, { runId: RUN }, async (_, { messageId, deliveryCount, attempt }) => {
     assert.deepEqual([messageId, deliveryCount, attempt], ['msg_1', 3, 3]);
   });
+});
+
+test('a message that ends waits early goes to the orchestrator as it is', async (t) => {
+  const world = await serve(t, {}, results({ status: 201, messageId: 'm' }));
+  const message = { runId: RUN, completeWaits: ['wait_1', 'wait_2'] };
+  await world.queue('__wkf_workflow_w', message);
+  const [, { meta, body }] = readFrames(world.requests[0].body);
+  assert.deepEqual([meta.topic, meta.key, decode(body).payload], [`__wkf_workflow_w_${RUN}`, undefined, message]);
+  const got = [];
+  await Promise.all([message, { runId: RUN }, message].map((each) => deliver(world, each, async (payload) => got.push(payload))));
+  assert.deepEqual(got, [message, { runId: RUN }, message]); // none stands for another
 });
 
 test('a list is read anew, with the counters of its run', async (t) => {
