@@ -159,6 +159,7 @@ func (i *installation) actionsScene(b *tab, order string) {
 	b.accessible()
 	b.look("cancel")
 	b.click("Close")
+	dialogsScene(b)
 	b.click("Resume hook …")
 	b.until("the hook is read", `document.querySelector("dialog select")?.value === "approval"`)
 	b.look("resume")
@@ -174,6 +175,28 @@ func (i *installation) actionsScene(b *tab, order string) {
 	b.fill("dialog input", "ordered twice")
 	b.click("Cancel the run")
 	b.shows("ordered twice", "cancelled")
+	b.until("no dialog, which would take the keys", `!document.querySelector("dialog")`)
+}
+
+// dialogsScene opens a dialog in the moment in which another one is closed: the event close of the first, which comes
+// later, does not close the second, which gives the focus back in the end.
+func dialogsScene(b *tab) {
+	b.t.Helper()
+	for _, how := range []string{`[...first.querySelectorAll("button")].find((e) => e.innerText === "Close").click()`, `first.requestClose()`} {
+		b.click("Cancel …")
+		b.shows("This cannot be undone")
+		evaluate[chromedp.Void](b, `(() => {
+			const first = document.querySelector("dialog");
+			const closed = new Promise((done) => first.addEventListener("close", done));
+			const second = [...document.querySelectorAll(".actions button")].find((e) => e.innerText === "Send signal …");
+			`+how+`;
+			second.click();
+			return closed.then(() => new Promise(requestAnimationFrame));
+		})()`)
+		b.until("the second dialog stays after "+how, `document.querySelector("dialog[open] h2")?.innerText === "Send a signal"`)
+		b.press(kb.Escape)
+		b.until("the focus is back where a dialog was opened", `!document.querySelector("dialog") && document.activeElement.innerText === "Cancel …"`)
+	}
 }
 
 func (i *installation) keyboardScene(b *tab) {
@@ -185,11 +208,11 @@ func (i *installation) keyboardScene(b *tab) {
 	b.press("jjk")
 	b.until("the first run has the focus", `document.activeElement?.id === "run-0"`)
 	b.press(kb.Enter)
-	b.until("the run", `/runs\/wrun_/.test(location.pathname)`)
+	b.until("the run", `document.getElementById("tab-steps")`)
 	b.press("s")
 	b.until("the steps", `location.pathname.endsWith("/steps")`)
 	b.press("u")
-	b.until("the list again", `location.pathname.endsWith("/default/runs")`)
+	b.until("the list again", `document.getElementById("filter")`)
 	b.press("/")
 	b.until("the filter has the focus", `document.activeElement?.id === "filter"`)
 	evaluate[chromedp.Void](b, `document.activeElement.blur()`)

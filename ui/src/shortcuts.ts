@@ -1,6 +1,6 @@
 // Shortcuts: the page's own, and those of the whole program.
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Matcher, type Bindings } from "./lib/keys";
 import { letters } from "./settings";
 
@@ -10,11 +10,11 @@ const matcher = new Matcher();
 export const helpOpen = signal(false);
 export const paletteOpen = signal(false);
 
-// useKeys binds keys while a part of the page is there.
+// useKeys binds keys while a part of the page is there: from the moment in which one can see it.
 export function useKeys(bindings: Bindings): void {
   const layer = useRef<Bindings>(bindings);
   layer.current = bindings;
-  useEffect(() => {
+  useLayoutEffect(() => {
     layers.push(layer);
     return () => void layers.splice(layers.indexOf(layer), 1);
   }, []);

@@ -1,6 +1,6 @@
 // The dialog that cancels or reruns many runs: first what would happen, then in batches, which one may stop.
 import { useSignal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { addressOf, call, server, type Operation } from "../api";
 import { clock } from "../clock";
 import type { Run } from "../api.gen";
@@ -13,6 +13,7 @@ import { Problem } from "../lib/problem";
 import { curl, quote } from "../lib/shell";
 import { project } from "../location";
 import { Commands } from "../parts/copy";
+import { useModal } from "../parts/dialog";
 import { Loading, Trouble } from "../parts/notice";
 import { Clock } from "../parts/time";
 import { useResource } from "../resource";
@@ -53,17 +54,14 @@ const storage = () => localStorage;
 // sender returns what calls operations in one project, whatever the address is meanwhile.
 const sender = (project: string): Send => (operation, path, body) => call(project, operation as Operation, { path, body } as object);
 
-export function Bulk({ action, target, note, done, close }: BulkProps) {
-  const element = useRef<HTMLDialogElement>(null);
+export function Bulk({ action, target, note, done, close: closed }: BulkProps) {
+  const { modal, close } = useModal(closed);
   const of = useSignal(project.value).value; // the dialog is about this project
   const state = useSignal<"asking" | "working" | "stopping" | "failed" | "ended">("asking");
   const stop = () => {
     if (state.peek() === "working") state.value = "stopping";
   };
-  useLayoutEffect(() => {
-    element.current?.showModal();
-    return stop;
-  }, []);
+  useLayoutEffect(() => stop, []);
   const w = words[action];
   const option = useSignal("");
   const typed = useSignal("");
@@ -111,7 +109,7 @@ export function Bulk({ action, target, note, done, close }: BulkProps) {
     done();
   };
   return (
-    <dialog ref={element} onClose={() => { stop(); close(); }} aria-labelledby="bulk-title">
+    <dialog {...modal} aria-labelledby="bulk-title">
       <form onSubmit={work}>
         <h2 id="bulk-title">{w.title}</h2>
         {counts.problem.value && <Trouble problem={counts.problem.value} retry={counts.refresh} />}
@@ -130,7 +128,7 @@ export function Bulk({ action, target, note, done, close }: BulkProps) {
           {state.value === "asking" && blocked && <span class="quiet">{blocked}</span>}
           {(state.value === "working" || state.value === "stopping") && <span class="quiet">Closing the page stops it, too.</span>}
           {state.value === "working" && <button type="button" onClick={stop}>Stop</button>}
-          <button type="button" onClick={() => element.current?.close()}>Close</button>
+          <button type="button" onClick={close}>Close</button>
           {(state.value === "asking" || state.value === "failed") && <button type="submit" class={action === "cancel" ? "danger" : "primary"} disabled={!c || blocked !== ""}>
             {state.value === "failed" ? "Go on" : `${w.verb} ${c ? runs(c.will) : "…"}`}</button>}
         </div>

@@ -1,7 +1,7 @@
 // The list of shortcuts.
-import { useLayoutEffect, useRef } from "preact/hooks";
 import { letters } from "../settings";
 import { helpOpen } from "../shortcuts";
+import { useModal } from "./dialog";
 
 const keys: Array<[string, string]> = [
   ["j  k", "next, previous row"], ["Enter", "open the run"], ["/", "filter"], ["Ctrl K", "go to a run, page or action"], ["x  X", "select the row, or all up to it"], ["g o  g r  g w  g n  g f", "overview, runs, workflows, flows, failures"],
@@ -13,11 +13,10 @@ const keys: Array<[string, string]> = [
 ];
 
 export function Help() {
-  const element = useRef<HTMLDialogElement>(null);
-  useLayoutEffect(() => element.current?.showModal(), []);
+  const { modal, close } = useModal(() => (helpOpen.value = false));
   return (
-    <dialog ref={element} onClose={() => (helpOpen.value = false)} aria-labelledby="help-title">
-      <form method="dialog">
+    <dialog {...modal} aria-labelledby="help-title">
+      <form onSubmit={(e) => { e.preventDefault(); close(); }}>
         <h2 id="help-title">Shortcuts</h2>
         <dl class="keys">{keys.map(([k, what]) => <div><dt>{k.split("  ").map((one) => <kbd>{one}</kbd>)}</dt><dd>{what}</dd></div>)}</dl>
         <label class="check"><input type="checkbox" checked={letters.value === "on"}

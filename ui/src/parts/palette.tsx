@@ -1,11 +1,12 @@
 // The palette: what one looks for, and where one wants to go.
 import { useSignal } from "@preact/signals";
-import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { formatFilter, parseFilter, runIdIn } from "../lib/filter";
 import { matching, step, type Item } from "../lib/palette";
 import { go, href } from "../location";
 import { role } from "../session";
 import { paletteOpen } from "../shortcuts";
+import { useModal } from "./dialog";
 import { lists, places } from "./frame";
 
 // asked returns what a text says: the ID of a run, or a filter of runs.
@@ -29,11 +30,10 @@ function fixed(): Item[] {
 }
 
 export function Palette() {
-  const element = useRef<HTMLDialogElement>(null);
+  const { modal, close } = useModal(() => (paletteOpen.value = false));
   const text = useSignal("");
   const at = useSignal(0);
   const here = useMemo(fixed, []);
-  useLayoutEffect(() => element.current?.showModal(), []);
   const type = (value: string) => {
     text.value = value;
     at.value = 0;
@@ -43,7 +43,8 @@ export function Palette() {
   const chosen = Math.min(at.value, Math.max(0, items.length - 1));
   const open = (i: Item | undefined) => {
     if (!i) return;
-    element.current?.close();
+    modal.ref.current?.close(); // gives the focus back before another dialog takes it
+    close();
     i.open();
   };
   const press = (e: KeyboardEvent) => {
@@ -57,7 +58,7 @@ export function Palette() {
     }
   };
   return (
-    <dialog ref={element} class="palette" onClose={() => (paletteOpen.value = false)} aria-label="Search">
+    <dialog {...modal} class="palette" aria-label="Search">
       <input role="combobox" aria-expanded="true" aria-controls="palette-list" aria-autocomplete="list" aria-label="Search"
         aria-activedescendant={items.length > 0 ? `option-${chosen}` : undefined} autofocus autocomplete="off" spellcheck={false}
         placeholder="A run’s ID, workflow:order, customer=7, a page or an action" value={text.value} onKeyDown={press}
