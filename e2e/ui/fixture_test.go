@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
+	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -181,16 +183,35 @@ func (i *installation) wait(run, event string) {
 	})
 }
 
-// exec executes SQL until it has changed a row.
-func (i *installation) exec(sql string, args ...any) {
+// connect connects to the server's database, with its schema.
+func (i *installation) connect() *pgx.Conn {
 	i.t.Helper()
-	c, err := pgx.Connect(i.t.Context(), i.database)
+	config, err := pgx.ParseConfig(i.database)
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	defer func() { _ = c.Close(i.t.Context()) }()
+	config.RuntimeParams["search_path"] = migrations.DefaultSchema
+	c, err := pgx.ConnectConfig(i.t.Context(), config)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.t.Cleanup(func() { _ = c.Close(context.WithoutCancel(i.t.Context())) })
+	return c
+}
+
+// exec executes SQL until it has changed a row.
+func (i *installation) exec(sql string, args ...any) {
+	i.t.Helper()
+	c := i.connect()
+	var last error
+	i.t.Cleanup(func() {
+		if i.t.Failed() && last != nil {
+			i.t.Logf("%s: %v", sql, last)
+		}
+	})
 	harness.Eventually(i.t, sql, func() bool {
 		tag, err := c.Exec(i.t.Context(), sql, args...)
+		last = err
 		return err == nil && tag.RowsAffected() > 0
 	})
 }

@@ -29,19 +29,18 @@ func TestOpenListKeepsItsSize(t *testing.T) {
 	b := newTab(t, i.web)
 	b.open("/ui/default/runs")
 	b.isLive()
-	half := i.heapAfter(b, runs/2)
-	whole := i.heapAfter(b, runs-runs/2)
-	for deadline := time.Now().Add(20 * time.Second); whole > half+noise && time.Now().Before(deadline); {
-		whole = b.heap() // what waits for a task of the browser is garbage only later
-	}
+	i.fail(b, runs/2)
+	half := b.heap()
+	i.fail(b, runs-runs/2)
+	whole := b.heapUntil(half + noise)
 	t.Logf("after %d runs the heap has %.1f MB, after %d runs %.1f MB", runs/2, half, runs, whole)
 	if whole > most || whole > half+noise {
 		t.Errorf("the heap has grown from %.1f to %.1f MB, want at most %.0f, and %.0f more", half, whole, most, noise)
 	}
 }
 
-// heapAfter starts runs that fail at once, and returns the size of the list's heap in MB when it shows the last one.
-func (i *installation) heapAfter(b *tab, runs int) float64 {
+// fail starts runs that fail at once, and waits until the list shows the last one.
+func (i *installation) fail(b *tab, runs int) {
 	i.t.Helper()
 	var last string
 	for range runs {
@@ -49,7 +48,17 @@ func (i *installation) heapAfter(b *tab, runs int) float64 {
 	}
 	b.until("the last run has failed", `[...document.querySelectorAll("table.runs tbody tr")].some((row) =>
 		row.innerText.includes(`+quote(last[len(last)-8:])+`) && row.innerText.includes("failed"))`)
-	return b.heap()
+}
+
+// heapUntil returns the size of the page's heap in MB, as soon as it is at most this: what waits for a task of the browser
+// is garbage only later.
+func (b *tab) heapUntil(most float64) float64 {
+	b.t.Helper()
+	size := b.heap()
+	for deadline := time.Now().Add(untilTimeout); size > most && time.Now().Before(deadline); {
+		size = b.heap()
+	}
+	return size
 }
 
 // heap returns the size of the page's heap in MB, without garbage.

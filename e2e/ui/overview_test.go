@@ -75,7 +75,7 @@ func (i *installation) chartScene(b *tab) {
 	b.until("the chart", plot)
 	evaluate[chromedp.Void](b, plot+`.focus()`)
 	b.press(kb.End)
-	for range 3 { // the runs ended in one of the last minutes
+	for range 20 { // the runs ended in one of the last minutes
 		if evaluate[bool](b, `/refund [1-9]/.test(`+plot+`.ariaValueText)`) {
 			break
 		}

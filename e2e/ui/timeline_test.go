@@ -13,10 +13,8 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
-	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // TestTimeline looks at a run with retries, equal steps at the same time, children and a hook.
@@ -204,11 +202,10 @@ func items(n int) []string {
 func TestLongTimeline(t *testing.T) {
 	harness.SkipIfShort(t)
 	t.Parallel()
-	dsn := testdb.New(t)
-	i := newInstallation(t, "", "STEPWELL_API_KEY=", "STEPWELL_OPEN=true", "DATABASE_URL="+dsn)
+	i := newInstallation(t, "", "STEPWELL_API_KEY=", "STEPWELL_OPEN=true")
 	run := i.start("reminder", nil)
 	i.wait(run, "wait_created")
-	lengthen(t, dsn, run)
+	i.lengthen(run)
 	b := newTab(t, i.web)
 	b.open("/ui/default/runs")
 	b.shows("reminder")
@@ -235,30 +232,28 @@ func TestLongTimeline(t *testing.T) {
 	b.until("few rows", `document.querySelectorAll("[role=row]").length < 60`)
 	few := i.start("order", nil)
 	i.wait(few, "hook_created")
-	small, large := b.heapOfLog(few), b.heapOfLog(run)
+	b.openLog(few)
+	small := b.heap()
+	b.openLog(run)
+	large := b.heapUntil(small + 1)
 	t.Logf("the heap of the log of ten events has %.1f MB, of 100,000 events %.1f MB", small, large)
 	if large > small+1 {
 		t.Errorf("the log of 100,000 events needs %.1f MB, that of ten %.1f MB", large, small)
 	}
 }
 
-// heapOfLog opens the log of a run and returns the size of the page's heap in MB.
-func (b *tab) heapOfLog(run string) float64 {
+// openLog opens the log of a run.
+func (b *tab) openLog(run string) {
 	b.t.Helper()
 	b.open("/ui/default/runs/" + run + "/log")
 	b.until("events", `document.querySelectorAll("button.event").length >= 8`)
 	b.isLive()
-	return b.heap()
 }
 
 // lengthen gives a run 33,333 more steps, of which every 1,000th failed.
-func lengthen(t *testing.T, dsn, run string) {
-	t.Helper()
-	db, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close(t.Context()) }()
+func (i *installation) lengthen(run string) {
+	i.t.Helper()
+	db := i.connect()
 	for _, sql := range []string{
 		`UPDATE runs SET last_seq = last_seq + 3 * 33333, created_at = created_at - interval '1 hour',
 			started_at = started_at - interval '1 hour' WHERE id = $1`,
@@ -278,8 +273,8 @@ func lengthen(t *testing.T, dsn, run string) {
 		if sql == `ANALYZE` {
 			args = nil
 		}
-		if _, err := db.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
+		if _, err := db.Exec(i.t.Context(), sql, args...); err != nil {
+			i.t.Fatal(err)
 		}
 	}
 }
