@@ -110,6 +110,12 @@ func TestGraceIsEnforced(t *testing.T) {
 	second.waitForEmptyQueue(t)
 }
 
+// passDeadlines lets the time of all runs be over.
+func (d *server) passDeadlines(t *testing.T) {
+	t.Helper()
+	d.exec(t, `UPDATE messages SET due_at = now() WHERE work = 'deadline'`)
+}
+
 func TestTimeoutCompensates(t *testing.T) {
 	t.Parallel()
 	const late = `{"message":"the run did not end in time","code":"timeout"}`
@@ -131,9 +137,11 @@ func TestTimeoutCompensates(t *testing.T) {
 				}
 			}))
 			id := d.startRun(t, `null`, func(r *eventlog.Request) {
-				at := time.Now().Add(500 * time.Millisecond)
+				at := time.Now().Add(time.Hour)
 				r.Data.Deadline, r.Data.TimeoutGraceMS = &at, tt.grace.Milliseconds()
 			})
+			d.waitForEvent(t, id, "hook_created h")
+			d.passDeadlines(t)
 			d.wantEnd(t, id, entities.RunFailed, late)
 			end := d.lastEvent(t, id)
 			if end.Data.ErrorCode != contract.CodeTimeout || (end.Data.ForcedAt != nil) != tt.forced {

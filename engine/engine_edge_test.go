@@ -183,8 +183,11 @@ func TestEndOfARunCancelsItsCalls(t *testing.T) {
 		"cancel of an invocation": {typ: contract.TypeWorkflow, end: cancelRun, status: entities.RunCancelled},
 		"cancel of a step":        {typ: contract.TypeStep, end: cancelRun, status: entities.RunCancelled},
 		"deadline": {typ: contract.TypeStep, status: entities.RunFailed, change: func(r *eventlog.Request) {
-			at := time.Now().Add(500 * time.Millisecond)
+			at := time.Now().Add(time.Hour)
 			r.Data.Deadline = &at
+		}, end: func(t *testing.T, d *server, _ entities.RunID) {
+			t.Helper()
+			d.passDeadlines(t)
 		}, payload: `{"message":"the run did not end in time","code":"timeout"}`},
 	}
 	for name, tt := range tests {
@@ -205,9 +208,7 @@ func TestEndOfARunCancelsItsCalls(t *testing.T) {
 			}
 			id := d.startRun(t, `null`, tt.change)
 			receive(t, "a call", called)
-			if tt.end != nil {
-				tt.end(t, d, id)
-			}
+			tt.end(t, d, id)
 			receive(t, "the end of the call", closed)
 			d.wantEnd(t, id, tt.status, tt.payload)
 			d.waitForEmptyQueue(t)

@@ -26,7 +26,7 @@ const (
 	project    = entities.DefaultProject
 	deployment = "dpl_test"
 	// testTimeout is how long a test waits for something that must happen. It is long because machines can be busy.
-	testTimeout = 30 * time.Second
+	testTimeout = 3 * time.Minute
 	// recordTime is how long a delivery has to record its result.
 	recordTime = time.Minute
 )

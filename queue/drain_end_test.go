@@ -13,13 +13,26 @@ import (
 // function keeps its lease and can still acknowledge the message.
 func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	t.Parallel()
+	for budget := time.Second; !endsWithin(t, budget); budget *= 4 { // on a busy machine, a drain ends before its call
+		if budget > testTimeout {
+			t.Fatal("no drain made a call")
+		}
+	}
+}
+
+// endsWithin drains with a budget, and reports whether that sufficed to make a call.
+func endsWithin(t *testing.T, budget time.Duration) bool {
+	t.Helper()
 	r := minimal(t, testdb.New(t))
 	a := newApp(t, func(_ http.ResponseWriter, req *http.Request, _ call) { <-req.Context().Done() })
 	r.register(t, deployment, a.URL)
 	id := r.send(t)
 	waiting := r.send(t)
 	d := r.drainer(t, func(o *WorkerOptions) { o.Grace, o.Deliveries = 50*time.Millisecond, 1 })
-	got := drainFor(t, d, time.Second, 0)
+	got := drainFor(t, d, budget, 0)
+	if got.Delivered == 0 {
+		return false
+	}
 	if got.Delivered != 1 || got.Failed != 0 || got.Due != 1 || got.NextDueAt != nil {
 		t.Errorf("got %+v, want one delivery, which did not fail, and one due", got)
 	}
@@ -35,6 +48,7 @@ func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 		t.Errorf("acknowledge afterwards: %v", err)
 	}
 	r.wantNothingLeft(t)
+	return true
 }
 
 // runDrain runs a started drain in the background.

@@ -135,11 +135,12 @@ func TestDrainLingers(t *testing.T) {
 	r := minimal(t, testdb.New(t))
 	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
-	r.send(t, delayed(time.Second))
+	r.send(t, delayed(time.Hour))
 	d := r.drainer(t)
 	if got := drain(t, d); got.Delivered != 0 || got.NextDueAt == nil {
 		t.Errorf("got %+v, want nothing delivered yet", got)
 	}
+	r.exec(t, `UPDATE messages SET due_at = now() + interval '1 s'`)
 	if got := drainFor(t, d, testTimeout, 2*time.Second); got.Delivered != 1 {
 		t.Errorf("lingering: got %+v, want one delivered", got)
 	}

@@ -159,7 +159,7 @@ func TestPulledLeaseEndsWithItsApp(t *testing.T) {
 	if err := r.Renew(t.Context(), testApp, []string{"rh_none", first.Lease}); err != nil {
 		t.Fatal(err)
 	}
-	if left := r.stored(t, id).Wait; left < PulledLease-testTimeout/2 {
+	if left := r.stored(t, id).Wait; left < PulledLease/2 {
 		t.Errorf("%s are left of the lease after its renewal", left)
 	}
 	r.makeDue(t, id) // the app has died

@@ -30,7 +30,7 @@ const (
 	topic      = "__wkf_workflow_test"
 	deployment = "dpl_test"
 	// testTimeout is how long a test waits for an event that must happen. It is long because machines can be busy.
-	testTimeout = 30 * time.Second
+	testTimeout = 3 * time.Minute
 )
 
 // replica has the parts of one server process: connections, a hub and a queue.
