@@ -280,7 +280,7 @@ type attentionItemJSON struct {
 
 // attentionOperations are the operations of openapi.yaml that show more of a kind.
 var attentionOperations = map[overview.Kind]string{
-	overview.Parked: "listMessages", overview.Held: "explainRun", overview.Stranded: "explainRun",
+	overview.Paused: "putProject", overview.Parked: "listMessages", overview.Held: "explainRun", overview.Stranded: "explainRun",
 	overview.Unreachable: "listMessages", overview.Missing: "putDeployment", overview.Failing: "getFailureStats",
 	overview.Late: "getGauges", overview.KeyExpiring: "listKeys", overview.TwoSigningKeys: "listSigningKeys",
 }

@@ -4,7 +4,7 @@
 export type Time = string;
 
 // A kind of what wants a person; see [getAttention](#get-v1attention).
-export type AttentionKind = "messages_parked" | "runs_held" | "runs_stranded" | "deployment_unreachable" | "deployment_missing" | "workflow_failing" | "queue_late" | "key_expiring" | "two_signing_keys";
+export type AttentionKind = "project_paused" | "messages_parked" | "runs_held" | "runs_stranded" | "deployment_unreachable" | "deployment_missing" | "workflow_failing" | "queue_late" | "key_expiring" | "two_signing_keys";
 
 export type AttentionItem = {
   kind: AttentionKind;

@@ -14,6 +14,8 @@ type Kind string
 
 // The kinds, ordered by how much they need a person.
 const (
+	// Paused: nothing of the project starts or is called.
+	Paused Kind = "project_paused"
 	// Parked: messages failed so often that they are not delivered again until somebody retries them.
 	Parked Kind = "messages_parked"
 	// Held: functions refuse to go on with runs.
@@ -36,7 +38,7 @@ const (
 
 // Kinds returns all kinds in their order.
 func Kinds() []Kind {
-	return []Kind{Parked, Held, Stranded, Unreachable, Missing, Failing, Late, KeyExpiring, TwoSigningKeys}
+	return []Kind{Paused, Parked, Held, Stranded, Unreachable, Missing, Failing, Late, KeyExpiring, TwoSigningKeys}
 }
 
 // Item is something that wants a person.
@@ -74,6 +76,8 @@ const (
 // Facts are what [Decide] decides by.
 type Facts struct {
 	Now time.Time
+	// PausedAt is nil unless the project is paused.
+	PausedAt *time.Time
 	// Parked, Held and Stranded have up to [MaxCount] messages or runs.
 	Parked, Held, Stranded Tally
 	// Due are the messages that are due and not being delivered.
@@ -107,6 +111,9 @@ type Unreached struct {
 func Decide(f Facts) []Item {
 	items := []Item{}
 	add := func(i Item) { items = append(items, i) }
+	if f.PausedAt != nil {
+		add(Item{Kind: Paused, Count: 1, Since: f.PausedAt})
+	}
 	for kind, t := range map[Kind]Tally{Parked: f.Parked, Held: f.Held, Stranded: f.Stranded} {
 		if t.Count > 0 {
 			add(Item{Kind: kind, Count: t.Count, Since: t.Since, Run: t.Run})

@@ -34,6 +34,10 @@ func TestDecide(t *testing.T) {
 		want  []Item
 	}{
 		"nothing": {Facts{}, nil},
+		"paused": {
+			Facts{PausedAt: before(time.Hour)},
+			[]Item{{Kind: Paused, Count: 1, Since: before(time.Hour)}},
+		},
 		"parked": {
 			Facts{Parked: Tally{Count: 2, Since: before(time.Hour)}},
 			[]Item{{Kind: Parked, Count: 2, Since: before(time.Hour)}},
@@ -66,11 +70,12 @@ func TestDecide(t *testing.T) {
 		"a rotation was forgot": {Facts{SigningKeys: signing(90*day, 8*day)}, []Item{{Kind: TwoSigningKeys, Count: 2, Since: before(8 * day)}}},
 		"all, in order": {
 			Facts{
-				Parked: Tally{Count: 1}, Held: Tally{Count: 1}, Stranded: Tally{Count: 1},
+				PausedAt: before(day), Parked: Tally{Count: 1}, Held: Tally{Count: 1}, Stranded: Tally{Count: 1},
 				Unreached: []Unreached{{"b", false, 1, 1}, {"a", true, 1, 9}}, Failures: failures(10, 0).Failures,
 				Due: Tally{Count: 1, Since: before(day)}, Keys: []admin.Key{key(90*day, day)}, SigningKeys: signing(90*day, 8*day),
 			},
 			[]Item{
+				{Kind: Paused, Count: 1, Since: before(day)},
 				{Kind: Parked, Count: 1},
 				{Kind: Held, Count: 1},
 				{Kind: Stranded, Count: 1},

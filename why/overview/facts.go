@@ -42,6 +42,7 @@ func NewReader(pool *pgxpool.Pool, s *stats.Reader, k *admin.SigningKeys, now fu
 }
 
 const (
+	pausedSQL = `SELECT paused_at FROM projects WHERE name = $1`
 	parkedSQL = `
 		SELECT count(*) AS count, min(parked_at) AS since, '' AS run FROM (
 			SELECT parked_at FROM messages WHERE project = $1 AND parked_at IS NOT NULL LIMIT $2) AS m`
@@ -85,6 +86,7 @@ func (r *Reader) facts(ctx context.Context, project entities.Project) (f Facts, 
 		f = Facts{}
 		var b pgx.Batch
 		b.Queue(`SELECT now()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.Now) })
+		b.Queue(pausedSQL, project).QueryRow(func(row pgx.Row) error { return row.Scan(&f.PausedAt) })
 		into := func(t *Tally) func(Tally) { return func(found Tally) { *t = found } }
 		pg.LoadEach(&b, into(&f.Parked), parkedSQL, project, MaxCount)
 		pg.LoadEach(&b, into(&f.Held), heldSQL, project, MaxCount)

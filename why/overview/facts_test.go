@@ -122,6 +122,7 @@ func TestAttentionIsRead(t *testing.T) {
 			t.Errorf("nothing wants a person in %s, got %+v", project, got)
 		}
 	}
+	f.exec(t, `UPDATE projects SET paused_at = now() WHERE name = 'default'`)
 	f.messages(t, "default", "shop", "parked", 2, `due_at, parked_at`, `now(), now() - interval '1 h'`)
 	f.messages(t, "other", "shop", "theirs", 5, `due_at, parked_at`, `now(), now()`)
 	f.messages(t, "default", "shop", "away", 3, `due_at, unreached, last_error`, `now() + interval '50 s', 4 + i, 'connection refused'`)
@@ -146,6 +147,7 @@ func TestAttentionIsRead(t *testing.T) {
 	f.exec(t, `INSERT INTO stats (width, project, workflow, metric, label, at, took, count)
 		SELECT 60, 'other', 'refund', 'run_failed', 'shop', date_trunc('hour', now()) - interval '3 d', 1, 6`)
 	want := []Item{
+		{Kind: Paused, Count: 1},
 		{Kind: Parked, Count: 2},
 		{Kind: Held, Count: 1, Run: "wrun_h"},
 		{Kind: Stranded, Count: 1, Run: "wrun_defaultrunning1"},

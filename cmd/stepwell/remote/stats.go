@@ -238,6 +238,10 @@ func whyRun(i attentionItem) string { return "why " + i.RunID }
 
 // attentionKinds are the kinds of the API.
 var attentionKinds = map[string]attentionKind{
+	"project_paused": {
+		func(attentionItem) string { return "The project is paused: nothing of it starts or is called." },
+		always("projects resume PROJECT"),
+	},
 	"messages_parked": {
 		func(i attentionItem) string { return i.amount("message") + " parked: retry or discard." },
 		always("messages list"),

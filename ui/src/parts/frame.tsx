@@ -1,19 +1,22 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
+import { addressOf, server } from "../api";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
 import { connection, mostWithheld, paused, togglePause, withheld } from "../live";
-import { go, href, page, search } from "../location";
+import { curl, quote } from "../lib/shell";
+import { go, href, page, project, search } from "../location";
 import { freshness, staleSince } from "../resource";
-import { leave, lost, role, session } from "../session";
+import { leave, lost, operated, operator, role, session } from "../session";
 import { browserZone, theme, zone, type Theme } from "../settings";
 import { helpOpen, paletteOpen, useKeys } from "../shortcuts";
-import { Logo } from "./icon";
-import { Age } from "./time";
+import { Commands } from "./copy";
 import { Help } from "./help";
+import { Logo } from "./icon";
 import { lazyPart } from "./lazy";
 import { Switch } from "./switch";
+import { Age, Clock } from "./time";
 
 // places are the pages of the navigation. A place with roles is for these alone.
 export const places: Array<{ segment: string; name: string; key: string; roles?: string[] }> = [
@@ -70,10 +73,25 @@ export function Frame({ children }: { children: ComponentChildren }) {
         <h2>Runs</h2>
         {lists.map((l) => <a href={href(["runs"], { q: l.filter })} title={l.filter} aria-current={isHere("runs", l.filter) ? "page" : undefined}>{l.name}</a>)}
       </nav>
-      <div id="content" tabIndex={-1}>{children}</div>
+      <div id="content" tabIndex={-1}><Paused />{children}</div>
       {helpOpen.value && <Help />}
       {paletteOpen.value && <Palette />}
     </div>
+  );
+}
+
+// Paused says on every page that the project is paused, and who resumes it.
+function Paused() {
+  const item = attention.value?.data.find((i) => i.kind === "project_paused");
+  if (!item) return null;
+  const path = { name: project.value };
+  return (
+    <section class="warning paused-project" aria-label="The project is paused">
+      <p><strong>Project {project.value} is paused{item.since && <> since <Clock at={item.since} /></>}.</strong> Nothing of it starts or is called.
+        What one reads or cancels works. {operator.value ? "Resume it by this command:" : `Admins of the project ${operated} can resume it.`}</p>
+      {operator.value && <Commands cli={`stepwell projects resume ${quote(project.value)}`}
+        curl={curl(server, "PUT", addressOf("PUT /v1/projects/{name}", { path }), JSON.stringify({ paused: false }))} />}
+    </section>
   );
 }
 
