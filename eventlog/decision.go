@@ -82,11 +82,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		d.messages = append(d.messages, cancelChild(d.after.Run, child, r))
 		return Outcome{Result: resultOf(d.after, now, nil, r, Result{Repeated: true})}
 	}
-	if err := f.checkFence(r); err != nil && !f.admitted {
-		return Outcome{Err: err}
-	}
-	inBand := r.InBand && f.fenced(r)
-	events, err := decide(f, r, f.eventTime(now))
+	events, err := decideFenced(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
 		earlier, created := f.earlierOf(r), f.markedBy(r) != nil && r.createsStep()
 		if earlier == nil {
@@ -96,9 +92,6 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	}
 	if err != nil {
 		return Outcome{Err: err}
-	}
-	for i := range events {
-		events[i].Data.InBand = inBand && events[i].Type != entities.EventRunCreated
 	}
 	for _, e := range events {
 		d.after.Apply(e)

@@ -1,6 +1,8 @@
 package eventlog
 
 import (
+	"time"
+
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
@@ -43,6 +45,19 @@ func (f facts) checkFence(r Request) error {
 		return &entities.SupersededError{RunID: r.RunID, Seq: seq, SeqInBand: count}
 	}
 	return nil
+}
+
+// decideFenced is [decide] for a request that the fence of the run lets through. It marks the events of orchestrators.
+func decideFenced(f facts, r Request, at time.Time) ([]entities.Event, error) {
+	if err := f.checkFence(r); err != nil && !f.admitted {
+		return nil, err
+	}
+	inBand := r.InBand && f.fenced(r)
+	events, err := decide(f, r, at)
+	for i := range events {
+		events[i].Data.InBand = inBand && events[i].Type != entities.EventRunCreated
+	}
+	return events, err
 }
 
 // checkBlock refuses a batch as a whole, for the fence of its run. In-band events have a meaning only in runs that have

@@ -38,12 +38,14 @@ func TestI1I2RowsAreTheFoldOfADenseLog(t *testing.T) {
 	})
 }
 
-// TestI2AppendedRowsAreVerifiedAndRebuilt damages the rows of random runs and restores them from the log.
+// TestI2AppendedRowsAreVerifiedAndRebuilt damages the rows of random runs and restores them from the log. Some of the
+// runs have a fence.
 func TestI2AppendedRowsAreVerifiedAndRebuilt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		one, other := newModel(rt), newModel(rt)
+		one.versions = append(one.versions, entities.SpecFence)
 		now := day
 		log := f.with(noQueue{})
 		for range rapid.IntRange(1, 30).Draw(rt, "requests") {
@@ -55,7 +57,7 @@ func TestI2AppendedRowsAreVerifiedAndRebuilt(t *testing.T) {
 		f.wantVerified(rt, one.id)
 		table := rapid.SampledFrom([]string{"steps", "hooks", "waits", "run_store"}).Draw(rt, "table")
 		f.exec(rt, `DELETE FROM `+table+` WHERE run_id = $1`, one.id)
-		f.exec(rt, `UPDATE runs SET last_seq = last_seq + 7, workflow_name = 'damaged' WHERE id = $1`, one.id)
+		f.exec(rt, `UPDATE runs SET last_seq = last_seq + 7, seq_in_band = 0, workflow_name = 'damaged' WHERE id = $1`, one.id)
 		if err := Rebuild(t.Context(), f.pool, f.clock.now, one.id); err != nil {
 			rt.Fatal(err)
 		}
@@ -70,11 +72,16 @@ func TestI2AppendedRowsAreVerifiedAndRebuilt(t *testing.T) {
 type model struct {
 	*memoryRun
 	id entities.RunID
+	// versions are those that it may be created with. The requests of a batch must not be for a run with a fence, where
+	// they depend on each other.
+	versions []int
 	// lost are the expired hooks whose token another run has taken.
 	lost []entities.HookID
 }
 
-func newModel(t tb) *model { return &model{memoryRun: newMemoryRun(t), id: newRunID()} }
+func newModel(t tb) *model {
+	return &model{memoryRun: newMemoryRun(t), id: newRunID(), versions: []int{3, 7}}
+}
 
 func (m *model) compare(t *rapid.T, log *Log, other *model, r Request, now time.Time) {
 	t.Helper()

@@ -86,7 +86,7 @@ func (s *memoryRun) facts(r Request) facts {
 // decide returns the decision on a request.
 func (s *memoryRun) decide(r Request) ([]entities.Event, error) {
 	f := s.facts(r)
-	return decide(f, r, f.eventTime(s.at))
+	return decideFenced(f, r, f.eventTime(s.at))
 }
 
 // append decides on a request and appends the events.

@@ -41,7 +41,23 @@ func drawRequest(t *rapid.T, m, other *model) Request {
 	case oneIn(t, 1, "about hooks"):
 		events = []entities.EventType{"hook_created", "hook_created", "hook_received", "hook_received", "hook_disposed"}
 	}
-	return drawEvent(t, m, other, rapid.SampledFrom(events).Draw(t, "event"))
+	r := drawEvent(t, m, other, rapid.SampledFrom(events).Draw(t, "event"))
+	drawFence(t, m, &r)
+	return r
+}
+
+// drawFence has the request come from the orchestrator of the run, or from a stale one, if it may have a fence.
+func drawFence(t *rapid.T, m *model, r *Request) {
+	if m.versions[len(m.versions)-1] < entities.SpecFence || !rapid.Bool().Draw(t, "in-band") {
+		return
+	}
+	r.InBand, r.SeqInBand = true, ptr(int64(1))
+	if m.snapshot.Run != nil {
+		*r.SeqInBand = m.snapshot.Run.SeqInBand
+	}
+	if oneIn(t, 3, "stale") {
+		*r.SeqInBand--
+	}
 }
 
 // drawBatch returns requests, most of which are allowed in one batch.
@@ -136,7 +152,7 @@ func drawHookID(t *rapid.T, m *model, event entities.EventType) string {
 
 func drawCreation(t *rapid.T, m *model, r *Request) {
 	r.Data, r.CorrelationID = runCreated(m.id).Data, ""
-	r.SpecVersion = rapid.SampledFrom([]int{3, 7}).Draw(t, "version")
+	r.SpecVersion = rapid.SampledFrom(m.versions).Draw(t, "version")
 	r.Data.Attributes = rapid.SampledFrom([]map[string]string{
 		nil, {}, {"x": "0", "y": ""}, {"$z": "0"},
 	}).Draw(t, "attributes")
