@@ -1,17 +1,16 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
-import { addressOf, server } from "../api";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
 import { connection, mostWithheld, paused, togglePause, withheld } from "../live";
-import { curl, quote } from "../lib/shell";
+import { quote } from "../lib/shell";
 import { go, href, page, project, search } from "../location";
 import { freshness, staleSince } from "../resource";
 import { leave, lost, operated, operator, role, session } from "../session";
 import { browserZone, theme, zone, type Theme } from "../settings";
 import { helpOpen, paletteOpen, useKeys } from "../shortcuts";
-import { Commands } from "./copy";
+import { Copy } from "./copy";
 import { Help } from "./help";
 import { Logo } from "./icon";
 import { lazyPart } from "./lazy";
@@ -84,13 +83,12 @@ export function Frame({ children }: { children: ComponentChildren }) {
 function Paused() {
   const item = attention.value?.data.find((i) => i.kind === "project_paused");
   if (!item) return null;
-  const path = { name: project.value };
+  const resume = `stepwell projects resume ${quote(project.value)}`;
   return (
     <section class="warning paused-project" aria-label="The project is paused">
       <p><strong>Project {project.value} is paused{item.since && <> since <Clock at={item.since} /></>}.</strong> Nothing of it starts or is called.
-        What one reads or cancels works. {operator.value ? "Resume it by this command:" : `Admins of the project ${operated} can resume it.`}</p>
-      {operator.value && <Commands cli={`stepwell projects resume ${quote(project.value)}`}
-        curl={curl(server, "PUT", addressOf("PUT /v1/projects/{name}", { path }), JSON.stringify({ paused: false }))} />}
+        Reading and cancelling work. {!operator.value && `Admins of the project ${operated} can resume it.`}</p>
+      {operator.value && <p>Resume it: <code>{resume}</code> <Copy text={resume} what="the command" /></p>}
     </section>
   );
 }
