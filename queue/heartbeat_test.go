@@ -17,8 +17,9 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// redeliveryLimit is the time limit for delivering a message again after the death of its server.
-const redeliveryLimit = 5 * time.Second
+// redeliveryLimit is how long it may take on a busy machine to deliver a message again after the death of its server. It
+// should be 5 s; if nobody noticed the death, it would be the lease's 5 min.
+const redeliveryLimit = time.Minute
 
 // silentProcess registers a process without a heartbeat, silent for the given time. Its session stays open until
 // closed.

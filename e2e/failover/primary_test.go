@@ -23,7 +23,7 @@ func TestReadOnlyNodeIsLeft(t *testing.T) {
 	b.promote()
 	demoted := time.Now()
 	id := s.mustStartRun("after", time.Second)
-	if took := time.Since(demoted); took > 10*time.Second {
+	if took := time.Since(demoted); took > time.Minute { // a second or two, but for busy machines
 		t.Errorf("the server left the read-only node after %s", took)
 	}
 	if !query[bool](b, `SELECT EXISTS (SELECT FROM stepwell.runs WHERE id = $1)`, id) {

@@ -20,7 +20,7 @@ import (
 const adminKey = "sk_failover_0123456789abcdef0123456789abcdef"
 
 // timeout limits every wait for a condition.
-const timeout = time.Minute
+const timeout = 3 * time.Minute
 
 // eventually waits until the condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
@@ -107,7 +107,8 @@ func (s *server) startRun(ctx context.Context, key string) (id string, a answer)
 	return run.ID, a
 }
 
-// mustStartRun starts a run, and tries again until the server accepts it. Each try may take as long as patience.
+// mustStartRun starts a run, and tries again until the server accepts it. The first try may take as long as patience, and
+// each further one twice as long, for busy machines.
 func (s *server) mustStartRun(key string, patience time.Duration) (id string) {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(harness.PollInterval) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -116,6 +117,7 @@ func (s *server) mustStartRun(key string, patience time.Duration) (id string) {
 		if id != "" {
 			return id
 		}
+		patience *= 2
 		if time.Now().After(deadline) {
 			s.t.Errorf("the server did not accept run %s within %s; last: %d %s %v",
 				key, timeout, last.status, last.body, last.err)
