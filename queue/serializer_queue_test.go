@@ -33,13 +33,17 @@ func (w *deliverer) withoutTimeLimits() {
 	w.serializer.hold, w.serializer.maxWait = time.Hour, time.Hour
 }
 
-// holding starts an app whose calls wait until letGo receives an item for each, and then acknowledge.
+// holding starts an app whose calls wait until letGo receives an item for each, and then acknowledge. Those that are
+// left end with the test, so that one that fails ends too.
 func holding(t *testing.T, r *replica) (a *app, letGo chan struct{}) {
 	t.Helper()
 	letGo = make(chan struct{})
 	return newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
-		<-letGo
-		r.ack(t, c)
+		select {
+		case <-letGo:
+			r.ack(t, c)
+		case <-t.Context().Done():
+		}
 	}), letGo
 }
 
