@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
@@ -81,8 +84,11 @@ func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Reques
 	return err
 }
 
-// childrenBatch is the number of children read at once.
-const childrenBatch = 100
+const (
+	// childrenBatch is the number of children read at once, and childrenAtOnce how many of them are cancelled at once.
+	childrenBatch  = 500
+	childrenAtOnce = 32
+)
 
 // endChildren cancels the children of an ended run, except those started with onParentEnd: leave.
 func (e *Engine) endChildren(ctx context.Context, d queue.Delivery) error {
@@ -94,14 +100,27 @@ func (e *Engine) endChildren(ctx context.Context, d queue.Delivery) error {
 		if len(children) == 0 {
 			return queue.Persist(ctx, d.End)
 		}
+		var all errgroup.Group
+		all.SetLimit(childrenAtOnce)
 		for _, id := range children {
-			_, err := e.log.Append(ctx, d.Project, eventlog.Request{
-				RunID: id, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven,
-				Data: entities.EventData{Reason: "run " + string(d.RunID) + ", which started it, has ended"},
+			all.Go(func() error {
+				return rescue.Do(ctx, "end child", func() error { return e.endChild(ctx, d, id) })
 			})
-			if err != nil && !errors.Is(err, entities.ErrConflict) && !errors.Is(err, entities.ErrRunNotFound) {
-				return err
-			}
+		}
+		if err := all.Wait(); err != nil {
+			return err
 		}
 	}
+}
+
+// endChild cancels a child of an ended run, if it has not ended.
+func (e *Engine) endChild(ctx context.Context, d queue.Delivery, id entities.RunID) error {
+	_, err := e.log.Append(ctx, d.Project, eventlog.Request{
+		RunID: id, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven, ParentEnded: true,
+		Data: entities.EventData{Reason: "run " + string(d.RunID) + ", which started it, has ended"},
+	})
+	if errors.Is(err, entities.ErrConflict) || errors.Is(err, entities.ErrRunNotFound) {
+		return nil
+	}
+	return err
 }

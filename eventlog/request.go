@@ -48,6 +48,8 @@ type Request struct {
 	// AsAsked makes a run_cancelled end the run for the reason of the last cancel_requested. If a timeout asked, the run
 	// fails, with the request's payload as its error.
 	AsAsked bool
+	// ParentEnded says of a request that ends a run that its parent has ended: nobody waits for the report of the end.
+	ParentEnded bool
 	// Child is for a step_created that starts a child run: it is the run_created of that run, appended in the same
 	// transaction.
 	Child *Request
@@ -83,9 +85,13 @@ type FirstAttempt struct {
 }
 
 // nextWork returns the messages to enqueue after an event of the request. The server waits for its attempt at a step
-// that the function has tried first, and makes none at a step whose output is known.
+// that the function has tried first, and makes none at a step whose output is known. A parent that has ended gets no
+// report.
 func (r Request) nextWork(run *entities.Run, e entities.Event) []message.Message {
 	messages := nextWork(run, e)
+	if r.ParentEnded {
+		return slices.DeleteFunc(messages, func(m message.Message) bool { return m.Work == message.WorkReport })
+	}
 	if e.Type == entities.EventStepCreated && r.known != nil {
 		return nil
 	}

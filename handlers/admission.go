@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -95,12 +96,24 @@ const (
 	bodyWeight = 3
 )
 
+const (
+	// turnsPerProcessor is how many requests of all projects begin at once. Goroutines have no priorities, so whatever
+	// gets ready for another project waits behind all of them each time: while others are active, a project begins one
+	// of eight.
+	turnsPerProcessor = 64
+	contendedTurns    = 8
+	// longestTurn is when a request that goes on lets the next one of its project begin: it waits for the database.
+	longestTurn = 20 * time.Millisecond
+)
+
 // admission limits the number of concurrent requests and the memory of their bodies, and divides both between projects.
 //
 // A request is received before it runs. A client that sends a body slowly holds a place among the requests that arrive,
 // and memory for the bytes that have arrived, but no place among those that run.
 type admission struct {
 	arriving, running *share.Pool
+	turns             *share.Pool
+	longestTurn       time.Duration
 	memory            *share.Pool
 	limit             int64 // of the memory
 	// growing has one unit for each project: the right to go on growing.
@@ -117,8 +130,11 @@ func newAdmission(
 	requests, memory int64, now func() time.Time, project func(echo.Context) string,
 ) *admission {
 	requests, memory = cmp.Or(requests, defaultRequests), cmp.Or(memory, defaultRequestMemory)
+	turns := share.NewPool(turnsPerProcessor * int64(runtime.GOMAXPROCS(0)))
+	turns.Contended = turnsPerProcessor / contendedTurns * int64(runtime.GOMAXPROCS(0))
 	return &admission{
-		arriving: share.NewPool(requests), running: share.NewPool(requests), memory: share.NewPool(memory), limit: memory,
+		arriving: share.NewPool(requests), running: share.NewPool(requests), turns: turns, longestTurn: longestTurn,
+		memory: share.NewPool(memory), limit: memory,
 		growing: share.NewPool(math.MaxInt64), pace: bodyPace, now: now, project: project,
 	}
 }
@@ -142,6 +158,11 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		done := sync.OnceFunc(func() { a.running.Release(v.project, 1) })
 		defer done()
 		incoming.OnWait(c, done)
+		endTurn, err := v.turn(c.Request().Context())
+		if err != nil {
+			return err
+		}
+		defer endTurn()
 		return next(c)
 	}
 }
@@ -219,6 +240,19 @@ func (v *visit) take(ctx context.Context, p *share.Pool, units, factor int64) er
 		return overloaded(v.status)
 	}
 	return err
+}
+
+// turn waits until the project may begin another request. The turn ends with the request, or when that takes long.
+func (v *visit) turn(ctx context.Context) (end func(), err error) {
+	if err := v.take(ctx, v.turns, 1, requestFactor); err != nil {
+		return nil, err
+	}
+	once := sync.OnceFunc(func() { v.turns.Release(v.project, 1) })
+	longest := time.AfterFunc(v.longestTurn, once)
+	return func() {
+		longest.Stop()
+		once()
+	}, nil
 }
 
 // reserve reserves memory for a body that has grown to the given size. The length is the announced one, or -1. A sender

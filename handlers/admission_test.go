@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -140,8 +141,8 @@ func (s *limitedServer) wantAllFree(t *testing.T, requests, memory int64) {
 	if a.arriving.Free() != requests || a.running.Free() != requests {
 		t.Error("a slot was not released")
 	}
-	if a.memory.Free() != memory || a.growing.Free() != math.MaxInt64 {
-		t.Error("memory was not released")
+	if a.memory.Free() != memory || a.growing.Free() != math.MaxInt64 || a.turns.Held() != 0 {
+		t.Error("memory or a turn was not released")
 	}
 }
 
@@ -347,5 +348,51 @@ func TestOverloadPolicyOfEveryRoute(t *testing.T) {
 	}
 	if len(policies) != 4 || longPolls != 9 {
 		t.Errorf("got %d policies and %d long polls, want 4 and 9", len(policies), longPolls)
+	}
+}
+
+// TestRequestsOfOneProjectLeaveTurnsToOthers: while another project is active, a project begins few requests at once,
+// and the next one when one of them has ended, or takes long.
+func TestRequestsOfOneProjectLeaveTurnsToOthers(t *testing.T) {
+	t.Parallel()
+	a := newAdmission(0, 0, time.Now, projectOf)
+	a.longestTurn = time.Hour
+	begin := func(project string, deadline time.Duration) (end func(), err error) {
+		v := &visit{admission: a, project: project, overloadPolicy: overloadPolicy{deadline, http.StatusServiceUnavailable}}
+		return v.turn(t.Context())
+	}
+	must := func(project string, deadline time.Duration) (end func()) {
+		t.Helper()
+		end, err := begin(project, deadline)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return end
+	}
+	var ends []func()
+	for range turnsPerProcessor / contendedTurns * runtime.GOMAXPROCS(0) {
+		ends = append(ends, must("busy", time.Minute))
+	}
+	refused := false
+	for range 1000 { // a machine that pauses here may forget that the other project is active
+		must("other", time.Minute)()
+		end, err := begin("busy", 0)
+		if refused = err != nil; refused {
+			break
+		}
+		end()
+	}
+	if !refused {
+		t.Fatal("one more request begins at once")
+	}
+	ends[0]()
+	must("busy", time.Minute)
+	a.longestTurn = 0
+	ends[1]()
+	for range 100 { // none of these ends
+		must("busy", time.Minute)
+	}
+	for _, end := range ends {
+		end()
 	}
 }

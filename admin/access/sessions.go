@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -87,8 +88,9 @@ func (s *Sessions) digest(cookie string) []byte {
 
 // Enter opens a project in the session of a cookie, or in a new session if it is empty or has ended. It returns the new
 // cookie of the session. The old one becomes invalid, so that nobody can plant a cookie in a browser and then share the
-// session (session fixation).
+// session (session fixation). The work counts for the project.
 func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (string, error) {
+	ctx = share.For(ctx, string(with.Project))
 	fresh := randomText()
 	now := s.now().UTC().Truncate(time.Millisecond)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

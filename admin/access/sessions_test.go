@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -8,9 +9,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // newSessions returns sessions, and for each project a key of it.
@@ -170,4 +174,32 @@ func TestTheAgeOfASession(t *testing.T) {
 			t.Errorf("project %d, after 30 days: %d projects are open, want %d", another, got, want)
 		}
 	}
+}
+
+// TestSignInsCountForTheirProject: a project that has all connections that it can get keeps no other one from signing in.
+func TestSignInsCountForTheirProject(t *testing.T) {
+	t.Parallel()
+	s, keys := newSessions(t, "busy", "other")
+	config := s.pool.Config()
+	config.MaxConns = 8
+	pg.NewConnections(time.Now).Install(config)
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s.pool = pool
+	for range 5 { // of the six that projects can have
+		conn, err := pool.Acquire(share.For(t.Context(), "busy"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Enter(short, "", keys[0]); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the project got one more connection: %v", err)
+	}
+	s.enter(t, "", keys[1])
 }
