@@ -335,8 +335,22 @@ func (l *Log) confirmUnchanged(ctx context.Context, c call, d decision) (decisio
 	return d, true, errUnwritten
 }
 
+const (
+	// longCall is from how many requests an append occupies Postgres for long: a tenth of a second and more.
+	longCall = 100
+	// longPerProcessor is how many such appends run at once, by processor. With the factor longFactor, a project runs half
+	// of them: those of others find processors of Postgres idle.
+	longPerProcessor, longFactor = 2, 1
+)
+
 // appendLocked locks the run, reads the facts, and writes the decision in the same transaction.
 func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
+	if len(c.requests) >= longCall {
+		if err := l.long.Take(ctx, string(c.project), 1, longFactor); err != nil {
+			return decision{}, fmt.Errorf("wait to append: %w", err)
+		}
+		defer l.long.Release(string(c.project), 1)
+	}
 	var d decision
 	var f *facts
 	var check func() error

@@ -2,12 +2,14 @@ package eventlog
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -42,6 +44,8 @@ type Log struct {
 	limiter  Limiter // nil if nobody grants places
 	limited  limitedStarts
 	group    *pg.GroupCommit
+	// long has a unit for each transaction that writes many events.
+	long *share.Pool
 
 	durability *pg.Durability
 	// after is set by MeasureAfter.
@@ -58,7 +62,8 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 	l := &Log{
 		Log: read.New(pool, hub, now), pool: pool, hub: hub, enqueuer: enqueuer,
 		observer: unobserved{}, cache: newRunCache(), quotas: newQuotas(pool), group: pg.NewGroupCommit(pool),
-		limited: newLimitedStarts(pool), durability: pg.NewDurability(pool, now),
+		long: share.NewPool(longPerProcessor * int64(runtime.GOMAXPROCS(0))), limited: newLimitedStarts(pool),
+		durability: pg.NewDurability(pool, now),
 	}
 	l.limiter, _ = enqueuer.(Limiter)
 	l.MeasureAfter(func(entities.RunID) int64 { return 0 })
