@@ -131,6 +131,8 @@ type waiter struct {
 	size int
 	done chan struct{}
 	err  error
+	// unsent is set if the transaction was not begun: a statement of it panicked.
+	unsent bool
 }
 
 // Do executes a statement, alone or with others. It returns the error of the statement itself or of the shared
@@ -160,7 +162,7 @@ func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
 	}
 	// The transaction was rolled back, perhaps because of another statement. After any other error it may have been
 	// committed.
-	if isStatementError(w.err) {
+	if w.unsent || isStatementError(w.err) {
 		return g.Alone(ctx, s)
 	}
 	return w.err
@@ -315,15 +317,19 @@ func (g *GroupCommit) commit(group []*waiter) {
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	slices.SortStableFunc(group, func(a, b *waiter) int { return a.Order().compare(b.Order()) })
+	var b pgx.Batch
 	err := rescue.Do(ctx, "commit", func() error {
-		var b pgx.Batch
 		for _, w := range group {
 			w.Queue(&b)
 		}
-		return NewPool(g.pool).Run(ctx, &b)
+		return nil
 	})
+	unsent := err != nil
+	if !unsent {
+		err = rescue.Do(ctx, "commit", func() error { return NewPool(g.pool).Run(ctx, &b) })
+	}
 	for _, w := range group {
-		w.err = Wrap(err, "write")
+		w.err, w.unsent = Wrap(err, "write"), unsent
 		close(w.done)
 	}
 }
