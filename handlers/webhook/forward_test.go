@@ -33,7 +33,7 @@ func (d *testServer) app(t *testing.T, token string, app http.HandlerFunc) entit
 	return id
 }
 
-func (d *testServer) register(t *testing.T, url string) {
+func (d *testServer) register(t testing.TB, url string) {
 	t.Helper()
 	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", url); err != nil {
 		t.Fatal(err)

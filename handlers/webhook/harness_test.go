@@ -49,7 +49,7 @@ type testServer struct {
 	logged  *logs
 }
 
-func newTestServer(t *testing.T, change ...func(*handlers.Options)) *testServer {
+func newTestServer(t testing.TB, change ...func(*handlers.Options)) *testServer {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // work runs a worker and the hub during the test.
-func (d *testServer) work(t *testing.T) {
+func (d *testServer) work(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
