@@ -73,7 +73,7 @@ func (f *goFunction) measured(ctx context.Context, s stepwell.StepInfo, next fun
 	return err
 }
 
-func sequential(w *stepwell.W, _ stepwell.None) (sum int, err error) {
+func sequential(w *stepwell.Context, _ stepwell.None) (sum int, err error) {
 	for i := range 3 {
 		n, err := work.Run(w, i)
 		if err != nil {
@@ -84,7 +84,7 @@ func sequential(w *stepwell.W, _ stepwell.None) (sum int, err error) {
 	return sum, nil
 }
 
-func atOnce(w *stepwell.W, _ stepwell.None) (int, error) {
+func atOnce(w *stepwell.Context, _ stepwell.None) (int, error) {
 	all := make([]*stepwell.Future[int], 50)
 	for i := range all {
 		all[i] = work.Go(w, i)
@@ -93,7 +93,7 @@ func atOnce(w *stepwell.W, _ stepwell.None) (int, error) {
 	return len(done), err
 }
 
-func (f *goFunction) receive(w *stepwell.W, events int) (int, error) {
+func (f *goFunction) receive(w *stepwell.Context, events int) (int, error) {
 	for range events / 2 { // each makes two
 		if _, err := stepwell.Do(w, "value", func(context.Context) (int, error) { return 1, nil }); err != nil {
 			return 0, err

@@ -47,7 +47,7 @@ func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 		bound[struct{ Err error }, encodesOnly]("one-way"),
 		bound[map[struct{ A int }]int, struct{ hidden int }]("lost"),
 		stepwell.DeclareWorkflow[string, string]("inbox", stepwell.WithInbox(stepwell.NewInbox[chan int]("in"))).Bind(
-			func(*stepwell.W, string) (string, error) { return "", nil }),
+			func(*stepwell.Context, string) (string, error) { return "", nil }),
 	)
 	_, err := app.Handler(stepwell.Unsigned("a test"))
 	if err == nil {
@@ -90,7 +90,7 @@ func TestAnAppDescribesItself(t *testing.T) {
 	t.Parallel()
 	app := stepwell.NewApp("shop", stepwell.Build("3f20b23"))
 	app.Register(stepwell.DeclareWorkflow[string, []int]("order").Bind(
-		func(*stepwell.W, string) ([]int, error) { return nil, nil }))
+		func(*stepwell.Context, string) ([]int, error) { return nil, nil }))
 	want := `{"name":"shop","build":"3f20b23","workflows":[` +
 		`{"name":"order","input":{"type":"string"},"output":{"items":{"type":"integer"},"type":["array","null"]}}]}`
 	for option, status := range map[*stepwell.HandlerOption]int{

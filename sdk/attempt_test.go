@@ -13,11 +13,11 @@ func TestAnAttemptEndsAtItsTimeThoughItsCodeDoesNot(t *testing.T) {
 	t.Parallel()
 	hang := make(chan bool)
 	defer close(hang)
-	for name, run := range map[string]func(*W, func(context.Context) (string, error)) (string, error){
-		"Do": func(w *W, fn func(context.Context) (string, error)) (string, error) {
+	for name, run := range map[string]func(*Context, func(context.Context) (string, error)) (string, error){
+		"Do": func(w *Context, fn func(context.Context) (string, error)) (string, error) {
 			return Do(w, "step", fn, AttemptTimeout(time.Second), Attempts(2), Backoff(time.Millisecond, time.Millisecond))
 		},
-		"a step": func(w *W, _ func(context.Context) (string, error)) (string, error) {
+		"a step": func(w *Context, _ func(context.Context) (string, error)) (string, error) {
 			return DeclareStep[string, string]("step").Run(w, "", AttemptTimeout(time.Second), Attempts(1))
 		},
 	} {
@@ -28,7 +28,7 @@ func TestAnAttemptEndsAtItsTimeThoughItsCodeDoesNot(t *testing.T) {
 			return "", nil
 		}
 		step := DeclareStep[string, string]("step")
-		app, _ := newTestApp(workflowOf(func(w *W) (string, error) { return run(w, fn) }),
+		app, _ := newTestApp(workflowOf(func(w *Context) (string, error) { return run(w, fn) }),
 			step.Bind(func(ctx context.Context, _ string) (string, error) { return fn(ctx) }))
 		want := map[string]int{"Do": 2, "a step": 1}[name]
 		if got := newFake(t, app).invoke(nil); !strings.HasSuffix(got.types(), "recordStep step, fail") ||
@@ -41,20 +41,20 @@ func TestAnAttemptEndsAtItsTimeThoughItsCodeDoesNot(t *testing.T) {
 // TestWhatTheServerRefusesIsFoundAtItsLine also checks that nothing is done before.
 func TestWhatTheServerRefusesIsFoundAtItsLine(t *testing.T) {
 	t.Parallel()
-	for want, wrong := range map[string]func(w *W, executed *bool) error{
-		"cannot be the ID": func(w *W, executed *bool) error {
+	for want, wrong := range map[string]func(w *Context, executed *bool) error{
+		"cannot be the ID": func(w *Context, executed *bool) error {
 			return Exec(w, "step", func(context.Context) error { *executed = true; return nil }, ID("two words"))
 		},
-		"Attempts(0)": func(w *W, executed *bool) error {
+		"Attempts(0)": func(w *Context, executed *bool) error {
 			return Exec(w, "step", func(context.Context) error { *executed = true; return nil }, Attempts(0))
 		},
-		"AttemptTimeout(100ms)": func(w *W, _ *bool) error {
+		"AttemptTimeout(100ms)": func(w *Context, _ *bool) error {
 			return Exec(w, "step", func(context.Context) error { return nil }, AttemptTimeout(100*time.Millisecond))
 		},
-		"ten years": func(w *W, _ *bool) error { return w.Sleep(20 * 365 * 24 * time.Hour) },
+		"ten years": func(w *Context, _ *bool) error { return w.Sleep(20 * 365 * 24 * time.Hour) },
 	} {
 		executed := false
-		app, _ := newTestApp(workflowOf(func(w *W) (string, error) { return "", wrong(w, &executed) }))
+		app, _ := newTestApp(workflowOf(func(w *Context) (string, error) { return "", wrong(w, &executed) }))
 		got := newFake(t, app).call(t.Context(), nil)
 		if got.Error.Code != codePanic || !strings.Contains(got.Error.Message, want) || executed ||
 			!strings.Contains(got.Error.Message, "attempt_test.go:") {
@@ -67,7 +67,7 @@ func TestWhatTheServerRefusesIsFoundAtItsLine(t *testing.T) {
 func TestAnOutputThatIsTooLargeFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	attempts := 0
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		_, err := Do(w, "step", func(context.Context) (string, error) {
 			attempts++
 			return strings.Repeat("x", longestOutput), nil
@@ -84,7 +84,7 @@ func TestARunEndsThoughAStepIgnoresIt(t *testing.T) {
 	t.Parallel()
 	hang := make(chan bool)
 	defer close(hang)
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		DoGo(w, "loser", func(context.Context) (string, error) { <-hang; return "", nil })
 		return do(w, "winner", func(context.Context) (string, error) { return "won", nil })
 	}))

@@ -15,7 +15,7 @@ import (
 
 // ErrCancelled is the error of waits in a part of a workflow that was cancelled: the whole run by a request from
 // outside, or the function given to [Within], [Go] or [Map] by the workflow itself. Nothing new can be begun in that
-// part, except with [W.Detached].
+// part, except with [Context.Detached].
 var ErrCancelled = errors.New("it was cancelled")
 
 // The codes of what was cancelled: codeCancelled before it ended, and codeNotBegun before it began.
@@ -201,19 +201,19 @@ func (x *execution) stoppable(op *engine.Operation) {
 
 // Until waits until the condition is true. It is evaluated whenever something was delivered, so it must depend only on
 // variables of the workflow. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
-func (w *W) Until(condition func() bool) error {
+func (w *Context) Until(condition func() bool) error {
 	w.co.Await(func() bool { return condition() || w.scope.err != nil })
 	return w.outcome(condition)
 }
 
-// awaitOn is [W.Until] for a condition that depends on one operation only. The caller has checked its use of the
+// awaitOn is [Context.Until] for a condition that depends on one operation only. The caller has checked its use of the
 // handle.
-func (w *W) awaitOn(op *engine.Operation, until func() bool) error {
+func (w *Context) awaitOn(op *engine.Operation, until func() bool) error {
 	w.co.RestOn(op, func() bool { return until() || w.scope.err != nil })
 	return w.outcome(until)
 }
 
-func (w *W) outcome(until func() bool) error {
+func (w *Context) outcome(until func() bool) error {
 	if until() {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (w *W) outcome(until func() bool) error {
 }
 
 // Detached returns a handle that cancellation does not touch, for what must be done all the same.
-func (w *W) Detached() *W {
+func (w *Context) Detached() *Context {
 	w.co.Check()
 	detached := *w
 	detached.scope = &cancelScope{exec: w.exec}
@@ -231,10 +231,12 @@ func (w *W) Detached() *W {
 // Cancellation is the request to cancel a run, which [First] can wait for.
 type Cancellation struct{ exec *execution }
 
-func (c *Cancellation) ready() bool             { return c.exec.cancelled != nil }
-func (c *Cancellation) abandon(string)          {}
-func (c *Cancellation) wasCancelled() bool      { return false }
-func (c *Cancellation) take(*W) (string, error) { return c.Reason(), nil } //nolint:unparam // as all sources have it
+func (c *Cancellation) ready() bool        { return c.exec.cancelled != nil }
+func (c *Cancellation) abandon(string)     {}
+func (c *Cancellation) wasCancelled() bool { return false }
+
+//nolint:unparam // all sources have an error
+func (c *Cancellation) take(*Context) (string, error) { return c.Reason(), nil }
 
 // Reason returns why the run is to be cancelled; it is "timeout" if its time is over. It is empty if nobody has asked.
 func (c *Cancellation) Reason() string {
@@ -245,9 +247,9 @@ func (c *Cancellation) Reason() string {
 }
 
 // Cancelled returns the request to cancel the run. Once there is one, all waits return [ErrCancelled], except those
-// with a handle of [W.Detached]. A workflow that then returns an error that is [ErrCancelled] ends as cancelled. The
-// server forces that after the grace of the request.
-func (w *W) Cancelled() *Cancellation {
+// with a handle of [Context.Detached]. A workflow that then returns an error that is [ErrCancelled] ends as cancelled.
+// The server forces that after the grace of the request.
+func (w *Context) Cancelled() *Cancellation {
 	w.co.Check()
 	return &Cancellation{w.exec}
 }

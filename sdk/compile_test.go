@@ -62,16 +62,16 @@ var (
 
 func step(context.Context, int) (string, error)                { return "", nil }
 func needsContext(context.Context)                             {}
-func text(w *stepwell.W, s string) (string, error)             { return s, nil }
-func workflow(w *stepwell.W, n int) (string, error)            { return "", nil }
-func other(w *stepwell.W, s string) (int, error)               { return 0, nil }
-func signalled(*stepwell.W, stepwell.Received[int]) (string, error) { return "", nil }
-func undo(*stepwell.W, int, *string) error                     { return nil }
-func wrongUndo(*stepwell.W, string, *string) error             { return nil }
+func text(w *stepwell.Context, s string) (string, error)             { return s, nil }
+func workflow(w *stepwell.Context, n int) (string, error)            { return "", nil }
+func other(w *stepwell.Context, s string) (int, error)               { return 0, nil }
+func signalled(*stepwell.Context, stepwell.Received[int]) (string, error) { return "", nil }
+func undo(*stepwell.Context, int, *string) error                     { return nil }
+func wrongUndo(*stepwell.Context, string, *string) error             { return nil }
 
 var _ = time.Second
 
-func run(w *stepwell.W, ctx context.Context, c *stepwell.Child[string]) {
+func run(w *stepwell.Context, ctx context.Context, c *stepwell.Child[string]) {
 	`+line+`
 }
 `, parser.SkipObjectResolution)
@@ -82,7 +82,7 @@ func run(w *stepwell.W, ctx context.Context, c *stepwell.Child[string]) {
 		return err
 	}
 	for name, c := range map[string]struct{ good, bad, why string }{
-		"W is no context":         {`needsContext(ctx)`, `needsContext(w)`, "does not implement context.Context"},
+		"a Context is no context": {`needsContext(ctx)`, `needsContext(w)`, "does not implement context.Context"},
 		"the input of a step":     {`_, _ = charge.Run(w, 1)`, `_, _ = charge.Run(w, "1")`, "cannot use"},
 		"the output of a step":    {`var s string; s, _ = charge.Run(w, 1); _ = s`, `var n int; n, _ = charge.Run(w, 1); _ = n`, "cannot use"},
 		"a step with a context":   {`_, _ = charge.Run(w, 1)`, `_, _ = charge.Run(ctx, 1)`, "cannot use"},
@@ -105,7 +105,7 @@ func run(w *stepwell.W, ctx context.Context, c *stepwell.Child[string]) {
 		"an option of a hook":     {`vote.Open(w, stepwell.Token("t"))`, `vote.Open(w, stepwell.Attempts(3))`, "cannot use"},
 		"what First cannot await": {`stepwell.First(w, w.Timer(time.Second))`, `stepwell.First(w, time.After(time.Second))`, "does not implement stepwell.Awaitable"},
 		"the function of a map":   {`_, _ = stepwell.Map(w, []string{"a"}, text)`, `_, _ = stepwell.Map(w, []int{1}, text)`, "does not match"},
-		"a Do without a context":  {`_, _ = stepwell.Do(w, "x", func(context.Context) (int, error) { return 1, nil })`, `_, _ = stepwell.Do(w, "x", func(*stepwell.W) (int, error) { return 1, nil })`, "does not match"},
+		"a Do without a context":  {`_, _ = stepwell.Do(w, "x", func(context.Context) (int, error) { return 1, nil })`, `_, _ = stepwell.Do(w, "x", func(*stepwell.Context) (int, error) { return 1, nil })`, "does not match"},
 		"an inbox of a workflow":  {`stepwell.WithInbox(notes)`, `stepwell.WithInbox(vote)`, "cannot use"},
 	} {
 		if err := check(c.good); err != nil {

@@ -3,7 +3,7 @@
 //	var Order = stepwell.DeclareWorkflow[Purchase, Receipt]("order")
 //	var Charge = stepwell.DeclareStep[Purchase, Payment]("charge", stepwell.Attempts(5))
 //
-//	func order(w *stepwell.W, p Purchase) (Receipt, error) {
+//	func order(w *stepwell.Context, p Purchase) (Receipt, error) {
 //		paid, err := Charge.Run(w, p)
 //		if err != nil {
 //			return Receipt{}, err
@@ -20,11 +20,12 @@
 //
 // # Rules for workflows
 //
-//   - Use the W that the innermost function gets. Start no goroutines; use [Go] and [Map].
-//   - Take the time from [W.Now], random numbers from [W.Rand], and IDs from [W.UUID]; log with [W.Log].
-//   - Deferred functions run whenever the workflow waits, since the function then ends. Use [W.OnEnd].
+//   - Use the Context that the innermost function gets. Start no goroutines; use [Go] and [Map].
+//   - Take the time from [Context.Now], random numbers from [Context.Rand], and IDs from [Context.UUID]; log with
+//     [Context.Log].
+//   - Deferred functions run whenever the workflow waits, since the function then ends. Use [Context.OnEnd].
 //   - Cancellation is a request: each wait then returns [ErrCancelled]. Return it, and clean up with a [Saga] or with a
-//     handle of [W.Detached].
+//     handle of [Context.Detached].
 //   - Do not range over a map to ask for steps: its order is random.
 //
 // A step runs at least once, and its result is recorded once. Pass [IdempotencyKey] on to what it calls.

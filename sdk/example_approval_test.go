@@ -14,7 +14,7 @@ var (
 )
 
 // refund asks a person. The question waits in the database for up to three days.
-func refund(w *stepwell.W, order string) (string, error) {
+func refund(w *stepwell.Context, order string) (string, error) {
 	answer, err := Approval.Ask(w, stepwell.Question{
 		Text: "Refund order " + order + "?", Token: "refund-" + order, Expires: 72 * time.Hour,
 	})

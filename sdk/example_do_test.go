@@ -14,7 +14,7 @@ var Quote = stepwell.DeclareWorkflow[string, int]("quote")
 
 // quote calls a service right here, without a step of its own. The result is recorded: when the workflow runs again, the
 // function is not called.
-func quote(w *stepwell.W, sku string) (int, error) {
+func quote(w *stepwell.Context, sku string) (int, error) {
 	token := stepwell.Value(w, "token", rand.Text) // a secret, recorded before it is used
 	return stepwell.Do(w, "price", func(ctx context.Context) (int, error) {
 		return price(ctx, sku, token)

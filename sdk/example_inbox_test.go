@@ -19,7 +19,7 @@ var (
 
 // account adds up deposits until none comes for an hour. The inbox is opened with the run, so nothing that is sent after
 // the start is lost. The balance can be read from outside at any time.
-func account(w *stepwell.W, owner string) (int64, error) {
+func account(w *stepwell.Context, owner string) (int64, error) {
 	for {
 		d, err := Deposits.NextWithin(w, time.Hour)
 		if errors.Is(err, stepwell.ErrTimeout) {

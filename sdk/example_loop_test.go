@@ -17,21 +17,21 @@ var (
 )
 
 // auction takes bids for an hour. The timer is made once and kept, so that the hour does not begin again with each bid.
-func auction(w *stepwell.W, item string) (best int, err error) {
+func auction(w *stepwell.Context, item string) (best int, err error) {
 	bids, closing := Bids.Open(w, stepwell.Token("bids-"+item)), w.Timer(time.Hour)
 	for open := true; open && err == nil; {
 		open, err = stepwell.Select(w,
-			stepwell.On(bids, func(_ *stepwell.W, bid int) (bool, error) {
+			stepwell.On(bids, func(_ *stepwell.Context, bid int) (bool, error) {
 				best = max(best, bid)
 				return true, nil
 			}),
-			stepwell.On(closing, func(*stepwell.W, time.Time) (bool, error) { return false, nil }).Keep())
+			stepwell.On(closing, func(*stepwell.Context, time.Time) (bool, error) { return false, nil }).Keep())
 	}
 	return best, err
 }
 
 // cheapest asks all sellers at once, and takes the first price that is low enough.
-func cheapest(w *stepwell.W, sellers []string) (string, error) {
+func cheapest(w *stepwell.Context, sellers []string) (string, error) {
 	var quotes []*stepwell.Future[int]
 	for _, seller := range sellers {
 		quotes = append(quotes, AskPrice.Go(w.Scope(seller), seller)) // named by its seller, not by its position

@@ -19,10 +19,10 @@ var (
 )
 
 // pack reserves all lines, eight at a time. The results have the order of the lines.
-func pack(w *stepwell.W, lines []Line) ([]string, error) {
+func pack(w *stepwell.Context, lines []Line) ([]string, error) {
 	return stepwell.MapBy(w, lines,
 		func(l Line) string { return l.SKU }, // names the item in the log, so lines may be inserted later
-		func(w *stepwell.W, l Line) (string, error) { return Reserve.Run(w, l) },
+		func(w *stepwell.Context, l Line) (string, error) { return Reserve.Run(w, l) },
 		stepwell.Limit(8))
 }
 

@@ -14,7 +14,7 @@ var (
 )
 
 // signup got its tour later. Runs that had passed this line before keep to what they did.
-func signup(w *stepwell.W, user string) (stepwell.None, error) {
+func signup(w *stepwell.Context, user string) (stepwell.None, error) {
 	if w.Patched("tour") {
 		if _, err := Tour.Run(w, user); err != nil {
 			return stepwell.None{}, err
@@ -23,7 +23,7 @@ func signup(w *stepwell.W, user string) (stepwell.None, error) {
 	return Welcome.Run(w, user)
 }
 
-func ExampleW_Patched() {
+func ExampleContext_Patched() {
 	env := stepwelltest.New(t, Signup.Bind(signup))
 	welcomed, toured := stepwelltest.Spy(env, Welcome), stepwelltest.Spy(env, Tour)
 	stepwelltest.Start(env, Signup, "ann")

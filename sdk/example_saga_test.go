@@ -15,7 +15,7 @@ var (
 	CancelAny   = stepwell.DeclareStep[string, stepwell.None]("cancel-any-flight")
 	BookHotel   = stepwell.DeclareStep[string, string]("book-hotel")
 	ErrFull     = stepwell.NewErrorKind[string]("hotel_full")
-	cancelSeats = BookFlight.Undo(func(w *stepwell.W, city string, seat *string) error {
+	cancelSeats = BookFlight.Undo(func(w *stepwell.Context, city string, seat *string) error {
 		if seat == nil { // perhaps one was booked, and the answer was lost
 			_, err := CancelAny.Run(w, city)
 			return err
@@ -26,7 +26,7 @@ var (
 )
 
 // trip books a flight and a hotel. If the hotel cannot be booked, or if somebody cancels the run, the seat is given back.
-func trip(w *stepwell.W, city string) (_ string, err error) {
+func trip(w *stepwell.Context, city string) (_ string, err error) {
 	saga := w.Saga()
 	defer saga.OnError(&err) // does nothing while the workflow only waits
 

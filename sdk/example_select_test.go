@@ -18,12 +18,12 @@ var (
 )
 
 // settle waits for a signal about its order, for at most a day. The log decides which came first.
-func settle(w *stepwell.W, order string) (string, error) {
+func settle(w *stepwell.Context, order string) (string, error) {
 	return stepwell.Select(w,
 		stepwell.On(OrderPaid.Wait(w, stepwell.Where("data.order == %s", order)),
-			func(w *stepwell.W, s stepwell.Received[Paid]) (string, error) { return "settled", nil }),
+			func(w *stepwell.Context, s stepwell.Received[Paid]) (string, error) { return "settled", nil }),
 		stepwell.After(24*time.Hour,
-			func(w *stepwell.W) (string, error) { return "unsettled", nil }))
+			func(w *stepwell.Context) (string, error) { return "unsettled", nil }))
 }
 
 func ExampleSelect() {

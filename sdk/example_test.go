@@ -34,7 +34,7 @@ var (
 )
 
 // order charges a card, waits a day, and ships. It survives the death of any process at any moment.
-func order(w *stepwell.W, p Purchase) (Receipt, error) {
+func order(w *stepwell.Context, p Purchase) (Receipt, error) {
 	payment, err := Charge.Run(w, p) // retried up to five times, and recorded once
 	if err != nil {
 		return Receipt{}, err

@@ -47,13 +47,13 @@ func failed[T any](err error) *Future[T] {
 
 // Await waits for the result. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled]; but
 // a coroutine or a child that is cancelled too is waited for, since it may have something to clean up.
-func (f *Future[T]) Await(w *W) (T, error) {
+func (f *Future[T]) Await(w *Context) (T, error) {
 	w.co.Check()
 	return f.rest(w)
 }
 
 // rest is [Future.Await] for a caller that has checked its use of the handle.
-func (f *Future[T]) rest(w *W) (T, error) {
+func (f *Future[T]) rest(w *Context) (T, error) {
 	w.co.RestOn(f.op, f.awaited(w))
 	if !f.done() {
 		return *new(T), w.scope.err
@@ -62,7 +62,7 @@ func (f *Future[T]) rest(w *W) (T, error) {
 }
 
 // awaited returns whether nobody has to wait any longer.
-func (f *Future[T]) awaited(w *W) func() bool {
+func (f *Future[T]) awaited(w *Context) func() bool {
 	return func() bool {
 		return f.done() || w.scope.err != nil && !f.cleansUp()
 	}
@@ -75,7 +75,7 @@ func (f *Future[T]) cleansUp() bool {
 
 // AwaitWithin waits for the result, but not longer than d. Then the error is [ErrTimeout], and what has begun is
 // cancelled.
-func (f *Future[T]) AwaitWithin(w *W, d time.Duration) (T, error) {
+func (f *Future[T]) AwaitWithin(w *Context, d time.Duration) (T, error) {
 	v, err := takeWithin(w, f, d)
 	if f.scope != nil && f.scope.err != nil { // it may have something to clean up
 		w.co.Await(f.done)
@@ -85,13 +85,13 @@ func (f *Future[T]) AwaitWithin(w *W, d time.Duration) (T, error) {
 
 // Cancel cancels what has begun, if it has not ended. The result is then an error that is [ErrCancelled], except that
 // of a coroutine: its waits return that error, and its result is what it returns.
-func (f *Future[T]) Cancel(w *W, reason string) {
+func (f *Future[T]) Cancel(w *Context, reason string) {
 	w.co.Check()
 	f.abandon(reason)
 }
 
 // Go runs fn in a coroutine. The name is part of the IDs of what it asks for.
-func Go[T any](w *W, name string, fn func(*W) (T, error)) *Future[T] {
+func Go[T any](w *Context, name string, fn func(*Context) (T, error)) *Future[T] {
 	var (
 		v    T
 		err  error
@@ -110,7 +110,7 @@ func Go[T any](w *W, name string, fn func(*W) (T, error)) *Future[T] {
 }
 
 // All waits for all futures. Its error joins theirs.
-func All[T any](w *W, futures ...*Future[T]) ([]T, error) {
+func All[T any](w *Context, futures ...*Future[T]) ([]T, error) {
 	results, errs := make([]T, len(futures)), make([]error, len(futures))
 	all := make([]func() bool, len(futures))
 	for i, f := range futures {
@@ -124,7 +124,7 @@ func All[T any](w *W, futures ...*Future[T]) ([]T, error) {
 }
 
 // Both waits for two futures. Its error joins theirs.
-func Both[A, B any](w *W, a *Future[A], b *Future[B]) (A, B, error) {
+func Both[A, B any](w *Context, a *Future[A], b *Future[B]) (A, B, error) {
 	w.co.AwaitAll([]func() bool{a.awaited(w), b.awaited(w)})
 	x, errA := a.Await(w)
 	y, errB := b.Await(w)
@@ -134,7 +134,7 @@ func Both[A, B any](w *W, a *Future[A], b *Future[B]) (A, B, error) {
 // First waits until one of several is there, and returns the one that the log has first, as it was passed. If some are
 // there already, it is the first of them in the list. The others are cancelled, except hooks and those of [Keep]. First
 // returns nil if the handle's part of the workflow is cancelled first.
-func First(w *W, of ...Awaitable) Awaitable {
+func First(w *Context, of ...Awaitable) Awaitable {
 	i := w.first(of)
 	if i < 0 {
 		return nil
@@ -144,7 +144,7 @@ func First(w *W, of ...Awaitable) Awaitable {
 
 // AsCompleted yields all of several things as they come, each with its index, and waits in between. None is cancelled.
 // If the handle's part of the workflow is cancelled, the rest comes at once, and its Await returns [ErrCancelled].
-func AsCompleted[A Awaitable](w *W, of ...A) iter.Seq2[int, A] {
+func AsCompleted[A Awaitable](w *Context, of ...A) iter.Seq2[int, A] {
 	return func(yield func(int, A) bool) {
 		left := make([]int, len(of))
 		for i := range left {
@@ -165,7 +165,7 @@ func AsCompleted[A Awaitable](w *W, of ...A) iter.Seq2[int, A] {
 
 // first waits for the first of several, cancels the others, and returns its index; -1 if the handle's part of the
 // workflow is cancelled first.
-func (w *W) first(of []Awaitable) int {
+func (w *Context) first(of []Awaitable) int {
 	index := func() int { return slices.IndexFunc(of, Awaitable.ready) }
 	w.co.Await(func() bool { return w.scope.err != nil || index() >= 0 })
 	if w.scope.err != nil { // what was cancelled with it is ready too, but did not come first
@@ -188,7 +188,7 @@ type kept struct{ Awaitable }
 func (kept) abandon(string) {}
 
 // takeWithin waits for a source, but not longer than d.
-func takeWithin[T any](w *W, source Source[T], d time.Duration) (T, error) {
+func takeWithin[T any](w *Context, source Source[T], d time.Duration) (T, error) {
 	switch w.first([]Awaitable{source, w.Timer(d)}) {
 	case 0:
 		return source.take(w)
@@ -216,7 +216,7 @@ func CollectErrors() MapOption { return func(o *mapOptions) { o.collect = true }
 // Map runs fn for each item, in parallel, and returns the results in the order of the items. At the first error it
 // cancels the others, waits until their functions have returned, and returns that error. IDs of what fn asks for
 // contain the item's index.
-func Map[T, R any](w *W, items []T, fn func(*W, T) (R, error), options ...MapOption) ([]R, error) {
+func Map[T, R any](w *Context, items []T, fn func(*Context, T) (R, error), options ...MapOption) ([]R, error) {
 	index := make([]string, len(items))
 	for i := range items {
 		index[i] = strconv.Itoa(i)
@@ -227,7 +227,7 @@ func Map[T, R any](w *W, items []T, fn func(*W, T) (R, error), options ...MapOpt
 // MapBy is [Map] with IDs that contain the item's key instead of its index. So items can be inserted and reordered
 // while runs are in progress. Two items with the same key are an error.
 func MapBy[T, R any](
-	w *W, items []T, key func(T) string, fn func(*W, T) (R, error), options ...MapOption,
+	w *Context, items []T, key func(T) string, fn func(*Context, T) (R, error), options ...MapOption,
 ) ([]R, error) {
 	keys, seen := make([]string, len(items)), map[string]bool{}
 	for i, item := range items {
@@ -241,7 +241,7 @@ func MapBy[T, R any](
 }
 
 func mapNamed[T, R any](
-	w *W, items []T, names []string, fn func(*W, T) (R, error), options []MapOption,
+	w *Context, items []T, names []string, fn func(*Context, T) (R, error), options []MapOption,
 ) ([]R, error) {
 	o := mapOptions{limit: len(items)}
 	for _, set := range options {
@@ -290,25 +290,25 @@ func mapNamed[T, R any](
 // Source is something that gives a value when it is ready: a [Future], [Hook], [Webhook], [Timer] or [Cancellation].
 type Source[T any] interface {
 	Awaitable
-	take(w *W) (T, error)
+	take(w *Context) (T, error)
 }
 
-func (f *Future[T]) take(*W) (T, error) { return f.get() }
+func (f *Future[T]) take(*Context) (T, error) { return f.get() }
 
 // Case is one case of a [Select].
 type Case[R any] struct {
-	of  func(*W) Awaitable
-	run func(*W) (R, error)
+	of  func(*Context) Awaitable
+	run func(*Context) (R, error)
 }
 
 // Keep keeps what the case waits for from being cancelled when another case comes first.
 func (c Case[R]) Keep() Case[R] {
-	return Case[R]{of: func(w *W) Awaitable { return Keep(c.of(w)) }, run: c.run}
+	return Case[R]{of: func(w *Context) Awaitable { return Keep(c.of(w)) }, run: c.run}
 }
 
 // On is the case that the source is ready. An error of the source is the error of the select.
-func On[T, R any](source Source[T], fn func(*W, T) (R, error)) Case[R] {
-	return OnResult(source, func(w *W, v T, err error) (R, error) {
+func On[T, R any](source Source[T], fn func(*Context, T) (R, error)) Case[R] {
+	return OnResult(source, func(w *Context, v T, err error) (R, error) {
 		if err != nil {
 			return *new(R), err
 		}
@@ -317,10 +317,10 @@ func On[T, R any](source Source[T], fn func(*W, T) (R, error)) Case[R] {
 }
 
 // OnResult is [On] whose function also gets the error of the source.
-func OnResult[T, R any](source Source[T], fn func(*W, T, error) (R, error)) Case[R] {
+func OnResult[T, R any](source Source[T], fn func(*Context, T, error) (R, error)) Case[R] {
 	return Case[R]{
-		of: func(*W) Awaitable { return source },
-		run: func(w *W) (R, error) {
+		of: func(*Context) Awaitable { return source },
+		run: func(w *Context) (R, error) {
 			v, err := source.take(w)
 			return fn(w, v, err)
 		},
@@ -328,13 +328,13 @@ func OnResult[T, R any](source Source[T], fn func(*W, T, error) (R, error)) Case
 }
 
 // After is the case that d is over.
-func After[R any](d time.Duration, fn func(*W) (R, error)) Case[R] {
-	return Case[R]{of: func(w *W) Awaitable { return w.Timer(d) }, run: fn}
+func After[R any](d time.Duration, fn func(*Context) (R, error)) Case[R] {
+	return Case[R]{of: func(w *Context) Awaitable { return w.Timer(d) }, run: fn}
 }
 
-// When is the case that the condition is true; see [W.Until].
-func When[R any](condition func() bool, fn func(*W) (R, error)) Case[R] {
-	return Case[R]{of: func(*W) Awaitable { return conditionMet(condition) }, run: fn}
+// When is the case that the condition is true; see [Context.Until].
+func When[R any](condition func() bool, fn func(*Context) (R, error)) Case[R] {
+	return Case[R]{of: func(*Context) Awaitable { return conditionMet(condition) }, run: fn}
 }
 
 type conditionMet func() bool
@@ -345,7 +345,7 @@ func (conditionMet) wasCancelled() bool { return false }
 
 // Select waits for the first case, as the log has it, and returns what its function returns. What the other cases wait
 // for is cancelled, except hooks and cases with [Case.Keep].
-func Select[R any](w *W, cases ...Case[R]) (R, error) {
+func Select[R any](w *Context, cases ...Case[R]) (R, error) {
 	of := make([]Awaitable, len(cases))
 	for i, c := range cases {
 		of[i] = c.of(w)
@@ -359,20 +359,20 @@ func Select[R any](w *W, cases ...Case[R]) (R, error) {
 
 // Within runs fn in a coroutine for at most d. If it takes longer, everything begun in it is cancelled, and its waits
 // return [ErrCancelled]. Within waits until fn has returned, and then returns [ErrTimeout].
-func Within[T any](w *W, d time.Duration, fn func(*W) (T, error)) (T, error) {
+func Within[T any](w *Context, d time.Duration, fn func(*Context) (T, error)) (T, error) {
 	return Go(w, "within", fn).AwaitWithin(w, d)
 }
 
 // Scope returns a handle whose IDs contain the name, for loops: an iteration that is named by its key keeps its IDs
 // when others are inserted before it.
-func (w *W) Scope(name string) *W {
+func (w *Context) Scope(name string) *Context {
 	w.co.Check()
 	return w.with(w.co.In(name))
 }
 
 // Value returns what fn made when the workflow came here for the first time, such as a secret token. It is recorded,
 // and on disk before the next step begins. Fn must not fail, and does no I/O.
-func Value[T any](w *W, name string, fn func() T) T {
+func Value[T any](w *Context, name string, fn func() T) T {
 	v, err := Do(w.Detached(), name, func(context.Context) (T, error) { return fn(), nil }, durable)
 	if err != nil {
 		panic(err)
@@ -383,7 +383,7 @@ func Value[T any](w *W, name string, fn func() T) T {
 // Patched reports whether new code is to be used here: true if the workflow comes here for the first time, and when it
 // repeats what it did after that; false if this run has passed here before the patch existed. Each scope decides anew,
 // so that a long loop takes new code at its next iteration.
-func (w *W) Patched(id string) bool {
+func (w *Context) Patched(id string) bool {
 	w.co.Check()
 	id = w.co.Scope.ID("patch:" + id)
 	if !w.exec.engine.Known(engine.KindMark, id) && !w.exec.engine.AtEnd() {

@@ -15,12 +15,12 @@ import (
 
 func TestGoexitHoldsTheRun(t *testing.T) {
 	t.Parallel()
-	for name, fn := range map[string]func(w *W) (string, error){
-		"workflow": func(*W) (string, error) { runtime.Goexit(); return "", nil },
-		"coroutine": func(w *W) (string, error) {
-			return Go(w, "go", func(*W) (string, error) { runtime.Goexit(); return "", nil }).Await(w)
+	for name, fn := range map[string]func(w *Context) (string, error){
+		"workflow": func(*Context) (string, error) { runtime.Goexit(); return "", nil },
+		"coroutine": func(w *Context) (string, error) {
+			return Go(w, "go", func(*Context) (string, error) { runtime.Goexit(); return "", nil }).Await(w)
 		},
-		"inline step": func(w *W) (string, error) {
+		"inline step": func(w *Context) (string, error) {
 			return do(w, "step", func(context.Context) (string, error) { runtime.Goexit(); return "", nil })
 		},
 	} {
@@ -33,20 +33,20 @@ func TestGoexitHoldsTheRun(t *testing.T) {
 
 // misuse is a wrong use of a workflow's handle, and what the error must say; empty if it is none.
 type misuse struct {
-	fn   func(w *W) (string, error)
+	fn   func(w *Context) (string, error)
 	want string
 }
 
 // misusesElsewhere are uses by others than the handle's coroutine.
 func misusesElsewhere() map[string]misuse {
 	return map[string]misuse{
-		"outer handle": {func(w *W) (string, error) {
-			return Go(w, "inner", func(*W) (string, error) {
+		"outer handle": {func(w *Context) (string, error) {
+			return Go(w, "inner", func(*Context) (string, error) {
 				defer func() { _ = recover() }()
 				return "", w.Sleep(time.Hour)
 			}).Await(w)
-		}, "use the W that it gets"},
-		"goroutine": {func(w *W) (string, error) {
+		}, "use the Context that it gets"},
+		"goroutine": {func(w *Context) (string, error) {
 			ended := make(chan bool)
 			go func() {
 				defer close(ended)
@@ -55,12 +55,12 @@ func misusesElsewhere() map[string]misuse {
 			<-ended
 			return "", nil
 		}, "used in another goroutine"},
-		"goroutine that is waited for": {func(w *W) (string, error) {
+		"goroutine that is waited for": {func(w *Context) (string, error) {
 			result := make(chan error)
 			go func() { result <- w.Sleep(time.Hour) }()
 			return "", <-result
 		}, "used in another goroutine"},
-		"inline step": {func(w *W) (string, error) {
+		"inline step": {func(w *Context) (string, error) {
 			return do(w, "step", func(context.Context) (string, error) {
 				defer func() { _ = recover() }()
 				return "", w.Sleep(time.Hour)
@@ -72,11 +72,11 @@ func misusesElsewhere() map[string]misuse {
 // misusesInConditions are uses in conditions, of which some may be.
 func misusesInConditions() map[string]misuse {
 	count := NewKey[int]("count")
-	twice := func(condition func(w *W) bool) func(w *W) (string, error) {
-		return func(w *W) (string, error) {
+	twice := func(condition func(w *Context) bool) func(w *Context) (string, error) {
+		return func(w *Context) (string, error) {
 			w.SetAttribute("k", "v")
 			n := 0
-			Go(w, "go", func(w *W) (string, error) {
+			Go(w, "go", func(w *Context) (string, error) {
 				defer func() { n = 2 }()
 				return do(w, "step", func(context.Context) (string, error) { return "", nil })
 			})
@@ -84,21 +84,21 @@ func misusesInConditions() map[string]misuse {
 		}
 	}
 	return map[string]misuse{
-		"a condition that asks": {twice(func(w *W) bool { w.SetAttribute("k", "v2"); return true }), "a condition has used"},
-		"a condition that waits": {twice(func(w *W) bool {
+		"a condition that asks": {twice(func(w *Context) bool { w.SetAttribute("k", "v2"); return true }), "a condition has used"},
+		"a condition that waits": {twice(func(w *Context) bool {
 			defer func() { _ = recover() }()
 			return w.Until(func() bool { return true }) == nil
 		}), "a condition has used"},
-		"a condition that panics": {twice(func(*W) bool { panic("a bug") }), "a bug"},
-		"a condition that panics later": {func(w *W) (string, error) {
+		"a condition that panics": {twice(func(*Context) bool { panic("a bug") }), "a bug"},
+		"a condition that panics later": {func(w *Context) (string, error) {
 			var votes []int
-			Go(w, "go", func(w *W) (string, error) {
+			Go(w, "go", func(w *Context) (string, error) {
 				defer func() { votes = append(votes, 1) }()
 				return do(w, "step", func(context.Context) (string, error) { return "", nil })
 			})
 			return "", w.Until(func() bool { return len(votes) > 0 && votes[1] > 0 })
 		}, "index out of range"},
-		"a condition that reads": {twice(func(w *W) bool {
+		"a condition that reads": {twice(func(w *Context) bool {
 			n, _ := count.Get(w)
 			v, ok := w.Attribute("k")
 			return n == 0 && v == "v" && ok && !w.Now().IsZero() && w.Log() != nil
@@ -122,7 +122,7 @@ func TestMisuseCannotBeHidden(t *testing.T) {
 		if ok := got.status == http.StatusOK; ok != (test.want == "") || !strings.Contains(got.body, test.want) {
 			t.Errorf("%s: got %d %s", name, got.status, got.body)
 		}
-		if strings.Contains(test.want, "W") && !strings.Contains(got.Error.Message, "held_test.go:") {
+		if strings.Contains(test.want, "Context") && !strings.Contains(got.Error.Message, "held_test.go:") {
 			t.Errorf("%s: no line in %s", name, got.Error.Message)
 		}
 	}
@@ -132,16 +132,16 @@ func TestMisuseCannotBeHidden(t *testing.T) {
 // held.
 func TestResultsAreKeptThoughTheRunIsHeld(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(w *W) error{
-		"panic": func(*W) error { panic("a bug") },
-		"hold":  func(*W) error { return Hold(errors.New("a bug")) },
-		"misuse": func(w *W) error {
-			_, err := Go(w, "go", func(*W) (None, error) { return None{}, w.Sleep(1) }).Await(w)
+	for name, end := range map[string]func(w *Context) error{
+		"panic": func(*Context) error { panic("a bug") },
+		"hold":  func(*Context) error { return Hold(errors.New("a bug")) },
+		"misuse": func(w *Context) error {
+			_, err := Go(w, "go", func(*Context) (None, error) { return None{}, w.Sleep(1) }).Await(w)
 			return err
 		},
 	} {
 		executed := 0
-		app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 			_, _ = do(w, "charge", func(context.Context) (string, error) { executed++; return "", nil })
 			return "", end(w)
 		}))
@@ -155,7 +155,7 @@ func TestResultsAreKeptThoughTheRunIsHeld(t *testing.T) {
 			}
 		}
 	}
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		_, _ = do(w, "charge", func(context.Context) (string, error) { return "", nil })
 		panic("a bug")
 	}, OnPanic(FailRun)))
@@ -169,13 +169,13 @@ func TestResultsAreKeptThoughTheRunIsHeld(t *testing.T) {
 func TestWorkflowThatNeverWaitsIsAnswered(t *testing.T) {
 	t.Parallel()
 	block, left := make(chan bool), make(chan bool)
-	for name, fn := range map[string]func(w *W) (string, error){
-		"blocks": func(*W) (string, error) {
+	for name, fn := range map[string]func(w *Context) (string, error){
+		"blocks": func(*Context) (string, error) {
 			defer close(left)
 			<-block
 			return "", nil
 		},
-		"spins": func(w *W) (string, error) {
+		"spins": func(w *Context) (string, error) {
 			for {
 				w.SetAttribute("k", w.UUID())
 			}
@@ -199,7 +199,7 @@ func TestWorkflowThatNeverWaitsIsHeldSoon(t *testing.T) {
 	t.Parallel()
 	block := make(chan bool)
 	defer close(block)
-	app, _ := newTestApp(workflowOf(func(*W) (string, error) { <-block; return "", nil }))
+	app, _ := newTestApp(workflowOf(func(*Context) (string, error) { <-block; return "", nil }))
 	if got := newFake(t, app).call(t.Context(), nil); got.Error.Code != codeStuck {
 		t.Errorf("got %s", got.body)
 	}
@@ -213,7 +213,7 @@ func TestAResultThatNoLongerDecodesHoldsTheRun(t *testing.T) {
 	pay := DeclareStep[string, payment]("pay", Remote())
 	for _, more := range []bool{false, true} {
 		app, _ := newTestApp(pay.Bind(func(context.Context, string) (payment, error) { return payment{}, nil }),
-			workflowOf(func(w *W) (string, error) {
+			workflowOf(func(w *Context) (string, error) {
 				paid, err := pay.Run(w, "in")
 				return paid.Cents, errors.Join(err, w.Sleep(time.Hour))
 			}, OnPanic(FailRun)))
@@ -237,7 +237,7 @@ func TestAResultThatNoLongerDecodesHoldsTheRun(t *testing.T) {
 
 func TestInterceptorThatPanicsFailsTheAttempt(t *testing.T) {
 	t.Parallel()
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		return do(w, "step", func(context.Context) (string, error) { return "", nil }, Attempts(1))
 	}))
 	InterceptSteps(func(context.Context, StepInfo, func(context.Context) error) error { panic("a bug") })(app)
@@ -250,7 +250,7 @@ func TestInterceptorThatPanicsFailsTheAttempt(t *testing.T) {
 // ever.
 func TestValueIsNotBlamedForCrashes(t *testing.T) {
 	t.Parallel()
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		return Value(w, "token", func() string { return "secret" }), nil
 	}))
 	f := newFake(t, app)
@@ -270,7 +270,7 @@ func TestValueIsNotBlamedForCrashes(t *testing.T) {
 // TestKeptLoggerSpeaksWhenTheWorkflowDoes makes a logger in a replay.
 func TestKeptLoggerSpeaksWhenTheWorkflowDoes(t *testing.T) {
 	t.Parallel()
-	app, lines := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, lines := newTestApp(workflowOf(func(w *Context) (string, error) {
 		log := w.Log().With("kept", true)
 		log.Info("begins")
 		for _, name := range []string{"a", "b"} {
@@ -294,7 +294,7 @@ func TestPatchIsTakenThoughMoreEventsAreKnown(t *testing.T) {
 	t.Parallel()
 	hook := NewHook[int]("hook")
 	patched, old := []int{}, true
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		h := hook.Open(w, Token("t"))
 		patched = patched[:0]
 		for range 4 {
@@ -334,7 +334,7 @@ func TestPatchIsTakenThoughMoreEventsAreKnown(t *testing.T) {
 func TestPatchIsNotTakenBeforeALostStep(t *testing.T) {
 	t.Parallel()
 	hook := NewHook[int]("hook")
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		hook.Open(w, Token("t"))
 		if w.Patched("p") {
 			return "patched", nil

@@ -60,7 +60,7 @@ func (e *TokenTakenError) Error() string {
 }
 
 // Open opens a hook. Its token is known at once: see [Hook.Token].
-func (k *HookKind[T]) Open(w *W, options ...HookOption) *Hook[T] {
+func (k *HookKind[T]) Open(w *Context, options ...HookOption) *Hook[T] {
 	c := openHook{ID: w.co.Scope.ID(k.name)}
 	for _, set := range options {
 		set(&c)
@@ -69,7 +69,7 @@ func (k *HookKind[T]) Open(w *W, options ...HookOption) *Hook[T] {
 }
 
 // openedHook opens a hook. A token that is missing is made and recorded, so that it stays the same.
-func openedHook[T any](w *W, name string, c openHook) *Hook[T] {
+func openedHook[T any](w *Context, name string, c openHook) *Hook[T] {
 	c.Type = "openHook"
 	if c.Token == "" && c.Signal == nil && w.scope.err == nil {
 		c.Token = Value(w, name+"-token", rand.Text)
@@ -91,7 +91,7 @@ func (h *Hook[T]) wasCancelled() bool { return false }
 
 // Receive waits for the next payload. The n-th call gets the n-th payload. If the hook's token is taken, the error is a
 // [*TokenTakenError]. If the payload does not decode, the error has the code undecodable, and the payload is consumed.
-func (h *Hook[T]) Receive(w *W) (T, error) {
+func (h *Hook[T]) Receive(w *Context) (T, error) {
 	w.co.Check()
 	if err := w.awaitOn(h.op, h.ready); err != nil {
 		return *new(T), err
@@ -100,10 +100,10 @@ func (h *Hook[T]) Receive(w *W) (T, error) {
 }
 
 // ReceiveWithin is [Hook.Receive], but waits no longer than d. Then the error is [ErrTimeout], and the hook stays open.
-func (h *Hook[T]) ReceiveWithin(w *W, d time.Duration) (T, error) { return takeWithin(w, h, d) }
+func (h *Hook[T]) ReceiveWithin(w *Context, d time.Duration) (T, error) { return takeWithin(w, h, d) }
 
 // All yields payloads as they come. It ends with the loop, or after an error that will not go away.
-func (h *Hook[T]) All(w *W) iter.Seq2[T, error] {
+func (h *Hook[T]) All(w *Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {
 			v, err := h.Receive(w)
@@ -117,7 +117,7 @@ func (h *Hook[T]) All(w *W) iter.Seq2[T, error] {
 // taken reports whether another run has the hook's token.
 func (h *Hook[T]) taken() bool { return h.ready() && h.op.Received[h.op.Taken].Type == "hook_conflict" }
 
-func (h *Hook[T]) take(*W) (T, error) {
+func (h *Hook[T]) take(*Context) (T, error) {
 	v, _, err := h.takeEvent()
 	return v, err
 }
@@ -135,7 +135,7 @@ func (h *Hook[T]) takeEvent() (v T, e *engine.Event, err error) {
 }
 
 // Close closes the hook. Later payloads are refused.
-func (h *Hook[T]) Close(w *W) {
+func (h *Hook[T]) Close(w *Context) {
 	w.co.Check()
 	w.exec.cancel(h.op, "")
 }
@@ -170,7 +170,7 @@ type Answer struct {
 
 // Ask asks a question and waits for the answer. An answer that does not come in time is one that is expired, and no
 // error.
-func (k *ApprovalKind) Ask(w *W, q Question) (Answer, error) {
+func (k *ApprovalKind) Ask(w *Context, q Question) (Answer, error) {
 	metadata := map[string]any{"question": q.Text}
 	if q.Expires > 0 {
 		metadata["expiresAt"] = w.Now().Add(q.Expires).UTC()
@@ -247,7 +247,7 @@ type Request struct {
 }
 
 // OpenWebhook opens a webhook.
-func OpenWebhook(w *W, name string, options ...WebhookOption) *Webhook {
+func OpenWebhook(w *Context, name string, options ...WebhookOption) *Webhook {
 	c := openHook{ID: w.co.Scope.ID(name), Webhook: &webhookSpec{}}
 	for _, set := range options {
 		set(&c)
@@ -260,7 +260,7 @@ func (h *Webhook) Token() string { return h.hook.Token() }
 
 // URL returns the URL that senders call. If the server does not know its public address, it panics, which holds the run
 // until the server is configured.
-func (h *Webhook) URL(w *W) string {
+func (h *Webhook) URL(w *Context) string {
 	w.co.Check()
 	if w.exec.hooksURL == "" {
 		panic(fmt.Sprintf("webhook %s has no URL, since the server does not know its public address: configure the server",
@@ -270,7 +270,7 @@ func (h *Webhook) URL(w *W) string {
 }
 
 // Next waits for the next request. If another run has the token, the error is a [*TokenTakenError].
-func (h *Webhook) Next(w *W) (*Request, error) {
+func (h *Webhook) Next(w *Context) (*Request, error) {
 	w.co.Check()
 	if err := w.awaitOn(h.hook.op, h.ready); err != nil {
 		return nil, err
@@ -279,16 +279,18 @@ func (h *Webhook) Next(w *W) (*Request, error) {
 }
 
 // NextWithin is [Webhook.Next], but waits no longer than d. Then the error is [ErrTimeout].
-func (h *Webhook) NextWithin(w *W, d time.Duration) (*Request, error) { return takeWithin(w, h, d) }
+func (h *Webhook) NextWithin(w *Context, d time.Duration) (*Request, error) {
+	return takeWithin(w, h, d)
+}
 
 // Close closes the webhook. Later requests are refused.
-func (h *Webhook) Close(w *W) { h.hook.Close(w) }
+func (h *Webhook) Close(w *Context) { h.hook.Close(w) }
 
 func (h *Webhook) ready() bool        { return h.hook.ready() }
 func (h *Webhook) abandon(string)     {}
 func (h *Webhook) wasCancelled() bool { return false }
 
-func (h *Webhook) take(*W) (*Request, error) {
+func (h *Webhook) take(*Context) (*Request, error) {
 	r, e, err := h.hook.takeEvent()
 	if err != nil {
 		return nil, err
@@ -348,7 +350,7 @@ type respond struct {
 
 // Respond responds to a request of a webhook with [RespondWithin]. The body is encoded as JSON; nil is none. It is
 // written with what the workflow asks for at the same time. The first response to a request counts.
-func (r *Request) Respond(w *W, status int, body any) error {
+func (r *Request) Respond(w *Context, status int, body any) error {
 	w.co.Check()
 	c := respond{Type: "respond", Hook: r.hook, Request: r.ID, Status: status}
 	if body != nil {

@@ -172,7 +172,7 @@ func (a *App) newExecution(d Definition, c call) *execution {
 	e.Observe = x.observe
 	e.SetHeard(c.Heard)
 	e.Begin(d.name, func(co *engine.Coroutine) {
-		root := &W{exec: x, co: co, scope: x.root}
+		root := &Context{exec: x, co: co, scope: x.root}
 		x.output, x.failed = d.workflow(root, c.Run.Input)
 		root.end(x.failed)
 	})

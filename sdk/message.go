@@ -65,7 +65,7 @@ func Where(format string, args ...any) SignalOption {
 func LookBack(d time.Duration) SignalOption { return func(s *signalSpec) { s.LookBack = d.String() } }
 
 // Subscribe opens a hook that receives signals until it is closed.
-func (k *SignalKind[T]) Subscribe(w *W, options ...SignalOption) *Hook[Received[T]] {
+func (k *SignalKind[T]) Subscribe(w *Context, options ...SignalOption) *Hook[Received[T]] {
 	spec := &signalSpec{Name: k.name}
 	for _, set := range options {
 		set(spec)
@@ -74,7 +74,7 @@ func (k *SignalKind[T]) Subscribe(w *W, options ...SignalOption) *Hook[Received[
 }
 
 // Wait begins to wait for one signal.
-func (k *SignalKind[T]) Wait(w *W, options ...SignalOption) *Future[Received[T]] {
+func (k *SignalKind[T]) Wait(w *Context, options ...SignalOption) *Future[Received[T]] {
 	exec, h := w.exec, k.Subscribe(w, options...)
 	v, err := Received[T]{}, ErrCancelled
 	return &Future[Received[T]]{
@@ -225,16 +225,16 @@ func (k *InboxKind[T]) lossy() []string {
 
 // Next waits for the next message. If the message does not decode, the error has the code undecodable; the message is
 // then consumed.
-func (k *InboxKind[T]) Next(w *W) (T, error) { return k.Messages(w).Receive(w) }
+func (k *InboxKind[T]) Next(w *Context) (T, error) { return k.Messages(w).Receive(w) }
 
 // NextWithin is [InboxKind.Next], but waits no longer than d. Then the error is [ErrTimeout].
-func (k *InboxKind[T]) NextWithin(w *W, d time.Duration) (T, error) {
+func (k *InboxKind[T]) NextWithin(w *Context, d time.Duration) (T, error) {
 	return k.Messages(w).ReceiveWithin(w, d)
 }
 
 // Serve calls fn with one message after the other, until it returns an error, which Serve returns. While fn runs,
 // further messages wait in the log. A message that does not decode ends it with the code undecodable.
-func (k *InboxKind[T]) Serve(w *W, fn func(*W, T) error) error {
+func (k *InboxKind[T]) Serve(w *Context, fn func(*Context, T) error) error {
 	messages := k.Messages(w)
 	for {
 		m, err := messages.Receive(w)
@@ -248,7 +248,7 @@ func (k *InboxKind[T]) Serve(w *W, fn func(*W, T) error) error {
 }
 
 // Messages returns the inbox as a hook, for [On] and [First]. An inbox that was not opened with the run is opened then.
-func (k *InboxKind[T]) Messages(w *W) *Hook[T] {
+func (k *InboxKind[T]) Messages(w *Context) *Hook[T] {
 	w.co.Check()
 	op := w.exec.engine.Inbox(k.name)
 	if !w.exec.engine.HasInbox(k.name) && !w.exec.inboxes[k.name] {

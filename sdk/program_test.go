@@ -73,12 +73,12 @@ type performance struct {
 	flags   []bool
 }
 
-func (x *performance) saw(w *W, what string, values ...any) {
+func (x *performance) saw(w *Context, what string, values ...any) {
 	x.trace = append(x.trace, fmt.Sprint(w.co.Scope.Path(), ": ", what, " ", values))
 }
 
 // run runs a program. Its error is one of the program, or that of a wait in a part that was cancelled.
-func (x *performance) run(w *W, p program) (n int, err error) {
+func (x *performance) run(w *Context, p program) (n int, err error) {
 	for _, i := range p {
 		if len(i.then) > 0 {
 			n, err = x.nest(w, i)
@@ -102,7 +102,7 @@ func (x *performance) executes() func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) { return x.p.execute(ctx) }
 }
 
-func (x *performance) simple(w *W, i instruction) (int, error) {
+func (x *performance) simple(w *Context, i instruction) (int, error) {
 	minutes := time.Duration(i.n) * time.Minute
 	switch i.do {
 	case "do":
@@ -151,7 +151,7 @@ func (x *performance) simple(w *W, i instruction) (int, error) {
 }
 
 // several does what has to do with several operations.
-func (x *performance) several(w *W, i instruction) (int, error) {
+func (x *performance) several(w *Context, i instruction) (int, error) {
 	minutes := time.Duration(i.n) * time.Minute
 	switch i.do {
 	case "cancel":
@@ -194,9 +194,9 @@ func (x *performance) several(w *W, i instruction) (int, error) {
 	}
 }
 
-func (x *performance) nest(w *W, i instruction) (n int, err error) {
-	inner := func(n int) func(*W) (int, error) {
-		return func(w *W) (int, error) { return x.run(w, i.then[n]) }
+func (x *performance) nest(w *Context, i instruction) (n int, err error) {
+	inner := func(n int) func(*Context) (int, error) {
+		return func(w *Context) (int, error) { return x.run(w, i.then[n]) }
 	}
 	minutes := time.Duration(i.n) * time.Minute
 	switch i.do {
@@ -240,7 +240,7 @@ func (x *performance) nest(w *W, i instruction) (n int, err error) {
 	case "until":
 		done := len(x.flags)
 		x.flags = append(x.flags, false)
-		Go(w.Detached(), "go", func(w *W) (int, error) {
+		Go(w.Detached(), "go", func(w *Context) (int, error) {
 			defer func() { x.flags[done] = true }()
 			return x.run(w, i.then[0])
 		})
@@ -251,10 +251,10 @@ func (x *performance) nest(w *W, i instruction) (n int, err error) {
 	return 0, nil
 }
 
-func (x *performance) choose(w *W, i instruction, inner func(int) func(*W) (int, error)) (n int, err error) {
+func (x *performance) choose(w *Context, i instruction, inner func(int) func(*Context) (int, error)) (n int, err error) {
 	minutes := time.Duration(i.n) * time.Minute
 	items := []int{3, 1, 2}[:min(i.n, 3)]
-	each := func(w *W, _ int) (int, error) { return inner(0)(w) }
+	each := func(w *Context, _ int) (int, error) { return inner(0)(w) }
 	switch i.do {
 	case "map":
 		out, err := Map(w, items, each, Limit(1+i.n/2))
@@ -266,7 +266,7 @@ func (x *performance) choose(w *W, i instruction, inner func(int) func(*W) (int,
 		err := func() (err error) {
 			saga := w.Saga()
 			defer saga.OnError(&err)
-			_, _ = randomUndone.Run(w, "in", randomUndone.Undo(func(w *W, _ string, out *int) error {
+			_, _ = randomUndone.Run(w, "in", randomUndone.Undo(func(w *Context, _ string, out *int) error {
 				_, err := inner(0)(w)
 				x.saw(w, "undone", out != nil, err)
 				return err
@@ -280,10 +280,10 @@ func (x *performance) choose(w *W, i instruction, inner func(int) func(*W) (int,
 	default: // select
 		a, b := randomStep.Go(w, "in"), Go(w, "go", inner(0))
 		cases := []Case[int]{
-			OnResult(a, func(w *W, n int, err error) (int, error) { x.saw(w, "a", n, err); return inner(1)(w) }),
-			On(b, func(*W, int) (int, error) { return -1, nil }).Keep(),
+			OnResult(a, func(w *Context, n int, err error) (int, error) { x.saw(w, "a", n, err); return inner(1)(w) }),
+			On(b, func(*Context, int) (int, error) { return -1, nil }).Keep(),
 			After(minutes, inner(2)),
-			When(func() bool { n, _ := randomKey.Get(w); return n > 3 }, func(*W) (int, error) { return -2, nil }),
+			When(func() bool { n, _ := randomKey.Get(w); return n > 3 }, func(*Context) (int, error) { return -2, nil }),
 		}
 		return Select(w, cases[:2+i.n%3]...)
 	}

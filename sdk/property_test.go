@@ -61,13 +61,13 @@ func (p *play) start(patched bool) *process {
 	if p.seed%2 == 0 {
 		options = append(options, Checkpoint(Batch))
 	}
-	app.Register(DeclareWorkflow[None, string]("random", options...).Bind(func(w *W, _ None) (string, error) {
+	app.Register(DeclareWorkflow[None, string]("random", options...).Bind(func(w *Context, _ None) (string, error) {
 		x := &performance{p: p, patched: patched}
 		p.active = x
-		w.OnEnd(func(w *W, err error) { x.saw(w, "end", err) })
+		w.OnEnd(func(w *Context, err error) { x.saw(w, "end", err) })
 		n, err := x.run(w, p.program)
 		return strconv.Itoa(n), err
-	}), randomChild.Bind(func(w *W, in string) (string, error) { return in, w.Sleep(time.Minute) }),
+	}), randomChild.Bind(func(w *Context, in string) (string, error) { return in, w.Sleep(time.Minute) }),
 		randomStep.Bind(func(ctx context.Context, _ string) (int, error) { return p.execute(ctx) }),
 		randomUndone.Bind(func(context.Context, string) (int, error) { p.counter++; return p.counter, nil }))
 	handler, err := app.Handler(Unsigned("a test"))

@@ -16,7 +16,7 @@ import (
 //
 // Compensations run in reverse order, one at a time, each under a scope of its own. Cancellation does not touch them.
 type Saga struct {
-	w       *W
+	w       *Context
 	entries []compensation
 }
 
@@ -25,8 +25,8 @@ type compensation struct {
 	// stop cancels what is to be undone, if it is in progress; nil if it has been done.
 	stop func(reason string)
 	// settle waits until it is known whether there may be something to undo, and reports it; nil if there is.
-	settle func(*W) bool
-	undo   func(*W) error
+	settle func(*Context) bool
+	undo   func(*Context) error
 }
 
 // CompensationError says which compensations have failed.
@@ -40,14 +40,14 @@ func (e *CompensationError) Unwrap() []error { return e.Errors }
 
 // Saga returns a new saga. Steps that are started with the handle, or with one of a coroutine in it, and have an
 // [Step.Undo], belong to it.
-func (w *W) Saga() *Saga {
+func (w *Context) Saga() *Saga {
 	w.co.Check()
 	w.saga = &Saga{w: w}
 	return w.saga
 }
 
 // Add adds a compensation for something that has been done.
-func (s *Saga) Add(name string, undo func(*W) error) {
+func (s *Saga) Add(name string, undo func(*Context) error) {
 	s.entries = append(s.entries, compensation{name: name, undo: undo})
 }
 
@@ -73,8 +73,8 @@ func (s *Saga) OnError(err *error) {
 }
 
 // Compensate runs the compensations now. Steps in progress are waited for, and undone unless it is known that they have
-// done nothing; those that are executed here are cancelled first. A compensation that fails does not keep the others from
-// running. The error is a [*CompensationError].
+// done nothing; those that are executed here are cancelled first. A compensation that fails does not keep the others
+// from running. The error is a [*CompensationError].
 func (s *Saga) Compensate() error {
 	var errs []error
 	w, entries := s.w.Detached(), s.entries
@@ -100,13 +100,13 @@ func (s *Saga) Compensate() error {
 
 // OnEnd calls fn when the workflow's function has returned, with its error, before the run ends. Functions are called
 // in reverse order. Unlike deferred functions, they are not called when the workflow only waits.
-func (w *W) OnEnd(fn func(w *W, err error)) {
+func (w *Context) OnEnd(fn func(w *Context, err error)) {
 	w.co.Check()
 	w.exec.onEnd = append(w.exec.onEnd, fn)
 }
 
-// end calls the functions of [W.OnEnd], and ends the children that are in progress.
-func (w *W) end(err error) {
+// end calls the functions of [Context.OnEnd], and ends the children that are in progress.
+func (w *Context) end(err error) {
 	if isHeld(err) {
 		return
 	}
@@ -117,23 +117,23 @@ func (w *W) end(err error) {
 }
 
 // Undo is an option for a run of the step: the compensation, which gets the step's input and output. The output is nil
-// if nobody knows what the step has done: it has failed because its last attempt had no answer, took too long, panicked,
-// ended its process, was cancelled while it was in progress, or returned an error that is not permanent, such as a lost
-// connection. So undo by what is known without the output, and let that do nothing if there is nothing. A step that has
-// failed with an error of [Fail], [Permanent] or an [ErrorKind] has done nothing, and is not undone.
+// if nobody knows what the step has done: it has failed because its last attempt had no answer, took too long,
+// panicked, ended its process, was cancelled while it was in progress, or returned an error that is not permanent, such
+// as a lost connection. So undo by what is known without the output, and let that do nothing if there is nothing. A
+// step that has failed with an error of [Fail], [Permanent] or an [ErrorKind] has done nothing, and is not undone.
 //
-// If the step is cancelled while the server executes it, the compensation waits for its end. The grace of a cancellation
-// should therefore be longer than the step's attempts take.
-func (s *Step[I, O]) Undo(fn func(w *W, in I, out *O) error) StepOption {
+// If the step is cancelled while the server executes it, the compensation waits for its end. The grace of a
+// cancellation should therefore be longer than the step's attempts take.
+func (s *Step[I, O]) Undo(fn func(w *Context, in I, out *O) error) StepOption {
 	return func(o *stepOptions) {
 		o.refused = "Undo"
-		o.undo = func(w *W, in, future any) {
+		o.undo = func(w *Context, in, future any) {
 			f := future.(*Future[O])
 			w.saga.entries = append(w.saga.entries, compensation{
 				name:   s.name,
 				stop:   f.abandon,
 				settle: f.mayHaveHappened,
-				undo:   func(w *W) error { return fn(w, in.(I), f.output()) },
+				undo:   func(w *Context) error { return fn(w, in.(I), f.output()) },
 			})
 		}
 	}
@@ -141,7 +141,7 @@ func (s *Step[I, O]) Undo(fn func(w *W, in I, out *O) error) StepOption {
 
 // mayHaveHappened waits for the real end of a step, even if it was cancelled, and reports whether it may have done
 // something.
-func (f *Future[T]) mayHaveHappened(w *W) bool {
+func (f *Future[T]) mayHaveHappened(w *Context) bool {
 	if f.op == nil {
 		return false
 	}

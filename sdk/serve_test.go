@@ -12,21 +12,21 @@ import (
 )
 
 // workflowOf returns a workflow named test.
-func workflowOf(fn func(w *W) (string, error), options ...WorkflowOption) Definition {
-	return DeclareWorkflow[string, string]("test", options...).Bind(func(w *W, _ string) (string, error) { return fn(w) })
+func workflowOf(fn func(w *Context) (string, error), options ...WorkflowOption) Definition {
+	return DeclareWorkflow[string, string]("test", options...).Bind(func(w *Context, _ string) (string, error) { return fn(w) })
 }
 
-func do(w *W, name string, fn func(context.Context) (string, error), options ...StepOption) (string, error) {
+func do(w *Context, name string, fn func(context.Context) (string, error), options ...StepOption) (string, error) {
 	return Do(w, name, fn, options...)
 }
 
 // TestResultsAreOnDisk looks into the log from the second of two inline steps.
 func TestResultsAreOnDisk(t *testing.T) {
 	t.Parallel()
-	plain := func(w *W) { _, _ = do(w, "first", func(context.Context) (string, error) { return "x", nil }) }
-	value := func(w *W) { Value(w, "first", func() string { return "x" }) }
+	plain := func(w *Context) { _, _ = do(w, "first", func(context.Context) (string, error) { return "x", nil }) }
+	value := func(w *Context) { Value(w, "first", func() string { return "x" }) }
 	for name, test := range map[string]struct {
-		first   func(*W)
+		first   func(*Context)
 		options []WorkflowOption
 		onDisk  bool
 		writes  int // during calls
@@ -44,7 +44,7 @@ func TestResultsAreOnDisk(t *testing.T) {
 			t.Parallel()
 			var f *fake
 			onDisk := false
-			app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+			app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 				test.first(w)
 				return do(w, "second", func(context.Context) (string, error) {
 					onDisk = f.has("step_completed first")
@@ -70,7 +70,7 @@ func TestRemoteWorkBeginsWhileInlineWorkGoesOn(t *testing.T) {
 	t.Parallel()
 	var f *fake
 	remote := DeclareStep[string, string]("remote")
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		remote.Go(w, "x")
 		return do(w, "inline", func(context.Context) (string, error) { return fmt.Sprint(f.has("step_created remote")), nil })
 	}, Checkpoint(Batch)))
@@ -108,7 +108,7 @@ func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 		"too little time is left": {"good", []StepOption{AttemptTimeout(time.Hour)}, 1, "runStep step", 0},
 		"a call has failed":       {"good", nil, 2, "runStep step", 0},
 	} {
-		app, _ := newTestApp(bound, workflowOf(func(w *W) (string, error) {
+		app, _ := newTestApp(bound, workflowOf(func(w *Context) (string, error) {
 			out, err := step.Run(w, test.input, test.options...)
 			if err != nil {
 				return "failed", nil //nolint:nilerr // the workflow goes on
@@ -139,10 +139,10 @@ func TestDoRefusesWhatItCannotDo(t *testing.T) {
 	for name, option := range map[string]StepOption{
 		"LimitedBy": LimitedBy(Use{Limit: "l"}), "StepPriority": StepPriority(time.Minute), "Memo": Memo(time.Hour, ""),
 		"SharedMemo": SharedMemo(time.Hour, ""), "Remote": Remote(), "OnDeployment": OnDeployment("d"),
-		"Timeout": Timeout(time.Hour), "Undo": step.Undo(func(*W, string, *string) error { return nil }),
+		"Timeout": Timeout(time.Hour), "Undo": step.Undo(func(*Context, string, *string) error { return nil }),
 	} {
 		executed := false
-		app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 			return Do(w, "do", func(context.Context) (string, error) { executed = true; return "", nil }, option)
 		}))
 		got := newFake(t, app).call(t.Context(), nil)
@@ -155,7 +155,7 @@ func TestDoRefusesWhatItCannotDo(t *testing.T) {
 func TestDoIsTriedAgainByLaterCalls(t *testing.T) {
 	t.Parallel()
 	var attempts []int
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		return do(w, "step", func(ctx context.Context) (string, error) {
 			attempts = append(attempts, Info(ctx).Attempt)
 			return "", errors.New("busy")
@@ -185,7 +185,7 @@ func TestDoThatKillsItsProcessFails(t *testing.T) {
 	t.Parallel()
 	var die context.CancelFunc
 	var causes []error
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		return do(w, "step", func(ctx context.Context) (string, error) {
 			die()
 			<-ctx.Done()
@@ -217,7 +217,7 @@ func TestDoThatKillsItsProcessFails(t *testing.T) {
 func TestStaleCallEndsItsSteps(t *testing.T) {
 	t.Parallel()
 	var cause error
-	app, lines := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, lines := newTestApp(workflowOf(func(w *Context) (string, error) {
 		long := DoGo(w, "long", func(ctx context.Context) (string, error) {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
@@ -251,7 +251,7 @@ func TestCausesOfContexts(t *testing.T) {
 		return "", Permanent(context.Cause(ctx))
 	}
 	step := DeclareStep[string, string]("step")
-	app, _ := newTestApp(step.Bind(wait), workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(step.Bind(wait), workflowOf(func(w *Context) (string, error) {
 		return step.Run(w, "inline", AttemptTimeout(time.Second), Attempts(1))
 	}))
 	f := newFake(t, app)
@@ -274,7 +274,7 @@ func TestCausesOfContexts(t *testing.T) {
 func TestACancelledInlineStepIsTold(t *testing.T) {
 	t.Parallel()
 	began, cause := make(chan struct{}), error(nil)
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		loser := DoGo(w, "loser", func(ctx context.Context) (string, error) {
 			close(began)
 			<-ctx.Done()
@@ -302,7 +302,7 @@ func TestACancelledInlineStepIsTold(t *testing.T) {
 func TestAStepThatOutlivesItsRunIsTold(t *testing.T) {
 	t.Parallel()
 	began, cause := make(chan struct{}), error(nil)
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		DoGo(w, "slow", func(ctx context.Context) (string, error) {
 			close(began)
 			<-ctx.Done()
@@ -321,7 +321,7 @@ func TestAStepThatOutlivesItsRunIsTold(t *testing.T) {
 
 func TestMissingFeatureIsNamed(t *testing.T) {
 	t.Parallel()
-	app, _ := newTestApp(workflowOf(func(*W) (string, error) { return "", nil }))
+	app, _ := newTestApp(workflowOf(func(*Context) (string, error) { return "", nil }))
 	f := newFake(t, app)
 	f.features = []string{"at"}
 	if got := f.call(t.Context(), nil); got.Error.Code != codeUnsupported || !strings.Contains(got.Error.Message, "seen") {
@@ -335,7 +335,7 @@ func TestPanicPolicies(t *testing.T) {
 		options []WorkflowOption
 		status  int
 	}{{nil, http.StatusInternalServerError}, {[]WorkflowOption{OnPanic(FailRun)}, http.StatusOK}} {
-		app, _ := newTestApp(workflowOf(func(*W) (string, error) { panic("a bug") }, test.options...))
+		app, _ := newTestApp(workflowOf(func(*Context) (string, error) { panic("a bug") }, test.options...))
 		f := newFake(t, app)
 		got := f.call(t.Context(), nil)
 		if got.status != test.status || !strings.Contains(got.body, `"code":"panic"`) || !strings.Contains(got.body, "serve_test.go") {
@@ -346,7 +346,7 @@ func TestPanicPolicies(t *testing.T) {
 
 func TestStepInsideAStepIsRefused(t *testing.T) {
 	t.Parallel()
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		return do(w, "outer", func(context.Context) (string, error) {
 			return do(w, "inner", func(context.Context) (string, error) { return "", nil })
 		})
@@ -363,7 +363,7 @@ func TestInterceptorsAreAroundStepsAndTurns(t *testing.T) {
 	t.Parallel()
 	type added struct{}
 	var trace []string
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		return do(w, "step", func(ctx context.Context) (string, error) {
 			trace = append(trace, fmt.Sprint("step has ", ctx.Value(added{})))
 			return "", nil
@@ -394,7 +394,7 @@ func TestInterceptorsAreAroundStepsAndTurns(t *testing.T) {
 func TestSlowWorkflowIsReported(t *testing.T) {
 	t.Parallel()
 	reported := make(chan string, 1)
-	app, _ := newTestApp(workflowOf(func(*W) (string, error) { return <-reported, nil }))
+	app, _ := newTestApp(workflowOf(func(*Context) (string, error) { return <-reported, nil }))
 	app.serving.slow = func(stack string) { reported <- stack }
 	got := newFake(t, app).invoke(nil)
 	if out := got.Commands[0]["output"].(string); !strings.Contains(out, "TestSlowWorkflowIsReported") {
@@ -407,7 +407,7 @@ func TestCopiesOfACallShareItsExecution(t *testing.T) {
 	var f *fake
 	executed := 0
 	again := make(chan called)
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		return do(w, "step", func(context.Context) (string, error) {
 			executed++
 			go func() { again <- f.call(t.Context(), nil) }()
@@ -429,22 +429,22 @@ func TestManyCommandsAreWrittenInParts(t *testing.T) {
 	t.Parallel()
 	step := DeclareStep[int, int]("step")
 	for name, test := range map[string]struct {
-		fn     func(w *W)
+		fn     func(w *Context)
 		writes int
 	}{
-		"at one rest": {func(w *W) {
+		"at one rest": {func(w *Context) {
 			for i := range 2500 {
 				step.Go(w, i)
 			}
 			w.Sleep(time.Hour)
 		}, 3},
-		"one by one": {func(w *W) {
+		"one by one": {func(w *Context) {
 			for range 1100 {
 				_, _ = do(w, "step", func(context.Context) (string, error) { return "x", nil })
 			}
 		}, 2},
 	} {
-		app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+		app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 			test.fn(w)
 			return "", nil
 		}, Checkpoint(Batch)))
@@ -462,7 +462,7 @@ func TestAShutdownFailsNoStep(t *testing.T) {
 	for range 50 {
 		ended := make(chan struct{})
 		var app *App
-		app, _ = newTestApp(workflowOf(func(w *W) (string, error) {
+		app, _ = newTestApp(workflowOf(func(w *Context) (string, error) {
 			slow := DoGo(w, "slow", func(ctx context.Context) (string, error) {
 				<-ctx.Done()
 				close(ended)

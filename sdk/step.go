@@ -64,12 +64,12 @@ func (s *Step[I, O]) Bind(fn func(context.Context, I) (O, error)) Definition {
 }
 
 // Run runs the step and waits for its output. If the step fails for good, the error is a [*StepError].
-func (s *Step[I, O]) Run(w *W, in I, options ...StepOption) (O, error) {
+func (s *Step[I, O]) Run(w *Context, in I, options ...StepOption) (O, error) {
 	return s.Go(w, in, options...).rest(w)
 }
 
 // Go starts the step and returns its future.
-func (s *Step[I, O]) Go(w *W, in I, options ...StepOption) *Future[O] {
+func (s *Step[I, O]) Go(w *Context, in I, options ...StepOption) *Future[O] {
 	if w.scope.err != nil {
 		w.co.Check()
 		return failed[O](w.scope.err)
@@ -231,7 +231,7 @@ type stepOptions struct {
 	// refused names an option that only a step can have; empty if there is none.
 	refused string
 	// undo adds a compensation of the step to the handle's saga.
-	undo func(w *W, in, future any)
+	undo func(w *Context, in, future any)
 }
 
 // retry is the policy of retries, as the contract describes it.
@@ -263,9 +263,9 @@ func Backoff(first, longest time.Duration) StepOption {
 	}
 }
 
-// AttemptTimeout limits one attempt, from a second to 12 hours; 5 minutes by default. The context of the step's function
-// ends then. A function that ignores it for another half a second is left behind, and what it returns later does not
-// count.
+// AttemptTimeout limits one attempt, from a second to 12 hours; 5 minutes by default. The context of the step's
+// function ends then. A function that ignores it for another half a second is left behind, and what it returns later
+// does not count.
 func AttemptTimeout(d time.Duration) StepOption {
 	return func(o *stepOptions) {
 		o.attemptTimeout = d
@@ -274,8 +274,8 @@ func AttemptTimeout(d time.Duration) StepOption {
 }
 
 // Timeout limits the whole step, including its time in the queue and between attempts. When the time is over, the step
-// fails, and its [*StepError] is [ErrTimeout]. All attempts are calls of their own, as with [Remote]. By default there is
-// no limit.
+// fails, and its [*StepError] is [ErrTimeout]. All attempts are calls of their own, as with [Remote]. By default there
+// is no limit.
 func Timeout(d time.Duration) StepOption {
 	return func(o *stepOptions) { o.remote, o.timeout, o.refused = true, d, "Timeout" }
 }
@@ -313,8 +313,8 @@ type memo struct {
 }
 
 // Memo keeps the output of the step for a time: equal steps of all runs of the project, with the same name, deployment
-// and key, have it without being executed. If the key is empty, the input counts. Failures are not kept, and neither are
-// outputs of more than 1 MiB. All attempts are calls of their own, as with [Remote].
+// and key, have it without being executed. If the key is empty, the input counts. Failures are not kept, and neither
+// are outputs of more than 1 MiB. All attempts are calls of their own, as with [Remote].
 func Memo(keep time.Duration, key string) StepOption {
 	return func(o *stepOptions) {
 		o.remote, o.refused, o.memo = true, "Memo", &memo{Key: key, For: keep.String()}
@@ -351,8 +351,8 @@ func (o stepOptions) pause(failed int) time.Duration {
 	return backoff.Pause(cmp.Or(o.first, defaultFirst), cmp.Or(o.longest, defaultLongest), 2, failed)
 }
 
-// collect returns the options together. One that the server would refuse panics, which names the line and holds the run,
-// before anything is done.
+// collect returns the options together. One that the server would refuse panics, which names the line and holds the
+// run, before anything is done.
 func collect(options []StepOption) (o stepOptions) {
 	for _, set := range options {
 		set(&o)
@@ -375,17 +375,17 @@ func (o *stepOptions) check(right bool, problem string, about ...any) {
 // [Backoff]: in this call as long as the pauses are no longer than a second all in all, then in later ones. If the last
 // attempt fails, its error is recorded.
 //
-// What it executes runs in the call of the workflow. So the options that make calls of steps panic, which holds the run:
-// [Remote], [OnDeployment], [Timeout], [LimitedBy], [StepPriority], [Memo], [SharedMemo] and [Step.Undo].
+// What it executes runs in the call of the workflow. So the options that make calls of steps panic, which holds the
+// run: [Remote], [OnDeployment], [Timeout], [LimitedBy], [StepPriority], [Memo], [SharedMemo] and [Step.Undo].
 //
 // Fn is called again if the process dies before the result is on disk. If it seems to be fn that ends the process, the
 // step fails with the code crashed when all attempts are used up.
-func Do[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) (T, error) {
+func Do[T any](w *Context, name string, fn func(context.Context) (T, error), options ...StepOption) (T, error) {
 	return DoGo(w, name, fn, options...).rest(w)
 }
 
 // DoGo is [Do] that does not wait.
-func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options ...StepOption) *Future[T] {
+func DoGo[T any](w *Context, name string, fn func(context.Context) (T, error), options ...StepOption) *Future[T] {
 	if w.scope.err != nil {
 		w.co.Check()
 		return failed[T](w.scope.err)
@@ -427,7 +427,7 @@ func DoGo[T any](w *W, name string, fn func(context.Context) (T, error), options
 }
 
 // Exec is [Do] without an output.
-func Exec(w *W, name string, fn func(context.Context) error, options ...StepOption) error {
+func Exec(w *Context, name string, fn func(context.Context) error, options ...StepOption) error {
 	_, err := Do(w, name, func(ctx context.Context) (None, error) { return None{}, fn(ctx) }, options...)
 	return err
 }

@@ -24,7 +24,7 @@ func NewKey[T any](name string) *Key[T] { return &Key[T]{name} }
 // Name returns the key.
 func (k *Key[T]) Name() string { return k.name }
 
-// Storer reads and writes the store of a run. In workflows it is the [*W], in steps it comes from [Store].
+// Storer reads and writes the store of a run. In workflows it is the [*Context], in steps it comes from [Store].
 //
 // A workflow sees what it has written and what steps had written whose results it has. What it writes is saved with the
 // commands that it asks for at the same time. A step sees the store as it was when its attempt began, and what it has
@@ -138,12 +138,12 @@ type setStore struct {
 	Values map[string]json.RawMessage `json:"values"`
 }
 
-func (w *W) load(key string) (json.RawMessage, bool) {
+func (w *Context) load(key string) (json.RawMessage, bool) {
 	w.co.CheckRead()
 	return w.exec.store.get(key)
 }
 
-func (w *W) save(key string, value json.RawMessage) {
+func (w *Context) save(key string, value json.RawMessage) {
 	w.co.Check()
 	w.exec.need("store")
 	if err := checkStore(w.exec.snapshot(), map[string]json.RawMessage{key: value}); err != nil {

@@ -22,10 +22,10 @@ func (t *Timer) ready() bool           { return t.op.Done() }
 func (t *Timer) abandon(reason string) { t.exec.cancel(t.op, reason) }
 func (t *Timer) wasCancelled() bool    { return false }
 
-func (t *Timer) take(w *W) (time.Time, error) { return w.Now(), nil }
+func (t *Timer) take(w *Context) (time.Time, error) { return w.Now(), nil }
 
 // Cancel cancels the timer: it never ends.
-func (t *Timer) Cancel(w *W) {
+func (t *Timer) Cancel(w *Context) {
 	w.co.Check()
 	t.abandon("")
 }
@@ -43,7 +43,7 @@ type waitCommand struct {
 const longestTimer = 10 * 365 * 24 * time.Hour
 
 // Timer starts a timer. Timers are durable: they may last for up to ten years.
-func (w *W) Timer(d time.Duration) *Timer {
+func (w *Context) Timer(d time.Duration) *Timer {
 	if d > longestTimer {
 		panic(fmt.Sprintf("%s: a timer of %s: the longest is ten years", engine.Caller(), d))
 	}
@@ -51,11 +51,11 @@ func (w *W) Timer(d time.Duration) *Timer {
 }
 
 // TimerAt starts a timer that ends at the time.
-func (w *W) TimerAt(t time.Time) *Timer {
+func (w *Context) TimerAt(t time.Time) *Timer {
 	return w.timer(waitCommand{Until: t.UTC().Format(time.RFC3339Nano)})
 }
 
-func (w *W) timer(c waitCommand) *Timer {
+func (w *Context) timer(c waitCommand) *Timer {
 	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), w.exec.at()
 	t := &Timer{w.exec, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}}
 	w.askUnlessCancelled(t.op)
@@ -63,16 +63,16 @@ func (w *W) timer(c waitCommand) *Timer {
 }
 
 // Sleep waits for d. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
-func (w *W) Sleep(d time.Duration) error { return w.sleep(w.Timer(d)) }
+func (w *Context) Sleep(d time.Duration) error { return w.sleep(w.Timer(d)) }
 
-// SleepUntil waits until the time, as [W.Sleep] does.
-func (w *W) SleepUntil(t time.Time) error { return w.sleep(w.TimerAt(t)) }
+// SleepUntil waits until the time, as [Context.Sleep] does.
+func (w *Context) SleepUntil(t time.Time) error { return w.sleep(w.TimerAt(t)) }
 
-func (w *W) sleep(t *Timer) error { return w.awaitOn(t.op, t.ready) }
+func (w *Context) sleep(t *Timer) error { return w.awaitOn(t.op, t.ready) }
 
 // Now returns the time of the last event that the workflow has seen. It is the same in each replay, and never goes
 // back.
-func (w *W) Now() time.Time {
+func (w *Context) Now() time.Time {
 	w.co.CheckRead()
 	return w.exec.engine.Now()
 }
@@ -81,8 +81,9 @@ func (w *W) Now() time.Time {
 type randoms map[*engine.Scope]*rand.Rand
 
 // Rand returns random numbers that are the same in each replay. They can be guessed from the run's ID: for secrets, use
-// [Value] and crypto/rand. Each scope has its own sequence: each coroutine, each item of a [Map], and each [W.Scope].
-func (w *W) Rand() *rand.Rand {
+// [Value] and crypto/rand. Each scope has its own sequence: each coroutine, each item of a [Map], and each
+// [Context.Scope].
+func (w *Context) Rand() *rand.Rand {
 	w.co.Check()
 	random := w.exec.randoms[w.co.Scope]
 	if random == nil {
@@ -93,8 +94,9 @@ func (w *W) Rand() *rand.Rand {
 	return random
 }
 
-// UUID returns a random UUID (version 4) that is the same in each replay. Like those of [W.Rand], it can be guessed.
-func (w *W) UUID() string {
+// UUID returns a random UUID (version 4) that is the same in each replay. Like those of [Context.Rand], it can be
+// guessed.
+func (w *Context) UUID() string {
 	var u [16]byte
 	for i, random := 0, w.Rand(); i < len(u); i++ {
 		u[i] = byte(random.Uint32())
@@ -104,7 +106,7 @@ func (w *W) UUID() string {
 }
 
 // Log returns a logger that is silent while the workflow repeats what an earlier invocation has done.
-func (w *W) Log() *slog.Logger {
+func (w *Context) Log() *slog.Logger {
 	w.co.CheckRead()
 	return slog.New(liveHandler{w.exec.app.logger.Handler(), w.exec.engine}).
 		With("run", w.exec.info.ID, "workflow", w.exec.info.Workflow, "scope", w.co.Scope.Path())
@@ -141,7 +143,7 @@ type setAttributes struct {
 }
 
 // Attribute returns an attribute of the run, as far as the workflow has seen changes; false if it is not set.
-func (w *W) Attribute(key string) (string, bool) {
+func (w *Context) Attribute(key string) (string, bool) {
 	w.co.CheckRead()
 	data, ok := w.exec.attributes.get(key)
 	if !ok {
@@ -153,12 +155,12 @@ func (w *W) Attribute(key string) (string, bool) {
 
 // SetAttribute sets an attribute of the run, by which runs can be found. A run has at most 64, with keys of up to 256
 // characters and values of up to 256 bytes.
-func (w *W) SetAttribute(key, value string) { w.setAttribute(key, &value) }
+func (w *Context) SetAttribute(key, value string) { w.setAttribute(key, &value) }
 
 // RemoveAttribute removes an attribute of the run.
-func (w *W) RemoveAttribute(key string) { w.setAttribute(key, nil) }
+func (w *Context) RemoveAttribute(key string) { w.setAttribute(key, nil) }
 
-func (w *W) setAttribute(key string, value *string) {
+func (w *Context) setAttribute(key string, value *string) {
 	old, known := w.Attribute(key)
 	if value == nil && !known || value != nil && known && old == *value {
 		return

@@ -17,7 +17,7 @@ import (
 
 // waiting is a workflow that logs, waits for a timer, and logs again.
 func waiting(ended *int) Definition {
-	return workflowOf(func(w *W) (string, error) {
+	return workflowOf(func(w *Context) (string, error) {
 		defer func() { *ended++ }()
 		w.Log().Info("before")
 		out, err := do(w, "step", func(context.Context) (string, error) { return "x", nil })
@@ -100,7 +100,7 @@ func TestNothingIsLeftAfterEviction(t *testing.T) { //nolint:paralleltest // it 
 func TestLongLogIsRead(t *testing.T) {
 	t.Parallel()
 	hook := NewHook[string]("hook")
-	app, _ := newTestApp(workflowOf(func(w *W) (string, error) {
+	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		h := hook.Open(w, Token("t"))
 		var all []string
 		for range 3 {

@@ -21,7 +21,7 @@ type None struct{}
 type Workflow[I, O any] struct {
 	name    string
 	options workflowOptions
-	fn      func(*W, I) (O, error) // of NewWorkflow; nil otherwise
+	fn      func(*Context, I) (O, error) // of NewWorkflow; nil otherwise
 }
 
 // WorkflowOption configures a workflow where it is declared.
@@ -56,7 +56,7 @@ func DeclareWorkflow[I, O any](name string, options ...WorkflowOption) *Workflow
 
 // NewWorkflow returns the definition of a workflow with its function, for small programs. A function that mentions the
 // variable of its own definition needs [DeclareWorkflow].
-func NewWorkflow[I, O any](name string, fn func(*W, I) (O, error), options ...WorkflowOption) *Workflow[I, O] {
+func NewWorkflow[I, O any](name string, fn func(*Context, I) (O, error), options ...WorkflowOption) *Workflow[I, O] {
 	d := DeclareWorkflow[I, O](name, options...)
 	d.fn = fn
 	return d
@@ -72,12 +72,12 @@ func (d *Workflow[I, O]) Inboxes() []string { return slices.Clone(d.options.inbo
 func (d *Workflow[I, O]) Name() string { return d.name }
 
 // Bind returns the workflow with its function, for [App.Register].
-func (d *Workflow[I, O]) Bind(fn func(*W, I) (O, error)) Definition {
+func (d *Workflow[I, O]) Bind(fn func(*Context, I) (O, error)) Definition {
 	return Definition{
 		name: d.name, kind: "workflow", options: d.options,
 		problems: slices.Concat(unbound(fn == nil), roundTrips[I, O](), d.options.problems),
 		input:    reflect.TypeFor[I](), output: reflect.TypeFor[O](),
-		workflow: func(w *W, input json.RawMessage) (json.RawMessage, error) {
+		workflow: func(w *Context, input json.RawMessage) (json.RawMessage, error) {
 			in, err := decode[I](input)
 			if err != nil {
 				return nil, Hold(fmt.Errorf("decode the input: %w", err))
@@ -109,7 +109,7 @@ type Definition struct {
 	options       workflowOptions // of a workflow
 	problems      []string
 	input, output reflect.Type // of a workflow
-	workflow      func(*W, json.RawMessage) (json.RawMessage, error)
+	workflow      func(*Context, json.RawMessage) (json.RawMessage, error)
 	step          boundStep
 }
 
@@ -122,10 +122,10 @@ func decode[T any](data json.RawMessage) (v T, err error) {
 	return v, err
 }
 
-// W is the handle of a workflow's code: it asks for steps, time and payloads, and waits for them. It is valid in the
-// function that gets it, and only in that function's goroutine. It is no [context.Context], because a workflow does no
-// I/O.
-type W struct {
+// Context is the handle of a workflow's code: it asks for steps, time and payloads, and waits for them. It is valid in
+// the function that gets it, and only in that function's goroutine. It is no [context.Context], because a workflow does
+// no I/O. By convention its variable is w, so that ctx is the context of a step.
+type Context struct {
 	exec *execution
 	co   *engine.Coroutine
 
@@ -140,7 +140,7 @@ type execution struct {
 	app     *App
 	info    RunInfo
 	options workflowOptions
-	onEnd   []func(*W, error)
+	onEnd   []func(*Context, error)
 	output  json.RawMessage // of the workflow's function, as failed is
 	failed  error
 
@@ -182,15 +182,15 @@ type RunInfo struct {
 }
 
 // Info describes the run.
-func (w *W) Info() RunInfo { return w.exec.info }
+func (w *Context) Info() RunInfo { return w.exec.info }
 
 // with returns the handle of another coroutine.
-func (w *W) with(co *engine.Coroutine) *W {
-	return &W{exec: w.exec, co: co, saga: w.saga, scope: w.scope}
+func (w *Context) with(co *engine.Coroutine) *Context {
+	return &Context{exec: w.exec, co: co, saga: w.saga, scope: w.scope}
 }
 
 // idOr returns the ID if there is one, and otherwise that of the next operation with the name.
-func (w *W) idOr(id, name string) string {
+func (w *Context) idOr(id, name string) string {
 	if id != "" {
 		return id
 	}
@@ -198,7 +198,7 @@ func (w *W) idOr(id, name string) string {
 }
 
 // ask asks for an operation.
-func (w *W) ask(op *engine.Operation) *engine.Operation {
+func (w *Context) ask(op *engine.Operation) *engine.Operation {
 	if op.Place == "" {
 		op.Place = engine.Caller()
 	}
@@ -223,7 +223,7 @@ func validID(id string) bool {
 
 // askUnlessCancelled asks for an operation. If the handle's part of the workflow was cancelled, it is none that the
 // server could be asked to cancel or close.
-func (w *W) askUnlessCancelled(op *engine.Operation) {
+func (w *Context) askUnlessCancelled(op *engine.Operation) {
 	if w.scope.err == nil {
 		w.ask(op)
 		return
@@ -324,7 +324,7 @@ func LeaveOnParentEnd() ChildOption { return func(c *startChild) { c.OnParentEnd
 type Child[O any] struct{ *Future[O] }
 
 // Child starts the workflow as a child run. If it does not complete, the error is a [*ChildError].
-func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
+func (d *Workflow[I, O]) Child(w *Context, in I, options ...ChildOption) *Child[O] {
 	if w.scope.err != nil {
 		w.co.Check()
 		return &Child[O]{failed[O](w.scope.err)}
@@ -352,7 +352,7 @@ func (d *Workflow[I, O]) Child(w *W, in I, options ...ChildOption) *Child[O] {
 
 // Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. The result is still the
 // child's: wait for it to know how the child has ended.
-func (c *Child[O]) Cancel(w *W, reason string, grace time.Duration) {
+func (c *Child[O]) Cancel(w *Context, reason string, grace time.Duration) {
 	w.co.Check()
 	if c.op == nil || ended(c.op) {
 		return

@@ -55,7 +55,7 @@ var (
 	Approval = stepwell.NewHook[Decision]("approval")
 )
 
-func order(w *stepwell.W, p Purchase) (Receipt, error) {
+func order(w *stepwell.Context, p Purchase) (Receipt, error) {
 	charge, reserve := Charge.Go(w, p), Reserve.Go(w, p) // both run now
 	paid, err := charge.Await(w)
 	if err != nil {
@@ -72,7 +72,7 @@ func order(w *stepwell.W, p Purchase) (Receipt, error) {
 }
 
 // approve waits for the goods and the approval of an order. It returns why the order is rejected; empty if it is not.
-func approve(w *stepwell.W, p Purchase, reserve *stepwell.Future[Reservation]) (reason string, err error) {
+func approve(w *stepwell.Context, p Purchase, reserve *stepwell.Future[Reservation]) (reason string, err error) {
 	if _, err := reserve.Await(w); err != nil {
 		failed := (*stepwell.StepError)(nil)
 		if !errors.As(err, &failed) {

@@ -23,9 +23,9 @@ var (
 	approval = stepwell.NewHook[bool]("approval")
 )
 
-type workflow func(w *stepwell.W, id string) (string, error)
+type workflow func(w *stepwell.Context, id string) (string, error)
 
-func original(w *stepwell.W, id string) (string, error) {
+func original(w *stepwell.Context, id string) (string, error) {
 	ref, err := charge.Run(w, id)
 	if err != nil {
 		return "", err
@@ -83,13 +83,13 @@ func TestReplayFindsChanges(t *testing.T) {
 		waiting, completed string // part of the errors; empty if the run replays
 	}{
 		{"none", original, "", ""},
-		{"a step is inserted", func(w *stepwell.W, id string) (string, error) {
+		{"a step is inserted", func(w *stepwell.Context, id string) (string, error) {
 			if _, err := stepwell.Do(w, "check", never); err != nil {
 				return "", err
 			}
 			return original(w, id)
 		}, "check", "check"},
-		{"a step is inserted with a patch", func(w *stepwell.W, id string) (string, error) {
+		{"a step is inserted with a patch", func(w *stepwell.Context, id string) (string, error) {
 			if w.Patched("check") {
 				if _, err := stepwell.Do(w, "check", never); err != nil {
 					return "", err
@@ -97,7 +97,7 @@ func TestReplayFindsChanges(t *testing.T) {
 			}
 			return original(w, id)
 		}, "", ""},
-		{"a step is appended", func(w *stepwell.W, id string) (string, error) {
+		{"a step is appended", func(w *stepwell.Context, id string) (string, error) {
 			out, err := original(w, id)
 			if err != nil {
 				return "", err
@@ -105,11 +105,11 @@ func TestReplayFindsChanges(t *testing.T) {
 			_, err = stepwell.Do(w, "late", never)
 			return out, err
 		}, "", "asks for inline step late"},
-		{"the output has changed", func(w *stepwell.W, id string) (string, error) {
+		{"the output has changed", func(w *stepwell.Context, id string) (string, error) {
 			out, err := original(w, id)
 			return out + "!", err
 		}, "", `completes it with "done for 2 noted done for 2!"`},
-		{"a step is removed", func(w *stepwell.W, id string) (string, error) {
+		{"a step is removed", func(w *stepwell.Context, id string) (string, error) {
 			ref, err := charge.Run(w, id)
 			if err != nil {
 				return "", err
@@ -117,9 +117,9 @@ func TestReplayFindsChanges(t *testing.T) {
 			_, err = approval.Open(w, stepwell.Token("approve-"+id)).ReceiveWithin(w, time.Hour)
 			return ref, err
 		}, "note", "note"},
-		{"it fails", func(*stepwell.W, string) (string, error) { return "", errors.New("no") }, "charge", "charge"},
-		{"it is held", func(*stepwell.W, string) (string, error) { return "", stepwell.Hold(errors.New("no bank")) }, "no bank", "no bank"},
-		{"it panics", func(*stepwell.W, string) (string, error) { panic("a bug") }, "a bug", "a bug"},
+		{"it fails", func(*stepwell.Context, string) (string, error) { return "", errors.New("no") }, "charge", "charge"},
+		{"it is held", func(*stepwell.Context, string) (string, error) { return "", stepwell.Hold(errors.New("no bank")) }, "no bank", "no bank"},
+		{"it panics", func(*stepwell.Context, string) (string, error) { panic("a bug") }, "a bug", "a bug"},
 	}
 	for _, test := range tests {
 		for log, want := range map[*stepwell.RunLog]string{&waiting: test.waiting, &completed: test.completed} {
@@ -163,7 +163,7 @@ func TestReplayRefusesIncompleteLogs(t *testing.T) {
 func TestRunsFromBeforeAPatchReplay(t *testing.T) {
 	t.Parallel()
 	waiting, completed := logs(t)
-	patched := func(w *stepwell.W, id string) (string, error) {
+	patched := func(w *stepwell.Context, id string) (string, error) {
 		out, err := original(w, id)
 		if err == nil && w.Patched("audit") {
 			_, err = charge.Run(w, "audit")
@@ -182,8 +182,8 @@ func TestReplaysAtOnceAreApart(t *testing.T) {
 	t.Parallel()
 	began, other := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(began) })
-	echo := func(_ *stepwell.W, in string) (string, error) { return in, nil }
-	workflow := stepwell.NewWorkflow("echo", func(_ *stepwell.W, in string) (string, error) {
+	echo := func(_ *stepwell.Context, in string) (string, error) { return in, nil }
+	workflow := stepwell.NewWorkflow("echo", func(_ *stepwell.Context, in string) (string, error) {
 		if in == "first" {
 			begin()
 			select {
@@ -215,7 +215,7 @@ func TestReplaysAtOnceAreApart(t *testing.T) {
 func TestReplayDoesNotRoundNumbers(t *testing.T) {
 	t.Parallel()
 	output := int64(1) << 53
-	workflow := stepwell.NewWorkflow("big", func(*stepwell.W, stepwell.None) (int64, error) { return output, nil })
+	workflow := stepwell.NewWorkflow("big", func(*stepwell.Context, stepwell.None) (int64, error) { return output, nil })
 	env := stepwelltest.New(t, workflow.Definition())
 	run := stepwelltest.Start(env, workflow, stepwell.None{})
 	env.RunUntilDone()

@@ -23,11 +23,11 @@ func execute(_ context.Context, in string) (string, error) {
 }
 
 // result runs a workflow to its end and returns its output.
-func result(t *testing.T, fn func(w *stepwell.W) (string, error)) (string, error) {
+func result(t *testing.T, fn func(w *stepwell.Context) (string, error)) (string, error) {
 	t.Helper()
 	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("test")
 	env := stepwelltest.New(t, echo.Bind(execute),
-		workflow.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return fn(w) }))
+		workflow.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return fn(w) }))
 	run := stepwelltest.Start(env, workflow, stepwell.None{})
 	env.RunUntilDone()
 	return run.Result()
@@ -36,7 +36,7 @@ func result(t *testing.T, fn func(w *stepwell.W) (string, error)) (string, error
 func TestCompensationsRunBackwardsOnce(t *testing.T) {
 	t.Parallel()
 	var undone []string
-	undo := echo.Undo(func(w *stepwell.W, in string, _ *string) error {
+	undo := echo.Undo(func(w *stepwell.Context, in string, _ *string) error {
 		_, err := stepwell.Do(w, "undo", func(context.Context) (string, error) {
 			undone = append(undone, in)
 			return in, nil
@@ -46,7 +46,7 @@ func TestCompensationsRunBackwardsOnce(t *testing.T) {
 		}
 		return err
 	})
-	_, err := result(t, func(w *stepwell.W) (out string, err error) {
+	_, err := result(t, func(w *stepwell.Context) (out string, err error) {
 		saga := w.Saga()
 		defer saga.OnError(&err)
 		for _, in := range []string{"first", "second"} {
@@ -70,10 +70,10 @@ func TestCompensationsRunBackwardsOnce(t *testing.T) {
 
 func TestSelectTakesTheFirstOfTheLog(t *testing.T) {
 	t.Parallel()
-	got, err := result(t, func(w *stepwell.W) (string, error) {
+	got, err := result(t, func(w *stepwell.Context) (string, error) {
 		return stepwell.Select(w,
-			stepwell.After(time.Hour, func(*stepwell.W) (string, error) { return "timer", nil }),
-			stepwell.On(echo.Go(w, "step"), func(_ *stepwell.W, out string) (string, error) { return out, nil }),
+			stepwell.After(time.Hour, func(*stepwell.Context) (string, error) { return "timer", nil }),
+			stepwell.On(echo.Go(w, "step"), func(_ *stepwell.Context, out string) (string, error) { return out, nil }),
 		)
 	})
 	if got != "step" || err != nil {
@@ -83,22 +83,22 @@ func TestSelectTakesTheFirstOfTheLog(t *testing.T) {
 
 func TestMapKeepsOrderAndReturnsTheFirstError(t *testing.T) {
 	t.Parallel()
-	each := func(w *stepwell.W, in string) (string, error) { return echo.Run(w, in) }
-	got, err := result(t, func(w *stepwell.W) (string, error) {
+	each := func(w *stepwell.Context, in string) (string, error) { return echo.Run(w, in) }
+	got, err := result(t, func(w *stepwell.Context) (string, error) {
 		out, err := stepwell.Map(w, []string{"c", "a", "b"}, each, stepwell.Limit(2))
 		return strings.Join(out, ""), err
 	})
 	if got != "cab" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	_, err = result(t, func(w *stepwell.W) (string, error) {
+	_, err = result(t, func(w *stepwell.Context) (string, error) {
 		_, err := stepwell.Map(w, []string{"a", "bad", "b"}, each)
 		return "", err
 	})
 	if err == nil || !strings.Contains(err.Error(), "it is bad") {
 		t.Errorf("got error %v", err)
 	}
-	got, err = result(t, func(w *stepwell.W) (string, error) {
+	got, err = result(t, func(w *stepwell.Context) (string, error) {
 		out, err := stepwell.Map(w, nil, each)
 		return fmt.Sprint(out == nil, len(out)), err
 	})
@@ -109,17 +109,17 @@ func TestMapKeepsOrderAndReturnsTheFirstError(t *testing.T) {
 
 func TestOuterHandleIsRefused(t *testing.T) {
 	t.Parallel()
-	_, err := result(t, func(w *stepwell.W) (string, error) {
-		return stepwell.Go(w, "inner", func(*stepwell.W) (string, error) { return echo.Run(w, "x") }).Await(w)
+	_, err := result(t, func(w *stepwell.Context) (string, error) {
+		return stepwell.Go(w, "inner", func(*stepwell.Context) (string, error) { return echo.Run(w, "x") }).Await(w)
 	})
-	if !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), "use the W that it gets") {
+	if !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), "use the Context that it gets") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestForeignGoroutineIsRefused(t *testing.T) {
 	t.Parallel()
-	_, err := result(t, func(w *stepwell.W) (string, error) {
+	_, err := result(t, func(w *stepwell.Context) (string, error) {
 		refused := make(chan string)
 		go func() {
 			defer func() { refused <- fmt.Sprint(recover()) }()
@@ -135,7 +135,7 @@ func TestForeignGoroutineIsRefused(t *testing.T) {
 func TestRecoverSeesNoSuspension(t *testing.T) {
 	t.Parallel()
 	var recovered any
-	got, err := result(t, func(w *stepwell.W) (string, error) {
+	got, err := result(t, func(w *stepwell.Context) (string, error) {
 		defer func() {
 			if v := recover(); v != nil {
 				recovered = v
@@ -151,7 +151,7 @@ func TestRecoverSeesNoSuspension(t *testing.T) {
 
 func TestPanicHoldsTheRun(t *testing.T) {
 	t.Parallel()
-	_, err := result(t, func(*stepwell.W) (string, error) { panic("a bug") })
+	_, err := result(t, func(*stepwell.Context) (string, error) { panic("a bug") })
 	if !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), "a bug") {
 		t.Errorf("got %v, want a held run", err)
 	}
@@ -161,7 +161,7 @@ func TestErrorKindsComeBackTyped(t *testing.T) {
 	t.Parallel()
 	type reason struct{ Text string }
 	declined := stepwell.NewErrorKind[reason]("card_declined")
-	got, err := result(t, func(w *stepwell.W) (string, error) {
+	got, err := result(t, func(w *stepwell.Context) (string, error) {
 		_, err := stepwell.Do(w, "charge", func(context.Context) (string, error) {
 			return "", fmt.Errorf("the bank: %w", declined.New(reason{"empty"}))
 		})

@@ -15,12 +15,12 @@ import (
 var stuck = stepwell.DeclareStep[string, string]("stuck", stepwell.Attempts(2), stepwell.Backoff(time.Hour, time.Hour))
 
 // start starts a workflow, in an environment with the steps echo and stuck.
-func start(t *testing.T, fn func(w *stepwell.W) (string, error)) (*stepwelltest.Env, *stepwelltest.Run[string]) {
+func start(t *testing.T, fn func(w *stepwell.Context) (string, error)) (*stepwelltest.Env, *stepwelltest.Run[string]) {
 	t.Helper()
 	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("test")
 	env := stepwelltest.New(t, echo.Bind(execute),
 		stuck.Bind(func(context.Context, string) (string, error) { return "", errors.New("it hangs") }),
-		workflow.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return fn(w) }))
+		workflow.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return fn(w) }))
 	return env, stepwelltest.Start(env, workflow, stepwell.None{})
 }
 
@@ -35,7 +35,7 @@ func logged(run *stepwelltest.Run[string]) (events []string) {
 
 func TestATimerThatLostWakesNobody(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		stepwell.First(w, echo.Go(w, "fast"), w.Timer(time.Hour))
 		return stepwell.NewHook[string]("end").Open(w, stepwell.Token("end")).Receive(w)
 	})
@@ -54,10 +54,10 @@ func TestATimerThatLostWakesNobody(t *testing.T) {
 
 func TestUntilIsExaminedAfterEachEvent(t *testing.T) {
 	t.Parallel()
-	got, err := result(t, func(w *stepwell.W) (string, error) {
+	got, err := result(t, func(w *stepwell.Context) (string, error) {
 		votes := 0
 		for _, voter := range []string{"a", "b", "c"} {
-			stepwell.Go(w, voter, func(w *stepwell.W) (string, error) {
+			stepwell.Go(w, voter, func(w *stepwell.Context) (string, error) {
 				defer func() { votes++ }()
 				return echo.Run(w, voter)
 			})
@@ -66,8 +66,8 @@ func TestUntilIsExaminedAfterEachEvent(t *testing.T) {
 			return "", err
 		}
 		return stepwell.Select(w,
-			stepwell.When(func() bool { return votes >= 3 }, func(*stepwell.W) (string, error) { return "all", nil }),
-			stepwell.After(time.Hour, func(*stepwell.W) (string, error) { return "too late", nil }))
+			stepwell.When(func() bool { return votes >= 3 }, func(*stepwell.Context) (string, error) { return "all", nil }),
+			stepwell.After(time.Hour, func(*stepwell.Context) (string, error) { return "too late", nil }))
 	})
 	if got != "all" || err != nil {
 		t.Errorf("got %q, %v", got, err)
@@ -76,9 +76,9 @@ func TestUntilIsExaminedAfterEachEvent(t *testing.T) {
 
 func TestMapCollectsErrors(t *testing.T) {
 	t.Parallel()
-	_, err := result(t, func(w *stepwell.W) (string, error) {
+	_, err := result(t, func(w *stepwell.Context) (string, error) {
 		out, err := stepwell.Map(w, []string{"a", "bad", "b", "bad"},
-			func(w *stepwell.W, in string) (string, error) { return echo.Run(w, in) },
+			func(w *stepwell.Context, in string) (string, error) { return echo.Run(w, in) },
 			stepwell.CollectErrors(), stepwell.Limit(2))
 		if strings.Join(out, ",") != "a,,b," {
 			return "", errors.New("got " + strings.Join(out, ","))
@@ -91,11 +91,11 @@ func TestMapCollectsErrors(t *testing.T) {
 }
 
 // reserving is a workflow with a saga that sleeps for a year.
-func reserving(undone *[]string, detached bool) func(w *stepwell.W) (string, error) {
-	return func(w *stepwell.W) (out string, err error) {
+func reserving(undone *[]string, detached bool) func(w *stepwell.Context) (string, error) {
+	return func(w *stepwell.Context) (out string, err error) {
 		saga := w.Saga()
 		defer saga.OnError(&err)
-		undo := echo.Undo(func(w *stepwell.W, in string, _ *string) error {
+		undo := echo.Undo(func(w *stepwell.Context, in string, _ *string) error {
 			if err := w.Sleep(time.Minute); err != nil {
 				return err
 			}
@@ -156,28 +156,28 @@ func TestATimeoutCompensates(t *testing.T) {
 func TestEveryWaitEndsWithCancellation(t *testing.T) {
 	t.Parallel()
 	hook := stepwell.NewHook[string]("hook")
-	for name, wait := range map[string]func(w *stepwell.W) error{
-		"Sleep":   func(w *stepwell.W) error { return w.Sleep(time.Hour * 1000) },
-		"Until":   func(w *stepwell.W) error { return w.Until(func() bool { return false }) },
-		"a step":  func(w *stepwell.W) error { _, err := stuck.Run(w, ""); return err },
-		"Receive": func(w *stepwell.W) error { _, err := hook.Open(w).Receive(w); return err },
-		"a map": func(w *stepwell.W) error {
-			_, err := stepwell.Map(w, []string{"x"}, func(w *stepwell.W, in string) (string, error) { return stuck.Run(w, in) })
+	for name, wait := range map[string]func(w *stepwell.Context) error{
+		"Sleep":   func(w *stepwell.Context) error { return w.Sleep(time.Hour * 1000) },
+		"Until":   func(w *stepwell.Context) error { return w.Until(func() bool { return false }) },
+		"a step":  func(w *stepwell.Context) error { _, err := stuck.Run(w, ""); return err },
+		"Receive": func(w *stepwell.Context) error { _, err := hook.Open(w).Receive(w); return err },
+		"a map": func(w *stepwell.Context) error {
+			_, err := stepwell.Map(w, []string{"x"}, func(w *stepwell.Context, in string) (string, error) { return stuck.Run(w, in) })
 			return err
 		},
-		"a coroutine": func(w *stepwell.W) error {
-			_, err := stepwell.Go(w, "go", func(w *stepwell.W) (string, error) { return "", w.Sleep(time.Hour * 1000) }).Await(w)
+		"a coroutine": func(w *stepwell.Context) error {
+			_, err := stepwell.Go(w, "go", func(w *stepwell.Context) (string, error) { return "", w.Sleep(time.Hour * 1000) }).Await(w)
 			return err
 		},
-		"Within": func(w *stepwell.W) error {
-			_, err := stepwell.Within(w, time.Hour*1000, func(w *stepwell.W) (string, error) { return stuck.Run(w, "") })
+		"Within": func(w *stepwell.Context) error {
+			_, err := stepwell.Within(w, time.Hour*1000, func(w *stepwell.Context) (string, error) { return stuck.Run(w, "") })
 			return err
 		},
-		"Select": func(w *stepwell.W) error {
-			_, err := stepwell.Select(w, stepwell.On(stuck.Go(w, ""), func(*stepwell.W, string) (string, error) { return "", nil }))
+		"Select": func(w *stepwell.Context) error {
+			_, err := stepwell.Select(w, stepwell.On(stuck.Go(w, ""), func(*stepwell.Context, string) (string, error) { return "", nil }))
 			return err
 		},
-		"First": func(w *stepwell.W) error {
+		"First": func(w *stepwell.Context) error {
 			switch first := stepwell.First(w, stuck.Go(w, ""), w.Cancelled()).(type) {
 			case *stepwell.Cancellation:
 				if first.Reason() == "enough" {
@@ -189,7 +189,7 @@ func TestEveryWaitEndsWithCancellation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			env, run := start(t, func(w *stepwell.W) (string, error) {
+			env, run := start(t, func(w *stepwell.Context) (string, error) {
 				err := wait(w)
 				if !errors.Is(err, stepwell.ErrCancelled) {
 					return "", errors.New("not cancelled")
@@ -216,7 +216,7 @@ func TestChildIsCancelledGracefully(t *testing.T) {
 	t.Parallel()
 	var undone []string
 	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		c := child.Child(w, stepwell.None{})
 		w.Sleep(time.Hour)
 		c.Cancel(w, "not needed", time.Hour)
@@ -227,7 +227,7 @@ func TestChildIsCancelledGracefully(t *testing.T) {
 		}
 		return failed.RunID, nil
 	})
-	env.Register(child.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return reserving(&undone, false)(w) }))
+	env.Register(child.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return reserving(&undone, false)(w) }))
 	env.RunUntilDone()
 	children := env.Children()
 	if got, err := run.Result(); err != nil || len(children) != 1 || got != children[0] || strings.Join(undone, " ") != "room" {
@@ -238,12 +238,12 @@ func TestChildIsCancelledGracefully(t *testing.T) {
 func TestChildrenEndWithTheirParent(t *testing.T) {
 	t.Parallel()
 	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		child.Child(w, stepwell.None{})
 		child.Child(w, stepwell.None{}, stepwell.LeaveOnParentEnd())
 		return "", w.Sleep(time.Hour)
 	})
-	env.Register(child.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return "", w.Sleep(2 * time.Hour) }))
+	env.Register(child.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return "", w.Sleep(2 * time.Hour) }))
 	env.RunUntilDone()
 	_, err := run.Result()
 	if c := env.Children(); err != nil || env.Status(c[0]) != "cancelled" || env.Status(c[1]) != "completed" {
@@ -254,14 +254,14 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 func TestStepThatIsCancelledTooLateIsUndone(t *testing.T) {
 	t.Parallel()
 	var undone []string
-	undo := func(w *stepwell.W, in string, _ *string) error {
+	undo := func(w *stepwell.Context, in string, _ *string) error {
 		_, err := stepwell.Do(w, "undo", func(context.Context) (string, error) {
 			undone = append(undone, in)
 			return "", nil
 		})
 		return err
 	}
-	env, run := start(t, func(w *stepwell.W) (out string, err error) {
+	env, run := start(t, func(w *stepwell.Context) (out string, err error) {
 		saga := w.Saga()
 		defer saga.OnError(&err)
 		stuck.Go(w, "never", stuck.Undo(undo))
@@ -276,20 +276,20 @@ func TestStepThatIsCancelledTooLateIsUndone(t *testing.T) {
 
 func TestCoroutinesCleanUpBeforeTheRunEnds(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error){
-		"Go": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+	for name, wait := range map[string]func(w *stepwell.Context, fn func(w *stepwell.Context) (string, error)) (string, error){
+		"Go": func(w *stepwell.Context, fn func(w *stepwell.Context) (string, error)) (string, error) {
 			return stepwell.Go(w, "go", fn).Await(w)
 		},
-		"Within": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
+		"Within": func(w *stepwell.Context, fn func(w *stepwell.Context) (string, error)) (string, error) {
 			return stepwell.Within(w, time.Hour, fn)
 		},
-		"Map": func(w *stepwell.W, fn func(w *stepwell.W) (string, error)) (string, error) {
-			_, err := stepwell.Map(w, []int{1}, func(w *stepwell.W, _ int) (string, error) { return fn(w) })
+		"Map": func(w *stepwell.Context, fn func(w *stepwell.Context) (string, error)) (string, error) {
+			_, err := stepwell.Map(w, []int{1}, func(w *stepwell.Context, _ int) (string, error) { return fn(w) })
 			return "", err
 		},
 	} {
 		var undone []string
-		env, run := start(t, func(w *stepwell.W) (string, error) { return wait(w, reserving(&undone, false)) })
+		env, run := start(t, func(w *stepwell.Context) (string, error) { return wait(w, reserving(&undone, false)) })
 		env.Advance(time.Minute)
 		env.Cancel(run.ID(), "enough", time.Hour)
 		env.RunUntilDone()
@@ -303,7 +303,7 @@ func TestCoroutinesCleanUpBeforeTheRunEnds(t *testing.T) {
 func TestWhatIsCancelledBeforeItBeginsIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	executed := false
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		f := stepwell.DoGo(w, "late", func(context.Context) (string, error) {
 			executed = true
 			return "", nil
@@ -322,7 +322,7 @@ func TestWhatIsCancelledBeforeItBeginsIsNotExecuted(t *testing.T) {
 
 func TestWorkflowIsCalledOnceForAllOfSeveralSteps(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		var all []*stepwell.Future[string]
 		for range 50 {
 			all = append(all, echo.Go(w, "x", stepwell.Remote()))
@@ -345,7 +345,7 @@ func TestWorkflowIsCalledOnceForAllOfSeveralSteps(t *testing.T) {
 func TestWhatWasNotOpenedIsNotClosed(t *testing.T) {
 	t.Parallel()
 	approval := stepwell.NewApproval("approval")
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		err := w.Sleep(time.Hour)
 		_, again := approval.Ask(w, stepwell.Question{Text: "sure?", Token: "sure"})
 		timer := w.Timer(time.Hour)

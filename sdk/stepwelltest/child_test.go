@@ -16,11 +16,11 @@ import (
 var booking = stepwell.DeclareWorkflow[string, string]("booking")
 
 // book books something and waits for an hour. The booking "bad" fails then, after a minute; what has booked is undone.
-func book(booked map[string]bool) func(*stepwell.W, string) (string, error) {
-	return func(w *stepwell.W, what string) (_ string, err error) {
+func book(booked map[string]bool) func(*stepwell.Context, string) (string, error) {
+	return func(w *stepwell.Context, what string) (_ string, err error) {
 		saga := w.Saga()
 		defer saga.OnError(&err)
-		if _, err := echo.Run(w, what, echo.Undo(func(w *stepwell.W, in string, _ *string) error {
+		if _, err := echo.Run(w, what, echo.Undo(func(w *stepwell.Context, in string, _ *string) error {
 			return stepwell.Exec(w, "undo", func(context.Context) error {
 				delete(booked, in)
 				return nil
@@ -43,46 +43,46 @@ func TestChildrenThatAreCancelledUndo(t *testing.T) {
 	t.Parallel()
 	items := []string{"a", "b", "rotten", "c"}
 	for name, test := range map[string]struct {
-		parent func(w *stepwell.W) error
+		parent func(w *stepwell.Context) error
 		left   string // of what was booked
 	}{
-		"another item of a map fails": {func(w *stepwell.W) error {
-			_, err := stepwell.Map(w, items, func(w *stepwell.W, what string) (string, error) {
+		"another item of a map fails": {func(w *stepwell.Context) error {
+			_, err := stepwell.Map(w, items, func(w *stepwell.Context, what string) (string, error) {
 				return booking.Child(w, what).Await(w)
 			})
 			return err
 		}, ""},
-		"the parent fails": {func(w *stepwell.W) error {
+		"the parent fails": {func(w *stepwell.Context) error {
 			booking.Child(w, "a")
 			booking.Child(w.Detached(), "b")
 			return errors.Join(w.Sleep(time.Minute), errors.New("a mistake"))
 		}, ""},
-		"the parent completes": {func(w *stepwell.W) error {
+		"the parent completes": {func(w *stepwell.Context) error {
 			booking.Child(w, "a")
 			return w.Sleep(time.Minute)
 		}, ""},
-		"its time is over": {func(w *stepwell.W) error {
+		"its time is over": {func(w *stepwell.Context) error {
 			_, err := booking.Child(w, "a").AwaitWithin(w, time.Minute)
 			if !errors.Is(err, stepwell.ErrTimeout) {
 				return err
 			}
 			return nil
 		}, ""},
-		"the parent is cancelled": {func(w *stepwell.W) error {
+		"the parent is cancelled": {func(w *stepwell.Context) error {
 			_, err := booking.Child(w, "a").Await(w)
 			return err
 		}, ""},
-		"without a grace": {func(w *stepwell.W) error {
+		"without a grace": {func(w *stepwell.Context) error {
 			booking.Child(w, "a", stepwell.ChildGrace(0))
 			return w.Sleep(time.Minute)
 		}, "a"},
-		"it is left": {func(w *stepwell.W) error {
+		"it is left": {func(w *stepwell.Context) error {
 			booking.Child(w, "a", stepwell.LeaveOnParentEnd())
 			return w.Sleep(time.Minute)
 		}, "a"},
 	} {
 		booked := map[string]bool{}
-		env, run := start(t, func(w *stepwell.W) (string, error) { return "", test.parent(w) })
+		env, run := start(t, func(w *stepwell.Context) (string, error) { return "", test.parent(w) })
 		env.Register(booking.Bind(book(booked)))
 		env.Advance(time.Second)
 		if name == "the parent is cancelled" {
@@ -100,9 +100,9 @@ func TestChildrenThatAreCancelledUndo(t *testing.T) {
 func TestAChildThatCompletesThoughItIsCancelledSaysSo(t *testing.T) {
 	t.Parallel()
 	env := stepwelltest.New(t)
-	workflow, definition := declare(func(w *stepwell.W) (string, error) {
+	workflow, definition := declare(func(w *stepwell.Context) (string, error) {
 		child := booking.Child(w, "a", stepwell.ChildGrace(2*time.Minute))
-		none, err := stepwell.Within(w, time.Second, func(w *stepwell.W) (string, error) {
+		none, err := stepwell.Within(w, time.Second, func(w *stepwell.Context) (string, error) {
 			return booking.Child(w, "b", stepwell.ChildGrace(2*time.Minute)).Await(w)
 		})
 		if none != "" || !errors.Is(err, stepwell.ErrTimeout) {
@@ -111,7 +111,7 @@ func TestAChildThatCompletesThoughItIsCancelledSaysSo(t *testing.T) {
 		child.Cancel(w, "not needed", 2*time.Minute)
 		return child.Await(w)
 	})
-	env.Register(definition, booking.Bind(func(w *stepwell.W, what string) (string, error) {
+	env.Register(definition, booking.Bind(func(w *stepwell.Context, what string) (string, error) {
 		return what + " all the same", w.Detached().Sleep(time.Minute)
 	}))
 	run := stepwelltest.Start(env, workflow, stepwell.None{})

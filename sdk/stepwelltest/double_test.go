@@ -17,7 +17,7 @@ var (
 	decision = stepwell.NewHook[bool]("decision")
 )
 
-func runShop(w *stepwell.W, id string) (string, error) {
+func runShop(w *stepwell.Context, id string) (string, error) {
 	paid, err := pay.Run(w, id)
 	if err != nil {
 		return "", err
@@ -78,7 +78,7 @@ func TestErrorsOfRunsHaveTheirCodeAndDetails(t *testing.T) {
 func TestInlineStepsExecuteOnce(t *testing.T) {
 	t.Parallel()
 	executed := 0
-	env := New(t, shop.Bind(func(w *stepwell.W, id string) (string, error) {
+	env := New(t, shop.Bind(func(w *stepwell.Context, id string) (string, error) {
 		return stepwell.Do(w, "count", func(context.Context) (string, error) {
 			executed++
 			return fmt.Sprint(id, executed), nil
@@ -94,7 +94,7 @@ func TestInlineStepsExecuteOnce(t *testing.T) {
 // TestAYearPassesInAMillisecond lets a year pass, of the days in which nothing happens but a mail.
 func TestAYearPassesInAMillisecond(t *testing.T) {
 	t.Parallel()
-	env := New(t, shop.Bind(func(w *stepwell.W, id string) (string, error) {
+	env := New(t, shop.Bind(func(w *stepwell.Context, id string) (string, error) {
 		for month := range 12 {
 			if _, err := mail.Run(w.Scope(fmt.Sprint(month)), id); err != nil {
 				return "", err

@@ -14,7 +14,7 @@ var (
 	Pack   = stepwell.DeclareStep[string, string]("pack")
 )
 
-func orderWorkflow(w *stepwell.W, cents int) (string, error) {
+func orderWorkflow(w *stepwell.Context, cents int) (string, error) {
 	payment, packed := Charge.Go(w, cents), Pack.Go(w, "teapot")
 	_, parcel, err := stepwell.Both(w, payment, packed)
 	return parcel, err

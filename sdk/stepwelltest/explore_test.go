@@ -35,12 +35,12 @@ func TestEveryCrashTriesEachPlace(t *testing.T) {
 	t.Parallel()
 	var crashes []string
 	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
-		inline := func(w *stepwell.W, name string) {
+		inline := func(w *stepwell.Context, name string) {
 			if err := stepwell.Exec(w, name, func(context.Context) error { return nil }); err != nil {
 				t.Error(err)
 			}
 		}
-		env.Register(order.Bind(func(w *stepwell.W, p purchase) (out receipt, err error) {
+		env.Register(order.Bind(func(w *stepwell.Context, p purchase) (out receipt, err error) {
 			inline(w, "a")
 			inline(w, "b")
 			if p.ID == "child" {
@@ -89,8 +89,8 @@ func TestACrashRepeatsOneOfParallelSteps(t *testing.T) {
 	most := 0
 	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
 		executed := 0
-		env.Register(order.Bind(func(w *stepwell.W, p purchase) (out receipt, err error) {
-			out.Parcels, err = stepwell.Map(w, p.Items, func(w *stepwell.W, item string) (string, error) {
+		env.Register(order.Bind(func(w *stepwell.Context, p purchase) (out receipt, err error) {
+			out.Parcels, err = stepwell.Map(w, p.Items, func(w *stepwell.Context, item string) (string, error) {
 				return stepwell.Do(w, "reserve", func(context.Context) (string, error) {
 					executed++
 					return item, nil
@@ -114,12 +114,12 @@ func TestEveryOrderTriesEachOrder(t *testing.T) {
 		orders := map[string]bool{}
 		stepwelltest.EveryOrder(t, func(t testing.TB, env *stepwelltest.Env) {
 			var came string
-			env.Register(order.Bind(func(w *stepwell.W, _ purchase) (out receipt, err error) {
+			env.Register(order.Bind(func(w *stepwell.Context, _ purchase) (out receipt, err error) {
 				came = ""
 				var all []*stepwell.Future[stepwell.None]
 				for i := range c.inline + c.others {
 					name := string(rune('a' + i))
-					all = append(all, stepwell.Go(w, name, func(w *stepwell.W) (none stepwell.None, err error) {
+					all = append(all, stepwell.Go(w, name, func(w *stepwell.Context) (none stepwell.None, err error) {
 						if i < c.inline {
 							err = stepwell.Exec(w, name, func(context.Context) error { return nil })
 						} else {
@@ -149,20 +149,20 @@ func TestEveryOrderFindsAPlantedRace(t *testing.T) {
 	t.Parallel()
 	scenario := func(race bool) stepwelltest.Scenario {
 		return func(t testing.TB, env *stepwelltest.Env) {
-			env.Register(order.Bind(func(w *stepwell.W, _ purchase) (out receipt, err error) {
+			env.Register(order.Bind(func(w *stepwell.Context, _ purchase) (out receipt, err error) {
 				var came []string
-				part := func(name string, fn func(w *stepwell.W) error) *stepwell.Future[stepwell.None] {
-					return stepwell.Go(w, name, func(w *stepwell.W) (stepwell.None, error) {
+				part := func(name string, fn func(w *stepwell.Context) error) *stepwell.Future[stepwell.None] {
+					return stepwell.Go(w, name, func(w *stepwell.Context) (stepwell.None, error) {
 						defer func() { came = append(came, name) }()
 						return stepwell.None{}, fn(w)
 					})
 				}
-				step := func(w *stepwell.W) error { _, err := reserve.Run(w, "tea", stepwell.Remote()); return err }
-				inline := func(w *stepwell.W) error {
+				step := func(w *stepwell.Context) error { _, err := reserve.Run(w, "tea", stepwell.Remote()); return err }
+				inline := func(w *stepwell.Context) error {
 					return stepwell.Exec(w, "inline", func(context.Context) error { return nil })
 				}
 				_, err = stepwell.All(w, part("a", step), part("b", inline), part("c", step),
-					part("d", func(w *stepwell.W) error {
+					part("d", func(w *stepwell.Context) error {
 						_, err := approval.Open(w, stepwell.Token("approve")).Receive(w)
 						return err
 					}))
@@ -195,8 +195,8 @@ func TestEveryOrderTriesRandomOrdersOfMany(t *testing.T) {
 	stepwelltest.EveryOrder(t, func(t testing.TB, env *stepwelltest.Env) {
 		executions++
 		var came string
-		env.Register(order.Bind(func(w *stepwell.W, p purchase) (out receipt, err error) {
-			_, err = stepwell.Map(w, p.Items, func(w *stepwell.W, item string) (string, error) { return reserve.Run(w, item) })
+		env.Register(order.Bind(func(w *stepwell.Context, p purchase) (out receipt, err error) {
+			_, err = stepwell.Map(w, p.Items, func(w *stepwell.Context, item string) (string, error) { return reserve.Run(w, item) })
 			return out, err
 		}))
 		stepwelltest.Stub(env, reserve, func(_ context.Context, item string) (string, error) {

@@ -12,7 +12,7 @@ import (
 
 func TestFirstReturnsWhatWasPassed(t *testing.T) {
 	t.Parallel()
-	got, err := result(t, func(w *stepwell.W) (string, error) {
+	got, err := result(t, func(w *stepwell.Context) (string, error) {
 		quick, slow := stepwell.Keep(w.Timer(time.Minute)), w.Timer(time.Hour)
 		if stepwell.First(w, slow, quick) != quick || stepwell.First(w, quick, slow) != stepwell.Awaitable(quick) {
 			return "", errors.New("it is another one")
@@ -28,12 +28,12 @@ func TestFirstReturnsWhatWasPassed(t *testing.T) {
 func TestAsCompletedYieldsInTheOrderOfTheLog(t *testing.T) {
 	t.Parallel()
 	var came []string
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		came = nil
 		var all []*stepwell.Future[string]
 		for i, minutes := range []int{3, 1, 100, 2, 200} {
 			name := string(rune('a' + i))
-			all = append(all, stepwell.Go(w, name, func(w *stepwell.W) (string, error) {
+			all = append(all, stepwell.Go(w, name, func(w *stepwell.Context) (string, error) {
 				return name, w.Sleep(time.Duration(minutes) * time.Minute)
 			}))
 		}
@@ -57,7 +57,7 @@ func TestAsCompletedYieldsInTheOrderOfTheLog(t *testing.T) {
 // TestAWorkflowThatBlocksEndsItsTest waits for a goroutine that has used the handle.
 func TestAWorkflowThatBlocksEndsItsTest(t *testing.T) {
 	t.Parallel()
-	_, err := result(t, func(w *stepwell.W) (string, error) {
+	_, err := result(t, func(w *stepwell.Context) (string, error) {
 		got := make(chan string)
 		go func() {
 			out, _ := echo.Run(w, "x")

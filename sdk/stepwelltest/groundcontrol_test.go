@@ -26,15 +26,15 @@ func TestGroundControl(t *testing.T) {
 }
 
 // declare returns a workflow with its definition.
-func declare(fn func(w *stepwell.W) (string, error)) (*stepwell.Workflow[stepwell.None, string], stepwell.Definition) {
+func declare(fn func(w *stepwell.Context) (string, error)) (*stepwell.Workflow[stepwell.None, string], stepwell.Definition) {
 	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("test", stepwell.WithInbox(notes))
-	return workflow, workflow.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return fn(w) })
+	return workflow, workflow.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return fn(w) })
 }
 
 func groundControl1(t *testing.T) {
 	t.Parallel()
 	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
-		workflow, definition := declare(func(w *stepwell.W) (string, error) {
+		workflow, definition := declare(func(w *stepwell.Context) (string, error) {
 			first, err := stepwell.Do(w, "first", func(context.Context) (string, error) { return "first", nil })
 			if err != nil {
 				return "", err
@@ -53,7 +53,7 @@ func groundControl1(t *testing.T) {
 
 func groundControl2(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		stepwell.First(w, echo.Go(w, "fast"), stepwell.Keep(w.Timer(time.Hour))) // the timer goes on
 		return stepwell.NewHook[string]("end").Open(w, stepwell.Token("end")).Receive(w)
 	})
@@ -68,7 +68,7 @@ func groundControl2(t *testing.T) {
 func groundControl3(t *testing.T) {
 	t.Parallel()
 	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
-		workflow, definition := declare(func(w *stepwell.W) (string, error) {
+		workflow, definition := declare(func(w *stepwell.Context) (string, error) {
 			got, err := echo.Run(w, "result")
 			if err != nil {
 				return "", err
@@ -87,7 +87,7 @@ func groundControl3(t *testing.T) {
 func groundControl4(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]error{"completed": nil, "failed": stepwell.Fail("no", "it failed")} {
-		env, run := start(t, func(w *stepwell.W) (string, error) {
+		env, run := start(t, func(w *stepwell.Context) (string, error) {
 			balance.Set(w, 7)
 			return "", end
 		})
@@ -100,7 +100,7 @@ func groundControl4(t *testing.T) {
 
 func groundControl5(t *testing.T) {
 	t.Parallel()
-	env, run := withNotes(t, func(w *stepwell.W) (string, error) { return notes.Next(w) })
+	env, run := withNotes(t, func(w *stepwell.Context) (string, error) { return notes.Next(w) })
 	env.RunUntilIdle()
 	env.SendRaw("notes", run.ID(), json.RawMessage(`[1, 2]`))
 	env.RunUntilDone()
@@ -111,7 +111,7 @@ func groundControl5(t *testing.T) {
 
 func groundControl6(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (string, error) { return "", w.Sleep(365 * 24 * time.Hour) })
+	env, run := start(t, func(w *stepwell.Context) (string, error) { return "", w.Sleep(365 * 24 * time.Hour) })
 	began := env.Now()
 	env.Limit(run.ID(), time.Hour, 0)
 	env.RunUntilDone()
@@ -123,7 +123,7 @@ func groundControl6(t *testing.T) {
 func groundControl7(t *testing.T) {
 	t.Parallel()
 	for _, grace := range []time.Duration{0, time.Minute} {
-		env, run := start(t, func(w *stepwell.W) (string, error) { return echo.Run(w, "x") })
+		env, run := start(t, func(w *stepwell.Context) (string, error) { return echo.Run(w, "x") })
 		env.Cancel(run.ID(), "a mistake", grace) // it was never called
 		env.RunUntilDone()
 		_, err := run.Result()
@@ -138,7 +138,7 @@ func groundControl8(t *testing.T) {
 	type details struct{ Text string }
 	declined := stepwell.NewErrorKind[details]("declined")
 	child := stepwell.DeclareWorkflow[string, string]("child")
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		var ends []string
 		for _, how := range []string{"completes", "fails", "is cancelled", "is late"} {
 			var options []stepwell.ChildOption
@@ -167,7 +167,7 @@ func groundControl8(t *testing.T) {
 		}
 		return strings.Join(ends, ", "), nil
 	})
-	env.Register(child.Bind(func(w *stepwell.W, how string) (string, error) {
+	env.Register(child.Bind(func(w *stepwell.Context, how string) (string, error) {
 		switch how {
 		case "completes":
 			return "output", nil

@@ -13,41 +13,41 @@ import (
 
 // loser has something that is cancelled because something else comes first.
 type loser struct {
-	run  func(w *stepwell.W) (string, error)
+	run  func(w *stepwell.Context) (string, error)
 	want string // an event of the log
 	none string // no event of the log
 }
 
-func slow(w *stepwell.W) (string, error) { return stuck.Run(w, "") }
+func slow(w *stepwell.Context) (string, error) { return stuck.Run(w, "") }
 
 func losersOfSelect() map[string]loser {
 	return map[string]loser{
 		"the step of a select": {
-			run: func(w *stepwell.W) (string, error) {
+			run: func(w *stepwell.Context) (string, error) {
 				return stepwell.Select(w,
-					stepwell.On(stuck.Go(w, ""), func(*stepwell.W, string) (string, error) { return "", nil }),
-					stepwell.After(time.Minute, func(*stepwell.W) (string, error) { return "", nil }))
+					stepwell.On(stuck.Go(w, ""), func(*stepwell.Context, string) (string, error) { return "", nil }),
+					stepwell.After(time.Minute, func(*stepwell.Context) (string, error) { return "", nil }))
 			},
 			want: "step_failed stuck",
 		},
 		"the timer of a select": {
-			run: func(w *stepwell.W) (string, error) {
+			run: func(w *stepwell.Context) (string, error) {
 				return stepwell.Select(w,
-					stepwell.On(echo.Go(w, ""), func(*stepwell.W, string) (string, error) { return "", nil }),
-					stepwell.After(time.Minute, func(*stepwell.W) (string, error) { return "", nil }))
+					stepwell.On(echo.Go(w, ""), func(*stepwell.Context, string) (string, error) { return "", nil }),
+					stepwell.After(time.Minute, func(*stepwell.Context) (string, error) { return "", nil }))
 			},
 			want: "wait_cancelled wait",
 		},
 		"a case that is kept": {
-			run: func(w *stepwell.W) (string, error) {
+			run: func(w *stepwell.Context) (string, error) {
 				return stepwell.Select(w,
-					stepwell.On(stuck.Go(w, ""), func(*stepwell.W, string) (string, error) { return "", nil }).Keep(),
-					stepwell.After(time.Minute, func(*stepwell.W) (string, error) { return "", nil }))
+					stepwell.On(stuck.Go(w, ""), func(*stepwell.Context, string) (string, error) { return "", nil }).Keep(),
+					stepwell.After(time.Minute, func(*stepwell.Context) (string, error) { return "", nil }))
 			},
 			none: "step_failed stuck",
 		},
 		"the others of First": {
-			run: func(w *stepwell.W) (string, error) {
+			run: func(w *stepwell.Context) (string, error) {
 				stepwell.First(w, echo.Go(w, ""), stuck.Go(w, ""), stepwell.Keep(w.Timer(time.Hour)))
 				return "", nil
 			},
@@ -59,7 +59,7 @@ func losersOfSelect() map[string]loser {
 func losersOfTime() map[string]loser {
 	return map[string]loser{
 		"a step that is not awaited longer": {
-			run: func(w *stepwell.W) (string, error) {
+			run: func(w *stepwell.Context) (string, error) {
 				_, err := stuck.Go(w, "").AwaitWithin(w, time.Minute)
 				if !errors.Is(err, stepwell.ErrTimeout) {
 					return "", err
@@ -69,7 +69,7 @@ func losersOfTime() map[string]loser {
 			want: "step_failed stuck",
 		},
 		"what was begun within": {
-			run: func(w *stepwell.W) (string, error) {
+			run: func(w *stepwell.Context) (string, error) {
 				_, err := stepwell.Within(w, time.Minute, slow)
 				if !errors.Is(err, stepwell.ErrTimeout) {
 					return "", err
@@ -84,8 +84,8 @@ func losersOfTime() map[string]loser {
 func losersOfCoroutines() map[string]loser {
 	return map[string]loser{
 		"the other items of a map": {
-			run: func(w *stepwell.W) (string, error) {
-				_, err := stepwell.Map(w, []string{"bad", "good"}, func(w *stepwell.W, in string) (string, error) {
+			run: func(w *stepwell.Context) (string, error) {
+				_, err := stepwell.Map(w, []string{"bad", "good"}, func(w *stepwell.Context, in string) (string, error) {
 					if in == "bad" {
 						return echo.Run(w, in)
 					}
@@ -99,7 +99,7 @@ func losersOfCoroutines() map[string]loser {
 			want: "step_failed map.1.stuck",
 		},
 		"a coroutine that is cancelled": {
-			run: func(w *stepwell.W) (string, error) {
+			run: func(w *stepwell.Context) (string, error) {
 				f := stepwell.Go(w, "slow", slow)
 				w.Sleep(time.Second)
 				f.Cancel(w, "not needed")
@@ -112,7 +112,7 @@ func losersOfCoroutines() map[string]loser {
 			want: "step_failed slow.stuck",
 		},
 		"a signal that nobody waits for": {
-			run: func(w *stepwell.W) (string, error) {
+			run: func(w *stepwell.Context) (string, error) {
 				stepwell.First(w, echo.Go(w, ""), paid.Wait(w))
 				return "", nil
 			},
@@ -129,7 +129,7 @@ func TestLosersAreCancelled(t *testing.T) {
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			env, run := start(t, func(w *stepwell.W) (string, error) {
+			env, run := start(t, func(w *stepwell.Context) (string, error) {
 				if _, err := c.run(w); err != nil {
 					return "", err
 				}

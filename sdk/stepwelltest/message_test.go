@@ -35,7 +35,7 @@ func decode[T any](data json.RawMessage) (v T) {
 func TestNthReceiveIsNthEvent(t *testing.T) {
 	t.Parallel()
 	vote := stepwell.NewHook[string]("vote")
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		h := vote.Open(w, stepwell.Token("t"))
 		first, err := h.Receive(w)
 		if err != nil {
@@ -71,7 +71,7 @@ func TestNthReceiveIsNthEvent(t *testing.T) {
 func TestTokenThatIsTaken(t *testing.T) {
 	t.Parallel()
 	lock := stepwell.NewHook[string]("lock")
-	env, first := start(t, func(w *stepwell.W) (string, error) {
+	env, first := start(t, func(w *stepwell.Context) (string, error) {
 		_, err := lock.Open(w, stepwell.Token("the lock")).ReceiveWithin(w, time.Hour)
 		taken := (*stepwell.TokenTakenError)(nil)
 		if errors.As(err, &taken) {
@@ -91,7 +91,7 @@ func TestATokenIsOnDiskBeforeItIsMailed(t *testing.T) {
 	reply := stepwell.NewHook[string]("reply")
 	mailed := ""
 	var run *stepwelltest.Run[string]
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		h := reply.Open(w)
 		if _, err := stepwell.Do(w, "mail", func(context.Context) (string, error) {
 			mailed = h.Token()
@@ -135,7 +135,7 @@ func TestApprovals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			env, run := start(t, func(w *stepwell.W) (string, error) {
+			env, run := start(t, func(w *stepwell.Context) (string, error) {
 				a, err := approval.Ask(w, stepwell.Question{Text: "Ship it?", Token: "ship", Expires: c.expires})
 				if stepwell.HasCode(err, "undecodable") {
 					return "undecodable", nil
@@ -168,7 +168,7 @@ func TestApprovals(t *testing.T) {
 
 func TestAWebhookIsAnsweredByTheWorkflow(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		hook := stepwell.OpenWebhook(w, "pay", stepwell.Verify(stepwell.Stripe, "stripe"), stepwell.RespondWithin(10*time.Second))
 		if want := "https://stepwell.test/hooks/" + hook.Token(); hook.URL(w) != want || len(hook.Token()) < 26 {
 			return "", errors.New("the URL is " + hook.URL(w))
@@ -203,7 +203,7 @@ func TestAWebhookIsAnsweredByTheWorkflow(t *testing.T) {
 
 func TestSignalsWithConditions(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		one, err := paid.Wait(w, stepwell.Where("data.Order == %s", `7" || true`), stepwell.Where("data.Amount > %d", 10)).
 			Await(w)
 		if err != nil {
@@ -238,18 +238,18 @@ func TestSignalsWithConditions(t *testing.T) {
 }
 
 // withNotes returns an environment with a workflow that has an inbox, and a run of it.
-func withNotes(t *testing.T, fn func(w *stepwell.W) (string, error)) (*stepwelltest.Env, *stepwelltest.Run[string]) {
+func withNotes(t *testing.T, fn func(w *stepwell.Context) (string, error)) (*stepwelltest.Env, *stepwelltest.Run[string]) {
 	t.Helper()
 	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("noting", stepwell.WithInbox(notes))
 	env := stepwelltest.New(t, echo.Bind(execute),
-		workflow.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return fn(w) }))
+		workflow.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return fn(w) }))
 	return env, stepwelltest.Start(env, workflow, stepwell.None{})
 }
 
 // collect reads the inbox until it gets a full stop.
-func collect(w *stepwell.W) (all string, err error) {
+func collect(w *stepwell.Context) (all string, err error) {
 	done := errors.New("done")
-	err = notes.Serve(w, func(w *stepwell.W, note string) error {
+	err = notes.Serve(w, func(w *stepwell.Context, note string) error {
 		if note == "." {
 			return done
 		}
@@ -265,7 +265,7 @@ func collect(w *stepwell.W) (all string, err error) {
 
 func TestNothingSentAfterStartIsLost(t *testing.T) {
 	t.Parallel()
-	env, run := withNotes(t, func(w *stepwell.W) (string, error) {
+	env, run := withNotes(t, func(w *stepwell.Context) (string, error) {
 		if _, err := echo.Run(w, "something else first"); err != nil {
 			return "", err
 		}
@@ -288,9 +288,9 @@ func TestNothingSentAfterStartIsLost(t *testing.T) {
 func TestOneMessageAtATime(t *testing.T) {
 	t.Parallel()
 	busy, most := 0, 0
-	env, run := withNotes(t, func(w *stepwell.W) (string, error) {
+	env, run := withNotes(t, func(w *stepwell.Context) (string, error) {
 		busy, most = 0, 0
-		err := notes.Serve(w, func(w *stepwell.W, note string) error {
+		err := notes.Serve(w, func(w *stepwell.Context, note string) error {
 			busy++
 			most = max(most, busy)
 			defer func() { busy-- }()
@@ -332,7 +332,7 @@ func TestWhatDoesNotDecodeDoesNotHang(t *testing.T) {
 		t.Errorf("got %v, want the code undecodable", err)
 	}
 	// A workflow can skip it.
-	env, run = withNotes(t, func(w *stepwell.W) (string, error) {
+	env, run = withNotes(t, func(w *stepwell.Context) (string, error) {
 		for {
 			note, err := notes.NextWithin(w, time.Hour)
 			if !stepwell.HasCode(err, "undecodable") {
@@ -351,8 +351,8 @@ func TestWhatDoesNotDecodeDoesNotHang(t *testing.T) {
 func TestInboxOfAChildIsOpenedByIt(t *testing.T) {
 	t.Parallel()
 	child := stepwell.DeclareWorkflow[stepwell.None, string]("child", stepwell.WithInbox(notes))
-	env, run := start(t, func(w *stepwell.W) (string, error) { return child.Child(w, stepwell.None{}).Await(w) })
-	env.Register(child.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) { return collect(w) }))
+	env, run := start(t, func(w *stepwell.Context) (string, error) { return child.Child(w, stepwell.None{}).Await(w) })
+	env.Register(child.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return collect(w) }))
 	env.RunUntilIdle()
 	for _, note := range []string{"x", "."} {
 		stepwelltest.Send(env, notes, env.Children()[0], note, "")

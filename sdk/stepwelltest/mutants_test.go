@@ -52,36 +52,36 @@ var key = stepwell.IdempotencyKey
 
 // parts are the parts of the order's workflow. Each mutant replaces one.
 type parts struct {
-	charge  func(w *stepwell.W, d *world, p purchase) (string, error)
-	reserve func(w *stepwell.W, d *world, p purchase) ([]string, error)
-	refund  func(w *stepwell.W, d *world, amount int) error
-	approve func(w *stepwell.W, d *world, p purchase) (bool, error)
-	mail    func(w *stepwell.W, d *world, text string) error
+	charge  func(w *stepwell.Context, d *world, p purchase) (string, error)
+	reserve func(w *stepwell.Context, d *world, p purchase) ([]string, error)
+	refund  func(w *stepwell.Context, d *world, amount int) error
+	approve func(w *stepwell.Context, d *world, p purchase) (bool, error)
+	mail    func(w *stepwell.Context, d *world, text string) error
 }
 
 func amountOf(p purchase) int { return 100 * len(p.Items) }
 
 func rightParts() parts {
 	return parts{
-		charge: func(w *stepwell.W, d *world, p purchase) (string, error) {
+		charge: func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			return stepwell.Do(w, "charge", func(ctx context.Context) (string, error) {
 				return d.charge(key(ctx), amountOf(p)), nil
 			})
 		},
-		reserve: func(w *stepwell.W, _ *world, p purchase) ([]string, error) {
+		reserve: func(w *stepwell.Context, _ *world, p purchase) ([]string, error) {
 			return stepwell.MapBy(w, p.Items, func(item string) string { return item },
-				func(w *stepwell.W, item string) (string, error) { return reserve.Run(w, item) })
+				func(w *stepwell.Context, item string) (string, error) { return reserve.Run(w, item) })
 		},
-		refund: func(w *stepwell.W, d *world, amount int) error {
+		refund: func(w *stepwell.Context, d *world, amount int) error {
 			return stepwell.Exec(w, "refund", func(ctx context.Context) error {
 				d.refund(key(ctx), amount)
 				return nil
 			})
 		},
-		approve: func(w *stepwell.W, _ *world, p purchase) (bool, error) {
+		approve: func(w *stepwell.Context, _ *world, p purchase) (bool, error) {
 			return approval.Open(w, stepwell.Token("approve-"+p.ID)).ReceiveWithin(w, time.Hour)
 		},
-		mail: func(w *stepwell.W, d *world, text string) error {
+		mail: func(w *stepwell.Context, d *world, text string) error {
 			return stepwell.Exec(w, "mail", func(ctx context.Context) error {
 				d.mail(key(ctx), text)
 				return nil
@@ -91,13 +91,13 @@ func rightParts() parts {
 }
 
 // run is the order's workflow.
-func (of parts) run(w *stepwell.W, d *world, p purchase) (out receipt, err error) {
+func (of parts) run(w *stepwell.Context, d *world, p purchase) (out receipt, err error) {
 	saga := w.Saga()
 	defer saga.OnError(&err)
 	if out.Paid, err = of.charge(w, d, p); err != nil {
 		return out, err
 	}
-	saga.Add("charge", func(w *stepwell.W) error { return of.refund(w, d, amountOf(p)) })
+	saga.Add("charge", func(w *stepwell.Context) error { return of.refund(w, d, amountOf(p)) })
 	if out.Parcels, err = of.reserve(w, d, p); err != nil {
 		return out, err
 	}
@@ -117,7 +117,7 @@ func ordersOf(of parts) stepwelltest.Scenario {
 			memory: map[string]string{},
 		}
 		env.Register(
-			order.Bind(func(w *stepwell.W, p purchase) (receipt, error) { return of.run(w, d, p) }),
+			order.Bind(func(w *stepwell.Context, p purchase) (receipt, error) { return of.run(w, d, p) }),
 			reserve.Bind(func(ctx context.Context, item string) (string, error) {
 				if item == "unicorn" {
 					return "", stepwell.Fail("sold_out", "there are no unicorns")
@@ -164,7 +164,7 @@ type mutant struct {
 	needsCrash bool
 }
 
-func chargesBy(fn func(w *stepwell.W, d *world, p purchase) (string, error)) func(*parts) {
+func chargesBy(fn func(w *stepwell.Context, d *world, p purchase) (string, error)) func(*parts) {
 	return func(of *parts) { of.charge = fn }
 }
 
@@ -175,15 +175,15 @@ func mutants() []mutant {
 // crashMutants are right as long as nothing fails.
 func crashMutants() []mutant {
 	return []mutant{
-		{"the charge has no key", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the charge has no key", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			return stepwell.Do(w, "charge", func(context.Context) (string, error) { return d.charge("", amountOf(p)), nil })
 		}), true},
-		{"the charge has another key each time", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the charge has another key each time", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			return stepwell.Do(w, "charge", func(ctx context.Context) (string, error) {
 				return d.charge(key(ctx)+strconv.Itoa(len(d.charged)), amountOf(p)), nil
 			})
 		}), true},
-		{"the charge goes on from what the process remembers", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the charge goes on from what the process remembers", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			return stepwell.Do(w, "charge", func(ctx context.Context) (string, error) {
 				if d.memory["charging"+p.ID] != "" {
 					return "", stepwell.Fail("busy", "it is being charged")
@@ -192,7 +192,7 @@ func crashMutants() []mutant {
 				return d.charge(key(ctx), amountOf(p)), nil
 			})
 		}), true},
-		{"the amount is a variable that an earlier step sets", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the amount is a variable that an earlier step sets", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			amount := 0
 			if err := stepwell.Exec(w, "quote", func(context.Context) error {
 				amount = amountOf(p)
@@ -207,7 +207,7 @@ func crashMutants() []mutant {
 				return d.charge(key(ctx), amount), nil
 			})
 		}), true},
-		{"the output has the number of attempts", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the output has the number of attempts", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			tries := 0
 			return stepwell.Do(w, "charge", func(ctx context.Context) (string, error) {
 				d.list = append(d.list, p.ID)
@@ -226,7 +226,7 @@ func crashMutants() []mutant {
 func keyMutants() []mutant {
 	return []mutant{
 		{"the refund has no key", func(of *parts) {
-			of.refund = func(w *stepwell.W, d *world, amount int) error {
+			of.refund = func(w *stepwell.Context, d *world, amount int) error {
 				return stepwell.Exec(w, "refund", func(context.Context) error {
 					d.refund("", amount)
 					return nil
@@ -234,7 +234,7 @@ func keyMutants() []mutant {
 			}
 		}, true},
 		{"the mail has no key", func(of *parts) {
-			of.mail = func(w *stepwell.W, d *world, text string) error {
+			of.mail = func(w *stepwell.Context, d *world, text string) error {
 				return stepwell.Exec(w, "mail", func(context.Context) error {
 					d.mail("", text)
 					return nil
@@ -242,7 +242,7 @@ func keyMutants() []mutant {
 			}
 		}, true},
 		{"the text of the mail counts the attempts", func(of *parts) {
-			of.mail = func(w *stepwell.W, d *world, text string) error {
+			of.mail = func(w *stepwell.Context, d *world, text string) error {
 				return stepwell.Exec(w, "mail", func(ctx context.Context) error {
 					d.mail(key(ctx), fmt.Sprint(text, len(d.mailed)))
 					return nil
@@ -253,16 +253,16 @@ func keyMutants() []mutant {
 }
 
 func chargeMutants() []mutant {
-	charge := func(w *stepwell.W, d *world, p purchase, options ...stepwell.StepOption) (string, error) {
+	charge := func(w *stepwell.Context, d *world, p purchase, options ...stepwell.StepOption) (string, error) {
 		return stepwell.Do(w, "charge", func(ctx context.Context) (string, error) {
 			return d.charge(key(ctx), amountOf(p)), nil
 		}, options...)
 	}
 	return []mutant{
-		{"the charge is no step", chargesBy(func(_ *stepwell.W, d *world, p purchase) (string, error) {
+		{"the charge is no step", chargesBy(func(_ *stepwell.Context, d *world, p purchase) (string, error) {
 			return d.charge("", amountOf(p)), nil
 		}), false},
-		{"the charge is not waited for", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the charge is not waited for", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			stepwell.DoGo(w, "charge", func(ctx context.Context) (string, error) {
 				if p.ID == "8" {
 					return "", errors.New("the bank is closed")
@@ -271,14 +271,14 @@ func chargeMutants() []mutant {
 			})
 			return "ref of 400", nil
 		}), false},
-		{"the ID of the charge comes from the process", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the ID of the charge comes from the process", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			d.counter++
 			return charge(w, d, p, stepwell.ID("charge-"+strconv.Itoa(d.counter)))
 		}), false},
-		{"the ID of the charge is random", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the ID of the charge is random", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			return charge(w, d, p, stepwell.ID(strconv.FormatUint(rand.Uint64(), 36)))
 		}), false},
-		{"the result of the charge is a variable", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the result of the charge is a variable", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			var ref string
 			err := stepwell.Exec(w, "charge", func(ctx context.Context) error {
 				ref = d.charge(key(ctx), amountOf(p))
@@ -286,7 +286,7 @@ func chargeMutants() []mutant {
 			})
 			return ref, err
 		}), false},
-		{"the process remembers that it has charged", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"the process remembers that it has charged", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			if ref := d.memory[p.ID]; ref != "" {
 				return ref, nil
 			}
@@ -294,13 +294,13 @@ func chargeMutants() []mutant {
 			d.memory[p.ID] = ref
 			return ref, err
 		}), false},
-		{"only the first charge of a process is made", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"only the first charge of a process is made", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			if d.counter++; d.counter > 2 {
 				return "ref of 400", nil
 			}
 			return charge(w, d, p)
 		}), false},
-		{"two effects have one key", chargesBy(func(w *stepwell.W, d *world, p purchase) (string, error) {
+		{"two effects have one key", chargesBy(func(w *stepwell.Context, d *world, p purchase) (string, error) {
 			return stepwell.Do(w, "charge", func(context.Context) (string, error) { return d.charge("order", amountOf(p)), nil })
 		}), false},
 	}
@@ -310,20 +310,20 @@ func chargeMutants() []mutant {
 func effectMutants() []mutant {
 	return []mutant{
 		{"the refund is no step", func(of *parts) {
-			of.refund = func(_ *stepwell.W, d *world, amount int) error {
+			of.refund = func(_ *stepwell.Context, d *world, amount int) error {
 				d.refund("", amount)
 				return nil
 			}
 		}, false},
 		{"the mail is no step", func(of *parts) {
-			of.mail = func(_ *stepwell.W, d *world, text string) error {
+			of.mail = func(_ *stepwell.Context, d *world, text string) error {
 				d.mail("", text)
 				return nil
 			}
 		}, false},
 		{"a deferred function sends the mail", func(of *parts) {
 			right := of.approve
-			of.approve = func(w *stepwell.W, d *world, p purchase) (bool, error) {
+			of.approve = func(w *stepwell.Context, d *world, p purchase) (bool, error) {
 				defer d.mail("", "it waits")
 				return right(w, d, p)
 			}
@@ -335,7 +335,7 @@ func effectMutants() []mutant {
 func inputMutants() []mutant {
 	return []mutant{
 		{"items are reserved in the order of a map", func(of *parts) {
-			of.reserve = func(w *stepwell.W, _ *world, p purchase) (parcels []string, err error) {
+			of.reserve = func(w *stepwell.Context, _ *world, p purchase) (parcels []string, err error) {
 				items := map[string]bool{}
 				for i := range 20 {
 					items[p.Items[i%len(p.Items)]+strings.Repeat(" ", i)] = true
@@ -351,13 +351,13 @@ func inputMutants() []mutant {
 			}
 		}, false},
 		{"the hook's token comes from the process", func(of *parts) {
-			of.approve = func(w *stepwell.W, d *world, p purchase) (bool, error) {
+			of.approve = func(w *stepwell.Context, d *world, p purchase) (bool, error) {
 				d.counter++
 				return approval.Open(w, stepwell.Token(fmt.Sprint("approve-", p.ID, d.counter/3))).Receive(w)
 			}
 		}, false},
 		{"the hook's deadline comes from the clock", func(of *parts) {
-			of.approve = func(w *stepwell.W, _ *world, p purchase) (bool, error) {
+			of.approve = func(w *stepwell.Context, _ *world, p purchase) (bool, error) {
 				h := approval.Open(w, stepwell.Token("approve-"+p.ID))
 				if stepwell.First(w, h, w.TimerAt(time.Now().Add(1000*time.Hour))) == stepwell.Awaitable(h) {
 					return h.Receive(w)
@@ -367,7 +367,7 @@ func inputMutants() []mutant {
 		}, false},
 		{"the parcels are a variable of the process", func(of *parts) {
 			right := of.reserve
-			of.reserve = func(w *stepwell.W, d *world, p purchase) ([]string, error) {
+			of.reserve = func(w *stepwell.Context, d *world, p purchase) ([]string, error) {
 				parcels, err := right(w, d, p)
 				d.list = append(d.list, parcels...)
 				return d.list, err
@@ -382,7 +382,7 @@ func TestTheKitFindsWhatDiffersRarely(t *testing.T) {
 	const tests = 100
 	found := 0
 	for range tests {
-		_, err := result(t, func(w *stepwell.W) (string, error) {
+		_, err := result(t, func(w *stepwell.Context) (string, error) {
 			for name := range map[string]bool{"a": true, "b": true} {
 				if _, err := echo.Run(w, name); err != nil {
 					return "", err

@@ -15,7 +15,7 @@ func TestCommandOfALostAnswerIsWrittenLater(t *testing.T) {
 	t.Parallel()
 	kind := stepwell.NewHook[string]("hook")
 	bug := true
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		a, b := kind.Open(w, stepwell.Token("a")), kind.Open(w, stepwell.Token("b"))
 		if _, err := a.Receive(w); err != nil {
 			return "", err
@@ -50,7 +50,7 @@ func TestCommandOfALostAnswerIsWrittenLater(t *testing.T) {
 func TestPatchBehindAStep(t *testing.T) {
 	t.Parallel()
 	deployed := false
-	code := func(w *stepwell.W) (string, error) {
+	code := func(w *stepwell.Context) (string, error) {
 		for _, day := range []string{"a", "b"} {
 			w := w.Scope(day)
 			if _, err := echo.Run(w, day); err != nil {
@@ -83,7 +83,7 @@ func TestPatchBehindAStep(t *testing.T) {
 func TestDefinitionsWithTheirFunctions(t *testing.T) {
 	t.Parallel()
 	step := stepwell.NewStep("step", execute)
-	workflow := stepwell.NewWorkflow("small", func(w *stepwell.W, in string) (string, error) { return step.Run(w, in) })
+	workflow := stepwell.NewWorkflow("small", func(w *stepwell.Context, in string) (string, error) { return step.Run(w, in) })
 	env := stepwelltest.New(t, step.Definition(), workflow.Definition())
 	run := stepwelltest.Start(env, workflow, "in")
 	env.RunUntilDone()

@@ -17,7 +17,7 @@ import (
 var give = stepwell.DeclareStep[string, string]("give", stepwell.Attempts(1))
 
 // giveBack undoes a step with another one.
-func giveBack(w *stepwell.W, in string, _ *string) error {
+func giveBack(w *stepwell.Context, in string, _ *string) error {
 	_, err := give.Run(w, in)
 	return err
 }
@@ -25,7 +25,7 @@ func giveBack(w *stepwell.W, in string, _ *string) error {
 func TestSagaUndoesEachStepOnceInEveryCrash(t *testing.T) {
 	t.Parallel()
 	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
-		workflow, definition := declare(func(w *stepwell.W) (out string, err error) {
+		workflow, definition := declare(func(w *stepwell.Context) (out string, err error) {
 			saga := w.Saga()
 			defer saga.OnError(&err)
 			for _, in := range []string{"room", "flight"} {
@@ -33,7 +33,7 @@ func TestSagaUndoesEachStepOnceInEveryCrash(t *testing.T) {
 					return "", err
 				}
 			}
-			saga.Add("note", func(w *stepwell.W) error {
+			saga.Add("note", func(w *stepwell.Context) error {
 				_, err := stepwell.Do(w, "note", func(context.Context) (string, error) { return "", nil })
 				return err
 			})
@@ -75,10 +75,10 @@ func TestAStepOfUnknownOutcomeIsUndone(t *testing.T) {
 				continue // the server ends it, with the code no_answer
 			}
 			undone := ""
-			workflow, definition := declare(func(w *stepwell.W) (_ string, err error) {
+			workflow, definition := declare(func(w *stepwell.Context) (_ string, err error) {
 				saga := w.Saga()
 				defer saga.OnError(&err)
-				undo := charge.Undo(func(_ *stepwell.W, in string, out *string) error {
+				undo := charge.Undo(func(_ *stepwell.Context, in string, out *string) error {
 					if undone = "unknown"; out != nil {
 						undone = *out
 					}
@@ -107,11 +107,11 @@ func TestAStepOfUnknownOutcomeIsUndone(t *testing.T) {
 func TestCompensationGoesOnAfterAFailure(t *testing.T) {
 	t.Parallel()
 	var undone []string
-	_, err := result(t, func(w *stepwell.W) (string, error) {
+	_, err := result(t, func(w *stepwell.Context) (string, error) {
 		undone = nil
 		saga := w.Saga()
 		for _, name := range []string{"first", "second", "third"} {
-			saga.Add(name, func(*stepwell.W) error {
+			saga.Add(name, func(*stepwell.Context) error {
 				undone = append(undone, name)
 				if name != "first" {
 					return errors.New("no " + name)
@@ -127,7 +127,7 @@ func TestCompensationGoesOnAfterAFailure(t *testing.T) {
 		if err := saga.Compensate(); err != nil {
 			return "", fmt.Errorf("it compensates again: %w", err)
 		}
-		saga.Add("kept", func(*stepwell.W) error { return errors.New("it was undone") })
+		saga.Add("kept", func(*stepwell.Context) error { return errors.New("it was undone") })
 		saga.Forget()
 		return "", saga.Compensate()
 	})
@@ -139,9 +139,9 @@ func TestCompensationGoesOnAfterAFailure(t *testing.T) {
 func TestPanicDoesNotCompensate(t *testing.T) {
 	t.Parallel()
 	undone := false
-	_, err := result(t, func(w *stepwell.W) (out string, err error) {
+	_, err := result(t, func(w *stepwell.Context) (out string, err error) {
 		saga := w.Saga()
-		saga.Add("all", func(*stepwell.W) error {
+		saga.Add("all", func(*stepwell.Context) error {
 			undone = true
 			return nil
 		})
@@ -156,10 +156,10 @@ func TestPanicDoesNotCompensate(t *testing.T) {
 
 func TestCancelledRunWhoseCompensationFailsHasFailed(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (out string, err error) {
+	env, run := start(t, func(w *stepwell.Context) (out string, err error) {
 		saga := w.Saga()
 		defer saga.OnError(&err)
-		saga.Add("room", func(*stepwell.W) error { return errors.New("the hotel insists") })
+		saga.Add("room", func(*stepwell.Context) error { return errors.New("the hotel insists") })
 		return "", w.Sleep(time.Hour)
 	})
 	env.RunUntilIdle()
@@ -175,7 +175,7 @@ func TestCancelledRunWhoseCompensationFailsHasFailed(t *testing.T) {
 func TestStepInProgressIsUndoneIfItSucceeds(t *testing.T) {
 	t.Parallel()
 	stepwelltest.EveryOrder(t, func(t testing.TB, env *stepwelltest.Env) {
-		workflow, definition := declare(func(w *stepwell.W) (out string, err error) {
+		workflow, definition := declare(func(w *stepwell.Context) (out string, err error) {
 			saga := w.Saga()
 			defer saga.OnError(&err)
 			a, b := echo.Go(w, "bad"), echo.Go(w, "good", echo.Undo(giveBack))
@@ -199,10 +199,10 @@ func TestStepInProgressIsUndoneIfItSucceeds(t *testing.T) {
 func TestOnEnd(t *testing.T) {
 	t.Parallel()
 	var ends []string
-	got, err := result(t, func(w *stepwell.W) (string, error) {
+	got, err := result(t, func(w *stepwell.Context) (string, error) {
 		ends = nil
 		for _, name := range []string{"first", "second"} {
-			w.OnEnd(func(w *stepwell.W, err error) {
+			w.OnEnd(func(w *stepwell.Context, err error) {
 				out, stepErr := echo.Run(w, name)
 				ends = append(ends, fmt.Sprint(out, err, stepErr))
 			})

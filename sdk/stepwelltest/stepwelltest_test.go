@@ -30,10 +30,10 @@ var (
 	approval = stepwell.NewHook[bool]("approval")
 )
 
-func runOrder(w *stepwell.W, p purchase) (out receipt, err error) {
+func runOrder(w *stepwell.Context, p purchase) (out receipt, err error) {
 	paid := charge.Go(w, p.ID)
 	out.Parcels, err = stepwell.MapBy(w, p.Items, func(item string) string { return item },
-		func(w *stepwell.W, item string) (string, error) { return reserve.Run(w, item) }, stepwell.Limit(2))
+		func(w *stepwell.Context, item string) (string, error) { return reserve.Run(w, item) }, stepwell.Limit(2))
 	if err != nil {
 		return out, err
 	}
@@ -115,7 +115,7 @@ func TestWorkflowThatIsNotDeterministicIsHeld(t *testing.T) {
 	t.Parallel()
 	calls := 0
 	flaky := stepwell.DeclareWorkflow[stepwell.None, string]("flaky")
-	env := stepwelltest.New(t, flaky.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) {
+	env := stepwelltest.New(t, flaky.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) {
 		if calls++; calls%2 == 0 {
 			w.Sleep(time.Second)
 		}

@@ -33,7 +33,7 @@ func depositing() stepwell.Definition {
 
 func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		if n, ok := balance.Get(w); ok {
 			return "", fmt.Errorf("the store has %d at first", n)
 		}
@@ -87,7 +87,7 @@ func TestWritesThatExceedTheStore(t *testing.T) {
 		},
 	} {
 		attempts := 0
-		env, run := start(t, func(w *stepwell.W) (string, error) {
+		env, run := start(t, func(w *stepwell.Context) (string, error) {
 			return stepwell.Do(w, "large", func(ctx context.Context) (string, error) {
 				attempts++
 				text("other").Set(stepwell.Store(ctx), "")
@@ -101,7 +101,7 @@ func TestWritesThatExceedTheStore(t *testing.T) {
 		if !stepwell.HasCode(err, "store_limit") || !strings.Contains(err.Error(), what) || attempts != 1 {
 			t.Errorf("%s: after %d attempts got %v", what, attempts, err)
 		}
-		env, run = start(t, func(w *stepwell.W) (string, error) {
+		env, run = start(t, func(w *stepwell.Context) (string, error) {
 			write(w)
 			return "", nil
 		})
@@ -116,7 +116,7 @@ func TestReadsOfTheStoreReplay(t *testing.T) {
 	t.Parallel()
 	// The second attempt of the step and the end of the sleep are in the log before the workflow is called. So the
 	// workflow writes before it sees the result of the step, but behind it in the log.
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		f := deposit.Go(w, 10)
 		w.Sleep(time.Second)
 		balance.Set(w, 1)
@@ -142,7 +142,7 @@ func TestReadsOfTheStoreReplay(t *testing.T) {
 
 func TestValueThatDoesNotDecodeHoldsTheRun(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		stepwell.NewKey[string]("balance").Set(w, "text")
 		balance.Get(w)
 		return "", nil
@@ -155,7 +155,7 @@ func TestValueThatDoesNotDecodeHoldsTheRun(t *testing.T) {
 
 func TestAttributesAreThoseThatWereSeen(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		_, before := w.Attribute("carrier")
 		w.SetAttribute("carrier", "snail")
 		w.SetAttribute("carrier", "snail")
@@ -178,7 +178,7 @@ func TestAttributesAreThoseThatWereSeen(t *testing.T) {
 
 func TestNowNeverGoesBack(t *testing.T) {
 	t.Parallel()
-	_, err := result(t, func(w *stepwell.W) (string, error) {
+	_, err := result(t, func(w *stepwell.Context) (string, error) {
 		last := w.Now()
 		for i := range 4 {
 			switch i {
@@ -204,8 +204,8 @@ func TestNowNeverGoesBack(t *testing.T) {
 func TestScopesDoNotDisturbEachOthersRandom(t *testing.T) {
 	t.Parallel()
 	draw := func(noise int) string {
-		got, err := result(t, func(w *stepwell.W) (string, error) {
-			inner, err := stepwell.Go(w, "inner", func(w *stepwell.W) (string, error) { return w.UUID(), nil }).Await(w)
+		got, err := result(t, func(w *stepwell.Context) (string, error) {
+			inner, err := stepwell.Go(w, "inner", func(w *stepwell.Context) (string, error) { return w.UUID(), nil }).Await(w)
 			for range noise {
 				w.Rand().Uint64()
 			}
@@ -230,10 +230,10 @@ func TestScopesDoNotDisturbEachOthersRandom(t *testing.T) {
 func TestAttributesAtTheStartStay(t *testing.T) {
 	t.Parallel()
 	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
-	env, run := start(t, func(w *stepwell.W) (string, error) {
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		return child.Child(w, stepwell.None{}, stepwell.ChildAttribute("stage", "new")).Await(w)
 	})
-	env.Register(child.Bind(func(w *stepwell.W, _ stepwell.None) (string, error) {
+	env.Register(child.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) {
 		before, _ := w.Attribute("stage")
 		w.SetAttribute("stage", "paid")
 		err := w.Sleep(time.Hour)

@@ -32,7 +32,7 @@ var (
 )
 
 // approveOrder waits for a vote at the hook with its input as the token.
-func approveOrder(w *stepwell.W, order string) (string, error) {
+func approveOrder(w *stepwell.Context, order string) (string, error) {
 	v, err := decision.Open(w, stepwell.Token(order)).Receive(w)
 	if err != nil {
 		return "", err
@@ -160,7 +160,7 @@ func TestStartIsRepeatedSafely(t *testing.T) {
 func TestALostPayloadCountsOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	s.serve(t, poll.Bind(func(w *stepwell.W, voters int) (votes []vote, err error) {
+	s.serve(t, poll.Bind(func(w *stepwell.Context, voters int) (votes []vote, err error) {
 		h := decision.Open(w, stepwell.Token("poll"))
 		for range voters {
 			v, err := h.Receive(w)

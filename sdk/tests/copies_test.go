@@ -46,7 +46,7 @@ func TestCopiesOfACallWriteOneHistory(t *testing.T) {
 	s := newServer(t)
 	var executed atomic.Int64
 	next, count := stepwell.DeclareStep[int, int64]("next"), stepwell.DeclareWorkflow[int, []int64]("count")
-	doCount := func(w *stepwell.W, n int) (got []int64, err error) {
+	doCount := func(w *stepwell.Context, n int) (got []int64, err error) {
 		for i := range n {
 			v, err := next.Run(w, i)
 			if err != nil {

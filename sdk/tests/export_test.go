@@ -32,13 +32,13 @@ var (
 )
 
 // runExport has IDs that are made of texts, and a branch that depends on their equality.
-func runExport(w *stepwell.W, in parcels) ([]string, error) {
+func runExport(w *stepwell.Context, in parcels) ([]string, error) {
 	note, err := stepwell.Do(w, "note", func(context.Context) (string, error) { return "for " + in.Customer, nil })
 	if err != nil {
 		return nil, err
 	}
 	packed, err := stepwell.MapBy(w, in.Items, func(item string) string { return item },
-		func(w *stepwell.W, item string) (string, error) { return pack.Run(w, item) })
+		func(w *stepwell.Context, item string) (string, error) { return pack.Run(w, item) })
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func TestExportedRunsReplay(t *testing.T) {
 }
 
 // changed is runExport with a step before the others.
-func changed(w *stepwell.W, in parcels) ([]string, error) {
+func changed(w *stepwell.Context, in parcels) ([]string, error) {
 	if _, err := pack.Run(w, "first"); err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (s *server) checkGate(t *testing.T, ids []string) {
 	}
 	before := logs()
 	for name, c := range map[string]struct {
-		fn   func(*stepwell.W, parcels) ([]string, error)
+		fn   func(*stepwell.Context, parcels) ([]string, error)
 		fits bool
 	}{"as it is": {runExport, true}, "changed": {changed, false}} {
 		app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))

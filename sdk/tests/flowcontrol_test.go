@@ -17,7 +17,7 @@ var (
 func TestDebouncedStartsAreOneRun(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	s.serve(t, echo.Bind(func(_ *stepwell.W, in string) (string, error) { return in, nil }))
+	s.serve(t, echo.Bind(func(_ *stepwell.Context, in string) (string, error) { return in, nil }))
 	c := s.client(t, "write")
 	var runs []*stepwell.Run[string]
 	for _, in := range []string{"first", "last"} {
@@ -44,7 +44,7 @@ func TestDebouncedStartsAreOneRun(t *testing.T) {
 func TestBatchStartsOneRun(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	s.serve(t, sums.Bind(func(_ *stepwell.W, in []int) (sum int, err error) {
+	s.serve(t, sums.Bind(func(_ *stepwell.Context, in []int) (sum int, err error) {
 		for _, n := range in {
 			sum = 10*sum + n
 		}

@@ -107,7 +107,7 @@ func (s *server) serveTwice(t *testing.T, workflow string, definitions func() []
 func gcDefinitions(firsts *atomic.Int32) []stepwell.Definition {
 	return []stepwell.Definition{
 		gcEcho.Bind(func(_ context.Context, in string) (string, error) { return in, nil }),
-		gcFirst.Bind(func(w *stepwell.W, _ string) (string, error) {
+		gcFirst.Bind(func(w *stepwell.Context, _ string) (string, error) {
 			n, err := stepwell.Do(w, "first", func(context.Context) (int32, error) { return firsts.Add(1), nil })
 			if err == nil {
 				err = w.Sleep(time.Millisecond)
@@ -117,12 +117,12 @@ func gcDefinitions(firsts *atomic.Int32) []stepwell.Definition {
 			}
 			return gcEcho.Run(w, string('0'+n)+" second", stepwell.Remote())
 		}),
-		gcTimer.Bind(func(w *stepwell.W, token string) (string, error) {
+		gcTimer.Bind(func(w *stepwell.Context, token string) (string, error) {
 			stale := w.Timer(time.Millisecond) // it ends while nobody waits for it
 			stepwell.First(w, gcEcho.Go(w, "fast"), stepwell.Keep(stale))
 			return gcHook.Open(w, stepwell.Token(token)).Receive(w)
 		}),
-		gcTwice.Bind(func(w *stepwell.W, _ string) (string, error) {
+		gcTwice.Bind(func(w *stepwell.Context, _ string) (string, error) {
 			out := ""
 			for range 3 {
 				remote, err := gcEcho.Run(w, out+"r", stepwell.Remote())
@@ -135,20 +135,20 @@ func gcDefinitions(firsts *atomic.Int32) []stepwell.Definition {
 			}
 			return out, nil
 		}),
-		gcStore.Bind(func(w *stepwell.W, how string) (string, error) {
+		gcStore.Bind(func(w *stepwell.Context, how string) (string, error) {
 			gcKey.Set(w, 7)
 			if how == "failed" {
 				return "", stepwell.Fail("no", "it failed")
 			}
 			return how, nil
 		}),
-		gcInbox.Bind(func(w *stepwell.W, _ string) (string, error) {
+		gcInbox.Bind(func(w *stepwell.Context, _ string) (string, error) {
 			n, err := gcNotes.Next(w)
 			return n.Text, err
 		}),
 		gcSleep.Bind(sleepAndUndo),
 		gcEnds.Bind(endsOfChildren),
-		gcChild.Bind(func(w *stepwell.W, how string) (string, error) {
+		gcChild.Bind(func(w *stepwell.Context, how string) (string, error) {
 			switch how {
 			case "completes":
 				return "output", nil
@@ -161,10 +161,10 @@ func gcDefinitions(firsts *atomic.Int32) []stepwell.Definition {
 }
 
 // sleepAndUndo sleeps, and then undoes what it has done before.
-func sleepAndUndo(w *stepwell.W, _ string) (_ string, err error) {
+func sleepAndUndo(w *stepwell.Context, _ string) (_ string, err error) {
 	saga := w.Saga()
 	defer saga.OnError(&err)
-	saga.Add("sleep", func(w *stepwell.W) error {
+	saga.Add("sleep", func(w *stepwell.Context) error {
 		gcKey.Set(w, -1)
 		_, err := gcEcho.Run(w, "undone")
 		return err
@@ -173,7 +173,7 @@ func sleepAndUndo(w *stepwell.W, _ string) (_ string, err error) {
 }
 
 // endsOfChildren returns how children end.
-func endsOfChildren(w *stepwell.W, _ string) (string, error) {
+func endsOfChildren(w *stepwell.Context, _ string) (string, error) {
 	var ends []string
 	for _, how := range []string{"completes", "fails", "is cancelled", "is late"} {
 		var options []stepwell.ChildOption
@@ -307,14 +307,14 @@ func TestARemoteStepInProgressIsUndone(t *testing.T) {
 			return "charged", nil
 		}),
 		refund.Bind(func(_ context.Context, in string) (string, error) { return in + " back", nil }),
-		pay.Bind(func(w *stepwell.W, _ string) (out string, err error) {
+		pay.Bind(func(w *stepwell.Context, _ string) (out string, err error) {
 			saga := w.Saga()
 			defer saga.OnError(&err)
-			paid := charge.Go(w, "", stepwell.Remote(), charge.Undo(func(w *stepwell.W, _ string, out *string) error {
+			paid := charge.Go(w, "", stepwell.Remote(), charge.Undo(func(w *stepwell.Context, _ string, out *string) error {
 				_, err := refund.Run(w, *out)
 				return err
 			}))
-			saga.Add("tell", func(*stepwell.W) error {
+			saga.Add("tell", func(*stepwell.Context) error {
 				compensating <- struct{}{}
 				return nil
 			})

@@ -25,8 +25,8 @@ func TestFinishedStepsAreOnDiskWhileOthersAreInProgress(t *testing.T) {
 	s := newServer(t)
 	c := s.client(t, "write")
 	const quick = 500
-	s.serve(t, fan.Bind(func(w *stepwell.W, n int) (int, error) {
-		ended, err := stepwell.Map(w, make([]int, n+1), func(w *stepwell.W, _ int) (int, error) {
+	s.serve(t, fan.Bind(func(w *stepwell.Context, n int) (int, error) {
+		ended, err := stepwell.Map(w, make([]int, n+1), func(w *stepwell.Context, _ int) (int, error) {
 			return stepwell.Do(w, "step", func(ctx context.Context) (int, error) {
 				if !strings.HasPrefix(stepwell.Info(ctx).ID, fmt.Sprint("map.", n, ".")) {
 					return 1, nil
@@ -89,10 +89,10 @@ func TestARunIsAskedToCancelDuringAStep(t *testing.T) {
 			cause = context.Cause(ctx)
 			return "", cause
 		}),
-		trip.Bind(func(w *stepwell.W, seat string) (_ string, err error) {
+		trip.Bind(func(w *stepwell.Context, seat string) (_ string, err error) {
 			saga := w.Saga()
 			defer saga.OnError(&err)
-			if _, err := reserve.Run(w, seat, reserve.Undo(func(w *stepwell.W, seat string, _ *string) error {
+			if _, err := reserve.Run(w, seat, reserve.Undo(func(w *stepwell.Context, seat string, _ *string) error {
 				return stepwell.Exec(w, "release", func(context.Context) error {
 					released <- seat
 					return nil

@@ -25,7 +25,7 @@ var (
 )
 
 // collectNotes collects the texts of notes until one is empty.
-func collectNotes(w *stepwell.W, _ string) (string, error) {
+func collectNotes(w *stepwell.Context, _ string) (string, error) {
 	var texts []string
 	for {
 		n, err := notes.Next(w)
@@ -38,7 +38,7 @@ func collectNotes(w *stepwell.W, _ string) (string, error) {
 }
 
 // settleOrder waits for the payment of an order, and then asks.
-func settleOrder(w *stepwell.W, order string) (stepwell.Answer, error) {
+func settleOrder(w *stepwell.Context, order string) (stepwell.Answer, error) {
 	if _, err := payment.Wait(w, stepwell.Where("data.Order == %s", order)).Await(w); err != nil {
 		return stepwell.Answer{}, err
 	}

@@ -109,7 +109,7 @@ type scope struct {
 	c *checker
 	// workflow is set if the function is code of a workflow, and step if it is one of a step inside a workflow.
 	workflow, step bool
-	fn             ast.Node // the innermost function with a W of its own; nil if there is none
+	fn             ast.Node // the innermost function with a Context of its own; nil if there is none
 	body           *ast.BlockStmt
 }
 
@@ -170,10 +170,10 @@ func (s scope) node(n ast.Node) {
 	s.loops(n)
 }
 
-// isWorkflow reports whether a function has a parameter of the type *stepwell.W.
+// isWorkflow reports whether a function has a parameter of the type *stepwell.Context.
 func (c *checker) isWorkflow(signature *ast.FuncType) bool {
 	for _, field := range signature.Params.List {
-		if isW(c.TypesInfo.TypeOf(field.Type)) {
+		if isWorkflowContext(c.TypesInfo.TypeOf(field.Type)) {
 			return true
 		}
 	}
@@ -186,8 +186,8 @@ func (c *checker) isStep(signature *ast.FuncType) bool {
 	return len(parameters) > 0 && isNamed(c.TypesInfo.TypeOf(parameters[0].Type), "context", "Context")
 }
 
-// isW reports whether a type is *stepwell.W.
-func isW(t types.Type) bool { return isPointerTo(t, "W") }
+// isWorkflowContext reports whether a type is *stepwell.Context.
+func isWorkflowContext(t types.Type) bool { return isPointerTo(t, "Context") }
 
 // isPointerTo reports whether a type is a pointer to the SDK's type with the name.
 func isPointerTo(t types.Type, name string) bool {

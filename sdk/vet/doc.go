@@ -4,15 +4,15 @@
 //	go install github.com/stepwell-dev/stepwell/sdk/vet/cmd/stepwellvet@latest
 //	go vet -vettool=$(which stepwellvet) ./...
 //
-// The code of a workflow is each function with a *stepwell.W parameter, and the functions that it calls in packages of
-// the same module. Functions whose first parameter is a context.Context are steps, and do what they like.
+// The code of a workflow is each function with a *stepwell.Context parameter, and the functions that it calls in packages
+// of the same module. Functions whose first parameter is a context.Context are steps, and do what they like.
 //
 //	SW001  time and contexts: time.Now, time.Sleep, context.Background
 //	SW002  goroutines, channels and locks
 //	SW003  the random order of maps
 //	SW004  random numbers, the environment, files and networks
-//	SW005  the W of an outer function
-//	SW006  a W that leaves its function: in a step, a variable, a struct or a channel
+//	SW005  the Context of an outer function
+//	SW006  a Context that leaves its function: in a step, a variable, a struct or a channel
 //	SW007  deferred functions, which run whenever the workflow waits, and recover
 //	SW008  variables of packages that are written
 //	SW009  futures that nobody waits for, and errors that are dropped

@@ -17,8 +17,8 @@ func (c *checker) isSDK(call *ast.CallExpr, names ...string) bool {
 		(len(names) == 0 || slices.Contains(names, fn.Name()))
 }
 
-// misuse reports what must not be done with a W, with deferred functions, and with variables of packages (SW005 to
-// SW008).
+// misuse reports what must not be done with a Context, with deferred functions, and with variables of packages (SW005
+// to SW008).
 func (s scope) misuse(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.Ident:
@@ -47,38 +47,39 @@ func (s scope) misuse(n ast.Node) {
 			s.kept(e, e.Pos())
 		}
 	case *ast.SendStmt:
-		if isW(s.c.TypesInfo.TypeOf(n.Value)) {
-			s.c.report(found(n.Value.Pos(), "SW006", "the W is sent to a channel; pass it as a parameter"))
+		if isWorkflowContext(s.c.TypesInfo.TypeOf(n.Value)) {
+			s.c.report(found(n.Value.Pos(), "SW006", "the Context is sent to a channel; pass it as a parameter"))
 		}
 	}
 }
 
-// kept reports a value that is a W and kept at a place.
+// kept reports a value that is a Context and kept at a place.
 func (s scope) kept(value ast.Expr, at token.Pos) {
-	if isW(s.c.TypesInfo.TypeOf(value)) {
-		s.c.report(found(at, "SW006", "the W is kept beyond its function; pass it as a parameter"))
+	if isWorkflowContext(s.c.TypesInfo.TypeOf(value)) {
+		s.c.report(found(at, "SW006", "the Context is kept beyond its function; pass it as a parameter"))
 	}
 }
 
-// outer reports the W of an outer function.
+// outer reports the Context of an outer function.
 func (s scope) outer(id *ast.Ident) {
 	object, ok := s.c.TypesInfo.Uses[id].(*types.Var)
-	if !ok || s.fn == nil || !isW(object.Type()) || object.IsField() || isPackageVar(object) {
+	if !ok || s.fn == nil || !isWorkflowContext(object.Type()) || object.IsField() || isPackageVar(object) {
 		return
 	}
 	// The function's parameters are in its signature, and its other variables in its body.
 	if object.Pos() < s.fn.Pos() || object.Pos() > s.body.End() {
-		s.c.report(found(id.Pos(), "SW005", "%s is the W of an outer function; use the one that this function gets", id.Name))
+		s.c.report(found(id.Pos(), "SW005",
+			"%s is the Context of an outer function; use the one that this function gets", id.Name))
 	}
 }
 
-// capturedByStep reports a W in the function of a step.
+// capturedByStep reports a Context in the function of a step.
 func (s scope) capturedByStep(n ast.Node) {
 	id, ok := n.(*ast.Ident)
 	if !ok {
 		return
 	}
-	if object, ok := s.c.TypesInfo.Uses[id].(*types.Var); ok && isW(object.Type()) {
+	if object, ok := s.c.TypesInfo.Uses[id].(*types.Var); ok && isWorkflowContext(object.Type()) {
 		s.c.report(found(id.Pos(), "SW006", "%s is used in a step; steps only have their context", id.Name))
 	}
 }

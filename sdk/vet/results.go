@@ -66,7 +66,7 @@ func (s scope) loops(n ast.Node) {
 	ast.Inspect(loop.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
-			return false // it has its own W, or is a step
+			return false // it has its own Context, or is a step
 		case *ast.CallExpr:
 			if s.numbered(n, loop) {
 				s.c.report(found(n.Pos(), "SW010", "the IDs of steps in this loop are numbered, so runs in progress diverge when"+
@@ -77,7 +77,7 @@ func (s scope) loops(n ast.Node) {
 	})
 }
 
-// numbered reports whether a call asks for something with a W from outside the loop and without an ID.
+// numbered reports whether a call asks for something with a Context from outside the loop and without an ID.
 func (s scope) numbered(call *ast.CallExpr, loop *ast.RangeStmt) bool {
 	if !s.c.isSDK(call, asks...) {
 		return false
@@ -88,7 +88,7 @@ func (s scope) numbered(call *ast.CallExpr, loop *ast.RangeStmt) bool {
 	}
 	outer := false
 	for _, arg := range call.Args {
-		if id, ok := arg.(*ast.Ident); ok && isW(s.c.TypesInfo.TypeOf(id)) {
+		if id, ok := arg.(*ast.Ident); ok && isWorkflowContext(s.c.TypesInfo.TypeOf(id)) {
 			at := s.c.TypesInfo.ObjectOf(id).Pos()
 			outer = at < loop.Pos() || at > loop.End()
 		}

@@ -6,7 +6,7 @@ import (
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
 
-func workflow(w *stepwell.W, in string) (string, error) {
+func workflow(w *stepwell.Context, in string) (string, error) {
 	_ = time.Now() //stepwell:allow SW001 it is only shown
 	//stepwell:allow SW001 it is only shown
 	_ = time.Now()

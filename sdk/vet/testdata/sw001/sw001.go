@@ -9,7 +9,7 @@ import (
 	"vettest/helper"
 )
 
-func workflow(w *stepwell.W, in time.Time) (string, error) {
+func workflow(w *stepwell.Context, in time.Time) (string, error) {
 	start := time.Now() // want "SW001: time.Now is called; use w.Now"
 	w.Sleep(time.Hour)
 	_ = w.Now().Sub(in) + time.Hour
@@ -35,4 +35,4 @@ func step(ctx context.Context, in string) (string, error) { // want step:"SW001:
 	return time.Now().String(), ctx.Err()
 }
 
-var inVariable = func(w *stepwell.W) { time.Sleep(1) } // want "SW001: time.Sleep is called"
+var inVariable = func(w *stepwell.Context) { time.Sleep(1) } // want "SW001: time.Sleep is called"

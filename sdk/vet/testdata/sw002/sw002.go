@@ -6,7 +6,7 @@ import (
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
 
-func workflow(w *stepwell.W, in chan int) (int, error) {
+func workflow(w *stepwell.Context, in chan int) (int, error) {
 	var mutex sync.Mutex
 	mutex.Lock()   // want "SW002: sync.Lock is called"
 	go func() {}() // want "SW002: a goroutine runs beside the workflow; start coroutines with stepwell.Go"
@@ -16,6 +16,6 @@ func workflow(w *stepwell.W, in chan int) (int, error) {
 	for range in { // want "SW002: a channel is used"
 	}
 	close(in) // want "SW002: a channel is used"
-	f := stepwell.Go(w, "beside", func(w *stepwell.W) (int, error) { return x, nil })
+	f := stepwell.Go(w, "beside", func(w *stepwell.Context) (int, error) { return x, nil })
 	return f.Await(w)
 }

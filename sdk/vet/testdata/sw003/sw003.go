@@ -10,7 +10,7 @@ import (
 
 var charge = stepwell.DeclareStep[string, string]("charge")
 
-func workflow(w *stepwell.W, in map[string]int) ([]string, error) {
+func workflow(w *stepwell.Context, in map[string]int) ([]string, error) {
 	var last, text string
 	for item := range in { // want "SW003: the order of a map is random"
 		if _, err := charge.Run(w.Scope(item), item); err != nil {
@@ -31,7 +31,7 @@ func workflow(w *stepwell.W, in map[string]int) ([]string, error) {
 	return append(unsorted, last, text), nil
 }
 
-func fine(w *stepwell.W, in map[string]int) (int, error) {
+func fine(w *stepwell.Context, in map[string]int) (int, error) {
 	total, copied := 0, map[string]int{}
 	for item, n := range in {
 		if n == 0 {

@@ -9,7 +9,7 @@ import (
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
 
-func workflow(w *stepwell.W, in http.Header) (string, error) {
+func workflow(w *stepwell.Context, in http.Header) (string, error) {
 	n := rand.IntN(6) // want "SW004: rand.IntN is called; use w.Rand"
 	n += w.Rand().IntN(6)
 	_ = crand.Text()              // want "SW004: rand.Text is called"

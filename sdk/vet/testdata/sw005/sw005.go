@@ -4,17 +4,17 @@ import stepwell "github.com/stepwell-dev/stepwell/sdk"
 
 var charge = stepwell.DeclareStep[string, string]("charge")
 
-func workflow(w *stepwell.W, items []string) ([]string, error) {
-	a := stepwell.Go(w, "a", func(inner *stepwell.W) (string, error) {
-		return charge.Run(w, "a") // want "SW005: w is the W of an outer function; use the one that this function gets"
+func workflow(w *stepwell.Context, items []string) ([]string, error) {
+	a := stepwell.Go(w, "a", func(inner *stepwell.Context) (string, error) {
+		return charge.Run(w, "a") // want "SW005: w is the Context of an outer function; use the one that this function gets"
 	})
-	b := stepwell.Go(w, "b", func(*stepwell.W) (string, error) {
-		return charge.Run(w, "b") // want "SW005: w is the W of an outer function"
+	b := stepwell.Go(w, "b", func(*stepwell.Context) (string, error) {
+		return charge.Run(w, "b") // want "SW005: w is the Context of an outer function"
 	})
 	if _, _, err := stepwell.Both(w, a, b); err != nil {
 		return nil, err
 	}
-	return stepwell.Map(w, items, func(w *stepwell.W, item string) (string, error) {
+	return stepwell.Map(w, items, func(w *stepwell.Context, item string) (string, error) {
 		scoped := w.Scope(item)
 		w.Until(func() bool { return scoped.Now().IsZero() })
 		return charge.Run(scoped, item)

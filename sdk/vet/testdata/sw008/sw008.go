@@ -8,7 +8,7 @@ var (
 	state struct{ seen []string }
 )
 
-func workflow(w *stepwell.W, in string) (string, error) {
+func workflow(w *stepwell.Context, in string) (string, error) {
 	count++                             // want "SW008: count is a variable of the process"
 	cache[in] = in                      // want "SW008: cache is a variable of the process"
 	state.seen = append(state.seen, in) // want "SW008: state is a variable of the process"

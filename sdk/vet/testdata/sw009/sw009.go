@@ -4,7 +4,7 @@ import stepwell "github.com/stepwell-dev/stepwell/sdk"
 
 var charge = stepwell.DeclareStep[string, string]("charge")
 
-func workflow(w *stepwell.W, in string) (string, error) {
+func workflow(w *stepwell.Context, in string) (string, error) {
 	charge.Run(w, in)           // want "SW009: the error is dropped"
 	out, _ := charge.Run(w, in) // want "SW009: the error is dropped"
 	charge.Go(w, in)            // want "SW009: nobody waits for it"

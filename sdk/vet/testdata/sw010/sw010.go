@@ -11,7 +11,7 @@ var (
 	chapter = stepwell.DeclareWorkflow[string, string]("chapter")
 )
 
-func workflow(w *stepwell.W, items []string) (string, error) {
+func workflow(w *stepwell.Context, items []string) (string, error) {
 	nothing := func(context.Context) error { return nil }
 	for _, item := range items {
 		if _, err := charge.Run(w, item); err != nil { // want "SW010: the IDs of steps in this loop are numbered"

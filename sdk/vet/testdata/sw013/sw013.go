@@ -8,7 +8,7 @@ import (
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
 
-func workflow(w *stepwell.W, in string) (string, error) {
+func workflow(w *stepwell.Context, in string) (string, error) {
 	log.Print(in)   // want "SW013: log.Print is called; each replay repeats it; use w.Log"
 	slog.Info(in)   // want "SW013: slog.Info is called"
 	fmt.Println(in) // want "SW013: fmt.Println is called"
