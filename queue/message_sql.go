@@ -177,7 +177,7 @@ type parking struct {
 }
 
 // stepOfFence is the condition that message m is for a step of a run with a fence: not for its orchestrator, whose
-// topic ends with the run. The app counts the attempts of a step in the log of the run, and gives the step up by itself.
+// topic ends with the run. The app counts the attempts of a step in the log of the run, and gives the step up itself.
 var stepOfFence = fmt.Sprintf(`(m.run_id <> '' AND right(m.topic, length(m.run_id)) <> m.run_id
 	AND coalesce((SELECT spec_version`+fromRun+`), 0) >= %d)`, entities.SpecFence)
 
