@@ -62,15 +62,18 @@ func drainFor(t *testing.T, d *queue.Drainer, budget, linger time.Duration) queu
 	return done
 }
 
-// drainAndCut drains until it cuts off a call. On a busy machine a budget may end before anything is called. What was
-// taken by then is left to a later drain, which has more time.
-func drainAndCut(t *testing.T, d *queue.Drainer) (got queue.Drained) {
+// cutOff is the grace after which drains cut calls off. What a drain takes as it ends must be used within that time, or
+// it waits for 30 s.
+const cutOff = 2 * time.Second
+
+// drainUntil drains, with more and more time, until ok: on a busy machine, a drain may end before it calls anything.
+func drainUntil(t *testing.T, what string, d *queue.Drainer, ok func(queue.Drained) bool) (got queue.Drained) {
 	t.Helper()
 	budget := 500 * time.Millisecond
-	eventually(t, "a drain has called", func() bool {
+	eventually(t, what, func() bool {
 		got = drainFor(t, d, budget, 0)
 		budget = min(2*budget, 10*time.Second)
-		return got.Delivered > 0
+		return ok(got)
 	})
 	return got
 }
@@ -95,9 +98,8 @@ func TestStepsThatOutlastDrainsFail(t *testing.T) {
 	})
 	r.register(t, deployment, f.URL)
 	id := dr.startRun(t, `null`)
-	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), 10*time.Millisecond })
-	eventually(t, "both attempts ended", func() bool { // at most one per drain
-		drainAndCut(t, d)
+	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), cutOff })
+	drainUntil(t, "both attempts ended", d, func(queue.Drained) bool { // at most one per drain
 		return slices.Contains(dr.events(t, id), "step_failed long")
 	})
 	drain(t, d)
@@ -122,8 +124,9 @@ func TestInvocationsThatOutlastDrainsFail(t *testing.T) {
 	f := serve(t, func(c *functionCall) { <-c.r.Context().Done() })
 	r.register(t, deployment, f.URL)
 	dr.startRun(t, `null`)
-	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), 10*time.Millisecond })
-	if got := drainAndCut(t, d); got.Delivered != 1 || got.Failed != 1 {
+	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), cutOff })
+	got := drainUntil(t, "a call failed", d, func(got queue.Drained) bool { return got.Failed > 0 })
+	if got.Delivered != 1 || got.Failed != 1 {
 		t.Errorf("got %+v, want one delivery, which failed", got)
 	}
 	var id string

@@ -120,7 +120,7 @@ func TestNewConnectionsReplaceThoseThatDoNotRead(t *testing.T) {
 		}
 	}
 	c := dial(t, s, get)
-	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(waitLimit))
 	if _, err := c.Read(make([]byte, 1)); err != nil {
 		t.Errorf("the new connection has no answer: %v", err)
 	}

@@ -256,7 +256,7 @@ func TestServerArchivesToFolder(t *testing.T) { // sets the environment
 // waitUntilEmpty waits until all runs are deleted.
 func (d *database) waitUntilEmpty(t *testing.T) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(waitLimit)
 	for n := 1; n > 0; {
 		if err := d.QueryRow(t.Context(), `SELECT count(*) FROM runs`).Scan(&n); err != nil {
 			t.Fatal(err)
