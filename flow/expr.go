@@ -54,31 +54,7 @@ var environment = condition.Environment(
 	cel.Variable(varItem, cel.DynType),
 	cel.Variable(varIndex, cel.DynType),
 	cel.Variable(varLoop, cel.DynType),
-	cel.Function("pluck", cel.Overload("pluck_list_string", []*cel.Type{cel.ListType(cel.DynType), cel.StringType},
-		cel.ListType(cel.DynType), cel.BinaryBinding(pluck))),
 )
-
-// pluck returns the values of a field of all objects in a list, and null for what is null.
-func pluck(list, name ref.Val) ref.Val {
-	items, ok := list.(traits.Lister)
-	if !ok {
-		return types.MaybeNoSuchOverloadErr(list)
-	}
-	values := make([]ref.Val, 0)
-	for it := items.Iterator(); it.HasNext() == types.True; {
-		item := it.Next()
-		object, isObject := item.(traits.Mapper)
-		value, found := ref.Val(types.NullValue), item == types.NullValue
-		if isObject {
-			value, found = object.Find(name)
-		}
-		if !found {
-			return types.NewErr("item %d of the list has no %q", len(values), name.Value())
-		}
-		values = append(values, value)
-	}
-	return types.NewRefValList(types.DefaultTypeAdapter, values)
-}
 
 // expression is a compiled expression in CEL.
 type expression struct {
@@ -340,6 +316,11 @@ func appendValue(dst []byte, v ref.Val, most int) ([]byte, error) {
 			return nil, fmt.Errorf("%v: %w", v.Value(), errNoJSON)
 		}
 		return append(dst, text...), nil
+	case *types.Optional:
+		if !v.HasValue() {
+			return append(dst, "null"...), nil
+		}
+		return appendValue(dst, v.GetValue(), most)
 	case types.Timestamp:
 		return appendText(dst, v.Time.UTC().Format(time.RFC3339Nano)), nil
 	case types.Duration:

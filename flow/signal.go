@@ -53,7 +53,7 @@ func (r *reader) readCondition(n *node, u usage) []piece {
 	}
 	pieces, err := r.bind(n.text)
 	if err == nil {
-		err = condition.Validate(textOf(pieces, func(*expression) string { return "dyn(null)" }))
+		err = condition.Validate(textOf(pieces, func(*expression) string { return `dyn("")` }))
 	}
 	if err != nil {
 		r.faults.add(n, CodeExpression, "%v", err)
@@ -81,7 +81,8 @@ func textOf(pieces []piece, value func(*expression) string) string {
 
 // unexpanded parses conditions without what macros make of them, so that they can be written again.
 var unexpanded = func() *cel.Env {
-	env, err := cel.NewEnv(cel.ClearMacros(), cel.ParserRecursionLimit(maxDepth), cel.ParserErrorRecoveryLimit(0))
+	env, err := cel.NewEnv(
+		cel.OptionalTypes(), cel.ClearMacros(), cel.ParserRecursionLimit(maxDepth), cel.ParserErrorRecoveryLimit(0))
 	if err != nil {
 		panic(err) // all options are constants
 	}
@@ -170,14 +171,38 @@ func (b *binding) isValue(e ast.Expr) bool {
 		args := call.Args()
 		switch call.FunctionName() {
 		case operators.Index:
-			return b.isValue(args[0]) && (args[1].Kind() == ast.LiteralKind || b.isValue(args[1]))
+			return b.isValue(args[0]) && !b.varies(args[1])
 		case "has":
 			return !call.IsMemberFunction() && len(args) == 1 && b.isValue(args[0])
+		case "orValue", "hasValue":
+			return call.IsMemberFunction() && b.isOptional(call.Target()) && !slices.ContainsFunc(args, b.varies)
 		}
 	default:
 	}
 	return false
 }
+
+// isOptional reports whether an expression is a value of the run that need not be there, such as input.?id.
+func (b *binding) isOptional(e ast.Expr) bool {
+	if e.Kind() == ast.SelectKind {
+		return b.isOptional(e.AsSelect().Operand())
+	}
+	if e.Kind() != ast.CallKind {
+		return false
+	}
+	args := e.AsCall().Args()
+	switch e.AsCall().FunctionName() {
+	case operators.OptSelect, operators.OptIndex:
+		return (b.isValue(args[0]) || b.isOptional(args[0])) && !b.varies(args[1])
+	case operators.Index:
+		return b.isOptional(args[0]) && !b.varies(args[1])
+	default:
+		return false
+	}
+}
+
+// varies reports whether an expression may read the signal.
+func (b *binding) varies(e ast.Expr) bool { return e.Kind() != ast.LiteralKind && !b.isValue(e) }
 
 // bindable are the variables that the condition of a signal may read besides those of the signal. Whether they are
 // known where the step is, is checked as for other expressions.

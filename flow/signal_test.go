@@ -28,6 +28,9 @@ func TestSignalsCorrelate(t *testing.T) {
 		`{name: s, condition: "data.items.exists(i, i in input.list) && has(input.x)"}`: {
 			Name: "s", Condition: `data.items.exists(i, i in dyn([1,{"a":"x"}])) && dyn(false)`,
 		},
+		`{name: s, condition: "data.x == input.?absent.v.orValue(7) || input.?id.hasValue() && data.?x[input.?i.orValue(0)].hasValue()"}`: {
+			Name: "s", Condition: `data.x == dyn(7) || dyn(true) && data.?x[dyn(0)].hasValue()`,
+		},
 		`{name: s, condition: "data.x == steps.before.output.v && data.f < input['far']"}`: {
 			Name: "s", Condition: `data.x == dyn("out") && data.f < dyn(1e+300)`,
 		},

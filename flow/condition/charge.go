@@ -9,16 +9,15 @@ import (
 	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
-	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
 
 	"github.com/stepwell-dev/stepwell/schema/pattern"
 )
 
 // CEL charges calls after they have run, and charges some of them one unit whatever they do. That is too late for calls
-// whose work can exceed the whole limit: matches, comparisons of nested values, and "+", which builds larger values.
-// They are replaced by [charged] calls. The work of all other calls is at most proportional to the size of the signal,
-// so they may be charged afterwards, by [textCost].
+// whose work can exceed the whole limit: matches, comparisons of nested values, and what builds larger values, such as
+// "+" and join. They are replaced by [charged] calls. The work of all other calls is at most proportional to the size of
+// the signal, so they may be charged afterwards, by [textCost].
 
 const (
 	// charsPerUnit is how many bytes of text make up one unit of cost, as in CEL's own costs.
@@ -58,13 +57,15 @@ func (c *charged) Eval(vars interpreter.Activation) ref.Val {
 
 // Function and OverloadID hide what is called: CEL would replace calls that it knows by others, which it does not
 // charge before they run.
-func (*charged) Function() string   { return work{}.Function() }
+func (*charged) Function() string { return work{}.Function() }
+
 func (*charged) OverloadID() string { return work{}.OverloadID() }
 
 // work is the name under which charged calls charge their cost: its argument.
 type work struct{}
 
-func (work) Function() string   { return "stepwell.work" }
+func (work) Function() string { return "stepwell.work" }
+
 func (work) OverloadID() string { return "stepwell.work" }
 
 // Limits returns the options of programs that limit their cost.
@@ -82,28 +83,91 @@ func Limits(most uint64) []cel.ProgramOption {
 	}
 }
 
+// charge is what is charged for a call before it runs, and how it is carried out.
+type charge struct {
+	cost func(args []ref.Val) int
+	// run is nil if the extension that declares the function carries it out.
+	run func(args []ref.Val) ref.Val
+	// typed, if there is one, carries out calls of which all types are known at compile time.
+	typed func(args []ref.Val) ref.Val
+}
+
+// charges are the calls that are charged before they run, by their functions.
+var charges = map[string]charge{
+	operators.Equals: {cost: comparisonCost, run: func(args []ref.Val) ref.Val {
+		return types.Bool(equal(args[0], args[1]))
+	}},
+	operators.NotEquals: {cost: comparisonCost, run: func(args []ref.Val) ref.Val {
+		return types.Bool(!equal(args[0], args[1]))
+	}},
+	operators.In: {cost: searchCost, run: contains},
+
+	operators.Less:          {cost: orderCost, run: ordered(func(order int) bool { return order < 0 })},
+	operators.LessEquals:    {cost: orderCost, run: ordered(func(order int) bool { return order <= 0 })},
+	operators.Greater:       {cost: orderCost, run: ordered(func(order int) bool { return order > 0 })},
+	operators.GreaterEquals: {cost: orderCost, run: ordered(func(order int) bool { return order >= 0 })},
+
+	operators.Add:      arithmetic(operators.Add, sumCost),
+	operators.Subtract: arithmetic(operators.Subtract, constant),
+	operators.Multiply: arithmetic(operators.Multiply, constant),
+	operators.Divide:   arithmetic(operators.Divide, constant),
+	operators.Modulo:   arithmetic(operators.Modulo, constant),
+	operators.Negate:   {cost: constant, run: negate, typed: negateTyped},
+
+	"charAt": {cost: textsCost}, "substring": {cost: textsCost}, "trim": {cost: textsCost},
+	"lowerAscii": {cost: textsCost}, "upperAscii": {cost: textsCost}, "strings.quote": {cost: textsCost},
+	"base64.encode": {cost: textsCost}, "base64.decode": {cost: textsCost},
+	"indexOf": {cost: findCost}, "lastIndexOf": {cost: findCost},
+	"replace": {cost: replaceCost}, "split": {cost: splitCost}, "join": {cost: joinCost}, "format": {cost: formatCost},
+	"reverse": {cost: func(args []ref.Val) int { return textsCost(args) + sizeOfList(args[0]) }},
+
+	"lists.range": {cost: rangeCost}, "slice": {cost: sliceCost}, "flatten": {cost: flattenCost},
+	"first": {cost: constant}, "last": {cost: constant},
+	"sort": {cost: sortCost, run: wantLists(func(args []ref.Val) ref.Val { return sorted(args[0], args[0]) })},
+	"@sortByAssociatedKeys": {
+		cost: sortCost, run: wantLists(func(args []ref.Val) ref.Val { return sorted(args[0], args[1]) }),
+	},
+	"distinct": {cost: distinctCost, run: wantLists(distinct)},
+	"sum":      {cost: listCost, run: wantLists(sum)},
+	"pluck":    {cost: listCost, run: pluck},
+	"hasAny":   {cost: pairsCost, run: wantLists(hasAny)},
+	"hasAll": {cost: pairsCost, run: wantLists(func(args []ref.Val) ref.Val {
+		return types.Bool(hasAll(args[0], args[1]))
+	})},
+	"hasOnly": {cost: pairsCost, run: wantLists(func(args []ref.Val) ref.Val {
+		return types.Bool(hasAll(args[1], args[0]))
+	})},
+	"hasExactly": {cost: pairsCost, run: wantLists(func(args []ref.Val) ref.Val {
+		return types.Bool(hasAll(args[0], args[1]) && hasAll(args[1], args[0]))
+	})},
+
+	"math.@min": {cost: listCost, run: extreme(-1)}, "math.@max": {cost: listCost, run: extreme(1)},
+	"math.ceil": rounding("math.ceil"), "math.floor": rounding("math.floor"),
+	"math.round": rounding("math.round"), "math.trunc": rounding("math.trunc"),
+}
+
 // chargeFirst replaces the calls that must be charged before they run.
 func chargeFirst(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	call, ok := i.(interpreter.InterpretableCall)
 	if !ok {
 		return i, nil
 	}
-	switch call.Function() {
-	case operators.Equals:
-		return &charged{call, comparisonCost, func(args []ref.Val) ref.Val { return types.Equal(args[0], args[1]) }}, nil
-	case operators.NotEquals:
-		return &charged{call, comparisonCost, func(args []ref.Val) ref.Val {
-			return types.Bool(types.Equal(args[0], args[1]) != types.True)
-		}}, nil
-	case operators.In:
-		return &charged{call, searchCost, contains}, nil
-	case operators.Add:
-		return &charged{call, sumCost, add}, nil
-	case overloads.Matches:
+	name := call.Function()
+	if name == overloads.Matches {
 		return newMatch(call)
-	default:
+	}
+	c, ok := charges[name]
+	if !ok {
 		return i, nil
 	}
+	run := c.run
+	switch overload := call.OverloadID(); {
+	case run == nil:
+		run = library[name]
+	case c.typed != nil && overload != "" && !strings.HasPrefix(overload, mixed):
+		run = c.typed
+	}
+	return &charged{call, c.cost, run}, nil
 }
 
 // newMatch compiles the pattern of a call of matches, which [patterns] has checked.
@@ -130,111 +194,9 @@ func newMatch(call interpreter.InterpretableCall) (interpreter.InterpretableV2, 
 	}, nil
 }
 
-// length returns the length of a text in bytes; 0 for other values.
-func length(v ref.Val) int {
-	switch v := v.(type) {
-	case types.String:
-		return len(v)
-	case types.Bytes:
-		return len(v)
-	default:
-		return 0
-	}
-}
-
-// weight returns the cost of going through a value with all its parts. It stops beyond the limit: a value that contains
-// another one several times can be larger than memory.
-func weight(v ref.Val, limit int) int {
-	n := 1 + length(v)/charsPerUnit
-	switch v := v.(type) {
-	case traits.Lister:
-		n += size(v)
-		for it := v.Iterator(); n <= limit && it.HasNext() == types.True; {
-			n += weight(it.Next(), limit-n) - 1
-		}
-	case traits.Mapper:
-		n += size(v)
-		for it := v.Iterator(); n <= limit && it.HasNext() == types.True; {
-			key := it.Next()
-			n += weight(key, limit-n) - 1
-			if n <= limit {
-				n += weight(v.Get(key), limit-n)
-			}
-		}
-	default:
-	}
-	return n
-}
-
-func size(v traits.Sizer) int {
-	n, _ := v.Size().(types.Int)
-	return int(n)
-}
-
-// comparisonCost is that of the smaller value, because a comparison ends with it.
-func comparisonCost(args []ref.Val) int {
-	w := weight(args[0], MaxFlowCost)
-	return min(w, weight(args[1], w))
-}
-
-// searchCost is the cost of "in": comparisons with all elements of a list, or a look-up in a map.
-func searchCost(args []ref.Val) int {
-	value := weight(args[0], MaxFlowCost)
-	list, ok := args[1].(traits.Lister)
-	if !ok {
-		return value
-	}
-	n := 1 + size(list)
-	for it := list.Iterator(); n <= MaxFlowCost && it.HasNext() == types.True; {
-		n += min(value, weight(it.Next(), value)) - 1
-	}
-	return n
-}
-
-func contains(args []ref.Val) ref.Val {
-	container, ok := args[1].(traits.Container)
-	if !ok {
-		return types.MaybeNoSuchOverloadErr(args[1])
-	}
-	return container.Contains(args[0])
-}
-
-// sumCost is the cost of "+": the size of the result.
-func sumCost(args []ref.Val) int {
-	n := 1 + (length(args[0])+length(args[1]))/charsPerUnit
-	if _, growing := args[0].(traits.MutableLister); !growing {
-		n += sizeOfList(args[0])
-	}
-	return n + sizeOfList(args[1])
-}
-
-func sizeOfList(v ref.Val) int {
-	if list, ok := v.(traits.Lister); ok {
-		return size(list)
-	}
-	return 0
-}
-
-// add carries out "+". CEL would represent the sum of two lists by references to both, so that every access to a sum
-// of sums takes time for each of them. Here a sum is a new list. Inside of macros, such as map, lists grow in place.
-func add(args []ref.Val) ref.Val {
-	first, isList := args[0].(traits.Lister)
-	second, areLists := args[1].(traits.Lister)
-	_, growing := args[0].(traits.MutableLister)
-	if isList && areLists && !growing {
-		sum := make([]ref.Val, 0, size(first)+size(second))
-		for _, list := range []traits.Lister{first, second} {
-			for it := list.Iterator(); it.HasNext() == types.True; {
-				sum = append(sum, it.Next())
-			}
-		}
-		return types.NewRefValList(types.DefaultTypeAdapter, sum)
-	}
-	adder, ok := args[0].(traits.Adder)
-	if !ok {
-		return types.MaybeNoSuchOverloadErr(args[0])
-	}
-	return adder.Add(args[1])
+// rounding returns the charge of a function that makes doubles whole.
+func rounding(name string) charge {
+	return charge{cost: constant, run: rounded(roundings[name]), typed: library[name]}
 }
 
 // textCost charges calls for the texts that they read and return, and for time zones.

@@ -12,7 +12,7 @@ import (
 	"io"
 	"math"
 	"runtime"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -94,13 +94,17 @@ func New(now func() time.Time) *Conditions {
 
 // Environment returns an environment for expressions with the given variables.
 func Environment(variables ...cel.EnvOption) *cel.Env {
-	env, err := cel.NewEnv(append(variables,
+	return newEnv(cel.NewEnv, slices.Concat(variables, functions(), mixedNumbers(), []cel.EnvOption{
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
 		cel.ParserRecursionLimit(maxDepth),
 		cel.ParserErrorRecoveryLimit(0), // report the first error only
 		cel.ASTValidators(patterns{}),
-	)...)
+	})...)
+}
+
+func newEnv(create func(...cel.EnvOption) (*cel.Env, error), options ...cel.EnvOption) *cel.Env {
+	env, err := create(options...)
 	if err != nil {
 		panic(fmt.Sprintf("condition: invalid environment: %v", err)) // all options are constants
 	}
@@ -263,8 +267,7 @@ func firstIssue(issues *cel.Issues) error {
 		max(first.Location.Line(), 1), max(first.Location.Column(), 0)+1, first.Message)
 }
 
-// Decode decodes JSON for use in conditions. Numbers become doubles, as CEL defines for JSON, except integers beyond
-// 2^53, which doubles cannot represent exactly: they become ints or uints.
+// Decode decodes JSON for use in conditions. Whole numbers of up to 64 bits become ints or uints, all others doubles.
 func Decode(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -277,9 +280,6 @@ func Decode(text []byte) (any, error) {
 	}
 	return numbers(value), nil
 }
-
-// maxExact is the greatest integer up to which doubles represent every integer.
-const maxExact = 1 << 53
 
 // numbers converts every json.Number inside a decoded value.
 func numbers(value any) any {
@@ -296,15 +296,4 @@ func numbers(value any) any {
 		return number(v)
 	}
 	return value
-}
-
-func number(n json.Number) any {
-	if i, err := n.Int64(); err == nil && (i > maxExact || i < -maxExact) {
-		return i
-	}
-	if u, err := strconv.ParseUint(n.String(), 10, 64); err == nil && u > maxExact {
-		return u
-	}
-	f, _ := n.Float64() // out of range becomes infinity, which compares correctly
-	return f
 }
