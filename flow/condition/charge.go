@@ -16,8 +16,8 @@ import (
 
 // CEL charges calls after they have run, and charges some of them one unit whatever they do. That is too late for calls
 // whose work can exceed the whole limit: matches, comparisons of nested values, and what builds larger values, such as
-// "+" and join. They are replaced by [charged] calls. The work of all other calls is at most proportional to the size of
-// the signal, so they may be charged afterwards, by [textCost].
+// "+" and join. They are replaced by [charged] calls. The work of all other calls is at most proportional to the size
+// of the signal, so they may be charged afterwards, by [textCost].
 
 const (
 	// charsPerUnit is how many bytes of text make up one unit of cost, as in CEL's own costs.
