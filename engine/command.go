@@ -72,18 +72,22 @@ func (e *Engine) command(ctx context.Context, c *commanding, body []byte) ([]eve
 		Streams: plan.Responses, Open: plan.Open,
 	})
 	if errors.Is(err, message.ErrStale) {
-		err = e.whyStale(ctx, c, err)
+		err = e.whyStale(ctx, c.Project, c.RunID, err)
 	}
 	return results, plan.Explain(err)
 }
 
-// whyStale returns the reason why an invocation has ended: the end of the run deletes its work.
-func (e *Engine) whyStale(ctx context.Context, c *commanding, stale error) error {
-	run, err := store.RunByID(ctx, pg.NewPool(e.pool), c.Project, c.RunID)
-	if err == nil && run.Status.Ended() {
+// whyStale returns the reason why a call is over: the end of the run deletes its work.
+func (e *Engine) whyStale(ctx context.Context, project entities.Project, runID entities.RunID, stale error) error {
+	run, err := store.RunByID(ctx, pg.NewPool(e.pool), project, runID)
+	switch {
+	case errors.Is(err, entities.ErrRunNotFound):
+		return err
+	case err == nil && run.Status.Ended():
 		return endedError(run)
+	default:
+		return stale
 	}
-	return stale
 }
 
 func endedError(run entities.Run) error {

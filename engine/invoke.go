@@ -117,7 +117,7 @@ func (e *Engine) callOnce(
 		return answer{}, false, err
 	}
 	defer free()
-	if call.Token, err = e.tokenOf(ctx, d); err != nil {
+	if call.Token, err = e.tokenOf(ctx, d, tokenValidity); err != nil {
 		return answer{}, false, err
 	}
 	a, err = e.askOnLease(ctx, d, call)
@@ -153,6 +153,11 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 		}
 		return nil
 	})
+	return errors.Join(err, e.outcome(d, run, outcome))
+}
+
+// outcome returns what the outcome of an answer means for the work.
+func (e *Engine) outcome(d queue.Delivery, run entities.Run, outcome error) error {
 	if isPermanent(outcome) {
 		e.forget(run.ID)
 	}
@@ -164,7 +169,7 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 	if isPermanent(outcome) && !queue.IsOver(outcome) {
 		outcome = asRefused(outcome)
 	}
-	return errors.Join(err, outcome)
+	return outcome
 }
 
 // asRefused marks the error of an answer as one by which readers of the message tell that the server refused it.

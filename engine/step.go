@@ -46,7 +46,8 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	if s.spec.HTTP != nil {
 		return e.executeHTTP(ctx, d, s)
 	}
-	token, err := e.tokenOf(ctx, d)
+	timeout := s.spec.AttemptTimeout(e.log.Now())
+	token, err := e.tokenOf(ctx, d, timeout+stepTokenMargin)
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	if call.Run.Store, err = e.loadStore(ctx, s.run); err != nil {
 		return err
 	}
-	a, err := e.askInTime(ctx, d, call, s.spec.AttemptTimeout(e.log.Now()))
+	a, err := e.askInTime(ctx, d, call, timeout)
 	now := e.log.Now()
 	if errors.Is(err, errStepOver) {
 		return queue.Persist(ctx, d.End)
@@ -386,13 +387,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	requests := s.results(v, e.log.Now())
 	var final error
 	err := queue.Persist(ctx, func(ctx context.Context) error {
-		options := e.endWith(d)
-		if v.event == entities.EventStepRetrying {
-			options = retryWith(d, queue.Failure{
-				Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady, KeepsPlaces: v.code == codeAccepted,
-			})
-		}
-		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, requests, options)
+		final = e.append(ctx, d, v, requests)
 		if refused := (*eventlog.RefusedError)(nil); final == nil || queue.IsOver(final) || errors.As(final, &refused) {
 			return nil
 		}
@@ -411,6 +406,18 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		return queue.Persist(ctx, d.End) // the step has a result already
 	}
 	return final
+}
+
+// append appends the events of a decision once.
+func (e *Engine) append(ctx context.Context, d queue.Delivery, v decision, events []eventlog.Request) error {
+	options := e.endWith(d)
+	if v.event == entities.EventStepRetrying {
+		options = retryWith(d, queue.Failure{
+			Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady, KeepsPlaces: v.code == codeAccepted,
+		})
+	}
+	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, events, options)
+	return err
 }
 
 // results returns the requests for the events of a decision.

@@ -16,6 +16,9 @@ const (
 	// tokenValidity is how long the token of a call is valid at most. It ends earlier with the call's invocation, which no
 	// call outlives.
 	tokenValidity = contract.MaxAttemptTimeout + time.Hour
+	// stepTokenMargin is how long the token of a step's call is valid after the time of the attempt. A function that its
+	// server has left can then no longer keep the call.
+	stepTokenMargin = time.Minute
 	// callKeyName is the name of the key for the tokens of calls.
 	callKeyName = "calls"
 	// callKeyTime is how long the key is cached, and callKeyTimeout the time limit for reading it. The key changes only
@@ -61,14 +64,14 @@ func (k *callKey) get(ctx context.Context) (token.Key, error) {
 	return k.key, nil
 }
 
-// tokenOf returns the token with which the function that is called may act for its run until its invocation ends.
-func (e *Engine) tokenOf(ctx context.Context, d queue.Delivery) (string, error) {
+// tokenOf returns the token with which the function that is called may act for its run until its call ends, or is over.
+func (e *Engine) tokenOf(ctx context.Context, d queue.Delivery, valid time.Duration) (string, error) {
 	key, err := e.callKey.get(ctx)
 	if err != nil {
 		return "", err
 	}
 	c := token.Call{Project: d.Project, RunID: d.RunID, Invocation: d.Lease}
-	return key.SignCall(c, e.log.Now().Add(tokenValidity)), nil
+	return key.SignCall(c, e.log.Now().Add(valid)), nil
 }
 
 // VerifyCall returns the call for which a token was made. It reports false if the token is invalid or has expired. It

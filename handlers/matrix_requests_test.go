@@ -66,6 +66,10 @@ var testRequests = []testRequest{
 		body: `{"commands":[{"type":"setAttributes","attributes":{"a":"b"}}]}`, foreign: 404,
 	},
 	{
+		route: "POST /v1/runs/:id/call/keep", path: "/v1/runs/{driven}/call/keep", header: []string{"Stepwell-Invocation", "{lease}"},
+		foreign: 404,
+	},
+	{
 		route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","inbox":["notes"],"send":[{"inbox":"notes","payload":1}]}`,
 		foreign: 404,
 	},
@@ -304,5 +308,10 @@ var testRequests = []testRequest{
 	{
 		route: "POST " + topic + ":topic/consumer/:group/id/:messageId", foreign: 404,
 		path: topic + "{topic}/consumer/default/id/{message}",
+	},
+	// The last one, because it ends the call that others are about.
+	{
+		route: "POST /v1/runs/:id/call/answer", path: "/v1/runs/{driven}/call/answer",
+		header: []string{"Stepwell-Invocation", "{lease}"}, body: `{"status":500,"body":{"error":{"message":"classified"}}}`, foreign: 404,
 	},
 }

@@ -350,8 +350,8 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 		return Delivered{OutcomeDropped, redact(err)}, nil
 	case IsOver(err):
 		return Delivered{OutcomeDropped, redact(err)}, Persist(ctx, d.End)
-	case Interrupted(ctx, err): // due at once, for other processes
-		return Delivered{Outcome: OutcomeStopped}, w.nack(ctx, d.Lease, Failure{Reason: message.ServerStopped})
+	case Interrupted(ctx, err):
+		return Delivered{Outcome: OutcomeStopped}, w.leaveCall(ctx, d)
 	default:
 		return w.retryLater(ctx, d, err)
 	}

@@ -133,9 +133,9 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	switch c.Type {
 	case "workflow":
-		a.serveWorkflow(w, r, c)
+		a.serveKept(w, r, c, a.serveWorkflow)
 	case "step":
-		a.serveStep(w, r, c)
+		a.serveKept(w, r, c, a.serveStep)
 	default:
 		writeError(w, http.StatusBadRequest, failure{Message: fmt.Sprintf("unknown type of call %q", c.Type)})
 	}

@@ -192,6 +192,8 @@ var routes = []struct {
 	{"POST /runs/:id/rerun", auth.Write, (*Server).rerunRun},
 	{"POST /runs/rerun", auth.Write, (*Server).rerunRuns},
 	{"POST /runs/:id/commands", auth.Write, (*Server).commandRun},
+	{"POST /runs/:id/call/keep", auth.Write, (*Server).keepCall},
+	{"POST /runs/:id/call/answer", auth.Write, (*Server).answerCall},
 
 	// Parts of runs.
 	{"GET /runs/:id/steps", auth.Metadata, (*Server).listSteps},
@@ -333,6 +335,8 @@ var routes = []struct {
 // callRoutes are the routes that also accept the tokens of calls.
 var callRoutes = []string{
 	"POST /runs/:id/commands",
+	"POST /runs/:id/call/keep",
+	"POST /runs/:id/call/answer",
 	"GET /runs/:id/store",
 	"GET /runs/:id/store/:key",
 	"GET /runs/:id/events",

@@ -19,7 +19,8 @@
 // message.
 //
 // A function reaches the queue through any server: the death of the server that made the call says nothing about its
-// work. The client of @stepwell/world says after a second and then every three that its function works (kept_until).
+// work. The client of @stepwell/world and the Go SDK say after a second and then every three that their function works
+// (kept_until).
 // If it did until its server died, the lease stays with the function, for [KeptLease] after each time. A lease that
 // another client has extended stays as well, until it runs out (protocol §5.5).
 //

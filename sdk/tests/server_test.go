@@ -27,11 +27,24 @@ var listening = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
 type server struct {
 	*process
 	addr, schema string
+	settings     []string
 }
 
-func newServer(t *testing.T) *server {
+func newServer(t *testing.T, settings ...string) *server {
 	t.Helper()
-	s := &server{addr: "127.0.0.1:0", schema: "sdk_" + strings.ToLower(rand.Text()[:12])}
+	return runServer(t, &server{schema: "sdk_" + strings.ToLower(rand.Text()[:12]), settings: settings})
+}
+
+// beside starts another server of the same schema.
+func (s *server) beside(t *testing.T) *server {
+	t.Helper()
+	return runServer(t, &server{schema: s.schema, settings: s.settings})
+}
+
+// runServer starts a server that ends with the test.
+func runServer(t *testing.T, s *server) *server {
+	t.Helper()
+	s.addr = "127.0.0.1:0"
 	s.start(t)
 	t.Cleanup(func() {
 		if err := s.stop(syscall.SIGKILL); err != nil {
@@ -47,9 +60,9 @@ func newServer(t *testing.T) *server {
 func (s *server) start(t *testing.T) {
 	t.Helper()
 	var err error
-	s.process, s.addr, err = startProcess(exec.Command(program, "serve"), listening,
+	s.process, s.addr, err = startProcess(exec.Command(program, "serve"), listening, append(s.settings,
 		"DATABASE_URL="+databaseURL, "STEPWELL_SCHEMA="+s.schema, "STEPWELL_LISTEN="+s.addr,
-		"STEPWELL_API_KEY="+adminKey, "STEPWELL_ALLOW_ADDRESSES=loopback")
+		"STEPWELL_API_KEY="+adminKey, "STEPWELL_ALLOW_ADDRESSES=loopback")...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1047,6 +1047,25 @@ export interface Api {
     };
     answer: Exchange | null;
   };
+  // Say that a function works on its call
+  "POST /v1/runs/{id}/call/keep": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // Answer a call whose connection has ended
+  "POST /v1/runs/{id}/call/answer": {
+    path: { "id": string };
+    query: {  };
+    body: {
+      status: number;
+      contentType?: string;
+      retryAfter?: string;
+      body?: unknown;
+    };
+    answer: null;
+  };
   // Cancel all matching runs
   "POST /v1/runs/cancel": {
     path: {  };

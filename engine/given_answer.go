@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/contract"
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
+	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// GivenAnswer is an answer of a function that comes by a request of its own, because the connection of the call has
+// ended: what the function would have answered.
+type GivenAnswer struct {
+	Status      int
+	ContentType string
+	RetryAfter  string
+	Body        []byte
+}
+
+// KeepCall notes that the function works on a call under way: see [queue.Queue.KeepCall]. It fails with
+// [message.ErrStale] if the call is over, and with [entities.ErrRunEnded] if the run is.
+func (e *Engine) KeepCall(
+	ctx context.Context, project entities.Project, runID entities.RunID, handle string,
+) error {
+	err := e.queue.KeepCall(ctx, project, runID, handle)
+	if errors.Is(err, message.ErrStale) {
+		return e.whyStale(ctx, project, runID, err)
+	}
+	return err
+}
+
+// TakeAnswer does with the answer to a call under way what the server does that made the call. It fails as
+// [Engine.KeepCall] does: nothing happens then. It does not persist while the database is away: the
+// function repeats its request.
+func (e *Engine) TakeAnswer(
+	ctx context.Context, project entities.Project, runID entities.RunID, handle string, given GivenAnswer,
+) error {
+	d, err := e.queue.Called(ctx, project, runID, handle)
+	if errors.Is(err, message.ErrStale) {
+		return e.whyStale(ctx, project, runID, err)
+	}
+	if err != nil {
+		return err
+	}
+	now := e.log.Now()
+	a := answer{
+		status: given.Status, body: given.Body, asksLater: given.RetryAfter != "",
+		retryAfter: retryAfter(given.RetryAfter, now), isStepAnswer: contract.IsStepAnswer(given.ContentType),
+	}
+	if reason, ok := a.isRefusal(); ok {
+		return d.Release(ctx, d.Failure(d.NotServed(reason)))
+	}
+	switch d.Work {
+	case message.WorkStep:
+		return e.takeStepAnswer(ctx, d, a, now)
+	case message.WorkRun:
+		return e.takeRunAnswer(ctx, d, a)
+	default:
+		return entities.Invalid("the work %q has no answer", d.Work)
+	}
+}
+
+// takeStepAnswer records the answer to the call of a step.
+func (e *Engine) takeStepAnswer(ctx context.Context, d queue.Delivery, a answer, now time.Time) error {
+	s, err := e.loadStep(ctx, d)
+	if err != nil {
+		return err
+	}
+	v := s.decide(a, nil, d.DeliveryCount, now)
+	err = e.append(ctx, d, v, s.results(v, now))
+	if limit, ok := errors.AsType[*kv.LimitError](err); ok {
+		v = storeLimit(limit)
+		err = e.append(ctx, d, v, s.results(v, now))
+	}
+	if errors.Is(err, entities.ErrConflict) {
+		return d.End(ctx) // the step has a result already
+	}
+	if v.event == entities.EventStepRetrying {
+		e.queue.WakeTimer(nil)
+	}
+	if len(s.spec.Limits) > 0 {
+		e.queue.Freed(d.Project, s.spec.Limits)
+	}
+	return err
+}
+
+// takeRunAnswer applies the answer to an invocation, or releases the work as after a failed one.
+func (e *Engine) takeRunAnswer(ctx context.Context, d queue.Delivery, a answer) error {
+	run, err := store.RunByID(ctx, pg.NewPool(e.pool), d.Project, d.RunID)
+	if err != nil {
+		return err
+	}
+	if !a.ok() {
+		e.kept.forget(d.RunID)
+		return d.Release(ctx, d.Failure(e.hold(d, a)))
+	}
+	var told struct{ Seen int64 }
+	if err := json.Unmarshal(a.body, &told); err != nil || told.Seen < 1 {
+		return entities.Invalid("an answer that comes by a request of its own must have seen")
+	}
+	run.LastSeq = min(run.LastSeq, told.Seen)
+	err = e.answer(ctx, d, run, a.body)
+	refused := (*eventlog.RefusedError)(nil)
+	if err == nil || errors.Is(err, message.ErrStale) || !isPermanent(err) && !errors.As(err, &refused) {
+		return err
+	}
+	if queue.IsOver(err) && !errors.As(err, &refused) {
+		return errors.Join(err, d.End(ctx))
+	}
+	err = e.outcome(d, run, err)
+	return errors.Join(err, d.Release(ctx, d.Failure(err)))
+}

@@ -1,0 +1,124 @@
+package rest_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// sendCall sends a request about a call, and returns the status.
+func (a api) sendCall(t *testing.T, id entities.RunID, what, invocation, body string) int {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/call/"+what, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Stepwell-Invocation", invocation)
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	return w.Code
+}
+
+// calling makes the work of a run of the kind one that a server which has died was calling.
+func (a api) calling(t *testing.T, id entities.RunID, kind, lease string) {
+	t.Helper()
+	tag, err := a.pool.Exec(t.Context(), `
+		UPDATE messages SET lease = $3, holder = '', due_at = now() + '1 minute', delivery_count = 1
+		WHERE run_id = $1 AND work = $2`, id, kind, lease)
+	if err != nil || tag.RowsAffected() != 1 {
+		t.Fatalf("made %d calls, error %v", tag.RowsAffected(), err)
+	}
+}
+
+// TestAnswersByRequest sends what a function would have answered: the commands of an invocation, and outputs and errors
+// of steps. Of several answers to one call the first counts, also if they come at once.
+func TestAnswersByRequest(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "order")
+	a.calling(t, id, "run", "rh_run")
+	steps := `{"status":200,"body":{"seen":%d,"commands":[
+		{"type":"runStep","id":"good","name":"s"},{"type":"runStep","id":"bad","name":"s"},
+		{"type":"runStep","id":"again","name":"s"}]}}`
+	for _, tt := range []struct {
+		what, invocation, body string
+		want                   int
+	}{
+		{"keep", "rh_run", "", 204},
+		{"keep", "rh_other", "", 409},
+		{"answer", "rh_other", fmt.Sprintf(steps, 1), 409},
+		{"answer", "rh_run", `{"status":200,"body":{"commands":[]}}`, 400}, // it does not say what it has seen
+		{"answer", "rh_run", `{"status":100}`, 400},
+		{"answer", "rh_run", fmt.Sprintf(steps, 1), 204},
+		{"answer", "rh_run", fmt.Sprintf(steps, 1), 409},
+		{"keep", "rh_run", "", 409},
+	} {
+		if got := a.sendCall(t, id, tt.what, tt.invocation, tt.body); got != tt.want {
+			t.Errorf("%s of %s with %s: got %d, want %d", tt.what, tt.invocation, tt.body, got, tt.want)
+		}
+	}
+	if _, err := a.pool.Exec(t.Context(), `
+		UPDATE messages SET lease = 'rh_' || subject, holder = '', due_at = now() + '1 minute', delivery_count = 1
+		WHERE run_id = $1 AND work = 'step'`, id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.pool.Exec(t.Context(), `UPDATE steps SET status = 'running', attempt = 1 WHERE run_id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	var accepted atomic.Int64
+	var racing sync.WaitGroup
+	for i := range 8 {
+		racing.Go(func() {
+			switch got := a.sendCall(t, id, "answer", "rh_good", fmt.Sprintf(`{"status":200,"body":%d}`, i)); got {
+			case http.StatusNoContent:
+				accepted.Add(1)
+			case http.StatusConflict:
+			default:
+				t.Errorf("one of several answers: got %d", got)
+			}
+		})
+	}
+	racing.Wait()
+	if n := accepted.Load(); n != 1 {
+		t.Errorf("%d of 8 answers to one call were accepted", n)
+	}
+	a.sendCall(t, id, "answer", "rh_bad", `{"status":422,"body":{"error":{"message":"no","code":"declined"}}}`)
+	a.sendCall(t, id, "answer", "rh_again", `{"status":500,"retryAfter":"7","body":{"error":{"message":"later"}}}`)
+	for step, want := range map[string]string{"good": "completed", "bad": "failed", "again": "pending"} {
+		var got string
+		err := a.pool.QueryRow(t.Context(), `SELECT status FROM steps WHERE run_id = $1 AND id = $2`, id, step).Scan(&got)
+		if err != nil || got != want {
+			t.Errorf("step %s is %s, want %s (%v)", step, got, want, err)
+		}
+	}
+}
+
+// TestAnswersThatFailByRequest: a function that holds its run does so by request as well, and a refused answer is shown.
+func TestAnswersThatFailByRequest(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for body, want := range map[string]struct {
+		status     int
+		code, text string
+	}{
+		`{"status":500,"body":{"error":{"message":"other code","code":"diverged"}}}`: {204, "diverged", "500"},
+		`{"status":200,"body":{"seen":1,"commands":[{"type":"dance"}]}}`:             {400, "", "dance"},
+		`{"status":503,"body":{"error":{"message":"going away","code":"shutdown"}}}`: {204, "", "going away"},
+	} {
+		id := a.driven(t, "order")
+		a.calling(t, id, "run", "rh_run")
+		if got := a.sendCall(t, id, "answer", "rh_run", body); got != want.status {
+			t.Errorf("%s: got %d, want %d", body, got, want.status)
+		}
+		var lease, text, code string
+		err := a.pool.QueryRow(t.Context(), `SELECT lease, last_error, coalesce(held->>'code', '') FROM messages
+			WHERE run_id = $1 AND work = 'run'`, id).Scan(&lease, &text, &code)
+		if err != nil || lease != "" || code != want.code || !strings.Contains(text, want.text) {
+			t.Errorf("%s: the work has lease %q, error %q, code %q (%v)", body, lease, text, code, err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package stepwell
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/api"
+)
+
+const (
+	// keepAfter is how long a call may take before the server is told that it is worked on, and keepEvery is how often it
+	// is told then. The server makes the call again that has not been kept for ten seconds, unless it waits for its answer.
+	keepAfter = time.Second
+	keepEvery = 3 * time.Second
+)
+
+// keptCall is a call of which servers are told that it is worked on, so that it goes on if the server that made it stops
+// or dies. Its answer then goes to another one.
+type keptCall struct {
+	host   *callHost
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+// keep tells servers that a call is worked on, until end. The context that it returns ends when the answer is not
+// wanted any more, and with the request's if that ends because the app is stopped. Without a server that offers it, the
+// context is the request's.
+func (a *App) keep(r *http.Request, c call) (ctx context.Context, k *keptCall) {
+	if !slices.Contains(c.Server.Features, "answer") {
+		return r.Context(), nil
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	// The cause is that of a closed connection: what it means depends on the kind of the call.
+	host := a.newHost(c, func(error) { cancel(context.Canceled) })
+	if host == nil {
+		cancel(nil)
+		return r.Context(), nil
+	}
+	k = &keptCall{host, cancel, make(chan struct{})}
+	go func() {
+		defer close(k.done)
+		k.run(ctx, r.Context())
+	}()
+	return ctx, k
+}
+
+// run keeps the call until ctx ends. The end of the request is that of its connection, unless its cause says more.
+func (k *keptCall) run(ctx, request context.Context) {
+	next := time.NewTimer(keepAfter)
+	defer next.Stop()
+	closed := request.Done()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-closed:
+			if !isDisconnected(request) {
+				k.cancel(context.Cause(request))
+				return
+			}
+			closed = nil
+		case <-next.C:
+		}
+		trying, cancel := context.WithTimeout(ctx, keepEvery)
+		if isRefused(k.host.keep(trying)) {
+			k.cancel(context.Canceled)
+		}
+		cancel()
+		next.Reset(keepEvery)
+	}
+}
+
+// isRefused reports whether the server has refused a request about a call, which would be refused again. Otherwise no
+// server may be there at the moment.
+func isRefused(err error) bool {
+	if errors.Is(err, errStale) {
+		return true
+	}
+	e, ok := errors.AsType[*api.Error](err)
+	return ok && e.Status/100 == 4 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
+}
+
+// isDisconnected reports whether the context of a request has ended because its connection has.
+func isDisconnected(request context.Context) bool {
+	return context.Cause(request) == context.Canceled //nolint:errorlint // the bare one says nothing else
+}
+
+// end stops keeping the call.
+func (k *keptCall) end() {
+	k.cancel(nil)
+	<-k.done
+}
+
+// keep says that the call is worked on.
+func (h *callHost) keep(ctx context.Context) error {
+	return h.do(ctx, api.Request{Method: http.MethodPost, Path: h.run + "/call/keep"}, nil)
+}
+
+// answer sends the answer to a server.
+func (h *callHost) answer(ctx context.Context, a *recordedAnswer) error {
+	body := map[string]any{"status": a.status, "body": json.RawMessage(a.body.Bytes())}
+	for field, header := range map[string]string{"contentType": "Content-Type", "retryAfter": "Retry-After"} {
+		if v := a.header.Get(header); v != "" {
+			body[field] = v
+		}
+	}
+	return h.do(ctx, api.Request{Method: http.MethodPost, Path: h.run + "/call/answer", Body: body}, nil)
+}
+
+// recordedAnswer is an answer that is not sent yet.
+type recordedAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements [http.ResponseWriter].
+func (a *recordedAnswer) Header() http.Header { return a.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (a *recordedAnswer) WriteHeader(status int) { a.status = status }
+
+// Write implements [io.Writer].
+func (a *recordedAnswer) Write(p []byte) (int, error) { return a.body.Write(p) }
+
+// serveKept serves a call that is kept. If the connection has ended, the answer goes to any server.
+func (a *App) serveKept(
+	w http.ResponseWriter, r *http.Request, c call, serve func(http.ResponseWriter, *http.Request, call),
+) {
+	ctx, k := a.keep(r, c)
+	if k == nil {
+		serve(w, r, c)
+		return
+	}
+	out := &recordedAnswer{header: http.Header{}, status: http.StatusOK}
+	serve(out, r.WithContext(ctx), c)
+	if r.Context().Err() == nil || !isDisconnected(r.Context()) {
+		k.end()
+		maps.Copy(w.Header(), out.header)
+		w.WriteHeader(out.status)
+		_, _ = w.Write(out.body.Bytes()) // the server calls again if the answer is lost
+		return
+	}
+	defer k.end() // it is kept until the answer has arrived
+	if ctx.Err() != nil || out.status == http.StatusPreconditionFailed {
+		return // nobody wants it
+	}
+	for ctx.Err() == nil { // the call ends when it can no longer be kept
+		err := k.host.answer(ctx, out)
+		if err == nil {
+			return
+		}
+		if isRefused(err) {
+			a.logger.WarnContext(ctx, "an answer was refused", "run", c.Run.ID, "error", err)
+			return
+		}
+	}
+}
