@@ -9,7 +9,7 @@
 // due messages itself. The same connection holds an advisory lock, which Postgres frees when the process is gone.
 //
 // A process is dead when its beats have been missing for 2.5 s and its lock is free, or when its beats have been
-// missing for 30 s. A process that is merely slow still holds its lock, so it keeps its leases for those 30 s. A
+// missing for 15 s. A process that is merely slow still holds its lock, so it keeps its leases for those 15 s. A
 // process that was away itself, because it was frozen or could not reach the database, suspects nobody until its own
 // beats have been steady for as long as the others' have been missing.
 //
