@@ -205,11 +205,14 @@ func newStepWork(state read.StepState) stepWork {
 }
 
 // startAttempt records the start of an attempt, and extends the lease for as long as the attempt may take. If the last
-// call did not reach the function, its attempt continues and nothing is recorded.
+// call did not reach the function, its attempt continues and nothing is recorded. An attempt that somebody asked for
+// does not wait for its time: its deliveries are counted anew (see [queue.Queue.Retry]).
 func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
 	var requests []eventlog.Request
 	if s.Status != entities.StepRunning || d.Unreached == 0 {
-		requests = append(requests, s.request(entities.EventStepStarted))
+		r := s.request(entities.EventStepStarted)
+		r.Early = d.DeliveryCount == 1
+		requests = append(requests, r)
 	}
 	results, err := e.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.AppendOptions{
 		Guard:  checkLease(d),

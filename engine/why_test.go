@@ -56,30 +56,41 @@ func (d *server) explainAs(t testing.TB, id entities.RunID, kind why.Kind) (last
 	return last, found
 }
 
-// TestStepsAwaitTheirPause: a message of a step that is tried again can be retried by hand, but the attempt still waits
-// for its time. So this is no remedy.
-func TestStepsAwaitTheirPause(t *testing.T) {
+// TestStepInItsPauseIsTriedByHand: an attempt that becomes due too early, as by a registration of its deployment, waits
+// for its time. One that somebody asks for does not.
+func TestStepInItsPauseIsTriedByHand(t *testing.T) {
 	t.Parallel()
+	var calls atomic.Int32
 	d := startServer(t, serve(t, func(c *functionCall) {
-		if c.Type == contract.TypeStep {
+		switch {
+		case c.Type == contract.TypeStep && calls.Add(1) == 1:
 			c.replyAs(http.StatusServiceUnavailable, "")
-			return
+		case c.Type == contract.TypeStep:
+			c.replyAs(http.StatusOK, `{"output":"paid"}`)
+		case c.has("step_completed", "x"):
+			c.reply(object{"type": "complete", "output": nil})
+		default:
+			c.reply(object{"type": "runStep", "id": "x", "retry": object{"backoff": "5h", "maxBackoff": "5h"}})
 		}
-		c.reply(object{"type": "runStep", "id": "x", "retry": object{"backoff": "5m"}})
 	}))
 	id := d.startRun(t, `null`)
 	r := d.reason(t, id, why.StepBackoff)
-	if len(r.Remedies) > 0 {
-		t.Errorf("got remedies %v", r.Remedies)
+	remedied(t, r, why.RetryMessage)
+	d.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, r.MessageID)
+	eventually(t, "the message waits again", func() bool {
+		return d.count(t, `SELECT count(*) FROM messages WHERE work = 'step' AND lease = '' AND due_at > now() + interval '1 h'`) == 1
+	})
+	if n := d.countEvents(t, id, "step_started x"); n != 1 {
+		t.Errorf("got %d attempts, want 1", n)
 	}
 	if _, err := d.Retry(t.Context(), project, r.MessageID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the message was delivered again", func() bool {
-		return d.count(t, `SELECT count(*) FROM messages WHERE work = 'step' AND lease = '' AND due_at > now() + interval '1 minute'`) == 1
-	})
-	if n := d.countEvents(t, id, "step_started x"); n != 1 {
-		t.Errorf("got %d attempts, want 1", n)
+	if status, _ := d.waitForEnd(t, id); status != entities.RunCompleted {
+		t.Errorf("got %s", status)
+	}
+	if n := d.countEvents(t, id, "step_started x"); n != 2 {
+		t.Errorf("got %d attempts, want 2", n)
 	}
 }
 

@@ -101,7 +101,8 @@ func (f facts) checkedEvents(r Request, e entities.Event, at time.Time) ([]entit
 		return f.startedEvents(r, e.Seq, at)
 	case entities.EventStepStarted:
 		step := f.Steps[entities.StepID(r.CorrelationID)]
-		if !f.Run.Fenced() && step.RetryAfter != nil && step.RetryAfter.After(at) { // else its client knows when
+		early := step.RetryAfter != nil && step.RetryAfter.After(at)
+		if early && !r.Early && !f.Run.Fenced() { // else its client knows when
 			return nil, &entities.NotYetError{StepID: step.ID, RetryAfter: step.RetryAfter.Sub(at)}
 		}
 		e.Payload = nil // the input is in step_created

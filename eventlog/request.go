@@ -61,6 +61,8 @@ type Request struct {
 	// unless the log has it, or the step never needed a second attempt. A step_retrying before the time of the next
 	// attempt repeats the last one.
 	Inline bool
+	// Early is for a step_started: it may come before the time of the next attempt, since somebody asked for that.
+	Early bool
 	// KnownSeq is for a late result of a step: the length of the log in which its writer has seen that the step has no
 	// result yet but its cancellation. The result conflicts if the log has grown since.
 	KnownSeq int64

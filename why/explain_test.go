@@ -237,6 +237,7 @@ func TestReasonsSayWhoAndWhat(t *testing.T) {
 			fails(`{"message":"bank","code":"busy"}`), func(m *Message) { m.DeliveryCount = 2 })), Reason{
 			Kind: StepBackoff, StepID: "charge", Name: "n", MessageID: "msg_1", DeploymentID: "shop", Attempt: 3, MaxAttempts: 5,
 			Since: at(-time.Minute), At: at(time.Minute), Error: &Error{Code: "busy", Message: "bank", Seq: 7},
+			Remedies: []Remedy{RetryMessage},
 		}},
 		"attempt 3 of 5 runs": {run(step(Step{Spec: called(), Status: entities.StepRunning}, taken, func(m *Message) { m.DeliveryCount = 3 })), Reason{
 			Kind: StepRunning, StepID: "charge", MessageID: "msg_1", DeploymentID: "shop", Server: "proc_1", Attempt: 3, MaxAttempts: 5,

@@ -84,7 +84,8 @@ func (s Step) hasOpenChild() bool {
 // isAfter reports whether a time is later than now; nil is not.
 func isAfter(t *time.Time, now time.Time) bool { return t != nil && t.After(now) }
 
-// backingOff completes the reason of a step whose next attempt comes after a pause.
+// backingOff completes the reason of a step whose next attempt comes after a pause. One that the server calls can be
+// tried now.
 func (r Reason) backingOff(s Step) Reason {
 	r.Kind, r.At = StepBackoff, s.RetryAfter
 	if !s.isCalled() {
@@ -96,6 +97,9 @@ func (r Reason) backingOff(s Step) Reason {
 	}
 	if r = r.fill(*m); r.Error != nil {
 		r.Error.Seq = s.ResultSeq
+	}
+	if s.isCalled() && m.hasFailed() {
+		r.Remedies = []Remedy{RetryMessage}
 	}
 	if m.DueAt.After(*r.At) {
 		r.At = &m.DueAt

@@ -49,7 +49,7 @@ var reasonScenes = map[string]reasonScene{
 	},
 	"backoff": {
 		status: 200, answer: `{"commands": [{"type": "runStep", "id": "charge", "retry": {"backoff": "1h"}}]}`,
-		kind: "step_backoff", clicks: running,
+		kind: "step_backoff", clicks: running, remedy: "Retry now",
 	},
 	"child": {
 		status: 200, answer: `{"commands": [{"type": "startChild", "id": "ship", "workflow": "hook"}]}`, kind: "child", clicks: running,
