@@ -78,8 +78,8 @@ func (e *Engine) askOnLease(ctx context.Context, d queue.Delivery, c contract.Ca
 	return e.ask(ctx, d, c)
 }
 
-// ask calls a function and returns its answer. It fails when the context or the run ends, and then closes the
-// connection, which tells the function to stop.
+// ask calls a function and returns its answer. It fails when the context or the run ends, for a step [lateAnswers]
+// later, and then closes the connection, which tells the function to stop.
 func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
 	if !d.Callable() {
 		return answer{}, d.Unregistered()
@@ -93,7 +93,7 @@ func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (an
 	return e.whileWanted(ctx, d, func(ctx context.Context) (answer, error) { return e.postCall(ctx, d, c) })
 }
 
-// whileWanted sends a request. It fails when the context or the run ends, or the step is cancelled.
+// whileWanted sends a request. It fails as [Engine.ask] does, or when the step is cancelled while its run goes on.
 func (e *Engine) whileWanted(
 	ctx context.Context, d queue.Delivery, send func(context.Context) (answer, error),
 ) (answer, error) {
@@ -107,15 +107,18 @@ func (e *Engine) whileWanted(
 	return a, err
 }
 
-// errStepOver ends the call of a step that was cancelled.
-var errStepOver = errors.New("the step was cancelled")
+// errStepOver ends the call of a step that was cancelled, or whose run has ended.
+var errStepOver = errors.New("nobody needs the step any more")
 
 // watch waits until the answer to a call does not matter any more, and returns the reason.
 func (e *Engine) watch(ctx context.Context, d queue.Delivery) error {
 	if d.Work != message.WorkStep {
 		return cmp.Or(e.log.WatchEnd(ctx, d.Project, d.RunID), entities.ErrRunEnded)
 	}
-	return cmp.Or(e.log.WatchStep(ctx, d.Project, d.RunID, entities.StepID(d.Subject)), errStepOver)
+	if err := e.log.WatchStep(ctx, d.Project, d.RunID, entities.StepID(d.Subject)); err != nil {
+		return err
+	}
+	return e.awaitLateAnswer(ctx, d)
 }
 
 // encode encodes a call.

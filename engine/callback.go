@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +14,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -80,43 +77,4 @@ func (e *Engine) EndStep(
 		e.queue.Freed(project, s.spec.Limits)
 	}
 	return err
-}
-
-// recordLate records a result that was refused, if the run has ended and the step has no result but its cancellation.
-// It is in the log then and starts nothing. Otherwise the refusal stands.
-func (e *Engine) recordLate(
-	ctx context.Context, project entities.Project, r eventlog.Request, runID entities.RunID, refusal error,
-) error {
-	r.Keep = nil // nothing begins because of it, and no other step ends
-	for {
-		found, err := e.log.Step(ctx, project, runID, entities.StepID(r.CorrelationID))
-		if err != nil {
-			return err
-		}
-		if !found.Run.Status.Ended() {
-			return refusal
-		}
-		if known, err := e.hasResult(ctx, project, found); known || err != nil {
-			return cmp.Or(err, refusal)
-		}
-		r.Data.Late, r.KnownSeq = true, found.Run.LastSeq
-		_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{})
-		if !errors.Is(err, entities.ErrConflict) { // else another result has come meanwhile, perhaps of another step
-			return err
-		}
-	}
-}
-
-// hasResult reports whether a step of a run that has ended has a result of its own: one before the end that is no
-// cancellation, or one that came late.
-func (e *Engine) hasResult(ctx context.Context, project entities.Project, s read.StepState) (bool, error) {
-	if s.CompletedAt != nil {
-		end, err := e.log.Event(ctx, project, s.Run.ID, s.ResultSeq)
-		if err != nil || !end.Data.Cancelled {
-			return err == nil, err
-		}
-	}
-	after := pg.Page{Limit: 1, Cursor: read.EventCursorAt(s.Run.EndSeq)}
-	late, err := e.log.EventsByCorrelation(ctx, project, s.Run.ID, string(s.ID), after, read.WithoutPayloads)
-	return len(late.Events) > 0, err
 }

@@ -39,6 +39,8 @@ type Engine struct {
 	secrets  *admin.Secrets
 	// flowStates has what flows know of their runs.
 	flowStates *flowStates
+	// lateAnswers is [lateAnswers], or another time in tests.
+	lateAnswers time.Duration
 	// follows says what follows from news in runs of flows.
 	follows eventlog.Follow
 }
@@ -51,7 +53,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 		pool: q.Pool(), queue: q, log: log, conditions: conditions, triggers: triggers.New(q, log, conditions),
 		callKey: newCallKey(pg.NewPool(q.Pool()), now), kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
 		secrets:    admin.NewSecrets(q.Pool(), now),
-		flowStates: newFlowStates(),
+		flowStates: newFlowStates(), lateAnswers: lateAnswers,
 	}
 	e.follows = e.ride
 	log.NoteBuilds(e.flows.Build)

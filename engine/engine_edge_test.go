@@ -194,7 +194,9 @@ func TestEndOfARunCancelsItsCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			called, closed := make(chan struct{}, 10), make(chan struct{}, 10)
-			d := startServer(t, serve(t, func(c *functionCall) {
+			d := newServer(t, testdb.New(t))
+			d.runs.lateAnswers = 100 * time.Millisecond
+			d.serveWith(t, serve(t, func(c *functionCall) {
 				if c.Type != tt.typ {
 					c.reply(object{"type": "runStep", "id": "pay"})
 					return

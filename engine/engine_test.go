@@ -79,9 +79,15 @@ func newServer(t testing.TB, dsn string) *server {
 func startServer(t testing.TB, f *httptest.Server) *server {
 	t.Helper()
 	d := newServer(t, testdb.New(t))
+	d.serveWith(t, f)
+	return d
+}
+
+// serveWith starts a worker, and registers the function.
+func (d *server) serveWith(t testing.TB, f *httptest.Server) {
+	t.Helper()
 	d.register(t, deployment, f.URL)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	return d
 }
 
 // startRun starts a run of the function.

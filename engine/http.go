@@ -62,7 +62,9 @@ func (e *Engine) executeHTTP(ctx context.Context, d queue.Delivery, s stepWork) 
 	if err != nil && (queue.IsOver(err) || queue.Interrupted(ctx, err)) {
 		return err
 	}
-	return e.record(ctx, d, s, s.decideHTTP(a, err, d.DeliveryCount, e.log.Now()))
+	v := s.decideHTTP(a, err, d.DeliveryCount, e.log.Now())
+	v.answered = err == nil
+	return e.record(ctx, d, s, v)
 }
 
 // unsent handles the error of a request that cannot be made. The step fails with the errors of the request itself. Any

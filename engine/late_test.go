@@ -3,14 +3,18 @@ package engine
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -106,6 +110,82 @@ func (d *server) sendLateResults(t *testing.T, id entities.RunID, step entities.
 	after, err := d.log.Step(t.Context(), project, id, step)
 	if err != nil || before.CompletedAt != nil && (after.Status != before.Status || after.ResultSeq != before.ResultSeq) {
 		t.Errorf("the step was %+v and is %+v: %v", before.Step, after.Step, err)
+	}
+}
+
+// TestAnswersAfterTheEndAreRecorded: the end of a run does not wait for calls of its steps, and what they answer after
+// it is recorded and starts nothing. So is a failure after which there would have been another attempt.
+func TestAnswersAfterTheEndAreRecorded(t *testing.T) {
+	t.Parallel()
+	called, release := make(chan struct{}, 10), make(chan struct{})
+	answer := func(name string, w http.ResponseWriter) {
+		called <- struct{}{}
+		<-release
+		if name == "fails" {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = w.Write([]byte(`{"error":{"message":"late","code":"late"}}`))
+		} else {
+			_, _ = w.Write([]byte(`"late"`))
+		}
+	}
+	f := serve(t, func(c *functionCall) {
+		if c.Step.Name == "fail" {
+			c.w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = c.w.Write([]byte(`{"error":{"message":"no","code":"bad"}}`))
+			return
+		}
+		answer(c.Step.Name, c.w)
+	})
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer("", w) }))
+	t.Cleanup(service.Close)
+	d := newServer(t, testdb.New(t))
+	d.runs.lateAnswers = time.Hour
+	d.serveWith(t, f)
+	const steps = `
+  works: {call: works}
+  fails: {call: fails, retry: {maxAttempts: 9}}
+  asks: {http: "%s"}
+  next: {needs: [works], call: never}
+`
+	document := fmt.Sprintf("\ndeployment: dpl_test\ndefaults: {retry: {maxAttempts: 1}}\nsteps:"+steps, service.URL)
+	for name, more := range map[string]string{"failing": "  h: {hook: {}}\n  c: {needs: h, call: fail}\n", "open": ""} {
+		v, err := registry.New(d.pool, time.Now).Put(t.Context(), project, []byte("flow: "+name+document+more))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := d.startOrder(t, v.DeploymentID, `{}`, "")
+		for range 3 {
+			receive(t, "the calls", called)
+		}
+		if more != "" {
+			d.receive(t, id, "h", `1`)
+			d.waitForEnd(t, id)
+		} else {
+			cancelRun(t, d, id)
+		}
+		ended := d.endedLog(t, id)
+		for range 3 {
+			release <- struct{}{}
+		}
+		var late []entities.Event
+		eventually(t, "the late answers are in the log", func() bool {
+			late = d.endedLog(t, id)[len(ended):]
+			return len(late) == 3
+		})
+		got := map[string]entities.EventType{}
+		for _, e := range late {
+			if got[e.CorrelationID] = e.Type; !e.Data.Late {
+				t.Errorf("%s: %s of %s is not late", name, e.Type, e.CorrelationID)
+			}
+		}
+		want := map[string]entities.EventType{
+			"works": entities.EventStepCompleted, "fails": entities.EventStepFailed, "asks": entities.EventStepCompleted,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: events after the end (-want +got):\n%s", name, diff)
+		}
+		d.waitForEmptyQueue(t)
+		d.wantFold(t, id)
 	}
 }
 

@@ -74,7 +74,9 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 			return &f
 		}
 	}
-	return e.record(ctx, d, s, s.decide(a, err, d.DeliveryCount, now))
+	v := s.decide(a, err, d.DeliveryCount, now)
+	v.answered = err == nil && v.code != codeAccepted && v.code != codeNotReady
+	return e.record(ctx, d, s, v)
 }
 
 // The codes of attempts without a result: they are step_retrying in the log.
@@ -254,6 +256,8 @@ type decision struct {
 	memo *entities.MemoRef
 	// after is the pause before the next attempt, if the event is step_retrying.
 	after time.Duration
+	// answered is set if it is a result that the step's function, or the service, has answered with.
+	answered bool
 }
 
 // timeout fails a step whose deadline has passed.
@@ -404,6 +408,11 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	}
 	if limit, ok := errors.AsType[*kv.LimitError](final); ok {
 		return e.record(ctx, d, s, storeLimit(limit))
+	}
+	if v.answered && isRefusedResult(final) {
+		if final = e.recordLateAnswer(ctx, d, s, v, final); final == nil {
+			return queue.Persist(ctx, d.End)
+		}
 	}
 	if errors.Is(final, entities.ErrConflict) {
 		return queue.Persist(ctx, d.End) // the step has a result already
