@@ -105,8 +105,10 @@ type startRun struct {
 	Input      json.RawMessage   `json:"input"`
 	Deployment string            `json:"deployment"`
 	Attributes map[string]string `json:"attributes"`
-	Timeout    *duration         `json:"timeout"`
-	At         place             `json:"at"`
+	// Delay is how long after the step the run starts, and Timeout how long it may take from then on.
+	Delay   *duration `json:"delay"`
+	Timeout *duration `json:"timeout"`
+	At      place     `json:"at"`
 }
 
 func (c *startRun) requests(planner Planner) ([]eventlog.Request, error) {
@@ -120,8 +122,11 @@ func (c *startRun) requests(planner Planner) ([]eventlog.Request, error) {
 	run := eventlog.NewRun(planner.Now, c.Input, entities.EventData{
 		DeploymentID: deployment, WorkflowName: c.Workflow, Attributes: c.Attributes,
 	})
+	if c.Delay != nil && *c.Delay > 0 {
+		run.Data.StartAt = planner.after(*c.Delay)
+	}
 	if c.Timeout != nil {
-		run.Data.Deadline = planner.after(*c.Timeout)
+		run.Data.Deadline = planner.after(duration(or(c.Delay, 0) + time.Duration(*c.Timeout)))
 	}
 	output, err := json.Marshal(map[string]entities.RunID{"runId": run.RunID})
 	return []eventlog.Request{{

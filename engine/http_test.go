@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/contract"
@@ -373,6 +374,40 @@ func TestEmitAndStartRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.wantEnd(t, started.RunID, entities.RunCompleted, "7")
+}
+
+// TestStartRunLater: a run with a delay is there at once and starts after it; its timeout counts from then on.
+func TestStartRunLater(t *testing.T) {
+	t.Parallel()
+	d := startServer(t, serve(t, func(c *functionCall) {
+		if !c.has("step_completed", "later") {
+			c.reply(object{
+				"type": "startRun", "id": "later", "workflow": "other", "deployment": deployment, "delay": "1h", "timeout": "1h",
+			})
+			return
+		}
+		c.reply(object{"type": "complete", "output": c.log["step_completed later"]})
+	}))
+	_, payload := d.waitForEnd(t, d.startRun(t, `null`))
+	var started struct{ RunID entities.RunID }
+	if err := json.Unmarshal([]byte(payload), &started); err != nil {
+		t.Fatal(err)
+	}
+	created := d.endedLog(t, started.RunID)
+	if len(created) != 1 || created[0].Data.StartAt == nil || created[0].Data.Deadline == nil {
+		t.Fatalf("the log of the run is %+v", created)
+	}
+	of := created[0].Data
+	if wait := of.StartAt.Sub(created[0].CreatedAt); wait < 59*time.Minute || wait > time.Hour {
+		t.Errorf("it starts after %s", wait)
+	}
+	if span := of.Deadline.Sub(*of.StartAt); span != time.Hour {
+		t.Errorf("it may take %s", span)
+	}
+	if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run' AND due_at > now() + interval '50 minutes'`,
+		started.RunID); n != 1 {
+		t.Errorf("%d messages start it later", n)
+	}
 }
 
 // TestNamesThatLeadNowhereAreUnreachable: whether a name is unknown or has a forbidden address makes no difference.

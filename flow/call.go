@@ -124,7 +124,8 @@ type (
 		Async          bool            `json:"async,omitempty"`
 		Memo           *memo           `json:"memo,omitempty"`
 
-		Limits []entities.LimitUse `json:"limits,omitempty"`
+		Limits   []entities.LimitUse `json:"limits,omitempty"`
+		Priority string              `json:"priority,omitempty"`
 	}
 	memo struct {
 		Key   json.RawMessage `json:"key,omitempty"`
@@ -148,6 +149,8 @@ type (
 		Timeout    string          `json:"timeout,omitempty"`
 
 		Attributes map[string]string `json:"attributes,omitempty"`
+		// Delay is only for startRun.
+		Delay string `json:"delay,omitempty"`
 	}
 	wait struct {
 		Type  string     `json:"type"`
@@ -195,7 +198,7 @@ func call(id string, a *action, input json.RawMessage, where *stepScope) (any, e
 	return runStep{
 		Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
 		Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async, Memo: known,
-		Limits: uses,
+		Limits: uses, Priority: duration(a.priority),
 	}, err
 }
 

@@ -60,10 +60,12 @@ type Program struct {
 	schema *schema.Schema
 	output *template
 	drain  bool // whether steps end when another one has failed
-	goals  []int
-	steps  []step
-	byID   map[string]int
-	digest [sha256.Size]byte
+	// timeout is how long a run may take; 0 for any time.
+	timeout time.Duration
+	goals   []int
+	steps   []step
+	byID    map[string]int
+	digest  [sha256.Size]byte
 	// meaning is like digest, but is not changed by another order of fields.
 	meaning [sha256.Size]byte
 	size    int
@@ -142,8 +144,11 @@ type action struct {
 	until *template
 	// async lets the function of a call accept it, and send its result later.
 	async bool
-	// limits are those of which each attempt needs a place.
-	limits []limitUse
+	// limits are those of which each attempt needs a place, and priority is by how much it goes before others.
+	limits   []limitUse
+	priority time.Duration
+	// delay is how long after the step the run starts that it starts.
+	delay time.Duration
 	// memo keeps the output for equal steps; nil for none.
 	memo     *memoAction
 	http     *httpAction
@@ -256,6 +261,7 @@ func (r *reader) program(root *node) *Program {
 	p.Input, p.schema = r.schema(o.get("input"))
 	p.drain = o.choice("onFailure", "stop", "drain") == "drain"
 	r.drain = p.drain
+	p.timeout = o.duration("timeout")
 	r.defaults = r.readDefaults(o.get("defaults"))
 	r.deployment = p.Deployment
 	r.readSteps(p, o.get("steps"), root)

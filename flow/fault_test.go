@@ -202,6 +202,12 @@ var faulty = []struct {
 	{head + "  a: {call: x, limits: [l, l]}", []string{"4:24 type limit l is named twice"}},
 	{head + "  a: {call: x, limits: [{key: l}]}", []string{`4:25 missing want the "name" of the limit`}},
 	{head + "  a: {call: x, limits: {name: l, cost: 0}}", []string{"4:40 type want a number from 1 to 10000"}},
+	{head + "  a: {call: x, priority: 10m}", []string{`4:26 missing a priority needs "limits"`}},
+	{head + "  a: {call: x, undo: {call: y, priority: 10m}}", []string{`4:42 missing a priority needs "limits"`}},
+	{head + "  a: {call: x, limits: l, priority: 2h}", []string{`4:37 type from "-1h" to "1h"`}},
+	{head + "  a: {call: x, limits: l, priority: 1}", []string{`4:37 type from "-1h" to "1h"`}},
+	{head + "  a: {flow: x, delay: 1h}", []string{`4:23 unknown there is no field "delay"`}},
+	{"flow: f\ntimeout: 0s\nsteps: {a: {set: 1}}", []string{"2:10 type a duration"}},
 	{head + "  a: {flow: x, limits: l}", []string{`4:24 unknown there is no field "limits"`}},
 	{head + "  a: {plan: x}", []string{`4:6 missing want "allow"`}},
 }

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
@@ -14,8 +15,9 @@ type limitUse struct {
 	cost        int       // 0 for one place
 }
 
-// readLimits reads "limits: NAME", or a list of names and of {name, key, tenant, cost}.
+// readLimits reads "limits: NAME", or a list of names and of {name, key, tenant, cost}, and "priority: 10m".
 func (r *reader) readLimits(o *object, a *action, u usage) {
+	r.readPriority(o, a)
 	known := make([]entities.LimitUse, 0, limit.MaxUses)
 	for _, n := range o.list("limits", limit.MaxUses) {
 		l := r.short(n, "name")
@@ -34,6 +36,22 @@ func (r *reader) readLimits(o *object, a *action, u usage) {
 	}
 	if err := limit.ValidateUses(known, 0); err != nil && o.node.get("limits") != nil {
 		r.faults.add(o.node.get("limits"), CodeType, "%v", err)
+	}
+}
+
+// readPriority reads by how much attempts go before others that wait for the same places.
+func (r *reader) readPriority(o *object, a *action) {
+	n := o.get("priority")
+	if n == nil {
+		return
+	}
+	var err error
+	if a.priority, err = time.ParseDuration(n.text); n.kind != kindText || err != nil ||
+		limit.ValidateUses(nil, a.priority) != nil {
+		r.faults.add(n, CodeType, `want a duration from "-1h" to "1h"`)
+	}
+	if o.node.get("limits") == nil {
+		r.faults.add(n, CodeMissing, `a priority needs "limits": it says who gets their places first`)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // TestLimitsOfSteps: calls and requests, also those that undo, name the limits of which they need places.
 func TestLimitsOfSteps(t *testing.T) {
 	t.Parallel()
-	const many = "limits: [mail, {name: stripe, key: 'c-${input.id}', tenant: '${input.id}', cost: 2}]"
+	const many = "limits: [mail, {name: stripe, key: 'c-${input.id}', tenant: '${input.id}', cost: 2}], priority: -10m"
 	p := parse(t, "flow: f\ndeployment: d\nsteps:\n  a: {call: c, limits: mail, undo: {call: u, "+many+"}}\n"+
 		"  b: {needs: a, http: {url: 'https://example.com'}, "+many+"}\n  c: {needs: b, fail: {message: m}}")
 	got, commands, err := Trial{Input: json.RawMessage(`{"id":7}`)}.trace(p)
@@ -25,6 +25,9 @@ func TestLimitsOfSteps(t *testing.T) {
 		if !slices.ContainsFunc(commands, has) {
 			t.Errorf("%s: no %s in %q", id, want, commands)
 		}
+	}
+	if n := strings.Count(strings.Join(commands, ""), `"priority":"-10m0s"`); n != 2 {
+		t.Errorf("%d commands have the priority: %q", n, commands)
 	}
 	got, _, err = Trial{Input: json.RawMessage(`{"id":"` + strings.Repeat("x", 3000) + `"}`)}.trace(p)
 	if err != nil || got.Error == nil || got.Error.Code != codeExpression || !strings.Contains(got.Error.Message, "key of limit stripe") {

@@ -33,7 +33,8 @@ type httpStep struct {
 	Retry          json.RawMessage `json:"retry,omitempty"`
 	Memo           *memo           `json:"memo,omitempty"`
 
-	Limits []entities.LimitUse `json:"limits,omitempty"`
+	Limits   []entities.LimitUse `json:"limits,omitempty"`
+	Priority string              `json:"priority,omitempty"`
 }
 
 type httpFields struct {
@@ -139,6 +140,7 @@ func (t *turn) request(id string, a *action, where *stepScope) (any, error) {
 	if command.Limits, err = a.limitsOf(where); err != nil {
 		return nil, err
 	}
+	command.Priority = duration(a.priority)
 	return command, r.Complete()
 }
 

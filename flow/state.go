@@ -52,6 +52,9 @@ type history struct {
 	held  int64     // bytes of values and instances
 	begun bool      // whether anything has been decided
 	asked bool      // whether the run is asked to cancel
+	timed bool      // whether the wait that limits the run's time has begun
+	// overdue is the failure of a run whose time is over; nil before.
+	overdue *progress
 	// turns counts the turns that were too long, and news is what the last events were about.
 	turns int
 	news  news
@@ -82,6 +85,9 @@ const (
 	timeSuffix   = "~within"
 	cancelSuffix = "~cancel"
 )
+
+// timeoutID is the ID of the wait that limits the time of a run.
+const timeoutID = "~timeout"
 
 // ErrLog reports a log that this program cannot have produced.
 var ErrLog = errors.New("the log is not one of this flow")
@@ -116,10 +122,25 @@ func (s *state) apply(e Event) error {
 		return nil
 	}
 	s.begun = true
+	if e.CorrelationID == timeoutID {
+		s.applyTimeout(e)
+		return nil
+	}
 	if s.isContinuation(e) {
 		return nil
 	}
 	return s.applyAt(e.CorrelationID, e)
+}
+
+// applyTimeout folds an event of the wait that limits the time of the run.
+func (s *state) applyTimeout(e Event) {
+	s.timed = true
+	if e.Type == entities.EventWaitCompleted {
+		late := contract.Failure{
+			Message: fmt.Sprintf("the run did not end within %s", s.timeout), Code: contract.CodeTimeout,
+		}
+		s.overdue = new(failedWith(late, e.Seq))
+	}
 }
 
 // applyAt folds an event of what an ID is about. The ID is without the prefix of the state.

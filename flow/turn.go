@@ -44,6 +44,9 @@ func (t *turn) decide() {
 	if t.refuse() {
 		return
 	}
+	if t.timeout > 0 && !t.timed {
+		t.send(wait{Type: "wait", ID: timeoutID, For: duration(t.timeout)})
+	}
 	t.settle()
 	t.continueLater()
 }
@@ -188,7 +191,16 @@ func (t *turn) failure() (first progress, failing bool) {
 		return *t.stopping, true
 	case t.asked && t.up == nil:
 		return progress{}, true
-	case len(t.goals) > 0:
+	}
+	if first, failing = t.failed(); t.overdue != nil && t.up == nil && (!failing || t.overdue.seq < first.seq) {
+		return *t.overdue, true
+	}
+	return first, failing
+}
+
+// failed returns the first failure of a step, or of a goal, that ends the run, if there is one.
+func (t *turn) failed() (first progress, failing bool) {
+	if len(t.goals) > 0 {
 		return t.goalMissed()
 	}
 	for i := range t.Program.steps {
@@ -300,7 +312,7 @@ func (t *turn) commandOf(id string, a *action, where *stepScope) (any, error) {
 		Deployment: orLatest(a.deployment),
 	}
 	if a.kind == kindStart {
-		command.Type = "startRun"
+		command.Type, command.Delay = "startRun", duration(a.delay)
 	}
 	command.Attributes, err = a.attributesOf(where)
 	return command, err
@@ -400,6 +412,9 @@ func accepted(f contract.Failure) contract.Failure {
 // next returns the position of the next event, for the order of failures in one turn.
 func (t *turn) next() int64 {
 	last := int64(0)
+	if t.overdue != nil {
+		last = t.overdue.seq
+	}
 	for _, p := range t.steps {
 		last = max(last, p.seq)
 	}

@@ -26,7 +26,7 @@ type definition struct {
 	DefaultRetry *retryPolicy    `json:"default_retry"`
 	InputSchema  json.RawMessage `json:"input_schema"`
 
-	Timeout        json.RawMessage `json:"timeout"`
+	Timeout        delay           `json:"timeout"`
 	OutputSchema   json.RawMessage `json:"output_schema"`
 	Triggers       json.RawMessage `json:"triggers"`
 	Concurrency    json.RawMessage `json:"concurrency"`
@@ -125,7 +125,6 @@ func (c *dagNatsConversion) convert(deployment string) ([]byte, error) {
 	undoing := c.index()
 	c.commands()
 	c.refuseFields("the workflow", map[string]unwanted{
-		"timeout":         {c.Timeout, "give it when a run is started"},
 		"output_schema":   {c.OutputSchema, "a flow has no schema of its output"},
 		"concurrency":     {c.Concurrency, "use limits: stepwell limits, stepwell policies"},
 		"idempotency_key": {c.IdempotencyKey, "give it when a run is started"},
@@ -138,6 +137,9 @@ func (c *dagNatsConversion) convert(deployment string) ([]byte, error) {
 	c.line(0, "deployment", deployment)
 	if len(c.InputSchema) > 0 {
 		c.line(0, "input", c.InputSchema)
+	}
+	if c.Timeout > 0 {
+		c.line(0, "timeout", time.Duration(c.Timeout).String())
 	}
 	retry := map[string]any{"maxAttempts": 1}
 	if c.DefaultRetry != nil {
