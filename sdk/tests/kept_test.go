@@ -70,7 +70,7 @@ func TestCallsOutliveTheirServers(t *testing.T) {
 			}
 			app := stepwell.NewApp("shipping", stepwell.Server(balance(t, servers, kept)),
 				stepwell.Logger(slog.New(slog.NewTextHandler(t.Output(), nil))))
-			app.Register(weigh.Bind(work), shipping.Bind(func(w *stepwell.W, in string) (string, error) {
+			app.Register(weigh.Bind(work), shipping.Bind(func(w *stepwell.Context, in string) (string, error) {
 				packed, err := stepwell.Do(w, "pack", func(ctx context.Context) (string, error) {
 					return work(ctx, "packed")
 				})
