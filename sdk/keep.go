@@ -15,13 +15,14 @@ import (
 
 const (
 	// keepAfter is how long a call may take before the server is told that it is worked on, and keepEvery is how often it
-	// is told then. The server makes the call again that has not been kept for ten seconds, unless it waits for its answer.
+	// is told then. The server makes the call again that has not been kept for ten seconds, unless it waits for its
+	// answer.
 	keepAfter = time.Second
 	keepEvery = 3 * time.Second
 )
 
-// keptCall is a call of which servers are told that it is worked on, so that it goes on if the server that made it stops
-// or dies. Its answer then goes to another one.
+// keptCall is a call of which servers are told that it is worked on, so that it goes on if the server that made it
+// stops or dies. Its answer then goes to another one.
 type keptCall struct {
 	host   *callHost
 	cancel context.CancelCauseFunc

@@ -203,8 +203,8 @@ func (w *Context) ask(op *engine.Operation) *engine.Operation {
 		op.Place = engine.Caller()
 	}
 	if !validID(op.ID) {
-		panic(fmt.Sprintf("%s: %q cannot be the ID of a %s: give it a name, or an ID, of 1 to 256 printable characters without"+
-			" spaces and slashes", op.Place, op.ID, op.Kind))
+		panic(fmt.Sprintf("%s: %q cannot be the ID of a %s: give it a name, or an ID, of 1 to 256 printable characters"+
+			" without spaces and slashes", op.Place, op.ID, op.Kind))
 	}
 	if op.Execute != nil {
 		w.exec.stoppable(op)

@@ -100,8 +100,8 @@ func (i *inline) Execute(ctx context.Context, op *engine.Operation) (engine.Resu
 	return r, nil
 }
 
-// checkLost fails the test if the crash has lost more than the result of the step that has ended last, though the others
-// are on disk as soon as they have ended.
+// checkLost fails the test if the crash has lost more than the result of the step that has ended last, though the
+// others are on disk as soon as they have ended.
 func (i *inline) checkLost() {
 	for _, x := range i.results[:len(i.results)-1] {
 		if x.durable && (x.result.Output != nil || x.result.Error != nil) && !i.run.HasResult(x.id) {

@@ -7,10 +7,10 @@
 //	receipt, err := run.Result()
 //
 // Each invocation replays its workflow from the start. Each call of a workflow is repeated 40 times with the same log,
-// and once more with what the first one has written during the call. A workflow that is not deterministic, even one that
-// ranges over a map with two keys, therefore fails in its first test; but code that depends on the real time may need
-// longer to differ, which vet finds. Steps are not repeated: inline steps execute once, one at a time, in the order in which the
-// workflow asked for them.
+// and once more with what the first one has written during the call. A workflow that is not deterministic, even one
+// that ranges over a map with two keys, therefore fails in its first test; but code that depends on the real time may
+// need longer to differ, which vet finds. Steps are not repeated: inline steps execute once, one at a time, in the
+// order in which the workflow asked for them.
 //
 // [EveryCrash] repeats a test with a crash at each place where there can be one, and [EveryOrder] with each order in
 // which results and messages can come.

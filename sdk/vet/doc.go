@@ -4,8 +4,8 @@
 //	go install github.com/stepwell-dev/stepwell/sdk/vet/cmd/stepwellvet@latest
 //	go vet -vettool=$(which stepwellvet) ./...
 //
-// The code of a workflow is each function with a *stepwell.Context parameter, and the functions that it calls in packages
-// of the same module. Functions whose first parameter is a context.Context are steps, and do what they like.
+// The code of a workflow is each function with a *stepwell.Context parameter, and the functions that it calls in
+// packages of the same module. Functions whose first parameter is a context.Context are steps, and do what they like.
 //
 //	SW001  time and contexts: time.Now, time.Sleep, context.Background
 //	SW002  goroutines, channels and locks

@@ -21,8 +21,8 @@ const (
 		" a step cannot ask for anything: let it return, and ask for the rest in the workflow"
 	usedInside = "%s: the Context of the function started at %s was used inside the function started at %s;" +
 		" use the Context that it gets"
-	usedInCondition = "%s: a condition has used the Context of the function started at %s; a condition is evaluated again" +
-		" and again, so it may read, but not ask for anything or wait"
+	usedInCondition = "%s: a condition has used the Context of the function started at %s; a condition is evaluated" +
+		" again and again, so it may read, but not ask for anything or wait"
 	usedInGoroutine = "%s: the Context of the function started at %s was used in another goroutine;" +
 		" start a coroutine with stepwell.Go, or use the step's context"
 )
