@@ -61,6 +61,7 @@ var (
 )
 
 func step(context.Context, int) (string, error)                { return "", nil }
+func sends(context.Context) error                              { return nil }
 func needsContext(context.Context)                             {}
 func text(w *stepwell.Context, s string) (string, error)             { return s, nil }
 func workflow(w *stepwell.Context, n int) (string, error)            { return "", nil }
@@ -106,6 +107,9 @@ func run(w *stepwell.Context, ctx context.Context, c *stepwell.Child[string]) {
 		"what First cannot await": {`stepwell.First(w, w.Timer(time.Second))`, `stepwell.First(w, time.After(time.Second))`, "does not implement stepwell.Awaitable"},
 		"the function of a map":   {`_, _ = stepwell.Map(w, []string{"a"}, text)`, `_, _ = stepwell.Map(w, []int{1}, text)`, "does not match"},
 		"a Do without a context":  {`_, _ = stepwell.Do(w, "x", func(context.Context) (int, error) { return 1, nil })`, `_, _ = stepwell.Do(w, "x", func(*stepwell.Context) (int, error) { return 1, nil })`, "does not match"},
+		"an option of a Do":       {`_ = stepwell.Exec(w, "x", sends, stepwell.Attempts(3))`, `_ = stepwell.Exec(w, "x", sends, stepwell.LimitedBy())`, "does not implement stepwell.DoOption"},
+		"a memo of a Do":          {`_, _ = charge.Run(w, 1, stepwell.Memo(1, ""), stepwell.ID("x"))`, `_ = stepwell.Exec(w, "x", sends, stepwell.Memo(1, ""))`, "does not implement stepwell.DoOption"},
+		"an undo of a Do":         {`_, _ = charge.Run(w, 1, charge.Undo(undo))`, `_ = stepwell.Exec(w, "x", sends, charge.Undo(undo))`, "does not implement stepwell.DoOption"},
 		"an inbox of a workflow":  {`stepwell.WithInbox(notes)`, `stepwell.WithInbox(vote)`, "cannot use"},
 	} {
 		if err := check(c.good); err != nil {

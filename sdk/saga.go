@@ -125,8 +125,7 @@ func (w *Context) end(err error) {
 // If the step is cancelled while the server executes it, the compensation waits for its end. The grace of a
 // cancellation should therefore be longer than the step's attempts take.
 func (s *Step[I, O]) Undo(fn func(w *Context, in I, out *O) error) StepOption {
-	return func(o *stepOptions) {
-		o.refused = "Undo"
+	return stepOption(func(o *stepOptions) {
 		o.undo = func(w *Context, in, future any) {
 			f := future.(*Future[O])
 			w.saga.entries = append(w.saga.entries, compensation{
@@ -136,7 +135,7 @@ func (s *Step[I, O]) Undo(fn func(w *Context, in I, out *O) error) StepOption {
 				undo:   func(w *Context) error { return fn(w, in.(I), f.output()) },
 			})
 		}
-	}
+	})
 }
 
 // mayHaveHappened waits for the real end of a step, even if it was cancelled, and reports whether it may have done

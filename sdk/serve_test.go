@@ -16,7 +16,7 @@ func workflowOf(fn func(w *Context) (string, error), options ...WorkflowOption) 
 	return DeclareWorkflow[string, string]("test", options...).Bind(func(w *Context, _ string) (string, error) { return fn(w) })
 }
 
-func do(w *Context, name string, fn func(context.Context) (string, error), options ...StepOption) (string, error) {
+func do(w *Context, name string, fn func(context.Context) (string, error), options ...DoOption) (string, error) {
 	return Do(w, name, fn, options...)
 }
 
@@ -128,26 +128,6 @@ func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 		first, _ := got.Commands[0]["firstAttempt"].(map[string]any)
 		if (first != nil) != (name == "it fails") || first != nil && first["retryAfter"] != "1m0s" {
 			t.Errorf("%s: the first attempt is %v", name, first)
-		}
-	}
-}
-
-// TestDoRefusesWhatItCannotDo tries the options of steps that are calls of their own.
-func TestDoRefusesWhatItCannotDo(t *testing.T) {
-	t.Parallel()
-	step := DeclareStep[string, string]("step")
-	for name, option := range map[string]StepOption{
-		"LimitedBy": LimitedBy(Use{Limit: "l"}), "StepPriority": StepPriority(time.Minute), "Memo": Memo(time.Hour, ""),
-		"SharedMemo": SharedMemo(time.Hour, ""), "Remote": Remote(), "OnDeployment": OnDeployment("d"),
-		"Timeout": Timeout(time.Hour), "Undo": step.Undo(func(*Context, string, *string) error { return nil }),
-	} {
-		executed := false
-		app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
-			return Do(w, "do", func(context.Context) (string, error) { executed = true; return "", nil }, option)
-		}))
-		got := newFake(t, app).call(t.Context(), nil)
-		if got.Error.Code != codePanic || !strings.Contains(got.Error.Message, "option "+name) || executed {
-			t.Errorf("%s: got %s, executed: %t", name, got.body, executed)
 		}
 	}
 }

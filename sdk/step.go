@@ -212,7 +212,23 @@ func stepError(op *engine.Operation, e *engine.Event) error {
 }
 
 // StepOption configures a step, where it is declared or where it is run.
-type StepOption func(*stepOptions)
+type StepOption interface{ configure(*stepOptions) }
+
+// DoOption is a [StepOption] that [Do] takes as well.
+type DoOption interface {
+	StepOption
+	runsHere()
+}
+
+// stepOption is an option only of steps, doOption one of [Do] as well.
+type (
+	stepOption func(*stepOptions)
+	doOption   func(*stepOptions)
+)
+
+func (set stepOption) configure(o *stepOptions) { set(o) }
+func (set doOption) configure(o *stepOptions)   { set(o) }
+func (doOption) runsHere()                      {}
 
 type stepOptions struct {
 	id             string
@@ -228,8 +244,6 @@ type stepOptions struct {
 	durable        bool
 	// problem is what is wrong with an option; empty if nothing is.
 	problem string
-	// refused names an option that only a step can have; empty if there is none.
-	refused string
 	// undo adds a compensation of the step to the handle's saga.
 	undo func(w *Context, in, future any)
 }
@@ -244,65 +258,65 @@ type retry struct {
 // ID sets the ID of a step in its run: 1 to 256 printable characters without spaces and slashes. By default it is made
 // from the place: the name, and the names of the enclosing coroutines and items. A second step with the same ID panics;
 // see [OnPanic].
-func ID(id string) StepOption { return func(o *stepOptions) { o.id = id } }
+func ID(id string) DoOption { return doOption(func(o *stepOptions) { o.id = id }) }
 
 // Attempts sets how many attempts a step has at most, from 1; 5 by default.
-func Attempts(n int) StepOption {
-	return func(o *stepOptions) {
+func Attempts(n int) DoOption {
+	return doOption(func(o *stepOptions) {
 		o.retry.MaxAttempts = n
 		o.check(n >= 1, "Attempts(%d): a step has one attempt at least", n)
-	}
+	})
 }
 
 // Backoff sets the pause after the first failed attempt, which doubles with each further one up to the longest. By
 // default they are a second and five minutes. The server makes each pause up to a quarter shorter, at random.
-func Backoff(first, longest time.Duration) StepOption {
-	return func(o *stepOptions) {
+func Backoff(first, longest time.Duration) DoOption {
+	return doOption(func(o *stepOptions) {
 		o.first, o.longest = first, longest
 		o.retry.Backoff, o.retry.MaxBackoff = first.String(), longest.String()
-	}
+	})
 }
 
 // AttemptTimeout limits one attempt, from a second to 12 hours; 5 minutes by default. The context of the step's
 // function ends then. A function that ignores it for another half a second is left behind, and what it returns later
 // does not count.
-func AttemptTimeout(d time.Duration) StepOption {
-	return func(o *stepOptions) {
+func AttemptTimeout(d time.Duration) DoOption {
+	return doOption(func(o *stepOptions) {
 		o.attemptTimeout = d
 		o.check(time.Second <= d && d <= 12*time.Hour, "AttemptTimeout(%s): it is from a second to 12 hours", d)
-	}
+	})
 }
 
 // Timeout limits the whole step, including its time in the queue and between attempts. When the time is over, the step
 // fails, and its [*StepError] is [ErrTimeout]. All attempts are calls of their own, as with [Remote]. By default there
 // is no limit.
 func Timeout(d time.Duration) StepOption {
-	return func(o *stepOptions) { o.remote, o.timeout, o.refused = true, d, "Timeout" }
+	return stepOption(func(o *stepOptions) { o.remote, o.timeout = true, d })
 }
 
 // OnDeployment runs the step by another deployment than the run's.
 func OnDeployment(id string) StepOption {
-	return func(o *stepOptions) { o.deployment, o.refused = id, "OnDeployment" }
+	return stepOption(func(o *stepOptions) { o.deployment = id })
 }
 
 // Remote makes all attempts of the step calls of its own. By default the first attempt is made where the workflow runs,
 // unless there is too little time left, or an earlier call has failed, perhaps because of this step.
-func Remote() StepOption { return func(o *stepOptions) { o.remote, o.refused = true, "Remote" } }
+func Remote() StepOption { return stepOption(func(o *stepOptions) { o.remote = true }) }
 
 // LimitedBy lets each attempt of the step wait until it has its places of all of these limits, up to 8. All attempts
 // are calls of their own, as with [Remote].
 //
 // If a limit refuses instead of letting wait, the step fails with the code limit_full.
 func LimitedBy(uses ...Use) StepOption {
-	return func(o *stepOptions) {
-		o.remote, o.refused = true, "LimitedBy"
+	return stepOption(func(o *stepOptions) {
+		o.remote = true
 		o.limits = append(o.limits, uses...)
-	}
+	})
 }
 
 // StepPriority lets the step go before others that wait for its limits, as if it had come d earlier: from -1h to 1h.
 func StepPriority(d time.Duration) StepOption {
-	return func(o *stepOptions) { o.priority, o.refused = d, "StepPriority" }
+	return stepOption(func(o *stepOptions) { o.priority = d })
 }
 
 // memo says for which equal steps an output is kept, as the contract describes it.
@@ -316,21 +330,21 @@ type memo struct {
 // and key, have it without being executed. If the key is empty, the input counts. Failures are not kept, and neither
 // are outputs of more than 1 MiB. All attempts are calls of their own, as with [Remote].
 func Memo(keep time.Duration, key string) StepOption {
-	return func(o *stepOptions) {
-		o.remote, o.refused, o.memo = true, "Memo", &memo{Key: key, For: keep.String()}
-	}
+	return stepOption(func(o *stepOptions) {
+		o.remote, o.memo = true, &memo{Key: key, For: keep.String()}
+	})
 }
 
 // SharedMemo is [Memo] of a step that waits as long as an equal one is under way, so that one of them is executed at a
 // time.
 func SharedMemo(keep time.Duration, key string) StepOption {
-	return func(o *stepOptions) {
-		o.remote, o.refused, o.memo = true, "SharedMemo", &memo{Key: key, For: keep.String(), Share: true}
-	}
+	return stepOption(func(o *stepOptions) {
+		o.remote, o.memo = true, &memo{Key: key, For: keep.String(), Share: true}
+	})
 }
 
 // durable puts the result on disk before the next step begins, in batches as well.
-func durable(o *stepOptions) { o.durable = true }
+var durable = doOption(func(o *stepOptions) { o.durable = true })
 
 // The policy of retries if nothing is set, as the contract has it.
 const (
@@ -353,9 +367,9 @@ func (o stepOptions) pause(failed int) time.Duration {
 
 // collect returns the options together. One that the server would refuse panics, which names the line and holds the
 // run, before anything is done.
-func collect(options []StepOption) (o stepOptions) {
+func collect[S StepOption](options []S) (o stepOptions) {
 	for _, set := range options {
-		set(&o)
+		set.configure(&o)
 	}
 	if o.problem != "" {
 		panic(engine.Caller() + ": " + o.problem)
@@ -380,21 +394,17 @@ func (o *stepOptions) check(right bool, problem string, about ...any) {
 //
 // Fn is called again if the process dies before the result is on disk. If it seems to be fn that ends the process, the
 // step fails with the code crashed when all attempts are used up.
-func Do[T any](w *Context, name string, fn func(context.Context) (T, error), options ...StepOption) (T, error) {
+func Do[T any](w *Context, name string, fn func(context.Context) (T, error), options ...DoOption) (T, error) {
 	return DoGo(w, name, fn, options...).rest(w)
 }
 
 // DoGo is [Do] that does not wait.
-func DoGo[T any](w *Context, name string, fn func(context.Context) (T, error), options ...StepOption) *Future[T] {
+func DoGo[T any](w *Context, name string, fn func(context.Context) (T, error), options ...DoOption) *Future[T] {
 	if w.scope.err != nil {
 		w.co.Check()
 		return failed[T](w.scope.err)
 	}
 	o := collect(options)
-	if o.refused != "" {
-		panic(fmt.Sprintf("%s: what Do executes runs in the call of the workflow, so it cannot have the option %s:"+
-			" declare a step", engine.Caller(), o.refused))
-	}
 	id := w.idOr(o.id, name)
 	s := &inlineStep{
 		exec: w.exec, options: o, known: w.exec.snapshot(),
@@ -427,7 +437,7 @@ func DoGo[T any](w *Context, name string, fn func(context.Context) (T, error), o
 }
 
 // Exec is [Do] without an output.
-func Exec(w *Context, name string, fn func(context.Context) error, options ...StepOption) error {
+func Exec(w *Context, name string, fn func(context.Context) error, options ...DoOption) error {
 	_, err := Do(w, name, func(ctx context.Context) (None, error) { return None{}, fn(ctx) }, options...)
 	return err
 }

@@ -253,7 +253,7 @@ func keyMutants() []mutant {
 }
 
 func chargeMutants() []mutant {
-	charge := func(w *stepwell.Context, d *world, p purchase, options ...stepwell.StepOption) (string, error) {
+	charge := func(w *stepwell.Context, d *world, p purchase, options ...stepwell.DoOption) (string, error) {
 		return stepwell.Do(w, "charge", func(ctx context.Context) (string, error) {
 			return d.charge(key(ctx), amountOf(p)), nil
 		}, options...)
