@@ -108,11 +108,11 @@ var charges = map[string]charge{
 	operators.GreaterEquals: {cost: orderCost, run: ordered(func(order int) bool { return order >= 0 })},
 
 	operators.Add:      arithmetic(operators.Add, sumCost),
-	operators.Subtract: arithmetic(operators.Subtract, constant),
-	operators.Multiply: arithmetic(operators.Multiply, constant),
-	operators.Divide:   arithmetic(operators.Divide, constant),
-	operators.Modulo:   arithmetic(operators.Modulo, constant),
-	operators.Negate:   {cost: constant, run: negate, typed: negateTyped},
+	operators.Subtract: arithmetic(operators.Subtract, operationCost),
+	operators.Multiply: arithmetic(operators.Multiply, operationCost),
+	operators.Divide:   arithmetic(operators.Divide, operationCost),
+	operators.Modulo:   arithmetic(operators.Modulo, operationCost),
+	operators.Negate:   {cost: operationCost, run: negate, typed: negateTyped},
 
 	"charAt": {cost: textsCost}, "substring": {cost: textsCost}, "trim": {cost: textsCost},
 	"lowerAscii": {cost: textsCost}, "upperAscii": {cost: textsCost}, "strings.quote": {cost: textsCost},
@@ -128,7 +128,7 @@ var charges = map[string]charge{
 		cost: sortCost, run: wantLists(func(args []ref.Val) ref.Val { return sorted(args[0], args[1]) }),
 	},
 	"distinct": {cost: distinctCost, run: wantLists(distinct)},
-	"sum":      {cost: listCost, run: wantLists(sum)},
+	"sum":      {cost: totalCost, run: wantLists(sum)},
 	"pluck":    {cost: listCost, run: pluck},
 	"hasAny":   {cost: pairsCost, run: wantLists(hasAny)},
 	"hasAll": {cost: pairsCost, run: wantLists(func(args []ref.Val) ref.Val {

@@ -82,9 +82,9 @@ func searchCost(args []ref.Val) int {
 	return n
 }
 
-// sumCost is the cost of "+": the size of the result.
+// sumCost is the cost of "+": the size of the result, or that of an operation on numbers.
 func sumCost(args []ref.Val) int {
-	n := 1 + (length(args[0])+length(args[1]))/charsPerUnit
+	n := operationCost(args) + (length(args[0])+length(args[1]))/charsPerUnit
 	if _, growing := args[0].(traits.MutableLister); !growing {
 		n += sizeOfList(args[0])
 	}
@@ -97,6 +97,32 @@ func sizeOfList(v ref.Val) int {
 	}
 	return 0
 }
+
+// isFar reports whether a double is so large or small that its exact value has many digits.
+func isFar(v ref.Val) bool {
+	d, ok := v.(types.Double)
+	size := math.Abs(float64(d))
+	return ok && d != 0 && (size > 1e15 || size < 1e-15)
+}
+
+// farCost is the cost of an exact operation on a number that is far.
+const farCost = 20
+
+// numberCost is the cost of an operation on a number.
+func numberCost(v ref.Val) int {
+	if isFar(v) {
+		return farCost
+	}
+	return 1
+}
+
+// operationCost is the cost of an operation on numbers.
+func operationCost(args []ref.Val) int {
+	return max(numberCost(args[0]), numberCost(args[len(args)-1]))
+}
+
+// totalCost is the cost of the sum of a list.
+func totalCost(args []ref.Val) int { return weigh(args[0], MaxFlowCost, numberCost) }
 
 // orderCost is the cost of the shorter text.
 func orderCost(args []ref.Val) int { return 1 + min(length(args[0]), length(args[1]))/charsPerUnit }
@@ -166,7 +192,7 @@ func formatCost(args []ref.Val) int {
 	text, _ := args[0].(types.String)
 	n := textsCost(args) + longestNumber*strings.Count(string(text), "%")
 	return n + 2*weigh(args[1], MaxFlowCost, func(v ref.Val) int {
-		if d, ok := v.(types.Double); ok && d != 0 && (math.Abs(float64(d)) > 1e15 || math.Abs(float64(d)) < 1e-15) {
+		if isFar(v) {
 			return longestNumber
 		}
 		return 2

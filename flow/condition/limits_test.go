@@ -103,6 +103,7 @@ var attacks = []struct{ name, text, data string }{
 	{"base64", `data.l.all(x, base64.encode(bytes(data.s)) != "")`, longText},
 	{"optional values", repeated(`optional.of(data)==optional.of(data)`), manyNumbers},
 	{"quotients", `data.l.all(a, data.l.all(b, 9223372036854775807 / dyn(7) > 0 || true))`, manyNumbers},
+	{"sums of far numbers", `[1,2,3].map(x, data.l.map(x, 1e300).sum()) != []`, manyNumbers},
 	{"products of far numbers", `data.l.all(a, data.l.all(b, 1e300 * dyn(1e-284) > 0))`, manyNumbers},
 	{"folding", `data.l.map(x, data.l.map(y, data.l.map(z, data.s + "x"))) != []`, longText},
 }
