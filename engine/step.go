@@ -75,7 +75,7 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 		}
 	}
 	v := s.decide(a, err, d.DeliveryCount, now)
-	v.answered = err == nil && v.code != codeAccepted && v.code != codeNotReady
+	v.answered = v.isResult(err)
 	return e.record(ctx, d, s, v)
 }
 
@@ -258,6 +258,11 @@ type decision struct {
 	after time.Duration
 	// answered is set if it is a result that the step's function, or the service, has answered with.
 	answered bool
+}
+
+// isResult reports whether a call that ended with the error was answered with a result, and not that one comes later.
+func (v decision) isResult(err error) bool {
+	return err == nil && v.code != codeAccepted && v.code != codeNotReady
 }
 
 // timeout fails a step whose deadline has passed.

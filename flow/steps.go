@@ -91,8 +91,8 @@ func (r *reader) readAction(o *object, u usage) action {
 
 // kindFields are the fields that only steps of some kinds have, beside the one of the kind.
 var kindFields = []string{
-	"deployment", "input", "retry", "timeout", "attemptTimeout", "async", "limits", "priority", "memo", "schema", "code", "do", "key",
-	"attributes", "delay", "concurrency", "tolerate", "collect", "allow", "repairs",
+	"deployment", "input", "retry", "timeout", "attemptTimeout", "async", "limits", "priority", "memo", "schema", "code",
+	"do", "key", "attributes", "delay", "concurrency", "tolerate", "collect", "allow", "repairs",
 }
 
 // readNoKind reports that a step does nothing, unless the name of a field is one of a kind with a mistake, which is
