@@ -152,14 +152,24 @@ func (a *App) serveKept(
 	if ctx.Err() != nil || out.status == http.StatusPreconditionFailed {
 		return // nobody wants it
 	}
-	for ctx.Err() == nil { // the call ends when it can no longer be kept
-		err := k.host.answer(ctx, out)
-		if err == nil {
-			return
+	err := deliver(ctx, func(ctx context.Context) error { return k.host.answer(ctx, out) })
+	if isRefused(err) {
+		a.logger.WarnContext(ctx, "an answer was refused", "run", c.Run.ID, "error", err)
+	}
+}
+
+// deliver sends an answer until a server takes or refuses it, or the context ends: that of a call that can no longer be
+// kept. What send could not do within its own attempts is tried again after a pause.
+func deliver(ctx context.Context, send func(context.Context) error) error {
+	for {
+		err := send(ctx)
+		if err == nil || isRefused(err) {
+			return err
 		}
-		if isRefused(err) {
-			a.logger.WarnContext(ctx, "an answer was refused", "run", c.Run.ID, "error", err)
-			return
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(keepEvery):
 		}
 	}
 }

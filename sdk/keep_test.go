@@ -10,7 +10,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 )
 
 // keeper is a server that is told about a call.
@@ -40,6 +43,24 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// stepCall is a call of a step that its function may keep.
+const stepCall = `{"type":"step","invocation":"rh_1","token":"token","server":{"features":["answer"]},` +
+	`"run":{"id":"wrun_1"},"step":{"id":"s","name":"step","input":"in"}}`
+
+// app returns an app with a step that tells the keeper about its calls, and its handler.
+func (k *keeper) app(t *testing.T, fn func(context.Context, string) (string, error)) (*App, http.Handler) {
+	t.Helper()
+	server := httptest.NewServer(k)
+	t.Cleanup(server.Close)
+	app, _ := newTestApp(DeclareStep[string, string]("step").Bind(fn))
+	app.serving.server = server.URL
+	h, err := app.Handler(Unsigned("a test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return app, h
+}
+
 // TestCallsWithoutTheirServer closes the connection of a step's call. It goes on, and its answer comes by request, unless
 // the server says that the call is over, or the app is stopped.
 func TestCallsWithoutTheirServer(t *testing.T) {
@@ -59,12 +80,9 @@ func TestCallsWithoutTheirServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := &keeper{tt.keeps, make(chan struct{}, 1), make(chan string, 1)}
-			server := httptest.NewServer(k)
-			t.Cleanup(server.Close)
 			began, goOn := make(chan struct{}), make(chan struct{})
 			var cause error
-			step := DeclareStep[string, string]("step")
-			app, _ := newTestApp(step.Bind(func(ctx context.Context, in string) (string, error) {
+			app, h := k.app(t, func(ctx context.Context, in string) (string, error) {
 				close(began)
 				select {
 				case <-goOn:
@@ -72,20 +90,13 @@ func TestCallsWithoutTheirServer(t *testing.T) {
 					cause = context.Cause(ctx)
 				}
 				return in, nil
-			}))
-			app.serving.server = server.URL
-			h, err := app.Handler(Unsigned("a test"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			call := `{"type":"step","invocation":"rh_1","token":"token","server":{"features":["answer"]},` +
-				`"run":{"id":"wrun_1"},"step":{"id":"s","name":"step","input":"in"}}`
+			})
 			ctx, closeConnection := context.WithCancel(t.Context())
 			defer closeConnection()
 			direct, served := httptest.NewRecorder(), make(chan struct{})
 			go func() {
 				defer close(served)
-				h.ServeHTTP(direct, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(call)))
+				h.ServeHTTP(direct, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(stepCall)))
 			}()
 			<-began
 			if tt.close {
@@ -124,24 +135,37 @@ func TestCallsWithoutTheirServer(t *testing.T) {
 func TestLongCallsAreKept(t *testing.T) {
 	t.Parallel()
 	k := &keeper{http.StatusNoContent, make(chan struct{}, 1), make(chan string, 1)}
-	server := httptest.NewServer(k)
-	t.Cleanup(server.Close)
-	step := DeclareStep[string, string]("step")
-	app, _ := newTestApp(step.Bind(func(ctx context.Context, in string) (string, error) {
+	_, h := k.app(t, func(_ context.Context, in string) (string, error) {
 		<-k.kept
 		return in, nil
-	}))
-	app.serving.server = server.URL
-	h, err := app.Handler(Unsigned("a test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	call := `{"type":"step","invocation":"rh_1","token":"token","server":{"features":["answer"]},` +
-		`"run":{"id":"wrun_1"},"step":{"id":"s","name":"step","input":"in"}}`
+	})
 	got := httptest.NewRecorder()
 	began := time.Now()
-	h.ServeHTTP(got, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(call)))
+	h.ServeHTTP(got, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(stepCall)))
 	if got.Code != http.StatusOK || got.Body.String() != `"in"` || time.Since(began) < keepAfter {
 		t.Errorf("answered %d %s after %s", got.Code, got.Body, time.Since(began))
+	}
+}
+
+// TestAnswersAreSentWithPauses: a server that is away for long is not asked without a pause, and one that refuses the
+// answer is not asked again.
+func TestAnswersAreSentWithPauses(t *testing.T) {
+	t.Parallel()
+	away := &api.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Hour}
+	refused := &api.Error{Status: http.StatusBadRequest}
+	for name, answers := range map[string][]error{"taken": {away, away, nil}, "refused": {away, away, refused}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began, sent := time.Now(), 0
+				err := deliver(t.Context(), func(context.Context) error {
+					sent++
+					return answers[sent-1]
+				})
+				if !errors.Is(err, answers[2]) || sent != len(answers) || time.Since(began) != 2*keepEvery {
+					t.Errorf("got %v after %d tries in %s", err, sent, time.Since(began))
+				}
+			})
+		})
 	}
 }
