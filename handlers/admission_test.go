@@ -12,7 +12,9 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -395,4 +397,30 @@ func TestRequestsOfOneProjectLeaveTurnsToOthers(t *testing.T) {
 	for _, end := range ends {
 		end()
 	}
+}
+
+// TestRequestsWaitForATurn: a request reaches its handler only when its project has a turn.
+func TestRequestsWaitForATurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(0, 0, time.Now, projectOf)
+		all := turnsPerProcessor * int64(runtime.GOMAXPROCS(0))
+		a.turns.Owe("busy", all, requestFactor)
+		var handled atomic.Bool
+		handle := a.middleware(func(echo.Context) error {
+			handled.Store(true)
+			return nil
+		})
+		c := echo.New().NewContext(httptest.NewRequest(http.MethodGet, "/v1/runs", nil), httptest.NewRecorder())
+		go func() { _ = handle(c) }()
+		synctest.Wait()
+		if handled.Load() {
+			t.Error("it is handled while all turns are taken")
+		}
+		a.turns.Release("busy", all)
+		synctest.Wait()
+		if !handled.Load() {
+			t.Error("it is not handled although there are turns")
+		}
+	})
 }
