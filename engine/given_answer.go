@@ -38,8 +38,7 @@ func (e *Engine) KeepCall(
 }
 
 // TakeAnswer does with the answer to a call under way what the server does that made the call. It fails as
-// [Engine.KeepCall] does: nothing happens then. It does not persist while the database is away: the
-// function repeats its request.
+// [Engine.KeepCall] does: nothing happens then. While the database is away, the function repeats its request.
 func (e *Engine) TakeAnswer(
 	ctx context.Context, project entities.Project, runID entities.RunID, handle string, given GivenAnswer,
 ) error {
@@ -102,11 +101,11 @@ func (e *Engine) takeRunAnswer(ctx context.Context, d queue.Delivery, a answer) 
 		e.kept.forget(d.RunID)
 		return d.Release(ctx, d.Failure(e.hold(d, a)))
 	}
-	var told struct{ Seen int64 }
-	if err := json.Unmarshal(a.body, &told); err != nil || told.Seen < 1 {
+	var position struct{ Seen int64 }
+	if err := json.Unmarshal(a.body, &position); err != nil || position.Seen < 1 {
 		return entities.Invalid("an answer that comes by a request of its own must have seen")
 	}
-	run.LastSeq = min(run.LastSeq, told.Seen)
+	run.LastSeq = min(run.LastSeq, position.Seen)
 	err = e.answer(ctx, d, run, a.body)
 	refused := (*eventlog.RefusedError)(nil)
 	if err == nil || errors.Is(err, message.ErrStale) || !isPermanent(err) && !errors.As(err, &refused) {

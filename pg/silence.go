@@ -81,7 +81,7 @@ func (p *Primary) Watch(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// ping asks the database for a sign of life whenever it is told to, until the context ends. What it reads counts as
+// ping asks the database for a sign of life whenever asked has an item, until the context ends. What it reads counts as
 // one; errors do not matter.
 func (p *Primary) ping(ctx context.Context, config *pgx.ConnConfig, asked <-chan struct{}) {
 	var conn *pgx.Conn

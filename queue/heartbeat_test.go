@@ -169,7 +169,7 @@ func TestSlowProcessKeepsItsLeases(t *testing.T) {
 		"slow":                {silent: 2 * cluster.SilenceLimit},
 		"beats, reconnecting": {silent: -time.Minute, gone: true}, // or it would be silent on a busy machine
 		"gone":                {silent: 3 * time.Second, gone: true, wantDead: true},
-		"frozen":              {silent: cluster.FrozenLimit + time.Second, wantDead: true},
+		"frozen":              {silent: 16 * time.Second, wantDead: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
 // asCommand is the environment variable that makes the test binary run as the command.
@@ -279,6 +280,10 @@ func TestSessionTimeouts(t *testing.T) {
 			t.Errorf("%s is %s (%v), want %s", name, got, err, want)
 		}
 	}
+	idle, err := time.ParseDuration(sessionTimeouts["idle_in_transaction_session_timeout"])
+	if err != nil || idle > cluster.FrozenLimit {
+		t.Errorf("the locks of a frozen server may outlast its leases: %s, %v", idle, err)
+	}
 	custom := newServer(t, testdb.New(t), roleAPI)
 	sign := "?"
 	if strings.Contains(custom.config.DatabaseURL, "?") {
@@ -287,7 +292,7 @@ func TestSessionTimeouts(t *testing.T) {
 	custom.config.DatabaseURL += sign + "statement_timeout=70s"
 	mustStart(t, custom)
 	var got string
-	err := custom.pool.QueryRow(t.Context(), `SELECT current_setting('statement_timeout')`).Scan(&got)
+	err = custom.pool.QueryRow(t.Context(), `SELECT current_setting('statement_timeout')`).Scan(&got)
 	if err != nil || got != "70s" {
 		t.Errorf("statement_timeout of the database URL: got %s (%v), want 70s", got, err)
 	}

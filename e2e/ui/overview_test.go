@@ -12,7 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// TestOverview goes from the first run to failures that want a person, and from a chart to the runs behind it.
+// TestOverview goes from the first run to failures that need attention, and from a chart to the runs behind it.
 func TestOverview(t *testing.T) {
 	harness.SkipIfShort(t)
 	t.Parallel()
@@ -37,7 +37,7 @@ func (i *installation) beginScene(b *tab) {
 	i.start("order", nil)
 	b.shows("The first run has started", "Open the run")
 	b.click("Show the overview")
-	b.shows("All is well: nothing wants a person.", "Slowest open runs", "No run has failed.")
+	b.shows("All is well: nothing needs attention.", "Slowest open runs", "No run has failed.")
 }
 
 // attentionScene lets runs fail, and removes a deployment that a run needs.
@@ -48,7 +48,7 @@ func (i *installation) attentionScene(b *tab) {
 	for range 10 {
 		i.start("refund", nil)
 	}
-	harness.Eventually(i.t, "two things want a person", func() bool {
+	harness.Eventually(i.t, "two things need attention", func() bool {
 		var wants struct{ Data []any }
 		i.call("GET", "/v1/attention", nil, &wants)
 		return len(wants.Data) == 2
@@ -62,7 +62,7 @@ func (i *installation) attentionScene(b *tab) {
 	b.click("Look: spare is not registered: 1 message waiting")
 	b.until("the deployments", `location.pathname.endsWith("/default/deployments")`)
 	b.do(chromedp.NavigateBack())
-	b.shows("Wants a person")
+	b.shows("Needs attention")
 }
 
 // chartScene reads the failures from the chart, and opens the runs behind them by keyboard and by mouse.

@@ -260,7 +260,7 @@ func (s *Server) gauges(r *request) error {
 	return answerAs(r, newGaugesJSON, func() (overview.Gauges, error) { return s.Overview.Gauges(r.ctx(), r.project()) })
 }
 
-// attentionJSON is what wants a person.
+// attentionJSON is what needs attention.
 type attentionJSON struct {
 	At   timestamp           `json:"at"`
 	Data []attentionItemJSON `json:"data"`
@@ -280,7 +280,8 @@ type attentionItemJSON struct {
 
 // attentionOperations are the operations of openapi.yaml that show more of a kind.
 var attentionOperations = map[overview.Kind]string{
-	overview.Paused: "putProject", overview.Parked: "listMessages", overview.Held: "explainRun", overview.Stranded: "explainRun",
+	overview.Paused: "putProject", overview.Parked: "listMessages", overview.Held: "explainRun",
+	overview.Stranded:    "explainRun",
 	overview.Unreachable: "listMessages", overview.Missing: "putDeployment", overview.Failing: "getFailureStats",
 	overview.Late: "getGauges", overview.KeyExpiring: "listKeys", overview.TwoSigningKeys: "listSigningKeys",
 }
@@ -296,7 +297,7 @@ func newAttentionItemJSON(i overview.Item) attentionItemJSON {
 	return v
 }
 
-// attention answers with what wants a person.
+// attention answers with what needs attention.
 func (s *Server) attention(r *request) error {
 	return answer(r, func() (attentionJSON, error) {
 		items, at, err := s.Overview.Attention(r.ctx(), r.project())

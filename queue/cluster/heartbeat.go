@@ -23,8 +23,8 @@ const (
 	// the process is dead, and its messages are delivered again within 5 s of its death.
 	SilenceLimit = 2500 * time.Millisecond
 	// FrozenLimit is how long beats may be missing while the session of the process is open. Until then the process is
-	// slow and keeps its leases; afterwards it counts as dead. It is longer than the slowest beat of a healthy process
-	// takes, and Postgres has ended the transactions of a frozen one by then (idle_in_transaction_session_timeout).
+	// slow and keeps its leases; afterwards it counts as dead. It is longer than a beat of a healthy process may
+	// take, and Postgres has ended the transactions of a frozen one by then (idle_in_transaction_session_timeout).
 	FrozenLimit = 15 * time.Second
 	// beatTimeout is longer than any stall of a healthy database: a timeout ends the session, and then the others would
 	// take this process for dead.

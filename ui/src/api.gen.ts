@@ -3,7 +3,7 @@
 // RFC 3339 in UTC, to the millisecond.
 export type Time = string;
 
-// A kind of what wants a person; see [getAttention](#get-v1attention).
+// A kind of what needs attention; see [getAttention](#get-v1attention).
 export type AttentionKind = "project_paused" | "messages_parked" | "runs_held" | "runs_stranded" | "deployment_unreachable" | "deployment_missing" | "workflow_failing" | "queue_late" | "key_expiring" | "two_signing_keys";
 
 export type AttentionItem = {

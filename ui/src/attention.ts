@@ -1,4 +1,4 @@
-// What wants a person in the project: read by the frame, shown by the navigation and the overview.
+// What needs attention in the project: read by the frame, shown by the navigation and the overview.
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Api } from "./api.gen";

@@ -5,7 +5,7 @@ import { numbers, say } from "../src/lib/attention";
 
 const item = (i: Partial<AttentionItem>) => ({ count: 1, operation: "x", ...i }) as AttentionItem;
 
-test("pages have the number of what wants a person there", () => {
+test("pages have the number of what needs attention there", () => {
   assert.deepEqual(numbers([]), {});
   assert.deepEqual(numbers([
     item({ kind: "messages_parked", count: 2 }), item({ kind: "queue_late", count: 70 }), item({ kind: "runs_stranded", count: 1000 }),

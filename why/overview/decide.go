@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 )
 
-// Kind is a kind of what wants a person. Clients make sentences from kinds.
+// Kind is a kind of what needs attention. Clients make sentences from kinds.
 type Kind string
 
 // The kinds, ordered by how much they need a person.
@@ -41,7 +41,7 @@ func Kinds() []Kind {
 	return []Kind{Paused, Parked, Held, Stranded, Unreachable, Missing, Failing, Late, KeyExpiring, TwoSigningKeys}
 }
 
-// Item is something that wants a person.
+// Item is something that needs attention.
 type Item struct {
 	Kind Kind
 	// Count is the number of messages, runs or keys, up to [MaxCount]; there, it means that many or more.
@@ -107,7 +107,7 @@ type Unreached struct {
 	Calls int
 }
 
-// Decide returns what wants a person, ordered by kind.
+// Decide returns what needs attention, ordered by kind.
 func Decide(f Facts) []Item {
 	items := []Item{}
 	add := func(i Item) { items = append(items, i) }

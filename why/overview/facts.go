@@ -1,4 +1,4 @@
-// Package overview says how a project stands: [Reader.Attention] what wants a person, and [Reader.Gauges] what is open
+// Package overview says how a project stands: [Reader.Attention] what needs attention, and [Reader.Gauges] what is open
 // and in the queue. [Decide] is pure; each statement reads a bounded part of an index.
 package overview
 
@@ -182,19 +182,19 @@ func (r *Reader) answerOf(ctx context.Context, project entities.Project) (a *ans
 	}
 }
 
-// Attention returns what wants a person in the project, and the time at which that was read, up to 5 s ago. The caller
+// Attention returns what needs attention in the project, and the time at which that was read, up to 5 s ago. The caller
 // must not change the items.
 func (r *Reader) Attention(ctx context.Context, project entities.Project) ([]Item, time.Time, error) {
 	a, done, err := r.answerOf(ctx, project)
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("read what wants a person: %w", err)
+		return nil, time.Time{}, fmt.Errorf("read what needs attention: %w", err)
 	}
 	defer done()
 	began := r.now()
 	if age := began.Sub(a.read); age < 0 || age >= r.shareFor {
 		f, err := r.facts(ctx, project)
 		if err != nil {
-			return nil, time.Time{}, fmt.Errorf("read what wants a person: %w", err)
+			return nil, time.Time{}, fmt.Errorf("read what needs attention: %w", err)
 		}
 		a.items, a.at, a.read = Decide(f), f.Now, began
 	}

@@ -113,13 +113,13 @@ func TestAttentionIsShared(t *testing.T) {
 	}
 }
 
-// TestAttentionIsRead writes what wants a person, and beside each what does not, and what is of another project.
+// TestAttentionIsRead writes what needs attention, and beside each what does not, and what is of another project.
 func TestAttentionIsRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, project := range []string{"default", "other"} {
 		if got := f.attention(t, entities.Project(project)); len(got) > 0 {
-			t.Errorf("nothing wants a person in %s, got %+v", project, got)
+			t.Errorf("nothing needs attention in %s, got %+v", project, got)
 		}
 	}
 	f.exec(t, `UPDATE projects SET paused_at = now() WHERE name = 'default'`)
@@ -173,7 +173,7 @@ func TestAttentionIsRead(t *testing.T) {
 	}
 }
 
-// TestBacklogHidesNoOutage: a deployment that cannot be reached wants a person also if many messages for another one wait.
+// TestBacklogHidesNoOutage: a deployment that cannot be reached needs attention also if many messages for another one wait.
 func TestBacklogHidesNoOutage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -218,7 +218,7 @@ func TestGauges(t *testing.T) {
 }
 
 // TestOverviewReadsABoundedPart counts the blocks that the statements touch when there are 11,000 delayed messages and
-// as many open runs, and nothing wants a person. Indexed fails the test if a table is scanned.
+// as many open runs, and nothing needs attention. Indexed fails the test if a table is scanned.
 func TestOverviewReadsABoundedPart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

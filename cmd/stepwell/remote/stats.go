@@ -216,7 +216,7 @@ func (nowStatsCmd) Run(ctx context.Context, s *Session) error {
 	})
 }
 
-// attentionItem is something that wants a person.
+// attentionItem is something that needs attention.
 type attentionItem struct {
 	Kind, Deployment, Workflow, RunID string
 	Count, Usual                      int64
@@ -308,7 +308,7 @@ func (i attentionItem) sentence() string {
 
 type attentionCmd struct{}
 
-// Run prints what wants a person, with the command that shows more of each.
+// Run prints what needs attention, with the command that shows more of each.
 func (attentionCmd) Run(ctx context.Context, s *Session) error {
 	data, _, err := s.page(ctx, path("attention"), nil)
 	if err != nil {
@@ -321,7 +321,7 @@ func (attentionCmd) Run(ctx context.Context, s *Session) error {
 		}
 	}
 	if len(data) == 0 && !s.json {
-		return s.printResult(nil, "All is well: nothing wants a person.")
+		return s.printResult(nil, "All is well: nothing needs attention.")
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestEveryReasonHasASentence, every remedy a command, and all that wants a person both.
+// TestEveryReasonHasASentence, every remedy a command, and all that needs attention both.
 func TestEveryReasonHasASentence(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../../handlers/rest/openapi.yaml")

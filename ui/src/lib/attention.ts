@@ -1,4 +1,4 @@
-// What wants a person: in words, and on which page it is.
+// What needs attention: in words, and on which page it is.
 import type { AttentionItem, AttentionKind } from "../api.gen";
 
 interface Kind {
@@ -50,7 +50,7 @@ export function say(i: AttentionItem): Said {
   return { text: kind.text(i), to, ...(i.kind === "deployment_missing" && { query: { add: i.deployment ?? "" } }) };
 }
 
-// numbers returns how much wants a person on each page, as the navigation shows it.
+// numbers returns how much needs attention on each page, as the navigation shows it.
 export function numbers(items: AttentionItem[]): Record<string, string> {
   const sums: Record<string, number> = {};
   for (const i of items) {

@@ -1,4 +1,4 @@
-// Overview: what wants a person, what is open, and what happened lately.
+// Overview: what needs attention, what is open, and what happened lately.
 import type { Api, Run, RunPoint } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { attention } from "../attention";
@@ -119,14 +119,14 @@ function iso(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-// Wants lists what wants a person, or says that nothing does.
+// Wants lists what needs attention, or says that nothing does.
 function Wants() {
   const items = attention.value?.data;
   if (!items) return null;
-  if (items.length === 0) return <p class="well"><Glyph look="completed" />All is well: nothing wants a person.</p>;
+  if (items.length === 0) return <p class="well"><Glyph look="completed" />All is well: nothing needs attention.</p>;
   return (
     <section class="wants" aria-labelledby="wants">
-      <h2 id="wants">Wants a person</h2>
+      <h2 id="wants">Needs attention</h2>
       <ul>{items.map((i) => {
         const { text, to, query } = say(i);
         return (

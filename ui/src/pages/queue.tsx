@@ -1,4 +1,4 @@
-// The queue: what is delivered, what failed, and what wants a person.
+// The queue: what is delivered, what failed, and what needs attention.
 import { useSignal } from "@preact/signals";
 import type { Api, Count, Message, QueueState, Work } from "../api.gen";
 import { addressOf, call, server, type Operation } from "../api";

@@ -68,7 +68,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <TopBar />
       <nav class="side" aria-label="Pages">
         {places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}
-          data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} want a person`}>{p.name}</a>)}
+          data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} need attention`}>{p.name}</a>)}
         <h2>Runs</h2>
         {lists.map((l) => <a href={href(["runs"], { q: l.filter })} title={l.filter} aria-current={isHere("runs", l.filter) ? "page" : undefined}>{l.name}</a>)}
       </nav>
