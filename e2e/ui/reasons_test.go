@@ -100,7 +100,7 @@ func TestReasonsAreTwoClicksAway(t *testing.T) {
 	b := newTab(t, i.web)
 	for name, scene := range reasonScenes {
 		b.open("/ui/default/overview")
-		b.shows("Wants a person")
+		b.shows("Needs attention")
 		if len(scene.clicks) > 2 {
 			t.Errorf("%s: %d clicks", name, len(scene.clicks))
 		}
@@ -113,7 +113,7 @@ func TestReasonsAreTwoClicksAway(t *testing.T) {
 		b.finds(scene)
 	}
 	b.open("/ui/default/overview")
-	b.shows("Wants a person", "parked: retry or discard", "gone is not registered", "far cannot be reached", "held: the function refuses to go on", "is stranded")
+	b.shows("Needs attention", "parked: retry or discard", "gone is not registered", "far cannot be reached", "held: the function refuses to go on", "is stranded")
 	b.accessible()
 	b.look("overview-reasons")
 	b.click("Look: gone is not registered: 1 message waiting")
@@ -121,7 +121,7 @@ func TestReasonsAreTwoClicksAway(t *testing.T) {
 	newest := i.start("hook", map[string]any{"deployment": "scenes"})
 	i.wait(newest, "hook_created")
 	b.open("/ui/default/overview")
-	b.shows("Wants a person")
+	b.shows("Needs attention")
 	b.press("gr")
 	b.until("the newest run", `document.querySelector("table.runs tbody tr")?.innerText.includes(`+quote(short(newest))+`)`)
 	b.press("j\r")
