@@ -11,7 +11,9 @@ import (
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/flow/registry"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -121,10 +123,14 @@ func TestAnswersAfterTheEndAreRecorded(t *testing.T) {
 	answer := func(name string, w http.ResponseWriter) {
 		called <- struct{}{}
 		<-release
-		if name == "fails" {
+		switch name {
+		case "fails":
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = w.Write([]byte(`{"error":{"message":"late","code":"late"}}`))
-		} else {
+		case "works":
+			w.Header().Set("Content-Type", contract.StepAnswerType)
+			_, _ = w.Write([]byte(`{"output":"late","store":{"key":1}}`))
+		default:
 			_, _ = w.Write([]byte(`"late"`))
 		}
 	}
@@ -186,6 +192,9 @@ func TestAnswersAfterTheEndAreRecorded(t *testing.T) {
 		}
 		d.waitForEmptyQueue(t)
 		d.wantFold(t, id)
+		if values, err := store.Values(t.Context(), pg.NewPool(d.pool), id, kv.MaxInCall); err != nil || len(values) > 0 {
+			t.Errorf("%s: the store has %v, %v after a late answer", name, values, err)
+		}
 	}
 }
 
