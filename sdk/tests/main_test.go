@@ -20,6 +20,10 @@ var program, databaseURL string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if path := os.Getenv(ledgerVariable); path != "" {
+		fmt.Fprintln(os.Stderr, serveKilled(path, os.Getenv("SDK_TESTS_LAST_LIFE") == "true"))
+		os.Exit(1)
+	}
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		_ = flag.Set("rapid.checks", "40") // each takes a quarter of a second
 	}

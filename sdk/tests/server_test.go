@@ -145,7 +145,11 @@ func (s *server) signingKey(t *testing.T) string {
 // serve serves an app whose calls must be signed, and registers it.
 func (s *server) serve(t *testing.T, definitions ...stepwell.Definition) {
 	t.Helper()
-	app := stepwell.NewApp("tests", stepwell.Server(s.url()))
+	s.serveApp(t, stepwell.NewApp("tests", stepwell.Server(s.url())), definitions...)
+}
+
+func (s *server) serveApp(t *testing.T, app *stepwell.App, definitions ...stepwell.Definition) {
+	t.Helper()
 	app.Register(definitions...)
 	h, err := app.Handler(stepwell.SigningKeys(s.signingKey(t)))
 	if err != nil {
