@@ -46,9 +46,6 @@ func attempt(
 	}
 }
 
-// longestOutput is how long the output of a step may be, in bytes. The server takes 16 MiB with all that comes with it.
-const longestOutput = 15 << 20
-
 // lastWord is how long code may go on after the time of its attempt, to say what it has done.
 const lastWord = time.Second / 2
 
@@ -75,9 +72,8 @@ func (s stepContext) call(ctx context.Context, fn func(context.Context) (json.Ra
 		o.output, err = fn(ctx)
 		return err
 	})
-	if o.err == nil && len(o.output) > longestOutput {
-		o.output, o.err = nil, Fail(codeTooLarge, fmt.Sprintf("the output is %d bytes, more than %d: store it elsewhere, "+
-			"and return where", len(o.output), longestOutput))
+	if o.err == nil {
+		o.err = checkSize("the output", len(o.output))
 	}
 	return o
 }
@@ -95,6 +91,7 @@ type inlineStep struct {
 	options stepOptions
 	info    StepInfo
 	known   map[string]json.RawMessage // the store of the run when the step began
+	input   int                        // its size, which is recorded with the result
 	// pauses is how long attempts may be apart in this call, all in all.
 	pauses time.Duration
 	// after is when the first attempt may begin.
@@ -133,6 +130,9 @@ func (s *inlineStep) once(
 	written := store.writes()
 	if err == nil {
 		err = checkStore(s.known, written)
+	}
+	if err == nil {
+		err = checkSize("the output with the input and what was stored", len(output)+s.input+sizeOfValues(written))
 	}
 	if err == nil {
 		r.Output, r.Stored = output, written

@@ -182,7 +182,7 @@ func (x *execution) stoppable(op *engine.Operation) {
 			defer context.AfterFunc(ctx, end)()
 			r = execute(own)
 		} else {
-			r.StartedAt, r.EndedAt = x.app.now(), x.app.now()
+			r.EndedAt = x.app.now()
 		}
 		f, cancelled := errors.AsType[*failure](context.Cause(alive))
 		if cancelled && !begun {

@@ -270,7 +270,7 @@ func (d *Workflow[I, O]) Start(ctx context.Context, c *Client, in I, options ...
 func start[I, O any](
 	ctx context.Context, c *Client, d *Workflow[I, O], in any, options []StartOption,
 ) (*Run[O], error) {
-	input, err := json.Marshal(in)
+	input, err := encode(in)
 	if err != nil {
 		return nil, fmt.Errorf("encode the input of workflow %s: %w", d.name, err)
 	}
@@ -318,13 +318,19 @@ func sendOptions(options []SendOption) (sending, error) {
 	return s, nil
 }
 
-// messageID returns the ID of what is no signal.
-func messageID(options []SendOption) (string, error) {
+// message returns the ID and the payload of what is no signal.
+func message(payload any, options []SendOption) (id string, data json.RawMessage, err error) {
 	s, err := sendOptions(options)
-	if err == nil && s.keepFor > 0 {
-		err = errors.New("KeepFor is only for signals: remove the option")
+	if err != nil {
+		return "", nil, err
 	}
-	return s.id, err
+	if s.keepFor > 0 {
+		return "", nil, errors.New("KeepFor is only for signals: remove the option")
+	}
+	if data, err = encode(payload); err != nil {
+		return "", nil, fmt.Errorf("encode a message: %w", err)
+	}
+	return s.id, data, nil
 }
 
 // Resume sends a payload to the hook that has the token. If no open hook has it, the error is an [*APIError] with the
@@ -335,11 +341,11 @@ func (k *HookKind[T]) Resume(ctx context.Context, c *Client, token string, paylo
 
 // resume sends a payload to the hook that has the token.
 func (c *Client) resume(ctx context.Context, token string, payload any, options []SendOption) error {
-	id, err := messageID(options)
+	id, data, err := message(payload, options)
 	if err != nil {
 		return err
 	}
-	return c.post(ctx, api.Path("hooks", token, "resume"), map[string]any{"payload": payload, "resumeId": id}, nil)
+	return c.post(ctx, api.Path("hooks", token, "resume"), map[string]any{"payload": data, "resumeId": id}, nil)
 }
 
 // Answer answers a question that is asked under the token. If nobody waits for an answer, the error is an [*APIError]
@@ -354,7 +360,11 @@ func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...
 	if err != nil {
 		return err
 	}
-	body := map[string]any{"data": data, "id": s.id}
+	payload, err := encode(data)
+	if err != nil {
+		return fmt.Errorf("encode a signal %s: %w", k.name, err)
+	}
+	body := map[string]any{"data": payload, "id": s.id}
 	if s.keepFor > 0 {
 		body["keepFor"] = s.keepFor.String()
 	}
@@ -363,24 +373,20 @@ func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...
 
 // Send sends a message to the run's inbox. A run without this inbox is an [*APIError] with the code inbox_not_found,
 // and one that has ended one with the code run_ended.
-func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, message T, options ...SendOption) error {
-	id, err := messageID(options)
+func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, payload T, options ...SendOption) error {
+	id, data, err := message(payload, options)
 	if err != nil {
 		return err
 	}
-	return c.post(ctx, api.Path("runs", runID, "inbox", k.name), map[string]any{"id": id, "payload": message}, nil)
+	return c.post(ctx, api.Path("runs", runID, "inbox", k.name), map[string]any{"id": id, "payload": data}, nil)
 }
 
 // AtStart sends a message in the transaction that starts the run, which can have up to 100. With [RunKey] and [Join],
 // it reaches the run that has the key.
-func (k *InboxKind[T]) AtStart(message T, options ...SendOption) StartOption {
+func (k *InboxKind[T]) AtStart(payload T, options ...SendOption) StartOption {
 	return func(b *startBody) {
-		id, err := messageID(options)
-		data, encodeErr := json.Marshal(message)
-		if encodeErr != nil {
-			encodeErr = fmt.Errorf("encode a message for inbox %s: %w", k.name, encodeErr)
-		}
-		if err = cmp.Or(err, encodeErr); err != nil {
+		id, data, err := message(payload, options)
+		if err != nil {
 			b.err = err
 			return
 		}

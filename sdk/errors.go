@@ -196,7 +196,7 @@ func (k *ErrorKind[T]) kind() string { return k.code }
 
 // New returns an error of the kind. It is permanent.
 func (k *ErrorKind[T]) New(details T) error {
-	data, err := json.Marshal(details)
+	data, err := encode(details)
 	if err != nil {
 		return Permanent(fmt.Errorf("encode the details of error %s: %w", k.code, err))
 	}

@@ -44,7 +44,7 @@ func Token(token string) HookOption { return func(c *openHook) { c.Token = token
 
 // Metadata sets what lists of hooks show, such as a question. It must encode as JSON.
 func Metadata(v any) HookOption {
-	data, err := json.Marshal(v)
+	data, err := encode(v)
 	if err != nil {
 		panic(fmt.Sprintf("encode the metadata of a hook: %v", err))
 	}
@@ -354,7 +354,7 @@ func (r *Request) Respond(w *Context, status int, body any) error {
 	w.co.Check()
 	c := respond{Type: "respond", Hook: r.hook, Request: r.ID, Status: status}
 	if body != nil {
-		data, err := json.Marshal(body)
+		data, err := encode(body)
 		if err != nil {
 			return fmt.Errorf("encode the response to request %s: %w", r.ID, err)
 		}

@@ -54,7 +54,7 @@ func (s *Step[I, O]) Bind(fn func(context.Context, I) (O, error)) Definition {
 			if err != nil {
 				return nil, err
 			}
-			data, err := json.Marshal(out)
+			data, err := encode(out)
 			if err != nil {
 				return nil, Fail(codeUnencodable, fmt.Sprintf("encode the output of step %s: %v", s.name, err))
 			}
@@ -75,9 +75,12 @@ func (s *Step[I, O]) Go(w *Context, in I, options ...StepOption) *Future[O] {
 		return failed[O](w.scope.err)
 	}
 	o := collect(slices.Concat(s.options, options))
-	input, err := json.Marshal(in)
+	input, err := encode(in)
 	if err != nil {
 		return failed[O](fmt.Errorf("encode the input of step %s: %w", s.name, err))
+	}
+	if err := checkSize("the input of step "+s.name, len(input)); err != nil {
+		return failed[O](err)
 	}
 	op := &engine.Operation{
 		Kind: engine.KindStep, ID: w.idOr(o.id, s.name), Name: s.name, Input: input, Place: engine.Caller(),
@@ -106,7 +109,7 @@ func (x *execution) inlineFirst(o stepOptions) bool {
 
 // firstInline lets the first attempt of a step be made in this call, and the others by the server.
 func firstInline(x *execution, op *engine.Operation, o stepOptions, bound boundStep) {
-	s := &inlineStep{exec: x, options: o, known: x.snapshot(), info: StepInfo{
+	s := &inlineStep{exec: x, options: o, known: x.snapshot(), input: len(op.Input), info: StepInfo{
 		Run: x.info, ID: op.ID, Name: op.Name, Attempt: 1, Inline: true,
 	}}
 	op.Execute = func(ctx context.Context) engine.Result {
@@ -417,7 +420,7 @@ func DoGo[T any](w *Context, name string, fn func(context.Context) (T, error), o
 			if err != nil {
 				return nil, err
 			}
-			data, err := json.Marshal(v)
+			data, err := encode(v)
 			if err != nil {
 				return nil, Fail(codeUnencodable, fmt.Sprintf("encode the output: %v", err))
 			}
@@ -451,7 +454,7 @@ type recordStep struct {
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      json.RawMessage `json:"error,omitempty"`
 	Seen       int64           `json:"seen,omitempty"`
-	StartedAt  time.Time       `json:"startedAt"`
+	StartedAt  time.Time       `json:"startedAt,omitzero"` // zero if it was cancelled before it began
 	EndedAt    time.Time       `json:"endedAt"`
 	RetryAfter string          `json:"retryAfter,omitempty"`
 	At         string          `json:"at,omitempty"`

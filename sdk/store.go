@@ -50,7 +50,7 @@ func (k *Key[T]) Get(s Storer) (T, bool) {
 
 // Set sets the value.
 func (k *Key[T]) Set(s Storer, value T) {
-	data, err := json.Marshal(value)
+	data, err := encode(value)
 	if err != nil {
 		panic(fmt.Sprintf("encode the value of key %q in the store: %v", k.name, err))
 	}

@@ -86,7 +86,7 @@ func (d *Workflow[I, O]) Bind(fn func(*Context, I) (O, error)) Definition {
 			if err != nil {
 				return nil, err
 			}
-			data, err := json.Marshal(out)
+			data, err := encode(out)
 			if err != nil {
 				return nil, Hold(fmt.Errorf("encode the output: %w", err))
 			}
@@ -329,9 +329,12 @@ func (d *Workflow[I, O]) Child(w *Context, in I, options ...ChildOption) *Child[
 		w.co.Check()
 		return &Child[O]{failed[O](w.scope.err)}
 	}
-	input, err := json.Marshal(in)
+	input, err := encode(in)
 	if err != nil {
 		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err))}
+	}
+	if err := checkSize("the input of workflow "+d.name, len(input)); err != nil {
+		return &Child[O]{failed[O](err)}
 	}
 	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.exec.at(), grace: defaultChildGrace}
 	for _, set := range options {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 )
@@ -27,6 +28,7 @@ var cancelledEarly = []byte(`{"message":"it was cancelled before it began","code
 // pending is what is not written yet.
 type pending struct {
 	commands []any
+	bytes    int  // of the commands' payloads
 	results  bool // some of them record results of inline operations
 	durable  bool // some must be on disk before the next operation begins, and soon
 	starts   bool // some start something at the server
@@ -36,9 +38,24 @@ type pending struct {
 	created []*Operation
 }
 
-// command adds the command that creates an operation.
-func (p *pending) command(op *Operation) {
-	p.commands = append(p.commands, op.Command)
+// command adds a command to what is to be written.
+func (e *Engine) command(command any) {
+	e.pending.commands = append(e.pending.commands, command)
+	e.pending.bytes += e.size(command)
+}
+
+// size returns how many bytes the payloads of a command have.
+func (e *Engine) size(command any) int {
+	if e.Size == nil {
+		return 0
+	}
+	return e.Size(command)
+}
+
+// creation adds the command that creates an operation.
+func (e *Engine) creation(op *Operation) {
+	e.command(op.Command)
+	p := &e.pending
 	p.starts = p.starts || !op.Kind.idempotent() && op.Kind != KindMark
 	if !op.Kind.idempotent() {
 		p.created = append(p.created, op)
@@ -88,7 +105,7 @@ const linger = 10 * time.Millisecond
 // another returns an inline operation that has ended, or ends soon enough that its result is written with those that
 // wait already. So what has ended during a write is one write.
 func (e *Engine) another() (f finished, ok bool) {
-	if e.inline != nil || len(e.running) == 0 {
+	if e.inline != nil || len(e.running) == 0 || e.pending.bytes > manyBytes {
 		return f, false
 	}
 	select {
@@ -118,7 +135,7 @@ func (e *Engine) ready() (ready []*Operation, ended *finished) {
 			continue
 		}
 		if op.Cancelled {
-			return nil, &finished{op, Result{Error: cancelledEarly, StartedAt: e.now, EndedAt: e.now}}
+			return nil, &finished{op, Result{Error: cancelledEarly, EndedAt: e.now}}
 		}
 		var r Readiness
 		if op.Ready != nil {
@@ -136,7 +153,7 @@ func (e *Engine) ready() (ready []*Operation, ended *finished) {
 			return nil, nil
 		case r.Mark != nil && !op.marked:
 			op.marked = true
-			e.pending.commands = append(e.pending.commands, r.Mark)
+			e.command(r.Mark)
 			e.pending.durable = true
 			e.fail(op, r.Failed)
 		}
@@ -148,7 +165,8 @@ func (e *Engine) ready() (ready []*Operation, ended *finished) {
 // flush writes what is pending if it must be on disk before something begins, or while something is in progress, which
 // may take as long as the invocation. So does what something at the server waits for.
 func (e *Engine) flush(ctx context.Context, beginning bool) error {
-	durable := e.pending.durable || e.pending.results && len(e.pending.commands) >= mostCommands/2
+	many := len(e.pending.commands) >= mostCommands/2 || e.pending.bytes > manyBytes
+	durable := e.pending.durable || e.pending.results && many
 	switch meanwhile := beginning || len(e.running) > 0; {
 	case e.stopping || !meanwhile || !durable && !e.pending.starts:
 		return nil
@@ -159,12 +177,36 @@ func (e *Engine) flush(ctx context.Context, beginning bool) error {
 	return e.commit(ctx, e.write())
 }
 
-// mostCommands is how many commands the server takes at once.
-const mostCommands = 1000
+const (
+	// mostCommands is how many commands the server takes at once, and mostBytes how many bytes their payloads may have:
+	// the server takes 16 MiB with all that comes with them.
+	mostCommands = 1000
+	mostBytes    = 15 << 20
+	// manyBytes of payloads are too many to wait for others, or for the answer, which has the run's output too.
+	manyBytes = 1 << 20
+)
+
+// parts yields commands in parts that the server takes.
+func (e *Engine) parts(commands []any) iter.Seq[[]any] {
+	return func(yield func([]any) bool) {
+		for len(commands) > 0 {
+			n, bytes := 1, e.size(commands[0])
+			for ; n < min(len(commands), mostCommands); n++ {
+				if bytes += e.size(commands[n]); bytes > mostBytes {
+					break
+				}
+			}
+			if !yield(commands[:n]) {
+				return
+			}
+			commands = commands[n:]
+		}
+	}
+}
 
 // commit writes during the invocation, and learns what the log has got since.
 func (e *Engine) commit(ctx context.Context, a Answer) error {
-	for part := range slices.Chunk(a.Commands, mostCommands) {
+	for part := range e.parts(a.Commands) {
 		events, err := e.Host.Commit(ctx, Answer{Commands: part, Open: a.Open}, e.last)
 		if err != nil {
 			return err
@@ -199,7 +241,7 @@ func (e *Engine) hear(ctx context.Context) error {
 
 // fit writes what does not fit into the answer, and reports whether the log has got something new to deliver.
 func (e *Engine) fit(ctx context.Context) (more bool, err error) {
-	if e.Host == nil || len(e.pending.commands) < mostCommands {
+	if e.Host == nil || len(e.pending.commands) < mostCommands && e.pending.bytes <= manyBytes {
 		return false, nil
 	}
 	err = e.commit(ctx, e.write())
@@ -261,7 +303,7 @@ func (e *Engine) record(f finished) error {
 	}
 	for _, a := range f.Failed {
 		a.StartedAt, a.EndedAt = inMilliseconds(a.StartedAt), inMilliseconds(a.EndedAt)
-		e.pending.commands = append(e.pending.commands, op.Retry(a))
+		e.command(op.Retry(a))
 		e.fail(op, a)
 	}
 	if f.Output == nil && f.Error == nil { // it is tried again
@@ -276,7 +318,7 @@ func (e *Engine) record(f finished) error {
 		return nil
 	}
 	r := Recorded{Seen: e.order.seen, StartedAt: inMilliseconds(f.StartedAt), EndedAt: inMilliseconds(f.EndedAt)}
-	e.pending.commands = append(e.pending.commands, op.Record(f.Result, r))
+	e.command(op.Record(f.Result, r))
 	e.hasResult(op)
 	event := &Event{Type: "step_completed", ID: op.ID, Payload: f.Output, Data: Data{Recorded: r}, Stored: f.Stored}
 	if f.Error != nil {

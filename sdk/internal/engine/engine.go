@@ -30,6 +30,8 @@ type Config struct {
 	Strict bool
 	// Differs is called for such operations unless Strict is set; it may be nil.
 	Differs func(op *Operation, logged Event)
+	// Size returns how many bytes the payloads of a command have; nil if that does not matter.
+	Size func(command any) int
 	// Slow is called when a coroutine has run for a second without resting; it may be nil. It is called from another
 	// goroutine.
 	Slow func(place string, stack []byte)
@@ -262,7 +264,7 @@ func (e *Engine) match() error {
 		if op.Execute != nil {
 			e.idle = append(e.idle, op)
 		} else {
-			e.pending.command(op)
+			e.creation(op)
 		}
 	}
 	return nil

@@ -161,7 +161,10 @@ func (s *Server) recordStep(r *Run, c command, data map[string]any) {
 	}
 	recorded := map[string]any{}
 	if !c.EndedAt.IsZero() {
-		recorded["seen"], recorded["startedAt"], recorded["endedAt"] = c.Seen, c.StartedAt, c.EndedAt
+		recorded["seen"], recorded["endedAt"] = c.Seen, c.EndedAt
+		if !c.StartedAt.IsZero() {
+			recorded["startedAt"] = c.StartedAt
+		}
 		recorded["recorded"] = map[string]any{"seen": c.Seen, "endedAt": c.EndedAt}
 	}
 	if c.RetryAfter != "" {
