@@ -160,10 +160,14 @@ func (s *Snapshot) applyToStep(e entities.Event) {
 		}
 	case entities.EventStepRetrying:
 		step.Status, step.RetryAfter, step.ResultSeq = entities.StepPending, e.Data.RetryAfter, e.Seq
-	case entities.EventStepCompleted:
+	case entities.EventStepCompleted, entities.EventStepFailed:
 		step.Status, step.ResultSeq, step.CompletedAt = entities.StepCompleted, e.Seq, &e.CreatedAt
-	case entities.EventStepFailed:
-		step.Status, step.ResultSeq, step.CompletedAt = entities.StepFailed, e.Seq, &e.CreatedAt
+		if e.Type == entities.EventStepFailed {
+			step.Status = entities.StepFailed
+		}
+		if e.Data.StartedAt != nil { // the function has executed it, and its only attempt has no step_started
+			step.Attempt = max(step.Attempt, 1)
+		}
 	default: // not about steps
 	}
 	s.Steps[id] = step

@@ -141,3 +141,24 @@ func TestTimelineHasRecordedTimes(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordedStepsHaveAnAttempt: a step that the function made itself and that succeeded at once was started once, and
+// one that was cancelled before it began, never.
+func TestRecordedStepsHaveAnAttempt(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.sdkRun(t, "order")
+	for x, started := range map[string]*time.Time{"made": pointer(t0), "cancelled": nil} {
+		a.event(t, id, entities.EventStepCreated, on(x), data(func(d *entities.EventData) { d.StepName = x }))
+		a.event(t, id, entities.EventStepFailed, on(x), data(func(d *entities.EventData) {
+			d.StartedAt, d.EndedAt = started, pointer(t0)
+		}))
+	}
+	for _, step := range a.get(t, "/v1/runs/"+string(id)+"/steps")["data"].([]any) {
+		step := step.(object)
+		want := map[string]float64{"made": 1, "cancelled": 0}[step["id"].(string)]
+		if step["attempt"] != want {
+			t.Errorf("step %v has attempt %v, want %v", step["id"], step["attempt"], want)
+		}
+	}
+}
