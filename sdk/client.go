@@ -45,8 +45,8 @@ func ClientFromEnv() ClientConfig {
 	}
 }
 
-// Connect returns a client. It sends nothing yet.
-func Connect(config ClientConfig) (*Client, error) {
+// NewClient returns a client. It sends nothing yet.
+func NewClient(config ClientConfig) (*Client, error) {
 	c, err := api.New(config.URL, config.APIKey, cmp.Or(config.HTTP, defaultClient()))
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 // Those who start runs use the same definition as those who execute them.
 func ExampleClient() {
 	ctx := context.Background()
-	client, err := stepwell.Connect(stepwell.ClientFromEnv()) // STEPWELL_URL, STEPWELL_API_KEY
+	client, err := stepwell.NewClient(stepwell.ClientFromEnv()) // STEPWELL_URL, STEPWELL_API_KEY
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func ExampleApp_Handler() {
 // Several starts can become one run, and limits bound how many runs there are.
 func ExampleStartWith() {
 	ctx := context.Background()
-	client, err := stepwell.Connect(stepwell.ClientFromEnv())
+	client, err := stepwell.NewClient(stepwell.ClientFromEnv())
 	if err != nil {
 		log.Fatal(err)
 	}

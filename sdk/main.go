@@ -164,7 +164,7 @@ func (a *App) mainHandler(unsigned string) (http.Handler, error) {
 }
 
 func (a *App) announceFromEnv(ctx context.Context, url string) error {
-	c, err := Connect(ClientFromEnv())
+	c, err := NewClient(ClientFromEnv())
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (a *App) replayRuns(ctx context.Context, args []string, out io.Writer) erro
 		err = a.check()
 	}
 	if err == nil {
-		s.client, err = Connect(config)
+		s.client, err = NewClient(config)
 	}
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ func (s *server) client(t *testing.T, role string) *stepwell.Client {
 
 func connect(t *testing.T, url, key string) *stepwell.Client {
 	t.Helper()
-	c, err := stepwell.Connect(stepwell.ClientConfig{URL: url, APIKey: key})
+	c, err := stepwell.NewClient(stepwell.ClientConfig{URL: url, APIKey: key})
 	if err != nil {
 		t.Fatal(err)
 	}
