@@ -39,7 +39,6 @@ type App struct {
 	problems    []error
 	calls       *calls
 	serving     serving
-	commands    map[string]command // of App.Main
 }
 
 // AppOption configures an app.
@@ -67,7 +66,7 @@ func Build(id string) AppOption { return func(a *App) { a.build = id } }
 func NewApp(name string, options ...AppOption) *App {
 	a := &App{
 		name: name, logger: slog.Default(), now: time.Now, //nolint:forbidigo // unless the option Clock says otherwise
-		workflows: map[string]Definition{}, steps: map[string]Definition{}, commands: map[string]command{},
+		workflows: map[string]Definition{}, steps: map[string]Definition{},
 		calls: newCalls(), serving: newServing(),
 	}
 	for _, set := range options {

@@ -123,14 +123,6 @@ func All[T any](w *Context, futures ...*Future[T]) ([]T, error) {
 	return results, errors.Join(errs...)
 }
 
-// Both waits for two futures. Its error joins theirs.
-func Both[A, B any](w *Context, a *Future[A], b *Future[B]) (A, B, error) {
-	w.co.AwaitAll([]func() bool{a.awaited(w), b.awaited(w)})
-	x, errA := a.Await(w)
-	y, errB := b.Await(w)
-	return x, y, errors.Join(errA, errB)
-}
-
 // First waits until one of several is there, and returns the one that the log has first, as it was passed. If some are
 // there already, it is the first of them in the list. The others are cancelled, except hooks and those of [Keep]. First
 // returns nil if the handle's part of the workflow is cancelled first.
@@ -308,21 +300,14 @@ func (c Case[R]) Keep() Case[R] {
 
 // On is the case that the source is ready. An error of the source is the error of the select.
 func On[T, R any](source Source[T], fn func(*Context, T) (R, error)) Case[R] {
-	return OnResult(source, func(w *Context, v T, err error) (R, error) {
-		if err != nil {
-			return *new(R), err
-		}
-		return fn(w, v)
-	})
-}
-
-// OnResult is [On] whose function also gets the error of the source.
-func OnResult[T, R any](source Source[T], fn func(*Context, T, error) (R, error)) Case[R] {
 	return Case[R]{
 		of: func(*Context) Awaitable { return source },
 		run: func(w *Context) (R, error) {
 			v, err := source.take(w)
-			return fn(w, v, err)
+			if err != nil {
+				return *new(R), err
+			}
+			return fn(w, v)
 		},
 	}
 }
@@ -331,17 +316,6 @@ func OnResult[T, R any](source Source[T], fn func(*Context, T, error) (R, error)
 func After[R any](d time.Duration, fn func(*Context) (R, error)) Case[R] {
 	return Case[R]{of: func(w *Context) Awaitable { return w.Timer(d) }, run: fn}
 }
-
-// When is the case that the condition is true; see [Context.Until].
-func When[R any](condition func() bool, fn func(*Context) (R, error)) Case[R] {
-	return Case[R]{of: func(*Context) Awaitable { return conditionMet(condition) }, run: fn}
-}
-
-type conditionMet func() bool
-
-func (c conditionMet) ready() bool      { return c() }
-func (conditionMet) abandon(string)     {}
-func (conditionMet) wasCancelled() bool { return false }
 
 // Select waits for the first case, as the log has it, and returns what its function returns. What the other cases wait
 // for is cancelled, except hooks and cases with [Case.Keep].

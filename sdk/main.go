@@ -29,13 +29,7 @@ type command struct {
 	run  func(ctx context.Context, args []string) error
 }
 
-// Command adds a subcommand to [App.Main]. It gets the arguments after its name.
-func (a *App) Command(name, help string, run func(ctx context.Context, args []string) error) {
-	a.commands[name] = command{help, run}
-}
-
-// Main is the program of an app. It carries out one of the commands serve, replay, schema and version, and those that
-// [App.Command] adds:
+// Main is the program of an app. It carries out one of the commands serve, replay, schema and version:
 //
 //	serve [-listen ADDRESS] [-announce URL] [-unsigned REASON]
 //
@@ -56,7 +50,6 @@ func (a *App) Main(ctx context.Context, args []string) error {
 		"schema":  {"print the workflows with the schemas of their inputs and outputs", a.mainSchema},
 		"version": {"print the build", a.mainVersion},
 	}
-	maps.Copy(commands, a.commands)
 	if len(args) > 0 {
 		if c, ok := commands[args[0]]; ok {
 			err := c.run(ctx, args[1:])

@@ -3,6 +3,7 @@ package stepwelltest_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,9 +66,9 @@ func TestUntilIsExaminedAfterEachEvent(t *testing.T) {
 		if err := w.Until(func() bool { return votes >= 2 }); err != nil {
 			return "", err
 		}
-		return stepwell.Select(w,
-			stepwell.When(func() bool { return votes >= 3 }, func(*stepwell.Context) (string, error) { return "all", nil }),
-			stepwell.After(time.Hour, func(*stepwell.Context) (string, error) { return "too late", nil }))
+		return stepwell.Within(w, time.Hour, func(w *stepwell.Context) (string, error) {
+			return "all", w.Until(func() bool { return votes >= 3 })
+		})
 	})
 	if got != "all" || err != nil {
 		t.Errorf("got %q, %v", got, err)
@@ -331,8 +332,8 @@ func TestWorkflowIsCalledOnceForAllOfSeveralSteps(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		a, b, err := stepwell.Both(w, echo.Go(w, "a", stepwell.Remote()), echo.Go(w, "b", stepwell.Remote()))
-		return strings.Join(out, "") + a + b, err
+		both, err := stepwell.All(w, echo.Go(w, "a", stepwell.Remote()), echo.Go(w, "b", stepwell.Remote()))
+		return strings.Join(slices.Concat(out, both), ""), err
 	})
 	env.RunUntilDone()
 	if got, err := run.Result(); got != strings.Repeat("x", 50)+"ab" || err != nil || run.Invocations() != 3 {

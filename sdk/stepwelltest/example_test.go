@@ -16,8 +16,10 @@ var (
 
 func orderWorkflow(w *stepwell.Context, cents int) (string, error) {
 	payment, packed := Charge.Go(w, cents), Pack.Go(w, "teapot")
-	_, parcel, err := stepwell.Both(w, payment, packed)
-	return parcel, err
+	if _, err := payment.Await(w); err != nil {
+		return "", err
+	}
+	return packed.Await(w)
 }
 
 // orderScenario is executed many times, so everything that it changes is its own.

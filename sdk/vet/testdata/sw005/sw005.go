@@ -11,7 +11,7 @@ func workflow(w *stepwell.Context, items []string) ([]string, error) {
 	b := stepwell.Go(w, "b", func(*stepwell.Context) (string, error) {
 		return charge.Run(w, "b") // want "SW005: w is the Context of an outer function"
 	})
-	if _, _, err := stepwell.Both(w, a, b); err != nil {
+	if _, err := stepwell.All(w, a, b); err != nil {
 		return nil, err
 	}
 	return stepwell.Map(w, items, func(w *stepwell.Context, item string) (string, error) {
