@@ -97,7 +97,7 @@ func run(w *stepwell.Context, ctx context.Context, c *stepwell.Child[string]) {
 		"a hook's payload":        {`var n int; n, _ = vote.Open(w).Receive(w); _ = n`, `var s string; s, _ = vote.Open(w).Receive(w); _ = s`, "cannot use"},
 		"a case of a select":      {`_, _ = stepwell.Select(w, stepwell.On(charge.Go(w, 1), text))`, `_, _ = stepwell.Select(w, stepwell.On(charge.Go(w, 1), other), stepwell.On(charge.Go(w, 1), text))`, "does not match"},
 		"a signal's data":         {`_, _ = stepwell.Select(w, stepwell.On(paid.Wait(w), signalled))`, `_, _ = stepwell.Select(w, stepwell.On(paid.Wait(w), text))`, "does not match"},
-		"a message of an inbox":   {`var s string; s, _ = notes.Next(w); _ = s`, `var n int; n, _ = notes.Next(w); _ = n`, "cannot use"},
+		"a message of an inbox":   {`var s string; s, _ = notes.Receive(w); _ = s`, `var n int; n, _ = notes.Receive(w); _ = n`, "cannot use"},
 		"a value of the store":    {`balance.Set(w, 1)`, `balance.Set(w, "1")`, "cannot use"},
 		"the store of a context":  {`balance.Set(stepwell.Store(ctx), 1)`, `balance.Set(ctx, 1)`, "does not implement stepwell.Storer"},
 		"details of an error":     {`_ = declined.New(1)`, `_ = declined.New("1")`, "cannot use"},

@@ -21,7 +21,7 @@ var (
 // the start is lost. The balance can be read from outside at any time.
 func account(w *stepwell.Context, owner string) (int64, error) {
 	for {
-		d, err := Deposits.NextWithin(w, time.Hour)
+		d, err := Deposits.ReceiveWithin(w, time.Hour)
 		if errors.Is(err, stepwell.ErrTimeout) {
 			total, _ := Balance.Get(w)
 			return total, nil

@@ -269,8 +269,8 @@ func (h *Webhook) URL(w *Context) string {
 	return w.exec.hooksURL + url.PathEscape(h.hook.op.Token)
 }
 
-// Next waits for the next request. If another run has the token, the error is a [*TokenTakenError].
-func (h *Webhook) Next(w *Context) (*Request, error) {
+// Receive waits for the next request. If another run has the token, the error is a [*TokenTakenError].
+func (h *Webhook) Receive(w *Context) (*Request, error) {
 	w.co.Check()
 	if err := w.awaitOn(h.hook.op, h.ready); err != nil {
 		return nil, err
@@ -278,8 +278,8 @@ func (h *Webhook) Next(w *Context) (*Request, error) {
 	return h.take(w)
 }
 
-// NextWithin is [Webhook.Next], but waits no longer than d. Then the error is [ErrTimeout].
-func (h *Webhook) NextWithin(w *Context, d time.Duration) (*Request, error) {
+// ReceiveWithin is [Webhook.Receive], but waits no longer than d. Then the error is [ErrTimeout].
+func (h *Webhook) ReceiveWithin(w *Context, d time.Duration) (*Request, error) {
 	return takeWithin(w, h, d)
 }
 

@@ -223,12 +223,12 @@ func (k *InboxKind[T]) lossy() []string {
 	return unkeepable[T]("messages", fmt.Sprintf(" of inbox %q", k.name))
 }
 
-// Next waits for the next message. If the message does not decode, the error has the code undecodable; the message is
+// Receive waits for the next message. If the message does not decode, the error has the code undecodable; the message is
 // then consumed.
-func (k *InboxKind[T]) Next(w *Context) (T, error) { return k.Messages(w).Receive(w) }
+func (k *InboxKind[T]) Receive(w *Context) (T, error) { return k.Messages(w).Receive(w) }
 
-// NextWithin is [InboxKind.Next], but waits no longer than d. Then the error is [ErrTimeout].
-func (k *InboxKind[T]) NextWithin(w *Context, d time.Duration) (T, error) {
+// ReceiveWithin is [InboxKind.Receive], but waits no longer than d. Then the error is [ErrTimeout].
+func (k *InboxKind[T]) ReceiveWithin(w *Context, d time.Duration) (T, error) {
 	return k.Messages(w).ReceiveWithin(w, d)
 }
 

@@ -120,7 +120,7 @@ func (x *performance) simple(w *Context, i instruction) (int, error) {
 	case "receiveWithin":
 		return randomHook.Open(w).ReceiveWithin(w, minutes)
 	case "next":
-		return randomInbox.NextWithin(w, minutes)
+		return randomInbox.ReceiveWithin(w, minutes)
 	case "peek":
 		stored, _ := randomKey.Get(w)
 		k, _ := w.Attribute("k")

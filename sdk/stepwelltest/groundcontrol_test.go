@@ -100,7 +100,7 @@ func groundControl4(t *testing.T) {
 
 func groundControl5(t *testing.T) {
 	t.Parallel()
-	env, run := withNotes(t, func(w *stepwell.Context) (string, error) { return notes.Next(w) })
+	env, run := withNotes(t, func(w *stepwell.Context) (string, error) { return notes.Receive(w) })
 	env.RunUntilIdle()
 	env.SendRaw("notes", run.ID(), json.RawMessage(`[1, 2]`))
 	env.RunUntilDone()

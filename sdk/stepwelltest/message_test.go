@@ -173,7 +173,7 @@ func TestAWebhookIsAnsweredByTheWorkflow(t *testing.T) {
 		if want := "https://stepwell.test/hooks/" + hook.Token(); hook.URL(w) != want || len(hook.Token()) < 26 {
 			return "", errors.New("the URL is " + hook.URL(w))
 		}
-		r, err := hook.Next(w)
+		r, err := hook.Receive(w)
 		if err != nil {
 			return "", err
 		}
@@ -184,7 +184,7 @@ func TestAWebhookIsAnsweredByTheWorkflow(t *testing.T) {
 		if err := r.Respond(w, http.StatusAccepted, map[string]int{"amount": event.Amount}); err != nil {
 			return "", err
 		}
-		if _, err := hook.NextWithin(w, time.Hour); !errors.Is(err, stepwell.ErrTimeout) {
+		if _, err := hook.ReceiveWithin(w, time.Hour); !errors.Is(err, stepwell.ErrTimeout) {
 			return "", fmt.Errorf("got %w", err)
 		}
 		return fmt.Sprint(r.Method, " ", r.Verified, " ", r.Header.Get("X-Mine"), " ", event.Order), nil
@@ -334,7 +334,7 @@ func TestWhatDoesNotDecodeDoesNotHang(t *testing.T) {
 	// A workflow can skip it.
 	env, run = withNotes(t, func(w *stepwell.Context) (string, error) {
 		for {
-			note, err := notes.NextWithin(w, time.Hour)
+			note, err := notes.ReceiveWithin(w, time.Hour)
 			if !stepwell.HasCode(err, "undecodable") {
 				return note, err
 			}

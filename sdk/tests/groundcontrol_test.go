@@ -143,7 +143,7 @@ func gcDefinitions(firsts *atomic.Int32) []stepwell.Definition {
 			return how, nil
 		}),
 		gcInbox.Bind(func(w *stepwell.Context, _ string) (string, error) {
-			n, err := gcNotes.Next(w)
+			n, err := gcNotes.Receive(w)
 			return n.Text, err
 		}),
 		gcSleep.Bind(sleepAndUndo),

@@ -28,7 +28,7 @@ var (
 func collectNotes(w *stepwell.Context, _ string) (string, error) {
 	var texts []string
 	for {
-		n, err := notes.Next(w)
+		n, err := notes.Receive(w)
 		if err != nil || n.Text == "" {
 			return strings.Join(texts, " "), err
 		}
