@@ -152,8 +152,8 @@ type Filter struct {
 	Key, ParentID string
 	// CreatedAfter is the first time that counts, and CreatedBefore the first that does not.
 	CreatedAfter, CreatedBefore time.Time
-	// Attr has attributes that a run must have, up to 8.
-	Attr map[string]string
+	// Attributes are those that a run must have, up to 8.
+	Attributes map[string]string
 	// OldestFirst reverses the order.
 	OldestFirst bool
 }
@@ -168,7 +168,7 @@ func (f Filter) query() url.Values {
 			q.Set(name, value)
 		}
 	}
-	for key, value := range f.Attr {
+	for key, value := range f.Attributes {
 		q.Set("attribute."+key, value)
 	}
 	if f.OldestFirst {
@@ -219,46 +219,21 @@ type startMessage struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// StartOption configures the start of a run.
-type StartOption func(*startBody)
-
 // Once sets an idempotency key: all starts with this key return the same run, as long as the run is kept. The same key
 // with other contents is refused with the code idempotency_mismatch. By default a key is made for each call of Start.
-func Once(key string) StartOption { return func(b *startBody) { b.IdempotencyKey = key } }
+func Once(key string) StartOption { return startOption(func(b *startBody) { b.IdempotencyKey = key }) }
 
 // RunKey gives the run a key. No two runs of a workflow that have not ended have the same key: the start is refused
 // with the code key_taken, unless it says [Join].
-func RunKey(key string) StartOption { return func(b *startBody) { b.Key = key } }
+func RunKey(key string) StartOption { return startOption(func(b *startBody) { b.Key = key }) }
 
 // Join makes Start return the run that has the [RunKey] already, if there is one.
-func Join() StartOption { return func(b *startBody) { b.OnConflict = "join" } }
+func Join() StartOption { return startOption(func(b *startBody) { b.OnConflict = "join" }) }
 
 // Delay starts the run later, by up to ten years.
-func Delay(d time.Duration) StartOption { return func(b *startBody) { b.Delay = d.String() } }
-
-// RunTimeout fails the run with the code timeout if it has not ended after d, counted from its start; see
-// [TimeoutGrace].
-func RunTimeout(d time.Duration) StartOption { return func(b *startBody) { b.Timeout = d.String() } }
-
-// TimeoutGrace is how long a run may go on when its time is over: it is asked to cancel, so that it can compensate, and
-// fails when the grace is over. By default it fails at once.
-func TimeoutGrace(d time.Duration) StartOption {
-	return func(b *startBody) { b.TimeoutGrace = d.String() }
+func Delay(d time.Duration) StartOption {
+	return startOption(func(b *startBody) { b.Delay = d.String() })
 }
-
-// Attr gives the run an attribute, by which [Client.Runs] finds it. A run has up to 64, with keys of up to 256
-// characters and values of up to 256 bytes.
-func Attr(key, value string) StartOption {
-	return func(b *startBody) {
-		if b.Attributes == nil {
-			b.Attributes = map[string]string{}
-		}
-		b.Attributes[key] = value
-	}
-}
-
-// StartOn starts the run on a deployment. By default it is the newest one that has the workflow.
-func StartOn(deployment string) StartOption { return func(b *startBody) { b.Deployment = deployment } }
 
 // Start starts a run of the workflow and returns its handle. It is safe to repeat: an answer that is lost does not
 // start a second run.
@@ -276,7 +251,7 @@ func start[I, O any](
 	}
 	b := startBody{Workflow: d.name, Input: input, IdempotencyKey: rand.Text(), Inbox: d.Inboxes()}
 	for _, set := range options {
-		set(&b)
+		set.configureStart(&b)
 	}
 	if b.err != nil {
 		return nil, b.err
@@ -384,14 +359,14 @@ func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, payloa
 // AtStart sends a message in the transaction that starts the run, which can have up to 100. With [RunKey] and [Join],
 // it reaches the run that has the key.
 func (k *InboxKind[T]) AtStart(payload T, options ...SendOption) StartOption {
-	return func(b *startBody) {
+	return startOption(func(b *startBody) {
 		id, data, err := message(payload, options)
 		if err != nil {
 			b.err = err
 			return
 		}
 		b.Send = append(b.Send, startMessage{k.name, id, data})
-	}
+	})
 }
 
 // Of reads the value in the store of a run, from outside; false if there is none. A run that does not exist is an

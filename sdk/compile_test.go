@@ -107,9 +107,14 @@ func run(w *stepwell.Context, ctx context.Context, c *stepwell.Child[string]) {
 		"what First cannot await": {`stepwell.First(w, w.Timer(time.Second))`, `stepwell.First(w, time.After(time.Second))`, "does not implement stepwell.Awaitable"},
 		"the function of a map":   {`_, _ = stepwell.Map(w, []string{"a"}, text)`, `_, _ = stepwell.Map(w, []int{1}, text)`, "does not match"},
 		"a Do without a context":  {`_, _ = stepwell.Do(w, "x", func(context.Context) (int, error) { return 1, nil })`, `_, _ = stepwell.Do(w, "x", func(*stepwell.Context) (int, error) { return 1, nil })`, "does not match"},
-		"an option of a Do":       {`_ = stepwell.Exec(w, "x", sends, stepwell.Attempts(3))`, `_ = stepwell.Exec(w, "x", sends, stepwell.LimitedBy())`, "does not implement stepwell.DoOption"},
+		"an option of a Do":       {`_ = stepwell.Exec(w, "x", sends, stepwell.Attempts(3))`, `_ = stepwell.Exec(w, "x", sends, stepwell.Limits())`, "does not implement stepwell.DoOption"},
 		"a memo of a Do":          {`_, _ = charge.Run(w, 1, stepwell.Memo(1, ""), stepwell.ID("x"))`, `_ = stepwell.Exec(w, "x", sends, stepwell.Memo(1, ""))`, "does not implement stepwell.DoOption"},
 		"an undo of a Do":         {`_, _ = charge.Run(w, 1, charge.Undo(undo))`, `_ = stepwell.Exec(w, "x", sends, charge.Undo(undo))`, "does not implement stepwell.DoOption"},
+		"a timeout of a Do":       {`_, _ = charge.Run(w, 1, stepwell.Timeout(1))`, `_ = stepwell.Exec(w, "x", sends, stepwell.Timeout(1))`, "does not implement stepwell.DoOption"},
+		"limits of a child":       {`_, _ = order.Start(ctx, nil, 1, stepwell.Limits(), stepwell.Priority(1))`, `order.Child(w, 1, stepwell.Limits())`, "does not implement stepwell.ChildOption"},
+		"attributes of a step":    {`order.Child(w, 1, stepwell.Attribute("a", "b"), stepwell.Timeout(1))`, `_, _ = charge.Run(w, 1, stepwell.Attribute("a", "b"))`, "does not implement stepwell.StepOption"},
+		"an ID of a start":        {`order.Child(w, 1, stepwell.ID("x"), stepwell.Deployment("d"))`, `_, _ = order.Start(ctx, nil, 1, stepwell.ID("x"))`, "does not implement stepwell.StartOption"},
+		"a token of a step":       {`stepwell.OpenWebhook(w, "x", stepwell.Token("t"))`, `_, _ = charge.Run(w, 1, stepwell.Token("t"))`, "does not implement stepwell.StepOption"},
 		"an inbox of a workflow":  {`stepwell.WithInbox(notes)`, `stepwell.WithInbox(vote)`, "cannot use"},
 	} {
 		if err := check(c.good); err != nil {

@@ -20,7 +20,7 @@ func ExampleClient() {
 	}
 	run, err := Order.Start(ctx, client, Purchase{ID: "7", Amount: 2500},
 		stepwell.RunKey("order-7"), stepwell.Join(), // the run of this order that is in progress, or a new one
-		stepwell.Attr("customer", "ann"), stepwell.RunTimeout(72*time.Hour))
+		stepwell.Attribute("customer", "ann"), stepwell.Timeout(72*time.Hour))
 	if err != nil {
 		log.Fatal(err)
 	}

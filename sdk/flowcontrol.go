@@ -17,15 +17,6 @@ type Use struct {
 	Cost int `json:"cost,omitempty"`
 }
 
-// Limits starts the run when it has its places of all of these limits, up to 8. If a limit is full, its settings decide
-// whether the run waits, or the start is refused with the code limit_full. A policy of the workflow may add others.
-func Limits(uses ...Use) StartOption {
-	return func(b *startBody) { b.Limits = append(b.Limits, uses...) }
-}
-
-// Priority makes the run go before others that wait for its limits, as if it had come d earlier: from -1h to 1h.
-func Priority(d time.Duration) StartOption { return func(b *startBody) { b.Priority = d.String() } }
-
 // DebounceRule says how starts become one run, which starts when no further start has come for a while.
 type DebounceRule struct {
 	// Key separates the starts of the workflow. By default they all belong together.
@@ -41,7 +32,7 @@ type DebounceRule struct {
 // Debounced debounces the start: all starts with the same key return the handle of the same run. It cannot be combined
 // with [Join], [Delay] and the inboxes of a workflow. The error of a refused start is an [*APIError].
 func Debounced(d DebounceRule) StartOption {
-	return func(b *startBody) {
+	return startOption(func(b *startBody) {
 		b.Debounce = &debounceBody{Key: d.Key, Quiet: d.Quiet.String()}
 		if d.Max > 0 {
 			b.Debounce.Max = d.Max.String()
@@ -49,7 +40,7 @@ func Debounced(d DebounceRule) StartOption {
 		if d.KeepFirst {
 			b.Debounce.Keep = "first"
 		}
-	}
+	})
 }
 
 // BatchRule says how many items start one run together.
@@ -70,9 +61,9 @@ type BatchRule struct {
 func StartWith[T, O any](
 	ctx context.Context, c *Client, d *Workflow[[]T, O], item T, batch BatchRule, options ...StartOption,
 ) (*Run[O], error) {
-	collect := func(b *startBody) {
+	collect := startOption(func(b *startBody) {
 		b.Batch = &batchBody{Key: batch.Key, Size: batch.Size, Wait: batch.Wait.String(), Bytes: batch.Bytes}
-	}
+	})
 	return start(ctx, c, d, item, append([]StartOption{collect}, options...))
 }
 

@@ -24,9 +24,6 @@ func (k *HookKind[T]) Name() string { return k.name }
 // Hook receives payloads from outside while it is open.
 type Hook[T any] struct{ op *engine.Operation }
 
-// HookOption configures a hook.
-type HookOption func(*openHook)
-
 // openHook is the command that opens a hook.
 type openHook struct {
 	Type     string          `json:"type"`
@@ -38,17 +35,13 @@ type openHook struct {
 	At       string          `json:"at,omitempty"`
 }
 
-// Token sets the token under which the hook can be resumed. By default it is random and cannot be guessed. Whoever
-// knows it can resume the hook.
-func Token(token string) HookOption { return func(c *openHook) { c.Token = token } }
-
 // Metadata sets what lists of hooks show, such as a question. It must encode as JSON.
 func Metadata(v any) HookOption {
 	data, err := encode(v)
 	if err != nil {
 		panic(fmt.Sprintf("encode the metadata of a hook: %v", err))
 	}
-	return func(c *openHook) { c.Metadata = data }
+	return hookOption(func(c *openHook) { c.Metadata = data })
 }
 
 // TokenTakenError says that another run has the token of a hook.
@@ -63,7 +56,7 @@ func (e *TokenTakenError) Error() string {
 func (k *HookKind[T]) Open(w *Context, options ...HookOption) *Hook[T] {
 	c := openHook{ID: w.co.Scope.ID(k.name)}
 	for _, set := range options {
-		set(&c)
+		set.configureHook(&c)
 	}
 	return openedHook[T](w, k.name, c)
 }
@@ -211,22 +204,16 @@ type webhookSpec struct {
 	Respond string `json:"respond,omitempty"`
 }
 
-// WebhookOption configures a webhook.
-type WebhookOption func(*openHook)
-
 // Verify accepts only signed requests. The secret is the name of one of the project's secrets.
 func Verify(scheme Scheme, secret string) WebhookOption {
-	return func(c *openHook) { c.Webhook.Verify, c.Webhook.Secret = scheme, secret }
+	return webhookOption(func(c *openHook) { c.Webhook.Verify, c.Webhook.Secret = scheme, secret })
 }
 
 // RespondWithin makes senders wait for [Request.Respond], but not longer than d, which is at most a minute. Then they
 // get status 202.
 func RespondWithin(d time.Duration) WebhookOption {
-	return func(c *openHook) { c.Webhook.Respond = d.String() }
+	return webhookOption(func(c *openHook) { c.Webhook.Respond = d.String() })
 }
-
-// WebhookToken sets the token in the URL of the webhook. By default it is random and cannot be guessed.
-func WebhookToken(token string) WebhookOption { return func(c *openHook) { c.Token = token } }
 
 // Webhook receives requests of outside services while it is open.
 type Webhook struct{ hook *Hook[Request] }
@@ -250,7 +237,7 @@ type Request struct {
 func OpenWebhook(w *Context, name string, options ...WebhookOption) *Webhook {
 	c := openHook{ID: w.co.Scope.ID(name), Webhook: &webhookSpec{}}
 	for _, set := range options {
-		set(&c)
+		set.configureWebhook(&c)
 	}
 	return &Webhook{openedHook[Request](w, name, c)}
 }

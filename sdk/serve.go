@@ -183,7 +183,7 @@ func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
 	d, ok := a.steps[c.Step.Name]
 	if !ok {
 		f := failure{Code: "unknown_step", Message: fmt.Sprintf(
-			"app %s has no step %q: register it with Bind, or declare it with OnDeployment", a.name, c.Step.Name)}
+			"app %s has no step %q: register it with Bind, or declare it with Deployment", a.name, c.Step.Name)}
 		a.logger.ErrorContext(r.Context(), f.Message, "run", c.Run.ID)
 		writeError(w, http.StatusServiceUnavailable, f) // no attempt is counted
 		return

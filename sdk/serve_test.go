@@ -104,7 +104,7 @@ func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 		"remote":                  {"good", []StepOption{Remote()}, 1, "runStep step", 0},
 		"a limit of all attempts": {"good", []StepOption{Timeout(time.Hour)}, 1, "runStep step", 0},
 		"memo":                    {"good", []StepOption{SharedMemo(time.Hour, "k")}, 1, "runStep step", 0},
-		"on another deployment":   {"good", []StepOption{OnDeployment("other")}, 1, "runStep step", 0},
+		"on another deployment":   {"good", []StepOption{Deployment("other")}, 1, "runStep step", 0},
 		"too little time is left": {"good", []StepOption{AttemptTimeout(time.Hour)}, 1, "runStep step", 0},
 		"a call has failed":       {"good", nil, 2, "runStep step", 0},
 	} {

@@ -214,25 +214,6 @@ func stepError(op *engine.Operation, e *engine.Event) error {
 	}
 }
 
-// StepOption configures a step, where it is declared or where it is run.
-type StepOption interface{ configure(*stepOptions) }
-
-// DoOption is a [StepOption] that [Do] takes as well.
-type DoOption interface {
-	StepOption
-	runsHere()
-}
-
-// stepOption is an option only of steps, doOption one of [Do] as well.
-type (
-	stepOption func(*stepOptions)
-	doOption   func(*stepOptions)
-)
-
-func (set stepOption) configure(o *stepOptions) { set(o) }
-func (set doOption) configure(o *stepOptions)   { set(o) }
-func (doOption) runsHere()                      {}
-
 type stepOptions struct {
 	id             string
 	deployment     string
@@ -257,11 +238,6 @@ type retry struct {
 	Backoff     string `json:"backoff,omitempty"`
 	MaxBackoff  string `json:"maxBackoff,omitempty"`
 }
-
-// ID sets the ID of a step in its run: 1 to 256 printable characters without spaces and slashes. By default it is made
-// from the place: the name, and the names of the enclosing coroutines and items. A second step with the same ID panics;
-// see [OnPanic].
-func ID(id string) DoOption { return doOption(func(o *stepOptions) { o.id = id }) }
 
 // Attempts sets how many attempts a step has at most, from 1; 5 by default.
 func Attempts(n int) DoOption {
@@ -290,37 +266,9 @@ func AttemptTimeout(d time.Duration) DoOption {
 	})
 }
 
-// Timeout limits the whole step, including its time in the queue and between attempts. When the time is over, the step
-// fails, and its [*StepError] is [ErrTimeout]. All attempts are calls of their own, as with [Remote]. By default there
-// is no limit.
-func Timeout(d time.Duration) StepOption {
-	return stepOption(func(o *stepOptions) { o.remote, o.timeout = true, d })
-}
-
-// OnDeployment runs the step by another deployment than the run's.
-func OnDeployment(id string) StepOption {
-	return stepOption(func(o *stepOptions) { o.deployment = id })
-}
-
 // Remote makes all attempts of the step calls of its own. By default the first attempt is made where the workflow runs,
 // unless there is too little time left, or an earlier call has failed, perhaps because of this step.
 func Remote() StepOption { return stepOption(func(o *stepOptions) { o.remote = true }) }
-
-// LimitedBy lets each attempt of the step wait until it has its places of all of these limits, up to 8. All attempts
-// are calls of their own, as with [Remote].
-//
-// If a limit refuses instead of letting wait, the step fails with the code limit_full.
-func LimitedBy(uses ...Use) StepOption {
-	return stepOption(func(o *stepOptions) {
-		o.remote = true
-		o.limits = append(o.limits, uses...)
-	})
-}
-
-// StepPriority lets the step go before others that wait for its limits, as if it had come d earlier: from -1h to 1h.
-func StepPriority(d time.Duration) StepOption {
-	return stepOption(func(o *stepOptions) { o.priority = d })
-}
 
 // memo says for which equal steps an output is kept, as the contract describes it.
 type memo struct {
@@ -372,7 +320,7 @@ func (o stepOptions) pause(failed int) time.Duration {
 // run, before anything is done.
 func collect[S StepOption](options []S) (o stepOptions) {
 	for _, set := range options {
-		set.configure(&o)
+		set.configureStep(&o)
 	}
 	if o.problem != "" {
 		panic(engine.Caller() + ": " + o.problem)
@@ -392,8 +340,8 @@ func (o *stepOptions) check(right bool, problem string, about ...any) {
 // [Backoff]: in this call as long as the pauses are no longer than a second all in all, then in later ones. If the last
 // attempt fails, its error is recorded.
 //
-// What it executes runs in the call of the workflow. So the options that make calls of steps panic, which holds the
-// run: [Remote], [OnDeployment], [Timeout], [LimitedBy], [StepPriority], [Memo], [SharedMemo] and [Step.Undo].
+// What it executes runs in the call of the workflow. So it takes no options that are about calls of steps: [Remote],
+// [Deployment], [Timeout], [Limits], [Priority], [Memo], [SharedMemo] and [Step.Undo].
 //
 // Fn is called again if the process dies before the result is on disk. If it seems to be fn that ends the process, the
 // step fails with the code crashed when all attempts are used up.

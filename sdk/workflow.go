@@ -285,40 +285,15 @@ type startChild struct {
 // defaultChildGrace is as long as that of a flow.
 const defaultChildGrace = time.Hour
 
-// ChildOption configures a child run.
-type ChildOption func(*startChild)
-
-// ChildID sets the ID of the child in the log of its parent. By default it is made from the place, as that of a step.
-func ChildID(id string) ChildOption { return func(c *startChild) { c.ID = id } }
-
-// ChildDeployment runs the child by another deployment than the parent's.
-func ChildDeployment(id string) ChildOption { return func(c *startChild) { c.Deployment = id } }
-
-// ChildAttribute sets an attribute of the child.
-func ChildAttribute(key, value string) ChildOption {
-	return func(c *startChild) {
-		if c.Attributes == nil {
-			c.Attributes = map[string]string{}
-		}
-		c.Attributes[key] = value
-	}
-}
-
-// ChildTimeout limits the time of the child. When it is over, the child is asked to cancel, and forced after the grace;
-// 0 forces at once.
-func ChildTimeout(d, grace time.Duration) ChildOption {
-	return func(c *startChild) {
-		c.Timeout, c.TimeoutGrace = d.String(), unlessZero(grace)
-	}
-}
-
 // ChildGrace sets how long the child may take to end by itself when the part of the workflow that has started it is
 // cancelled, or the workflow ends; an hour by default. The child is asked to cancel, so that its sagas undo what it has
 // done, and it is waited for. It is forced after the grace; 0 forces at once.
-func ChildGrace(d time.Duration) ChildOption { return func(c *startChild) { c.grace = d } }
+func ChildGrace(d time.Duration) ChildOption { return childOption(func(c *startChild) { c.grace = d }) }
 
 // LeaveOnParentEnd lets the child go on when its parent ends. By default it is cancelled; see [ChildGrace].
-func LeaveOnParentEnd() ChildOption { return func(c *startChild) { c.OnParentEnd = "leave" } }
+func LeaveOnParentEnd() ChildOption {
+	return childOption(func(c *startChild) { c.OnParentEnd = "leave" })
+}
 
 // Child is the future of a child run's output.
 type Child[O any] struct{ *Future[O] }
@@ -338,7 +313,7 @@ func (d *Workflow[I, O]) Child(w *Context, in I, options ...ChildOption) *Child[
 	}
 	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.exec.at(), grace: defaultChildGrace}
 	for _, set := range options {
-		set(&c)
+		set.configureChild(&c)
 	}
 	if c.TimeoutGrace != "" {
 		w.exec.need("cancel")

@@ -143,7 +143,7 @@ func groundControl8(t *testing.T) {
 		for _, how := range []string{"completes", "fails", "is cancelled", "is late"} {
 			var options []stepwell.ChildOption
 			if how == "is late" {
-				options = append(options, stepwell.ChildTimeout(time.Minute, time.Minute))
+				options = append(options, stepwell.Timeout(time.Minute), stepwell.TimeoutGrace(time.Minute))
 			}
 			c := child.Child(w, how, options...)
 			w.Sleep(time.Second)

@@ -231,7 +231,7 @@ func TestAttributesAtTheStartStay(t *testing.T) {
 	t.Parallel()
 	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
 	env, run := start(t, func(w *stepwell.Context) (string, error) {
-		return child.Child(w, stepwell.None{}, stepwell.ChildAttribute("stage", "new")).Await(w)
+		return child.Child(w, stepwell.None{}, stepwell.Attribute("stage", "new")).Await(w)
 	})
 	env.Register(child.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) {
 		before, _ := w.Attribute("stage")

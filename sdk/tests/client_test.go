@@ -140,12 +140,12 @@ func TestStartIsRepeatedSafely(t *testing.T) {
 	lose, repeated := once(http.MethodPost)
 	direct, c := s.client(t, "write"), connect(t, newCutter(t, s, lose), adminKey)
 
-	run := start(t, c, "order-1", stepwell.Attr("customer", "7"))
+	run := start(t, c, "order-1", stepwell.Attribute("customer", "7"))
 	if !repeated() {
 		t.Error("the start was not sent again")
 	}
 	var ids []string
-	for r, err := range direct.Runs(t.Context(), stepwell.Filter{Attr: map[string]string{"customer": "7"}}) {
+	for r, err := range direct.Runs(t.Context(), stepwell.Filter{Attributes: map[string]string{"customer": "7"}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestCancel(t *testing.T) {
 	s.serve(t, approve.Bind(approveOrder))
 	lose, _ := once(http.MethodPost)
 	direct := s.client(t, "write")
-	run := start(t, direct, "order-1", stepwell.Delay(time.Hour), stepwell.RunTimeout(time.Hour))
+	run := start(t, direct, "order-1", stepwell.Delay(time.Hour), stepwell.Timeout(time.Hour))
 	info, err := run.Info(t.Context())
 	if err != nil || info.Status != stepwell.StatusPending || info.Deadline.IsZero() || string(info.Input) != `"order-1"` {
 		t.Errorf("got %+v %v", info, err)

@@ -22,7 +22,7 @@ func TestDebouncedStartsAreOneRun(t *testing.T) {
 	var runs []*stepwell.Run[string]
 	for _, in := range []string{"first", "last"} {
 		run, err := echo.Start(t.Context(), c, in,
-			stepwell.Debounced(stepwell.DebounceRule{Key: "c7", Quiet: 2 * time.Second, Max: time.Minute}), stepwell.Attr("customer", "7"))
+			stepwell.Debounced(stepwell.DebounceRule{Key: "c7", Quiet: 2 * time.Second, Max: time.Minute}), stepwell.Attribute("customer", "7"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -178,7 +178,7 @@ func endsOfChildren(w *stepwell.Context, _ string) (string, error) {
 	for _, how := range []string{"completes", "fails", "is cancelled", "is late"} {
 		var options []stepwell.ChildOption
 		if how == "is late" {
-			options = append(options, stepwell.ChildTimeout(time.Millisecond, time.Minute))
+			options = append(options, stepwell.Timeout(time.Millisecond), stepwell.TimeoutGrace(time.Minute))
 		}
 		child := gcChild.Child(w, how, options...)
 		if how == "is cancelled" {
@@ -278,7 +278,7 @@ func gcUnknownMessage(t *testing.T, s *server, c *stepwell.Client) {
 // gcTimeout: a run fails at the end of its time, at once or after it has compensated.
 func gcTimeout(t *testing.T, _ *server, c *stepwell.Client) {
 	for grace, undone := range map[time.Duration]int{0: 0, time.Hour: 1} {
-		options := []stepwell.StartOption{stepwell.RunTimeout(time.Second)}
+		options := []stepwell.StartOption{stepwell.Timeout(time.Second)}
 		if grace > 0 {
 			options = append(options, stepwell.TimeoutGrace(grace))
 		}

@@ -119,7 +119,7 @@ func TestARunIsAskedToCancelDuringAStep(t *testing.T) {
 		var options []stepwell.StartOption
 		want := "not needed"
 		if timeout {
-			options, want = []stepwell.StartOption{stepwell.RunTimeout(time.Second), stepwell.TimeoutGrace(time.Minute)}, "timeout"
+			options, want = []stepwell.StartOption{stepwell.Timeout(time.Second), stepwell.TimeoutGrace(time.Minute)}, "timeout"
 		}
 		run, err := trip.Start(t.Context(), c, "7a", options...)
 		if err != nil {

@@ -93,7 +93,7 @@ func (s scope) numbered(call *ast.CallExpr, loop *ast.RangeStmt) bool {
 			outer = at < loop.Pos() || at > loop.End()
 		}
 		if inner, ok := arg.(*ast.CallExpr); ok {
-			if fn := typeutil.StaticCallee(s.c.TypesInfo, inner); fn != nil && (fn.Name() == "ID" || fn.Name() == "ChildID") {
+			if fn := typeutil.StaticCallee(s.c.TypesInfo, inner); fn != nil && fn.Name() == "ID" {
 				return false
 			}
 		}

@@ -26,7 +26,7 @@ func workflow(w *stepwell.Context, items []string) (string, error) {
 		if _, err := charge.Run(w, item, stepwell.ID("charge-"+item)); err != nil {
 			return "", err
 		}
-		if _, err := chapter.Child(w, item, stepwell.ChildID("chapter-"+item)).Await(w); err != nil {
+		if _, err := chapter.Child(w, item, stepwell.ID("chapter-"+item)).Await(w); err != nil {
 			return "", err
 		}
 		w := w.Scope(item)
