@@ -24,7 +24,7 @@
 //   - Take the time from [Context.Now], random numbers from [Context.Rand], and IDs from [Context.UUID]; log with
 //     [Context.Log].
 //   - Deferred functions run whenever the workflow waits, since the function then ends. Use [Context.OnEnd].
-//   - Cancellation is a request: each wait then returns [ErrCancelled]. Return it, and clean up with a [Saga] or with a
+//   - Cancellation is a request: each wait then returns [ErrCancelled]. Return it, and clean up by [WithSaga] or with a
 //     handle of [Context.Detached].
 //   - Do not range over a map to ask for steps: its order is random.
 //

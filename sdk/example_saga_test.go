@@ -26,19 +26,18 @@ var (
 )
 
 // trip books a flight and a hotel. If the hotel cannot be booked, or if somebody cancels the run, the seat is given back.
-func trip(w *stepwell.Context, city string) (_ string, err error) {
-	saga := w.Saga()
-	defer saga.OnError(&err) // does nothing while the workflow only waits
-
-	seat, err := BookFlight.Run(w, city, cancelSeats)
-	if err != nil {
-		return "", err
-	}
-	room, err := BookHotel.Run(w, city)
-	return seat + " and " + room, err
+func trip(w *stepwell.Context, city string) (string, error) {
+	return stepwell.WithSaga(w, func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+		seat, err := BookFlight.Run(w, city, cancelSeats)
+		if err != nil {
+			return "", err
+		}
+		room, err := BookHotel.Run(w, city)
+		return seat + " and " + room, err
+	})
 }
 
-func ExampleSaga() {
+func ExampleWithSaga() {
 	env := stepwelltest.New(t, Trip.Bind(trip))
 	stepwelltest.Stub(env, BookFlight, func(context.Context, string) (string, error) { return "seat 9F", nil })
 	stepwelltest.Stub(env, BookHotel, func(_ context.Context, city string) (string, error) {

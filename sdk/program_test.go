@@ -265,20 +265,17 @@ func (x *performance) choose(w *Context, i instruction, inner func(int) func(*Co
 		out, err := MapBy(w, items, strconv.Itoa, each, CollectErrors())
 		return len(out), err
 	case "saga":
-		err := func() (err error) {
-			saga := w.Saga()
-			defer saga.OnError(&err)
+		return WithSaga(w, func(w *Context, _ *Saga) (int, error) {
 			_, _ = randomUndone.Run(w, "in", randomUndone.Undo(func(w *Context, _ string, out *int) error {
 				_, err := inner(0)(w)
 				x.saw(w, "undone", out != nil, err)
 				return err
 			}))
 			if i.n == 0 {
-				return errFailed
+				return 0, errFailed
 			}
-			return w.Sleep(minutes)
-		}()
-		return 0, err
+			return 0, w.Sleep(minutes)
+		})
 	default: // select
 		a, b := randomStep.Go(w, "in"), Go(w, "go", inner(0))
 		cases := []Case[int]{

@@ -8,13 +8,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// Saga undoes what a workflow has done when it ends with an error:
-//
-//	saga := w.Saga()
-//	defer saga.OnError(&err)
-//	paid, err := Charge.Run(w, order, Charge.Undo(refund))
-//
-// Compensations run in reverse order, one at a time, each under a scope of its own. Cancellation does not touch them.
+// Saga is what [WithSaga] undoes when its function ends with an error. Compensations run in reverse order, one at a time,
+// each under a scope of its own. Cancellation does not touch them.
 type Saga struct {
 	w       *Context
 	entries []compensation
@@ -38,12 +33,28 @@ func (e *CompensationError) Error() string { return "compensate: " + errors.Join
 // Unwrap returns the errors of the compensations.
 func (e *CompensationError) Unwrap() []error { return e.Errors }
 
-// Saga returns a new saga. Steps that are started with the handle, or with one of a coroutine in it, and have an
-// [Step.Undo], belong to it.
-func (w *Context) Saga() *Saga {
+// WithSaga calls fn, and undoes what it has done if it returns an error:
+//
+//	return stepwell.WithSaga(w, func(w *stepwell.Context, saga *stepwell.Saga) (Receipt, error) {
+//		paid, err := Charge.Run(w, order, Charge.Undo(refund))
+//		…
+//	})
+//
+// Steps that are started with fn's handle, or with one of a coroutine in it, and have an [Step.Undo], belong to the saga.
+// The errors of compensations that fail are joined to that of fn as a [*CompensationError]. Nothing is undone while the
+// workflow only waits, nor after a panic or an error of [Hold], since the run has not failed then.
+func WithSaga[T any](w *Context, fn func(*Context, *Saga) (T, error)) (T, error) {
 	w.co.Check()
-	w.saga = &Saga{w: w}
-	return w.saga
+	inner := w.with(w.co)
+	inner.saga = &Saga{w: inner}
+	v, err := fn(inner, inner.saga)
+	if err == nil || isHeld(err) {
+		return v, err
+	}
+	if failed := inner.saga.Compensate(); failed != nil {
+		err = errors.Join(err, failed)
+	}
+	return v, err
 }
 
 // Add adds a compensation for something that has been done.
@@ -53,24 +64,6 @@ func (s *Saga) Add(name string, undo func(*Context) error) {
 
 // Forget forgets all compensations, when what was done is to stay.
 func (s *Saga) Forget() { s.entries = nil }
-
-// OnError runs the compensations if *err is not nil, and joins their errors to it as a [*CompensationError]. It is to
-// be deferred itself, with the address of the workflow's named error. While the workflow only waits, it does nothing,
-// nor after a panic or an error of [Hold], since the run has not failed then.
-func (s *Saga) OnError(err *error) {
-	if s.w.co.Ending() {
-		return
-	}
-	if p := recover(); p != nil {
-		panic(p)
-	}
-	if *err == nil || isHeld(*err) {
-		return
-	}
-	if failed := s.Compensate(); failed != nil {
-		*err = errors.Join(*err, failed)
-	}
-}
 
 // Compensate runs the compensations now. Steps in progress are waited for, and undone unless it is known that they have
 // done nothing; those that are executed here are cancelled first. A compensation that fails does not keep the others

@@ -94,7 +94,7 @@ func (s *Step[I, O]) Go(w *Context, in I, options ...StepOption) *Future[O] {
 	f := resultOf[O](w.exec, op)
 	if o.undo != nil {
 		if w.saga == nil {
-			panic(fmt.Sprintf("%s: step %s has an Undo, but the workflow has no Saga", op.Place, s.name))
+			panic(fmt.Sprintf("%s: step %s has an Undo, but it does not run in WithSaga", op.Place, s.name))
 		}
 		o.undo(w, in, f)
 	}

@@ -46,19 +46,19 @@ func TestCompensationsRunBackwardsOnce(t *testing.T) {
 		}
 		return err
 	})
-	_, err := result(t, func(w *stepwell.Context) (out string, err error) {
-		saga := w.Saga()
-		defer saga.OnError(&err)
-		for _, in := range []string{"first", "second"} {
-			if _, err := echo.Run(w, in, undo); err != nil {
+	_, err := result(t, func(w *stepwell.Context) (string, error) {
+		return stepwell.WithSaga(w, func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+			for _, in := range []string{"first", "second"} {
+				if _, err := echo.Run(w, in, undo); err != nil {
+					return "", err
+				}
+			}
+			late := echo.Go(w, "third", undo)
+			if _, err := echo.Run(w, "bad", undo); err != nil {
 				return "", err
 			}
-		}
-		late := echo.Go(w, "third", undo)
-		if _, err := echo.Run(w, "bad", undo); err != nil {
-			return "", err
-		}
-		return late.Await(w)
+			return late.Await(w)
+		})
 	})
 	if err == nil || !strings.Contains(err.Error(), "it is bad") || !strings.Contains(err.Error(), "it stays") {
 		t.Errorf("got error %v, want those of the step and of the compensation", err)

@@ -93,26 +93,26 @@ func TestMapCollectsErrors(t *testing.T) {
 
 // reserving is a workflow with a saga that sleeps for a year.
 func reserving(undone *[]string, detached bool) func(w *stepwell.Context) (string, error) {
-	return func(w *stepwell.Context) (out string, err error) {
-		saga := w.Saga()
-		defer saga.OnError(&err)
-		undo := echo.Undo(func(w *stepwell.Context, in string, _ *string) error {
-			if err := w.Sleep(time.Minute); err != nil {
+	return func(w *stepwell.Context) (string, error) {
+		return stepwell.WithSaga(w, func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+			undo := echo.Undo(func(w *stepwell.Context, in string, _ *string) error {
+				if err := w.Sleep(time.Minute); err != nil {
+					return err
+				}
+				_, err := stepwell.Do(w, "undo", func(context.Context) (string, error) {
+					*undone = append(*undone, in)
+					return "", nil
+				})
 				return err
-			}
-			_, err := stepwell.Do(w, "undo", func(context.Context) (string, error) {
-				*undone = append(*undone, in)
-				return "", nil
 			})
-			return err
+			if _, err := echo.Run(w, "room", undo); err != nil {
+				return "", err
+			}
+			if detached {
+				w = w.Detached()
+			}
+			return "overslept", w.Sleep(365 * 24 * time.Hour)
 		})
-		if _, err := echo.Run(w, "room", undo); err != nil {
-			return "", err
-		}
-		if detached {
-			w = w.Detached()
-		}
-		return "overslept", w.Sleep(365 * 24 * time.Hour)
 	}
 }
 
@@ -262,12 +262,12 @@ func TestStepThatIsCancelledTooLateIsUndone(t *testing.T) {
 		})
 		return err
 	}
-	env, run := start(t, func(w *stepwell.Context) (out string, err error) {
-		saga := w.Saga()
-		defer saga.OnError(&err)
-		stuck.Go(w, "never", stuck.Undo(undo))
-		echo.Go(w, "late", echo.Undo(undo))
-		return "", errors.New("a mistake")
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
+		return stepwell.WithSaga(w, func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+			stuck.Go(w, "never", stuck.Undo(undo))
+			echo.Go(w, "late", echo.Undo(undo))
+			return "", errors.New("a mistake")
+		})
 	})
 	env.RunUntilDone()
 	if _, err := run.Result(); err == nil || !strings.Contains(err.Error(), "a mistake") || len(undone) != 0 {

@@ -17,24 +17,24 @@ var booking = stepwell.DeclareWorkflow[string, string]("booking")
 
 // book books something and waits for an hour. The booking "bad" fails then, after a minute; what has booked is undone.
 func book(booked map[string]bool) func(*stepwell.Context, string) (string, error) {
-	return func(w *stepwell.Context, what string) (_ string, err error) {
-		saga := w.Saga()
-		defer saga.OnError(&err)
-		if _, err := echo.Run(w, what, echo.Undo(func(w *stepwell.Context, in string, _ *string) error {
-			return stepwell.Exec(w, "undo", func(context.Context) error {
-				delete(booked, in)
-				return nil
-			})
-		})); err != nil {
-			return "", err
-		}
-		if err := stepwell.Exec(w, "book", func(context.Context) error { booked[what] = true; return nil }); err != nil {
-			return "", err
-		}
-		if what == "rotten" {
-			return "", errors.Join(w.Sleep(time.Minute), stepwell.Fail("rotten", "it is rotten"))
-		}
-		return what, w.Sleep(time.Hour)
+	return func(w *stepwell.Context, what string) (string, error) {
+		return stepwell.WithSaga(w, func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+			if _, err := echo.Run(w, what, echo.Undo(func(w *stepwell.Context, in string, _ *string) error {
+				return stepwell.Exec(w, "undo", func(context.Context) error {
+					delete(booked, in)
+					return nil
+				})
+			})); err != nil {
+				return "", err
+			}
+			if err := stepwell.Exec(w, "book", func(context.Context) error { booked[what] = true; return nil }); err != nil {
+				return "", err
+			}
+			if what == "rotten" {
+				return "", errors.Join(w.Sleep(time.Minute), stepwell.Fail("rotten", "it is rotten"))
+			}
+			return what, w.Sleep(time.Hour)
+		})
 	}
 }
 

@@ -91,22 +91,22 @@ func rightParts() parts {
 }
 
 // run is the order's workflow.
-func (of parts) run(w *stepwell.Context, d *world, p purchase) (out receipt, err error) {
-	saga := w.Saga()
-	defer saga.OnError(&err)
-	if out.Paid, err = of.charge(w, d, p); err != nil {
-		return out, err
-	}
-	saga.Add("charge", func(w *stepwell.Context) error { return of.refund(w, d, amountOf(p)) })
-	if out.Parcels, err = of.reserve(w, d, p); err != nil {
-		return out, err
-	}
-	ok, err := of.approve(w, d, p)
-	if err != nil {
-		return out, err
-	}
-	out.Status = fmt.Sprint("approved: ", ok)
-	return out, of.mail(w, d, strings.Join(out.Parcels, ", "))
+func (of parts) run(w *stepwell.Context, d *world, p purchase) (receipt, error) {
+	return stepwell.WithSaga(w, func(w *stepwell.Context, saga *stepwell.Saga) (out receipt, err error) {
+		if out.Paid, err = of.charge(w, d, p); err != nil {
+			return out, err
+		}
+		saga.Add("charge", func(w *stepwell.Context) error { return of.refund(w, d, amountOf(p)) })
+		if out.Parcels, err = of.reserve(w, d, p); err != nil {
+			return out, err
+		}
+		ok, err := of.approve(w, d, p)
+		if err != nil {
+			return out, err
+		}
+		out.Status = fmt.Sprint("approved: ", ok)
+		return out, of.mail(w, d, strings.Join(out.Parcels, ", "))
+	})
 }
 
 // ordersOf returns the scenario of two orders: one of them is approved, the other one asks for what is sold out.

@@ -25,19 +25,19 @@ func giveBack(w *stepwell.Context, in string, _ *string) error {
 func TestSagaUndoesEachStepOnceInEveryCrash(t *testing.T) {
 	t.Parallel()
 	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {
-		workflow, definition := declare(func(w *stepwell.Context) (out string, err error) {
-			saga := w.Saga()
-			defer saga.OnError(&err)
-			for _, in := range []string{"room", "flight"} {
-				if _, err := echo.Run(w, in, echo.Undo(giveBack)); err != nil {
-					return "", err
+		workflow, definition := declare(func(w *stepwell.Context) (string, error) {
+			return stepwell.WithSaga(w, func(w *stepwell.Context, saga *stepwell.Saga) (string, error) {
+				for _, in := range []string{"room", "flight"} {
+					if _, err := echo.Run(w, in, echo.Undo(giveBack)); err != nil {
+						return "", err
+					}
 				}
-			}
-			saga.Add("note", func(w *stepwell.Context) error {
-				_, err := stepwell.Do(w, "note", func(context.Context) (string, error) { return "", nil })
-				return err
+				saga.Add("note", func(w *stepwell.Context) error {
+					_, err := stepwell.Do(w, "note", func(context.Context) (string, error) { return "", nil })
+					return err
+				})
+				return echo.Run(w, "bad", echo.Undo(giveBack))
 			})
-			return echo.Run(w, "bad", echo.Undo(giveBack))
 		})
 		env.Register(definition, echo.Bind(execute), give.Bind(execute))
 		run := stepwelltest.Start(env, workflow, stepwell.None{})
@@ -75,23 +75,23 @@ func TestAStepOfUnknownOutcomeIsUndone(t *testing.T) {
 				continue // the server ends it, with the code no_answer
 			}
 			undone := ""
-			workflow, definition := declare(func(w *stepwell.Context) (_ string, err error) {
-				saga := w.Saga()
-				defer saga.OnError(&err)
-				undo := charge.Undo(func(_ *stepwell.Context, in string, out *string) error {
-					if undone = "unknown"; out != nil {
-						undone = *out
+			workflow, definition := declare(func(w *stepwell.Context) (string, error) {
+				return stepwell.WithSaga(w, func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+					undo := charge.Undo(func(_ *stepwell.Context, in string, out *string) error {
+						if undone = "unknown"; out != nil {
+							undone = *out
+						}
+						if in != "in" {
+							return errors.New("it is not told the input")
+						}
+						return nil
+					})
+					options := append([]stepwell.StepOption{undo, stepwell.AttemptTimeout(time.Second)}, options...)
+					if _, err := charge.Run(w, "in", options...); err != nil {
+						return "", err
 					}
-					if in != "in" {
-						return errors.New("it is not told the input")
-					}
-					return nil
+					return "", errors.New("something else fails")
 				})
-				options := append([]stepwell.StepOption{undo, stepwell.AttemptTimeout(time.Second)}, options...)
-				if _, err := charge.Run(w, "in", options...); err != nil {
-					return "", err
-				}
-				return "", errors.New("something else fails")
 			})
 			env := stepwelltest.New(t, definition,
 				charge.Bind(func(ctx context.Context, _ string) (string, error) { return test.fn(ctx) }))
@@ -109,58 +109,63 @@ func TestCompensationGoesOnAfterAFailure(t *testing.T) {
 	var undone []string
 	_, err := result(t, func(w *stepwell.Context) (string, error) {
 		undone = nil
-		saga := w.Saga()
-		for _, name := range []string{"first", "second", "third"} {
-			saga.Add(name, func(*stepwell.Context) error {
-				undone = append(undone, name)
-				if name != "first" {
-					return errors.New("no " + name)
-				}
-				return nil
-			})
-		}
-		err := saga.Compensate()
-		failed := (*stepwell.CompensationError)(nil)
-		if !errors.As(err, &failed) || len(failed.Errors) != 2 {
-			return "", fmt.Errorf("got %w", err)
-		}
-		if err := saga.Compensate(); err != nil {
-			return "", fmt.Errorf("it compensates again: %w", err)
-		}
-		saga.Add("kept", func(*stepwell.Context) error { return errors.New("it was undone") })
-		saga.Forget()
-		return "", saga.Compensate()
+		return stepwell.WithSaga(w, func(w *stepwell.Context, saga *stepwell.Saga) (string, error) {
+			for _, name := range []string{"first", "second", "third"} {
+				saga.Add(name, func(*stepwell.Context) error {
+					undone = append(undone, name)
+					if name != "first" {
+						return errors.New("no " + name)
+					}
+					return nil
+				})
+			}
+			err := saga.Compensate()
+			failed := (*stepwell.CompensationError)(nil)
+			if !errors.As(err, &failed) || len(failed.Errors) != 2 {
+				return "", fmt.Errorf("got %w", err)
+			}
+			if err := saga.Compensate(); err != nil {
+				return "", fmt.Errorf("it compensates again: %w", err)
+			}
+			saga.Add("kept", func(*stepwell.Context) error { return errors.New("it was undone") })
+			saga.Forget()
+			return "", saga.Compensate()
+		})
 	})
 	if err != nil || strings.Join(undone, " ") != "third second first" {
 		t.Errorf("got %v, and undid %q", err, undone)
 	}
 }
 
-func TestPanicDoesNotCompensate(t *testing.T) {
+func TestRunsThatAreHeldDoNotCompensate(t *testing.T) {
 	t.Parallel()
-	undone := false
-	_, err := result(t, func(w *stepwell.Context) (out string, err error) {
-		saga := w.Saga()
-		saga.Add("all", func(*stepwell.Context) error {
-			undone = true
-			return nil
+	for name, end := range map[string]func() (string, error){
+		"a panic":          func() (string, error) { panic("a bug") },
+		"an error of Hold": func() (string, error) { return "", stepwell.Hold(errors.New("a bug")) },
+	} {
+		undone := false
+		_, err := result(t, func(w *stepwell.Context) (string, error) {
+			return stepwell.WithSaga(w, func(_ *stepwell.Context, saga *stepwell.Saga) (string, error) {
+				saga.Add("all", func(*stepwell.Context) error {
+					undone = true
+					return nil
+				})
+				return end()
+			})
 		})
-		defer saga.OnError(&err)
-		err = errors.New("an error, and then a bug")
-		panic("a bug")
-	})
-	if !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), "a bug") || undone {
-		t.Errorf("got %v, undone: %v; want a held run", err, undone)
+		if !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), "a bug") || undone {
+			t.Errorf("%s: got %v, undone: %v; want a held run", name, err, undone)
+		}
 	}
 }
 
 func TestCancelledRunWhoseCompensationFailsHasFailed(t *testing.T) {
 	t.Parallel()
-	env, run := start(t, func(w *stepwell.Context) (out string, err error) {
-		saga := w.Saga()
-		defer saga.OnError(&err)
-		saga.Add("room", func(*stepwell.Context) error { return errors.New("the hotel insists") })
-		return "", w.Sleep(time.Hour)
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
+		return stepwell.WithSaga(w, func(w *stepwell.Context, saga *stepwell.Saga) (string, error) {
+			saga.Add("room", func(*stepwell.Context) error { return errors.New("the hotel insists") })
+			return "", w.Sleep(time.Hour)
+		})
 	})
 	env.RunUntilIdle()
 	env.Cancel(run.ID(), "no trip", time.Minute)
@@ -175,14 +180,14 @@ func TestCancelledRunWhoseCompensationFailsHasFailed(t *testing.T) {
 func TestStepInProgressIsUndoneIfItSucceeds(t *testing.T) {
 	t.Parallel()
 	stepwelltest.EveryOrder(t, func(t testing.TB, env *stepwelltest.Env) {
-		workflow, definition := declare(func(w *stepwell.Context) (out string, err error) {
-			saga := w.Saga()
-			defer saga.OnError(&err)
-			a, b := echo.Go(w, "bad"), echo.Go(w, "good", echo.Undo(giveBack))
-			if _, err := a.Await(w); err != nil {
-				return "", stepwell.Fail("expected", err.Error())
-			}
-			return b.Await(w)
+		workflow, definition := declare(func(w *stepwell.Context) (string, error) {
+			return stepwell.WithSaga(w, func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+				a, b := echo.Go(w, "bad"), echo.Go(w, "good", echo.Undo(giveBack))
+				if _, err := a.Await(w); err != nil {
+					return "", stepwell.Fail("expected", err.Error())
+				}
+				return b.Await(w)
+			})
 		})
 		env.Register(definition, echo.Bind(execute), give.Bind(execute))
 		run := stepwelltest.Start(env, workflow, stepwell.None{})

@@ -161,15 +161,15 @@ func gcDefinitions(firsts *atomic.Int32) []stepwell.Definition {
 }
 
 // sleepAndUndo sleeps, and then undoes what it has done before.
-func sleepAndUndo(w *stepwell.Context, _ string) (_ string, err error) {
-	saga := w.Saga()
-	defer saga.OnError(&err)
-	saga.Add("sleep", func(w *stepwell.Context) error {
-		gcKey.Set(w, -1)
-		_, err := gcEcho.Run(w, "undone")
-		return err
+func sleepAndUndo(w *stepwell.Context, _ string) (string, error) {
+	return stepwell.WithSaga(w, func(w *stepwell.Context, saga *stepwell.Saga) (string, error) {
+		saga.Add("sleep", func(w *stepwell.Context) error {
+			gcKey.Set(w, -1)
+			_, err := gcEcho.Run(w, "undone")
+			return err
+		})
+		return "", w.Sleep(time.Hour)
 	})
-	return "", w.Sleep(time.Hour)
 }
 
 // endsOfChildren returns how children end.
@@ -307,18 +307,18 @@ func TestARemoteStepInProgressIsUndone(t *testing.T) {
 			return "charged", nil
 		}),
 		refund.Bind(func(_ context.Context, in string) (string, error) { return in + " back", nil }),
-		pay.Bind(func(w *stepwell.Context, _ string) (out string, err error) {
-			saga := w.Saga()
-			defer saga.OnError(&err)
-			paid := charge.Go(w, "", stepwell.Remote(), charge.Undo(func(w *stepwell.Context, _ string, out *string) error {
-				_, err := refund.Run(w, *out)
-				return err
-			}))
-			saga.Add("tell", func(*stepwell.Context) error {
-				compensating <- struct{}{}
-				return nil
+		pay.Bind(func(w *stepwell.Context, _ string) (string, error) {
+			return stepwell.WithSaga(w, func(w *stepwell.Context, saga *stepwell.Saga) (string, error) {
+				paid := charge.Go(w, "", stepwell.Remote(), charge.Undo(func(w *stepwell.Context, _ string, out *string) error {
+					_, err := refund.Run(w, *out)
+					return err
+				}))
+				saga.Add("tell", func(*stepwell.Context) error {
+					compensating <- struct{}{}
+					return nil
+				})
+				return paid.Await(w)
 			})
-			return paid.Await(w)
 		}))
 	run := gcStart(t, s.client(t, "write"), pay, "")
 	<-called

@@ -102,18 +102,18 @@ func TestARunIsAskedToCancelDuringAStep(t *testing.T) {
 			cause = context.Cause(ctx)
 			return "", cause
 		}),
-		trip.Bind(func(w *stepwell.Context, seat string) (_ string, err error) {
-			saga := w.Saga()
-			defer saga.OnError(&err)
-			if _, err := reserve.Run(w, seat, reserve.Undo(func(w *stepwell.Context, seat string, _ *string) error {
-				return stepwell.Exec(w, "release", func(context.Context) error {
-					released <- seat
-					return nil
-				})
-			})); err != nil {
-				return "", err
-			}
-			return drive.Run(w, seat)
+		trip.Bind(func(w *stepwell.Context, seat string) (string, error) {
+			return stepwell.WithSaga(w, func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+				if _, err := reserve.Run(w, seat, reserve.Undo(func(w *stepwell.Context, seat string, _ *string) error {
+					return stepwell.Exec(w, "release", func(context.Context) error {
+						released <- seat
+						return nil
+					})
+				})); err != nil {
+					return "", err
+				}
+				return drive.Run(w, seat)
+			})
 		}))
 	for _, timeout := range []bool{false, true} {
 		var options []stepwell.StartOption

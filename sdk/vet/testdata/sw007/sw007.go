@@ -9,8 +9,6 @@ import (
 func send(string) {}
 
 func workflow(w *stepwell.Context, in string) (out string, err error) {
-	saga := w.Saga()
-	defer saga.OnError(&err)
 	defer send(in) // want "SW007: deferred functions run whenever the workflow waits"
 	defer func() {
 		if err != nil {
