@@ -62,6 +62,73 @@ func TestFloodOfUnknownKeysLeavesConnections(t *testing.T) {
 	}
 }
 
+// TestSignInsAndOutsLeaveConnections: a project signs in once at a time, and sign-outs with invented cookies have as many
+// connections as lookups.
+func TestSignInsAndOutsLeaveConnections(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		want  int
+		flood func(s *Sessions, keys []Opened, n int) error
+	}{
+		{"sign-ins of two projects", 2, func(s *Sessions, keys []Opened, n int) error {
+			_, err := s.Enter(context.Background(), "", keys[n%2])
+			return err
+		}},
+		{"sign-outs", maxLookups, func(s *Sessions, _ []Opened, _ int) error {
+			return s.End(context.Background(), randomText())
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, keys := newSessions(t, "busy", "other")
+			watcher := s.pool
+			config := s.pool.Config()
+			config.MaxConns = 12
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			s.pool = pool
+			tx, err := watcher.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			if _, err := tx.Exec(t.Context(), `LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE`); err != nil {
+				t.Fatal(err)
+			}
+			var flood sync.WaitGroup
+			for n := range 40 {
+				flood.Go(func() {
+					if err := tt.flood(s, keys, n); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for deadline := time.Now().Add(time.Minute); ; {
+				waiting := count(t, watcher, `
+					SELECT count(*) FROM pg_stat_activity
+					WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%sessions%'`)
+				if held := int(pool.Stat().AcquiredConns()); held > tt.want {
+					t.Errorf("%d have a connection, want at most %d", held, tt.want)
+					break
+				}
+				if waiting == tt.want {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Errorf("%d wait in the database, want %d", waiting, tt.want)
+					break
+				}
+			}
+			_ = tx.Rollback(context.Background())
+			flood.Wait()
+		})
+	}
+}
+
 // TestWaitingLookupsShareOneQuery: once one lookup has read the key, the others find it in the cache.
 func TestWaitingLookupsShareOneQuery(t *testing.T) {
 	t.Parallel()

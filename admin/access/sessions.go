@@ -30,6 +30,9 @@ const (
 	CodeTime = time.Minute
 	// cachedSessions limits the cache.
 	cachedSessions = 1000
+	// maxEntering limits the sign-ins at once. A project has one at a time: each takes some round trips to the database,
+	// and nobody needs more of them than another can wait for.
+	maxEntering = 4
 	// cookieLength is the length of the text of a cookie or a code.
 	cookieLength = 43
 )
@@ -53,6 +56,8 @@ type Sessions struct {
 	known, unknown *lru.Cache[admin.SessionID, sessionState]
 	// lookups is a semaphore, as in [Keys].
 	lookups chan struct{}
+	// entering has a place for each sign-in in progress.
+	entering *share.Pool
 }
 
 // sessionState is a session as the database returned it, and when.
@@ -66,6 +71,7 @@ func NewSessions(pool *pgxpool.Pool, environment string, now func() time.Time) *
 	return &Sessions{
 		pool: pool, environment: environment, now: now, known: newLRU[admin.SessionID, sessionState](cachedSessions),
 		unknown: newLRU[admin.SessionID, sessionState](maxUnknown), lookups: make(chan struct{}, maxLookups),
+		entering: share.NewPool(maxEntering),
 	}
 }
 
@@ -88,9 +94,13 @@ func (s *Sessions) digest(cookie string) []byte {
 
 // Enter opens a project in the session of a cookie, or in a new session if it is empty or has ended. It returns the new
 // cookie of the session. The old one becomes invalid, so that nobody can plant a cookie in a browser and then share the
-// session (session fixation). The work counts for the project.
+// session (session fixation). The work counts for the project, whose sign-ins take place one after the other.
 func (s *Sessions) Enter(ctx context.Context, cookie string, with Opened) (string, error) {
 	ctx = share.For(ctx, string(with.Project))
+	if err := s.entering.Take(ctx, string(with.Project), 1, 0); err != nil {
+		return "", fmt.Errorf("wait to enter project: %w", err)
+	}
+	defer s.entering.Release(string(with.Project), 1)
 	fresh := randomText()
 	now := s.now().UTC().Truncate(time.Millisecond)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -156,12 +166,10 @@ func (s *Sessions) Opened(ctx context.Context, cookie string) ([]Opened, error) 
 	if opened, ok := s.cached(id); ok {
 		return opened, nil
 	}
-	select {
-	case s.lookups <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait to read session: %w", ctx.Err())
+	if err := s.beginLookup(ctx); err != nil {
+		return nil, err
 	}
-	defer func() { <-s.lookups }()
+	defer s.endLookup()
 	if opened, ok := s.cached(id); ok { // read by another lookup while this one waited
 		return opened, nil
 	}
@@ -177,6 +185,18 @@ func (s *Sessions) Opened(ctx context.Context, cookie string) ([]Opened, error) 
 	cache.Add(id, sessionState{opened, now})
 	return opened, nil
 }
+
+// beginLookup waits until a cookie may be looked up: anybody can send some.
+func (s *Sessions) beginLookup(ctx context.Context) error {
+	select {
+	case s.lookups <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait to read session: %w", ctx.Err())
+	}
+}
+
+func (s *Sessions) endLookup() { <-s.lookups }
 
 // cached returns what a session has opened if the database said so recently.
 func (s *Sessions) cached(id admin.SessionID) ([]Opened, bool) {
@@ -243,6 +263,13 @@ func (s *Sessions) Key(ctx context.Context, cookie string, project entities.Proj
 
 // End ends the session of a cookie, if there is one. Other servers accept it for [CacheTime] at most.
 func (s *Sessions) End(ctx context.Context, cookie string) error {
+	if len(cookie) != cookieLength {
+		return nil
+	}
+	if err := s.beginLookup(ctx); err != nil {
+		return err
+	}
+	defer s.endLookup()
 	err := pg.InTxBatch(ctx, s.pool, func(b *pgx.Batch) { deleteSession(b, sessionID(cookie)) })
 	s.known.Remove(sessionID(cookie))
 	return err
