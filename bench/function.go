@@ -11,8 +11,6 @@ import (
 	"os/exec"
 	"regexp"
 	"time"
-
-	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
 
 const (
@@ -61,8 +59,8 @@ func serveFunction(ctx context.Context, out io.Writer) error {
 	mux.HandleFunc("POST /.well-known/workflow/v1/step", answering(f.step))
 	mux.HandleFunc("POST "+contractPath, answering(f.contract))
 	g := &goFunction{tracker: f.tracker}
-	for path, options := range map[string][]stepwell.AppOption{goPath: nil, coldGoPath: {stepwell.KeepRuns(0, 0, 0)}} {
-		handler, err := g.handler(options...)
+	for path, keepRuns := range map[string]int{goPath: 0, coldGoPath: -1} {
+		handler, err := g.handler(keepRuns)
 		if err != nil {
 			return fmt.Errorf("serve the app: %w", err)
 		}

@@ -39,16 +39,19 @@ type goFunction struct {
 }
 
 // handler returns the handler of an app that keeps runs in memory, or none.
-func (f *goFunction) handler(options ...stepwell.AppOption) (http.Handler, error) {
-	app := stepwell.NewApp("bench", append(options, stepwell.Server(os.Getenv(serverVariable)),
-		stepwell.Logger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
-		stepwell.InterceptTurns(f.turn), stepwell.InterceptSteps(f.measured))...)
+func (f *goFunction) handler(keepRuns int) (http.Handler, error) {
+	app := stepwell.NewApp(stepwell.AppConfig{
+		Name: "bench", Server: os.Getenv(serverVariable), Unsigned: "the bench is alone on this machine", KeepRuns: keepRuns,
+		Logger:         slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		InterceptTurns: []func(context.Context, stepwell.TurnInfo, func(context.Context) error) error{f.turn},
+		InterceptSteps: []func(context.Context, stepwell.StepInfo, func(context.Context) error) error{f.measured},
+	})
 	app.Register(
 		work.Bind(func(context.Context, int) (int, error) { return 3, nil }),
 		three.Bind(sequential), threeBatched.Bind(sequential), wideGo.Bind(atOnce), wideGoBatched.Bind(atOnce),
 		longLog.Bind(f.receive),
 	)
-	return app.Handler(stepwell.Unsigned("the bench is alone on this machine"))
+	return app.Handler()
 }
 
 // turn counts calls, and reports when the call with a payload has been carried out.

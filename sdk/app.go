@@ -32,6 +32,7 @@ type App struct {
 	name        string
 	build       string // empty: that of the program
 	signingKeys string
+	unsigned    string // why calls are accepted without a signature; empty if they are not
 	logger      *slog.Logger
 	now         func() time.Time
 	workflows   map[string]Definition
@@ -41,39 +42,68 @@ type App struct {
 	serving     serving
 }
 
-// AppOption configures an app.
-type AppOption func(*App)
+// AppConfig configures an app. Only the name is needed.
+type AppConfig struct {
+	// Name is the name of the app. That of its deployment is orders@3f20b23, of the name and the build.
+	Name string
+	// Build is what tells one version of the program from another, such as 3f20b23. By default it is the revision that go
+	// build stored in the program.
+	Build string
 
-// Logger sets the logger; [slog.Default] by default.
-func Logger(l *slog.Logger) AppOption { return func(a *App) { a.logger = l } }
+	// SigningKeys has the keys with which calls are signed: one, or two separated by a comma; see [signature.ParseKeys]. By
+	// default they are those of STEPWELL_SIGNING_KEYS.
+	SigningKeys string
+	// Unsigned is why calls need no signature, for apps that accept all calls. Everybody who reaches such an app can
+	// execute steps.
+	Unsigned string
 
-// Clock sets the clock that tells when inline steps ended; [time.Now] by default. It is for tests.
-// Inline steps then make no pauses between attempts: the server makes them.
-func Clock(now func() time.Time) AppOption {
-	return func(a *App) { a.now, a.serving.pauses = now, 0 }
+	// Server is the address of the server, to which workflows write during a call, such as https://stepwell.example.com. By
+	// default it is STEPWELL_URL, and without that the public address that signed calls name. Without any, a call ends
+	// after each step that is executed inline, and the server calls again.
+	Server string
+	// HTTP sends the requests to the server. By default it is a client like [http.DefaultClient] that keeps more
+	// connections open.
+	HTTP *http.Client
+	// Logger is [slog.Default] by default.
+	Logger *slog.Logger
+
+	// KeepRuns limits how many runs stay in memory between their calls, 1,000 by default; fewer than 0 keep none. KeepBytes
+	// limits their size together, 64 MiB by default, and KeepFor how long a run stays after a call, a minute by default. A
+	// call of a run that is kept brings only new events, and does not repeat the workflow from its beginning.
+	KeepRuns, KeepBytes int
+	KeepFor             time.Duration
+
+	// InterceptSteps are wrapped around each attempt of a step, the first of them outermost. Each must call next once, and
+	// return its error or another one; it can add to the context.
+	InterceptSteps []func(ctx context.Context, s StepInfo, next func(context.Context) error) error
+	// InterceptTurns are wrapped around each call of a workflow in the same way. An error holds the run. What they add to
+	// the context, the workflow does not see, but its inline steps do.
+	InterceptTurns []func(ctx context.Context, t TurnInfo, next func(context.Context) error) error
+
+	// Now is the clock that tells when inline steps ended; [time.Now] by default. With another one, as tests have it,
+	// inline steps make no pauses between attempts: the server makes them.
+	Now func() time.Time
+	// StrictInputs makes it an error if a workflow asks for a step with another input than its log has. It is for tests and
+	// checks of replays; in production the difference is only logged.
+	StrictInputs bool
 }
-
-// FromEnv takes the signing keys from the environment: STEPWELL_SIGNING_KEYS has one key, or two separated by a comma.
-func FromEnv() AppOption {
-	return func(a *App) { a.signingKeys = os.Getenv("STEPWELL_SIGNING_KEYS") }
-}
-
-// Build sets what tells one version of the program from another, such as 3f20b23. By default it is the revision that go
-// build stored in the program.
-func Build(id string) AppOption { return func(a *App) { a.build = id } }
 
 // NewApp returns an app without workflows.
-func NewApp(name string, options ...AppOption) *App {
+func NewApp(c AppConfig) *App {
 	a := &App{
-		name: name, logger: slog.Default(), now: time.Now, //nolint:forbidigo // unless the option Clock says otherwise
+		name: c.Name, build: c.Build, signingKeys: c.SigningKeys, unsigned: c.Unsigned,
+		logger: cmp.Or(c.Logger, slog.Default()), now: c.Now,
 		workflows: map[string]Definition{}, steps: map[string]Definition{},
-		calls: newCalls(), serving: newServing(),
+		calls: newCalls(), serving: newServing(c),
 	}
-	for _, set := range options {
-		set(a)
+	if a.now == nil {
+		a.now = time.Now //nolint:forbidigo // unless the configuration has another one
 	}
-	if p := checkName(name); p != "" {
-		a.problems = append(a.problems, fmt.Errorf("app %q: %s", name, p))
+	if a.signingKeys == "" && a.unsigned == "" {
+		a.signingKeys = os.Getenv("STEPWELL_SIGNING_KEYS")
+	}
+	if p := checkName(c.Name); p != "" {
+		a.problems = append(a.problems, fmt.Errorf("app %q: %s", c.Name, p))
 	}
 	return a
 }
@@ -293,7 +323,7 @@ func (a *App) Announce(ctx context.Context, c *Client, url string) error {
 	}
 	about := a.describe()
 	if about.Build == "" {
-		return errors.New("the program does not know its revision, and cannot read itself: give NewApp the option Build")
+		return errors.New("the program does not know its revision, and cannot read itself: set Build of AppConfig")
 	}
 	d := deployment{url, about.Build, []string{}, map[string]workflowSchemas{}}
 	for _, w := range about.Workflows {

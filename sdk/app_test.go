@@ -34,7 +34,7 @@ func bound[I, O any](name string) stepwell.Definition {
 
 func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	app := stepwell.NewApp("the shop", stepwell.Server("shop:8788"))
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "the shop", Server: "shop:8788", Unsigned: "a test"})
 	app.Register(
 		bound[string, time.Time]("fine"),
 		bound[map[asText]int, *asText]("fine-too"),
@@ -49,7 +49,7 @@ func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 		stepwell.DeclareWorkflow[string, string]("inbox", stepwell.WithInbox(stepwell.NewInbox[chan int]("in"))).Bind(
 			func(*stepwell.Context, string) (string, error) { return "", nil }),
 	)
-	_, err := app.Handler(stepwell.Unsigned("a test"))
+	_, err := app.Handler()
 	if err == nil {
 		t.Fatal("a handler was made")
 	}
@@ -65,7 +65,7 @@ func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 		`step "lost": the input map[struct { A int }]int cannot be kept in the log: it contains a map whose keys`,
 		`step "lost": the output struct { hidden int } cannot be kept in the log: struct { hidden int } has no exported`,
 		`workflow "inbox": the messages chan int of inbox "in" cannot be kept in the log: it contains a chan`,
-		`option Server or STEPWELL_URL: "shop:8788" is not the address of a server`,
+		`Server of AppConfig, or STEPWELL_URL: "shop:8788" is not the address of a server`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("it is not refused that\n%s", want)
@@ -78,8 +78,11 @@ func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 
 func TestHandlerRefusesToBeMadeOpen(t *testing.T) {
 	t.Parallel()
-	if _, err := stepwell.NewApp("shop").Handler(); err == nil {
-		t.Error("a handler without signing keys was made")
+	for _, c := range []stepwell.AppConfig{{}, {SigningKeys: signingKey, Unsigned: "a test"}} {
+		c.Name = "shop"
+		if _, err := stepwell.NewApp(c).Handler(); err == nil {
+			t.Errorf("a handler was made with %+v", c)
+		}
 	}
 }
 
@@ -88,16 +91,18 @@ const signingKey = "swsk_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
 func TestAnAppDescribesItself(t *testing.T) {
 	t.Parallel()
-	app := stepwell.NewApp("shop", stepwell.Build("3f20b23"))
-	app.Register(stepwell.DeclareWorkflow[string, []int]("order").Bind(
-		func(*stepwell.Context, string) ([]int, error) { return nil, nil }))
 	want := `{"name":"shop","build":"3f20b23","workflows":[` +
 		`{"name":"order","input":{"type":"string"},"output":{"items":{"type":"integer"},"type":["array","null"]}}]}`
-	for option, status := range map[*stepwell.HandlerOption]int{
-		new(stepwell.Unsigned("a test")):      http.StatusOK,
-		new(stepwell.SigningKeys(signingKey)): http.StatusUnauthorized, // since the GET is not signed
-	} {
-		h, err := app.Handler(*option)
+	for _, c := range []stepwell.AppConfig{{Unsigned: "a test"}, {SigningKeys: signingKey}} {
+		c.Name, c.Build = "shop", "3f20b23"
+		app := stepwell.NewApp(c)
+		app.Register(stepwell.DeclareWorkflow[string, []int]("order").Bind(
+			func(*stepwell.Context, string) ([]int, error) { return nil, nil }))
+		status := http.StatusOK
+		if c.Unsigned == "" {
+			status = http.StatusUnauthorized // since the GET is not signed
+		}
+		h, err := app.Handler()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,11 +114,26 @@ func TestAnAppDescribesItself(t *testing.T) {
 	}
 }
 
+func TestSigningKeysOfTheEnvironment(t *testing.T) { //nolint:paralleltest // it sets a variable
+	t.Setenv("STEPWELL_SIGNING_KEYS", signingKey)
+	for reason, status := range map[string]int{"": http.StatusUnauthorized, "a test": http.StatusOK} {
+		h, err := stepwell.NewApp(stepwell.AppConfig{Name: "shop", Unsigned: reason}).Handler()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		if w.Code != status {
+			t.Errorf("without a signature, and Unsigned %q: got %d %s", reason, w.Code, w.Body)
+		}
+	}
+}
+
 // slow is an app whose step says when it begins, and ends with its context or when it may.
 func slow(t *testing.T) (app *stepwell.App, h http.Handler, began chan struct{}, finish chan struct{}) {
 	t.Helper()
 	began, finish = make(chan struct{}), make(chan struct{})
-	app = stepwell.NewApp("shop", stepwell.Logger(slog.New(slog.DiscardHandler)))
+	app = stepwell.NewApp(stepwell.AppConfig{Name: "shop", Unsigned: "a test", Logger: slog.New(slog.DiscardHandler)})
 	app.Register(stepwell.DeclareStep[string, string]("slow").Bind(
 		func(ctx context.Context, _ string) (string, error) {
 			began <- struct{}{}
@@ -124,7 +144,7 @@ func slow(t *testing.T) (app *stepwell.App, h http.Handler, began chan struct{},
 				return "", context.Cause(ctx)
 			}
 		}))
-	h, err := app.Handler(stepwell.Unsigned("a test"))
+	h, err := app.Handler()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +215,7 @@ func TestAShutdownThatTakesTooLongEndsContexts(t *testing.T) {
 }
 
 func TestMainCommands(t *testing.T) { //nolint:paralleltest // it replaces the standard output
-	app := stepwell.NewApp("shop", stepwell.Build("3f20b23"))
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "shop", Build: "3f20b23"})
 	for args, want := range map[string]string{
 		"":                   "shop needs one of these commands:\n  replay     replay runs of a server with this code\n  schema",
 		"dance":              "needs one of these commands",

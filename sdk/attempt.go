@@ -301,18 +301,6 @@ type TurnInfo struct {
 	Warm   bool
 }
 
-// InterceptSteps wraps each attempt of a step. The function must call next once, and return its error or another one;
-// it can add to the context. The first of several is the outermost.
-func InterceptSteps(fn func(ctx context.Context, s StepInfo, next func(context.Context) error) error) AppOption {
-	return func(a *App) { a.serving.aroundSteps = append(a.serving.aroundSteps, fn) }
-}
-
-// InterceptTurns wraps each call of a workflow, as [InterceptSteps] does with steps. An error holds the run. What it
-// adds to the context, the workflow does not see, but its inline steps do.
-func InterceptTurns(fn func(ctx context.Context, t TurnInfo, next func(context.Context) error) error) AppOption {
-	return func(a *App) { a.serving.aroundTurns = append(a.serving.aroundTurns, fn) }
-}
-
 // around calls fn inside all interceptors.
 func around[I any](
 	ctx context.Context, info I, all []func(context.Context, I, func(context.Context) error) error,

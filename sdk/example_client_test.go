@@ -40,7 +40,7 @@ func ExampleClient() {
 
 // The handler serves on any HTTP host. It accepts only calls that the server has signed.
 func ExampleApp_Handler() {
-	app := stepwell.NewApp("orders", stepwell.FromEnv()) // STEPWELL_SIGNING_KEYS
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "orders"}) // STEPWELL_SIGNING_KEYS
 	app.Register(Order.Bind(order), Charge.Bind(charge), Ship.Bind(ship))
 	handler, err := app.Handler()
 	if err != nil {

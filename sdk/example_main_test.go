@@ -16,7 +16,7 @@ func ExampleApp_Main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	app := stepwell.NewApp("orders", stepwell.FromEnv())
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "orders"})
 	app.Register(Order.Bind(order), Charge.Bind(charge), Ship.Bind(ship))
 	if err := app.Main(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -45,7 +45,7 @@ func newFake(t *testing.T, app *App) *fake {
 	app.serving.server = f.url
 	t.Cleanup(app.serving.kept.drop)
 	var err error
-	if f.handler, err = app.Handler(Unsigned("a test")); err != nil {
+	if f.handler, err = app.Handler(); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -54,7 +54,7 @@ func newFake(t *testing.T, app *App) *fake {
 // newTestApp returns an app that logs to a buffer.
 func newTestApp(definitions ...Definition) (*App, *bytes.Buffer) {
 	var lines bytes.Buffer
-	app := NewApp("test", Logger(slog.New(slog.NewTextHandler(&lines, nil))))
+	app := NewApp(AppConfig{Name: "test", Unsigned: "a test", Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 	app.Register(definitions...)
 	return app, &lines
 }

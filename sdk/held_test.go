@@ -240,7 +240,8 @@ func TestInterceptorThatPanicsFailsTheAttempt(t *testing.T) {
 	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		return do(w, "step", func(context.Context) (string, error) { return "", nil }, Attempts(1))
 	}))
-	InterceptSteps(func(context.Context, StepInfo, func(context.Context) error) error { panic("a bug") })(app)
+	app.serving.aroundSteps = append(app.serving.aroundSteps,
+		func(context.Context, StepInfo, func(context.Context) error) error { panic("a bug") })
 	if got := newFake(t, app).invoke(nil); got.types() != "recordStep step, fail" || !strings.Contains(got.body, "a bug") {
 		t.Errorf("got %s", got.body)
 	}
@@ -308,7 +309,7 @@ func TestPatchIsTakenThoughMoreEventsAreKnown(t *testing.T) {
 		}
 		return "", nil
 	}))
-	KeepRuns(0, 0, 0)(app)
+	app.serving.kept.runs = 0
 	f := newFake(t, app)
 	f.invoke(nil)
 	f.happen("hook_received", "hook", 1)

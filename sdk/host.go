@@ -15,15 +15,6 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// Server sets the address of the server, to which workflows write during a call, such as https://stepwell.example.com.
-// By default it is STEPWELL_URL, and without that the public address that signed calls name. Without any, a call ends
-// after each step that is executed inline, and the server calls again.
-func Server(address string) AppOption { return func(a *App) { a.serving.server = address } }
-
-// HTTPClient sets the client for requests to the server. By default it is one like [http.DefaultClient] that keeps more
-// connections open.
-func HTTPClient(c *http.Client) AppOption { return func(a *App) { a.serving.http = c } }
-
 // defaultClient keeps up to 256 connections to a server open. [http.DefaultClient] closes all but two, and many runs
 // that write at the same time would open a connection for each request.
 var defaultClient = sync.OnceValue(func() *http.Client {

@@ -36,21 +36,23 @@ type serving struct {
 	aroundTurns []func(context.Context, TurnInfo, func(context.Context) error) error
 }
 
-func newServing() serving {
+func newServing(c AppConfig) serving {
+	pauses := time.Second
+	if c.Now != nil {
+		pauses = 0
+	}
 	return serving{
-		server: os.Getenv("STEPWELL_URL"), http: defaultClient(), process: rand.Text(), pauses: time.Second,
-		clockError: clockError,
-		underWay:   &callsUnderWay{by: map[callID]*sharedCall{}},
+		server: cmp.Or(c.Server, os.Getenv("STEPWELL_URL")), http: cmp.Or(c.HTTP, defaultClient()), strict: c.StrictInputs,
+		process: rand.Text(), pauses: pauses, clockError: clockError,
+		aroundSteps: c.InterceptSteps, aroundTurns: c.InterceptTurns,
+		underWay: &callsUnderWay{by: map[callID]*sharedCall{}},
 		kept: keptRuns{
-			runs: 1000, bytes: 64 << 20, age: time.Minute, now: time.Now, //nolint:forbidigo // the age is real time
+			runs: cmp.Or(c.KeepRuns, 1000), bytes: cmp.Or(c.KeepBytes, 64<<20), age: cmp.Or(c.KeepFor, time.Minute),
+			now:   time.Now, //nolint:forbidigo // the age is real time
 			byRun: map[string]*list.Element{}, order: list.New(),
 		},
 	}
 }
-
-// StrictInputs makes it an error if a workflow asks for a step with another input than its log has. It is for tests and
-// checks of replays; in production the difference is only logged.
-func StrictInputs() AppOption { return func(a *App) { a.serving.strict = true } }
 
 // errNotKept asks the server for the whole log.
 var errNotKept = errors.New("the run is not kept")
@@ -283,13 +285,6 @@ func (x *execution) ending(output json.RawMessage, err error) any {
 type completion struct {
 	Type   string          `json:"type"`
 	Output json.RawMessage `json:"output"`
-}
-
-// KeepRuns limits what stays in memory between the calls of runs: the number of runs, their size in bytes together, and
-// for how long a run is kept after a call. A call of a run that is kept brings only new events, and does not repeat the
-// workflow from its beginning. By default, 1,000 runs of 64 MiB are kept for a minute; no runs keep nothing.
-func KeepRuns(runs, bytes int, age time.Duration) AppOption {
-	return func(a *App) { a.serving.kept.runs, a.serving.kept.bytes, a.serving.kept.age = runs, bytes, age }
 }
 
 // keptRuns has the executions of runs that wait for their next call, those that were used last at the front.

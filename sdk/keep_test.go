@@ -54,7 +54,7 @@ func (k *keeper) app(t *testing.T, fn func(context.Context, string) (string, err
 	t.Cleanup(server.Close)
 	app, _ := newTestApp(DeclareStep[string, string]("step").Bind(fn))
 	app.serving.server = server.URL
-	h, err := app.Handler(Unsigned("a test"))
+	h, err := app.Handler()
 	if err != nil {
 		t.Fatal(err)
 	}

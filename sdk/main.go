@@ -144,16 +144,14 @@ func (a *App) mainServe(ctx context.Context, args []string) error {
 }
 
 func (a *App) mainHandler(unsigned string) (http.Handler, error) {
-	keys := cmp.Or(a.signingKeys, os.Getenv("STEPWELL_SIGNING_KEYS"))
-	switch {
-	case unsigned != "":
-		return a.Handler(SigningKeys(""), Unsigned(unsigned))
-	case keys == "":
+	if unsigned != "" {
+		a.signingKeys, a.unsigned = "", unsigned
+	}
+	if a.signingKeys == "" && a.unsigned == "" {
 		return nil, errors.New("there are no signing keys: set STEPWELL_SIGNING_KEYS to one that stepwell signing-keys " +
 			"create prints, or accept calls from everybody with -unsigned REASON")
-	default:
-		return a.Handler(SigningKeys(keys))
 	}
+	return a.Handler()
 }
 
 func (a *App) announceFromEnv(ctx context.Context, url string) error {

@@ -54,9 +54,11 @@ type process struct {
 }
 
 func (p *play) start(patched bool) *process {
-	app := NewApp("test", Logger(slog.New(slog.DiscardHandler)), Clock(p.server.Now), Server("http://server"),
-		HTTPClient(&http.Client{Transport: p}), StrictInputs())
-	app.serving.pauses, app.serving.clockError = 0, 0 // all pauses are virtual
+	app := NewApp(AppConfig{
+		Name: "test", Unsigned: "a test", Logger: slog.New(slog.DiscardHandler), Now: p.server.Now, Server: "http://server",
+		HTTP: &http.Client{Transport: p}, StrictInputs: true,
+	})
+	app.serving.clockError = 0 // all pauses are virtual
 	options := []WorkflowOption{WithInbox(randomInbox)}
 	if p.seed%2 == 0 {
 		options = append(options, Checkpoint(Batch))
@@ -70,7 +72,7 @@ func (p *play) start(patched bool) *process {
 	}), randomChild.Bind(func(w *Context, in string) (string, error) { return in, w.Sleep(time.Minute) }),
 		randomStep.Bind(func(ctx context.Context, _ string) (int, error) { return p.execute(ctx) }),
 		randomUndone.Bind(func(context.Context, string) (int, error) { p.counter++; return p.counter, nil }))
-	handler, err := app.Handler(Unsigned("a test"))
+	handler, err := app.Handler()
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func fakeAPI(t *testing.T, steps ...string) *httptest.Server {
 
 func TestReplayCommand(t *testing.T) {
 	t.Setenv("STEPWELL_API_KEY", "sk_read")
-	app := NewApp("test")
+	app := NewApp(AppConfig{Name: "test"})
 	app.Register(DeclareWorkflow[string, string]("order").Bind(func(w *Context, in string) (string, error) {
 		out, err := DeclareStep[string, string]("charge").Run(w, in)
 		if err == nil && out != "large" {

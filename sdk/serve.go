@@ -70,40 +70,24 @@ type answer struct {
 	Keep  *keepHint     `json:"keep,omitempty"`
 }
 
-// Unsigned is an option for [App.Handler] that accepts calls without a signature. Everybody who reaches the handler can
-// then execute steps. The reason documents why that is acceptable.
-func Unsigned(reason string) HandlerOption {
-	return func(o *handlerOptions) { o.unsigned = reason }
-}
-
-// SigningKeys is an option for [App.Handler] that accepts calls signed with one of the keys, in the format of
-// [signature.ParseKeys].
-func SigningKeys(keys string) HandlerOption { return func(o *handlerOptions) { o.keys = keys } }
-
-// HandlerOption configures a handler.
-type HandlerOption func(*handlerOptions)
-
-type handlerOptions struct{ keys, unsigned string }
-
-// Handler returns the HTTP handler that the server calls. It fails if definitions cannot work, and if it has neither
+// Handler returns the HTTP handler that the server calls. It fails if definitions cannot work, and if the app has neither
 // signing keys nor a reason to do without.
-func (a *App) Handler(options ...HandlerOption) (http.Handler, error) {
-	o := handlerOptions{keys: a.signingKeys}
-	for _, set := range options {
-		set(&o)
-	}
+func (a *App) Handler() (http.Handler, error) {
 	if err := errors.Join(a.check(), a.checkServer()); err != nil {
 		return nil, err
 	}
-	if o.keys == "" && o.unsigned == "" {
-		return nil, errors.New("the app has no signing keys: create one with stepwell signing-keys create, and pass it with" +
-			` FromEnv or SigningKeys; or accept calls from everybody with Unsigned("reason")`)
+	switch {
+	case a.signingKeys == "" && a.unsigned == "":
+		return nil, errors.New("the app has no signing keys: create one with stepwell signing-keys create, and set " +
+			"STEPWELL_SIGNING_KEYS or SigningKeys of AppConfig; or say there why calls are Unsigned")
+	case a.signingKeys != "" && a.unsigned != "":
+		return nil, errors.New("AppConfig has both SigningKeys and Unsigned: leave one of them out")
 	}
-	a.serving.signed = o.keys != ""
-	if o.keys == "" {
+	a.serving.signed = a.signingKeys != ""
+	if a.signingKeys == "" {
 		return a.guard(http.HandlerFunc(a.serve)), nil
 	}
-	keys, err := signature.ParseKeys(o.keys)
+	keys, err := signature.ParseKeys(a.signingKeys)
 	if err != nil {
 		return nil, fmt.Errorf("parse the signing keys: %w", err)
 	}
@@ -116,7 +100,7 @@ func (a *App) checkServer() error {
 		return nil
 	}
 	if _, err := api.New(a.serving.server, "", a.serving.http); err != nil {
-		return fmt.Errorf("option Server or STEPWELL_URL: %w", err)
+		return fmt.Errorf("Server of AppConfig, or STEPWELL_URL: %w", err)
 	}
 	return nil
 }

@@ -349,21 +349,21 @@ func TestInterceptorsAreAroundStepsAndTurns(t *testing.T) {
 			return "", nil
 		})
 	}))
-	for _, set := range []AppOption{
-		InterceptTurns(func(ctx context.Context, i TurnInfo, next func(context.Context) error) error {
+	app.serving.aroundTurns = []func(context.Context, TurnInfo, func(context.Context) error) error{
+		func(ctx context.Context, i TurnInfo, next func(context.Context) error) error {
 			trace = append(trace, fmt.Sprint("turn ", i.Run.ID, i.Attempt, i.Events))
 			return next(context.WithValue(ctx, added{}, "it"))
-		}),
-		InterceptSteps(func(ctx context.Context, i StepInfo, next func(context.Context) error) error {
+		},
+	}
+	app.serving.aroundSteps = []func(context.Context, StepInfo, func(context.Context) error) error{
+		func(ctx context.Context, i StepInfo, next func(context.Context) error) error {
 			trace = append(trace, fmt.Sprint("outer ", i.Name, i.Attempt, i.Inline))
 			return next(ctx)
-		}),
-		InterceptSteps(func(ctx context.Context, _ StepInfo, next func(context.Context) error) error {
+		},
+		func(ctx context.Context, _ StepInfo, next func(context.Context) error) error {
 			trace = append(trace, "inner")
 			return next(ctx)
-		}),
-	} {
-		set(app)
+		},
 	}
 	newFake(t, app).invoke(nil)
 	if got := strings.Join(trace, ", "); got != "turn wrun_11 1, outer step1 true, inner, step has it" {

@@ -73,7 +73,7 @@ func TestNothingIsLeftAfterEviction(t *testing.T) { //nolint:paralleltest // it 
 	before := runtime.NumGoroutine()
 	ended := 0
 	app, _ := newTestApp(waiting(&ended))
-	KeepRuns(50, 64<<20, time.Minute)(app)
+	app.serving.kept.runs = 50
 	f := newFake(t, app)
 	app.serving.server = ""
 	f.invoke(nil)

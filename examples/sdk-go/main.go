@@ -118,19 +118,20 @@ func shipItem(_ context.Context, item string) (string, error) {
 }
 
 func main() {
-	app := stepwell.NewApp("orders", stepwell.InterceptSteps(
+	config := stepwell.AppConfig{Name: "orders", SigningKeys: os.Getenv("STEPWELL_SIGNING_KEYS")}
+	if config.SigningKeys == "" {
+		config.Unsigned = "an example on this machine only"
+	}
+	config.InterceptSteps = append(config.InterceptSteps,
 		func(ctx context.Context, s stepwell.StepInfo, next func(context.Context) error) error {
 			fmt.Println("step", s.Name, "attempt", s.Attempt)
 			return next(ctx)
-		}))
+		})
+	app := stepwell.NewApp(config)
 	app.Register(
 		Order.Bind(order), Charge.Bind(chargeCard), Reserve.Bind(reserveItem), Refund.Bind(refundCard), Ship.Bind(shipItem),
 	)
-	signed := stepwell.Unsigned("an example on this machine only")
-	if keys := os.Getenv("STEPWELL_SIGNING_KEYS"); keys != "" {
-		signed = stepwell.SigningKeys(keys)
-	}
-	handler, err := app.Handler(signed)
+	handler, err := app.Handler()
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -55,9 +55,9 @@ func Run(t testing.TB, log stepwell.RunLog, definitions ...stepwell.Definition) 
 
 func newApp(t testing.TB, definitions []stepwell.Definition) *stepwell.App {
 	t.Helper()
-	app := stepwell.NewApp("replay", stepwell.Logger(slog.New(slog.DiscardHandler)))
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "replay", Unsigned: "a replay", Logger: slog.New(slog.DiscardHandler)})
 	app.Register(definitions...)
-	if _, err := app.Handler(stepwell.Unsigned("a replay")); err != nil {
+	if _, err := app.Handler(); err != nil {
 		t.Fatal(err)
 	}
 	return app

@@ -60,7 +60,7 @@ func logs(t *testing.T) (waiting, completed stepwell.RunLog) {
 
 func replay(t *testing.T, fn workflow, log stepwell.RunLog) error {
 	t.Helper()
-	app := stepwell.NewApp("test")
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "test"})
 	app.Register(order.Bind(fn))
 	err := app.Replay(t.Context(), log)
 	if e := (*stepwell.ReplayError)(nil); err != nil && !errors.As(err, &e) {
@@ -153,7 +153,7 @@ func TestReplayRefusesIncompleteLogs(t *testing.T) {
 	t.Parallel()
 	waiting, _ := logs(t)
 	waiting.Events = waiting.Events[1:]
-	app := stepwell.NewApp("test")
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "test"})
 	if err := app.Replay(t.Context(), waiting); err == nil || !strings.Contains(err.Error(), "event 1 is missing") {
 		t.Errorf("got %v", err)
 	}
@@ -197,7 +197,7 @@ func TestReplaysAtOnceAreApart(t *testing.T) {
 	env := stepwelltest.New(t, workflow.Bind(echo))
 	first, second := stepwelltest.Start(env, workflow, "first"), stepwelltest.Start(env, workflow, "second")
 	env.RunUntilDone()
-	app := stepwell.NewApp("test")
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "test"})
 	app.Register(workflow.Definition())
 	result := make(chan error, 1)
 	go func() { result <- app.Replay(t.Context(), first.Log()) }()
@@ -219,7 +219,7 @@ func TestReplayDoesNotRoundNumbers(t *testing.T) {
 	env := stepwelltest.New(t, workflow.Definition())
 	run := stepwelltest.Start(env, workflow, stepwell.None{})
 	env.RunUntilDone()
-	app := stepwell.NewApp("test")
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "test"})
 	app.Register(workflow.Definition())
 	if err := app.Replay(t.Context(), run.Log()); err != nil {
 		t.Error(err)

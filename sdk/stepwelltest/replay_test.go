@@ -90,13 +90,13 @@ func TestDefinitionsWithTheirFunctions(t *testing.T) {
 	if got, err := run.Result(); got != "in" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	_, err := stepwell.NewApp("app").Handler(stepwell.Unsigned("a test"))
+	_, err := stepwell.NewApp(stepwell.AppConfig{Name: "app", Unsigned: "a test"}).Handler()
 	if err != nil {
 		t.Fatal(err)
 	}
-	app := stepwell.NewApp("app")
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "app", Unsigned: "a test"})
 	app.Register(echo.Definition(), order.Definition())
-	if _, err := app.Handler(stepwell.Unsigned("a test")); err == nil {
+	if _, err := app.Handler(); err == nil {
 		t.Error("definitions without a function were accepted")
 	}
 }

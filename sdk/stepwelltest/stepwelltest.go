@@ -43,9 +43,10 @@ func New(tb testing.TB, definitions ...stepwell.Definition) *Env {
 	s := memserver.New(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	c := &caller{tb: tb, server: s, faults: &faults{}, effects: map[string]effect{}, spied: map[string]bool{},
 		repeats: mostRepeats}
-	app := stepwell.NewApp("test", stepwell.Logger(slog.New(slog.DiscardHandler)), stepwell.Clock(s.Now),
-		stepwell.StrictInputs(), stepwell.Server("http://stepwell.test"),
-		stepwell.HTTPClient(&http.Client{Transport: commits{}}))
+	app := stepwell.NewApp(stepwell.AppConfig{
+		Name: "test", Unsigned: "a test in one process", Logger: slog.New(slog.DiscardHandler), Now: s.Now,
+		Server: "http://stepwell.test", HTTP: &http.Client{Transport: commits{}}, StrictInputs: true,
+	})
 	e := &Env{tb, s, app, c}
 	s.Function = c
 	e.Register(definitions...)
@@ -61,7 +62,7 @@ func (e *Env) Register(definitions ...stepwell.Definition) {
 
 func (e *Env) serve() {
 	e.tb.Helper()
-	handler, err := e.app.Handler(stepwell.Unsigned("a test in one process"))
+	handler, err := e.app.Handler()
 	if err != nil {
 		e.tb.Fatal(err)
 	}

@@ -62,7 +62,9 @@ func TestCopiesOfACallWriteOneHistory(t *testing.T) {
 		return got, nil
 	}
 	newApp := func() *stepwell.App {
-		app := stepwell.NewApp("copies", stepwell.Server(s.url()), stepwell.Logger(slog.New(slog.DiscardHandler)))
+		app := stepwell.NewApp(stepwell.AppConfig{
+			Name: "copies", Server: s.url(), Unsigned: "a test", Logger: slog.New(slog.DiscardHandler),
+		})
 		app.Register(count.Bind(doCount), next.Bind(func(context.Context, int) (int64, error) {
 			return executed.Add(1), nil
 		}))
@@ -70,7 +72,7 @@ func TestCopiesOfACallWriteOneHistory(t *testing.T) {
 	}
 	var processes copied
 	for range 4 {
-		h, err := newApp().Handler(stepwell.Unsigned("test"))
+		h, err := newApp().Handler()
 		if err != nil {
 			t.Fatal(err)
 		}

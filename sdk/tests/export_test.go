@@ -56,9 +56,9 @@ func runExport(w *stepwell.Context, in parcels) ([]string, error) {
 // with the code as it is and with a change.
 func TestExportedRunsReplay(t *testing.T) {
 	t.Parallel()
-	app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "export", Unsigned: "a test in one process", Logger: slog.New(slog.DiscardHandler)})
 	app.Register(export.Bind(runExport), pack.Bind(func(_ context.Context, item string) (string, error) { return "packed " + item, nil }))
-	h, err := app.Handler(stepwell.Unsigned("a test in one process"))
+	h, err := app.Handler()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func changed(w *stepwell.Context, in parcels) ([]string, error) {
 // checkChangedReplay checks that no exported run fits the changed code.
 func checkChangedReplay(t *testing.T, exported []byte) {
 	t.Helper()
-	app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "export", Unsigned: "a test in one process", Logger: slog.New(slog.DiscardHandler)})
 	app.Register(export.Bind(changed))
 	for line := range strings.Lines(string(exported)) {
 		var log stepwell.RunLog
@@ -130,7 +130,7 @@ func (s *server) checkGate(t *testing.T, ids []string) {
 		fn   func(*stepwell.Context, parcels) ([]string, error)
 		fits bool
 	}{"as it is": {runExport, true}, "changed": {changed, false}} {
-		app := stepwell.NewApp("export", stepwell.Logger(slog.New(slog.DiscardHandler)))
+		app := stepwell.NewApp(stepwell.AppConfig{Name: "export", Unsigned: "a test in one process", Logger: slog.New(slog.DiscardHandler)})
 		app.Register(export.Bind(c.fn), pack.Bind(func(context.Context, string) (string, error) {
 			t.Error("a step is executed")
 			return "", nil

@@ -77,9 +77,9 @@ func (s *server) serveTwice(t *testing.T, workflow string, definitions func() []
 	key := s.signingKey(t)
 	var copies [2]http.Handler
 	for i := range copies {
-		app := stepwell.NewApp("tests", stepwell.Server(s.url()), stepwell.KeepRuns(0, 0, 0))
+		app := stepwell.NewApp(stepwell.AppConfig{Name: "tests", Server: s.url(), SigningKeys: key, KeepRuns: -1})
 		app.Register(definitions()...)
-		h, err := app.Handler(stepwell.SigningKeys(key))
+		h, err := app.Handler()
 		if err != nil {
 			t.Fatal(err)
 		}

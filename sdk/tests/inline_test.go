@@ -39,8 +39,7 @@ func TestFinishedStepsAreOnDiskWhileOthersAreInProgress(t *testing.T) {
 	c := s.client(t, "write")
 	const quick = 500
 	counter, begun, all := &commitCounter{}, atomic.Int64{}, make(chan bool)
-	app := stepwell.NewApp("tests", stepwell.Server(s.url()), stepwell.HTTPClient(&http.Client{Transport: counter}))
-	s.serveApp(t, app, fan.Bind(func(w *stepwell.Context, n int) (int, error) {
+	s.serveVia(t, &http.Client{Transport: counter}, fan.Bind(func(w *stepwell.Context, n int) (int, error) {
 		ended, err := stepwell.Map(w, make([]int, n+1), func(w *stepwell.Context, _ int) (int, error) {
 			return stepwell.Do(w, "step", func(ctx context.Context) (int, error) {
 				if !strings.HasPrefix(stepwell.Info(ctx).ID, fmt.Sprint("map.", n, ".")) {

@@ -68,8 +68,10 @@ func TestCallsOutliveTheirServers(t *testing.T) {
 					return "", context.Cause(ctx)
 				}
 			}
-			app := stepwell.NewApp("shipping", stepwell.Server(balance(t, servers, kept)),
-				stepwell.Logger(slog.New(slog.NewTextHandler(t.Output(), nil))))
+			app := stepwell.NewApp(stepwell.AppConfig{
+				Name: "shipping", Server: balance(t, servers, kept), Unsigned: "a test in one process",
+				Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			})
 			app.Register(weigh.Bind(work), shipping.Bind(func(w *stepwell.Context, in string) (string, error) {
 				packed, err := stepwell.Do(w, "pack", func(ctx context.Context) (string, error) {
 					return work(ctx, "packed")
@@ -80,7 +82,7 @@ func TestCallsOutliveTheirServers(t *testing.T) {
 				weighed, err := weigh.Run(w, "weighed")
 				return packed + " " + weighed, err
 			}))
-			h, err := app.Handler(stepwell.Unsigned("a test in one process"))
+			h, err := app.Handler()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -71,8 +71,10 @@ func serveKilled(path string, inLastLife bool) error {
 	}
 	l := ledger{file}
 	go l.tick()
-	app := stepwell.NewApp("killed",
-		stepwell.HTTPClient(&http.Client{Transport: notingTransport{l, new(atomic.Int64)}}))
+	app := stepwell.NewApp(stepwell.AppConfig{
+		Name: "killed", Unsigned: "a test on one machine",
+		HTTP: &http.Client{Transport: notingTransport{l, new(atomic.Int64)}},
+	})
 	app.Register(killed.Bind(func(w *stepwell.Context, n int) (int, error) {
 		steps := make([]int, n+1)
 		for i := range steps {
@@ -96,7 +98,7 @@ func serveKilled(path string, inLastLife bool) error {
 		})
 		return len(ended), err
 	}))
-	h, err := app.Handler(stepwell.Unsigned("a test on one machine"))
+	h, err := app.Handler()
 	if err != nil {
 		return err
 	}

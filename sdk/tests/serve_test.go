@@ -21,7 +21,7 @@ func TestAnAppRegistersItself(t *testing.T) {
 	address := freeAddress(t)
 	registered := &signal{text: "registered", seen: make(chan struct{})}
 	logger := slog.New(slog.NewTextHandler(registered, nil))
-	app := stepwell.NewApp("orders", stepwell.Build("3f20b23"), stepwell.Logger(logger))
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "orders", Build: "3f20b23", Logger: logger})
 	app.Register(approve.Bind(approveOrder))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -66,12 +66,12 @@ func TestAnAppCannotRegisterAsAnother(t *testing.T) {
 		"shop":   "403 forbidden: forbidden: the key is for the deployments orders@* only",
 		"orders": "",
 	} {
-		err := stepwell.NewApp(name, stepwell.Build("1")).Announce(t.Context(), c, "http://127.0.0.1:1")
+		err := stepwell.NewApp(stepwell.AppConfig{Name: name, Build: "1"}).Announce(t.Context(), c, "http://127.0.0.1:1")
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
 		}
 	}
-	if err := stepwell.NewApp("orders").Announce(t.Context(), c, "http://127.0.0.1:1"); err != nil {
+	if err := stepwell.NewApp(stepwell.AppConfig{Name: "orders"}).Announce(t.Context(), c, "http://127.0.0.1:1"); err != nil {
 		t.Errorf("without a revision: %v", err)
 	}
 }

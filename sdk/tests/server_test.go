@@ -145,13 +145,15 @@ func (s *server) signingKey(t *testing.T) string {
 // serve serves an app whose calls must be signed, and registers it.
 func (s *server) serve(t *testing.T, definitions ...stepwell.Definition) {
 	t.Helper()
-	s.serveApp(t, stepwell.NewApp("tests", stepwell.Server(s.url())), definitions...)
+	s.serveVia(t, nil, definitions...)
 }
 
-func (s *server) serveApp(t *testing.T, app *stepwell.App, definitions ...stepwell.Definition) {
+// serveVia serves an app whose requests to the server the client sends; nil is the default.
+func (s *server) serveVia(t *testing.T, client *http.Client, definitions ...stepwell.Definition) {
 	t.Helper()
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "tests", Server: s.url(), SigningKeys: s.signingKey(t), HTTP: client})
 	app.Register(definitions...)
-	h, err := app.Handler(stepwell.SigningKeys(s.signingKey(t)))
+	h, err := app.Handler()
 	if err != nil {
 		t.Fatal(err)
 	}
