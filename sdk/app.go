@@ -50,15 +50,15 @@ type AppConfig struct {
 	// build stored in the program.
 	Build string
 
-	// SigningKeys has the keys with which calls are signed: one, or two separated by a comma; see [signature.ParseKeys]. By
-	// default they are those of STEPWELL_SIGNING_KEYS.
+	// SigningKeys has the keys with which calls are signed: one, or two separated by a comma; see [signature.ParseKeys].
+	// By default they are those of STEPWELL_SIGNING_KEYS.
 	SigningKeys string
 	// Unsigned is why calls need no signature, for apps that accept all calls. Everybody who reaches such an app can
 	// execute steps.
 	Unsigned string
 
-	// Server is the address of the server, to which workflows write during a call, such as https://stepwell.example.com. By
-	// default it is STEPWELL_URL, and without that the public address that signed calls name. Without any, a call ends
+	// Server is the address of the server, to which workflows write during a call, such as https://stepwell.example.com.
+	// By default it is STEPWELL_URL, and without that the public address that signed calls name. Without any, a call ends
 	// after each step that is executed inline, and the server calls again.
 	Server string
 	// HTTP sends the requests to the server. By default it is a client like [http.DefaultClient] that keeps more
@@ -67,9 +67,9 @@ type AppConfig struct {
 	// Logger is [slog.Default] by default.
 	Logger *slog.Logger
 
-	// KeepRuns limits how many runs stay in memory between their calls, 1,000 by default; fewer than 0 keep none. KeepBytes
-	// limits their size together, 64 MiB by default, and KeepFor how long a run stays after a call, a minute by default. A
-	// call of a run that is kept brings only new events, and does not repeat the workflow from its beginning.
+	// KeepRuns limits how many runs stay in memory between their calls, 1,000 by default; fewer than 0 keep none.
+	// KeepBytes limits their size together, 64 MiB by default, and KeepFor how long a run stays after a call, a minute by
+	// default. A call of a run that is kept brings only new events, and does not repeat the workflow from its beginning.
 	KeepRuns, KeepBytes int
 	KeepFor             time.Duration
 
@@ -83,8 +83,8 @@ type AppConfig struct {
 	// Now is the clock that tells when inline steps ended; [time.Now] by default. With another one, as tests have it,
 	// inline steps make no pauses between attempts: the server makes them.
 	Now func() time.Time
-	// StrictInputs makes it an error if a workflow asks for a step with another input than its log has. It is for tests and
-	// checks of replays; in production the difference is only logged.
+	// StrictInputs makes it an error if a workflow asks for a step with another input than its log has. It is for tests
+	// and checks of replays; in production the difference is only logged.
 	StrictInputs bool
 }
 

@@ -65,7 +65,7 @@ func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 		`step "lost": the input map[struct { A int }]int cannot be kept in the log: it contains a map whose keys`,
 		`step "lost": the output struct { hidden int } cannot be kept in the log: struct { hidden int } has no exported`,
 		`workflow "inbox": the messages chan int of inbox "in" cannot be kept in the log: it contains a chan`,
-		`Server of AppConfig, or STEPWELL_URL: "shop:8788" is not the address of a server`,
+		`the server of AppConfig or STEPWELL_URL: "shop:8788" is not the address of a server`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("it is not refused that\n%s", want)
@@ -114,7 +114,7 @@ func TestAnAppDescribesItself(t *testing.T) {
 	}
 }
 
-func TestSigningKeysOfTheEnvironment(t *testing.T) { //nolint:paralleltest // it sets a variable
+func TestSigningKeysOfTheEnvironment(t *testing.T) {
 	t.Setenv("STEPWELL_SIGNING_KEYS", signingKey)
 	for reason, status := range map[string]int{"": http.StatusUnauthorized, "a test": http.StatusOK} {
 		h, err := stepwell.NewApp(stepwell.AppConfig{Name: "shop", Unsigned: reason}).Handler()

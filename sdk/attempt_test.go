@@ -2,6 +2,7 @@ package stepwell
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,7 @@ func TestAnAttemptEndsAtItsTimeThoughItsCodeDoesNot(t *testing.T) {
 		fn := func(context.Context) (string, error) {
 			attempts.Add(1)
 			<-hang
-			return "", nil
+			return "", errors.New("too late")
 		}
 		step := DeclareStep[string, string]("step")
 		app, _ := newTestApp(workflowOf(func(w *Context) (string, error) { return run(w, fn) }),

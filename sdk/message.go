@@ -223,8 +223,8 @@ func (k *InboxKind[T]) lossy() []string {
 	return unkeepable[T]("messages", fmt.Sprintf(" of inbox %q", k.name))
 }
 
-// Receive waits for the next message. If the message does not decode, the error has the code undecodable; the message is
-// then consumed.
+// Receive waits for the next message. If the message does not decode, the error has the code undecodable; the message
+// is then consumed.
 func (k *InboxKind[T]) Receive(w *Context) (T, error) { return k.Messages(w).Receive(w) }
 
 // ReceiveWithin is [InboxKind.Receive], but waits no longer than d. Then the error is [ErrTimeout].

@@ -19,8 +19,10 @@ type (
 	// StartOption configures the start of a run.
 	StartOption interface{ configureStart(*startBody) }
 
-	// HookOption configures a hook, and WebhookOption a webhook.
-	HookOption    interface{ configureHook(*openHook) }
+	// HookOption configures a hook.
+	HookOption interface{ configureHook(*openHook) }
+
+	// WebhookOption configures a webhook.
 	WebhookOption interface{ configureWebhook(*openHook) }
 )
 
@@ -153,9 +155,9 @@ func setIn(values *map[string]string, key, value string) {
 	(*values)[key] = value
 }
 
-// Limits lets a run start, or each attempt of a step, when it has its places of all of these limits, up to 8. If a limit
-// is full, its settings decide whether it waits, or is refused with the code limit_full. A policy of the workflow may
-// add others. All attempts of such a step are calls of their own, as with [Remote].
+// Limits lets a run start, or each attempt of a step, when it has its places of all of these limits, up to 8. If a
+// limit is full, its settings decide whether it waits, or is refused with the code limit_full. A policy of the workflow
+// may add others. All attempts of such a step are calls of their own, as with [Remote].
 func Limits(uses ...Use) AdmissionOption {
 	return admissionOption{
 		func(o *stepOptions) { o.remote, o.limits = true, append(o.limits, uses...) },

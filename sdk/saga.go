@@ -8,8 +8,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// Saga is what [WithSaga] undoes when its function ends with an error. Compensations run in reverse order, one at a time,
-// each under a scope of its own. Cancellation does not touch them.
+// Saga is what [WithSaga] undoes when its function ends with an error. Compensations run in reverse order, one at a
+// time, each under a scope of its own. Cancellation does not touch them.
 type Saga struct {
 	w       *Context
 	entries []compensation
@@ -40,9 +40,9 @@ func (e *CompensationError) Unwrap() []error { return e.Errors }
 //		…
 //	})
 //
-// Steps that are started with fn's handle, or with one of a coroutine in it, and have an [Step.Undo], belong to the saga.
-// The errors of compensations that fail are joined to that of fn as a [*CompensationError]. Nothing is undone while the
-// workflow only waits, nor after a panic or an error of [Hold], since the run has not failed then.
+// Steps that are started with fn's handle, or with one of a coroutine in it, and have an [Step.Undo], belong to the
+// saga. The errors of compensations that fail are joined to that of fn as a [*CompensationError]. Nothing is undone
+// while the workflow only waits, nor after a panic or an error of [Hold], since the run has not failed then.
 func WithSaga[T any](w *Context, fn func(*Context, *Saga) (T, error)) (T, error) {
 	w.co.Check()
 	inner := w.with(w.co)

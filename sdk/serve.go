@@ -70,8 +70,8 @@ type answer struct {
 	Keep  *keepHint     `json:"keep,omitempty"`
 }
 
-// Handler returns the HTTP handler that the server calls. It fails if definitions cannot work, and if the app has neither
-// signing keys nor a reason to do without.
+// Handler returns the HTTP handler that the server calls. It fails if definitions cannot work, and if the app has
+// neither signing keys nor a reason to do without.
 func (a *App) Handler() (http.Handler, error) {
 	if err := errors.Join(a.check(), a.checkServer()); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (a *App) checkServer() error {
 		return nil
 	}
 	if _, err := api.New(a.serving.server, "", a.serving.http); err != nil {
-		return fmt.Errorf("Server of AppConfig, or STEPWELL_URL: %w", err)
+		return fmt.Errorf("the server of AppConfig or STEPWELL_URL: %w", err)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ func (t *Timer) ready() bool           { return t.op.Done() }
 func (t *Timer) abandon(reason string) { t.exec.cancel(t.op, reason) }
 func (t *Timer) wasCancelled() bool    { return false }
 
+//nolint:unparam // all sources have an error
 func (t *Timer) take(w *Context) (time.Time, error) { return w.Now(), nil }
 
 // Cancel cancels the timer: it never ends.
