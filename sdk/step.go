@@ -16,7 +16,6 @@ import (
 type Step[I, O any] struct {
 	name    string
 	options []StepOption
-	fn      func(context.Context, I) (O, error) // of NewStep; nil otherwise
 }
 
 // DeclareStep returns the definition of a step. [Step.Bind] gives it a function; a step that another deployment
@@ -24,14 +23,6 @@ type Step[I, O any] struct {
 func DeclareStep[I, O any](name string, options ...StepOption) *Step[I, O] {
 	return &Step[I, O]{name: name, options: options}
 }
-
-// NewStep returns the definition of a step with its function, for small programs.
-func NewStep[I, O any](name string, fn func(context.Context, I) (O, error), options ...StepOption) *Step[I, O] {
-	return &Step[I, O]{name: name, options: options, fn: fn}
-}
-
-// Definition returns a step of [NewStep] for [App.Register].
-func (s *Step[I, O]) Definition() Definition { return s.Bind(s.fn) }
 
 // Name returns the name of the step.
 func (s *Step[I, O]) Name() string { return s.name }

@@ -21,7 +21,6 @@ type None struct{}
 type Workflow[I, O any] struct {
 	name    string
 	options workflowOptions
-	fn      func(*Context, I) (O, error) // of NewWorkflow; nil otherwise
 }
 
 // WorkflowOption configures a workflow where it is declared.
@@ -53,17 +52,6 @@ func DeclareWorkflow[I, O any](name string, options ...WorkflowOption) *Workflow
 	}
 	return d
 }
-
-// NewWorkflow returns the definition of a workflow with its function, for small programs. A function that mentions the
-// variable of its own definition needs [DeclareWorkflow].
-func NewWorkflow[I, O any](name string, fn func(*Context, I) (O, error), options ...WorkflowOption) *Workflow[I, O] {
-	d := DeclareWorkflow[I, O](name, options...)
-	d.fn = fn
-	return d
-}
-
-// Definition returns a workflow of [NewWorkflow] for [App.Register].
-func (d *Workflow[I, O]) Definition() Definition { return d.Bind(d.fn) }
 
 // Inboxes returns the names of the inboxes that runs of the workflow have.
 func (d *Workflow[I, O]) Inboxes() []string { return slices.Clone(d.options.inboxes) }

@@ -183,7 +183,8 @@ func TestReplaysAtOnceAreApart(t *testing.T) {
 	began, other := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(began) })
 	echo := func(_ *stepwell.Context, in string) (string, error) { return in, nil }
-	workflow := stepwell.NewWorkflow("echo", func(_ *stepwell.Context, in string) (string, error) {
+	workflow := stepwell.DeclareWorkflow[string, string]("echo")
+	definition := workflow.Bind(func(_ *stepwell.Context, in string) (string, error) {
 		if in == "first" {
 			begin()
 			select {
@@ -198,7 +199,7 @@ func TestReplaysAtOnceAreApart(t *testing.T) {
 	first, second := stepwelltest.Start(env, workflow, "first"), stepwelltest.Start(env, workflow, "second")
 	env.RunUntilDone()
 	app := stepwell.NewApp(stepwell.AppConfig{Name: "test"})
-	app.Register(workflow.Definition())
+	app.Register(definition)
 	result := make(chan error, 1)
 	go func() { result <- app.Replay(t.Context(), first.Log()) }()
 	<-began
@@ -215,12 +216,13 @@ func TestReplaysAtOnceAreApart(t *testing.T) {
 func TestReplayDoesNotRoundNumbers(t *testing.T) {
 	t.Parallel()
 	output := int64(1) << 53
-	workflow := stepwell.NewWorkflow("big", func(*stepwell.Context, stepwell.None) (int64, error) { return output, nil })
-	env := stepwelltest.New(t, workflow.Definition())
+	workflow := stepwell.DeclareWorkflow[stepwell.None, int64]("big")
+	definition := workflow.Bind(func(*stepwell.Context, stepwell.None) (int64, error) { return output, nil })
+	env := stepwelltest.New(t, definition)
 	run := stepwelltest.Start(env, workflow, stepwell.None{})
 	env.RunUntilDone()
 	app := stepwell.NewApp(stepwell.AppConfig{Name: "test"})
-	app.Register(workflow.Definition())
+	app.Register(definition)
 	if err := app.Replay(t.Context(), run.Log()); err != nil {
 		t.Error(err)
 	}

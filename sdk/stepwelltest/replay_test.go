@@ -2,6 +2,7 @@ package stepwelltest_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,23 +81,11 @@ func TestPatchBehindAStep(t *testing.T) {
 	}
 }
 
-func TestDefinitionsWithTheirFunctions(t *testing.T) {
+func TestDefinitionsWithoutAFunctionAreRefused(t *testing.T) {
 	t.Parallel()
-	step := stepwell.NewStep("step", execute)
-	workflow := stepwell.NewWorkflow("small", func(w *stepwell.Context, in string) (string, error) { return step.Run(w, in) })
-	env := stepwelltest.New(t, step.Definition(), workflow.Definition())
-	run := stepwelltest.Start(env, workflow, "in")
-	env.RunUntilDone()
-	if got, err := run.Result(); got != "in" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	_, err := stepwell.NewApp(stepwell.AppConfig{Name: "app", Unsigned: "a test"}).Handler()
-	if err != nil {
-		t.Fatal(err)
-	}
 	app := stepwell.NewApp(stepwell.AppConfig{Name: "app", Unsigned: "a test"})
-	app.Register(echo.Definition(), order.Definition())
-	if _, err := app.Handler(); err == nil {
-		t.Error("definitions without a function were accepted")
+	app.Register(echo.Bind(nil), order.Bind(nil))
+	if _, err := app.Handler(); err == nil || strings.Count(err.Error(), "it has no function") != 2 {
+		t.Errorf("got %v", err)
 	}
 }
