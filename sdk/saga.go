@@ -43,6 +43,9 @@ func (e *CompensationError) Unwrap() []error { return e.Errors }
 // Steps that are started with fn's handle, or with one of a coroutine in it, and have an [Step.Undo], belong to the
 // saga. The errors of compensations that fail are joined to that of fn as a [*CompensationError]. Nothing is undone
 // while the workflow only waits, nor after a panic or an error of [Hold], since the run has not failed then.
+//
+// What fn has done is to stay once it has returned without an error, also if something fails later. A part of fn that
+// may fail by itself, and is undone by itself, has a WithSaga of its own.
 func WithSaga[T any](w *Context, fn func(*Context, *Saga) (T, error)) (T, error) {
 	w.co.Check()
 	inner := w.with(w.co)
@@ -51,7 +54,7 @@ func WithSaga[T any](w *Context, fn func(*Context, *Saga) (T, error)) (T, error)
 	if err == nil || isHeld(err) {
 		return v, err
 	}
-	if failed := inner.saga.Compensate(); failed != nil {
+	if failed := inner.saga.compensate(); failed != nil {
 		err = errors.Join(err, failed)
 	}
 	return v, err
@@ -62,22 +65,18 @@ func (s *Saga) Add(name string, undo func(*Context) error) {
 	s.entries = append(s.entries, compensation{name: name, undo: undo})
 }
 
-// Forget forgets all compensations, when what was done is to stay.
-func (s *Saga) Forget() { s.entries = nil }
-
-// Compensate runs the compensations now. Steps in progress are waited for, and undone unless it is known that they have
+// compensate runs the compensations. Steps in progress are waited for, and undone unless it is known that they have
 // done nothing; those that are executed here are cancelled first. A compensation that fails does not keep the others
 // from running. The error is a [*CompensationError].
-func (s *Saga) Compensate() error {
+func (s *Saga) compensate() error {
 	var errs []error
-	w, entries := s.w.Detached(), s.entries
-	s.entries = nil
-	for _, c := range entries {
+	w := s.w.Detached()
+	for _, c := range s.entries {
 		if c.stop != nil {
 			c.stop("the workflow compensates")
 		}
 	}
-	for _, c := range slices.Backward(entries) {
+	for _, c := range slices.Backward(s.entries) {
 		if c.settle != nil && !c.settle(w) {
 			continue
 		}

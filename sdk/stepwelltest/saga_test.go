@@ -109,7 +109,7 @@ func TestCompensationGoesOnAfterAFailure(t *testing.T) {
 	var undone []string
 	_, err := result(t, func(w *stepwell.Context) (string, error) {
 		undone = nil
-		return stepwell.WithSaga(w, func(w *stepwell.Context, saga *stepwell.Saga) (string, error) {
+		return stepwell.WithSaga(w, func(_ *stepwell.Context, saga *stepwell.Saga) (string, error) {
 			for _, name := range []string{"first", "second", "third"} {
 				saga.Add(name, func(*stepwell.Context) error {
 					undone = append(undone, name)
@@ -119,21 +119,43 @@ func TestCompensationGoesOnAfterAFailure(t *testing.T) {
 					return nil
 				})
 			}
-			err := saga.Compensate()
-			failed := (*stepwell.CompensationError)(nil)
-			if !errors.As(err, &failed) || len(failed.Errors) != 2 {
-				return "", fmt.Errorf("got %w", err)
-			}
-			if err := saga.Compensate(); err != nil {
-				return "", fmt.Errorf("it compensates again: %w", err)
-			}
-			saga.Add("kept", func(*stepwell.Context) error { return errors.New("it was undone") })
-			saga.Forget()
-			return "", saga.Compensate()
+			return "", errors.New("a failure")
 		})
 	})
-	if err != nil || strings.Join(undone, " ") != "third second first" {
+	if err == nil || strings.Join(undone, " ") != "third second first" {
 		t.Errorf("got %v, and undid %q", err, undone)
+	}
+	for _, want := range []string{"a failure", "undo third: no third", "undo second: no second"} {
+		if err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("the error %v does not have %q", err, want)
+		}
+	}
+}
+
+// TestEachSagaUndoesItsPart: what a saga has done stays once it has returned, and the enclosing one undoes the rest.
+func TestEachSagaUndoesItsPart(t *testing.T) {
+	t.Parallel()
+	var undone []string
+	got, err := result(t, func(w *stepwell.Context) (string, error) {
+		undone = nil
+		does := func(what string, err error) func(*stepwell.Context, *stepwell.Saga) (string, error) {
+			return func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+				_, stepErr := echo.Run(w, what, echo.Undo(func(_ *stepwell.Context, in string, _ *string) error {
+					undone = append(undone, in)
+					return nil
+				}))
+				return what, errors.Join(stepErr, err)
+			}
+		}
+		_, _ = stepwell.WithSaga(w, func(w *stepwell.Context, saga *stepwell.Saga) (string, error) {
+			_, _ = stepwell.WithSaga(w, does("stays", nil))
+			_, _ = stepwell.WithSaga(w, does("tried", errors.New("it fails by itself")))
+			return does("begun", errors.New("a failure"))(w, saga)
+		})
+		return stepwell.WithSaga(w, does("another", nil))
+	})
+	if got != "another" || err != nil || strings.Join(undone, " ") != "tried begun" {
+		t.Errorf("got %q, %v, and undid %q", got, err, undone)
 	}
 }
 
