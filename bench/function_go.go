@@ -21,11 +21,11 @@ const (
 var (
 	// three and threeBatched have three steps, one after the other, and wideGo and wideGoBatched 50 at once.
 	three         = stepwell.DeclareWorkflow[stepwell.None, int]("three")
-	threeBatched  = stepwell.DeclareWorkflow[stepwell.None, int]("three-batched", stepwell.Checkpoint(stepwell.Batch))
+	threeBatched  = stepwell.DeclareWorkflow[stepwell.None, int]("three-batched", stepwell.BatchResults())
 	wideGo        = stepwell.DeclareWorkflow[stepwell.None, int]("wide")
-	wideGoBatched = stepwell.DeclareWorkflow[stepwell.None, int]("wide-batched", stepwell.Checkpoint(stepwell.Batch))
+	wideGoBatched = stepwell.DeclareWorkflow[stepwell.None, int]("wide-batched", stepwell.BatchResults())
 	// longLog makes a log of about so many events, and then receives payloads until one is 0.
-	longLog = stepwell.DeclareWorkflow[int, int]("long-log", stepwell.Checkpoint(stepwell.Batch))
+	longLog = stepwell.DeclareWorkflow[int, int]("long-log", stepwell.BatchResults())
 
 	work   = stepwell.DeclareStep[int, int]("work")
 	probes = stepwell.NewHook[int64]("probes")

@@ -158,7 +158,7 @@ func TestResultsAreKeptThoughTheRunIsHeld(t *testing.T) {
 	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		_, _ = do(w, "charge", func(context.Context) (string, error) { return "", nil })
 		panic("a bug")
-	}, OnPanic(FailRun)))
+	}, FailOnPanic()))
 	if got := newFake(t, app).invoke(nil); got.types() != "recordStep charge, fail" {
 		t.Errorf("fail: the answer is %s", got.body)
 	}
@@ -216,7 +216,7 @@ func TestAResultThatNoLongerDecodesHoldsTheRun(t *testing.T) {
 			workflowOf(func(w *Context) (string, error) {
 				paid, err := pay.Run(w, "in")
 				return paid.Cents, errors.Join(err, w.Sleep(time.Hour))
-			}, OnPanic(FailRun)))
+			}, FailOnPanic()))
 		f := newFake(t, app)
 		f.invoke(nil)
 		f.happen("step_completed", "pay", map[string]int{"Cents": 5})

@@ -100,7 +100,7 @@ func (set webhookOption) configureWebhook(c *openHook) { set(c) }
 
 // ID sets the ID of a step or child in its run: 1 to 256 printable characters without spaces and slashes. By default it
 // is made from the place: the name, and the names of the enclosing coroutines and items. A second one with the same ID
-// panics; see [OnPanic].
+// panics; see [FailOnPanic].
 func ID(id string) IDOption {
 	return idOption{func(o *stepOptions) { o.id = id }, func(c *startChild) { c.ID = id }}
 }

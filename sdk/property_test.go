@@ -61,7 +61,7 @@ func (p *play) start(patched bool) *process {
 	app.serving.clockError = 0 // all pauses are virtual
 	options := []WorkflowOption{WithInbox(randomInbox)}
 	if p.seed%2 == 0 {
-		options = append(options, Checkpoint(Batch))
+		options = append(options, BatchResults())
 	}
 	app.Register(DeclareWorkflow[None, string]("random", options...).Bind(func(w *Context, _ None) (string, error) {
 		x := &performance{p: p, patched: patched}

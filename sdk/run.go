@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/api"
@@ -173,33 +172,16 @@ type Event struct {
 	Truncated     bool
 }
 
-// EventsOption configures [Run.Events].
-type EventsOption func(*eventsOptions)
-
-type eventsOptions struct {
-	follow bool
-	after  int64
+// Events yields the events that the run's log has, in order. An error is the last element.
+func (r *Run[O]) Events(ctx context.Context) iter.Seq2[Event, error] {
+	return pages[Event](ctx, r.c.get, r.path("events"), url.Values{})
 }
 
-// Follow goes on with the events that are still to come, until the run has ended. When the connection is lost, it comes
-// back and goes on after the last event, without a gap or a repetition.
-func Follow() EventsOption { return func(o *eventsOptions) { o.follow = true } }
-
-// AfterSeq begins after a position of the log.
-func AfterSeq(seq int64) EventsOption { return func(o *eventsOptions) { o.after = seq } }
-
-// Events yields the events of the run's log, in order. An error is the last element.
-func (r *Run[O]) Events(ctx context.Context, options ...EventsOption) iter.Seq2[Event, error] {
-	var o eventsOptions
-	for _, set := range options {
-		set(&o)
-	}
-	query := url.Values{"after": {strconv.FormatInt(o.after, 10)}}
-	if !o.follow {
-		return pages[Event](ctx, r.c.get, r.path("events"), query)
-	}
+// Follow is [Run.Events] that goes on with the events that are still to come, until the run has ended. When the
+// connection is lost, it comes back and goes on after the last event, without a gap or a repetition.
+func (r *Run[O]) Follow(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		stream := api.Request{Method: http.MethodGet, Path: r.path("events", "stream"), Query: query}
+		stream := api.Request{Method: http.MethodGet, Path: r.path("events", "stream"), Query: url.Values{"after": {"0"}}}
 		for data, err := range r.c.api.Follow(ctx, stream) {
 			var e Event
 			if err == nil {

@@ -35,10 +35,10 @@ func TestResultsAreOnDisk(t *testing.T) {
 	}{
 		"each":                    {plain, nil, true, 1, false, 1},
 		"each, without a server":  {plain, nil, true, 0, true, 2},
-		"batch":                   {plain, []WorkflowOption{Checkpoint(Batch)}, false, 0, false, 1},
-		"batch, without a server": {plain, []WorkflowOption{Checkpoint(Batch)}, false, 0, true, 1},
-		"batch, a value":          {value, []WorkflowOption{Checkpoint(Batch)}, true, 1, false, 1},
-		"batch, a value, alone":   {value, []WorkflowOption{Checkpoint(Batch)}, true, 0, true, 2},
+		"batch":                   {plain, []WorkflowOption{BatchResults()}, false, 0, false, 1},
+		"batch, without a server": {plain, []WorkflowOption{BatchResults()}, false, 0, true, 1},
+		"batch, a value":          {value, []WorkflowOption{BatchResults()}, true, 1, false, 1},
+		"batch, a value, alone":   {value, []WorkflowOption{BatchResults()}, true, 0, true, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +73,7 @@ func TestRemoteWorkBeginsWhileInlineWorkGoesOn(t *testing.T) {
 	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		remote.Go(w, "x")
 		return do(w, "inline", func(context.Context) (string, error) { return fmt.Sprint(f.has("step_created remote")), nil })
-	}, Checkpoint(Batch)))
+	}, BatchResults()))
 	f = newFake(t, app)
 	if got := f.invoke(nil); got.Commands[len(got.Commands)-1]["output"] != "true" {
 		t.Errorf("got %v", got.Commands)
@@ -314,7 +314,7 @@ func TestPanicPolicies(t *testing.T) {
 	for _, test := range []struct {
 		options []WorkflowOption
 		status  int
-	}{{nil, http.StatusInternalServerError}, {[]WorkflowOption{OnPanic(FailRun)}, http.StatusOK}} {
+	}{{nil, http.StatusInternalServerError}, {[]WorkflowOption{FailOnPanic()}, http.StatusOK}} {
 		app, _ := newTestApp(workflowOf(func(*Context) (string, error) { panic("a bug") }, test.options...))
 		f := newFake(t, app)
 		got := f.call(t.Context(), nil)
@@ -427,7 +427,7 @@ func TestManyCommandsAreWrittenInParts(t *testing.T) {
 		app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 			test.fn(w)
 			return "", nil
-		}, Checkpoint(Batch)))
+		}, BatchResults()))
 		f := newFake(t, app)
 		if got := f.invoke(nil); len(got.Commands) > 1000 || f.written() != test.writes {
 			t.Errorf("%s: %d commands in the answer, %d writes", name, len(got.Commands), f.written())

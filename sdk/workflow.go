@@ -220,39 +220,17 @@ func (w *Context) askUnlessCancelled(op *engine.Operation) {
 	op.Cancelled = true
 }
 
-// Durability says when the results of steps that are executed inline are on disk; see [Checkpoint].
-type Durability int
+// BatchResults writes the results of steps that are executed inline with the next thing that has to be written anyway: a
+// wait, a remote step, or the end. By default each is on disk before the next step begins, and soon if others are still
+// in progress, which costs a commit for each step, or one for all that have ended at about the same time. In batches, if
+// the process dies, all steps since the last write are executed again, so use it for steps that may be repeated. What
+// [Value] returned is on disk before the next step begins all the same.
+func BatchResults() WorkflowOption { return func(o *workflowOptions) { o.batch = true } }
 
-const (
-	// Each result is on disk before the next step begins, and soon if others are still in progress. It costs a commit for
-	// each step, or one for all that have ended at about the same time.
-	Each Durability = iota
-	// Batch writes results with the next thing that has to be written anyway: a wait, a remote step, or the end. If the
-	// process dies, all steps since the last write are executed again, so use it for steps that may be repeated. What
-	// [Value] returned is on disk before the next step begins all the same.
-	Batch
-)
-
-// Checkpoint sets the durability of a workflow's inline steps; [Each] by default.
-func Checkpoint(d Durability) WorkflowOption {
-	return func(o *workflowOptions) { o.batch = d == Batch }
-}
-
-// PanicPolicy says what a panic of a workflow does; see [OnPanic].
-type PanicPolicy int
-
-const (
-	// HoldRun holds the run: nothing is recorded, and the server calls the workflow again later, or when a new version is
-	// deployed.
-	HoldRun PanicPolicy = iota
-	// FailRun fails the run with the code panic, and the stack in the details.
-	FailRun
-)
-
-// OnPanic sets what a panic of a workflow does; [HoldRun] by default. A panic in a step is a failed attempt.
-func OnPanic(p PanicPolicy) WorkflowOption {
-	return func(o *workflowOptions) { o.failRuns = p == FailRun }
-}
+// FailOnPanic makes a panic of the workflow fail its run with the code panic, and the stack in the details. By default
+// it holds the run: nothing is recorded, and the server calls the workflow again later, or when a new version is
+// deployed. A panic in a step is a failed attempt.
+func FailOnPanic() WorkflowOption { return func(o *workflowOptions) { o.failRuns = true } }
 
 // startChild is the command that starts a child run.
 type startChild struct {

@@ -61,7 +61,7 @@ func awaitEvent[O any](t *testing.T, run *stepwell.Run[O], kind string) {
 // awaitEvents waits for n events of a type.
 func awaitEvents[O any](t *testing.T, run *stepwell.Run[O], kind string, n int) {
 	t.Helper()
-	for e, err := range run.Events(t.Context(), stepwell.Follow()) {
+	for e, err := range run.Follow(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestEventsComeBackWithTheirPlace(t *testing.T) {
 
 	var seqs []int64
 	var last stepwell.Event
-	for e, err := range run.Events(t.Context(), stepwell.Follow()) {
+	for e, err := range run.Follow(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ func TestFinishedStepsAreOnDiskWhileOthersAreInProgress(t *testing.T) {
 
 // awaitResults waits until the log of a run has the results of n steps.
 func awaitResults[O any](ctx context.Context, run *stepwell.Run[O], n int) error {
-	for e, err := range run.Events(ctx, stepwell.Follow()) {
+	for e, err := range run.Follow(ctx) {
 		if err != nil {
 			return err
 		}
