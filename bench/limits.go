@@ -14,13 +14,13 @@ import (
 
 // The cases of the part limits.
 const (
-	caseFree   = "no limits"
-	caseOther  = "limits of other workflows"
-	caseRoom   = "1,000 keys with room"
-	caseFull   = "saturated"
-	casePlaces = "no limits, as many in flight as places"
-	caseKey    = "no limits, with the foreign key"
-	caseNoKey  = "no limits, without the foreign key"
+	caseFree  = "no limits"
+	caseOther = "limits of other workflows"
+	caseRoom  = "1,000 keys with room"
+	caseFull  = "saturated"
+	caseSlots = "no limits, as many in flight as slots"
+	caseKey   = "no limits, with the foreign key"
+	caseNoKey = "no limits, without the foreign key"
 
 	caseHot     = "starts"
 	caseWaiting = "queue of waiting runs"
@@ -37,8 +37,8 @@ const (
 const (
 	limitedShape = "seq-1"
 	limitedKeys  = 1000
-	// fewPlaces is how many places a saturated limit has.
-	fewPlaces = 8
+	// fewSlots is how many slots a saturated limit has.
+	fewSlots = 8
 )
 
 // measureLimits measures what limits cost: whole runs, starts, many that wait, and a server with nothing to do.
@@ -118,8 +118,8 @@ func (b *bench) limitedRuns(ctx context.Context) (rows []row, err error) {
 			{caseFree, limitedKeys, most, nil, ""},
 			{caseOther, limitedKeys, most, map[string]any{"perKey": 10}, "seq-9"},
 			{caseRoom, limitedKeys, most, map[string]any{"perKey": 10}, limitedShape},
-			{caseFull, 1, most, map[string]any{"perKey": fewPlaces}, limitedShape},
-			{casePlaces, 1, fewPlaces, nil, ""},
+			{caseFull, 1, most, map[string]any{"perKey": fewSlots}, limitedShape},
+			{caseSlots, 1, fewSlots, nil, ""},
 		} {
 			if c.limit != nil {
 				if err := s.putLimit(ctx, "l", c.of, c.limit); err != nil {
@@ -210,7 +210,7 @@ func (b *bench) limitedStarts(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-// startsRow measures starts on a new database, with one key. It also counts how many have got places at the end.
+// startsRow measures starts on a new database, with one key. It also counts how many have got slots at the end.
 func (b *bench) startsRow(ctx context.Context, r row, limit map[string]any) (_ row, err error) {
 	s, err := b.newTestbed(ctx, "all")
 	if err != nil {
@@ -264,10 +264,10 @@ func (b *bench) startsRow(ctx context.Context, r row, limit map[string]any) (_ r
 	return r, nil
 }
 
-// countWaiting is how many runs wait for a place when a measurement ends.
+// countWaiting is how many runs wait for a slot when a measurement ends.
 const countWaiting = "waiting"
 
-// waiting counts the runs that wait for a place.
+// waiting counts the runs that wait for a slot.
 func (s *testbed) waiting(ctx context.Context) (n int, err error) {
 	conn, err := s.cluster.open(ctx, s.database)
 	if err != nil {
@@ -290,7 +290,7 @@ func (b *bench) waitingRuns(ctx context.Context) (rows []row, err error) {
 		}
 		defer func() { err = errors.Join(err, s.clear()) }()
 		beds[i] = s
-		if err := s.putLimit(ctx, "l", limitedShape, map[string]any{"perKey": fewPlaces, "paused": true}); err != nil {
+		if err := s.putLimit(ctx, "l", limitedShape, map[string]any{"perKey": fewSlots, "paused": true}); err != nil {
 			return nil, err
 		}
 		took, err := b.fillWaiting(ctx, s, n)
@@ -311,7 +311,7 @@ func (b *bench) waitingRuns(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-// fillWaiting has so many runs wait for places of a limit with one key. All but one are copies.
+// fillWaiting has so many runs wait for slots of a limit with one key. All but one are copies.
 func (b *bench) fillWaiting(ctx context.Context, s *testbed, runs int) (time.Duration, error) {
 	run, err := s.startLimited(ctx, workflowPrefix+limitedShape, "hot")
 	if err != nil {
@@ -325,10 +325,10 @@ func (b *bench) fillWaiting(ctx context.Context, s *testbed, runs int) (time.Dur
 	})
 }
 
-// waitingRow measures how fast waiting runs get places and end, while as many start as end, so that as many wait at the
+// waitingRow measures how fast waiting runs get slots and end, while as many start as end, so that as many wait at the
 // end as at the beginning.
 func (b *bench) waitingRow(ctx context.Context, s *testbed, r row) (row, error) {
-	if err := s.putLimit(ctx, "l", limitedShape, map[string]any{"perKey": fewPlaces}); err != nil {
+	if err := s.putLimit(ctx, "l", limitedShape, map[string]any{"perKey": fewSlots}); err != nil {
 		return r, err
 	}
 	time.Sleep(b.warm)
@@ -343,7 +343,7 @@ func (b *bench) waitingRow(ctx context.Context, s *testbed, r row) (row, error) 
 	var got *sample
 	u, err := s.during(ctx, func() error {
 		end := time.Now().Add(b.engine)
-		got = closedLoop(ctx, fewPlaces, b.engine, func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
+		got = closedLoop(ctx, fewSlots, b.engine, func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
 			for started.Load() >= s.reports.ended.Load()-before && time.Now().Before(end) {
 				time.Sleep(time.Millisecond)
 			}
@@ -357,7 +357,7 @@ func (b *bench) waitingRow(ctx context.Context, s *testbed, r row) (row, error) 
 	if err != nil {
 		return r, err
 	}
-	if err := s.putLimit(ctx, "l", limitedShape, map[string]any{"perKey": fewPlaces, "paused": true}); err != nil {
+	if err := s.putLimit(ctx, "l", limitedShape, map[string]any{"perKey": fewSlots, "paused": true}); err != nil {
 		return r, err
 	}
 	if r.Profile, err = s.cluster.topStatements(ctx); err != nil {
@@ -375,7 +375,7 @@ func (b *bench) waitingRow(ctx context.Context, s *testbed, r row) (row, error) 
 	return r, nil
 }
 
-// limitedIdles measures a server with nothing to do: without limits, with them, and while runs wait for a place.
+// limitedIdles measures a server with nothing to do: without limits, with them, and while runs wait for a slot.
 func (b *bench) limitedIdles(ctx context.Context) (rows []row, err error) {
 	s, err := b.newTestbed(ctx, "all")
 	if err != nil {
@@ -388,7 +388,7 @@ func (b *bench) limitedIdles(ctx context.Context) (rows []row, err error) {
 	}{
 		{idleFree, func() error { return nil }},
 		{idleLimited, func() error {
-			return s.putLimit(ctx, "l", limitedShape, map[string]any{"perKey": fewPlaces, "paused": true})
+			return s.putLimit(ctx, "l", limitedShape, map[string]any{"perKey": fewSlots, "paused": true})
 		}},
 		{idleWaiting, func() error {
 			_, err := b.fillWaiting(ctx, s, b.waiting[0])

@@ -28,14 +28,14 @@ func reportLimits(rows []row) string {
 		default:
 			of, _ := find(merged, key{of: caseFree, variant: "contract", clients: r.Clients})
 			if r.Case == caseFull {
-				of, _ = find(merged, key{of: casePlaces, variant: "contract", clients: fewPlaces})
+				of, _ = find(merged, key{of: caseSlots, variant: "contract", clients: fewSlots})
 			}
 			runs.add(r.Case, strconv.Itoa(r.Clients), number(r.perSecond()), number(ratio(r.perSecond(), of.perSecond())),
 				number(r.Latency.P50), number(r.Latency.P99), server, postgres, statements)
 		}
 	}
-	return "## Limits\n\nWhole runs of one step by the contract, with and without limits; a saturated limit has 8 places, and is compared " +
-		"with as many in flight. Then starts alone, of runs that nobody executes. Then runs that have waited for one of 8 places, " +
+	return "## Limits\n\nWhole runs of one step by the contract, with and without limits; a saturated limit has 8 slots, and is compared " +
+		"with as many in flight. Then starts alone, of runs that nobody executes. Then runs that have waited for one of 8 slots, " +
 		"while as many start as end, so that as many wait all the time. Times are in ms, CPU time and statements per run or " +
 		"start.\n\n" + runs.String() + starts.String() + waiting.String() + idle.String()
 }
@@ -73,7 +73,7 @@ func limitedOf(what string) func(map[string][]row) (float64, bool) {
 func saturatedOf(rows map[string][]row) (float64, bool) {
 	for _, r := range rows["limits"] {
 		if r.Case == caseFull {
-			free := key{of: casePlaces, variant: r.Variant, clients: fewPlaces}
+			free := key{of: caseSlots, variant: r.Variant, clients: fewSlots}
 			return pairwise(rows["limits"], r.key(), free, row.perSecond), true
 		}
 	}

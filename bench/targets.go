@@ -39,7 +39,7 @@ var goals = []goal{
 	{"limits that do not apply, runs /s / without limits", limitedOf(caseOther), "≥ 0.97", atLeast(0.97)},
 	{"no limits, runs /s / without the foreign key of limits", withKey, "≥ 0.97", atLeast(0.97)},
 	{"limits with room, runs /s / without limits", limitedOf(caseRoom), "≥ 0.8", atLeast(0.8)},
-	{"saturated limit, runs /s / without limits, as many in flight as places", saturatedOf, "≥ 0.5", atLeast(0.5)},
+	{"saturated limit, runs /s / without limits, as many in flight as slots", saturatedOf, "≥ 0.5", atLeast(0.5)},
 	{"limit on one key, starts /s", hotStarts, "≥ 1,000", atLeast(1000)},
 	{"most waiting for a limit, runs /s / fewest waiting", waitingOf, "0.8 to 1.2", within(0.8, 1.2)},
 	{"idle with limits, more statements /s", limitedIdle, "≤ 0.2", atMost(0.2)},

@@ -16,7 +16,7 @@ const (
 	CodeCancelled = "cancelled"
 	// CodeNoAnswer means that a step's function was called and did not answer, so that nobody knows what it did.
 	CodeNoAnswer = "no_answer"
-	// CodeLimitFull means that a limit, which refuses, had no place for the first attempt at a step.
+	// CodeLimitFull means that a limit, which refuses, had no slot for the first attempt at a step.
 	CodeLimitFull = "limit_full"
 )
 

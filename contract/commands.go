@@ -69,7 +69,7 @@ type runStep struct {
 	HTTP *httpOptions `json:"http"`
 	// Async lets the function accept the step, and have its result sent later.
 	Async bool `json:"async"`
-	// Limits are those of which each attempt needs a place, and Priority is by how much it goes before others.
+	// Limits are those of which each attempt needs a slot, and Priority is by how much it goes before others.
 	Limits   []entities.LimitUse `json:"limits"`
 	Priority string              `json:"priority"`
 	// Memo keeps the output for equal steps; nil for none.
@@ -151,7 +151,7 @@ func (c *runStep) limit(spec *entities.StepSpec) error {
 		}
 	}
 	if len(c.Limits) > 0 && c.FirstAttempt != nil {
-		return entities.Invalid("a step with limits has no firstAttempt: each attempt needs its places, also the first one")
+		return entities.Invalid("a step with limits has no firstAttempt: each attempt needs its slots, also the first one")
 	}
 	spec.Limits, spec.PriorityMS = c.Limits, priority.Milliseconds()
 	return limit.ValidateUses(c.Limits, priority)

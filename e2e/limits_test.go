@@ -56,7 +56,7 @@ func (a *app) mostAtOnce(t *testing.T) (executed, most int) {
 }
 
 // TestPoliciesLimitTheStepsOfAnApp has two servers deliver steps of an app of the stable line, which knows nothing of
-// limits, and kills one of them meanwhile. The app itself never counts more of them than the policy allows, and no place
+// limits, and kills one of them meanwhile. The app itself never counts more of them than the policy allows, and no slot
 // is left.
 func TestPoliciesLimitTheStepsOfAnApp(t *testing.T) {
 	t.Parallel()
@@ -83,7 +83,7 @@ func TestPoliciesLimitTheStepsOfAnApp(t *testing.T) {
 	if executed, atOnce := a.mostAtOnce(t); executed < runs || executed > runs+most || atOnce != most {
 		t.Errorf("the step was executed %d times, %d at once; want %d and %d", executed, atOnce, runs, most)
 	}
-	eventually(t, "no place is taken", func() bool {
+	eventually(t, "no slot is taken", func() bool {
 		answer := request(t, http.MethodGet, s.url()+"/v1/limits/slow", nil).want(t, http.StatusOK)
 		var l struct{ Held, Waiting *int }
 		return json.Unmarshal(answer.body, &l) == nil && *l.Held+*l.Waiting == 0

@@ -71,7 +71,7 @@ func TestInvocationsAndStepsShareTheCallsOfADeployment(t *testing.T) {
 	}
 }
 
-// TestARunThatIsInvokedAgainGoesBehindThoseThatWait: each of its answers has news for it, and it has the only place.
+// TestARunThatIsInvokedAgainGoesBehindThoseThatWait: each of its answers has news for it, and it has the only slot.
 func TestARunThatIsInvokedAgainGoesBehindThoseThatWait(t *testing.T) {
 	t.Parallel()
 	const answers = 10
@@ -155,7 +155,7 @@ func TestADeploymentWithoutRoomIsAReason(t *testing.T) {
 	d.reason(t, first, why.StepRunning)
 	second := d.startRun(t, `null`)
 	ofStep, ofRun := d.reason(t, first, why.DeploymentFull), d.reason(t, second, why.DeploymentFull)
-	if ofStep.StepID == "" || ofStep.Held != 1 || ofStep.Places != 1 || ofStep.DeploymentID != deployment {
+	if ofStep.StepID == "" || ofStep.Held != 1 || ofStep.Slots != 1 || ofStep.DeploymentID != deployment {
 		t.Errorf("the step: got %+v", ofStep)
 	}
 	if ofRun.StepID != "" || ofRun.Held != 1 || ofRun.Ahead != 1 || ofRun.Since == nil {

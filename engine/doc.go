@@ -53,9 +53,9 @@
 // parent and does not change the length of its log. So another statement locks the run in the same round trip before,
 // and the one after it sees all children.
 //
-// Work that the process cannot start, because it has no free place or no row in processes, starts in a transaction of
+// Work that the process cannot start, because it has no free slot or no row in processes, starts in a transaction of
 // its own when a process claims it. So does repeated work. Therefore a start in the log does not mean that the call was
-// made. If the answer to the commit got lost, or all places are taken by then, the process releases the lease, and the
+// made. If the answer to the commit got lost, or all slots are taken by then, the process releases the lease, and the
 // next holder continues the same attempt; an attempt whose call did not reach its function is continued in the same
 // way. If the process died, the next holder starts the work once more. Neither is counted: the attempt number that a
 // function receives, and maxAttempts, count calls that were made.

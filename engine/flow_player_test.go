@@ -47,7 +47,7 @@ type player struct {
 	cancels bool
 }
 
-// restSQL counts the work of a project that is under way or due, with the steps for which a place is free since an equal
+// restSQL counts the work of a project that is under way or due, with the steps for which a slot is free since an equal
 // one has ended, and returns the calls that wait for their answers. The call of a step that has ended is still under way:
 // its connection is being closed.
 const restSQL = `

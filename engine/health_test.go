@@ -279,8 +279,8 @@ func TestRecoveryDuringTheReleaseOfADelivery(t *testing.T) {
 	}
 }
 
-// TestUnhealthyDeploymentHoldsNoPlaces of limits for its steps, and neither does one that cannot be reached.
-func TestUnhealthyDeploymentHoldsNoPlaces(t *testing.T) {
+// TestUnhealthyDeploymentHoldsNoSlots of limits for its steps, and neither does one that cannot be reached.
+func TestUnhealthyDeploymentHoldsNoSlots(t *testing.T) {
 	t.Parallel()
 	for name, lastError := range map[string]string{"unhealthy": "is unhealthy", "away": "refused"} {
 		t.Run(name, func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestUnhealthyDeploymentHoldsNoPlaces(t *testing.T) {
 					held_until = now() + interval '1 h' WHERE id = 'bank'`)
 			}
 			id := d.startRun(t, `null`)
-			eventually(t, "the step waits, and holds no place", func() bool {
+			eventually(t, "the step waits, and holds no slot", func() bool {
 				return d.count(t, `SELECT count(*) FROM messages m JOIN permits p ON p.message_id = m.id
 					WHERE m.last_error LIKE '%' || $1 || '%' AND p.granted_at IS NULL AND p.not_before > now()`, lastError) == 1
 			})

@@ -406,8 +406,8 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 	}
 }
 
-// TestStepsWithoutAFreePlaceStartLater: each is called once and started once.
-func TestStepsWithoutAFreePlaceStartLater(t *testing.T) {
+// TestStepsWithoutAFreeSlotStartLater: each is called once and started once.
+func TestStepsWithoutAFreeSlotStartLater(t *testing.T) {
 	t.Parallel()
 	const steps = 40
 	var calls atomic.Int32

@@ -20,7 +20,7 @@ import (
 type invocationEnd struct {
 	queue.Delivery
 
-	// reservation is the place in this process for the next invocation.
+	// reservation is the slot in this process for the next invocation.
 	reservation queue.Reservation
 	// heard is the position up to which the function knows the log.
 	heard int64
@@ -46,7 +46,7 @@ func (e *invocationEnd) check(b *pgx.Batch) func() error {
 }
 
 // startNext starts the next invocation in the answer's transaction, if there are new events and this process has a
-// place. If the answer says what the run awaits, the log knows whether the events that came during the invocation
+// slot. If the answer says what the run awaits, the log knows whether the events that came during the invocation
 // count.
 func (e *invocationEnd) startNext(b *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
 	e.runOpen, e.newEvents = true, newEvents || e.guard.Again && e.awaiting == nil

@@ -10,7 +10,7 @@ import (
 )
 
 // TestStartWithRoomBeginsAtOnce, in the transaction that creates the run, and needs no pass. So does the next one after
-// the place was free again for a while.
+// the slot was free again for a while.
 func TestStartWithRoomBeginsAtOnce(t *testing.T) {
 	t.Parallel()
 	d, release := holding(t)
@@ -34,7 +34,7 @@ func TestStartWithRoomBeginsAtOnce(t *testing.T) {
 	}
 	waits := d.startRun(t, `"x"`, tenant("t"))
 	if s := d.status(t, waits); s != entities.RunPending {
-		t.Errorf("the second run is %s while the first one holds the place", s)
+		t.Errorf("the second run is %s while the first one holds the slot", s)
 	}
 	other := d.startRun(t, `"x"`, tenant("other"))
 	d.wantEnd(t, other, entities.RunCompleted, `"done"`)

@@ -24,11 +24,11 @@ import (
 	"github.com/stepwell-dev/stepwell/why"
 )
 
-// watchPlaces looks at the database until the test ends, and fails it if more hold places than the limits allow. It
+// watchSlots looks at the database until the test ends, and fails it if more hold slots than the limits allow. It
 // returns a function that ends the looks, and says what the most was.
-func (d *server) watchPlaces(t *testing.T, most map[limit.Place]int) (stop func() map[limit.Place]int) {
+func (d *server) watchSlots(t *testing.T, most map[limit.Bucket]int) (stop func() map[limit.Bucket]int) {
 	t.Helper()
-	seen, done := map[limit.Place]int{}, make(chan struct{})
+	seen, done := map[limit.Bucket]int{}, make(chan struct{})
 	var looks sync.WaitGroup
 	looks.Go(func() {
 		for {
@@ -43,13 +43,13 @@ func (d *server) watchPlaces(t *testing.T, most map[limit.Place]int) (stop func(
 					SELECT coalesce(sum(cost), 0) FROM permits
 					WHERE name = $1 AND ($2 = '*' OR key = $2) AND granted_at IS NOT NULL`, p.Name, p.Key).Scan(&held)
 				if err == nil && held > allowed {
-					t.Errorf("%d places of %v are taken, which has %d", held, p, allowed)
+					t.Errorf("%d slots of %v are taken, which has %d", held, p, allowed)
 				}
 				seen[p] = max(seen[p], held)
 			}
 		}
 	})
-	return func() map[limit.Place]int {
+	return func() map[limit.Bucket]int {
 		close(done)
 		looks.Wait()
 		return seen
@@ -112,7 +112,7 @@ func TestLimitedStepsAreNeverMoreThanAllowed(t *testing.T) {
 	for _, d := range servers {
 		d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	}
-	stop := servers[0].watchPlaces(t, map[limit.Place]int{
+	stop := servers[0].watchSlots(t, map[limit.Bucket]int{
 		{Name: "all", Key: "*"}: 5, {Name: "users", Key: "0"}: 2, {Name: "users", Key: "1"}: 2, {Name: "users", Key: "2"}: 2,
 	})
 	ids := make([]entities.RunID, runs)
@@ -130,7 +130,7 @@ func TestLimitedStepsAreNeverMoreThanAllowed(t *testing.T) {
 		servers[0].wantEnd(t, id, entities.RunCompleted, `"done"`)
 	}
 	seen := stop()
-	if c.most["all"] < 2 || seen[limit.Place{Name: "all", Key: "*"}] < 2 {
+	if c.most["all"] < 2 || seen[limit.Bucket{Name: "all", Key: "*"}] < 2 {
 		t.Error("no two steps were ever under way at a time: the test shows nothing")
 	}
 	for key, most := range c.most {
@@ -191,7 +191,7 @@ func oneStep(t *testing.T, fields object) (d *server, release func()) {
 
 var needsOne = object{"limits": []object{{"name": "one", "key": "k"}}}
 
-// TestStepWaitsForItsLimit, without a connection and without a delivery, and why says who holds the place.
+// TestStepWaitsForItsLimit, without a connection and without a delivery, and why says who holds the slot.
 func TestStepWaitsForItsLimit(t *testing.T) {
 	t.Parallel()
 	d, release := oneStep(t, needsOne)
@@ -201,7 +201,7 @@ func TestStepWaitsForItsLimit(t *testing.T) {
 	second := d.startRun(t, `"x"`)
 	r := d.reason(t, second, why.LimitFull)
 	if len(r.Holders) != 1 || r.Holders[0].RunID != first || r.Holders[0].StepID != "x" || r.StepID != "x" || r.Since == nil ||
-		r.Held != 1 || r.Places != 1 || r.Ahead != 0 || !slices.Contains(r.Remedies, why.PutLimit) {
+		r.Held != 1 || r.Slots != 1 || r.Ahead != 0 || !slices.Contains(r.Remedies, why.PutLimit) {
 		t.Errorf("got %+v", r)
 	}
 	third := d.startRun(t, `"x"`)
@@ -209,7 +209,7 @@ func TestStepWaitsForItsLimit(t *testing.T) {
 		t.Errorf("got %+v, want one ahead", r)
 	}
 	if n := d.count(t, `SELECT count(*) FROM messages WHERE work = 'step' AND (lease <> '' OR due_at < now() + interval '1 year')`); n != 1 {
-		t.Errorf("%d steps are delivered or due, want the one that holds the place", n)
+		t.Errorf("%d steps are delivered or due, want the one that holds the slot", n)
 	}
 	release()
 	d.wantEnd(t, second, entities.RunCompleted, `"done"`)
@@ -242,21 +242,21 @@ func TestFullLimitRefusesAStep(t *testing.T) {
 	first := d.startRun(t, `"hold"`)
 	d.waitForEvent(t, first, "step_started x")
 	second := d.startRun(t, `"x"`)
-	d.wantEnd(t, second, entities.RunCompleted, `{"message":"limit one has no place for key \"k\", of which 1 are taken: `+
+	d.wantEnd(t, second, entities.RunCompleted, `{"message":"limit one has no slot for key \"k\", of which 1 are taken: `+
 		`try again later, or raise the limit","code":"limit_full"}`)
 	if n := d.countEvents(t, second, "step_started x"); n != 0 {
 		t.Errorf("the step was started %d times", n)
 	}
 }
 
-// TestWaitingStepHasATimeout, which is over although nothing frees its place.
+// TestWaitingStepHasATimeout, which is over although nothing frees its slot.
 func TestWaitingStepHasATimeout(t *testing.T) {
 	t.Parallel()
 	d, _ := oneStep(t, object{"limits": []object{{"name": "one", "key": "k"}}, "timeout": "2s"})
 	d.putLimit(t, "one", limit.Spec{PerKey: 1, Paused: true})
 	id := d.startRun(t, `"x"`)
 	d.reason(t, id, why.LimitPaused)
-	d.wantEnd(t, id, entities.RunCompleted, `{"message":"the time of the step was over before its limits had a place","code":"timeout"}`)
+	d.wantEnd(t, id, entities.RunCompleted, `{"message":"the time of the step was over before its limits had a slot","code":"timeout"}`)
 	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
@@ -303,15 +303,15 @@ func TestPolicyLimitsSteps(t *testing.T) {
 	d.wantEnd(t, second, entities.RunCompleted, `"done"`)
 }
 
-// TestStepSharesThePlaceOfItsRun: a run and its step need the same place of one.
-func TestStepSharesThePlaceOfItsRun(t *testing.T) {
+// TestStepSharesTheSlotOfItsRun: a run and its step need the same slot of one.
+func TestStepSharesTheSlotOfItsRun(t *testing.T) {
 	t.Parallel()
 	d, _ := oneStep(t, needsOne)
 	d.putLimit(t, "one", limit.Spec{PerKey: 1})
-	d.wantEnd(t, d.startRun(t, `"x"`, limits(place("one", "k"))), entities.RunCompleted, `"done"`)
+	d.wantEnd(t, d.startRun(t, `"x"`, limits(slot("one", "k"))), entities.RunCompleted, `"done"`)
 }
 
-// TestDeadlockIsTold has two runs hold a place of one limit each, and wait for the other's by a step.
+// TestDeadlockIsTold has two runs hold a slot of one limit each, and wait for the other's by a step.
 func TestDeadlockIsTold(t *testing.T) {
 	t.Parallel()
 	var begun sync.WaitGroup
@@ -323,15 +323,15 @@ func TestDeadlockIsTold(t *testing.T) {
 		case call.has("step_completed", "x"):
 			call.reply(map[string]any{"type": "complete", "output": "done"})
 		default:
-			begun.Done() // neither step gets a place before both runs have theirs
+			begun.Done() // neither step gets a slot before both runs have theirs
 			begun.Wait()
 			call.reply(object{"type": "runStep", "id": "x", "limits": []object{{"name": call.log["run_created "]}}})
 		}
 	}))
 	d.putLimit(t, "a", limit.Spec{PerKey: 1})
 	d.putLimit(t, "b", limit.Spec{PerKey: 1})
-	first := d.startRun(t, `"b"`, limits(place("a", "")))
-	second := d.startRun(t, `"a"`, limits(place("b", "")))
+	first := d.startRun(t, `"b"`, limits(slot("a", "")))
+	second := d.startRun(t, `"a"`, limits(slot("b", "")))
 	r, other := d.reason(t, first, why.LimitDeadlock), d.reason(t, second, why.LimitDeadlock)
 	if !slices.Equal(r.Circle, []entities.RunID{second, first}) || r.StepID != "x" || r.Limit != "b" ||
 		!slices.Contains(r.Remedies, why.CancelRun) {
@@ -362,7 +362,7 @@ const (
 )
 
 // TestNoPermitIsLeft after limited steps with every kind of end: their messages go, and the permits with them. Until
-// then, those hold places that are due or under way, and no others. STEPWELL_TEST_LIMITED_STEPS sets how many there are.
+// then, those hold slots that are due or under way, and no others. STEPWELL_TEST_LIMITED_STEPS sets how many there are.
 func TestNoPermitIsLeft(t *testing.T) {
 	t.Parallel()
 	const steps = 20
@@ -462,7 +462,7 @@ func TestLimitsOfAStepThatExistsAreNotChecked(t *testing.T) {
 		return eventlog.Request{
 			Type: entities.EventStepCreated, CorrelationID: step, SpecVersion: entities.SpecDriven, Payload: []byte(`1`),
 			Data: entities.EventData{StepName: step, Step: &entities.StepSpec{
-				DeploymentID: deployment, Limits: []entities.LimitUse{place(limit, "k")},
+				DeploymentID: deployment, Limits: []entities.LimitUse{slot(limit, "k")},
 			}},
 		}
 	}

@@ -26,7 +26,7 @@ func limits(uses ...entities.LimitUse) func(*eventlog.Request) {
 	return func(r *eventlog.Request) { r.Data.Limits = uses }
 }
 
-func place(name, key string) entities.LimitUse { return entities.LimitUse{Name: name, Key: key} }
+func slot(name, key string) entities.LimitUse { return entities.LimitUse{Name: name, Key: key} }
 
 func (d *server) putLimit(t testing.TB, name string, spec limit.Spec) {
 	t.Helper()
@@ -92,7 +92,7 @@ func TestLimitedRunsAreNeverMoreThanAllowed(t *testing.T) {
 		starters.Go(func() {
 			for i := next.Add(1) - 1; i < runs; i = next.Add(1) - 1 {
 				user := string(rune('a' + i%4))
-				ids[i] = servers[i%2].startRun(t, `"`+user+`"`, limits(place("users", user), place("all", user)))
+				ids[i] = servers[i%2].startRun(t, `"`+user+`"`, limits(slot("users", user), slot("all", user)))
 			}
 		})
 	}
@@ -143,22 +143,22 @@ func (d *server) status(t *testing.T, id entities.RunID) (s entities.RunStatus) 
 func TestRunWaitsForItsLimit(t *testing.T) {
 	t.Parallel()
 	d, release := holding(t)
-	first := d.startRun(t, `"hold"`, limits(place("one", "k")))
+	first := d.startRun(t, `"hold"`, limits(slot("one", "k")))
 	d.waitForEvent(t, first, "run_started")
-	second := d.startRun(t, `"x"`, limits(place("one", "k")))
-	third := d.startRun(t, `"x"`, limits(place("one", "k")), func(r *eventlog.Request) { r.Data.PriorityMS = 60_000 })
-	other := d.startRun(t, `"x"`, limits(place("one", "other")))
+	second := d.startRun(t, `"x"`, limits(slot("one", "k")))
+	third := d.startRun(t, `"x"`, limits(slot("one", "k")), func(r *eventlog.Request) { r.Data.PriorityMS = 60_000 })
+	other := d.startRun(t, `"x"`, limits(slot("one", "other")))
 	d.wantEnd(t, other, entities.RunCompleted, `"done"`)
 	_, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: second, Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven,
 	})
 	wantError(t, "starting a run that waits", err, entities.ErrNotYet)
 	if s := d.status(t, second); s != entities.RunPending {
-		t.Errorf("the second run is %s while the first one holds the place", s)
+		t.Errorf("the second run is %s while the first one holds the slot", s)
 	}
 	awaited, err := limit.AwaitedBy(t.Context(), d.pool, project, second, 10)
 	if err != nil || len(awaited) != 1 || awaited[0].Ahead != 1 || awaited[0].Held != 1 {
-		t.Errorf("got %+v, error %v; want one place that is taken, and the urgent run ahead", awaited, err)
+		t.Errorf("got %+v, error %v; want one slot that is taken, and the urgent run ahead", awaited, err)
 	}
 	release()
 	d.wantEnd(t, second, entities.RunCompleted, `"done"`)
@@ -177,10 +177,10 @@ func TestRunWaitsForItsLimit(t *testing.T) {
 func TestCancelledRunLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	d, release := holding(t)
-	first := d.startRun(t, `"hold"`, limits(place("one", "k")))
+	first := d.startRun(t, `"hold"`, limits(slot("one", "k")))
 	d.waitForEvent(t, first, "run_started")
-	second := d.startRun(t, `"x"`, limits(place("one", "k")))
-	third := d.startRun(t, `"x"`, limits(place("one", "k")))
+	second := d.startRun(t, `"x"`, limits(slot("one", "k")))
+	third := d.startRun(t, `"x"`, limits(slot("one", "k")))
 	run, _, err := d.log.Cancel(t.Context(), project, eventlog.Request{RunID: second, Grace: time.Hour})
 	if err != nil || run.Status != entities.RunCancelled {
 		t.Fatalf("got status %s, error %v; a run that waits has nothing to undo", run.Status, err)
@@ -198,12 +198,12 @@ func TestFullLimitRefusesOrCancels(t *testing.T) {
 			RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
 			Payload: []byte(`"hold"`), Data: entities.EventData{
 				DeploymentID: deployment, WorkflowName: "order", Driver: entities.DriverServer,
-				Limits: []entities.LimitUse{place(name, "k")},
+				Limits: []entities.LimitUse{slot(name, "k")},
 			},
 		}
 	}
 	d.putLimit(t, "rejects", limit.Spec{PerKey: 1, OnFull: limit.Reject})
-	first := d.startRun(t, `"hold"`, limits(place("rejects", "k")))
+	first := d.startRun(t, `"hold"`, limits(slot("rejects", "k")))
 	_, _, err := d.log.Start(t.Context(), project, request("rejects"))
 	full, ok := errors.AsType[*limit.FullError](err)
 	if !ok || full.Use.Name != "rejects" || full.Held != 1 || full.RetryAfter <= 0 {
@@ -216,23 +216,23 @@ func TestFullLimitRefusesOrCancels(t *testing.T) {
 	wantError(t, "a limit that does not exist", err, limit.ErrNotFound)
 
 	d.putLimit(t, "newest", limit.Spec{PerKey: 1, OnFull: limit.ReplaceWaiting})
-	d.waitForEvent(t, d.startRun(t, `"hold"`, limits(place("newest", "k"))), "run_started")
-	replaced := d.startRun(t, `"x"`, limits(place("newest", "k")))
-	newest := d.startRun(t, `"x"`, limits(place("newest", "k")))
+	d.waitForEvent(t, d.startRun(t, `"hold"`, limits(slot("newest", "k"))), "run_started")
+	replaced := d.startRun(t, `"x"`, limits(slot("newest", "k")))
+	newest := d.startRun(t, `"x"`, limits(slot("newest", "k")))
 	if s, _ := d.waitForEnd(t, replaced); s != entities.RunCancelled || d.status(t, newest) != entities.RunPending {
 		t.Errorf("the run that waited is %s, the newest %s; want it cancelled, and the newest to wait", s, d.status(t, newest))
 	}
 
 	d.putLimit(t, "oldest", limit.Spec{PerKey: 1, OnFull: limit.CancelOldest})
-	oldest := d.startRun(t, `"hold"`, limits(place("oldest", "k")))
+	oldest := d.startRun(t, `"hold"`, limits(slot("oldest", "k")))
 	d.waitForEvent(t, oldest, "run_started")
-	d.wantEnd(t, d.startRun(t, `"x"`, limits(place("oldest", "k"))), entities.RunCompleted, `"done"`)
+	d.wantEnd(t, d.startRun(t, `"x"`, limits(slot("oldest", "k"))), entities.RunCompleted, `"done"`)
 	if s := d.status(t, oldest); s != entities.RunCancelled {
-		t.Errorf("the run that held the place is %s, want cancelled", s)
+		t.Errorf("the run that held the slot is %s, want cancelled", s)
 	}
 	d.exec(t, `UPDATE limits SET paused = true WHERE name = 'oldest'`)
-	older := d.startRun(t, `"x"`, limits(place("oldest", "k")))
-	last := d.startRun(t, `"x"`, limits(place("oldest", "k")))
+	older := d.startRun(t, `"x"`, limits(slot("oldest", "k")))
+	last := d.startRun(t, `"x"`, limits(slot("oldest", "k")))
 	if s, _ := d.waitForEnd(t, older); s != entities.RunCancelled || d.status(t, last) != entities.RunPending {
 		t.Errorf("of two that wait, the first is %s, the last %s; want cancelled and pending", s, d.status(t, last))
 	}
@@ -273,7 +273,7 @@ func TestPolicyLimitsWorkflowsInCode(t *testing.T) {
 		t.Errorf("it is %s, want pending", s)
 	}
 	if s := d.status(t, second); s != entities.RunPending {
-		t.Errorf("the second run is %s while the first one holds the place", s)
+		t.Errorf("the second run is %s while the first one holds the slot", s)
 	}
 	release()
 	d.wantEnd(t, second, entities.RunCompleted, `"done"`)
@@ -305,14 +305,14 @@ func TestChangesOfPoliciesCountForTheNextStart(t *testing.T) {
 	third := d.startRun(t, `"hold"`)
 	d.waitForEvent(t, third, "run_started")
 	if s := d.status(t, second); s != entities.RunPending {
-		t.Errorf("the second run is %s while the first one holds the place", s)
+		t.Errorf("the second run is %s while the first one holds the slot", s)
 	}
 	d.putLimit(t, "one", limit.Spec{PerKey: 1, OnFull: limit.Reject})
 	_, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
 		Payload: []byte(`"x"`), Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"},
 	})
-	wantError(t, "a start that finds no place", err, limit.ErrFull)
+	wantError(t, "a start that finds no slot", err, limit.ErrFull)
 	if err := store.DeletePolicy(t.Context(), project, "order"); err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func TestMessageOfALimitedRunWaits(t *testing.T) {
 		r := eventlog.Request{
 			RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: 5, Payload: []byte("input"),
 			Data: entities.EventData{
-				DeploymentID: deployment, WorkflowName: "order", Limits: []entities.LimitUse{place("one", "k")},
+				DeploymentID: deployment, WorkflowName: "order", Limits: []entities.LimitUse{slot("one", "k")},
 			},
 		}
 		if _, err := d.log.Append(t.Context(), project, r); err != nil {
@@ -370,7 +370,7 @@ func TestMessageOfALimitedRunWaits(t *testing.T) {
 	var ticket tickets.Ticket
 	d.scan(t, `SELECT id, ticket FROM messages WHERE run_id = $1`, []any{second}, &ticket.MessageID, &ticket.Number)
 	if _, ok, err := d.Claim(t.Context(), ticket, "rh_early", "", time.Minute); ok || err != nil {
-		t.Errorf("claimed %v, error %v; want no delivery while the place is taken", ok, err)
+		t.Errorf("claimed %v, error %v; want no delivery while the slot is taken", ok, err)
 	}
 	_, err := d.Send(t.Context(), message.Message{
 		Project: project, Topic: topic, DeploymentID: "other", RunID: second, Body: []byte("for another deployment"),
@@ -398,8 +398,8 @@ func TestMessageOfALimitedRunWaits(t *testing.T) {
 	}
 }
 
-// TestChildSharesThePlaceOfItsParent has a workflow that is limited to one run start itself.
-func TestChildSharesThePlaceOfItsParent(t *testing.T) {
+// TestChildSharesTheSlotOfItsParent has a workflow that is limited to one run start itself.
+func TestChildSharesTheSlotOfItsParent(t *testing.T) {
 	t.Parallel()
 	f := serve(t, func(call *functionCall) {
 		switch {
@@ -422,13 +422,13 @@ func TestChildSharesThePlaceOfItsParent(t *testing.T) {
 	d.wantEnd(t, d.startRun(t, `"parent"`), entities.RunCompleted, `"done"`)
 }
 
-// TestDeadServerLeavesNothingUngranted has a place freed by a process that dies before it looks who waits.
+// TestDeadServerLeavesNothingUngranted has a slot freed by a process that dies before it looks who waits.
 func TestDeadServerLeavesNothingUngranted(t *testing.T) {
 	t.Parallel()
 	d, release := holding(t)
-	first := d.startRun(t, `"hold"`, limits(place("one", "k")))
+	first := d.startRun(t, `"hold"`, limits(slot("one", "k")))
 	d.waitForEvent(t, first, "run_started")
-	second := d.startRun(t, `"x"`, limits(place("one", "k")))
+	second := d.startRun(t, `"x"`, limits(slot("one", "k")))
 	d.exec(t, `DELETE FROM permits WHERE holder = $1`, first) // nobody is told
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()

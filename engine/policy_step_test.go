@@ -48,7 +48,7 @@ func TestChangedStepsOfAPolicyCount(t *testing.T) {
 	}
 }
 
-// TestAfterwardsComesWhenTheOutcomeIsStored: a look at the limits then finds the places free.
+// TestAfterwardsComesWhenTheOutcomeIsStored: a look at the limits then finds the slots free.
 func TestAfterwardsComesWhenTheOutcomeIsStored(t *testing.T) {
 	t.Parallel()
 	d := newServer(t, testdb.New(t))
@@ -92,7 +92,7 @@ func TestStepThatNeverFitsIsRefused(t *testing.T) {
 		return err
 	}
 	if err := policy(4); !errors.Is(err, entities.ErrInvalid) {
-		t.Errorf("a cost of 4 of 3 places: got %v", err)
+		t.Errorf("a cost of 4 of 3 slots: got %v", err)
 	}
 	if err := policy(3); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestStepThatNeverFitsIsRefused(t *testing.T) {
 	d.putLimit(t, "one", limit.Spec{PerKey: 2})
 	id := d.startRun(t, `"x"`)
 	r := d.reason(t, id, why.AnswerRefused)
-	if r.Error == nil || !strings.Contains(r.Error.Message, "limit one: a cost of 3 is more than its 2 places") {
+	if r.Error == nil || !strings.Contains(r.Error.Message, "limit one: a cost of 3 is more than its 2 slots") {
 		t.Errorf("got %+v", r.Error)
 	}
 	d.putLimit(t, "one", limit.Spec{PerKey: 3})
@@ -135,8 +135,8 @@ func TestStepHasTooManyLimits(t *testing.T) {
 	}
 }
 
-// TestAcceptedStepKeepsItsPlace until its result is sent.
-func TestAcceptedStepKeepsItsPlace(t *testing.T) {
+// TestAcceptedStepKeepsItsSlot until its result is sent.
+func TestAcceptedStepKeepsItsSlot(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, serve(t, func(call *functionCall) {
 		switch {
@@ -155,7 +155,7 @@ func TestAcceptedStepKeepsItsPlace(t *testing.T) {
 	d.waitForEvent(t, first, "step_retrying x")
 	second := d.startRun(t, `null`)
 	if r := d.reason(t, second, why.LimitFull); len(r.Holders) != 1 || r.Holders[0].RunID != first {
-		t.Errorf("the place is held by %+v, want the accepted step", r.Holders)
+		t.Errorf("the slot is held by %+v, want the accepted step", r.Holders)
 	}
 	for _, id := range []entities.RunID{first, second} {
 		d.waitForEvent(t, id, "step_retrying x")

@@ -311,7 +311,7 @@ func TestTheLastRideSurvivesACrashAtAnyStatement(t *testing.T) {
 	}
 }
 
-// TestARidingStepWaitsForItsLimit: the result brings the step, and the step waits for a place, whether the policy or the
+// TestARidingStepWaitsForItsLimit: the result brings the step, and the step waits for a slot, whether the policy or the
 // document says that it needs one.
 func TestARidingStepWaitsForItsLimit(t *testing.T) {
 	t.Parallel()
@@ -351,7 +351,7 @@ func ridesLimited(t *testing.T, inDocument string, inPolicy map[string][]limit.P
 	d.waitForEvent(t, second, "step_created b")
 	d.reason(t, second, why.LimitFull)
 	if d.countEvents(t, second, "step_started b") > 0 {
-		t.Error("the step has begun without a place")
+		t.Error("the step has begun without a slot")
 	}
 	if n := d.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1 AND correlation_id IN ('a', 'b')
 		AND type IN ('step_completed', 'step_created') AND seq > 3`, second); n != 1 {

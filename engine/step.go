@@ -110,7 +110,7 @@ func (s stepWork) later(a answer, now time.Time) (decision, bool) {
 	}
 }
 
-// refused returns the decision about a step that gets no place of its limits: it fails with the error.
+// refused returns the decision about a step that gets no slot of its limits: it fails with the error.
 func refused(payload []byte) decision {
 	var f contract.Failure
 	_ = json.Unmarshal(payload, &f)
@@ -430,7 +430,7 @@ func (e *Engine) append(ctx context.Context, d queue.Delivery, v decision, event
 	options := e.endWith(d)
 	if v.event == entities.EventStepRetrying {
 		options = retryWith(d, queue.Failure{
-			Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady, KeepsPlaces: v.code == codeAccepted,
+			Reason: string(v.payload), After: v.after, Reached: v.code != codeNotReady, KeepsSlots: v.code == codeAccepted,
 		})
 	}
 	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, events, options)

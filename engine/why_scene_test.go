@@ -22,7 +22,7 @@ type whyScene struct {
 	// answer serves the function, until remedy has ended.
 	answer func(*functionCall)
 	start  func(*eventlog.Request)
-	// limit is the limit that the run needs; another run has begun with it before, and holds a place.
+	// limit is the limit that the run needs; another run has begun with it before, and holds a slot.
 	limit *limit.Spec
 	// arrange does something to the run before the question.
 	arrange func(t *testing.T, d *server, id entities.RunID)
@@ -297,7 +297,7 @@ func whyScenes() map[string]whyScene {
 			answer: commands(object{"type": "openHook", "id": "h"}), limit: &limit.Spec{PerKey: 1},
 			kind: why.LimitFull, verdict: why.VerdictWaiting, remedy: raises,
 			check: func(r why.Reason) bool {
-				return r.Limit == "stripe" && r.Key == "c7" && r.Held == 1 && r.Places == 1 && r.Ahead == 0 && len(r.Holders) == 1
+				return r.Limit == "stripe" && r.Key == "c7" && r.Held == 1 && r.Slots == 1 && r.Ahead == 0 && len(r.Holders) == 1
 			},
 		},
 		"limit is paused": {
@@ -335,7 +335,7 @@ func whyScenes() map[string]whyScene {
 	}
 }
 
-// holdLimit puts a limit, starts a run that begins with it and holds a place, and returns what makes a run need it.
+// holdLimit puts a limit, starts a run that begins with it and holds a slot, and returns what makes a run need it.
 func (d *server) holdLimit(t *testing.T, spec limit.Spec) func(*eventlog.Request) {
 	t.Helper()
 	limits := func(r *eventlog.Request) { r.Data.Limits = []entities.LimitUse{{Name: "stripe", Key: "c7"}} }
@@ -347,7 +347,7 @@ func (d *server) holdLimit(t *testing.T, spec limit.Spec) func(*eventlog.Request
 	return limits
 }
 
-// raises gives the limit of the reason more places, and resumes it.
+// raises gives the limit of the reason more slots, and resumes it.
 func raises(t *testing.T, d *server, _ entities.RunID, r why.Reason, _ string) {
 	t.Helper()
 	remedied(t, r, why.PutLimit)
@@ -358,7 +358,7 @@ func raises(t *testing.T, d *server, _ entities.RunID, r why.Reason, _ string) {
 func TestRemediesEndReasons(t *testing.T) {
 	t.Parallel()
 	seen := map[why.Kind]bool{
-		// Those that last as long as a server has no place, those of the Workflow SDK, those of two runs, and that of probes
+		// Those that last as long as a server has no slot, those of the Workflow SDK, those of two runs, and that of probes
 		// are scenes of their own.
 		why.Queued: true, why.StepQueued: true, why.Client: true, why.TaskFails: true, why.Unscheduled: true,
 		why.LimitDeadlock: true, why.DeploymentFull: true, why.Unhealthy: true, why.EqualStep: true,

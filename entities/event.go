@@ -113,7 +113,7 @@ type EventData struct {
 	// Build is set on the run_created of a flow's run: the build of its deployment, with which the digest of the document
 	// begins. Versions of flows have the same IDs in other databases, and need not be the same there.
 	Build string `json:"build,omitempty"`
-	// Limits are the limits that the run needs a place of, and PriorityMS is by how many milliseconds it goes before those
+	// Limits are the limits that the run needs a slot of, and PriorityMS is by how many milliseconds it goes before those
 	// that came with it. Both may be set for either driver.
 	Limits     []LimitUse `json:"limits,omitempty"`
 	PriorityMS int64      `json:"priorityMs,omitempty"`

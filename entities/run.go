@@ -37,7 +37,7 @@ type Run struct {
 	// webhook or a schedule did. Depth is how many they are.
 	RootID RunID
 	Depth  int
-	// Limits are the limits that the run needs a place of; nil for none. It starts once it has all of them, and holds them
+	// Limits are the limits that the run needs a slot of; nil for none. It starts once it has all of them, and holds them
 	// until it ends.
 	Limits []LimitUse
 	// StepLimits are the limits that the policy of its workflow gives the run's steps; nil for none.
@@ -74,13 +74,13 @@ func (r *Run) Fenced() bool { return r.SpecVersion >= SpecFence }
 // Descend returns the root and the depth of a run that this one leads to.
 func (r *Run) Descend() (root RunID, depth int) { return cmp.Or(r.RootID, r.ID), r.Depth + 1 }
 
-// LimitUse names a limit that a run or a step needs a place of, and which of its places: those of the key.
+// LimitUse names a limit that a run or a step needs a slot of, and which of its slots: those of the key.
 type LimitUse struct {
 	Name string `json:"name"`
 	Key  string `json:"key,omitempty"`
 	// Tenant is who takes turns with others if the limit is fair; the key if it is empty.
 	Tenant string `json:"tenant,omitempty"`
-	// Cost is how many places it takes; 0 for one.
+	// Cost is how many slots it takes; 0 for one.
 	Cost int `json:"cost,omitempty"`
 }
 

@@ -52,7 +52,7 @@ type StepSpec struct {
 	HTTP *HTTPSpec `json:"http,omitempty"`
 	// Async says that the function may accept the step with the status 202, and have its result sent until Deadline.
 	Async bool `json:"async,omitempty"`
-	// Limits are the limits of which each attempt needs a place; nil for none. PriorityMS is by how many milliseconds the
+	// Limits are the limits of which each attempt needs a slot; nil for none. PriorityMS is by how many milliseconds the
 	// step goes before those that came with it.
 	Limits     []LimitUse `json:"limits,omitempty"`
 	PriorityMS int64      `json:"priorityMs,omitempty"`

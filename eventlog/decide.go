@@ -125,7 +125,7 @@ func (f facts) checkedEvents(r Request, e entities.Event, at time.Time) ([]entit
 	return []entities.Event{e}, nil
 }
 
-// startedEvents returns the events of a run_started, unless the run waits for places of limits.
+// startedEvents returns the events of a run_started, unless the run waits for slots of limits.
 func (f facts) startedEvents(r Request, seq int64, at time.Time) ([]entities.Event, error) {
 	if f.waits {
 		return nil, &waitsError{r.RunID}
@@ -145,7 +145,7 @@ func withFirstAttempt(created entities.Event, first FirstAttempt) []entities.Eve
 	return []entities.Event{created, started, ended}
 }
 
-// startOf returns the step_started of the step of another event, in the place of that event.
+// startOf returns the step_started of the step of another event, in the slot of that event.
 func startOf(e entities.Event) entities.Event {
 	e.Type, e.Payload, e.Data = entities.EventStepStarted, nil, entities.EventData{StepName: e.Data.StepName}
 	return e

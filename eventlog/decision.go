@@ -44,7 +44,7 @@ type decision struct {
 	apart bool
 	// follows is set if the decision includes what follows from its events: see [Follow].
 	follows bool
-	// waits is set if the decision creates the run, and the run waits for places of limits.
+	// waits is set if the decision creates the run, and the run waits for slots of limits.
 	waits bool
 	// rerunOf is the run of which the run is a copy, if it is created as one.
 	rerunOf entities.RunID

@@ -46,7 +46,7 @@ type facts struct {
 	// onEnd has the triggers that wait for the end of the run, if a request ends it. Those of the cache are none: the
 	// conditional statement requires it.
 	onEnd []trigger.OnEnd
-	// waits is set if the run waits for places of limits, which is read only for its start.
+	// waits is set if the run waits for slots of limits, which is read only for its start.
 	waits bool
 	// admitted is set if the requests have passed the fence together.
 	admitted bool

@@ -91,7 +91,7 @@ func (l *Log) enqueueLocked(
 }
 
 // enqueueOptimistic adds to a conditional statement what enqueueLocked and the call's options would do. It reports
-// false if that needs facts that are not cached: whether a message must wait for places of limits, whether an
+// false if that needs facts that are not cached: whether a message must wait for slots of limits, whether an
 // invocation is the first of the run, which waits are over, or the log that an invocation's call carries.
 func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended func(error), ok bool) {
 	messages, ok := c.addTo(s, *d)
@@ -122,7 +122,7 @@ func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended f
 	return ended, true
 }
 
-// mayWait reports whether a message for a function might have to wait until its run has places of limits. The decision
+// mayWait reports whether a message for a function might have to wait until its run has slots of limits. The decision
 // knows the limits of its own run only.
 func (d *decision) mayWait(m message.Message) bool {
 	return m.Work == message.WorkNone && (m.RunID != d.after.Run.ID || len(d.after.Run.Limits) > 0)
@@ -190,7 +190,7 @@ func (d *decision) recordStart(s *InlineStart, now time.Time) {
 // that is over.
 func (d *decision) recordInvocation(s *InlineStart, now time.Time) {
 	if d.before.Run != nil && len(d.after.Run.Limits) > 0 && d.after.Run.Status == entities.RunPending {
-		return // it may wait for places; the worker's own append finds out
+		return // it may wait for slots; the worker's own append finds out
 	}
 	requests := []Request{{RunID: s.RunID, Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}}
 	for _, w := range d.after.dueWaits(s.At) {

@@ -15,39 +15,39 @@ import (
 )
 
 const (
-	// knownPolicies is how many policies a process remembers, and knownFull how many places that were full.
+	// knownPolicies is how many policies a process remembers, and knownFull how many slots that were full.
 	knownPolicies = 1024
 	knownFull     = 4096
-	// fullTime is how long places count as full after a start could not take one.
+	// fullTime is how long slots count as full after a start could not take one.
 	fullTime = time.Second
 )
 
 // limitedStarts is what a process remembers to create runs with limits by one conditional statement. If something is
 // out of date, the statement does not apply.
 type limitedStarts struct {
-	// group commits the starts that take their places at once.
+	// group commits the starts that take their slots at once.
 	group    *pg.GroupCommit
 	policies *lru.Cache[workflowKey, *limit.Policy]
-	// full has when starts failed to take places.
-	full *lru.Cache[placeKey, time.Time]
+	// full has when starts failed to take slots.
+	full *lru.Cache[bucketKey, time.Time]
 }
 
-// workflowKey identifies a workflow of a project, and placeKey the places of a limit with one key.
+// workflowKey identifies a workflow of a project, and bucketKey the slots of a limit with one key.
 type (
 	workflowKey struct {
 		project  entities.Project
 		workflow string
 	}
-	placeKey struct {
+	bucketKey struct {
 		project entities.Project
-		limit.Place
+		limit.Bucket
 	}
 )
 
 func newLimitedStarts(pool *pgxpool.Pool) limitedStarts {
 	s := limitedStarts{group: pg.NewSerialCommit(pool)}
 	s.policies, _ = lru.New[workflowKey, *limit.Policy](knownPolicies) // fails only for a size below 1
-	s.full, _ = lru.New[placeKey, time.Time](knownFull)
+	s.full, _ = lru.New[bucketKey, time.Time](knownFull)
 	return s
 }
 
@@ -63,18 +63,18 @@ func (s limitedStarts) remember(project entities.Project, found policies) {
 	}
 }
 
-// mayTake reports whether a start is to try to take places: it may begin at once, and nobody failed at that lately.
+// mayTake reports whether a start is to try to take slots: it may begin at once, and nobody failed at that lately.
 func (s limitedStarts) mayTake(project entities.Project, start limit.Start, now time.Time) bool {
 	return start.NotBefore == nil && !slices.ContainsFunc(start.Uses, func(u entities.LimitUse) bool {
-		failed, ok := s.full.Get(placeKey{project, limit.Place{Name: u.Name, Key: u.Key}})
+		failed, ok := s.full.Get(bucketKey{project, limit.Bucket{Name: u.Name, Key: u.Key}})
 		return ok && now.Sub(failed) < fullTime
 	})
 }
 
-// failedToTake notes that a start could not take places.
+// failedToTake notes that a start could not take slots.
 func (s limitedStarts) failedToTake(project entities.Project, start limit.Start, now time.Time) {
 	for _, u := range start.Uses {
-		s.full.Add(placeKey{project, limit.Place{Name: u.Name, Key: u.Key}}, now)
+		s.full.Add(bucketKey{project, limit.Bucket{Name: u.Name, Key: u.Key}}, now)
 	}
 }
 
@@ -103,8 +103,8 @@ func (l *Log) limitedStart(c *call, exists bool) (s *limit.OptimisticStart, ok b
 	}}, true
 }
 
-// createLimited writes a decision that creates a run with limits. If the places that the run needs may be free, it
-// takes them in the statement that creates it. Else the run waits, and a pass grants places to all that were created
+// createLimited writes a decision that creates a run with limits. If the slots that the run needs may be free, it
+// takes them in the statement that creates it. Else the run waits, and a pass grants slots to all that were created
 // meanwhile. CreateLimited reports false if the limits must decide in a transaction that locks them.
 func (l *Log) createLimited(
 	ctx context.Context, c call, f facts, d decision, start *limit.OptimisticStart,
@@ -127,7 +127,7 @@ func (l *Log) createLimited(
 	return l.writeOptimistic(ctx, c, f, d, l.group, func(s *pg.Conditional) { start.Wait(s, c.project, workflow) })
 }
 
-// makeWait has the run that the decision creates wait for its places.
+// makeWait has the run that the decision creates wait for its slots.
 func (d *decision) makeWait() {
 	d.waits = true
 	for i, m := range d.messages {

@@ -15,14 +15,14 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// Limiter grants places of limits to what waits for them. An [Enqueuer] that is one is told after each commit that
+// Limiter grants slots of limits to what waits for them. An [Enqueuer] that is one is told after each commit that
 // lets something wait or go.
 type Limiter interface {
 	// Look says that something waits for the uses.
 	Look(project entities.Project, uses []entities.LimitUse)
-	// Freed says that their places may be free.
+	// Freed says that their slots may be free.
 	Freed(project entities.Project, uses []entities.LimitUse)
-	// Grants reports whether this process grants places, so that what waits gets them at once.
+	// Grants reports whether this process grants slots, so that what waits gets them at once.
 	Grants() bool
 }
 
@@ -116,7 +116,7 @@ func (l *Log) createFirst(ctx context.Context, c call) error {
 	return nil
 }
 
-// isLimited reports whether the request creates a run that needs places of limits.
+// isLimited reports whether the request creates a run that needs slots of limits.
 func (r Request) isLimited() bool {
 	return len(r.Data.Limits) > 0 || r.Child != nil && len(r.Child.Data.Limits) > 0
 }
@@ -161,7 +161,7 @@ func (f facts) stepUses(requests []Request) (named, all []entities.LimitUse) {
 	return named, all
 }
 
-// mustGateSteps reports whether a step that the requests create may share the places of its run or of its ancestors, or
+// mustGateSteps reports whether a step that the requests create may share the slots of its run or of its ancestors, or
 // needs too many limits.
 func (f facts) mustGateSteps(requests []Request) bool {
 	for _, r := range requests {
@@ -184,7 +184,7 @@ type stepGate struct {
 	ancestors []entities.LimitUse
 }
 
-// openStepGate reads the limits that the steps need which the call creates, and those whose places they share.
+// openStepGate reads the limits that the steps need which the call creates, and those whose slots they share.
 func (c *call) openStepGate(ctx context.Context, tx pgx.Tx, f *facts) (*stepGate, error) {
 	_, all := f.stepUses(c.requests)
 	if len(all) == 0 {
@@ -218,7 +218,7 @@ func (g *stepGate) check(named, all []entities.LimitUse) error {
 	return g.CheckCosts(all)
 }
 
-// share takes from the work of steps the limits whose places the run or its ancestors hold.
+// share takes from the work of steps the limits whose slots the run or its ancestors hold.
 func (g *stepGate) share(d *decision) {
 	if g == nil {
 		return
@@ -297,8 +297,8 @@ func (c *call) uses(exists bool) (uses []entities.LimitUse, parent entities.RunI
 	return uses, parent, nil
 }
 
-// share takes the limits from the requests of children whose places an ancestor has: they share them, unless they go on
-// after the parent or need more places. A limit that is only a rate has no places to share.
+// share takes the limits from the requests of children whose slots an ancestor has: they share them, unless they go on
+// after the parent or need more slots. A limit that is only a rate has no slots to share.
 func (a *admission) share(requests []Request) []Request {
 	if a == nil || len(a.ancestors) == 0 {
 		return requests
@@ -323,7 +323,7 @@ func (a *admission) unshared(d entities.EventData) []entities.LimitUse {
 	return a.gate.Known().Unshared(d.Limits, a.ancestors)
 }
 
-// admit decides about the runs that the decision creates. The messages of those that wait are sent when places are
+// admit decides about the runs that the decision creates. The messages of those that wait are sent when slots are
 // granted to them.
 func (a *admission) admit(d *decision, requests []Request) error {
 	if a == nil {
@@ -384,7 +384,7 @@ func (a *admission) admitRun(d, of *decision) error {
 // replaced returns the work that cancels another run because of a new one.
 func replaced(run *entities.Run, id entities.RunID) message.Message {
 	m := work(run, message.WorkCancel, "0s")
-	m.RunID, m.Body = id, []byte("replaced by run "+string(run.ID)+", which needs its place of a limit")
+	m.RunID, m.Body = id, []byte("replaced by run "+string(run.ID)+", which needs its slot of a limit")
 	return m
 }
 
@@ -427,7 +427,7 @@ func (l *Log) lookAgain(d decision) {
 	}
 }
 
-// endWait has the messages sent of a run that ends before it got the places that it waited for, so that its function
+// endWait has the messages sent of a run that ends before it got the slots that it waited for, so that its function
 // learns of the end.
 func (d *decision) endWait() {
 	run := d.after.Run
@@ -441,14 +441,14 @@ func (d *decision) endWait() {
 	}), end)
 }
 
-// startsLimited reports whether the decision starts a run that may wait for places.
+// startsLimited reports whether the decision starts a run that may wait for slots.
 func (d decision) startsLimited() bool {
 	return d.before.Run != nil && len(d.before.Run.Limits) > 0 && d.before.Run.Status == entities.RunPending &&
 		d.after.Run.Status != entities.RunPending && !d.after.Run.Status.Ended()
 }
 
 // requireNoLimit makes a conditional statement depend on that no limit keeps the run from beginning: one that it
-// creates needs no places, and one that it starts has them.
+// creates needs no slots, and one that it starts has them.
 func (d decision) requireNoLimit(s *pg.Conditional) {
 	switch run := d.after.Run; {
 	case d.before.Run == nil:
@@ -458,11 +458,11 @@ func (d decision) requireNoLimit(s *pg.Conditional) {
 	}
 }
 
-// waitsError refuses to start a run that waits for places of limits.
+// waitsError refuses to start a run that waits for slots of limits.
 type waitsError struct{ runID entities.RunID }
 
 func (e *waitsError) Error() string {
-	return "run " + string(e.runID) + " waits for places of its limits: it starts when it has them"
+	return "run " + string(e.runID) + " waits for slots of its limits: it starts when it has them"
 }
 
 // Is makes errors.Is(err, entities.ErrNotYet) true.

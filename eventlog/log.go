@@ -41,7 +41,7 @@ type Log struct {
 	observer Observer
 	cache    *runCache
 	quotas   *quotas
-	limiter  Limiter // nil if nobody grants places
+	limiter  Limiter // nil if nobody grants slots
 	limited  limitedStarts
 	group    *pg.GroupCommit
 	// long has a unit for each transaction that writes many events.

@@ -8,11 +8,11 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// limitUse is a limit of which each attempt of a step needs a place; see [entities.LimitUse].
+// limitUse is a limit of which each attempt of a step needs a slot; see [entities.LimitUse].
 type limitUse struct {
 	name        string
 	key, tenant *template // nil for none
-	cost        int       // 0 for one place
+	cost        int       // 0 for one slot
 }
 
 // readLimits reads "limits: NAME", or a list of names and of {name, key, tenant, cost}, and "priority: 10m".
@@ -28,7 +28,7 @@ func (r *reader) readLimits(o *object, a *action, u usage) {
 		}
 		use.key, use.tenant = l.template("key", u), l.template("tenant", u)
 		if l.get("cost") != nil {
-			use.cost = l.number("cost", 1, limit.MaxPlaces)
+			use.cost = l.number("cost", 1, limit.MaxSlots)
 		}
 		l.end()
 		a.limits = append(a.limits, use)
@@ -39,7 +39,7 @@ func (r *reader) readLimits(o *object, a *action, u usage) {
 	}
 }
 
-// readPriority reads by how much attempts go before others that wait for the same places.
+// readPriority reads by how much attempts go before others that wait for the same slots.
 func (r *reader) readPriority(o *object, a *action) {
 	n := o.get("priority")
 	if n == nil {
@@ -51,7 +51,7 @@ func (r *reader) readPriority(o *object, a *action) {
 		r.faults.add(n, CodeType, `want a duration from "-1h" to "1h"`)
 	}
 	if o.node.get("limits") == nil {
-		r.faults.add(n, CodeMissing, `a priority needs "limits": it says who gets their places first`)
+		r.faults.add(n, CodeMissing, `a priority needs "limits": it says who gets their slots first`)
 	}
 }
 
@@ -64,7 +64,7 @@ func (o *object) template(name string, u usage) *template {
 	return o.r.template(n, u)
 }
 
-// limitsOf returns the limits of which each attempt of a step needs a place.
+// limitsOf returns the limits of which each attempt of a step needs a slot.
 func (a *action) limitsOf(where *stepScope) ([]entities.LimitUse, error) {
 	var uses []entities.LimitUse
 	for _, l := range a.limits {

@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestLimitsOfSteps: calls and requests, also those that undo, name the limits of which they need places.
+// TestLimitsOfSteps: calls and requests, also those that undo, name the limits of which they need slots.
 func TestLimitsOfSteps(t *testing.T) {
 	t.Parallel()
 	const many = "limits: [mail, {name: stripe, key: 'c-${input.id}', tenant: '${input.id}', cost: 2}], priority: -10m"

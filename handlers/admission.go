@@ -108,8 +108,8 @@ const (
 
 // admission limits the number of concurrent requests and the memory of their bodies, and divides both between projects.
 //
-// A request is received before it runs. A client that sends a body slowly holds a place among the requests that arrive,
-// and memory for the bytes that have arrived, but no place among those that run.
+// A request is received before it runs. A client that sends a body slowly holds a slot among the requests that arrive,
+// and memory for the bytes that have arrived, but no slot among those that run.
 type admission struct {
 	arriving, running *share.Pool
 	turns             *share.Pool
@@ -197,7 +197,7 @@ func (v *visit) start(c echo.Context, run string) error {
 	return err
 }
 
-// longPoll lets a request pass that holds no place. Only a POST has a body that counts: others are answered without.
+// longPoll lets a request pass that holds no slot. Only a POST has a body that counts: others are answered without.
 func (v *visit) longPoll(next echo.HandlerFunc, c echo.Context) error {
 	if c.Request().Method == http.MethodPost {
 		if err := v.receive(c); err != nil {
@@ -209,7 +209,7 @@ func (v *visit) longPoll(next echo.HandlerFunc, c echo.Context) error {
 }
 
 // receiveStart receives a request, and waits until its run may start if it starts one. The body comes first: a sender
-// that is slow must not hold one of the places for starts, and a request that is refused after its body leaves its
+// that is slow must not hold one of the slots for starts, and a request that is refused after its body leaves its
 // connection open.
 func (v *visit) receiveStart(c echo.Context) error {
 	if err := v.receive(c); err != nil {
@@ -305,7 +305,7 @@ func (v *visit) release() {
 	v.arrived()
 }
 
-// arrived releases the request's place among those that arrive.
+// arrived releases the request's slot among those that arrive.
 func (v *visit) arrived() {
 	if v.arrives {
 		v.arriving.Release(v.project, 1)

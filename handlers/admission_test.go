@@ -195,7 +195,7 @@ func TestRunningRequestsAreLimited(t *testing.T) {
 	s.wantAllFree(t, 1, 1<<20)
 }
 
-// TestSlowBodiesOfOneProjectLeaveRoomForOthers checks that a project that holds all the memory and places that it can
+// TestSlowBodiesOfOneProjectLeaveRoomForOthers checks that a project that holds all the memory and slots that it can
 // get takes none from another one.
 func TestSlowBodiesOfOneProjectLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
@@ -215,7 +215,7 @@ func TestSlowBodiesOfOneProjectLeaveRoomForOthers(t *testing.T) {
 		}()
 	}
 	await(t, "memory is in use", func() bool { return s.admission.memory.Free() <= memory*3/4 })
-	await(t, "the places are in use", func() bool { return s.admission.arriving.Free() <= requests/4 })
+	await(t, "the slots are in use", func() bool { return s.admission.arriving.Free() <= requests/4 })
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+sdkPath+event,
 		bytes.NewReader(make([]byte, 100_000)))
 	if err != nil {

@@ -164,7 +164,7 @@ var testRequests = []testRequest{
 	{route: "PUT /v1/limits/:name", path: "/v1/limits/mail", body: `{"perKey":1}`, foreign: 200},
 	{route: "DELETE /v1/limits/:name", path: "/v1/limits/{spareLimit}", foreign: 404},
 	{route: "GET /v1/limits/:name/keys", path: "/v1/limits/{limit}/keys", foreign: 404},
-	{route: "GET /v1/limits/:name/places", path: "/v1/limits/{limit}/places?key=k", foreign: 404},
+	{route: "GET /v1/limits/:name/slots", path: "/v1/limits/{limit}/slots?key=k", foreign: 404},
 	{route: "GET /v1/policies", foreign: 200},
 	{route: "GET /v1/policies/:workflow", path: "/v1/policies/{policy}", foreign: 404},
 	{route: "PUT /v1/policies/:workflow", path: "/v1/policies/{policy}", body: `{"limits":[{"name":"{limit}"}]}`, foreign: 404},
@@ -228,7 +228,7 @@ var testRequests = []testRequest{
 	},
 	{
 		route: "POST /sdk/world/v1/pull", header: []string{"Stepwell-World", "1"}, foreign: 200,
-		body: `cbor {"world":1,"deployment":"dpl_asks","asked":true,"places":1,"waitMs":0,"receipts":["{receipt}"]}`,
+		body: `cbor {"world":1,"deployment":"dpl_asks","asked":true,"slots":1,"waitMs":0,"receipts":["{receipt}"]}`,
 	},
 	{
 		route: "POST /sdk/v5/runs/:runId/events/:eventType", path: "/sdk/v5/runs/{run}/events/step_started",

@@ -61,8 +61,8 @@ func TestProjectWithoutRoomHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestSlowBodiesHoldNoPlacesForStarts: a start takes its place when its body is there.
-func TestSlowBodiesHoldNoPlacesForStarts(t *testing.T) {
+// TestSlowBodiesHoldNoSlotsForStarts: a start takes its slot when its body is there.
+func TestSlowBodiesHoldNoSlotsForStarts(t *testing.T) {
 	t.Parallel()
 	s := newLimitedServer(t, 10, 1<<20)
 	s.admission.starts = newStarts(t.Context(), func(_ string, _, all, _ int) int { return 1 - all }, time.Now, nil)

@@ -122,8 +122,8 @@ func TestStartsWaitInOrderAndProjectsInTurns(t *testing.T) {
 	})
 }
 
-// TestOneProjectLeavesPlacesInTheLine: when one project fills the line, others may still wait, up to their share.
-func TestOneProjectLeavesPlacesInTheLine(t *testing.T) {
+// TestOneProjectLeavesSlotsInTheLine: when one project fills the line, others may still wait, up to their share.
+func TestOneProjectLeavesSlotsInTheLine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine()
@@ -424,7 +424,7 @@ func TestFirstMessagesAreRecognized(t *testing.T) {
 		return s.admission.starts.waiting == 1
 	})
 	if s.admission.arriving.Free() != 10 {
-		t.Error("a start that waits takes a place from other requests")
+		t.Error("a start that waits takes a slot from other requests")
 	}
 }
 

@@ -71,8 +71,8 @@ func (r *replica) ticketed(t *testing.T) []string {
 	return got
 }
 
-// TestNoRunBeginsWhileOthersWait: a process that has no place for messages that are due begins no run: its message waits
-// with them. Runs that have begun go on, and new ones begin when there are places.
+// TestNoRunBeginsWhileOthersWait: a process that has no slot for messages that are due begins no run: its message waits
+// with them. Runs that have begun go on, and new ones begin when there are slots.
 func TestNoRunBeginsWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
@@ -90,21 +90,21 @@ func TestNoRunBeginsWhileOthersWait(t *testing.T) {
 		t.Error("no run begins although nothing waits")
 	}
 
-	taken := w.places.Room(string(project), shareFactor)
-	if !w.places.Try(string(project), taken, shareFactor) {
-		t.Fatal("the places are not free")
+	taken := w.slots.Room(string(project), shareFactor)
+	if !w.slots.Try(string(project), taken, shareFactor) {
+		t.Fatal("the slots are not free")
 	}
 	r.addDue(t, "other", 1)
 	r.exec(t, `UPDATE messages SET due_at = now()`)
 	search()
 	if reserves(beginsRun) || !reserves() {
-		t.Errorf("a new run gets a place: %v; one that has begun: %v", reserves(beginsRun), reserves())
+		t.Errorf("a new run gets a slot: %v; one that has begun: %v", reserves(beginsRun), reserves())
 	}
 
-	w.places.Release(string(project), taken)
+	w.slots.Release(string(project), taken)
 	search()
 	if !reserves(beginsRun) {
-		t.Error("no run begins although places are free")
+		t.Error("no run begins although slots are free")
 	}
 }
 
@@ -130,7 +130,7 @@ func TestClaimedMessageBeginsNoRun(t *testing.T) {
 	}
 }
 
-// TestGrantedRunCountsAsBegun: a run that has got the places of its limits goes before runs that begin.
+// TestGrantedRunCountsAsBegun: a run that has got the slots of its limits goes before runs that begin.
 func TestGrantedRunCountsAsBegun(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

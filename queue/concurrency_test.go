@@ -52,7 +52,7 @@ func TestNeverMoreCallsThanTheDeploymentAllows(t *testing.T) {
 	r.worker(t)
 	open(t, dsn).worker(t)
 	race(messages/3, func(int) string { return r.send(t) })
-	eventually(t, "the places are taken", func() bool { return now.Load() == bound })
+	eventually(t, "the slots are taken", func() bool { return now.Load() == bound })
 	eventually(t, "all others wait", func() bool {
 		return r.count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND lease = ''`) == 2*messages/3-bound
 	})
@@ -69,8 +69,8 @@ func TestNeverMoreCallsThanTheDeploymentAllows(t *testing.T) {
 	}
 }
 
-// TestRacersForAPlaceAtADeployment: only as many tickets as there are places lease their messages, and the others wait.
-func TestRacersForAPlaceAtADeployment(t *testing.T) {
+// TestRacersForASlotAtADeployment: only as many tickets as there are slots lease their messages, and the others wait.
+func TestRacersForASlotAtADeployment(t *testing.T) {
 	t.Parallel()
 	const bound, racers = 2, 16
 	r := withoutHints(t, testdb.New(t))
@@ -96,7 +96,7 @@ func TestRacersForAPlaceAtADeployment(t *testing.T) {
 	}
 }
 
-// TestTheBoundOfADeploymentCanChange: more places count for those that wait at once, fewer keep no call from going on,
+// TestTheBoundOfADeploymentCanChange: more slots count for those that wait at once, fewer keep no call from going on,
 // and without a bound all go. Who came first goes first, whatever comes meanwhile.
 func TestTheBoundOfADeploymentCanChange(t *testing.T) {
 	t.Parallel()
@@ -135,8 +135,8 @@ func TestTheBoundOfADeploymentCanChange(t *testing.T) {
 	}
 }
 
-// TestAPlaceIsFreeWhateverEndsTheCall: a call that fails, is cut off, or whose lease has expired makes room.
-func TestAPlaceIsFreeWhateverEndsTheCall(t *testing.T) {
+// TestASlotIsFreeWhateverEndsTheCall: a call that fails, is cut off, or whose lease has expired makes room.
+func TestASlotIsFreeWhateverEndsTheCall(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	answers := []func(http.ResponseWriter){
@@ -165,7 +165,7 @@ func TestAPlaceIsFreeWhateverEndsTheCall(t *testing.T) {
 	})
 }
 
-// TestTheBoundIsNoBusinessOfTheServersOwnWork: work that calls no function of the deployment needs no place.
+// TestTheBoundIsNoBusinessOfTheServersOwnWork: work that calls no function of the deployment needs no slot.
 func TestTheBoundIsNoBusinessOfTheServersOwnWork(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
@@ -205,7 +205,7 @@ func TestARegistrationKeepsTheBound(t *testing.T) {
 	}
 }
 
-// TestAParkedMessageBarsNobody: it keeps its place in the line, but others go before it.
+// TestAParkedMessageBarsNobody: it keeps its slot in the line, but others go before it.
 func TestAParkedMessageBarsNobody(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

@@ -56,8 +56,8 @@ const (
 	// the message is delivered again when its lease expires.
 	persistTimeout = time.Minute
 	persistPause   = 250 * time.Millisecond
-	// placePause is how long a message waits whose ticket was fetched by a process without a place for it.
-	placePause = 50 * time.Millisecond
+	// slotPause is how long a message waits whose ticket was fetched by a process without a slot for it.
+	slotPause = 50 * time.Millisecond
 	// maxReasonBody is how many bytes of a failed answer are kept as its reason.
 	maxReasonBody = 300
 	// maxAnswerHeader limits the header of an answer, in bytes.
@@ -90,8 +90,8 @@ type deliverer struct {
 	http      *http.Client
 	heartbeat *cluster.Heartbeat
 	sweeper   *cluster.Sweeper
-	// places are those of the deliveries with a ticket.
-	places     *share.Pool
+	// slots are those of the deliveries with a ticket.
+	slots      *share.Pool
 	turns      *share.Pool // see [turn]
 	unrecorded *share.Pool // see [turn]
 	memory     memory
@@ -129,27 +129,27 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		heartbeat: cluster.NewHeartbeat(q.pool, o.Program, func() { q.WakeTimer(nil) }, o.Logger),
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: memory{share.NewPool(o.BodyMemory)},
 		answers: share.NewPool(o.BodyMemory),
-		places:  share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
+		slots:   share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
 		clients: world.NewClients(), turns: turns,
 		unrecorded: share.NewPool(int64(unrecordedPerProcessor * processors)), news: make(chan struct{}, 1),
 	}
 }
 
-// redeem claims the message of a ticket and delivers it, if its project may take a place. Otherwise it gives the ticket
+// redeem claims the message of a ticket and delivers it, if its project may take a slot. Otherwise it gives the ticket
 // up at once: one that waited would take the room of other projects' tickets.
 func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 	return rescue.Do(ctx, "ticket", func() error { return w.useTicket(ctx, t) })
 }
 
 func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
-	if !w.places.Try(string(t.Project), 1, shareFactor) {
-		_, err := postponeTicket(ctx, w.queue.pool, t, placePause)
+	if !w.slots.Try(string(t.Project), 1, shareFactor) {
+		_, err := postponeTicket(ctx, w.queue.pool, t, slotPause)
 		return err
 	}
 	ctx = share.For(ctx, string(t.Project))
 	w.issueMore()
 	defer w.issueMore()
-	defer w.places.Release(string(t.Project), 1)
+	defer w.slots.Release(string(t.Project), 1)
 	free, err := w.reserveBody(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil

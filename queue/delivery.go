@@ -122,7 +122,7 @@ func (d Delivery) counted(req *http.Request, resp *http.Response) *http.Response
 }
 
 // ReserveMemory takes memory for the given number of bytes, which free releases. After waiting for half of the lease
-// the delivery fails without counting, so that its place goes to another one. If it had to wait, it restarts the lease,
+// the delivery fails without counting, so that its slot goes to another one. If it had to wait, it restarts the lease,
 // so that the function has the full lease time.
 func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), err error) {
 	if free, ok := d.by.memory.try(d.Project, size); ok {
@@ -234,7 +234,7 @@ func (d Delivery) Advance(ctx context.Context, progress []byte) error {
 }
 
 // Reserve returns a reservation to do work for the deployment again in this process, right after a transaction that
-// leases it again; see [Delivery.RestartIn]. There is none if its calls have a bound: others may wait for the place.
+// leases it again; see [Delivery.RestartIn]. There is none if its calls have a bound: others may wait for the slot.
 func (q *Queue) Reserve(p entities.Project, deployment string) Reservation {
 	return q.reserve(message.Message{Project: p, DeploymentID: deployment}, 0)
 }

@@ -18,12 +18,12 @@ import (
 // function is called right after the commit. This saves issuing, fetching, claiming and deleting a ticket. From then on
 // it is an ordinary delivery.
 //
-// The number of places is limited, and shared between projects. A message for which none is free gets a ticket instead,
+// The number of slots is limited, and shared between projects. A message for which none is free gets a ticket instead,
 // so that any process with free capacity can deliver it.
 type dispatcher struct {
 	*deliverer
 
-	places *share.Pool
+	slots *share.Pool
 
 	mu       sync.Mutex // held while a delivery enters, and by close
 	underway sync.WaitGroup
@@ -32,14 +32,14 @@ type dispatcher struct {
 	cancelCalls context.CancelFunc
 }
 
-func newDispatcher(w *deliverer, places int) *dispatcher {
-	d := &dispatcher{deliverer: w, places: share.NewPool(int64(places))}
+func newDispatcher(w *deliverer, slots int) *dispatcher {
+	d := &dispatcher{deliverer: w, slots: share.NewPool(int64(slots))}
 	d.calls, d.cancelCalls = context.WithCancel(context.Background())
 	return d
 }
 
 // Reservation is a lease that a message can be stored with so that this process delivers it. The zero value reserves
-// nothing. A reservation takes no place until its transaction commits, since the transaction may fail.
+// nothing. A reservation takes no slot until its transaction commits, since the transaction may fail.
 type Reservation struct {
 	by *dispatcher
 
@@ -50,9 +50,9 @@ type Reservation struct {
 // Made reports whether the reservation is not the zero value.
 func (r Reservation) Made() bool { return r.by != nil }
 
-// reserve returns a reservation if the message is due now, is small, and its project may take a place besides those
+// reserve returns a reservation if the message is due now, is small, and its project may take a slot besides those
 // reserved earlier in the same transaction. If the calls of its deployment have a bound, it needs a ticket. No run
-// begins here while messages wait for a place of its project.
+// begins here while messages wait for a slot of its project.
 func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
 	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody || m.BeginsRun && d.othersWait(m.Project) ||
@@ -72,7 +72,7 @@ func mayLease(process, project, deployment, work string) string {
 	return isRegistered(process) + ` AND NOT ` + concurrency.IsBounded(project, deployment, work)
 }
 
-// Start delivers the message stored under the reservation, or releases it if no place is free. It also releases the
+// Start delivers the message stored under the reservation, or releases it if no slot is free. It also releases the
 // message if the transaction failed: the commit may have succeeded although its response was lost.
 func (r Reservation) Start(d Delivery, failed error) {
 	if failed != nil || !r.by.enter(d.Project) {
@@ -82,7 +82,7 @@ func (r Reservation) Start(d Delivery, failed error) {
 	go r.by.dispatch(d)
 }
 
-// dispatch delivers a message that has a place.
+// dispatch delivers a message that has a slot.
 func (d *dispatcher) dispatch(m Delivery) {
 	defer d.leave(m.Project)
 	ctx := share.For(d.calls, string(m.Project))
@@ -110,21 +110,21 @@ func (d *dispatcher) release(m Delivery) {
 	}
 }
 
-// othersWait reports whether messages are due for which the project has no place here.
+// othersWait reports whether messages are due for which the project has no slot here.
 func (d *dispatcher) othersWait(p entities.Project) bool {
-	return d.backlog.Load() && d.deliverer.places.Room(string(p), shareFactor) <= 0
+	return d.backlog.Load() && d.deliverer.slots.Room(string(p), shareFactor) <= 0
 }
 
-// room reports whether the project may take a place if it takes more of them first.
+// room reports whether the project may take a slot if it takes more of them first.
 func (d *dispatcher) room(p entities.Project, more int) bool {
-	return d.stopping.Err() == nil && d.places.Room(string(p), shareFactor) > int64(more)
+	return d.stopping.Err() == nil && d.slots.Room(string(p), shareFactor) > int64(more)
 }
 
-// enter takes a place if the project may have one, and reports whether it did.
+// enter takes a slot if the project may have one, and reports whether it did.
 func (d *dispatcher) enter(p entities.Project) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stopping.Err() != nil || !d.places.Try(string(p), 1, shareFactor) {
+	if d.stopping.Err() != nil || !d.slots.Try(string(p), 1, shareFactor) {
 		return false
 	}
 	d.underway.Add(1)
@@ -132,7 +132,7 @@ func (d *dispatcher) enter(p entities.Project) bool {
 }
 
 func (d *dispatcher) leave(p entities.Project) {
-	d.places.Release(string(p), 1)
+	d.slots.Release(string(p), 1)
 	d.underway.Done()
 }
 

@@ -72,8 +72,8 @@ func TestMessageWithoutDeploymentCanBeReceived(t *testing.T) {
 	r.wantNoTickets(t)
 }
 
-// TestNoMoreDeliveriesThanPlaces also checks that messages without a free slot get tickets and are delivered once.
-func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
+// TestNoMoreDeliveriesThanSlots also checks that messages without a free slot get tickets and are delivered once.
+func TestNoMoreDeliveriesThanSlots(t *testing.T) {
 	t.Parallel()
 	const slots, messages = 6, 60
 	var r *replica
@@ -114,8 +114,8 @@ func TestReservationOfAnUnregisteredProcessIsVoid(t *testing.T) {
 	r.local.Store(d)
 	id := r.send(t)
 	c := a.next(t)
-	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.places.Free() != 1 {
-		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, 1-d.places.Free())
+	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.slots.Free() != 1 {
+		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, 1-d.slots.Free())
 	}
 	r.ack(t, c)
 	// The same holds for work.
@@ -223,15 +223,15 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		}
 		return id, ended
 	}
-	places := w.dispatcher.places
-	all := places.Free()
+	slots := w.dispatcher.slots
+	all := slots.Free()
 	for name, trouble := range map[string]struct {
 		cause func()
 		told  error
 	}{
 		"no answer to the commit": {func() {}, errors.New("connection lost")},
-		"no place": {func() {
-			eventually(t, "all places are taken", func() bool { return places.Try("other", all, shareFactor) })
+		"no slot": {func() {
+			eventually(t, "all slots are taken", func() bool { return slots.Try("other", all, shareFactor) })
 		}, nil},
 	} {
 		id, ended := enqueued()
@@ -242,8 +242,8 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		} else {
 			r.ack(t, c)
 		}
-		if places.Free() == 0 {
-			places.Release("other", all)
+		if slots.Free() == 0 {
+			slots.Release("other", all)
 		}
 	}
 	id, ended := enqueued()

@@ -20,18 +20,18 @@
 //
 // A process that both accepts and delivers messages needs no ticket: it stores the message leased to itself and
 // delivers it right after the commit (dispatcher.go). Tickets are for messages that are due later, that were sent by
-// another process, or that arrive when the process has no free place.
+// another process, or that arrive when the process has no free slot.
 //
 // # Fairness
 //
-// Projects share the places for deliveries, the memory for bodies, and the turns to start a delivery (capacity/share).
+// Projects share the slots for deliveries, the memory for bodies, and the turns to start a delivery (capacity/share).
 // A project may hold four times as much as is free, so that one alone gets nearly everything and a newcomer always
-// finds something. Deliveries of messages without a ticket, and of those with one, have half of the places each: a
+// finds something. Deliveries of messages without a ticket, and of those with one, have half of the slots each: a
 // stream of new messages cannot starve the old ones.
 //
-// The loop issues tickets project by project, for as many messages as there are places in its process, and at most 100
+// The loop issues tickets project by project, for as many messages as there are slots in its process, and at most 100
 // that wait to be used (issue.go). So a project with a large backlog has few tickets ahead of another's. A process that
-// fetches a ticket without having a place for it gives the ticket up, and the message gets another one.
+// fetches a ticket without having a slot for it gives the ticket up, and the message gets another one.
 //
 // The calling process holds the lease until the function extends it; from then on the function does. A dead process
 // therefore loses only the leases that its functions have not extended. Package queue/cluster describes how processes

@@ -217,7 +217,7 @@ type workBatch struct {
 	reserved int
 }
 
-// write adds the writes of a piece of work, which this process does if it has a free place.
+// write adds the writes of a piece of work, which this process does if it has a free slot.
 func (b *workBatch) write(w pg.Writer, q *Queue, m message.Message) *storedWork {
 	s := b.add(q, m)
 	id := s.ID // which the write of the message replaces if it finds one
@@ -295,9 +295,9 @@ func (*Queue) Validate(m message.Message) error {
 	return nil
 }
 
-// admit makes the messages due of runs and steps that got the places of their limits, and of steps that were refused.
-// As many as this process has room for are leased to it; see [limiter.Admit]. They go before what waits for a place of
-// the project: a granted run counts as begun, since others wait for the places of the limits that it holds.
+// admit makes the messages due of runs and steps that got the slots of their limits, and of steps that were refused.
+// As many as this process has room for are leased to it; see [limiter.Admit]. They go before what waits for a slot of
+// the project: a granted run counts as begun, since others wait for the slots of the limits that it holds.
 func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted) (ended func(error)) {
 	var made []Reservation
 	var leased, handles, runs, steps []string
@@ -361,11 +361,11 @@ const (
 	releaseSteps = `UPDATE messages SET due_at = now() WHERE id = ANY ($1) AND lease = ''`
 )
 
-// needsPlaces is the condition that the message m is for a step that needs places of limits.
-const needsPlaces = `EXISTS (SELECT FROM permits w WHERE w.message_id = m.id)`
+// needsSlots is the condition that the message m is for a step that needs slots of limits.
+const needsSlots = `EXISTS (SELECT FROM permits w WHERE w.message_id = m.id)`
 
-// lateStep is the error of a step whose deadline has passed while it waited for a place.
-var lateStep = contract.Payload("the time of the step was over before its limits had a place", contract.CodeTimeout)
+// lateStep is the error of a step whose deadline has passed while it waited for a slot.
+var lateStep = contract.Payload("the time of the step was over before its limits had a slot", contract.CodeTimeout)
 
 // expire ends the waits of steps whose deadline has passed; see [limiter.Expire].
 func (q *Queue) expire(ctx context.Context) error {
@@ -376,7 +376,7 @@ func (q *Queue) expire(ctx context.Context) error {
 	return err
 }
 
-// releaseGated makes the messages due of the runs $1 that had to wait for places: those that were gated, and those
+// releaseGated makes the messages due of the runs $1 that had to wait for slots: those that were gated, and those
 // whose tickets were refused. They count as begun; see admit. It looks them up run by run: as a join, Postgres may read
 // all messages, and it may read all that wait if it looks for those that are due later; see [notParked].
 var releaseGated = `

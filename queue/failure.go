@@ -114,8 +114,8 @@ type Failure struct {
 	Held *message.Held
 	// Parked is set if the message is parked at once, until somebody retries it.
 	Parked bool
-	// KeepsPlaces is set if the step goes on without its delivery, and keeps its places of limits.
-	KeepsPlaces bool
+	// KeepsSlots is set if the step goes on without its delivery, and keeps its slots of limits.
+	KeepsSlots bool
 }
 
 // Error implements error.

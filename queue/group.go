@@ -144,7 +144,7 @@ var insertMessage = `
 	RETURNING ` + deliveryColumns + `, ''::bytea AS body`
 
 // insertRow is the insertion of a message up to its condition. Waits is the condition that the message waits until its
-// run has places of limits.
+// run has slots of limits.
 func insertRow(waits string) string {
 	return `
 	INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,

@@ -40,7 +40,7 @@ type ration struct {
 	tickets int
 }
 
-// divide decides how many tickets the projects get. Room returns how many places a project may take in this process. It
+// divide decides how many tickets the projects get. Room returns how many slots a project may take in this process. It
 // also returns how long it is until a further project has a due message.
 func divide(all []demand, room func(entities.Project) int) (rations []ration, next time.Duration) {
 	next = time.Hour
@@ -68,7 +68,7 @@ func divide(all []demand, room func(entities.Project) int) (rations []ration, ne
 	return rations, next
 }
 
-// issueDue issues tickets for due messages, as far as there are places for them, and returns how long it is until the
+// issueDue issues tickets for due messages, as far as there are slots for them, and returns how long it is until the
 // next message is due.
 func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 	for {
@@ -85,7 +85,7 @@ func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		rations, next := divide(all, func(p entities.Project) int {
-			return int(w.places.Room(string(p), shareFactor))
+			return int(w.slots.Room(string(p), shareFactor))
 		})
 		if len(rations) == 0 {
 			pause(ctx, dueRetry) // bounds how often deliveries that end lead to this
@@ -102,7 +102,7 @@ func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// issueMore makes the loop issue more tickets if messages are due that got none: a ticket was used or a place is free.
+// issueMore makes the loop issue more tickets if messages are due that got none: a ticket was used or a slot is free.
 func (w *deliverer) issueMore() {
 	if w.backlog.Load() {
 		poke(w.news)

@@ -26,7 +26,7 @@ func TestDivide(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		all  []demand
-		room map[entities.Project]int // of projects with less than all places
+		room map[entities.Project]int // of projects with less than all slots
 		want map[entities.Project]int
 		next time.Duration
 	}{
@@ -39,11 +39,11 @@ func TestDivide(t *testing.T) {
 			all: []demand{{"a", overdue, 30}}, want: map[entities.Project]int{"a": maxTickets - 30}, next: time.Hour,
 		},
 		"enough tickets wait": {all: []demand{{"a", overdue, maxTickets}}, next: time.Hour},
-		"few places": {
+		"few slots": {
 			all: []demand{{"a", overdue, 2}}, room: map[entities.Project]int{"a": 7},
 			want: map[entities.Project]int{"a": 5}, next: time.Hour,
 		},
-		"one has no place, one is due, one is due later": {
+		"one has no slot, one is due, one is due later": {
 			all:  []demand{{"a", overdue, 0}, {"b", overdue, 0}, {"c", time.Second, 0}},
 			room: map[entities.Project]int{"a": 0}, want: map[entities.Project]int{"b": maxTickets}, next: time.Second,
 		},
@@ -171,16 +171,16 @@ func TestReadingDemandsScansNoBacklog(t *testing.T) {
 	}
 }
 
-// TestTicketWithoutPlaceIsGivenUp: it neither waits in the place of another project's ticket nor gets lost.
-func TestTicketWithoutPlaceIsGivenUp(t *testing.T) {
+// TestTicketWithoutSlotIsGivenUp: it neither waits in the slot of another project's ticket nor gets lost.
+func TestTicketWithoutSlotIsGivenUp(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
 	w := r.newWorker(t)
-	w.places = share.NewPool(0)
+	w.slots = share.NewPool(0)
 	r.send(t)
-	other := r.newWorker(t) // issues a ticket, which the process without a place fetches
+	other := r.newWorker(t) // issues a ticket, which the process without a slot fetches
 	if _, err := other.issueDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -197,8 +197,8 @@ func TestTicketWithoutPlaceIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestHungProjectLeavesPlaces: one project's calls hang, in the dispatcher and with tickets; another's are made.
-func TestHungProjectLeavesPlaces(t *testing.T) {
+// TestHungProjectLeavesSlots: one project's calls hang, in the dispatcher and with tickets; another's are made.
+func TestHungProjectLeavesSlots(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	hung := newApp(t, func(_ http.ResponseWriter, r *http.Request, _ call) { <-r.Context().Done() })
@@ -207,8 +207,8 @@ func TestHungProjectLeavesPlaces(t *testing.T) {
 	if _, err := r.PutDeployment(t.Context(), "greedy", deployment, hung.URL); err != nil {
 		t.Fatal(err)
 	}
-	const places, most = 40, 2 * 16
-	w := r.worker(t, func(o *WorkerOptions) { o.Deliveries, o.Grace = places, 0 })
+	const slots, most = 40, 2 * 16
+	w := r.worker(t, func(o *WorkerOptions) { o.Deliveries, o.Grace = slots, 0 })
 	r.addDue(t, "greedy", 100)
 	for range 20 {
 		m := newMessage()
@@ -229,8 +229,8 @@ func TestHungProjectLeavesPlaces(t *testing.T) {
 	if n := len(hung.calls); n > 0 {
 		t.Errorf("got %d more calls of the greedy project, want %d at once at most", n, most)
 	}
-	eventually(t, "only the places of the greedy project are taken", func() bool { // a place is free after its message is gone
-		return places-w.dispatcher.places.Free()-w.places.Free() == most
+	eventually(t, "only the slots of the greedy project are taken", func() bool { // a slot is free after its message is gone
+		return slots-w.dispatcher.slots.Free()-w.slots.Free() == most
 	})
 }
 

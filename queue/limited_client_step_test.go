@@ -32,9 +32,9 @@ func ofStep(run string) func(*message.Message) {
 	return func(m *message.Message) { m.Topic, m.RunID = limitedTopic, entities.RunID(run) }
 }
 
-// TestStepsOfAppsWaitForTheirPlaces: of ten messages for a step that a policy limits to two at once, no more are
-// delivered at once, at two servers. One whose delivery fails gives its place back during the pause.
-func TestStepsOfAppsWaitForTheirPlaces(t *testing.T) {
+// TestStepsOfAppsWaitForTheirSlots: of ten messages for a step that a policy limits to two at once, no more are
+// delivered at once, at two servers. One whose delivery fails gives its slot back during the pause.
+func TestStepsOfAppsWaitForTheirSlots(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	r := open(t, dsn)
@@ -59,7 +59,7 @@ func TestStepsOfAppsWaitForTheirPlaces(t *testing.T) {
 	}
 }
 
-// TestAFailedStepOfAnAppWaitsAgain: another one has its place during the pause. What refuses the body of steps that the
+// TestAFailedStepOfAnAppWaitsAgain: another one has its slot during the pause. What refuses the body of steps that the
 // server calls leaves that of the app alone.
 func TestAFailedStepOfAnAppWaitsAgain(t *testing.T) {
 	t.Parallel()
@@ -85,7 +85,7 @@ func TestAFailedStepOfAnAppWaitsAgain(t *testing.T) {
 	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
 }
 
-// TestWhichMessagesAreHeldBack: those of steps that the policy names, unless their run holds the place.
+// TestWhichMessagesAreHeldBack: those of steps that the policy names, unless their run holds the slot.
 func TestWhichMessagesAreHeldBack(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
@@ -100,7 +100,7 @@ func TestWhichMessagesAreHeldBack(t *testing.T) {
 	}{
 		"the step":              {[]func(*message.Message){ofStep("wrun_1")}, true},
 		"in a namespace":        {[]func(*message.Message){ofStep("wrun_1"), other("__ns_wkf_step_step----a--charge")}, true},
-		"its run's place":       {[]func(*message.Message){ofStep("wrun_shares")}, false},
+		"its run's slot":        {[]func(*message.Message){ofStep("wrun_shares")}, false},
 		"another key":           {[]func(*message.Message){ofStep("wrun_other")}, true},
 		"another step":          {[]func(*message.Message){ofStep("wrun_1"), other("__wkf_step_step----a--refund")}, false},
 		"the run":               {[]func(*message.Message){ofStep("wrun_1"), other("__wkf_workflow_step----a--charge")}, false},
@@ -120,8 +120,8 @@ func TestWhichMessagesAreHeldBack(t *testing.T) {
 	}
 }
 
-// TestAParkedStepOfAnAppHoldsNoPlace.
-func TestAParkedStepOfAnAppHoldsNoPlace(t *testing.T) {
+// TestAParkedStepOfAnAppHoldsNoSlot.
+func TestAParkedStepOfAnAppHoldsNoSlot(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	r.limitedRun(t, "wrun_1")

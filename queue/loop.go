@@ -187,7 +187,7 @@ func (w *deliverer) countEvents(ctx context.Context) {
 	}
 }
 
-// tellDeadlocks logs that runs wait for each other's places of limits.
+// tellDeadlocks logs that runs wait for each other's slots of limits.
 func (w *deliverer) tellDeadlocks(ctx context.Context) {
 	switch n, err := w.queue.countDeadlocked(ctx); {
 	case err != nil && ctx.Err() == nil:

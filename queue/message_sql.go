@@ -35,10 +35,10 @@ func ticketOf(m message.Message) int {
 	return firstTicket
 }
 
-// gated is when a message is due that waits for its run to get places of limits: [Queue.admit] makes it due then.
+// gated is when a message is due that waits for its run to get slots of limits: [Queue.admit] makes it due then.
 const gated = `timestamptz '2200-01-01 00:00:00+00'`
 
-// waits is the condition that a message must wait until its run has places of limits: it is for the deployment that
+// waits is the condition that a message must wait until its run has slots of limits: it is for the deployment that
 // executes the run, so [releaseGated] finds it. It locks what it finds, so that a grant that is committed meanwhile
 // counts, and one that comes later sees what the statement writes.
 func waits(run, project, deployment string) string {
@@ -132,13 +132,13 @@ func postponeTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket, d
 // nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
 // did not reach the function does not count. One that was cut off counts, and is also unreached: the app is away.
 //
-// The permits of a step wait again, and their pass makes the message due, unless the step keeps its places ($7). If the
+// The permits of a step wait again, and their pass makes the message due, unless the step keeps its slots ($7). If the
 // message is parked ($8), they wait until somebody retries it.
 const nackSQL = `
 	WITH failed AS (
 	UPDATE messages m
 	SET lease = '', holder = '', awaits_since = NULL,
-		due_at = CASE WHEN ` + needsPlaces + ` AND NOT $7::boolean THEN ` + gated + ` ELSE now() + $2 END,
+		due_at = CASE WHEN ` + needsSlots + ` AND NOT $7::boolean THEN ` + gated + ` ELSE now() + $2 END,
 		last_error = $3,
 		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
 		unreached = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached + 1 END,
@@ -152,7 +152,7 @@ const nackSQL = `
 
 // releaseSQL makes the message under the lease $1 due again, after $2, whose delivery has not started. If the log
 // already has an attempt of its step, the attempt counts as unreached. Its run keeps counting as begun: such messages
-// are few, not more than the places for which reservations raced or that a process had when it stopped, and come first
+// are few, not more than the slots for which reservations raced or that a process had when it stopped, and come first
 // the next time.
 const releaseSQL = `
 	UPDATE messages SET lease = '', holder = '', due_at = now() + $2, delivery_count = delivery_count - 1,
@@ -160,7 +160,7 @@ const releaseSQL = `
 	WHERE ` + OfLease
 
 func (f Failure) nackArgs(handle string) []any {
-	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held, f.KeepsPlaces, f.Parked}
+	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held, f.KeepsSlots, f.Parked}
 }
 
 // dueBatch is how many messages one statement makes due.
@@ -359,7 +359,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 // dropAllWork deletes the work about run $1.
 const dropAllWork = `DELETE FROM messages WHERE run_id = $1 AND work <> ''`
 
-// endGated makes the messages due of run $3 that has ended before it got places. They are those of [waits].
+// endGated makes the messages due of run $3 that has ended before it got slots. They are those of [waits].
 const endGated = `
 	UPDATE messages SET due_at = now()
 	WHERE project = $1 AND deployment_id = $2 AND run_id = $3 AND work = '' AND due_at = ` + gated

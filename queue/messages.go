@@ -316,7 +316,7 @@ const (
 			ORDER BY id FOR NO KEY UPDATE))`
 )
 
-// retry makes the messages due at once; those of steps that need places of limits, as soon as they have them.
+// retry makes the messages due at once; those of steps that need slots of limits, as soon as they have them.
 func retry(ctx context.Context, tx pgx.Tx, ids []string) error {
 	if _, err := tx.Exec(ctx, retrySQL+`id = ANY ($1)`, ids); err != nil {
 		return err

@@ -205,7 +205,7 @@ type Gauges struct {
 	// HeldRuns counts the runs whose function refuses to go on, by the code that it gives; codes that are not known are
 	// counted as "other". The limit applies to their sum.
 	HeldRuns map[string]int64
-	// DeadlockedRuns counts the runs that wait for places of limits, or hold them, and can never go on: see
+	// DeadlockedRuns counts the runs that wait for slots of limits, or hold them, and can never go on: see
 	// [limit.FindDeadlocks]. Those of a project with more than 10,000 such runs or steps are not known, and not counted.
 	DeadlockedRuns int64
 }

@@ -17,16 +17,16 @@ import (
 var testApp = world.App{Project: project, Deployment: deployment}
 
 // poll asks for deliveries, and sends each answer that is not empty to the channel until the context ends.
-func (r *replica) poll(ctx context.Context, t testing.TB, places int, got chan<- []Delivery) {
+func (r *replica) poll(ctx context.Context, t testing.TB, slots int, got chan<- []Delivery) {
 	t.Helper()
 	for ctx.Err() == nil {
-		list, err := r.Pull(ctx, testApp, places)
+		list, err := r.Pull(ctx, testApp, slots)
 		if err != nil && ctx.Err() == nil {
 			t.Errorf("pull: %v", err)
 			return
 		}
-		if len(list) > places {
-			t.Errorf("got %d deliveries for %d places", len(list), places)
+		if len(list) > slots {
+			t.Errorf("got %d deliveries for %d slots", len(list), slots)
 		}
 		if len(list) > 0 {
 			got <- list
@@ -256,7 +256,7 @@ func TestMessageSaysThatNoAppAsks(t *testing.T) {
 	}
 }
 
-// TestPollIsBounded: a poll gets no more than it has places for, and no more bytes than one answer may have, unless a
+// TestPollIsBounded: a poll gets no more than it has slots for, and no more bytes than one answer may have, unless a
 // single message is larger.
 func TestPollIsBounded(t *testing.T) {
 	t.Parallel()
@@ -270,13 +270,13 @@ func TestPollIsBounded(t *testing.T) {
 		r.exec(t, `UPDATE messages SET unreached = 1, due_at = now() + $2 * interval '1 s',
 			body = decode(repeat('00', $3), 'hex') WHERE id = $1`, ids[i], i, mib<<20)
 	}
-	for _, tt := range []struct{ places, want int }{{6, 1}, {6, 1}, {2, 2}, {6, 2}} {
-		list, err := r.Pull(t.Context(), testApp, tt.places)
+	for _, tt := range []struct{ slots, want int }{{6, 1}, {6, 1}, {2, 2}, {6, 2}} {
+		list, err := r.Pull(t.Context(), testApp, tt.slots)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(list) != tt.want {
-			t.Fatalf("got %d messages for %d places, want %d", len(list), tt.places, tt.want)
+			t.Fatalf("got %d messages for %d slots, want %d", len(list), tt.slots, tt.want)
 		}
 		for i := range list {
 			if !slices.ContainsFunc(list, func(d Delivery) bool { return d.ID == ids[i] }) {

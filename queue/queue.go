@@ -48,12 +48,12 @@ type Queue struct {
 	group  *pg.GroupCommit
 	hub    *pg.Hub
 	issuer *tickets.Issuer
-	// limits grants places of limits to what waits for them.
+	// limits grants slots of limits to what waits for them.
 	limits *limiter.Limiter
 	// bounds knows how many calls of a deployment may be under way.
 	bounds *concurrency.Bounds
 	pauses pauses
-	// limitsClients is set when this process has met a step of an app of the Workflow SDK that needs places of limits.
+	// limitsClients is set when this process has met a step of an app of the Workflow SDK that needs slots of limits.
 	limitsClients atomic.Bool
 	// local delivers the messages that this process accepts; nil if the process does not deliver.
 	local atomic.Pointer[dispatcher]
@@ -64,7 +64,7 @@ type Queue struct {
 	// asked within askedPause.
 	polls *pull.Polls[world.App, Delivery]
 	asked sync.Map // by world.App
-	// processors has the places for work with large payloads.
+	// processors has the slots for work with large payloads.
 	processors *share.Processors
 }
 
@@ -84,7 +84,7 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 // Pool returns the connection pool of the queue's database.
 func (q *Queue) Pool() *pgxpool.Pool { return q.pool }
 
-// Processors returns the places of this process for work with large payloads.
+// Processors returns the slots of this process for work with large payloads.
 func (q *Queue) Processors() *share.Processors { return q.processors }
 
 // Group returns the group commit of messages and acknowledgements, which a log on the same database may share; see
@@ -97,7 +97,7 @@ func (q *Queue) Delivering() int {
 	if d == nil {
 		return 0
 	}
-	return int(d.places.Held() + d.deliverer.places.Held())
+	return int(d.slots.Held() + d.deliverer.slots.Held())
 }
 
 // DeliveringOf returns how many of them are the project's.
@@ -106,7 +106,7 @@ func (q *Queue) DeliveringOf(project string) int {
 	if d == nil {
 		return 0
 	}
-	return int(d.places.HeldBy(project) + d.deliverer.places.HeldBy(project))
+	return int(d.slots.HeldBy(project) + d.deliverer.slots.HeldBy(project))
 }
 
 // Look implements [eventlog.Limiter].
@@ -280,7 +280,7 @@ func mayHold(process string) string { return `(` + process + ` = '' OR ` + isReg
 // mayClaim is the condition that it may be leased now, unless the calls of its deployment have a bound.
 var mayClaim = claimable + ` AND NOT ` + limit.MustHoldBack
 
-// holdBack has the message of a ticket wait for its places, if it is for a step of an app of the Workflow SDK that
+// holdBack has the message of a ticket wait for its slots, if it is for a step of an app of the Workflow SDK that
 // needs some.
 func (q *Queue) holdBack(ctx context.Context, t tickets.Ticket) error {
 	uses, err := limit.HoldBack(ctx, q.pool, claimable, gated, t.MessageID, t.Number)
@@ -291,7 +291,7 @@ func (q *Queue) holdBack(ctx context.Context, t tickets.Ticket) error {
 	return err
 }
 
-// lookAfter tells the limiter that a delivery may have freed places: that of a step of an app of the Workflow SDK.
+// lookAfter tells the limiter that a delivery may have freed slots: that of a step of an app of the Workflow SDK.
 func (q *Queue) lookAfter(ctx context.Context, d Delivery) error {
 	if !q.limitsClients.Load() || d.Work != message.WorkNone || !stepTopic.MatchString(d.Topic) {
 		return nil
@@ -373,13 +373,13 @@ const (
 )
 
 // Pull returns messages for the app, leased to it for [PulledLease], as soon as there are any: up to so many as it has
-// places for. It returns none when the context ends. An app that is not registered is registered as one that asks. Pull
+// slots for. It returns none when the context ends. An app that is not registered is registered as one that asks. Pull
 // fails with [message.ErrHasURL].
 //
 // A process hands what it would deliver to a poll that waits here. Without one it gives the message back, for the polls
 // that wait at other processes and those that come: they claim it. Call [Delivery.Taken] for each message when its body
 // is no longer needed.
-func (q *Queue) Pull(ctx context.Context, app world.App, places int) ([]Delivery, error) {
+func (q *Queue) Pull(ctx context.Context, app world.App, slots int) ([]Delivery, error) {
 	if err := q.noteAsked(ctx, app); err != nil {
 		if ctx.Err() != nil {
 			return nil, nil
@@ -389,16 +389,16 @@ func (q *Queue) Pull(ctx context.Context, app world.App, places int) ([]Delivery
 	news, cancel := q.hub.Subscribe(pullTopic(app))
 	defer cancel()
 	for {
-		// The poll joins only afterwards, or it would get more than it has places for. What comes meanwhile is given back,
+		// The poll joins only afterwards, or it would get more than it has slots for. What comes meanwhile is given back,
 		// which is news.
-		list, err := q.claimGivenBack(ctx, app, places)
+		list, err := q.claimGivenBack(ctx, app, slots)
 		if ctx.Err() != nil {
 			return list, nil // what was claimed by a statement without an answer is claimed again when its lease ends
 		}
 		if len(list) > 0 || err != nil {
 			return list, wrap("pull", err)
 		}
-		poll := q.polls.Join(app, places)
+		poll := q.polls.Join(app, slots)
 		select {
 		case <-poll.Filled():
 		case <-news:
@@ -438,13 +438,13 @@ func (q *Queue) GiveBack(ctx context.Context, list []Delivery) error {
 	return errors.Join(failed...)
 }
 
-// claimGivenBack claims messages that have not reached the app, for a poll: up to so many as it has places for, and up
+// claimGivenBack claims messages that have not reached the app, for a poll: up to so many as it has slots for, and up
 // to [maxPulledBytes].
-func (q *Queue) claimGivenBack(ctx context.Context, app world.App, places int) ([]Delivery, error) {
+func (q *Queue) claimGivenBack(ctx context.Context, app world.App, slots int) ([]Delivery, error) {
 	if q.pauses.has(app.Project) {
 		return nil, nil
 	}
-	handles := make([]string, places)
+	handles := make([]string, slots)
 	for i := range handles {
 		handles[i] = "rh_" + ulid.Make().String()
 	}
@@ -453,7 +453,7 @@ func (q *Queue) claimGivenBack(ctx context.Context, app world.App, places int) (
 }
 
 // handOver gives a message to its app if the app waits for one here. From then on the app has the lease. Otherwise the
-// message is given back. The message keeps its place, and the memory of its body, until the poll's answer is written.
+// message is given back. The message keeps its slot, and the memory of its body, until the poll's answer is written.
 func (w *deliverer) handOver(ctx context.Context, d Delivery) (Delivered, error) {
 	give := w.queue.polls.Reserve(d.app())
 	if give == nil {

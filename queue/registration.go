@@ -304,8 +304,8 @@ func (d *Deployment) validateBound() error {
 	case n == nil || *n == 0:
 		return nil
 	case d.URL == PulledURL:
-		return entities.Invalid("an app that asks for its deliveries takes as many as it has places for: bound its " +
-			"places instead of setting maxConcurrent")
+		return entities.Invalid("an app that asks for its deliveries takes as many as it has slots for: bound its " +
+			"slots instead of setting maxConcurrent")
 	case *n < 0 || *n > concurrency.MaxCalls:
 		return entities.Invalid("maxConcurrent %d is not between 0 and %d", *n, concurrency.MaxCalls)
 	default:

@@ -28,7 +28,7 @@ const (
 
 // turn is the right of a delivery to start. A project that starts thousands of deliveries at once would make the
 // statements of others wait behind all of its own: while others are active, it starts as many as there are processors.
-// Alone, it starts as many as it has places: statements that run at once share commits.
+// Alone, it starts as many as it has slots: statements that run at once share commits.
 //
 // A delivery has a second unit, while it is unrecorded: until its call, for however long that waits for the database,
 // and from its function's answer until that is recorded. This is what is done twice if the process dies. A delivery

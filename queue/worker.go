@@ -62,9 +62,9 @@ type Worker struct {
 // NewWorker returns a worker for the queue, whose tables are in the given schema.
 func (q *Queue) NewWorker(schema string, o WorkerOptions) (*Worker, error) {
 	d := newDeliverer(q, o)
-	// Half of the places are for tickets, so that a stream of new messages cannot starve the old ones.
+	// Half of the slots are for tickets, so that a stream of new messages cannot starve the old ones.
 	forTickets := o.Deliveries - o.Deliveries/2
-	d.places = share.NewPool(int64(forTickets))
+	d.slots = share.NewPool(int64(forTickets))
 	d.sweeper.AfterPass = func(ctx context.Context) {
 		d.countEvents(ctx)
 		d.tellDeadlocks(ctx)

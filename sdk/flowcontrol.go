@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Use is a use of a limit: how many places of which one a run needs from its start to its end, or an attempt at a step.
+// Use is a use of a limit: how many slots of which one a run needs from its start to its end, or an attempt at a step.
 type Use struct {
 	// Limit is the name of the limit. What needs one that does not exist is refused with the code limit_not_found.
 	Limit string `json:"name"`
-	// Key says which places: what has another key has others.
+	// Key says which slots: what has another key has others.
 	Key string `json:"key,omitempty"`
 	// Tenant is who takes turns with others if the limit is fair; the key if it is empty.
 	Tenant string `json:"tenant,omitempty"`
-	// Cost is how many places it takes; 0 for one.
+	// Cost is how many slots it takes; 0 for one.
 	Cost int `json:"cost,omitempty"`
 }
 

@@ -24,7 +24,7 @@ func TestADeploymentIsAReasonAsLongAsItHasNoRoom(t *testing.T) {
 	}{
 		"run":                    {run(with(message.WorkRun, fresh, awaits(5, 5))), DeploymentFull},
 		"app of the SDK":         {run(with(message.WorkNone, fresh, awaits(5, 5))), DeploymentFull},
-		"fewer places":           {run(with(message.WorkRun, fresh, awaits(5, 3))), DeploymentFull},
+		"fewer slots":            {run(with(message.WorkRun, fresh, awaits(5, 3))), DeploymentFull},
 		"room":                   {run(with(message.WorkRun, fresh, awaits(4, 5))), Queued},
 		"no bound any more":      {run(with(message.WorkRun, fresh, awaits(9, 0))), Queued},
 		"step":                   {run(step(Step{Spec: called()}, awaits(5, 5))), DeploymentFull},

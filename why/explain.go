@@ -167,7 +167,7 @@ func (m Message) awaitsDeployment() bool {
 // awaits completes a reason about a message that waits until its deployment may be called.
 func (r Reason) awaits(m Message) Reason {
 	r = r.fill(m)
-	r.Kind, r.Since, r.Held, r.Places, r.Ahead = DeploymentFull, m.AwaitsSince, m.UnderWay, m.MaxCalls, m.Ahead
+	r.Kind, r.Since, r.Held, r.Slots, r.Ahead = DeploymentFull, m.AwaitsSince, m.UnderWay, m.MaxCalls, m.Ahead
 	r.Remedies = []Remedy{PutDeployment}
 	return r
 }
@@ -255,8 +255,8 @@ func claimedAt(lease string) *time.Time {
 	return &at
 }
 
-// waitsForPlace completes a reason about a message that is due.
-func (x *explainer) waitsForPlace(r Reason, m Message) Reason {
+// waitsForSlot completes a reason about a message that is due.
+func (x *explainer) waitsForSlot(r Reason, m Message) Reason {
 	r = r.fill(m)
 	r.Error, r.Backlog = nil, x.Backlog
 	if !m.DueAt.After(x.Now) {
@@ -283,9 +283,9 @@ func (x *explainer) addMessage(m Message) {
 		x.add(Reason{}.awaits(m))
 	case x.waits(""): // its limits are the reason
 	case p == queued && m.Work == message.WorkNone:
-		x.add(x.waitsForPlace(Reason{Kind: Client}, m))
+		x.add(x.waitsForSlot(Reason{Kind: Client}, m))
 	case p == queued:
-		x.add(x.waitsForPlace(Reason{Kind: Queued}, m))
+		x.add(x.waitsForSlot(Reason{Kind: Queued}, m))
 	case x.Run.Status == entities.RunPending:
 		x.add(Reason{Kind: StartDelay, Since: &x.Run.CreatedAt, At: &m.DueAt, MessageID: m.ID, DeploymentID: m.DeploymentID})
 	}

@@ -36,7 +36,7 @@ type Facts struct {
 	Steps    []Step
 	Hooks    []HookFact
 	Waits    []WaitFact
-	// Limits are the places that the run and its steps wait for.
+	// Limits are the slots that the run and its steps wait for.
 	Limits []LimitFact
 	// Open counts the steps, hooks and waits that are open, whether or not they are in the lists. If the run's function
 	// has said which steps it awaits, the others do not count.
@@ -269,7 +269,7 @@ func (f *Facts) loadStepWork(b *pgx.Batch) {
 	pg.LoadEach(b, func(c child) { byChild[c.ID].ChildStatus = c.Status }, statusesSQL, children)
 }
 
-// dueAt returns when a step's message is due. If it waits for places, that is when it may have them.
+// dueAt returns when a step's message is due. If it waits for slots, that is when it may have them.
 func (f *Facts) dueAt(m Message) time.Time {
 	for _, l := range f.Limits {
 		if l.MessageID == m.ID {

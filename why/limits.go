@@ -10,35 +10,35 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// maxHolders is how many of those that hold places a reason names.
+// maxHolders is how many of those that hold slots a reason names.
 const maxHolders = 3
 
-// LimitFact is a place of a limit that the run, or one of its steps, waits for.
+// LimitFact is a slot of a limit that the run, or one of its steps, waits for.
 type LimitFact struct {
 	limit.Awaited
 
-	// Holders are some that hold places of the limit, longest first: those of the key unless all keys together are at the
+	// Holders are some that hold slots of the limit, longest first: those of the key unless all keys together are at the
 	// bound.
 	Holders []limit.Permit
-	// Circle are the runs that wait for each other, if the place is never free unless one of them is ended: the first one
-	// holds the place.
+	// Circle are the runs that wait for each other, if the slot is never free unless one of them is ended: the first one
+	// holds the slot.
 	Circle []entities.RunID
 }
 
-// InAll reports whether the bound of all keys together keeps the place from being granted.
+// InAll reports whether the bound of all keys together keeps the slot from being granted.
 func (f LimitFact) inAll() bool {
 	l := f.Limit
 	return l.Total > 0 && f.HeldInAll+f.Cost > l.Total && (l.PerKey == 0 || f.Held+f.Cost <= l.PerKey)
 }
 
-// Holder is a run, or a step of it, that holds a place of a limit.
+// Holder is a run, or a step of it, that holds a slot of a limit.
 type Holder struct {
 	RunID  entities.RunID
 	StepID entities.StepID
 	Since  time.Time
 }
 
-// readLimits reads the places that the run and its steps wait for, and who holds them.
+// readLimits reads the slots that the run and its steps wait for, and who holds them.
 func (f *Facts) readLimits(ctx context.Context, q pg.Querier) error {
 	awaited, err := limit.AwaitedBy(ctx, q, f.Run.Project, f.Run.ID, MaxParts)
 	if err != nil {
@@ -65,7 +65,7 @@ func (f *Facts) readLimits(ctx context.Context, q pg.Querier) error {
 	return nil
 }
 
-// addLimits adds the reasons of the places that the run itself waits for, or its step with the message.
+// addLimits adds the reasons of the slots that the run itself waits for, or its step with the message.
 func (x *explainer) addLimits(messageID string, about Reason) {
 	before := len(x.reasons)
 	for _, f := range x.Limits {
@@ -76,7 +76,7 @@ func (x *explainer) addLimits(messageID string, about Reason) {
 	if len(x.reasons) > before || !x.waits(messageID) {
 		return
 	}
-	// All limits have a place: it is granted within a second.
+	// All limits have a slot: it is granted within a second.
 	about.Kind = Queued
 	if about.StepID != "" {
 		about.Kind = StepQueued
@@ -84,7 +84,7 @@ func (x *explainer) addLimits(messageID string, about Reason) {
 	x.add(about)
 }
 
-// waits reports whether the run itself waits for a place, or its step with the message.
+// waits reports whether the run itself waits for a slot, or its step with the message.
 func (x *explainer) waits(messageID string) bool {
 	for _, f := range x.Limits {
 		if f.MessageID == messageID {
@@ -94,7 +94,7 @@ func (x *explainer) waits(messageID string) bool {
 	return false
 }
 
-// waitsNow reports whether the step with the message waits for a place, and not for the end of a pause.
+// waitsNow reports whether the step with the message waits for a slot, and not for the end of a pause.
 func (x *explainer) waitsNow(messageID string) bool {
 	for _, f := range x.Limits {
 		if f.MessageID == messageID {
@@ -104,7 +104,7 @@ func (x *explainer) waitsNow(messageID string) bool {
 	return false
 }
 
-// addLimit adds the reason why a place is not granted, unless it is another one's.
+// addLimit adds the reason why a slot is not granted, unless it is another one's.
 func (x *explainer) addLimit(f LimitFact, r Reason) {
 	l := f.Limit
 	r.Limit, r.Key, r.Ahead, r.Since, r.MessageID = f.Name, f.Key, f.Ahead, &f.CreatedAt, f.MessageID
@@ -116,15 +116,15 @@ func (x *explainer) addLimit(f LimitFact, r Reason) {
 		if r.Kind = LimitFull; len(f.Circle) > 0 {
 			r.Kind, r.Circle, r.Remedies = LimitDeadlock, f.Circle, []Remedy{CancelRun, PutLimit}
 		}
-		r.Held, r.Places = f.Held, l.PerKey
+		r.Held, r.Slots = f.Held, l.PerKey
 		if f.inAll() {
-			r.Held, r.Places, r.InAll = f.HeldInAll, l.Total, true
+			r.Held, r.Slots, r.InAll = f.HeldInAll, l.Total, true
 		}
 		for _, p := range f.Holders {
 			r.Holders = append(r.Holders, Holder{p.RunID, entities.StepID(p.Subject), *p.GrantedAt})
 		}
 		if limit.IsMemo(f.Name) {
-			r.Kind, r.Limit, r.Key, r.Held, r.Places, r.Remedies = EqualStep, "", "", 0, 0, nil
+			r.Kind, r.Limit, r.Key, r.Held, r.Slots, r.Remedies = EqualStep, "", "", 0, 0, nil
 		}
 	case f.RateAt != nil:
 		// Those before it each move the clock of the key on by an interval.

@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// gated lets the run itself wait for a place of the limit stripe, key c7, and its step if it is not empty.
+// gated lets the run itself wait for a slot of the limit stripe, key c7, and its step if it is not empty.
 func gated(messageID string, change ...func(*LimitFact)) func(*Facts) {
 	return func(f *Facts) {
 		l := LimitFact{Awaited: limit.Awaited{
@@ -43,7 +43,7 @@ func TestLimitsAreReasons(t *testing.T) {
 		r.StepID, r.Name, r.MessageID, r.DeploymentID, r.Attempt, r.MaxAttempts = "charge", "pay", "msg_1", "shop", 1, 5
 	}
 	isFull := func(r *Reason) {
-		r.Held, r.Places, r.Ahead, r.Holders = 5, 5, 11, []Holder{{"wrun_2", "pay", *at(-time.Hour)}}
+		r.Held, r.Slots, r.Ahead, r.Holders = 5, 5, 11, []Holder{{"wrun_2", "pay", *at(-time.Hour)}}
 	}
 	rate := func(f *LimitFact) {
 		f.Limit.Rate, f.Limit.Per, f.Limit.Burst = 60, time.Minute, 1
@@ -64,7 +64,7 @@ func TestLimitsAreReasons(t *testing.T) {
 		"step of an app of the SDK": {run(with("", due), gated("msg_1", full)), VerdictWaiting,
 			[]Reason{reason(LimitFull, isFull, func(r *Reason) { r.MessageID, r.DeploymentID = "msg_1", "shop" })}},
 		"bound of all keys": {run(gated("", func(f *LimitFact) { f.Held, f.HeldInAll = 1, 200 })), VerdictWaiting,
-			[]Reason{reason(LimitFull, func(r *Reason) { r.Held, r.Places, r.InAll = 200, 200, true })}},
+			[]Reason{reason(LimitFull, func(r *Reason) { r.Held, r.Slots, r.InAll = 200, 200, true })}},
 		// A start moves the clock on by a second: the three before it begin at 10, 11 and 12 s.
 		"rate": {run(gated("", rate)), VerdictWaiting,
 			[]Reason{reason(Rate, func(r *Reason) { r.Ahead, r.At = 3, at(13*time.Second) })}},
@@ -88,7 +88,7 @@ func TestLimitsAreReasons(t *testing.T) {
 	}
 }
 
-// TestRetriesComeBeforeLimits: a step that is tried again waits for its pause, and then for a place.
+// TestRetriesComeBeforeLimits: a step that is tried again waits for its pause, and then for a slot.
 func TestRetriesComeBeforeLimits(t *testing.T) {
 	t.Parallel()
 	later := func(f *LimitFact) { f.NotBefore = at(time.Minute) }

@@ -29,7 +29,7 @@ const (
 	Held Kind = "held"
 	// AnswerRefused: the server refused the function's answer.
 	AnswerRefused Kind = "answer_refused"
-	// LimitDeadlock: a place is held by runs that wait for each other's places, so it is never free.
+	// LimitDeadlock: a slot is held by runs that wait for each other's slots, so it is never free.
 	LimitDeadlock Kind = "limit_deadlock"
 	// LimitPaused: a limit that the run or a step needs is paused.
 	LimitPaused Kind = "limit_paused"
@@ -51,9 +51,9 @@ const (
 	Called Kind = "called"
 	// StepRunning: an attempt at a step is under way.
 	StepRunning Kind = "step_running"
-	// StepQueued: an attempt at a step is due, and waits for a free place.
+	// StepQueued: an attempt at a step is due, and waits for a free slot.
 	StepQueued Kind = "step_queued"
-	// Queued: the call of the run's function is due, and waits for a free place.
+	// Queued: the call of the run's function is due, and waits for a free slot.
 	Queued Kind = "queued"
 	// Client: a message for the app of the Workflow SDK is due, and the app has not taken it.
 	Client Kind = "client"
@@ -64,7 +64,7 @@ const (
 	StartDelay Kind = "start_delay"
 	// EqualStep: an equal step is under way, whose output the step waits for.
 	EqualStep Kind = "equal_step"
-	// LimitFull: all places of a limit are taken.
+	// LimitFull: all slots of a limit are taken.
 	LimitFull Kind = "limit_full"
 	// DeploymentFull: as many calls of the deployment are under way as it may have at once.
 	DeploymentFull Kind = "deployment_full"
@@ -142,7 +142,7 @@ const (
 	ResumeHook  Remedy = "resumeHook"
 	PostSignal  Remedy = "postSignal"
 	SendMessage Remedy = "sendMessage"
-	// PutLimit gives the reason's limit more places, or resumes it.
+	// PutLimit gives the reason's limit more slots, or resumes it.
 	PutLimit Remedy = "putLimit"
 	// PutProject resumes the project that the reason names.
 	PutProject Remedy = "putProject"
@@ -184,18 +184,18 @@ type Reason struct {
 	Attempt, MaxAttempts int
 	// Failures is how often a call has failed, or has not reached the function; how often a stranded run was woken.
 	Failures int
-	// Backlog is how many messages of the project are due and wait for a place, at most [MaxBacklog].
+	// Backlog is how many messages of the project are due and wait for a slot, at most [MaxBacklog].
 	Backlog int
-	// Limit is the limit whose place is awaited, and Key the key. Held of its Places are taken: those with the key, or
+	// Limit is the limit whose slot is awaited, and Key the key. Held of its Slots are taken: those with the key, or
 	// those with all keys together if InAll is set. Holders are some that hold them, the longest first. Ahead is how many
-	// wait before it with the same key, up to 10,000. Of a deployment whose calls have a bound, Held of Places calls are
+	// wait before it with the same key, up to 10,000. Of a deployment whose calls have a bound, Held of Slots calls are
 	// under way, and Ahead messages are before it.
-	Limit, Key          string
-	Held, Places, Ahead int
-	InAll               bool
-	Holders             []Holder
-	// Circle are the runs that wait for each other's places: the first one holds the awaited place, and the last one waits
-	// for a place of one before it.
+	Limit, Key         string
+	Held, Slots, Ahead int
+	InAll              bool
+	Holders            []Holder
+	// Circle are the runs that wait for each other's slots: the first one holds the awaited slot, and the last one waits
+	// for a slot of one before it.
 	Circle []entities.RunID
 	// Votes is how many have voted for what is to be approved.
 	Votes int

@@ -49,7 +49,7 @@ func (x *explainer) withKind(r Reason, s Step, p phase) Reason {
 	default:
 		r.Kind, r.ChildID, r.ChildStatus = StepQueued, s.childID(), s.ChildStatus
 		if m != nil {
-			r = x.waitsForPlace(r, *m)
+			r = x.waitsForSlot(r, *m)
 		}
 	}
 	return r

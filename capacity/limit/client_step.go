@@ -10,7 +10,7 @@ import (
 )
 
 // Apps of the Workflow SDK send a message for each of their steps (protocol §5.3). The message of a step that a policy
-// limits needs places as the work of other steps does, but is stored without knowledge of them. So it is held back when
+// limits needs slots as the work of other steps does, but is stored without knowledge of them. So it is held back when
 // it is to be leased for the first time: it gets permits that wait, and a pass makes it due. From then on it has its
 // permits until it is gone.
 
@@ -18,7 +18,7 @@ import (
 // topics cannot have are replaced.
 const stepTopic = `'^__(?:[A-Za-z0-9-]+_)?wkf_step_(.*)$'`
 
-// clientUses selects the uses of the limits of which the step with the topic needs places, unless its run holds them.
+// clientUses selects the uses of the limits of which the step with the topic needs slots, unless its run holds them.
 func clientUses(project, run, topic string) string {
 	return `
 	SELECT u.name, coalesce(u.key, '') AS key, coalesce(nullif(u.tenant, ''), u.key, '') AS tenant,
@@ -35,7 +35,7 @@ func clientUses(project, run, topic string) string {
 }
 
 // LimitsClientStep is the condition that a message with these columns is for a step of an app of the Workflow SDK that
-// needs places.
+// needs slots.
 func LimitsClientStep(project, run, topic string) string {
 	return `(` + run + ` <> '' AND ` + topic + ` ~ ` + stepTopic + ` AND EXISTS (` + clientUses(project, run, topic) + `))`
 }
@@ -44,8 +44,8 @@ func LimitsClientStep(project, run, topic string) string {
 var MustHoldBack = `(m.work = '' AND ` + LimitsClientStep("m.project", "m.run_id", "m.topic") + `
 	AND NOT EXISTS (SELECT FROM permits p WHERE p.message_id = m.id))`
 
-// HoldBack has a message that meets a condition wait for its places, and be due at the time gated; both are SQL. It
-// returns what the message waits for; nothing if it needs no places. A limit that rejects has it wait, too: the step
+// HoldBack has a message that meets a condition wait for its slots, and be due at the time gated; both are SQL. It
+// returns what the message waits for; nothing if it needs no slots. A limit that rejects has it wait, too: the step
 // has been created, and nobody could be told.
 func HoldBack(
 	ctx context.Context, pool *pgxpool.Pool, condition, gated string, args ...any,
@@ -64,7 +64,7 @@ func HoldBack(
 	return uses, pg.Wrap(err, "have a step wait for its limits")
 }
 
-// OfClientStep returns the limits of which a step with the topic needs places.
+// OfClientStep returns the limits of which a step with the topic needs slots.
 func OfClientStep(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, run entities.RunID, topic string,
 ) ([]entities.LimitUse, error) {
@@ -74,6 +74,6 @@ func OfClientStep(
 }
 
 // DropOfParked is a write for a statement that has parked messages, and returns their id from the CTE "moved", with
-// parked_at: they hold no places, and are held back again when somebody retries them.
+// parked_at: they hold no slots, and are held back again when somebody retries them.
 const DropOfParked = `
 	DELETE FROM permits WHERE message_id = ANY (ARRAY(SELECT id FROM moved WHERE parked_at IS NOT NULL))`

@@ -12,12 +12,12 @@ import (
 // deadlocks considers. With more of one of them it finds nothing.
 const maxSearched = 10_000
 
-// Waits is what waits for places in a project, and what the runs that hold them wait for.
+// Waits is what waits for slots in a project, and what the runs that hold them wait for.
 type Waits struct {
 	Limits map[string]Limit
-	// Waiting are the permits that wait, and Held those that hold places of the same limits.
+	// Waiting are the permits that wait, and Held those that hold slots of the same limits.
 	Waiting, Held []HeldBy
-	// Runs are the runs that hold places of these limits, and their open descendants.
+	// Runs are the runs that hold slots of these limits, and their open descendants.
 	Runs map[entities.RunID]Dependence
 }
 
@@ -44,22 +44,22 @@ type Deadlocks struct {
 	Waits
 
 	dead map[string]bool
-	// awaited has what each holder waits for; held and ofRun have what runs hold, by place and by run.
+	// awaited has what each holder waits for; held and ofRun have what runs hold, by bucket and by run.
 	awaited map[string][]HeldBy
-	held    map[Place][]HeldBy
+	held    map[Bucket][]HeldBy
 	ofRun   map[string][]HeldBy
-	// withKey and all are how many places the dead hold, with a key and with all keys.
-	withKey map[Place]int
+	// withKey and all are how many slots the dead hold, with a key and with all keys.
+	withKey map[Bucket]int
 	all     map[string]int
 }
 
-// FindDeadlocks finds what can never go on unless somebody ends a run: a holder that waits for a place of which all are
+// FindDeadlocks finds what can never go on unless somebody ends a run: a holder that waits for a slot of which all are
 // held by runs that wait in turn. It is pure. Something is dead as long as nothing says that it lives, so the result is
 // the largest set in which each waits for others of the set only.
 func FindDeadlocks(w Waits) Deadlocks {
 	d := Deadlocks{
-		Waits: w, dead: map[string]bool{}, awaited: map[string][]HeldBy{}, held: map[Place][]HeldBy{},
-		ofRun: map[string][]HeldBy{}, withKey: map[Place]int{}, all: map[string]int{},
+		Waits: w, dead: map[string]bool{}, awaited: map[string][]HeldBy{}, held: map[Bucket][]HeldBy{},
+		ofRun: map[string][]HeldBy{}, withKey: map[Bucket]int{}, all: map[string]int{},
 	}
 	for _, p := range w.Waiting {
 		d.dead[p.Holder] = true
@@ -70,7 +70,7 @@ func FindDeadlocks(w Waits) Deadlocks {
 	}
 	for _, h := range w.Held {
 		if h.MessageID == "" && d.dead[h.Holder] { // an attempt at a step goes on
-			d.held[h.place()] = append(d.held[h.place()], h)
+			d.held[h.bucket()] = append(d.held[h.bucket()], h)
 			d.ofRun[h.Holder] = append(d.ofRun[h.Holder], h)
 			d.take(h, 1)
 		}
@@ -87,15 +87,15 @@ func FindDeadlocks(w Waits) Deadlocks {
 	return d
 }
 
-func (p HeldBy) place() Place { return Place{p.Name, p.Key} }
+func (p HeldBy) bucket() Bucket { return Bucket{p.Name, p.Key} }
 
-// take counts the places of a permit, n times.
+// take counts the slots of a permit, n times.
 func (d Deadlocks) take(h HeldBy, n int) {
-	d.withKey[h.place()] += n * h.Cost
+	d.withKey[h.bucket()] += n * h.Cost
 	d.all[h.Name] += n * h.Cost
 }
 
-// revive takes a node, and the places that it holds, from the dead.
+// revive takes a node, and the slots that it holds, from the dead.
 func (d Deadlocks) revive(node string) {
 	delete(d.dead, node)
 	for _, h := range d.ofRun[node] {
@@ -111,13 +111,13 @@ func (d Deadlocks) lives(node string) bool {
 	return !slices.ContainsFunc(d.awaited[node], d.blocked)
 }
 
-// blocked reports whether a place is full for ever: those that are dead leave no room for the permit.
+// blocked reports whether a slot is full for ever: those that are dead leave no room for the permit.
 func (d Deadlocks) blocked(p HeldBy) bool {
 	l := d.Limits[p.Name]
-	return l.PerKey > 0 && d.withKey[p.place()]+p.Cost > l.PerKey || l.Total > 0 && d.all[p.Name]+p.Cost > l.Total
+	return l.PerKey > 0 && d.withKey[p.bucket()]+p.Cost > l.PerKey || l.Total > 0 && d.all[p.Name]+p.Cost > l.Total
 }
 
-// DeadRuns returns the runs that are dead, in order: those that hold places, and those that wait.
+// DeadRuns returns the runs that are dead, in order: those that hold slots, and those that wait.
 func (d Deadlocks) DeadRuns() []entities.RunID {
 	var runs []entities.RunID
 	for _, p := range slices.Concat(d.Waiting, d.Held) {
@@ -146,13 +146,13 @@ func (d Deadlocks) Circle(holder string) []entities.RunID {
 	return circle
 }
 
-// deadHolder returns a dead run that holds a place which the holder waits for.
+// deadHolder returns a dead run that holds a slot which the holder waits for.
 func (d Deadlocks) deadHolder(holder string) (HeldBy, bool) {
 	for _, p := range d.awaited[holder] {
 		if !d.blocked(p) {
 			continue
 		}
-		for _, h := range d.held[p.place()] {
+		for _, h := range d.held[p.bucket()] {
 			if d.dead[h.Holder] {
 				return h, true
 			}
@@ -182,7 +182,7 @@ func (d Deadlocks) waiterBelow(node string) string {
 	return ""
 }
 
-// forEver is the condition that the permit p waits for nothing but a place: for no pause, and for no deadline of its
+// forEver is the condition that the permit p waits for nothing but a slot: for no pause, and for no deadline of its
 // own or of its run.
 const forEver = `until IS NULL AND (not_before IS NULL OR not_before <= now())
 	AND NOT EXISTS (SELECT FROM runs r WHERE r.id = p.run_id AND r.deadline IS NOT NULL)`
@@ -218,7 +218,7 @@ func ReadDeadlocks(ctx context.Context, q pg.Querier, project entities.Project) 
 	}
 	if w.Held, err = pg.CollectAll[HeldBy](q.Query(ctx,
 		of+` AND granted_at IS NOT NULL AND name = ANY ($2) LIMIT $3`, project, names, maxSearched+1)); err != nil {
-		return Deadlocks{}, pg.Wrap(err, "read what holds places of limits")
+		return Deadlocks{}, pg.Wrap(err, "read what holds slots of limits")
 	}
 	if len(w.Held) > maxSearched {
 		return FindDeadlocks(Waits{}), nil
@@ -229,7 +229,7 @@ func ReadDeadlocks(ctx context.Context, q pg.Querier, project entities.Project) 
 	return FindDeadlocks(w), nil
 }
 
-// readRuns reads what the runs wait for that hold places, and reports whether that was all.
+// readRuns reads what the runs wait for that hold slots, and reports whether that was all.
 func (w *Waits) readRuns(ctx context.Context, q pg.Querier) (all bool, err error) {
 	var holders []entities.RunID
 	for _, h := range w.Held {
@@ -266,5 +266,5 @@ func (w *Waits) readRuns(ctx context.Context, q pg.Querier) (all bool, err error
 		}
 		w.Runs[f.ID] = d
 	}
-	return len(found) <= maxSearched, pg.Wrap(err, "read what runs wait for that hold places of limits")
+	return len(found) <= maxSearched, pg.Wrap(err, "read what runs wait for that hold slots of limits")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// TestDeadlocksAreRunsThatWaitForEachOther: r1 holds a place of a, and waits for one of b by a child or a step; r2 the
+// TestDeadlocksAreRunsThatWaitForEachOther: r1 holds a slot of a, and waits for one of b by a child or a step; r2 the
 // other way round. Whatever else may move one of them makes it no deadlock.
 func TestDeadlocksAreRunsThatWaitForEachOther(t *testing.T) {
 	t.Parallel()
@@ -47,10 +47,10 @@ func TestDeadlocksAreRunsThatWaitForEachOther(t *testing.T) {
 		"another step goes on": {circle(func(w *limit.Waits) {
 			w.Runs["r1"] = limit.Dependence{On: []string{"child", "m1"}}
 		}), nil, nil},
-		"a place more": {circle(func(w *limit.Waits) {
+		"a slot more": {circle(func(w *limit.Waits) {
 			w.Limits = map[string]limit.Limit{"a": {Spec: limit.Spec{PerKey: 2}}, "b": one["b"]}
 		}), nil, nil},
-		"a step holds the place": {circle(func(w *limit.Waits) {
+		"a step holds the slot": {circle(func(w *limit.Waits) {
 			w.Held[1] = step("r3", "m3", "b", "x")
 		}), nil, nil},
 		"another key": {circle(func(w *limit.Waits) { w.Waiting[1].Key = "other" }), nil, nil},
@@ -72,7 +72,7 @@ func TestDeadlocksAreRunsThatWaitForEachOther(t *testing.T) {
 	}
 }
 
-// TestTooMuchToSearchTellsNoDeadlock: two runs hold a place each, and their children wait for the other's. Among more
+// TestTooMuchToSearchTellsNoDeadlock: two runs hold a slot each, and their children wait for the other's. Among more
 // holders, or with more open steps, than are searched they are not found.
 func TestTooMuchToSearchTellsNoDeadlock(t *testing.T) {
 	t.Parallel()

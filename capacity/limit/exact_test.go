@@ -50,7 +50,7 @@ func wait(t *testing.T, pool *pgxpool.Pool, first, n int, uses ...entities.Limit
 	}
 }
 
-// heldOf counts who holds a place with the key.
+// heldOf counts who holds a slot with the key.
 func heldOf(ctx context.Context, pool *pgxpool.Pool, name, key string) (n int, err error) {
 	err = pool.QueryRow(ctx, `
 		SELECT count(*) FROM permits WHERE project = $1 AND name = $2 AND key = $3 AND granted_at IS NOT NULL`,
@@ -60,9 +60,9 @@ func heldOf(ctx context.Context, pool *pgxpool.Pool, name, key string) (n int, e
 
 func nothing(*pgx.Batch, []limit.Granted) func(error) { return func(error) {} }
 
-// TestPassesThatRaceNeverExceedALimit has eight passes at a time grant the places of three overlapping limits, while
-// their sessions are killed and what holds places ends. Each look at the database finds no limit exceeded. In the end
-// all have had their places, and no permit is left.
+// TestPassesThatRaceNeverExceedALimit has eight passes at a time grant the slots of three overlapping limits, while
+// their sessions are killed and what holds slots ends. Each look at the database finds no limit exceeded. In the end
+// all have had their slots, and no permit is left.
 func TestPassesThatRaceNeverExceedALimit(t *testing.T) {
 	t.Parallel()
 	s, pool := openStore(t)
@@ -71,7 +71,7 @@ func TestPassesThatRaceNeverExceedALimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	places := []limit.Place{{Name: "a", Key: "x"}, {Name: "b", Key: "x"}, {Name: "c", Key: "x"}, {Name: "c", Key: "y"}}
+	buckets := []limit.Bucket{{Name: "a", Key: "x"}, {Name: "b", Key: "x"}, {Name: "c", Key: "x"}, {Name: "c", Key: "y"}}
 	wait(t, pool, 0, 40, use("a", "x"), use("b", "x"))
 	wait(t, pool, 40, 40, use("a", "x"), use("c", "x"))
 	wait(t, pool, 80, 40, use("b", "x"), use("c", "y"))
@@ -89,7 +89,7 @@ func TestPassesThatRaceNeverExceedALimit(t *testing.T) {
 		racers.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(racer), 7))
 			for left() != 0 && ctx.Err() == nil {
-				passed, err := limit.Pass(ctx, pool, home, places, nothing)
+				passed, err := limit.Pass(ctx, pool, home, buckets, nothing)
 				granted.Add(int64(passed.Granted))
 				if err != nil {
 					failed.Add(1)
@@ -108,15 +108,15 @@ func TestPassesThatRaceNeverExceedALimit(t *testing.T) {
 		})
 	}
 	for left() != 0 && ctx.Err() == nil {
-		for p, most := range map[limit.Place]int{places[0]: 3, places[1]: 2} {
+		for p, most := range map[limit.Bucket]int{buckets[0]: 3, buckets[1]: 2} {
 			if n, err := heldOf(ctx, pool, p.Name, p.Key); err == nil && n > most {
-				t.Errorf("%d hold a place of %v, which has %d", n, p, most)
+				t.Errorf("%d hold a slot of %v, which has %d", n, p, most)
 			}
 		}
 		var total int
 		err := pool.QueryRow(ctx, `SELECT count(*) FROM permits WHERE name = 'c' AND granted_at IS NOT NULL`).Scan(&total)
 		if err == nil && total > 4 {
-			t.Errorf("%d hold a place of c, which has 4", total)
+			t.Errorf("%d hold a slot of c, which has 4", total)
 		}
 	}
 	racers.Wait()
@@ -126,7 +126,7 @@ func TestPassesThatRaceNeverExceedALimit(t *testing.T) {
 	t.Logf("%d grants were reported, %d passes failed", granted.Load(), failed.Load())
 }
 
-// TestCountsAfterTheLockIsHeld has a transaction wait for the lock of a limit while another one takes its last place.
+// TestCountsAfterTheLockIsHeld has a transaction wait for the lock of a limit while another one takes its last slot.
 // The mutant that counts in the statement that waits exceeds the limit; the gate does not.
 func TestCountsAfterTheLockIsHeld(t *testing.T) {
 	t.Parallel()
@@ -197,11 +197,11 @@ func TestCountsAfterTheLockIsHeld(t *testing.T) {
 			switch name {
 			case "gate":
 				if !errors.Is(err, limit.ErrFull) || held != 1 {
-					t.Errorf("got error %v, and %d hold the one place; want ErrFull and 1", err, held)
+					t.Errorf("got error %v, and %d hold the one slot; want ErrFull and 1", err, held)
 				}
 			default:
 				if err != nil || held != 2 {
-					t.Errorf("got error %v, and %d hold the one place; the test must be able to fail with 2", err, held)
+					t.Errorf("got error %v, and %d hold the one slot; the test must be able to fail with 2", err, held)
 				}
 			}
 		})
@@ -219,17 +219,17 @@ func TestLongQueuesKeepNoOtherOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	places := []limit.Place{{Name: "b", Key: "k"}}
+	buckets := []limit.Bucket{{Name: "b", Key: "k"}}
 	for i := range 5 {
 		key := fmt.Sprint(i)
 		wait(t, pool, i*500, 500, use("a", key), use("paused", key))
-		places = append(places, limit.Place{Name: "a", Key: key})
+		buckets = append(buckets, limit.Bucket{Name: "a", Key: key})
 	}
 	wait(t, pool, 2500, 1, use("a", "last"))
 	wait(t, pool, 2501, 1, use("b", "k"))
-	passed, err := limit.Pass(t.Context(), pool, home, append(places, limit.Place{Name: "a", Key: "last"}), nothing)
+	passed, err := limit.Pass(t.Context(), pool, home, append(buckets, limit.Bucket{Name: "a", Key: "last"}), nothing)
 	if err != nil || passed.Granted != 2 {
-		t.Errorf("%d got their places, error %v; want the run of the other limit, and that of the other key",
+		t.Errorf("%d got their slots, error %v; want the run of the other limit, and that of the other key",
 			passed.Granted, err)
 	}
 }
@@ -249,7 +249,7 @@ func waitStep(t *testing.T, pool *pgxpool.Pool, message string, u entities.Limit
 }
 
 // TestPassCountsStepsAfterTheLockIsHeld has a pass wait for the lock of a limit while another transaction gives a step
-// its last place. The mutant that counts in the statement that waits exceeds the limit; the pass does not.
+// its last slot. The mutant that counts in the statement that waits exceeds the limit; the pass does not.
 func TestPassCountsStepsAfterTheLockIsHeld(t *testing.T) {
 	t.Parallel()
 	const mutant = `
@@ -284,7 +284,7 @@ func TestPassCountsStepsAfterTheLockIsHeld(t *testing.T) {
 			done := make(chan error, 1)
 			go func() {
 				if name == "pass" {
-					_, err := limit.Pass(t.Context(), pool, home, []limit.Place{{Name: "l", Key: "k"}}, nothing)
+					_, err := limit.Pass(t.Context(), pool, home, []limit.Bucket{{Name: "l", Key: "k"}}, nothing)
 					done <- err
 					return
 				}
@@ -306,7 +306,7 @@ func TestPassCountsStepsAfterTheLockIsHeld(t *testing.T) {
 				t.Fatal(err)
 			}
 			if held, err := heldOf(t.Context(), pool, "l", "k"); err != nil || held != want {
-				t.Errorf("%d hold the one place, error %v; want %d", held, err, want)
+				t.Errorf("%d hold the one slot, error %v; want %d", held, err, want)
 			}
 		})
 	}
@@ -339,7 +339,7 @@ func TestStepsThatEndDuringAPassKeepNothing(t *testing.T) {
 				var err error
 				switch racer % 3 {
 				case 0:
-					_, err = limit.Pass(ctx, pool, home, []limit.Place{{Name: "l", Key: "k"}}, nothing)
+					_, err = limit.Pass(ctx, pool, home, []limit.Bucket{{Name: "l", Key: "k"}}, nothing)
 				case 1: // a step ends, or is cancelled while it waits
 					_, err = pool.Exec(ctx, `DELETE FROM messages WHERE id = (SELECT message_id FROM permits ORDER BY random() LIMIT 1)`)
 				default: // an attempt fails
@@ -353,7 +353,7 @@ func TestStepsThatEndDuringAPassKeepNothing(t *testing.T) {
 					t.Error(err)
 				}
 				if n, err := heldOf(ctx, pool, "l", "k"); err == nil && n > 3 {
-					t.Errorf("%d hold a place of l, which has 3", n)
+					t.Errorf("%d hold a slot of l, which has 3", n)
 				}
 			}
 		})
@@ -380,15 +380,15 @@ func TestBarrierLetsStepsOfHoldersGo(t *testing.T) {
 	waitStep(t, pool, "m_child", use("b", "k"))
 	waitStep(t, pool, "m_other", use("b", "k"))
 	exec(t, pool, `UPDATE runs SET parent_id = 'wrun_000000', parent_step = 'x' WHERE id = 'wrun_of_m_child'`)
-	places := []limit.Place{{Name: "a", Key: "k"}, {Name: "b", Key: "k"}}
-	if _, err := limit.Pass(t.Context(), pool, home, places, nothing); err != nil {
+	buckets := []limit.Bucket{{Name: "a", Key: "k"}, {Name: "b", Key: "k"}}
+	if _, err := limit.Pass(t.Context(), pool, home, buckets, nothing); err != nil {
 		t.Fatal(err)
 	}
 	var holder string
 	err := pool.QueryRow(t.Context(), `SELECT string_agg(holder, ' ') FROM permits WHERE name = 'b' AND granted_at IS NOT NULL`).
 		Scan(&holder)
 	if err != nil || holder != "m_child" {
-		t.Errorf("%q got places, error %v; want m_child alone", holder, err)
+		t.Errorf("%q got slots, error %v; want m_child alone", holder, err)
 	}
 }
 
@@ -406,15 +406,15 @@ func TestPassJudgesNobodyByHalfOfItsUses(t *testing.T) {
 	exec(t, pool, `UPDATE permits SET granted_at = now()`)
 	wait(t, pool, 1, 1, use("a", "k"), use("b", "k"))
 	exec(t, pool, `UPDATE permits SET not_before = now() + interval '1 hour' WHERE granted_at IS NULL AND name = 'b'`)
-	if _, err := limit.Pass(t.Context(), pool, home, []limit.Place{{Name: "a", Key: "k"}}, nothing); err != nil {
+	if _, err := limit.Pass(t.Context(), pool, home, []limit.Bucket{{Name: "a", Key: "k"}}, nothing); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := heldOf(t.Context(), pool, "b", "k"); n != 1 || err != nil {
-		t.Errorf("%d hold the one place of b, error %v", n, err)
+		t.Errorf("%d hold the one slot of b, error %v", n, err)
 	}
 }
 
-// TestDeadlinesEndDeadlocks: two runs hold a place each and await the other's by a step. With a timeout of a step or of a
+// TestDeadlinesEndDeadlocks: two runs hold a slot each and await the other's by a step. With a timeout of a step or of a
 // run, or during a pause, something will move them.
 func TestDeadlinesEndDeadlocks(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ func (r *reading) lock(b *pgx.Batch, names []string, condition string) {
 
 const lockSorted = ` ORDER BY name FOR NO KEY UPDATE`
 
-// count queues the reads of what is held and of the clocks, for the places and tenants of the uses. They must be
+// count queues the reads of what is held and of the clocks, for the slots and tenants of the uses. They must be
 // statements after the one that locks: see the package's documentation.
 func (r *reading) count(b *pgx.Batch, uses []entities.LimitUse) {
 	names, keys, tenants := make([]string, len(uses)), make([]string, len(uses)), make([]string, len(uses))
@@ -46,7 +46,7 @@ func (r *reading) count(b *pgx.Batch, uses []entities.LimitUse) {
 		RateAt, TurnAt    *time.Time
 	}
 	pg.LoadEach(b, func(h held) {
-		p, t := Place{h.Name, h.Key}, Place{h.Name, h.Tenant}
+		p, t := Bucket{h.Name, h.Key}, Bucket{h.Name, h.Tenant}
 		r.Held[p] = h.Held
 		if h.RateAt != nil {
 			r.Rates[p] = *h.RateAt
@@ -69,7 +69,7 @@ func (r *reading) count(b *pgx.Batch, uses []entities.LimitUse) {
 	}
 	pg.LoadEach(b, func(t total) {
 		r.Total[t.Name] += t.Held
-		r.Tenants[Place{t.Name, t.Tenant}] = t.Held
+		r.Tenants[Bucket{t.Name, t.Tenant}] = t.Held
 	}, `
 		SELECT name, tenant, sum(cost)::integer AS held FROM permits p
 		WHERE project = $1 AND granted_at IS NOT NULL AND name IN (
@@ -88,7 +88,7 @@ func DeleteOldClocks(ctx context.Context, q pg.Pool) error {
 func (r *reading) writeClocks(b *pgx.Batch, g Grants) {
 	var names, kinds, keys []string
 	var at []time.Time
-	for kind, clocks := range map[string]map[Place]time.Time{"rate": g.Rates, "turn": g.Turns} {
+	for kind, clocks := range map[string]map[Bucket]time.Time{"rate": g.Rates, "turn": g.Turns} {
 		for p, t := range clocks {
 			names, kinds, keys, at = append(names, p.Name), append(kinds, kind), append(keys, p.Key), append(at, t)
 		}

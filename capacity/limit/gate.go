@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// guessedRetry is when a refused start should try again if nothing tells when a place is free.
+// guessedRetry is when a refused start should try again if nothing tells when a slot is free.
 const guessedRetry = time.Second
 
 // maxVictims is how many runs one start cancels.
@@ -23,10 +23,10 @@ type Gate struct {
 
 	// known has the limits that exist, locked or not; the facts have those that are locked.
 	known Settings
-	// queued has the places for which others wait that could go now.
-	queued map[Place]bool
-	// victims has the runs that wait for a place, or hold one, of a limit that cancels them; first those that came first.
-	victims map[Place][]victim
+	// queued has the slots for which others wait that could go now.
+	queued map[Bucket]bool
+	// victims has the runs that wait for a slot, or hold one, of a limit that cancels them; first those that came first.
+	victims map[Bucket][]victim
 	written Grants
 }
 
@@ -42,8 +42,8 @@ type victim struct {
 // Others are locked only if that needs no wait; else the run waits for a pass.
 func OpenGate(b *pgx.Batch, project entities.Project, uses []entities.LimitUse, mayWait bool) *Gate {
 	g := &Gate{
-		reading: newReading(project), known: Settings{}, queued: map[Place]bool{}, victims: map[Place][]victim{},
-		written: Grants{Rates: map[Place]time.Time{}, Turns: map[Place]time.Time{}},
+		reading: newReading(project), known: Settings{}, queued: map[Bucket]bool{}, victims: map[Bucket][]victim{},
+		written: Grants{Rates: map[Bucket]time.Time{}, Turns: map[Bucket]time.Time{}},
 	}
 	names, keys := make([]string, len(uses)), make([]string, len(uses))
 	for i, u := range uses {
@@ -55,14 +55,14 @@ func OpenGate(b *pgx.Batch, project entities.Project, uses []entities.LimitUse, 
 	g.lock(b, names, lockSorted+` SKIP LOCKED`)
 	pg.LoadEach(b, func(l Limit) { g.known[l.Name] = l },
 		`SELECT `+columns+` FROM limits WHERE project = $1 AND name = ANY ($2)`, project, names)
-	pg.LoadEach(b, func(p Place) { g.queued[p] = true }, `
+	pg.LoadEach(b, func(p Bucket) { g.queued[p] = true }, `
 		SELECT u.name, u.key FROM unnest($2::text[], $3::text[]) AS u (name, key)
 			JOIN limits l ON l.project = $1 AND l.name = u.name
 		WHERE EXISTS (
 			SELECT FROM permits w WHERE w.project = $1 AND w.name = u.name AND (w.key = u.key OR l.total > 0)
 				AND w.granted_at IS NULL AND (w.not_before IS NULL OR w.not_before <= clock_timestamp()))`, project, names, keys)
 	pg.LoadEach(b, func(v victim) {
-		p := Place{v.Name, v.Key}
+		p := Bucket{v.Name, v.Key}
 		g.victims[p] = append(g.victims[p], v)
 	}, `
 		SELECT u.name, u.key, v.run_id, v.cost, v.granted_at IS NOT NULL AS granted
@@ -87,7 +87,7 @@ func (g *Gate) Known() Settings { return g.known }
 
 // Admission is the decision about a run.
 type Admission struct {
-	// Granted says that the run has all of its places. Otherwise it waits.
+	// Granted says that the run has all of its slots. Otherwise it waits.
 	Granted bool
 	// Cancel are the runs that are cancelled for it.
 	Cancel []entities.RunID
@@ -121,11 +121,11 @@ func (g *Gate) Admit(s Start, mustStart bool) (Admission, error) {
 	for _, u := range uses {
 		switch g.Limits[u.Name].OnFull {
 		case Reject:
-			if next, ok := g.hasRoom(u); !ok || g.queued[placeOf(u)] {
+			if next, ok := g.hasRoom(u); !ok || g.queued[bucketOf(u)] {
 				return a, g.full(u, next)
 			}
 		case ReplaceWaiting:
-			for _, v := range g.victims[placeOf(u)] {
+			for _, v := range g.victims[bucketOf(u)] {
 				a.Cancel = append(a.Cancel, v.RunID)
 			}
 		case CancelOldest:
@@ -140,7 +140,7 @@ func (g *Gate) Admit(s Start, mustStart bool) (Admission, error) {
 // wait for it.
 func (g *Gate) mustQueue(u entities.LimitUse) bool {
 	_, locked := g.Limits[u.Name]
-	return !locked || g.queued[placeOf(u)]
+	return !locked || g.queued[bucketOf(u)]
 }
 
 func (g *Gate) grant(run entities.RunID, uses []entities.LimitUse) bool {
@@ -165,20 +165,20 @@ func (g *Gate) full(u entities.LimitUse, next time.Time) error { return g.Facts.
 
 // full returns the error of something that is refused; the limit may have room at the time next.
 func (f Facts) full(u entities.LimitUse, next, now time.Time) *FullError {
-	return &FullError{Use: u, Held: f.Held[placeOf(u)], RetryAfter: cmp.Or(max(0, next.Sub(now)), guessedRetry)}
+	return &FullError{Use: u, Held: f.Held[bucketOf(u)], RetryAfter: cmp.Or(max(0, next.Sub(now)), guessedRetry)}
 }
 
 // oldest returns the runs that came first with the key of the use, as many as leave room for it when those that hold
-// places and those that wait have got theirs.
+// slots and those that wait have got theirs.
 func (g *Gate) oldest(u entities.LimitUse) (runs []entities.RunID) {
 	l := g.Limits[u.Name]
-	missing := g.Held[placeOf(u)] + CostOf(u) - l.PerKey
-	for _, v := range g.victims[placeOf(u)] {
+	missing := g.Held[bucketOf(u)] + CostOf(u) - l.PerKey
+	for _, v := range g.victims[bucketOf(u)] {
 		if !v.Granted {
 			missing += v.Cost
 		}
 	}
-	for _, v := range g.victims[placeOf(u)] {
+	for _, v := range g.victims[bucketOf(u)] {
 		if missing <= 0 {
 			break
 		}
@@ -219,10 +219,10 @@ func Release(w pg.Writer, run entities.RunID) {
 	w.Add(pg.Write{SQL: `DELETE FROM permits WHERE holder = $1`, Args: []any{run}})
 }
 
-// waits is the condition that the run $1 waits for a place.
+// waits is the condition that the run $1 waits for a slot.
 const waits = `EXISTS (SELECT FROM permits WHERE holder = $1 AND granted_at IS NULL)`
 
-// RequireGranted makes a conditional statement depend on that the run waits for no place. What was granted to a run
+// RequireGranted makes a conditional statement depend on that the run waits for no slot. What was granted to a run
 // stays so until it ends, so the condition locks nothing.
 func RequireGranted(c *pg.Conditional, run entities.RunID) { c.Require(`NOT `+waits, run) }
 
@@ -232,12 +232,12 @@ func RequireNoPolicy(c *pg.Conditional, project entities.Project, workflow strin
 	c.Require(`NOT EXISTS (SELECT FROM policies WHERE project = $1::text AND workflow = $2::text)`, project, workflow)
 }
 
-// LoadWaits queues a read whether the run waits for a place.
+// LoadWaits queues a read whether the run waits for a slot.
 func LoadWaits(b *pgx.Batch, run entities.RunID, into *bool) {
 	b.Queue(`SELECT `+waits, run).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 }
 
-// LoadAncestors queues a read of the limits that a run and its ancestors need, whose places its children share.
+// LoadAncestors queues a read of the limits that a run and its ancestors need, whose slots its children share.
 func LoadAncestors(b *pgx.Batch, project entities.Project, parent entities.RunID, into *[]entities.LimitUse) {
 	type ancestor struct{ Limits []entities.LimitUse }
 	pg.LoadEach(b, func(a ancestor) { *into = append(*into, a.Limits...) }, `

@@ -9,14 +9,14 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// barrierAfter is how often something may be passed over because another of its limits has no place. From then on,
-// nothing behind it gets a place that it waits for, so that it gets all of them in the end.
+// barrierAfter is how often something may be passed over because another of its limits has no slot. From then on,
+// nothing behind it gets a slot that it waits for, so that it gets all of them in the end.
 const barrierAfter = 100
 
-// Place is the places of a limit with one key or, where that is said, for one tenant.
-type Place struct{ Name, Key string }
+// Bucket is the slots of a limit with one key or, where that is said, for one tenant.
+type Bucket struct{ Name, Key string }
 
-// Candidate is what waits for places.
+// Candidate is what waits for slots.
 type Candidate struct {
 	Holder string
 	// Rank is when it came, less its priority.
@@ -26,8 +26,8 @@ type Candidate struct {
 	Passed int
 	// MayRefuse is set for the first attempt at a step: it is refused, not kept waiting, if that is what its limit does.
 	MayRefuse bool
-	// Inside is set if its run, or one that waits for that, holds places. No barrier holds it up: what the barrier waits
-	// for may be those places.
+	// Inside is set if its run, or one that waits for that, holds slots. No barrier holds it up: what the barrier waits
+	// for may be those slots.
 	Inside bool
 }
 
@@ -35,24 +35,24 @@ type Candidate struct {
 type Facts struct {
 	// Limits has the limits that are locked. Limits that do not exist bound nothing.
 	Limits map[string]Limit
-	// Held is how many places are taken, Total how many in all, and Tenants how many by each tenant of a fair limit.
-	Held    map[Place]int
+	// Held is how many slots are taken, Total how many in all, and Tenants how many by each tenant of a fair limit.
+	Held    map[Bucket]int
 	Total   map[string]int
-	Tenants map[Place]int
-	// Rates is when keys have their whole burst again, and Turns when tenants last got a place.
-	Rates, Turns map[Place]time.Time
+	Tenants map[Bucket]int
+	// Rates is when keys have their whole burst again, and Turns when tenants last got a slot.
+	Rates, Turns map[Bucket]time.Time
 	// Waiting are those that may go now, in no order.
 	Waiting []Candidate
 }
 
-// Grants is who gets places.
+// Grants is who gets slots.
 type Grants struct {
-	// Holders get all the places that they wait for.
+	// Holders get all the slots that they wait for.
 	Holders []string
-	// Refused has the holders that are refused, with the limit that had no place.
+	// Refused has the holders that are refused, with the limit that had no slot.
 	Refused map[string]*FullError
 	// Rates and Turns are the clocks that change.
-	Rates, Turns map[Place]time.Time
+	Rates, Turns map[Bucket]time.Time
 	// Passed has the counts of candidates that change.
 	Passed map[string]int
 	// Next is when the first of those that wait for a rate may go; zero if none does.
@@ -62,21 +62,21 @@ type Grants struct {
 // NewFacts returns facts without content.
 func NewFacts() Facts {
 	return Facts{
-		Limits: map[string]Limit{}, Held: map[Place]int{}, Total: map[string]int{}, Tenants: map[Place]int{},
-		Rates: map[Place]time.Time{}, Turns: map[Place]time.Time{},
+		Limits: map[string]Limit{}, Held: map[Bucket]int{}, Total: map[string]int{}, Tenants: map[Bucket]int{},
+		Rates: map[Bucket]time.Time{}, Turns: map[Bucket]time.Time{},
 	}
 }
 
-// Grant decides who gets places. It is pure, except that it counts in the facts what it grants.
+// Grant decides who gets slots. It is pure, except that it counts in the facts what it grants.
 //
 // Who came first goes first; tenants of a fair limit take turns instead. Who cannot go because of another limit is
-// passed over, so that no place stays free that somebody could take, until it has been passed over [barrierAfter]
-// times. A barrier does not hold up what is inside a run that holds places: see [Candidate].
+// passed over, so that no slot stays free that somebody could take, until it has been passed over [barrierAfter]
+// times. A barrier does not hold up what is inside a run that holds slots: see [Candidate].
 func Grant(f Facts, now time.Time) Grants {
 	g := granter{
 		Facts: f, now: now, turn: now, blocked: map[scope]bool{}, over: map[scope][]int{},
 		out: Grants{
-			Rates: map[Place]time.Time{}, Turns: map[Place]time.Time{}, Passed: map[string]int{},
+			Rates: map[Bucket]time.Time{}, Turns: map[Bucket]time.Time{}, Passed: map[string]int{},
 			Refused: map[string]*FullError{},
 		},
 	}
@@ -95,29 +95,29 @@ type granter struct {
 
 	now time.Time
 	out Grants
-	// turn is the clock of the last tenant that got a place.
+	// turn is the clock of the last tenant that got a slot.
 	turn time.Time
 	// blocked has what stands behind a barrier, and over who has been passed over there.
 	blocked map[scope]bool
 	over    map[scope][]int
 }
 
-// scope is what candidates compete for: the places of a limit with one key or, if it has a total, all of them.
+// scope is what candidates compete for: the slots of a limit with one key or, if it has a total, all of them.
 type scope struct {
-	Place
+	Bucket
 
 	all bool
 }
 
 func (g *granter) scopes(u entities.LimitUse) []scope {
-	s := []scope{{Place: placeOf(u)}}
+	s := []scope{{Bucket: bucketOf(u)}}
 	if g.Limits[u.Name].Total > 0 {
-		s = append(s, scope{Place{Name: u.Name}, true})
+		s = append(s, scope{Bucket{Name: u.Name}, true})
 	}
 	return s
 }
 
-// consider grants places to a candidate, or passes it over. It may become a barrier only if nothing but places is
+// consider grants slots to a candidate, or passes it over. It may become a barrier only if nothing but slots is
 // missing: others must not wait for what a pause or a rate keeps from going.
 func (g *granter) consider(i int) {
 	c := g.Waiting[i]
@@ -187,7 +187,7 @@ func (g *granter) earliest(c Candidate) (at time.Time, possible bool) {
 func (g *granter) fits(c Candidate) bool {
 	for _, u := range c.Uses {
 		l, n := g.Limits[u.Name], CostOf(u)
-		if l.PerKey > 0 && g.Held[placeOf(u)]+n > l.PerKey || l.Total > 0 && g.Total[u.Name]+n > l.Total {
+		if l.PerKey > 0 && g.Held[bucketOf(u)]+n > l.PerKey || l.Total > 0 && g.Total[u.Name]+n > l.Total {
 			return false
 		}
 		for _, s := range g.scopes(u) {
@@ -212,7 +212,7 @@ func (g *granter) allowedAt(u entities.LimitUse) time.Time {
 // afterStart returns the clock of the key after the use.
 func (g *granter) afterStart(u entities.LimitUse) time.Time {
 	from := g.now
-	if at := g.Rates[placeOf(u)]; at.After(from) {
+	if at := g.Rates[bucketOf(u)]; at.After(from) {
 		from = at
 	}
 	return from.Add(time.Duration(CostOf(u)) * g.Limits[u.Name].Interval())
@@ -222,7 +222,7 @@ func (g *granter) grant(c Candidate) {
 	g.out.Holders = append(g.out.Holders, c.Holder)
 	passed := map[int]bool{}
 	for _, u := range c.Uses {
-		p, t, n := placeOf(u), tenantOf(u), CostOf(u)
+		p, t, n := bucketOf(u), tenantOf(u), CostOf(u)
 		if g.Limits[u.Name].Rate > 0 {
 			g.Rates[p] = g.afterStart(u)
 			g.out.Rates[p] = g.Rates[p]
@@ -259,10 +259,10 @@ func (g *granter) pass(c *Candidate) {
 	}
 }
 
-// CostOf returns how many places the use takes.
+// CostOf returns how many slots the use takes.
 func CostOf(u entities.LimitUse) int { return max(1, u.Cost) }
 
-func placeOf(u entities.LimitUse) Place { return Place{u.Name, u.Key} }
+func bucketOf(u entities.LimitUse) Bucket { return Bucket{u.Name, u.Key} }
 
 // tenantOf returns who takes turns.
-func tenantOf(u entities.LimitUse) Place { return Place{u.Name, cmp.Or(u.Tenant, u.Key)} }
+func tenantOf(u entities.LimitUse) Bucket { return Bucket{u.Name, cmp.Or(u.Tenant, u.Key)} }

@@ -15,13 +15,13 @@ import (
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a set of limits with what holds and awaits their places: the database of these tests.
+// world is a set of limits with what holds and awaits their slots: the database of these tests.
 type world struct {
 	limits  map[string]limit.Limit
 	held    map[string]limit.Candidate
 	waiting map[string]limit.Candidate
-	rates   map[limit.Place]time.Time
-	turns   map[limit.Place]time.Time
+	rates   map[limit.Bucket]time.Time
+	turns   map[limit.Bucket]time.Time
 	arrived int
 	began   []string
 }
@@ -29,7 +29,7 @@ type world struct {
 func newWorld(limits map[string]limit.Spec) *world {
 	w := &world{
 		limits: map[string]limit.Limit{}, held: map[string]limit.Candidate{}, waiting: map[string]limit.Candidate{},
-		rates: map[limit.Place]time.Time{}, turns: map[limit.Place]time.Time{},
+		rates: map[limit.Bucket]time.Time{}, turns: map[limit.Bucket]time.Time{},
 	}
 	for name, s := range limits {
 		w.limits[name] = limit.Limit{Name: name, Spec: s.WithDefaults()}
@@ -50,13 +50,13 @@ func (w *world) facts() limit.Facts {
 	f.Limits, f.Rates, f.Turns = w.limits, w.rates, w.turns
 	for _, c := range w.held {
 		for _, u := range c.Uses {
-			f.Held[limit.Place{Name: u.Name, Key: u.Key}] += limit.CostOf(u)
+			f.Held[limit.Bucket{Name: u.Name, Key: u.Key}] += limit.CostOf(u)
 			f.Total[u.Name] += limit.CostOf(u)
 			tenant := u.Tenant
 			if tenant == "" {
 				tenant = u.Key
 			}
-			f.Tenants[limit.Place{Name: u.Name, Key: tenant}] += limit.CostOf(u)
+			f.Tenants[limit.Bucket{Name: u.Name, Key: tenant}] += limit.CostOf(u)
 		}
 	}
 	for _, c := range w.waiting {
@@ -65,7 +65,7 @@ func (w *world) facts() limit.Facts {
 	return f
 }
 
-// pass grants at the time, and returns who got places.
+// pass grants at the time, and returns who got slots.
 func (w *world) pass(now time.Time) limit.Grants {
 	g := limit.Grant(w.facts(), now)
 	for holder, n := range g.Passed {
@@ -85,9 +85,9 @@ func (w *world) end(holder string) { delete(w.held, holder) }
 
 func use(name, key string) entities.LimitUse { return entities.LimitUse{Name: name, Key: key} }
 
-// TestGrantKeepsTheLimitsAndTheirPlacesBusy checks two rules after every pass of a random history: no limit is
+// TestGrantKeepsTheLimitsAndTheirSlotsBusy checks two rules after every pass of a random history: no limit is
 // exceeded, and nobody waits who could go, unless somebody is before it who may not be passed over any more.
-func TestGrantKeepsTheLimitsAndTheirPlacesBusy(t *testing.T) {
+func TestGrantKeepsTheLimitsAndTheirSlotsBusy(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(map[string]limit.Spec{
@@ -141,12 +141,12 @@ func (w *world) check(t *rapid.T) {
 	f := w.facts()
 	for p, n := range f.Held {
 		if l := w.limits[p.Name]; l.PerKey > 0 && n > l.PerKey {
-			t.Fatalf("%d hold a place of %v, which has %d", n, p, l.PerKey)
+			t.Fatalf("%d hold a slot of %v, which has %d", n, p, l.PerKey)
 		}
 	}
 	for name, n := range f.Total {
 		if l := w.limits[name]; l.Total > 0 && n > l.Total {
-			t.Fatalf("%d hold a place of %s, which has %d", n, name, l.Total)
+			t.Fatalf("%d hold a slot of %s, which has %d", n, name, l.Total)
 		}
 	}
 	for _, c := range w.waiting {
@@ -158,7 +158,7 @@ func (w *world) check(t *rapid.T) {
 		fits := true
 		for _, u := range c.Uses {
 			l := w.limits[u.Name]
-			fits = fits && (l.PerKey == 0 || f.Held[limit.Place{Name: u.Name, Key: u.Key}] < l.PerKey) &&
+			fits = fits && (l.PerKey == 0 || f.Held[limit.Bucket{Name: u.Name, Key: u.Key}] < l.PerKey) &&
 				(l.Total == 0 || f.Total[u.Name] < l.Total)
 		}
 		if fits {
@@ -238,7 +238,7 @@ func TestSpreadingOverKeysGainsNothing(t *testing.T) {
 	}
 	for i := range 200 {
 		w.pass(start.Add(time.Duration(i) * time.Second))
-		w.end(w.began[i]) // the one that holds its place for longest
+		w.end(w.began[i]) // the one that holds its slot for longest
 	}
 	count := map[string]int{}
 	for _, holder := range w.began[:200] {
@@ -301,7 +301,7 @@ func TestPriorityGoesFirst(t *testing.T) {
 	}
 }
 
-func TestCostTakesSeveralPlaces(t *testing.T) {
+func TestCostTakesSeveralSlots(t *testing.T) {
 	t.Parallel()
 	w := newWorld(map[string]limit.Spec{"a": {PerKey: 3}})
 	large := entities.LimitUse{Name: "a", Key: "k", Cost: 2}
@@ -310,11 +310,11 @@ func TestCostTakesSeveralPlaces(t *testing.T) {
 	w.arrive(use("a", "k"))
 	w.pass(start)
 	if want := []string{"h000001", "h000003"}; !slices.Equal(w.began, want) {
-		t.Errorf("%v began; want %v, which take three places", w.began, want)
+		t.Errorf("%v began; want %v, which take three slots", w.began, want)
 	}
 }
 
-// TestBarrierHoldsUpNothingInsideARun that holds the place for which the barrier waits: neither would ever go on.
+// TestBarrierHoldsUpNothingInsideARun that holds the slot for which the barrier waits: neither would ever go on.
 func TestBarrierHoldsUpNothingInsideARun(t *testing.T) {
 	t.Parallel()
 	for _, inside := range []bool{true, false} {

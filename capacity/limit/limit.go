@@ -12,8 +12,8 @@ import (
 const (
 	// MaxLimits is how many limits a project may have.
 	MaxLimits = 10_000
-	// MaxPlaces is the most places that a limit may have.
-	MaxPlaces = 10_000
+	// MaxSlots is the most slots that a limit may have.
+	MaxSlots = 10_000
 	// MaxUses is how many limits a run or a step may need.
 	MaxUses = 8
 
@@ -37,10 +37,10 @@ var (
 	ErrFull = errors.New("limit full")
 )
 
-// OnFull is what happens to a start that finds no place.
+// OnFull is what happens to a start that finds no slot.
 type OnFull string
 
-// What a start does that finds no place.
+// What a start does that finds no slot.
 const (
 	// Wait has it wait for one.
 	Wait OnFull = "wait"
@@ -48,14 +48,14 @@ const (
 	Reject OnFull = "reject"
 	// ReplaceWaiting has it wait in place of the runs that wait with the same key: they are cancelled.
 	ReplaceWaiting OnFull = "replaceWaiting"
-	// CancelOldest cancels the runs that came first with the same key, as far as that makes room: those that hold places,
+	// CancelOldest cancels the runs that came first with the same key, as far as that makes room: those that hold slots,
 	// then those that wait. It needs PerKey.
 	CancelOldest OnFull = "cancelOldest"
 )
 
 // Spec is what a project says about a limit.
 type Spec struct {
-	// PerKey and Total are how many places there are for one key, and in all; 0 for no bound.
+	// PerKey and Total are how many slots there are for one key, and in all; 0 for no bound.
 	PerKey int
 	Total  int
 	// Rate is how many may begin with one key in any window of length Per; 0 for no bound. Burst of them may begin at
@@ -64,10 +64,10 @@ type Spec struct {
 	Rate  int
 	Per   time.Duration
 	Burst int
-	// Fair has tenants take turns at the places.
+	// Fair has tenants take turns at the slots.
 	Fair   bool
 	OnFull OnFull
-	// Paused keeps everything from beginning. What holds a place continues.
+	// Paused keeps everything from beginning. What holds a slot continues.
 	Paused bool
 }
 
@@ -95,10 +95,10 @@ func (s Spec) WithDefaults() Spec {
 // Validate validates the settings. It fails with [entities.ErrInvalid].
 func (s Spec) Validate() error {
 	switch {
-	case s.PerKey < 0 || s.PerKey > MaxPlaces:
-		return entities.Invalid("perKey %d is not between 0 and %d", s.PerKey, MaxPlaces)
-	case s.Total < 0 || s.Total > MaxPlaces:
-		return entities.Invalid("total %d is not between 0 and %d", s.Total, MaxPlaces)
+	case s.PerKey < 0 || s.PerKey > MaxSlots:
+		return entities.Invalid("perKey %d is not between 0 and %d", s.PerKey, MaxSlots)
+	case s.Total < 0 || s.Total > MaxSlots:
+		return entities.Invalid("total %d is not between 0 and %d", s.Total, MaxSlots)
 	case s.PerKey == 0 && s.Total == 0 && s.Rate == 0:
 		return entities.Invalid("the limit bounds nothing: set perKey, total or rate")
 	case s.OnFull == CancelOldest && s.PerKey == 0:
@@ -151,7 +151,7 @@ func (s Spec) Sustained() int {
 	return s.Rate - s.Burst + 1
 }
 
-// Most is the most places that something may take of the limit; 0 if that is not bounded.
+// Most is the most slots that something may take of the limit; 0 if that is not bounded.
 func (s Spec) Most() int {
 	most := 0
 	for _, n := range []int{s.PerKey, s.Total, s.Burst} {
@@ -196,23 +196,23 @@ func validateUse(u entities.LimitUse) error {
 			return err
 		}
 	}
-	if u.Cost < 0 || u.Cost > MaxPlaces {
-		return entities.Invalid("a cost of %d of limit %s is not between 1 and %d", u.Cost, u.Name, MaxPlaces)
+	if u.Cost < 0 || u.Cost > MaxSlots {
+		return entities.Invalid("a cost of %d of limit %s is not between 1 and %d", u.Cost, u.Name, MaxSlots)
 	}
 	return nil
 }
 
-// FullError is an [ErrFull] with the limit that had no place.
+// FullError is an [ErrFull] with the limit that had no slot.
 type FullError struct {
 	Use entities.LimitUse
-	// Held is how many places of the limit are taken with the key.
+	// Held is how many slots of the limit are taken with the key.
 	Held int
 	// RetryAfter is when trying again may help: when the rate allows it, or a guess. It is always positive.
 	RetryAfter time.Duration
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("limit %s has no place for key %q, of which %d are taken: try again later, or raise the limit",
+	return fmt.Sprintf("limit %s has no slot for key %q, of which %d are taken: try again later, or raise the limit",
 		e.Use.Name, e.Use.Key, e.Held)
 }
 

@@ -7,12 +7,12 @@ type line struct {
 
 	plain []int
 	// fair has the queues of the tenants, by limit.
-	fair map[string]map[Place][]int
+	fair map[string]map[Bucket][]int
 }
 
 // line lines the candidates up, which are sorted by rank.
 func (g *granter) line() *line {
-	l := &line{granter: g, fair: map[string]map[Place][]int{}}
+	l := &line{granter: g, fair: map[string]map[Bucket][]int{}}
 	for i, c := range g.Waiting {
 		t, ok := g.turnOf(c)
 		if !ok {
@@ -20,7 +20,7 @@ func (g *granter) line() *line {
 			continue
 		}
 		if l.fair[t.Name] == nil {
-			l.fair[t.Name] = map[Place][]int{}
+			l.fair[t.Name] = map[Bucket][]int{}
 		}
 		l.fair[t.Name][t] = append(l.fair[t.Name][t], i)
 	}
@@ -28,19 +28,19 @@ func (g *granter) line() *line {
 }
 
 // turnOf returns the tenant in whose queue a candidate stands, and reports whether it needs a fair limit.
-func (g *granter) turnOf(c Candidate) (Place, bool) {
+func (g *granter) turnOf(c Candidate) (Bucket, bool) {
 	for _, u := range c.Uses {
 		if g.Limits[u.Name].Fair {
 			return tenantOf(u), true
 		}
 	}
-	return Place{}, false
+	return Bucket{}, false
 }
 
 // next returns the next candidate, or -1 if there is none: of the heads of the plain queue and of each fair limit, the
 // one with the lowest rank.
 func (l *line) next() int {
-	best, from := -1, Place{}
+	best, from := -1, Bucket{}
 	if len(l.plain) > 0 {
 		best = l.plain[0]
 	}
@@ -56,7 +56,7 @@ func (l *line) next() int {
 	}
 	switch {
 	case best < 0:
-	case from == Place{}:
+	case from == Bucket{}:
 		l.plain = l.plain[1:]
 	default:
 		l.pop(from)
@@ -64,7 +64,7 @@ func (l *line) next() int {
 	return best
 }
 
-func (l *line) pop(t Place) {
+func (l *line) pop(t Bucket) {
 	tenants := l.fair[t.Name]
 	tenants[t] = tenants[t][1:]
 	if len(tenants[t]) == 0 {
@@ -72,8 +72,8 @@ func (l *line) pop(t Place) {
 	}
 }
 
-// tenant returns whose turn it is: who has the fewest places, then whose last turn is longest ago, then who came first.
-func (l *line) tenant(tenants map[Place][]int) (best Place, ok bool) {
+// tenant returns whose turn it is: who has the fewest slots, then whose last turn is longest ago, then who came first.
+func (l *line) tenant(tenants map[Bucket][]int) (best Bucket, ok bool) {
 	for t, queue := range tenants {
 		if !ok || l.before(t, best, queue[0], tenants[best]) {
 			best, ok = t, true
@@ -82,7 +82,7 @@ func (l *line) tenant(tenants map[Place][]int) (best Place, ok bool) {
 	return best, ok
 }
 
-func (l *line) before(t, best Place, head int, other []int) bool {
+func (l *line) before(t, best Bucket, head int, other []int) bool {
 	if a, b := l.Tenants[t], l.Tenants[best]; a != b {
 		return a < b
 	}

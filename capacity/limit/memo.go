@@ -8,7 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// memoName is the name of the limit by which steps wait for equal ones: one place with each digest. It is not a valid
+// memoName is the name of the limit by which steps wait for equal ones: one slot with each digest. It is not a valid
 // name, so nobody else can use or change the limit, and lists leave it out.
 const memoName = "memo/share"
 

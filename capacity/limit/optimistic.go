@@ -7,7 +7,7 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// OptimisticStart is a run with limits that a conditional statement creates. Either it takes its places in that
+// OptimisticStart is a run with limits that a conditional statement creates. Either it takes its slots in that
 // statement, which so needs no pass, or it waits from the beginning, which needs no lock.
 type OptimisticStart struct {
 	Start
@@ -16,11 +16,11 @@ type OptimisticStart struct {
 	Policy *Policy
 }
 
-// mostCounted is how many places a start finds taken at most that takes one itself. With more, counting costs a start
+// mostCounted is how many slots a start finds taken at most that takes one itself. With more, counting costs a start
 // about as much as a pass does, which counts once for many.
 const mostCounted = 5000
 
-// Take has the run get its places. The statement depends on that the policy is what it was, and that the run could go
+// Take has the run get its slots. The statement depends on that the policy is what it was, and that the run could go
 // now: all limits have room, and nobody waits for them. It also depends on the locks of the limits, for which it does
 // not wait. What fails at that may be a start that has to wait, to be refused, or to cancel others.
 //
@@ -28,7 +28,7 @@ const mostCounted = 5000
 func (s OptimisticStart) Take(c *pg.Conditional, project entities.Project, workflow string) {
 	names, _, _, _ := columnsOf(s.Uses)
 	c.Earlier(tryLocks, s.RunID, project, names)
-	c.Require(`current_setting('stepwell.places', true) = $1::text`, s.RunID)
+	c.Require(`current_setting('stepwell.slots', true) = $1::text`, s.RunID)
 	s.RequirePolicy(c, project, workflow)
 	requireNone(c, project, s.Uses, `l.name IS NULL OR l.paused OR l.rate > 0 OR l.fair
 		OR EXISTS (SELECT FROM permits w WHERE w.project = l.project AND w.name = u.name AND w.key = u.key
@@ -40,11 +40,11 @@ func (s OptimisticStart) Take(c *pg.Conditional, project entities.Project, workf
 	s.insert(c, project, `clock_timestamp()`)
 }
 
-// tryLocks locks the limits $3 of project $2 if nobody else has locked one of them. Then it sets stepwell.places to the
+// tryLocks locks the limits $3 of project $2 if nobody else has locked one of them. Then it sets stepwell.slots to the
 // run $1, for the statements of the same transaction that come after it. Their snapshots are from after the locks were
 // obtained, so they count every grant that there was.
 const tryLocks = `
-	SELECT set_config('stepwell.places', $1, true)
+	SELECT set_config('stepwell.slots', $1, true)
 	FROM (SELECT count(*) AS n FROM (
 		SELECT FROM limits WHERE project = $2 AND name = ANY ($3) ORDER BY name FOR NO KEY UPDATE SKIP LOCKED) AS l) AS locked
 	WHERE n = cardinality($3::text[])`
@@ -57,7 +57,7 @@ func heldBy(condition string) string {
 }
 
 // Wait has the run wait for a pass. The statement depends on that the policy is what it was, and that all limits exist,
-// have a start wait that finds no place, and can ever have room for the run.
+// have a start wait that finds no slot, and can ever have room for the run.
 func (s OptimisticStart) Wait(c *pg.Conditional, project entities.Project, workflow string) {
 	s.RequirePolicy(c, project, workflow)
 	requireNone(c, project, s.Uses, `l.name IS NULL OR l.on_full <> 'wait' OR `+tooSmall)

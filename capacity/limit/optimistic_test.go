@@ -29,14 +29,14 @@ func newStart(run entities.RunID, uses ...entities.LimitUse) (*pg.Conditional, l
 	return &c, limit.OptimisticStart{Start: limit.Start{RunID: run, Uses: uses}}
 }
 
-// take creates a run that takes its places, and reports whether it did.
+// take creates a run that takes its slots, and reports whether it did.
 func take(ctx context.Context, pool *pgxpool.Pool, run entities.RunID, uses ...entities.LimitUse) (bool, error) {
 	c, s := newStart(run, uses...)
 	s.Take(c, home, "w")
 	return pg.NewSerialCommit(pool).ExecuteConditional(ctx, c)
 }
 
-// TestTakesThatRaceNeverExceedALimit has two starts race for the last place of a limit, in every interleaving of their
+// TestTakesThatRaceNeverExceedALimit has two starts race for the last slot of a limit, in every interleaving of their
 // statements. Exactly one gets it. The mutants, which count without the lock or in the statement that waits for it, let
 // both have it in some interleaving.
 func TestTakesThatRaceNeverExceedALimit(t *testing.T) {
@@ -114,7 +114,7 @@ func TestTakesThatRaceNeverExceedALimit(t *testing.T) {
 				least, most = min(least, held), max(most, held)
 			})
 			if least != 1 || most != c.most {
-				t.Errorf("in %d interleavings, from %d to %d hold the one place; want 1 to %d", schedules, least, most, c.most)
+				t.Errorf("in %d interleavings, from %d to %d hold the one slot; want 1 to %d", schedules, least, most, c.most)
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func checkFull(t *testing.T, err error) {
 	}
 }
 
-// TestTakeLeavesToOthersWhatIsNotFree says when a start does not take its places: it leaves no trace then.
+// TestTakeLeavesToOthersWhatIsNotFree says when a start does not take its slots: it leaves no trace then.
 func TestTakeLeavesToOthersWhatIsNotFree(t *testing.T) {
 	t.Parallel()
 	s, pool := openStore(t)
@@ -167,7 +167,7 @@ func TestTakeLeavesToOthersWhatIsNotFree(t *testing.T) {
 		run := entities.RunID(fmt.Sprintf("wrun_new_%02d", i))
 		took, err := take(t.Context(), pool, run, c.uses...)
 		if err != nil || took != c.takes {
-			t.Errorf("%s: took its places: %v, error %v; want %v", c.what, took, err, c.takes)
+			t.Errorf("%s: took its slots: %v, error %v; want %v", c.what, took, err, c.takes)
 		}
 		want := 0
 		if c.takes {
@@ -178,7 +178,7 @@ func TestTakeLeavesToOthersWhatIsNotFree(t *testing.T) {
 			SELECT (SELECT count(*) FROM permits WHERE holder = $1 AND granted_at IS NOT NULL),
 				(SELECT count(*) FROM runs WHERE id = $1)`, run).Scan(&held, &runs)
 		if err != nil || held != want || (runs == 1) != c.takes {
-			t.Errorf("%s: it holds %d places, there are %d such runs, error %v; want %d places", c.what, held, runs, err, want)
+			t.Errorf("%s: it holds %d slots, there are %d such runs, error %v; want %d slots", c.what, held, runs, err, want)
 		}
 	}
 	tx, err := pool.Begin(t.Context())
@@ -190,7 +190,7 @@ func TestTakeLeavesToOthersWhatIsNotFree(t *testing.T) {
 	}
 	took, err := take(t.Context(), pool, "wrun_locked", use("keys", "free too"), use("other", "free"))
 	if err != nil || took {
-		t.Errorf("one of two limits is locked: took its places: %v, error %v; want neither to wait nor to take", took, err)
+		t.Errorf("one of two limits is locked: took its slots: %v, error %v; want neither to wait nor to take", took, err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -227,15 +227,15 @@ func TestPolicyThatChangedIsNotTaken(t *testing.T) {
 	}
 	first := put(`'a'`)
 	if create("wrun_none", nil) || !create("wrun_first", first) {
-		t.Error("a start without the policy took its place, or one with it did not")
+		t.Error("a start without the policy took its slot, or one with it did not")
 	}
 	second := put(`'b'`)
 	if create("wrun_old", first) || !create("wrun_second", second) {
-		t.Error("a start with the old policy took its place, or one with the new did not")
+		t.Error("a start with the old policy took its slot, or one with the new did not")
 	}
 }
 
-// TestAwaitedOfKnowsAllKeysOfATotal: a place that is free with one key may be awaited with another.
+// TestAwaitedOfKnowsAllKeysOfATotal: a slot that is free with one key may be awaited with another.
 func TestAwaitedOfKnowsAllKeysOfATotal(t *testing.T) {
 	t.Parallel()
 	s, pool := openStore(t)
@@ -245,13 +245,13 @@ func TestAwaitedOfKnowsAllKeysOfATotal(t *testing.T) {
 		}
 	}
 	wait(t, pool, 0, 1, use("keys", "awaited"), use("all", "awaited"))
-	freed := []limit.Place{
+	freed := []limit.Bucket{
 		{Name: "keys", Key: "awaited"}, {Name: "keys", Key: "x"}, {Name: "all", Key: "x"}, {Name: "quiet", Key: "x"},
 		{Name: "gone", Key: "x"},
 	}
-	got, err := limit.AwaitedOf(t.Context(), pool, map[entities.Project][]limit.Place{home: freed, stranger: freed})
-	want := map[entities.Project][]limit.Place{home: {freed[0], freed[2]}}
+	got, err := limit.AwaitedOf(t.Context(), pool, map[entities.Project][]limit.Bucket{home: freed, stranger: freed})
+	want := map[entities.Project][]limit.Bucket{home: {freed[0], freed[2]}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("awaited places differ (-want +got), error %v:\n%s", err, diff)
+		t.Errorf("awaited slots differ (-want +got), error %v:\n%s", err, diff)
 	}
 }

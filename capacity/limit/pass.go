@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	// perPlace is how many that wait with one key a pass considers, and perPass how many in all.
-	perPlace = 500
-	perPass  = 2000
+	// perBucket is how many that wait with one key a pass considers, and perPass how many in all.
+	perBucket = 500
+	perPass   = 2000
 	// spare is how many more that wait than there is room for a narrow pass considers with one key.
 	spare = 8
 	// maxKeys is how many keys of one limit a pass looks at.
 	maxKeys = 10_000
 )
 
-// Granted is what a pass has granted places to.
+// Granted is what a pass has granted slots to.
 type Granted struct {
 	RunID entities.RunID
 	// MessageID is the message with the step; empty for a run.
 	MessageID string
-	// Refused is the limit that had no place for a step; nil if it got all places.
+	// Refused is the limit that had no slot for a step; nil if it got all slots.
 	Refused *FullError
 }
 
 // Passed is the outcome of a pass.
 type Passed struct {
-	// Granted is how many got places, Refused how many were refused, and Next how long it is until a rate allows the
+	// Granted is how many got slots, Refused how many were refused, and Next how long it is until a rate allows the
 	// next one; 0 if none waits for that.
 	Granted, Refused int
 	Next             time.Duration
 }
 
-// Pass grants the places of a project that can be granted: those of the places that are named and, of limits with a
+// Pass grants the slots of a project that can be granted: those of the slots that are named and, of limits with a
 // total, those of all keys. It calls admit with what is about to be granted or refused, to queue the statements that
 // make it begin or end; the function that admit returns is called after the transaction.
 func Pass(
-	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place,
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, buckets []Bucket,
 	admit func(*pgx.Batch, []Granted) (ended func(error)),
 ) (Passed, error) {
-	waiting, err := candidates(ctx, pool, project, places)
+	waiting, err := candidates(ctx, pool, project, buckets)
 	if err != nil || len(waiting) == 0 {
 		return Passed{}, pg.Wrap(err, "look who waits for limits")
 	}
@@ -109,21 +109,21 @@ func (p permit) use() entities.LimitUse {
 	return entities.LimitUse{Name: p.Name, Key: p.Key, Tenant: p.Tenant, Cost: p.Cost}
 }
 
-// candidates reads, without locks, what a pass may grant places to: all that each of them waits for.
+// candidates reads, without locks, what a pass may grant slots to: all that each of them waits for.
 //
-// Usually all take one place of one limit. Then those for which there is room, and a few spare ones for what ends
+// Usually all take one slot of one limit. Then those for which there is room, and a few spare ones for what ends
 // meanwhile, are enough, however many wait. Otherwise who is next may be far behind.
 func candidates(
-	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place,
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, buckets []Bucket,
 ) ([]permit, error) {
-	waiting, err := window(ctx, pool, project, places, spare)
+	waiting, err := window(ctx, pool, project, buckets, spare)
 	if err != nil || isPlain(waiting) {
 		return waiting, err
 	}
-	return window(ctx, pool, project, places, perPlace)
+	return window(ctx, pool, project, buckets, perBucket)
 }
 
-// isPlain reports whether each that waits takes one place of one limit.
+// isPlain reports whether each that waits takes one slot of one limit.
 func isPlain(waiting []permit) bool {
 	seen := map[string]bool{}
 	for _, w := range waiting {
@@ -135,14 +135,14 @@ func isPlain(waiting []permit) bool {
 	return true
 }
 
-// window reads those that wait first with each key: so many more than there is room for, and no more than perPlace.
-// Of fair limits, whose tenants take turns, and of those that reject, it reads perPlace. Limits take turns in the
+// window reads those that wait first with each key: so many more than there is room for, and no more than perBucket.
+// Of fair limits, whose tenants take turns, and of those that reject, it reads perBucket. Limits take turns in the
 // window, and so do the keys of one, so that a long queue keeps no other one out.
 func window(
-	ctx context.Context, pool *pgxpool.Pool, project entities.Project, places []Place, more int,
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, buckets []Bucket, more int,
 ) ([]permit, error) {
-	names, keys := make([]string, len(places)), make([]string, len(places))
-	for i, p := range places {
+	names, keys := make([]string, len(buckets)), make([]string, len(buckets))
+	for i, p := range buckets {
 		names[i], keys[i] = p.Name, p.Key
 	}
 	return pg.CollectAll[permit](pg.NewPool(pool).Query(ctx, `
@@ -157,13 +157,13 @@ func window(
 			UNION ALL
 			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = keys.name AND w.key > keys.key
 				AND granted_at IS NULL), n + 1 FROM keys WHERE key IS NOT NULL AND n < $6
-		), places AS (
+		), buckets AS (
 			SELECT DISTINCT name, key FROM (
 				SELECT * FROM unnest($2::text[], $3::text[]) AS asked (name, key)
 				UNION ALL SELECT name, key FROM keys WHERE key IS NOT NULL) AS p
 		), open AS (
 			SELECT p.*, CASE WHEN l.fair OR l.rejects THEN $4 ELSE least($4, $7 + least(l.room, k.room, l.burst)) END AS size
-			FROM places p LEFT JOIN named l ON l.name = p.name, LATERAL (
+			FROM buckets p LEFT JOIN named l ON l.name = p.name, LATERAL (
 				SELECT CASE WHEN l.per_key > 0 THEN l.per_key - (SELECT coalesce(sum(cost), 0) FROM permits h
 					WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL)::integer END AS room
 			) AS k
@@ -180,7 +180,7 @@ func window(
 		)
 		SELECT `+permitOf+`, false AS inside FROM permits w
 		WHERE holder = ANY (ARRAY (SELECT holder FROM first)) AND granted_at IS NULL`,
-		project, names, keys, perPlace, perPass, maxKeys, more))
+		project, names, keys, perBucket, perPass, maxKeys, more))
 }
 
 // permitOf are the columns of a [permit].
@@ -223,7 +223,7 @@ func (p *pass) read(b *pgx.Batch, waiting []permit) {
 	p.count(b, uses)
 }
 
-// inside is the condition that the run of the permit w, or an ancestor that waits for that, holds places.
+// inside is the condition that the run of the permit w, or an ancestor that waits for that, holds slots.
 const inside = `EXISTS (
 	WITH RECURSIVE up AS (
 		SELECT id, parent_id, detached, 1 AS n FROM runs WHERE id = w.run_id
@@ -278,33 +278,33 @@ func (p *pass) granted(g Grants) []Granted {
 	return list
 }
 
-// AllWaiting reads the places that something waits for, in all projects.
-func AllWaiting(ctx context.Context, pool *pgxpool.Pool) (map[entities.Project][]Place, error) {
-	return placesByProject(ctx, pool, `
-		WITH RECURSIVE places AS (
+// AllWaiting reads the slots that something waits for, in all projects.
+func AllWaiting(ctx context.Context, pool *pgxpool.Pool) (map[entities.Project][]Bucket, error) {
+	return bucketsByProject(ctx, pool, `
+		WITH RECURSIVE buckets AS (
 			(SELECT project, name, key, 1 AS n FROM permits WHERE granted_at IS NULL ORDER BY project, name, key LIMIT 1)
 			UNION ALL
-			SELECT next.*, n + 1 FROM places p, LATERAL (
+			SELECT next.*, n + 1 FROM buckets p, LATERAL (
 				SELECT project, name, key FROM permits w
 				WHERE granted_at IS NULL AND (w.project, w.name, w.key) > (p.project, p.name, p.key)
 				ORDER BY project, name, key LIMIT 1) AS next
 			WHERE n < $1
 		)
-		SELECT project, name, key FROM places`, maxKeys)
+		SELECT project, name, key FROM buckets`, maxKeys)
 }
 
-// AwaitedOf returns those of the places that something waits for. With the places of a limit with a total, something
+// AwaitedOf returns those of the slots that something waits for. With the slots of a limit with a total, something
 // may wait for those of any key.
 func AwaitedOf(
-	ctx context.Context, pool *pgxpool.Pool, freed map[entities.Project][]Place,
-) (map[entities.Project][]Place, error) {
+	ctx context.Context, pool *pgxpool.Pool, freed map[entities.Project][]Bucket,
+) (map[entities.Project][]Bucket, error) {
 	var projects, names, keys []string
-	for project, places := range freed {
-		for _, p := range places {
+	for project, buckets := range freed {
+		for _, p := range buckets {
 			projects, names, keys = append(projects, string(project)), append(names, p.Name), append(keys, p.Key)
 		}
 	}
-	return placesByProject(ctx, pool, `
+	return bucketsByProject(ctx, pool, `
 		SELECT p.project, p.name, p.key FROM unnest($1::text[], $2::text[], $3::text[]) AS p (project, name, key)
 		WHERE EXISTS (SELECT FROM permits w
 				WHERE w.project = p.project AND w.name = p.name AND w.key = p.key AND granted_at IS NULL)
@@ -313,18 +313,18 @@ func AwaitedOf(
 		projects, names, keys)
 }
 
-// placesByProject executes a query for projects, limits and keys.
-func placesByProject(
+// bucketsByProject executes a query for projects, limits and keys.
+func bucketsByProject(
 	ctx context.Context, pool *pgxpool.Pool, sql string, args ...any,
-) (map[entities.Project][]Place, error) {
+) (map[entities.Project][]Bucket, error) {
 	type row struct {
 		Project   entities.Project
 		Name, Key string
 	}
 	rows, err := pg.CollectAll[row](pg.NewPool(pool).Query(ctx, sql, args...))
-	all := map[entities.Project][]Place{}
+	all := map[entities.Project][]Bucket{}
 	for _, r := range rows {
-		all[r.Project] = append(all[r.Project], Place{r.Name, r.Key})
+		all[r.Project] = append(all[r.Project], Bucket{r.Name, r.Key})
 	}
 	return all, pg.Wrap(err, "look who waits for limits")
 }

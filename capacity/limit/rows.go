@@ -31,7 +31,7 @@ func NewStore(pool *pgxpool.Pool, now func() time.Time) *Store {
 }
 
 // Put creates or changes a limit. The change counts for all that waits, within a second. Put fails with
-// [entities.ErrInvalid] and [ErrTooMany], and with [ErrInUse] if something waits for more places than there would ever
+// [entities.ErrInvalid] and [ErrTooMany], and with [ErrInUse] if something waits for more slots than there would ever
 // be, or is a step that may wait for them again: it would wait for ever.
 func (s *Store) Put(ctx context.Context, project entities.Project, name string, spec Spec) (Limit, error) {
 	spec = spec.WithDefaults()
@@ -41,8 +41,8 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 	if err := spec.Validate(); err != nil {
 		return Limit{}, err
 	}
-	var needs int // the most places that something waits for
-	// Those that grant places lock the row, and then read the settings. Steps wait for their places again after an
+	var needs int // the most slots that something waits for
+	// Those that grant slots lock the row, and then read the settings. Steps wait for their slots again after an
 	// attempt that failed, so those that they hold count as well.
 	l, err := admin.Change(ctx, s.pool, ErrTooMany, func(b *pgx.Batch, into **Limit) {
 		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('limits ' || $1::text, 0))`, project)
@@ -68,7 +68,7 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 		admin.InsertAction(ctx, b, project, admin.ActionLimitPut, name, nil)
 	}, func() error {
 		if most := spec.Most(); most > 0 && needs > most {
-			return fmt.Errorf("%w: something needs %d places, and would wait for ever with %d: cancel it, or leave as many",
+			return fmt.Errorf("%w: something needs %d slots, and would wait for ever with %d: cancel it, or leave as many",
 				ErrInUse, needs, most)
 		}
 		return nil
@@ -77,7 +77,7 @@ func (s *Store) Put(ctx context.Context, project entities.Project, name string, 
 }
 
 // Delete deletes a limit. It fails with [ErrNotFound], and with [ErrInUse] while a policy names the limit: all starts
-// of its workflow would fail. Without force it also fails with [ErrInUse] while something holds or awaits a place. With
+// of its workflow would fail. Without force it also fails with [ErrInUse] while something holds or awaits a slot. With
 // force, they go on without it.
 func (s *Store) Delete(ctx context.Context, project entities.Project, name string, force bool) error {
 	var used *struct {
@@ -103,7 +103,7 @@ func (s *Store) Delete(ctx context.Context, project entities.Project, name strin
 		case used.Policy != "":
 			return fmt.Errorf("%w: the policy of workflow %s names it: change or remove that first", ErrInUse, used.Policy)
 		case used.Held && !force:
-			return fmt.Errorf("%w: something holds or awaits a place: force lets that go on without it", ErrInUse)
+			return fmt.Errorf("%w: something holds or awaits a slot: force lets that go on without it", ErrInUse)
 		default:
 			return nil
 		}

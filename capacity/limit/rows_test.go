@@ -73,7 +73,7 @@ func TestWrongLimitsAreRefused(t *testing.T) {
 	for name, spec := range map[string]limit.Spec{
 		"no bound":         {},
 		"negative":         {PerKey: -1},
-		"too many":         {Total: limit.MaxPlaces + 1},
+		"too many":         {Total: limit.MaxSlots + 1},
 		"rate without per": {Rate: 1},
 		"per without rate": {PerKey: 1, Per: time.Second},
 		"burst over rate":  {Rate: 2, Per: time.Second, Burst: 3},
@@ -196,7 +196,7 @@ func TestUsageTellsWhoHoldsAndWhoWaits(t *testing.T) {
 	}
 	awaited, err := limit.AwaitedBy(t.Context(), pool, home, "wrun_3", 10)
 	if err != nil || len(awaited) != 1 {
-		t.Fatalf("got %+v, error %v; want the one place that wrun_3 waits for", awaited, err)
+		t.Fatalf("got %+v, error %v; want the one slot that wrun_3 waits for", awaited, err)
 	}
 	if a := awaited[0]; a.Ahead != 1 || a.Held != 1 || a.HeldInAll != 1 || a.HasRoom() || a.RateAt == nil || a.Limit.PerKey != 1 {
 		t.Errorf("got %+v; want one ahead, one held, no room, and a rate that allows it later", a)
@@ -227,7 +227,7 @@ func TestOldClocksAreDeleted(t *testing.T) {
 	}
 }
 
-// TestALimitIsNotMadeTooSmallForWhatWaits: that would wait for ever. A run that holds its places needs no more, but a
+// TestALimitIsNotMadeTooSmallForWhatWaits: that would wait for ever. A run that holds its slots needs no more, but a
 // step waits for them again before its next attempt.
 func TestALimitIsNotMadeTooSmallForWhatWaits(t *testing.T) {
 	t.Parallel()
@@ -251,7 +251,7 @@ func TestALimitIsNotMadeTooSmallForWhatWaits(t *testing.T) {
 		t.Errorf("got %+v, error %v; want the limit as it was", l, err)
 	}
 	if err := put(limit.Spec{PerKey: 3}); err != nil {
-		t.Errorf("a limit with enough places: %v", err)
+		t.Errorf("a limit with enough slots: %v", err)
 	}
 	exec(t, pool, `UPDATE permits SET cost = 4 WHERE granted_at IS NULL`)
 	if err := put(limit.Spec{PerKey: 3, Total: 9}); err != nil {

@@ -82,14 +82,14 @@ func (s Settings) CheckCosts(uses []entities.LimitUse) error {
 	for _, u := range uses {
 		l := s[u.Name]
 		if most := l.Most(); most > 0 && CostOf(u) > most {
-			return entities.Invalid("limit %s: a cost of %d is more than its %d places", u.Name, CostOf(u), most)
+			return entities.Invalid("limit %s: a cost of %d is more than its %d slots", u.Name, CostOf(u), most)
 		}
 	}
 	return nil
 }
 
-// Unshared returns the uses without those whose place an ancestor holds: the same key of the same limit, with at least
-// as many places. A limit that is only a rate has no places to share.
+// Unshared returns the uses without those whose slot an ancestor holds: the same key of the same limit, with at least
+// as many slots. A limit that is only a rate has no slots to share.
 func (s Settings) Unshared(uses, ancestors []entities.LimitUse) []entities.LimitUse {
 	var rest []entities.LimitUse
 	for _, u := range uses {
@@ -101,7 +101,7 @@ func (s Settings) Unshared(uses, ancestors []entities.LimitUse) []entities.Limit
 	return rest
 }
 
-// MayShare reports whether one of the ancestors' uses has the places of the use, unless the limit is only a rate.
+// MayShare reports whether one of the ancestors' uses has the slots of the use, unless the limit is only a rate.
 func MayShare(u entities.LimitUse, ancestors []entities.LimitUse) bool {
 	for _, has := range ancestors {
 		if has.Name == u.Name && has.Key == u.Key && CostOf(has) >= CostOf(u) {
@@ -111,7 +111,7 @@ func MayShare(u entities.LimitUse, ancestors []entities.LimitUse) bool {
 	return false
 }
 
-// OfStep returns the limits of which the work of a run's step needs places, for work that got lost; nil for none.
+// OfStep returns the limits of which the work of a run's step needs slots, for work that got lost; nil for none.
 func OfStep(
 	ctx context.Context, tx pgx.Tx, project entities.Project, run entities.RunID, spec entities.StepSpec,
 ) (*message.Limits, error) {
@@ -125,7 +125,7 @@ func OfStep(
 	return message.LimitsOf(spec, s.Unshared(spec.Limits, ancestors)), nil
 }
 
-// MessageWaits is the condition that the message m, for a step, waits for a place. Only [Pass] changes that, and it
+// MessageWaits is the condition that the message m, for a step, waits for a slot. Only [Pass] changes that, and it
 // locks the message first.
 const MessageWaits = `EXISTS (SELECT FROM permits w WHERE w.message_id = m.id AND w.granted_at IS NULL)`
 
@@ -140,7 +140,7 @@ const EndPause = `
 	UPDATE permits SET not_before = now()
 	WHERE message_id = ANY ($1) AND granted_at IS NULL AND not_before > now()`
 
-// Expire lets go the messages of steps whose deadline has passed while they waited for a place, with the body that
+// Expire lets go the messages of steps whose deadline has passed while they waited for a slot, with the body that
 // says so. It returns how many.
 func Expire(ctx context.Context, pool *pgxpool.Pool, body []byte) (int, error) {
 	tag, err := pg.NewPool(pool).Exec(ctx, `

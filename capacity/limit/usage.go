@@ -11,10 +11,10 @@ import (
 // maxCount bounds the counts that are only for people, and so the cost of a look.
 const maxCount = 10_000
 
-// KeyUsage is what holds or awaits the places of a limit with one key.
+// KeyUsage is what holds or awaits the slots of a limit with one key.
 type KeyUsage struct {
 	Key string
-	// Held is how many places are taken, and Waiting how many wait, up to 10,000.
+	// Held is how many slots are taken, and Waiting how many wait, up to 10,000.
 	Held, Waiting int
 	// OldestWait is since when the first of them waits; nil if none does.
 	OldestWait *time.Time
@@ -56,12 +56,12 @@ const usageColumns = `
 	(SELECT created_at FROM permits w WHERE w.project = $1 AND w.name = $2 AND w.key = keys.key AND granted_at IS NULL
 		ORDER BY rank_at, holder LIMIT 1) AS oldest_wait`
 
-// Permit is what holds or awaits a place of a limit.
+// Permit is what holds or awaits a slot of a limit.
 type Permit struct {
 	Name, Key, Tenant string
 	Cost              int
 	RunID             entities.RunID
-	// MessageID is the message with the step that holds or awaits the place, and Subject the step; both are empty if the
+	// MessageID is the message with the step that holds or awaits the slot, and Subject the step; both are empty if the
 	// run does.
 	MessageID, Subject string
 	CreatedAt          time.Time
@@ -69,7 +69,7 @@ type Permit struct {
 	NotBefore *time.Time
 	// Passed is how many went before it while another limit kept it from going.
 	Passed int
-	// GrantedAt is when it got the place; nil while it waits.
+	// GrantedAt is when it got the slot; nil while it waits.
 	GrantedAt *time.Time
 }
 
@@ -77,7 +77,7 @@ const permitColumns = `p.name, p.key, p.tenant, p.cost, p.run_id, coalesce(p.mes
 	coalesce((SELECT subject FROM messages m WHERE m.id = p.message_id), '') AS subject, p.created_at, p.not_before,
 	p.passed, p.granted_at`
 
-// Holders reads what holds a place of the limit with the key, longest first; at most n.
+// Holders reads what holds a slot of the limit with the key, longest first; at most n.
 func (s *Store) Holders(
 	ctx context.Context, project entities.Project, name, key string, n int,
 ) ([]Permit, error) {
@@ -88,7 +88,7 @@ func (s *Store) Holders(
 	return list, pg.Wrap(err, "read holders of limit %s", name)
 }
 
-// HoldersOf reads what holds places that the run waits for, longest first; at most n. With inAll, those with any key.
+// HoldersOf reads what holds slots that the run waits for, longest first; at most n. With inAll, those with any key.
 func HoldersOf(ctx context.Context, q pg.Querier, a Awaited, inAll bool, n int) ([]Permit, error) {
 	list, err := pg.CollectAll[Permit](q.Query(ctx, `
 		SELECT `+permitColumns+` FROM permits p
@@ -97,7 +97,7 @@ func HoldersOf(ctx context.Context, q pg.Querier, a Awaited, inAll bool, n int) 
 	return list, pg.Wrap(err, "read holders of limit %s", a.Name)
 }
 
-// Waiting reads what waits for a place of the limit with the key, in the order of its rank; at most n.
+// Waiting reads what waits for a slot of the limit with the key, in the order of its rank; at most n.
 func (s *Store) Waiting(
 	ctx context.Context, project entities.Project, name, key string, n int,
 ) ([]Permit, error) {
@@ -108,7 +108,7 @@ func (s *Store) Waiting(
 	return list, pg.Wrap(err, "read what waits for limit %s", name)
 }
 
-// Awaited is a place that a run, or one of its steps, waits for.
+// Awaited is a slot that a run, or one of its steps, waits for.
 type Awaited struct {
 	Permit
 
@@ -117,19 +117,19 @@ type Awaited struct {
 	// Ahead is how many that wait with the same key have a better rank, up to 10,000. With a fair limit, others may
 	// nevertheless go first.
 	Ahead int
-	// Held and HeldInAll are how many places are taken with the key, and with all keys.
+	// Held and HeldInAll are how many slots are taken with the key, and with all keys.
 	Held, HeldInAll int
 	// RateAt is when the rate allows the next start with the key; nil if it does so now.
 	RateAt *time.Time
 }
 
-// HasRoom reports whether the limit has a place for it. It then waits for another limit, a rate, or the end of a pause.
+// HasRoom reports whether the limit has a slot for it. It then waits for another limit, a rate, or the end of a pause.
 func (a Awaited) HasRoom() bool {
 	l := a.Limit
 	return (l.PerKey == 0 || a.Held+a.Cost <= l.PerKey) && (l.Total == 0 || a.HeldInAll+a.Cost <= l.Total)
 }
 
-// AwaitedBy reads the places that a run and its steps wait for, at most n, with the limits' state.
+// AwaitedBy reads the slots that a run and its steps wait for, at most n, with the limits' state.
 func AwaitedBy(
 	ctx context.Context, q pg.Querier, project entities.Project, run entities.RunID, n int,
 ) ([]Awaited, error) {
@@ -184,10 +184,10 @@ func (s Spec) nextStart(clock *time.Time, cost int, now time.Time) *time.Time {
 	return &at
 }
 
-// Count is how many places of a limit are taken, and how many wait for one, up to 10,000.
+// Count is how many slots of a limit are taken, and how many wait for one, up to 10,000.
 type Count struct{ Held, Waiting int }
 
-// Counts counts what holds and awaits places of the limits, with all keys.
+// Counts counts what holds and awaits slots of the limits, with all keys.
 func (s *Store) Counts(ctx context.Context, project entities.Project, names []string) (map[string]Count, error) {
 	counts := map[string]Count{}
 	rows, err := s.pool.Query(ctx, `

@@ -1,6 +1,6 @@
-// Package limiter grants places of limits to what waits for them. Package capacity/limit says how that is exact.
+// Package limiter grants slots of limits to what waits for them. Package capacity/limit says how that is exact.
 //
-// Whoever commits something that waits calls [Limiter.Look] afterwards, and whoever commits what frees places calls
+// Whoever commits something that waits calls [Limiter.Look] afterwards, and whoever commits what frees slots calls
 // [Limiter.Freed]. Both commits precede both looks, so the later look sees both, and nothing waits that could go. If a
 // process dies in between, or a look fails, [Limiter.LookAtAll] makes up for it: each process looks once a second if
 // its heartbeat says that something waits, which costs an idle server no statement.
@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// topic is the hub's topic for hints to processes that grant places.
+	// topic is the hub's topic for hints to processes that grant slots.
 	topic = "limits"
 	// soon is how far a look may be planned ahead. Looks further off are those of the heartbeat.
 	soon = time.Second
@@ -38,14 +38,14 @@ const (
 	pause = 2 * time.Millisecond
 )
 
-// Admit queues the statements that make begin what places are granted to. The function that it returns must be called
+// Admit queues the statements that make begin what slots are granted to. The function that it returns must be called
 // when the transaction has ended.
 type Admit func(b *pgx.Batch, project entities.Project, granted []limit.Granted) (ended func(error))
 
 // Expire ends the waits of steps whose deadline has passed.
 type Expire func(context.Context) error
 
-// Limiter grants places, one pass of a project at a time: what is committed meanwhile is granted together by the next
+// Limiter grants slots, one pass of a project at a time: what is committed meanwhile is granted together by the next
 // one. No project waits for the pass of another.
 type Limiter struct {
 	pool  *pgxpool.Pool
@@ -65,32 +65,32 @@ type Limiter struct {
 
 // work is what the next round has to do.
 type work struct {
-	// awaited has the places for which something waits, and freed those that may be free.
+	// awaited has the slots for which something waits, and freed those that may be free.
 	awaited, freed marks
-	// all is set if any place may be granted.
+	// all is set if any slot may be granted.
 	all bool
 }
 
-// marks are places that may be granted, by project.
-type marks map[entities.Project]map[limit.Place]bool
+// marks are slots that may be granted, by project.
+type marks map[entities.Project]map[limit.Bucket]bool
 
-func (m marks) add(project entities.Project, places []limit.Place) {
-	if len(places) > 0 && m[project] == nil {
-		m[project] = map[limit.Place]bool{}
+func (m marks) add(project entities.Project, buckets []limit.Bucket) {
+	if len(buckets) > 0 && m[project] == nil {
+		m[project] = map[limit.Bucket]bool{}
 	}
-	for _, p := range places {
+	for _, p := range buckets {
 		m[project][p] = true
 	}
 }
 
-// of returns the places of a project.
-func (m marks) of(project entities.Project) []limit.Place {
+// of returns the slots of a project.
+func (m marks) of(project entities.Project) []limit.Bucket {
 	return slices.Collect(maps.Keys(m[project]))
 }
 
 func newWork() work { return work{awaited: marks{}, freed: marks{}} }
 
-// projects returns the projects in which places may be granted.
+// projects returns the projects in which slots may be granted.
 func (w work) projects() map[entities.Project]bool {
 	list := map[entities.Project]bool{}
 	for _, m := range []marks{w.awaited, w.freed} {
@@ -109,25 +109,25 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 	}
 }
 
-// Running reports whether this process grants places.
+// Running reports whether this process grants slots.
 func (l *Limiter) Running() bool { return l.running.Load() > 0 }
 
 // Look says that something waits for the uses.
 func (l *Limiter) Look(project entities.Project, uses []entities.LimitUse) {
-	l.note(func() { l.todo.awaited.add(project, placesOf(uses)) })
+	l.note(func() { l.todo.awaited.add(project, bucketsOf(uses)) })
 }
 
-// Freed says that places of the uses may be free. The next round asks first whether something waits for them.
+// Freed says that slots of the uses may be free. The next round asks first whether something waits for them.
 func (l *Limiter) Freed(project entities.Project, uses []entities.LimitUse) {
-	l.note(func() { l.todo.freed.add(project, placesOf(uses)) })
+	l.note(func() { l.todo.freed.add(project, bucketsOf(uses)) })
 }
 
-func placesOf(uses []entities.LimitUse) []limit.Place {
-	places := make([]limit.Place, len(uses))
+func bucketsOf(uses []entities.LimitUse) []limit.Bucket {
+	buckets := make([]limit.Bucket, len(uses))
 	for i, u := range uses {
-		places[i] = limit.Place{Name: u.Name, Key: u.Key}
+		buckets[i] = limit.Bucket{Name: u.Name, Key: u.Key}
 	}
-	return places
+	return buckets
 }
 
 // note changes what the next round does. If this process grants nothing, it tells the others.
@@ -152,10 +152,10 @@ func (l *Limiter) keep(change func()) {
 	change()
 }
 
-// LookEverywhere says that any place may be granted now, to all processes that grant places.
+// LookEverywhere says that any slot may be granted now, to all processes that grant slots.
 func (l *Limiter) LookEverywhere() { l.hub.Publish(topic) }
 
-// LookAtAll says that any place may be granted now.
+// LookAtAll says that any slot may be granted now.
 func (l *Limiter) LookAtAll() {
 	l.plan(func() { l.todo.all = true })
 }
@@ -167,7 +167,7 @@ func (l *Limiter) poke() {
 	}
 }
 
-// Run grants places until the context ends.
+// Run grants slots until the context ends.
 func (l *Limiter) Run(ctx context.Context, logger *slog.Logger) {
 	l.running.Add(1)
 	defer l.running.Add(-1)
@@ -200,7 +200,7 @@ func rest(ctx context.Context) {
 	}
 }
 
-// round begins a pass for each project in which places may be granted. A part that fails keeps no other from its turn,
+// round begins a pass for each project in which slots may be granted. A part that fails keeps no other from its turn,
 // and is repeated by the next round.
 func (l *Limiter) round(ctx context.Context, passes *sync.WaitGroup, failed func(error)) {
 	todo := l.take()
@@ -227,9 +227,9 @@ func (l *Limiter) round(ctx context.Context, passes *sync.WaitGroup, failed func
 	}
 }
 
-// begin reports whether a pass of the project may begin. While another one is under way, the places are kept for the
+// begin reports whether a pass of the project may begin. While another one is under way, the slots are kept for the
 // next one.
-func (l *Limiter) begin(project entities.Project, awaited, freed []limit.Place) bool {
+func (l *Limiter) begin(project entities.Project, awaited, freed []limit.Bucket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.passing[project]; ok {
@@ -252,33 +252,33 @@ func (l *Limiter) end(project entities.Project) {
 	delete(l.passing, project)
 }
 
-// visit makes a pass for a project. Whether something waits for the freed places is asked first: usually nothing does.
-func (l *Limiter) visit(ctx context.Context, project entities.Project, awaited, freed []limit.Place) error {
-	places := marks{}
-	places.add(project, awaited)
+// visit makes a pass for a project. Whether something waits for the freed slots is asked first: usually nothing does.
+func (l *Limiter) visit(ctx context.Context, project entities.Project, awaited, freed []limit.Bucket) error {
+	buckets := marks{}
+	buckets.add(project, awaited)
 	var err error
 	if len(freed) > 0 {
-		var found map[entities.Project][]limit.Place
-		found, err = limit.AwaitedOf(ctx, l.pool, map[entities.Project][]limit.Place{project: freed})
+		var found map[entities.Project][]limit.Bucket
+		found, err = limit.AwaitedOf(ctx, l.pool, map[entities.Project][]limit.Bucket{project: freed})
 		if err != nil {
 			l.keep(func() { l.todo.freed.add(project, freed) })
 		}
-		places.add(project, found[project])
+		buckets.add(project, found[project])
 	}
-	if len(places) == 0 {
+	if len(buckets) == 0 {
 		return err
 	}
-	return errors.Join(err, l.pass(ctx, project, places.of(project)))
+	return errors.Join(err, l.pass(ctx, project, buckets.of(project)))
 }
 
-// addWaiting adds the places that something waits for.
+// addWaiting adds the slots that something waits for.
 func (l *Limiter) addWaiting(ctx context.Context, to marks) error {
 	waiting, err := limit.AllWaiting(ctx, l.pool)
 	if err != nil {
 		l.keep(func() { l.todo.all = true })
 	}
-	for project, places := range waiting {
-		to.add(project, places)
+	for project, buckets := range waiting {
+		to.add(project, buckets)
 	}
 	return err
 }
@@ -291,11 +291,11 @@ func (l *Limiter) take() work {
 	return todo
 }
 
-func (l *Limiter) pass(ctx context.Context, project entities.Project, places []limit.Place) error {
-	passed, err := limit.Pass(ctx, l.pool, project, places, func(b *pgx.Batch, granted []limit.Granted) func(error) {
+func (l *Limiter) pass(ctx context.Context, project entities.Project, buckets []limit.Bucket) error {
+	passed, err := limit.Pass(ctx, l.pool, project, buckets, func(b *pgx.Batch, granted []limit.Granted) func(error) {
 		return l.admit(b, project, granted)
 	})
-	again := func() { l.todo.awaited.add(project, places) }
+	again := func() { l.todo.awaited.add(project, buckets) }
 	if err != nil {
 		l.keep(again) // without a round at once, which would fail as well
 		return err

@@ -56,8 +56,8 @@ func roundOf(ctx context.Context, l *Limiter) error {
 	return errors.Join(all...)
 }
 
-// awaitPlace makes a run of the project wait for a place that is free.
-func awaitPlace(t *testing.T, pool *pgxpool.Pool, p entities.Project) {
+// awaitSlot makes a run of the project wait for a slot that is free.
+func awaitSlot(t *testing.T, pool *pgxpool.Pool, p entities.Project) {
 	t.Helper()
 	if _, err := limit.NewStore(pool, time.Now).Put(t.Context(), p, "one", limit.Spec{PerKey: 1}); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestRoundGoesOnAfterAnError(t *testing.T) {
 	t.Parallel()
 	var granted []entities.RunID
 	l, pool := newLimiter(t, &granted)
-	awaitPlace(t, pool, project)
+	awaitSlot(t, pool, project)
 	l.LookAtAll()
 	if err := roundOf(t.Context(), l); !errors.Is(err, errExpire) {
 		t.Errorf("got error %v, want that of expire", err)
@@ -95,10 +95,10 @@ func TestRoundGoesOnAfterAnError(t *testing.T) {
 func TestFailedPassIsRepeated(t *testing.T) {
 	t.Parallel()
 	l, _ := newLimiter(t, nil)
-	place, freed := limit.Place{Name: "one", Key: "k"}, limit.Place{Name: "one", Key: "freed"}
+	bucket, freed := limit.Bucket{Name: "one", Key: "k"}, limit.Bucket{Name: "one", Key: "freed"}
 	l.keep(func() {
-		l.todo.awaited.add(project, []limit.Place{place})
-		l.todo.freed.add(project, []limit.Place{freed})
+		l.todo.awaited.add(project, []limit.Bucket{bucket})
+		l.todo.freed.add(project, []limit.Bucket{freed})
 	})
 	l.LookAtAll()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -106,12 +106,12 @@ func TestFailedPassIsRepeated(t *testing.T) {
 	if err := roundOf(ctx, l); !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want that the context ended", err)
 	}
-	if left := l.take(); !left.awaited[project][place] || !left.freed[project][freed] || !left.all {
-		t.Errorf("left to the next round: %+v; want the places, and all", left)
+	if left := l.take(); !left.awaited[project][bucket] || !left.freed[project][freed] || !left.all {
+		t.Errorf("left to the next round: %+v; want the buckets, and all", left)
 	}
 }
 
-// TestPassOfOneProjectDelaysNoOther: a project whose pass does not end keeps no other from its places. What it needs
+// TestPassOfOneProjectDelaysNoOther: a project whose pass does not end keeps no other from its slots. What it needs
 // meanwhile is done by one pass after that.
 func TestPassOfOneProjectDelaysNoOther(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,7 @@ func TestPassOfOneProjectDelaysNoOther(t *testing.T) {
 	running.Go(func() { l.Run(ctx, slog.New(slog.DiscardHandler)) })
 	look := func(p, run string) {
 		waits(p, run)
-		l.plan(func() { l.todo.awaited.add(entities.Project(p), []limit.Place{{Name: "one", Key: run}}) })
+		l.plan(func() { l.todo.awaited.add(entities.Project(p), []limit.Bucket{{Name: "one", Key: run}}) })
 	}
 	look("a", "wrun_a0")
 	<-began

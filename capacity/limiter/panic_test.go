@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 )
 
-// TestPanicInAPassDelaysNoOther: a pass of one project that panics keeps no other project from its places.
+// TestPanicInAPassDelaysNoOther: a pass of one project that panics keeps no other project from its slots.
 func TestPanicInAPassDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	_, pool := newLimiter(t, nil)
@@ -25,7 +25,7 @@ func TestPanicInAPassDelaysNoOther(t *testing.T) {
 		return func(error) {}
 	}, func(context.Context) error { return nil })
 	for _, p := range []entities.Project{hostile, project} {
-		awaitPlace(t, pool, p)
+		awaitSlot(t, pool, p)
 	}
 	for range 2 { // the next round repeats the pass
 		l.LookAtAll()
@@ -34,6 +34,6 @@ func TestPanicInAPassDelaysNoOther(t *testing.T) {
 		}
 	}
 	if granted[project] == 0 {
-		t.Error("the other project has no place")
+		t.Error("the other project has no slot")
 	}
 }

@@ -35,7 +35,7 @@ func TestLargeValuesHaveHalfOfTheProcessors(t *testing.T) {
 	}
 }
 
-// TestLargeValuesOfAProjectDoNotBlockOthers: a project that waits has the next place, however many another one awaits.
+// TestLargeValuesOfAProjectDoNotBlockOthers: a project that waits has the next slot, however many another one awaits.
 func TestLargeValuesOfAProjectDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	p := share.NewProcessors(2)

@@ -1,4 +1,4 @@
-// Deliveries that the app fetches. Scripted servers take the places of Stepwell and of the app.
+// Deliveries that the app fetches. Scripted servers take the slots of Stepwell and of the app.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -134,18 +134,18 @@ test('each delivery is handed to the app, whose handler reports the outcome', as
     '/.well-known/workflow/v1/flow m1 true body of m1', '/.well-known/workflow/v1/step m2 true body of m2',
   ]);
   const [{ process, ...first }] = server.polls;
-  assert.deepEqual(first, { world: 1, deployment: 'shop', asked: true, places: 100, waitMs: 25000, receipts: [] });
+  assert.deepEqual(first, { world: 1, deployment: 'shop', asked: true, slots: 100, waitMs: 25000, receipts: [] });
   assert.equal(server.polls[1].process, process);
   assert.equal(await app.end(), '');
   assert.deepEqual(server.commits, []);
 });
 
-test('what is under way takes places, and its leases are renewed', async (t) => {
+test('what is under way takes slots, and its leases are renewed', async (t) => {
   const server = await serve(t, [200, list(delivery('m1'))]);
   const app = start(t, server.base, { WORK: '60000' });
   await server.until(() => server.polls.length === 2);
-  const { places, waitMs, receipts } = server.polls[1];
-  assert.deepEqual({ places, waitMs, receipts }, { places: 99, waitMs: 10_000, receipts: ['rh_m1'] });
+  const { slots, waitMs, receipts } = server.polls[1];
+  assert.deepEqual({ slots, waitMs, receipts }, { slots: 99, waitMs: 10_000, receipts: ['rh_m1'] });
   await app.end();
 });
 
@@ -248,17 +248,17 @@ test('a signal ends the polls, and the process after what is under way', async (
   const [, signal] = await once(app.child, 'close');
   assert.equal(signal, 'SIGTERM');
   assert.equal(server.commits.length, 1); // it has waited for the outcome
-  assert.ok(server.polls.filter(({ places }) => places > 0).length <= 2);
+  assert.ok(server.polls.filter(({ slots }) => slots > 0).length <= 2);
 });
 
-test('a signal does not end the renewals of leases, also with more deliveries than places', async (t) => {
+test('a signal does not end the renewals of leases, also with more deliveries than slots', async (t) => {
   const ids = Array.from({ length: 101 }, (_, i) => `m${i}`);
   const server = await serve(t, [200, list(...ids.map((each) => delivery(each)))]);
   const app = start(t, server.base, { WORK: '60000' });
   await app.says('stdout', /m100 /);
-  assert.equal(server.polls.length, 1); // there is no place
+  assert.equal(server.polls.length, 1); // there is no slot
   app.child.kill('SIGTERM');
   await server.until(() => server.polls.length === 2);
-  const { places, waitMs, receipts } = server.polls[1];
-  assert.deepEqual({ places, waitMs, receipts: receipts.length }, { places: 0, waitMs: 0, receipts: 101 });
+  const { slots, waitMs, receipts } = server.polls[1];
+  assert.deepEqual({ slots, waitMs, receipts: receipts.length }, { slots: 0, waitMs: 0, receipts: 101 });
 });

@@ -78,7 +78,7 @@ func TestNewConnectionsReplaceQuietOnes(t *testing.T) {
 	for range 10 {
 		unfinished = append(unfinished, dial(t, s, "GET / HTTP/1.1\r\nHost: "))
 	}
-	for _, c := range unfinished[:8] { // the last two have the places beside the busy one
+	for _, c := range unfinished[:8] { // the last two have the slots beside the busy one
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("got %v, want a closed connection", err)
 		}

@@ -110,7 +110,7 @@ func (s *server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 		options.Commits = s.commits
 	}
 	if s.role == roleAll || s.role == roleWorker {
-		options.Places = s.config.Deliveries
+		options.Slots = s.config.Deliveries
 	}
 	return telemetry.New(options)
 }

@@ -23,11 +23,11 @@ const (
 	mailRate = 10
 )
 
-// place is what a limit bounds: its places with one key, or all of them with the key "*".
-type place struct{ limit, key string }
+// slot is what a limit bounds: its slots with one key, or all of them with the key "*".
+type slot struct{ limit, key string }
 
-// limitedPlaces has how many places there are. Runs need customer and all, steps gateway and all.
-var limitedPlaces = map[place]int{
+// limitedSlots has how many slots there are. Runs need customer and all, steps gateway and all.
+var limitedSlots = map[slot]int{
 	{"customer", "0"}: 2, {"customer", "1"}: 2, {"customer", "2"}: 2, {"all", "*"}: 6, {"gateway", "0"}: 2, {"gateway", "1"}: 2,
 }
 
@@ -49,13 +49,13 @@ const recordPermits = `
 	CREATE TRIGGER record AFTER INSERT OR DELETE OR UPDATE OF granted_at ON stepwell.permits
 		FOR EACH ROW EXECUTE FUNCTION history.record()`
 
-// mostHeld selects the most places that were ever held. What a transaction grants and releases counts at its commit. A
+// mostHeld selects the most slots that were ever held. What a transaction grants and releases counts at its commit. A
 // grant that depends on a release commits after it, so the times of commits have them in the right order.
 const mostHeld = `
 	WITH changes AS (
-		SELECT name, place.key, pg_xact_commit_timestamp(xid) AS at, sum(cost) AS cost
-		FROM history.permits p CROSS JOIN LATERAL (VALUES (p.key), ('*')) AS place (key)
-		GROUP BY name, place.key, at
+		SELECT name, slot.key, pg_xact_commit_timestamp(xid) AS at, sum(cost) AS cost
+		FROM history.permits p CROSS JOIN LATERAL (VALUES (p.key), ('*')) AS slot (key)
+		GROUP BY name, slot.key, at
 	)
 	SELECT name, key, max(held)::integer
 	FROM (SELECT name, key, sum(cost) OVER (PARTITION BY name, key ORDER BY at) AS held FROM changes) AS c
@@ -68,7 +68,7 @@ const mostInASecond = `
 		FROM history.permits WHERE name = $1 AND cost > 0) AS windows`
 
 // TestLimitsHoldWhateverDies kills two servers and their Postgres in turns while 64 clients start runs with limits that
-// overlap. By the history that the database records, there is no moment with more holders than places and no second with
+// overlap. By the history that the database records, there is no moment with more holders than slots and no second with
 // more grants than the rate; each run that was accepted completes; and no permit is left. LIMITS_FOR is for how long things
 // die; make limits-crashes has 10 minutes.
 func TestLimitsHoldWhateverDies(t *testing.T) {
@@ -94,11 +94,11 @@ func TestLimitsHoldWhateverDies(t *testing.T) {
 	l.wantHistoryWithinLimits()
 	// A call takes milliseconds. One whose server died is made again seconds later, so not even those add up.
 	for p, n := range l.function.most {
-		if n > limitedPlaces[p] {
-			t.Errorf("the function had %d calls under way that need %v, want at most %d", n, p, limitedPlaces[p])
+		if n > limitedSlots[p] {
+			t.Errorf("the function had %d calls under way that need %v, want at most %d", n, p, limitedSlots[p])
 		}
 	}
-	if n := l.function.most[place{"all", "*"}]; n < 2 {
+	if n := l.function.most[slot{"all", "*"}]; n < 2 {
 		t.Errorf("at most %d calls were under way at once: the test shows nothing", n)
 	}
 }
@@ -118,7 +118,7 @@ type limitedLoad struct {
 func newLimitedLoad(t *testing.T, a *node) *limitedLoad {
 	t.Helper()
 	l := &limitedLoad{t: t, node: a, stopped: make(chan struct{})}
-	l.function = &limitedFunction{under: map[place]map[string]int{}, most: map[place]int{}}
+	l.function = &limitedFunction{under: map[slot]map[string]int{}, most: map[slot]int{}}
 	f := httptest.NewServer(l.function)
 	t.Cleanup(f.Close)
 	for i := range l.servers {
@@ -227,7 +227,7 @@ func (l *limitedLoad) wantNothingLeft() {
 	for what, sql := range map[string]string{
 		"permits":              `SELECT count(*) FROM stepwell.permits`,
 		"runs not completed":   `SELECT count(*) FROM stepwell.runs WHERE status <> 'completed'`,
-		"places not released":  `SELECT sum(cost) FROM history.permits`,
+		"slots not released":   `SELECT sum(cost) FROM history.permits`,
 		"changes without time": `SELECT count(*) FROM history.permits WHERE pg_xact_commit_timestamp(xid) IS NULL`,
 	} {
 		if n := query[int](l.node, sql); n != 0 {
@@ -248,15 +248,15 @@ func (l *limitedLoad) wantHistoryWithinLimits() {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	var p place
+	var p slot
 	var n int
-	most := map[place]int{}
+	most := map[slot]int{}
 	if _, err := pgx.ForEachRow(rows, []any{&p.limit, &p.key, &n}, func() error { most[p] = n; return nil }); err != nil {
 		l.t.Fatal(err)
 	}
-	for p, want := range limitedPlaces {
+	for p, want := range limitedSlots {
 		if most[p] != want {
-			l.t.Errorf("at most %d places of %v were held at once, want %d", most[p], p, want)
+			l.t.Errorf("at most %d slots of %v were held at once, want %d", most[p], p, want)
 		}
 	}
 	if n := query[int](l.node, mostInASecond, "mail"); n > mailRate || n < mailRate/2 {
@@ -276,14 +276,14 @@ type limitUse struct {
 	Key  string `json:"key"`
 }
 
-// runLimits and stepLimits are such that nobody waits for ever: who holds a place of all waits for no customer, and who
+// runLimits and stepLimits are such that nobody waits for ever: who holds a slot of all waits for no customer, and who
 // holds one of gateway for nothing.
 func (in limitedInput) runLimits() []limitUse {
 	customer, all := limitUse{"customer", in.Customer}, limitUse{"all", in.Customer}
 	return [][]limitUse{{customer, all}, {customer}, {all, {"mail", "all"}}}[in.Kind]
 }
 
-// stepLimits of the step ship have a place of all that most runs share with it: they hold one.
+// stepLimits of the step ship have a slot of all that most runs share with it: they hold one.
 func (in limitedInput) stepLimits(step string) []limitUse {
 	uses := []limitUse{{"gateway", in.Gateway}}
 	if step == "ship" {
@@ -295,8 +295,8 @@ func (in limitedInput) stepLimits(step string) []limitUse {
 // limitedFunction serves a workflow of two steps, charge and ship, and counts the calls under way by what they need.
 type limitedFunction struct {
 	mu    sync.Mutex
-	under map[place]map[string]int // by who holds the place
-	most  map[place]int
+	under map[slot]map[string]int // by who holds the slot
+	most  map[slot]int
 }
 
 type limitedCall struct {
@@ -353,20 +353,20 @@ func (c limitedCall) answer() (status int, body any) {
 	return http.StatusOK, map[string]any{"commands": []any{next}}
 }
 
-// holders has who holds the places that the call needs: the run or, if that does not, the step.
-func (c limitedCall) holders() map[place]string {
+// holders has who holds the slots that the call needs: the run or, if that does not, the step.
+func (c limitedCall) holders() map[slot]string {
 	input := c.Run.Input
 	if c.Type == "step" {
 		input = c.Step.Input
 	}
-	holders := map[place]string{}
+	holders := map[slot]string{}
 	add := func(holder string, uses []limitUse) {
 		for _, u := range uses {
-			p := place{u.Name, u.Key}
+			p := slot{u.Name, u.Key}
 			if p.limit == "all" {
 				p.key = "*"
 			}
-			if limitedPlaces[p] > 0 && holders[p] == "" {
+			if limitedSlots[p] > 0 && holders[p] == "" {
 				holders[p] = holder
 			}
 		}

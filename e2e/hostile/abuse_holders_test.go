@@ -13,7 +13,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// holders are clients that do little, and hold what others need: connections, places, memory.
+// holders are clients that do little, and hold what others need: connections, slots, memory.
 func holders() []abuse {
 	return []abuse{
 		{
@@ -108,7 +108,7 @@ func (a *attack) stall(ctx context.Context, part string) {
 // poll asks for the deliveries of an app that has none.
 func (a *attack) poll(ctx context.Context) {
 	body, err := cbor.Marshal(map[string]any{
-		"world": 1, "deployment": "pulled", "asked": true, "places": 1, "waitMs": 30_000, "receipts": []string{},
+		"world": 1, "deployment": "pulled", "asked": true, "slots": 1, "waitMs": 30_000, "receipts": []string{},
 	})
 	if err != nil {
 		panic(err) // it is made of texts and numbers

@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// TestHungStepsLeaveRoomForOthers hangs 5,000 steps of one project, more than the server has places for deliveries.
+// TestHungStepsLeaveRoomForOthers hangs 5,000 steps of one project, more than the server has slots for deliveries.
 func TestHungStepsLeaveRoomForOthers(t *testing.T) {
 	f := newFixture(t)
 	f.wantUnharmed(t, func() func() {

@@ -116,7 +116,7 @@ func TestWaitingWebhooksLeaveRoomForOthers(t *testing.T) {
 		}
 	})
 	defer stop()
-	// Those beyond the attacker's share of places to wait are answered at once.
+	// Those beyond the attacker's share of slots to wait are answered at once.
 	harness.Eventually(t, "the attacker's share is used up", func() bool {
 		return accepted.Load() >= webhooks*requests-750
 	})

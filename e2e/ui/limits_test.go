@@ -6,14 +6,14 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// TestLimitPages makes a limit and a policy, looks at who holds a place and who waits, and pauses and deletes them.
+// TestLimitPages makes a limit and a policy, looks at who holds a slot and who waits, and pauses and deletes them.
 func TestLimitPages(t *testing.T) {
 	harness.SkipIfShort(t)
 	t.Parallel()
 	eachBase(t, func(i *installation, admin, guest *tab) {
 		addLimitScene(admin)
 		policyScene(admin)
-		holder, waiter := i.placesScene(admin)
+		holder, waiter := i.slotsScene(admin)
 		guestLimitScene(guest, holder)
 		i.whyLimitScene(admin, waiter)
 		deleteLimitScene(admin)
@@ -36,7 +36,7 @@ func addLimitScene(b *tab) {
 	b.accessible()
 	b.look("limit-add")
 	b.click("Add it")
-	b.shows("1 per key · 100 in 1m, 10 at once", "91 in 1m", "Nothing holds a place")
+	b.shows("1 per key · 100 in 1m, 10 at once", "91 in 1m", "Nothing holds a slot")
 	b.accessible()
 }
 
@@ -57,14 +57,14 @@ func policyScene(b *tab) {
 	b.accessible()
 }
 
-// placesScene has one run hold the place of a customer, and another wait for it.
-func (i *installation) placesScene(b *tab) (holder, waiter string) {
+// slotsScene has one run hold the slot of a customer, and another wait for it.
+func (i *installation) slotsScene(b *tab) (holder, waiter string) {
 	customer := map[string]any{"attributes": map[string]string{"customer": "c7"}}
 	harness.Eventually(i.t, "the policy counts", func() bool {
 		holder = i.start("reminder", customer)
-		var places struct{ Held []any }
-		i.call("GET", "/v1/limits/stripe/places?key=c7", nil, &places)
-		return len(places.Held) > 0
+		var slots struct{ Held []any }
+		i.call("GET", "/v1/limits/stripe/slots?key=c7", nil, &slots)
+		return len(slots.Held) > 0
 	})
 	waiter = i.start("reminder", customer)
 	i.wait(holder, "wait_created")
@@ -82,7 +82,7 @@ func (i *installation) placesScene(b *tab) (holder, waiter string) {
 	return holder, waiter
 }
 
-// guestLimitScene sees who holds a place, and may do nothing.
+// guestLimitScene sees who holds a slot, and may do nothing.
 func guestLimitScene(b *tab, holder string) {
 	b.open("/ui/default/limits/stripe?key=c7")
 	b.shows("holds", short(holder))
@@ -90,14 +90,14 @@ func guestLimitScene(b *tab, holder string) {
 	b.hasNone("limits", "There is no limit with this name")
 }
 
-// whyLimitScene goes from a run that waits to its limit, and gives it a second place.
+// whyLimitScene goes from a run that waits to its limit, and gives it a second slot.
 func (i *installation) whyLimitScene(b *tab, waiter string) {
 	b.open("/ui/default/runs/" + waiter)
-	b.shows("It waits for a place of limit stripe, key c7: 1 of 1 are taken")
+	b.shows("It waits for a slot of limit stripe, key c7: 1 of 1 are taken")
 	b.accessible()
 	b.look("limit-why")
 	b.click("Open the limit")
-	b.shows("Places: c7")
+	b.shows("Slots: c7")
 	b.click("Pause …")
 	b.accessible()
 	b.click("Pause it")

@@ -81,13 +81,13 @@ type Message struct {
 	Deliveries int
 	// Urgent makes stored work due that waits for its backoff after a failure.
 	Urgent bool
-	// BeginsRun marks the message with which a run begins. Of the messages that wait for a place, those of runs that have
+	// BeginsRun marks the message with which a run begins. Of the messages that wait for a slot, those of runs that have
 	// begun come first.
 	BeginsRun bool
-	// Gated makes the first invocation of a run, or a step with Limits, wait for places of limits. With [WorkEnd], it
+	// Gated makes the first invocation of a run, or a step with Limits, wait for slots of limits. With [WorkEnd], it
 	// makes the messages due that have waited so.
 	Gated bool
-	// Limits are those of which each attempt at a step needs a place; nil for none.
+	// Limits are those of which each attempt at a step needs a slot; nil for none.
 	Limits *Limits
 	// Lasts is how long the work may take; 0 if that is unknown.
 	Lasts time.Duration
@@ -107,7 +107,7 @@ func Begins(topic string, body []byte) bool {
 	return workflowTopics.MatchString(topic) && bytes.Contains(body[:min(near, len(body))], []byte("runInput"))
 }
 
-// Limits are the limits of which work needs places.
+// Limits are the limits of which work needs slots.
 type Limits struct {
 	Uses []entities.LimitUse
 	// Priority is by how much it goes before what came with it.
@@ -116,7 +116,7 @@ type Limits struct {
 	Until *time.Time
 }
 
-// LimitsOf returns what a step needs, of which it shares no places with others; nil for nothing.
+// LimitsOf returns what a step needs, of which it shares no slots with others; nil for nothing.
 func LimitsOf(spec entities.StepSpec, uses []entities.LimitUse) *Limits {
 	if len(uses) == 0 {
 		return nil

@@ -36,7 +36,7 @@ func IsPanic(err error) bool {
 	return ok
 }
 
-// Do does work. If it panics, Do logs the stack, counts the panic, and returns a [Panic]. The locks and places that the
+// Do does work. If it panics, Do logs the stack, counts the panic, and returns a [Panic]. The locks and slots that the
 // work holds must be released by its deferred calls.
 func Do(ctx context.Context, work string, do func() error) (err error) {
 	defer func() {

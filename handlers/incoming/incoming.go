@@ -46,7 +46,7 @@ const waitsKey = "stepwell.waits"
 // OnWait sets what [Waits] calls.
 func OnWait(c echo.Context, release func()) { c.Set(waitsKey, release) }
 
-// Waits tells that the request only waits from now on, so that it gives up its place among the requests that run.
+// Waits tells that the request only waits from now on, so that it gives up its slot among the requests that run.
 func Waits(c echo.Context) {
 	if release, ok := c.Get(waitsKey).(func()); ok {
 		release()

@@ -10,7 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestDecodingLeavesTimeToOthers: a place of a project stays empty for as long as it was used; others have places.
+// TestDecodingLeavesTimeToOthers: a slot of a project stays empty for as long as it was used; others have slots.
 func TestDecodingLeavesTimeToOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -35,20 +35,20 @@ func TestDecodingLeavesTimeToOthers(t *testing.T) {
 			t.Errorf("got %v for a client that left while it waited", err)
 		}
 		time.Sleep(time.Minute)
-		if free := d.places.Free(); free != 2 {
-			t.Errorf("%d places are free, want 2", free)
+		if free := d.slots.Free(); free != 2 {
+			t.Errorf("%d slots are free, want 2", free)
 		}
 	})
 }
 
-// TestDecodingPlaces: a project has an eighth of the processors, which is places for a quarter of them, half of the time.
-func TestDecodingPlaces(t *testing.T) {
+// TestDecodingSlots: a project has an eighth of the processors, which is slots for a quarter of them, half of the time.
+func TestDecodingSlots(t *testing.T) {
 	t.Parallel()
 	for processors, want := range map[int]int64{1: 1, 2: 1, 4: 1, 6: 1, 8: 2, 16: 4, 64: 16} {
 		d := newDecoding(processors, time.Now)
-		if got := d.places.Room("p", decodingFactor); got != want || d.places.Free() != 2*want {
-			t.Errorf("%d processors: a project has %d of %d places, want %d of %d",
-				processors, got, d.places.Free(), want, 2*want)
+		if got := d.slots.Room("p", decodingFactor); got != want || d.slots.Free() != 2*want {
+			t.Errorf("%d processors: a project has %d of %d slots, want %d of %d",
+				processors, got, d.slots.Free(), want, 2*want)
 		}
 	}
 }

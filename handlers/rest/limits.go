@@ -62,7 +62,7 @@ func newLimitJSON(l limit.Limit) limitJSON {
 	return v
 }
 
-// limitKeyJSON is the JSON form of what holds or awaits the places of one key.
+// limitKeyJSON is the JSON form of what holds or awaits the slots of one key.
 type limitKeyJSON struct {
 	Key          string     `json:"key"`
 	Held         int        `json:"held"`
@@ -74,7 +74,7 @@ func newLimitKeyJSON(u limit.KeyUsage) limitKeyJSON {
 	return limitKeyJSON{u.Key, u.Held, u.Waiting, optionalTime(u.OldestWait)}
 }
 
-// permitJSON is the JSON form of what holds or awaits a place.
+// permitJSON is the JSON form of what holds or awaits a slot.
 type permitJSON struct {
 	RunID     entities.RunID `json:"runId"`
 	StepID    string         `json:"stepId,omitempty"`
@@ -85,7 +85,7 @@ type permitJSON struct {
 	NotBefore *timestamp     `json:"notBefore,omitempty"`
 }
 
-// newPermitJSON returns a permit: since when the place is held, or awaited.
+// newPermitJSON returns a permit: since when the slot is held, or awaited.
 func newPermitJSON(p limit.Permit) permitJSON {
 	v := permitJSON{
 		RunID: p.RunID, StepID: p.Subject, MessageID: p.MessageID, Tenant: p.Tenant, Cost: p.Cost,
@@ -97,8 +97,8 @@ func newPermitJSON(p limit.Permit) permitJSON {
 	return v
 }
 
-// placesJSON is who holds the places of a key, the one that has done so longest first, and who waits, in order.
-type placesJSON struct {
+// slotsJSON is who holds the slots of a key, the one that has done so longest first, and who waits, in order.
+type slotsJSON struct {
 	Held    []permitJSON `json:"held"`
 	Waiting []permitJSON `json:"waiting"`
 }
@@ -134,7 +134,7 @@ func (s *Server) getLimit(r *request) error {
 	})
 }
 
-// addCounts sets how many places of the limits are taken, and how many wait for one.
+// addCounts sets how many slots of the limits are taken, and how many wait for one.
 func (s *Server) addCounts(r *request, limits []limitJSON) error {
 	names := make([]string, len(limits))
 	for i, l := range limits {
@@ -190,11 +190,11 @@ func (s *Server) listLimitKeys(r *request) error {
 	})
 }
 
-// getPlaces answers with who holds the places of one key, and who waits.
-func (s *Server) getPlaces(r *request) error {
+// getSlots answers with who holds the slots of one key, and who waits.
+func (s *Server) getSlots(r *request) error {
 	name, key := r.limitName(), r.QueryParam("key")
 	most := r.page(oldestFirst).Limit
-	return answer(r, func() (v placesJSON, err error) {
+	return answer(r, func() (v slotsJSON, err error) {
 		if _, err = s.Limits.Limit(r.ctx(), r.project(), name); err != nil {
 			return v, err
 		}
@@ -203,7 +203,7 @@ func (s *Server) getPlaces(r *request) error {
 			return v, err
 		}
 		waiting, err := s.Limits.Waiting(r.ctx(), r.project(), name, key, most)
-		return placesJSON{encodeAll(held, newPermitJSON), encodeAll(waiting, newPermitJSON)}, err
+		return slotsJSON{encodeAll(held, newPermitJSON), encodeAll(waiting, newPermitJSON)}, err
 	})
 }
 

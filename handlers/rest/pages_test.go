@@ -61,13 +61,13 @@ func TestLargePagesAreReadInTurns(t *testing.T) {
 		if n := most.Load(); n != processors {
 			t.Errorf("%d large pages were read at once, want %d", n, processors)
 		}
-		if held := p.places.Held(); held != 0 {
-			t.Errorf("%d places are not free", held)
+		if held := p.slots.Held(); held != 0 {
+			t.Errorf("%d slots are not free", held)
 		}
 	})
 }
 
-// TestListsWithManyRowsAreLargePages: an answer to a request for many rows waits for a place.
+// TestListsWithManyRowsAreLargePages: an answer to a request for many rows waits for a slot.
 func TestListsWithManyRowsAreLargePages(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]error{
@@ -79,8 +79,8 @@ func TestListsWithManyRowsAreLargePages(t *testing.T) {
 			httptest.NewRequestWithContext(gone, http.MethodGet, "/?"+query, nil), httptest.NewRecorder())
 		c.Set("stepwell.identity", auth.Identity{Project: "busy"})
 		r := &request{Context: c, pages: newPages(1)}
-		if !r.pages.places.Try(string(r.project()), 1, pageFactor) {
-			t.Fatal("no place is free")
+		if !r.pages.slots.Try(string(r.project()), 1, pageFactor) {
+			t.Fatal("no slot is free")
 		}
 		r.page(newestFirst)
 		if err := answer(r, func() (int, error) { return 1, nil }); !errors.Is(err, want) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// permit inserts what holds or awaits a place of the limit stripe: granted seconds ago, or waiting if that is 0.
+// permit inserts what holds or awaits a slot of the limit stripe: granted seconds ago, or waiting if that is 0.
 func (a api) permit(t *testing.T, run entities.RunID, key string, granted, came int) {
 	t.Helper()
 	a.exec(t, `
@@ -50,9 +50,9 @@ func TestLimits(t *testing.T) {
 	if diff := cmp.Diff([]string{" 1 0 false", "c7 1 2 true"}, keys); diff != "" {
 		t.Errorf("keys differ (-want +got):\n%s", diff)
 	}
-	places := a.get(t, path+"/places?key=c7")
+	slots := a.get(t, path+"/slots?key=c7")
 	runs := func(state string) (ids []string) {
-		for _, p := range places[state].([]any) {
+		for _, p := range slots[state].([]any) {
 			ids = append(ids, fmt.Sprint(p.(object)["runId"]))
 		}
 		return ids
@@ -68,7 +68,7 @@ func TestLimits(t *testing.T) {
 	if status, got := a.do(t, http.MethodDelete, path+"?force=true", ""); status != http.StatusNoContent {
 		t.Errorf("delete: got %d %v", status, got)
 	}
-	for _, more := range []string{"/keys", "/places"} {
+	for _, more := range []string{"/keys", "/slots"} {
 		a.wantRejected(t, http.MethodGet, path+more, "", http.StatusNotFound, "limit_not_found")
 	}
 	if got, want := a.audited(t, "stripe"), "limit.remove limit.put"; got != want {

@@ -333,30 +333,30 @@ func parseDuration(s string, limit time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// decodingFactor is the factor of [share.Pool] by which projects share the places for decoding: one that is alone gets
+// decodingFactor is the factor of [share.Pool] by which projects share the slots for decoding: one that is alone gets
 // half of them.
 const decodingFactor = 1
 
 // decoding shares the processors among the requests that decode payloads, which can take most of a second each. It has
-// places for half of the processors. After each use a place stays empty for as long as the use took. So a project keeps
+// slots for half of the processors. After each use a slot stays empty for as long as the use took. So a project keeps
 // at most an eighth of the processors busy, or half of one.
 type decoding struct {
-	places *share.Pool
-	now    func() time.Time
+	slots *share.Pool
+	now   func() time.Time
 }
 
 func newDecoding(processors int, now func() time.Time) decoding {
 	return decoding{share.NewPool(2 * max(1, int64(processors)/4)), now}
 }
 
-// do waits for a place and calls decode. It fails with the error of the context if that ends first.
+// do waits for a slot and calls decode. It fails with the error of the context if that ends first.
 func (d decoding) do(ctx context.Context, project entities.Project, decode func()) error {
-	if err := d.places.Take(ctx, string(project), 1, decodingFactor); err != nil {
+	if err := d.slots.Take(ctx, string(project), 1, decodingFactor); err != nil {
 		return err
 	}
 	start := d.now()
 	defer func() {
-		time.AfterFunc(d.now().Sub(start), func() { d.places.Release(string(project), 1) })
+		time.AfterFunc(d.now().Sub(start), func() { d.slots.Release(string(project), 1) })
 	}()
 	decode()
 	return nil

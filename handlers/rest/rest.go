@@ -285,7 +285,7 @@ var routes = []struct {
 	{"PUT /limits/:name", auth.Admin, (*Server).putLimit},
 	{"DELETE /limits/:name", auth.Admin, (*Server).removeLimit},
 	{"GET /limits/:name/keys", auth.Metadata, (*Server).listLimitKeys},
-	{"GET /limits/:name/places", auth.Metadata, (*Server).getPlaces},
+	{"GET /limits/:name/slots", auth.Metadata, (*Server).getSlots},
 	{"GET /policies", auth.Metadata, (*Server).listPolicies},
 	{"GET /policies/:workflow", auth.Metadata, (*Server).getPolicy},
 	{"PUT /policies/:workflow", auth.Admin, (*Server).putPolicy},

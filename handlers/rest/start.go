@@ -59,7 +59,7 @@ type startRequest struct {
 	// Debounce or Batch makes one run of several starts. Only one of them may be there.
 	Debounce *debounceBody `json:"debounce,omitempty"`
 	Batch    *batchBody    `json:"batch,omitempty"`
-	// Limits are those that the run needs places of, and Priority is by how much it goes before others that wait.
+	// Limits are those that the run needs slots of, and Priority is by how much it goes before others that wait.
 	Limits   []entities.LimitUse `json:"limits,omitempty"`
 	Priority string              `json:"priority,omitempty"`
 	catalogStart

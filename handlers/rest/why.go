@@ -67,7 +67,7 @@ type reasonJSON struct {
 	Limit       string             `json:"limit,omitempty"`
 	Key         string             `json:"key,omitempty"`
 	Held        int                `json:"held,omitempty"`
-	Places      int                `json:"places,omitempty"`
+	Slots       int                `json:"slots,omitempty"`
 	InAll       bool               `json:"inAll,omitempty"`
 	Ahead       int                `json:"ahead,omitempty"`
 	Holders     []holderJSON       `json:"holders,omitempty"`
@@ -87,7 +87,7 @@ type reasonErrorJSON struct {
 	Seq     int64  `json:"seq,omitempty"`
 }
 
-// holderJSON is the JSON form of a run, or a step of it, that holds a place of a limit.
+// holderJSON is the JSON form of a run, or a step of it, that holds a slot of a limit.
 type holderJSON struct {
 	RunID  entities.RunID  `json:"runId"`
 	StepID entities.StepID `json:"stepId,omitempty"`
@@ -100,7 +100,7 @@ func (r *request) reasonJSON(reason why.Reason) reasonJSON {
 	v := reasonJSON{
 		reason.Kind, reason.StepID, reason.HookID, reason.WaitID, reason.Name, reason.Condition, reason.ChildID,
 		reason.ChildStatus, reason.MessageID, reason.DeploymentID, reason.Server, reason.Host, reason.Attempt,
-		reason.MaxAttempts, reason.Failures, reason.Backlog, reason.Limit, reason.Key, reason.Held, reason.Places,
+		reason.MaxAttempts, reason.Failures, reason.Backlog, reason.Limit, reason.Key, reason.Held, reason.Slots,
 		reason.InAll, reason.Ahead, encodeAll(reason.Holders, newHolderJSON), reason.Circle,
 		reason.Votes, reason.Detail, optionalTime(reason.Since),
 		optionalTime(reason.At), optionalTime(reason.Until), nil, reason.Remedies,

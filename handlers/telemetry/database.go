@@ -37,7 +37,7 @@ var (
 	strandedDesc = prometheus.NewDesc("stepwell_runs_stranded",
 		"Runs with nothing scheduled to continue them, as found by the sweeper; the count stops at 10000.", nil, nil)
 	deadlocksDesc = prometheus.NewDesc("stepwell_limit_deadlocks",
-		"Runs that wait for each other's places of limits, and cannot go on unless one is ended.", nil, nil)
+		"Runs that wait for each other's slots of limits, and cannot go on unless one is ended.", nil, nil)
 	heldDesc = prometheus.NewDesc("stepwell_runs_held",
 		"Runs whose function refuses to go on; the count stops at 10000.", []string{"code"}, nil)
 	waitingDesc = prometheus.NewDesc("stepwell_messages_waiting",

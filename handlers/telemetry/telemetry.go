@@ -28,8 +28,8 @@ type Options struct {
 	ShareWaits func() (n int64, waited time.Duration)
 	// Commits tells how well commits succeed; nil if nothing measures it, as in function mode.
 	Commits CommitProbe
-	// Places is how many deliveries may be in progress at once; 0 if the server delivers nothing all the time.
-	Places int
+	// Slots is how many deliveries may be in progress at once; 0 if the server delivers nothing all the time.
+	Slots int
 	// Traces is nil to disable tracing.
 	Traces *Traces
 	// Now returns the current time.
@@ -72,9 +72,9 @@ func New(o Options) *Telemetry {
 	if o.Commits != nil {
 		t.registry.MustRegister(commitMetrics(o.Commits)...)
 	}
-	if o.Places > 0 { // if about as many deliveries are in progress for long, their functions hang
-		t.registry.MustRegister(gauge("stepwell_delivery_places", "Deliveries that may be in progress at once.",
-			func() float64 { return float64(o.Places) }))
+	if o.Slots > 0 { // if about as many deliveries are in progress for long, their functions hang
+		t.registry.MustRegister(gauge("stepwell_delivery_slots", "Deliveries that may be in progress at once.",
+			func() float64 { return float64(o.Slots) }))
 	}
 	if o.CertificateEnds != nil {
 		t.registry.MustRegister(gauge("stepwell_certificate_expiry_timestamp_seconds", "When the server's certificate ends.",

@@ -51,7 +51,7 @@ func (c *clock) advance(by time.Duration) { c.at.Add(int64(by)) }
 // newTelemetry returns a telemetry with fake sources, which the options may replace.
 func newTelemetry(options ...func(*Options)) *Telemetry {
 	o := Options{
-		Places: 100,
+		Slots: 100,
 		Gauges: func(context.Context) (queue.Gauges, error) {
 			return queue.Gauges{HeldRuns: map[string]int64{"diverged": 1}, OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},

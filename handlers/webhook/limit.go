@@ -135,12 +135,12 @@ const (
 	tokenWaits   = 1
 )
 
-// waits divides the places of requests that wait between projects, and between webhooks.
+// waits divides the slots of requests that wait between projects, and between webhooks.
 type waits struct{ projects, tokens *share.Pool }
 
 func newWaits() waits { return waits{share.NewPool(waitLimit), share.NewPool(waitLimit)} }
 
-// enter takes a place for a request, if there is one.
+// enter takes a slot for a request, if there is one.
 func (w waits) enter(t target) (leave func(), ok bool) {
 	project, token := string(t.project), string(t.project)+"/"+t.token
 	if !w.tokens.Try(token, 1, tokenWaits) {

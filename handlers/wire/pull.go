@@ -17,8 +17,8 @@ import (
 const (
 	// maxPoll is the longest time that a poll waits.
 	maxPoll = 30 * time.Second
-	// maxPlaces limits the deliveries that one answer has, and the leases that one poll renews.
-	maxPlaces = 1000
+	// maxSlots limits the deliveries that one answer has, and the leases that one poll renews.
+	maxSlots = 1000
 	// maxPollBody is the size limit of a poll: that of so many receipts, amply.
 	maxPollBody = 256 << 10
 	// maxPulledBytes limits the logs in one answer. Further deliveries have none.
@@ -36,7 +36,7 @@ type poll struct {
 	Process    string    `cbor:"process"`
 	// Asked says that the app was told to ask.
 	Asked    bool      `cbor:"asked"`
-	Places   codec.Int `cbor:"places"`
+	Slots    codec.Int `cbor:"slots"`
 	WaitMs   codec.Int `cbor:"waitMs"`
 	Receipts []string  `cbor:"receipts"`
 }
@@ -45,8 +45,8 @@ func (p poll) check() error {
 	switch {
 	case p.Deployment == "":
 		return entities.Invalid("deployment is missing")
-	case p.Places < 0 || p.Places > maxPlaces || len(p.Receipts) > maxPlaces:
-		return entities.Invalid("a poll has between 0 and %d places, and up to as many receipts", maxPlaces)
+	case p.Slots < 0 || p.Slots > maxSlots || len(p.Receipts) > maxSlots:
+		return entities.Invalid("a poll has between 0 and %d slots, and up to as many receipts", maxSlots)
 	case p.WaitMs < 0 || p.WaitMs > codec.Int(maxPoll/time.Millisecond):
 		return entities.Invalid("waitMs: %d is not between 0 and %d", p.WaitMs, maxPoll/time.Millisecond)
 	}
@@ -78,9 +78,9 @@ func (s *Server) pull(r *request) error {
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
 	var list []queue.Delivery
-	if p.Places > 0 {
+	if p.Slots > 0 {
 		var err error
-		if list, err = s.Queue.Pull(waiting, app, int(p.Places)); err != nil {
+		if list, err = s.Queue.Pull(waiting, app, int(p.Slots)); err != nil {
 			return err
 		}
 	}

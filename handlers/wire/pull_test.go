@@ -22,7 +22,7 @@ func newPuller(t *testing.T) puller {
 func (p puller) ask(t *testing.T, more ...field) answer {
 	t.Helper()
 	fields := append([]field{
-		{"world", uint16(1)}, {"deployment", "dpl_x"}, {"process", "p1"}, {"asked", true}, {"places", uint16(10)},
+		{"world", uint16(1)}, {"deployment", "dpl_x"}, {"process", "p1"}, {"asked", true}, {"slots", uint16(10)},
 		{"waitMs", uint16(30_000)}, {"receipts", []any{}},
 	}, more...)
 	return p.send(t, http.MethodPost, "/world/v1/pull", bytes.NewReader(meta(t, fields...)),
@@ -104,7 +104,7 @@ func TestPollsBringTheRun(t *testing.T) {
 	wantEqual(t, "events", seqs(t, events), []int{3})
 }
 
-// TestPollRenewsLeases: also one without places, which is answered at once.
+// TestPollRenewsLeases: also one without slots, which is answered at once.
 func TestPollRenewsLeases(t *testing.T) {
 	t.Parallel()
 	p := newPuller(t)
@@ -114,9 +114,9 @@ func TestPollRenewsLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	receipts := []any{d.header.Get("Ce-Vqsreceipthandle")}
-	got := p.ask(t, field{"places", uint16(0)}, field{"receipts", receipts})
+	got := p.ask(t, field{"slots", uint16(0)}, field{"receipts", receipts})
 	if list := deliveries(t, got); len(list) > 0 {
-		t.Errorf("got %d deliveries for no place", len(list))
+		t.Errorf("got %d deliveries for no slot", len(list))
 	}
 	p.eventually(t, "renewed", `SELECT due_at > now() + interval '20 s' FROM messages WHERE id = $1`, message)
 }
@@ -127,7 +127,7 @@ func TestPollOfAnAppThatIsGone(t *testing.T) {
 	p := newPuller(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/sdk/world/v1/pull", bytes.NewReader(meta(t,
-		field{"world", uint16(1)}, field{"deployment", "dpl_x"}, field{"asked", true}, field{"places", uint16(1)},
+		field{"world", uint16(1)}, field{"deployment", "dpl_x"}, field{"asked", true}, field{"slots", uint16(1)},
 		field{"waitMs", uint16(30_000)}, field{"receipts", []any{}})))
 	if err != nil {
 		t.Fatal(err)
@@ -181,10 +181,10 @@ func TestPollsAreRefused(t *testing.T) {
 		{"no deployment", []field{{"deployment", ""}}, 400, "invalid_request"},
 		{"a deployment that cannot be", []field{{"deployment", "a\nb"}}, 400, "invalid_request"},
 		{"a deployment that is reserved", []field{{"deployment", "latest"}}, 400, "invalid_request"},
-		{"fewer places than none", []field{{"places", -1}}, 400, "invalid_request"},
-		{"too many places", []field{{"places", uint16(1001)}}, 400, "invalid_request"},
+		{"fewer slots than none", []field{{"slots", -1}}, 400, "invalid_request"},
+		{"too many slots", []field{{"slots", uint16(1001)}}, 400, "invalid_request"},
 		{"too long a wait", []field{{"waitMs", uint16(30_001)}}, 400, "invalid_request"},
-		{"places that are no number", []field{{"places", "many"}}, 400, "malformed"},
+		{"slots that are no number", []field{{"slots", "many"}}, 400, "malformed"},
 		{"an app with a URL", []field{{"deployment", "dpl_url"}}, 409, "deployment_has_url"},
 		{"an app with a URL that was not told to ask", []field{{"deployment", "dpl_url"}, {"asked", false}}, 409, "deployment_has_url"},
 		{"an app that was not told to ask", []field{{"deployment", "dpl_new"}, {"asked", false}}, 403, "pull_unasked"},

@@ -87,7 +87,7 @@ CREATE TABLE runs (
     await jsonb,
     -- The position of the run's last store_set; 0 for none, so that a run without a store needs no read of the table.
     store_seq bigint NOT NULL DEFAULT 0,
-    -- The limits that the run needs places of, as in its first event; NULL for none.
+    -- The limits that the run needs slots of, as in its first event; NULL for none.
     limits jsonb,
     -- The limits of the run's steps, by their names, as in its first event; NULL for none.
     step_limits jsonb,
@@ -681,7 +681,7 @@ CREATE TABLE policies (
     PRIMARY KEY (project, workflow)
 );
 
--- What holds a place of a limit, or waits for one. A permit goes with the run and the message that it is about, so it
+-- What holds a slot of a limit, or waits for one. A permit goes with the run and the message that it is about, so it
 -- cannot be left behind.
 CREATE TABLE permits (
     -- The ID of the run, or of the message with the step, that the permit is for.
@@ -690,7 +690,7 @@ CREATE TABLE permits (
     name text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
     tenant text COLLATE "C" NOT NULL,
-    -- How many places it takes.
+    -- How many slots it takes.
     cost integer NOT NULL,
     run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
     -- NULL if the run holds it.
@@ -702,9 +702,9 @@ CREATE TABLE permits (
     not_before timestamptz,
     -- How many have gone before it while another limit kept it from going.
     passed integer NOT NULL DEFAULT 0,
-    -- When it got its place; NULL while it waits.
+    -- When it got its slot; NULL while it waits.
     granted_at timestamptz,
-    -- When a step stops waiting for a place: at its deadline. NULL for never.
+    -- When a step stops waiting for a slot: at its deadline. NULL for never.
     until timestamptz,
     PRIMARY KEY (holder, name),
     CONSTRAINT permits_cost_check CHECK (cost > 0)
@@ -719,7 +719,7 @@ CREATE INDEX permits_waiting_idx ON permits (project, name, key, rank_at, holder
 CREATE TABLE limit_clocks (
     project text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
-    -- 'rate': when the key has its whole burst again. 'turn': when the tenant last got a place.
+    -- 'rate': when the key has its whole burst again. 'turn': when the tenant last got a slot.
     kind text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
     at timestamptz NOT NULL,

@@ -50,7 +50,7 @@ type Heartbeat struct {
 	tookOver func()
 	logger   *slog.Logger
 
-	// awaited says whether something waited for a place of a limit at the last beat.
+	// awaited says whether something waited for a slot of a limit at the last beat.
 	awaited bool
 	conn    *pgx.Conn // nil before the first beat and after SignOff
 }
@@ -107,7 +107,7 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 	return nil
 }
 
-// LimitsAwaited reports whether something waited for a place of a limit, or for its deployment, at the last beat. It
+// LimitsAwaited reports whether something waited for a slot of a limit, or for its deployment, at the last beat. It
 // must be called by the goroutine that beats.
 func (h *Heartbeat) LimitsAwaited() bool { return h.awaited }
 

@@ -1,6 +1,6 @@
 // Package concurrency bounds how many calls of a deployment's functions are under way at once, over all servers.
 //
-// A call that is under way is a lease of its message, so the leases are what is counted: no place can be lost. A lease
+// A call that is under way is a lease of its message, so the leases are what is counted: no slot can be lost. A lease
 // at a deployment with a bound is only taken by [Bounds.Claim], under a lock on the deployment's row. It counts in a
 // statement after the one that obtained the lock, so it sees each lease that was taken under the lock before; see
 // package capacity/limit. All other ways to lease a message leave those of such deployments alone, [IsBounded], but
@@ -90,8 +90,8 @@ var Awaited = `
 		SELECT` + waiting("m.project", "m.deployment_id") + ` AND (w.awaits_since, w.id) < (m.awaits_since, m.id)
 		LIMIT 1000) AS a) END::integer AS ahead`
 
-// nextPlace selects the deployment after another one for which messages wait.
-func nextPlace(project, deployment string) string {
+// nextSlot selects the deployment after another one for which messages wait.
+func nextSlot(project, deployment string) string {
 	return `SELECT project, deployment_id FROM messages
 		WHERE awaits_since IS NOT NULL AND parked_at IS NULL
 			AND (project, deployment_id) > (` + project + `, ` + deployment + `)
@@ -257,23 +257,23 @@ func (b *Bounds) Run(ctx context.Context, logger *slog.Logger) {
 func (b *Bounds) LookAtAll(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	type place struct {
+	type slot struct {
 		Deployment
 
 		Bounded, Goes bool
 	}
-	list, err := pg.CollectAll[place](pg.NewPool(b.pool).Query(ctx, `
-		WITH RECURSIVE places AS (
-			SELECT next.*, 1 AS n FROM (`+nextPlace("$2", "$3")+`) AS next
+	list, err := pg.CollectAll[slot](pg.NewPool(b.pool).Query(ctx, `
+		WITH RECURSIVE slots AS (
+			SELECT next.*, 1 AS n FROM (`+nextSlot("$2", "$3")+`) AS next
 			UNION ALL
-			SELECT next.*, n + 1 FROM places p, LATERAL (`+nextPlace("p.project", "p.deployment_id")+`) AS next WHERE n < $1
+			SELECT next.*, n + 1 FROM slots p, LATERAL (`+nextSlot("p.project", "p.deployment_id")+`) AS next WHERE n < $1
 		)
 		SELECT project, deployment_id AS deployment,
 			EXISTS (SELECT FROM deployments d
 				WHERE d.project = p.project AND d.id = p.deployment_id AND d.max_concurrent IS NOT NULL) AS bounded,
 			`+isBelow("p.project", "p.deployment_id")+` AND EXISTS (SELECT FROM (
 				SELECT w.*`+waiting("p.project", "p.deployment_id")+`) AS m WHERE due_at = `+b.until+`) AS goes
-		FROM places p`, perLook, b.last.Project, b.last.Deployment))
+		FROM slots p`, perLook, b.last.Project, b.last.Deployment))
 	if err != nil {
 		return fmt.Errorf("select callable deployments: %w", err)
 	}

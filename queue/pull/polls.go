@@ -23,7 +23,7 @@ type Poll[A comparable, D any] struct {
 	of  A
 
 	// The mutex of all polls protects these.
-	places  int // that no delivery has or will have
+	slots   int // that no delivery has or will have
 	pending int // deliveries that will come
 	got     []D
 
@@ -31,25 +31,25 @@ type Poll[A comparable, D any] struct {
 }
 
 // Join adds a poll for up to so many deliveries of an app. It must be ended by [Poll.Leave].
-func (d *Polls[A, D]) Join(of A, places int) *Poll[A, D] {
-	p := &Poll[A, D]{all: d, of: of, places: places, filled: make(chan struct{}, 1)}
+func (d *Polls[A, D]) Join(of A, slots int) *Poll[A, D] {
+	p := &Poll[A, D]{all: d, of: of, slots: slots, filled: make(chan struct{}, 1)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiting[of] = append(d.waiting[of], p)
 	return p
 }
 
-// Reserve takes a place in a poll of the app, or returns nil if there is none. The poll waits until the caller calls
+// Reserve takes a slot in a poll of the app, or returns nil if there is none. The poll waits until the caller calls
 // give: with the delivery, or with nil if there will be none.
 func (d *Polls[A, D]) Reserve(of A) (give func(*D)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i := slices.IndexFunc(d.waiting[of], func(p *Poll[A, D]) bool { return p.places > 0 })
+	i := slices.IndexFunc(d.waiting[of], func(p *Poll[A, D]) bool { return p.slots > 0 })
 	if i < 0 {
 		return nil
 	}
 	p := d.waiting[of][i]
-	p.places--
+	p.slots--
 	p.pending++
 	return p.give
 }
@@ -59,7 +59,7 @@ func (p *Poll[A, D]) give(delivery *D) {
 	defer p.all.mu.Unlock()
 	p.pending--
 	if delivery == nil {
-		p.places++
+		p.slots++
 	} else {
 		p.got = append(p.got, *delivery)
 	}

@@ -9,24 +9,24 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/pull"
 )
 
-func TestReserveNeedsAPollOfTheAppWithAPlace(t *testing.T) {
+func TestReserveNeedsAPollOfTheAppWithASlot(t *testing.T) {
 	t.Parallel()
 	d := pull.NewPolls[string, int]()
 	if d.Reserve("a") != nil {
-		t.Error("a place without a poll")
+		t.Error("a slot without a poll")
 	}
 	p := d.Join("a", 1)
 	if d.Reserve("b") != nil {
-		t.Error("a place in the poll of another app")
+		t.Error("a slot in the poll of another app")
 	}
 	give := d.Reserve("a")
 	if give == nil || d.Reserve("a") != nil {
-		t.Fatal("want one place")
+		t.Fatal("want one slot")
 	}
 	give(nil)
 	give = d.Reserve("a")
 	if give == nil {
-		t.Fatal("no place after one that nothing came for")
+		t.Fatal("no slot after one that nothing came for")
 	}
 	one := 1
 	give(&one)
@@ -35,7 +35,7 @@ func TestReserveNeedsAPollOfTheAppWithAPlace(t *testing.T) {
 		t.Errorf("got %v, want 1", got)
 	}
 	if d.Reserve("a") != nil {
-		t.Error("a place in a poll that has left")
+		t.Error("a slot in a poll that has left")
 	}
 }
 
@@ -59,7 +59,7 @@ func TestEveryDeliveryIsInOnePoll(t *testing.T) {
 				}
 				list := p.Leave()
 				if len(list) > 3 {
-					t.Errorf("%d deliveries for 3 places", len(list))
+					t.Errorf("%d deliveries for 3 slots", len(list))
 				}
 				mu.Lock()
 				got = append(got, list...)

@@ -81,12 +81,12 @@ func TestLimitsOfAStart(t *testing.T) {
 	holder := start(t, c, "order-1", use)
 	awaitEvent(t, holder, "hook_created")
 	waiter := start(t, c, "order-2", use, stepwell.Priority(time.Minute))
-	var places struct {
+	var slots struct {
 		Held, Waiting []struct{ RunID string }
 	}
-	s.admin(t, "GET", "/v1/limits/stripe/places?key=c7", nil, &places)
-	if len(places.Held) != 1 || places.Held[0].RunID != holder.ID() || len(places.Waiting) != 1 || places.Waiting[0].RunID != waiter.ID() {
-		t.Errorf("got %+v, want %s with the place and %s that waits", places, holder.ID(), waiter.ID())
+	s.admin(t, "GET", "/v1/limits/stripe/slots?key=c7", nil, &slots)
+	if len(slots.Held) != 1 || slots.Held[0].RunID != holder.ID() || len(slots.Waiting) != 1 || slots.Waiting[0].RunID != waiter.ID() {
+		t.Errorf("got %+v, want %s with the slot and %s that waits", slots, holder.ID(), waiter.ID())
 	}
 	_, err := approve.Start(t.Context(), c, "order-3", stepwell.Limits(stepwell.Use{Limit: "unknown"}))
 	if e, ok := errors.AsType[*stepwell.APIError](err); !ok || e.Code != "limit_not_found" {

@@ -157,7 +157,7 @@ export type Reason = {
   limit?: string;
   key?: string;
   held?: number;
-  places?: number;
+  slots?: number;
   inAll?: boolean;
   ahead?: number;
   holders?: Array<{
@@ -1805,7 +1805,7 @@ export interface Api {
       cursor?: Cursor;
     };
   };
-  // Get a limit, and how many hold or await a place
+  // Get a limit, and how many hold or await a slot
   "GET /v1/limits/{name}": {
     path: { "name": string };
     query: {  };
@@ -1836,8 +1836,8 @@ export interface Api {
       cursor?: Cursor;
     };
   };
-  // Get who holds the places of a key, and who waits
-  "GET /v1/limits/{name}/places": {
+  // Get who holds the slots of a key, and who waits
+  "GET /v1/limits/{name}/slots": {
     path: { "name": string };
     query: { "key"?: string; "limit"?: number };
     body: null;

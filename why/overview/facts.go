@@ -59,7 +59,7 @@ const (
 			SELECT run_id, stranded_at FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $2) AS w
 		WHERE stranded_at < now() - $3::interval
 			AND (SELECT project = $1 AND completed_at IS NULL FROM runs WHERE id = w.run_id)`
-	// unreachedSQL looks at the first $2 messages that failed: those that wait for a place would hide them. It leaves out
+	// unreachedSQL looks at the first $2 messages that failed: those that wait for a slot would hide them. It leaves out
 	// errors that are not the deployment's: $3. The ORDER BY makes Postgres use the partial index.
 	unreachedSQL = `
 		SELECT deployment_id AS deployment, count(*) AS messages, max(unreached) AS calls,
@@ -118,7 +118,7 @@ type Gauges struct {
 	At time.Time
 	// Pending and Running are runs that have not ended.
 	Pending, Running int64
-	// Due messages wait for a place, and Leased are being delivered. Delayed messages are for later, and Retrying wait
+	// Due messages wait for a slot, and Leased are being delivered. Delayed messages are for later, and Retrying wait
 	// for their next delivery after a failure. Parked wait for a person.
 	Due, Leased, Delayed, Retrying, Parked int64
 	// Capped says that counting stopped at the limit: then there may be more of each.

@@ -18,7 +18,7 @@ const PATH = '/world/v1/pull';
 const ROUTE = '/.well-known/workflow/v1/flow';
 
 /** How many deliveries the app works on at once. */
-const PLACES = 100;
+const SLOTS = 100;
 /** How long a poll waits. While the app works, the polls also renew its leases, of 30 s. */
 const WAIT_MS = 25_000;
 const BUSY_WAIT_MS = 10_000;
@@ -120,30 +120,30 @@ export class Puller {
   }
 
   async #poll(app) {
-    const places = PLACES - this.#underWay.size;
-    if (places <= 0) return Promise.race(this.#underWay.values());
+    const slots = SLOTS - this.#underWay.size;
+    if (slots <= 0) return Promise.race(this.#underWay.values());
     const waitMs = this.#underWay.size > 0 ? BUSY_WAIT_MS : WAIT_MS;
-    const answer = await this.#post(places, waitMs, {
+    const answer = await this.#post(slots, waitMs, {
       accept: MIME_WORLD, timeout: waitMs + SLACK_MS, signal: this.#stopping.signal, once: true,
     });
     this.#http.requireProtocol(answer, PATH);
     for (const { meta, body } of readList(answer.body).frames) this.#start(app, meta, body);
   }
 
-  /** Renews the leases of what is under way, by a poll without places. */
+  /** Renews the leases of what is under way, by a poll without slots. */
   async #renew() {
     if (this.#underWay.size === 0) return;
     await this.#post(0, 0, { timeout: RENEW_MS, repeatable: true }).catch(() => {}); // the next one may succeed
   }
 
-  #post(places, waitMs, options) {
+  #post(slots, waitMs, options) {
     clearTimeout(this.#renewal);
     this.#renewal = undefined;
     this.#renewSoon();
     const { deployment, asked } = this.#settings;
     const receipts = [...this.#underWay.keys()];
     return this.#http.request('POST', PATH, {
-      body: encode({ world: PROTOCOL, deployment, process: this.#process, asked, places, waitMs, receipts }),
+      body: encode({ world: PROTOCOL, deployment, process: this.#process, asked, slots, waitMs, receipts }),
       headers: { 'content-type': MIME_CBOR },
       ...options,
     });

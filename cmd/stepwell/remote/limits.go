@@ -17,7 +17,7 @@ type limitsCmd struct {
 	Show   showLimitCmd     `cmd:"" help:"Show a limit."`
 	Set    setLimitCmd      `cmd:"" help:"Create a limit, or change what the flags say."`
 	Keys   listLimitKeysCmd `cmd:"" help:"List the keys of a limit that something holds or awaits."`
-	Places listPlacesCmd    `cmd:"" help:"List who holds the places of a key, and who waits."`
+	Slots  listSlotsCmd     `cmd:"" help:"List who holds the slots of a key, and who waits."`
 	Remove removeLimitCmd   `cmd:"" help:"Delete a limit."`
 }
 
@@ -63,7 +63,7 @@ func (l flowLimit) state() string {
 	return "active"
 }
 
-// bound prints how many places there are.
+// bound prints how many slots there are.
 func bound(n int) string {
 	if n == 0 {
 		return ""
@@ -118,9 +118,9 @@ type limitSettings struct {
 	Total  *int   `placeholder:"N" help:"The most at once over all keys; 0 for no limit."`
 	Rate   string `placeholder:"N/TIME" help:"The most starts per key in a time, such as 100/1m; 0 for no limit."`
 	Burst  *int   `placeholder:"N" help:"The burst: how many may begin at once; default is 1."`
-	Fair   *bool  `negatable:"" help:"Tenants take turns at the places."`
+	Fair   *bool  `negatable:"" help:"Tenants take turns at the slots."`
 	OnFull string `enum:"${fulls}" default:"" placeholder:"HOW" help:"${full}"`
-	Paused *bool  `negatable:"" help:"Nothing gets a place; what has one continues."`
+	Paused *bool  `negatable:"" help:"Nothing gets a slot; what has one continues."`
 }
 
 // Run changes what the flags say. The limit keeps its other settings.
@@ -203,17 +203,17 @@ func (c listLimitKeysCmd) Run(ctx context.Context, s *Session) error {
 	return list(ctx, s, path("limits", c.Name, "keys"), nil, c.paging, limitKeyColumns)
 }
 
-// permit is what holds or awaits a place; place says which.
+// permit is what holds or awaits a slot; slot says which.
 type permit struct {
 	RunID, StepID, Tenant string
 
 	Cost  int
 	Since time.Time
-	place string
+	slot  string
 }
 
 var permitColumns = []column[permit]{
-	{"PLACE", func(p permit) any { return p.place }},
+	{"SLOT", func(p permit) any { return p.slot }},
 	{"RUN", func(p permit) any { return p.RunID }},
 	{"STEP", func(p permit) any { return p.StepID }},
 	{"SINCE", func(p permit) any { return p.Since }},
@@ -221,31 +221,31 @@ var permitColumns = []column[permit]{
 	{"TENANT", func(p permit) any { return p.Tenant }},
 }
 
-type listPlacesCmd struct {
+type listSlotsCmd struct {
 	limitName
 	Key   string `arg:"" optional:"" help:"The key; default is the empty one."`
-	Limit int    `default:"100" help:"List at most so many that hold a place, and that wait."`
+	Limit int    `default:"100" help:"List at most so many that hold a slot, and that wait."`
 }
 
-// Run lists who holds the places, longest first, and who waits, in order.
-func (c listPlacesCmd) Run(ctx context.Context, s *Session) error {
-	var places struct{ Held, Waiting []permit }
+// Run lists who holds the slots, longest first, and who waits, in order.
+func (c listSlotsCmd) Run(ctx context.Context, s *Session) error {
+	var slots struct{ Held, Waiting []permit }
 	query := url.Values{"key": {c.Key}, "limit": {strconv.Itoa(c.Limit)}}
-	raw, err := s.client.get(ctx, path("limits", c.Name, "places"), query, &places)
+	raw, err := s.client.get(ctx, path("limits", c.Name, "slots"), query, &slots)
 	if err != nil {
 		return err
 	}
 	if s.json {
 		return s.printJSON(raw)
 	}
-	for i := range places.Held {
-		places.Held[i].place = "held"
+	for i := range slots.Held {
+		slots.Held[i].slot = "held"
 	}
-	for i := range places.Waiting {
-		places.Waiting[i].place = fmt.Sprintf("waits, no. %d", i+1)
+	for i := range slots.Waiting {
+		slots.Waiting[i].slot = fmt.Sprintf("waits, no. %d", i+1)
 	}
 	p := tablePrinter[permit]{Session: s, columns: permitColumns}
-	return p.table(append(places.Held, places.Waiting...))
+	return p.table(append(slots.Held, slots.Waiting...))
 }
 
 type removeLimitCmd struct {
@@ -327,7 +327,7 @@ func (c listPoliciesCmd) Run(ctx context.Context, s *Session) error {
 type limitFlags struct {
 	Limit    []string          `sep:"none" placeholder:"NAME[=KEY]" help:"${limitUse}"`
 	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${limitTenant}"`
-	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many places of a limit it takes."`
+	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many slots of a limit it takes."`
 	Priority string            `placeholder:"TIME" help:"Priority as a time offset, from -1h to 1h."`
 }
 

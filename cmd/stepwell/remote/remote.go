@@ -68,7 +68,7 @@ var Vars = map[string]string{
 	"place":       "Start --follow after this event ID of the stream, or at its beginning with 0; default is now.",
 	"fulls":       ",wait,reject,replaceWaiting,cancelOldest",
 	"hasWorkflow": "A workflow it has; may be repeated.",
-	"full":        "If there is no place: wait (default), reject the start, replaceWaiting or cancelOldest runs.",
+	"full":        "If there is no slot: wait (default), reject the start, replaceWaiting or cancelOldest runs.",
 
 	"limitUse":    "A limit and its key, in policies an expression for it; may be repeated.",
 	"policyStep":  "A limit of the step with the name; may be repeated.",

@@ -33,7 +33,7 @@ type explanation struct {
 type reason struct {
 	Kind, StepID, HookID, WaitID, Name, ChildID, ChildStatus, MessageID, Deployment, Detail, Limit, Key string
 
-	Attempt, MaxAttempts, Failures, Backlog, Held, Places, Ahead, Votes int
+	Attempt, MaxAttempts, Failures, Backlog, Held, Slots, Ahead, Votes int
 
 	InAll            bool
 	Holders          []struct{ RunID, StepID string }
@@ -60,8 +60,8 @@ var sentences = map[string]func(r reason) string{
 		return "The server refuses the function's answer."
 	},
 	"limit_deadlock": func(r reason) string {
-		const text = "%s waits for a place of %s for ever: %s wait for each other's places. Cancel one of them."
-		return fmt.Sprintf(text, upper(r.waiter()), r.place(), strings.Join(r.Circle, " and "))
+		const text = "%s waits for a slot of %s for ever: %s wait for each other's slots. Cancel one of them."
+		return fmt.Sprintf(text, upper(r.waiter()), r.limitAndKey(), strings.Join(r.Circle, " and "))
 	},
 	"project_paused": func(r reason) string {
 		return fmt.Sprintf("Project %s is paused: nothing of it is called until an operator resumes it.", r.Name)
@@ -77,15 +77,15 @@ var sentences = map[string]func(r reason) string{
 		return text + "."
 	},
 	"limit_full": func(r reason) string {
-		const text = "%s waits for a place of %s: %d of %d are taken%s%s."
-		return fmt.Sprintf(text, upper(r.waiter()), r.place(), r.Held, r.Places, r.holders(), r.ahead())
+		const text = "%s waits for a slot of %s: %d of %d are taken%s%s."
+		return fmt.Sprintf(text, upper(r.waiter()), r.limitAndKey(), r.Held, r.Slots, r.holders(), r.ahead())
 	},
 	"deployment_full": func(r reason) string {
 		const text = "%s waits: %d of %d calls that deployment %s may have at once are under way%s."
-		return fmt.Sprintf(text, upper(r.call()), r.Held, r.Places, r.Deployment, r.ahead())
+		return fmt.Sprintf(text, upper(r.call()), r.Held, r.Slots, r.Deployment, r.ahead())
 	},
 	"rate": func(r reason) string {
-		return fmt.Sprintf("%s waits for the rate of %s%s.", upper(r.waiter()), r.place(), r.ahead())
+		return fmt.Sprintf("%s waits for the rate of %s%s.", upper(r.waiter()), r.limitAndKey(), r.ahead())
 	},
 	"unhealthy": func(r reason) string {
 		return fmt.Sprintf("Deployment %s is not called, because it is unhealthy. No attempt is used up.", r.Deployment)
@@ -108,8 +108,8 @@ var sentences = map[string]func(r reason) string{
 	"cancelling":   func(reason) string { return "It was asked to cancel, and is ended when its grace is over." },
 	"called":       func(r reason) string { return "Its function is being called at deployment " + r.Deployment + "." },
 	"step_running": func(r reason) string { return fmt.Sprintf("Step %s is running: %s.", r.step(), r.attempt()) },
-	"step_queued":  func(r reason) string { return "Step " + r.step() + " waits for a free place" + r.backlog() + "." },
-	"queued":       func(r reason) string { return "The call of its function waits for a free place" + r.backlog() + "." },
+	"step_queued":  func(r reason) string { return "Step " + r.step() + " waits for a free slot" + r.backlog() + "." },
+	"queued":       func(r reason) string { return "The call of its function waits for a free slot" + r.backlog() + "." },
 	"client":       func(r reason) string { return "The app has not taken the message that wakes it" + r.backlog() + "." },
 	"unscheduled": func(reason) string {
 		return "Something has just happened, and what follows from it is not there yet."
@@ -138,7 +138,7 @@ func (r reason) call() string {
 	return "the call of its function"
 }
 
-// waiter names what waits for a place of a limit.
+// waiter names what waits for a slot of a limit.
 func (r reason) waiter() string {
 	if r.StepID != "" {
 		return "step " + r.step()
@@ -146,8 +146,8 @@ func (r reason) waiter() string {
 	return "it"
 }
 
-// place names the limit, and the key whose places count.
-func (r reason) place() string {
+// limitAndKey names the limit, and the key whose slots count.
+func (r reason) limitAndKey() string {
 	if r.Key == "" || r.InAll {
 		return "limit " + r.Limit
 	}
@@ -249,9 +249,9 @@ func (r reason) setLimit() string {
 	case r.Kind == "rate":
 		return "limits set " + r.Limit + " --rate N/TIME"
 	case r.InAll:
-		return fmt.Sprintf("limits set %s --total %d", r.Limit, r.Places+1)
+		return fmt.Sprintf("limits set %s --total %d", r.Limit, r.Slots+1)
 	default:
-		return fmt.Sprintf("limits set %s --per-key %d", r.Limit, r.Places+1)
+		return fmt.Sprintf("limits set %s --per-key %d", r.Limit, r.Slots+1)
 	}
 }
 
@@ -261,7 +261,7 @@ func (r reason) putDeployment() string {
 	case "unreachable":
 		return "deployments move " + r.Deployment + " URL"
 	case "deployment_full":
-		return fmt.Sprintf("deployments add %s URL --max-concurrent %d", r.Deployment, r.Places+1)
+		return fmt.Sprintf("deployments add %s URL --max-concurrent %d", r.Deployment, r.Slots+1)
 	default:
 		return "deployments add " + r.Deployment + " URL"
 	}

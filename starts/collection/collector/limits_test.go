@@ -18,7 +18,7 @@ import (
 // limited gives a start a use of the limit "one".
 func limited(s *collection.Start) { s.Data.Limits = []entities.LimitUse{{Name: "one", Key: "k"}} }
 
-// limit makes a limit with one place.
+// limit makes a limit with one slot.
 func (s *server) limit(t *testing.T, onFull limit.OnFull) {
 	t.Helper()
 	if _, err := s.limits.Put(t.Context(), project, "one", limit.Spec{PerKey: 1, OnFull: onFull}); err != nil {

@@ -26,7 +26,7 @@ func TestTicksThatALimitRefuses(t *testing.T) {
 	s.at(2 * time.Hour)
 	s.deliver(t, sched.ID)
 	list := s.wantTicks(t, "tick 13:00 refused, tick 14:00 refused")
-	if !strings.Contains(list[0].Reason, "no place") || !strings.Contains(list[1].Reason, "limit one: limit not found") {
+	if !strings.Contains(list[0].Reason, "no slot") || !strings.Contains(list[1].Reason, "limit one: limit not found") {
 		t.Errorf("got the reasons %q and %q", list[0].Reason, list[1].Reason)
 	}
 }

@@ -11,12 +11,12 @@ const sentences: Record<ReasonKind, (r: Reason) => string> = {
   diverged: () => "The code changed under the run: its log does not fit the function.",
   held: () => "The function refuses to go on.",
   answer_refused: () => "The server refuses the function's answer.",
-  limit_deadlock: (r) => `${upper(waiter(r))} waits for a place of ${place(r)} for ever: ${(r.circle ?? []).join(" and ")} wait for each other's places. Cancel one of them.`,
+  limit_deadlock: (r) => `${upper(waiter(r))} waits for a slot of ${limitAndKey(r)} for ever: ${(r.circle ?? []).join(" and ")} wait for each other's slots. Cancel one of them.`,
   limit_paused: (r) => `${upper(waiter(r))} waits for limit ${r.limit ?? ""}, which is paused.`,
   equal_step: (r) => `${upper(waiter(r))} waits for the output of an equal step, which is under way${r.holders?.[0] ? ` in ${r.holders[0].runId}` : ""}.`,
-  limit_full: (r) => `${upper(waiter(r))} waits for a place of ${place(r)}: ${r.held ?? 0} of ${r.places ?? 0} are taken${holders(r)}${ahead(r)}.`,
-  deployment_full: (r) => `${upper(call(r))} waits: ${r.held ?? 0} of ${r.places ?? 0} calls that deployment ${r.deployment ?? ""} may have at once are under way${ahead(r)}.`,
-  rate: (r) => `${upper(waiter(r))} waits for the rate of ${place(r)}${ahead(r)}.`,
+  limit_full: (r) => `${upper(waiter(r))} waits for a slot of ${limitAndKey(r)}: ${r.held ?? 0} of ${r.slots ?? 0} are taken${holders(r)}${ahead(r)}.`,
+  deployment_full: (r) => `${upper(call(r))} waits: ${r.held ?? 0} of ${r.slots ?? 0} calls that deployment ${r.deployment ?? ""} may have at once are under way${ahead(r)}.`,
+  rate: (r) => `${upper(waiter(r))} waits for the rate of ${limitAndKey(r)}${ahead(r)}.`,
   unhealthy: (r) => `Deployment ${r.deployment ?? ""} is not called, because it is unhealthy. No attempt is used up.`,
   unreachable: (r) => `Deployment ${r.deployment ?? ""} cannot be reached: it was tried ${times(r)}. No attempt is used up.`,
   connection_closed: (r) => `${upper(call(r))} was taken ${times(r)}, and the connection closed before an answer: look at the app's log.`,
@@ -26,8 +26,8 @@ const sentences: Record<ReasonKind, (r: Reason) => string> = {
   cancelling: () => "It was asked to cancel, and is ended when its grace is over.",
   called: (r) => `Its function is being called at deployment ${r.deployment ?? ""}.`,
   step_running: (r) => `Step ${step(r)} is running: ${attempt(r)}.`,
-  step_queued: (r) => `Step ${step(r)} waits for a free place${backlog(r)}.`,
-  queued: (r) => `The call of its function waits for a free place${backlog(r)}.`,
+  step_queued: (r) => `Step ${step(r)} waits for a free slot${backlog(r)}.`,
+  queued: (r) => `The call of its function waits for a free slot${backlog(r)}.`,
   client: (r) => `The app has not taken the message that wakes it${backlog(r)}.`,
   unscheduled: () => "Something has just happened, and what follows from it is not there yet.",
   start_delay: () => "It was started for a later time.",
@@ -48,7 +48,7 @@ function waiter(r: Reason): string {
   return r.stepId ? `step ${step(r)}` : "it";
 }
 
-function place(r: Reason): string {
+function limitAndKey(r: Reason): string {
   return `limit ${r.limit ?? ""}${r.key && !r.inAll ? `, key ${r.key}` : ""}`;
 }
 
@@ -128,13 +128,13 @@ function setLimit(r: Reason): string {
   const set = `limits set ${quote(r.limit ?? "")}`;
   if (r.kind === "limit_paused") return `${set} --no-paused`;
   if (r.kind === "rate") return `${set} --rate N/TIME`;
-  return `${set} ${r.inAll ? "--total" : "--per-key"} ${(r.places ?? 0) + 1}`;
+  return `${set} ${r.inAll ? "--total" : "--per-key"} ${(r.slots ?? 0) + 1}`;
 }
 
 const commands: Record<Remedy, (run: string, r: Reason) => string> = {
   retryMessage: (_, r) => `messages retry ${r.messageId ?? ""}`,
   discardMessage: (_, r) => `messages discard ${r.messageId ?? ""}`,
-  putDeployment: (_, r) => `deployments ${r.kind === "unreachable" ? "move" : "add"} ${quote(r.deployment ?? "")} URL${r.kind === "deployment_full" ? ` --max-concurrent ${(r.places ?? 0) + 1}` : ""}`,
+  putDeployment: (_, r) => `deployments ${r.kind === "unreachable" ? "move" : "add"} ${quote(r.deployment ?? "")} URL${r.kind === "deployment_full" ? ` --max-concurrent ${(r.slots ?? 0) + 1}` : ""}`,
   resumeHook: (run, r) => r.kind === "approval" ? `hooks approve ${run} ${quote(r.hookId ?? "")}` : `hooks resume ${quote(r.hookId ?? "")} --run ${run} --payload JSON`,
   postSignal: (_, r) => `signals send ${quote(r.name ?? "")} --data JSON`,
   sendMessage: (run, r) => `runs send ${run} ${quote(r.name ?? "")} --payload JSON`,

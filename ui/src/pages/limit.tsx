@@ -1,4 +1,4 @@
-// One limit: its settings, its keys, and who holds the places of a key or waits for one.
+// One limit: its settings, its keys, and who holds the slots of a key or waits for one.
 import { useSignal } from "@preact/signals";
 import { addressOf, call, server } from "../api";
 import type { Limit, Permit } from "../api.gen";
@@ -19,7 +19,7 @@ import { DeleteLimit, PauseLimit, PutLimit } from "./limitforms";
 import { capped, stateOfLimit } from "./limits";
 
 const pollEvery = 5000;
-const shown = 100; // who holds a place, and who waits
+const shown = 100; // who holds a slot, and who waits
 
 export function OneLimit({ name }: { name: string }) {
   const path = { name };
@@ -58,7 +58,7 @@ function factsOf(l: Limit): Fact[] {
   ];
 }
 
-// Keys are the keys that something holds or awaits, and the places of one of them.
+// Keys are the keys that something holds or awaits, and the slots of one of them.
 function Keys({ name }: { name: string }) {
   const list = useList((cursor, signal) =>
     call(project.value, "GET /v1/limits/{name}/keys", { path: { name }, query: { limit: 50, cursor }, signal }), [project.value, name], (k) => k.key);
@@ -66,7 +66,7 @@ function Keys({ name }: { name: string }) {
   return (
     <>
       <h2 class="gap">Keys</h2>
-      <Rows list={list} what="keys" empty={<p class="quiet">Nothing holds a place, and nothing waits for one.</p>}>
+      <Rows list={list} what="keys" empty={<p class="quiet">Nothing holds a slot, and nothing waits for one.</p>}>
         <table class="list">
           <thead><tr><th>Key</th><th class="num">Held</th><th class="num">Waiting</th><th class="num">The first waits</th></tr></thead>
           <tbody>{list.rows.map((k) => (
@@ -78,40 +78,40 @@ function Keys({ name }: { name: string }) {
           ))}</tbody>
         </table>
       </Rows>
-      {chosen !== undefined && <Places key={chosen} name={name} of={chosen} />}
+      {chosen !== undefined && <Slots key={chosen} name={name} of={chosen} />}
     </>
   );
 }
 
-function Places({ name, of }: { name: string; of: string }) {
+function Slots({ name, of }: { name: string; of: string }) {
   const request = { path: { name }, query: { key: of, limit: shown } };
-  const read = useResource((signal) => call(project.value, "GET /v1/limits/{name}/places", { ...request, signal }), [project.value, name, of], pollEvery);
-  const places = read.data.value;
+  const read = useResource((signal) => call(project.value, "GET /v1/limits/{name}/slots", { ...request, signal }), [project.value, name, of], pollEvery);
+  const slots = read.data.value;
   return (
-    <section aria-label={`Places of ${keyName(of)}`}>
-      <div class="bar gap"><h2>Places: {keyName(of)}</h2>
-        <Commands cli={`stepwell limits places ${quote(name)} ${quote(of)}`} curl={curl(server, "GET", addressOf("GET /v1/limits/{name}/places", request))} /></div>
+    <section aria-label={`Slots of ${keyName(of)}`}>
+      <div class="bar gap"><h2>Slots: {keyName(of)}</h2>
+        <Commands cli={`stepwell limits slots ${quote(name)} ${quote(of)}`} curl={curl(server, "GET", addressOf("GET /v1/limits/{name}/slots", request))} /></div>
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
-      {!places && !read.problem.value && <Loading what="the places" />}
-      {places && places.held.length + places.waiting.length === 0 && <p class="quiet">Nothing holds a place of this key, and nothing waits for one.</p>}
-      {places && places.held.length + places.waiting.length > 0 && (
-        <table class="list places">
-          <thead><tr><th>Place</th><th>Run</th><th>Step</th><th class="num">Since</th><th class="num">Cost</th><th>Tenant</th></tr></thead>
+      {!slots && !read.problem.value && <Loading what="the slots" />}
+      {slots && slots.held.length + slots.waiting.length === 0 && <p class="quiet">Nothing holds a slot of this key, and nothing waits for one.</p>}
+      {slots && slots.held.length + slots.waiting.length > 0 && (
+        <table class="list slots">
+          <thead><tr><th>Slot</th><th>Run</th><th>Step</th><th class="num">Since</th><th class="num">Cost</th><th>Tenant</th></tr></thead>
           <tbody>
-            {places.held.map((p) => <Row key={p.runId + (p.stepId ?? "")} permit={p} place={<Status look="running" word="holds" />} />)}
-            {places.waiting.map((p, i) => <Row key={p.runId + (p.stepId ?? "")} permit={p} place={<Status look="waiting" word={`waits, no. ${i + 1}`} />} />)}
+            {slots.held.map((p) => <Row key={p.runId + (p.stepId ?? "")} permit={p} slot={<Status look="running" word="holds" />} />)}
+            {slots.waiting.map((p, i) => <Row key={p.runId + (p.stepId ?? "")} permit={p} slot={<Status look="waiting" word={`waits, no. ${i + 1}`} />} />)}
           </tbody>
         </table>
       )}
-      {places && Math.max(places.held.length, places.waiting.length) === shown && <p class="quiet">The first {shown} of each are shown.</p>}
+      {slots && Math.max(slots.held.length, slots.waiting.length) === shown && <p class="quiet">The first {shown} of each are shown.</p>}
     </section>
   );
 }
 
-function Row({ permit: p, place }: { permit: Permit; place: preact.ComponentChild }) {
+function Row({ permit: p, slot }: { permit: Permit; slot: preact.ComponentChild }) {
   return (
     <tr>
-      <td>{place}</td>
+      <td>{slot}</td>
       <td><a class="mono" href={href(["runs", p.runId])} title={p.runId}>{shortId(p.runId)}</a></td>
       <td>{p.stepId ? <a href={href(["runs", p.runId, "log"], { of: p.stepId })}>{p.stepId}</a> : <span class="quiet">the run</span>}</td>
       <td class="num"><Age at={p.since} />{p.notBefore && <span class="quiet"> · not before <Age at={p.notBefore} /></span>}</td>

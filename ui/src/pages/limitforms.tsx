@@ -42,10 +42,10 @@ export function PutLimit({ of, done, close }: { of?: Limit; done: (name: string)
   return (
     <Act operation="PUT /v1/limits/{name}" request={{ path, body }} title={of ? `Edit ${of.name}` : "Add a limit"} button={of ? "Change it" : "Add it"}
       cli={setCommand(path.name, body)} done={() => done(f.name)} close={close} blocked={blocked}>
-      <p>The settings count at once for all that waits. What holds a place keeps it.</p>
+      <p>The settings count at once for all that waits. What holds a slot keeps it.</p>
       <div class="pair">
         {field("name", "Name", "stripe")}
-        <label>If there is no place, a run<select name="onFull" value={f.onFull} onChange={(e) => set({ onFull: e.currentTarget.value as LimitSpec["onFull"] })}>
+        <label>If there is no slot, a run<select name="onFull" value={f.onFull} onChange={(e) => set({ onFull: e.currentTarget.value as LimitSpec["onFull"] })}>
           <option value="wait">waits</option><option value="reject">is refused</option>
           <option value="replaceWaiting">replaces those that wait</option><option value="cancelOldest">cancels the oldest</option></select></label>
         {field("perKey", "At once, with one key", "no bound")}
@@ -54,7 +54,7 @@ export function PutLimit({ of, done, close }: { of?: Limit; done: (name: string)
         {field("per", "in any", "1m")}
         {field("burst", "of them at once", "1")}
       </div>
-      <label class="check"><input type="checkbox" checked={f.fair} onChange={(e) => set({ fair: e.currentTarget.checked })} />Tenants take turns at the places</label>
+      <label class="check"><input type="checkbox" checked={f.fair} onChange={(e) => set({ fair: e.currentTarget.checked })} />Tenants take turns at the slots</label>
     </Act>
   );
 }
@@ -65,7 +65,7 @@ export function PauseLimit({ of, done, close }: Form & { of: Limit }) {
   return (
     <Act operation="PUT /v1/limits/{name}" request={request} title={`${of.paused ? "Resume" : "Pause"} ${of.name}`} button={of.paused ? "Resume it" : "Pause it"}
       cli={`stepwell limits set ${quote(of.name)} ${of.paused ? "--no-paused" : "--paused"}`} done={done} close={close}>
-      <p>{of.paused ? "What waits gets places again, in its order." : "Nothing gets a place until it is resumed. What holds one continues."}</p>
+      <p>{of.paused ? "What waits gets slots again, in its order." : "Nothing gets a slot until it is resumed. What holds one continues."}</p>
     </Act>
   );
 }
@@ -76,7 +76,7 @@ export function DeleteLimit({ of, done, close }: Form & { of: Limit }) {
   return (
     <Act operation="DELETE /v1/limits/{name}" request={request} title={`Delete ${of.name}`} button="Delete it" danger
       cli={`stepwell limits remove ${quote(of.name)}${force.value ? " --force" : ""}`} done={done} close={close}>
-      <p>It is refused while a policy names the limit, or while something holds or awaits a place.</p>
+      <p>It is refused while a policy names the limit, or while something holds or awaits a slot.</p>
       <label class="check"><input type="checkbox" name="force" checked={force.value} onChange={(e) => (force.value = e.currentTarget.checked)} />Delete it anyway: what waits goes on without it</label>
     </Act>
   );
