@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -124,4 +125,50 @@ func run(w *stepwell.Context, ctx context.Context, c *stepwell.Child[string]) {
 			t.Errorf("%s: got %v, want an error with %q", name, err, c.why)
 		}
 	}
+}
+
+// TestTableOfOptions checks the table of options in the documentation against their types.
+func TestTableOfOptions(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "docs", "sdk-go.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkg, err := importer.ForCompiler(token.NewFileSet(), "gc", exported(t)).Import("github.com/stepwell-dev/stepwell/sdk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nouns := []string{"StepOption", "DoOption", "ChildOption", "StartOption"}
+	listed := map[string]bool{}
+	_, table, _ := strings.Cut(string(text), "| option | step | `Do` | child | start |\n|---|---|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for row := range strings.Lines(table) {
+		cells := strings.Split(row, "|")
+		for name := range strings.SplitSeq(strings.ReplaceAll(cells[1], "`", ""), ",") {
+			name = strings.TrimSpace(name)
+			listed[name] = true
+			for i, noun := range nouns {
+				fn, ok := pkg.Scope().Lookup(name).(*types.Func)
+				is := ok && types.Implements(fn.Signature().Results().At(0).Type(), interfaceOf(pkg, noun))
+				if said := strings.TrimSpace(cells[2+i]) == "yes"; !ok || is != said {
+					t.Errorf("the table says of %s, %s: %v", name, noun, said)
+				}
+			}
+		}
+	}
+	for _, name := range pkg.Scope().Names() {
+		fn, ok := pkg.Scope().Lookup(name).(*types.Func)
+		if !ok || !fn.Exported() || fn.Signature().Results().Len() != 1 || listed[name] {
+			continue
+		}
+		for _, noun := range nouns {
+			if types.Implements(fn.Signature().Results().At(0).Type(), interfaceOf(pkg, noun)) {
+				t.Errorf("the table lacks %s", name)
+			}
+		}
+	}
+}
+
+func interfaceOf(pkg *types.Package, name string) *types.Interface {
+	return pkg.Scope().Lookup(name).Type().Underlying().(*types.Interface)
 }

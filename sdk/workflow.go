@@ -220,11 +220,12 @@ func (w *Context) askUnlessCancelled(op *engine.Operation) {
 	op.Cancelled = true
 }
 
-// BatchResults writes the results of steps that are executed inline with the next thing that has to be written anyway: a
-// wait, a remote step, or the end. By default each is on disk before the next step begins, and soon if others are still
-// in progress, which costs a commit for each step, or one for all that have ended at about the same time. In batches, if
-// the process dies, all steps since the last write are executed again, so use it for steps that may be repeated. What
-// [Value] returned is on disk before the next step begins all the same.
+// BatchResults writes the results of steps that are executed inline with the next thing that has to be written anyway:
+// a wait, a remote step, or the end. If the process dies, all steps since the last write are executed again, so use it
+// for steps that may be repeated. What [Value] returned is on disk before the next step begins all the same.
+//
+// By default each result is on disk before the next step begins, and soon if others are still in progress. That costs a
+// commit for each step, or one for all that have ended at about the same time.
 func BatchResults() WorkflowOption { return func(o *workflowOptions) { o.batch = true } }
 
 // FailOnPanic makes a panic of the workflow fail its run with the code panic, and the stack in the details. By default
