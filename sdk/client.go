@@ -266,46 +266,36 @@ func start[I, O any](
 // Handle returns the handle of a run by its ID, without looking whether there is one.
 func (d *Workflow[I, O]) Handle(c *Client, id string) *Run[O] { return &Run[O]{c, id} }
 
-// SendOption configures what is sent to a run: a hook's payload, a message or a signal.
-type SendOption func(*sending)
-
+// sending is what is sent to runs.
 type sending struct {
 	id      string
+	payload json.RawMessage
 	keepFor time.Duration
 }
 
 // MessageID sets the ID of a payload, message or signal: 1 to 256 bytes. What is sent again with the same ID counts
 // once. By default an ID is made for each call, so that a lost answer does no harm.
-func MessageID(id string) SendOption { return func(s *sending) { s.id = id } }
+func MessageID(id string) SendOption { return sendOption(func(s *sending) { s.id = id }) }
 
 // KeepFor makes a signal also reach hooks that are opened up to d later, at most 30 days. By default it reaches only
-// those that are open. It is only for signals.
-func KeepFor(d time.Duration) SendOption { return func(s *sending) { s.keepFor = d } }
+// those that are open.
+func KeepFor(d time.Duration) SignalSendOption {
+	return signalSendOption(func(s *sending) { s.keepFor = d })
+}
 
-func sendOptions(options []SendOption) (sending, error) {
-	s := sending{id: rand.Text()}
+// newSending returns what is sent with these options.
+func newSending[O SignalSendOption](payload any, options []O) (s sending, err error) {
+	s.id = rand.Text()
 	for _, set := range options {
-		set(&s)
+		set.configureSending(&s)
 	}
 	if s.id == "" {
 		return s, errors.New("the message's ID is empty: give one, or leave MessageID out")
 	}
+	if s.payload, err = encode(payload); err != nil {
+		return s, fmt.Errorf("encode what is sent: %w", err)
+	}
 	return s, nil
-}
-
-// message returns the ID and the payload of what is no signal.
-func message(payload any, options []SendOption) (id string, data json.RawMessage, err error) {
-	s, err := sendOptions(options)
-	if err != nil {
-		return "", nil, err
-	}
-	if s.keepFor > 0 {
-		return "", nil, errors.New("KeepFor is only for signals: remove the option")
-	}
-	if data, err = encode(payload); err != nil {
-		return "", nil, fmt.Errorf("encode a message: %w", err)
-	}
-	return s.id, data, nil
 }
 
 // Resume sends a payload to the hook that has the token. If no open hook has it, the error is an [*APIError] with the
@@ -316,11 +306,11 @@ func (k *HookKind[T]) Resume(ctx context.Context, c *Client, token string, paylo
 
 // resume sends a payload to the hook that has the token.
 func (c *Client) resume(ctx context.Context, token string, payload any, options []SendOption) error {
-	id, data, err := message(payload, options)
+	s, err := newSending(payload, options)
 	if err != nil {
 		return err
 	}
-	return c.post(ctx, api.Path("hooks", token, "resume"), map[string]any{"payload": data, "resumeId": id}, nil)
+	return c.post(ctx, api.Path("hooks", token, "resume"), map[string]any{"payload": s.payload, "resumeId": s.id}, nil)
 }
 
 // Answer answers a question that is asked under the token. If nobody waits for an answer, the error is an [*APIError]
@@ -330,16 +320,12 @@ func (k *ApprovalKind) Answer(ctx context.Context, c *Client, token string, a An
 }
 
 // Send sends a signal to all runs that wait for it. It returns before they receive it.
-func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...SendOption) error {
-	s, err := sendOptions(options)
+func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...SignalSendOption) error {
+	s, err := newSending(data, options)
 	if err != nil {
 		return err
 	}
-	payload, err := encode(data)
-	if err != nil {
-		return fmt.Errorf("encode a signal %s: %w", k.name, err)
-	}
-	body := map[string]any{"data": payload, "id": s.id}
+	body := map[string]any{"data": s.payload, "id": s.id}
 	if s.keepFor > 0 {
 		body["keepFor"] = s.keepFor.String()
 	}
@@ -349,23 +335,20 @@ func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...
 // Send sends a message to the run's inbox. A run without this inbox is an [*APIError] with the code inbox_not_found,
 // and one that has ended one with the code run_ended.
 func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, payload T, options ...SendOption) error {
-	id, data, err := message(payload, options)
+	s, err := newSending(payload, options)
 	if err != nil {
 		return err
 	}
-	return c.post(ctx, api.Path("runs", runID, "inbox", k.name), map[string]any{"id": id, "payload": data}, nil)
+	return c.post(ctx, api.Path("runs", runID, "inbox", k.name), map[string]any{"id": s.id, "payload": s.payload}, nil)
 }
 
 // AtStart sends a message in the transaction that starts the run, which can have up to 100. With [RunKey] and [Join],
 // it reaches the run that has the key.
 func (k *InboxKind[T]) AtStart(payload T, options ...SendOption) StartOption {
 	return startOption(func(b *startBody) {
-		id, data, err := message(payload, options)
-		if err != nil {
-			b.err = err
-			return
-		}
-		b.Send = append(b.Send, startMessage{k.name, id, data})
+		s, err := newSending(payload, options)
+		b.err = cmp.Or(b.err, err)
+		b.Send = append(b.Send, startMessage{k.name, s.id, s.payload})
 	})
 }
 

@@ -114,6 +114,7 @@ func run(w *stepwell.Context, ctx context.Context, c *stepwell.Child[string]) {
 		"a timeout of a Do":       {`_, _ = charge.Run(w, 1, stepwell.Timeout(1))`, `_ = stepwell.Exec(w, "x", sends, stepwell.Timeout(1))`, "does not implement stepwell.DoOption"},
 		"limits of a child":       {`_, _ = order.Start(ctx, nil, 1, stepwell.Limits(), stepwell.Priority(1))`, `order.Child(w, 1, stepwell.Limits())`, "does not implement stepwell.ChildOption"},
 		"attributes of a step":    {`order.Child(w, 1, stepwell.Attribute("a", "b"), stepwell.Timeout(1))`, `_, _ = charge.Run(w, 1, stepwell.Attribute("a", "b"))`, "does not implement stepwell.StepOption"},
+		"what is not kept":        {`_ = paid.Send(ctx, nil, 1, stepwell.KeepFor(1), stepwell.MessageID("x"))`, `_ = notes.Send(ctx, nil, "run", "x", stepwell.KeepFor(1))`, "does not implement stepwell.SendOption"},
 		"an ID of a start":        {`order.Child(w, 1, stepwell.ID("x"), stepwell.Deployment("d"))`, `_, _ = order.Start(ctx, nil, 1, stepwell.ID("x"))`, "does not implement stepwell.StartOption"},
 		"a token of a step":       {`stepwell.OpenWebhook(w, "x", stepwell.Token("t"))`, `_, _ = charge.Run(w, 1, stepwell.Token("t"))`, "does not implement stepwell.StepOption"},
 		"an inbox of a workflow":  {`stepwell.WithInbox(notes)`, `stepwell.WithInbox(vote)`, "cannot use"},

@@ -232,22 +232,7 @@ func (k *InboxKind[T]) ReceiveWithin(w *Context, d time.Duration) (T, error) {
 	return k.Messages(w).ReceiveWithin(w, d)
 }
 
-// Serve calls fn with one message after the other, until it returns an error, which Serve returns. While fn runs,
-// further messages wait in the log. A message that does not decode ends it with the code undecodable.
-func (k *InboxKind[T]) Serve(w *Context, fn func(*Context, T) error) error {
-	messages := k.Messages(w)
-	for {
-		m, err := messages.Receive(w)
-		if err == nil {
-			err = fn(w, m)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// Messages returns the inbox as a hook, for [On] and [First]. An inbox that was not opened with the run is opened then.
+// Messages returns the inbox as a hook, for [Hook.All], [On] and [First]. An inbox that was not opened with the run is opened then.
 func (k *InboxKind[T]) Messages(w *Context) *Hook[T] {
 	w.co.Check()
 	op := w.exec.engine.Inbox(k.name)

@@ -19,6 +19,15 @@ type (
 	// StartOption configures the start of a run.
 	StartOption interface{ configureStart(*startBody) }
 
+	// SignalSendOption configures a signal that is sent.
+	SignalSendOption interface{ configureSending(*sending) }
+
+	// SendOption configures what is sent to a run: a signal, and also a hook's payload or a message.
+	SendOption interface {
+		SignalSendOption
+		sendsToOne()
+	}
+
 	// HookOption configures a hook.
 	HookOption interface{ configureHook(*openHook) }
 
@@ -60,12 +69,14 @@ type (
 )
 
 type (
-	stepOption    func(*stepOptions)
-	doOption      func(*stepOptions)
-	childOption   func(*startChild)
-	startOption   func(*startBody)
-	hookOption    func(*openHook)
-	webhookOption func(*openHook)
+	stepOption       func(*stepOptions)
+	doOption         func(*stepOptions)
+	childOption      func(*startChild)
+	startOption      func(*startBody)
+	hookOption       func(*openHook)
+	sendOption       func(*sending)
+	signalSendOption func(*sending)
+	webhookOption    func(*openHook)
 
 	idOption struct {
 		doOption
@@ -90,13 +101,16 @@ type (
 	}
 )
 
-func (set stepOption) configureStep(o *stepOptions)    { set(o) }
-func (set doOption) configureStep(o *stepOptions)      { set(o) }
-func (doOption) runsHere()                             {}
-func (set childOption) configureChild(c *startChild)   { set(c) }
-func (set startOption) configureStart(b *startBody)    { set(b) }
-func (set hookOption) configureHook(c *openHook)       { set(c) }
-func (set webhookOption) configureWebhook(c *openHook) { set(c) }
+func (set stepOption) configureStep(o *stepOptions)      { set(o) }
+func (set doOption) configureStep(o *stepOptions)        { set(o) }
+func (doOption) runsHere()                               {}
+func (set childOption) configureChild(c *startChild)     { set(c) }
+func (set startOption) configureStart(b *startBody)      { set(b) }
+func (set sendOption) configureSending(s *sending)       { set(s) }
+func (sendOption) sendsToOne()                           {}
+func (set signalSendOption) configureSending(s *sending) { set(s) }
+func (set hookOption) configureHook(c *openHook)         { set(c) }
+func (set webhookOption) configureWebhook(c *openHook)   { set(c) }
 
 // ID sets the ID of a step or child in its run: 1 to 256 printable characters without spaces and slashes. By default it
 // is made from the place: the name, and the names of the enclosing coroutines and items. A second one with the same ID

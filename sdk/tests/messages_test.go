@@ -84,9 +84,6 @@ func TestMessagesReachARunFromItsStart(t *testing.T) {
 	if e := (*stepwell.APIError)(nil); !errors.As(err, &e) || e.Code != "run_ended" {
 		t.Errorf("after the end: %v", err)
 	}
-	if err := notes.Send(ctx, c, run.ID(), note{"x"}, stepwell.KeepFor(time.Hour)); err == nil {
-		t.Error("a message is kept like a signal")
-	}
 }
 
 func TestSignalsAndAnswersReachARun(t *testing.T) {
