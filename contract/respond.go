@@ -20,7 +20,8 @@ type Response struct {
 	Body    []byte            `json:"body"`
 }
 
-// respond responds to a waiting webhook request. The first response to a request wins.
+// respond responds to a waiting webhook request: one that a hook of the run has received or, without a hook, the one
+// because of which a trigger has started the run. The first response to a request wins.
 type respond struct {
 	head
 
@@ -39,7 +40,10 @@ func (*respond) requests(Planner) ([]eventlog.Request, error) { return nil, nil 
 // stream returns the stream that stores the response.
 func (c *respond) stream(planner Planner) (eventlog.WholeStream, error) {
 	r, err := c.response()
-	if err = cmp.Or(entities.ValidateID("hook", c.Hook), entities.ValidateID("request", c.Request), err); err != nil {
+	if c.Hook != "" {
+		err = cmp.Or(entities.ValidateID("hook", c.Hook), err)
+	}
+	if err = cmp.Or(entities.ValidateID("request", c.Request), err); err != nil {
 		return eventlog.WholeStream{}, err
 	}
 	data, err := json.Marshal(r)

@@ -147,7 +147,7 @@ var faulty = []struct {
 	}},
 	{head + "  a: {start: ''}", []string{"4:14 type want a name"}},
 	{head + "  a: {emit: {keepFor: 721h}}", []string{`4:13 missing want the name of the "signal"`, "4:23 type kept for 720h0m0s at most"}},
-	{head + "  a: {respond: {status: 99}}", []string{`4:16 missing want "to"`, "4:25 type from 200 to 599"}},
+	{head + "  a: {respond: {status: 99}}", []string{"4:25 type from 200 to 599"}},
 	{head + "  a: {hook: {webhook: {}}}\n  b: {needs: [a], respond: {to: a, status: 204, body: 1}}", []string{
 		"5:55 conflict has no body",
 	}},

@@ -7,9 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
 // httpAction is a request that the server makes.
@@ -182,7 +185,7 @@ var errTooMuchSignal = errors.New("a signal has at most " + strconv.Itoa(contrac
 
 // respondAction answers a request that a webhook has received.
 type respondAction struct {
-	hook   int // the step of the hook
+	hook   int // the step of the hook, plus one; 0 for the request that has started the run
 	status int
 	body   *template // nil for none
 }
@@ -190,7 +193,7 @@ type respondAction struct {
 // defaultStatus is that of a response.
 const defaultStatus = 200
 
-// readRespond reads "respond: {to, status, body}".
+// readRespond reads "respond: {to, status, body}". Without "to", it is the request that has started the run.
 func (r *reader) readRespond(n *node, a *action, u usage) {
 	o := r.object(n)
 	a.respond = &respondAction{status: defaultStatus}
@@ -205,9 +208,11 @@ func (r *reader) readRespond(n *node, a *action, u usage) {
 	}
 	to := o.get("to")
 	if to == nil {
-		r.faults.add(n, CodeMissing, `want "to", the step whose webhook has received the request`)
-	} else if i, ok := r.stepID(to); ok {
-		a.respond.hook = i
+		o.end()
+		return
+	}
+	if i, ok := r.stepID(to); ok {
+		a.respond.hook = i + 1
 		// It reads the step, and so the step must have ended.
 		r.uses = append(r.uses, use{to, &expression{text: "to", steps: []string{to.text}}, u})
 		r.respondsTo = append(r.respondsTo, use{to, nil, usage{step: i}})
@@ -227,23 +232,34 @@ func (r *reader) checkResponses(p *Program) {
 // respond is the command that answers a request.
 type respond struct {
 	Type    string          `json:"type"`
-	Hook    string          `json:"hook"`
+	Hook    string          `json:"hook,omitempty"`
 	Request string          `json:"request"`
 	Status  int             `json:"status"`
 	Body    json.RawMessage `json:"body,omitempty"`
 }
 
-func (t *turn) respond(i int, a *action, where *stepScope) {
+// requestOf returns the hook that has received the request that is answered, and the request; empty if there is none.
+func (t *turn) requestOf(a *respondAction) (hook, request string) {
+	if a.hook == 0 {
+		if event := t.run.Attributes[trigger.AttributeEvent]; strings.HasPrefix(event, webhook.RequestPrefix) {
+			request = event
+		}
+		return "", request
+	}
 	var received struct {
 		Request string `json:"request"`
 	}
-	hook := t.steps[a.respond.hook]
-	if json.Unmarshal(orNull(hook.output), &received) != nil || entities.ValidateID("request", received.Request) != nil {
-		t.record(i, contract.Failure{Code: codeNoRequest, Message: "the hook has received no request of a webhook"})
-		return
+	if json.Unmarshal(orNull(t.steps[a.hook-1].output), &received) != nil {
+		return "", ""
 	}
-	command := respond{
-		Type: "respond", Hook: t.Program.steps[a.respond.hook].id, Request: received.Request, Status: a.respond.status,
+	return t.Program.steps[a.hook-1].id, received.Request
+}
+
+func (t *turn) respond(i int, a *action, where *stepScope) {
+	command := respond{Type: "respond", Status: a.respond.status}
+	if command.Hook, command.Request = t.requestOf(a.respond); entities.ValidateID("request", command.Request) != nil {
+		t.record(i, contract.Failure{Code: codeNoRequest, Message: "there was no request to a webhook"})
+		return
 	}
 	if a.respond.body != nil {
 		var err error

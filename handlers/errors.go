@@ -141,6 +141,7 @@ var statuses = []struct {
 	{signature.ErrWrong, http.StatusUnauthorized, "wrong_signature"},
 	{incoming.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},
 	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
+	{webhook.ErrFailed, http.StatusUnprocessableEntity, "run_failed"},
 	{webhook.ErrRefused, http.StatusServiceUnavailable, "start_refused"},
 	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
 	{entities.ErrSuperseded, http.StatusPreconditionFailed, "in-band-superseded"},

@@ -171,6 +171,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{signature.ErrWrong, 401, "wrong_signature"},
 		{&incoming.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},
 		{webhook.ErrUnreachable, 502, "app_unreachable"},
+		{webhook.ErrFailed, 422, "run_failed"},
 		{webhook.ErrRefused, 503, "start_refused"},
 		{webhook.ErrUnverifiable, 503, "unverifiable"},
 		{entities.ErrSuperseded, 412, "in-band-superseded"},

@@ -16,6 +16,9 @@ import (
 // MaxRespond is the longest time that a request may wait for the workflow's response.
 const MaxRespond = time.Minute
 
+// RequestPrefix begins the IDs of requests.
+const RequestPrefix = "hreq_"
+
 // Scheme is a scheme by which senders of webhooks sign their requests.
 type Scheme string
 
@@ -93,7 +96,7 @@ func Validate(spec entities.WebhookSpec) error {
 }
 
 // ResponseStream returns the name of the stream that holds the workflow's response to a webhook request, once it has
-// responded.
+// responded. The request because of which a trigger has started the run has no hook.
 func ResponseStream(runID entities.RunID, hook entities.HookID, request string) entities.StreamName {
 	return entities.StreamName(strings.Join([]string{"webhook", string(runID), string(hook), request}, " "))
 }

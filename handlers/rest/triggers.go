@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/starts/trigger"
@@ -35,6 +36,7 @@ type onSignal struct {
 type onWebhook struct {
 	Verify    string `json:"verify,omitempty"`
 	Secret    string `json:"secret,omitempty"`
+	Respond   string `json:"respond,omitempty"`
 	Condition string `json:"condition,omitempty"`
 }
 
@@ -115,7 +117,7 @@ func (b triggerBody) spec() (s trigger.Spec, err error) {
 }
 
 // addTo adds what the trigger waits for.
-func (o triggerOn) addTo(s *trigger.Spec) error {
+func (o triggerOn) addTo(s *trigger.Spec) (err error) {
 	n := 0
 	if o.Signal != nil {
 		n++
@@ -125,6 +127,9 @@ func (o triggerOn) addTo(s *trigger.Spec) error {
 		n++
 		s.Kind, s.Verify, s.Secret = trigger.KindWebhook, o.Webhook.Verify, o.Webhook.Secret
 		s.Condition = o.Webhook.Condition
+		if s.Options.Respond, err = durationField("on.webhook.respond", o.Webhook.Respond, webhook.MaxRespond); err != nil {
+			return err
+		}
 	}
 	if o.RunEnded != nil {
 		n++
@@ -180,7 +185,7 @@ func (r *request) triggerJSON(t trigger.Trigger) triggerJSON {
 	case trigger.KindSignal:
 		v.On.Signal = &onSignal{t.Source, condition}
 	case trigger.KindWebhook:
-		v.On.Webhook = &onWebhook{t.Verify, t.Secret, condition}
+		v.On.Webhook = &onWebhook{t.Verify, t.Secret, duration(t.Options.Respond), condition}
 	case trigger.KindRunEnded:
 		v.On.RunEnded = &onRunEnded{t.Source, t.Statuses, condition}
 	}

@@ -3,11 +3,17 @@ package webhook
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/labstack/echo/v4"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
 // tries sends requests to a token, and returns how many were admitted. If found, a webhook has the token.
@@ -121,4 +127,25 @@ func TestWaitingRequestsLeaveRoom(t *testing.T) {
 		t.Fatal("there is no room for a third project")
 	}
 	leave()
+}
+
+// TestRequestBeyondTheSlotsIsAnsweredAtOnce: while as many requests wait as may, the next one to a trigger learns its
+// run at once. It does not fail, since the run is started.
+func TestRequestBeyondTheSlotsIsAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	s := &Server{waits: newWaits()} // without a log: a request that waited would crash
+	to := target{project: "p", token: "a", trigger: &trigger.Trigger{}}
+	to.trigger.Options.Respond = time.Minute
+	for ok := true; ok; {
+		_, ok = s.waits.enter(to)
+	}
+	w := httptest.NewRecorder()
+	c := echo.New().NewContext(httptest.NewRequest(http.MethodPost, "/hooks/a", nil), w)
+	if err := s.answerWithRun(call{Context: c, target: to}, startedJSON{"hreq_1", "wrun_1"}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"request":"hreq_1","runId":"wrun_1"}`
+	if got := strings.TrimSpace(w.Body.String()); w.Code != http.StatusAccepted || got != want {
+		t.Errorf("got %d %s, want 202 %s", w.Code, got, want)
+	}
 }

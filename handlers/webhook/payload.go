@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 )
 
@@ -128,5 +129,5 @@ func requestID(to target, key string) string {
 		key = rand.Text()
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q", to.identity(), key))
-	return "hreq_" + ulid.ULID(sum[:16]).String()
+	return webhook.RequestPrefix + ulid.ULID(sum[:16]).String()
 }

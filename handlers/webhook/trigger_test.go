@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/starts/collection"
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
@@ -203,5 +205,86 @@ func TestSlackVerifiesATriggersURL(t *testing.T) {
 		"X-Slack-Signature", "v0="+hex.EncodeToString(mac.Sum(nil)), "X-Slack-Request-Timestamp", stamp)
 	if w.Code != http.StatusOK || w.Body.String() != "c" || d.countRuns(t) != 0 {
 		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+// TestTriggerRespondsWithTheRun: the sender of a request gets what the run responds, or else its output, and learns of
+// its failure nothing but that. Of a run that takes longer, it gets the ID.
+func TestTriggerRespondsWithTheRun(t *testing.T) {
+	t.Parallel()
+	d := newTestServer(t)
+	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var call struct {
+			Events []struct {
+				Payload struct {
+					Request string
+					Body    struct{ Do string }
+				}
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
+			t.Error(err)
+		}
+		respond := fmt.Sprintf(`{"type":"respond","request":%q,"status":201,"body":{"by":"respond"}}`, call.Events[0].Payload.Request)
+		_, _ = fmt.Fprintf(w, `{"commands":[%s]}`, map[string]string{
+			"complete": `{"type":"complete","output":{"n": 1}}`,
+			"fail":     `{"type":"fail","error":{"message":"inside","code":"own"}}`,
+			"respond":  respond + `,{"type":"wait","id":"w","for":"1h"}`,
+			"both":     respond + `,{"type":"complete","output":1}`,
+			"wait":     `{"type":"wait","id":"w","for":"1h"}`,
+		}[call.Events[0].Payload.Body.Do])
+	}))
+	t.Cleanup(function.Close)
+	path := d.trigger(t, entities.DefaultProject, func(s *trigger.Spec) { s.Options.Respond = time.Minute })
+	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", function.URL); err != nil {
+		t.Fatal(err)
+	}
+	d.work(t)
+	send := func(do string) *httptest.ResponseRecorder {
+		return d.call(http.MethodPost, path, `{"do":"`+do+`"}`, "Content-Type", "application/json", "Idempotency-Key", do)
+	}
+	answered := func(do string) (w *httptest.ResponseRecorder) { // however long the run takes
+		for w = send(do); w.Code == http.StatusAccepted; w = send(do) {
+		}
+		return w
+	}
+	for _, test := range []struct {
+		do, body string
+		status   int
+	}{
+		{"complete", `{"n": 1}`, http.StatusOK}, {"respond", `{"by":"respond"}`, http.StatusCreated},
+		{"both", `{"by":"respond"}`, http.StatusCreated},
+	} {
+		for range 2 { // a repetition gets the same
+			w := answered(test.do)
+			if w.Code != test.status || w.Body.String() != test.body || w.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("%s: got %d %s", test.do, w.Code, w.Body)
+			}
+		}
+	}
+	w := answered("fail")
+	if wantRejected(t, w, http.StatusUnprocessableEntity, "run_failed"); strings.Contains(w.Body.String(), "inside") {
+		t.Errorf("the answer %s tells strangers the error", w.Body)
+	}
+	d.trigger(t, entities.DefaultProject, func(s *trigger.Spec) { s.Options.Respond = time.Millisecond })
+	wantStarted(t, send("wait"))
+}
+
+// TestTriggersThatCannotRespond are refused: of a run that starts later nobody can wait for the response.
+func TestTriggersThatCannotRespond(t *testing.T) {
+	t.Parallel()
+	for field, edit := range map[string]func(*trigger.Spec){
+		"longer than a minute": func(s *trigger.Spec) { s.Options.Respond = time.Minute + 1 },
+		"with a delay":         func(s *trigger.Spec) { s.Options.Respond, s.Options.Delay = time.Second, time.Second },
+		"with a batch": func(s *trigger.Spec) {
+			s.Options.Respond, s.Options.Collect = time.Second, &collection.Rule{Kind: collection.Batch}
+		},
+	} {
+		spec := trigger.Spec{Kind: trigger.KindWebhook, Workflow: "order"}
+		edit(&spec)
+		var bad *entities.FieldError
+		if err := spec.Validate(); !errors.As(err, &bad) || bad.Field != "on.webhook.respond" {
+			t.Errorf("%s: got %v", field, err)
+		}
 	}
 }

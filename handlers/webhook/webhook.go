@@ -46,6 +46,8 @@ var (
 	ErrUnverifiable = errors.New("the webhook cannot verify requests now; try again later")
 	// ErrRefused is returned when the trigger of the webhook cannot start its run. Its history tells why.
 	ErrRefused = errors.New("the webhook cannot start its workflow now; try again later")
+	// ErrFailed is returned when the run that a request has started has failed, and has not responded.
+	ErrFailed = errors.New("the workflow has failed or was cancelled; its log says why")
 	// ErrUnreachable is returned when an app of the Workflow SDK does not respond.
 	ErrUnreachable = errors.New("the webhook's app cannot be reached now; try again later")
 )
@@ -278,7 +280,7 @@ func (s *Server) start(r call) error {
 	case done.Decision == trigger.Refused:
 		return &redactedError{ErrRefused, fmt.Errorf("trigger %s, request %s: %s", r.trigger.Name, id, done.Reason)}
 	}
-	return r.JSON(http.StatusAccepted, startedJSON{id, done.RunID})
+	return s.answerWithRun(r, startedJSON{id, done.RunID})
 }
 
 // startedJSON is the answer to a request to the webhook of a trigger. The run is missing if the condition is false.

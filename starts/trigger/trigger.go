@@ -113,6 +113,9 @@ type Options struct {
 	Priority       time.Duration       `json:"priority,omitempty"`
 	// Delay is how long after the event the run starts.
 	Delay time.Duration `json:"delay,omitempty"`
+	// Respond is how long the sender of a request waits for what the run responds; 0 answers it as soon as the run is
+	// started.
+	Respond time.Duration `json:"respond,omitempty"`
 	// Collect makes one run of several events; nil for a run of each.
 	Collect *collection.Rule `json:"collect,omitempty"`
 }
@@ -220,6 +223,9 @@ func (s Spec) validateOptions() error {
 			return inField("start."+string(o.Collect.Kind), err)
 		}
 	}
+	if err := o.validateRespond(); err != nil {
+		return err
+	}
 	switch {
 	case o.Delay < 0 || o.Delay > maxSpan:
 		return bad("start.delay", "%s is not between 0 and %s", o.Delay, maxSpan)
@@ -229,6 +235,18 @@ func (s Spec) validateOptions() error {
 		return bad("start.onConflict", "a run that is debounced or a batch waits until its key is free: leave onConflict out")
 	default:
 		return inField("start.limits", limit.ValidateUses(o.Limits, o.Priority))
+	}
+}
+
+func (o Options) validateRespond() error {
+	switch {
+	case o.Respond < 0 || o.Respond > webhook.MaxRespond:
+		return bad("on.webhook.respond", "%s is not between 0 and %s", o.Respond, webhook.MaxRespond)
+	case o.Respond > 0 && (o.Delay > 0 || o.Collect != nil):
+		return bad("on.webhook.respond", "nobody can wait for a run that starts later: leave out respond, or delay, "+
+			"debounce and batch")
+	default:
+		return nil
 	}
 }
 

@@ -713,6 +713,7 @@ export type TriggerOn = {
   webhook?: {
     verify?: "github" | "stripe" | "slack" | "standard" | "generic";
     secret?: string;
+    respond?: string;
     condition?: string;
   };
   runEnded?: {

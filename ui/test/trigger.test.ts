@@ -1,8 +1,8 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import type { Collection, TriggerSpec } from "../src/api.gen";
+import type { Collection, TriggerOn, TriggerSpec } from "../src/api.gen";
 import { keyOf, ruleOf, stateOfCollection } from "../src/lib/collection";
-import { conditionOf, putCommand, waitsFor } from "../src/lib/trigger";
+import { conditionOf, onOf, putCommand, waitsFor, waitsOf } from "../src/lib/trigger";
 
 test("a trigger says what it waits for, as the command line does", () => {
   assert.equal(waitsFor({ signal: { name: "order.paid" } }), "signal order.paid");
@@ -29,6 +29,20 @@ test("the command that stores a trigger has what was given, quoted", () => {
     `--limit 'mail=\${data.customer}' --cost mail=2 --priority=-5m --batch size=3,wait=1m --input '{"n":1}'`);
   assert.equal(putCommand("after", { on: { runEnded: { workflow: "a", statuses: ["failed", "completed"] } }, start: { workflow: "b" } }, ""),
     "stepwell triggers put after b --run-ended a --status failed,completed");
+});
+
+test("a trigger with a URL says in the form and in the command how long senders wait", () => {
+  assert.equal(putCommand("quote", { on: { webhook: { verify: "github", secret: "gh", respond: "10s" } }, start: { workflow: "price" } }, ""),
+    "stepwell triggers put quote price --webhook --verify github --secret gh --respond 10s");
+});
+
+test("a form that is saved unchanged changes nothing", () => {
+  const all: TriggerOn[] = [
+    { signal: { name: "order.paid", condition: "data.ok" } }, { signal: { name: "order.paid" } },
+    { webhook: { verify: "github", secret: "gh", respond: "10s", condition: "data.ok" } }, { webhook: { respond: "1m" } }, { webhook: {} },
+    { runEnded: { workflow: "order", statuses: ["failed", "cancelled"], condition: "data.ok" } }, { runEnded: { workflow: "order" } },
+  ];
+  for (const on of all) assert.deepEqual(onOf(waitsOf(on)), on);
 });
 
 test("a collection says how it collects, and whether it is due", () => {

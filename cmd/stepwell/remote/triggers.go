@@ -112,6 +112,7 @@ type putTriggerCmd struct {
 	Status     []string          `enum:"completed,failed,cancelled" placeholder:"STATUS" help:"${endings}"`
 	Verify     string            `placeholder:"SCHEME" help:"How requests are signed, such as github or stripe."`
 	Secret     string            `placeholder:"NAME" help:"The secret with which they are signed."`
+	Respond    string            `placeholder:"TIME" help:"How long a sender waits for what the run responds."`
 	Input      jsonFlag          `short:"i" placeholder:"JSON" help:"The runs' input instead of the event: ${json}."`
 	Deployment string            `placeholder:"ID" help:"${target}"`
 	Attr       map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"An attribute; may be repeated."`
@@ -138,7 +139,9 @@ func (c putTriggerCmd) Run(ctx context.Context, s *Session) error {
 	case c.RunEnded != "":
 		on["runEnded"] = jsonBody{"workflow": c.RunEnded, "statuses": c.Status, "condition": c.Condition}.omitZero()
 	default:
-		on["webhook"] = jsonBody{"verify": c.Verify, "secret": c.Secret, "condition": c.Condition}.omitZero()
+		on["webhook"] = jsonBody{
+			"verify": c.Verify, "secret": c.Secret, "respond": c.Respond, "condition": c.Condition,
+		}.omitZero()
 	}
 	start := c.addTo(c.addLimits(jsonBody{
 		"workflow": c.Workflow, "input": input, "deployment": c.Deployment, "attributes": c.Attr, "key": c.UniqueKey,

@@ -114,7 +114,7 @@ func same(a, b trigger.Spec) bool {
 
 func sameOptions(a, b trigger.Options) bool {
 	return a.IdempotencyKey == b.IdempotencyKey && slices.Equal(a.Limits, b.Limits) && a.Priority == b.Priority &&
-		a.Delay == b.Delay && reflect.DeepEqual(a.Collect, b.Collect)
+		a.Delay == b.Delay && a.Respond == b.Respond && reflect.DeepEqual(a.Collect, b.Collect)
 }
 
 // create stores a new trigger.

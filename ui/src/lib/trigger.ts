@@ -16,6 +16,36 @@ export function conditionOf(on: TriggerOn): string {
   return (on.signal ?? on.webhook ?? on.runEnded)?.condition ?? "";
 }
 
+// Waits is what a trigger waits for as a form has it: an empty text is the default.
+export interface Waits {
+  kind: keyof TriggerOn;
+  source: string;
+  condition: string;
+  statuses: string;
+  verify: string;
+  secret: string;
+  respond: string;
+}
+
+// waitsOf returns what a trigger waits for, for a form. A new trigger waits for signals.
+export function waitsOf(on: TriggerOn): Waits {
+  const { verify = "", secret = "", respond = "" } = on.webhook ?? {};
+  return {
+    kind: on.webhook ? "webhook" : on.runEnded ? "runEnded" : "signal", source: on.signal?.name ?? on.runEnded?.workflow ?? "",
+    condition: conditionOf(on), statuses: on.runEnded?.statuses?.join(", ") ?? "", verify, secret, respond,
+  };
+}
+
+// onOf returns what a trigger waits for from what a form says.
+export function onOf({ kind, source, condition: text, statuses, verify, secret, respond }: Waits): TriggerOn {
+  const condition = text ? { condition: text } : {};
+  const ends = statuses.split(/[\s,]+/).filter(Boolean) as NonNullable<NonNullable<TriggerOn["runEnded"]>["statuses"]>;
+  if (kind === "signal") return { signal: { name: source, ...condition } };
+  if (kind === "runEnded") return { runEnded: { workflow: source, ...(ends.length > 0 && { statuses: ends }), ...condition } };
+  type Scheme = NonNullable<NonNullable<TriggerOn["webhook"]>["verify"]>;
+  return { webhook: { ...(verify && { verify: verify as Scheme, secret }), ...(respond && { respond }), ...condition } };
+}
+
 export function stateOfTrigger(t: Trigger): State {
   return t.pausedAt ? { look: "cancelled", word: "paused" } : { look: "running", word: "active" };
 }
@@ -45,6 +75,7 @@ export function putCommand(name: string, { on, start }: TriggerSpec, input: stri
   add("--condition", conditionOf(on));
   add("--verify", on.webhook?.verify);
   add("--secret", on.webhook?.secret);
+  add("--respond", on.webhook?.respond);
   add("--deployment", start.deployment);
   add("--key", start.key);
   add("--on-conflict", start.onConflict);

@@ -1,10 +1,10 @@
 // What one can do with a trigger. Each form says the same as a request and as a command.
 import { useSignal } from "@preact/signals";
-import type { Trigger, TriggerOn, TriggerSpec, TriggerStart } from "../api.gen";
+import type { Trigger, TriggerSpec, TriggerStart } from "../api.gen";
 import { attributesIn, attributesOf } from "../lib/filter";
 import { withValue } from "../lib/jsontext";
 import { quote } from "../lib/shell";
-import { conditionOf, putCommand } from "../lib/trigger";
+import { onOf, putCommand, waitsOf, type Waits } from "../lib/trigger";
 import { Act, type Form } from "../parts/act";
 import { Editor, problemIn } from "../parts/editor";
 
@@ -52,28 +52,6 @@ interface PutProps {
   close: () => void;
 }
 
-type Kind = keyof TriggerOn;
-
-// Waits is what the form says about the event.
-interface Waits {
-  kind: Kind;
-  source: string;
-  condition: string;
-  statuses: string;
-  verify: string;
-  secret: string;
-}
-
-// onOf returns what a trigger waits for.
-function onOf({ kind, source, condition: text, statuses, verify, secret }: Waits): TriggerOn {
-  const condition = text ? { condition: text } : {};
-  const ends = statuses.split(/[\s,]+/).filter(Boolean) as NonNullable<NonNullable<TriggerOn["runEnded"]>["statuses"]>;
-  if (kind === "signal") return { signal: { name: source, ...condition } };
-  if (kind === "runEnded") return { runEnded: { workflow: source, ...(ends.length > 0 && { statuses: ends }), ...condition } };
-  type Scheme = NonNullable<NonNullable<TriggerOn["webhook"]>["verify"]>;
-  return { webhook: { ...(verify && { verify: verify as Scheme, secret }), ...condition } };
-}
-
 // restOf returns what the form has no fields for, as JSON; empty for nothing.
 function restOf({ limits, debounce, batch }: Partial<TriggerStart>): string {
   const rest = { ...(limits?.length && { limits }), ...(debounce && { debounce }), ...(batch && { batch }) };
@@ -82,10 +60,9 @@ function restOf({ limits, debounce, batch }: Partial<TriggerStart>): string {
 
 // PutTrigger is the form that creates a trigger, or replaces one.
 export function PutTrigger({ of, input = "", done, close }: PutProps) {
-  const { on = {}, start }: Partial<Trigger> = of ?? {};
+  const start = of?.start;
   const form = useSignal({
-    name: of?.name ?? "", kind: (Object.keys(on)[0] ?? "signal") as Kind, source: on.signal?.name ?? on.runEnded?.workflow ?? "",
-    condition: conditionOf(on), statuses: on.runEnded?.statuses?.join(", ") ?? "", verify: on.webhook?.verify ?? "", secret: on.webhook?.secret ?? "",
+    name: of?.name ?? "", ...waitsOf(of?.on ?? {}),
     onConflict: start?.onConflict ?? "reject", attributes: attributesOf(start?.attributes), input, rest: restOf(start ?? {}),
     ...Object.fromEntries(texts.map((f) => [f, start?.[f] ?? ""])) as Record<(typeof texts)[number], string>,
   });
@@ -105,7 +82,7 @@ export function PutTrigger({ of, input = "", done, close }: PutProps) {
   const text = given ? withValue({ on: spec.on }, "start", withValue({ ...spec.start }, "input", given)) : JSON.stringify(spec);
   const blocked = f.name === "" ? "The name is missing." : f.kind !== "webhook" && f.source === "" ? "Say what it waits for."
     : f.workflow === "" ? "The workflow is missing." : wrong ? "The JSON is not valid." : problem;
-  const field = (name: "name" | "source" | "condition" | "statuses" | "verify" | "secret" | "attributes" | (typeof texts)[number], label: string, hint: string) => (
+  const field = (name: "name" | Exclude<keyof Waits, "kind"> | "attributes" | (typeof texts)[number], label: string, hint: string) => (
     <label>{label}<input name={name} value={f[name]} placeholder={hint} disabled={name === "name" && of !== undefined} autocomplete="off" spellcheck={false}
       onInput={(e) => set({ [name]: e.currentTarget.value })} /></label>
   );
@@ -115,11 +92,12 @@ export function PutTrigger({ of, input = "", done, close }: PutProps) {
       <div class="pair">
         {field("name", "Name", "paid")}
         {field("workflow", "Starts the workflow", "receipt")}
-        <label>Waits for<select name="kind" value={f.kind} onChange={(e) => set({ kind: e.currentTarget.value as Kind })}>
+        <label>Waits for<select name="kind" value={f.kind} onChange={(e) => set({ kind: e.currentTarget.value as Waits["kind"] })}>
           <option value="signal">signals</option><option value="webhook">requests to a URL</option><option value="runEnded">ends of runs</option></select></label>
         {f.kind === "signal" && field("source", "Name of the signals", "order.paid")}
         {f.kind === "runEnded" && <>{field("source", "Their workflow", "order")}{field("statuses", "That end as", "completed, failed, cancelled")}</>}
-        {f.kind === "webhook" && <>{field("verify", "Signed by", "nobody; or github, stripe, slack, standard, generic")}{f.verify && field("secret", "With the secret", "its name")}</>}
+        {f.kind === "webhook" && <>{field("verify", "Signed by", "nobody; or github, stripe, slack, standard, generic")}{f.verify && field("secret", "With the secret", "its name")}
+          {field("respond", "The sender waits for the run's response", "not at all; or a time such as 10s")}</>}
         {field("condition", "If this is true", "data.amount > 100")}
       </div>
       <Editor label="Input of the runs instead of the event: JSON with ${data.…}, or nothing" optional text={f.input} change={(input) => set({ input })} />
