@@ -20,6 +20,9 @@ const (
 	knownFull     = 4096
 	// fullTime is how long slots count as full after a start could not take one.
 	fullTime = time.Second
+	// manyFailed is how many starts with any keys fail in a row before a limit counts as full for all keys: its total may
+	// be, and an attempt with another key costs as much as one that succeeds.
+	manyFailed = 8
 )
 
 // limitedStarts is what a process remembers to create runs with limits by one conditional statement. If something is
@@ -30,13 +33,25 @@ type limitedStarts struct {
 	policies *lru.Cache[workflowKey, *limit.Policy]
 	// full has when starts failed to take slots.
 	full *lru.Cache[bucketKey, time.Time]
+	// failing has how many starts in a row failed to take slots of a limit, whatever their keys.
+	failing *lru.Cache[limitKey, failures]
 }
 
-// workflowKey identifies a workflow of a project, and bucketKey the slots of a limit with one key.
+// failures are attempts in a row that failed, and when the last one did.
+type failures struct {
+	n    int
+	last time.Time
+}
+
+// workflowKey identifies a workflow of a project, limitKey a limit, and bucketKey the slots of a limit with one key.
 type (
 	workflowKey struct {
 		project  entities.Project
 		workflow string
+	}
+	limitKey struct {
+		project entities.Project
+		name    string
 	}
 	bucketKey struct {
 		project entities.Project
@@ -48,6 +63,7 @@ func newLimitedStarts(pool *pgxpool.Pool) limitedStarts {
 	s := limitedStarts{group: pg.NewSerialCommit(pool)}
 	s.policies, _ = lru.New[workflowKey, *limit.Policy](knownPolicies) // fails only for a size below 1
 	s.full, _ = lru.New[bucketKey, time.Time](knownFull)
+	s.failing, _ = lru.New[limitKey, failures](knownPolicies)
 	return s
 }
 
@@ -67,13 +83,24 @@ func (s limitedStarts) remember(project entities.Project, found policies) {
 func (s limitedStarts) mayTake(project entities.Project, start limit.Start, now time.Time) bool {
 	return start.NotBefore == nil && !slices.ContainsFunc(start.Uses, func(u entities.LimitUse) bool {
 		failed, ok := s.full.Get(bucketKey{project, limit.Bucket{Name: u.Name, Key: u.Key}})
-		return ok && now.Sub(failed) < fullTime
+		row, _ := s.failing.Get(limitKey{project, u.Name})
+		return ok && now.Sub(failed) < fullTime || row.n >= manyFailed && now.Sub(row.last) < fullTime
 	})
 }
 
-// failedToTake notes that a start could not take slots.
-func (s limitedStarts) failedToTake(project entities.Project, start limit.Start, now time.Time) {
+// tried notes whether a start could take slots.
+func (s limitedStarts) tried(project entities.Project, start limit.Start, now time.Time, took bool) {
 	for _, u := range start.Uses {
+		name := limitKey{project, u.Name}
+		if took {
+			s.failing.Remove(name)
+			continue
+		}
+		row, _ := s.failing.Get(name)
+		if now.Sub(row.last) >= fullTime {
+			row.n = 0
+		}
+		s.failing.Add(name, failures{row.n + 1, now})
 		s.full.Add(bucketKey{project, limit.Bucket{Name: u.Name, Key: u.Key}}, now)
 	}
 }
@@ -117,10 +144,12 @@ func (l *Log) createLimited(
 	if l.limited.mayTake(c.project, start.Start, c.now) {
 		written, ok, err := l.writeOptimistic(ctx, c, f, d, l.limited.group,
 			func(s *pg.Conditional) { start.Take(s, c.project, workflow) })
-		if ok || err != nil {
+		if err != nil {
 			return written, ok, err
 		}
-		l.limited.failedToTake(c.project, start.Start, c.now)
+		if l.limited.tried(c.project, start.Start, c.now, ok); ok {
+			return written, ok, nil
+		}
 		d = c.decide(f)
 	}
 	d.makeWait()

@@ -45,6 +45,36 @@ func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 	}
 }
 
+// TestGrantedRunsAreLeasedOneByOne: a plan that was made on an empty queue must not read the work of all runs.
+func TestGrantedRunsAreLeasedOneByOne(t *testing.T) {
+	t.Parallel()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, sql := range []string{`VACUUM ANALYZE messages`, `SET plan_cache_mode = force_generic_plan`} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for sql, indexes := range map[string][]string{
+		leaseRuns: {"messages_pkey", "messages_work_key", "(run_id = "}, leaseSteps: {"messages_pkey"},
+	} {
+		plan := planOf(t, conn.Conn(), sql, 4)
+		for _, want := range indexes {
+			if !strings.Contains(plan, want) {
+				t.Errorf("the plan has no %q: %s\n%s", want, sql, plan)
+			}
+		}
+	}
+}
+
 // planOf returns the generic plan of a statement with the given number of text arguments.
 func planOf(t *testing.T, conn *pgx.Conn, sql string, arguments int) string {
 	t.Helper()

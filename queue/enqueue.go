@@ -318,10 +318,9 @@ func (q *Queue) admit(b *pgx.Batch, p entities.Project, granted []limit.Granted)
 	begun := map[string]Delivery{}
 	if len(made) > 0 {
 		begin := func(d Delivery) { begun[d.Lease] = d }
-		pg.LoadEach(b, begin, leaseGated+` AND run_id = g.about AND work = 'run' AND subject = '' AND due_at = `+gated+
-			returningLeased, leased, handles, made[0].holder, made[0].lease)
-		pg.LoadEach(b, begin, leaseGated+` AND m.id = g.about`+returningLeased,
-			leased, handles, made[0].holder, made[0].lease)
+		for _, lease := range []string{leaseRuns, leaseSteps} {
+			pg.LoadEach(b, begin, lease, leased, handles, made[0].holder, made[0].lease)
+		}
 	}
 	if len(runs) > 0 {
 		b.Queue(releaseGated, runs)
@@ -351,6 +350,16 @@ var leaseGated = `
 		due_at = now() + $4::interval, begins_run = false, awaits_since = NULL
 	FROM unnest($1::text[], $2::text[]) AS g (about, handle)
 	WHERE lease = '' AND ` + mayLease("$3", "m.project", "m.deployment_id", "m.work")
+
+// leaseRuns is [leaseGated] for runs, and leaseSteps for messages with steps. They look up message by message, as
+// releaseGated does.
+var (
+	leaseRuns = leaseGated + ` AND m.id = ANY (ARRAY (
+			SELECT m.id FROM unnest($1::text[]) AS a (run), LATERAL (
+				SELECT id FROM messages WHERE run_id = a.run AND work = 'run' AND subject = '' OFFSET 0) AS m))
+		AND run_id = g.about AND due_at = ` + gated + returningLeased
+	leaseSteps = leaseGated + ` AND m.id = ANY ($1::text[]) AND m.id = g.about` + returningLeased
+)
 
 const returningLeased = ` RETURNING ` + deliveryColumns + `, body`
 

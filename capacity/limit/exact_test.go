@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -231,6 +232,42 @@ func TestLongQueuesKeepNoOtherOut(t *testing.T) {
 	if err != nil || passed.Granted != 2 {
 		t.Errorf("%d got their slots, error %v; want the run of the other limit, and that of the other key",
 			passed.Granted, err)
+	}
+}
+
+// TestThoseThatCameFirstGoWithAnyKey: of more that wait than a pass reads, with more keys than the slots that end name,
+// those go that came first and whose key has room, whether or not they are among the first of all.
+func TestThoseThatCameFirstGoWithAnyKey(t *testing.T) {
+	t.Parallel()
+	for name, held := range map[string]int{"the first can go": 0, "the first cannot go": 600} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := openStore(t)
+			if _, err := s.Put(t.Context(), home, "a", limit.Spec{PerKey: 1, Total: 10}); err != nil {
+				t.Fatal(err)
+			}
+			if held > 0 { // all with one key, which one of them holds
+				wait(t, pool, 0, held, use("a", "held"))
+				exec(t, pool, `UPDATE permits SET granted_at = now() WHERE holder = 'wrun_000000'`)
+			}
+			for i := held; i < held+300; i++ { // the lower of two in a row has the greater key
+				wait(t, pool, 2*i, 2, use("a", fmt.Sprintf("key-%04d", 2000-i)))
+			}
+			var got, want []entities.RunID
+			for n := range 10 - min(held, 1) {
+				want = append(want, entities.RunID(fmt.Sprintf("wrun_%06d", 2*(held+n))))
+			}
+			_, err := limit.Pass(t.Context(), pool, home, []limit.Bucket{{Name: "a", Key: "other"}},
+				func(_ *pgx.Batch, granted []limit.Granted) func(error) {
+					for _, g := range granted {
+						got = append(got, g.RunID)
+					}
+					return func(error) {}
+				})
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("got their slots: %v, error %v; want %v", got, err, want)
+			}
+		})
 	}
 }
 

@@ -137,7 +137,9 @@ func isPlain(waiting []permit) bool {
 
 // window reads those that wait first with each key: so many more than there is room for, and no more than perBucket.
 // Of fair limits, whose tenants take turns, and of those that reject, it reads perBucket. Limits take turns in the
-// window, and so do the keys of one, so that a long queue keeps no other one out.
+// window, and so do the keys of one, so that a long queue keeps no other one out. Of a limit with a total, a narrow
+// window has no more than could go, and the spare ones; mostly they are among those that came first, and not all keys
+// that wait are looked at.
 func window(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, buckets []Bucket, more int,
 ) ([]permit, error) {
@@ -145,43 +147,72 @@ func window(
 	for i, p := range buckets {
 		names[i], keys[i] = p.Name, p.Key
 	}
-	return pg.CollectAll[permit](pg.NewPool(pool).Query(ctx, `
-		WITH RECURSIVE named AS MATERIALIZED (
-			SELECT name, per_key, fair, paused, on_full = 'reject' AS rejects, CASE WHEN rate > 0 THEN burst END AS burst,
-				CASE WHEN total > 0 THEN total - (SELECT coalesce(sum(cost), 0) FROM permits h
-					WHERE h.project = $1 AND h.name = l.name AND h.granted_at IS NOT NULL)::integer END AS room
-			FROM limits l WHERE project = $1 AND name = ANY ($2)
-		), keys (name, key, n) AS (
-			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = named.name
-				AND granted_at IS NULL), 1 FROM named WHERE room > 0 AND NOT paused OR rejects AND room IS NOT NULL
-			UNION ALL
-			SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = keys.name AND w.key > keys.key
-				AND granted_at IS NULL), n + 1 FROM keys WHERE key IS NOT NULL AND n < $6
-		), buckets AS (
-			SELECT DISTINCT name, key FROM (
-				SELECT * FROM unnest($2::text[], $3::text[]) AS asked (name, key)
-				UNION ALL SELECT name, key FROM keys WHERE key IS NOT NULL) AS p
-		), open AS (
-			SELECT p.*, CASE WHEN l.fair OR l.rejects THEN $4 ELSE least($4, $7 + least(l.room, k.room, l.burst)) END AS size
-			FROM buckets p LEFT JOIN named l ON l.name = p.name, LATERAL (
-				SELECT CASE WHEN l.per_key > 0 THEN l.per_key - (SELECT coalesce(sum(cost), 0) FROM permits h
-					WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL)::integer END AS room
-			) AS k
-			WHERE l.rejects OR (l.paused OR l.room <= 0 OR k.room <= 0) IS NOT TRUE
-		), first AS (
-			SELECT holder FROM (
-				SELECT w.*, open.name, row_number() OVER (PARTITION BY open.name, open.key ORDER BY rank_at, holder) AS nth
+	return pg.CollectAll[permit](pg.NewPool(pool).Query(ctx, windowOf,
+		project, names, keys, perBucket, perPass, maxKeys, more))
+}
+
+// windowOf reads the window of the project $1 and the slots $2 and $3, whose size is $7: see [window]. $4, $5 and $6 are
+// perBucket, perPass and maxKeys.
+const windowOf = `
+	WITH RECURSIVE named AS MATERIALIZED (
+		SELECT name, per_key, fair, paused, on_full = 'reject' AS rejects, CASE WHEN rate > 0 THEN burst END AS burst,
+			CASE WHEN total > 0 THEN total - (SELECT coalesce(sum(cost), 0) FROM permits h
+				WHERE h.project = $1 AND h.name = l.name AND h.granted_at IS NOT NULL)::integer END AS room
+		FROM limits l WHERE project = $1 AND name = ANY ($2)
+	), head AS MATERIALIZED (
+		SELECT named.name, w.key, count(*) AS waiting FROM named, LATERAL (
+			SELECT key FROM permits w
+			WHERE w.project = $1 AND w.name = named.name AND num_nulls(w.granted_at) = 1
+				AND (w.not_before IS NULL OR w.not_before <= clock_timestamp())
+			ORDER BY rank_at, holder LIMIT $4) AS w
+		WHERE named.room > 0 AND NOT (paused OR fair OR rejects) AND burst IS NULL AND $7 < $4
+		GROUP BY named.name, w.key
+	), enough AS (
+		SELECT name FROM named
+		WHERE room + $7 <= (SELECT sum(CASE WHEN per_key > 0 THEN greatest(0, least(waiting, per_key - (
+				SELECT coalesce(sum(cost), 0) FROM permits h WHERE h.project = $1 AND h.name = head.name AND h.key = head.key
+					AND h.granted_at IS NOT NULL))) ELSE waiting END)
+			FROM head WHERE head.name = named.name)
+	), keys (name, key, n) AS (
+		SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = named.name
+			AND granted_at IS NULL), 1 FROM named
+		WHERE (room > 0 AND NOT paused OR rejects AND room IS NOT NULL) AND name NOT IN (SELECT name FROM enough)
+		UNION ALL
+		SELECT name, (SELECT min(key) FROM permits w WHERE w.project = $1 AND w.name = keys.name AND w.key > keys.key
+			AND granted_at IS NULL), n + 1 FROM keys WHERE key IS NOT NULL AND n < $6
+	), buckets AS (
+		SELECT DISTINCT name, key FROM (
+			SELECT * FROM unnest($2::text[], $3::text[]) AS asked (name, key) WHERE name NOT IN (SELECT name FROM enough)
+			UNION ALL SELECT name, key FROM keys WHERE key IS NOT NULL
+			UNION ALL SELECT name, key FROM head) AS p
+	), open AS (
+		SELECT p.*, CASE WHEN l.fair OR l.rejects THEN $4 ELSE least($4, $7 + least(l.room, k.room, l.burst)) END AS size,
+			k.room, CASE WHEN NOT (l.fair OR l.rejects) AND l.burst IS NULL AND $7 < $4 THEN $7 + l.room END AS most
+		FROM buckets p LEFT JOIN named l ON l.name = p.name, LATERAL (
+			SELECT CASE WHEN l.per_key > 0 THEN l.per_key - (SELECT coalesce(sum(cost), 0) FROM permits h
+				WHERE h.project = $1 AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL)::integer END AS room
+		) AS k
+		WHERE l.rejects OR (l.paused OR l.room <= 0 OR k.room <= 0) IS NOT TRUE
+	), first AS (
+		SELECT holder FROM (
+			SELECT w.*, row_number() OVER (PARTITION BY name ORDER BY nth > room, rank_at, holder) AS line
+			FROM (
+				SELECT w.*, open.name, open.room, open.most,
+					row_number() OVER (PARTITION BY open.name, open.key ORDER BY rank_at, holder) AS nth
 				FROM open, LATERAL (
 					SELECT holder, rank_at FROM permits w
 					WHERE w.project = $1 AND w.name = open.name AND w.key = open.key AND w.granted_at IS NULL
 						AND (w.not_before IS NULL OR w.not_before <= clock_timestamp())
-					ORDER BY rank_at, holder LIMIT open.size) AS w) AS w
-			ORDER BY row_number() OVER (PARTITION BY name ORDER BY nth, rank_at, holder), rank_at, holder LIMIT $5
-		)
-		SELECT `+permitOf+`, false AS inside FROM permits w
-		WHERE holder = ANY (ARRAY (SELECT holder FROM first)) AND granted_at IS NULL`,
-		project, names, keys, perBucket, perPass, maxKeys, more))
-}
+					ORDER BY rank_at, holder LIMIT open.size) AS w) AS w) AS w
+		WHERE (line <= most) IS NOT FALSE
+		ORDER BY row_number() OVER (PARTITION BY name ORDER BY nth, rank_at, holder), rank_at, holder LIMIT $5
+	)
+	SELECT ` + permitOf + `, false AS inside FROM permits w
+	WHERE holder = ANY (ARRAY (SELECT holder FROM first)) AND ` + ungranted
+
+// ungranted is the condition that a permit waits, for statements that look up the permits of holders. It is written so
+// that Postgres does not use permits_waiting_idx: while statistics are old, it would read all that wait with it.
+const ungranted = `coalesce(granted_at, 'infinity') = 'infinity'`
 
 // permitOf are the columns of a [permit].
 const permitOf = `holder, name, key, tenant, cost, run_id, coalesce(message_id, '') AS message_id, rank_at, passed,
@@ -218,10 +249,17 @@ func (p *pass) read(b *pgx.Batch, waiting []permit) {
 			p.holders[w.Holder] = Granted{RunID: w.RunID, MessageID: w.MessageID}
 		}
 		c.Uses = append(c.Uses, w.use())
-	}, `SELECT `+permitOf+`, $2 AND `+inside+` AS inside FROM permits w WHERE holder = ANY ($1) AND granted_at IS NULL
-			AND (not_before IS NULL OR not_before <= clock_timestamp())`, holders, mayBar)
+	}, waitingPermits, holders, mayBar)
 	p.count(b, uses)
 }
+
+const (
+	// waitingPermits reads the permits of the holders $1 that may go now and, if $2 is set, whether they are inside.
+	waitingPermits = `SELECT ` + permitOf + `, $2 AND ` + inside + ` AS inside FROM permits w
+		WHERE holder = ANY ($1) AND ` + ungranted + ` AND (not_before IS NULL OR not_before <= clock_timestamp())`
+	// grantPermits grants all that the holders $1 wait for at the time $2.
+	grantPermits = `UPDATE permits SET granted_at = $2, not_before = NULL WHERE holder = ANY ($1) AND ` + ungranted
+)
 
 // inside is the condition that the run of the permit w, or an ancestor that waits for that, holds slots.
 const inside = `EXISTS (
@@ -250,15 +288,14 @@ func lockMessages(b *pgx.Batch, ids []string) (locked map[string]bool) {
 func (p *pass) write(b *pgx.Batch, g Grants) {
 	holders := slices.Sorted(slices.Values(g.Holders))
 	if len(holders) > 0 {
-		b.Queue(`UPDATE permits SET granted_at = $2, not_before = NULL WHERE holder = ANY ($1) AND granted_at IS NULL`,
-			holders, p.now)
+		b.Queue(grantPermits, holders, p.now)
 	}
 	if len(g.Refused) > 0 {
 		b.Queue(`DELETE FROM permits WHERE holder = ANY ($1)`, slices.Sorted(maps.Keys(g.Refused)))
 	}
 	for holder, n := range g.Passed {
 		if !slices.Contains(g.Holders, holder) {
-			b.Queue(`UPDATE permits SET passed = $2 WHERE holder = $1 AND granted_at IS NULL`, holder, n)
+			b.Queue(`UPDATE permits SET passed = $2 WHERE holder = $1 AND `+ungranted, holder, n)
 		}
 	}
 	p.writeClocks(b, g)

@@ -711,6 +711,8 @@ CREATE TABLE permits (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX permits_held_idx ON permits (project, name, key) WHERE granted_at IS NOT NULL;
 CREATE INDEX permits_message_idx ON permits (message_id) WHERE message_id IS NOT NULL;
+-- Finds those that came first with any key. The condition is written so that no look-up of a key uses the index.
+CREATE INDEX permits_rank_idx ON permits (project, name, rank_at, holder) WHERE num_nulls(granted_at) = 1;
 CREATE INDEX permits_run_idx ON permits (run_id);
 CREATE INDEX permits_until_idx ON permits (until) WHERE granted_at IS NULL AND until IS NOT NULL;
 CREATE INDEX permits_waiting_idx ON permits (project, name, key, rank_at, holder) WHERE granted_at IS NULL;
