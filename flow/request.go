@@ -258,7 +258,11 @@ func (t *turn) requestOf(a *respondAction) (hook, request string) {
 func (t *turn) respond(i int, a *action, where *stepScope) {
 	command := respond{Type: "respond", Status: a.respond.status}
 	if command.Hook, command.Request = t.requestOf(a.respond); entities.ValidateID("request", command.Request) != nil {
-		t.record(i, contract.Failure{Code: codeNoRequest, Message: "there was no request to a webhook"})
+		message := "the hook has received no request of a webhook"
+		if a.respond.hook == 0 {
+			message = "no request to a trigger has started the run"
+		}
+		t.record(i, contract.Failure{Code: codeNoRequest, Message: message})
 		return
 	}
 	if a.respond.body != nil {

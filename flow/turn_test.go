@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
 func parse(t testing.TB, document string) *Program {
@@ -112,6 +113,17 @@ func TestRuns(t *testing.T) {
 			document: "flow: f\ndeployment: d\nsteps:\n  a: {call: a, undo: {call: u}}\n  z: {needs: a, call: z, join: always}\noutput: '${int(input.n) / 0}'\n",
 			trial:    Trial{Input: json.RawMessage(`{"n":1}`)},
 			steps:    []string{"a completed", "z completed", "a~undo completed"}, status: entities.RunFailed, code: "flow.expression",
+		},
+		{
+			name:     "a run that no request has started has none to answer",
+			document: "flow: f\ndeployment: d\nsteps:\n  a: {respond: {status: 204}}\n",
+			steps:    []string{"a failed"}, status: entities.RunFailed, code: "no_request",
+		},
+		{
+			name:     "a run that a request has started answers it",
+			document: "flow: f\ndeployment: d\nsteps:\n  a: {respond: {status: 204}}\n",
+			trial:    Trial{Attributes: map[string]string{trigger.AttributeEvent: "hreq_01M8K021KP78B46MZW75TGWKEK"}},
+			steps:    []string{"a completed"}, status: entities.RunCompleted, output: `{"a":null}`,
 		},
 		{
 			name:     "a caught failure",
