@@ -13,10 +13,10 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// allWork is the work of handlers; without that of the end of a run, which only runs with open children have.
+// allWork is the work of handlers.
 var allWork = []message.Work{
-	message.WorkRun, message.WorkStep, message.WorkDeadline, message.WorkCancel, message.WorkReport, message.WorkSignal,
-	message.WorkEmit, message.WorkLookBack, message.WorkSchedule, message.WorkCollection,
+	message.WorkRun, message.WorkStep, message.WorkDeadline, message.WorkCancel, message.WorkReport, message.WorkEnd,
+	message.WorkSignal, message.WorkEmit, message.WorkLookBack, message.WorkSchedule, message.WorkCollection,
 	message.WorkTrigger, message.WorkProbe,
 }
 
@@ -75,6 +75,9 @@ func TestPanicParksTheMessage(t *testing.T) {
 					for _, of := range []entities.Project{hostile, project} {
 						m := invocation()
 						m.Project, m.Work = of, work
+						if work == message.WorkEnd { // which only runs with open children have
+							r.addChild(t, m)
+						}
 						if _, err := r.SendAll(t.Context(), []message.Message{m}); err != nil {
 							t.Fatal(err)
 						}
@@ -101,6 +104,16 @@ func TestPanicParksTheMessage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// addChild adds an open child of the run that a message is about.
+func (r *replica) addChild(t *testing.T, m message.Message) {
+	t.Helper()
+	r.exec(t, `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
+			updated_at, parent_id)
+		VALUES ($1, $2, $3, 'w', 'pending', 2, '{}', 1, now(), now(), $4)`,
+		entities.NewRunID(time.Now()), m.Project, m.DeploymentID, m.RunID)
 }
 
 // workOf returns the ID of the message of a piece of work.

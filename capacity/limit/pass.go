@@ -151,8 +151,8 @@ func window(
 		project, names, keys, perBucket, perPass, maxKeys, more))
 }
 
-// windowOf reads the window of the project $1 and the slots $2 and $3, whose size is $7: see [window]. $4, $5 and $6 are
-// perBucket, perPass and maxKeys.
+// windowOf reads the window of the project $1 and the buckets $2 and $3, whose size is $7: see [window]. $4, $5 and $6
+// are perBucket, perPass and maxKeys.
 const windowOf = `
 	WITH RECURSIVE named AS MATERIALIZED (
 		SELECT name, per_key, fair, paused, on_full = 'reject' AS rejects, CASE WHEN rate > 0 THEN burst END AS burst,
