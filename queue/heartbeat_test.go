@@ -134,6 +134,19 @@ func (r *replica) silentOf(t testing.TB, p *cluster.Heartbeat) []string {
 	return silent
 }
 
+// TestServersTellWhatTheyRun: the version, the commit and the role of a process come with its first beat.
+func TestServersTellWhatTheyRun(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	want := cluster.Program{Version: "v1.2.3", Commit: "3f20b23 (modified)", Role: "worker"}
+	p := cluster.NewHeartbeat(r.pool, want, func() {}, slog.New(slog.DiscardHandler))
+	r.silentOf(t, p)
+	servers, err := cluster.ListServers(t.Context(), r.pool)
+	if err != nil || len(servers.List) != 1 || servers.List[0].Program != want {
+		t.Errorf("got %+v, %v; want one server with %+v", servers.List, err, want)
+	}
+}
+
 func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

@@ -249,7 +249,7 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 		Handlers: work, World: handlers.World(handlers.Options{
 			Pool: s.pool, Log: s.log, Queue: q, Logger: s.logger, Fence: s.config.SpecFence,
 		}), Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
-		Program: cluster.Program{Version: version(), Role: string(s.role)},
+		Program: cluster.Program{Version: version(), Commit: build().Commit, Role: string(s.role)},
 	}, nil
 }
 

@@ -419,6 +419,7 @@ type serverJSON struct {
 	ID         string    `json:"id"`
 	Host       string    `json:"host"`
 	Version    string    `json:"version,omitempty"`
+	Commit     string    `json:"commit,omitempty"`
 	Role       string    `json:"role,omitempty"`
 	StartedAt  timestamp `json:"startedAt"`
 	BeatAt     timestamp `json:"beatAt"`
@@ -444,7 +445,9 @@ func (s *Server) listServers(r *request) error {
 
 func newServersJSON(s cluster.Servers) serversJSON {
 	server := func(p cluster.Server) serverJSON {
-		return serverJSON{p.ID, p.Host, p.Version, p.Role, timestamp(p.StartedAt), timestamp(p.BeatAt), p.Deliveries}
+		return serverJSON{
+			p.ID, p.Host, p.Version, p.Commit, p.Role, timestamp(p.StartedAt), timestamp(p.BeatAt), p.Deliveries,
+		}
 	}
 	stranded := func(r cluster.StrandedRun) strandedJSON {
 		return strandedJSON{r.ID, r.Project, r.WorkflowName, r.Reason, timestamp(r.StrandedAt), r.Repairs}

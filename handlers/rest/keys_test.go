@@ -314,9 +314,9 @@ func TestServersAreListed(t *testing.T) {
 	delete(empty, "at")
 	same(t, "none", `{"servers":[],"extended":0,"capped":false,"stranded":[],"moreStranded":false}`, empty)
 	run := a.driven(t, "order")
-	a.exec(t, `INSERT INTO processes (id, host, session_key, version, role, started_at, beat_at) VALUES
-		('proc_1', 'app-1', 1, 'v1', 'all', '2026-11-21T01:00:00Z', '2026-11-21T01:00:01Z'),
-		('proc_2', 'app-2', 2, '', '', '2026-11-21T02:00:00Z', '2026-11-21T02:00:01Z')`)
+	a.exec(t, `INSERT INTO processes (id, host, session_key, version, commit, role, started_at, beat_at) VALUES
+		('proc_1', 'app-1', 1, 'v1', '3f20b23 (modified)', 'all', '2026-11-21T01:00:00Z', '2026-11-21T01:00:01Z'),
+		('proc_2', 'app-2', 2, '', '', '', '2026-11-21T02:00:00Z', '2026-11-21T02:00:01Z')`)
 	for i, holder := range []string{"proc_1", "proc_1", "", "proc_gone"} {
 		a.exec(t, `
 			INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, lease, holder)
@@ -327,7 +327,7 @@ func TestServersAreListed(t *testing.T) {
 	got := a.get(t, "/v1/servers")
 	delete(got, "at")
 	same(t, "servers", `{"servers":[
-		{"id":"proc_1","host":"app-1","version":"v1","role":"all","startedAt":"2026-11-21T01:00:00.000Z","beatAt":"2026-11-21T01:00:01.000Z","deliveries":2},
+		{"id":"proc_1","host":"app-1","version":"v1","commit":"3f20b23 (modified)","role":"all","startedAt":"2026-11-21T01:00:00.000Z","beatAt":"2026-11-21T01:00:01.000Z","deliveries":2},
 		{"id":"proc_2","host":"app-2","startedAt":"2026-11-21T02:00:00.000Z","beatAt":"2026-11-21T02:00:01.000Z","deliveries":0}],
 		"extended":1,"capped":false,"moreStranded":false,"stranded":[{"runId":"`+string(run)+`","project":"default",
 		"workflow":"order","reason":"nothing wakes it","since":"2026-11-21T01:00:00.000Z","wakes":2}]}`, got)

@@ -435,8 +435,9 @@ CREATE TABLE processes (
     -- The start of its uninterrupted heartbeats: a process that was paused itself cannot tell whether others are
     -- dead.
     steady_since timestamptz NOT NULL DEFAULT now(),
-    -- The version and the role of the program.
+    -- The version, the commit and the role of the program.
     version text NOT NULL DEFAULT '',
+    commit text NOT NULL DEFAULT '',
     role text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 

@@ -146,7 +146,7 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 	}
 	err = h.conn.QueryRow(ctx, `
 		WITH me AS (
-			INSERT INTO processes AS p (id, host, session_key, version, role) VALUES ($1, $2, $3, $5, $6)
+			INSERT INTO processes AS p (id, host, session_key, version, commit, role) VALUES ($1, $2, $3, $5, $6, $7)
 			ON CONFLICT (id) DO UPDATE SET beat_at = now(),
 				steady_since = CASE WHEN p.beat_at >= now() - $4::interval THEN p.steady_since ELSE now() END
 			RETURNING steady_since
@@ -155,7 +155,8 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 			EXISTS (SELECT FROM permits WHERE granted_at IS NULL)
 				OR EXISTS (SELECT FROM messages WHERE awaits_since IS NOT NULL AND parked_at IS NULL) FROM processes o, me
 		WHERE o.id <> $1 AND o.beat_at < now() - $4::interval AND me.steady_since < now() - $4::interval`,
-		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Role).Scan(&silent, &untilDue, &h.awaited)
+		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Commit, h.program.Role).
+		Scan(&silent, &untilDue, &h.awaited)
 	return silent, untilDue, wrap("beat", err)
 }
 

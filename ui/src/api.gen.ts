@@ -875,6 +875,7 @@ export type ServerProcess = {
   id: string;
   host: string;
   version?: string;
+  commit?: string;
   role?: string;
   startedAt: Time;
   beatAt: Time;

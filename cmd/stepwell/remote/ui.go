@@ -104,7 +104,7 @@ func (c endSessionCmd) Run(ctx context.Context, s *Session) error {
 type serversCmd struct{}
 
 type serverProcess struct {
-	ID, Host, Version, Role string
+	ID, Host, Version, Commit, Role string
 
 	StartedAt, BeatAt time.Time
 	Deliveries        int
@@ -121,6 +121,7 @@ var serverColumns = []column[serverProcess]{
 	{"ID", func(p serverProcess) any { return p.ID }},
 	{"HOST", func(p serverProcess) any { return p.Host }},
 	{"VERSION", func(p serverProcess) any { return p.Version }},
+	{"COMMIT", func(p serverProcess) any { return p.Commit }},
 	{"ROLE", func(p serverProcess) any { return p.Role }},
 	{"STARTED", func(p serverProcess) any { return p.StartedAt }},
 	{"LAST BEAT", func(p serverProcess) any { return p.BeatAt }},

@@ -46,7 +46,7 @@ function List() {
         <table class="list">
           <thead><tr><th>Status</th><th>Host</th><th>Role</th><th>Version</th><th class="num">Up for</th><th class="num">Last beat</th><th class="num">Deliveries</th><th>Process</th></tr></thead>
           <tbody>{found.servers.map((p) => (
-            <tr key={p.id}><td><Status {...stateOfServer(p, Date.parse(found.at))} /></td><td class="strong">{p.host}</td><td>{p.role ?? "–"}</td><td class="mono">{p.version ?? "older"}</td>
+            <tr key={p.id}><td><Status {...stateOfServer(p, Date.parse(found.at))} /></td><td class="strong">{p.host}</td><td>{p.role ?? "–"}</td><td class="mono" title={p.commit && `commit ${p.commit}`}>{p.version ?? "older"}</td>
               <td class="num" data-of="up">{formatDuration(tick.value - Date.parse(p.startedAt))}</td><td class="num" data-of="beat">{formatDuration(Math.max(0, Date.parse(found.at) - Date.parse(p.beatAt)))} ago</td>
               <td class="num" data-of="deliveries">{p.deliveries.toLocaleString("en")}</td><td class="mono quiet" title={p.id}>{shortId(p.id)}</td></tr>
           ))}</tbody>
