@@ -26,7 +26,13 @@ type search struct {
 	loaded int64
 	// from is the parsed cursor. For the events of a run it has a position only.
 	from FeedCursor
+	// common is set if more than fewEvents have the correlation ID.
+	common bool
 }
+
+// fewEvents is how many events with a correlation ID are sorted for a page, in some 15 ms. IDs of steps are often names
+// that each run has: their events are found soon in the order of the feed.
+const fewEvents = 10_000
 
 // newSearch returns a search for a page of up to [MaxPageBytes]. It fails with [entities.ErrInvalid].
 func newSearch(project entities.Project, q EventQuery, p pg.Page, with Payloads) (*search, error) {
@@ -51,7 +57,7 @@ func newFollowSearch(project entities.Project, q EventQuery, with Payloads) (*se
 // conditions returns the condition on events, except for their types, run and cursor.
 func (s *search) conditions() string {
 	sql := ` WHERE project = ` + s.args.Add(s.project)
-	if s.CorrelationID != "" {
+	if s.CorrelationID != "" && !s.common {
 		sql += ` AND correlation_id <> '' AND correlation_id = ` + s.args.Add(s.CorrelationID)
 	}
 	if from := s.Created.From; !from.IsZero() {
@@ -114,21 +120,36 @@ func (s *search) ofProject() string {
 		order, _ := s.Order()
 		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + ` AND run_id = ` + s.args.Add(s.RunID) +
 			s.afterSeq() + ` ORDER BY seq ` + order + s.limit()
-	case s.CorrelationID != "": // these are few
+	case s.CorrelationID != "" && !s.common:
 		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + tail
 	}
-	types := entities.EventTypes
-	if len(s.Types) > 0 {
-		types = slices.Compact(slices.Sorted(slices.Values(s.Types)))
+	if !s.common {
+		return s.merged(where, tail, tail)
 	}
-	parts := make([]string, len(types))
-	for i, t := range types {
-		parts[i] = `(SELECT ` + feedColumns + ` FROM events` + where + ` AND type = ` + s.args.Add(t) + tail + `)`
+	// OFFSET keeps Postgres from looking for the ID in each type: one that never has it would be read to its end.
+	order := ` ORDER BY ` + s.feedOrder()
+	return `SELECT * FROM (` + s.merged(where, order, order+` OFFSET 0`) + `) feed WHERE correlation_id = ` +
+		s.args.Add(s.CorrelationID) + s.limit()
+}
+
+// merged returns a query that merges the events of several types; tail ends the query, and tailOfType that of one type.
+func (s *search) merged(where, tailOfType, tail string) string {
+	parts := make([]string, 0, len(entities.EventTypes))
+	for _, t := range s.types() {
+		parts = append(parts, `(SELECT `+feedColumns+` FROM events`+where+` AND type = `+s.args.Add(t)+tailOfType+`)`)
 	}
 	if len(parts) == 1 {
 		return parts[0]
 	}
 	return strings.Join(parts, ` UNION ALL `) + tail
+}
+
+// types returns the types of the events, without duplicates.
+func (s *search) types() []entities.EventType {
+	if len(s.Types) == 0 {
+		return entities.EventTypes
+	}
+	return slices.Compact(slices.Sorted(slices.Values(s.Types)))
 }
 
 // afterSeq returns a redundant condition that skips the part of the run's log before the cursor, if the cursor is in
@@ -207,6 +228,18 @@ type horizon struct {
 	blocked bool
 }
 
+// findCommon finds out whether the correlation ID is common.
+func (s *search) findCommon(ctx context.Context, pool pg.Pool) error {
+	if s.CorrelationID == "" || s.RunID != "" {
+		return nil
+	}
+	return pool.QueryRow(ctx, commonSQL, s.CorrelationID, fewEvents).Scan(&s.common)
+}
+
+// commonSQL counts in the order of the index, as a scan of the table would read all before the first one.
+const commonSQL = `SELECT EXISTS (
+	SELECT FROM events WHERE correlation_id = $1 AND correlation_id <> '' ORDER BY run_id, seq LIMIT 1 OFFSET $2)`
+
 // readFeed reads the next page of the project's events, and the horizon just before. It fails with [ErrCursorLost].
 func (s *search) readFeed(ctx context.Context, pool pg.Pool) (Listing, horizon, error) {
 	var (
@@ -214,6 +247,9 @@ func (s *search) readFeed(ctx context.Context, pool pg.Pool) (Listing, horizon, 
 		page Listing
 		b    pgx.Batch
 	)
+	if err := s.findCommon(ctx, pool); err != nil {
+		return Listing{}, h, fmt.Errorf("list events: %w", err)
+	}
 	b.Queue(`SELECT `+boundColumns+`, EXISTS (
 			SELECT FROM events WHERE project = $2 AND type = ANY($3) AND xid >= bounds.oldest::text::xid8)
 		FROM (`+boundsSQL+`) bounds`, s.from.epoch, s.project, entities.EventTypes).QueryRow(func(row pgx.Row) error {
