@@ -68,7 +68,7 @@ func (e *Engine) EndStep(
 		return err
 	}
 	_, err = e.log.AppendAll(ctx, project, runID, []eventlog.Request{r}, eventlog.AppendOptions{
-		Finish: func(last *pgx.Batch) { e.queue.DropWaitingStep(last, project, runID, id) },
+		With: eventlog.UnderLock{Write: func(last *pgx.Batch) { e.queue.DropWaitingStep(last, project, runID, id) }},
 	})
 	if errors.Is(err, entities.ErrConflict) || errors.Is(err, entities.ErrRunEnded) {
 		return e.recordLate(ctx, project, r, found.Run.ID, err)

@@ -68,8 +68,7 @@ func (e *Engine) command(ctx context.Context, c *commanding, body []byte) ([]eve
 		c.by = c.follows
 	}
 	results, err := e.log.AppendAll(ctx, c.Project, c.RunID, plan.Requests, eventlog.AppendOptions{
-		Guard: c.check, StartNext: c.startNext, Finish: c.finish, Optimistic: c.tryOptimistic,
-		Streams: plan.Responses, Open: plan.Open,
+		With: c, Streams: plan.Responses, Open: plan.Open,
 	})
 	if errors.Is(err, message.ErrStale) {
 		err = e.whyStale(ctx, c.Project, c.RunID, err)
@@ -111,10 +110,10 @@ func newCommanding(project entities.Project, runID entities.RunID, handle string
 	}}
 }
 
-// check checks the lease, and that no other copy of the call has written something that this one does not know.
-func (c *commanding) check(b *pgx.Batch) func() error {
+// Lock checks the lease, and that no other copy of the call has written something that this one does not know.
+func (c *commanding) Lock(b *pgx.Batch) func([]eventlog.Request) error {
 	guard := c.Guard(b)
-	return func() error {
+	return func([]eventlog.Request) error {
 		if err := guard.Check(); err != nil {
 			return err
 		}
@@ -126,17 +125,17 @@ func (c *commanding) check(b *pgx.Batch) func() error {
 	}
 }
 
-// startNext notes whether the commands call for another invocation. It starts none: this one is under way.
-func (c *commanding) startNext(_ *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
+// StartNext notes whether the commands call for another invocation. It starts none: this one is under way.
+func (c *commanding) StartNext(_ *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
 	c.again = newEvents && c.follows == nil
 	return nil
 }
 
-// finish extends the lease in the transaction of the commands.
-func (c *commanding) finish(last *pgx.Batch) { c.KeepIn(last, c.again, c.by) }
+// Finish extends the lease in the transaction of the commands.
+func (c *commanding) Finish(last *pgx.Batch) { c.KeepIn(last, c.again, c.by) }
 
-// tryOptimistic does in an optimistic append what startNext and finish do. The end of the run deletes its work.
-func (c *commanding) tryOptimistic(s *pg.Conditional, o eventlog.Outlook) bool {
+// Optimistic does in a conditional statement what the other methods do. The end of the run deletes its work.
+func (c *commanding) Optimistic(s *pg.Conditional, o eventlog.Outlook) bool {
 	if o.Ended {
 		c.RequireLease(s, "", c.by)
 	} else {

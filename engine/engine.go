@@ -117,8 +117,7 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 		end.by = &queue.Copy{Knows: plan.Seen}
 	}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
-		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
-		Optimistic: end.tryOptimistic, Open: plan.Open, Seen: plan.Seen, Await: end.awaiting,
+		With: end, Streams: plan.Responses, Open: plan.Open, Seen: plan.Seen, Await: end.awaiting,
 	})
 	if errors.Is(err, ErrNothingLeft) {
 		err = ErrNothingLeft // drop what wraps it: the answer is at fault, not the database
@@ -135,8 +134,11 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 func (e *Engine) knownUpTo(id entities.RunID) int64 { return max(e.kept.seq(id), e.flowStates.seq(id)) }
 
 // checkLease returns a guard that fails the transaction unless the lease on the work is valid.
-func checkLease(d queue.Delivery) func(*pgx.Batch) func() error {
-	return func(b *pgx.Batch) func() error { return d.Guard(b).Check }
+func checkLease(d queue.Delivery) func(*pgx.Batch) func([]eventlog.Request) error {
+	return func(b *pgx.Batch) func([]eventlog.Request) error {
+		guard := d.Guard(b)
+		return func([]eventlog.Request) error { return guard.Check() }
+	}
 }
 
 // planner returns the planner for commands of the run's function.
@@ -200,20 +202,31 @@ func (e *Engine) recordStart(ctx context.Context, d queue.Delivery) (run entitie
 	return *d.Inline.Run, d.Inline.Size, nil
 }
 
+// invocationStart is an invocation whose start is recorded.
+type invocationStart struct {
+	*queue.Delivery
+	eventlog.UnderLock
+
+	guard *queue.LeaseGuard
+}
+
+// Lock checks the lease.
+func (s *invocationStart) Lock(b *pgx.Batch) func([]eventlog.Request) error {
+	s.guard = s.Delivery.Guard(b)
+	return func([]eventlog.Request) error { return s.guard.Check() }
+}
+
+// StartNext starts this invocation.
+func (s *invocationStart) StartNext(*pgx.Batch, bool) func() *eventlog.InlineStart {
+	s.ClaimedAt = s.guard.At
+	return s.InlineStart
+}
+
 // appendStart records the start of an invocation in a transaction of its own.
 func (e *Engine) appendStart(ctx context.Context, d *queue.Delivery) error {
-	var guard *queue.LeaseGuard
 	started := eventlog.Request{Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}
-	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{started}, eventlog.AppendOptions{
-		Guard: func(b *pgx.Batch) func() error {
-			guard = d.Guard(b)
-			return guard.Check
-		},
-		StartNext: func(*pgx.Batch, bool) func() *eventlog.InlineStart {
-			d.ClaimedAt = guard.At
-			return d.InlineStart
-		},
-	})
+	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{started},
+		eventlog.AppendOptions{With: &invocationStart{Delivery: d}})
 	if err == nil && !d.HasStarted() { // nothing was started: the run is not driven by the server
 		err = fmt.Errorf("run %s: %w", d.RunID, entities.ErrRunEnded)
 	}

@@ -37,18 +37,18 @@ type invocationEnd struct {
 	timerSet bool
 }
 
-// check checks the lease. It resets the state first, since the transaction may be retried.
-func (e *invocationEnd) check(b *pgx.Batch) func() error {
+// Lock checks the lease. It resets the state first, since the transaction may be retried.
+func (e *invocationEnd) Lock(b *pgx.Batch) func([]eventlog.Request) error {
 	*e = invocationEnd{
 		Delivery: e.Delivery, reservation: e.reservation, heard: e.heard, awaiting: e.awaiting, by: e.by, guard: e.Guard(b),
 	}
-	return func() error { return cmp.Or(e.guard.Check(), e.guard.CheckCopy(e.by)) }
+	return func([]eventlog.Request) error { return cmp.Or(e.guard.Check(), e.guard.CheckCopy(e.by)) }
 }
 
-// startNext starts the next invocation in the answer's transaction, if there are new events and this process has a
+// StartNext starts the next invocation in the answer's transaction, if there are new events and this process has a
 // slot. If the answer says what the run awaits, the log knows whether the events that came during the invocation
 // count.
-func (e *invocationEnd) startNext(b *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
+func (e *invocationEnd) StartNext(b *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
 	e.runOpen, e.newEvents = true, newEvents || e.guard.Again && e.awaiting == nil
 	if !e.newEvents || !e.reservation.Made() {
 		return nil
@@ -58,9 +58,9 @@ func (e *invocationEnd) startNext(b *pgx.Batch, newEvents bool) func() *eventlog
 	return e.next.InlineStart
 }
 
-// release ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again.
+// Finish ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again.
 // If the run goes on, it notes what the function knows.
-func (e *invocationEnd) release(last *pgx.Batch) {
+func (e *invocationEnd) Finish(last *pgx.Batch) {
 	if e.runOpen {
 		e.NoteHeard(pg.Batch{Batch: last}, e.heard)
 	}
@@ -69,11 +69,11 @@ func (e *invocationEnd) release(last *pgx.Batch) {
 	}
 }
 
-// tryOptimistic ends the invocation in an optimistic append. The work of a run that has ended is deleted with the run.
+// Optimistic ends the invocation in a conditional statement. The work of a run that has ended is deleted with the run.
 // The work of a run without new events, which waits for something other than time, is deleted here; new events may be
 // none that the run awaits, but only the locked append knows. It returns false in all other cases, which need the
 // locked append, as does an answer that calls for an invocation itself.
-func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) bool {
+func (e *invocationEnd) Optimistic(c *pg.Conditional, o eventlog.Outlook) bool {
 	switch {
 	case o.Next:
 		return false

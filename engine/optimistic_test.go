@@ -214,19 +214,19 @@ func startChild(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 // ends that work has to wait.
 func startChildHoldingLease(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	child := m.child()
-	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.AppendOptions{
-		Guard: func(batch *pgx.Batch) func() error {
+	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.AppendOptions{With: eventlog.UnderLock{
+		Guard: func(batch *pgx.Batch) func([]eventlog.Request) error {
 			var parent *entities.Run
 			store.LockRunShared(batch, project, m.run.ID, &parent)
 			m.invocation.Guard(batch)
-			return func() error {
+			return func([]eventlog.Request) error {
 				if parent.Status.Ended() {
 					return entities.ErrRunEnded
 				}
 				return nil
 			}
 		},
-	})
+	}})
 	return err
 }
 

@@ -216,10 +216,10 @@ func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork
 		r.Early = d.DeliveryCount == 1
 		requests = append(requests, r)
 	}
-	results, err := e.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.AppendOptions{
-		Guard:  checkLease(d),
-		Finish: func(last *pgx.Batch) { d.ExtendIn(last, s.spec.AttemptTimeout(e.log.Now())) },
-	})
+	results, err := e.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.AppendOptions{With: eventlog.UnderLock{
+		Guard: checkLease(d),
+		Write: func(last *pgx.Batch) { d.ExtendIn(last, s.spec.AttemptTimeout(e.log.Now())) },
+	}})
 	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
 		return notYet(early)
 	}
@@ -461,26 +461,35 @@ func (s stepWork) results(v decision, now time.Time) []eventlog.Request {
 
 // retryWith returns options that schedule the retry of failed work in the append's transaction.
 func retryWith(d queue.Delivery, f queue.Failure) eventlog.AppendOptions {
-	return eventlog.AppendOptions{Guard: checkLease(d), Finish: func(last *pgx.Batch) { d.NackIn(last, f) }}
+	return eventlog.AppendOptions{With: eventlog.UnderLock{
+		Guard: checkLease(d), Write: func(last *pgx.Batch) { d.NackIn(last, f) },
+	}}
 }
 
 // endWith returns options that end work in the append's transaction. What follows from its events is written with them
 // if the run is that of a flow.
 func (e *Engine) endWith(d queue.Delivery) eventlog.AppendOptions {
-	return eventlog.AppendOptions{
-		Guard:  checkLease(d),
-		Finish: d.EndIn,
-		Follow: e.follows,
-		Optimistic: func(c *pg.Conditional, o eventlog.Outlook) bool {
-			if o.Follows {
-				d.RequireNoInvocation(c)
-			}
-			if o.Follows && o.Ended { // the work is deleted with the run
-				d.RequireLease(c, "", nil)
-			} else {
-				d.EndIf(c, "", nil)
-			}
-			return true
-		},
+	return eventlog.AppendOptions{With: workEnd{d}, Follow: e.follows}
+}
+
+// workEnd is work that ends.
+type workEnd struct{ queue.Delivery }
+
+// Lock checks the lease.
+func (w workEnd) Lock(b *pgx.Batch) func([]eventlog.Request) error { return checkLease(w.Delivery)(b) }
+
+// Finish deletes the work.
+func (w workEnd) Finish(b *pgx.Batch) { w.EndIn(b) }
+
+// Optimistic does both in a conditional statement.
+func (w workEnd) Optimistic(s *pg.Conditional, o eventlog.Outlook) bool {
+	if o.Follows {
+		w.RequireNoInvocation(s)
 	}
+	if o.Follows && o.Ended { // the work is deleted with the run
+		w.RequireLease(s, "", nil)
+	} else {
+		w.EndIf(s, "", nil)
+	}
+	return true
 }

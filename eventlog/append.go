@@ -353,20 +353,20 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 	}
 	var d decision
 	var f *facts
-	var check func() error
+	var check func([]Request) error
 	requests := c.requests
 	err := pg.Pipelined{
 		First: func(b *pgx.Batch) {
 			f = lockAndRead(b, c)
-			check = func() error { return nil }
-			if c.Guard != nil {
-				check = c.Guard(b)
+			check = UnderLock{}.Lock(b)
+			if c.With != nil {
+				check = c.With.Lock(b)
 			}
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
 			c.requests = slices.Clone(requests) // each try completes them anew
 			c.start.reset()
-			if err := c.complete(check); err != nil {
+			if err := check(c.requests); err != nil {
 				return nil, err
 			}
 			gate, err := l.openGate(ctx, tx, &c, f)

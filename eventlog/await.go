@@ -81,7 +81,7 @@ func (c call) decideNext(f facts) decision {
 		f.admitted = true
 	}
 	run := d.after.Run
-	if c.StartNext == nil || run == nil {
+	if c.invocation() == nil || run == nil {
 		d.addAll(f, c.requests, c.now)
 		return d
 	}

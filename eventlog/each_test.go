@@ -74,7 +74,7 @@ func TestEachIsAllOrNothing(t *testing.T) {
 	if !errors.As(err, &refusal) || refusal.Index != 1 || !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("got %v, want the second request to be invalid", err)
 	}
-	if _, err = f.each(t, id, AppendOptions{Finish: fails}, on(id, "step_created", "step_1")); !hasFailed(err) {
+	if _, err = f.each(t, id, AppendOptions{With: UnderLock{Write: fails}}, on(id, "step_created", "step_1")); !hasFailed(err) {
 		t.Errorf("got %v, want the error of the last statement", err)
 	}
 	if diff := cmp.Diff(log, f.events(t, id)); diff != "" {
@@ -92,10 +92,10 @@ func TestOptionsCountWithoutEvents(t *testing.T) {
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"))
 	finished := false
-	errs, err := f.each(t, id, AppendOptions{Finish: func(b *pgx.Batch) {
+	errs, err := f.each(t, id, AppendOptions{With: UnderLock{Write: func(b *pgx.Batch) {
 		b.Queue(`UPDATE runs SET updated_at = updated_at WHERE id = $1`, id)
 		finished = true
-	}}, on(id, "step_created", "step_1"))
+	}}}, on(id, "step_created", "step_1"))
 	if err != nil || !errors.Is(errs[0], entities.ErrConflict) || !finished {
 		t.Errorf("got %v, %v, finished is %v", errs, err, finished)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -343,7 +342,7 @@ func TestFailedInBandWriteLeavesNoTrace(t *testing.T) {
 	f := newFixture(t)
 	id := f.fenced(t, onRun(theRun, "run_started"))
 	_, err := f.AppendEach(t.Context(), home, id, []Request{inBand(on(id, "step_created", "a"), 2)},
-		AppendOptions{Finish: func(b *pgx.Batch) { fails(b) }, Messages: []message.Message{}})
+		AppendOptions{With: UnderLock{Write: fails}, Messages: []message.Message{}})
 	if !hasFailed(err) {
 		t.Fatalf("got %v, want the failure of the last statement", err)
 	}

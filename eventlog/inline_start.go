@@ -57,8 +57,8 @@ func (l *Log) enqueueLocked(
 	var before pgx.Batch
 	var own func() *InlineStart
 	messages := d.messages
-	if c.StartNext != nil { // the caller decides on the next invocation
-		own = c.StartNext(&before, wantsInvocation(c.runID, messages))
+	if i := c.invocation(); i != nil {
+		own = i.StartNext(&before, wantsInvocation(c.runID, messages))
 		messages = withoutInvocation(c.runID, messages)
 	}
 	due := map[entities.WaitID]entities.Wait{}

@@ -194,7 +194,7 @@ func TestInlineStartCommitsOrRollsBackWithAppend(t *testing.T) {
 	var appends []Appended
 	l := New(f.pool, f.hub, q, f.clock.now, WithObserver(observerFunc(func(a Appended) { appends = append(appends, a) })))
 	id := newRunID()
-	broken := AppendOptions{Finish: fails}
+	broken := AppendOptions{With: UnderLock{Write: fails}}
 	long := time.Unix(0, 0)
 	for i, tt := range []struct {
 		ask   []Request

@@ -16,33 +16,16 @@ import (
 )
 
 // AppendOptions are what a caller of [Log.AppendAll] adds to the transaction of its events. Each field may be nil.
-//
-// Guard, StartNext and Finish are called in a transaction that holds the run's lock. Optimistic stands in for all three
-// in a conditional statement, which cannot read anything before it writes.
 type AppendOptions struct {
-	// Guard queues reads, which are executed after the run is locked. The check that it returns is called next, before
-	// anything is decided. The check's error rolls the transaction back.
-	Guard func(*pgx.Batch) (check func() error)
-	// Complete fills in data and payloads of the requests from what Guard has read. It is called after the check, needs a
-	// Guard, and must not change what the requests are about. Its error rolls the transaction back.
-	Complete func([]Request) error
-	// StartNext is for a caller that is the run's own invocation: it decides on the next invocation in place of the
-	// queue. It is called if the server continues the run. News is set if the events call for an invocation at once.
-	// The statements that it queues are executed before anything is written. Then the function that it returns, which
-	// may be nil, is called; it returns the invocation that starts.
-	StartNext func(b *pgx.Batch, news bool) (started func() *InlineStart)
-	// Finish is called last, even if nothing was appended. It queues statements that are sent together with the commit.
-	Finish func(*pgx.Batch)
-	// Optimistic adds to a conditional statement what Guard, StartNext and Finish would do, or reports false if that
-	// needs the lock. Without it, an append with one of these always takes the lock.
-	Optimistic func(*pg.Conditional, Outlook) bool
-	// Await is what the answer of the run's own invocation says about the next one; nil if all news has the run invoked.
-	// It counts only together with StartNext. What the answer itself records is then no news.
+	// With is what else the transaction does.
+	With Companion
+	// Await is what the answer of the run's own invocation says about the next one; nil if each new event has the run
+	// invoked. It counts only together with an [Invocation]. What the answer itself records is then not new.
 	Await *Awaiting
 	// Seen is the position of the last event that the caller says to know. The append fails with [entities.ErrInvalid] if
 	// the log is shorter.
 	Seen int64
-	// Streams are written and closed, before Finish is called. A stream that is already closed stays as it is.
+	// Streams are written and closed, before the companion finishes. A stream that is already closed stays as it is.
 	Streams []WholeStream
 	// Messages are sent, whatever the outcomes of the requests.
 	Messages []message.Message
@@ -51,6 +34,55 @@ type AppendOptions struct {
 	// Follow says what follows from the events, which is then written with them if the run is cached.
 	Follow Follow
 }
+
+// Companion is what an append's transaction does besides: it ends a delivery or moves a schedule on, for example.
+//
+// Lock and Finish are called in a transaction that holds the run's lock, which may be tried again. Optimistic stands in
+// for both in a conditional statement, which cannot read anything before it writes.
+type Companion interface {
+	// Lock queues locks and reads, which are executed after the run is locked. The check that it returns is called next,
+	// before anything is decided. It may fill in data and payloads of the requests, but must not change what they are
+	// about. Its error rolls the transaction back.
+	Lock(b *pgx.Batch) (check func([]Request) error)
+	// Finish is called last, even if nothing was appended. It queues statements that are sent together with the commit.
+	Finish(b *pgx.Batch)
+	// Optimistic adds to a conditional statement what Lock and Finish would do, or reports false if that needs the lock.
+	Optimistic(s *pg.Conditional, o Outlook) bool
+}
+
+// Invocation is the companion of an append by the run's own invocation: it decides on the next invocation in place of
+// the queue.
+type Invocation interface {
+	Companion
+	// StartNext is called between Lock and Finish if the server continues the run. NewEvents is set if the events call for
+	// an invocation at once. The statements that it queues are executed before anything is written. Then the function that
+	// it returns, which may be nil, is called; it returns the invocation that starts.
+	StartNext(b *pgx.Batch, newEvents bool) (started func() *InlineStart)
+}
+
+// UnderLock is a companion that needs the run's lock. Its functions may be nil; they are those of [Companion].
+type UnderLock struct {
+	Guard func(b *pgx.Batch) (check func([]Request) error)
+	Write func(b *pgx.Batch)
+}
+
+// Lock implements [Companion].
+func (u UnderLock) Lock(b *pgx.Batch) (check func([]Request) error) {
+	if u.Guard == nil {
+		return func([]Request) error { return nil }
+	}
+	return u.Guard(b)
+}
+
+// Finish implements [Companion].
+func (u UnderLock) Finish(b *pgx.Batch) {
+	if u.Write != nil {
+		u.Write(b)
+	}
+}
+
+// Optimistic implements [Companion].
+func (UnderLock) Optimistic(*pg.Conditional, Outlook) bool { return false }
 
 // Outlook is what an append knows about how its run goes on.
 type Outlook struct {
@@ -62,9 +94,9 @@ type Outlook struct {
 	// nearer to that.
 	Open bool
 	// News is set if an event of the append calls for an invocation at once, and Next if one does at once or later. Both
-	// are only set for an append that decides on the next invocation with StartNext.
+	// are only set for an [Invocation].
 	News, Next bool
-	// Await is what the run awaits; nil if all news has it invoked.
+	// Await is what the run awaits; nil if each new event has it invoked.
 	Await *await.Pending
 	// Follows is set if what follows from the events is written with them: see [Follow]. That must only happen while the
 	// run is not being invoked.
@@ -125,12 +157,10 @@ func (c call) validate() error {
 	return nil
 }
 
-// complete calls the check of the caller's Guard, then its Complete.
-func (c call) complete(check func() error) error {
-	if err := check(); err != nil || c.Complete == nil {
-		return err
-	}
-	return c.Complete(c.requests)
+// invocation returns the companion if the caller is the run's own invocation, else nil.
+func (c call) invocation() Invocation {
+	i, _ := c.With.(Invocation)
+	return i
 }
 
 // decide decides on the requests. It is pure, except that it sets [Awaiting.Left].
@@ -156,7 +186,13 @@ func (c call) decide(f facts) decision {
 
 // hasOptions reports whether the call adds anything to its requests.
 func (c call) hasOptions() bool {
-	return c.Guard != nil || c.StartNext != nil || c.Finish != nil || len(c.Streams) > 0 || len(c.Messages) > 0
+	return c.With != nil || len(c.Streams) > 0 || len(c.Messages) > 0
+}
+
+// underLock reports whether what the call adds to its requests needs the run's lock.
+func (c call) underLock() bool {
+	_, locked := c.With.(UnderLock)
+	return locked || c.With == nil && c.hasOptions()
 }
 
 // exceeds reports whether the caller says to know more than the log has.
@@ -182,7 +218,7 @@ func (c call) accept(d decision) error {
 		return entities.Invalid("seen %d: the log has only %d events", c.Seen, d.before.Run.LastSeq)
 	}
 	nothing := len(d.events) == 0 && len(d.messages) == 0
-	if nothing && (!c.atomic || c.StartNext == nil && c.Finish == nil && len(c.Streams) == 0) {
+	if nothing && (!c.atomic || c.With == nil && len(c.Streams) == 0) {
 		return errUnwritten
 	}
 	return nil
@@ -202,29 +238,28 @@ func withoutInvocation(runID entities.RunID, messages []message.Message) []messa
 }
 
 // addTo adds to a conditional statement what the options ask for, and returns the messages that are left to send. It
-// reports false if that needs the lock. If the caller decides on the next invocation, Optimistic stands in for that.
+// reports false if that needs the lock.
 func (c call) addTo(s *pg.Conditional, d decision) ([]message.Message, bool) {
-	locks := c.Guard != nil || c.StartNext != nil || c.Finish != nil
 	switch {
-	case len(c.Streams) > 0 || locks && c.Optimistic == nil:
+	case len(c.Streams) > 0:
 		return nil, false
-	case c.Optimistic == nil:
+	case c.With == nil:
 		return d.messages, true
-	case c.StartNext == nil:
-		return d.messages, c.Optimistic(s, d.outlook())
+	case c.invocation() == nil:
+		return d.messages, c.With.Optimistic(s, d.outlook())
 	}
 	rest, o := withoutInvocation(c.runID, d.messages), d.outlook()
 	o.News, o.Next = wantsInvocation(c.runID, d.messages), len(rest) < len(d.messages)
-	return rest, c.Optimistic(s, o)
+	return rest, c.With.Optimistic(s, o)
 }
 
-// finish writes the call's streams, then calls the caller's Finish.
+// finish writes the call's streams, and what the companion writes.
 func (c call) finish(b *pgx.Batch) {
 	for _, s := range c.Streams {
 		store.AppendChunks(b, c.project, c.runID, s.Name, [][]byte{s.Data}, c.now)
 		store.CloseStream(b, c.project, c.runID, s.Name, c.now)
 	}
-	if c.Finish != nil {
-		c.Finish(b)
+	if c.With != nil {
+		c.With.Finish(b)
 	}
 }

@@ -41,7 +41,7 @@ func TestAppendWritesWholeStreams(t *testing.T) {
 	}
 
 	broken := withText("never")
-	broken.Finish = fails
+	broken.With = UnderLock{Write: fails}
 	if _, err := f.AppendAll(t.Context(), home, id, nil, broken); !hasFailed(err) {
 		t.Errorf("got error %v", err)
 	}

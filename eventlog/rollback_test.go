@@ -18,7 +18,7 @@ var messages = []message.Message{{Project: home, Topic: "t", DeploymentID: "dpl_
 
 var errBroken = errors.New("the queue is broken")
 
-// fails is an [AppendOptions.Finish] with which the transaction fails.
+// fails is an [UnderLock.Write] with which the transaction fails.
 func fails(b *pgx.Batch) { b.Queue(`SELECT 1 / 0`) }
 
 // hasFailed reports whether the error is that of [fails].

@@ -162,22 +162,18 @@ func belowParent(project entities.Project, id entities.RunID) AppendOptions {
 		return AppendOptions{}
 	}
 	var parent *entities.Run
-	guard := func(b *pgx.Batch) func() error {
+	return AppendOptions{With: UnderLock{Guard: func(b *pgx.Batch) func([]Request) error {
 		parent = nil
 		store.LockRunShared(b, project, id, &parent)
-		return func() error {
+		return func(requests []Request) error {
 			switch {
 			case parent == nil:
 				return fmt.Errorf("parent %s: %w", id, entities.ErrRunNotFound)
 			case parent.Status.Ended():
 				return fmt.Errorf("parent %s: %w", id, entities.ErrRunEnded)
-			default:
-				return nil
 			}
+			requests[0].Data.RootID, requests[0].Data.Depth = parent.Descend()
+			return nil
 		}
-	}
-	return AppendOptions{Guard: guard, Complete: func(requests []Request) error {
-		requests[0].Data.RootID, requests[0].Data.Depth = parent.Descend()
-		return nil
-	}}
+	}}}
 }

@@ -95,8 +95,8 @@ func answersOn(ctx context.Context, s *site, topic string) (any, error) {
 	id := ""
 	m := newMessage(keyed("key"), body("next"), ofRun(s.run))
 	m.Stored = &id
-	o := eventlog.AppendOptions{Messages: []message.Message{m}}
-	committed := s.AcknowledgeWith(&o, project, topic, s.handle)
+	with, committed := s.AcknowledgeWith(project, topic, s.handle)
+	o := eventlog.AppendOptions{With: with, Messages: []message.Message{m}}
 	outcomes, err := s.log.AppendEach(ctx, project, s.run, []eventlog.Request{{
 		Type: entities.EventRunCreated, SpecVersion: 3, Payload: []byte("input"),
 		Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"},

@@ -157,23 +157,29 @@ func (q *Queue) noteAcknowledged(handle string) {
 	}
 }
 
-// AcknowledgeWith makes an append delete the message too, in its transaction, if its lease is live then. The caller
-// must call committed after the append has succeeded. The message is locked before the append claims the keys of its
-// own messages; see ARCHITECTURE.md, "Locks".
+// AcknowledgeWith returns the companion with which an append deletes the message too, if its lease is live then. The
+// caller must call committed after the append has succeeded. The message is locked before the append claims the keys of
+// its own messages; see ARCHITECTURE.md, "Locks".
 func (q *Queue) AcknowledgeWith(
-	o *eventlog.AppendOptions, project entities.Project, topic, handle string,
-) (committed func()) {
+	project entities.Project, topic, handle string,
+) (with eventlog.Companion, committed func()) {
 	a := acknowledgement{project: project, topic: topic, handle: handle}
-	o.Guard = func(b *pgx.Batch) func() error {
-		b.Queue(`SELECT FROM messages WHERE `+ofMessage+` FOR UPDATE`, handle, project, topic)
-		return func() error { return nil }
-	}
-	o.Finish = func(b *pgx.Batch) { b.Queue(deleteNoted, a.args()...) }
-	o.Optimistic = func(c *pg.Conditional, _ eventlog.Outlook) bool {
-		a.addTo(c)
-		return true
-	}
-	return func() { q.noteAcknowledged(handle) }
+	return a, func() { q.noteAcknowledged(handle) }
+}
+
+// Lock locks the message.
+func (a acknowledgement) Lock(b *pgx.Batch) func([]eventlog.Request) error {
+	b.Queue(`SELECT FROM messages WHERE `+ofMessage+` FOR UPDATE`, a.handle, a.project, a.topic)
+	return func([]eventlog.Request) error { return nil }
+}
+
+// Finish deletes the message.
+func (a acknowledgement) Finish(b *pgx.Batch) { b.Queue(deleteNoted, a.args()...) }
+
+// Optimistic deletes the message by a conditional statement.
+func (a acknowledgement) Optimistic(s *pg.Conditional, _ eventlog.Outlook) bool {
+	a.addTo(s)
+	return true
 }
 
 // Nack releases a leased message after a failure of its function. It does nothing if the project's topic has no live

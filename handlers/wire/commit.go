@@ -296,7 +296,7 @@ func (s *Server) applyItems(
 	o := eventlog.AppendOptions{Messages: messages}
 	committed := func() {}
 	if ack != nil {
-		committed = s.Queue.AcknowledgeWith(&o, ack.project, ack.topic, ack.handle)
+		o.With, committed = s.Queue.AcknowledgeWith(ack.project, ack.topic, ack.handle)
 	}
 	appended, err := s.Log.AppendEach(ctx, project, entities.RunID(c.head.RunID), requests, o)
 	if refusal, ok := errors.AsType[*eventlog.RefusedError](err); ok {

@@ -80,14 +80,13 @@ func TestRepeatedTryCompletesItsRequestsAnew(t *testing.T) {
 			Driver: entities.DriverServer, WorkflowName: "w", DeploymentID: "dpl",
 			Limits: []entities.LimitUse{{Name: "one", Key: "k"}},
 		},
-	}, eventlog.AppendOptions{
-		Guard: func(*pgx.Batch) func() error { return func() error { return nil } },
-		Complete: func(requests []eventlog.Request) error {
+	}, eventlog.AppendOptions{With: eventlog.UnderLock{Guard: func(*pgx.Batch) func([]eventlog.Request) error {
+		return func(requests []eventlog.Request) error {
 			try++
 			requests[0].Payload = fmt.Append(nil, try)
 			return nil
-		},
-	})
+		}
+	}}})
 	if err != nil || !created || try != 2 {
 		t.Fatalf("got %v, %v in %d tries", created, err, try)
 	}

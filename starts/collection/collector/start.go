@@ -138,41 +138,40 @@ func (c *Collector) start(ctx context.Context, found collection.Collection, by w
 	var items [][]byte
 	r := eventlog.NewRun(now, nil, dataOf(found, deployment.ID, now))
 	r.RunID, r.Reserved = found.RunID, true
-	run, _, err := c.log.StartWith(ctx, found.Project, r, eventlog.AppendOptions{
-		Guard: func(b *pgx.Batch) func() error {
+	run, _, err := c.log.StartWith(ctx, found.Project, r, eventlog.AppendOptions{With: eventlog.UnderLock{
+		Guard: func(b *pgx.Batch) func([]eventlog.Request) error {
 			locked, items = nil, nil
 			collection.Lock(b, found.Project, found.RunID, &locked)
 			if found.Keep == collection.KeepAll {
 				collection.LoadItems(b, found.RunID, &items)
 			}
-			held := by.guard(b)
-			return func() error {
-				err := held()
-				if err == nil && (locked == nil || locked.Deployment != found.Deployment) {
-					err = collection.ErrChanged
+			valid := by.guard(b)
+			return func(requests []eventlog.Request) error {
+				if err := valid(); err != nil {
+					return err
 				}
-				return err
+				if locked == nil || locked.Deployment != found.Deployment {
+					return collection.ErrChanged
+				}
+				added, err := by.admit(*locked)
+				if err != nil {
+					return err
+				}
+				if added != nil {
+					items = append(items, added)
+				}
+				build := requests[0].Data.Build
+				requests[0].Data = dataOf(*locked, deployment.ID, now)
+				requests[0].Data.Build = build
+				requests[0].Payload = locked.RunInput(items)
+				return nil
 			}
 		},
-		Complete: func(requests []eventlog.Request) error {
-			added, err := by.admit(*locked)
-			if err != nil {
-				return err
-			}
-			if added != nil {
-				items = append(items, added)
-			}
-			build := requests[0].Data.Build
-			requests[0].Data = dataOf(*locked, deployment.ID, now)
-			requests[0].Data.Build = build
-			requests[0].Payload = locked.RunInput(items)
-			return nil
-		},
-		Finish: func(b *pgx.Batch) {
+		Write: func(b *pgx.Batch) {
 			collection.Close(b, found.RunID)
 			by.finish(b)
 		},
-	})
+	}})
 	return run, err
 }
 

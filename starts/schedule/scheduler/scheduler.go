@@ -202,10 +202,14 @@ func (s *Scheduler) startRun(ctx context.Context, sched schedule.Schedule, d *de
 	r := d.event(deployment.ID, now)
 	started := *d
 	started.setRun(r.RunID)
-	_, err = s.log.AppendAll(ctx, sched.Project, r.RunID, []eventlog.Request{r}, eventlog.AppendOptions{
-		Guard:  func(b *pgx.Batch) func() error { return guard(b, sched, by) },
-		Finish: func(b *pgx.Batch) { finish(b, started, by) },
-	})
+	o := eventlog.AppendOptions{With: eventlog.UnderLock{
+		Guard: func(b *pgx.Batch) func([]eventlog.Request) error {
+			check := guard(b, sched, by)
+			return func([]eventlog.Request) error { return check() }
+		},
+		Write: func(b *pgx.Batch) { finish(b, started, by) },
+	}}
+	_, err = s.log.AppendAll(ctx, sched.Project, r.RunID, []eventlog.Request{r}, o)
 	if err == nil {
 		*d = started
 	}

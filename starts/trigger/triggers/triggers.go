@@ -163,13 +163,16 @@ func (t *Triggers) startRun(ctx context.Context, trg trigger.Trigger, e event, b
 	now := t.log.Now()
 	r := request(trg, e, deployment.ID, now)
 	done := trigger.Event{Event: e.id, Decision: trigger.Started, RunID: r.RunID, DecidedAt: now}
-	run, created, err := t.log.StartWith(ctx, trg.Project, r, eventlog.AppendOptions{
-		Guard: func(b *pgx.Batch) func() error { return guard(b, trg, by) },
-		Finish: func(b *pgx.Batch) {
+	run, created, err := t.log.StartWith(ctx, trg.Project, r, eventlog.AppendOptions{With: eventlog.UnderLock{
+		Guard: func(b *pgx.Batch) func([]eventlog.Request) error {
+			check := guard(b, trg, by)
+			return func([]eventlog.Request) error { return check() }
+		},
+		Write: func(b *pgx.Batch) {
 			trigger.Record(b, trg, done)
 			by.finish(b)
 		},
-	})
+	}})
 	if err == nil && !created { // by the same event, or by another one with the same idempotency key
 		return t.record(ctx, trg, trigger.Event{Event: e.id, Decision: trigger.Joined, RunID: run.ID}, by)
 	}
