@@ -82,7 +82,7 @@ type Options struct {
 	Readers int
 	// Allowed lists the non-public addresses that deployments may have.
 	Allowed egress.Allowed
-	// PullByDefault lets apps of the Workflow SDK ask for their deliveries that were not told to.
+	// PullByDefault lets apps of the Workflow SDK ask for their deliveries that are not configured to.
 	PullByDefault bool
 	// Fence serves runs of the Workflow SDK's spec version 9.
 	Fence bool

@@ -99,7 +99,7 @@ type start struct {
 	done         chan struct{} // closed when it is admitted; nil if it did not have to wait
 }
 
-// isOver reports whether a refusal does not count any more: the client was told to try again.
+// isOver reports whether a refusal does not count any more: the client was asked to try again.
 func (st *start) isOver(now time.Time) bool { return st.err != nil && !now.Before(st.refusedUntil) }
 
 func newStarts(

@@ -53,7 +53,7 @@ type Options struct {
 	// addresses or local names: with DNS rebinding, a page of any other name could make a browser send any request.
 	Local bool
 	Now   func() time.Time
-	// Rejected is told of each request without a valid key, with the client's address; nil for nobody. The error does
+	// Rejected is called for each request without a valid key, with the client's address; nil for nobody. The error does
 	// not contain what the client sent.
 	Rejected func(ctx context.Context, address string, err error)
 	// Recheck is how often the clients of requests in progress are checked again; 0 means [DefaultRecheck].

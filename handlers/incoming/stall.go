@@ -11,7 +11,7 @@ import (
 // disconnected, so that what is written for it does not stay in memory.
 const writeTimeout = 30 * time.Second
 
-// LiveWriter writes an answer piece by piece, as there is news. It fails when the client stops reading.
+// LiveWriter writes an answer piece by piece, as soon as there is one. It fails when the client stops reading.
 type LiveWriter struct {
 	*echo.Response
 

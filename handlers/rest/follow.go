@@ -53,7 +53,7 @@ func (s *Server) followRun(r *request) error {
 // followEvents streams all events of the project as they are written.
 func (s *Server) followEvents(r *request) error {
 	q, with := r.projectEventQuery()
-	from := r.startPlace()
+	from := r.startCursor()
 	if r.err != nil {
 		return r.err
 	}
@@ -65,8 +65,8 @@ func (s *Server) followEvents(r *request) error {
 	return s.follow(r, f, with, feedPosition)
 }
 
-// startPlace returns the place in the project's events after which the stream starts; nil for its current end.
-func (r *request) startPlace() *read.FeedCursor {
+// startCursor returns the cursor in the project's events after which the stream starts; nil for its current end.
+func (r *request) startCursor() *read.FeedCursor {
 	name, text := "after", r.QueryParam("after")
 	if last := r.lastEventID(); last != "" {
 		name, text = "Last-Event-ID", last
@@ -74,19 +74,20 @@ func (r *request) startPlace() *read.FeedCursor {
 	if text == "0" { // before the first event
 		return &read.FeedCursor{}
 	}
-	return r.place(name, text)
+	return r.feedCursor(name, text)
 }
 
-// place parses a place in the project's events; nil if the text is empty. The name is that of its parameter or header.
-func (r *request) place(name, text string) *read.FeedCursor {
+// feedCursor parses a cursor in the project's events; nil if the text is empty. The name is that of its parameter or
+// header.
+func (r *request) feedCursor(name, text string) *read.FeedCursor {
 	if text == "" {
 		return nil
 	}
-	place, err := read.ParseFeedCursor(text)
+	cursor, err := read.ParseFeedCursor(text)
 	if err != nil {
 		r.fail(badParam(name, "%q is not the ID of an event of this stream", text))
 	}
-	return &place
+	return &cursor
 }
 
 // follow streams the follower's events.
@@ -179,7 +180,7 @@ func (w eventWriter) next(
 }
 
 // livePause is the least time between two messages to a viewer. After a reset, when it reads its list anew, it is left
-// alone for liveRest: while more happens than can be told, a viewer costs as much as one that polls.
+// alone for liveRest: while more happens than can be sent, a viewer costs as much as one that polls.
 const (
 	livePause = 500 * time.Millisecond
 	liveRest  = 5 * time.Second
@@ -272,11 +273,11 @@ func (s *Server) followLive(r *request) error {
 	return nil
 }
 
-// liveWants returns what the request wants to be told.
+// liveWants returns what the request wants to follow.
 func (r *request) liveWants() live.Wants {
 	w := live.Wants{
 		Owner: auth.OwnerOf(r), Run: entities.RunID(r.QueryParam("run")), Counts: r.flag("counts", false),
-		After: r.after(), From: r.place("Last-Event-ID", r.lastEventID()),
+		After: r.after(), From: r.feedCursor("Last-Event-ID", r.lastEventID()),
 	}
 	if w.Run != "" {
 		r.fail(inParam("run", entities.ValidateID("run ID", string(w.Run))))

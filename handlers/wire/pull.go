@@ -25,7 +25,7 @@ const (
 	maxPulledBytes = 8 << 20
 )
 
-// ErrUnasked refuses the polls of an app that was not told to ask for its deliveries; see [Server.PullByDefault].
+// ErrUnasked refuses the polls of an app that is not configured to ask for its deliveries; see [Server.PullByDefault].
 var ErrUnasked = errors.New("this server delivers to the URL at which a deployment is registered, and this one is " +
 	"not: set STEPWELL_PULL=1 in the app, or STEPWELL_APP_URL to its address, or register it: stepwell deployments add")
 
@@ -34,7 +34,7 @@ type poll struct {
 	World      codec.Int `cbor:"world"`
 	Deployment string    `cbor:"deployment"`
 	Process    string    `cbor:"process"`
-	// Asked says that the app was told to ask.
+	// Asked says that the app is configured to ask.
 	Asked    bool      `cbor:"asked"`
 	Slots    codec.Int `cbor:"slots"`
 	WaitMs   codec.Int `cbor:"waitMs"`

@@ -24,7 +24,7 @@ type Server struct {
 	Queue   *queue.Queue
 	Reader  pg.Querier
 	Logger  *slog.Logger
-	// PullByDefault lets apps ask for their deliveries that were not told to, unless they are registered at a URL.
+	// PullByDefault lets apps ask for their deliveries that are not configured to, unless they are registered at a URL.
 	PullByDefault bool
 	// Fence serves runs with a fence: spec version 9.
 	Fence bool
