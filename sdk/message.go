@@ -232,7 +232,8 @@ func (k *InboxKind[T]) ReceiveWithin(w *Context, d time.Duration) (T, error) {
 	return k.Messages(w).ReceiveWithin(w, d)
 }
 
-// Messages returns the inbox as a hook, for [Hook.All], [On] and [First]. An inbox that was not opened with the run is opened then.
+// Messages returns the inbox as a hook, for [Hook.All], [On] and [First]. An inbox that was not opened with the run is
+// opened then.
 func (k *InboxKind[T]) Messages(w *Context) *Hook[T] {
 	w.co.Check()
 	op := w.exec.engine.Inbox(k.name)
