@@ -64,8 +64,8 @@ func TestAnOutputThatIsNoUTF8Fails(t *testing.T) {
 // TestLargeResultsAreWrittenInParts has results that end together and are more than the server takes at once.
 func TestLargeResultsAreWrittenInParts(t *testing.T) {
 	t.Parallel()
-	const n = 4
-	large := strings.Repeat("x", 7<<20)
+	const n = 3
+	large := strings.Repeat("x", 6<<20)
 	begun := make(chan bool, n)
 	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		ended := make([]*Future[string], n)
@@ -96,8 +96,8 @@ func TestLargeCommandsAreWrittenInParts(t *testing.T) {
 	t.Parallel()
 	step := DeclareStep[string, int]("step")
 	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
-		for range 5 {
-			step.Go(w, strings.Repeat("x", 7<<20))
+		for range 3 {
+			step.Go(w, strings.Repeat("x", 6<<20))
 		}
 		if _, err := step.Run(w, strings.Repeat("x", serverTakes)); !HasCode(err, codeTooLarge) {
 			t.Errorf("a step with a larger input ends with %v", err)
@@ -106,7 +106,7 @@ func TestLargeCommandsAreWrittenInParts(t *testing.T) {
 	}))
 	f := newFake(t, app)
 	got := f.invoke(nil)
-	if f.largest > serverTakes || len(got.body) > serverTakes || strings.Count(f.types(), "step_created") != 5 {
+	if f.largest > serverTakes || len(got.body) > serverTakes || strings.Count(f.types(), "step_created") != 3 {
 		t.Errorf("the largest request has %d bytes, and the answer %d; the log has %s", f.largest, len(got.body), f.types())
 	}
 }

@@ -145,7 +145,7 @@ func (a *App) mainServe(ctx context.Context, args []string) error {
 
 func (a *App) mainHandler(unsigned string) (http.Handler, error) {
 	if unsigned != "" {
-		a.signingKeys, a.unsigned = "", unsigned
+		return a.handler("", unsigned)
 	}
 	if a.signingKeys == "" && a.unsigned == "" {
 		return nil, errors.New("there are no signing keys: set STEPWELL_SIGNING_KEYS to one that stepwell signing-keys " +

@@ -72,22 +72,24 @@ type answer struct {
 
 // Handler returns the HTTP handler that the server calls. It fails if definitions cannot work, and if the app has
 // neither signing keys nor a reason to do without.
-func (a *App) Handler() (http.Handler, error) {
+func (a *App) Handler() (http.Handler, error) { return a.handler(a.signingKeys, a.unsigned) }
+
+func (a *App) handler(signingKeys, unsigned string) (http.Handler, error) {
 	if err := errors.Join(a.check(), a.checkServer()); err != nil {
 		return nil, err
 	}
 	switch {
-	case a.signingKeys == "" && a.unsigned == "":
+	case signingKeys == "" && unsigned == "":
 		return nil, errors.New("the app has no signing keys: create one with stepwell signing-keys create, and set " +
 			"STEPWELL_SIGNING_KEYS or SigningKeys of AppConfig; or say there why calls are Unsigned")
-	case a.signingKeys != "" && a.unsigned != "":
+	case signingKeys != "" && unsigned != "":
 		return nil, errors.New("AppConfig has both SigningKeys and Unsigned: leave one of them out")
 	}
-	a.serving.signed = a.signingKeys != ""
-	if a.signingKeys == "" {
+	a.serving.signed = signingKeys != ""
+	if signingKeys == "" {
 		return a.guard(http.HandlerFunc(a.serve)), nil
 	}
-	keys, err := signature.ParseKeys(a.signingKeys)
+	keys, err := signature.ParseKeys(signingKeys)
 	if err != nil {
 		return nil, fmt.Errorf("parse the signing keys: %w", err)
 	}
