@@ -90,7 +90,7 @@ func TestBodiesOfFlows(t *testing.T) {
 		},
 		{
 			"undone", "-1", entities.RunFailed,
-			`{"message":"no","code":"bad","details":{"of":null,"undo":{"done":["rows","poll","work"],"failed":[]}}}`,
+			`{"message":"no","code":"bad","details":{"step":"last","undo":{"done":["rows","poll","work"],"failed":[]}}}`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

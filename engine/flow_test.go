@@ -159,7 +159,7 @@ func TestFlows(t *testing.T) {
 		},
 		{
 			name: "undone", input: `{"id":"7","amount":3}`, fails: "ship=lost", status: entities.RunFailed,
-			payload: `{"message":"ship failed","code":"lost","details":{"of":null,"undo":{"done":["reserve","charge"],"failed":[]}}}`,
+			payload: `{"message":"ship failed","code":"lost","details":{"step":"ship","undo":{"done":["reserve","charge"],"failed":[]}}}`,
 			steps: map[string]string{
 				"reserve": "completed", "big": "skipped", "charge": "completed", "invoice": "skipped", "gift": "completed",
 				"ship": "failed", "never": "disposed", "pause": "completed", "never~within": "completed",
@@ -236,7 +236,7 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 			d.receive(t, id, "answer", `{"yes":true}`)
 			if fails {
 				d.wantEnd(t, id, entities.RunFailed,
-					`{"message":"lost","code":"lost","details":{"of":null,"undo":{"done":["ask"],"failed":[]}}}`)
+					`{"message":"lost","code":"lost","details":{"step":"lost","undo":{"done":["ask"],"failed":[]}}}`)
 			} else {
 				d.wantEnd(t, id, entities.RunCompleted, `{"n":12345678901234567890,"votes":2,"said":{"yes":true},"heard":"7"}`)
 			}
@@ -264,11 +264,12 @@ func TestFlowsAreUndoneWhenTheirTimeIsOver(t *testing.T) {
 	t.Parallel()
 	const late = `{"message":"the run did not end in time","code":"timeout"}`
 	for name, test := range map[string]struct{ document, fails, payload string }{
-		"a run":   {"order, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}", "", late},
-		"a child": {"order, deployment: dpl_test, steps: {c: {flow: kid, timeout: 1h}}", "", late},
+		"a run": {"order, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}", "", late},
+		"a child": {"order, deployment: dpl_test, steps: {c: {flow: kid, timeout: 1h}}", "",
+			`{"message":"the run did not end in time","code":"timeout","details":{"step":"c"}}`},
 		"it cannot be undone": {"order, deployment: dpl_test, steps: {a: {call: a, undo: {call: u}}, w: {wait: 1h}}", "u=stuck",
 			`{"message":"the run was asked to cancel, and not all could be undone","code":"flow.undo","details":` +
-				`{"of":null,"undo":{"done":[],"failed":["a"]}}}`},
+				`{"undo":{"done":[],"failed":["a"]}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -118,7 +118,7 @@ steps:
 			`"retry":{"maxAttempts":2},"async":true}`,
 		`{"type":"recordStep","id":"lost","name":"lost","error":{"message":"lost"}}`,
 		`{"type":"runStep","id":"ask~undo","http":{"method":"DELETE","url":"https://example.com/completed"},"retry":{"maxAttempts":2}}`,
-		`{"type":"fail","error":{"message":"lost","details":{"of":null,"undo":{"done":["ask"],"failed":[]}}}}`,
+		`{"type":"fail","error":{"message":"lost","details":{"step":"lost","undo":{"done":["ask"],"failed":[]}}}}`,
 	}
 	if diff := cmp.Diff(want, commands); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)

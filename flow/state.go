@@ -32,6 +32,7 @@ type progress struct {
 	output json.RawMessage // of a completed step
 	error  json.RawMessage // of a failed one, as [contract.Failure]
 	code   string          // of the error
+	step   string          // the ID of the step whose failure this is, if it is what has become of one
 	why    string          // the reason for which it was skipped
 	// seq orders the ends of steps.
 	seq int64

@@ -165,6 +165,7 @@ func (s *state) catchOf(i int) *catch {
 // that one stands for it.
 func (s *state) outcome(i int) progress {
 	p, c := s.steps[i], s.catchOf(i)
+	p.step = s.Program.steps[i].id
 	switch {
 	case c == nil:
 		return p
@@ -178,7 +179,7 @@ func (s *state) outcome(i int) progress {
 	case stands.status == statusFailed:
 		return stands
 	case c.then == thenFail:
-		return progress{status: statusFailed, error: p.error, code: p.code, seq: p.seq}
+		return progress{status: statusFailed, error: p.error, code: p.code, step: p.step, seq: p.seq}
 	default:
 		return progress{status: statusCompleted, output: orNull(stands.output), seq: stands.seq}
 	}

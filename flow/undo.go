@@ -193,11 +193,7 @@ func (t *turn) end(why progress) {
 		return
 	}
 	t.ended = true
-	var report struct {
-		Done   []string `json:"done"`
-		Failed []string `json:"failed"`
-	}
-	report.Done, report.Failed = []string{}, []string{}
+	report := undoReport{Done: []string{}, Failed: []string{}}
 	for i := range t.undos {
 		switch t.undoOf(i) {
 		case statusCompleted:
@@ -217,10 +213,28 @@ func (t *turn) end(why progress) {
 	case json.Unmarshal(why.error, &f) != nil:
 		f = contract.Failure{Message: string(why.error)}
 	}
+	details := runDetails{Of: f.Details, Step: why.step}
 	if len(report.Done)+len(report.Failed) > 0 {
-		f.Details = mustJSON(map[string]any{"undo": report, "of": f.Details})
+		details.Undo = &report
+	}
+	if details.Step != "" || details.Undo != nil {
+		f.Details = mustJSON(details)
 	}
 	t.send(fail{"fail", accepted(f)})
+}
+
+// runDetails are the details of the error of a run that a step has failed, or that has undone something.
+type runDetails struct {
+	// Of are the details of the step's error.
+	Of   json.RawMessage `json:"of,omitempty"`
+	Step string          `json:"step,omitempty"`
+	Undo *undoReport     `json:"undo,omitempty"`
+}
+
+// undoReport has the IDs of the steps of which something was undone, and of those of which something could not be.
+type undoReport struct {
+	Done   []string `json:"done"`
+	Failed []string `json:"failed"`
 }
 
 // stop ends a step with a body: its open instances, then what has to be undone of the others, and then the step.

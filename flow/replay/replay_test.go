@@ -83,7 +83,7 @@ func TestCompare(t *testing.T) {
 				`step_created a~cancel {"stepName":"a~cancel"} null`,
 				`step_completed a~cancel {} null`,
 				`step_failed a {} {"message":"it was cancelled","code":"child_cancelled"}`,
-				`run_failed  {} {"message":"no"}`,
+				`run_failed  {} {"message":"no","details":{"step":"b"}}`,
 			),
 		},
 		"a start that is cancelled with the step beside it": {
@@ -96,7 +96,7 @@ func TestCompare(t *testing.T) {
 				`step_created b {"stepName":"b"} null`,
 				`step_failed b {} {"message":"no"}`,
 				`step_failed a {} {"message":"cancelled by the workflow","code":"cancelled"}`,
-				`run_failed  {} {"message":"no"}`,
+				`run_failed  {} {"message":"no","details":{"step":"b"}}`,
 			),
 		},
 		"a start without input": {
