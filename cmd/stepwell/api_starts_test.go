@@ -99,6 +99,7 @@ func TestCommandsForWhatStartsRuns(t *testing.T) {
 		{`limits show stripe`, `limit +stripe\nstate +active\nper key +5\ntotal +200\nfair +false\nif full +reject\n.*`, 0, ""},
 		{`limits keys stripe`, `KEY +HELD +WAITING +WAITING SINCE\n`, 0, ""},
 		{`limits slots stripe customer-7`, `SLOT +RUN +STEP +SINCE +COST +TENANT\n`, 0, ""},
+		{`limits slots stripe`, `SLOT +RUN +STEP +SINCE +COST +TENANT\n`, 0, `"stepwell limits keys stripe" lists the keys to give`},
 		{`policies set report --limit stripe=attributes.customer --cost stripe=2 --priority=-5m`, `set the policy of report\n`, 0, ""},
 		{`policies list`, `WORKFLOW +LIMITS +PRIORITY +UPDATED\nreport +stripe=attributes.customer x2 +-5m +\S+Z\n`, 0, ""},
 		{`limits remove stripe`, ``, remote.ExitConflict, "stepwell policies list"},

@@ -230,13 +230,19 @@ type listSlotsCmd struct {
 // Run lists who holds the slots, longest first, and who waits, in order.
 func (c listSlotsCmd) Run(ctx context.Context, s *Session) error {
 	var slots struct{ Held, Waiting []permit }
-	query := url.Values{"key": {c.Key}, "limit": {strconv.Itoa(c.Limit)}}
+	query := url.Values{"limit": {strconv.Itoa(c.Limit)}}
+	if c.Key != "" {
+		query.Set("key", c.Key)
+	}
 	raw, err := s.client.get(ctx, path("limits", c.Name, "slots"), query, &slots)
 	if err != nil {
 		return err
 	}
 	if s.json {
 		return s.printJSON(raw)
+	}
+	if c.Key == "" && len(slots.Held)+len(slots.Waiting) == 0 {
+		s.note("nothing holds or awaits a slot without a key; \"stepwell limits keys %s\" lists the keys to give", c.Name)
 	}
 	for i := range slots.Held {
 		slots.Held[i].slot = "held"
