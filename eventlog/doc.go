@@ -15,6 +15,9 @@
 //   - From a read under the lock on the run's row, if the cache is stale or lacks a fact, or the statement did not
 //     apply. Then the same writes are executed one by one in the transaction that holds the lock.
 //
+// What else the transaction does, such as to end the delivery that asked for the append, its [Companion] says: for a
+// transaction that holds the lock, and for a conditional statement.
+//
 // What follows from the events of a run whose function is in this process may become part of the decision: see
 // [Follow].
 //
