@@ -50,7 +50,7 @@ func Pass(
 ) (Passed, error) {
 	waiting, err := candidates(ctx, pool, project, buckets)
 	if err != nil || len(waiting) == 0 {
-		return Passed{}, pg.Wrap(err, "look who waits for limits")
+		return Passed{}, pg.Wrap(err, "read what waits for limits")
 	}
 	var out Passed
 	p := &pass{reading: newReading(project)}
@@ -363,5 +363,5 @@ func bucketsByProject(
 	for _, r := range rows {
 		all[r.Project] = append(all[r.Project], Bucket{r.Name, r.Key})
 	}
-	return all, pg.Wrap(err, "look who waits for limits")
+	return all, pg.Wrap(err, "read what waits for limits")
 }

@@ -59,7 +59,7 @@ func RunsByID(
 func IsUnchanged(ctx context.Context, q pg.Querier, was *entities.Run) (bool, error) {
 	same, err := pg.CollectValue[bool](q.Query(ctx,
 		`SELECT EXISTS (SELECT FROM runs WHERE id = $1 AND last_seq = $2)`, was.ID, was.LastSeq))
-	return same, pg.Wrap(err, "look at run %s", was.ID)
+	return same, pg.Wrap(err, "compare run %s", was.ID)
 }
 
 // RunByIdempotencyKey reads the run that was started with the key. It fails with [entities.ErrRunNotFound].
@@ -84,7 +84,7 @@ func UsedIdempotencyKeys(
 	for _, key := range found {
 		used[key] = true
 	}
-	return used, pg.Wrap(err, "look for idempotency keys")
+	return used, pg.Wrap(err, "read idempotency keys")
 }
 
 // RunByUniqueKey returns the ID of the workflow's live run that has the key. It fails with [entities.ErrRunNotFound].

@@ -47,7 +47,7 @@ func StepIsOpen(
 	open, err := pg.CollectValue[bool](q.Query(ctx, `
 		SELECT EXISTS (SELECT FROM runs WHERE `+OfRun+` AND completed_at IS NULL)
 			AND EXISTS (SELECT FROM steps WHERE run_id = $1 AND id = $3 AND completed_at IS NULL)`, runID, project, id))
-	return open, pg.Wrap(err, "look at step %s", id)
+	return open, pg.Wrap(err, "read step %s", id)
 }
 
 // ListSteps reads a page of a run's steps, oldest first, and the cursor of the next page; empty after the last page.

@@ -223,7 +223,7 @@ const maxSeconds = 1 << 31
 
 func secondsOf(name string, n codec.Int) (time.Duration, error) {
 	if n < 0 || n > maxSeconds {
-		return 0, entities.Invalid("%s: %d is not a number of seconds", name, n)
+		return 0, entities.Invalid("%s must be between 0 and %d seconds, not %d", name, maxSeconds, n)
 	}
 	return time.Duration(n) * time.Second, nil
 }

@@ -216,7 +216,7 @@ func (b *Bounds) look(ctx context.Context, d Deployment) error {
 		SELECT EXISTS (SELECT FROM room), (SELECT count(*) FROM made)`, d.Project, d.Deployment, perLook).
 		Scan(&bounded, &due)
 	if err != nil {
-		return fmt.Errorf("look who may call deployment %s: %w", d.Deployment, err)
+		return fmt.Errorf("make the next calls of deployment %s due: %w", d.Deployment, err)
 	}
 	b.note(d, bounded)
 	if due > 0 {
