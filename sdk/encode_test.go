@@ -3,10 +3,8 @@ package stepwell
 import (
 	"context"
 	"encoding/json"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestTextsAreKeptOrRefused: package json would replace bytes that are no UTF-8.
@@ -61,72 +59,37 @@ func TestAnOutputThatIsNoUTF8Fails(t *testing.T) {
 	}
 }
 
-// TestLargeResultsAreWrittenInParts has results that end together and are more than the server takes at once.
-func TestLargeResultsAreWrittenInParts(t *testing.T) {
-	t.Parallel()
-	const n = 3
-	large := strings.Repeat("x", 6<<20)
-	begun := make(chan bool, n)
-	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
-		ended := make([]*Future[string], n)
-		for i := range ended {
-			ended[i] = DoGo(w, "step", func(context.Context) (string, error) {
-				begun <- true
-				for len(begun) < n {
-					runtime.Gosched()
-				}
-				return large, nil
-			})
-		}
-		_, err := All(w, ended...)
-		return large, err
-	}))
-	f := newFake(t, app)
-	got := f.invoke(nil)
-	if f.largest > serverTakes || len(got.body) > serverTakes || got.types() != "complete" {
-		t.Errorf("the largest request has %d bytes, and the answer %d: %s", f.largest, len(got.body), got.types())
-	}
-}
-
-// serverTakes is how many bytes the server takes at once.
-const serverTakes = 16 << 20
-
-// TestLargeCommandsAreWrittenInParts asks at one rest for steps whose inputs are more than the server takes at once.
-func TestLargeCommandsAreWrittenInParts(t *testing.T) {
-	t.Parallel()
-	step := DeclareStep[string, int]("step")
-	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
-		for range 3 {
-			step.Go(w, strings.Repeat("x", 6<<20))
-		}
-		if _, err := step.Run(w, strings.Repeat("x", serverTakes)); !HasCode(err, codeTooLarge) {
-			t.Errorf("a step with a larger input ends with %v", err)
-		}
-		return "", w.Sleep(time.Hour)
-	}))
-	f := newFake(t, app)
-	got := f.invoke(nil)
-	if f.largest > serverTakes || len(got.body) > serverTakes || strings.Count(f.types(), "step_created") != 3 {
-		t.Errorf("the largest request has %d bytes, and the answer %d; the log has %s", f.largest, len(got.body), f.types())
-	}
-}
-
-// TestAnOutputIsTooLargeWithItsInput fails a step whose result could not be recorded.
+// TestAnOutputIsTooLargeWithItsInput fails a step whose result could not be recorded, at its first attempt.
 func TestAnOutputIsTooLargeWithItsInput(t *testing.T) {
 	t.Parallel()
-	executed := 0
-	step := DeclareStep[string, string]("step")
-	app, _ := newTestApp(step.Bind(func(_ context.Context, in string) (string, error) {
-		executed++
-		return in, nil
-	}), workflowOf(func(w *Context) (string, error) {
-		if _, err := step.Run(w, strings.Repeat("x", 9<<20)); !HasCode(err, codeTooLarge) {
-			t.Errorf("the step ends with %v", err)
+	app, _ := newTestApp()
+	s := inlineStep{exec: &execution{app: app}, input: longestOutput - 2, info: StepInfo{Attempt: 1}}
+	for output, want := range map[string]bool{`""`: false, `"x"`: true} {
+		r, _ := s.once(t.Context(), func(context.Context) (json.RawMessage, error) { return json.RawMessage(output), nil })
+		if strings.Contains(string(r.Error), codeTooLarge) != want || (r.Output == nil) != want {
+			t.Errorf("with the output %s: %s, %s", output, r.Output, r.Error)
 		}
-		return "", nil
-	}))
-	f := newFake(t, app)
-	if f.invoke(nil); executed != 1 || f.largest > serverTakes {
-		t.Errorf("executed %d times; the largest request has %d bytes", executed, f.largest)
+	}
+}
+
+// TestSizesOfCommands: what is not counted could be more than the server takes.
+func TestSizesOfCommands(t *testing.T) {
+	t.Parallel()
+	data := json.RawMessage(`"xx"`)
+	values := map[string]json.RawMessage{"a": data, "b": data}
+	for want, command := range map[int]any{
+		4:  runStep{Input: data},
+		20: recordStep{Input: data, Output: data, Error: data, Store: values},
+		8:  setStore{Values: values},
+		0:  waitCommand{},
+	} {
+		if got := sizeOf(command); got != want {
+			t.Errorf("%T has %d bytes, want %d", command, got, want)
+		}
+	}
+	for _, command := range []any{startChild{Input: data}, openHook{Metadata: data}, respond{Body: data}} {
+		if sizeOf(command) != len(data) {
+			t.Errorf("%T has %d bytes", command, sizeOf(command))
+		}
 	}
 }

@@ -29,8 +29,6 @@ type fake struct {
 	log    []map[string]any
 	writes int // requests with commands
 	status int // of requests with commands, if not 0
-
-	largest int64 // request with commands
 }
 
 var allFeatures = []string{"seen", "commands", "at", "heard", "firstAttempt", "retryAfter", "await", "keep"}
@@ -130,7 +128,6 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"error": {"code": "stale_invocation"}}`)
 	default:
 		f.writes++
-		f.largest = max(f.largest, r.ContentLength)
 		f.apply(r.Body)
 		_ = json.NewEncoder(w).Encode(map[string]any{"seq": len(f.log), "events": f.log[after:]})
 	}

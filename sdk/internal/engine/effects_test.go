@@ -55,6 +55,8 @@ type writer struct {
 	r      *run
 	writes int
 
+	commands, most int // in all writes, and in the largest
+
 	before, after func() // each write
 }
 
@@ -69,6 +71,7 @@ func (w *writer) Commit(_ context.Context, a Answer, after int64) ([]Event, erro
 		w.before()
 	}
 	w.writes++
+	w.commands, w.most = w.commands+len(a.Commands), max(w.most, len(a.Commands))
 	w.r.apply(a)
 	if w.after != nil {
 		w.after()
@@ -139,6 +142,34 @@ func TestWhatEndsTogetherIsOneWrite(t *testing.T) {
 	}))
 	if err != nil || w.writes > n/5 {
 		t.Errorf("%d results in %d writes, %v", n, w.writes, err)
+	}
+}
+
+// TestLargeCommandsAreWrittenInParts has results that end together, and commands that are asked for at one rest, which
+// are more bytes than the server takes at once.
+func TestLargeCommandsAreWrittenInParts(t *testing.T) {
+	t.Parallel()
+	const n, large = 5, 7 << 20
+	var ended atomic.Int64
+	all := make(chan bool)
+	w := &writer{r: newRun()}
+	e := New(slices.Clone(w.r.log), Config{Host: w, Size: func(any) int { return large }})
+	results := fanOut(e, n, func(int) {
+		if ended.Add(1) == n {
+			close(all)
+		}
+		<-all
+	})
+	a, err := runOnce(t.Context(), e, "test", func(c *Coroutine) {
+		results(c)
+		for i := range n {
+			id := fmt.Sprint("remote-", i)
+			e.Ask(c, &Operation{Kind: KindStep, ID: id, Name: id, Command: runStep{id, id}})
+		}
+		c.Await(func() bool { return false })
+	})
+	if most := mostBytes / large; err != nil || w.most > most || len(a.Commands) != 0 || w.commands != 2*n {
+		t.Errorf("%d commands in the largest of the writes of %d, %d in the answer, %v", w.most, w.commands, len(a.Commands), err)
 	}
 }
 
