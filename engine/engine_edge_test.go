@@ -150,7 +150,7 @@ func TestAttemptTimesOut(t *testing.T) {
 	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s","code":"no_answer"}`)
 }
 
-// TestTooLargeAnswersOfStepsFailAtOnce: another attempt would answer as much.
+// TestTooLargeAnswersOfStepsFailAtOnce: another attempt would answer as much. The text fits, but not with its quotes.
 func TestTooLargeAnswersOfStepsFailAtOnce(t *testing.T) {
 	t.Parallel()
 	workflow := completeWith("step_failed", "pay", object{"type": "runStep", "id": "pay"})
@@ -161,7 +161,7 @@ func TestTooLargeAnswersOfStepsFailAtOnce(t *testing.T) {
 			return
 		}
 		attempts.Add(1)
-		c.replyAs(http.StatusOK, strings.Repeat(" ", contract.MaxAnswer+1))
+		c.replyAs(http.StatusOK, `"`+strings.Repeat("x", contract.MaxAnswer-1)+`"`)
 	}))
 	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted,
 		`{"message":"the answer is larger than 16 MiB: answer with less, such as where the rest is","code":"answer_too_large"}`)

@@ -16,15 +16,17 @@ func TestExpressionsGoThroughTheItemsOfAMap(t *testing.T) {
 	for i := range 10_000 {
 		rows = append(rows, fmt.Sprintf(`{"v":%d,"name":"item %d"}`, i, i))
 	}
-	input := json.RawMessage(`{"rows":[` + strings.Join(rows, ",") + `]}`)
+	text := strings.Repeat("x", 3_000_000)
+	input := json.RawMessage(`{"text":"` + text + `","rows":[` + strings.Join(rows, ",") + `]}`)
 	for text, want := range map[string]entities.RunStatus{
 		`size(input.rows.map(x, x.v))`: entities.RunCompleted,
 		`size(input.rows.filter(x, x.v >= 5 && x.name.startsWith('item')).map(x, x.v))`:                                      entities.RunCompleted,
 		`input.rows.map(x, x.v * 2 + 0.5).sum() / size(input.rows)`:                                                          entities.RunCompleted,
 		`size(input.rows.sortBy(x, -x.v).map(x, x.name).distinct().join(', ').split(', ').filter(n, n.lowerAscii() != 'x'))`: entities.RunCompleted,
-		`math.greatest(pluck(input.rows, 'v'))`:                                                                              entities.RunCompleted,
-		`input.rows.all(a, input.rows.all(b, a != b || a == b))`:                                                             entities.RunFailed,
-		`input.rows.all(a, input.rows == input.rows && input.rows in [input.rows])`:                                          entities.RunFailed,
+		`size(input.text)`:                                                          entities.RunCompleted,
+		`math.greatest(pluck(input.rows, 'v'))`:                                     entities.RunCompleted,
+		`input.rows.all(a, input.rows.all(b, a != b || a == b))`:                    entities.RunFailed,
+		`input.rows.all(a, input.rows == input.rows && input.rows in [input.rows])`: entities.RunFailed,
 	} {
 		got, err := Trial{Input: input}.Run(parse(t, `{flow: f, steps: {a: {set: "${`+text+`}"}}}`))
 		if err != nil || got.Status != want {

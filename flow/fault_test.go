@@ -134,6 +134,7 @@ var faulty = []struct {
 	{head + "  a: {call: x, memo: 1h, undo: {http: {url: 'http://a.test'}, memo: 1h}}", []string{
 		"4:32 conflict a step with memo cannot be undone", "4:69 conflict what undoes a step is always executed",
 	}},
+	{head + "  a: {call: x, undo: {call: y, memo: 1h}}", []string{"4:38 conflict what undoes a step is always executed"}},
 	{head + "  a: {set: 1, memo: 1h}", []string{`4:21 unknown no field "memo"`}},
 	{head + "  a: {call: x, async: true}", []string{`4:23 missing needs a "timeout"`}},
 	{head + "  a: {loop: {do: {call: x, async: true}, until: 'true'}}", []string{`4:35 missing needs a "timeout"`}},

@@ -71,6 +71,42 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
+// TestApproversAreThoseOfExpressions: a name in a list may be an expression, for one name or several. An approval
+// for which nobody could vote fails instead of waiting for ever.
+func TestApproversAreThoseOfExpressions(t *testing.T) {
+	t.Parallel()
+	for by, want := range map[string][]string{
+		`["${input.boss}"]`:                      {"anna"},
+		`["${input.bosses}", "role:${input.r}"]`: {"bob", "carl", "role:lead"},
+		`[carl, "${input.nobody}"]`:              {"carl"},
+		`["${input.nobody}"]`:                    nil,
+		`["${input.empty}"]`:                     nil,
+		`["${input.missing}"]`:                   nil,
+	} {
+		state := parse(t, "flow: f\nsteps:\n  a: {approval: {title: t, by: "+by+"}}").Begin()
+		input := json.RawMessage(`{"boss":"anna","bosses":["bob","carl"],"r":"lead","nobody":[],"empty":""}`)
+		if err := state.Apply(contract.Run{Input: input}, nil); err != nil {
+			t.Fatal(err)
+		}
+		commands, err := state.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch last := commands[len(commands)-1].(type) {
+		case openOther:
+			if diff := cmp.Diff(want, last.Approval.By); want == nil || diff != "" {
+				t.Errorf("%s (-want +got):\n%s", by, diff)
+			}
+		case fail:
+			if want != nil || last.Error.Code != codeExpression {
+				t.Errorf("%s: got %+v", by, last.Error)
+			}
+		default:
+			t.Errorf("%s: got %+v", by, commands)
+		}
+	}
+}
+
 // TestOutward runs a document with the steps that speak to others, and checks the commands that it sends.
 func TestOutward(t *testing.T) {
 	t.Parallel()

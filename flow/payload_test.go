@@ -72,3 +72,34 @@ func TestCheckSize(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestValuesThatAreTooLargeOnlyWhenWrappedFail: an output that just fits does not fit any more with what a document puts
+// around it. The step fails at once, instead of recording what could not be read again.
+func TestValuesThatAreTooLargeOnlyWhenWrappedFail(t *testing.T) {
+	t.Parallel()
+	large := Result{Output: json.RawMessage(`"` + strings.Repeat("x", MaxPayload-2) + `"`)}
+	for rest, fits := range map[string]bool{
+		"\noutput: '${steps.a.output}'":                                             true,
+		"\noutput: {in: '${steps.a.output}'}":                                       false,
+		"\n  b: {needs: a, set: {in: '${steps.a.output}'}}\noutput: null":           false,
+		"\n  b: {needs: a, set: 'a${steps.a.output}'}\noutput: null":                false,
+		"\n  b: {needs: a, call: y, input: ['${steps.a.output}']}\noutput: null":    false,
+		"\n  b: {needs: a, call: y, input: '${steps.a.output}'}\noutput: null":      true,
+		"\n  b: {map: '[1]', do: {call: y, input: {in: '${input}'}}}\noutput: null": false,
+	} {
+		p := parse(t, head+"  a: {call: x}"+rest)
+		got, err := Trial{Input: large.Output, Results: map[string]Result{"a": large}}.Run(p)
+		switch {
+		case err != nil:
+			t.Errorf("%s: %v", rest, err)
+		case fits && got.Status != entities.RunCompleted,
+			!fits && (got.Status != entities.RunFailed || got.Error.Code != codeExpression):
+			t.Errorf("%s: the run %s: %+v", rest, got.Status, got.Error)
+		}
+		for _, e := range got.Events {
+			if len(e.Payload) > MaxPayload {
+				t.Errorf("%s: %s of %q has %d bytes", rest, e.Type, e.CorrelationID, len(e.Payload))
+			}
+		}
+	}
+}

@@ -141,7 +141,11 @@ func closing(text string) int {
 // json evaluates the template.
 func (t *template) json(s scope) (json.RawMessage, error) {
 	value, err := t.value(s)
-	if err == nil && t.fixed == nil {
+	switch {
+	case err != nil || t.fixed != nil:
+	case len(value) > MaxPayload: // its parts are not, but what it puts around them counts, too
+		err = errTooMuch
+	default:
 		err = strictjson.Check(value)
 	}
 	if err != nil {

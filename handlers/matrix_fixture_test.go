@@ -214,12 +214,12 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 	}
 	flows := registry.New(h.pool, time.Now)
 	for value := range 2 {
-		document := fmt.Sprintf("flow: %s\nsteps: {a: {set: %d}}", s["flow"], value)
+		document := fmt.Sprintf("flow: %s\nsteps: {a: {set: '%s-literal-%d'}}", s["flow"], classified, value)
 		if _, err := flows.Put(t.Context(), project, []byte(document)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	document := "catalog: goals-" + s["flow"] + "\nsteps: {a: {set: {b: 1}, gives: {b: {}}}}"
+	document := "catalog: goals-" + s["flow"] + "\nsteps: {a: {set: {b: " + classified + "-catalog}, gives: {b: {}}}}"
 	if _, _, err := flows.PutCatalog(t.Context(), project, []byte(document), false); err != nil {
 		t.Fatal(err)
 	}

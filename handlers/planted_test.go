@@ -217,7 +217,7 @@ func TestNoPayloadReachesRoleMetadata(t *testing.T) {
 		got := p.send(t, tr, p.fixture, p.keyTexts["default"][admin.RoleAdmin])
 		seen.WriteString(got.body)
 	}
-	for _, text := range append(p.texts, tokenMark+"-planted") {
+	for _, text := range append(p.texts, tokenMark+"-planted", classified+"-literal-1", classified+"-catalog") {
 		if !reveals(seen.String(), text) {
 			t.Errorf("no answer has %s: it is not planted", text)
 		}

@@ -58,6 +58,8 @@ func TestStorageIsMeasuredWhereItIsLimited(t *testing.T) {
 	}
 	f.write(t, home, r.RunID, "strm") // two chunks of a byte
 	f.write(t, stranger, other.RunID, "strm")
+	f.write(t, home, newRunID(), "of a run that does not exist")
+	f.exec(t, `UPDATE streams SET created_at = now()`) // so that the pass does not remove it
 	f.exec(t, `
 		INSERT INTO collections (run_id, project, workflow, kind, key, quiet, max_wait, keep, size, max_bytes, deployment,
 			data, timeout, input, count, bytes, first_at, last_at, due_at)
@@ -66,7 +68,7 @@ func TestStorageIsMeasuredWhereItIsLimited(t *testing.T) {
 		FROM unnest(ARRAY['home', 'stranger']) AS p`)
 	pass(0) // the next measurement is not due yet
 	f.exec(t, `UPDATE projects SET measure_after = now() WHERE name = 'home'`)
-	pass(int64(len("input") + len("extra") + len("ab") + len("[1]")))
+	pass(int64(len("input") + len("extra") + 2*len("ab") + len("[1]")))
 	f.limit(t, admin.Limits{})
 	f.limit(t, admin.Limits{StorageBytes: ptr(int64(1))})
 	if p := f.project(t, day); p.StoredBytes != nil {

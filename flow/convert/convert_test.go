@@ -127,6 +127,37 @@ func TestWhatHasNoMeaningIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
+// TestDagNatsPipeline: what a definition says about where and how much runs at once is refused, in a sentence each, and the
+// rest of it is converted.
+func TestDagNatsPipeline(t *testing.T) {
+	t.Parallel()
+	const pipeline = `{"name": "review", "version": "1", "timeout": "30m",%s
+		"default_retry": {"max_attempts": 2, "strategy": "fixed", "initial_delay": "5s", "max_delay": "5s"},
+		"steps": [
+			{"id": "get-diff", "task": "git.diff", "timeout": "2m", "type": "normal"},
+			{"id": "check", "task": "check", "depends_on": ["get-diff"]%s},
+			{"id": "agent", "task": "agent.review", "type": "agent_loop", "timeout": "15m", "depends_on": ["get-diff"],
+				"loop": {"max_iterations": 10, "loop_delay": "2s"%s},
+				"retry": {"max_attempts": 3, "strategy": "exponential", "initial_delay": "2s", "max_delay": "30s", "multiplier": 2.0}},
+			{"id": "post", "task": "post", "depends_on": ["check", "agent"], "on_failure": "alert", "metadata": {"channel": "reviews"},
+				"skip_if": {"step_id": "check", "field": "found", "op": "==", "value": 0}},
+			{"id": "alert", "task": "alert", "depends_on": ["get-diff"]}
+		]}`
+	if _, _, err := From("dagnats", fmt.Appendf(nil, pipeline, "", "", ""), "shop"); err != nil {
+		t.Error(err)
+	}
+	_, _, err := From("dagnats", fmt.Appendf(nil, pipeline, `"concurrency": {"max_runs": 3, "max_steps": 2},`,
+		`, "worker_group": "linters"`, `, "max_duration": "10m"`), "shop")
+	want := Unsupported{
+		"the workflow: concurrency has no meaning here: use limits: stepwell limits, stepwell policies",
+		"step check: worker_group has no meaning here: name the deployment that has the function",
+		"step agent: max_duration has no meaning here: limit the iterations, and the timeout of each",
+	}
+	if diff := cmp.Diff(error(want), err); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestDagNatsSkipsAsThere skips what needs a step whose failure is handled, and by conditions on what the step has
 // returned: what cannot be compared does not meet them.
 func TestDagNatsSkipsAsThere(t *testing.T) {
