@@ -1,9 +1,18 @@
 package e2e
 
 import (
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"os/exec"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // eachExample runs a test for each example, on its own server and database.
@@ -153,5 +162,60 @@ func surviveCrash(t *testing.T, kill func(t *testing.T, s *server, f *function, 
 				s.wantOnce(t, id)
 			})
 		})
+	}
+}
+
+// pythonStep is the call of a step by a server that offers to take its answer by request.
+const pythonStep = `{"type": "step", "attempt": 1, "token": "token", "server": {"features": ["answer"]},
+	"run": {"id": "wrun_1"}, "step": {"id": "reserve", "name": "reserve", "input": {"item": "teapot"}}}`
+
+// TestPythonStepOutlivesItsServer closes the connection of a step's call, as a server does that stops or dies. The
+// example says to another one that the step works, and repeats its answer until that is taken.
+func TestPythonStepOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	var kept atomic.Bool
+	answers := make(chan string, 1)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch call, ok := strings.CutPrefix(r.URL.Path, "/v1/runs/wrun_1/call/"); {
+		case !ok || r.Header.Get("Authorization") != "Bearer token":
+			t.Errorf("got %s %s with the credential %q", r.Method, r.URL, r.Header.Get("Authorization"))
+		case call == "keep":
+			kept.Store(true)
+		case !kept.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		default:
+			select {
+			case answers <- string(body):
+			default: // a repetition, because the machine is slow
+			}
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(other.Close)
+	cmd := exec.Command("python3", "../examples/function-python/order.py")
+	cmd.Env = cleanEnv("PORT=0", "STEPWELL_URL="+other.URL)
+	f, port := harness.Start(t, "Python", cmd, harness.AppReady)
+	t.Cleanup(f.Kill)
+
+	_ = f.Signal(syscall.SIGSTOP) // it sees the call when the connection is closed already
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(pythonStep))
+	connection, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Write(connection); err != nil {
+		t.Fatal(err)
+	}
+	_ = connection.Close()
+	_ = f.Signal(syscall.SIGCONT)
+	select {
+	case got := <-answers:
+		if want := `{"status": 200, "body": {"reserved": "teapot"}}`; got != want {
+			t.Errorf("the answer is %s, want %s", got, want)
+		}
+	case <-time.After(timeout):
+		t.Fatalf("no answer within %s", timeout)
 	}
 }

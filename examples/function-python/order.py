@@ -8,7 +8,11 @@ import json
 import os
 import sys
 import time
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from select import select
+from threading import Event, Thread
+from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
@@ -17,7 +21,8 @@ from signature import Refused, parse_keys, verify
 # Calls must be signed with one of these keys. There are two during a rotation. Without keys, every call is accepted.
 KEYS = parse_keys(os.environ["STEPWELL_SIGNING_KEYS"]) if os.environ.get("STEPWELL_SIGNING_KEYS") else None
 
-# The server's address, from which the rest of a long log is read.
+# The server's address, or that of a load balancer in front of several: for the rest of a long log, and for steps whose
+# server has gone.
 SERVER = os.environ.get("STEPWELL_URL", "http://127.0.0.1:8788")
 
 
@@ -108,6 +113,49 @@ def execute(call):
     return STEPS[call["step"]["name"]](call["step"].get("input"), call)
 
 
+def perform(call):
+    """Executes a step, or advances a workflow, and returns the status and the body of the answer."""
+    try:
+        return 200, execute(call) if call["type"] == "step" else advance(call)
+    except Failed as e:
+        return 422, {"error": {"message": str(e)}}
+    except Exception as e:  # the server retries after any failure other than Failed, and shows the code with the run
+        return 500, {"error": {"message": f"{type(e).__name__}: {e}", "code": type(e).__name__}}
+
+
+def keep(call, done):
+    """Says in short intervals that a step works. When the server that has called it stops or dies, it goes on then, and
+    is not called again."""
+    pause = 1
+    while not done.wait(pause) and not is_refused(tell(call, "keep")):
+        pause = 3
+
+
+def deliver(call, status, answer):
+    """Gives any server the answer to a call whose connection has ended."""
+    while (told := tell(call, "answer", {"status": status, "body": answer})) != 204 and not is_refused(told):
+        time.sleep(3)
+
+
+def tell(call, what, body=None):
+    """Tells any server something about a call under way, and returns the status of its answer."""
+    url = f"{SERVER}/v1/runs/{call['run']['id']}/call/{what}"
+    headers = {"Authorization": f"Bearer {call['token']}", "Content-Type": "application/json"}
+    data = b"" if body is None else json.dumps(body).encode()
+    try:
+        with urlopen(Request(url, data, headers, method="POST"), timeout=3) as response:
+            return response.status
+    except HTTPError as e:
+        return e.code
+    except (OSError, HTTPException):  # no server is there at the moment
+        return 503
+
+
+def is_refused(status):
+    """Reports whether asking again is of no use. Mostly the call is over: for example, the step was cancelled."""
+    return 400 <= status < 500 and status not in (408, 429)
+
+
 class Function(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -121,13 +169,21 @@ class Function(BaseHTTPRequestHandler):
         name = call["step"]["name"] if call["type"] == "step" else call["run"]["workflow"]
         # One write, because threads that print at the same time would mix their lines.
         print(f'{call["type"]} {name} attempt {call["attempt"]}\n', end="", flush=True)
+        done, kept = Event(), call["type"] == "step" and "answer" in call.get("server", {}).get("features", [])
+        if kept:
+            Thread(target=keep, args=(call, done), daemon=True).start()
         try:
-            status, answer = 200, execute(call) if call["type"] == "step" else advance(call)
-        except Failed as e:
-            status, answer = 422, {"error": {"message": str(e)}}
-        except Exception as e:  # the server retries after any failure other than Failed, and shows the code with the run
-            status, answer = 500, {"error": {"message": f"{type(e).__name__}: {e}", "code": type(e).__name__}}
-        self.answer(status, answer)
+            status, answer = perform(call)
+            if kept and self.is_closed():
+                deliver(call, status, answer)
+            else:
+                self.answer(status, answer)
+        finally:
+            done.set()
+
+    def is_closed(self):
+        """Reports whether the server has closed the connection: after the call, there is nothing else to read."""
+        return bool(select([self.connection], [], [], 0)[0])
 
     def answer(self, status, answer):
         self.send_response(status)
