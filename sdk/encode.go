@@ -86,6 +86,9 @@ func parts(v reflect.Value) iter.Seq2[string, reflect.Value] {
 	return func(yield func(string, reflect.Value) bool) {
 		switch v.Kind() {
 		case reflect.Slice, reflect.Array:
+			if v.Type().Elem().Kind() == reflect.Uint8 { // numbers, or base64
+				return
+			}
 			for i := range v.Len() {
 				if !yield(fmt.Sprintf("[%d]", i), v.Index(i)) {
 					return

@@ -40,7 +40,7 @@ func (e *CompensationError) Unwrap() []error { return e.Errors }
 //		…
 //	})
 //
-// Steps that are started with fn's handle, or with one of a coroutine in it, and have an [Step.Undo], belong to the
+// Steps that are started with fn's handle, or with one of a coroutine in it, and have a [Step.Undo], belong to the
 // saga. The errors of compensations that fail are joined to that of fn as a [*CompensationError]. Nothing is undone
 // while the workflow only waits, nor after a panic or an error of [Hold], since the run has not failed then.
 //
