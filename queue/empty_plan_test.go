@@ -18,27 +18,13 @@ import (
 // read the whole table, or all leased messages, when the queue has grown.
 func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 	t.Parallel()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	for _, sql := range []string{`VACUUM ANALYZE messages`, `SET plan_cache_mode = force_generic_plan`} {
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for condition, arguments := range map[string]int{OfLease: 1, ofMessage: 3, ofWork: 4} {
+	conn := emptyQueue(t)
+	for _, condition := range []string{OfLease, ofMessage, ofWork} {
 		for _, sql := range []string{
 			`DELETE FROM messages WHERE ` + condition,
 			`SELECT EXISTS (SELECT FROM messages WHERE ` + condition + ` AND due_at > clock_timestamp() FOR UPDATE)`,
 		} {
-			if plan := planOf(t, conn.Conn(), sql, arguments); !strings.Contains(plan, "messages_lease_key") {
+			if plan := testdb.GenericPlan(t, conn, sql); !strings.Contains(plan, "messages_lease_key") {
 				t.Errorf("a message is not found by its lease alone: %s\n%s", sql, plan)
 			}
 		}
@@ -48,6 +34,22 @@ func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 // TestGrantedRunsAreLeasedOneByOne: a plan that was made on an empty queue must not read the work of all runs.
 func TestGrantedRunsAreLeasedOneByOne(t *testing.T) {
 	t.Parallel()
+	conn := emptyQueue(t)
+	for sql, indexes := range map[string][]string{
+		leaseRuns: {"messages_pkey", "messages_work_key", "(run_id = "}, leaseSteps: {"messages_pkey"},
+	} {
+		plan := testdb.GenericPlan(t, conn, sql)
+		for _, want := range indexes {
+			if !strings.Contains(plan, want) {
+				t.Errorf("the plan has no %q: %s\n%s", want, sql, plan)
+			}
+		}
+	}
+}
+
+// emptyQueue returns a session of a database whose queue is empty and was just vacuumed.
+func emptyQueue(t *testing.T) *pgx.Conn {
+	t.Helper()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
 	if err != nil {
 		t.Fatal(err)
@@ -57,44 +59,11 @@ func TestGrantedRunsAreLeasedOneByOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Release()
-	for _, sql := range []string{`VACUUM ANALYZE messages`, `SET plan_cache_mode = force_generic_plan`} {
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for sql, indexes := range map[string][]string{
-		leaseRuns: {"messages_pkey", "messages_work_key", "(run_id = "}, leaseSteps: {"messages_pkey"},
-	} {
-		plan := planOf(t, conn.Conn(), sql, 4)
-		for _, want := range indexes {
-			if !strings.Contains(plan, want) {
-				t.Errorf("the plan has no %q: %s\n%s", want, sql, plan)
-			}
-		}
-	}
-}
-
-// planOf returns the generic plan of a statement with the given number of text arguments.
-func planOf(t *testing.T, conn *pgx.Conn, sql string, arguments int) string {
-	t.Helper()
-	types := strings.Repeat("text, ", arguments-1) + "text"
-	values := strings.Repeat("'', ", arguments-1) + "''"
-	if _, err := conn.Exec(t.Context(), `PREPARE planned (`+types+`) AS `+sql); err != nil {
+	t.Cleanup(conn.Release)
+	if _, err := conn.Exec(t.Context(), `VACUUM ANALYZE messages`); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE planned (`+values+`)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Exec(t.Context(), `DEALLOCATE planned`); err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(plan, "\n")
+	return conn.Conn()
 }
 
 // TestMessageLookupsUseTheirIndex: statements about one message use the index on its ID or its lease, even if they were
