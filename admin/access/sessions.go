@@ -56,7 +56,7 @@ type Sessions struct {
 	known, unknown *lru.Cache[admin.SessionID, sessionState]
 	// lookups is a semaphore, as in [Keys].
 	lookups chan struct{}
-	// entering has a place for each sign-in in progress.
+	// entering has a slot for each sign-in in progress.
 	entering *share.Pool
 }
 
