@@ -77,7 +77,7 @@ func TestInvocationsAndStepsShareTheCallsOfADeployment(t *testing.T) {
 	}
 }
 
-// TestARunThatIsInvokedAgainGoesBehindThoseThatWait: each of its answers has news for it, and it has the only slot.
+// TestARunThatIsInvokedAgainGoesBehindThoseThatWait: each of its answers calls for another invocation, and it has the only slot.
 func TestARunThatIsInvokedAgainGoesBehindThoseThatWait(t *testing.T) {
 	t.Parallel()
 	const answers = 10

@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// Limiter grants slots of limits to what waits for them. An [Enqueuer] that is one is told after each commit that
+// Limiter grants slots of limits to what waits for them. The log calls an [Enqueuer] that is one after each commit that
 // lets something wait or go.
 type Limiter interface {
 	// Look says that something waits for the uses.

@@ -1,9 +1,9 @@
 // Package limiter grants slots of limits to what waits for them. Package capacity/limit says how that is exact.
 //
-// Whoever commits something that waits calls [Limiter.Look] afterwards, and whoever commits what frees slots calls
-// [Limiter.Freed]. Both commits precede both looks, so the later look sees both, and nothing waits that could go. If a
-// process dies in between, or a look fails, [Limiter.LookAtAll] makes up for it: each process looks once a second if
-// its heartbeat says that something waits, which costs an idle server no statement.
+// [Limiter.Look] follows each commit of something that waits, and [Limiter.Freed] each commit that frees slots. Both
+// commits precede both passes, so the later pass sees both, and nothing waits that could go. If a process dies in
+// between, or a pass fails, [Limiter.LookAtAll] makes up for it: each process calls it once a second if its heartbeat
+// says that something waits, which costs an idle server no statement.
 package limiter
 
 import (

@@ -82,7 +82,7 @@ func TestAStepOfUnknownOutcomeIsUndone(t *testing.T) {
 							undone = *out
 						}
 						if in != "in" {
-							return errors.New("it is not told the input")
+							return errors.New("it does not get the input")
 						}
 						return nil
 					})
