@@ -9,10 +9,9 @@
 //
 //   - initdb and postgres in one folder of PATH
 //   - those in the folders of the usual packages, the newest version first
-//   - Docker, if a daemon answers
 //   - a download
 //
-// Options.InstalledOnly skips the last two. An existing data folder needs programs of its own major version. If nothing
+// Options.InstalledOnly skips the download. An existing data folder needs programs of its own major version. If nothing
 // works, Start returns a *MissingError that lists what it tried and what to install.
 //
 // # Access

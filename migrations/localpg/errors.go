@@ -17,7 +17,7 @@ func (e *MissingError) Error() string {
 		"  Fedora, RHEL:    dnf install postgresql-server\n" +
 		"  Alpine:          apk add postgresql17\n" +
 		"  macOS:           brew install postgresql@17\n" +
-		"  anywhere:        start Docker, or use the address of a server you already have\n" +
+		"  anywhere:        use the address of a server you already have\n" +
 		"Tried:\n  " + strings.Join(e.Tried, "\n  ")
 }
 

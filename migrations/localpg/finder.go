@@ -32,9 +32,8 @@ var packageFolders = []string{
 type finder struct {
 	path     []string // the folders of PATH, in order
 	packages []string // patterns of folders
-	docker   func(ctx context.Context) (engine, error)
 	download func(ctx context.Context) (dir string, err error)
-	// installedOnly makes find skip Docker and downloading. Programs downloaded before count as installed then.
+	// installedOnly makes find skip the download. Programs downloaded before count as installed then.
 	installedOnly bool
 }
 
@@ -43,7 +42,6 @@ func systemFinder() finder {
 	return finder{
 		path:     filepath.SplitList(os.Getenv("PATH")),
 		packages: packageFolders,
-		docker:   findDocker,
 		download: func(ctx context.Context) (string, error) { return download(ctx, mavenCentral, cacheDir()) },
 	}
 }
@@ -57,40 +55,37 @@ type search struct {
 	found   []string // programs of other versions
 }
 
-// find returns the first engine that can run on the folder.
-func (fd finder) find(ctx context.Context, f *folder) (engine, error) {
+// find returns the first programs that can run on the folder.
+func (fd finder) find(ctx context.Context, f *folder) (programs, error) {
 	major, err := f.major()
 	if err != nil {
-		return nil, err
-	}
-	if f.usesDocker() {
-		return fd.docker(ctx)
+		return programs{}, err
 	}
 	s := &search{finder: fd, account: f.account, want: major}
-	searches := []func(context.Context) (engine, bool){s.inPath, s.inPackages}
+	searches := []func(context.Context) (programs, bool){s.inPath, s.inPackages}
 	if fd.installedOnly {
 		s.packages = append(slices.Clip(fd.packages), downloaded(cacheDir()))
 	} else {
-		searches = append(searches, s.inDocker, s.inDownload)
+		searches = append(searches, s.inDownload)
 	}
-	for _, look := range searches {
-		if e, ok := look(ctx); ok {
-			return e, nil
+	for _, in := range searches {
+		if p, ok := in(ctx); ok {
+			return p, nil
 		}
 		if ctx.Err() != nil { // which may be the only reason for the failure
-			return nil, fmt.Errorf("find Postgres: %w", ctx.Err())
+			return programs{}, fmt.Errorf("find Postgres: %w", ctx.Err())
 		}
 	}
 	if major != 0 {
-		return nil, fmt.Errorf("data folder %s was written by Postgres %d, and only that version can open it (found: %s): "+
+		return programs{}, fmt.Errorf("data folder %s was written by Postgres %d, and only that version can open it (found: %s): "+
 			"install Postgres %d, or choose another folder",
 			f.dir, major, cmp.Or(strings.Join(s.found, ", "), "none"), major)
 	}
-	return nil, &MissingError{Tried: s.tried}
+	return programs{}, &MissingError{Tried: s.tried}
 }
 
 // inPath returns the first suitable programs in PATH.
-func (s *search) inPath(ctx context.Context) (engine, bool) {
+func (s *search) inPath(ctx context.Context) (programs, bool) {
 	all := s.inspectAll(ctx, s.path)
 	if len(all) == 0 {
 		s.noteMiss("PATH", "no folder has both initdb and postgres")
@@ -99,7 +94,7 @@ func (s *search) inPath(ctx context.Context) (engine, bool) {
 }
 
 // inPackages returns the newest programs in the folders of packages.
-func (s *search) inPackages(ctx context.Context) (engine, bool) {
+func (s *search) inPackages(ctx context.Context) (programs, bool) {
 	var all []programs
 	for _, pattern := range s.packages {
 		dirs, err := filepath.Glob(pattern)
@@ -113,28 +108,15 @@ func (s *search) inPackages(ctx context.Context) (engine, bool) {
 	return s.first(all)
 }
 
-// inDocker returns Docker if a daemon answers. It is not used for a folder with data, which a container would ignore.
-func (s *search) inDocker(ctx context.Context) (engine, bool) {
-	if s.want != 0 {
-		return nil, false
-	}
-	e, err := s.docker(ctx)
-	if err != nil {
-		s.noteMiss("Docker", err.Error())
-		return nil, false
-	}
-	return e, true
-}
-
 // inDownload downloads the programs.
-func (s *search) inDownload(ctx context.Context) (engine, bool) {
+func (s *search) inDownload(ctx context.Context) (programs, bool) {
 	if s.want != 0 && s.want != downloadMajor {
-		return nil, false
+		return programs{}, false
 	}
 	dir, err := s.download(ctx)
 	if err != nil {
 		s.noteMiss("download", err.Error())
-		return nil, false
+		return programs{}, false
 	}
 	return s.first(s.inspectAll(ctx, []string{dir}))
 }
@@ -157,7 +139,7 @@ func (s *search) inspectAll(ctx context.Context, dirs []string) []programs {
 }
 
 // first returns the first programs of the wanted version, and notes those before.
-func (s *search) first(all []programs) (engine, bool) {
+func (s *search) first(all []programs) (programs, bool) {
 	for _, p := range all {
 		if p.major == s.want || s.want == 0 && p.major >= oldestMajor {
 			return p, true
@@ -165,7 +147,7 @@ func (s *search) first(all []programs) (engine, bool) {
 		s.found = append(s.found, p.String())
 		s.noteMiss(p.dir, fmt.Sprintf("is Postgres %d", p.major))
 	}
-	return nil, false
+	return programs{}, false
 }
 
 // noteMiss records why a place was not used.

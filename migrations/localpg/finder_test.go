@@ -32,7 +32,6 @@ func fakePrograms(t *testing.T, dir, version string) string {
 // emptyFinder is a finder that finds nothing.
 func emptyFinder() finder {
 	return finder{
-		docker:   func(context.Context) (engine, error) { return nil, errors.New("no daemon") },
 		download: func(context.Context) (string, error) { return "", errors.New("no network") },
 	}
 }
@@ -72,24 +71,20 @@ func TestFinderTakesFirstSuitablePostgres(t *testing.T) {
 	packages := []string{filepath.Join(root, "packages", "*", "bin")}
 	loaded := fakePrograms(t, filepath.Join(root, "loaded"), "17.5")
 
-	container := docker{path: "/bin/docker"}
-	runs := func(context.Context) (engine, error) { return container, nil }
 	loads := func(context.Context) (string, error) { return loaded, nil }
-	none := emptyFinder()
 	tests := []struct {
 		name   string
 		finder finder
 		major  int
-		want   engine
+		want   programs
 	}{
-		{"PATH first", finder{[]string{"", half, path}, packages, runs, loads, false}, 0, programs{path, 15}},
-		{"skips old versions", finder{[]string{stale, path}, packages, runs, loads, false}, 0, programs{path, 15}},
-		{"newest package", finder{nil, packages, runs, loads, false}, 0, programs{newest, 18}},
-		{"installed only", finder{nil, packages, runs, loads, true}, 0, programs{newest, 18}},
-		{"docker", finder{[]string{stale}, nil, runs, loads, false}, 0, container},
-		{"download last", finder{nil, nil, none.docker, loads, false}, 0, programs{loaded, 17}},
-		{"same major version as the data", finder{[]string{path}, packages, runs, loads, false}, 18, programs{newest, 18}},
-		{"existing data never goes to docker", finder{nil, nil, runs, loads, false}, 17, programs{loaded, 17}},
+		{"PATH first", finder{[]string{"", half, path}, packages, loads, false}, 0, programs{path, 15}},
+		{"skips old versions", finder{[]string{stale, path}, packages, loads, false}, 0, programs{path, 15}},
+		{"newest package", finder{nil, packages, loads, false}, 0, programs{newest, 18}},
+		{"installed only", finder{nil, packages, loads, true}, 0, programs{newest, 18}},
+		{"download last", finder{[]string{stale}, nil, loads, false}, 0, programs{loaded, 17}},
+		{"same major version as the data", finder{[]string{path}, packages, loads, false}, 18, programs{newest, 18}},
+		{"download for its own version", finder{nil, nil, loads, false}, 17, programs{loaded, 17}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,12 +100,10 @@ func TestFinderTakesFirstSuitablePostgres(t *testing.T) {
 	}
 }
 
-func TestInstalledOnlyUsesNeitherDockerNorDownload(t *testing.T) {
+func TestInstalledOnlyDownloadsNothing(t *testing.T) {
 	t.Parallel()
-	refuse := func(what string) { t.Errorf("the finder used %s", what) }
 	fd := finder{
-		docker:        func(context.Context) (engine, error) { refuse("docker"); return docker{}, nil },
-		download:      func(context.Context) (string, error) { refuse("download"); return "", nil },
+		download:      func(context.Context) (string, error) { t.Error("the finder downloaded programs"); return "", nil },
 		installedOnly: true,
 	}
 	_, err := fd.find(t.Context(), newFolder(t, 0))

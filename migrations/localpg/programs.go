@@ -3,15 +3,20 @@ package localpg
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// programs is an engine: initdb and postgres of one version, in one folder.
+// superuser is the only role of a private server.
+const superuser = "stepwell"
+
+// programs are initdb and postgres of one version, in one folder.
 type programs struct {
 	dir   string
 	major int
@@ -106,6 +111,15 @@ func (p programs) command(f *folder, port int, settings map[string]string) *exec
 	cmd := exec.Command(filepath.Join(p.dir, "postgres"), args...) //nolint:gosec // the point of it
 	p.configure(cmd, f)
 	return cmd
+}
+
+// arguments returns the settings as command-line arguments of postgres, sorted by name.
+func arguments(settings map[string]string) []string {
+	var args []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	return args
 }
 
 // configure makes the command run in the folder, as its account. The process holds the server's lock while it lives.

@@ -29,7 +29,7 @@ type Options struct {
 	Relaxed bool
 	// Settings are settings of Postgres by name. They override those of this package.
 	Settings map[string]string
-	// InstalledOnly limits the search for Postgres to programs on this machine: no Docker, no download.
+	// InstalledOnly limits the search for Postgres to programs on this machine: no download.
 	InstalledOnly bool
 	// Logger receives Postgres's output at debug level. Nil discards it.
 	Logger *slog.Logger
@@ -80,41 +80,41 @@ func start(ctx context.Context, o Options, fd finder) (*Server, error) {
 
 // setUp finds Postgres, initializes the data and runs the server.
 func (s *Server) setUp(ctx context.Context, o Options, fd finder) error {
-	e, err := fd.find(ctx, s.folder)
+	p, err := fd.find(ctx, s.folder)
 	if err != nil {
 		return err
 	}
 	if err := s.folder.loadPassword(); err != nil {
 		return err
 	}
-	if err := e.prepare(ctx, s.folder, o); err != nil {
+	if err := p.prepare(ctx, s.folder, o); err != nil {
 		return err
 	}
-	return s.serve(ctx, o, e)
+	return s.serve(ctx, o, p)
 }
 
 // serve runs the server on the given port. For port 0 it tries another free port if another process took the first.
-func (s *Server) serve(ctx context.Context, o Options, e engine) error {
+func (s *Server) serve(ctx context.Context, o Options, from programs) error {
 	if o.Port != 0 {
 		if !portFree(o.Port) {
 			return fmt.Errorf("port %d of 127.0.0.1 is in use: choose another, or 0 for any free one", o.Port)
 		}
-		return s.serveOn(ctx, o.Port, o, e)
+		return s.serveOn(ctx, o.Port, o, from)
 	}
 	for attempt := 1; ; attempt++ {
 		port, err := freePort()
 		if err != nil {
 			return err
 		}
-		if err = s.serveOn(ctx, port, o, e); attempt == 5 || !portTaken(err) {
+		if err = s.serveOn(ctx, port, o, from); attempt == 5 || !portTaken(err) {
 			return err
 		}
 	}
 }
 
 // serveOn runs the server on the port and waits until it answers.
-func (s *Server) serveOn(ctx context.Context, port int, o Options, e engine) error {
-	p, err := launch(e.command(s.folder, port, settings(o)), s.folder, newTail(o.logger()))
+func (s *Server) serveOn(ctx context.Context, port int, o Options, from programs) error {
+	p, err := launch(from.command(s.folder, port, settings(o)), s.folder, newTail(o.logger()))
 	if err != nil {
 		return fmt.Errorf("launch postgres: %w", err)
 	}
