@@ -39,6 +39,7 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	cd ui/build && $(GO) vet ./... && $(GO) test -count=1 ./...
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
 	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # build it once for all tests
+	$(GO) -C handlers/rest/api/generator tool -n oapi-codegen
 	$(GO) test -race -shuffle=on -timeout 40m -p 3 $$($(GO) list ./... | grep -v /e2e)
 	$(GO) test -race -shuffle=on -timeout 40m ./e2e
 	$(GO) test -race -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')

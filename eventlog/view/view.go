@@ -27,19 +27,19 @@ type Event struct {
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// Time is a time in RFC 3339, UTC, always with milliseconds.
-type Time time.Time
+// Time is a time whose JSON is RFC 3339, UTC, always with milliseconds.
+type Time struct{ time.Time }
 
 // MarshalJSON implements [json.Marshaler].
 func (t Time) MarshalJSON() ([]byte, error) {
-	return []byte(time.Time(t).UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
+	return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
 }
 
 // Plain returns the JSON form of an event without its payload.
 func Plain(e entities.Event) Event {
 	return Event{
 		RunID: e.RunID, Seq: e.Seq, ID: e.ID(), Type: e.Type, CorrelationID: e.CorrelationID,
-		CreatedAt: Time(e.CreatedAt), Data: e.Data,
+		CreatedAt: Time{e.CreatedAt}, Data: e.Data,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/starts/collection"
 	"github.com/stepwell-dev/stepwell/why"
 )
@@ -174,9 +175,9 @@ type collectionJSON struct {
 	Timeout    string            `json:"timeout,omitempty"`
 	Count      int64             `json:"count"`
 	Bytes      int64             `json:"bytes"`
-	FirstAt    timestamp         `json:"firstAt"`
-	LastAt     timestamp         `json:"lastAt"`
-	DueAt      timestamp         `json:"dueAt"`
+	FirstAt    api.Time          `json:"firstAt"`
+	LastAt     api.Time          `json:"lastAt"`
+	DueAt      api.Time          `json:"dueAt"`
 	Debounce   *debounceBody     `json:"debounce,omitempty"`
 	Batch      *batchBody        `json:"batch,omitempty"`
 
@@ -200,8 +201,8 @@ func newCollectionJSON(c collection.Collection) collectionJSON {
 type collectionReasonJSON struct {
 	Kind      why.CollectionKind `json:"kind"`
 	Text      string             `json:"text"`
-	Since     *timestamp         `json:"since,omitempty"`
-	At        *timestamp         `json:"at,omitempty"`
+	Since     api.Time           `json:"since,omitzero"`
+	At        api.Time           `json:"at,omitzero"`
 	MessageID string             `json:"messageId,omitempty"`
 }
 

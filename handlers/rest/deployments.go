@@ -8,6 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/health"
@@ -24,13 +25,13 @@ type deploymentJSON struct {
 	MaxConcurrent    *int            `json:"maxConcurrent,omitempty"`
 	OpenRuns         int64           `json:"openRuns"`
 	WaitingMessages  int64           `json:"waitingMessages"`
-	AnsweredAt       *timestamp      `json:"answeredAt,omitempty"`
-	UnreachableSince *timestamp      `json:"unreachableSince,omitempty"`
-	FailedAt         *timestamp      `json:"failedAt,omitempty"`
+	AnsweredAt       api.Time        `json:"answeredAt,omitzero"`
+	UnreachableSince api.Time        `json:"unreachableSince,omitzero"`
+	FailedAt         api.Time        `json:"failedAt,omitzero"`
 	LastError        string          `json:"lastError,omitempty"`
 	Health           *healthJSON     `json:"health,omitempty"`
-	CreatedAt        timestamp       `json:"createdAt"`
-	UpdatedAt        timestamp       `json:"updatedAt"`
+	CreatedAt        api.Time        `json:"createdAt"`
+	UpdatedAt        api.Time        `json:"updatedAt"`
 }
 
 func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
@@ -49,12 +50,12 @@ func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
 type healthJSON struct {
 	health.Settings
 
-	Status         string     `json:"status"`
-	ProbedAt       *timestamp `json:"probedAt,omitempty"`
-	Failures       int        `json:"failures,omitempty"`
-	LastError      string     `json:"lastError,omitempty"`
-	UnhealthySince *timestamp `json:"unhealthySince,omitempty"`
-	HeldUntil      *timestamp `json:"heldUntil,omitempty"`
+	Status         string   `json:"status"`
+	ProbedAt       api.Time `json:"probedAt,omitzero"`
+	Failures       int      `json:"failures,omitempty"`
+	LastError      string   `json:"lastError,omitempty"`
+	UnhealthySince api.Time `json:"unhealthySince,omitzero"`
+	HeldUntil      api.Time `json:"heldUntil,omitzero"`
 }
 
 func newHealthJSON(d queue.Deployment) *healthJSON {

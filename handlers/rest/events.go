@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // maxCorrelationID limits the length of the correlation ID in a query.
@@ -48,7 +49,7 @@ func feedPosition(e read.Entry) string { return read.FeedCursorOf(e).String() }
 func (r *request) answerEvents(
 	with read.Payloads, cursor func(read.Entry) string, query func() (read.Listing, error),
 ) error {
-	return answer(r, func() (page list[view.Event], err error) {
+	return answer(r, func() (page api.Page[view.Event], err error) {
 		listing, err := query()
 		if err != nil {
 			return page, err
@@ -198,9 +199,9 @@ type timelineJSON struct {
 	ChildID   entities.RunID `json:"childId,omitempty"`
 	Status    string         `json:"status"`
 	Seq       int64          `json:"seq"`
-	CreatedAt timestamp      `json:"createdAt"`
-	EndedAt   *timestamp     `json:"endedAt,omitempty"`
-	ResumeAt  *timestamp     `json:"resumeAt,omitempty"`
+	CreatedAt api.Time       `json:"createdAt"`
+	EndedAt   api.Time       `json:"endedAt,omitzero"`
+	ResumeAt  api.Time       `json:"resumeAt,omitzero"`
 	Attempts  []attemptJSON  `json:"attempts,omitempty"`
 	Received  []markJSON     `json:"received,omitempty"`
 	// Cut is set if there were more attempts or payloads before.
@@ -209,21 +210,21 @@ type timelineJSON struct {
 
 // attemptJSON is the JSON form of an attempt at a step.
 type attemptJSON struct {
-	Seq       int64      `json:"seq"`
-	StartedAt timestamp  `json:"startedAt"`
-	EndedAt   *timestamp `json:"endedAt,omitempty"`
+	Seq       int64    `json:"seq"`
+	StartedAt api.Time `json:"startedAt"`
+	EndedAt   api.Time `json:"endedAt,omitzero"`
 	// EndSeq is the position of the event that ended it.
 	EndSeq int64 `json:"endSeq,omitempty"`
 	// Outcome is completed, failed, retrying, or lost if the next attempt started without one; empty while it is running.
-	Outcome    string     `json:"outcome,omitempty"`
-	Code       string     `json:"code,omitempty"`
-	RetryAfter *timestamp `json:"retryAfter,omitempty"`
+	Outcome    string   `json:"outcome,omitempty"`
+	Code       string   `json:"code,omitempty"`
+	RetryAfter api.Time `json:"retryAfter,omitzero"`
 }
 
 // markJSON is the JSON form of a payload that a hook received.
 type markJSON struct {
-	Seq int64     `json:"seq"`
-	At  timestamp `json:"at"`
+	Seq int64    `json:"seq"`
+	At  api.Time `json:"at"`
 }
 
 // abandoned is the status of a part whose run ended first.
@@ -243,12 +244,12 @@ func newTimelineJSON(run entities.Run, p read.TimelinePart) timelineJSON {
 		entities.KindWait: string(entities.WaitWaiting),
 	}[v.Kind]
 	if p.Type == entities.EventHookConflict {
-		v.Status, v.EndedAt = hookConflict, new(timestamp(p.CreatedAt))
+		v.Status, v.EndedAt = hookConflict, timestamp(p.CreatedAt)
 	}
 	for _, e := range p.Later {
 		v.add(e)
 	}
-	if run.Status.Ended() && v.EndedAt == nil {
+	if run.Status.Ended() && v.EndedAt.IsZero() {
 		v.Status, v.EndedAt = abandoned, optionalTime(run.CompletedAt)
 	}
 	return v
@@ -261,9 +262,9 @@ func (v *timelineJSON) add(e read.TimelineEvent) {
 		if e.StartedAt != nil && len(v.Attempts) == 0 { // made by the function itself, and recorded with its result
 			v.Attempts = append(v.Attempts, attemptJSON{Seq: e.Seq, StartedAt: at})
 		}
-		if n := len(v.Attempts); n > 0 && v.Attempts[n-1].EndedAt == nil {
+		if n := len(v.Attempts); n > 0 && v.Attempts[n-1].EndedAt.IsZero() {
 			a := &v.Attempts[n-1]
-			a.EndedAt, a.EndSeq, a.Outcome, a.Code, a.RetryAfter = &at, e.Seq, outcome, e.Code, optionalTime(e.RetryAfter)
+			a.EndedAt, a.EndSeq, a.Outcome, a.Code, a.RetryAfter = at, e.Seq, outcome, e.Code, optionalTime(e.RetryAfter)
 			a.setRecorded(e)
 		}
 		v.Status = status
@@ -276,18 +277,18 @@ func (v *timelineJSON) add(e read.TimelineEvent) {
 		end(string(entities.StepPending), "retrying")
 	case entities.EventStepCompleted:
 		end(string(entities.StepCompleted), "completed")
-		v.EndedAt = &at
+		v.EndedAt = at
 	case entities.EventStepFailed:
 		end(string(entities.StepFailed), "failed")
-		v.EndedAt = &at
+		v.EndedAt = at
 	case entities.EventHookReceived:
 		v.Received = append(v.Received, markJSON{e.Seq, at})
 	case entities.EventHookDisposed:
-		v.Status, v.EndedAt = hookDisposed, &at
+		v.Status, v.EndedAt = hookDisposed, at
 	case entities.EventWaitCompleted:
-		v.Status, v.EndedAt = string(entities.WaitCompleted), &at
+		v.Status, v.EndedAt = string(entities.WaitCompleted), at
 	case entities.EventWaitCancelled:
-		v.Status, v.EndedAt = string(entities.WaitCancelled), &at
+		v.Status, v.EndedAt = string(entities.WaitCancelled), at
 	default: // creates the part again, which the tables refuse
 	}
 }
@@ -330,8 +331,8 @@ type stepGroupJSON struct {
 	P50Ms     *int64          `json:"p50Ms,omitempty"`
 	MaxMs     *int64          `json:"maxMs,omitempty"`
 	Slowest   entities.StepID `json:"slowest,omitempty"`
-	FirstAt   timestamp       `json:"firstAt"`
-	LastAt    timestamp       `json:"lastAt"`
+	FirstAt   api.Time        `json:"firstAt"`
+	LastAt    api.Time        `json:"lastAt"`
 	Density   []int           `json:"density"`
 }
 
@@ -348,7 +349,7 @@ func newStepGroupJSON(g read.StepGroup) stepGroupJSON {
 }
 
 type stepGroupsJSON struct {
-	list[stepGroupJSON]
+	api.Page[stepGroupJSON]
 
 	Steps int `json:"steps"`
 	Names int `json:"names"`
@@ -358,7 +359,8 @@ type stepGroupsJSON struct {
 func (s *Server) getTimelineNames(r *request) error {
 	run := r.run()
 	return answerAs(r, func(g read.StepGroups) stepGroupsJSON {
-		return stepGroupsJSON{list[stepGroupJSON]{encodeAll(g.Groups, newStepGroupJSON), g.Cursor}, g.Steps, g.Names}
+		page := api.Page[stepGroupJSON]{Data: encodeAll(g.Groups, newStepGroupJSON), Cursor: g.Cursor}
+		return stepGroupsJSON{page, g.Steps, g.Names}
 	}, func() (read.StepGroups, error) { return s.Log.StepGroups(r.ctx(), run, r.QueryParam("cursor")) })
 }
 

@@ -16,17 +16,18 @@ import (
 	"github.com/stepwell-dev/stepwell/flow/goal"
 	"github.com/stepwell-dev/stepwell/flow/progress"
 	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // flowJSON is the JSON form of a version of a flow.
 type flowJSON struct {
-	Name       string    `json:"name"`
-	Version    int64     `json:"version"`
-	Deployment string    `json:"deployment"`
-	CreatedAt  timestamp `json:"createdAt"`
+	Name       string   `json:"name"`
+	Version    int64    `json:"version"`
+	Deployment string   `json:"deployment"`
+	CreatedAt  api.Time `json:"createdAt"`
 	// RetiredAt is set once the version begins no new runs.
-	RetiredAt *timestamp `json:"retiredAt,omitempty"`
-	Document  string     `json:"document,omitempty"`
+	RetiredAt api.Time `json:"retiredAt,omitzero"`
+	Document  string   `json:"document,omitempty"`
 	// Warnings are what is probably not meant. Only the answer to a put has them.
 	Warnings flow.Faults `json:"warnings,omitempty"`
 	// Versions are all versions, the newest first, and Aliases the names for some. Only the answer about one flow has
@@ -44,10 +45,10 @@ func newFlowJSON(v registry.Version) flowJSON {
 
 // aliasJSON is the JSON form of an alias.
 type aliasJSON struct {
-	Alias      string    `json:"alias"`
-	Version    int64     `json:"version"`
-	Deployment string    `json:"deployment"`
-	UpdatedAt  timestamp `json:"updatedAt"`
+	Alias      string   `json:"alias"`
+	Version    int64    `json:"version"`
+	Deployment string   `json:"deployment"`
+	UpdatedAt  api.Time `json:"updatedAt"`
 }
 
 func newAliasJSON(a registry.Alias) aliasJSON {
@@ -227,10 +228,10 @@ func (s *Server) postFlow(r *request) error {
 
 // catalogJSON is the JSON form of a version of a catalog.
 type catalogJSON struct {
-	Name      string    `json:"name"`
-	Version   int64     `json:"version"`
-	CreatedAt timestamp `json:"createdAt"`
-	Document  string    `json:"document,omitempty"`
+	Name      string   `json:"name"`
+	Version   int64    `json:"version"`
+	CreatedAt api.Time `json:"createdAt"`
+	Document  string   `json:"document,omitempty"`
 	// Versions are all versions, the newest first. Only the answer about one catalog has them.
 	Versions []catalogJSON `json:"versions,omitempty"`
 }

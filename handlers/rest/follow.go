@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 const (
@@ -192,9 +193,9 @@ var liveBegin = ": " + strings.Repeat(" ", 2048) + "\n\n"
 // The data of the events of a live view. Those of reset and bye are empty.
 type (
 	helloJSON struct {
-		Version string    `json:"version,omitempty"`
-		Time    timestamp `json:"time"`
-		Resumed bool      `json:"resumed"`
+		Version string   `json:"version,omitempty"`
+		Time    api.Time `json:"time"`
+		Resumed bool     `json:"resumed"`
 	}
 	liveRunsJSON struct {
 		Runs []json.RawMessage `json:"runs"`

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
@@ -43,10 +44,10 @@ type hookJSON struct {
 	Verify           string          `json:"verify,omitempty"`
 	Signal           string          `json:"signal,omitempty"`
 	Condition        string          `json:"condition,omitempty"`
-	CreatedAt        timestamp       `json:"createdAt"`
-	ReceivedAt       *timestamp      `json:"receivedAt,omitempty"`
-	DisposedAt       *timestamp      `json:"disposedAt,omitempty"`
-	RetainedUntil    *timestamp      `json:"retainedUntil,omitempty"`
+	CreatedAt        api.Time        `json:"createdAt"`
+	ReceivedAt       api.Time        `json:"receivedAt,omitzero"`
+	DisposedAt       api.Time        `json:"disposedAt,omitzero"`
+	RetainedUntil    api.Time        `json:"retainedUntil,omitzero"`
 	ConflictingRunID entities.RunID  `json:"conflictingRunId,omitempty"`
 
 	Metadata         json.RawMessage `json:"metadata,omitempty"`

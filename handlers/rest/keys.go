@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
@@ -25,9 +26,9 @@ type clientJSON struct {
 	Actor    admin.Actor      `json:"actor"`
 	Operator bool             `json:"operator"`
 	// The key's fields are missing for the environment's key, and for requests without one.
-	KeyName   string     `json:"keyName,omitempty"`
-	ExpiresAt *timestamp `json:"expiresAt,omitempty"`
-	Version   string     `json:"version,omitempty"`
+	KeyName   string   `json:"keyName,omitempty"`
+	ExpiresAt api.Time `json:"expiresAt,omitzero"`
+	Version   string   `json:"version,omitempty"`
 }
 
 // describeClient answers with what the client's key may do.
@@ -46,10 +47,10 @@ type keyJSON struct {
 	Role        admin.Role       `json:"role"`
 	Deployments string           `json:"deployments,omitempty"`
 	Prefix      string           `json:"prefix"`
-	CreatedAt   timestamp        `json:"createdAt"`
-	ExpiresAt   *timestamp       `json:"expiresAt,omitempty"`
-	RevokedAt   *timestamp       `json:"revokedAt,omitempty"`
-	LastUsedAt  *timestamp       `json:"lastUsedAt,omitempty"`
+	CreatedAt   api.Time         `json:"createdAt"`
+	ExpiresAt   api.Time         `json:"expiresAt,omitzero"`
+	RevokedAt   api.Time         `json:"revokedAt,omitzero"`
+	LastUsedAt  api.Time         `json:"lastUsedAt,omitzero"`
 }
 
 func newKeyJSON(k admin.Key) keyJSON {
@@ -139,20 +140,20 @@ func (s *Server) revokeKey(r *request) error {
 
 type projectJSON struct {
 	Name      entities.Project `json:"name"`
-	CreatedAt timestamp        `json:"createdAt"`
-	PausedAt  *timestamp       `json:"pausedAt,omitempty"`
+	CreatedAt api.Time         `json:"createdAt"`
+	PausedAt  api.Time         `json:"pausedAt,omitzero"`
 	Limits    *limitsJSON      `json:"limits,omitempty"`
 }
 
 // limitsJSON is the JSON form of a project's limits and their use.
 type limitsJSON struct {
-	DailyStarts    *int64     `json:"dailyStarts,omitempty"`
-	StartsToday    *int64     `json:"startsToday,omitempty"`
-	StorageBytes   *int64     `json:"storageBytes,omitempty"`
-	StoredBytes    *int64     `json:"storedBytes,omitempty"`
-	StoredAt       *timestamp `json:"storedAt,omitempty"`
-	MaxDepth       *int64     `json:"maxDepth,omitempty"`
-	MaxDescendants *int64     `json:"maxDescendants,omitempty"`
+	DailyStarts    *int64   `json:"dailyStarts,omitempty"`
+	StartsToday    *int64   `json:"startsToday,omitempty"`
+	StorageBytes   *int64   `json:"storageBytes,omitempty"`
+	StoredBytes    *int64   `json:"storedBytes,omitempty"`
+	StoredAt       api.Time `json:"storedAt,omitzero"`
+	MaxDepth       *int64   `json:"maxDepth,omitempty"`
+	MaxDescendants *int64   `json:"maxDescendants,omitempty"`
 }
 
 func newProjectJSON(p admin.ListedProject) projectJSON {
@@ -249,7 +250,7 @@ func (s *Server) putProject(r *request) error {
 // actionJSON is the JSON form of an entry of the audit log.
 type actionJSON struct {
 	Seq     int64            `json:"seq"`
-	At      timestamp        `json:"at"`
+	At      api.Time         `json:"at"`
 	Project entities.Project `json:"project"`
 	Actor   admin.Actor      `json:"actor"`
 	Address string           `json:"address,omitempty"`
@@ -276,10 +277,10 @@ func (s *Server) listAudit(r *request) error {
 
 // secretJSON is the JSON form of a secret, without its values.
 type secretJSON struct {
-	Name      string    `json:"name"`
-	CreatedAt timestamp `json:"createdAt"`
-	UpdatedAt timestamp `json:"updatedAt"`
-	Origins   []string  `json:"origins,omitempty"`
+	Name      string   `json:"name"`
+	CreatedAt api.Time `json:"createdAt"`
+	UpdatedAt api.Time `json:"updatedAt"`
+	Origins   []string `json:"origins,omitempty"`
 }
 
 func newSecretJSON(s admin.Secret) secretJSON {
@@ -309,8 +310,8 @@ func (s *Server) removeSecret(r *request) error {
 }
 
 type signingKeyJSON struct {
-	ID        string    `json:"id"`
-	CreatedAt timestamp `json:"createdAt"`
+	ID        string   `json:"id"`
+	CreatedAt api.Time `json:"createdAt"`
 	// Secret is present only in the answer that creates the key.
 	Secret string `json:"secret,omitempty"`
 }
@@ -344,8 +345,8 @@ type sessionJSON struct {
 	KeyID     admin.KeyID `json:"keyId,omitempty"`
 	KeyName   string      `json:"keyName,omitempty"`
 	Role      admin.Role  `json:"role"`
-	CreatedAt timestamp   `json:"createdAt"`
-	UsedAt    timestamp   `json:"usedAt"`
+	CreatedAt api.Time    `json:"createdAt"`
+	UsedAt    api.Time    `json:"usedAt"`
 	// Current marks the session that makes the request.
 	Current bool `json:"current,omitempty"`
 }
@@ -388,8 +389,8 @@ func (s *Server) createCode(r *request) error {
 		opened.Key = &key
 	}
 	var answer struct {
-		Code      string     `json:"code,omitempty"`
-		ExpiresAt *timestamp `json:"expiresAt,omitempty"`
+		Code      string   `json:"code,omitempty"`
+		ExpiresAt api.Time `json:"expiresAt,omitzero"`
 	}
 	if i.Actor != admin.ActorOpen {
 		code, err := s.Sessions.Code(r.Request().Context(), opened)
@@ -407,7 +408,7 @@ func (s *Server) createCode(r *request) error {
 var errCodeOfBrowser = fmt.Errorf("%w: a session makes no codes: use /v1 with a key", auth.ErrForbidden)
 
 type serversJSON struct {
-	At       timestamp      `json:"at"`
+	At       api.Time       `json:"at"`
 	Servers  []serverJSON   `json:"servers"`
 	Extended int            `json:"extended"`
 	Capped   bool           `json:"capped"`
@@ -416,14 +417,14 @@ type serversJSON struct {
 }
 
 type serverJSON struct {
-	ID         string    `json:"id"`
-	Host       string    `json:"host"`
-	Version    string    `json:"version,omitempty"`
-	Commit     string    `json:"commit,omitempty"`
-	Role       string    `json:"role,omitempty"`
-	StartedAt  timestamp `json:"startedAt"`
-	BeatAt     timestamp `json:"beatAt"`
-	Deliveries int       `json:"deliveries"`
+	ID         string   `json:"id"`
+	Host       string   `json:"host"`
+	Version    string   `json:"version,omitempty"`
+	Commit     string   `json:"commit,omitempty"`
+	Role       string   `json:"role,omitempty"`
+	StartedAt  api.Time `json:"startedAt"`
+	BeatAt     api.Time `json:"beatAt"`
+	Deliveries int      `json:"deliveries"`
 }
 
 type strandedJSON struct {
@@ -431,7 +432,7 @@ type strandedJSON struct {
 	Project  entities.Project `json:"project"`
 	Workflow string           `json:"workflow"`
 	Reason   string           `json:"reason"`
-	Since    timestamp        `json:"since"`
+	Since    api.Time         `json:"since"`
 	Wakes    int              `json:"wakes"`
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // rateJSON is the JSON form of a rate. Sustained is only in answers.
@@ -44,10 +45,10 @@ type limitJSON struct {
 	Name string `json:"name"`
 	limitBody
 
-	Held      *int      `json:"held,omitempty"`
-	Waiting   *int      `json:"waiting,omitempty"`
-	CreatedAt timestamp `json:"createdAt"`
-	UpdatedAt timestamp `json:"updatedAt"`
+	Held      *int     `json:"held,omitempty"`
+	Waiting   *int     `json:"waiting,omitempty"`
+	CreatedAt api.Time `json:"createdAt"`
+	UpdatedAt api.Time `json:"updatedAt"`
 }
 
 func newLimitJSON(l limit.Limit) limitJSON {
@@ -64,10 +65,10 @@ func newLimitJSON(l limit.Limit) limitJSON {
 
 // limitKeyJSON is the JSON form of what holds or awaits the slots of one key.
 type limitKeyJSON struct {
-	Key          string     `json:"key"`
-	Held         int        `json:"held"`
-	Waiting      int        `json:"waiting"`
-	WaitingSince *timestamp `json:"waitingSince,omitempty"`
+	Key          string   `json:"key"`
+	Held         int      `json:"held"`
+	Waiting      int      `json:"waiting"`
+	WaitingSince api.Time `json:"waitingSince,omitzero"`
 }
 
 func newLimitKeyJSON(u limit.KeyUsage) limitKeyJSON {
@@ -81,8 +82,8 @@ type permitJSON struct {
 	MessageID string         `json:"messageId,omitempty"`
 	Tenant    string         `json:"tenant,omitempty"`
 	Cost      int            `json:"cost"`
-	Since     timestamp      `json:"since"`
-	NotBefore *timestamp     `json:"notBefore,omitempty"`
+	Since     api.Time       `json:"since"`
+	NotBefore api.Time       `json:"notBefore,omitzero"`
 }
 
 // newPermitJSON returns a permit: since when the slot is held, or awaited.
@@ -92,7 +93,7 @@ func newPermitJSON(p limit.Permit) permitJSON {
 		Since: timestamp(p.CreatedAt), NotBefore: optionalTime(p.NotBefore),
 	}
 	if p.GrantedAt != nil {
-		v.Since, v.NotBefore = timestamp(*p.GrantedAt), nil
+		v.Since, v.NotBefore = timestamp(*p.GrantedAt), api.Time{}
 	}
 	return v
 }
@@ -112,12 +113,12 @@ func (r *request) limitName() string {
 // listLimits lists the limits with what is held and what waits.
 func (s *Server) listLimits(r *request) error {
 	page := r.page(oldestFirst)
-	return answer(r, func() (v list[limitJSON], err error) {
+	return answer(r, func() (v api.Page[limitJSON], err error) {
 		limits, cursor, err := s.Limits.List(r.ctx(), r.project(), page)
 		if err != nil {
 			return v, err
 		}
-		v = list[limitJSON]{encodeAll(limits, newLimitJSON), cursor}
+		v = api.Page[limitJSON]{Data: encodeAll(limits, newLimitJSON), Cursor: cursor}
 		return v, s.addCounts(r, v.Data)
 	})
 }
@@ -220,8 +221,8 @@ type policyJSON struct {
 	Workflow string `json:"workflow"`
 	policyBody
 
-	CreatedAt timestamp `json:"createdAt"`
-	UpdatedAt timestamp `json:"updatedAt"`
+	CreatedAt api.Time `json:"createdAt"`
+	UpdatedAt api.Time `json:"updatedAt"`
 }
 
 func newPolicyJSON(p limit.Policy) policyJSON {

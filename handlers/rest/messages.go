@@ -9,6 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -26,9 +27,9 @@ type messageJSON struct {
 	State         queue.State    `json:"state"`
 	DeliveryCount int            `json:"deliveryCount"`
 	LastError     string         `json:"lastError,omitempty"`
-	CreatedAt     timestamp      `json:"createdAt"`
-	DueAt         timestamp      `json:"dueAt"`
-	ParkedAt      *timestamp     `json:"parkedAt,omitempty"`
+	CreatedAt     api.Time       `json:"createdAt"`
+	DueAt         api.Time       `json:"dueAt"`
+	ParkedAt      api.Time       `json:"parkedAt,omitzero"`
 }
 
 func (r *request) messageJSON(e queue.Entry) messageJSON {
@@ -82,12 +83,12 @@ type countJSON struct {
 
 // countsJSON are the numbers of messages by state.
 type countsJSON struct {
-	Parked    countJSON  `json:"parked"`
-	Retrying  countJSON  `json:"retrying"`
-	Leased    countJSON  `json:"leased"`
-	Due       countJSON  `json:"due"`
-	Delayed   countJSON  `json:"delayed"`
-	OldestDue *timestamp `json:"oldestDue,omitempty"`
+	Parked    countJSON `json:"parked"`
+	Retrying  countJSON `json:"retrying"`
+	Leased    countJSON `json:"leased"`
+	Due       countJSON `json:"due"`
+	Delayed   countJSON `json:"delayed"`
+	OldestDue api.Time  `json:"oldestDue,omitzero"`
 }
 
 func newCountsJSON(c queue.Counts) countsJSON {

@@ -22,9 +22,9 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
-	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/flow/registry"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -71,16 +71,15 @@ type Server struct {
 	live     *live.Followers[liveRun]
 }
 
-// timestamp is a time in the API's JSON form.
-type timestamp = view.Time
+// timestamp returns a time in the API's form.
+func timestamp(t time.Time) api.Time { return api.Time{Time: t} }
 
-// optionalTime returns nil for nil.
-func optionalTime(t *time.Time) *timestamp { return (*timestamp)(t) }
-
-// list is the JSON form of one page. The last page has no cursor.
-type list[T any] struct {
-	Data   []T    `json:"data"`
-	Cursor string `json:"cursor,omitempty"`
+// optionalTime returns the zero time, which answers leave out, for nil.
+func optionalTime(t *time.Time) (at api.Time) {
+	if t != nil {
+		at = timestamp(*t)
+	}
+	return at
 }
 
 // answer answers with the result of do, unless reading the request failed.
@@ -116,12 +115,12 @@ func answerAs[R, T any](r *request, encode func(R) T, do func() (R, error)) erro
 
 // answerPage answers with one page of a query, unless reading the request failed.
 func answerPage[R, T any](r *request, encode func(R) T, query func() (rows []R, cursor string, err error)) error {
-	return answer(r, func() (page list[T], err error) {
+	return answer(r, func() (page api.Page[T], err error) {
 		rows, cursor, err := query()
 		if err != nil {
 			return page, err
 		}
-		return list[T]{encodeAll(rows, encode), cursor}, nil
+		return api.Page[T]{Data: encodeAll(rows, encode), Cursor: cursor}, nil
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -45,12 +46,12 @@ type runJSON struct {
 	ParentID     entities.RunID     `json:"parentId,omitempty"`
 	RootID       entities.RunID     `json:"rootId,omitempty"`
 	Depth        int                `json:"depth,omitempty"`
-	CreatedAt    timestamp          `json:"createdAt"`
-	StartAt      *timestamp         `json:"startAt,omitempty"`
-	StartedAt    *timestamp         `json:"startedAt,omitempty"`
-	CompletedAt  *timestamp         `json:"completedAt,omitempty"`
-	Deadline     *timestamp         `json:"deadline,omitempty"`
-	ForcedAt     *timestamp         `json:"forcedAt,omitempty"`
+	CreatedAt    api.Time           `json:"createdAt"`
+	StartAt      api.Time           `json:"startAt,omitzero"`
+	StartedAt    api.Time           `json:"startedAt,omitzero"`
+	CompletedAt  api.Time           `json:"completedAt,omitzero"`
+	Deadline     api.Time           `json:"deadline,omitzero"`
+	ForcedAt     api.Time           `json:"forcedAt,omitzero"`
 	LastSeq      int64              `json:"lastSeq"`
 	Error        *failureJSON       `json:"error,omitempty"`
 	CancelReason string             `json:"cancelReason,omitempty"`
@@ -65,10 +66,10 @@ type runJSON struct {
 // heldJSON says why a run does not go on: the failure with which its function answers. Clients that may not see
 // payloads do not get the message.
 type heldJSON struct {
-	Code     string    `json:"code"`
-	Message  string    `json:"message,omitempty"`
-	Since    timestamp `json:"since"`
-	Attempts int       `json:"attempts"`
+	Code     string   `json:"code"`
+	Message  string   `json:"message,omitempty"`
+	Since    api.Time `json:"since"`
+	Attempts int      `json:"attempts"`
 }
 
 // addHeld adds why runs of the project are held. Only runs that the server drives and that have not ended can be.
@@ -232,13 +233,13 @@ func (s *Server) listChildren(r *request) error {
 
 func (s *Server) answerRuns(r *request, f store.RunFilter) error {
 	page := r.page(newestFirst)
-	return answer(r, func() (v list[runJSON], err error) {
+	return answer(r, func() (v api.Page[runJSON], err error) {
 		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
 		if err != nil {
 			return v, err
 		}
 		summaries, err := s.runSummaries(r.ctx(), r.project(), r.payloads(), runs)
-		return list[runJSON]{summaries, next}, err
+		return api.Page[runJSON]{Data: summaries, Cursor: next}, err
 	})
 }
 

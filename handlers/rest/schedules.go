@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
 	"github.com/stepwell-dev/stepwell/why"
 )
@@ -70,24 +71,24 @@ type scheduleJSON struct {
 	Name string `json:"name"`
 	scheduleBody
 
-	PausedAt  *timestamp           `json:"pausedAt,omitempty"`
+	PausedAt  api.Time             `json:"pausedAt,omitzero"`
 	PauseNote string               `json:"pauseNote,omitempty"`
-	NextAt    *timestamp           `json:"nextAt,omitempty"`
-	Next      []timestamp          `json:"next,omitempty"`
-	WaitingAt *timestamp           `json:"waitingAt,omitempty"`
+	NextAt    api.Time             `json:"nextAt,omitzero"`
+	Next      []api.Time           `json:"next,omitempty"`
+	WaitingAt api.Time             `json:"waitingAt,omitzero"`
 	Waiting   int                  `json:"waiting,omitempty"`
 	RunID     entities.RunID       `json:"runId,omitempty"`
 	RunStatus entities.RunStatus   `json:"runStatus,omitempty"`
 	Backfill  *backfillJSON        `json:"backfill,omitempty"`
 	Why       []scheduleReasonJSON `json:"why,omitempty"`
-	CreatedAt timestamp            `json:"createdAt"`
-	UpdatedAt timestamp            `json:"updatedAt"`
+	CreatedAt api.Time             `json:"createdAt"`
+	UpdatedAt api.Time             `json:"updatedAt"`
 }
 
 // backfillJSON is the JSON form of the backfill under way.
 type backfillJSON struct {
-	At     timestamp      `json:"at"`
-	Until  timestamp      `json:"until"`
+	At     api.Time       `json:"at"`
+	Until  api.Time       `json:"until"`
 	Repeat bool           `json:"repeat"`
 	RunID  entities.RunID `json:"runId,omitempty"`
 }
@@ -161,8 +162,8 @@ func duration(d time.Duration) string {
 type scheduleReasonJSON struct {
 	Kind      why.ScheduleKind `json:"kind"`
 	Text      string           `json:"text"`
-	Since     *timestamp       `json:"since,omitempty"`
-	At        *timestamp       `json:"at,omitempty"`
+	Since     api.Time         `json:"since,omitzero"`
+	At        api.Time         `json:"at,omitzero"`
 	RunID     entities.RunID   `json:"runId,omitempty"`
 	MessageID string           `json:"messageId,omitempty"`
 }
@@ -174,13 +175,13 @@ func newScheduleReasonJSON(r why.ScheduleReason) scheduleReasonJSON {
 // tickJSON is the JSON form of the decision about a tick.
 type tickJSON struct {
 	Kind      schedule.Kind     `json:"kind"`
-	At        timestamp         `json:"at"`
-	LastAt    *timestamp        `json:"lastAt,omitempty"`
+	At        api.Time          `json:"at"`
+	LastAt    api.Time          `json:"lastAt,omitzero"`
 	Count     int64             `json:"count"`
 	Decision  schedule.Decision `json:"decision"`
 	RunID     entities.RunID    `json:"runId,omitempty"`
 	Reason    string            `json:"reason,omitempty"`
-	DecidedAt timestamp         `json:"decidedAt"`
+	DecidedAt api.Time          `json:"decidedAt"`
 }
 
 func newTickJSON(t schedule.Tick) tickJSON {
@@ -202,12 +203,12 @@ func (r *request) scheduleName() string {
 
 func (s *Server) listSchedules(r *request) error {
 	page := r.page(oldestFirst)
-	return answer(r, func() (v list[scheduleJSON], err error) {
+	return answer(r, func() (v api.Page[scheduleJSON], err error) {
 		schedules, cursor, err := schedule.List(r.ctx(), s.Reader, r.project(), page)
 		if err != nil {
 			return v, err
 		}
-		v = list[scheduleJSON]{encodeAll(schedules, r.scheduleJSON), cursor}
+		v = api.Page[scheduleJSON]{Data: encodeAll(schedules, r.scheduleJSON), Cursor: cursor}
 		return v, s.addRunStatuses(r, v.Data)
 	})
 }
@@ -227,9 +228,7 @@ func (s *Server) getSchedule(r *request) error {
 		v = one[0]
 		v.Why = encodeAll(why.ExplainSchedule(f), newScheduleReasonJSON)
 		if timing, err := f.Schedule.Timing(); err == nil && f.Schedule.PausedAt == nil {
-			v.Next = encodeAll(timing.Upcoming(f.Schedule.DecidedUntil, shownTicks), func(t time.Time) timestamp {
-				return timestamp(t)
-			})
+			v.Next = encodeAll(timing.Upcoming(f.Schedule.DecidedUntil, shownTicks), timestamp)
 		}
 		return v, nil
 	})

@@ -7,15 +7,16 @@ import (
 	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type signalJSON struct {
 	ID   store.SignalID `json:"id"`
 	Name string         `json:"name"`
 	// Key is the ID that the sender gave the signal.
-	Key       string    `json:"key,omitempty"`
-	CreatedAt timestamp `json:"createdAt"`
-	KeepUntil timestamp `json:"keepUntil"`
+	Key       string   `json:"key,omitempty"`
+	CreatedAt api.Time `json:"createdAt"`
+	KeepUntil api.Time `json:"keepUntil"`
 }
 
 func newSignalJSON(s store.Signal) signalJSON {

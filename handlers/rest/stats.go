@@ -7,6 +7,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/why/overview"
 )
 
@@ -31,7 +32,7 @@ func newPercentilesJSON(p *stats.Percentiles) *percentilesJSON {
 }
 
 type pointJSON struct {
-	At        timestamp        `json:"at"`
+	At        api.Time         `json:"at"`
 	Created   int64            `json:"created"`
 	Started   int64            `json:"started"`
 	Completed int64            `json:"completed"`
@@ -106,8 +107,8 @@ func (s *Server) statsOfFailures(r *request) error {
 }
 
 type statsJSON[T any] struct {
-	CompleteTo timestamp `json:"completeTo"`
-	Data       []T       `json:"data"`
+	CompleteTo api.Time `json:"completeTo"`
+	Data       []T      `json:"data"`
 }
 
 // answerStats answers with the result of the query that the request describes. It reads how far events are counted
@@ -141,9 +142,9 @@ type failureGroupJSON struct {
 	Shape           string         `json:"shape,omitempty"`
 	Message         string         `json:"message,omitempty"`
 	Count           int            `json:"count"`
-	FirstAt         timestamp      `json:"firstAt"`
-	LastAt          timestamp      `json:"lastAt"`
-	CreatedFrom     timestamp      `json:"createdFrom"`
+	FirstAt         api.Time       `json:"firstAt"`
+	LastAt          api.Time       `json:"lastAt"`
+	CreatedFrom     api.Time       `json:"createdFrom"`
 	FirstDeployment string         `json:"firstDeployment"`
 	RunID           entities.RunID `json:"runId"`
 	Trend           []int          `json:"trend"`
@@ -158,7 +159,7 @@ func newFailureGroupJSON(g stats.FailureGroup) failureGroupJSON {
 
 // failureListJSON has groups of runs that failed since a time.
 type failureListJSON struct {
-	Since timestamp          `json:"since"`
+	Since api.Time           `json:"since"`
 	More  bool               `json:"more"`
 	Data  []failureGroupJSON `json:"data"`
 }
@@ -201,11 +202,11 @@ func messageOf(f stats.Failed) string {
 }
 
 type workflowJSON struct {
-	Name       string    `json:"name"`
-	Deployment string    `json:"deployment"`
-	LastRunAt  timestamp `json:"lastRunAt"`
-	Open       int       `json:"open"`
-	MoreOpen   bool      `json:"moreOpen,omitempty"`
+	Name       string   `json:"name"`
+	Deployment string   `json:"deployment"`
+	LastRunAt  api.Time `json:"lastRunAt"`
+	Open       int      `json:"open"`
+	MoreOpen   bool     `json:"moreOpen,omitempty"`
 }
 
 // listWorkflows lists the workflows that have runs, by name.
@@ -226,7 +227,7 @@ func (s *Server) listWorkflows(r *request) error {
 
 // gaugesJSON are the gauges of a project.
 type gaugesJSON struct {
-	At       timestamp        `json:"at"`
+	At       api.Time         `json:"at"`
 	Runs     openRunsJSON     `json:"runs"`
 	Messages queuedCountsJSON `json:"messages"`
 	Capped   bool             `json:"capped"`
@@ -240,12 +241,12 @@ type openRunsJSON struct {
 
 // queuedCountsJSON counts the messages of the queue.
 type queuedCountsJSON struct {
-	Due       int64      `json:"due"`
-	Leased    int64      `json:"leased"`
-	Delayed   int64      `json:"delayed"`
-	Retrying  int64      `json:"retrying"`
-	Parked    int64      `json:"parked"`
-	OldestDue *timestamp `json:"oldestDue,omitempty"`
+	Due       int64    `json:"due"`
+	Leased    int64    `json:"leased"`
+	Delayed   int64    `json:"delayed"`
+	Retrying  int64    `json:"retrying"`
+	Parked    int64    `json:"parked"`
+	OldestDue api.Time `json:"oldestDue,omitzero"`
 }
 
 func newGaugesJSON(g overview.Gauges) gaugesJSON {
@@ -262,15 +263,15 @@ func (s *Server) gauges(r *request) error {
 
 // attentionJSON is what needs attention.
 type attentionJSON struct {
-	At   timestamp           `json:"at"`
+	At   api.Time            `json:"at"`
 	Data []attentionItemJSON `json:"data"`
 }
 
 type attentionItemJSON struct {
 	Kind       overview.Kind  `json:"kind"`
 	Count      int64          `json:"count"`
-	Since      *timestamp     `json:"since,omitempty"`
-	Until      *timestamp     `json:"until,omitempty"`
+	Since      api.Time       `json:"since,omitzero"`
+	Until      api.Time       `json:"until,omitzero"`
 	Deployment string         `json:"deployment,omitempty"`
 	Workflow   string         `json:"workflow,omitempty"`
 	RunID      entities.RunID `json:"runId,omitempty"`

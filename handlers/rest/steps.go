@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // stepJSON is the JSON form of a step. Only a single step has the fields from Deployment on.
@@ -27,10 +28,10 @@ type stepJSON struct {
 	Name        string              `json:"name"`
 	Status      entities.StepStatus `json:"status"`
 	Attempt     int                 `json:"attempt"`
-	CreatedAt   timestamp           `json:"createdAt"`
-	StartedAt   *timestamp          `json:"startedAt,omitempty"`
-	CompletedAt *timestamp          `json:"completedAt,omitempty"`
-	RetryAfter  *timestamp          `json:"retryAfter,omitempty"`
+	CreatedAt   api.Time            `json:"createdAt"`
+	StartedAt   api.Time            `json:"startedAt,omitzero"`
+	CompletedAt api.Time            `json:"completedAt,omitzero"`
+	RetryAfter  api.Time            `json:"retryAfter,omitzero"`
 
 	Deployment     string          `json:"deployment,omitempty"`
 	ChildID        entities.RunID  `json:"childId,omitempty"`
@@ -178,9 +179,9 @@ type waitJSON struct {
 	RunID       entities.RunID      `json:"runId"`
 	Workflow    string              `json:"workflow,omitempty"`
 	Status      entities.WaitStatus `json:"status"`
-	ResumeAt    *timestamp          `json:"resumeAt,omitempty"`
-	CreatedAt   timestamp           `json:"createdAt"`
-	CompletedAt *timestamp          `json:"completedAt,omitempty"`
+	ResumeAt    api.Time            `json:"resumeAt,omitzero"`
+	CreatedAt   api.Time            `json:"createdAt"`
+	CompletedAt api.Time            `json:"completedAt,omitzero"`
 }
 
 // listWaits lists all waits that a run ever had.
@@ -204,8 +205,8 @@ func (s *Server) listWaits(r *request) error {
 type streamJSON struct {
 	Name      entities.StreamName `json:"name"`
 	Chunks    int64               `json:"chunks"`
-	CreatedAt timestamp           `json:"createdAt"`
-	ClosedAt  *timestamp          `json:"closedAt,omitempty"`
+	CreatedAt api.Time            `json:"createdAt"`
+	ClosedAt  api.Time            `json:"closedAt,omitzero"`
 }
 
 func newStreamJSON(s store.StoredStream) streamJSON {
@@ -248,9 +249,9 @@ func (s *Server) listChunks(r *request) error {
 		return err
 	}
 	body := struct {
-		list[chunkJSON]
+		api.Page[chunkJSON]
 		Closed bool `json:"closed"`
-	}{list[chunkJSON]{Data: encodeAll(chunks, newChunkJSON)}, info.ClosedAt != nil}
+	}{api.Page[chunkJSON]{Data: encodeAll(chunks, newChunkJSON)}, info.ClosedAt != nil}
 	if n := len(chunks); n > 0 {
 		from = chunks[n-1].Idx + 1
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
@@ -151,11 +152,11 @@ type triggerJSON struct {
 	triggerBody
 
 	Path      string             `json:"path,omitempty"`
-	PausedAt  *timestamp         `json:"pausedAt,omitempty"`
+	PausedAt  api.Time           `json:"pausedAt,omitzero"`
 	PauseNote string             `json:"pauseNote,omitempty"`
 	Last      []triggerEventJSON `json:"last,omitempty"`
-	CreatedAt timestamp          `json:"createdAt"`
-	UpdatedAt timestamp          `json:"updatedAt"`
+	CreatedAt api.Time           `json:"createdAt"`
+	UpdatedAt api.Time           `json:"updatedAt"`
 }
 
 func (r *request) triggerJSON(t trigger.Trigger) triggerJSON {
@@ -207,7 +208,7 @@ type triggerEventJSON struct {
 	Decision  trigger.Decision `json:"decision"`
 	RunID     entities.RunID   `json:"runId,omitempty"`
 	Reason    string           `json:"reason,omitempty"`
-	DecidedAt timestamp        `json:"decidedAt"`
+	DecidedAt api.Time         `json:"decidedAt"`
 }
 
 func (r *request) triggerEventJSON(e trigger.Event) triggerEventJSON {

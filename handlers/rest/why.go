@@ -4,6 +4,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/why"
 )
@@ -11,10 +12,10 @@ import (
 type explanationJSON struct {
 	RunID    entities.RunID `json:"runId"`
 	Verdict  why.Verdict    `json:"verdict"`
-	Since    *timestamp     `json:"since,omitempty"`
-	At       timestamp      `json:"at"`
+	Since    api.Time       `json:"since,omitzero"`
+	At       api.Time       `json:"at"`
 	LastSeq  int64          `json:"lastSeq"`
-	Deadline *timestamp     `json:"deadline,omitempty"`
+	Deadline api.Time       `json:"deadline,omitzero"`
 	Next     *nextJSON      `json:"next,omitempty"`
 	Reasons  []reasonJSON   `json:"reasons"`
 	Open     *partsJSON     `json:"open,omitempty"`
@@ -23,7 +24,7 @@ type explanationJSON struct {
 
 // nextJSON is what happens next by itself.
 type nextJSON struct {
-	At     timestamp       `json:"at"`
+	At     api.Time        `json:"at"`
 	Kind   why.Kind        `json:"kind"`
 	StepID entities.StepID `json:"stepId,omitempty"`
 	WaitID entities.WaitID `json:"waitId,omitempty"`
@@ -39,7 +40,7 @@ type partsJSON struct {
 // endJSON says how a run ended.
 type endJSON struct {
 	Status       entities.RunStatus `json:"status"`
-	At           timestamp          `json:"at"`
+	At           api.Time           `json:"at"`
 	Seq          int64              `json:"seq"`
 	Error        *failureJSON       `json:"error,omitempty"`
 	CancelReason string             `json:"cancelReason,omitempty"`
@@ -74,9 +75,9 @@ type reasonJSON struct {
 	Circle      []entities.RunID   `json:"circle,omitempty"`
 	Votes       int                `json:"votes,omitempty"`
 	Detail      string             `json:"detail,omitempty"`
-	Since       *timestamp         `json:"since,omitempty"`
-	At          *timestamp         `json:"at,omitempty"`
-	Until       *timestamp         `json:"until,omitempty"`
+	Since       api.Time           `json:"since,omitzero"`
+	At          api.Time           `json:"at,omitzero"`
+	Until       api.Time           `json:"until,omitzero"`
 	Error       *reasonErrorJSON   `json:"error,omitempty"`
 	Remedies    []why.Remedy       `json:"remedies"`
 }
@@ -91,7 +92,7 @@ type reasonErrorJSON struct {
 type holderJSON struct {
 	RunID  entities.RunID  `json:"runId"`
 	StepID entities.StepID `json:"stepId,omitempty"`
-	Since  timestamp       `json:"since"`
+	Since  api.Time        `json:"since"`
 }
 
 func newHolderJSON(h why.Holder) holderJSON { return holderJSON{h.RunID, h.StepID, timestamp(h.Since)} }
