@@ -71,7 +71,7 @@ var onlyFor = map[string][]string{
 	"pgregory.net/rapid":                    {"_test.go"},
 	"github.com/anishathalye/porcupine":     {"_test.go"},
 	"github.com/chromedp":                   {"_test.go"},
-	"github.com/testcontainers":             {"migrations/testdb", "_test.go"}, // so the binary does not link it
+	"github.com/testcontainers":             {"_test.go"},
 	"github.com/santhosh-tekuri/jsonschema": {"_test.go"},
 	"go.yaml.in/yaml":                       {"handlers/rest", "flow", "_test.go"},
 }

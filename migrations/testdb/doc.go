@@ -8,8 +8,7 @@
 //		…
 //	}
 //
-// It may import migrations and migrations/localpg. Only tests may import it, so that testcontainers is not linked into
-// the product.
+// It may import migrations and migrations/localpg. Only tests may import it.
 //
 // # Where the server comes from
 //
@@ -17,9 +16,8 @@
 //
 //   - the server in TEST_DATABASE_URL
 //   - a throwaway server, started from Postgres programs on the machine (see localpg)
-//   - a throwaway container, if a Docker daemon answers
 //
-// Without any of them the test fails with a message that says what to do. It is never skipped. The process migrates one
+// Without both the test fails with a message that says what to do. It is never skipped. The process migrates one
 // template database, and each New clones it.
 //
 // # Cleaning up
@@ -28,7 +26,6 @@
 // server when all tests have ended. If Main is missing, or the process is killed or times out:
 //
 //   - A throwaway server dies with the process and its folder is removed (see localpg).
-//   - A container is removed by the reaper of testcontainers.
 //   - On the server in TEST_DATABASE_URL, the next process drops the databases of the dead one. Each process has a
 //     number, which is in the names of its databases, and holds an advisory lock on it for as long as it lives.
 package testdb

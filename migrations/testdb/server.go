@@ -30,13 +30,15 @@ type database struct {
 	dsn  string
 }
 
-// openServer connects to the server of TEST_DATABASE_URL, or to a new one from the sources.
-func openServer(ctx context.Context, testDatabaseURL string, from sources) (*server, error) {
-	found, err := from.find(ctx, testDatabaseURL)
-	if err != nil {
-		return nil, err
+// openServer connects to the server of TEST_DATABASE_URL, or if that is not set to a new one.
+func openServer(ctx context.Context, testDatabaseURL string) (*server, error) {
+	s := &server{instance: instance{dsn: testDatabaseURL}}
+	if testDatabaseURL == "" {
+		var err error
+		if s.instance, err = startInstalled(ctx); err != nil {
+			return nil, fmt.Errorf("TEST_DATABASE_URL is not set: %w", err)
+		}
 	}
-	s := &server{instance: found}
 	if err := s.connect(ctx); err != nil {
 		if testDatabaseURL != "" {
 			err = fmt.Errorf("TEST_DATABASE_URL: %w", err)

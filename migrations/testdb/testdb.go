@@ -77,7 +77,7 @@ func sharedServer() (*server, error) {
 		shared.opened = true
 		ctx, cancel := context.WithTimeout(context.Background(), setUpLimit) // shared: must outlive the first test
 		defer cancel()
-		shared.server, shared.err = openServer(ctx, os.Getenv("TEST_DATABASE_URL"), systemSources())
+		shared.server, shared.err = openServer(ctx, os.Getenv("TEST_DATABASE_URL"))
 	}
 	return shared.server, shared.err
 }
