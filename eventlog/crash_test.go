@@ -261,29 +261,34 @@ func TestCrashAtAnyStatementOfStreamWrite(t *testing.T) {
 			return s.Close(t.Context(), home, "wrun_1", name)
 		},
 	}
-	for kind, write := range writes {
-		statements := session.Run(t, -1, gate.None, func() {
-			if err := write(broken, entities.StreamName("clean "+kind)); err != nil {
-				t.Error(err)
+	begin := func(name entities.StreamName, begun bool) (chunks []string) {
+		if begun {
+			chunks = []string{"a"}
+			if err := sound.Write(t.Context(), home, "wrun_1", name, [][]byte{[]byte("a")}); err != nil {
+				t.Fatal(err)
 			}
-		})
-		if len(statements) != 2 || statements[1] != "COMMIT" {
-			t.Fatalf("a stream write has the statements %q", statements)
 		}
-		for _, begun := range []bool{false, true} {
+		return chunks
+	}
+	for kind, write := range writes {
+		for begun, count := range map[bool]int{false: 4, true: 2} { // new streams of no run are counted
+			clean := entities.StreamName(fmt.Sprint("clean ", kind, begun))
+			begin(clean, begun)
+			statements := session.Run(t, -1, gate.None, func() {
+				if err := write(broken, clean); err != nil {
+					t.Error(err)
+				}
+			})
+			if len(statements) != count || statements[count-1] != "COMMIT" {
+				t.Fatalf("a stream write has the statements %q", statements)
+			}
 			for n := range statements {
 				for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 					t.Run(fmt.Sprintf("%s at %d of %s, begun %v", crash, n, kind, begun), func(t *testing.T) {
 						name := entities.StreamName(t.Name())
-						var before []string
-						if begun {
-							before = []string{"a"}
-							if err := sound.Write(t.Context(), home, "wrun_1", name, [][]byte{[]byte("a")}); err != nil {
-								t.Fatal(err)
-							}
-						}
+						before := begin(name, begun)
 						after, closed := before, false
-						if n == 1 && crash == gate.AnswerLost {
+						if n == count-1 && crash == gate.AnswerLost {
 							if closed = kind == "close"; !closed {
 								after = append(before[:len(before):len(before)], "b", "", "c")
 							}

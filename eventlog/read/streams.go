@@ -3,6 +3,7 @@ package read
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,7 +25,13 @@ const (
 	perStream = 200 * time.Microsecond
 	// chunkBytes is about what a chunk takes in memory without its data.
 	chunkBytes = 64
+	// MaxOrphans is how many streams of runs that do not exist a project may have.
+	MaxOrphans = 10_000
 )
+
+// ErrTooManyOrphans means that the project has as many streams of runs that do not exist as it may.
+var ErrTooManyOrphans = fmt.Errorf("the project has %d streams of runs that do not exist: start their runs, "+
+	"or wait until the streams are removed, a week after they began", MaxOrphans)
 
 // Streams writes and reads streams, which are not part of the log.
 type Streams struct {
@@ -47,29 +54,31 @@ func NewStreams(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Streams 
 	return &Streams{pool: pg.NewPool(pool), hub: hub, now: now, live: newLive(pool)}
 }
 
-// Write appends chunks to a stream, and creates it if it does not exist, even without chunks. The run need not exist.
-// Writes to a closed stream are ignored.
+// Write appends chunks to a stream, and creates it if it does not exist, even without chunks. The run need not exist
+// yet, but a new stream fails with [ErrTooManyOrphans] if too many streams of the project have none. Writes to a closed
+// stream are ignored.
 func (s *Streams) Write(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte,
 ) error {
-	return s.update(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
-		store.AppendChunks(b, project, runID, name, chunks, now)
+	return s.update(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) *pgx.QueuedQuery {
+		return store.AppendChunks(b, project, runID, name, chunks, now)
 	})
 }
 
 // Close closes a stream. Its readers see the end once they have read all chunks. Closing it again is not an error.
+// It creates the stream as [Streams.Write] does.
 func (s *Streams) Close(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName,
 ) error {
-	return s.update(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
-		store.CloseStream(b, project, runID, name, now)
+	return s.update(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) *pgx.QueuedQuery {
+		return store.CloseStream(b, project, runID, name, now)
 	})
 }
 
-// update executes statements on a stream in one transaction, and notifies its readers.
+// update executes a statement on a stream in a transaction, and notifies the stream's readers.
 func (s *Streams) update(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName,
-	statements func(*pgx.Batch, time.Time),
+	statement func(*pgx.Batch, time.Time) *pgx.QueuedQuery,
 ) error {
 	if err := entities.ValidateID("run ID", string(runID)); err != nil {
 		return err
@@ -79,8 +88,21 @@ func (s *Streams) update(
 	}
 	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
-		statements(&b, s.now().UTC().Truncate(time.Millisecond))
-		return tx.SendBatch(ctx, &b).Close()
+		orphan := false
+		statement(&b, s.now().UTC().Truncate(time.Millisecond)).QueryRow(func(row pgx.Row) error {
+			if err := row.Scan(&orphan); !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+			return nil
+		})
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil || !orphan {
+			return err
+		}
+		tooMany, err := store.MoreOrphansThan(ctx, tx, project, MaxOrphans)
+		if err == nil && tooMany {
+			return ErrTooManyOrphans
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("write stream %s: %w", name, err)

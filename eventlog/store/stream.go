@@ -82,36 +82,73 @@ const chunkPage = `(
 	WHERE before < $4) page`
 
 // AppendChunks queues the append of chunks, and the creation of the stream if it does not exist. To a closed stream it
-// appends nothing.
+// appends nothing. The result has a row if the stream was open: whether it is a new one, of a run that does not exist.
 func AppendChunks(
 	b *pgx.Batch, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte, now time.Time,
-) {
+) *pgx.QueuedQuery {
 	if chunks == nil {
 		chunks = [][]byte{} // an empty array, not NULL
 	}
 	// The upsert locks the stream's row, and returns the count after the append: each writer so gets indexes of its
 	// own.
-	b.Queue(`
+	return b.Queue(`
 		WITH stream AS (
-			INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ($1, $2, $3, cardinality($4::bytea[]), $5)
+			INSERT INTO streams (project, name, run_id, chunks, created_at, before_run)
+			VALUES ($1, $2, $3, cardinality($4::bytea[]), $5, `+noRun+`)
 			ON CONFLICT (project, name) DO UPDATE SET chunks = streams.chunks + excluded.chunks
 			WHERE streams.closed_at IS NULL
-			RETURNING id, chunks
+			RETURNING id, chunks, before_run
+		), appended AS (
+			INSERT INTO stream_chunks (stream_id, idx, data)
+			SELECT stream.id, stream.chunks - cardinality($4) + ord - 1, coalesce(data, '')
+			FROM stream, unnest($4) WITH ORDINALITY AS new (data, ord)
 		)
-		INSERT INTO stream_chunks (stream_id, idx, data)
-		SELECT stream.id, stream.chunks - cardinality($4) + ord - 1, coalesce(data, '')
-		FROM stream, unnest($4) WITH ORDINALITY AS new (data, ord)`, project, name, runID, chunks, now)
+		SELECT before_run AND chunks = cardinality($4) FROM stream`, project, name, runID, chunks, now)
 }
 
+// noRun says that the project $1 has no run $3.
+const noRun = `NOT EXISTS (SELECT FROM runs r WHERE r.id = $3 AND r.project = $1)`
+
 // CloseStream queues the closing of a stream, and its creation if it does not exist. Closing it again changes nothing.
+// The result is that of [AppendChunks].
 func CloseStream(
 	b *pgx.Batch, project entities.Project, runID entities.RunID, name entities.StreamName, now time.Time,
-) {
-	b.Queue(`
-		INSERT INTO streams (project, name, run_id, chunks, created_at, closed_at) VALUES ($1, $2, $3, 0, $4, $4)
-		ON CONFLICT (project, name) DO UPDATE SET closed_at = coalesce(streams.closed_at, excluded.closed_at)`,
-		project, name, runID, now)
+) *pgx.QueuedQuery {
+	return b.Queue(`
+		INSERT INTO streams (project, name, run_id, chunks, created_at, closed_at, before_run)
+		VALUES ($1, $2, $3, 0, $4, $4, `+noRun+`)
+		ON CONFLICT (project, name) DO UPDATE SET closed_at = coalesce(streams.closed_at, excluded.closed_at)
+		RETURNING before_run AND chunks = 0`, project, name, runID, now)
 }
+
+// MoreOrphansThan reports whether the project has more than so many streams of runs that do not exist. If it seems to,
+// the streams whose run exists by now are no longer counted, and old answers to health checks, which nobody reads any
+// more, are deleted. Other transactions of the project that ask wait for the end of this one.
+func MoreOrphansThan(ctx context.Context, tx pgx.Tx, project entities.Project, limit int) (bool, error) {
+	var more bool
+	count := func(rows pgx.Row) error { return rows.Scan(&more) }
+	var first, settled pgx.Batch
+	first.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('orphan streams ' || $1::text, 0))`, project)
+	first.Queue(countOrphans, project, limit).QueryRow(count)
+	if err := tx.SendBatch(ctx, &first).Close(); err != nil || !more {
+		return false, pg.Wrap(err, "count orphan streams")
+	}
+	settled.Queue(`
+		UPDATE streams SET before_run = false WHERE id IN (
+			SELECT id FROM streams s WHERE project = $1 AND before_run
+				AND EXISTS (SELECT FROM runs r WHERE r.id = s.run_id AND r.project = $1)
+			FOR UPDATE SKIP LOCKED)`, project)
+	settled.Queue(`
+		DELETE FROM streams WHERE id IN (
+			SELECT id FROM streams WHERE project = $1 AND before_run
+				AND name LIKE '\_\_health\_check\_\_%' AND created_at < now() - interval '1 hour'
+			FOR UPDATE SKIP LOCKED)`, project)
+	settled.Queue(countOrphans, project, limit).QueryRow(count)
+	return more, pg.Wrap(tx.SendBatch(ctx, &settled).Close(), "count orphan streams")
+}
+
+const countOrphans = `
+	SELECT count(*) > $2 FROM (SELECT FROM streams WHERE project = $1 AND before_run LIMIT $2 + 1) counted`
 
 // StreamFault is a stream whose row disagrees with its chunks.
 type StreamFault struct {

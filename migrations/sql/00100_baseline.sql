@@ -294,14 +294,17 @@ CREATE TABLE streams (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     project text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
-    -- Only groups streams: health checks write with IDs of runs that do not exist.
+    -- Only groups streams: they may begin before their run, and answers to health checks have none.
     run_id text COLLATE "C" NOT NULL,
     chunks bigint NOT NULL CHECK (chunks >= 0),
     created_at timestamptz NOT NULL,
     closed_at timestamptz,
+    -- The run did not exist when the stream began, nor when the project's streams without a run were last checked.
+    before_run boolean NOT NULL DEFAULT false,
     CONSTRAINT streams_name_key UNIQUE (project, name)
 ) WITH (fillfactor = 80);
 CREATE INDEX streams_run_idx ON streams (project, run_id, name);
+CREATE INDEX streams_before_run_idx ON streams (project) WHERE before_run;
 
 CREATE TABLE stream_chunks (
     stream_id bigint NOT NULL REFERENCES streams(id) ON DELETE CASCADE,
