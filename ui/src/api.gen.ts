@@ -89,16 +89,20 @@ export type Run = {
   lastSeq: number;
   error?: Failure;
   cancelReason?: string;
-  held?: {
-    code: string;
-    message?: string;
-    since: Time;
-    attempts: number;
-  };
+  held?: Held;
   input?: unknown;
   inputEncoding?: Encoding;
   output?: unknown;
   outputEncoding?: Encoding;
+};
+
+// Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
+// does not match the log. It is called again after a backoff, and when its deployment is registered again.
+export type Held = {
+  code: string;
+  message?: string;
+  since: Time;
+  attempts: number;
 };
 
 // The state of a run in one word: `scheduled` for a later start; `working`; `retrying` after a failure; `waiting` for
@@ -116,25 +120,35 @@ export type Explanation = {
   at: Time;
   lastSeq: number;
   deadline?: Time;
-  next?: {
-    at: Time;
-    kind: ReasonKind;
-    stepId?: string;
-    waitId?: string;
-  };
+  next?: NextEvent;
   reasons: Array<Reason>;
-  open?: {
-    steps: number;
-    hooks: number;
-    waits: number;
-  };
-  end?: {
-    status: "completed" | "failed" | "cancelled";
-    at: Time;
-    seq: number;
-    error?: Failure;
-    cancelReason?: string;
-  };
+  open?: OpenParts;
+  end?: RunEnd;
+};
+
+// How the run ended.
+export type RunEnd = {
+  status: "completed" | "failed" | "cancelled";
+  at: Time;
+  seq: number;
+  error?: Failure;
+  cancelReason?: string;
+};
+
+// How many steps, hooks and waits are open. At most 50 of each are reasons. If the run's function has said which steps
+// it awaits, the others do not count.
+export type OpenParts = {
+  steps: number;
+  hooks: number;
+  waits: number;
+};
+
+// The reason that is over first by itself; missing if none is at a known time.
+export type NextEvent = {
+  at: Time;
+  kind: ReasonKind;
+  stepId?: string;
+  waitId?: string;
 };
 
 export type Reason = {
@@ -160,23 +174,28 @@ export type Reason = {
   slots?: number;
   inAll?: boolean;
   ahead?: number;
-  holders?: Array<{
-    runId: string;
-    stepId?: string;
-    since: Time;
-  }>;
+  holders?: Array<SlotHolder>;
   votes?: number;
   circle?: Array<string>;
   detail?: string;
   since?: Time;
   at?: Time;
   until?: Time;
-  error?: {
-    code?: string;
-    message?: string;
-    seq?: number;
-  };
+  error?: ReasonError;
   remedies: Array<Remedy>;
+};
+
+// The last failure.
+export type ReasonError = {
+  code?: string;
+  message?: string;
+  seq?: number;
+};
+
+export type SlotHolder = {
+  runId: string;
+  stepId?: string;
+  since: Time;
 };
 
 export type Registration = {
@@ -210,20 +229,24 @@ export type TimelinePart = {
   createdAt: Time;
   endedAt?: Time;
   resumeAt?: Time;
-  attempts?: Array<{
-    seq: number;
-    startedAt: Time;
-    endedAt?: Time;
-    endSeq?: number;
-    outcome?: "completed" | "failed" | "retrying" | "lost";
-    code?: string;
-    retryAfter?: Time;
-  }>;
-  received?: Array<{
-    seq: number;
-    at: Time;
-  }>;
+  attempts?: Array<Attempt>;
+  received?: Array<ReceivedPayload>;
   cut?: boolean;
+};
+
+export type ReceivedPayload = {
+  seq: number;
+  at: Time;
+};
+
+export type Attempt = {
+  seq: number;
+  startedAt: Time;
+  endedAt?: Time;
+  endSeq?: number;
+  outcome?: "completed" | "failed" | "retrying" | "lost";
+  code?: string;
+  retryAfter?: Time;
 };
 
 // A step that waits for its next attempt is `pending` too.
@@ -261,11 +284,15 @@ export type Step = {
   inputEncoding?: Encoding;
   output?: unknown;
   outputEncoding?: Encoding;
-  memo?: {
-    runId: string;
-    seq: number;
-  };
+  memo?: MemoSource;
   error?: Failure;
+};
+
+// Where the output comes from, if the step was not executed because an equal one was: its run, and the event with its
+// result.
+export type MemoSource = {
+  runId: string;
+  seq: number;
 };
 
 export type Hook = {
@@ -341,10 +368,12 @@ export type LiveHello = {
 
 export type LiveRuns = {
   runs: Array<Run>;
-  gone: Array<{
-    id: string;
-    lastSeq: number;
-  }>;
+  gone: Array<GoneRun>;
+};
+
+export type GoneRun = {
+  id: string;
+  lastSeq: number;
 };
 
 export type LiveLog = {
@@ -637,13 +666,15 @@ export type Collection = {
   dueAt: Time;
   debounce?: Debounce;
   batch?: Batch;
-  why?: Array<{
-    kind: "parked" | "task_fails" | "refused" | "due" | "collecting";
-    text: string;
-    since?: Time;
-    at?: Time;
-    messageId?: string;
-  }>;
+  why?: Array<CollectionReason>;
+};
+
+export type CollectionReason = {
+  kind: "parked" | "task_fails" | "refused" | "due" | "collecting";
+  text: string;
+  since?: Time;
+  at?: Time;
+  messageId?: string;
 };
 
 export type Schedule = {
@@ -670,22 +701,27 @@ export type Schedule = {
   waiting?: number;
   runId?: string;
   runStatus?: RunStatus;
-  backfill?: {
-    at: Time;
-    until: Time;
-    repeat: boolean;
-    runId?: string;
-  };
-  why?: Array<{
-    kind: "parked" | "task_fails" | "paused" | "refused" | "overlap" | "waiting" | "backfill" | "no_tick";
-    text: string;
-    since?: Time;
-    at?: Time;
-    runId?: string;
-    messageId?: string;
-  }>;
+  backfill?: Backfill;
+  why?: Array<ScheduleReason>;
   createdAt: Time;
   updatedAt: Time;
+};
+
+// The backfill under way.
+export type Backfill = {
+  at: Time;
+  until: Time;
+  repeat: boolean;
+  runId?: string;
+};
+
+export type ScheduleReason = {
+  kind: "parked" | "task_fails" | "paused" | "refused" | "overlap" | "waiting" | "backfill" | "no_tick";
+  text: string;
+  since?: Time;
+  at?: Time;
+  runId?: string;
+  messageId?: string;
 };
 
 export type Tick = {
@@ -706,21 +742,27 @@ export type TriggerSpec = {
 
 // What the trigger waits for. Exactly one of these.
 export type TriggerOn = {
-  signal?: {
-    name: string;
-    condition?: string;
-  };
-  webhook?: {
-    verify?: "github" | "stripe" | "slack" | "standard" | "generic";
-    secret?: string;
-    respond?: string;
-    condition?: string;
-  };
-  runEnded?: {
-    workflow: string;
-    statuses?: Array<"completed" | "failed" | "cancelled">;
-    condition?: string;
-  };
+  signal?: OnSignal;
+  webhook?: OnWebhook;
+  runEnded?: OnRunEnded;
+};
+
+export type OnRunEnded = {
+  workflow: string;
+  statuses?: Array<"completed" | "failed" | "cancelled">;
+  condition?: string;
+};
+
+export type OnWebhook = {
+  verify?: "github" | "stripe" | "slack" | "standard" | "generic";
+  secret?: string;
+  respond?: string;
+  condition?: string;
+};
+
+export type OnSignal = {
+  name: string;
+  condition?: string;
 };
 
 // What the trigger starts. The texts of `input`, and `key`, `idempotencyKey`, `attributes` and the keys of limits,
@@ -860,15 +902,18 @@ export type Project = {
   name: string;
   createdAt: Time;
   pausedAt?: Time;
-  limits?: {
-    dailyStarts?: number;
-    startsToday?: number;
-    storageBytes?: number;
-    storedBytes?: number;
-    storedAt?: Time;
-    maxDepth?: number;
-    maxDescendants?: number;
-  };
+  limits?: ProjectLimits;
+};
+
+// The project's limits and their use. It is missing if there are none.
+export type ProjectLimits = {
+  dailyStarts?: number;
+  startsToday?: number;
+  storageBytes?: number;
+  storedBytes?: number;
+  storedAt?: Time;
+  maxDepth?: number;
+  maxDescendants?: number;
 };
 
 export type ServerProcess = {
@@ -910,6 +955,174 @@ export type Action = {
   action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
   subject: string;
   detail: Record<string, unknown>;
+};
+
+export type RunCount = {
+  count: number;
+  atLeast: boolean;
+};
+
+export type CancelledRuns = {
+  matched: number;
+  cancelled: number;
+  runIds: Array<string>;
+  more: boolean;
+};
+
+export type CopiedRuns = {
+  matched: number;
+  started: number;
+  runIds: Array<string>;
+  refused: Array<{
+    runId: string;
+    message: string;
+  }>;
+  more: boolean;
+  cursor?: string;
+};
+
+export type SentMessage = {
+  seq: number;
+  repeated: boolean;
+};
+
+export type ResumedHook = {
+  runId: string;
+  hookId: string;
+  seq: number;
+  eventId: string;
+  repeated: boolean;
+};
+
+export type RunStore = {
+  data: Record<string, StoreValue>;
+};
+
+export type TimelineNames = {
+  data: Array<TimelineName>;
+  steps: number;
+  names: number;
+  cursor?: Cursor;
+};
+
+export type Chunks = {
+  data: Array<Chunk>;
+  cursor?: Cursor;
+  closed: boolean;
+};
+
+export type RunSeries = {
+  name: string;
+  points: Array<RunPoint>;
+  total: RunPoint;
+};
+
+export type StepStats = {
+  workflow: string;
+  name: string;
+  completed: number;
+  failed: number;
+  cancelled: number;
+  retried: number;
+  tookMs?: Percentiles;
+};
+
+export type FailureStats = {
+  workflow: string;
+  code: string;
+  count: number;
+};
+
+export type Gauges = {
+  at: Time;
+  runs: {
+    pending: number;
+    running: number;
+  };
+  messages: {
+    due: number;
+    leased: number;
+    delayed: number;
+    retrying: number;
+    parked: number;
+    oldestDue?: Time;
+  };
+  capped: boolean;
+};
+
+export type Attention = {
+  at: Time;
+  data: Array<AttentionItem>;
+};
+
+export type FailureGroup = {
+  workflow: string;
+  step?: string;
+  code: string;
+  shape?: string;
+  message?: string;
+  count: number;
+  firstAt: Time;
+  lastAt: Time;
+  createdFrom: Time;
+  firstDeployment: string;
+  runId: string;
+  trend: Array<number>;
+};
+
+export type FailureGroups = {
+  since: Time;
+  more: boolean;
+  data: Array<FailureGroup>;
+};
+
+export type WorkflowSummary = {
+  name: string;
+  deployment: string;
+  lastRunAt: Time;
+  open: number;
+  moreOpen?: boolean;
+};
+
+export type Slots = {
+  held: Array<Permit>;
+  waiting: Array<Permit>;
+};
+
+export type MessageCounts = {
+  parked: Count;
+  retrying: Count;
+  leased: Count;
+  due: Count;
+  delayed: Count;
+  oldestDue?: Time;
+};
+
+export type ChangedMessages = {
+  matched: number;
+  changed: number;
+  messageIds: Array<string>;
+  more: boolean;
+};
+
+export type MadeSigningKey = {
+  id: string;
+  createdAt: Time;
+  secret: string;
+};
+
+export type SignInCode = {
+  code?: string;
+  expiresAt?: Time;
+};
+
+export type Servers = {
+  at: Time;
+  servers: Array<ServerProcess>;
+  extended: number;
+  capped: boolean;
+  stranded: Array<StrandedRun>;
+  moreStranded: boolean;
 };
 
 // Api has all operations. An operation without a body or a JSON answer has the type null for it.
@@ -970,10 +1183,7 @@ export interface Api {
     path: {  };
     query: { "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
     body: null;
-    answer: {
-      count: number;
-      atLeast: boolean;
-    };
+    answer: RunCount;
   };
   // Get a run, with its input and output
   "GET /v1/runs/{id}": {
@@ -1084,12 +1294,7 @@ export interface Api {
       dryRun?: boolean;
       limit?: number;
     };
-    answer: {
-      matched: number;
-      cancelled: number;
-      runIds: Array<string>;
-      more: boolean;
-    };
+    answer: CancelledRuns;
   };
   // Start copies of all matching runs
   "POST /v1/runs/rerun": {
@@ -1113,17 +1318,7 @@ export interface Api {
       limit?: number;
       cursor?: string;
     };
-    answer: {
-      matched: number;
-      started: number;
-      runIds: Array<string>;
-      refused: Array<{
-        runId: string;
-        message: string;
-      }>;
-      more: boolean;
-      cursor?: string;
-    };
+    answer: CopiedRuns;
   };
   // List the runs that a run started, newest first
   "GET /v1/runs/{id}/children": {
@@ -1202,13 +1397,7 @@ export interface Api {
       resumeId?: string;
       unverified?: boolean;
     };
-    answer: {
-      runId: string;
-      hookId: string;
-      seq: number;
-      eventId: string;
-      repeated: boolean;
-    };
+    answer: ResumedHook;
   };
   // Resume a run's hook
   "POST /v1/runs/{id}/hooks/{hookId}/resume": {
@@ -1219,13 +1408,7 @@ export interface Api {
       resumeId?: string;
       unverified?: boolean;
     };
-    answer: {
-      runId: string;
-      hookId: string;
-      seq: number;
-      eventId: string;
-      repeated: boolean;
-    };
+    answer: ResumedHook;
   };
   // Send a message to an inbox of a run
   "POST /v1/runs/{id}/inbox/{name}": {
@@ -1235,19 +1418,14 @@ export interface Api {
       id?: MessageId;
       payload: unknown;
     };
-    answer: {
-      seq: number;
-      repeated: boolean;
-    };
+    answer: SentMessage;
   };
   // Get the store of a run
   "GET /v1/runs/{id}/store": {
     path: { "id": string };
     query: {  };
     body: null;
-    answer: {
-      data: Record<string, StoreValue>;
-    };
+    answer: RunStore;
   };
   // Get a value of a run's store
   "GET /v1/runs/{id}/store/{key}": {
@@ -1290,11 +1468,7 @@ export interface Api {
     path: { "id": string; "name": string };
     query: { "limit"?: number; "cursor"?: string };
     body: null;
-    answer: {
-      data: Array<Chunk>;
-      cursor?: Cursor;
-      closed: boolean;
-    };
+    answer: Chunks;
   };
   // Follow a stream until it is closed
   "GET /v1/runs/{id}/streams/{name}/tail": {
@@ -1349,12 +1523,7 @@ export interface Api {
     path: { "id": string };
     query: { "cursor"?: string };
     body: null;
-    answer: {
-      data: Array<TimelineName>;
-      steps: number;
-      names: number;
-      cursor?: Cursor;
-    };
+    answer: TimelineNames;
   };
   // Get the graph of a flow's run, and how far its steps are
   "GET /v1/runs/{id}/graph": {
@@ -1405,11 +1574,7 @@ export interface Api {
     body: null;
     answer: {
       completeTo: CompleteTo;
-      data: Array<{
-        name: string;
-        points: Array<RunPoint>;
-        total: RunPoint;
-      }>;
+      data: Array<RunSeries>;
     };
   };
   // Count steps by their name
@@ -1419,15 +1584,7 @@ export interface Api {
     body: null;
     answer: {
       completeTo: CompleteTo;
-      data: Array<{
-        workflow: string;
-        name: string;
-        completed: number;
-        failed: number;
-        cancelled: number;
-        retried: number;
-        tookMs?: Percentiles;
-      }>;
+      data: Array<StepStats>;
     };
   };
   // Count failed runs by the code of their error
@@ -1437,11 +1594,7 @@ export interface Api {
     body: null;
     answer: {
       completeTo: CompleteTo;
-      data: Array<{
-        workflow: string;
-        code: string;
-        count: number;
-      }>;
+      data: Array<FailureStats>;
     };
   };
   // Count the open runs and the queue
@@ -1449,56 +1602,21 @@ export interface Api {
     path: {  };
     query: {  };
     body: null;
-    answer: {
-      at: Time;
-      runs: {
-        pending: number;
-        running: number;
-      };
-      messages: {
-        due: number;
-        leased: number;
-        delayed: number;
-        retrying: number;
-        parked: number;
-        oldestDue?: Time;
-      };
-      capped: boolean;
-    };
+    answer: Gauges;
   };
   // List what needs attention
   "GET /v1/attention": {
     path: {  };
     query: {  };
     body: null;
-    answer: {
-      at: Time;
-      data: Array<AttentionItem>;
-    };
+    answer: Attention;
   };
   // List failed runs in groups
   "GET /v1/failures": {
     path: {  };
     query: { "window"?: string };
     body: null;
-    answer: {
-      since: Time;
-      more: boolean;
-      data: Array<{
-        workflow: string;
-        step?: string;
-        code: string;
-        shape?: string;
-        message?: string;
-        count: number;
-        firstAt: Time;
-        lastAt: Time;
-        createdFrom: Time;
-        firstDeployment: string;
-        runId: string;
-        trend: Array<number>;
-      }>;
-    };
+    answer: FailureGroups;
   };
   // List the workflows that have runs
   "GET /v1/workflows": {
@@ -1506,13 +1624,7 @@ export interface Api {
     query: { "limit"?: number; "cursor"?: string };
     body: null;
     answer: {
-      data: Array<{
-        name: string;
-        deployment: string;
-        lastRunAt: Time;
-        open: number;
-        moreOpen?: boolean;
-      }>;
+      data: Array<WorkflowSummary>;
       cursor?: Cursor;
     };
   };
@@ -1843,10 +1955,7 @@ export interface Api {
     path: { "name": string };
     query: { "key"?: string; "limit"?: number };
     body: null;
-    answer: {
-      held: Array<Permit>;
-      waiting: Array<Permit>;
-    };
+    answer: Slots;
   };
   // List policies by workflow
   "GET /v1/policies": {
@@ -1956,11 +2065,7 @@ export interface Api {
     path: {  };
     query: {  };
     body: null;
-    answer: {
-      id: string;
-      createdAt: Time;
-      secret: string;
-    };
+    answer: MadeSigningKey;
   };
   // Delete a signing key
   "DELETE /v1/signing-keys/{id}": {
@@ -1984,14 +2089,7 @@ export interface Api {
     path: {  };
     query: {  };
     body: null;
-    answer: {
-      parked: Count;
-      retrying: Count;
-      leased: Count;
-      due: Count;
-      delayed: Count;
-      oldestDue?: Time;
-    };
+    answer: MessageCounts;
   };
   // Retry all matching messages now
   "POST /v1/messages/retry": {
@@ -2007,12 +2105,7 @@ export interface Api {
       dryRun?: boolean;
       limit?: number;
     };
-    answer: {
-      matched: number;
-      changed: number;
-      messageIds: Array<string>;
-      more: boolean;
-    };
+    answer: ChangedMessages;
   };
   // Discard all matching messages
   "POST /v1/messages/discard": {
@@ -2028,12 +2121,7 @@ export interface Api {
       dryRun?: boolean;
       limit?: number;
     };
-    answer: {
-      matched: number;
-      changed: number;
-      messageIds: Array<string>;
-      more: boolean;
-    };
+    answer: ChangedMessages;
   };
   // Get a message
   "GET /v1/messages/{id}": {
@@ -2139,24 +2227,14 @@ export interface Api {
     path: {  };
     query: {  };
     body: null;
-    answer: {
-      at: Time;
-      servers: Array<ServerProcess>;
-      extended: number;
-      capped: boolean;
-      stranded: Array<StrandedRun>;
-      moreStranded: boolean;
-    };
+    answer: Servers;
   };
   // Make a code that opens the project in a browser
   "POST /v1/ui/codes": {
     path: {  };
     query: {  };
     body: null;
-    answer: {
-      code?: string;
-      expiresAt?: Time;
-    };
+    answer: SignInCode;
   };
   // List the sessions of the dashboard that have opened the project
   "GET /v1/ui/sessions": {

@@ -10,52 +10,6 @@ import (
 	view "github.com/stepwell-dev/stepwell/eventlog/view"
 )
 
-// Defines values for ActionAction.
-const (
-	ActionActionCatalogPut       ActionAction = "catalog.put"
-	ActionActionCollectionDrop   ActionAction = "collection.drop"
-	ActionActionCollectionFlush  ActionAction = "collection.flush"
-	ActionActionDeploymentPut    ActionAction = "deployment.put"
-	ActionActionDeploymentRemove ActionAction = "deployment.remove"
-	ActionActionFlowAliasPut     ActionAction = "flow_alias.put"
-	ActionActionFlowAliasRemove  ActionAction = "flow_alias.remove"
-	ActionActionFlowPut          ActionAction = "flow.put"
-	ActionActionFlowRetire       ActionAction = "flow.retire"
-	ActionActionKeyCreate        ActionAction = "key.create"
-	ActionActionKeyRevoke        ActionAction = "key.revoke"
-	ActionActionLimitPut         ActionAction = "limit.put"
-	ActionActionLimitRemove      ActionAction = "limit.remove"
-	ActionActionMessageDiscard   ActionAction = "message.discard"
-	ActionActionMessageRetry     ActionAction = "message.retry"
-	ActionActionMessagesDiscard  ActionAction = "messages.discard"
-	ActionActionMessagesRetry    ActionAction = "messages.retry"
-	ActionActionPolicyPut        ActionAction = "policy.put"
-	ActionActionPolicyRemove     ActionAction = "policy.remove"
-	ActionActionProjectCreate    ActionAction = "project.create"
-	ActionActionProjectLimit     ActionAction = "project.limit"
-	ActionActionProjectPause     ActionAction = "project.pause"
-	ActionActionProjectResume    ActionAction = "project.resume"
-	ActionActionRetentionPut     ActionAction = "retention.put"
-	ActionActionRetentionRemove  ActionAction = "retention.remove"
-	ActionActionRunCancel        ActionAction = "run.cancel"
-	ActionActionRunRerun         ActionAction = "run.rerun"
-	ActionActionScheduleBackfill ActionAction = "schedule.backfill"
-	ActionActionSchedulePause    ActionAction = "schedule.pause"
-	ActionActionSchedulePut      ActionAction = "schedule.put"
-	ActionActionScheduleRemove   ActionAction = "schedule.remove"
-	ActionActionScheduleResume   ActionAction = "schedule.resume"
-	ActionActionScheduleTrigger  ActionAction = "schedule.trigger"
-	ActionActionSecretPut        ActionAction = "secret.put"
-	ActionActionSecretRemove     ActionAction = "secret.remove"
-	ActionActionSessionEnd       ActionAction = "session.end"
-	ActionActionSigningKeyCreate ActionAction = "signing_key.create"
-	ActionActionSigningKeyRemove ActionAction = "signing_key.remove"
-	ActionActionTriggerPause     ActionAction = "trigger.pause"
-	ActionActionTriggerPut       ActionAction = "trigger.put"
-	ActionActionTriggerRemove    ActionAction = "trigger.remove"
-	ActionActionTriggerResume    ActionAction = "trigger.resume"
-)
-
 // Defines values for AttentionKind.
 const (
 	AttentionKindDeploymentMissing     AttentionKind = "deployment_missing"
@@ -70,42 +24,11 @@ const (
 	AttentionKindWorkflowFailing       AttentionKind = "workflow_failing"
 )
 
-// Defines values for CollectionStatus.
-const (
-	CollectionStatusCollecting CollectionStatus = "collecting"
-)
-
-// Defines values for CollectionWhyKind.
-const (
-	CollectionWhyKindCollecting CollectionWhyKind = "collecting"
-	CollectionWhyKindDue        CollectionWhyKind = "due"
-	CollectionWhyKindParked     CollectionWhyKind = "parked"
-	CollectionWhyKindRefused    CollectionWhyKind = "refused"
-	CollectionWhyKindTaskFails  CollectionWhyKind = "task_fails"
-)
-
-// Defines values for DebounceKeep.
-const (
-	DebounceKeepAll   DebounceKeep = "all"
-	DebounceKeepFirst DebounceKeep = "first"
-	DebounceKeepLast  DebounceKeep = "last"
-)
-
 // Defines values for Encoding.
 const (
 	EncodingJSON   Encoding = "json"
 	EncodingNone   Encoding = "none"
 	EncodingOpaque Encoding = "opaque"
-)
-
-// Defines values for EventEncoding.
-const (
-	EventEncodingCbor      EventEncoding = "cbor"
-	EventEncodingDevalue   EventEncoding = "devalue"
-	EventEncodingEncrypted EventEncoding = "encrypted"
-	EventEncodingJSON      EventEncoding = "json"
-	EventEncodingNone      EventEncoding = "none"
-	EventEncodingOpaque    EventEncoding = "opaque"
 )
 
 // Defines values for EventType.
@@ -130,110 +53,6 @@ const (
 	EventTypeWaitCancelled   EventType = "wait_cancelled"
 	EventTypeWaitCompleted   EventType = "wait_completed"
 	EventTypeWaitCreated     EventType = "wait_created"
-)
-
-// Defines values for ExplanationEndStatus.
-const (
-	ExplanationEndStatusCancelled ExplanationEndStatus = "cancelled"
-	ExplanationEndStatusCompleted ExplanationEndStatus = "completed"
-	ExplanationEndStatusFailed    ExplanationEndStatus = "failed"
-)
-
-// Defines values for FaultCode.
-const (
-	FaultCodeConflict   FaultCode = "conflict"
-	FaultCodeCycle      FaultCode = "cycle"
-	FaultCodeExpression FaultCode = "expression"
-	FaultCodeMissing    FaultCode = "missing"
-	FaultCodeSyntax     FaultCode = "syntax"
-	FaultCodeType       FaultCode = "type"
-	FaultCodeUnknown    FaultCode = "unknown"
-)
-
-// Defines values for FlowGraphStepJoin.
-const (
-	FlowGraphStepJoinAlways FlowGraphStepJoin = "always"
-	FlowGraphStepJoinAny    FlowGraphStepJoin = "any"
-)
-
-// Defines values for FlowGraphStepStage.
-const (
-	FlowGraphStepStageCancelled FlowGraphStepStage = "cancelled"
-	FlowGraphStepStageCompleted FlowGraphStepStage = "completed"
-	FlowGraphStepStageFailed    FlowGraphStepStage = "failed"
-	FlowGraphStepStagePending   FlowGraphStepStage = "pending"
-	FlowGraphStepStageRetrying  FlowGraphStepStage = "retrying"
-	FlowGraphStepStageRunning   FlowGraphStepStage = "running"
-	FlowGraphStepStageSkipped   FlowGraphStepStage = "skipped"
-	FlowGraphStepStageWaiting   FlowGraphStepStage = "waiting"
-)
-
-// Defines values for FlowGraphStepUndoing.
-const (
-	FlowGraphStepUndoingCancelled FlowGraphStepUndoing = "cancelled"
-	FlowGraphStepUndoingCompleted FlowGraphStepUndoing = "completed"
-	FlowGraphStepUndoingFailed    FlowGraphStepUndoing = "failed"
-	FlowGraphStepUndoingRetrying  FlowGraphStepUndoing = "retrying"
-	FlowGraphStepUndoingRunning   FlowGraphStepUndoing = "running"
-)
-
-// Defines values for HealthStatus.
-const (
-	HealthStatusHealthy   HealthStatus = "healthy"
-	HealthStatusUnhealthy HealthStatus = "unhealthy"
-	HealthStatusUnknown   HealthStatus = "unknown"
-)
-
-// Defines values for HookStatus.
-const (
-	HookStatusActive   HookStatus = "active"
-	HookStatusConflict HookStatus = "conflict"
-	HookStatusDisposed HookStatus = "disposed"
-	HookStatusRetained HookStatus = "retained"
-)
-
-// Defines values for LimitOnFull.
-const (
-	LimitOnFullCancelOldest   LimitOnFull = "cancelOldest"
-	LimitOnFullReject         LimitOnFull = "reject"
-	LimitOnFullReplaceWaiting LimitOnFull = "replaceWaiting"
-	LimitOnFullWait           LimitOnFull = "wait"
-)
-
-// Defines values for LimitSpecOnFull.
-const (
-	LimitSpecOnFullCancelOldest   LimitSpecOnFull = "cancelOldest"
-	LimitSpecOnFullReject         LimitSpecOnFull = "reject"
-	LimitSpecOnFullReplaceWaiting LimitSpecOnFull = "replaceWaiting"
-	LimitSpecOnFullWait           LimitSpecOnFull = "wait"
-)
-
-// Defines values for ListedSignalTruncated.
-const (
-	ListedSignalTruncatedTrue ListedSignalTruncated = true
-)
-
-// Defines values for MessageState.
-const (
-	MessageStateLeased  MessageState = "leased"
-	MessageStateParked  MessageState = "parked"
-	MessageStateWaiting MessageState = "waiting"
-)
-
-// Defines values for PreviewExcludedCode.
-const (
-	PreviewExcludedCodeBlocked     PreviewExcludedCode = "blocked"
-	PreviewExcludedCodeNotNeeded   PreviewExcludedCode = "not_needed"
-	PreviewExcludedCodeThere       PreviewExcludedCode = "there"
-	PreviewExcludedCodeUnreachable PreviewExcludedCode = "unreachable"
-)
-
-// Defines values for PreviewStepTakesCollect.
-const (
-	PreviewStepTakesCollectAll  PreviewStepTakesCollect = "all"
-	PreviewStepTakesCollectLast PreviewStepTakesCollect = "last"
-	PreviewStepTakesCollectNone PreviewStepTakesCollect = "none"
-	PreviewStepTakesCollectSome PreviewStepTakesCollect = "some"
 )
 
 // Defines values for QueueState.
@@ -308,12 +127,6 @@ const (
 	RoleWrite    Role = "write"
 )
 
-// Defines values for RunDriver.
-const (
-	RunDriverClient RunDriver = "client"
-	RunDriverServer RunDriver = "server"
-)
-
 // Defines values for RunStatus.
 const (
 	RunStatusCancelled RunStatus = "cancelled"
@@ -323,136 +136,12 @@ const (
 	RunStatusRunning   RunStatus = "running"
 )
 
-// Defines values for ScheduleCatchUp.
-const (
-	ScheduleCatchUpAll    ScheduleCatchUp = "all"
-	ScheduleCatchUpLatest ScheduleCatchUp = "latest"
-)
-
-// Defines values for ScheduleOverlap.
-const (
-	ScheduleOverlapAllow   ScheduleOverlap = "allow"
-	ScheduleOverlapCancel  ScheduleOverlap = "cancel"
-	ScheduleOverlapSkip    ScheduleOverlap = "skip"
-	ScheduleOverlapWait    ScheduleOverlap = "wait"
-	ScheduleOverlapWaitAll ScheduleOverlap = "waitAll"
-)
-
-// Defines values for ScheduleWhyKind.
-const (
-	ScheduleWhyKindBackfill  ScheduleWhyKind = "backfill"
-	ScheduleWhyKindNoTick    ScheduleWhyKind = "no_tick"
-	ScheduleWhyKindOverlap   ScheduleWhyKind = "overlap"
-	ScheduleWhyKindParked    ScheduleWhyKind = "parked"
-	ScheduleWhyKindPaused    ScheduleWhyKind = "paused"
-	ScheduleWhyKindRefused   ScheduleWhyKind = "refused"
-	ScheduleWhyKindTaskFails ScheduleWhyKind = "task_fails"
-	ScheduleWhyKindWaiting   ScheduleWhyKind = "waiting"
-)
-
-// Defines values for ScheduleSpecCatchUp.
-const (
-	ScheduleSpecCatchUpAll    ScheduleSpecCatchUp = "all"
-	ScheduleSpecCatchUpLatest ScheduleSpecCatchUp = "latest"
-)
-
-// Defines values for ScheduleSpecOverlap.
-const (
-	ScheduleSpecOverlapAllow   ScheduleSpecOverlap = "allow"
-	ScheduleSpecOverlapCancel  ScheduleSpecOverlap = "cancel"
-	ScheduleSpecOverlapSkip    ScheduleSpecOverlap = "skip"
-	ScheduleSpecOverlapWait    ScheduleSpecOverlap = "wait"
-	ScheduleSpecOverlapWaitAll ScheduleSpecOverlap = "waitAll"
-)
-
-// Defines values for SessionCurrent.
-const (
-	SessionCurrentTrue SessionCurrent = true
-)
-
 // Defines values for StepStatus.
 const (
 	StepStatusCompleted StepStatus = "completed"
 	StepStatusFailed    StepStatus = "failed"
 	StepStatusPending   StepStatus = "pending"
 	StepStatusRunning   StepStatus = "running"
-)
-
-// Defines values for TickDecision.
-const (
-	TickDecisionMissed  TickDecision = "missed"
-	TickDecisionRefused TickDecision = "refused"
-	TickDecisionSkipped TickDecision = "skipped"
-	TickDecisionStarted TickDecision = "started"
-	TickDecisionWaiting TickDecision = "waiting"
-)
-
-// Defines values for TickKind.
-const (
-	TickKindBackfill TickKind = "backfill"
-	TickKindTick     TickKind = "tick"
-	TickKindTrigger  TickKind = "trigger"
-)
-
-// Defines values for TimelinePartAttemptsOutcome.
-const (
-	TimelinePartAttemptsOutcomeCompleted TimelinePartAttemptsOutcome = "completed"
-	TimelinePartAttemptsOutcomeFailed    TimelinePartAttemptsOutcome = "failed"
-	TimelinePartAttemptsOutcomeLost      TimelinePartAttemptsOutcome = "lost"
-	TimelinePartAttemptsOutcomeRetrying  TimelinePartAttemptsOutcome = "retrying"
-)
-
-// Defines values for TimelinePartKind.
-const (
-	TimelinePartKindHook TimelinePartKind = "hook"
-	TimelinePartKindStep TimelinePartKind = "step"
-	TimelinePartKindWait TimelinePartKind = "wait"
-)
-
-// Defines values for TimelinePartStatus.
-const (
-	TimelinePartStatusAbandoned TimelinePartStatus = "abandoned"
-	TimelinePartStatusActive    TimelinePartStatus = "active"
-	TimelinePartStatusCancelled TimelinePartStatus = "cancelled"
-	TimelinePartStatusCompleted TimelinePartStatus = "completed"
-	TimelinePartStatusConflict  TimelinePartStatus = "conflict"
-	TimelinePartStatusDisposed  TimelinePartStatus = "disposed"
-	TimelinePartStatusFailed    TimelinePartStatus = "failed"
-	TimelinePartStatusPending   TimelinePartStatus = "pending"
-	TimelinePartStatusRunning   TimelinePartStatus = "running"
-	TimelinePartStatusWaiting   TimelinePartStatus = "waiting"
-)
-
-// Defines values for TriggerEventDecision.
-const (
-	TriggerEventDecisionCollected TriggerEventDecision = "collected"
-	TriggerEventDecisionJoined    TriggerEventDecision = "joined"
-	TriggerEventDecisionRefused   TriggerEventDecision = "refused"
-	TriggerEventDecisionRetrying  TriggerEventDecision = "retrying"
-	TriggerEventDecisionSkipped   TriggerEventDecision = "skipped"
-	TriggerEventDecisionStarted   TriggerEventDecision = "started"
-)
-
-// Defines values for TriggerOnRunEndedStatuses.
-const (
-	TriggerOnRunEndedStatusesCancelled TriggerOnRunEndedStatuses = "cancelled"
-	TriggerOnRunEndedStatusesCompleted TriggerOnRunEndedStatuses = "completed"
-	TriggerOnRunEndedStatusesFailed    TriggerOnRunEndedStatuses = "failed"
-)
-
-// Defines values for TriggerOnWebhookVerify.
-const (
-	TriggerOnWebhookVerifyGeneric  TriggerOnWebhookVerify = "generic"
-	TriggerOnWebhookVerifyGithub   TriggerOnWebhookVerify = "github"
-	TriggerOnWebhookVerifySlack    TriggerOnWebhookVerify = "slack"
-	TriggerOnWebhookVerifyStandard TriggerOnWebhookVerify = "standard"
-	TriggerOnWebhookVerifyStripe   TriggerOnWebhookVerify = "stripe"
-)
-
-// Defines values for TriggerStartOnConflict.
-const (
-	TriggerStartOnConflictJoin   TriggerStartOnConflict = "join"
-	TriggerStartOnConflictReject TriggerStartOnConflict = "reject"
 )
 
 // Defines values for Verdict.
@@ -464,14 +153,6 @@ const (
 	VerdictStranded  Verdict = "stranded"
 	VerdictWaiting   Verdict = "waiting"
 	VerdictWorking   Verdict = "working"
-)
-
-// Defines values for WaitStatus.
-const (
-	WaitStatusAbandoned WaitStatus = "abandoned"
-	WaitStatusCancelled WaitStatus = "cancelled"
-	WaitStatusCompleted WaitStatus = "completed"
-	WaitStatusWaiting   WaitStatus = "waiting"
 )
 
 // Defines values for Work.
@@ -492,7 +173,7 @@ const (
 
 // Action defines model for Action.
 type Action struct {
-	Action ActionAction `json:"action"`
+	Action string `json:"action"`
 
 	// Actor The ID of a key; `STEPWELL_API_KEY`; `open` for a request without a key to an open server; `cli` for a command on
 	// the database; or `server` for a change from the server's settings.
@@ -515,8 +196,36 @@ type Action struct {
 	Subject string `json:"subject"`
 }
 
-// ActionAction defines model for Action.Action.
-type ActionAction string
+// Attempt defines model for Attempt.
+type Attempt struct {
+	// Code The code of the error.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// EndSeq The position of the event that ended it; of a lost one, of the next start.
+	EndSeq int64 `json:"endSeq,omitempty,omitzero"`
+
+	// EndedAt RFC 3339 in UTC, to the millisecond.
+	EndedAt Time `json:"endedAt,omitempty,omitzero"`
+
+	// Outcome Missing while it is running; `lost` if the next attempt started without a result of this one.
+	Outcome string `json:"outcome,omitempty,omitzero"`
+
+	// RetryAfter RFC 3339 in UTC, to the millisecond.
+	RetryAfter Time `json:"retryAfter,omitempty,omitzero"`
+
+	// Seq The position of the event that started it.
+	Seq int64 `json:"seq"`
+
+	// StartedAt RFC 3339 in UTC, to the millisecond.
+	StartedAt Time `json:"startedAt"`
+}
+
+// Attention defines model for Attention.
+type Attention struct {
+	// At RFC 3339 in UTC, to the millisecond.
+	At   Time            `json:"at"`
+	Data []AttentionItem `json:"data"`
+}
 
 // AttentionItem defines model for AttentionItem.
 type AttentionItem struct {
@@ -540,7 +249,7 @@ type AttentionItem struct {
 	Until Time `json:"until,omitempty,omitzero"`
 
 	// Usual How many runs failed at most in an hour at this time of the day.
-	Usual    int64  `json:"usual,omitempty,omitzero"`
+	Usual    *int64 `json:"usual,omitempty"`
 	Workflow string `json:"workflow,omitempty,omitzero"`
 }
 
@@ -549,6 +258,19 @@ type AttentionKind string
 
 // Attributes Up to 64 labels to find runs by. Keys have at most 256 characters, values at most 256 bytes.
 type Attributes map[string]string
+
+// Backfill The backfill under way.
+type Backfill struct {
+	// At RFC 3339 in UTC, to the millisecond.
+	At     Time `json:"at"`
+	Repeat bool `json:"repeat"`
+
+	// RunID Its last run.
+	RunID string `json:"runId,omitempty,omitzero"`
+
+	// Until RFC 3339 in UTC, to the millisecond.
+	Until Time `json:"until"`
+}
 
 // Batch Starts one run with the list of the inputs of several starts, in the order of their arrival. The first
 // start says the rest about the run. It cannot be combined with what `debounce` cannot.
@@ -564,6 +286,21 @@ type Batch struct {
 
 	// Wait How long after the first start the run starts at the latest, from 1s to 168h.
 	Wait string `json:"wait"`
+}
+
+// CancelledRuns defines model for CancelledRuns.
+type CancelledRuns struct {
+	// Cancelled How many of them were cancelled. The others had just ended, or it was a dry run.
+	Cancelled int64 `json:"cancelled"`
+
+	// Matched The number of matching runs, up to the limit.
+	Matched int64 `json:"matched"`
+
+	// More Whether there may be more matching runs.
+	More bool `json:"more"`
+
+	// RunIds The first 100 matching runs.
+	RunIds []string `json:"runIds"`
 }
 
 // Catalog defines model for Catalog.
@@ -582,6 +319,21 @@ type Catalog struct {
 	Versions []Catalog `json:"versions,omitempty,omitzero"`
 }
 
+// ChangedMessages defines model for ChangedMessages.
+type ChangedMessages struct {
+	// Changed How many of them were changed. The others had just changed, or it was a dry run.
+	Changed int64 `json:"changed"`
+
+	// Matched The number of matching messages, up to the limit.
+	Matched int64 `json:"matched"`
+
+	// MessageIds The matching messages.
+	MessageIds []string `json:"messageIds"`
+
+	// More Whether there may be more matching messages.
+	More bool `json:"more"`
+}
+
 // Chunk defines model for Chunk.
 type Chunk struct {
 	// Base64 The content, if it is not valid UTF-8.
@@ -591,7 +343,17 @@ type Chunk struct {
 	Index int64 `json:"index"`
 
 	// Text The content, if it is valid UTF-8.
-	Text string `json:"text,omitempty,omitzero"`
+	Text *string `json:"text,omitempty"`
+}
+
+// Chunks defines model for Chunks.
+type Chunks struct {
+	// Closed Whether the stream is complete.
+	Closed bool `json:"closed"`
+
+	// Cursor The cursor of the next page; missing on the last page.
+	Cursor Cursor  `json:"cursor,omitempty,omitzero"`
+	Data   []Chunk `json:"data"`
 }
 
 // Client defines model for Client.
@@ -657,27 +419,21 @@ type Collection struct {
 	LastAt Time `json:"lastAt"`
 
 	// Status In the place of a run's status.
-	Status CollectionStatus `json:"status"`
+	Status string `json:"status"`
 
 	// Timeout How long the run may take.
 	Timeout string `json:"timeout,omitempty,omitzero"`
 
 	// Why The reasons for which the run has not started. Only a single collection has them.
-	Why      []Collection_Why `json:"why,omitempty,omitzero"`
-	Workflow string           `json:"workflow"`
+	Why      []CollectionReason `json:"why,omitempty,omitzero"`
+	Workflow string             `json:"workflow"`
 }
 
-// CollectionStatus In the place of a run's status.
-type CollectionStatus string
-
-// CollectionWhyKind defines model for Collection.Why.Kind.
-type CollectionWhyKind string
-
-// Collection_Why defines model for Collection.Why.
-type Collection_Why struct {
+// CollectionReason defines model for CollectionReason.
+type CollectionReason struct {
 	// At RFC 3339 in UTC, to the millisecond.
-	At   Time              `json:"at,omitempty,omitzero"`
-	Kind CollectionWhyKind `json:"kind"`
+	At   Time   `json:"at,omitempty,omitzero"`
+	Kind string `json:"kind"`
 
 	// MessageID The message of its work.
 	MessageID string `json:"messageId,omitempty,omitzero"`
@@ -691,6 +447,33 @@ type Collection_Why struct {
 
 // CompleteTo The time up to which events are counted.
 type CompleteTo = Time
+
+// CopiedRuns defines model for CopiedRuns.
+type CopiedRuns struct {
+	// Cursor Where the next request goes on; only with `more`.
+	Cursor string `json:"cursor,omitempty,omitzero"`
+
+	// Matched The number of matching runs, up to the limit, without those that the batch has copied before.
+	Matched int64 `json:"matched"`
+
+	// More Whether there may be more matching runs.
+	More bool `json:"more"`
+
+	// Refused The first 100 runs that could not be copied.
+	Refused []CopiedRuns_Refused `json:"refused"`
+
+	// RunIds The first 100 matching runs.
+	RunIds []string `json:"runIds"`
+
+	// Started How many of them were copied now.
+	Started int64 `json:"started"`
+}
+
+// CopiedRuns_Refused defines model for CopiedRuns.Refused.
+type CopiedRuns_Refused struct {
+	Message string `json:"message"`
+	RunID   string `json:"runId"`
+}
 
 // Count defines model for Count.
 type Count struct {
@@ -708,7 +491,7 @@ type Cursor = string
 // free.
 type Debounce struct {
 	// Keep Which start counts, with all that it says about the run. `all` makes the inputs a list of up to 1,000 items; the first start says the rest.
-	Keep DebounceKeep `json:"keep,omitempty,omitzero"`
+	Keep string `json:"keep,omitempty,omitzero"`
 
 	// Key Separates the starts of the workflow. By default they all belong together.
 	Key string `json:"key,omitempty,omitzero"`
@@ -719,9 +502,6 @@ type Debounce struct {
 	// Quiet How long no further start must have come, from 1s to 168h.
 	Quiet string `json:"quiet"`
 }
-
-// DebounceKeep Which start counts, with all that it says about the run. `all` makes the inputs a list of up to 1,000 items; the first start says the rest.
-type DebounceKeep string
 
 // Deployment defines model for Deployment.
 type Deployment struct {
@@ -743,7 +523,7 @@ type Deployment struct {
 	LastError string `json:"lastError,omitempty,omitzero"`
 
 	// MaxConcurrent How many calls of its functions may be under way at once. Missing if any number may.
-	MaxConcurrent int64 `json:"maxConcurrent,omitempty,omitzero"`
+	MaxConcurrent *int64 `json:"maxConcurrent,omitempty"`
 
 	// OpenRuns How many of its runs have not ended, up to 10,000; more are not counted. A deployment with none can go.
 	OpenRuns int64 `json:"openRuns"`
@@ -786,7 +566,7 @@ type Error_Error struct {
 	Code string `json:"code"`
 
 	// Details Machine-readable details, such as the `field` or `parameter` that is invalid.
-	Details map[string]interface{} `json:"details,omitempty,omitzero"`
+	Details json.RawMessage `json:"details,omitempty,omitzero"`
 
 	// Message What is wrong, for people.
 	Message string `json:"message"`
@@ -809,8 +589,8 @@ type Event struct {
 	Data map[string]json.RawMessage `json:"data"`
 
 	// Encoding The encoding of the stored payload; missing if payloads were not requested.
-	Encoding EventEncoding `json:"encoding,omitempty,omitzero"`
-	ID       string        `json:"id"`
+	Encoding string `json:"encoding,omitempty,omitzero"`
+	ID       string `json:"id"`
 
 	// Payload The input of `run_created` and `step_created`, the output of `run_completed` and `step_completed`, the error of
 	// `run_failed`, `step_failed` and `step_retrying`, the metadata of `hook_created`, the payload of `hook_received`,
@@ -825,9 +605,6 @@ type Event struct {
 	Truncated bool      `json:"truncated,omitempty,omitzero"`
 	Type      EventType `json:"type"`
 }
-
-// EventEncoding The encoding of the stored payload; missing if payloads were not requested.
-type EventEncoding string
 
 // EventType defines model for EventType.
 type EventType string
@@ -852,17 +629,17 @@ type Explanation struct {
 	Deadline Time `json:"deadline,omitempty,omitzero"`
 
 	// End How the run ended.
-	End *Explanation_End `json:"end,omitempty"`
+	End *RunEnd `json:"end,omitempty"`
 
 	// LastSeq The length of the run's log in the snapshot.
 	LastSeq int64 `json:"lastSeq"`
 
 	// Next The reason that is over first by itself; missing if none is at a known time.
-	Next *Explanation_Next `json:"next,omitempty"`
+	Next *NextEvent `json:"next,omitempty"`
 
 	// Open How many steps, hooks and waits are open. At most 50 of each are reasons. If the run's function has said which
 	// steps it awaits, the others do not count.
-	Open *Explanation_Open `json:"open,omitempty"`
+	Open *OpenParts `json:"open,omitempty"`
 
 	// Reasons None once the run has ended.
 	Reasons []Reason `json:"reasons"`
@@ -877,42 +654,6 @@ type Explanation struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// ExplanationEndStatus defines model for Explanation.End.Status.
-type ExplanationEndStatus string
-
-// Explanation_End How the run ended.
-type Explanation_End struct {
-	// At RFC 3339 in UTC, to the millisecond.
-	At           Time   `json:"at"`
-	CancelReason string `json:"cancelReason,omitempty,omitzero"`
-
-	// Error The error of a failed run or step, as far as the server can decode it.
-	Error *Failure `json:"error,omitempty"`
-
-	// Seq The position of the event that ended it.
-	Seq    int64                `json:"seq"`
-	Status ExplanationEndStatus `json:"status"`
-}
-
-// Explanation_Next The reason that is over first by itself; missing if none is at a known time.
-type Explanation_Next struct {
-	// At RFC 3339 in UTC, to the millisecond.
-	At Time `json:"at"`
-
-	// Kind The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-	Kind   ReasonKind `json:"kind"`
-	StepID string     `json:"stepId,omitempty,omitzero"`
-	WaitID string     `json:"waitId,omitempty,omitzero"`
-}
-
-// Explanation_Open How many steps, hooks and waits are open. At most 50 of each are reasons. If the run's function has said which
-// steps it awaits, the others do not count.
-type Explanation_Open struct {
-	Hooks int64 `json:"hooks"`
-	Steps int64 `json:"steps"`
-	Waits int64 `json:"waits"`
-}
-
 // Failure The error of a failed run or step, as far as the server can decode it.
 type Failure struct {
 	// Code The error's class, which the function chose.
@@ -923,11 +664,61 @@ type Failure struct {
 	Message string          `json:"message,omitempty,omitzero"`
 }
 
+// FailureGroup defines model for FailureGroup.
+type FailureGroup struct {
+	// Code Empty for errors without a code.
+	Code  string `json:"code"`
+	Count int64  `json:"count"`
+
+	// CreatedFrom RFC 3339 in UTC, to the millisecond.
+	CreatedFrom Time `json:"createdFrom"`
+
+	// FirstAt RFC 3339 in UTC, to the millisecond.
+	FirstAt Time `json:"firstAt"`
+
+	// FirstDeployment The deployment of the run that failed first.
+	FirstDeployment string `json:"firstDeployment"`
+
+	// LastAt RFC 3339 in UTC, to the millisecond.
+	LastAt Time `json:"lastAt"`
+
+	// Message The message of the last run.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// RunID The run that failed last.
+	RunID string `json:"runId"`
+	Shape string `json:"shape,omitempty,omitzero"`
+	Step  string `json:"step,omitempty,omitzero"`
+
+	// Trend How many failed in each of 24 equal parts of the time from `since` to now.
+	Trend    []int64 `json:"trend"`
+	Workflow string  `json:"workflow"`
+}
+
+// FailureGroups defines model for FailureGroups.
+type FailureGroups struct {
+	Data []FailureGroup `json:"data"`
+
+	// More Whether runs before that time are left out.
+	More bool `json:"more"`
+
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since"`
+}
+
+// FailureStats defines model for FailureStats.
+type FailureStats struct {
+	// Code Empty for errors without a code.
+	Code     string `json:"code"`
+	Count    int64  `json:"count"`
+	Workflow string `json:"workflow"`
+}
+
 // Fault defines model for Fault.
 type Fault struct {
-	Code   FaultCode `json:"code"`
-	Column int64     `json:"column"`
-	Line   int64     `json:"line"`
+	Code   string `json:"code"`
+	Column int64  `json:"column"`
+	Line   int64  `json:"line"`
 
 	// Message What is wrong, and what to do.
 	Message string `json:"message"`
@@ -935,9 +726,6 @@ type Fault struct {
 	// Path The way to the value, such as `steps.charge.retry`.
 	Path string `json:"path"`
 }
-
-// FaultCode defines model for Fault.Code.
-type FaultCode string
 
 // Flow defines model for Flow.
 type Flow struct {
@@ -1013,7 +801,7 @@ type FlowGraphStep struct {
 
 	// Items What the body of the step was executed for. A failure that is tolerated counts.
 	Items *FlowGraphStep_Items `json:"items,omitempty"`
-	Join  FlowGraphStepJoin    `json:"join,omitempty,omitzero"`
+	Join  string               `json:"join,omitempty,omitzero"`
 
 	// Kind The field that says what the step does, such as `call`.
 	Kind string `json:"kind"`
@@ -1025,13 +813,13 @@ type FlowGraphStep struct {
 	Name string `json:"name,omitempty,omitzero"`
 
 	// Stage How far the step of a run is; `pending` has not begun.
-	Stage FlowGraphStepStage `json:"stage,omitempty,omitzero"`
+	Stage string `json:"stage,omitempty,omitzero"`
 
 	// Undo Whether it can be undone.
 	Undo bool `json:"undo,omitempty,omitzero"`
 
 	// Undoing How far undoing the step is
-	Undoing FlowGraphStepUndoing `json:"undoing,omitempty,omitzero"`
+	Undoing string `json:"undoing,omitempty,omitzero"`
 }
 
 // FlowGraphStep_Items What the body of the step was executed for. A failure that is tolerated counts.
@@ -1047,14 +835,49 @@ type FlowGraphStep_Items struct {
 	Undone int64 `json:"undone,omitempty,omitzero"`
 }
 
-// FlowGraphStepJoin defines model for FlowGraphStep.Join.
-type FlowGraphStepJoin string
+// Gauges defines model for Gauges.
+type Gauges struct {
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at"`
 
-// FlowGraphStepStage How far the step of a run is; `pending` has not begun.
-type FlowGraphStepStage string
+	// Capped A count stopped at 10000. There may be more.
+	Capped   bool            `json:"capped"`
+	Messages Gauges_Messages `json:"messages"`
+	Runs     Gauges_Runs     `json:"runs"`
+}
 
-// FlowGraphStepUndoing How far undoing the step is
-type FlowGraphStepUndoing string
+// Gauges_Messages defines model for Gauges.Messages.
+type Gauges_Messages struct {
+	// Delayed Messages for later.
+	Delayed int64 `json:"delayed"`
+
+	// Due Messages that wait for a free slot.
+	Due int64 `json:"due"`
+
+	// Leased Messages that are being delivered, or processed by their function.
+	Leased int64 `json:"leased"`
+
+	// OldestDue When the message that has waited longest was due; absent if none is due.
+	OldestDue Time `json:"oldestDue,omitempty,omitzero"`
+
+	// Parked Messages that are not delivered until somebody retries them.
+	Parked int64 `json:"parked"`
+
+	// Retrying Messages that wait for their next delivery after a failure.
+	Retrying int64 `json:"retrying"`
+}
+
+// Gauges_Runs defines model for Gauges.Runs.
+type Gauges_Runs struct {
+	Pending int64 `json:"pending"`
+	Running int64 `json:"running"`
+}
+
+// GoneRun defines model for GoneRun.
+type GoneRun struct {
+	ID      string `json:"id"`
+	LastSeq int64  `json:"lastSeq"`
+}
 
 // Health defines model for Health.
 type Health struct {
@@ -1078,16 +901,26 @@ type Health struct {
 
 	// Status `unknown` until the first probe, after a new deploy too, and after a call that ended a hold. An `unhealthy`
 	// deployment is not called.
-	Status  HealthStatus `json:"status"`
-	Timeout string       `json:"timeout"`
+	Status  string `json:"status"`
+	Timeout string `json:"timeout"`
 
 	// UnhealthySince RFC 3339 in UTC, to the millisecond.
 	UnhealthySince Time `json:"unhealthySince,omitempty,omitzero"`
 }
 
-// HealthStatus `unknown` until the first probe, after a new deploy too, and after a call that ended a hold. An `unhealthy`
-// deployment is not called.
-type HealthStatus string
+// Held Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
+// does not match the log. It is called again after a backoff, and when its deployment is registered again.
+type Held struct {
+	// Attempts The number of failed calls since then.
+	Attempts int64  `json:"attempts"`
+	Code     string `json:"code"`
+
+	// Message Not for keys that see no payloads.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since"`
+}
 
 // Hook defines model for Hook.
 type Hook struct {
@@ -1125,7 +958,7 @@ type Hook struct {
 
 	// Status `active`: the hook can be resumed. `retained`: its run has ended, but the token stays reserved. `disposed`: the
 	// hook is closed. `conflict`: the hook was not opened because another one had the token.
-	Status HookStatus `json:"status"`
+	Status string `json:"status"`
 
 	// Token Resumes the hook. Unique among open hooks. Keys with the role `metadata` see neither the token nor the condition.
 	Token string `json:"token,omitempty,omitzero"`
@@ -1139,10 +972,6 @@ type Hook struct {
 	// Workflow The workflow of its run. Only in the list of all hooks.
 	Workflow string `json:"workflow,omitempty,omitzero"`
 }
-
-// HookStatus `active`: the hook can be resumed. `retained`: its run has ended, but the token stays reserved. `disposed`: the
-// hook is closed. `conflict`: the hook was not opened because another one had the token.
-type HookStatus string
 
 // Key defines model for Key.
 type Key struct {
@@ -1182,13 +1011,13 @@ type Limit struct {
 	Fair bool `json:"fair"`
 
 	// Held How many slots are taken, with all keys. Only reads have it.
-	Held int64  `json:"held,omitempty,omitzero"`
+	Held *int64 `json:"held,omitempty"`
 	Name string `json:"name"`
 
 	// OnFull What a run does that finds no slot: `wait` for one; `reject`: its start is refused with `limit_full`, and nothing
 	// is recorded; `replaceWaiting`: it waits, and the runs that wait with its key are cancelled; `cancelOldest`: the
 	// runs that came first with its key are cancelled, as far as that makes room. It needs `perKey`.
-	OnFull LimitOnFull `json:"onFull"`
+	OnFull string `json:"onFull"`
 
 	// Paused Nothing gets a slot. What has one continues.
 	Paused bool `json:"paused"`
@@ -1204,13 +1033,8 @@ type Limit struct {
 	UpdatedAt Time `json:"updatedAt"`
 
 	// Waiting How many wait for a slot, up to 10,000. Only reads have it.
-	Waiting int64 `json:"waiting,omitempty,omitzero"`
+	Waiting *int64 `json:"waiting,omitempty"`
 }
-
-// LimitOnFull What a run does that finds no slot: `wait` for one; `reject`: its start is refused with `limit_full`, and nothing
-// is recorded; `replaceWaiting`: it waits, and the runs that wait with its key are cancelled; `cancelOldest`: the
-// runs that came first with its key are cancelled, as far as that makes room. It needs `perKey`.
-type LimitOnFull string
 
 // LimitKey defines model for LimitKey.
 type LimitKey struct {
@@ -1233,7 +1057,7 @@ type LimitSpec struct {
 	// OnFull What a run does that finds no slot: `wait` for one; `reject`: its start is refused with `limit_full`, and nothing
 	// is recorded; `replaceWaiting`: it waits, and the runs that wait with its key are cancelled; `cancelOldest`: the
 	// runs that came first with its key are cancelled, as far as that makes room. It needs `perKey`.
-	OnFull LimitSpecOnFull `json:"onFull,omitempty,omitzero"`
+	OnFull string `json:"onFull,omitempty,omitzero"`
 
 	// Paused Nothing gets a slot. What has one continues.
 	Paused bool `json:"paused,omitempty,omitzero"`
@@ -1245,11 +1069,6 @@ type LimitSpec struct {
 	// Total So many at once with all keys together.
 	Total int64 `json:"total,omitempty,omitzero"`
 }
-
-// LimitSpecOnFull What a run does that finds no slot: `wait` for one; `reject`: its start is refused with `limit_full`, and nothing
-// is recorded; `replaceWaiting`: it waits, and the runs that wait with its key are cancelled; `cancelOldest`: the
-// runs that came first with its key are cancelled, as far as that makes room. It needs `perKey`.
-type LimitSpecOnFull string
 
 // LimitUse defines model for LimitUse.
 type LimitUse struct {
@@ -1283,11 +1102,8 @@ type ListedSignal struct {
 	Name string `json:"name"`
 
 	// Truncated The data was omitted because of its size.
-	Truncated ListedSignalTruncated `json:"truncated,omitempty,omitzero"`
+	Truncated bool `json:"truncated,omitempty,omitzero"`
 }
-
-// ListedSignalTruncated The data was omitted because of its size.
-type ListedSignalTruncated bool
 
 // LiveCounts defines model for LiveCounts.
 type LiveCounts struct {
@@ -1324,16 +1140,10 @@ type LiveLog struct {
 // LiveRuns defines model for LiveRuns.
 type LiveRuns struct {
 	// Gone Runs that changed and do not match.
-	Gone []LiveRuns_Gone `json:"gone"`
+	Gone []GoneRun `json:"gone"`
 
 	// Runs The last states of runs that match.
 	Runs []Run `json:"runs"`
-}
-
-// LiveRuns_Gone defines model for LiveRuns.Gone.
-type LiveRuns_Gone struct {
-	ID      string `json:"id"`
-	LastSeq int64  `json:"lastSeq"`
 }
 
 // MadeKey defines model for MadeKey.
@@ -1362,6 +1172,22 @@ type MadeKey struct {
 	Role Role `json:"role"`
 }
 
+// MadeSigningKey defines model for MadeSigningKey.
+type MadeSigningKey struct {
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time   `json:"createdAt"`
+	ID        string `json:"id"`
+
+	// Secret `swsk_` and 32 bytes in base64.
+	Secret string `json:"secret"`
+}
+
+// MemoSource Where the output comes from, if the step was not executed because an equal one was: its run, and the event with its result.
+type MemoSource struct {
+	RunID string `json:"runId"`
+	Seq   int64  `json:"seq"`
+}
+
 // Message defines model for Message.
 type Message struct {
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
@@ -1386,7 +1212,7 @@ type Message struct {
 
 	// State `waiting` for its delay, its backoff or a worker; `leased` while a function processes it; `parked` after too many
 	// failures.
-	State MessageState `json:"state"`
+	State string `json:"state"`
 
 	// Subject The part of the run that the task concerns, such as a step.
 	Subject string `json:"subject,omitempty,omitzero"`
@@ -1396,12 +1222,75 @@ type Message struct {
 	Work string `json:"work,omitempty,omitzero"`
 }
 
-// MessageState `waiting` for its delay, its backoff or a worker; `leased` while a function processes it; `parked` after too many
-// failures.
-type MessageState string
+// MessageCounts defines model for MessageCounts.
+type MessageCounts struct {
+	Delayed Count `json:"delayed"`
+	Due     Count `json:"due"`
+	Leased  Count `json:"leased"`
+
+	// OldestDue RFC 3339 in UTC, to the millisecond.
+	OldestDue Time  `json:"oldestDue,omitempty,omitzero"`
+	Parked    Count `json:"parked"`
+	Retrying  Count `json:"retrying"`
+}
 
 // MessageID The sender's ID of the message, up to 256 bytes. It counts once in the inbox.
 type MessageID = string
+
+// NextEvent The reason that is over first by itself; missing if none is at a known time.
+type NextEvent struct {
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at"`
+
+	// Kind The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
+	Kind   ReasonKind `json:"kind"`
+	StepID string     `json:"stepId,omitempty,omitzero"`
+	WaitID string     `json:"waitId,omitempty,omitzero"`
+}
+
+// OnRunEnded defines model for OnRunEnded.
+type OnRunEnded struct {
+	// Condition What must be true of the end, in CEL: `data`, as the run would receive it, `run.id`, `run.attributes`.
+	Condition string `json:"condition,omitempty,omitzero"`
+
+	// Statuses How they end. The default is each.
+	Statuses []string `json:"statuses,omitempty,omitzero"`
+
+	// Workflow The workflow whose runs end.
+	Workflow string `json:"workflow"`
+}
+
+// OnSignal defines model for OnSignal.
+type OnSignal struct {
+	// Condition What must be true of the signal, in CEL: `data`, `signal.name`, `signal.id`.
+	Condition string `json:"condition,omitempty,omitzero"`
+
+	// Name The name of the signals.
+	Name string `json:"name"`
+}
+
+// OnWebhook defines model for OnWebhook.
+type OnWebhook struct {
+	// Condition What must be true of the request, in CEL: `data`, as the run would receive it.
+	Condition string `json:"condition,omitempty,omitzero"`
+
+	// Respond How long a sender waits for what the run responds, or its output, such as `10s`; at most 1m. Without it, it is answered when the run is started.
+	Respond string `json:"respond,omitempty,omitzero"`
+
+	// Secret The name of the secret with which they are signed.
+	Secret string `json:"secret,omitempty,omitzero"`
+
+	// Verify How requests are signed. Without it, the path is the only secret.
+	Verify string `json:"verify,omitempty,omitzero"`
+}
+
+// OpenParts How many steps, hooks and waits are open. At most 50 of each are reasons. If the run's function has said which
+// steps it awaits, the others do not count.
+type OpenParts struct {
+	Hooks int64 `json:"hooks"`
+	Steps int64 `json:"steps"`
+	Waits int64 `json:"waits"`
+}
 
 // Percentiles In milliseconds; missing if nothing was measured.
 type Percentiles struct {
@@ -1499,14 +1388,11 @@ type Preview struct {
 	Waves [][]string `json:"waves"`
 }
 
-// PreviewExcludedCode defines model for Preview.Excluded.Code.
-type PreviewExcludedCode string
-
 // Preview_Excluded defines model for Preview.Excluded.
 type Preview_Excluded struct {
-	Code   PreviewExcludedCode `json:"code"`
-	Reason string              `json:"reason"`
-	Step   string              `json:"step"`
+	Code   string `json:"code"`
+	Reason string `json:"reason"`
+	Step   string `json:"step"`
 }
 
 // Preview_Missing defines model for Preview.Missing.
@@ -1537,12 +1423,9 @@ type PreviewStep_Gives struct {
 	To []string `json:"to"`
 }
 
-// PreviewStepTakesCollect defines model for PreviewStep.Takes.Collect.
-type PreviewStepTakesCollect string
-
 // PreviewStep_Takes defines model for PreviewStep.Takes.
 type PreviewStep_Takes struct {
-	Collect PreviewStepTakesCollect `json:"collect,omitempty,omitzero"`
+	Collect string `json:"collect,omitempty,omitzero"`
 
 	// From The steps that give it, the first choice first; `have` is what is there.
 	From     []string `json:"from"`
@@ -1559,35 +1442,35 @@ type Project struct {
 	CreatedAt Time `json:"createdAt"`
 
 	// Limits The project's limits and their use. It is missing if there are none.
-	Limits *Project_Limits `json:"limits,omitempty"`
-	Name   string          `json:"name"`
+	Limits *ProjectLimits `json:"limits,omitempty"`
+	Name   string         `json:"name"`
 
 	// PausedAt RFC 3339 in UTC, to the millisecond.
 	PausedAt Time `json:"pausedAt,omitempty,omitzero"`
 }
 
-// Project_Limits The project's limits and their use. It is missing if there are none.
-type Project_Limits struct {
+// ProjectLimits The project's limits and their use. It is missing if there are none.
+type ProjectLimits struct {
 	// DailyStarts The most runs that the project may start in a day, in UTC, whichever way.
-	DailyStarts int64 `json:"dailyStarts,omitempty,omitzero"`
+	DailyStarts *int64 `json:"dailyStarts,omitempty"`
 
 	// MaxDepth The most runs that may lead to a run, one after the other. It is missing for the default, 32.
-	MaxDepth int64 `json:"maxDepth,omitempty,omitzero"`
+	MaxDepth *int64 `json:"maxDepth,omitempty"`
 
 	// MaxDescendants The most open runs to which one run may have led. It is missing for the default, 10,000.
-	MaxDescendants int64 `json:"maxDescendants,omitempty,omitzero"`
+	MaxDescendants *int64 `json:"maxDescendants,omitempty"`
 
 	// StartsToday How many it has started today. It is missing without a limit of them.
-	StartsToday int64 `json:"startsToday,omitempty,omitzero"`
+	StartsToday *int64 `json:"startsToday,omitempty"`
 
 	// StorageBytes The most bytes of payloads and streams that the project may store and yet start runs.
-	StorageBytes int64 `json:"storageBytes,omitempty,omitzero"`
+	StorageBytes *int64 `json:"storageBytes,omitempty"`
 
 	// StoredAt RFC 3339 in UTC, to the millisecond.
 	StoredAt Time `json:"storedAt,omitempty,omitzero"`
 
 	// StoredBytes How many bytes it stored at `storedAt`. It is missing until they are measured for the first time.
-	StoredBytes int64 `json:"storedBytes,omitempty,omitzero"`
+	StoredBytes *int64 `json:"storedBytes,omitempty"`
 }
 
 // QueueState defines model for QueueState.
@@ -1642,7 +1525,7 @@ type Reason struct {
 	Detail string `json:"detail,omitempty,omitzero"`
 
 	// Error The last failure.
-	Error *Reason_Error `json:"error,omitempty"`
+	Error *ReasonError `json:"error,omitempty"`
 
 	// Failures How often the call failed or did not reach the function, or a stranded run was woken.
 	Failures int64 `json:"failures,omitempty,omitzero"`
@@ -1651,8 +1534,8 @@ type Reason struct {
 	Held int64 `json:"held,omitempty,omitzero"`
 
 	// Holders Up to three that hold these slots, the longest first.
-	Holders []Reason_Holders `json:"holders,omitempty,omitzero"`
-	HookID  string           `json:"hookId,omitempty,omitzero"`
+	Holders []SlotHolder `json:"holders,omitempty,omitzero"`
+	HookID  string       `json:"hookId,omitempty,omitzero"`
 
 	// Host The machine of the server. Only for operators.
 	Host string `json:"host,omitempty,omitzero"`
@@ -1699,8 +1582,8 @@ type Reason struct {
 	WaitID string `json:"waitId,omitempty,omitzero"`
 }
 
-// Reason_Error The last failure.
-type Reason_Error struct {
+// ReasonError The last failure.
+type ReasonError struct {
 	Code string `json:"code,omitempty,omitzero"`
 
 	// Message Not for the role `metadata`.
@@ -1710,19 +1593,17 @@ type Reason_Error struct {
 	Seq int64 `json:"seq,omitempty,omitzero"`
 }
 
-// Reason_Holders defines model for Reason.Holders.
-type Reason_Holders struct {
-	RunID string `json:"runId"`
-
-	// Since RFC 3339 in UTC, to the millisecond.
-	Since Time `json:"since"`
-
-	// StepID The step that holds the slot. Missing if the run does.
-	StepID string `json:"stepId,omitempty,omitzero"`
-}
-
 // ReasonKind The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
 type ReasonKind string
+
+// ReceivedPayload defines model for ReceivedPayload.
+type ReceivedPayload struct {
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at"`
+
+	// Seq The position of the event with the payload.
+	Seq int64 `json:"seq"`
+}
 
 // Registration defines model for Registration.
 type Registration struct {
@@ -1777,6 +1658,19 @@ type Registration_Health struct {
 // Remedy An operation of this API, by its operationId. Its parameters are in the reason: `messageId`, `deployment`, `hookId`, `name`, `limit`, `childId`.
 type Remedy string
 
+// ResumedHook defines model for ResumedHook.
+type ResumedHook struct {
+	EventID string `json:"eventId"`
+	HookID  string `json:"hookId"`
+
+	// Repeated Whether an earlier request with the same `resumeId` wrote the event.
+	Repeated bool   `json:"repeated"`
+	RunID    string `json:"runId"`
+
+	// Seq The event's position in the log.
+	Seq int64 `json:"seq"`
+}
+
 // Role The permissions of a key. `admin`: everything. `write`: everything except administration. `read`: only read.
 // `metadata`: only read, without payloads. `invoke`: start runs, resume hooks, send signals, and get runs by ID
 // without payloads. `worker`: register the deployments that match the key's `deployments`, and get them.
@@ -1806,7 +1700,7 @@ type Run struct {
 	Depth int64 `json:"depth,omitempty,omitzero"`
 
 	// Driver Who drives the run: `server` calls its function whenever the run can make progress; `client` is the Workflow SDK.
-	Driver RunDriver `json:"driver"`
+	Driver string `json:"driver"`
 
 	// Error The error of a failed run or step, as far as the server can decode it.
 	Error *Failure `json:"error,omitempty"`
@@ -1816,8 +1710,8 @@ type Run struct {
 
 	// Held Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
 	// does not match the log. It is called again after a backoff, and when its deployment is registered again.
-	Held *Run_Held `json:"held,omitempty"`
-	ID   string    `json:"id"`
+	Held *Held  `json:"held,omitempty"`
+	ID   string `json:"id"`
 
 	// Input Any JSON. Not in lists.
 	Input json.RawMessage `json:"input,omitempty,omitzero"`
@@ -1859,21 +1753,27 @@ type Run struct {
 	Workflow string `json:"workflow"`
 }
 
-// RunDriver Who drives the run: `server` calls its function whenever the run can make progress; `client` is the Workflow SDK.
-type RunDriver string
+// RunCount defines model for RunCount.
+type RunCount struct {
+	// AtLeast Whether counting stopped. More runs may match.
+	AtLeast bool `json:"atLeast"`
 
-// Run_Held Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
-// does not match the log. It is called again after a backoff, and when its deployment is registered again.
-type Run_Held struct {
-	// Attempts The number of failed calls since then.
-	Attempts int64  `json:"attempts"`
-	Code     string `json:"code"`
+	// Count The number of runs that were counted.
+	Count int64 `json:"count"`
+}
 
-	// Message Not for keys that see no payloads.
-	Message string `json:"message,omitempty,omitzero"`
+// RunEnd How the run ended.
+type RunEnd struct {
+	// At RFC 3339 in UTC, to the millisecond.
+	At           Time   `json:"at"`
+	CancelReason string `json:"cancelReason,omitempty,omitzero"`
 
-	// Since RFC 3339 in UTC, to the millisecond.
-	Since Time `json:"since"`
+	// Error The error of a failed run or step, as far as the server can decode it.
+	Error *Failure `json:"error,omitempty"`
+
+	// Seq The position of the event that ended it.
+	Seq    int64  `json:"seq"`
+	Status string `json:"status"`
 }
 
 // RunPoint What happened in an interval.
@@ -1893,9 +1793,24 @@ type RunPoint struct {
 	TookMs *Percentiles `json:"tookMs,omitempty"`
 }
 
+// RunSeries defines model for RunSeries.
+type RunSeries struct {
+	// Name The workflow or deployment; empty for all runs.
+	Name   string     `json:"name"`
+	Points []RunPoint `json:"points"`
+
+	// Total What happened in an interval.
+	Total RunPoint `json:"total"`
+}
+
 // RunStatus `pending` until the run's function has received it, then `running`, and finally `completed`, `failed` or
 // `cancelled`.
 type RunStatus string
+
+// RunStore defines model for RunStore.
+type RunStore struct {
+	Data map[string]StoreValue `json:"data"`
+}
 
 // Schedule defines model for Schedule.
 type Schedule struct {
@@ -1903,10 +1818,10 @@ type Schedule struct {
 	Attributes map[string]string `json:"attributes,omitempty,omitzero"`
 
 	// Backfill The backfill under way.
-	Backfill *Schedule_Backfill `json:"backfill,omitempty"`
+	Backfill *Backfill `json:"backfill,omitempty"`
 
 	// CatchUp Which late ticks start a run.
-	CatchUp ScheduleCatchUp `json:"catchUp"`
+	CatchUp string `json:"catchUp"`
 
 	// CatchUpWindow How late a tick may be, from 1m to 720h.
 	CatchUpWindow string `json:"catchUpWindow"`
@@ -1940,7 +1855,7 @@ type Schedule struct {
 	NextAt Time `json:"nextAt,omitempty,omitzero"`
 
 	// Overlap What a tick does while the last run has not ended.
-	Overlap ScheduleOverlap `json:"overlap"`
+	Overlap string `json:"overlap"`
 
 	// PauseNote Why it is paused.
 	PauseNote string `json:"pauseNote,omitempty,omitzero"`
@@ -1974,37 +1889,15 @@ type Schedule struct {
 	WaitingAt Time `json:"waitingAt,omitempty,omitzero"`
 
 	// Why The reasons for which it starts no run. Only a single schedule has them.
-	Why      []Schedule_Why `json:"why,omitempty,omitzero"`
-	Workflow string         `json:"workflow"`
+	Why      []ScheduleReason `json:"why,omitempty,omitzero"`
+	Workflow string           `json:"workflow"`
 }
 
-// Schedule_Backfill The backfill under way.
-type Schedule_Backfill struct {
+// ScheduleReason defines model for ScheduleReason.
+type ScheduleReason struct {
 	// At RFC 3339 in UTC, to the millisecond.
-	At     Time `json:"at"`
-	Repeat bool `json:"repeat"`
-
-	// RunID Its last run.
-	RunID string `json:"runId,omitempty,omitzero"`
-
-	// Until RFC 3339 in UTC, to the millisecond.
-	Until Time `json:"until"`
-}
-
-// ScheduleCatchUp Which late ticks start a run.
-type ScheduleCatchUp string
-
-// ScheduleOverlap What a tick does while the last run has not ended.
-type ScheduleOverlap string
-
-// ScheduleWhyKind defines model for Schedule.Why.Kind.
-type ScheduleWhyKind string
-
-// Schedule_Why defines model for Schedule.Why.
-type Schedule_Why struct {
-	// At RFC 3339 in UTC, to the millisecond.
-	At   Time            `json:"at,omitempty,omitzero"`
-	Kind ScheduleWhyKind `json:"kind"`
+	At   Time   `json:"at,omitempty,omitzero"`
+	Kind string `json:"kind"`
 
 	// MessageID The message of the queue that decides the ticks.
 	MessageID string `json:"messageId,omitempty,omitzero"`
@@ -2025,7 +1918,7 @@ type ScheduleSpec struct {
 	Attributes map[string]string `json:"attributes,omitempty,omitzero"`
 
 	// CatchUp Which late ticks start a run.
-	CatchUp ScheduleSpecCatchUp `json:"catchUp,omitempty,omitzero"`
+	CatchUp string `json:"catchUp,omitempty,omitzero"`
 
 	// CatchUpWindow How late a tick may be, from 1m to 720h.
 	CatchUpWindow string `json:"catchUpWindow,omitempty,omitzero"`
@@ -2049,7 +1942,7 @@ type ScheduleSpec struct {
 	Jitter string `json:"jitter,omitempty,omitzero"`
 
 	// Overlap What a tick does while the last run has not ended.
-	Overlap ScheduleSpecOverlap `json:"overlap,omitempty,omitzero"`
+	Overlap string `json:"overlap,omitempty,omitzero"`
 
 	// TimeZone The zone whose clock `cron` means, such as `Europe/Berlin`. The default is UTC.
 	TimeZone string `json:"timeZone,omitempty,omitzero"`
@@ -2061,12 +1954,6 @@ type ScheduleSpec struct {
 	Until    time.Time `json:"until,omitempty,omitzero"`
 	Workflow string    `json:"workflow"`
 }
-
-// ScheduleSpecCatchUp Which late ticks start a run.
-type ScheduleSpecCatchUp string
-
-// ScheduleSpecOverlap What a tick does while the last run has not ended.
-type ScheduleSpecOverlap string
 
 // Schemas JSON Schemas by workflow.
 type Schemas = json.RawMessage
@@ -2082,6 +1969,15 @@ type Secret struct {
 
 	// UpdatedAt RFC 3339 in UTC, to the millisecond.
 	UpdatedAt Time `json:"updatedAt"`
+}
+
+// SentMessage defines model for SentMessage.
+type SentMessage struct {
+	// Repeated Whether an earlier message with the same `id` wrote the event.
+	Repeated bool `json:"repeated"`
+
+	// Seq The event's position in the log.
+	Seq int64 `json:"seq"`
 }
 
 // ServerProcess defines model for ServerProcess.
@@ -2109,14 +2005,33 @@ type ServerProcess struct {
 	Version string `json:"version,omitempty,omitzero"`
 }
 
+// Servers defines model for Servers.
+type Servers struct {
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at"`
+
+	// Capped More than 10,000 deliveries are under way, and not all are counted.
+	Capped bool `json:"capped"`
+
+	// Extended How many deliveries are under way whose functions have extended the lease. They do not depend on a server.
+	Extended int64 `json:"extended"`
+
+	// MoreStranded More runs are stranded than are listed.
+	MoreStranded bool `json:"moreStranded"`
+
+	// Servers The servers, the oldest first.
+	Servers  []ServerProcess `json:"servers"`
+	Stranded []StrandedRun   `json:"stranded"`
+}
+
 // Session defines model for Session.
 type Session struct {
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
 	CreatedAt Time `json:"createdAt"`
 
 	// Current The session makes this request.
-	Current SessionCurrent `json:"current,omitempty,omitzero"`
-	ID      string         `json:"id"`
+	Current bool   `json:"current,omitempty,omitzero"`
+	ID      string `json:"id"`
 
 	// KeyID The key that opened the project; missing for `STEPWELL_API_KEY`.
 	KeyID string `json:"keyId,omitempty,omitzero"`
@@ -2133,8 +2048,13 @@ type Session struct {
 	UsedAt Time `json:"usedAt"`
 }
 
-// SessionCurrent The session makes this request.
-type SessionCurrent bool
+// SignInCode defines model for SignInCode.
+type SignInCode struct {
+	Code string `json:"code,omitempty,omitzero"`
+
+	// ExpiresAt RFC 3339 in UTC, to the millisecond.
+	ExpiresAt Time `json:"expiresAt,omitempty,omitzero"`
+}
 
 // Signal defines model for Signal.
 type Signal struct {
@@ -2157,6 +2077,23 @@ type SigningKey struct {
 
 	// ID The key ID in signatures.
 	ID string `json:"id"`
+}
+
+// SlotHolder defines model for SlotHolder.
+type SlotHolder struct {
+	RunID string `json:"runId"`
+
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since"`
+
+	// StepID The step that holds the slot. Missing if the run does.
+	StepID string `json:"stepId,omitempty,omitzero"`
+}
+
+// Slots defines model for Slots.
+type Slots struct {
+	Held    []Permit `json:"held"`
+	Waiting []Permit `json:"waiting"`
 }
 
 // Step defines model for Step.
@@ -2190,8 +2127,8 @@ type Step struct {
 	InputEncoding Encoding `json:"inputEncoding,omitempty,omitzero"`
 
 	// Memo Where the output comes from, if the step was not executed because an equal one was: its run, and the event with its result.
-	Memo *Step_Memo `json:"memo,omitempty"`
-	Name string     `json:"name"`
+	Memo *MemoSource `json:"memo,omitempty"`
+	Name string      `json:"name"`
 
 	// Output Any JSON.
 	Output json.RawMessage `json:"output,omitempty,omitzero"`
@@ -2211,10 +2148,20 @@ type Step struct {
 	Status StepStatus `json:"status"`
 }
 
-// Step_Memo Where the output comes from, if the step was not executed because an equal one was: its run, and the event with its result.
-type Step_Memo struct {
-	RunID string `json:"runId"`
-	Seq   int64  `json:"seq"`
+// StepStats defines model for StepStats.
+type StepStats struct {
+	// Cancelled Steps that the workflow cancelled.
+	Cancelled int64  `json:"cancelled"`
+	Completed int64  `json:"completed"`
+	Failed    int64  `json:"failed"`
+	Name      string `json:"name"`
+
+	// Retried Attempts that were followed by another one.
+	Retried int64 `json:"retried"`
+
+	// TookMs In milliseconds; missing if nothing was measured.
+	TookMs   *Percentiles `json:"tookMs,omitempty"`
+	Workflow string       `json:"workflow"`
 }
 
 // StepStatus A step that waits for its next attempt is `pending` too.
@@ -2270,10 +2217,10 @@ type Tick struct {
 	DecidedAt Time `json:"decidedAt"`
 
 	// Decision What was decided. All but `waiting` are final.
-	Decision TickDecision `json:"decision"`
+	Decision string `json:"decision"`
 
 	// Kind Where the tick comes from.
-	Kind TickKind `json:"kind"`
+	Kind string `json:"kind"`
 
 	// LastAt RFC 3339 in UTC, to the millisecond.
 	LastAt Time   `json:"lastAt,omitempty,omitzero"`
@@ -2282,12 +2229,6 @@ type Tick struct {
 	// RunID The run that it started, waits for, or was skipped because of.
 	RunID string `json:"runId,omitempty,omitzero"`
 }
-
-// TickDecision What was decided. All but `waiting` are final.
-type TickDecision string
-
-// TickKind Where the tick comes from.
-type TickKind string
 
 // Time RFC 3339 in UTC, to the millisecond.
 type Time = view.Time
@@ -2308,12 +2249,12 @@ type TimelineName struct {
 	LastAt Time `json:"lastAt"`
 
 	// MaxMs The longest of them.
-	MaxMs int64  `json:"maxMs,omitempty,omitzero"`
+	MaxMs *int64 `json:"maxMs,omitempty"`
 	Name  string `json:"name"`
 
 	// P50Ms The median of the times from the first attempt to the result, in milliseconds.
-	P50Ms   int64 `json:"p50Ms,omitempty,omitzero"`
-	Pending int64 `json:"pending"`
+	P50Ms   *int64 `json:"p50Ms,omitempty"`
+	Pending int64  `json:"pending"`
 
 	// Retried How many had several attempts.
 	Retried int64 `json:"retried"`
@@ -2323,9 +2264,22 @@ type TimelineName struct {
 	Slowest string `json:"slowest,omitempty,omitzero"`
 }
 
+// TimelineNames defines model for TimelineNames.
+type TimelineNames struct {
+	// Cursor The cursor of the next page; missing on the last page.
+	Cursor Cursor         `json:"cursor,omitempty,omitzero"`
+	Data   []TimelineName `json:"data"`
+
+	// Names How many names they have; more than entries if there are more than 200.
+	Names int64 `json:"names"`
+
+	// Steps How many steps are summed up.
+	Steps int64 `json:"steps"`
+}
+
 // TimelinePart defines model for TimelinePart.
 type TimelinePart struct {
-	Attempts []TimelinePart_Attempts `json:"attempts,omitempty,omitzero"`
+	Attempts []Attempt `json:"attempts,omitempty,omitzero"`
 
 	// ChildID The child run that the step stands for.
 	ChildID string `json:"childId,omitempty,omitzero"`
@@ -2337,15 +2291,15 @@ type TimelinePart struct {
 	Cut bool `json:"cut,omitempty,omitzero"`
 
 	// EndedAt RFC 3339 in UTC, to the millisecond.
-	EndedAt Time             `json:"endedAt,omitempty,omitzero"`
-	ID      string           `json:"id"`
-	Kind    TimelinePartKind `json:"kind"`
+	EndedAt Time   `json:"endedAt,omitempty,omitzero"`
+	ID      string `json:"id"`
+	Kind    string `json:"kind"`
 
 	// Name The name of the step.
 	Name string `json:"name,omitempty,omitzero"`
 
 	// Received What the hook received.
-	Received []TimelinePart_Received `json:"received,omitempty,omitzero"`
+	Received []ReceivedPayload `json:"received,omitempty,omitzero"`
 
 	// ResumeAt RFC 3339 in UTC, to the millisecond.
 	ResumeAt Time `json:"resumeAt,omitempty,omitzero"`
@@ -2354,50 +2308,8 @@ type TimelinePart struct {
 	Seq int64 `json:"seq"`
 
 	// Status That of the step, hook or wait; `abandoned` if its run ended first.
-	Status TimelinePartStatus `json:"status"`
+	Status string `json:"status"`
 }
-
-// TimelinePartAttemptsOutcome Missing while it is running; `lost` if the next attempt started without a result of this one.
-type TimelinePartAttemptsOutcome string
-
-// TimelinePart_Attempts defines model for TimelinePart.Attempts.
-type TimelinePart_Attempts struct {
-	// Code The code of the error.
-	Code string `json:"code,omitempty,omitzero"`
-
-	// EndSeq The position of the event that ended it; of a lost one, of the next start.
-	EndSeq int64 `json:"endSeq,omitempty,omitzero"`
-
-	// EndedAt RFC 3339 in UTC, to the millisecond.
-	EndedAt Time `json:"endedAt,omitempty,omitzero"`
-
-	// Outcome Missing while it is running; `lost` if the next attempt started without a result of this one.
-	Outcome TimelinePartAttemptsOutcome `json:"outcome,omitempty,omitzero"`
-
-	// RetryAfter RFC 3339 in UTC, to the millisecond.
-	RetryAfter Time `json:"retryAfter,omitempty,omitzero"`
-
-	// Seq The position of the event that started it.
-	Seq int64 `json:"seq"`
-
-	// StartedAt RFC 3339 in UTC, to the millisecond.
-	StartedAt Time `json:"startedAt"`
-}
-
-// TimelinePartKind defines model for TimelinePart.Kind.
-type TimelinePartKind string
-
-// TimelinePart_Received defines model for TimelinePart.Received.
-type TimelinePart_Received struct {
-	// At RFC 3339 in UTC, to the millisecond.
-	At Time `json:"at"`
-
-	// Seq The position of the event with the payload.
-	Seq int64 `json:"seq"`
-}
-
-// TimelinePartStatus That of the step, hook or wait; `abandoned` if its run ended first.
-type TimelinePartStatus string
 
 // Trigger defines model for Trigger.
 type Trigger struct {
@@ -2434,7 +2346,7 @@ type TriggerEvent struct {
 	DecidedAt Time `json:"decidedAt"`
 
 	// Decision What became of it. `started`, `joined` and `collected` are final.
-	Decision TriggerEventDecision `json:"decision"`
+	Decision string `json:"decision"`
 
 	// Event The ID of the signal, of the request, or of the run that ended.
 	Event  string `json:"event"`
@@ -2444,56 +2356,11 @@ type TriggerEvent struct {
 	RunID string `json:"runId,omitempty,omitzero"`
 }
 
-// TriggerEventDecision What became of it. `started`, `joined` and `collected` are final.
-type TriggerEventDecision string
-
 // TriggerOn What the trigger waits for. Exactly one of these.
 type TriggerOn struct {
-	RunEnded *TriggerOn_RunEnded `json:"runEnded,omitempty"`
-	Signal   *TriggerOn_Signal   `json:"signal,omitempty"`
-	Webhook  *TriggerOn_Webhook  `json:"webhook,omitempty"`
-}
-
-// TriggerOnRunEndedStatuses defines model for TriggerOn.RunEnded.Statuses.
-type TriggerOnRunEndedStatuses string
-
-// TriggerOn_RunEnded defines model for TriggerOn.RunEnded.
-type TriggerOn_RunEnded struct {
-	// Condition What must be true of the end, in CEL: `data`, as the run would receive it, `run.id`, `run.attributes`.
-	Condition string `json:"condition,omitempty,omitzero"`
-
-	// Statuses How they end. The default is each.
-	Statuses []TriggerOnRunEndedStatuses `json:"statuses,omitempty,omitzero"`
-
-	// Workflow The workflow whose runs end.
-	Workflow string `json:"workflow"`
-}
-
-// TriggerOn_Signal defines model for TriggerOn.Signal.
-type TriggerOn_Signal struct {
-	// Condition What must be true of the signal, in CEL: `data`, `signal.name`, `signal.id`.
-	Condition string `json:"condition,omitempty,omitzero"`
-
-	// Name The name of the signals.
-	Name string `json:"name"`
-}
-
-// TriggerOnWebhookVerify How requests are signed. Without it, the path is the only secret.
-type TriggerOnWebhookVerify string
-
-// TriggerOn_Webhook defines model for TriggerOn.Webhook.
-type TriggerOn_Webhook struct {
-	// Condition What must be true of the request, in CEL: `data`, as the run would receive it.
-	Condition string `json:"condition,omitempty,omitzero"`
-
-	// Respond How long a sender waits for what the run responds, or its output, such as `10s`; at most 1m. Without it, it is answered when the run is started.
-	Respond string `json:"respond,omitempty,omitzero"`
-
-	// Secret The name of the secret with which they are signed.
-	Secret string `json:"secret,omitempty,omitzero"`
-
-	// Verify How requests are signed. Without it, the path is the only secret.
-	Verify TriggerOnWebhookVerify `json:"verify,omitempty,omitzero"`
+	RunEnded *OnRunEnded `json:"runEnded,omitempty"`
+	Signal   *OnSignal   `json:"signal,omitempty"`
+	Webhook  *OnWebhook  `json:"webhook,omitempty"`
 }
 
 // TriggerSpec defines model for TriggerSpec.
@@ -2540,7 +2407,7 @@ type TriggerStart struct {
 	Limits []LimitUse `json:"limits,omitempty,omitzero"`
 
 	// OnConflict If a live run has the key: `reject` the event, or let it `join` the run, which changes nothing.
-	OnConflict TriggerStartOnConflict `json:"onConflict,omitempty,omitzero"`
+	OnConflict string `json:"onConflict,omitempty,omitzero"`
 
 	// Priority By how much the runs go before others that wait for their limits; from `-1h` to `1h`.
 	Priority string `json:"priority,omitempty,omitzero"`
@@ -2549,9 +2416,6 @@ type TriggerStart struct {
 	Timeout  string `json:"timeout,omitempty,omitzero"`
 	Workflow string `json:"workflow"`
 }
-
-// TriggerStartOnConflict If a live run has the key: `reject` the event, or let it `join` the run, which changes nothing.
-type TriggerStartOnConflict string
 
 // Verdict The state of a run in one word: `scheduled` for a later start; `working`; `retrying` after a failure; `waiting` for
 // time, other runs or the world; `blocked` until somebody does something; `stranded` until the sweeper wakes it; or
@@ -2574,14 +2438,27 @@ type Wait struct {
 	RunID    string `json:"runId"`
 
 	// Status `cancelled` if its run no longer needed it, `abandoned` if the run ended first.
-	Status WaitStatus `json:"status"`
+	Status string `json:"status"`
 
 	// Workflow The workflow of its run. Only in the list of all waits.
 	Workflow string `json:"workflow,omitempty,omitzero"`
 }
 
-// WaitStatus `cancelled` if its run no longer needed it, `abandoned` if the run ended first.
-type WaitStatus string
-
 // Work defines model for Work.
 type Work string
+
+// WorkflowSummary defines model for WorkflowSummary.
+type WorkflowSummary struct {
+	// Deployment The deployment of the newest run.
+	Deployment string `json:"deployment"`
+
+	// LastRunAt RFC 3339 in UTC, to the millisecond.
+	LastRunAt Time `json:"lastRunAt"`
+
+	// MoreOpen Whether there are more of them.
+	MoreOpen bool   `json:"moreOpen,omitempty,omitzero"`
+	Name     string `json:"name"`
+
+	// Open The runs that have not ended, up to 1,000.
+	Open int64 `json:"open"`
+}
