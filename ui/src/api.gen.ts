@@ -96,6 +96,10 @@ export type Run = {
   outputEncoding?: Encoding;
 };
 
+export type RunAttributes = {
+  attributes: Attributes;
+};
+
 // Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
 // does not match the log. It is called again after a backoff, and when its deployment is registered again.
 export type Held = {
@@ -973,12 +977,14 @@ export type CopiedRuns = {
   matched: number;
   started: number;
   runIds: Array<string>;
-  refused: Array<{
-    runId: string;
-    message: string;
-  }>;
+  refused: Array<RefusedRun>;
   more: boolean;
   cursor?: string;
+};
+
+export type RefusedRun = {
+  runId: string;
+  message: string;
 };
 
 export type SentMessage = {
@@ -1035,19 +1041,23 @@ export type FailureStats = {
 
 export type Gauges = {
   at: Time;
-  runs: {
-    pending: number;
-    running: number;
-  };
-  messages: {
-    due: number;
-    leased: number;
-    delayed: number;
-    retrying: number;
-    parked: number;
-    oldestDue?: Time;
-  };
+  runs: OpenRuns;
+  messages: QueuedMessages;
   capped: boolean;
+};
+
+export type QueuedMessages = {
+  due: number;
+  leased: number;
+  delayed: number;
+  retrying: number;
+  parked: number;
+  oldestDue?: Time;
+};
+
+export type OpenRuns = {
+  pending: number;
+  running: number;
 };
 
 export type Attention = {
@@ -1211,9 +1221,7 @@ export interface Api {
     path: { "id": string };
     query: {  };
     body: null;
-    answer: {
-      attributes: Attributes;
-    };
+    answer: RunAttributes;
   };
   // Set or remove attributes of a run
   "PATCH /v1/runs/{id}/attributes": {
@@ -1222,9 +1230,7 @@ export interface Api {
     body: {
       attributes: Record<string, string | null>;
     };
-    answer: {
-      attributes: Attributes;
-    };
+    answer: RunAttributes;
   };
   // Cancel a run
   "POST /v1/runs/{id}/cancel": {

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // requestTimeout bounds a request that is not a stream. It exceeds the server's longest long poll, one minute.
@@ -274,11 +276,9 @@ var hints = map[string]string{
 // API's code, or else the request and its status.
 func newServerError(req *http.Request, resp *http.Response) error {
 	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Path, resp.Status)
-	var body struct {
-		Error struct {
-			Code, Message string
-			Details       struct{ Faults []flowFault }
-		}
+	var body api.Error
+	var details struct {
+		Faults []api.Fault `json:"faults"`
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
@@ -296,10 +296,10 @@ func newServerError(req *http.Request, resp *http.Response) error {
 		}
 	}
 	text = escape(text)
-	if faults := body.Error.Details.Faults; len(faults) > 0 {
-		text = "the document has " + counted(len(faults), "fault") + ":"
-		for _, f := range faults {
-			text += "\n" + f.String()
+	if json.Unmarshal(body.Error.Details, &details) == nil && len(details.Faults) > 0 {
+		text = "the document has " + counted(len(details.Faults), "fault") + ":"
+		for _, f := range details.Faults {
+			text += "\n" + faultText(f)
 		}
 	}
 	return exitError{exitOfStatus(resp.StatusCode), errors.New(text)}

@@ -2,9 +2,11 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type deploymentsCmd struct {
@@ -52,20 +54,20 @@ func (c moveDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	return s.change(ctx, http.MethodPatch, path("deployments", c.ID), body, "moved %s to %s", c.ID, c.URL)
 }
 
-var deploymentColumns = []column[deployment]{
-	{"ID", func(d deployment) any { return d.ID }},
-	{"URL", func(d deployment) any { return d.place() }},
-	{"OPEN RUNS", func(d deployment) any { return d.OpenRuns }},
-	{"UPDATED", func(d deployment) any { return d.UpdatedAt }},
-	{"AWAY SINCE", func(d deployment) any { return d.UnreachableSince }},
-	{"WORKFLOWS", func(d deployment) any { return d.workflows() }},
+var deploymentColumns = []column[api.Deployment]{
+	{"ID", func(d api.Deployment) any { return d.ID }},
+	{"URL", func(d api.Deployment) any { return calledAt(d) }},
+	{"OPEN RUNS", func(d api.Deployment) any { return d.OpenRuns }},
+	{"UPDATED", func(d api.Deployment) any { return d.UpdatedAt }},
+	{"AWAY SINCE", func(d api.Deployment) any { return d.UnreachableSince }},
+	{"WORKFLOWS", func(d api.Deployment) any { return workflowsOf(d) }},
 }
 
 // flowURL begins the URL of a version of a flow, which the server executes.
 const flowURL = "flow:"
 
-// place says where the deployment is called.
-func (d deployment) place() string {
+// calledAt says where the deployment is called.
+func calledAt(d api.Deployment) string {
 	switch {
 	case strings.HasPrefix(d.URL, flowURL):
 		return "flow " + strings.Replace(strings.TrimPrefix(d.URL, flowURL), "@", ", version ", 1)
@@ -74,24 +76,24 @@ func (d deployment) place() string {
 	case d.AnsweredAt.IsZero():
 		return "pulled, no poll yet"
 	default:
-		return "pulled, last poll " + timestamp(d.AnsweredAt)
+		return "pulled, last poll " + timestamp(d.AnsweredAt.Time)
 	}
 }
 
-// workflows says which workflows it has; nothing if it may have any.
-func (d deployment) workflows() string {
+// workflowsOf says which workflows the deployment has; nothing if it may have any.
+func workflowsOf(d api.Deployment) string {
 	if d.StepsOnly {
 		return "none, steps only"
 	}
 	return strings.Join(d.Workflows, " ")
 }
 
-// calls says how many calls of its functions may be under way at once; nothing if any number may.
-func (d deployment) calls() string {
-	if d.MaxConcurrent == 0 {
-		return ""
+// healthText says how the deployment is; empty if it is not probed.
+func healthText(h *api.Health) string {
+	if h == nil || h.Status != "unhealthy" {
+		return orZero(h).Status
 	}
-	return strconv.Itoa(d.MaxConcurrent)
+	return fmt.Sprintf("unhealthy, not called until %s: %s", timestamp(h.HeldUntil.Time), h.LastError)
 }
 
 type listDeploymentsCmd struct{}
@@ -107,20 +109,20 @@ type showDeploymentCmd struct {
 
 // Run prints the deployment.
 func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("deployments", c.ID), nil, func(d deployment) []field {
+	return show(ctx, s, path("deployments", c.ID), nil, func(d api.Deployment) []field {
 		return []field{
 			{"deployment", d.ID},
-			{"url", d.place()},
+			{"url", calledAt(d)},
 			{"build", d.Build},
-			{"workflows", d.workflows()},
-			{"calls at once", d.calls()},
+			{"workflows", workflowsOf(d)},
+			{"calls at once", bound(d.MaxConcurrent)},
 			{"open runs", d.OpenRuns},
 			{"waiting messages", d.WaitingMessages},
 			{"answered", d.AnsweredAt},
 			{"away since", d.UnreachableSince},
 			{"not reached", d.FailedAt},
 			{"last error", d.LastError},
-			{"health", d.Health.String()},
+			{"health", healthText(d.Health)},
 			{"created", d.CreatedAt},
 			{"updated", d.UpdatedAt},
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote/redact"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // eventFlags select events and how to print them.
@@ -76,16 +77,16 @@ func (c listEventsCmd) Run(ctx context.Context, s *Session) error {
 		return usageErrorf("--after requires --follow; continue a list with --cursor")
 	}
 	query["runId"], query["after"] = []string{c.RunID}, []string{c.After}
-	return s.printEvents(ctx, path("events"), nonEmpty(query), c.eventFlags, func(e event) string {
+	return s.printEvents(ctx, path("events"), nonEmpty(query), c.eventFlags, func(e api.Event) string {
 		return e.RunID + " " + eventLine(e)
 	})
 }
 
 // printEvents prints a list of events, or follows them.
 func (s *Session) printEvents(
-	ctx context.Context, path string, query url.Values, f eventFlags, line func(event) string,
+	ctx context.Context, path string, query url.Values, f eventFlags, line func(api.Event) string,
 ) error {
-	print := entryPrinter(s, func(e event) error {
+	print := entryPrinter(s, func(e api.Event) error {
 		_, err := io.WriteString(s.Stdout, line(e)+payloadLines(e))
 		return err
 	})
@@ -96,8 +97,8 @@ func (s *Session) printEvents(
 }
 
 // eventLine formats an event without its payload, but with the scalar fields of its data.
-func eventLine(e event) string {
-	cells := fmt.Sprintf("%6d  %s  %-14s  %s", e.Seq, timestamp(e.CreatedAt), e.Type, escape(e.CorrelationID))
+func eventLine(e api.Event) string {
+	cells := fmt.Sprintf("%6d  %s  %-14s  %s", e.Seq, timestamp(e.CreatedAt.Time), e.Type, escape(e.CorrelationID))
 	attributes := make(map[string]string, len(e.Data))
 	for key, value := range e.Data {
 		if len(value) > 0 && value[0] != '{' && value[0] != '[' {
@@ -117,7 +118,7 @@ func unquote(raw json.RawMessage) string {
 }
 
 // payloadLines formats an event's payload on indented lines.
-func payloadLines(e event) string {
+func payloadLines(e api.Event) string {
 	text := string(payloadText(e.Payload, e.Encoding))
 	if e.Truncated {
 		text = "(omitted: too large; see stepwell runs payload " + e.RunID + " " + strconv.FormatInt(e.Seq, 10) + ")"
@@ -178,12 +179,12 @@ type runLog struct {
 }
 
 func (s *Session) runLog(ctx context.Context, id string) (l runLog, err error) {
-	if l.Run, err = s.client.get(ctx, path("runs", id), nil, new(run)); err != nil {
+	if l.Run, err = s.client.get(ctx, path("runs", id), nil, new(api.Run)); err != nil {
 		return l, err
 	}
 	query := url.Values{"payloads": {"true"}}
 	err = s.entries(ctx, path("runs", id, "events"), query, paging{All: true}, func(raw json.RawMessage) error {
-		var e event
+		var e api.Event
 		if err := s.client.decode(raw, &e); err != nil {
 			return err
 		}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/flow"
@@ -19,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/flow/docschema"
 	"github.com/stepwell-dev/stepwell/flow/flowtest"
 	"github.com/stepwell-dev/stepwell/flow/replay"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type flowsCmd struct {
@@ -38,28 +38,8 @@ type flowsCmd struct {
 	Import  importFlowCmd  `cmd:"" group:"documents" help:"Convert a document of another system into a flow."`
 }
 
-// flowVersion is a version of a flow.
-type flowVersion struct {
-	Name, Deployment, Document string
-
-	Version              int
-	CreatedAt, RetiredAt time.Time
-	Warnings             []flowFault
-	Versions             []flowVersion
-	Aliases              []struct {
-		Alias   string
-		Version int
-	}
-}
-
-// flowFault is a fault in a document.
-type flowFault struct {
-	Line, Column  int
-	Path, Message string
-}
-
-// String returns the fault as compilers print it, without the name of the file.
-func (f flowFault) String() string {
+// faultText returns a fault as compilers print it, without the name of the file.
+func faultText(f api.Fault) string {
 	text := fmt.Sprintf("%d:%d: ", f.Line, f.Column)
 	if f.Path != "" {
 		text += f.Path + ": "
@@ -67,11 +47,11 @@ func (f flowFault) String() string {
 	return escape(text + f.Message)
 }
 
-var flowColumns = []column[flowVersion]{
-	{"NAME", func(f flowVersion) any { return f.Name }},
-	{"VERSION", func(f flowVersion) any { return f.Version }},
-	{"DEPLOYMENT", func(f flowVersion) any { return f.Deployment }},
-	{"CREATED", func(f flowVersion) any { return timestamp(f.CreatedAt) }},
+var flowColumns = []column[api.Flow]{
+	{"NAME", func(f api.Flow) any { return f.Name }},
+	{"VERSION", func(f api.Flow) any { return f.Version }},
+	{"DEPLOYMENT", func(f api.Flow) any { return f.Deployment }},
+	{"CREATED", func(f api.Flow) any { return timestamp(f.CreatedAt.Time) }},
 }
 
 type listFlowsCmd struct{}
@@ -92,7 +72,7 @@ func (c showFlowCmd) Run(ctx context.Context, s *Session) error {
 	if c.Version != 0 {
 		query.Set("version", strconv.Itoa(c.Version))
 	}
-	var f flowVersion
+	var f api.Flow
 	raw, err := s.client.get(ctx, path("flows", c.Name), query, &f)
 	if err != nil {
 		return err
@@ -118,14 +98,14 @@ func (c putFlowCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
-	var f flowVersion
+	var f api.Flow
 	body := jsonBody{"document": string(document), "dryRun": c.DryRun}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, path("flows"), body, &f)
 	if err != nil {
 		return err
 	}
 	for _, w := range f.Warnings {
-		s.note("warning: %s", w)
+		s.note("warning: %s", faultText(w))
 	}
 	if c.DryRun {
 		return s.printResult(raw, "%s would be version %d of %s", c.File, f.Version, f.Name)
@@ -139,7 +119,7 @@ type flowVersionsCmd struct {
 
 // Run lists the versions.
 func (c flowVersionsCmd) Run(ctx context.Context, s *Session) error {
-	var f flowVersion
+	var f api.Flow
 	raw, err := s.client.get(ctx, path("flows", c.Name), nil, &f)
 	if err != nil {
 		return err
@@ -147,16 +127,16 @@ func (c flowVersionsCmd) Run(ctx context.Context, s *Session) error {
 	if s.json {
 		return s.printJSON(raw)
 	}
-	p := tablePrinter[flowVersion]{Session: s, columns: []column[flowVersion]{
-		{"VERSION", func(v flowVersion) any { return v.Version }},
-		{"ALIASES", func(v flowVersion) any { return strings.Join(f.aliasesOf(v.Version), " ") }},
-		{"CREATED", func(v flowVersion) any { return v.CreatedAt }},
-		{"RETIRED", func(v flowVersion) any { return v.RetiredAt }},
+	p := tablePrinter[api.Flow]{Session: s, columns: []column[api.Flow]{
+		{"VERSION", func(v api.Flow) any { return v.Version }},
+		{"ALIASES", func(v api.Flow) any { return strings.Join(aliasesOf(f, v.Version), " ") }},
+		{"CREATED", func(v api.Flow) any { return v.CreatedAt }},
+		{"RETIRED", func(v api.Flow) any { return v.RetiredAt }},
 	}}
 	return p.table(f.Versions)
 }
 
-func (f flowVersion) aliasesOf(version int) (names []string) {
+func aliasesOf(f api.Flow, version int64) (names []string) {
 	for _, a := range f.Aliases {
 		if a.Version == version {
 			names = append(names, a.Alias)
@@ -253,7 +233,7 @@ func (c checkFlowsCmd) replay(ctx context.Context, s *Session, p *flow.Program) 
 	}
 	programs := map[string]*flow.Program{}
 	err = s.entries(ctx, path("runs"), query, paging{All: true}, func(raw json.RawMessage) error {
-		var r run
+		var r api.Run
 		if err := s.client.decode(raw, &r); err != nil {
 			return err
 		}
@@ -280,12 +260,12 @@ func (c checkFlowsCmd) replay(ctx context.Context, s *Session, p *flow.Program) 
 }
 
 // programOf returns the program of a run's version; nil if the run is not that of a flow.
-func (s *Session) programOf(ctx context.Context, r run, known map[string]*flow.Program) (*flow.Program, error) {
+func (s *Session) programOf(ctx context.Context, r api.Run, known map[string]*flow.Program) (*flow.Program, error) {
 	name, version, found := strings.Cut(r.Deployment, "@")
 	if p, ok := known[r.Deployment]; ok || !found || name != r.Workflow {
 		return p, nil
 	}
-	var f flowVersion
+	var f api.Flow
 	_, err := s.client.get(ctx, path("flows", name), url.Values{"version": {version}}, &f)
 	if err == nil {
 		known[r.Deployment], err = flow.Parse([]byte(f.Document))

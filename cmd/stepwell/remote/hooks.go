@@ -2,9 +2,10 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type hooksCmd struct {
@@ -53,14 +54,14 @@ func (c rejectCmd) Run(ctx context.Context, s *Session) error {
 	return c.send(ctx, s, jsonBody{"decision": "reject"})
 }
 
-var hookColumns = []column[hook]{
-	{"ID", func(h hook) any { return h.ID }},
-	{"RUN", func(h hook) any { return h.RunID }},
-	{"TOKEN", func(h hook) any { return h.Token }},
-	{"STATUS", func(h hook) any { return h.Status }},
-	{"CREATED", func(h hook) any { return h.CreatedAt }},
-	{"RECEIVED", func(h hook) any { return h.ReceivedAt }},
-	{"SIGNAL", func(h hook) any { return h.Signal }},
+var hookColumns = []column[api.Hook]{
+	{"ID", func(h api.Hook) any { return h.ID }},
+	{"RUN", func(h api.Hook) any { return h.RunID }},
+	{"TOKEN", func(h api.Hook) any { return h.Token }},
+	{"STATUS", func(h api.Hook) any { return h.Status }},
+	{"CREATED", func(h api.Hook) any { return h.CreatedAt }},
+	{"RECEIVED", func(h api.Hook) any { return h.ReceivedAt }},
+	{"SIGNAL", func(h api.Hook) any { return h.Signal }},
 }
 
 type listHooksCmd struct {
@@ -93,7 +94,7 @@ type showHookCmd struct {
 
 // Run prints the hook.
 func (c showHookCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("runs", c.RunID, "hooks", c.ID), nil, func(h hook) []field {
+	return show(ctx, s, path("runs", c.RunID, "hooks", c.ID), nil, func(h api.Hook) []field {
 		webhook := ""
 		if h.Webhook {
 			webhook = s.client.base.String() + "/hooks/" + url.PathEscape(h.Token)
@@ -111,7 +112,7 @@ func (c showHookCmd) Run(ctx context.Context, s *Session) error {
 			{"disposed", h.DisposedAt},
 			{"retained", h.RetainedUntil},
 			{"taken by", h.ConflictingRunID},
-			{"metadata", payloadText(h.Metadata, h.MetadataEncoding)},
+			{"metadata", payloadText(h.Metadata, string(h.MetadataEncoding))},
 		}
 	})
 }
@@ -135,11 +136,7 @@ func (c resumeHookCmd) Run(ctx context.Context, s *Session) error {
 	if c.RunID != "" {
 		at = path("runs", c.RunID, "hooks", c.Token, "resume")
 	}
-	var resumed struct {
-		RunID, HookID string
-		Seq           json.Number
-		Repeated      bool
-	}
+	var resumed api.ResumedHook
 	body := jsonBody{"payload": payload, "resumeId": c.ResumeID, "unverified": c.Unverified}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, at, body, &resumed)
 	if err != nil {
@@ -148,7 +145,7 @@ func (c resumeHookCmd) Run(ctx context.Context, s *Session) error {
 	if resumed.Repeated {
 		s.note("already received")
 	}
-	return s.printResult(raw, "resumed %s with event %s", resumed.RunID, resumed.Seq)
+	return s.printResult(raw, "resumed %s with event %d", resumed.RunID, resumed.Seq)
 }
 
 type sendMessageCmd struct {
@@ -164,10 +161,7 @@ func (c sendMessageCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	var sent struct {
-		Seq      json.Number
-		Repeated bool
-	}
+	var sent api.SentMessage
 	body := jsonBody{"payload": payload, "id": c.ID}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, path("runs", c.RunID, "inbox", c.Inbox), body, &sent)
 	if err != nil {
@@ -176,7 +170,7 @@ func (c sendMessageCmd) Run(ctx context.Context, s *Session) error {
 	if sent.Repeated {
 		s.note("already received")
 	}
-	return s.printResult(raw, "sent as event %s", sent.Seq)
+	return s.printResult(raw, "sent as event %d", sent.Seq)
 }
 
 type signalsCmd struct {
@@ -197,7 +191,7 @@ func (c sendSignalCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	var sent signal
+	var sent api.Signal
 	body := jsonBody{"data": data, "id": c.ID, "keepFor": c.KeepFor}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, path("signals", c.Name), body, &sent)
 	if err != nil {
@@ -211,13 +205,13 @@ type listSignalsCmd struct {
 	paging
 }
 
-var signalColumns = []column[signal]{
-	{"ID", func(g signal) any { return g.ID }},
-	{"NAME", func(g signal) any { return g.Name }},
-	{"KEY", func(g signal) any { return g.Key }},
-	{"CREATED", func(g signal) any { return g.CreatedAt }},
-	{"KEPT UNTIL", func(g signal) any { return g.KeepUntil }},
-	{"DATA", func(g signal) any {
+var signalColumns = []column[api.ListedSignal]{
+	{"ID", func(g api.ListedSignal) any { return g.ID }},
+	{"NAME", func(g api.ListedSignal) any { return g.Name }},
+	{"KEY", func(g api.ListedSignal) any { return g.Key }},
+	{"CREATED", func(g api.ListedSignal) any { return g.CreatedAt }},
+	{"KEPT UNTIL", func(g api.ListedSignal) any { return g.KeepUntil }},
+	{"DATA", func(g api.ListedSignal) any {
 		if g.Truncated {
 			return "(omitted: too large)"
 		}

@@ -10,7 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type keysCmd struct {
@@ -20,34 +21,23 @@ type keysCmd struct {
 	Revoke revokeKeyCmd `cmd:"" help:"Revoke API keys for good."`
 }
 
-type apiKey struct {
-	ID, Name, Role, Deployments, Project, Prefix, Key string
-
-	CreatedAt, ExpiresAt, RevokedAt, LastUsedAt time.Time
-}
-
-var keyColumns = []column[apiKey]{
-	{"ID", func(k apiKey) any { return k.ID }},
-	{"NAME", func(k apiKey) any { return k.Name }},
-	{"ROLE", func(k apiKey) any { return strings.TrimSpace(k.Role + " " + k.Deployments) }},
-	{"PROJECT", func(k apiKey) any { return k.Project }},
-	{"PREFIX", func(k apiKey) any { return k.Prefix }},
-	{"CREATED", func(k apiKey) any { return k.CreatedAt }},
-	{"LAST USED", func(k apiKey) any { return k.LastUsedAt }},
-	{"EXPIRES", func(k apiKey) any { return k.ExpiresAt }},
-	{"REVOKED", func(k apiKey) any { return k.RevokedAt }},
+var keyColumns = []column[api.Key]{
+	{"ID", func(k api.Key) any { return k.ID }},
+	{"NAME", func(k api.Key) any { return k.Name }},
+	{"ROLE", func(k api.Key) any { return strings.TrimSpace(string(k.Role) + " " + k.Deployments) }},
+	{"PROJECT", func(k api.Key) any { return k.Project }},
+	{"PREFIX", func(k api.Key) any { return k.Prefix }},
+	{"CREATED", func(k api.Key) any { return k.CreatedAt }},
+	{"LAST USED", func(k api.Key) any { return k.LastUsedAt }},
+	{"EXPIRES", func(k api.Key) any { return k.ExpiresAt }},
+	{"REVOKED", func(k api.Key) any { return k.RevokedAt }},
 }
 
 type whoamiCmd struct{}
 
 // Run prints whose key it is, and what it may do.
 func (whoamiCmd) Run(ctx context.Context, s *Session) error {
-	type client struct {
-		Project, Role, Actor, KeyName, Version string
-		Operator                               bool
-		ExpiresAt                              time.Time
-	}
-	return show(ctx, s, path("whoami"), nil, func(c client) []field {
+	return show(ctx, s, path("whoami"), nil, func(c api.Client) []field {
 		return []field{
 			{"project", c.Project}, {"role", c.Role}, {"actor", c.Actor}, {"key", c.KeyName}, {"expires", c.ExpiresAt},
 			{"operator", c.Operator}, {"server", c.Version},
@@ -81,7 +71,7 @@ type showKeyCmd struct {
 
 // Run prints the key.
 func (c showKeyCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("keys", c.ID), c.query(), func(k apiKey) []field {
+	return show(ctx, s, path("keys", c.ID), c.query(), func(k api.Key) []field {
 		return []field{
 			{"key", k.ID},
 			{"name", k.Name},
@@ -107,7 +97,7 @@ type createKeyCmd struct {
 
 // Run creates the key. Only the key itself goes to standard output, so that it can be piped to a secret store.
 func (c createKeyCmd) Run(ctx context.Context, s *Session) error {
-	var created apiKey
+	var created api.MadeKey
 	body := jsonBody{
 		"name": c.Name, "role": c.Role, "deployments": c.Deployments, "project": c.Project, "expiresAt": c.ExpiresAt,
 	}.omitZero()
@@ -138,19 +128,18 @@ type projectsCmd struct {
 	Resume resumeProjectCmd `cmd:"" help:"Let a paused project go on."`
 }
 
-type project struct {
-	Name      string
-	CreatedAt time.Time
-	PausedAt  time.Time
-	Limits    struct{ DailyStarts, StartsToday, StorageBytes, StoredBytes *int64 }
-}
-
-var projectColumns = []column[project]{
-	{"NAME", func(p project) any { return p.Name }},
-	{"CREATED", func(p project) any { return p.CreatedAt }},
-	{"PAUSED", func(p project) any { return p.PausedAt }},
-	{"STARTS TODAY", func(p project) any { return useOf(p.Limits.StartsToday, p.Limits.DailyStarts) }},
-	{"BYTES STORED", func(p project) any { return useOf(p.Limits.StoredBytes, p.Limits.StorageBytes) }},
+var projectColumns = []column[api.Project]{
+	{"NAME", func(p api.Project) any { return p.Name }},
+	{"CREATED", func(p api.Project) any { return p.CreatedAt }},
+	{"PAUSED", func(p api.Project) any { return p.PausedAt }},
+	{"STARTS TODAY", func(p api.Project) any {
+		l := orZero(p.Limits)
+		return useOf(l.StartsToday, l.DailyStarts)
+	}},
+	{"BYTES STORED", func(p api.Project) any {
+		l := orZero(p.Limits)
+		return useOf(l.StoredBytes, l.StorageBytes)
+	}},
 }
 
 // useOf returns how much of a limit is in use, such as "312 of 10000"; empty without a limit.
@@ -239,14 +228,9 @@ type signingKeysCmd struct {
 	Remove removeSigningKeyCmd `cmd:"" help:"Delete signing keys for good."`
 }
 
-type signingKey struct {
-	ID, Secret string
-	CreatedAt  time.Time
-}
-
-var signingKeyColumns = []column[signingKey]{
-	{"ID", func(k signingKey) any { return k.ID }},
-	{"CREATED", func(k signingKey) any { return k.CreatedAt }},
+var signingKeyColumns = []column[api.SigningKey]{
+	{"ID", func(k api.SigningKey) any { return k.ID }},
+	{"CREATED", func(k api.SigningKey) any { return k.CreatedAt }},
 }
 
 type listSigningKeysCmd struct{}
@@ -267,7 +251,7 @@ func (c createSigningKeyCmd) Run(ctx context.Context, s *Session) error {
 			return err
 		}
 	}
-	var created signingKey
+	var created api.MadeSigningKey
 	raw, err := s.client.call(ctx, http.MethodPost, path("signing-keys"), nil, &created)
 	if err != nil {
 		return err
@@ -278,11 +262,11 @@ func (c createSigningKeyCmd) Run(ctx context.Context, s *Session) error {
 
 // removeOldestSigningKey makes a place for another signing key.
 func removeOldestSigningKey(ctx context.Context, s *Session) error {
-	var keys struct{ Data []signingKey }
+	var keys api.Page[api.SigningKey]
 	if _, err := s.client.call(ctx, http.MethodGet, path("signing-keys"), nil, &keys); err != nil || len(keys.Data) < 2 {
 		return err
 	}
-	oldest := slices.MinFunc(keys.Data, func(a, b signingKey) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	oldest := slices.MinFunc(keys.Data, func(a, b api.SigningKey) int { return a.CreatedAt.Compare(b.CreatedAt.Time) })
 	s.note("removed signing key %s", oldest.ID)
 	return s.client.delete(ctx, path("signing-keys", oldest.ID))
 }
@@ -316,20 +300,13 @@ func (c listAuditCmd) Run(ctx context.Context, s *Session) error {
 	return list(ctx, s, path("audit"), query, c.paging, auditColumns)
 }
 
-type auditEntry struct {
-	Actor, Address, Action, Subject string
-
-	At     time.Time
-	Detail json.RawMessage
-}
-
-var auditColumns = []column[auditEntry]{
-	{"TIME", func(a auditEntry) any { return a.At }},
-	{"ACTOR", func(a auditEntry) any { return a.Actor }},
-	{"ADDRESS", func(a auditEntry) any { return a.Address }},
-	{"ACTION", func(a auditEntry) any { return a.Action }},
-	{"SUBJECT", func(a auditEntry) any { return a.Subject }},
-	{"DETAIL", func(a auditEntry) any { return strings.TrimPrefix(string(a.Detail), "{}") }},
+var auditColumns = []column[api.Action]{
+	{"TIME", func(a api.Action) any { return a.At }},
+	{"ACTOR", func(a api.Action) any { return a.Actor }},
+	{"ADDRESS", func(a api.Action) any { return a.Address }},
+	{"ACTION", func(a api.Action) any { return a.Action }},
+	{"SUBJECT", func(a api.Action) any { return a.Subject }},
+	{"DETAIL", func(a api.Action) any { return strings.TrimPrefix(string(a.Detail), "{}") }},
 }
 
 type secretsCmd struct {
@@ -338,11 +315,11 @@ type secretsCmd struct {
 	Remove removeSecretCmd `cmd:"" help:"Delete a secret."`
 }
 
-var secretColumns = []column[secret]{
-	{"NAME", func(c secret) any { return c.Name }},
-	{"CREATED", func(c secret) any { return c.CreatedAt }},
-	{"UPDATED", func(c secret) any { return c.UpdatedAt }},
-	{"SENT TO", func(c secret) any { return strings.Join(c.Origins, ", ") }},
+var secretColumns = []column[api.Secret]{
+	{"NAME", func(c api.Secret) any { return c.Name }},
+	{"CREATED", func(c api.Secret) any { return c.CreatedAt }},
+	{"UPDATED", func(c api.Secret) any { return c.UpdatedAt }},
+	{"SENT TO", func(c api.Secret) any { return strings.Join(c.Origins, ", ") }},
 }
 
 type listSecretsCmd struct{}

@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type limitsCmd struct {
@@ -21,23 +22,7 @@ type limitsCmd struct {
 	Remove removeLimitCmd   `cmd:"" help:"Delete a limit."`
 }
 
-// limitSpec is what a request says about a limit.
-type limitSpec struct {
-	PerKey int    `json:"perKey,omitempty"`
-	Total  int    `json:"total,omitempty"`
-	Rate   *rate  `json:"rate,omitempty"`
-	Fair   bool   `json:"fair,omitempty"`
-	OnFull string `json:"onFull,omitempty"`
-	Paused bool   `json:"paused,omitempty"`
-}
-
-type rate struct {
-	Limit int    `json:"limit"`
-	Per   string `json:"per"`
-	Burst int    `json:"burst,omitempty"`
-}
-
-func (r *rate) String() string {
+func rateText(r *api.Rate) string {
 	switch {
 	case r == nil:
 		return ""
@@ -48,15 +33,7 @@ func (r *rate) String() string {
 	}
 }
 
-type flowLimit struct {
-	limitSpec
-
-	Name                 string
-	Held, Waiting        int
-	CreatedAt, UpdatedAt time.Time
-}
-
-func (l flowLimit) state() string {
+func limitState(l api.Limit) string {
 	if l.Paused {
 		return "paused"
 	}
@@ -64,22 +41,22 @@ func (l flowLimit) state() string {
 }
 
 // bound prints how many slots there are.
-func bound(n int) string {
+func bound(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return strconv.Itoa(n)
+	return strconv.FormatInt(n, 10)
 }
 
-var limitColumns = []column[flowLimit]{
-	{"NAME", func(l flowLimit) any { return l.Name }},
-	{"STATE", func(l flowLimit) any { return l.state() }},
-	{"PER KEY", func(l flowLimit) any { return bound(l.PerKey) }},
-	{"TOTAL", func(l flowLimit) any { return bound(l.Total) }},
-	{"RATE", func(l flowLimit) any { return l.Rate.String() }},
-	{"HELD", func(l flowLimit) any { return l.Held }},
-	{"WAITING", func(l flowLimit) any { return l.Waiting }},
-	{"IF FULL", func(l flowLimit) any { return l.OnFull }},
+var limitColumns = []column[api.Limit]{
+	{"NAME", func(l api.Limit) any { return l.Name }},
+	{"STATE", func(l api.Limit) any { return limitState(l) }},
+	{"PER KEY", func(l api.Limit) any { return bound(l.PerKey) }},
+	{"TOTAL", func(l api.Limit) any { return bound(l.Total) }},
+	{"RATE", func(l api.Limit) any { return rateText(l.Rate) }},
+	{"HELD", func(l api.Limit) any { return orZero(l.Held) }},
+	{"WAITING", func(l api.Limit) any { return orZero(l.Waiting) }},
+	{"IF FULL", func(l api.Limit) any { return l.OnFull }},
 }
 
 type listLimitsCmd struct{ paging }
@@ -98,11 +75,11 @@ type showLimitCmd struct{ limitName }
 
 // Run prints the limit.
 func (c showLimitCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("limits", c.Name), nil, func(l flowLimit) []field {
+	return show(ctx, s, path("limits", c.Name), nil, func(l api.Limit) []field {
 		return []field{
-			{"limit", l.Name}, {"state", l.state()}, {"per key", bound(l.PerKey)}, {"total", bound(l.Total)},
-			{"rate", l.Rate.String()}, {"fair", l.Fair}, {"if full", l.OnFull}, {"held", l.Held}, {"waiting", l.Waiting},
-			{"created", l.CreatedAt}, {"updated", l.UpdatedAt},
+			{"limit", l.Name}, {"state", limitState(l)}, {"per key", bound(l.PerKey)}, {"total", bound(l.Total)},
+			{"rate", rateText(l.Rate)}, {"fair", l.Fair}, {"if full", l.OnFull}, {"held", orZero(l.Held)},
+			{"waiting", orZero(l.Waiting)}, {"created", l.CreatedAt}, {"updated", l.UpdatedAt},
 		}
 	})
 }
@@ -114,10 +91,10 @@ type setLimitCmd struct {
 
 // limitSettings are the settings of a limit; those that are missing stay as they are.
 type limitSettings struct {
-	PerKey *int   `placeholder:"N" help:"The most at once per key; 0 for no limit."`
-	Total  *int   `placeholder:"N" help:"The most at once over all keys; 0 for no limit."`
+	PerKey *int64 `placeholder:"N" help:"The most at once per key; 0 for no limit."`
+	Total  *int64 `placeholder:"N" help:"The most at once over all keys; 0 for no limit."`
 	Rate   string `placeholder:"N/TIME" help:"The most starts per key in a time, such as 100/1m; 0 for no limit."`
-	Burst  *int   `placeholder:"N" help:"The burst: how many may begin at once; default is 1."`
+	Burst  *int64 `placeholder:"N" help:"The burst: how many may begin at once; default is 1."`
 	Fair   *bool  `negatable:"" help:"Tenants take turns at the slots."`
 	OnFull string `enum:"${fulls}" default:"" placeholder:"HOW" help:"${full}"`
 	Paused *bool  `negatable:"" help:"Nothing gets a slot; what has one continues."`
@@ -133,18 +110,19 @@ func (c setLimitCmd) Run(ctx context.Context, s *Session) error {
 }
 
 // changed returns the settings of a limit, which need not exist, with what the flags change.
-func (c limitSettings) changed(ctx context.Context, s *Session, name string) (limitSpec, error) {
-	var l flowLimit
-	_, err := s.client.get(ctx, path("limits", name), nil, &l)
+func (c limitSettings) changed(ctx context.Context, s *Session, name string) (spec api.LimitSpec, err error) {
+	_, err = s.client.get(ctx, path("limits", name), nil, &spec)
 	if err != nil && ExitCode(err) != ExitNotFound {
-		return limitSpec{}, err
+		return spec, err
 	}
-	err = c.change(&l.limitSpec)
-	return l.limitSpec, err
+	if spec.Rate != nil {
+		spec.Rate.Sustained = 0 // follows from the rest
+	}
+	return spec, c.change(&spec)
 }
 
 // change sets what the flags say.
-func (c limitSettings) change(spec *limitSpec) error {
+func (c limitSettings) change(spec *api.LimitSpec) error {
 	setIfGiven(&spec.PerKey, c.PerKey)
 	setIfGiven(&spec.Total, c.Total)
 	setIfGiven(&spec.Fair, c.Fair)
@@ -158,11 +136,11 @@ func (c limitSettings) change(spec *limitSpec) error {
 		spec.Rate = nil
 	default:
 		n, per, _ := strings.Cut(c.Rate, "/")
-		limit, err := strconv.Atoi(n)
+		limit, err := strconv.ParseInt(n, 10, 64)
 		if err != nil || per == "" {
 			return usageErrorf("--rate %s is not a number and a time, such as 100/1m", c.Rate)
 		}
-		spec.Rate = &rate{Limit: limit, Per: per}
+		spec.Rate = &api.Rate{Limit: limit, Per: per}
 	}
 	if c.Burst == nil {
 		return nil
@@ -180,17 +158,11 @@ func setIfGiven[T any](into, flag *T) {
 	}
 }
 
-type limitKey struct {
-	Key           string
-	Held, Waiting int
-	WaitingSince  time.Time
-}
-
-var limitKeyColumns = []column[limitKey]{
-	{"KEY", func(k limitKey) any { return strconv.Quote(k.Key) }},
-	{"HELD", func(k limitKey) any { return k.Held }},
-	{"WAITING", func(k limitKey) any { return k.Waiting }},
-	{"WAITING SINCE", func(k limitKey) any { return k.WaitingSince }},
+var limitKeyColumns = []column[api.LimitKey]{
+	{"KEY", func(k api.LimitKey) any { return strconv.Quote(k.Key) }},
+	{"HELD", func(k api.LimitKey) any { return k.Held }},
+	{"WAITING", func(k api.LimitKey) any { return k.Waiting }},
+	{"WAITING SINCE", func(k api.LimitKey) any { return k.WaitingSince }},
 }
 
 type listLimitKeysCmd struct {
@@ -205,11 +177,9 @@ func (c listLimitKeysCmd) Run(ctx context.Context, s *Session) error {
 
 // permit is what holds or awaits a slot; slot says which.
 type permit struct {
-	RunID, StepID, Tenant string
+	api.Permit
 
-	Cost  int
-	Since time.Time
-	slot  string
+	slot string
 }
 
 var permitColumns = []column[permit]{
@@ -229,7 +199,7 @@ type listSlotsCmd struct {
 
 // Run lists who holds the slots, longest first, and who waits, in order.
 func (c listSlotsCmd) Run(ctx context.Context, s *Session) error {
-	var slots struct{ Held, Waiting []permit }
+	var slots api.Slots
 	query := url.Values{"limit": {strconv.Itoa(c.Limit)}}
 	if c.Key != "" {
 		query.Set("key", c.Key)
@@ -244,14 +214,15 @@ func (c listSlotsCmd) Run(ctx context.Context, s *Session) error {
 	if c.Key == "" && len(slots.Held)+len(slots.Waiting) == 0 {
 		s.note("nothing holds or awaits a slot without a key; \"stepwell limits keys %s\" lists the keys to give", c.Name)
 	}
-	for i := range slots.Held {
-		slots.Held[i].slot = "held"
+	var permits []permit
+	for _, p := range slots.Held {
+		permits = append(permits, permit{p, "held"})
 	}
-	for i := range slots.Waiting {
-		slots.Waiting[i].slot = fmt.Sprintf("waits, no. %d", i+1)
+	for i, p := range slots.Waiting {
+		permits = append(permits, permit{p, fmt.Sprintf("waits, no. %d", i+1)})
 	}
 	p := tablePrinter[permit]{Session: s, columns: permitColumns}
-	return p.table(append(slots.Held, slots.Waiting...))
+	return p.table(permits)
 }
 
 type removeLimitCmd struct {
@@ -274,16 +245,8 @@ type policiesCmd struct {
 	Remove removePolicyCmd `cmd:"" help:"Delete the policy of a workflow; its runs keep their limits."`
 }
 
-// policyUse names a limit, with expressions for its key and its tenant.
-type policyUse struct {
-	Name   string `json:"name"`
-	Key    string `json:"key,omitempty"`
-	Tenant string `json:"tenant,omitempty"`
-	Cost   int    `json:"cost,omitempty"`
-}
-
-// String prints the limit as --limit takes it, and what else there is.
-func (u policyUse) String() string {
+// useText prints the use of a limit as --limit takes it, and what else there is.
+func useText(u api.PolicyUse) string {
 	text := u.Name
 	if u.Key != "" {
 		text += "=" + u.Key
@@ -297,29 +260,22 @@ func (u policyUse) String() string {
 	return text
 }
 
-type policy struct {
-	Workflow, Priority string
-	Limits             []policyUse
-	Steps              map[string][]policyUse
-	UpdatedAt          time.Time
-}
-
-var policyColumns = []column[policy]{
-	{"WORKFLOW", func(p policy) any { return p.Workflow }},
-	{"LIMITS", func(p policy) any {
+var policyColumns = []column[api.Policy]{
+	{"WORKFLOW", func(p api.Policy) any { return p.Workflow }},
+	{"LIMITS", func(p api.Policy) any {
 		uses := make([]string, len(p.Limits))
 		for i, u := range p.Limits {
-			uses[i] = u.String()
+			uses[i] = useText(u)
 		}
 		for _, step := range slices.Sorted(maps.Keys(p.Steps)) {
 			for _, u := range p.Steps[step] {
-				uses = append(uses, "step "+step+": "+u.String())
+				uses = append(uses, "step "+step+": "+useText(u))
 			}
 		}
 		return strings.Join(uses, ", ")
 	}},
-	{"PRIORITY", func(p policy) any { return p.Priority }},
-	{"UPDATED", func(p policy) any { return p.UpdatedAt }},
+	{"PRIORITY", func(p api.Policy) any { return p.Priority }},
+	{"UPDATED", func(p api.Policy) any { return p.UpdatedAt }},
 }
 
 type listPoliciesCmd struct{ paging }
@@ -333,13 +289,13 @@ func (c listPoliciesCmd) Run(ctx context.Context, s *Session) error {
 type limitFlags struct {
 	Limit    []string          `sep:"none" placeholder:"NAME[=KEY]" help:"${limitUse}"`
 	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${limitTenant}"`
-	Cost     map[string]int    `mapsep:"none" placeholder:"NAME=N" help:"How many slots of a limit it takes."`
+	Cost     map[string]int64  `mapsep:"none" placeholder:"NAME=N" help:"How many slots of a limit it takes."`
 	Priority string            `placeholder:"TIME" help:"Priority as a time offset, from -1h to 1h."`
 }
 
 // addLimits adds the flags to the body of a request.
 func (f limitFlags) addLimits(body jsonBody) jsonBody {
-	var uses []policyUse
+	var uses []api.PolicyUse
 	for _, text := range f.Limit {
 		uses = append(uses, f.use(text))
 	}
@@ -353,9 +309,9 @@ func (f limitFlags) addLimits(body jsonBody) jsonBody {
 }
 
 // use returns the limit that NAME or NAME=KEY names.
-func (f limitFlags) use(text string) policyUse {
+func (f limitFlags) use(text string) api.PolicyUse {
 	name, key, _ := strings.Cut(text, "=")
-	return policyUse{Name: name, Key: key, Tenant: f.Tenant[name], Cost: f.Cost[name]}
+	return api.PolicyUse{Name: name, Key: key, Tenant: f.Tenant[name], Cost: f.Cost[name]}
 }
 
 type setPolicyCmd struct {
@@ -367,7 +323,7 @@ type setPolicyCmd struct {
 
 // Run stores the policy.
 func (c setPolicyCmd) Run(ctx context.Context, s *Session) error {
-	steps := map[string][]policyUse{}
+	steps := map[string][]api.PolicyUse{}
 	for _, text := range c.Step {
 		step, use, _ := strings.Cut(text, "=")
 		steps[step] = append(steps[step], c.use(use))

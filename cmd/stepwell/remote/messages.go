@@ -5,7 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type messagesCmd struct {
@@ -16,16 +17,16 @@ type messagesCmd struct {
 	Count   countMessagesCmd  `cmd:"" help:"Count the messages by state, up to 1,000 of each."`
 }
 
-var messageColumns = []column[message]{
-	{"ID", func(m message) any { return m.ID }},
-	{"STATE", func(m message) any { return m.State }},
-	{"DEPLOYMENT", func(m message) any { return m.DeploymentID }},
-	{"TOPIC", func(m message) any { return m.Topic }},
-	{"WORK", func(m message) any { return strings.TrimSpace(m.Work + " " + m.Subject) }},
-	{"RUN", func(m message) any { return m.RunID }},
-	{"DELIVERIES", func(m message) any { return m.DeliveryCount }},
-	{"SENT", func(m message) any { return m.CreatedAt }},
-	{"LAST ERROR", func(m message) any { return m.LastError }},
+var messageColumns = []column[api.Message]{
+	{"ID", func(m api.Message) any { return m.ID }},
+	{"STATE", func(m api.Message) any { return m.State }},
+	{"DEPLOYMENT", func(m api.Message) any { return m.DeploymentID }},
+	{"TOPIC", func(m api.Message) any { return m.Topic }},
+	{"WORK", func(m api.Message) any { return strings.TrimSpace(m.Work + " " + m.Subject) }},
+	{"RUN", func(m api.Message) any { return m.RunID }},
+	{"DELIVERIES", func(m api.Message) any { return m.DeliveryCount }},
+	{"SENT", func(m api.Message) any { return m.CreatedAt }},
+	{"LAST ERROR", func(m api.Message) any { return m.LastError }},
 }
 
 type listMessagesCmd struct {
@@ -59,10 +60,10 @@ type showMessageCmd struct {
 
 // Run prints the message.
 func (c showMessageCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("messages", c.ID), nil, func(m message) []field {
+	return show(ctx, s, path("messages", c.ID), nil, func(m api.Message) []field {
 		due := m.DueAt
 		if m.State == "parked" {
-			due = time.Time{}
+			due = api.Time{}
 		}
 		return []field{
 			{"message", m.ID},
@@ -103,10 +104,7 @@ func (c messageSelection) change(ctx context.Context, s *Session, verb, state st
 		return forEach(c.IDs, one)
 	}
 	body["dryRun"], body["limit"] = c.DryRun, c.Limit
-	var result struct {
-		Matched, Changed int
-		More             bool
-	}
+	var result api.ChangedMessages
 	raw, err := s.client.call(ctx, http.MethodPost, path("messages", verb), body.omitZero(), &result)
 	if err != nil {
 		return err
@@ -148,16 +146,8 @@ type countMessagesCmd struct{}
 
 // Run prints the counts.
 func (countMessagesCmd) Run(ctx context.Context, s *Session) error {
-	type number struct {
-		Count int64
-		More  bool
-	}
-	type counts struct {
-		Parked, Retrying, Leased, Due, Delayed number
-		OldestDue                              time.Time
-	}
-	text := func(n number) any { return countText(n.Count, n.More) }
-	return show(ctx, s, path("messages", "count"), nil, func(c counts) []field {
+	text := func(n api.Count) any { return countText(n.Count, n.More) }
+	return show(ctx, s, path("messages", "count"), nil, func(c api.MessageCounts) []field {
 		return []field{
 			{"parked", text(c.Parked)},
 			{"retrying", text(c.Retrying)},

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // escape escapes unprintable characters, so that untrusted text fits on one line and cannot control the terminal.
@@ -127,8 +129,8 @@ func (p *tablePrinter[T]) table(items []T) error {
 }
 
 func (s *Session) formatCell(value any) string {
-	if t, ok := value.(time.Time); ok {
-		return s.formatTime(t)
+	if t, ok := value.(api.Time); ok {
+		return s.formatTime(t.Time)
 	}
 	return escape(fmt.Sprint(value))
 }
@@ -193,8 +195,8 @@ func age(d time.Duration) string {
 }
 
 // elapsed formats the time between two times, or returns "" if one of them is zero.
-func elapsed(from, to time.Time) string {
-	switch d := to.Sub(from); {
+func elapsed(from, to api.Time) string {
+	switch d := to.Sub(from.Time); {
 	case from.IsZero() || to.IsZero():
 		return ""
 	case d >= time.Minute:
@@ -286,8 +288,8 @@ func (s *Session) printFields(fields []field) error {
 
 func (s *Session) formatField(value any) string {
 	switch v := value.(type) {
-	case time.Time:
-		return s.timeAndAge(v)
+	case api.Time:
+		return s.timeAndAge(v.Time)
 	case multiline:
 		return string(v)
 	default:
@@ -320,10 +322,7 @@ func nonEmpty(query url.Values) url.Values {
 func (s *Session) page(
 	ctx context.Context, path string, query url.Values,
 ) (data []json.RawMessage, cursor string, err error) {
-	var page struct {
-		Data   []json.RawMessage
-		Cursor string
-	}
+	var page api.Page[json.RawMessage]
 	_, err = s.client.get(ctx, path, query, &page)
 	return page.Data, page.Cursor, err
 }
@@ -430,6 +429,14 @@ func forEach(ids []string, do func(id string) error) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// orZero returns what the answer has, or the zero value if it has nothing.
+func orZero[T any](optional *T) (v T) {
+	if optional != nil {
+		v = *optional
+	}
+	return v
 }
 
 // counted returns a number of things: "1 fault" or "2 faults".

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 func TestTimes(t *testing.T) {
@@ -36,8 +38,8 @@ func TestTimes(t *testing.T) {
 	if got := pipe.formatTime(at(time.Millisecond)); got != "2026-11-21T03:00:00.001Z" {
 		t.Errorf("in a pipe: got %q", got)
 	}
-	if got := elapsed(now, at(90*time.Second+time.Millisecond)) + " " + elapsed(now, at(1234567)) +
-		elapsed(now, time.Time{}); got != "1m30s 1ms" {
+	took := func(end time.Time) string { return elapsed(api.Time{Time: now}, api.Time{Time: end}) }
+	if got := took(at(90*time.Second+time.Millisecond)) + " " + took(at(1234567)) + took(time.Time{}); got != "1m30s 1ms" {
 		t.Errorf("elapsed: got %q", got)
 	}
 	for in, want := range map[timeFlag]string{

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type runsCmd struct {
@@ -33,15 +35,15 @@ type runsCmd struct {
 	Send       sendMessageCmd   `cmd:"" help:"Send a message to an inbox of a run."`
 }
 
-var runColumns = []column[run]{
-	{"ID", func(r run) any { return r.ID }},
-	{"WORKFLOW", func(r run) any { return r.Workflow }},
-	{"STATUS", func(r run) any { return r.Status }},
-	{"DEPLOYMENT", func(r run) any { return r.Deployment }},
-	{"CREATED", func(r run) any { return r.CreatedAt }},
-	{"TOOK", func(r run) any { return elapsed(r.StartedAt, r.CompletedAt) }},
-	{"ATTRIBUTES", func(r run) any { return keyValues(r.Attributes) }},
-	{"ERROR", func(r run) any { return cmp.Or(r.Error.String(), r.Held.code()) }},
+var runColumns = []column[api.Run]{
+	{"ID", func(r api.Run) any { return r.ID }},
+	{"WORKFLOW", func(r api.Run) any { return r.Workflow }},
+	{"STATUS", func(r api.Run) any { return r.Status }},
+	{"DEPLOYMENT", func(r api.Run) any { return r.Deployment }},
+	{"CREATED", func(r api.Run) any { return r.CreatedAt }},
+	{"TOOK", func(r api.Run) any { return elapsed(r.StartedAt, r.CompletedAt) }},
+	{"ATTRIBUTES", func(r api.Run) any { return keyValues(r.Attributes) }},
+	{"ERROR", func(r api.Run) any { return cmp.Or(failureText(r.Error), heldCode(r.Held)) }},
 }
 
 // runFilter are the flags that select runs.
@@ -113,10 +115,7 @@ func (c countRunsCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	var count struct {
-		Count   int64
-		AtLeast bool
-	}
+	var count api.RunCount
 	raw, err := s.client.get(ctx, path("runs", "count"), query, &count)
 	if err != nil {
 		return err
@@ -172,7 +171,7 @@ type showRunCmd struct {
 
 // Run prints the run and its steps, hooks and waits. With --json it prints only the run; list commands print the rest.
 func (c showRunCmd) Run(ctx context.Context, s *Session) error {
-	var r run
+	var r api.Run
 	raw, err := s.client.get(ctx, path("runs", c.ID), nil, &r)
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
@@ -207,7 +206,7 @@ func printSection[T any](ctx context.Context, s *Session, kind, id string, colum
 }
 
 // printRun prints the run's own fields.
-func (s *Session) printRun(r run) error {
+func (s *Session) printRun(r api.Run) error {
 	return s.printFields([]field{
 		{"run", r.ID},
 		{"workflow", r.Workflow},
@@ -226,11 +225,11 @@ func (s *Session) printRun(r run) error {
 		{"deadline", r.Deadline},
 		{"forced at", r.ForcedAt},
 		{"reason", r.CancelReason},
-		{"held", r.Held.text()},
-		{"input", payloadText(r.Input, r.InputEncoding)},
-		{"output", payloadText(r.Output, r.OutputEncoding)},
-		{"error", r.Error.String()},
-		{"details", r.Error.details()},
+		{"held", heldText(r.Held)},
+		{"input", payloadText(r.Input, string(r.InputEncoding))},
+		{"output", payloadText(r.Output, string(r.OutputEncoding))},
+		{"error", failureText(r.Error)},
+		{"details", failureDetails(r.Error)},
 	})
 }
 
@@ -257,7 +256,7 @@ func (c runAttributesCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}
-	var r run
+	var r api.Run
 	if err := s.client.decode(raw, &r); err != nil {
 		return err
 	}
@@ -276,16 +275,14 @@ type runStoreCmd struct {
 // Run prints the store by key, or the JSON of one value.
 func (c runStoreCmd) Run(ctx context.Context, s *Session) error {
 	if c.Key != "" {
-		var value struct{ Value json.RawMessage }
+		var value api.StoreValue
 		raw, err := s.client.get(ctx, path("runs", c.ID, "store", c.Key), nil, &value)
 		if err != nil {
 			return err
 		}
 		return s.printResult(raw, "%s", value.Value)
 	}
-	var values struct {
-		Data map[string]struct{ Value json.RawMessage }
-	}
+	var values api.RunStore
 	raw, err := s.client.get(ctx, path("runs", c.ID, "store"), nil, &values)
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
@@ -333,14 +330,14 @@ func (c cancelRunsCmd) Run(ctx context.Context, s *Session) error {
 }
 
 func (c cancelRunsCmd) cancel(ctx context.Context, s *Session, id string) error {
-	var r run
+	var r api.Run
 	raw, err := s.client.call(ctx, http.MethodPost, path("runs", id, "cancel"),
 		jsonBody{"reason": c.Reason, "grace": c.Grace}.omitZero(), &r)
 	if err != nil {
 		return err
 	}
 	if r.CompletedAt.IsZero() {
-		return s.printResult(raw, "asked %s to cancel; it is ended at %s", id, timestamp(r.ForcedAt))
+		return s.printResult(raw, "asked %s to cancel; it is ended at %s", id, timestamp(r.ForcedAt.Time))
 	}
 	return s.printResult(raw, "cancelled %s", id)
 }
@@ -357,14 +354,12 @@ func (f runFilter) conditions(s *Session, status string) (jsonBody, error) {
 	}.omitZero(), nil
 }
 
-// bulkResult is the response to a request that changes all matching runs.
+// bulkResult is the answer to a request that copies or cancels all matching runs. Only copies have a cursor: a run that
+// was cancelled no longer matches.
 type bulkResult struct {
-	Matched, Cancelled, Started int
+	api.CopiedRuns
 
-	RunIDs  []string
-	Refused []struct{ RunID, Message string }
-	More    bool
-	Cursor  string // only of copies: a run that was cancelled no longer matches
+	Cancelled int64 `json:"cancelled"`
 }
 
 // changeMatching sends the request until no more runs match. With a limit or as a dry run it sends it once.
@@ -378,7 +373,7 @@ func (s *Session) changeMatching(ctx context.Context, path string, body jsonBody
 		if s.json {
 			err = s.printJSON(raw)
 		} else {
-			err = errors.Join(s.printIDs(result.RunIDs, result.Matched), report(result))
+			err = errors.Join(s.printIDs(result.RunIds, result.Matched), report(result))
 		}
 		if err != nil || !result.More || result.Matched == 0 && result.Cursor == "" {
 			return err
@@ -392,13 +387,13 @@ func (s *Session) changeMatching(ctx context.Context, path string, body jsonBody
 }
 
 // printIDs prints the first IDs of runs, and how many more there are.
-func (s *Session) printIDs(ids []string, all int) error {
+func (s *Session) printIDs(ids []string, all int64) error {
 	for _, id := range ids {
 		if err := s.printResult(nil, "%s", id); err != nil {
 			return err
 		}
 	}
-	if more := all - len(ids); more > 0 {
+	if more := all - int64(len(ids)); more > 0 {
 		return s.printResult(nil, "… and %d more", more)
 	}
 	return nil

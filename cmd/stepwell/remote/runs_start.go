@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // jsonFlag is a JSON value, @FILE, or - for standard input.
@@ -59,7 +61,7 @@ type waitFlags struct {
 
 // start starts a run, prints its ID and, if the flags say so, waits for the run.
 func (f waitFlags) start(ctx context.Context, s *Session, path string, body jsonBody) error {
-	var r run
+	var r api.Run
 	raw, err := s.client.call(ctx, http.MethodPost, path, body, &r)
 	if err != nil {
 		return err
@@ -180,7 +182,9 @@ func (c waitRunCmd) Run(ctx context.Context, s *Session) error {
 }
 
 // await returns the run once it has ended, or its current state after the timeout. It survives server restarts.
-func (s *Session) await(ctx context.Context, id string, timeout time.Duration) (r run, raw json.RawMessage, err error) {
+func (s *Session) await(
+	ctx context.Context, id string, timeout time.Duration,
+) (r api.Run, raw json.RawMessage, err error) {
 	until := s.Now().Add(timeout)
 	retry := retrier{s: s}
 	for {
@@ -215,22 +219,14 @@ type catalogsCmd struct {
 	Preview previewCatalogCmd `cmd:"" help:"Show the plan that a run would have."`
 }
 
-// catalogVersion is a version of a catalog.
-type catalogVersion struct {
-	Name, Document string
-
-	Version   int
-	CreatedAt time.Time
-}
-
 type listCatalogsCmd struct{}
 
 // Run lists the catalogs.
 func (listCatalogsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("catalogs"), nil, []column[catalogVersion]{
-		{"NAME", func(c catalogVersion) any { return c.Name }},
-		{"VERSION", func(c catalogVersion) any { return c.Version }},
-		{"CREATED", func(c catalogVersion) any { return timestamp(c.CreatedAt) }},
+	return listUnpaged(ctx, s, path("catalogs"), nil, []column[api.Catalog]{
+		{"NAME", func(c api.Catalog) any { return c.Name }},
+		{"VERSION", func(c api.Catalog) any { return c.Version }},
+		{"CREATED", func(c api.Catalog) any { return timestamp(c.CreatedAt.Time) }},
 	})
 }
 
@@ -245,7 +241,7 @@ func (c showCatalogCmd) Run(ctx context.Context, s *Session) error {
 	if c.Version != 0 {
 		query.Set("version", strconv.Itoa(c.Version))
 	}
-	var v catalogVersion
+	var v api.Catalog
 	raw, err := s.client.get(ctx, path("catalogs", c.Name), query, &v)
 	if err != nil {
 		return err
@@ -268,7 +264,7 @@ func (c putCatalogCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
-	var v catalogVersion
+	var v api.Catalog
 	body := jsonBody{"document": string(document), "dryRun": c.DryRun}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, path("catalogs"), body, &v)
 	if err != nil {
@@ -292,7 +288,7 @@ type previewCatalogCmd struct {
 
 // Run prints the plan: its steps in their order, what is left out, and what is missing.
 func (c previewCatalogCmd) Run(ctx context.Context, s *Session) error {
-	var p plan
+	var p api.Preview
 	body := jsonBody{"want": c.Want, "have": c.Have, "haveAll": c.HaveAll, "version": c.Version}.omitZero()
 	raw, err := s.client.call(ctx, http.MethodPost, path("catalogs", c.Name, "preview"), body, &p)
 	if err != nil {
@@ -304,7 +300,7 @@ func (c previewCatalogCmd) Run(ctx context.Context, s *Session) error {
 	case c.Mermaid:
 		_, err = fmt.Fprint(s.Stdout, p.Mermaid)
 	default:
-		_, err = fmt.Fprint(s.Stdout, escapeLines(p.String()))
+		_, err = fmt.Fprint(s.Stdout, escapeLines(planText(p)))
 	}
 	if err == nil && len(p.Missing) > 0 {
 		err = fmt.Errorf("%s cannot be had", strings.Join(c.Want, ", "))
@@ -312,28 +308,8 @@ func (c previewCatalogCmd) Run(ctx context.Context, s *Session) error {
 	return err
 }
 
-// plan is what a run of a catalog does.
-type plan struct {
-	Steps []struct {
-		ID    string
-		Wave  int
-		Spare bool
-		Takes []struct {
-			Name string
-			From []string
-		}
-		Gives []struct{ Name string }
-	}
-	Missing []struct {
-		Name  string
-		Chain []string
-	}
-	Excluded []struct{ Step, Reason string }
-	Mermaid  string
-}
-
-// String returns the plan in lines.
-func (p plan) String() string {
+// planText returns what a run of a catalog does, in lines.
+func planText(p api.Preview) string {
 	var b strings.Builder
 	for _, step := range p.Steps {
 		fmt.Fprintf(&b, "%d %s", step.Wave+1, step.ID)

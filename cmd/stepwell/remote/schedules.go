@@ -4,7 +4,8 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type schedulesCmd struct {
@@ -19,29 +20,16 @@ type schedulesCmd struct {
 	Ticks    listTicksCmd        `cmd:"" help:"List what was decided about the ticks of a schedule."`
 }
 
-// schedule says when runs start.
-type schedule struct {
-	Name, Cron, Every, TimeZone, Workflow, Deployment, Overlap, CatchUp, CatchUpWindow, Jitter, Timeout string
-
-	PausedAt, NextAt, WaitingAt time.Time
-	PauseNote, RunID            string
-	Next                        []time.Time
-	Backfill                    struct {
-		At, Until time.Time
-	}
-	Why []struct{ Text string }
-}
-
-// timing says when the schedule ticks.
-func (g schedule) timing() string {
+// timing says when a schedule ticks.
+func timing(g api.Schedule) string {
 	if g.Every != "" {
 		return "every " + g.Every
 	}
 	return strings.TrimSpace(g.Cron + " " + g.TimeZone)
 }
 
-// state is a word for what the schedule does.
-func (g schedule) state() string {
+// scheduleState is a word for what a schedule does.
+func scheduleState(g api.Schedule) string {
 	switch {
 	case !g.PausedAt.IsZero():
 		return "paused"
@@ -52,13 +40,13 @@ func (g schedule) state() string {
 	}
 }
 
-var scheduleColumns = []column[schedule]{
-	{"NAME", func(g schedule) any { return g.Name }},
-	{"WHEN", func(g schedule) any { return g.timing() }},
-	{"WORKFLOW", func(g schedule) any { return g.Workflow }},
-	{"STATE", func(g schedule) any { return g.state() }},
-	{"NEXT", func(g schedule) any { return g.NextAt }},
-	{"LAST RUN", func(g schedule) any { return g.RunID }},
+var scheduleColumns = []column[api.Schedule]{
+	{"NAME", func(g api.Schedule) any { return g.Name }},
+	{"WHEN", func(g api.Schedule) any { return timing(g) }},
+	{"WORKFLOW", func(g api.Schedule) any { return g.Workflow }},
+	{"STATE", func(g api.Schedule) any { return scheduleState(g) }},
+	{"NEXT", func(g api.Schedule) any { return g.NextAt }},
+	{"LAST RUN", func(g api.Schedule) any { return g.RunID }},
 }
 
 type listSchedulesCmd struct{ paging }
@@ -77,12 +65,12 @@ type showScheduleCmd struct{ scheduleName }
 
 // Run prints the schedule.
 func (c showScheduleCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("schedules", c.Name), nil, func(g schedule) []field {
+	return show(ctx, s, path("schedules", c.Name), nil, func(g api.Schedule) []field {
 		fields := []field{
-			{"schedule", g.Name}, {"when", g.timing()}, {"jitter", g.Jitter}, {"workflow", g.Workflow},
+			{"schedule", g.Name}, {"when", timing(g)}, {"jitter", g.Jitter}, {"workflow", g.Workflow},
 			{"deployment", g.Deployment}, {"timeout", g.Timeout}, {"overlap", g.Overlap},
 			{"catch up", g.CatchUp + " within " + g.CatchUpWindow}, {"paused", g.PausedAt}, {"note", g.PauseNote},
-			{"last run", g.RunID}, {"waiting tick", g.WaitingAt}, {"backfill until", g.Backfill.Until},
+			{"last run", g.RunID}, {"waiting tick", g.WaitingAt}, {"backfill until", orZero(g.Backfill).Until},
 		}
 		for _, r := range g.Why {
 			fields = append(fields, field{"why", r.Text})
@@ -128,14 +116,14 @@ func (c putScheduleCmd) Run(ctx context.Context, s *Session) error {
 
 // changeSchedule sends a request that changes a schedule, and prints the schedule and its next tick.
 func (s *Session) changeSchedule(ctx context.Context, method, path string, body any) error {
-	var g schedule
+	var g api.Schedule
 	raw, err := s.client.call(ctx, method, path, body, &g)
 	if err != nil {
 		return err
 	}
-	text := g.state()
+	text := scheduleState(g)
 	if !g.NextAt.IsZero() {
-		text += ", next at " + s.formatTime(g.NextAt)
+		text += ", next at " + s.formatTime(g.NextAt.Time)
 	}
 	return s.printResult(raw, "%s is %s", g.Name, text)
 }
@@ -168,7 +156,7 @@ type triggerScheduleCmd struct{ scheduleName }
 
 // Run starts a run, and prints its ID.
 func (c triggerScheduleCmd) Run(ctx context.Context, s *Session) error {
-	var t tick
+	var t api.Tick
 	raw, err := s.client.call(ctx, http.MethodPost, path("schedules", c.Name, "trigger"), nil, &t)
 	if err != nil {
 		return err
@@ -204,21 +192,13 @@ func (c backfillScheduleCmd) Run(ctx context.Context, s *Session) error {
 	return s.changeSchedule(ctx, http.MethodPost, path("schedules", c.Name, "backfill"), body)
 }
 
-// tick is what was decided about a tick.
-type tick struct {
-	Kind, Decision, RunID, Reason string
-
-	At    time.Time
-	Count int
-}
-
-var tickColumns = []column[tick]{
-	{"TICK", func(t tick) any { return timestamp(t.At) }},
-	{"KIND", func(t tick) any { return t.Kind }},
-	{"DECISION", func(t tick) any { return t.Decision }},
-	{"COUNT", func(t tick) any { return t.Count }},
-	{"RUN", func(t tick) any { return t.RunID }},
-	{"REASON", func(t tick) any { return t.Reason }},
+var tickColumns = []column[api.Tick]{
+	{"TICK", func(t api.Tick) any { return timestamp(t.At.Time) }},
+	{"KIND", func(t api.Tick) any { return t.Kind }},
+	{"DECISION", func(t api.Tick) any { return t.Decision }},
+	{"COUNT", func(t api.Tick) any { return t.Count }},
+	{"RUN", func(t api.Tick) any { return t.RunID }},
+	{"REASON", func(t api.Tick) any { return t.Reason }},
 }
 
 type listTicksCmd struct {

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type statsCmd struct {
@@ -33,29 +35,29 @@ func (w statsWindow) query(s *Session) (url.Values, error) {
 	return nonEmpty(url.Values{"from": {from}, "to": {to}, "workflow": {w.Workflow}}), nil
 }
 
-// percentiles are durations in milliseconds, by the names p50, p95 and p99; nil if there is none.
-type percentiles map[string]float64
-
-func (p percentiles) text(name string) string {
-	ms, ok := p[name]
-	d := time.Duration(ms * float64(time.Millisecond))
-	switch {
-	case !ok:
-		return ""
-	case d >= time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	default:
-		return d.Round(time.Millisecond).String()
+// tookColumns are the columns of percentiles.
+func tookColumns[T any](took func(T) *api.Percentiles) []column[T] {
+	cell := func(of func(api.Percentiles) float64) func(T) any {
+		return func(v T) any {
+			if p := took(v); p != nil {
+				return millisecondsText(of(*p))
+			}
+			return ""
+		}
+	}
+	return []column[T]{
+		{"P50", cell(func(p api.Percentiles) float64 { return p.P50 })},
+		{"P95", cell(func(p api.Percentiles) float64 { return p.P95 })},
+		{"P99", cell(func(p api.Percentiles) float64 { return p.P99 })},
 	}
 }
 
-// tookColumns are the columns of percentiles.
-func tookColumns[T any](took func(T) percentiles) []column[T] {
-	return []column[T]{
-		{"P50", func(v T) any { return took(v).text("p50") }},
-		{"P95", func(v T) any { return took(v).text("p95") }},
-		{"P99", func(v T) any { return took(v).text("p99") }},
+func millisecondsText(ms float64) string {
+	d := time.Duration(ms * float64(time.Millisecond))
+	if d >= time.Second {
+		return d.Round(100 * time.Millisecond).String()
 	}
+	return d.Round(time.Millisecond).String()
 }
 
 type runStatsCmd struct {
@@ -65,12 +67,11 @@ type runStatsCmd struct {
 	By   string `enum:",workflow,deployment" default:"" help:"Count by workflow or deployment."`
 }
 
-// runPoint is what happened to runs in an interval.
+// runPoint is what happened to the runs of a series in an interval.
 type runPoint struct {
-	Name                                           string `json:"-"`
-	At                                             time.Time
-	Created, Started, Completed, Failed, Cancelled int64
-	TookMs                                         percentiles
+	api.RunPoint
+
+	series string
 }
 
 // Run prints a line for each interval in which something happened.
@@ -81,17 +82,17 @@ func (c runStatsCmd) Run(ctx context.Context, s *Session) error {
 	}
 	query.Set("step", c.Step)
 	columns := []column[runPoint]{
-		{"FROM", func(p runPoint) any { return timestamp(p.At) }},
+		{"FROM", func(p runPoint) any { return timestamp(p.At.Time) }},
 		{"CREATED", func(p runPoint) any { return p.Created }},
 		{"STARTED", func(p runPoint) any { return p.Started }},
 		{"COMPLETED", func(p runPoint) any { return p.Completed }},
 		{"FAILED", func(p runPoint) any { return p.Failed }},
 		{"CANCELLED", func(p runPoint) any { return p.Cancelled }},
 	}
-	columns = append(columns, tookColumns(func(p runPoint) percentiles { return p.TookMs })...)
+	columns = append(columns, tookColumns(func(p runPoint) *api.Percentiles { return p.TookMs })...)
 	if c.By != "" {
 		query.Set("by", c.By)
-		columns = append([]column[runPoint]{{strings.ToUpper(c.By), func(p runPoint) any { return p.Name }}}, columns...)
+		columns = append([]column[runPoint]{{strings.ToUpper(c.By), func(p runPoint) any { return p.series }}}, columns...)
 	}
 	return s.stats(ctx, "runs", query, func(data []json.RawMessage) error {
 		out := tablePrinter[runPoint]{Session: s, columns: columns}
@@ -110,16 +111,12 @@ func (c runStatsCmd) Run(ctx context.Context, s *Session) error {
 func (s *Session) points(data []json.RawMessage) ([]runPoint, error) {
 	var points []runPoint
 	for _, raw := range data {
-		var series struct {
-			Name   string
-			Points []runPoint
-		}
+		var series api.RunSeries
 		if err := s.client.decode(raw, &series); err != nil {
 			return nil, err
 		}
 		for _, p := range series.Points {
-			p.Name = series.Name
-			points = append(points, p)
+			points = append(points, runPoint{p, series.Name})
 		}
 	}
 	return points, nil
@@ -128,8 +125,9 @@ func (s *Session) points(data []json.RawMessage) ([]runPoint, error) {
 // stats reads statistics and prints them. Without --json, it notes up to when they are complete.
 func (s *Session) stats(ctx context.Context, kind string, query url.Values, print func([]json.RawMessage) error) error {
 	var answer struct {
-		CompleteTo time.Time
-		Data       []json.RawMessage
+		api.Page[json.RawMessage]
+
+		CompleteTo api.Time `json:"completeTo"`
 	}
 	if _, err := s.client.get(ctx, path("stats", kind), query, &answer); err != nil {
 		return err
@@ -137,14 +135,8 @@ func (s *Session) stats(ctx context.Context, kind string, query url.Values, prin
 	if err := print(answer.Data); err != nil || s.json {
 		return err
 	}
-	s.note("complete up to %s", s.timeAndAge(answer.CompleteTo))
+	s.note("complete up to %s", s.timeAndAge(answer.CompleteTo.Time))
 	return nil
-}
-
-type stepStats struct {
-	Workflow, Name                        string
-	Completed, Failed, Cancelled, Retried int64
-	TookMs                                percentiles
 }
 
 type stepStatsCmd struct{ statsWindow }
@@ -155,20 +147,15 @@ func (c stepStatsCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	out := tablePrinter[stepStats]{Session: s, columns: append([]column[stepStats]{
-		{"WORKFLOW", func(v stepStats) any { return v.Workflow }},
-		{"STEP", func(v stepStats) any { return v.Name }},
-		{"COMPLETED", func(v stepStats) any { return v.Completed }},
-		{"FAILED", func(v stepStats) any { return v.Failed }},
-		{"CANCELLED", func(v stepStats) any { return v.Cancelled }},
-		{"RETRIED", func(v stepStats) any { return v.Retried }},
-	}, tookColumns(func(v stepStats) percentiles { return v.TookMs })...)}
+	out := tablePrinter[api.StepStats]{Session: s, columns: append([]column[api.StepStats]{
+		{"WORKFLOW", func(v api.StepStats) any { return v.Workflow }},
+		{"STEP", func(v api.StepStats) any { return v.Name }},
+		{"COMPLETED", func(v api.StepStats) any { return v.Completed }},
+		{"FAILED", func(v api.StepStats) any { return v.Failed }},
+		{"CANCELLED", func(v api.StepStats) any { return v.Cancelled }},
+		{"RETRIED", func(v api.StepStats) any { return v.Retried }},
+	}, tookColumns(func(v api.StepStats) *api.Percentiles { return v.TookMs })...)}
 	return s.stats(ctx, "steps", query, out.print)
-}
-
-type failureStats struct {
-	Workflow, Code string
-	Count          int64
 }
 
 type failureStatsCmd struct{ statsWindow }
@@ -179,29 +166,19 @@ func (c failureStatsCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	out := tablePrinter[failureStats]{Session: s, columns: []column[failureStats]{
-		{"WORKFLOW", func(v failureStats) any { return v.Workflow }},
-		{"CODE", func(v failureStats) any { return cmp.Or(v.Code, "(none)") }},
-		{"FAILED", func(v failureStats) any { return v.Count }},
+	out := tablePrinter[api.FailureStats]{Session: s, columns: []column[api.FailureStats]{
+		{"WORKFLOW", func(v api.FailureStats) any { return v.Workflow }},
+		{"CODE", func(v api.FailureStats) any { return cmp.Or(v.Code, "(none)") }},
+		{"FAILED", func(v api.FailureStats) any { return v.Count }},
 	}}
 	return s.stats(ctx, "failures", query, out.print)
-}
-
-// gauges are the counts of a moment.
-type gauges struct {
-	Runs     struct{ Pending, Running int64 }
-	Messages struct {
-		Due, Leased, Delayed, Retrying, Parked int64
-		OldestDue                              time.Time
-	}
-	Capped bool
 }
 
 type nowStatsCmd struct{}
 
 // Run prints the gauges. A count that stopped at its limit has a +.
 func (nowStatsCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("stats", "now"), nil, func(g gauges) []field {
+	return show(ctx, s, path("stats", "now"), nil, func(g api.Gauges) []field {
 		n := func(count int64) string { return countText(count, g.Capped) }
 		return []field{
 			{"runs pending", n(g.Runs.Pending)},
@@ -216,77 +193,70 @@ func (nowStatsCmd) Run(ctx context.Context, s *Session) error {
 	})
 }
 
-// attentionItem is something that needs attention.
-type attentionItem struct {
-	Kind, Deployment, Workflow, RunID string
-	Count, Usual                      int64
-	Since, Until                      time.Time
-}
-
 // attentionKind says what an item means, and which command shows more.
 type attentionKind struct {
-	sentence func(i attentionItem) string
-	command  func(i attentionItem) string
+	sentence func(i api.AttentionItem) string
+	command  func(i api.AttentionItem) string
 }
 
 // always returns a command that does not depend on the item.
-func always(command string) func(attentionItem) string {
-	return func(attentionItem) string { return command }
+func always(command string) func(api.AttentionItem) string {
+	return func(api.AttentionItem) string { return command }
 }
 
-func whyRun(i attentionItem) string { return "why " + i.RunID }
+func whyRun(i api.AttentionItem) string { return "why " + i.RunID }
 
 // attentionKinds are the kinds of the API.
 var attentionKinds = map[string]attentionKind{
 	"project_paused": {
-		func(attentionItem) string { return "The project is paused: nothing of it starts or is called." },
+		func(api.AttentionItem) string { return "The project is paused: nothing of it starts or is called." },
 		always("projects resume PROJECT"),
 	},
 	"messages_parked": {
-		func(i attentionItem) string { return i.amount("message") + " parked: retry or discard." },
+		func(i api.AttentionItem) string { return amount(i, "message") + " parked: retry or discard." },
 		always("messages list"),
 	},
 	"runs_held": {
-		func(i attentionItem) string { return i.amount("run") + " held: the function refuses to go on." }, whyRun,
+		func(i api.AttentionItem) string { return amount(i, "run") + " held: the function refuses to go on." }, whyRun,
 	},
 	"runs_stranded": {
-		func(i attentionItem) string {
-			return i.amount("run") + " stranded: nothing moves, though the server wakes it."
+		func(i api.AttentionItem) string {
+			return amount(i, "run") + " stranded: nothing moves, though the server wakes it."
 		}, whyRun,
 	},
 	"deployment_unreachable": {
-		func(i attentionItem) string {
-			return fmt.Sprintf("Deployment %s cannot be reached: %s waiting.", i.Deployment, i.amount("message"))
+		func(i api.AttentionItem) string {
+			return fmt.Sprintf("Deployment %s cannot be reached: %s waiting.", i.Deployment, amount(i, "message"))
 		},
-		func(i attentionItem) string { return "deployments show " + i.Deployment },
+		func(i api.AttentionItem) string { return "deployments show " + i.Deployment },
 	},
 	"deployment_missing": {
-		func(i attentionItem) string {
-			return fmt.Sprintf("Deployment %s is not registered: %s waiting.", i.Deployment, i.amount("message"))
+		func(i api.AttentionItem) string {
+			return fmt.Sprintf("Deployment %s is not registered: %s waiting.", i.Deployment, amount(i, "message"))
 		},
-		func(i attentionItem) string { return "deployments add " + i.Deployment + " URL" },
+		func(i api.AttentionItem) string { return "deployments add " + i.Deployment + " URL" },
 	},
 	"workflow_failing": {
-		func(i attentionItem) string {
+		func(i api.AttentionItem) string {
 			const failing = "%s of workflow %s failed in the last hour; at most %d is usual."
-			return fmt.Sprintf(failing, i.amount("run"), i.Workflow, i.Usual)
+			return fmt.Sprintf(failing, amount(i, "run"), i.Workflow, orZero(i.Usual))
 		},
-		func(i attentionItem) string { return "runs list --status failed --workflow " + i.Workflow },
+		func(i api.AttentionItem) string { return "runs list --status failed --workflow " + i.Workflow },
 	},
 	"queue_late": {
-		func(i attentionItem) string { return i.amount("message") + " due and not delivered." }, always("stats now"),
+		func(i api.AttentionItem) string { return amount(i, "message") + " due and not delivered." }, always("stats now"),
 	},
 	"key_expiring": {
-		func(i attentionItem) string { return i.amount("API key") + " about to expire." }, always("keys list"),
+		func(i api.AttentionItem) string { return amount(i, "API key") + " about to expire." }, always("keys list"),
 	},
 	"two_signing_keys": {
-		func(attentionItem) string { return "Two signing keys for more than a week: delete the old one." },
+		func(api.AttentionItem) string { return "Two signing keys for more than a week: delete the old one." },
 		always("signing-keys list"),
 	},
 }
 
 // amount returns the count with its noun.
-func (i attentionItem) amount(noun string) string {
+func amount(i api.AttentionItem, noun string) string {
 	const limit = 1000
 	switch {
 	case i.Count >= limit:
@@ -298,12 +268,12 @@ func (i attentionItem) amount(noun string) string {
 	}
 }
 
-// sentence says what the item means. A newer server may send kinds that have no sentence.
-func (i attentionItem) sentence() string {
-	if kind, ok := attentionKinds[i.Kind]; ok {
+// attentionText says what the item means. A newer server may send kinds that have no sentence.
+func attentionText(i api.AttentionItem) string {
+	if kind, ok := attentionKinds[string(i.Kind)]; ok {
 		return kind.sentence(i)
 	}
-	return strings.ReplaceAll(i.Kind, "_", " ") + "."
+	return strings.ReplaceAll(string(i.Kind), "_", " ") + "."
 }
 
 type attentionCmd struct{}
@@ -326,40 +296,32 @@ func (attentionCmd) Run(ctx context.Context, s *Session) error {
 	return nil
 }
 
-func (s *Session) printAttention(i attentionItem) error {
-	text := i.sentence()
+func (s *Session) printAttention(i api.AttentionItem) error {
+	text := attentionText(i)
 	if !i.Since.IsZero() {
-		text += " Since " + s.timeAndAge(i.Since) + "."
+		text += " Since " + s.timeAndAge(i.Since.Time) + "."
 	}
 	if !i.Until.IsZero() {
-		text += " The first one " + s.timeAndAge(i.Until) + "."
+		text += " The first one " + s.timeAndAge(i.Until.Time) + "."
 	}
 	if err := s.printResult(nil, "- %s", text); err != nil {
 		return err
 	}
-	if kind, ok := attentionKinds[i.Kind]; ok {
+	if kind, ok := attentionKinds[string(i.Kind)]; ok {
 		return s.printResult(nil, "  stepwell %s", kind.command(i))
 	}
 	return nil
 }
 
-// failureGroup are failed runs that are alike.
-type failureGroup struct {
-	Workflow, Step, Code, Shape string
-	Count                       int
-	FirstAt, LastAt             time.Time
-	RunID                       string
-}
-
-var failureColumns = []column[failureGroup]{
-	{"WORKFLOW", func(g failureGroup) any { return g.Workflow }},
-	{"STEP", func(g failureGroup) any { return g.Step }},
-	{"CODE", func(g failureGroup) any { return g.Code }},
-	{"COUNT", func(g failureGroup) any { return g.Count }},
-	{"FIRST", func(g failureGroup) any { return g.FirstAt }},
-	{"LAST", func(g failureGroup) any { return g.LastAt }},
-	{"EXAMPLE", func(g failureGroup) any { return g.RunID }},
-	{"MESSAGE", func(g failureGroup) any { return cmp.Or(g.Shape, "-") }},
+var failureColumns = []column[api.FailureGroup]{
+	{"WORKFLOW", func(g api.FailureGroup) any { return g.Workflow }},
+	{"STEP", func(g api.FailureGroup) any { return g.Step }},
+	{"CODE", func(g api.FailureGroup) any { return g.Code }},
+	{"COUNT", func(g api.FailureGroup) any { return g.Count }},
+	{"FIRST", func(g api.FailureGroup) any { return g.FirstAt }},
+	{"LAST", func(g api.FailureGroup) any { return g.LastAt }},
+	{"EXAMPLE", func(g api.FailureGroup) any { return g.RunID }},
+	{"MESSAGE", func(g api.FailureGroup) any { return cmp.Or(g.Shape, "-") }},
 }
 
 type failuresCmd struct {
@@ -369,33 +331,23 @@ type failuresCmd struct {
 // Run lists the groups, the one that failed last first.
 func (c failuresCmd) Run(ctx context.Context, s *Session) error {
 	query := nonEmpty(url.Values{"window": {c.Window}})
-	var answer struct {
-		More bool
-		Data []json.RawMessage
-	}
-	raw, err := s.client.get(ctx, path("failures"), query, &answer)
+	var groups api.FailureGroups
+	raw, err := s.client.get(ctx, path("failures"), query, &groups)
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}
-	if answer.More {
+	if groups.More {
 		s.note("only the last 1,000 failed runs are counted")
 	}
-	return printTable(s, failureColumns, answer.Data)
+	p := tablePrinter[api.FailureGroup]{Session: s, columns: failureColumns}
+	return p.table(groups.Data)
 }
 
-// workflow is a workflow that has runs.
-type workflow struct {
-	Name, Deployment string
-	LastRunAt        time.Time
-	Open             int64
-	MoreOpen         bool
-}
-
-var workflowColumns = []column[workflow]{
-	{"WORKFLOW", func(w workflow) any { return w.Name }},
-	{"DEPLOYMENT", func(w workflow) any { return w.Deployment }},
-	{"LAST RUN", func(w workflow) any { return w.LastRunAt }},
-	{"OPEN", func(w workflow) any { return countText(w.Open, w.MoreOpen) }},
+var workflowColumns = []column[api.WorkflowSummary]{
+	{"WORKFLOW", func(w api.WorkflowSummary) any { return w.Name }},
+	{"DEPLOYMENT", func(w api.WorkflowSummary) any { return w.Deployment }},
+	{"LAST RUN", func(w api.WorkflowSummary) any { return w.LastRunAt }},
+	{"OPEN", func(w api.WorkflowSummary) any { return countText(w.Open, w.MoreOpen) }},
 }
 
 type workflowsCmd struct {

@@ -2,10 +2,11 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type stepsCmd struct {
@@ -13,14 +14,14 @@ type stepsCmd struct {
 	Show showStepCmd  `cmd:"" help:"Show a step with its input and result."`
 }
 
-var stepColumns = []column[step]{
-	{"ID", func(st step) any { return st.ID }},
-	{"NAME", func(st step) any { return st.Name }},
-	{"STATUS", func(st step) any { return st.Status }},
-	{"ATTEMPT", func(st step) any { return st.Attempt }},
-	{"CREATED", func(st step) any { return st.CreatedAt }},
-	{"TOOK", func(st step) any { return elapsed(st.StartedAt, st.CompletedAt) }},
-	{"RETRY", func(st step) any { return st.RetryAfter }},
+var stepColumns = []column[api.Step]{
+	{"ID", func(st api.Step) any { return st.ID }},
+	{"NAME", func(st api.Step) any { return st.Name }},
+	{"STATUS", func(st api.Step) any { return st.Status }},
+	{"ATTEMPT", func(st api.Step) any { return st.Attempt }},
+	{"CREATED", func(st api.Step) any { return st.CreatedAt }},
+	{"TOOK", func(st api.Step) any { return elapsed(st.StartedAt, st.CompletedAt) }},
+	{"RETRY", func(st api.Step) any { return st.RetryAfter }},
 }
 
 type listStepsCmd struct {
@@ -40,7 +41,7 @@ type showStepCmd struct {
 
 // Run prints the step.
 func (c showStepCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("runs", c.RunID, "steps", c.ID), nil, func(st step) []field {
+	return show(ctx, s, path("runs", c.RunID, "steps", c.ID), nil, func(st api.Step) []field {
 		return []field{
 			{"step", st.ID},
 			{"run", st.RunID},
@@ -54,50 +55,34 @@ func (c showStepCmd) Run(ctx context.Context, s *Session) error {
 			{"ended", st.CompletedAt},
 			{"took", elapsed(st.StartedAt, st.CompletedAt)},
 			{"retry", st.RetryAfter},
-			{"input", payloadText(st.Input, st.InputEncoding)},
-			{"output", payloadText(st.Output, st.OutputEncoding)},
-			{"error", st.Error.String()},
-			{"details", st.Error.details()},
+			{"input", payloadText(st.Input, string(st.InputEncoding))},
+			{"output", payloadText(st.Output, string(st.OutputEncoding))},
+			{"error", failureText(st.Error)},
+			{"details", failureDetails(st.Error)},
 		}
 	})
 }
 
-// timelinePart is a step, hook or wait of a run.
-type timelinePart struct {
-	Kind, ID, Name, Status string
-	CreatedAt, EndedAt     time.Time
-	Attempts, Received     []json.RawMessage
+var timelineColumns = []column[api.TimelinePart]{
+	{"KIND", func(p api.TimelinePart) any { return p.Kind }},
+	{"ID", func(p api.TimelinePart) any { return p.ID }},
+	{"NAME", func(p api.TimelinePart) any { return p.Name }},
+	{"STATUS", func(p api.TimelinePart) any { return p.Status }},
+	{"CREATED", func(p api.TimelinePart) any { return p.CreatedAt }},
+	{"TOOK", func(p api.TimelinePart) any { return elapsed(p.CreatedAt, p.EndedAt) }},
+	{"ATTEMPTS", func(p api.TimelinePart) any { return len(p.Attempts) }},
+	{"RECEIVED", func(p api.TimelinePart) any { return len(p.Received) }},
 }
 
-var timelineColumns = []column[timelinePart]{
-	{"KIND", func(p timelinePart) any { return p.Kind }},
-	{"ID", func(p timelinePart) any { return p.ID }},
-	{"NAME", func(p timelinePart) any { return p.Name }},
-	{"STATUS", func(p timelinePart) any { return p.Status }},
-	{"CREATED", func(p timelinePart) any { return p.CreatedAt }},
-	{"TOOK", func(p timelinePart) any { return elapsed(p.CreatedAt, p.EndedAt) }},
-	{"ATTEMPTS", func(p timelinePart) any { return len(p.Attempts) }},
-	{"RECEIVED", func(p timelinePart) any { return len(p.Received) }},
-}
-
-// timelineName sums up the steps of a name.
-type timelineName struct {
-	Name, Slowest    string
-	Count            int
-	Failed, Retried  int
-	Pending, Running int
-	P50Ms, MaxMs     *int64
-}
-
-var timelineNameColumns = []column[timelineName]{
-	{"NAME", func(n timelineName) any { return n.Name }},
-	{"STEPS", func(n timelineName) any { return n.Count }},
-	{"OPEN", func(n timelineName) any { return n.Pending + n.Running }},
-	{"FAILED", func(n timelineName) any { return n.Failed }},
-	{"RETRIED", func(n timelineName) any { return n.Retried }},
-	{"P50", func(n timelineName) any { return milliseconds(n.P50Ms) }},
-	{"SLOWEST", func(n timelineName) any { return milliseconds(n.MaxMs) }},
-	{"WHICH", func(n timelineName) any { return n.Slowest }},
+var timelineNameColumns = []column[api.TimelineName]{
+	{"NAME", func(n api.TimelineName) any { return n.Name }},
+	{"STEPS", func(n api.TimelineName) any { return n.Count }},
+	{"OPEN", func(n api.TimelineName) any { return n.Pending + n.Running }},
+	{"FAILED", func(n api.TimelineName) any { return n.Failed }},
+	{"RETRIED", func(n api.TimelineName) any { return n.Retried }},
+	{"P50", func(n api.TimelineName) any { return milliseconds(n.P50Ms) }},
+	{"SLOWEST", func(n api.TimelineName) any { return milliseconds(n.MaxMs) }},
+	{"WHICH", func(n api.TimelineName) any { return n.Slowest }},
 }
 
 // milliseconds returns a duration as text; empty for none.
@@ -145,20 +130,20 @@ type waitsCmd struct {
 	List listWaitsCmd `cmd:"" help:"List the waits of a run, or those of all runs that are not over by when they end."`
 }
 
-var waitColumns = []column[wait]{
-	{"ID", func(w wait) any { return w.ID }},
-	{"STATUS", func(w wait) any { return w.Status }},
-	{"RESUMES", func(w wait) any { return w.ResumeAt }},
-	{"CREATED", func(w wait) any { return w.CreatedAt }},
-	{"ENDED", func(w wait) any { return w.CompletedAt }},
+var waitColumns = []column[api.Wait]{
+	{"ID", func(w api.Wait) any { return w.ID }},
+	{"STATUS", func(w api.Wait) any { return w.Status }},
+	{"RESUMES", func(w api.Wait) any { return w.ResumeAt }},
+	{"CREATED", func(w api.Wait) any { return w.CreatedAt }},
+	{"ENDED", func(w api.Wait) any { return w.CompletedAt }},
 }
 
-var openWaitColumns = []column[wait]{
-	{"ENDS", func(w wait) any { return w.ResumeAt }},
-	{"WORKFLOW", func(w wait) any { return w.Workflow }},
-	{"RUN", func(w wait) any { return w.RunID }},
-	{"ID", func(w wait) any { return w.ID }},
-	{"CREATED", func(w wait) any { return w.CreatedAt }},
+var openWaitColumns = []column[api.Wait]{
+	{"ENDS", func(w api.Wait) any { return w.ResumeAt }},
+	{"WORKFLOW", func(w api.Wait) any { return w.Workflow }},
+	{"RUN", func(w api.Wait) any { return w.RunID }},
+	{"ID", func(w api.Wait) any { return w.ID }},
+	{"CREATED", func(w api.Wait) any { return w.CreatedAt }},
 }
 
 type listWaitsCmd struct {
@@ -185,11 +170,11 @@ type streamsCmd struct {
 	Tail tailStreamCmd  `cmd:"" help:"Print the contents of a stream."`
 }
 
-var streamColumns = []column[stream]{
-	{"NAME", func(st stream) any { return st.Name }},
-	{"CHUNKS", func(st stream) any { return st.Chunks }},
-	{"CREATED", func(st stream) any { return st.CreatedAt }},
-	{"CLOSED", func(st stream) any { return st.ClosedAt }},
+var streamColumns = []column[api.Stream]{
+	{"NAME", func(st api.Stream) any { return st.Name }},
+	{"CHUNKS", func(st api.Stream) any { return st.Chunks }},
+	{"CREATED", func(st api.Stream) any { return st.CreatedAt }},
+	{"CLOSED", func(st api.Stream) any { return st.ClosedAt }},
 }
 
 type listStreamsCmd struct {
@@ -232,7 +217,7 @@ func (c tailStreamCmd) startIndex(ctx context.Context, s *Session) (int64, error
 		return 0, err
 	}
 	for _, raw := range data {
-		var st stream
+		var st api.Stream
 		if err := s.client.decode(raw, &st); err != nil {
 			return 0, err
 		}
@@ -243,10 +228,10 @@ func (c tailStreamCmd) startIndex(ctx context.Context, s *Session) (int64, error
 	return 0, nil // reading the stream will return the not-found error
 }
 
-func (s *Session) printChunk(c chunk) error {
+func (s *Session) printChunk(c api.Chunk) error {
 	data := c.Base64
 	if data == nil {
-		data = []byte(c.Text)
+		data = []byte(orZero(c.Text))
 	}
 	_, err := s.Stdout.Write(data)
 	return err

@@ -6,7 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type triggersCmd struct {
@@ -19,27 +20,8 @@ type triggersCmd struct {
 	History triggerHistoryCmd `cmd:"" help:"List what became of the events of a trigger."`
 }
 
-// trigger says what starts runs.
-type trigger struct {
-	Name string
-	On   struct {
-		Signal  *struct{ Name, Condition string }
-		Webhook *struct{ Verify, Secret, Condition string }
-
-		RunEnded *struct {
-			Workflow, Condition string
-			Statuses            []string
-		}
-	}
-	Start struct{ Workflow, Deployment, Key, OnConflict, Timeout string }
-
-	Path, PauseNote string
-	PausedAt        time.Time
-	Last            []triggerEvent
-}
-
-// event returns what the trigger waits for in words, and the condition.
-func (g trigger) event() (text, condition string) {
+// eventOf returns what a trigger waits for in words, and the condition.
+func eventOf(g api.Trigger) (text, condition string) {
 	switch on := g.On; {
 	case on.Signal != nil:
 		return "signal " + on.Signal.Name, on.Signal.Condition
@@ -52,24 +34,24 @@ func (g trigger) event() (text, condition string) {
 	}
 }
 
-func (g trigger) waitsFor() string {
-	text, _ := g.event()
+func waitsFor(g api.Trigger) string {
+	text, _ := eventOf(g)
 	return text
 }
 
-// state is a word for what the trigger does.
-func (g trigger) state() string {
+// triggerState is a word for what a trigger does.
+func triggerState(g api.Trigger) string {
 	if g.PausedAt.IsZero() {
 		return "active"
 	}
 	return "paused"
 }
 
-var triggerColumns = []column[trigger]{
-	{"NAME", func(g trigger) any { return g.Name }},
-	{"ON", func(g trigger) any { return g.waitsFor() }},
-	{"STARTS", func(g trigger) any { return g.Start.Workflow }},
-	{"STATE", func(g trigger) any { return g.state() }},
+var triggerColumns = []column[api.Trigger]{
+	{"NAME", func(g api.Trigger) any { return g.Name }},
+	{"ON", func(g api.Trigger) any { return waitsFor(g) }},
+	{"STARTS", func(g api.Trigger) any { return g.Start.Workflow }},
+	{"STATE", func(g api.Trigger) any { return triggerState(g) }},
 }
 
 type listTriggersCmd struct{ paging }
@@ -88,8 +70,8 @@ type showTriggerCmd struct{ triggerName }
 
 // Run prints the trigger.
 func (c showTriggerCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("triggers", c.Name), nil, func(g trigger) []field {
-		text, condition := g.event()
+	return show(ctx, s, path("triggers", c.Name), nil, func(g api.Trigger) []field {
+		text, condition := eventOf(g)
 		fields := []field{
 			{"trigger", g.Name}, {"on", text}, {"condition", condition}, {"path", g.Path}, {"starts", g.Start.Workflow},
 			{"deployment", g.Start.Deployment}, {"key", g.Start.Key}, {"on conflict", g.Start.OnConflict},
@@ -152,12 +134,12 @@ func (c putTriggerCmd) Run(ctx context.Context, s *Session) error {
 
 // changeTrigger sends a request that changes a trigger, and prints its state and the path of its webhook.
 func (s *Session) changeTrigger(ctx context.Context, method, path string, body any) error {
-	var g trigger
+	var g api.Trigger
 	raw, err := s.client.call(ctx, method, path, body, &g)
 	if err != nil {
 		return err
 	}
-	text := g.state()
+	text := triggerState(g)
 	if g.Path != "" {
 		text += ", at " + g.Path
 	}
@@ -188,19 +170,12 @@ func (c resumeTriggerCmd) Run(ctx context.Context, s *Session) error {
 	return s.changeTrigger(ctx, http.MethodPost, path("triggers", c.Name, "resume"), nil)
 }
 
-// triggerEvent is what became of an event of a trigger.
-type triggerEvent struct {
-	Event, Decision, RunID, Reason string
-
-	DecidedAt time.Time
-}
-
-var triggerEventColumns = []column[triggerEvent]{
-	{"DECIDED", func(e triggerEvent) any { return timestamp(e.DecidedAt) }},
-	{"EVENT", func(e triggerEvent) any { return e.Event }},
-	{"DECISION", func(e triggerEvent) any { return e.Decision }},
-	{"RUN", func(e triggerEvent) any { return e.RunID }},
-	{"REASON", func(e triggerEvent) any { return e.Reason }},
+var triggerEventColumns = []column[api.TriggerEvent]{
+	{"DECIDED", func(e api.TriggerEvent) any { return timestamp(e.DecidedAt.Time) }},
+	{"EVENT", func(e api.TriggerEvent) any { return e.Event }},
+	{"DECISION", func(e api.TriggerEvent) any { return e.Decision }},
+	{"RUN", func(e api.TriggerEvent) any { return e.RunID }},
+	{"REASON", func(e api.TriggerEvent) any { return e.Reason }},
 }
 
 type triggerHistoryCmd struct {
@@ -220,22 +195,8 @@ type collectionsCmd struct {
 	Drop  dropCollectionCmd  `cmd:"" help:"Drop a collection with its starts; its run will never start."`
 }
 
-// collection is a run that has not started because it collects starts.
-type collection struct {
-	ID, Workflow, Deployment, Key, Timeout string
-
-	Count, Bytes           int64
-	FirstAt, LastAt, DueAt time.Time
-	Debounce               *struct{ Key, Quiet, Max, Keep string }
-	Batch                  *struct {
-		Key, Wait   string
-		Size, Bytes int64
-	}
-	Why []struct{ Text string }
-}
-
-// rule says how the starts are collected.
-func (c collection) rule() string {
+// ruleText says how the starts are collected.
+func ruleText(c api.Collection) string {
 	switch {
 	case c.Debounce != nil:
 		return fmt.Sprintf("debounce %s, max %s, keep %s", c.Debounce.Quiet, c.Debounce.Max, c.Debounce.Keep)
@@ -246,8 +207,8 @@ func (c collection) rule() string {
 	}
 }
 
-// key returns the key that the starts have in common.
-func (c collection) key() string {
+// collectionKey returns the key that the starts have in common.
+func collectionKey(c api.Collection) string {
 	switch {
 	case c.Debounce != nil:
 		return c.Debounce.Key
@@ -258,13 +219,13 @@ func (c collection) key() string {
 	}
 }
 
-var collectionColumns = []column[collection]{
-	{"RUN", func(c collection) any { return c.ID }},
-	{"WORKFLOW", func(c collection) any { return c.Workflow }},
-	{"RULE", func(c collection) any { return c.rule() }},
-	{"KEY", func(c collection) any { return c.key() }},
-	{"STARTS", func(c collection) any { return c.Count }},
-	{"DUE", func(c collection) any { return c.DueAt }},
+var collectionColumns = []column[api.Collection]{
+	{"RUN", func(c api.Collection) any { return c.ID }},
+	{"WORKFLOW", func(c api.Collection) any { return c.Workflow }},
+	{"RULE", func(c api.Collection) any { return ruleText(c) }},
+	{"KEY", func(c api.Collection) any { return collectionKey(c) }},
+	{"STARTS", func(c api.Collection) any { return c.Count }},
+	{"DUE", func(c api.Collection) any { return c.DueAt }},
 }
 
 type listCollectionsCmd struct{ paging }
@@ -283,10 +244,10 @@ type showCollectionCmd struct{ collectionID }
 
 // Run prints the collection.
 func (c showCollectionCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("collections", c.ID), nil, func(g collection) []field {
+	return show(ctx, s, path("collections", c.ID), nil, func(g api.Collection) []field {
 		fields := []field{
 			{"run", g.ID}, {"workflow", g.Workflow}, {"deployment", g.Deployment}, {"run key", g.Key}, {"timeout", g.Timeout},
-			{"rule", g.rule()}, {"key", g.key()}, {"starts", g.Count}, {"bytes", g.Bytes}, {"first", g.FirstAt},
+			{"rule", ruleText(g)}, {"key", collectionKey(g)}, {"starts", g.Count}, {"bytes", g.Bytes}, {"first", g.FirstAt},
 			{"last", g.LastAt}, {"due", g.DueAt},
 		}
 		for _, r := range g.Why {
@@ -300,7 +261,7 @@ type flushCollectionCmd struct{ collectionID }
 
 // Run starts the run, and prints its ID.
 func (c flushCollectionCmd) Run(ctx context.Context, s *Session) error {
-	var r run
+	var r api.Run
 	raw, err := s.client.call(ctx, http.MethodPost, path("collections", c.ID, "flush"), nil, &r)
 	if err != nil {
 		return err

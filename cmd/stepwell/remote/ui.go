@@ -2,14 +2,14 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
-	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type uiCmd struct {
@@ -18,7 +18,7 @@ type uiCmd struct {
 
 // Run opens the dashboard at an address that signs in, once.
 func (c uiCmd) Run(ctx context.Context, s *Session) error {
-	var made struct{ Code string }
+	var made api.SignInCode
 	if _, err := s.client.call(ctx, http.MethodPost, path("ui", "codes"), nil, &made); err != nil {
 		return err
 	}
@@ -70,19 +70,13 @@ type sessionsCmd struct {
 	End  endSessionCmd   `cmd:"" help:"End sessions for the key's project. Their keys stay valid."`
 }
 
-type uiSession struct {
-	ID, KeyID, KeyName, Role string
-
-	CreatedAt, UsedAt time.Time
-}
-
-var sessionColumns = []column[uiSession]{
-	{"ID", func(u uiSession) any { return u.ID }},
-	{"KEY", func(u uiSession) any { return u.KeyID }},
-	{"NAME", func(u uiSession) any { return u.KeyName }},
-	{"ROLE", func(u uiSession) any { return u.Role }},
-	{"CREATED", func(u uiSession) any { return u.CreatedAt }},
-	{"USED", func(u uiSession) any { return u.UsedAt }},
+var sessionColumns = []column[api.Session]{
+	{"ID", func(u api.Session) any { return u.ID }},
+	{"KEY", func(u api.Session) any { return u.KeyID }},
+	{"NAME", func(u api.Session) any { return u.KeyName }},
+	{"ROLE", func(u api.Session) any { return u.Role }},
+	{"CREATED", func(u api.Session) any { return u.CreatedAt }},
+	{"USED", func(u api.Session) any { return u.UsedAt }},
 }
 
 type listSessionsCmd struct{}
@@ -103,51 +97,35 @@ func (c endSessionCmd) Run(ctx context.Context, s *Session) error {
 
 type serversCmd struct{}
 
-type serverProcess struct {
-	ID, Host, Version, Commit, Role string
-
-	StartedAt, BeatAt time.Time
-	Deliveries        int
+var serverColumns = []column[api.ServerProcess]{
+	{"ID", func(p api.ServerProcess) any { return p.ID }},
+	{"HOST", func(p api.ServerProcess) any { return p.Host }},
+	{"VERSION", func(p api.ServerProcess) any { return p.Version }},
+	{"COMMIT", func(p api.ServerProcess) any { return p.Commit }},
+	{"ROLE", func(p api.ServerProcess) any { return p.Role }},
+	{"STARTED", func(p api.ServerProcess) any { return p.StartedAt }},
+	{"LAST BEAT", func(p api.ServerProcess) any { return p.BeatAt }},
+	{"DELIVERIES", func(p api.ServerProcess) any { return p.Deliveries }},
 }
 
-type strandedRun struct {
-	RunID, Project, Workflow, Reason string
-
-	Since time.Time
-	Wakes int
-}
-
-var serverColumns = []column[serverProcess]{
-	{"ID", func(p serverProcess) any { return p.ID }},
-	{"HOST", func(p serverProcess) any { return p.Host }},
-	{"VERSION", func(p serverProcess) any { return p.Version }},
-	{"COMMIT", func(p serverProcess) any { return p.Commit }},
-	{"ROLE", func(p serverProcess) any { return p.Role }},
-	{"STARTED", func(p serverProcess) any { return p.StartedAt }},
-	{"LAST BEAT", func(p serverProcess) any { return p.BeatAt }},
-	{"DELIVERIES", func(p serverProcess) any { return p.Deliveries }},
-}
-
-var strandedColumns = []column[strandedRun]{
-	{"STRANDED RUN", func(r strandedRun) any { return r.RunID }},
-	{"PROJECT", func(r strandedRun) any { return r.Project }},
-	{"WORKFLOW", func(r strandedRun) any { return r.Workflow }},
-	{"SINCE", func(r strandedRun) any { return r.Since }},
-	{"WAKES", func(r strandedRun) any { return r.Wakes }},
-	{"REASON", func(r strandedRun) any { return r.Reason }},
+var strandedColumns = []column[api.StrandedRun]{
+	{"STRANDED RUN", func(r api.StrandedRun) any { return r.RunID }},
+	{"PROJECT", func(r api.StrandedRun) any { return r.Project }},
+	{"WORKFLOW", func(r api.StrandedRun) any { return r.Workflow }},
+	{"SINCE", func(r api.StrandedRun) any { return r.Since }},
+	{"WAKES", func(r api.StrandedRun) any { return r.Wakes }},
+	{"REASON", func(r api.StrandedRun) any { return r.Reason }},
 }
 
 // Run lists the servers, and then the stranded runs if there are any.
 func (serversCmd) Run(ctx context.Context, s *Session) error {
-	var found struct {
-		Servers, Stranded    []json.RawMessage
-		Capped, MoreStranded bool
-	}
+	var found api.Servers
 	raw, err := s.client.get(ctx, path("servers"), nil, &found)
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}
-	if err := printTable(s, serverColumns, found.Servers); err != nil {
+	servers := tablePrinter[api.ServerProcess]{Session: s, columns: serverColumns}
+	if err := servers.table(found.Servers); err != nil {
 		return err
 	}
 	if found.Capped {
@@ -157,7 +135,8 @@ func (serversCmd) Run(ctx context.Context, s *Session) error {
 		return nil
 	}
 	_, _ = fmt.Fprintln(s.Stdout)
-	if err := printTable(s, strandedColumns, found.Stranded); err != nil {
+	stranded := tablePrinter[api.StrandedRun]{Session: s, columns: strandedColumns}
+	if err := stranded.table(found.Stranded); err != nil {
 		return err
 	}
 	if found.MoreStranded {

@@ -8,40 +8,12 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
-// explanation is the API's answer to the question why a run is not done.
-type explanation struct {
-	RunID, Verdict string
-	Since, At      time.Time
-	Deadline       time.Time
-	Next           *struct {
-		At                   time.Time
-		Kind, StepID, WaitID string
-	}
-	Reasons []reason
-	Open    struct{ Steps, Hooks, Waits int }
-	End     *struct {
-		Status       string
-		At           time.Time
-		Error        *failure
-		CancelReason string
-	}
-}
-
 // reason is one reason why a run is not done.
-type reason struct {
-	Kind, StepID, HookID, WaitID, Name, ChildID, ChildStatus, MessageID, Deployment, Detail, Limit, Key string
-
-	Attempt, MaxAttempts, Failures, Backlog, Held, Slots, Ahead, Votes int
-
-	InAll            bool
-	Holders          []struct{ RunID, StepID string }
-	Circle           []string
-	Since, At, Until time.Time
-	Error            *failure
-	Remedies         []string
-}
+type reason api.Reason
 
 // sentences says what each kind of reason means. The dashboard says the same: ui/src/lib/why.ts.
 var sentences = map[string]func(r reason) string{
@@ -212,14 +184,19 @@ func (r reason) backlog() string {
 	return fmt.Sprintf("; %d messages are due", r.Backlog)
 }
 
+func (r reason) lastError() string {
+	e := orZero(r.Error)
+	return errorText(e.Code, e.Message)
+}
+
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // sentence says what the reason means. A newer server may send kinds that have no sentence.
 func (r reason) sentence() string {
-	if say, ok := sentences[r.Kind]; ok {
+	if say, ok := sentences[string(r.Kind)]; ok {
 		return say(r)
 	}
-	return strings.ReplaceAll(r.Kind, "_", " ") + "."
+	return strings.ReplaceAll(string(r.Kind), "_", " ") + "."
 }
 
 // remedies are the commands of the operations that the API names.
@@ -273,7 +250,7 @@ type whyCmd struct {
 
 // Run prints why the run is not done: each reason with its times, its last error, and the commands that help.
 func (c whyCmd) Run(ctx context.Context, s *Session) error {
-	var e explanation
+	var e api.Explanation
 	raw, err := s.client.get(ctx, path("runs", c.ID, "why"), nil, &e)
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
@@ -284,8 +261,8 @@ func (c whyCmd) Run(ctx context.Context, s *Session) error {
 		b.WriteString(strings.ReplaceAll(text, "\n", "\n    ") + "\n")
 	}
 	if e.End != nil {
-		say("%s: %s", e.End.Status, s.timeAndAge(e.End.At))
-		if text := cmp.Or(e.End.Error.String(), e.End.CancelReason); text != "" {
+		say("%s: %s", e.End.Status, s.timeAndAge(e.End.At.Time))
+		if text := cmp.Or(failureText(e.End.Error), e.End.CancelReason); text != "" {
 			say("  %s", text)
 		}
 		_, err := io.WriteString(s.Stdout, b.String())
@@ -293,24 +270,26 @@ func (c whyCmd) Run(ctx context.Context, s *Session) error {
 	}
 	say("%s", e.Verdict)
 	for _, r := range e.Reasons {
+		r := reason(r)
 		say("- %s%s", r.sentence(), s.times(r))
-		if text := r.Error.String(); text != "" {
+		if text := r.lastError(); text != "" {
 			say("  last error: %s", text)
 		}
 		for _, name := range r.Remedies {
-			if command, ok := remedies[name]; ok {
+			if command, ok := remedies[string(name)]; ok {
 				say("  stepwell %s", command(c.ID, r))
 			}
 		}
 	}
-	if shown := e.Open.Steps + e.Open.Hooks + e.Open.Waits; shown > len(e.Reasons) {
-		say("open: %d steps, %d hooks, %d waits", e.Open.Steps, e.Open.Hooks, e.Open.Waits)
+	open := orZero(e.Open)
+	if open.Steps+open.Hooks+open.Waits > int64(len(e.Reasons)) {
+		say("open: %d steps, %d hooks, %d waits", open.Steps, open.Hooks, open.Waits)
 	}
 	if e.Next != nil {
-		say("next: %s %s", strings.ReplaceAll(e.Next.Kind, "_", " "), s.timeAndAge(e.Next.At))
+		say("next: %s %s", strings.ReplaceAll(string(e.Next.Kind), "_", " "), s.timeAndAge(e.Next.At.Time))
 	}
 	if !e.Deadline.IsZero() {
-		say("deadline: %s", s.timeAndAge(e.Deadline))
+		say("deadline: %s", s.timeAndAge(e.Deadline.Time))
 	}
 	_, err = io.WriteString(s.Stdout, b.String())
 	return err
@@ -322,14 +301,14 @@ func (s *Session) times(r reason) string {
 	switch {
 	case r.Since.IsZero():
 	case s.RelativeTimes:
-		parts = append(parts, "for "+age(s.Now().Sub(r.Since)))
+		parts = append(parts, "for "+age(s.Now().Sub(r.Since.Time)))
 	default:
-		parts = append(parts, "since "+s.formatTime(r.Since))
+		parts = append(parts, "since "+s.formatTime(r.Since.Time))
 	}
 	for _, t := range []struct {
 		word string
 		at   time.Time
-	}{{"goes on", r.At}, {"until", r.Until}} {
+	}{{"goes on", r.At.Time}, {"until", r.Until.Time}} {
 		if !t.at.IsZero() {
 			parts = append(parts, t.word+" "+s.formatTime(t.at))
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // TestEveryReasonHasASentence, every remedy a command, and all that needs attention both.
@@ -54,7 +56,7 @@ func TestSentences(t *testing.T) {
 	}
 	missing := maps.Clone(sentences)
 	for _, e := range examples {
-		delete(missing, e.Reason.Kind)
+		delete(missing, string(e.Reason.Kind))
 		if got := e.Reason.sentence(); got != e.Sentence {
 			t.Errorf("%s: got %q, want %q", e.Reason.Kind, got, e.Sentence)
 		}
@@ -63,7 +65,7 @@ func TestSentences(t *testing.T) {
 		t.Errorf("sentences.json has no example of %q", slices.Sorted(maps.Keys(missing)))
 	}
 	for kind := range attentionKinds {
-		if got := (attentionItem{Kind: kind, Count: 1}).sentence(); !strings.HasSuffix(got, ".") {
+		if got := attentionText(api.AttentionItem{Kind: api.AttentionKind(kind), Count: 1}); !strings.HasSuffix(got, ".") {
 			t.Errorf("%s: got %q", kind, got)
 		}
 	}

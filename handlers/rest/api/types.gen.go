@@ -460,19 +460,13 @@ type CopiedRuns struct {
 	More bool `json:"more"`
 
 	// Refused The first 100 runs that could not be copied.
-	Refused []CopiedRuns_Refused `json:"refused"`
+	Refused []RefusedRun `json:"refused"`
 
 	// RunIds The first 100 matching runs.
 	RunIds []string `json:"runIds"`
 
 	// Started How many of them were copied now.
 	Started int64 `json:"started"`
-}
-
-// CopiedRuns_Refused defines model for CopiedRuns.Refused.
-type CopiedRuns_Refused struct {
-	Message string `json:"message"`
-	RunID   string `json:"runId"`
 }
 
 // Count defines model for Count.
@@ -523,7 +517,7 @@ type Deployment struct {
 	LastError string `json:"lastError,omitempty,omitzero"`
 
 	// MaxConcurrent How many calls of its functions may be under way at once. Missing if any number may.
-	MaxConcurrent *int64 `json:"maxConcurrent,omitempty"`
+	MaxConcurrent int64 `json:"maxConcurrent,omitempty,omitzero"`
 
 	// OpenRuns How many of its runs have not ended, up to 10,000; more are not counted. A deployment with none can go.
 	OpenRuns int64 `json:"openRuns"`
@@ -691,8 +685,8 @@ type FailureGroup struct {
 	Step  string `json:"step,omitempty,omitzero"`
 
 	// Trend How many failed in each of 24 equal parts of the time from `since` to now.
-	Trend    []int64 `json:"trend"`
-	Workflow string  `json:"workflow"`
+	Trend    []int  `json:"trend"`
+	Workflow string `json:"workflow"`
 }
 
 // FailureGroups defines model for FailureGroups.
@@ -841,36 +835,9 @@ type Gauges struct {
 	At Time `json:"at"`
 
 	// Capped A count stopped at 10000. There may be more.
-	Capped   bool            `json:"capped"`
-	Messages Gauges_Messages `json:"messages"`
-	Runs     Gauges_Runs     `json:"runs"`
-}
-
-// Gauges_Messages defines model for Gauges.Messages.
-type Gauges_Messages struct {
-	// Delayed Messages for later.
-	Delayed int64 `json:"delayed"`
-
-	// Due Messages that wait for a free slot.
-	Due int64 `json:"due"`
-
-	// Leased Messages that are being delivered, or processed by their function.
-	Leased int64 `json:"leased"`
-
-	// OldestDue When the message that has waited longest was due; absent if none is due.
-	OldestDue Time `json:"oldestDue,omitempty,omitzero"`
-
-	// Parked Messages that are not delivered until somebody retries them.
-	Parked int64 `json:"parked"`
-
-	// Retrying Messages that wait for their next delivery after a failure.
-	Retrying int64 `json:"retrying"`
-}
-
-// Gauges_Runs defines model for Gauges.Runs.
-type Gauges_Runs struct {
-	Pending int64 `json:"pending"`
-	Running int64 `json:"running"`
+	Capped   bool           `json:"capped"`
+	Messages QueuedMessages `json:"messages"`
+	Runs     OpenRuns       `json:"runs"`
 }
 
 // GoneRun defines model for GoneRun.
@@ -1292,6 +1259,12 @@ type OpenParts struct {
 	Waits int64 `json:"waits"`
 }
 
+// OpenRuns defines model for OpenRuns.
+type OpenRuns struct {
+	Pending int64 `json:"pending"`
+	Running int64 `json:"running"`
+}
+
 // Percentiles In milliseconds; missing if nothing was measured.
 type Percentiles struct {
 	P50 float64 `json:"p50"`
@@ -1476,6 +1449,27 @@ type ProjectLimits struct {
 // QueueState defines model for QueueState.
 type QueueState string
 
+// QueuedMessages defines model for QueuedMessages.
+type QueuedMessages struct {
+	// Delayed Messages for later.
+	Delayed int64 `json:"delayed"`
+
+	// Due Messages that wait for a free slot.
+	Due int64 `json:"due"`
+
+	// Leased Messages that are being delivered, or processed by their function.
+	Leased int64 `json:"leased"`
+
+	// OldestDue When the message that has waited longest was due; absent if none is due.
+	OldestDue Time `json:"oldestDue,omitempty,omitzero"`
+
+	// Parked Messages that are not delivered until somebody retries them.
+	Parked int64 `json:"parked"`
+
+	// Retrying Messages that wait for their next delivery after a failure.
+	Retrying int64 `json:"retrying"`
+}
+
 // Rate defines model for Rate.
 type Rate struct {
 	// Burst How many of them may begin at once; the others come at even distances. A burst lowers the sustained rate.
@@ -1603,6 +1597,12 @@ type ReceivedPayload struct {
 
 	// Seq The position of the event with the payload.
 	Seq int64 `json:"seq"`
+}
+
+// RefusedRun defines model for RefusedRun.
+type RefusedRun struct {
+	Message string `json:"message"`
+	RunID   string `json:"runId"`
 }
 
 // Registration defines model for Registration.
@@ -1751,6 +1751,12 @@ type Run struct {
 
 	// Workflow The name of the workflow.
 	Workflow string `json:"workflow"`
+}
+
+// RunAttributes defines model for RunAttributes.
+type RunAttributes struct {
+	// Attributes Up to 64 labels to find runs by. Keys have at most 256 characters, values at most 256 bytes.
+	Attributes Attributes `json:"attributes"`
 }
 
 // RunCount defines model for RunCount.
@@ -2239,8 +2245,8 @@ type TimelineName struct {
 	Count     int64 `json:"count"`
 
 	// Density How many of the steps were open in each of 60 equal parts of the time from `firstAt` to `lastAt`.
-	Density []int64 `json:"density"`
-	Failed  int64   `json:"failed"`
+	Density []int `json:"density"`
+	Failed  int64 `json:"failed"`
 
 	// FirstAt RFC 3339 in UTC, to the millisecond.
 	FirstAt Time `json:"firstAt"`
