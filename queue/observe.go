@@ -232,8 +232,8 @@ func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 
 // countDeadlocked counts the runs of all projects that are in deadlocks over limits.
 func (q *Queue) countDeadlocked(ctx context.Context) (n int64, err error) {
-	waiting, err := limit.AllWaiting(ctx, q.pool)
-	for project := range waiting {
+	projects, err := limit.AwaitingProjects(ctx, q.pool)
+	for _, project := range projects {
 		d, err := limit.ReadDeadlocks(ctx, pg.NewPool(q.pool), project)
 		if err != nil {
 			return 0, err

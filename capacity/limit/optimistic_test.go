@@ -249,9 +249,10 @@ func TestAwaitedOfKnowsAllKeysOfATotal(t *testing.T) {
 		{Name: "keys", Key: "awaited"}, {Name: "keys", Key: "x"}, {Name: "all", Key: "x"}, {Name: "quiet", Key: "x"},
 		{Name: "gone", Key: "x"},
 	}
-	got, err := limit.AwaitedOf(t.Context(), pool, map[entities.Project][]limit.Bucket{home: freed, stranger: freed})
-	want := map[entities.Project][]limit.Bucket{home: {freed[0], freed[2]}}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("awaited slots differ (-want +got), error %v:\n%s", err, diff)
+	for project, want := range map[entities.Project][]limit.Bucket{home: {freed[0], freed[2]}, stranger: {}} {
+		got, err := limit.AwaitedOf(t.Context(), pool, project, freed)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("awaited slots of %s differ (-want +got), error %v:\n%s", project, err, diff)
+		}
 	}
 }

@@ -143,10 +143,7 @@ func isPlain(waiting []permit) bool {
 func window(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, buckets []Bucket, more int,
 ) ([]permit, error) {
-	names, keys := make([]string, len(buckets)), make([]string, len(buckets))
-	for i, p := range buckets {
-		names[i], keys[i] = p.Name, p.Key
-	}
+	names, keys := bucketColumns(buckets)
 	return pg.CollectAll[permit](pg.NewPool(pool).Query(ctx, windowOf,
 		project, names, keys, perBucket, perPass, maxKeys, more))
 }
@@ -313,55 +310,4 @@ func (p *pass) granted(g Grants) []Granted {
 	}
 	slices.SortFunc(list, func(a, b Granted) int { return strings.Compare(string(a.RunID), string(b.RunID)) })
 	return list
-}
-
-// AllWaiting reads the slots that something waits for, in all projects.
-func AllWaiting(ctx context.Context, pool *pgxpool.Pool) (map[entities.Project][]Bucket, error) {
-	return bucketsByProject(ctx, pool, `
-		WITH RECURSIVE buckets AS (
-			(SELECT project, name, key, 1 AS n FROM permits WHERE granted_at IS NULL ORDER BY project, name, key LIMIT 1)
-			UNION ALL
-			SELECT next.*, n + 1 FROM buckets p, LATERAL (
-				SELECT project, name, key FROM permits w
-				WHERE granted_at IS NULL AND (w.project, w.name, w.key) > (p.project, p.name, p.key)
-				ORDER BY project, name, key LIMIT 1) AS next
-			WHERE n < $1
-		)
-		SELECT project, name, key FROM buckets`, maxKeys)
-}
-
-// AwaitedOf returns those of the slots that something waits for. With the slots of a limit with a total, something
-// may wait for those of any key.
-func AwaitedOf(
-	ctx context.Context, pool *pgxpool.Pool, freed map[entities.Project][]Bucket,
-) (map[entities.Project][]Bucket, error) {
-	var projects, names, keys []string
-	for project, buckets := range freed {
-		for _, p := range buckets {
-			projects, names, keys = append(projects, string(project)), append(names, p.Name), append(keys, p.Key)
-		}
-	}
-	return bucketsByProject(ctx, pool, `
-		SELECT p.project, p.name, p.key FROM unnest($1::text[], $2::text[], $3::text[]) AS p (project, name, key)
-		WHERE EXISTS (SELECT FROM permits w
-				WHERE w.project = p.project AND w.name = p.name AND w.key = p.key AND granted_at IS NULL)
-			OR EXISTS (SELECT FROM limits l WHERE l.project = p.project AND l.name = p.name AND total > 0
-				AND EXISTS (SELECT FROM permits w WHERE w.project = p.project AND w.name = p.name AND granted_at IS NULL))`,
-		projects, names, keys)
-}
-
-// bucketsByProject executes a query for projects, limits and keys.
-func bucketsByProject(
-	ctx context.Context, pool *pgxpool.Pool, sql string, args ...any,
-) (map[entities.Project][]Bucket, error) {
-	type row struct {
-		Project   entities.Project
-		Name, Key string
-	}
-	rows, err := pg.CollectAll[row](pg.NewPool(pool).Query(ctx, sql, args...))
-	all := map[entities.Project][]Bucket{}
-	for _, r := range rows {
-		all[r.Project] = append(all[r.Project], Bucket{r.Name, r.Key})
-	}
-	return all, pg.Wrap(err, "read what waits for limits")
 }

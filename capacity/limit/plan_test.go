@@ -26,6 +26,8 @@ func TestPermitsAreFoundByTheirHolders(t *testing.T) {
 		windowOf:       {"permits_pkey", "permits_rank_idx"},
 		grantPermits:   {"permits_pkey"},
 		waitingPermits: {"permits_pkey"},
+		// each step of a skip from key to key
+		awaitedPage: {"permits_waiting_idx"}, awaitingProjects: {"permits_waiting_idx"},
 	} {
 		plan := testdb.GenericPlan(t, conn.Conn(), sql)
 		for _, index := range indexes {

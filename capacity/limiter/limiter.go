@@ -3,7 +3,8 @@
 // [Limiter.Look] follows each commit of something that waits, and [Limiter.Freed] each commit that frees slots. Both
 // commits precede both passes, so the later pass sees both, and nothing waits that could go. If a process dies in
 // between, or a pass fails, [Limiter.LookAtAll] makes up for it: each process calls it once a second if its heartbeat
-// says that something waits, which costs an idle server no statement.
+// says that something waits, which costs an idle server no statement. It reads what waits in pages, project by project,
+// so that thousands of keys of one project keep no other from its slots.
 package limiter
 
 import (
@@ -33,6 +34,10 @@ const (
 	soon = time.Second
 	// manyDecided is how many grants and refusals of one pass suggest that there is more to decide.
 	manyDecided = 500
+	// keysPerScan is how many keys that wait a pass of a project reads at once, and scanPause how long it then waits before
+	// it reads the next ones: 10,000 keys take two seconds.
+	keysPerScan = 1000
+	scanPause   = 200 * time.Millisecond
 	// pause is how long a process grants nothing after a round of passes. Under load, the next pass then grants to more,
 	// and costs about the same.
 	pause = 2 * time.Millisecond
@@ -61,14 +66,25 @@ type Limiter struct {
 	todo work
 	// passing has the projects of which a pass is under way, and whether there is more to do when it ends.
 	passing map[entities.Project]bool
+	// scanning has the projects of which all that waits is read, and the slot after which the next page begins.
+	scanning map[entities.Project]limit.Bucket
 }
 
 // work is what the next round has to do.
 type work struct {
 	// awaited has the slots for which something waits, and freed those that may be free.
 	awaited, freed marks
+	// scans has the projects of which a page of what waits is read.
+	scans map[entities.Project]bool
 	// all is set if any slot may be granted.
 	all bool
+}
+
+// part is what the next round has to do in one project.
+type part struct {
+	project        entities.Project
+	awaited, freed []limit.Bucket
+	scan           bool
 }
 
 // marks are slots that may be granted, by project.
@@ -88,24 +104,39 @@ func (m marks) of(project entities.Project) []limit.Bucket {
 	return slices.Collect(maps.Keys(m[project]))
 }
 
-func newWork() work { return work{awaited: marks{}, freed: marks{}} }
+func newWork() work {
+	return work{awaited: marks{}, freed: marks{}, scans: map[entities.Project]bool{}}
+}
 
-// projects returns the projects in which slots may be granted.
-func (w work) projects() map[entities.Project]bool {
-	list := map[entities.Project]bool{}
+// parts divides the work by project.
+func (w work) parts() []part {
+	projects := maps.Clone(w.scans)
 	for _, m := range []marks{w.awaited, w.freed} {
 		for project := range m {
-			list[project] = true
+			projects[project] = true
 		}
 	}
+	var list []part
+	for project := range projects {
+		list = append(list, part{project, w.awaited.of(project), w.freed.of(project), w.scans[project]})
+	}
 	return list
+}
+
+// add adds the part.
+func (w work) add(p part) {
+	w.awaited.add(p.project, p.awaited)
+	w.freed.add(p.project, p.freed)
+	if p.scan {
+		w.scans[p.project] = true
+	}
 }
 
 // New returns a limiter that grants nothing until it runs.
 func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 	return &Limiter{
 		pool: pool, hub: hub, admit: admit, expire: expire, news: make(chan struct{}, 1), todo: newWork(),
-		passing: map[entities.Project]bool{},
+		passing: map[entities.Project]bool{}, scanning: map[entities.Project]limit.Bucket{},
 	}
 }
 
@@ -205,19 +236,18 @@ func rest(ctx context.Context) {
 func (l *Limiter) round(ctx context.Context, passes *sync.WaitGroup, failed func(error)) {
 	todo := l.take()
 	if todo.all {
-		if err := errors.Join(l.expire(ctx), l.addWaiting(ctx, todo.awaited)); err != nil {
+		if err := errors.Join(l.expire(ctx), l.scanAll(ctx, todo)); err != nil {
 			failed(err)
 		}
 	}
-	for project := range todo.projects() {
-		awaited, freed := todo.awaited.of(project), todo.freed.of(project)
-		if !l.begin(project, awaited, freed) {
+	for _, p := range todo.parts() {
+		if !l.begin(p) {
 			continue
 		}
 		passes.Go(func() {
-			defer l.end(project)
+			defer l.end(p.project)
 			err := rescue.Do(ctx, "limits", func() error {
-				return l.visit(share.For(ctx, string(project)), project, awaited, freed)
+				return l.visit(share.For(ctx, string(p.project)), p)
 			})
 			if err != nil {
 				failed(err)
@@ -227,18 +257,17 @@ func (l *Limiter) round(ctx context.Context, passes *sync.WaitGroup, failed func
 	}
 }
 
-// begin reports whether a pass of the project may begin. While another one is under way, the slots are kept for the
-// next one.
-func (l *Limiter) begin(project entities.Project, awaited, freed []limit.Bucket) bool {
+// begin reports whether a pass of the project may begin. While another one is under way, the part is kept for the next
+// one.
+func (l *Limiter) begin(p part) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.passing[project]; ok {
-		l.todo.awaited.add(project, awaited)
-		l.todo.freed.add(project, freed)
-		l.passing[project] = true
+	if _, ok := l.passing[p.project]; ok {
+		l.todo.add(p)
+		l.passing[p.project] = true
 		return false
 	}
-	l.passing[project] = false
+	l.passing[p.project] = false
 	return true
 }
 
@@ -253,34 +282,61 @@ func (l *Limiter) end(project entities.Project) {
 }
 
 // visit makes a pass for a project. Whether something waits for the freed slots is asked first: usually nothing does.
-func (l *Limiter) visit(ctx context.Context, project entities.Project, awaited, freed []limit.Bucket) error {
+func (l *Limiter) visit(ctx context.Context, p part) error {
 	buckets := marks{}
-	buckets.add(project, awaited)
-	var err error
-	if len(freed) > 0 {
-		var found map[entities.Project][]limit.Bucket
-		found, err = limit.AwaitedOf(ctx, l.pool, map[entities.Project][]limit.Bucket{project: freed})
+	buckets.add(p.project, p.awaited)
+	var failed error
+	if p.scan {
+		var found []limit.Bucket
+		found, failed = l.scan(ctx, p.project)
+		buckets.add(p.project, found)
+	}
+	if len(p.freed) > 0 {
+		found, err := limit.AwaitedOf(ctx, l.pool, p.project, p.freed)
 		if err != nil {
-			l.keep(func() { l.todo.freed.add(project, freed) })
+			l.keep(func() { l.todo.freed.add(p.project, p.freed) })
+			failed = errors.Join(failed, err)
 		}
-		buckets.add(project, found[project])
+		buckets.add(p.project, found)
 	}
 	if len(buckets) == 0 {
-		return err
+		return failed
 	}
-	return errors.Join(err, l.pass(ctx, project, buckets.of(project)))
+	return errors.Join(failed, l.pass(ctx, p.project, buckets.of(p.project)))
 }
 
-// addWaiting adds the slots that something waits for.
-func (l *Limiter) addWaiting(ctx context.Context, to marks) error {
-	waiting, err := limit.AllWaiting(ctx, l.pool)
+// scanAll adds the projects in which something waits, unless a scan of them is under way.
+func (l *Limiter) scanAll(ctx context.Context, to work) error {
+	projects, err := limit.AwaitingProjects(ctx, l.pool)
 	if err != nil {
 		l.keep(func() { l.todo.all = true })
 	}
-	for project, buckets := range waiting {
-		to.add(project, buckets)
-	}
+	l.keep(func() {
+		for _, project := range projects {
+			if _, ok := l.scanning[project]; !ok {
+				l.scanning[project] = limit.Bucket{}
+				to.scans[project] = true
+			}
+		}
+	})
 	return err
+}
+
+// scan reads the next page of what waits in a project, and plans the one after it. After an error the next scan begins
+// anew.
+func (l *Limiter) scan(ctx context.Context, project entities.Project) (page []limit.Bucket, err error) {
+	var after limit.Bucket
+	l.keep(func() { after = l.scanning[project] })
+	page, err = limit.AwaitedPage(ctx, l.pool, project, after, keysPerScan)
+	l.keep(func() {
+		if err != nil || len(page) < keysPerScan {
+			delete(l.scanning, project)
+			return
+		}
+		l.scanning[project] = page[len(page)-1]
+		time.AfterFunc(scanPause, func() { l.plan(func() { l.todo.scans[project] = true }) })
+	})
+	return page, err
 }
 
 func (l *Limiter) take() work {

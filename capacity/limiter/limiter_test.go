@@ -178,6 +178,87 @@ func TestPassOfOneProjectDelaysNoOther(t *testing.T) {
 	}
 }
 
+// TestScanFindsASlotBehindManyKeys with one look: all keys but the last are full, and are more than a page. Another
+// project has its slot as well.
+func TestScanFindsASlotBehindManyKeys(t *testing.T) {
+	t.Parallel()
+	_, pool := newLimiter(t, nil)
+	const big, other = entities.Project("big"), entities.Project("other")
+	for _, p := range []entities.Project{big, other} {
+		awaitSlot(t, pool, p)
+	}
+	const last = 2*keysPerScan + 1
+	for _, sql := range []string{`
+		INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, granted_at)
+		SELECT 'held ' || i, 'wrun_big', 'big', 'one', to_char(i, 'FM0000'), '', 1, now(), now(), now()
+		FROM generate_series(1, $1 - 1) i`, `
+		INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at)
+		SELECT 'waits ' || i, 'wrun_big', 'big', 'one', to_char(i, 'FM0000'), '', 1, now(), now()
+		FROM generate_series(1, $1) i`} {
+		if _, err := pool.Exec(t.Context(), sql, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	granted := make(chan entities.Project, 10)
+	l := New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)),
+		func(_ *pgx.Batch, p entities.Project, decided []limit.Granted) func(error) {
+			return func(error) {
+				for range decided {
+					granted <- p
+				}
+			}
+		}, func(context.Context) error { return nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { l.Run(ctx, slog.New(slog.DiscardHandler)) })
+	l.LookAtAll()
+	got := map[entities.Project]int{}
+	for range 3 { // what awaitSlot lets wait has a key of its own
+		got[<-granted]++
+	}
+	cancel()
+	running.Wait()
+	if got[big] != 2 || got[other] != 1 || len(l.scanning) != 0 {
+		t.Errorf("granted %v, want 2 in one project and 1 in the other; under way are %v", got, l.scanning)
+	}
+}
+
+// TestScanGoesOnWhereItWas: another look does not begin it anew, but begins those of other projects.
+func TestScanGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	l, pool := newLimiter(t, nil)
+	const other = entities.Project("other")
+	for _, p := range []entities.Project{project, other} {
+		awaitSlot(t, pool, p)
+	}
+	at := limit.Bucket{Name: "one", Key: "k"}
+	l.scanning[project] = at
+	todo := newWork()
+	if err := l.scanAll(t.Context(), todo); err != nil {
+		t.Fatal(err)
+	}
+	if len(todo.scans) != 1 || !todo.scans[other] || l.scanning[project] != at {
+		t.Errorf("to be scanned are %v, and %v are under way", todo.scans, l.scanning)
+	}
+	page, err := l.scan(t.Context(), project)
+	if _, ok := l.scanning[project]; err != nil || len(page) != 0 || ok {
+		t.Errorf("got %v and error %v after the last key, want the end of the scan", page, err)
+	}
+}
+
+// TestFailedScanBeginsAnew with the next look.
+func TestFailedScanBeginsAnew(t *testing.T) {
+	t.Parallel()
+	l, _ := newLimiter(t, nil)
+	l.scanning[project] = limit.Bucket{Name: "one", Key: "k"}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := l.scan(ctx, project)
+	if _, ok := l.scanning[project]; !errors.Is(err, context.Canceled) || ok {
+		t.Errorf("got error %v, want that the context ended, and that the scan is over", err)
+	}
+}
+
 // TestLimiterGoesOnAfterRefusals: more steps are refused than one pass considers, and one look is enough for all.
 func TestLimiterGoesOnAfterRefusals(t *testing.T) {
 	t.Parallel()
