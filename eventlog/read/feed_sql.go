@@ -26,7 +26,7 @@ type search struct {
 	loaded int64
 	// from is the parsed cursor. For the events of a run it has a position only.
 	from FeedCursor
-	// common is set if more than fewEvents have the correlation ID.
+	// common is set if more than fewEvents, of all projects, have the correlation ID.
 	common bool
 }
 
@@ -236,7 +236,8 @@ func (s *search) findCommon(ctx context.Context, pool pg.Pool) error {
 	return pool.QueryRow(ctx, commonSQL, s.CorrelationID, fewEvents).Scan(&s.common)
 }
 
-// commonSQL counts in the order of the index, as a scan of the table would read all before the first one.
+// commonSQL counts in the order of the index, as a scan of the table would read all before the first one. It counts the
+// events of all projects: the index does not have the project, and all of the table may be another's.
 const commonSQL = `SELECT EXISTS (
 	SELECT FROM events WHERE correlation_id = $1 AND correlation_id <> '' ORDER BY run_id, seq LIMIT 1 OFFSET $2)`
 
