@@ -92,8 +92,8 @@ type deliverer struct {
 	sweeper   *cluster.Sweeper
 	// slots are those of the deliveries with a ticket.
 	slots      *share.Pool
-	turns      *share.Pool // see [turn]
-	unrecorded *share.Pool // see [turn]
+	startSlots *share.Pool // see [startSlot]
+	unrecorded *share.Pool // see [startSlot]
 	memory     memory
 	answers    *share.Pool // bytes of memory for the answers of functions
 	serializer *serializer
@@ -120,8 +120,8 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	}
 	stopping, stop := context.WithCancel(context.Background())
 	processors := runtime.GOMAXPROCS(0)
-	turns := share.NewPool(int64(turnsPerProcessor * processors))
-	turns.Contended = int64(processors)
+	startSlots := share.NewPool(int64(startsPerProcessor * processors))
+	startSlots.Contended = int64(processors)
 	return &deliverer{
 		stopping: stopping, stop: stop,
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
@@ -130,7 +130,7 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: memory{share.NewPool(o.BodyMemory)},
 		answers: share.NewPool(o.BodyMemory),
 		slots:   share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
-		clients: world.NewClients(), turns: turns,
+		clients: world.NewClients(), startSlots: startSlots,
 		unrecorded: share.NewPool(int64(unrecordedPerProcessor * processors)), news: make(chan struct{}, 1),
 	}
 }
@@ -158,11 +158,11 @@ func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 		return err // shutting down; the ticket stays valid
 	}
 	defer free()
-	turn, err := w.turn(ctx, t.Project)
+	slot, err := w.startSlot(ctx, t.Project)
 	if err != nil {
 		return err // as above
 	}
-	defer turn.end()
+	defer slot.end()
 	handle := "rh_" + ulid.Make().String()
 	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
@@ -178,7 +178,7 @@ func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 		}
 		return err
 	}
-	d.turn = turn
+	d.startSlot = slot
 	return w.observed(ctx, d, d.ClaimedAt.Sub(t.IssuedAt), free)
 }
 
@@ -397,7 +397,7 @@ func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Resp
 	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
 		return nil, err
 	}
-	defer d.turn.call().Stop()
+	defer d.startSlot.call().Stop()
 	resp, err := w.http.Do(req) //nolint:gosec // the dialer refuses addresses that deployments may not have
 	if err != nil && isCutOff(err) {
 		err = &cutOffError{err}

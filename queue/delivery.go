@@ -66,7 +66,7 @@ type Delivery struct {
 	answers *answerMemory
 	// afterwards are called when the outcome is stored; see [Delivery.Afterwards].
 	afterwards *[]func()
-	turn       *turn // nil if it has none
+	startSlot  *startSlot // nil if it has none
 	// taken tells the process that handed the delivery to a poll; see [Delivery.Taken].
 	taken func()
 }
@@ -106,7 +106,7 @@ func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {
 // Fetch is [Delivery.Call] for a request to another service than the deployment's function: it is neither signed nor
 // traced, and its outcome says nothing about the deployment.
 func (d Delivery) Fetch(req *http.Request) (*http.Response, error) {
-	defer d.turn.call().Stop()
+	defer d.startSlot.call().Stop()
 	resp, err := d.by.http.Do(req) //nolint:gosec // the dialer refuses addresses that requests may not have
 	return d.counted(req, resp), err
 }
@@ -115,7 +115,8 @@ func (d Delivery) Fetch(req *http.Request) (*http.Response, error) {
 func (d Delivery) counted(req *http.Request, resp *http.Response) *http.Response {
 	if resp != nil && d.answers != nil {
 		resp.Body = &answer{
-			ReadCloser: resp.Body, ctx: req.Context(), length: resp.ContentLength, memory: d.answers, ended: d.turn.answered,
+			ReadCloser: resp.Body, ctx: req.Context(), length: resp.ContentLength, memory: d.answers,
+			ended: d.startSlot.answered,
 		}
 	}
 	return resp
@@ -128,7 +129,7 @@ func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), e
 	if free, ok := d.by.memory.try(d.Project, size); ok {
 		return free, nil
 	}
-	d.turn.leave()
+	d.startSlot.leave()
 	waiting, cancel := context.WithTimeout(ctx, d.by.lease/2)
 	defer cancel()
 	free, err = d.by.memory.take(waiting, d.Project, size)
@@ -455,7 +456,7 @@ func (w *deliverer) carryOut(ctx context.Context, d Delivery, resp *http.Respons
 		length = maxCommit
 	}
 	commit, err := io.ReadAll(io.LimitReader(
-		&answer{ReadCloser: resp.Body, ctx: ctx, length: length, memory: held, ended: d.turn.answered}, maxCommit+1))
+		&answer{ReadCloser: resp.Body, ctx: ctx, length: length, memory: held, ended: d.startSlot.answered}, maxCommit+1))
 	if err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}

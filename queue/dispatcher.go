@@ -87,13 +87,13 @@ func (d *dispatcher) dispatch(m Delivery) {
 	defer d.leave(m.Project)
 	ctx := share.For(d.calls, string(m.Project))
 	err := rescue.Do(ctx, "dispatch", func() error {
-		turn, err := d.turnSoon(ctx, m.Project)
+		slot, err := d.startSlotSoon(ctx, m.Project)
 		if err != nil { // shutting down, or others have to be recorded first
 			d.release(m)
 			return nil
 		}
-		defer turn.end()
-		m.turn = turn
+		defer slot.end()
+		m.startSlot = slot
 		return d.observed(ctx, m, 0, func() {})
 	})
 	if err != nil {

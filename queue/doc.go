@@ -24,7 +24,7 @@
 //
 // # Fairness
 //
-// Projects share the slots for deliveries, the memory for bodies, and the turns to start a delivery (capacity/share).
+// Projects share the slots for deliveries, the memory for bodies, and the slots to start a delivery (capacity/share).
 // A project may hold four times as much as is free, so that one alone gets nearly everything and a newcomer always
 // finds something. Deliveries of messages without a ticket, and of those with one, have half of the slots each: a
 // stream of new messages cannot starve the old ones.

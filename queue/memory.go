@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// shareFactor is the factor of [share.Pool] by which projects share slots, turns and memory: a project may hold four
+	// shareFactor is the factor of [share.Pool] by which projects share slots and memory: a project may hold four
 	// times what stays free. One that is alone gets four fifths, and two that want all get four ninths each.
 	shareFactor = 4
 	// smallBody is the size in bytes up to which bodies are not counted: even with all deliveries in progress, small

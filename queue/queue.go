@@ -476,7 +476,7 @@ func (w *deliverer) handOver(ctx context.Context, d Delivery) (Delivered, error)
 	}
 	taken := make(chan struct{})
 	d.taken = sync.OnceFunc(func() { close(taken) })
-	d.turn.leave()
+	d.startSlot.leave()
 	give(&d)
 	select {
 	case <-taken:

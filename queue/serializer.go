@@ -89,7 +89,7 @@ func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(),
 	}
 	begin := func() {
 		d.SeenSeq = 0
-		d.turn.leave()
+		d.startSlot.leave()
 	}
 	own := s.add(*d)
 	if own == nil {

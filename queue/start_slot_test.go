@@ -14,9 +14,9 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestSlowAnswersLeaveTurns: functions answer at once, but send no body for long. Meanwhile other messages of their
+// TestSlowAnswersLeaveStartSlots: functions answer at once, but send no body for long. Meanwhile other messages of their
 // project are delivered, although another project is active.
-func TestSlowAnswersLeaveTurns(t *testing.T) {
+func TestSlowAnswersLeaveStartSlots(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	slow := newApp(t, func(w http.ResponseWriter, r *http.Request, _ call) {
@@ -35,8 +35,8 @@ func TestSlowAnswersLeaveTurns(t *testing.T) {
 	}
 }
 
-// TestLongWorkLeavesTurns: work that takes long, such as a signal for many hooks, does not hold up its project.
-func TestLongWorkLeavesTurns(t *testing.T) {
+// TestLongWorkLeavesStartSlots: work that takes long, such as a signal for many hooks, does not hold up its project.
+func TestLongWorkLeavesStartSlots(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a := acknowledgingApp(t, r)
@@ -68,7 +68,7 @@ func keepActive(t *testing.T, w *Worker) {
 	var active sync.WaitGroup
 	active.Go(func() {
 		for t.Context().Err() == nil {
-			other, err := w.turn(t.Context(), "other")
+			other, err := w.startSlot(t.Context(), "other")
 			if err != nil {
 				return
 			}
@@ -86,15 +86,15 @@ func TestDeliveriesThatWaitToCallHoldBackOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDeliverer(&Queue{}, WorkerOptions{Deliveries: 100})
 		most := int(w.unrecorded.Most(shareFactor))
-		var claiming []*turn
+		var claiming []*startSlot
 		for range most {
-			d, err := w.turn(t.Context(), "a")
+			d, err := w.startSlot(t.Context(), "a")
 			if err != nil {
 				t.Fatal(err)
 			}
 			claiming = append(claiming, d)
 		}
-		if _, err := w.turnSoon(t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := w.startSlotSoon(t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("another delivery began, error %v", err)
 		}
 		claiming[0].leave() // it waits for something, and then calls all the same
@@ -105,7 +105,7 @@ func TestDeliveriesThatWaitToCallHoldBackOthers(t *testing.T) {
 		for _, d := range claiming[1:] {
 			d.call()
 		}
-		time.Sleep(2 * longestTurn)
+		time.Sleep(2 * longestStart)
 		if n := w.unrecorded.HeldBy("a"); n != 0 {
 			t.Errorf("%d deliveries count as unrecorded, although their functions take long", n)
 		}
@@ -119,14 +119,14 @@ func TestAnswersThatWaitHoldBackCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDeliverer(&Queue{}, WorkerOptions{Deliveries: 100})
 		most := int(w.unrecorded.Most(shareFactor))
-		var calls []*turn
+		var calls []*startSlot
 		for range 2 * most {
-			d, err := w.turn(t.Context(), "a")
+			d, err := w.startSlot(t.Context(), "a")
 			if err != nil {
 				t.Fatal(err)
 			}
 			d.call()
-			calls = append(calls, d) // blocks until those before have taken longestTurn
+			calls = append(calls, d) // blocks until those before have taken longestStart
 		}
 		for _, d := range calls {
 			d.answered()
@@ -135,13 +135,13 @@ func TestAnswersThatWaitHoldBackCalls(t *testing.T) {
 		if n := int(w.unrecorded.HeldBy("a")); n != 2*most {
 			t.Errorf("%d of %d answers count as unrecorded", n, 2*most)
 		}
-		begun := make(chan *turn, 1)
+		begun := make(chan *startSlot, 1)
 		go func() {
-			if d, err := w.turn(t.Context(), "a"); err == nil {
+			if d, err := w.startSlot(t.Context(), "a"); err == nil {
 				begun <- d
 			}
 		}()
-		other, err := w.turnSoon(t.Context(), "b")
+		other, err := w.startSlotSoon(t.Context(), "b")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,15 +156,15 @@ func TestAnswersThatWaitHoldBackCalls(t *testing.T) {
 		time.Sleep(time.Minute) // b is not active any more
 		calls[most].end()
 		(<-begun).end()
-		if _, err := w.turnSoon(t.Context(), "a"); err != nil {
+		if _, err := w.startSlotSoon(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
 		for range 2 {
 			w.unrecorded.Owe("a", 1, shareFactor)
 		}
 		began := time.Now()
-		if _, err := w.turnSoon(t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != longestWait {
-			t.Errorf("a leased message waited %s for its turn, error %v; want it to be given back", time.Since(began), err)
+		if _, err := w.startSlotSoon(t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != longestWait {
+			t.Errorf("a leased message waited %s for its start slot, error %v; want it to be given back", time.Since(began), err)
 		}
 	})
 }
