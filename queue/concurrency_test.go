@@ -116,7 +116,7 @@ func TestTheBoundOfADeploymentCanChange(t *testing.T) {
 	second := a.next(t)
 	r.bound(t, a.URL, 1)
 	r.ack(t, first)
-	if err := r.bounds.LookAtAll(t.Context()); err != nil {
+	if err := r.bounds.CheckAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	late := r.send(t)
@@ -240,8 +240,8 @@ func TestALeaseEndsTheWait(t *testing.T) {
 	}
 }
 
-// TestALookThatWasMissedIsMadeUpFor at every deployment with room, and what waits at a full one stays.
-func TestALookThatWasMissedIsMadeUpFor(t *testing.T) {
+// TestAMissedCheckIsMadeUpFor at every deployment with room, and what waits at a full one stays.
+func TestAMissedCheckIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	for _, id := range []string{"a", "b", "full"} {
@@ -255,7 +255,7 @@ func TestALookThatWasMissedIsMadeUpFor(t *testing.T) {
 			lease, awaits_since)
 		SELECT deployment || lease, $1, 't', deployment, '', '', '', now(), 1, `+gated+`, lease, CASE lease WHEN '' THEN now() END
 		FROM (VALUES ('a', ''), ('b', ''), ('full', ''), ('full', 'rh_1')) AS v (deployment, lease)`, project)
-	if err := r.bounds.LookAtAll(t.Context()); err != nil {
+	if err := r.bounds.CheckAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.count(t, `SELECT count(*) FROM messages WHERE due_at <= now() AND id IN ('a', 'b')`); n != 2 {
@@ -266,7 +266,7 @@ func TestALookThatWasMissedIsMadeUpFor(t *testing.T) {
 	}
 }
 
-// TestCallsAreCountedFromAnIndex: a claim and the looks read nothing of other deployments.
+// TestCallsAreCountedFromAnIndex: a claim and the checks read nothing of other deployments.
 func TestCallsAreCountedFromAnIndex(t *testing.T) {
 	t.Parallel()
 	const others = 5000
@@ -288,7 +288,7 @@ func TestCallsAreCountedFromAnIndex(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := r.bounds.LookAtAll(t.Context()); err != nil {
+		if err := r.bounds.CheckAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}()

@@ -115,7 +115,7 @@ func (l *loop) beat(ctx context.Context) {
 		}
 		if l.heartbeat.LimitsAwaited() {
 			l.queue.limits.LookAtAll()
-			l.queue.bounds.LookSoon()
+			l.queue.bounds.CheckSoon()
 		}
 		if beats == cluster.SteadyBeats {
 			l.steady.Store(true)

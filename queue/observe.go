@@ -68,7 +68,7 @@ func (noObserver) Call(context.Context, http.Header) {}
 func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Duration, free func()) error {
 	ctx, done := w.options.Observer.Deliver(ctx, d, max(0, waited))
 	end, err := w.rescued(ctx, d, free)
-	if err := w.queue.bounds.Look(ctx, d.Project, d.DeploymentID); err != nil { // the next look makes up for it
+	if err := w.queue.bounds.Freed(ctx, d.Project, d.DeploymentID); err != nil { // the next check makes up for it
 		w.logger.WarnContext(ctx, "select callable deployments", "deployment", d.DeploymentID, "error", err)
 	}
 	if err := w.queue.lookAfter(ctx, d); err != nil { // so it does for limits

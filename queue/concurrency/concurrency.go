@@ -8,10 +8,10 @@
 //
 // A message for which there is no room waits: awaits_since is set, and it is due in the far future, or when the time of
 // its step is over: then it needs no room, since the step fails without a call. Whoever commits the end of a lease, or
-// such a wait, looks afterwards who may go: [Bounds.Look]. Both commits precede both looks, so the later look sees
-// both. If a process dies in between, [Bounds.LookAtAll] makes up for it. Making messages due that wait needs no lock,
-// since each is claimed before it is delivered. Who came first goes first: a message that has not waited finds no room
-// while others wait, and a lease ends the wait.
+// such a wait, makes due afterwards what may go: [Bounds.Freed]. Both commits precede both checks, so the later check
+// sees both. If a process dies in between, [Bounds.CheckAll] makes up for it. Making messages due that wait needs no
+// lock, since each is claimed before it is delivered. Who came first goes first: a message that has not waited finds no
+// room while others wait, and a lease ends the wait.
 package concurrency
 
 import (
@@ -33,9 +33,9 @@ import (
 // MaxCalls is the highest bound.
 const MaxCalls = 10_000
 
-// perLook is how many messages a look makes due at a deployment whose calls nothing bounds any more, and how many
-// deployments [Bounds.LookAtAll] looks at.
-const perLook = 500
+// perCheck is how many messages a check makes due at a deployment whose calls nothing bounds any more, and how many
+// deployments [Bounds.CheckAll] checks.
+const perCheck = 500
 
 // lateMargin is how long after its deadline a step is late by the clocks of all servers.
 const lateMargin = `interval '1 s'`
@@ -113,17 +113,17 @@ type Bounds struct {
 	announce func(failed error)
 
 	known sync.Map // of struct{}, by Deployment
-	news  chan struct{}
+	wake  chan struct{}
 
 	mu sync.Mutex
-	// last is the last deployment at which [Bounds.LookAtAll] has looked.
+	// last is the last deployment that [Bounds.CheckAll] has checked.
 	last Deployment
 }
 
 // New returns bounds of which nothing is known yet. Gated is the SQL of the time at which messages are due that wait.
 func New(pool *pgxpool.Pool, gated string, announce func(error)) *Bounds {
 	return &Bounds{
-		pool: pool, until: `least(` + gated + `, ` + lateAt + `)`, announce: announce, news: make(chan struct{}, 1),
+		pool: pool, until: `least(` + gated + `, ` + lateAt + `)`, announce: announce, wake: make(chan struct{}, 1),
 	}
 }
 
@@ -168,7 +168,7 @@ func (b *Bounds) Claim(
 			FROM messages m JOIN deployments d ON d.project = m.project AND d.id = m.deployment_id
 			WHERE m.id = $1 FOR NO KEY UPDATE OF d`, t.MessageID)
 		claim(batch, hasRoom)
-		// What was not leased waits, even if a call has ended since: the look makes it due.
+		// What was not leased waits, even if a call has ended since: the check makes it due.
 		batch.Queue(`
 			UPDATE messages m SET awaits_since = coalesce(awaits_since, now()), ticket = ticket + 1, due_at = `+b.until+`
 			WHERE `+claimable, args...).
@@ -182,23 +182,23 @@ func (b *Bounds) Claim(
 	}
 	b.note(at.Deployment, at.Bounded)
 	if waits {
-		return b.look(ctx, at.Deployment)
+		return b.makeDue(ctx, at.Deployment)
 	}
 	return nil
 }
 
-// Look makes messages due that may go after a call of a deployment has ended. It looks only at deployments that have a
+// Freed makes messages due that may go after a call of a deployment has ended. It checks only deployments that have a
 // bound as far as this process knows.
-func (b *Bounds) Look(ctx context.Context, project entities.Project, deployment string) error {
+func (b *Bounds) Freed(ctx context.Context, project entities.Project, deployment string) error {
 	if !b.Known(project, deployment) {
 		return nil
 	}
-	return b.look(context.WithoutCancel(ctx), Deployment{project, deployment})
+	return b.makeDue(context.WithoutCancel(ctx), Deployment{project, deployment})
 }
 
-// look makes those messages due that came first, as many as there is room for. Those that were made due and have not
+// makeDue makes those messages due that came first, as many as there is room for. Those that were made due and have not
 // been claimed yet are among them.
-func (b *Bounds) look(ctx context.Context, d Deployment) error {
+func (b *Bounds) makeDue(ctx context.Context, d Deployment) error {
 	var bounded bool
 	var due int
 	err := pg.NewPool(b.pool).QueryRow(ctx, `
@@ -213,7 +213,7 @@ func (b *Bounds) look(ctx context.Context, d Deployment) error {
 		), made AS (
 			UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY(SELECT id FROM locked)) RETURNING id
 		)
-		SELECT EXISTS (SELECT FROM room), (SELECT count(*) FROM made)`, d.Project, d.Deployment, perLook).
+		SELECT EXISTS (SELECT FROM room), (SELECT count(*) FROM made)`, d.Project, d.Deployment, perCheck).
 		Scan(&bounded, &due)
 	if err != nil {
 		return fmt.Errorf("make the next calls of deployment %s due: %w", d.Deployment, err)
@@ -225,36 +225,36 @@ func (b *Bounds) look(ctx context.Context, d Deployment) error {
 	return nil
 }
 
-// Changed looks at a deployment whose bound may have changed.
+// Changed checks a deployment whose bound may have changed.
 func (b *Bounds) Changed(ctx context.Context, project entities.Project, deployment string) error {
-	return b.look(ctx, Deployment{project, deployment})
+	return b.makeDue(ctx, Deployment{project, deployment})
 }
 
-// LookSoon has [Bounds.Run] look at all deployments for which messages wait.
-func (b *Bounds) LookSoon() {
+// CheckSoon has [Bounds.Run] check all deployments for which messages wait.
+func (b *Bounds) CheckSoon() {
 	select {
-	case b.news <- struct{}{}:
+	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Run looks at all deployments whenever [Bounds.LookSoon] was called, until the context ends.
+// Run checks all deployments whenever [Bounds.CheckSoon] was called, until the context ends.
 func (b *Bounds) Run(ctx context.Context, logger *slog.Logger) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.news:
+		case <-b.wake:
 		}
-		if err := b.LookAtAll(ctx); err != nil && ctx.Err() == nil {
+		if err := b.CheckAll(ctx); err != nil && ctx.Err() == nil {
 			logger.WarnContext(ctx, "select callable deployments", "error", err)
 		}
 	}
 }
 
-// LookAtAll looks at the deployments for which messages wait that may go. Of many it looks at a part, and at the next
-// part when it is called again.
-func (b *Bounds) LookAtAll(ctx context.Context) error {
+// CheckAll checks the deployments for which messages wait that may go. Of many it checks a part, and the next part when
+// it is called again.
+func (b *Bounds) CheckAll(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	type slot struct {
@@ -273,19 +273,19 @@ func (b *Bounds) LookAtAll(ctx context.Context) error {
 				WHERE d.project = p.project AND d.id = p.deployment_id AND d.max_concurrent IS NOT NULL) AS bounded,
 			`+isBelow("p.project", "p.deployment_id")+` AND EXISTS (SELECT FROM (
 				SELECT w.*`+waiting("p.project", "p.deployment_id")+`) AS m WHERE due_at = `+b.until+`) AS goes
-		FROM slots p`, perLook, b.last.Project, b.last.Deployment))
+		FROM slots p`, perCheck, b.last.Project, b.last.Deployment))
 	if err != nil {
 		return fmt.Errorf("select callable deployments: %w", err)
 	}
 	b.last = Deployment{}
-	if len(list) == perLook {
-		b.last = list[perLook-1].Deployment
+	if len(list) == perCheck {
+		b.last = list[perCheck-1].Deployment
 	}
 	var failed []error
 	for _, p := range list {
 		b.note(p.Deployment, p.Bounded)
 		if p.Goes {
-			failed = append(failed, b.look(ctx, p.Deployment))
+			failed = append(failed, b.makeDue(ctx, p.Deployment))
 		}
 	}
 	return errors.Join(failed...)
