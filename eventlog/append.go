@@ -216,7 +216,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	for _, s := range c.Streams {
 		l.hub.Publish(read.StreamTopic(c.project, s.Name))
 	}
-	l.lookAgain(d)
+	l.notifyLimiter(d)
 	for _, victim := range d.victims {
 		l.cache.runs.Remove(victim.after.Run.ID)
 		l.Announce(c.project, victim.after.Run.ID, false)

@@ -18,8 +18,8 @@ import (
 // Limiter grants slots of limits to what waits for them. The log calls an [Enqueuer] that is one after each commit that
 // lets something wait or go.
 type Limiter interface {
-	// Look says that something waits for the uses.
-	Look(project entities.Project, uses []entities.LimitUse)
+	// Awaited says that something waits for the uses.
+	Awaited(project entities.Project, uses []entities.LimitUse)
 	// Freed says that their slots may be free.
 	Freed(project entities.Project, uses []entities.LimitUse)
 	// Grants reports whether this process grants slots, so that what waits gets them at once.
@@ -399,14 +399,14 @@ func (a *admission) write(b *pgx.Batch) {
 	a.gate.Write(b)
 }
 
-// lookAgain tells the limiter what a committed decision lets wait or go.
-func (l *Log) lookAgain(d decision) {
+// notifyLimiter says to the limiter what a committed decision lets wait or go.
+func (l *Log) notifyLimiter(d decision) {
 	if l.limiter == nil || d.after.Run == nil {
 		return
 	}
 	run := d.after.Run
 	if d.waits {
-		l.limiter.Look(run.Project, run.Limits)
+		l.limiter.Awaited(run.Project, run.Limits)
 	}
 	if d.endsRun() {
 		freed := slices.Clone(run.Limits)
@@ -419,11 +419,11 @@ func (l *Log) lookAgain(d decision) {
 	}
 	for _, m := range d.messages {
 		if m.Limits != nil {
-			l.limiter.Look(m.Project, m.Limits.Uses)
+			l.limiter.Awaited(m.Project, m.Limits.Uses)
 		}
 	}
 	for _, child := range d.children {
-		l.lookAgain(child)
+		l.notifyLimiter(child)
 	}
 }
 

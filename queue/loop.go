@@ -114,7 +114,7 @@ func (l *loop) beat(ctx context.Context) {
 			poke(l.news)
 		}
 		if l.heartbeat.LimitsAwaited() {
-			l.queue.limits.LookAtAll()
+			l.queue.limits.CheckAll()
 			l.queue.bounds.CheckSoon()
 		}
 		if beats == cluster.SteadyBeats {

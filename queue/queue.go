@@ -109,9 +109,9 @@ func (q *Queue) DeliveringOf(project string) int {
 	return int(d.slots.HeldBy(project) + d.deliverer.slots.HeldBy(project))
 }
 
-// Look implements [eventlog.Limiter].
-func (q *Queue) Look(project entities.Project, uses []entities.LimitUse) {
-	q.limits.Look(project, uses)
+// Awaited implements [eventlog.Limiter].
+func (q *Queue) Awaited(project entities.Project, uses []entities.LimitUse) {
+	q.limits.Awaited(project, uses)
 }
 
 // Freed implements [eventlog.Limiter].
@@ -122,8 +122,8 @@ func (q *Queue) Freed(project entities.Project, uses []entities.LimitUse) {
 // Grants implements [eventlog.Limiter].
 func (q *Queue) Grants() bool { return q.limits.Running() }
 
-// LimitsChanged tells the processes that grant permits that settings have changed.
-func (q *Queue) LimitsChanged() { q.limits.LookEverywhere() }
+// LimitsChanged notifies the processes that grant permits of changed settings.
+func (q *Queue) LimitsChanged() { q.limits.CheckEverywhere() }
 
 // announceDue notifies all processes that a message is due now. It does nothing if the transaction failed.
 func (q *Queue) announceDue(failed error) {
@@ -292,7 +292,7 @@ func (q *Queue) holdBack(ctx context.Context, t tickets.Ticket) error {
 	uses, err := limit.HoldBack(ctx, q.pool, claimable, gated, t.MessageID, t.Number)
 	if len(uses) > 0 {
 		q.limitsClients.Store(true)
-		q.limits.Look(t.Project, uses)
+		q.limits.Awaited(t.Project, uses)
 	}
 	return err
 }
@@ -304,7 +304,7 @@ func (q *Queue) lookAfter(ctx context.Context, d Delivery) error {
 	}
 	uses, err := limit.OfClientStep(context.WithoutCancel(ctx), q.pool, d.Project, d.RunID, d.Topic)
 	if len(uses) > 0 {
-		q.limits.Look(d.Project, uses)
+		q.limits.Awaited(d.Project, uses)
 	}
 	return err
 }

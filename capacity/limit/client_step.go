@@ -46,7 +46,7 @@ var MustHoldBack = `(m.work = '' AND ` + LimitsClientStep("m.project", "m.run_id
 
 // HoldBack has a message that meets a condition wait for its slots, and be due at the time gated; both are SQL. It
 // returns what the message waits for; nothing if it needs no slots. A limit that rejects has it wait, too: the step
-// has been created, and nobody could be told.
+// has been created, and nobody would learn of it.
 func HoldBack(
 	ctx context.Context, pool *pgxpool.Pool, condition, gated string, args ...any,
 ) ([]entities.LimitUse, error) {

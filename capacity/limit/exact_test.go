@@ -62,7 +62,7 @@ func heldOf(ctx context.Context, pool *pgxpool.Pool, name, key string) (n int, e
 func nothing(*pgx.Batch, []limit.Granted) func(error) { return func(error) {} }
 
 // TestPassesThatRaceNeverExceedALimit has eight passes at a time grant the slots of three overlapping limits, while
-// their sessions are killed and what holds slots ends. Each look at the database finds no limit exceeded. In the end
+// their sessions are killed and what holds slots ends. Each read of the database finds no limit exceeded. In the end
 // all have had their slots, and no permit is left.
 func TestPassesThatRaceNeverExceedALimit(t *testing.T) {
 	t.Parallel()

@@ -167,7 +167,7 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
-// TestRateHasNoWindowWithMoreThanItsLimit starts as often as it may, at random times, and looks at every window.
+// TestRateHasNoWindowWithMoreThanItsLimit starts as often as it may, at random times, and checks every window.
 func TestRateHasNoWindowWithMoreThanItsLimit(t *testing.T) {
 	t.Parallel()
 	worst := 0

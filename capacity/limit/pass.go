@@ -20,7 +20,7 @@ const (
 	perPass   = 2000
 	// spare is how many more that wait than there is room for a narrow pass considers with one key.
 	spare = 8
-	// maxKeys is how many keys of one limit a pass looks at.
+	// maxKeys is how many keys of one limit a pass considers.
 	maxKeys = 10_000
 )
 
@@ -86,8 +86,8 @@ type pass struct {
 
 	holders map[string]Granted
 	waiting map[string]*Candidate // by holder
-	// needs is how many uses each holder has. One of which a later look shows fewer cannot be judged: the pause of some
-	// was over only after the look had passed them.
+	// needs is how many uses each holder has. One of which a later read shows fewer cannot be judged: the pause of some
+	// was over only after the read had passed them.
 	needs map[string]int
 }
 
@@ -139,7 +139,7 @@ func isPlain(waiting []permit) bool {
 // Of fair limits, whose tenants take turns, and of those that reject, it reads perBucket. Limits take turns in the
 // window, and so do the keys of one, so that a long queue keeps no other one out. Of a limit with a total, a narrow
 // window has no more than could go, and the spare ones; mostly they are among those that came first, and not all keys
-// that wait are looked at.
+// that wait are read.
 func window(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, buckets []Bucket, more int,
 ) ([]permit, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// maxCount bounds the counts that are only for people, and so the cost of a look.
+// maxCount bounds the counts that are only for people, and so their cost.
 const maxCount = 10_000
 
 // KeyUsage is what holds or awaits the slots of a limit with one key.

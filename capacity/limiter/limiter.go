@@ -1,8 +1,8 @@
 // Package limiter grants slots of limits to what waits for them. Package capacity/limit says how that is exact.
 //
-// [Limiter.Look] follows each commit of something that waits, and [Limiter.Freed] each commit that frees slots. Both
+// [Limiter.Awaited] follows each commit of something that waits, and [Limiter.Freed] each commit that frees slots. Both
 // commits precede both passes, so the later pass sees both, and nothing waits that could go. If a process dies in
-// between, or a pass fails, [Limiter.LookAtAll] makes up for it: each process calls it once a second if its heartbeat
+// between, or a pass fails, [Limiter.CheckAll] makes up for it: each process calls it once a second if its heartbeat
 // says that something waits, which costs an idle server no statement. It reads what waits in pages, project by project,
 // so that thousands of keys of one project keep no other from its slots.
 package limiter
@@ -30,12 +30,12 @@ import (
 const (
 	// topic is the hub's topic for hints to processes that grant slots.
 	topic = "limits"
-	// soon is how far a look may be planned ahead. Looks further off are those of the heartbeat.
+	// soon is how far a pass may be planned ahead. What is further off is found after a heartbeat.
 	soon = time.Second
 	// manyDecided is how many grants and refusals of one pass suggest that there is more to decide.
 	manyDecided = 500
-	// keysPerScan is how many keys that wait a pass of a project reads at once, and scanPause how long it then waits before
-	// it reads the next ones: 10,000 keys take two seconds.
+	// keysPerScan is how many keys that wait a pass of a project reads at once, and scanPause how long it is until the
+	// next ones are read: 10,000 keys take two seconds.
 	keysPerScan = 1000
 	scanPause   = 200 * time.Millisecond
 	// pause is how long a process grants nothing after a round of passes. Under load, the next pass then grants to more,
@@ -56,11 +56,11 @@ type Limiter struct {
 	pool  *pgxpool.Pool
 	hub   *pg.Hub
 	admit Admit
-	// expire is called with each look at all that waits.
+	// expire is called before all that waits is read.
 	expire Expire
 
 	running atomic.Int32 // how many loops run in this process
-	news    chan struct{}
+	wake    chan struct{}
 
 	mu   sync.Mutex
 	todo work
@@ -135,7 +135,7 @@ func (w work) add(p part) {
 // New returns a limiter that grants nothing until it runs.
 func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 	return &Limiter{
-		pool: pool, hub: hub, admit: admit, expire: expire, news: make(chan struct{}, 1), todo: newWork(),
+		pool: pool, hub: hub, admit: admit, expire: expire, wake: make(chan struct{}, 1), todo: newWork(),
 		passing: map[entities.Project]bool{}, scanning: map[entities.Project]limit.Bucket{},
 	}
 }
@@ -143,8 +143,8 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 // Running reports whether this process grants slots.
 func (l *Limiter) Running() bool { return l.running.Load() > 0 }
 
-// Look says that something waits for the uses.
-func (l *Limiter) Look(project entities.Project, uses []entities.LimitUse) {
+// Awaited says that something waits for the uses.
+func (l *Limiter) Awaited(project entities.Project, uses []entities.LimitUse) {
 	l.note(func() { l.todo.awaited.add(project, bucketsOf(uses)) })
 }
 
@@ -161,7 +161,7 @@ func bucketsOf(uses []entities.LimitUse) []limit.Bucket {
 	return buckets
 }
 
-// note changes what the next round does. If this process grants nothing, it tells the others.
+// note changes what the next round does. If this process grants nothing, it notifies the others.
 func (l *Limiter) note(change func()) {
 	if !l.Running() {
 		l.hub.Publish(topic)
@@ -183,17 +183,17 @@ func (l *Limiter) keep(change func()) {
 	change()
 }
 
-// LookEverywhere says that any slot may be granted now, to all processes that grant slots.
-func (l *Limiter) LookEverywhere() { l.hub.Publish(topic) }
+// CheckEverywhere says that any slot may be granted now, to all processes that grant slots.
+func (l *Limiter) CheckEverywhere() { l.hub.Publish(topic) }
 
-// LookAtAll says that any slot may be granted now.
-func (l *Limiter) LookAtAll() {
+// CheckAll says that any slot may be granted now.
+func (l *Limiter) CheckAll() {
 	l.plan(func() { l.todo.all = true })
 }
 
 func (l *Limiter) poke() {
 	select {
-	case l.news <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
 }
@@ -211,8 +211,8 @@ func (l *Limiter) Run(ctx context.Context, logger *slog.Logger) {
 		case <-ctx.Done():
 			return
 		case <-hints:
-			l.LookAtAll()
-		case <-l.news:
+			l.CheckAll()
+		case <-l.wake:
 			l.round(context.WithoutCancel(ctx), &passes, func(err error) {
 				logger.ErrorContext(ctx, "grant permits", "error", err)
 			})
@@ -231,8 +231,8 @@ func rest(ctx context.Context) {
 	}
 }
 
-// round begins a pass for each project in which slots may be granted. A part that fails keeps no other from its turn,
-// and is repeated by the next round.
+// round begins a pass for each project in which slots may be granted. A part that fails keeps no other from its
+// pass, and is repeated by the next round.
 func (l *Limiter) round(ctx context.Context, passes *sync.WaitGroup, failed func(error)) {
 	todo := l.take()
 	if todo.all {

@@ -82,7 +82,7 @@ func TestRoundGoesOnAfterAnError(t *testing.T) {
 	var granted []entities.RunID
 	l, pool := newLimiter(t, &granted)
 	awaitSlot(t, pool, project)
-	l.LookAtAll()
+	l.CheckAll()
 	if err := roundOf(t.Context(), l); !errors.Is(err, errExpire) {
 		t.Errorf("got error %v, want that of expire", err)
 	}
@@ -100,7 +100,7 @@ func TestFailedPassIsRepeated(t *testing.T) {
 		l.todo.awaited.add(project, []limit.Bucket{bucket})
 		l.todo.freed.add(project, []limit.Bucket{freed})
 	})
-	l.LookAtAll()
+	l.CheckAll()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := roundOf(ctx, l); !errors.Is(err, context.Canceled) {
@@ -156,14 +156,14 @@ func TestPassOfOneProjectDelaysNoOther(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { l.Run(ctx, slog.New(slog.DiscardHandler)) })
-	look := func(p, run string) {
+	await := func(p, run string) {
 		waits(p, run)
 		l.plan(func() { l.todo.awaited.add(entities.Project(p), []limit.Bucket{{Name: "one", Key: run}}) })
 	}
-	look("a", "wrun_a0")
+	await("a", "wrun_a0")
 	<-began
-	look("a", "wrun_a1")
-	look("b", "wrun_b")
+	await("a", "wrun_a1")
+	await("b", "wrun_b")
 	if got := <-granted; got != "wrun_b" {
 		t.Errorf("granted to %s first, want the run of the other project", got)
 	}
@@ -178,7 +178,7 @@ func TestPassOfOneProjectDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestScanFindsASlotBehindManyKeys with one look: all keys but the last are full, and are more than a page. Another
+// TestScanFindsASlotBehindManyKeys with one check: all keys but the last are full, and are more than a page. Another
 // project has its slot as well.
 func TestScanFindsASlotBehindManyKeys(t *testing.T) {
 	t.Parallel()
@@ -211,7 +211,7 @@ func TestScanFindsASlotBehindManyKeys(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { l.Run(ctx, slog.New(slog.DiscardHandler)) })
-	l.LookAtAll()
+	l.CheckAll()
 	got := map[entities.Project]int{}
 	for range 3 { // what awaitSlot lets wait has a key of its own
 		got[<-granted]++
@@ -223,7 +223,7 @@ func TestScanFindsASlotBehindManyKeys(t *testing.T) {
 	}
 }
 
-// TestScanGoesOnWhereItWas: another look does not begin it anew, but begins those of other projects.
+// TestScanGoesOnWhereItWas: another check does not begin it anew, but begins those of other projects.
 func TestScanGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
 	l, pool := newLimiter(t, nil)
@@ -246,7 +246,7 @@ func TestScanGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// TestFailedScanBeginsAnew with the next look.
+// TestFailedScanBeginsAnew with the next check.
 func TestFailedScanBeginsAnew(t *testing.T) {
 	t.Parallel()
 	l, _ := newLimiter(t, nil)
@@ -259,7 +259,7 @@ func TestFailedScanBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestLimiterGoesOnAfterRefusals: more steps are refused than one pass considers, and one look is enough for all.
+// TestLimiterGoesOnAfterRefusals: more steps are refused than one pass considers, and one check is enough for all.
 func TestLimiterGoesOnAfterRefusals(t *testing.T) {
 	t.Parallel()
 	const steps, home = 600, entities.Project("home")
@@ -295,9 +295,9 @@ func TestLimiterGoesOnAfterRefusals(t *testing.T) {
 			}
 		}
 	}, func(context.Context) error { return nil })
-	l.LookAtAll()
+	l.CheckAll()
 	l.Run(ctx, slog.New(slog.DiscardHandler))
 	if n := refused.Load(); n != steps {
-		t.Errorf("%d steps were refused after one look, want all %d", n, steps)
+		t.Errorf("%d steps were refused after one check, want all %d", n, steps)
 	}
 }

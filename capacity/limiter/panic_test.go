@@ -28,7 +28,7 @@ func TestPanicInAPassDelaysNoOther(t *testing.T) {
 		awaitSlot(t, pool, p)
 	}
 	for range 2 { // the next round repeats the pass
-		l.LookAtAll()
+		l.CheckAll()
 		if err := roundOf(t.Context(), l); !rescue.IsPanic(err) {
 			t.Errorf("got error %v, want that of a panic", err)
 		}
