@@ -87,7 +87,7 @@ func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call) (an
 	if d.IsFlow() {
 		return e.askFlow(ctx, d, c)
 	}
-	if f := d.Withheld(ctx); f != nil {
+	if f := d.Unhealthy(ctx); f != nil {
 		return answer{}, f
 	}
 	return e.whileWanted(ctx, d, func(ctx context.Context) (answer, error) { return e.postCall(ctx, d, c) })

@@ -104,9 +104,9 @@ func TestMessagesAreFiltered(t *testing.T) {
 	}
 }
 
-// TestPagesLookAtFewMessages: a filter that few messages match reads no more than the limit for each page, and the
+// TestPagesReadFewMessages: a filter that few messages match reads no more than the limit for each page, and the
 // pages together have all that match.
-func TestPagesLookAtFewMessages(t *testing.T) {
+func TestPagesReadFewMessages(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.Indexed(t)
 	var ids []string

@@ -53,7 +53,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 		setup func(*site, *testing.T)
 		do    operation
 		// again is the error of repeating a call that had succeeded, and grows is how many messages the repetition
-		// adds: without a key it cannot be told from a new message.
+		// adds: without a key it cannot be distinguished from a new message.
 		again error
 		grows int
 	}{
@@ -73,7 +73,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 		"take over tickets": {setup: (*site).fetched, do: reaps},
 		"hand out a ticket": {setup: (*site).lost, do: issuesTickets},
 	} {
-		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
+		t.Run(name, func(t *testing.T) { // not in parallel: a timer reads all messages
 			session := gate.Open(t, dsn, home.pool, nil)
 			broken := on(t, session.Pool)
 			// crash executes the operation with a crash at statement n.

@@ -56,7 +56,7 @@ func TestCutOffBackoff(t *testing.T) {
 	}
 }
 
-// TestRefusedCallsAreRepeatedSoon: a message that nobody makes due when its app is back looks for it every ten seconds.
+// TestRefusedCallsAreRepeatedSoon: a message that nobody makes due when its app is back comes again every ten seconds.
 func TestRefusedCallsAreRepeatedSoon(t *testing.T) {
 	t.Parallel()
 	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}

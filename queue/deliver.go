@@ -101,7 +101,7 @@ type deliverer struct {
 	lease      time.Duration // the initial lease of each delivery
 	// keepPause is how often a delivery that waits for memory renews its ticket.
 	keepPause time.Duration
-	news      chan struct{} // has an item when more tickets may be issued or taken
+	wake      chan struct{} // has an item when more tickets may be issued or taken
 	backlog   atomic.Bool   // messages are due that no ticket may be issued for now
 	tally     tally
 	// outages has the deployments whose last calls by this process were refused or cut off, each with the claim of the
@@ -131,7 +131,7 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		answers: share.NewPool(o.BodyMemory),
 		slots:   share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
 		clients: world.NewClients(), startSlots: startSlots,
-		unrecorded: share.NewPool(int64(unrecordedPerProcessor * processors)), news: make(chan struct{}, 1),
+		unrecorded: share.NewPool(int64(unrecordedPerProcessor * processors)), wake: make(chan struct{}, 1),
 	}
 }
 
@@ -174,7 +174,7 @@ func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 		// as well. Its next heartbeat registers it again. Until then no heartbeat finds out that the message is due.
 		postponed, err := postponeTicket(ctx, w.queue.pool, t, cluster.BeatInterval)
 		if postponed {
-			poke(w.news)
+			poke(w.wake)
 		}
 		return err
 	}
@@ -202,13 +202,13 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
 	d = w.Bind(d)
-	if f := d.Withheld(ctx); f != nil {
-		defer d.lookAgain(ctx)
+	if f := d.Unhealthy(ctx); f != nil {
+		defer d.retryIfRecovered(ctx)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
-	answered, err := w.takeTurn(ctx, &d)
-	if errors.Is(err, errNotItsTurn) {
-		return Delivered{OutcomeUnreached, err.Error()}, w.putBack(ctx, d.Lease, turnPause)
+	answered, err := w.awaitRun(ctx, &d)
+	if errors.Is(err, errRunBusy) {
+		return Delivered{OutcomeUnreached, err.Error()}, w.putBack(ctx, d.Lease, busyPause)
 	}
 	if err != nil {
 		return Delivered{Outcome: OutcomeStopped}, w.release(ctx, d.Lease)
@@ -446,7 +446,7 @@ func (d Delivery) Request() (path string, header http.Header) {
 	return "/.well-known/workflow/v1/" + route(d.Topic, d.DeliveryCount, d.SpecVersion), header
 }
 
-// shownDeadline is the end of the lease that the function is told. It is earlier than the real one, so that a function
+// shownDeadline is the end of the lease that the function is sent. It is earlier than the real one, so that a function
 // that works for long soon shows that it is alive: its lease then outlives the server that called it.
 func (d Delivery) shownDeadline() time.Time {
 	if shown := d.ClaimedAt.Add(shownLease); shown.Before(d.DueAt) {

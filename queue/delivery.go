@@ -67,7 +67,7 @@ type Delivery struct {
 	// afterwards are called when the outcome is stored; see [Delivery.Afterwards].
 	afterwards *[]func()
 	startSlot  *startSlot // nil if it has none
-	// taken tells the process that handed the delivery to a poll; see [Delivery.Taken].
+	// taken notifies the process that handed the delivery to a poll; see [Delivery.Taken].
 	taken func()
 }
 
@@ -441,7 +441,7 @@ func (w *deliverer) answeredByWorld(ctx context.Context, d Delivery, resp *http.
 		return false, nil
 	}
 	if upTo > 0 {
-		w.clients.Told(d.app(), d.RunID, upTo)
+		w.clients.Sent(d.app(), d.RunID, upTo)
 	}
 	return true, w.carryOut(ctx, d, resp)
 }

@@ -116,7 +116,7 @@ func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, 
 	if errors.Is(err, message.ErrDeploymentNotFound) {
 		var planned bool
 		if err := pg.NewPool(q.pool).QueryRow(ctx, `SELECT `+isCatalog, project, workflow).Scan(&planned); err != nil {
-			return d, fmt.Errorf("look for a catalog: %w", err)
+			return d, fmt.Errorf("find a catalog: %w", err)
 		}
 		if planned {
 			return d, fmt.Errorf("start a run of %s: %w", workflow, message.ErrIsCatalog)

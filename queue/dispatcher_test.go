@@ -227,7 +227,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 	all := slots.Free()
 	for name, trouble := range map[string]struct {
 		cause func()
-		told  error
+		err   error
 	}{
 		"no answer to the commit": {func() {}, errors.New("connection lost")},
 		"no slot": {func() {
@@ -236,7 +236,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 	} {
 		id, ended := enqueued()
 		trouble.cause()
-		ended(trouble.told)
+		ended(trouble.err)
 		if c := a.next(t); c.id() != id || c.count() != "1" {
 			t.Errorf("%s: got delivery %s of %s, want 1 of %s", name, c.count(), c.id(), id)
 		} else {

@@ -12,7 +12,7 @@ import (
 // has failed: it is likely to take as long the next time.
 var errDrainOver = errors.New("canceled because it took longer than the drain's budget and grace period")
 
-// drainPause is how long a drain waits before it looks again for due messages that another process seems to be taking.
+// drainPause is how long a drain waits before it reads again what is due: another process seems to be taking it.
 const drainPause = 100 * time.Millisecond
 
 // Drainer delivers in function mode, where code runs only during requests: each drain lasts for the budget of a request
@@ -42,8 +42,8 @@ func (q *Queue) NewDrainer(o WorkerOptions) *Drainer {
 	return d
 }
 
-// maintain runs the periodic tasks for which a worker has timers. It runs after each turn of the sweeper: all processes
-// share the turns, so the tasks run equally often however short the drains are.
+// maintain runs the periodic tasks for which a worker has timers. It runs after each pass of the sweeper: all processes
+// share the passes, so the tasks run equally often however short the drains are.
 func (w *deliverer) maintain(ctx context.Context) {
 	w.deleteExpired(ctx)
 	w.retain(ctx)

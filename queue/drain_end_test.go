@@ -126,7 +126,7 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it looks", func() bool {
+	eventually(t, "it reads", func() bool {
 		return r.count(t, `
 			SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%taken%'`) == 1

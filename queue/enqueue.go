@@ -387,7 +387,7 @@ func (q *Queue) expire(ctx context.Context) error {
 
 // releaseGated makes the messages due of the runs $1 that had to wait for slots: those that were gated, and those
 // whose tickets were refused. They count as begun; see admit. It looks them up run by run: as a join, Postgres may read
-// all messages, and it may read all that wait if it looks for those that are due later; see [notParked].
+// all messages, and it may read all that wait if it searches those that are due later; see [notParked].
 var releaseGated = `
 	UPDATE messages SET due_at = now(), begins_run = false WHERE id = ANY (ARRAY (
 		SELECT m.id FROM unnest($1::text[]) AS g (run), LATERAL (

@@ -177,10 +177,10 @@ func (d Delivery) Unregistered() *Failure {
 	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
 }
 
-// Withheld returns the failure of a delivery whose deployment is unhealthy, and so is not called; nil if it is called.
-// When the hold is over, one delivery is let through to see. Whoever releases the delivery looks again afterwards, as
-// [Delivery.Afterwards] does by itself.
-func (d Delivery) Withheld(ctx context.Context) *Failure {
+// Unhealthy returns the failure of a delivery whose deployment is unhealthy, and so is not called; nil if it is called.
+// When the pause of the deployment is over, one delivery is called to see. Whoever releases the delivery checks
+// afterwards whether the deployment has recovered, as [Delivery.Afterwards] does by itself.
+func (d Delivery) Unhealthy(ctx context.Context) *Failure {
 	if d.HeldUntil == nil {
 		return nil
 	}
@@ -190,16 +190,16 @@ func (d Delivery) Withheld(ctx context.Context) *Failure {
 			return nil // without the database, the outcome of the call cannot be stored either
 		}
 	}
-	d.Afterwards(func() { d.lookAgain(ctx) })
+	d.Afterwards(func() { d.retryIfRecovered(ctx) })
 	reason := fmt.Sprintf("deployment %s is unhealthy: it is called again when a probe succeeds, or at %s to see",
 		d.DeploymentID, d.HeldUntil.UTC().Format(time.RFC3339))
 	return &Failure{Reason: reason, Public: reason, After: min(max(left, firstBackoff), unreachedBackoff)}
 }
 
-// lookAgain makes a delivery due that was withheld if its deployment has recovered before the delivery was released.
-// Who notes a recovery makes due what was released until then. Both commit before they look, so one of them sees the
-// other.
-func (d Delivery) lookAgain(ctx context.Context) {
+// retryIfRecovered makes a delivery due that was not called if its deployment has recovered before the delivery was
+// released. Who notes a recovery makes due what was released until then. Both commit before they read, so one of them
+// sees the other.
+func (d Delivery) retryIfRecovered(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outageTimeout)
 	defer cancel()
 	p, err := health.Find(ctx, d.by.queue.pool, d.Project, d.DeploymentID)
@@ -220,7 +220,7 @@ func (w *deliverer) noteSuccess(ctx context.Context, d Delivery) {
 		err = w.queue.Recovered(ctx, d.Project, d.DeploymentID, d.ClaimedAt)
 	}
 	if err != nil {
-		w.logger.WarnContext(ctx, "end the hold of a deployment", "deployment", d.DeploymentID, "error", err)
+		w.logger.WarnContext(ctx, "end the pause of a deployment", "deployment", d.DeploymentID, "error", err)
 	}
 }
 
@@ -278,10 +278,10 @@ func isCutOff(err error) bool {
 // cutOffError is the error of a call that was cut off; see [isCutOff].
 type cutOffError struct{ error }
 
-// Error tells how the call ended, for people.
+// Error says how the call ended, for people.
 func (e *cutOffError) Error() string { return e.Redacted() + ": " + e.error.Error() }
 
-// Redacted tells how the call ended, without the function's URL.
+// Redacted says how the call ended, without the function's URL.
 func (e *cutOffError) Redacted() string { return message.ConnectionClosed }
 
 // Unwrap returns the error of the connection.

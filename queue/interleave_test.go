@@ -217,9 +217,9 @@ func (s *site) with(other *site) *site {
 var made = regexp.MustCompile(`(?:msg|rh|wrun)_[0-9A-Z]{26}`)
 
 // state returns all rows of the queue, without times and generated IDs.
-func (s *site) state(t *testing.T, told ...any) string {
+func (s *site) state(t *testing.T, outcomes ...any) string {
 	t.Helper()
-	all := []any{told}
+	all := []any{outcomes}
 	for _, sql := range []string{
 		`SELECT id, encode(body, 'escape') AS body, run_id, ticket, lease, holder, delivery_count, unreached, last_error,
 			parked_at IS NOT NULL AS parked, due_at > now() AS later, due_at > now() + interval '30 min' AS far FROM messages ORDER BY body, id`,
@@ -258,7 +258,7 @@ func (s *site) state(t *testing.T, told ...any) string {
 //
 // Two pairs are missing because they are not serial and need not be. A timer whose transaction started before a
 // takeover does not see the messages that the takeover made due, and issues their tickets on its next poll. A takeover
-// does not see a claim that is still uncommitted seconds after its process's last heartbeat; the sweeper's next turn
+// does not see a claim that is still uncommitted seconds after its process's last heartbeat; the sweeper's next pass
 // releases the lease (TestLeaseOfAnUnregisteredHolderIsReleased).
 func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 	t.Parallel()
@@ -303,20 +303,20 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 		"answer × send, one key":          {setup: (*site).delivered, one: answers, two: sends(keyed("key"), body("sent"))},
 		"send × timer, of another's loss": {setup: (*site).lost, one: sendsInTx(keyed("other")), two: issuesTickets},
 	} {
-		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
+		t.Run(name, func(t *testing.T) { // not in parallel: a timer reads all messages
 			one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
 			sites := [2]*site{on(t, one.Pool), on(t, two.Pool)}
-			var told [2]any
+			var outcomes [2]any
 			ask := func(i int) {
 				answer, err := [2]operation{test.one, test.two}[i](t.Context(), home.with(sites[i]))
-				told[i] = []any{answer, fmt.Sprint(err)}
+				outcomes[i] = []any{answer, fmt.Sprint(err)}
 			}
 			serial := map[string]string{}
 			for name, order := range map[string][2]int{"one, two": {0, 1}, "two, one": {1, 0}} {
 				test.setup(home, t)
 				ask(order[0])
 				ask(order[1])
-				serial[home.state(t, told[:]...)] = name
+				serial[home.state(t, outcomes[:]...)] = name
 			}
 			if alike := len(serial) == 1; alike != test.alike {
 				t.Errorf("both orders have the same outcome: %v, want %v", alike, test.alike)
@@ -324,7 +324,7 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 			n, _ := gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
 				test.setup(home, t)
 				schedule.Run(t, func() { ask(0) }, func() { ask(1) })
-				return home.state(t, told[:]...)
+				return home.state(t, outcomes[:]...)
 			})
 			if n < 3 {
 				t.Errorf("got only %d schedules", n)

@@ -105,7 +105,7 @@ func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 // issueMore makes the loop issue more tickets if messages are due that got none: a ticket was used or a slot is free.
 func (w *deliverer) issueMore() {
 	if w.backlog.Load() {
-		poke(w.news)
+		poke(w.wake)
 	}
 }
 

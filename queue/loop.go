@@ -111,7 +111,7 @@ func (l *loop) beat(ctx context.Context) {
 			l.logger.WarnContext(ctx, "heartbeat", "error", err)
 		}
 		if err != nil || untilDue < cluster.BeatInterval { // before the next heartbeat can tell
-			poke(l.news)
+			poke(l.wake)
 		}
 		if l.heartbeat.LimitsAwaited() {
 			l.queue.limits.CheckAll()
@@ -119,7 +119,7 @@ func (l *loop) beat(ctx context.Context) {
 		}
 		if beats == cluster.SteadyBeats {
 			l.steady.Store(true)
-			poke(l.news)
+			poke(l.wake)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (l *loop) run(poll func(context.Context) time.Duration) {
 		next := poll(l.running)
 		select {
 		case <-l.running.Done():
-		case <-l.news:
+		case <-l.wake:
 		case <-due:
 		case <-sooner:
 		case <-time.After(max(next, dueRetry)):
@@ -165,7 +165,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// sweep lets the sweeper take a turn if one is due.
+// sweep lets the sweeper make a pass if one is due.
 func (w *deliverer) sweep(ctx context.Context) {
 	err := rescue.Do(ctx, "sweep", func() error {
 		_, err := w.sweeper.Sweep(ctx)

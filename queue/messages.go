@@ -138,17 +138,17 @@ const matching = `($2 = '' OR deployment_id = $2) AND ($3 = '' OR work = $3)
 // args returns the given parameter and those of [matching].
 func (f Filter) args(first any) []any { return []any{first, f.DeploymentID, f.Work, f.ErrorContains} }
 
-// hides reports whether the text that the filter looks for is in the redacted part of the error.
+// hides reports whether the text that the filter searches is in the redacted part of the error.
 func (f Filter) hides(e Entry) bool {
 	return f.Redacted && f.ErrorContains != "" && !strings.Contains(egress.Redact(e.LastError), f.ErrorContains)
 }
 
-// scanLimit is how many messages one page of a list looks at.
+// scanLimit is how many messages one page of a list reads.
 const scanLimit = 10_000
 
 // Messages lists the project's messages that match the filter: those that are due or delayed by the time at which they
 // are due, others in the order they were sent. Next is the cursor of the next page; it is empty on the last page. A
-// page looks at up to 10,000 messages, so it may have fewer messages than its limit, or none, before the last page. It
+// page reads up to 10,000 messages, so it may have fewer messages than its limit, or none, before the last page. It
 // fails with [entities.ErrInvalid] on an unknown state or a malformed cursor.
 func (q *Queue) Messages(
 	ctx context.Context, project entities.Project, f Filter, p pg.Page,
@@ -192,7 +192,7 @@ const runMessages = ` AND id = ANY (ARRAY(
 	SELECT id FROM messages WHERE run_id = $%[1]d AND work = '' AND project = $1 AND deployment_id = ANY (ARRAY(
 		SELECT deployment_id FROM runs WHERE id = $%[1]d UNION ALL SELECT deployment_id FROM called))))`
 
-// listSQL returns the statement of a page. Of the messages that it looks at, it returns those that match, and the last
+// listSQL returns the statement of a page. Of the messages that it reads, it returns those that match, and the last
 // one if there may be more.
 func (s selection) listSQL(project entities.Project, f Filter, p pg.Page) (sql string, args []any, err error) {
 	args = append(f.args(project), scanLimit, p.Limit+1)
@@ -224,7 +224,7 @@ func (s selection) listSQL(project entities.Project, f Filter, p pg.Page) (sql s
 			SELECT ` + entryColumns + `, ` + s.rest + ` AND ` + matching + ` AS matches,
 				row_number() OVER (ORDER BY ` + order + `) = $5 AS last
 			FROM messages WHERE project = $1 AND ` + where + `
-			ORDER BY ` + order + ` LIMIT $5) AS looked_at
+			ORDER BY ` + order + ` LIMIT $5) AS scanned
 		WHERE matches OR last ORDER BY ` + order + ` LIMIT $6`, args, nil
 }
 

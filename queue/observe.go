@@ -71,7 +71,7 @@ func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Durati
 	if err := w.queue.bounds.Freed(ctx, d.Project, d.DeploymentID); err != nil { // the next check makes up for it
 		w.logger.WarnContext(ctx, "select callable deployments", "deployment", d.DeploymentID, "error", err)
 	}
-	if err := w.queue.lookAfter(ctx, d); err != nil { // so it does for limits
+	if err := w.queue.noteFreed(ctx, d); err != nil { // so it does for limits
 		w.logger.WarnContext(ctx, "grant permits of a step", "run", d.RunID, "error", err)
 	}
 	if err != nil {
@@ -276,7 +276,7 @@ type Counts struct {
 // countLimit is up to where [Queue.Counts] counts the messages of a state.
 const countLimit = 1000
 
-// Counts counts the project's messages by their state, up to 1,000 of each. It looks at up to 10,000 messages for each
+// Counts counts the project's messages by their state, up to 1,000 of each. It reads up to 10,000 messages for each
 // state.
 func (q *Queue) Counts(ctx context.Context, project entities.Project) (c Counts, err error) {
 	into := map[State]*Number{
@@ -301,7 +301,7 @@ func (q *Queue) Counts(ctx context.Context, project entities.Project) (c Counts,
 	return c, wrap("count messages", err)
 }
 
-// countsSQL counts the messages of project $1 by state, up to $3 of each, of which it looks at $2.
+// countsSQL counts the messages of project $1 by state, up to $3 of each, of which it reads $2.
 var countsSQL = func() string {
 	var parts []string
 	for _, state := range []State{StateParked, StateRetrying, StateLeased, StateDue, StateDelayed} {
@@ -311,7 +311,7 @@ var countsSQL = func() string {
 				min(due_at) FILTER (WHERE matches)
 			FROM (SELECT * FROM (
 				SELECT due_at, `+s.rest+` AS matches, row_number() OVER (ORDER BY `+s.order+`) = $2 AS last
-				FROM messages WHERE project = $1 AND `+s.index+` ORDER BY `+s.order+` LIMIT $2) AS looked_at
+				FROM messages WHERE project = $1 AND `+s.index+` ORDER BY `+s.order+` LIMIT $2) AS scanned
 			WHERE matches OR last LIMIT $3) AS found`)
 	}
 	return strings.Join(parts, " UNION ALL ")

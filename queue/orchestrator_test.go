@@ -47,16 +47,16 @@ func TestIsOrchestrator(t *testing.T) {
 	}
 }
 
-// TestOrchestratorWaitsForItsTurn: a call holds back the next one of its run until it is answered, however long that
-// takes. What waits for long or cannot wait has to come again.
-func TestOrchestratorWaitsForItsTurn(t *testing.T) {
+// TestOrchestratorWaitsForTheOneBefore: a call holds back the next one of its run until it is answered, however long
+// that takes. What waits for long or cannot wait has to come again.
+func TestOrchestratorWaitsForTheOneBefore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, began := newSerializer(2*waitingShare), time.Now()
 		refused := func(d Delivery) {
 			t.Helper()
-			if _, err := s.acquire(t.Context(), &d); !errors.Is(err, errNotItsTurn) {
-				t.Errorf("got error %v, want %v", err, errNotItsTurn)
+			if _, err := s.acquire(t.Context(), &d); !errors.Is(err, errRunBusy) {
+				t.Errorf("got error %v, want %v", err, errRunBusy)
 			}
 		}
 		answered := s.taken(t, orchestration())
@@ -115,8 +115,8 @@ func TestOrchestratorsOfARunAreCalledOneAtATime(t *testing.T) {
 	}
 }
 
-// TestMessageWhoseTurnHasNotComeIsDueAgain: it has not been delivered, so its first delivery is still to come.
-func TestMessageWhoseTurnHasNotComeIsDueAgain(t *testing.T) {
+// TestMessageOfABusyRunIsDueAgain: it has not been delivered, so its first delivery is still to come.
+func TestMessageOfABusyRunIsDueAgain(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a, letGo := holding(t, r)
@@ -150,7 +150,7 @@ func TestOrchestratorGivesWayToAnotherServer(t *testing.T) {
 		change string // of the message of the other server
 		want   error
 	}{
-		"that calls":           {`topic = topic`, errNotItsTurn},
+		"that calls":           {`topic = topic`, errRunBusy},
 		"that claimed it then": {`lease = 'rh_z'`, nil},
 		"that calls a step":    {`topic = topic || '_step_1'`, nil},
 		"of another run":       {`run_id = 'wrun_other'`, nil},
@@ -163,7 +163,7 @@ func TestOrchestratorGivesWayToAnotherServer(t *testing.T) {
 		w.heartbeat.ID = "proc_own"
 		first, d := r.claimed(t, "proc_other", orchestrates(run)), r.claimed(t, w.heartbeat.ID, orchestrates(run))
 		r.exec(t, `UPDATE messages SET `+tt.change+` WHERE id = $1`, first.ID)
-		answered, err := w.takeTurn(t.Context(), &d)
+		answered, err := w.awaitRun(t.Context(), &d)
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: got error %v, want %v", name, err, tt.want)
 		}
@@ -175,8 +175,8 @@ func TestOrchestratorGivesWayToAnotherServer(t *testing.T) {
 	}
 }
 
-// TestOneOfTheServersHasTheTurn: of several that look at the same time, not all give way.
-func TestOneOfTheServersHasTheTurn(t *testing.T) {
+// TestOneOfTheServersCalls: of several that claim at the same time, not all give way.
+func TestOneOfTheServersCalls(t *testing.T) {
 	t.Parallel()
 	const racers = 8
 	r := withoutHints(t, testdb.New(t))
@@ -186,15 +186,15 @@ func TestOneOfTheServersHasTheTurn(t *testing.T) {
 		workers[i] = r.newWorker(t)
 		claimed[i] = r.claimed(t, workers[i].heartbeat.ID, orchestrates(run))
 	}
-	turns := race(racers, func(i int) int {
-		_, err := workers[i].takeTurn(context.Background(), &claimed[i])
-		if err != nil && !errors.Is(err, errNotItsTurn) {
+	calls := race(racers, func(i int) int {
+		_, err := workers[i].awaitRun(context.Background(), &claimed[i])
+		if err != nil && !errors.Is(err, errRunBusy) {
 			t.Error(err)
 		}
 		return map[bool]int{true: 1}[err == nil]
 	})
-	if want := []int{1, 0, 0, 0, 0, 0, 0, 0}; !slices.Equal(turns, want) {
-		t.Errorf("turns %v, want that of the first claim: %v", turns, want)
+	if want := []int{1, 0, 0, 0, 0, 0, 0, 0}; !slices.Equal(calls, want) {
+		t.Errorf("calls %v, want that of the first claim: %v", calls, want)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 const (
 	// pausesPoll is how often a process reads which projects are paused.
 	pausesPoll = time.Second
-	// pausedPause is how long a message of a paused project waits before it is looked at again. To resume the project
+	// pausedPause is how long a message of a paused project waits before it is delivered again. To resume the project
 	// makes it due at once.
 	pausedPause = 10 * time.Minute
 )
@@ -63,7 +63,7 @@ func (w *deliverer) holds(d Delivery) bool {
 }
 
 // hold puts off a delivery of a paused project. If that was resumed meanwhile, the message is due at once: whoever
-// resumes a project makes due what was put off until then, and both commit before they look.
+// resumes a project makes due what was put off until then, and both commit before they read.
 func (w *deliverer) hold(ctx context.Context, d Delivery) error {
 	err := w.nack(ctx, d.Lease, Failure{Reason: message.ProjectPaused, Public: message.ProjectPaused, After: pausedPause})
 	if err != nil {

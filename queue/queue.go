@@ -150,7 +150,7 @@ func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic
 	return nil
 }
 
-// noteAcknowledged tells the delivery in progress that its lease is gone.
+// noteAcknowledged says to the delivery in progress that its lease is gone.
 func (q *Queue) noteAcknowledged(handle string) {
 	if acknowledged, ok := q.underWay.Load(handle); ok {
 		acknowledged.(*atomic.Bool).Store(true)
@@ -297,8 +297,8 @@ func (q *Queue) holdBack(ctx context.Context, t tickets.Ticket) error {
 	return err
 }
 
-// lookAfter tells the limiter that a delivery may have freed slots: that of a step of an app of the Workflow SDK.
-func (q *Queue) lookAfter(ctx context.Context, d Delivery) error {
+// noteFreed says to the limiter that a delivery may have freed slots: that of a step of an app of the Workflow SDK.
+func (q *Queue) noteFreed(ctx context.Context, d Delivery) error {
 	if !q.limitsClients.Load() || d.Work != message.WorkNone || !stepTopic.MatchString(d.Topic) {
 		return nil
 	}
@@ -372,7 +372,7 @@ const (
 	PulledLease = 30 * time.Second
 	// askedPause is how long the polls of an app are not noted again.
 	askedPause = 10 * time.Second
-	// pullRetry is how often a poll that waits looks for messages without a hint: hints may get lost.
+	// pullRetry is how often a poll that waits searches messages without a hint: hints may get lost.
 	pullRetry = 5 * time.Second
 	// maxPulledBytes is how many bytes of bodies a poll claims, unless a single body is larger.
 	maxPulledBytes = 8 << 20
@@ -392,11 +392,11 @@ func (q *Queue) Pull(ctx context.Context, app world.App, slots int) ([]Delivery,
 		}
 		return nil, fmt.Errorf("pull: %w", err)
 	}
-	news, cancel := q.hub.Subscribe(pullTopic(app))
+	hints, cancel := q.hub.Subscribe(pullTopic(app))
 	defer cancel()
 	for {
 		// The poll joins only afterwards, or it would get more than it has slots for. What comes meanwhile is given back,
-		// which is news.
+		// which is a hint.
 		list, err := q.claimGivenBack(ctx, app, slots)
 		if ctx.Err() != nil {
 			return list, nil // what was claimed by a statement without an answer is claimed again when its lease ends
@@ -407,7 +407,7 @@ func (q *Queue) Pull(ctx context.Context, app world.App, slots int) ([]Delivery,
 		poll := q.polls.Join(app, slots)
 		select {
 		case <-poll.Filled():
-		case <-news:
+		case <-hints:
 		case <-time.After(pullRetry):
 		case <-ctx.Done():
 		}

@@ -20,8 +20,8 @@ const (
 	// maxCallWait is the longest time a message waits, however many are ahead of it: several times what 50 concurrent
 	// steps take, and a small part of its lease.
 	maxCallWait = 5 * time.Second
-	// turnPause is after how long a message whose turn has not come is due again.
-	turnPause = time.Second
+	// busyPause is after how long a message of a run that is being called is due again.
+	busyPause = time.Second
 	// waitingShare limits the waiting messages to this fraction of all deliveries (one in four). Otherwise a run that
 	// is woken faster than it replays would occupy every delivery.
 	waitingShare = 4
@@ -64,13 +64,13 @@ type runKey struct {
 // wakeUp is a call that holds back others, or one that waits.
 type wakeUp struct {
 	queue  *runQueue
-	strict bool          // it neither holds back for a limited time only, nor is called before its turn
+	strict bool          // it neither holds back for a limited time only, nor is called while another one is
 	called chan struct{} // closed when the function may be called
 	hold   *time.Timer
 }
 
-// errNotItsTurn is the error of a delivery that has to come again, because another one of its run is under way.
-var errNotItsTurn = errors.New("another delivery of the run is under way")
+// errRunBusy is the error of a delivery that has to come again, because another one of its run is under way.
+var errRunBusy = errors.New("another delivery of the run is under way")
 
 func newSerializer(deliveries int) *serializer {
 	s := &serializer{
@@ -82,7 +82,7 @@ func newSerializer(deliveries int) *serializer {
 
 // acquire waits until the function may be called with the message. The caller must call answered when the function has
 // answered. If the message has to wait, its SeenSeq becomes unknown, since the log grows meanwhile, and acquire fails
-// with the context's cause, with [ErrStopping] when the serializer is closed, and with errNotItsTurn.
+// with the context's cause, with [ErrStopping] when the serializer is closed, and with errRunBusy.
 func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(), err error) {
 	if !isWakeUp(*d) && !d.isOrchestrator() {
 		return func() {}, nil
@@ -93,7 +93,7 @@ func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(),
 	}
 	own := s.add(*d)
 	if own == nil {
-		return nil, errNotItsTurn
+		return nil, errRunBusy
 	}
 	if err := s.wait(ctx, own, begin); err != nil {
 		return nil, err
@@ -101,25 +101,25 @@ func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(),
 	return func() { s.end(own) }, nil
 }
 
-// takeTurn is [serializer.acquire] for a delivery of this process, which also fails with errNotItsTurn while another
+// awaitRun is [serializer.acquire] for a delivery of this process, which also fails with errRunBusy while another
 // process calls the orchestrator of the run.
-func (w *deliverer) takeTurn(ctx context.Context, d *Delivery) (answered func(), err error) {
+func (w *deliverer) awaitRun(ctx context.Context, d *Delivery) (answered func(), err error) {
 	if answered, err = w.serializer.acquire(ctx, d); err != nil || !d.isOrchestrator() {
 		return answered, err
 	}
 	elsewhere, err := w.isCalledElsewhere(ctx, *d)
 	if err != nil {
-		w.logger.WarnContext(ctx, "look for other deliveries of the run", "message", d.ID, "error", err)
+		w.logger.WarnContext(ctx, "find other deliveries of the run", "message", d.ID, "error", err)
 	}
 	if elsewhere {
 		answered()
-		return nil, errNotItsTurn
+		return nil, errRunBusy
 	}
 	return answered, nil
 }
 
 // isCalledElsewhere reports whether another process has leased an earlier message for the orchestrator of the same run.
-// Handles grow with time, so of two processes that look at the same time at most one gives way. It locks nothing: of
+// Handles grow with time, so of two processes that ask at the same time at most one gives way. It locks nothing: of
 // two that claim at once, neither may see the other, or their clocks may differ. Then both call, and the fence decides.
 // A lease that its function has extended does not count: it outlives its process, and must not hold the run up.
 func (w *deliverer) isCalledElsewhere(ctx context.Context, d Delivery) (elsewhere bool, err error) {
@@ -168,7 +168,7 @@ func (s *serializer) wait(ctx context.Context, own *wakeUp, begin func()) error 
 		return nil
 	case <-time.After(s.maxWait):
 		if own.strict && s.leave(own) {
-			return errNotItsTurn
+			return errRunBusy
 		}
 		s.callNow(own)
 		return nil

@@ -52,7 +52,7 @@ func (s *session) resume() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taking = true
-	poke(s.news)
+	poke(s.wake)
 	return s.polls
 }
 
@@ -104,7 +104,7 @@ func (s *session) finish(ctx context.Context, grace time.Duration) {
 	s.until(ctx, func() bool { return s.underway == 0 && !s.polling || s.taking })
 }
 
-// poll takes tickets and starts to use them. It returns the time after which to look again.
+// poll takes tickets and starts to use them. It returns the time after which to poll again.
 func (s *session) poll(ctx context.Context) time.Duration {
 	steady := s.steady.Load()
 	s.mu.Lock()
@@ -180,7 +180,7 @@ func (s *session) ended() {
 	defer s.mu.Unlock()
 	s.underway--
 	s.changed()
-	poke(s.news)
+	poke(s.wake)
 }
 
 // backlogLimit bounds the count of due messages, and with it the cost of counting.

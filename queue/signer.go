@@ -41,8 +41,8 @@ type projectKeys struct {
 	keys  []signing.Key
 	err   error
 	until time.Time
-	// told is set when the log already mentions that the project has no keys.
-	told bool
+	// warned is set when the log already mentions that the project has no keys.
+	warned bool
 }
 
 // NewSigner returns a signer with the keys in the queue's database.
@@ -99,9 +99,9 @@ func (s *Signer) keys(ctx context.Context, project entities.Project) ([]signing.
 	for _, k := range read {
 		p.keys = append(p.keys, signing.Key{ID: k.ID, Secret: k.Secret})
 	}
-	if len(p.keys) == 0 && !p.told {
+	if len(p.keys) == 0 && !p.warned {
 		s.logger.InfoContext(ctx, "calls are not signed: the project has no signing keys", "project", project)
 	}
-	p.told = len(p.keys) == 0
+	p.warned = len(p.keys) == 0
 	return p.keys, nil
 }

@@ -81,9 +81,9 @@ func (s *signers) wantKeys(t *testing.T, what string, keys, reads int) {
 func TestSigningKeysAreCachedForSeconds(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
-	const told = "calls are not signed"
+	const warning = "calls are not signed"
 	s.wantKeys(t, "no keys", 0, 1)
-	if !s.log.contains(told) {
+	if !s.log.contains(warning) {
 		t.Error("the log does not say that there are no keys")
 	}
 	one := []admin.SigningKeySecret{{ID: "skey_1", Secret: admin.NewSigningSecret()}}
@@ -99,7 +99,7 @@ func TestSigningKeysAreCachedForSeconds(t *testing.T) {
 	s.wantKeys(t, "still none", 0, 5)
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
-	if n := strings.Count(s.log.b.String(), told); n != 2 {
+	if n := strings.Count(s.log.b.String(), warning); n != 2 {
 		t.Errorf("the log says so %d times, want once for each change", n)
 	}
 }
@@ -142,7 +142,7 @@ func TestUnreadableSigningKeysDelayTheDelivery(t *testing.T) {
 	}
 	fail("at first", 1)
 	s.after(keysPause-1, nil)
-	fail("too early to look again", 1)
+	fail("too early to read again", 1)
 	s.after(1, nil)
 	fail("again", 2)
 	s.after(keysPause, func() {

@@ -205,7 +205,7 @@ func TestStrandedRuns(t *testing.T) {
 				t.Errorf("got a gauge of %d, want 1", g.StrandedRuns)
 			}
 			if woken = r.sweep(t); len(woken) != 0 {
-				t.Errorf("got %+v at the next turn, want nothing", woken)
+				t.Errorf("got %+v at the next pass, want nothing", woken)
 			}
 			if g, err = r.Gauges(t.Context()); err != nil || g.StrandedRuns != 0 {
 				t.Errorf("got a gauge of %d (%v) with a message on its way, want 0", g.StrandedRuns, err)

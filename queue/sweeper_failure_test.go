@@ -57,7 +57,7 @@ func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	r.exec(t, `DELETE FROM processes`)
 	r.exec(t, `ALTER TABLE run_wakes RENAME TO elsewhere`)
 	if woken, err := r.newWorker(t).sweeper.Sweep(t.Context()); err == nil {
-		t.Fatalf("got %+v, want the turn to fail", woken)
+		t.Fatalf("got %+v, want the pass to fail", woken)
 	}
 	if s := r.stored(t, lost.ID); s.Lease != "" {
 		t.Errorf("got %+v, want the orphaned lease released", s)
@@ -78,12 +78,12 @@ func TestBatchThatFailsDoesNotStopTheRound(t *testing.T) {
 	s := r.newWorker(t).sweeper
 	s.Interval, s.Batch = 0, 1
 	if woken, err := s.Sweep(t.Context()); err == nil {
-		t.Fatalf("got %+v, want the turn to fail", woken)
+		t.Fatalf("got %+v, want the pass to fail", woken)
 	}
 	if woken, err := s.Sweep(t.Context()); err != nil || len(woken) != 1 || woken[0].ID != good.RunID {
 		t.Errorf("got %+v, %v; want the next run woken", woken, err)
 	}
 	if n := r.count(t, `SELECT count(*) FROM run_wakes WHERE run_id = $1`, bad.RunID); n != 0 {
-		t.Errorf("the turn that failed left %d rows", n)
+		t.Errorf("the pass that failed left %d rows", n)
 	}
 }

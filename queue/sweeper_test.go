@@ -95,7 +95,7 @@ func (r testRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
 	}
 }
 
-// sweep runs a due turn of a new sweeper.
+// sweep runs a due pass of a new sweeper.
 func (r *replica) sweep(t testing.TB, configure ...func(*cluster.Sweeper)) []cluster.Stranded {
 	t.Helper()
 	s := r.newWorker(t).sweeper
@@ -261,14 +261,14 @@ func TestSweepersShareOneRound(t *testing.T) {
 	}
 	strandedRun := r.started(t)
 	small := func(s *cluster.Sweeper) { s.Batch = 4 }
-	for turn := 1; ; turn++ {
+	for pass := 1; ; pass++ {
 		if woken := r.sweep(t, small); len(woken) == 1 && woken[0].ID == strandedRun.RunID {
-			if turn != 6 {
-				t.Errorf("it was found at turn %d, want 6: each turn looks at 4 runs", turn)
+			if pass != 6 {
+				t.Errorf("it was found in pass %d, want 6: each pass reads 4 runs", pass)
 			}
 			break
 		}
-		if turn > 6 {
+		if pass > 6 {
 			t.Fatal("it was never found")
 		}
 	}
@@ -276,17 +276,17 @@ func TestSweepersShareOneRound(t *testing.T) {
 	if woken := r.sweep(t, small); len(woken) != 1 || string(woken[0].ID) != runs[0] {
 		t.Errorf("got %+v, want the round to start again", woken)
 	}
-	// A sweeper whose turn is not due does nothing.
+	// A sweeper whose pass is not due does nothing.
 	r.exec(t, `UPDATE sweeper SET due_at = now() + interval '1 h'`)
 	r.exec(t, `DELETE FROM messages`)
 	if woken := r.sweep(t, small); len(woken) != 0 {
-		t.Errorf("got %+v out of turn", woken)
+		t.Errorf("got %+v of a pass that was not due", woken)
 	}
 }
 
 func TestRacersWakeARunOnce(t *testing.T) {
 	t.Parallel()
-	const runs = 120 // more than one turn wakes
+	const runs = 120 // more than one pass wakes
 	r := withoutHints(t, testdb.New(t))
 	for range runs {
 		r.started(t)
@@ -336,6 +336,6 @@ func TestSweepIsAtomic(t *testing.T) {
 		SELECT (SELECT count(*) FROM messages) + (SELECT count(*) FROM run_wakes) + (SELECT count(*) FROM river_job)
 			+ (SELECT count(*) FROM sweeper WHERE due_at <> $1)`, due)
 	if left != 0 {
-		t.Errorf("the failed turn left %d rows", left)
+		t.Errorf("the failed pass left %d rows", left)
 	}
 }

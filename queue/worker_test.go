@@ -73,7 +73,7 @@ func TestWorkerDeliversNoMoreThanAllowedAtOnce(t *testing.T) {
 		a.next(t)
 	}
 	// River polls each second; two polls later there must still be no fourth delivery.
-	eventually(t, "River has looked again", func() bool {
+	eventually(t, "River has fetched again", func() bool {
 		return r.count(t, `SELECT count(*) FROM messages WHERE created_at < clock_timestamp() - interval '2 s'`) == 10
 	})
 	if got := r.count(t, `SELECT count(*) FROM messages WHERE lease <> ''`); got != limit {

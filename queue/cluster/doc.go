@@ -1,4 +1,4 @@
-// Package cluster makes the server processes of one database look after each other's work. Each process sends
+// Package cluster makes the server processes of one database do each other's work when one dies. Each process sends
 // heartbeats, the others take over from a process that died, and one process at a time sweeps for stranded runs.
 //
 // # Dead, slow and frozen processes
@@ -57,7 +57,7 @@
 // it starts, and its acknowledgement stores that length for runs with hooks. A later payload has been seen by no
 // delivery.
 //
-// A sweep looks at 1,000 open runs every 10 s, whatever the number of servers, and continues where the last one
+// A sweep reads 1,000 open runs every 10 s, whatever the number of servers, and continues where the last one
 // stopped. A sweep over 1,000 runs without a message takes about 25 ms; a run with a message costs a single index
 // probe. The index over the open runs has only columns that change once in a run's life: indexing updated_at would make
 // every event more expensive. A batch that fails is skipped until the next round. A run that does not move is woken

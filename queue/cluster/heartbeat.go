@@ -118,7 +118,7 @@ func (h *Heartbeat) Suspects(ctx context.Context) (bool, error) {
 	err := pg.NewPool(h.pool).QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM processes WHERE id <> $1 AND beat_at < now() - $2::interval)`,
 		h.ID, SilenceLimit).Scan(&suspects)
-	return suspects, wrap("look for silent processes", err)
+	return suspects, wrap("find silent processes", err)
 }
 
 // SignOff deletes the process's row, so that no other process suspects it. The process must not hold any lease or

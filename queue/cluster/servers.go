@@ -32,7 +32,7 @@ type Server struct {
 	Deliveries int
 }
 
-// Servers are the processes that deliver, and what they look after.
+// Servers are the processes that deliver, and what they watch.
 type Servers struct {
 	// Now is the time of the database, from which the times of servers come.
 	Now time.Time

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// One pass every sweepInterval looks at sweepBatch open runs: 100 a second in total, for any number of servers. A
+	// One pass every sweepInterval reads sweepBatch open runs: 100 a second in total, for any number of servers. A
 	// round over a million runs takes three hours and costs next to nothing.
 	sweepInterval = 10 * time.Second
 	sweepBatch    = 1000
@@ -38,7 +38,7 @@ type Sweeper struct {
 	Interval time.Duration
 	// Quiet is how long a run must not have changed before it can count as stranded.
 	Quiet time.Duration
-	// Batch is the number of runs that a pass looks at.
+	// Batch is the number of runs that a pass reads.
 	Batch int
 	// AfterPass, if set, is called after each pass that this process made.
 	AfterPass func(context.Context)

@@ -65,7 +65,7 @@ type Stranded struct {
 // findStranded returns those of the runs that are stranded, ordered by ID, and locks them. It skips locked runs:
 // another transaction is writing to them, so they move.
 //
-// A run with an open hook is stranded if its log has unseen news: payloads of hooks and results of steps after
+// A run with an open hook is stranded if its log has unseen events: payloads of hooks and results of steps after
 // seen_seq, which is the length of the log at the start of the last acknowledged delivery. A step's result also counts
 // as seen if the workflow did something after it, since the delivery that recorded it then went on. That does not hold
 // for a hook's payload, because a workflow need not react to it.
@@ -87,15 +87,15 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 // time.
 //
 // A run that its client continues has an instant from which it needs a message: a step's retry_after or last change, a
-// wait's resume_at, and now for news. A message moves it if it is due, or if it ever had a ticket: then it is leased,
-// about to be delivered, retried by the backoff of the queue, or parked. A message whose delay is not over moves
-// nothing yet. Clients send such messages as backstops, for 15 minutes later, besides the one that is due in time. Only
-// a run that was created and not started may have any message: its sender chose when it starts, and the log does not
-// say.
+// wait's resume_at, and now for unseen events. A message moves it if it is due, or if it ever had a ticket: then it is
+// leased, about to be delivered, retried by the backoff of the queue, or parked. A message whose delay is not over
+// moves nothing yet. Clients send such messages as backstops, for 15 minutes later, besides the one that is due in
+// time. Only a run that was created and not started may have any message: its sender chose when it starts, and the log
+// does not say.
 //
 // Each question about a run is a subquery with a LIMIT, so that Postgres answers it from an index instead of hashing
-// the whole table. The statement looks for news only in runs with hooks, and reads the unseen part of the log once,
-// since a log may be long.
+// the whole table. The statement reads unseen events only of runs with hooks, and reads the unseen part of the log
+// once, since a log may be long.
 //
 // The statement reads the tables of runs, steps, waits, hooks and events, although they belong to packages entities and
 // eventlog: one statement for the whole batch is what makes a sweep cheap.
@@ -145,7 +145,7 @@ const strandedSQL = `
 						SELECT l.seq FROM events l WHERE l.run_id = r.id AND l.type IN (
 							'step_created', 'hook_created', 'hook_conflict', 'hook_disposed', 'wait_created', 'wait_completed')
 						ORDER BY l.seq DESC LIMIT 1), 0))
-				ORDER BY e.seq LIMIT 1) AS news,
+				ORDER BY e.seq LIMIT 1) AS unseen,
 			(SELECT true FROM hooks h WHERE h.run_id = r.id LIMIT 1) AS hook,
 			(SELECT true FROM steps s WHERE s.run_id = r.id AND s.completed_at IS NULL LIMIT 1) AS retry,
 			(SELECT true FROM waits v WHERE v.run_id = r.id AND v.status = 'waiting' LIMIT 1) AS sleep
@@ -161,7 +161,7 @@ const strandedSQL = `
 				WHEN unopened IS NULL AND NOT await ?| '{any,all}' AND hook IS NULL THEN 'it waits for nothing'
 				ELSE unopened END
 			WHEN wait IS NOT NULL THEN wait
-			WHEN hook THEN CASE driver WHEN '' THEN news END
+			WHEN hook THEN CASE driver WHEN '' THEN unseen END
 			WHEN retry OR sleep OR NOT idle THEN NULL
 			ELSE 'it waits for nothing' END AS reason
 		FROM asked

@@ -18,7 +18,7 @@ type Watch struct {
 	FoundAt *time.Time
 	// Wakes is how often the run has been woken since its last event.
 	Wakes int
-	// WakeAt is when the run is woken if it is stranded; nil if that is not known, because there are many runs to look at
+	// WakeAt is when the run is woken if it is stranded; nil if that is not known, because there are many runs to read
 	// before it.
 	WakeAt *time.Time
 	// QuietUntil is when the run, without another event, can first count as stranded.
@@ -35,7 +35,7 @@ func LoadWatch(b *pgx.Batch, id entities.RunID, into *Watch) {
 	})
 }
 
-// watchSQL selects what sweeps have noted about run $1. The next pass looks at the runs that were stranded before, and
+// watchSQL selects what sweeps have noted about run $1. The next pass reads the runs that were stranded before, and
 // at all runs if one pass suffices for them.
 var watchSQL = `
 	SELECT w.stranded_at, CASE WHEN w.stranded_seq = r.last_seq THEN w.repairs ELSE 0 END,

@@ -155,12 +155,12 @@ func TestDNSRebindingIsRejected(t *testing.T) {
 	resolver := names(t, []string{"203.0.113.7"}, []string{"127.0.0.1"})
 
 	// A check before the call would find a public address.
-	looked, err := resolver.LookupNetIP(t.Context(), "ip4", "rebind.example")
-	if err != nil || len(looked) != 1 || (Allowed{}).Check(looked[0]) != nil {
-		t.Fatalf("first look: got %v, %v", looked, err)
+	found, err := resolver.LookupNetIP(t.Context(), "ip4", "rebind.example")
+	if err != nil || len(found) != 1 || (Allowed{}).Check(found[0]) != nil {
+		t.Fatalf("first lookup: got %v, %v", found, err)
 	}
 	_, err = get(t, Allowed{}.transport(&http.Transport{}, direct, resolver), "http://rebind.example"+port)
-	wantNoAddress(t, "the second look", "rebind.example", err)
+	wantNoAddress(t, "the second lookup", "rebind.example", err)
 
 	// The same answer is reached when it is allowed, which proves that the name resolves to it.
 	open := parse(t, Loopback).transport(&http.Transport{}, direct, resolver)

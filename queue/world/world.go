@@ -1,5 +1,5 @@
-// Package world remembers which apps have the client of their own of the npm package @stepwell/world, and what their
-// processes have been told about runs (docs/protocol.md, section 11).
+// Package world remembers which apps have the client of their own of the npm package @stepwell/world, and which
+// events of runs their processes have (docs/protocol.md, section 11).
 package world
 
 import (
@@ -38,11 +38,11 @@ type App struct {
 	Deployment string
 }
 
-// Clients is what the answers of apps have told. It is lost with its process, which costs each app one delivery in the
-// form that all clients read. It is safe for concurrent use.
+// Clients is what the answers of apps say about them. It is lost with its process, which costs each app one delivery in
+// the form that all clients read. It is safe for concurrent use.
 type Clients struct {
 	apps *lru.Cache[App, app]
-	runs *lru.Cache[entities.RunID, told]
+	runs *lru.Cache[entities.RunID, sent]
 }
 
 // app is what is known about an app. Unless it is plain, it has a client of its own.
@@ -51,8 +51,8 @@ type app struct {
 	process    string // that answered last
 }
 
-// told is the position up to which a process was told the log of a run.
-type told struct {
+// sent is the position up to which a process was sent the log of a run.
+type sent struct {
 	process string
 	seq     int64
 }
@@ -63,7 +63,7 @@ func NewClients() *Clients {
 	if err != nil {
 		panic(err) // the size is not positive
 	}
-	runs, err := lru.New[entities.RunID, told](maxRuns)
+	runs, err := lru.New[entities.RunID, sent](maxRuns)
 	if err != nil {
 		panic(err)
 	}
@@ -71,7 +71,7 @@ func NewClients() *Clients {
 }
 
 // Knows reports whether the app has a client of its own. If so, after is the position up to which the process of the
-// app that answered last was told the log of the run; 0 if it was told nothing.
+// app that answered last was sent the log of the run; 0 if it was sent nothing.
 func (c *Clients) Knows(of App, run entities.RunID) (after int64, own bool) {
 	state, ok := c.apps.Get(of)
 	if !ok || !state.plainUntil.IsZero() {
@@ -102,15 +102,15 @@ func (c *Clients) Answered(by App, header http.Header, at time.Time) bool {
 	return true
 }
 
-// Told notes that the process which has just answered was told the log of the run up to the position.
-func (c *Clients) Told(of App, run entities.RunID, seq int64) {
+// Sent notes that the process which has just answered was sent the log of the run up to the position.
+func (c *Clients) Sent(of App, run entities.RunID, seq int64) {
 	if state, ok := c.apps.Get(of); ok && state.process != "" {
-		c.runs.Add(run, told{state.process, seq})
+		c.runs.Add(run, sent{state.process, seq})
 	}
 }
 
-// Position returns the position up to which a process was told the log of the run, if it is the one that was told last;
-// 0 otherwise.
+// Position returns the position up to which a process was sent the log of the run, if no other was sent it since; 0
+// otherwise.
 func (c *Clients) Position(process string, run entities.RunID) int64 {
 	if last, ok := c.runs.Get(run); ok && last.process == process {
 		return last.seq
@@ -118,9 +118,9 @@ func (c *Clients) Position(process string, run entities.RunID) int64 {
 	return 0
 }
 
-// Note notes that a process which asks for its deliveries is told the log of the run up to the position.
+// Note notes that a process which asks for its deliveries is sent the log of the run up to the position.
 func (c *Clients) Note(process string, run entities.RunID, seq int64) {
 	if process != "" && len(process) <= maxProcess && seq > 0 {
-		c.runs.Add(run, told{process, seq})
+		c.runs.Add(run, sent{process, seq})
 	}
 }

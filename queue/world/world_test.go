@@ -62,17 +62,17 @@ func TestAProcessIsToldWhatItDoesNotKnow(t *testing.T) {
 		}
 	}
 	c.Answered(app, own("a"), at)
-	want("nothing told", "run", 0)
-	c.Told(app, "run", 7)
-	want("told", "run", 7)
+	want("nothing sent", "run", 0)
+	c.Sent(app, "run", 7)
+	want("sent", "run", 7)
 	want("another run", "run2", 0)
 	c.Answered(app, own("b"), at)
 	want("another process", "run", 0)
-	c.Told(app, "run", 9)
-	want("told to the other", "run", 9)
+	c.Sent(app, "run", 9)
+	want("sent to the other", "run", 9)
 	for _, process := range []string{"", strings.Repeat("x", maxProcess+1)} {
 		c.Answered(app, own(process), at)
-		c.Told(app, "run", 11)
+		c.Sent(app, "run", 11)
 		want("a process without a name", "run", 0)
 	}
 }
@@ -83,7 +83,7 @@ func TestWhatIsRememberedIsLimited(t *testing.T) {
 	c := NewClients()
 	for i := range maxApps + 10 {
 		c.Answered(App{"p", fmt.Sprint(i)}, own("a"), at)
-		c.Told(App{"p", fmt.Sprint(i)}, entities.RunID(fmt.Sprint(i)), 1)
+		c.Sent(App{"p", fmt.Sprint(i)}, entities.RunID(fmt.Sprint(i)), 1)
 	}
 	if apps, runs := c.apps.Len(), c.runs.Len(); apps != maxApps || runs != maxRuns {
 		t.Errorf("got %d apps and %d runs", apps, runs)
