@@ -129,7 +129,7 @@ func (h signalDispatch) match(
 	if len(hooks) == 0 {
 		return 0, nil, nil
 	}
-	release, err := triggers.Turn(ctx, h.conditions, d.Project)
+	release, err := triggers.AcquireConditions(ctx, h.conditions, d.Project)
 	if err != nil {
 		return 0, nil, err
 	}

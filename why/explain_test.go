@@ -169,7 +169,7 @@ func TestReasons(t *testing.T) {
 		"child ended":             {run(step(Step{Spec: child(), ChildStatus: entities.RunFailed}, func(m *Message) { m.Work = "report" })), VerdictWorking, 0, []Kind{StepQueued}},
 		"child deleted":           {run(step(Step{Spec: child()})), VerdictWorking, 0, []Kind{StepQueued}},
 		"sleep":                   {run(wait(time.Hour), with("run", due(time.Hour))), VerdictWaiting, time.Hour, []Kind{Wait}},
-		"sleep, and news":         {run(wait(time.Hour), with("run", due(30*time.Second))), VerdictWorking, time.Hour, []Kind{Queued, Wait}},
+		"sleep, and events":       {run(wait(time.Hour), with("run", due(30*time.Second))), VerdictWorking, time.Hour, []Kind{Queued, Wait}},
 		"sleep over":              {run(wait(-time.Second), with("run", due(-time.Second))), VerdictWorking, 0, []Kind{Queued}},
 		"hooks":                   {run(hook(HookFact{ID: "inbox:notes"}), hook(HookFact{ID: "s", Signal: "paid"}), hook(HookFact{ID: "w", IsWebhook: true}), hook(HookFact{ID: "a", IsApproval: true}), hook(HookFact{ID: "h"})), VerdictWaiting, 0, []Kind{Hook, Webhook, Signal, Approval, Inbox}},
 		"cancelling":              {run(func(f *Facts) { f.Run.ForcedAt = at(time.Minute) }, wait(time.Hour)), VerdictWorking, time.Hour, []Kind{Cancelling, Wait}},

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// MaxParts is how many open steps, hooks and waits of a run are looked at, each.
+	// MaxParts is how many open steps, hooks and waits of a run are read, each.
 	MaxParts = 50
 	// MaxBacklog limits [Reason.Backlog]: at the limit, there are that many or more.
 	MaxBacklog = 1000

@@ -43,7 +43,7 @@ func ByIdempotencyKey(ctx context.Context, q pg.Querier, project entities.Projec
 		SELECT run_id, digest FROM collected WHERE project = $1 AND idempotency_key = $2 AND idempotency_key <> ''`,
 		project, key))
 	if err != nil || len(list) == 0 {
-		return nil, pg.Wrap(err, "look for a collected start")
+		return nil, pg.Wrap(err, "find a collected start")
 	}
 	return &list[0], nil
 }

@@ -51,7 +51,7 @@ const (
 			SELECT first_failed_at, run_id, parked_at FROM messages
 			WHERE project = $1 AND held IS NOT NULL LIMIT $2) AS m
 		WHERE parked_at IS NULL`
-	// strandedSQL looks at the first $2 stranded runs of all projects, for those of project $1 that have been stranded
+	// strandedSQL reads the first $2 stranded runs of all projects, for those of project $1 that have been stranded
 	// for $3.
 	strandedSQL = `
 		SELECT count(*) AS count, min(stranded_at) AS since, coalesce(min(run_id), '') AS run
@@ -59,7 +59,7 @@ const (
 			SELECT run_id, stranded_at FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $2) AS w
 		WHERE stranded_at < now() - $3::interval
 			AND (SELECT project = $1 AND completed_at IS NULL FROM runs WHERE id = w.run_id)`
-	// unreachedSQL looks at the first $2 messages that failed: those that wait for a slot would hide them. It leaves out
+	// unreachedSQL reads the first $2 messages that failed: those that wait for a slot would hide them. It leaves out
 	// errors that are not the deployment's: $3. The ORDER BY makes Postgres use the partial index.
 	unreachedSQL = `
 		SELECT deployment_id AS deployment, count(*) AS messages, max(unreached) AS calls,
@@ -161,10 +161,10 @@ func (r *Reader) Gauges(ctx context.Context, project entities.Project) (Gauges, 
 // shareFor is how long an answer of [Reader.Attention] is shared: each open page asks for it every 15 s.
 const shareFor = 5 * time.Second
 
-// answer is what wanted a person in a project. A project is read for one caller at a time; those who wait share its
+// answer is what needed attention in a project. A project is read for one caller at a time; those who wait share its
 // answer.
 type answer struct {
-	turn  chan struct{} // has room for the caller that may use the other fields
+	lock  chan struct{} // has room for the caller that may use the other fields
 	items []Item
 	at    time.Time // by the database
 	read  time.Time // by this process
@@ -172,11 +172,11 @@ type answer struct {
 
 // answerOf returns the answer of the project, which may be empty, for the caller alone until it calls done.
 func (r *Reader) answerOf(ctx context.Context, project entities.Project) (a *answer, done func(), err error) {
-	shared, _ := r.answers.LoadOrStore(project, &answer{turn: make(chan struct{}, 1)})
+	shared, _ := r.answers.LoadOrStore(project, &answer{lock: make(chan struct{}, 1)})
 	a = shared.(*answer)
 	select {
-	case a.turn <- struct{}{}:
-		return a, func() { <-a.turn }, nil
+	case a.lock <- struct{}{}:
+		return a, func() { <-a.lock }, nil
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}

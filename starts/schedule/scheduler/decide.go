@@ -12,9 +12,9 @@ import (
 const (
 	// maxMissed is how many ticks older than the window are counted; a higher number says at least so many.
 	maxMissed = 10_000
-	// Whether a run has ended that a tick waits for is looked up after a tenth of the time that it has taken so far.
-	minLook = time.Second
-	maxLook = time.Minute
+	// Whether a run has ended that a tick waits for is read after a tenth of the time that it has taken so far.
+	minCheck = time.Second
+	maxCheck = time.Minute
 )
 
 // facts are what a decision depends on, besides the schedule itself.
@@ -207,23 +207,23 @@ func (d *decision) plan(timing schedule.Timing, f facts) {
 		d.due = s.StartsAt(next)
 	}
 	if s.WaitingAt != nil {
-		d.lookAt(f.now, f.run)
+		d.checkAt(f.now, f.run)
 	}
 	switch {
 	case s.BackfillAt != nil && s.Overlap == schedule.OverlapAllow:
 		d.due = f.now
 	case s.BackfillAt != nil:
-		d.lookAt(f.now, f.backfilled)
+		d.checkAt(f.now, f.backfilled)
 	}
 }
 
-// lookAt has the end of a run looked up after a tenth of the time that the run has taken.
-func (d *decision) lookAt(now time.Time, run *entities.Run) {
-	pause := minLook
+// checkAt has the end of a run read after a tenth of the time that the run has taken.
+func (d *decision) checkAt(now time.Time, run *entities.Run) {
+	pause := minCheck
 	if run != nil {
-		pause = min(max(now.Sub(run.CreatedAt)/10, minLook), maxLook)
+		pause = min(max(now.Sub(run.CreatedAt)/10, minCheck), maxCheck)
 	}
-	if look := now.Add(pause); d.due.IsZero() || look.Before(d.due) {
-		d.due = look
+	if at := now.Add(pause); d.due.IsZero() || at.Before(d.due) {
+		d.due = at
 	}
 }

@@ -87,7 +87,7 @@ func TestDecide(t *testing.T) {
 		"allow":             {hourly(overlap("allow")), at(13, 0), openRun("wrun_last"), "tick 13:00 started!, due 14:00"},
 		"cancel":            {hourly(overlap("cancel")), at(13, 0), openRun("wrun_last"), "tick 13:00 started!, cancel wrun_last, due 14:00"},
 		"nothing to cancel": {hourly(overlap("cancel")), at(13, 0), nil, "tick 13:00 started!, due 14:00"},
-		// A run of an hour is looked at after a minute at most.
+		// The end of a run of an hour is read after a minute at most.
 		"wait":                       {hourly(overlap("wait")), at(13, 0), openRun("wrun_last"), "tick 13:00 waiting, due 13:01"},
 		"one waits already":          {hourly(overlap("wait"), waits), at(13, 0), openRun("wrun_last"), "tick 13:00 skipped, due 13:01"},
 		"still waits":                {hourly(overlap("wait"), waits), at(12, 30), openRun("wrun_last"), "due 12:31"},
@@ -231,7 +231,7 @@ func TestWaitingTicksStartInTheirOrder(t *testing.T) {
 		d := decide(s, timing, facts{now: now})
 		got, s = append(got, describe(d)), d.after
 	}
-	// The next one is looked at after a second, when the run has begun.
+	// The next one is read after a second, when the run has begun.
 	want := []string{
 		"tick 13:00 started!, due 15:01", "tick 14:00 started!, due 15:01", "tick 15:00 started!, due 16:00",
 	}

@@ -22,14 +22,15 @@ import (
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
-// turnWait is how long work waits for its project's turn to evaluate conditions, before its place goes to another
-// delivery.
-const turnWait = 10 * time.Second
+// conditionsWait is how long work waits for the slot of its project to evaluate conditions, before its delivery ends.
+const conditionsWait = 10 * time.Second
 
-// Turn waits for the project's turn to evaluate conditions, which release ends. If others of the project take too long,
+// AcquireConditions waits for the slot of the project to evaluate conditions. If others of the project take too long,
 // it fails without counting as a delivery.
-func Turn(ctx context.Context, c *condition.Conditions, project entities.Project) (release func(), err error) {
-	waiting, cancel := context.WithTimeout(ctx, turnWait)
+func AcquireConditions(
+	ctx context.Context, c *condition.Conditions, project entities.Project,
+) (release func(), err error) {
+	waiting, cancel := context.WithTimeout(ctx, conditionsWait)
 	defer cancel()
 	release, err = c.Acquire(waiting, project)
 	if err != nil && ctx.Err() == nil {
@@ -39,8 +40,8 @@ func Turn(ctx context.Context, c *condition.Conditions, project entities.Project
 	return release, err
 }
 
-// matches reports whether the condition of a trigger is true of an event, and why not. The caller must have its
-// project's turn.
+// matches reports whether the condition of a trigger is true of an event, and why not. The caller must have the
+// slot of its project.
 func (t *Triggers) matches(
 	ctx context.Context, trg trigger.Trigger, v condition.Variables,
 ) (ok bool, reason string, err error) {
@@ -59,7 +60,7 @@ func (t *Triggers) matches(
 	return false, "the condition is false", nil
 }
 
-// evaluate waits for the project's turn and decodes an event, of which matches then tells whether the condition is
+// evaluate waits for the slot of the project and decodes an event, of which matches then says whether the condition is
 // true.
 func (t *Triggers) evaluate(
 	ctx context.Context, trg trigger.Trigger, data []byte, v condition.Variables,
@@ -67,7 +68,7 @@ func (t *Triggers) evaluate(
 	if trg.Condition == "" {
 		return true, "", nil
 	}
-	release, err := Turn(ctx, t.conditions, trg.Project)
+	release, err := AcquireConditions(ctx, t.conditions, trg.Project)
 	if err != nil {
 		return false, "", err
 	}
@@ -78,13 +79,13 @@ func (t *Triggers) evaluate(
 	return t.matches(ctx, trg, v)
 }
 
-// fill waits for the project's turn and returns a trigger with values of an event in what it starts. It fails with an
-// *[entities.FieldError] if the event does not have them.
+// fill waits for the slot of the project and returns a trigger with values of an event in what it starts. It fails with
+// an *[entities.FieldError] if the event does not have them.
 func (t *Triggers) fill(ctx context.Context, trg trigger.Trigger, e event) (trigger.Trigger, error) {
 	if !hasExpressions(trg.Spec) {
 		return trg, nil
 	}
-	release, err := Turn(ctx, t.conditions, trg.Project)
+	release, err := AcquireConditions(ctx, t.conditions, trg.Project)
 	if err != nil {
 		return trg, err
 	}
@@ -154,7 +155,7 @@ type recorded struct {
 func (t *Triggers) sift(
 	ctx context.Context, list []trigger.Trigger, s store.Signal,
 ) (work []message.Message, skipped []recorded, err error) {
-	release, err := Turn(ctx, t.conditions, s.Project)
+	release, err := AcquireConditions(ctx, t.conditions, s.Project)
 	if err != nil {
 		return nil, nil, err
 	}
