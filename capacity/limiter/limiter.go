@@ -66,8 +66,14 @@ type Limiter struct {
 	todo work
 	// passing has the projects of which a pass is under way, and whether there is more to do when it ends.
 	passing map[entities.Project]bool
-	// scanning has the projects of which all that waits is read, and the slot after which the next page begins.
-	scanning map[entities.Project]limit.Bucket
+	// scanning has the projects of which all that waits is read.
+	scanning map[entities.Project]*scan
+}
+
+// scan is a read of all that waits in a project.
+type scan struct {
+	after limit.Bucket // the next page begins
+	again bool         // another scan follows: slots before that page may be free
 }
 
 // work is what the next round has to do.
@@ -136,7 +142,7 @@ func (w work) add(p part) {
 func New(pool *pgxpool.Pool, hub *pg.Hub, admit Admit, expire Expire) *Limiter {
 	return &Limiter{
 		pool: pool, hub: hub, admit: admit, expire: expire, wake: make(chan struct{}, 1), todo: newWork(),
-		passing: map[entities.Project]bool{}, scanning: map[entities.Project]limit.Bucket{},
+		passing: map[entities.Project]bool{}, scanning: map[entities.Project]*scan{},
 	}
 }
 
@@ -288,7 +294,7 @@ func (l *Limiter) visit(ctx context.Context, p part) error {
 	var failed error
 	if p.scan {
 		var found []limit.Bucket
-		found, failed = l.scan(ctx, p.project)
+		found, failed = l.page(ctx, p.project)
 		buckets.add(p.project, found)
 	}
 	if len(p.freed) > 0 {
@@ -305,7 +311,7 @@ func (l *Limiter) visit(ctx context.Context, p part) error {
 	return errors.Join(failed, l.pass(ctx, p.project, buckets.of(p.project)))
 }
 
-// scanAll adds the projects in which something waits, unless a scan of them is under way.
+// scanAll adds the projects in which something waits. If a scan of one is under way, another one follows.
 func (l *Limiter) scanAll(ctx context.Context, to work) error {
 	projects, err := limit.AwaitingProjects(ctx, l.pool)
 	if err != nil {
@@ -313,28 +319,35 @@ func (l *Limiter) scanAll(ctx context.Context, to work) error {
 	}
 	l.keep(func() {
 		for _, project := range projects {
-			if _, ok := l.scanning[project]; !ok {
-				l.scanning[project] = limit.Bucket{}
-				to.scans[project] = true
+			if s, ok := l.scanning[project]; ok {
+				s.again = true
+				continue
 			}
+			l.scanning[project] = &scan{}
+			to.scans[project] = true
 		}
 	})
 	return err
 }
 
-// scan reads the next page of what waits in a project, and plans the one after it. After an error the next scan begins
+// page reads the next page of what waits in a project, and plans the one after it. After an error the next scan begins
 // anew.
-func (l *Limiter) scan(ctx context.Context, project entities.Project) (page []limit.Bucket, err error) {
+func (l *Limiter) page(ctx context.Context, project entities.Project) (page []limit.Bucket, err error) {
 	var after limit.Bucket
-	l.keep(func() { after = l.scanning[project] })
+	l.keep(func() { after = l.scanning[project].after })
 	page, err = limit.AwaitedPage(ctx, l.pool, project, after, keysPerScan)
 	l.keep(func() {
-		if err != nil || len(page) < keysPerScan {
+		switch s := l.scanning[project]; {
+		case err == nil && len(page) == keysPerScan:
+			s.after = page[len(page)-1]
+			time.AfterFunc(scanPause, func() { l.plan(func() { l.todo.scans[project] = true }) })
+		case err == nil && s.again:
+			*s = scan{}
+			l.todo.scans[project] = true
+			l.poke()
+		default:
 			delete(l.scanning, project)
-			return
 		}
-		l.scanning[project] = page[len(page)-1]
-		time.AfterFunc(scanPause, func() { l.plan(func() { l.todo.scans[project] = true }) })
 	})
 	return page, err
 }

@@ -223,7 +223,7 @@ func TestScanFindsASlotBehindManyKeys(t *testing.T) {
 	}
 }
 
-// TestScanGoesOnWhereItWas: another check does not begin it anew, but begins those of other projects.
+// TestScanGoesOnWhereItWas: another check begins the scans of other projects, and another one of the same after it.
 func TestScanGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
 	l, pool := newLimiter(t, nil)
@@ -232,17 +232,21 @@ func TestScanGoesOnWhereItWas(t *testing.T) {
 		awaitSlot(t, pool, p)
 	}
 	at := limit.Bucket{Name: "one", Key: "k"}
-	l.scanning[project] = at
+	l.scanning[project] = &scan{after: at}
 	todo := newWork()
 	if err := l.scanAll(t.Context(), todo); err != nil {
 		t.Fatal(err)
 	}
-	if len(todo.scans) != 1 || !todo.scans[other] || l.scanning[project] != at {
-		t.Errorf("to be scanned are %v, and %v are under way", todo.scans, l.scanning)
+	if len(todo.scans) != 1 || !todo.scans[other] || l.scanning[project].after != at {
+		t.Errorf("to be scanned are %v, want the other project; the scan under way is %+v", todo.scans, l.scanning[project])
 	}
-	page, err := l.scan(t.Context(), project)
-	if _, ok := l.scanning[project]; err != nil || len(page) != 0 || ok {
-		t.Errorf("got %v and error %v after the last key, want the end of the scan", page, err)
+	page, err := l.page(t.Context(), project)
+	if err != nil || len(page) != 0 || !l.take().scans[project] {
+		t.Errorf("got %v and error %v after the last key, want nothing, and another scan planned", page, err)
+	}
+	page, err = l.page(t.Context(), project)
+	if err != nil || len(page) != 1 || l.scanning[project] != nil || l.take().scans[project] {
+		t.Errorf("got %v and error %v in the other scan, want the key that waits, and the end", page, err)
 	}
 }
 
@@ -250,10 +254,10 @@ func TestScanGoesOnWhereItWas(t *testing.T) {
 func TestFailedScanBeginsAnew(t *testing.T) {
 	t.Parallel()
 	l, _ := newLimiter(t, nil)
-	l.scanning[project] = limit.Bucket{Name: "one", Key: "k"}
+	l.scanning[project] = &scan{after: limit.Bucket{Name: "one", Key: "k"}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := l.scan(ctx, project)
+	_, err := l.page(ctx, project)
 	if _, ok := l.scanning[project]; !errors.Is(err, context.Canceled) || ok {
 		t.Errorf("got error %v, want that the context ended, and that the scan is over", err)
 	}
