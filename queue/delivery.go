@@ -209,13 +209,22 @@ func (d Delivery) NackIn(b *pgx.Batch, f Failure) { b.Queue(nackSQL, f.nackArgs(
 
 // RescheduleIn ends the lease as part of the batch. The work is due again at the time, or at once if it was requested
 // again meanwhile, and its failures are forgotten.
-func (d Delivery) RescheduleIn(b *pgx.Batch, at time.Time) {
-	b.Queue(`
-		UPDATE messages
-		SET lease = '', holder = '', again = false, due_at = CASE WHEN again THEN now() ELSE $2 END, delivery_count = 0,
-			unreached = 0, cut_off = 0, first_failed_at = NULL, last_error = '', held = NULL
-		WHERE `+OfLease, d.Lease, at)
+func (d Delivery) RescheduleIn(b *pgx.Batch, at time.Time) { b.Queue(rescheduleSQL, d.Lease, at) }
+
+// RescheduleIf is [Delivery.RescheduleIn] for work of no run, as part of a conditional statement, which it makes depend
+// on the live lease. It does not wait for others that have locked the message, which have no order with a statement
+// about another run: the statement then does not apply.
+func (d Delivery) RescheduleIf(c *pg.Conditional, at time.Time) {
+	c.Require(`EXISTS (SELECT FROM messages WHERE `+ofWork+` AND due_at > clock_timestamp() FOR UPDATE SKIP LOCKED)`,
+		d.Lease, d.Project, d.RunID, d.Work)
+	c.Add(pg.Write{SQL: rescheduleSQL, Args: []any{d.Lease, at}})
 }
+
+const rescheduleSQL = `
+	UPDATE messages
+	SET lease = '', holder = '', again = false, due_at = CASE WHEN again THEN now() ELSE $2::timestamptz END,
+		delivery_count = 0, unreached = 0, cut_off = 0, first_failed_at = NULL, last_error = '', held = NULL
+	WHERE ` + OfLease
 
 // AdvanceIn stores the progress of the work in the message's body as part of the batch.
 func (d Delivery) AdvanceIn(b *pgx.Batch, progress []byte) {

@@ -81,6 +81,13 @@ func Lock(b *pgx.Batch, s Schedule) (check func() error) {
 	}
 }
 
+// RequireUnchanged makes a conditional statement depend on that a schedule is as it was read. It locks the schedule
+// until the transaction ends, and does not wait for others that have: the statement then does not apply.
+func RequireUnchanged(c *pg.Conditional, s Schedule) {
+	c.Require(`EXISTS (SELECT FROM schedules WHERE id = $1::text AND revision = $2::bigint FOR UPDATE SKIP LOCKED)`,
+		s.ID, s.Revision)
+}
+
 // Create queues the insertion of a schedule, unless the project has too many. The check that it returns then fails with
 // [ErrTooMany], and with [ErrChanged] if there is one of the same name.
 func Create(b *pgx.Batch, s Schedule) (check func() error) {
@@ -107,13 +114,13 @@ func Create(b *pgx.Batch, s Schedule) (check func() error) {
 	}
 }
 
-// Update queues the replacement of a locked schedule.
-func Update(b *pgx.Batch, s Schedule) {
+// Update writes the replacement of a locked schedule.
+func Update(w pg.Writer, s Schedule) {
 	s.Revision++
-	b.Queue(`
-		UPDATE schedules SET (`+columns+`) = ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+	w.Add(pg.Write{What: "update schedule", SQL: `
+		UPDATE schedules SET (` + columns + `) = ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
 			$18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)
-		WHERE id = $3`, s.values()...)
+		WHERE id = $3`, Args: s.values()})
 }
 
 // values returns the values of columns.
@@ -135,16 +142,18 @@ func Delete(b *pgx.Batch, s Schedule) {
 	b.Queue(`DELETE FROM schedules WHERE id = $1`, s.ID)
 }
 
-// Record queues the insertion of the decision about a tick of a locked schedule. It replaces the decision that the tick
-// waits, and that of an earlier backfill; any other decision is final, and makes the batch fail.
-func Record(b *pgx.Batch, s Schedule, t Tick) {
-	b.Queue(`
+// Record writes the decision about a tick of a locked schedule. It replaces the decision that the tick waits, and that
+// of an earlier backfill; any other decision is final, and makes the transaction fail. A conditional statement can
+// replace none.
+func Record(w pg.Writer, s Schedule, t Tick) {
+	w.Add(pg.Write{SQL: `
 		DELETE FROM schedule_ticks
 		WHERE schedule_id = $1 AND (kind = $2 AND at = $3 AND (decision = 'waiting' OR kind = 'backfill')
-			OR seq <= $4 AND decision <> 'waiting')`,
-		s.ID, t.Kind, t.At, t.Seq-keptTicks)
-	b.Queue(`
-		INSERT INTO schedule_ticks (project, schedule_id, `+tickColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-		s.Project, s.ID, t.Kind, t.At, t.Decision, t.RunID, t.Reason, t.Count, t.LastAt, t.Seq, t.DecidedAt)
+			OR seq <= $4 AND decision <> 'waiting')`, Args: []any{s.ID, t.Kind, t.At, t.Seq - keptTicks}})
+	w.Add(pg.Write{What: "record tick", SQL: `
+		INSERT INTO schedule_ticks (project, schedule_id, ` + tickColumns + `)
+		SELECT $1::text, $2::text, $3::text, $4::timestamptz, $5::text, $6::text, $7::text, $8::bigint, $9::timestamptz,
+			$10::bigint, $11::timestamptz WHERE true`, Args: []any{
+		s.Project, s.ID, t.Kind, t.At, t.Decision, t.RunID, t.Reason, t.Count, t.LastAt, t.Seq, t.DecidedAt,
+	}})
 }

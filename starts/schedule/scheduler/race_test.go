@@ -95,9 +95,21 @@ func TestRacingTriggersStartOneRun(t *testing.T) {
 
 // TestDecisionSurvivesACrashAtAnyStatement interrupts a delivery at each statement: it kills the session before it, or
 // cuts the connection after it, the commit included. Afterwards the run, the tick, the schedule and its work are as
-// before or as after the decision. Another server then decides, and everything is there once.
+// before or as after the decision. Another server then decides, and everything is there once. A decision that cancels a
+// run takes several statements, and one that does not takes one.
 func TestDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
+	for o, orders := range map[schedule.Overlap]int{schedule.OverlapCancel: 1, schedule.OverlapAllow: 0} {
+		t.Run(string(o), func(t *testing.T) {
+			t.Parallel()
+			crashDecisions(t, o, orders)
+		})
+	}
+}
+
+// crashDecisions interrupts decisions about schedules with the overlap, which give so many orders to cancel a run.
+func crashDecisions(t *testing.T, o schedule.Overlap, orders int) {
+	t.Helper()
 	dsn := testdb.New(t)
 	home := newServer(t, dsn)
 	home.register(t)
@@ -108,7 +120,7 @@ func TestDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 			home.exec(t, `DELETE FROM `+table)
 		}
 		home.at(0)
-		id = home.put(t, overlap(schedule.OverlapCancel)).ID
+		id = home.put(t, overlap(o)).ID
 		home.at(time.Hour)
 		home.deliver(t, id)
 		home.at(2 * time.Hour)
@@ -146,7 +158,7 @@ func TestDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 				home.count(t, `SELECT count(*) FROM messages WHERE work = 'cancel'`))
 			want := "tick 13:00 started; 1 runs, 0 orders to cancel"
 			if committed {
-				want = "tick 13:00 started, tick 14:00 started; 2 runs, 1 orders to cancel"
+				want = fmt.Sprintf("tick 13:00 started, tick 14:00 started; 2 runs, %d orders to cancel", orders)
 			}
 			if got != want {
 				t.Errorf("%s: got %s, want %s", what, got, want)
@@ -158,27 +170,33 @@ func TestDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Logf("%d statements", len(statements))
 }
 
-// TestFailedDecisionLeavesNoTrace makes the last statement fail, which moves the work.
+// TestFailedDecisionLeavesNoTrace makes the last statement fail, or the last part of the only one: it moves the work. A
+// tick that is alone takes one statement, and one after a missed tick takes several.
 func TestFailedDecisionLeavesNoTrace(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
-	sched := s.put(t)
-	s.at(time.Hour)
-	before, _ := s.read(t)
-	d := s.claim(t, sched.ID)
-	s.exec(t, `ALTER TABLE messages ADD CONSTRAINT broken CHECK (work <> 'schedule' OR lease <> '') NOT VALID`)
-	if err := s.handle(t.Context(), d); err == nil {
-		t.Fatal("got no error")
+	for hours, want := range map[int]string{1: "tick 13:00 started", 2: "tick 13:00 missed, tick 14:00 started"} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, testdb.New(t))
+			s.register(t)
+			sched := s.put(t)
+			s.at(time.Duration(hours) * time.Hour)
+			before, _ := s.read(t)
+			d := s.claim(t, sched.ID)
+			s.exec(t, `ALTER TABLE messages ADD CONSTRAINT broken CHECK (work <> 'schedule' OR lease <> '') NOT VALID`)
+			if err := s.handle(t.Context(), d); err == nil {
+				t.Fatal("got no error")
+			}
+			s.wantTicks(t, "")
+			if n := s.count(t, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM messages WHERE work = 'run')`); n != 0 {
+				t.Errorf("%d events and invocations are left", n)
+			}
+			if after, _ := s.read(t); after.Revision != before.Revision || !after.DecidedUntil.Equal(before.DecidedUntil) {
+				t.Errorf("the schedule changed from %+v to %+v", before, after)
+			}
+			s.exec(t, `ALTER TABLE messages DROP CONSTRAINT broken`)
+			s.deliver(t, sched.ID)
+			s.wantTicks(t, want)
+		})
 	}
-	s.wantTicks(t, "")
-	if n := s.count(t, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM messages WHERE work = 'run')`); n != 0 {
-		t.Errorf("%d events and invocations are left", n)
-	}
-	if after, _ := s.read(t); after.Revision != before.Revision || !after.DecidedUntil.Equal(before.DecidedUntil) {
-		t.Errorf("the schedule changed from %+v to %+v", before, after)
-	}
-	s.exec(t, `ALTER TABLE messages DROP CONSTRAINT broken`)
-	s.deliver(t, sched.ID)
-	s.wantTicks(t, "tick 13:00 started")
 }

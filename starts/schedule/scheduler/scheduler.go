@@ -82,7 +82,7 @@ func (s *Scheduler) handle(ctx context.Context, d queue.Delivery) error {
 		if err != nil {
 			return err
 		}
-		_, err = s.write(ctx, sched, decide(sched, timing, f), byDelivery(d))
+		err = s.write(ctx, sched, decide(sched, timing, f), byDelivery(d))
 		if err == nil {
 			s.queue.WakeTimer(nil)
 		}
@@ -121,6 +121,8 @@ type writer struct {
 	guard func(*pgx.Batch) (check func() error)
 	// finish queues what is written besides the decision.
 	finish func(b *pgx.Batch, d decision)
+	// addTo adds both to a conditional statement, or reports false if that needs locks.
+	addTo func(c *pg.Conditional, d decision) bool
 }
 
 // byDelivery writes a decision for a delivery of the schedule's work, and moves the work to when it is due next.
@@ -134,6 +136,13 @@ func byDelivery(d queue.Delivery) writer {
 				d.RescheduleIn(b, next.due)
 			}
 		},
+		addTo: func(c *pg.Conditional, next decision) bool {
+			if next.due.IsZero() {
+				return false
+			}
+			d.RescheduleIf(c, next.due)
+			return true
+		},
 	}
 }
 
@@ -144,20 +153,18 @@ func byRequest(ctx context.Context, sched schedule.Schedule, kind admin.ActionKi
 		finish: func(b *pgx.Batch, _ decision) {
 			admin.InsertAction(ctx, b, sched.Project, kind, sched.Name, nil)
 		},
+		addTo: func(*pg.Conditional, decision) bool { return false },
 	}
 }
 
-// write writes a decision about a schedule in one transaction, if the schedule is still as it was read, and returns the
-// decision as written: a run that cannot be started makes its tick refused.
-func (s *Scheduler) write(ctx context.Context, sched schedule.Schedule, d decision, by writer) (decision, error) {
+// write writes a decision about a schedule in one transaction, if the schedule is still as it was read. If its run cannot
+// be started, its tick is refused.
+func (s *Scheduler) write(ctx context.Context, sched schedule.Schedule, d decision, by writer) error {
 	if d.start >= 0 {
 		err := s.startRun(ctx, sched, &d, by)
-		if err == nil {
-			return d, nil
-		}
 		reason, refused := refusal(err)
-		if !refused {
-			return d, err
+		if err == nil || !refused {
+			return err
 		}
 		d.refuse(reason)
 	}
@@ -173,7 +180,7 @@ func (s *Scheduler) write(ctx context.Context, sched schedule.Schedule, d decisi
 		finish(&b, d, by)
 		return pg.SendQueued(ctx, tx, &b)
 	})
-	return d, pg.Wrap(err, "write schedule %s", sched.Name)
+	return pg.Wrap(err, "write schedule %s", sched.Name)
 }
 
 // guard queues the locks of a decision: the schedule, then what the writer locks.
@@ -185,9 +192,10 @@ func guard(b *pgx.Batch, sched schedule.Schedule, by writer) (check func() error
 
 // finish queues the writes of a decision.
 func finish(b *pgx.Batch, d decision, by writer) {
-	schedule.Update(b, d.after)
+	w := pg.Batch{Batch: b}
+	schedule.Update(w, d.after)
 	for _, t := range d.ticks {
-		schedule.Record(b, d.after, t)
+		schedule.Record(w, d.after, t)
 	}
 	by.finish(b, d)
 }
@@ -198,22 +206,42 @@ func (s *Scheduler) startRun(ctx context.Context, sched schedule.Schedule, d *de
 	if err != nil {
 		return err
 	}
-	now := s.log.Now()
-	r := d.event(deployment.ID, now)
+	r := d.event(deployment.ID, s.log.Now())
 	started := *d
 	started.setRun(r.RunID)
-	o := eventlog.AppendOptions{With: eventlog.UnderLock{
-		Guard: func(b *pgx.Batch) func([]eventlog.Request) error {
-			check := guard(b, sched, by)
-			return func([]eventlog.Request) error { return check() }
-		},
-		Write: func(b *pgx.Batch) { finish(b, started, by) },
-	}}
+	o := eventlog.AppendOptions{With: start{sched, started, by}}
 	_, err = s.log.AppendAll(ctx, sched.Project, r.RunID, []eventlog.Request{r}, o)
 	if err == nil {
 		*d = started
 	}
 	return err
+}
+
+// start is the companion of the event that starts a run: it writes the decision. So that a thousand ticks at once share
+// commits, one conditional statement does all of it if it only adds a tick, as most do.
+type start struct {
+	sched schedule.Schedule // as it was read
+	decision
+
+	by writer
+}
+
+func (s start) Lock(b *pgx.Batch) (check func([]eventlog.Request) error) {
+	held := guard(b, s.sched, s.by)
+	return func([]eventlog.Request) error { return held() }
+}
+
+func (s start) Finish(b *pgx.Batch) { finish(b, s.decision, s.by) }
+
+func (s start) Optimistic(c *pg.Conditional, _ eventlog.Outlook) bool {
+	onlyAdds := len(s.ticks) == 1 && s.ticks[0].Kind == schedule.KindTick && s.sched.WaitingAt == nil
+	if !onlyAdds || !s.by.addTo(c, s.decision) {
+		return false
+	}
+	schedule.RequireUnchanged(c, s.sched)
+	schedule.Update(c, s.after)
+	schedule.Record(c, s.after, s.ticks[0])
+	return true
 }
 
 // event returns the event that starts the run of a decision. The run that gives way is cancelled in the same

@@ -57,7 +57,8 @@ func serverOn(t testing.TB, pool *pgxpool.Pool) *server {
 	}
 	clock := &atomic.Pointer[time.Time]{}
 	clock.Store(&noon)
-	return &server{New(q, eventlog.New(pool, hub, q, func() time.Time { return *clock.Load() })), clock}
+	now := func() time.Time { return *clock.Load() }
+	return &server{New(q, eventlog.New(pool, hub, q, now, eventlog.WithGroup(q.Group()))), clock}
 }
 
 // at sets the clock to so long after noon.
