@@ -104,8 +104,9 @@ Stepwell is up at %[1]s
 Run workflows on any HTTP endpoint:
   curl -X PUT %[1]s/v1/deployments/my-function --json '{"url": "http://127.0.0.1:3000"}'
   curl %[1]s/v1/runs --json '{"workflow": "order", "deployment": "my-function"}'
-Or write one in Go: a plain function, with docs/sdk-go.md
-  export STEPWELL_URL=%[1]s STEPWELL_SIGNING_KEYS=$(stepwell signing-keys create --rotate)
+Or write one in Go, a plain function, as docs/sdk-go.md shows:
+  export STEPWELL_URL=%[1]s
+  export STEPWELL_SIGNING_KEYS=$(stepwell signing-keys create --rotate)
   go build -o orders . && ./orders serve -announce http://127.0.0.1:3000
 Or connect a Workflow SDK app:
   npm i %[1]s/clients/world.tgz

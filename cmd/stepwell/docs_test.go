@@ -103,6 +103,27 @@ func TestDocExamplesParse(t *testing.T) {
 	}
 }
 
+// TestBannerOfDevShowsGo: the commands that it shows are valid, and those that ask the server come after its address is
+// set: a shell sets the variables of a line after it has executed the commands in it.
+func TestBannerOfDevShowsGo(t *testing.T) {
+	t.Parallel()
+	parser, found := mustParser(t), 0
+	before, _, ok := strings.Cut(devBanner, "signing-keys create")
+	if line := before[strings.LastIndex(before, "\n"):]; !ok || strings.Contains(line, "STEPWELL_URL") ||
+		!strings.Contains(before, "export STEPWELL_URL=%[1]s\n") || !strings.Contains(devBanner, "docs/sdk-go.md") {
+		t.Errorf("STEPWELL_URL is not set before it is used, or there is no Go:%s", devBanner)
+	}
+	for _, m := range regexp.MustCompile(`\(stepwell ([^)]*)\)`).FindAllStringSubmatch(devBanner, -1) {
+		found++
+		if _, err := forgetful(parser).Parse(words(m[1])); err != nil {
+			t.Errorf("%s: %v", m[0], err)
+		}
+	}
+	if found == 0 {
+		t.Error("the banner shows no command")
+	}
+}
+
 // words splits a line as a shell does. It supports single quotes only.
 func words(line string) (list []string) {
 	for _, m := range regexp.MustCompile(`(?:'[^']*'|[^' ])+`).FindAllString(line, -1) {

@@ -193,7 +193,7 @@ func (nowStatsCmd) Run(ctx context.Context, s *Session) error {
 	})
 }
 
-// attentionKind says what an item means, and which command shows more.
+// attentionKind says what an item means, and which command shows more or helps.
 type attentionKind struct {
 	sentence func(i api.AttentionItem) string
 	command  func(i api.AttentionItem) string
@@ -226,9 +226,10 @@ var attentionKinds = map[string]attentionKind{
 	},
 	"deployment_unreachable": {
 		func(i api.AttentionItem) string {
-			return fmt.Sprintf("Deployment %s cannot be reached: %s waiting.", i.Deployment, amount(i, "message"))
+			const away = "Deployment %s cannot be reached: %s waiting. Start it, or move it."
+			return fmt.Sprintf(away, i.Deployment, amount(i, "message"))
 		},
-		func(i api.AttentionItem) string { return "deployments show " + i.Deployment },
+		func(i api.AttentionItem) string { return "deployments move " + i.Deployment + " URL" },
 	},
 	"deployment_missing": {
 		func(i api.AttentionItem) string {
@@ -278,7 +279,7 @@ func attentionText(i api.AttentionItem) string {
 
 type attentionCmd struct{}
 
-// Run prints what needs attention, with the command that shows more of each.
+// Run prints what needs attention, with the command that shows more of each or helps.
 func (attentionCmd) Run(ctx context.Context, s *Session) error {
 	data, _, err := s.page(ctx, path("attention"), nil)
 	if err != nil {

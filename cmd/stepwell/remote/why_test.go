@@ -93,3 +93,15 @@ func TestWhyPrintsTheLinesOfAnError(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatCannotBeReachedIsMoved: the commands that are printed leave a deployment what else it has registered.
+func TestWhatCannotBeReachedIsMoved(t *testing.T) {
+	t.Parallel()
+	const want = "deployments move shop URL"
+	if got := remedies["putDeployment"]("", reason{Kind: "unreachable", Deployment: "shop"}); got != want {
+		t.Errorf("why: got %q", got)
+	}
+	if got := attentionKinds["deployment_unreachable"].command(api.AttentionItem{Deployment: "shop"}); got != want {
+		t.Errorf("attention: got %q", got)
+	}
+}
